@@ -1,0 +1,48 @@
+package delay
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// Cancel removes a message that waits, or is in the dead letters, so that it is
+// never published.
+//
+// Its errors are [ErrTooLate], [ErrNotFound], [ErrMaybePublished], with which
+// the message is removed all the same, [ErrUnavailable], [ErrUnknown],
+// [ErrNoLayout], [ErrInvalid], and [ErrNotDurable].
+func (c *Client) Cancel(ctx context.Context, ref Ref) error {
+	ctx, cancel := c.begin(ctx)
+	defer cancel()
+	if err := checkRef(ref); err != nil {
+		return err
+	}
+	return settled(c.queue.Cancel(ctx, ref.ID, ref.Key, c.durable.wait()))
+}
+
+// Reschedule moves a waiting message to another due time. A message in the dead
+// letters is put back, due then. Its errors are those of [Client.Cancel].
+func (c *Client) Reschedule(ctx context.Context, ref Ref, when When) error {
+	ctx, cancel := c.begin(ctx)
+	defer cancel()
+	if err := checkRef(ref); err != nil {
+		return err
+	}
+	if _, err := c.layout(ctx); err != nil { // Sets the clock that resolve needs.
+		return err
+	}
+	due, err := when.resolve(c.queue.Now())
+	if err != nil {
+		return err
+	}
+	return settled(c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.durable.wait()))
+}
+
+func checkRef(ref Ref) error {
+	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package delay
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/redis/go-redis/v9"
+)
+
+// Client schedules messages in one queue. It is safe for concurrent use, owns
+// no goroutine and no connection, and needs no Close.
+type Client struct {
+	queue *store.Queue
+	options
+}
+
+var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// NewClient returns a client for the queue of that name, in the Redis that rdb
+// speaks to. It does no I/O; the first call loads the queue's layout. Its errors
+// are [ErrInvalid].
+func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client, error) {
+	o := options{prefix: "delay", timeout: 10 * time.Second}
+	for _, set := range opts {
+		set(&o)
+	}
+	switch {
+	case rdb == nil:
+		return nil, invalid("rdb", "nil", "a client of go-redis")
+	case !queueName.MatchString(queue):
+		return nil, invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
+	case o.prefix == "":
+		return nil, invalid("prefix", "", "at least one byte")
+	case o.conflict < Reject || o.conflict > Replace:
+		return nil, invalid("conflict", strconv.Itoa(int(o.conflict)), "Reject, Keep or Replace")
+	case o.durable.replicas < 0:
+		return nil, invalid("durability", strconv.Itoa(o.durable.replicas), "0 replicas or more")
+	case o.timeout <= 0 || o.timeout > store.MaxCall:
+		return nil, invalid("timeout", o.timeout.String(), "more than 0, at most "+store.MaxCall.String())
+	case o.maxSize < 0:
+		return nil, invalid("max size", strconv.Itoa(o.maxSize), "0 bytes or more")
+	}
+	return &Client{queue: store.New(rdb, o.prefix, queue), options: o}, nil
+}
+
+// begin bounds a call.
+func (c *Client) begin(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+// layout loads the queue's layout, if need be.
+func (c *Client) layout(ctx context.Context) (*store.Layout, error) {
+	layout, err := c.queue.AwaitLayout(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("queue %s: %w", c.queue.Name(), err)
+	}
+	return layout, nil
+}

@@ -1,0 +1,70 @@
+package delay
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// Errors of the calls, for errors.Is.
+var (
+	// ErrDuplicate is returned by Schedule when a message of that identity
+	// waits, is being published, or is in the dead letters. Nothing was changed.
+	ErrDuplicate = errors.New("delay: duplicate message")
+	// ErrNotFound is returned for an identity that was published, cancelled or
+	// never seen: no trace is kept after the acknowledgement.
+	ErrNotFound = errors.New("delay: message not found")
+	// ErrTooLate is returned when the message is being published right now.
+	// Nothing was changed.
+	ErrTooLate = errors.New("delay: too late, message in flight")
+	// ErrMaybePublished is returned when the call was done, but a copy of the
+	// message may have been published before.
+	ErrMaybePublished = errors.New("delay: done, but a copy may have been published")
+	// ErrUnknown is returned when a reply was lost and it cannot be told whether
+	// the call took effect. Ask with Get, or repeat with the policy Keep.
+	ErrUnknown = store.ErrUnknown
+	// ErrUnavailable is returned when Redis was not reached. Nothing was changed.
+	ErrUnavailable = store.ErrUnavailable
+	// ErrNotDurable is returned when the call was done, but fewer replicas than
+	// asked with [WithDurability] confirmed it.
+	ErrNotDurable = store.ErrNotDurable
+	// ErrFull is returned when Redis has reached its memory limit. Nothing was changed.
+	ErrFull = store.ErrFull
+	// ErrNoLayout is returned for a queue that no bridge, and no command with a
+	// configuration, has made yet.
+	ErrNoLayout = store.ErrNoLayout
+	// ErrInvalid is returned for input outside a limit: its text names the
+	// field, the value and the limit. Nothing was sent.
+	ErrInvalid = errors.New("delay: invalid")
+)
+
+func invalid(field, value, limit string) error {
+	return fmt.Errorf("%w: %w", ErrInvalid, &message.InvalidError{Field: field, Value: value, Limit: limit})
+}
+
+// settled turns a store's answer into the call's error.
+func settled(answer store.Answer) error {
+	if answer.Err != nil {
+		return answer.Err
+	}
+	var err error
+	switch answer.Code {
+	case store.InFlight:
+		return ErrTooLate
+	case store.NotFound:
+		return ErrNotFound
+	case store.DoneMaybePublished:
+		err = ErrMaybePublished
+	default:
+	}
+	if answer.NotDurable {
+		err = errors.Join(err, notDurable(answer))
+	}
+	return err
+}
+
+func notDurable(answer store.Answer) error {
+	return fmt.Errorf("%w: %d did", ErrNotDurable, answer.Copies)
+}

@@ -1,0 +1,104 @@
+package delay
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// Message is what a producer schedules. ID, Key, Topic, Headers and Body have
+// at most 960 KiB together, see [WithMaxSize].
+type Message struct {
+	// ID names the message within its Key: 1 to 255 bytes of UTF-8 without
+	// control characters and outer spaces. Empty means a new ULID.
+	ID string
+	// Key groups messages that are published in due order: 0 to 255 bytes, as ID.
+	// On Kafka it is the record's key.
+	Key string
+	// Topic is where the message is published: a Kafka topic, a RabbitMQ routing
+	// key, a NATS subject.
+	Topic string
+	// Headers pass through unchanged: at most 64. Names are printable ASCII
+	// without colon and space; delay-*, nats-*, CC and BCC are reserved. Values
+	// are UTF-8 without control characters but inner tabs, and outer spaces.
+	Headers map[string]string
+	// Body is published byte for byte.
+	Body []byte
+}
+
+// Ref is a message's identity.
+type Ref struct {
+	ID, Key string
+}
+
+// Status says what a schedule did.
+type Status string
+
+// What a schedule did.
+const (
+	// Created: the message waits.
+	Created Status = "created"
+	// Replaced: as Created, in the place of another message.
+	Replaced Status = "replaced"
+	// Existing: a message of that identity was there already and was left alone.
+	Existing Status = "existing"
+)
+
+// Result is the answer to a schedule.
+type Result struct {
+	// Ref is the message's identity; filled even when there is an error.
+	Ref Ref
+	// DueAt is the due time of the message that waits, by Redis' clock; zero
+	// where it is not known.
+	DueAt time.Time
+	// Status is what happened; empty where nothing did.
+	Status Status
+	// Err is the item's error in a batch, and the call's error otherwise.
+	Err error
+}
+
+// Request is one item of a batch.
+type Request struct {
+	Message Message
+	When    When
+}
+
+// When is a due time. The zero value is the moment of the call.
+type When struct {
+	after time.Duration
+	at    time.Time
+	isAt  bool
+}
+
+// After is a due time counted from the moment at which Redis accepts the
+// message: 0 or less publishes at once. At most 10 years.
+func After(d time.Duration) When { return When{after: d} }
+
+// At is an instant; one that is past publishes at once. From 1970 to 10 years
+// from now. It is rounded up to whole milliseconds.
+func At(t time.Time) When { return When{at: t, isAt: true} }
+
+// maxDelay is how far away a due time may be.
+const maxDelay = message.MaxDelayYears * 366 * 24 * time.Hour
+
+// resolve checks the due time and rounds it up to milliseconds.
+func (w When) resolve(now time.Time) (store.When, error) {
+	if !w.isAt {
+		if w.after > maxDelay {
+			return store.When{}, invalid("due", "after "+w.after.String(), fmt.Sprintf("at most %d years", message.MaxDelayYears))
+		}
+		return store.When{Relative: true, Ms: int64(math.Ceil(float64(max(w.after, 0)) / float64(time.Millisecond)))}, nil
+	}
+	if w.at.Before(time.UnixMilli(0)) || w.at.After(now.Add(maxDelay)) {
+		return store.When{}, invalid("due", "at "+w.at.Format(time.RFC3339),
+			fmt.Sprintf("from 1970 to %d years from now", message.MaxDelayYears))
+	}
+	ms := w.at.UnixMilli()
+	if time.UnixMilli(ms).Before(w.at) {
+		ms++
+	}
+	return store.When{Ms: ms}, nil
+}

@@ -1,0 +1,71 @@
+package delay
+
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// Conflict says what Schedule does with an identity that is taken.
+type Conflict int
+
+// The conflict policies.
+const (
+	// Reject answers [ErrDuplicate] and leaves the other message alone. The default.
+	Reject Conflict = iota
+	// Keep leaves the other message alone and is content: the policy for
+	// repeating a call whose outcome is unknown.
+	Keep
+	// Replace puts the message in the place of a waiting or dead one; one that
+	// is in flight is answered with [ErrTooLate].
+	Replace
+)
+
+// Durability says when a call may be called done.
+type Durability struct {
+	replicas int
+}
+
+// Memory calls it done when the primary has it in memory: it survives crashes
+// of producers and bridges, and of Redis as far as its own persistence goes.
+// The default.
+var Memory = Durability{}
+
+// Replicas calls it done when n replicas have confirmed it, too, and otherwise
+// [ErrNotDurable]. It survives a failover to one of them.
+func Replicas(n int) Durability { return Durability{replicas: n} }
+
+// replicaWait is how long replicas may take to confirm.
+const replicaWait = time.Second
+
+func (d Durability) wait() store.Replicas {
+	return store.Replicas{Count: d.replicas, Timeout: replicaWait}
+}
+
+// Option changes a client's default.
+type Option func(*options)
+
+type options struct {
+	prefix   string
+	conflict Conflict
+	durable  Durability
+	timeout  time.Duration
+	maxSize  int
+}
+
+// WithPrefix sets the prefix of all keys in Redis: "delay", or what the
+// bridge's configuration says.
+func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+
+// WithConflict sets what Schedule does with an identity that is taken.
+func WithConflict(c Conflict) Option { return func(o *options) { o.conflict = c } }
+
+// WithDurability sets when Schedule, Cancel and Reschedule are done.
+func WithDurability(d Durability) Option { return func(o *options) { o.durable = d } }
+
+// WithTimeout sets how long a call may take where its ctx does not end before:
+// 10 s by default, 30 s at the most.
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// WithMaxSize lowers the size limit of a message, in bytes, below the queue's own.
+func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes } }

@@ -1,0 +1,111 @@
+package delay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/oklog/ulid/v2"
+)
+
+// Schedule accepts a message that is published when it is due.
+//
+// Its errors are [ErrDuplicate], [ErrTooLate] under the policy Replace,
+// [ErrInvalid], [ErrNoLayout], [ErrFull], [ErrUnavailable], [ErrUnknown], and
+// [ErrNotDurable], with which the message is scheduled all the same.
+func (c *Client) Schedule(ctx context.Context, m Message, when When) (Result, error) {
+	results, err := c.ScheduleBatch(ctx, []Request{{Message: m, When: when}})
+	if err != nil {
+		return results[0], err
+	}
+	return results[0], results[0].Err
+}
+
+// ScheduleBatch schedules several messages: one result an item, by index. An
+// item's error, as of Schedule, does not fail the others; the batch is not
+// atomic. The error is that of the whole batch, where no item could be tried.
+func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
+	ctx, cancel := c.begin(ctx)
+	defer cancel()
+	results := make([]Result, len(requests))
+	for i := range requests {
+		m := &requests[i].Message
+		results[i].Ref = Ref{ID: m.ID, Key: m.Key}
+		if m.ID == "" {
+			results[i].Ref.ID = ulid.Make().String()
+		}
+	}
+	layout, err := c.layout(ctx)
+	if err != nil {
+		for i := range results {
+			results[i].Err = err
+		}
+		return results, err
+	}
+	accepted, at := c.check(layout, requests, results)
+	if len(accepted) == 0 {
+		return results, nil
+	}
+	for n, answer := range c.queue.Schedule(ctx, accepted, c.conflict == Replace, c.durable.wait()) {
+		c.scheduled(&results[at[n]], answer)
+	}
+	return results, nil
+}
+
+// check validates the requests and returns the valid ones with their places.
+func (c *Client) check(layout *store.Layout, requests []Request, results []Result) (accepted []store.Request, at []int) {
+	maxSize := layout.MaxMessage
+	if c.maxSize > 0 {
+		maxSize = min(maxSize, c.maxSize)
+	}
+	now := c.queue.Now()
+	accepted, at = make([]store.Request, 0, len(requests)), make([]int, 0, len(requests))
+	for i := range requests {
+		request := store.Request{Message: toMessage(&requests[i].Message, results[i].Ref.ID)}
+		err := request.Message.Validate(layout.Sink, maxSize)
+		if err == nil {
+			request.When, err = requests[i].When.resolve(now)
+		} else {
+			err = fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		accepted, at = append(accepted, request), append(at, i)
+	}
+	return accepted, at
+}
+
+func toMessage(m *Message, id string) *message.Message {
+	return &message.Message{ID: id, Key: m.Key, Topic: m.Topic, Headers: m.Headers, Body: m.Body}
+}
+
+// scheduled turns the store's answer into a result.
+func (c *Client) scheduled(result *Result, answer store.Answer) {
+	result.DueAt = answer.DueAt
+	switch {
+	case answer.Err != nil:
+		result.DueAt, result.Err = time.Time{}, answer.Err
+	case answer.Code == store.Created:
+		result.Status = Created
+	case answer.Code == store.Replaced:
+		result.Status = Replaced
+	case answer.Code == store.Dead:
+		result.Err = fmt.Errorf("%w: in the dead letters: %s", ErrDuplicate, answer.Reason)
+	case answer.Code == store.InFlight && c.conflict == Replace:
+		result.Err = ErrTooLate
+	case c.conflict == Keep:
+		result.Status = Existing
+	case answer.Code == store.InFlight:
+		result.Err = fmt.Errorf("%w: it is in flight", ErrDuplicate)
+	default:
+		result.Err = fmt.Errorf("%w: it waits until %s", ErrDuplicate, answer.DueAt.UTC().Format(message.TimeFormat))
+	}
+	if answer.NotDurable && answer.Err == nil {
+		result.Err = errors.Join(result.Err, notDurable(answer))
+	}
+}

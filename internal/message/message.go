@@ -1,0 +1,84 @@
+// Package message holds the nouns that every other package shares: the message
+// itself, its identity, the rules that it must satisfy, and the format in which
+// Redis stores it.
+//
+// It imports nothing of ours, talks to nothing, and knows no clock. The SDK,
+// the store, the poller and the sinks all speak in its types.
+package message
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Message is one delayed message. Producers fill the first group of fields, the
+// store the second; sinks see both.
+type Message struct {
+	// ID names the message within its Key: 1 to 255 bytes.
+	ID string
+	// Key, 0 to 255 bytes, groups messages that must be published in due order.
+	Key string
+	// Topic is where the sink publishes: a Kafka topic, a RabbitMQ routing key, a NATS subject.
+	Topic string
+	// Headers are the producer's own headers and pass through unchanged.
+	Headers map[string]string
+	// Body is published byte for byte.
+	Body []byte
+
+	// Queue is the delay queue that the message waited in.
+	Queue string
+	// DueAt is the earliest instant of publishing, by Redis' clock, in whole milliseconds.
+	DueAt time.Time
+	// ScheduledAt is when Redis first accepted the message.
+	ScheduledAt time.Time
+	// Attempt is 1 + how often publishing may have begun before.
+	Attempt int
+	// Token identifies the schedule or reschedule that is in force: printable
+	// ASCII of fixed width. (ID, Token) never repeats while a broker remembers it.
+	Token string
+}
+
+// Header is one header of a published message.
+type Header struct {
+	Name, Value string
+}
+
+// Names of the headers that the bridge adds to every published message.
+const (
+	HeaderID          = "delay-id"
+	HeaderQueue       = "delay-queue"
+	HeaderDueAt       = "delay-due-at"
+	HeaderScheduledAt = "delay-scheduled-at"
+	HeaderAttempt     = "delay-attempt"
+)
+
+// TimeFormat is how times appear in headers: RFC 3339 in UTC with three decimals.
+const TimeFormat = "2006-01-02T15:04:05.000Z"
+
+// PublishedHeaders returns the headers of the published message: the
+// producer's own, sorted by name, then those that the bridge adds.
+func (m *Message) PublishedHeaders() []Header {
+	headers := make([]Header, 0, len(m.Headers)+5)
+	for name, value := range m.Headers {
+		headers = append(headers, Header{name, value})
+	}
+	slices.SortFunc(headers, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
+	return append(headers,
+		Header{HeaderID, m.ID},
+		Header{HeaderQueue, m.Queue},
+		Header{HeaderDueAt, m.DueAt.UTC().Format(TimeFormat)},
+		Header{HeaderScheduledAt, m.ScheduledAt.UTC().Format(TimeFormat)},
+		Header{HeaderAttempt, strconv.Itoa(m.Attempt)},
+	)
+}
+
+// Size is what the size limit counts: id, key, topic, headers and body, in bytes.
+func (m *Message) Size() int {
+	size := len(m.ID) + len(m.Key) + len(m.Topic) + len(m.Body)
+	for name, value := range m.Headers {
+		size += len(name) + len(value)
+	}
+	return size
+}

@@ -1,0 +1,94 @@
+package message
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits on what a producer may schedule. They keep a message inside the
+// defaults of all three brokers.
+const (
+	MaxIDLength      = 255
+	MaxKeyLength     = 255
+	MaxHeaders       = 64
+	MaxHeaderName    = 255
+	DefaultMaxSize   = 960 << 10 // bytes, see [Message.Size]
+	MaxDelayYears    = 10
+	reservedPrefix   = "delay-"
+	reservedNATSName = "nats-"
+)
+
+// Validate checks every field but the due time against the limits. maxSize is
+// the size limit in bytes. The error is an [*InvalidError].
+func (m *Message) Validate(sink SinkType, maxSize int) error {
+	if err := CheckIdentity(m.ID, m.Key); err != nil {
+		return err
+	}
+	if err := CheckTopic(sink, m.Topic); err != nil {
+		return err
+	}
+	if !utf8.ValidString(m.Topic) || hasControl(m.Topic) {
+		return &InvalidError{Field: "topic", Value: m.Topic, Limit: "must be UTF-8 without control characters"}
+	}
+	if err := checkHeaders(m.Headers); err != nil {
+		return err
+	}
+	if size := m.Size(); size > maxSize {
+		return &InvalidError{
+			Field: "body", Value: fmt.Sprintf("%d bytes", len(m.Body)),
+			Limit: fmt.Sprintf("id, key, topic, headers and body have %d bytes together, allowed are %d", size, maxSize),
+		}
+	}
+	return nil
+}
+
+// CheckIdentity checks an ID and a Key.
+func CheckIdentity(id, key string) error {
+	if err := checkName("id", id, 1, MaxIDLength); err != nil {
+		return err
+	}
+	return checkName("key", key, 0, MaxKeyLength)
+}
+
+func checkName(field, value string, least, most int) error {
+	if err := checkLength(field, value, least, most); err != nil {
+		return err
+	}
+	if !utf8.ValidString(value) || hasControl(value) || value != strings.TrimSpace(value) {
+		return &InvalidError{Field: field, Value: value, Limit: "must be UTF-8 without control characters or outer spaces"}
+	}
+	return nil
+}
+
+func checkHeaders(headers map[string]string) error {
+	if len(headers) > MaxHeaders {
+		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", len(headers)), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
+	}
+	for name, value := range headers {
+		if err := checkHeader(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkHeader(name, value string) error {
+	if err := checkLength("header", name, 1, MaxHeaderName); err != nil {
+		return err
+	}
+	for _, c := range []byte(name) {
+		if c <= ' ' || c >= 0x7f || c == ':' {
+			return &InvalidError{Field: "header", Value: name, Limit: "a name is printable ASCII without colon and space"}
+		}
+	}
+	lower := strings.ToLower(name)
+	if strings.HasPrefix(lower, reservedPrefix) || strings.HasPrefix(lower, reservedNATSName) || name == "CC" || name == "BCC" {
+		return &InvalidError{Field: "header", Value: name, Limit: "delay-*, nats-*, CC and BCC are reserved"}
+	}
+	withoutTabs := strings.ReplaceAll(value, "\t", "")
+	if !utf8.ValidString(value) || hasControl(withoutTabs) || value != strings.TrimSpace(value) {
+		return &InvalidError{Field: "header", Value: name, Limit: "its value must be UTF-8 without control characters or outer spaces"}
+	}
+	return nil
+}

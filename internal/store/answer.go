@@ -1,0 +1,105 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// The scripts' status: the call took place, or did not and why.
+const (
+	statusDone    = 0
+	statusReload  = 1 // another epoch: load the layout again
+	statusExpired = 2 // the not-after instant has passed
+)
+
+var (
+	errReload  = errors.New("layout has changed")
+	errExpired = errors.New("not-after instant has passed")
+)
+
+// Code is what a producer's script answers for one message.
+type Code int64
+
+// The codes, as the scripts return them.
+const (
+	// NotLooked: the script left it for the next one.
+	NotLooked Code = 0
+	// Created: the message waits, or did until it was published or cancelled.
+	Created Code = 1
+	// Waiting: a message of that identity waits.
+	Waiting Code = 2
+	// InFlight: a message of that identity is being published.
+	InFlight Code = 3
+	// Dead: a message of that identity is in the dead letters.
+	Dead Code = 4
+	// Unknown: it cannot be told any more whose message is there.
+	Unknown Code = 5
+	// Replaced: as Created, in the place of another.
+	Replaced Code = 6
+	// Done: cancelled, rescheduled, redriven or purged.
+	Done Code = 7
+	// NotFound: there is no such message.
+	NotFound Code = 8
+	// DoneMaybePublished: done, but a copy may have been published before.
+	DoneMaybePublished Code = 9
+	// NoBody: a dead letter without a body cannot be redriven.
+	NoBody Code = 10
+)
+
+// Answer is what became of one message of a call.
+type Answer struct {
+	Code Code
+	// DueAt is the due time now in force, where the code has one.
+	DueAt time.Time
+	// Reason is the dead letter's, for Dead.
+	Reason string
+	// NotDurable is set where fewer replicas than asked, Copies, have confirmed it.
+	NotDurable bool
+	Copies     int64
+	// Err is one of the package's errors, with its cause; Code has no meaning then.
+	Err error
+}
+
+// read takes the call's answer from the script's reply; false if there is none yet.
+func (c *call) read(r *reply, at int) bool {
+	code := Code(r.int(at))
+	if r.bad != nil || code == NotLooked {
+		return false
+	}
+	c.done = true
+	c.answer.Code = code
+	switch code {
+	case Unknown:
+		c.answer.Err = fmt.Errorf("%w: another message of that id is there", ErrUnknown)
+	case Dead:
+		c.answer.Reason = r.text(at + 1)
+	default:
+		if ms := r.int(at + 1); ms != 0 {
+			c.answer.DueAt = time.UnixMilli(ms)
+		}
+	}
+	return code != InFlight && code != NotFound
+}
+
+// When is a due time: an instant, or a delay from the moment at which Redis
+// accepts the message. Milliseconds.
+type When struct {
+	Relative bool
+	Ms       int64
+}
+
+// String is the form that the scripts take.
+func (w When) String() string {
+	if w.Relative {
+		return "+" + strconv.FormatInt(w.Ms, 10)
+	}
+	return strconv.FormatInt(w.Ms, 10)
+}
+
+// Replicas asks that a call is confirmed by as many replicas within Timeout.
+type Replicas struct {
+	Count   int
+	Timeout time.Duration
+}

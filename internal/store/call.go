@@ -1,0 +1,303 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/sharding"
+	"golang.org/x/sync/errgroup"
+)
+
+// How often a run that did certainly not happen is repeated.
+const (
+	firstPause = 5 * time.Millisecond
+	longPause  = 250 * time.Millisecond
+)
+
+// call is one message's part of a producer's call: what is asked, which runs
+// may have happened, and the answer.
+//
+// A run whose reply is lost may have happened, may yet happen, or not. So each
+// run carries a not-after instant by Redis' clock, past which the script changes
+// nothing. Only after that instant the next run leaves, and says that it is a
+// second run. Runs that did certainly not happen are repeated as they are.
+type call struct {
+	id, key string
+	when    When
+	token   string
+	stored  []byte // for schedule and replace
+
+	second   bool
+	notAfter int64
+	startMs  int64
+	cause    error
+	done     bool
+	answer   Answer
+}
+
+// verb is what differs between the producers' scripts.
+type verb struct {
+	name    string
+	script  *script
+	durable Replicas
+	keys    func(shardKeys) []string
+	// head are the arguments before the messages, given epoch, not-after and run.
+	head func(epoch string, notAfter int64, run int, first *call) []any
+	// each are the arguments of one message.
+	each func(*call) []any
+}
+
+// do runs the verb for all calls until each has an answer or ctx ends.
+func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
+	ctx, cancel := context.WithTimeout(ctx, MaxCall)
+	defer cancel()
+	pending, pause := calls, firstPause
+	for {
+		if err := ctx.Err(); err != nil {
+			_ = note(pending, err)
+			giveUp(pending)
+			return
+		}
+		layout, err := q.Layout(ctx)
+		if err == nil {
+			err = q.runAll(ctx, v, layout, pending)
+		} else {
+			noteLayoutError(pending, err)
+		}
+		before := len(pending)
+		pending = unanswered(pending)
+		if len(pending) == 0 {
+			return
+		}
+		if len(pending) < before && err == nil {
+			pause = firstPause
+			if !anySecond(pending) {
+				continue // A script left some for the next one.
+			}
+		}
+		if !q.wait(ctx, pending, pause) {
+			giveUp(pending)
+			return
+		}
+		pause = min(2*pause, longPause)
+	}
+}
+
+// runAll runs the script once for each group of pending calls that it can take
+// together: one shard, one kind of run, within the limits of a script.
+func (q *Queue) runAll(ctx context.Context, v *verb, layout *Layout, pending []*call) error {
+	type place struct {
+		shard  int
+		second bool
+	}
+	groups := map[place][]*call{}
+	var order []place
+	nowMs, _ := q.clock.nowMs() // The layout's load has set the clock.
+	for _, c := range pending {
+		if c.startMs == 0 {
+			c.startMs = nowMs
+		}
+		p := place{sharding.Home(c.key, c.id, layout.Shards), c.second}
+		if groups[p] == nil {
+			order = append(order, p)
+		}
+		groups[p] = append(groups[p], c)
+	}
+	var running errgroup.Group
+	running.SetLimit(8)
+	for _, p := range order {
+		running.Go(func() error {
+			var err error
+			for batch := range batches(groups[p]) {
+				err = errors.Join(err, q.runOnce(ctx, v, layout, layout.keys.shards[p.shard], batch))
+			}
+			return err
+		})
+	}
+	return running.Wait()
+}
+
+// batches cuts calls into what one script may take.
+func batches(calls []*call) func(yield func([]*call) bool) {
+	return func(yield func([]*call) bool) {
+		start, bytes := 0, 0
+		for i, c := range calls {
+			if i > start && (i-start == MaxBatch || bytes+len(c.stored) > MaxBatchBytes) {
+				if !yield(calls[start:i]) {
+					return
+				}
+				start, bytes = i, 0
+			}
+			bytes += len(c.stored)
+		}
+		yield(calls[start:])
+	}
+}
+
+// runOnce is one run of the script for one batch.
+func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, k shardKeys, batch []*call) error {
+	nowMs, _ := q.clock.nowMs()
+	notAfter, run := nowMs+DefaultTimeout.Milliseconds(), 1
+	if batch[0].second {
+		run = 2
+	}
+	args := v.head(layout.Epoch, notAfter, run, batch[0])
+	for _, c := range batch {
+		args = append(args, v.each(c)...)
+	}
+	r, copies, err := q.send(ctx, v, v.keys(k), args)
+	if err != nil {
+		return noteError(batch, notAfter, fmt.Errorf("%s: %w", v.name, err))
+	}
+	q.clock.observe(r.int(1))
+	switch status := r.int(0); {
+	case r.bad != nil:
+		return noteError(batch, notAfter, r.bad)
+	case status == statusReload:
+		q.reload(layout)
+		return note(batch, errReload)
+	case status == statusExpired:
+		return note(batch, errExpired)
+	}
+	for i, c := range batch {
+		if c.read(r, 2+2*i) && copies < int64(v.durable.Count) {
+			c.answer.Copies, c.answer.NotDurable = copies, true
+		}
+	}
+	return r.bad
+}
+
+func (q *Queue) send(ctx context.Context, v *verb, keys []string, args []any) (*reply, int64, error) {
+	if v.durable.Count > 0 {
+		cmd, copies, err := v.script.runDurable(ctx, q.rdb, v.durable, keys, args...)
+		if err != nil {
+			return nil, 0, err
+		}
+		return newReply(cmd), copies, nil
+	}
+	cmd, err := v.script.run(ctx, q.rdb, keys, args...)
+	if err != nil {
+		return nil, 0, err
+	}
+	return newReply(cmd), 0, nil
+}
+
+// noteError records what an error tells about the batch's run.
+func noteError(batch []*call, notAfter int64, err error) error {
+	switch classify(err) {
+	case classNotRun:
+		return note(batch, err)
+	case classFull:
+		return finish(batch, fmt.Errorf("%w: %w", ErrFull, err))
+	case classFatal:
+		return finish(batch, fmt.Errorf("%w: %w", ErrUnavailable, err))
+	case classLost:
+		for _, c := range batch {
+			c.second, c.notAfter, c.cause = true, notAfter, err
+		}
+	}
+	return err
+}
+
+func note(batch []*call, err error) error {
+	for _, c := range batch {
+		c.cause = err
+	}
+	return err
+}
+
+// finish ends calls with an error that says that this run did not happen. Where
+// an earlier one may have, nobody knows.
+func finish(batch []*call, err error) error {
+	for _, c := range batch {
+		c.done, c.answer.Err = true, err
+		if c.second {
+			c.answer.Err = fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+	}
+	return err
+}
+
+// noteLayoutError handles a layout that could not be loaded: no run happened.
+func noteLayoutError(pending []*call, err error) {
+	if errors.Is(err, ErrNoLayout) || classify(err) == classFatal {
+		_ = finish(pending, wrapUnavailable(err))
+		return
+	}
+	_ = note(pending, err)
+}
+
+func wrapUnavailable(err error) error {
+	if errors.Is(err, ErrNoLayout) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// giveUp ends calls that have no answer when ctx ends.
+func giveUp(pending []*call) {
+	for _, c := range pending {
+		c.done = true
+		state := ErrUnavailable
+		if c.second {
+			state = ErrUnknown
+		}
+		c.answer.Err = fmt.Errorf("%w: %w", state, c.cause)
+	}
+}
+
+// wait pauses before the next runs; those after a lost run wait until it can no
+// longer happen. It reports false when ctx ends before.
+func (q *Queue) wait(ctx context.Context, pending []*call, pause time.Duration) bool {
+	for _, c := range pending {
+		if !c.second {
+			continue
+		}
+		nowMs, _ := q.clock.nowMs()
+		pause = max(pause, time.Duration(c.notAfter-nowMs+1)*time.Millisecond)
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func unanswered(calls []*call) []*call {
+	var rest []*call
+	for _, c := range calls {
+		if !c.done {
+			rest = append(rest, c)
+		}
+	}
+	return rest
+}
+
+func anySecond(calls []*call) bool {
+	for _, c := range calls {
+		if c.second {
+			return true
+		}
+	}
+	return false
+}
+
+// newTokens returns tokens that nobody has used: random for the batch, counted
+// within it.
+func newTokens(n int) []string {
+	var raw [12]byte
+	_, _ = rand.Read(raw[:9]) // It never fails.
+	tokens := make([]string, n)
+	for i := range tokens {
+		raw[9], raw[10], raw[11] = byte(i>>16), byte(i>>8), byte(i)
+		tokens[i] = base64.RawURLEncoding.EncodeToString(raw[:])
+	}
+	return tokens
+}

@@ -1,0 +1,29 @@
+package store
+
+import (
+	"context"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+var cancelVerb = verb{
+	name:   "cancel",
+	script: cancelScript,
+	keys: func(k shardKeys) []string {
+		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta}
+	},
+	head: func(epoch string, notAfter int64, run int, _ *call) []any {
+		return []any{epoch, notAfter, run, tombstone.Milliseconds()}
+	},
+	each: func(c *call) []any { return []any{c.token, message.Member(c.id, c.key)} },
+}
+
+// Cancel removes a message that waits or is dead. Its codes are Done,
+// DoneMaybePublished, InFlight and NotFound.
+func (q *Queue) Cancel(ctx context.Context, id, key string, durable Replicas) Answer {
+	v := cancelVerb
+	v.durable = durable
+	c := &call{id: id, key: key, token: newTokens(1)[0]}
+	q.do(ctx, &v, []*call{c})
+	return c.answer
+}

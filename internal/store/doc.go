@@ -1,0 +1,49 @@
+// Package store keeps the delayed messages in Redis; no other package of ours
+// speaks Redis.
+//
+// # Data model
+//
+// All keys of a shard share the hash tag {queue:shard}, so that every script
+// runs on one node of a Redis Cluster. "delay" is the default prefix.
+//
+//	delay:{q:3}:due        ZSET    id -> due_ms: the one place of the due time while a message waits
+//	delay:{q:3}:msg        HASH    id -> stored message, see [message.Encode]
+//	delay:{q:3}:claims     HASH    claim token -> its ids and due times, packed in one string
+//	delay:{q:3}:deadlines  ZSET    claim token -> deadline_ms
+//	delay:{q:3}:attempts   HASH    id -> "failures begun maybe_out unknowns", only where one is not 0
+//	delay:{q:3}:gone       HASH    token -> what a cancel or reschedule answered, or that the token has ended
+//	delay:{q:3}:gonettl    ZSET    token -> expiry_ms of its entry in gone
+//	delay:{q:3}:dead       ZSET    id -> died_ms
+//	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
+//	delay:{q:3}:holder     STRING  instance|last claim number|claims of an earlier holder are left
+//	delay:{q:3}:meta       HASH    epoch and counters
+//	delay:{q:3}:wake       channel "the head moved earlier", a hint
+//	delay:q:layout         HASH    shards, epoch, sink, max_message
+//	delay:q:instances      ZSET    instance -> last heartbeat_ms
+//
+// The id in these keys is [message.Member]: the ID, or Key, NUL and ID.
+//
+// # Where a message is
+//
+// It waits: it is in due and msg. In flight: in msg and packed in claims, not
+// in due. Dead: in dead and deadmsg. So the messages in flight are those of msg
+// that are not in due, and this sum always holds over the counters of meta:
+//
+//	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged
+//
+// # Rules of the scripts
+//
+// There is one Lua file per verb, with its own header. One clock: TIME, read
+// once. All reads and checks come before the first write. Redis checks a
+// script's first write only against its memory limit: every script but schedule
+// and replace starts with a write that is always allowed, or a full Redis could
+// never drain. A miss is false in Lua, not nil.
+//
+// # One call, one effect
+//
+// A command may run twice: a client resends it, a proxy delivers it late. The
+// verbs of a producer (schedule, cancel, reschedule) carry an operation token, a
+// not-after instant in Redis' time past which the script changes nothing, and
+// the number of the run; see call.go. The verbs of a poller carry the claim's
+// token.
+package store

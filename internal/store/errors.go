@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// States that a producer may want to tell apart. The SDK exports them as its own.
+var (
+	// ErrUnavailable is returned when Redis was not reached: nothing was sent.
+	ErrUnavailable = errors.New("delay: redis unavailable")
+	// ErrUnknown is returned when it cannot be told whether the call took effect.
+	ErrUnknown = errors.New("delay: outcome unknown")
+	// ErrFull is returned when Redis has reached its memory limit; nothing was stored.
+	ErrFull = errors.New("delay: redis is full")
+	// ErrNoLayout is returned for a queue that no bridge and no command has made yet.
+	ErrNoLayout = errors.New("delay: queue has no layout")
+	// ErrNotDurable is returned when the call took effect, but fewer replicas than asked have confirmed it.
+	ErrNotDurable = errors.New("delay: not confirmed by enough replicas")
+)
+
+// transient are the codes of Redis' errors that prove that a script did not run
+// and may run later: the caller repeats the same run.
+var transient = []string{
+	"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "LOADING", "BUSY", "NOSCRIPT", "MASTERDOWN",
+	"NOREPLICAS", "MISCONF", "OOM",
+}
+
+// errorClass says what an error tells about a run of a script.
+type errorClass int
+
+const (
+	// classLost: it may have run, may run yet, or not.
+	classLost errorClass = iota
+	// classNotRun: it did certainly not run; the same run may be repeated.
+	classNotRun
+	// classFull: it did not run for lack of memory.
+	classFull
+	// classFatal: it did not run, or failed, and will fail again: a denied
+	// login, a broken script.
+	classFatal
+)
+
+func classify(err error) errorClass {
+	network := new(net.OpError)
+	switch {
+	case errors.As(err, &network):
+		if network.Op == "dial" {
+			return classNotRun
+		}
+		return classLost
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return classNotRun // go-redis looks at ctx only before it sends.
+	}
+	if errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) {
+		return classNotRun
+	}
+	if errors.Is(err, redis.ErrClosed) {
+		return classFatal
+	}
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return classLost
+	}
+	code := replyCode(reply.Error())
+	if code == "OOM" {
+		return classFull
+	}
+	for _, known := range transient {
+		if code == known {
+			return classNotRun
+		}
+	}
+	return classFatal
+}
+
+// replyCode is the first word of an error reply. Redis before 7.0 wraps the
+// reply to a command inside a script, whose code then stands behind a dash.
+func replyCode(text string) string {
+	if strings.HasPrefix(text, "ERR Error running script") {
+		if _, inner, found := strings.Cut(text, ": -"); found {
+			text = inner
+		}
+	}
+	code, _, _ := strings.Cut(text, " ")
+	return code
+}

@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/redis/go-redis/v9"
+)
+
+// scanPage is how many entries one step of a scan looks at.
+const scanPage = 1000
+
+// ErrTooMany is returned by Find where more messages than it lists have the ID.
+var ErrTooMany = errors.New("too many messages of that id")
+
+// Find returns the members of all messages with that ID, whatever their Key,
+// at most limit. It walks all shards, in small steps: for people, not for
+// programs.
+func (q *Queue) Find(ctx context.Context, id string, limit int) ([]string, error) {
+	layout, err := q.AwaitLayout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for _, k := range layout.keys.shards {
+		for _, key := range []string{k.due, k.dead} {
+			if err := q.findIn(ctx, key, id, found); err != nil {
+				return nil, err
+			}
+		}
+		if err := q.findInFlight(ctx, k.claims, id, found); err != nil {
+			return nil, err
+		}
+		if len(found) > limit {
+			return nil, fmt.Errorf("%w: more than %d", ErrTooMany, limit)
+		}
+	}
+	members := make([]string, 0, len(found))
+	for member := range found {
+		members = append(members, member)
+	}
+	slices.Sort(members)
+	return members, nil
+}
+
+func (q *Queue) findIn(ctx context.Context, key, id string, found map[string]bool) error {
+	if err := q.rdb.ZScore(ctx, key, id).Err(); err == nil {
+		found[id] = true
+	} else if !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("find: %w", err)
+	}
+	pattern := "*\x00" + globEscaper.Replace(id)
+	for cursor := uint64(0); ; {
+		page, next, err := q.rdb.ZScan(ctx, key, cursor, pattern, scanPage).Result()
+		if err != nil {
+			return fmt.Errorf("find: %w", err)
+		}
+		for i := 0; i < len(page); i += 2 {
+			found[page[i]] = true
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+func (q *Queue) findInFlight(ctx context.Context, key, id string, found map[string]bool) error {
+	claims, err := q.rdb.HVals(ctx, key).Result()
+	if err != nil {
+		return fmt.Errorf("find: %w", err)
+	}
+	for _, packed := range claims {
+		for packed != "" {
+			length, rest, ok := cutInt(packed)
+			if !ok {
+				return errPacked
+			}
+			_, rest, ok = cutInt(rest)
+			if !ok || length < 0 || length > int64(len(rest)) {
+				return errPacked
+			}
+			if thisID, _ := message.SplitMember(rest[:length]); thisID == id {
+				found[rest[:length]] = true
+			}
+			packed = rest[length:]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sharding"
+)
+
+// Found is a message as it is now.
+type Found struct {
+	message.Message
+	// Code is Waiting, InFlight or Dead.
+	Code Code
+	// Reason is the dead letter's.
+	Reason string
+	// MaybePublished is set where a copy may be at the broker already.
+	MaybePublished bool
+	// Err is set where the stored message cannot be decoded.
+	Err error
+}
+
+// Get finds a message by its identity; ok is false where there is none.
+func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
+	err = q.repeat(ctx, func(layout *Layout) error {
+		k := layout.keys.shards[sharding.Home(key, id, layout.Shards)]
+		cmd, err := getScript.run(ctx, q.rdb, []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta},
+			layout.Epoch, message.Member(id, key))
+		if err != nil {
+			return fmt.Errorf("get: %w", err)
+		}
+		r := newReply(cmd)
+		if r.int(0) == statusReload {
+			return errReload
+		}
+		if code := Code(r.int(2)); r.bad == nil && code != NotFound {
+			found, ok = q.parseFound(r, code, id, key), true
+		}
+		return r.bad
+	})
+	return found, ok, err
+}
+
+func (q *Queue) parseFound(r *reply, code Code, id, key string) Found {
+	if code == Dead {
+		letter := message.DecodeDeadLetter(message.Member(id, key), r.text(5))
+		letter.Queue = q.name
+		return Found{
+			Message: letter.Message, Code: code, Reason: letter.Reason,
+			MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
+		}
+	}
+	found := Found{Code: code}
+	attempts, err := message.ParseAttempts(r.text(4))
+	if err == nil {
+		err = found.Decode(r.text(5))
+	}
+	found.ID, found.Key, found.Queue, found.Err = id, key, q.name, err
+	if ms := r.int(3); ms != 0 {
+		found.DueAt = time.UnixMilli(ms)
+	}
+	found.Attempt = attempts.Begun + 1
+	found.MaybePublished = attempts.MaybeOut > 0
+	return found
+}

@@ -1,0 +1,30 @@
+-- get: find one message, wherever it is.
+-- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
+--      4 attempts (HASH)  5 deadmsg (HASH)  6 meta (HASH)
+-- ARGV 1 epoch  2 id
+-- RETURNS {status, now_ms, code, due_ms, attempts, stored or dead letter}; see answer.go
+-- COST O(1), or O(messages in flight) where it is in flight. CLOCK Redis. Writes nothing.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+if redis.call('HGET', KEYS[6], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+local id = ARGV[2]
+local stored = redis.call('HGET', KEYS[2], id)
+local due = redis.call('ZSCORE', KEYS[1], id)
+if not stored and not due then
+  local dead = redis.call('HGET', KEYS[5], id)
+  if dead then return {0, now_ms, 4, 0, '', dead} end
+  return {0, now_ms, 8, 0, '', ''}
+end
+local attempts = redis.call('HGET', KEYS[4], id) or ''
+if due then return {0, now_ms, 2, tonumber(due), attempts, stored or ''} end
+for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
+  local at = 1
+  while at <= #packed do
+    local _, stop, length, due_ms = string.find(packed, '^(%d+):(%-?%d+):', at)
+    if string.sub(packed, stop + 1, stop + length) == id then
+      return {0, now_ms, 3, tonumber(due_ms), attempts, stored}
+    end
+    at = stop + length + 1
+  end
+end
+return {0, now_ms, 3, 0, attempts, stored}

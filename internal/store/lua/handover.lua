@@ -1,0 +1,8 @@
+-- handover: give the shard up at once, so that nobody waits for the lease to end.
+-- KEYS 1 holder (STRING instance|number|dirty)
+-- ARGV 1 instance
+-- RETURNS 1 where the lease was ours, else 0
+-- COST O(1). CLOCK none. The only write is one that a full Redis allows.
+local owner = string.match(redis.call('GET', KEYS[1]) or '', '^(.*)|%d+|%d$')
+if owner ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])

@@ -1,0 +1,84 @@
+-- replace: schedule that takes the place of a waiting or dead message of the same id.
+-- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
+--      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)
+--      8 meta (HASH)  9 wake (channel)
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read; then
+--      per message: id, when (due_ms, or "+" and a delay in ms), token .. encoded
+-- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Code 0: not looked at, ask again.
+-- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
+local second, version, bytes_left = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6])
+local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
+local stamp = string.format('%013.0f', accepted_ms)
+local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local head_ms = tonumber(head[2])
+
+-- Reads first: what each message meets.
+local reply, plan, seen = {0, now_ms}, {}, {}
+for i = 6 + 1, #ARGV, 3 do
+  local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
+  local token, code, detail = string.sub(stored, 1, 16), 0, 0
+  if not seen[id] and bytes_left > 0 then
+    seen[id] = true
+    local old = redis.call('HGET', KEYS[2], id)
+    local old_due = redis.call('ZSCORE', KEYS[1], id)
+    bytes_left = bytes_left - (old and #old or 0)
+    local dead = not old and redis.call('HGET', KEYS[5], id)
+    local _, stop, dead_counts, length = string.find(dead or '', '^%-?%d+:([%d ]*):(%d+):')
+    local theirs = old or stop and string.sub(dead, stop + length + 1)
+    local step = {id = id, due = due, stored = version .. stamp .. stored, count = 'scheduled'}
+    if second and redis.call('HGET', KEYS[6], token) then
+      code, detail = 1, due
+    elseif theirs and second and string.sub(theirs, 15, 30) == token then
+      code, detail = 1, tonumber(old_due) or due
+    elseif theirs and second then
+      -- Whose it is cannot be told; an older version must not cover a newer one.
+      code = 5
+    elseif old and not old_due then
+      code = 3
+    else
+      code, detail = old and 6 or 1, due
+      step.ended = old and string.sub(old, 15, 30)
+      local before = old and redis.call('HGET', KEYS[3], id)
+      step.unmark = before
+      if dead then code, step.dead, before = 6, true, dead_counts end
+      -- The mark outlives the message that it was made for: its copy may still be out.
+      local begun, maybe = string.match(before or '', '^%d+ (%d+) (%d+)')
+      if second and not dead then begun, maybe = '1', '1' end
+      if maybe and maybe ~= '0' then step.mark = '0 ' .. begun .. ' ' .. maybe .. ' 0' end
+      plan[#plan + 1] = step
+    end
+  end
+  reply[#reply + 1] = code
+  reply[#reply + 1] = detail
+end
+
+local earliest
+for _, step in ipairs(plan) do
+  redis.call('HSET', KEYS[2], step.id, step.stored)
+  redis.call('ZADD', KEYS[1], step.due, step.id)
+  if step.ended then
+    redis.call('HSET', KEYS[6], step.ended, 'ended')
+    redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[4]), step.ended)
+  end
+  if step.dead then
+    redis.call('ZREM', KEYS[4], step.id)
+    redis.call('HDEL', KEYS[5], step.id)
+  end
+  if step.mark then
+    redis.call('HSET', KEYS[3], step.id, step.mark)
+  elseif step.unmark then
+    redis.call('HDEL', KEYS[3], step.id)
+  end
+  redis.call('HINCRBY', KEYS[8], 'scheduled', 1)
+  if step.ended or step.dead then redis.call('HINCRBY', KEYS[8], 'replaced', 1) end
+  if not earliest or step.due < earliest then earliest = step.due end
+end
+if earliest and (not head_ms or earliest < head_ms) then
+  redis.call('PUBLISH', KEYS[9], string.format('%.0f', earliest))
+end
+return reply

@@ -1,0 +1,84 @@
+-- schedule: create the messages whose ids are free, and say of the others where they are.
+-- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
+--      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, or 2 where an earlier run may have happened)
+--      4 call_start_ms  5 format version; then per message:
+--      id, when (due_ms, or "+" and a delay in ms), token .. encoded
+-- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0.
+-- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
+local second = ARGV[3] == '2'
+local call_start_ms, version = tonumber(ARGV[4]), ARGV[5]
+-- Rounded up, so that a delay never ends early.
+local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
+local stamp = string.format('%013.0f', accepted_ms)
+local any_dead = redis.call('ZCARD', KEYS[4]) > 0
+local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local head_ms = tonumber(head[2])
+
+local function due_of(when, from_ms)
+  if string.byte(when) == 43 then return from_ms + tonumber(string.sub(when, 2)) end
+  return tonumber(when)
+end
+
+-- What a message that stands in the way means for a second run: it is ours; or it
+-- may have come after ours had ended, and nobody can tell; else nil: it was there before.
+local function second_run(stored, when, token)
+  local stored_ms = tonumber(string.sub(stored, 2, 14)) or now_ms
+  if string.sub(stored, 15, 30) == token then return 1, due_of(when, stored_ms) end
+  if stored_ms >= call_start_ms then return 5, 0 end
+end
+
+local function taken_by_dead(id, when, token)
+  local dead = redis.call('HGET', KEYS[5], id) or ''
+  local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
+  if not stop then return 4, '' end
+  local code, detail
+  if second then code, detail = second_run(string.sub(dead, stop + length + 1), when, token) end
+  if code then return code, detail end
+  return 4, string.sub(dead, stop + 1, stop + length)
+end
+
+local function taken(id, when, token)
+  local due = redis.call('ZSCORE', KEYS[1], id)
+  local code, detail
+  if second then code, detail = second_run(redis.call('HGET', KEYS[2], id), when, token) end
+  if code then return code, code == 1 and tonumber(due) or detail end
+  if due then return 2, tonumber(due) end
+  return 3, 0
+end
+
+local reply, entries, earliest = {0, now_ms}, {}, nil
+local marked = {}
+for i = 6, #ARGV, 3 do
+  local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local token = string.sub(stored, 1, 16)
+  local due = due_of(when, accepted_ms)
+  local code, detail = 1, due
+  if any_dead and redis.call('ZSCORE', KEYS[4], id) then
+    code, detail = taken_by_dead(id, when, token)
+  elseif second and redis.call('HGET', KEYS[6], token) then
+    -- An earlier run created it, and a cancel or a replace has ended it since.
+    code = 1
+  elseif redis.call('HSETNX', KEYS[2], id, version .. stamp .. stored) == 0 then
+    code, detail = taken(id, when, token)
+  else
+    entries[#entries + 1] = due
+    entries[#entries + 1] = id
+    if not earliest or due < earliest then earliest = due end
+    -- Its first life may have ended already: published, without our knowing.
+    if second then marked[#marked + 1] = id; marked[#marked + 1] = '0 1 1 0' end
+  end
+  reply[#reply + 1] = code
+  reply[#reply + 1] = detail
+end
+if #entries > 0 then
+  redis.call('ZADD', KEYS[1], unpack(entries))
+  if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
+  redis.call('HINCRBY', KEYS[7], 'scheduled', #entries / 2)
+  if not head_ms or earliest < head_ms then redis.call('PUBLISH', KEYS[8], string.format('%.0f', earliest)) end
+end
+return reply

@@ -1,0 +1,75 @@
+-- settle: end a claim: remove what the broker acknowledged, put back or bury the rest.
+-- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
+--      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH)
+-- ARGV 1 claim token  2 repeated (1: an earlier run may have happened)  3 acked  4 back  5 dead: how many
+--      6 of back, retries  7 of acked, suspected duplicates  8 tokens in force of acked and back, 16 bytes each;
+--      then per acked: id; per back: id, when (due_ms, or "+" and a delay in ms), attempts ('': none),
+--      published (1: a copy may be out); per dead: id, due_ms, attempts, reason
+-- RETURNS {stale (0, 1), messages marked as maybe published}
+-- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
+local token = ARGV[1]
+local acked, back, dead = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local back_at, dead_at = 9 + acked, 9 + acked + 4 * back
+
+if redis.call('HEXISTS', KEYS[3], token) == 0 then
+  -- Too late: nothing changes, but a message that was handed to the broker and lives on is marked.
+  local live = {}
+  local function check(id, n)
+    local stored = redis.call('HGET', KEYS[2], id)
+    if stored and string.sub(stored, 15, 30) == string.sub(ARGV[8], n * 16 - 15, n * 16) then
+      live[#live + 1] = {id, redis.call('HGET', KEYS[5], id) or '0 0 0 0'}
+    end
+  end
+  for n = 1, acked do check(ARGV[8 + n], n) end
+  for n = 1, back do
+    if ARGV[back_at + 4 * n - 1] == '1' then check(ARGV[back_at + 4 * n - 4], acked + n) end
+  end
+  if ARGV[2] == '1' and #live == 0 then return {0, 0} end
+  redis.call('ZREM', KEYS[4], token)
+  for _, entry in ipairs(live) do
+    local failures, begun, maybe, unknowns = string.match(entry[2], '^(%d+) (%d+) (%d+) (%d+)$')
+    redis.call('HSET', KEYS[5], entry[1], failures .. ' ' .. begun .. ' ' .. maybe + 1 .. ' ' .. unknowns)
+  end
+  redis.call('HINCRBY', KEYS[8], 'stale_settles', 1)
+  return {1, #live}
+end
+
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_up_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
+local any_attempts = redis.call('HLEN', KEYS[5]) > 0
+local letters = {}
+for i = dead_at, dead_at + 4 * dead - 4, 4 do
+  local stored = redis.call('HGET', KEYS[2], ARGV[i]) or ''
+  letters[#letters + 1] = ARGV[i + 1] .. ':' .. ARGV[i + 2] .. ':' .. #ARGV[i + 3] .. ':' .. ARGV[i + 3] .. stored
+end
+
+redis.call('HDEL', KEYS[3], token)
+redis.call('ZREM', KEYS[4], token)
+if acked > 0 then
+  redis.call('HDEL', KEYS[2], unpack(ARGV, 9, 8 + acked))
+  if any_attempts then redis.call('HDEL', KEYS[5], unpack(ARGV, 9, 8 + acked)) end
+  redis.call('HINCRBY', KEYS[8], 'published', acked)
+  if ARGV[7] ~= '0' then redis.call('HINCRBY', KEYS[8], 'suspected_duplicates', ARGV[7]) end
+end
+for i = back_at, back_at + 4 * back - 4, 4 do
+  local id, when, counts = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local due = when
+  if string.byte(when) == 43 then due = now_up_ms + tonumber(string.sub(when, 2)) end
+  redis.call('ZADD', KEYS[1], due, id)
+  if counts ~= '' then redis.call('HSET', KEYS[5], id, counts) end
+end
+if back > 0 then
+  local retried = tonumber(ARGV[6])
+  if retried > 0 then redis.call('HINCRBY', KEYS[8], 'retried', retried) end
+  if back > retried then redis.call('HINCRBY', KEYS[8], 'released', back - retried) end
+end
+for n = 1, dead do
+  local id = ARGV[dead_at + 4 * n - 4]
+  redis.call('HDEL', KEYS[2], id)
+  redis.call('HDEL', KEYS[5], id)
+  redis.call('ZADD', KEYS[6], now_ms, id)
+  redis.call('HSET', KEYS[7], id, letters[n])
+end
+if dead > 0 then redis.call('HINCRBY', KEYS[8], 'dead_lettered', dead) end
+return {0, 0}

@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// ShardStats is what one shard holds.
+type ShardStats struct {
+	// Waiting counts messages that wait, Due those of them that are due.
+	Waiting, Due int64
+	// InFlight counts messages that are claimed and not settled, in Claims claims.
+	InFlight, Claims int64
+	// Dead counts dead letters.
+	Dead int64
+	// OldestDueAge is how long ago the first waiting message was due; 0 if none is.
+	OldestDueAge time.Duration
+	// NextDue is the due time of the first waiting message; zero if none waits.
+	NextDue time.Time
+	// Holder is the instance whose lease lasts; empty if there is none.
+	Holder string
+	// Counters are the shard's, by name; see the sum in the package comment.
+	Counters map[string]int64
+}
+
+// Stats counts what a shard holds.
+func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
+	k, err := q.shard(shard)
+	if err != nil {
+		return ShardStats{}, err
+	}
+	cmd, err := statsScript.run(ctx, q.rdb, []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta})
+	if err != nil {
+		return ShardStats{}, fmt.Errorf("stats: %w", err)
+	}
+	r := newReply(cmd)
+	stats := ShardStats{
+		Waiting: r.int(1), Due: r.int(2), InFlight: r.int(3) - r.int(1), Dead: r.int(4), Claims: r.int(5),
+		Holder: r.text(7), Counters: map[string]int64{},
+	}
+	if head := r.int(6); head >= 0 {
+		stats.NextDue = time.UnixMilli(head)
+		stats.OldestDueAge = max(0, time.Duration(r.int(0)-head)*time.Millisecond)
+	}
+	counters := r.list(8)
+	for i := 0; i+1 < len(counters.values); i += 2 {
+		if n, err := strconv.ParseInt(counters.text(i+1), 10, 64); err == nil {
+			stats.Counters[counters.text(i)] = n
+		}
+	}
+	return stats, r.bad
+}

@@ -1,0 +1,110 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Limits of one script, so that none blocks Redis for long.
+const (
+	// MaxBatch is how many messages one script handles at the most.
+	MaxBatch = 1000
+	// MaxBatchBytes is how many bytes of stored messages one script handles at
+	// the most, unless it is a single message.
+	MaxBatchBytes = 1 << 20
+	// tombstone is how long a cancel or reschedule is remembered: longer than all
+	// runs of a call may take.
+	tombstone = 60 * time.Second
+	// MaxCall is how long all runs of a call may take together.
+	MaxCall = 30 * time.Second
+	// DefaultTimeout is how long one run of a script may take.
+	DefaultTimeout = 2 * time.Second
+)
+
+// Queue is one delay queue in Redis. It is safe for concurrent use, owns no
+// goroutine and no connection, and needs no Close.
+type Queue struct {
+	rdb    redis.UniversalClient
+	prefix string
+	name   string
+	clock  clock
+	layout atomic.Pointer[Layout]
+}
+
+// New returns the queue of that name; it does no I/O.
+func New(rdb redis.UniversalClient, prefix, name string) *Queue {
+	// A run whose reply is late must not block longer than its not-after instant.
+	if client, ok := rdb.(*redis.Client); ok {
+		rdb = client.WithTimeout(DefaultTimeout)
+	}
+	return &Queue{rdb: rdb, prefix: prefix, name: name}
+}
+
+// Name is the queue's name.
+func (q *Queue) Name() string { return q.name }
+
+// Now estimates Redis' clock; before the layout was loaded it is our own.
+func (q *Queue) Now() time.Time {
+	if ms, ok := q.clock.nowMs(); ok {
+		return time.UnixMilli(ms)
+	}
+	return time.Now()
+}
+
+// reply reads the nested arrays of a script's answer; the first value of an
+// unexpected type is remembered and makes the whole answer an error.
+type reply struct {
+	values []any
+	bad    error
+}
+
+func newReply(cmd *redis.Cmd) *reply {
+	values, err := cmd.Slice()
+	return &reply{values: values, bad: err}
+}
+
+func (r *reply) int(i int) int64 {
+	if r.bad == nil && i < len(r.values) {
+		if n, ok := r.values[i].(int64); ok {
+			return n
+		}
+	}
+	r.fail(i, "integer")
+	return 0
+}
+
+// text is the i-th value; a nil is the empty string.
+func (r *reply) text(i int) string {
+	if r.bad == nil && i < len(r.values) {
+		switch s := r.values[i].(type) {
+		case string:
+			return s
+		case nil:
+			return ""
+		}
+	}
+	r.fail(i, "string")
+	return ""
+}
+
+func (r *reply) list(i int) *reply {
+	if r.bad == nil && i < len(r.values) {
+		if list, ok := r.values[i].([]any); ok {
+			return &reply{values: list}
+		}
+	}
+	r.fail(i, "list")
+	return &reply{bad: r.bad}
+}
+
+var errReply = errors.New("unexpected reply of script")
+
+func (r *reply) fail(i int, want string) {
+	if r.bad == nil {
+		r.bad = fmt.Errorf("%w: value %d of %d is no %s", errReply, i, len(r.values), want)
+	}
+}
