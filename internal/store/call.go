@@ -141,7 +141,7 @@ func batches(calls []*call) func(yield func([]*call) bool) {
 // runOnce is one run of the script for one batch.
 func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, k shardKeys, batch []*call) error {
 	nowMs, _ := q.clock.nowMs()
-	notAfter, run := nowMs+DefaultTimeout.Milliseconds(), 1
+	notAfter, run := nowMs+q.timeout.Milliseconds(), 1
 	if batch[0].second {
 		run = 2
 	}

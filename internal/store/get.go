@@ -14,8 +14,9 @@ type Found struct {
 	message.Message
 	// Code is Waiting, InFlight or Dead.
 	Code Code
-	// Reason is the dead letter's.
+	// Reason is the dead letter's, as DiedAt, which is zero where it is not known.
 	Reason string
+	DiedAt time.Time
 	// MaybePublished is set where a copy may be at the broker already.
 	MaybePublished bool
 	// Err is set where the stored message cannot be decoded.
@@ -26,7 +27,7 @@ type Found struct {
 func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
 	err = q.repeat(ctx, func(layout *Layout) error {
 		k := layout.keys.shards[sharding.Home(key, id, layout.Shards)]
-		cmd, err := getScript.run(ctx, q.rdb, []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta},
+		cmd, err := getScript.run(ctx, q.rdb, []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
 			layout.Epoch, message.Member(id, key))
 		if err != nil {
 			return fmt.Errorf("get: %w", err)
@@ -47,10 +48,14 @@ func (q *Queue) parseFound(r *reply, code Code, id, key string) Found {
 	if code == Dead {
 		letter := message.DecodeDeadLetter(message.Member(id, key), r.text(5))
 		letter.Queue = q.name
-		return Found{
+		found := Found{
 			Message: letter.Message, Code: code, Reason: letter.Reason,
 			MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
 		}
+		if ms := r.int(3); ms != 0 {
+			found.DiedAt = time.UnixMilli(ms)
+		}
+		return found
 	}
 	found := Found{Code: code}
 	attempts, err := message.ParseAttempts(r.text(4))

@@ -28,20 +28,27 @@ const (
 // Queue is one delay queue in Redis. It is safe for concurrent use, owns no
 // goroutine and no connection, and needs no Close.
 type Queue struct {
-	rdb    redis.UniversalClient
-	prefix string
-	name   string
-	clock  clock
-	layout atomic.Pointer[Layout]
+	rdb     redis.UniversalClient
+	prefix  string
+	name    string
+	timeout time.Duration
+	clock   clock
+	layout  atomic.Pointer[Layout]
 }
 
-// New returns the queue of that name; it does no I/O.
+// New returns the queue of that name; it does no I/O. A run of a script takes
+// at most [DefaultTimeout].
 func New(rdb redis.UniversalClient, prefix, name string) *Queue {
+	return NewWithTimeout(rdb, prefix, name, DefaultTimeout)
+}
+
+// NewWithTimeout is [New] with another limit for a run of a script.
+func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time.Duration) *Queue {
 	// A run whose reply is late must not block longer than its not-after instant.
 	if client, ok := rdb.(*redis.Client); ok {
-		rdb = client.WithTimeout(DefaultTimeout)
+		rdb = client.WithTimeout(timeout)
 	}
-	return &Queue{rdb: rdb, prefix: prefix, name: name}
+	return &Queue{rdb: rdb, prefix: prefix, name: name, timeout: timeout}
 }
 
 // Name is the queue's name.

@@ -1,8 +1,8 @@
 -- get: find one message, wherever it is.
 -- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
---      4 attempts (HASH)  5 deadmsg (HASH)  6 meta (HASH)
+--      4 attempts (HASH)  5 deadmsg (HASH)  6 meta (HASH)  7 dead (ZSET id -> died_ms)
 -- ARGV 1 epoch  2 id
--- RETURNS {status, now_ms, code, due_ms, attempts, stored or dead letter}; see answer.go
+-- RETURNS {status, now_ms, code, due_ms or died_ms, attempts, stored or dead letter}; see answer.go
 -- COST O(1), or O(messages in flight) where it is in flight. CLOCK Redis. Writes nothing.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -12,7 +12,8 @@ local stored = redis.call('HGET', KEYS[2], id)
 local due = redis.call('ZSCORE', KEYS[1], id)
 if not stored and not due then
   local dead = redis.call('HGET', KEYS[5], id)
-  if dead then return {0, now_ms, 4, 0, '', dead} end
+  local died = redis.call('ZSCORE', KEYS[7], id)
+  if dead then return {0, now_ms, 4, died and tonumber(died) or 0, '', dead} end
   return {0, now_ms, 8, 0, '', ''}
 end
 local attempts = redis.call('HGET', KEYS[4], id) or ''

@@ -1,0 +1,135 @@
+// Package admin serves HTTP for those who operate the bridge: /livez, /readyz
+// and /metrics on the listener admin.listen, and the same three, and never
+// more, on admin.probes.
+//
+// It knows nothing of Redis or brokers: functions given to it say how we are.
+// It should start first and stop last, so that a drain can be watched.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Limits of a connection. A scrape may wait 2 s for Redis; nothing here reads a
+// body or answers for long.
+const (
+	readTimeout  = 5 * time.Second
+	writeTimeout = 15 * time.Second
+	idleTimeout  = 60 * time.Second
+	headerMax    = 16 << 10 // bytes
+)
+
+// Config says what a [Server] serves, and where.
+type Config struct {
+	// Listen and Probes are the addresses, host:port. Empty is no listener.
+	Listen, Probes string
+	// Live returns what hangs, nil if nothing does.
+	Live func() error
+	// Ready returns how we are. It must not wait for anything.
+	Ready func() Readiness
+	// Metrics serves /metrics.
+	Metrics http.Handler
+	Logger  *slog.Logger
+}
+
+// Server owns one goroutine a listener, from Start to Stop, besides those of
+// its connections.
+type Server struct {
+	config    Config
+	listeners []*listener
+	serving   sync.WaitGroup
+}
+
+// listener is one address with what is served there.
+type listener struct {
+	key, address string
+	server       *http.Server
+	bound        net.Listener
+}
+
+// New returns a server that is not yet started.
+func New(config Config) *Server {
+	s := &Server{config: config}
+	for _, l := range []*listener{{key: "admin.listen", address: config.Listen}, {key: "admin.probes", address: config.Probes}} {
+		l.server = &http.Server{
+			Handler:     s.probes(),
+			ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerMax,
+			ErrorLog: slog.NewLogLogger(config.Logger.Handler(), slog.LevelWarn),
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	return s
+}
+
+// Start binds the addresses and returns; from then on they are served. The
+// error names the address that cannot be bound and its key in the configuration.
+func (s *Server) Start(ctx context.Context) error {
+	for _, l := range s.listeners {
+		if l.address == "" {
+			continue
+		}
+		var err error
+		if l.bound, err = new(net.ListenConfig).Listen(ctx, "tcp", l.address); err != nil {
+			return errors.Join(fmt.Errorf("listen on %s (%s): %w", l.address, l.key, err), s.unbind())
+		}
+	}
+	for _, l := range s.listeners {
+		if l.bound == nil {
+			continue
+		}
+		s.serving.Go(func() {
+			if err := l.server.Serve(l.bound); !errors.Is(err, http.ErrServerClosed) {
+				s.config.Logger.Error("admin listener ended", "event", "admin", "key", l.key, "err", err)
+			}
+		})
+		s.config.Logger.Info("admin listener", "event", "admin", "key", l.key, "address", l.bound.Addr().String())
+	}
+	return nil
+}
+
+// unbind gives up what was bound before Start failed.
+func (s *Server) unbind() error {
+	var errs []error
+	for _, l := range s.listeners {
+		if l.bound != nil {
+			errs = append(errs, l.bound.Close())
+			l.bound = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Stop closes the listeners and waits for the requests under way; those that
+// are left when ctx ends are cut off, and the error says so. It may be called
+// twice, and without Start.
+func (s *Server) Stop(ctx context.Context) error {
+	var errs []error
+	for _, l := range s.listeners {
+		if err := l.server.Shutdown(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("stop %s: %w", l.key, err), l.server.Close())
+		}
+	}
+	s.serving.Wait()
+	return errors.Join(errs...)
+}
+
+// Addr returns the address that admin.listen is bound to, with the port that
+// the system chose for port 0; empty before Start and where there is no listener.
+func (s *Server) Addr() string { return s.listeners[0].addr() }
+
+// ProbesAddr is Addr for admin.probes.
+func (s *Server) ProbesAddr() string { return s.listeners[1].addr() }
+
+func (l *listener) addr() string {
+	if l.bound == nil {
+		return ""
+	}
+	return l.bound.Addr().String()
+}

@@ -1,0 +1,84 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.uber.org/fx"
+
+	"github.com/delaybridge/delaybridge/internal/admin"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+)
+
+// adminModule provides the HTTP listeners.
+var adminModule = fx.Module("admin", fx.Provide(provideAdmin))
+
+// statusPage is what /readyz and /livez tell.
+type statusPage struct {
+	health  *health
+	monitor *monitor
+	queues  queueSet
+}
+
+type adminParams struct {
+	fx.In
+
+	Config  *config.Config
+	Logger  *slog.Logger
+	Metrics *telemetry.Metrics
+	Health  *health
+	Monitor *monitor
+	Queues  queueSet
+}
+
+func provideAdmin(p adminParams) *admin.Server {
+	cfg, logger, metrics := p.Config, p.Logger, p.Metrics
+	page := &statusPage{health: p.Health, monitor: p.Monitor, queues: p.Queues}
+	return admin.New(admin.Config{
+		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes,
+		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), Logger: logger,
+	})
+}
+
+// start starts the listeners first and stops them last, so that a drain
+// can be watched; then come the queues.
+func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues queueSet) {
+	var unregister context.CancelFunc
+	lc.Append(fx.StartStopHook(func(ctx context.Context) error {
+		ctx, unregister = context.WithCancel(context.WithoutCancel(ctx))
+		metrics.RegisterStats(ctx, queues)
+		return server.Start(ctx)
+	}, func(ctx context.Context) error {
+		defer unregister()
+		return server.Stop(ctx)
+	}))
+	lc.Append(fx.StartStopHook(queues.start, queues.stop))
+}
+
+func (s *statusPage) live() error { return s.queues.live() }
+
+// ready is false until Redis has answered once, after ten seconds without it,
+// and while draining. A sink that is down is told, but does not make us unready:
+// then nobody could reach us to see why.
+func (s *statusPage) ready() admin.Readiness {
+	redis := admin.Check{Name: "redis"}
+	silence, ok := s.health.redisSilence()
+	switch {
+	case !ok:
+		redis.Detail = "has not answered yet"
+	case silence > silentRedis:
+		redis.Detail = fmt.Sprintf("has not answered for %s", silence.Round(time.Second))
+	default:
+		redis.OK = true
+	}
+	checks := append([]admin.Check{redis}, s.monitor.checks()...)
+	ready := redis.OK
+	if s.health.draining.Load() {
+		ready = false
+		checks = append(checks, admin.Check{Name: "bridge", Detail: "draining"})
+	}
+	return admin.Readiness{Ready: ready, Checks: checks}
+}

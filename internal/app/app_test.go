@@ -1,0 +1,106 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/fx"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestGraph checks the wiring for every example configuration.
+func TestGraph(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../configs/*.yaml")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		cfg, err := config.Load(file, nil)
+		require.NoError(t, err, file)
+		require.NoError(t, fx.ValidateApp(Options(cfg, slog.New(slog.DiscardHandler))), file)
+	}
+}
+
+func parse(t *testing.T, format string, args ...any) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse([]byte(fmt.Sprintf(format, args...)), nil)
+	require.NoError(t, err)
+	return cfg
+}
+
+// TestRun sends a message the whole way: SDK, Redis, poller, NATS, and drains.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	redisURL, natsURL, topic := testenv.Redis(t), testenv.NATS(t), testenv.Name(t, "topic")
+	cfg := parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 2, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\n",
+		testenv.Name(t, "p"), redisURL, natsURL)
+	nc, err := nats.Connect(natsURL)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: topic, Subjects: []string{topic}})
+	require.NoError(t, err)
+	got, err := nc.SubscribeSync(topic)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	rdb, err := NewRedis(cfg.Redis, "test")
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, rdb.Close()) }()
+	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(cfg.Prefix))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err = client.Schedule(t.Context(), delay.Message{ID: "a", Topic: topic, Body: []byte("hello")}, delay.After(50*time.Millisecond))
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	m, err := got.NextMsgWithContext(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(m.Data))
+	assert.Equal(t, "a", m.Header.Get("delay-id"))
+	assert.Equal(t, "1", m.Header.Get("delay-attempt"))
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+func TestRunRefusesEviction(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+	cfg := parse(t, "redis: {url: %q}\nqueues: {orders: {sink: events}}\nsinks: {events: {type: nats, url: \"nats://127.0.0.1:1\"}}\nadmin: {listen: \"\"}\n", server.URL())
+	err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, ErrRefused)
+	assert.ErrorContains(t, err, "allkeys-lru")
+}
+
+func TestRunNamesTheOccupiedPort(t *testing.T) {
+	t.Parallel()
+	address := strings.TrimPrefix(testenv.NATS(t), "nats://")
+	cfg := parse(t, "queues: {orders: {sink: events}}\nsinks: {events: {type: nats, url: \"nats://127.0.0.1:1\"}}\nadmin: {listen: %q}\n", address)
+	err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler))
+	require.ErrorContains(t, err, address)
+	require.ErrorContains(t, err, "admin.listen")
+}
+
+func TestTooOld(t *testing.T) {
+	t.Parallel()
+	for version, old := range map[string]bool{"6.0.16": true, "5.0.7": true, "6.2.0": false, "7.0.15": false, "8.0.1": false, "": false, "x": false} {
+		assert.Equal(t, old, tooOld(version), version)
+	}
+}

@@ -1,0 +1,108 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/fx"
+
+	"github.com/delaybridge/delaybridge/internal/admin"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+)
+
+const (
+	pingEvery   = 2 * time.Second
+	pingTimeout = time.Second
+)
+
+// monitor asks each sink every two seconds whether its broker answers, so that
+// /readyz can tell without waiting. It owns a goroutine a sink.
+type monitor struct {
+	sinks   sinkSet
+	metrics *telemetry.Metrics
+
+	mu     sync.Mutex
+	states map[string]sinkState
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// sinkState is what the last ping said.
+type sinkState struct {
+	known bool
+	err   error
+}
+
+func provideMonitor(lc fx.Lifecycle, set sinkSet, metrics *telemetry.Metrics) *monitor {
+	m := &monitor{sinks: set, metrics: metrics, states: map[string]sinkState{}}
+	lc.Append(fx.StartStopHook(m.start, m.stop))
+	return m
+}
+
+func (m *monitor) start(ctx context.Context) {
+	ctx, m.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	for name, sink := range m.sinks {
+		m.done.Go(func() { m.watch(ctx, name, sink) })
+	}
+}
+
+func (m *monitor) stop() {
+	m.cancel()
+	m.done.Wait()
+}
+
+func (m *monitor) watch(ctx context.Context, name string, sink sinks.Sink) {
+	for {
+		pingCtx, cancel := context.WithTimeout(ctx, pingTimeout)
+		err := sink.Ping(pingCtx)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		m.note(name, err)
+		if !sleep(ctx, pingEvery) {
+			return
+		}
+	}
+}
+
+// note keeps what a ping said. The metric follows changes only: between them the
+// poller, which sees what publishing does, knows better.
+func (m *monitor) note(name string, err error) {
+	m.mu.Lock()
+	before := m.states[name]
+	m.states[name] = sinkState{known: true, err: err}
+	m.mu.Unlock()
+	if !before.known || (before.err == nil) != (err == nil) {
+		m.metrics.SinkUp(name, err == nil)
+	}
+}
+
+// checks are the sinks' lines of /readyz.
+func (m *monitor) checks() []admin.Check {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var checks []admin.Check
+	for name := range m.sinks {
+		check := admin.Check{Name: "sink " + name}
+		switch state := m.states[name]; {
+		case !state.known:
+			check.Detail = "not asked yet"
+		case state.err != nil:
+			check.Detail = state.err.Error()
+		default:
+			check.OK = true
+		}
+		checks = append(checks, check)
+	}
+	slices.SortFunc(checks, func(a, b admin.Check) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return checks
+}

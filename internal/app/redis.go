@@ -1,0 +1,110 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/fx"
+)
+
+// redisModule provides the client of Redis. It is made first and so closed last.
+var redisModule = fx.Module("redis", fx.Provide(provideRedis))
+
+func provideRedis(lc fx.Lifecycle, cfg *config.Config) (redis.UniversalClient, error) {
+	rdb, err := NewRedis(cfg.Redis, cfg.Instance)
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(fx.StopHook(rdb.Close))
+	return rdb, nil
+}
+
+// idleConnection is how long an unused connection is kept: brokers of
+// connections between us and Redis close them after some minutes.
+const idleConnection = 5 * time.Minute
+
+// NewRedis returns a client for the configured Redis; it does no I/O. Each call
+// ends with its ctx, and after the configured timeout.
+func NewRedis(cfg config.Redis, name string) (redis.UniversalClient, error) {
+	options := &redis.UniversalOptions{
+		ClientName: name, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
+		ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ContextTimeoutEnabled: true,
+		ConnMaxIdleTime: idleConnection, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if cfg.TLS != nil {
+		config, err := cfg.TLS.Config()
+		if err != nil {
+			return nil, fmt.Errorf("redis.tls: %w", err)
+		}
+		options.TLSConfig = config
+	}
+	switch cfg.Mode {
+	case config.Sentinel:
+		options.MasterName, options.Addrs = cfg.Master, cfg.Sentinels
+		options.SentinelUsername = cfg.SentinelUsername
+		password, err := cfg.SentinelPassword.Reveal()
+		if err != nil {
+			return nil, fmt.Errorf("redis.sentinel_password: %w", err)
+		}
+		options.SentinelPassword = password
+		login(options, cfg)
+		return redis.NewFailoverClient(options.Failover()), nil
+	case config.Cluster:
+		options.Addrs = cfg.Addrs
+		login(options, cfg)
+		return redis.NewClusterClient(options.Cluster()), nil
+	case config.Standalone:
+	}
+	return standalone(options, cfg)
+}
+
+// standalone reads address, database and login from the URL; keys of their own win.
+func standalone(options *redis.UniversalOptions, cfg config.Redis) (redis.UniversalClient, error) {
+	fromURL, err := redis.ParseURL(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("redis.url: %w", err)
+	}
+	options.DB = fromURL.DB
+	options.TLSConfig = mergeTLS(options.TLSConfig, fromURL.TLSConfig)
+	options.Username, options.Password = fromURL.Username, fromURL.Password
+	login(options, cfg)
+	simple := options.Simple()
+	simple.Network, simple.Addr = fromURL.Network, fromURL.Addr
+	return redis.NewClient(simple), nil
+}
+
+func mergeTLS(ours, fromURL *tls.Config) *tls.Config {
+	if ours == nil {
+		return fromURL
+	}
+	if ours.ServerName == "" && fromURL != nil {
+		ours.ServerName = fromURL.ServerName
+	}
+	return ours
+}
+
+// login sets the user, whose password is read again at each connect.
+func login(options *redis.UniversalOptions, cfg config.Redis) {
+	if cfg.Username != "" {
+		options.Username = cfg.Username
+	}
+	if !cfg.Password.IsSet() {
+		return
+	}
+	user := options.Username
+	options.CredentialsProviderContext = func(context.Context) (string, string, error) {
+		return reveal(user, cfg.Password)
+	}
+}
+
+func reveal(user string, password secret.Secret) (string, string, error) {
+	text, err := password.Reveal()
+	return user, text, err
+}

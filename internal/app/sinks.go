@@ -1,0 +1,68 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/kafka"
+	"github.com/delaybridge/delaybridge/internal/sinks/nats"
+	"github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
+	"go.uber.org/fx"
+)
+
+// sinksModule provides the configured sinks by name. They are made before the
+// pollers, and so closed after them.
+var sinksModule = fx.Module("sinks", fx.Provide(provideSinks))
+
+// sinkSet are the sinks by name; queues that name one sink share it.
+type sinkSet map[string]sinks.Sink
+
+func provideSinks(lc fx.Lifecycle, cfg *config.Config, logger *slog.Logger) (sinkSet, error) {
+	set := sinkSet{}
+	for name, sinkConfig := range cfg.Sinks {
+		sink, err := newSink(sinkConfig, "delaybridge-"+name, logger.With("sink", name))
+		if err != nil {
+			return nil, fmt.Errorf("sinks.%s: %w", name, err)
+		}
+		set[name] = sink
+		lc.Append(fx.StopHook(func(ctx context.Context) error {
+			if err := sink.Close(ctx); err != nil {
+				return fmt.Errorf("close sink %s: %w", name, err)
+			}
+			return nil
+		}))
+	}
+	return set, nil
+}
+
+func newSink(cfg config.Sink, client string, logger *slog.Logger) (sinks.Sink, error) {
+	switch cfg.Type {
+	case message.NATS:
+		return nats.New(nats.Config{
+			Servers: cfg.URLs(), User: cfg.User, Password: cfg.Password, Token: cfg.Token,
+			CredsFile: cfg.CredsFile, NKeyFile: cfg.NKeyFile, TLS: cfg.TLS,
+			PublishTimeout: cfg.PublishTimeout, Name: client,
+		}, logger)
+	case message.RabbitMQ:
+		return rabbitmq.New(rabbitmq.Config{
+			Name: client, URLs: cfg.URLs(), Exchange: cfg.Exchange, Auth: string(cfg.Auth), TLS: cfg.TLS,
+			Connections: cfg.Connections, PublishTimeout: cfg.PublishTimeout,
+		}, logger)
+	case message.Kafka:
+		var sasl *kafka.SASL
+		if cfg.SASL != nil {
+			sasl = &kafka.SASL{
+				Mechanism: string(cfg.SASL.Mechanism), Username: cfg.SASL.Username, Password: cfg.SASL.Password,
+			}
+		}
+		return kafka.New(kafka.Config{
+			Brokers: cfg.Brokers, SASL: sasl, TLS: cfg.TLS, PublishTimeout: cfg.PublishTimeout, Name: client,
+		}, logger)
+	default:
+		return nil, fmt.Errorf("type %q: allowed are kafka, nats and rabbitmq", cfg.Type)
+	}
+}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+const nameRule = "give 1 to 63 of a-z 0-9 _ -, the first a letter or a digit"
+
+var (
+	validName     = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+	validPrefix   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`)
+	validInstance = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
+)
+
+// checker makes the checks between keys and of values that have a grammar of
+// their own. It looks only at values that were decoded without a problem.
+type checker struct {
+	*problems
+	parser
+	config *Config
+}
+
+func (c checker) check() {
+	c.top()
+	c.redis()
+	c.poller()
+	for _, name := range slices.Sorted(maps.Keys(c.config.Queues)) {
+		c.queue("queues."+name, c.config.Queues[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.config.Sinks)) {
+		c.sink("sinks."+name, c.config.Sinks[name])
+	}
+}
+
+func (c checker) top() {
+	const rule = "%q: give letters, digits and _ . : -, the first a letter or a digit, %d at the most"
+	if !c.reported("prefix") && !validPrefix.MatchString(c.config.Prefix) {
+		c.add("prefix", rule, c.config.Prefix, 63)
+	}
+	if !c.reported("instance") && !validInstance.MatchString(c.config.Instance) {
+		c.add("instance", rule, c.config.Instance, 128)
+	}
+	admin := c.config.Admin
+	c.listener("admin.listen", admin.Listen)
+	c.listener("admin.probes", admin.Probes)
+	if admin.Probes != "" && admin.Probes == admin.Listen && !strings.HasSuffix(admin.Listen, ":0") {
+		c.add("admin.probes", "%q is the address of admin.listen too", admin.Probes)
+	}
+}
+
+// poller checks that a lease is renewed at least twice before it ends.
+func (c checker) poller() {
+	poller := c.config.Poller
+	if c.reported("poller") {
+		return
+	}
+	if poller.MaxSleep > poller.Lease/2 {
+		c.add("poller.max_sleep", "%s is too long, at most half of poller.lease (%s) is allowed",
+			formatDuration(poller.MaxSleep), formatDuration(poller.Lease))
+	}
+}
+
+func (c checker) queue(path string, queue Queue) {
+	_, ok := c.config.Sinks[queue.Sink]
+	// Without any sink that is what is reported.
+	if !ok && len(c.config.Sinks) > 0 && !c.reported(path+".sink") && !c.reported("sinks."+queue.Sink) {
+		known := strings.Join(slices.Sorted(maps.Keys(c.config.Sinks)), ", ")
+		c.add(path+".sink", "%q is no sink, there are: %s", queue.Sink, known)
+	}
+	if queue.Retry.Initial > queue.Retry.Max && !c.reported(path+".retry") {
+		c.add(path+".retry.initial", "%s is longer than retry.max (%s)",
+			formatDuration(queue.Retry.Initial), formatDuration(queue.Retry.Max))
+	}
+}
+
+// listener checks an address to listen on: host and port, the host may be empty.
+func (c checker) listener(path, address string) {
+	if address == "" || c.reported(path) {
+		return
+	}
+	if _, port, err := net.SplitHostPort(address); err != nil || !isPort(port) {
+		c.add(path, "%q is no address, give host:port", address)
+	}
+}
+
+// addresses checks the addresses of servers.
+func (c checker) addresses(path string, addresses []string) {
+	for _, address := range addresses {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil || host == "" || !isPort(port) || port == "0" {
+			c.add(path, "%q is no address, give host:port", address)
+		}
+	}
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == text
+}
+
+// file checks that a file that a key names can be read.
+func (c checker) file(path, name string) {
+	if name == "" || c.reported(path) {
+		return
+	}
+	if _, err := c.readFile(name); err != nil {
+		c.add(path, "%v", err)
+	}
+}
+
+// tls checks that the files of a TLS section hold what they should.
+func (c checker) tls(path string, files *tlsclient.Files) {
+	if files == nil || c.reported(path) {
+		return
+	}
+	if err := c.checkTLS(*files); err != nil {
+		c.add(path, "%v", err)
+	}
+}

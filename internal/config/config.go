@@ -1,0 +1,185 @@
+// Package config reads the bridge's configuration: a YAML file, environment
+// variables over it, defaults below it, and the checks that no type can make.
+//
+// A file is taken wholly or not at all: every problem is found and reported at
+// once, as `line N: key.path: what is wrong`, or with the variable's name
+// instead of the line where an environment variable gave the value. What the
+// bridge would refuse at its start, [Load] refuses.
+//
+// The struct tags are the one description of a key: its name (yaml), default,
+// allowed values (enum, min, max), the variants of its section that know it
+// (only), and its sentence in the JSON Schema (doc). Loading, printing and the
+// schema all read them. The package opens no connection and starts nothing.
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+// Config is a whole configuration, complete and checked when it comes from [Load].
+type Config struct {
+	Redis    Redis            `yaml:"redis" doc:"The Redis that holds the waiting messages."`
+	Queues   map[string]Queue `yaml:"queues" required:"true" doc:"The delay queues, by name."`
+	Sinks    map[string]Sink  `yaml:"sinks" required:"true" doc:"The brokers to publish to, by name."`
+	Admin    Admin            `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
+	Poller   Poller           `yaml:"poller" doc:"How each shard is polled."`
+	Log      Log              `yaml:"log" doc:"What is logged, and how."`
+	Prefix   string           `yaml:"prefix" default:"delay" doc:"First part of every key in Redis. Producers must use the same."`
+	Instance string           `yaml:"instance" doc:"Name of this process among the instances, unique. Default: the host's name and six random characters."`
+	// DrainTimeout bounds the wait for acknowledgements at shutdown.
+	DrainTimeout time.Duration `yaml:"drain_timeout" default:"20s" doc:"How long a shutdown waits for the brokers' acknowledgements before it releases the rest."`
+}
+
+// RedisMode says how Redis is deployed.
+type RedisMode string
+
+// The ways to deploy Redis.
+const (
+	Standalone RedisMode = "standalone"
+	Sentinel   RedisMode = "sentinel"
+	Cluster    RedisMode = "cluster"
+)
+
+// Redis says how to reach Redis. Keys that are not for its Mode are zero.
+type Redis struct {
+	Mode RedisMode `yaml:"mode" default:"standalone" enum:"standalone,sentinel,cluster" doc:"How Redis is deployed."`
+	// URL has the scheme redis, rediss or unix. It may hold a user and a password.
+	URL       string   `yaml:"url" only:"standalone" default:"redis://127.0.0.1:6379/0" url:"true" doc:"Where Redis is: redis://, rediss:// (TLS) or unix://, with user, password and database number."`
+	Master    string   `yaml:"master" only:"sentinel" required:"true" doc:"Name of the master that the sentinels watch."`
+	Sentinels []string `yaml:"sentinels" only:"sentinel" required:"true" doc:"Addresses of the sentinels, host:port each."`
+	Addrs     []string `yaml:"addrs" only:"cluster" required:"true" doc:"Addresses of some of the cluster's nodes, host:port each."`
+
+	Username     string        `yaml:"username" doc:"The ACL user. Empty: the default user, or the one in the URL."`
+	Password     secret.Secret `yaml:"password" doc:"The user's password."`
+	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
+
+	SentinelUsername     string        `yaml:"sentinel_username" only:"sentinel" doc:"The ACL user at the sentinels."`
+	SentinelPassword     secret.Secret `yaml:"sentinel_password" only:"sentinel" doc:"The password at the sentinels."`
+	SentinelPasswordFile string        `yaml:"sentinel_password_file" only:"sentinel" file:"true" doc:"File that holds the password at the sentinels."`
+
+	// TLS is nil where the section is missing. It turns TLS on in every mode.
+	TLS         *tlsclient.Files `yaml:"tls" doc:"Turns TLS on, and says how. An empty section verifies against the system's roots."`
+	DialTimeout time.Duration    `yaml:"dial_timeout" default:"2s" doc:"Limit for making a connection."`
+	Timeout     time.Duration    `yaml:"timeout" default:"2s" doc:"Limit for one read or write."`
+}
+
+// Queue is one delay queue.
+type Queue struct {
+	// Shards counts only where the queue has no layout in Redis yet.
+	Shards     int    `yaml:"shards" default:"8" min:"1" max:"1024" doc:"Number of shards. It counts when the queue is created; later it is changed by a command."`
+	Sink       string `yaml:"sink" required:"true" doc:"Name of the sink that publishes the queue's messages."`
+	Retry      Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
+	MaxMessage Size   `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
+}
+
+// Retry is the backoff of a refused message: Initial, doubled each time up to
+// Max, ± 20 %, until Attempts refusals make it a dead letter.
+type Retry struct {
+	Initial  time.Duration `yaml:"initial" default:"1s" doc:"Wait before the second attempt. It doubles with each further one."`
+	Max      time.Duration `yaml:"max" default:"10m" doc:"Longest wait between two attempts."`
+	Attempts int           `yaml:"attempts" default:"25" min:"1" max:"10000" doc:"Refusals after which the message goes to the dead letters."`
+}
+
+// Sink is one broker. Keys that are not for its Type are zero.
+type Sink struct {
+	Type           message.SinkType `yaml:"type" required:"true" enum:"kafka,nats,rabbitmq" doc:"The kind of broker."`
+	PublishTimeout time.Duration    `yaml:"publish_timeout" default:"10s" doc:"Limit for publishing a batch. At most a third of poller.claim_timeout."`
+	// TLS is nil where the section is missing.
+	TLS *tlsclient.Files `yaml:"tls" doc:"Turns TLS on, and says how. An empty section verifies against the system's roots."`
+
+	// URL may be a comma list and may hold users and passwords; see [Sink.URLs].
+	URL     string   `yaml:"url" only:"nats,rabbitmq" required:"true" url:"true" doc:"Where the broker is: nats:// or tls://, amqp:// or amqps://. Several, separated by commas, are tried in turn."`
+	Brokers []string `yaml:"brokers" only:"kafka" required:"true" doc:"Addresses of some of the brokers, host:port each."`
+	SASL    *SASL    `yaml:"sasl" only:"kafka" doc:"How to log in. Without this section there is no login."`
+
+	User         string        `yaml:"user" only:"nats" doc:"User to log in as, with a password."`
+	Password     secret.Secret `yaml:"password" only:"nats" doc:"The user's password."`
+	PasswordFile string        `yaml:"password_file" only:"nats" file:"true" doc:"File that holds the password. It is read at each connect."`
+	Token        secret.Secret `yaml:"token" only:"nats" doc:"Token to log in with."`
+	TokenFile    string        `yaml:"token_file" only:"nats" file:"true" doc:"File that holds the token. It is read at each connect."`
+	CredsFile    string        `yaml:"creds_file" only:"nats" file:"true" doc:"Credentials file (JWT and key) to log in with."`
+	NKeyFile     string        `yaml:"nkey_file" only:"nats" file:"true" doc:"File with the NKey seed to log in with."`
+
+	Exchange    string       `yaml:"exchange" only:"rabbitmq" default:"" doc:"Exchange to publish to. Empty: straight to the queue named by the topic."`
+	Auth        RabbitMQAuth `yaml:"auth" only:"rabbitmq" default:"plain" enum:"plain,external" doc:"How to log in: plain uses the URL's user, external the client certificate."`
+	Connections int          `yaml:"connections" only:"rabbitmq" default:"4" min:"1" max:"64" doc:"Connections to publish on. Messages of one Key use the same one."`
+}
+
+// RabbitMQAuth is the SASL mechanism of a RabbitMQ sink.
+type RabbitMQAuth string
+
+// The SASL mechanisms of a RabbitMQ sink.
+const (
+	AuthPlain    RabbitMQAuth = "plain"
+	AuthExternal RabbitMQAuth = "external"
+)
+
+// SASL is the login of a Kafka sink.
+type SASL struct {
+	Mechanism    SASLMechanism `yaml:"mechanism" required:"true" enum:"plain,scram-sha-256,scram-sha-512" doc:"The SASL mechanism."`
+	Username     string        `yaml:"username" required:"true" doc:"User to log in as."`
+	Password     secret.Secret `yaml:"password" doc:"The user's password."`
+	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
+}
+
+// SASLMechanism is the SASL mechanism of a Kafka sink.
+type SASLMechanism string
+
+// The SASL mechanisms of a Kafka sink.
+const (
+	SASLPlain       SASLMechanism = "plain"
+	SASLScramSHA256 SASLMechanism = "scram-sha-256"
+	SASLScramSHA512 SASLMechanism = "scram-sha-512"
+)
+
+// Admin says where the HTTP listeners are. An empty address is no listener.
+type Admin struct {
+	Listen string `yaml:"listen" default:"127.0.0.1:8080" doc:"Address of the listener with /livez, /readyz and /metrics. Empty: none."`
+	Probes string `yaml:"probes" default:"" doc:"Address of a second listener that has only /livez, /readyz and /metrics. Empty: none."`
+}
+
+// Log says what is logged.
+type Log struct {
+	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error" doc:"Least level that is logged."`
+	Format string `yaml:"format" default:"auto" enum:"auto,text,json" doc:"Form of a line. auto: text on a terminal, else JSON."`
+}
+
+// Poller says how each shard is polled.
+type Poller struct {
+	Batch        int           `yaml:"batch" default:"500" min:"1" max:"1000" doc:"Most messages in a claim."`
+	InFlight     int           `yaml:"in_flight" default:"4" min:"1" max:"64" doc:"Most claims of a shard in flight at once."`
+	ClaimTimeout time.Duration `yaml:"claim_timeout" default:"60s" doc:"How long a claim lasts before it may be reclaimed."`
+	MaxSleep     time.Duration `yaml:"max_sleep" default:"2s" doc:"Longest wait before a shard is looked at again. At most half of the lease."`
+	Lease        time.Duration `yaml:"lease" default:"5s" doc:"How long a shard stays with an instance that has gone silent."`
+}
+
+// variant is a section whose keys depend on one of its values.
+type variant interface {
+	// variant returns that value and the name of its key.
+	variant() (value, key string)
+}
+
+func (s Sink) variant() (value, key string)  { return string(s.Type), "type" }
+func (r Redis) variant() (value, key string) { return string(r.Mode), "mode" }
+
+// URLs returns the sink's URLs one by one, trimmed. A NATS server that is given
+// as host:port gets the scheme nats.
+func (s Sink) URLs() []string {
+	if s.URL == "" {
+		return nil
+	}
+	urls := strings.Split(s.URL, ",")
+	for i, u := range urls {
+		urls[i] = strings.TrimSpace(u)
+		if s.Type == message.NATS && !strings.Contains(urls[i], "://") {
+			urls[i] = "nats://" + urls[i]
+		}
+	}
+	return slices.DeleteFunc(urls, func(u string) bool { return u == "" || u == "nats://" })
+}

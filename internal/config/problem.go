@@ -1,0 +1,107 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	// Line in the file, from 1; 0 where an environment variable gave the value.
+	Line int
+	// Env is the name of that variable.
+	Env string
+	// Key is the path of the key, its parts joined by dots; empty where the file is no YAML.
+	Key string
+	// Text says what is wrong: the value and what is allowed. It holds no secret.
+	Text string
+}
+
+// Error returns `line N: key: text`.
+func (p *Problem) Error() string {
+	place := fmt.Sprintf("line %d", p.Line)
+	if p.Env != "" {
+		place = "env " + p.Env
+	}
+	if p.Key == "" {
+		return place + ": " + p.Text
+	}
+	return place + ": " + p.Key + ": " + p.Text
+}
+
+// place is where a key was given.
+type place struct {
+	line int
+	env  string
+}
+
+// problems collects what is wrong, and knows where each key was given.
+type problems struct {
+	list   []*Problem
+	places map[string]place
+	// bad are the paths at or below which something is wrong.
+	bad map[string]bool
+}
+
+func newProblems() *problems {
+	return &problems{places: map[string]place{}, bad: map[string]bool{}}
+}
+
+// add reports a problem of the key at a path. The place is that of the key
+// itself or, where it was not given, of the section that should hold it.
+func (p *problems) add(path, format string, args ...any) {
+	p.addAt(p.place(path), path, format, args...)
+}
+
+func (p *problems) addAt(at place, path, format string, args ...any) {
+	p.list = append(p.list, &Problem{Line: at.line, Env: at.env, Key: path, Text: fmt.Sprintf(format, args...)})
+	path, _, _ = strings.Cut(path, "[")
+	for path != "" {
+		p.bad[path] = true
+		path = parent(path)
+	}
+}
+
+// reported tells whether something at or below a path is wrong already.
+func (p *problems) reported(path string) bool { return p.bad[path] }
+
+// parent returns the path without its last key.
+func parent(path string) string {
+	return path[:max(0, strings.LastIndexByte(path, '.'))]
+}
+
+func (p *problems) place(path string) place {
+	for ; path != ""; path = parent(path) {
+		if at, ok := p.places[path]; ok {
+			return at
+		}
+	}
+	return place{line: 1}
+}
+
+// given reports whether the key at a path has a value of its own.
+func (p *problems) given(path string) bool {
+	_, ok := p.places[path]
+	return ok
+}
+
+// err returns all problems, those of the environment first, then by line.
+func (p *problems) err() error {
+	slices.SortStableFunc(p.list, func(a, b *Problem) int { return cmp.Compare(a.Line, b.Line) })
+	errs := make([]error, len(p.list))
+	for i, problem := range p.list {
+		errs[i] = problem
+	}
+	return errors.Join(errs...)
+}
+
+// join extends a path by one key.
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}

@@ -1,0 +1,122 @@
+// Package telemetry is what the bridge tells about itself: the Prometheus
+// metrics, all named delaybridge_…, and the logger.
+//
+// What happens in this process is counted by [Metrics]. What the scripts in
+// Redis count, since the bridge never sees a producer's calls, is read from the
+// shards that this instance holds at each scrape, see [Metrics.RegisterStats].
+// Labels are bounded: queues, sinks, classes and reasons are closed sets, topics
+// are capped; never an id or a key. Nothing here is global.
+package telemetry
+
+import (
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+const namespace = "delaybridge"
+
+// latenessBuckets resolve what a healthy bridge shows, milliseconds, and end
+// where nobody asks for more than "minutes".
+var latenessBuckets = []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
+
+// Metrics counts what happens in this process. Its methods are safe for
+// concurrent use and never block on anything but each other.
+type Metrics struct {
+	registry *prometheus.Registry
+	lateness *prometheus.HistogramVec
+	inFlight *prometheus.GaugeVec
+	failures *prometheus.CounterVec
+	decode   *prometheus.CounterVec
+	late     *prometheus.CounterVec
+	sinkUp   *prometheus.GaugeVec
+	missing  *missingTopics
+}
+
+// New makes the metrics of a process, with a registry of their own.
+func New(version string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "lateness_seconds", Buckets: latenessBuckets,
+			Help: "From the due time to the broker's acknowledgement.",
+		}, []string{"queue"}),
+		inFlight: gauges("in_flight", "Messages that this instance has claimed and not settled.", "queue"),
+		failures: counters("publish_failures_total", "Messages that were not acknowledged, each time.", "queue", "class", "reason"),
+		decode:   counters("decode_errors_total", "Stored messages that were missing or could not be decoded.", "queue"),
+		late:     counters("late_settles_total", "Claims that this instance settled too late.", "queue"),
+		sinkUp:   gauges("sink_up", "1 if the broker answers, 0 if it does not.", "sink"),
+		missing:  newMissingTopics(time.Now),
+	}
+	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	m.registry.MustRegister(
+		m.lateness, m.inFlight, m.failures, m.decode, m.late, m.sinkUp, m.missing, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+func gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+}
+
+// Handler serves the metrics. A collector that fails leaves its own out, not the others'.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, Registry: m.registry,
+	})
+}
+
+// AddQueue makes the series of a queue, so that they are 0 and not missing
+// before the first message.
+func (m *Metrics) AddQueue(queue string) {
+	m.lateness.WithLabelValues(queue)
+	m.inFlight.WithLabelValues(queue)
+	m.decode.WithLabelValues(queue)
+	m.late.WithLabelValues(queue)
+}
+
+// ObserveLateness notes the time from a message's due time to the broker's
+// acknowledgement. Less than 0, which only two clocks can make of it, is 0.
+func (m *Metrics) ObserveLateness(queue string, lateness time.Duration) {
+	m.lateness.WithLabelValues(queue).Observe(max(0, lateness.Seconds()))
+}
+
+// PublishFailure counts one message that was not acknowledged. class and reason
+// are those of the sink's outcome.
+func (m *Metrics) PublishFailure(queue string, class, reason string) {
+	m.failures.WithLabelValues(queue, class, reason).Inc()
+}
+
+// AddInFlight changes the number of claimed, unsettled messages.
+func (m *Metrics) AddInFlight(queue string, delta int) {
+	m.inFlight.WithLabelValues(queue).Add(float64(delta))
+}
+
+// SinkUp says whether a sink's broker answers.
+func (m *Metrics) SinkUp(sink string, up bool) {
+	value := 0.0
+	if up {
+		value = 1
+	}
+	m.sinkUp.WithLabelValues(sink).Set(value)
+}
+
+// SinkMissing notes that a topic does not exist at the broker. It is shown for
+// five minutes.
+func (m *Metrics) SinkMissing(sink, topic string) { m.missing.note(sink, topic) }
+
+// DecodeError counts a stored message that was missing or could not be decoded.
+func (m *Metrics) DecodeError(queue string) { m.decode.WithLabelValues(queue).Inc() }
+
+// Stale counts a settle that came too late.
+func (m *Metrics) Stale(queue string) { m.late.WithLabelValues(queue).Inc() }

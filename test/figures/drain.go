@@ -1,0 +1,218 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/test/flow"
+)
+
+// fill schedules count messages that are due at one instant.
+func fill(ctx context.Context, w *flow.World, count int, due time.Time) error {
+	body := make([]byte, 256)
+	var group errgroup.Group
+	group.SetLimit(8)
+	const batch = 500
+	for start := 0; start < count; start += batch {
+		group.Go(func() error {
+			requests := make([]delay.Request, min(batch, count-start))
+			for i := range requests {
+				requests[i] = delay.Request{
+					Message: delay.Message{ID: fmt.Sprintf("d-%024d", start+i), Topic: w.Topic, Body: body}, When: delay.At(due),
+				}
+			}
+			results, err := w.Client.ScheduleBatch(ctx, requests)
+			for _, result := range results {
+				err = errors.Join(err, result.Err)
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// drainFigure compares the drain of what is due with the client library alone,
+// which publishes the same number of equal bodies to the same broker, before
+// and after.
+func drainFigure(ctx context.Context, r run) error {
+	count := cmp.Or(r.count, 200000)
+	w, err := r.world(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	raw := func(n int) (float64, error) {
+		topic := fmt.Sprintf("%s-raw-%d", w.Topic, n)
+		if err := w.Broker.MakeTopic(ctx, topic); err != nil {
+			return 0, err
+		}
+		begin := time.Now()
+		err := w.Broker.PublishRaw(ctx, topic, make([]byte, 256), count)
+		return rate(count, time.Since(begin)), err
+	}
+	before, err := raw(1)
+	if err != nil {
+		return err
+	}
+	due := time.Now().Add(time.Duration(count/20000+3) * time.Second)
+	if err := fill(ctx, w, count, due); err != nil {
+		return err
+	}
+	if time.Now().After(due) {
+		return errors.New("drain: the messages were due before all were scheduled")
+	}
+	if err := pause(ctx, time.Until(due)); err != nil {
+		return err
+	}
+	end, err := w.Drained(ctx)
+	if err != nil {
+		return err
+	}
+	drained := rate(count, end.Sub(due))
+	stored, err := w.Broker.Stored(ctx, w.Topic)
+	if err != nil {
+		return err
+	}
+	after, err := raw(2)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("drain    %-8s %d messages, %d shards: %.0f/s; client library alone %.0f/s and %.0f/s; ratio %.2f; stored at the broker %d\n",
+		r.broker, count, r.shards, drained, before, after, drained/max(before, after), stored)
+	if stored != int64(count) {
+		return fmt.Errorf("drain: %d messages at the broker, want %d", stored, count)
+	}
+	return nil
+}
+
+func rate(count int, d time.Duration) float64 { return float64(count) / d.Seconds() }
+
+// backlogFigure measures memory while a million messages are due and the
+// broker is down, and while they drain.
+func backlogFigure(ctx context.Context, r run) error {
+	count := cmp.Or(r.count, 1000000)
+	w, err := r.world(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := w.Broker.Server().Stop(); err != nil {
+		return err
+	}
+	idle := w.Bridge.ResidentBytes()
+	if err := fill(ctx, w, count, time.Now()); err != nil {
+		return err
+	}
+	var down []int64
+	for range 30 {
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+		down = append(down, w.Bridge.ResidentBytes()>>20)
+	}
+	if err := w.Broker.Server().Start(ctx); err != nil {
+		return err
+	}
+	begin, draining := time.Now(), int64(0)
+	stop := make(chan struct{})
+	sampled := make(chan struct{})
+	go func() {
+		defer close(sampled)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				draining = max(draining, w.Bridge.ResidentBytes()>>20)
+			}
+		}
+	}()
+	end, err := w.Drained(ctx)
+	close(stop)
+	<-sampled
+	if err != nil {
+		return err
+	}
+	totals, err := w.Totals(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("backlog  %-8s %d due, broker down for 30 s: resident %d MiB idle, %d to %d MiB down, at most %d MiB draining; drained in %s after its return; dead %d\n",
+		r.broker, count, idle>>20, slices.Min(down), slices.Max(down), draining, end.Sub(begin).Round(time.Millisecond), totals.Dead)
+	if totals.Dead > 0 || totals.Counters["published"] != int64(count) {
+		return fmt.Errorf("backlog: published %d of %d, dead %d", totals.Counters["published"], count, totals.Dead)
+	}
+	return nil
+}
+
+// idleFigure counts all Redis commands, those inside scripts too, of a bridge
+// that has nothing to do.
+func idleFigure(ctx context.Context, r run) error {
+	w, err := r.world(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for _, waiting := range []int{0, 1000} {
+		if waiting > 0 {
+			if err := fill(ctx, w, waiting, time.Now().Add(24*time.Hour)); err != nil {
+				return err
+			}
+		}
+		const window = 30 * time.Second
+		before, err := commands(ctx, w)
+		if err != nil {
+			return err
+		}
+		if err := pause(ctx, window); err != nil {
+			return err
+		}
+		after, err := commands(ctx, w)
+		if err != nil {
+			return err
+		}
+		all, sent := 0.0, 0.0
+		for name, n := range after {
+			delta := float64(n-before[name]) / window.Seconds()
+			if name == "info" {
+				continue
+			}
+			all += delta
+			if name == "evalsha" || name == "eval" || name == "ping" || name == "subscribe" {
+				sent += delta
+			}
+		}
+		fmt.Printf("idle     %-8s %d shards, %d messages due tomorrow: %.1f commands/s sent, %.1f/s with those inside scripts\n",
+			r.broker, r.shards, waiting, sent, all)
+	}
+	return nil
+}
+
+// commands reads the calls of each command from INFO commandstats.
+func commands(ctx context.Context, w *flow.World) (map[string]int, error) {
+	text, err := w.RDB.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return nil, err
+	}
+	calls := map[string]int{}
+	for line := range strings.Lines(text) {
+		name, rest, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")
+		if !found {
+			continue
+		}
+		number, _, _ := strings.Cut(rest, ",")
+		if calls[name], err = strconv.Atoi(number); err != nil {
+			return nil, err
+		}
+	}
+	return calls, nil
+}

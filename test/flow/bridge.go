@@ -1,0 +1,150 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Build compiles the bridge into dir and returns the binary's path.
+func Build(ctx context.Context, dir string) (string, error) {
+	binary := filepath.Join(dir, "bridge")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "github.com/delaybridge/delaybridge/cmd/bridge")
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the bridge: %w: %s", err, output)
+	}
+	return binary, nil
+}
+
+// Bridge is one bridge process.
+type Bridge struct {
+	// Config is the path of its configuration.
+	Config string
+
+	binary, log, admin string
+	command            *exec.Cmd
+	ended              chan error
+}
+
+// Setup is what a configuration needs.
+type Setup struct {
+	RedisURL, Prefix string
+	Queue            string
+	Shards           int
+	Broker           Broker
+	// Extra are further lines of YAML.
+	Extra string
+}
+
+// NewBridge writes a configuration into dir; it starts nothing.
+func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port that is free now
+	if err != nil {
+		return nil, err
+	}
+	admin := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		return nil, err
+	}
+	config := fmt.Sprintf("prefix: %s\nredis: {url: %q}\nqueues:\n  %s: {shards: %d, sink: broker}\nsinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
+		s.Prefix, s.RedisURL, s.Queue, s.Shards, s.Broker.SinkConfig(), admin, s.Extra)
+	b := &Bridge{
+		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin,
+	}
+	return b, os.WriteFile(b.Config, []byte(config), 0o600)
+}
+
+// Start starts the process and waits until it is ready.
+func (b *Bridge) Start(ctx context.Context) error {
+	log, err := os.OpenFile(b.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	b.command = exec.CommandContext(context.WithoutCancel(ctx), b.binary, "run", "--config", b.Config)
+	b.command.Stdout, b.command.Stderr = log, log
+	b.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := b.command.Start(); err != nil {
+		return err
+	}
+	b.ended = make(chan error, 1)
+	go func() { b.ended <- b.command.Wait() }()
+	for {
+		if b.get(ctx, "/readyz") == nil {
+			return nil
+		}
+		select {
+		case err := <-b.ended:
+			return fmt.Errorf("bridge ended: %w: %s", err, b.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("bridge not ready: %w: %s", ctx.Err(), b.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (b *Bridge) get(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.admin+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return errors.Join(err, response.Body.Close())
+}
+
+// Admin is the address of the bridge's admin listener.
+func (b *Bridge) Admin() string { return b.admin }
+
+// Kill ends the process at once, as kill -9 does.
+func (b *Bridge) Kill() error {
+	err := b.command.Process.Kill()
+	<-b.ended
+	return err
+}
+
+// Stop drains the process and returns an error unless it exits with 0 in time.
+func (b *Bridge) Stop() error {
+	if err := b.command.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case err := <-b.ended:
+		return err
+	case <-time.After(45 * time.Second):
+		return errors.Join(errors.New("bridge did not stop in time"), b.Kill())
+	}
+}
+
+// Log is what the bridge has printed so far.
+func (b *Bridge) Log() string {
+	text, _ := os.ReadFile(b.log) // What cannot be read is empty.
+	return string(text)
+}
+
+// ResidentBytes is the memory that the process has in RAM.
+func (b *Bridge) ResidentBytes() int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", b.command.Process.Pid))
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}

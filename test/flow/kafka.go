@@ -1,0 +1,135 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/testenv/service"
+)
+
+const partitions = 6
+
+type kafkaBroker struct{ server *service.Server }
+
+func startKafka(ctx context.Context) (Broker, error) {
+	server, err := service.StartKafka(ctx, "")
+	return kafkaBroker{server}, err
+}
+
+func (b kafkaBroker) Name() string            { return "kafka" }
+func (b kafkaBroker) Server() *service.Server { return b.server }
+func (b kafkaBroker) SinkConfig() string {
+	return fmt.Sprintf(`{type: kafka, brokers: [%q]}`, b.server.Addr())
+}
+
+func (b kafkaBroker) client() (*kafkago.Client, func()) {
+	transport := &kafkago.Transport{MetadataTTL: 10 * time.Second}
+	address, _ := net.ResolveTCPAddr("tcp", b.server.Addr())
+	return &kafkago.Client{Addr: address, Timeout: 20 * time.Second, Transport: transport}, transport.CloseIdleConnections
+}
+
+func (b kafkaBroker) MakeTopic(ctx context.Context, topic string) error {
+	client, done := b.client()
+	defer done()
+	response, err := client.CreateTopics(ctx, &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{{
+		Topic: topic, NumPartitions: partitions, ReplicationFactor: 1,
+		ConfigEntries: []kafkago.ConfigEntry{{ConfigName: "message.timestamp.type", ConfigValue: "LogAppendTime"}},
+	}}})
+	if err != nil {
+		return err
+	}
+	return response.Errors[topic]
+}
+
+func (b kafkaBroker) Consume(ctx context.Context, topic string, each func(Record)) error {
+	var group errgroup.Group
+	records := make(chan Record, 1000)
+	for partition := range partitions {
+		group.Go(func() error { return b.consume(ctx, topic, partition, records) })
+	}
+	done := make(chan error, 1)
+	go func() { done <- group.Wait(); close(records) }()
+	for record := range records {
+		each(record)
+	}
+	return <-done
+}
+
+func (b kafkaBroker) consume(ctx context.Context, topic string, partition int, records chan<- Record) error {
+	reader := kafkago.NewReader(kafkago.ReaderConfig{
+		Brokers: []string{b.server.Addr()}, Topic: topic, Partition: partition, MinBytes: 1, MaxBytes: 10e6,
+		MaxWait: 100 * time.Millisecond, ReadBackoffMin: 5 * time.Millisecond, ReadBackoffMax: 100 * time.Millisecond,
+	})
+	defer func() { _ = reader.Close() }()
+	for {
+		m, err := reader.ReadMessage(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			continue // A broker that is down is what some runs are about.
+		}
+		record := Record{Key: string(m.Key), Headers: map[string]string{}, Body: m.Value, At: m.Time}
+		for _, header := range m.Headers {
+			record.Headers[header.Key] = string(header.Value)
+		}
+		record.ID = record.Headers["delay-id"]
+		records <- record
+	}
+}
+
+func (b kafkaBroker) Stored(ctx context.Context, topic string) (int64, error) {
+	client, done := b.client()
+	defer done()
+	var requests []kafkago.OffsetRequest
+	for partition := range partitions {
+		requests = append(requests, kafkago.FirstOffsetOf(partition), kafkago.LastOffsetOf(partition))
+	}
+	response, err := client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{
+		Topics: map[string][]kafkago.OffsetRequest{topic: requests},
+	})
+	if err != nil {
+		return 0, err
+	}
+	var stored int64
+	for _, offsets := range response.Topics[topic] {
+		err = errors.Join(err, offsets.Error)
+		stored += offsets.LastOffset - offsets.FirstOffset
+	}
+	return stored, err
+}
+
+func (b kafkaBroker) PublishRaw(ctx context.Context, topic string, body []byte, count int) error {
+	client, done := b.client()
+	defer done()
+	const batch = 500
+	var group errgroup.Group
+	for partition := range partitions {
+		group.Go(func() error {
+			for sent := 0; sent < count/partitions; sent += batch {
+				records := make([]kafkago.Record, min(batch, count/partitions-sent))
+				for i := range records {
+					records[i].Value = kafkago.NewBytes(body)
+				}
+				response, err := client.Produce(ctx, &kafkago.ProduceRequest{
+					Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll,
+					Records: kafkago.NewRecordReader(records...),
+				})
+				if err != nil {
+					return err
+				}
+				if response.Error != nil {
+					return response.Error
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}

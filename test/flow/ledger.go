@@ -1,0 +1,225 @@
+package flow
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// Ledger holds what producers were promised and what consumers got, and says
+// whether the two agree. It is safe for concurrent use.
+type Ledger struct {
+	mu       sync.Mutex
+	promises map[string]*promise
+	got      int
+	unknown  []string // ids that nobody was promised
+	problems []string
+	arrived  chan struct{}
+}
+
+type promise struct {
+	key     string
+	body    []byte
+	headers map[string]string
+	// dues are the due times that may be the last one, by truthful answers.
+	dues []time.Time
+	// cancelled says that it must not arrive, maybe that it may or may not.
+	cancelled, maybe bool
+	records          []arrival
+}
+
+type arrival struct {
+	order   int
+	at, due time.Time
+	attempt string
+}
+
+// NewLedger returns an empty ledger.
+func NewLedger() *Ledger {
+	return &Ledger{promises: map[string]*promise{}, arrived: make(chan struct{}, 1)}
+}
+
+// Scheduled records an accepted message.
+func (l *Ledger) Scheduled(m delay.Message, result delay.Result) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promises[result.Ref.ID] = &promise{key: m.Key, body: m.Body, headers: m.Headers, dues: []time.Time{result.DueAt}}
+}
+
+// Cancelled records that a cancel was answered with done.
+func (l *Ledger) Cancelled(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promises[id].cancelled = true
+}
+
+// Maybe records an answer that leaves open what happened.
+func (l *Ledger) Maybe(id string, dues ...time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promises[id].maybe = true
+	l.promises[id].dues = append(l.promises[id].dues, dues...)
+}
+
+// Rescheduled records that a reschedule was answered with done.
+func (l *Ledger) Rescheduled(id string, due time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promises[id].dues = []time.Time{due}
+}
+
+// Got records what a consumer received.
+func (l *Ledger) Got(r Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.promises[r.ID]
+	if p == nil {
+		l.unknown = append(l.unknown, r.ID)
+		return
+	}
+	due, err := time.Parse(message.TimeFormat, r.Headers[message.HeaderDueAt])
+	if err != nil {
+		l.problems = append(l.problems, fmt.Sprintf("%s: header %s: %v", r.ID, message.HeaderDueAt, err))
+	}
+	if !bytes.Equal(p.body, r.Body) {
+		l.problems = append(l.problems, r.ID+": body differs")
+	}
+	for name, value := range p.headers {
+		if r.Headers[name] != value {
+			l.problems = append(l.problems, r.ID+": header "+name+" differs")
+		}
+	}
+	l.got++
+	p.records = append(p.records, arrival{order: l.got, at: r.At, due: due, attempt: r.Headers[message.HeaderAttempt]})
+	select {
+	case l.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// Missing is how many messages must arrive and have not.
+func (l *Ledger) Missing() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	missing := 0
+	for _, p := range l.promises {
+		if len(p.records) == 0 && !p.cancelled && !p.maybe {
+			missing++
+		}
+	}
+	return missing
+}
+
+// Await waits until nothing is missing and nothing has arrived for quiet, at
+// most for limit.
+func (l *Ledger) Await(limit, quiet time.Duration) {
+	end := time.After(limit)
+	for {
+		select {
+		case <-l.arrived:
+		case <-time.After(quiet):
+			if l.Missing() == 0 {
+				return
+			}
+		case <-end:
+			return
+		}
+	}
+}
+
+// Report is what the ledger found.
+type Report struct {
+	Scheduled, Arrived, Lost, Duplicates, Early     int
+	CancelledArrived, WrongDue, OutOfOrder, Unknown int
+	// DuplicatesUnmarked are copies whose attempt does not say that they are later ones.
+	DuplicatesUnmarked int
+	P50, P99, Max      time.Duration
+	Problems           []string
+}
+
+// Wrong is the number of broken promises; duplicates are not among them.
+func (r Report) Wrong() int {
+	return r.Lost + r.Early + r.CancelledArrived + r.WrongDue + r.OutOfOrder + r.Unknown + len(r.Problems)
+}
+
+func (r Report) String() string {
+	text := fmt.Sprintf("scheduled %d  arrived %d  lost %d  twice %d  early %d  cancelled but arrived %d  wrong due %d  out of order %d  lateness p50 %s p99 %s max %s",
+		r.Scheduled, r.Arrived, r.Lost, r.Duplicates, r.Early, r.CancelledArrived, r.WrongDue, r.OutOfOrder,
+		r.P50.Round(10*time.Microsecond), r.P99.Round(10*time.Microsecond), r.Max.Round(10*time.Microsecond))
+	if len(r.Problems) > 0 {
+		text += "\n  " + strings.Join(r.Problems[:min(5, len(r.Problems))], "\n  ")
+	}
+	return text
+}
+
+// Report compares promises and arrivals.
+func (l *Ledger) Report() Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := Report{Scheduled: len(l.promises), Arrived: l.got, Unknown: len(l.unknown), Problems: slices.Clone(l.problems)}
+	var lateness []time.Duration
+	for _, id := range slices.Sorted(maps.Keys(l.promises)) {
+		p := l.promises[id]
+		switch {
+		case len(p.records) == 0 && !p.cancelled && !p.maybe:
+			r.Lost++
+			r.Problems = append(r.Problems, id+": lost")
+		case len(p.records) > 0 && p.cancelled && !p.maybe:
+			r.CancelledArrived++
+		case len(p.records) > 1:
+			r.Duplicates += len(p.records) - 1
+		}
+		for i, a := range p.records {
+			if a.at.Before(a.due) {
+				r.Early++
+			}
+			if !slices.ContainsFunc(p.dues, a.due.Equal) {
+				r.WrongDue++
+				r.Problems = append(r.Problems, fmt.Sprintf("%s: due %s, promised %s", id, a.due, p.dues))
+			}
+			if i > 0 && a.attempt == p.records[0].attempt {
+				r.DuplicatesUnmarked++
+			}
+			if i == 0 {
+				lateness = append(lateness, a.at.Sub(a.due))
+			}
+		}
+	}
+	r.OutOfOrder = l.outOfOrder()
+	slices.Sort(lateness)
+	if n := len(lateness); n > 0 {
+		r.P50, r.P99, r.Max = lateness[n/2], lateness[n*99/100], lateness[n-1]
+	}
+	return r
+}
+
+// outOfOrder counts first copies that arrived before an earlier one of their Key.
+func (l *Ledger) outOfOrder() int {
+	type first struct {
+		order int
+		due   time.Time
+	}
+	byKey := map[string][]first{}
+	for _, p := range l.promises {
+		if p.key != "" && len(p.records) > 0 {
+			byKey[p.key] = append(byKey[p.key], first{p.records[0].order, p.records[0].due})
+		}
+	}
+	wrong := 0
+	for _, list := range byKey {
+		slices.SortFunc(list, func(a, b first) int { return a.order - b.order })
+		for i := 1; i < len(list); i++ {
+			if list[i].due.Before(list[i-1].due) {
+				wrong++
+			}
+		}
+	}
+	return wrong
+}

@@ -1,0 +1,155 @@
+package flow
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/testenv/service"
+)
+
+// World is a Redis, a broker, and a bridge between them, in a scratch folder.
+type World struct {
+	Dir    string
+	Redis  *service.Server
+	Broker Broker
+	Bridge *Bridge
+	RDB    *redis.Client
+	Client *delay.Client
+	Topic  string
+	Ledger *Ledger
+
+	setup Setup
+	queue *store.Queue
+}
+
+// Options say how a world is made.
+type Options struct {
+	Binary, Broker string
+	Shards         int
+	// Redis are further arguments of redis-server.
+	Redis []string
+	// Extra are further lines of the bridge's configuration.
+	Extra string
+}
+
+// NewWorld starts Redis, the broker and the bridge, and makes a topic.
+func NewWorld(ctx context.Context, o Options) (*World, error) {
+	dir, err := os.MkdirTemp("", "delaybridge-flow-")
+	if err != nil {
+		return nil, err
+	}
+	w := &World{Dir: dir, Topic: "flow-" + strings.ToLower(rand.Text()[:8]), Ledger: NewLedger()}
+	if w.Redis, err = service.StartRedis(ctx, o.Redis...); err != nil {
+		return w, err
+	}
+	if w.Broker, err = StartBroker(ctx, o.Broker); err != nil {
+		return w, err
+	}
+	w.setup = Setup{
+		RedisURL: w.Redis.URL(), Prefix: "flow", Queue: "orders", Shards: o.Shards, Broker: w.Broker, Extra: o.Extra,
+	}
+	if w.Bridge, err = NewBridge(o.Binary, dir, w.setup); err != nil {
+		return w, err
+	}
+	options, err := redis.ParseURL(w.Redis.URL())
+	if err != nil {
+		return w, err
+	}
+	options.PoolSize = 100
+	w.RDB = redis.NewClient(options)
+	w.queue = store.New(w.RDB, w.setup.Prefix, w.setup.Queue)
+	if w.Client, err = delay.NewClient(w.RDB, w.setup.Queue, delay.WithPrefix(w.setup.Prefix)); err != nil {
+		return w, err
+	}
+	if err := w.Broker.MakeTopic(ctx, w.Topic); err != nil {
+		return w, err
+	}
+	return w, w.Bridge.Start(ctx)
+}
+
+// Consume feeds the ledger until the returned function is called.
+func (w *World) Consume(ctx context.Context) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- w.Broker.Consume(ctx, w.Topic, w.Ledger.Got) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+// Totals are the sums over all shards.
+type Totals struct {
+	Waiting, InFlight, Dead int64
+	Counters                map[string]int64
+}
+
+// Totals reads the shards' statistics.
+func (w *World) Totals(ctx context.Context) (Totals, error) {
+	totals := Totals{Counters: map[string]int64{}}
+	layout, err := w.queue.AwaitLayout(ctx)
+	if err != nil {
+		return totals, err
+	}
+	for shard := range layout.Shards {
+		stats, err := w.queue.Stats(ctx, shard)
+		if err != nil {
+			return totals, err
+		}
+		totals.Waiting += stats.Waiting
+		totals.InFlight += stats.InFlight
+		totals.Dead += stats.Dead
+		for name, n := range stats.Counters {
+			totals.Counters[name] += n
+		}
+	}
+	return totals, nil
+}
+
+// Unbalanced says by how much the counters miss the sum that always holds.
+func (t Totals) Unbalanced() int64 {
+	c := t.Counters
+	return c["scheduled"] - t.Waiting - t.InFlight - t.Dead - c["published"] - c["cancelled"] - c["replaced"] - c["purged"]
+}
+
+// Drained waits until nothing waits and nothing is in flight, and returns when
+// that was.
+func (w *World) Drained(ctx context.Context) (time.Time, error) {
+	for {
+		totals, err := w.Totals(ctx)
+		if err == nil && totals.Waiting == 0 && totals.InFlight == 0 {
+			return time.Now(), nil
+		}
+		select {
+		case <-ctx.Done():
+			return time.Time{}, errors.Join(ctx.Err(), fmt.Errorf("not drained: %+v", totals))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Close stops everything.
+func (w *World) Close() {
+	if w.Bridge != nil && w.Bridge.command != nil && w.Bridge.command.ProcessState == nil {
+		_ = w.Bridge.Kill()
+	}
+	if w.RDB != nil {
+		_ = w.RDB.Close()
+	}
+	if w.Broker != nil {
+		w.Broker.Server().Close()
+	}
+	if w.Redis != nil {
+		w.Redis.Close()
+	}
+	_ = os.RemoveAll(w.Dir)
+}
