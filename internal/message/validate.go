@@ -17,6 +17,8 @@ const (
 	MaxDelayYears    = 10
 	reservedPrefix   = "delay-"
 	reservedNATSName = "nats-"
+	// natsHeaderRefused are the separators of RFC 9110 that nats.go does not send in a name.
+	natsHeaderRefused = `"(),/;<=>?@[\]{}`
 )
 
 // Validate checks every field but the due time against the limits. maxSize is
@@ -31,7 +33,7 @@ func (m *Message) Validate(sink SinkType, maxSize int) error {
 	if !utf8.ValidString(m.Topic) || hasControl(m.Topic) {
 		return &InvalidError{Field: "topic", Value: m.Topic, Limit: "must be UTF-8 without control characters"}
 	}
-	if err := checkHeaders(m.Headers); err != nil {
+	if err := checkHeaders(sink, m.Headers); err != nil {
 		return err
 	}
 	if size := m.Size(); size > maxSize {
@@ -61,19 +63,19 @@ func checkName(field, value string, least, most int) error {
 	return nil
 }
 
-func checkHeaders(headers map[string]string) error {
+func checkHeaders(sink SinkType, headers map[string]string) error {
 	if len(headers) > MaxHeaders {
 		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", len(headers)), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
 	}
 	for name, value := range headers {
-		if err := checkHeader(name, value); err != nil {
+		if err := checkHeader(sink, name, value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkHeader(name, value string) error {
+func checkHeader(sink SinkType, name, value string) error {
 	if err := checkLength("header", name, 1, MaxHeaderName); err != nil {
 		return err
 	}
@@ -81,6 +83,9 @@ func checkHeader(name, value string) error {
 		if c <= ' ' || c >= 0x7f || c == ':' {
 			return &InvalidError{Field: "header", Value: name, Limit: "a name is printable ASCII without colon and space"}
 		}
+	}
+	if sink == NATS && strings.ContainsAny(name, natsHeaderRefused) {
+		return &InvalidError{Field: "header", Value: name, Limit: "NATS takes no name with one of " + natsHeaderRefused}
 	}
 	lower := strings.ToLower(name)
 	if strings.HasPrefix(lower, reservedPrefix) || strings.HasPrefix(lower, reservedNATSName) || name == "CC" || name == "BCC" {

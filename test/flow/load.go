@@ -25,6 +25,8 @@ type Load struct {
 	// BodySize in bytes; Keys is how many keys there are, 0 for none.
 	BodySize, Keys int
 	Seed           uint64
+	// IDs is the prefix of the messages' ids; loads of one ledger need different ones.
+	IDs string
 }
 
 // batchSize is how many messages a producer schedules in a call.
@@ -44,10 +46,10 @@ func (load Load) Run(ctx context.Context, ledger *Ledger) error {
 			body[j] = byte(random.Uint32())
 		}
 		m := delay.Message{
-			ID: fmt.Sprintf("m-%08d", i), Topic: load.Topic, Body: body, Headers: map[string]string{"n": fmt.Sprint(i)},
+			ID: fmt.Sprintf("%sm-%08d", load.IDs, i), Topic: load.Topic, Body: body, Headers: map[string]string{"n": fmt.Sprint(i)},
 		}
 		if load.Keys > 0 {
-			m.Key = fmt.Sprintf("key-%d", random.IntN(load.Keys))
+			m.Key = fmt.Sprintf("%skey-%d", load.IDs, random.IntN(load.Keys))
 		}
 		requests[i] = delay.Request{Message: m, When: delay.At(due())}
 		if i%10 == 2 {
@@ -169,7 +171,7 @@ func Race(ctx context.Context, load Load, cancel bool, ledger *Ledger, answers *
 	for i := range shots {
 		due := start.Add(time.Duration(random.Int64N(int64(load.Window))))
 		off := time.Duration(random.Int64N(int64(100*time.Millisecond))) - 50*time.Millisecond
-		ref := delay.Ref{ID: fmt.Sprintf("r-%08d", i)}
+		ref := delay.Ref{ID: fmt.Sprintf("%sr-%08d", load.IDs, i)}
 		shots[i] = shot{at: due.Add(off), ref: ref, due: due.Add(off + time.Second)}
 		requests[i] = delay.Request{
 			Message: delay.Message{ID: ref.ID, Topic: load.Topic, Body: []byte("race")}, When: delay.At(due),

@@ -76,6 +76,15 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 	return w, w.Bridge.Start(ctx)
 }
 
+// SecondBridge is another instance with the same configuration but its port.
+func (w *World) SecondBridge() (*Bridge, error) {
+	dir, err := os.MkdirTemp(w.Dir, "second-")
+	if err != nil {
+		return nil, err
+	}
+	return NewBridge(w.Bridge.binary, dir, w.setup)
+}
+
 // Consume feeds the ledger until the returned function is called.
 func (w *World) Consume(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)

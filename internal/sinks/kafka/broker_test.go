@@ -1,0 +1,195 @@
+package kafka
+
+import (
+	"context"
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"crypto/sha512"
+	"fmt"
+	"hash"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+func TestNullKeyAndEmptyValue(t *testing.T) {
+	t.Parallel()
+	broker := &testBroker{config: Config{Brokers: testenv.Kafka(t)}}
+	topic := testenv.Name(t, "topic")
+	broker.makeTopic(t, topic, 1)
+	batch := newMessages(t, topic, "", 2)
+	batch[1].Key, batch[1].Body = "key", nil
+	began := time.Now()
+	requireClass(t, publish(t, newSink(t, broker.config), batch...), sinks.Acknowledged, "")
+	stored := broker.readAll(t, topic, 2)[0]
+	require.False(t, stored[0].keyed, "no Key is a null key")
+	require.True(t, stored[1].keyed)
+	require.True(t, stored[1].valued, "an empty body is an empty value, not null")
+	require.Empty(t, stored[1].Body)
+	require.WithinRange(t, stored[0].at, began.Truncate(time.Millisecond), time.Now())
+}
+
+// TestCompactedTopicRefusesNullKey has the real broker blame single records.
+func TestCompactedTopicRefusesNullKey(t *testing.T) {
+	t.Parallel()
+	broker := &testBroker{config: Config{Brokers: testenv.Kafka(t)}}
+	topic := testenv.Name(t, "topic")
+	broker.makeTopic(t, topic, 1, kafka.ConfigEntry{ConfigName: "cleanup.policy", ConfigValue: "compact"})
+	batch := newMessages(t, topic, "", 40)
+	for i := range batch {
+		if i%4 != 0 {
+			batch[i].Key = batch[i].ID
+		}
+	}
+	var stored []string
+	for i, outcome := range publish(t, newSink(t, broker.config), batch...) {
+		if i%4 == 0 {
+			requireClass(t, []sinks.Outcome{outcome}, sinks.Permanent, sinks.ReasonInvalid)
+			continue
+		}
+		requireClass(t, []sinks.Outcome{outcome}, sinks.Acknowledged, "")
+		stored = append(stored, batch[i].ID)
+	}
+	var read []string
+	for _, record := range broker.readAll(t, topic, len(stored))[0] {
+		read = append(read, record.Key)
+	}
+	require.Equal(t, stored, read)
+}
+
+// TestDeletedTopic deletes a topic in use and makes it again.
+func TestDeletedTopic(t *testing.T) {
+	t.Parallel()
+	broker := &testBroker{config: Config{Brokers: testenv.Kafka(t)}}
+	topic, sink := testenv.Name(t, "topic"), newSink(t, Config{Brokers: testenv.Kafka(t)})
+	broker.makeTopic(t, topic, 2)
+	requireClass(t, publish(t, sink, newMessage(t, topic, "key")), sinks.Acknowledged, "")
+	broker.administer(t, func(ctx context.Context, client *kafka.Client) {
+		response, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{topic}})
+		require.NoError(t, err)
+		require.NoError(t, response.Errors[topic])
+	})
+	require.Eventually(t, func() bool {
+		return publish(t, sink, newMessage(t, topic, "key"))[0].Reason == sinks.ReasonTopicMissing
+	}, patience, 10*time.Millisecond)
+	broker.makeTopic(t, topic, 2)
+	require.Eventually(t, func() bool {
+		return publish(t, sink, newMessage(t, topic, "key"))[0].Class == sinks.Acknowledged
+	}, 3*time.Second, 10*time.Millisecond)
+}
+
+// TestTLSAndLogins runs a broker that demands a client certificate and a login.
+func TestTLSAndLogins(t *testing.T) {
+	t.Parallel()
+	certs := testenv.NewCerts(t)
+	server := testenv.StartKafka(t, tlsProperties(t, certs))
+	files := tlsclient.Files{CAFile: certs.CAFile, CertFile: certs.ClientCert, KeyFile: certs.ClientKey}
+	login := func(mechanism, password string) *SASL {
+		return &SASL{Mechanism: mechanism, Username: testUser, Password: secret.Value(password)}
+	}
+	broker := &testBroker{config: Config{Brokers: []string{server.Addr()}, TLS: &files, SASL: login("plain", testPassword)}}
+	makeScramUser(t, broker)
+	topic := testenv.Name(t, "topic")
+	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+
+	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
+		config := broker.config
+		config.SASL = login(mechanism, testPassword)
+		sink := newSink(t, config)
+		requireClass(t, publish(t, sink, newMessages(t, topic, "", 3)...), sinks.Acknowledged, "")
+		require.NoError(t, sink.Ping(t.Context()))
+		config.SASL = login(mechanism, "wrong")
+		requireRefused(t, config, topic)
+	}
+	require.Len(t, broker.Read(t, topic, 9), 9)
+
+	withoutCertificate, other := broker.config, broker.config
+	withoutCertificate.TLS = &tlsclient.Files{CAFile: certs.CAFile}
+	requireRefused(t, withoutCertificate, topic)
+	other.TLS = &tlsclient.Files{CAFile: testenv.NewCerts(t).CAFile, CertFile: certs.ClientCert, KeyFile: certs.ClientKey}
+	requireRefused(t, other, topic)
+	unsupported := broker.config
+	unsupported.SASL = nil
+	requireClass(t, publish(t, newSink(t, unsupported), newMessage(t, topic, "")), sinks.Unavailable, sinks.ReasonConnection)
+}
+
+// TestRotatedPassword changes the file that the password is in: the sink that
+// was refused must work without being made anew, and leave the reason meanwhile.
+func TestRotatedPassword(t *testing.T) {
+	t.Parallel()
+	broker := newPrivateBroker(t)
+	topic := testenv.Name(t, "topic")
+	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte("old\n"), 0o600))
+	config := broker.config
+	config.SASL = &SASL{Mechanism: "plain", Username: testUser, Password: secret.File(file)}
+	sink := newSink(t, config)
+	requireClass(t, publish(t, sink, newMessage(t, topic, "")), sinks.Unavailable, sinks.ReasonAuth)
+	require.NoError(t, os.WriteFile(file, []byte(testPassword+"\n"), 0o600))
+	requireClass(t, publish(t, sink, newMessage(t, topic, "")), sinks.Acknowledged, "")
+	require.NoError(t, os.Remove(file))
+	require.Error(t, sink.Ping(t.Context()))
+}
+
+func requireRefused(t *testing.T, config Config, topic string) {
+	t.Helper()
+	sink := newSink(t, config)
+	requireClass(t, publish(t, sink, newMessage(t, topic, "")), sinks.Unavailable, sinks.ReasonAuth)
+	err := sink.Ping(t.Context())
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), testPassword)
+}
+
+// tlsProperties make the one listener of the server demand TLS, a client
+// certificate and a login. Its keystore is one PEM file of key and certificate.
+func tlsProperties(t *testing.T, certs testenv.Certs) string {
+	t.Helper()
+	key, err := os.ReadFile(certs.ServerKey)
+	require.NoError(t, err)
+	certificate, err := os.ReadFile(certs.ServerCert)
+	require.NoError(t, err)
+	keystore := filepath.Join(t.TempDir(), "keystore.pem")
+	require.NoError(t, os.WriteFile(keystore, append(key, certificate...), 0o600))
+	return loginProperties + fmt.Sprintf(`
+listener.security.protocol.map=PLAINTEXT:SASL_SSL,CONTROLLER:PLAINTEXT
+ssl.keystore.type=PEM
+ssl.keystore.location=%s
+ssl.truststore.type=PEM
+ssl.truststore.location=%s
+listener.name.plaintext.ssl.client.auth=required
+`, keystore, certs.CAFile)
+}
+
+// makeScramUser gives the test user SCRAM credentials too.
+func makeScramUser(t *testing.T, broker *testBroker) {
+	t.Helper()
+	broker.administer(t, func(ctx context.Context, client *kafka.Client) {
+		// One request for each: Kafka takes a user once in a request only.
+		for mechanism, hash := range map[kafka.ScramMechanism]func() hash.Hash{
+			kafka.ScramMechanismSha256: sha256.New, kafka.ScramMechanismSha512: sha512.New,
+		} {
+			const iterations = 4096
+			salt := []byte("salt")
+			salted, err := pbkdf2.Key(hash, testPassword, salt, iterations, hash().Size())
+			require.NoError(t, err)
+			response, err := client.AlterUserScramCredentials(ctx, &kafka.AlterUserScramCredentialsRequest{
+				Upsertions: []kafka.UserScramCredentialsUpsertion{
+					{Name: testUser, Mechanism: mechanism, Iterations: iterations, Salt: salt, SaltedPassword: salted},
+				},
+			})
+			require.NoError(t, err)
+			require.NoError(t, response.Results[0].Error)
+		}
+	})
+}

@@ -1,0 +1,212 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/apiversions"
+)
+
+// connectTimeout limits opening a connection: TCP, TLS, versions and login.
+const connectTimeout = 5 * time.Second
+
+// opener opens connections.
+type opener struct {
+	config Config
+	logger *slog.Logger
+}
+
+// open connects to a broker and logs in. Every error is a [notSentError].
+func (o *opener) open(ctx context.Context, address string) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	socket, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, &notSentError{fmt.Errorf("connect to kafka broker: %w", err)}
+	}
+	if err := socket.SetDeadline(time.Now().Add(connectTimeout)); err != nil {
+		_ = socket.Close()
+		return nil, &notSentError{fmt.Errorf("connect to kafka broker %s: %w", address, err)}
+	}
+	release := interruptAtEnd(ctx, socket)
+	conn, err := o.introduce(ctx, socket, address)
+	if !release() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		_ = socket.Close()
+		return nil, &notSentError{fmt.Errorf("open connection to kafka broker %s: %w", address, err)}
+	}
+	o.logger.DebugContext(ctx, "kafka connection opened", "broker", address)
+	return conn, nil
+}
+
+// introduce does the handshakes on a new socket.
+func (o *opener) introduce(ctx context.Context, tcp net.Conn, address string) (*conn, error) {
+	socket := tcp
+	if o.config.TLS != nil {
+		secured, err := o.secure(ctx, socket, address)
+		if err != nil {
+			return nil, err
+		}
+		socket = secured
+	}
+	conn := newConn(socket, address, o.config)
+	if underlying, ok := tcp.(syscall.Conn); ok {
+		conn.socket, _ = underlying.SyscallConn()
+	}
+	if err := conn.negotiate(); err != nil {
+		return nil, asLoginError(err)
+	}
+	if o.config.SASL == nil {
+		return conn, nil
+	}
+	expires, err := o.config.SASL.login(ctx, conn.protocol)
+	if err != nil {
+		return nil, asLoginError(fmt.Errorf("log in: %w", err))
+	}
+	conn.expires = expires
+	return conn, nil
+}
+
+// secure reads the files anew, so that rotated ones are picked up.
+func (o *opener) secure(ctx context.Context, socket net.Conn, address string) (net.Conn, error) {
+	config, err := o.config.TLS.Config()
+	if err != nil {
+		return nil, &loginError{err}
+	}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(address)
+	}
+	secured := tls.Client(socket, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, asLoginError(fmt.Errorf("tls handshake: %w", err))
+	}
+	return secured, nil
+}
+
+// conn is one connection, used by one request at a time. It is the transport
+// of kafka-go's client for that request.
+type conn struct {
+	address  string
+	wire     *wire
+	protocol *protocol.Conn
+	socket   syscall.RawConn // under TLS; nil where there is none
+	client   *kafka.Client
+	expires  time.Time // of the login; zero means never
+	usedAt   time.Time
+	broken   bool
+}
+
+func newConn(socket net.Conn, address string, config Config) *conn {
+	w := &wire{Conn: socket}
+	c := &conn{address: address, wire: w, protocol: protocol.NewConn(w, config.Name), usedAt: time.Now()}
+	c.client = &kafka.Client{Addr: kafka.TCP(address), Transport: c, Timeout: config.PublishTimeout}
+	return c
+}
+
+// negotiate agrees on the versions of the protocol. It also proves that the
+// connection is alive.
+func (c *conn) negotiate() error {
+	answer, err := c.protocol.RoundTrip(&apiversions.Request{})
+	if err != nil {
+		return err
+	}
+	response, ok := answer.(*apiversions.Response)
+	if !ok {
+		return fmt.Errorf("negotiate versions: unexpected answer %T", answer)
+	}
+	if response.ErrorCode != 0 {
+		return kafka.Error(response.ErrorCode)
+	}
+	versions := make(map[protocol.ApiKey]int16, len(response.ApiKeys))
+	for _, key := range response.ApiKeys {
+		api := protocol.ApiKey(key.ApiKey)
+		versions[api] = api.SelectVersion(key.MinVersion, key.MaxVersion)
+	}
+	c.protocol.SetVersions(versions)
+	return nil
+}
+
+// RoundTrip implements [kafka.RoundTripper] on this very connection. An error
+// is a [notSentError] where the broker cannot have got the whole request.
+func (c *conn) RoundTrip(ctx context.Context, _ net.Addr, request kafka.Request) (kafka.Response, error) {
+	deadline, _ := ctx.Deadline()
+	if err := c.wire.SetDeadline(deadline); err != nil {
+		c.broken = true
+		return nil, &notSentError{err}
+	}
+	c.wire.begin()
+	release := interruptAtEnd(ctx, c.wire)
+	response, err := c.protocol.RoundTrip(request)
+	if !release() || err != nil {
+		// After a failure the stream is of no more use, and once ctx has ended its
+		// interruption may hit the next request.
+		c.broken = true
+	}
+	c.usedAt = time.Now()
+	if err != nil && !c.wire.complete() {
+		return nil, &notSentError{err}
+	}
+	return response, err
+}
+
+// alive asks the broker for a sign of life.
+func (c *conn) alive(ctx context.Context) bool {
+	const patience = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := c.RoundTrip(ctx, nil, &apiversions.Request{})
+	return err == nil && !c.broken
+}
+
+func (c *conn) expired(now time.Time) bool {
+	return !c.expires.IsZero() && now.After(c.expires)
+}
+
+// close ends the connection. There is nothing to do about an error.
+func (c *conn) close() { _ = c.wire.Close() }
+
+// interruptAtEnd makes reads and writes fail once ctx has ended. The function
+// that it returns undoes that, and reports false where it was too late.
+func interruptAtEnd(ctx context.Context, socket net.Conn) (release func() bool) {
+	return context.AfterFunc(ctx, func() {
+		_ = socket.SetDeadline(time.Unix(1, 0))
+	})
+}
+
+// wire notes what became of the bytes of a request.
+type wire struct {
+	net.Conn
+	// encoded, where not nil, is called before the first byte leaves: kafka-go
+	// encodes a whole request before it writes, so the messages are not needed after.
+	encoded       func()
+	wrote, failed bool
+}
+
+func (w *wire) begin() { w.wrote, w.failed = false, false }
+
+// complete reports whether the whole request may have left. A request of which
+// a write failed lacks its end, so that the broker throws it away.
+func (w *wire) complete() bool { return w.wrote && !w.failed }
+
+func (w *wire) Write(b []byte) (int, error) {
+	if w.encoded != nil {
+		w.encoded()
+		w.encoded = nil
+	}
+	w.wrote = true
+	n, err := w.Conn.Write(b)
+	if err != nil {
+		w.failed = true
+	}
+	return n, err
+}

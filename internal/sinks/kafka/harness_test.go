@@ -1,0 +1,289 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConformance(t *testing.T) {
+	sinktest.Run(t, sinktest.Harness{
+		Shared:  &testBroker{config: Config{Brokers: testenv.Kafka(t)}},
+		Private: func(t *testing.T) sinktest.PrivateBroker { return newPrivateBroker(t) },
+	})
+}
+
+const (
+	testUser     = "bridge"
+	testPassword = "correct horse"
+	partitions   = 6
+	patience     = 20 * time.Second
+)
+
+func logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// testBroker is a Kafka of one node. It is administered and read through a
+// connection of the package's own, on which kafka-go's client does the rest.
+type testBroker struct {
+	config Config
+}
+
+func (b *testBroker) Features() sinktest.Features {
+	return sinktest.Features{
+		Gaps: map[string]string{
+			"full_topic": "a Kafka topic is limited by deleting old messages, never by refusing new ones",
+		},
+		Keyed:        true,
+		Missing:      sinks.ReasonTopicMissing,
+		InvalidTopic: "no topic",
+		TooLarge:     1_200_000,
+		BatchLimit:   1_048_588,
+	}
+}
+
+func (b *testBroker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink {
+	t.Helper()
+	config := b.config
+	config.PublishTimeout = options.PublishTimeout
+	if options.WrongPassword {
+		login := *config.SASL
+		login.Password = secret.Value("wrong")
+		config.SASL = &login
+	}
+	sink, err := New(config, logger())
+	require.NoError(t, err)
+	return sink
+}
+
+func (b *testBroker) MakeTopic(t testing.TB, topic string, options sinktest.TopicOptions) {
+	t.Helper()
+	var entries []kafka.ConfigEntry
+	if options.MaxMessageBytes != 0 {
+		entries = append(entries, kafka.ConfigEntry{ConfigName: "max.message.bytes", ConfigValue: strconv.Itoa(options.MaxMessageBytes)})
+	}
+	b.makeTopic(t, topic, partitions, entries...)
+}
+
+func (b *testBroker) makeTopic(t testing.TB, topic string, count int, entries ...kafka.ConfigEntry) {
+	t.Helper()
+	b.administer(t, func(ctx context.Context, client *kafka.Client) {
+		response, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
+			Topic: topic, NumPartitions: count, ReplicationFactor: 1, ConfigEntries: entries,
+		}}})
+		require.NoError(t, err)
+		require.NoError(t, response.Errors[topic])
+		require.Eventually(t, func() bool {
+			answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+			if err != nil || answer.Topics[0].Error != nil || len(answer.Topics[0].Partitions) != count {
+				return false
+			}
+			for partition := range count {
+				// Metadata names a leader before the leader knows.
+				response, err := client.Fetch(ctx, &kafka.FetchRequest{Topic: topic, Partition: partition, MaxBytes: 1, MaxWait: time.Millisecond})
+				if err != nil || response.Error != nil {
+					return false
+				}
+			}
+			return true
+		}, patience, 10*time.Millisecond)
+	})
+}
+
+// administer lends a client that speaks to the broker over one connection.
+func (b *testBroker) administer(t testing.TB, use func(context.Context, *kafka.Client)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	config := b.config
+	config.PublishTimeout = patience
+	conn, err := (&opener{config: config, logger: logger()}).open(ctx, b.config.Brokers[0])
+	require.NoError(t, err)
+	defer conn.close()
+	use(ctx, conn.client)
+}
+
+func (b *testBroker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
+	t.Helper()
+	var stored []sinktest.Stored
+	for _, records := range b.readAll(t, topic, atLeast) {
+		for _, record := range records {
+			stored = append(stored, record.Stored)
+		}
+	}
+	return stored
+}
+
+// storedRecord is a record with what only Kafka knows of it.
+type storedRecord struct {
+	sinktest.Stored
+	keyed, valued bool // the key, the value is not null
+	at            time.Time
+}
+
+// readAll returns the records of each partition.
+func (b *testBroker) readAll(t testing.TB, topic string, atLeast int) (byPartition [][]storedRecord) {
+	t.Helper()
+	b.administer(t, func(ctx context.Context, client *kafka.Client) {
+		answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+		require.NoError(t, err)
+		require.NoError(t, answer.Topics[0].Error)
+		byPartition = make([][]storedRecord, len(answer.Topics[0].Partitions))
+		deadline := time.Now().Add(patience)
+		for {
+			count := 0
+			for partition := range byPartition {
+				byPartition[partition] = readRest(ctx, t, client, topic, partition, byPartition[partition])
+				count += len(byPartition[partition])
+			}
+			if count >= atLeast || time.Now().After(deadline) {
+				return
+			}
+		}
+	})
+	return byPartition
+}
+
+// readRest reads a partition from where read ends up to its end.
+func readRest(ctx context.Context, t testing.TB, client *kafka.Client, topic string, partition int, read []storedRecord) []storedRecord {
+	t.Helper()
+	for {
+		response, err := client.Fetch(ctx, &kafka.FetchRequest{
+			Topic: topic, Partition: partition, Offset: int64(len(read)), MinBytes: 1, MaxBytes: 8 << 20, MaxWait: 20 * time.Millisecond,
+		})
+		require.NoError(t, err)
+		if errors.Is(response.Error, kafka.NotLeaderForPartition) {
+			continue // The broker has just started; ctx bounds this.
+		}
+		require.NoError(t, response.Error)
+		before := len(read)
+		for {
+			record, err := response.Records.ReadRecord()
+			if err != nil {
+				break
+			}
+			if record.Offset >= int64(before) {
+				read = append(read, newStored(t, record))
+			}
+		}
+		if int64(len(read)) >= response.HighWatermark {
+			return read
+		}
+	}
+}
+
+func newStored(t testing.TB, record *kafka.Record) storedRecord {
+	t.Helper()
+	stored := storedRecord{keyed: record.Key != nil, valued: record.Value != nil, at: record.Time}
+	key, err := kafka.ReadAll(record.Key)
+	require.NoError(t, err)
+	stored.Body, err = kafka.ReadAll(record.Value)
+	require.NoError(t, err)
+	stored.Key, stored.Headers = string(key), map[string]string{}
+	for _, header := range record.Headers {
+		stored.Headers[header.Key] = string(header.Value)
+	}
+	return stored
+}
+
+// privateBroker demands a login.
+type privateBroker struct {
+	testBroker
+	server *testenv.Server
+}
+
+// loginProperties make the one listener of the server demand a login.
+const loginProperties = `
+listener.security.protocol.map=PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+sasl.mechanism.inter.broker.protocol=PLAIN
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=400
+listener.name.plaintext.plain.sasl.jaas.config=` + jaas + `
+listener.name.plaintext.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.plaintext.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+`
+
+const jaas = `org.apache.kafka.common.security.plain.PlainLoginModule required username="` + testUser + `" password="` + testPassword +
+	`" user_` + testUser + `="` + testPassword + `";`
+
+func newPrivateBroker(t *testing.T) *privateBroker {
+	t.Helper()
+	server := testenv.StartKafka(t, loginProperties)
+	b := &privateBroker{server: server}
+	b.config = Config{
+		Brokers: []string{server.Addr()},
+		SASL:    &SASL{Mechanism: "plain", Username: testUser, Password: secret.Value(testPassword)},
+	}
+	return b
+}
+
+func (b *privateBroker) Kill(testing.TB)   { b.server.Kill() }
+func (b *privateBroker) Start(testing.TB)  { b.server.Start() }
+func (b *privateBroker) Pause(testing.TB)  { b.server.Pause() }
+func (b *privateBroker) Resume(testing.TB) { b.server.Resume() }
+
+// newSink opens a sink that is closed at the end of the test.
+func newSink(t testing.TB, config Config) *Sink {
+	t.Helper()
+	sink, err := New(config, logger())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := sink.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return sink
+}
+
+func newMessage(t testing.TB, topic, key string) message.Message {
+	t.Helper()
+	return message.Message{
+		ID: testenv.Name(t, "id"), Key: key, Topic: topic, Body: []byte("body"), Queue: "orders",
+		DueAt: time.UnixMilli(1_900_000_000_123), ScheduledAt: time.UnixMilli(1_800_000_000_000), Attempt: 1, Token: "t",
+	}
+}
+
+func newMessages(t testing.TB, topic, key string, count int) []message.Message {
+	t.Helper()
+	batch := make([]message.Message, count)
+	for i := range batch {
+		batch[i] = newMessage(t, topic, key)
+	}
+	return batch
+}
+
+// publish publishes under a deadline.
+func publish(t testing.TB, sink *Sink, batch ...message.Message) []sinks.Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return sink.Publish(ctx, batch)
+}
+
+func requireClass(t testing.TB, outcomes []sinks.Outcome, class sinks.Class, reason sinks.Reason) {
+	t.Helper()
+	for i, outcome := range outcomes {
+		require.Equal(t, class, outcome.Class, "message %d: %v", i, outcome.Err)
+		require.Equal(t, reason, outcome.Reason, "message %d: %v", i, outcome.Err)
+	}
+}

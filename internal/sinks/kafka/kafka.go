@@ -1,0 +1,181 @@
+// Package kafka is the sink that publishes to Apache Kafka, acknowledged by all
+// in-sync replicas.
+//
+// A message's Topic is the Kafka topic and its Key the record key (null where
+// it is empty); the partition is the one that Java's default partitioner would
+// choose. What is published to one partition goes through one lane, which has
+// at most one request at the broker at a time: that keeps order, and what
+// arrives meanwhile shares the next request, so load makes requests larger
+// rather than slower.
+//
+// The package uses kafka-go's client for its encoding, and its own connections:
+// kafka-go's transport cannot say whether a request had left when it failed,
+// learns of a moved leader by a random timer only, asks for the metadata of all
+// topics, and has goroutines that nobody can wait for. Nothing here is resent
+// whose outcome is unknown, since kafka-go has no idempotent producer.
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+// DefaultPublishTimeout is how long one call to Publish may take at the most.
+const DefaultPublishTimeout = 10 * time.Second
+
+// Config says which cluster to publish to, and how.
+type Config struct {
+	// Brokers are the addresses, host:port, from which the cluster is learnt.
+	Brokers []string
+	// SASL is the login; nil means none.
+	SASL *SASL
+	// TLS is used for every connection where it is not nil.
+	TLS *tlsclient.Files
+	// PublishTimeout limits one call to Publish; 0 means DefaultPublishTimeout.
+	// The broker is given half of it to have the replicas acknowledge.
+	PublishTimeout time.Duration
+	// Name is the client id that the brokers see in their logs and quotas.
+	Name string
+}
+
+// Sink publishes to one Kafka cluster. It owns one goroutine for each partition
+// that has messages under way; it ends when there are none, and Close waits for it.
+type Sink struct {
+	config  Config
+	logger  *slog.Logger
+	brokers *brokers
+	topics  *topics
+	// open ends with Close, and with it every request.
+	open context.Context //nolint:containedctx // it is the life of the sink, whose lanes outlive any call
+	end  context.CancelFunc
+
+	mu     sync.Mutex
+	lanes  map[laneKey]*lane
+	closed bool
+	idle   chan struct{} // closed when the sink is closed and its last lane has ended
+}
+
+var _ sinks.Sink = (*Sink)(nil)
+
+// New checks the configuration and returns a sink. It reads the TLS files, to
+// check them, and connects to nothing.
+func New(config Config, logger *slog.Logger) (*Sink, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	if config.PublishTimeout == 0 {
+		config.PublishTimeout = DefaultPublishTimeout
+	}
+	open, end := context.WithCancel(context.Background()) //nolint:forbidigo // the sink's own life, ended by Close
+	pool := newBrokers(&opener{config: config, logger: logger})
+	return &Sink{
+		config:  config,
+		logger:  logger,
+		brokers: pool,
+		topics:  newTopics(pool, config.Brokers, logger),
+		open:    open,
+		end:     end,
+		lanes:   map[laneKey]*lane{},
+		idle:    make(chan struct{}),
+	}, nil
+}
+
+func (c *Config) check() error {
+	if len(c.Brokers) == 0 {
+		return errors.New("check kafka sink: brokers: at least one is needed")
+	}
+	for _, address := range c.Brokers {
+		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
+			return fmt.Errorf("check kafka sink: broker %q: must be host:port", address)
+		}
+	}
+	if c.PublishTimeout < 0 {
+		return fmt.Errorf("check kafka sink: publish_timeout %s: must be positive", c.PublishTimeout)
+	}
+	if c.TLS != nil {
+		if _, err := c.TLS.Config(); err != nil {
+			return fmt.Errorf("check kafka sink: tls: %w", err)
+		}
+	}
+	return c.SASL.check()
+}
+
+// Ping opens a connection of its own to one broker and logs in, so that a login
+// which was revoked is noticed. It fails if no broker accepts.
+func (s *Sink) Ping(ctx context.Context) error {
+	ctx, cancel := s.untilClosed(ctx)
+	defer cancel()
+	var failures []error
+	for _, address := range s.topics.addresses() {
+		err := s.pingOne(ctx, address)
+		if err == nil {
+			return nil
+		}
+		failures = append(failures, err)
+	}
+	return fmt.Errorf("ping kafka: %w", errors.Join(failures...))
+}
+
+func (s *Sink) pingOne(ctx context.Context, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	conn, err := s.brokers.opener.open(ctx, address)
+	if err != nil {
+		return err
+	}
+	conn.close()
+	return nil
+}
+
+// Close implements [sinks.Sink].
+func (s *Sink) Close(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		s.closeIfIdle()
+	}
+	s.mu.Unlock()
+	s.end()
+	defer s.brokers.close()
+	select {
+	case <-s.idle:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close kafka sink: wait for requests under way: %w", ctx.Err())
+	}
+}
+
+// closeIfIdle lets Close return if nothing is under way. Callers hold s.mu.
+func (s *Sink) closeIfIdle() {
+	if s.closed && len(s.lanes) == 0 {
+		close(s.idle)
+	}
+}
+
+// untilClosed returns a context that ends with ctx and with the sink.
+func (s *Sink) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.open, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// SASL is a login by user name and password.
+type SASL struct {
+	// Mechanism is plain, scram-sha-256 or scram-sha-512.
+	Mechanism string
+	Username  string
+	// Password is read anew for each connection, so that a rotated one is picked up.
+	Password secret.Secret
+}

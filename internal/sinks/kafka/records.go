@@ -1,0 +1,63 @@
+package kafka
+
+import (
+	"io"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+const (
+	// maxRequestSize is how many bytes of records one request carries at the most,
+	// unless a single message has more. It is below message.max.bytes of a broker
+	// (1,048,588 by default), which limits the batch as a whole.
+	maxRequestSize = 1_000_000
+	// recordOverhead is the most that a record takes besides what follows.
+	recordOverhead = 32
+	// headerOverhead is the most that the lengths of a header take.
+	headerOverhead = 6
+	// ownHeaders is the most that the bridge's own headers take, without id and queue.
+	ownHeaders = len(message.HeaderID+message.HeaderQueue+message.HeaderDueAt+message.HeaderScheduledAt+message.HeaderAttempt) +
+		5*headerOverhead + 2*len(message.TimeFormat) + 20
+)
+
+// recordSize is an upper bound of what a message takes in a request, in bytes.
+func recordSize(m *message.Message) int {
+	size := recordOverhead + len(m.Key) + len(m.Body) + ownHeaders + len(m.ID) + len(m.Queue)
+	for name, value := range m.Headers {
+		size += headerOverhead + len(name) + len(value)
+	}
+	return size
+}
+
+// records reads messages as Kafka records, once: for a second attempt a new one
+// is needed, since kafka-go takes a consumed reader for an empty success.
+type records struct {
+	batch   []item
+	read    int
+	record  kafka.Record
+	headers []kafka.Header
+}
+
+// ReadRecord implements [kafka.RecordReader]. The record is valid until the next call.
+func (r *records) ReadRecord() (*kafka.Record, error) {
+	if r.read == len(r.batch) {
+		return nil, io.EOF
+	}
+	m := r.batch[r.read].message()
+	r.read++
+	r.headers = r.headers[:0]
+	for _, header := range m.PublishedHeaders() {
+		r.headers = append(r.headers, kafka.Header{Key: header.Name, Value: []byte(header.Value)})
+	}
+	body := m.Body
+	if body == nil {
+		body = []byte{} // A nil value would be a tombstone on a compacted topic.
+	}
+	r.record = kafka.Record{Value: kafka.NewBytes(body), Headers: r.headers}
+	if m.Key != "" {
+		r.record.Key = kafka.NewBytes([]byte(m.Key))
+	}
+	return &r.record, nil
+}

@@ -1,0 +1,173 @@
+package rabbitmq
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// limited is the configuration of the brokers that refuse large messages.
+const (
+	limited      = "max_message_size = 1100000\n"
+	limitedBytes = 1_100_000
+)
+
+func TestConformance(t *testing.T) {
+	broker := &broker{testenv.StartRabbitMQ(t, limited)}
+	sinktest.Run(t, sinktest.Harness{
+		Shared:  broker,
+		Private: func(*testing.T) sinktest.PrivateBroker { return broker },
+	})
+}
+
+// broker is a RabbitMQ of our own for the suite.
+type broker struct{ server *testenv.Server }
+
+func (b *broker) Features() sinktest.Features {
+	return sinktest.Features{
+		Gaps: map[string]string{
+			"too_large_for_topic": "RabbitMQ limits the size of a message for the whole broker only",
+		},
+		Missing:      sinks.ReasonUnroutable,
+		InvalidTopic: strings.Repeat("t", 256),
+		TooLarge:     limitedBytes + 1,
+	}
+}
+
+func (b *broker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink {
+	t.Helper()
+	url := b.server.URL()
+	if options.WrongPassword {
+		url = strings.Replace(url, "guest:guest", "guest:wrong", 1)
+	}
+	sink, err := New(Config{Name: "suite", URLs: []string{url}, PublishTimeout: options.PublishTimeout}, quiet())
+	require.NoError(t, err)
+	return sink
+}
+
+func (b *broker) MakeTopic(t testing.TB, topic string, options sinktest.TopicOptions) {
+	t.Helper()
+	arguments := amqp.Table{}
+	if options.MaxMessages > 0 {
+		arguments["x-max-length"], arguments["x-overflow"] = options.MaxMessages, "reject-publish"
+	}
+	declare(t, b.server.URL(), topic, arguments)
+}
+
+func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
+	t.Helper()
+	var stored []sinktest.Stored
+	for _, d := range read(t, b.server.URL(), topic, atLeast) {
+		headers := map[string]string{}
+		for name, value := range d.Headers {
+			text, ok := value.(string)
+			require.True(t, ok, "header %s is no string", name)
+			headers[name] = text
+		}
+		if d.ContentType != "" {
+			headers[contentType] = d.ContentType
+		}
+		stored = append(stored, sinktest.Stored{Headers: headers, Body: d.Body})
+	}
+	return stored
+}
+
+func (b *broker) Kill(testing.TB)   { b.server.Kill() }
+func (b *broker) Start(testing.TB)  { b.server.Start() }
+func (b *broker) Pause(testing.TB)  { b.server.Pause() }
+func (b *broker) Resume(testing.TB) { b.server.Resume() }
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// newSink opens a sink that is closed at the end of the test.
+func newSink(t testing.TB, config Config) *Sink {
+	t.Helper()
+	sink, err := New(config, quiet())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		require.NoError(t, sink.Close(ctx))
+	})
+	return sink
+}
+
+// open opens a channel that is closed at the end of the test.
+func open(t testing.TB, url string) *amqp.Channel {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	channel, err := conn.Channel()
+	require.NoError(t, err)
+	return channel
+}
+
+func declare(t testing.TB, url, queue string, arguments amqp.Table) {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	channel, err := conn.Channel()
+	require.NoError(t, err)
+	_, err = channel.QueueDeclare(queue, true, false, false, false, arguments)
+	require.NoError(t, err)
+}
+
+// read takes everything from a queue, at least so many messages.
+func read(t testing.TB, url, queue string, atLeast int) []amqp.Delivery {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	channel, err := conn.Channel()
+	require.NoError(t, err)
+	var all []amqp.Delivery
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		d, ok, err := channel.Get(queue, true)
+		require.NoError(t, err)
+		if ok {
+			all = append(all, d)
+			continue
+		}
+		if len(all) >= atLeast || time.Now().After(deadline) {
+			return all
+		}
+	}
+}
+
+// newMessage makes a message of a queue and topic, under a new id.
+func newMessage(t testing.TB, queue, topic string) message.Message {
+	return message.Message{
+		ID: testenv.Name(t, "id"), Topic: topic, Queue: queue, Body: []byte("body"), Attempt: 1,
+		DueAt: time.UnixMilli(1_900_000_000_123), ScheduledAt: time.UnixMilli(1_800_000_000_000),
+	}
+}
+
+// publish publishes under a deadline that a healthy broker does not need.
+func publish(t testing.TB, sink *Sink, batch ...message.Message) []sinks.Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return sink.Publish(ctx, batch)
+}
+
+func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reason sinks.Reason) {
+	t.Helper()
+	require.Equal(t, class.String()+" "+string(reason), outcome.Class.String()+" "+string(outcome.Reason), "cause: %v", outcome.Err)
+}

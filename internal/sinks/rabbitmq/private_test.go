@@ -1,0 +1,161 @@
+package rabbitmq
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+// definitions has a user for EXTERNAL logins and one who may publish to the
+// topic exchange with certain topics only.
+const definitions = `{
+  "vhosts": [{"name": "/"}],
+  "users": [
+    {"name": "guest", "password": "guest", "tags": "administrator"},
+    {"name": "delaybridge", "password": "unused", "tags": ""},
+    {"name": "bound", "password": "bound", "tags": ""}
+  ],
+  "permissions": [
+    {"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
+    {"user": "delaybridge", "vhost": "/", "configure": "", "write": ".*", "read": ""},
+    {"user": "bound", "vhost": "/", "configure": "", "write": "^amq\\.topic$", "read": ""}
+  ],
+  "topic_permissions": [
+    {"user": "bound", "vhost": "/", "exchange": "amq.topic", "write": "^allowed", "read": ""}
+  ]
+}`
+
+// writeDefinitions returns the line of rabbitmq.conf that loads them.
+func writeDefinitions(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "definitions.json")
+	require.NoError(t, os.WriteFile(file, []byte(definitions), 0o600))
+	return "load_definitions = " + file + "\n"
+}
+
+// TestChannelExceptions publishes what makes the broker close the channel, in
+// a way that nothing tells beforehand. The first call may not know which
+// message it was; the next ones must, and the mates get through.
+func TestChannelExceptions(t *testing.T) {
+	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+"max_message_size = 1000\n")
+	for name, c := range map[string]struct {
+		config Config
+		spoil  func(*message.Message)
+		class  sinks.Class
+		reason sinks.Reason
+	}{
+		"forbidden topic": {
+			Config{URLs: []string{withLogin(t, server.URL(), "bound:bound@")}, Exchange: "amq.topic"},
+			func(m *message.Message) { m.Topic = "forbidden" }, sinks.Retryable, sinks.ReasonAuth,
+		},
+		"forbidden exchange": {
+			Config{URLs: []string{withLogin(t, server.URL(), "bound:bound@")}, Exchange: "amq.direct"},
+			nil, sinks.Retryable, sinks.ReasonAuth,
+		},
+		"too large": {
+			Config{URLs: []string{server.URL()}, Exchange: "amq.topic"},
+			func(m *message.Message) { m.Body = make([]byte, 1001) }, sinks.Permanent, sinks.ReasonTooLarge,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			topic := testenv.Name(t, "allowed")
+			declare(t, server.URL(), topic, nil)
+			require.NoError(t, open(t, server.URL()).QueueBind(topic, topic, "amq.topic", false, nil))
+			c.config.Connections = 1
+			sink := newSink(t, c.config)
+			batch := make([]message.Message, 9)
+			for i := range batch {
+				batch[i] = newMessage(t, "orders", topic)
+				if c.spoil == nil || i == 4 {
+					spoil(c.spoil, &batch[i])
+				}
+			}
+			settled := map[int]bool{}
+			// As the poller does: publish again what was unknown or unavailable.
+			for round := 0; len(settled) < len(batch); round++ {
+				require.Less(t, round, 3)
+				var indices []int
+				var again []message.Message
+				for i := range batch {
+					if !settled[i] {
+						indices, again = append(indices, i), append(again, batch[i])
+					}
+				}
+				for n, outcome := range publish(t, sink, again...) {
+					switch {
+					case round == 0 && (outcome.Class == sinks.Unknown || outcome.Class == sinks.Unavailable):
+						continue
+					case c.spoil == nil || indices[n] == 4:
+						requireOutcome(t, outcome, c.class, c.reason)
+					default:
+						requireOutcome(t, outcome, sinks.Acknowledged, "")
+					}
+					settled[indices[n]] = true
+				}
+			}
+			if c.spoil != nil {
+				require.GreaterOrEqual(t, len(read(t, server.URL(), topic, 8)), 8)
+			}
+		})
+	}
+}
+
+func spoil(f func(*message.Message), m *message.Message) {
+	if f != nil {
+		f(m)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	certs, other := testenv.NewCerts(t), testenv.NewCerts(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a free port, at once given back
+	require.NoError(t, err)
+	secure := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+fmt.Sprintf(`
+# plugins: rabbitmq_auth_mechanism_ssl
+listeners.ssl.1 = %s
+ssl_options.cacertfile = %s
+ssl_options.certfile = %s
+ssl_options.keyfile = %s
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = false
+ssl_cert_login_from = common_name
+auth_mechanisms.1 = PLAIN
+auth_mechanisms.2 = EXTERNAL
+`, secure, certs.CAFile, certs.ServerCert, certs.ServerKey))
+	topic := testenv.Name(t, "topic")
+	declare(t, server.URL(), topic, nil)
+	trust := &tlsclient.Files{CAFile: certs.CAFile}
+	both := &tlsclient.Files{CAFile: certs.CAFile, CertFile: certs.ClientCert, KeyFile: certs.ClientKey}
+	for name, c := range map[string]struct {
+		config Config
+		class  sinks.Class
+		reason sinks.Reason
+	}{
+		"plain":             {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: trust}, sinks.Acknowledged, ""},
+		"wrong password":    {Config{URLs: []string{"amqps://guest:wrong@" + secure}, TLS: trust}, sinks.Unavailable, sinks.ReasonAuth},
+		"external":          {Config{URLs: []string{"amqps://" + secure}, TLS: both, Auth: AuthExternal}, sinks.Acknowledged, ""},
+		"external, no cert": {Config{URLs: []string{"amqps://" + secure}, TLS: trust, Auth: AuthExternal}, sinks.Unavailable, sinks.ReasonAuth},
+		"unknown authority": {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: &tlsclient.Files{CAFile: other.CAFile}}, sinks.Unavailable, sinks.ReasonConnection},
+		"system's roots":    {Config{URLs: []string{"amqps://guest:guest@" + secure}}, sinks.Unavailable, sinks.ReasonConnection},
+		"other host name":   {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: &tlsclient.Files{CAFile: certs.CAFile, ServerName: "example.org"}}, sinks.Unavailable, sinks.ReasonConnection},
+		"no TLS here":       {Config{URLs: []string{"amqps://guest:guest@" + server.Addr()}, TLS: trust}, sinks.Unavailable, sinks.ReasonConnection},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.config.Connections = 1
+			sink := newSink(t, c.config)
+			requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], c.class, c.reason)
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed" // the list of Kafka's artifacts
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+)
+
+//go:embed kafka-pom.xml
+var kafkaPOM []byte
+
+// A fixed id spares a run of the id generator; every broker has a folder of
+// its own.
+const kafkaClusterID = "ZGVsYXlicmlkZ2UtdGVzdA"
+
+// kafkaRunner formats the storage folder once, then becomes the broker.
+const kafkaRunner = `
+[ -e data/meta.properties ] || "$@" kafka.tools.StorageTool format -t ` + kafkaClusterID + ` -c server.properties || exit 1
+exec "$@" kafka.Kafka server.properties
+`
+
+// StartKafka runs one Kafka broker, its own controller, without automatic
+// topics; extraProperties are appended to its server.properties, where the
+// last of two equal keys wins.
+func StartKafka(ctx context.Context, extraProperties string) (*Server, error) {
+	java, err := exec.LookPath("java")
+	if err != nil {
+		return nil, fmt.Errorf("%w: java", ErrMissing)
+	}
+	libs, err := KafkaLibs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newServer("kafka")
+	if err != nil {
+		return nil, err
+	}
+	controllerPort, freeController, err := reservePort()
+	if err != nil {
+		return s.abandon(err)
+	}
+	freePort := s.free
+	s.free = func() { freePort(); freeController() }
+
+	properties := s.kafkaProperties(controllerPort) + extraProperties + "\n"
+	if err := errors.Join(s.write("server.properties", properties), s.write("log4j2.properties", kafkaLogging)); err != nil {
+		return s.abandon(fmt.Errorf("write Kafka configuration: %w", err))
+	}
+	s.url = s.Addr()
+	s.argv = []string{
+		"sh", "-c", kafkaRunner, "sh", java,
+		// Fast to start rather than fast at its peak, and small.
+		"-Xmx512m", "-Xms64m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
+		"-Dlog4j2.configurationFile=" + filepath.Join(s.dir, "log4j2.properties"),
+		"-cp", filepath.Join(libs, "*"),
+	}
+	s.ready = s.kafkaReady
+	return s.start(ctx)
+}
+
+// kafkaReady asks the log rather than the protocol, since the caller may have
+// configured TLS or SASL; the line comes after the controller let the broker
+// in.
+func (s *Server) kafkaReady(ctx context.Context, started int64) error {
+	if err := logHas(s.dir, started, "Kafka Server started"); err != nil {
+		return err
+	}
+	conn, err := (&net.Dialer{Timeout: probeTimeout}).DialContext(ctx, "tcp", s.Addr())
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func (s *Server) kafkaProperties(controllerPort int) string {
+	controller := net.JoinHostPort("127.0.0.1", strconv.Itoa(controllerPort))
+	return `process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@` + controller + `
+listeners=PLAINTEXT://` + s.Addr() + `,CONTROLLER://` + controller + `
+advertised.listeners=PLAINTEXT://` + s.Addr() + `
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+log.dirs=` + filepath.Join(s.dir, "data") + `
+auto.create.topics.enable=false
+num.partitions=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.dedupe.buffer.size=10485760
+num.network.threads=2
+num.io.threads=2
+controlled.shutdown.enable=false
+`
+}
+
+const kafkaLogging = `rootLogger.level = INFO
+rootLogger.appenderRefs = stdout
+rootLogger.appenderRef.stdout.ref = stdout
+appender.stdout.type = Console
+appender.stdout.name = stdout
+appender.stdout.layout.type = PatternLayout
+appender.stdout.layout.pattern = [%d] %p %m (%c)%n
+`
+
+func (s *Server) write(name, text string) error {
+	return os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600)
+}
+
+// KafkaLibs fetches the broker's Java archives with Maven, once, and returns
+// their folder.
+func KafkaLibs(ctx context.Context) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(kafkaPOM)
+	return cached(root, "kafka/libs", hex.EncodeToString(sum[:]), func(path string) error {
+		return fetchKafka(ctx, path)
+	})
+}
+
+func fetchKafka(ctx context.Context, path string) error {
+	maven, err := exec.LookPath("mvn")
+	if err != nil {
+		return fmt.Errorf("%w: mvn, to fetch Kafka", ErrMissing)
+	}
+	pom := filepath.Join(filepath.Dir(path), "pom.xml")
+	if err := os.WriteFile(pom, kafkaPOM, 0o644); err != nil {
+		return fmt.Errorf("write pom: %w", err)
+	}
+	tmp := path + ".new"
+	if err := os.RemoveAll(tmp); err != nil {
+		return fmt.Errorf("clear old download: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "-f", pom,
+		"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+tmp)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: fetch Kafka: %w\n%s", ErrMissing, err, bytes.TrimSpace(out))
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("remove old Kafka: %w", err)
+	}
+	return os.Rename(tmp, path)
+}

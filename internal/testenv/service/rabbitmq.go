@@ -1,0 +1,120 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// The package's own script: Debian's /usr/sbin wrapper insists on its system
+// user and folders.
+const rabbitScript = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+
+// rabbitRunner runs a port mapper of our own in the server's process group,
+// because the one that Erlang starts by itself becomes a daemon and outlives
+// everything. The mapper does not hold pipe 4: its life says nothing about the
+// server's.
+const rabbitRunner = `
+"$2" 4>&- >/dev/null &
+n=0
+while [ "$n" -lt 100 ] && ! "$2" -names >/dev/null 2>&1; do sleep 0.02; n=$((n+1)); done
+exec "$1"
+`
+
+// pluginsLine lets a caller ask for plugins, which rabbitmq.conf cannot name.
+var pluginsLine = regexp.MustCompile(`(?m)^# plugins: (.+)$`)
+
+// StartRabbitMQ runs one RabbitMQ node; extraConfig is appended to its
+// rabbitmq.conf, where a line "# plugins: a b" enables plugins.
+func StartRabbitMQ(ctx context.Context, extraConfig string) (*Server, error) {
+	script, mapper, err := rabbitPrograms()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newServer("rabbitmq")
+	if err != nil {
+		return nil, err
+	}
+	mapperPort, freeMapper, err := reservePort()
+	if err != nil {
+		return s.abandon(err)
+	}
+	distPort, freeDist, err := reservePort()
+	if err != nil {
+		freeMapper()
+		return s.abandon(err)
+	}
+	freePort := s.free
+	s.free = func() { freePort(); freeMapper(); freeDist() }
+
+	s.url = "amqp://guest:guest@" + s.Addr() + "/"
+	s.argv = []string{"sh", "-c", rabbitRunner, "sh", script, mapper}
+	s.env = append(s.env, s.rabbitEnv(mapperPort, distPort)...)
+	if err := s.rabbitFiles(extraConfig); err != nil {
+		return s.abandon(fmt.Errorf("write RabbitMQ configuration: %w", err))
+	}
+	// The listener opens as the last step of the boot; it closes the
+	// connection of whoever does not begin with the protocol's header.
+	s.ready = func(ctx context.Context, _ int64) error {
+		return exchange(ctx, s.Addr(), []byte("AMQP\x00\x00\x09\x01"), []byte{1})
+	}
+	return s.start(ctx)
+}
+
+func rabbitPrograms() (script, mapper string, err error) {
+	script = rabbitScript
+	if _, err := os.Stat(script); err != nil {
+		return "", "", fmt.Errorf("%w: %s", ErrMissing, script)
+	}
+	mapper, err = exec.LookPath("epmd")
+	if err != nil {
+		return "", "", fmt.Errorf("%w: epmd of Erlang", ErrMissing)
+	}
+	return script, mapper, nil
+}
+
+func (s *Server) rabbitEnv(mapperPort, distPort int) []string {
+	in := func(name string) string { return filepath.Join(s.dir, name) }
+	return []string{
+		"HOME=" + s.dir, // Erlang makes its cookie there
+		"RABBITMQ_NODENAME=delaybridge-" + strconv.Itoa(s.port) + "@localhost",
+		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
+		"RABBITMQ_CONF_ENV_FILE=" + in("none"),
+		"RABBITMQ_ADVANCED_CONFIG_FILE=" + in("none"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + in("enabled_plugins"),
+		"RABBITMQ_MNESIA_BASE=" + in("data"),
+		"RABBITMQ_LOG_BASE=" + in("log"),
+		"RABBITMQ_DIST_PORT=" + strconv.Itoa(distPort),
+		"ERL_EPMD_PORT=" + strconv.Itoa(mapperPort),
+		"ERL_EPMD_ADDRESS=127.0.0.1",
+		"ERL_CRASH_DUMP_SECONDS=0",
+		// With this the script becomes the Erlang machine instead of waiting
+		// for it, so that SIGTERM reaches the server itself.
+		"RABBITMQ_ALLOW_INPUT=1",
+		"RABBITMQ_SERVER_START_ARGS=-noinput",
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 +A 8 +sbwt none +sbwtdcpu none +sbwtdio none",
+	}
+}
+
+func (s *Server) rabbitFiles(extraConfig string) error {
+	var plugins string
+	if found := pluginsLine.FindStringSubmatch(extraConfig); found != nil {
+		plugins = strings.Join(strings.Fields(found[1]), ",")
+	}
+	err := os.WriteFile(filepath.Join(s.dir, "enabled_plugins"), []byte("["+plugins+"].\n"), 0o600)
+	if err != nil {
+		return err
+	}
+	config := "listeners.tcp.1 = " + s.Addr() + `
+disk_free_limit.absolute = 50MB
+log.console = true
+log.console.level = info
+log.file = false
+` + extraConfig + "\n"
+	return os.WriteFile(filepath.Join(s.dir, "rabbitmq.conf"), []byte(config), 0o600)
+}

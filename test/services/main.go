@@ -1,0 +1,132 @@
+// Command services runs a command, usually the tests, beside one shared Redis,
+// NATS server, RabbitMQ and Kafka: "services go test ./...". It tells the
+// command their addresses in DELAYBRIDGE_TEST_*_URL, stops them when it ends,
+// and exits with its code. A server whose variable is set already is not
+// started. "services -fetch" only gets what the servers need into .cache.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/testenv/service"
+)
+
+// How long an interrupted command has before it is killed.
+const interruptGrace = 30 * time.Second
+
+type starter struct {
+	env   string
+	start func(context.Context) (*service.Server, error)
+}
+
+func starters() []starter {
+	return []starter{
+		{"DELAYBRIDGE_TEST_REDIS_URL", func(ctx context.Context) (*service.Server, error) { return service.StartRedis(ctx) }},
+		{"DELAYBRIDGE_TEST_NATS_URL", func(ctx context.Context) (*service.Server, error) { return service.StartNATS(ctx, "") }},
+		{"DELAYBRIDGE_TEST_RABBITMQ_URL", func(ctx context.Context) (*service.Server, error) { return service.StartRabbitMQ(ctx, "") }},
+		{"DELAYBRIDGE_TEST_KAFKA_URL", func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") }},
+	}
+}
+
+func main() {
+	fetch := flag.Bool("fetch", false, "only fetch and build what the servers need")
+	flag.Usage = func() {
+		_, _ = fmt.Fprintln(flag.CommandLine.Output(), "usage: services -fetch | services COMMAND [ARGUMENT...]")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	if *fetch {
+		os.Exit(exitCode(fetchAll(ctx)))
+	}
+	if flag.NArg() == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	os.Exit(exitCode(run(ctx, flag.Args())))
+}
+
+func fetchAll(ctx context.Context) error {
+	_, natsErr := service.NATSBinary(ctx)
+	_, kafkaErr := service.KafkaLibs(ctx)
+	return errors.Join(natsErr, kafkaErr)
+}
+
+func run(ctx context.Context, command []string) error {
+	env, closeAll, err := startAll(ctx)
+	defer closeAll()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = interruptGrace
+	return cmd.Run()
+}
+
+// startAll starts the servers at the same time. closeAll is never nil and
+// ends those that came up.
+func startAll(ctx context.Context) (env []string, closeAll func(), err error) {
+	var (
+		wg      sync.WaitGroup
+		mu      sync.Mutex
+		servers []*service.Server
+	)
+	for _, s := range starters() {
+		if url := os.Getenv(s.env); url != "" {
+			_, _ = fmt.Fprintf(os.Stderr, "services: %s=%s is given\n", s.env, url)
+			continue
+		}
+		wg.Go(func() {
+			begin := time.Now()
+			server, startErr := s.start(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if errors.Is(startErr, service.ErrMissing) && os.Getenv("CI") != "true" {
+				// Each test process falls back to a stand-in, or skips.
+				_, _ = fmt.Fprintf(os.Stderr, "\n!!! services: NOT THE REAL THING for %s: %v\n\n", s.env, startErr)
+				return
+			}
+			if startErr != nil {
+				err = errors.Join(err, startErr)
+				return
+			}
+			servers = append(servers, server)
+			env = append(env, s.env+"="+server.URL())
+			_, _ = fmt.Fprintf(os.Stderr, "services: %s=%s after %v\n", s.env, server.URL(), time.Since(begin).Round(time.Millisecond))
+		})
+	}
+	wg.Wait()
+	return env, func() {
+		for _, server := range servers {
+			wg.Go(server.Close)
+		}
+		wg.Wait()
+	}, err
+}
+
+// exitCode passes the command's own code on.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() > 0 {
+		return exit.ExitCode()
+	}
+	_, _ = fmt.Fprintln(os.Stderr, "services:", err)
+	return 1
+}
