@@ -64,7 +64,12 @@ while taken < wanted do
     taken, bytes = taken + 1, bytes + size
     bodies[taken] = stored[i]
     if any_attempts then attempts[taken] = counts[i] end
-    if not again then parts[taken] = #id .. ':' .. ids[taken * 2] .. ':' .. id end
+    if not again then
+      -- Redis 7.2 and later write a round score as 1.79e+12.
+      local due = ids[taken * 2]
+      if string.find(due, 'e', 1, true) then due = string.format('%.0f', due + 0) end
+      parts[taken] = #id .. ':' .. due .. ':' .. id
+    end
   end
 end
 if not again and taken > 0 then
@@ -80,7 +85,7 @@ if #old > 0 then
   redis.call('ZREM', KEYS[7], unpack(old))
   redis.call('HDEL', KEYS[6], unpack(old))
 end
-local next_due_ms = tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]) or -1
-local first = tonumber(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2])
-local expired = first and first <= now_ms and 1 or 0
+local next_due_ms = (redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or -1) + 0
+local first = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2]
+local expired = first and first + 0 <= now_ms and 1 or 0
 return {0, now_ms, 0, more, expired, next_due_ms, packed, attempts, bodies}

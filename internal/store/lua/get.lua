@@ -17,7 +17,7 @@ if not stored and not due then
   return {0, now_ms, 8, 0, '', ''}
 end
 local attempts = redis.call('HGET', KEYS[4], id) or ''
-if due then return {0, now_ms, 2, tonumber(due), attempts, stored or ''} end
+if due then return {0, now_ms, 2, due + 0, attempts, stored or ''} end
 for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
   local at = 1
   while at <= #packed do

@@ -14,7 +14,7 @@ local second, version, bytes_left = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6])
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local stamp = string.format('%013.0f', accepted_ms)
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-local head_ms = tonumber(head[2])
+local head_ms = head[2] and head[2] + 0
 
 -- Reads first: what each message meets.
 local reply, plan, seen = {0, now_ms}, {}, {}
@@ -34,7 +34,7 @@ for i = 6 + 1, #ARGV, 3 do
     if second and redis.call('HGET', KEYS[6], token) then
       code, detail = 1, due
     elseif theirs and second and string.sub(theirs, 15, 30) == token then
-      code, detail = 1, tonumber(old_due) or due
+      code, detail = 1, old_due and old_due + 0 or due
     elseif theirs and second then
       -- Whose it is cannot be told; an older version must not cover a newer one.
       code = 5

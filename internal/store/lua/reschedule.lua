@@ -36,7 +36,8 @@ local code = 7
 if maybe and maybe ~= '0' then code = 9 end
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
-local head_ms = tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2])
+local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local head_ms = head[2] and head[2] + 0
 
 local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
 redis.call('ZREM', KEYS[7], '', unpack(old))

@@ -17,7 +17,7 @@ local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local stamp = string.format('%013.0f', accepted_ms)
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-local head_ms = tonumber(head[2])
+local head_ms = head[2] and head[2] + 0
 
 local function due_of(when, from_ms)
   if string.byte(when) == 43 then return from_ms + tonumber(string.sub(when, 2)) end
@@ -46,13 +46,14 @@ local function taken(id, when, token)
   local due = redis.call('ZSCORE', KEYS[1], id)
   local code, detail
   if second then code, detail = second_run(redis.call('HGET', KEYS[2], id), when, token) end
-  if code then return code, code == 1 and tonumber(due) or detail end
-  if due then return 2, tonumber(due) end
+  if code then return code, code == 1 and due and due + 0 or detail end
+  if due then return 2, due + 0 end
   return 3, 0
 end
 
 local reply, entries, earliest = {0, now_ms}, {}, nil
 local marked = {}
+local ours = {} -- id -> due_ms of what this call has created: a second one is a duplicate
 for i = 6, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local token = string.sub(stored, 1, 16)
@@ -63,6 +64,8 @@ for i = 6, #ARGV, 3 do
   elseif second and redis.call('HGET', KEYS[6], token) then
     -- An earlier run created it, and a cancel or a replace has ended it since.
     code = 1
+  elseif ours[id] then
+    code, detail = 2, ours[id]
   elseif redis.call('HSETNX', KEYS[2], id, version .. stamp .. stored) == 0 then
     code, detail = taken(id, when, token)
   else
@@ -72,6 +75,7 @@ for i = 6, #ARGV, 3 do
     -- Its first life may have ended already: published, without our knowing.
     if second then marked[#marked + 1] = id; marked[#marked + 1] = '0 1 1 0' end
   end
+  if code == 1 then ours[id] = detail end
   reply[#reply + 1] = code
   reply[#reply + 1] = detail
 end

@@ -6,7 +6,7 @@
 -- COST O(log N). CLOCK Redis. Writes nothing.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local head_ms = tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]) or -1
+local head_ms = (redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or -1) + 0
 local holder = string.match(redis.call('GET', KEYS[5]) or '', '^(.*)|%d+|%d$') or ''
 local due = 0
 if head_ms >= 0 and head_ms <= now_ms then due = redis.call('ZCOUNT', KEYS[1], '-inf', now_ms) end

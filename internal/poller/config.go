@@ -1,0 +1,168 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// Defaults of [Config].
+const (
+	defaultBatch          = 500
+	defaultInFlight       = 4
+	defaultClaimTimeout   = 60 * time.Second
+	defaultMaxSleep       = 2 * time.Second
+	defaultLease          = 5 * time.Second
+	defaultPublishTimeout = 10 * time.Second
+	defaultDrain          = 20 * time.Second
+	defaultRetryInitial   = time.Second
+	defaultRetryMax       = 10 * time.Minute
+	defaultRetryAttempts  = 25
+)
+
+// maxBatch is the most messages that one claim may take.
+const maxBatch = 1000
+
+// Store is what the poller needs of Redis, for the shards of one queue. An
+// error means that there was no answer: the call may have taken effect or not.
+// All methods are safe for concurrent use and end with ctx.
+type Store interface {
+	// Claim takes due messages and renews the lease. It is repeated with the
+	// same request until it is answered.
+	Claim(ctx context.Context, shard int, request message.ClaimRequest) (message.Claim, error)
+	// Settle ends a whole claim. It reports stale where the claim was not ours
+	// any more, so that nothing was changed.
+	Settle(ctx context.Context, shard int, settlement message.Settlement) (stale bool, err error)
+	// Reclaim makes the messages of dead claims wait again: of all other
+	// instances where foreign is set, else of claims past their deadline. A call
+	// is bounded; more says that another one is needed.
+	Reclaim(ctx context.Context, shard int, instance string, foreign bool) (reclaimed int, more bool, err error)
+	// HandOver gives up the lease, if it is the instance's.
+	HandOver(ctx context.Context, shard int, instance string) error
+}
+
+// Observer is told what the poller's metrics count. Its methods are called
+// from many goroutines, ObserveLateness once a message: it must be fast.
+type Observer interface {
+	// ObserveLateness gets the time from due to the broker's acknowledgement.
+	ObserveLateness(queue string, lateness time.Duration)
+	// PublishFailure counts one message that was not acknowledged.
+	PublishFailure(queue string, class, reason string)
+	// AddInFlight changes the number of claimed, unsettled messages.
+	AddInFlight(queue string, delta int)
+	// SinkUp says whether the sink acknowledges or refuses messages by themselves.
+	SinkUp(sink string, up bool)
+	// SinkMissing counts a refusal because the topic, or what it should lead to,
+	// does not exist at the broker.
+	SinkMissing(sink, topic string)
+	// DecodeError counts a stored message that was missing or undecodable.
+	DecodeError(queue string)
+	// Stale counts a settle that came too late.
+	Stale(queue string)
+}
+
+// Retry says how refused messages are tried again.
+type Retry struct {
+	// Initial is the wait after the first refusal; it doubles with each, up to Max.
+	Initial, Max time.Duration
+	// Attempts is how many refusals make a dead letter.
+	Attempts int
+}
+
+// Config describes a [Poller]. Zero durations and numbers mean the defaults.
+type Config struct {
+	// Queue names the queue, Instance this process: a name never used before.
+	Queue, Instance string
+	// Shards are the shards to poll at first, see [Poller.Assign].
+	Shards []int
+	// Sink publishes; SinkName is its name in logs and metrics.
+	Sink     sinks.Sink
+	SinkName string
+	Store    Store
+	// Batch is how many messages a claim takes: 1 to 1,000, default 500.
+	Batch int
+	// InFlight is how many batches of a shard are in flight at a time, default 4.
+	InFlight int
+	// ClaimTimeout is how long a claim lasts, default 60 s.
+	ClaimTimeout time.Duration
+	// MaxSleep is the longest time between two looks, default 2 s.
+	MaxSleep time.Duration
+	// Lease is how long a look keeps other instances out, default 5 s. It also
+	// limits each call of the store.
+	Lease time.Duration
+	// PublishTimeout limits one batch's publishing, default 10 s, at most a
+	// third of ClaimTimeout.
+	PublishTimeout time.Duration
+	// Retry defaults to 1 s doubling to 10 min, 25 attempts.
+	Retry Retry
+	// Logger defaults to none, Observer to none.
+	Logger   *slog.Logger
+	Observer Observer
+	// OnNoLayout, where set, is called when the store says that the shard's
+	// layout is missing, again and again with backoff until it is there.
+	OnNoLayout func(ctx context.Context)
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Queue == "" || c.Instance == "":
+		return errors.New("a poller needs a queue and an instance")
+	case c.Sink == nil || c.Store == nil:
+		return errors.New("a poller needs a sink and a store")
+	case c.Batch < 0 || c.Batch > maxBatch:
+		return fmt.Errorf("batch is %d, allowed are 1 to %d", c.Batch, maxBatch)
+	case c.InFlight < 0 || c.Retry.Attempts < 0:
+		return errors.New("in flight and retry attempts must not be negative")
+	case min(c.ClaimTimeout, c.MaxSleep, c.Lease, c.PublishTimeout, c.Retry.Initial, c.Retry.Max) < 0:
+		return errors.New("durations must not be negative")
+	}
+	return nil
+}
+
+// withDefaults fills what is zero, and keeps a publish within a third of its claim.
+func (c Config) withDefaults() Config {
+	setDefault(&c.Batch, defaultBatch)
+	setDefault(&c.InFlight, defaultInFlight)
+	setDefault(&c.ClaimTimeout, defaultClaimTimeout)
+	setDefault(&c.MaxSleep, defaultMaxSleep)
+	setDefault(&c.Lease, defaultLease)
+	setDefault(&c.PublishTimeout, defaultPublishTimeout)
+	setDefault(&c.Retry.Initial, defaultRetryInitial)
+	setDefault(&c.Retry.Max, defaultRetryMax)
+	setDefault(&c.Retry.Attempts, defaultRetryAttempts)
+	c.PublishTimeout = min(c.PublishTimeout, c.ClaimTimeout/3)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
+	}
+	return c
+}
+
+// renewEvery is the longest time between two claims: the lease must survive
+// one that is lost.
+func (c *Config) renewEvery() time.Duration {
+	return min(c.MaxSleep, c.Lease*2/5)
+}
+
+func setDefault[T int | time.Duration](value *T, standard T) {
+	if *value == 0 {
+		*value = standard
+	}
+}
+
+type noObserver struct{}
+
+func (noObserver) ObserveLateness(string, time.Duration) {}
+func (noObserver) PublishFailure(string, string, string) {}
+func (noObserver) AddInFlight(string, int)               {}
+func (noObserver) SinkUp(string, bool)                   {}
+func (noObserver) SinkMissing(string, string)            {}
+func (noObserver) DecodeError(string)                    {}
+func (noObserver) Stale(string)                          {}

@@ -1,0 +1,223 @@
+// Package poller moves due messages from Redis to the broker: for each shard of
+// a queue it claims what is due, hands it to the sink, and settles the claim by
+// what the sink said.
+//
+// One goroutine a shard sleeps until the head of the shard is due, a hint
+// arrives, or MaxSleep has passed; the timed look is the truth, the hint may be
+// lost. It then claims a batch and hands it to a goroutine that publishes and
+// settles it, and claims the next at once while batches come back full. At most
+// InFlight batches of a shard are under way.
+//
+// What it keeps to, whatever fails:
+//
+//   - A claim that was not answered is asked for again with the same token, so
+//     that a batch is never taken and forgotten.
+//   - No publish starts after the lease or the claim's deadline, by the
+//     monotonic clock from before the call that granted it.
+//   - Messages of one Key are published in due order, see [order].
+//   - While a sink is down, nothing is held, no attempt is used up, and one
+//     message at a time is tried, with backoff.
+//   - No error and no panic ends a loop.
+//
+// The package knows no Redis and no broker: [Store] and [sinks.Sink] are what
+// it needs of them.
+package poller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+var (
+	errStopped    = errors.New("the poller was stopped")
+	errNotStarted = errors.New("the poller was not started")
+)
+
+// looksMissed is how many times the longest time between two looks may pass
+// before the loop counts as hung.
+const looksMissed = 3
+
+// Poller polls shards of one queue. It owns a goroutine a shard and one for
+// each batch in flight, from Start to Stop.
+type Poller struct {
+	common *common
+
+	// assigning keeps Start, Assign and Stop apart where they wait.
+	assigning chan struct{}
+
+	mu      sync.Mutex
+	started bool
+	stopped bool
+	running map[int]*shard
+	// retired are drained shards: their claim numbers go on if they come back.
+	retired map[int]*shard
+	ctx     context.Context
+}
+
+// New checks the configuration. It starts nothing.
+func New(config Config) (*Poller, error) {
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("poller of queue %q: %w", config.Queue, err)
+	}
+	config = config.withDefaults()
+	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.SinkName, "instance", config.Instance)
+	return &Poller{
+		common:    &common{Config: config, base: time.Now(), said: make(map[string]time.Duration)},
+		assigning: make(chan struct{}, 1),
+		running:   make(map[int]*shard),
+		retired:   make(map[int]*shard),
+	}, nil
+}
+
+// Start begins to poll the configured shards and returns at once; ctx does not
+// end the polling, Stop does. A second Start changes nothing; after Stop it is
+// an error.
+func (p *Poller) Start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.stopped:
+		return errStopped
+	case p.started:
+		return nil
+	}
+	p.started = true
+	p.ctx = context.WithoutCancel(ctx)
+	for _, index := range p.common.Shards {
+		p.begin(index) //nolint:contextcheck // The polling outlives ctx, Stop ends it.
+	}
+	return nil
+}
+
+// Assign makes the given shards the ones that are polled: it drains those that
+// are not among them any more, within ctx, and then begins with the new ones.
+func (p *Poller) Assign(ctx context.Context, shards []int) error {
+	select {
+	case p.assigning <- struct{}{}:
+		defer func() { <-p.assigning }()
+	case <-ctx.Done():
+		return fmt.Errorf("assign shards: %w", ctx.Err())
+	}
+	p.mu.Lock()
+	if p.stopped || !p.started {
+		defer p.mu.Unlock()
+		if p.stopped {
+			return fmt.Errorf("assign shards: %w", errStopped)
+		}
+		return fmt.Errorf("assign shards: %w", errNotStarted)
+	}
+	leaving := p.retire(func(index int) bool { return !slices.Contains(shards, index) })
+	p.mu.Unlock()
+	err := drainAll(ctx, leaving)
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return fmt.Errorf("assign shards: %w", errStopped)
+	}
+	for _, index := range shards {
+		if old := p.retired[index]; old != nil && !closed(old.done) {
+			err = errors.Join(err, fmt.Errorf("assign shard %d: it is still draining", index))
+			continue
+		}
+		p.begin(index) //nolint:contextcheck // The polling outlives ctx, Stop ends it.
+	}
+	return err
+}
+
+// begin starts a shard's loop; p.mu is held, and an earlier loop of it has ended.
+func (p *Poller) begin(index int) {
+	if p.running[index] != nil {
+		return
+	}
+	number := uint64(1)
+	if old := p.retired[index]; old != nil {
+		number = old.number
+		delete(p.retired, index)
+	}
+	s := newShard(p.ctx, p.common, index, number)
+	p.running[index] = s
+	go s.run()
+}
+
+// retire takes shards out of the running ones; p.mu is held.
+func (p *Poller) retire(leaves func(index int) bool) []*shard {
+	var leaving []*shard
+	for index, s := range p.running {
+		if leaves(index) {
+			delete(p.running, index)
+			p.retired[index] = s
+			leaving = append(leaving, s)
+		}
+	}
+	return leaving
+}
+
+// Stop drains: it claims no more, waits for what is in flight until shortly
+// before ctx ends (20 s where it has no deadline), settles or
+// releases the rest, and hands the shards over. It may be called twice, and
+// without Start. An error says that something could not be ended in time.
+func (p *Poller) Stop(ctx context.Context) error {
+	p.mu.Lock()
+	p.stopped = true
+	p.retire(func(int) bool { return true })
+	draining := make([]*shard, 0, len(p.retired))
+	for _, s := range p.retired {
+		draining = append(draining, s)
+	}
+	p.mu.Unlock()
+	return drainAll(ctx, draining)
+}
+
+func drainAll(ctx context.Context, shards []*shard) error {
+	failures := make([]error, len(shards))
+	var drains sync.WaitGroup
+	for i, s := range shards {
+		drains.Go(func() { failures[i] = s.drain(ctx) })
+	}
+	drains.Wait()
+	return errors.Join(failures...)
+}
+
+// Wake hints that the head of a shard has moved earlier. It never blocks, and
+// many hints become one look.
+func (p *Poller) Wake(shard int) {
+	p.mu.Lock()
+	s := p.running[shard]
+	p.mu.Unlock()
+	if s != nil {
+		signal(s.hint)
+	}
+}
+
+// LastLook is when the loop that looked the longest ago did so; zero if none runs.
+func (p *Poller) LastLook() time.Time {
+	_, look := p.longestAgo()
+	return look
+}
+
+// Live returns an error where a loop has not looked for so long that it must hang.
+func (p *Poller) Live() error {
+	limit := looksMissed * (p.common.MaxSleep + p.common.callTimeout())
+	index, look := p.longestAgo()
+	if ago := time.Since(look); !look.IsZero() && ago > limit {
+		return fmt.Errorf("shard %d of queue %q has not looked for %s", index, p.common.Queue, ago.Round(time.Millisecond))
+	}
+	return nil
+}
+
+func (p *Poller) longestAgo() (index int, look time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, s := range p.running {
+		at := p.common.base.Add(time.Duration(s.lastLook.Load()))
+		if look.IsZero() || at.Before(look) {
+			index, look = i, at
+		}
+	}
+	return index, look
+}

@@ -1,0 +1,177 @@
+package poller
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+func TestNewRefusesBadConfigurations(t *testing.T) {
+	t.Parallel()
+	good := Config{Queue: "q", Instance: "i", Sink: &fakeSink{}, Store: newFakeStore()}
+	_, err := New(good)
+	require.NoError(t, err)
+	for name, spoil := range map[string]func(*Config){
+		"queue":    func(c *Config) { c.Queue = "" },
+		"instance": func(c *Config) { c.Instance = "" },
+		"sink":     func(c *Config) { c.Sink = nil },
+		"store":    func(c *Config) { c.Store = nil },
+		"batch":    func(c *Config) { c.Batch = 1001 },
+		"inflight": func(c *Config) { c.InFlight = -1 },
+		"sleep":    func(c *Config) { c.MaxSleep = -1 },
+	} {
+		bad := good
+		spoil(&bad)
+		_, err := New(bad)
+		assert.Error(t, err, name)
+	}
+}
+
+func TestStopWithoutStart(t *testing.T) {
+	t.Parallel()
+	p, err := New(Config{Queue: "q", Instance: "i", Sink: &fakeSink{}, Store: newFakeStore()})
+	require.NoError(t, err)
+	p.Wake(0)
+	require.NoError(t, p.Live())
+	require.Error(t, p.Assign(t.Context(), []int{1}))
+	require.NoError(t, p.Stop(t.Context()))
+	require.ErrorIs(t, p.Start(t.Context()), errStopped)
+	require.ErrorIs(t, p.Assign(t.Context(), []int{1}), errStopped)
+}
+
+func TestStartAndStopFromManySides(t *testing.T) {
+	t.Parallel()
+	for range 30 {
+		store := newFakeStore()
+		p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: &fakeSink{}, Store: store})
+		require.NoError(t, err)
+		store.add(many(50, store.now())...)
+		var all sync.WaitGroup
+		for i := range 12 {
+			all.Go(func() {
+				switch i % 4 {
+				case 0:
+					_ = p.Start(t.Context())
+				case 1:
+					_ = p.Assign(t.Context(), []int{0, 1, 2}[:1+i/4])
+				case 2:
+					p.Wake(0)
+					_ = p.Live()
+				default:
+					_ = p.Stop(t.Context())
+				}
+			})
+		}
+		all.Wait()
+		require.NoError(t, p.Stop(t.Context()))
+		assert.Empty(t, store.claims)
+		assert.Len(t, store.acked, 50-len(store.waiting))
+	}
+}
+
+func TestAssignMovesShardsAndKeepsTheirNumbers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t)
+		b.pass(5 * time.Second)
+		require.NoError(t, b.Assign(t.Context(), nil))
+		b.pass(time.Minute)
+		polled := len(b.store.requests)
+		last := b.store.requests[polled-1]
+		assert.Equal(t, 1, b.store.handOvers)
+		assert.Greater(t, time.Since(last.at), 59*time.Second, "not polled any more")
+		require.NoError(t, b.Assign(t.Context(), []int{0}))
+		require.NoError(t, b.Assign(t.Context(), []int{0}), "nothing changes")
+		b.pass(time.Second)
+		next := b.store.requests[polled]
+		assert.Equal(t, last.Token.Number+1, next.Token.Number)
+	})
+}
+
+func TestHungLoopIsNotLive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		b := setup(t, func(_ *Config, b *bench) {
+			b.store.beforeClaim = func(message.ClaimRequest) error {
+				<-hang
+				return nil
+			}
+		})
+		b.pass(20 * time.Second)
+		require.NoError(t, b.Live())
+		b.pass(2 * time.Second)
+		require.ErrorContains(t, b.Live(), "shard 0")
+		close(hang)
+		b.pass(time.Millisecond)
+		require.NoError(t, b.Live())
+		assert.WithinDuration(t, time.Now(), b.LastLook(), time.Second)
+	})
+}
+
+// BenchmarkDrain measures the poller alone: no Redis, no broker.
+func BenchmarkDrain(b *testing.B) {
+	for name, key := range map[string]string{"plain": "", "keyed": "k"} {
+		b.Run(name, func(b *testing.B) { benchmarkDrain(b, key) })
+	}
+}
+
+func benchmarkDrain(b *testing.B, key string) {
+	const batch = 500
+	store := &endless{stop: make(chan struct{}), left: b.N / batch}
+	for i := range batch {
+		store.messages = append(store.messages, keyed("m", key, time.Now()))
+		if key != "" {
+			store.messages[i].Key += string(rune('a' + i))
+		}
+	}
+	sink := &willing{outcomes: all(make([]message.Message, batch), acked)}
+	p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: sink, Store: store})
+	require.NoError(b, err)
+	b.ReportAllocs()
+	b.ResetTimer()
+	require.NoError(b, p.Start(b.Context()))
+	<-store.stop
+	require.NoError(b, p.Stop(b.Context()))
+}
+
+// willing is a sink that acknowledges everything.
+type willing struct {
+	sinks.Sink
+	outcomes []outcome
+}
+
+func (w *willing) Publish(context.Context, []message.Message) []outcome { return w.outcomes }
+
+// endless is a store that always has a full batch, as often as left says.
+type endless struct {
+	messages []message.Claimed
+	left     int
+	stop     chan struct{}
+}
+
+func (e *endless) Claim(_ context.Context, _ int, r message.ClaimRequest) (message.Claim, error) {
+	if r.Max == 0 {
+		return message.Claim{Now: time.Now()}, nil
+	}
+	if e.left--; e.left == -1 {
+		close(e.stop)
+	}
+	if e.left < 0 {
+		return message.Claim{Now: time.Now()}, nil
+	}
+	return message.Claim{Now: time.Now(), Messages: e.messages, More: true}, nil
+}
+
+func (e *endless) Settle(context.Context, int, message.Settlement) (bool, error) { return false, nil }
+
+func (e *endless) Reclaim(context.Context, int, string, bool) (int, bool, error) {
+	return 0, false, nil
+}
+
+func (e *endless) HandOver(context.Context, int, string) error { return nil }

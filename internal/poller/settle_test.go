@@ -1,0 +1,141 @@
+package poller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+var testRetry = Retry{Initial: time.Second, Max: 10 * time.Minute, Attempts: 25}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	const middle = 0.5 // No jitter.
+	type attempts = message.Attempts
+	refused := sinks.Failed(sinks.Retryable, sinks.ReasonTopicMissing, errBroker)
+	unknown := sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+	tests := []struct {
+		name    string
+		before  attempts
+		err     error
+		outcome sinks.Outcome
+		mates   bool
+		want    message.Verdict
+	}{
+		{
+			name: "acknowledged", before: attempts{Begun: 2, MaybeOut: 1}, outcome: sinks.Acked(), mates: true,
+			want: message.Verdict{Verb: message.VerbAck, Published: true, Attempts: attempts{Begun: 2, MaybeOut: 1}},
+		},
+		{
+			name: "permanent", outcome: sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, errBroker), mates: true,
+			want: message.Verdict{
+				Verb: message.VerbDeadLetter, Attempts: attempts{Failures: 1, Begun: 1},
+				Reason: "permanent too_large: broker trouble",
+			},
+		},
+		{
+			name: "refused", before: attempts{Failures: 2, Begun: 4, MaybeOut: 1, Unknowns: 3}, outcome: refused, mates: true,
+			want: message.Verdict{
+				Verb: message.VerbRetry, Delay: 4 * time.Second, Attempts: attempts{Failures: 3, Begun: 5, MaybeOut: 1},
+			},
+		},
+		{
+			name: "refused for the last time", before: attempts{Failures: 24, Begun: 24}, outcome: refused, mates: true,
+			want: message.Verdict{
+				Verb: message.VerbDeadLetter, Attempts: attempts{Failures: 25, Begun: 25},
+				Reason: "attempts used up: retryable topic_missing: broker trouble",
+			},
+		},
+		{
+			name: "unknown among others", before: attempts{Failures: 1, Begun: 1}, outcome: unknown, mates: true,
+			want: message.Verdict{
+				Verb: message.VerbRelease, Published: true, Attempts: attempts{Failures: 1, Begun: 2, MaybeOut: 1, Unknowns: 1},
+			},
+		},
+		{
+			name: "fifth unknown in a row", before: attempts{Begun: 4, MaybeOut: 4, Unknowns: 4}, outcome: unknown, mates: true,
+			want: message.Verdict{
+				Verb: message.VerbRetry, Delay: time.Second, Published: true, Attempts: attempts{Failures: 1, Begun: 5, MaybeOut: 5},
+			},
+		},
+		{
+			name: "fifth unknown, attempts used up", before: attempts{Failures: 24, Unknowns: 4}, outcome: unknown, mates: true,
+			want: message.Verdict{
+				Verb: message.VerbDeadLetter, Published: true, Attempts: attempts{Failures: 25, Begun: 1, MaybeOut: 1},
+				Reason: "attempts used up: unknown timeout: broker trouble",
+			},
+		},
+		{
+			name: "unknown like the whole batch", before: attempts{Unknowns: 4}, outcome: unknown,
+			want: message.Verdict{
+				Verb: message.VerbRelease, Published: true, Attempts: attempts{Begun: 1, MaybeOut: 1, Unknowns: 4},
+			},
+		},
+		{
+			name: "unavailable", before: attempts{Failures: 3, Begun: 3, Unknowns: 2}, outcome: sinks.Failed(sinks.Unavailable, sinks.ReasonConnection, errBroker),
+			want: message.Verdict{Verb: message.VerbRelease, Attempts: attempts{Failures: 3, Begun: 3, Unknowns: 2}},
+		},
+		{
+			name: "a panic of the message alone", outcome: sinks.Failed(sinks.Unknown, reasonPanicAlone, errBroker),
+			want: message.Verdict{
+				Verb: message.VerbRetry, Delay: time.Second, Published: true, Attempts: attempts{Failures: 1, Begun: 1, MaybeOut: 1},
+			},
+		},
+		{
+			name: "undecodable", err: fmt.Errorf("%w: cut short", message.ErrUndecodable), outcome: heldBack,
+			want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "decode: undecodable message: cut short"},
+		},
+		{
+			name: "missing body", err: message.ErrMissingBody, outcome: heldBack,
+			want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "missing body"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			claimed := message.Claimed{Attempts: test.before, Err: test.err}
+			assert.Equal(t, test.want, testRetry.decide(&claimed, test.outcome, test.mates, middle))
+		})
+	}
+}
+
+func TestReasonIsBounded(t *testing.T) {
+	t.Parallel()
+	outcome := sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, errors.New(strings.Repeat("ü", maxReason)))
+	verdict := testRetry.decide(&message.Claimed{}, outcome, true, 0)
+	assert.LessOrEqual(t, len(verdict.Reason), maxReason)
+	assert.True(t, strings.HasSuffix(verdict.Reason, "ü"), "cut at a character")
+}
+
+func TestExponential(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, time.Second, exponential(time.Second, time.Minute, 1, 0.5))
+	assert.Equal(t, 8*time.Second, exponential(time.Second, time.Minute, 4, 0.5))
+	assert.Equal(t, 800*time.Millisecond, exponential(time.Second, time.Minute, 1, 0), "20 % less")
+	assert.InDelta(t, 1.2, exponential(time.Second, time.Minute, 1, 0.999999).Seconds(), 0.001, "20 % more")
+	for _, failures := range []int{7, 25, 1 << 20} {
+		assert.Equal(t, time.Minute, exponential(time.Second, time.Minute, failures, 0.9), "never more than the limit")
+		assert.Equal(t, 48*time.Second, exponential(time.Second, time.Minute, failures, 0))
+	}
+}
+
+func TestBackoffGrowsAndResets(t *testing.T) {
+	t.Parallel()
+	b := backoff{initial: 100 * time.Millisecond, limit: 5 * time.Second}
+	nominal := b.initial
+	for range 12 {
+		wait := b.next()
+		assert.GreaterOrEqual(t, wait, nominal*8/10)
+		assert.LessOrEqual(t, wait, min(b.limit, nominal*12/10))
+		nominal = min(2*nominal, b.limit)
+	}
+	b.reset()
+	assert.LessOrEqual(t, b.next(), 120*time.Millisecond)
+}

@@ -1,0 +1,341 @@
+package poller
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// eachBy answers for each message by its ID.
+func eachBy(decide func(id string) outcome) func(context.Context, []message.Message) []outcome {
+	return func(_ context.Context, batch []message.Message) []outcome {
+		outcomes := make([]outcome, len(batch))
+		for i := range batch {
+			outcomes[i] = decide(batch[i].ID)
+		}
+		return outcomes
+	}
+}
+
+func same(o outcome) func(context.Context, []message.Message) []outcome {
+	return eachBy(func(string) outcome { return o })
+}
+
+func TestSinkDown(t *testing.T) {
+	for _, test := range []struct {
+		outcome outcome
+		marks   bool
+	}{
+		{sinks.Failed(sinks.Unavailable, sinks.ReasonConnection, errBroker), false},
+		{sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker), true},
+	} {
+		t.Run(test.outcome.Class.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := setup(t, func(_ *Config, b *bench) {
+					b.sink.behave = same(test.outcome)
+					b.store.add(many(3000, b.store.now())...)
+				})
+				b.pass(time.Minute)
+				assertProbes(t, b)
+				b.store.read(func() {
+					require.Len(t, b.store.waiting, 3000)
+					require.Empty(t, b.store.claims)
+					assert.Empty(t, b.store.dead)
+					for _, m := range b.store.waiting {
+						require.Zero(t, m.Attempts.Failures)
+						require.Zero(t, m.Attempts.Unknowns)
+					}
+					assert.Equal(t, test.marks, b.store.waiting[0].Attempts.MaybeOut > 0)
+				})
+				assert.Equal(t, 1, b.logs.count("sink unavailable"))
+				b.sink.set(same(acked))
+				b.pass(6 * time.Second)
+				assert.Len(t, b.store.acked, 3000)
+				assert.Equal(t, 1, b.logs.count("sink back"))
+				assert.Equal(t, []bool{false, true}, b.observer.ups)
+				assert.Equal(t, defaultBatch, b.store.requests[len(b.store.requests)-2].Max)
+			})
+		})
+	}
+}
+
+// assertProbes checks what a shard may do while its sink is down.
+func assertProbes(t *testing.T, b *bench) {
+	t.Helper()
+	probes, ones, last := 0, 0, time.Time{}
+	for _, r := range b.store.requests[defaultInFlight+1:] {
+		if r.Max > 0 {
+			probes++
+			require.Contains(t, []int{1, widerProbeSize}, r.Max)
+			require.Empty(t, r.Live, "one probe at a time")
+		}
+		if r.Max == 1 {
+			ones++
+		}
+		if !last.IsZero() {
+			require.LessOrEqual(t, r.at.Sub(last), 2*time.Second, "the lease is kept")
+		}
+		last = r.at
+	}
+	assert.Greater(t, probes, 10)
+	assert.Less(t, probes, 30, "with backoff")
+	assert.Greater(t, ones, probes/2)
+}
+
+func TestRefusedMessageDoesNotDisturbOthers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Retry.Attempts = 3
+			b.sink.behave = eachBy(func(id string) outcome {
+				switch id {
+				case "m0003":
+					return sinks.Failed(sinks.Retryable, sinks.ReasonTopicMissing, errBroker)
+				case "m0004":
+					return sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, errBroker)
+				}
+				return acked
+			})
+			b.store.add(many(10, b.store.now())...)
+		})
+		b.pass(0)
+		assert.Len(t, b.store.acked, 8)
+		b.pass(10 * time.Second)
+		assert.Len(t, b.store.dead, 2)
+		assert.Equal(t, "attempts used up: retryable topic_missing: broker trouble", b.store.dead["m0003"].Reason)
+		assert.Len(t, b.sink.calls(), 3)
+		assert.Equal(t, []string{"t", "t", "t"}, b.observer.missing)
+		assert.Equal(t, 2, b.logs.count("message dead-lettered"))
+		assert.Equal(t, 1, b.logs.count("tried again later"))
+		assert.Equal(t, map[string]int{"retryable topic_missing": 3, "permanent too_large": 1}, b.observer.failures)
+	})
+}
+
+func TestUnknownAmongOthersCountsAfterFive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = eachBy(func(id string) outcome {
+				if id == "m0000" {
+					return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+				}
+				return acked
+			})
+			b.store.add(many(1000, b.store.now())...)
+		})
+		for range 2000 {
+			b.store.add(due(fmt.Sprint("x", time.Now().UnixNano()), b.store.now()))
+			b.Wake(0)
+			b.pass(time.Millisecond)
+		}
+		var state message.Attempts
+		for _, s := range b.store.settles {
+			for i, v := range s.Verdicts {
+				if s.Claim.Messages[i].ID == "m0000" && v.Verb == message.VerbRetry {
+					state = v.Attempts
+				}
+			}
+		}
+		assert.GreaterOrEqual(t, state.Failures, 1)
+		assert.GreaterOrEqual(t, state.MaybeOut, 5)
+		assert.Less(t, len(b.sink.calls()), 2100, "no spinning")
+	})
+}
+
+// TestUnavailablePartDoesNotSpin has a sink that can publish to one topic only.
+func TestUnavailablePartDoesNotSpin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = eachBy(func(id string) outcome {
+				if id < "m0100" {
+					return sinks.Failed(sinks.Unavailable, sinks.ReasonBroker, errBroker)
+				}
+				return acked
+			})
+			b.store.add(many(1000, b.store.now())...)
+		})
+		for range 20 {
+			b.store.add(due(fmt.Sprint("x", time.Now().UnixNano()), b.store.now()))
+			b.pass(500 * time.Millisecond)
+		}
+		assert.Less(t, len(b.store.requests), 200)
+		assert.GreaterOrEqual(t, len(b.store.acked), 900)
+	})
+}
+
+func TestPoisonEntryGoesAlone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			messages := many(5, b.store.now())
+			messages[1].Err = message.ErrUndecodable
+			messages[3].Err = message.ErrMissingBody
+			messages[3].Key = "k"
+			b.store.add(messages...)
+		})
+		b.pass(0)
+		assert.Equal(t, []string{"m0000", "m0002", "m0004"}, b.store.acked)
+		assert.Equal(t, "decode: undecodable message", b.store.dead["m0001"].Reason)
+		assert.Equal(t, "missing body", b.store.dead["m0003"].Reason)
+		assert.Equal(t, []string{"m0000", "m0002", "m0004"}, b.sink.calls()[0].ids)
+		assert.Equal(t, 2, b.observer.decodeErrors)
+	})
+}
+
+func TestPanicOfTheSink(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Retry.Attempts = 2
+			b.sink.behave = func(_ context.Context, batch []message.Message) []outcome {
+				for i := range batch {
+					if batch[i].ID == "m0200" {
+						panic("poison")
+					}
+				}
+				return all(batch, acked)
+			}
+			b.store.add(many(600, b.store.now())...)
+		})
+		b.pass(2 * time.Minute)
+		assert.Len(t, b.store.acked, 599)
+		assert.Equal(t, "attempts used up: unknown panic_alone: sink panicked: poison", b.store.dead["m0200"].Reason)
+		assert.Less(t, len(b.sink.calls()), 60)
+	})
+}
+
+// TestLonelyUnknownDoesNotStopTheShard: the head's outcome is always unknown,
+// so a probe of one message alone never succeeds.
+func TestLonelyUnknownDoesNotStopTheShard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Batch = 20
+			b.sink.behave = eachBy(func(id string) outcome {
+				if id == "m0000" {
+					return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+				}
+				return acked
+			})
+			b.store.add(due("m0000", b.store.now()))
+		})
+		b.pass(time.Second)
+		b.store.add(many(10, b.store.now())[1:]...)
+		b.pass(time.Minute)
+		assert.Len(t, b.store.acked, 9)
+	})
+}
+
+// fussy is an observer that panics on one message.
+type fussy struct{ *recorder }
+
+func (f fussy) ObserveLateness(queue string, lateness time.Duration) {
+	f.recorder.ObserveLateness(queue, lateness)
+	if len(f.latenesses) == 2 {
+		panic("observer")
+	}
+}
+
+func TestPanicWhileJudgingConcernsOneMessage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Observer = fussy{b.observer}
+			b.store.add(many(5, b.store.now())...)
+		})
+		b.pass(0)
+		assert.Len(t, b.store.acked, 5)
+		assert.Len(t, b.store.settles, 1)
+	})
+}
+
+func TestSinkThatMiscounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = func(_ context.Context, batch []message.Message) []outcome {
+				return all(batch[:1], acked)
+			}
+			b.store.add(many(2, b.store.now())...)
+		})
+		b.pass(10 * time.Second)
+		assert.Equal(t, []string{"m0000", "m0001"}, b.store.acked)
+		assert.Equal(t, map[string]int{"unknown no_outcome": 1}, b.observer.failures)
+	})
+}
+
+func TestLostSettleAnswerIsRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		lost := 0
+		b := setup(t, func(_ *Config, b *bench) {
+			b.store.afterSettle = func(message.Settlement) error {
+				if lost++; lost < 4 {
+					return errRedis
+				}
+				return nil
+			}
+			b.store.add(due("m", b.store.now()))
+		})
+		b.pass(5 * time.Second)
+		assert.Equal(t, []string{"m"}, b.store.acked)
+		require.Len(t, b.store.settles, 4)
+		assert.False(t, b.store.settles[0].Repeated)
+		assert.True(t, b.store.settles[1].Repeated)
+		assert.Zero(t, b.observer.stale)
+	})
+}
+
+func TestStaleSettleIsCounted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.store.beforeSettle = func(s message.Settlement) error {
+				b.store.read(func() { delete(b.store.claims, s.Claim.Token) })
+				return nil
+			}
+			b.store.add(due("m", b.store.now()))
+		})
+		b.pass(time.Second)
+		assert.Equal(t, 1, b.observer.stale)
+		assert.Equal(t, 1, b.logs.count("settled too late"))
+	})
+}
+
+// TestSettlingThatAlwaysFailsEndsByReclaim: only settling fails, and the claim
+// must not be kept alive for ever.
+func TestSettlingThatAlwaysFailsEndsByReclaim(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.store.beforeSettle = func(s message.Settlement) error {
+				if s.Claim.Token.Number == 1 {
+					return errRedis
+				}
+				return nil
+			}
+			b.store.add(due("m", b.store.now()))
+		})
+		b.pass(119 * time.Second)
+		assert.Empty(t, b.store.acked)
+		b.pass(10 * time.Second)
+		assert.Equal(t, []string{"m"}, b.store.acked)
+		assert.Equal(t, int64(0), b.observer.inFlight.Load())
+		assert.Equal(t, 1, b.logs.count("claim left to be reclaimed"))
+	})
+}
+
+func TestPublishHasADeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var limit time.Duration
+		b := setup(t, func(c *Config, b *bench) {
+			c.ClaimTimeout, c.PublishTimeout = 12*time.Second, 10*time.Second
+			b.sink.behave = func(ctx context.Context, batch []message.Message) []outcome {
+				deadline, _ := ctx.Deadline()
+				limit = time.Until(deadline)
+				return all(batch, acked)
+			}
+			b.store.add(due("m", b.store.now()))
+		})
+		b.pass(0)
+		assert.Equal(t, 4*time.Second, limit, "a third of the claim")
+		assert.NotNil(t, b)
+	})
+}

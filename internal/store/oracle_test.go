@@ -1,0 +1,299 @@
+package store_test
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// oracle is what one shard should hold and answer: the scripts' rules written
+// a second time, over plain maps. It knows no clock: a claim is expired or not,
+// a message is due or in the far future.
+type oracle struct {
+	entries    map[string]*entry
+	claims     map[string]*openClaim
+	holder     *holding
+	counters   map[string]int64
+	generation int
+}
+
+// entry is a message; its generation stands for the token in force.
+type entry struct {
+	member     string
+	where      store.Code // Waiting, InFlight, Dead
+	due        int64
+	generation int
+	body       string
+	attempts   message.Attempts
+	reason     string
+}
+
+type openClaim struct {
+	owner   string
+	members []claimedEntry
+	expired bool
+}
+
+type claimedEntry struct {
+	member     string
+	due        int64
+	generation int
+}
+
+type holding struct {
+	owner string
+	last  uint64
+	dirty bool
+}
+
+func newOracle() *oracle {
+	return &oracle{entries: map[string]*entry{}, claims: map[string]*openClaim{}, counters: map[string]int64{}}
+}
+
+func (o *oracle) create(member, body string, due int64, attempts message.Attempts) {
+	o.generation++
+	o.entries[member] = &entry{
+		member: member, where: store.Waiting, due: due, generation: o.generation, body: body, attempts: attempts,
+	}
+	o.counters["scheduled"]++
+}
+
+// carried is what outlives a replace or a redrive: the mark, and how often
+// publishing may have begun.
+func carried(a message.Attempts) message.Attempts {
+	if a.MaybeOut == 0 {
+		return message.Attempts{}
+	}
+	return message.Attempts{Begun: a.Begun, MaybeOut: a.MaybeOut}
+}
+
+func redriven(a message.Attempts) message.Attempts {
+	if a.Begun == 0 {
+		return message.Attempts{}
+	}
+	return message.Attempts{Begun: a.Begun, MaybeOut: a.MaybeOut}
+}
+
+func (o *oracle) schedule(member, body string, due int64, replace bool) store.Code {
+	old := o.entries[member]
+	switch {
+	case old == nil:
+		o.create(member, body, due, message.Attempts{})
+		return store.Created
+	case replace && old.where != store.InFlight:
+		o.counters["replaced"]++
+		o.create(member, body, due, carried(old.attempts))
+		return store.Replaced
+	default:
+		return old.where
+	}
+}
+
+func done(e *entry) store.Code {
+	if e.attempts.MaybeOut > 0 {
+		return store.DoneMaybePublished
+	}
+	return store.Done
+}
+
+func (o *oracle) cancel(member string) store.Code {
+	e := o.entries[member]
+	switch {
+	case e == nil:
+		return store.NotFound
+	case e.where == store.InFlight:
+		return store.InFlight
+	}
+	delete(o.entries, member)
+	o.counters["cancelled"]++
+	return done(e)
+}
+
+func (o *oracle) reschedule(member string, due int64) store.Code {
+	e := o.entries[member]
+	switch {
+	case e == nil:
+		return store.NotFound
+	case e.where == store.InFlight:
+		return store.InFlight
+	}
+	code := done(e)
+	if e.where == store.Dead {
+		o.counters["redriven"]++
+		e.where, e.attempts, e.reason = store.Waiting, redriven(e.attempts), ""
+	}
+	o.generation++
+	e.due, e.generation = due, o.generation
+	o.counters["rescheduled"]++
+	return code
+}
+
+// waiting are the waiting messages in the order of a ZSET.
+func (o *oracle) waiting() []*entry {
+	var list []*entry
+	for _, e := range o.entries {
+		if e.where == store.Waiting {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), strings.Compare(a.member, b.member))
+	})
+	return list
+}
+
+// claim is the answer's state, and the claim's messages where it is granted.
+func (o *oracle) claim(r message.ClaimRequest, nowMs int64) (message.ClaimState, []claimedEntry, bool) {
+	instance, token := r.Token.Instance, r.Token.String()
+	last, dirty := uint64(0), false
+	switch {
+	case o.holder == nil:
+		for _, c := range o.claims {
+			dirty = dirty || c.owner != instance
+		}
+	case o.holder.owner != instance:
+		return message.ClaimHeld, nil, false
+	default:
+		last, dirty = o.holder.last, o.holder.dirty
+	}
+	again := o.claims[token]
+	outdated := again == nil && r.Token.Number <= last
+	if !dirty && !outdated {
+		last = max(last, r.Token.Number)
+	}
+	o.holder = &holding{owner: instance, last: last, dirty: dirty}
+	for _, live := range r.Live {
+		if c := o.claims[live.String()]; c != nil {
+			c.expired = r.Timeout == 0
+		}
+	}
+	switch {
+	case dirty:
+		return message.ClaimReclaimFirst, nil, false
+	case outdated:
+		return message.ClaimOutdated, nil, false
+	case again != nil:
+		again.expired = r.Timeout == 0
+		return message.ClaimGranted, again.members, false
+	}
+	var taken []claimedEntry
+	for _, e := range o.waiting() {
+		if len(taken) == r.Max || e.due > nowMs {
+			break
+		}
+		e.where = store.InFlight
+		taken = append(taken, claimedEntry{e.member, e.due, e.generation})
+	}
+	if len(taken) > 0 {
+		o.claims[token] = &openClaim{owner: instance, members: taken, expired: r.Timeout == 0}
+	}
+	return message.ClaimGranted, taken, len(taken) > 0 && len(taken) == r.Max
+}
+
+// settle returns stale; a retry's new due time is told by dueOf.
+func (o *oracle) settle(s message.Settlement, generations []int, dueOf func(member string) int64) bool {
+	token := s.Claim.Token.String()
+	if o.claims[token] == nil {
+		return o.settleStale(s, generations)
+	}
+	delete(o.claims, token)
+	for i, v := range s.Verdicts {
+		m := &s.Claim.Messages[i]
+		e := o.entries[m.Member]
+		if v.Verb != message.VerbAck && v.Attempts != (message.Attempts{}) {
+			e.attempts = v.Attempts
+		}
+		switch v.Verb {
+		case message.VerbAck:
+			delete(o.entries, m.Member)
+			o.counters["published"]++
+			if m.Attempts.MaybeOut > 0 {
+				o.counters["suspected_duplicates"]++
+			}
+		case message.VerbRetry:
+			e.where, e.due = store.Waiting, dueOf(m.Member)
+			o.counters["retried"]++
+		case message.VerbRelease:
+			e.where = store.Waiting
+			o.counters["released"]++
+		case message.VerbDeadLetter:
+			e.where, e.reason, e.attempts = store.Dead, v.Reason, v.Attempts
+			o.counters["dead_lettered"]++
+		}
+	}
+	return false
+}
+
+func (o *oracle) settleStale(s message.Settlement, generations []int) bool {
+	var live []*entry
+	for i, v := range s.Verdicts {
+		e := o.entries[s.Claim.Messages[i].Member]
+		handed := v.Verb == message.VerbAck ||
+			v.Published && (v.Verb == message.VerbRetry || v.Verb == message.VerbRelease)
+		if handed && e != nil && e.where != store.Dead && e.generation == generations[i] {
+			live = append(live, e)
+		}
+	}
+	if s.Repeated && len(live) == 0 {
+		return false
+	}
+	for _, e := range live {
+		e.attempts.MaybeOut++
+	}
+	o.counters["stale_settles"]++
+	return true
+}
+
+// reclaimable are the claims that a reclaim may choose from, or nil where the
+// instance does not hold the shard.
+func (o *oracle) reclaimable(instance string, foreign bool) []string {
+	if o.holder == nil || o.holder.owner != instance {
+		return nil
+	}
+	var tokens []string
+	for token, c := range o.claims {
+		if foreign && c.owner != instance || !foreign && c.expired {
+			tokens = append(tokens, token)
+		}
+	}
+	return tokens
+}
+
+// reclaim ends the claim that the script chose; "" where there was none.
+func (o *oracle) reclaim(token string) {
+	c := o.claims[token]
+	if c == nil {
+		return
+	}
+	delete(o.claims, token)
+	for _, m := range c.members {
+		e := o.entries[m.member]
+		e.where = store.Waiting
+		e.attempts.Begun++
+		e.attempts.MaybeOut++
+		o.counters["reclaimed"]++
+	}
+}
+
+func (o *oracle) redrive(member string, nowMs int64) store.Code {
+	e := o.entries[member]
+	if e == nil || e.where != store.Dead {
+		return store.NotFound
+	}
+	e.where, e.due, e.attempts, e.reason = store.Waiting, nowMs, redriven(e.attempts), ""
+	o.counters["redriven"]++
+	return store.Done
+}
+
+func (o *oracle) purge(member string) store.Code {
+	e := o.entries[member]
+	if e == nil || e.where != store.Dead {
+		return store.NotFound
+	}
+	delete(o.entries, member)
+	o.counters["purged"]++
+	return store.Done
+}
