@@ -1,0 +1,70 @@
+# Versions of the tools, which go into .cache/bin and not into go.mod.
+GOLANGCI_VERSION := v2.15.0
+GOVULNCHECK_VERSION := v1.9.0
+
+CACHE := $(CURDIR)/.cache
+LINT := $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION)
+VULN := $(CACHE)/bin/govulncheck-$(GOVULNCHECK_VERSION)
+SERVICES := $(CACHE)/bin/services
+
+PKG ?= ./...
+TEST_FLAGS ?= -race -shuffle=on -timeout=20m
+FUZZ_TIME ?= 5s
+
+.DEFAULT_GOAL := help
+.PHONY: help build test unit lint format tools provision services cover bench-once fuzz vuln clean
+
+help: ## Print this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/bridge.
+	go build -o bin/bridge ./cmd/bridge
+
+test: provision services lint ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
+	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
+
+unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS).
+	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
+
+lint: $(LINT) ## Check formatting, vet and lint.
+	@unformatted=$$(find . -name .cache -prune -o -name '*.go' -print0 | xargs -0 gofmt -l); \
+	if [ -n "$$unformatted" ]; then echo "gofmt is needed on:" $$unformatted >&2; exit 1; fi
+	go vet ./...
+	$(LINT) run ./...
+
+format: $(LINT) ## Format all Go files.
+	$(LINT) fmt ./...
+
+tools: $(LINT) ## Install the pinned linter into .cache/bin.
+
+provision: ## Install missing system packages; fetch Kafka, build nats-server.
+	@scripts/provision.sh
+	@go run ./test/services -fetch
+
+services: ## Build the suite driver, which starts the servers around a command.
+	@go build -buildvcs=false -o $(SERVICES) ./test/services
+
+cover: services ## Run all tests and write coverage.txt.
+	$(SERVICES) go test $(TEST_FLAGS) -covermode=atomic -coverpkg=./... -coverprofile=coverage.txt $(PKG)
+	go tool cover -func=coverage.txt | tail -1
+
+bench-once: services ## Run each benchmark once, to see that it runs.
+	$(SERVICES) go test -run '^$$' -bench . -benchtime 1x $(PKG)
+
+fuzz: ## Run each fuzz target for FUZZ_TIME.
+	@scripts/fuzz.sh $(FUZZ_TIME)
+
+vuln: $(VULN) ## Look for known vulnerabilities; needs the network.
+	$(VULN) ./...
+
+clean: ## Remove what was built, but not what was fetched.
+	rm -rf bin coverage.txt
+
+# The linter is built once a version; go install always names it the same.
+$(LINT):
+	GOBIN=$(CACHE)/tmp go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mkdir -p $(@D) && mv $(CACHE)/tmp/golangci-lint $@
+
+$(VULN):
+	GOBIN=$(CACHE)/tmp go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
+	@mkdir -p $(@D) && mv $(CACHE)/tmp/govulncheck $@
