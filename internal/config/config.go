@@ -72,7 +72,7 @@ type Redis struct {
 // Queue is one delay queue.
 type Queue struct {
 	// Shards counts only where the queue has no layout in Redis yet.
-	Shards     int    `yaml:"shards" default:"8" min:"1" max:"1024" doc:"Number of shards. It counts when the queue is created; later it is changed by a command."`
+	Shards     int    `yaml:"shards" default:"8" min:"1" max:"1024" doc:"Number of shards. It counts only when the queue is created."`
 	Sink       string `yaml:"sink" required:"true" doc:"Name of the sink that publishes the queue's messages."`
 	Retry      Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
 	MaxMessage Size   `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
