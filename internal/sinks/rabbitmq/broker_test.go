@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -91,7 +90,7 @@ func (b *broker) Start(testing.TB)  { b.server.Start() }
 func (b *broker) Pause(testing.TB)  { b.server.Pause() }
 func (b *broker) Resume(testing.TB) { b.server.Resume() }
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // newSink opens a sink that is closed at the end of the test.
 func newSink(t testing.TB, config Config) *Sink {

@@ -44,7 +44,7 @@ type sent struct {
 	publishing   *amqp.Publishing
 	start        uint64 // the wire's position before it
 	confirmation *amqp.DeferredConfirmation
-	returned     error // guarded by the link's mu
+	returned     error // guarded by the link's mu, until it is forgotten
 }
 
 func newLink(s *session) (*link, error) {
@@ -144,10 +144,10 @@ func (l *link) deliver(index int, topic string, p *amqp.Publishing) (*sent, sink
 
 // settle returns what became of a message whose confirmation is done.
 func (l *link) settle(s stage, m *sent) sinks.Outcome {
-	returned := l.forget(m)
+	l.forget(m)
 	switch {
-	case m.confirmation.Acked() && returned != nil:
-		return classify(s, returned)
+	case m.confirmation.Acked() && m.returned != nil:
+		return classify(s, m.returned)
 	case m.confirmation.Acked():
 		return sinks.Acked()
 	case !l.channel.IsClosed():
@@ -159,11 +159,11 @@ func (l *link) settle(s stage, m *sent) sinks.Outcome {
 	}
 }
 
-// forget ends the wait for a message, and says whether it was returned. The
+// forget ends the wait for a message, whose returned is final then. The
 // driver's one reader delivers a return before the acknowledgement that follows
 // it, so the return of an acknowledged message is in the buffer by now, or was
 // taken from there under the same lock.
-func (l *link) forget(m *sent) (returned error) {
+func (l *link) forget(m *sent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.drain()
@@ -177,7 +177,6 @@ func (l *link) forget(m *sent) (returned error) {
 	} else {
 		l.pending[id] = rest
 	}
-	return m.returned
 }
 
 // drain notes what the broker returned. l.mu is held.

@@ -91,24 +91,22 @@ func (p *publisher) join(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	defer p.opening.unlock()
-	if p.shared != nil && p.shared.join() {
-		return p.shared, nil
-	}
-	l, err := p.session.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !l.join() {
-		return nil, l.end()
-	}
-	p.shared = l
-	return l, nil
+	var err error
+	p.shared, err = p.use(ctx, p.shared)
+	return p.shared, err
 }
 
 // joinSide is join for the link of single messages; p.single is held.
 func (p *publisher) joinSide(ctx context.Context) (*link, error) {
-	if p.side != nil && p.side.join() {
-		return p.side, nil
+	var err error
+	p.side, err = p.use(ctx, p.side)
+	return p.side, err
+}
+
+// use joins the link, or a new one where it takes no messages any more.
+func (p *publisher) use(ctx context.Context, l *link) (*link, error) {
+	if l != nil && l.join() {
+		return l, nil
 	}
 	l, err := p.session.open(ctx)
 	if err != nil {
@@ -117,7 +115,6 @@ func (p *publisher) joinSide(ctx context.Context) (*link, error) {
 	if !l.join() {
 		return nil, l.end()
 	}
-	p.side = l
 	return l, nil
 }
 
