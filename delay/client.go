@@ -7,8 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // Client schedules messages in one queue. It is safe for concurrent use, owns

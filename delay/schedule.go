@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/oklog/ulid/v2"
 )
 
 // Schedule accepts a message that is published when it is due.

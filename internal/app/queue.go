@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/redis/go-redis/v9"
 )
 
 const (

@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/secret"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"go.uber.org/fx"
+
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/secret"
 )
 
 // redisModule provides the client of Redis. It is made first and so closed last.
@@ -32,6 +33,7 @@ const idleConnection = 5 * time.Minute
 // NewRedis returns a client for the configured Redis; it does no I/O. Each call
 // ends with its ctx, and after the configured timeout.
 func NewRedis(cfg config.Redis, name string) (redis.UniversalClient, error) {
+	redis.SetLogger(noLogger{}) // Its errors come back from the calls, too.
 	options := &redis.UniversalOptions{
 		ClientName: name, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 		ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ContextTimeoutEnabled: true,
@@ -108,3 +110,9 @@ func reveal(user string, password secret.Secret) (string, string, error) {
 	text, err := password.Reveal()
 	return user, text, err
 }
+
+// noLogger silences go-redis, which would print each failed dial.
+type noLogger struct{}
+
+// Printf implements go-redis' logger.
+func (noLogger) Printf(context.Context, string, ...any) {}

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 
+	"go.uber.org/fx"
+
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/kafka"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
 	"github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
-	"go.uber.org/fx"
 )
 
 // sinksModule provides the configured sinks by name. They are made before the

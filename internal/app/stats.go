@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
 // parallelStats is how many shards are asked at a time.

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/sharding"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // How often a run that did certainly not happen is repeated.

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sharding"
-	"github.com/redis/go-redis/v9"
 )
 
 // deadPage is how many dead letters one read takes; they may be large.

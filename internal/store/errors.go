@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -70,10 +71,8 @@ func classify(err error) errorClass {
 	if code == "OOM" {
 		return classFull
 	}
-	for _, known := range transient {
-		if code == known {
-			return classNotRun
-		}
+	if slices.Contains(transient, code) {
+		return classNotRun
 	}
 	return classFatal
 }

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/message"
 )
 
 // scanPage is how many entries one step of a scan looks at.

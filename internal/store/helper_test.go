@@ -3,6 +3,8 @@ package store_test
 import (
 	"context"
 	"flag"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +22,10 @@ import (
 // TestMain gives the property tests the same seed each time, unless -rapid.seed
 // says otherwise; 0 takes a random one.
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.seed": "1", "rapid.nofailfile": "true", "rapid.checks": "60"} {
+	for name, value := range map[string]string{
+		"rapid.seed": "1", "rapid.nofailfile": "true", "rapid.checks": "60",
+		"test.parallel": "64", // Most of these tests wait most of the time.
+	} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
@@ -166,4 +171,21 @@ func (b *bridge) finish(v message.Verdict) {
 	claim := b.claim(10)
 	require.Len(b.t, claim.Messages, 1)
 	b.settle(claim, v)
+}
+
+// testenvPrivate is the URL of a Redis of this test's own.
+func testenvPrivate(t testing.TB, args ...string) string {
+	t.Helper()
+	return testenv.StartRedis(t, args...).URL()
+}
+
+// commandCalls is how often the server has executed a command.
+func commandCalls(t testing.TB, rdb *redis.Client, command string) int64 {
+	t.Helper()
+	info, err := rdb.Info(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
+	calls, _, _ := strings.Cut(rest, ",")
+	n, _ := strconv.ParseInt(calls, 10, 64)
+	return n
 }

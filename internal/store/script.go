@@ -5,6 +5,7 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -90,8 +91,8 @@ func (s *script) runDurable(
 	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
 		command, copies, err = s.pipeline(ctx, node, wait, true, keys, args)
 	}
-	if command.Err() == nil && err != nil {
-		return command, 0, nil // Done, and nobody confirmed it.
+	if command.Err() == nil {
+		err = nil // Done; where the wait failed, nobody confirmed it.
 	}
 	return command, copies, err
 }
@@ -109,10 +110,7 @@ func (s *script) pipeline(
 		return command.Cmd, 0, command.Err()
 	}
 	copies, errWait := waiting.Int64()
-	if err == nil {
-		err = errWait
-	}
-	return command.Cmd, copies, err
+	return command.Cmd, copies, errors.Join(err, errWait)
 }
 
 // nodeFor returns the client of the node that holds the key: WAIT has no key,

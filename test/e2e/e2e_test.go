@@ -29,7 +29,7 @@ func run(m *testing.M) int {
 		binary, err = flow.Build(context.Background(), dir)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err) //nolint:forbidigo // no test runs yet
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

@@ -114,22 +114,32 @@ func (b kafkaBroker) PublishRaw(ctx context.Context, topic string, body []byte, 
 		group.Go(func() error {
 			for sent := 0; sent < count/partitions; sent += batch {
 				records := make([]kafkago.Record, min(batch, count/partitions-sent))
-				for i := range records {
-					records[i].Value = kafkago.NewBytes(body)
-				}
-				response, err := client.Produce(ctx, &kafkago.ProduceRequest{
-					Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll,
-					Records: kafkago.NewRecordReader(records...),
-				})
-				if err != nil {
+				if err := produce(ctx, client, topic, partition, body, records); err != nil {
 					return err
-				}
-				if response.Error != nil {
-					return response.Error
 				}
 			}
 			return nil
 		})
 	}
 	return group.Wait()
+}
+
+// produce tries again while the leader of a new topic does not know it yet.
+func produce(ctx context.Context, client *kafkago.Client, topic string, partition int, body []byte, records []kafkago.Record) error {
+	for {
+		for i := range records {
+			records[i].Value = kafkago.NewBytes(body)
+		}
+		response, err := client.Produce(ctx, &kafkago.ProduceRequest{
+			Topic: topic, Partition: partition, RequiredAcks: kafkago.RequireAll,
+			Records: kafkago.NewRecordReader(records...),
+		})
+		if err != nil {
+			return err
+		}
+		if !errors.Is(response.Error, kafkago.NotLeaderForPartition) {
+			return response.Error
+		}
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // Kafka tells nobody when it is ready
+	}
 }

@@ -20,8 +20,11 @@ local dead = not stored and redis.call('HGET', KEYS[5], id)
 if stored and not waits then return {0, now_ms, 3, 0} end
 if not stored and not waits and not dead then return {0, now_ms, 8, 0} end
 local maybe
+local theirs = stored -- what is ended, in its stored form
 if dead then
   maybe = string.match(dead, '^%-?%d+:%d+ %d+ (%d+) %d+:')
+  local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
+  theirs = stop and string.sub(dead, stop + length + 1)
 else
   maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
 end
@@ -43,10 +46,11 @@ end
 local until_ms = now_ms + tonumber(ARGV[4])
 redis.call('HSET', KEYS[6], token, code)
 redis.call('ZADD', KEYS[7], until_ms, token)
-if stored then
-  -- A second run of its schedule must not bring it back.
-  local ended = string.sub(stored, 15, 30)
-  redis.call('HSET', KEYS[6], ended, 'ended')
+if theirs then
+  -- A second run of its schedule must not bring it back. What a reschedule has
+  -- answered under that token stays.
+  local ended = string.sub(theirs, 15, 30)
+  redis.call('HSETNX', KEYS[6], ended, 'ended')
   redis.call('ZADD', KEYS[7], until_ms, ended)
 end
 redis.call('HINCRBY', KEYS[8], 'cancelled', 1)

@@ -52,24 +52,25 @@ end
 local step = again and 1 or 2
 local any_attempts = #ids > 0 and redis.call('HLEN', KEYS[5]) > 0
 local wanted, taken, bytes, parts = #ids / step, 0, 0, {}
--- Bodies are read in small chunks, so that few are read beyond the limit.
+local largest, size_max = tonumber(ARGV[4]), tonumber(ARGV[4])
+-- Bodies are read in small chunks, so that few are read beyond the limit: as
+-- many as would fit if they were as large as the largest before, one at first.
 while taken < wanted do
   local chunk = {}
-  for i = taken + 1, math.min(taken + 16, wanted) do chunk[#chunk + 1] = ids[(i - 1) * step + 1] end
+  local room = math.max(1, math.min(8, math.floor((size_max - bytes) / largest)))
+  if taken == 0 then largest = 1 end
+  for i = taken + 1, math.min(taken + room, wanted) do chunk[#chunk + 1] = ids[(i - 1) * step + 1] end
   local stored = redis.call('HMGET', KEYS[2], unpack(chunk))
   local counts = any_attempts and redis.call('HMGET', KEYS[5], unpack(chunk))
   for i, id in ipairs(chunk) do
     local size = stored[i] and #stored[i] or 0
-    if not again and taken > 0 and bytes + size > tonumber(ARGV[4]) then wanted = taken break end
-    taken, bytes = taken + 1, bytes + size
+    if not again and taken > 0 and bytes + size > size_max then wanted = taken break end
+    taken, bytes, largest = taken + 1, bytes + size, math.max(largest, size)
     bodies[taken] = stored[i]
     if any_attempts then attempts[taken] = counts[i] end
-    if not again then
-      -- Redis 7.2 and later write a round score as 1.79e+12.
-      local due = ids[taken * 2]
-      if string.find(due, 'e', 1, true) then due = string.format('%.0f', due + 0) end
-      parts[taken] = #id .. ':' .. due .. ':' .. id
-    end
+    -- Formatted, because Redis 7.2 and later write a round number as 1.79e+12;
+    -- + 0, because the tonumber of the in-process Redis cannot read that.
+    if not again then parts[taken] = #id .. ':' .. string.format('%.0f', ids[taken * 2] + 0) .. ':' .. id end
   end
 end
 if not again and taken > 0 then

@@ -30,7 +30,7 @@ for i = 6 + 1, #ARGV, 3 do
     local dead = not old and redis.call('HGET', KEYS[5], id)
     local _, stop, dead_counts, length = string.find(dead or '', '^%-?%d+:([%d ]*):(%d+):')
     local theirs = old or stop and string.sub(dead, stop + length + 1)
-    local step = {id = id, due = due, stored = version .. stamp .. stored, count = 'scheduled'}
+    local step = {id = id, due = due, stored = version .. stamp .. stored}
     if second and redis.call('HGET', KEYS[6], token) then
       code, detail = 1, due
     elseif theirs and second and string.sub(theirs, 15, 30) == token then
@@ -42,7 +42,7 @@ for i = 6 + 1, #ARGV, 3 do
       code = 3
     else
       code, detail = old and 6 or 1, due
-      step.ended = old and string.sub(old, 15, 30)
+      step.ended = theirs and string.sub(theirs, 15, 30)
       local before = old and redis.call('HGET', KEYS[3], id)
       step.unmark = before
       if dead then code, step.dead, before = 6, true, dead_counts end
@@ -62,7 +62,7 @@ for _, step in ipairs(plan) do
   redis.call('HSET', KEYS[2], step.id, step.stored)
   redis.call('ZADD', KEYS[1], step.due, step.id)
   if step.ended then
-    redis.call('HSET', KEYS[6], step.ended, 'ended')
+    redis.call('HSETNX', KEYS[6], step.ended, 'ended')
     redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[4]), step.ended)
   end
   if step.dead then

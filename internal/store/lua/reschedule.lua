@@ -51,7 +51,9 @@ if dead then
   if begun and begun ~= '0' then redis.call('HSET', KEYS[3], id, '0 ' .. begun .. ' ' .. maybe .. ' 0') end
 end
 local until_ms, ended = now_ms + tonumber(ARGV[4]), string.sub(stored, 15, 30)
-redis.call('HSET', KEYS[6], token, string.format('%d %.0f', code, due), ended, 'ended')
+redis.call('HSET', KEYS[6], token, string.format('%d %.0f', code, due))
+-- What an earlier reschedule has answered under the token that it ends stays.
+redis.call('HSETNX', KEYS[6], ended, 'ended')
 redis.call('ZADD', KEYS[7], until_ms, token, until_ms, ended)
 redis.call('HINCRBY', KEYS[8], 'rescheduled', 1)
 if not head_ms or due < head_ms then redis.call('PUBLISH', KEYS[9], string.format('%.0f', due)) end

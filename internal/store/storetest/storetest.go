@@ -50,7 +50,9 @@ func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards
 	}
 	for shard := range shards {
 		for _, name := range names {
-			_ = rdb.Del(ctx, Key(queue, shard, name)).Err()
+			if rdb.Del(ctx, Key(queue, shard, name)).Err() != nil {
+				return
+			}
 		}
 	}
 	_ = rdb.Del(ctx, Prefix+":"+queue+":layout", Prefix+":"+queue+":instances").Err()

@@ -1,0 +1,134 @@
+package store_test
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+)
+
+// TestBoundedScripts drains large messages: no script may block Redis for long.
+func TestBoundedScripts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs half a gigabyte")
+	}
+	const large = 900_000
+	for name, sizes := range map[string][]int{
+		"large":            {0, 500},
+		"small then large": {300, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := connect(t, testenvPrivate(t, "--slowlog-log-slower-than", "50000", "--slowlog-max-len", "1000"))
+			q := storetest.New(t, rdb, 1)
+			scheduleMany(t, q, "a", sizes[0], []byte("small"))
+			scheduleMany(t, q, "b", sizes[1], bytes.Repeat([]byte("x"), large))
+			b := newBridge(t, q)
+			seen := 0
+			for {
+				claim := b.claim(500)
+				if len(claim.Messages) == 0 {
+					break
+				}
+				size := 0
+				for _, m := range claim.Messages {
+					require.NoError(t, m.Err)
+					size += len(m.Body)
+				}
+				require.True(t, size <= store.MaxBatchBytes || len(claim.Messages) == 1, "%d bytes", size)
+				seen += len(claim.Messages)
+				require.Equal(t, seen < sizes[0]+sizes[1], claim.More, "more after %d", seen)
+				b.settle(claim, acked)
+			}
+			require.Equal(t, sizes[0]+sizes[1], seen)
+			// A machine with other work may stop Redis itself now and then.
+			slow := rdb.SlowLogGet(t.Context(), -1).Val()
+			require.LessOrEqual(t, len(slow), 5, describe(slow))
+			require.Less(t, perCall(t, rdb, "evalsha"), 20*time.Millisecond, "on average")
+		})
+	}
+}
+
+// TestBoundedBatches schedules more than one script may handle.
+func TestBoundedBatches(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 2)
+	const n = 2*store.MaxBatch + 500
+	scheduleMany(t, q, "m", n, []byte("x"))
+	var left int64
+	for shard := range 2 {
+		stats, err := q.Stats(t.Context(), shard)
+		require.NoError(t, err)
+		left += stats.Waiting
+		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+			Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 1 << 20, Timeout: never, Lease: lease,
+		})
+		require.NoError(t, err)
+		require.Len(t, claim.Messages, store.MaxBatch)
+		require.True(t, claim.More)
+		stale, err := q.Settle(t.Context(), shard, settlement(claim, buried))
+		require.NoError(t, err)
+		require.False(t, stale)
+	}
+	require.EqualValues(t, n, left)
+	var members []string
+	require.NoError(t, q.DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+		require.NoError(t, letter.Err)
+		members = append(members, letter.Member)
+		return true
+	}))
+	require.Len(t, members, 2*store.MaxBatch)
+	codes, err := q.Redrive(t.Context(), members[:store.MaxBatch])
+	require.NoError(t, err)
+	require.NotContains(t, codes, store.NotFound)
+	codes, err = q.Purge(t.Context(), members)
+	require.NoError(t, err)
+	require.Contains(t, codes[:store.MaxBatch], store.NotFound)
+	require.NotContains(t, codes[store.MaxBatch:], store.NotFound)
+	for shard := range 2 {
+		s, err := storetest.Dump(t.Context(), rdb, q.Name(), shard)
+		require.NoError(t, err)
+		require.NoError(t, s.Check())
+	}
+}
+
+func scheduleMany(t *testing.T, q *store.Queue, prefix string, n int, body []byte) {
+	t.Helper()
+	list := make([]store.Request, n)
+	for i := range list {
+		list[i] = store.Request{
+			Message: &message.Message{ID: fmt.Sprintf("%s-%05d", prefix, i), Topic: "t", Body: body}, When: past(),
+		}
+	}
+	for _, answer := range q.Schedule(t.Context(), list, false, store.Replicas{}) {
+		answered(t, store.Created, answer)
+	}
+}
+
+// perCall is how long the server has taken for a command on average.
+func perCall(t *testing.T, rdb *redis.Client, command string) time.Duration {
+	t.Helper()
+	stats := rdb.InfoMap(t.Context(), "commandstats").Val()["Commandstats"]["cmdstat_"+command]
+	_, rest, _ := strings.Cut(stats, "usec_per_call=")
+	usec, _, _ := strings.Cut(rest, ",")
+	n, err := strconv.ParseFloat(usec, 64)
+	require.NoError(t, err)
+	return time.Duration(n * float64(time.Microsecond))
+}
+
+func describe(slow []redis.SlowLog) string {
+	var b bytes.Buffer
+	for _, entry := range slow {
+		_, _ = fmt.Fprintln(&b, entry.Duration, entry.Args[0], len(entry.Args))
+	}
+	return b.String()
+}

@@ -1,0 +1,149 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// TestScriptFlush forgets all scripts again and again while there is traffic.
+func TestScriptFlush(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testenvPrivate(t))
+	q := storetest.New(t, rdb, 1)
+	b := newBridge(t, q)
+	ctx, stop := context.WithCancel(t.Context())
+	var flushing errgroup.Group
+	flushing.Go(func() error {
+		for ctx.Err() == nil {
+			if err := rdb.ScriptFlush(context.WithoutCancel(ctx)).Err(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for i := range 100 {
+		id := fmt.Sprint(i)
+		durable := store.Replicas{}
+		if i%4 == 0 {
+			durable = store.Replicas{Count: 1, Timeout: time.Millisecond} // The path of pipelines.
+		}
+		answer := q.Schedule(t.Context(), requests(later(), id), false, durable)[0]
+		answered(t, store.Created, answer)
+		require.Equal(t, durable.Count > 0, answer.NotDurable)
+		answered(t, store.Done, q.Reschedule(t.Context(), id, "", past(), durable))
+		switch i % 3 {
+		case 0:
+			b.finish(acked)
+		case 1:
+			answered(t, store.Done, q.Cancel(t.Context(), id, "", durable))
+		default:
+			b.finish(buried)
+			codes, err := q.Purge(t.Context(), []string{id})
+			require.NoError(t, err)
+			require.Equal(t, []store.Code{store.Done}, codes)
+		}
+		_, ok, err := q.Get(t.Context(), id, "")
+		require.NoError(t, err)
+		require.False(t, ok)
+	}
+	stop()
+	require.NoError(t, flushing.Wait())
+	s := sound(t, rdb, q)
+	require.EqualValues(t, 100, s.Counter("scheduled"), "one call, one effect")
+	require.Empty(t, s.Due)
+}
+
+// TestDurable asks a replica to confirm.
+func TestDurable(t *testing.T) {
+	t.Parallel()
+	primary := testenv.StartRedis(t, "--repl-diskless-sync-delay", "0")
+	rdb := connect(t, primary.URL())
+	q := storetest.New(t, rdb, 1)
+	asked := store.Replicas{Count: 1, Timeout: 300 * time.Millisecond}
+	call := map[string]func(id string) store.Answer{
+		"schedule": func(id string) store.Answer {
+			return q.Schedule(t.Context(), requests(later(), id), false, asked)[0]
+		},
+		"replace": func(id string) store.Answer { return q.Schedule(t.Context(), requests(later(), id), true, asked)[0] },
+		"reschedule": func(id string) store.Answer {
+			create(t, q, id, later())
+			return q.Reschedule(t.Context(), id, "", past(), asked)
+		},
+		"cancel": func(id string) store.Answer {
+			create(t, q, id, later())
+			return q.Cancel(t.Context(), id, "", asked)
+		},
+	}
+	confirmed := func(when string, want bool) {
+		t.Helper()
+		for verb, do := range call {
+			answer := do(verb + when)
+			require.NoError(t, answer.Err)
+			require.Contains(t, []store.Code{store.Created, store.Done}, answer.Code, "%s: done all the same", verb)
+			require.Equal(t, !want, answer.NotDurable, "%s, replica %s", verb, when)
+		}
+	}
+	confirmed("absent", false)
+
+	replica := testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+portOf(primary))
+	inSync(t, rdb)
+	require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+	confirmed("in sync", true)
+
+	replica.Pause()
+	confirmed("silent", false)
+	replica.Resume()
+	require.Eventually(t, func() bool {
+		return rdb.Wait(t.Context(), 1, time.Second).Val() == 1
+	}, soon, 10*time.Millisecond)
+
+	// What was confirmed is there when the primary is not.
+	onReplica := connect(t, replica.URL())
+	primary.Kill()
+	due, err := onReplica.ZCard(t.Context(), storetest.Key(q.Name(), 0, "due")).Result()
+	require.NoError(t, err)
+	require.EqualValues(t, 3*3, due, "three of four verbs leave a message, in three situations")
+}
+
+func portOf(s *testenv.Server) string {
+	_, port, _ := net.SplitHostPort(s.Addr())
+	return port
+}
+
+func inSync(t *testing.T, rdb *redis.Client) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return rdb.InfoMap(t.Context(), "replication").Val()["Replication"]["connected_slaves"] == "1" &&
+			rdb.Wait(t.Context(), 1, time.Second).Val() == 1
+	}, soon, 10*time.Millisecond, "the replica is in sync")
+}
+
+// TestNothingToConfirm asks no replica where nothing was done.
+func TestNothingToConfirm(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	asked := store.Replicas{Count: 1, Timeout: time.Millisecond}
+	for _, answer := range []store.Answer{
+		q.Cancel(t.Context(), "nobody", "", asked), q.Reschedule(t.Context(), "nobody", "", later(), asked),
+	} {
+		answered(t, store.NotFound, answer)
+		require.False(t, answer.NotDurable)
+	}
+	create(t, q, "x", past())
+	newBridge(t, q).claim(1)
+	answer := q.Cancel(t.Context(), "x", "", asked)
+	answered(t, store.InFlight, answer)
+	require.False(t, answer.NotDurable)
+}

@@ -1,0 +1,129 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+)
+
+// TestMemoryLimit fills a Redis that has a limit: schedule says so, and all
+// that drains it goes on.
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testenvPrivate(t, "--maxmemory", "12mb", "--maxmemory-policy", "noeviction"))
+	q := storetest.New(t, rdb, 1)
+	b := newBridge(t, q)
+
+	// Some that are dead before it is full, and one that is overdue.
+	for i := range 4 {
+		create(t, q, fmt.Sprint("dead-", i), past())
+	}
+	b.settle(b.claim(10), buried)
+	create(t, q, "overdue", past())
+	request := b.request(1)
+	request.Timeout = 0
+	overdue, err := q.Claim(t.Context(), 0, request)
+	require.NoError(t, err)
+	require.Len(t, overdue.Messages, 1)
+
+	filled := fill(t, rdb, q)
+	full := func() {
+		t.Helper()
+		for _, replace := range []bool{false, true} {
+			requests := []store.Request{{Message: note("one-more", strings.Repeat("x", 1000)), When: later()}}
+			answer := q.Schedule(t.Context(), requests, replace, store.Replicas{})[0]
+			require.ErrorIs(t, answer.Err, store.ErrFull)
+		}
+	}
+
+	t.Log(filled, "messages fill it")
+	steps := []struct {
+		name string
+		do   func()
+	}{
+		{"heartbeat", func() {
+			_, err := q.Heartbeat(t.Context(), b.name)
+			require.NoError(t, err)
+		}},
+		{"reclaim", func() {
+			n, _, err := q.Reclaim(t.Context(), 0, b.name, false)
+			require.NoError(t, err)
+			require.Equal(t, 1, n)
+		}},
+		{"stale settle", func() {
+			stale, err := q.Settle(t.Context(), 0, settlement(overdue, acked))
+			require.NoError(t, err)
+			require.True(t, stale)
+		}},
+		{"renew", func() { b.claim(0) }},
+		{"retry", func() { b.settle(b.claim(1), retried) }},
+		{"release", func() { b.settle(b.claim(1), released) }},
+		{"unknown", func() { b.settle(b.claim(1), unknown) }},
+		{"dead letter", func() { b.settle(b.claim(1), buried) }},
+		{"reschedule", func() { require.Equal(t, store.Done, reschedule(t, q, "fill-5", later())) }},
+		{"reschedule of a dead one", func() { require.Equal(t, store.Done, reschedule(t, q, "dead-0", past())) }},
+		{"redrive", func() {
+			codes, err := q.Redrive(t.Context(), []string{"dead-1"})
+			require.NoError(t, err)
+			require.Equal(t, []store.Code{store.Done}, codes)
+		}},
+		{"hand over", func() { require.NoError(t, q.HandOver(t.Context(), 0, b.name)) }},
+		{"claim anew", func() { b.claim(0) }},
+		{"get", func() {
+			_, ok, err := q.Get(t.Context(), "fill-6", "")
+			require.NoError(t, err)
+			require.True(t, ok)
+		}},
+	}
+	for _, step := range steps {
+		full()
+		t.Log(step.name)
+		step.do()
+	}
+	// Those that free memory.
+	require.Equal(t, store.Done, cancel(t, q, "fill-7"))
+	codes, err := q.Purge(t.Context(), []string{"dead-2"})
+	require.NoError(t, err)
+	require.Equal(t, []store.Code{store.Done}, codes)
+
+	for {
+		claim := b.claim(100)
+		if len(claim.Messages) == 0 {
+			break
+		}
+		b.settle(claim, acked)
+	}
+	create(t, q, "after", later())
+	sound(t, rdb, q)
+}
+
+// fill schedules due messages until Redis is full, and then until it does not
+// even take a small one, with some ids of their own for each verb.
+func fill(t *testing.T, rdb *redis.Client, q *store.Queue) int {
+	t.Helper()
+	n := 0
+	for _, size := range []int{20_000, 1_000, 1} {
+		for {
+			r := []store.Request{{Message: note(fmt.Sprint("fill-", n), strings.Repeat("x", size)), When: past()}}
+			answer := q.Schedule(t.Context(), r, false, store.Replicas{})[0]
+			if errors.Is(answer.Err, store.ErrFull) {
+				break
+			}
+			require.NoError(t, answer.Err)
+			n++
+			require.Less(t, n, 100_000)
+		}
+	}
+	info := rdb.InfoMap(t.Context(), "memory").Val()
+	t.Log(info["Memory"]["used_memory"], info["Memory"]["maxmemory"])
+	// A margin, since the buffers of connections come and go.
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "8mb").Err())
+	return n
+}

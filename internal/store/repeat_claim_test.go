@@ -1,0 +1,216 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+)
+
+// farClaim claims through the proxy.
+func (s *scene) farClaim(r message.ClaimRequest, err *error) func() {
+	return func() { _, *err = s.far.Claim(s.Context(), 0, r) }
+}
+
+func (s *scene) farSettle(settlement message.Settlement, stale *bool, err *error) func() {
+	return func() { *stale, *err = s.far.Settle(s.Context(), 0, settlement) }
+}
+
+func (s *scene) farReclaim(instance string, err *error) func() {
+	return func() { _, _, *err = s.far.Reclaim(s.Context(), 0, instance, false) }
+}
+
+func claims(n int) func(*storetest.Shard) bool {
+	return func(s *storetest.Shard) bool { return len(s.Claims) == n }
+}
+
+// TestClaimRepeated loses the reply of a claim: the same token asks for the
+// same batch again.
+func TestClaimRepeated(t *testing.T) {
+	t.Parallel()
+	cases(t, map[string]func(*scene){
+		"the same batch": func(s *scene) {
+			s.create(past())()
+			var err error
+			request := s.bridge.request(10)
+			s.lost(s.farClaim(request, &err), claims(1), s.nothing)
+			require.Error(s, err, "a poller repeats, the store does not")
+			create(s, s.near, "y", past())
+			again, err := s.near.Claim(s.Context(), 0, request)
+			require.NoError(s, err)
+			require.Len(s, again.Messages, 1)
+			require.Equal(s, "x", again.Messages[0].ID)
+			require.Zero(s, again.Messages[0].Attempts, "nothing was published")
+			require.Len(s, dump(s, s.rdb, s.near).Claims, 1)
+		},
+		"late, after its settle": func(s *scene) {
+			s.create(past())()
+			var err error
+			request := s.bridge.request(10)
+			s.late(s.farClaim(request, &err), s.nothing, func() {
+				claim, err := s.near.Claim(s.Context(), 0, request)
+				require.NoError(s, err)
+				s.bridge.settle(claim, acked)
+				create(s, s.near, "y", past())
+			})
+			require.Error(s, err)
+		},
+		"late, after a later one": func(s *scene) {
+			s.create(past())()
+			var err error
+			request := s.bridge.request(10)
+			s.late(s.farClaim(request, &err), s.nothing, s.publish)
+			require.Error(s, err)
+		},
+		"late, another holds the shard": func(s *scene) {
+			s.create(past())()
+			var err error
+			s.late(s.farClaim(s.bridge.request(10), &err), s.nothing, func() {
+				other := &bridge{t: s, q: s.near, name: "other"}
+				other.claim(0)
+			})
+			require.Error(s, err)
+		},
+	})
+}
+
+// TestSettleRepeated loses the reply of a settle, which is then repeated.
+func TestSettleRepeated(t *testing.T) {
+	t.Parallel()
+	for name, verdict := range map[string]message.Verdict{
+		"ack": acked, "retry": retried, "release": released, "dead letter": buried, "unknown": unknown,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			s.create(past())()
+			done := settlement(s.bridge.claim(10), verdict)
+			var stale bool
+			var err error
+			s.lost(s.farSettle(done, &stale, &err), claims(0), s.nothing)
+			require.Error(s, err)
+			want := sound(s, s.rdb, s.near)
+			done.Repeated = true
+			stale, err = s.near.Settle(s.Context(), 0, done)
+			require.NoError(s, err)
+			got := sound(s, s.rdb, s.near)
+			if verdict.Published && verdict.Verb != message.VerbAck {
+				// It lives on and was handed out: marked once more rather than once too few.
+				require.True(s, stale)
+				return
+			}
+			require.False(s, stale, "our own doing")
+			require.Equal(s, want, got)
+		})
+	}
+}
+
+// TestSettleLate delivers a settle after the same id has begun another life.
+func TestSettleLate(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]func(*scene){
+		"scheduled anew": func(s *scene) { s.create(past())() },
+		"in flight anew": func(s *scene) { s.create(past())(); s.claim() },
+		"dead anew":      func(s *scene) { s.create(past())(); s.bury() },
+		"not there":      (*scene).nothing,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			s.create(past())()
+			done := settlement(s.bridge.claim(10), acked)
+			var stale bool
+			var err error
+			s.ready()
+			s.proxy.Blackhole(true)
+			s.farSettle(done, &stale, &err)()
+			require.Error(s, err)
+			done.Repeated = true
+			stale, err = s.near.Settle(s.Context(), 0, done)
+			require.NoError(s, err)
+			require.False(s, stale)
+			again(s)
+			want := sound(s, s.rdb, s.near)
+			s.deliver()
+			got := sound(s, s.rdb, s.near)
+			require.EqualValues(s, 1, got.Counter("stale_settles"), "seen")
+			delete(got.Meta, "stale_settles")
+			require.Equal(s, want, got, "and nothing else has changed")
+		})
+	}
+}
+
+// TestReclaimRepeated loses and delays a reclaim.
+func TestReclaimRepeated(t *testing.T) {
+	t.Parallel()
+	overdue := func(s *scene) {
+		s.create(past())()
+		request := s.bridge.request(10)
+		request.Timeout = 0
+		claim, err := s.near.Claim(s.Context(), 0, request)
+		require.NoError(s, err)
+		require.Len(s, claim.Messages, 1)
+	}
+	cases(t, map[string]func(*scene){
+		"lost": func(s *scene) {
+			overdue(s)
+			var err error
+			s.lost(s.farReclaim(s.bridge.name, &err), claims(0), s.nothing)
+			require.Error(s, err)
+			n, more, err := s.near.Reclaim(s.Context(), 0, s.bridge.name, false)
+			require.NoError(s, err)
+			require.Zero(s, n)
+			require.False(s, more)
+			require.Equal(s, markedOnce, dump(s, s.rdb, s.near).Attempts["x"], "marked once")
+		},
+		"late, claimed again": func(s *scene) {
+			overdue(s)
+			var err error
+			s.late(s.farReclaim(s.bridge.name, &err), s.nothing, func() {
+				n, _, err := s.near.Reclaim(s.Context(), 0, s.bridge.name, false)
+				require.NoError(s, err)
+				require.Equal(s, 1, n)
+				s.claim()
+			})
+			require.Error(s, err)
+		},
+	})
+}
+
+// TestSentOnce pins that go-redis resends nothing by itself: what is executed
+// are our own runs, though its client would retry three times by default.
+func TestSentOnce(t *testing.T) {
+	t.Parallel()
+	for name, durable := range map[string]store.Replicas{
+		"single":   {},
+		"pipeline": {Count: 1, Timeout: 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSceneOn(t, testenvPrivate(t))
+			require.Equal(t, 3, s.farRdb.Options().MaxRetries, "go-redis' own default")
+			s.ready()
+			s.proxied.Store(2) // Pipelines have a pool of their own.
+			_, err := s.farRdb.Pipelined(t.Context(), func(p redis.Pipeliner) error { return p.Ping(t.Context()).Err() })
+			require.NoError(t, err)
+			before := commandCalls(t, s.rdb, "evalsha")
+			var answer store.Answer
+			s.lost(func() { answer = s.far.Schedule(s.Context(), requests(later(), "x"), false, durable)[0] },
+				counted("scheduled", 1), s.nothing)
+			answered(t, store.Created, answer)
+			require.Equal(t, before+2, commandCalls(t, s.rdb, "evalsha"), "two runs, both ours")
+			require.Equal(t, durable.Count > 0, answer.NotDurable)
+
+			s.proxy.SwallowReplies(false)
+			before = commandCalls(t, s.rdb, "evalsha")
+			_, err = s.near.Claim(t.Context(), 0, s.bridge.request(0))
+			require.NoError(t, err)
+			require.Equal(t, before+1, commandCalls(t, s.rdb, "evalsha"))
+		})
+	}
+}
