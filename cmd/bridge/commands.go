@@ -1,0 +1,61 @@
+package main
+
+import (
+	"slices"
+	"strings"
+)
+
+// commands are the command line's grammar.
+type commands struct {
+	Dev        devCommand        `cmd:"" help:"Start everything embedded, to try it out."`
+	Run        runCommand        `cmd:"" help:"Run the bridge."`
+	Schedule   scheduleCommand   `cmd:"" help:"Schedule a message."`
+	Get        getCommand        `cmd:"" help:"Show a message."`
+	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
+	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
+	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
+	Config     configCommands    `cmd:"" help:"Check, print or describe the configuration."`
+	Version    versionCommand    `cmd:"" help:"Print the version."`
+}
+
+// fileFlag names the configuration.
+type fileFlag struct {
+	Config string `short:"c" required:"" placeholder:"FILE" help:"The configuration file."`
+}
+
+// outputFlag chooses the form of the results.
+type outputFlag struct {
+	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the results; json is one object each."`
+}
+
+func (f outputFlag) json() bool { return f.Output == "json" }
+
+// queueFlags name a queue, and how to reach it.
+type queueFlags struct {
+	fileFlag
+	outputFlag
+	Queue string `required:"" placeholder:"QUEUE" help:"The queue, one of the configuration."`
+}
+
+// messageFlags name a message.
+type messageFlags struct {
+	queueFlags
+	ID  string  `name:"id" required:"" placeholder:"ID" help:"The message's id."`
+	Key *string `placeholder:"KEY" help:"The message's key. Without it all messages of that id are looked for."`
+}
+
+// wantsJSON looks for -o json in a command line, which may be wrong otherwise.
+func wantsJSON(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	for i, arg := range args {
+		switch {
+		case arg == "-ojson", arg == "-o=json", arg == "--output=json":
+			return true
+		case (arg == "-o" || arg == "--output") && i+1 < len(args) && strings.EqualFold(args[i+1], "json"):
+			return true
+		}
+	}
+	return false
+}

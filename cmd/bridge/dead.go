@@ -1,0 +1,174 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+type deadCommands struct {
+	List    deadListCommand    `cmd:"" help:"List dead letters."`
+	Show    deadShowCommand    `cmd:"" help:"Show a dead letter."`
+	Redrive deadRedriveCommand `cmd:"" help:"Put dead letters back, due now."`
+	Purge   deadPurgeCommand   `cmd:"" help:"Delete dead letters for good."`
+}
+
+type deadListCommand struct {
+	queueFlags
+	Limit int  `default:"100" help:"Most to list; says when there are more."`
+	Body  bool `help:"With the bodies, in JSON as base64."`
+}
+
+func (deadListCommand) Help() string {
+	return `The oldest come first within each shard.
+
+Example:
+
+    bridge dead list --config bridge.yaml --queue orders`
+}
+
+func (c deadListCommand) Run(p *program) error {
+	if c.Limit < 1 {
+		return usagef("--limit %d: must be 1 or more", c.Limit)
+	}
+	if c.Body && !c.json() {
+		return usagef("--body needs -o json here; `bridge dead show --body` shows one as text")
+	}
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	more, shown := false, 0
+	tabs := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', 0)
+	var failed error
+	err = s.deadLetters(func(letter *message.DeadLetter) bool {
+		switch {
+		case shown == c.Limit:
+			more = true
+			return false
+		case c.json():
+			failed = writeJSON(s.stdout, c.view(s, letter))
+		case shown == 0:
+			_, _ = fmt.Fprintln(tabs, "ID\tKEY\tTOPIC\tDIED\tATTEMPT\tREASON") // Flush has the error.
+			fallthrough
+		default:
+			_, _ = fmt.Fprintf(tabs, "%s\t%s\t%s\t%s\t%d\t%s\n",
+				letter.ID, letter.Key, letter.Topic, formatTime(letter.DiedAt), letter.Attempt, oneLine(letter))
+		}
+		shown++
+		return failed == nil
+	})
+	err = errors.Join(err, failed, tabs.Flush())
+	switch {
+	case err != nil:
+		return s.fail("list dead letters of", "", err)
+	case more:
+		_, _ = fmt.Fprintf(s.stderr, "bridge: there are more than these %d; --limit N shows more\n", shown)
+	case shown == 0 && !c.json():
+		_, err = fmt.Fprintf(s.stdout, "no dead letters in queue %s\n", s.name)
+	}
+	return err
+}
+
+func (c deadListCommand) view(s *session, letter *message.DeadLetter) messageJSON {
+	view := letterJSON(s.name, letter, string(delay.Dead))
+	if c.Body {
+		view = view.withBody(letter.Body)
+	}
+	return view
+}
+
+// letterJSON is a dead letter as programs see it.
+func letterJSON(queue string, letter *message.DeadLetter, state string) messageJSON {
+	view := toJSON(queue, &letter.Message, state)
+	if state == string(delay.Dead) {
+		view = view.withDeath(letter.Reason, letter.DiedAt)
+	}
+	return view
+}
+
+// oneLine is the reason, and what else is wrong, for a table.
+func oneLine(letter *message.DeadLetter) string {
+	reason := letter.Reason
+	if letter.Err != nil {
+		reason = strings.TrimPrefix(reason+"; "+letter.Err.Error(), "; ")
+	}
+	return strings.Join(strings.Fields(reason), " ")
+}
+
+// deadLetters walks over all dead letters. A queue that nobody has used has none.
+func (s *session) deadLetters(yield func(*message.DeadLetter) bool) error {
+	err := s.queue.DeadLetters(s.ctx, func(letter message.DeadLetter) bool {
+		s.answered()
+		return yield(&letter)
+	})
+	if errors.Is(err, delay.ErrNoLayout) {
+		return nil
+	}
+	return err
+}
+
+// letterFlags name one dead letter.
+type letterFlags struct {
+	queueFlags
+	Letter string  `arg:"" name:"id" optional:"" help:"The dead letter's id."`
+	ID     string  `name:"id" placeholder:"ID" help:"The same as the argument."`
+	Key    *string `placeholder:"KEY" help:"The message's key. Without it all messages of that id are looked for."`
+}
+
+// id is what was given, one way or the other; empty if nothing was.
+func (f letterFlags) id() (string, error) {
+	if f.ID != "" && f.Letter != "" && f.ID != f.Letter {
+		return "", usagef("give one id, not %q and %q", f.Letter, f.ID)
+	}
+	return f.Letter + strings.TrimPrefix(f.ID, f.Letter), nil
+}
+
+type deadShowCommand struct {
+	letterFlags
+	Body bool `help:"Show the body, too; in JSON as base64."`
+}
+
+func (deadShowCommand) Help() string {
+	return `Exit code 3: the dead letters have no such message.
+
+Example:
+
+    bridge dead show --config bridge.yaml --queue orders --body order-42/timeout`
+}
+
+func (c deadShowCommand) Run(p *program) error {
+	id, err := c.id()
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		return usagef("give the id of a dead letter; `bridge dead list` shows them")
+	}
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	found, err := s.findDead(id, c.Key)
+	if err != nil {
+		return s.fail("show", id, err)
+	}
+	return s.show(&found, c.Body)
+}
+
+// findDead is find for a message that must be in the dead letters.
+func (s *session) findDead(id string, key *string) (store.Found, error) {
+	found, err := s.find(id, key)
+	if err == nil && found.Code != store.Dead {
+		text := fmt.Sprintf("%q is not in the dead letters: it is %s", id, stateOf(found.Code))
+		err = &failure{code: "not_dead", exit: exitRefused, id: id, text: text}
+	}
+	return found, err
+}

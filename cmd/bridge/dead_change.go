@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// deadChunk is how many dead letters are collected before they are changed.
+const deadChunk = 1000
+
+// changeFlags name the dead letters to change.
+type changeFlags struct {
+	letterFlags
+	All bool `help:"All dead letters of the queue."`
+}
+
+type deadRedriveCommand struct{ changeFlags }
+
+func (deadRedriveCommand) Help() string {
+	return `They are due at once and have all their attempts again. Exit code 3: the dead letters have no
+such message, or it has lost its body and can only be purged.
+
+Example:
+
+    bridge dead redrive --config bridge.yaml --queue orders order-42/timeout
+    bridge dead redrive --config bridge.yaml --queue orders --all`
+}
+
+func (c deadRedriveCommand) Run(p *program) error {
+	s, id, err := c.start(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return c.change(s, id, deadVerb{
+		name: "redrive", past: "redrove", state: string(delay.Scheduled), dueNow: true,
+		do: func(members []string) ([]store.Code, error) { return s.queue.Redrive(s.ctx, members) },
+	})
+}
+
+type deadPurgeCommand struct {
+	changeFlags
+	Yes bool `short:"y" help:"With --all: do not ask."`
+}
+
+func (deadPurgeCommand) Help() string {
+	return `With --all it asks first; where there is no terminal to ask at, --yes is needed. Exit code 3:
+the dead letters have no such message.
+
+Example:
+
+    bridge dead purge --config bridge.yaml --queue orders order-42/timeout
+    bridge dead purge --config bridge.yaml --queue orders --all --yes`
+}
+
+func (c deadPurgeCommand) Run(p *program) error {
+	s, id, err := c.start(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if c.All && !c.Yes {
+		s.silent.Stop()
+		if err := confirm(p, fmt.Sprintf("Delete all dead letters of queue %s for good?", s.name)); err != nil {
+			return err
+		}
+		s.answered()
+	}
+	return c.change(s, id, deadVerb{
+		name: "purge", past: "purged", state: statePurged,
+		do: func(members []string) ([]store.Code, error) { return s.queue.Purge(s.ctx, members) },
+	})
+}
+
+// confirm asks at the terminal. Anything but yes is an error.
+func confirm(p *program, question string) error {
+	terminal, ok := p.stdin.(interface{ Fd() uintptr })
+	if !ok || !term.IsTerminal(int(terminal.Fd())) {
+		return usagef("--all needs --yes where there is no terminal to ask at")
+	}
+	_, _ = fmt.Fprintf(p.stderr, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(p.stdin).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	default:
+		return &failure{code: "interrupted", exit: exitFailed, text: "nothing was deleted"}
+	}
+}
+
+// start checks the flags and connects.
+func (f changeFlags) start(p *program) (*session, string, error) {
+	id, err := f.id()
+	if err != nil {
+		return nil, "", err
+	}
+	if (id == "") != f.All {
+		return nil, "", usagef("give the id of a dead letter, or --all")
+	}
+	if f.All && f.Key != nil {
+		return nil, "", usagef("--key goes with an id, not with --all")
+	}
+	s, err := f.open(p)
+	return s, id, err
+}
+
+// deadVerb is what can be done to dead letters.
+type deadVerb struct {
+	name, past string
+	// state is the letters' state afterwards.
+	state string
+	// dueNow: they are due then.
+	dueNow bool
+	do     func(members []string) ([]store.Code, error)
+}
+
+func (f changeFlags) change(s *session, id string, verb deadVerb) error {
+	if f.All {
+		return s.changeAll(verb)
+	}
+	found, err := s.findDead(id, f.Key)
+	if err != nil {
+		return s.fail(verb.name, id, err)
+	}
+	s.answered()
+	letter := message.DeadLetter{Message: found.Message, Member: message.Member(found.ID, found.Key)}
+	done, stuck, err := s.changeSome(verb, []message.DeadLetter{letter})
+	switch {
+	case err != nil:
+		return s.fail(verb.name, id, err)
+	case stuck > 0:
+		return &failure{code: "no_body", exit: exitRefused, id: id, text: fmt.Sprintf("%q has lost its body: it can only be purged", id)}
+	case done == 0:
+		return s.fail(verb.name, id, delay.ErrNotFound)
+	case !s.asJSON:
+		_, err = fmt.Fprintf(s.stdout, "%s %s\n", verb.past, id)
+	}
+	return err
+}
+
+// changeAll changes the letters that were dead when it began: a message that
+// dies again must not keep it going for ever.
+func (s *session) changeAll(verb deadVerb) error {
+	if _, err := s.queue.AwaitLayout(s.ctx); err != nil && !errors.Is(err, delay.ErrNoLayout) {
+		return s.fail(verb.name+" dead letters of", "", err) // It sets the clock, too.
+	}
+	until := s.queue.Now()
+	total := 0
+	for {
+		letters, err := s.collect(until)
+		if err != nil {
+			return s.fail(verb.name+" dead letters of", "", err)
+		}
+		done, stuck, err := s.changeSome(verb, letters)
+		total += done
+		switch {
+		case err != nil:
+			return s.fail(fmt.Sprintf("%s %s of", verb.past, count(total, "dead letter")), "", err)
+		case len(letters) == deadChunk && done > 0:
+			continue
+		}
+		return s.reportAll(verb, total, stuck)
+	}
+}
+
+func (s *session) reportAll(verb deadVerb, total, stuck int) error {
+	if !s.asJSON {
+		if _, err := fmt.Fprintf(s.stdout, "%s %s of queue %s\n", verb.past, count(total, "dead letter"), s.name); err != nil {
+			return err
+		}
+	}
+	if stuck > 0 {
+		text := fmt.Sprintf("%s without a body stay: they can only be purged", count(stuck, "dead letter"))
+		return &failure{code: "no_body", exit: exitRefused, text: text}
+	}
+	return nil
+}
+
+// collect returns the first dead letters that died before an instant. Their
+// bodies are dropped, so that a thousand large ones fit.
+func (s *session) collect(until time.Time) ([]message.DeadLetter, error) {
+	var letters []message.DeadLetter
+	err := s.deadLetters(func(letter *message.DeadLetter) bool {
+		if !letter.DiedAt.After(until) {
+			letter.Body, letter.Headers = nil, nil
+			letters = append(letters, *letter)
+		}
+		return len(letters) < deadChunk
+	})
+	return letters, err
+}
+
+// changeSome changes letters and counts those that were, and those that cannot be.
+func (s *session) changeSome(verb deadVerb, letters []message.DeadLetter) (done, stuck int, err error) {
+	members := make([]string, len(letters))
+	for i := range letters {
+		members[i] = letters[i].Member
+	}
+	codes, err := verb.do(members)
+	s.answered()
+	for i, code := range codes {
+		switch code {
+		case store.Done:
+			done++
+		case store.NoBody:
+			stuck++
+			continue
+		default: // Not there any more, or not reached.
+			continue
+		}
+		if !s.asJSON {
+			continue
+		}
+		letter := &letters[i]
+		if verb.dueNow {
+			letter.DueAt = s.queue.Now()
+		}
+		if errWrite := writeJSON(s.stdout, letterJSON(s.name, letter, verb.state)); errWrite != nil {
+			return done, stuck, errors.Join(err, errWrite)
+		}
+	}
+	return done, stuck, err
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// The exit codes.
+const (
+	exitDone    = 0
+	exitFailed  = 1 // Redis, a broker, or another failure
+	exitUsage   = 2 // the command line or the configuration
+	exitRefused = 3 // the message's state
+)
+
+// failure is an error with all that people and programs want to know of it.
+type failure struct {
+	// code is for programs, stable; exit is one of the exit codes.
+	code string
+	exit int
+	// id is the message's, where it is about one.
+	id string
+	// text is for people; empty means the cause's.
+	text  string
+	cause error
+	// hint says to people what to do.
+	hint string
+}
+
+func (f *failure) Error() string {
+	if f.text == "" {
+		return plain(f.cause)
+	}
+	return f.text
+}
+
+func (f *failure) Unwrap() error { return f.cause }
+
+// usageError says that the command line is wrong, and where to read on.
+func usageError(err error) error {
+	hint := "bridge --help"
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
+		if node := parse.Context.Selected(); node != nil {
+			hint = "bridge " + strings.TrimSpace(strings.TrimPrefix(node.Path(), "bridge")) + " --help"
+		}
+	}
+	return &failure{code: "usage", exit: exitUsage, cause: err, hint: "see `" + hint + "`"}
+}
+
+func usagef(format string, args ...any) error {
+	return &failure{code: "usage", exit: exitUsage, text: fmt.Sprintf(format, args...)}
+}
+
+// kinds are the known errors, the first that fits wins.
+var kinds = []struct {
+	is   error
+	code string
+	exit int
+}{
+	{delay.ErrInvalid, "invalid", exitUsage},
+	{delay.ErrDuplicate, "duplicate", exitRefused},
+	{delay.ErrNotFound, "not_found", exitRefused},
+	{delay.ErrTooLate, "too_late", exitRefused},
+	{delay.ErrUnknown, "unknown", exitFailed},
+	{delay.ErrFull, "full", exitFailed},
+	{delay.ErrNoLayout, "no_layout", exitFailed},
+	{delay.ErrUnavailable, "unavailable", exitFailed},
+	{context.Canceled, "interrupted", exitFailed},
+}
+
+// explain finds out what an error means.
+func explain(err error) *failure {
+	if known, ok := errors.AsType[*failure](err); ok {
+		return known
+	}
+	for _, kind := range kinds {
+		if errors.Is(err, kind.is) {
+			return &failure{code: kind.code, exit: kind.exit, cause: err}
+		}
+	}
+	return &failure{code: "failed", exit: exitFailed, cause: err}
+}
+
+// of adds what was done, to which message, to an error of the SDK. An empty id
+// means the whole queue.
+func of(verb, queue, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	f := explain(err)
+	if f.id != "" || f.text != "" {
+		return f
+	}
+	f.id = id
+	if id == "" {
+		f.text = fmt.Sprintf("%s queue %s: %s", verb, queue, plain(err))
+		return f
+	}
+	switch f.code {
+	case "not_found":
+		f.text = fmt.Sprintf("there is no message %q in queue %s: it was published or cancelled, or never scheduled", id, queue)
+	case "too_late":
+		f.text = fmt.Sprintf("too late to %s %q: it is being published right now", verb, id)
+	case "duplicate":
+		f.text = fmt.Sprintf("%s %q: %s", verb, id, plain(err))
+		f.hint = "--conflict keep is content with it, --conflict replace puts this one in its place"
+	default:
+		f.text = fmt.Sprintf("%s %q: %s", verb, id, plain(err))
+	}
+	return f
+}
+
+// invalidIdentity checks what the command line calls a message.
+func invalidIdentity(id, key string) error {
+	if err := message.CheckIdentity(id, key); err != nil {
+		return &failure{code: "invalid", exit: exitUsage, id: id, cause: err}
+	}
+	return nil
+}
+
+// plain is an error's text without the package name in the SDK's errors.
+func plain(err error) string { return strings.ReplaceAll(err.Error(), "delay: ", "") }
+
+// report prints an error, if there is one, and returns the exit code.
+func report(p *program, asJSON bool, err error) int {
+	if err == nil {
+		return exitDone
+	}
+	f := explain(err)
+	_, _ = fmt.Fprintf(p.stderr, "bridge: %s\n", f.Error()) // There is nobody else to tell.
+	if f.hint != "" {
+		_, _ = fmt.Fprintf(p.stderr, "(%s)\n", f.hint)
+	}
+	if asJSON {
+		writeNotice(p.stderr, "error", f.code, f.Error(), f.id)
+	}
+	return f.exit
+}
+
+// warn says what did not keep the command from being done, but must be known.
+func warn(p *program, asJSON bool, code, id, text string) {
+	_, _ = fmt.Fprintf(p.stderr, "bridge: warning: %s\n", text)
+	if asJSON {
+		writeNotice(p.stderr, "warning", code, text, id)
+	}
+}
+
+func writeNotice(w io.Writer, kind, code, text, id string) {
+	notice := map[string]any{kind: struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+		ID      string `json:"id"`
+	}{code, text, id}}
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(notice) // There is nobody else to tell.
+}

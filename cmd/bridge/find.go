@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// candidatesShown is how many messages of one id are listed.
+const candidatesShown = 20
+
+// find looks for the message that the flags name. Without a key that is the
+// message without one or, where there is none, the only one of that id.
+func (s *session) find(id string, key *string) (store.Found, error) {
+	if err := invalidIdentity(id, deref(key)); err != nil {
+		return store.Found{}, err
+	}
+	found, ok, err := s.queue.Get(s.ctx, id, deref(key))
+	switch {
+	case errors.Is(err, delay.ErrNoLayout):
+		return found, delay.ErrNotFound // Nobody has ever used the queue.
+	case err != nil, ok:
+		return found, err
+	case key != nil:
+		return found, delay.ErrNotFound
+	}
+	s.answered()
+	return s.findAnywhere(id)
+}
+
+func (s *session) findAnywhere(id string) (found store.Found, err error) {
+	var members []string
+	err = s.walk(func() (err error) {
+		members, err = s.queue.Find(s.ctx, id, candidatesShown)
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrTooMany):
+		return found, ambiguous(id, fmt.Sprintf("more than %d messages have that id", candidatesShown))
+	case err != nil:
+		return found, err
+	case len(members) == 0:
+		return found, delay.ErrNotFound
+	case len(members) > 1:
+		keys := make([]string, len(members))
+		for i, member := range members {
+			_, key := message.SplitMember(member)
+			keys[i] = fmt.Sprintf("--key %q", key)
+		}
+		return found, ambiguous(id, fmt.Sprintf("%d messages have that id:\n  %s", len(members), strings.Join(keys, "\n  ")))
+	}
+	_, key := message.SplitMember(members[0])
+	found, ok, err := s.queue.Get(s.ctx, id, key)
+	if err == nil && !ok {
+		err = delay.ErrNotFound
+	}
+	return found, err
+}
+
+func ambiguous(id, text string) error {
+	return &failure{code: "ambiguous", exit: exitRefused, id: id, text: fmt.Sprintf("which %q? %s", id, text)}
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,76 @@
+// Command bridge delivers messages to a broker when they are due. It runs the
+// bridge, and schedules, shows and changes what waits. `bridge --help` lists its
+// commands; each has a help of its own, with an example.
+//
+// Exit codes: 0 done; 1 Redis, a broker or something else failed; 2 the command
+// line or the configuration is wrong; 3 the message's state does not allow it.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/redis/go-redis/v9"
+)
+
+// program is what every command gets.
+type program struct {
+	// ctx ends with the first SIGINT or SIGTERM.
+	ctx            context.Context
+	environ        []string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+func main() {
+	redis.SetLogger(silence{})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go watchSignals(cancel)
+	os.Exit(run(&program{
+		ctx: ctx, environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+	}, os.Args[1:]))
+}
+
+// watchSignals ends the program's ctx with the first signal, and the program
+// with the second. It lives as long as the program.
+func watchSignals(end context.CancelFunc) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	<-signals
+	end()
+	<-signals
+	os.Exit(exitFailed)
+}
+
+// run executes one command and returns the exit code.
+func run(p *program, args []string) int {
+	if len(args) > 0 && args[0] == "help" {
+		args = append(args[1:], "--help")
+	}
+	parser, err := kong.New(&commands{},
+		kong.Name("bridge"),
+		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Writers(p.stdout, p.stderr),
+	)
+	if err != nil {
+		return report(p, wantsJSON(args), err)
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return report(p, wantsJSON(args), usageError(err))
+	}
+	return report(p, wantsJSON(args), command.Run(p))
+}
+
+// silence drops what the Redis client would print by itself at each failed
+// connect; its errors come back to us all the same.
+type silence struct{}
+
+// Printf does nothing.
+func (silence) Printf(context.Context, string, ...any) {}

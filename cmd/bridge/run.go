@@ -1,0 +1,27 @@
+package main
+
+import (
+	"os"
+
+	"github.com/delaybridge/delaybridge/internal/app"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+)
+
+type runCommand struct{ fileFlag }
+
+func (runCommand) Help() string {
+	return `It polls the queues and publishes what is due until SIGTERM or SIGINT, then drains and exits
+with 0. A second signal ends it at once. Its log goes to standard error.
+
+Example:
+
+    bridge run --config bridge.yaml`
+}
+
+func (c runCommand) Run(p *program) error {
+	cfg, err := loadConfig(p, c.Config)
+	if err != nil {
+		return err
+	}
+	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, cfg.Log.Level, cfg.Log.Format))
+}

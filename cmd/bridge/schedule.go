@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+type scheduleCommand struct {
+	queueFlags
+	dueFlags
+	Topic    string   `required:"" placeholder:"TOPIC" help:"Where to publish: a Kafka topic, a RabbitMQ routing key, a NATS subject."`
+	ID       string   `name:"id" placeholder:"ID" help:"The message's id. Default: a new ULID."`
+	Key      string   `placeholder:"KEY" help:"Messages of one key are published in due order; on Kafka the record's key."`
+	Header   []string `sep:"none" placeholder:"NAME=VALUE" help:"A header of the message; may be repeated."`
+	Conflict string   `enum:"reject,keep,replace" default:"reject" placeholder:"reject|keep|replace" help:"What to do where a message of that id and key is there already."`
+	Body     string   `arg:"" help:"The message's body; - reads it from standard input."`
+}
+
+func (scheduleCommand) Help() string {
+	return `Prints the message's id and due time. Exit code 3: a message of that id is there already.
+
+Example:
+
+    bridge schedule --config bridge.yaml --queue orders --topic order.timeout \
+        --id order-42/timeout --in 30m '{"order": 42}'`
+}
+
+var conflicts = map[string]delay.Conflict{"reject": delay.Reject, "keep": delay.Keep, "replace": delay.Replace}
+
+func (c scheduleCommand) Run(p *program) error {
+	headers, err := parseHeaders(c.Header)
+	if err != nil {
+		return err
+	}
+	s, err := c.open(p, delay.WithConflict(conflicts[c.Conflict]))
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	body, err := c.body(s)
+	if err != nil {
+		return err
+	}
+	s.answered() // Reading standard input was not Redis' fault.
+	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body}
+	result, err := s.schedule(m, c.when())
+	if err != nil {
+		return s.fail("schedule", result.Ref.ID, err)
+	}
+	return c.print(s, result)
+}
+
+// schedule makes the queue's layout, if it is the first to use it.
+func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, error) {
+	result, err := s.client.Schedule(s.ctx, m, when)
+	if !errors.Is(err, delay.ErrNoLayout) {
+		return result, err
+	}
+	_, err = s.queue.EnsureLayout(s.ctx, store.Layout{
+		Shards: s.config.Shards, Sink: s.sink, MaxMessage: int(s.config.MaxMessage),
+	})
+	if err != nil {
+		return result, err
+	}
+	return s.client.Schedule(s.ctx, m, when)
+}
+
+// body is the argument, or standard input.
+func (c scheduleCommand) body(s *session) ([]byte, error) {
+	if c.Body != "-" {
+		return []byte(c.Body), nil
+	}
+	s.silent.Stop()
+	limit := int(s.config.MaxMessage)
+	type input struct {
+		bytes []byte
+		err   error
+	}
+	read := make(chan input, 1)
+	go func() { // A read cannot be interrupted; it ends with the program.
+		bytes, err := io.ReadAll(io.LimitReader(s.stdin, int64(limit)+1))
+		read <- input{bytes, err}
+	}()
+	select {
+	case in := <-read:
+		if in.err != nil {
+			return nil, fmt.Errorf("read standard input: %w", in.err)
+		}
+		if len(in.bytes) > limit {
+			return nil, &failure{
+				code: "invalid", exit: exitUsage, id: c.ID,
+				text: fmt.Sprintf("standard input has more than %d bytes, the limit of queue %s", limit, s.name),
+			}
+		}
+		return in.bytes, nil
+	case <-s.program.ctx.Done():
+		return nil, s.program.ctx.Err()
+	}
+}
+
+func (c scheduleCommand) print(s *session, result delay.Result) error {
+	id := result.Ref.ID
+	if result.Status == delay.Existing {
+		return c.printExisting(s, result)
+	}
+	if s.asJSON {
+		m := message.Message{ID: id, Key: result.Ref.Key, Topic: c.Topic, DueAt: result.DueAt, Attempt: 1}
+		return writeJSON(s.stdout, toJSON(s.name, &m, string(delay.Scheduled)))
+	}
+	verb := "scheduled"
+	if result.Status == delay.Replaced {
+		verb = "replaced"
+	}
+	_, err := fmt.Fprintf(s.stdout, "%s %s: due %s%s\n", verb, id, formatTime(result.DueAt), relative(result.DueAt, time.Now()))
+	return err
+}
+
+// printExisting shows the message that was kept.
+func (c scheduleCommand) printExisting(s *session, result delay.Result) error {
+	found, ok, err := s.queue.Get(s.ctx, result.Ref.ID, result.Ref.Key)
+	if err != nil {
+		return s.fail("get", result.Ref.ID, err)
+	}
+	if !ok { // Published or cancelled meanwhile: what the answer said.
+		found.Message = message.Message{ID: result.Ref.ID, Key: result.Ref.Key, Topic: c.Topic, DueAt: result.DueAt, Attempt: 1}
+	}
+	if s.asJSON {
+		return writeJSON(s.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
+	}
+	_, err = fmt.Fprintf(s.stdout, "kept %s, which was there already: %s, due %s%s\n",
+		found.ID, stateOf(found.Code), formatTime(found.DueAt), relative(found.DueAt, time.Now()))
+	return err
+}
+
+func parseHeaders(list []string) (map[string]string, error) {
+	headers := make(map[string]string, len(list))
+	for _, text := range list {
+		name, value, found := strings.Cut(text, "=")
+		if !found {
+			return nil, usagef("--header %q: give NAME=VALUE", text)
+		}
+		if _, taken := headers[name]; taken {
+			return nil, usagef("--header %q: %s is given twice", text, name)
+		}
+		headers[name] = value
+	}
+	return headers, nil
+}

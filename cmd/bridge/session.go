@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/app"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// How long a command waits for Redis: for its first answer, and later between
+// two of them. Together they stay below 15 s.
+const (
+	connectPatience = 4 * time.Second
+	answerPatience  = 9 * time.Second
+	connectPause    = 100 * time.Millisecond
+)
+
+// session is a command's connection to a queue.
+type session struct {
+	*program
+	asJSON bool
+	// ctx ends with the program's, and when Redis is silent for too long.
+	ctx    context.Context
+	silent *time.Timer
+	cancel context.CancelFunc
+
+	name   string
+	config config.Queue
+	sink   message.SinkType
+	server string
+	queue  *store.Queue
+	client *delay.Client
+	rdb    redis.UniversalClient
+}
+
+// open connects to the queue that the flags name.
+func (f queueFlags) open(p *program, options ...delay.Option) (*session, error) {
+	cfg, err := loadConfig(p, f.Config)
+	if err != nil {
+		return nil, err
+	}
+	queue, ok := cfg.Queues[f.Queue]
+	if !ok {
+		known := strings.Join(slices.Sorted(maps.Keys(cfg.Queues)), ", ")
+		return nil, usagef("unknown queue %q: %s has %s", f.Queue, f.Config, known)
+	}
+	rdb, err := app.NewRedis(cfg.Redis, cfg.Instance)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{
+		program: p, asJSON: f.json(), name: f.Queue, config: queue, sink: cfg.Sinks[queue.Sink].Type,
+		rdb: rdb, server: serverName(cfg.Redis),
+	}
+	s.ctx, s.cancel = context.WithCancel(p.ctx)
+	if err := s.connect(); err != nil {
+		s.close()
+		return nil, err
+	}
+	options = append([]delay.Option{delay.WithPrefix(cfg.Prefix), delay.WithTimeout(answerPatience)}, options...)
+	if s.client, err = delay.NewClient(rdb, f.Queue, options...); err != nil {
+		s.close()
+		return nil, err
+	}
+	s.queue = store.New(rdb, cfg.Prefix, f.Queue)
+	s.silent = time.AfterFunc(answerPatience, s.cancel)
+	return s, nil
+}
+
+func (s *session) close() {
+	if s.silent != nil {
+		s.silent.Stop()
+	}
+	s.cancel()
+	_ = s.rdb.Close() // Nothing is pending.
+}
+
+// answered gives Redis the full time again.
+func (s *session) answered() { s.silent.Reset(answerPatience) }
+
+// walk is for calls that read everything there is, bit by bit, and so may take
+// long. Each bit has the client's own limit.
+func (s *session) walk(do func() error) error {
+	s.silent.Stop()
+	defer s.answered()
+	return do()
+}
+
+// connect waits for Redis' first answer.
+func (s *session) connect() error {
+	ctx, cancel := context.WithTimeout(s.ctx, connectPatience)
+	defer cancel()
+	cause := fmt.Errorf("no answer for %v", connectPatience)
+	for {
+		err := s.rdb.Ping(ctx).Err()
+		if err == nil {
+			return nil
+		}
+		if s.ctx.Err() != nil {
+			return s.ctx.Err()
+		}
+		if !errors.Is(err, context.DeadlineExceeded) { // That says nothing new.
+			cause = err
+		}
+		if ctx.Err() != nil || isRefusal(err) {
+			text := fmt.Sprintf("redis at %s: %v", s.server, cause)
+			return &failure{code: "unavailable", exit: exitFailed, text: text, cause: err}
+		}
+		timer := time.NewTimer(connectPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}
+
+// isRefusal tells whether Redis has answered, and will not answer otherwise
+// soon: a login that is denied, a protocol that is not its own.
+func isRefusal(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) &&
+		!redis.IsLoadingError(err) && !redis.IsClusterDownError(err) && !redis.IsTryAgainError(err) && !redis.IsMasterDownError(err)
+}
+
+// fail explains an error of one message.
+func (s *session) fail(verb, id string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case s.program.ctx.Err() != nil && !errors.Is(err, delay.ErrUnknown):
+		err = s.program.ctx.Err()
+	case errors.Is(err, delay.ErrUnavailable):
+		err = fmt.Errorf("redis at %s: %w", s.server, err)
+	}
+	return of(verb, s.name, id, err)
+}
+
+// serverName is where Redis is, without a login.
+func serverName(cfg config.Redis) string {
+	switch cfg.Mode {
+	case config.Sentinel:
+		return fmt.Sprintf("%s (sentinels %s)", cfg.Master, strings.Join(cfg.Sentinels, ", "))
+	case config.Cluster:
+		return strings.Join(cfg.Addrs, ", ")
+	case config.Standalone:
+	}
+	options, err := redis.ParseURL(cfg.URL)
+	if err != nil {
+		return config.MaskURLs(cfg.URL)
+	}
+	return options.Addr
+}

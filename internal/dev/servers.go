@@ -1,0 +1,126 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// The usual ports, taken where they are free.
+const (
+	usualRedisPort = 6379
+	usualNATSPort  = 4222
+	usualAdminPort = 8080
+)
+
+// Options says what to start.
+type Options struct {
+	// Dir holds the data; it must exist.
+	Dir string
+	// Ports; 0 is the usual one, or a free one where that is taken.
+	RedisPort, NATSPort, AdminPort int
+	// Logger gets what the servers complain about.
+	Logger *slog.Logger
+	// OnPublish, where set, is called for each message of the bridge that
+	// reaches NATS, one after the other. It must not block.
+	OnPublish func(Arrival)
+}
+
+// Servers are a running Redis and a running NATS.
+type Servers struct {
+	// RedisAddr, NATSAddr and AdminAddr are host:port. Nobody listens at
+	// AdminAddr yet: it is free for the bridge.
+	RedisAddr, NATSAddr, AdminAddr string
+	// RedisNote says which Redis it is, for people.
+	RedisNote string
+
+	redis   redisServer
+	nats    *natsServer
+	streams *streamMaker
+	unlock  func()
+	turn    func()
+}
+
+// redisServer is a Redis that runs until close.
+type redisServer interface {
+	// failed is closed, or receives, when it ends by itself; nil if it cannot.
+	failed() <-chan error
+	close()
+}
+
+// Start starts the servers. [Servers.Listening] must follow. They run until [Servers.Close], whatever becomes of
+// ctx, which bounds the start only; they end with this process at the latest.
+func Start(ctx context.Context, o Options) (*Servers, error) {
+	s := &Servers{}
+	if err := s.start(ctx, o); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Servers) start(ctx context.Context, o Options) (err error) {
+	if s.unlock, err = lock(o.Dir); err != nil {
+		return err
+	}
+	s.turn = sync.OnceFunc(awaitTurn(ctx))
+	addrs, err := pickAddrs(o)
+	if err != nil {
+		return err
+	}
+	s.RedisAddr, s.NATSAddr, s.AdminAddr = addrs[0], addrs[1], addrs[2]
+	redisDir, natsDir := filepath.Join(o.Dir, "redis"), filepath.Join(o.Dir, "nats")
+	for _, dir := range []string{redisDir, natsDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make data folder: %w", err)
+		}
+	}
+	if s.redis, s.RedisNote, err = startRedis(ctx, s.RedisAddr, redisDir); err != nil {
+		return fmt.Errorf("start redis: %w", err)
+	}
+	if s.nats, err = startNATS(s.NATSAddr, natsDir, o.Logger); err != nil {
+		return fmt.Errorf("start nats: %w", err)
+	}
+	if s.streams, err = startStreamMaker(ctx, s.nats, o.OnPublish, o.Logger); err != nil {
+		return fmt.Errorf("watch nats: %w", err)
+	}
+	return nil
+}
+
+// Listening says that AdminAddr is in use now, so that other processes may
+// choose their ports.
+func (s *Servers) Listening() { s.turn() }
+
+// Failed is closed, or receives the cause, when a server ends by itself.
+func (s *Servers) Failed() <-chan error { return s.redis.failed() }
+
+// Follow makes the stream of a topic, where there is none, and calls yield for
+// what is stored there from now on, until ctx ends.
+func (s *Servers) Follow(ctx context.Context, topic string, yield func(Arrival)) error {
+	return s.streams.follow(ctx, topic, yield)
+}
+
+// Close stops the servers and returns when they have ended.
+func (s *Servers) Close() {
+	if s.streams != nil {
+		s.streams.close()
+	}
+	if s.nats != nil {
+		s.nats.close()
+	}
+	if s.redis != nil {
+		s.redis.close()
+	}
+	for _, end := range []func(){s.turn, s.unlock} {
+		if end != nil {
+			end()
+		}
+	}
+}
+
+// ErrInUse is returned for a folder that another process works on.
+var ErrInUse = errors.New("another bridge uses this folder")

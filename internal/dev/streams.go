@@ -1,0 +1,225 @@
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+const (
+	apiTimeout = 5 * time.Second
+	// knownMax bounds what is remembered of topics that have a stream.
+	knownMax = 4096
+)
+
+// Arrival is a message of the bridge that reached NATS.
+type Arrival struct {
+	Queue, Topic, ID string
+	DueAt            time.Time
+	// At is when it arrived here, by our clock.
+	At      time.Time
+	Attempt int
+}
+
+// streamMaker sees every message that is published and makes a stream for those
+// of the bridge that found none, one for each first token of a topic. It owns
+// one goroutine, which ends with close.
+//
+// A publish without a stream stays unanswered while somebody listens, as we do.
+// So the message is published again for the bridge, with its own reply address,
+// once the stream is there; the broker drops it by its id where it was stored
+// already. In these first milliseconds of a new stream, messages may pass each other.
+type streamMaker struct {
+	conn      *nats.Conn
+	js        jetstream.JetStream
+	sub       *nats.Subscription
+	onPublish func(Arrival)
+	logger    *slog.Logger
+	cancel    context.CancelFunc
+	stopping  <-chan struct{} // closed by cancel
+	done      sync.WaitGroup
+
+	// known are topics that have a stream. The goroutine's own.
+	known map[string]bool
+	// unsure is how many of the next messages may have been published before
+	// the last stream was made. The goroutine's own.
+	unsure int
+}
+
+func startStreamMaker(ctx context.Context, s *natsServer, onPublish func(Arrival), logger *slog.Logger) (*streamMaker, error) {
+	conn, err := nats.Connect("", nats.InProcessServer(s), nats.NoEcho(), nats.Name("delaybridge-dev"))
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(apiTimeout))
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	sub, err := conn.SubscribeSync(">")
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // Close ends it.
+	m := &streamMaker{
+		conn: conn, js: js, sub: sub, onPublish: onPublish, logger: logger,
+		cancel: cancel, stopping: ctx.Done(), known: map[string]bool{},
+	}
+	m.done.Go(func() { m.run(ctx) })
+	return m, nil
+}
+
+func (m *streamMaker) close() {
+	m.cancel()
+	m.done.Wait()
+	m.conn.Close()
+}
+
+func (m *streamMaker) run(ctx context.Context) {
+	for {
+		msg, err := m.sub.NextMsgWithContext(ctx)
+		switch {
+		case errors.Is(err, nats.ErrSlowConsumer): // The bridge publishes again what we missed.
+			continue
+		case err != nil:
+			return
+		}
+		unsure := m.unsure > 0
+		m.unsure = max(0, m.unsure-1)
+		if msg.Header.Get(message.HeaderID) == "" {
+			continue
+		}
+		if m.ensure(ctx, msg.Subject) || unsure {
+			m.forward(msg)
+		}
+		if m.onPublish != nil {
+			m.onPublish(arrival(msg.Subject, msg.Header))
+		}
+	}
+}
+
+// ensure makes the stream of a topic where there is none, and reports whether
+// it did.
+func (m *streamMaker) ensure(ctx context.Context, topic string) (made bool) {
+	if m.known[topic] {
+		return false
+	}
+	if len(m.known) >= knownMax {
+		clear(m.known)
+	}
+	_, err := m.js.StreamNameBySubject(ctx, topic)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = makeStream(ctx, m.js, topic)
+		made = err == nil
+	}
+	if err != nil {
+		m.logger.Warn("no stream made", "event", "stream", "topic", topic, "err", err)
+		return false
+	}
+	m.known[topic] = true
+	if made {
+		// All that was published before has been sent to us before the answer.
+		if pending, _, err := m.sub.Pending(); err == nil {
+			m.unsure = pending
+		}
+	}
+	return made
+}
+
+// forward publishes a message again; its answer goes to the first publisher.
+func (m *streamMaker) forward(msg *nats.Msg) {
+	again := &nats.Msg{Subject: msg.Subject, Reply: msg.Reply, Header: msg.Header, Data: msg.Data}
+	if err := m.conn.PublishMsg(again); err != nil {
+		m.logger.Warn("message not passed on to its new stream", "event", "stream", "topic", msg.Subject, "err", err)
+	}
+}
+
+// makeStream makes a stream for the first token of a topic or, where another
+// stream has a part of that, for this topic alone. It returns the stream's name.
+func makeStream(ctx context.Context, js jetstream.JetStream, topic string) (string, error) {
+	const description = "made by bridge dev"
+	token, _, _ := strings.Cut(topic, ".")
+	wide := jetstream.StreamConfig{Name: streamName(token), Subjects: []string{token, token + ".>"}, Description: description}
+	_, err := js.CreateStream(ctx, wide)
+	if err == nil {
+		return wide.Name, nil
+	}
+	alone := jetstream.StreamConfig{Name: streamName(topic), Subjects: []string{topic}, Description: description}
+	if _, errAlone := js.CreateStream(ctx, alone); errAlone != nil {
+		return "", fmt.Errorf("make stream: %w", err)
+	}
+	return alone.Name, nil
+}
+
+// streamName is the token itself, or something like it where a stream cannot be
+// called so.
+func streamName(token string) string {
+	clean := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '-' || r == '_' {
+			return r
+		}
+		return '_'
+	}, token)
+	if clean == token && len(token) <= nameMax {
+		return token
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(token)) // It never fails.
+	return clean[:min(len(clean), nameMax)] + "-" + strconv.FormatUint(uint64(hash.Sum32()), 16)
+}
+
+// nameMax keeps stream names, which are folder names, well below their limit.
+const nameMax = 64
+
+// follow makes the topic's stream, where there is none, and reads it from its
+// present end until ctx ends.
+func (m *streamMaker) follow(ctx context.Context, topic string, yield func(Arrival)) error {
+	name, err := m.js.StreamNameBySubject(ctx, topic)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		name, err = makeStream(ctx, m.js, topic)
+	}
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", topic, err)
+	}
+	consumer, err := m.js.OrderedConsumer(ctx, name, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{topic}, DeliverPolicy: jetstream.DeliverNewPolicy,
+	})
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", topic, err)
+	}
+	consuming, err := consumer.Consume(func(msg jetstream.Msg) { yield(arrival(msg.Subject(), msg.Headers())) })
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", topic, err)
+	}
+	m.done.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-m.stopping:
+		}
+		consuming.Stop()
+		<-consuming.Closed()
+	})
+	return nil
+}
+
+// arrival reads the headers that the bridge adds.
+func arrival(topic string, header nats.Header) Arrival {
+	due, _ := time.Parse(message.TimeFormat, header.Get(message.HeaderDueAt)) // Zero says enough.
+	attempt, _ := strconv.Atoi(header.Get(message.HeaderAttempt))
+	return Arrival{
+		Queue: header.Get(message.HeaderQueue), Topic: topic, ID: header.Get(message.HeaderID),
+		DueAt: due, At: time.Now(), Attempt: attempt,
+	}
+}
