@@ -154,6 +154,45 @@ func backlogFigure(ctx context.Context, r run) error {
 	return nil
 }
 
+// memoryFigure measures what a waiting message of 26 bytes id and 256 bytes
+// body takes in Redis.
+func memoryFigure(ctx context.Context, r run) error {
+	count := cmp.Or(r.count, 1000000)
+	w, err := r.world(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	before, err := usedMemory(ctx, w)
+	if err != nil {
+		return err
+	}
+	if err := fill(ctx, w, count, time.Now().Add(24*time.Hour)); err != nil {
+		return err
+	}
+	after, err := usedMemory(ctx, w)
+	if err != nil {
+		return err
+	}
+	each := float64(after-before) / float64(count)
+	fmt.Printf("memory   %-8s %d waiting: %d MiB, %.0f bytes each, %.0f beyond id and body\n",
+		r.broker, count, (after-before)>>20, each, each-26-256)
+	return nil
+}
+
+func usedMemory(ctx context.Context, w *flow.World) (int64, error) {
+	text, err := w.RDB.Info(ctx, "memory").Result()
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(text) {
+		if number, found := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); found {
+			return strconv.ParseInt(number, 10, 64)
+		}
+	}
+	return 0, errors.New("INFO has no used_memory")
+}
+
 // idleFigure counts all Redis commands, those inside scripts too, of a bridge
 // that has nothing to do.
 func idleFigure(ctx context.Context, r run) error {

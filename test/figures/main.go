@@ -6,6 +6,7 @@
 //	kill    as flow, with kill -9 of the bridge five times
 //	outage  as flow over 60 s, the broker stopped for 30 s, Redis restarted
 //	backlog memory with 1,000,000 due messages while the broker is down
+//	memory  Redis' memory for 1,000,000 waiting messages
 //	idle    Redis commands per second of an idle bridge
 //	drain   200,000 due messages, beside the client library alone
 //
@@ -33,7 +34,7 @@ type run struct {
 
 var figures = map[string]func(context.Context, run) error{
 	"flow": flowFigure, "race": raceFigure, "kill": killFigure, "outage": outageFigure,
-	"backlog": backlogFigure, "idle": idleFigure, "drain": drainFigure,
+	"backlog": backlogFigure, "memory": memoryFigure, "idle": idleFigure, "drain": drainFigure,
 }
 
 func main() {
@@ -43,7 +44,7 @@ func main() {
 	flag.Parse()
 	figure := figures[flag.Arg(0)]
 	if figure == nil || flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: figures [-brokers LIST] [-count N] [-shards N] flow|race|kill|outage|backlog|idle|drain")
+		fmt.Fprintln(os.Stderr, "usage: figures [-brokers LIST] [-count N] [-shards N] flow|race|kill|outage|backlog|memory|idle|drain")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

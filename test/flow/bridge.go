@@ -115,7 +115,7 @@ func (b *Bridge) Admin() string { return b.admin }
 // Kill ends the process at once, as kill -9 does.
 func (b *Bridge) Kill() error {
 	err := b.command.Process.Kill()
-	_ = <-b.ended // It was killed.
+	<-b.ended //nolint:errcheck // it was killed
 	return err
 }
 
