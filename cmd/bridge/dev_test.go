@@ -61,6 +61,17 @@ func TestDemoInterrupted(t *testing.T) {
 	assert.NotContains(t, p.output(), "Done:")
 }
 
+// TestDemoOutputClosed ends in order when nobody reads any more.
+func TestDemoOutputClosed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "/bin/sh", "-c", "TMPDIR='"+dir+"' '"+binary+"' dev --demo | head -n 3").CombinedOutput()
+	require.NoError(t, err, string(out))
+	left, err := filepath.Glob(filepath.Join(dir, "delaybridge-dev-*[0-9]"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
 // startDev starts `bridge dev` and returns the commands that it tells to try.
 func startDev(t *testing.T, path string, args ...string) (p *process, commands [2]string) {
 	t.Helper()

@@ -10,16 +10,13 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/alecthomas/kong"
-	"github.com/redis/go-redis/v9"
 )
 
 // program is what every command gets.
 type program struct {
-	// ctx ends with the first SIGINT or SIGTERM.
+	// ctx ends with the first signal.
 	ctx            context.Context
 	environ        []string
 	stdin          io.Reader
@@ -27,24 +24,12 @@ type program struct {
 }
 
 func main() {
-	redis.SetLogger(silence{})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go watchSignals(cancel)
 	os.Exit(run(&program{
 		ctx: ctx, environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 	}, os.Args[1:]))
-}
-
-// watchSignals ends the program's ctx with the first signal, and the program
-// with the second. It lives as long as the program.
-func watchSignals(end context.CancelFunc) {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	<-signals
-	end()
-	<-signals
-	os.Exit(exitFailed)
 }
 
 // run executes one command and returns the exit code.
@@ -67,10 +52,3 @@ func run(p *program, args []string) int {
 	}
 	return report(p, wantsJSON(args), command.Run(p))
 }
-
-// silence drops what the Redis client would print by itself at each failed
-// connect; its errors come back to us all the same.
-type silence struct{}
-
-// Printf does nothing.
-func (silence) Printf(context.Context, string, ...any) {}
