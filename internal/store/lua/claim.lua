@@ -11,8 +11,7 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HEXISTS', KEYS[9], 'epoch') == 0 then return {4, now_ms, 0} end
-local instance, number = ARGV[1], tonumber(ARGV[2])
-local token = instance .. '|' .. ARGV[2]
+local instance, number, token = ARGV[1], tonumber(ARGV[2]), ARGV[1] .. '|' .. ARGV[2]
 
 -- The lease. Another instance's claims that outlived it are reclaimed first.
 local holder = redis.call('GET', KEYS[8])
@@ -33,8 +32,7 @@ redis.call('ZREM', KEYS[7], '')
 local newest = string.format('%.0f', (dirty == '1' or outdated) and last or math.max(last, number))
 redis.call('SET', KEYS[8], instance .. '|' .. newest .. '|' .. dirty, 'PX', ARGV[6])
 for i = 7, #ARGV do redis.call('ZADD', KEYS[4], 'XX', now_ms + ARGV[5], ARGV[i]) end
-if dirty == '1' then return {2, now_ms, 0} end
-if outdated then return {3, now_ms, 0} end
+if dirty == '1' or outdated then return {dirty == '1' and 2 or 3, now_ms, 0} end
 
 local ids, more = {}, 0
 local packed, attempts, bodies = again or '', {}, {}
@@ -49,8 +47,7 @@ if again then
 elseif tonumber(ARGV[3]) > 0 then
   ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 end
-local step = again and 1 or 2
-local any_attempts = #ids > 0 and redis.call('HLEN', KEYS[5]) > 0
+local step, any_attempts = again and 1 or 2, #ids > 0 and redis.call('HLEN', KEYS[5]) > 0
 local wanted, taken, bytes, parts = #ids / step, 0, 0, {}
 local largest, size_max = tonumber(ARGV[4]), tonumber(ARGV[4])
 -- Bodies are read in small chunks, so that few are read beyond the limit: as

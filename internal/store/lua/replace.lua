@@ -12,7 +12,6 @@ if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local second, version, bytes_left = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6])
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local stamp = string.format('%013.0f', accepted_ms)
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local head_ms = head[2] and head[2] + 0
 
@@ -30,7 +29,7 @@ for i = 6 + 1, #ARGV, 3 do
     local dead = not old and redis.call('HGET', KEYS[5], id)
     local _, stop, dead_counts, length = string.find(dead or '', '^%-?%d+:([%d ]*):(%d+):')
     local theirs = old or stop and string.sub(dead, stop + length + 1)
-    local step = {id = id, due = due, stored = version .. stamp .. stored}
+    local step = {id = id, due = due, stored = version .. string.format('%013.0f', accepted_ms) .. stored}
     if second and redis.call('HGET', KEYS[6], token) then
       code, detail = 1, due
     elseif theirs and second and string.sub(theirs, 15, 30) == token then
