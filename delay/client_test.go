@@ -234,7 +234,7 @@ func TestImports(t *testing.T) {
 		"github.com/delaybridge/delaybridge/", "github.com/redis/go-redis/", "github.com/oklog/ulid/",
 		"github.com/cespare/xxhash/", "go.uber.org/atomic", "golang.org/x/s", "vendor/golang.org/",
 	}
-	for _, path := range strings.FieldsSeq(string(output)) {
+	for path := range strings.FieldsSeq(string(output)) {
 		if first, _, _ := strings.Cut(path, "/"); !strings.Contains(first, ".") && first != "vendor" {
 			continue // The standard library.
 		}

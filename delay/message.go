@@ -2,7 +2,6 @@ package delay
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -90,7 +89,7 @@ func (w When) resolve(now time.Time) (store.When, error) {
 		if w.after > maxDelay {
 			return store.When{}, invalid("due", "after "+w.after.String(), fmt.Sprintf("at most %d years", message.MaxDelayYears))
 		}
-		return store.When{Relative: true, Ms: int64(math.Ceil(float64(max(w.after, 0)) / float64(time.Millisecond)))}, nil
+		return store.When{Relative: true, Ms: int64((max(w.after, 0) + time.Millisecond - 1) / time.Millisecond)}, nil
 	}
 	if w.at.Before(time.UnixMilli(0)) || w.at.After(now.Add(maxDelay)) {
 		return store.When{}, invalid("due", "at "+w.at.Format(time.RFC3339),

@@ -2,7 +2,6 @@ package delay_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -252,24 +251,6 @@ func TestBatch(t *testing.T) {
 	results, err = client.ScheduleBatch(t.Context(), nil)
 	require.NoError(t, err)
 	require.Empty(t, results)
-}
-
-// TestLargeBatch is more than one script handles.
-func TestLargeBatch(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, kafka)
-	client := p.client(t)
-	requests := make([]delay.Request, 2500)
-	for i := range requests {
-		requests[i] = delay.Request{Message: delay.Message{ID: fmt.Sprint(i), Topic: "t"}, When: delay.After(time.Hour)}
-	}
-	results, err := client.ScheduleBatch(t.Context(), requests)
-	require.NoError(t, err)
-	for i, res := range results {
-		require.NoError(t, res.Err)
-		require.Equal(t, fmt.Sprint(i), res.Ref.ID)
-	}
-	require.EqualValues(t, len(requests), p.scheduled(t))
 }
 
 // TestErrors tells apart what a producer must tell apart.

@@ -47,8 +47,9 @@ func (s Secret) String() string {
 	return Masked
 }
 
-// GoString masks the secret.
-func (s Secret) GoString() string { return s.String() }
+// Format masks the secret whatever the verb: with a wrong one, fmt would print
+// the fields.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
 
 // LogValue masks the secret.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

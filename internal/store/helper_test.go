@@ -124,17 +124,17 @@ type bridge struct {
 
 func newBridge(t testing.TB, q *store.Queue) *bridge { return &bridge{t: t, q: q, name: "bridge"} }
 
-func (b *bridge) request(max int) message.ClaimRequest {
+func (b *bridge) request(most int) message.ClaimRequest {
 	b.number++
 	return message.ClaimRequest{
-		Token: message.ClaimToken{Instance: b.name, Number: b.number}, Max: max, Timeout: never, Lease: lease,
+		Token: message.ClaimToken{Instance: b.name, Number: b.number}, Max: most, Timeout: never, Lease: lease,
 	}
 }
 
-// claim takes up to max due messages; it must be granted.
-func (b *bridge) claim(max int) message.Claim {
+// claim takes up to most due messages; it must be granted.
+func (b *bridge) claim(most int) message.Claim {
 	b.t.Helper()
-	claim, err := b.q.Claim(b.t.Context(), 0, b.request(max))
+	claim, err := b.q.Claim(b.t.Context(), 0, b.request(most))
 	require.NoError(b.t, err)
 	require.Equal(b.t, message.ClaimGranted, claim.State)
 	return claim

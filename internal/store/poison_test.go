@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,7 +62,7 @@ func TestPoison(t *testing.T) {
 		return true
 	}))
 	require.Len(t, reasons, 4)
-	require.True(t, strings.Contains(reasons["2-missing"], "missing"))
+	require.Contains(t, reasons["2-missing"], "missing")
 
 	// Without a body it cannot come back, with one it can.
 	members := []string{"2-missing", "3-garbage", "4-version", "5-attempts"}

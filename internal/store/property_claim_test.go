@@ -159,7 +159,8 @@ func (m *machine) settleOne(t *rapid.T, shard int, from []heldClaim) {
 	}
 	require.Equal(t, m.oracles[shard].settle(s, h.generations, due), stale, "stale")
 	// A retry without delay is due within a millisecond; the oracle has no clock.
-	for target := after + 1; m.now(t) < target; {
+	for m.now(t) <= after {
+		continue
 	}
 }
 

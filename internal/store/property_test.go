@@ -172,6 +172,7 @@ func (m *machine) schedule(t *rapid.T, replace bool) {
 			require.Equal(t, e.due, answer.DueAt.UnixMilli(), "due time of the other")
 		case store.Dead:
 			require.Equal(t, e.reason, answer.Reason)
+		default: // The other codes tell nothing more.
 		}
 	}
 }

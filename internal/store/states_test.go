@@ -204,6 +204,7 @@ func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 		require.Equal(t, buried.Reason, answer.Reason)
 	case store.Waiting:
 		require.Equal(t, before.Due["x"], answer.DueAt.UnixMilli(), "the due time in force")
+	default: // In flight: there is nothing more to tell.
 	}
 	require.Equal(t, before, dump(t, rdb, q), "nothing was changed")
 }

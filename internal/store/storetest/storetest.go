@@ -58,7 +58,7 @@ func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards
 	_ = rdb.Del(ctx, Prefix+":"+queue+":layout", Prefix+":"+queue+":instances").Err()
 }
 
-// Key is the name of a shard's key: due, msg, claims, …
+// Key is the full name of a shard's key, as of due, msg or claims.
 func Key(queue string, shard int, name string) string {
 	return Prefix + ":{" + queue + ":" + strconv.Itoa(shard) + "}:" + name
 }
