@@ -10,6 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 // farClaim claims through the proxy.
@@ -213,4 +214,39 @@ func TestSentOnce(t *testing.T) {
 			require.Equal(t, before+1, commandCalls(t, s.rdb, "evalsha"))
 		})
 	}
+}
+
+// TestGhostClaim: a claim and its settle are repeated long after, when the lease
+// has lapsed. The repeated claim takes other messages; the repeated settle must
+// not end it.
+func TestGhostClaim(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testenv.Redis(t))
+	q := storetest.New(t, rdb, 1)
+	request := message.ClaimRequest{
+		Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 10, Timeout: time.Hour, Lease: time.Hour,
+	}
+	create(t, q, "first", past())
+	claim, err := q.Claim(t.Context(), 0, request)
+	require.NoError(t, err)
+	settlement := message.Settlement{
+		Claim: claim, Verdicts: []message.Verdict{{Verb: message.VerbAck, Published: true}},
+	}
+	stale, err := q.Settle(t.Context(), 0, settlement)
+	require.NoError(t, err)
+	require.False(t, stale)
+	require.NoError(t, q.HandOver(t.Context(), 0, "a"))
+
+	create(t, q, "second", past())
+	ghost, err := q.Claim(t.Context(), 0, request)
+	require.NoError(t, err)
+	require.Len(t, ghost.Messages, 1)
+	stale, err = q.Settle(t.Context(), 0, settlement)
+	require.NoError(t, err)
+	require.True(t, stale, "it is another claim")
+	found, ok, err := q.Get(t.Context(), "second", "")
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, store.InFlight, found.Code)
+	sound(t, rdb, q)
 }

@@ -30,7 +30,7 @@ func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (st
 // settleArgs sorts the verdicts by verb, as the script takes them.
 func settleArgs(s *message.Settlement) []any {
 	acked, back, dead, retries, duplicates := count(s)
-	args := make([]any, 8, 8+acked+4*back+4*dead)
+	args := make([]any, 10, 10+acked+4*back+4*dead)
 	var tokens strings.Builder
 	tokens.Grow((acked + back) * message.TokenLength)
 	for i, v := range s.Verdicts {
@@ -53,7 +53,19 @@ func settleArgs(s *message.Settlement) []any {
 	}
 	args[0], args[1], args[2], args[3], args[4] = s.Claim.Token.String(), flag(s.Repeated), acked, back, dead
 	args[5], args[6], args[7] = retries, duplicates, tokens.String()
+	args[8], args[9] = packedEnds(s.Claim.Messages)
 	return args
+}
+
+// packedEnds are the first and the last entry of the claim as claim.lua packed them.
+func packedEnds(claimed []message.Claimed) (first, last string) {
+	if len(claimed) == 0 {
+		return "", ""
+	}
+	entry := func(m *message.Claimed) string {
+		return fmt.Sprintf("%d:%d:%s", len(m.Member), m.DueAt.UnixMilli(), m.Member)
+	}
+	return entry(&claimed[0]), entry(&claimed[len(claimed)-1])
 }
 
 func count(s *message.Settlement) (acked, back, dead, retries, duplicates int) {

@@ -2,16 +2,18 @@
 -- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
 --      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH)
 -- ARGV 1 claim token  2 repeated (1: an earlier run may have happened)  3 acked  4 back  5 dead: how many
---      6 of back, retries  7 of acked, suspected duplicates  8 tokens in force of acked and back, 16 bytes each;
---      then per acked: id; per back: id, when (due_ms, or "+" and a delay in ms), attempts ('': none),
+--      6 of back, retries  7 of acked, suspected duplicates  8 tokens in force of acked and back, 16 bytes each
+--      9 first and 10 last entry of the claim, as packed; then per acked: id; per back: id, when (due_ms, or "+" and a delay in ms), attempts ('': none),
 --      published (1: a copy may be out); per dead: id, due_ms, attempts, reason
 -- RETURNS {stale (0, 1), messages marked as maybe published}
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local token = ARGV[1]
 local acked, back, dead = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local back_at, dead_at = 9 + acked, 9 + acked + 4 * back
+local back_at, dead_at = 11 + acked, 11 + acked + 4 * back
 
-if redis.call('HEXISTS', KEYS[3], token) == 0 then
+-- The entries tell this claim from one that a late repetition of its number has made.
+local packed, first, last = redis.call('HGET', KEYS[3], token), ARGV[9], ARGV[10]
+if not packed or string.sub(packed, 1, #first) ~= first or string.sub(packed, -#last) ~= last then
   -- Too late: nothing changes, but a message that was handed to the broker and lives on is marked.
   local live = {}
   local function check(id, n)
@@ -20,12 +22,12 @@ if redis.call('HEXISTS', KEYS[3], token) == 0 then
       live[#live + 1] = {id, redis.call('HGET', KEYS[5], id) or '0 0 0 0'}
     end
   end
-  for n = 1, acked do check(ARGV[8 + n], n) end
+  for n = 1, acked do check(ARGV[10 + n], n) end
   for n = 1, back do
     if ARGV[back_at + 4 * n - 1] == '1' then check(ARGV[back_at + 4 * n - 4], acked + n) end
   end
   if ARGV[2] == '1' and #live == 0 then return {0, 0} end
-  redis.call('ZREM', KEYS[4], token)
+  redis.call('ZREM', KEYS[4], '')
   for _, entry in ipairs(live) do
     local failures, begun, maybe, unknowns = string.match(entry[2], '^(%d+) (%d+) (%d+) (%d+)$')
     redis.call('HSET', KEYS[5], entry[1], failures .. ' ' .. begun .. ' ' .. maybe + 1 .. ' ' .. unknowns)
@@ -47,8 +49,8 @@ end
 redis.call('HDEL', KEYS[3], token)
 redis.call('ZREM', KEYS[4], token)
 if acked > 0 then
-  redis.call('HDEL', KEYS[2], unpack(ARGV, 9, 8 + acked))
-  if any_attempts then redis.call('HDEL', KEYS[5], unpack(ARGV, 9, 8 + acked)) end
+  redis.call('HDEL', KEYS[2], unpack(ARGV, 11, 10 + acked))
+  if any_attempts then redis.call('HDEL', KEYS[5], unpack(ARGV, 11, 10 + acked)) end
   redis.call('HINCRBY', KEYS[8], 'published', acked)
   if ARGV[7] ~= '0' then redis.call('HINCRBY', KEYS[8], 'suspected_duplicates', ARGV[7]) end
 end
