@@ -174,13 +174,13 @@ func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, k shardKey
 
 func (q *Queue) send(ctx context.Context, v *verb, keys []string, args []any) (*reply, int64, error) {
 	if v.durable.Count > 0 {
-		cmd, copies, err := v.script.runDurable(ctx, q.rdb, v.durable, keys, args...)
+		cmd, copies, err := v.script.runDurable(ctx, q.client(ctx), v.durable, keys, args...)
 		if err != nil {
 			return nil, 0, err
 		}
 		return newReply(cmd), copies, nil
 	}
-	cmd, err := v.script.run(ctx, q.rdb, keys, args...)
+	cmd, err := v.script.run(ctx, q.client(ctx), keys, args...)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -75,7 +75,7 @@ const deadBatch = 100
 // codes are Done, NotFound and NoBody; one code a member, by index.
 func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return redriveScript.run(ctx, q.rdb,
+		return redriveScript.run(ctx, q.client(ctx),
 			[]string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.meta, k.wake},
 			append([]any{l.Epoch, MaxBatchBytes}, ids...)...)
 	})
@@ -85,7 +85,7 @@ func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
 // code a member, by index.
 func (q *Queue) Purge(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return purgeScript.run(ctx, q.rdb, []string{k.dead, k.deadMsg, k.meta}, append([]any{l.Epoch}, ids...)...)
+		return purgeScript.run(ctx, q.client(ctx), []string{k.dead, k.deadMsg, k.meta}, append([]any{l.Epoch}, ids...)...)
 	})
 }
 

@@ -27,7 +27,7 @@ type Found struct {
 func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
 	err = q.repeat(ctx, func(layout *Layout) error {
 		k := layout.keys.shards[sharding.Home(key, id, layout.Shards)]
-		cmd, err := getScript.run(ctx, q.rdb, []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
+		cmd, err := getScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
 			layout.Epoch, message.Member(id, key))
 		if err != nil {
 			return fmt.Errorf("get: %w", err)

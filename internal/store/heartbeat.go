@@ -12,7 +12,7 @@ const keepSilent = time.Minute
 // Heartbeat says that the instance lives, and returns how many instances have
 // said so within the last minute.
 func (q *Queue) Heartbeat(ctx context.Context, instance string) (int, error) {
-	cmd, err := heartbeatScript.run(ctx, q.rdb, []string{instancesKey(q.prefix, q.name)},
+	cmd, err := heartbeatScript.run(ctx, q.client(ctx), []string{instancesKey(q.prefix, q.name)},
 		instance, keepSilent.Milliseconds())
 	if err != nil {
 		return 0, fmt.Errorf("heartbeat: %w", err)

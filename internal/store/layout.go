@@ -54,7 +54,7 @@ func (q *Queue) EnsureLayout(ctx context.Context, want Layout) (*Layout, error) 
 		return nil, err
 	}
 	for shard := range layout.keys.shards {
-		if _, err := shardMetaScript.run(ctx, q.rdb, []string{layout.keys.shards[shard].meta}, layout.Epoch); err != nil {
+		if _, err := shardMetaScript.run(ctx, q.client(ctx), []string{layout.keys.shards[shard].meta}, layout.Epoch); err != nil {
 			return nil, fmt.Errorf("make shard %d of %s: %w", shard, q.name, err)
 		}
 	}
@@ -62,7 +62,7 @@ func (q *Queue) EnsureLayout(ctx context.Context, want Layout) (*Layout, error) 
 }
 
 func (q *Queue) loadLayout(ctx context.Context, create, update int, want Layout) (*Layout, bool, error) {
-	cmd, err := layoutScript.run(ctx, q.rdb, []string{layoutKey(q.prefix, q.name)},
+	cmd, err := layoutScript.run(ctx, q.client(ctx), []string{layoutKey(q.prefix, q.name)},
 		create, update, want.Shards, want.Epoch, string(want.Sink), want.MaxMessage)
 	if err != nil {
 		return nil, false, fmt.Errorf("load layout of %s: %w", q.name, err)

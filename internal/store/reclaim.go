@@ -14,7 +14,7 @@ func (q *Queue) Reclaim(ctx context.Context, shard int, instance string, foreign
 	if err != nil {
 		return 0, false, err
 	}
-	cmd, err := reclaimScript.run(ctx, q.rdb,
+	cmd, err := reclaimScript.run(ctx, q.client(ctx),
 		[]string{k.due, k.claims, k.deadlines, k.attempts, k.holder, k.meta}, instance, flag(foreign))
 	if err != nil {
 		return 0, false, fmt.Errorf("reclaim: %w", err)
@@ -29,7 +29,7 @@ func (q *Queue) HandOver(ctx context.Context, shard int, instance string) error 
 	if err != nil {
 		return err
 	}
-	if _, err := handoverScript.run(ctx, q.rdb, []string{k.holder}, instance); err != nil {
+	if _, err := handoverScript.run(ctx, q.client(ctx), []string{k.holder}, instance); err != nil {
 		return fmt.Errorf("hand over: %w", err)
 	}
 	return nil

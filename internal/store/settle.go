@@ -17,7 +17,7 @@ func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (st
 	if err != nil {
 		return false, err
 	}
-	cmd, err := settleScript.run(ctx, q.rdb, []string{
+	cmd, err := settleScript.run(ctx, q.client(ctx), []string{
 		k.due, k.msg, k.claims, k.deadlines, k.attempts, k.dead, k.deadMsg, k.meta,
 	}, settleArgs(&s)...)
 	if err != nil {

@@ -31,7 +31,7 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	if err != nil {
 		return ShardStats{}, err
 	}
-	cmd, err := statsScript.run(ctx, q.rdb, []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta})
+	cmd, err := statsScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta})
 	if err != nil {
 		return ShardStats{}, fmt.Errorf("stats: %w", err)
 	}

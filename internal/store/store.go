@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -49,6 +50,20 @@ func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time
 		rdb = client.WithTimeout(timeout)
 	}
 	return &Queue{rdb: rdb, prefix: prefix, name: name, timeout: timeout}
+}
+
+// client is the one for a call within ctx: go-redis may look at ctx before it
+// sends only, so a deadline that is near becomes the timeout of the connection.
+func (q *Queue) client(ctx context.Context) redis.UniversalClient {
+	client, ok := q.rdb.(*redis.Client)
+	if !ok {
+		return q.rdb
+	}
+	deadline, ok := ctx.Deadline()
+	if left := time.Until(deadline); ok && left < q.timeout {
+		return client.WithTimeout(max(left, time.Millisecond))
+	}
+	return client
 }
 
 // Name is the queue's name.

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 // everyVerb are the producer's verbs and Get, by their errors.
@@ -172,4 +174,31 @@ func TestNoLayout(t *testing.T) {
 	left, err := rdb.Keys(t.Context(), "*nobody-made-this*").Result()
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// TestDeadlineEndsTheCall: with go-redis' own settings, which ignore ctx once a
+// command is sent, and a Redis that answers nothing.
+func TestDeadlineEndsTheCall(t *testing.T) {
+	t.Parallel()
+	address := strings.TrimPrefix(testenv.Redis(t), "redis://")
+	proxy := testenv.NewProxy(t, strings.TrimSuffix(address, "/0"))
+	near := storetest.New(t, connect(t, testenv.Redis(t)), 1)
+	far := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: time.Hour})
+	t.Cleanup(func() { _ = far.Close() })
+	q := store.NewWithTimeout(far, storetest.Prefix, near.Name(), time.Hour)
+	_, err := q.Layout(t.Context())
+	require.NoError(t, err)
+	proxy.SwallowReplies(true)
+	for verb := range everyVerb(t.Context(), q) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ended := make(chan error, 1)
+		go func() { ended <- everyVerb(ctx, q)[verb]() }()
+		select {
+		case err := <-ended:
+			require.Error(t, err, verb)
+		case <-time.After(soon):
+			t.Errorf("%s did not end with its ctx", verb)
+		}
+		cancel()
+	}
 }

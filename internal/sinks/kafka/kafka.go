@@ -164,6 +164,9 @@ func (s *Sink) closeIfIdle() {
 // untilClosed returns a context that ends with ctx and with the sink.
 func (s *Sink) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
+	if s.open.Err() != nil {
+		cancel() // At once: AfterFunc would do it in a goroutine, a little later.
+	}
 	stop := context.AfterFunc(s.open, cancel)
 	return ctx, func() {
 		stop()
