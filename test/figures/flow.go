@@ -23,6 +23,10 @@ func verdict(ctx context.Context, w *flow.World, r run, what string) error {
 	fmt.Printf("%-8s %-8s reclaimed %d  released %d  suspected duplicates %d  stale %d  dead %d  unbalanced %d\n", what, r.broker,
 		totals.Counters["reclaimed"], totals.Counters["released"], totals.Counters["suspected_duplicates"],
 		totals.Counters["stale_settles"], totals.Dead, totals.Unbalanced())
+	if report.Duplicates > int(totals.Counters["suspected_duplicates"]) {
+		return fmt.Errorf("%s: %d duplicates, of which only %d were suspected",
+			what, report.Duplicates, totals.Counters["suspected_duplicates"])
+	}
 	if report.Wrong() > 0 || totals.Unbalanced() != 0 || totals.Dead > 0 || report.DuplicatesUnmarked > 0 {
 		return fmt.Errorf("%s: broken promises: %d, %d duplicates without a higher attempt; the bridge said:\n%.2000s",
 			what, report.Wrong(), report.DuplicatesUnmarked, w.Bridge.Log())
