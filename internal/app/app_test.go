@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
@@ -97,6 +100,79 @@ func TestRunNamesTheOccupiedPort(t *testing.T) {
 	err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, address)
 	require.ErrorContains(t, err, "admin.listen")
+}
+
+// aclLine is the line of docs/operations.md that makes the user.
+func aclLine(t *testing.T, user string) []any {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) > 3 && words[0] == "ACL" && words[2] == user {
+			line := make([]any, len(words))
+			for i, word := range words {
+				line[i] = word
+			}
+			return line
+		}
+	}
+	t.Fatalf("docs/operations.md makes no user %s", user)
+	return nil
+}
+
+// TestACL runs a bridge and a producer as the users of docs/operations.md.
+func TestACL(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	cfg := parse(t, "redis: {url: %q}\nqueues: {orders: {shards: 2, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\n",
+		server.URL(), testenv.NATS(t))
+	root, err := NewRedis(cfg.Redis, "root")
+	require.NoError(t, err)
+	for _, user := range []string{"bridge", "producer"} {
+		require.NoError(t, root.Do(t.Context(), aclLine(t, user)...).Err())
+	}
+	require.NoError(t, root.ConfigSet(t.Context(), "acllog-max-len", "1000").Err())
+	cfg.Redis.Username, cfg.Redis.Password = "bridge", secret.Value("PASSWORD")
+	asProducer := cfg.Redis
+	asProducer.Username = "producer"
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, cfg, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	rdb, err := NewRedis(asProducer, "producer")
+	require.NoError(t, err)
+	topic := testenv.Name(t, "missing")
+	for _, policy := range []delay.Conflict{delay.Keep, delay.Replace} {
+		client, err := delay.NewClient(rdb, "orders", delay.WithConflict(policy))
+		require.NoError(t, err)
+		m := delay.Message{ID: "a", Topic: topic}
+		require.Eventually(t, func() bool {
+			_, err = client.Schedule(t.Context(), m, delay.After(time.Hour))
+			return err == nil
+		}, 10*time.Second, 10*time.Millisecond)
+		require.NoError(t, client.Reschedule(t.Context(), delay.Ref{ID: "a"}, delay.After(2*time.Hour)))
+		_, err = client.Get(t.Context(), delay.Ref{ID: "a"})
+		require.NoError(t, err)
+		require.NoError(t, client.Cancel(t.Context(), delay.Ref{ID: "a"}))
+		m.ID = fmt.Sprint("due-", policy)
+		_, err = client.Schedule(t.Context(), m, delay.After(0))
+		require.NoError(t, err)
+	}
+	queue := store.New(rdb, cfg.Prefix, "orders")
+	require.Eventually(t, func() bool { // It is refused, for its topic is missing.
+		found, ok, err := queue.Get(t.Context(), fmt.Sprint("due-", delay.Keep), "")
+		return err == nil && ok && found.Attempt > 1
+	}, 20*time.Second, 10*time.Millisecond)
+	cancel()
+	require.NoError(t, <-ended)
+	denied, err := root.ACLLog(t.Context(), 100).Result()
+	require.NoError(t, err)
+	for _, entry := range denied {
+		t.Errorf("%s was denied %s", entry.Username, entry.Object)
+	}
+	require.NoError(t, root.Close())
+	require.NoError(t, rdb.Close())
 }
 
 func TestTooOld(t *testing.T) {
