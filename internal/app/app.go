@@ -57,9 +57,9 @@ func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	}
 	select {
 	case <-ctx.Done():
-		logger.Info("draining", "event", "drain", "instance", cfg.Instance, "timeout", cfg.DrainTimeout.String())
-	case <-app.Wait():
+	case <-app.Wait(): // A failure, or a signal that fx has seen first.
 	}
+	logger.Info("draining", "event", "drain", "instance", cfg.Instance, "timeout", cfg.DrainTimeout.String())
 	stopCtx, cancelStop := context.WithTimeout(background, app.StopTimeout())
 	defer cancelStop()
 	err := app.Stop(stopCtx)

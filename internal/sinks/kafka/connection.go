@@ -45,7 +45,7 @@ func (o *opener) open(ctx context.Context, address string) (*conn, error) {
 		_ = socket.Close()
 		return nil, &notSentError{fmt.Errorf("open connection to kafka broker %s: %w", address, err)}
 	}
-	o.logger.DebugContext(ctx, "kafka connection opened", "broker", address)
+	o.logger.DebugContext(ctx, "kafka connection opened", "event", "sink_connected", "broker", address)
 	return conn, nil
 }
 

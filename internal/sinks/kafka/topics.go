@@ -162,7 +162,7 @@ func (t *topics) askAny(ctx context.Context, names []string) (*kafka.MetadataRes
 			t.learn(address, response)
 			return response, nil
 		}
-		t.logger.DebugContext(ctx, "kafka metadata not answered", "broker", address, "err", err)
+		t.logger.DebugContext(ctx, "kafka metadata not answered", "event", "sink_metadata", "broker", address, "err", err)
 		failures = append(failures, err)
 	}
 	return nil, &notSentError{fmt.Errorf("ask for kafka metadata: %w", errors.Join(failures...))}

@@ -112,7 +112,7 @@ func (l *lane) up(s *session, endpoint int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dialling, l.session, l.next, l.saidDown = nil, s, endpoint, false
-	l.log(slog.LevelInfo, "rabbitmq connected", s.host)
+	l.log(slog.LevelInfo, "sink_connected", "rabbitmq connected", s.host)
 	l.sink.work.Go(s.watch)
 	if l.sink.root.Err() != nil {
 		// Close came between the dial and now, and saw no session.
@@ -126,7 +126,7 @@ func (l *lane) down(err error, next int) {
 	l.dialling, l.next = nil, next
 	if l.backOff(err); !l.saidDown && !errors.Is(err, errClosed) {
 		l.saidDown = true
-		l.log(slog.LevelWarn, "rabbitmq cannot be connected", "", slog.Any("err", err))
+		l.log(slog.LevelWarn, "sink_connect_failed", "rabbitmq cannot be connected", "", slog.Any("err", err))
 	}
 }
 
@@ -159,7 +159,7 @@ func (l *lane) lost(s *session, exception *amqp.Error) {
 	l.backOff(cause)
 	if !l.saidDown {
 		l.saidDown = true
-		l.log(slog.LevelWarn, "rabbitmq connection lost", s.host, slog.Any("err", cause))
+		l.log(slog.LevelWarn, "sink_disconnected", "rabbitmq connection lost", s.host, slog.Any("err", cause))
 	}
 }
 
@@ -172,8 +172,8 @@ func (l *lane) close() {
 	}
 }
 
-func (l *lane) log(level slog.Level, text, host string, attributes ...slog.Attr) {
-	attributes = append(attributes, slog.Int("connection", l.number))
+func (l *lane) log(level slog.Level, event, text, host string, attributes ...slog.Attr) {
+	attributes = append(attributes, slog.String("event", event), slog.Int("connection", l.number))
 	if host != "" {
 		attributes = append(attributes, slog.String("host", host))
 	}

@@ -62,7 +62,7 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 	rand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
 	s := &Sink{
 		config: config, endpoints: endpoints,
-		logger:   logger.With(slog.String("sink", config.Name)),
+		logger:   logger,
 		seed:     maphash.MakeSeed(),
 		channels: map[string]int{},
 	}

@@ -99,9 +99,9 @@ func (s *session) watch() {
 			}
 			s.wire.isBlocked.Store(block.Active)
 			if block.Active {
-				s.lane.log(slog.LevelWarn, "rabbitmq blocks publishers", s.host, slog.String("reason", block.Reason))
+				s.lane.log(slog.LevelWarn, "sink_blocked", "rabbitmq blocks publishers", s.host, slog.String("reason", block.Reason))
 			} else {
-				s.lane.log(slog.LevelInfo, "rabbitmq no longer blocks publishers", s.host)
+				s.lane.log(slog.LevelInfo, "sink_unblocked", "rabbitmq no longer blocks publishers", s.host)
 			}
 		case err := <-s.closes:
 			s.wire.end(errLost)
