@@ -57,9 +57,13 @@ func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()
 	pending, pause := calls, firstPause
-	for {
+	for first := true; ; first = false {
 		if err := ctx.Err(); err != nil {
 			_ = note(pending, err)
+			giveUp(pending)
+			return
+		}
+		if !first && endsSoon(ctx) {
 			giveUp(pending)
 			return
 		}
@@ -86,6 +90,13 @@ func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
 		}
 		pause = min(2*pause, longPause)
 	}
+}
+
+// endsSoon reports whether a further run would hardly be answered in time, so
+// that it could only turn what is known into what is not.
+func endsSoon(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < longPause
 }
 
 // runAll runs the script once for each group of pending calls that it can take
@@ -246,6 +257,9 @@ func giveUp(pending []*call) {
 		state := ErrUnavailable
 		if c.second {
 			state = ErrUnknown
+		}
+		if c.cause == nil {
+			c.cause = context.DeadlineExceeded
 		}
 		c.answer.Err = fmt.Errorf("%w: %w", state, c.cause)
 	}

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -98,11 +100,15 @@ func TestNotRunUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.refuse("LOADING Redis is loading the dataset in memory", 1<<40)
-	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer stop()
-	for verb, do := range everyVerb(ctx, f.q) {
-		require.ErrorIs(t, do(), store.ErrUnavailable, verb)
+	var asking sync.WaitGroup
+	for verb := range everyVerb(t.Context(), f.q) {
+		asking.Go(func() {
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			defer stop()
+			assert.ErrorIs(t, everyVerb(ctx, f.q)[verb](), store.ErrUnavailable, verb)
+		})
 	}
+	asking.Wait()
 }
 
 // TestRefusedForGood answers with errors that no repetition heals.
