@@ -143,12 +143,14 @@ func writeKafka(t *testing.T, s *testenv.Server) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, created.Errors["t"])
-	produced, err := client.Produce(t.Context(), &kafka.ProduceRequest{
-		Topic: "t", RequiredAcks: kafka.RequireAll,
-		Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("v"))}),
-	})
-	require.NoError(t, err)
-	require.NoError(t, produced.Error)
+	// Kafka answers "not leader" for a moment after a topic was made.
+	require.Eventually(t, func() bool {
+		produced, err := client.Produce(t.Context(), &kafka.ProduceRequest{
+			Topic: "t", RequiredAcks: kafka.RequireAll,
+			Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("v"))}),
+		})
+		return err == nil && produced.Error == nil
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func readKafka(t *testing.T, s *testenv.Server) {
