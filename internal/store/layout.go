@@ -32,7 +32,7 @@ func (q *Queue) Layout(ctx context.Context) (*Layout, error) {
 	if layout := q.layout.Load(); layout != nil {
 		return layout, nil
 	}
-	layout, _, err := q.loadLayout(ctx, 0, 0, Layout{})
+	layout, err := q.loadLayout(ctx, false, Layout{})
 	return layout, err
 }
 
@@ -49,7 +49,7 @@ func (q *Queue) EnsureLayout(ctx context.Context, want Layout) (*Layout, error) 
 	nonce := make([]byte, 8)
 	_, _ = rand.Read(nonce) // It never fails.
 	want.Epoch = "1-" + hex.EncodeToString(nonce)
-	layout, _, err := q.loadLayout(ctx, 1, 1, want)
+	layout, err := q.loadLayout(ctx, true, want)
 	if err != nil {
 		return nil, err
 	}
@@ -61,33 +61,33 @@ func (q *Queue) EnsureLayout(ctx context.Context, want Layout) (*Layout, error) 
 	return layout, nil
 }
 
-func (q *Queue) loadLayout(ctx context.Context, create, update int, want Layout) (*Layout, bool, error) {
+func (q *Queue) loadLayout(ctx context.Context, ensure bool, want Layout) (*Layout, error) {
 	cmd, err := layoutScript.run(ctx, q.client(ctx), []string{layoutKey(q.prefix, q.name)},
-		create, update, want.Shards, want.Epoch, string(want.Sink), want.MaxMessage)
+		flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage)
 	if err != nil {
-		return nil, false, fmt.Errorf("load layout of %s: %w", q.name, err)
+		return nil, fmt.Errorf("load layout of %s: %w", q.name, err)
 	}
 	r := newReply(cmd)
 	nowMs := r.int(0)
 	if r.bad != nil {
-		return nil, false, r.bad
+		return nil, r.bad
 	}
 	q.clock.observe(nowMs)
 	if len(r.values) == 1 {
-		return nil, false, fmt.Errorf("%w: %s", ErrNoLayout, q.name)
+		return nil, fmt.Errorf("%w: %s", ErrNoLayout, q.name)
 	}
 	layout, err := q.parseLayout(r)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	q.layout.Store(layout)
-	return layout, r.int(1) == 1, nil
+	return layout, nil
 }
 
 func (q *Queue) parseLayout(r *reply) (*Layout, error) {
-	shards, errShards := strconv.Atoi(r.text(2))
-	maxMessage, errMax := strconv.Atoi(r.text(5))
-	layout := &Layout{Shards: shards, Epoch: r.text(3), Sink: message.SinkType(r.text(4)), MaxMessage: maxMessage}
+	shards, errShards := strconv.Atoi(r.text(1))
+	maxMessage, errMax := strconv.Atoi(r.text(4))
+	layout := &Layout{Shards: shards, Epoch: r.text(2), Sink: message.SinkType(r.text(3)), MaxMessage: maxMessage}
 	if r.bad != nil || errShards != nil || errMax != nil || shards < 1 || layout.Epoch == "" {
 		return nil, fmt.Errorf("layout of %s: %w", q.name, errReply)
 	}
