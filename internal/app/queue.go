@@ -156,7 +156,7 @@ func (r *queueRunner) remake(ctx context.Context) {
 func (r *queueRunner) beat(ctx context.Context) {
 	for {
 		callCtx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
-		if _, err := r.queue.Heartbeat(callCtx, r.instance); err == nil {
+		if _, err := r.queue.Heartbeat(callCtx, r.instance, 3*time.Second); err == nil {
 			r.health.redisAnswered()
 		}
 		cancel()
@@ -171,14 +171,9 @@ func (r *queueRunner) beat(ctx context.Context) {
 
 // watch passes wake hints to the poller.
 func (r *queueRunner) watch(ctx context.Context, shards []int, p *poller.Poller) {
-	for {
-		if err := r.queue.Watch(ctx, shards, p.Wake); err != nil {
-			r.logger.Warn("wake hints lost, subscribing again", "event", "watch", "err", err)
-		}
-		if !sleep(ctx, longPause) {
-			return
-		}
-	}
+	hints := store.NewHints(r.rdb)
+	hints.Set(r.queue, shards, store.Listener{Wake: p.Wake, Changed: func() {}})
+	hints.Run(ctx)
 }
 
 // sleep waits and reports false when ctx ends before.

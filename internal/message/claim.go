@@ -32,6 +32,9 @@ type ClaimRequest struct {
 	// Live are this instance's unsettled claims of the shard: their deadlines are
 	// extended to Timeout from now.
 	Live []ClaimToken
+	// Quiet says that nothing is expected to be due: the claim is made for the
+	// lease, and may travel together with those of other shards.
+	Quiet bool
 }
 
 // ClaimState is the answer to a claim.
@@ -68,6 +71,9 @@ type Claim struct {
 	Now time.Time
 	// NextDue is the due time of the first message still waiting; zero if none waits.
 	NextDue time.Time
+	// Epoch is the shard's, where the claim was granted: another one than the
+	// layout's tells that the layout has changed.
+	Epoch string
 	// HeldFor is how long another instance's lease still lasts.
 	HeldFor time.Duration
 }

@@ -18,8 +18,8 @@ func (q *Queue) shard(shard int) (shardKeys, error) {
 	if layout == nil {
 		return shardKeys{}, errNotReady
 	}
-	if shard < 0 || shard >= layout.Shards {
-		return shardKeys{}, fmt.Errorf("shard %d: the layout of %s has %d", shard, q.name, layout.Shards)
+	if shard < 0 || shard >= layout.Polled() {
+		return shardKeys{}, fmt.Errorf("shard %d: the layout of %s has %d", shard, q.name, layout.Polled())
 	}
 	return layout.keys.shards[shard], nil
 }
@@ -57,6 +57,7 @@ func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimReque
 	if ms := r.int(5); ms >= 0 {
 		claim.NextDue = time.UnixMilli(ms)
 	}
+	claim.Epoch = r.text(9)
 	claim.Messages, err = q.parseClaimed(r.text(6), r.list(7), r.list(8))
 	return claim, errors.Join(r.bad, err)
 }

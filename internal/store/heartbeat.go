@@ -3,27 +3,26 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
-// keepSilent is how long an instance without heartbeats is remembered.
-const keepSilent = time.Minute
-
-// Heartbeat says that the instance lives, and returns how many instances have
-// said so within the last minute.
-func (q *Queue) Heartbeat(ctx context.Context, instance string) (int, error) {
+// Heartbeat says that the instance lives, and returns those that do, sorted,
+// this one among them: those that were heard within deadAfter, by Redis' clock.
+func (q *Queue) Heartbeat(ctx context.Context, instance string, deadAfter time.Duration) ([]string, error) {
 	cmd, err := heartbeatScript.run(ctx, q.client(ctx), []string{instancesKey(q.prefix, q.name)},
-		instance, keepSilent.Milliseconds())
+		instance, deadAfter.Milliseconds())
 	if err != nil {
-		return 0, fmt.Errorf("heartbeat: %w", err)
+		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
-	n, err := cmd.Int()
-	return n, err
+	live, err := cmd.StringSlice()
+	slices.Sort(live)
+	return live, err
 }
 
-// Leave forgets the instance.
+// Leave forgets the instance, and tells the others.
 func (q *Queue) Leave(ctx context.Context, instance string) error {
-	if err := q.rdb.ZRem(ctx, instancesKey(q.prefix, q.name), instance).Err(); err != nil {
+	if _, err := leaveScript.run(ctx, q.client(ctx), []string{instancesKey(q.prefix, q.name)}, instance); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil

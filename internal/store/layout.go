@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -22,8 +23,24 @@ type Layout struct {
 	Sink message.SinkType
 	// MaxMessage is the size limit of a message, in bytes.
 	MaxMessage int
+	// Earlier are the shard counts of earlier layouts, oldest first, whose
+	// messages have not all left yet.
+	Earlier []int
+	// Next is the shard count of a change that has begun and is not published
+	// yet; 0 if there is none.
+	Next int
 
 	keys *keys
+}
+
+// Polled is how many shards may hold messages: those of all layouts that live.
+func (l *Layout) Polled() int {
+	return max(l.Shards, l.Next, slices.Max(append([]int{0}, l.Earlier...)))
+}
+
+// LoadLayout reads the queue's layout from Redis, and uses it from now on.
+func (q *Queue) LoadLayout(ctx context.Context) (*Layout, error) {
+	return q.loadLayout(ctx, false, Layout{})
 }
 
 // Layout returns the queue's layout, which is loaded once. Its error is
@@ -32,8 +49,7 @@ func (q *Queue) Layout(ctx context.Context) (*Layout, error) {
 	if layout := q.layout.Load(); layout != nil {
 		return layout, nil
 	}
-	layout, err := q.loadLayout(ctx, false, Layout{})
-	return layout, err
+	return q.LoadLayout(ctx)
 }
 
 // AwaitLayout is Layout, repeated until Redis answers or ctx ends.

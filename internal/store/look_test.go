@@ -51,17 +51,19 @@ func TestFind(t *testing.T) {
 	require.Empty(t, found)
 }
 
-// TestWatch hears when the head of a shard moves earlier, and only then.
-func TestWatch(t *testing.T) {
+// TestHints hears when the head of a shard moves earlier, and only then.
+func TestHints(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
 	ctx, stop := context.WithCancel(t.Context())
-	hints, ended := make(chan int, 100), make(chan error, 1)
-	go func() { ended <- q.Watch(ctx, []int{0}, func(shard int) { hints <- shard }) }()
+	hints, ended := make(chan int, 100), make(chan struct{})
+	all := store.NewHints(rdb)
+	all.Set(q, []int{0}, store.Listener{Wake: func(shard int) { hints <- shard }, Changed: func() {}})
+	go func() { defer close(ended); all.Run(ctx) }()
 	wake := storetest.Key(q.Name(), 0, "wake")
 	require.Eventually(t, func() bool {
-		return rdb.PubSubNumSub(t.Context(), wake).Val()[wake] == 1
+		return rdb.PubSubShardNumSub(t.Context(), wake).Val()[wake] == 1
 	}, soon, 5*time.Millisecond)
 	hear := func(what string) {
 		t.Helper()
@@ -86,7 +88,7 @@ func TestWatch(t *testing.T) {
 	hear("replaced")
 	require.Empty(t, hints, "and nothing else was said")
 	stop()
-	require.NoError(t, <-ended)
+	<-ended
 }
 
 // TestStats counts what a shard holds.
@@ -121,14 +123,14 @@ func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	q := storetest.New(t, shared(t), 1)
 	for i, instance := range []string{"a", "b", "a"} {
-		n, err := q.Heartbeat(t.Context(), instance)
+		live, err := q.Heartbeat(t.Context(), instance, time.Minute)
 		require.NoError(t, err)
-		require.Equal(t, min(i+1, 2), n)
+		require.Equal(t, []string{"a", "b"}[:min(i+1, 2)], live)
 	}
 	require.NoError(t, q.Leave(t.Context(), "b"))
-	n, err := q.Heartbeat(t.Context(), "a")
+	live, err := q.Heartbeat(t.Context(), "a", time.Minute)
 	require.NoError(t, err)
-	require.Equal(t, 1, n)
+	require.Equal(t, []string{"a"}, live)
 }
 
 // TestClaimRenews a lease and the deadlines of live claims.

@@ -29,7 +29,7 @@ func (q *Queue) HandOver(ctx context.Context, shard int, instance string) error 
 	if err != nil {
 		return err
 	}
-	if _, err := handoverScript.run(ctx, q.client(ctx), []string{k.holder}, instance); err != nil {
+	if _, err := handoverScript.run(ctx, q.client(ctx), []string{k.holder, k.wake}, instance); err != nil {
 		return fmt.Errorf("hand over: %w", err)
 	}
 	return nil

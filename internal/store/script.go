@@ -30,6 +30,7 @@ var (
 	reclaimScript    = load("reclaim")
 	handoverScript   = load("handover")
 	heartbeatScript  = load("heartbeat")
+	leaveScript      = load("leave")
 	redriveScript    = load("redrive")
 	purgeScript      = load("purge")
 	statsScript      = load("stats")

@@ -4,13 +4,14 @@
 --      8 holder (STRING instance|number|dirty, PX lease)  9 meta (HASH)
 -- ARGV 1 instance  2 number of this claim  3 messages_max (0 renews only)  4 bytes_max
 --      5 claim_timeout_ms  6 lease_ms; then the tokens of the instance's live claims
--- RETURNS {state, now_ms, held_ms, more, expired, next_due_ms (-1: none), packed, {attempts}, {stored}}
+-- RETURNS {state, now_ms, held_ms, more, expired, next_due_ms (-1: none), packed, {attempts}, {stored}, epoch}
 --      packed is "length:due_ms:id" for each message, in due order; states as message.ClaimState.
 -- COST O(n + log N): ids leave due by rank, one packed entry is written. CLOCK Redis, read once.
 -- The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('HEXISTS', KEYS[9], 'epoch') == 0 then return {4, now_ms, 0} end
+local epoch = redis.call('HGET', KEYS[9], 'epoch')
+if not epoch then return {4, now_ms, 0} end
 local instance, number, token = ARGV[1], tonumber(ARGV[2]), ARGV[1] .. '|' .. ARGV[2]
 
 -- The lease. Another instance's claims that outlived it are reclaimed first.
@@ -86,4 +87,4 @@ end
 local next_due_ms = (redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or -1) + 0
 local first = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2]
 local expired = first and first + 0 <= now_ms and 1 or 0
-return {0, now_ms, 0, more, expired, next_due_ms, packed, attempts, bodies}
+return {0, now_ms, 0, more, expired, next_due_ms, packed, attempts, bodies, epoch}
