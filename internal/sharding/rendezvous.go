@@ -1,0 +1,46 @@
+package sharding
+
+import (
+	"strconv"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Owner returns which of the instances is to hold a shard: the one with the
+// highest random weight, "rendezvous hashing" of Thaler and Ravishankar, "Using
+// Name-Based Mappings to Increase Hit Rates" (1998). Everybody who knows the
+// same instances, in whichever order, says the same; one that joins takes only
+// its share, and the shards of one that leaves are spread over the others. It
+// returns "" where there are no instances.
+func Owner(queue string, shard int, instances []string) string {
+	return owner(strconv.Itoa(shard)+"\x00"+queue, instances)
+}
+
+// Owned returns the shards, of the first so many, that the instance is to hold.
+func Owned(queue string, shards int, instance string, instances []string) []int {
+	var owned []int
+	for shard := range shards {
+		if Owner(queue, shard, instances) == instance {
+			owned = append(owned, shard)
+		}
+	}
+	return owned
+}
+
+// QueueOwner returns which of the instances does what has to be done once for
+// the whole queue.
+func QueueOwner(queue string, instances []string) string {
+	return owner("\x00"+queue, instances)
+}
+
+func owner(what string, instances []string) string {
+	var first string
+	var highest uint64
+	for _, instance := range instances {
+		weight := xxhash.Sum64String(instance + "\x00" + what)
+		if first == "" || weight > highest || weight == highest && instance > first {
+			first, highest = instance, weight
+		}
+	}
+	return first
+}
