@@ -16,8 +16,14 @@ const (
 // noneWaits is how far away the head of an empty shard is: MaxSleep comes first.
 const noneWaits = 24 * time.Hour
 
-// leastHeld is the shortest wait for another instance's lease.
-const leastHeld = 10 * time.Millisecond
+// The waits for another instance's lease. It may be given up any moment, and
+// the hint that says so may be lost; a shard is not held by another for long
+// while it is ours to poll.
+const (
+	leastHeld   = 10 * time.Millisecond
+	heldInitial = 25 * time.Millisecond
+	heldLimit   = 500 * time.Millisecond
+)
 
 // freeNumbers is how many outdated numbers in a row are replaced without a pause.
 const freeNumbers = 8
@@ -44,7 +50,7 @@ func (s *shard) look() {
 	}
 	s.redisAnswered()
 	s.redisPause.reset()
-	s.renewAt = began + s.renewEvery()
+	s.renewAt = s.nextCommon(began)
 	s.act(began, claim)
 }
 
@@ -66,6 +72,7 @@ func (s *shard) ask(now time.Duration) {
 	if request.Max > 0 {
 		drainSignal(s.hint) // What it hints at, this claim sees.
 	}
+	request.Quiet = request.Max == 0 || now < s.takeAt
 	s.pending, s.firstAsked = &request, now
 }
 
@@ -89,13 +96,17 @@ func (s *shard) act(began time.Duration, claim message.Claim) {
 	if claim.State != message.ClaimNoLayout {
 		s.layoutPause.reset()
 	}
+	if s.held = claim.State == message.ClaimHeld; !s.held {
+		s.heldPause.reset()
+	}
 	switch claim.State {
 	case message.ClaimGranted:
 		s.granted(began, claim)
 	case message.ClaimHeld:
 		s.lease.until.Store(0)
 		s.advance()
-		s.quietUntil = s.now() + min(max(claim.HeldFor, leastHeld), s.MaxSleep)
+		s.takeAt, s.heldAt = 0, s.now()
+		s.quietUntil = s.heldAt + max(leastHeld, min(claim.HeldFor, s.heldPause.next()))
 	case message.ClaimReclaimFirst:
 		s.reclaimForeign()
 	case message.ClaimOutdated:
@@ -126,6 +137,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	s.redisOffset.Store(claim.Now.UnixNano() - int64(received))
 	s.renew(began)
 	s.extend(began, received, request.Live)
+	s.tellEpoch(claim.Epoch)
 	s.takeAt = received + untilNext(claim)
 	if len(claim.Messages) > 0 {
 		s.dispatch(claim, received)
@@ -188,6 +200,14 @@ func (s *shard) dispatch(claim message.Claim, received time.Duration) {
 	s.Observer.AddInFlight(s.Queue, len(claim.Messages))
 }
 
+func (s *shard) tellEpoch(epoch string) {
+	if epoch == s.epoch || s.OnEpoch == nil {
+		return
+	}
+	s.epoch = epoch
+	s.OnEpoch(epoch)
+}
+
 // noLayout waits until somebody made the layout, perhaps us.
 func (s *shard) noLayout() {
 	if s.layoutPause.failures == 0 {
@@ -199,5 +219,5 @@ func (s *shard) noLayout() {
 	}
 	ctx, cancel := context.WithTimeout(s.callCtx, s.callTimeout())
 	defer cancel()
-	s.OnNoLayout(ctx)
+	s.OnNoLayout(ctx, s.index)
 }

@@ -28,6 +28,8 @@ const (
 type common struct {
 	Config
 	base time.Time
+	// phase is how long base is after processBase.
+	phase time.Duration
 	// redisDownShards and sinkDownShards count, so that many shards that see one
 	// fault say it once.
 	redisDownShards, sinkDownShards atomic.Int32
@@ -38,6 +40,21 @@ type common struct {
 
 // now is an instant of the monotonic clock.
 func (c *common) now() time.Duration { return time.Since(c.base) }
+
+// processBase is where the common instants of all pollers of the process count from.
+var processBase = time.Now()
+
+// nextCommon is the first of the instants after now at which all shards of the
+// process renew their leases, so that their calls can travel together. It is
+// at most renewEvery away.
+func (c *common) nextCommon(now time.Duration) time.Duration {
+	every := c.renewEvery()
+	passed := (now + c.phase) % every
+	if passed < 0 {
+		passed += every
+	}
+	return now + every - passed
+}
 
 // callTimeout limits one call of the store: a longer one is of no use, since
 // the lease counts from its beginning.

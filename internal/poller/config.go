@@ -105,7 +105,11 @@ type Config struct {
 	Observer Observer
 	// OnNoLayout, where set, is called when the store says that the shard's
 	// layout is missing, again and again with backoff until it is there.
-	OnNoLayout func(ctx context.Context)
+	OnNoLayout func(ctx context.Context, shard int)
+	// OnEpoch, where set, is told the layout epoch that a shard's claims answer
+	// with: the first one, and each that differs from the one before. It is called
+	// from the shard's loop and must not block.
+	OnEpoch func(epoch string)
 }
 
 func (c *Config) validate() error {

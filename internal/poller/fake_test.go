@@ -33,6 +33,7 @@ type fakeStore struct {
 	holder   string
 	until    time.Time
 	noLayout bool
+	epoch    string
 
 	requests  []request
 	settles   []message.Settlement
@@ -139,7 +140,7 @@ func (f *fakeStore) claim(r message.ClaimRequest) message.Claim {
 	if mine == nil {
 		mine = f.take(r, now)
 	}
-	claim.Messages = slices.Clone(mine.messages)
+	claim.Messages, claim.Epoch = slices.Clone(mine.messages), f.epoch
 	if len(f.waiting) > 0 {
 		claim.NextDue = f.waiting[0].DueAt
 		claim.More = r.Max > 0 && len(mine.messages) == r.Max && !claim.NextDue.After(now)

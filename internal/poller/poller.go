@@ -27,6 +27,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -46,16 +47,18 @@ const looksMissed = 3
 type Poller struct {
 	common *common
 
-	// assigning keeps Start, Assign and Stop apart where they wait.
-	assigning chan struct{}
-
 	mu      sync.Mutex
 	started bool
 	stopped bool
 	running map[int]*shard
-	// retired are drained shards: their claim numbers go on if they come back.
+	// retired shards drain or have drained: their claim numbers go on if they come back.
 	retired map[int]*shard
-	ctx     context.Context
+	// returning are those of the retired ones that are to begin again when they
+	// have drained.
+	returning map[int]bool
+	// handOvers are the goroutines of handOver.
+	handOvers sync.WaitGroup
+	ctx       context.Context
 }
 
 // New checks the configuration. It starts nothing.
@@ -65,11 +68,12 @@ func New(config Config) (*Poller, error) {
 	}
 	config = config.withDefaults()
 	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.SinkName, "instance", config.Instance)
+	base := time.Now()
 	return &Poller{
-		common:    &common{Config: config, base: time.Now(), said: make(map[string]time.Duration)},
-		assigning: make(chan struct{}, 1),
+		common:    &common{Config: config, base: base, phase: base.Sub(processBase), said: make(map[string]time.Duration)},
 		running:   make(map[int]*shard),
 		retired:   make(map[int]*shard),
+		returning: make(map[int]bool),
 	}, nil
 }
 
@@ -93,70 +97,6 @@ func (p *Poller) Start(ctx context.Context) error {
 	return nil
 }
 
-// Assign makes the given shards the ones that are polled: it drains those that
-// are not among them any more, within ctx, and then begins with the new ones.
-func (p *Poller) Assign(ctx context.Context, shards []int) error {
-	select {
-	case p.assigning <- struct{}{}:
-		defer func() { <-p.assigning }()
-	case <-ctx.Done():
-		return fmt.Errorf("assign shards: %w", ctx.Err())
-	}
-	p.mu.Lock()
-	if p.stopped || !p.started {
-		defer p.mu.Unlock()
-		if p.stopped {
-			return fmt.Errorf("assign shards: %w", errStopped)
-		}
-		return fmt.Errorf("assign shards: %w", errNotStarted)
-	}
-	leaving := p.retire(func(index int) bool { return !slices.Contains(shards, index) })
-	p.mu.Unlock()
-	err := drainAll(ctx, leaving)
-
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopped {
-		return fmt.Errorf("assign shards: %w", errStopped)
-	}
-	for _, index := range shards {
-		if old := p.retired[index]; old != nil && !closed(old.done) {
-			err = errors.Join(err, fmt.Errorf("assign shard %d: it is still draining", index))
-			continue
-		}
-		p.begin(index) //nolint:contextcheck // The polling outlives ctx, Stop ends it.
-	}
-	return err
-}
-
-// begin starts a shard's loop; p.mu is held, and an earlier loop of it has ended.
-func (p *Poller) begin(index int) {
-	if p.running[index] != nil {
-		return
-	}
-	number := uint64(1)
-	if old := p.retired[index]; old != nil {
-		number = old.number
-		delete(p.retired, index)
-	}
-	s := newShard(p.ctx, p.common, index, number)
-	p.running[index] = s
-	go s.run()
-}
-
-// retire takes shards out of the running ones; p.mu is held.
-func (p *Poller) retire(leaves func(index int) bool) []*shard {
-	var leaving []*shard
-	for index, s := range p.running {
-		if leaves(index) {
-			delete(p.running, index)
-			p.retired[index] = s
-			leaving = append(leaving, s)
-		}
-	}
-	return leaving
-}
-
 // Stop drains: it claims no more, waits for what is in flight until shortly
 // before ctx ends (20 s where it has no deadline), settles or
 // releases the rest, and hands the shards over. It may be called twice, and
@@ -170,7 +110,11 @@ func (p *Poller) Stop(ctx context.Context) error {
 		draining = append(draining, s)
 	}
 	p.mu.Unlock()
-	return drainAll(ctx, draining)
+	err := drainAll(ctx, draining)
+	if err == nil {
+		p.handOvers.Wait() // All shards have ended, and so do these.
+	}
+	return err
 }
 
 func drainAll(ctx context.Context, shards []*shard) error {
@@ -192,6 +136,13 @@ func (p *Poller) Wake(shard int) {
 	if s != nil {
 		signal(s.hint)
 	}
+}
+
+// Shards are those that are polled now, sorted: not those that drain.
+func (p *Poller) Shards() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.running))
 }
 
 // LastLook is when the loop that looked the longest ago did so; zero if none runs.

@@ -35,6 +35,7 @@ func setup(t *testing.T, adjust ...func(*Config, *bench)) *bench {
 	}
 	poller, err := New(config)
 	require.NoError(t, err)
+	poller.common.phase = 0 // The bubble has a clock of its own.
 	b.Poller = poller
 	require.NoError(t, poller.Start(t.Context()))
 	t.Cleanup(func() { _ = poller.Stop(context.WithoutCancel(t.Context())) })

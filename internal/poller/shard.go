@@ -50,8 +50,13 @@ type shard struct {
 	// Instants of the shard's clock: when to take messages, when to claim in any
 	// case, before when to take nothing, to call nothing, not to reclaim.
 	takeAt, renewAt, pausedUntil, quietUntil, reclaimAt time.Duration
-	redisPause, layoutPause, reclaimPause               backoff
+	redisPause, layoutPause, reclaimPause, heldPause    backoff
 	outdated                                            int
+	// held: another instance holds the shard, until which quietUntil is the next
+	// look; heldAt is when it said so.
+	held   bool
+	heldAt time.Duration
+	epoch  string // the last that OnEpoch was told
 }
 
 // newShard makes a shard whose goroutines have not begun. ctx only carries
@@ -73,6 +78,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 		redisPause:   backoff{initial: redisBackoffInitial, limit: redisBackoffLimit},
 		layoutPause:  backoff{initial: layoutBackoffInitial, limit: layoutBackoffLimit},
 		reclaimPause: backoff{initial: leastHeld, limit: time.Second},
+		heldPause:    backoff{initial: heldInitial, limit: heldLimit},
 	}
 	s.publishCtx, s.cancelPublish = context.WithCancel(ctx)
 	s.callCtx, s.cancelCall = context.WithCancel(ctx)
@@ -165,7 +171,13 @@ func (s *shard) untilLook() time.Duration {
 // sleep waits, less long where a hint, a finished batch or the drain comes first.
 func (s *shard) sleep(wait time.Duration) {
 	hint := s.hint
-	if now := s.now(); s.pending != nil || now < s.quietUntil || now < s.pausedUntil || s.room() == 0 {
+	switch now := s.now(); {
+	case s.held && s.pending == nil:
+		// The holder may have given it up. A busy producer's hints say the same.
+		if soon := s.heldAt + leastHeld - now; soon > 0 {
+			hint, wait = nil, min(wait, soon)
+		}
+	case s.pending != nil || now < s.quietUntil || now < s.pausedUntil || s.room() == 0:
 		hint = nil // It stays in the channel until it can be followed.
 	}
 	stop := s.stop
@@ -177,6 +189,9 @@ func (s *shard) sleep(wait time.Duration) {
 	case <-s.timer.C:
 	case <-hint:
 		s.takeAt = 0
+		if s.held {
+			s.quietUntil, s.renewAt = 0, 0
+		}
 	case <-s.batchDone:
 	case <-stop:
 	case <-s.callCtx.Done():
