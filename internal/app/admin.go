@@ -20,7 +20,7 @@ var adminModule = fx.Module("admin", fx.Provide(provideAdmin))
 type statusPage struct {
 	health  *health
 	monitor *monitor
-	queues  queueSet
+	queues  *queueSet
 }
 
 type adminParams struct {
@@ -31,7 +31,7 @@ type adminParams struct {
 	Metrics *telemetry.Metrics
 	Health  *health
 	Monitor *monitor
-	Queues  queueSet
+	Queues  *queueSet
 }
 
 func provideAdmin(p adminParams) *admin.Server {
@@ -45,7 +45,7 @@ func provideAdmin(p adminParams) *admin.Server {
 
 // start starts the listeners first and stops them last, so that a drain
 // can be watched; then come the queues.
-func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues queueSet) {
+func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues *queueSet) {
 	var unregister context.CancelFunc
 	lc.Append(fx.StartStopHook(func(ctx context.Context) error {
 		ctx, unregister = context.WithCancel(context.WithoutCancel(ctx))

@@ -6,39 +6,61 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
 const (
-	heartbeatEvery = time.Second
-	firstPause     = 100 * time.Millisecond
-	longPause      = 2 * time.Second
+	firstPause = 100 * time.Millisecond
+	longPause  = 2 * time.Second
+	// leaveTime bounds how long a drain waits for saying so to the others.
+	leaveTime = time.Second
 )
 
 // queueRunner runs one queue: it waits for Redis, makes the layout, and then
-// polls all shards. It owns the goroutine run and what that starts.
+// polls its share of the shards. It owns the goroutine run and what that starts.
 type queueRunner struct {
 	queue    *store.Queue
 	want     store.Layout
-	newPoll  func(shards []int) (*poller.Poller, error)
+	newPoll  func() (*poller.Poller, error)
 	rdb      redis.UniversalClient
+	hints    *store.Hints
 	instance string
+	lease    time.Duration
 	// drain bounds the wait for acknowledgements at a stop.
-	drain  time.Duration
-	health *health
-	logger *slog.Logger
+	drain   time.Duration
+	health  *health
+	metrics *telemetry.Metrics
+	logger  *slog.Logger
 	// fatal ends the program: this Redis must not be used.
 	fatal func(error)
+	// keeper does what is to be done once for the whole queue; nil is nothing.
+	keeper keeper
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	mu     sync.Mutex
 	poller *poller.Poller
+
+	// changed says that somebody came or went, or that the layout has changed; of 1.
+	changed  chan struct{}
+	layout   atomic.Pointer[store.Layout]
+	epoch    atomic.Pointer[string] // the last that a shard told
+	keeps    atomic.Bool            // this instance is the queue's keeper
+	remaking sync.Mutex
+	remadeAt time.Time // under remaking
+
+	// Those of the goroutine run.
+	members  members
+	assigned []int // nil before the first time
+	reloadAt time.Time
+	unheard  bool
 }
 
 // start begins in the background: an unreachable Redis is no reason to fail.
@@ -47,20 +69,30 @@ func (r *queueRunner) start(ctx context.Context) {
 	r.done.Go(func() { r.run(ctx) })
 }
 
-// stop drains the pollers within ctx, then ends the rest.
+// stop ends the heartbeats, tells the other instances, which begin at once to
+// wait for our shards, and drains: all within the drain timeout.
 func (r *queueRunner) stop(ctx context.Context) error {
-	defer r.done.Wait()
-	defer r.cancel()
+	ctx, cancel := context.WithTimeout(ctx, r.drain)
+	defer cancel()
+	r.cancel()
+	r.done.Wait()
 	p := r.polling()
 	if p == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.drain)
-	defer cancel()
+	r.leave(ctx)
 	if err := p.Stop(ctx); err != nil {
 		return fmt.Errorf("drain queue %s: %w", r.queue.Name(), err)
 	}
 	return nil
+}
+
+func (r *queueRunner) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	if err := r.queue.Leave(ctx, r.instance); err != nil {
+		r.logger.Warn("the others were not told that this instance ends, they notice", "event", "drain", "err", err)
+	}
 }
 
 func (r *queueRunner) polling() *poller.Poller {
@@ -74,11 +106,8 @@ func (r *queueRunner) run(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	shards := make([]int, layout.Shards)
-	for i := range shards {
-		shards[i] = i
-	}
-	p, err := r.newPoll(shards)
+	r.use(layout)
+	p, err := r.newPoll()
 	if err == nil {
 		err = p.Start(ctx)
 	}
@@ -89,15 +118,11 @@ func (r *queueRunner) run(ctx context.Context) {
 	r.mu.Lock()
 	r.poller = p
 	r.mu.Unlock()
-	if ctx.Err() != nil { // stop may not have seen it.
-		_ = p.Stop(ctx)
-		return
+	r.logger.Info("polling", "event", "start", "shards", layout.Polled(), "epoch", layout.Epoch)
+	if r.keeper != nil {
+		r.done.Go(func() { r.keep(ctx) })
 	}
-	r.logger.Info("polling", "event", "start", "shards", layout.Shards, "epoch", layout.Epoch)
-	var helpers sync.WaitGroup
-	helpers.Go(func() { r.beat(ctx) })
-	helpers.Go(func() { r.watch(ctx, shards, p) })
-	helpers.Wait()
+	r.follow(ctx)
 }
 
 // prepare checks Redis and makes the layout, again and again until Redis
@@ -135,45 +160,6 @@ func (r *queueRunner) prepareOnce(ctx context.Context) (*store.Layout, error) {
 			"event", "start", "shards", layout.Shards, "configured", r.want.Shards)
 	}
 	return layout, err
-}
-
-// remake is called when a shard has lost its meta, as after a wipe of Redis.
-func (r *queueRunner) remake(ctx context.Context) {
-	want := r.want
-	if layout, err := r.queue.Layout(ctx); err == nil {
-		want.Shards = layout.Shards
-	}
-	layout, err := r.queue.EnsureLayout(ctx, want)
-	if err != nil {
-		r.logger.Error("layout lost, not made again yet", "event", "layout_lost", "err", err)
-		return
-	}
-	r.logger.Error("layout was lost and is made again: redis has lost its messages",
-		"event", "layout_lost", "epoch", layout.Epoch)
-}
-
-// beat says once a second that this instance lives.
-func (r *queueRunner) beat(ctx context.Context) {
-	for {
-		callCtx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
-		if _, err := r.queue.Heartbeat(callCtx, r.instance, 3*time.Second); err == nil {
-			r.health.redisAnswered()
-		}
-		cancel()
-		if !sleep(ctx, heartbeatEvery) {
-			callCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.DefaultTimeout)
-			_ = r.queue.Leave(callCtx, r.instance) // It is forgotten anyway, a minute later.
-			cancel()
-			return
-		}
-	}
-}
-
-// watch passes wake hints to the poller.
-func (r *queueRunner) watch(ctx context.Context, shards []int, p *poller.Poller) {
-	hints := store.NewHints(r.rdb)
-	hints.Set(r.queue, shards, store.Listener{Wake: p.Wake, Changed: func() {}})
-	hints.Run(ctx)
 }
 
 // sleep waits and reports false when ctx ends before.

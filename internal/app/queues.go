@@ -22,8 +22,14 @@ import (
 // first, then closes the sinks, then Redis.
 var queuesModule = fx.Module("queues", fx.Provide(provideQueues))
 
-// queueSet are the queues of this instance, in the order of their names.
-type queueSet []*queueRunner
+// queueSet are the queues of this instance, in the order of their names. It
+// owns the goroutine of the hints, which all of them share.
+type queueSet struct {
+	runners []*queueRunner
+	hints   *store.Hints
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+}
 
 type queueParams struct {
 	fx.In
@@ -38,40 +44,44 @@ type queueParams struct {
 	Failure    *failure
 }
 
-func provideQueues(p queueParams) queueSet {
-	var set queueSet
+func provideQueues(p queueParams) *queueSet {
+	set := &queueSet{hints: store.NewHints(p.Redis)}
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Queues)) {
 		p.Metrics.AddQueue(name)
-		set = append(set, newQueueRunner(p, name))
+		set.runners = append(set.runners, newQueueRunner(p, set.hints, name))
 	}
 	return set
 }
 
 // start begins in the background.
-func (set queueSet) start(ctx context.Context) {
-	for _, r := range set {
+func (set *queueSet) start(ctx context.Context) {
+	ctx, set.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	set.done.Go(func() { set.hints.Run(ctx) })
+	for _, r := range set.runners {
 		r.start(ctx)
 	}
 }
 
 // stop drains all queues at once, within the drain timeout.
-func (set queueSet) stop(ctx context.Context) error {
-	for _, r := range set {
+func (set *queueSet) stop(ctx context.Context) error {
+	for _, r := range set.runners {
 		r.health.draining.Store(true)
 	}
-	problems := make([]error, len(set))
+	problems := make([]error, len(set.runners))
 	var draining sync.WaitGroup
-	for i, r := range set {
+	for i, r := range set.runners {
 		draining.Go(func() { problems[i] = r.stop(ctx) })
 	}
 	draining.Wait()
+	set.cancel()
+	set.done.Wait()
 	return errors.Join(problems...)
 }
 
 // live is an error where a loop hangs.
-func (set queueSet) live() error {
+func (set *queueSet) live() error {
 	var problems []error
-	for _, r := range set {
+	for _, r := range set.runners {
 		if p := r.polling(); p != nil {
 			problems = append(problems, p.Live())
 		}
@@ -79,31 +89,35 @@ func (set queueSet) live() error {
 	return errors.Join(problems...)
 }
 
-func newQueueRunner(p queueParams, name string) *queueRunner {
+func newQueueRunner(p queueParams, hints *store.Hints, name string) *queueRunner {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
 	r := &queueRunner{
 		queue:    store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout),
 		want:     store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
 		rdb:      p.Redis,
+		hints:    hints,
 		instance: p.Config.Instance,
+		lease:    p.Config.Poller.Lease,
 		drain:    p.Config.DrainTimeout,
 		health:   p.Health,
+		metrics:  p.Metrics,
+		changed:  make(chan struct{}, 1),
 		logger:   p.Logger.With("queue", name, "instance", p.Config.Instance),
 		fatal: func(err error) {
 			p.Failure.set(err)
 			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
 		},
 	}
-	r.newPoll = func(shards []int) (*poller.Poller, error) {
+	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
-			Queue: name, Instance: p.Config.Instance, Shards: shards,
+			Queue: name, Instance: p.Config.Instance,
 			Sink: p.Sinks[cfg.Sink], SinkName: cfg.Sink, Store: r.queue,
 			Batch: p.Config.Poller.Batch, InFlight: p.Config.Poller.InFlight,
 			ClaimTimeout: p.Config.Poller.ClaimTimeout, MaxSleep: p.Config.Poller.MaxSleep,
 			Lease: p.Config.Poller.Lease, PublishTimeout: sink.PublishTimeout,
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
-			Logger: p.Logger, Observer: p.Metrics, OnNoLayout: r.remake,
+			Logger: p.Logger, Observer: p.Metrics, OnNoLayout: r.remake, OnEpoch: r.sawEpoch,
 		})
 	}
 	return r

@@ -4,50 +4,60 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// parallelStats is how many shards are asked at a time.
-const parallelStats = 8
+// parallelStats is how many shards of a queue are asked at a time.
+const parallelStats = 4
 
-// Stats implements [telemetry.StatsSource]: the sums over the shards that this
-// instance holds, of each queue that it polls.
-func (set queueSet) Stats(ctx context.Context) ([]telemetry.QueueStats, error) {
-	var all []telemetry.QueueStats
-	var problems []error
-	for _, r := range set {
-		if r.polling() == nil {
+// Stats implements [telemetry.StatsSource]: what the shards that this instance
+// holds hold. All queues are asked at once: one whose Redis does not answer
+// takes no time from the others.
+func (set *queueSet) Stats(ctx context.Context) ([]telemetry.QueueStats, error) {
+	all := make([][]telemetry.QueueStats, len(set.runners))
+	problems := make([]error, len(set.runners))
+	var asking sync.WaitGroup
+	for i, r := range set.runners {
+		p := r.polling()
+		if p == nil {
 			continue
 		}
-		stats, err := r.stats(ctx)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("queue %s: %w", r.queue.Name(), err))
-			continue
-		}
-		all = append(all, stats...)
+		asking.Go(func() {
+			var err error
+			if all[i], err = r.stats(ctx, p); err != nil {
+				problems[i] = fmt.Errorf("queue %s: %w", r.queue.Name(), err)
+			}
+		})
 	}
-	return all, errors.Join(problems...)
+	asking.Wait()
+	var found []telemetry.QueueStats
+	for _, stats := range all {
+		found = append(found, stats...)
+	}
+	return found, errors.Join(problems...)
 }
 
-func (r *queueRunner) stats(ctx context.Context) ([]telemetry.QueueStats, error) {
-	layout, err := r.queue.Layout(ctx)
-	if err != nil {
-		return nil, err
-	}
-	held := make([]*telemetry.QueueStats, layout.Shards)
+// stats asks for the shards that this instance polls, and leaves out those that
+// another one still holds.
+func (r *queueRunner) stats(ctx context.Context, p *poller.Poller) ([]telemetry.QueueStats, error) {
+	polled := p.Shards()
+	answers := make([]*telemetry.QueueStats, len(polled))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelStats)
-	for shard := range layout.Shards {
+	for i, shard := range polled {
 		group.Go(func() error {
 			stats, err := r.queue.Stats(ctx, shard)
 			if err != nil || stats.Holder != r.instance {
 				return err
 			}
-			held[shard] = &telemetry.QueueStats{
-				Queue: r.queue.Name(), Waiting: stats.Waiting, Due: stats.Due, InFlight: stats.InFlight,
+			answers[i] = &telemetry.QueueStats{
+				Queue: r.queue.Name(), Shard: shard, Instance: r.instance,
+				Waiting: stats.Waiting, Due: stats.Due, InFlight: stats.InFlight,
 				Dead: stats.Dead, OldestDueAge: stats.OldestDueAge, Counters: stats.Counters,
 			}
 			return nil
@@ -56,11 +66,11 @@ func (r *queueRunner) stats(ctx context.Context) ([]telemetry.QueueStats, error)
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var all []telemetry.QueueStats
-	for _, stats := range held {
+	var held []telemetry.QueueStats
+	for _, stats := range answers {
 		if stats != nil {
-			all = append(all, *stats)
+			held = append(held, *stats)
 		}
 	}
-	return all, nil
+	return held, nil
 }

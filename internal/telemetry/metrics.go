@@ -11,6 +11,8 @@ package telemetry
 import (
 	"net/http"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +37,8 @@ type Metrics struct {
 	late     *prometheus.CounterVec
 	sinkUp   *prometheus.GaugeVec
 	missing  *missingTopics
+
+	layoutEpoch, layoutShards, instances *prometheus.GaugeVec
 }
 
 // New makes the metrics of a process, with a registry of their own.
@@ -51,11 +55,16 @@ func New(version string) *Metrics {
 		late:     counters("late_settles_total", "Claims that this instance settled too late.", "queue"),
 		sinkUp:   gauges("sink_up", "1 if the broker answers, 0 if it does not.", "sink"),
 		missing:  newMissingTopics(time.Now),
+
+		layoutEpoch:  gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
+		layoutShards: gauges("layout_shards", "Shards of the queue in the layout that this instance uses.", "queue"),
+		instances:    gauges("instances", "Instances that share the queue's shards, as this one sees it.", "queue"),
 	}
 	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.lateness, m.inFlight, m.failures, m.decode, m.late, m.sinkUp, m.missing, build,
+		m.layoutEpoch, m.layoutShards, m.instances,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
@@ -117,6 +126,21 @@ func (m *Metrics) SinkMissing(sink, topic string) { m.missing.note(sink, topic) 
 
 // DecodeError counts a stored message that was missing or could not be decoded.
 func (m *Metrics) DecodeError(queue string) { m.decode.WithLabelValues(queue).Inc() }
+
+// Layout notes the layout in use: the epoch's counter, which is the part before
+// its first dash, and the number of shards.
+func (m *Metrics) Layout(queue, epoch string, shards int) {
+	counter, _, _ := strings.Cut(epoch, "-")
+	if n, err := strconv.ParseFloat(counter, 64); err == nil {
+		m.layoutEpoch.WithLabelValues(queue).Set(n)
+	}
+	m.layoutShards.WithLabelValues(queue).Set(float64(shards))
+}
+
+// Instances notes how many instances share the queue's shards.
+func (m *Metrics) Instances(queue string, n int) {
+	m.instances.WithLabelValues(queue).Set(float64(n))
+}
 
 // Stale counts a settle that came too late.
 func (m *Metrics) Stale(queue string) { m.late.WithLabelValues(queue).Inc() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,10 +20,13 @@ const (
 	statsFor = time.Second
 )
 
-// QueueStats is what the shards of a queue hold, all those together that this
-// instance holds.
+// QueueStats is what a shard of a queue holds that this instance holds.
 type QueueStats struct {
 	Queue string
+	Shard int
+	// Instance is the holder; without one there are no series of the shard, only
+	// of the queue.
+	Instance string
 	// Waiting counts messages that wait, Due those of them that are due.
 	Waiting, Due int64
 	// InFlight counts messages that are claimed and not settled, by whomever.
@@ -37,8 +41,8 @@ type QueueStats struct {
 
 // StatsSource reads from Redis.
 type StatsSource interface {
-	// Stats returns an entry for each queue of which this instance holds shards,
-	// so that the sum over the instances is right. A queue of which a shard did
+	// Stats returns an entry for each shard that this instance holds, so that the
+	// sum over the instances is right. A queue of which a shard did
 	// not answer is left out, and the error says why. ctx has a deadline.
 	Stats(ctx context.Context) ([]QueueStats, error)
 }
@@ -88,6 +92,19 @@ func queueDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(namespace+"_"+name, help+" In the shards that this instance holds.", []string{"queue"}, nil)
 }
 
+var (
+	shardWaitingDesc = shardDesc("waiting", "Messages of the shard that wait for their due time or for a claim.")
+	shardDueDesc     = shardDesc("due", "Waiting messages of the shard that are due.")
+	shardClaimedDesc = shardDesc("in_flight", "Messages of the shard that are claimed and not settled, by whichever instance.")
+	shardOldestDesc  = shardDesc("oldest_due_age_seconds", "How long ago the first waiting message of the shard was due; 0 if none is due.")
+	shardHolderDesc  = shardDesc("holder", "Always 1; the labels tell which instance may poll the shard.", "instance")
+)
+
+// shardDesc describes a metric of one shard. Its holder alone exports it.
+func shardDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(namespace+"_shard_"+name, help, append([]string{"queue", "shard"}, labels...), nil)
+}
+
 func describeCounters() map[string]*prometheus.Desc {
 	descs := make(map[string]*prometheus.Desc, len(counterHelp))
 	for name, help := range counterHelp {
@@ -113,14 +130,21 @@ func (c *statsCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, desc := range counterDescs {
 		ch <- desc
 	}
-	for _, desc := range []*prometheus.Desc{waitingDesc, dueDesc, claimedDesc, deadDesc, oldestDesc, c.errors.Desc()} {
+	for _, desc := range []*prometheus.Desc{
+		waitingDesc, dueDesc, claimedDesc, deadDesc, oldestDesc, c.errors.Desc(),
+		shardWaitingDesc, shardDueDesc, shardClaimedDesc, shardOldestDesc, shardHolderDesc,
+	} {
 		ch <- desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
 func (c *statsCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, stats := range c.read() {
+	all := c.read()
+	for _, stats := range all {
+		collectShard(ch, &stats)
+	}
+	for _, stats := range merge(all) {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, stats.Queue)
 		}
@@ -138,6 +162,22 @@ func (c *statsCollector) Collect(ch chan<- prometheus.Metric) {
 	c.errors.Collect(ch)
 }
 
+// collectShard exports what one shard holds.
+func collectShard(ch chan<- prometheus.Metric, stats *QueueStats) {
+	if stats.Instance == "" {
+		return
+	}
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		labels = append([]string{stats.Queue, strconv.Itoa(stats.Shard)}, labels...)
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(shardWaitingDesc, float64(stats.Waiting))
+	gauge(shardDueDesc, float64(stats.Due))
+	gauge(shardClaimedDesc, float64(stats.InFlight))
+	gauge(shardOldestDesc, stats.OldestDueAge.Seconds())
+	gauge(shardHolderDesc, 1, stats.Instance)
+}
+
 // read asks the source, or returns what it said within the last second.
 // Scrapes at the same time wait for one answer.
 func (c *statsCollector) read() []QueueStats {
@@ -152,7 +192,7 @@ func (c *statsCollector) read() []QueueStats {
 	if err != nil {
 		c.errors.Inc()
 	}
-	c.last, c.readAt = merge(all), time.Now()
+	c.last, c.readAt = all, time.Now()
 	return c.last
 }
 

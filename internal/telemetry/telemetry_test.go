@@ -51,6 +51,8 @@ func TestInstruments(t *testing.T) {
 	m.SinkMissing("events", "order.timeout")
 	m.DecodeError("orders")
 	m.Stale("orders")
+	m.Layout("orders", "12-aa-bb", 16)
+	m.Instances("orders", 3)
 	lines := scrape(t, m)
 	for name, want := range map[string]string{
 		`delaybridge_lateness_seconds_bucket{queue="orders",le="0.002"}`:                              "1",
@@ -66,6 +68,9 @@ func TestInstruments(t *testing.T) {
 		`delaybridge_sink_missing{sink="events",topic="order.timeout"}`:                               "1",
 		`delaybridge_decode_errors_total{queue="orders"}`:                                             "1",
 		`delaybridge_late_settles_total{queue="orders"}`:                                              "1",
+		`delaybridge_layout_epoch{queue="orders"}`:                                                    "12",
+		`delaybridge_layout_shards{queue="orders"}`:                                                   "16",
+		`delaybridge_instances{queue="orders"}`:                                                       "3",
 	} {
 		assert.Equal(t, want, lines[name], name)
 	}
@@ -119,7 +124,7 @@ func TestStats(t *testing.T) {
 	t.Parallel()
 	m := New("test")
 	m.RegisterStats(t.Context(), &source{stats: []QueueStats{
-		{Queue: "orders", Waiting: 10, Due: 4, InFlight: 3, Dead: 2, OldestDueAge: 1500 * time.Millisecond, Counters: map[string]int64{"scheduled": 7, "new": 1}},
+		{Queue: "orders", Shard: 3, Instance: "me", Waiting: 10, Due: 4, InFlight: 3, Dead: 2, OldestDueAge: 1500 * time.Millisecond, Counters: map[string]int64{"scheduled": 7, "new": 1}},
 		{Queue: "orders", Waiting: 1, OldestDueAge: time.Second, Counters: map[string]int64{"scheduled": 2}},
 		{Queue: "idle"},
 	}})
@@ -132,6 +137,12 @@ func TestStats(t *testing.T) {
 		`delaybridge_oldest_due_age_seconds{queue="orders"}`: "1.5",
 		`delaybridge_scheduled_total{queue="orders"}`:        "9",
 		`delaybridge_stats_errors_total`:                     "0",
+
+		`delaybridge_shard_waiting{queue="orders",shard="3"}`:                "10",
+		`delaybridge_shard_due{queue="orders",shard="3"}`:                    "4",
+		`delaybridge_shard_in_flight{queue="orders",shard="3"}`:              "3",
+		`delaybridge_shard_oldest_due_age_seconds{queue="orders",shard="3"}`: "1.5",
+		`delaybridge_shard_holder{instance="me",queue="orders",shard="3"}`:   "1",
 	} {
 		assert.Equal(t, want, lines[name], name)
 	}

@@ -1,0 +1,144 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/sharding"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+const (
+	// heartbeatEvery is how often an instance says that it lives, shortLease
+	// how many times within a lease that is short.
+	heartbeatEvery = time.Second
+	shortLease     = 5
+	// turnGap is the shortest time between two heartbeats, however many hints come.
+	turnGap = 20 * time.Millisecond
+)
+
+// beatEvery is how often the instance says that it lives.
+func (r *queueRunner) beatEvery() time.Duration { return min(heartbeatEvery, r.lease/shortLease) }
+
+// deadAfter is how long an instance is silent before others poll its shards.
+// Its lease lasts longer: so they merely wait, but are there when it ends.
+func (r *queueRunner) deadAfter() time.Duration { return r.lease * 3 / 5 }
+
+// follow keeps this instance's share: once a second, and when a hint says that
+// something has changed, it says that it lives, learns who else does, and polls
+// the shards whose owner it is. It returns when ctx ends.
+func (r *queueRunner) follow(ctx context.Context) {
+	r.reloadAt = time.Now().Add(reloadEvery)
+	for changed := false; ctx.Err() == nil; {
+		began := time.Now()
+		if r.beat(ctx) {
+			r.assign()
+		}
+		if r.layoutDue(began, changed) && r.reload(ctx) {
+			r.assign()
+		}
+		changed = r.awaitTurn(ctx, began)
+	}
+}
+
+// awaitTurn waits for the next heartbeat, and reports that a change came before.
+func (r *queueRunner) awaitTurn(ctx context.Context, began time.Time) (changed bool) {
+	timer := time.NewTimer(time.Until(began.Add(r.beatEvery())))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false
+	case <-r.changed:
+		return sleep(ctx, time.Until(began.Add(turnGap)))
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// notice makes the next turn come now. It never blocks.
+func (r *queueRunner) notice() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// beat says that this instance lives, and learns who does. Without an answer
+// all stays as it was: the leases decide.
+func (r *queueRunner) beat(ctx context.Context) bool {
+	callCtx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
+	defer cancel()
+	live, err := r.queue.Heartbeat(callCtx, r.instance, r.deadAfter())
+	if err != nil {
+		if ctx.Err() == nil && !r.unheard {
+			r.unheard = true
+			r.logger.Warn("heartbeat failed, the shards stay as they are", "event", "heartbeat", "err", err)
+		}
+		return false
+	}
+	if r.unheard {
+		r.unheard = false
+		r.logger.Info("heartbeat works again", "event", "heartbeat", "instances", len(live))
+	}
+	r.health.redisAnswered()
+	r.members.note(time.Now(), live, r.deadAfter())
+	r.metrics.Instances(r.queue.Name(), len(live))
+	return true
+}
+
+// assign polls the shards whose owner this instance is.
+func (r *queueRunner) assign() {
+	name, live, layout := r.queue.Name(), r.members.live, r.layout.Load()
+	if len(live) == 0 {
+		return // No heartbeat was answered yet.
+	}
+	r.keeps.Store(sharding.QueueOwner(name, live) == r.instance)
+	owned := sharding.Owned(name, layout.Polled(), r.instance, live)
+	if r.assigned != nil && slices.Equal(owned, r.assigned) {
+		return
+	}
+	p := r.polling()
+	if err := p.Assign(owned); err != nil {
+		return // It was stopped.
+	}
+	gained, lost := without(owned, r.assigned), without(r.assigned, owned)
+	r.assigned = append(make([]int, 0, len(owned)), owned...)
+	r.hints.Set(r.queue, r.assigned, store.Listener{Wake: p.Wake, Changed: r.notice})
+	r.logger.Info("shards assigned", "event", "assign", "instances", len(live),
+		"shards", len(owned), "of", layout.Polled(), "gained", gained, "lost", lost)
+}
+
+// without are those of a that are not in b.
+func without(a, b []int) []int {
+	left := []int{}
+	for _, shard := range a {
+		if !slices.Contains(b, shard) {
+			left = append(left, shard)
+		}
+	}
+	return left
+}
+
+// members are the instances between which the shards are spread.
+type members struct {
+	live    []string
+	heardAt time.Time
+	// unsureUntil: after a silence of Redis the first heartbeats find nobody,
+	// since all were silent alike. Until then nobody is taken for dead.
+	unsureUntil time.Time
+}
+
+// note takes the answer to a heartbeat.
+func (m *members) note(now time.Time, live []string, deadAfter time.Duration) {
+	if !m.heardAt.IsZero() && now.Sub(m.heardAt) > deadAfter/2 {
+		m.unsureUntil = now.Add(deadAfter / 2)
+	}
+	m.heardAt = now
+	if now.Before(m.unsureUntil) {
+		live = append(slices.Clone(live), m.live...)
+		slices.Sort(live)
+		live = slices.Compact(live)
+	}
+	m.live = live
+}
