@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+type shardsCommands struct {
+	List shardsListCommand `cmd:"" help:"Show each shard: who polls it, and what it holds."`
+}
+
+type shardsListCommand struct{ queueFlags }
+
+func (shardsListCommand) Help() string {
+	return `HOLDER is the instance that polls the shard now; without one nothing is published from it.
+
+Example:
+
+    bridge shards list --config bridge.yaml --queue orders`
+}
+
+func (c shardsListCommand) Run(p *program) error {
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	layout, err := s.queue.AwaitLayout(s.ctx)
+	if err != nil {
+		return s.fail("list shards of", "", err)
+	}
+	shards := make([]store.ShardStats, layout.Polled())
+	for i := range shards {
+		if shards[i], err = s.queue.Stats(s.ctx, i); err != nil {
+			return s.fail("list shards of", "", err)
+		}
+		s.answered()
+	}
+	if c.json() {
+		for i := range shards {
+			if err := writeJSON(s.stdout, shardToJSON(s.name, i, layout, &shards[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return s.describeShards(layout, shards)
+}
+
+// describeShards writes a line a shard, and the sums.
+func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats) error {
+	tabs := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', 0)
+	line := func(cells ...any) {
+		_, _ = fmt.Fprintf(tabs, strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...) // Flush has the error.
+	}
+	line("SHARD", "HOLDER", "WAITING", "DUE", "IN FLIGHT", "DEAD", "OLDEST DUE")
+	var all store.ShardStats
+	for i := range shards {
+		shard := &shards[i]
+		holder := shard.Holder
+		if holder == "" {
+			holder = "nobody"
+		}
+		line(i, holder, shard.Waiting, shard.Due, shard.InFlight, shard.Dead, late(shard))
+		all.Waiting, all.Due, all.Dead = all.Waiting+shard.Waiting, all.Due+shard.Due, all.Dead+shard.Dead
+		all.InFlight, all.OldestDueAge = all.InFlight+shard.InFlight, max(all.OldestDueAge, shard.OldestDueAge)
+	}
+	line("all", "", all.Waiting, all.Due, all.InFlight, all.Dead, late(&all))
+	if err := tabs.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(s.stdout, "\nqueue %s has %s in layout %s\n", s.name, count(layout.Shards, "shard"), layout.Epoch)
+	return err
+}
+
+// late is how long the first due message has waited already.
+func late(shard *store.ShardStats) string {
+	if shard.Due == 0 {
+		return "-"
+	}
+	return about(shard.OldestDueAge) + " ago"
+}
+
+// shardJSON is a shard as programs see it.
+type shardJSON struct {
+	Queue    string `json:"queue"`
+	Shard    int    `json:"shard"`
+	Epoch    string `json:"epoch"`
+	Holder   string `json:"holder"`
+	Waiting  int64  `json:"waiting"`
+	Due      int64  `json:"due"`
+	InFlight int64  `json:"in_flight"`
+	Dead     int64  `json:"dead"`
+	// OldestDueAge is in seconds, 0 where nothing is due.
+	OldestDueAge float64 `json:"oldest_due_age"`
+	// NextDue is null where nothing waits.
+	NextDue *string `json:"next_due_at"`
+}
+
+func shardToJSON(queue string, index int, layout *store.Layout, shard *store.ShardStats) shardJSON {
+	return shardJSON{
+		Queue: queue, Shard: index, Epoch: layout.Epoch, Holder: shard.Holder,
+		Waiting: shard.Waiting, Due: shard.Due, InFlight: shard.InFlight, Dead: shard.Dead,
+		OldestDueAge: shard.OldestDueAge.Round(time.Millisecond).Seconds(), NextDue: stamp(shard.NextDue),
+	}
+}
