@@ -17,9 +17,12 @@
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
 //	delay:{q:3}:holder     STRING  instance|last claim number|claims of an earlier holder are left
 //	delay:{q:3}:meta       HASH    epoch and counters
-//	delay:{q:3}:wake       channel "the head moved earlier", a hint
+//	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message
-//	delay:q:instances      ZSET    instance -> last heartbeat_ms
+//	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went
+//
+// Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
+// hint that cannot be published is no error of the script.
 //
 // The id in these keys is [message.Member]: the ID, or Key, NUL and ID.
 //

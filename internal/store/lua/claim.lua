@@ -35,8 +35,7 @@ redis.call('SET', KEYS[8], instance .. '|' .. newest .. '|' .. dirty, 'PX', ARGV
 for i = 7, #ARGV do redis.call('ZADD', KEYS[4], 'XX', now_ms + ARGV[5], ARGV[i]) end
 if dirty == '1' or outdated then return {dirty == '1' and 2 or 3, now_ms, 0} end
 
-local ids, more = {}, 0
-local packed, attempts, bodies = again or '', {}, {}
+local ids, more, packed, attempts, bodies = {}, 0, again or '', {}, {}
 if again then
   local at = 1
   while at <= #again do

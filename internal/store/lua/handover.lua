@@ -6,5 +6,5 @@
 local owner = string.match(redis.call('GET', KEYS[1]) or '', '^(.*)|%d+|%d$')
 if owner ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
-redis.call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[2], 'handover')
+redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[2], 'handover')
 return 1

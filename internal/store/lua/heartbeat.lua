@@ -8,5 +8,5 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local known = redis.call('ZSCORE', KEYS[1], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - ARGV[2])
 redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
-if not known then redis.call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[1], 'joined') end
+if not known then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[1], 'joined') end
 return redis.call('ZRANGE', KEYS[1], 0, -1)

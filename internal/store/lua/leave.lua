@@ -4,5 +4,5 @@
 -- RETURNS 1 where it was known, else 0
 -- COST O(log n). CLOCK none. The only write is one that a full Redis allows.
 local known = redis.call('ZREM', KEYS[1], ARGV[1])
-redis.call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[1], 'left')
+redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[1], 'left')
 return known

@@ -78,6 +78,6 @@ for _, step in ipairs(plan) do
   if not earliest or step.due < earliest then earliest = step.due end
 end
 if earliest and (not head_ms or earliest < head_ms) then
-  redis.call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest))
+  redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest))
 end
 return reply

@@ -56,5 +56,5 @@ redis.call('HSET', KEYS[6], token, string.format('%d %.0f', code, due))
 redis.call('HSETNX', KEYS[6], ended, 'ended')
 redis.call('ZADD', KEYS[7], until_ms, token, until_ms, ended)
 redis.call('HINCRBY', KEYS[8], 'rescheduled', 1)
-if not head_ms or due < head_ms then redis.call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', due)) end
+if not head_ms or due < head_ms then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', due)) end
 return {0, now_ms, code, due}

@@ -83,6 +83,6 @@ if #entries > 0 then
   redis.call('ZADD', KEYS[1], unpack(entries))
   if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
   redis.call('HINCRBY', KEYS[7], 'scheduled', #entries / 2)
-  if not head_ms or earliest < head_ms then redis.call(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[8], string.format('%.0f', earliest)) end
+  if not head_ms or earliest < head_ms then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[8], string.format('%.0f', earliest)) end
 end
 return reply
