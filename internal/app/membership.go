@@ -33,10 +33,10 @@ func (r *queueRunner) follow(ctx context.Context) {
 	for changed := false; ctx.Err() == nil; {
 		began := time.Now()
 		if r.beat(ctx) {
-			r.assign()
+			r.assign() //nolint:contextcheck // The polling outlives ctx, stop ends it.
 		}
 		if r.layoutDue(began, changed) && r.reload(ctx) {
-			r.assign()
+			r.assign() //nolint:contextcheck // The polling outlives ctx, stop ends it.
 		}
 		changed = r.awaitTurn(ctx, began)
 	}
