@@ -74,6 +74,7 @@ func TestHints(t *testing.T) {
 			t.Fatal("no hint: ", what)
 		}
 	}
+	hear("something may have been said before")
 	b := newBridge(t, q)
 	create(t, q, "x", later())
 	hear("the first message")
