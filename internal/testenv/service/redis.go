@@ -3,16 +3,33 @@ package service
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 )
 
+// redisProgramEnv names another program to run as redis-server: another
+// version, or Valkey.
+const redisProgramEnv = "DELAYBRIDGE_TEST_REDIS_SERVER"
+
+func redisProgram() (string, error) {
+	name := os.Getenv(redisProgramEnv)
+	if name == "" {
+		name = "redis-server"
+	}
+	bin, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", ErrMissing, name)
+	}
+	return bin, nil
+}
+
 // StartRedis runs redis-server without persistence; args are appended to its
 // arguments and override ours, as in "--appendonly", "yes".
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
-	bin, err := exec.LookPath("redis-server")
+	bin, err := redisProgram()
 	if err != nil {
-		return nil, fmt.Errorf("%w: redis-server", ErrMissing)
+		return nil, err
 	}
 	s, err := newServer("redis")
 	if err != nil {

@@ -23,6 +23,7 @@ type Server struct {
 	url  string
 	dir  string
 	port int
+	bus  int // of a cluster's node: the port for its peers
 	argv []string
 	env  []string
 	// ready succeeds once the server takes requests; started is the log's
