@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -198,10 +199,10 @@ func (s *Sentinel) Close() {
 // logs are the ends of several logs, with headings.
 func logs(servers []*Server) string {
 	const each = 3 << 10
-	var all string
+	var all strings.Builder
 	for _, server := range servers {
 		log := server.Log()
-		all += "== " + server.name + " " + server.Addr() + "\n" + log[max(0, len(log)-each):]
+		_, _ = fmt.Fprintf(&all, "== %s %s\n%s", server.name, server.Addr(), log[max(0, len(log)-each):])
 	}
-	return all
+	return all.String()
 }

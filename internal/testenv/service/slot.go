@@ -13,7 +13,7 @@ import (
 // viewOf is who holds which slots, as the node sees it, in order.
 func viewOf(ctx context.Context, node *Server) (view []redis.ClusterSlot, err error) {
 	err = node.ask(ctx, func(ctx context.Context, client *redis.Client) error {
-		view, err = client.ClusterSlots(ctx).Result()
+		view, err = client.ClusterSlots(ctx).Result() //nolint:staticcheck // it is the same in Redis and Valkey, and tells the primary
 		return err
 	})
 	slices.SortFunc(view, func(a, b redis.ClusterSlot) int { return a.Start - b.Start })
