@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -41,6 +39,8 @@ type Setup struct {
 	Queue            string
 	Shards           int
 	Broker           Broker
+	// Queues are further queues, with as many shards and the same sink.
+	Queues []string
 	// Extra are further lines of YAML.
 	Extra string
 }
@@ -55,8 +55,12 @@ func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
 	if err := listener.Close(); err != nil {
 		return nil, err
 	}
-	config := fmt.Sprintf("prefix: %s\nredis: {url: %q}\nqueues:\n  %s: {shards: %d, sink: broker}\nsinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
-		s.Prefix, s.RedisURL, s.Queue, s.Shards, s.Broker.SinkConfig(), admin, s.Extra)
+	queues := ""
+	for _, name := range append([]string{s.Queue}, s.Queues...) {
+		queues += fmt.Sprintf("  %s: {shards: %d, sink: broker}\n", name, s.Shards)
+	}
+	config := fmt.Sprintf("prefix: %s\nredis: {url: %q}\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
+		s.Prefix, s.RedisURL, queues, s.Broker.SinkConfig(), admin, s.Extra)
 	b := &Bridge{
 		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin,
 	}
@@ -132,19 +136,15 @@ func (b *Bridge) Stop() error {
 	}
 }
 
+// Pause stops the process as a machine does that hangs: it goes on at Resume as
+// if no time had passed.
+func (b *Bridge) Pause() error { return b.command.Process.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (b *Bridge) Resume() error { return b.command.Process.Signal(syscall.SIGCONT) }
+
 // Log is what the bridge has printed so far.
 func (b *Bridge) Log() string {
 	text, _ := os.ReadFile(b.log) // What cannot be read is empty.
 	return string(text)
-}
-
-// ResidentBytes is the memory that the process has in RAM.
-func (b *Bridge) ResidentBytes() int64 {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", b.command.Process.Pid))
-	fields := strings.Fields(string(text))
-	if err != nil || len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseInt(fields[1], 10, 64)
-	return pages * int64(os.Getpagesize())
 }

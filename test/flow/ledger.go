@@ -19,7 +19,8 @@ type Ledger struct {
 	mu       sync.Mutex
 	promises map[string]*promise
 	got      int
-	unknown  []string // ids that nobody was promised
+	unknown  map[string][]Record // by ids that nobody was promised, so far
+	last     []time.Time         // by shard, see CountShards
 	problems []string
 	arrived  chan struct{}
 }
@@ -28,8 +29,11 @@ type promise struct {
 	key     string
 	body    []byte
 	headers map[string]string
-	// dues are the due times that may be the last one, by truthful answers.
+	// dues are the due times that may be the last one, by truthful answers; none
+	// where the answer was lost.
 	dues []time.Time
+	// absent is when an answer first said that it is no longer there.
+	absent time.Time
 	// cancelled says that it must not arrive, maybe that it may or may not.
 	cancelled, maybe bool
 	records          []arrival
@@ -43,14 +47,44 @@ type arrival struct {
 
 // NewLedger returns an empty ledger.
 func NewLedger() *Ledger {
-	return &Ledger{promises: map[string]*promise{}, arrived: make(chan struct{}, 1)}
+	return &Ledger{
+		promises: map[string]*promise{}, unknown: map[string][]Record{}, arrived: make(chan struct{}, 1),
+	}
 }
 
 // Scheduled records an accepted message.
 func (l *Ledger) Scheduled(m delay.Message, result delay.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.promises[result.Ref.ID] = &promise{key: m.Key, body: m.Body, headers: m.Headers, dues: []time.Time{result.DueAt}}
+	l.promise(m, result.Ref.ID, &promise{dues: []time.Time{result.DueAt}})
+}
+
+// Unsure records a message of which the answer does not say whether it was
+// accepted.
+func (l *Ledger) Unsure(m delay.Message, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promise(m, id, &promise{maybe: true})
+}
+
+// promise takes what arrived already: a producer may see its answer late.
+func (l *Ledger) promise(m delay.Message, id string, p *promise) {
+	p.key, p.body, p.headers = m.Key, m.Body, m.Headers
+	l.promises[id] = p
+	for _, r := range l.unknown[id] {
+		l.take(p, r)
+	}
+	delete(l.unknown, id)
+}
+
+// Absent records that an answer said the message is not there: what arrives
+// must have arrived before.
+func (l *Ledger) Absent(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.promises[id]; p.absent.IsZero() {
+		p.absent = time.Now()
+	}
 }
 
 // Cancelled records that a cancel was answered with done.
@@ -79,11 +113,15 @@ func (l *Ledger) Rescheduled(id string, due time.Time) {
 func (l *Ledger) Got(r Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.promises[r.ID]
-	if p == nil {
-		l.unknown = append(l.unknown, r.ID)
+	if p := l.promises[r.ID]; p != nil {
+		l.take(p, r)
 		return
 	}
+	l.unknown[r.ID] = append(l.unknown[r.ID], r)
+}
+
+// take holds l.mu.
+func (l *Ledger) take(p *promise, r Record) {
 	due, err := time.Parse(message.TimeFormat, r.Headers[message.HeaderDueAt])
 	if err != nil {
 		l.problems = append(l.problems, fmt.Sprintf("%s: header %s: %v", r.ID, message.HeaderDueAt, err))
@@ -97,6 +135,7 @@ func (l *Ledger) Got(r Record) {
 		}
 	}
 	l.got++
+	l.noteShard(p, r)
 	p.records = append(p.records, arrival{order: l.got, at: r.At, due: due, attempt: r.Headers[message.HeaderAttempt]})
 	select {
 	case l.arrived <- struct{}{}:
@@ -176,11 +215,14 @@ func (l *Ledger) Report() Report {
 		case len(p.records) > 1:
 			r.Duplicates += len(p.records) - 1
 		}
+		if len(p.records) > 0 && p.untruthful() {
+			r.Problems = append(r.Problems, id+": said to be absent, arrived afterwards")
+		}
 		for i, a := range p.records {
 			if a.at.Before(a.due) {
 				r.Early++
 			}
-			if !slices.ContainsFunc(p.dues, a.due.Equal) {
+			if len(p.dues) > 0 && !slices.ContainsFunc(p.dues, a.due.Equal) {
 				r.WrongDue++
 				r.Problems = append(r.Problems, fmt.Sprintf("%s: due %s, promised %s", id, a.due, p.dues))
 			}
@@ -192,7 +234,7 @@ func (l *Ledger) Report() Report {
 			}
 		}
 	}
-	r.OutOfOrder = l.outOfOrder()
+	r.OutOfOrder = len(l.disordered())
 	slices.Sort(lateness)
 	if n := len(lateness); n > 0 {
 		r.P50, r.P99, r.Max = lateness[n/2], lateness[n*99/100], lateness[n-1]
@@ -200,24 +242,26 @@ func (l *Ledger) Report() Report {
 	return r
 }
 
-// outOfOrder counts first copies that arrived before an earlier one of their Key.
-func (l *Ledger) outOfOrder() int {
-	type first struct {
-		order int
-		due   time.Time
-	}
-	byKey := map[string][]first{}
+// untruthful says whether the first copy came after an answer that said the
+// message was not there.
+func (p *promise) untruthful() bool {
+	return !p.absent.IsZero() && !p.maybe && p.records[0].at.After(p.absent)
+}
+
+// disordered returns the first copies that arrived after a later one of their Key.
+func (l *Ledger) disordered() []arrival {
+	byKey := map[string][]arrival{}
 	for _, p := range l.promises {
 		if p.key != "" && len(p.records) > 0 {
-			byKey[p.key] = append(byKey[p.key], first{p.records[0].order, p.records[0].due})
+			byKey[p.key] = append(byKey[p.key], p.records[0])
 		}
 	}
-	wrong := 0
+	var wrong []arrival
 	for _, list := range byKey {
-		slices.SortFunc(list, func(a, b first) int { return a.order - b.order })
+		slices.SortFunc(list, func(a, b arrival) int { return a.order - b.order })
 		for i := 1; i < len(list); i++ {
 			if list[i].due.Before(list[i-1].due) {
-				wrong++
+				wrong = append(wrong, list[i])
 			}
 		}
 	}

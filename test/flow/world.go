@@ -27,14 +27,17 @@ type World struct {
 	Topic  string
 	Ledger *Ledger
 
-	setup Setup
-	queue *store.Queue
+	setup  Setup
+	queue  *store.Queue
+	others []*Bridge
 }
 
 // Options say how a world is made.
 type Options struct {
 	Binary, Broker string
 	Shards         int
+	// Queues are further queues, with as many shards.
+	Queues []string
 	// Redis are further arguments of redis-server.
 	Redis []string
 	// Extra are further lines of the bridge's configuration.
@@ -56,6 +59,7 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 	}
 	w.setup = Setup{
 		RedisURL: w.Redis.URL(), Prefix: "flow", Queue: "orders", Shards: o.Shards, Broker: w.Broker, Extra: o.Extra,
+		Queues: o.Queues,
 	}
 	if w.Bridge, err = NewBridge(o.Binary, dir, w.setup); err != nil {
 		return w, err
@@ -77,12 +81,17 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 }
 
 // SecondBridge is another instance with the same configuration but its port.
+// Close ends it.
 func (w *World) SecondBridge() (*Bridge, error) {
 	dir, err := os.MkdirTemp(w.Dir, "second-")
 	if err != nil {
 		return nil, err
 	}
-	return NewBridge(w.Bridge.binary, dir, w.setup)
+	b, err := NewBridge(w.Bridge.binary, dir, w.setup)
+	if err == nil {
+		w.others = append(w.others, b)
+	}
+	return b, err
 }
 
 // Consume feeds the ledger until the returned function is called.
@@ -105,11 +114,11 @@ type Totals struct {
 // Totals reads the shards' statistics.
 func (w *World) Totals(ctx context.Context) (Totals, error) {
 	totals := Totals{Counters: map[string]int64{}}
-	layout, err := w.queue.AwaitLayout(ctx)
+	layout, err := w.queue.LoadLayout(ctx) // The shards may have changed since the last look.
 	if err != nil {
 		return totals, err
 	}
-	for shard := range layout.Shards {
+	for shard := range layout.Polled() {
 		stats, err := w.queue.Stats(ctx, shard)
 		if err != nil {
 			return totals, err
@@ -148,8 +157,10 @@ func (w *World) Drained(ctx context.Context) (time.Time, error) {
 
 // Close stops everything.
 func (w *World) Close() {
-	if w.Bridge != nil && w.Bridge.command != nil && w.Bridge.command.ProcessState == nil {
-		_ = w.Bridge.Kill()
+	for _, b := range append(w.others, w.Bridge) {
+		if b != nil && b.command != nil && b.command.ProcessState == nil {
+			_ = b.Kill()
+		}
 	}
 	if w.RDB != nil {
 		_ = w.RDB.Close()
