@@ -63,21 +63,10 @@ func drainFigure(ctx context.Context, r run) error {
 	if err != nil {
 		return err
 	}
-	due := time.Now().Add(time.Duration(count/20000+3) * time.Second)
-	if err := fill(ctx, w, count, due); err != nil {
-		return err
-	}
-	if time.Now().After(due) {
-		return errors.New("drain: the messages were due before all were scheduled")
-	}
-	if err := pause(ctx, time.Until(due)); err != nil {
-		return err
-	}
-	end, err := w.Drained(ctx)
+	drained, err := drainDue(ctx, w, count)
 	if err != nil {
 		return err
 	}
-	drained := rate(count, end.Sub(due))
 	stored, err := w.Broker.Stored(ctx, w.Topic)
 	if err != nil {
 		return err
@@ -92,6 +81,23 @@ func drainFigure(ctx context.Context, r run) error {
 		return fmt.Errorf("drain: %d messages at the broker, want %d", stored, count)
 	}
 	return nil
+}
+
+// drainDue schedules count messages for one instant and returns how many a
+// second were published from then on.
+func drainDue(ctx context.Context, w *flow.World, count int) (float64, error) {
+	due := time.Now().Add(time.Duration(count/20000+3) * time.Second)
+	if err := fill(ctx, w, count, due); err != nil {
+		return 0, err
+	}
+	if time.Now().After(due) {
+		return 0, errors.New("drain: the messages were due before all were scheduled")
+	}
+	if err := pause(ctx, time.Until(due)); err != nil {
+		return 0, err
+	}
+	end, err := w.Drained(ctx)
+	return rate(count, end.Sub(due)), err
 }
 
 func rate(count int, d time.Duration) float64 { return float64(count) / d.Seconds() }
@@ -191,67 +197,4 @@ func usedMemory(ctx context.Context, w *flow.World) (int64, error) {
 		}
 	}
 	return 0, errors.New("INFO has no used_memory")
-}
-
-// idleFigure counts all Redis commands, those inside scripts too, of a bridge
-// that has nothing to do.
-func idleFigure(ctx context.Context, r run) error {
-	w, err := r.world(ctx)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	for _, waiting := range []int{0, 1000} {
-		if waiting > 0 {
-			if err := fill(ctx, w, waiting, time.Now().Add(24*time.Hour)); err != nil {
-				return err
-			}
-		}
-		const window = 30 * time.Second
-		before, err := commands(ctx, w)
-		if err != nil {
-			return err
-		}
-		if err := pause(ctx, window); err != nil {
-			return err
-		}
-		after, err := commands(ctx, w)
-		if err != nil {
-			return err
-		}
-		all, sent := 0.0, 0.0
-		for name, n := range after {
-			delta := float64(n-before[name]) / window.Seconds()
-			if name == "info" {
-				continue
-			}
-			all += delta
-			if name == "evalsha" || name == "eval" || name == "ping" || name == "subscribe" {
-				sent += delta
-			}
-		}
-		fmt.Printf("idle     %-8s %d shards, %d messages due tomorrow: %.1f commands/s sent, %.1f/s with those inside scripts\n",
-			r.broker, r.shards, waiting, sent, all)
-	}
-	return nil
-}
-
-// commands reads the calls of each command from INFO commandstats.
-func commands(ctx context.Context, w *flow.World) (map[string]int, error) {
-	text, err := w.RDB.Info(ctx, "commandstats").Result()
-	if err != nil {
-		return nil, err
-	}
-	calls := map[string]int{}
-	for line := range strings.Lines(text) {
-		name, rest, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "cmdstat_"), ":calls=")
-		if !found {
-			continue
-		}
-		number, _, _ := strings.Cut(rest, ",")
-		if calls[name], err = strconv.Atoi(number); err != nil {
-			return nil, err
-		}
-	}
-	return calls, nil
 }

@@ -1,19 +1,24 @@
 // Command figures runs the bridge between a real Redis and real brokers and
 // prints what it promises, measured. Each figure is a subcommand:
 //
-//	flow    20,000 messages due over 20 s, some cancelled, some rescheduled
-//	race    20,000 cancels and 20,000 reschedules within 50 ms of the due time
-//	kill    as flow, with kill -9 of the bridge five times
-//	outage  as flow over 60 s, the broker stopped for 30 s, Redis restarted
-//	backlog memory with 1,000,000 due messages while the broker is down
-//	memory  Redis' memory for 1,000,000 waiting messages
-//	idle    Redis commands per second of an idle bridge
-//	drain   200,000 due messages, beside the client library alone
+//	flow      20,000 messages due over 20 s, some cancelled, some rescheduled
+//	race      20,000 cancels and 20,000 reschedules within 50 ms of the due time
+//	kill      as flow, with kill -9 of the bridge five times
+//	outage    as flow over 60 s, the broker stopped for 30 s, Redis restarted
+//	backlog   memory with 1,000,000 due messages while the broker is down
+//	memory    Redis' memory for 1,000,000 waiting messages
+//	idle      what idle bridges cost: Redis commands, CPU, goroutines, connections
+//	drain     200,000 due messages, beside the client library alone
+//	instances three bridges under a steady load: one killed, one paused, one
+//	          more, each restarted; how long the worst shard stood still
+//	scale     the drain of 400,000 messages by shards and by instances
+//	grow      4, 64, then 16 shards under load, with cancels and reschedules
 //
 // It starts everything itself and exits with 1 where a promise was broken.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -22,6 +27,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/delaybridge/delaybridge/test/flow"
 )
@@ -30,45 +36,79 @@ import (
 type run struct {
 	binary, broker string
 	count, shards  int
+	rate, repeat   int
+	pause, window  time.Duration
 }
 
-var figures = map[string]func(context.Context, run) error{
-	"flow": flowFigure, "race": raceFigure, "kill": killFigure, "outage": outageFigure,
-	"backlog": backlogFigure, "memory": memoryFigure, "idle": idleFigure, "drain": drainFigure,
+// figure is a subcommand.
+type figure struct {
+	measure func(context.Context, run) error
+	// brokers and shards are its own, where the flags do not say.
+	brokers string
+	shards  int
 }
+
+const allBrokers = "nats,rabbitmq,kafka"
+
+var figures = map[string]figure{
+	"flow": {flowFigure, allBrokers, 8}, "race": {raceFigure, allBrokers, 8}, "kill": {killFigure, allBrokers, 8},
+	"outage": {outageFigure, allBrokers, 8}, "backlog": {backlogFigure, allBrokers, 8}, "memory": {memoryFigure, allBrokers, 8},
+	"drain": {drainFigure, allBrokers, 8}, "idle": {idleFigure, "nats", 8}, "instances": {instancesFigure, "nats", 32},
+	"scale": {scaleFigure, "nats", 8}, "grow": {growFigure, "nats", 4},
+}
+
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow
+
+  flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
+  backlog, memory, drain             one bridge with many messages      -brokers -count -shards
+  idle                               idle bridges, 1 to 10 instances    -brokers -window
+  instances                          bridges that come and go           -brokers -shards -rate -pause
+  scale                              drain by shards, by instances      -brokers -count -repeat
+  grow                               the number of shards changes       -brokers -rate -pause
+
+`
 
 func main() {
-	brokers := flag.String("brokers", "nats,rabbitmq,kafka", "brokers to measure, a comma list")
-	count := flag.Int("count", 0, "messages, 0 for the figure's own number")
-	shards := flag.Int("shards", 8, "shards of the queue")
+	var r run
+	brokers := flag.String("brokers", "", "brokers to measure, a comma list of nats, rabbitmq, kafka; empty for the figure's own")
+	flag.IntVar(&r.count, "count", 0, "messages, 0 for the figure's own number")
+	flag.IntVar(&r.shards, "shards", 0, "shards of the queue, 0 for the figure's own number")
+	flag.IntVar(&r.rate, "rate", 5000, "messages a second of a steady load")
+	flag.IntVar(&r.repeat, "repeat", 3, "repetitions, interleaved")
+	flag.DurationVar(&r.pause, "pause", 10*time.Second, "time between two things that happen, more than a lease")
+	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched")
+	flag.Usage = func() {
+		_, _ = fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
-	figure := figures[flag.Arg(0)]
-	if figure == nil || flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: figures [-brokers LIST] [-count N] [-shards N] flow|race|kill|outage|backlog|memory|idle|drain")
+	f, found := figures[flag.Arg(0)]
+	if !found || flag.NArg() != 1 || r.rate < 1 || r.repeat < 1 || r.pause <= 0 || r.window <= 0 {
+		flag.Usage()
 		os.Exit(2)
 	}
+	r.shards = cmp.Or(r.shards, f.shards)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := all(ctx, figure, strings.Split(*brokers, ","), *count, *shards); err != nil {
+	if err := all(ctx, f, strings.Split(cmp.Or(*brokers, f.brokers), ","), r); err != nil {
 		fmt.Fprintln(os.Stderr, "figures:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to be done
 	}
 }
 
-func all(ctx context.Context, figure func(context.Context, run) error, brokers []string, count, shards int) error {
+func all(ctx context.Context, f figure, brokers []string, r run) error {
 	dir, err := os.MkdirTemp("", "delaybridge-figures-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	binary, err := flow.Build(ctx, dir)
-	if err != nil {
+	if r.binary, err = flow.Build(ctx, dir); err != nil {
 		return err
 	}
 	var problems []error
-	for _, broker := range brokers {
-		if err := figure(ctx, run{binary: binary, broker: broker, count: count, shards: shards}); err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", broker, err))
+	for _, r.broker = range brokers {
+		if err := f.measure(ctx, r); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", r.broker, err))
 		}
 	}
 	return errors.Join(problems...)

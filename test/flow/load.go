@@ -121,15 +121,21 @@ func (a *Answers) note(verb string, err error) {
 func Cancel(ctx context.Context, client *delay.Client, ref delay.Ref, ledger *Ledger, answers *Answers) error {
 	err := client.Cancel(ctx, ref)
 	answers.note("cancel", err)
+	return ledger.CancelAnswered(ref.ID, err)
+}
+
+// CancelAnswered records what the answer to a cancel promises. Its error is an
+// answer that promises nothing.
+func (l *Ledger) CancelAnswered(id string, err error) error {
 	switch {
 	case err == nil:
-		ledger.Cancelled(ref.ID)
+		l.Cancelled(id)
 	case errors.Is(err, delay.ErrTooLate), errors.Is(err, delay.ErrNotFound):
 		// It is or was published: it must arrive.
 	case errors.Is(err, delay.ErrMaybePublished), errors.Is(err, delay.ErrUnknown):
-		ledger.Maybe(ref.ID)
+		l.Maybe(id)
 	default:
-		return fmt.Errorf("cancel %s: %w", ref.ID, err)
+		return fmt.Errorf("cancel %s: %w", id, err)
 	}
 	return nil
 }
@@ -140,18 +146,24 @@ func Reschedule(
 ) error {
 	err := client.Reschedule(ctx, ref, delay.At(due))
 	answers.note("reschedule", err)
+	return ledger.RescheduleAnswered(ref.ID, due, err)
+}
+
+// RescheduleAnswered records what the answer to a reschedule promises. Its error
+// is an answer that promises nothing.
+func (l *Ledger) RescheduleAnswered(id string, due time.Time, err error) error {
 	ms := time.UnixMilli(due.UnixMilli())
 	if ms.Before(due) {
 		ms = ms.Add(time.Millisecond)
 	}
 	switch {
 	case err == nil:
-		ledger.Rescheduled(ref.ID, ms)
+		l.Rescheduled(id, ms)
 	case errors.Is(err, delay.ErrTooLate), errors.Is(err, delay.ErrNotFound):
 	case errors.Is(err, delay.ErrMaybePublished), errors.Is(err, delay.ErrUnknown):
-		ledger.Maybe(ref.ID, ms)
+		l.Maybe(id, ms)
 	default:
-		return fmt.Errorf("reschedule %s: %w", ref.ID, err)
+		return fmt.Errorf("reschedule %s: %w", id, err)
 	}
 	return nil
 }
