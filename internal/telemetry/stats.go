@@ -93,16 +93,16 @@ func queueDesc(name, help string) *prometheus.Desc {
 }
 
 var (
-	shardWaitingDesc = shardDesc("waiting", "Messages of the shard that wait for their due time or for a claim.")
-	shardDueDesc     = shardDesc("due", "Waiting messages of the shard that are due.")
-	shardClaimedDesc = shardDesc("in_flight", "Messages of the shard that are claimed and not settled, by whichever instance.")
-	shardOldestDesc  = shardDesc("oldest_due_age_seconds", "How long ago the first waiting message of the shard was due; 0 if none is due.")
-	shardHolderDesc  = shardDesc("holder", "Always 1; the labels tell which instance may poll the shard.", "instance")
+	shardWaitingDesc = shardDesc("shard_waiting", "Messages of the shard that wait for their due time or for a claim.")
+	shardDueDesc     = shardDesc("shard_due", "Waiting messages of the shard that are due.")
+	shardClaimedDesc = shardDesc("shard_in_flight", "Messages of the shard that are claimed and not settled, by whichever instance.")
+	shardOldestDesc  = shardDesc("shard_oldest_due_age_seconds", "How long ago the first waiting message of the shard was due; 0 if none is due.")
+	shardHolderDesc  = shardDesc("shard_holder", "Always 1; the labels tell which instance may poll the shard.", "instance")
 )
 
 // shardDesc describes a metric of one shard. Its holder alone exports it.
 func shardDesc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(namespace+"_shard_"+name, help, append([]string{"queue", "shard"}, labels...), nil)
+	return prometheus.NewDesc(namespace+"_"+name, help, append([]string{"queue", "shard"}, labels...), nil)
 }
 
 func describeCounters() map[string]*prometheus.Desc {
