@@ -22,8 +22,12 @@ type scaleCase struct {
 func scaleFigure(ctx context.Context, r run) error {
 	count := cmp.Or(r.count, 400000)
 	cases := []*scaleCase{
-		{instances: 1, shards: 1}, {instances: 1, shards: 2}, {instances: 1, shards: 4}, {instances: 1, shards: 8},
-		{instances: 2, shards: 8}, {instances: 3, shards: 8},
+		{instances: 1, shards: 1},
+		{instances: 1, shards: 2},
+		{instances: 1, shards: 4},
+		{instances: 1, shards: 8},
+		{instances: 2, shards: 8},
+		{instances: 3, shards: 8},
 	}
 	for range r.repeat {
 		for _, c := range cases {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -55,12 +56,12 @@ func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
 	if err := listener.Close(); err != nil {
 		return nil, err
 	}
-	queues := ""
+	var queues strings.Builder
 	for _, name := range append([]string{s.Queue}, s.Queues...) {
-		queues += fmt.Sprintf("  %s: {shards: %d, sink: broker}\n", name, s.Shards)
+		_, _ = fmt.Fprintf(&queues, "  %s: {shards: %d, sink: broker}\n", name, s.Shards)
 	}
 	config := fmt.Sprintf("prefix: %s\nredis: {url: %q}\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
-		s.Prefix, s.RedisURL, queues, s.Broker.SinkConfig(), admin, s.Extra)
+		s.Prefix, s.RedisURL, queues.String(), s.Broker.SinkConfig(), admin, s.Extra)
 	b := &Bridge{
 		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin,
 	}

@@ -17,7 +17,7 @@ func (l *Ledger) CountShards(shards int) {
 
 // noteShard holds l.mu.
 func (l *Ledger) noteShard(p *promise, r Record) {
-	if len(l.last) == 0 {
+	if len(l.last) == 0 || len(p.records) > 0 { // A copy is no progress.
 		return
 	}
 	shard := sharding.Home(p.key, r.ID, len(l.last))
