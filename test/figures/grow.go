@@ -186,14 +186,17 @@ func (g *growth) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fields, err := g.w.RDB.HKeys(ctx, "flow:orders:layout").Result()
+	layout, err := g.w.RDB.HGetAll(ctx, "flow:orders:layout").Result()
 	if err != nil {
 		return err
+	}
+	if layout["shards"] != "16" {
+		return fmt.Errorf("grow: the queue has %s shards, want 16", layout["shards"])
 	}
 	fmt.Printf("%-6s %-8s %s\n", "grow", g.broker, report)
 	fmt.Printf("%-6s %-8s reclaimed %d  suspected duplicates %d  stale %d  dead %d  unbalanced %d  layout fields %q\n", "grow", g.broker,
 		totals.Counters["reclaimed"], totals.Counters["suspected_duplicates"], totals.Counters["stale_settles"], totals.Dead,
-		totals.Unbalanced(), fields)
+		totals.Unbalanced(), slices.Sorted(maps.Keys(layout)))
 	for _, answer := range slices.Sorted(maps.Keys(g.calls.Counts)) {
 		fmt.Printf("%-6s %-8s %-60s %d\n", "grow", g.broker, answer, g.calls.Counts[answer])
 	}

@@ -109,6 +109,7 @@ func (a *Answers) note(verb string, err error) {
 	text := "done"
 	for _, known := range []error{
 		delay.ErrTooLate, delay.ErrNotFound, delay.ErrMaybePublished, delay.ErrUnknown, delay.ErrUnavailable,
+		delay.ErrDuplicate,
 	} {
 		if errors.Is(err, known) {
 			text = known.Error()
