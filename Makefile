@@ -12,7 +12,7 @@ TEST_FLAGS ?= -race -shuffle=on -timeout=20m
 FUZZ_TIME ?= 5s
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit lint format tools provision services cover bench-once fuzz vuln clean
+.PHONY: help build test unit test-matrix lint format tools provision services cover bench-once fuzz vuln clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: provision services lint ## Get what the tests need, lint, and run all test
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
+
+test-matrix: services ## Run the tests of Redis and RabbitMQ on Redis 8, Valkey 8 and RabbitMQ 4; needs root and Debian's packages.
+	@scripts/matrix.sh
 
 lint: $(LINT) ## Check formatting, vet and lint.
 	@unformatted=$$(find . -name .cache -prune -o -name '*.go' -print0 | xargs -0 gofmt -l); \

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -53,7 +54,7 @@ func StartRabbitMQ(ctx context.Context, extraConfig string) (*Server, error) {
 	s.free = func() { freePort(); freeMapper(); freeDist() }
 
 	s.url = "amqp://guest:guest@" + s.Addr() + "/"
-	s.argv = []string{"sh", "-c", rabbitRunner, "sh", script, mapper}
+	s.argv = append(rabbitChroot(), "sh", "-c", rabbitRunner, "sh", script, mapper)
 	s.env = append(s.env, s.rabbitEnv(mapperPort, distPort)...)
 	if err := s.rabbitFiles(extraConfig); err != nil {
 		return s.abandon(fmt.Errorf("write RabbitMQ configuration: %w", err))
@@ -67,6 +68,10 @@ func StartRabbitMQ(ctx context.Context, extraConfig string) (*Server, error) {
 }
 
 func rabbitPrograms() (script, mapper string, err error) {
+	if root := os.Getenv(rabbitRootEnv); root != "" {
+		script, mapper = filepath.Join(root, rabbitScript), filepath.Join(root, rootMapper)
+		return script, mapper, errors.Join(exists(script), exists(mapper))
+	}
 	script = rabbitScript
 	if _, err := os.Stat(script); err != nil {
 		return "", "", fmt.Errorf("%w: %s", ErrMissing, script)

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Runs the tests that speak to Redis and RabbitMQ on other versions than the
+# machine's own: those of Debian trixie, in a root folder under .cache that is
+# made once. Prints one line a combination, and fails if one fails. Needs root
+# for the folder and for chroot.
+#
+# usage: matrix.sh [redis|valkey|rabbitmq]...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+root=$PWD/.cache/roots/trixie
+logs=$PWD/.cache/matrix
+services=$PWD/.cache/bin/services
+flags=${TEST_FLAGS:--race -timeout=20m}
+
+if [ "$(id -u)" -ne 0 ]; then
+	echo "matrix: needs root" >&2
+	exit 2
+fi
+
+if [ ! -e "$root.done" ]; then
+	if ! command -v mmdebstrap >/dev/null; then
+		apt-get update -q >&2
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap >&2
+	fi
+	rm -rf "$root"
+	mkdir -p "$(dirname "$root")"
+	echo "matrix: making $root" >&2
+	mmdebstrap --quiet --variant=apt --include=redis-server,valkey-server,rabbitmq-server trixie "$root" >&2
+	# The root's own path leads to itself, seen from inside and from outside.
+	mkdir -p "$root$(dirname "$root")"
+	ln -s / "$root$root"
+	touch "$root.done"
+fi
+mkdir -p "$logs"
+
+# wrapper NAME makes a command that runs the root's program with the root's
+# loader and libraries, outside any chroot.
+wrapper() {
+	local file=$logs/$1
+	cat >"$file" <<-EOF
+		#!/bin/sh
+		exec '$root/usr/lib64/$loader' --library-path '$root/usr/lib/$libraries' '$root/usr/bin/$1' "\$@"
+	EOF
+	chmod +x "$file"
+	echo "$file"
+}
+case $(uname -m) in
+x86_64) loader=ld-linux-x86-64.so.2 libraries=x86_64-linux-gnu ;;
+*)
+	echo "matrix: only x86_64 is known" >&2
+	exit 2
+	;;
+esac
+
+failed=0
+# combination NAME VERSION VARIABLE=VALUE... -- PACKAGE...
+combination() {
+	local name=$1 version=$2 log=$logs/$1.log environment=() start=$SECONDS
+	shift 2
+	while [ "$1" != -- ]; do
+		environment+=("$1")
+		shift
+	done
+	shift
+	# shellcheck disable=SC2086 # flags are several words
+	if env "${environment[@]}" "$services" go test $flags "$@" >"$log" 2>&1; then
+		echo "ok    $name $version  $((SECONDS - start)) s"
+	else
+		echo "FAIL  $name $version  $((SECONDS - start)) s, see $log"
+		grep -E '^ *--- FAIL|^FAIL' "$log" | sort | uniq || true
+		failed=1
+	fi
+}
+
+version_of() { "$1" --version | sed -E 's/.* v=([0-9.]+).*/\1/'; }
+
+[ "$#" -gt 0 ] || set -- redis valkey rabbitmq
+for kind in "$@"; do
+	case $kind in
+	redis | valkey)
+		program=$(wrapper "$kind-server")
+		combination "$kind" "$(version_of "$program")" DELAYBRIDGE_TEST_REDIS_SERVER="$program" -- \
+			./internal/store/... ./delay/...
+		;;
+	rabbitmq)
+		version=$(chroot "$root" dpkg-query -W -f '${Version}' rabbitmq-server)
+		combination rabbitmq "$version" DELAYBRIDGE_TEST_RABBITMQ_ROOT="$root" TMPDIR="$root/tmp" -- \
+			./internal/sinks/rabbitmq/...
+		;;
+	*)
+		echo "matrix: unknown $kind" >&2
+		exit 2
+		;;
+	esac
+done
+exit "$failed"
