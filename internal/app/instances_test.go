@@ -72,7 +72,7 @@ func (f *fleet) leave(name string) {
 	if ended := f.ended[name]; ended != nil {
 		delete(f.ended, name)
 		f.cancel[name]()
-		<-ended
+		assert.NoError(f.t, <-ended)
 	}
 }
 
