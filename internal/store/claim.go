@@ -38,7 +38,7 @@ func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimReque
 	for _, live := range request.Live {
 		args = append(args, live.String())
 	}
-	cmd, err := claimScript.run(ctx, q.client(ctx), []string{
+	cmd, err := q.runner(request.Quiet)(ctx, claimScript, []string{
 		k.due, k.msg, k.claims, k.deadlines, k.attempts, k.gone, k.goneTTL, k.holder, k.meta,
 	}, args...)
 	if err != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"slices"
@@ -46,9 +47,41 @@ const (
 	classFatal
 )
 
+// errNoNode marks errors of finding the node of a Cluster: nothing was sent.
+var errNoNode = errors.New("no node")
+
+// beforeSent are how errors begin that go-redis has no type or value for, but
+// makes only before it sends a command: no sentinel knows the primary (whatever
+// the cause, which is wrapped), and the handshake of a new connection failed.
+var beforeSent = []string{
+	"redis: all sentinels specified in configuration are unreachable",
+	"redis: no sentinels configured",
+	"redis: cluster has no nodes",
+	"failed to initialize connection options",
+}
+
+func wasSent(err error) bool {
+	certificate := new(tls.CertificateVerificationError)
+	if errors.Is(err, errNoNode) || errors.As(err, &certificate) {
+		return false
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		for _, begin := range beforeSent {
+			if strings.HasPrefix(err.Error(), begin) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func classify(err error) errorClass {
 	network := new(net.OpError)
 	switch {
+	case redis.IsAuthError(err), redis.IsPermissionError(err):
+		return classFatal // In the handshake, too.
+	case !wasSent(err):
+		return classNotRun
 	case errors.As(err, &network):
 		if network.Op == "dial" {
 			return classNotRun
@@ -71,6 +104,9 @@ func classify(err error) errorClass {
 	if code == "OOM" {
 		return classFull
 	}
+	if redis.IsMaxClientsError(err) {
+		return classNotRun // Its code is ERR, as that of errors of a script.
+	}
 	if slices.Contains(transient, code) {
 		return classNotRun
 	}
@@ -87,4 +123,17 @@ func replyCode(text string) string {
 	}
 	code, _, _ := strings.Cut(text, " ")
 	return code
+}
+
+// refresh has a Cluster's slots read again after an error that may be due to
+// them: go-redis does so by itself only where a node sent it elsewhere. It reads
+// at most five times a second, whoever asks.
+func refresh(ctx context.Context, rdb redis.UniversalClient, err error) {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	if !ok || err == nil || ctx.Err() != nil {
+		return
+	}
+	if class := classify(err); class == classNotRun || class == classLost {
+		cluster.ReloadState(ctx)
+	}
 }

@@ -10,7 +10,7 @@ import (
 // Heartbeat says that the instance lives, and returns those that do, sorted,
 // this one among them: those that were heard within deadAfter, by Redis' clock.
 func (q *Queue) Heartbeat(ctx context.Context, instance string, deadAfter time.Duration) ([]string, error) {
-	cmd, err := heartbeatScript.run(ctx, q.client(ctx), []string{instancesKey(q.prefix, q.name)},
+	cmd, err := q.runQuiet(ctx, heartbeatScript, []string{instancesKey(q.prefix, q.name)},
 		instance, deadAfter.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)

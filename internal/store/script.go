@@ -70,12 +70,16 @@ func (s *script) command(ctx context.Context, bySource bool, keys []string, args
 // run executes the script once, at the most. A Redis that does not know it,
 // after SCRIPT FLUSH or a failover, is given the source.
 func (s *script) run(ctx context.Context, rdb redis.UniversalClient, keys []string, args ...any) (*redis.Cmd, error) {
+	if _, err := nodeFor(ctx, rdb, keys[0]); err != nil {
+		return nil, err
+	}
 	command := s.command(ctx, false, keys, args)
 	err := rdb.Process(ctx, command)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		command = s.command(ctx, true, keys, args)
 		err = rdb.Process(ctx, command)
 	}
+	refresh(ctx, rdb, err)
 	return command.Cmd, err
 }
 
@@ -91,6 +95,12 @@ func (s *script) runDurable(
 	command, copies, err := s.pipeline(ctx, node, wait, false, keys, args)
 	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
 		command, copies, err = s.pipeline(ctx, node, wait, true, keys, args)
+	}
+	if node != rdb {
+		refresh(ctx, rdb, command.Err())
+		if errors.Is(command.Err(), redis.ErrClosed) {
+			return nil, 0, fmt.Errorf("%w of %s: %w", errNoNode, keys[0], command.Err())
+		}
 	}
 	if command.Err() == nil {
 		err = nil // Done; where the wait failed, nobody confirmed it.
@@ -123,7 +133,7 @@ func nodeFor(ctx context.Context, rdb redis.UniversalClient, key string) (redis.
 	}
 	node, err := cluster.MasterForKey(ctx, key)
 	if err != nil {
-		return nil, fmt.Errorf("find node of %s: %w", key, err)
+		return nil, fmt.Errorf("%w of %s: %w", errNoNode, key, err)
 	}
 	return node, nil
 }

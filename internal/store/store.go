@@ -35,6 +35,7 @@ type Queue struct {
 	timeout time.Duration
 	clock   clock
 	layout  atomic.Pointer[Layout]
+	batcher *Batcher // nil: quiet runs go alone
 }
 
 // New returns the queue of that name; it does no I/O. A run of a script takes

@@ -1,0 +1,194 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// pipelines counts pipelines and their lengths.
+type pipelines struct {
+	mu      sync.Mutex
+	lengths []int
+}
+
+func (*pipelines) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (*pipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return next(ctx, cmd) }
+}
+
+func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		p.mu.Lock()
+		p.lengths = append(p.lengths, len(cmds))
+		p.mu.Unlock()
+		return next(ctx, cmds)
+	}
+}
+
+func (p *pipelines) sum() (sum, most int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range p.lengths {
+		sum, most = sum+n, max(most, n)
+	}
+	return sum, most
+}
+
+func quiet(ctx context.Context, q *store.Queue, shard int, number uint64) (message.Claim, error) {
+	return q.Claim(ctx, shard, message.ClaimRequest{
+		Token: message.ClaimToken{Instance: "a", Number: number}, Timeout: never, Lease: lease, Quiet: true,
+	})
+}
+
+// TestQuietTogether sends the quiet claims of many shards and queues in few
+// pipelines, though Redis knows none of the scripts.
+func TestQuietTogether(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	proxy := testenv.NewProxy(t, server.Addr())
+	rdb := connect(t, "redis://"+proxy.Addr())
+	batcher := store.NewBatcher(rdb)
+	queues := []*store.Queue{storetest.New(t, rdb, 200).WithBatcher(batcher), storetest.New(t, rdb, 200).WithBatcher(batcher)}
+	proxy.Delay(50 * time.Millisecond)
+	count := &pipelines{}
+	rdb.AddHook(count)
+	require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+	var asking sync.WaitGroup
+	for _, q := range queues {
+		for shard := range 200 {
+			asking.Go(func() {
+				claim, err := quiet(t.Context(), q, shard, uint64(shard)+1)
+				assert.NoError(t, err)
+				assert.Equal(t, message.ClaimGranted, claim.State)
+				assert.EqualValues(t, shard+1, claim.Token.Number)
+			})
+		}
+		asking.Go(func() {
+			live, err := q.Heartbeat(t.Context(), q.Name(), time.Minute)
+			assert.NoError(t, err)
+			assert.Equal(t, []string{q.Name()}, live, "each has its own answer")
+		})
+	}
+	asking.Wait()
+	sum, most := count.sum()
+	require.GreaterOrEqual(t, sum, 402)
+	require.LessOrEqual(t, most, 128)
+	require.LessOrEqual(t, len(count.lengths), 20)
+	for _, q := range queues {
+		for shard := range 200 {
+			require.Positive(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), shard, "holder")).Val())
+		}
+		break // One is enough, over a slow link.
+	}
+}
+
+// TestQuietEnds with each caller's own ctx, whoever sends, and goes on when
+// Redis answers again.
+func TestQuietEnds(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	proxy := testenv.NewProxy(t, server.Addr())
+	rdb := connect(t, "redis://"+proxy.Addr())
+	q := storetest.New(t, rdb, 10).WithBatcher(store.NewBatcher(rdb))
+	proxy.Blackhole(true)
+	var asking sync.WaitGroup
+	for shard := range 10 {
+		asking.Go(func() {
+			limit := time.Duration(shard+1) * 100 * time.Millisecond
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			begin := time.Now()
+			_, err := quiet(ctx, q, shard, 1)
+			assert.Error(t, err)
+			assert.Less(t, time.Since(begin), limit+soon/4, "shard %d", shard)
+		})
+	}
+	asking.Wait()
+	proxy.Blackhole(false)
+	for shard := range 10 {
+		require.Eventually(t, func() bool {
+			claim, err := quiet(t.Context(), q, shard, 2)
+			return err == nil && claim.State == message.ClaimGranted
+		}, soon, 10*time.Millisecond)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := quiet(gone, q, 0, 3)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestQuietAbandoned ends callers at random moments: none of the others waits
+// for nothing.
+func TestQuietAbandoned(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 20).WithBatcher(store.NewBatcher(rdb))
+	var asking sync.WaitGroup
+	for shard := range 20 {
+		asking.Go(func() {
+			for n := range uint64(100) {
+				ctx, cancel := context.WithTimeout(t.Context(), soon)
+				if n%2 == 0 {
+					time.AfterFunc(time.Duration(n*uint64(shard))*time.Microsecond, cancel)
+				}
+				_, err := quiet(ctx, q, shard, n+1)
+				if n%2 == 1 {
+					assert.NoError(t, err)
+				}
+				cancel()
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// TestQuietInCluster goes to the node that holds the shard, after a move and a
+// death, too.
+func TestQuietInCluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	const shards = 6
+	q := storetest.New(t, c.rdb, shards).WithBatcher(store.NewBatcher(c.rdb))
+	claim := func(shard int, number uint64) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		claim, err := quiet(ctx, q, shard, number)
+		if err == nil && claim.State != message.ClaimGranted {
+			err = fmt.Errorf("state %v", claim.State)
+		}
+		return err
+	}
+	for shard := range shards {
+		require.NoError(t, claim(shard, 1))
+	}
+	slot := c.slot(t, storetest.Key(q.Name(), 0, "wake"))
+	from := c.owner(t, slot)
+	to := (from + 1) % 3
+	c.move(t, slot, to)
+	for shard := range shards {
+		require.NoError(t, claim(shard, 2))
+	}
+	c.servers[to].Kill()
+	require.Error(t, claim(0, 3))
+	c.servers[to].Start()
+	require.Eventually(t, func() bool {
+		_, err := q.EnsureLayout(t.Context(), storetest.Layout(shards))
+		return err == nil && claim(0, 3) == nil
+	}, soon, 50*time.Millisecond)
+}
