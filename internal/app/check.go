@@ -18,9 +18,19 @@ var ErrRefused = errors.New("this redis cannot be used")
 const oldestMajor, oldestMinor = 6, 2
 
 // checkRedis refuses a Redis on which messages would be lost, and warns of
-// settings with which they may be. What an ACL hides is warned of, too. Other
+// settings with which they may be, on each primary of a Cluster. What an ACL hides is warned of, too. Other
 // errors mean that Redis did not answer.
 func checkRedis(ctx context.Context, rdb redis.UniversalClient, logger *slog.Logger) error {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	if !ok {
+		return checkNode(ctx, rdb, logger)
+	}
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		return checkNode(ctx, node, logger.With("node", node.Options().Addr))
+	})
+}
+
+func checkNode(ctx context.Context, rdb redis.UniversalClient, logger *slog.Logger) error {
 	text, err := rdb.Info(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") {
 		logger.Warn("settings of redis are hidden", "event", "redis_check", "err", err)

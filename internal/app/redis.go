@@ -30,6 +30,18 @@ func provideRedis(lc fx.Lifecycle, cfg *config.Config) (redis.UniversalClient, e
 // connections between us and Redis close them after some minutes.
 const idleConnection = 5 * time.Minute
 
+// Sizes of the client's pools.
+const (
+	// poolSize is how many connections to each node calls may use: pollers
+	// claim, settle and renew at once, and few calls take longer than a round
+	// trip, so more would only queue in Redis.
+	poolSize = 32
+	// clusterReload is how often the slots of a Cluster are read again: go-redis
+	// does not by itself where a node refuses connections, and a dead primary
+	// would be asked for a minute.
+	clusterReload = time.Second
+)
+
 // NewRedis returns a client for the configured Redis; it does no I/O. Each call
 // ends with its ctx, and after the configured timeout.
 func NewRedis(cfg config.Redis, name string) (redis.UniversalClient, error) {
@@ -37,7 +49,7 @@ func NewRedis(cfg config.Redis, name string) (redis.UniversalClient, error) {
 	options := &redis.UniversalOptions{
 		ClientName: name, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 		ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ContextTimeoutEnabled: true,
-		ConnMaxIdleTime: idleConnection, DisableIdentity: true,
+		ConnMaxIdleTime: idleConnection, DisableIdentity: true, PoolSize: poolSize,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if cfg.TLS != nil {
@@ -61,7 +73,9 @@ func NewRedis(cfg config.Redis, name string) (redis.UniversalClient, error) {
 	case config.Cluster:
 		options.Addrs = cfg.Addrs
 		login(options, cfg)
-		return redis.NewClusterClient(options.Cluster()), nil
+		cluster := options.Cluster()
+		cluster.ClusterStateReloadInterval = clusterReload
+		return redis.NewClusterClient(cluster), nil
 	case config.Standalone:
 	}
 	return standalone(options, cfg)

@@ -293,13 +293,15 @@ func (c *cluster) slot(t testing.TB, key string) int {
 func (c *cluster) owner(t testing.TB, slot int) int {
 	t.Helper()
 	for _, node := range c.nodes {
-		shards, err := node.ClusterSlots(t.Context()).Result()
+		shards, err := node.ClusterShards(t.Context()).Result()
 		if err != nil {
 			continue
 		}
 		for _, s := range shards {
 			for i := range c.servers {
-				if s.Start <= slot && slot <= s.End && s.Nodes[0].ID == c.ids[i] {
+				if s.Nodes[0].ID == c.ids[i] && slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool {
+					return r.Start <= int64(slot) && int64(slot) <= r.End
+				}) {
 					return i
 				}
 			}
