@@ -14,10 +14,7 @@ const (
 	statusExpired = 2 // the not-after instant has passed
 )
 
-var (
-	errReload  = errors.New("layout has changed")
-	errExpired = errors.New("not-after instant has passed")
-)
+var errExpired = errors.New("not-after instant has passed")
 
 // Code is what a producer's script answers for one message.
 type Code int64
@@ -46,6 +43,9 @@ const (
 	DoneMaybePublished Code = 9
 	// NoBody: a dead letter without a body cannot be redriven.
 	NoBody Code = 10
+	// free: the identity is free in the home of an earlier layout, where nothing
+	// is created any more.
+	free Code = 11
 )
 
 // Answer is what became of one message of a call.

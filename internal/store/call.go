@@ -6,11 +6,10 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // How often a run that did certainly not happen is repeated.
@@ -32,6 +31,10 @@ type call struct {
 	token   string
 	stored  []byte // for schedule and replace
 
+	layout *Layout // for which stage counts
+	homes  []int
+	stage  int // which home is next: all before it have no such message
+
 	second   bool
 	notAfter int64
 	startMs  int64
@@ -46,10 +49,22 @@ type verb struct {
 	script  *script
 	durable Replicas
 	keys    func(shardKeys) []string
-	// head are the arguments before the messages, given epoch, not-after and run.
-	head func(epoch string, notAfter int64, run int, first *call) []any
+	// head are the arguments before the messages.
+	head func(r run, first *call) []any
 	// each are the arguments of one message.
 	each func(*call) []any
+	// asks is set where a run changes nothing but in the last home, so that it
+	// does not matter whether it happened.
+	asks bool
+}
+
+// run is one run of a script for one batch.
+type run struct {
+	shard    int
+	number   int // 1, or 2 where an earlier one may have happened
+	last     bool
+	epoch    string
+	notAfter int64
 }
 
 // do runs the verb for all calls until each has an answer or ctx ends.
@@ -57,6 +72,7 @@ func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()
 	pending, pause := calls, firstPause
+	var since time.Time // the first refusal
 	for first := true; ; first = false {
 		if err := ctx.Err(); err != nil {
 			_ = note(pending, err)
@@ -69,7 +85,13 @@ func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
 		}
 		layout, err := q.Layout(ctx)
 		if err == nil {
-			err = q.runAll(ctx, v, layout, pending)
+			err = q.runHomes(ctx, v, layout, pending)
+			if isRefusal(err) {
+				if since.IsZero() {
+					since = time.Now()
+				}
+				q.reconcile(ctx, err, since)
+			}
 		} else {
 			noteLayoutError(pending, err)
 		}
@@ -99,38 +121,69 @@ func endsSoon(ctx context.Context) bool {
 	return ok && time.Until(deadline) < longPause
 }
 
+// runHomes visits the homes of the messages one after the other, oldest first,
+// until a run fails or nobody has got further.
+func (q *Queue) runHomes(ctx context.Context, v *verb, layout *Layout, pending []*call) error {
+	for _, c := range pending {
+		if c.layout != layout {
+			c.layout, c.homes, c.stage = layout, layout.homes(c.id, c.key), 0
+		}
+	}
+	for {
+		before := stages(pending)
+		err := q.runAll(ctx, v, layout, pending)
+		if err != nil || stages(pending) == before || ctx.Err() != nil {
+			return err
+		}
+		pending = unanswered(pending)
+	}
+}
+
+func stages(calls []*call) (sum int) {
+	for _, c := range calls {
+		sum += c.stage
+	}
+	return sum
+}
+
 // runAll runs the script once for each group of pending calls that it can take
 // together: one shard, one kind of run, within the limits of a script.
 func (q *Queue) runAll(ctx context.Context, v *verb, layout *Layout, pending []*call) error {
-	type place struct {
-		shard  int
-		second bool
-	}
-	groups := map[place][]*call{}
-	var order []place
+	groups := map[run][]*call{}
+	var order []run
 	nowMs, _ := q.clock.nowMs() // The layout's load has set the clock.
 	for _, c := range pending {
 		if c.startMs == 0 {
 			c.startMs = nowMs
 		}
-		p := place{sharding.Home(c.key, c.id, layout.Shards), c.second}
-		if groups[p] == nil {
-			order = append(order, p)
+		r := run{shard: c.homes[c.stage], number: 1, last: c.stage == len(c.homes)-1, epoch: layout.Epoch}
+		if c.second {
+			r.number = 2
 		}
-		groups[p] = append(groups[p], c)
+		if groups[r] == nil {
+			order = append(order, r)
+		}
+		groups[r] = append(groups[r], c)
 	}
-	var running errgroup.Group
+	var (
+		running errgroup.Group
+		mu      sync.Mutex
+		all     error
+	)
 	running.SetLimit(8)
-	for _, p := range order {
+	for _, r := range order {
 		running.Go(func() error {
-			var err error
-			for batch := range batches(groups[p]) {
-				err = errors.Join(err, q.runOnce(ctx, v, layout, layout.keys.shards[p.shard], batch))
+			for batch := range batches(groups[r]) {
+				err := q.runOnce(ctx, v, layout, r, batch)
+				mu.Lock()
+				all = errors.Join(all, err)
+				mu.Unlock()
 			}
-			return err
+			return nil
 		})
 	}
-	return running.Wait()
+	_ = running.Wait()
+	return all
 }
 
 // batches cuts calls into what one script may take.
@@ -151,31 +204,35 @@ func batches(calls []*call) func(yield func([]*call) bool) {
 }
 
 // runOnce is one run of the script for one batch.
-func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, k shardKeys, batch []*call) error {
+func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, run run, batch []*call) error {
 	nowMs, _ := q.clock.nowMs()
-	notAfter, run := nowMs+q.timeout.Milliseconds(), 1
-	if batch[0].second {
-		run = 2
-	}
-	args := v.head(layout.Epoch, notAfter, run, batch[0])
+	run.notAfter = nowMs + q.timeout.Milliseconds()
+	args := v.head(run, batch[0])
 	for _, c := range batch {
 		args = append(args, v.each(c)...)
 	}
-	r, copies, err := q.send(ctx, v, v.keys(k), args)
+	r, copies, err := q.send(ctx, v, v.keys(layout.keys.shards[run.shard]), args)
 	if err != nil {
-		return noteError(batch, notAfter, fmt.Errorf("%s: %w", v.name, err))
+		err = fmt.Errorf("%s: %w", v.name, err)
+		if v.asks && !run.last && classify(err) == classLost {
+			return note(batch, err) // It has changed nothing.
+		}
+		return noteError(batch, run.notAfter, err)
 	}
 	q.clock.observe(r.int(1))
 	switch status := r.int(0); {
 	case r.bad != nil:
-		return noteError(batch, notAfter, r.bad)
+		return noteError(batch, run.notAfter, r.bad)
 	case status == statusReload:
-		q.reload(layout)
-		return note(batch, errReload)
+		return note(batch, refused(r, layout, run.shard))
 	case status == statusExpired:
 		return note(batch, errExpired)
 	}
 	for i, c := range batch {
+		if code := Code(r.int(2 + 2*i)); !run.last && (code == free || code == NotFound) {
+			c.stage++
+			continue
+		}
 		if c.read(r, 2+2*i) && copies < int64(v.durable.Count) {
 			c.answer.Copies, c.answer.NotDurable = copies, true
 		}

@@ -12,8 +12,8 @@ var cancelVerb = verb{
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta}
 	},
-	head: func(epoch string, notAfter int64, run int, _ *call) []any {
-		return []any{epoch, notAfter, run, tombstone.Milliseconds()}
+	head: func(r run, _ *call) []any {
+		return []any{r.epoch, r.notAfter, r.number, tombstone.Milliseconds()}
 	},
 	each: func(c *call) []any { return []any{c.token, message.Member(c.id, c.key)} },
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // deadPage is how many dead letters one read takes; they may be large.
@@ -100,39 +99,64 @@ func (q *Queue) eachDead(
 	for i := range members {
 		pending[i] = i
 	}
+	var current *Layout
+	stage := make([]int, len(members)) // which of its homes each member asks next
 	for len(pending) > 0 {
-		var rest []int
 		err := q.repeat(ctx, func(layout *Layout) error {
-			shard, ids, at := 0, []any(nil), []int(nil)
-			rest = nil
-			for _, i := range pending {
-				id, key := message.SplitMember(members[i])
-				home := sharding.Home(key, id, layout.Shards)
-				if len(ids) == deadBatch || len(ids) > 0 && home != shard {
-					rest = append(rest, i)
-					continue
-				}
-				shard, ids, at = home, append(ids, members[i]), append(at, i)
+			if layout != current {
+				current = layout
+				clear(stage)
 			}
-			cmd, err := run(layout, layout.keys.shards[shard], ids)
+			batch := deadBatchOf(layout, members, pending, stage)
+			cmd, err := run(layout, layout.keys.shards[batch.shard], batch.ids)
 			if err != nil {
 				return err
 			}
 			r := newReply(cmd)
 			if r.int(0) == statusReload {
-				return errReload
+				return refused(r, layout, batch.shard)
 			}
-			for n, i := range at {
-				if codes[i] = Code(r.int(2 + n)); codes[i] == NotLooked {
+			rest := batch.rest
+			for n, i := range batch.at {
+				codes[i] = Code(r.int(2 + n))
+				if codes[i] == NotFound && !batch.last[n] {
+					codes[i] = NotLooked
+					stage[i]++
+				}
+				if codes[i] == NotLooked {
 					rest = append(rest, i)
 				}
 			}
+			pending = rest
 			return r.bad
 		})
 		if err != nil {
 			return codes, err
 		}
-		pending = rest
 	}
 	return codes, nil
+}
+
+// deadVisit is what one run of an operator's verb asks one shard.
+type deadVisit struct {
+	shard int
+	ids   []any
+	at    []int  // their places in the list of members
+	last  []bool // no other home is left
+	rest  []int  // those of other shards, or too many
+}
+
+func deadBatchOf(layout *Layout, members []string, pending, stage []int) deadVisit {
+	var v deadVisit
+	for _, i := range pending {
+		homes := layout.homes(message.SplitMember(members[i]))
+		home := homes[stage[i]]
+		if len(v.ids) == deadBatch || len(v.ids) > 0 && home != v.shard {
+			v.rest = append(v.rest, i)
+			continue
+		}
+		v.shard, v.ids, v.at = home, append(v.ids, members[i]), append(v.at, i)
+		v.last = append(v.last, stage[i] == len(homes)-1)
+	}
+	return v
 }

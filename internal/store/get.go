@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // Found is a message as it is now.
@@ -26,22 +25,33 @@ type Found struct {
 // Get finds a message by its identity; ok is false where there is none.
 func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
 	err = q.repeat(ctx, func(layout *Layout) error {
-		k := layout.keys.shards[sharding.Home(key, id, layout.Shards)]
-		cmd, err := getScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
-			layout.Epoch, message.Member(id, key))
-		if err != nil {
-			return fmt.Errorf("get: %w", err)
+		for _, home := range layout.homes(id, key) {
+			found, ok, err = q.getIn(ctx, layout, home, id, key)
+			if ok || err != nil {
+				return err
+			}
 		}
-		r := newReply(cmd)
-		if r.int(0) == statusReload {
-			return errReload
-		}
-		if code := Code(r.int(2)); r.bad == nil && code != NotFound {
-			found, ok = q.parseFound(r, code, id, key), true
-		}
-		return r.bad
+		return nil
 	})
 	return found, ok, err
+}
+
+// getIn looks into one home of the message.
+func (q *Queue) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
+	k := layout.keys.shards[home]
+	cmd, err := getScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
+		layout.Epoch, message.Member(id, key))
+	if err != nil {
+		return found, false, fmt.Errorf("get: %w", err)
+	}
+	r := newReply(cmd)
+	if r.int(0) == statusReload {
+		return found, false, refused(r, layout, home)
+	}
+	if code := Code(r.int(2)); r.bad == nil && code != NotFound {
+		found, ok = q.parseFound(r, code, id, key), true
+	}
+	return found, ok, r.bad
 }
 
 func (q *Queue) parseFound(r *reply, code Code, id, key string) Found {

@@ -2,22 +2,31 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sharding"
 )
+
+// MaxShards is how many shards a queue may have.
+const MaxShards = 4096
+
+// layoutAge is how long a layout with earlier ones is used before it is read
+// again: they may be forgotten by now, and each costs a visit more.
+const layoutAge = 10 * time.Second
 
 // Layout is how a queue is spread: what every producer and every bridge must
 // agree on.
 type Layout struct {
-	// Shards is how many shards the queue has; fixed when the layout is made.
+	// Shards is how many shards the queue has, see [Queue.SetShards].
 	Shards int
-	// Epoch is a counter and a nonce: a queue that was wiped and made anew has
-	// another one, so that nobody goes on with what he knew of the old one.
+	// Epoch tells the layout from every other one: each change makes another,
+	// and so does making a queue anew that was wiped.
 	Epoch string
 	// Sink is the broker whose rules the topics must follow.
 	Sink message.SinkType
@@ -29,13 +38,33 @@ type Layout struct {
 	// Next is the shard count of a change that has begun and is not published
 	// yet; 0 if there is none.
 	Next int
+	// Retired are the counters of shards that were dropped, summed up by name.
+	Retired map[string]int64
 
-	keys *keys
+	next     plan
+	dropping []int
+	loaded   time.Time
+	keys     *keys
 }
 
 // Polled is how many shards may hold messages: those of all layouts that live.
-func (l *Layout) Polled() int {
-	return max(l.Shards, l.Next, slices.Max(append([]int{0}, l.Earlier...)))
+func (l *Layout) Polled() int { return max(l.plan().polled(), l.next.polled()) }
+
+func (l *Layout) plan() plan { return plan{epoch: l.Epoch, shards: l.Shards, earlier: l.Earlier} }
+
+func (l *Layout) home(id, key string) int { return sharding.Home(key, id, l.Shards) }
+
+// homes are the shards where a message may be, each once; the last is where
+// it would be created.
+func (l *Layout) homes(id, key string) []int {
+	newest := l.home(id, key)
+	homes := make([]int, 0, 1+len(l.Earlier))
+	for _, shards := range l.Earlier {
+		if home := sharding.Home(key, id, shards); home != newest && !slices.Contains(homes, home) {
+			homes = append(homes, home)
+		}
+	}
+	return append(homes, newest)
 }
 
 // LoadLayout reads the queue's layout from Redis, and uses it from now on.
@@ -43,13 +72,19 @@ func (q *Queue) LoadLayout(ctx context.Context) (*Layout, error) {
 	return q.loadLayout(ctx, false, Layout{})
 }
 
-// Layout returns the queue's layout, which is loaded once. Its error is
-// [ErrNoLayout] where there is none.
+// Layout returns the queue's layout, which is loaded when it is first needed and
+// when a shard has refused it. Its error is [ErrNoLayout] where there is none.
 func (q *Queue) Layout(ctx context.Context) (*Layout, error) {
-	if layout := q.layout.Load(); layout != nil {
-		return layout, nil
+	layout := q.layout.Load()
+	if layout == nil || layout == q.stale.Load() {
+		return q.LoadLayout(ctx)
 	}
-	return q.LoadLayout(ctx)
+	if len(layout.Earlier) > 0 && time.Since(layout.loaded) > layoutAge {
+		if newer, err := q.LoadLayout(ctx); err == nil {
+			return newer, nil
+		}
+	}
+	return layout, nil
 }
 
 // AwaitLayout is Layout, repeated until Redis answers or ctx ends.
@@ -60,56 +95,116 @@ func (q *Queue) AwaitLayout(ctx context.Context) (layout *Layout, err error) {
 
 // EnsureLayout makes the queue's layout where there is none, gives every shard
 // its meta, and returns the layout in force: its shards may differ from those
-// asked for. Sink and MaxMessage become the ones asked for.
+// asked for. Sink and MaxMessage become the ones asked for. A layout that was
+// lost alone is taken from the shards, which know it too.
 func (q *Queue) EnsureLayout(ctx context.Context, want Layout) (*Layout, error) {
-	nonce := make([]byte, 8)
-	_, _ = rand.Read(nonce) // It never fails.
-	want.Epoch = "1-" + hex.EncodeToString(nonce)
+	if want.Shards < 1 || want.Shards > MaxShards {
+		return nil, fmt.Errorf("%w: %d", ErrShards, want.Shards)
+	}
+	if err := q.restore(ctx, &want); err != nil {
+		return nil, err
+	}
 	layout, err := q.loadLayout(ctx, true, want)
 	if err != nil {
 		return nil, err
 	}
-	for shard := range layout.keys.shards {
-		if _, err := shardMetaScript.run(ctx, q.client(ctx), []string{layout.keys.shards[shard].meta}, layout.Epoch); err != nil {
-			return nil, fmt.Errorf("make shard %d of %s: %w", shard, q.name, err)
+	return layout, q.raise(ctx, layout, 0, layout.Polled())
+}
+
+// restore takes the layout wanted from the shards, where only its key was lost.
+func (q *Queue) restore(ctx context.Context, want *Layout) error {
+	if _, err := q.LoadLayout(ctx); !errors.Is(err, ErrNoLayout) {
+		return err
+	}
+	want.Epoch, want.Earlier = newEpoch(1, ""), nil
+	for seen := 0; seen < want.Shards; {
+		fences, err := q.fences(ctx, newKeys(q.prefix, q.name, want.Shards), seen, want.Shards)
+		if err != nil {
+			return err
+		}
+		seen = want.Shards
+		for _, f := range fences {
+			p, ok := parsePlan(f.epoch, f.content)
+			_, life := parseEpoch(p.epoch)
+			if _, mine := parseEpoch(want.Epoch); ok && (life != mine || ahead(p.epoch, want.Epoch)) {
+				want.Epoch, want.Shards, want.Earlier = p.epoch, p.shards, p.earlier
+			}
 		}
 	}
-	return layout, nil
+	// Nobody may find a layout that a shard does not know of yet.
+	l := &Layout{Shards: want.Shards, Epoch: want.Epoch, Earlier: want.Earlier}
+	l.keys = newKeys(q.prefix, q.name, l.Polled())
+	return q.raise(ctx, l, 0, l.Polled())
+}
+
+// raise gives shards from, to-1 the layout's fence, where they have a lower one or none.
+func (q *Queue) raise(ctx context.Context, l *Layout, from, to int) error {
+	for shard := from; shard < to; shard++ {
+		_, err := fenceScript.run(ctx, q.client(ctx), []string{l.keys.shards[shard].meta}, l.Epoch, l.plan().content())
+		if err != nil {
+			return fmt.Errorf("fence shard %d of %s: %w", shard, q.name, err)
+		}
+	}
+	return nil
 }
 
 func (q *Queue) loadLayout(ctx context.Context, ensure bool, want Layout) (*Layout, error) {
 	cmd, err := layoutScript.run(ctx, q.client(ctx), []string{layoutKey(q.prefix, q.name)},
-		flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage)
+		flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
 	if err != nil {
 		return nil, fmt.Errorf("load layout of %s: %w", q.name, err)
 	}
-	r := newReply(cmd)
-	nowMs := r.int(0)
+	return q.useLayout(newReply(cmd))
+}
+
+// useLayout reads the answer of layout.lua or change.lua, and uses it from now on.
+func (q *Queue) useLayout(r *reply) (*Layout, error) {
+	nowMs, list := r.int(0), r.list(1)
 	if r.bad != nil {
 		return nil, r.bad
 	}
 	q.clock.observe(nowMs)
-	if len(r.values) == 1 {
+	fields := map[string]string{}
+	for i, name := range []string{"shards", "epoch", "sink", "max_message", "earlier", "next", "retired", "dropping"} {
+		fields[name] = list.text(i)
+	}
+	if fields["shards"] == "" {
 		return nil, fmt.Errorf("%w: %s", ErrNoLayout, q.name)
 	}
-	layout, err := q.parseLayout(r)
-	if err != nil {
-		return nil, err
+	layout, ok := parseLayout(fields)
+	if list.bad != nil || !ok {
+		return nil, fmt.Errorf("layout of %s: %w", q.name, errReply)
 	}
+	layout.keys = newKeys(q.prefix, q.name, layout.Polled())
+	if old := q.layout.Load(); old != nil && len(old.keys.shards) == len(layout.keys.shards) {
+		layout.keys = old.keys
+	}
+	layout.loaded = time.Now()
 	q.layout.Store(layout)
 	return layout, nil
 }
 
-func (q *Queue) parseLayout(r *reply) (*Layout, error) {
-	shards, errShards := strconv.Atoi(r.text(1))
-	maxMessage, errMax := strconv.Atoi(r.text(4))
-	layout := &Layout{Shards: shards, Epoch: r.text(2), Sink: message.SinkType(r.text(3)), MaxMessage: maxMessage}
-	if r.bad != nil || errShards != nil || errMax != nil || shards < 1 || layout.Epoch == "" {
-		return nil, fmt.Errorf("layout of %s: %w", q.name, errReply)
+func parseLayout(fields map[string]string) (*Layout, bool) {
+	now, ok := parsePlan(fields["epoch"], fields["shards"]+"|"+fields["earlier"])
+	maxMessage, err := strconv.Atoi(fields["max_message"])
+	dropping, okDropping := splitInts(fields["dropping"])
+	layout := &Layout{
+		Shards: now.shards, Epoch: now.epoch, Sink: message.SinkType(fields["sink"]), MaxMessage: maxMessage,
+		Earlier: now.earlier, Retired: map[string]int64{}, dropping: dropping,
 	}
-	layout.keys = newKeys(q.prefix, q.name, shards)
-	return layout, nil
+	if text := fields["next"]; text != "" {
+		var okNext bool
+		epoch, content, _ := strings.Cut(text, "|")
+		layout.next, okNext = parsePlan(epoch, content)
+		layout.Next, ok = layout.next.shards, ok && okNext
+	}
+	for field := range strings.FieldsSeq(fields["retired"]) {
+		name, value, _ := strings.Cut(field, "=")
+		layout.Retired[name], _ = strconv.ParseInt(value, 10, 64)
+	}
+	return layout, ok && okDropping && err == nil
 }
 
-// reload forgets the layout, unless somebody else has loaded a newer one.
-func (q *Queue) reload(old *Layout) { q.layout.CompareAndSwap(old, nil) }
+// reload has the layout loaded before it is used again, unless somebody else
+// has loaded a newer one.
+func (q *Queue) reload(old *Layout) { q.stale.Store(old) }

@@ -8,10 +8,11 @@ import (
 )
 
 // repeat calls a read, or a write that may as well happen twice, until it has an
-// answer or ctx ends. Where it answers errReload, the layout is loaded again.
+// answer or ctx ends. Where a shard refuses it, see reconcile.
 func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()
+	var since time.Time // the first refusal
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		layout, err := q.Layout(ctx)
 		if err == nil {
@@ -20,8 +21,11 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, errReload):
-			q.reload(layout)
+		case isRefusal(err):
+			if since.IsZero() {
+				since = time.Now()
+			}
+			q.reconcile(ctx, err, since)
 		case errors.Is(err, ErrNoLayout), errors.Is(err, errReply):
 			return err
 		case classify(err) == classFatal:

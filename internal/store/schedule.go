@@ -18,10 +18,11 @@ var scheduleVerb = verb{
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.meta, k.wake}
 	},
-	head: func(epoch string, notAfter int64, run int, first *call) []any {
-		return []any{epoch, notAfter, run, first.startMs, message.FormatVersion}
+	head: func(r run, first *call) []any {
+		return []any{r.epoch, r.notAfter, r.number, first.startMs, message.FormatVersion, flag(r.last)}
 	},
 	each: eachScheduled,
+	asks: true,
 }
 
 var replaceVerb = verb{
@@ -30,8 +31,10 @@ var replaceVerb = verb{
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake}
 	},
-	head: func(epoch string, notAfter int64, run int, _ *call) []any {
-		return []any{epoch, notAfter, run, tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes}
+	head: func(r run, _ *call) []any {
+		return []any{
+			r.epoch, r.notAfter, r.number, tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, flag(r.last),
+		}
 	},
 	each: eachScheduled,
 }

@@ -35,7 +35,11 @@ var (
 	purgeScript      = load("purge")
 	statsScript      = load("stats")
 	layoutScript     = load("layout")
-	shardMetaScript  = load("shardmeta")
+	changeScript     = load("change")
+	fenceScript      = load("fence")
+	scanScript       = load("scan")
+	drainedScript    = load("drained")
+	dropScript       = load("drop")
 )
 
 func load(verb string) *script {

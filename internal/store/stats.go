@@ -21,6 +21,10 @@ type ShardStats struct {
 	NextDue time.Time
 	// Holder is the instance whose lease lasts; empty if there is none.
 	Holder string
+	// Epoch is that of the layout to which the shard is bound.
+	Epoch string
+	// Drained is set where no message is here that has another home in that layout.
+	Drained bool
 	// Counters are the shard's, by name; see the sum in the package comment.
 	Counters map[string]int64
 }
@@ -45,10 +49,19 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 		stats.OldestDueAge = max(0, time.Duration(r.int(0)-head)*time.Millisecond)
 	}
 	counters := r.list(8)
+	var f fence
 	for i := 0; i+1 < len(counters.values); i += 2 {
+		switch counters.text(i) {
+		case "epoch":
+			f.epoch = counters.text(i + 1)
+		case "drained":
+			f.drained = counters.text(i + 1)
+		}
 		if n, err := strconv.ParseInt(counters.text(i+1), 10, 64); err == nil {
 			stats.Counters[counters.text(i)] = n
 		}
 	}
+	stats.Epoch = f.epoch
+	_, stats.Drained = f.drainedAt(f.epoch)
 	return stats, r.bad
 }

@@ -35,7 +35,8 @@ type Queue struct {
 	timeout time.Duration
 	clock   clock
 	layout  atomic.Pointer[Layout]
-	batcher *Batcher // nil: quiet runs go alone
+	batcher *Batcher               // nil: quiet runs go alone
+	stale   atomic.Pointer[Layout] // a layout that a shard has refused
 }
 
 // New returns the queue of that name; it does no I/O. A run of a script takes

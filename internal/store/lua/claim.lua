@@ -84,6 +84,5 @@ if #old > 0 then
   redis.call('HDEL', KEYS[6], unpack(old))
 end
 local next_due_ms = (redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or -1) + 0
-local first = redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')[2]
-local expired = first and first + 0 <= now_ms and 1 or 0
+local expired = redis.call('ZCOUNT', KEYS[4], '-inf', now_ms) > 0 and 1 or 0
 return {0, now_ms, 0, more, expired, next_due_ms, packed, attempts, bodies, epoch}

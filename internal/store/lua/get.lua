@@ -6,7 +6,7 @@
 -- COST O(1), or O(messages in flight) where it is in flight. CLOCK Redis. Writes nothing.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('HGET', KEYS[6], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+if redis.call('HGET', KEYS[6], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[6], 'epoch', 'layout'))} end
 local id = ARGV[2]
 local stored = redis.call('HGET', KEYS[2], id)
 local due = redis.call('ZSCORE', KEYS[1], id)

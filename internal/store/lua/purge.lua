@@ -5,7 +5,7 @@
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('HGET', KEYS[3], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+if redis.call('HGET', KEYS[3], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[3], 'epoch', 'layout'))} end
 local reply, purged = {0, now_ms}, 0
 for i = 2, #ARGV do
   local found = redis.call('ZREM', KEYS[1], ARGV[i])

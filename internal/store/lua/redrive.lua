@@ -6,7 +6,7 @@
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('HGET', KEYS[6], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+if redis.call('HGET', KEYS[6], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[6], 'epoch', 'layout'))} end
 local reply, plan, bytes_left, seen = {0, now_ms}, {}, tonumber(ARGV[2]), {}
 for i = 3, #ARGV do
   local code = 0

@@ -2,22 +2,22 @@
 -- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read; then
---      per message: id, when (due_ms, or "+" and a delay in ms), token .. encoded
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
+--      7 create (1; 0: only in the place of another, 11 where the id is free); then per message: id,
+--      when (due_ms, or "+" and a delay in ms), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local second, version, bytes_left = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6])
+local second, version, bytes_left, ask = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6]), ARGV[7] == '0'
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-local head_ms = head[2] and head[2] + 0
+local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 
 -- Reads first: what each message meets.
 local reply, plan, seen = {0, now_ms}, {}, {}
-for i = 6 + 1, #ARGV, 3 do
+for i = 8, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
   local token, code, detail = string.sub(stored, 1, 16), 0, 0
@@ -39,6 +39,8 @@ for i = 6 + 1, #ARGV, 3 do
       code = 5
     elseif old and not old_due then
       code = 3
+    elseif ask and not old and not dead then
+      code = 11
     else
       code, detail = old and 6 or 1, due
       step.ended = theirs and string.sub(theirs, 15, 30)
@@ -52,8 +54,7 @@ for i = 6 + 1, #ARGV, 3 do
       plan[#plan + 1] = step
     end
   end
-  reply[#reply + 1] = code
-  reply[#reply + 1] = detail
+  reply[#reply + 1], reply[#reply + 2] = code, detail
 end
 
 local earliest
@@ -77,7 +78,7 @@ for _, step in ipairs(plan) do
   if step.ended or step.dead then redis.call('HINCRBY', KEYS[8], 'replaced', 1) end
   if not earliest or step.due < earliest then earliest = step.due end
 end
-if earliest and (not head_ms or earliest < head_ms) then
+if earliest and (not head_ms or earliest < head_ms + 0) then
   redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest))
 end
 return reply

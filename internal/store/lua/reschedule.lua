@@ -8,7 +8,7 @@
 -- COST O(log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local token, id, when = ARGV[5], ARGV[6], ARGV[7]
 if ARGV[3] == '2' then

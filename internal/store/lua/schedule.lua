@@ -2,22 +2,22 @@
 -- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, or 2 where an earlier run may have happened)
---      4 call_start_ms  5 format version; then per message:
+--      4 call_start_ms  5 format version  6 create (1; 0 asks only, in a home of an earlier layout, and
+--      answers 11 where the id is free); then per message:
 --      id, when (due_ms, or "+" and a delay in ms), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms} end
+if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local second = ARGV[3] == '2'
+local second, ask = ARGV[3] == '2', ARGV[6] == '0'
 local call_start_ms, version = tonumber(ARGV[4]), ARGV[5]
 -- Rounded up, so that a delay never ends early.
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local stamp = string.format('%013.0f', accepted_ms)
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
-local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-local head_ms = head[2] and head[2] + 0
+local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 
 local function due_of(when, from_ms)
   if string.byte(when) == 43 then return from_ms + tonumber(string.sub(when, 2)) end
@@ -52,9 +52,8 @@ local function taken(id, when, token)
 end
 
 local reply, entries, earliest = {0, now_ms}, {}, nil
-local marked = {}
-local ours = {} -- id -> due_ms of what this call has created: a second one is a duplicate
-for i = 6, #ARGV, 3 do
+local marked, ours = {}, {} -- ours: id -> due_ms of what this call has created: a second one is a duplicate
+for i = 7, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local token = string.sub(stored, 1, 16)
   local due = due_of(when, accepted_ms)
@@ -66,7 +65,9 @@ for i = 6, #ARGV, 3 do
     code = 1
   elseif ours[id] then
     code, detail = 2, ours[id]
-  elseif redis.call('HSETNX', KEYS[2], id, version .. stamp .. stored) == 0 then
+  elseif ask and redis.call('HEXISTS', KEYS[2], id) == 0 then
+    code, detail = 11, 0
+  elseif ask or redis.call('HSETNX', KEYS[2], id, version .. stamp .. stored) == 0 then
     code, detail = taken(id, when, token)
   else
     entries[#entries + 1] = due
@@ -83,6 +84,6 @@ if #entries > 0 then
   redis.call('ZADD', KEYS[1], unpack(entries))
   if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
   redis.call('HINCRBY', KEYS[7], 'scheduled', #entries / 2)
-  if not head_ms or earliest < head_ms then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[8], string.format('%.0f', earliest)) end
+  if not head_ms or earliest < head_ms + 0 then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[8], string.format('%.0f', earliest)) end
 end
 return reply

@@ -25,7 +25,10 @@ func (s *Shard) Check() error {
 		complain("meta has no epoch")
 	}
 	for name, value := range s.Meta {
-		if n, err := strconv.ParseInt(value, 10, 64); name != "epoch" && (err != nil || n < 0) {
+		if name == "epoch" || name == "layout" || name == "drained" {
+			continue
+		}
+		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 0 {
 			complain("counter %s is %q", name, value)
 		}
 	}

@@ -1,0 +1,17 @@
+-- fence: bind a shard to a layout: whoever has another one is refused from now on.
+-- KEYS 1 meta (HASH), which is made where it is missing
+-- ARGV 1 epoch  2 content of the layout, "shards|earlier,..."
+-- RETURNS {now_ms, epoch in force, content in force}: a fence of the same life is never lowered
+-- COST O(1). CLOCK Redis. The first write is one that a full Redis allows.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local epoch, content = unpack(redis.call('HMGET', KEYS[1], 'epoch', 'layout'))
+local counter, life = string.match(epoch or '', '^(%d+)%-([^-]*)')
+local new_counter, new_life = string.match(ARGV[1], '^(%d+)%-([^-]*)')
+local same = epoch == ARGV[1]
+if life == new_life and not same and tonumber(counter) >= tonumber(new_counter) or same and content then
+  return {now_ms, epoch, content or ''}
+end
+redis.call('HDEL', KEYS[1], 'drained')
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'layout', ARGV[2])
+return {now_ms, ARGV[1], ARGV[2]}
