@@ -16,9 +16,9 @@
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
 //	delay:{q:3}:holder     STRING  instance|last claim number|claims of an earlier holder are left
-//	delay:{q:3}:meta       HASH    epoch and counters
+//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
-//	delay:q:layout         HASH    shards, epoch, sink, max_message
+//	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
@@ -33,6 +33,24 @@
 // that are not in due, and this sum always holds over the counters of meta:
 //
 //	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged
+//
+// where the counters of dropped shards are in the layout's key, as retired.
+//
+// # Changing the shards
+//
+// The number of shards may change while the queue is in use. The next layout is
+// written into the layout's key, as next: the intent. Then the meta of every
+// shard, old and new, is bound to it: the fence, which refuses producers that
+// know another epoch, and tells the whole layout. Then it is published. So
+// nothing is created in an old home once somebody may create in a new one.
+// Whoever is refused for long finishes the change; where a failover has lost a
+// fence, whoever meets it raises it. A fence of one life is never lowered.
+//
+// Messages stay where they are. While earlier layouts live, calls visit the
+// homes of a message oldest first, and create in the newest only. A shard has
+// drained when no message in it has another home in the newest layout; when all
+// have for long enough, the earlier layouts are forgotten, and shards that are
+// not in the newest are dropped. The [Keeper] does that.
 //
 // # Rules of the scripts
 //

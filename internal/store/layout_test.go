@@ -46,6 +46,9 @@ func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
+// hooked hides the type of the client: one with another timeout loses the hooks.
+type hooked struct{ redis.UniversalClient }
+
 // again is another process that uses the queue.
 func again(t testing.TB, name string, hooks ...redis.Hook) *store.Queue {
 	t.Helper()
@@ -53,7 +56,7 @@ func again(t testing.TB, name string, hooks ...redis.Hook) *store.Queue {
 	for _, hook := range hooks {
 		rdb.AddHook(hook)
 	}
-	return store.New(rdb, storetest.Prefix, name)
+	return store.New(hooked{rdb}, storetest.Prefix, name)
 }
 
 // whole dumps all shards that ever were, checks each, and that no id lives twice.
@@ -80,12 +83,11 @@ func whole(t testing.TB, rdb *redis.Client, name string, shards int) map[string]
 
 // producer is one writer of its own ids, who so knows what is true of each.
 type producer struct {
-	t        *testing.T
-	q        *store.Queue
-	random   *rand.Rand
-	ids      []string
-	there    map[string]bool
-	accepted *atomic.Int64
+	t      *testing.T
+	q      *store.Queue
+	random *rand.Rand
+	ids    []string
+	there  map[string]bool
 }
 
 func (p *producer) step() bool {
@@ -150,32 +152,36 @@ func TestChangeUnderLoad(t *testing.T) {
 	var (
 		running   sync.WaitGroup
 		stop      atomic.Bool
-		accepted  atomic.Int64
 		producers []*producer
 	)
 	for n := range 4 {
 		p := &producer{
 			t: t, q: again(t, q.Name()), random: rand.New(rand.NewPCG(uint64(n), 1)), //nolint:gosec // reproducible
-			there: map[string]bool{}, accepted: &accepted,
+			there: map[string]bool{},
 		}
 		for i := range 6 {
 			p.ids = append(p.ids, fmt.Sprintf("p%d-%d", n, i))
 		}
 		producers = append(producers, p)
 		running.Go(func() {
-			for !stop.Load() && p.step() {
+			for more := true; more && !stop.Load(); {
+				more = p.step()
 			}
 		})
 	}
 	random := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // reproducible
 	keeper := store.NewKeeper(again(t, q.Name()))
 	keeper.ForgetAfter(0)
-	for range 40 {
+	killed, done := 0, 0
+	for range 80 {
 		admin := new(mortal)
 		admin.left.Store(int64(random.IntN(18)))
 		_, err := again(t, q.Name(), admin).SetShards(t.Context(), 1+random.IntN(most))
 		if err != nil && !errors.Is(err, store.ErrEarlierLayouts) {
 			require.ErrorIs(t, err, errKilled)
+			killed++
+		} else if err == nil {
+			done++
 		}
 		for range random.IntN(6) {
 			assert.NoError(t, keeper.Step(t.Context()))
@@ -187,6 +193,8 @@ func TestChangeUnderLoad(t *testing.T) {
 	stop.Store(true)
 	running.Wait()
 	require.False(t, t.Failed())
+	require.Greater(t, killed, 3)
+	require.Greater(t, done, 3)
 	where := whole(t, rdb, q.Name(), most)
 	total := 0
 	for _, p := range producers {
@@ -324,4 +332,90 @@ func TestOldHome(t *testing.T) {
 		answered(t, store.Replaced, other.Schedule(t.Context(), requests(later(), id), true, store.Replicas{})[0])
 	}
 	require.Len(t, whole(t, rdb, q.Name(), 8), 9)
+}
+
+// TestLostByFailover sets back what replicas may not have had: a fence, the
+// intent of a change with all its fences, a publication, the layout's key.
+func TestLostByFailover(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 2)
+	t.Cleanup(func() { storetest.Remove(context.WithoutCancel(t.Context()), rdb, q.Name(), 8) })
+	layoutKey := storetest.Prefix + ":" + q.Name() + ":layout"
+	before := rdb.HGetAll(t.Context(), layoutKey).Val()
+	create(t, q, "x", later())
+	epochs := func() (list []string) {
+		for shard := range 5 {
+			list = append(list, rdb.HGet(t.Context(), storetest.Key(q.Name(), shard, "meta"), "epoch").Val())
+		}
+		return list
+	}
+	layout, err := q.SetShards(t.Context(), 5)
+	require.NoError(t, err)
+	all := []string{layout.Epoch, layout.Epoch, layout.Epoch, layout.Epoch, layout.Epoch}
+	require.Equal(t, all, epochs())
+
+	back := func(shard int, epoch, content string) {
+		t.Helper()
+		require.NoError(t, rdb.HSet(t.Context(), storetest.Key(q.Name(), shard, "meta"), "epoch", epoch, "layout", content).Err())
+	}
+	old := store.New(rdb, storetest.Prefix, q.Name())
+	for shard := range 2 { // The callers raise it.
+		back(shard, before["epoch"], "2|")
+	}
+	for i := range 20 {
+		require.Equal(t, store.NotFound, cancel(t, old, fmt.Sprint("none-", i)))
+	}
+	require.Equal(t, all, epochs())
+	back(1, before["epoch"], "2|") // The keeper raises it.
+	require.NoError(t, store.NewKeeper(q).Step(t.Context()))
+	require.Equal(t, all, epochs())
+
+	// The publication is lost; a caller finishes what the fences tell of.
+	require.NoError(t, rdb.Del(t.Context(), layoutKey).Err())
+	require.NoError(t, rdb.HSet(t.Context(), layoutKey, before).Err())
+	require.Equal(t, store.Waiting, schedule(t, store.New(rdb, storetest.Prefix, q.Name()), "x", later()).Code)
+	require.Equal(t, layout.Epoch, rdb.HGet(t.Context(), layoutKey, "epoch").Val())
+
+	// The keeper does so too, where two changes of the same number met.
+	require.NoError(t, rdb.HSet(t.Context(), layoutKey, before).Err())
+	require.NoError(t, rdb.HDel(t.Context(), layoutKey, "earlier").Err())
+	back(0, store.NewEpoch(before["epoch"]), "7|2")
+	require.NoError(t, store.NewKeeper(q).Step(t.Context()))
+	merged, err := q.LoadLayout(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 7, max(merged.Polled(), merged.Shards))
+	require.Subset(t, append(merged.Earlier, merged.Shards), []int{2, 5, 7})
+	require.Equal(t, store.Waiting, schedule(t, old, "x", later()).Code)
+
+	// The key is lost: the shards know the layout.
+	require.NoError(t, rdb.Del(t.Context(), layoutKey).Err())
+	restored, err := store.New(rdb, storetest.Prefix, q.Name()).EnsureLayout(t.Context(), storetest.Layout(1))
+	require.NoError(t, err)
+	require.Equal(t, merged.Epoch, restored.Epoch)
+	require.Equal(t, merged.Shards, restored.Shards)
+	require.Equal(t, merged.Earlier, restored.Earlier)
+	require.Equal(t, store.Waiting, schedule(t, old, "x", later()).Code)
+}
+
+// TestSetShardsRefuses what cannot be, and does nothing where there is nothing to do.
+func TestSetShardsRefuses(t *testing.T) {
+	t.Parallel()
+	q := storetest.New(t, shared(t), 2)
+	t.Cleanup(func() { storetest.Remove(context.WithoutCancel(t.Context()), shared(t), q.Name(), 12) })
+	for _, n := range []int{-1, 0, store.MaxShards + 1} {
+		_, err := q.SetShards(t.Context(), n)
+		require.ErrorIs(t, err, store.ErrShards)
+	}
+	before, err := q.Layout(t.Context())
+	require.NoError(t, err)
+	same, err := q.SetShards(t.Context(), 2)
+	require.NoError(t, err)
+	require.Equal(t, before.Epoch, same.Epoch)
+	for n := 3; n <= 10; n++ {
+		_, err = q.SetShards(t.Context(), n)
+		require.NoError(t, err)
+	}
+	_, err = q.SetShards(t.Context(), 11)
+	require.ErrorIs(t, err, store.ErrEarlierLayouts)
 }
