@@ -14,7 +14,7 @@ type commands struct {
 	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
-	Shards     shardsCommands    `cmd:"" help:"Show a queue's shards."`
+	Shards     shardsCommands    `cmd:"" help:"Show a queue's shards, or change their number."`
 	Config     configCommands    `cmd:"" help:"Check, print or describe the configuration."`
 	Version    versionCommand    `cmd:"" help:"Print the version."`
 }

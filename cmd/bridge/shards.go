@@ -11,6 +11,7 @@ import (
 
 type shardsCommands struct {
 	List shardsListCommand `cmd:"" help:"Show each shard: who polls it, and what it holds."`
+	Set  shardsSetCommand  `cmd:"" help:"Change how many shards the queue has, while it is in use."`
 }
 
 type shardsListCommand struct{ queueFlags }
@@ -73,8 +74,38 @@ func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats
 	if err := tabs.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(s.stdout, "\nqueue %s has %s in layout %s\n", s.name, count(layout.Shards, "shard"), layout.Epoch)
+	_, err := fmt.Fprintf(s.stdout, "\nqueue %s has %s in layout %s\n%s", s.name, count(layout.Shards, "shard"), layout.Epoch, progress(layout, shards))
 	return err
+}
+
+// progress says how far a change of the shards is; nothing where none is under way.
+func progress(layout *store.Layout, shards []store.ShardStats) string {
+	switch {
+	case layout.Next != 0:
+		return fmt.Sprintf("a change to %s has begun\n", count(layout.Next, "shard"))
+	case len(layout.Earlier) == 0:
+		return ""
+	}
+	var left, dead int64
+	draining := 0
+	for i := range shards {
+		if shards[i].Drained {
+			continue
+		}
+		draining++
+		if i >= layout.Shards {
+			left += shards[i].Waiting + shards[i].InFlight
+			dead += shards[i].Dead
+		}
+	}
+	if draining == 0 {
+		return "the earlier shards have drained and are given up within two minutes\n"
+	}
+	text := fmt.Sprintf("earlier layouts live: %s may hold messages of theirs", count(draining, "shard"))
+	if left+dead > 0 {
+		text += fmt.Sprintf("; shards from %d on hold %s and %s", layout.Shards, count(int(left), "message"), count(int(dead), "dead letter"))
+	}
+	return text + "\n"
 }
 
 // late is how long the first due message has waited already.
@@ -87,9 +118,13 @@ func late(shard *store.ShardStats) string {
 
 // shardJSON is a shard as programs see it.
 type shardJSON struct {
-	Queue    string `json:"queue"`
-	Shard    int    `json:"shard"`
-	Epoch    string `json:"epoch"`
+	Queue string `json:"queue"`
+	Shard int    `json:"shard"`
+	Epoch string `json:"epoch"`
+	// Shards is how many the queue has in that layout; Drained is false where
+	// messages of an earlier layout may be left.
+	Shards   int    `json:"shards"`
+	Drained  bool   `json:"drained"`
 	Holder   string `json:"holder"`
 	Waiting  int64  `json:"waiting"`
 	Due      int64  `json:"due"`
@@ -103,7 +138,8 @@ type shardJSON struct {
 
 func shardToJSON(queue string, index int, layout *store.Layout, shard *store.ShardStats) shardJSON {
 	return shardJSON{
-		Queue: queue, Shard: index, Epoch: layout.Epoch, Holder: shard.Holder,
+		Queue: queue, Shard: index, Epoch: shard.Epoch, Shards: layout.Shards,
+		Drained: shard.Drained || len(layout.Earlier) == 0, Holder: shard.Holder,
 		Waiting: shard.Waiting, Due: shard.Due, InFlight: shard.InFlight, Dead: shard.Dead,
 		OldestDueAge: shard.OldestDueAge.Round(time.Millisecond).Seconds(), NextDue: stamp(shard.NextDue),
 	}

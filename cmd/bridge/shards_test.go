@@ -16,7 +16,7 @@ func TestShardsList(t *testing.T) {
 	f.ok("schedule", "--topic", "t", "--in", "1h", "--id", "later", "x")
 
 	shard := f.ok("shards list", "-o", "json").object(t)
-	require.Len(t, shard, 10)
+	require.Len(t, shard, 12)
 	assert.Equal(t, []any{"orders", 0.0, "test", 2.0, 1.0, 0.0, 1.0}, []any{
 		shard["queue"], shard["shard"], shard["holder"], shard["waiting"], shard["due"], shard["in_flight"], shard["dead"],
 	})
@@ -30,4 +30,27 @@ func TestShardsList(t *testing.T) {
 	assert.Regexp(t, `(?m)^0 +test +1 +0 +1 +1 +-$`, text)
 	assert.Regexp(t, `(?m)^all +1 +0 +1 +1 +-$`, text)
 	assert.Contains(t, text, "queue orders has 1 shard in layout ")
+}
+
+func TestShardsSet(t *testing.T) {
+	t.Parallel()
+	f := setupWith(t, 2, "nats://127.0.0.1:1", "")
+	assert.Equal(t, exitFailed, f.run("shards set", "4").code, "nobody has made the queue")
+	f.ok("schedule", "--topic", "t", "--in", "1h", "--id", "a", "x")
+	f.ok("schedule", "--topic", "t", "--in", "1h", "--id", "b", "x")
+	assert.Equal(t, exitUsage, f.run("shards set", "0").code)
+	assert.Equal(t, exitUsage, f.run("shards set", "many").code)
+
+	assert.Equal(t, "queue orders has 16 shards now, 2 before\n", f.ok("shards set", "16").stdout)
+	assert.Equal(t, "queue orders has 16 shards already\n", f.ok("shards set", "16").stdout)
+	assert.Len(t, f.ok("shards list", "-o", "json").objects(t), 16)
+	assert.Contains(t, f.ok("shards list").stdout, "earlier layouts live")
+	layout := f.ok("shards set", "1", "-o", "json").object(t)
+	assert.Equal(t, []any{"orders", 1.0, []any{2.0, 16.0}}, []any{layout["queue"], layout["shards"], layout["earlier"]})
+	assert.Contains(t, f.ok("shards list").stdout, "shards from 1 on hold")
+
+	assert.Equal(t, "scheduled", f.ok("get", "--id", "a", "-o", "json").object(t)["state"])
+	assert.Equal(t, exitRefused, f.run("schedule", "--topic", "t", "--in", "1h", "--id", "a", "x").code, "in its old home")
+	assert.Equal(t, "cancelled a\n", f.ok("cancel", "--id", "a").stdout)
+	assert.Equal(t, "scheduled", f.ok("reschedule", "--id", "b", "--in", "2h", "-o", "json").object(t)["state"])
 }

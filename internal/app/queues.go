@@ -46,9 +46,10 @@ type queueParams struct {
 
 func provideQueues(p queueParams) *queueSet {
 	set := &queueSet{hints: store.NewHints(p.Redis)}
+	batcher := store.NewBatcher(p.Redis)
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Queues)) {
 		p.Metrics.AddQueue(name)
-		set.runners = append(set.runners, newQueueRunner(p, set.hints, name))
+		set.runners = append(set.runners, newQueueRunner(p, set.hints, batcher, name))
 	}
 	return set
 }
@@ -89,11 +90,11 @@ func (set *queueSet) live() error {
 	return errors.Join(problems...)
 }
 
-func newQueueRunner(p queueParams, hints *store.Hints, name string) *queueRunner {
+func newQueueRunner(p queueParams, hints *store.Hints, batcher *store.Batcher, name string) *queueRunner {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
 	r := &queueRunner{
-		queue:    store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout),
+		queue:    store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout).WithBatcher(batcher),
 		want:     store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
 		rdb:      p.Redis,
 		hints:    hints,
@@ -109,6 +110,7 @@ func newQueueRunner(p queueParams, hints *store.Hints, name string) *queueRunner
 			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
 		},
 	}
+	r.keeper = store.NewKeeper(r.queue)
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
 			Queue: name, Instance: p.Config.Instance,

@@ -43,7 +43,7 @@ func (set *queueSet) Stats(ctx context.Context) ([]telemetry.QueueStats, error) 
 }
 
 // stats asks for the shards that this instance polls, and leaves out those that
-// another one still holds.
+// another one still holds. The keeper adds what dropped shards have counted.
 func (r *queueRunner) stats(ctx context.Context, p *poller.Poller) ([]telemetry.QueueStats, error) {
 	polled := p.Shards()
 	answers := make([]*telemetry.QueueStats, len(polled))
@@ -71,6 +71,9 @@ func (r *queueRunner) stats(ctx context.Context, p *poller.Poller) ([]telemetry.
 		if stats != nil {
 			held = append(held, *stats)
 		}
+	}
+	if layout := r.layout.Load(); r.keeps.Load() && len(layout.Retired) > 0 {
+		held = append(held, telemetry.QueueStats{Queue: r.queue.Name(), Counters: layout.Retired})
 	}
 	return held, nil
 }

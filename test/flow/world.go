@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -118,6 +119,7 @@ func (w *World) Totals(ctx context.Context) (Totals, error) {
 	if err != nil {
 		return totals, err
 	}
+	maps.Copy(totals.Counters, layout.Retired)
 	for shard := range layout.Polled() {
 		stats, err := w.queue.Stats(ctx, shard)
 		if err != nil {
