@@ -27,11 +27,12 @@ if [ ! -e "$root.done" ]; then
 	mkdir -p "$(dirname "$root")"
 	echo "matrix: making $root" >&2
 	mmdebstrap --quiet --variant=apt --include=redis-server,valkey-server,rabbitmq-server trixie "$root" >&2
-	# The root's own path leads to itself, seen from inside and from outside.
-	mkdir -p "$root$(dirname "$root")"
-	ln -s / "$root$root"
 	touch "$root.done"
 fi
+# The root's own path leads to itself, seen from inside and from outside. The
+# root may have come with a checkout that was moved or copied.
+mkdir -p "$root$(dirname "$root")"
+ln -sfn / "$root$root"
 mkdir -p "$logs"
 
 # wrapper NAME makes a command that runs the root's program with the root's

@@ -59,9 +59,13 @@ func StartRabbitMQ(ctx context.Context, extraConfig string) (*Server, error) {
 	if err := s.rabbitFiles(extraConfig); err != nil {
 		return s.abandon(fmt.Errorf("write RabbitMQ configuration: %w", err))
 	}
-	// The listener opens as the last step of the boot; it closes the
-	// connection of whoever does not begin with the protocol's header.
-	s.ready = func(ctx context.Context, _ int64) error {
+	// The listeners open one after the other, that for TLS last: only the log
+	// says that all are open. They close the connection of whoever does not
+	// begin with the protocol's header.
+	s.ready = func(ctx context.Context, started int64) error {
+		if err := logHas(s.dir, started, "Server startup complete"); err != nil {
+			return err
+		}
 		return exchange(ctx, s.Addr(), []byte("AMQP\x00\x00\x09\x01"), []byte{1})
 	}
 	return s.start(ctx)

@@ -13,10 +13,19 @@ const rabbitRootEnv = "DELAYBRIDGE_TEST_RABBITMQ_ROOT"
 
 const rootMapper = "/usr/bin/epmd"
 
-// rabbitChroot is what the command begins with.
+// rabbitInRoot runs a command in a chroot that has /proc: without it the
+// server knows neither its memory nor the free disk, and raises no alarm. The
+// mount is seen by the server's processes alone and goes with the last of them.
+const rabbitInRoot = `
+mount --rbind /proc "$1/proc" || exit
+exec chroot "$@"
+`
+
+// rabbitChroot is what the command begins with. Each step becomes the next one,
+// so that signals reach the server.
 func rabbitChroot() []string {
 	if root := os.Getenv(rabbitRootEnv); root != "" {
-		return []string{"chroot", root}
+		return []string{"unshare", "--mount", "sh", "-c", rabbitInRoot, "sh", root}
 	}
 	return nil
 }
