@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 root=$PWD/.cache/roots/trixie
 logs=$PWD/.cache/matrix
 services=$PWD/.cache/bin/services
-flags=${TEST_FLAGS:--race -timeout=20m}
+flags=${TEST_FLAGS:--race -count=1 -timeout=20m}
 
 if [ "$(id -u)" -ne 0 ]; then
 	echo "matrix: needs root" >&2
@@ -85,6 +85,7 @@ for kind in "$@"; do
 			./internal/store/... ./delay/...
 		;;
 	rabbitmq)
+		# shellcheck disable=SC2016 # dpkg-query fills it in
 		version=$(chroot "$root" dpkg-query -W -f '${Version}' rabbitmq-server)
 		combination rabbitmq "$version" DELAYBRIDGE_TEST_RABBITMQ_ROOT="$root" TMPDIR="$root/tmp" -- \
 			./internal/sinks/rabbitmq/...
