@@ -5,13 +5,15 @@
 # prints the one line to run and exits 2.
 set -euo pipefail
 
-# A package, and the file or command that shows that it is there. The race
-# detector needs a C compiler.
+# A package, and the file (a pattern) or command that shows that it is there.
+# The race detector needs a C compiler.
 needs=(
 	redis-server=redis-server
 	rabbitmq-server=/usr/lib/rabbitmq/bin/rabbitmq-server
 	default-jre-headless=java
 	maven=mvn
+	postgresql=/usr/lib/postgresql/*/bin/initdb
+	mariadb-server=/usr/bin/mariadbd-safe
 	gcc=gcc
 	libc6-dev=/usr/include/stdlib.h
 )
@@ -19,7 +21,7 @@ needs=(
 missing=()
 for need in "${needs[@]}"; do
 	shown=${need#*=}
-	[ -e "$shown" ] || command -v "$shown" >/dev/null || missing+=("${need%%=*}")
+	compgen -G "$shown" >/dev/null || command -v "$shown" >/dev/null || missing+=("${need%%=*}")
 done
 [ "${#missing[@]}" -gt 0 ] || exit 0
 
@@ -34,11 +36,14 @@ if [ "$(id -u)" -ne 0 ]; then
 	root=(sudo -n)
 fi
 
-# invoke-rc.d asks this script before it starts a service; 101 means no.
+# invoke-rc.d asks this script before it starts a service; 101 means no. Without
+# the other file PostgreSQL's package makes a database cluster in /var/lib.
 policy=/usr/sbin/policy-rc.d
+no_cluster=/etc/postgresql-common/createcluster.d/delaybridge.conf
 saved=$(mktemp -d)
 restore() {
-	"${root[@]}" rm -f "$policy"
+	"${root[@]}" rm -f "$policy" "$no_cluster"
+	"${root[@]}" rmdir "${no_cluster%/*}" 2>/dev/null || true # it stays where it holds more
 	if [ -e "$saved/policy" ]; then "${root[@]}" cp -p "$saved/policy" "$policy"; fi
 	"${root[@]}" rm -rf "$saved"
 }
@@ -46,6 +51,8 @@ if [ -e "$policy" ]; then "${root[@]}" cp -p "$policy" "$saved/policy"; fi
 trap restore EXIT
 printf '#!/bin/sh\nexit 101\n' >"$saved/refuse"
 "${root[@]}" install -m 755 "$saved/refuse" "$policy"
+echo 'create_main_cluster = false' >"$saved/no_cluster"
+"${root[@]}" install -D -m 644 "$saved/no_cluster" "$no_cluster"
 
 echo "provision: installing ${missing[*]}" >&2
 "${root[@]}" apt-get update -q

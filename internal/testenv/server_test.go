@@ -32,6 +32,8 @@ func TestServersKeepAddressAndData(t *testing.T) {
 			return testenv.StartRabbitMQ(t, "# plugins: rabbitmq_auth_mechanism_ssl\nheartbeat = 7")
 		}, writeRabbitMQ, readRabbitMQ},
 		{"kafka", func(t testing.TB) *testenv.Server { return testenv.StartKafka(t, "message.max.bytes=4096") }, writeKafka, readKafka},
+		{"postgres", func(t testing.TB) *testenv.Server { return testenv.StartPostgres(t, "max_connections = 7") }, writePostgres, readPostgres},
+		{"mariadb", func(t testing.TB) *testenv.Server { return testenv.StartMariaDB(t, "max_connections = 10") }, writeMariaDB, readMariaDB},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,12 +1,12 @@
 // Package testenv gives the tests real servers: one shared server of each
-// kind for tests that only need a broker or Redis, private ones for tests that
-// kill, pause or configure them, a TCP proxy that misbehaves on demand, and
-// certificates.
+// kind for tests that only need a broker, Redis or a database, private ones for
+// tests that kill, pause or configure them, a TCP proxy that misbehaves on
+// demand, and certificates.
 //
-// Shared servers come from DELAYBRIDGE_TEST_{REDIS,NATS,RABBITMQ,KAFKA}_URL,
-// which the suite driver in test/services sets; without them each test process
-// starts its own on first use, and that one dies with it. Tests that share a
-// server keep apart by [Name] and never flush it.
+// Shared servers come from DELAYBRIDGE_TEST_*_URL (REDIS, NATS, RABBITMQ, KAFKA,
+// POSTGRES, MARIADB), which the suite driver in test/services sets; without them
+// each test process starts its own on first use, and that one dies with it. Tests
+// that share a server keep apart by [Name] and never flush it.
 //
 // Only tests import this package.
 package testenv

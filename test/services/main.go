@@ -1,8 +1,8 @@
-// Command services runs a command, usually the tests, beside one shared Redis,
-// NATS server, RabbitMQ and Kafka: "services go test ./...". It tells the
-// command their addresses in DELAYBRIDGE_TEST_*_URL, stops them when it ends,
-// and exits with its code. A server whose variable is set already is not
-// started. "services -fetch" only gets what the servers need into .cache.
+// Command services runs a command, usually the tests, beside one shared server
+// of each kind: Redis, NATS, RabbitMQ, Kafka, PostgreSQL and MariaDB, as in
+// "services go test ./...". It tells the command their addresses in
+// DELAYBRIDGE_TEST_*_URL, stops them when it ends, and exits with its code. A
+// server whose variable is set already is not started. "services -fetch" only gets what the servers need into .cache.
 package main
 
 import (
@@ -34,6 +34,12 @@ func starters() []starter {
 		{"DELAYBRIDGE_TEST_NATS_URL", func(ctx context.Context) (*service.Server, error) { return service.StartNATS(ctx, "") }},
 		{"DELAYBRIDGE_TEST_RABBITMQ_URL", func(ctx context.Context) (*service.Server, error) { return service.StartRabbitMQ(ctx, "") }},
 		{"DELAYBRIDGE_TEST_KAFKA_URL", func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") }},
+		{"DELAYBRIDGE_TEST_POSTGRES_URL", func(ctx context.Context) (*service.Server, error) {
+			return service.StartPostgres(ctx, service.PostgresUnsafe)
+		}},
+		{"DELAYBRIDGE_TEST_MARIADB_URL", func(ctx context.Context) (*service.Server, error) {
+			return service.StartMariaDB(ctx, service.MariaDBUnsafe)
+		}},
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package service starts the real servers that the tests need, each a child
 // process with its own scratch folder and its own fixed port: Redis, NATS with
-// JetStream, RabbitMQ and Kafka.
+// JetStream, RabbitMQ, Kafka, PostgreSQL and MariaDB.
 //
 // A server never outlives the process that started it, not even when that is
 // killed with SIGKILL: a supervisor shell watches a pipe whose write end only

@@ -36,11 +36,14 @@ var all = []struct {
 	{"nats", func(ctx context.Context) (*service.Server, error) { return service.StartNATS(ctx, "") }},
 	{"rabbitmq", func(ctx context.Context) (*service.Server, error) { return service.StartRabbitMQ(ctx, "") }},
 	{"kafka", func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") }},
+	{"mariadb", func(ctx context.Context) (*service.Server, error) { return service.StartMariaDB(ctx, "") }},
 	{"fake-redis", service.StartFakeRedis},
 	{"fake-kafka", service.StartFakeKafka},
+	{"postgres", func(ctx context.Context) (*service.Server, error) { return service.StartPostgres(ctx, "") }},
 }
 
-// runChild starts one server of each kind, the last one paused, says where
+// runChild starts one server of each kind, the last one paused, since its
+// processes are in several sessions and cannot see the end of their leader, says where
 // they are and never returns.
 func runChild() {
 	for i, kind := range all {

@@ -23,21 +23,30 @@ const (
 	logTailBytes = 256 << 10
 )
 
+// cleanupScript, if a server's folder has it, removes what a killed server leaves
+// outside of the folder.
+const cleanupScript = "cleanup.sh"
+
 // supervisor starts its arguments in a session of their own, so that SIGSTOP
 // to the server's group does not stop the supervisor, and then waits at the
 // other end of our pipe (3). Pipe 4 stays open as long as the server lives:
 // its end of file is how we learn that it is gone, without being its parent.
+// The server's children are killed by name, too: PostgreSQL's lead sessions of
+// their own.
 const supervisor = `
 dir=$1; shift
 setsid sh -c 'echo $$ >&4; exec "$@"' sh "$@" 3<&- &
 exec 4>&-
-word=
+word= children=
 read -r word <&3
-kill -s KILL -- "-$!" 2>/dev/null
+kill -s STOP "$!" 2>/dev/null
+read -r children 2>/dev/null <"/proc/$!/task/$!/children"
+kill -s KILL -- "-$!" $children 2>/dev/null
 wait
 if [ "$word" != keep ]; then
 	n=0
 	while kill -s 0 -- "-$!" 2>/dev/null && [ "$n" -lt 100 ]; do sleep 0.02; n=$((n+1)); done
+	[ ! -e cleanup.sh ] || sh ./cleanup.sh
 	rm -rf "$dir"
 fi
 exit 0
@@ -56,9 +65,9 @@ type process struct {
 // who kept its address only.
 var live sync.Map
 
-// launch runs argv under a supervisor. It does not wait until the server
-// answers.
-func launch(dir string, argv, env []string) (*process, error) {
+// launch runs argv under a supervisor, both as another user if one is given. It
+// does not wait until the server answers.
+func launch(dir string, argv, env []string, as *syscall.Credential) (*process, error) {
 	log, err := os.OpenFile(logPath(dir), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
@@ -82,7 +91,7 @@ func launch(dir string, argv, env []string) (*process, error) {
 	p.shell.Env = env
 	p.shell.Stdout, p.shell.Stderr = log, log
 	p.shell.ExtraFiles = []*os.File{keepRead, aliveWrite}
-	p.shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	p.shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as}
 	err = p.shell.Start()
 	_ = aliveWrite.Close()
 	if err != nil {
@@ -125,16 +134,36 @@ func (p *process) ended(d time.Duration) bool {
 	}
 }
 
-// signal goes to the leader alone, or to the whole group.
+// signal goes to the leader alone, or to the whole group and all children of the
+// leader.
 func (p *process) signal(sig syscall.Signal, group bool) error {
-	id := p.group
+	ids := []int{p.group}
 	if group {
-		id = -id
+		ids = append(p.children(), -p.group)
 	}
-	if err := syscall.Kill(id, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("signal %v: %w", sig, err)
+	for _, id := range ids {
+		if err := syscall.Kill(id, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("signal %v: %w", sig, err)
+		}
 	}
 	return nil
+}
+
+// children are those of the leader, in its group or not. Where there is no /proc
+// there are none.
+func (p *process) children() []int {
+	leader := strconv.Itoa(p.group)
+	text, err := os.ReadFile(filepath.Join("/proc", leader, "task", leader, "children"))
+	if err != nil {
+		return nil
+	}
+	var ids []int
+	for field := range strings.FieldsSeq(string(text)) {
+		if id, err := strconv.Atoi(field); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // release kills what still runs, waits for the supervisor, and frees the

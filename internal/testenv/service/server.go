@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
@@ -26,6 +28,8 @@ type Server struct {
 	bus  int // of a cluster's node: the port for its peers
 	argv []string
 	env  []string
+	user *syscall.Credential // who runs it; nil is who runs us
+	stop syscall.Signal      // asks it to end
 	// ready succeeds once the server takes requests; started is the log's
 	// size before this run, so that an earlier run's lines do not count.
 	ready func(ctx context.Context, started int64) error
@@ -47,11 +51,12 @@ func newServer(name string) (*Server, error) {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	return &Server{name: name, dir: dir, port: port, env: os.Environ(), free: free}, nil
+	return &Server{name: name, dir: dir, port: port, env: os.Environ(), stop: syscall.SIGTERM, free: free}, nil
 }
 
 // URL is where clients connect: redis://, nats://, amqp:// with the guest
-// user, or for Kafka the plain host and port.
+// user, postgres://, for MariaDB what its driver takes, or for Kafka the plain
+// host and port.
 func (s *Server) URL() string { return s.url }
 
 // Addr is the listener's host and port.
@@ -75,7 +80,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if info, err := os.Stat(logPath(s.dir)); err == nil {
 		started = info.Size()
 	}
-	run, err := launch(s.dir, s.argv, s.env)
+	run, err := launch(s.dir, s.argv, s.env, s.user)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}
@@ -95,7 +100,7 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) Kill() error { return s.end(syscall.SIGKILL, true) }
 
 // Stop asks the server to end and returns when it has. The data stays.
-func (s *Server) Stop() error { return s.end(syscall.SIGTERM, false) }
+func (s *Server) Stop() error { return s.end(s.stop, false) }
 
 func (s *Server) end(sig syscall.Signal, group bool) error {
 	s.mu.Lock()
@@ -113,31 +118,44 @@ func (s *Server) end(sig syscall.Signal, group bool) error {
 }
 
 // Pause stops all of the server's processes where they are, and returns when
-// the server's own has stopped; connections stay.
+// they have stopped; connections stay.
 func (s *Server) Pause() error {
-	if err := s.signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	return s.awaitStopped()
-}
-
-// Resume ends a [Server.Pause].
-func (s *Server) Resume() error { return s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(sig syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.run == nil {
-		return fmt.Errorf("signal %s: it does not run", s.name)
+		return fmt.Errorf("pause %s: it does not run", s.name)
 	}
-	return s.run.signal(sig, true)
+	if err := s.run.pause(); err != nil {
+		return fmt.Errorf("pause %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// Resume ends a [Server.Pause].
+func (s *Server) Resume() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.run == nil {
+		return fmt.Errorf("resume %s: it does not run", s.name)
+	}
+	return s.run.signal(syscall.SIGCONT, true)
 }
 
 // Close kills the server and removes its folder.
 func (s *Server) Close() {
 	_ = s.Kill()
+	s.cleanUp()
 	_ = os.RemoveAll(s.dir)
 	s.free()
+}
+
+// cleanUp runs what the supervisor runs where we were killed.
+func (s *Server) cleanUp() {
+	script := exec.Command("sh", "./"+cleanupScript) //nolint:noctx // it ends at once
+	script.Dir = s.dir
+	if _, err := os.Stat(filepath.Join(s.dir, cleanupScript)); err == nil {
+		_ = script.Run()
+	}
 }
 
 // start runs a server that was just made, and cleans up if it does not come up.

@@ -6,34 +6,38 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 )
 
-// awaitStopped waits until every thread of the server's process has stopped:
-// a thread that runs on another core goes on for a moment after SIGSTOP. Where
-// there is no /proc it returns at once.
-func (s *Server) awaitStopped() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.run == nil {
-		return nil
-	}
-	tasks := filepath.Join("/proc", strconv.Itoa(s.run.group), "task", "*", "stat")
+// pause stops the processes and waits until every thread of the leader and of
+// its children has stopped: a thread that runs on another core goes on for a
+// moment after SIGSTOP, and may make another child. Where there is no /proc it
+// returns at once.
+func (p *process) pause() error {
 	for end := time.Now().Add(stopTimeout); time.Now().Before(end); {
-		files, err := filepath.Glob(tasks)
-		if err != nil || allStopped(files) {
+		if err := p.signal(syscall.SIGSTOP, true); err != nil {
 			return err
 		}
+		stopped := allStopped(p.group, "T")
+		for _, child := range p.children() {
+			stopped = stopped && allStopped(child, "TZ") // its parent cannot reap it now
+		}
+		if stopped {
+			return nil
+		}
 	}
-	return fmt.Errorf("pause %s: it has not stopped within %v", s.name, stopTimeout)
+	return fmt.Errorf("it has not stopped within %v", stopTimeout)
 }
 
-func allStopped(files []string) bool {
+// allStopped checks that each thread of the process is in one of the states.
+func allStopped(id int, states string) bool {
+	files, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(id), "task", "*", "stat")) // the pattern is good
 	for _, file := range files {
 		stat, err := os.ReadFile(file)
 		// The state follows the command's name, which is in parentheses.
-		_, rest, found := bytes.Cut(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" "))
-		if err == nil && found && !bytes.HasPrefix(rest, []byte("T")) {
+		state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if err == nil && len(state) > 0 && !bytes.ContainsRune([]byte(states), rune(state[0])) {
 			return false
 		}
 	}

@@ -1,0 +1,110 @@
+package testenv
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/delaybridge/delaybridge/internal/testenv/service"
+)
+
+// How long making or dropping a database may take.
+const databaseTimeout = 60 * time.Second
+
+var (
+	sharedPostgres = &shared{
+		kind: "PostgreSQL", env: "DELAYBRIDGE_TEST_POSTGRES_URL",
+		start: func(ctx context.Context) (*service.Server, error) {
+			return service.StartPostgres(ctx, service.PostgresUnsafe)
+		},
+	}
+	sharedMariaDB = &shared{
+		kind: "MariaDB", env: "DELAYBRIDGE_TEST_MARIADB_URL",
+		start: func(ctx context.Context) (*service.Server, error) {
+			return service.StartMariaDB(ctx, service.MariaDBUnsafe)
+		},
+	}
+)
+
+// Postgres returns the URL of a new database on a shared PostgreSQL, with a user
+// who may do everything. The test's end drops it, whoever is still connected.
+// Without PostgreSQL the test is skipped, or fails where CI=true.
+func Postgres(t testing.TB) string {
+	t.Helper()
+	server := sharedPostgres.get(t)
+	name := Name(t, "test")
+	execPostgres(t.Context(), t, server, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize())
+	t.Cleanup(func() {
+		execPostgres(context.Background(), t, server,
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '"+name+"'",
+			"DROP DATABASE "+pgx.Identifier{name}.Sanitize())
+	})
+	address, err := url.Parse(server)
+	fatal(t, err)
+	address.Path = "/" + name
+	return address.String()
+}
+
+// MariaDB returns the DSN of a new database on a shared MariaDB, in the form of
+// github.com/go-sql-driver/mysql, with a user who may do everything. The test's
+// end drops it. Without MariaDB the test is skipped, or fails where CI=true.
+func MariaDB(t testing.TB) string {
+	t.Helper()
+	server := sharedMariaDB.get(t)
+	name := Name(t, "test")
+	execMariaDB(t.Context(), t, server, "CREATE DATABASE `"+name+"`")
+	t.Cleanup(func() { execMariaDB(context.Background(), t, server, "DROP DATABASE `"+name+"`") })
+	config, err := mysql.ParseDSN(server)
+	fatal(t, err)
+	config.DBName = name
+	return config.FormatDSN()
+}
+
+// StartPostgres starts a PostgreSQL server; extraConfig is appended to its
+// postgresql.conf and wins over ours. Its URL names the database "postgres".
+func StartPostgres(t testing.TB, extraConfig string) *Server {
+	t.Helper()
+	server, err := service.StartPostgres(t.Context(), extraConfig)
+	return private(t, server, err)
+}
+
+// StartMariaDB starts a MariaDB server; extraConfig is appended to the server's
+// section of its configuration and wins over ours. Its URL is a DSN of
+// github.com/go-sql-driver/mysql that names the database "delaybridge".
+func StartMariaDB(t testing.TB, extraConfig string) *Server {
+	t.Helper()
+	server, err := service.StartMariaDB(t.Context(), extraConfig)
+	return private(t, server, err)
+}
+
+func execPostgres(ctx context.Context, t testing.TB, server string, statements ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, server)
+	fatal(t, err)
+	defer func() { _ = conn.Close(ctx) }()
+	for _, statement := range statements {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			t.Error(fmt.Errorf("%s: %w", statement, err))
+		}
+	}
+}
+
+func execMariaDB(ctx context.Context, t testing.TB, server, statement string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
+	defer cancel()
+	db, err := sql.Open("mysql", server)
+	fatal(t, err)
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(ctx, statement); err != nil {
+		t.Error(fmt.Errorf("%s: %w", statement, err))
+	}
+}
