@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs the system packages that the tests need and that are not there yet.
-# No service of theirs is started, now or later by this script. Needs Debian or
-# a relative of it, and root or a sudo that asks no password; otherwise it
-# prints the one line to run and exits 2.
+# No service of theirs is started, now or later by this script, and nothing is
+# removed for them (MySQL cannot be beside MariaDB). Needs Debian or a relative
+# of it, and root or a sudo that asks no password; otherwise it prints the one
+# line to run and exits 2.
 set -euo pipefail
 
 # A package, and the file (a pattern) or command that shows that it is there.
@@ -26,7 +27,7 @@ done
 [ "${#missing[@]}" -gt 0 ] || exit 0
 
 by_hand() {
-	echo "provision: $1; as root, run: apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" >&2
+	echo "provision: $1; as root, run: apt-get update && apt-get install -y --no-install-recommends --no-remove ${missing[*]}" >&2
 	exit 2
 }
 command -v apt-get >/dev/null || by_hand "no apt-get here"
@@ -56,4 +57,4 @@ echo 'create_main_cluster = false' >"$saved/no_cluster"
 
 echo "provision: installing ${missing[*]}" >&2
 "${root[@]}" apt-get update -q
-"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+"${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends --no-remove "${missing[@]}"
