@@ -26,10 +26,14 @@ synchronous_commit = off
 full_page_writes = off
 `
 
-// postgresRunner makes the data folder once, then becomes the server.
+// postgresRunner makes the data folder once, then becomes the server. That
+// refuses to start where another process of its user has the id by now that its
+// predecessor had, so what a killed one leaves is removed.
 const postgresRunner = `
 [ -e data/PG_VERSION ] || "$1/initdb" --pgdata=data --username=` + databaseUser + ` --pwfile=password \
 	--auth=scram-sha-256 --encoding=UTF8 --locale=C --no-sync || exit 1
+sh ./` + cleanupScript + `
+rm -f data/postmaster.pid
 exec "$1/postgres" -c config_file="$PWD/postgresql.conf"
 `
 
