@@ -55,9 +55,9 @@ type Answer struct {
 	DueAt time.Time
 	// Reason is the dead letter's, for Dead.
 	Reason string
-	// NotDurable is set where fewer replicas than asked, Copies, have confirmed it.
+	// NotDurable is set where what was asked has not confirmed it; Missing says what.
 	NotDurable bool
-	Copies     int64
+	Missing    error
 	// Err is one of the package's errors, with its cause; Code has no meaning then.
 	Err error
 }
@@ -96,10 +96,4 @@ func (w When) String() string {
 		return "+" + strconv.FormatInt(w.Ms, 10)
 	}
 	return strconv.FormatInt(w.Ms, 10)
-}
-
-// Replicas asks that a call is confirmed by as many replicas within Timeout.
-type Replicas struct {
-	Count   int
-	Timeout time.Duration
 }

@@ -204,59 +204,72 @@ func batches(calls []*call) func(yield func([]*call) bool) {
 }
 
 // runOnce is one run of the script for one batch.
-func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, run run, batch []*call) error {
+func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, r run, batch []*call) error {
 	nowMs, _ := q.clock.nowMs()
-	run.notAfter = nowMs + q.timeout.Milliseconds()
-	args := v.head(run, batch[0])
+	r.notAfter = nowMs + q.timeout.Milliseconds()
+	args := v.head(r, batch[0])
 	for _, c := range batch {
 		args = append(args, v.each(c)...)
 	}
-	r, copies, err := q.send(ctx, v, v.keys(layout.keys.shards[run.shard]), args)
+	answer, missing, err := q.send(ctx, v, layout.keys.shards[r.shard], r, args)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", v.name, err)
-		if v.asks && !run.last && classify(err) == classLost {
+		if v.asks && !r.last && classify(err) == classLost {
 			return note(batch, err) // It has changed nothing.
 		}
-		return noteError(batch, run.notAfter, err)
+		return noteError(batch, r.notAfter, err)
 	}
-	q.clock.observe(r.int(1))
-	switch status := r.int(0); {
-	case r.bad != nil:
-		return noteError(batch, run.notAfter, r.bad)
+	q.clock.observe(answer.int(1))
+	switch status := answer.int(0); {
+	case answer.bad != nil:
+		return noteError(batch, r.notAfter, answer.bad)
 	case status == statusReload:
-		return note(batch, refused(r, layout, run.shard))
+		return note(batch, refused(answer, layout, r.shard))
 	case status == statusExpired:
 		return note(batch, errExpired)
 	}
 	for i, c := range batch {
-		if code := Code(r.int(2 + 2*i)); !run.last && (code == free || code == NotFound) {
+		if code := Code(answer.int(2 + 2*i)); !r.last && (code == free || code == NotFound) {
 			c.stage++
 			continue
 		}
-		if c.read(r, 2+2*i) && copies < int64(v.durable.Count) {
-			c.answer.Copies, c.answer.NotDurable = copies, true
+		if c.read(answer, 2+2*i) && missing != nil {
+			c.answer.Missing, c.answer.NotDurable = missing, true
 		}
 	}
-	return r.bad
+	return answer.bad
 }
 
-func (q *Queue) send(ctx context.Context, v *verb, keys []string, args []any) (*reply, int64, error) {
-	if v.durable.Count > 0 {
-		cmd, copies, err := v.script.runDurable(ctx, q.client(ctx), v.durable, keys, args...)
+// send runs the script, and says what is missing for its effect to be durable.
+func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, r run, args []any) (*reply, error, error) {
+	if !v.durable.asked() {
+		cmd, err := v.script.run(ctx, q.client(ctx), v.keys(k), args...)
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
-		return newReply(cmd), copies, nil
+		return newReply(cmd), nil, nil
 	}
-	cmd, err := v.script.run(ctx, q.client(ctx), keys, args...)
+	// A second run is made anyway: who refused it could not tell what the first did.
+	if v.durable.Fsync && r.number == 1 {
+		if err := q.checkFsync(ctx, k.meta); err != nil {
+			return nil, nil, err
+		}
+	}
+	cmd, c, err := q.runDurable(ctx, v.script, v.durable, k.meta, v.keys(k), args...)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	return newReply(cmd), 0, nil
+	if v.durable.Fsync && c.err != nil {
+		q.forgetFsync(ctx, k.meta)
+	}
+	return newReply(cmd), v.durable.missing(c), nil
 }
 
 // noteError records what an error tells about the batch's run.
 func noteError(batch []*call, notAfter int64, err error) error {
+	if errors.Is(err, ErrNoFsync) {
+		return finish(batch, err)
+	}
 	switch classify(err) {
 	case classNotRun:
 		return note(batch, err)

@@ -206,19 +206,20 @@ func (c *copier) run(ctx context.Context, s *script, key string, args ...any) (*
 		return newReply(cmd), nil
 	}
 	wait := Replicas{Count: count, Timeout: min(time.Second, c.q.timeout/2)}
-	cmd, copies, err := s.runDurable(ctx, c.q.client(ctx), wait, []string{key}, args...)
+	cmd, done, err := c.q.runDurable(ctx, s, wait, key, []string{key}, args...)
 	if err != nil {
 		return nil, err
 	}
-	if copies < int64(count) { // The others are not waited for again.
+	if done.copies < int64(count) { // The others are not waited for again.
 		c.mu.Lock()
-		c.replicas[node] = int(copies)
+		c.replicas[node] = int(done.copies)
 		c.mu.Unlock()
 	}
 	return newReply(cmd), nil
 }
 
-// count is how many replicas the node has; 0 where it does not tell.
+// count is how many replicas the node has. Where an ACL hides that, it is how
+// many there are that follow soon.
 func (c *copier) count(ctx context.Context, node redis.UniversalClient) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,6 +231,9 @@ func (c *copier) count(ctx context.Context, node redis.UniversalClient) int {
 		if _, rest, found := strings.Cut(info, "connected_slaves:"); found {
 			_, _ = fmt.Sscanf(rest, "%d", &n)
 		}
+	} else if redis.IsPermissionError(err) {
+		const many, soonMs = 1 << 10, 200
+		n, _ = node.Do(ctx, "wait", many, soonMs).Int()
 	}
 	c.replicas[node] = n
 	return n

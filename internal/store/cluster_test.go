@@ -23,7 +23,7 @@ func clustered(t *testing.T, c *testenv.Cluster) redis.UniversalClient {
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	verbsWork(t, clustered(t, testenv.StartCluster(t)), 1)
+	verbsWork(t, clustered(t, testenv.StartCluster(t)), store.Replicas{Count: 1, Timeout: soon})
 }
 
 // TestClusterPrimaryKilled kills a shard's primary, and the one after it, under

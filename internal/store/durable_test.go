@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -118,6 +120,97 @@ func TestDurable(t *testing.T) {
 	require.EqualValues(t, 3*3, due, "three of four verbs leave a message, in three situations")
 }
 
+// TestFoundIsConfirmed asks a replica to confirm what the call itself does not
+// write, on connections that have written nothing: what others have scheduled,
+// what a first run did whose answer was lost, a fence that stands.
+func TestFoundIsConfirmed(t *testing.T) {
+	t.Parallel()
+	primary := testenv.StartRedis(t, "--repl-diskless-sync-delay", "0")
+	replica := testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+portOf(primary))
+	asked := store.Replicas{Count: 1, Timeout: 100 * time.Millisecond}
+	rdb := connect(t, primary.URL())
+	inSync(t, rdb)
+	other := func(q *store.Queue) *store.Queue {
+		elsewhere := store.New(connect(t, primary.URL()), storetest.Prefix, q.Name())
+		_, err := elsewhere.Layout(t.Context())
+		require.NoError(t, err)
+		return elsewhere
+	}
+	scheduled := storetest.New(t, rdb, 1)
+	repeated := newSceneOn(t, primary.URL())
+	repeated.create(later())()
+	replica.Pause()
+	create(t, scheduled, "x", later())
+	answer := other(scheduled).Schedule(t.Context(), requests(later(), "x"), false, asked)[0]
+	answered(t, store.Waiting, answer)
+	require.True(t, answer.NotDurable, "schedule has found it")
+
+	repeated.pipelines()
+	repeated.lost(func() {
+		answer = repeated.far.Cancel(t.Context(), "x", "", asked)
+	}, counted("cancelled", 1), repeated.nothing)
+	answered(t, store.Done, answer)
+	require.True(t, answer.NotDurable, "a second run has found it")
+	require.ErrorContains(t, answer.Missing, "0 of 1 replicas")
+
+	replica.Resume()
+	inSync(t, rdb)
+	asked.Timeout = soon
+	answer = other(scheduled).Schedule(t.Context(), requests(later(), "x"), false, asked)[0]
+	answered(t, store.Waiting, answer)
+	require.False(t, answer.NotDurable)
+	s := sound(t, rdb, scheduled)
+	require.Len(t, s.Meta, 3, "nothing is left behind in meta: %v", s.Meta)
+}
+
+// TestNothingIsTouched: a durable call on a shard that was dropped must not
+// make its meta again.
+func TestNothingIsTouched(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	storetest.Remove(t.Context(), rdb, q.Name(), 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	answer := q.Schedule(ctx, requests(later(), "x"), false, store.Replicas{Count: 1, Timeout: time.Millisecond})[0]
+	require.Error(t, answer.Err)
+	require.Zero(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), 0, "meta")).Val())
+}
+
+// TestNearDeadline: a script that has answered is done, though there is no time
+// to wait for what was asked, and none for the answer of the wait.
+func TestNearDeadline(t *testing.T) {
+	t.Parallel()
+	q := storetest.New(t, shared(t), 1)
+	asked := store.Replicas{Count: 9, Timeout: time.Hour}
+	for i := range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		answer := q.Schedule(ctx, requests(later(), fmt.Sprint(i)), false, asked)[0]
+		cancel()
+		answered(t, store.Created, answer)
+		require.True(t, answer.NotDurable)
+		require.ErrorContains(t, answer.Missing, "0 of 9 replicas", "the wait has answered")
+	}
+	silent := miniredis.RunT(t) // It answers all but WAIT.
+	silent.Server().SetPreHook(func(_ *server.Peer, command string, _ ...string) bool { return command == "WAIT" })
+	fake := storetest.New(t, connect(t, "redis://"+silent.Addr()), 1)
+	create(t, fake, "y", later())
+	create(t, fake, "z", later())
+	for verb, call := range map[string]func(context.Context) store.Answer{
+		"schedule": func(ctx context.Context) store.Answer {
+			return fake.Schedule(ctx, requests(later(), "x"), false, asked)[0]
+		},
+		"reschedule": func(ctx context.Context) store.Answer { return fake.Reschedule(ctx, "y", "", later(), asked) },
+		"cancel":     func(ctx context.Context) store.Answer { return fake.Cancel(ctx, "z", "", asked) },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		answer := call(ctx)
+		cancel()
+		require.NoError(t, answer.Err, verb)
+		require.True(t, answer.NotDurable, verb)
+	}
+}
+
 func portOf(s *testenv.Server) string {
 	_, port, _ := net.SplitHostPort(s.Addr())
 	return port
@@ -148,4 +241,23 @@ func TestNothingToConfirm(t *testing.T) {
 	answer := q.Cancel(t.Context(), "x", "", asked)
 	answered(t, store.InFlight, answer)
 	require.False(t, answer.NotDurable)
+}
+
+// TestChangeWaitsWithoutInfo: who may not ask how many replicas there are waits
+// for them all the same.
+func TestChangeWaitsWithoutInfo(t *testing.T) {
+	t.Parallel()
+	primary := testenv.StartRedis(t, "--repl-diskless-sync-delay", "0")
+	testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+portOf(primary))
+	rdb := connect(t, primary.URL())
+	inSync(t, rdb)
+	q := storetest.New(t, rdb, 1)
+	require.NoError(t, rdb.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "~*", "&*", "+@all", "-info").Err())
+	app := connect(t, "redis://app:secret@"+primary.Addr())
+	require.True(t, redis.IsPermissionError(app.Info(t.Context()).Err()))
+	before := commandCalls(t, rdb, "wait")
+	_, err := store.New(app, storetest.Prefix, q.Name()).SetShards(t.Context(), 3)
+	require.NoError(t, err)
+	const intent, fences, publication, question = 1, 3, 1, 1
+	require.Equal(t, before+intent+fences+publication+2*question, commandCalls(t, rdb, "wait"))
 }

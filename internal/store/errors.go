@@ -21,8 +21,10 @@ var (
 	ErrFull = errors.New("delay: redis is full")
 	// ErrNoLayout is returned for a queue that no bridge and no command has made yet.
 	ErrNoLayout = errors.New("delay: queue has no layout")
-	// ErrNotDurable is returned when the call took effect, but fewer replicas than asked have confirmed it.
-	ErrNotDurable = errors.New("delay: not confirmed by enough replicas")
+	// ErrNotDurable is returned when the call took effect, but what was asked, replicas or the disk, has not confirmed it.
+	ErrNotDurable = errors.New("delay: done, but not confirmed as durable")
+	// ErrNoFsync is returned where Redis cannot confirm that a call is on its disk; nothing was written.
+	ErrNoFsync = errors.New("redis cannot confirm what is on its disk")
 )
 
 // transient are the codes of Redis' errors that prove that a script did not run
@@ -47,8 +49,12 @@ const (
 	classFatal
 )
 
-// errNoNode marks errors of finding the node of a Cluster: nothing was sent.
-var errNoNode = errors.New("no node")
+var (
+	// errNoNode marks errors of finding the node of a Cluster: nothing was sent.
+	errNoNode = errors.New("no node")
+	// errNotSent marks errors of what comes before a run: the run was not sent.
+	errNotSent = errors.New("not sent")
+)
 
 // beforeSent are how errors begin that go-redis has no type or value for, but
 // makes only before it sends a command: no sentinel knows the primary (whatever
@@ -62,7 +68,7 @@ var beforeSent = []string{
 
 func wasSent(err error) bool {
 	certificate := new(tls.CertificateVerificationError)
-	if errors.Is(err, errNoNode) || errors.As(err, &certificate) {
+	if errors.Is(err, errNoNode) || errors.Is(err, errNotSent) || errors.As(err, &certificate) {
 		return false
 	}
 	for ; err != nil; err = errors.Unwrap(err) {

@@ -10,3 +10,7 @@ func NewEpoch(before string) string {
 	counter, life := parseEpoch(before)
 	return newEpoch(counter+1, life)
 }
+
+// ForgetFsync has every node asked again whether it can confirm its disk, as
+// one that has become primary.
+func (q *Queue) ForgetFsync() { q.syncs.Clear() }

@@ -32,11 +32,10 @@ func groupOptions(addrs []string) *redis.UniversalOptions {
 }
 
 // verbsWork runs every verb on a queue whose shards are on several nodes.
-func verbsWork(t *testing.T, rdb redis.UniversalClient, copies int) {
+func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Replicas) {
 	t.Helper()
 	const shards = 6
 	q := storetest.New(t, rdb, shards)
-	durable := store.Replicas{Count: copies, Timeout: 20 * time.Second}
 	var ids []string
 	for i := range 60 {
 		ids = append(ids, fmt.Sprint("m-", i))

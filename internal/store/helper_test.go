@@ -189,3 +189,9 @@ func commandCalls(t testing.TB, rdb *redis.Client, command string) int64 {
 	n, _ := strconv.ParseInt(calls, 10, 64)
 	return n
 }
+
+// scriptCalls is how many scripts the server has executed.
+func scriptCalls(t testing.TB, rdb *redis.Client) int64 {
+	t.Helper()
+	return commandCalls(t, rdb, "evalsha") + commandCalls(t, rdb, "eval")
+}

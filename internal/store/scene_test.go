@@ -95,6 +95,15 @@ func (s *scene) ready() {
 	require.NoError(s, err)
 }
 
+// pipelines is ready, for a call that is a pipeline: those have a pool of their own.
+func (s *scene) pipelines() {
+	s.Helper()
+	s.ready()
+	s.proxied.Store(2)
+	_, err := s.farRdb.Pipelined(s.Context(), func(p redis.Pipeliner) error { return p.Ping(s.Context()).Err() })
+	require.NoError(s, err)
+}
+
 // lost makes far's call so that its first run is executed and its reply lost;
 // between happens before the second run.
 func (s *scene) lost(call func(), executed func(*storetest.Shard) bool, between func()) {

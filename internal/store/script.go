@@ -5,7 +5,6 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
-	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -40,6 +39,7 @@ var (
 	scanScript       = load("scan")
 	drainedScript    = load("drained")
 	dropScript       = load("drop")
+	touchScript      = load("touch")
 )
 
 func load(verb string) *script {
@@ -85,47 +85,6 @@ func (s *script) run(ctx context.Context, rdb redis.UniversalClient, keys []stri
 	}
 	refresh(ctx, rdb, err)
 	return command.Cmd, err
-}
-
-// runDurable executes the script and waits, on the same connection, until as
-// many replicas as asked have it or the wait ends. It returns how many have.
-func (s *script) runDurable(
-	ctx context.Context, rdb redis.UniversalClient, wait Replicas, keys []string, args ...any,
-) (*redis.Cmd, int64, error) {
-	node, err := nodeFor(ctx, rdb, keys[0])
-	if err != nil {
-		return nil, 0, err
-	}
-	command, copies, err := s.pipeline(ctx, node, wait, false, keys, args)
-	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
-		command, copies, err = s.pipeline(ctx, node, wait, true, keys, args)
-	}
-	if node != rdb {
-		refresh(ctx, rdb, command.Err())
-		if errors.Is(command.Err(), redis.ErrClosed) {
-			return nil, 0, fmt.Errorf("%w of %s: %w", errNoNode, keys[0], command.Err())
-		}
-	}
-	if command.Err() == nil {
-		err = nil // Done; where the wait failed, nobody confirmed it.
-	}
-	return command, copies, err
-}
-
-func (s *script) pipeline(
-	ctx context.Context, node redis.UniversalClient, wait Replicas, bySource bool, keys []string, args []any,
-) (*redis.Cmd, int64, error) {
-	command := s.command(ctx, bySource, keys, args)
-	waiting := once{redis.NewCmd(ctx, "wait", wait.Count, wait.Timeout.Milliseconds())}
-	pipe := node.Pipeline()
-	_ = pipe.Process(ctx, command)
-	_ = pipe.Process(ctx, waiting)
-	_, err := pipe.Exec(ctx)
-	if command.Err() != nil {
-		return command.Cmd, 0, command.Err()
-	}
-	copies, errWait := waiting.Int64()
-	return command.Cmd, copies, errors.Join(err, errWait)
 }
 
 // nodeFor returns the client of the node that holds the key: WAIT has no key,

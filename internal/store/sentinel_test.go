@@ -22,7 +22,7 @@ func failover(t *testing.T, s *testenv.Sentinel) redis.UniversalClient {
 
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	verbsWork(t, failover(t, testenv.StartSentinel(t)), 2)
+	verbsWork(t, failover(t, testenv.StartSentinel(t)), store.Replicas{Count: 2, Timeout: soon})
 }
 
 // TestSentinelPrimaryKilled kills the primary, and the one after it, under load.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type Queue struct {
 	layout  atomic.Pointer[Layout]
 	batcher *Batcher               // nil: quiet runs go alone
 	stale   atomic.Pointer[Layout] // a layout that a shard has refused
+	known   sync.Map               // which node knows which script, for durable runs
+	syncs   sync.Map               // the clients of nodes that answer WAITAOF
 }
 
 // New returns the queue of that name; it does no I/O. A run of a script takes
