@@ -27,16 +27,17 @@ var (
 	ErrUnknown = store.ErrUnknown
 	// ErrUnavailable is returned when Redis was not reached. Nothing was changed.
 	ErrUnavailable = store.ErrUnavailable
-	// ErrNotDurable is returned when the call was done, but fewer replicas than
-	// asked with [WithDurability] confirmed it.
+	// ErrNotDurable is returned when the call was done, but what was asked with
+	// [WithDurability] did not confirm it in time: replicas, or the disk.
 	ErrNotDurable = store.ErrNotDurable
 	// ErrFull is returned when Redis has reached its memory limit. Nothing was changed.
 	ErrFull = store.ErrFull
 	// ErrNoLayout is returned for a queue that no bridge, and no command with a
 	// configuration, has made yet.
 	ErrNoLayout = store.ErrNoLayout
-	// ErrInvalid is returned for input outside a limit: its text names the
-	// field, the value and the limit. Nothing was sent.
+	// ErrInvalid is returned for input outside a limit, and for an option that
+	// this Redis does not have: its text names the field, the value and the
+	// limit. Nothing was changed.
 	ErrInvalid = errors.New("delay: invalid")
 )
 
@@ -47,7 +48,7 @@ func invalid(field, value, limit string) error {
 // settled turns a store's answer into the call's error.
 func settled(answer store.Answer) error {
 	if answer.Err != nil {
-		return answer.Err
+		return failed(answer.Err)
 	}
 	var err error
 	switch answer.Code {
@@ -65,6 +66,15 @@ func settled(answer store.Answer) error {
 	return err
 }
 
+// failed is the error of a call that was not done, or of which nobody knows.
+func failed(err error) error {
+	if errors.Is(err, store.ErrNoFsync) {
+		const limit = "needs Redis 7.2 or later with appendonly yes, and the right to call WAITAOF"
+		return fmt.Errorf("%w: %w", invalid("durability", "Fsync", limit), err)
+	}
+	return err
+}
+
 func notDurable(answer store.Answer) error {
-	return fmt.Errorf("%w: %d did", ErrNotDurable, answer.Copies)
+	return fmt.Errorf("%w: %w", ErrNotDurable, answer.Missing)
 }

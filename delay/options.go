@@ -21,9 +21,11 @@ const (
 	Replace
 )
 
-// Durability says when a call may be called done.
+// Durability says when a call may be called done. Where that is not confirmed in
+// time, the call is done all the same and answers [ErrNotDurable].
 type Durability struct {
 	replicas int
+	fsync    bool
 }
 
 // Memory calls it done when the primary has it in memory: it survives crashes
@@ -31,14 +33,30 @@ type Durability struct {
 // The default.
 var Memory = Durability{}
 
-// Replicas calls it done when n replicas have confirmed it, too, and otherwise
-// [ErrNotDurable]. It survives a failover to one of them.
+// Replicas calls it done when n replicas have confirmed it within a second, too.
+// It survives a failover to one of them; not a primary that was cut off from
+// them, which comes back and loses what it had accepted meanwhile.
 func Replicas(n int) Durability { return Durability{replicas: n} }
 
-// replicaWait is how long replicas may take to confirm.
-const replicaWait = time.Second
+// Fsync calls it done when the primary has confirmed within three seconds that
+// it is on its disk. It survives a crash of Redis and of its machine, but not a
+// failover to a replica. It needs Redis 7.2 or later, or Valkey, with appendonly
+// yes; any other answers [ErrInvalid], before anything is written. With
+// appendfsync everysec a call takes up to a second or two and holds a connection
+// so long: schedule in batches, or have it be always. With appendfsync no, Redis
+// never confirms it.
+var Fsync = Durability{fsync: true}
+
+// How long the confirmation may take. A disk may be asked once a second only.
+const (
+	replicaWait = time.Second
+	fsyncWait   = 3 * time.Second
+)
 
 func (d Durability) wait() store.Replicas {
+	if d.fsync {
+		return store.Replicas{Fsync: true, Timeout: fsyncWait}
+	}
 	return store.Replicas{Count: d.replicas, Timeout: replicaWait}
 }
 

@@ -90,7 +90,7 @@ func (c *Client) scheduled(result *Result, answer store.Answer) {
 	result.DueAt = answer.DueAt
 	switch {
 	case answer.Err != nil:
-		result.DueAt, result.Err = time.Time{}, answer.Err
+		result.DueAt, result.Err = time.Time{}, failed(answer.Err)
 	case answer.Code == store.Created:
 		result.Status = Created
 	case answer.Code == store.Replaced:
