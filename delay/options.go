@@ -53,11 +53,11 @@ const (
 	fsyncWait   = 3 * time.Second
 )
 
-func (d Durability) wait() store.Replicas {
+func (d Durability) wait() store.Durability {
 	if d.fsync {
-		return store.Replicas{Fsync: true, Timeout: fsyncWait}
+		return store.Durability{Fsync: true, Timeout: fsyncWait}
 	}
-	return store.Replicas{Count: d.replicas, Timeout: replicaWait}
+	return store.Durability{Replicas: d.replicas, Timeout: replicaWait}
 }
 
 // Option changes a client's default.

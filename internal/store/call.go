@@ -47,7 +47,7 @@ type call struct {
 type verb struct {
 	name    string
 	script  *script
-	durable Replicas
+	durable Durability
 	keys    func(shardKeys) []string
 	// head are the arguments before the messages.
 	head func(r run, first *call) []any

@@ -20,7 +20,7 @@ var cancelVerb = verb{
 
 // Cancel removes a message that waits or is dead. Its codes are Done,
 // DoneMaybePublished, InFlight and NotFound.
-func (q *Queue) Cancel(ctx context.Context, id, key string, durable Replicas) Answer {
+func (q *Queue) Cancel(ctx context.Context, id, key string, durable Durability) Answer {
 	v := cancelVerb
 	v.durable = durable
 	c := &call{id: id, key: key, token: newTokens(1)[0]}

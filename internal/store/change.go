@@ -205,7 +205,7 @@ func (c *copier) run(ctx context.Context, s *script, key string, args ...any) (*
 		}
 		return newReply(cmd), nil
 	}
-	wait := Replicas{Count: count, Timeout: min(time.Second, c.q.timeout/2)}
+	wait := Durability{Replicas: count, Timeout: min(time.Second, c.q.timeout/2)}
 	cmd, done, err := c.q.runDurable(ctx, s, wait, key, []string{key}, args...)
 	if err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func clustered(t *testing.T, c *testenv.Cluster) redis.UniversalClient {
 
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	verbsWork(t, clustered(t, testenv.StartCluster(t)), store.Replicas{Count: 1, Timeout: soon})
+	verbsWork(t, clustered(t, testenv.StartCluster(t)), store.Durability{Replicas: 1, Timeout: soon})
 }
 
 // TestClusterPrimaryKilled kills a shard's primary, and the one after it, under
@@ -34,7 +34,7 @@ func TestClusterPrimaryKilled(t *testing.T) {
 	rdb := clustered(t, c)
 	const shards = 4
 	q := storetest.New(t, rdb, shards)
-	l := startLoad(t, q, shards, store.Replicas{Count: 1, Timeout: time.Second})
+	l := startLoad(t, q, shards, store.Durability{Replicas: 1, Timeout: time.Second})
 	l.goesOn("before", 0, 1, 2, 3)
 	for range 2 {
 		killed := c.KillPrimaryOf(storetest.Key(q.Name(), 0, "meta"))
@@ -54,7 +54,7 @@ func TestSlotMigration(t *testing.T) {
 	rdb := clustered(t, c)
 	const shards = 4
 	q := storetest.New(t, rdb, shards)
-	l := startLoad(t, q, shards, store.Replicas{Count: 1, Timeout: 20 * time.Second})
+	l := startLoad(t, q, shards, store.Durability{Replicas: 1, Timeout: 20 * time.Second})
 	l.goesOn("before", 0, 1, 2, 3)
 	key := storetest.Key(q.Name(), 0, "meta")
 	from := c.PrimaryOf(key)

@@ -9,19 +9,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Replicas asks that a call is confirmed within Timeout: by Count replicas, or,
+// Durability asks that a call is confirmed within Timeout: by so many replicas, or,
 // with Fsync, by the disk of the primary. Neither is asked where both are zero.
-type Replicas struct {
-	Count   int
-	Fsync   bool
-	Timeout time.Duration
+type Durability struct {
+	Replicas int
+	Fsync    bool
+	Timeout  time.Duration
 }
 
-func (d Replicas) asked() bool { return d.Count > 0 || d.Fsync }
+func (d Durability) asked() bool { return d.Replicas > 0 || d.Fsync }
 
 // within is how long the confirmation may take: a part of what ctx leaves, so
 // that a script that has answered in time is not taken for one that has not.
-func (d Replicas) within(ctx context.Context) time.Duration {
+func (d Durability) within(ctx context.Context) time.Duration {
 	wait := d.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)*3/4)
@@ -37,16 +37,16 @@ type confirmed struct {
 }
 
 // missing is what a call lacks to be durable, nil if it is.
-func (d Replicas) missing(c confirmed) error {
+func (d Durability) missing(c confirmed) error {
 	switch {
-	case d.Fsync && c.copies > 0, !d.Fsync && c.copies >= int64(d.Count):
+	case d.Fsync && c.copies > 0, !d.Fsync && c.copies >= int64(d.Replicas):
 		return nil
 	case c.err != nil:
 		return c.err
 	case d.Fsync:
 		return errNotOnDisk
 	}
-	return fmt.Errorf("%d of %d replicas did", c.copies, d.Count)
+	return fmt.Errorf("%d of %d replicas did", c.copies, d.Replicas)
 }
 
 var errNotOnDisk = errors.New("redis has not written it to disk yet")
@@ -61,7 +61,7 @@ type known struct {
 // was asked has confirmed it or the wait ends. The anchor is a key of that node
 // with the field epoch.
 func (q *Queue) runDurable(
-	ctx context.Context, s *script, d Replicas, anchor string, keys []string, args ...any,
+	ctx context.Context, s *script, d Durability, anchor string, keys []string, args ...any,
 ) (*redis.Cmd, confirmed, error) {
 	node, err := nodeFor(ctx, q.rdb, keys[0])
 	if err != nil {
@@ -87,7 +87,7 @@ func (q *Queue) runDurable(
 }
 
 func (q *Queue) pipeline(
-	ctx context.Context, command once, node redis.UniversalClient, d Replicas, anchor string,
+	ctx context.Context, command once, node redis.UniversalClient, d Durability, anchor string,
 ) (*redis.Cmd, confirmed) {
 	within := d.within(ctx)
 	pipe := q.patient(ctx, node, within).Pipeline()
@@ -122,12 +122,12 @@ type waiting struct {
 	touch, wait once
 }
 
-func newWaiting(ctx context.Context, pipe redis.Pipeliner, d Replicas, anchor string, within time.Duration) *waiting {
+func newWaiting(ctx context.Context, pipe redis.Pipeliner, d Durability, anchor string, within time.Duration) *waiting {
 	w := &waiting{fsync: d.Fsync, touch: touchScript.command(ctx, true, []string{anchor}, nil)}
 	if d.Fsync {
 		w.wait = once{redis.NewCmd(ctx, "waitaof", 1, 0, within.Milliseconds())}
 	} else {
-		w.wait = once{redis.NewCmd(ctx, "wait", d.Count, within.Milliseconds())}
+		w.wait = once{redis.NewCmd(ctx, "wait", d.Replicas, within.Milliseconds())}
 	}
 	_ = pipe.Process(ctx, w.touch)
 	_ = pipe.Process(ctx, w.wait)
@@ -167,7 +167,7 @@ func (q *Queue) checkFsync(ctx context.Context, anchor string) error {
 	if node != q.rdb {
 		pipe = node.Pipeline()
 	}
-	w := newWaiting(ctx, pipe, Replicas{Fsync: true}, anchor, time.Millisecond)
+	w := newWaiting(ctx, pipe, Durability{Fsync: true}, anchor, time.Millisecond)
 	_, _ = pipe.Exec(ctx)
 	c := w.result()
 	var refusal redis.Error

@@ -36,13 +36,13 @@ func TestScriptFlush(t *testing.T) {
 	})
 	for i := range 100 {
 		id := fmt.Sprint(i)
-		durable := store.Replicas{}
+		durable := store.Durability{}
 		if i%4 == 0 {
-			durable = store.Replicas{Count: 1, Timeout: time.Millisecond} // The path of pipelines.
+			durable = store.Durability{Replicas: 1, Timeout: time.Millisecond} // The path of pipelines.
 		}
 		answer := q.Schedule(t.Context(), requests(later(), id), false, durable)[0]
 		answered(t, store.Created, answer)
-		require.Equal(t, durable.Count > 0, answer.NotDurable)
+		require.Equal(t, durable.Replicas > 0, answer.NotDurable)
 		answered(t, store.Done, q.Reschedule(t.Context(), id, "", past(), durable))
 		switch i % 3 {
 		case 0:
@@ -72,7 +72,7 @@ func TestDurable(t *testing.T) {
 	primary := testenv.StartRedis(t, "--repl-diskless-sync-delay", "0")
 	rdb := connect(t, primary.URL())
 	q := storetest.New(t, rdb, 1)
-	asked := store.Replicas{Count: 1, Timeout: 100 * time.Millisecond}
+	asked := store.Durability{Replicas: 1, Timeout: 100 * time.Millisecond}
 	call := map[string]func(id string) store.Answer{
 		"schedule": func(id string) store.Answer {
 			return q.Schedule(t.Context(), requests(later(), id), false, asked)[0]
@@ -127,7 +127,7 @@ func TestFoundIsConfirmed(t *testing.T) {
 	t.Parallel()
 	primary := testenv.StartRedis(t, "--repl-diskless-sync-delay", "0")
 	replica := testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+portOf(primary))
-	asked := store.Replicas{Count: 1, Timeout: 100 * time.Millisecond}
+	asked := store.Durability{Replicas: 1, Timeout: 100 * time.Millisecond}
 	rdb := connect(t, primary.URL())
 	inSync(t, rdb)
 	other := func(q *store.Queue) *store.Queue {
@@ -172,7 +172,7 @@ func TestNothingIsTouched(t *testing.T) {
 	storetest.Remove(t.Context(), rdb, q.Name(), 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer cancel()
-	answer := q.Schedule(ctx, requests(later(), "x"), false, store.Replicas{Count: 1, Timeout: time.Millisecond})[0]
+	answer := q.Schedule(ctx, requests(later(), "x"), false, store.Durability{Replicas: 1, Timeout: time.Millisecond})[0]
 	require.Error(t, answer.Err)
 	require.Zero(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), 0, "meta")).Val())
 }
@@ -182,7 +182,7 @@ func TestNothingIsTouched(t *testing.T) {
 func TestNearDeadline(t *testing.T) {
 	t.Parallel()
 	q := storetest.New(t, shared(t), 1)
-	asked := store.Replicas{Count: 9, Timeout: time.Hour}
+	asked := store.Durability{Replicas: 9, Timeout: time.Hour}
 	for i := range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		answer := q.Schedule(ctx, requests(later(), fmt.Sprint(i)), false, asked)[0]
@@ -229,7 +229,7 @@ func TestNothingToConfirm(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
-	asked := store.Replicas{Count: 1, Timeout: time.Millisecond}
+	asked := store.Durability{Replicas: 1, Timeout: time.Millisecond}
 	for _, answer := range []store.Answer{
 		q.Cancel(t.Context(), "nobody", "", asked), q.Reschedule(t.Context(), "nobody", "", later(), asked),
 	} {

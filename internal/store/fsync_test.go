@@ -16,7 +16,7 @@ import (
 )
 
 // onDisk asks the disk, with time for one that is written once a second.
-var onDisk = store.Replicas{Fsync: true, Timeout: soon}
+var onDisk = store.Durability{Fsync: true, Timeout: soon}
 
 // needsFsync skips a test on a Redis before 7.2.
 func needsFsync(t *testing.T) {
@@ -31,7 +31,7 @@ func needsFsync(t *testing.T) {
 
 // durably makes each producer's verb with a durability; the answer is that the
 // verb was done.
-func durably(t *testing.T, q *store.Queue, name string, asked store.Replicas) map[string]store.Answer {
+func durably(t *testing.T, q *store.Queue, name string, asked store.Durability) map[string]store.Answer {
 	t.Helper()
 	create(t, q, name+"-moved", later())
 	create(t, q, name+"-cancelled", later())
@@ -93,7 +93,7 @@ func TestFsync(t *testing.T) {
 		require.False(t, answer.NotDurable, "%s: %v", verb, answer.Missing)
 	}
 	set("appendfsync", "no")
-	hasty := store.Replicas{Fsync: true, Timeout: 50 * time.Millisecond}
+	hasty := store.Durability{Fsync: true, Timeout: 50 * time.Millisecond}
 	for verb, answer := range durably(t, q, "never", hasty) {
 		require.NoError(t, answer.Err, verb)
 		require.Contains(t, done, answer.Code, verb)
@@ -135,7 +135,7 @@ func TestFsyncOfSecondRun(t *testing.T) {
 	answered(t, store.Done, warm)
 	require.False(t, warm.NotDurable)
 	var answer store.Answer
-	asked := store.Replicas{Fsync: true, Timeout: time.Second}
+	asked := store.Durability{Fsync: true, Timeout: time.Second}
 	s.lost(func() { answer = s.far.Cancel(t.Context(), "x", "", asked) }, counted("cancelled", 1), func() {
 		require.NoError(t, s.rdb.ConfigSet(t.Context(), "appendonly", "no").Err())
 		s.far.ForgetFsync() // The second run meets another node.

@@ -32,7 +32,7 @@ func groupOptions(addrs []string) *redis.UniversalOptions {
 }
 
 // verbsWork runs every verb on a queue whose shards are on several nodes.
-func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Replicas) {
+func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Durability) {
 	t.Helper()
 	const shards = 6
 	q := storetest.New(t, rdb, shards)
@@ -150,7 +150,7 @@ type load struct {
 	t       *testing.T
 	q       *store.Queue
 	shards  int
-	durable store.Replicas
+	durable store.Durability
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
@@ -161,7 +161,7 @@ type load struct {
 	errors  map[string]int
 }
 
-func startLoad(t *testing.T, q *store.Queue, shards int, durable store.Replicas) *load {
+func startLoad(t *testing.T, q *store.Queue, shards int, durable store.Durability) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{

@@ -92,7 +92,7 @@ type producer struct {
 
 func (p *producer) step() bool {
 	id := p.ids[p.random.IntN(len(p.ids))]
-	ctx, none := p.t.Context(), store.Replicas{}
+	ctx, none := p.t.Context(), store.Durability{}
 	there := p.there[id]
 	code, want := store.Code(0), store.NotFound
 	switch verb := p.random.IntN(6); verb {
@@ -329,7 +329,7 @@ func TestOldHome(t *testing.T) {
 	}
 	for _, id := range ids[9:] {
 		require.Equal(t, store.Dead, schedule(t, other, id, later()).Code)
-		answered(t, store.Replaced, other.Schedule(t.Context(), requests(later(), id), true, store.Replicas{})[0])
+		answered(t, store.Replaced, other.Schedule(t.Context(), requests(later(), id), true, store.Durability{})[0])
 	}
 	require.Len(t, whole(t, rdb, q.Name(), 8), 9)
 }

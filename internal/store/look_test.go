@@ -21,11 +21,11 @@ func TestFind(t *testing.T) {
 	var members []string
 	for _, key := range []string{"", "k1", "k2", "k3", "k4"} {
 		m := &message.Message{ID: id, Key: key, Topic: "t"}
-		answered(t, store.Created, q.Schedule(t.Context(), []store.Request{{Message: m, When: past()}}, false, store.Replicas{})[0])
+		answered(t, store.Created, q.Schedule(t.Context(), []store.Request{{Message: m, When: past()}}, false, store.Durability{})[0])
 		members = append(members, message.Member(id, key))
 	}
 	other := &message.Message{ID: "xxa?\\", Key: "k1", Topic: "t"}
-	answered(t, store.Created, q.Schedule(t.Context(), []store.Request{{Message: other, When: past()}}, false, store.Replicas{})[0])
+	answered(t, store.Created, q.Schedule(t.Context(), []store.Request{{Message: other, When: past()}}, false, store.Durability{})[0])
 	find := func() {
 		t.Helper()
 		found, err := q.Find(t.Context(), id, 10)
@@ -85,7 +85,7 @@ func TestHints(t *testing.T) {
 	_, err := q.Redrive(t.Context(), []string{"y"})
 	require.NoError(t, err)
 	hear("redriven")
-	answered(t, store.Replaced, q.Schedule(t.Context(), requests(past(), "x"), true, store.Replicas{})[0])
+	answered(t, store.Replaced, q.Schedule(t.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	hear("replaced")
 	require.Empty(t, hints, "and nothing else was said")
 	stop()

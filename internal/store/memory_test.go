@@ -38,7 +38,7 @@ func TestMemoryLimit(t *testing.T) {
 		t.Helper()
 		for _, replace := range []bool{false, true} {
 			requests := []store.Request{{Message: note("one-more", strings.Repeat("x", 1000)), When: later()}}
-			answer := q.Schedule(t.Context(), requests, replace, store.Replicas{})[0]
+			answer := q.Schedule(t.Context(), requests, replace, store.Durability{})[0]
 			require.ErrorIs(t, answer.Err, store.ErrFull)
 		}
 	}
@@ -112,7 +112,7 @@ func fill(t *testing.T, rdb *redis.Client, q *store.Queue) int {
 	for _, size := range []int{20_000, 1_000, 1} {
 		for {
 			r := []store.Request{{Message: note(fmt.Sprint("fill-", n), strings.Repeat("x", size)), When: past()}}
-			answer := q.Schedule(t.Context(), r, false, store.Replicas{})[0]
+			answer := q.Schedule(t.Context(), r, false, store.Durability{})[0]
 			if errors.Is(answer.Err, store.ErrFull) {
 				break
 			}

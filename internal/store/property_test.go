@@ -155,7 +155,7 @@ func (m *machine) schedule(t *rapid.T, replace bool) {
 		}
 	}
 	before := m.now(t)
-	answers := m.q.Schedule(t.Context(), requests, replace, store.Replicas{})
+	answers := m.q.Schedule(t.Context(), requests, replace, store.Durability{})
 	after := m.now(t)
 	for i, answer := range answers {
 		require.NoError(t, answer.Err)
@@ -180,7 +180,7 @@ func (m *machine) schedule(t *rapid.T, replace bool) {
 func (m *machine) cancel(t *rapid.T) {
 	id, key, member := drawIdentity(t)
 	_, o := m.home(id, key)
-	answer := m.q.Cancel(t.Context(), id, key, store.Replicas{})
+	answer := m.q.Cancel(t.Context(), id, key, store.Durability{})
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.cancel(member), answer.Code)
 }
@@ -190,7 +190,7 @@ func (m *machine) reschedule(t *rapid.T) {
 	_, o := m.home(id, key)
 	when := drawWhen(t)
 	before := m.now(t)
-	answer := m.q.Reschedule(t.Context(), id, key, when, store.Replicas{})
+	answer := m.q.Reschedule(t.Context(), id, key, when, store.Durability{})
 	require.NoError(t, answer.Err)
 	due := when.Ms
 	if answer.Code == store.Done || answer.Code == store.DoneMaybePublished {

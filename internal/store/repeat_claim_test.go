@@ -186,9 +186,9 @@ func TestReclaimRepeated(t *testing.T) {
 // are our own runs, though its client would retry three times by default.
 func TestSentOnce(t *testing.T) {
 	t.Parallel()
-	for name, durable := range map[string]store.Replicas{
+	for name, durable := range map[string]store.Durability{
 		"single":   {},
-		"pipeline": {Count: 1, Timeout: 10 * time.Millisecond},
+		"pipeline": {Replicas: 1, Timeout: 10 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,11 +201,11 @@ func TestSentOnce(t *testing.T) {
 				counted("scheduled", 1), s.nothing)
 			answered(t, store.Created, answer)
 			runs := int64(2)
-			if durable.Count > 0 {
+			if durable.Replicas > 0 {
 				runs += 2 // With what makes the wait count.
 			}
 			require.Equal(t, before+runs, scriptCalls(t, s.rdb), "two runs, both ours")
-			require.Equal(t, durable.Count > 0, answer.NotDurable)
+			require.Equal(t, durable.Replicas > 0, answer.NotDurable)
 
 			s.proxy.SwallowReplies(false)
 			before = scriptCalls(t, s.rdb)

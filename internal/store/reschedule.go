@@ -20,7 +20,7 @@ var rescheduleVerb = verb{
 
 // Reschedule moves a waiting message to another due time; a dead letter is
 // redriven at that time. Its codes are Done, DoneMaybePublished, InFlight and NotFound.
-func (q *Queue) Reschedule(ctx context.Context, id, key string, when When, durable Replicas) Answer {
+func (q *Queue) Reschedule(ctx context.Context, id, key string, when When, durable Durability) Answer {
 	v := rescheduleVerb
 	v.durable = durable
 	c := &call{id: id, key: key, when: when, token: newTokens(1)[0]}

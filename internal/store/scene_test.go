@@ -78,7 +78,7 @@ func (s *scene) loadScripts() {
 	b := newBridge(s, q)
 	create(s, q, "x", past())
 	reschedule(s, q, "x", past())
-	answered(s, store.Replaced, q.Schedule(s.Context(), requests(past(), "x"), true, store.Replicas{})[0])
+	answered(s, store.Replaced, q.Schedule(s.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	b.finish(buried)
 	cancel(s, q, "x")
 	_, _, err := q.Reclaim(s.Context(), 0, b.name, false)
@@ -172,22 +172,22 @@ func (*scene) nothing() {}
 // Calls of far, and where their answers go.
 
 func (s *scene) schedules(answer *store.Answer, when store.When) func() {
-	return func() { *answer = s.far.Schedule(s.Context(), requests(when, "x"), false, store.Replicas{})[0] }
+	return func() { *answer = s.far.Schedule(s.Context(), requests(when, "x"), false, store.Durability{})[0] }
 }
 
 func (s *scene) replaces(answer *store.Answer, when store.When) func() {
 	return func() {
 		r := []store.Request{{Message: note("x", "far's"), When: when}}
-		*answer = s.far.Schedule(s.Context(), r, true, store.Replicas{})[0]
+		*answer = s.far.Schedule(s.Context(), r, true, store.Durability{})[0]
 	}
 }
 
 func (s *scene) cancels(answer *store.Answer) func() {
-	return func() { *answer = s.far.Cancel(s.Context(), "x", "", store.Replicas{}) }
+	return func() { *answer = s.far.Cancel(s.Context(), "x", "", store.Durability{}) }
 }
 
 func (s *scene) reschedules(answer *store.Answer, when store.When) func() {
-	return func() { *answer = s.far.Reschedule(s.Context(), "x", "", when, store.Replicas{}) }
+	return func() { *answer = s.far.Reschedule(s.Context(), "x", "", when, store.Durability{}) }
 }
 
 func requests(when store.When, ids ...string) []store.Request {

@@ -46,7 +46,7 @@ func eachScheduled(c *call) []any {
 // Schedule creates messages; those whose identity is taken are answered with
 // where the other one is, or, with replace, take its place. There is one answer
 // a request, by index.
-func (q *Queue) Schedule(ctx context.Context, requests []Request, replace bool, durable Replicas) []Answer {
+func (q *Queue) Schedule(ctx context.Context, requests []Request, replace bool, durable Durability) []Answer {
 	v := scheduleVerb
 	if replace {
 		v = replaceVerb

@@ -22,7 +22,7 @@ func failover(t *testing.T, s *testenv.Sentinel) redis.UniversalClient {
 
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	verbsWork(t, failover(t, testenv.StartSentinel(t)), store.Replicas{Count: 2, Timeout: soon})
+	verbsWork(t, failover(t, testenv.StartSentinel(t)), store.Durability{Replicas: 2, Timeout: soon})
 }
 
 // TestSentinelPrimaryKilled kills the primary, and the one after it, under load.
@@ -32,7 +32,7 @@ func TestSentinelPrimaryKilled(t *testing.T) {
 	rdb := failover(t, s)
 	const shards = 2
 	q := storetest.New(t, rdb, shards)
-	l := startLoad(t, q, shards, store.Replicas{Count: 2, Timeout: time.Second})
+	l := startLoad(t, q, shards, store.Durability{Replicas: 2, Timeout: time.Second})
 	l.goesOn("before", 0, 1)
 	for range 2 {
 		killed := s.KillPrimary()

@@ -211,7 +211,7 @@ func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 
 func (s state) asksReplace(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
-	answer := q.Schedule(t.Context(), []store.Request{{Message: note("x", "new"), When: later()}}, true, store.Replicas{})[0]
+	answer := q.Schedule(t.Context(), []store.Request{{Message: note("x", "new"), When: later()}}, true, store.Durability{})[0]
 	answered(t, s.replace, answer)
 	if s.replace == store.InFlight {
 		require.Equal(t, before, dump(t, rdb, q), "nothing was changed")
@@ -239,7 +239,7 @@ func (s state) asksCancel(t *testing.T, rdb *redis.Client, q *store.Queue) {
 func (s state) asksReschedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
 	when := store.When{Ms: 4_000_000_000_000}
-	answer := q.Reschedule(t.Context(), "x", "", when, store.Replicas{})
+	answer := q.Reschedule(t.Context(), "x", "", when, store.Durability{})
 	answered(t, s.reschedule, answer)
 	if s.reschedule == store.InFlight || s.reschedule == store.NotFound {
 		require.Equal(t, before, dump(t, rdb, q), "nothing was changed")
