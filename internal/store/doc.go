@@ -60,6 +60,14 @@
 // and replace starts with a write that is always allowed, or a full Redis could
 // never drain. A miss is false in Lua, not nil.
 //
+// # Durability
+//
+// WAIT and WAITAOF go behind the script on the same connection, in one pipeline
+// to the node that holds the key. From Redis 8 and Valkey 8 on they cover the
+// connection's own writes only, and a script that found its effect has written
+// nothing: touch.lua between them is a write that changes nothing. What they
+// count is checked; a shortfall is no error of the call.
+//
 // # One call, one effect
 //
 // A command may run twice: a client resends it, a proxy delivers it late. The
