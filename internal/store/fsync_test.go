@@ -70,6 +70,8 @@ func TestNoFsync(t *testing.T) {
 			cancel(t, q, "x-moved") // With what there is, calls go on.
 			cancel(t, q, "x-cancelled")
 			require.Equal(t, store.NotFound, cancel(t, q, "x"), "nothing was scheduled")
+			replicas := store.Durability{Replicas: 1, Timeout: time.Millisecond}
+			require.ErrorContains(t, q.Schedule(t.Context(), requests(later(), "y"), false, replicas)[0].Missing, "0 of 1 replicas")
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,11 @@ func TestMemoryLimit(t *testing.T) {
 			codes, err := q.Redrive(t.Context(), []string{"dead-1"})
 			require.NoError(t, err)
 			require.Equal(t, []store.Code{store.Done}, codes)
+		}},
+		{"durable", func() { // What makes WAIT count is a write, too.
+			answer := q.Reschedule(t.Context(), "fill-5", "", later(), store.Durability{Replicas: 1, Timeout: time.Millisecond})
+			answered(t, store.Done, answer)
+			require.ErrorContains(t, answer.Missing, "0 of 1 replicas")
 		}},
 		{"hand over", func() { require.NoError(t, q.HandOver(t.Context(), 0, b.name)) }},
 		{"claim anew", func() { b.claim(0) }},
