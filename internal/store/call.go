@@ -219,7 +219,11 @@ func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, r run, bat
 		}
 		return noteError(batch, r.notAfter, err)
 	}
-	q.clock.observe(answer.int(1))
+	if v.durable.asked() {
+		q.clock.observeLate(answer.int(1), nowMs)
+	} else {
+		q.clock.observe(answer.int(1))
+	}
 	switch status := answer.int(0); {
 	case answer.bad != nil:
 		return noteError(batch, r.notAfter, answer.bad)

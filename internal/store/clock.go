@@ -21,6 +21,14 @@ func (c *clock) observe(redisMs int64) {
 	c.seen.Store(&sighting{redisMs: redisMs, at: time.Now()})
 }
 
+// observeLate is observe for a reply that was held back, behind a wait, since
+// the estimate was sentMs: it counts where that is behind it, or was ahead.
+func (c *clock) observeLate(redisMs, sentMs int64) {
+	if nowMs, _ := c.nowMs(); redisMs > nowMs || redisMs < sentMs {
+		c.observe(redisMs)
+	}
+}
+
 // nowMs is the estimate, and false if Redis has not told the time yet.
 func (c *clock) nowMs() (int64, bool) {
 	seen := c.seen.Load()

@@ -211,6 +211,23 @@ func TestNearDeadline(t *testing.T) {
 	}
 }
 
+// TestLateAnswers: a wait that takes longer than a run may does not set the
+// clock back, by which the next run would be too late.
+func TestLateAnswers(t *testing.T) {
+	t.Parallel()
+	silent := miniredis.RunT(t) // It answers all but WAIT.
+	silent.Server().SetPreHook(func(_ *server.Peer, command string, _ ...string) bool { return command == "WAIT" })
+	rdb := connect(t, "redis://"+silent.Addr())
+	q := store.NewWithTimeout(rdb, storetest.Prefix, storetest.New(t, rdb, 1).Name(), 500*time.Millisecond)
+	for i := range 3 {
+		// It is done in one run, which goes on for 2 s, or not at all.
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		answer := q.Schedule(ctx, requests(later(), fmt.Sprint(i)), false, store.Durability{Replicas: 1, Timeout: time.Hour})[0]
+		cancel()
+		answered(t, store.Created, answer)
+	}
+}
+
 func portOf(s *testenv.Server) string {
 	_, port, _ := net.SplitHostPort(s.Addr())
 	return port

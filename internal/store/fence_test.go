@@ -3,6 +3,8 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -61,6 +63,37 @@ func TestFencedBeforePublished(t *testing.T) {
 	}
 }
 
+// dying is a hook that lets some scripts run, one after the other, and then
+// nothing any more.
+type dying struct {
+	mu   sync.Mutex
+	left atomic.Int64
+}
+
+func (d *dying) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *dying) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if name := cmd.Name(); name == "evalsha" || name == "eval" {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+		}
+		if d.left.Load() <= 0 {
+			cmd.SetErr(errKilled)
+			return errKilled
+		}
+		err := next(ctx, cmd)
+		if name := cmd.Name(); err == nil && (name == "evalsha" || name == "eval") {
+			d.left.Add(-1)
+		}
+		return err
+	}
+}
+
+func (d *dying) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
 // TestBetweenIntentAndPublish: the change dies at each of its steps, and then
 // producers of both layouts share one ID.
 func TestBetweenIntentAndPublish(t *testing.T) {
@@ -68,14 +101,14 @@ func TestBetweenIntentAndPublish(t *testing.T) {
 	const shards, next = 2, 5
 	id, _, _ := moves(shards, next)
 	died := map[string]int{}
-	for step := int64(0); ; step++ {
+	for step := int64(1); ; step++ {
 		rdb := shared(t)
 		q := storetest.New(t, rdb, shards)
 		t.Cleanup(func() { storetest.Remove(context.WithoutCancel(t.Context()), rdb, q.Name(), next) })
 		before := again(t, q.Name())
 		_, err := before.Layout(t.Context())
 		require.NoError(t, err)
-		admin := new(mortal)
+		admin := new(dying)
 		admin.left.Store(step)
 		_, err = again(t, q.Name(), admin).SetShards(t.Context(), next)
 		state := changeState(t, rdb, q, next)
