@@ -7,8 +7,11 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // ErrRefused is returned for a Redis on which messages would be lost.
@@ -17,17 +20,85 @@ var ErrRefused = errors.New("this redis cannot be used")
 // The oldest Redis that has all commands of the scripts.
 const oldestMajor, oldestMinor = 6, 2
 
-// checkRedis refuses a Redis on which messages would be lost, and warns of
-// settings with which they may be, on each primary of a Cluster. What an ACL hides is warned of, too. Other
-// errors mean that Redis did not answer.
-func checkRedis(ctx context.Context, rdb redis.UniversalClient, logger *slog.Logger) error {
-	cluster, ok := rdb.(*redis.ClusterClient)
-	if !ok {
-		return checkNode(ctx, rdb, logger)
+// redisCheck looks at the settings of Redis once for all queues of the process:
+// at each primary of a Cluster.
+type redisCheck struct {
+	rdb    redis.UniversalClient
+	logger *slog.Logger
+	// ready is closed when a node has answered, and none that did is refused.
+	ready chan struct{}
+
+	mu      sync.Mutex
+	checked map[string]bool // the nodes that have answered, by address
+}
+
+func newRedisCheck(rdb redis.UniversalClient, logger *slog.Logger) *redisCheck {
+	return &redisCheck{rdb: rdb, logger: logger, ready: make(chan struct{}), checked: map[string]bool{}}
+}
+
+// run checks until every node has answered once, one is refused, of which fatal
+// is told, or ctx ends. A node that does not answer keeps the queues waiting
+// only where no other one does.
+func (c *redisCheck) run(ctx context.Context, fatal func(error)) {
+	said, ready := false, false
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		answered, err := c.once(ctx)
+		if errors.Is(err, ErrRefused) {
+			fatal(err)
+			return
+		}
+		if answered && !ready {
+			ready = true
+			close(c.ready)
+		}
+		if err == nil {
+			return
+		}
+		if !said && ctx.Err() == nil {
+			said = true
+			c.logger.Warn("redis unavailable, trying again", "event", "redis_check", "err", err)
+		}
+		if !sleep(ctx, pause) {
+			return
+		}
 	}
-	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		return checkNode(ctx, node, logger.With("node", node.Options().Addr))
+}
+
+// once asks the nodes that have not answered yet; answered says that some have.
+// It refuses a Redis on which messages would be lost, and warns of settings with
+// which they may be; what an ACL hides is warned of, too. Other errors mean that
+// a node did not answer.
+func (c *redisCheck) once(ctx context.Context) (answered bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
+	defer cancel()
+	cluster, ok := c.rdb.(*redis.ClusterClient)
+	if !ok {
+		err := checkNode(ctx, c.rdb, c.logger)
+		return err == nil, err
+	}
+	var problems []error // under mu
+	err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		addr := node.Options().Addr
+		if c.known(addr) {
+			return nil
+		}
+		err := checkNode(ctx, node, c.logger.With("node", addr))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err != nil {
+			problems = append(problems, fmt.Errorf("node %s: %w", addr, err))
+		} else {
+			c.checked[addr] = true
+		}
+		return nil // The others are asked all the same.
 	})
+	return len(c.checked) > 0, errors.Join(append(problems, err)...)
+}
+
+func (c *redisCheck) known(addr string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.checked[addr]
 }
 
 func checkNode(ctx context.Context, rdb redis.UniversalClient, logger *slog.Logger) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,24 +20,30 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
-const fleetShards = 12
-
 // fleet are instances that share the shards of the queue "orders".
 type fleet struct {
 	t      *testing.T
+	redis  string
+	rdb    redis.UniversalClient
 	prefix string
 	topic  string
+	shards int
+	logs   map[string]*records
 	queue  *store.Queue
 	client *delay.Client
 	got    *nats.Subscription
 	sent   int
+	seen   map[string]bool // ids
+	copies map[string]bool // ids and attempts
 	cancel map[string]context.CancelFunc
 	ended  map[string]chan error
 }
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t *testing.T, redisURL string, shards int) *fleet {
 	f := &fleet{
-		t: t, prefix: testenv.Name(t, "p"), topic: testenv.Name(t, "topic"),
+		t: t, redis: redisURL, shards: shards, prefix: testenv.Name(t, "p"), topic: testenv.Name(t, "topic"),
+		logs: map[string]*records{},
+		seen: map[string]bool{}, copies: map[string]bool{},
 		cancel: map[string]context.CancelFunc{}, ended: map[string]chan error{},
 	}
 	nc, err := nats.Connect(testenv.NATS(t))
@@ -48,23 +55,24 @@ func newFleet(t *testing.T) *fleet {
 	require.NoError(t, err)
 	f.got, err = nc.SubscribeSync(f.topic)
 	require.NoError(t, err)
-	rdb, err := NewRedis(parse(t, redisOnly, fmt.Sprintf("{url: %q}", testenv.Redis(t))).Redis, "test")
+	f.rdb, err = NewRedis(parse(t, redisOnly, fmt.Sprintf("{url: %q}", redisURL)).Redis, "test")
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
-	f.queue = store.New(rdb, f.prefix, "orders")
-	f.client, err = delay.NewClient(rdb, "orders", delay.WithPrefix(f.prefix))
+	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })
+	f.queue = store.New(f.rdb, f.prefix, "orders")
+	f.client, err = delay.NewClient(f.rdb, "orders", delay.WithPrefix(f.prefix))
 	require.NoError(t, err)
 	return f
 }
 
 func (f *fleet) join(name, redisURL string) {
 	cfg := parse(f.t, "prefix: %s\ninstance: %s\nredis: {url: %q}\nqueues: {orders: {shards: %d, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
-		f.prefix, name, redisURL, fleetShards, testenv.NATS(f.t))
+		f.prefix, name, redisURL, f.shards, testenv.NATS(f.t))
 	ctx, cancel := context.WithCancel(f.t.Context())
-	f.cancel[name], f.ended[name] = cancel, make(chan error, 1)
-	go func() {
-		f.ended[name] <- Run(ctx, cfg, slog.New(slog.NewTextHandler(f.t.Output(), nil)).With("of", name))
-	}()
+	ended := make(chan error, 1)
+	f.cancel[name], f.ended[name] = cancel, ended
+	logs := &records{Handler: slog.NewTextHandler(f.t.Output(), nil).WithAttrs([]slog.Attr{slog.String("of", name)}), list: &recordList{}}
+	f.logs[name] = logs
+	go func() { ended <- Run(ctx, cfg, slog.New(logs)) }()
 	f.t.Cleanup(func() { f.leave(name) })
 }
 
@@ -83,7 +91,7 @@ func (f *fleet) held(within time.Duration, live ...string) {
 		if _, err := f.queue.Layout(f.t.Context()); err != nil {
 			return false
 		}
-		for shard := range fleetShards {
+		for shard := range f.shards {
 			stats, err := f.queue.Stats(f.t.Context(), shard)
 			if err != nil || stats.Holder != sharding.Owner("orders", shard, live) {
 				return false
@@ -107,7 +115,7 @@ func (f *fleet) send() {
 // while messages are due all the time.
 func TestInstancesShareTheShards(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
+	f := newFleet(t, testenv.Redis(t), 12)
 	address, err := url.Parse(testenv.Redis(t))
 	require.NoError(t, err)
 	proxy := testenv.NewProxy(t, address.Host)
@@ -134,15 +142,14 @@ func TestInstancesShareTheShards(t *testing.T) {
 
 // all waits until every message has come, and what came twice says so.
 func (f *fleet) all() {
-	seen, copies := map[string]bool{}, map[string]bool{}
 	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
 	defer cancel()
-	for len(seen) < f.sent {
+	for len(f.seen) < f.sent {
 		m, err := f.got.NextMsgWithContext(ctx)
-		require.NoError(f.t, err, "%d of %d have come", len(seen), f.sent)
+		require.NoError(f.t, err, "%d of %d have come", len(f.seen), f.sent)
 		id := m.Header.Get("delay-id")
 		attempt := id + " " + m.Header.Get("delay-attempt")
-		assert.False(f.t, copies[attempt], "%s came twice", attempt)
-		seen[id], copies[attempt] = true, true
+		assert.False(f.t, f.copies[attempt], "%s came twice", attempt)
+		f.seen[id], f.copies[attempt] = true, true
 	}
 }

@@ -12,7 +12,7 @@ import (
 // change: an instance that polls no shard of a queue may miss all that does.
 const reloadEvery = 10 * time.Second
 
-// remakePause is how long a layout that was just made is not made again.
+// remakePause is how long a layout that was just looked after is left alone.
 const remakePause = time.Second
 
 // keeper does what one instance does for a whole queue.
@@ -40,16 +40,34 @@ func (r *queueRunner) keep(ctx context.Context) {
 func (r *queueRunner) keepOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
-	return r.keeper.Step(ctx)
+	err := r.keeper.Step(ctx)
+	if errors.Is(err, store.ErrNoLayout) {
+		r.remake(ctx)
+		return nil
+	}
+	return err
 }
 
 // use makes the layout the one whose shards are assigned.
 func (r *queueRunner) use(layout *store.Layout) {
 	old := r.layout.Swap(layout)
 	r.metrics.Layout(r.queue.Name(), layout.Epoch, layout.Shards)
-	if old != nil && (old.Epoch != layout.Epoch || old.Polled() != layout.Polled()) {
-		r.logger.Info("layout changed", "event", "layout", "epoch", layout.Epoch,
-			"shards", layout.Shards, "earlier", layout.Earlier, "next", layout.Next)
+	if old == nil {
+		return
+	}
+	fields := []any{
+		"event", "layout", "epoch", layout.Epoch, "shards", layout.Shards, "earlier", joined(layout.Earlier),
+	}
+	switch {
+	case !layout.SameLife(old):
+		r.logger.Error("the queue was lost and is made again: redis has lost its messages",
+			"event", "layout_lost", "epoch", layout.Epoch, "shards", layout.Shards)
+	case layout.Epoch != old.Epoch:
+		r.logger.Info("layout changed", fields...)
+	case layout.Next != old.Next && layout.Next != 0:
+		r.logger.Info("layout change begun", append(fields, "next", layout.Next)...)
+	case len(layout.Earlier) < len(old.Earlier):
+		r.logger.Info("earlier layouts have drained and are forgotten", append(fields, "dropped", old.InUse()-layout.InUse())...)
 	}
 }
 
@@ -69,12 +87,14 @@ func (r *queueRunner) layoutDue(now time.Time, changed bool) bool {
 	return changed || changing || !now.Before(r.reloadAt)
 }
 
-// reload reads the layout again. Where there is none any more, the shards'
-// pollers see to it.
+// reload reads the layout again.
 func (r *queueRunner) reload(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
 	layout, err := r.queue.LoadLayout(ctx)
+	if errors.Is(err, store.ErrNoLayout) {
+		r.remake(ctx)
+	}
 	if err != nil {
 		return false
 	}
@@ -83,10 +103,13 @@ func (r *queueRunner) reload(ctx context.Context) bool {
 	return true
 }
 
-// remake is called when a shard has no meta: it was dropped by a change of the
-// layout, or Redis was wiped, and the layout is made again. One call at a time
-// is enough for all shards.
-func (r *queueRunner) remake(ctx context.Context, shard int) {
+// noMeta is called when a claim has found no meta of a shard: it was dropped by
+// a change of the layout that we have not heard of yet, or Redis has lost it.
+func (r *queueRunner) noMeta(ctx context.Context, _ int) { r.remake(ctx) }
+
+// remake repairs what Redis has lost of the layout: shards, or all of it. What
+// was not lost it leaves alone. One call at a time is enough for all shards.
+func (r *queueRunner) remake(ctx context.Context) {
 	if !r.remaking.TryLock() {
 		return
 	}
@@ -94,28 +117,46 @@ func (r *queueRunner) remake(ctx context.Context, shard int) {
 	if time.Since(r.remadeAt) < remakePause {
 		return // The other shards' claims that were answered before.
 	}
+	lost, err := r.queue.Repair(ctx)
+	gone := errors.Is(err, store.ErrNoLayout)
+	if gone {
+		lost, err = r.makeAgain(ctx)
+	}
+	switch {
+	case err == nil:
+		r.unmade, r.remadeAt = false, time.Now()
+		if len(lost) > 0 {
+			r.sayLost(lost)
+		}
+		r.notice()
+	case !r.unmade && (gone || len(lost) > 0) && ctx.Err() == nil:
+		r.unmade = true
+		r.logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
+			"event", "layout_lost", "count", len(lost), "shards", joined(lost), "err", err)
+	}
+}
+
+// makeAgain makes a layout that is not there any more. Where shards still know
+// it, it is the one of before, without those that it returns; else another one,
+// which [queueRunner.use] tells of.
+func (r *queueRunner) makeAgain(ctx context.Context) (lost []int, err error) {
 	old, want := r.layout.Load(), r.want
 	want.Shards = old.Shards
-	found, err := r.queue.LoadLayout(ctx)
-	switch {
-	case err == nil && shard >= found.Polled():
-		r.notice()
-		return
-	case err != nil && !errors.Is(err, store.ErrNoLayout):
-		return // Redis is away again, the poller says so.
+	missing, err := r.queue.Missing(ctx, old)
+	if err != nil {
+		return nil, err
 	}
 	layout, err := r.queue.EnsureLayout(ctx, want)
-	switch {
-	case err != nil:
-		r.logger.Error("layout lost, not made again yet", "event", "layout_lost", "err", err)
-		return
-	case layout.Epoch == old.Epoch:
-		r.logger.Error("a shard had lost its layout, which is made again: redis has lost its messages",
-			"event", "layout_lost", "shard", shard, "epoch", layout.Epoch)
-	default:
-		r.logger.Error("layout was lost and is made again: redis has lost its messages",
-			"event", "layout_lost", "epoch", layout.Epoch)
+	if err != nil || !layout.SameLife(old) {
+		return nil, err
 	}
-	r.remadeAt = time.Now()
-	r.notice()
+	r.logger.Error("redis has lost the layout, which is restored from the shards",
+		"event", "layout_lost", "epoch", layout.Epoch)
+	return missing, nil
+}
+
+// sayLost tells of shards that Redis had lost.
+func (r *queueRunner) sayLost(lost []int) {
+	r.logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
+		"event", "layout_lost", "count", len(lost), "shards", joined(lost))
 }

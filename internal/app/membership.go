@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/sharding"
@@ -38,6 +40,7 @@ func (r *queueRunner) follow(ctx context.Context) {
 		if r.layoutDue(began, changed) && r.reload(ctx) {
 			r.assign() //nolint:contextcheck // The polling outlives ctx, stop ends it.
 		}
+		r.tellObtained(began)
 		changed = r.awaitTurn(ctx, began)
 	}
 }
@@ -82,7 +85,12 @@ func (r *queueRunner) beat(ctx context.Context) bool {
 		r.logger.Info("heartbeat works again", "event", "heartbeat", "instances", len(live))
 	}
 	r.health.redisAnswered()
+	before := r.members.live
 	r.members.note(time.Now(), live, r.deadAfter())
+	if joining, gone := without(r.members.live, before), without(before, r.members.live); len(joining)+len(gone) > 0 {
+		r.logger.Info("instances changed", "event", "instances",
+			"instances", len(r.members.live), "joined", joined(joining), "gone", joined(gone))
+	}
 	r.metrics.Instances(r.queue.Name(), len(live))
 	return true
 }
@@ -94,7 +102,7 @@ func (r *queueRunner) assign() {
 		return // No heartbeat was answered yet.
 	}
 	r.keeps.Store(sharding.QueueOwner(name, live) == r.instance)
-	owned := sharding.Owned(name, layout.Polled(), r.instance, live)
+	owned := sharding.Owned(name, layout.InUse(), r.instance, live)
 	if r.assigned != nil && slices.Equal(owned, r.assigned) {
 		return
 	}
@@ -106,18 +114,54 @@ func (r *queueRunner) assign() {
 	r.assigned = append(make([]int, 0, len(owned)), owned...)
 	r.hints.Set(r.queue, r.assigned, store.Listener{Wake: p.Wake, Changed: r.notice})
 	r.logger.Info("shards assigned", "event", "assign", "instances", len(live),
-		"shards", len(owned), "of", layout.Polled(), "gained", gained, "lost", lost)
+		"shards", len(owned), "of", layout.InUse(), "gained", joined(gained), "lost", joined(lost))
+}
+
+// tellObtained says, at most once a second, which of the assigned shards the
+// instance has come to hold.
+func (r *queueRunner) tellObtained(now time.Time) {
+	if now.Sub(r.toldAt) < heartbeatEvery {
+		return
+	}
+	r.toldAt = now
+	got := r.polling().Obtained()
+	if len(got.Free) > 0 {
+		r.logger.Info("shards obtained", "event", "assign", "count", len(got.Free), "shards", joined(got.Free))
+	}
+	if len(got.Lapsed) > 0 || got.Reclaimed > 0 {
+		r.logger.Info("shards taken over: the lease of an instance that fell silent has ended", "event", "takeover",
+			"count", len(got.Lapsed), "shards", joined(got.Lapsed), "reclaimed", got.Reclaimed)
+	}
 }
 
 // without are those of a that are not in b.
-func without(a, b []int) []int {
-	left := []int{}
-	for _, shard := range a {
-		if !slices.Contains(b, shard) {
-			left = append(left, shard)
+func without[T comparable](a, b []T) []T {
+	left := []T{}
+	for _, one := range a {
+		if !slices.Contains(b, one) {
+			left = append(left, one)
 		}
 	}
 	return left
+}
+
+// mostListed is how many things one line of the log lists.
+const mostListed = 32
+
+// joined lists things in a line of the log, not too many.
+func joined[T any](list []T) string {
+	var text strings.Builder
+	for i, one := range list {
+		if i == mostListed {
+			fmt.Fprintf(&text, " and %d more", len(list)-i)
+			break
+		}
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprint(&text, one)
+	}
+	return text.String()
 }
 
 // members are the instances between which the shards are spread.

@@ -2,14 +2,11 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -29,7 +26,7 @@ type queueRunner struct {
 	queue    *store.Queue
 	want     store.Layout
 	newPoll  func() (*poller.Poller, error)
-	rdb      redis.UniversalClient
+	check    *redisCheck
 	hints    *store.Hints
 	instance string
 	lease    time.Duration
@@ -55,11 +52,13 @@ type queueRunner struct {
 	keeps    atomic.Bool            // this instance is the queue's keeper
 	remaking sync.Mutex
 	remadeAt time.Time // under remaking
+	unmade   bool      // under remaking: it was said that this does not succeed
 
 	// Those of the goroutine run.
 	members  members
 	assigned []int // nil before the first time
 	reloadAt time.Time
+	toldAt   time.Time
 	unheard  bool
 }
 
@@ -118,27 +117,29 @@ func (r *queueRunner) run(ctx context.Context) {
 	r.mu.Lock()
 	r.poller = p
 	r.mu.Unlock()
-	r.logger.Info("polling", "event", "start", "shards", layout.Polled(), "epoch", layout.Epoch)
+	r.logger.Info("polling", "event", "start", "shards", layout.Shards, "earlier", joined(layout.Earlier), "epoch", layout.Epoch)
 	if r.keeper != nil {
 		r.done.Go(func() { r.keep(ctx) })
 	}
 	r.follow(ctx)
 }
 
-// prepare checks Redis and makes the layout, again and again until Redis
-// answers or ctx ends.
+// prepare waits until Redis was checked and makes the layout, again and again
+// until Redis answers or ctx ends.
 func (r *queueRunner) prepare(ctx context.Context) (*store.Layout, error) {
+	select {
+	case <-r.check.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	said := false
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		layout, err := r.prepareOnce(ctx)
-		switch {
-		case err == nil:
+		if err == nil {
 			r.health.redisAnswered()
 			return layout, nil
-		case errors.Is(err, ErrRefused):
-			r.fatal(err)
-			return nil, err
-		case !said && ctx.Err() == nil:
+		}
+		if !said && ctx.Err() == nil {
 			said = true
 			r.logger.Warn("redis unavailable, trying again", "event", "start", "err", err)
 		}
@@ -151,15 +152,17 @@ func (r *queueRunner) prepare(ctx context.Context) (*store.Layout, error) {
 func (r *queueRunner) prepareOnce(ctx context.Context) (*store.Layout, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
-	if err := checkRedis(ctx, r.rdb, r.logger); err != nil {
+	layout, err := r.queue.EnsureLayout(ctx, r.want)
+	if layout == nil {
 		return nil, err
 	}
-	layout, err := r.queue.EnsureLayout(ctx, r.want)
-	if err == nil && layout.Shards != r.want.Shards {
+	// It is in force. A shard that was not reached needs nothing but its poller,
+	// and is no reason not to poll those of other nodes.
+	if layout.Shards != r.want.Shards {
 		r.logger.Warn("shards differ from the configuration, which counts only when a queue is made",
 			"event", "start", "shards", layout.Shards, "configured", r.want.Shards)
 	}
-	return layout, err
+	return layout, nil
 }
 
 // sleep waits and reports false when ctx ends before.

@@ -23,10 +23,12 @@ import (
 var queuesModule = fx.Module("queues", fx.Provide(provideQueues))
 
 // queueSet are the queues of this instance, in the order of their names. It
-// owns the goroutine of the hints, which all of them share.
+// owns the goroutines of what all of them share: the hints, the check of Redis.
 type queueSet struct {
 	runners []*queueRunner
 	hints   *store.Hints
+	check   *redisCheck
+	fatal   func(error)
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 }
@@ -45,11 +47,18 @@ type queueParams struct {
 }
 
 func provideQueues(p queueParams) *queueSet {
-	set := &queueSet{hints: store.NewHints(p.Redis)}
+	set := &queueSet{
+		hints: store.NewHints(p.Redis),
+		check: newRedisCheck(p.Redis, p.Logger.With("instance", p.Config.Instance)),
+		fatal: func(err error) {
+			p.Failure.set(err)
+			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
+		},
+	}
 	batcher := store.NewBatcher(p.Redis)
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Queues)) {
 		p.Metrics.AddQueue(name)
-		set.runners = append(set.runners, newQueueRunner(p, set.hints, batcher, name))
+		set.runners = append(set.runners, newQueueRunner(p, set, batcher, name))
 	}
 	return set
 }
@@ -58,6 +67,7 @@ func provideQueues(p queueParams) *queueSet {
 func (set *queueSet) start(ctx context.Context) {
 	ctx, set.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	set.done.Go(func() { set.hints.Run(ctx) })
+	set.done.Go(func() { set.check.run(ctx, set.fatal) })
 	for _, r := range set.runners {
 		r.start(ctx)
 	}
@@ -90,14 +100,14 @@ func (set *queueSet) live() error {
 	return errors.Join(problems...)
 }
 
-func newQueueRunner(p queueParams, hints *store.Hints, batcher *store.Batcher, name string) *queueRunner {
+func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name string) *queueRunner {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
 	r := &queueRunner{
 		queue:    store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout).WithBatcher(batcher),
 		want:     store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
-		rdb:      p.Redis,
-		hints:    hints,
+		check:    set.check,
+		hints:    set.hints,
 		instance: p.Config.Instance,
 		lease:    p.Config.Poller.Lease,
 		drain:    p.Config.DrainTimeout,
@@ -105,12 +115,11 @@ func newQueueRunner(p queueParams, hints *store.Hints, batcher *store.Batcher, n
 		metrics:  p.Metrics,
 		changed:  make(chan struct{}, 1),
 		logger:   p.Logger.With("queue", name, "instance", p.Config.Instance),
-		fatal: func(err error) {
-			p.Failure.set(err)
-			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
-		},
+		fatal:    set.fatal,
 	}
-	r.keeper = store.NewKeeper(r.queue)
+	keeper := store.NewKeeper(r.queue)
+	keeper.Lost = r.sayLost
+	r.keeper = keeper
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
 			Queue: name, Instance: p.Config.Instance,
@@ -119,7 +128,7 @@ func newQueueRunner(p queueParams, hints *store.Hints, batcher *store.Batcher, n
 			ClaimTimeout: p.Config.Poller.ClaimTimeout, MaxSleep: p.Config.Poller.MaxSleep,
 			Lease: p.Config.Poller.Lease, PublishTimeout: sink.PublishTimeout,
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
-			Logger: p.Logger, Observer: p.Metrics, OnNoLayout: r.remake, OnEpoch: r.sawEpoch,
+			Logger: p.Logger, Observer: p.Metrics, OnNoLayout: r.noMeta, OnEpoch: r.sawEpoch,
 		})
 	}
 	return r

@@ -105,9 +105,11 @@ func (s *shard) act(began time.Duration, claim message.Claim) {
 	case message.ClaimHeld:
 		s.lease.until.Store(0)
 		s.advance()
-		s.takeAt, s.heldAt = 0, s.now()
+		s.takeAt = 0
+		s.isOthers(began, s.now(), claim.HeldFor)
 		s.quietUntil = s.heldAt + max(leastHeld, min(claim.HeldFor, s.heldPause.next()))
 	case message.ClaimReclaimFirst:
+		s.mine, s.left = false, true
 		s.reclaimForeign()
 	case message.ClaimOutdated:
 		// In growing steps: the number may be far behind.
@@ -134,6 +136,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	request := *s.pending
 	claim.Token = request.Token
 	s.advance()
+	s.isMine(received)
 	s.redisOffset.Store(claim.Now.UnixNano() - int64(received))
 	s.renew(began)
 	s.extend(began, received, request.Live)
@@ -208,13 +211,18 @@ func (s *shard) tellEpoch(epoch string) {
 	s.OnEpoch(epoch)
 }
 
-// noLayout waits until somebody made the layout, perhaps us.
+// noLayout waits until somebody made the layout, perhaps us, or took the shard
+// away because it was dropped. Which of them it is, OnNoLayout can tell and say.
 func (s *shard) noLayout() {
-	if s.layoutPause.failures == 0 {
-		s.log.Warn("the layout is missing in redis", "event", "claim")
-	}
+	first := s.layoutPause.failures == 0
 	s.quietUntil = s.now() + s.layoutPause.next()
-	if s.OnNoLayout == nil || s.draining {
+	if s.OnNoLayout == nil {
+		if first {
+			s.log.Warn("the layout is missing in redis", "event", "claim")
+		}
+		return
+	}
+	if s.draining {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.callCtx, s.callTimeout())

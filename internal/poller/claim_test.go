@@ -112,6 +112,14 @@ func TestMissingLayoutIsReported(t *testing.T) {
 		b.pass(5 * time.Second)
 		assert.Equal(t, 5, calls)
 		assert.Equal(t, []string{"m"}, b.store.acked)
+		assert.Zero(t, b.logs.count("the layout is missing"), "OnNoLayout says what it means")
+	})
+}
+
+func TestMissingLayoutIsSaidOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) { b.store.noLayout = true })
+		b.pass(time.Minute)
 		assert.Equal(t, 1, b.logs.count("the layout is missing"))
 	})
 }

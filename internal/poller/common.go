@@ -34,8 +34,9 @@ type common struct {
 	// fault say it once.
 	redisDownShards, sinkDownShards atomic.Int32
 
-	mu   sync.Mutex
-	said map[string]time.Duration
+	mu       sync.Mutex
+	said     map[string]time.Duration
+	obtained Obtained
 }
 
 // now is an instant of the monotonic clock.

@@ -104,7 +104,8 @@ type Config struct {
 	Logger   *slog.Logger
 	Observer Observer
 	// OnNoLayout, where set, is called when the store says that the shard's
-	// layout is missing, again and again with backoff until it is there.
+	// layout is missing, again and again with backoff until it is there. It says
+	// in the log what that means; without it the poller does.
 	OnNoLayout func(ctx context.Context, shard int)
 	// OnEpoch, where set, is told the layout epoch that a shard's claims answer
 	// with: the first one, and each that differs from the one before. It is called

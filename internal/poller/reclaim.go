@@ -56,8 +56,12 @@ func (s *shard) reclaim(foreign bool) (reclaimed int, complete bool, err error) 
 			break
 		}
 	}
-	if reclaimed > 0 {
-		s.log.Info("claims reclaimed", "event", "reclaim", "messages", reclaimed, "foreign", foreign)
+	switch {
+	case reclaimed == 0:
+	case foreign: // Of many shards at once, see Obtained.
+		s.reclaimedForeign(reclaimed)
+	default:
+		s.log.Info("claims reclaimed, their deadline had passed", "event", "reclaim", "messages", reclaimed)
 	}
 	return reclaimed, complete, nil
 }

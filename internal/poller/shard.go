@@ -52,11 +52,8 @@ type shard struct {
 	takeAt, renewAt, pausedUntil, quietUntil, reclaimAt time.Duration
 	redisPause, layoutPause, reclaimPause, heldPause    backoff
 	outdated                                            int
-	// held: another instance holds the shard, until which quietUntil is the next
-	// look; heldAt is when it said so.
-	held   bool
-	heldAt time.Duration
-	epoch  string // the last that OnEpoch was told
+	holding
+	epoch string // the last that OnEpoch was told
 }
 
 // newShard makes a shard whose goroutines have not begun. ctx only carries

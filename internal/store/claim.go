@@ -18,8 +18,12 @@ func (q *Queue) shard(shard int) (shardKeys, error) {
 	if layout == nil {
 		return shardKeys{}, errNotReady
 	}
-	if shard < 0 || shard >= layout.Polled() {
-		return shardKeys{}, fmt.Errorf("shard %d: the layout of %s has %d", shard, q.name, layout.Polled())
+	switch {
+	case shard < 0 || shard >= MaxShards:
+		return shardKeys{}, fmt.Errorf("shard %d: must be from 0 to %d", shard, MaxShards-1)
+	case shard >= len(layout.keys.shards):
+		// It was dropped, and whoever polls it will hear so from Redis.
+		return newShardKeys(q.prefix, q.name, shard), nil
 	}
 	return layout.keys.shards[shard], nil
 }

@@ -43,6 +43,52 @@ func (q *Queue) fences(ctx context.Context, k *keys, from, to int) ([]fence, err
 	return list, nil
 }
 
+// Missing are the shards in use of the layout that have no meta in Redis.
+func (q *Queue) Missing(ctx context.Context, layout *Layout) ([]int, error) {
+	fences, err := q.fences(ctx, layout.keys, 0, layout.InUse())
+	if err != nil {
+		return nil, err
+	}
+	var missing []int
+	for shard, f := range fences {
+		if f.epoch == "" {
+			missing = append(missing, shard)
+		}
+	}
+	return missing, nil
+}
+
+// Repair gives the shards in use that have no meta a new one, and returns them:
+// Redis has lost them, messages and all. With an error some are not made again.
+func (q *Queue) Repair(ctx context.Context) (lost []int, err error) {
+	layout, err := q.LoadLayout(ctx)
+	for range 10 {
+		if err != nil {
+			return nil, err
+		}
+		missing, err := q.Missing(ctx, layout)
+		if err != nil || len(missing) == 0 {
+			return nil, err
+		}
+		// A shard that was dropped meanwhile is missing, too, but not lost.
+		now, err := q.LoadLayout(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if now.Epoch != layout.Epoch || now.InUse() != layout.InUse() {
+			layout = now
+			continue
+		}
+		for _, shard := range missing {
+			if err := q.raise(ctx, layout, shard, shard+1); err != nil {
+				return missing, err
+			}
+		}
+		return missing, nil
+	}
+	return nil, errContended
+}
+
 // refusal is the answer of a shard that is bound to another layout.
 type refusal struct {
 	layout *Layout // the caller's

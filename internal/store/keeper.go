@@ -25,6 +25,10 @@ const (
 // Keeper keeps up the layout of a queue: one instance calls Step about once a
 // second. Two of them do no harm. It is not safe for concurrent use.
 type Keeper struct {
+	// Lost, where set, is told of shards that Redis had lost, messages and all,
+	// and that were given a new meta. It is set before the first Step.
+	Lost func(shards []int)
+
 	q *Queue
 	// after is forgetAfter, shorter in tests.
 	after time.Duration
@@ -59,23 +63,37 @@ func (k *Keeper) Step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	open := layout.Next != 0
+	open, lost := layout.Next != 0, false
 	for i, f := range fences {
-		if ahead(f.epoch, layout.Epoch) {
+		switch {
+		case ahead(f.epoch, layout.Epoch):
 			open = true
-		} else if f.epoch != layout.Epoch || f.content == "" {
+		case from+i >= layout.InUse(): // Finishing the change makes it.
+		case f.epoch == "":
+			lost = true
+		case f.epoch != layout.Epoch || f.content == "":
 			if err := q.raise(ctx, layout, from+i, from+i+1); err != nil {
 				return err
 			}
 		}
 	}
 	switch {
+	case lost:
+		err = k.repair(ctx)
 	case open:
 		_, err = q.finishChange(ctx)
 	case len(layout.dropping) > 0:
 		_, err = q.drop(ctx, layout)
 	case len(layout.Earlier) > 0:
 		err = k.drain(ctx, layout, fences)
+	}
+	return err
+}
+
+func (k *Keeper) repair(ctx context.Context) error {
+	lost, err := k.q.Repair(ctx)
+	if err == nil && len(lost) > 0 && k.Lost != nil {
+		k.Lost(lost)
 	}
 	return err
 }

@@ -47,8 +47,22 @@ type Layout struct {
 	keys     *keys
 }
 
-// Polled is how many shards may hold messages: those of all layouts that live.
-func (l *Layout) Polled() int { return max(l.plan().polled(), l.next.polled()) }
+// Polled is how many shards may have a fence: those in use, and those of a
+// change that is not published yet.
+func (l *Layout) Polled() int { return max(l.InUse(), l.next.polled()) }
+
+// InUse is how many shards may hold messages: those of the layout in force and
+// of the earlier ones that live. Each of them has its meta. Those that a change
+// adds are not among them until it is published.
+func (l *Layout) InUse() int { return l.plan().polled() }
+
+// SameLife reports whether both are layouts of one making of the queue: it is
+// false where Redis was wiped between them.
+func (l *Layout) SameLife(other *Layout) bool {
+	_, mine := parseEpoch(l.Epoch)
+	_, others := parseEpoch(other.Epoch)
+	return mine == others
+}
 
 func (l *Layout) plan() plan { return plan{epoch: l.Epoch, shards: l.Shards, earlier: l.Earlier} }
 

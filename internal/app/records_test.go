@@ -1,0 +1,71 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// records is a handler that keeps what is logged.
+type records struct {
+	slog.Handler
+
+	list *recordList
+}
+
+type recordList struct {
+	mu    sync.Mutex
+	lines []line
+}
+
+// line is one record, with its own fields and not those of its logger.
+type line struct {
+	level slog.Level
+	event string
+	text  string // with the fields
+}
+
+func (r *records) Handle(ctx context.Context, record slog.Record) error {
+	l := line{level: record.Level, text: record.Message}
+	record.Attrs(func(a slog.Attr) bool {
+		if a.Key == "event" {
+			l.event = a.Value.String()
+		}
+		l.text += " " + a.String()
+		return true
+	})
+	r.list.mu.Lock()
+	r.list.lines = append(r.list.lines, l)
+	r.list.mu.Unlock()
+	return r.Handler.Handle(ctx, record)
+}
+
+func (r *records) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &records{Handler: r.Handler.WithAttrs(attrs), list: r.list}
+}
+
+// of are the lines with the text.
+func (r *records) of(text string) (found []string) {
+	r.list.mu.Lock()
+	defer r.list.mu.Unlock()
+	for _, l := range r.list.lines {
+		if strings.Contains(l.text, text) {
+			found = append(found, l.text)
+		}
+	}
+	return found
+}
+
+// troubles are the warnings and errors, but those of the events.
+func (r *records) troubles(but ...string) (found []string) {
+	r.list.mu.Lock()
+	defer r.list.mu.Unlock()
+	for _, l := range r.list.lines {
+		if l.level >= slog.LevelWarn && !slices.Contains(but, l.event) {
+			found = append(found, l.level.String()+" "+l.text)
+		}
+	}
+	return found
+}
