@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"regexp"
+	"strconv"
 	"testing"
 	"time"
 
@@ -137,6 +139,42 @@ func TestInstancesShareTheShards(t *testing.T) {
 	f.leave("b")
 	f.send()
 	f.held(20*time.Second, "a", "c")
+	f.all()
+}
+
+// TestDeadInstanceIsNamed lets one fall silent that holds many shards: the logs
+// of the others say which, and what they take over from it, in few lines.
+func TestDeadInstanceIsNamed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testenv.Redis(t), 64)
+	address, err := url.Parse(f.redis)
+	require.NoError(t, err)
+	proxy := testenv.NewProxy(t, address.Host)
+	f.join("a", f.redis)
+	f.join("dies", "redis://"+proxy.Addr())
+	f.held(20*time.Second, "a", "dies")
+	require.Eventually(t, func() bool { return len(f.logs["a"].of("joined=dies")) == 1 }, 10*time.Second, 10*time.Millisecond)
+	for range 5 { // Some are claimed when it happens.
+		f.send()
+	}
+	proxy.Blackhole(true)
+	f.held(20*time.Second, "a")
+	moved := 64 - len(sharding.Owned("orders", 64, "a", []string{"a", "dies"}))
+	taken := regexp.MustCompile(`^shards taken over .*shards=(\d+) .*from=dies `)
+	require.Eventually(t, func() bool {
+		sum := 0
+		for _, text := range f.logs["a"].of("shards taken over") {
+			if match := taken.FindStringSubmatch(text); match != nil {
+				n, _ := strconv.Atoi(match[1])
+				sum += n
+			}
+		}
+		return sum == moved
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.LessOrEqual(t, len(f.logs["a"].of("shards taken over")), 4)
+	assert.Len(t, f.logs["a"].of("gone=dies"), 1)
+	assert.Less(t, len(f.logs["a"].of("")), 30, "no line for each shard")
+	proxy.Blackhole(false)
 	f.all()
 }
 

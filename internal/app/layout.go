@@ -132,7 +132,7 @@ func (r *queueRunner) remake(ctx context.Context) {
 	case !r.unmade && (gone || len(lost) > 0) && ctx.Err() == nil:
 		r.unmade = true
 		r.logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
-			"event", "layout_lost", "count", len(lost), "shards", joined(lost), "err", err)
+			"event", "layout_lost", "shards", len(lost), "which", joined(lost), "err", err)
 	}
 }
 
@@ -158,5 +158,5 @@ func (r *queueRunner) makeAgain(ctx context.Context) (lost []int, err error) {
 // sayLost tells of shards that Redis had lost.
 func (r *queueRunner) sayLost(lost []int) {
 	r.logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
-		"event", "layout_lost", "count", len(lost), "shards", joined(lost))
+		"event", "layout_lost", "shards", len(lost), "which", joined(lost))
 }

@@ -111,6 +111,7 @@ func (r *queueRunner) assign() {
 		return // It was stopped.
 	}
 	gained, lost := without(owned, r.assigned), without(r.assigned, owned)
+	r.sources.note(name, gained, live, layout.InUse())
 	r.assigned = append(make([]int, 0, len(owned)), owned...)
 	r.hints.Set(r.queue, r.assigned, store.Listener{Wake: p.Wake, Changed: r.notice})
 	r.logger.Info("shards assigned", "event", "assign", "instances", len(live),
@@ -118,20 +119,56 @@ func (r *queueRunner) assign() {
 }
 
 // tellObtained says, at most once a second, which of the assigned shards the
-// instance has come to hold.
+// instance has come to hold, and from whom.
 func (r *queueRunner) tellObtained(now time.Time) {
 	if now.Sub(r.toldAt) < heartbeatEvery {
 		return
 	}
 	r.toldAt = now
 	got := r.polling().Obtained()
-	if len(got.Free) > 0 {
-		r.logger.Info("shards obtained", "event", "assign", "count", len(got.Free), "shards", joined(got.Free))
+	shards := slices.Sorted(slices.Values(slices.Concat(got.Free, got.Lapsed)))
+	if len(shards) == 0 && got.Reclaimed == 0 {
+		return
 	}
-	if len(got.Lapsed) > 0 || got.Reclaimed > 0 {
-		r.logger.Info("shards taken over: the lease of an instance that fell silent has ended", "event", "takeover",
-			"count", len(got.Lapsed), "shards", joined(got.Lapsed), "reclaimed", got.Reclaimed)
+	from, text := r.sources.take(shards), "shards obtained"
+	if len(from) > 0 {
+		text = "shards taken over"
 	}
+	r.logger.Info(text, "event", "assign", "shards", len(shards), "which", joined(shards), "from", joined(from),
+		"lapsed", len(got.Lapsed), "reclaimed", got.Reclaimed)
+}
+
+// sources are the instances whose shards were gained.
+type sources struct {
+	live   []string // at the last assignment
+	shards int      // then
+	of     map[int]string
+}
+
+// note remembers whose the gained shards were at the last assignment.
+func (s *sources) note(queue string, gained []int, live []string, shards int) {
+	if s.of == nil {
+		s.of = map[int]string{}
+	}
+	for _, shard := range gained {
+		delete(s.of, shard)
+		if shard < s.shards {
+			s.of[shard] = sharding.Owner(queue, shard, s.live)
+		}
+	}
+	s.live, s.shards = live, shards
+}
+
+// take returns those of the shards, each once, and forgets them.
+func (s *sources) take(shards []int) (from []string) {
+	for _, shard := range shards {
+		if source := s.of[shard]; source != "" && !slices.Contains(from, source) {
+			from = append(from, source)
+		}
+		delete(s.of, shard)
+	}
+	slices.Sort(from)
+	return from
 }
 
 // without are those of a that are not in b.

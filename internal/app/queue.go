@@ -59,6 +59,7 @@ type queueRunner struct {
 	assigned []int // nil before the first time
 	reloadAt time.Time
 	toldAt   time.Time
+	sources  sources
 	unheard  bool
 }
 
