@@ -33,6 +33,9 @@ func (r *queueRunner) keep(ctx context.Context) {
 		if err != nil && !failed && ctx.Err() == nil {
 			r.logger.Warn("upkeep of the layout failed, trying again", "event", "layout", "err", err)
 		}
+		if err == nil && failed {
+			r.logger.Info("upkeep of the layout works again", "event", "layout")
+		}
 		failed = err != nil
 	}
 }
