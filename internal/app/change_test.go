@@ -76,7 +76,12 @@ func TestChangesOfShardsAreQuiet(t *testing.T) {
 	for name, log := range f.logs {
 		assert.Empty(t, log.troubles("redis_check", "start"), name)
 		assert.Len(t, log.of("layout changed "), 3, name)
-		assert.Empty(t, log.of("fell silent"), name)
+		assert.Empty(t, log.of("lapsed=1"), name)
+		for _, shards := range []int{16, 64} {
+			changed := log.first("layout changed .* shards=%d ", shards)
+			assigned := log.first("shards assigned .* of=%d ", shards)
+			assert.Less(t, changed, assigned, "%s: new shards are polled once they are in use", name)
+		}
 	}
 }
 

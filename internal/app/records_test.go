@@ -2,7 +2,10 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +59,18 @@ func (r *records) of(text string) (found []string) {
 		}
 	}
 	return found
+}
+
+// first is where the first line is that matches; far away where none does.
+func (r *records) first(format string, args ...any) int {
+	r.list.mu.Lock()
+	defer r.list.mu.Unlock()
+	expression := regexp.MustCompile(fmt.Sprintf(format, args...))
+	at := slices.IndexFunc(r.list.lines, func(l line) bool { return expression.MatchString(l.text) })
+	if at < 0 {
+		return math.MaxInt
+	}
+	return at
 }
 
 // troubles are the warnings and errors, but those of the events.
