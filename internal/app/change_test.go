@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -81,6 +82,7 @@ func TestChangesOfShardsAreQuiet(t *testing.T) {
 			changed := log.first("layout changed .* shards=%d ", shards)
 			assigned := log.first("shards assigned .* of=%d ", shards)
 			assert.Less(t, changed, assigned, "%s: new shards are polled once they are in use", name)
+			assert.Less(t, assigned, math.MaxInt, "%s: and no sooner", name)
 		}
 	}
 }
