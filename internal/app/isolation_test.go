@@ -62,6 +62,7 @@ func newLane(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, name s
 	require.NoError(t, err)
 	_, err = nc.Subscribe(l.topic, l.arrive)
 	require.NoError(t, err)
+	require.NoError(t, nc.Flush(), "else the first message may come before the subscription")
 	l.client, err = delay.NewClient(rdb, name, delay.WithPrefix(cfg.Prefix))
 	require.NoError(t, err)
 	return l
@@ -113,19 +114,19 @@ func (l *lane) schedule(begin time.Time, lasts time.Duration) {
 func (l *lane) receive(ctx context.Context, wanted func(id string) bool) {
 	l.t.Helper()
 	for {
-		came, missing := l.came(), 0
+		came, missing := l.came(), []string(nil)
 		for id := range l.due {
 			if _, there := came[id]; !there && wanted(id) {
-				missing++
+				missing = append(missing, id)
 			}
 		}
-		if missing == 0 {
+		if len(missing) == 0 {
 			return
 		}
 		select {
 		case <-l.news:
 		case <-ctx.Done():
-			require.Zero(l.t, missing, "%s: messages have not come", l.name)
+			require.Empty(l.t, missing, "%s: messages have not come", l.name)
 		}
 	}
 }
