@@ -55,7 +55,7 @@ func TestRedisOutageDoesNotEndTheLoop(t *testing.T) {
 		b.store.add(due("m", b.store.now()))
 		before := len(b.store.requests)
 		b.pass(10 * time.Minute)
-		assert.InDelta(t, 300, len(b.store.requests)-before, 100, "backoff up to two seconds")
+		assert.InDelta(t, 1200, len(b.store.requests)-before, 200, "backoff up to half a second")
 		assert.NoError(t, b.Live())
 		down = false
 		b.pass(2 * time.Second)

@@ -18,10 +18,12 @@ const unknownsPerFailure = 5
 // maxReason is the longest reason of a dead letter, in bytes.
 const maxReason = 512
 
-// The waits between two calls of the store that had no answer.
+// The waits between two calls of the store that had no answer. The limit is
+// part of how long a shard stands still after a failover, so it is short. It
+// costs little: the store's client soon dials a dead Redis once a second only.
 const (
 	redisBackoffInitial = 50 * time.Millisecond
-	redisBackoffLimit   = 2 * time.Second
+	redisBackoffLimit   = 500 * time.Millisecond
 )
 
 // answered reports whether the broker dealt with the message by itself: if it
