@@ -13,6 +13,8 @@
 //	          more, each restarted; how long the worst shard stood still
 //	scale     the drain of 400,000 messages by shards and by instances
 //	grow      4, 64, then 16 shards under load, with cancels and reschedules
+//	sentinel  kill -9 of the primary that Sentinel watches, with each durability
+//	cluster   the same in a Redis Cluster, and a slot that migrates
 //
 // It starts everything itself and exits with 1 where a promise was broken.
 package main
@@ -43,21 +45,22 @@ type run struct {
 // figure is a subcommand.
 type figure struct {
 	measure func(context.Context, run) error
-	// brokers and shards are its own, where the flags do not say.
-	brokers string
-	shards  int
+	// brokers, shards and rate are its own, where the flags do not say.
+	brokers      string
+	shards, rate int
 }
 
 const allBrokers = "nats,rabbitmq,kafka"
 
 var figures = map[string]figure{
-	"flow": {flowFigure, allBrokers, 8}, "race": {raceFigure, allBrokers, 8}, "kill": {killFigure, allBrokers, 8},
-	"outage": {outageFigure, allBrokers, 8}, "backlog": {backlogFigure, allBrokers, 8}, "memory": {memoryFigure, allBrokers, 8},
-	"drain": {drainFigure, allBrokers, 8}, "idle": {idleFigure, "nats", 8}, "instances": {instancesFigure, "nats", 32},
-	"scale": {scaleFigure, "nats", 8}, "grow": {growFigure, "nats", 4},
+	"flow": {flowFigure, allBrokers, 8, 5000}, "race": {raceFigure, allBrokers, 8, 5000}, "kill": {killFigure, allBrokers, 8, 5000},
+	"outage": {outageFigure, allBrokers, 8, 5000}, "backlog": {backlogFigure, allBrokers, 8, 5000}, "memory": {memoryFigure, allBrokers, 8, 5000},
+	"drain": {drainFigure, allBrokers, 8, 5000}, "idle": {idleFigure, "nats", 8, 5000}, "instances": {instancesFigure, "nats", 32, 5000},
+	"scale": {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
+	"sentinel": {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -65,6 +68,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   instances                          bridges that come and go           -brokers -shards -rate -pause
   scale                              drain by shards, by instances      -brokers -count -repeat
   grow                               the number of shards changes       -brokers -rate -pause
+  sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
 
 `
 
@@ -73,7 +77,7 @@ func main() {
 	brokers := flag.String("brokers", "", "brokers to measure, a comma list of nats, rabbitmq, kafka; empty for the figure's own")
 	flag.IntVar(&r.count, "count", 0, "messages, 0 for the figure's own number")
 	flag.IntVar(&r.shards, "shards", 0, "shards of the queue, 0 for the figure's own number")
-	flag.IntVar(&r.rate, "rate", 5000, "messages a second of a steady load")
+	flag.IntVar(&r.rate, "rate", 0, "messages a second of a steady load, 0 for the figure's own rate")
 	flag.IntVar(&r.repeat, "repeat", 3, "repetitions, interleaved")
 	flag.DurationVar(&r.pause, "pause", 10*time.Second, "time between two things that happen, more than a lease")
 	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched")
@@ -83,11 +87,11 @@ func main() {
 	}
 	flag.Parse()
 	f, found := figures[flag.Arg(0)]
-	if !found || flag.NArg() != 1 || r.rate < 1 || r.repeat < 1 || r.pause <= 0 || r.window <= 0 {
+	if !found || flag.NArg() != 1 || r.rate < 0 || r.repeat < 1 || r.pause <= 0 || r.window <= 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	r.shards = cmp.Or(r.shards, f.shards)
+	r.shards, r.rate = cmp.Or(r.shards, f.shards), cmp.Or(r.rate, f.rate)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := all(ctx, f, strings.Split(cmp.Or(*brokers, f.brokers), ","), r); err != nil {

@@ -36,10 +36,11 @@ type Bridge struct {
 
 // Setup is what a configuration needs.
 type Setup struct {
-	RedisURL, Prefix string
-	Queue            string
-	Shards           int
-	Broker           Broker
+	// Redis is the configuration's section, in YAML flow style.
+	Redis, Prefix string
+	Queue         string
+	Shards        int
+	Broker        Broker
 	// Queues are further queues, with as many shards and the same sink.
 	Queues []string
 	// Extra are further lines of YAML.
@@ -60,8 +61,8 @@ func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
 	for _, name := range append([]string{s.Queue}, s.Queues...) {
 		_, _ = fmt.Fprintf(&queues, "  %s: {shards: %d, sink: broker}\n", name, s.Shards)
 	}
-	config := fmt.Sprintf("prefix: %s\nredis: {url: %q}\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
-		s.Prefix, s.RedisURL, queues.String(), s.Broker.SinkConfig(), admin, s.Extra)
+	config := fmt.Sprintf("prefix: %s\nredis: %s\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
+		s.Prefix, s.Redis, queues.String(), s.Broker.SinkConfig(), admin, s.Extra)
 	b := &Bridge{
 		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin,
 	}

@@ -36,6 +36,19 @@ func (c *Calls) Time(verb string, call func() error) error {
 	return err
 }
 
+// Worst is the longest call since the last time, and its verb.
+func (c *Calls) Worst() (verb string, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for v, t := range c.longest {
+		if t > took {
+			verb, took = v, t
+		}
+	}
+	c.longest = nil
+	return verb, took
+}
+
 // Longest is the longest call of each verb since the last time, in a line.
 func (c *Calls) Longest() string {
 	c.mu.Lock()

@@ -32,11 +32,15 @@ type promise struct {
 	// dues are the due times that may be the last one, by truthful answers; none
 	// where the answer was lost.
 	dues []time.Time
+	// earliest is the first due time that it may have had before, see Since.
+	earliest time.Time
 	// absent is when an answer first said that it is no longer there.
 	absent time.Time
 	// cancelled says that it must not arrive, maybe that it may or may not.
 	cancelled, maybe bool
-	records          []arrival
+	// refused says that it was never accepted.
+	refused bool
+	records []arrival
 }
 
 type arrival struct {
@@ -65,6 +69,23 @@ func (l *Ledger) Unsure(m delay.Message, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.promise(m, id, &promise{maybe: true})
+}
+
+// Refused records a message of which the answer says that it was not accepted.
+func (l *Ledger) Refused(m delay.Message, id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promise(m, id, &promise{refused: true})
+}
+
+// Since records that the answer came late to a call that asked for a delay: a
+// first run, whose reply was lost, may have accepted the message with any due
+// time from the earliest to the one answered, and the last run once more, as a
+// copy.
+func (l *Ledger) Since(id string, earliest time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.promises[id].earliest = earliest
 }
 
 // promise takes what arrived already: a producer may see its answer late.
@@ -106,7 +127,7 @@ func (l *Ledger) Maybe(id string, dues ...time.Time) {
 func (l *Ledger) Rescheduled(id string, due time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.promises[id].dues = []time.Time{due}
+	l.promises[id].dues, l.promises[id].earliest = []time.Time{due}, time.Time{}
 }
 
 // Got records what a consumer received.
@@ -149,11 +170,16 @@ func (l *Ledger) Missing() int {
 	defer l.mu.Unlock()
 	missing := 0
 	for _, p := range l.promises {
-		if len(p.records) == 0 && !p.cancelled && !p.maybe {
+		if p.missing() {
 			missing++
 		}
 	}
 	return missing
+}
+
+// missing says whether it must arrive and has not.
+func (p *promise) missing() bool {
+	return len(p.records) == 0 && !p.cancelled && !p.maybe && !p.refused
 }
 
 // Await waits until nothing is missing and nothing has arrived for quiet, at
@@ -177,6 +203,9 @@ func (l *Ledger) Await(limit, quiet time.Duration) {
 type Report struct {
 	Scheduled, Arrived, Lost, Duplicates, Early     int
 	CancelledArrived, WrongDue, OutOfOrder, Unknown int
+	// Untruthful are messages that arrived although an answer had said that they
+	// were not accepted, or, before, that they were no longer there.
+	Untruthful int
 	// DuplicatesUnmarked are copies whose attempt does not say that they are later ones.
 	DuplicatesUnmarked int
 	P50, P99, Max      time.Duration
@@ -207,7 +236,7 @@ func (l *Ledger) Report() Report {
 	for _, id := range slices.Sorted(maps.Keys(l.promises)) {
 		p := l.promises[id]
 		switch {
-		case len(p.records) == 0 && !p.cancelled && !p.maybe:
+		case p.missing():
 			r.Lost++
 			r.Problems = append(r.Problems, id+": lost")
 		case len(p.records) > 0 && p.cancelled && !p.maybe:
@@ -216,13 +245,14 @@ func (l *Ledger) Report() Report {
 			r.Duplicates += len(p.records) - 1
 		}
 		if len(p.records) > 0 && p.untruthful() {
-			r.Problems = append(r.Problems, id+": said to be absent, arrived afterwards")
+			r.Untruthful++
+			r.Problems = append(r.Problems, id+": said not to be there, arrived all the same")
 		}
 		for i, a := range p.records {
 			if a.at.Before(a.due) {
 				r.Early++
 			}
-			if len(p.dues) > 0 && !slices.ContainsFunc(p.dues, a.due.Equal) {
+			if !p.promised(a.due) {
 				r.WrongDue++
 				r.Problems = append(r.Problems, fmt.Sprintf("%s: due %s, promised %s", id, a.due, p.dues))
 			}
@@ -242,10 +272,16 @@ func (l *Ledger) Report() Report {
 	return r
 }
 
-// untruthful says whether the first copy came after an answer that said the
-// message was not there.
+// promised says whether the due time is one that an answer leaves open.
+func (p *promise) promised(due time.Time) bool {
+	return len(p.dues) == 0 || slices.ContainsFunc(p.dues, due.Equal) ||
+		!p.earliest.IsZero() && !due.Before(p.earliest) && due.Before(p.dues[0])
+}
+
+// untruthful says whether it was refused, or the first copy came after an answer
+// that said the message was not there.
 func (p *promise) untruthful() bool {
-	return !p.absent.IsZero() && !p.maybe && p.records[0].at.After(p.absent)
+	return p.refused || !p.absent.IsZero() && !p.maybe && p.records[0].at.After(p.absent)
 }
 
 // disordered returns the first copies that arrived after a later one of their Key.

@@ -108,8 +108,8 @@ func (a *Answers) note(verb string, err error) {
 	}
 	text := "done"
 	for _, known := range []error{
-		delay.ErrTooLate, delay.ErrNotFound, delay.ErrMaybePublished, delay.ErrUnknown, delay.ErrUnavailable,
-		delay.ErrDuplicate,
+		delay.ErrTooLate, delay.ErrNotFound, delay.ErrMaybePublished, delay.ErrUnavailable, delay.ErrDuplicate,
+		delay.ErrNotDurable, delay.ErrUnknown,
 	} {
 		if errors.Is(err, known) {
 			text = known.Error()
@@ -133,7 +133,7 @@ func (l *Ledger) CancelAnswered(id string, err error) error {
 		l.Cancelled(id)
 	case errors.Is(err, delay.ErrTooLate), errors.Is(err, delay.ErrNotFound):
 		// It is or was published: it must arrive.
-	case errors.Is(err, delay.ErrMaybePublished), errors.Is(err, delay.ErrUnknown):
+	case errors.Is(err, delay.ErrMaybePublished), errors.Is(err, delay.ErrUnknown), errors.Is(err, delay.ErrNotDurable):
 		l.Maybe(id)
 	default:
 		return fmt.Errorf("cancel %s: %w", id, err)
@@ -161,7 +161,7 @@ func (l *Ledger) RescheduleAnswered(id string, due time.Time, err error) error {
 	case err == nil:
 		l.Rescheduled(id, ms)
 	case errors.Is(err, delay.ErrTooLate), errors.Is(err, delay.ErrNotFound):
-	case errors.Is(err, delay.ErrMaybePublished), errors.Is(err, delay.ErrUnknown):
+	case errors.Is(err, delay.ErrMaybePublished), errors.Is(err, delay.ErrUnknown), errors.Is(err, delay.ErrNotDurable):
 		l.Maybe(id, ms)
 	default:
 		return fmt.Errorf("reschedule %s: %w", id, err)

@@ -12,11 +12,19 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testenv/service"
 )
 
-type natsBroker struct{ server *service.Server }
+type natsBroker struct {
+	server *service.Server
+	// memory is how long a stream knows the ids of messages, to drop copies; 0 for
+	// the broker's own choice.
+	memory time.Duration
+}
+
+// shortestMemory is the least that the broker allows.
+const shortestMemory = 100 * time.Millisecond
 
 func startNATS(ctx context.Context) (Broker, error) {
 	server, err := service.StartNATS(ctx, "")
-	return natsBroker{server}, err
+	return natsBroker{server: server}, err
 }
 
 func (b natsBroker) Name() string            { return "nats" }
@@ -40,7 +48,7 @@ func (b natsBroker) MakeTopic(ctx context.Context, topic string) error {
 		return err
 	}
 	defer nc.Close()
-	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: topic, Subjects: []string{topic}})
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: topic, Subjects: []string{topic}, Duplicates: b.memory})
 	return err
 }
 

@@ -39,6 +39,22 @@ func (l *Ledger) Behind(since time.Time) int {
 	return behind
 }
 
+// Resumed is when the first arrival of each shard came after that instant; zero
+// where none did. It needs CountShards.
+func (l *Ledger) Resumed(since time.Time) []time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	resumed := make([]time.Time, len(l.last))
+	for shard, arrivals := range l.firsts(func(time.Time) *Phase { return &Phase{} }) {
+		for _, at := range arrivals {
+			if at.After(since) && (resumed[shard].IsZero() || at.Before(resumed[shard])) {
+				resumed[shard] = at
+			}
+		}
+	}
+	return resumed
+}
+
 // Mark is the beginning of a phase of a run.
 type Mark struct {
 	Name string

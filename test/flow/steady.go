@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,10 @@ type Steady struct {
 	Seed           uint64
 	// IDs is the prefix of the messages' ids and keys.
 	IDs string
+	// Parallel is how many calls may be under way, 16 where it is 0.
+	Parallel int
+	// Outages allows answers that say that nothing was done.
+	Outages bool
 	// Calls notes how long calls took, and what was answered; it may be nil.
 	Calls *Calls
 	// Accepted is called with what was accepted; it may be nil. It must not block.
@@ -37,7 +42,7 @@ func (s Steady) Run(ctx context.Context, ledger *Ledger) error {
 	random := rand.New(rand.NewPCG(s.Seed, 3)) //nolint:gosec // a seed makes the run repeatable
 	calls := context.WithoutCancel(ctx)
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(16)
+	group.SetLimit(cmp.Or(s.Parallel, 16))
 	begin := time.Now()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -73,7 +78,10 @@ func (s Steady) next(random *rand.Rand, from, count int) []delay.Request {
 }
 
 func (s Steady) schedule(ctx context.Context, requests []delay.Request, ledger *Ledger) error {
-	var results []delay.Result
+	var (
+		results []delay.Result
+		begin   = time.Now().Truncate(time.Millisecond)
+	)
 	err := s.Calls.Time("schedule", func() (err error) {
 		results, err = s.Client.ScheduleBatch(ctx, requests)
 		for _, result := range results {
@@ -87,11 +95,19 @@ func (s Steady) schedule(ctx context.Context, requests []delay.Request, ledger *
 	var refs []delay.Ref
 	for i, result := range results {
 		switch {
-		case result.Err == nil:
+		case result.Err == nil, errors.Is(result.Err, delay.ErrNotDurable):
 			ledger.Scheduled(requests[i].Message, result)
+			if s.Outages {
+				ledger.Since(result.Ref.ID, begin.Add(s.Lead))
+			}
+			if result.Err != nil {
+				ledger.Maybe(result.Ref.ID)
+			}
 			refs = append(refs, result.Ref)
 		case errors.Is(result.Err, delay.ErrUnknown):
 			ledger.Unsure(requests[i].Message, result.Ref.ID)
+		case errors.Is(result.Err, delay.ErrUnavailable) && s.Outages:
+			ledger.Refused(requests[i].Message, result.Ref.ID)
 		default:
 			return fmt.Errorf("schedule %s: %w", result.Ref.ID, result.Err)
 		}

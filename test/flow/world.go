@@ -19,11 +19,13 @@ import (
 
 // World is a Redis, a broker, and a bridge between them, in a scratch folder.
 type World struct {
-	Dir    string
+	Dir string
+	// Redis is the one server, and Group nil, or the other way round.
 	Redis  *service.Server
+	Group  *Group
 	Broker Broker
 	Bridge *Bridge
-	RDB    *redis.Client
+	RDB    redis.UniversalClient
 	Client *delay.Client
 	Topic  string
 	Ledger *Ledger
@@ -41,6 +43,11 @@ type Options struct {
 	Queues []string
 	// Redis are further arguments of redis-server.
 	Redis []string
+	// Mode is "sentinel" or "cluster" for a group of servers.
+	Mode string
+	// Copies makes the broker keep each copy of a message that the bridge
+	// publishes, also where it knows the message's id.
+	Copies bool
 	// Extra are further lines of the bridge's configuration.
 	Extra string
 }
@@ -52,25 +59,24 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 		return nil, err
 	}
 	w := &World{Dir: dir, Topic: "flow-" + strings.ToLower(rand.Text()[:8]), Ledger: NewLedger()}
-	if w.Redis, err = service.StartRedis(ctx, o.Redis...); err != nil {
+	section, err := w.startRedis(ctx, o)
+	if err != nil {
 		return w, err
 	}
 	if w.Broker, err = StartBroker(ctx, o.Broker); err != nil {
 		return w, err
 	}
+	if b, ok := w.Broker.(natsBroker); ok && o.Copies {
+		b.memory = shortestMemory
+		w.Broker = b
+	}
 	w.setup = Setup{
-		RedisURL: w.Redis.URL(), Prefix: "flow", Queue: "orders", Shards: o.Shards, Broker: w.Broker, Extra: o.Extra,
+		Redis: section, Prefix: "flow", Queue: "orders", Shards: o.Shards, Broker: w.Broker, Extra: o.Extra,
 		Queues: o.Queues,
 	}
 	if w.Bridge, err = NewBridge(o.Binary, dir, w.setup); err != nil {
 		return w, err
 	}
-	options, err := redis.ParseURL(w.Redis.URL())
-	if err != nil {
-		return w, err
-	}
-	options.PoolSize = 100
-	w.RDB = redis.NewClient(options)
 	w.queue = store.New(w.RDB, w.setup.Prefix, w.setup.Queue)
 	if w.Client, err = delay.NewClient(w.RDB, w.setup.Queue, delay.WithPrefix(w.setup.Prefix)); err != nil {
 		return w, err
@@ -79,6 +85,27 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 		return w, err
 	}
 	return w, w.Bridge.Start(ctx)
+}
+
+// startRedis returns the section of a configuration, too.
+func (w *World) startRedis(ctx context.Context, o Options) (section string, err error) {
+	if o.Mode != "" {
+		if w.Group, err = startGroup(ctx, o.Mode); err != nil {
+			return "", err
+		}
+		w.RDB = w.Group.client()
+		return w.Group.config(), nil
+	}
+	if w.Redis, err = service.StartRedis(ctx, o.Redis...); err != nil {
+		return "", err
+	}
+	options, err := redis.ParseURL(w.Redis.URL())
+	if err != nil {
+		return "", err
+	}
+	options.PoolSize = poolSize
+	w.RDB = redis.NewClient(options)
+	return fmt.Sprintf("{url: %q}", w.Redis.URL()), nil
 }
 
 // SecondBridge is another instance with the same configuration but its port.
@@ -93,6 +120,14 @@ func (w *World) SecondBridge() (*Bridge, error) {
 		w.others = append(w.others, b)
 	}
 	return b, err
+}
+
+// Bridges are all instances that were made.
+func (w *World) Bridges() []*Bridge {
+	if w.Bridge == nil {
+		return nil
+	}
+	return append([]*Bridge{w.Bridge}, w.others...)
 }
 
 // Consume feeds the ledger until the returned function is called.
@@ -159,8 +194,8 @@ func (w *World) Drained(ctx context.Context) (time.Time, error) {
 
 // Close stops everything.
 func (w *World) Close() {
-	for _, b := range append(w.others, w.Bridge) {
-		if b != nil && b.command != nil && b.command.ProcessState == nil {
+	for _, b := range w.Bridges() {
+		if b.command != nil && b.command.ProcessState == nil {
 			_ = b.Kill()
 		}
 	}
@@ -172,6 +207,9 @@ func (w *World) Close() {
 	}
 	if w.Redis != nil {
 		w.Redis.Close()
+	}
+	if w.Group != nil {
+		w.Group.close()
 	}
 	_ = os.RemoveAll(w.Dir)
 }

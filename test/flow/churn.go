@@ -1,0 +1,70 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/delay"
+)
+
+// Churn is a steady load of which one message in ten is cancelled, and one in
+// ten rescheduled, at any moment of its life. Redis may fail meanwhile: what the
+// answers leave open is no promise.
+type Churn struct {
+	Steady
+
+	changes errgroup.Group
+	ledger  *Ledger
+}
+
+// busy is how many calls may wait for Redis at once, so that those which need a
+// dead node hold up no other.
+const busy = 2000
+
+// Run schedules until ctx ends, and finishes the calls that are under way.
+func (c *Churn) Run(ctx context.Context, ledger *Ledger) error {
+	c.ledger, c.Outages, c.Parallel = ledger, true, busy
+	c.changes.SetLimit(busy)
+	calls := context.WithoutCancel(ctx)
+	c.Accepted = func(refs []delay.Ref) {
+		for i, ref := range refs {
+			if i%10 > 1 {
+				continue
+			}
+			// Many waits end when the message is due, or later.
+			wait := time.Duration(rand.Int64N(int64(c.Lead + c.Spread))) //nolint:gosec // no secret
+			c.changes.TryGo(func() error {
+				if err := Sleep(calls, wait); err != nil {
+					return err
+				}
+				return c.change(calls, ref, i%10 == 0)
+			})
+		}
+	}
+	err := c.Steady.Run(ctx, ledger)
+	return errors.Join(err, c.changes.Wait())
+}
+
+// change cancels, or reschedules, and records the answer.
+func (c *Churn) change(ctx context.Context, ref delay.Ref, cancel bool) error {
+	verb, due := "reschedule", time.Now().Add(c.Lead+c.Spread/2)
+	call := func() error { return c.Client.Reschedule(ctx, ref, delay.At(due)) }
+	if cancel {
+		verb, call = "cancel", func() error { return c.Client.Cancel(ctx, ref) }
+	}
+	err := c.Calls.Time(verb, call)
+	switch {
+	case errors.Is(err, delay.ErrUnavailable) && !errors.Is(err, delay.ErrUnknown):
+		return nil // Nothing was changed.
+	case errors.Is(err, delay.ErrNotFound):
+		c.ledger.Absent(ref.ID)
+	}
+	if cancel {
+		return c.ledger.CancelAnswered(ref.ID, err)
+	}
+	return c.ledger.RescheduleAnswered(ref.ID, due, err)
+}
