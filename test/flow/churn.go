@@ -11,8 +11,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// Churn is a steady load of which one message in ten is cancelled, and one in
-// ten rescheduled, at any moment of its life. Redis may fail meanwhile: what the
+// Churn is a steady load of which one message in twenty is cancelled, and one in
+// twenty rescheduled, at any moment of its life. Redis may fail meanwhile: what the
 // answers leave open is no promise.
 type Churn struct {
 	Steady
@@ -25,14 +25,18 @@ type Churn struct {
 // dead node hold up no other.
 const busy = 2000
 
+// churnEvery is how often a batch is scheduled: where a replica is missing, each
+// shard's part of a batch holds a connection until the wait for it ends.
+const churnEvery = 100 * time.Millisecond
+
 // Run schedules until ctx ends, and finishes the calls that are under way.
 func (c *Churn) Run(ctx context.Context, ledger *Ledger) error {
-	c.ledger, c.Outages, c.Parallel = ledger, true, busy
+	c.ledger, c.Outages, c.Parallel, c.Every = ledger, true, busy, churnEvery
 	c.changes.SetLimit(busy)
 	calls := context.WithoutCancel(ctx)
 	c.Accepted = func(refs []delay.Ref) {
 		for i, ref := range refs {
-			if i%10 > 1 {
+			if i%20 > 1 {
 				continue
 			}
 			// Many waits end when the message is due, or later.
@@ -41,7 +45,7 @@ func (c *Churn) Run(ctx context.Context, ledger *Ledger) error {
 				if err := Sleep(calls, wait); err != nil {
 					return err
 				}
-				return c.change(calls, ref, i%10 == 0)
+				return c.change(calls, ref, i%20 == 0)
 			})
 		}
 	}

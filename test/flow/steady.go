@@ -27,6 +27,8 @@ type Steady struct {
 	Seed           uint64
 	// IDs is the prefix of the messages' ids and keys.
 	IDs string
+	// Every is how often it schedules a batch, 20 ms where it is 0.
+	Every time.Duration
 	// Parallel is how many calls may be under way, 16 where it is 0.
 	Parallel int
 	// Outages allows answers that say that nothing was done.
@@ -44,7 +46,7 @@ func (s Steady) Run(ctx context.Context, ledger *Ledger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(cmp.Or(s.Parallel, 16))
 	begin := time.Now()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(cmp.Or(s.Every, 20*time.Millisecond))
 	defer tick.Stop()
 	for sent := 0; ; {
 		select {

@@ -48,7 +48,9 @@ type Outcome struct {
 // Run makes a world, and ends it.
 func (t Trial) Run(ctx context.Context) (*Outcome, error) {
 	w, err := NewWorld(ctx, t.Options)
-	defer w.Close()
+	if w != nil {
+		defer w.Close()
+	}
 	if err != nil {
 		return nil, err
 	}
