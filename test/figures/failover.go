@@ -71,7 +71,11 @@ func (r run) failover(ctx context.Context, mode string, durable bool, cut time.D
 	if cut > 0 {
 		killed = "cut off " + cut.String()
 	}
-	shard, resumed := slowest(o.Resumed(f.Writable))
+	went := o.Resumed(f.Writable)
+	if stuck := slices.IndexFunc(went, time.Time.IsZero); stuck >= 0 {
+		return fmt.Errorf("%s: shard %d did not go on:\n%.2000s", mode, stuck, o.Log)
+	}
+	shard, resumed := slowest(went)
 	_, gap := o.Trouble.Worst()
 	report := o.Report
 	fmt.Printf("%-9s %-6s %-8s %-12s | %8s %7s %8s %5d %9s | %7s %22s | %8d %5d %10d | %5d %9d | %5d %5d\n", mode, r.broker, class, killed,

@@ -34,7 +34,7 @@ type Outcome struct {
 	Totals  Totals
 	Answers map[string]int
 	// Steady is from when the bridges had their shards until Happen, Trouble
-	// from then on.
+	// from then on to the end of the load.
 	Steady, Trouble Phase
 	// Verb is that of the longest call, Longest how long it took.
 	Verb    string
@@ -75,7 +75,9 @@ func (t Trial) Run(ctx context.Context) (*Outcome, error) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.Happen(ctx, w), Sleep(ctx, t.After))
+		err = errors.Join(t.Happen(ctx, w), Sleep(ctx, t.After))
+		mark("end") // From here on shards run out of messages.
+		return err
 	})
 	if err != nil {
 		return nil, errors.Join(err, stop())
