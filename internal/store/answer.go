@@ -46,6 +46,17 @@ const (
 	// free: the identity is free in the home of an earlier layout, where nothing
 	// is created any more.
 	free Code = 11
+	// Mine: the row's message is here, under its token or the one that took its place.
+	Mine Code = 12
+	// EndedPublished: the row's message was published, less than a minute ago, or
+	// the ledger tells so.
+	EndedPublished Code = 13
+	// EndedCancelled: as EndedPublished, but it was cancelled, replaced or purged,
+	// or was cancelled before it came.
+	EndedCancelled Code = 14
+	// EndedMoved: the row's token has ended for another one, of a reschedule, whose
+	// message is not here.
+	EndedMoved Code = 15
 )
 
 // Answer is what became of one message of a call.

@@ -29,7 +29,10 @@ type call struct {
 	id, key string
 	when    When
 	token   string
-	stored  []byte // for schedule and replace
+	stored  []byte // for schedule, replace and put
+
+	inForce, target string // for the operations of outbox rows
+	marked          bool   // for put
 
 	layout *Layout // for which stage counts
 	homes  []int
@@ -56,6 +59,9 @@ type verb struct {
 	// asks is set where a run changes nothing but in the last home, so that it
 	// does not matter whether it happened.
 	asks bool
+	// within, unless zero, is when no run may take effect any more; then none is
+	// repeated that may have happened.
+	within time.Time
 }
 
 // run is one run of a script for one batch.
@@ -98,6 +104,10 @@ func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
 		before := len(pending)
 		pending = unanswered(pending)
 		if len(pending) == 0 {
+			return
+		}
+		if !v.within.IsZero() && anySecond(pending) {
+			giveUp(pending)
 			return
 		}
 		if len(pending) < before && err == nil {
@@ -207,6 +217,9 @@ func batches(calls []*call) func(yield func([]*call) bool) {
 func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, r run, batch []*call) error {
 	nowMs, _ := q.clock.nowMs()
 	r.notAfter = nowMs + q.timeout.Milliseconds()
+	if !v.within.IsZero() {
+		r.notAfter = min(r.notAfter, nowMs+time.Until(v.within).Milliseconds())
+	}
 	args := v.head(r, batch[0])
 	for _, c := range batch {
 		args = append(args, v.each(c)...)

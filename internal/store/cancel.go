@@ -10,10 +10,10 @@ var cancelVerb = verb{
 	name:   "cancel",
 	script: cancelScript,
 	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta}
+		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.settled}
 	},
 	head: func(r run, _ *call) []any {
-		return []any{r.epoch, r.notAfter, r.number, tombstone.Milliseconds()}
+		return []any{r.epoch, r.notAfter, r.number, tombstone.Milliseconds(), flag(r.last)}
 	},
 	each: func(c *call) []any { return []any{c.token, message.Member(c.id, c.key)} },
 }

@@ -84,7 +84,8 @@ func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
 // code a member, by index.
 func (q *Queue) Purge(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return purgeScript.run(ctx, q.client(ctx), []string{k.dead, k.deadMsg, k.meta}, append([]any{l.Epoch}, ids...)...)
+		return purgeScript.run(ctx, q.client(ctx), []string{k.dead, k.deadMsg, k.meta, k.gone, k.goneTTL, k.settled},
+			append([]any{l.Epoch, MaxBatchBytes, tombstone.Milliseconds()}, ids...)...)
 	})
 }
 

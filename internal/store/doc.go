@@ -11,10 +11,12 @@
 //	delay:{q:3}:claims     HASH    claim token -> its ids and due times, packed in one string
 //	delay:{q:3}:deadlines  ZSET    claim token -> deadline_ms
 //	delay:{q:3}:attempts   HASH    id -> "failures begun maybe_out unknowns", only where one is not 0
-//	delay:{q:3}:gone       HASH    token -> what a cancel or reschedule answered, or that the token has ended
+//	delay:{q:3}:gone       HASH    token -> what a cancel or reschedule answered, or that the token has ended;
+//	                               of an outbox message: "p" published, "c" cancelled, "m<next token>" moved
 //	delay:{q:3}:gonettl    ZSET    token -> expiry_ms of its entry in gone
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
+//	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>"
 //	delay:{q:3}:holder     STRING  instance|last claim number|claims of an earlier holder are left
 //	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
@@ -35,6 +37,19 @@
 //	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged
 //
 // where the counters of dropped shards are in the layout's key, as retired.
+//
+// # Outbox messages
+//
+// A message that stands for a row of a database has a token that begins with
+// "~", made together with the row. Several writers bring it here, at the worst
+// late, under that token; see outbox.go for why its end leaves a tombstone for as
+// long as any of them may come. What happens to it without its row's doing is
+// written into the ledger, from where a bridge tells the row: that it was
+// published (where the queue was opened with the ledger), cancelled, replaced or
+// purged, or has another due time. Entries have no time to live, so that a
+// database may be down for long: every bridge with an outbox takes them out.
+// Tokens that begin with "~~" are those of messages without a row (a compensation
+// message of a producer without a database): tombstones, but no ledger.
 //
 // # Changing the shards
 //

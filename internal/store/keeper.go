@@ -170,7 +170,7 @@ func (q *Queue) drop(ctx context.Context, layout *Layout) (*Layout, error) {
 		}
 		k := newShardKeys(q.prefix, q.name, shard)
 		_, err := dropScript.run(ctx, q.client(ctx), []string{
-			k.meta, k.msg, k.dead, k.claims, k.due, k.deadlines, k.attempts, k.gone, k.goneTTL, k.deadMsg, k.holder,
+			k.meta, k.msg, k.dead, k.claims, k.settled, k.due, k.deadlines, k.attempts, k.gone, k.goneTTL, k.deadMsg, k.holder,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("drop shard %d of %s: %w", shard, q.name, err)
@@ -181,7 +181,8 @@ func (q *Queue) drop(ctx context.Context, layout *Layout) (*Layout, error) {
 
 // look is how far one shard was looked through for messages that have another
 // home. It reads the dead letters, the messages and the dead letters again: one
-// that moves meanwhile is seen, or counted among those that came back.
+// that moves meanwhile is seen, or counted among those that came back. The
+// ledger comes last: then no entry of another home can be added to it.
 type look struct {
 	shard   int
 	witness string // a stranger that was there: it need not be looked for again
@@ -189,7 +190,11 @@ type look struct {
 	cursor  string
 	count   int // how many ids the next page has
 	back    string
+	ledger  uint64 // the cursor in the ledger
 }
+
+// phaseLedger is the phase in which the ledger is read.
+const phaseLedger = 3
 
 // pageBytes is how much one page of ids may make Redis read, bodies included.
 const pageBytes = 256 << 10
@@ -217,7 +222,10 @@ func (l *look) on(ctx context.Context, q *Queue, layout *Layout, pages *int) err
 		if err := l.page(ctx, q, layout); err != nil || l.witness != "" {
 			return err
 		}
-		if l.phase == 3 {
+		if l.phase == phaseLedger && l.cursor == "" {
+			return nil // A row of another home has not been told yet.
+		}
+		if l.phase > phaseLedger {
 			_, err := drainedScript.run(ctx, q.client(ctx), []string{keys.meta}, layout.Epoch, l.back)
 			*l = look{shard: l.shard}
 			return err
@@ -227,6 +235,9 @@ func (l *look) on(ctx context.Context, q *Queue, layout *Layout, pages *int) err
 }
 
 func (l *look) page(ctx context.Context, q *Queue, layout *Layout) error {
+	if l.phase == phaseLedger {
+		return l.ledgerPage(ctx, q, layout)
+	}
 	key, command := layout.keys.shards[l.shard].dead, "ZSCAN"
 	if l.phase == 1 {
 		key, command = layout.keys.shards[l.shard].msg, "HSCAN"

@@ -29,7 +29,7 @@ var replaceVerb = verb{
 	name:   "replace",
 	script: replaceScript,
 	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake}
+		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
 	},
 	head: func(r run, _ *call) []any {
 		return []any{

@@ -21,6 +21,7 @@ type script struct {
 var (
 	scheduleScript   = load("schedule")
 	replaceScript    = load("replace")
+	putScript        = load("put")
 	cancelScript     = load("cancel")
 	rescheduleScript = load("reschedule")
 	getScript        = load("get")
@@ -32,6 +33,7 @@ var (
 	leaveScript      = load("leave")
 	redriveScript    = load("redrive")
 	purgeScript      = load("purge")
+	forgetScript     = load("forget")
 	statsScript      = load("stats")
 	layoutScript     = load("layout")
 	changeScript     = load("change")

@@ -17,26 +17,39 @@ func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (st
 	if err != nil {
 		return false, err
 	}
-	cmd, err := settleScript.run(ctx, q.client(ctx), []string{
-		k.due, k.msg, k.claims, k.deadlines, k.attempts, k.dead, k.deadMsg, k.meta,
-	}, settleArgs(&s)...)
+	keys := []string{k.due, k.msg, k.claims, k.deadlines, k.attempts, k.dead, k.deadMsg, k.meta}
+	traced := countTraced(&s)
+	if traced.outbox > 0 {
+		keys = append(keys, k.gone, k.goneTTL, k.settled)
+	}
+	if q.ledger == nil {
+		traced.told = 0
+	}
+	cmd, err := settleScript.run(ctx, q.client(ctx), keys, settleArgs(&s, traced)...)
 	if err != nil {
 		return false, fmt.Errorf("settle: %w", err)
 	}
 	r := newReply(cmd)
-	return r.int(0) == 1, r.bad
+	stale = r.int(0) == 1
+	if traced.told > 0 && !stale && r.bad == nil {
+		q.ledger(shard)
+	}
+	return stale, r.bad
 }
 
 // settleArgs sorts the verdicts by verb, as the script takes them.
-func settleArgs(s *message.Settlement) []any {
+func settleArgs(s *message.Settlement, traced traced) []any {
 	acked, back, dead, retries, duplicates := count(s)
-	args := make([]any, 10, 10+acked+4*back+4*dead)
+	args := make([]any, 13, 13+acked+4*back+4*dead)
 	var tokens strings.Builder
 	tokens.Grow((acked + back) * message.TokenLength)
-	for i, v := range s.Verdicts {
-		if m := &s.Claim.Messages[i]; v.Verb == message.VerbAck {
-			args = append(args, m.Member)
-			writeToken(&tokens, m.Token)
+	for _, kind := range traced.kinds() {
+		for i, v := range s.Verdicts {
+			m := &s.Claim.Messages[i]
+			if v.Verb == message.VerbAck && (kind == anyKind || kindOf(m.Token) == kind) {
+				args = append(args, m.Member)
+				writeToken(&tokens, m.Token)
+			}
 		}
 	}
 	for i, v := range s.Verdicts {
@@ -54,6 +67,7 @@ func settleArgs(s *message.Settlement) []any {
 	args[0], args[1], args[2], args[3], args[4] = s.Claim.Token.String(), flag(s.Repeated), acked, back, dead
 	args[5], args[6], args[7] = retries, duplicates, tokens.String()
 	args[8], args[9] = packedEnds(s.Claim.Messages)
+	args[10], args[11], args[12] = traced.outbox, traced.told, tombstone.Milliseconds()
 	return args
 }
 

@@ -25,6 +25,8 @@ type ShardStats struct {
 	Epoch string
 	// Drained is set where no message is here that has another home in that layout.
 	Drained bool
+	// Ledger counts the rows of a database that are to be told what became of their messages.
+	Ledger int64
 	// Counters are the shard's, by name; see the sum in the package comment.
 	Counters map[string]int64
 }
@@ -35,7 +37,7 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	if err != nil {
 		return ShardStats{}, err
 	}
-	cmd, err := statsScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta})
+	cmd, err := statsScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta, k.settled})
 	if err != nil {
 		return ShardStats{}, fmt.Errorf("stats: %w", err)
 	}
@@ -61,7 +63,7 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 			stats.Counters[counters.text(i)] = n
 		}
 	}
-	stats.Epoch = f.epoch
+	stats.Epoch, stats.Ledger = f.epoch, r.int(9)
 	_, stats.Drained = f.drainedAt(f.epoch)
 	return stats, r.bad
 }

@@ -1,14 +1,17 @@
 -- cancel: remove a message that waits or is dead, and say truthfully what was found.
 -- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
---      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 operation token  6 id
--- RETURNS {status, now_ms, code, 0}; see answer.go. Nothing changes unless status is 0.
+--      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
+--      9 settled (HASH token -> fate, id)
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 operation token  7 id
+--      8 for an outbox row only: the token of the row to be cancelled ('': unknown)
+-- RETURNS {status, now_ms, code, 0}; see answer.go. Nothing changes unless status is 0; where nothing is
+--      found, only that the row's token has ended.
 -- COST O(log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local id, token = ARGV[6], ARGV[5]
+local token, id, target = ARGV[6], ARGV[7], ARGV[8]
 if ARGV[3] == '2' then
   local answer = redis.call('HGET', KEYS[6], token)
   if answer then return {0, now_ms, tonumber(answer), 0} end
@@ -17,8 +20,20 @@ end
 local stored = redis.call('HGET', KEYS[2], id)
 local waits = redis.call('ZSCORE', KEYS[1], id)
 local dead = not stored and redis.call('HGET', KEYS[5], id)
+local found, code = stored or waits or dead, 7
 if stored and not waits then return {0, now_ms, 3, 0} end
-if not stored and not waits and not dead then return {0, now_ms, 8, 0} end
+if not found then
+  code = 8
+  local at = target or ''
+  for _ = 1, at == '' and 0 or 8 do
+    local what = redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[9], at) or ''
+    local sign = string.sub(what, 1, 1)
+    if sign == 'p' then code = 13 elseif sign == 'c' then code = 14 end
+    if sign ~= 'm' then break end
+    at = string.sub(what, 2)
+  end
+  if code ~= 8 or (target or '') == '' or ARGV[5] ~= '1' then return {0, now_ms, code, 0} end
+end
 local maybe
 local theirs = stored -- what is ended, in its stored form
 if dead then
@@ -28,8 +43,7 @@ if dead then
 else
   maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
 end
-local code = 7
-if maybe and maybe ~= '0' then code = 9 end
+if found and maybe and maybe ~= '0' then code = 9 end
 
 redis.call('ZREM', KEYS[1], id)
 local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
@@ -37,21 +51,26 @@ if #old > 0 then
   redis.call('ZREM', KEYS[7], unpack(old))
   redis.call('HDEL', KEYS[6], unpack(old))
 end
+-- What a reschedule has answered under a token stays.
+local function leave(ended, fate)
+  redis.call('HSETNX', KEYS[6], ended, fate)
+  redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[4]), ended)
+end
+-- A late writer of the row must not bring it, or bring it back.
+if (target or '') ~= '' then leave(target, 'c') end
+if not found then return {0, now_ms, code, 0} end
 redis.call('HDEL', KEYS[2], id)
 redis.call('HDEL', KEYS[3], id)
 if dead then
   redis.call('ZREM', KEYS[4], id)
   redis.call('HDEL', KEYS[5], id)
 end
-local until_ms = now_ms + tonumber(ARGV[4])
-redis.call('HSET', KEYS[6], token, code)
-redis.call('ZADD', KEYS[7], until_ms, token)
-if theirs then
-  -- A second run of its schedule must not bring it back. What a reschedule has
-  -- answered under that token stays.
+leave(token, code)
+if theirs then -- A second run of its schedule must not bring it back.
   local ended = string.sub(theirs, 15, 30)
-  redis.call('HSETNX', KEYS[6], ended, 'ended')
-  redis.call('ZADD', KEYS[7], until_ms, ended)
+  leave(ended, string.byte(ended) == 126 and 'c' or 'ended')
+  -- Its row learns of it, unless it is the row that asks.
+  if ended ~= target and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[9], ended, 'c' .. id) end
 end
 redis.call('HINCRBY', KEYS[8], 'cancelled', 1)
 return {0, now_ms, code, 0}

@@ -78,7 +78,7 @@ if not again and taken > 0 then
   if taken < #ids / 2 or taken == tonumber(ARGV[3]) then more = 1 end
 end
 
-local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 500)
+local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 1000)
 if #old > 0 then
   redis.call('ZREM', KEYS[7], unpack(old))
   redis.call('HDEL', KEYS[6], unpack(old))

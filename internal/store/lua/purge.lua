@@ -1,17 +1,32 @@
 -- purge: delete dead letters for good.
 -- KEYS 1 dead (ZSET id -> died_ms)  2 deadmsg (HASH)  3 meta (HASH)
--- ARGV 1 epoch; then ids
--- RETURNS {status, now_ms, code per id}; codes: 7 done, 8 not there
+--      4 gone (HASH token -> fate)  5 gonettl (ZSET token -> expiry_ms)  6 settled (HASH token -> fate, id)
+-- ARGV 1 epoch  2 bytes_max read  3 tombstone_ms; then ids
+-- RETURNS {status, now_ms, code per id}; codes: 7 done, 8 not there, 0 not looked at
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[3], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[3], 'epoch', 'layout'))} end
-local reply, purged = {0, now_ms}, 0
-for i = 2, #ARGV do
-  local found = redis.call('ZREM', KEYS[1], ARGV[i])
-  redis.call('HDEL', KEYS[2], ARGV[i])
-  purged = purged + found
-  reply[#reply + 1] = found == 1 and 7 or 8
+local reply, ended, bytes_left, purged = {0, now_ms}, {}, tonumber(ARGV[2]), 0
+for i = 4, #ARGV do
+  local code = 0
+  if bytes_left > 0 then
+    local dead = redis.call('HGET', KEYS[2], ARGV[i]) or ''
+    bytes_left = bytes_left - #dead
+    local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
+    local token = stop and string.sub(dead, stop + length + 15, stop + length + 30) or ''
+    local found = redis.call('ZREM', KEYS[1], ARGV[i])
+    redis.call('HDEL', KEYS[2], ARGV[i])
+    if string.byte(token) == 126 then ended[#ended + 1] = {token, ARGV[i]} end
+    purged, code = purged + found, found == 1 and 7 or 8
+  end
+  reply[#reply + 1] = code
+end
+-- An outbox message leaves a trace, so that no late writer brings it back.
+for _, e in ipairs(ended) do
+  redis.call('HSET', KEYS[4], e[1], 'c')
+  redis.call('ZADD', KEYS[5], now_ms + tonumber(ARGV[3]), e[1])
+  if string.byte(e[1], 2) ~= 126 then redis.call('HSET', KEYS[6], e[1], 'c' .. e[2]) end
 end
 if purged > 0 then redis.call('HINCRBY', KEYS[3], 'purged', purged) end
 return reply

@@ -1,7 +1,7 @@
 -- replace: schedule that takes the place of a waiting or dead message of the same id.
 -- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)
---      8 meta (HASH)  9 wake (channel)
+--      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
 --      7 create (1; 0: only in the place of another, 11 where the id is free); then per message: id,
 --      when (due_ms, or "+" and a delay in ms), token .. encoded
@@ -16,7 +16,7 @@ local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 
 -- Reads first: what each message meets.
-local reply, plan, seen = {0, now_ms}, {}, {}
+local reply, plan, seen, earliest = {0, now_ms}, {}, {}, nil
 for i = 8, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
@@ -50,19 +50,19 @@ for i = 8, #ARGV, 3 do
       -- The mark outlives the message that it was made for: its copy may still be out.
       local begun, maybe = string.match(before or '', '^%d+ (%d+) (%d+)')
       if second and not dead then begun, maybe = '1', '1' end
-      if maybe and maybe ~= '0' then step.mark = '0 ' .. begun .. ' ' .. maybe .. ' 0' end
+      step.mark = maybe and maybe ~= '0' and '0 ' .. begun .. ' ' .. maybe .. ' 0'
       plan[#plan + 1] = step
     end
   end
   reply[#reply + 1], reply[#reply + 2] = code, detail
 end
 
-local earliest
 for _, step in ipairs(plan) do
   redis.call('HSET', KEYS[2], step.id, step.stored)
   redis.call('ZADD', KEYS[1], step.due, step.id)
   if step.ended then
-    redis.call('HSETNX', KEYS[6], step.ended, 'ended')
+    redis.call('HSETNX', KEYS[6], step.ended, string.byte(step.ended) == 126 and 'c' or 'ended')
+    if string.find(step.ended, '^~[^~]') then redis.call('HSET', KEYS[10], step.ended, 'c' .. step.id) end
     redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[4]), step.ended)
   end
   if step.dead then

@@ -1,60 +1,83 @@
 -- reschedule: move a waiting message to another due time; of a dead one, redrive it at that time.
 -- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
---      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)
---      8 meta (HASH)  9 wake (channel)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 operation token, in force from now on
---      6 id  7 when (due_ms, or "+" and a delay in ms)
--- RETURNS {status, now_ms, code, due_ms}; see answer.go. Nothing changes unless status is 0.
+--      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
+--      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 operation token, in force
+--      from now on  7 id  8 when (due_ms, or "+" and a delay in ms); for an outbox row only: 9 the token in
+--      force from now on instead  10 the token of the row to be rescheduled ('': unknown)
+-- RETURNS {status, now_ms, code, due_ms}; see answer.go. Nothing changes unless status is 0; where nothing
+--      is found, only that the row's token has ended.
 -- COST O(log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local token, id, when = ARGV[5], ARGV[6], ARGV[7]
+local token, id, when, row, target = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10] or ''
 if ARGV[3] == '2' then
-  local answer = redis.call('HGET', KEYS[6], token)
-  if answer then
-    local code, due = string.match(answer, '^(%d+) (%d+)$')
-    if code then return {0, now_ms, tonumber(code), tonumber(due)} end
-  end
+  local code, due = string.match(redis.call('HGET', KEYS[6], token) or '', '^(%d+) (%d+)$')
+  if code then return {0, now_ms, tonumber(code), tonumber(due)} end
 end
 
 local stored = redis.call('HGET', KEYS[2], id)
 local waits = redis.call('ZSCORE', KEYS[1], id)
-local dead = not stored and redis.call('HGET', KEYS[5], id)
-if stored and not waits then return {0, now_ms, 3, 0} end
+local dead, until_ms = not stored and redis.call('HGET', KEYS[5], id), now_ms + tonumber(ARGV[4])
 local attempts
 if dead then
   local _, stop, counts, length = string.find(dead, '^%-?%d+:([%d ]*):(%d+):')
   attempts, stored = counts, stop and string.sub(dead, stop + length + 1)
 end
 -- A message whose body is missing or cut short cannot be moved.
-if not stored or #stored < 30 then return {0, now_ms, 8, 0} end
+local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
+if row and ended == row then return {0, now_ms, 7, waits and waits + 0 or tonumber(when)} end
+if stored and not waits and not dead then return {0, now_ms, 3, 0} end
+
+-- How a token has ended that is in force no more: 13 published, 14 cancelled.
+local function fate(at, hops)
+  local what = at ~= '' and (redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[10], at)) or ''
+  local sign = string.sub(what, 1, 1)
+  if sign == 'm' and hops > 0 then return fate(string.sub(what, 2), hops - 1) end
+  return sign == 'p' and 13 or sign == 'c' and 14
+end
+if not ended then
+  if row and fate(row, 8) then return {0, now_ms, 7, tonumber(when)} end
+  local code = row and fate(target, 8) or 8
+  if code == 8 and target ~= '' and ARGV[5] == '1' then
+    redis.call('ZREM', KEYS[7], '')
+    redis.call('HSETNX', KEYS[6], target, 'm' .. row)
+    redis.call('ZADD', KEYS[7], until_ms, target)
+  end
+  return {0, now_ms, code, 0}
+end
 if not dead then attempts = redis.call('HGET', KEYS[3], id) end
 local begun, maybe = string.match(attempts or '', '^%d+ (%d+) (%d+)')
-local code = 7
-if maybe and maybe ~= '0' then code = 9 end
+local code = maybe and maybe ~= '0' and 9 or 7
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
 local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-local head_ms = head[2] and head[2] + 0
+-- The token of a row's message stays in force, or its row would not know it any more.
+local in_force = row or string.byte(ended) == 126 and ended or token
 
 local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
 redis.call('ZREM', KEYS[7], '', unpack(old))
 redis.call('HDEL', KEYS[6], '', unpack(old))
 redis.call('ZADD', KEYS[1], due, id)
-redis.call('HSET', KEYS[2], id, string.sub(stored, 1, 14) .. token .. string.sub(stored, 31))
+redis.call('HSET', KEYS[2], id, string.sub(stored, 1, 14) .. in_force .. string.sub(stored, 31))
 if dead then
   redis.call('ZREM', KEYS[4], id)
   redis.call('HDEL', KEYS[5], id)
   redis.call('HINCRBY', KEYS[8], 'redriven', 1)
   if begun and begun ~= '0' then redis.call('HSET', KEYS[3], id, '0 ' .. begun .. ' ' .. maybe .. ' 0') end
 end
-local until_ms, ended = now_ms + tonumber(ARGV[4]), string.sub(stored, 15, 30)
 redis.call('HSET', KEYS[6], token, string.format('%d %.0f', code, due))
+redis.call('ZADD', KEYS[7], until_ms, token)
 -- What an earlier reschedule has answered under the token that it ends stays.
-redis.call('HSETNX', KEYS[6], ended, 'ended')
-redis.call('ZADD', KEYS[7], until_ms, token, until_ms, ended)
+for _, was in ipairs({ended, target ~= '' and target or nil}) do
+  if was ~= in_force then
+    redis.call('HSETNX', KEYS[6], was, string.byte(was) == 126 and 'm' .. in_force or 'ended')
+    redis.call('ZADD', KEYS[7], until_ms, was)
+  end
+end
+if not row and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[10], ended, string.format('d%.0f:', due) .. id) end
 redis.call('HINCRBY', KEYS[8], 'rescheduled', 1)
-if not head_ms or due < head_ms then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', due)) end
+if not head[2] or due < head[2] + 0 then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', due)) end
 return {0, now_ms, code, due}

@@ -47,6 +47,7 @@ func freshName() string {
 func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards int) {
 	names := []string{
 		"due", "msg", "claims", "deadlines", "attempts", "gone", "gonettl", "dead", "deadmsg", "holder", "meta",
+		"settled",
 	}
 	for shard := range shards {
 		for _, name := range names {
@@ -67,6 +68,7 @@ func Key(queue string, shard int, name string) string {
 type Shard struct {
 	Due, Deadlines, GoneTTL, Dead              map[string]int64
 	Msg, Claims, Attempts, Gone, DeadMsg, Meta map[string]string
+	Settled                                    map[string]string
 	Holder                                     string
 }
 
@@ -78,7 +80,7 @@ func Dump(ctx context.Context, rdb redis.UniversalClient, queue string, shard in
 		for _, name := range []string{"due", "deadlines", "gonettl", "dead"} {
 			sets[name] = pipe.ZRangeWithScores(ctx, Key(queue, shard, name), 0, -1)
 		}
-		for _, name := range []string{"msg", "claims", "attempts", "gone", "deadmsg", "meta"} {
+		for _, name := range []string{"msg", "claims", "attempts", "gone", "deadmsg", "meta", "settled"} {
 			hashes[name] = pipe.HGetAll(ctx, Key(queue, shard, name))
 		}
 		holder = pipe.Get(ctx, Key(queue, shard, "holder"))
@@ -92,7 +94,8 @@ func Dump(ctx context.Context, rdb redis.UniversalClient, queue string, shard in
 		GoneTTL: scores(sets["gonettl"]), Dead: scores(sets["dead"]),
 		Msg: hashes["msg"].Val(), Claims: hashes["claims"].Val(), Attempts: hashes["attempts"].Val(),
 		Gone: hashes["gone"].Val(), DeadMsg: hashes["deadmsg"].Val(), Meta: hashes["meta"].Val(),
-		Holder: holder.Val(),
+		Settled: hashes["settled"].Val(),
+		Holder:  holder.Val(),
 	}, nil
 }
 

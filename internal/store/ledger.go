@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// WithLedger makes settling tell the rows of outbox messages that these were
+// published: by an entry in the ledger of the shard, which stays until
+// [Queue.ForgetSettled]. notify is called after a settle that wrote some; it may
+// be missed where the settle's answer was lost, and must not block. It returns
+// the queue, and is called before that is used. Without it only what others than
+// the row do (cancel, replace, purge, reschedule) is told.
+func (q *Queue) WithLedger(notify func(shard int)) *Queue {
+	q.ledger = notify
+	return q
+}
+
+// Fate is what became of an outbox message without its row's doing.
+type Fate byte
+
+// The fates, as the ledger has them.
+const (
+	// FatePublished: the broker has acknowledged it.
+	FatePublished Fate = 'p'
+	// FateCancelled: it was cancelled, replaced or purged.
+	FateCancelled Fate = 'c'
+	// FateMoved: it has another due time, and lives on.
+	FateMoved Fate = 'd'
+)
+
+// SettledRow is an entry of the ledger.
+type SettledRow struct {
+	Token, ID, Key string
+	What           Fate
+	// DueAt is the new due time of FateMoved.
+	DueAt time.Time
+
+	value string
+}
+
+// Settled returns about max entries of the shard's ledger, in no order. Until
+// they are forgotten they may be returned again, and a token's entry may change:
+// from FateMoved to the others.
+func (q *Queue) Settled(ctx context.Context, shard, most int) ([]SettledRow, error) {
+	k, err := q.shard(shard)
+	if err != nil {
+		return nil, err
+	}
+	var rows []SettledRow
+	for cursor := uint64(0); ; {
+		page, next, err := q.client(ctx).HScan(ctx, k.settled, cursor, "", int64(most)).Result()
+		if err != nil {
+			return nil, fmt.Errorf("read ledger: %w", err)
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			rows = append(rows, parseSettled(page[i], page[i+1]))
+		}
+		if cursor = next; cursor == 0 || len(rows) >= most {
+			return rows, nil
+		}
+	}
+}
+
+// parseSettled reads "p<member>", "c<member>" or "d<due_ms>:<member>".
+func parseSettled(token, value string) SettledRow {
+	row := SettledRow{Token: token, value: value}
+	member := value
+	if value != "" {
+		row.What, member = Fate(value[0]), value[1:]
+	}
+	if row.What == FateMoved {
+		if ms, rest, ok := cutInt(member); ok {
+			row.DueAt, member = time.UnixMilli(ms), rest
+		}
+	}
+	row.ID, row.Key = message.SplitMember(member)
+	return row
+}
+
+// ForgetSettled removes entries that [Queue.Settled] returned from the shard's
+// ledger, unless they have changed since.
+func (q *Queue) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
+	k, err := q.shard(shard)
+	if err != nil {
+		return err
+	}
+	for start := 0; start < len(rows); start += MaxBatch {
+		batch := rows[start:min(start+MaxBatch, len(rows))]
+		args := make([]any, 0, 2*len(batch))
+		for _, row := range batch {
+			args = append(args, row.Token, row.value)
+		}
+		if _, err := forgetScript.run(ctx, q.client(ctx), []string{k.settled}, args...); err != nil {
+			return fmt.Errorf("forget in ledger: %w", err)
+		}
+	}
+	return nil
+}
+
+// ledgerPage looks for entries of the ledger that have another home. It begins
+// again where it has found one.
+func (l *look) ledgerPage(ctx context.Context, q *Queue, layout *Layout) error {
+	if l.cursor == "" {
+		l.cursor = "0"
+	}
+	page, next, err := q.client(ctx).HScan(ctx, layout.keys.shards[l.shard].settled, l.ledger, "", scanPage).Result()
+	if err != nil {
+		return fmt.Errorf("read ledger: %w", err)
+	}
+	for i := 0; i+1 < len(page); i += 2 {
+		row := parseSettled(page[i], page[i+1])
+		if l.shard >= layout.Shards || layout.home(row.ID, row.Key) != l.shard {
+			l.cursor, l.ledger = "", 0
+			return nil
+		}
+	}
+	if l.ledger = next; next == 0 {
+		l.phase++
+	}
+	return nil
+}

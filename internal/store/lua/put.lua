@@ -1,0 +1,68 @@
+-- put: create the messages of outbox rows, each once under the token of its row.
+-- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
+--      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
+-- ARGV 1 epoch  2 not_after_ms  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
+--      where nothing is known)  4 format version; then per message: id, due_ms, marked (1: a copy may be out),
+--      token .. encoded
+-- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0.
+-- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
+if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
+local ask, prefix = ARGV[3] == '0', ARGV[4] .. string.format('%013.0f', time[1] * 1000 + math.ceil(time[2] / 1000))
+local any_dead = redis.call('ZCARD', KEYS[4]) > 0
+local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+local tokens = {}
+for at = 5, #ARGV, 4 do tokens[#tokens + 1] = string.sub(ARGV[at + 3], 1, 16) end
+local gone = redis.call('EXISTS', KEYS[6]) == 1 and redis.call('HMGET', KEYS[6], unpack(tokens)) or {}
+local settled = redis.call('EXISTS', KEYS[7]) == 1 and redis.call('HMGET', KEYS[7], unpack(tokens)) or {}
+
+-- What became of the token: its message is here, under it or the one that took
+-- its place, or has ended; else what is in the way, nil where nothing is.
+local function trace(id, token)
+  local stored = redis.call('HGET', KEYS[2], id)
+  local dead = not stored and redis.call('HGET', KEYS[5], id)
+  local _, stop, length = string.find(dead or '', '^%-?%d+:[%d ]*:(%d+):')
+  local theirs = stored or stop and string.sub(dead, stop + length + 1) or ''
+  local due, moved = redis.call('ZSCORE', KEYS[1], id), false
+  for _ = 1, 8 do
+    if string.sub(theirs, 15, 30) == token then return 12, due and due + 0 or 0 end
+    local what = redis.call('HGET', KEYS[6], token) or redis.call('HGET', KEYS[7], token) or ''
+    local sign = string.sub(what, 1, 1)
+    if sign == 'p' then return 13, 0 elseif sign == 'c' then return 14, 0 elseif sign ~= 'm' then break end
+    token, moved = string.sub(what, 2), true
+  end
+  if moved then return 15, 0 end
+  if dead then return 4, stop and string.sub(dead, stop + 1, stop + length) or '' end
+  if stored then return due and 2 or 3, due and due + 0 or 0 end
+end
+
+local reply, entries, marked, ours, earliest = {0, now_ms}, {}, {}, {}, nil
+for n, token in ipairs(tokens) do
+  local id, due, stored = ARGV[4 * n + 1], tonumber(ARGV[4 * n + 2]), ARGV[4 * n + 4]
+  local code, detail
+  if gone[n] or settled[n] or any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = trace(id, token) end
+  if code then
+    -- Known already.
+  elseif ours[id] then
+    code, detail = ours[id][1] == token and 12 or 2, ours[id][2]
+  elseif ask and redis.call('HEXISTS', KEYS[2], id) == 0 then
+    code, detail = 11, 0
+  elseif ask or redis.call('HSETNX', KEYS[2], id, prefix .. stored) == 0 then
+    code, detail = trace(id, token)
+  else
+    code, detail, ours[id] = 1, due, {token, due}
+    entries[#entries + 1], entries[#entries + 2] = due, id
+    if not earliest or due < earliest then earliest = due end
+    if ARGV[4 * n + 3] == '1' then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+  end
+  reply[#reply + 1], reply[#reply + 2] = code, detail
+end
+if #entries > 0 then
+  redis.call('ZADD', KEYS[1], unpack(entries))
+  if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
+  redis.call('HINCRBY', KEYS[8], 'scheduled', #entries / 2)
+  if not head_ms or earliest < head_ms + 0 then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest)) end
+end
+return reply

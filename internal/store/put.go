@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+var putVerb = verb{
+	name:   "put",
+	script: putScript,
+	keys: func(k shardKeys) []string {
+		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.settled, k.meta, k.wake}
+	},
+	head: func(r run, _ *call) []any {
+		return []any{r.epoch, r.notAfter, flag(r.last), message.FormatVersion}
+	},
+	each: func(c *call) []any {
+		return []any{message.Member(c.id, c.key), c.when.String(), flag(c.marked), c.stored}
+	},
+	asks: true,
+}
+
+// Put brings the messages of rows to Redis, each once under its token, whoever
+// else does the same and however often. There is one answer a row, by index:
+//
+//   - Created: it is here now.
+//   - Mine: it is here already, waiting, in flight or dead.
+//   - EndedPublished, EndedCancelled, EndedMoved: it has ended; nothing was done.
+//   - Waiting, InFlight, Dead: another message of that identity is in the way.
+//
+// Errors are those of [Queue.Schedule]; after [ErrUnknown] it may be repeated at
+// any time. A row that may have been brought here and ended more than a minute
+// ago must be Marked: its tombstone may have expired.
+//
+// Where the caller's right to write the row ends (that of one who holds the
+// row's lock, if its connection breaks), ctx must end within [MaxCall] of the
+// instant since which it has had that right, by the monotonic clock: no run
+// takes effect later than one timeout after ctx.
+func (q *Queue) Put(ctx context.Context, rows []Row) []Answer {
+	return q.put(ctx, time.Time{}, rows)
+}
+
+// PutWithin is Put for one who cannot know later than at that instant, of the
+// monotonic clock, whether the rows are still what they were: no run takes
+// effect after it, and none is repeated that may have happened (ErrUnknown).
+func (q *Queue) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []Answer {
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errDeadline)
+	defer cancel()
+	return q.put(ctx, deadline, rows)
+}
+
+func (q *Queue) put(ctx context.Context, within time.Time, rows []Row) []Answer {
+	v := putVerb
+	v.within = within
+	list := make([]Answer, len(rows))
+	calls, index := make([]*call, 0, len(rows)), make([]int, 0, len(rows))
+	for i, row := range rows {
+		if !IsOutboxToken(row.Token) {
+			list[i].Err = fmt.Errorf("put: %w", errToken)
+			continue
+		}
+		m := row.Message
+		calls, index = append(calls, &call{
+			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, marked: row.Marked,
+			stored: message.Encode(row.Token, m),
+		}), append(index, i)
+	}
+	if len(calls) > 0 {
+		q.do(ctx, &v, calls)
+	}
+	for n, i := range index {
+		list[i] = calls[n].answer
+	}
+	return list
+}
