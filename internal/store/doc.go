@@ -12,7 +12,8 @@
 //	delay:{q:3}:deadlines  ZSET    claim token -> deadline_ms
 //	delay:{q:3}:attempts   HASH    id -> "failures begun maybe_out unknowns", only where one is not 0
 //	delay:{q:3}:gone       HASH    token -> what a cancel or reschedule answered, or that the token has ended;
-//	                               of an outbox message: "p" published, "c" cancelled, "m<next token>" moved
+//	                               of an outbox message: "p" published, "c" cancelled, "n" cancelled
+//	                               before it was here, "m<next token>" moved
 //	delay:{q:3}:gonettl    ZSET    token -> expiry_ms of its entry in gone
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]

@@ -57,7 +57,7 @@ local function leave(ended, fate)
   redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[4]), ended)
 end
 -- A late writer of the row must not bring it, or bring it back.
-if (target or '') ~= '' then leave(target, 'c') end
+if (target or '') ~= '' then leave(target, found and 'c' or 'n') end
 if not found then return {0, now_ms, code, 0} end
 redis.call('HDEL', KEYS[2], id)
 redis.call('HDEL', KEYS[3], id)

@@ -30,7 +30,9 @@ local function trace(id, token)
     if string.sub(theirs, 15, 30) == token then return 12, due and due + 0 or 0 end
     local what = redis.call('HGET', KEYS[6], token) or redis.call('HGET', KEYS[7], token) or ''
     local sign = string.sub(what, 1, 1)
-    if sign == 'p' then return 13, 0 elseif sign == 'c' then return 14, 0 elseif sign ~= 'm' then break end
+    if sign == 'p' then return 13, 0 end
+    if sign == 'c' or sign == 'n' then return 14, 0 end
+    if sign ~= 'm' then break end
     token, moved = string.sub(what, 2), true
   end
   if moved then return 15, 0 end

@@ -36,7 +36,7 @@ local function fate(at, hops)
   local what = at ~= '' and (redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[10], at)) or ''
   local sign = string.sub(what, 1, 1)
   if sign == 'm' and hops > 0 then return fate(string.sub(what, 2), hops - 1) end
-  return sign == 'p' and 13 or sign == 'c' and 14
+  return sign == 'p' and 13 or (sign == 'c' or sign == 'n') and 14
 end
 if not ended then
   if row and fate(row, 8) then return {0, now_ms, 7, tonumber(when)} end
