@@ -111,6 +111,11 @@ type Config struct {
 	// with: the first one, and each that differs from the one before. It is called
 	// from the shard's loop and must not block.
 	OnEpoch func(epoch string)
+	// OnLateAcks, where set, is given the outbox messages that the broker has
+	// acknowledged, where the store has not settled them for certain: too late,
+	// only when asked again, or never. So their rows are settled all the same. It is
+	// called from many goroutines, at the worst twice, and must not block.
+	OnLateAcks func(acked []message.Claimed)
 }
 
 func (c *Config) validate() error {

@@ -134,6 +134,9 @@ func (s *shard) settle(b *batch) {
 			s.redisAnswered()
 			b.again = waitAgain(b.verdicts, s.now())
 			s.settled(b, stale)
+			if stale || settlement.Repeated {
+				s.tellAcks(b)
+			}
 			return
 		}
 		s.redisSilent("settle", err)
@@ -143,6 +146,7 @@ func (s *shard) settle(b *batch) {
 		}
 		if b.lost.Load() || !sleep(s.callCtx, pause.next()) {
 			s.log.Warn("claim left to be reclaimed", "event", "settle", "messages", len(b.verdicts), "err", err)
+			s.tellAcks(b)
 			return
 		}
 	}
@@ -229,6 +233,22 @@ func lateness(m *message.Message, acknowledged time.Time) time.Duration {
 		from = m.ScheduledAt
 	}
 	return max(0, acknowledged.Sub(from))
+}
+
+// tellAcks hands over the outbox messages that the broker has acknowledged.
+func (s *shard) tellAcks(b *batch) {
+	if s.OnLateAcks == nil {
+		return
+	}
+	var acked []message.Claimed
+	for i := range b.verdicts {
+		if m := &b.claim.Messages[i]; b.verdicts[i].Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
+			acked = append(acked, *m)
+		}
+	}
+	if len(acked) > 0 {
+		s.OnLateAcks(acked)
+	}
 }
 
 // settled reports what the settle did.

@@ -3,6 +3,7 @@ package poller
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -298,6 +299,73 @@ func TestStaleSettleIsCounted(t *testing.T) {
 		assert.Equal(t, 1, b.observer.stale)
 		assert.Equal(t, 1, b.logs.count("settled too late"))
 	})
+}
+
+// TestLateAcksAreHandedOver settles too late, only when asked again, never, and
+// in time: the rows of acknowledged outbox messages must be told in all but the last.
+func TestLateAcksAreHandedOver(t *testing.T) {
+	for name, test := range map[string]struct {
+		settle func(*fakeStore, message.Settlement) error
+		told   bool
+	}{
+		"too late": {func(f *fakeStore, s message.Settlement) error {
+			f.read(func() { delete(f.claims, s.Claim.Token) })
+			return nil
+		}, true},
+		"again": {func(_ *fakeStore, s message.Settlement) error {
+			if !s.Repeated {
+				return errRedis
+			}
+			return nil
+		}, true},
+		"never":   {func(*fakeStore, message.Settlement) error { return errRedis }, true},
+		"in time": {func(*fakeStore, message.Settlement) error { return nil }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var (
+					mu   sync.Mutex
+					told []string
+				)
+				b := setup(t, func(c *Config, b *bench) {
+					c.OnLateAcks = func(acked []message.Claimed) {
+						mu.Lock()
+						defer mu.Unlock()
+						for _, m := range acked {
+							told = append(told, m.ID+" "+m.Token)
+						}
+					}
+					b.store.beforeSettle = func(s message.Settlement) error { return test.settle(b.store, s) }
+					b.sink.behave = func(_ context.Context, batch []message.Message) []outcome {
+						list := all(batch, acked)
+						for i := range batch {
+							if batch[i].ID == "row-2" {
+								list[i] = sinks.Failed(sinks.Retryable, sinks.ReasonUnroutable, errBroker)
+							}
+						}
+						return list
+					}
+					for id, token := range map[string]string{"row-1": "~00000000000000a", "row-2": "~00000000000000b", "plain": "00000000000000cc"} {
+						m := due(id, b.store.now())
+						m.Token = token
+						b.store.add(m)
+					}
+				})
+				b.pass(119 * time.Second)
+				require.NoError(t, b.stop(t, 10*time.Second))
+				mu.Lock()
+				defer mu.Unlock()
+				if !test.told {
+					assert.Empty(t, told)
+					return
+				}
+				require.NotEmpty(t, told)
+				for _, row := range told {
+					assert.Equal(t, "row-1 ~00000000000000a", row)
+				}
+			})
+		})
+	}
 }
 
 // TestSettlingThatAlwaysFailsEndsByReclaim: only settling fails, and the claim

@@ -4,41 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
 // Outbox messages come from a row of a database, or from a compensation message.
-// Their token is made once, together with the row, and begins with rowToken:
-// whoever brings the message here, and however often, does it under that token.
+// Their token is made once, together with the row, and begins with
+// [message.OutboxMark]: whoever brings the message here, and however often, does
+// it under that token.
 //
 // So that none of them brings it back after it has ended, its end leaves a
 // tombstone under the token: that it was published, cancelled, or goes on under
-// another token. A tombstone lives for 60 s, and every writer that can come late
-// is bounded by less, counted from an instant before the tombstone was made:
+// another token. A tombstone lives for 60 s, which is longer than a late writer
+// may take:
 //
-//   - The producer's fast path starts to count before its transaction commits,
-//     see PutWithin. What ends the token comes after the commit.
-//   - A relay or consumer counts from when it has locked the row, by the end of
-//     its ctx: at most 30 s, see Put. What ends the token is done under the same
-//     lock, so later, or by a bridge or a producer that has found the message, so
-//     later than somebody's first Put. Where that was before the lock, an earlier
-//     relay died between Redis and its commit: then it is no late writer but the
-//     one that repeats, and says so by Marked once a tombstone may have expired.
-//   - The second run of a call comes within 30 s of its first.
+//   - The producer's fast path counts from before its transaction commits, see
+//     PutWithin. Whatever ends the token comes after the commit.
+//   - A relay or consumer counts from when it has locked the row, see Put: at most
+//     30 s and one timeout. What ends the token after that instant leaves a
+//     tombstone that lives longer. What ended it before was the end of what an
+//     earlier writer had brought, a minute ago at the most; for a row that was
+//     ready to be brought earlier than that, the caller sets Marked.
+//   - The further runs of a call come within 30 s of its first.
 //
-// A reschedule by a row ends the token for the row's next one. The tombstone of
-// the old token leads to the new one, whose own comes later and so lives longer.
-const (
-	rowToken = "~"
-	// unledgered tokens are those of messages that no row of a database stands for.
-	unledgered = "~~"
-)
+// A reschedule by a row ends the token for the row's next one: all late writers
+// under the old token have begun before it, and so end within its tombstone's
+// life. That leads to the next token, and the tombstone there is made later and
+// lives longer still. Where a row is cancelled or rescheduled before its message
+// is here, the same tombstones are left for the fast path.
 
 // errToken is returned for a token that is not that of an outbox message.
-var errToken = fmt.Errorf("token of an outbox message must be %d bytes and begin with %q", message.TokenLength, rowToken)
+var errToken = fmt.Errorf("token of an outbox message must be %d bytes and begin with %q", message.TokenLength, message.OutboxMark)
 
 // errDeadline is the cause where the call came after its deadline.
 var errDeadline = errors.New("deadline of the call has passed")
@@ -67,17 +64,14 @@ const (
 
 func kindOf(token string) tokenKind {
 	switch {
-	case !strings.HasPrefix(token, rowToken) || len(token) != message.TokenLength:
+	case !message.IsOutboxToken(token):
 		return plainKind
-	case strings.HasPrefix(token, unledgered):
+	case token[1:2] == message.OutboxMark:
 		return tracedKind
 	default:
 		return rowKind
 	}
 }
-
-// IsOutboxToken reports whether the token in force is that of an outbox message.
-func IsOutboxToken(token string) bool { return kindOf(token) != plainKind }
 
 // traced are the acknowledged outbox messages of a settlement: all of them, and
 // those that the ledger tells of.

@@ -58,7 +58,7 @@ func (q *Queue) put(ctx context.Context, within time.Time, rows []Row) []Answer 
 	list := make([]Answer, len(rows))
 	calls, index := make([]*call, 0, len(rows)), make([]int, 0, len(rows))
 	for i, row := range rows {
-		if !IsOutboxToken(row.Token) {
+		if !message.IsOutboxToken(row.Token) {
 			list[i].Err = fmt.Errorf("put: %w", errToken)
 			continue
 		}

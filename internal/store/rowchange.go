@@ -38,7 +38,7 @@ func operationHead(r run, _ *call) []any {
 
 // answerToken is under what the answer of an operation is remembered: under its
 // token it would be taken for the end of the message of that token.
-func answerToken(token string) string { return "=" + token[len(rowToken):] }
+func answerToken(token string) string { return "=" + token[len(message.OutboxMark):] }
 
 // CancelRow is [Queue.Cancel] for an operation of a row: token is the
 // operation's, target that of the message's row, or empty where the caller does
@@ -63,7 +63,7 @@ func (q *Queue) RescheduleRow(ctx context.Context, id, key, token, target string
 }
 
 func (q *Queue) operate(ctx context.Context, v *verb, c *call) Answer {
-	if !IsOutboxToken(c.token) || c.target != "" && !IsOutboxToken(c.target) {
+	if !message.IsOutboxToken(c.token) || c.target != "" && !message.IsOutboxToken(c.target) {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}
 	q.do(ctx, v, []*call{c})

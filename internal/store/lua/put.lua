@@ -15,8 +15,8 @@ local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 local tokens = {}
 for at = 5, #ARGV, 4 do tokens[#tokens + 1] = string.sub(ARGV[at + 3], 1, 16) end
-local gone = redis.call('EXISTS', KEYS[6]) == 1 and redis.call('HMGET', KEYS[6], unpack(tokens)) or {}
-local settled = redis.call('EXISTS', KEYS[7]) == 1 and redis.call('HMGET', KEYS[7], unpack(tokens)) or {}
+local gone = redis.call('HLEN', KEYS[6]) > 0 and redis.call('HMGET', KEYS[6], unpack(tokens)) or {}
+local settled = redis.call('HLEN', KEYS[7]) > 0 and redis.call('HMGET', KEYS[7], unpack(tokens)) or {}
 
 -- What became of the token: its message is here, under it or the one that took
 -- its place, or has ended; else what is in the way, nil where nothing is.
@@ -48,14 +48,14 @@ for n, token in ipairs(tokens) do
   if code then
     -- Known already.
   elseif ours[id] then
-    code, detail = ours[id][1] == token and 12 or 2, ours[id][2]
+    code, detail = tokens[ours[id]] == token and 12 or 2, tonumber(ARGV[4 * ours[id] + 2])
   elseif ask and redis.call('HEXISTS', KEYS[2], id) == 0 then
     code, detail = 11, 0
   elseif ask or redis.call('HSETNX', KEYS[2], id, prefix .. stored) == 0 then
     code, detail = trace(id, token)
   else
-    code, detail, ours[id] = 1, due, {token, due}
-    entries[#entries + 1], entries[#entries + 2] = due, id
+    code, detail, ours[id] = 1, due, n
+    entries[#entries + 1], entries[#entries + 2] = ARGV[4 * n + 2], id
     if not earliest or due < earliest then earliest = due end
     if ARGV[4 * n + 3] == '1' then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
   end

@@ -1,0 +1,13 @@
+package message
+
+import "strings"
+
+// OutboxMark begins the token of an outbox message: one that a row of a database
+// or a compensation message stands for, and that several writers may bring to
+// Redis under that token. Twice, it begins that of one without a row.
+const OutboxMark = "~"
+
+// IsOutboxToken reports whether the token is that of an outbox message.
+func IsOutboxToken(token string) bool {
+	return len(token) == TokenLength && strings.HasPrefix(token, OutboxMark)
+}
