@@ -19,7 +19,7 @@ import (
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenvPrivate(t, "--maxmemory", "12mb", "--maxmemory-policy", "noeviction"))
-	q := storetest.New(t, rdb, 1)
+	q := storetest.New(t, rdb, 1).WithLedger(func(int) {})
 	b := newBridge(t, q)
 
 	// Some that are dead before it is full, and one that is overdue.
@@ -27,6 +27,12 @@ func TestMemoryLimit(t *testing.T) {
 		create(t, q, fmt.Sprint("dead-", i), past())
 	}
 	b.settle(b.claim(10), buried)
+	var rows []store.Row
+	for n := range 4 {
+		rows = append(rows, store.Row{Token: rowToken(n), Message: note(fmt.Sprint("row-", n), "b"), DueAt: rowDue})
+	}
+	putAll(t, q, rows[:3], store.Created)
+	outbox := b.claim(10)
 	create(t, q, "overdue", past())
 	request := b.request(1)
 	request.Timeout = 0
@@ -42,6 +48,7 @@ func TestMemoryLimit(t *testing.T) {
 			answer := q.Schedule(t.Context(), requests, replace, store.Durability{})[0]
 			require.ErrorIs(t, answer.Err, store.ErrFull)
 		}
+		require.ErrorIs(t, q.Put(t.Context(), rows[3:])[0].Err, store.ErrFull)
 	}
 
 	t.Log(filled, "messages fill it")
@@ -64,6 +71,23 @@ func TestMemoryLimit(t *testing.T) {
 			require.True(t, stale)
 		}},
 		{"renew", func() { b.claim(0) }},
+		{"settle of outbox messages", func() { b.settle(outbox, acked) }},
+		{"cancel of a row, not there", func() {
+			answered(t, store.NotFound, q.CancelRow(t.Context(), "row-8", "", rowToken(18), rowToken(8)))
+		}},
+		{"reschedule of a row, not there", func() {
+			answered(t, store.NotFound, q.RescheduleRow(t.Context(), "row-9", "", rowToken(19), rowToken(9), rowDue))
+		}},
+		{"reschedule of a row", func() {
+			answered(t, store.Done, q.RescheduleRow(t.Context(), "fill-8", "", rowToken(20), "", rowDue))
+		}},
+		{"put of one that has ended", func() { putAll(t, q, rows[:3], store.EndedPublished) }},
+		{"ledger", func() {
+			told, err := q.Settled(t.Context(), 0, 100)
+			require.NoError(t, err)
+			require.Len(t, told, 3)
+			require.NoError(t, q.ForgetSettled(t.Context(), 0, told))
+		}},
 		{"retry", func() { b.settle(b.claim(1), retried) }},
 		{"release", func() { b.settle(b.claim(1), released) }},
 		{"unknown", func() { b.settle(b.claim(1), unknown) }},

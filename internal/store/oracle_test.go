@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ type oracle struct {
 	holder     *holding
 	counters   map[string]int64
 	generation int
+	rows       rowsOracle
 }
 
 // entry is a message; its generation stands for the token in force.
@@ -29,6 +31,7 @@ type entry struct {
 	body       string
 	attempts   message.Attempts
 	reason     string
+	token      string // of an outbox message
 }
 
 type openClaim struct {
@@ -50,7 +53,9 @@ type holding struct {
 }
 
 func newOracle() *oracle {
-	return &oracle{entries: map[string]*entry{}, claims: map[string]*openClaim{}, counters: map[string]int64{}}
+	return &oracle{
+		entries: map[string]*entry{}, claims: map[string]*openClaim{}, counters: map[string]int64{}, rows: newRowsOracle(),
+	}
 }
 
 func (o *oracle) create(member, body string, due int64, attempts message.Attempts) {
@@ -85,6 +90,7 @@ func (o *oracle) schedule(member, body string, due int64, replace bool) store.Co
 		return store.Created
 	case replace && old.where != store.InFlight:
 		o.counters["replaced"]++
+		o.rows.end(old, "c", false)
 		o.create(member, body, due, carried(old.attempts))
 		return store.Replaced
 	default:
@@ -108,6 +114,7 @@ func (o *oracle) cancel(member string) store.Code {
 		return store.InFlight
 	}
 	delete(o.entries, member)
+	o.rows.end(e, "c", false)
 	o.counters["cancelled"]++
 	return done(e)
 }
@@ -125,8 +132,13 @@ func (o *oracle) reschedule(member string, due int64) store.Code {
 		o.counters["redriven"]++
 		e.where, e.attempts, e.reason = store.Waiting, redriven(e.attempts), ""
 	}
-	o.generation++
-	e.due, e.generation = due, o.generation
+	e.due = due
+	if e.token == "" {
+		o.generation++
+		e.generation = o.generation
+	} else {
+		o.rows.ledger[e.token] = fmt.Sprintf("d%d:%s", due, member)
+	}
 	o.counters["rescheduled"]++
 	return code
 }
@@ -209,6 +221,7 @@ func (o *oracle) settle(s message.Settlement, generations []int, dueOf func(memb
 		switch v.Verb {
 		case message.VerbAck:
 			delete(o.entries, m.Member)
+			o.rows.end(e, "p", true)
 			o.counters["published"]++
 			if m.Attempts.MaybeOut > 0 {
 				o.counters["suspected_duplicates"]++
@@ -294,6 +307,7 @@ func (o *oracle) purge(member string) store.Code {
 		return store.NotFound
 	}
 	delete(o.entries, member)
+	o.rows.end(e, "c", true)
 	o.counters["purged"]++
 	return store.Done
 }

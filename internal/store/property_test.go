@@ -46,6 +46,10 @@ func TestScriptsAgainstOracle(t *testing.T) {
 					"settle":     m.settle,
 					"settleOld":  m.settleOld,
 					"reclaim":    m.reclaim,
+					"put":        m.put,
+					"cancelRow":  m.cancelRow,
+					"moveRow":    m.rescheduleRow,
+					"forget":     m.forget,
 					"lapse":      m.lapse,
 					"redrive":    func(t *rapid.T) { m.dead(t, m.q.Redrive, (*oracle).redrive) },
 					"purge": func(t *rapid.T) {
@@ -81,6 +85,7 @@ type machine struct {
 	numbers map[string]uint64
 	held    [machineShards][]heldClaim
 	bodies  int
+	rows    []row
 }
 
 // heldClaim is a claim that an instance knows of, ended or not.
@@ -93,7 +98,7 @@ type heldClaim struct {
 func newMachine(t *rapid.T, rdb *redis.Client) *machine {
 	queue := fmt.Sprintf("rapid-%d", time.Now().UnixNano())
 	m := &machine{
-		rdb: rdb, q: store.New(rdb, storetest.Prefix, queue), tokens: map[string]string{}, numbers: map[string]uint64{},
+		rdb: rdb, q: store.New(rdb, storetest.Prefix, queue).WithLedger(func(int) {}), tokens: map[string]string{}, numbers: map[string]uint64{},
 	}
 	_, err := m.q.EnsureLayout(t.Context(), storetest.Layout(machineShards))
 	require.NoError(t, err)
@@ -277,6 +282,7 @@ func (m *machine) check(t *rapid.T) {
 			holder = fmt.Sprintf("%s|%d|%d", h.owner, h.last, map[bool]int{true: 1}[h.dirty])
 		}
 		require.Equal(t, holder, s.Holder)
+		m.checkRows(t, shard, o, s)
 		m.checkStats(t, shard, o)
 	}
 }
@@ -292,4 +298,5 @@ func (m *machine) checkStats(t *rapid.T, shard int, o *oracle) {
 	require.Equal(t, count[store.InFlight], stats.InFlight)
 	require.Equal(t, count[store.Dead], stats.Dead)
 	require.Equal(t, int64(len(o.claims)), stats.Claims)
+	require.Equal(t, int64(len(o.rows.ledger)), stats.Ledger)
 }

@@ -25,7 +25,7 @@ if stored and not waits then return {0, now_ms, 3, 0} end
 if not found then
   code = 8
   local at = target or ''
-  for _ = 1, at == '' and 0 or 8 do
+  for hop = 1, at == '' and 0 or 8 do
     local what = redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[9], at) or ''
     local sign = string.sub(what, 1, 1)
     if sign == 'p' then code = 13 elseif sign == 'c' then code = 14 end

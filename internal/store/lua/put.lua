@@ -25,15 +25,17 @@ local function trace(id, token)
   local dead = not stored and redis.call('HGET', KEYS[5], id)
   local _, stop, length = string.find(dead or '', '^%-?%d+:[%d ]*:(%d+):')
   local theirs = stored or stop and string.sub(dead, stop + length + 1) or ''
-  local due, moved = redis.call('ZSCORE', KEYS[1], id), false
-  for _ = 1, 8 do
+  local due = redis.call('ZSCORE', KEYS[1], id)
+  local moved
+  for hop = 1, 8 do
     if string.sub(theirs, 15, 30) == token then return 12, due and due + 0 or 0 end
     local what = redis.call('HGET', KEYS[6], token) or redis.call('HGET', KEYS[7], token) or ''
     local sign = string.sub(what, 1, 1)
     if sign == 'p' then return 13, 0 end
     if sign == 'c' or sign == 'n' then return 14, 0 end
     if sign ~= 'm' then break end
-    token, moved = string.sub(what, 2), true
+    token = string.sub(what, 2) -- Two statements: the in-process Redis loses count of the loop over one.
+    moved = true
   end
   if moved then return 15, 0 end
   if dead then return 4, stop and string.sub(dead, stop + 1, stop + length) or '' end
