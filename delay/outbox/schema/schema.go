@@ -1,0 +1,113 @@
+// Package schema holds the tables of the outbox as SQL migrations, one set a
+// dialect, in the format of goose. It speaks to no database and imports no
+// driver: "bridge outbox migrate" runs the migrations, and other tools may be
+// given their text.
+package schema
+
+import (
+	"embed"
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+)
+
+// Dialect is the SQL that a database speaks.
+type Dialect string
+
+// The dialects. MySQL is MariaDB's too.
+const (
+	Postgres Dialect = "postgres"
+	MySQL    Dialect = "mysql"
+)
+
+// DefaultTable is the name of the table where none is configured. The SQL files
+// are written with it.
+const DefaultTable = "delay_outbox"
+
+// Version is the version of the newest migration.
+const Version = 1
+
+//go:embed postgres/*.sql mysql/*.sql
+var files embed.FS
+
+var tableName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,40}$`)
+
+// Migration is one step of the schema.
+type Migration struct {
+	// Version counts from 1.
+	Version int64
+	// Name is the file's name.
+	Name string
+	// SQL is the file's text for the table, in the format of goose.
+	SQL string
+}
+
+// CheckTable reports whether the outbox's table may have that name. Its other
+// objects are named after it, and none of them needs quotes.
+func CheckTable(table string) error {
+	if !tableName.MatchString(table) {
+		return fmt.Errorf("table %q: 1 to 41 of a-z 0-9 _, not first a digit", table)
+	}
+	return nil
+}
+
+// Migrations returns the migrations of a dialect for a table, oldest first.
+func Migrations(dialect Dialect, table string) ([]Migration, error) {
+	if err := CheckTable(table); err != nil {
+		return nil, err
+	}
+	if dialect != Postgres && dialect != MySQL {
+		return nil, fmt.Errorf("dialect %q: postgres or mysql", dialect)
+	}
+	entries, err := files.ReadDir(string(dialect))
+	if err != nil {
+		return nil, fmt.Errorf("read migrations: %w", err)
+	}
+	migrations := make([]Migration, len(entries))
+	for i, entry := range entries {
+		text, err := files.ReadFile(path.Join(string(dialect), entry.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("read migration: %w", err)
+		}
+		migrations[i] = Migration{
+			Version: int64(i + 1), Name: entry.Name(), SQL: strings.ReplaceAll(string(text), DefaultTable, table),
+		}
+	}
+	return migrations, nil
+}
+
+// Up returns the statements that make the tables, oldest first, to be run one
+// at a time. They keep no record of what was run.
+func Up(dialect Dialect, table string) ([]string, error) {
+	migrations, err := Migrations(dialect, table)
+	if err != nil {
+		return nil, err
+	}
+	var statements []string
+	for _, m := range migrations {
+		statements = append(statements, upStatements(m.SQL)...)
+	}
+	return statements, nil
+}
+
+// upStatements cuts the first part of a migration at the semicolons that end a
+// line, and leaves out its comments.
+func upStatements(text string) []string {
+	_, up, _ := strings.Cut(text, "-- +goose Up\n")
+	up, _, _ = strings.Cut(up, "-- +goose Down\n")
+	var statements []string
+	var statement strings.Builder
+	for line := range strings.Lines(up) {
+		if trimmed := strings.TrimSpace(line); trimmed == "" || strings.HasPrefix(trimmed, "--") {
+			continue
+		}
+		if before, ends := strings.CutSuffix(line, ";\n"); ends {
+			statements = append(statements, statement.String()+before)
+			statement.Reset()
+			continue
+		}
+		statement.WriteString(line)
+	}
+	return statements
+}
