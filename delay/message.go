@@ -80,6 +80,13 @@ func After(d time.Duration) When { return When{after: d} }
 // from now. It is rounded up to whole milliseconds.
 func At(t time.Time) When { return When{at: t, isAt: true} }
 
+// Instant returns the instant that [At] was given, and false where [After] made
+// the due time.
+func (w When) Instant() (time.Time, bool) { return w.at, w.isAt }
+
+// Delay returns the time that [After] was given, and 0 where [At] made the due time.
+func (w When) Delay() time.Duration { return w.after }
+
 // maxDelay is how far away a due time may be.
 const maxDelay = message.MaxDelayYears * 366 * 24 * time.Hour
 

@@ -1,0 +1,165 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// Op is what a row asks for.
+type Op string
+
+// The operations.
+const (
+	OpSchedule   Op = "schedule"
+	OpCancel     Op = "cancel"
+	OpReschedule Op = "reschedule"
+)
+
+// How the table stores the operations.
+const (
+	scheduleCode = iota
+	cancelCode
+	rescheduleCode
+)
+
+var opNames = []Op{scheduleCode: OpSchedule, cancelCode: OpCancel, rescheduleCode: OpReschedule}
+
+// State is what became of a row.
+type State string
+
+// The states of a row.
+const (
+	// Pending: the bridge has not yet taken it to Redis, or waits until it is
+	// nearly due.
+	Pending State = "pending"
+	// Stored: Redis has the message, with what the row asked for.
+	Stored State = "stored"
+	// Published: the broker has acknowledged it. It is known only where the bridge
+	// keeps rows until then ("until: published").
+	Published State = "published"
+	// Cancelled: the message is not published. Of a cancel: it came in time.
+	Cancelled State = "cancelled"
+	// TooLate is of a cancel or reschedule: the message was being published, or
+	// had been. Nothing was changed.
+	TooLate State = "too_late"
+	// Unknown is of a cancel or reschedule: it was done, but a copy of the message
+	// may have been published before, or the message was never seen.
+	Unknown State = "unknown"
+	// Refused: the row's Reason says why it can never be scheduled.
+	Refused State = "refused"
+	// Superseded is of a cancel or reschedule: a later one was applied before it.
+	Superseded State = "superseded"
+)
+
+// states are in the order in which the table numbers them.
+var states = []State{Pending, Stored, Published, Cancelled, TooLate, Unknown, Refused, Superseded}
+
+// storedStatus is the number of [Stored].
+const storedStatus = 1
+
+// Row is what the table knows of a message: its last operation.
+type Row struct {
+	Ref   delay.Ref
+	Op    Op
+	State State
+	// Reason is why it was refused.
+	Reason string
+	// DueAt is the due time in force, or the one asked for; zero of a cancel.
+	DueAt time.Time
+	// CreatedAt is when the row was written, by the database's clock.
+	CreatedAt time.Time
+	// FinishedAt is when it got its last state; zero while it is pending or stored.
+	FinishedAt time.Time
+	// Revision grows with each operation.
+	Revision int64
+}
+
+// Get returns the last operation on a message, as the transaction sees it, and
+// what became of it. The errors are [delay.ErrNotFound] where the table has
+// nothing of that identity (finished rows are deleted after a while, and with
+// "until: stored" those that Redis has taken), [delay.ErrInvalid], and those of
+// the database.
+func (o *Outbox) Get(ctx context.Context, tx Tx, queue string, ref delay.Ref) (Row, error) {
+	if err := o.ready(tx, queue); err != nil {
+		return Row{}, err
+	}
+	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
+		return Row{}, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
+	}
+	if tracked, ok := tx.(*Tracked); ok {
+		tx = tracked.tx
+	}
+	row, err := o.newest(ctx, tx, queue, ref)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Row{}, delay.ErrNotFound
+	}
+	if err != nil {
+		return Row{}, o.failed("get", err)
+	}
+	return row, nil
+}
+
+const rowColumns = "id, op, status, reason, due_ms, created_ms, finished_ms"
+
+// newest reads the newest row of an identity.
+func (o *Outbox) newest(ctx context.Context, tx Tx, queue string, ref delay.Ref) (Row, error) {
+	identity := []any{queue, ref.Key, ref.ID}
+	row, status, err := o.scan(ctx, tx, o.newestOf(""), slices.Concat(identity, identity))
+	if err != nil {
+		return Row{}, err
+	}
+	row.Ref = ref
+	if row.Op != OpReschedule || status != storedStatus {
+		return row, nil
+	}
+	// It was applied, so the message's own row knows what came after.
+	applied := append(identity, row.Revision)
+	head, _, err := o.scan(ctx, tx, o.newestOf(" AND op = 0 AND revision = ?"), slices.Concat(applied, applied))
+	switch {
+	case err == nil:
+		row.State, row.Reason, row.FinishedAt, row.DueAt = head.State, head.Reason, head.FinishedAt, head.DueAt
+	case errors.Is(err, sql.ErrNoRows):
+		err = nil
+	}
+	return row, err
+}
+
+// newestOf selects the newest row of an identity that meets a condition. Live
+// messages and all other rows have an index each, hence two parts.
+func (o *Outbox) newestOf(condition string) string {
+	const other = " WHERE queue = ? AND message_key = ? AND message_id = ? AND (op > 0 OR status > 1)"
+	from := "SELECT " + rowColumns + " FROM " + o.table
+	return "SELECT " + rowColumns + " FROM (" +
+		"(" + from + liveWhere + condition + ") UNION ALL " +
+		"(" + from + other + condition + " ORDER BY id DESC LIMIT 1)" +
+		") AS newest ORDER BY id DESC LIMIT 1"
+}
+
+func (o *Outbox) scan(ctx context.Context, tx Tx, query string, args []any) (row Row, status int, err error) {
+	var (
+		op             int
+		dueMs, created int64
+		finished       sql.NullInt64
+	)
+	if err := o.scanRow(ctx, tx, query, args, &row.Revision, &op, &status, &row.Reason, &dueMs, &created, &finished); err != nil {
+		return Row{}, 0, err
+	}
+	if op < 0 || op >= len(opNames) || status < 0 || status >= len(states) {
+		return Row{}, 0, fmt.Errorf("row %d has op %d and status %d, which are not known here", row.Revision, op, status)
+	}
+	row.Op, row.State, row.CreatedAt = opNames[op], states[status], time.UnixMilli(created)
+	if op != cancelCode {
+		row.DueAt = time.UnixMilli(dueMs)
+	}
+	if finished.Valid {
+		row.FinishedAt = time.UnixMilli(finished.Int64)
+	}
+	return row, status, nil
+}

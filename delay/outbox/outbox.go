@@ -1,0 +1,142 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// Dialect is the SQL that the database speaks.
+type Dialect = schema.Dialect
+
+// The dialects.
+const (
+	PostgreSQL = schema.Postgres
+	// MySQL is for MariaDB, too.
+	MySQL = schema.MySQL
+)
+
+// Outbox writes messages into the table of one database. It is safe for
+// concurrent use, holds no connection and no goroutine, and needs no Close.
+type Outbox struct {
+	dialect Dialect
+	options
+	// err is what is wrong with the options; every call returns it.
+	err error
+}
+
+// Option changes an outbox' default.
+type Option func(*options)
+
+type options struct {
+	table   string
+	maxSize int
+	horizon time.Duration
+	notify  bool
+
+	rdb        redis.UniversalClient
+	prefix     string
+	compensate Publisher
+	topic      string
+}
+
+// Publisher publishes one message to the broker and returns when the broker has
+// acknowledged it.
+type Publisher func(ctx context.Context, topic string, headers map[string]string, body []byte) error
+
+// WithTable sets the table's name: "delay_outbox", or what the bridge's
+// configuration says. 1 to 41 of a-z 0-9 _, the first no digit.
+func WithTable(name string) Option { return func(o *options) { o.table = name } }
+
+// WithMaxSize sets the size limit of a message in bytes. The default is 960 KiB,
+// that of a queue; the bridge refuses rows beyond the queue's own.
+func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes } }
+
+// WithNotify wakes the relays of a bridge that has "notify: true", in PostgreSQL,
+// at the commit. It saves up to a poll's interval, but commits with a
+// notification pass one at a time through the whole server.
+func WithNotify() Option { return func(o *options) { o.notify = true } }
+
+// WithRedis is for [Outbox.Track]: the Redis of the bridge, and the prefix of all
+// its keys, "delay" where it is empty.
+func WithRedis(rdb redis.UniversalClient, prefix string) Option {
+	return func(o *options) { o.rdb, o.prefix = rdb, prefix }
+}
+
+// WithHorizon is for [Outbox.Track]: messages due later than that are left to the
+// bridge. The default is an hour, as the bridge's.
+func WithHorizon(d time.Duration) Option { return func(o *options) { o.horizon = d } }
+
+// WithCompensation is for [Outbox.Track]: what could not be written to Redis is
+// told to the bridge through the broker. The bridge would find the row anyway;
+// this only is sooner where the database is under load.
+func WithCompensation(publish Publisher) Option { return func(o *options) { o.compensate = publish } }
+
+// WithCompensationTopic sets the topic of [WithCompensation] for all queues. The
+// default is the bridge's, "delay.compensation." and the queue's name.
+func WithCompensationTopic(topic string) Option { return func(o *options) { o.topic = topic } }
+
+// New returns an outbox. It does no I/O. What is wrong with its options, every
+// call reports as [delay.ErrInvalid].
+func New(dialect Dialect, opts ...Option) *Outbox {
+	o := &Outbox{dialect: dialect, options: options{
+		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour,
+	}}
+	for _, set := range opts {
+		set(&o.options)
+	}
+	if o.prefix == "" {
+		o.prefix = "delay"
+	}
+	o.err = o.check()
+	return o
+}
+
+func (o *Outbox) check() error {
+	switch {
+	case o.dialect != PostgreSQL && o.dialect != MySQL:
+		return invalid("dialect", string(o.dialect), "PostgreSQL or MySQL")
+	case schema.CheckTable(o.table) != nil:
+		return invalid("table", o.table, "1 to 41 of a-z 0-9 _, the first no digit")
+	case o.maxSize <= 0:
+		return invalid("max size", strconv.Itoa(o.maxSize), "1 byte or more")
+	case o.notify && o.dialect != PostgreSQL:
+		return invalid("notify", "true", "in PostgreSQL only")
+	}
+	return nil
+}
+
+var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// ready checks what every call is given.
+func (o *Outbox) ready(tx Tx, queue string) error {
+	switch {
+	case o.err != nil:
+		return o.err
+	case tx == nil:
+		return invalid("tx", "nil", "a transaction")
+	case !queueName.MatchString(queue):
+		return invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
+	}
+	return nil
+}
+
+func invalid(field, value, limit string) error {
+	return fmt.Errorf("%w: %w", delay.ErrInvalid, &message.InvalidError{Field: field, Value: value, Limit: limit})
+}
+
+// failed gives an error of the database its context.
+func (o *Outbox) failed(verb string, err error) error {
+	return fmt.Errorf("%s in table %s: %w", verb, o.table, err)
+}
+
+var errNoRead = errors.New("the transaction has no QueryRowContext, which this call needs")

@@ -1,0 +1,293 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// How much one INSERT has at most; a single message may have more bytes.
+const (
+	insertRows  = 200
+	insertBytes = 1 << 20
+)
+
+// Schedule writes a message into the transaction: the bridge publishes it when it
+// is due, once the transaction is committed. An empty ID becomes a new ULID. The
+// ref is filled also where there is an error.
+//
+// [delay.After] counts from the database's clock at the call; due times may lie
+// up to the year 9999. The errors are [delay.ErrDuplicate] where the table has a
+// message of that identity that is not published or cancelled, with which
+// nothing was written and the transaction can go on, [delay.ErrInvalid], and
+// those of the database.
+func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Message, when delay.When) (delay.Ref, error) {
+	results := newResults([]delay.Request{{Message: m, When: when}})
+	if err := o.schedule(ctx, tx, queue, []delay.Request{{Message: m, When: when}}, results); err != nil {
+		return results[0].Ref, err
+	}
+	return results[0].Ref, results[0].Err
+}
+
+// ScheduleBatch is [Outbox.Schedule] of several messages: one result an item, by
+// index. An item that is a duplicate or invalid leaves its mates written. The
+// error is nil where every message was written.
+func (o *Outbox) ScheduleBatch(ctx context.Context, tx Tx, queue string, requests []delay.Request) ([]delay.Result, error) {
+	results := newResults(requests)
+	if err := o.schedule(ctx, tx, queue, requests, results); err != nil {
+		for i := range results {
+			if results[i].Status == "" && results[i].Err == nil {
+				results[i].Err = err
+			}
+		}
+		return results, err
+	}
+	return results, firstError(results)
+}
+
+func newResults(requests []delay.Request) []delay.Result {
+	results := make([]delay.Result, len(requests))
+	for i := range requests {
+		m := &requests[i].Message
+		results[i].Ref = delay.Ref{ID: m.ID, Key: m.Key}
+		if m.ID == "" {
+			results[i].Ref.ID = ulid.Make().String()
+		}
+	}
+	return results
+}
+
+func firstError(results []delay.Result) error {
+	var first error
+	bad := 0
+	for _, result := range results {
+		if result.Err == nil {
+			continue
+		}
+		if bad++; first == nil {
+			first = fmt.Errorf("message %q: %w", result.Ref.ID, result.Err)
+		}
+	}
+	if bad > 1 {
+		return fmt.Errorf("%d of %d messages were not written, the first is %w", bad, len(results), first)
+	}
+	return first
+}
+
+// row is a message to insert.
+type row struct {
+	message *message.Message
+	token   string
+	headers any // JSON, or nil
+	due     due
+	tried   bool
+	result  *delay.Result
+}
+
+// due is a due time, or a delay that the database adds to its clock.
+type due struct {
+	ms       int64
+	relative bool
+}
+
+// latest is the last instant of the year 9999, beyond which RFC 3339 has no form.
+var latest = time.Date(10000, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// resolve checks a due time and rounds it up to milliseconds.
+func resolve(when delay.When) (due, error) {
+	at, absolute := when.Instant()
+	if !absolute {
+		d := max(when.Delay(), 0)
+		ms := d.Milliseconds()
+		if d%time.Millisecond > 0 {
+			ms++
+		}
+		return due{ms: ms, relative: true}, nil
+	}
+	if at.Before(time.UnixMilli(0)) || !at.Before(latest) {
+		return due{}, invalid("due", "at "+at.Format(time.RFC3339), "from 1970 to 9999")
+	}
+	ms := at.UnixMilli()
+	if time.UnixMilli(ms).Before(at) {
+		ms++
+	}
+	return due{ms: ms}, nil
+}
+
+// schedule inserts what is valid. The error is the database's, or one of the
+// whole call; what is wrong with an item is in its result.
+func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []delay.Request, results []delay.Result) error {
+	if err := o.ready(tx, queue); err != nil {
+		return err
+	}
+	tracked, _ := tx.(*Tracked)
+	if tracked != nil {
+		tx = tracked.tx
+	}
+	rows := make([]*row, 0, len(requests))
+	for i := range requests {
+		r, err := o.newRow(&requests[i], &results[i])
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		if tracked != nil {
+			if err := tracked.prepare(ctx, r); err != nil {
+				return err
+			}
+		}
+		rows = append(rows, r)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	for chunk := range chunks(rows, canRead(tx)) {
+		if err := o.insert(ctx, tx, queue, chunk); err != nil {
+			return o.failed("schedule", err)
+		}
+		if tracked != nil {
+			tracked.remember(queue, chunk)
+		}
+	}
+	if err := o.wake(ctx, tx); err != nil {
+		return o.failed("notify", err)
+	}
+	return nil
+}
+
+func (o *Outbox) newRow(request *delay.Request, result *delay.Result) (*row, error) {
+	m := &message.Message{
+		ID: result.Ref.ID, Key: result.Ref.Key, Topic: request.Message.Topic,
+		Headers: request.Message.Headers, Body: request.Message.Body,
+	}
+	// The broker's own rules are not known here: the relay asks for them.
+	if err := m.Validate("", o.maxSize); err != nil {
+		return nil, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
+	}
+	due, err := resolve(request.When)
+	if err != nil {
+		return nil, err
+	}
+	r := &row{message: m, token: processTokens.next(time.Now()), due: due, result: result}
+	if len(m.Headers) > 0 {
+		text, err := json.Marshal(m.Headers)
+		if err != nil {
+			return nil, fmt.Errorf("encode headers: %w", err)
+		}
+		r.headers = string(text)
+	}
+	return r, nil
+}
+
+// chunks cuts rows into what goes into one statement. Where rows cannot be read,
+// each goes alone, for the count of inserted rows to tell what was a duplicate.
+func chunks(rows []*row, many bool) func(yield func([]*row) bool) {
+	return func(yield func([]*row) bool) {
+		start, bytes := 0, 0
+		for i, r := range rows {
+			size := r.message.Size()
+			if i > start && (!many || i-start == insertRows || bytes+size > insertBytes) {
+				if !yield(rows[start:i]) {
+					return
+				}
+				start, bytes = i, 0
+			}
+			bytes += size
+		}
+		yield(rows[start:])
+	}
+}
+
+// insert writes rows with one statement. One that is a duplicate is left out by
+// the database, without an error: in PostgreSQL, that would end the transaction.
+func (o *Outbox) insert(ctx context.Context, tx Tx, queue string, rows []*row) error {
+	const columns = 9
+	var query strings.Builder
+	verb, end := "INSERT INTO ", " ON CONFLICT (queue, message_key, message_id) WHERE op = 0 AND status IN (0, 1) DO NOTHING"
+	if o.dialect == MySQL {
+		// All values are checked, so that a duplicate is all there is to ignore.
+		verb, end = "INSERT IGNORE INTO ", ""
+	}
+	query.WriteString(verb + o.table + " (queue, message_key, message_id, token, tried, due_ms, topic, headers, body) VALUES ")
+	args := make([]any, 0, columns*len(rows))
+	for i, r := range rows {
+		if i > 0 {
+			query.WriteString(", ")
+		}
+		text := o.text()
+		query.WriteString("(" + strings.Join([]string{
+			text, text, text, text, sqlBool(r.tried), o.dueSQL(r.due), text, o.object(), o.binary(),
+		}, ", ") + ")")
+		body := r.message.Body
+		if body == nil {
+			body = []byte{}
+		}
+		args = append(args, queue, r.message.Key, r.message.ID, r.token, r.due.ms, r.message.Topic, r.headers, body)
+	}
+	inserted, err := o.exec(ctx, tx, query.String()+end, args)
+	if err != nil {
+		return err
+	}
+	return o.sortOut(ctx, tx, queue, rows, int(inserted))
+}
+
+func sqlBool(b bool) string {
+	if b {
+		return "TRUE"
+	}
+	return "FALSE"
+}
+
+func (o *Outbox) dueSQL(d due) string {
+	if d.relative {
+		return o.now() + " + " + o.number()
+	}
+	return o.number()
+}
+
+var errDuplicate = fmt.Errorf("%w: the outbox has one of that identity, which is not published or cancelled", delay.ErrDuplicate)
+
+// sortOut finds out which rows were inserted.
+func (o *Outbox) sortOut(ctx context.Context, tx Tx, queue string, rows []*row, inserted int) error {
+	for _, r := range rows {
+		mine := inserted == len(rows)
+		if !mine && inserted > 0 {
+			var err error
+			if mine, err = o.isLive(ctx, tx, queue, r); err != nil {
+				return err
+			}
+		}
+		if !mine {
+			r.result.Err = errDuplicate
+			continue
+		}
+		r.result.Status = delay.Created
+		if !r.due.relative {
+			r.result.DueAt = time.UnixMilli(r.due.ms)
+		}
+	}
+	return nil
+}
+
+// isLive reports whether the live message of the identity is this row.
+func (o *Outbox) isLive(ctx context.Context, tx Tx, queue string, r *row) (bool, error) {
+	var token string
+	err := o.scanRow(ctx, tx, "SELECT token FROM "+o.table+liveWhere,
+		[]any{queue, r.message.Key, r.message.ID}, &token)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil // Another's, committed after what this transaction can see.
+	}
+	return token == r.token, err
+}
+
+// liveWhere finds the live message of an identity.
+const liveWhere = " WHERE queue = ? AND message_key = ? AND message_id = ? AND op = 0 AND status IN (0, 1)"

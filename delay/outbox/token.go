@@ -1,0 +1,68 @@
+package outbox
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"time"
+)
+
+// tokenMark begins every token that a row of the outbox has.
+const tokenMark = '~'
+
+// tokenDigits are 64 characters in the order of their bytes, so that tokens
+// sort as they were made.
+const tokenDigits = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+
+// A token is the mark and 15 digits, 90 bits: 42 of milliseconds since 1970 and
+// 48 that are random, or counted up from the token before.
+const (
+	tokenLength = 16
+	randomBits  = 48
+)
+
+// tokens makes tokens that rise and never repeat within the process; between
+// processes the random part tells them apart.
+type tokens struct {
+	mu     sync.Mutex
+	ms     uint64
+	random uint64
+}
+
+// All outboxes of the process count together.
+var processTokens tokens
+
+// next returns the token for an instant. Where the clock stands still or goes
+// back, it counts on.
+func (t *tokens) next(now time.Time) string {
+	t.mu.Lock()
+	ms := uint64(max(now.UnixMilli(), 0))
+	if ms > t.ms {
+		// The first bit stays free, so that counting never runs over.
+		t.ms, t.random = ms, randomNumber()>>(64-randomBits+1)
+	} else {
+		t.random++
+	}
+	ms, random := t.ms, t.random
+	t.mu.Unlock()
+	return encodeToken(ms, random)
+}
+
+func randomNumber() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // It never fails, see its documentation.
+	return binary.BigEndian.Uint64(b[:])
+}
+
+// encodeToken writes 7 digits of milliseconds and 8 of the rest.
+func encodeToken(ms, random uint64) string {
+	const digits, bits, mask = 8, 6, 63
+	token := [tokenLength]byte{tokenMark}
+	for i := range digits {
+		token[tokenLength-1-i] = tokenDigits[random>>(bits*i)&mask]
+	}
+	for i := range tokenLength - 1 - digits {
+		token[tokenLength-1-digits-i] = tokenDigits[ms>>(bits*i)&mask]
+	}
+	return string(token[:])
+}

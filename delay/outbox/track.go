@@ -1,0 +1,112 @@
+package outbox
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"maps"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+)
+
+// How much a [Tracked] remembers. What is beyond is left to the bridge.
+const (
+	trackedRows  = 1000
+	trackedBytes = 16 << 20
+)
+
+// pushTime is how long after [Outbox.Track] a push may still write.
+const pushTime = 10 * time.Second
+
+// Tracked is a transaction that remembers what was scheduled through it, so that
+// [Tracked.Push] can bring it to Redis sooner than the bridge would. As its
+// transaction, it is for one goroutine at a time.
+type Tracked struct {
+	tx  Tx
+	box *Outbox
+	// since is when it was made; what is pushed is refused pushTime later.
+	since time.Time
+	rows  []trackedRow
+	bytes int
+	// clock is the database's clock in milliseconds at clockAt; 0 if not read.
+	clock   int64
+	clockAt time.Time
+}
+
+type trackedRow struct {
+	queue string
+	*row
+}
+
+// Track wraps a transaction that has just begun, for the fast path: schedule
+// through what it returns, commit, and call [Tracked.Push]. It needs [WithRedis].
+//
+// What a savepoint rolls back must not be scheduled through it: a push writes all
+// that was scheduled, as it knows of the whole transaction's commit only.
+func (o *Outbox) Track(tx Tx) *Tracked {
+	return &Tracked{tx: tx, box: o, since: time.Now()}
+}
+
+// ExecContext runs a statement in the transaction.
+func (t *Tracked) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return t.tx.ExecContext(ctx, query, args...)
+}
+
+// prepare decides whether a row will be pushed, and marks it: the bridge must
+// then count with a message in Redis under its token.
+func (t *Tracked) prepare(ctx context.Context, r *row) error {
+	if t.box.rdb == nil || len(t.rows) == trackedRows || t.bytes+r.message.Size() > trackedBytes {
+		return nil
+	}
+	if r.due.relative {
+		if !canRead(t.tx) {
+			return nil // The due time is the database's secret.
+		}
+		if err := t.readClock(ctx); err != nil {
+			return t.box.failed("read clock", err)
+		}
+		r.due = due{ms: t.clock + time.Since(t.clockAt).Milliseconds() + 1 + r.due.ms}
+	}
+	r.tried = time.UnixMilli(r.due.ms).Before(time.Now().Add(t.box.horizon))
+	return nil
+}
+
+// readClock reads the database's clock once. The instant before counts as its
+// own, so that what is added to it is never too little.
+func (t *Tracked) readClock(ctx context.Context) error {
+	if t.clock != 0 {
+		return nil
+	}
+	t.clockAt = time.Now()
+	return t.box.scanRow(ctx, t.tx, "SELECT "+t.box.now(), nil, &t.clock)
+}
+
+// remember keeps the rows that were inserted. The caller may change its message
+// before the push, so it keeps copies.
+func (t *Tracked) remember(queue string, rows []*row) {
+	for _, r := range rows {
+		if !r.tried || r.result.Status != delay.Created {
+			continue
+		}
+		m := *r.message
+		m.Headers, m.Body = maps.Clone(m.Headers), bytes.Clone(m.Body)
+		t.rows = append(t.rows, trackedRow{queue: queue, row: &row{message: &m, token: r.token, due: r.due}})
+		t.bytes += m.Size()
+	}
+}
+
+// forget drops a message that the same transaction cancels or reschedules: the
+// bridge applies the rows in their order.
+func (t *Tracked) forget(queue string, ref delay.Ref) {
+	kept := t.rows[:0]
+	for _, r := range t.rows {
+		if r.queue == queue && r.message.ID == ref.ID && r.message.Key == ref.Key {
+			t.bytes -= r.message.Size()
+			continue
+		}
+		kept = append(kept, r)
+	}
+	clear(t.rows[len(kept):])
+	t.rows = kept
+}
