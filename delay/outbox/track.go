@@ -110,6 +110,3 @@ func (t *Tracked) forget(queue string, ref delay.Ref) {
 	clear(t.rows[len(kept):])
 	t.rows = kept
 }
-
-// Push brings what was scheduled to Redis, after the commit.
-func (t *Tracked) Push(ctx context.Context) error { return nil }

@@ -1,0 +1,92 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// Push brings what was scheduled to Redis. Call it when the commit has
+// succeeded, and only then; a second call does nothing. An error is no reason
+// for anything but a log line, as the bridge does what is left: it means that
+// some messages are neither in Redis nor told to the bridge by
+// [WithCompensation]. It ends within ten seconds of [Outbox.Track].
+//
+// The error is [delay.ErrInvalid] without [WithRedis].
+func (t *Tracked) Push(ctx context.Context) error {
+	if t.box.err != nil {
+		return t.box.err
+	}
+	if t.box.rdb == nil {
+		return invalid("redis", "nil", "WithRedis, for Push")
+	}
+	rows := map[string][]trackedRow{}
+	for _, r := range t.rows {
+		rows[r.queue] = append(rows[r.queue], r)
+	}
+	t.rows, t.bytes = nil, 0
+	var errs []error
+	for queue, rows := range rows {
+		errs = append(errs, t.push(ctx, queue, rows))
+	}
+	return errors.Join(errs...)
+}
+
+// push writes the messages of one queue. What it is told of a row's token
+// otherwise than by an error is the bridge's to record.
+func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) error {
+	q := store.New(t.box.rdb, t.box.prefix, queue)
+	list := make([]store.Row, len(rows))
+	for i, r := range rows {
+		list[i] = store.Row{Token: r.token, Message: r.message, DueAt: time.UnixMilli(r.due.ms)}
+	}
+	var errs []error
+	for i, answer := range q.PutWithin(ctx, t.since.Add(pushTime), list) {
+		if answer.Err == nil {
+			continue
+		}
+		if err := t.tell(ctx, rows[i], answer.Err); err != nil {
+			errs = append(errs, fmt.Errorf("push message %q: %w", rows[i].message.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// compensationVersion is that of the message's form.
+const compensationVersion = 1
+
+// rowCompensation tells the bridge of a row that shall be taken to Redis. The
+// row decides what is done.
+type rowCompensation struct {
+	Version int    `json:"v"`
+	Kind    string `json:"kind"`
+	Queue   string `json:"queue"`
+	Token   string `json:"token"`
+	ID      string `json:"id"`
+	Key     string `json:"key,omitempty"`
+}
+
+// tell publishes the compensation message of a row that could not be written.
+func (t *Tracked) tell(ctx context.Context, r trackedRow, cause error) error {
+	if t.box.compensate == nil {
+		return cause
+	}
+	body, err := json.Marshal(rowCompensation{
+		Version: compensationVersion, Kind: "row", Queue: r.queue, Token: r.token, ID: r.message.ID, Key: r.message.Key,
+	})
+	if err != nil {
+		return errors.Join(cause, fmt.Errorf("encode compensation: %w", err))
+	}
+	topic := t.box.topic
+	if topic == "" {
+		topic = "delay.compensation." + r.queue
+	}
+	if err := t.box.compensate(ctx, topic, nil, body); err != nil {
+		return errors.Join(cause, fmt.Errorf("publish compensation: %w", err))
+	}
+	return nil
+}
