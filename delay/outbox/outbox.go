@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,6 +33,8 @@ type Outbox struct {
 	options
 	// err is what is wrong with the options; every call returns it.
 	err error
+	// queues are those that were pushed to, by name, with their layouts.
+	queues sync.Map
 }
 
 // Option changes an outbox' default.

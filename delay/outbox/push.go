@@ -39,13 +39,12 @@ func (t *Tracked) Push(ctx context.Context) error {
 // push writes the messages of one queue. What it is told of a row's token
 // otherwise than by an error is the bridge's to record.
 func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) error {
-	q := store.New(t.box.rdb, t.box.prefix, queue)
 	list := make([]store.Row, len(rows))
 	for i, r := range rows {
 		list[i] = store.Row{Token: r.token, Message: r.message, DueAt: time.UnixMilli(r.due.ms)}
 	}
 	var errs []error
-	for i, answer := range q.PutWithin(ctx, t.since.Add(pushTime), list) {
+	for i, answer := range t.box.queue(queue).PutWithin(ctx, t.since.Add(pushTime), list) {
 		if answer.Err == nil {
 			continue
 		}
@@ -54,6 +53,15 @@ func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) err
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// queue returns the queue of a name in Redis, always the same, as it knows its layout.
+func (o *Outbox) queue(name string) *store.Queue {
+	if q, ok := o.queues.Load(name); ok {
+		return q.(*store.Queue)
+	}
+	q, _ := o.queues.LoadOrStore(name, store.New(o.rdb, o.prefix, name))
+	return q.(*store.Queue)
 }
 
 // compensationVersion is that of the message's form.

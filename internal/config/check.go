@@ -31,6 +31,8 @@ func (c checker) check() {
 	c.top()
 	c.redis()
 	c.poller()
+	c.outboxes()
+	c.compensation()
 	for _, name := range slices.Sorted(maps.Keys(c.config.Queues)) {
 		c.queue("queues."+name, c.config.Queues[name])
 	}

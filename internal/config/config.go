@@ -24,14 +24,16 @@ import (
 
 // Config is a whole configuration, complete and checked when it comes from [Load].
 type Config struct {
-	Redis    Redis            `yaml:"redis" doc:"The Redis that holds the waiting messages."`
-	Queues   map[string]Queue `yaml:"queues" required:"true" doc:"The delay queues, by name."`
-	Sinks    map[string]Sink  `yaml:"sinks" required:"true" doc:"The brokers to publish to, by name."`
-	Admin    Admin            `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
-	Poller   Poller           `yaml:"poller" doc:"How each shard is polled."`
-	Log      Log              `yaml:"log" doc:"What is logged, and how."`
-	Prefix   string           `yaml:"prefix" default:"delay" doc:"First part of every key in Redis. Producers must use the same."`
-	Instance string           `yaml:"instance" doc:"Name of this process among the instances, unique. Default: the host's name and six random characters."`
+	Redis  Redis            `yaml:"redis" doc:"The Redis that holds the waiting messages."`
+	Queues map[string]Queue `yaml:"queues" required:"true" doc:"The delay queues, by name."`
+	Sinks  map[string]Sink  `yaml:"sinks" required:"true" doc:"The brokers to publish to, by name."`
+	// Outbox has the name "default" where the section is one object.
+	Outbox   map[string]Outbox `yaml:"outbox" single:"default" doc:"The database whose outbox is relayed; or several, by name. Without this section there is none."`
+	Admin    Admin             `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
+	Poller   Poller            `yaml:"poller" doc:"How each shard is polled."`
+	Log      Log               `yaml:"log" doc:"What is logged, and how."`
+	Prefix   string            `yaml:"prefix" default:"delay" doc:"First part of every key in Redis. Producers must use the same."`
+	Instance string            `yaml:"instance" doc:"Name of this process among the instances, unique. Default: the host's name and six random characters."`
 	// DrainTimeout bounds the wait for acknowledgements at shutdown.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"20s" doc:"How long a shutdown waits for the brokers' acknowledgements before it releases the rest."`
 }
@@ -76,6 +78,8 @@ type Queue struct {
 	Sink       string `yaml:"sink" required:"true" doc:"Name of the sink that publishes the queue's messages."`
 	Retry      Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
 	MaxMessage Size   `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
+	// Compensation is as given; [Config.CompensationTopic] has what is in force.
+	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name, if there is an outbox. off: none."`
 }
 
 // Retry is the backoff of a refused message: Initial, doubled each time up to

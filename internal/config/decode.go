@@ -94,6 +94,8 @@ func kindName(node *yaml.Node) string {
 // field fills one key.
 func (d *decoder) field(path string, node *yaml.Node, v reflect.Value, f field) {
 	switch {
+	case v.Kind() == reflect.Map && f.single != "" && isSingle(node):
+		d.alone(path, node, v, f)
 	case v.Kind() == reflect.Map:
 		d.named(path, node, v)
 	case v.Kind() == reflect.Pointer:
@@ -108,6 +110,33 @@ func (d *decoder) field(path string, node *yaml.Node, v reflect.Value, f field) 
 	default:
 		d.scalar(path, node, v, f)
 	}
+}
+
+// alone fills a map with the one section that was given without a name.
+func (d *decoder) alone(path string, node *yaml.Node, v reflect.Value, f field) {
+	if resolve(node) == nil && !d.overrides.under(path) {
+		return
+	}
+	d.single[path] = true
+	element := reflect.New(v.Type().Elem()).Elem()
+	d.structure(path, node, element)
+	v.Set(reflect.MakeMap(v.Type()))
+	v.SetMapIndex(reflect.ValueOf(f.single), element)
+}
+
+// isSingle reports whether a section, where an object or a map of named ones
+// may be, is the object: it has a value that is no section itself.
+func isSingle(node *yaml.Node) bool {
+	node = resolve(node)
+	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {
+		return true
+	}
+	for i := 1; i < len(node.Content); i += 2 {
+		if value := resolve(node.Content[i]); value == nil || value.Kind != yaml.MappingNode {
+			return true
+		}
+	}
+	return false
 }
 
 // named fills a map from names to sections: the queues, the sinks.

@@ -60,7 +60,7 @@ func findOverrides(env map[string]string, root *yaml.Node, p *problems) override
 			continue
 		}
 		var m matches
-		m.find("", reflect.TypeFor[Config](), root, envName(rest))
+		m.find("", field{typ: reflect.TypeFor[Config]()}, root, envName(rest))
 		at := place{env: name}
 		switch {
 		case len(m.keys) > 1:
@@ -84,28 +84,32 @@ type matches struct {
 	keys, sections []string
 }
 
-func (m *matches) find(path string, t reflect.Type, node *yaml.Node, rest string) {
-	if t.Kind() == reflect.Map {
+func (m *matches) find(path string, parent field, node *yaml.Node, rest string) {
+	t := parent.typ
+	switch {
+	case t.Kind() == reflect.Map && parent.single != "" && isSingle(node):
+		t = t.Elem()
+	case t.Kind() == reflect.Map:
 		for name, child := range children(node) {
-			m.step(join(path, name), name, t.Elem(), child, rest)
+			m.step(join(path, name), field{name: name, typ: t.Elem()}, child, rest)
 		}
 		return
 	}
 	nodes := maps.Collect(children(node))
 	for _, f := range fieldsOf(section(t)) {
-		m.step(join(path, f.name), f.name, f.typ, nodes[f.name], rest)
+		m.step(join(path, f.name), f, nodes[f.name], rest)
 	}
 }
 
-func (m *matches) step(path, key string, t reflect.Type, node *yaml.Node, rest string) {
-	below, deeper := strings.CutPrefix(rest, envName(key)+envLevel)
-	isSection := t.Kind() == reflect.Map || section(t) != nil
+func (m *matches) step(path string, f field, node *yaml.Node, rest string) {
+	below, deeper := strings.CutPrefix(rest, envName(f.name)+envLevel)
+	isSection := f.typ.Kind() == reflect.Map || section(f.typ) != nil
 	switch {
 	case isSection && deeper:
-		m.find(path, t, node, below)
-	case isSection && rest == envName(key):
+		m.find(path, f, node, below)
+	case isSection && rest == envName(f.name):
 		m.sections = append(m.sections, path)
-	case rest == envName(key):
+	case rest == envName(f.name):
 		m.keys = append(m.keys, path)
 	}
 }

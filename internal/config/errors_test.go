@@ -29,7 +29,6 @@ func TestErrors(t *testing.T) {
 		"a list":          {"[]", want{"line 1: ", "is a list, must be a section"}},
 		"a value":         {"# nothing\nyes", want{"line 2: ", "is a single value, must be a section"}},
 		"unknown top":     {base + "quues: {}", want{"line 3: quues: ", "unknown key, known are redis, queues, sinks"}},
-		"outbox is later": {base + "outbox: {}", want{"line 3: outbox: ", "unknown key"}},
 		"unknown deep":    {base + "poller:\n  batch: 1\n  bacth: 2", want{"line 5: poller.bacth: ", "known are batch, in_flight"}},
 		"duplicate":       {base + "log: {}\nprefix: a\nlog: {}", want{"line 5: log: ", "is given twice"}},
 		"duplicate name":  {base + "prefix: a\nprefix: b", want{"line 4: prefix: ", "is given twice"}},

@@ -35,6 +35,9 @@ type field struct {
 	isURL bool
 	// isFile is set where the value names a file that must be readable.
 	isFile bool
+	// single is the name of a section that may be given without one, as an object
+	// in the place of a map of named ones.
+	single string
 	doc    string
 }
 
@@ -48,7 +51,7 @@ func fieldsOf(section reflect.Type) []field {
 			name: name, index: i, typ: section.Field(i).Type,
 			required: tag.Get("required") != "", isURL: tag.Get("url") != "", isFile: tag.Get("file") != "",
 			enum: splitTag(tag.Get("enum")), only: splitTag(tag.Get("only")),
-			min: tag.Get("min"), max: tag.Get("max"), doc: tag.Get("doc"),
+			single: tag.Get("single"), min: tag.Get("min"), max: tag.Get("max"), doc: tag.Get("doc"),
 		}
 		f.fallback, f.hasFallback = tag.Lookup("default")
 		fields = append(fields, f)

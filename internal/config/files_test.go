@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -70,6 +71,10 @@ func TestBridgeYAMLShowsEveryKey(t *testing.T) {
 // collect notes the value of each key in a file; names become *.
 func collect(path string, t reflect.Type, node *yaml.Node, shown map[string]string) {
 	for name, child := range children(node) {
+		if t.Kind() == reflect.Map && path == "outbox" && isSingle(node) {
+			collect(join(path, "*"), t.Elem(), node, shown)
+			return
+		}
 		if t.Kind() == reflect.Map {
 			collect(join(path, "*"), t.Elem(), child, shown)
 			continue
@@ -108,7 +113,7 @@ func TestTagsAreRight(t *testing.T) {
 	t.Parallel()
 	for _, section := range []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[Redis](), reflect.TypeFor[Queue](), reflect.TypeFor[Retry](), reflect.TypeFor[Sink](),
-		reflect.TypeFor[SASL](), reflect.TypeFor[Admin](), reflect.TypeFor[Log](), reflect.TypeFor[Poller](), reflect.TypeFor[tlsclient.Files](),
+		reflect.TypeFor[SASL](), reflect.TypeFor[Admin](), reflect.TypeFor[Log](), reflect.TypeFor[Poller](), reflect.TypeFor[Outbox](), reflect.TypeFor[tlsclient.Files](),
 	} {
 		fields := fieldsOf(section)
 		for _, f := range fields {
@@ -158,13 +163,14 @@ func TestPrint(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{minimal, everything, base, "", "a: &a [*a]", "queues: &q {q: *q}", "queues: *x", "log: {level: ${X}}", "? a", "<<: {}"} {
+	for _, seed := range []string{minimal, everything, base, "", "a: &a [*a]", "queues: &q {q: *q}", "queues: *x", "log: {level: ${X}}", "? a", base + postgresOutbox, base + twoOutboxes, "<<: {}"} {
 		f.Add([]byte(seed), "DELAYBRIDGE__QUEUES__ORDERS__SHARDS=3")
 	}
 	// What a fuzzer writes must not open files.
 	p := parser{
 		readFile: func(string) ([]byte, error) { return []byte("content"), nil },
 		checkTLS: func(tlsclient.Files) error { return nil },
+		checkDSN: func(schema.Dialect, string) error { return nil },
 	}
 	f.Fuzz(func(t *testing.T, data []byte, env string) {
 		config, err := p.parse(data, []string{env})

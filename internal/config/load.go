@@ -16,6 +16,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -40,7 +42,7 @@ func Parse(data []byte, environ []string) (*Config, error) {
 		_, err := files.Config()
 		return err
 	}
-	return parser{readFile: readFile, checkTLS: checkTLS}.parse(data, environ)
+	return parser{readFile: readFile, checkTLS: checkTLS, checkDSN: sqldb.Check}.parse(data, environ)
 }
 
 // readFile is [os.ReadFile] with a bound, as anything may be named.
@@ -64,6 +66,7 @@ func readFile(path string) (content []byte, err error) {
 type parser struct {
 	readFile func(path string) ([]byte, error)
 	checkTLS func(tlsclient.Files) error
+	checkDSN func(schema.Dialect, string) error
 }
 
 func (p parser) parse(data []byte, environ []string) (*Config, error) {

@@ -59,6 +59,9 @@ func hasFile(v reflect.Value, fields []field, name string) bool {
 func valueNode(v reflect.Value, f field) *yaml.Node {
 	switch v.Kind() {
 	case reflect.Map:
+		if single := v.MapIndex(reflect.ValueOf(f.single)); single.IsValid() && v.Len() == 1 {
+			return sectionNode(single)
+		}
 		return namedNode(v)
 	case reflect.Pointer:
 		return sectionNode(v.Elem())

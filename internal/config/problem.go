@@ -44,10 +44,12 @@ type problems struct {
 	places map[string]place
 	// bad are the paths at or below which something is wrong.
 	bad map[string]bool
+	// single are the paths of sections that are one object where names are possible.
+	single map[string]bool
 }
 
 func newProblems() *problems {
-	return &problems{places: map[string]place{}, bad: map[string]bool{}}
+	return &problems{places: map[string]place{}, bad: map[string]bool{}, single: map[string]bool{}}
 }
 
 // add reports a problem of the key at a path. The place is that of the key

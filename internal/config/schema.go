@@ -73,15 +73,26 @@ func describe(schema *jsonschema.Schema, t reflect.Type) {
 		limit(property, f)
 		switch {
 		case f.typ.Kind() == reflect.Map:
-			property.PropertyNames = &jsonschema.Schema{Pattern: validName.String()}
 			describe(property.AdditionalProperties, f.typ.Elem())
+			named := jsonschema.Schema{
+				Type: property.Type, AdditionalProperties: property.AdditionalProperties,
+				PropertyNames: &jsonschema.Schema{Pattern: validName.String()},
+			}
+			if f.single == "" {
+				named.Description = property.Description
+				*property = named
+				break
+			}
+			*property = jsonschema.Schema{
+				Description: property.Description, AnyOf: []*jsonschema.Schema{property.AdditionalProperties, &named},
+			}
 		case section(f.typ) != nil:
 			describe(property, section(f.typ))
 		}
 		if f.required && len(f.only) == 0 {
 			schema.Required = append(schema.Required, f.name)
 		}
-		if f.name == "type" || f.name == "mode" {
+		if isVariantKey(f.name) {
 			variants = f.enum
 		}
 	}
@@ -110,13 +121,16 @@ func limit(property *jsonschema.Schema, f field) {
 	}
 }
 
+// isVariantKey reports whether a key decides which others its section has.
+func isVariantKey(name string) bool { return name == "type" || name == "mode" || name == "driver" }
+
 // variantSchema says which keys one variant of a section needs and refuses.
 func variantSchema(t reflect.Type, variant string) *jsonschema.Schema {
 	is, then := jsonschema.NewProperties(), &jsonschema.Schema{Properties: jsonschema.NewProperties()}
 	result := &jsonschema.Schema{If: &jsonschema.Schema{Properties: is}, Then: then}
 	for _, f := range fieldsOf(t) {
 		switch {
-		case f.name == "type" || f.name == "mode":
+		case isVariantKey(f.name):
 			is.Set(f.name, &jsonschema.Schema{Const: variant})
 			if !f.hasFallback || f.fallback != variant {
 				result.If.Required = []string{f.name}

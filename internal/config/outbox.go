@@ -1,0 +1,57 @@
+package config
+
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/secret"
+)
+
+// Outbox is one database that producers write messages into.
+type Outbox struct {
+	Driver schema.Dialect `yaml:"driver" required:"true" enum:"postgres,mysql" doc:"The kind of database; mysql is MariaDB, too."`
+	// DSN holds a password, and is masked as a whole.
+	DSN     secret.Secret `yaml:"dsn" doc:"Where the database is: postgres://user:password@host:5432/name, or user:password@tcp(host:3306)/name."`
+	DSNFile string        `yaml:"dsn_file" file:"true" doc:"File that holds the dsn. It is read at each start."`
+	Table   string        `yaml:"table" default:"delay_outbox" doc:"Name of the table. Producers must use the same."`
+	Until   Until         `yaml:"until" default:"stored" enum:"stored,published" doc:"How long a message's row is kept: until Redis has it, or until the broker has acknowledged it."`
+	Horizon time.Duration `yaml:"horizon" default:"1h" doc:"How long before it is due a message is brought to Redis. At least 10 times poll."`
+	Keep    time.Duration `yaml:"keep" default:"24h" doc:"How long finished rows are kept to be asked for."`
+	Notify  bool          `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
+	Poll    time.Duration `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
+	Batch   int           `yaml:"batch" default:"500" min:"1" max:"5000" doc:"Most rows that are taken at once."`
+	Relays  int           `yaml:"relays" default:"2" min:"1" max:"16" doc:"How many relays of this process take rows at the same time."`
+}
+
+// Until says how long a message's row is kept.
+type Until string
+
+// How long a message's row is kept.
+const (
+	// UntilStored: the row is deleted when Redis has the message.
+	UntilStored Until = "stored"
+	// UntilPublished: it is kept until the broker has acknowledged the message,
+	// so that a Redis that was wiped can be filled again.
+	UntilPublished Until = "published"
+)
+
+// defaultOutbox is the name of an outbox that was given without one.
+const defaultOutbox = "default"
+
+func (o Outbox) variant() (value, key string) { return string(o.Driver), "driver" }
+
+// noCompensation is the topic that turns compensation off.
+const noCompensation = "off"
+
+// CompensationTopic returns the topic of a queue's compensation messages, and
+// "" where none are consumed.
+func (c *Config) CompensationTopic(queue string) string {
+	switch topic := c.Queues[queue].Compensation; {
+	case topic == noCompensation, topic == "" && len(c.Outbox) == 0:
+		return ""
+	case topic == "":
+		return "delay.compensation." + queue
+	default:
+		return topic
+	}
+}

@@ -1,0 +1,97 @@
+// Package sqldb opens the databases that have an outbox: the one place that
+// knows their drivers.
+package sqldb
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+)
+
+// connectTimeout bounds a connect where the DSN sets no limit.
+const connectTimeout = 5 * time.Second
+
+// What a bad DSN is answered with. The drivers' own texts may show parts of it,
+// and it holds a password.
+var (
+	errPostgres = errors.New("is no DSN of PostgreSQL: give postgres://user:password@host:5432/name, special characters percent-encoded")
+	errMySQL    = errors.New("is no DSN of MySQL: give user:password@tcp(host:3306)/name")
+	errDatabase = errors.New("names no database")
+	errDriver   = errors.New("is for no known driver: postgres or mysql")
+)
+
+// Check reports what is wrong with a DSN, in words that follow the key's name
+// and hold no secret. It connects to nothing.
+func Check(driver schema.Dialect, dsn string) error {
+	switch driver {
+	case schema.Postgres:
+		_, err := postgres(dsn)
+		return err
+	case schema.MySQL:
+		_, err := mariadb(dsn)
+		return err
+	default:
+		return errDriver
+	}
+}
+
+// Open returns a pool of connections, which it does not yet make. The error is
+// that of [Check].
+func Open(driver schema.Dialect, dsn string) (*sql.DB, error) {
+	if driver == schema.MySQL {
+		config, err := mariadb(dsn)
+		if err != nil {
+			return nil, err
+		}
+		connector, err := mysql.NewConnector(config)
+		if err != nil {
+			return nil, errMySQL
+		}
+		return sql.OpenDB(connector), nil
+	}
+	config, err := postgres(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return stdlib.OpenDB(*config), nil
+}
+
+func postgres(dsn string) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		if missing, ok := errors.AsType[*fs.PathError](err); ok {
+			return nil, fmt.Errorf("names a file that cannot be read: %w", missing)
+		}
+		return nil, errPostgres
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "delaybridge"
+	}
+	return config, nil
+}
+
+func mariadb(dsn string) (*mysql.Config, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, errMySQL
+	}
+	if config.DBName == "" {
+		return nil, errDatabase
+	}
+	if config.Timeout == 0 {
+		config.Timeout = connectTimeout
+	}
+	config.Logger = &mysql.NopLogger{} // What it says, the errors say too.
+	return config, nil
+}
