@@ -44,7 +44,8 @@ type Migration struct {
 }
 
 // CheckTable reports whether the outbox's table may have that name. Its other
-// objects are named after it, and none of them needs quotes.
+// objects are named after it. It is never quoted, so a word that the database
+// reserves, such as "order", is no name either, which only the database tells.
 func CheckTable(table string) error {
 	if !tableName.MatchString(table) {
 		return fmt.Errorf("table %q: 1 to 41 of a-z 0-9 _, not first a digit", table)

@@ -92,6 +92,7 @@ func mariadb(dsn string) (*mysql.Config, error) {
 	if config.Timeout == 0 {
 		config.Timeout = connectTimeout
 	}
+	config.ParseTime = true
 	config.Logger = &mysql.NopLogger{} // What it says, the errors say too.
 	return config, nil
 }

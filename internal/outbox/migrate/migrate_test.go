@@ -1,0 +1,131 @@
+package migrate_test
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox/migrate"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func forEach(t *testing.T, run func(t *testing.T, db *sql.DB, dialect schema.Dialect)) {
+	for dialect, dsn := range map[schema.Dialect]func(testing.TB) string{schema.Postgres: testenv.Postgres, schema.MySQL: testenv.MariaDB} {
+		t.Run(string(dialect), func(t *testing.T) {
+			t.Parallel()
+			db, err := sqldb.Open(dialect, dsn(t))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			run(t, db, dialect)
+		})
+	}
+}
+
+func tables(t *testing.T, db *sql.DB, dialect schema.Dialect) int {
+	t.Helper()
+	current := "current_schema()"
+	if dialect == schema.MySQL {
+		current = "DATABASE()"
+	}
+	var n int
+	require.NoError(t, db.QueryRowContext(t.Context(),
+		"SELECT count(*) FROM information_schema.tables WHERE table_schema = "+current).Scan(&n))
+	return n
+}
+
+func TestUpStatusDown(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, db *sql.DB, dialect schema.Dialect) {
+		m, err := migrate.New(db, dialect, "outgoing")
+		require.NoError(t, err)
+		status, err := m.Status(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []migrate.Step{{Version: 1, Name: "00001_outbox.sql"}}, status)
+		require.Zero(t, tables(t, db, dialect), "asking changes nothing")
+
+		steps, err := m.Up(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, status, steps)
+		steps, err = m.Up(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, steps)
+		status, err = m.Status(t.Context())
+		require.NoError(t, err)
+		require.WithinDuration(t, time.Now(), status[0].AppliedAt, 24*time.Hour)
+		require.Equal(t, 4, tables(t, db, dialect))
+
+		_, err = db.ExecContext(t.Context(), "INSERT INTO outgoing (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
+		require.NoError(t, err)
+		_, err = m.Down(t.Context(), false)
+		require.ErrorIs(t, err, migrate.ErrPending)
+		_, err = db.ExecContext(t.Context(), "UPDATE outgoing SET status = 2")
+		require.NoError(t, err)
+		steps, err = m.Down(t.Context(), false)
+		require.NoError(t, err)
+		require.Len(t, steps, 1)
+		require.Equal(t, 1, tables(t, db, dialect), "the versions are kept")
+		steps, err = m.Down(t.Context(), false)
+		require.NoError(t, err)
+		require.Empty(t, steps)
+		_, err = m.Up(t.Context())
+		require.NoError(t, err)
+		_, err = db.ExecContext(t.Context(), "INSERT INTO outgoing (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
+		require.NoError(t, err)
+		_, err = m.Down(t.Context(), true)
+		require.NoError(t, err, "by force")
+	})
+}
+
+func TestOneAtATime(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, db *sql.DB, dialect schema.Dialect) {
+		counts := make([]int, 4)
+		var group errgroup.Group
+		for i := range counts {
+			group.Go(func() error {
+				m, err := migrate.New(db, dialect, "outer_box")
+				if err != nil {
+					return err
+				}
+				steps, err := m.Up(t.Context())
+				counts[i] = len(steps)
+				return err
+			})
+		}
+		require.NoError(t, group.Wait())
+		require.ElementsMatch(t, []int{0, 0, 0, 1}, counts)
+	})
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	_, err := migrate.New(nil, schema.Postgres, "a-b")
+	require.ErrorContains(t, err, `table "a-b"`)
+	for dialect, dsn := range map[schema.Dialect]string{
+		schema.Postgres: "postgres://u:hunter2@127.0.0.1:1/d?sslmode=disable", schema.MySQL: "u:hunter2@tcp(127.0.0.1:1)/d",
+	} {
+		db, err := sqldb.Open(dialect, dsn)
+		require.NoError(t, err)
+		m, err := migrate.New(db, dialect, "outer_box")
+		require.NoError(t, err)
+		_, err = m.Status(t.Context())
+		require.ErrorContains(t, err, "ask for migrations of table outer_box: ")
+		_, err = m.Up(t.Context())
+		require.ErrorContains(t, err, "migrate table outer_box up: ")
+		require.NotContains(t, err.Error(), "hunter2")
+		require.NoError(t, db.Close())
+		require.ErrorContains(t, sqldb.Check(dialect, "a b:hunter2//%"), "is no DSN")
+		_, err = sqldb.Open(dialect, "a b:hunter2//%")
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+	require.Error(t, sqldb.Check("oracle", ""))
+}
