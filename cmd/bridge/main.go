@@ -12,6 +12,8 @@ import (
 	"os"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 )
 
 // program is what every command gets.
@@ -42,6 +44,7 @@ func run(p *program, args []string) int {
 		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(p.stdout, p.stderr),
+		kong.Vars{"outbox_table": schema.DefaultTable},
 	)
 	if err != nil {
 		return report(p, wantsJSON(args), err)

@@ -41,6 +41,8 @@ type Migration struct {
 	Name string
 	// SQL is the file's text for the table, in the format of goose.
 	SQL string
+	// Up makes the step and Down takes it back, in SQL without marks of a tool.
+	Up, Down string
 }
 
 // CheckTable reports whether the outbox's table may have that name. Its other
@@ -71,9 +73,12 @@ func Migrations(dialect Dialect, table string) ([]Migration, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read migration: %w", err)
 		}
-		migrations[i] = Migration{
-			Version: int64(i + 1), Name: entry.Name(), SQL: strings.ReplaceAll(string(text), DefaultTable, table),
-		}
+		m := Migration{Version: int64(i + 1), Name: entry.Name(), SQL: strings.ReplaceAll(string(text), DefaultTable, table)}
+		head, rest, _ := strings.Cut(m.SQL, "-- +goose Up\n")
+		m.Up, m.Down, _ = strings.Cut(rest, "-- +goose Down\n")
+		m.Up = head + strings.TrimLeft(m.Up, "\n")
+		m.Down = strings.TrimLeft(m.Down, "\n")
+		migrations[i] = m
 	}
 	return migrations, nil
 }
@@ -87,19 +92,16 @@ func Up(dialect Dialect, table string) ([]string, error) {
 	}
 	var statements []string
 	for _, m := range migrations {
-		statements = append(statements, upStatements(m.SQL)...)
+		statements = append(statements, split(m.Up)...)
 	}
 	return statements, nil
 }
 
-// upStatements cuts the first part of a migration at the semicolons that end a
-// line, and leaves out its comments.
-func upStatements(text string) []string {
-	_, up, _ := strings.Cut(text, "-- +goose Up\n")
-	up, _, _ = strings.Cut(up, "-- +goose Down\n")
+// split cuts SQL at the semicolons that end a line, and leaves out its comments.
+func split(text string) []string {
 	var statements []string
 	var statement strings.Builder
-	for line := range strings.Lines(up) {
+	for line := range strings.Lines(text) {
 		if trimmed := strings.TrimSpace(line); trimmed == "" || strings.HasPrefix(trimmed, "--") {
 			continue
 		}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+const withoutOutbox = `queues: {orders: {sink: events}}
+sinks: {events: {type: nats, url: "nats://127.0.0.1:4222"}}
+`
+
+func TestOutboxMigrate(t *testing.T) {
+	t.Parallel()
+	for driver, dsn := range map[schema.Dialect]func(testing.TB) string{schema.Postgres: testenv.Postgres, schema.MySQL: testenv.MariaDB} {
+		t.Run(string(driver), func(t *testing.T) {
+			t.Parallel()
+			dsn := dsn(t)
+			file := writeFile(t, withoutOutbox+fmt.Sprintf("outbox: {driver: %s, dsn: %q}\n", driver, dsn))
+			step := func(verb string, args ...string) outcome {
+				return bridge(t, "", append([]string{"outbox", "migrate", verb, "--config", file}, args...)...)
+			}
+			assert.Equal(t, outcome{0, "table delay_outbox: 00001_outbox.sql missing\n", ""}, step("status"))
+			assert.Equal(t, outcome{0, "table delay_outbox: 00001_outbox.sql applied\n", ""}, step("up"))
+			assert.Equal(t, outcome{0, "table delay_outbox is up to date\n", ""}, step("up"))
+			status := step("status", "-o", "json", "--name", "default").object(t)
+			assert.Equal(t, []any{"default", "delay_outbox", 1.0, "applied"}, []any{status["outbox"], status["table"], status["version"], status["state"]})
+			assert.NotEmpty(t, status["applied_at"])
+
+			db, err := sqldb.Open(driver, dsn)
+			require.NoError(t, err)
+			defer func() { _ = db.Close() }()
+			_, err = db.ExecContext(t.Context(), "INSERT INTO delay_outbox (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
+			require.NoError(t, err)
+			down := step("down", "-o", "json")
+			assert.Equal(t, exitRefused, down.code)
+			code, _ := down.errorOf(t)
+			assert.Equal(t, "pending", code)
+			assert.Equal(t, outcome{0, "table delay_outbox: 00001_outbox.sql taken back\n", ""}, step("down", "--force"))
+			assert.Equal(t, outcome{0, "table delay_outbox has nothing to take back\n", ""}, step("down"))
+		})
+	}
+}
+
+func TestOutboxMigrateNamed(t *testing.T) {
+	t.Parallel()
+	file := writeFile(t, withoutOutbox+fmt.Sprintf("outbox:\n  a: {driver: postgres, dsn: %q}\n  b: {driver: mysql, dsn: %q, table: b}\n",
+		testenv.Postgres(t), testenv.MariaDB(t)))
+	o := bridge(t, "", "outbox", "migrate", "up", "--config", file)
+	assert.Equal(t, outcome{0, "table delay_outbox: 00001_outbox.sql applied\ntable b: 00001_outbox.sql applied\n", ""}, o)
+	o = bridge(t, "", "outbox", "migrate", "down", "--config", file, "--name", "b")
+	assert.Equal(t, outcome{0, "table b: 00001_outbox.sql taken back\n", ""}, o)
+	o = bridge(t, "", "outbox", "migrate", "up", "--config", file, "--name", "c")
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, `unknown outbox "c"`)
+}
+
+func TestOutboxMigrateErrors(t *testing.T) {
+	t.Parallel()
+	o := bridge(t, "", "outbox", "migrate", "up", "--config", writeFile(t, withoutOutbox))
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, "has no section outbox")
+	for driver, dsn := range map[string]string{"postgres": "postgres://u:hunter2@127.0.0.1:1/d", "mysql": "u:hunter2@tcp(127.0.0.1:1)/d"} {
+		o = bridge(t, "", "outbox", "migrate", "up", "--config", writeFile(t, withoutOutbox+fmt.Sprintf("outbox: {driver: %s, dsn: %q}\n", driver, dsn)), "-o", "json")
+		code, _ := o.errorOf(t)
+		assert.Equal(t, "unavailable", code)
+		assert.Equal(t, exitFailed, o.code)
+		assert.NotContains(t, o.stderr, "hunter2")
+	}
+}
+
+func TestOutboxMigratePrint(t *testing.T) {
+	t.Parallel()
+	o := bridge(t, "", "outbox", "migrate", "print", "--dialect", "postgres", "--table", "mine")
+	assert.Equal(t, exitDone, o.code)
+	assert.Contains(t, o.stdout, "CREATE TABLE mine (")
+	assert.NotContains(t, o.stdout, "goose")
+	assert.NotContains(t, o.stdout, "DROP")
+	o = bridge(t, "", "outbox", "migrate", "print", "--dialect", "mysql", "--down")
+	assert.Contains(t, o.stdout, "DROP TABLE IF EXISTS delay_outbox;")
+	assert.NotContains(t, o.stdout, "CREATE")
+	for _, args := range [][]string{{"--dialect", "oracle"}, {"--dialect", "mysql", "--table", "a-b"}, {}} {
+		o = bridge(t, "", append([]string{"outbox", "migrate", "print"}, args...)...)
+		assert.Equal(t, exitUsage, o.code, args)
+	}
+}
