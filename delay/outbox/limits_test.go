@@ -43,8 +43,10 @@ func TestInvalidSendsNothing(t *testing.T) {
 		`notify "true"`:                schedule(outbox.New(outbox.MySQL, outbox.WithNotify()), "orders", good, delay.When{}),
 		`tx "nil"`:                     func() error { return box.Cancel(t.Context(), nil, "orders", delay.Ref{ID: "a"}) },
 		`id ""`:                        func() error { return box.Cancel(t.Context(), tx, "orders", delay.Ref{}) },
-		`key "\n"`:                     func() error { return box.Reschedule(t.Context(), tx, "orders", delay.Ref{ID: "a", Key: "\n"}, delay.When{}) },
-		`id "\x00"`:                    func() error { _, err := box.Get(t.Context(), tx, "orders", delay.Ref{ID: "\x00"}); return err },
+		`key "\n"`: func() error {
+			return box.Reschedule(t.Context(), tx, "orders", delay.Ref{ID: "a", Key: "\n"}, delay.When{})
+		},
+		`id "\x00"`: func() error { _, err := box.Get(t.Context(), tx, "orders", delay.Ref{ID: "\x00"}); return err },
 		`due "at 1960-`: func() error {
 			return box.Reschedule(t.Context(), tx, "orders", delay.Ref{ID: "a"}, delay.At(time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)))
 		},

@@ -10,11 +10,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
+// pushPatience is how long a push waits for Redis: its caller has others waiting.
+const pushPatience = 2 * time.Second
+
 // Push brings what was scheduled to Redis. Call it when the commit has
 // succeeded, and only then; a second call does nothing. An error is no reason
 // for anything but a log line, as the bridge does what is left: it means that
 // some messages are neither in Redis nor told to the bridge by
-// [WithCompensation]. It ends within ten seconds of [Outbox.Track].
+// [WithCompensation]. A queue's messages are written within two seconds, and ten
+// of [Outbox.Track], or not at all.
 //
 // The error is [delay.ErrInvalid] without [WithRedis].
 func (t *Tracked) Push(ctx context.Context) error {
@@ -36,23 +40,53 @@ func (t *Tracked) Push(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// push writes the messages of one queue. What it is told of a row's token
-// otherwise than by an error is the bridge's to record.
+// push writes the messages of one queue, and tells the bridge of those that it
+// cannot write.
 func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) error {
-	list := make([]store.Row, len(rows))
-	for i, r := range rows {
-		list[i] = store.Row{Token: r.token, Message: r.message, DueAt: time.UnixMilli(r.due.ms)}
-	}
-	var errs []error
-	for i, answer := range t.box.queue(queue).PutWithin(ctx, t.since.Add(pushTime), list) {
-		if answer.Err == nil {
+	errs := t.put(ctx, queue, rows)
+	for i, err := range errs {
+		if err == nil {
 			continue
 		}
-		if err := t.tell(ctx, rows[i], answer.Err); err != nil {
-			errs = append(errs, fmt.Errorf("push message %q: %w", rows[i].message.ID, err))
+		if errs[i] = t.tell(ctx, rows[i], err); errs[i] != nil {
+			errs[i] = fmt.Errorf("push message %q: %w", rows[i].message.ID, errs[i])
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// put returns an error a row, by index, nil where there is nothing more to do:
+// what became of a row otherwise than by an error is the bridge's to record, and
+// to refuse what the queue's broker could never take.
+func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []error {
+	deadline := t.since.Add(pushTime)
+	if soon := time.Now().Add(pushPatience); soon.Before(deadline) {
+		deadline = soon
+	}
+	q, errs := t.box.queue(queue), make([]error, len(rows))
+	layoutCtx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	layout, err := q.Layout(layoutCtx)
+	if err != nil {
+		for i := range errs {
+			errs[i] = fmt.Errorf("load layout: %w", err)
+		}
+		return errs
+	}
+	list, index := make([]store.Row, 0, len(rows)), make([]int, 0, len(rows))
+	for i, r := range rows {
+		if r.message.Validate(layout.Sink, layout.MaxMessage) == nil {
+			list = append(list, store.Row{Token: r.token, Message: r.message, DueAt: time.UnixMilli(r.due.ms)})
+			index = append(index, i)
+		}
+	}
+	if len(list) == 0 {
+		return errs
+	}
+	for n, answer := range q.PutWithin(ctx, deadline, list) {
+		errs[index[n]] = answer.Err
+	}
+	return errs
 }
 
 // queue returns the queue of a name in Redis, always the same, as it knows its layout.
