@@ -52,8 +52,8 @@ type options struct {
 	topic      string
 }
 
-// Publisher publishes one message to the broker and returns when the broker has
-// acknowledged it.
+// Publisher publishes one message to the broker, with exactly these headers, and
+// returns when the broker has acknowledged it.
 type Publisher func(ctx context.Context, topic string, headers map[string]string, body []byte) error
 
 // WithTable sets the table's name: "delay_outbox", or what the bridge's

@@ -2,11 +2,11 @@ package outbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -98,36 +98,22 @@ func (o *Outbox) queue(name string) *store.Queue {
 	return q.(*store.Queue)
 }
 
-// compensationVersion is that of the message's form.
-const compensationVersion = 1
-
-// rowCompensation tells the bridge of a row that shall be taken to Redis. The
-// row decides what is done.
-type rowCompensation struct {
-	Version int    `json:"v"`
-	Kind    string `json:"kind"`
-	Queue   string `json:"queue"`
-	Token   string `json:"token"`
-	ID      string `json:"id"`
-	Key     string `json:"key,omitempty"`
-}
-
 // tell publishes the compensation message of a row that could not be written.
 func (t *Tracked) tell(ctx context.Context, r trackedRow, cause error) error {
 	if t.box.compensate == nil {
 		return cause
 	}
-	body, err := json.Marshal(rowCompensation{
-		Version: compensationVersion, Kind: "row", Queue: r.queue, Token: r.token, ID: r.message.ID, Key: r.message.Key,
+	body, err := compensation.Encode(&compensation.Message{
+		Kind: compensation.KindRow, Queue: r.queue, Token: r.token, ID: r.message.ID, Key: r.message.Key,
 	})
 	if err != nil {
-		return errors.Join(cause, fmt.Errorf("encode compensation: %w", err))
+		return errors.Join(cause, err)
 	}
 	topic := t.box.topic
 	if topic == "" {
-		topic = "delay.compensation." + r.queue
+		topic = compensation.Topic(r.queue)
 	}
-	if err := t.box.compensate(ctx, topic, nil, body); err != nil {
+	if err := t.box.compensate(ctx, topic, compensation.Headers(), body); err != nil {
 		return errors.Join(cause, fmt.Errorf("publish compensation: %w", err))
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
+	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/testenv"
@@ -149,7 +150,7 @@ func TestPushCompensates(t *testing.T) {
 		answer := map[string]error{}
 		publish := func(_ context.Context, topic string, headers map[string]string, body []byte) error {
 			published = append(published, topic+" "+string(body))
-			assert.Empty(t, headers)
+			assert.Equal(t, compensation.Headers(), headers)
 			return answer[topic]
 		}
 		push := func(id string, options ...outbox.Option) error {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/secret"
 )
 
@@ -50,7 +51,7 @@ func (c *Config) CompensationTopic(queue string) string {
 	case topic == noCompensation, topic == "" && len(c.Outbox) == 0:
 		return ""
 	case topic == "":
-		return "delay.compensation." + queue
+		return compensation.Topic(queue)
 	default:
 		return topic
 	}
