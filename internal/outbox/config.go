@@ -1,0 +1,76 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// Defaults of [Config].
+const (
+	defaultHorizon = time.Hour
+	defaultPoll    = 200 * time.Millisecond
+	defaultKeep    = 24 * time.Hour
+	defaultLanes   = 2
+)
+
+// Config describes a [Relay]. Zero durations and numbers mean the defaults.
+type Config struct {
+	Database *Database
+	// Instance names this process.
+	Instance string
+	// Queues are those whose rows are loaded; rows of others are left alone.
+	Queues []Queue
+	// Clock asks Redis for its time.
+	Clock func(ctx context.Context) (time.Time, error)
+	// UntilPublished keeps rows until their messages are published; else they are
+	// deleted when Redis has them.
+	UntilPublished bool
+	// Horizon is how long before it is due a row is loaded, default 1 h.
+	Horizon time.Duration
+	// Poll is how often the table is looked at, default 200 ms.
+	Poll time.Duration
+	// Keep is how long finished rows are kept, default 24 h.
+	Keep time.Duration
+	// Lanes is how many batches are worked on at a time, default 2.
+	Lanes int
+	// Notify has the relay listen for notifications of PostgreSQL, on a channel
+	// with the table's name. It needs a session of its own, which a pooler that
+	// works by transaction cannot give; polling goes on all the same.
+	Notify bool
+	// Logger defaults to none, Observer to none.
+	Logger   *slog.Logger
+	Observer Observer
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Database == nil || c.Instance == "" || c.Clock == nil:
+		return errors.New("a relay needs a database, an instance and a clock")
+	case len(c.Queues) == 0:
+		return errors.New("a relay needs a queue")
+	case c.Notify && c.Database.listen == nil:
+		return errors.New("only PostgreSQL notifies")
+	case c.Horizon < 0 || c.Poll < 0 || c.Keep < 0 || c.Lanes < 0:
+		return errors.New("a relay's numbers must not be negative")
+	}
+	setDefault(&c.Horizon, defaultHorizon)
+	setDefault(&c.Poll, defaultPoll)
+	setDefault(&c.Keep, defaultKeep)
+	setDefault(&c.Lanes, defaultLanes)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Observer == nil {
+		c.Observer = noObserver{}
+	}
+	return nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

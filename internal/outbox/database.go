@@ -1,0 +1,179 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+)
+
+const (
+	// defaultConnections suffice for two lanes, the registry and the settler.
+	defaultConnections = 8
+	// statementTimeout limits one statement; none of ours reads much.
+	statementTimeout = 10 * time.Second
+	// connectTimeout limits a new connection.
+	connectTimeout = 5 * time.Second
+	// idleTimeout is below wait_timeout of the MySQL sessions.
+	idleTimeout = 60 * time.Second
+	// connectionLife lets the pool follow a failover behind one name.
+	connectionLife = 30 * time.Minute
+)
+
+// DatabaseConfig describes a [Database].
+type DatabaseConfig struct {
+	// Dialect is schema.Postgres or schema.MySQL, which is MariaDB's too.
+	Dialect schema.Dialect
+	// DSN is a URL or key=value list for PostgreSQL, and for MySQL
+	// "user:password@tcp(host:port)/database".
+	DSN string
+	// Table is the outbox's table, default delay_outbox.
+	Table string
+	// Connections bounds the pool, default 8.
+	Connections int
+}
+
+// Database is a database with an outbox. It has a pool of its own, so that it
+// takes no connection from anybody. It is safe for concurrent use.
+type Database struct {
+	db      *sql.DB
+	dialect *dialect
+	table   string
+	listen  *pgx.ConnConfig // nil: no notifications
+}
+
+// Open returns the database; it does no I/O, see [Database.Check]. The caller
+// closes it. The error is one of the configuration, and shows no password.
+func Open(config DatabaseConfig) (*Database, error) {
+	if config.Table == "" {
+		config.Table = schema.DefaultTable
+	}
+	if err := schema.CheckTable(config.Table); err != nil {
+		return nil, err
+	}
+	if config.Connections <= 0 {
+		config.Connections = defaultConnections
+	}
+	d := &Database{table: config.Table}
+	var err error
+	switch config.Dialect {
+	case schema.Postgres:
+		err = d.openPostgres(config.DSN)
+	case schema.MySQL:
+		err = d.openMySQL(config.DSN)
+	default:
+		err = fmt.Errorf("dialect %q: postgres or mysql", config.Dialect)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.db.SetMaxOpenConns(config.Connections)
+	d.db.SetMaxIdleConns(config.Connections)
+	d.db.SetConnMaxIdleTime(idleTimeout)
+	d.db.SetConnMaxLifetime(connectionLife)
+	return d, nil
+}
+
+// Close closes the pool.
+func (d *Database) Close() error { return d.db.Close() }
+
+// openPostgres prepares nothing on the server, so that a pooler may hand each
+// transaction to another session; what a session needs is set by transaction.
+func (d *Database) openPostgres(dsn string) error {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return fmt.Errorf("read dsn: %w", err)
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	d.listen = config.Copy()
+	d.db, d.dialect = stdlib.OpenDB(*config), &postgres
+	return nil
+}
+
+func (d *Database) openMySQL(dsn string) error {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return errors.New("read dsn: want user:password@tcp(host:port)/database") // The driver's error may show the password.
+	}
+	config.InterpolateParams = true // One round trip a statement.
+	config.ParseTime = true
+	config.ClientFoundRows = true
+	if config.Timeout == 0 {
+		config.Timeout = connectTimeout
+	}
+	if config.Params == nil {
+		config.Params = map[string]string{}
+	}
+	config.Params["time_zone"] = "'+00:00'"
+	config.Params["innodb_lock_wait_timeout"] = "5"
+	// A relay whose machine has vanished holds its locks no longer than this.
+	config.Params["wait_timeout"] = "120"
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return errors.New("read dsn: its parameters contradict each other")
+	}
+	d.db, d.dialect = sql.OpenDB(connector), &mysqlDialect
+	return nil
+}
+
+// begin starts a transaction at READ COMMITTED: without gap locks in MySQL, and
+// each statement sees what was committed before it.
+func (d *Database) begin(ctx context.Context) (*sql.Tx, error) {
+	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	if d.dialect.beginning == "" {
+		return tx, nil
+	}
+	if _, err := tx.ExecContext(ctx, d.dialect.beginning); err != nil {
+		_ = tx.Rollback()
+		return nil, fmt.Errorf("set up transaction: %w", err)
+	}
+	return tx, nil
+}
+
+// querier is *sql.DB or *sql.Tx.
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// each runs a query and hands over its rows.
+func (q *query) each(ctx context.Context, db querier, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	rows, err := db.QueryContext(ctx, q.text.String(), q.args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err has told what matters.
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// exec runs a statement and returns how many rows it found.
+func (q *query) exec(ctx context.Context, db querier) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	result, err := db.ExecContext(ctx, q.text.String(), q.args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}

@@ -1,0 +1,149 @@
+package outbox
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+)
+
+// dialect is what differs between the databases.
+type dialect struct {
+	name schema.Dialect
+	// now is the database's clock, milliseconds since 1970.
+	now string
+	// size is how many bytes headers and body have.
+	size string
+	// headers is the column as JSON text.
+	headers string
+	// beginning is the first statement of a transaction, if any.
+	beginning string
+	// arrays says that a list is one argument, and that arguments are numbered.
+	arrays bool
+	// hint names the index to use: %s is the table.
+	hint map[index]string
+}
+
+type index string
+
+const (
+	byLoad     index = "pending"
+	byIdentity index = "history"
+)
+
+var postgres = dialect{
+	name:    schema.Postgres,
+	now:     "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+	size:    "octet_length(body) + coalesce(octet_length(headers::text), 0)",
+	headers: "headers::text",
+	// A server must not keep the locks of a relay that has vanished.
+	beginning: "SELECT set_config('idle_in_transaction_session_timeout', '60s', true), set_config('lock_timeout', '5s', true), " +
+		"set_config('statement_timeout', '10s', true)",
+	arrays: true,
+}
+
+var mysqlDialect = dialect{
+	name:    schema.MySQL,
+	now:     "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) DIV 1000",
+	size:    "LENGTH(body) + COALESCE(LENGTH(headers), 0)",
+	headers: "headers",
+	// A lock on the unique index would make a producer's duplicate wait.
+	hint: map[index]string{byLoad: " FORCE INDEX (%s_pending)", byIdentity: " FORCE INDEX (%s_history)"},
+}
+
+// query is a statement in the making.
+type query struct {
+	d    *Database
+	text strings.Builder
+	args []any
+}
+
+// query begins a statement; "{t}" stands for the table, "{now}" for the
+// database's clock, "{size}" and "{headers}" for what the dialect calls them.
+func (d *Database) query(text string) *query {
+	return (&query{d: d}).add(text)
+}
+
+// add appends text; each "?" takes the next of args.
+func (q *query) add(text string, args ...any) *query {
+	text = strings.NewReplacer("{t}", q.d.table, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size, "{headers}", q.d.dialect.headers).
+		Replace(text)
+	if !q.d.dialect.arrays {
+		q.text.WriteString(text)
+		q.args = append(q.args, args...)
+		return q
+	}
+	for i, part := range strings.Split(text, "?") {
+		if i > 0 {
+			q.args = append(q.args, args[i-1])
+			q.text.WriteString("$" + strconv.Itoa(len(q.args)))
+		}
+		q.text.WriteString(part)
+	}
+	return q
+}
+
+// from appends the table and which index to use.
+func (q *query) from(by index) *query {
+	q.add(" FROM {t}")
+	if hint, ok := q.d.dialect.hint[by]; ok {
+		q.text.WriteString(fmt.Sprintf(hint, q.d.table))
+	}
+	return q
+}
+
+// ids appends "IN (…)" for numbers.
+func (q *query) ids(list []int64) *query {
+	if q.d.dialect.arrays {
+		return q.add(" = ANY(?)", list)
+	}
+	return q.list(" IN ", anys(list))
+}
+
+// names appends "[NOT] IN (…)" for names of queues.
+func (q *query) names(list []string, in bool) *query {
+	switch {
+	case q.d.dialect.arrays && in:
+		return q.add(" = ANY(?)", list)
+	case q.d.dialect.arrays:
+		return q.add(" <> ALL(?)", list)
+	case in:
+		return q.list(" IN ", anys(list))
+	default:
+		return q.list(" NOT IN ", anys(list))
+	}
+}
+
+func anys[T any](list []T) []any {
+	out := make([]any, len(list))
+	for i, v := range list {
+		out[i] = v
+	}
+	return out
+}
+
+func (q *query) list(operator string, args []any) *query {
+	marks := strings.TrimSuffix(strings.Repeat("?,", len(args)), ",")
+	return q.add(operator+"("+marks+")", args...)
+}
+
+// identities appends "(queue, message_key, message_id) IN (…)".
+func (q *query) identities(list []identity) *query {
+	q.add("(queue, message_key, message_id) IN (")
+	if q.d.dialect.arrays {
+		queues, keys, ids := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
+		for i, it := range list {
+			queues[i], keys[i], ids[i] = it.queue, it.key, it.id
+		}
+		return q.add("SELECT * FROM unnest(?::text[], ?::text[], ?::text[]))", queues, keys, ids)
+	}
+	for i, it := range list {
+		if i > 0 {
+			q.add(",")
+		}
+		// As bytes: an identity need not be valid text.
+		q.add("(?,?,?)", []byte(it.queue), []byte(it.key), []byte(it.id))
+	}
+	return q.add(")")
+}

@@ -1,0 +1,197 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// fakeRedis is what the relay sees of Redis: messages by identity, and how each
+// token ended.
+type fakeRedis struct {
+	mu       sync.Mutex
+	live     map[identity]*fakeMessage
+	ended    map[string]store.Code // by token
+	answers  map[string]store.Answer
+	created  map[identity]int
+	puts     int
+	err      error
+	fail     func(identity) error // for single messages
+	hang     chan struct{}        // closed: calls go on
+	entered  chan struct{}        // a call has begun to hang
+	afterPut func()
+}
+
+type fakeMessage struct {
+	token    string
+	due      time.Time
+	marked   bool
+	inFlight bool
+	dead     bool
+	message  message.Message
+}
+
+func newFakeRedis() *fakeRedis {
+	return &fakeRedis{
+		live: map[identity]*fakeMessage{}, ended: map[string]store.Code{}, answers: map[string]store.Answer{},
+		created: map[identity]int{}, entered: make(chan struct{}, 1000),
+	}
+}
+
+func (f *fakeRedis) with(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fakeRedis) clock(ctx context.Context) (time.Time, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Now(), f.err
+}
+
+// wait hangs where the test wants it to.
+func (f *fakeRedis) wait(ctx context.Context) error {
+	f.mu.Lock()
+	hang, err := f.hang, f.err
+	f.mu.Unlock()
+	if hang == nil {
+		return err
+	}
+	f.entered <- struct{}{}
+	select {
+	case <-hang:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", store.ErrUnknown, ctx.Err())
+	}
+}
+
+// publish takes a message away as a poller does.
+func (f *fakeRedis) publish(it identity, remember bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.live[it]; m != nil {
+		delete(f.live, it)
+		if remember {
+			f.ended[m.token] = codeEndedPublished
+		}
+	}
+}
+
+func (f *fakeRedis) get(it identity) *fakeMessage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.live[it]; m != nil {
+		c := *m
+		return &c
+	}
+	return nil
+}
+
+type fakeQueue struct {
+	*fakeRedis
+	name string
+}
+
+func (q *fakeQueue) Put(ctx context.Context, rows []Row) []store.Answer {
+	answers := make([]store.Answer, len(rows))
+	err := q.wait(ctx)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.puts++
+	for i, r := range rows {
+		it := identity{q.name, r.Message.Key, r.Message.ID}
+		one := err
+		if one == nil && q.fail != nil {
+			one = q.fail(it)
+		}
+		if one != nil {
+			answers[i].Err = one
+			continue
+		}
+		answers[i] = q.putOne(it, r)
+	}
+	if q.afterPut != nil {
+		q.afterPut()
+	}
+	return answers
+}
+
+func (q *fakeQueue) putOne(it identity, r Row) store.Answer {
+	if code, ok := q.ended[r.Token]; ok {
+		return store.Answer{Code: code}
+	}
+	switch m := q.live[it]; {
+	case m == nil:
+		q.live[it] = &fakeMessage{token: r.Token, due: r.DueAt, marked: r.Marked, message: *r.Message}
+		q.created[it]++
+		return store.Answer{Code: store.Created}
+	case m.token == r.Token:
+		return store.Answer{Code: codeMine}
+	case m.dead:
+		return store.Answer{Code: store.Dead, Reason: "broken"}
+	case m.inFlight:
+		return store.Answer{Code: store.InFlight}
+	default:
+		return store.Answer{Code: store.Waiting, DueAt: m.due}
+	}
+}
+
+func (q *fakeQueue) CancelRow(ctx context.Context, id, key, token, target string) store.Answer {
+	return q.operate(ctx, identity{q.name, key, id}, token, target, time.Time{})
+}
+
+func (q *fakeQueue) RescheduleRow(ctx context.Context, id, key, token, target string, due time.Time) store.Answer {
+	return q.operate(ctx, identity{q.name, key, id}, token, target, due)
+}
+
+func (q *fakeQueue) operate(ctx context.Context, it identity, token, target string, due time.Time) store.Answer {
+	err := q.wait(ctx)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err == nil && q.fail != nil {
+		err = q.fail(it)
+	}
+	if err != nil {
+		return store.Answer{Err: err}
+	}
+	if answer, ok := q.answers[token]; ok {
+		return answer
+	}
+	answer := q.operateOnce(it, token, target, due)
+	if answer.Code == store.Done || answer.Code == store.DoneMaybePublished {
+		q.answers[token] = answer
+	}
+	return answer
+}
+
+func (q *fakeQueue) operateOnce(it identity, token, target string, due time.Time) store.Answer {
+	m := q.live[it]
+	if m == nil {
+		if code, ok := q.ended[target]; ok {
+			return store.Answer{Code: code}
+		}
+		if target != "" {
+			q.ended[target] = codeEndedCancelled
+		}
+		return store.Answer{Code: store.NotFound}
+	}
+	if m.inFlight {
+		return store.Answer{Code: store.InFlight}
+	}
+	q.ended[m.token] = codeEndedCancelled
+	if due.IsZero() {
+		delete(q.live, it)
+	} else {
+		m.token, m.due = token, due
+	}
+	if m.marked {
+		return store.Answer{Code: store.DoneMaybePublished}
+	}
+	return store.Answer{Code: store.Done}
+}

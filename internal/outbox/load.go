@@ -1,0 +1,155 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// load brings one batch of messages into Redis.
+func (l *lane) load(ctx context.Context, look outlook, known evidence) (more bool, err error) {
+	queues := l.heads.awake(l.names)
+	if len(queues) == 0 {
+		return false, nil
+	}
+	b := batch{Relay: l.Relay, known: known, tallies: map[string]*tally{}}
+	var last cursor
+	var full bool
+	err = l.transact(ctx, func(work context.Context, tx querier) (bool, error) {
+		rows, err := l.db.lockHeads(work, tx, queues, look, l.heads.after)
+		if err != nil {
+			return false, err
+		}
+		n := affordable(rows)
+		full = n < len(rows) || len(rows) == batchRows
+		rows = rows[:n]
+		if n == 0 {
+			return false, nil
+		}
+		last = cursor{rows[n-1].dueMs, rows[n-1].number}
+		if err := l.db.complete(work, tx, rows); err != nil {
+			return false, err
+		}
+		b.put(ctx, rows)
+		return true, l.db.write(work, tx, &b.changes)
+	})
+	if err != nil {
+		return false, err
+	}
+	b.report(ctx)
+	return l.heads.note(b.tallies, last, full), nil
+}
+
+// batch is the work on the rows of one transaction.
+type batch struct {
+	*Relay
+	known evidence
+
+	mu      sync.Mutex
+	changes changes
+	applied []applied
+	tallies map[string]*tally
+}
+
+// applied is what the observer is told once the transaction is committed.
+type applied struct {
+	identity
+	verb   verb
+	state  state
+	reason string
+}
+
+// put writes messages to Redis, all queues at the same time, so that a queue
+// that hangs holds up no other.
+func (b *batch) put(ctx context.Context, rows []*row) {
+	byQueue := map[string][]*row{}
+	for _, r := range rows {
+		byQueue[r.queue] = append(byQueue[r.queue], r)
+	}
+	ctx, cancel := patience(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	for name, rows := range byQueue {
+		wg.Go(func() { b.putQueue(ctx, b.queues[name], rows) })
+	}
+	wg.Wait()
+}
+
+func (b *batch) putQueue(ctx context.Context, q *Queue, rows []*row) {
+	good := make([]*row, 0, len(rows))
+	puts := make([]Row, 0, len(rows))
+	for _, r := range rows {
+		put, err := b.prepareRow(q, r)
+		if err != nil {
+			b.set(r, change{state: stateRefused, reason: err.Error()}, nil)
+			continue
+		}
+		good = append(good, r)
+		puts = append(puts, put)
+	}
+	if len(puts) == 0 {
+		return
+	}
+	for i, answer := range q.Store.Put(ctx, puts) {
+		b.set(good[i], b.keeper.put(answer), answer.Err)
+	}
+}
+
+var errHuge = errors.New("headers and body are too large to read")
+
+func (b *batch) prepareRow(q *Queue, r *row) (Row, error) {
+	if r.size > hugeRow {
+		return Row{}, fmt.Errorf("%w: %d bytes", errHuge, r.size)
+	}
+	m, err := r.message(q)
+	if err != nil {
+		return Row{}, err
+	}
+	return Row{Token: r.token, Message: m, DueAt: m.DueAt, Marked: b.known.forgotten(r)}, nil
+}
+
+// set records what becomes of a row, and why where it waits.
+func (b *batch) set(r *row, c change, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.tallies[r.queue]
+	if t == nil {
+		t = &tally{}
+		b.tallies[r.queue] = t
+	}
+	if err != nil && c.state == statePending && !c.remove {
+		t.waiting++
+		t.err = err
+	} else {
+		t.settled++
+		s := c.state
+		if c.remove {
+			s = stateStored
+		}
+		b.applied = append(b.applied, applied{r.identity, r.verb, s, c.reason})
+	}
+	b.changes.set(r.number, c)
+}
+
+// report tells observer and log what was committed.
+func (b *batch) report(ctx context.Context) {
+	for _, a := range b.applied {
+		b.observer.Applied(a.queue, a.verb.String(), a.state.String())
+		if a.state == stateRefused {
+			b.refusals.say(ctx, a)
+		}
+	}
+	for name, t := range b.tallies {
+		var err error
+		if t.waiting > 0 {
+			err = t.err
+			if errors.Is(err, store.ErrUnavailable) && t.settled > 0 {
+				err = fmt.Errorf("for some of its messages: %w", err)
+			}
+		}
+		b.queueOutages[name].observe(ctx, err)
+	}
+}

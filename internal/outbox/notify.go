@@ -1,0 +1,49 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// listen wakes the lanes when a producer notifies, until ctx ends. Notifications
+// are hints: what is lost while the session is away is found by polling.
+func (r *Relay) listen(ctx context.Context) error {
+	wait := newBackoff()
+	for {
+		err := r.listenOnce(ctx, wait)
+		if ctx.Err() != nil {
+			return nil
+		}
+		r.log.DebugContext(ctx, "outbox does not listen", "err", err)
+		if !sleep(ctx, wait.next(), nil) {
+			return nil
+		}
+	}
+}
+
+func (r *Relay) listenOnce(ctx context.Context, wait *backoff) error {
+	connect, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(connect, r.db.listen)
+	if err != nil {
+		return fmt.Errorf("connect to listen: %w", err)
+	}
+	defer func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		defer cancel()
+		_ = conn.Close(end) // Nothing is lost with it.
+	}()
+	if _, err := conn.Exec(connect, "LISTEN "+pgx.Identifier{r.db.table}.Sanitize()); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	wait.reset()
+	r.Wake() // For what was notified before.
+	for {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return fmt.Errorf("wait for notification: %w", err)
+		}
+		r.Wake()
+	}
+}

@@ -1,0 +1,79 @@
+package outbox
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	backoffInitial = 200 * time.Millisecond
+	backoffLimit   = 5 * time.Second
+	jitter         = 0.2
+)
+
+// backoff is a wait that doubles with each failure in a row, with jitter so that
+// lanes and instances do not knock in step.
+type backoff struct {
+	wait time.Duration
+}
+
+func newBackoff() *backoff { return &backoff{} }
+
+func (b *backoff) next() time.Duration {
+	b.wait = min(max(backoffInitial, 2*b.wait), backoffLimit)
+	return time.Duration(float64(b.wait) * (1 - jitter*rand.Float64()))
+}
+
+func (b *backoff) reset() { b.wait = 0 }
+
+// outage says once that something is away, and once that it is back. It is safe
+// for concurrent use.
+type outage struct {
+	log  *slog.Logger
+	what string
+
+	mu   sync.Mutex
+	away time.Time // zero: it is there
+}
+
+// observe is told how the last try went.
+func (o *outage) observe(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // What fails at the end says nothing.
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case err != nil && o.away.IsZero():
+		o.away = time.Now()
+		o.log.WarnContext(ctx, "outbox waits: "+o.what+" is away", "event", "outbox_"+o.what+"_away", "err", err)
+	case err == nil && !o.away.IsZero():
+		o.log.InfoContext(ctx, "outbox goes on: "+o.what+" is back", "event", "outbox_"+o.what+"_back", "away", time.Since(o.away).Round(time.Millisecond))
+		o.away = time.Time{}
+	}
+}
+
+// refusals says that rows were refused: the first at once, later ones once a
+// minute with their count. It is safe for concurrent use.
+type refusals struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	said  time.Time
+	count int
+}
+
+func (f *refusals) say(ctx context.Context, a applied) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count++
+	if !f.said.IsZero() && time.Since(f.said) < time.Minute {
+		return
+	}
+	f.log.WarnContext(ctx, "outbox row refused", "event", "outbox_refused", "queue", a.queue, "id", a.id,
+		"verb", a.verb.String(), "reason", a.reason, "count", f.count)
+	f.said, f.count = time.Now(), 0
+}

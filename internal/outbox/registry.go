@@ -1,0 +1,109 @@
+package outbox
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// registry keeps a row for each relay that lives, which a clean stop removes. A
+// row that is left behind tells that its relay may have written messages to
+// Redis without having told their rows. It is safe for concurrent use.
+type registry struct {
+	db       *Database
+	instance string
+
+	mu    sync.Mutex
+	life  string    // our row; another one after each unclean end of a transaction
+	seen  time.Time // monotonic: before the last beat that succeeded
+	tidy  bool      // no transaction of this life ended uncleanly
+	begun bool
+}
+
+func newRegistry(db *Database, instance string) *registry {
+	return &registry{db: db, instance: instance, tidy: true}
+}
+
+// beat says that we live.
+func (r *registry) beat(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.tidy || !r.begun {
+		// The old row, if any, stays and counts as a death.
+		var random [6]byte
+		_, _ = rand.Read(random[:]) // never fails
+		r.life = r.instance + "/" + hex.EncodeToString(random[:])
+	}
+	started := time.Now()
+	q := r.db.query("").add("INSERT INTO {t}_relays (instance, seen_ms) VALUES (?, {now})", r.life)
+	if r.begun && r.tidy {
+		q = r.db.query("").add("UPDATE {t}_relays SET seen_ms = {now} WHERE instance = ?", r.life)
+	}
+	n, err := q.exec(ctx, r.db.db)
+	if err != nil {
+		return fmt.Errorf("register relay: %w", err)
+	}
+	r.begun, r.tidy = n > 0, true // Somebody removed our row: a new one next time.
+	r.seen = started
+	return nil
+}
+
+// alive reports whether others can see that we live: else no round may start.
+func (r *registry) alive() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.begun && r.tidy && time.Since(r.seen) < 2*beatEvery
+}
+
+// unclean says that a transaction may not have recorded what it did in Redis.
+func (r *registry) unclean() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tidy = false
+}
+
+// leave removes our row at a clean stop.
+func (r *registry) leave(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.begun || !r.tidy {
+		return nil
+	}
+	r.begun = false
+	if _, err := r.db.query("").add("DELETE FROM {t}_relays WHERE instance = ?", r.life).exec(ctx, r.db.db); err != nil {
+		return fmt.Errorf("unregister relay: %w", err)
+	}
+	return nil
+}
+
+// deaths are when relays that died uncleanly were last seen.
+func (d *Database) deaths(ctx context.Context) ([]int64, error) {
+	var list []int64
+	q := d.query("").add("SELECT seen_ms FROM {t}_relays WHERE seen_ms < {now} - ?", dead.Milliseconds())
+	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
+		var seen int64
+		list = append(list, 0)
+		err := rows.Scan(&seen)
+		list[len(list)-1] = seen
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read relays: %w", err)
+	}
+	return list, nil
+}
+
+// forgetDeaths removes the rows of dead relays that no pending row needs any more.
+func (d *Database) forgetDeaths(ctx context.Context, untilMs int64) error {
+	q := d.query("").add("DELETE FROM {t}_relays WHERE seen_ms < {now} - ?", (remembered + deathMargin + redisPhase).Milliseconds())
+	q.add(" AND NOT EXISTS (SELECT 1").from(byLoad).
+		add(" WHERE status = 0 AND load_ms <= ? AND created_ms <= seen_ms + ?)", untilMs, deathMargin.Milliseconds())
+	if _, err := q.exec(ctx, d.db); err != nil {
+		return fmt.Errorf("forget dead relays: %w", err)
+	}
+	return nil
+}

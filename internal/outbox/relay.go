@@ -1,0 +1,144 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// leaveTimeout limits what a relay still does at its end.
+const leaveTimeout = 5 * time.Second
+
+// Relay brings the rows of one database into Redis. Any number of relays may
+// work on one database: what one has locked, the others skip.
+//
+// [Relay.Run] owns its goroutines: one a lane, one that registers the relay, one
+// for upkeep, and one that listens where that is asked for.
+type Relay struct {
+	config   Config
+	db       *Database
+	keeper   keeper
+	queues   map[string]*Queue
+	names    []string
+	registry *registry
+	log      *slog.Logger
+	observer Observer
+
+	database, redis *outage
+	refusals        *refusals
+	queueOutages    map[string]*outage
+	wake            chan struct{}
+	ready           chan struct{} // closed once the database was found fit
+	readyOnce       sync.Once
+}
+
+// NewRelay returns a relay; [Relay.Run] runs it.
+func NewRelay(config Config) (*Relay, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	log := config.Logger.With("component", "outbox")
+	r := &Relay{
+		config: config, db: config.Database, keeper: keeper{config.UntilPublished}, queues: map[string]*Queue{},
+		registry: newRegistry(config.Database, config.Instance), log: log, observer: config.Observer,
+		database: &outage{log: log, what: "database"}, redis: &outage{log: log, what: "redis"},
+		refusals: &refusals{log: log}, queueOutages: map[string]*outage{}, wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
+	}
+	for i := range config.Queues {
+		q := &config.Queues[i]
+		r.queues[q.Name] = q
+		r.names = append(r.names, q.Name)
+		r.queueOutages[q.Name] = &outage{log: log.With("queue", q.Name), what: "queue"}
+	}
+	slices.Sort(r.names)
+	return r, nil
+}
+
+// Ready is closed when the database has been reached and found fit.
+func (r *Relay) Ready() <-chan struct{} { return r.ready }
+
+// Run works until ctx ends, through every outage of the database and of Redis;
+// then it finishes what it has begun, which takes a few seconds at the most, and
+// returns nil. Its errors are those of a database that is unfit: of another
+// version, or without the tables, see [IsUnfit].
+func (r *Relay) Run(ctx context.Context) error {
+	if err := r.prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // Asked to stop before it began.
+		}
+		return err
+	}
+	r.readyOnce.Do(func() { close(r.ready) })
+	r.log.InfoContext(ctx, "outbox relay started", "table", r.db.table, "queues", len(r.names))
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.beat(ctx) })
+	group.Go(func() error { return r.upkeep(ctx) })
+	for i := range r.config.Lanes {
+		group.Go(func() error { return newLane(r, i == 0).run(ctx) })
+	}
+	if r.config.Notify {
+		group.Go(func() error { return r.listen(ctx) })
+	}
+	err := group.Wait()
+	leave, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer stop()
+	return errors.Join(err, r.registry.leave(leave))
+}
+
+// prepare waits for the database, checks it, and registers the relay.
+func (r *Relay) prepare(ctx context.Context) error {
+	wait := newBackoff()
+	for {
+		err := r.db.Check(ctx)
+		if err == nil {
+			err = r.registry.beat(ctx)
+		}
+		if r.database.observe(ctx, err); err == nil {
+			return nil
+		}
+		if IsUnfit(err) {
+			return err
+		}
+		if !sleep(ctx, wait.next(), nil) {
+			return ctx.Err()
+		}
+	}
+}
+
+// beat keeps the relay's row fresh.
+func (r *Relay) beat(ctx context.Context) error {
+	wait := beatEvery
+	for sleep(ctx, wait, nil) {
+		wait = beatEvery
+		if err := r.registry.beat(ctx); err != nil {
+			wait = time.Second
+			r.database.observe(ctx, err)
+		}
+	}
+	return nil
+}
+
+// Wake has the relay look at the table at once.
+func (r *Relay) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // As many wake-ups as there are lanes wait already.
+	}
+}
+
+// sleep waits for d or a wake-up; false means that ctx has ended.
+func sleep(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,138 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+)
+
+const (
+	// batchRows is how many rows a round takes.
+	batchRows = 500
+	// batchBytes is how much of headers and bodies a round holds in memory; it
+	// takes at least one row.
+	batchBytes = 16 << 20
+	// hugeRow is the size from which on a row is not even read: no limit of a
+	// queue allows it, however its headers are escaped.
+	hugeRow = 128 << 20
+)
+
+// cursor is the last row of the batch before: the next one begins behind it, so
+// that rows which cannot be stored now do not keep those behind them waiting. It
+// returns to the beginning at the end of each sweep, so nothing is skipped.
+type cursor struct {
+	loadMs, number int64
+}
+
+// outlook is what there is to do, and the clocks by which it was looked for.
+type outlook struct {
+	operations, heads bool
+	// databaseMs is the database's clock, untilMs the time by Redis' clock up to
+	// which rows are loaded.
+	databaseMs, untilMs int64
+}
+
+// look asks whether there is anything to do for the queues, and takes no lock.
+func (d *Database) look(ctx context.Context, queues []string, untilMs int64) (outlook, error) {
+	look := outlook{untilMs: untilMs}
+	q := d.query("SELECT {now}, EXISTS (SELECT 1").from(byLoad).
+		add(" WHERE status = 0 AND op > 0 AND load_ms = 0 AND queue").names(queues, true).
+		add("), EXISTS (SELECT 1").from(byLoad).
+		add(" WHERE status = 0 AND op = 0 AND load_ms <= ? AND queue", untilMs).names(queues, true).add(")")
+	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
+		return rows.Scan(&look.databaseMs, &look.operations, &look.heads)
+	})
+	if err != nil {
+		return outlook{}, fmt.Errorf("look for rows: %w", err)
+	}
+	return look, nil
+}
+
+// lockHeads locks a batch of pending messages' rows that are due within the
+// horizon, and leaves those that somebody else has locked. What has pending
+// operations is left to [Database.lockOperations]: else two lanes might hold one
+// half each of an identity, again and again.
+func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, look outlook, after cursor) ([]*row, error) {
+	q := d.query("SELECT "+columns).from(byLoad).
+		add(" WHERE status = 0 AND op = 0 AND load_ms <= ? AND queue", look.untilMs).names(queues, true)
+	if after != (cursor{}) {
+		q.add(" AND (load_ms > ? OR load_ms = ? AND id > ?)", after.loadMs, after.loadMs, after.number)
+	}
+	if look.operations {
+		q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
+			" AND o.message_id = {t}.message_id AND o.op > 0 AND o.status = 0)")
+	}
+	q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", batchRows)
+	rows, err := d.rows(ctx, tx, q)
+	if err != nil {
+		return nil, fmt.Errorf("lock rows: %w", err)
+	}
+	return rows, nil
+}
+
+// lockOperations locks a batch of pending cancels and reschedules.
+func (d *Database) lockOperations(ctx context.Context, tx querier, queues []string, after cursor) ([]*row, error) {
+	q := d.query("SELECT "+columns).from(byLoad).
+		add(" WHERE status = 0 AND op > 0 AND load_ms = 0 AND id > ? AND queue", after.number).names(queues, true).
+		add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", batchRows)
+	rows, err := d.rows(ctx, tx, q)
+	if err != nil {
+		return nil, fmt.Errorf("lock operations: %w", err)
+	}
+	return rows, nil
+}
+
+func (d *Database) rows(ctx context.Context, tx querier, q *query) ([]*row, error) {
+	var list []*row
+	err := q.each(ctx, tx, func(rows *sql.Rows) error {
+		r := new(row)
+		list = append(list, r)
+		return r.scan(rows)
+	})
+	return list, err
+}
+
+// affordable is how many of the rows fit in memory together.
+func affordable(rows []*row) int {
+	var bytes int64
+	for i, r := range rows {
+		if r.size > hugeRow {
+			continue
+		}
+		if bytes += r.size; bytes > batchBytes && i > 0 {
+			return i
+		}
+	}
+	return len(rows)
+}
+
+// complete reads headers and bodies that did not come with their rows.
+func (d *Database) complete(ctx context.Context, tx querier, rows []*row) error {
+	wanted := map[int64]*row{}
+	var numbers []int64
+	for _, r := range rows {
+		if !r.whole && r.size <= hugeRow {
+			wanted[r.number] = r
+			numbers = append(numbers, r.number)
+		}
+	}
+	for chunk := range slices.Chunk(numbers, 50) {
+		q := d.query("SELECT id, {headers}, body FROM {t} WHERE id").ids(chunk)
+		err := q.each(ctx, tx, func(rows *sql.Rows) error {
+			var number int64
+			var r row
+			if err := rows.Scan(&number, &r.headers, &r.body); err != nil {
+				return err
+			}
+			if w := wanted[number]; w != nil {
+				w.headers, w.body, w.whole = r.headers, r.body, true
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read bodies: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// reasonLength is how much of a reason a row takes, in characters.
+const reasonLength = 1000
+
+// changes are what a transaction does to its rows, by number.
+type changes struct {
+	rows map[int64]change
+}
+
+func (c *changes) set(number int64, to change) {
+	if to.isZero() {
+		return
+	}
+	if c.rows == nil {
+		c.rows = map[int64]change{}
+	}
+	c.rows[number] = to
+}
+
+// ending groups rows that end alike.
+type ending struct {
+	state  state
+	reason string
+}
+
+// write applies the changes, in few statements.
+func (d *Database) write(ctx context.Context, tx querier, c *changes) error {
+	var removed, stored, tried []int64
+	ended := map[ending][]int64{}
+	for number, change := range c.rows {
+		switch {
+		case change.remove:
+			removed = append(removed, number)
+		case change.move != nil:
+			if err := d.writeMoved(ctx, tx, number, change); err != nil {
+				return err
+			}
+		case change.state == stateStored && change.reason == "":
+			stored = append(stored, number)
+		case change.state != statePending:
+			by := ending{change.state, clean(change.reason)}
+			ended[by] = append(ended[by], number)
+		case change.tried:
+			tried = append(tried, number)
+		}
+	}
+	steps := []struct {
+		numbers []int64
+		q       *query
+	}{
+		{removed, d.query("DELETE FROM {t} WHERE id")},
+		// An operation that was carried out is finished, a stored message is not.
+		{stored, d.query("UPDATE {t} SET status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END WHERE id")},
+		{tried, d.query("UPDATE {t} SET tried = true WHERE id")},
+	}
+	for _, step := range steps {
+		if err := d.writeTo(ctx, tx, step.numbers, step.q); err != nil {
+			return err
+		}
+	}
+	for by, numbers := range ended {
+		q := d.query("").add("UPDATE {t} SET status = ?, reason = ?, finished_ms = {now} WHERE id", int64(by.state), by.reason)
+		if err := d.writeTo(ctx, tx, numbers, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Database) writeTo(ctx context.Context, tx querier, numbers []int64, q *query) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	slices.Sort(numbers) // Whoever else changes several rows does so in this order.
+	if _, err := q.ids(numbers).exec(ctx, tx); err != nil {
+		return fmt.Errorf("write rows: %w", err)
+	}
+	return nil
+}
+
+// writeMoved gives a message's row the token and due time of a reschedule.
+func (d *Database) writeMoved(ctx context.Context, tx querier, number int64, c change) error {
+	q := d.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?", int64(c.state), c.move.token, c.move.dueMs, c.move.revision)
+	if c.tried {
+		q.add(", tried = true")
+	}
+	if _, err := q.add(" WHERE id = ?", number).exec(ctx, tx); err != nil {
+		return fmt.Errorf("write row: %w", err)
+	}
+	return nil
+}
+
+// clean makes any text fit for the column.
+func clean(reason string) string {
+	reason = strings.ReplaceAll(strings.ToValidUTF8(reason, "?"), "\x00", "")
+	runes := []rune(reason)
+	return string(runes[:min(len(runes), reasonLength)])
+}
