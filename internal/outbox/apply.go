@@ -98,12 +98,14 @@ func (k keeper) put(answer store.Answer) change {
 	case failureNone:
 	}
 	switch answer.Code {
-	case store.Created, codeMine:
+	case store.Created, store.Mine:
 		return k.loaded()
-	case codeEndedPublished:
+	case store.EndedPublished:
 		return k.over()
-	case codeEndedCancelled:
+	case store.EndedCancelled:
 		return change{state: stateCancelled}
+	case store.EndedMoved:
+		return change{tried: true} // By a reschedule that is not recorded: it comes again.
 	case store.Waiting:
 		return change{state: stateRefused, reason: "another message of that id waits in Redis"}
 	case store.InFlight:
@@ -191,9 +193,9 @@ func (k keeper) judge(s situation, answer store.Answer) verdict {
 	case store.InFlight:
 		// A pending row stays so: putting it tells whose message is in flight.
 		return verdict{op: change{state: stateTooLate}}
-	case codeEndedPublished:
+	case store.EndedPublished:
 		return verdict{op: change{state: stateTooLate}, head: s.onHead(k.over())}
-	case codeEndedCancelled:
+	case store.EndedCancelled:
 		v := ended(s.verb, stateCancelled)
 		v.head = s.onHead(change{state: stateCancelled})
 		return v

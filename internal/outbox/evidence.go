@@ -3,11 +3,14 @@ package outbox
 import "time"
 
 const (
-	// redisPhase is how long a transaction may wait for Redis.
+	// redisPhase is how long after its begin a transaction may still wait for Redis.
+	// [store.Queue.Put] wants it to be shorter than store.MaxCall.
 	redisPhase = 20 * time.Second
+	// startWithin is how old a look at the table may be when a transaction begins.
+	startWithin = 5 * time.Second
 	// remembered is for how long Redis certainly knows how a token ended, at the
-	// moment at which we ask: a tombstone's life less the longest wait.
-	remembered = 60*time.Second - redisPhase
+	// moment at which we look: a tombstone's life less the longest way to Redis.
+	remembered = 60*time.Second - redisPhase - startWithin
 	// beatEvery is how often a relay is seen, and dead is how long it is silent
 	// when it is held to have died.
 	beatEvery = 5 * time.Second

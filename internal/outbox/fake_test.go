@@ -78,7 +78,7 @@ func (f *fakeRedis) publish(it identity, remember bool) {
 	if m := f.live[it]; m != nil {
 		delete(f.live, it)
 		if remember {
-			f.ended[m.token] = codeEndedPublished
+			f.ended[m.token] = store.EndedPublished
 		}
 	}
 }
@@ -98,7 +98,7 @@ type fakeQueue struct {
 	name string
 }
 
-func (q *fakeQueue) Put(ctx context.Context, rows []Row) []store.Answer {
+func (q *fakeQueue) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	answers := make([]store.Answer, len(rows))
 	err := q.wait(ctx)
 	q.mu.Lock()
@@ -122,7 +122,7 @@ func (q *fakeQueue) Put(ctx context.Context, rows []Row) []store.Answer {
 	return answers
 }
 
-func (q *fakeQueue) putOne(it identity, r Row) store.Answer {
+func (q *fakeQueue) putOne(it identity, r store.Row) store.Answer {
 	if code, ok := q.ended[r.Token]; ok {
 		return store.Answer{Code: code}
 	}
@@ -132,7 +132,7 @@ func (q *fakeQueue) putOne(it identity, r Row) store.Answer {
 		q.created[it]++
 		return store.Answer{Code: store.Created}
 	case m.token == r.Token:
-		return store.Answer{Code: codeMine}
+		return store.Answer{Code: store.Mine}
 	case m.dead:
 		return store.Answer{Code: store.Dead, Reason: "broken"}
 	case m.inFlight:
@@ -177,14 +177,14 @@ func (q *fakeQueue) operateOnce(it identity, token, target string, due time.Time
 			return store.Answer{Code: code}
 		}
 		if target != "" {
-			q.ended[target] = codeEndedCancelled
+			q.ended[target] = store.EndedCancelled
 		}
 		return store.Answer{Code: store.NotFound}
 	}
 	if m.inFlight {
 		return store.Answer{Code: store.InFlight}
 	}
-	q.ended[m.token] = codeEndedCancelled
+	q.ended[m.token] = store.EndedCancelled
 	if due.IsZero() {
 		delete(q.live, it)
 	} else {

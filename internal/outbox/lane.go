@@ -19,10 +19,7 @@ const (
 	commitTimeout = 15 * time.Second
 )
 
-var (
-	errRedis = errors.New("redis is away")
-	errSeen  = errors.New("relay could not register")
-)
+var errRedis = errors.New("redis is away")
 
 // lane works on one batch at a time.
 type lane struct {
@@ -74,7 +71,6 @@ func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 	switch {
 	case errors.Is(err, errRedis):
 		l.redis.observe(ctx, err)
-	case errors.Is(err, errSeen):
 	default:
 		l.redis.observe(ctx, nil)
 		l.database.observe(ctx, err)
@@ -89,20 +85,17 @@ func (l *lane) round(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if !l.registry.alive() {
-		if err := l.registry.beat(ctx); err != nil {
-			return false, errors.Join(errSeen, err)
-		}
+	if err := l.register(ctx); err != nil {
+		return false, err
 	}
 	look, err := l.db.look(ctx, l.names, now.Add(l.config.Horizon).UnixMilli())
 	if err != nil || !look.operations && !look.heads {
 		return false, err
 	}
-	deaths, err := l.db.deaths(ctx)
+	known, err := l.evidence(ctx, look)
 	if err != nil {
 		return false, err
 	}
-	known := evidence{databaseMs: look.databaseMs, horizonMs: l.config.Horizon.Milliseconds(), deaths: deaths}
 	if look.operations {
 		if more, err = l.operate(ctx, look, known); err != nil {
 			return false, err
@@ -115,10 +108,33 @@ func (l *lane) round(ctx context.Context) (more bool, err error) {
 	return more || moreHeads, err
 }
 
-// patience is the context for calls to Redis within a transaction: they end soon
+// register sees to it that others know of us before we write to Redis.
+func (r *Relay) register(ctx context.Context) error {
+	if r.registry.alive() {
+		return nil
+	}
+	return r.registry.beat(ctx)
+}
+
+// evidence is what is known about writers that died.
+func (r *Relay) evidence(ctx context.Context, look outlook) (evidence, error) {
+	deaths, err := r.db.deaths(ctx)
+	return evidence{databaseMs: look.databaseMs, horizonMs: r.config.Horizon.Milliseconds(), deaths: deaths}, err
+}
+
+// transaction is one that may wait for Redis.
+type transaction struct {
+	tx    querier
+	began time.Time
+	// wrote is set where something may have been written to Redis.
+	wrote bool
+}
+
+// redis is the context for calls to Redis within the transaction: they end soon
 // after ctx, but not with it, since what was sent should be answered.
-func patience(ctx context.Context) (context.Context, context.CancelFunc) {
-	inner, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisPhase)
+func (t *transaction) redis(ctx context.Context) (context.Context, context.CancelFunc) {
+	t.wrote = true
+	inner, cancel := context.WithDeadline(context.WithoutCancel(ctx), t.began.Add(redisPhase))
 	stop := context.AfterFunc(ctx, func() {
 		timer := time.NewTimer(stopGrace)
 		defer timer.Stop()
@@ -131,23 +147,29 @@ func patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	return inner, func() { stop(); cancel() }
 }
 
-// transact runs work in a transaction and commits. It outlives ctx for as long as
-// [patience] does. Where the end is in doubt after something may have been
+// transact runs work in a transaction and commits. It outlives ctx by as long as
+// Redis may be waited for. Where its end is in doubt after something may have been
 // written to Redis, the registry says so.
-func (r *Relay) transact(ctx context.Context, work func(ctx context.Context, tx querier) (wrote bool, err error)) error {
+func (r *Relay) transact(ctx context.Context, looked time.Time, work func(ctx context.Context, t *transaction) error) error {
+	if time.Since(looked) > startWithin {
+		return errors.New("outbox transaction: the database is too slow to begin it")
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisPhase+commitTimeout)
 	defer cancel()
+	t := &transaction{began: time.Now()}
 	tx, err := r.db.begin(ctx)
 	if err != nil {
 		return err
 	}
-	wrote, err := work(ctx, tx)
-	if err == nil {
+	t.tx = tx
+	defer func() {
+		_ = tx.Rollback() // Nothing, where it was committed.
+	}()
+	if err = work(ctx, t); err == nil {
 		err = tx.Commit()
 	}
 	if err != nil {
-		_ = tx.Rollback()
-		if wrote {
+		if t.wrote {
 			r.registry.unclean()
 		}
 		return fmt.Errorf("outbox transaction: %w", err)

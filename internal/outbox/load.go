@@ -15,26 +15,25 @@ func (l *lane) load(ctx context.Context, look outlook, known evidence) (more boo
 	if len(queues) == 0 {
 		return false, nil
 	}
-	b := batch{Relay: l.Relay, known: known, tallies: map[string]*tally{}}
+	b := l.batch(look, known)
 	var last cursor
 	var full bool
-	err = l.transact(ctx, func(work context.Context, tx querier) (bool, error) {
-		rows, err := l.db.lockHeads(work, tx, queues, look, l.heads.after)
-		if err != nil {
-			return false, err
+	err = l.transact(ctx, look.at, func(work context.Context, t *transaction) error {
+		rows, err := l.db.lockHeads(work, t.tx, queues, look, l.heads.after)
+		if err != nil || len(rows) == 0 {
+			return err
 		}
 		n := affordable(rows)
 		full = n < len(rows) || len(rows) == batchRows
 		rows = rows[:n]
-		if n == 0 {
-			return false, nil
-		}
 		last = cursor{rows[n-1].dueMs, rows[n-1].number}
-		if err := l.db.complete(work, tx, rows); err != nil {
-			return false, err
+		if err := l.db.complete(work, t.tx, rows); err != nil {
+			return err
 		}
-		b.put(ctx, rows)
-		return true, l.db.write(work, tx, &b.changes)
+		redis, cancel := t.redis(ctx)
+		defer cancel()
+		b.put(redis, rows)
+		return l.db.write(work, t.tx, &b.changes)
 	})
 	if err != nil {
 		return false, err
@@ -46,12 +45,17 @@ func (l *lane) load(ctx context.Context, look outlook, known evidence) (more boo
 // batch is the work on the rows of one transaction.
 type batch struct {
 	*Relay
-	known evidence
+	known   evidence
+	untilMs int64
 
 	mu      sync.Mutex
 	changes changes
 	applied []applied
 	tallies map[string]*tally
+}
+
+func (r *Relay) batch(look outlook, known evidence) *batch {
+	return &batch{Relay: r, known: known, untilMs: look.untilMs, tallies: map[string]*tally{}}
 }
 
 // applied is what the observer is told once the transaction is committed.
@@ -69,18 +73,19 @@ func (b *batch) put(ctx context.Context, rows []*row) {
 	for _, r := range rows {
 		byQueue[r.queue] = append(byQueue[r.queue], r)
 	}
-	ctx, cancel := patience(ctx)
-	defer cancel()
 	var wg sync.WaitGroup
 	for name, rows := range byQueue {
-		wg.Go(func() { b.putQueue(ctx, b.queues[name], rows) })
+		wg.Go(func() {
+			defer b.guard(ctx, name)
+			b.putQueue(ctx, b.queues[name], rows)
+		})
 	}
 	wg.Wait()
 }
 
 func (b *batch) putQueue(ctx context.Context, q *Queue, rows []*row) {
 	good := make([]*row, 0, len(rows))
-	puts := make([]Row, 0, len(rows))
+	puts := make([]store.Row, 0, len(rows))
 	for _, r := range rows {
 		put, err := b.prepareRow(q, r)
 		if err != nil {
@@ -100,27 +105,23 @@ func (b *batch) putQueue(ctx context.Context, q *Queue, rows []*row) {
 
 var errHuge = errors.New("headers and body are too large to read")
 
-func (b *batch) prepareRow(q *Queue, r *row) (Row, error) {
+func (b *batch) prepareRow(q *Queue, r *row) (store.Row, error) {
 	if r.size > hugeRow {
-		return Row{}, fmt.Errorf("%w: %d bytes", errHuge, r.size)
+		return store.Row{}, fmt.Errorf("%w: %d bytes", errHuge, r.size)
 	}
 	m, err := r.message(q)
 	if err != nil {
-		return Row{}, err
+		return store.Row{}, err
 	}
-	return Row{Token: r.token, Message: m, DueAt: m.DueAt, Marked: b.known.forgotten(r)}, nil
+	return store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Marked: b.known.forgotten(r)}, nil
 }
 
 // set records what becomes of a row, and why where it waits.
 func (b *batch) set(r *row, c change, err error) {
+	t := b.tally(r.queue)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := b.tallies[r.queue]
-	if t == nil {
-		t = &tally{}
-		b.tallies[r.queue] = t
-	}
-	if err != nil && c.state == statePending && !c.remove {
+	if c.state == statePending && !c.remove {
 		t.waiting++
 		t.err = err
 	} else {
@@ -134,6 +135,31 @@ func (b *batch) set(r *row, c change, err error) {
 	b.changes.set(r.number, c)
 }
 
+// tally is that of a queue.
+func (b *batch) tally(queue string) *tally {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tallies[queue] == nil {
+		b.tallies[queue] = &tally{}
+	}
+	return b.tallies[queue]
+}
+
+// guard survives a panic: the rows that were not done wait.
+func (b *batch) guard(ctx context.Context, queue string) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	b.registry.unclean()
+	t := b.tally(queue)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t.waiting++
+	t.err = fmt.Errorf("panic: %v", cause)
+	b.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "queue", queue, "err", t.err)
+}
+
 // report tells observer and log what was committed.
 func (b *batch) report(ctx context.Context) {
 	for _, a := range b.applied {
@@ -144,7 +170,7 @@ func (b *batch) report(ctx context.Context) {
 	}
 	for name, t := range b.tallies {
 		var err error
-		if t.waiting > 0 {
+		if t.waiting > 0 && t.err != nil {
 			err = t.err
 			if errors.Is(err, store.ErrUnavailable) && t.settled > 0 {
 				err = fmt.Errorf("for some of its messages: %w", err)

@@ -100,6 +100,10 @@ func (r *row) dueAt() time.Time { return time.UnixMilli(r.dueMs) }
 // maxDueMs is where the year 10000 begins: later ones have no text form.
 const maxDueMs = 253402300800000
 
+var errRowToken = errors.New("its token is not 16 bytes that begin with ~")
+
+func isRowToken(token string) bool { return len(token) == message.TokenLength && token[0] == '~' }
+
 var errDue = errors.New("due_ms is outside of 1970 to 9999")
 
 // message makes the message of a schedule, or says why it can never be stored.
@@ -108,8 +112,8 @@ func (r *row) message(q *Queue) (*message.Message, error) {
 	if r.dueMs < 0 || r.dueMs >= maxDueMs {
 		return nil, errDue
 	}
-	if len(r.token) != message.TokenLength || r.token[0] != '~' {
-		return nil, errors.New("its token is not 16 bytes that begin with ~")
+	if !isRowToken(r.token) {
+		return nil, errRowToken
 	}
 	if r.headers.Valid && r.headers.String != "null" {
 		if err := json.Unmarshal([]byte(r.headers.String), &m.Headers); err != nil {

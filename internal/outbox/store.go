@@ -8,29 +8,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// Row is one message for [Store.Put].
-type Row struct {
-	// Token is the one in force, minted in the producer's transaction.
-	Token   string
-	Message *message.Message
-	DueAt   time.Time
-	// Marked is set where a copy may be out already.
-	Marked bool
-}
-
-// Codes of answers to rows, beside those of package store.
-const (
-	codeMine           store.Code = 101
-	codeEndedPublished store.Code = 102
-	codeEndedCancelled store.Code = 103
-)
-
 // Store is what the relay needs of one queue in Redis. All methods are safe for
-// concurrent use, end with ctx, and may be repeated with the same token: the
-// answer is then that of the first run.
+// concurrent use, end with ctx, and may be repeated with the same token. The
+// methods are those of [store.Queue], and documented there.
 type Store interface {
 	// Put writes messages under their rows' tokens; one answer a row, by index.
-	Put(ctx context.Context, rows []Row) []store.Answer
+	Put(ctx context.Context, rows []store.Row) []store.Answer
 	// CancelRow cancels under the operation's token. target, where not empty, is
 	// the token of the message's row: what was written under it is told apart, and
 	// a later write under it is refused.

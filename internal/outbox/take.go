@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"time"
 )
 
 const (
@@ -31,11 +32,12 @@ type outlook struct {
 	// databaseMs is the database's clock, untilMs the time by Redis' clock up to
 	// which rows are loaded.
 	databaseMs, untilMs int64
+	at                  time.Time // monotonic: before databaseMs was read
 }
 
 // look asks whether there is anything to do for the queues, and takes no lock.
 func (d *Database) look(ctx context.Context, queues []string, untilMs int64) (outlook, error) {
-	look := outlook{untilMs: untilMs}
+	look := outlook{untilMs: untilMs, at: time.Now()}
 	q := d.query("SELECT {now}, EXISTS (SELECT 1").from(byLoad).
 		add(" WHERE status = 0 AND op > 0 AND load_ms = 0 AND queue").names(queues, true).
 		add("), EXISTS (SELECT 1").from(byLoad).

@@ -1,0 +1,94 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Taken is what [Relay.TakeIdentity] found.
+type Taken int
+
+const (
+	// TakenDone: Redis has what the rows say, or will when it is time: nothing is
+	// left to do for whoever asked.
+	TakenDone Taken = iota
+	// TakenAbsent: there is no pending row of that identity. Not yet, or not any more.
+	TakenAbsent
+	// TakenLocked: somebody else is working on it, or has just written to it.
+	TakenLocked
+)
+
+// TakeIdentity brings the pending rows of one identity to Redis at once, under
+// the same locks as the relay and by the same rules. It is for the consumer of
+// compensation messages. An error means that database or Redis could not be
+// reached, or that a row must wait; it may be called again at any time.
+func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken, error) {
+	if r.queues[queue] == nil {
+		return TakenAbsent, fmt.Errorf("take row: queue %q is not of this bridge", queue)
+	}
+	look, known, err := r.lookNow(ctx)
+	if err != nil {
+		return TakenAbsent, err
+	}
+	b := r.batch(look, known)
+	taken := TakenDone
+	err = r.transact(ctx, look.at, func(work context.Context, t *transaction) error {
+		groups, busy, err := r.db.gather(work, t.tx, []identity{{queue, key, id}})
+		switch {
+		case err != nil:
+			return err
+		case len(busy) > 0:
+			taken = TakenLocked
+			return nil
+		}
+		g := groups[0]
+		if len(g.operations) == 0 && (g.head == nil || g.head.state != statePending) {
+			taken = TakenAbsent
+			return nil
+		}
+		if g.head != nil {
+			if err := r.db.complete(work, t.tx, []*row{g.head}); err != nil {
+				return err
+			}
+		}
+		redis, cancel := t.redis(ctx)
+		defer cancel()
+		b.takeGroup(redis, g)
+		return r.db.write(work, t.tx, &b.changes)
+	})
+	if err != nil {
+		return TakenAbsent, err
+	}
+	b.report(ctx)
+	if t := b.tally(queue); t.waiting > 0 {
+		return TakenDone, fmt.Errorf("take row: it must wait: %w", t.err)
+	}
+	return taken, nil
+}
+
+// takeGroup applies the operations, and puts the message if it is still pending.
+func (b *batch) takeGroup(ctx context.Context, g *group) {
+	defer b.guard(ctx, g.queue)
+	b.operateGroup(ctx, g)
+	if b.tally(g.queue).waiting == 0 && g.head != nil && g.head.state == statePending && b.loadable(g.head) {
+		b.putQueue(ctx, b.queues[g.queue], []*row{g.head})
+	}
+}
+
+// lookNow reads the clocks and the registry, as a round does.
+func (r *Relay) lookNow(ctx context.Context) (outlook, evidence, error) {
+	now, err := r.redisNow(ctx)
+	if err != nil {
+		return outlook{}, evidence{}, err
+	}
+	if err := r.register(ctx); err != nil {
+		return outlook{}, evidence{}, err
+	}
+	look := outlook{untilMs: now.Add(r.config.Horizon).UnixMilli(), at: time.Now()}
+	if look.databaseMs, _, err = r.db.clock(ctx); err != nil {
+		return outlook{}, evidence{}, err
+	}
+	known, err := r.evidence(ctx, look)
+	return look, known, err
+}
