@@ -59,12 +59,13 @@ type scene struct {
 	redis    *fakeRedis
 	observer *recorder
 	logs     *logBuffer
+	orders   string
 	config   Config
 }
 
 func newScene(t *testing.T, d *Database) *scene {
 	t.Helper()
-	s := &scene{t: t, db: d, redis: newFakeRedis(), observer: &recorder{}, logs: &logBuffer{}}
+	s := &scene{t: t, db: d, redis: newFakeRedis(), observer: &recorder{}, logs: &logBuffer{}, orders: "orders"}
 	s.config = Config{
 		Database: d, Instance: "me", Clock: s.redis.clock, Poll: 10 * time.Millisecond, Observer: s.observer,
 		Queues: []Queue{s.queue("orders"), s.queue("mails")},
@@ -122,21 +123,22 @@ type insert struct {
 
 func (s *scene) insert(i insert) (number int64) {
 	s.t.Helper()
-	return insertInto(s.t, s.db, s.db.db, i)
+	return s.insertInto(s.db.db, i)
 }
 
 // insertInto writes the row through tx. Like the SDK, it looks for the target of an
 // operation itself.
-func insertInto(t *testing.T, d *Database, tx querier, i insert) (number int64) {
-	t.Helper()
-	number, err := tryInsert(t.Context(), d, tx, i)
-	require.NoError(t, err)
+func (s *scene) insertInto(tx querier, i insert) (number int64) {
+	s.t.Helper()
+	number, err := s.tryInsert(s.t.Context(), tx, i)
+	require.NoError(s.t, err)
 	return number
 }
 
-func tryInsert(ctx context.Context, d *Database, tx querier, i insert) (number int64, err error) {
+func (s *scene) tryInsert(ctx context.Context, tx querier, i insert) (number int64, err error) {
+	d := s.db
 	if i.queue == "" {
-		i.queue = "orders"
+		i.queue = s.orders
 	}
 	if i.topic == "" && i.verb == verbSchedule {
 		i.topic = "topic"
