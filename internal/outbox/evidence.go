@@ -5,11 +5,11 @@ import "time"
 const (
 	// redisPhase is how long after its begin a transaction may still wait for Redis.
 	// [store.Queue.Put] wants it to be shorter than store.MaxCall.
-	redisPhase = 20 * time.Second
-	// startWithin is how old a look at the table may be when a transaction begins.
+	redisPhase = 8 * time.Second
+	// startWithin is how old evidence may be when a transaction begins.
 	startWithin = 5 * time.Second
 	// remembered is for how long Redis certainly knows how a token ended, at the
-	// moment at which we look: a tombstone's life less the longest way to Redis.
+	// moment at which evidence is read: a tombstone's life less the longest way to Redis.
 	remembered = 60*time.Second - redisPhase - startWithin
 	// beatEvery is how often a relay is seen, and dead is how long it is silent
 	// when it is held to have died.
@@ -26,6 +26,7 @@ type evidence struct {
 	databaseMs int64   // the database's clock
 	horizonMs  int64   // how long before it is due a row is loaded
 	deaths     []int64 // when relays that died uncleanly were last seen
+	read       time.Time
 }
 
 // sinceMs is the earliest instant at which the row may have been written.

@@ -3,7 +3,6 @@ package outbox
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // Taken is what [Relay.TakeIdentity] found.
@@ -27,13 +26,16 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 	if r.queues[queue] == nil {
 		return TakenAbsent, fmt.Errorf("take row: queue %q is not of this bridge", queue)
 	}
-	look, known, err := r.lookNow(ctx)
+	now, err := r.redisNow(ctx)
 	if err != nil {
 		return TakenAbsent, err
 	}
-	b := r.batch(look, known)
+	b, err := r.batch(ctx, now.Add(r.config.Horizon).UnixMilli())
+	if err != nil {
+		return TakenAbsent, err
+	}
 	taken := TakenDone
-	err = r.transact(ctx, look.at, func(work context.Context, t *transaction) error {
+	err = r.transact(ctx, b.known, func(work context.Context, t *transaction) error {
 		groups, busy, err := r.db.gather(work, t.tx, []identity{{queue, key, id}})
 		switch {
 		case err != nil:
@@ -74,21 +76,4 @@ func (b *batch) takeGroup(ctx context.Context, g *group) {
 	if b.tally(g.queue).waiting == 0 && g.head != nil && g.head.state == statePending && b.loadable(g.head) {
 		b.putQueue(ctx, b.queues[g.queue], []*row{g.head})
 	}
-}
-
-// lookNow reads the clocks and the registry, as a round does.
-func (r *Relay) lookNow(ctx context.Context) (outlook, evidence, error) {
-	now, err := r.redisNow(ctx)
-	if err != nil {
-		return outlook{}, evidence{}, err
-	}
-	if err := r.register(ctx); err != nil {
-		return outlook{}, evidence{}, err
-	}
-	look := outlook{untilMs: now.Add(r.config.Horizon).UnixMilli(), at: time.Now()}
-	if look.databaseMs, _, err = r.db.clock(ctx); err != nil {
-		return outlook{}, evidence{}, err
-	}
-	known, err := r.evidence(ctx, look)
-	return look, known, err
 }

@@ -85,26 +85,21 @@ func (l *lane) round(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := l.register(ctx); err != nil {
-		return false, err
-	}
 	look, err := l.db.look(ctx, l.names, now.Add(l.config.Horizon).UnixMilli())
 	if err != nil || !look.operations && !look.heads {
 		return false, err
 	}
-	known, err := l.evidence(ctx, look)
-	if err != nil {
-		return false, err
-	}
 	if look.operations {
-		if more, err = l.operate(ctx, look, known); err != nil {
-			return false, err
-		}
+		more, err = l.ops.each(ctx, l.names, func(queues []string, after cursor) (outcome, error) {
+			return l.operate(ctx, look, queues, after)
+		})
 	}
-	if !look.heads {
-		return more, nil
+	if err != nil || !look.heads || ctx.Err() != nil {
+		return more, err
 	}
-	moreHeads, err := l.load(ctx, look, known)
+	moreHeads, err := l.heads.each(ctx, l.names, func(queues []string, after cursor) (outcome, error) {
+		return l.load(ctx, look, queues, after)
+	})
 	return more || moreHeads, err
 }
 
@@ -114,12 +109,6 @@ func (r *Relay) register(ctx context.Context) error {
 		return nil
 	}
 	return r.registry.beat(ctx)
-}
-
-// evidence is what is known about writers that died.
-func (r *Relay) evidence(ctx context.Context, look outlook) (evidence, error) {
-	deaths, err := r.db.deaths(ctx)
-	return evidence{databaseMs: look.databaseMs, horizonMs: r.config.Horizon.Milliseconds(), deaths: deaths}, err
 }
 
 // transaction is one that may wait for Redis.
@@ -150,8 +139,8 @@ func (t *transaction) redis(ctx context.Context) (context.Context, context.Cance
 // transact runs work in a transaction and commits. It outlives ctx by as long as
 // Redis may be waited for. Where its end is in doubt after something may have been
 // written to Redis, the registry says so.
-func (r *Relay) transact(ctx context.Context, looked time.Time, work func(ctx context.Context, t *transaction) error) error {
-	if time.Since(looked) > startWithin {
+func (r *Relay) transact(ctx context.Context, known evidence, work func(ctx context.Context, t *transaction) error) error {
+	if time.Since(known.read) > startWithin {
 		return errors.New("outbox transaction: the database is too slow to begin it")
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisPhase+commitTimeout)

@@ -9,24 +9,22 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// load brings one batch of messages into Redis.
-func (l *lane) load(ctx context.Context, look outlook, known evidence) (more bool, err error) {
-	queues := l.heads.awake(l.names)
-	if len(queues) == 0 {
-		return false, nil
+// load brings a batch of messages of the queues into Redis.
+func (l *lane) load(ctx context.Context, look outlook, queues []string, after cursor) (o outcome, err error) {
+	b, err := l.batch(ctx, look.untilMs)
+	if err != nil {
+		return o, err
 	}
-	b := l.batch(look, known)
-	var last cursor
-	var full bool
-	err = l.transact(ctx, look.at, func(work context.Context, t *transaction) error {
-		rows, err := l.db.lockHeads(work, t.tx, queues, look, l.heads.after)
+	o.tallies = b.tallies
+	err = l.transact(ctx, b.known, func(work context.Context, t *transaction) error {
+		rows, err := l.db.lockHeads(work, t.tx, queues, look, after)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
 		n := affordable(rows)
-		full = n < len(rows) || len(rows) == batchRows
+		o.full = n < len(rows) || len(rows) == batchRows
 		rows = rows[:n]
-		last = cursor{rows[n-1].dueMs, rows[n-1].number}
+		o.last = cursor{rows[n-1].dueMs, rows[n-1].number}
 		if err := l.db.complete(work, t.tx, rows); err != nil {
 			return err
 		}
@@ -35,11 +33,10 @@ func (l *lane) load(ctx context.Context, look outlook, known evidence) (more boo
 		b.put(redis, rows)
 		return l.db.write(work, t.tx, &b.changes)
 	})
-	if err != nil {
-		return false, err
+	if err == nil {
+		b.report(ctx)
 	}
-	b.report(ctx)
-	return l.heads.note(b.tallies, last, full), nil
+	return o, err
 }
 
 // batch is the work on the rows of one transaction.
@@ -54,8 +51,13 @@ type batch struct {
 	tallies map[string]*tally
 }
 
-func (r *Relay) batch(look outlook, known evidence) *batch {
-	return &batch{Relay: r, known: known, untilMs: look.untilMs, tallies: map[string]*tally{}}
+// batch begins the work on rows that are due by untilMs, Redis' clock.
+func (r *Relay) batch(ctx context.Context, untilMs int64) (*batch, error) {
+	if err := r.register(ctx); err != nil {
+		return nil, err
+	}
+	known, err := r.db.evidence(ctx, r.config.Horizon)
+	return &batch{Relay: r, known: known, untilMs: untilMs, tallies: map[string]*tally{}}, err
 }
 
 // applied is what the observer is told once the transaction is committed.

@@ -1,38 +1,270 @@
 package outbox
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 const soon = time.Minute
 
 func (s *scene) due(d time.Duration) int64 { return time.Now().Add(d).UnixMilli() }
 
+func (s *scene) live(id string) *fakeMessage { return s.redis.get(identity{"orders", "", id}) }
+
 func TestLoad(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newScene(t, d)
-		small := s.insert(insert{key: "k", id: "small", dueMs: s.due(soon), headers: `{"a": "b", "é": ""}`, body: "hello\x00\xff"})
-		_ = small
-		s.start()
-		good := s.insert(insert{key: "k", id: "good", dueMs: 1893456000123 - 1893456000000 + s.due(soon), headers: `{"a": "b"}`, body: "hello\x00\xff"})
+		due := s.due(soon)
+		good := s.insert(insert{key: "k", id: "good", dueMs: due, headers: `{"a": "b"}`, body: "hello\x00\xff"})
 		large := s.insert(insert{id: "large", dueMs: s.due(-soon), body: strings.Repeat("x", 900<<10)})
 		far := s.insert(insert{id: "far", dueMs: s.due(2 * time.Hour)})
+		plain := s.insert(insert{queue: "mails", id: "plain", dueMs: 0})
+		s.start()
 		s.requireGone(good)
 		s.requireGone(large)
-		require.Equal(t, "header \"é\": a name is printable ASCII without colon and space", s.requireState(small, stateRefused))
+		s.requireGone(plain)
 		m := s.redis.get(identity{"orders", "k", "good"})
-		require.NotNil(t, m)
 		require.Equal(t, "hello\x00\xff", string(m.message.Body))
 		require.Equal(t, map[string]string{"a": "b"}, m.message.Headers)
 		require.Equal(t, "topic", m.message.Topic)
+		require.Equal(t, due, m.due.UnixMilli())
 		require.True(t, strings.HasPrefix(m.token, "~"))
 		require.False(t, m.marked)
-		require.Len(t, s.redis.get(identity{"orders", "", "large"}).message.Body, 900<<10)
+		require.Len(t, s.live("large").message.Body, 900<<10)
+		require.Empty(t, s.redis.get(identity{"mails", "", "plain"}).message.Body)
 		r, _ := s.read(far)
 		require.Equal(t, statePending, r.state, "beyond the horizon")
+		require.Nil(t, s.live("far"))
 	})
+}
+
+func TestUntilPublished(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		s.start(untilPublished)
+		a := s.insert(insert{id: "a", dueMs: s.due(soon)})
+		s.requireState(a, stateStored)
+		require.Equal(t, 1, s.count("status = 1 AND finished_ms IS NULL"))
+		require.Equal(t, 1, s.observer.count("orders schedule stored"))
+		_, err := s.tryInsert(t.Context(), d.db, insert{id: "a", dueMs: 1})
+		require.Error(t, err, "it holds its identity")
+	})
+}
+
+// TestPoison: rows that can never be stored go aside alone, with their reasons.
+func TestPoison(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		bad := map[string]int64{
+			"token":   s.insert(insert{id: "token", dueMs: 1, token: "~short"}),
+			"tilde":   s.insert(insert{id: "tilde", dueMs: 1, token: "0123456789abcdef"}),
+			"topic":   s.insert(insert{id: "topic", dueMs: 1, topic: "a b"}),
+			"headers": s.insert(insert{id: "headers", dueMs: 1, headers: `["a"]`}),
+			"number":  s.insert(insert{id: "number", dueMs: 1, headers: `{"a": 1}`}),
+			"header":  s.insert(insert{id: "header", dueMs: 1, headers: `{"delay-x": "1"}`}),
+			"early":   s.insert(insert{id: "early", dueMs: -1}),
+			"id":      s.insert(insert{id: " ", dueMs: 1}),
+			"size":    s.insert(insert{id: "size", dueMs: 1, body: strings.Repeat("x", 1<<20)}),
+		}
+		good := s.insert(insert{id: "good", dueMs: 2, headers: "null"})
+		s.start()
+		s.requireGone(good)
+		for name, number := range bad {
+			require.NotEmpty(t, s.requireState(number, stateRefused), name)
+		}
+		require.Equal(t, len(bad), s.observer.count("orders schedule refused"))
+		require.Equal(t, 1, s.logs.count("outbox_refused"), "said once a minute")
+		require.Len(t, s.redis.live, 1)
+	})
+}
+
+// TestDuplicate: what only Redis knows to be a duplicate is set aside.
+func TestDuplicate(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		for id, m := range map[string]*fakeMessage{
+			"waits": {token: "AAAAAAAAAAAAAAAA"}, "flies": {token: "BAAAAAAAAAAAAAAA", inFlight: true}, "died": {token: "C", dead: true},
+		} {
+			s.redis.live[identity{"orders", "", id}] = m
+		}
+		s.start()
+		waits := s.insert(insert{id: "waits", dueMs: s.due(soon)})
+		flies := s.insert(insert{id: "flies", dueMs: s.due(soon)})
+		died := s.insert(insert{id: "died", dueMs: s.due(soon)})
+		require.Equal(t, "another message of that id waits in Redis", s.requireState(waits, stateRefused))
+		require.Equal(t, "another message of that id is being published", s.requireState(flies, stateRefused))
+		require.Equal(t, "another message of that id is in the dead letters: broken", s.requireState(died, stateRefused))
+		again := s.insert(insert{id: "waits", dueMs: s.due(soon)})
+		s.requireState(again, stateRefused) // The identity was free again.
+	})
+}
+
+// TestLateCommit: a row whose transaction commits after those with higher
+// numbers is not skipped (F41).
+func TestLateCommit(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		s.start()
+		tx, commit := s.begin()
+		slow := s.insertInto(tx, insert{id: "slow", dueMs: s.due(past)})
+		cancelled := s.insert(insert{id: "x", dueMs: s.due(far)})
+		other, commitOther := s.begin()
+		operation := s.insertInto(other, insert{id: "x", verb: verbCancel})
+		for i := range 20 {
+			s.requireGone(s.insert(insert{id: fmt.Sprint(i), dueMs: s.due(soon)}))
+		}
+		commit()
+		s.requireGone(slow)
+		commitOther()
+		s.requireState(operation, stateCancelled)
+		s.requireState(cancelled, stateCancelled)
+	})
+}
+
+// TestLateOperation: an operation that is committed after a later one was
+// applied changes nothing.
+func TestLateOperation(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newReal(t, d)
+		s.start(untilPublished)
+		a := s.insert(insert{id: "a", dueMs: s.due(soon)})
+		s.requireState(a, stateStored)
+		tx, commit := s.begin()
+		early := s.insertInto(tx, insert{id: "a", verb: verbCancel})
+		due := s.due(2 * soon)
+		later := s.insert(insert{id: "a", verb: verbReschedule, dueMs: due})
+		s.requireState(later, stateStored)
+		commit()
+		require.Equal(t, reasonLater, s.requireState(early, stateSuperseded))
+		s.requireState(a, stateStored)
+		require.Equal(t, due, s.find("", "a").DueAt.UnixMilli())
+	})
+}
+
+// TestRedisFull: what is scheduled waits, what is cancelled goes on.
+func TestRedisFull(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		full := func(it identity) error {
+			if it.id == "cancelled" {
+				return nil
+			}
+			return fmt.Errorf("put: %w", store.ErrFull)
+		}
+		s.redis.with(func() { s.redis.fail = full })
+		s.start()
+		a := s.insert(insert{id: "a", dueMs: s.due(soon)})
+		s.eventually("it was said", func() bool { return s.logs.count("outbox_queue_away") == 1 })
+		operation := s.insert(insert{id: "cancelled", verb: verbCancel})
+		s.requireState(operation, stateUnknown)
+		r, _ := s.read(a)
+		require.Equal(t, statePending, r.state)
+		require.False(t, r.tried, "nothing was stored")
+		s.redis.with(func() { s.redis.fail = nil })
+		s.requireGone(a)
+		s.eventually("it was said", func() bool { return s.logs.count("outbox_queue_back") == 1 })
+		require.Equal(t, 1, s.logs.count("outbox_queue_away"))
+	})
+}
+
+// TestUnsure: a row of which Redis did not say whether it has it is tried again,
+// and remembers that.
+func TestUnsure(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		s.redis.with(func() {
+			s.redis.fail = func(it identity) error { return fmt.Errorf("put: %w", store.ErrUnknown) }
+		})
+		s.start()
+		a := s.insert(insert{id: "a", dueMs: s.due(soon)})
+		cancelB := s.insert(insert{id: "b", verb: verbCancel})
+		for _, n := range []int64{a, cancelB} {
+			s.eventually("it is tried", func() bool { r, _ := s.read(n); return r.tried })
+		}
+		s.redis.with(func() { s.redis.fail = nil })
+		s.requireGone(a)
+		s.requireState(cancelB, stateUnknown)
+	})
+}
+
+// TestStuckRows: rows that cannot be stored keep nobody waiting, neither those
+// of their own queue nor those of another.
+func TestStuckRows(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		s.redis.with(func() {
+			s.redis.fail = func(it identity) error {
+				if strings.HasPrefix(it.id, "stuck") {
+					return fmt.Errorf("node is down: %w", store.ErrUnavailable)
+				}
+				return nil
+			}
+		})
+		tx, commit := s.begin()
+		for i := range batchRows + 100 {
+			s.insertInto(tx, insert{id: fmt.Sprintf("stuck%d", i), dueMs: 1})
+		}
+		commit()
+		relay, _ := s.start()
+		_ = relay
+		same := s.insert(insert{id: "same", dueMs: s.due(soon)})
+		other := s.insert(insert{queue: "mails", id: "other", dueMs: s.due(soon)})
+		s.requireGone(same)
+		s.requireGone(other)
+		s.redis.with(func() { s.redis.fail = nil })
+		s.eventually("all are stored", func() bool { return s.count("status = 0") == 0 })
+		require.Len(t, s.redis.live, batchRows+102)
+	})
+}
+
+// TestForeignQueue: rows of a queue that this bridge does not have stay.
+func TestForeignQueue(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		foreign := s.insert(insert{queue: "elsewhere", id: "a", dueMs: 1})
+		s.insert(insert{queue: "elsewhere", id: "b", verb: verbCancel})
+		s.start()
+		s.requireGone(s.insert(insert{id: "a", dueMs: 1}))
+		s.eventually("it is said", func() bool { return s.logs.count("outbox_unknown_queues") == 1 })
+		require.Contains(t, s.logs.String(), "rows=2 queues=[elsewhere]")
+		r, _ := s.read(foreign)
+		require.Equal(t, statePending, r.state)
+	})
+}
+
+// TestMarked: what may have been stored and forgotten is marked.
+func TestMarked(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		hour := time.Hour.Milliseconds()
+		longAgo := s.now() - hour
+		_, err := d.query("").add("INSERT INTO {t}_relays (instance, seen_ms) VALUES ('dead', ?)", longAgo).exec(t.Context(), d.db)
+		require.NoError(t, err)
+		for id, i := range map[string]insert{
+			"tried, old": {tried: true, createdMs: longAgo}, "tried, young": {tried: true},
+			"before the death": {createdMs: longAgo - 1}, "after the death": {createdMs: longAgo + hour/2},
+		} {
+			i.id, i.dueMs = id, 1
+			s.insert(i)
+		}
+		s.start()
+		s.eventually("all are stored", func() bool { return s.count("status = 0") == 0 })
+		require.True(t, s.live("tried, old").marked)
+		require.False(t, s.live("tried, young").marked)
+		require.True(t, s.live("before the death").marked)
+		require.False(t, s.live("after the death").marked)
+		s.eventually("the death is forgotten", func() bool { return s.deathsLeft() == 0 })
+	})
+}
+
+func (s *scene) deathsLeft() int {
+	known, err := s.db.evidence(s.t.Context(), time.Hour)
+	require.NoError(s.t, err)
+	return len(known.deaths)
 }

@@ -15,22 +15,20 @@ import (
 // operations of one go one after the other.
 const operateWidth = 16
 
-// operate applies one batch of operations.
-func (l *lane) operate(ctx context.Context, look outlook, known evidence) (more bool, err error) {
-	queues := l.ops.awake(l.names)
-	if len(queues) == 0 {
-		return false, nil
+// operate applies a batch of operations of the queues.
+func (l *lane) operate(ctx context.Context, look outlook, queues []string, after cursor) (o outcome, err error) {
+	b, err := l.batch(ctx, look.untilMs)
+	if err != nil {
+		return o, err
 	}
-	b := l.batch(look, known)
-	var last cursor
-	var full bool
-	err = l.transact(ctx, look.at, func(work context.Context, t *transaction) error {
-		rows, err := l.db.lockOperations(work, t.tx, queues, l.ops.after)
+	o.tallies = b.tallies
+	err = l.transact(ctx, b.known, func(work context.Context, t *transaction) error {
+		rows, err := l.db.lockOperations(work, t.tx, queues, after)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
-		full = len(rows) == batchRows
-		last = cursor{number: rows[len(rows)-1].number}
+		o.full = len(rows) == batchRows
+		o.last = cursor{number: rows[len(rows)-1].number}
 		list := make([]identity, len(rows))
 		for i, r := range rows {
 			list[i] = r.identity
@@ -50,11 +48,10 @@ func (l *lane) operate(ctx context.Context, look outlook, known evidence) (more 
 		b.operateAll(redis, groups)
 		return l.db.write(work, t.tx, &b.changes)
 	})
-	if err != nil {
-		return false, err
+	if err == nil {
+		b.report(ctx)
 	}
-	b.report(ctx)
-	return l.ops.note(b.tallies, last, full), nil
+	return o, err
 }
 
 func (b *batch) operateAll(ctx context.Context, groups []*group) {

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -32,22 +33,24 @@ func newRegistry(db *Database, instance string) *registry {
 func (r *registry) beat(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.tidy || !r.begun {
+	started := time.Now()
+	if r.begun && r.tidy {
+		n, err := r.db.query("").add("UPDATE {t}_relays SET seen_ms = {now} WHERE instance = ?", r.life).exec(ctx, r.db.db)
+		if err != nil {
+			return fmt.Errorf("register relay: %w", err)
+		}
+		r.begun = n > 0 // Others have held us for dead, for long.
+	}
+	if !r.begun || !r.tidy {
 		// The old row, if any, stays and counts as a death.
 		var random [6]byte
 		_, _ = rand.Read(random[:]) // never fails
-		r.life = r.instance + "/" + hex.EncodeToString(random[:])
+		life := r.instance + "/" + hex.EncodeToString(random[:])
+		if _, err := r.db.query("").add("INSERT INTO {t}_relays (instance, seen_ms) VALUES (?, {now})", life).exec(ctx, r.db.db); err != nil {
+			return fmt.Errorf("register relay: %w", err)
+		}
+		r.life, r.begun, r.tidy = life, true, true
 	}
-	started := time.Now()
-	q := r.db.query("").add("INSERT INTO {t}_relays (instance, seen_ms) VALUES (?, {now})", r.life)
-	if r.begun && r.tidy {
-		q = r.db.query("").add("UPDATE {t}_relays SET seen_ms = {now} WHERE instance = ?", r.life)
-	}
-	n, err := q.exec(ctx, r.db.db)
-	if err != nil {
-		return fmt.Errorf("register relay: %w", err)
-	}
-	r.begun, r.tidy = n > 0, true // Somebody removed our row: a new one next time.
 	r.seen = started
 	return nil
 }
@@ -80,21 +83,24 @@ func (r *registry) leave(ctx context.Context) error {
 	return nil
 }
 
-// deaths are when relays that died uncleanly were last seen.
-func (d *Database) deaths(ctx context.Context) ([]int64, error) {
-	var list []int64
-	q := d.query("").add("SELECT seen_ms FROM {t}_relays WHERE seen_ms < {now} - ?", dead.Milliseconds())
-	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
+// evidence reads the clock and who died. The relay must be registered.
+func (d *Database) evidence(ctx context.Context, horizon time.Duration) (evidence, error) {
+	e := evidence{horizonMs: horizon.Milliseconds(), read: time.Now()}
+	err := d.query("SELECT {now}, seen_ms FROM {t}_relays").each(ctx, d.db, func(rows *sql.Rows) error {
 		var seen int64
-		list = append(list, 0)
-		err := rows.Scan(&seen)
-		list[len(list)-1] = seen
+		err := rows.Scan(&e.databaseMs, &seen)
+		if e.databaseMs-seen > dead.Milliseconds() {
+			e.deaths = append(e.deaths, seen)
+		}
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read relays: %w", err)
+	if err == nil && e.databaseMs == 0 {
+		err = errors.New("this relay is not there")
 	}
-	return list, nil
+	if err != nil {
+		return e, fmt.Errorf("read relays: %w", err)
+	}
+	return e, nil
 }
 
 // forgetDeaths removes the rows of dead relays that no pending row needs any more.

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"time"
 )
 
 const (
@@ -19,32 +18,21 @@ const (
 	hugeRow = 128 << 20
 )
 
-// cursor is the last row of the batch before: the next one begins behind it, so
-// that rows which cannot be stored now do not keep those behind them waiting. It
-// returns to the beginning at the end of each sweep, so nothing is skipped.
-type cursor struct {
-	loadMs, number int64
-}
-
-// outlook is what there is to do, and the clocks by which it was looked for.
+// outlook is what there is to do, and the time by Redis' clock up to which rows
+// are loaded.
 type outlook struct {
 	operations, heads bool
-	// databaseMs is the database's clock, untilMs the time by Redis' clock up to
-	// which rows are loaded.
-	databaseMs, untilMs int64
-	at                  time.Time // monotonic: before databaseMs was read
+	untilMs           int64
 }
 
 // look asks whether there is anything to do for the queues, and takes no lock.
 func (d *Database) look(ctx context.Context, queues []string, untilMs int64) (outlook, error) {
-	look := outlook{untilMs: untilMs, at: time.Now()}
-	q := d.query("SELECT {now}, EXISTS (SELECT 1").from(byLoad).
+	look := outlook{untilMs: untilMs}
+	q := d.query("SELECT EXISTS (SELECT 1").from(byLoad).
 		add(" WHERE status = 0 AND op > 0 AND load_ms = 0 AND queue").names(queues, true).
 		add("), EXISTS (SELECT 1").from(byLoad).
 		add(" WHERE status = 0 AND op = 0 AND load_ms <= ? AND queue", untilMs).names(queues, true).add(")")
-	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
-		return rows.Scan(&look.databaseMs, &look.operations, &look.heads)
-	})
+	err := q.each(ctx, d.db, func(rows *sql.Rows) error { return rows.Scan(&look.operations, &look.heads) })
 	if err != nil {
 		return outlook{}, fmt.Errorf("look for rows: %w", err)
 	}
