@@ -110,3 +110,17 @@ func (d *Database) schemaError(err error) error {
 	}
 	return fmt.Errorf("check the tables: %w", err)
 }
+
+// isDeadlock reports whether the database ended a transaction so that others
+// could go on.
+func isDeadlock(err error) bool {
+	var pg *pgconn.PgError
+	var my *mysql.MySQLError
+	switch {
+	case errors.As(err, &pg):
+		return pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "55P03" // deadlock, serialization, lock timeout
+	case errors.As(err, &my):
+		return my.Number == 1213 || my.Number == 1205 // deadlock, lock timeout
+	}
+	return false
+}

@@ -108,6 +108,7 @@ func (d *Database) openMySQL(dsn string) error {
 	config.InterpolateParams = true // One round trip a statement.
 	config.ParseTime = true
 	config.ClientFoundRows = true
+	config.Logger = &mysql.NopLogger{} // It returns what it says, too.
 	if config.Timeout == 0 {
 		config.Timeout = connectTimeout
 	}

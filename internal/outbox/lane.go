@@ -71,6 +71,11 @@ func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 	switch {
 	case errors.Is(err, errRedis):
 		l.redis.observe(ctx, err)
+	case isDeadlock(err):
+		// Producers of the same ids were in between. What Redis has done it will say
+		// again.
+		l.log.DebugContext(ctx, "outbox transaction gave way", "event", "outbox_deadlock", "err", err)
+		return true, nil
 	default:
 		l.redis.observe(ctx, nil)
 		l.database.observe(ctx, err)
