@@ -31,8 +31,8 @@ type call struct {
 	token   string
 	stored  []byte // for schedule, replace and put
 
-	inForce, target string // for the operations of outbox rows
-	marked          bool   // for put
+	target string // for the operations of outbox rows
+	marked bool   // for put
 
 	layout *Layout // for which stage counts
 	homes  []int

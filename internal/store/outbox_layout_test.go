@@ -131,7 +131,7 @@ func TestRowsAcrossLayouts(t *testing.T) {
 	for i := range 40 {
 		require.Equal(t, store.Done, cancel(t, q, fmt.Sprint("row-", 100+i)))
 	}
-	require.Len(t, whole(t, rdb, q.Name(), 16), 0)
+	require.Empty(t, whole(t, rdb, q.Name(), 16))
 
 	keeper := store.NewKeeper(q)
 	keeper.ForgetAfter(0)
