@@ -129,7 +129,7 @@ func TestCrash(t *testing.T) {
 }
 
 // scheduled is how many messages Redis has ever created.
-func (s *real) scheduled() (n int64) {
+func (s *realScene) scheduled() (n int64) {
 	s.t.Helper()
 	for shard := range 2 {
 		count, err := s.rdb.HGet(s.t.Context(), storetest.Key(s.store.Name(), shard, "meta"), "scheduled").Int64()
@@ -153,7 +153,7 @@ func TestUncleanLife(t *testing.T) {
 		s.config.Queues[0].Store = &saboteur{Store: s.store, after: s.kill}
 		_, stop := s.start()
 		s.requireGone(s.insert(insert{id: "a", dueMs: s.due(past)}))
-		require.Equal(t, 2, lives())
+		s.eventually("a new life", func() bool { return lives() == 2 })
 		stop()
 		require.Equal(t, 1, lives(), "the dead one stays")
 		_, stop = s.start()
@@ -200,7 +200,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	})
 }
 
-func everythingAtOnce(s *real, published bool) {
+func everythingAtOnce(s *realScene, published bool) {
 	set := func(c *Config) { c.Lanes, c.UntilPublished = 3, published }
 	_, stopA := s.start(set)
 	_, stopB := s.start(set, func(c *Config) { c.Instance = "other" })
@@ -220,7 +220,7 @@ func everythingAtOnce(s *real, published bool) {
 }
 
 // produce does things to a few ids, each in a transaction of its own.
-func (s *real) produce(times int) {
+func (s *realScene) produce(times int) {
 	for range times {
 		id, due := fmt.Sprint("id", rand.IntN(12)), s.due(time.Duration(rand.IntN(180))*time.Minute)
 		i := insert{id: id, dueMs: due}
@@ -246,7 +246,7 @@ func (s *real) produce(times int) {
 }
 
 // agree compares the rows with Redis. No message was published.
-func (s *real) agree(published bool) {
+func (s *realScene) agree(published bool) {
 	s.t.Helper()
 	for n := range 12 {
 		id := fmt.Sprint("id", n)
@@ -259,6 +259,8 @@ func (s *real) agree(published bool) {
 			require.NotNil(s.t, found, id)
 			require.Equal(s.t, rows[0].token, found.Token, id)
 			require.Equal(s.t, rows[0].dueMs, found.DueAt.UnixMilli(), id)
+		case len(rows) == 1: // Beyond the horizon, but a producer may have pushed it.
+			require.True(s.t, found == nil || found.Token == rows[0].token, id)
 		case published:
 			require.Nil(s.t, found, "%s is in Redis, and no row says so", id)
 		}

@@ -88,7 +88,7 @@ func (q *query) add(text string, args ...any) *query {
 func (q *query) from(by index) *query {
 	q.add(" FROM {t}")
 	if hint, ok := q.d.dialect.hint[by]; ok {
-		q.text.WriteString(fmt.Sprintf(hint, q.d.table))
+		_, _ = fmt.Fprintf(&q.text, hint, q.d.table) // never fails
 	}
 	return q
 }

@@ -71,18 +71,6 @@ func (f *fakeRedis) wait(ctx context.Context) error {
 	}
 }
 
-// publish takes a message away as a poller does.
-func (f *fakeRedis) publish(it identity, remember bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if m := f.live[it]; m != nil {
-		delete(f.live, it)
-		if remember {
-			f.ended[m.token] = store.EndedPublished
-		}
-	}
-}
-
 func (f *fakeRedis) get(it identity) *fakeMessage {
 	f.mu.Lock()
 	defer f.mu.Unlock()

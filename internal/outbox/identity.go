@@ -9,12 +9,14 @@ import (
 type Taken int
 
 const (
-	// TakenDone: Redis has what the rows say, or will when it is time: nothing is
-	// left to do for whoever asked.
+	// TakenDone is answered where Redis has what the rows say, or will when it is
+	// time: nothing is left to do for whoever asked.
 	TakenDone Taken = iota
-	// TakenAbsent: there is no pending row of that identity. Not yet, or not any more.
+	// TakenAbsent is answered where there is no pending row of that identity: not
+	// yet, or not any more.
 	TakenAbsent
-	// TakenLocked: somebody else is working on it, or has just written to it.
+	// TakenLocked is answered where somebody else is working on it, or has just
+	// written to it.
 	TakenLocked
 )
 

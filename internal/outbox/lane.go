@@ -39,7 +39,7 @@ func (l *lane) run(ctx context.Context) error {
 		pause := l.config.Poll
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // What fails at the end says nothing.
 		case err != nil:
 			pause = l.wait.next()
 		case more:

@@ -14,7 +14,7 @@ func (r *Relay) listen(ctx context.Context) error {
 	for {
 		err := r.listenOnce(ctx, wait)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // What fails at the end says nothing.
 		}
 		r.log.DebugContext(ctx, "outbox does not listen", "err", err)
 		if !sleep(ctx, wait.next(), nil) {

@@ -113,7 +113,7 @@ func (b *batch) operateGroup(ctx context.Context, g *group) {
 // does not tell.
 func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (verdict, error) {
 	if err := op.checkOperation(); err != nil {
-		return verdict{op: change{state: stateRefused, reason: err.Error()}}, nil
+		return verdict{op: change{state: stateRefused, reason: err.Error()}}, nil //nolint:nilerr // The row says it.
 	}
 	if v, ok := g.judgeByTable(op); ok {
 		return v, nil

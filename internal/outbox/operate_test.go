@@ -14,7 +14,7 @@ import (
 // rescheduled. The relay starts when the stage is set.
 func TestOperations(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
-		for name, test := range map[string]func(*real){
+		for name, test := range map[string]func(*realScene){
 			"pending beyond the horizon": pendingFar,
 			"pending within the horizon": pendingNear,
 			"pushed by the producer":     pushed,
@@ -39,7 +39,7 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-func pendingFar(s *real) {
+func pendingFar(s *realScene) {
 	a := s.insert(insert{id: "a", dueMs: s.due(far)})
 	old, _ := s.read(a)
 	b := s.insert(insert{id: "b", dueMs: s.due(far)})
@@ -65,7 +65,7 @@ func pendingFar(s *real) {
 	require.Nil(s.t, s.find("", "b"))
 }
 
-func pendingNear(s *real) {
+func pendingNear(s *realScene) {
 	a := s.insert(insert{key: "k", id: "a", dueMs: s.due(past)})
 	b := s.insert(insert{key: "k", id: "b", dueMs: s.due(past)})
 	cancelA := s.insert(insert{key: "k", id: "a", verb: verbCancel})
@@ -80,7 +80,7 @@ func pendingNear(s *real) {
 	require.Nil(s.t, s.find("k", "b"))
 }
 
-func pushed(s *real) {
+func pushed(s *realScene) {
 	a := s.insert(insert{id: "a", dueMs: s.due(soon), tried: true})
 	b := s.insert(insert{id: "b", dueMs: s.due(soon), tried: true})
 	c := s.insert(insert{id: "c", dueMs: s.due(soon), tried: true})
@@ -105,7 +105,7 @@ func pushed(s *real) {
 	require.NotNil(s.t, s.find("", "c"))
 }
 
-func publishedEarly(s *real) {
+func publishedEarly(s *realScene) {
 	a := s.insert(insert{id: "a", dueMs: s.due(past), tried: true})
 	b := s.insert(insert{id: "b", dueMs: s.due(past), tried: true})
 	c := s.insert(insert{id: "c", dueMs: s.due(past), tried: true})
@@ -124,7 +124,7 @@ func publishedEarly(s *real) {
 	require.Nil(s.t, s.find("", "b"))
 }
 
-func storedRows(s *real) {
+func storedRows(s *realScene) {
 	_, stop := s.start(untilPublished)
 	a := s.insert(insert{id: "a", dueMs: s.due(soon)})
 	b := s.insert(insert{id: "b", dueMs: s.due(soon)})
@@ -148,7 +148,7 @@ func storedRows(s *real) {
 	s.requireState(b, stateCancelled)
 }
 
-func inFlight(s *real) {
+func inFlight(s *realScene) {
 	_, stop := s.start(untilPublished)
 	a := s.insert(insert{id: "a", dueMs: s.due(past)})
 	b := s.insert(insert{id: "b", dueMs: s.due(past)})
@@ -171,7 +171,7 @@ func inFlight(s *real) {
 	s.requireState(c, stateStored)
 }
 
-func goneRows(s *real) {
+func goneRows(s *realScene) {
 	_, stop := s.start(untilPublished)
 	a := s.insert(insert{id: "a", dueMs: s.due(past)})
 	b := s.insert(insert{id: "b", dueMs: s.due(past)})
@@ -189,7 +189,7 @@ func goneRows(s *real) {
 	require.Nil(s.t, s.find("", "b"))
 }
 
-func deletedRows(s *real) {
+func deletedRows(s *realScene) {
 	s.start()
 	a := s.insert(insert{id: "a", dueMs: s.due(soon)})
 	b := s.insert(insert{id: "b", dueMs: s.due(soon)})
@@ -208,7 +208,7 @@ func deletedRows(s *real) {
 	require.Greater(s.t, s.find("", "b").DueAt.UnixMilli(), s.due(soon))
 }
 
-func unlistedRows(s *real) {
+func unlistedRows(s *realScene) {
 	m := &message.Message{ID: "a", Topic: "t"}
 	answers := s.store.Schedule(s.t.Context(), []store.Request{{Message: m, When: store.When{Ms: s.due(soon)}}}, false, store.Durability{})
 	require.NoError(s.t, answers[0].Err)
@@ -223,7 +223,7 @@ func unlistedRows(s *real) {
 	require.Nil(s.t, s.find("", "c"))
 }
 
-func severalInARow(s *real) {
+func severalInARow(s *realScene) {
 	a := s.insert(insert{id: "a", dueMs: s.due(soon)})
 	first := s.insert(insert{id: "a", verb: verbReschedule, dueMs: s.due(far)})
 	due := s.due(2 * soon)
@@ -249,7 +249,7 @@ func severalInARow(s *real) {
 
 // scheduledAnew: where rows are deleted when they are stored, an id may be
 // cancelled and scheduled in one transaction.
-func scheduledAnew(s *real) {
+func scheduledAnew(s *realScene) {
 	_, stop := s.start()
 	s.requireGone(s.insert(insert{id: "a", dueMs: s.due(soon)}))
 	s.requireGone(s.insert(insert{id: "b", dueMs: s.due(soon)}))
@@ -271,7 +271,7 @@ func scheduledAnew(s *real) {
 
 // olderOperation: an operation that is older than a later schedule of the id
 // does not touch it.
-func olderOperation(s *real) {
+func olderOperation(s *realScene) {
 	cancelA := s.insert(insert{id: "a", verb: verbCancel})
 	newA := s.insert(insert{id: "a", dueMs: s.due(soon), tried: true})
 	require.Equal(s.t, store.Created, s.put(newA).Code)
@@ -294,7 +294,7 @@ func olderOperation(s *real) {
 	require.NotNil(s.t, s.find("", "c"))
 }
 
-func forgottenRows(s *real) {
+func forgottenRows(s *realScene) {
 	longAgo := s.now() - time.Hour.Milliseconds()
 	a := s.insert(insert{id: "a", dueMs: s.due(past), tried: true, createdMs: longAgo})
 	b := s.insert(insert{id: "b", dueMs: s.due(past), tried: true, createdMs: longAgo})
@@ -315,7 +315,7 @@ func forgottenRows(s *real) {
 	}
 }
 
-func unfitOperations(s *real) {
+func unfitOperations(s *realScene) {
 	a := s.insert(insert{id: "a", dueMs: s.due(soon)})
 	odd := s.insert(insert{id: "a", verb: 7})
 	ugly := s.insert(insert{id: "b", verb: verbCancel, token: "x"})

@@ -15,8 +15,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
-// real is a scene with a queue of two shards in a real Redis.
-type real struct {
+// realScene is a scene with a queue of two shards in a real Redis.
+type realScene struct {
 	*scene
 	rdb   *redis.Client
 	store *store.Queue
@@ -33,23 +33,23 @@ func connect(t testing.TB, url string) *redis.Client {
 	return rdb
 }
 
-func newReal(t *testing.T, d *Database) *real {
+func newReal(t *testing.T, d *Database) *realScene {
 	t.Helper()
 	return newRealOn(t, d, connect(t, testenv.Redis(t)))
 }
 
-func newRealOn(t *testing.T, d *Database, rdb *redis.Client) *real {
+func newRealOn(t *testing.T, d *Database, rdb *redis.Client) *realScene {
 	t.Helper()
 	q := storetest.New(t, rdb, 2)
 	s := newScene(t, d)
 	s.config.Queues = []Queue{{Name: q.Name(), Store: q, Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}}
 	s.config.Clock = q.Clock
 	s.orders = q.Name()
-	return &real{scene: s, rdb: rdb, store: q}
+	return &realScene{scene: s, rdb: rdb, store: q}
 }
 
 // take claims everything that is due, and leaves it in flight.
-func (s *real) take() []message.Claim {
+func (s *realScene) take() []message.Claim {
 	s.t.Helper()
 	var claims []message.Claim
 	for shard := range 2 {
@@ -64,7 +64,7 @@ func (s *real) take() []message.Claim {
 	return claims
 }
 
-func (s *real) ack(claims []message.Claim) {
+func (s *realScene) ack(claims []message.Claim) {
 	s.t.Helper()
 	for shard, claim := range claims {
 		verdicts := make([]message.Verdict, len(claim.Messages))
@@ -81,7 +81,7 @@ func (s *real) ack(claims []message.Claim) {
 }
 
 // find returns the message in Redis, nil if there is none.
-func (s *real) find(key, id string) *store.Found {
+func (s *realScene) find(key, id string) *store.Found {
 	s.t.Helper()
 	found, ok, err := s.store.Get(s.t.Context(), id, key)
 	require.NoError(s.t, err)
@@ -92,7 +92,7 @@ func (s *real) find(key, id string) *store.Found {
 }
 
 // forget makes Redis forget how tokens have ended, as a minute does.
-func (s *real) forget() {
+func (s *realScene) forget() {
 	s.t.Helper()
 	for shard := range 2 {
 		for _, name := range []string{"gone", "gonettl", "settled"} {
@@ -101,7 +101,7 @@ func (s *real) forget() {
 	}
 }
 
-func (s *real) sound() {
+func (s *realScene) sound() {
 	s.t.Helper()
 	for shard := range 2 {
 		dump, err := storetest.Dump(s.t.Context(), s.rdb, s.store.Name(), shard)
@@ -111,7 +111,7 @@ func (s *real) sound() {
 }
 
 // put writes a row's message as the producer's fast path does.
-func (s *real) put(number int64) store.Answer {
+func (s *realScene) put(number int64) store.Answer {
 	s.t.Helper()
 	r, _ := s.read(number)
 	require.NotNil(s.t, r)

@@ -69,7 +69,7 @@ func (r *Relay) Ready() <-chan struct{} { return r.ready }
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // Asked to stop before it began.
+			return nil // Asked to stop before it began.
 		}
 		return err
 	}

@@ -184,14 +184,19 @@ func (s *scene) now() int64 {
 // read returns a row, nil if there is none.
 func (s *scene) read(number int64) (r *row, reason string) {
 	s.t.Helper()
+	r, reason, err := s.tryRead(number)
+	require.NoError(s.t, err)
+	return r, reason
+}
+
+func (s *scene) tryRead(number int64) (r *row, reason string, err error) {
 	q := s.db.query("").add("SELECT "+columns+", reason FROM {t} WHERE id = ?", number)
-	err := q.each(s.t.Context(), s.db.db, func(rows *sql.Rows) error {
+	err = q.each(s.t.Context(), s.db.db, func(rows *sql.Rows) error {
 		r = new(row)
 		return rows.Scan(&r.number, &r.queue, &r.key, &r.id, &r.verb, &r.state, &r.tried, &r.token, &r.target, &r.revision,
 			&r.dueMs, &r.createdMs, &r.size, &r.topic, &r.headers, &r.body, &reason)
 	})
-	require.NoError(s.t, err)
-	return r, reason
+	return r, reason, err
 }
 
 // count counts rows.
@@ -213,8 +218,9 @@ func (s *scene) settled(number int64) (*row, string) {
 	var r *row
 	var reason string
 	s.eventually(fmt.Sprintf("row %d is settled", number), func() bool {
-		r, reason = s.read(number)
-		return r == nil || r.state != statePending
+		var err error
+		r, reason, err = s.tryRead(number)
+		return err == nil && (r == nil || r.state != statePending) // The test may have killed our session, too.
 	})
 	return r, reason
 }

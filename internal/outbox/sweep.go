@@ -61,7 +61,7 @@ func (s *sweep) each(ctx context.Context, names []string, run func(queues []stri
 	}
 	for _, name := range unwell {
 		if ctx.Err() != nil {
-			return false, nil
+			return false, ctx.Err()
 		}
 		o, err := run([]string{name}, s.troubled[name].after)
 		if err != nil {
