@@ -144,6 +144,21 @@ func (d *Database) begin(ctx context.Context) (*sql.Tx, error) {
 	return tx, nil
 }
 
+// within runs work in a transaction that does not wait for Redis.
+func (d *Database) within(ctx context.Context, work func(tx querier) error) error {
+	tx, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = tx.Rollback() // Nothing, where it was committed.
+	}()
+	if err := work(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
 // querier is *sql.DB or *sql.Tx.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)

@@ -37,9 +37,12 @@ var postgres = dialect{
 	now:     "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
 	size:    "octet_length(body) + coalesce(octet_length(headers::text), 0)",
 	headers: "headers::text",
-	// A server must not keep the locks of a relay that has vanished.
+	// A server must not keep the locks of a relay that has vanished. And it shall
+	// walk along the indexes, and stop where a batch is full: by statistics that lag
+	// behind a table of this kind it would rather read and sort all of it.
 	beginning: "SELECT set_config('idle_in_transaction_session_timeout', '60s', true), set_config('lock_timeout', '5s', true), " +
-		"set_config('statement_timeout', '10s', true)",
+		"set_config('statement_timeout', '10s', true), set_config('enable_seqscan', 'off', true), " +
+		"set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)",
 	arrays: true,
 }
 
@@ -101,17 +104,18 @@ func (q *query) ids(list []int64) *query {
 	return q.list(" IN ", anys(list))
 }
 
-// names appends "[NOT] IN (…)" for names of queues.
-func (q *query) names(list []string, in bool) *query {
+// queues appends "queue [NOT] IN (…)", in a form that no index serves: else
+// PostgreSQL would rather read all rows of a queue than the few that are due.
+func (q *query) queues(list []string, in bool) *query {
 	switch {
 	case q.d.dialect.arrays && in:
-		return q.add(" = ANY(?)", list)
+		return q.add("queue || '' = ANY(?)", list)
 	case q.d.dialect.arrays:
-		return q.add(" <> ALL(?)", list)
+		return q.add("queue || '' <> ALL(?)", list)
 	case in:
-		return q.list(" IN ", anys(list))
+		return q.list("queue IN ", anys(list))
 	default:
-		return q.list(" NOT IN ", anys(list))
+		return q.list("queue NOT IN ", anys(list))
 	}
 }
 

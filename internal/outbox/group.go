@@ -55,7 +55,7 @@ func (d *Database) gather(ctx context.Context, tx querier, list []identity) (gro
 
 // lockPending locks operations and live messages.
 func (d *Database) lockPending(ctx context.Context, tx querier, list []identity, all map[identity]*group) error {
-	q := d.query("SELECT " + columns).from(byIdentity).add(" WHERE ").identities(list).add(" AND op > 0 AND status = 0 ORDER BY id FOR UPDATE SKIP LOCKED")
+	q := d.query("SELECT " + columns).from(byIdentity).add(" WHERE ").identities(list).add(" AND op > 0 AND status = 0 FOR UPDATE SKIP LOCKED")
 	rows, err := d.rows(ctx, tx, q)
 	if err != nil {
 		return err

@@ -108,7 +108,11 @@ func (d *Database) forgetDeaths(ctx context.Context, untilMs int64) error {
 	q := d.query("").add("DELETE FROM {t}_relays WHERE seen_ms < {now} - ?", (remembered + deathMargin + redisPhase).Milliseconds())
 	q.add(" AND NOT EXISTS (SELECT 1").from(byLoad).
 		add(" WHERE status = 0 AND load_ms <= ? AND created_ms <= seen_ms + ?)", untilMs, deathMargin.Milliseconds())
-	if _, err := q.exec(ctx, d.db); err != nil {
+	err := d.within(ctx, func(tx querier) error {
+		_, err := q.exec(ctx, tx)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("forget dead relays: %w", err)
 	}
 	return nil

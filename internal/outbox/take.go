@@ -25,14 +25,19 @@ type outlook struct {
 	untilMs           int64
 }
 
-// look asks whether there is anything to do for the queues, and takes no lock.
-func (d *Database) look(ctx context.Context, queues []string, untilMs int64) (outlook, error) {
+// look asks whether there may be anything to do, for whatever queue, and takes no
+// lock. It reads two entries of an index: most of the time there is nothing.
+func (d *Database) look(ctx context.Context, untilMs int64) (outlook, error) {
 	look := outlook{untilMs: untilMs}
-	q := d.query("SELECT EXISTS (SELECT 1").from(byLoad).
-		add(" WHERE status = 0 AND op > 0 AND load_ms = 0 AND queue").names(queues, true).
-		add("), EXISTS (SELECT 1").from(byLoad).
-		add(" WHERE status = 0 AND op = 0 AND load_ms <= ? AND queue", untilMs).names(queues, true).add(")")
-	err := q.each(ctx, d.db, func(rows *sql.Rows) error { return rows.Scan(&look.operations, &look.heads) })
+	q := d.query("SELECT (SELECT 1").from(byLoad).
+		add(" WHERE status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT 1), (SELECT load_ms").from(byLoad).
+		add(" WHERE status = 0 ORDER BY load_ms, id LIMIT 1)")
+	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
+		var operation, firstMs sql.NullInt64
+		err := rows.Scan(&operation, &firstMs)
+		look.operations, look.heads = operation.Valid, firstMs.Valid && firstMs.Int64 <= untilMs
+		return err
+	})
 	if err != nil {
 		return outlook{}, fmt.Errorf("look for rows: %w", err)
 	}
@@ -45,7 +50,7 @@ func (d *Database) look(ctx context.Context, queues []string, untilMs int64) (ou
 // half each of an identity, again and again.
 func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, look outlook, after cursor) ([]*row, error) {
 	q := d.query("SELECT "+columns).from(byLoad).
-		add(" WHERE status = 0 AND op = 0 AND load_ms <= ? AND queue", look.untilMs).names(queues, true)
+		add(" WHERE status = 0 AND op + 0 = 0 AND load_ms <= ? AND ", look.untilMs).queues(queues, true)
 	if after != (cursor{}) {
 		q.add(" AND (load_ms > ? OR load_ms = ? AND id > ?)", after.loadMs, after.loadMs, after.number)
 	}
@@ -64,7 +69,7 @@ func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, l
 // lockOperations locks a batch of pending cancels and reschedules.
 func (d *Database) lockOperations(ctx context.Context, tx querier, queues []string, after cursor) ([]*row, error) {
 	q := d.query("SELECT "+columns).from(byLoad).
-		add(" WHERE status = 0 AND op > 0 AND load_ms = 0 AND id > ? AND queue", after.number).names(queues, true).
+		add(" WHERE status = 0 AND op + 0 > 0 AND load_ms = 0 AND id > ? AND ", after.number).queues(queues, true).
 		add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", batchRows)
 	rows, err := d.rows(ctx, tx, q)
 	if err != nil {

@@ -82,8 +82,10 @@ func (d *Database) backlog(ctx context.Context, queues []string, untilMs, horizo
 	var age int64
 	q := d.query("SELECT count(*), COALESCE({now} - min(since_ms), 0) FROM (SELECT ").
 		add("CASE WHEN op > 0 OR created_ms > load_ms - ? THEN created_ms ELSE load_ms - ? END AS since_ms", horizonMs, horizonMs).from(byLoad).
-		add(" WHERE status = 0 AND load_ms <= ? AND queue", untilMs).names(queues, true).add(" LIMIT ?) b", countLimit)
-	err = q.each(ctx, d.db, func(rows *sql.Rows) error { return rows.Scan(&count, &age) })
+		add(" WHERE status = 0 AND load_ms <= ? AND ", untilMs).queues(queues, true).add(" LIMIT ?) b", countLimit)
+	err = d.within(ctx, func(tx querier) error {
+		return q.each(ctx, tx, func(rows *sql.Rows) error { return rows.Scan(&count, &age) })
+	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the backlog: %w", err)
 	}
@@ -128,15 +130,17 @@ func (r *Relay) reportUnknown(ctx context.Context, untilMs int64) error {
 	rows := 0
 	var names []string
 	q := r.db.query("SELECT queue, count(*) FROM (SELECT queue").from(byLoad).
-		add(" WHERE status = 0 AND load_ms <= ? AND queue", untilMs).names(r.names, false).
+		add(" WHERE status = 0 AND load_ms <= ? AND ", untilMs).queues(r.names, false).
 		add(" LIMIT ?) b GROUP BY queue", countLimit)
-	err := q.each(ctx, r.db.db, func(list *sql.Rows) error {
-		var name string
-		var count int
-		err := list.Scan(&name, &count)
-		rows += count
-		names = append(names, name)
-		return err
+	err := r.db.within(ctx, func(tx querier) error {
+		return q.each(ctx, tx, func(list *sql.Rows) error {
+			var name string
+			var count int
+			err := list.Scan(&name, &count)
+			rows += count
+			names = append(names, name)
+			return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("count rows of unknown queues: %w", err)
@@ -152,23 +156,22 @@ func (r *Relay) reportUnknown(ctx context.Context, untilMs int64) error {
 
 // purge deletes a batch of rows that finished long ago. While an operation is
 // pending that is older than them, rows are kept: they tell what overtook it.
-func (d *Database) purge(ctx context.Context, keep time.Duration) (int64, error) {
-	var old bool
-	probe := d.query("SELECT EXISTS (SELECT 1").from(byLoad).
-		add(" WHERE status = 0 AND op > 0 AND load_ms = 0 AND created_ms < {now} - ?)", (keep - purgeSlack).Milliseconds())
-	if err := probe.each(ctx, d.db, func(rows *sql.Rows) error { return rows.Scan(&old) }); err != nil || old {
-		return purged(0, err)
-	}
-	if d.dialect.arrays {
-		q := d.query("").add("DELETE FROM {t} WHERE id IN (SELECT id FROM {t} WHERE finished_ms < {now} - ?"+
-			" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED)", keep.Milliseconds(), purgeBatch)
-		return purged(q.exec(ctx, d.db))
-	}
-	q := d.query("").add("DELETE FROM {t} WHERE finished_ms < {now} - ? ORDER BY finished_ms LIMIT ?", keep.Milliseconds(), purgeBatch)
-	return purged(q.exec(ctx, d.db))
-}
-
-func purged(n int64, err error) (int64, error) {
+func (d *Database) purge(ctx context.Context, keep time.Duration) (n int64, err error) {
+	err = d.within(ctx, func(tx querier) error {
+		var old bool
+		probe := d.query("SELECT EXISTS (SELECT 1").from(byLoad).
+			add(" WHERE status = 0 AND op + 0 > 0 AND load_ms = 0 AND created_ms < {now} - ?)", (keep - purgeSlack).Milliseconds())
+		if err := probe.each(ctx, tx, func(rows *sql.Rows) error { return rows.Scan(&old) }); err != nil || old {
+			return err
+		}
+		q := d.query("").add("DELETE FROM {t} WHERE finished_ms < {now} - ? ORDER BY finished_ms LIMIT ?", keep.Milliseconds(), purgeBatch)
+		if d.dialect.arrays {
+			q = d.query("").add("DELETE FROM {t} WHERE id IN (SELECT id FROM {t} WHERE finished_ms < {now} - ?"+
+				" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED)", keep.Milliseconds(), purgeBatch)
+		}
+		n, err = q.exec(ctx, tx)
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("purge finished rows: %w", err)
 	}
