@@ -64,7 +64,7 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 	if err != nil {
 		return TakenAbsent, err
 	}
-	b.report(ctx)
+	b.report(ctx, r.queueOutages)
 	if t := b.tally(queue); t.waiting > 0 {
 		return TakenDone, fmt.Errorf("take row: it must wait: %w", t.err)
 	}

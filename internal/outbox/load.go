@@ -34,7 +34,7 @@ func (l *lane) load(ctx context.Context, look outlook, queues []string, after cu
 		return l.db.write(work, t.tx, &b.changes)
 	})
 	if err == nil {
-		b.report(ctx)
+		b.report(ctx, l.queueOutages)
 	}
 	return o, err
 }
@@ -163,7 +163,7 @@ func (b *batch) guard(ctx context.Context, queue string) {
 }
 
 // report tells observer and log what was committed.
-func (b *batch) report(ctx context.Context) {
+func (b *batch) report(ctx context.Context, outages map[string]*outage) {
 	for _, a := range b.applied {
 		b.observer.Applied(a.queue, a.verb.String(), a.state.String())
 		if a.state == stateRefused {
@@ -178,6 +178,6 @@ func (b *batch) report(ctx context.Context) {
 				err = fmt.Errorf("for some of its messages: %w", err)
 			}
 		}
-		b.queueOutages[name].observe(ctx, err)
+		outages[name].observe(ctx, err)
 	}
 }

@@ -49,7 +49,7 @@ func (l *lane) operate(ctx context.Context, look outlook, queues []string, after
 		return l.db.write(work, t.tx, &b.changes)
 	})
 	if err == nil {
-		b.report(ctx)
+		b.report(ctx, l.opOutages)
 	}
 	return o, err
 }

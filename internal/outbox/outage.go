@@ -29,6 +29,10 @@ func (b *backoff) next() time.Duration {
 
 func (b *backoff) reset() { b.wait = 0 }
 
+// sayEvery is how often the same outage is worth a line in the log: where some
+// calls succeed and others fail, it begins and ends all the time.
+const sayEvery = time.Minute
+
 // outage says once that something is away, and once that it is back. It is safe
 // for concurrent use.
 type outage struct {
@@ -37,6 +41,7 @@ type outage struct {
 
 	mu   sync.Mutex
 	away time.Time // zero: it is there
+	said time.Time // when it was last said that it is away
 }
 
 // observe is told how the last try went.
@@ -49,9 +54,15 @@ func (o *outage) observe(ctx context.Context, err error) {
 	switch {
 	case err != nil && o.away.IsZero():
 		o.away = time.Now()
+		if !o.said.IsZero() && o.away.Sub(o.said) < sayEvery {
+			return
+		}
+		o.said = o.away
 		o.log.WarnContext(ctx, "outbox waits: "+o.what+" is away", "event", "outbox_"+o.what+"_away", "err", err)
 	case err == nil && !o.away.IsZero():
-		o.log.InfoContext(ctx, "outbox goes on: "+o.what+" is back", "event", "outbox_"+o.what+"_back", "away", time.Since(o.away).Round(time.Millisecond))
+		if o.away.Equal(o.said) {
+			o.log.InfoContext(ctx, "outbox goes on: "+o.what+" is back", "event", "outbox_"+o.what+"_back", "away", time.Since(o.away).Round(time.Millisecond))
+		}
 		o.away = time.Time{}
 	}
 }

@@ -31,7 +31,8 @@ type Relay struct {
 
 	database, redis *outage
 	refusals        *refusals
-	queueOutages    map[string]*outage
+	queueOutages    map[string]*outage // of messages
+	opOutages       map[string]*outage // of operations: a full Redis still takes these
 	wake            chan struct{}
 	ready           chan struct{} // closed once the database was found fit
 	readyOnce       sync.Once
@@ -47,13 +48,14 @@ func NewRelay(config Config) (*Relay, error) {
 		config: config, db: config.Database, keeper: keeper{config.UntilPublished}, queues: map[string]*Queue{},
 		registry: newRegistry(config.Database, config.Instance), log: log, observer: config.Observer,
 		database: &outage{log: log, what: "database"}, redis: &outage{log: log, what: "redis"},
-		refusals: &refusals{log: log}, queueOutages: map[string]*outage{}, wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
+		refusals: &refusals{log: log}, queueOutages: map[string]*outage{}, opOutages: map[string]*outage{}, wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
 	}
 	for i := range config.Queues {
 		q := &config.Queues[i]
 		r.queues[q.Name] = q
 		r.names = append(r.names, q.Name)
 		r.queueOutages[q.Name] = &outage{log: log.With("queue", q.Name), what: "queue"}
+		r.opOutages[q.Name] = &outage{log: log.With("queue", q.Name), what: "operations"}
 	}
 	slices.Sort(r.names)
 	return r, nil
