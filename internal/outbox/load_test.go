@@ -279,3 +279,23 @@ func (s *scene) deathsLeft() int {
 	require.NoError(s.t, err)
 	return len(known.deaths)
 }
+
+// TestLockedRow: a row that somebody else has locked holds up no other.
+func TestLockedRow(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		s := newScene(t, d)
+		locked := s.insert(insert{id: "locked", dueMs: 1})
+		operation := s.insert(insert{id: "operated", verb: verbCancel})
+		tx, commit := s.begin()
+		_, err := d.query("SELECT id FROM {t} FOR UPDATE").exec(t.Context(), tx)
+		require.NoError(t, err)
+		s.start(func(c *Config) { c.Lanes = 1 })
+		began := time.Now()
+		s.requireGone(s.insert(insert{id: "free", dueMs: 2}))
+		s.requireState(s.insert(insert{id: "free", verb: verbCancel}), stateCancelled)
+		require.Less(t, time.Since(began), 4*time.Second, "it waited for the lock")
+		commit()
+		s.requireGone(locked)
+		s.requireState(operation, stateUnknown)
+	})
+}
