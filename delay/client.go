@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -44,6 +45,9 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 		return nil, invalid("timeout", o.timeout.String(), "more than 0, at most "+store.MaxCall.String())
 	case o.maxSize < 0:
 		return nil, invalid("max size", strconv.Itoa(o.maxSize), "0 bytes or more")
+	}
+	if o.compensation.topic == "" {
+		o.compensation.topic = compensation.Topic(queue)
 	}
 	return &Client{queue: store.New(rdb, o.prefix, queue), options: o}, nil
 }

@@ -69,6 +69,8 @@ type options struct {
 	durable  Durability
 	timeout  time.Duration
 	maxSize  int
+
+	compensation compensationOptions
 }
 
 // WithPrefix sets the prefix of all keys in Redis: "delay", or what the

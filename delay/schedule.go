@@ -29,6 +29,13 @@ func (c *Client) Schedule(ctx context.Context, m Message, when When) (Result, er
 // item's error, as of Schedule, does not fail the others; the batch is not
 // atomic. The error is that of the whole batch, where no item could be tried.
 func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
+	if c.compensation.publish != nil && c.conflict != Replace {
+		return c.scheduleOrCompensate(ctx, requests)
+	}
+	return c.schedule(ctx, requests)
+}
+
+func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, error) {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
 	results := make([]Result, len(requests))

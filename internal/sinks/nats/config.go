@@ -105,6 +105,26 @@ func checkURL(server string) error {
 // connect logs in at one server. The connection lives until root ends, it is
 // closed, or it breaks; it never reconnects.
 func (c *Config) connect(root context.Context, server string, l *link) (*natsgo.Conn, error) {
+	options, err := c.options(server)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &dialer{root: root, link: l}
+	options.CustomDialer = dialer
+	options.ClosedCB = l.onClosed
+	options.AsyncErrorCB = l.onError
+	nc, err := options.Connect()
+	if errors.Is(err, natsgo.ErrNoServers) && dialer.err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", dialer.err) // the client hides a refused connection
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", err)
+	}
+	return nc, nil
+}
+
+// options are those of a connection that never reconnects by itself.
+func (c *Config) options(server string) (natsgo.Options, error) {
 	options := natsgo.GetDefaultOptions()
 	options.Servers = []string{server}
 	options.Name = c.Name
@@ -117,24 +137,10 @@ func (c *Config) connect(root context.Context, server string, l *link) (*natsgo.
 	options.FlusherTimeout = writeTimeout
 	options.PingInterval = pingInterval
 	options.MaxPingsOut = pingsOut
-	dialer := &dialer{root: root, link: l}
-	options.CustomDialer = dialer
-	options.ClosedCB = l.onClosed
-	options.AsyncErrorCB = l.onError
 	if err := c.login(&options); err != nil {
-		return nil, err
+		return options, err
 	}
-	if err := c.secure(&options); err != nil {
-		return nil, err
-	}
-	nc, err := options.Connect()
-	if errors.Is(err, natsgo.ErrNoServers) && dialer.err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", dialer.err) // the client hides a refused connection
-	}
-	if err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", err)
-	}
-	return nc, nil
+	return options, c.secure(&options)
 }
 
 func (c *Config) login(options *natsgo.Options) error {

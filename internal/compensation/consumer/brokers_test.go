@@ -1,0 +1,49 @@
+package consumer_test
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+func testenvRabbit(t testing.TB) string { return testenv.RabbitMQ(t) }
+
+func randomSuffix(t testing.TB) string { return testenv.Name(t, "") }
+
+func amqpChannel(t testing.TB) *amqp.Channel {
+	t.Helper()
+	conn, err := amqp.Dial(testenv.RabbitMQ(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	channel, err := conn.Channel()
+	require.NoError(t, err)
+	return channel
+}
+
+// TestStreamOfOthers: a stream that binds the subject is used as it is.
+func TestStreamOfOthers(t *testing.T) {
+	t.Parallel()
+	url := testenv.NATS(t)
+	p := natsBroker(url).place(t)
+	nc, err := nats.Connect(url)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	name := testenv.Name(t, "theirs")
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{p.topic, p.topic + ".>"}})
+	require.NoError(t, err)
+	r := newRecorder(nil)
+	p.start(t, r.handle)
+	publish(t, p.openSink(t), p.topic, "a")
+	r.awaitAll(t, "a")
+	stream, err := js.Stream(t.Context(), name)
+	require.NoError(t, err)
+	_, err = stream.Consumer(t.Context(), p.group)
+	require.NoError(t, err, "the consumer is on their stream")
+}

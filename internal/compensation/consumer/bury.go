@@ -1,0 +1,77 @@
+package consumer
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// HeaderReason says in the dead topic why a message is there.
+const HeaderReason = "compensation-reason"
+
+// reasonMax bounds the header, in bytes.
+const reasonMax = 200
+
+// Publisher is what is needed of a [sinks.Sink].
+type Publisher interface {
+	Publish(ctx context.Context, batch []message.Message) []sinks.Outcome
+}
+
+// bury puts deliveries into the dead topic, as they came. Only what the broker
+// has acknowledged there is done.
+func (w *Writer) bury(ctx context.Context, batch []*Delivery, indices []int, errs []error) {
+	if len(indices) == 0 {
+		return
+	}
+	now := time.Now()
+	letters := make([]message.Message, len(indices))
+	for n, i := range indices {
+		sum := sha256.Sum256(batch[i].Body)
+		name := hex.EncodeToString(sum[:12])
+		letters[n] = message.Message{
+			ID: name, Token: name, Topic: DeadTopic(w.config.Topic), Queue: w.config.Store.Name(), Body: batch[i].Body,
+			Headers: map[string]string{HeaderReason: printable(batch[i].work.reason)},
+			DueAt:   now, ScheduledAt: now, Attempt: 1,
+		}
+	}
+	outcomes := w.config.Dead.Publish(ctx, letters)
+	for n, i := range indices {
+		outcome := outcomes[n]
+		work := &batch[i].work
+		attributes := []any{
+			"queue", w.config.Store.Name(), "topic", letters[n].Topic, "result", string(work.dead), "reason", work.reason, "bytes", len(batch[i].Body),
+		}
+		if m := work.compensation; m != nil {
+			attributes = append(attributes, "id", m.ID, "key", m.Key)
+		}
+		switch outcome.Class {
+		case sinks.Acknowledged:
+			w.config.Logger.ErrorContext(ctx, "compensation cannot be done: it is in the dead topic",
+				append(attributes, "event", "compensation_dead")...)
+		case sinks.Permanent: // To keep it would stop all that come after it.
+			w.config.Logger.ErrorContext(ctx, "compensation lost: neither can it be done nor does the broker take it back",
+				append(attributes, "event", "compensation_lost", "err", outcome.Err)...)
+		default:
+			errs[i] = fmt.Errorf("publish to %s: %s: %w", letters[n].Topic, outcome.Class, outcome.Err)
+			continue
+		}
+		w.count(work.dead)
+	}
+}
+
+// printable makes a header's value of a reason.
+func printable(reason string) string {
+	reason = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, reason)
+	return strings.TrimSpace(reason[:min(len(reason), reasonMax)])
+}

@@ -1,0 +1,219 @@
+package consumer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	natssink "github.com/delaybridge/delaybridge/internal/sinks/nats"
+)
+
+const (
+	// natsAckWait is after what silence a message goes to another bridge. While
+	// it is in work the server is told so, three times as often.
+	natsAckWait = 10 * time.Second
+	// natsPending bounds the unacknowledged messages of all bridges together.
+	natsPending = 10 * batchMax
+	// natsPoll is how long one request for a message lasts.
+	natsPoll = 30 * time.Second
+)
+
+// NATS is a [Source]: a durable pull consumer with explicit acknowledgements on
+// the stream that binds the subject. Where none does, a stream is made, with
+// file storage and one replica: make one yourself for more.
+type NATS struct {
+	config natssink.Config
+	Options
+}
+
+// NewNATS checks the options; the first connection checks the configuration, as
+// the sink has done.
+func NewNATS(config natssink.Config, options Options) (*NATS, error) {
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+	return &NATS{config: config, Options: options}, nil
+}
+
+// Run implements [Source].
+func (s *NATS) Run(ctx context.Context, handle Handler) {
+	reconnect(ctx, &s.Options, func(ctx context.Context) error { return s.session(ctx, handle) })
+}
+
+func (s *NATS) session(ctx context.Context, handle Handler) error {
+	down := make(chan struct{})
+	nc, err := s.config.Connect(ctx, func() { close(down) })
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = nc.FlushTimeout(time.Second) // What was said last is to be heard.
+		nc.Close()
+		<-down
+	}()
+	held, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	watching := make(chan struct{})
+	go func() { // It ends with the session.
+		defer close(watching)
+		select {
+		case <-down:
+			lost(errors.Join(errors.New("connection lost"), nc.LastError()))
+		case <-held.Done():
+		}
+	}()
+	defer func() {
+		lost(nil)
+		<-watching
+	}()
+	consumer, err := s.setUp(held, nc)
+	if err != nil {
+		return errors.Join(err, context.Cause(held))
+	}
+	s.connected(held)
+	for {
+		batch, err := gatherNATS(held, consumer)
+		if err != nil {
+			return errors.Join(err, context.Cause(held))
+		}
+		if err := attendNATS(held, nc, batch, handle); err != nil {
+			return errors.Join(err, context.Cause(held))
+		}
+	}
+}
+
+// setUp makes the streams that are missing, and the consumer.
+func (s *NATS) setUp(ctx context.Context, nc *natsgo.Conn) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := makeStream(ctx, js, DeadTopic(s.Topic)); err != nil {
+		return nil, err
+	}
+	stream, err := makeStream(ctx, js, s.Topic)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		Durable: s.Group, FilterSubject: s.Topic,
+		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: natsAckWait, MaxAckPending: natsPending, MaxDeliver: -1,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make consumer on stream %s: %w", stream, err)
+	}
+	return consumer, nil
+}
+
+// makeStream returns the name of the stream that binds the subject.
+func makeStream(ctx context.Context, js jetstream.JetStream, subject string) (string, error) {
+	name, err := js.StreamNameBySubject(ctx, subject)
+	if err == nil {
+		return name, nil
+	}
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return "", fmt.Errorf("look for the stream of %s: %w", subject, err)
+	}
+	name = strings.ReplaceAll(subject, ".", "-")
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: name, Subjects: []string{subject}, Storage: jetstream.FileStorage,
+		Retention:   jetstream.WorkQueuePolicy, // What is acknowledged goes.
+		Description: "compensations of delaybridge",
+	})
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return "", fmt.Errorf("make stream %s: %w", name, err)
+	}
+	return name, nil
+}
+
+// gatherNATS waits for one message and takes those with it that wait, too.
+func gatherNATS(ctx context.Context, consumer jetstream.Consumer) ([]jetstream.Msg, error) {
+	for {
+		wait, cancel := context.WithTimeout(ctx, natsPoll)
+		first, err := consumer.Fetch(1, jetstream.FetchContext(wait))
+		batch, err := collect(first, err)
+		cancel()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if len(batch) == 0 {
+			if err != nil && !errors.Is(err, natsgo.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+				return nil, fmt.Errorf("fetch: %w", err)
+			}
+			continue
+		}
+		more, err := consumer.FetchNoWait(batchMax - 1)
+		rest, err := collect(more, err)
+		if err != nil && len(rest) == 0 && !errors.Is(err, jetstream.ErrNoMessages) {
+			return batch, nil //nolint:nilerr // A lasting error comes again.
+		}
+		return append(batch, rest...), nil
+	}
+}
+
+func collect(messages jetstream.MessageBatch, err error) ([]jetstream.Msg, error) {
+	if err != nil {
+		return nil, err
+	}
+	var batch []jetstream.Msg
+	for m := range messages.Messages() {
+		batch = append(batch, m)
+	}
+	return batch, messages.Error()
+}
+
+// attendNATS keeps telling the server that the batch is in work.
+func attendNATS(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, handle Handler) error {
+	list := make([]*Delivery, len(batch))
+	for i, m := range batch {
+		meta, err := m.Metadata()
+		list[i] = &Delivery{Body: m.Data(), Redelivered: err != nil || meta.NumDelivered > 1}
+	}
+	finished := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() { // It ends before attendNATS does.
+		defer close(stopped)
+		ticker := time.NewTicker(natsAckWait / 3)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				for _, m := range batch {
+					_ = m.InProgress() // Where it fails, the message comes again.
+				}
+			case <-finished:
+				return
+			}
+		}
+	}()
+	defer func() {
+		close(finished)
+		<-stopped
+	}()
+	err := attend(ctx, list, handle, func(ctx context.Context, indices []int) error {
+		for _, i := range indices {
+			if err := batch[i].Ack(); err != nil {
+				return fmt.Errorf("acknowledge: %w", err)
+			}
+		}
+		return nc.FlushWithContext(ctx)
+	})
+	if err != nil {
+		for _, m := range batch {
+			_ = m.Nak() // Another bridge gets at once what is not acknowledged.
+		}
+	}
+	return err
+}
+
+// randomName tells one connection's consumer from another's.
+func randomName() string { return strings.ToLower(rand.Text()[:8]) }

@@ -1,0 +1,180 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	rabbitmqsink "github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
+)
+
+// rabbitPrefetch is how many unacknowledged messages a bridge holds.
+const rabbitPrefetch = 2 * batchMax
+
+var errForeign = errors.New("the exchange sends messages of other topics here: it must be a direct or topic exchange")
+
+// RabbitMQ is a [Source]: a durable queue with the topic's name, bound to the
+// sink's exchange by the topic, with manual acknowledgements. A queue of that
+// name that exists is taken as it is.
+type RabbitMQ struct {
+	config rabbitmqsink.Config
+	Options
+}
+
+// NewRabbitMQ checks the options; the first connection checks the configuration,
+// as the sink has done.
+func NewRabbitMQ(config rabbitmqsink.Config, options Options) (*RabbitMQ, error) {
+	if err := options.check(); err != nil {
+		return nil, err
+	}
+	return &RabbitMQ{config: config, Options: options}, nil
+}
+
+// Run implements [Source].
+func (r *RabbitMQ) Run(ctx context.Context, handle Handler) {
+	reconnect(ctx, &r.Options, func(ctx context.Context) error { return r.session(ctx, handle) })
+}
+
+func (r *RabbitMQ) session(ctx context.Context, handle Handler) error {
+	conn, err := r.config.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	// Unacknowledged messages go back to the queue when the connection closes.
+	defer func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) }()
+	// The driver's calls know no context: they end with the connection.
+	stop := context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
+	channel, err := r.setUp(ctx, conn)
+	if err == nil {
+		// From here on ctx ends by way of the deliveries.
+		if !stop() {
+			return ctx.Err()
+		}
+	} else {
+		stop()
+		return err
+	}
+	deliveries, err := channel.Consume(r.Topic, r.Group+"-"+randomName(), false, false, false, false, nil)
+	if err != nil {
+		return fmt.Errorf("consume: %w", err)
+	}
+	closed := channel.NotifyClose(make(chan *amqp.Error, 1))
+	r.connected(ctx)
+	ctx, lost := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() { // It ends with the channel, which the session closes.
+		defer close(ended)
+		if err, ok := <-closed; ok && err != nil {
+			lost(err)
+		}
+		lost(errors.New("channel closed"))
+	}()
+	defer func() {
+		_ = conn.CloseDeadline(time.Now().Add(time.Second))
+		<-ended
+		lost(nil)
+	}()
+	return r.consume(ctx, deliveries, handle)
+}
+
+// setUp makes the queues and returns a channel to consume from.
+func (r *RabbitMQ) setUp(ctx context.Context, conn *amqp.Connection) (*amqp.Channel, error) {
+	for _, name := range []string{r.Topic, DeadTopic(r.Topic)} {
+		if err := r.makeQueue(conn, name); err != nil {
+			return nil, err
+		}
+	}
+	channel, err := conn.Channel()
+	if err != nil {
+		return nil, fmt.Errorf("open channel: %w", err)
+	}
+	if err := channel.Qos(rabbitPrefetch, 0, false); err != nil {
+		return nil, fmt.Errorf("set prefetch: %w", err)
+	}
+	return channel, ctx.Err()
+}
+
+// makeQueue makes a queue that is missing; to declare one that exists with
+// other arguments would be refused.
+func (r *RabbitMQ) makeQueue(conn *amqp.Connection, name string) error {
+	channel, err := conn.Channel()
+	if err != nil {
+		return fmt.Errorf("open channel: %w", err)
+	}
+	if _, err := channel.QueueDeclarePassive(name, true, false, false, false, nil); err != nil {
+		if refusal := new(amqp.Error); !errors.As(err, &refusal) || refusal.Code != amqp.NotFound {
+			return fmt.Errorf("look for queue %s: %w", name, err)
+		}
+		if channel, err = conn.Channel(); err != nil { // The answer has closed the other.
+			return fmt.Errorf("open channel: %w", err)
+		}
+		if _, err := channel.QueueDeclare(name, true, false, false, false, nil); err != nil {
+			return fmt.Errorf("make queue %s: %w", name, err)
+		}
+	}
+	if r.config.Exchange != "" {
+		if err := channel.QueueBind(name, name, r.config.Exchange, false, nil); err != nil {
+			return fmt.Errorf("bind queue %s: %w", name, err)
+		}
+	}
+	return channel.Close()
+}
+
+func (r *RabbitMQ) consume(ctx context.Context, deliveries <-chan amqp.Delivery, handle Handler) error {
+	for {
+		batch, err := r.gather(ctx, deliveries)
+		if err != nil {
+			return err
+		}
+		list := make([]*Delivery, len(batch))
+		for i := range batch {
+			list[i] = &Delivery{Body: batch[i].Body, Redelivered: batch[i].Redelivered}
+		}
+		err = attend(ctx, list, handle, func(_ context.Context, indices []int) error {
+			for _, i := range indices {
+				if err := batch[i].Ack(false); err != nil {
+					return fmt.Errorf("acknowledge: %w", err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+// gather waits for one delivery and takes those with it that are here already.
+func (r *RabbitMQ) gather(ctx context.Context, deliveries <-chan amqp.Delivery) (batch []amqp.Delivery, err error) {
+	for len(batch) < batchMax {
+		var (
+			d  amqp.Delivery
+			ok bool
+		)
+		if len(batch) == 0 {
+			select {
+			case d, ok = <-deliveries:
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		} else {
+			select {
+			case d, ok = <-deliveries:
+			default:
+				return batch, nil
+			}
+		}
+		if !ok {
+			return nil, errors.New("deliveries ended")
+		}
+		// A fanout exchange would send what we bury here, too, and for ever.
+		if d.RoutingKey != r.Topic {
+			return nil, errForeign
+		}
+		batch = append(batch, d)
+	}
+	return batch, nil
+}

@@ -1,0 +1,173 @@
+// Package consumer takes compensation messages from a broker and redoes what
+// they stand for: a write to Redis, or a look at the row of an outbox.
+//
+// A [Source] brings what one topic of one broker holds, and acknowledges what
+// the [Writer] has done, never before. While Redis is away everything waits: at
+// the broker, and as one batch here.
+//
+// What can never be done goes to the topic <topic>.dead of the same broker, as
+// it came, with the reason in a header: it needs no Redis, it takes what cannot
+// be decoded, too, and nothing is dropped. The sources make both topics, the
+// only ones that the bridge makes.
+package consumer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+const (
+	// batchMax is how many deliveries are handled together at the most.
+	batchMax = 100
+	// firstPause and longPause bound the wait before deliveries are handed to
+	// the handler again. Redis' return is noticed within the longer one.
+	firstPause = 20 * time.Millisecond
+	longPause  = 250 * time.Millisecond
+	// firstDial and longDial bound the wait before the next connection.
+	firstDial = 100 * time.Millisecond
+	longDial  = 2 * time.Second
+	// setUpTimeout bounds making topics and queues.
+	setUpTimeout = 10 * time.Second
+	// ackTimeout bounds acknowledging, also after the end of ctx.
+	ackTimeout = 5 * time.Second
+)
+
+// Delivery is one message as the broker delivered it.
+type Delivery struct {
+	Body []byte
+	// Redelivered says that it may have been handled before.
+	Redelivered bool
+
+	work work // the writer's
+}
+
+// Handler handles deliveries and returns one error for each, by index: nil where
+// it may be acknowledged. The others are handed in again. It may change
+// Redelivered, and must return soon after the end of ctx.
+type Handler func(ctx context.Context, batch []*Delivery) []error
+
+// Source delivers the messages of one topic at least once.
+type Source interface {
+	// Run connects, and again where the connection is lost, until ctx ends. It
+	// returns when the handler has, and what that has done is acknowledged. One
+	// call of the handler runs at a time. What the handler refuses it gets again,
+	// in the same order and before anything else that the source delivers to this
+	// process, after a pause of 20 to 250 ms.
+	Run(ctx context.Context, handle Handler)
+}
+
+// Options are what all sources need.
+type Options struct {
+	// Topic is where the compensation messages are.
+	Topic string
+	// Group names the bridges that share the work: [Group] of prefix and queue.
+	Group  string
+	Logger *slog.Logger
+}
+
+// Group is the name of the bridges' group at the broker.
+func Group(prefix, queue string) string {
+	return "delaybridge-" + strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
+			return r
+		}
+		return '_' // NATS takes little else.
+	}, prefix+"-"+queue)
+}
+
+// DeadTopic is where goes what can never be done.
+func DeadTopic(topic string) string { return topic + ".dead" }
+
+func (o *Options) check() error {
+	if o.Topic == "" || o.Group == "" || o.Logger == nil {
+		return errors.New("compensation source: topic, group and logger are needed")
+	}
+	return nil
+}
+
+// attend hands the batch to the handler until all of it is done or ctx ends.
+// done acknowledges those with the given indices.
+func attend(ctx context.Context, batch []*Delivery, handle Handler, done func(context.Context, []int) error) error {
+	pending := make([]int, len(batch))
+	for i := range batch {
+		pending[i] = i
+	}
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		asked := make([]*Delivery, len(pending))
+		for n, i := range pending {
+			asked[n] = batch[i]
+		}
+		errs := handle(ctx, asked)
+		var handled, rest []int
+		for n, i := range pending {
+			if n < len(errs) && errs[n] == nil {
+				handled = append(handled, i)
+			} else {
+				rest = append(rest, i)
+			}
+		}
+		if len(handled) > 0 {
+			pause = firstPause
+			if err := acknowledge(ctx, handled, done); err != nil {
+				return err
+			}
+		}
+		if pending = rest; len(pending) == 0 {
+			return nil
+		}
+		if !sleep(ctx, pause) {
+			return ctx.Err()
+		}
+	}
+}
+
+// acknowledge does so even where ctx has ended while the handler worked.
+func acknowledge(ctx context.Context, handled []int, done func(context.Context, []int) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTimeout)
+	defer cancel()
+	return done(ctx, handled)
+}
+
+// reconnect runs sessions until ctx ends.
+func reconnect(ctx context.Context, o *Options, session func(context.Context) error) {
+	pause, failing := firstDial, false
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > 10*longDial {
+			pause, failing = firstDial, false
+		}
+		level := slog.LevelWarn
+		if failing {
+			level = slog.LevelDebug // Said once an outage.
+		}
+		failing = true
+		o.Logger.Log(ctx, level, "compensations are not consumed", "event", "compensation_source_failed", "topic", o.Topic, "err", err)
+		if !sleep(ctx, pause*4/5+rand.N(pause*2/5)) {
+			return
+		}
+		pause = min(2*pause, longDial)
+	}
+}
+
+func (o *Options) connected(ctx context.Context) {
+	o.Logger.InfoContext(ctx, "compensations are consumed", "event", "compensation_source_connected", "topic", o.Topic)
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,256 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/compensation"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// Store is what the writer needs of a queue; [store.Queue] is one.
+type Store interface {
+	Name() string
+	Now() time.Time
+	Layout(ctx context.Context) (*store.Layout, error)
+	Put(ctx context.Context, rows []store.Row) []store.Answer
+}
+
+// Rows is the relay of the queue's outbox. It brings the pending rows of one
+// identity to Redis now, under their lock. Where there are none, they have been
+// settled already and found is false; locked says that another has the lock.
+type Rows interface {
+	TakeIdentity(ctx context.Context, queue, key, id string) (found, locked bool, err error)
+}
+
+// Result is what became of a compensation message: a metric's label.
+type Result string
+
+// The results. Retried comes before one of the others, once a delivery.
+const (
+	Stored      Result = "stored"        // it is in Redis now, or its row was
+	Already     Result = "already_there" // Redis had it, or it has ended, or the row has gone
+	Duplicate   Result = "duplicate"     // another message has its identity
+	Expired     Result = "expired"       // its validity was over: in the dead topic
+	Undecodable Result = "undecodable"   // in the dead topic
+	Invalid     Result = "invalid"       // against the queue's limits: in the dead topic
+	Retried     Result = "retried"       // Redis, the row or the broker was not ready
+)
+
+// Observer counts what became of compensation messages.
+type Observer interface {
+	Compensated(queue string, result Result)
+}
+
+const (
+	// callTimeout bounds one try, so that the end of an outage and a shutdown are noticed.
+	callTimeout = 5 * time.Second
+	// traceLife is how long Redis certainly knows that a token has ended.
+	traceLife = 50 * time.Second
+)
+
+var (
+	errLocked = errors.New("row is locked by another")
+	errSilent = errors.New("store gave no answer")
+)
+
+// Writer redoes the writes of one queue. Its Handle is the [Handler] of one
+// source: one call at a time.
+type Writer struct {
+	config  WriterConfig
+	waiting bool // for Redis, and it was said
+}
+
+// WriterConfig is what a [Writer] needs.
+type WriterConfig struct {
+	Store Store
+	// Rows is nil where the queue has no outbox.
+	Rows Rows
+	// Dead publishes to the broker that the source reads from.
+	Dead Publisher
+	// Topic is the source's.
+	Topic    string
+	Observer Observer
+	Logger   *slog.Logger
+}
+
+// NewWriter returns a writer; it does no I/O.
+func NewWriter(config WriterConfig) *Writer { return &Writer{config: config} }
+
+// work is a delivery on its way: it may be handed in more than once.
+type work struct {
+	compensation *compensation.Message
+	unknownSince time.Time // when a put may have happened for the first time
+	retried      bool
+	dead         Result // where it goes to the dead topic: why
+	reason       string
+}
+
+// Handle is a [Handler].
+func (w *Writer) Handle(ctx context.Context, batch []*Delivery) []error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	errs := make([]error, len(batch))
+	var puts, rows, dead []int
+	for i, d := range batch {
+		if d.work.compensation == nil && d.work.dead == "" {
+			w.decode(d)
+		}
+		switch {
+		case d.work.dead != "":
+			dead = append(dead, i)
+		case d.work.compensation.Kind == compensation.KindRow:
+			rows = append(rows, i)
+		default:
+			puts = append(puts, i)
+		}
+	}
+	refused := w.put(ctx, batch, puts, errs)
+	w.bury(ctx, batch, append(dead, refused...), errs)
+	for _, i := range rows { // Last: each may take its time.
+		errs[i] = w.takeRow(ctx, batch[i].work.compensation)
+	}
+	w.report(ctx, batch, errs)
+	return errs
+}
+
+// decode sorts out what can never be done.
+func (w *Writer) decode(d *Delivery) {
+	m, err := compensation.Decode(d.Body)
+	if err == nil && m.Queue != w.config.Store.Name() {
+		err = fmt.Errorf("%w: it is of queue %s", compensation.ErrUndecodable, m.Queue)
+	}
+	if err == nil && m.Kind == compensation.KindRow && w.config.Rows == nil {
+		err = fmt.Errorf("%w: the queue has no outbox", compensation.ErrUndecodable)
+	}
+	if err != nil {
+		d.work.dead, d.work.reason = Undecodable, err.Error()
+		return
+	}
+	d.work.compensation = m
+}
+
+func (w *Writer) takeRow(ctx context.Context, m *compensation.Message) error {
+	found, locked, err := w.config.Rows.TakeIdentity(ctx, m.Queue, m.Key, m.ID)
+	switch {
+	case err != nil:
+		return fmt.Errorf("take row: %w", err)
+	case locked:
+		return errLocked
+	case found:
+		w.count(Stored)
+	default:
+		w.count(Already)
+	}
+	return nil
+}
+
+// put brings messages to Redis, and returns those that it must not.
+func (w *Writer) put(ctx context.Context, batch []*Delivery, puts []int, errs []error) (refused []int) {
+	if len(puts) == 0 {
+		return nil
+	}
+	layout, err := w.config.Store.Layout(ctx)
+	if err != nil {
+		for _, i := range puts {
+			errs[i] = fmt.Errorf("load layout: %w", err)
+		}
+		return nil
+	}
+	var rows []store.Row
+	var index []int
+	now := w.config.Store.Now() // By Redis' clock, which the layout has told.
+	for _, i := range puts {
+		d := batch[i]
+		if w.refuse(d, layout, now) {
+			refused = append(refused, i)
+			continue
+		}
+		m := d.work.compensation
+		rows, index = append(rows, store.Row{
+			Token: m.Token, Message: m.Content(), DueAt: m.DueAt,
+			Marked: d.Redelivered || !d.work.unknownSince.IsZero() && time.Since(d.work.unknownSince) > traceLife,
+		}), append(index, i)
+	}
+	if len(rows) == 0 {
+		return refused
+	}
+	answers := w.config.Store.Put(ctx, rows)
+	for n, i := range index {
+		if n >= len(answers) {
+			errs[i] = errSilent
+			continue
+		}
+		errs[i] = w.answered(ctx, batch[i], answers[n])
+	}
+	return refused
+}
+
+// refuse applies the validity and the limits of the queue.
+func (w *Writer) refuse(d *Delivery, layout *store.Layout, now time.Time) bool {
+	m := d.work.compensation
+	switch err := m.Content().Validate(layout.Sink, layout.MaxMessage); {
+	case now.After(m.ValidUntil):
+		d.work.dead, d.work.reason = Expired, "expired at "+m.ValidUntil.UTC().Format(message.TimeFormat)
+	case err != nil:
+		d.work.dead, d.work.reason = Invalid, err.Error()
+	case m.DueAt.After(now.AddDate(message.MaxDelayYears, 0, 1)):
+		d.work.dead, d.work.reason = Invalid, fmt.Sprintf("due in more than %d years", message.MaxDelayYears)
+	}
+	return d.work.dead != ""
+}
+
+// answered settles a delivery by what Redis says of its message.
+func (w *Writer) answered(ctx context.Context, d *Delivery, answer store.Answer) error {
+	m := d.work.compensation
+	switch {
+	case answer.Err != nil:
+		if errors.Is(answer.Err, store.ErrUnknown) && d.work.unknownSince.IsZero() {
+			d.work.unknownSince = time.Now()
+		}
+		return answer.Err
+	case answer.Code == store.Created:
+		w.count(Stored)
+	case answer.Code == store.Mine || answer.Code == store.EndedPublished ||
+		answer.Code == store.EndedCancelled || answer.Code == store.EndedMoved:
+		w.count(Already)
+	default:
+		w.count(Duplicate)
+		w.config.Logger.WarnContext(ctx, "compensation dropped: another message has its identity",
+			"event", "compensation_duplicate", "queue", m.Queue, "id", m.ID, "key", m.Key)
+	}
+	return nil
+}
+
+// report counts and says what must wait.
+func (w *Writer) report(ctx context.Context, batch []*Delivery, errs []error) {
+	var cause error
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		if work := &batch[i].work; !work.retried {
+			work.retried = true
+			w.count(Retried)
+		}
+		if cause == nil && !errors.Is(err, errLocked) {
+			cause = err
+		}
+	}
+	switch {
+	case cause != nil && !w.waiting && !errors.Is(ctx.Err(), context.Canceled):
+		w.waiting = true
+		w.config.Logger.WarnContext(ctx, "compensations wait", "event", "compensation_waits", "queue", w.config.Store.Name(), "err", cause)
+	case cause == nil && w.waiting:
+		w.waiting = false
+		w.config.Logger.InfoContext(ctx, "compensations go on", "event", "compensation_resumed", "queue", w.config.Store.Name())
+	}
+}
+
+func (w *Writer) count(result Result) {
+	w.config.Observer.Compensated(w.config.Store.Name(), result)
+}

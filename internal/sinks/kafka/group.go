@@ -1,0 +1,131 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+)
+
+// Dialer returns a dialer of kafka-go with the login and the TLS of the
+// configuration, for readers. It reads the CA file; the password is read at
+// each login.
+func (c Config) Dialer() (*kafka.Dialer, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	dialer := &kafka.Dialer{ClientID: c.Name, Timeout: connectTimeout, DualStack: true}
+	if c.TLS != nil {
+		config, err := c.TLS.Config()
+		if err != nil {
+			return nil, fmt.Errorf("check kafka sink: tls: %w", err)
+		}
+		dialer.TLS = config
+	}
+	if c.SASL != nil {
+		dialer.SASLMechanism = mechanism{c.SASL}
+	}
+	return dialer, nil
+}
+
+// mechanism reads the password when a login begins.
+type mechanism struct{ login *SASL }
+
+func (m mechanism) make() (sasl.Mechanism, error) {
+	password, err := m.login.Password.Reveal()
+	if err != nil {
+		return nil, err
+	}
+	made, err := mechanisms[m.login.Mechanism](m.login.Username, password)
+	if err != nil {
+		return nil, fmt.Errorf("prepare login: %w", err)
+	}
+	return made, nil
+}
+
+// Name implements [sasl.Mechanism].
+func (m mechanism) Name() string {
+	return map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}[m.login.Mechanism]
+}
+
+// Start implements [sasl.Mechanism].
+func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	made, err := m.make()
+	if err != nil {
+		return nil, nil, err
+	}
+	return made.Start(ctx)
+}
+
+// CreateTopics makes those of the topics that do not exist, with so many
+// partitions and the broker's default of replicas.
+func CreateTopics(ctx context.Context, config Config, logger *slog.Logger, partitions int, topics ...string) error {
+	if err := config.check(); err != nil {
+		return err
+	}
+	if config.PublishTimeout == 0 {
+		config.PublishTimeout = DefaultPublishTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, config.PublishTimeout)
+	defer cancel()
+	o := &opener{config: config, logger: logger}
+	var errs []error
+	for _, address := range config.Brokers {
+		err := createTopicsAt(ctx, o, address, partitions, topics)
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// createTopicsAt asks one broker what is missing, and the controller to make it.
+func createTopicsAt(ctx context.Context, o *opener, address string, partitions int, topics []string) error {
+	conn, err := o.open(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	answer, err := conn.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
+	if err != nil {
+		return fmt.Errorf("look for topics: %w", err)
+	}
+	request := kafka.CreateTopicsRequest{}
+	for _, topic := range answer.Topics {
+		switch {
+		case errors.Is(topic.Error, kafka.UnknownTopicOrPartition):
+			request.Topics = append(request.Topics, kafka.TopicConfig{
+				Topic: topic.Name, NumPartitions: partitions, ReplicationFactor: -1,
+			})
+		case topic.Error != nil && !errors.Is(topic.Error, kafka.LeaderNotAvailable):
+			return fmt.Errorf("look for topic %s: %w", topic.Name, topic.Error)
+		}
+	}
+	if len(request.Topics) == 0 {
+		return nil
+	}
+	controller, err := o.open(ctx, net.JoinHostPort(answer.Controller.Host, strconv.Itoa(answer.Controller.Port)))
+	if err != nil {
+		return err
+	}
+	defer controller.close()
+	made, err := controller.client.CreateTopics(ctx, &request)
+	if err != nil {
+		return fmt.Errorf("create topics: %w", err)
+	}
+	for topic, err := range made.Errors {
+		if err != nil && !errors.Is(err, kafka.TopicAlreadyExists) {
+			return fmt.Errorf("create topic %s: %w", topic, err)
+		}
+		o.logger.InfoContext(ctx, "kafka topic created", "event", "topic_created", "topic", topic, "partitions", partitions)
+	}
+	return nil
+}
+
+var _ sasl.Mechanism = mechanism{}

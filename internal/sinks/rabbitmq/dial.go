@@ -1,0 +1,82 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Dial connects to one of the nodes and logs in, for consumers. The connection
+// does not recover by itself, and the caller closes it. Its handshake ends with
+// ctx, and a write that the broker does not take within 10 s ends it.
+func (c Config) Dial(ctx context.Context) (*amqp.Connection, error) {
+	c = c.withDefaults()
+	endpoints, err := c.check()
+	if err != nil {
+		return nil, fmt.Errorf("rabbitmq: %w", err)
+	}
+	var errs []error
+	for _, i := range rand.Perm(len(endpoints)) {
+		conn, err := c.dialNode(ctx, endpoints[i])
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, fmt.Errorf("connect to rabbitmq %s: %w", endpoints[i].host, err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (c Config) dialNode(ctx context.Context, e endpoint) (*amqp.Connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	login, err := c.login(e)
+	if err != nil {
+		return nil, err
+	}
+	config := amqp.Config{
+		SASL: []amqp.Authentication{login}, Heartbeat: heartbeat,
+		Properties: amqp.Table{"product": "delaybridge", "connection_name": "delaybridge " + c.Name},
+	}
+	if e.secure {
+		if config.TLSClientConfig, err = c.tlsConfig(); err != nil {
+			return nil, &loginError{err}
+		}
+	}
+	var socket net.Conn
+	hang := func() bool { return true }
+	config.Dial = func(network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		socket = &boundedWrites{conn}
+		hang = context.AfterFunc(ctx, func() { _ = conn.Close() })
+		return socket, nil
+	}
+	conn, err := amqp.DialConfig(e.url, config)
+	if inTime := hang(); err == nil && !inTime {
+		err = ctx.Err()
+	}
+	if err != nil && socket != nil {
+		_ = socket.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
+}
+
+// boundedWrites ends a write that takes too long: the driver knows no context.
+type boundedWrites struct{ net.Conn }
+
+func (b *boundedWrites) Write(p []byte) (int, error) {
+	if err := b.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	return b.Conn.Write(p)
+}
