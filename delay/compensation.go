@@ -14,9 +14,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// Compensated: Redis did not take the message, the broker has it, and a bridge
-// brings it to Redis once that is back. Until then Cancel, Reschedule and Get do
-// not find it.
+// Compensated is the status of a message that Redis did not take and the broker
+// has, see [WithCompensation]: a bridge brings it to Redis once that is back.
+// Until then Cancel, Reschedule and Get do not find it.
 const Compensated Status = "compensated"
 
 // compensators bounds how many messages of a batch are given to the broker at once.

@@ -154,7 +154,7 @@ func gatherNATS(ctx context.Context, consumer jetstream.Consumer) ([]jetstream.M
 		more, err := consumer.FetchNoWait(batchMax - 1)
 		rest, err := collect(more, err)
 		if err != nil && len(rest) == 0 && !errors.Is(err, jetstream.ErrNoMessages) {
-			return batch, nil //nolint:nilerr // A lasting error comes again.
+			return batch, nil // A lasting error comes again.
 		}
 		return append(batch, rest...), nil
 	}

@@ -48,13 +48,11 @@ func (r *RabbitMQ) session(ctx context.Context, handle Handler) error {
 	// The driver's calls know no context: they end with the connection.
 	stop := context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
 	channel, err := r.setUp(ctx, conn)
-	if err == nil {
-		// From here on ctx ends by way of the deliveries.
-		if !stop() {
-			return ctx.Err()
-		}
-	} else {
-		stop()
+	// From here on ctx ends the session by way of the deliveries.
+	if inTime := stop(); err == nil && !inTime {
+		err = ctx.Err()
+	}
+	if err != nil {
 		return err
 	}
 	deliveries, err := channel.Consume(r.Topic, r.Group+"-"+randomName(), false, false, false, false, nil)
