@@ -47,3 +47,18 @@ func TestStreamOfOthers(t *testing.T) {
 	_, err = stream.Consumer(t.Context(), p.group)
 	require.NoError(t, err, "the consumer is on their stream")
 }
+
+// unroutable reports whether the exchange sends back what is published to it.
+func unroutable(channel *amqp.Channel, returns <-chan amqp.Return, exchange string) bool {
+	confirmation, err := channel.PublishWithDeferredConfirm(exchange, "any", true, false, amqp.Publishing{})
+	if err != nil {
+		return false
+	}
+	<-confirmation.Done()
+	select {
+	case <-returns:
+		return true
+	default:
+		return false
+	}
+}

@@ -14,7 +14,7 @@ import (
 // rabbitPrefetch is how many unacknowledged messages a bridge holds.
 const rabbitPrefetch = 2 * batchMax
 
-var errForeign = errors.New("the exchange sends messages of other topics here: it must be a direct or topic exchange")
+var errForeign = errors.New("the exchange sends messages of other topics here, so its queues are no longer bound: it must be a direct or topic exchange")
 
 // RabbitMQ is a [Source]: a durable queue with the topic's name, bound to the
 // sink's exchange by the topic, with manual acknowledgements. A queue of that
@@ -22,6 +22,9 @@ var errForeign = errors.New("the exchange sends messages of other topics here: i
 type RabbitMQ struct {
 	config rabbitmqsink.Config
 	Options
+	// foreign is set when the exchange turns out to be no direct or topic
+	// exchange: bound to it, our queues would fill with copies of everything.
+	foreign bool
 }
 
 // NewRabbitMQ checks the options; the first connection checks the configuration,
@@ -75,7 +78,26 @@ func (r *RabbitMQ) session(ctx context.Context, handle Handler) error {
 		<-ended
 		lost(nil)
 	}()
-	return r.consume(ctx, deliveries, handle)
+	err = r.consume(ctx, deliveries, handle)
+	if errors.Is(err, errForeign) && !r.foreign {
+		r.foreign = true
+		err = errors.Join(err, r.unbind(conn))
+	}
+	return err
+}
+
+// unbind undoes what makeQueue bound. The copies in the queues are nobody else's.
+func (r *RabbitMQ) unbind(conn *amqp.Connection) error {
+	channel, err := conn.Channel()
+	if err != nil {
+		return fmt.Errorf("open channel: %w", err)
+	}
+	for _, name := range []string{r.Topic, DeadTopic(r.Topic)} {
+		if err := channel.QueueUnbind(name, name, r.config.Exchange, nil); err != nil {
+			return fmt.Errorf("unbind queue %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // setUp makes the queues and returns a channel to consume from.
@@ -113,7 +135,7 @@ func (r *RabbitMQ) makeQueue(conn *amqp.Connection, name string) error {
 			return fmt.Errorf("make queue %s: %w", name, err)
 		}
 	}
-	if r.config.Exchange != "" {
+	if r.config.Exchange != "" && !r.foreign {
 		if err := channel.QueueBind(name, name, r.config.Exchange, false, nil); err != nil {
 			return fmt.Errorf("bind queue %s: %w", name, err)
 		}
@@ -168,9 +190,15 @@ func (r *RabbitMQ) gather(ctx context.Context, deliveries <-chan amqp.Delivery) 
 		if !ok {
 			return nil, errors.New("deliveries ended")
 		}
-		// A fanout exchange would send what we bury here, too, and for ever.
+		// A fanout exchange would send here what we bury, too, and for ever.
 		if d.RoutingKey != r.Topic {
-			return nil, errForeign
+			if !r.foreign {
+				return nil, errForeign
+			}
+			if err := d.Ack(false); err != nil {
+				return nil, fmt.Errorf("drop a copy: %w", err)
+			}
+			continue
 		}
 		batch = append(batch, d)
 	}

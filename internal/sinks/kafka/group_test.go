@@ -1,0 +1,51 @@
+package kafka
+
+import (
+	"context"
+	"testing"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// TestCreateTopics makes what is missing, leaves alone what exists, and logs in.
+func TestCreateTopics(t *testing.T) {
+	t.Parallel()
+	broker := newPrivateBroker(t)
+	old, fresh := testenv.Name(t, "old"), testenv.Name(t, "fresh")
+	broker.makeTopic(t, old, 1)
+	for range 2 {
+		require.NoError(t, CreateTopics(t.Context(), broker.config, logger(), 3, old, fresh))
+	}
+	broker.administer(t, func(ctx context.Context, client *kafka.Client) {
+		answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{old, fresh}})
+		require.NoError(t, err)
+		require.Len(t, answer.Topics[0].Partitions, map[string]int{old: 1, fresh: 3}[answer.Topics[0].Name])
+		require.Len(t, answer.Topics[1].Partitions, map[string]int{old: 1, fresh: 3}[answer.Topics[1].Name])
+	})
+}
+
+// TestDialer logs in as readers do.
+func TestDialer(t *testing.T) {
+	t.Parallel()
+	broker := newPrivateBroker(t)
+	dialer, err := broker.config.Dialer()
+	require.NoError(t, err)
+	conn, err := dialer.DialContext(t.Context(), "tcp", broker.config.Brokers[0])
+	require.NoError(t, err)
+	_, err = conn.Controller()
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+
+	wrong := broker.config
+	login := *wrong.SASL
+	login.Password = secret.Value("wrong")
+	wrong.SASL = &login
+	dialer, err = wrong.Dialer()
+	require.NoError(t, err)
+	_, err = dialer.DialContext(t.Context(), "tcp", broker.config.Brokers[0])
+	require.ErrorIs(t, err, kafka.SASLAuthenticationFailed)
+}
