@@ -193,7 +193,8 @@ func TestCompensationOfABatch(t *testing.T) {
 		delay.WithCompensation(func(context.Context, string, map[string]string, []byte) error {
 			now := running.Add(1)
 			defer running.Add(-1)
-			for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+			for seen := most.Load(); now > seen; seen = most.Load() {
+				most.CompareAndSwap(seen, now)
 			}
 			if now == 16 && calls.Load() == 0 {
 				close(gate) // Only the first 16 wait: none follows before.

@@ -1,7 +1,10 @@
 package consumer_test
 
 import (
+	"errors"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -61,4 +64,28 @@ func unroutable(channel *amqp.Channel, returns <-chan amqp.Return, exchange stri
 	default:
 		return false
 	}
+}
+
+// TestInWorkForLong: while one bridge waits for Redis, for longer than the
+// server waits for an acknowledgement, no other gets the message.
+func TestInWorkForLong(t *testing.T) {
+	t.Parallel()
+	p := natsBroker(testenv.NATS(t)).place(t)
+	var since atomic.Int64
+	first, second := newRecorder(func(string) error {
+		since.CompareAndSwap(0, time.Now().UnixNano())
+		if time.Since(time.Unix(0, since.Load())) < 12*time.Second {
+			return errors.New("redis is away")
+		}
+		return nil
+	}), newRecorder(nil)
+	p.start(t, first.handle)
+	publish(t, p.openSink(t), p.topic, "a")
+	first.awaitAll(t, "a")
+	p.start(t, second.handle)
+	require.Eventually(t, func() bool {
+		return time.Since(time.Unix(0, since.Load())) > 13*time.Second
+	}, patience, 100*time.Millisecond)
+	require.Empty(t, second.seen())
+	require.Empty(t, first.redelivered())
 }
