@@ -144,6 +144,9 @@ func TestNoCompensation(t *testing.T) {
 	t.Parallel()
 	f, b := newFaulty(t), &broker{}
 	client := f.client(t, b)
+	patient := f.client(t, b, delay.WithTimeout(20*time.Second))
+	_, err := patient.Get(t.Context(), delay.Ref{ID: "a"})
+	require.ErrorIs(t, err, delay.ErrNotFound)
 	result, err := client.Schedule(t.Context(), one("a"), delay.After(time.Hour))
 	require.NoError(t, err)
 	require.Equal(t, delay.Created, result.Status)
@@ -158,7 +161,7 @@ func TestNoCompensation(t *testing.T) {
 
 	// The first run may have happened, the second one has not: still nobody knows.
 	f.refuse("cut, then OOM full")
-	_, err = f.client(t, b, delay.WithTimeout(20*time.Second)).Schedule(t.Context(), one("c"), delay.After(time.Hour))
+	_, err = patient.Schedule(t.Context(), one("c"), delay.After(time.Hour))
 	require.ErrorIs(t, err, delay.ErrUnknown)
 	require.Empty(t, b.messages)
 

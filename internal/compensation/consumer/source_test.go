@@ -95,6 +95,32 @@ func TestUnacknowledgedComesAgain(t *testing.T) {
 	})
 }
 
+// TestHalfOfABatch: what is handled behind what is not does not acknowledge that.
+func TestHalfOfABatch(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		made := newRecorder(nil)
+		stop := p.start(t, made.handle)
+		sink := p.openSink(t)
+		publish(t, sink, p.topic, "make the topic")
+		made.awaitAll(t, "make the topic")
+		stop()
+		publish(t, sink, p.topic, "a")
+		publish(t, sink, p.topic, "b") // Of the same Key, and so the same partition.
+		first := newRecorder(func(body string) error {
+			if body == "a" {
+				return errors.New("not now")
+			}
+			return nil
+		})
+		stop = p.start(t, first.handle)
+		first.awaitAll(t, "a", "b")
+		stop()
+		second := newRecorder(nil)
+		p.start(t, second.handle)
+		second.awaitAll(t, "a")
+	})
+}
+
 // TestStopWaitsForHandler: what the handler does at the last moment is acknowledged.
 func TestStopWaitsForHandler(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
