@@ -32,10 +32,13 @@ const idleConnection = 5 * time.Minute
 
 // Sizes of the client's pools.
 const (
-	// poolSize is how many connections to each node calls may use: pollers
-	// claim, settle and renew at once, and few calls take longer than a round
-	// trip, so more would only queue in Redis.
-	poolSize = 32
+	// poolSize is how many connections to each node calls may use. Pollers bound
+	// their calls themselves; this is so large because go-redis, after as many
+	// failed dials, dials only once a second, and notices that much later that
+	// Redis is back.
+	poolSize = 1024
+	// idlePool is how many connections are kept when a burst is over.
+	idlePool = 32
 	// clusterReload is how often the slots of a Cluster are read again: go-redis
 	// does not by itself where a node refuses connections, and a dead primary
 	// would be asked for a minute.
@@ -49,7 +52,7 @@ func NewRedis(cfg config.Redis, name string) (redis.UniversalClient, error) {
 	options := &redis.UniversalOptions{
 		ClientName: name, DialTimeout: cfg.DialTimeout, DialerRetries: 1,
 		ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ContextTimeoutEnabled: true,
-		ConnMaxIdleTime: idleConnection, DisableIdentity: true, PoolSize: poolSize,
+		ConnMaxIdleTime: idleConnection, DisableIdentity: true, PoolSize: poolSize, MaxIdleConns: idlePool,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if cfg.TLS != nil {
