@@ -42,6 +42,8 @@ var (
 	drainedScript    = load("drained")
 	dropScript       = load("drop")
 	touchScript      = load("touch")
+	rowsScript       = load("rows")
+	removeScript     = load("remove")
 )
 
 func load(verb string) *script {

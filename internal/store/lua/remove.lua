@@ -1,0 +1,22 @@
+-- remove: remove waiting messages of outbox rows that have ended, each only if it is there under its token.
+-- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 gone (HASH token -> fate)
+--      5 gonettl (ZSET token -> expiry_ms)  6 meta (HASH)
+-- ARGV 1 tombstone_ms; then per message: id, token, fate ("p", "c")
+-- RETURNS how many were removed
+-- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local found = {}
+for i = 2, #ARGV, 3 do
+  local stored = redis.call('HGET', KEYS[2], ARGV[i])
+  if stored and string.sub(stored, 15, 30) == ARGV[i + 1] and redis.call('ZSCORE', KEYS[1], ARGV[i]) then found[#found + 1] = i end
+end
+for _, i in ipairs(found) do
+  redis.call('ZREM', KEYS[1], ARGV[i])
+  redis.call('HDEL', KEYS[2], ARGV[i])
+  redis.call('HDEL', KEYS[3], ARGV[i])
+  redis.call('HSET', KEYS[4], ARGV[i + 1], ARGV[i + 2])
+  redis.call('ZADD', KEYS[5], now_ms + tonumber(ARGV[1]), ARGV[i + 1])
+end
+if #found > 0 then redis.call('HINCRBY', KEYS[6], 'cancelled', #found) end
+return #found

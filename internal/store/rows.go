@@ -1,0 +1,130 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// Absent: nothing is known of the row's message, see [Queue.Peek].
+const Absent = free
+
+// Life tells a queue from the one that had its name before Redis was wiped.
+func (l *Layout) Life() string {
+	_, life := parseEpoch(l.Epoch)
+	return life
+}
+
+var peekVerb = verb{
+	name:   "peek",
+	script: putScript,
+	keys:   putVerb.keys,
+	head: func(r run, _ *call) []any {
+		return []any{r.epoch, r.notAfter, flag(false), message.FormatVersion}
+	},
+	each: putVerb.each,
+	asks: true,
+}
+
+// Peek is [Queue.Put] that changes nothing: Absent stands for Created. Of a row
+// it needs the token, and ID and Key of the message.
+func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
+	calls := make([]*call, len(rows))
+	for i, row := range rows {
+		calls[i] = &call{id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token)}
+	}
+	if len(calls) > 0 {
+		q.do(ctx, &peekVerb, calls)
+	}
+	list := make([]Answer, len(rows))
+	for i, c := range calls {
+		list[i] = c.answer
+	}
+	return list
+}
+
+// SettledPage returns about most entries of the shard's ledger, from a cursor
+// that is 0 at first, and the next cursor, 0 at the end. See [Queue.Settled].
+func (q *Queue) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
+	k, err := q.shard(shard)
+	if err != nil {
+		return nil, 0, err
+	}
+	page, next, err := q.client(ctx).HScan(ctx, k.settled, cursor, "", int64(most)).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read ledger: %w", err)
+	}
+	rows := make([]SettledRow, 0, len(page)/2)
+	for i := 0; i+1 < len(page); i += 2 {
+		rows = append(rows, parseSettled(page[i], page[i+1]))
+	}
+	return rows, next, nil
+}
+
+// RowsPage are the messages of a shard that stand for rows of a database,
+// waiting or in flight: about most of them, from a cursor that is "0" at first,
+// and the next one, "0" at the end. bytes is how much of bodies Redis has read
+// for it. A message may come twice.
+func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
+	k, err := q.shard(shard)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	cmd, err := rowsScript.run(ctx, q.client(ctx), []string{k.msg}, cursor, most)
+	if err != nil {
+		return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)
+	}
+	r := newReply(cmd)
+	next, bytes = r.text(0), int(r.int(1))
+	list := r.list(2)
+	for i := 0; i+1 < len(list.values); i += 2 {
+		id, key := message.SplitMember(list.text(i))
+		rows = append(rows, SettledRow{ID: id, Key: key, Token: list.text(i + 1)})
+	}
+	if r.bad == nil {
+		r.bad = list.bad
+	}
+	return rows, next, bytes, r.bad
+}
+
+// removeBatch is how many messages one script removes: it reads their bodies.
+const removeBatch = 100
+
+// Remove removes messages of rows that have ended as What says, where they wait
+// under that very token, and returns how many it has removed. A message in
+// flight stays. It may be repeated.
+func (q *Queue) Remove(ctx context.Context, rows []SettledRow) (removed int, err error) {
+	layout, err := q.Layout(ctx)
+	if err != nil {
+		return 0, err
+	}
+	byShard := map[int][]SettledRow{}
+	for _, row := range rows {
+		for _, home := range layout.homes(row.ID, row.Key) {
+			byShard[home] = append(byShard[home], row)
+		}
+	}
+	for shard, rows := range byShard {
+		for batch := range slices.Chunk(rows, removeBatch) {
+			n, err := q.removeFrom(ctx, layout.keys.shards[shard], batch)
+			if removed += n; err != nil {
+				return removed, fmt.Errorf("remove rows from shard %d of %s: %w", shard, q.name, err)
+			}
+		}
+	}
+	return removed, nil
+}
+
+func (q *Queue) removeFrom(ctx context.Context, k shardKeys, rows []SettledRow) (int, error) {
+	args := []any{tombstone.Milliseconds()}
+	for _, row := range rows {
+		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
+	}
+	cmd, err := removeScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.attempts, k.gone, k.goneTTL, k.meta}, args...)
+	if err != nil {
+		return 0, err
+	}
+	return cmd.Int()
+}
