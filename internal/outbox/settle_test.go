@@ -18,13 +18,13 @@ import (
 
 // settling is a real Redis with a ledger, and a settler for it.
 type settling struct {
-	*real
+	*realScene
 	settler *Settler
 }
 
 func newSettling(t *testing.T, d *Database, adjust ...func(*SettlerConfig)) *settling {
 	t.Helper()
-	s := &settling{real: newReal(t, d)}
+	s := &settling{realScene: newReal(t, d)}
 	config := SettlerConfig{
 		Databases: []Retention{{Database: d, UntilPublished: true}},
 		Queues:    []LedgerQueue{{Name: s.orders, Store: s.store, Held: func() []int { return []int{0, 1} }}},
@@ -114,9 +114,9 @@ func TestSettlerFates(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newSettling(t, d)
 		cancelled, moved := s.stored("cancelled", far), s.stored("moved", far)
-		require.NoError(t, s.store.Cancel(t.Context(), "cancelled", "k", store.Replicas{}).Err)
+		require.NoError(t, s.store.Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
 		due := s.due(far + time.Hour)
-		require.NoError(t, s.store.Reschedule(t.Context(), "moved", "k", store.When{Ms: due}, store.Replicas{}).Err)
+		require.NoError(t, s.store.Reschedule(t.Context(), "moved", "k", store.When{Ms: due}, store.Durability{}).Err)
 		s.flush()
 		require.Equal(t, "cancelled", s.state(cancelled))
 		require.Equal(t, "stored", s.state(moved))
@@ -136,7 +136,7 @@ func TestSettlerDiscards(t *testing.T) {
 				s := newSettling(t, d, func(c *SettlerConfig) { adjust(&c.Databases[0]) })
 				published, cancelled := s.stored("published", past), s.stored("cancelled", far)
 				s.publish()
-				require.NoError(t, s.store.Cancel(t.Context(), "cancelled", "k", store.Replicas{}).Err)
+				require.NoError(t, s.store.Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
 				s.flush()
 				require.Equal(t, "gone", s.state(published))
 				require.Equal(t, "cancelled", s.state(cancelled), "it tells what became of it")
@@ -284,7 +284,7 @@ func TestSettlerTakesLateAcknowledgements(t *testing.T) {
 }
 
 // insertMany writes n rows that are stored, and their messages where wanted.
-func (s *real) insertMany(n int, due time.Duration, put bool) {
+func (s *realScene) insertMany(n int, due time.Duration, put bool) {
 	s.t.Helper()
 	for start := 0; start < n; start += 500 {
 		q := s.db.query("INSERT INTO {t} (queue, message_key, message_id, status, topic, body, due_ms, token) VALUES ")
