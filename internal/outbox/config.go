@@ -33,6 +33,8 @@ type Config struct {
 	Poll time.Duration
 	// Keep is how long finished rows are kept, default 24 h.
 	Keep time.Duration
+	// Batch is how many rows a lane takes at once at the most, default 500.
+	Batch int
 	// Lanes is how many batches are worked on at a time, default 2.
 	Lanes int
 	// Notify has the relay listen for notifications of PostgreSQL, on a channel
@@ -52,12 +54,13 @@ func (c *Config) validate() error {
 		return errors.New("a relay needs a queue")
 	case c.Notify && c.Database.listen == nil:
 		return errors.New("only PostgreSQL notifies")
-	case c.Horizon < 0 || c.Poll < 0 || c.Keep < 0 || c.Lanes < 0:
+	case c.Horizon < 0 || c.Poll < 0 || c.Keep < 0 || c.Batch < 0 || c.Lanes < 0:
 		return errors.New("a relay's numbers must not be negative")
 	}
 	setDefault(&c.Horizon, defaultHorizon)
 	setDefault(&c.Poll, defaultPoll)
 	setDefault(&c.Keep, defaultKeep)
+	setDefault(&c.Batch, batchRows)
 	setDefault(&c.Lanes, defaultLanes)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

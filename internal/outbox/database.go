@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 	defaultConnections = 8
 	// statementTimeout limits one statement; none of ours reads much.
 	statementTimeout = 10 * time.Second
-	// connectTimeout limits a new connection.
+	// connectTimeout limits the connection that listens.
 	connectTimeout = 5 * time.Second
 	// idleTimeout is below wait_timeout of the MySQL sessions.
 	idleTimeout = 60 * time.Second
@@ -87,12 +88,9 @@ func (d *Database) Close() error { return d.db.Close() }
 // openPostgres prepares nothing on the server, so that a pooler may hand each
 // transaction to another session; what a session needs is set by transaction.
 func (d *Database) openPostgres(dsn string) error {
-	config, err := pgx.ParseConfig(dsn)
+	config, err := sqldb.Postgres(dsn)
 	if err != nil {
-		return fmt.Errorf("read dsn: %w", err)
-	}
-	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = connectTimeout
+		return fmt.Errorf("dsn %w", err)
 	}
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	d.listen = config.Copy()
@@ -101,17 +99,12 @@ func (d *Database) openPostgres(dsn string) error {
 }
 
 func (d *Database) openMySQL(dsn string) error {
-	config, err := mysql.ParseDSN(dsn)
+	config, err := sqldb.MySQL(dsn)
 	if err != nil {
-		return errors.New("read dsn: want user:password@tcp(host:port)/database") // The driver's error may show the password.
+		return fmt.Errorf("dsn %w", err)
 	}
 	config.InterpolateParams = true // One round trip a statement.
-	config.ParseTime = true
 	config.ClientFoundRows = true
-	config.Logger = &mysql.NopLogger{} // It returns what it says, too.
-	if config.Timeout == 0 {
-		config.Timeout = connectTimeout
-	}
 	if config.Params == nil {
 		config.Params = map[string]string{}
 	}
@@ -121,7 +114,7 @@ func (d *Database) openMySQL(dsn string) error {
 	config.Params["wait_timeout"] = "120"
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
-		return errors.New("read dsn: its parameters contradict each other")
+		return errors.New("dsn has parameters that contradict each other")
 	}
 	d.db, d.dialect = sql.OpenDB(connector), &mysqlDialect
 	return nil

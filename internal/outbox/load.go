@@ -17,12 +17,12 @@ func (l *lane) load(ctx context.Context, look outlook, queues []string, after cu
 	}
 	o.tallies = b.tallies
 	err = l.transact(ctx, b.known, func(work context.Context, t *transaction) error {
-		rows, err := l.db.lockHeads(work, t.tx, queues, look, after)
+		rows, err := l.db.lockHeads(work, t.tx, queues, look, after, l.config.Batch)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
 		n := affordable(rows)
-		o.full = n < len(rows) || len(rows) == batchRows
+		o.full = n < len(rows) || len(rows) == l.config.Batch
 		rows = rows[:n]
 		o.last = cursor{rows[n-1].dueMs, rows[n-1].number}
 		if err := l.db.complete(work, t.tx, rows); err != nil {

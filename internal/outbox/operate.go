@@ -23,11 +23,11 @@ func (l *lane) operate(ctx context.Context, look outlook, queues []string, after
 	}
 	o.tallies = b.tallies
 	err = l.transact(ctx, b.known, func(work context.Context, t *transaction) error {
-		rows, err := l.db.lockOperations(work, t.tx, queues, after)
+		rows, err := l.db.lockOperations(work, t.tx, queues, after, l.config.Batch)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
-		o.full = len(rows) == batchRows
+		o.full = len(rows) == l.config.Batch
 		o.last = cursor{number: rows[len(rows)-1].number}
 		list := make([]identity, len(rows))
 		for i, r := range rows {

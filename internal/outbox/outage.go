@@ -39,9 +39,10 @@ type outage struct {
 	log  *slog.Logger
 	what string
 
-	mu   sync.Mutex
-	away time.Time // zero: it is there
-	said time.Time // when it was last said that it is away
+	mu    sync.Mutex
+	away  time.Time // zero: it is there
+	said  time.Time // when it was last said that it is away
+	cause error     // of the last try
 }
 
 // observe is told how the last try went.
@@ -51,6 +52,7 @@ func (o *outage) observe(ctx context.Context, err error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.cause = err
 	switch {
 	case err != nil && o.away.IsZero():
 		o.away = time.Now()
@@ -65,6 +67,20 @@ func (o *outage) observe(ctx context.Context, err error) {
 		}
 		o.away = time.Time{}
 	}
+}
+
+// mark notes how the last try went, and says nothing.
+func (o *outage) mark(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.cause = err
+}
+
+// last is how the last try went.
+func (o *outage) last() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.cause
 }
 
 // refusals says that rows were refused: the first at once, later ones once a

@@ -64,10 +64,26 @@ func NewRelay(config Config) (*Relay, error) {
 // Ready is closed when the database has been reached and found fit.
 func (r *Relay) Ready() <-chan struct{} { return r.ready }
 
+var errNotReached = errors.New("has not answered yet")
+
+// State is nil where the database answered the last time, and else says why not,
+// or that it is unfit.
+func (r *Relay) State() error {
+	if err := r.database.last(); err != nil {
+		return err
+	}
+	select {
+	case <-r.ready:
+		return nil
+	default:
+		return errNotReached
+	}
+}
+
 // Run works until ctx ends, through every outage of the database and of Redis;
 // then it finishes what it has begun, which takes a few seconds at the most, and
 // returns nil. Its errors are those of a database that is unfit: of another
-// version, or without the tables, see [IsUnfit].
+// version, or without the tables, see [IsUnfit]; then it may be called again.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -100,11 +116,12 @@ func (r *Relay) prepare(ctx context.Context) error {
 		if err == nil {
 			err = r.registry.beat(ctx)
 		}
+		if IsUnfit(err) {
+			r.database.mark(err)
+			return err
+		}
 		if r.database.observe(ctx, err); err == nil {
 			return nil
-		}
-		if IsUnfit(err) {
-			return err
 		}
 		if !sleep(ctx, wait.next(), nil) {
 			return ctx.Err()

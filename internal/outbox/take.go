@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// batchRows is how many rows a round takes.
+	// batchRows is how many rows a round takes where the configuration says nothing.
 	batchRows = 500
 	// batchBytes is how much of headers and bodies a round holds in memory; it
 	// takes at least one row.
@@ -48,7 +48,7 @@ func (d *Database) look(ctx context.Context, untilMs int64) (outlook, error) {
 // horizon, and leaves those that somebody else has locked. What has pending
 // operations is left to [Database.lockOperations]: else two lanes might hold one
 // half each of an identity, again and again.
-func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, look outlook, after cursor) ([]*row, error) {
+func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, look outlook, after cursor, most int) ([]*row, error) {
 	q := d.query("SELECT "+columns).from(byLoad).
 		add(" WHERE status = 0 AND op + 0 = 0 AND load_ms <= ? AND ", look.untilMs).queues(queues, true)
 	if after != (cursor{}) {
@@ -58,7 +58,7 @@ func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, l
 		q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
 			" AND o.message_id = {t}.message_id AND o.op > 0 AND o.status = 0)")
 	}
-	q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", batchRows)
+	q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", most)
 	rows, err := d.rows(ctx, tx, q)
 	if err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
@@ -67,10 +67,10 @@ func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, l
 }
 
 // lockOperations locks a batch of pending cancels and reschedules.
-func (d *Database) lockOperations(ctx context.Context, tx querier, queues []string, after cursor) ([]*row, error) {
+func (d *Database) lockOperations(ctx context.Context, tx querier, queues []string, after cursor, most int) ([]*row, error) {
 	q := d.query("SELECT "+columns).from(byLoad).
 		add(" WHERE status = 0 AND op + 0 > 0 AND load_ms = 0 AND id > ? AND ", after.number).queues(queues, true).
-		add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", batchRows)
+		add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", most)
 	rows, err := d.rows(ctx, tx, q)
 	if err != nil {
 		return nil, fmt.Errorf("lock operations: %w", err)

@@ -1,5 +1,5 @@
-// Package sqldb opens the databases that have an outbox: the one place that
-// knows their drivers.
+// Package sqldb reads the DSNs of the databases that have an outbox, and opens
+// them: the one place that knows what their drivers want to be told.
 package sqldb
 
 import (
@@ -33,21 +33,21 @@ var (
 func Check(driver schema.Dialect, dsn string) error {
 	switch driver {
 	case schema.Postgres:
-		_, err := postgres(dsn)
+		_, err := Postgres(dsn)
 		return err
 	case schema.MySQL:
-		_, err := mariadb(dsn)
+		_, err := MySQL(dsn)
 		return err
 	default:
 		return errDriver
 	}
 }
 
-// Open returns a pool of connections, which it does not yet make. The error is
-// that of [Check].
+// Open returns a pool of connections, which it does not yet make, with the
+// sessions as the server has them. The error is that of [Check].
 func Open(driver schema.Dialect, dsn string) (*sql.DB, error) {
 	if driver == schema.MySQL {
-		config, err := mariadb(dsn)
+		config, err := MySQL(dsn)
 		if err != nil {
 			return nil, err
 		}
@@ -57,14 +57,15 @@ func Open(driver schema.Dialect, dsn string) (*sql.DB, error) {
 		}
 		return sql.OpenDB(connector), nil
 	}
-	config, err := postgres(dsn)
+	config, err := Postgres(dsn)
 	if err != nil {
 		return nil, err
 	}
 	return stdlib.OpenDB(*config), nil
 }
 
-func postgres(dsn string) (*pgx.ConnConfig, error) {
+// Postgres reads a DSN of PostgreSQL. The error is that of [Check].
+func Postgres(dsn string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		if missing, ok := errors.AsType[*fs.PathError](err); ok {
@@ -81,7 +82,8 @@ func postgres(dsn string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-func mariadb(dsn string) (*mysql.Config, error) {
+// MySQL reads a DSN of MySQL or MariaDB. The error is that of [Check].
+func MySQL(dsn string) (*mysql.Config, error) {
 	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, errMySQL
