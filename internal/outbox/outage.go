@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -38,6 +39,9 @@ const sayEvery = time.Minute
 type outage struct {
 	log  *slog.Logger
 	what string
+	text string // for people, if it is not what
+	// level is that of what it says, if not WARN: where the relay says it already.
+	level slog.Level
 
 	mu    sync.Mutex
 	away  time.Time // zero: it is there
@@ -60,13 +64,20 @@ func (o *outage) observe(ctx context.Context, err error) {
 			return
 		}
 		o.said = o.away
-		o.log.WarnContext(ctx, "outbox waits: "+o.what+" is away", "event", "outbox_"+o.what+"_away", "err", err)
+		o.log.Log(ctx, o.levelOr(slog.LevelWarn), "outbox waits: "+cmp.Or(o.text, o.what)+" is away", "event", "outbox_"+o.what+"_away", "err", err)
 	case err == nil && !o.away.IsZero():
 		if o.away.Equal(o.said) {
-			o.log.InfoContext(ctx, "outbox goes on: "+o.what+" is back", "event", "outbox_"+o.what+"_back", "away", time.Since(o.away).Round(time.Millisecond))
+			o.log.Log(ctx, o.levelOr(slog.LevelInfo), "outbox goes on: "+cmp.Or(o.text, o.what)+" is back", "event", "outbox_"+o.what+"_back", "away", time.Since(o.away).Round(time.Millisecond))
 		}
 		o.away = time.Time{}
 	}
+}
+
+func (o *outage) levelOr(level slog.Level) slog.Level {
+	if o.level != 0 {
+		return o.level
+	}
+	return level
 }
 
 // mark notes how the last try went, and says nothing.

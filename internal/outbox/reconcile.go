@@ -39,6 +39,9 @@ type ReconcilerConfig struct {
 	Flush func(ctx context.Context) error
 	// Horizon is that of the relays, default 1 h.
 	Horizon time.Duration
+	// Observe, where not nil, is told what each step has found. It is called from
+	// several goroutines.
+	Observe func(Counts)
 	// Logger defaults to none.
 	Logger *slog.Logger
 
@@ -104,7 +107,7 @@ func NewReconciler(config ReconcilerConfig) (*Reconciler, error) {
 	}
 	log := config.Logger.With("component", "outbox")
 	return &Reconciler{
-		config: config, log: log, away: &outage{log: log, what: "reconcile"},
+		config: config, log: log, away: &outage{log: log, what: "reconcile", level: slog.LevelDebug},
 		wake: make(chan struct{}, 1), lives: map[lifeOf]string{},
 	}, nil
 }
@@ -121,7 +124,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, queue string, dryRun bool, p
 	if !dryRun {
 		r.flush(ctx)
 	}
-	report := &report{progress: progress}
+	report := &report{progress: progress, observe: r.config.Observe}
 	found := false
 	for i := range r.config.Queues {
 		q := &r.config.Queues[i]
@@ -164,9 +167,13 @@ type report struct {
 	mu       sync.Mutex
 	counts   Counts
 	progress func(Counts)
+	observe  func(Counts)
 }
 
 func (r *report) add(c Counts) {
+	if r.observe != nil {
+		r.observe(c)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts.add(c)

@@ -118,7 +118,7 @@ func (r *Reconciler) renew(ctx context.Context, d *Database, q *ReconciledQueue,
 	}
 	r.log.InfoContext(ctx, "outbox reconciles: the queue was made anew", "event", "outbox_reconcile_begins", "queue", q.Name)
 	started := time.Now()
-	p := &pass{Reconciler: r, db: d, queue: q, report: &report{}, again: &again{list: map[identity]bool{}}}
+	p := &pass{Reconciler: r, db: d, queue: q, report: &report{observe: r.config.Observe}, again: &again{list: map[identity]bool{}}}
 	held, drop := context.WithCancelCause(ctx)
 	defer drop(nil)
 	var holding sync.WaitGroup

@@ -49,6 +49,8 @@ type Retention struct {
 	UntilPublished bool
 	// Discard deletes rows at once when their messages are published.
 	Discard bool
+	// OnSettled, where not nil, is told how many rows were settled.
+	OnSettled func(rows int)
 }
 
 // SettlerConfig describes a [Settler].
@@ -97,8 +99,9 @@ func NewSettler(config SettlerConfig) (*Settler, error) {
 	log := config.Logger.With("component", "outbox")
 	s := &Settler{
 		config: config, queues: map[string]*LedgerQueue{}, log: log,
-		database: &outage{log: log, what: "settle_database"}, redis: &outage{log: log, what: "settle_redis"},
-		wake: make(chan struct{}, 1), working: make(chan struct{}, 1), dirty: map[ledgerRef]bool{},
+		database: &outage{log: log, what: "settle_database", level: slog.LevelDebug},
+		redis:    &outage{log: log, what: "settle_redis", level: slog.LevelDebug},
+		wake:     make(chan struct{}, 1), working: make(chan struct{}, 1), dirty: map[ledgerRef]bool{},
 	}
 	for i := range config.Queues {
 		q := &config.Queues[i]

@@ -173,10 +173,18 @@ func (d *draining) offer(ctx context.Context, fates []fate) ([]known, error) {
 			continue
 		}
 		var absent []int
+		settled := 0
 		for n, i := range rest {
-			if all[i] = answers[n]; answers[n] == knownAbsent {
+			switch all[i] = answers[n]; answers[n] {
+			case knownAbsent:
 				absent = append(absent, i)
+			case knownSettled:
+				settled++
+			case knownBusy:
 			}
+		}
+		if database.OnSettled != nil && settled > 0 {
+			database.OnSettled(settled)
 		}
 		rest = absent
 	}
