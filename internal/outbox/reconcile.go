@@ -107,7 +107,7 @@ func NewReconciler(config ReconcilerConfig) (*Reconciler, error) {
 	}
 	log := config.Logger.With("component", "outbox")
 	return &Reconciler{
-		config: config, log: log, away: &outage{log: log, what: "reconcile", level: slog.LevelDebug},
+		config: config, log: log, away: &outage{log: log, what: "reconcile", text: "database or redis (reconciling)"},
 		wake: make(chan struct{}, 1), lives: map[lifeOf]string{},
 	}, nil
 }

@@ -37,6 +37,7 @@ type Metrics struct {
 	late     *prometheus.CounterVec
 	sinkUp   *prometheus.GaugeVec
 	missing  *missingTopics
+	outbox   *outboxMetrics
 
 	layoutEpoch, layoutShards, instances *prometheus.GaugeVec
 }
@@ -55,6 +56,7 @@ func New(version string) *Metrics {
 		late:     counters("late_settles_total", "Claims that this instance settled too late.", "queue"),
 		sinkUp:   gauges("sink_up", "1 if the broker answers, 0 if it does not.", "sink"),
 		missing:  newMissingTopics(time.Now),
+		outbox:   newOutboxMetrics(),
 
 		layoutEpoch:  gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
 		layoutShards: gauges("layout_shards", "Shards of the queue in the layout that this instance uses.", "queue"),
@@ -67,6 +69,7 @@ func New(version string) *Metrics {
 		m.layoutEpoch, m.layoutShards, m.instances,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	m.registry.MustRegister(m.outbox.collectors()...)
 	return m
 }
 
