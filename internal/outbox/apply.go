@@ -123,7 +123,7 @@ type place int
 const (
 	placePending  place = iota // its row is pending and locked by us
 	placeStored                // its row says that Redis has it
-	placeGone                  // its row was deleted: Redis had it
+	placeGone                  // its row was deleted, or says that it was published: Redis had it
 	placeUnlisted              // there was no row when the operation was inserted
 )
 

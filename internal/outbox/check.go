@@ -106,7 +106,7 @@ func (d *Database) schemaError(err error) error {
 		missing = my.Number == 1146 || my.Number == 1054 // table, column
 	}
 	if missing {
-		return fmt.Errorf("%w: table %s and its companions are missing or of another version; make them with \"bridge outbox migrate up\": %w", errUnfit, d.table, err)
+		return fmt.Errorf("%w: table %s and its companions are missing or of another version; run \"bridge outbox migrate up --config FILE\": %w", errUnfit, d.table, err)
 	}
 	return fmt.Errorf("check the tables: %w", err)
 }

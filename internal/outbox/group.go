@@ -19,6 +19,8 @@ type group struct {
 	// overtaken is the highest number of a finished row: operations below it come
 	// too late.
 	overtaken int64
+	// published says that the last message that ended was published.
+	published bool
 }
 
 // gather locks all pending rows of the identities, and leaves out those of which
@@ -96,15 +98,16 @@ func (d *Database) readHeads(ctx context.Context, tx querier, list []identity, a
 
 // readHistory finds operations that somebody else holds, and what has finished.
 func (d *Database) readHistory(ctx context.Context, tx querier, list []identity, all map[identity]*group, busy map[identity]bool) error {
-	q := d.query("SELECT queue, message_key, message_id, SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), MAX(CASE WHEN status = 0 THEN 0 ELSE id END)").
+	q := d.query("SELECT queue, message_key, message_id, SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), MAX(CASE WHEN status = 0 THEN 0 ELSE id END)," +
+		" MAX(CASE WHEN op = 0 THEN id ELSE 0 END), MAX(CASE WHEN op = 0 AND status = 2 THEN id ELSE 0 END)").
 		from(byIdentity).add(" WHERE ").identities(list).add(" AND (op > 0 OR status > 1) GROUP BY queue, message_key, message_id")
 	return q.each(ctx, tx, func(rows *sql.Rows) error {
 		var it identity
 		var waiting int
-		var finished int64
-		err := rows.Scan(&it.queue, &it.key, &it.id, &waiting, &finished)
+		var finished, message, published int64
+		err := rows.Scan(&it.queue, &it.key, &it.id, &waiting, &finished, &message, &published)
 		if g := all[it]; g != nil {
-			g.overtaken = finished
+			g.overtaken, g.published = finished, published > 0 && published == message
 			if waiting != len(g.operations) {
 				busy[it] = true
 			}

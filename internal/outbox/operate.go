@@ -170,7 +170,7 @@ func (g *group) place(op *row) place {
 		return placePending
 	case g.head != nil && g.head.number < op.number:
 		return placeStored
-	case op.target.Valid:
+	case op.target.Valid, g.published:
 		return placeGone
 	default:
 		return placeUnlisted

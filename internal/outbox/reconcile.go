@@ -67,6 +67,17 @@ type Counts struct {
 	Blocked int64 `json:"blocked"`
 }
 
+// Each calls f for each of the counts, with its name.
+func (c *Counts) Each(f func(result string, count int64)) {
+	f("looked", c.Looked)
+	f("put_back", c.PutBack)
+	f("there", c.There)
+	f("settled", c.Settled)
+	f("removed", c.Removed)
+	f("skipped", c.Skipped)
+	f("blocked", c.Blocked)
+}
+
 func (c *Counts) add(o Counts) {
 	c.Looked += o.Looked
 	c.PutBack += o.PutBack
