@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"go.uber.org/fx"
@@ -21,22 +22,25 @@ type statusPage struct {
 	health  *health
 	monitor *monitor
 	queues  *queueSet
+	// outboxes may be none.
+	outboxes *outboxSet
 }
 
 type adminParams struct {
 	fx.In
 
-	Config  *config.Config
-	Logger  *slog.Logger
-	Metrics *telemetry.Metrics
-	Health  *health
-	Monitor *monitor
-	Queues  *queueSet
+	Config   *config.Config
+	Logger   *slog.Logger
+	Metrics  *telemetry.Metrics
+	Health   *health
+	Monitor  *monitor
+	Queues   *queueSet
+	Outboxes *outboxSet
 }
 
 func provideAdmin(p adminParams) *admin.Server {
 	cfg, logger, metrics := p.Config, p.Logger, p.Metrics
-	page := &statusPage{health: p.Health, monitor: p.Monitor, queues: p.Queues}
+	page := &statusPage{health: p.Health, monitor: p.Monitor, queues: p.Queues, outboxes: p.Outboxes}
 	return admin.New(admin.Config{
 		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes,
 		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), Logger: logger,
@@ -44,8 +48,9 @@ func provideAdmin(p adminParams) *admin.Server {
 }
 
 // start starts the listeners first and stops them last, so that a drain
-// can be watched; then come the queues.
-func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues *queueSet) {
+// can be watched; then come the queues and the outboxes. At a stop, the outboxes
+// take nothing more, the queues drain, and the rows are told what was published.
+func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues *queueSet, outboxes *outboxSet) {
 	var unregister context.CancelFunc
 	lc.Append(fx.StartStopHook(func(ctx context.Context) error {
 		ctx, unregister = context.WithCancel(context.WithoutCancel(ctx))
@@ -55,14 +60,16 @@ func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, qu
 		defer unregister()
 		return server.Stop(ctx)
 	}))
+	lc.Append(fx.StopHook(outboxes.finish))
 	lc.Append(fx.StartStopHook(queues.start, queues.stop))
+	lc.Append(fx.StartStopHook(outboxes.start, outboxes.halt))
 }
 
 func (s *statusPage) live() error { return s.queues.live() }
 
 // ready is false until Redis has answered once, after ten seconds without it,
-// and while draining. A sink that is down is told, but does not make us unready:
-// then nobody could reach us to see why.
+// and while draining. A sink or a database that is down is told, but does not
+// make us unready: then nobody could reach us to see why.
 func (s *statusPage) ready() admin.Readiness {
 	redis := admin.Check{Name: "redis"}
 	silence, ok := s.health.redisSilence()
@@ -74,7 +81,7 @@ func (s *statusPage) ready() admin.Readiness {
 	default:
 		redis.OK = true
 	}
-	checks := append([]admin.Check{redis}, s.monitor.checks()...)
+	checks := slices.Concat([]admin.Check{redis}, s.monitor.checks(), s.outboxes.checks())
 	ready := redis.OK
 	if s.health.draining.Load() {
 		ready = false

@@ -35,6 +35,7 @@ func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 		sinksModule,
 		telemetryModule,
 		queuesModule,
+		outboxModule,
 		adminModule,
 		fx.Invoke(start),
 		fx.StartTimeout(startTimeout),

@@ -65,6 +65,9 @@ func (r *queueRunner) use(layout *store.Layout) {
 	case !layout.SameLife(old):
 		r.logger.Error("the queue was lost and is made again: redis has lost its messages",
 			"event", "layout_lost", "epoch", layout.Epoch, "shards", layout.Shards)
+		if r.reborn != nil {
+			r.reborn()
+		}
 	case layout.Epoch != old.Epoch:
 		r.logger.Info("layout changed", fields...)
 	case layout.Next != old.Next && layout.Next != 0:

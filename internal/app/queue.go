@@ -46,7 +46,14 @@ type queueRunner struct {
 	poller *poller.Poller
 
 	// changed says that somebody came or went, or that the layout has changed; of 1.
-	changed  chan struct{}
+	changed chan struct{}
+	// made is closed when the layout is known for the first time.
+	made chan struct{}
+	// rows gets what the pollers know of outbox messages; nil without an outbox.
+	rows rowSettler
+	// reborn, where not nil, is called when Redis has lost the queue.
+	reborn func()
+
 	layout   atomic.Pointer[store.Layout]
 	epoch    atomic.Pointer[string] // the last that a shard told
 	keeps    atomic.Bool            // this instance is the queue's keeper
@@ -107,6 +114,7 @@ func (r *queueRunner) run(ctx context.Context) {
 		return
 	}
 	r.use(layout)
+	close(r.made)
 	p, err := r.newPoll()
 	if err == nil {
 		err = p.Start(ctx)

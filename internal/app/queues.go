@@ -114,6 +114,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name s
 		health:   p.Health,
 		metrics:  p.Metrics,
 		changed:  make(chan struct{}, 1),
+		made:     make(chan struct{}),
 		logger:   p.Logger.With("queue", name, "instance", p.Config.Instance),
 		fatal:    set.fatal,
 	}
@@ -128,7 +129,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name s
 			ClaimTimeout: p.Config.Poller.ClaimTimeout, MaxSleep: p.Config.Poller.MaxSleep,
 			Lease: p.Config.Poller.Lease, PublishTimeout: sink.PublishTimeout,
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
-			Logger: p.Logger, Observer: p.Metrics, OnNoLayout: r.noMeta, OnEpoch: r.sawEpoch,
+			Logger: p.Logger, Observer: p.Metrics, OnNoLayout: r.noMeta, OnEpoch: r.sawEpoch, OnLateAcks: r.lateAcks(),
 		})
 	}
 	return r

@@ -43,27 +43,43 @@ func provideSinks(lc fx.Lifecycle, cfg *config.Config, logger *slog.Logger) (sin
 func newSink(cfg config.Sink, client string, logger *slog.Logger) (sinks.Sink, error) {
 	switch cfg.Type {
 	case message.NATS:
-		return nats.New(nats.Config{
-			Servers: cfg.URLs(), User: cfg.User, Password: cfg.Password, Token: cfg.Token,
-			CredsFile: cfg.CredsFile, NKeyFile: cfg.NKeyFile, TLS: cfg.TLS,
-			PublishTimeout: cfg.PublishTimeout, Name: client,
-		}, logger)
+		return nats.New(natsConfig(cfg, client), logger)
 	case message.RabbitMQ:
-		return rabbitmq.New(rabbitmq.Config{
-			Name: client, URLs: cfg.URLs(), Exchange: cfg.Exchange, Auth: string(cfg.Auth), TLS: cfg.TLS,
-			Connections: cfg.Connections, PublishTimeout: cfg.PublishTimeout,
-		}, logger)
+		return rabbitmq.New(rabbitConfig(cfg, client), logger)
 	case message.Kafka:
-		var sasl *kafka.SASL
-		if cfg.SASL != nil {
-			sasl = &kafka.SASL{
-				Mechanism: string(cfg.SASL.Mechanism), Username: cfg.SASL.Username, Password: cfg.SASL.Password,
-			}
-		}
-		return kafka.New(kafka.Config{
-			Brokers: cfg.Brokers, SASL: sasl, TLS: cfg.TLS, PublishTimeout: cfg.PublishTimeout, Name: client,
-		}, logger)
+		return kafka.New(kafkaConfig(cfg, client), logger)
 	default:
-		return nil, fmt.Errorf("type %q: allowed are kafka, nats and rabbitmq", cfg.Type)
+		return nil, unknownSink(cfg.Type)
+	}
+}
+
+func unknownSink(sink message.SinkType) error {
+	return fmt.Errorf("type %q: allowed are kafka, nats and rabbitmq", sink)
+}
+
+func natsConfig(cfg config.Sink, client string) nats.Config {
+	return nats.Config{
+		Servers: cfg.URLs(), User: cfg.User, Password: cfg.Password, Token: cfg.Token,
+		CredsFile: cfg.CredsFile, NKeyFile: cfg.NKeyFile, TLS: cfg.TLS,
+		PublishTimeout: cfg.PublishTimeout, Name: client,
+	}
+}
+
+func rabbitConfig(cfg config.Sink, client string) rabbitmq.Config {
+	return rabbitmq.Config{
+		Name: client, URLs: cfg.URLs(), Exchange: cfg.Exchange, Auth: string(cfg.Auth), TLS: cfg.TLS,
+		Connections: cfg.Connections, PublishTimeout: cfg.PublishTimeout,
+	}
+}
+
+func kafkaConfig(cfg config.Sink, client string) kafka.Config {
+	var sasl *kafka.SASL
+	if cfg.SASL != nil {
+		sasl = &kafka.SASL{
+			Mechanism: string(cfg.SASL.Mechanism), Username: cfg.SASL.Username, Password: cfg.SASL.Password,
+		}
+	}
+	return kafka.Config{
+		Brokers: cfg.Brokers, SASL: sasl, TLS: cfg.TLS, PublishTimeout: cfg.PublishTimeout, Name: client,
 	}
 }

@@ -1,0 +1,98 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+)
+
+// compensationRunner consumes the compensation messages of one queue.
+type compensationRunner struct {
+	source consumer.Source
+	writer *consumer.Writer
+}
+
+// run works until ctx ends, through every outage.
+func (c *compensationRunner) run(ctx context.Context) { c.source.Run(ctx, c.writer.Handle) }
+
+// newConsumers makes one for each queue that has a topic of its own for them.
+func newConsumers(p outboxParams, rows consumer.Rows) ([]*compensationRunner, error) {
+	var runners []*compensationRunner
+	for _, q := range p.Queues.runners {
+		name := q.queue.Name()
+		topic := p.Config.CompensationTopic(name)
+		if topic == "" {
+			continue
+		}
+		sink := p.Config.Queues[name].Sink
+		logger := p.Logger.With("queue", name, "sink", sink)
+		source, err := newSource(p.Config.Sinks[sink], "delaybridge-compensation-"+name, consumer.Options{
+			Topic: topic, Group: consumer.Group(p.Config.Prefix, name), Logger: logger,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("compensations of queue %s: %w", name, err)
+		}
+		runners = append(runners, &compensationRunner{source: source, writer: consumer.NewWriter(consumer.WriterConfig{
+			Store: q.queue, Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
+		})})
+	}
+	return runners, nil
+}
+
+func newSource(cfg config.Sink, client string, options consumer.Options) (consumer.Source, error) {
+	switch cfg.Type {
+	case message.NATS:
+		return consumer.NewNATS(natsConfig(cfg, client), options)
+	case message.RabbitMQ:
+		return consumer.NewRabbitMQ(rabbitConfig(cfg, client), options)
+	case message.Kafka:
+		return consumer.NewKafka(kafkaConfig(cfg, client), options)
+	default:
+		return nil, unknownSink(cfg.Type)
+	}
+}
+
+// compensated counts for the metrics.
+type compensated struct{ metrics *telemetry.Metrics }
+
+// Compensated implements [consumer.Observer].
+func (c compensated) Compensated(queue string, result consumer.Result) {
+	c.metrics.Compensated(queue, string(result))
+}
+
+// rows finds the rows that compensation messages name; nil without an outbox.
+func (set *outboxSet) rows() consumer.Rows {
+	if len(set.outboxes) == 0 {
+		return nil
+	}
+	return rowFinder(set.outboxes)
+}
+
+// rowFinder asks all databases: the message does not say which one has the row.
+type rowFinder []*outboxRunner
+
+// TakeIdentity implements [consumer.Rows].
+func (f rowFinder) TakeIdentity(ctx context.Context, queue, key, id string) (found, locked bool, err error) {
+	var problems []error
+	for _, r := range f {
+		taken, err := r.relay.TakeIdentity(ctx, queue, key, id)
+		switch {
+		case err != nil:
+			problems = append(problems, fmt.Errorf("outbox %s: %w", r.name, err))
+		case taken == outbox.TakenDone:
+			return true, false, nil
+		case taken == outbox.TakenLocked:
+			locked = true
+		}
+	}
+	if locked {
+		return false, true, nil
+	}
+	return false, false, errors.Join(problems...)
+}

@@ -1,0 +1,365 @@
+package app
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox"
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/outbox/migrate"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// databaseFirst is a whole bridge with a database, and a producer that has no
+// other way to it.
+type databaseFirst struct {
+	*testing.T
+	driver schema.Dialect
+	db     *sql.DB
+	box    *outbox.Outbox
+	topic  string
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	got    *arrivals
+	config *config.Config
+	logs   *records
+
+	stopBridge context.CancelFunc
+	ended      chan error
+}
+
+// newDatabaseFirst makes everything but the tables, and starts nothing.
+func newDatabaseFirst(t *testing.T, driver schema.Dialect, dsn string, keys string) *databaseFirst {
+	t.Helper()
+	db, err := sqldb.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	d := &databaseFirst{T: t, driver: driver, db: db, topic: testenv.Name(t, "topic"), logs: &records{Handler: slog.NewTextHandler(t.Output(), nil), list: &recordList{}}}
+	dialect := outbox.PostgreSQL
+	if driver == schema.MySQL {
+		dialect = outbox.MySQL
+	}
+	d.box = outbox.New(dialect)
+	address := freeAddress(t)
+	d.config = parse(t, `
+prefix: %s
+redis: {url: %q}
+queues: {orders: {shards: 2, sink: events, compensation: %s-c}, mails: {shards: 2, sink: events, compensation: off}}
+sinks: {events: {type: nats, url: %q}}
+outbox: {driver: %s, dsn: %q, poll: 50ms, %s}
+admin: {listen: %q}
+`, testenv.Name(t, "p"), testenv.Redis(t), d.topic, testenv.NATS(t), driver, dsn, keys, address)
+	d.nc, err = nats.Connect(testenv.NATS(t))
+	require.NoError(t, err)
+	t.Cleanup(d.nc.Close)
+	d.js, err = jetstream.New(d.nc)
+	require.NoError(t, err)
+	_, err = d.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: d.topic, Subjects: []string{d.topic}})
+	require.NoError(t, err)
+	d.got = &arrivals{times: map[string]int{}}
+	_, err = d.nc.Subscribe(d.topic, func(m *nats.Msg) { d.got.add(m.Header.Get("delay-id")) })
+	require.NoError(t, err)
+	return d
+}
+
+func (d *databaseFirst) migrate() {
+	d.Helper()
+	m, err := migrate.New(d.db, d.driver, schema.DefaultTable)
+	require.NoError(d, err)
+	_, err = m.Up(d.Context())
+	require.NoError(d, err)
+}
+
+// start runs a bridge until stop.
+func (d *databaseFirst) start() {
+	d.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(d.Context()))
+	d.stopBridge, d.ended = cancel, make(chan error, 1)
+	go func() { d.ended <- Run(ctx, d.config, slog.New(d.logs)) }()
+	d.Cleanup(d.stop)
+}
+
+func (d *databaseFirst) stop() {
+	d.Helper()
+	if d.stopBridge == nil {
+		return
+	}
+	d.stopBridge()
+	d.stopBridge = nil
+	assert.NoError(d, <-d.ended)
+}
+
+// commit runs a producer's transaction.
+func (d *databaseFirst) commit(run func(tx *sql.Tx)) {
+	d.Helper()
+	tx, err := d.db.BeginTx(d.Context(), nil)
+	require.NoError(d, err)
+	run(tx)
+	require.NoError(d, tx.Commit())
+}
+
+func (d *databaseFirst) schedule(tx *sql.Tx, id string, when delay.When) delay.Ref {
+	d.Helper()
+	ref, err := d.box.Schedule(d.Context(), tx, "orders", delay.Message{ID: id, Key: "k", Topic: d.topic, Body: []byte(id)}, when)
+	require.NoError(d, err)
+	return ref
+}
+
+// row is the operation and the state that the box tells; "none" without a row.
+func (d *databaseFirst) row(ref delay.Ref) (told string) {
+	d.Helper()
+	d.commit(func(tx *sql.Tx) {
+		row, err := d.box.Get(d.Context(), tx, "orders", ref)
+		if errors.Is(err, delay.ErrNotFound) {
+			told = "none"
+			return
+		}
+		require.NoError(d, err)
+		told = fmt.Sprint(row.Op, " ", row.State)
+	})
+	return told
+}
+
+func (d *databaseFirst) eventually(what string, is func() bool) {
+	d.Helper()
+	require.Eventually(d, is, 30*time.Second, 20*time.Millisecond, what)
+}
+
+func (d *databaseFirst) becomes(ref delay.Ref, want string) {
+	d.Helper()
+	d.eventually(ref.ID+" becomes "+want, func() bool { return d.row(ref) == want })
+}
+
+// page is the body of a page of the admin listener; empty while there is none.
+func (d *databaseFirst) page(path string) string {
+	d.Helper()
+	request, err := http.NewRequestWithContext(d.Context(), http.MethodGet, "http://"+d.config.Admin.Listen+path, nil)
+	require.NoError(d, err)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = response.Body.Close() }()
+	recorder := httptest.NewRecorder()
+	_ = response.Write(recorder.Body)
+	return recorder.Body.String()
+}
+
+// arrivals counts what the broker got.
+type arrivals struct {
+	mu    sync.Mutex
+	times map[string]int
+}
+
+func (a *arrivals) add(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.times[id]++
+}
+
+func (a *arrivals) of(id string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.times[id]
+}
+
+// count counts the lines of an event.
+func (r *records) count(event string) (n int) {
+	r.list.mu.Lock()
+	defer r.list.mu.Unlock()
+	for _, l := range r.list.lines {
+		if l.event == event {
+			n++
+		}
+	}
+	return n
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+// onDatabases runs a test on each kind of database.
+func onDatabases(t *testing.T, keys string, test func(d *databaseFirst)) {
+	t.Helper()
+	t.Parallel()
+	for driver, dsn := range map[schema.Dialect]func(testing.TB) string{schema.Postgres: testenv.Postgres, schema.MySQL: testenv.MariaDB} {
+		t.Run(string(driver), func(t *testing.T) {
+			t.Parallel()
+			test(newDatabaseFirst(t, driver, dsn(t), keys))
+		})
+	}
+}
+
+// TestDatabaseFirst goes the whole way: rows of committed transactions are
+// published once, those of others never, and the rows tell what became of them.
+func TestDatabaseFirst(t *testing.T) {
+	onDatabases(t, "until: published", func(d *databaseFirst) {
+		d.migrate()
+		d.start()
+		var soon, moved, cancelled, late delay.Ref
+		d.commit(func(tx *sql.Tx) {
+			soon = d.schedule(tx, "soon", delay.After(100*time.Millisecond))
+			moved = d.schedule(tx, "moved", delay.After(time.Hour/2))
+			cancelled = d.schedule(tx, "cancelled", delay.After(time.Hour/2))
+			late = d.schedule(tx, "late", delay.After(time.Millisecond))
+		})
+		tx, err := d.db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		gone := d.schedule(tx, "rolled back", delay.After(time.Millisecond))
+		require.NoError(t, tx.Rollback())
+
+		d.becomes(soon, "schedule published")
+		d.becomes(late, "schedule published")
+		d.becomes(moved, "schedule stored")
+		d.becomes(cancelled, "schedule stored")
+		d.commit(func(tx *sql.Tx) {
+			require.NoError(t, d.box.Cancel(t.Context(), tx, "orders", cancelled))
+			require.NoError(t, d.box.Cancel(t.Context(), tx, "orders", late))
+			require.NoError(t, d.box.Reschedule(t.Context(), tx, "orders", moved, delay.After(50*time.Millisecond)))
+		})
+		d.becomes(cancelled, "cancel cancelled")
+		d.becomes(late, "cancel too_late")
+		d.becomes(moved, "reschedule published")
+		assert.Equal(t, "none", d.row(gone))
+		for id, times := range map[string]int{"soon": 1, "late": 1, "moved": 1, "cancelled": 0, "rolled back": 0} {
+			assert.Equal(t, times, d.got.of(id), id)
+		}
+		assert.Contains(t, d.page("/readyz"), "ok outbox default")
+		metrics := d.page("/metrics")
+		for _, line := range []string{
+			`delaybridge_outbox_up{outbox="default"} 1`,
+			`delaybridge_outbox_applied_total{outbox="default",queue="orders",state="cancelled",verb="cancel"} 1`,
+			`delaybridge_outbox_settled_total{outbox="default"} 3`,
+		} {
+			assert.Contains(t, metrics, line)
+		}
+		d.stop()
+		assert.Zero(t, d.count("_relays", ""), "the relay has signed off")
+	})
+}
+
+// count counts rows of a table of the outbox.
+func (d *databaseFirst) count(table, where string) (n int) {
+	d.Helper()
+	require.NoError(d, d.db.QueryRowContext(d.Context(), "SELECT count(*) FROM "+schema.DefaultTable+table+" "+where).Scan(&n))
+	return n
+}
+
+// TestDatabaseFirstUntilStored deletes rows when Redis has them.
+func TestDatabaseFirstUntilStored(t *testing.T) {
+	onDatabases(t, "until: stored", func(d *databaseFirst) {
+		d.migrate()
+		d.start()
+		var refs []delay.Ref
+		d.commit(func(tx *sql.Tx) {
+			for i := range 50 {
+				refs = append(refs, d.schedule(tx, fmt.Sprint("m", i), delay.After(time.Millisecond)))
+			}
+		})
+		d.eventually("all are published", func() bool {
+			for _, ref := range refs {
+				if d.got.of(ref.ID) == 0 {
+					return false
+				}
+			}
+			return true
+		})
+		d.stop()
+		assert.Zero(t, d.count("", ""))
+		for _, ref := range refs {
+			assert.Equal(t, 1, d.got.of(ref.ID), ref.ID)
+		}
+	})
+}
+
+// TestRestartWithRows stops the bridge while rows are everywhere on their way:
+// nothing is lost, and nothing comes twice.
+func TestRestartWithRows(t *testing.T) {
+	onDatabases(t, "until: published, batch: 20", func(d *databaseFirst) {
+		d.migrate()
+		const each, rounds = 60, 4
+		for round := range rounds {
+			d.start()
+			d.commit(func(tx *sql.Tx) {
+				for i := range each {
+					d.schedule(tx, fmt.Sprintf("m%d-%d", round, i), delay.After(time.Duration(i)*5*time.Millisecond))
+				}
+			})
+			d.eventually("some arrive", func() bool { return d.got.of(fmt.Sprintf("m%d-%d", round, each/3)) > 0 })
+			d.stop()
+		}
+		d.start()
+		d.eventually("all rows are published", func() bool { return d.count("", "WHERE status = 2") == rounds*each })
+		for round := range rounds {
+			for i := range each {
+				id := fmt.Sprintf("m%d-%d", round, i)
+				assert.Equal(t, 1, d.got.of(id), id)
+			}
+		}
+		assert.Zero(t, d.logs.count("outbox_unfit"))
+	})
+}
+
+// TestDatabaseLater starts the bridge first, then the database, then makes the
+// tables. All the while what is in Redis is published.
+func TestDatabaseLater(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartPostgres(t, "")
+	d := newDatabaseFirst(t, schema.Postgres, server.URL(), "until: published")
+	server.Kill()
+	d.start()
+	rdb, err := NewRedis(d.config.Redis, "producer")
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, rdb.Close()) }()
+	d.publishes(rdb, "while the database is away")
+	d.eventually("it is told", func() bool { return strings.Contains(d.page("/readyz"), "down outbox default") })
+	require.Contains(t, d.page("/readyz"), "200 OK")
+	require.Contains(t, d.page("/metrics"), `delaybridge_outbox_up{outbox="default"} 0`)
+
+	server.Start()
+	d.eventually("the tables are missed", func() bool { return d.logs.count("outbox_unfit") > 0 })
+	require.Contains(t, d.page("/readyz"), "bridge outbox migrate up")
+	d.publishes(rdb, "while there are no tables")
+	d.migrate()
+	d.commit(func(tx *sql.Tx) { d.schedule(tx, "row", delay.After(0)) })
+	d.becomes(delay.Ref{ID: "row", Key: "k"}, "schedule published")
+	assert.Contains(t, d.page("/readyz"), "ok outbox default")
+	assert.Equal(t, 1, d.logs.count("outbox_database_away"))
+	assert.Equal(t, 1, d.logs.count("outbox_unfit"))
+}
+
+// publishes sends a message through Redis, without the database.
+func (d *databaseFirst) publishes(rdb redis.UniversalClient, id string) {
+	d.Helper()
+	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(d.config.Prefix))
+	require.NoError(d, err)
+	d.eventually("the layout is made", func() bool {
+		_, err := client.Schedule(d.Context(), delay.Message{ID: id, Topic: d.topic}, delay.After(0))
+		return err == nil
+	})
+	d.eventually(id+" arrives", func() bool { return d.got.of(id) == 1 })
+}

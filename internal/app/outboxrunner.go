@@ -1,0 +1,177 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+)
+
+const (
+	// layoutPatience is how long a relay waits for the queues at the start, so that
+	// it does not complain of queues that are just being made.
+	layoutPatience = 10 * time.Second
+	// unfitPause is how often a database that is unfit is looked at again.
+	unfitPause = 5 * time.Second
+	// unfitSaid is how often that is said again.
+	unfitSaid = 10 * time.Minute
+)
+
+// outboxRunner runs the relay of one outbox, and its reconciler. It owns the
+// goroutines that run starts.
+type outboxRunner struct {
+	name       string
+	config     config.Outbox
+	queues     []*queueRunner
+	database   *outbox.Database
+	relay      *outbox.Relay
+	reconciler *outbox.Reconciler // nil where rows are not kept until published
+	metrics    *telemetry.Outbox
+	logger     *slog.Logger
+}
+
+func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRunner, error) {
+	cfg := p.Config.Outbox[name]
+	dsn, err := cfg.DSN.Reveal()
+	if err != nil {
+		return nil, err
+	}
+	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.runners, logger: p.Logger.With("outbox", name)}
+	r.database, err = outbox.Open(outbox.DatabaseConfig{
+		Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table, Connections: connections(cfg),
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.metrics = p.Metrics.AddOutbox(name, func() error { return r.relay.State() })
+	queues := make([]outbox.Queue, len(r.queues))
+	for i, q := range r.queues {
+		queues[i] = q.asOutbox(p.Config)
+	}
+	r.relay, err = outbox.NewRelay(outbox.Config{
+		Database: r.database, Instance: p.Config.Instance, Queues: queues, Clock: clock.now,
+		UntilPublished: cfg.Until == config.UntilPublished, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: cfg.Keep,
+		Batch: cfg.Batch, Lanes: cfg.Relays, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
+	})
+	return r, err
+}
+
+// connections are one a lane, and some for upkeep, settling, reconciling and
+// compensation messages.
+func connections(cfg config.Outbox) int { return cfg.Relays + 6 }
+
+// asOutbox is the queue as relays and reconcilers need it.
+func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
+	queue := cfg.Queues[r.queue.Name()]
+	return outbox.Queue{
+		Name: r.queue.Name(), Store: r.queue, Sink: cfg.Sinks[queue.Sink].Type, MaxMessage: int(queue.MaxMessage),
+	}
+}
+
+// reconcile makes the reconciler, where rows are kept until published.
+func (r *outboxRunner) reconcile(p outboxParams, settler *outbox.Settler) (err error) {
+	if r.config.Until != config.UntilPublished {
+		return nil
+	}
+	queues := make([]outbox.ReconciledQueue, len(r.queues))
+	for i, q := range r.queues {
+		queues[i] = outbox.ReconciledQueue{Queue: q.asOutbox(p.Config), Redis: q.queue}
+	}
+	r.reconciler, err = outbox.NewReconciler(outbox.ReconcilerConfig{
+		Databases: []*outbox.Database{r.database}, Queues: queues, Flush: settler.Flush, Horizon: r.config.Horizon,
+		Observe: func(c outbox.Counts) { c.Each(r.metrics.Reconciled) }, Logger: r.logger,
+	})
+	return err
+}
+
+// run works until ctx ends. A database that is unfit is said loudly, but ends
+// nothing: the other outboxes, and the messages that Redis has already, do not
+// depend on it, and the tables may be made while the bridge runs.
+func (r *outboxRunner) run(ctx context.Context) {
+	var reconciling sync.WaitGroup
+	defer reconciling.Wait()
+	if r.reconciler != nil {
+		reconciling.Go(func() {
+			select {
+			case <-r.relay.Ready():
+				_ = r.reconciler.Run(ctx) // It returns nil.
+			case <-ctx.Done():
+			}
+		})
+	}
+	r.awaitQueues(ctx)
+	var said time.Time
+	for {
+		err := r.relay.Run(ctx)
+		if ctx.Err() != nil {
+			if err != nil {
+				r.logger.Warn("outbox relay could not sign off, others hold it for dead", "event", "drain", "err", err)
+			}
+			return
+		}
+		if time.Since(said) > unfitSaid {
+			said = time.Now()
+			r.logger.Error("outbox cannot be relayed, looking again every "+unfitPause.String(), "event", "outbox_unfit", "err", err)
+		}
+		if !sleep(ctx, unfitPause) {
+			return
+		}
+	}
+}
+
+// awaitQueues waits until all queues have their layouts, for a while.
+func (r *outboxRunner) awaitQueues(ctx context.Context) {
+	timer := time.NewTimer(layoutPatience)
+	defer timer.Stop()
+	for _, q := range r.queues {
+		select {
+		case <-q.made:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// redisClock is the clock of Redis, as any of the queues knows it.
+type redisClock struct {
+	queues []*queueRunner
+
+	mu   sync.Mutex
+	next int // the queue that answered last
+}
+
+// clockPatience limits asking one queue, so that in a Cluster a node that is away
+// does not stop the clock.
+const clockPatience = 2 * time.Second
+
+func (c *redisClock) now(ctx context.Context) (now time.Time, err error) {
+	c.mu.Lock()
+	first := c.next
+	c.mu.Unlock()
+	for i := range c.queues {
+		at := (first + i) % len(c.queues)
+		if now, err = c.ask(ctx, c.queues[at]); err == nil {
+			c.mu.Lock()
+			c.next = at
+			c.mu.Unlock()
+			return now, nil
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return now, fmt.Errorf("read the clock: %w", err)
+}
+
+func (c *redisClock) ask(ctx context.Context, q *queueRunner) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, clockPatience)
+	defer cancel()
+	return q.queue.Clock(ctx)
+}

@@ -1,0 +1,47 @@
+package app
+
+import (
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// rowSettler tells rows of outboxes what became of their messages. Its methods
+// do not block.
+type rowSettler interface {
+	// Notify says that a shard's ledger has new entries.
+	Notify(queue string, shard int)
+	// Acknowledged gets messages that the broker has acknowledged too late for Redis.
+	Acknowledged(queue string, rows []store.SettledRow)
+}
+
+// tellRows has the queue tell the settler what it knows: all of it where rows
+// are kept until they are published. It is called before the queue starts.
+func (r *queueRunner) tellRows(settler rowSettler, untilPublished bool, reborn func()) {
+	r.rows, r.reborn = settler, reborn
+	if untilPublished {
+		name := r.queue.Name()
+		r.queue.WithLedger(func(shard int) { settler.Notify(name, shard) })
+	}
+}
+
+// lateAcks is what the poller calls for acknowledgements that came too late.
+func (r *queueRunner) lateAcks() func([]message.Claimed) {
+	if r.rows == nil {
+		return nil
+	}
+	return func(acked []message.Claimed) {
+		rows := make([]store.SettledRow, len(acked))
+		for i, m := range acked {
+			rows[i] = store.SettledRow{Token: m.Token, ID: m.ID, Key: m.Key, What: store.FatePublished}
+		}
+		r.rows.Acknowledged(r.queue.Name(), rows)
+	}
+}
+
+// polled are the shards that this instance polls now.
+func (r *queueRunner) polled() []int {
+	if p := r.polling(); p != nil {
+		return p.Shards()
+	}
+	return nil
+}
