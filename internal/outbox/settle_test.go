@@ -28,7 +28,7 @@ func newSettling(t *testing.T, d *Database, adjust ...func(*SettlerConfig)) *set
 	config := SettlerConfig{
 		Databases: []Retention{{Database: d, UntilPublished: true}},
 		Queues:    []LedgerQueue{{Name: s.orders, Store: s.store, Held: func() []int { return []int{0, 1} }}},
-		Logger:    slog.New(slog.NewTextHandler(s.logs, nil)),
+		Logger:    slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range adjust {
 		f(&config)
