@@ -15,6 +15,7 @@
 //	grow      4, 64, then 16 shards under load, with cancels and reschedules
 //	sentinel  kill -9 of the primary that Sentinel watches, with each durability
 //	cluster   the same in a Redis Cluster, and a slot that migrates
+//	wipe      FLUSHALL while 1,000,000 messages of an outbox wait in Redis
 //
 // It starts everything itself and exits with 1 where a promise was broken.
 package main
@@ -57,10 +58,11 @@ var figures = map[string]figure{
 	"outage": {outageFigure, allBrokers, 8, 5000}, "backlog": {backlogFigure, allBrokers, 8, 5000}, "memory": {memoryFigure, allBrokers, 8, 5000},
 	"drain": {drainFigure, allBrokers, 8, 5000}, "idle": {idleFigure, "nats", 8, 5000}, "instances": {instancesFigure, "nats", 32, 5000},
 	"scale": {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
+	"wipe": {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel": {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -69,6 +71,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   scale                              drain by shards, by instances      -brokers -count -repeat
   grow                               the number of shards changes       -brokers -rate -pause
   sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
+  wipe                               Redis is emptied                   -brokers (postgres, mysql) -count -shards
 
 `
 
