@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -191,14 +190,4 @@ func (r *report) add(c Counts) {
 	if r.progress != nil {
 		r.progress(r.counts)
 	}
-}
-
-// names of the queues, sorted.
-func (r *Reconciler) names() []string {
-	names := make([]string, len(r.config.Queues))
-	for i := range r.config.Queues {
-		names[i] = r.config.Queues[i].Name
-	}
-	slices.Sort(names)
-	return names
 }

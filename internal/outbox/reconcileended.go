@@ -92,19 +92,21 @@ func (d *Database) endedOf(ctx context.Context, queue string, rows []store.Settl
 	var ended []store.SettledRow
 	q := d.query("SELECT queue, message_key, message_id, token, status").from(byIdentity).
 		add(" WHERE ").identities(list).add(" AND op = 0 AND status > 1")
-	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
-		var u under
-		var how state
-		err := rows.Scan(&u.queue, &u.key, &u.id, &u.token, &how)
-		row, found := all[u]
-		if found && err == nil {
-			row.What = store.FateCancelled
-			if how == statePublished {
-				row.What = store.FatePublished
+	err := d.within(ctx, func(tx querier) error {
+		return q.each(ctx, tx, func(rows *sql.Rows) error {
+			var u under
+			var how state
+			err := rows.Scan(&u.queue, &u.key, &u.id, &u.token, &how)
+			row, found := all[u]
+			if found && err == nil {
+				row.What = store.FateCancelled
+				if how == statePublished {
+					row.What = store.FatePublished
+				}
+				ended = append(ended, row)
 			}
-			ended = append(ended, row)
-		}
-		return err
+			return err
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read ended rows: %w", err)

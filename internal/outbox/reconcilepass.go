@@ -190,7 +190,8 @@ func (p *pass) comparePart(ctx context.Context, rows []*stored) (left []*stored,
 	return append(left, again...), errors.Join(err, errChecked, errSettled)
 }
 
-// prepare makes messages of rows; those that are none are left out.
+// prepare makes messages of rows; those that are none are left out. One that is
+// due by now may have been claimed before Redis lost it, and be published.
 func (p *pass) prepare(ctx context.Context, rows []*stored) (puts []store.Row, good []*stored, err error) {
 	plain := make([]*row, len(rows))
 	for i, r := range rows {
@@ -205,8 +206,6 @@ func (p *pass) prepare(ctx context.Context, rows []*stored) (puts []store.Row, g
 	if err != nil {
 		return nil, rows, err
 	}
-	// Whoever claimed it before Redis lost it may have published it.
-	claimable := now.Add(putPhase + store.DefaultTimeout).UnixMilli()
 	for _, r := range rows {
 		m := &message.Message{ID: r.id, Key: r.key}
 		if !p.dry {
@@ -219,7 +218,7 @@ func (p *pass) prepare(ctx context.Context, rows []*stored) (puts []store.Row, g
 				continue
 			}
 		}
-		puts = append(puts, store.Row{Token: r.token, Message: m, DueAt: r.dueAt(), Marked: r.copyOut || r.dueMs <= claimable})
+		puts = append(puts, store.Row{Token: r.token, Message: m, DueAt: r.dueAt(), Marked: r.copyOut || r.dueMs <= now.UnixMilli()})
 		good = append(good, r)
 	}
 	return puts, good, nil

@@ -47,32 +47,39 @@ func (d *Database) storedOf(ctx context.Context, list []identity) ([]*stored, er
 }
 
 // readStored runs the query, and looks what operations mean for its rows.
-func (d *Database) readStored(ctx context.Context, q *query) ([]*stored, error) {
-	rows, err := d.rows(ctx, d.db, q)
-	if err != nil || len(rows) == 0 {
-		return nil, err
-	}
-	list := make([]*stored, len(rows))
-	names := make([]identity, len(rows))
-	revisions := map[int64]*stored{}
-	for i, r := range rows {
-		list[i], names[i] = &stored{row: *r}, r.identity
-		if r.revision > 0 {
-			revisions[r.revision] = list[i]
+func (d *Database) readStored(ctx context.Context, q *query) (list []*stored, err error) {
+	err = d.within(ctx, func(tx querier) error {
+		rows, err := d.rows(ctx, tx, q)
+		if err != nil || len(rows) == 0 {
+			return err
 		}
-	}
-	operated, err := d.operated(ctx, d.db, names)
-	if err != nil {
-		return nil, fmt.Errorf("look for operations: %w", err)
-	}
-	for _, s := range list {
-		s.operated = operated[s.identity]
-	}
+		names := make([]identity, len(rows))
+		revisions := map[int64]*stored{}
+		for i, r := range rows {
+			list, names[i] = append(list, &stored{row: *r}), r.identity
+			if r.revision > 0 {
+				revisions[r.revision] = list[i]
+			}
+		}
+		operated, err := d.operated(ctx, tx, names)
+		if err != nil {
+			return fmt.Errorf("look for operations: %w", err)
+		}
+		for _, s := range list {
+			s.operated = operated[s.identity]
+		}
+		return d.readUnsure(ctx, tx, revisions)
+	})
+	return list, err
+}
+
+// readUnsure finds rows whose last reschedule was told that a copy may be out.
+func (d *Database) readUnsure(ctx context.Context, tx querier, revisions map[int64]*stored) error {
 	if len(revisions) == 0 {
-		return list, nil
+		return nil
 	}
-	unsure := d.query("SELECT id FROM {t} WHERE id").ids(slices.Sorted(maps.Keys(revisions))).add(" AND status = ?", int64(stateUnknown))
-	err = unsure.each(ctx, d.db, func(rows *sql.Rows) error {
+	q := d.query("SELECT id FROM {t} WHERE id").ids(slices.Sorted(maps.Keys(revisions))).add(" AND status = ?", int64(stateUnknown))
+	return q.each(ctx, tx, func(rows *sql.Rows) error {
 		var number int64
 		err := rows.Scan(&number)
 		if s := revisions[number]; s != nil {
@@ -80,19 +87,20 @@ func (d *Database) readStored(ctx context.Context, q *query) ([]*stored, error) 
 		}
 		return err
 	})
-	return list, err
 }
 
 // pendingIdentities are those of a queue that a relay may have in its hands; all
 // is false where there are more than most.
 func (d *Database) pendingIdentities(ctx context.Context, queue string, untilMs int64, most int) (list []identity, all bool, err error) {
 	q := d.query("SELECT message_key, message_id").from(byLoad).
-		add(" WHERE status = 0 AND load_ms <= ? AND queue = ? LIMIT ?", untilMs, queue, most+1)
-	err = q.each(ctx, d.db, func(rows *sql.Rows) error {
-		it := identity{queue: queue}
-		err := rows.Scan(&it.key, &it.id)
-		list = append(list, it)
-		return err
+		add(" WHERE status = 0 AND load_ms <= ? AND ", untilMs).queues([]string{queue}, true).add(" ORDER BY load_ms, id LIMIT ?", most+1)
+	err = d.within(ctx, func(tx querier) error {
+		return q.each(ctx, tx, func(rows *sql.Rows) error {
+			it := identity{queue: queue}
+			err := rows.Scan(&it.key, &it.id)
+			list = append(list, it)
+			return err
+		})
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("read pending rows: %w", err)
@@ -114,12 +122,14 @@ func (p *pass) recheck(ctx context.Context, created []*stored, counts *Counts) (
 	slices.Sort(numbers)
 	live := make(map[int64]string, len(created))
 	q := p.db.query("SELECT id, token FROM {t} WHERE id").ids(numbers).add(" AND status = 1")
-	err = q.each(ctx, p.db.db, func(rows *sql.Rows) error {
-		var number int64
-		var token string
-		err := rows.Scan(&number, &token)
-		live[number] = token
-		return err
+	err = p.db.within(ctx, func(tx querier) error {
+		return q.each(ctx, tx, func(rows *sql.Rows) error {
+			var number int64
+			var token string
+			err := rows.Scan(&number, &token)
+			live[number] = token
+			return err
+		})
 	})
 	if err != nil {
 		return created, fmt.Errorf("look at rows again: %w", err)

@@ -161,10 +161,11 @@ func (s *Settler) Run(ctx context.Context) error {
 			swept = time.Now()
 		}
 		busy, err := s.drain(ctx, all)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // What fails at the end says nothing.
+		}
 		pause := settleEvery - time.Since(swept)
 		switch {
-		case ctx.Err() != nil:
-			return nil
 		case err != nil:
 			// What is signalled meanwhile would fail as well.
 			if !sleep(ctx, wait.next(), nil) {

@@ -111,7 +111,7 @@ func (d *draining) drainLedger(ctx context.Context, ref ledgerRef) error {
 			}
 		}
 		if cursor = next; cursor == 0 || d.away != nil {
-			return nil
+			return nil //nolint:nilerr // err is nil here.
 		}
 	}
 }

@@ -146,10 +146,10 @@ func (d *Database) possible(list []identity) []identity {
 
 // operated are the identities that have pending operations.
 func (d *Database) operated(ctx context.Context, db querier, list []identity) (map[identity]bool, error) {
-	var any bool
+	var some bool
 	err := d.query("SELECT EXISTS (SELECT 1").from(byLoad).add(" WHERE status = 0 AND op > 0 AND load_ms = 0)").
-		each(ctx, db, func(rows *sql.Rows) error { return rows.Scan(&any) })
-	if list = d.possible(list); err != nil || !any || len(list) == 0 {
+		each(ctx, db, func(rows *sql.Rows) error { return rows.Scan(&some) })
+	if list = d.possible(list); err != nil || !some || len(list) == 0 {
 		return nil, err
 	}
 	found := map[identity]bool{}

@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
-// Absent: nothing is known of the row's message, see [Queue.Peek].
+// Absent is the code where nothing is known of the row's message, see [Queue.Peek].
 const Absent = free
 
 // Life tells a queue from the one that had its name before Redis was wiped.

@@ -62,7 +62,7 @@ type countingSink struct {
 
 // Publish takes 20 ms.
 func (s *countingSink) Publish(_ context.Context, batch []message.Message) []sinks.Outcome {
-	time.Sleep(20 * time.Millisecond)
+	<-time.After(20 * time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	outcomes := make([]sinks.Outcome, len(batch))
@@ -155,7 +155,7 @@ func (p *wipeLoad) stop() {
 		<-p.done
 		last := maps.Clone(p.sink.copies())
 		for begun := time.Now(); time.Since(begun) < time.Minute; {
-			time.Sleep(4 * time.Second)
+			<-time.After(4 * time.Second)
 			now := p.sink.copies()
 			if maps.Equal(last, now) {
 				return

@@ -156,8 +156,8 @@ func (s ackedStore) Settle(ctx context.Context, shard int, settlement message.Se
 	return stale, err
 }
 
-func (w *wipeWorld) startBridge() (*wipeBridge, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
+	ctx, cancel := context.WithCancel(ctx)
 	b := &wipeBridge{cancel: cancel}
 	var err error
 	if b.db, err = outbox.Open(outbox.DatabaseConfig{Dialect: w.dialect, DSN: w.database.URL()}); err != nil {
@@ -181,7 +181,7 @@ func (w *wipeWorld) startBridge() (*wipeBridge, error) {
 	relay, errRelay := outbox.NewRelay(outbox.Config{
 		Database: b.db, Instance: "figure", Queues: []outbox.Queue{loaded}, Clock: q.Clock, UntilPublished: true, Logger: w.log,
 	})
-	make := func(ctx context.Context) error {
+	makeQueue := func(ctx context.Context) error {
 		_, err := q.EnsureLayout(ctx, w.layout())
 		reconciler.Changed()
 		return err
@@ -189,10 +189,10 @@ func (w *wipeWorld) startBridge() (*wipeBridge, error) {
 	sink := &countingSink{published: map[string][]time.Time{}}
 	b.poller, err = poller.New(poller.Config{
 		Queue: wipeQueue, Instance: "figure-1", Shards: shards, Sink: sink, SinkName: "counting", Store: ackedStore{q, settler},
-		OnNoLayout: func(ctx context.Context, _ int) { _ = make(ctx) },
+		OnNoLayout: func(ctx context.Context, _ int) { _ = makeQueue(ctx) },
 	})
 	if err = errors.Join(err, errSettler, errReconciler, errRelay); err == nil {
-		err = make(ctx)
+		err = makeQueue(ctx)
 	}
 	if err == nil {
 		err = b.poller.Start(ctx)
@@ -221,9 +221,9 @@ func (b *wipeBridge) failed() error {
 	return b.err
 }
 
-func (b *wipeBridge) stop() {
+func (b *wipeBridge) stop(ctx context.Context) {
 	b.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
 		_ = b.poller.Stop(ctx)
 		b.cancel()
