@@ -58,7 +58,7 @@ var figures = map[string]figure{
 	"outage": {outageFigure, allBrokers, 8, 5000}, "backlog": {backlogFigure, allBrokers, 8, 5000}, "memory": {memoryFigure, allBrokers, 8, 5000},
 	"drain": {drainFigure, allBrokers, 8, 5000}, "idle": {idleFigure, "nats", 8, 5000}, "instances": {instancesFigure, "nats", 32, 5000},
 	"scale": {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
-	"wipe": {wipeFigure, "postgres,mysql", 16, 1000},
+	"wipe":     {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel": {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 }
 
