@@ -15,7 +15,7 @@ type commands struct {
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
 	Shards     shardsCommands    `cmd:"" help:"Show a queue's shards, or change their number."`
-	Outbox     outboxCommands    `cmd:"" help:"Make the tables of an outbox in a database."`
+	Outbox     outboxCommands    `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`
 	Config     configCommands    `cmd:"" help:"Check, print or describe the configuration."`
 	Version    versionCommand    `cmd:"" help:"Print the version."`
 }

@@ -10,10 +10,12 @@ import (
 	"context"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox"
 )
 
 // program is what every command gets.
@@ -44,7 +46,7 @@ func run(p *program, args []string) int {
 		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(p.stdout, p.stderr),
-		kong.Vars{"outbox_table": schema.DefaultTable},
+		kong.Vars{"outbox_table": schema.DefaultTable, "outbox_states": strings.Join(outbox.States(), ", ")},
 	)
 	if err != nil {
 		return report(p, wantsJSON(args), err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,28 +14,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 )
 
-// How long a database may take to answer first, and to migrate.
-const (
-	databasePatience = 10 * time.Second
-	migratePatience  = 10 * time.Minute
-)
-
-type outboxCommands struct {
-	Migrate migrateCommands `cmd:"" help:"Make, change or show the tables of an outbox."`
-}
+// migratePatience is how long a migration may take.
+const migratePatience = 10 * time.Minute
 
 type migrateCommands struct {
 	Up     migrateUpCommand     `cmd:"" help:"Make the tables, or bring them up to date."`
 	Down   migrateDownCommand   `cmd:"" help:"Take back the newest migration; the first one's tables go with all that is in them."`
 	Status migrateStatusCommand `cmd:"" help:"Show which migrations were applied."`
 	Print  migratePrintCommand  `cmd:"" help:"Print the SQL, for another tool to run."`
-}
-
-// outboxFlags name outboxes of the configuration.
-type outboxFlags struct {
-	fileFlag
-	outputFlag
-	Name string `placeholder:"NAME" help:"The outbox, where the configuration names several. Without it: all of them."`
 }
 
 type migrateUpCommand struct{ outboxFlags }
@@ -187,22 +172,12 @@ func (o migrating) tell(p *program, asJSON bool, step migrate.Step, state string
 
 // each connects to the outboxes that the flags name, one after the other.
 func (f outboxFlags) each(p *program, run func(context.Context, *migrate.Migrator, migrating) error) error {
-	cfg, err := loadConfig(p, f.Config)
+	cfg, names, err := f.load(p)
 	if err != nil {
 		return err
 	}
-	names := slices.Sorted(maps.Keys(cfg.Outbox))
-	switch {
-	case len(names) == 0:
-		return usagef("%s has no section outbox", f.Config)
-	case f.Name != "" && !slices.Contains(names, f.Name):
-		return usagef("unknown outbox %q: %s has %s", f.Name, f.Config, strings.Join(names, ", "))
-	case f.Name != "":
-		names = []string{f.Name}
-	}
 	for _, name := range names {
-		outbox := cfg.Outbox[name]
-		if err := f.migrate(p, name, outbox, run); err != nil {
+		if err := f.migrate(p, name, cfg.Outbox[name], run); err != nil {
 			return fmt.Errorf("outbox %s: %w", name, err)
 		}
 	}
@@ -216,7 +191,7 @@ func (outboxFlags) migrate(p *program, name string, cfg config.Outbox, run func(
 	}
 	db, err := sqldb.Open(cfg.Driver, dsn)
 	if err != nil {
-		return &failure{code: "config", exit: exitUsage, text: "dsn " + err.Error(), cause: err}
+		return badDSN(name, fmt.Errorf("dsn %w", err))
 	}
 	defer func() { _ = db.Close() }()
 	m, err := migrate.New(db, cfg.Driver, cfg.Table)
@@ -226,7 +201,7 @@ func (outboxFlags) migrate(p *program, name string, cfg config.Outbox, run func(
 	answer, cancel := context.WithTimeout(p.ctx, databasePatience)
 	defer cancel()
 	if err := db.PingContext(answer); err != nil {
-		return &failure{code: "unavailable", exit: exitFailed, text: fmt.Sprintf("outbox %s: database does not answer: %v", name, err), cause: err}
+		return databaseAway(name, err)
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, migratePatience)
 	defer cancel()

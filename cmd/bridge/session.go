@@ -64,7 +64,7 @@ func (f queueFlags) open(p *program, options ...delay.Option) (*session, error) 
 		rdb: rdb, server: serverName(cfg.Redis),
 	}
 	s.ctx, s.cancel = context.WithCancel(p.ctx)
-	if err := s.connect(); err != nil {
+	if err := connect(s.ctx, rdb, s.server); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -98,23 +98,23 @@ func (s *session) walk(do func() error) error {
 }
 
 // connect waits for Redis' first answer.
-func (s *session) connect() error {
-	ctx, cancel := context.WithTimeout(s.ctx, connectPatience)
+func connect(all context.Context, rdb redis.UniversalClient, server string) error {
+	ctx, cancel := context.WithTimeout(all, connectPatience)
 	defer cancel()
 	cause := fmt.Errorf("no answer for %v", connectPatience)
 	for {
-		err := s.rdb.Ping(ctx).Err()
+		err := rdb.Ping(ctx).Err()
 		if err == nil {
 			return nil
 		}
-		if s.ctx.Err() != nil {
-			return s.ctx.Err()
+		if all.Err() != nil {
+			return all.Err()
 		}
 		if !errors.Is(err, context.DeadlineExceeded) { // That says nothing new.
 			cause = err
 		}
 		if ctx.Err() != nil || isRefusal(err) {
-			text := fmt.Sprintf("redis at %s: %v", s.server, cause)
+			text := fmt.Sprintf("redis at %s: %v", server, cause)
 			return &failure{code: "unavailable", exit: exitFailed, text: text, cause: err}
 		}
 		timer := time.NewTimer(connectPause)

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/outbox"
+)
+
+// databasePatience is how long a database may take to answer first.
+const databasePatience = 10 * time.Second
+
+type outboxCommands struct {
+	Migrate   migrateCommands        `cmd:"" help:"Make, change or show the tables of an outbox."`
+	List      outboxListCommand      `cmd:"" help:"List rows: what waits, and what became of the others."`
+	Show      outboxShowCommand      `cmd:"" help:"Show all rows of a message."`
+	Reconcile outboxReconcileCommand `cmd:"" help:"Put back what Redis has lost, and remove from it what has ended."`
+}
+
+// outboxFlags name outboxes of the configuration.
+type outboxFlags struct {
+	fileFlag
+	outputFlag
+	Name string `placeholder:"NAME" help:"The outbox, where the configuration names several. Without it: all of them."`
+}
+
+// load returns the configuration, and the names of the outboxes that are meant.
+func (f outboxFlags) load(p *program) (*config.Config, []string, error) {
+	cfg, err := loadConfig(p, f.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	names := slices.Sorted(maps.Keys(cfg.Outbox))
+	switch {
+	case len(names) == 0:
+		return nil, nil, usagef("%s has no section outbox", f.Config)
+	case f.Name != "" && !slices.Contains(names, f.Name):
+		return nil, nil, usagef("unknown outbox %q: %s has %s", f.Name, f.Config, strings.Join(names, ", "))
+	case f.Name != "":
+		names = []string{f.Name}
+	}
+	return cfg, names, nil
+}
+
+// openOutbox connects to an outbox and checks that it is fit.
+func openOutbox(ctx context.Context, name, file string, cfg config.Outbox) (*outbox.Database, error) {
+	dsn, err := cfg.DSN.Reveal()
+	if err != nil {
+		return nil, err
+	}
+	db, err := outbox.Open(outbox.DatabaseConfig{Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table})
+	if err != nil {
+		return nil, badDSN(name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, databasePatience)
+	defer cancel()
+	err = db.Check(ctx)
+	if err == nil {
+		return db, nil
+	}
+	_ = db.Close() // Nothing is pending.
+	if !outbox.IsUnfit(err) {
+		return nil, databaseAway(name, err)
+	}
+	return nil, &failure{
+		code: "unfit", exit: exitFailed, text: fmt.Sprintf("outbox %s: %v", name, err), cause: err,
+		hint: "`bridge outbox migrate status --config " + quote(file) + "` shows what is there",
+	}
+}
+
+func badDSN(name string, err error) error {
+	return &failure{code: "config", exit: exitUsage, text: fmt.Sprintf("outbox %s: %v", name, err), cause: err}
+}
+
+func databaseAway(name string, err error) error {
+	return &failure{
+		code: "unavailable", exit: exitFailed, text: fmt.Sprintf("outbox %s: database does not answer: %v", name, err), cause: err,
+	}
+}
+
+// eachOutbox runs a command on the outboxes that the flags name.
+func (f outboxFlags) eachOutbox(p *program, run func(name string, db *outbox.Database) error) error {
+	cfg, names, err := f.load(p)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if len(names) > 1 && !f.json() {
+			if _, err := fmt.Fprintf(p.stdout, "outbox %s:\n", name); err != nil {
+				return err
+			}
+		}
+		if err := f.withOutbox(p, name, cfg.Outbox[name], run); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f outboxFlags) withOutbox(p *program, name string, cfg config.Outbox, run func(string, *outbox.Database) error) error {
+	db, err := openOutbox(p.ctx, name, f.Config, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }() // Nothing is pending.
+	return run(name, db)
+}
+
+// entryJSON is a row as programs see it.
+type entryJSON struct {
+	Outbox string `json:"outbox"`
+	// Row is the revision.
+	Row        int64   `json:"row"`
+	ID         string  `json:"id"`
+	Key        string  `json:"key"`
+	Queue      string  `json:"queue"`
+	Topic      string  `json:"topic"`
+	Verb       string  `json:"verb"`
+	DueAt      *string `json:"due_at"`
+	State      string  `json:"state"`
+	Reason     string  `json:"reason,omitempty"`
+	CreatedAt  *string `json:"created_at"`
+	FinishedAt *string `json:"finished_at"`
+	// Age is in seconds, Bytes that of headers and body.
+	Age   float64 `json:"age"`
+	Bytes int64   `json:"bytes"`
+}
+
+func entryToJSON(name string, e *outbox.Entry) entryJSON {
+	return entryJSON{
+		Outbox: name, Row: e.Number, ID: e.ID, Key: e.Key, Queue: e.Queue, Topic: e.Topic, Verb: e.Verb, DueAt: stamp(e.DueAt),
+		State: e.State, Reason: e.Reason, CreatedAt: stamp(e.CreatedAt), FinishedAt: stamp(e.FinishedAt),
+		Age: e.Age.Seconds(), Bytes: e.Size,
+	}
+}
+
+// dash is a time for a table.
+func dash(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return formatTime(t)
+}
