@@ -149,6 +149,12 @@ func TestReconcileSkipsWhatHasOperations(t *testing.T) {
 		require.Equal(t, Counts{Looked: 2, PutBack: 1, Skipped: 1}, s.reconcile(false))
 		require.Nil(t, s.find("k", "operated"))
 		require.NotNil(t, s.find("k", "free"))
+
+		p := &pass{Reconciler: s.reconciler(), db: d, queue: &s.config.Queues[0], report: &report{}, again: &again{list: map[identity]bool{}}}
+		require.NoError(t, p.run(bounded(t)))
+		list, over := p.again.take()
+		require.Equal(t, []identity{{s.orders, "k", "operated"}}, list, "it is looked at again")
+		require.False(t, over)
 	})
 }
 
@@ -262,6 +268,7 @@ func TestReconcileReadsOldRowsAgain(t *testing.T) {
 		require.Len(t, rows, 1)
 		_, err = d.query("").add("UPDATE {t} SET status = 2 WHERE id = ?", number).exec(t.Context(), d.db)
 		require.NoError(t, err)
+		s.config.Queues[0].Redis = spying{s.store, func(context.Context, []store.Row) { t.Error("put what was read long ago") }}
 		p := &pass{Reconciler: s.reconciler(), db: d, queue: &s.config.Queues[0], report: &report{}}
 		require.NoError(t, p.work(bounded(t), rows, time.Now().Add(-putWithin)))
 		require.Nil(t, s.find("k", "one"))
