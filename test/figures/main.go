@@ -15,6 +15,7 @@
 //	grow      4, 64, then 16 shards under load, with cancels and reschedules
 //	sentinel  kill -9 of the primary that Sentinel watches, with each durability
 //	cluster   the same in a Redis Cluster, and a slot that migrates
+//	outbox    producers' transactions, while bridges, Redis and the database die
 //	wipe      FLUSHALL while 1,000,000 messages of an outbox wait in Redis
 //
 // It starts everything itself and exits with 1 where a promise was broken.
@@ -26,6 +27,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strings"
@@ -41,6 +43,8 @@ type run struct {
 	count, shards  int
 	rate, repeat   int
 	pause, window  time.Duration
+	databases      string
+	seed           uint64
 }
 
 // figure is a subcommand.
@@ -60,9 +64,10 @@ var figures = map[string]figure{
 	"scale": {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
 	"wipe":     {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel": {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
+	"outbox": {outboxFigure, "nats", 4, 200},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster|wipe
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster|outbox|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -71,6 +76,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   scale                              drain by shards, by instances      -brokers -count -repeat
   grow                               the number of shards changes       -brokers -rate -pause
   sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
+  outbox                             transactions and trouble           -databases -shards -rate -pause -window -seed
   wipe                               Redis is emptied                   -brokers (postgres, mysql) -count -shards
 
 `
@@ -83,7 +89,9 @@ func main() {
 	flag.IntVar(&r.rate, "rate", 0, "messages a second of a steady load, 0 for the figure's own rate")
 	flag.IntVar(&r.repeat, "repeat", 3, "repetitions, interleaved")
 	flag.DurationVar(&r.pause, "pause", 10*time.Second, "time between two things that happen, more than a lease")
-	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched")
+	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched, or Redis is away")
+	flag.StringVar(&r.databases, "databases", "postgres,mariadb", "databases of the outbox, a comma list")
+	flag.Uint64Var(&r.seed, "seed", rand.Uint64N(1_000_000), "makes what producers do repeatable") //nolint:gosec // any seed will do
 	flag.Usage = func() {
 		_, _ = fmt.Fprint(flag.CommandLine.Output(), usage)
 		flag.PrintDefaults()

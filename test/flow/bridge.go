@@ -32,6 +32,7 @@ type Bridge struct {
 	binary, log, admin string
 	command            *exec.Cmd
 	ended              chan error
+	kills              int
 }
 
 // Setup is what a configuration needs.
@@ -122,6 +123,7 @@ func (b *Bridge) Admin() string { return b.admin }
 func (b *Bridge) Kill() error {
 	err := b.command.Process.Kill()
 	<-b.ended //nolint:errcheck // it was killed
+	b.kills++
 	return err
 }
 

@@ -25,7 +25,12 @@ func (c *Calls) Time(verb string, call func() error) error {
 	}
 	begin := time.Now()
 	err := call()
-	took := time.Since(begin)
+	c.Took(verb, time.Since(begin), err)
+	return err
+}
+
+// Took notes a call that was made.
+func (c *Calls) Took(verb string, took time.Duration, err error) {
 	c.note(verb, err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +38,15 @@ func (c *Calls) Time(verb string, call func() error) error {
 		c.longest = map[string]time.Duration{}
 	}
 	c.longest[verb] = max(c.longest[verb], took)
-	return err
+}
+
+// Take is the longest call of each verb since the last time.
+func (c *Calls) Take() map[string]time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	longest := c.longest
+	c.longest = nil
+	return longest
 }
 
 // Worst is the longest call since the last time, and its verb.

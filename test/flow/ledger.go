@@ -241,6 +241,7 @@ func (l *Ledger) Report() Report {
 			r.Problems = append(r.Problems, id+": lost")
 		case len(p.records) > 0 && p.cancelled && !p.maybe:
 			r.CancelledArrived++
+			r.Problems = append(r.Problems, id+": cancelled, arrived all the same")
 		case len(p.records) > 1:
 			r.Duplicates += len(p.records) - 1
 		}

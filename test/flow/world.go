@@ -24,11 +24,13 @@ type World struct {
 	Redis  *service.Server
 	Group  *Group
 	Broker Broker
-	Bridge *Bridge
-	RDB    redis.UniversalClient
-	Client *delay.Client
-	Topic  string
-	Ledger *Ledger
+	// Database is nil without an outbox.
+	Database *Database
+	Bridge   *Bridge
+	RDB      redis.UniversalClient
+	Client   *delay.Client
+	Topic    string
+	Ledger   *Ledger
 
 	setup  Setup
 	queue  *store.Queue
@@ -50,7 +52,16 @@ type Options struct {
 	Copies bool
 	// Extra are further lines of the bridge's configuration.
 	Extra string
+	// Database is "postgres" or "mariadb" for a database with an outbox, whose rows
+	// are kept Until they are "stored" or "published".
+	Database, Until string
 }
+
+// queueName is the queue of every world.
+const queueName = "orders"
+
+// Queue is the queue's name.
+func (w *World) Queue() string { return w.setup.Queue }
 
 // NewWorld starts Redis, the broker and the bridge, and makes a topic.
 func NewWorld(ctx context.Context, o Options) (*World, error) {
@@ -70,8 +81,14 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 		b.memory = shortestMemory
 		w.Broker = b
 	}
+	if o.Database != "" {
+		if w.Database, err = StartDatabase(ctx, o.Database); err != nil {
+			return w, err
+		}
+		o.Extra += "\n" + w.Database.section(o.Until)
+	}
 	w.setup = Setup{
-		Redis: section, Prefix: "flow", Queue: "orders", Shards: o.Shards, Broker: w.Broker, Extra: o.Extra,
+		Redis: section, Prefix: "flow", Queue: queueName, Shards: o.Shards, Broker: w.Broker, Extra: o.Extra,
 		Queues: o.Queues,
 	}
 	if w.Bridge, err = NewBridge(o.Binary, dir, w.setup); err != nil {
@@ -83,6 +100,11 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 	}
 	if err := w.Broker.MakeTopic(ctx, w.Topic); err != nil {
 		return w, err
+	}
+	if w.Database != nil {
+		if err := w.Bridge.Migrate(ctx); err != nil {
+			return w, err
+		}
 	}
 	return w, w.Bridge.Start(ctx)
 }
@@ -210,6 +232,9 @@ func (w *World) Close() {
 	}
 	if w.Group != nil {
 		w.Group.close()
+	}
+	if w.Database != nil {
+		w.Database.close()
 	}
 	_ = os.RemoveAll(w.Dir)
 }
