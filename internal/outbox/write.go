@@ -15,9 +15,17 @@ type changes struct {
 	rows map[int64]change
 }
 
+// set records a change, which comes after those before: what a reschedule has
+// moved stays moved, whatever then becomes of the row.
 func (c *changes) set(number int64, to change) {
 	if to.isZero() {
 		return
+	}
+	if before := c.rows[number]; !to.remove && before.move != nil {
+		to.tried = to.tried || before.tried
+		if to.move == nil {
+			to.move = before.move
+		}
 	}
 	if c.rows == nil {
 		c.rows = map[int64]change{}
@@ -89,6 +97,9 @@ func (d *Database) writeTo(ctx context.Context, tx querier, numbers []int64, q *
 // writeMoved gives a message's row the token and due time of a reschedule.
 func (d *Database) writeMoved(ctx context.Context, tx querier, number int64, c change) error {
 	q := d.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?", int64(c.state), c.move.token, c.move.dueMs, c.move.revision)
+	if c.state > stateStored {
+		q.add(", reason = ?, finished_ms = {now}", clean(c.reason))
+	}
 	if c.tried {
 		q.add(", tried = true")
 	}
