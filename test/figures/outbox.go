@@ -23,7 +23,7 @@ const outboxSpread = 12 * time.Second
 func outboxFigure(ctx context.Context, r run) error {
 	var problems []error
 	fmt.Printf("seed %d\n", r.seed)
-	for _, database := range strings.SplitSeq(r.databases, ",") {
+	for database := range strings.SplitSeq(r.databases, ",") {
 		for _, until := range []string{"stored", "published"} {
 			if err := r.outbox(ctx, database, until); err != nil {
 				problems = append(problems, fmt.Errorf("%s until %s: %w", database, until, err))

@@ -213,7 +213,11 @@ func (a *audit) apply(r outboxRow) {
 	if r.op == opCancel {
 		name = "cancel "
 	}
-	a.tally.Changes[name+rowStates[r.status]]++
+	name += rowStates[r.status]
+	if r.reason != "" {
+		name += " (" + r.reason + ")"
+	}
+	a.tally.Changes[name]++
 	due := time.UnixMilli(r.dueMs)
 	switch {
 	case r.status == rowSuperseded:
