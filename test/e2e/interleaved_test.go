@@ -40,7 +40,10 @@ func newInterleaved(t *testing.T, database string) *interleaved {
 		w.Close()
 	})
 	require.NoError(t, err)
-	i := &interleaved{World: w, box: w.Outbox(), arrived: map[string]int{}}
+	box, hangUp, err := w.Outbox(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(hangUp)
+	i := &interleaved{World: w, box: box, arrived: map[string]int{}}
 	consuming, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {

@@ -133,9 +133,24 @@ func (d *Database) Locked(ctx context.Context, id string) (bool, error) {
 	return false, err
 }
 
-// Outbox is the producers' side, with the fast path.
-func (w *World) Outbox() *outbox.Outbox {
-	return outbox.New(w.Database.dialect, outbox.WithRedis(w.RDB, w.setup.Prefix))
+// publisher is a broker to which producers can publish compensation messages.
+type publisher interface {
+	publisher(ctx context.Context) (publish outbox.Publisher, end func(), err error)
+}
+
+// Outbox is the producers' side, with the fast path, and with compensation
+// messages where the broker is one for them.
+func (w *World) Outbox(ctx context.Context) (box *outbox.Outbox, end func(), err error) {
+	options := []outbox.Option{outbox.WithRedis(w.RDB, w.setup.Prefix)}
+	end = func() {}
+	if b, ok := w.Broker.(publisher); ok {
+		publish, closer, err := b.publisher(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		options, end = append(options, outbox.WithCompensation(publish)), closer
+	}
+	return outbox.New(w.Database.dialect, options...), end, nil
 }
 
 // close stops the server.

@@ -35,7 +35,6 @@ type silent struct{}
 func (silent) Printf(context.Context, string, ...any) {}
 
 func startGroup(ctx context.Context, mode string) (g *Group, err error) {
-	redis.SetLogger(silent{})
 	g = &Group{}
 	if mode == "cluster" {
 		g.cluster, err = service.StartCluster(ctx)

@@ -9,6 +9,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/internal/testenv/service"
 )
 
@@ -80,6 +81,25 @@ func (b natsBroker) Consume(ctx context.Context, topic string, each func(Record)
 	<-ctx.Done()
 	running.Stop()
 	return nil
+}
+
+// publisher publishes as a producer's own client does.
+func (b natsBroker) publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+	nc, js, err := b.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
+		m := natsgo.NewMsg(topic)
+		m.Data = body
+		for name, value := range headers {
+			m.Header.Set(name, value)
+		}
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err := js.PublishMsg(ctx, m)
+		return err
+	}, nc.Close, nil
 }
 
 func (b natsBroker) Stored(ctx context.Context, topic string) (int64, error) {

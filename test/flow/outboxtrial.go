@@ -93,8 +93,13 @@ func (t OutboxTrial) Run(ctx context.Context) (*OutboxOutcome, error) {
 	r := &OutboxRun{World: w, calls: &Calls{}, random: rand.New(rand.NewPCG(t.Seed, 9))} //nolint:gosec // a seed makes the run repeatable
 	business := &Business{
 		Database: w.Database, Queue: w.setup.Queue, Topic: w.Topic, Rate: t.Rate, Spread: t.Spread, Seed: t.Seed,
-		Box: w.Outbox(), Book: NewBook(), Calls: r.calls,
+		Book: NewBook(), Calls: r.calls,
 	}
+	var hangUp func()
+	if business.Box, hangUp, err = w.Outbox(ctx); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	defer hangUp()
 	producing, finish := context.WithCancel(ctx)
 	defer finish()
 	done := make(chan error, 1)

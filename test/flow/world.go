@@ -111,6 +111,7 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 
 // startRedis returns the section of a configuration, too.
 func (w *World) startRedis(ctx context.Context, o Options) (section string, err error) {
+	redis.SetLogger(silent{})
 	if o.Mode != "" {
 		if w.Group, err = startGroup(ctx, o.Mode); err != nil {
 			return "", err
