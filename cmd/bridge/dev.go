@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/dev"
@@ -21,6 +22,7 @@ type devCommand struct {
 	Demo      bool   `help:"Schedule a few messages, print each as it arrives, and end."`
 	RedisPort int    `placeholder:"PORT" help:"Port of Redis. Default: 6379, or a free one."`
 	NATSPort  int    `name:"nats-port" placeholder:"PORT" help:"Port of NATS. Default: 4222, or a free one."`
+	Outbox    string `placeholder:"DSN" help:"Relay the outbox of this database: postgres://…, or user:password@tcp(host:3306)/name."`
 	AdminPort int    `placeholder:"PORT" help:"Port of health and metrics. Default: 8080, or a free one."`
 }
 
@@ -73,7 +75,7 @@ func (c devCommand) Run(p *program) (err error) {
 	}
 	defer servers.Close()
 	env := environment{program: p, servers: servers, dir: dir, file: filepath.Join(dir, "bridge.yaml")}
-	if env.config, err = writeDevConfig(env.file, servers); err != nil {
+	if env.config, err = writeDevConfig(env.file, servers, c.Outbox); err != nil {
 		return err
 	}
 	// The bridge drains while the servers still run.
@@ -175,10 +177,27 @@ Try in another terminal:
   %[1]s schedule --config %[2]s --queue %[3]s --topic %[4]s --id order-42/timeout --in 10s 'order 42 is not paid'
   %[1]s get --config %[2]s --queue %[3]s --id order-42/timeout
 
-What reaches NATS is printed here. Ctrl-C ends it.
+%[5]sWhat reaches NATS is printed here. Ctrl-C ends it.
 
-`, command, file, devQueue, devTopic)
+`, command, file, devQueue, devTopic, c.tryOutbox(command, file))
 	return err
+}
+
+// tryOutbox says what to try with the database, if there is one.
+func (c devCommand) tryOutbox(command, file string) string {
+	if c.Outbox == "" {
+		return ""
+	}
+	now := "floor(extract(epoch FROM clock_timestamp()) * 1000)"
+	if !strings.HasPrefix(c.Outbox, "postgres") {
+		now = "floor(unix_timestamp(now(3)) * 1000)"
+	}
+	return fmt.Sprintf(`  %[1]s outbox migrate up --config %[2]s
+  INSERT INTO %[3]s (queue, message_id, topic, body, due_ms)
+    VALUES ('%[4]s', 'order-43/timeout', '%[5]s', 'order 43 is not paid', %[6]s + 10000);
+  %[1]s outbox list --config %[2]s
+
+`, command, file, schema.DefaultTable, devQueue, devTopic, now)
 }
 
 // invocation is how this program was called, as far as that can be repeated.

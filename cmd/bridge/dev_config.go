@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/dev"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 )
 
 // What `bridge dev` offers.
@@ -30,10 +34,34 @@ admin: {listen: "%s"}
 drain_timeout: 5s
 `
 
+// devOutbox is the section of a database. Its DSN has a file of its own, since a
+// printed configuration has no secrets.
+func devOutbox(dir, dsn string) (string, error) {
+	driver := schema.MySQL
+	if strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") {
+		driver = schema.Postgres
+	}
+	if err := sqldb.Check(driver, dsn); err != nil {
+		return "", usagef("--outbox %v", err)
+	}
+	file := filepath.Join(dir, "outbox.dsn")
+	if err := os.WriteFile(file, []byte(dsn), 0o600); err != nil {
+		return "", fmt.Errorf("write dsn: %w", err)
+	}
+	return fmt.Sprintf("outbox: {driver: %s, dsn_file: %q, until: published}\n", driver, file), nil
+}
+
 // writeDevConfig writes a complete configuration and returns it. Environment
 // variables do not count: they may be for a bridge in production.
-func writeDevConfig(path string, servers *dev.Servers) (*config.Config, error) {
+func writeDevConfig(path string, servers *dev.Servers, dsn string) (*config.Config, error) {
 	text := fmt.Sprintf(devConfig, servers.RedisAddr, devQueue, servers.NATSAddr, servers.AdminAddr)
+	if dsn != "" {
+		outbox, err := devOutbox(filepath.Dir(path), dsn)
+		if err != nil {
+			return nil, err
+		}
+		text += outbox
+	}
 	cfg, err := config.Parse([]byte(text), nil)
 	if err != nil {
 		return nil, fmt.Errorf("make configuration: %w", err)

@@ -42,7 +42,9 @@ func TestOutboxListAndShow(t *testing.T) {
 		t.Run(string(driver), func(t *testing.T) {
 			t.Parallel()
 			file, db := outboxTable(t, driver, dsn(t), "until: stored")
-			run := func(args ...string) outcome { return bridge(t, "", append(append([]string{"outbox"}, args...), "--config", file)...) }
+			run := func(args ...string) outcome {
+				return bridge(t, "", append(append([]string{"outbox"}, args...), "--config", file)...)
+			}
 			assert.Equal(t, outcome{0, "no such rows\n", ""}, run("list"))
 			for i := range 3 {
 				execSQL(t, db, fmt.Sprintf("INSERT INTO delay_outbox (queue, message_id, topic, body, due_ms) VALUES ('orders', 'm%d', 'top', 'secret', 1790000000000)", i))
