@@ -141,7 +141,12 @@ func (b *Book) Close(ctx context.Context, d *Database, until string, ledger *Led
 		m := b.messages[id]
 		a := audit{booked: m, id: id, rows: rows[id], until: until, tally: &t}
 		delete(rows, id)
-		ledger.judged(m.message, a.promise(committed), a.problems)
+		p := a.promise(committed)
+		ledger.judged(m.message, p, a.problems)
+		if p.missing() {
+			a.problem("due %s, changes %+v, transaction %+v", m.due.UTC(), m.changes, b.transactions[m.tx])
+			ledger.judged(m.message, p, a.problems[len(a.problems)-1:])
+		}
 	}
 	for id := range rows {
 		ledger.judged(delay.Message{ID: id}, &promise{refused: true}, []string{id + ": has a row, but nobody wrote it"})

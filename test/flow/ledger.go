@@ -177,6 +177,18 @@ func (l *Ledger) Missing() int {
 	return missing
 }
 
+// Arrived is how many records have arrived, also those of ids that nobody was
+// promised.
+func (l *Ledger) Arrived() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := l.got
+	for _, records := range l.unknown {
+		n += len(records)
+	}
+	return n
+}
+
 // missing says whether it must arrive and has not.
 func (p *promise) missing() bool {
 	return len(p.records) == 0 && !p.cancelled && !p.maybe && !p.refused

@@ -107,6 +107,9 @@ func (a *Answers) note(verb string, err error) {
 		a.Counts = map[string]int{}
 	}
 	text := "done"
+	if err != nil {
+		text = "failed"
+	}
 	for _, known := range []error{
 		delay.ErrTooLate, delay.ErrNotFound, delay.ErrMaybePublished, delay.ErrUnavailable, delay.ErrDuplicate,
 		delay.ErrNotDurable, delay.ErrUnknown,

@@ -131,8 +131,7 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 	defer cancel()
 	left := t.finished(limit, r.World)
 	o.Drained = time.Since(begin)
-	_ = Sleep(ctx, time.Second) // Whatever arrives twice has arrived.
-	err := stop()
+	err := errors.Join(r.arrived(limit), stop())
 	for _, b := range r.Bridges() {
 		if failure := b.Stop(); failure != nil {
 			err = errors.Join(err, fmt.Errorf("stop a bridge: %w", failure))
@@ -171,6 +170,19 @@ func (t OutboxTrial) finished(ctx context.Context, w *World) error {
 		}
 		if Sleep(ctx, 200*time.Millisecond) != nil {
 			return fmt.Errorf("not finished: %d rows pending, %d stored, %+v: %w", pending, stored, totals, errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// arrived waits until the consumer has had all that the broker stores.
+func (w *World) arrived(ctx context.Context) error {
+	for {
+		stored, err := w.Broker.Stored(ctx, w.Topic)
+		if err == nil && int64(w.Ledger.Arrived()) >= stored {
+			return nil
+		}
+		if failure := Sleep(ctx, 200*time.Millisecond); failure != nil {
+			return fmt.Errorf("the consumer did not get all %d: %w", stored, errors.Join(err, failure))
 		}
 	}
 }
@@ -215,8 +227,8 @@ func (r *OutboxRun) Supervise(ctx context.Context, b *Bridge) error {
 		if err == nil {
 			return nil
 		}
-		if Sleep(ctx, 500*time.Millisecond) != nil {
-			return fmt.Errorf("start a bridge again: %w", err)
+		if failure := Sleep(ctx, 500*time.Millisecond); failure != nil {
+			return fmt.Errorf("start a bridge again: %w", errors.Join(err, failure))
 		}
 	}
 }
