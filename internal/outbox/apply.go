@@ -41,6 +41,15 @@ type moved struct {
 
 func (c change) isZero() bool { return c == change{} }
 
+// end is what later operations are told of a message's row that has ended: of one
+// that was cancelled when a copy may have been out, nobody knows.
+func (c change) end() state {
+	if c.state == stateCancelled && c.reason != "" {
+		return stateUnknown
+	}
+	return c.state
+}
+
 // failure says what an answer that is none means for its row.
 type failure int
 
@@ -136,6 +145,8 @@ type situation struct {
 	forgotten bool
 	// repeated: the operation itself may have been run that long ago.
 	repeated bool
+	// cancelled: the last message of that identity was, as its row says.
+	cancelled bool
 	// op is what a reschedule gives to the message's row.
 	op moved
 }
@@ -242,6 +253,8 @@ func (k keeper) judgeNotFound(s situation) verdict {
 		return s.judgeAbsent()
 	case s.repeated:
 		return verdict{op: change{state: stateUnknown, reason: reasonUnsure}}
+	case s.place == placeUnlisted && s.cancelled:
+		return ended(s.verb, stateCancelled)
 	case s.place == placeUnlisted:
 		return verdict{op: change{state: stateUnknown, reason: reasonNotInTable}}
 	default: // It was there, so it has left.

@@ -19,8 +19,9 @@ type group struct {
 	// overtaken is the highest number of a finished row: operations below it come
 	// too late.
 	overtaken int64
-	// published says that the last message that ended was published.
-	published bool
+	// published and cancelled say how the last message has ended, if it is known
+	// for sure that it was not both.
+	published, cancelled bool
 }
 
 // gather locks all pending rows of the identities, and leaves out those of which
@@ -99,15 +100,17 @@ func (d *Database) readHeads(ctx context.Context, tx querier, list []identity, a
 // readHistory finds operations that somebody else holds, and what has finished.
 func (d *Database) readHistory(ctx context.Context, tx querier, list []identity, all map[identity]*group, busy map[identity]bool) error {
 	q := d.query("SELECT queue, message_key, message_id, SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), MAX(CASE WHEN status = 0 THEN 0 ELSE id END)," +
-		" MAX(CASE WHEN op = 0 THEN id ELSE 0 END), MAX(CASE WHEN op = 0 AND status = 2 THEN id ELSE 0 END)").
+		" MAX(CASE WHEN op = 0 THEN id ELSE 0 END), MAX(CASE WHEN op = 0 AND status = 2 THEN id ELSE 0 END)," +
+		" MAX(CASE WHEN op = 0 AND status = 3 AND reason = '' THEN id ELSE 0 END)").
 		from(byIdentity).add(" WHERE ").identities(list).add(" AND (op > 0 OR status > 1) GROUP BY queue, message_key, message_id")
 	return q.each(ctx, tx, func(rows *sql.Rows) error {
 		var it identity
 		var waiting int
-		var finished, message, published int64
-		err := rows.Scan(&it.queue, &it.key, &it.id, &waiting, &finished, &message, &published)
+		var finished, message, published, cancelled int64
+		err := rows.Scan(&it.queue, &it.key, &it.id, &waiting, &finished, &message, &published, &cancelled)
 		if g := all[it]; g != nil {
-			g.overtaken, g.published = finished, published > 0 && published == message
+			g.overtaken = finished
+			g.published, g.cancelled = message > 0 && published == message, message > 0 && cancelled == message
 			if waiting != len(g.operations) {
 				busy[it] = true
 			}
@@ -130,15 +133,15 @@ func (d *Database) readTargets(ctx context.Context, tx querier, groups []*group)
 		}
 	}
 	for chunk := range slices.Chunk(numbers, batchRows) {
-		q := d.query("SELECT id, queue, message_key, message_id, status FROM {t} WHERE id").ids(chunk).add(" AND op = 0 AND status > 1")
+		q := d.query("SELECT id, queue, message_key, message_id, status, reason FROM {t} WHERE id").ids(chunk).add(" AND op = 0 AND status > 1")
 		err := q.each(ctx, tx, func(rows *sql.Rows) error {
 			var number int64
 			var it identity
-			var how state
-			err := rows.Scan(&number, &it.queue, &it.key, &it.id, &how)
+			var how change
+			err := rows.Scan(&number, &it.queue, &it.key, &it.id, &how.state, &how.reason)
 			for _, g := range wanted[number] {
 				if g.identity == it {
-					g.ended[number] = how
+					g.ended[number] = how.end()
 				}
 			}
 			return err

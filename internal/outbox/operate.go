@@ -119,7 +119,7 @@ func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (ve
 		return v, nil
 	}
 	s := situation{
-		verb: op.verb, place: g.place(op), repeated: b.known.forgotten(op),
+		verb: op.verb, place: g.place(op), repeated: b.known.forgotten(op), cancelled: g.cancelled,
 		op: moved{token: op.token, dueMs: op.dueMs, revision: op.number},
 	}
 	if g.head != nil && g.head.number > op.number && (g.head.tried || b.loadable(g.head)) {
@@ -224,7 +224,7 @@ func (b *batch) setHead(g *group, c change) {
 		b.applied = append(b.applied, applied{head.identity, head.verb, stateStored, ""})
 	case c.state > stateStored:
 		g.head = nil
-		g.ended[head.number] = c.state
+		g.ended[head.number] = c.end()
 		b.applied = append(b.applied, applied{head.identity, head.verb, c.state, c.reason})
 	case c.state == stateStored:
 		head.state = stateStored
