@@ -35,7 +35,10 @@ var Memory = Durability{}
 
 // Replicas calls it done when n replicas have confirmed it within a second, too.
 // It survives a failover to one of them; not a primary that was cut off from
-// them, which comes back and loses what it had accepted meanwhile.
+// them, which comes back and loses what it had accepted meanwhile. Where fewer
+// than n confirm, a call waits for a second, two at the worst, and answers
+// [ErrNotDurable]; so does from then on one at a time, while the others answer
+// it at once, until n confirm again.
 func Replicas(n int) Durability { return Durability{replicas: n} }
 
 // Fsync calls it done when the primary has confirmed within three seconds that
@@ -43,8 +46,10 @@ func Replicas(n int) Durability { return Durability{replicas: n} }
 // failover to a replica. It needs Redis 7.2 or later, or Valkey, with appendonly
 // yes; any other answers [ErrInvalid], before anything is written. With
 // appendfsync everysec a call takes up to a second or two and holds a connection
-// so long: schedule in batches, or have it be always. With appendfsync no, Redis
-// never confirms it.
+// so long: schedule in batches, or have it be always. Three quarters of the
+// client's pool, and no more than 256 connections to a node, wait at once; further
+// calls wait for them. With appendfsync no, Redis never confirms it. A disk that
+// is late is met as replicas that are missing are, see [Replicas].
 var Fsync = Durability{fsync: true}
 
 // How long the confirmation may take. A disk may be asked once a second only.

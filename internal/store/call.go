@@ -215,7 +215,16 @@ func batches(calls []*call) func(yield func([]*call) bool) {
 
 // runOnce is one run of the script for one batch.
 func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, r run, batch []*call) error {
-	nowMs, _ := q.clock.nowMs()
+	k := layout.keys.shards[r.shard]
+	var g *gate
+	if v.durable.asked() {
+		var err error
+		if g, err = q.enter(ctx, v.durable, k.meta); err != nil {
+			return note(batch, fmt.Errorf("%s: %w", v.name, err))
+		}
+		defer g.leave()
+	}
+	nowMs, _ := q.clock.nowMs() // Only now: the gate may have taken long.
 	r.notAfter = nowMs + q.timeout.Milliseconds()
 	if !v.within.IsZero() {
 		r.notAfter = min(r.notAfter, nowMs+time.Until(v.within).Milliseconds())
@@ -224,7 +233,7 @@ func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, r run, bat
 	for _, c := range batch {
 		args = append(args, v.each(c)...)
 	}
-	answer, missing, err := q.send(ctx, v, layout.keys.shards[r.shard], r, args)
+	answer, missing, err := q.send(ctx, v, k, g, r, args)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", v.name, err)
 		if v.asks && !r.last && classify(err) == classLost {
@@ -255,31 +264,6 @@ func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, r run, bat
 		}
 	}
 	return answer.bad
-}
-
-// send runs the script, and says what is missing for its effect to be durable.
-func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, r run, args []any) (*reply, error, error) {
-	if !v.durable.asked() {
-		cmd, err := v.script.run(ctx, q.client(ctx), v.keys(k), args...)
-		if err != nil {
-			return nil, nil, err
-		}
-		return newReply(cmd), nil, nil
-	}
-	// A second run is made anyway: who refused it could not tell what the first did.
-	if v.durable.Fsync && r.number == 1 {
-		if err := q.checkFsync(ctx, k.meta); err != nil {
-			return nil, nil, err
-		}
-	}
-	cmd, c, err := q.runDurable(ctx, v.script, v.durable, k.meta, v.keys(k), args...)
-	if err != nil {
-		return nil, nil, err
-	}
-	if v.durable.Fsync && c.err != nil {
-		q.forgetFsync(ctx, k.meta)
-	}
-	return newReply(cmd), v.durable.missing(c), nil
 }
 
 // noteError records what an error tells about the batch's run.

@@ -206,7 +206,7 @@ func (c *copier) run(ctx context.Context, s *script, key string, args ...any) (*
 		return newReply(cmd), nil
 	}
 	wait := Durability{Replicas: count, Timeout: min(time.Second, c.q.timeout/2)}
-	cmd, done, err := c.q.runDurable(ctx, s, wait, key, []string{key}, args...)
+	cmd, done, err := c.q.runDurable(ctx, s, wait, wait.within(ctx), key, []string{key}, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,9 @@
 // to the node that holds the key. From Redis 8 and Valkey 8 on they cover the
 // connection's own writes only, and a script that found its effect has written
 // nothing: touch.lua between them is a write that changes nothing. What they
-// count is checked; a shortfall is no error of the call.
+// count is checked; a shortfall is no error of the call. Where one has waited in
+// vain, others do not, but for one at a time; and a part of the pool is never
+// used to wait, see gate.go.
 //
 // # One call, one effect
 //

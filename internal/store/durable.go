@@ -51,17 +51,46 @@ func (d Durability) missing(c confirmed) error {
 
 var errNotOnDisk = errors.New("redis has not written it to disk yet")
 
+// send runs the script, and says what is missing for its effect to be durable.
+func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, g *gate, r run, args []any) (*reply, error, error) {
+	// A second run is made anyway: who refused it could not tell what the first did.
+	if v.durable.Fsync && r.number == 1 {
+		if err := q.checkFsync(ctx, k.meta); err != nil {
+			return nil, nil, err
+		}
+	}
+	within := v.durable.within(ctx)
+	last, open := g.opens(within)
+	if !open {
+		cmd, err := v.script.run(ctx, q.client(ctx), v.keys(k), args...)
+		if err != nil {
+			return nil, nil, err
+		}
+		return newReply(cmd), v.durable.missing(last), nil
+	}
+	cmd, c, err := q.runDurable(ctx, v.script, v.durable, within, k.meta, v.keys(k), args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v.durable.Fsync && c.err != nil {
+		q.forgetFsync(ctx, k.meta)
+	}
+	missing := v.durable.missing(c)
+	g.learn(within, c, missing == nil)
+	return newReply(cmd), missing, nil
+}
+
 // known says that a node knows a script.
 type known struct {
 	node   redis.UniversalClient
 	script *script
 }
 
-// runDurable executes the script and waits, on the same connection, until what
-// was asked has confirmed it or the wait ends. The anchor is a key of that node
-// with the field epoch.
+// runDurable executes the script and waits so long, on the same connection,
+// until what was asked has confirmed it. The anchor is a key of that node with
+// the field epoch.
 func (q *Queue) runDurable(
-	ctx context.Context, s *script, d Durability, anchor string, keys []string, args ...any,
+	ctx context.Context, s *script, d Durability, within time.Duration, anchor string, keys []string, args ...any,
 ) (*redis.Cmd, confirmed, error) {
 	node, err := nodeFor(ctx, q.rdb, keys[0])
 	if err != nil {
@@ -70,9 +99,9 @@ func (q *Queue) runDurable(
 	// The source is sent where the node may not know it: that shows only after the wait.
 	at := known{node, s}
 	_, bySHA := q.known.Load(at)
-	command, c := q.pipeline(ctx, s.command(ctx, !bySHA, keys, args), node, d, anchor)
+	command, c := q.pipeline(ctx, s.command(ctx, !bySHA, keys, args), node, d, within, anchor)
 	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
-		command, c = q.pipeline(ctx, s.command(ctx, true, keys, args), node, d, anchor)
+		command, c = q.pipeline(ctx, s.command(ctx, true, keys, args), node, d, within, anchor)
 	}
 	if command.Err() == nil {
 		q.known.Store(at, true)
@@ -87,9 +116,8 @@ func (q *Queue) runDurable(
 }
 
 func (q *Queue) pipeline(
-	ctx context.Context, command once, node redis.UniversalClient, d Durability, anchor string,
+	ctx context.Context, command once, node redis.UniversalClient, d Durability, within time.Duration, anchor string,
 ) (*redis.Cmd, confirmed) {
-	within := d.within(ctx)
 	pipe := q.patient(ctx, node, within).Pipeline()
 	_ = pipe.Process(ctx, command)
 	w := newWaiting(ctx, pipe, d, anchor, within)

@@ -181,9 +181,9 @@ func TestNothingIsTouched(t *testing.T) {
 // to wait for what was asked, and none for the answer of the wait.
 func TestNearDeadline(t *testing.T) {
 	t.Parallel()
-	q := storetest.New(t, shared(t), 1)
 	asked := store.Durability{Replicas: 9, Timeout: time.Hour}
 	for i := range 3 {
+		q := storetest.New(t, shared(t), 1) // Each waits anew.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		answer := q.Schedule(ctx, requests(later(), fmt.Sprint(i)), false, asked)[0]
 		cancel()

@@ -40,6 +40,7 @@ type Queue struct {
 	stale   atomic.Pointer[Layout] // a layout that a shard has refused
 	known   sync.Map               // which node knows which script, for durable runs
 	syncs   sync.Map               // the clients of nodes that answer WAITAOF
+	gates   sync.Map               // the gates of durable runs, by gateKey
 	ledger  func(shard int)        // nil: settling tells no rows, see WithLedger
 }
 
