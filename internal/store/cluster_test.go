@@ -54,6 +54,7 @@ func TestSlotMigration(t *testing.T) {
 	rdb := clustered(t, c)
 	const shards = 4
 	q := storetest.New(t, rdb, shards)
+	w := startWatch(t, c.Nodes())
 	l := startLoad(t, q, shards, store.Durability{Replicas: 1, Timeout: 20 * time.Second})
 	l.goesOn("before", 0, 1, 2, 3)
 	key := storetest.Key(q.Name(), 0, "meta")
@@ -72,6 +73,7 @@ func TestSlotMigration(t *testing.T) {
 	}
 	require.NotEqual(t, from.Addr(), c.PrimaryOf(key).Addr())
 	l.stop()
-	l.undisturbed(1, 2, 3)
+	w.stop()
+	l.undisturbed(w, 1, 2, 3)
 	l.check(rdb)
 }

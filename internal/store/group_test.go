@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -143,7 +144,19 @@ type fate struct {
 	due               bool // it may be claimed
 	scheduled, cancel store.Answer
 	cancelled         bool // cancel was asked
+	patience, took    time.Duration
+	began, ended      time.Time // of both calls; took is schedule's part
 }
+
+// soonest is what a call takes at the least of which a second run was made: that
+// leaves when the first can no longer happen, after about [store.DefaultTimeout].
+const soonest = store.DefaultTimeout / 4
+
+// patient producers see a call through, others give up soon.
+const (
+	patient = 25 * time.Second
+	hasty   = 400 * time.Millisecond
+)
 
 // load is producers and a bridge for each shard, which go on whatever happens.
 type load struct {
@@ -169,8 +182,7 @@ func startLoad(t *testing.T, q *store.Queue, shards int, durable store.Durabilit
 		durably: map[int]int{}, claimed: map[string]bool{}, errors: map[string]int{},
 	}
 	for shard := range shards {
-		// One is patient, the other gives up soon.
-		for _, patience := range []time.Duration{25 * time.Second, 400 * time.Millisecond} {
+		for _, patience := range []time.Duration{patient, hasty} {
 			l.wg.Go(func() { l.produce(ctx, shard, patience) })
 		}
 		l.wg.Go(func() { l.consume(ctx, shard) })
@@ -194,7 +206,7 @@ func (l *load) produce(ctx context.Context, shard int, patience time.Duration) {
 		if sharding.Home("", id, l.shards) != shard {
 			continue
 		}
-		f := fate{shard: shard, due: i%2 == 0}
+		f := fate{shard: shard, due: i%2 == 0, patience: patience, began: time.Now()}
 		when := later()
 		if f.due {
 			when = past()
@@ -202,11 +214,13 @@ func (l *load) produce(ctx context.Context, shard int, patience time.Duration) {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		f.scheduled = l.q.Schedule(call, requests(when, id), false, l.durable)[0]
 		cancel()
+		f.took = time.Since(f.began)
 		if !f.due && i%3 == 0 {
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 			f.cancel, f.cancelled = l.q.Cancel(call, id, "", l.durable), true
 			cancel()
 		}
+		f.ended = time.Now()
 		l.tell(id, f)
 		select {
 		case <-tick.C:
@@ -337,7 +351,10 @@ func (l *load) checkOne(id string, f fate, present, claimed bool) string {
 		return "cancel unclear"
 	}
 	if f.cancelled {
-		require.Equal(l.t, store.Done, f.cancel.Code, id)
+		// What a second run has scheduled may have had a life before.
+		if f.cancel.Code != store.DoneMaybePublished || f.took < soonest {
+			require.Equal(l.t, store.Done, f.cancel.Code, "%s, scheduled in %v", id, f.took)
+		}
 		require.False(l.t, claimed, "%s: never due", id)
 	}
 	if gone {
@@ -359,17 +376,22 @@ func (l *load) causes() string {
 }
 
 // undisturbed fails if a producer of these shards was told anything else than
-// that the message was confirmed.
-func (l *load) undisturbed(shards ...int) {
+// that the message was done. Who gives up soon may do so while a node, or the
+// machine, is so slow that whoever asks it has to wait.
+func (l *load) undisturbed(w *watch, shards ...int) {
 	l.t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, f := range l.fates {
-		for _, shard := range shards {
-			if f.shard == shard {
-				require.NoError(l.t, f.scheduled.Err)
-				require.NoError(l.t, f.cancel.Err)
-			}
+	excused := 0
+	for id, f := range l.fates {
+		err := errors.Join(f.scheduled.Err, f.cancel.Err)
+		switch {
+		case !slices.Contains(shards, f.shard) || err == nil:
+		case f.patience == hasty && w.slow(f.began, f.ended):
+			excused++
+		default:
+			require.NoError(l.t, err, "%s, for %v", id, f.ended.Sub(f.began))
 		}
 	}
+	l.t.Logf("%d calls met a node that was slow for all, which was seen %d times", excused, len(w.pauses))
 }
