@@ -220,7 +220,7 @@ func (q *Queue) runOnce(ctx context.Context, v *verb, layout *Layout, r run, bat
 	if v.durable.asked() {
 		var err error
 		if g, err = q.enter(ctx, v.durable, k.meta); err != nil {
-			return note(batch, fmt.Errorf("%s: %w", v.name, err))
+			return noteError(batch, 0, fmt.Errorf("%s: %w", v.name, err)) // Nothing was sent.
 		}
 		defer g.leave()
 	}
