@@ -39,6 +39,19 @@ type DatabaseConfig struct {
 	Table string
 	// Connections bounds the pool, default 8.
 	Connections int
+	// Trace, where set, is told of each statement of a relay, for measurements. It is
+	// called from several goroutines, and the relay waits for it.
+	Trace func(Statement)
+}
+
+// Statement is one that was run.
+type Statement struct {
+	Query string
+	Args  []any
+	// Beginning is the first statement of its transaction, empty outside of one.
+	Beginning string
+	// Took is how long it took, with reading all rows.
+	Took time.Duration
 }
 
 // Database is a database with an outbox. It has a pool of its own, so that it
@@ -48,6 +61,7 @@ type Database struct {
 	dialect *dialect
 	table   string
 	listen  *pgx.ConnConfig // nil: no notifications
+	trace   func(Statement) // nil: nobody asks
 }
 
 // Open returns the database; it does no I/O, see [Database.Check]. The caller
@@ -62,7 +76,7 @@ func Open(config DatabaseConfig) (*Database, error) {
 	if config.Connections <= 0 {
 		config.Connections = defaultConnections
 	}
-	d := &Database{table: config.Table}
+	d := &Database{table: config.Table, trace: config.Trace}
 	var err error
 	switch config.Dialect {
 	case schema.Postgres:
@@ -163,6 +177,7 @@ type querier interface {
 func (q *query) each(ctx context.Context, db querier, scan func(*sql.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	defer q.traced(db)()
 	rows, err := db.QueryContext(ctx, q.text.String(), q.args...)
 	if err != nil {
 		return err
@@ -180,9 +195,25 @@ func (q *query) each(ctx context.Context, db querier, scan func(*sql.Rows) error
 func (q *query) exec(ctx context.Context, db querier) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
+	defer q.traced(db)()
 	result, err := db.ExecContext(ctx, q.text.String(), q.args...)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
+}
+
+// traced begins a statement, and ends it by the function that it returns.
+func (q *query) traced(db querier) (end func()) {
+	if q.d.trace == nil {
+		return func() {}
+	}
+	statement, begin := Statement{Query: q.text.String(), Args: q.args}, time.Now()
+	if _, inside := db.(*sql.Tx); inside {
+		statement.Beginning = q.d.dialect.beginning
+	}
+	return func() {
+		statement.Took = time.Since(begin)
+		q.d.trace(statement)
+	}
 }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	relay "github.com/delaybridge/delaybridge/internal/outbox"
+)
+
+// watch notes the statements of a relay. It is safe for concurrent use.
+type watch struct {
+	mu      sync.Mutex
+	took    map[string][]time.Duration
+	samples map[string]relay.Statement
+	since   time.Time
+}
+
+func newWatch() *watch {
+	return &watch{took: map[string][]time.Duration{}, samples: map[string]relay.Statement{}, since: time.Now()}
+}
+
+// note is what a relay calls.
+func (w *watch) note(s relay.Statement) {
+	kind := statementKind(s.Query)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.took[kind] = append(w.took[kind], s.Took)
+	if _, found := w.samples[kind]; !found || len(s.Args) > len(w.samples[kind].Args) {
+		w.samples[kind] = s
+	}
+}
+
+// statementKind tells what a relay asks for. What is unknown goes by its beginning.
+func statementKind(query string) string {
+	for _, known := range []struct{ text, kind string }{
+		{"_relays", "registry"},
+		{"FOR UPDATE SKIP LOCKED", "lock messages"},
+		{"since_ms", "count backlog"},
+		{"GROUP BY queue", "count unknown"},
+		{"created_ms", "look for purge"},
+		{"load_ms", "look"},
+		{"DELETE", "delete"},
+	} {
+		if strings.Contains(query, known.text) {
+			return known.kind
+		}
+	}
+	return query[:min(len(query), 30)]
+}
+
+// forget begins anew, but for the samples.
+func (w *watch) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.took, w.since = map[string][]time.Duration{}, time.Now()
+}
+
+// kinds are those seen that look for rows or change them.
+func (w *watch) kinds() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(w.samples)), func(kind string) bool {
+		query := w.samples[kind].Query
+		return kind == "registry" || !strings.Contains(query, "status = 0") && !strings.Contains(query, "WHERE id")
+	})
+}
+
+func (w *watch) sample(kind string) relay.Statement {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.samples[kind]
+}
+
+// print says how long the statements took since the last forget.
+func (w *watch) print(h *outlooking, when string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seconds := time.Since(w.since).Seconds()
+	h.say("%-12s %-32s %8s %10s %10s %10s", when, "statement", "a second", "p50", "p99", "max")
+	for _, kind := range slices.Sorted(maps.Keys(w.took)) {
+		took := w.took[kind]
+		slices.Sort(took)
+		n := len(took)
+		h.say("%-12s %-32s %8.1f %10s %10s %10s", when, kind, float64(n)/seconds,
+			took[n/2].Round(time.Microsecond), took[n*99/100].Round(time.Microsecond), took[n-1].Round(time.Microsecond))
+	}
+}
