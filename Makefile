@@ -10,9 +10,10 @@ SERVICES := $(CACHE)/bin/services
 PKG ?= ./...
 TEST_FLAGS ?= -race -shuffle=on -timeout=20m
 FUZZ_TIME ?= 5s
+BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit test-matrix lint format tools provision services cover bench-once fuzz vuln clean
+.PHONY: help build test unit test-matrix lint format tools provision services cover bench bench-once fuzz vuln clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +51,9 @@ services: ## Build the suite driver, which starts the servers around a command.
 cover: services ## Run all tests and write coverage.txt.
 	$(SERVICES) go test $(TEST_FLAGS) -covermode=atomic -coverpkg=./... -coverprofile=coverage.txt $(PKG)
 	go tool cover -func=coverage.txt | tail -1
+
+bench: ## Measure the outbox beside a plain INSERT and River, about a quarter of an hour (BENCH_FLAGS).
+	cd bench && go run ./outbox $(BENCH_FLAGS)
 
 bench-once: services ## Run each benchmark once, to see that it runs.
 	$(SERVICES) go test -run '^$$' -bench . -benchtime 1x $(PKG)

@@ -210,7 +210,7 @@ func chunks(rows []*row, many bool) func(yield func([]*row) bool) {
 // insert writes rows with one statement. One that is a duplicate is left out by
 // the database, without an error: in PostgreSQL, that would end the transaction.
 func (o *Outbox) insert(ctx context.Context, tx Tx, queue string, rows []*row) error {
-	const columns = 9
+	const columns = 8 // that have an argument
 	var query strings.Builder
 	verb, end := "INSERT INTO ", " ON CONFLICT (queue, message_key, message_id) WHERE op = 0 AND status IN (0, 1) DO NOTHING"
 	if o.dialect == MySQL {
@@ -219,14 +219,19 @@ func (o *Outbox) insert(ctx context.Context, tx Tx, queue string, rows []*row) e
 	}
 	query.WriteString(verb + o.table + " (queue, message_key, message_id, token, tried, due_ms, topic, headers, body) VALUES ")
 	args := make([]any, 0, columns*len(rows))
+	var values string
 	for i, r := range rows {
+		switch {
+		case i == 0:
+			values = o.values(r)
+			query.Grow((len(values) + 2) * len(rows))
+		case r.tried != rows[i-1].tried || r.due.relative != rows[i-1].due.relative:
+			values = o.values(r)
+		}
 		if i > 0 {
 			query.WriteString(", ")
 		}
-		text := o.text()
-		query.WriteString("(" + strings.Join([]string{
-			text, text, text, text, sqlBool(r.tried), o.dueSQL(r.due), text, o.object(), o.binary(),
-		}, ", ") + ")")
+		query.WriteString(values)
 		body := r.message.Body
 		if body == nil {
 			body = []byte{}
@@ -238,6 +243,14 @@ func (o *Outbox) insert(ctx context.Context, tx Tx, queue string, rows []*row) e
 		return err
 	}
 	return o.sortOut(ctx, tx, queue, rows, int(inserted))
+}
+
+// values are the placeholders of a row. Most rows of a statement have the same.
+func (o *Outbox) values(r *row) string {
+	text := o.text()
+	return "(" + strings.Join([]string{
+		text, text, text, text, sqlBool(r.tried), o.dueSQL(r.due), text, o.object(), o.binary(),
+	}, ", ") + ")"
 }
 
 func sqlBool(b bool) string {

@@ -74,14 +74,15 @@ func (o *Outbox) bind(query string) string {
 	if o.dialect != PostgreSQL {
 		return query
 	}
-	var bound strings.Builder
-	for number := 1; ; number++ {
+	const digits = 4 // of the number of an argument
+	bound := make([]byte, 0, len(query)+digits*strings.Count(query, "?"))
+	for number := int64(1); ; number++ {
 		before, after, found := strings.Cut(query, "?")
-		bound.WriteString(before)
+		bound = append(bound, before...)
 		if !found {
-			return bound.String()
+			return string(bound)
 		}
-		bound.WriteString("$" + strconv.Itoa(number))
+		bound = strconv.AppendInt(append(bound, '$'), number, 10)
 		query = after
 	}
 }

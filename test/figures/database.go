@@ -22,6 +22,9 @@ const (
 	mariaMemory    = "innodb_buffer_pool_size = 1G\ninnodb_log_file_size = 2G\n"
 )
 
+// planWidth is how much of a line of a plan is printed.
+const planWidth = 160
+
 // database is a server with an empty outbox.
 type database struct {
 	name, dsn, version string
@@ -152,6 +155,11 @@ func (d *database) explain(ctx context.Context, h *outlooking, kind string, s re
 	plan, err := lines(rows)
 	if err != nil {
 		return err
+	}
+	for i, line := range plan {
+		if len(line) > planWidth {
+			plan[i] = line[:planWidth] + " ..." // The numbers of 500 rows.
+		}
 	}
 	h.say("%s:\n    %s", kind, strings.Join(plan, "\n    "))
 	if strings.Contains(s.Query, "load_ms") && !strings.Contains(strings.Join(plan, "\n"), schema.DefaultTable+"_pending") {

@@ -182,8 +182,13 @@ func (h *outlooking) explain(ctx context.Context) error {
 	return nil
 }
 
-// serve schedules messages that are due in two to five seconds, in transactions of ten.
+// serve schedules messages that are due in two to five seconds, in transactions
+// of ten. Before that it does the same without a database, to tell what is the
+// outbox' part of the lateness, and what the machine's.
 func (h *outlooking) serve(ctx context.Context) error {
+	if err := h.measure(ctx, "in Redis", h.w.Client.ScheduleBatch); err != nil {
+		return err
+	}
 	stop, err := h.relay(ctx)
 	if err != nil {
 		return err
@@ -192,38 +197,59 @@ func (h *outlooking) serve(ctx context.Context) error {
 	if err := h.loaded(ctx); err != nil {
 		return err
 	}
-	stopConsuming := h.w.Consume(ctx)
 	h.watch.forget()
+	box := outbox.New(h.d.dialect)
+	return h.measure(ctx, "in the outbox", func(ctx context.Context, requests []delay.Request) (results []delay.Result, err error) {
+		return results, h.d.transact(ctx, func(tx outbox.Tx) (err error) {
+			results, err = box.ScheduleBatch(ctx, tx, h.w.Queue().Name(), requests)
+			return err
+		})
+	})
+}
+
+// schedule is a way to schedule messages.
+type schedule func(context.Context, []delay.Request) ([]delay.Result, error)
+
+// measure schedules for the window and prints how late messages came.
+func (h *outlooking) measure(ctx context.Context, where string, by schedule) error {
+	h.w.Topic, h.w.Ledger = h.w.Topic+"-more", flow.NewLedger()
+	if err := h.w.Broker.MakeTopic(ctx, h.w.Topic); err != nil {
+		return err
+	}
+	stop := h.w.Consume(ctx)
 	begin := time.Now()
-	if err := h.produce(ctx); err != nil {
-		return errors.Join(err, stopConsuming())
+	if err := h.produce(ctx, by); err != nil {
+		return errors.Join(err, stop())
 	}
 	took := time.Since(begin)
-	h.watch.print(h, "loading")
+	if where != "in Redis" {
+		h.watch.print(h, "loading")
+	}
 	h.w.Ledger.Await(time.Minute, 3*time.Second)
-	if err := stopConsuming(); err != nil {
+	if err := stop(); err != nil {
 		return err
 	}
 	report := h.w.Ledger.Report()
-	h.say("%.0f messages a second, due in 2 to 5 s, to %s: %s", rate(report.Scheduled, took), h.broker, report)
+	h.say("scheduled %s at %.0f a second, due in 2 to 5 s, to %s: %s", where, rate(report.Scheduled, took), h.broker, report)
 	if report.Wrong() > 0 {
 		return fmt.Errorf("broken promises: %d", report.Wrong())
 	}
 	return nil
 }
 
-// produce keeps the rate for the window.
-func (h *outlooking) produce(ctx context.Context) error {
+// produce keeps the rate for the window; who has fallen behind catches up.
+func (h *outlooking) produce(ctx context.Context, by schedule) error {
 	const producers, batch = 4, 10
-	box := outbox.New(h.d.dialect)
+	every := time.Second * producers * batch / time.Duration(h.rate)
 	var group errgroup.Group
 	for n := range producers {
 		group.Go(func() error {
-			ticker := time.NewTicker(time.Second * producers * batch / time.Duration(h.rate))
-			defer ticker.Stop()
-			for i, end := 0, time.Now().Add(h.window); time.Now().Before(end); i++ {
-				<-ticker.C
-				if err := h.schedule(ctx, box, fmt.Sprintf("s-%d-%06d", n, i), batch); err != nil {
+			begin := time.Now()
+			for i := range int(h.window / every) {
+				if err := pause(ctx, time.Until(begin.Add(time.Duration(i)*every))); err != nil {
+					return err
+				}
+				if err := h.schedule(ctx, by, fmt.Sprintf("s-%d-%06d", n, i), batch); err != nil {
 					return err
 				}
 			}
@@ -233,7 +259,7 @@ func (h *outlooking) produce(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (h *outlooking) schedule(ctx context.Context, box *outbox.Outbox, name string, count int) error {
+func (h *outlooking) schedule(ctx context.Context, by schedule, name string, count int) error {
 	requests := make([]delay.Request, count)
 	for i := range requests {
 		due := time.Now().Add(2*time.Second + rand.N(3*time.Second)) //nolint:gosec // any will do
@@ -241,11 +267,7 @@ func (h *outlooking) schedule(ctx context.Context, box *outbox.Outbox, name stri
 			Message: delay.Message{ID: fmt.Sprintf("%s-%d", name, i), Topic: h.w.Topic, Body: make([]byte, 256)}, When: delay.At(due),
 		}
 	}
-	var results []delay.Result
-	err := h.d.transact(ctx, func(tx outbox.Tx) (err error) {
-		results, err = box.ScheduleBatch(ctx, tx, h.w.Queue().Name(), requests)
-		return err
-	})
+	results, err := by(ctx, requests)
 	if err != nil {
 		return err
 	}

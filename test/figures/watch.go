@@ -36,13 +36,14 @@ func (w *watch) note(s relay.Statement) {
 // statementKind tells what a relay asks for. What is unknown goes by its beginning.
 func statementKind(query string) string {
 	for _, known := range []struct{ text, kind string }{
-		{"_relays", "registry"},
+		{"_relays", "relays"},
 		{"FOR UPDATE SKIP LOCKED", "lock messages"},
 		{"since_ms", "count backlog"},
 		{"GROUP BY queue", "count unknown"},
 		{"created_ms", "look for purge"},
 		{"load_ms", "look"},
 		{"DELETE", "delete"},
+		{"UTC_TIMESTAMP", "clock"}, {"clock_timestamp", "clock"},
 	} {
 		if strings.Contains(query, known.text) {
 			return known.kind
@@ -64,7 +65,7 @@ func (w *watch) kinds() []string {
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(w.samples)), func(kind string) bool {
 		query := w.samples[kind].Query
-		return kind == "registry" || !strings.Contains(query, "status = 0") && !strings.Contains(query, "WHERE id")
+		return kind == "relays" || !strings.Contains(query, "status = 0") && !strings.Contains(query, "WHERE id")
 	})
 }
 
