@@ -3,7 +3,8 @@
 // rows and beside River's insert of as many rows.
 //
 // It starts PostgreSQL, with fsync, and Redis, with its log of changes, itself.
-// All variants take their turn in each repetition; the figures are medians.
+// All variants take their turn in each repetition; the figures are medians, and a
+// ratio is that within a repetition.
 package main
 
 import (
@@ -93,7 +94,7 @@ func (s settings) measure(ctx context.Context, w *world) error {
 				results[v.name] = append(results[v.name], r)
 			}
 		}
-		print(size, count, results)
+		show(size, count, results)
 	}
 	return nil
 }
@@ -110,12 +111,9 @@ func (s settings) countOf(size int) int {
 	return max(count/size, 1) * size
 }
 
-// print prints the medians of one size.
-func print(size, count int, results map[string][]result) {
-	base := 0.0
-	if list := results[variants[0].name]; len(list) > 0 {
-		base = median(list, func(r result) float64 { return r.rate })
-	}
+// show prints the medians of one size.
+func show(size, count int, results map[string][]result) {
+	base := results[variants[0].name]
 	fmt.Printf("\n%d messages in transactions of %d%s\n", count, size, strings.Repeat(" ", max(0, 4-len(strconv.Itoa(size)))))
 	fmt.Printf("%-28s %9s %22s %7s | CPU, us a message: %9s %9s %9s %9s\n",
 		"", "msgs/s", "", "ratio", "producer", "postgres", "relay", "redis")
@@ -125,7 +123,7 @@ func print(size, count int, results map[string][]result) {
 			continue
 		}
 		line := func(name string, of func(result) float64) {
-			fmt.Printf("%-28s %9.0f %22s %7.2f |                   %9.1f %9.1f %9.1f %9.1f\n", name, median(list, of), span(list, of), median(list, of)/base,
+			fmt.Printf("%-28s %9.0f %22s %7.2f |                   %9.1f %9.1f %9.1f %9.1f\n", name, median(list, of), span(list, of), ratio(list, base, of),
 				median(list, cpuOf(count, 0)), median(list, cpuOf(count, 1)), median(list, cpuOf(count, 2)), median(list, cpuOf(count, 3)))
 		}
 		if list[0].committed > 0 {
@@ -151,6 +149,19 @@ func values(list []result, of func(result) float64) []float64 {
 }
 
 func median(list []result, of func(result) float64) float64 { return values(list, of)[len(list)/2] }
+
+// ratio is the median of those to the first variant in the same repetition: what
+// else the machine did then, both have felt.
+func ratio(list, base []result, of func(result) float64) float64 {
+	ratios := make([]result, min(len(list), len(base)))
+	for i := range ratios {
+		ratios[i].rate = of(list[i]) / base[i].rate
+	}
+	if len(ratios) == 0 {
+		return 0
+	}
+	return median(ratios, func(r result) float64 { return r.rate })
+}
 
 func span(list []result, of func(result) float64) string {
 	sorted := values(list, of)

@@ -155,7 +155,7 @@ func (h *outlooking) rest(ctx context.Context) error {
 	}
 	h.watch.forget()
 	err = pause(ctx, h.window)
-	h.watch.print(h, "nothing due")
+	h.watch.show(h, "nothing due")
 	return errors.Join(err, stop())
 }
 
@@ -223,7 +223,7 @@ func (h *outlooking) measure(ctx context.Context, where string, by schedule) err
 	}
 	took := time.Since(begin)
 	if where != "in Redis" {
-		h.watch.print(h, "loading")
+		h.watch.show(h, "loading")
 	}
 	h.w.Ledger.Await(time.Minute, 3*time.Second)
 	if err := stop(); err != nil {

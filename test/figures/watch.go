@@ -43,7 +43,8 @@ func statementKind(query string) string {
 		{"created_ms", "look for purge"},
 		{"load_ms", "look"},
 		{"DELETE", "delete"},
-		{"UTC_TIMESTAMP", "clock"}, {"clock_timestamp", "clock"},
+		{"UTC_TIMESTAMP", "clock"},
+		{"clock_timestamp", "clock"},
 	} {
 		if strings.Contains(query, known.text) {
 			return known.kind
@@ -75,8 +76,8 @@ func (w *watch) sample(kind string) relay.Statement {
 	return w.samples[kind]
 }
 
-// print says how long the statements took since the last forget.
-func (w *watch) print(h *outlooking, when string) {
+// show says how long the statements took since the last forget.
+func (w *watch) show(h *outlooking, when string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seconds := time.Since(w.since).Seconds()
