@@ -123,6 +123,37 @@ func TestBatchSaysWhichIsWhich(t *testing.T) {
 	})
 }
 
+// TestBatchOfDifferentRows has rows in one statement whose due times count from
+// different clocks, and of which only some will be pushed.
+func TestBatchOfDifferentRows(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, db *database) {
+		begin, soon := db.clock(t), time.UnixMilli(time.Now().Add(time.Minute).UnixMilli())
+		kinds := []delay.When{delay.At(soon), delay.At(soon), delay.After(time.Hour), delay.At(soon), delay.After(time.Hour), delay.After(time.Hour)}
+		requests := func(prefix string, kinds ...delay.When) []delay.Request {
+			list := make([]delay.Request, len(kinds))
+			for i, when := range kinds {
+				list[i] = delay.Request{Message: delay.Message{ID: fmt.Sprint(prefix, i), Topic: "t"}, When: when}
+			}
+			return list
+		}
+		_, err := outbox.New(db.dialect).ScheduleBatch(t.Context(), db, "orders", requests("due", kinds...))
+		require.NoError(t, err)
+		absolute := fmt.Sprintf("message_id IN ('due0', 'due1', 'due3') AND due_ms = %d", soon.UnixMilli())
+		relative := fmt.Sprintf("message_id IN ('due2', 'due4', 'due5') AND due_ms BETWEEN %d AND %d",
+			begin+time.Hour.Milliseconds(), db.clock(t)+1+time.Hour.Milliseconds())
+		require.Equal(t, int64(3), db.number(t, "SELECT count(*) FROM delay_outbox WHERE "+absolute))
+		require.Equal(t, int64(3), db.number(t, "SELECT count(*) FROM delay_outbox WHERE "+relative))
+
+		f, far := newFastPath(t, db), delay.At(soon.Add(24*time.Hour))
+		tracked := f.box.Track(db)
+		_, err = f.box.ScheduleBatch(t.Context(), tracked, "orders", requests("tried", far, delay.At(soon), far, delay.At(soon)))
+		require.NoError(t, err)
+		require.Equal(t, int64(2), db.number(t, "SELECT count(*) FROM delay_outbox WHERE message_id IN ('tried1', 'tried3') AND tried"))
+		require.Equal(t, int64(2), db.number(t, "SELECT count(*) FROM delay_outbox WHERE message_id IN ('tried0', 'tried2') AND NOT tried"))
+	})
+}
+
 func TestLargestMessage(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, db *database) {
