@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,7 +25,7 @@ const horizonTime = time.Hour
 // only those of the next hour are in Redis.
 func horizonFigure(ctx context.Context, r run) error {
 	var problems []error
-	for _, name := range r.databases {
+	for name := range strings.SplitSeq(r.databases, ",") {
 		if err := r.horizon(ctx, name); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", name, err))
 		}
@@ -129,8 +130,8 @@ func (h *outlooking) relay(ctx context.Context) (stop func() error, err error) {
 		return nil, err
 	}
 	r, err := relay.NewRelay(relay.Config{
-		Database: d, Instance: "figures", Clock: h.w.Queue().Clock, Horizon: horizonTime,
-		Queues: []relay.Queue{{Name: h.w.Queue().Name(), Store: h.w.Queue(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
+		Database: d, Instance: "figures", Clock: h.w.Store().Clock, Horizon: horizonTime,
+		Queues: []relay.Queue{{Name: h.w.Store().Name(), Store: h.w.Store(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -168,7 +169,7 @@ func (h *outlooking) explain(ctx context.Context) error {
 		requests[i] = delay.Request{Message: delay.Message{Topic: h.w.Topic + "-far", Body: make([]byte, 256)}, When: delay.After(horizonTime / 2)}
 	}
 	err := h.d.transact(ctx, func(tx outbox.Tx) error {
-		_, err := box.ScheduleBatch(ctx, tx, h.w.Queue().Name(), requests)
+		_, err := box.ScheduleBatch(ctx, tx, h.w.Store().Name(), requests)
 		return err
 	})
 	if err != nil {
@@ -201,7 +202,7 @@ func (h *outlooking) serve(ctx context.Context) error {
 	box := outbox.New(h.d.dialect)
 	return h.measure(ctx, "in the outbox", func(ctx context.Context, requests []delay.Request) (results []delay.Result, err error) {
 		return results, h.d.transact(ctx, func(tx outbox.Tx) (err error) {
-			results, err = box.ScheduleBatch(ctx, tx, h.w.Queue().Name(), requests)
+			results, err = box.ScheduleBatch(ctx, tx, h.w.Store().Name(), requests)
 			return err
 		})
 	})

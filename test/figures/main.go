@@ -15,8 +15,10 @@
 //	grow      4, 64, then 16 shards under load, with cancels and reschedules
 //	sentinel  kill -9 of the primary that Sentinel watches, with each durability
 //	cluster   the same in a Redis Cluster, and a slot that migrates
+//	outbox    producers' transactions, while bridges, Redis and the database die
 //	horizon   an outbox of messages due over a year: Redis' memory, the relay's
 //	          statements, lateness of what is due soon
+//	wipe      FLUSHALL while 1,000,000 messages of an outbox wait in Redis
 //
 // It starts everything itself and exits with 1 where a promise was broken.
 package main
@@ -27,6 +29,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strings"
@@ -42,7 +45,8 @@ type run struct {
 	count, shards  int
 	rate, repeat   int
 	pause, window  time.Duration
-	databases      []string
+	databases      string
+	seed           uint64
 }
 
 // figure is a subcommand.
@@ -60,11 +64,12 @@ var figures = map[string]figure{
 	"outage": {outageFigure, allBrokers, 8, 5000}, "backlog": {backlogFigure, allBrokers, 8, 5000}, "memory": {memoryFigure, allBrokers, 8, 5000},
 	"drain": {drainFigure, allBrokers, 8, 5000}, "idle": {idleFigure, "nats", 8, 5000}, "instances": {instancesFigure, "nats", 32, 5000},
 	"scale": {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
+	"wipe":     {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel": {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
-	"horizon": {horizonFigure, "nats", 8, 1000},
+	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster|horizon
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster|outbox|horizon|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -73,20 +78,23 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   scale                              drain by shards, by instances      -brokers -count -repeat
   grow                               the number of shards changes       -brokers -rate -pause
   sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
+  outbox                             transactions and trouble           -databases -shards -rate -pause -window -seed
   horizon                            an outbox of a year                -databases -count -rate -window
+  wipe                               Redis is emptied                   -brokers (postgres, mysql) -count -shards
 
 `
 
 func main() {
 	var r run
 	brokers := flag.String("brokers", "", "brokers to measure, a comma list of nats, rabbitmq, kafka; empty for the figure's own")
-	databases := flag.String("databases", "postgres,mariadb", "databases to measure, a comma list of postgres, mariadb")
 	flag.IntVar(&r.count, "count", 0, "messages, 0 for the figure's own number")
 	flag.IntVar(&r.shards, "shards", 0, "shards of the queue, 0 for the figure's own number")
 	flag.IntVar(&r.rate, "rate", 0, "messages a second of a steady load, 0 for the figure's own rate")
 	flag.IntVar(&r.repeat, "repeat", 3, "repetitions, interleaved")
 	flag.DurationVar(&r.pause, "pause", 10*time.Second, "time between two things that happen, more than a lease")
-	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched, or a load lasts")
+	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched, Redis is away, or a load lasts")
+	flag.StringVar(&r.databases, "databases", "postgres,mariadb", "databases of the outbox, a comma list")
+	flag.Uint64Var(&r.seed, "seed", rand.Uint64N(1_000_000), "makes what producers do repeatable") //nolint:gosec // any seed will do
 	flag.Usage = func() {
 		_, _ = fmt.Fprint(flag.CommandLine.Output(), usage)
 		flag.PrintDefaults()
@@ -97,7 +105,6 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	r.databases = strings.Split(*databases, ",")
 	r.shards, r.rate = cmp.Or(r.shards, f.shards), cmp.Or(r.rate, f.rate)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -153,8 +153,8 @@ func (w *World) Bridges() []*Bridge {
 	return append([]*Bridge{w.Bridge}, w.others...)
 }
 
-// Queue is the first queue, as the bridge's own packages know it.
-func (w *World) Queue() *store.Queue { return w.queue }
+// Store is the first queue, as the bridge's own packages know it.
+func (w *World) Store() *store.Queue { return w.queue }
 
 // Consume feeds the ledger until the returned function is called.
 func (w *World) Consume(ctx context.Context) (stop func() error) {
