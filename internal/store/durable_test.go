@@ -218,10 +218,11 @@ func TestLateAnswers(t *testing.T) {
 	silent := miniredis.RunT(t) // It answers all but WAIT.
 	silent.Server().SetPreHook(func(_ *server.Peer, command string, _ ...string) bool { return command == "WAIT" })
 	rdb := connect(t, "redis://"+silent.Addr())
-	q := store.NewWithTimeout(rdb, storetest.Prefix, storetest.New(t, rdb, 1).Name(), 500*time.Millisecond)
-	for i := range 3 {
-		// It is done in one run, which goes on for 2 s, or not at all.
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	const runTimeout, callTimeout = 3 * time.Second, 8 * time.Second
+	q := store.NewWithTimeout(rdb, storetest.Prefix, storetest.New(t, rdb, 1).Name(), runTimeout)
+	for i := range 2 {
+		// It is done in one run, which goes on until ctx ends, or not at all.
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
 		answer := q.Schedule(ctx, requests(later(), fmt.Sprint(i)), false, store.Durability{Replicas: 1, Timeout: time.Hour})[0]
 		cancel()
 		answered(t, store.Created, answer)
