@@ -65,7 +65,7 @@ prefix: %s
 redis: {url: %q}
 queues: {orders: {shards: 2, sink: events, compensation: %s-c}, mails: {shards: 2, sink: events, compensation: off}}
 sinks: {events: {type: nats, url: %q}}
-outbox: {driver: %s, dsn: %q, poll: 50ms, %s}
+outbox: {driver: %s, dsn: %q, %s}
 admin: {listen: %q}
 `, testenv.Name(t, "p"), testenv.Redis(t), d.topic, testenv.NATS(t), driver, dsn, keys, address)
 	d.nc, err = nats.Connect(testenv.NATS(t))
@@ -350,6 +350,14 @@ func TestDatabaseLater(t *testing.T) {
 	assert.Contains(t, d.page("/readyz"), "ok outbox default")
 	assert.Equal(t, 1, d.logs.count("outbox_database_away"))
 	assert.Equal(t, 1, d.logs.count("outbox_unfit"))
+
+	server.Kill()
+	d.publishes(rdb, "while the database is away again")
+	d.eventually("it is told again", func() bool { return strings.Contains(d.page("/readyz"), "down outbox default") })
+	server.Start()
+	d.eventually("it is back", func() bool { return strings.Contains(d.page("/readyz"), "ok outbox default") })
+	d.commit(func(tx *sql.Tx) { d.schedule(tx, "later", delay.After(0)) })
+	d.becomes(delay.Ref{ID: "later", Key: "k"}, "schedule published")
 }
 
 // publishes sends a message through Redis, without the database.
@@ -362,4 +370,79 @@ func (d *databaseFirst) publishes(rdb redis.UniversalClient, id string) {
 		return err == nil
 	})
 	d.eventually(id+" arrives", func() bool { return d.got.of(id) == 1 })
+}
+
+// TestFastPath pushes rows to Redis after the commit, while no relay could, and
+// names them in compensation messages where Redis is away.
+func TestFastPath(t *testing.T) {
+	onDatabases(t, "until: published, poll: 1h, horizon: 10h", func(d *databaseFirst) {
+		d.migrate()
+		d.start()
+		rdb, err := NewRedis(d.config.Redis, "producer")
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, rdb.Close()) }()
+		d.publishes(rdb, "the layout is there")
+		d.eventually("the relay has looked for the first time", func() bool { return d.count("_relays", "") == 1 })
+		dialect := outbox.PostgreSQL
+		if d.driver == schema.MySQL {
+			dialect = outbox.MySQL
+		}
+		fast := outbox.New(dialect, outbox.WithRedis(rdb, d.config.Prefix))
+		push := func(box *outbox.Outbox, id string) (delay.Ref, error) {
+			tx, err := d.db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			tracked := box.Track(tx)
+			ref, err := box.Schedule(t.Context(), tracked, "orders", delay.Message{ID: id, Key: "k", Topic: d.topic}, delay.After(0))
+			require.NoError(t, err)
+			require.NoError(t, tx.Commit())
+			return ref, tracked.Push(t.Context())
+		}
+		ref, err := push(fast, "pushed")
+		require.NoError(t, err)
+		d.becomes(ref, "schedule published")
+
+		nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+		defer func() { assert.NoError(t, nowhere.Close()) }()
+		box := outbox.New(dialect, outbox.WithRedis(nowhere, d.config.Prefix), outbox.WithCompensationTopic(d.topic+"-c"),
+			outbox.WithCompensation(func(ctx context.Context, topic string, _ map[string]string, body []byte) error {
+				_, err := d.js.Publish(ctx, topic, body)
+				return err
+			}))
+		ref, _ = push(box, "compensated") // That it was not pushed is an error, or none: both are fine.
+		d.becomes(ref, "schedule published")
+		for _, id := range []string{"pushed", "compensated"} {
+			assert.Equal(t, 1, d.got.of(id), id)
+		}
+		assert.Contains(t, d.page("/metrics"), `delaybridge_compensations_total{queue="orders",result="stored"} 1`)
+	})
+}
+
+// TestTwoDatabases has one outbox in each kind of database, for the same queue:
+// each row hears of its own message, and one of which the database is away does
+// not keep the other from working.
+func TestTwoDatabases(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartMariaDB(t, "")
+	one := newDatabaseFirst(t, schema.Postgres, testenv.Postgres(t), "until: published")
+	two := newDatabaseFirst(t, schema.MySQL, server.URL(), "until: published")
+	one.config.Outbox["second"] = two.config.Outbox["default"]
+	two.config, two.topic, two.got = one.config, one.topic, one.got
+	one.migrate()
+	two.migrate()
+	one.start()
+	each := func(id string) {
+		for i, d := range []*databaseFirst{one, two} {
+			d.commit(func(tx *sql.Tx) { d.schedule(tx, fmt.Sprint(id, i), delay.After(0)) })
+			d.becomes(delay.Ref{ID: fmt.Sprint(id, i), Key: "k"}, "schedule published")
+		}
+	}
+	each("both")
+	server.Kill()
+	one.commit(func(tx *sql.Tx) { one.schedule(tx, "alone", delay.After(0)) })
+	one.becomes(delay.Ref{ID: "alone", Key: "k"}, "schedule published")
+	one.eventually("it is told", func() bool { return strings.Contains(one.page("/readyz"), "down outbox second") })
+	require.Contains(t, one.page("/readyz"), "ok outbox default")
+	server.Start()
+	each("again")
+	one.stop()
 }
