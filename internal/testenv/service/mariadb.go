@@ -74,8 +74,10 @@ func mariaPrograms() (install, server string, err error) {
 }
 
 func (s *Server) mariaConfig() string {
-	// A path of a socket must be short: this one is in the data folder.
+	// A path of a socket must be short: this one is in the data folder. A server
+	// that starts empties tmpdir of its like, so each has its own.
 	return `[mysqld]
+tmpdir = ` + s.dir + `
 bind_address = 127.0.0.1
 port = ` + strconv.Itoa(s.port) + `
 socket = mariadb.sock
