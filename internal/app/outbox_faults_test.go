@@ -52,7 +52,9 @@ func TestWipedRedis(t *testing.T) {
 		require.NoError(t, err)
 		return n+m == 2
 	})
-	d.commit(func(tx *sql.Tx) { require.NoError(t, d.box.Reschedule(t.Context(), tx, "orders", moved, delay.After(0))) })
+	d.commit(func(tx *sql.Tx) {
+		require.NoError(t, d.box.Reschedule(t.Context(), tx, "orders", moved, delay.After(0)))
+	})
 	d.becomes(moved, "reschedule published")
 	assert.Equal(t, "schedule stored", d.row(waits))
 	assert.Zero(t, d.got.of("cancelled"))
