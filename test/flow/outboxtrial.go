@@ -202,11 +202,8 @@ func (w *World) settlements(ctx context.Context) (int64, error) {
 // supervisor does, until ctx ends; then all run. Pause is the longest time
 // between two kills.
 func (r *OutboxRun) KillBridges(ctx context.Context, pause time.Duration) error {
-	for {
-		wait := pause/2 + time.Duration(r.random.Int64N(int64(pause/2)))
-		if _ = Sleep(ctx, wait); ctx.Err() != nil {
-			return nil
-		}
+	wait := func() { _ = Sleep(ctx, pause/2+time.Duration(r.random.Int64N(int64(pause/2)))) } // Less long at the end.
+	for wait(); ctx.Err() == nil; wait() {
 		bridges := r.Bridges()
 		b := bridges[r.random.IntN(len(bridges))]
 		if err := b.Kill(); err != nil {
@@ -216,6 +213,7 @@ func (r *OutboxRun) KillBridges(ctx context.Context, pause time.Duration) error 
 			return err
 		}
 	}
+	return nil
 }
 
 // Supervise starts a bridge, and again where it ends before it is ready.
