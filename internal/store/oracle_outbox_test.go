@@ -117,7 +117,7 @@ func (o *oracle) cancelRow(member, token, target string) store.Code {
 
 // endsIn reports whether the tokens that took the place of one end in that fate.
 func (o *oracle) endsIn(token, fate string) bool {
-	for range 8 {
+	for range 9 {
 		what := o.rows.fates[token]
 		if !strings.HasPrefix(what, "m") {
 			return what == fate
@@ -136,10 +136,10 @@ func (o *oracle) rescheduleRow(member, token, target string, due int64) store.Co
 	case e != nil && e.token == token:
 		return store.Done
 	case e == nil:
-		if code, _ := o.rows.fate(token, nil, 9); code != 0 {
+		if code, _ := o.rows.fate(token, nil, 9); code != 0 && !o.endsIn(token, "n") {
 			return store.Done
 		}
-		if code, _ := o.rows.fate(target, nil, 9); code != 0 {
+		if code, _ := o.rows.fate(target, nil, 9); code != 0 && !o.endsIn(target, "n") {
 			return code
 		}
 		o.rows.leave(target, "m"+token)

@@ -31,12 +31,13 @@ local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
 if row and ended == row then return {0, now_ms, 7, waits and waits + 0 or tonumber(when)} end
 if stored and not waits and not dead then return {0, now_ms, 3, 0} end
 
--- How a token has ended that is in force no more: 13 published, 14 cancelled.
+-- How a token has ended that is in force no more: 13 published, 14 cancelled. Where nobody had brought the
+-- message ('n'), this run and the cancel after it are done again: the first must find what it found then.
 local function fate(at, hops)
   local what = at ~= '' and (redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[10], at)) or ''
   local sign = string.sub(what, 1, 1)
   if sign == 'm' and hops > 0 then return fate(string.sub(what, 2), hops - 1) end
-  return sign == 'p' and 13 or (sign == 'c' or sign == 'n') and 14
+  return sign == 'p' and 13 or sign == 'c' and 14
 end
 if not ended then
   if row and fate(row, 8) then return {0, now_ms, 7, tonumber(when)} end
