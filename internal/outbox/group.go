@@ -123,30 +123,43 @@ func (d *Database) readHistory(ctx context.Context, tx querier, list []identity,
 func (d *Database) readTargets(ctx context.Context, tx querier, groups []*group) error {
 	wanted := map[int64][]*group{}
 	var numbers []int64
+	var list []identity
 	for _, g := range groups {
 		g.ended = map[int64]state{}
+		before := len(numbers)
 		for _, op := range g.operations {
 			if op.target.Valid && (g.head == nil || g.head.number != op.target.Int64) {
 				wanted[op.target.Int64] = append(wanted[op.target.Int64], g)
 				numbers = append(numbers, op.target.Int64)
 			}
 		}
+		if len(numbers) > before {
+			list = append(list, g.identity)
+		}
+	}
+	tell := func(rows *sql.Rows) error {
+		var number int64
+		var it identity
+		var how change
+		err := rows.Scan(&number, &it.queue, &it.key, &it.id, &how.state, &how.reason)
+		for _, g := range wanted[number] {
+			if g.identity == it {
+				g.ended[number] = how.end()
+			}
+		}
+		return err
+	}
+	// A deleted row says nothing, but the operation that has cancelled it does.
+	for chunk := range slices.Chunk(list, batchRows) {
+		q := d.query("SELECT target, queue, message_key, message_id, status, reason").from(byIdentity).
+			add(" WHERE ").identities(chunk).add(" AND op = 1 AND status IN (3, 5) AND target IS NOT NULL ORDER BY id DESC")
+		if err := q.each(ctx, tx, tell); err != nil {
+			return err
+		}
 	}
 	for chunk := range slices.Chunk(numbers, batchRows) {
 		q := d.query("SELECT id, queue, message_key, message_id, status, reason FROM {t} WHERE id").ids(chunk).add(" AND op = 0 AND status > 1")
-		err := q.each(ctx, tx, func(rows *sql.Rows) error {
-			var number int64
-			var it identity
-			var how change
-			err := rows.Scan(&number, &it.queue, &it.key, &it.id, &how.state, &how.reason)
-			for _, g := range wanted[number] {
-				if g.identity == it {
-					g.ended[number] = how.end()
-				}
-			}
-			return err
-		})
-		if err != nil {
+		if err := q.each(ctx, tx, tell); err != nil {
 			return err
 		}
 	}

@@ -103,6 +103,7 @@ func (b *batch) operateGroup(ctx context.Context, g *group) {
 		v, err := b.operateOne(ctx, q, g, op)
 		b.set(op, v.op, err)
 		b.setHead(g, v.head)
+		g.note(op, v.op)
 		if v.stop {
 			return
 		}
@@ -139,6 +140,17 @@ func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (ve
 		answer = q.Store.RescheduleRow(ctx, op.id, op.key, op.token, target, op.dueAt())
 	}
 	return b.keeper.judge(s, answer), answer.Err
+}
+
+// note remembers what a cancel has done, for the operations after it: where the
+// message's row was deleted, nothing else tells.
+func (g *group) note(op *row, c change) {
+	if op.verb != verbCancel || !op.target.Valid || c.state != stateCancelled && c.state != stateUnknown {
+		return
+	}
+	if _, known := g.ended[op.target.Int64]; !known && (g.head == nil || g.head.number != op.target.Int64) {
+		g.ended[op.target.Int64] = c.end()
+	}
 }
 
 // judgeByTable decides where Redis need not be asked.
