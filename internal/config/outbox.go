@@ -20,7 +20,7 @@ type Outbox struct {
 	Keep    time.Duration `yaml:"keep" default:"24h" doc:"How long finished rows are kept to be asked for."`
 	Notify  bool          `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
 	Poll    time.Duration `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
-	Batch   int           `yaml:"batch" default:"500" min:"1" max:"5000" doc:"Most rows that are taken at once."`
+	Batch   int           `yaml:"batch" default:"2000" min:"1" max:"5000" doc:"Most rows that are taken at once."`
 	Relays  int           `yaml:"relays" default:"2" min:"1" max:"16" doc:"How many relays of this process take rows at the same time."`
 }
 

@@ -30,7 +30,7 @@ func TestOutboxIsOneObject(t *testing.T) {
 	assert.Equal(t, "postgres://u:hunter2@db:5432/shop", reveal(t, outbox.DSN))
 	assert.Equal(t, Outbox{
 		Driver: schema.Postgres, DSN: outbox.DSN, Table: "delay_outbox", Until: UntilStored, Horizon: time.Hour, Keep: time.Hour,
-		Poll: 200 * time.Millisecond, Batch: 500, Relays: 3,
+		Poll: 200 * time.Millisecond, Batch: 2000, Relays: 3,
 	}, outbox)
 	assert.Len(t, config.Outbox, 1)
 

@@ -23,11 +23,12 @@ func (l *lane) operate(ctx context.Context, look outlook, queues []string, after
 	}
 	o.tallies = b.tallies
 	err = l.transact(ctx, b.known, func(work context.Context, t *transaction) error {
-		rows, err := l.db.lockOperations(work, t.tx, queues, after, l.config.Batch)
+		most := min(l.config.Batch, batchRows)
+		rows, err := l.db.lockOperations(work, t.tx, queues, after, most)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
-		o.full = len(rows) == l.config.Batch
+		o.full = len(rows) == most
 		o.last = cursor{number: rows[len(rows)-1].number}
 		list := make([]identity, len(rows))
 		for i, r := range rows {

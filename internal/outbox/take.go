@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// batchRows is how many rows a round takes where the configuration says nothing.
+	// batchRows is how many identities a statement names, and so how many
+	// operations a round takes.
 	batchRows = 500
 	// batchBytes is how much of headers and bodies a round holds in memory; it
 	// takes at least one row.
