@@ -82,7 +82,9 @@ func (set *outboxSet) open(p outboxParams) error {
 		set.outboxes = append(set.outboxes, r)
 		kept := p.Config.Outbox[name].Until == config.UntilPublished
 		published = published || kept
-		databases = append(databases, outbox.Retention{Database: r.database, UntilPublished: kept, OnSettled: r.metrics.Settled})
+		databases = append(databases, outbox.Retention{
+			Database: r.database, UntilPublished: kept, Discard: r.config.Keep < time.Second, OnSettled: r.metrics.Settled,
+		})
 	}
 	ledgers := make([]outbox.LedgerQueue, len(p.Queues.runners))
 	for i, q := range p.Queues.runners {

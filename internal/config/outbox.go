@@ -17,7 +17,7 @@ type Outbox struct {
 	Table   string        `yaml:"table" default:"delay_outbox" doc:"Name of the table. Producers must use the same."`
 	Until   Until         `yaml:"until" default:"stored" enum:"stored,published" doc:"How long a message's row is kept: until Redis has it, or until the broker has acknowledged it."`
 	Horizon time.Duration `yaml:"horizon" default:"1h" doc:"How long before it is due a message is brought to Redis. At least 10 times poll."`
-	Keep    time.Duration `yaml:"keep" default:"24h" doc:"How long finished rows are kept to be asked for."`
+	Keep    time.Duration `yaml:"keep" default:"24h" doc:"How long finished rows are kept to be asked for. Less than 1s: a published row goes at once."`
 	Notify  bool          `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
 	Poll    time.Duration `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
 	Batch   int           `yaml:"batch" default:"2000" min:"1" max:"5000" doc:"Most rows that are taken at once."`

@@ -116,7 +116,11 @@ func (r *Reconciler) renew(ctx context.Context, d *Database, q *ReconciledQueue,
 	if old == life {
 		return true, nil
 	}
-	r.log.InfoContext(ctx, "outbox reconciles: the queue was made anew", "event", "outbox_reconcile_begins", "queue", q.Name)
+	why := "outbox reconciles: the queue was made anew"
+	if old == "" {
+		why = "outbox reconciles: it sees the queue for the first time"
+	}
+	r.log.InfoContext(ctx, why, "event", "outbox_reconcile_begins", "queue", q.Name)
 	started := time.Now()
 	p := &pass{Reconciler: r, db: d, queue: q, report: &report{observe: r.config.Observe}, again: &again{list: map[identity]bool{}}}
 	held, drop := context.WithCancelCause(ctx)
