@@ -355,6 +355,7 @@ func TestDatabaseLater(t *testing.T) {
 	d.publishes(rdb, "while the database is away again")
 	d.eventually("it is told again", func() bool { return strings.Contains(d.page("/readyz"), "down outbox default") })
 	server.Start()
+	d.db.SetMaxIdleConns(0) // The producer's own sessions have died, too.
 	d.eventually("it is back", func() bool { return strings.Contains(d.page("/readyz"), "ok outbox default") })
 	d.commit(func(tx *sql.Tx) { d.schedule(tx, "later", delay.After(0)) })
 	d.becomes(delay.Ref{ID: "later", Key: "k"}, "schedule published")
