@@ -22,6 +22,13 @@ type keyset struct {
 
 // storedAfter reads the next rows of a queue that say that Redis has their message.
 func (d *Database) storedAfter(ctx context.Context, queue string, after keyset) ([]*stored, error) {
+	return d.readStored(ctx, d.storedQuery(queue, after))
+}
+
+// storedQuery is the statement of storedAfter. Both parts of MySQL's condition
+// are ranges of the index, so that many rows of one due time are not read again
+// for every chunk.
+func (d *Database) storedQuery(queue string, after keyset) *query {
 	q := d.query("SELECT "+columns).from(byLoad).add(" WHERE queue = ? AND op = 0 AND status = 1", queue)
 	switch {
 	case d.dialect.arrays:
@@ -31,11 +38,11 @@ func (d *Database) storedAfter(ctx context.Context, queue string, after keyset) 
 		q.add(" ORDER BY message_key, message_id LIMIT ?", chunkRows)
 	default:
 		if after.set {
-			q.add(" AND load_ms >= ? AND (load_ms > ? OR id > ?)", after.loadMs, after.loadMs, after.number)
+			q.add(" AND (load_ms > ? OR load_ms = ? AND id > ?)", after.loadMs, after.loadMs, after.number)
 		}
 		q.add(" ORDER BY load_ms, id LIMIT ?", chunkRows)
 	}
-	return d.readStored(ctx, q)
+	return q
 }
 
 // storedOf reads those of the identities that say so.

@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 // settling is a real Redis with a ledger, and a settler for it.
@@ -391,13 +392,41 @@ func TestSettlerUsesIndexes(t *testing.T) {
 		ended := d.query("SELECT queue, message_key, message_id, token, status").from(byIdentity).
 			add(" WHERE ").identities(list).add(" AND op = 0 AND status > 1")
 		requireIndex(t, ended, "box_history", "box_history")
-		chunk := d.query("SELECT "+columns).from(byLoad).add(" WHERE queue = ? AND op = 0 AND status = 1", s.orders).add(" ORDER BY message_key, message_id LIMIT 1000")
-		if !d.dialect.arrays {
-			chunk = d.query("SELECT "+columns).from(byLoad).add(" WHERE queue = ? AND op = 0 AND status = 1", s.orders).
-				add(" AND load_ms >= ? AND (load_ms > ? OR id > ?) ORDER BY load_ms, id LIMIT 1000", 5, 5, 5)
-		}
+		chunk := d.storedQuery(s.orders, keyset{identity{s.orders, "k", "many-5"}, cursor{5, 5}, true})
 		requireIndex(t, chunk, "box_live", "box_pending")
 	})
+}
+
+// TestChunksOfOneDueTime: where all rows are due at once, a chunk does not read
+// again what those before it have read. PostgreSQL goes by identity.
+func TestChunksOfOneDueTime(t *testing.T) {
+	t.Parallel()
+	d := openTest(t, schema.MySQL, testenv.MariaDB(t))
+	s := newReal(t, d)
+	s.insertMany(10_000, far, false)
+	_, err := d.query("UPDATE {t} SET status = 1, due_ms = 5").exec(t.Context(), d.db)
+	require.NoError(t, err)
+	var last int64
+	require.NoError(t, d.query("SELECT MAX(id) FROM {t}").each(t.Context(), d.db, func(rows *sql.Rows) error { return rows.Scan(&last) }))
+	conn, err := d.db.Conn(t.Context()) // What was read is counted by session.
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	_, err = conn.ExecContext(t.Context(), "FLUSH STATUS")
+	require.NoError(t, err)
+	found, read := 0, 0
+	q := d.storedQuery(s.orders, keyset{set: true, cursor: cursor{5, last - 10}})
+	require.NoError(t, q.each(t.Context(), conn, func(*sql.Rows) error { found++; return nil }))
+	status := d.query("SHOW SESSION STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_icp_attempts')")
+	require.NoError(t, status.each(t.Context(), conn, func(rows *sql.Rows) error {
+		var name string
+		var count int
+		err := rows.Scan(&name, &count)
+		read += count
+		return err
+	}))
+	require.Equal(t, 10, found)
+	require.Positive(t, read)
+	require.Less(t, read, 100)
 }
 
 func requireIndex(t *testing.T, q *query, onPostgres, onMySQL string) {
