@@ -22,10 +22,6 @@ const Compensated Status = "compensated"
 // compensators bounds how many messages of a batch are given to the broker at once.
 const compensators = 16
 
-// tracedPrefix begins the token of a message that no row of a database stands
-// for, but whose end leaves a trace, so that a second copy changes nothing.
-const tracedPrefix = "~~"
-
 type compensationOptions struct {
 	publish func(ctx context.Context, topic string, headers map[string]string, body []byte) error
 	topic   string
@@ -139,8 +135,10 @@ func (c *Client) compensateOne(ctx context.Context, start time.Time, request *Re
 	result.Status, result.DueAt, result.Err = Compensated, time.UnixMilli(dueMs), nil
 }
 
+// tracedToken is the token of a message that no row of a database stands for, but
+// whose end leaves a trace, so that a second copy changes nothing.
 func tracedToken() string {
 	var raw [12]byte
 	_, _ = rand.Read(raw[:]) // It never fails.
-	return (tracedPrefix + base64.RawURLEncoding.EncodeToString(raw[:]))[:message.TokenLength]
+	return (message.TracedMark + base64.RawURLEncoding.EncodeToString(raw[:]))[:message.TokenLength]
 }

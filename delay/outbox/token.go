@@ -5,10 +5,9 @@ import (
 	"encoding/binary"
 	"sync"
 	"time"
-)
 
-// tokenMark begins every token that a row of the outbox has.
-const tokenMark = '~'
+	"github.com/delaybridge/delaybridge/internal/message"
+)
 
 // tokenDigits are 64 characters in the order of their bytes, so that tokens
 // sort as they were made.
@@ -16,10 +15,7 @@ const tokenDigits = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstu
 
 // A token is the mark and 15 digits, 90 bits: 42 of milliseconds since 1970 and
 // 48 that are random, or counted up from the token before.
-const (
-	tokenLength = 16
-	randomBits  = 48
-)
+const randomBits = 48
 
 // tokens makes tokens that rise and never repeat within the process; between
 // processes the random part tells them apart.
@@ -57,12 +53,12 @@ func randomNumber() uint64 {
 // encodeToken writes 7 digits of milliseconds and 8 of the rest.
 func encodeToken(ms, random uint64) string {
 	const digits, bits, mask = 8, 6, 63
-	token := [tokenLength]byte{tokenMark}
+	token := [message.TokenLength]byte{message.OutboxMark[0]}
 	for i := range digits {
-		token[tokenLength-1-i] = tokenDigits[random>>(bits*i)&mask]
+		token[message.TokenLength-1-i] = tokenDigits[random>>(bits*i)&mask]
 	}
-	for i := range tokenLength - 1 - digits {
-		token[tokenLength-1-digits-i] = tokenDigits[ms>>(bits*i)&mask]
+	for i := range message.TokenLength - 1 - digits {
+		token[message.TokenLength-1-digits-i] = tokenDigits[ms>>(bits*i)&mask]
 	}
 	return string(token[:])
 }

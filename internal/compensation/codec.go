@@ -196,7 +196,7 @@ func (m *Message) Content() *message.Message {
 }
 
 func isToken(token string) bool {
-	if len(token) != message.TokenLength || token[0] != '~' {
+	if !message.IsOutboxToken(token) {
 		return false
 	}
 	for _, c := range []byte(token) {

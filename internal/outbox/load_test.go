@@ -63,6 +63,7 @@ func TestPoison(t *testing.T) {
 		s := newScene(t, d)
 		bad := map[string]int64{
 			"token":   s.insert(insert{id: "token", dueMs: 1, token: "~short"}),
+			"no row":  s.insert(insert{id: "no row", dueMs: 1, token: "~~34567890123456"}),
 			"tilde":   s.insert(insert{id: "tilde", dueMs: 1, token: "0123456789abcdef"}),
 			"topic":   s.insert(insert{id: "topic", dueMs: 1, topic: "a b"}),
 			"headers": s.insert(insert{id: "headers", dueMs: 1, headers: `["a"]`}),

@@ -256,7 +256,7 @@ func (r *row) checkOperation() error {
 		return fmt.Errorf("%w: %d", errVerb, r.verb)
 	case r.verb == verbReschedule && (r.dueMs < 0 || r.dueMs >= maxDueMs):
 		return errDue
-	case !isRowToken(r.token):
+	case !message.IsRowToken(r.token):
 		return errRowToken
 	}
 	return message.CheckIdentity(r.id, r.key)

@@ -100,9 +100,7 @@ func (r *row) dueAt() time.Time { return time.UnixMilli(r.dueMs) }
 // maxDueMs is where the year 10000 begins: later ones have no text form.
 const maxDueMs = 253402300800000
 
-var errRowToken = errors.New("its token is not 16 bytes that begin with ~")
-
-func isRowToken(token string) bool { return len(token) == message.TokenLength && token[0] == '~' }
+var errRowToken = errors.New("its token is not 16 bytes that begin with one ~")
 
 var errDue = errors.New("due_ms is outside of 1970 to 9999")
 
@@ -112,7 +110,7 @@ func (r *row) message(q *Queue) (*message.Message, error) {
 	if r.dueMs < 0 || r.dueMs >= maxDueMs {
 		return nil, errDue
 	}
-	if !isRowToken(r.token) {
+	if !message.IsRowToken(r.token) {
 		return nil, errRowToken
 	}
 	if r.headers.Valid && r.headers.String != "null" {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -129,7 +130,7 @@ func (s *Settler) Notify(queue string, shard int) {
 func (s *Settler) Acknowledged(queue string, rows []store.SettledRow) {
 	s.mu.Lock()
 	for _, row := range rows {
-		if !isRowToken(row.Token) || row.Token[1] == '~' {
+		if !message.IsRowToken(row.Token) {
 			continue
 		}
 		if len(s.stale) >= staleLimit {

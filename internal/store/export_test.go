@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // ForgetAfter shortens how long the keeper keeps earlier layouts.
 func (k *Keeper) ForgetAfter(d time.Duration) { k.after = d }
@@ -14,3 +17,14 @@ func NewEpoch(before string) string {
 // ForgetFsync has every node asked again whether it can confirm its disk, as
 // one that has become primary.
 func (q *Queue) ForgetFsync() { q.syncs.Clear() }
+
+// Settled are the entries of the shard's ledger.
+func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow, err error) {
+	for cursor := uint64(0); ; {
+		rows, next, err := q.SettledPage(ctx, shard, cursor, most)
+		all = append(all, rows...)
+		if cursor = next; err != nil || cursor == 0 {
+			return all, err
+		}
+	}
+}

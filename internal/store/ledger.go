@@ -42,27 +42,24 @@ type SettledRow struct {
 	value string
 }
 
-// Settled returns about max entries of the shard's ledger, in no order. Until
-// they are forgotten they may be returned again, and a token's entry may change:
-// from FateMoved to the others.
-func (q *Queue) Settled(ctx context.Context, shard, most int) ([]SettledRow, error) {
+// SettledPage returns about most entries of the shard's ledger, from a cursor
+// that is 0 at first, and the next cursor, 0 at the end. They are in no order;
+// until they are forgotten they may be returned again, and a token's entry may
+// change: from FateMoved to the others.
+func (q *Queue) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
 	k, err := q.shard(shard)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var rows []SettledRow
-	for cursor := uint64(0); ; {
-		page, next, err := q.client(ctx).HScan(ctx, k.settled, cursor, "", int64(most)).Result()
-		if err != nil {
-			return nil, fmt.Errorf("read ledger: %w", err)
-		}
-		for i := 0; i+1 < len(page); i += 2 {
-			rows = append(rows, parseSettled(page[i], page[i+1]))
-		}
-		if cursor = next; cursor == 0 || len(rows) >= most {
-			return rows, nil
-		}
+	page, next, err := q.client(ctx).HScan(ctx, k.settled, cursor, "", int64(most)).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read ledger: %w", err)
 	}
+	rows := make([]SettledRow, 0, len(page)/2)
+	for i := 0; i+1 < len(page); i += 2 {
+		rows = append(rows, parseSettled(page[i], page[i+1]))
+	}
+	return rows, next, nil
 }
 
 // parseSettled reads "p<member>", "c<member>" or "d<due_ms>:<member>".
@@ -81,7 +78,7 @@ func parseSettled(token, value string) SettledRow {
 	return row
 }
 
-// ForgetSettled removes entries that [Queue.Settled] returned from the shard's
+// ForgetSettled removes entries that [Queue.SettledPage] returned from the shard's
 // ledger, unless they have changed since.
 func (q *Queue) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
 	k, err := q.shard(shard)

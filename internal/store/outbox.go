@@ -64,12 +64,12 @@ const (
 
 func kindOf(token string) tokenKind {
 	switch {
-	case !message.IsOutboxToken(token):
-		return plainKind
-	case token[1:2] == message.OutboxMark:
+	case message.IsRowToken(token):
+		return rowKind
+	case message.IsOutboxToken(token):
 		return tracedKind
 	default:
-		return rowKind
+		return plainKind
 	}
 }
 

@@ -45,24 +45,6 @@ func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
 	return list
 }
 
-// SettledPage returns about most entries of the shard's ledger, from a cursor
-// that is 0 at first, and the next cursor, 0 at the end. See [Queue.Settled].
-func (q *Queue) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
-	k, err := q.shard(shard)
-	if err != nil {
-		return nil, 0, err
-	}
-	page, next, err := q.client(ctx).HScan(ctx, k.settled, cursor, "", int64(most)).Result()
-	if err != nil {
-		return nil, 0, fmt.Errorf("read ledger: %w", err)
-	}
-	rows := make([]SettledRow, 0, len(page)/2)
-	for i := 0; i+1 < len(page); i += 2 {
-		rows = append(rows, parseSettled(page[i], page[i+1]))
-	}
-	return rows, next, nil
-}
-
 // RowsPage are the messages of a shard that stand for rows of a database,
 // waiting or in flight: about most of them, from a cursor that is "0" at first,
 // and the next one, "0" at the end. bytes is how much of bodies Redis has read
