@@ -261,7 +261,8 @@ func (s *realScene) agree(published bool) {
 			require.Equal(s.t, rows[0].token, found.Token, id)
 			require.Equal(s.t, rows[0].dueMs, found.DueAt.UnixMilli(), id)
 		case len(rows) == 1: // Beyond the horizon, but a producer may have pushed it.
-			require.True(s.t, found == nil || found.Token == rows[0].token, id)
+			// Where rows go with storing, an earlier message of that id may still wait.
+			require.True(s.t, !published || found == nil || found.Token == rows[0].token, id)
 		case published:
 			require.Nil(s.t, found, "%s is in Redis, and no row says so", id)
 		}
