@@ -214,6 +214,8 @@ func (k keeper) judge(s situation, answer store.Answer) verdict {
 		return k.judgeNotFound(s)
 	case store.NoBody:
 		return verdict{op: change{state: stateRefused, reason: reasonNoBody}}
+	case store.Later:
+		return verdict{stop: true} // Whose message that is the table tells by now.
 	default:
 		return verdict{op: change{tried: true}, stop: true}
 	}

@@ -48,6 +48,7 @@ var codeNames = map[store.Code]string{
 	store.EndedPublished: "was published", store.EndedCancelled: "was cancelled", store.NoBody: "no body",
 	store.EndedMoved: "moved", store.Unknown: "unknown", store.Created: "created", store.Mine: "mine", store.Dead: "dead",
 	store.Waiting: "waiting", store.Replaced: "replaced", store.NotLooked: "not looked",
+	store.Later: "later",
 }
 
 var placeNames = map[place]string{placePending: "pending", placeStored: "stored", placeGone: "gone", placeUnlisted: "unlisted"}
@@ -113,7 +114,10 @@ func TestJudge(t *testing.T) {
 					k := keeper{untilPublished: flags&4 != 0}
 					name := v.String() + " " + placeName
 					want, ok := judged[name][codeName]
-					if !ok {
+					switch {
+					case code == store.Later:
+						want = "- - stop"
+					case !ok:
 						want = "tried - stop"
 					}
 					if w := forgottenVerdicts[name+" "+codeName]; s.forgotten && w != "" {

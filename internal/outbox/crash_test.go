@@ -74,14 +74,14 @@ func (s *saboteur) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	return s.Store.Put(ctx, rows)
 }
 
-func (s *saboteur) CancelRow(ctx context.Context, id, key, token, target string) store.Answer {
+func (s *saboteur) CancelRow(ctx context.Context, o store.Operation) store.Answer {
 	defer s.strike()
-	return s.Store.CancelRow(ctx, id, key, token, target)
+	return s.Store.CancelRow(ctx, o)
 }
 
-func (s *saboteur) RescheduleRow(ctx context.Context, id, key, token, target string, due time.Time) store.Answer {
+func (s *saboteur) RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer {
 	defer s.strike()
-	return s.Store.RescheduleRow(ctx, id, key, token, target, due)
+	return s.Store.RescheduleRow(ctx, o, due)
 }
 
 // TestCrash: a transaction that dies after Redis was written (F40) is repeated,
@@ -331,9 +331,9 @@ func (a *announcer) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	return a.Store.Put(ctx, rows)
 }
 
-func (a *announcer) RescheduleRow(ctx context.Context, id, key, token, target string, due time.Time) store.Answer {
+func (a *announcer) RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer {
 	a.entered <- struct{}{}
-	return a.Store.RescheduleRow(ctx, id, key, token, target, due)
+	return a.Store.RescheduleRow(ctx, o, due)
 }
 
 // TestDatabaseRestart: the relay says once that the database is away, and goes on

@@ -130,12 +130,12 @@ func (q *fakeQueue) putOne(it identity, r store.Row) store.Answer {
 	}
 }
 
-func (q *fakeQueue) CancelRow(ctx context.Context, id, key, token, target string) store.Answer {
-	return q.operate(ctx, identity{q.name, key, id}, token, target, time.Time{})
+func (q *fakeQueue) CancelRow(ctx context.Context, o store.Operation) store.Answer {
+	return q.operate(ctx, identity{q.name, o.Key, o.ID}, o.Token, o.Target, time.Time{})
 }
 
-func (q *fakeQueue) RescheduleRow(ctx context.Context, id, key, token, target string, due time.Time) store.Answer {
-	return q.operate(ctx, identity{q.name, key, id}, token, target, due)
+func (q *fakeQueue) RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer {
+	return q.operate(ctx, identity{q.name, o.Key, o.ID}, o.Token, o.Target, due)
 }
 
 func (q *fakeQueue) operate(ctx context.Context, it identity, token, target string, due time.Time) store.Answer {

@@ -32,7 +32,7 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 	if err != nil {
 		return TakenAbsent, err
 	}
-	b, err := r.batch(ctx, now.Add(r.config.Horizon).UnixMilli())
+	b, err := r.batch(ctx, outlook{now: now, horizon: r.config.Horizon})
 	if err != nil {
 		return TakenAbsent, err
 	}
@@ -65,7 +65,11 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 		return TakenAbsent, err
 	}
 	b.report(ctx, r.queueOutages)
-	if t := b.tally(queue); t.waiting > 0 {
+	t := b.tally(queue)
+	switch {
+	case t.waiting > 0 && t.err == nil:
+		return TakenLocked, nil
+	case t.waiting > 0:
 		return TakenDone, fmt.Errorf("take row: it must wait: %w", t.err)
 	}
 	return taken, nil

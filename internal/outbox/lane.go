@@ -90,7 +90,7 @@ func (l *lane) round(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	look, err := l.db.look(ctx, now.Add(l.config.Horizon).UnixMilli())
+	look, err := l.db.look(ctx, now, l.config.Horizon)
 	if err != nil || !look.operations && !look.heads {
 		return false, err
 	}

@@ -11,7 +11,7 @@ import (
 
 // load brings a batch of messages of the queues into Redis.
 func (l *lane) load(ctx context.Context, look outlook, queues []string, after cursor) (o outcome, err error) {
-	b, err := l.batch(ctx, look.untilMs)
+	b, err := l.batch(ctx, look)
 	if err != nil {
 		return o, err
 	}
@@ -42,8 +42,8 @@ func (l *lane) load(ctx context.Context, look outlook, queues []string, after cu
 // batch is the work on the rows of one transaction.
 type batch struct {
 	*Relay
-	known   evidence
-	untilMs int64
+	outlook
+	known evidence
 
 	mu      sync.Mutex
 	changes changes
@@ -51,13 +51,13 @@ type batch struct {
 	tallies map[string]*tally
 }
 
-// batch begins the work on rows that are due by untilMs, Redis' clock.
-func (r *Relay) batch(ctx context.Context, untilMs int64) (*batch, error) {
+// batch begins the work on what was seen.
+func (r *Relay) batch(ctx context.Context, look outlook) (*batch, error) {
 	if err := r.register(ctx); err != nil {
 		return nil, err
 	}
 	known, err := r.db.evidence(ctx, r.config.Horizon)
-	return &batch{Relay: r, known: known, untilMs: untilMs, tallies: map[string]*tally{}}, err
+	return &batch{Relay: r, outlook: look, known: known, tallies: map[string]*tally{}}, err
 }
 
 // applied is what the observer is told once the transaction is committed.

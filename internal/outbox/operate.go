@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -11,13 +12,20 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// operateWidth is how many identities are worked on at the same time; the
-// operations of one go one after the other.
-const operateWidth = 16
+const (
+	// operateWidth is how many identities are worked on at the same time; the
+	// operations of one go one after the other.
+	operateWidth = 16
+	// clockMargin is how far the clocks of a Cluster's nodes may be apart, so that
+	// no operation hits a message that was committed after it and is in Redis by its
+	// producer's fast path. An operation on what came that shortly before waits for
+	// the next round.
+	clockMargin = 50 * time.Millisecond
+)
 
 // operate applies a batch of operations of the queues.
 func (l *lane) operate(ctx context.Context, look outlook, queues []string, after cursor) (o outcome, err error) {
-	b, err := l.batch(ctx, look.untilMs)
+	b, err := l.batch(ctx, look)
 	if err != nil {
 		return o, err
 	}
@@ -95,7 +103,7 @@ func (b *batch) mustPut(g *group) bool {
 		g.operations[0].number < g.head.number && (g.head.tried || b.loadable(g.head))
 }
 
-func (b *batch) loadable(r *row) bool { return r.dueMs <= b.untilMs }
+func (b *batch) loadable(r *row) bool { return r.dueMs <= b.untilMs() }
 
 // operateGroup applies the operations of one identity until one must wait.
 func (b *batch) operateGroup(ctx context.Context, g *group) {
@@ -129,16 +137,16 @@ func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (ve
 			return v, err
 		}
 	}
-	var target string
+	o := store.Operation{ID: op.id, Key: op.key, Token: op.token, Seen: b.now.Add(-clockMargin)}
 	if s.place == placePending {
-		target = g.head.token
+		o.Target = g.head.token
 		s.forgotten = b.known.forgotten(g.head)
 	}
 	var answer store.Answer
 	if op.verb == verbCancel {
-		answer = q.Store.CancelRow(ctx, op.id, op.key, op.token, target)
+		answer = q.Store.CancelRow(ctx, o)
 	} else {
-		answer = q.Store.RescheduleRow(ctx, op.id, op.key, op.token, target, op.dueAt())
+		answer = q.Store.RescheduleRow(ctx, o, op.dueAt())
 	}
 	return b.keeper.judge(s, answer), answer.Err
 }

@@ -121,9 +121,9 @@ func TestReconcileLeavesWhatHasEnded(t *testing.T) {
 		}
 		// A relay has cancelled one and moved one; the rows do not know it yet.
 		r, _ := s.read(cancelled)
-		require.Equal(t, store.Done, s.store.CancelRow(t.Context(), "cancelled", "k", "~cancels-it-----", r.token).Code)
+		require.Equal(t, store.Done, s.store.CancelRow(t.Context(), store.Operation{ID: "cancelled", Key: "k", Token: "~cancels-it-----", Target: r.token}).Code)
 		r, _ = s.read(moved)
-		require.Equal(t, store.Done, s.store.RescheduleRow(t.Context(), "moved", "k", "~moves-it-------", r.token, time.Now().Add(far)).Code)
+		require.Equal(t, store.Done, s.store.RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: "~moves-it-------", Target: r.token}, time.Now().Add(far)).Code)
 		// Somebody has cancelled one, and the ledger tells.
 		require.NoError(t, s.store.Cancel(t.Context(), "told", "k", store.Durability{}).Err)
 

@@ -203,7 +203,7 @@ func TestSettlerKeepsWhatAnOperationWillKnow(t *testing.T) {
 		before, _ := s.read(head)
 		op := s.insert(insert{id: "moved", key: "k", verb: verbReschedule, dueMs: s.due(past)})
 		token, _ := s.read(op)
-		require.Equal(t, store.Done, s.store.RescheduleRow(t.Context(), "moved", "k", token.token, before.token, token.dueAt()).Code)
+		require.Equal(t, store.Done, s.store.RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: token.token, Target: before.token}, token.dueAt()).Code)
 		s.publish()
 		require.True(t, s.drain())
 		require.Equal(t, 1, s.entries())

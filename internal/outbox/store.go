@@ -14,12 +14,12 @@ import (
 type Store interface {
 	// Put writes messages under their rows' tokens; one answer a row, by index.
 	Put(ctx context.Context, rows []store.Row) []store.Answer
-	// CancelRow cancels under the operation's token. target, where not empty, is
-	// the token of the message's row: what was written under it is told apart, and
-	// a later write under it is refused.
-	CancelRow(ctx context.Context, id, key, token, target string) store.Answer
-	// RescheduleRow moves the message to due; token is then the one in force.
-	RescheduleRow(ctx context.Context, id, key, token, target string, due time.Time) store.Answer
+	// CancelRow cancels under the operation's token. What was written under the
+	// target, where it has one, is told apart, and a later write under it is refused.
+	CancelRow(ctx context.Context, o store.Operation) store.Answer
+	// RescheduleRow moves the message to due; the operation's token is then the one
+	// in force.
+	RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer
 }
 
 // Queue is a queue whose rows the relay brings into Redis.

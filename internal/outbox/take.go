@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"time"
 )
 
 const (
@@ -19,24 +20,27 @@ const (
 	hugeRow = 128 << 20
 )
 
-// outlook is what there is to do, and the time by Redis' clock up to which rows
-// are loaded.
+// outlook is what there is to do.
 type outlook struct {
 	operations, heads bool
-	untilMs           int64
+	now               time.Time // by Redis' clock, from before the look
+	horizon           time.Duration
 }
+
+// untilMs is up to when rows are loaded.
+func (o outlook) untilMs() int64 { return o.now.Add(o.horizon).UnixMilli() }
 
 // look asks whether there may be anything to do, for whatever queue, and takes no
 // lock. It reads two entries of an index: most of the time there is nothing.
-func (d *Database) look(ctx context.Context, untilMs int64) (outlook, error) {
-	look := outlook{untilMs: untilMs}
+func (d *Database) look(ctx context.Context, now time.Time, horizon time.Duration) (outlook, error) {
+	look := outlook{now: now, horizon: horizon}
 	q := d.query("SELECT (SELECT 1").from(byLoad).
 		add(" WHERE status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT 1), (SELECT load_ms").from(byLoad).
 		add(" WHERE status = 0 ORDER BY load_ms, id LIMIT 1)")
 	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
 		var operation, firstMs sql.NullInt64
 		err := rows.Scan(&operation, &firstMs)
-		look.operations, look.heads = operation.Valid, firstMs.Valid && firstMs.Int64 <= untilMs
+		look.operations, look.heads = operation.Valid, firstMs.Valid && firstMs.Int64 <= look.untilMs()
 		return err
 	})
 	if err != nil {
@@ -51,7 +55,7 @@ func (d *Database) look(ctx context.Context, untilMs int64) (outlook, error) {
 // half each of an identity, again and again.
 func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, look outlook, after cursor, most int) ([]*row, error) {
 	q := d.query("SELECT "+columns).from(byLoad).
-		add(" WHERE status = 0 AND op + 0 = 0 AND load_ms <= ? AND ", look.untilMs).queues(queues, true)
+		add(" WHERE status = 0 AND op + 0 = 0 AND load_ms <= ? AND ", look.untilMs()).queues(queues, true)
 	if after != (cursor{}) {
 		q.add(" AND (load_ms > ? OR load_ms = ? AND id > ?)", after.loadMs, after.loadMs, after.number)
 	}

@@ -31,8 +31,9 @@ type call struct {
 	token   string
 	stored  []byte // for schedule, replace and put
 
-	target string // for the operations of outbox rows
-	marked bool   // for put
+	target  string // for the operations of outbox rows, as is
+	laterMs int64  // what was scheduled from then on is a later message
+	marked  bool   // for put
 
 	layout *Layout // for which stage counts
 	homes  []int

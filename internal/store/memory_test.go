@@ -73,13 +73,13 @@ func TestMemoryLimit(t *testing.T) {
 		{"renew", func() { b.claim(0) }},
 		{"settle of outbox messages", func() { b.settle(outbox, acked) }},
 		{"cancel of a row, not there", func() {
-			answered(t, store.NotFound, q.CancelRow(t.Context(), "row-8", "", rowToken(18), rowToken(8)))
+			answered(t, store.NotFound, q.CancelRow(t.Context(), store.Operation{ID: "row-8", Token: rowToken(18), Target: rowToken(8)}))
 		}},
 		{"reschedule of a row, not there", func() {
-			answered(t, store.NotFound, q.RescheduleRow(t.Context(), "row-9", "", rowToken(19), rowToken(9), rowDue))
+			answered(t, store.NotFound, q.RescheduleRow(t.Context(), store.Operation{ID: "row-9", Token: rowToken(19), Target: rowToken(9)}, rowDue))
 		}},
 		{"reschedule of a row", func() {
-			answered(t, store.Done, q.RescheduleRow(t.Context(), "fill-8", "", rowToken(20), "", rowDue))
+			answered(t, store.Done, q.RescheduleRow(t.Context(), store.Operation{ID: "fill-8", Token: rowToken(20)}, rowDue))
 		}},
 		{"put of one that has ended", func() { putAll(t, q, rows[:3], store.EndedPublished) }},
 		{"ledger", func() {

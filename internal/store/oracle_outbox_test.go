@@ -213,7 +213,7 @@ func (m *machine) put(t *rapid.T) {
 func (m *machine) cancelRow(t *rapid.T) {
 	r := m.drawRow(t, "cancel")
 	_, o := m.home(r.id, r.key)
-	answer := m.q.CancelRow(t.Context(), r.id, r.key, r.token, r.target)
+	answer := m.q.CancelRow(t.Context(), store.Operation{ID: r.id, Key: r.key, Token: r.token, Target: r.target})
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.cancelRow(message.Member(r.id, r.key), r.token, r.target), answer.Code)
 }
@@ -225,7 +225,7 @@ func (m *machine) rescheduleRow(t *rapid.T) {
 	if due.Relative {
 		due = store.When{Ms: m.now(t) + due.Ms}
 	}
-	answer := m.q.RescheduleRow(t.Context(), r.id, r.key, r.token, r.target, time.UnixMilli(due.Ms))
+	answer := m.q.RescheduleRow(t.Context(), store.Operation{ID: r.id, Key: r.key, Token: r.token, Target: r.target}, time.UnixMilli(due.Ms))
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.rescheduleRow(message.Member(r.id, r.key), r.token, r.target, due.Ms), answer.Code)
 }

@@ -70,10 +70,10 @@ func rowsWork(t *testing.T, rdb redis.UniversalClient, change func(*store.Queue)
 
 	for i := range each {
 		id := func(rows []store.Row) string { return rows[i].Message.ID }
-		answered(t, store.Done, q.RescheduleRow(t.Context(), id(moved), "", rowToken(500+i), moved[i].Token, rowDue))
-		answered(t, store.Done, q.CancelRow(t.Context(), id(cancelled), "", rowToken(600+i), cancelled[i].Token))
-		answered(t, store.NotFound, q.CancelRow(t.Context(), id(never), "", rowToken(700+i), never[i].Token))
-		answered(t, store.EndedPublished, q.CancelRow(t.Context(), id(published), "", rowToken(800+i), published[i].Token))
+		answered(t, store.Done, q.RescheduleRow(t.Context(), store.Operation{ID: id(moved), Token: rowToken(500 + i), Target: moved[i].Token}, rowDue))
+		answered(t, store.Done, q.CancelRow(t.Context(), store.Operation{ID: id(cancelled), Token: rowToken(600 + i), Target: cancelled[i].Token}))
+		answered(t, store.NotFound, q.CancelRow(t.Context(), store.Operation{ID: id(never), Token: rowToken(700 + i), Target: never[i].Token}))
+		answered(t, store.EndedPublished, q.CancelRow(t.Context(), store.Operation{ID: id(published), Token: rowToken(800 + i), Target: published[i].Token}))
 	}
 	change(q)
 	putAll(t, q, published, store.EndedPublished)

@@ -53,14 +53,14 @@ func (s *outboxScene) puts(want store.Code) {
 
 func (s *outboxScene) cancelRow(token, target string) store.Code {
 	s.Helper()
-	answer := s.q.CancelRow(s.Context(), s.row, "", token, target)
+	answer := s.q.CancelRow(s.Context(), store.Operation{ID: s.row, Token: token, Target: target})
 	require.NoError(s, answer.Err)
 	return answer.Code
 }
 
 func (s *outboxScene) rescheduleRow(token, target string, due time.Time) store.Code {
 	s.Helper()
-	answer := s.q.RescheduleRow(s.Context(), s.row, "", token, target, due)
+	answer := s.q.RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: token, Target: target}, due)
 	require.NoError(s, answer.Err)
 	if answer.Code == store.Done || answer.Code == store.DoneMaybePublished {
 		require.Equal(s, due.UnixMilli(), answer.DueAt.UnixMilli())

@@ -25,7 +25,7 @@ func (s *scene) putsWithin(answer *store.Answer, left time.Duration) func() {
 
 func (s *scene) cancelRow() {
 	s.Helper()
-	answer := s.near.CancelRow(s.Context(), "x", "", rowToken(2), rowToken(1))
+	answer := s.near.CancelRow(s.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)})
 	require.NoError(s, answer.Err)
 	require.Contains(s, []store.Code{store.Done, store.NotFound}, answer.Code)
 }
@@ -74,7 +74,7 @@ func TestPutRepeated(t *testing.T) {
 		},
 		"rescheduled by the row, and published": func(s *scene, answer *store.Answer) {
 			s.lost(s.puts(answer, farAhead), created, steps(func() {
-				answered(s, store.Done, s.near.RescheduleRow(s.Context(), "x", "", rowToken(2), rowToken(1), rowDue))
+				answered(s, store.Done, s.near.RescheduleRow(s.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)}, rowDue))
 			}, s.publish))
 			answered(s, store.EndedPublished, *answer)
 			once(s)
@@ -164,7 +164,9 @@ func TestCancelRowRepeated(t *testing.T) {
 				answered(t, store.Created, s.near.Put(t.Context(), xRow(rowDue))[0])
 			}
 			var answer store.Answer
-			call := func() { answer = s.far.CancelRow(t.Context(), "x", "", rowToken(2), rowToken(1)) }
+			call := func() {
+				answer = s.far.CancelRow(t.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)})
+			}
 			s.lost(call, func(d *storetest.Shard) bool { return len(d.Gone) > 0 }, s.nothing)
 			answered(t, map[bool]store.Code{true: store.Done, false: store.NotFound}[there], answer)
 			answered(t, store.EndedCancelled, s.near.Put(t.Context(), xRow(rowDue))[0])

@@ -18,7 +18,7 @@ var cancelRowVerb = verb{
 	keys:   cancelVerb.keys,
 	head:   operationHead,
 	each: func(c *call) []any {
-		return []any{answerToken(c.token), message.Member(c.id, c.key), c.target}
+		return []any{answerToken(c.token), message.Member(c.id, c.key), c.target, c.laterMs}
 	},
 }
 
@@ -28,7 +28,7 @@ var rescheduleRowVerb = verb{
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
 	each: func(c *call) []any {
-		return []any{answerToken(c.token), message.Member(c.id, c.key), c.when.String(), c.token, c.target}
+		return []any{answerToken(c.token), message.Member(c.id, c.key), c.when.String(), c.token, c.target, c.laterMs}
 	},
 }
 
@@ -40,25 +40,49 @@ func operationHead(r run, _ *call) []any {
 // token it would be taken for the end of the message of that token.
 func answerToken(token string) string { return "=" + token[len(message.OutboxMark):] }
 
-// CancelRow is [Queue.Cancel] for an operation of a row: token is the
-// operation's, target that of the message's row, or empty where the caller does
-// not know it. For as long as a tombstone lives no late [Queue.Put] under target
-// brings the message here, also where there was nothing to cancel (NotFound).
-// Two more codes tell what had become of it before: EndedPublished and
-// EndedCancelled. The ledger does not tell of what the row itself has cancelled.
-// How ctx must end is told at Put. It may be repeated; once a minute has passed
-// since it took effect, the answer is NotFound.
-func (q *Queue) CancelRow(ctx context.Context, id, key, token, target string) Answer {
-	c := &call{id: id, key: key, token: token, target: target}
-	return q.operate(ctx, &cancelRowVerb, c)
+// Operation is a row that cancels or reschedules a message.
+type Operation struct {
+	ID, Key string
+	// Token is the operation's own: 16 bytes that begin with '~'.
+	Token string
+	// Target is the token in force of the message's row, empty where the caller
+	// does not know it.
+	Target string
+	// Seen, unless zero, is an instant of Redis' clock from before the caller has
+	// read which messages its operation may mean. A message that was scheduled
+	// here from then on, and not under Target, may be a later one, which the
+	// operation must not touch: the answer is Later, and the caller reads again.
+	Seen time.Time
 }
 
-// RescheduleRow is [Queue.Reschedule] for an operation of a row, see
-// [Queue.CancelRow]. Done and DoneMaybePublished: token is the one in force from
-// now on. NotFound: nothing is here, and target has ended; the row is to be
-// brought here under token.
-func (q *Queue) RescheduleRow(ctx context.Context, id, key, token, target string, due time.Time) Answer {
-	c := &call{id: id, key: key, token: token, target: target, when: at(due)}
+// never is later than everything that was scheduled.
+const never = int64(1) << 53
+
+func (o *Operation) call() *call {
+	c := &call{id: o.ID, key: o.Key, token: o.Token, target: o.Target, laterMs: never}
+	if !o.Seen.IsZero() {
+		c.laterMs = o.Seen.UnixMilli()
+	}
+	return c
+}
+
+// CancelRow is [Queue.Cancel] for a row. For as long as a tombstone lives no late
+// [Queue.Put] under the target brings the message here, also where there was
+// nothing to cancel (NotFound). Three more codes: EndedPublished and
+// EndedCancelled tell what had become of it before, Later that nothing was done.
+// The ledger does not tell of what the row itself has cancelled. How ctx must end
+// is told at Put. It may be repeated; once a minute has passed since it took
+// effect, the answer is NotFound.
+func (q *Queue) CancelRow(ctx context.Context, o Operation) Answer {
+	return q.operate(ctx, &cancelRowVerb, o.call())
+}
+
+// RescheduleRow is [Queue.Reschedule] for a row, see [Queue.CancelRow]. Done and
+// DoneMaybePublished: Token is the one in force from now on. NotFound: nothing is
+// here, and the target has ended; the row is to be brought here under Token.
+func (q *Queue) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
+	c := o.call()
+	c.when = at(due)
 	return q.operate(ctx, &rescheduleRowVerb, c)
 }
 

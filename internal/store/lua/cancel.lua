@@ -3,7 +3,8 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
 --      9 settled (HASH token -> fate, id)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 operation token  7 id
---      8 for an outbox row only: the token of the row to be cancelled ('': unknown)
+--      8 for an outbox row only: the token of the row to be cancelled ('': unknown)  9 later_ms: what was
+--      scheduled from then on, under another token, is a later message (16)
 -- RETURNS {status, now_ms, code, 0}; see answer.go. Nothing changes unless status is 0; where nothing is
 --      found, only that the row's token has ended.
 -- COST O(log N). CLOCK Redis. The first write is one that a full Redis allows.
@@ -21,6 +22,18 @@ local stored = redis.call('HGET', KEYS[2], id)
 local waits = redis.call('ZSCORE', KEYS[1], id)
 local dead = not stored and redis.call('HGET', KEYS[5], id)
 local found, code = stored or waits or dead, 7
+local maybe
+local theirs = stored -- what is ended, in its stored form
+if dead then
+  maybe = string.match(dead, '^%-?%d+:%d+ %d+ (%d+) %d+:')
+  local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
+  theirs = stop and string.sub(dead, stop + length + 1)
+else
+  maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
+end
+if target and theirs and string.sub(theirs, 15, 30) ~= target and (tonumber(string.sub(theirs, 2, 14)) or 0) >= tonumber(ARGV[9]) then
+  return {0, now_ms, 16, 0}
+end
 if stored and not waits then return {0, now_ms, 3, 0} end
 if not found then
   code = 8
@@ -33,15 +46,6 @@ if not found then
     at = string.sub(what, 2)
   end
   if code ~= 8 or (target or '') == '' or ARGV[5] ~= '1' then return {0, now_ms, code, 0} end
-end
-local maybe
-local theirs = stored -- what is ended, in its stored form
-if dead then
-  maybe = string.match(dead, '^%-?%d+:%d+ %d+ (%d+) %d+:')
-  local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
-  theirs = stop and string.sub(dead, stop + length + 1)
-else
-  maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
 end
 if found and maybe and maybe ~= '0' then code = 9 end
 
