@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +15,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox"
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
@@ -22,15 +27,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	url, topic := testenv.NATS(t), testenv.Name(t, "t")
 	f := setupWith(t, 2, url, freeAddr(t))
-	nc, err := nats.Connect(url)
-	require.NoError(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: topic, Subjects: []string{topic}})
-	require.NoError(t, err)
-	got, err := nc.SubscribeSync(topic)
-	require.NoError(t, err)
+	got := subscribe(t, url, topic)
 
 	p := start(t, os.Environ(), "run", "--config", f.file)
 	due := dueAt(t, f.ok("schedule", "--topic", topic, "--in", "300ms", "--id", "a", "-o", "json", "hello").object(t))
@@ -47,6 +44,50 @@ func TestRun(t *testing.T) {
 	for line := range p.lines {
 		var entry map[string]any
 		assert.NoError(t, json.Unmarshal([]byte(line), &entry), line)
+	}
+}
+
+// TestRunOutbox takes a row from a transaction to the broker; the bridge leaves no
+// trace of a relay that died, and what is beyond the horizon stays in its row.
+func TestRunOutbox(t *testing.T) {
+	t.Parallel()
+	for driver, dsn := range map[schema.Dialect]func(testing.TB) string{schema.Postgres: testenv.Postgres, schema.MySQL: testenv.MariaDB} {
+		t.Run(string(driver), func(t *testing.T) {
+			t.Parallel()
+			url, topic, dsn := testenv.NATS(t), testenv.Name(t, "t"), dsn(t)
+			addr := freeAddr(t)
+			f := setupWith(t, 2, url, addr)
+			text, err := os.ReadFile(f.file)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(f.file, fmt.Appendf(text, "outbox: {driver: %s, dsn: %q}\n", driver, dsn), 0o600))
+			assert.Equal(t, exitDone, bridge(t, "", "outbox", "migrate", "up", "--config", f.file).code)
+			got := subscribe(t, url, topic)
+			db, err := sqldb.Open(driver, dsn)
+			require.NoError(t, err)
+			defer func() { _ = db.Close() }()
+			box := outbox.New(driver)
+			tx, err := db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			for id, when := range map[string]delay.When{"now": delay.After(0), "later": delay.After(48 * time.Hour)} {
+				_, err = box.Schedule(t.Context(), tx, "orders", delay.Message{ID: id, Topic: topic, Body: []byte(id)}, when)
+				require.NoError(t, err)
+			}
+			require.NoError(t, tx.Commit())
+
+			p := start(t, os.Environ(), "run", "--config", f.file)
+			msg, err := got.NextMsg(commandTimeout)
+			require.NoError(t, err)
+			assert.Equal(t, "now", string(msg.Data))
+			p.signal(syscall.SIGTERM)
+			assert.Equal(t, exitDone, p.wait(), p.output())
+			count := func(table string) (n int) {
+				require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table).Scan(&n))
+				return n
+			}
+			assert.Equal(t, 1, count("delay_outbox"), "the one beyond the horizon")
+			assert.Zero(t, count("delay_outbox_relays"), "it has signed off")
+			assert.NotContains(t, p.output(), `"level":"ERROR"`)
+		})
 	}
 }
 
@@ -87,6 +128,21 @@ func TestRunSecondSignal(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	assert.Equal(t, exitFailed, p.wait(), p.output())
 	server.Resume()
+}
+
+// subscribe makes a stream for the topic and returns what comes.
+func subscribe(t *testing.T, url, topic string) *nats.Subscription {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: topic, Subjects: []string{topic}})
+	require.NoError(t, err)
+	got, err := nc.SubscribeSync(topic)
+	require.NoError(t, err)
+	return got
 }
 
 func isReady(addr string) bool {

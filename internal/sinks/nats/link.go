@@ -121,11 +121,11 @@ func (l *link) onClosed(nc *natsgo.Conn) {
 	if s := l.socket.Load(); s != nil {
 		_ = s.Close()
 	}
-	level := slog.LevelWarn
-	if l.root.Err() != nil {
-		level = slog.LevelInfo
+	if l.root.Err() != nil { // By ourselves: what the client says of that is noise.
+		l.logger.InfoContext(l.root, "connection to NATS closed", "event", "sink_disconnected")
+	} else {
+		l.logger.WarnContext(l.root, "connection to NATS ended", "event", "sink_disconnected", "err", nc.LastError())
 	}
-	l.logger.Log(l.root, level, "connection to NATS ended", "event", "sink_disconnected", "err", nc.LastError())
 	close(l.down)
 }
 
