@@ -18,6 +18,8 @@
 //	outbox    producers' transactions, while bridges, Redis and the database die
 //	horizon   an outbox of messages due over a year: Redis' memory, the relay's
 //	          statements, lateness of what is due soon
+//	compensation
+//	          producers' writes while Redis is away, carried by the broker
 //	wipe      FLUSHALL while 1,000,000 messages of an outbox wait in Redis
 //
 // It starts everything itself and exits with 1 where a promise was broken.
@@ -64,12 +66,13 @@ var figures = map[string]figure{
 	"outage": {outageFigure, allBrokers, 8, 5000}, "backlog": {backlogFigure, allBrokers, 8, 5000}, "memory": {memoryFigure, allBrokers, 8, 5000},
 	"drain": {drainFigure, allBrokers, 8, 5000}, "idle": {idleFigure, "nats", 8, 5000}, "instances": {instancesFigure, "nats", 32, 5000},
 	"scale": {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
-	"wipe":     {wipeFigure, "postgres,mysql", 16, 1000},
-	"sentinel": {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
+	"compensation": {compensationFigure, allBrokers, 8, 1000},
+	"wipe":         {wipeFigure, "postgres,mysql", 16, 1000},
+	"sentinel":     {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster|outbox|horizon|wipe
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|instances|scale|grow|sentinel|cluster|outbox|horizon|compensation|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -80,6 +83,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
   outbox                             transactions and trouble           -databases -shards -rate -pause -window -seed
   horizon                            an outbox of a year                -databases -count -rate -window
+  compensation                       the broker carries the writes     -brokers -count -shards -window
   wipe                               Redis is emptied                   -brokers (postgres, mysql) -count -shards
 
 `

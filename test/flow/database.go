@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -51,9 +52,9 @@ func StartDatabase(ctx context.Context, kind string) (*Database, error) {
 }
 
 // section is the outbox of a configuration. The horizon is short, so that some
-// messages wait in their rows.
-func (d *Database) section(until string) string {
-	return fmt.Sprintf("outbox: {driver: %s, dsn: %q, until: %s, horizon: 5s}", d.dialect, d.Server.URL(), until)
+// messages wait in their rows; keys may say otherwise.
+func (d *Database) section(until, keys string) string {
+	return fmt.Sprintf("outbox: {driver: %s, dsn: %q, until: %s, %s}", d.dialect, d.Server.URL(), until, cmp.Or(keys, "horizon: 5s"))
 }
 
 // bind writes a placeholder as the dialect has it.
@@ -133,24 +134,13 @@ func (d *Database) Locked(ctx context.Context, id string) (bool, error) {
 	return false, err
 }
 
-// publisher is a broker to which producers can publish compensation messages.
-type publisher interface {
-	publisher(ctx context.Context) (publish outbox.Publisher, end func(), err error)
-}
-
-// Outbox is the producers' side, with the fast path, and with compensation
-// messages where the broker is one for them.
+// Outbox is the producers' side, with the fast path and compensation messages.
 func (w *World) Outbox(ctx context.Context) (box *outbox.Outbox, end func(), err error) {
-	options := []outbox.Option{outbox.WithRedis(w.RDB, w.setup.Prefix)}
-	end = func() {}
-	if b, ok := w.Broker.(publisher); ok {
-		publish, closer, err := b.publisher(ctx)
-		if err != nil {
-			return nil, nil, err
-		}
-		options, end = append(options, outbox.WithCompensation(publish)), closer
+	publish, end, err := w.Broker.Publisher(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
-	return outbox.New(w.Database.dialect, options...), end, nil
+	return outbox.New(w.Database.dialect, outbox.WithRedis(w.RDB, w.setup.Prefix), outbox.WithCompensation(publish)), end, nil
 }
 
 // close stops the server.

@@ -10,6 +10,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/internal/testenv/service"
 )
 
@@ -142,4 +143,20 @@ func produce(ctx context.Context, client *kafkago.Client, topic string, partitio
 		}
 		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // Kafka tells nobody when it is ready
 	}
+}
+
+func (b kafkaBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+	writer := &kafkago.Writer{
+		Addr: kafkago.TCP(b.server.Addr()), Balancer: &kafkago.Hash{}, RequiredAcks: kafkago.RequireAll,
+		BatchTimeout: 5 * time.Millisecond, Transport: &kafkago.Transport{},
+	}
+	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		m := kafkago.Message{Topic: topic, Value: body}
+		for name, value := range headers {
+			m.Headers = append(m.Headers, kafkago.Header{Key: name, Value: []byte(value)})
+		}
+		return writer.WriteMessages(ctx, m)
+	}, func() { _ = writer.Close() }, nil
 }

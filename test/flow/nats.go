@@ -83,8 +83,7 @@ func (b natsBroker) Consume(ctx context.Context, topic string, each func(Record)
 	return nil
 }
 
-// publisher publishes as a producer's own client does.
-func (b natsBroker) publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+func (b natsBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
 	nc, js, err := b.connect()
 	if err != nil {
 		return nil, nil, err

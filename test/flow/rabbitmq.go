@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/internal/testenv/service"
 )
 
@@ -136,4 +137,31 @@ func (b rabbitBroker) publishRaw(ctx context.Context, topic string, body []byte,
 	}
 	close(pending)
 	return <-waited
+}
+
+func (b rabbitBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+	connection, channel, err := b.channel()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := channel.Confirm(false); err != nil {
+		return nil, nil, errors.Join(err, connection.Close())
+	}
+	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		table := amqp.Table{}
+		for name, value := range headers {
+			table[name] = value
+		}
+		confirmation, err := channel.PublishWithDeferredConfirm("", topic, true, false,
+			amqp.Publishing{DeliveryMode: amqp.Persistent, Headers: table, Body: body})
+		if err != nil {
+			return err
+		}
+		if ok, err := confirmation.WaitContext(ctx); err != nil || !ok {
+			return errors.Join(err, errors.New("not confirmed"))
+		}
+		return nil
+	}, func() { _ = connection.Close() }, nil
 }

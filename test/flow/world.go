@@ -55,6 +55,8 @@ type Options struct {
 	// Database is "postgres" or "mariadb" for a database with an outbox, whose rows
 	// are kept Until they are "stored" or "published".
 	Database, Until string
+	// Outbox are further keys of the outbox's section.
+	Outbox string
 }
 
 // queueName is the queue of every world.
@@ -85,7 +87,7 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 		if w.Database, err = StartDatabase(ctx, o.Database); err != nil {
 			return w, err
 		}
-		o.Extra += "\n" + w.Database.section(o.Until)
+		o.Extra += "\n" + w.Database.section(o.Until, o.Outbox)
 	}
 	w.setup = Setup{
 		Redis: section, Prefix: "flow", Queue: queueName, Shards: o.Shards, Broker: w.Broker, Extra: o.Extra,

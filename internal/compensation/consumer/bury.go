@@ -45,7 +45,7 @@ func (w *Writer) bury(ctx context.Context, batch []*Delivery, indices []int, err
 		outcome := outcomes[n]
 		work := &batch[i].work
 		attributes := []any{
-			"queue", w.config.Store.Name(), "topic", letters[n].Topic, "result", string(work.dead), "reason", work.reason, "bytes", len(batch[i].Body),
+			"topic", letters[n].Topic, "result", string(work.dead), "reason", work.reason, "bytes", len(batch[i].Body),
 		}
 		if m := work.compensation; m != nil {
 			attributes = append(attributes, "id", m.ID, "key", m.Key)

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -51,6 +53,8 @@ const (
 	callTimeout = 5 * time.Second
 	// traceLife is how long Redis certainly knows that a token has ended.
 	traceLife = 50 * time.Second
+	// takeWidth is how many rows are taken at the same time.
+	takeWidth = 4
 )
 
 var (
@@ -111,9 +115,7 @@ func (w *Writer) Handle(ctx context.Context, batch []*Delivery) []error {
 	}
 	refused := w.put(ctx, batch, puts, errs)
 	w.bury(ctx, batch, append(dead, refused...), errs)
-	for _, i := range rows { // Last: each may take its time.
-		errs[i] = w.takeRow(ctx, batch[i].work.compensation)
-	}
+	w.takeRows(ctx, batch, rows, errs) // Last: each may take its time.
 	w.report(ctx, batch, errs)
 	return errs
 }
@@ -132,6 +134,19 @@ func (w *Writer) decode(d *Delivery) {
 		return
 	}
 	d.work.compensation = m
+}
+
+// takeRows takes a few rows at a time: each is a transaction of its own.
+func (w *Writer) takeRows(ctx context.Context, batch []*Delivery, rows []int, errs []error) {
+	var takers errgroup.Group
+	takers.SetLimit(takeWidth)
+	for _, i := range rows {
+		takers.Go(func() error {
+			errs[i] = w.takeRow(ctx, batch[i].work.compensation)
+			return nil
+		})
+	}
+	_ = takers.Wait() // None returns an error.
 }
 
 func (w *Writer) takeRow(ctx context.Context, m *compensation.Message) error {
@@ -221,7 +236,7 @@ func (w *Writer) answered(ctx context.Context, d *Delivery, answer store.Answer)
 	default:
 		w.count(Duplicate)
 		w.config.Logger.WarnContext(ctx, "compensation dropped: another message has its identity",
-			"event", "compensation_duplicate", "queue", m.Queue, "id", m.ID, "key", m.Key)
+			"event", "compensation_duplicate", "id", m.ID, "key", m.Key)
 	}
 	return nil
 }
@@ -244,10 +259,10 @@ func (w *Writer) report(ctx context.Context, batch []*Delivery, errs []error) {
 	switch {
 	case cause != nil && !w.waiting && !errors.Is(ctx.Err(), context.Canceled):
 		w.waiting = true
-		w.config.Logger.WarnContext(ctx, "compensations wait", "event", "compensation_waits", "queue", w.config.Store.Name(), "err", cause)
+		w.config.Logger.WarnContext(ctx, "compensations wait", "event", "compensation_waits", "err", cause)
 	case cause == nil && w.waiting:
 		w.waiting = false
-		w.config.Logger.InfoContext(ctx, "compensations go on", "event", "compensation_resumed", "queue", w.config.Store.Name())
+		w.config.Logger.InfoContext(ctx, "compensations go on", "event", "compensation_resumed")
 	}
 }
 
