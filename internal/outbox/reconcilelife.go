@@ -43,19 +43,6 @@ func (r *Reconciler) Changed() {
 	}
 }
 
-// Current reports whether the rows of the queue were reconciled with that life
-// of it, as far as this instance knows.
-func (r *Reconciler) Current(queue, life string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.config.Databases {
-		if r.lives[lifeOf{d, queue}] != life {
-			return false
-		}
-	}
-	return true
-}
-
 // Run puts back what is missing whenever a queue was made anew, as after a wipe
 // of Redis: its life then differs from the one that the database has noted. Of
 // several instances one does it; where it dies, another does it all again. Run
