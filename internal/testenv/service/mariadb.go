@@ -15,7 +15,7 @@ import (
 const MariaDBUnsafe = `
 innodb_flush_log_at_trx_commit = 0
 innodb_doublewrite = OFF
-sync_frm = OFF
+loose_sync_frm = OFF
 `
 
 // mariaRunner makes the data folder once, then becomes the server. The programs
@@ -37,9 +37,10 @@ GRANT ALL ON *.* TO ` + databaseUser + `@'%' WITH GRANT OPTION;
 // StartMariaDB runs one MariaDB server with the user and the database
 // "delaybridge"; extraConfig is appended to the server's section of its
 // configuration, where the last of two equal names wins. What it has committed
-// outlives [Server.Kill].
+// outlives [Server.Kill]. The environment's DELAYBRIDGE_TEST_MYSQL_SERVER may name
+// a mysqld to be run instead.
 func StartMariaDB(ctx context.Context, extraConfig string) (*Server, error) {
-	install, server, err := mariaPrograms()
+	argv, own, err := mariaRun()
 	if err != nil {
 		return nil, err
 	}
@@ -47,16 +48,26 @@ func StartMariaDB(ctx context.Context, extraConfig string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.write("my.cnf", s.mariaConfig()+extraConfig+"\n"), s.write("users.sql", mariaUsers)); err != nil {
+	if err := errors.Join(s.write("my.cnf", s.mariaConfig()+own+extraConfig+"\n"), s.write("users.sql", mariaUsers)); err != nil {
 		return s.abandon(fmt.Errorf("write MariaDB configuration: %w", err))
 	}
 	s.url = databaseUser + ":" + databaseUser + "@tcp(" + s.Addr() + ")/" + databaseUser + "?parseTime=true"
-	s.argv = []string{"sh", "-c", mariaRunner, "sh", install, server}
+	s.argv = argv
 	if os.Geteuid() == 0 {
 		s.argv = append(s.argv, "--user=root")
 	}
 	s.ready = s.mariaReady
 	return s.start(ctx)
+}
+
+// mariaRun is the command that runs the server, and what only that one's
+// configuration needs.
+func mariaRun() (argv []string, own string, err error) {
+	if argv, err = mysqlRun(); argv != nil || err != nil {
+		return argv, mysqlOnly, err
+	}
+	install, server, err := mariaPrograms()
+	return []string{"sh", "-c", mariaRunner, "sh", install, server}, "", err
 }
 
 // mariaPrograms looks where Debian has the server, too: it is in no user's PATH.
