@@ -20,7 +20,8 @@
 // refused. So is a topic that the broker could never accept. [Outbox.Cancel] and
 // [Outbox.Reschedule] return when they are recorded; whether they came in time,
 // [Outbox.Get] tells afterwards. An operation of a higher revision always wins
-// over those before it.
+// over those before it. Who schedules an identity again after its cancel begins
+// another message, which no operation from before touches.
 //
 // # Locks
 //
