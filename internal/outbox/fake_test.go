@@ -138,6 +138,10 @@ func (q *fakeQueue) RescheduleRow(ctx context.Context, o store.Operation, due ti
 	return q.operate(ctx, identity{q.name, o.Key, o.ID}, o.Token, o.Target, due)
 }
 
+func (q *fakeQueue) Layout(context.Context) (*store.Layout, error) {
+	return &store.Layout{Epoch: "1-life-change"}, nil
+}
+
 func (q *fakeQueue) operate(ctx context.Context, it identity, token, target string, due time.Time) store.Answer {
 	err := q.wait(ctx)
 	q.mu.Lock()

@@ -22,6 +22,8 @@ type group struct {
 	// published and cancelled say how the last message has ended, if it is known
 	// for sure that it was not both.
 	published, cancelled bool
+	// copyOut: the last reschedule was told that a copy may be out.
+	copyOut bool
 }
 
 // gather locks all pending rows of the identities, and leaves out those of which
@@ -101,16 +103,17 @@ func (d *Database) readHeads(ctx context.Context, tx querier, list []identity, a
 func (d *Database) readHistory(ctx context.Context, tx querier, list []identity, all map[identity]*group, busy map[identity]bool) error {
 	q := d.query("SELECT queue, message_key, message_id, SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), MAX(CASE WHEN status = 0 THEN 0 ELSE id END)," +
 		" MAX(CASE WHEN op = 0 THEN id ELSE 0 END), MAX(CASE WHEN op = 0 AND status = 2 THEN id ELSE 0 END)," +
-		" MAX(CASE WHEN op = 0 AND status = 3 AND reason = '' THEN id ELSE 0 END)").
+		" MAX(CASE WHEN op = 0 AND status = 3 AND reason = '' THEN id ELSE 0 END), MAX(CASE WHEN op = 2 AND status = 5 THEN id ELSE 0 END)").
 		from(byIdentity).add(" WHERE ").identities(list).add(" AND (op > 0 OR status > 1) GROUP BY queue, message_key, message_id")
 	return q.each(ctx, tx, func(rows *sql.Rows) error {
 		var it identity
 		var waiting int
-		var finished, message, published, cancelled int64
-		err := rows.Scan(&it.queue, &it.key, &it.id, &waiting, &finished, &message, &published, &cancelled)
+		var finished, message, published, cancelled, unsure int64
+		err := rows.Scan(&it.queue, &it.key, &it.id, &waiting, &finished, &message, &published, &cancelled, &unsure)
 		if g := all[it]; g != nil {
 			g.overtaken = finished
 			g.published, g.cancelled = message > 0 && published == message, message > 0 && cancelled == message
+			g.copyOut = g.head != nil && g.head.revision > 0 && unsure >= g.head.revision
 			if waiting != len(g.operations) {
 				busy[it] = true
 			}

@@ -51,6 +51,9 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 			taken = TakenAbsent
 			return nil
 		}
+		if err := b.readLives(work, t.tx); err != nil {
+			return err
+		}
 		if g.head != nil {
 			if err := r.db.complete(work, t.tx, []*row{g.head}); err != nil {
 				return err

@@ -44,6 +44,7 @@ type batch struct {
 	*Relay
 	outlook
 	known evidence
+	lives map[string]string // by queue, see putback.go
 
 	mu      sync.Mutex
 	changes changes

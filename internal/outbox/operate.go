@@ -49,6 +49,9 @@ func (l *lane) operate(ctx context.Context, look outlook, queues []string, after
 		for it := range busy {
 			b.tally(it.queue).waiting++
 		}
+		if err := b.readLives(work, t.tx); err != nil {
+			return err
+		}
 		if groups, err = b.completeHeads(work, t.tx, groups); err != nil {
 			return err
 		}
@@ -77,13 +80,13 @@ func (b *batch) operateAll(ctx context.Context, groups []*group) {
 }
 
 // completeHeads reads the bodies of messages that may have to be put before an
-// older operation can be judged; groups for which there is no room are left out.
+// operation can be judged; groups for which there is no room are left out.
 func (b *batch) completeHeads(ctx context.Context, tx querier, groups []*group) ([]*group, error) {
 	var rest []*group
 	var heads []*row
 	var bytes int64
 	for _, g := range groups {
-		if b.mustPut(g) {
+		if b.mustPut(g) || b.mustPutBack(ctx, g) {
 			if bytes += g.head.size; bytes > batchBytes && len(heads) > 0 {
 				b.tally(g.queue).waiting++
 				continue
@@ -137,6 +140,11 @@ func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (ve
 			return v, err
 		}
 	}
+	if s.place == placeStored {
+		if err := b.putBack(ctx, q, g); err != nil {
+			return verdict{stop: true}, err
+		}
+	}
 	o := store.Operation{ID: op.id, Key: op.key, Token: op.token, Seen: b.now.Add(-clockMargin)}
 	if s.place == placePending {
 		o.Target = g.head.token
@@ -147,6 +155,9 @@ func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (ve
 		answer = q.Store.CancelRow(ctx, o)
 	} else {
 		answer = q.Store.RescheduleRow(ctx, o, op.dueAt())
+	}
+	if s.place == placeStored && answer.Err == nil && answer.Code == store.NotFound && b.madeAnew(ctx, q) {
+		return verdict{stop: true}, nil // Redis was wiped just now, and has it no more.
 	}
 	return b.keeper.judge(s, answer), answer.Err
 }

@@ -1,0 +1,63 @@
+package outbox
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// wiper wipes Redis when the first operation goes there.
+type wiper struct {
+	overtaker
+	layouts Store
+}
+
+func (w *wiper) Layout(ctx context.Context) (*store.Layout, error) { return w.layouts.Layout(ctx) }
+
+// TestOperationsAfterAWipe: a cancel or reschedule that comes before its message
+// is put back is told the truth, and has its effect.
+func TestOperationsAfterAWipe(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		for name, meanwhile := range map[string]bool{"before": false, "just as the operation comes": true} {
+			t.Run(name, func(t *testing.T) {
+				s := newReconciling(t, d)
+				done, err := s.reconciler().renew(bounded(t), d, &s.config.Queues[0], s.life())
+				require.NoError(t, err)
+				require.True(t, done)
+				waits, overdue, moved := s.stored("waits", far), s.stored("overdue", past), s.stored("moved", far)
+				for _, id := range []string{"waits", "overdue", "moved"} {
+					require.NotNil(t, s.find("k", id))
+				}
+				cancel := s.insert(insert{id: "waits", key: "k", verb: verbCancel})
+				late := s.insert(insert{id: "overdue", key: "k", verb: verbCancel})
+				move := s.insert(insert{id: "moved", key: "k", verb: verbReschedule, dueMs: s.due(soon)})
+				if meanwhile {
+					s.scene.config.Queues[0].Store = &wiper{overtaker{Store: s.store, push: s.wipe}, s.store}
+				} else {
+					s.wipe()
+				}
+				s.start(untilPublished)
+				s.requireState(cancel, stateCancelled)
+				s.requireState(waits, stateCancelled)
+				s.requireState(late, stateUnknown)
+				s.requireState(overdue, stateCancelled)
+				s.requireState(move, stateStored)
+				s.requireState(moved, stateStored)
+				found := s.find("k", "moved")
+				require.NotNil(t, found)
+				require.Less(t, found.DueAt.UnixMilli(), time.Now().Add(far).UnixMilli())
+				require.Nil(t, s.find("k", "waits"))
+
+				done, err = s.reconciler().renew(bounded(t), d, &s.config.Queues[0], s.life())
+				require.NoError(t, err)
+				require.True(t, done)
+				require.Nil(t, s.find("k", "waits"), "it stays cancelled")
+				require.Nil(t, s.find("k", "overdue"))
+			})
+		}
+	})
+}
