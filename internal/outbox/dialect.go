@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,10 @@ type dialect struct {
 	hint map[index]string
 	// selecting is what a SELECT begins with, if not just so.
 	selecting string
+	// fence ends a subquery that is to be run row by row, and not as a join: by
+	// statistics from before its table was filled, a join reads all of it for every
+	// row.
+	fence string
 }
 
 type index string
@@ -46,6 +51,7 @@ var postgres = dialect{
 		"set_config('statement_timeout', '10s', true), set_config('enable_seqscan', 'off', true), " +
 		"set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)",
 	arrays: true,
+	fence:  " OFFSET 0",
 }
 
 var mysqlDialect = dialect{
@@ -58,6 +64,7 @@ var mysqlDialect = dialect{
 	// With its 8 MiB MySQL 8 gives up on a list of 500 identities and reads the
 	// whole table. To MariaDB, which has no such limit, this is a comment.
 	selecting: "SELECT /*+ SET_VAR(range_optimizer_max_mem_size = 0) */ ",
+	fence:     " LIMIT 1",
 }
 
 // query is a statement in the making.
@@ -96,8 +103,10 @@ func (q *query) add(text string, args ...any) *query {
 }
 
 // from appends the table and which index to use.
-func (q *query) from(by index) *query {
-	q.add(" FROM {t}")
+func (q *query) from(by index) *query { return q.add(" FROM {t}").hinted(by) }
+
+// hinted appends which index to use.
+func (q *query) hinted(by index) *query {
 	if hint, ok := q.d.dialect.hint[by]; ok {
 		_, _ = fmt.Fprintf(&q.text, hint, q.d.table) // never fails
 	}
@@ -140,22 +149,37 @@ func (q *query) list(operator string, args []any) *query {
 	return q.add(operator+"("+marks+")", args...)
 }
 
-// identities appends "(queue, message_key, message_id) IN (…)".
-func (q *query) identities(list []identity) *query {
-	q.add("(queue, message_key, message_id) IN (")
-	if q.d.dialect.arrays {
-		queues, keys, ids := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
+// hasOperation is the condition that an operation is pending. PostgreSQL shall
+// not go by the index of pending rows, where it is for an identity.
+const hasOperation = "op > 0 AND status + 0 = 0"
+
+// of is a statement that reads what of the rows of identities, each once, where
+// the condition holds; rest are a grouping, an order and a lock. In PostgreSQL
+// each identity is looked up by itself: see fence.
+func (d *Database) of(list []identity, what, condition, rest string) *query {
+	seen := make(map[identity]bool, len(list))
+	list = slices.DeleteFunc(slices.Clone(list), func(it identity) bool {
+		twice := seen[it]
+		seen[it] = true
+		return twice
+	})
+	if !d.dialect.arrays {
+		q := d.query("SELECT " + what).from(byIdentity).add(" WHERE (queue, message_key, message_id) IN (")
 		for i, it := range list {
-			queues[i], keys[i], ids[i] = it.queue, it.key, it.id
+			if i > 0 {
+				q.add(",")
+			}
+			// As bytes: an identity need not be valid text.
+			q.add("(?,?,?)", []byte(it.queue), []byte(it.key), []byte(it.id))
 		}
-		return q.add("SELECT * FROM unnest(?::text[], ?::text[], ?::text[]))", queues, keys, ids)
+		return q.add(") AND (" + condition + ")" + rest)
 	}
+	queues, keys, ids := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
 	for i, it := range list {
-		if i > 0 {
-			q.add(",")
-		}
-		// As bytes: an identity need not be valid text.
-		q.add("(?,?,?)", []byte(it.queue), []byte(it.key), []byte(it.id))
+		queues[i], keys[i], ids[i] = it.queue, it.key, it.id
 	}
-	return q.add(")")
+	return d.query("").add("SELECT found.* FROM unnest(?::text[], ?::text[], ?::text[]) AS wanted (queue, message_key, message_id)"+
+		" CROSS JOIN LATERAL (SELECT "+what+" FROM {t}"+
+		" WHERE {t}.queue = wanted.queue AND {t}.message_key = wanted.message_key AND {t}.message_id = wanted.message_id"+
+		" AND ("+condition+")"+rest+d.dialect.fence+") AS found", queues, keys, ids)
 }

@@ -60,7 +60,7 @@ func (d *Database) gather(ctx context.Context, tx querier, list []identity) (gro
 
 // lockPending locks operations and live messages.
 func (d *Database) lockPending(ctx context.Context, tx querier, list []identity, all map[identity]*group) error {
-	q := d.query("SELECT " + columns).from(byIdentity).add(" WHERE ").identities(list).add(" AND op > 0 AND status = 0 FOR UPDATE SKIP LOCKED")
+	q := d.of(list, columns, hasOperation, " FOR UPDATE SKIP LOCKED")
 	rows, err := d.rows(ctx, tx, q)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (d *Database) lockPending(ctx context.Context, tx querier, list []identity,
 			g.operations = append(g.operations, r)
 		}
 	}
-	q = d.query("SELECT " + columns).from(byIdentity).add(" WHERE ").identities(list).add(" AND op = 0 AND status IN (0, 1) FOR UPDATE SKIP LOCKED")
+	q = d.of(list, columns, "op = 0 AND status IN (0, 1)", " FOR UPDATE SKIP LOCKED")
 	if rows, err = d.rows(ctx, tx, q); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (d *Database) lockPending(ctx context.Context, tx querier, list []identity,
 
 // readHeads finds live messages that somebody else holds.
 func (d *Database) readHeads(ctx context.Context, tx querier, list []identity, all map[identity]*group, busy map[identity]bool) error {
-	q := d.query("SELECT queue, message_key, message_id, id").from(byIdentity).add(" WHERE ").identities(list).add(" AND op = 0 AND status IN (0, 1)")
+	q := d.of(list, "queue, message_key, message_id, id", "op = 0 AND status IN (0, 1)", "")
 	return q.each(ctx, tx, func(rows *sql.Rows) error {
 		var it identity
 		var number int64
@@ -101,10 +101,10 @@ func (d *Database) readHeads(ctx context.Context, tx querier, list []identity, a
 
 // readHistory finds operations that somebody else holds, and what has finished.
 func (d *Database) readHistory(ctx context.Context, tx querier, list []identity, all map[identity]*group, busy map[identity]bool) error {
-	q := d.query("SELECT queue, message_key, message_id, SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), MAX(CASE WHEN status = 0 THEN 0 ELSE id END)," +
-		" MAX(CASE WHEN op = 0 THEN id ELSE 0 END), MAX(CASE WHEN op = 0 AND status = 2 THEN id ELSE 0 END)," +
-		" MAX(CASE WHEN op = 0 AND status = 3 AND reason = '' THEN id ELSE 0 END), MAX(CASE WHEN op = 2 AND status = 5 THEN id ELSE 0 END)").
-		from(byIdentity).add(" WHERE ").identities(list).add(" AND (op > 0 OR status > 1) GROUP BY queue, message_key, message_id")
+	q := d.of(list, "queue, message_key, message_id, SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), MAX(CASE WHEN status = 0 THEN 0 ELSE id END),"+
+		" MAX(CASE WHEN op = 0 THEN id ELSE 0 END), MAX(CASE WHEN op = 0 AND status = 2 THEN id ELSE 0 END),"+
+		" MAX(CASE WHEN op = 0 AND status = 3 AND reason = '' THEN id ELSE 0 END), MAX(CASE WHEN op = 2 AND status = 5 THEN id ELSE 0 END)",
+		"op > 0 OR status > 1", " GROUP BY queue, message_key, message_id")
 	return q.each(ctx, tx, func(rows *sql.Rows) error {
 		var it identity
 		var waiting int
@@ -154,8 +154,7 @@ func (d *Database) readTargets(ctx context.Context, tx querier, groups []*group)
 	}
 	// A deleted row says nothing, but the operation that has cancelled it does.
 	for chunk := range slices.Chunk(list, batchRows) {
-		q := d.query("SELECT target, queue, message_key, message_id, status, reason").from(byIdentity).
-			add(" WHERE ").identities(chunk).add(" AND op = 1 AND status IN (3, 5) AND target IS NOT NULL ORDER BY id DESC")
+		q := d.of(chunk, "target, queue, message_key, message_id, status, reason", "op = 1 AND status IN (3, 5) AND target IS NOT NULL", " ORDER BY id DESC")
 		if err := q.each(ctx, tx, tell); err != nil {
 			return err
 		}

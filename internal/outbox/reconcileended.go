@@ -90,8 +90,7 @@ func (d *Database) endedOf(ctx context.Context, queue string, rows []store.Settl
 		return nil, nil
 	}
 	var ended []store.SettledRow
-	q := d.query("SELECT queue, message_key, message_id, token, status").from(byIdentity).
-		add(" WHERE ").identities(list).add(" AND op = 0 AND status > 1")
+	q := d.of(list, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
 	err := d.within(ctx, func(tx querier) error {
 		return q.each(ctx, tx, func(rows *sql.Rows) error {
 			var u under

@@ -50,7 +50,7 @@ func (d *Database) storedOf(ctx context.Context, list []identity) ([]*stored, er
 	if len(list) == 0 {
 		return nil, nil
 	}
-	return d.readStored(ctx, d.query("SELECT "+columns).from(byIdentity).add(" WHERE ").identities(list).add(" AND op = 0 AND status = 1"))
+	return d.readStored(ctx, d.of(list, columns, "op = 0 AND status = 1", ""))
 }
 
 // readStored runs the query, and looks what operations mean for its rows.

@@ -341,11 +341,10 @@ func TestSettlerManyEntries(t *testing.T) {
 }
 
 // plan is how the database would run a query.
-func (q *query) plan(t *testing.T) string {
+func (q *query) plan(t *testing.T, db querier) string {
 	t.Helper()
 	var text strings.Builder
-	explain := *q
-	err := (&query{d: q.d, args: explain.args, text: builder("EXPLAIN " + q.text.String())}).each(t.Context(), q.d.db, func(rows *sql.Rows) error {
+	err := (&query{d: q.d, args: q.args, text: builder("EXPLAIN " + q.text.String())}).each(t.Context(), db, func(rows *sql.Rows) error {
 		names, err := rows.Columns()
 		if err != nil {
 			return err
@@ -386,14 +385,14 @@ func TestSettlerUsesIndexes(t *testing.T) {
 		for i := range 500 {
 			list = append(list, identity{s.orders, "k", fmt.Sprintf("many-%d", i*7)})
 		}
-		live := d.query("SELECT id, queue, message_key, message_id, token").from(byIdentity).
-			add(" WHERE ").identities(list).add(" AND op = 0 AND status IN (0, 1) FOR UPDATE SKIP LOCKED")
+		live := d.of(list, "id, queue, message_key, message_id, token", "op = 0 AND status IN (0, 1)", " FOR UPDATE SKIP LOCKED")
 		requireIndex(t, live, "box_live", "box_history")
-		ended := d.query("SELECT queue, message_key, message_id, token, status").from(byIdentity).
-			add(" WHERE ").identities(list).add(" AND op = 0 AND status > 1")
+		ended := d.of(list, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
 		requireIndex(t, ended, "box_history", "box_history")
 		chunk := d.storedQuery(s.orders, keyset{identity{s.orders, "k", "many-5"}, cursor{5, 5}, true})
 		requireIndex(t, chunk, "box_live", "box_pending")
+		heads := d.headsQuery([]string{s.orders}, outlook{operations: true, now: time.Now()}, cursor{}, 500)
+		requireIndex(t, heads, "box_history", "box_history")
 	})
 }
 
@@ -431,7 +430,7 @@ func TestChunksOfOneDueTime(t *testing.T) {
 
 func requireIndex(t *testing.T, q *query, onPostgres, onMySQL string) {
 	t.Helper()
-	plan := q.plan(t)
+	plan := q.plan(t, q.d.db)
 	t.Log(plan)
 	if q.d.dialect.arrays {
 		require.Contains(t, plan, onPostgres)

@@ -120,8 +120,7 @@ func (d *Database) tokens(ctx context.Context, db querier, list []identity, lock
 	if list = d.possible(list); len(list) == 0 {
 		return found, nil
 	}
-	q := d.query("SELECT id, queue, message_key, message_id, token").from(byIdentity).
-		add(" WHERE ").identities(list).add(" AND op = 0 AND status IN (0, 1)" + lock)
+	q := d.of(list, "id, queue, message_key, message_id, token", "op = 0 AND status IN (0, 1)", lock)
 	err := q.each(ctx, db, func(rows *sql.Rows) error {
 		var number int64
 		var u under
@@ -153,7 +152,7 @@ func (d *Database) operated(ctx context.Context, db querier, list []identity) (m
 		return nil, err
 	}
 	found := map[identity]bool{}
-	q := d.query("SELECT queue, message_key, message_id").from(byIdentity).add(" WHERE ").identities(list).add(" AND op > 0 AND status = 0")
+	q := d.of(list, "queue, message_key, message_id", hasOperation, "")
 	err = q.each(ctx, db, func(rows *sql.Rows) error {
 		var it identity
 		err := rows.Scan(&it.queue, &it.key, &it.id)

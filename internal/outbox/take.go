@@ -54,21 +54,25 @@ func (d *Database) look(ctx context.Context, now time.Time, horizon time.Duratio
 // operations is left to [Database.lockOperations]: else two lanes might hold one
 // half each of an identity, again and again.
 func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, look outlook, after cursor, most int) ([]*row, error) {
+	rows, err := d.rows(ctx, tx, d.headsQuery(queues, look, after, most))
+	if err != nil {
+		return nil, fmt.Errorf("lock rows: %w", err)
+	}
+	return rows, nil
+}
+
+// headsQuery is the statement of lockHeads.
+func (d *Database) headsQuery(queues []string, look outlook, after cursor, most int) *query {
 	q := d.query("SELECT "+columns).from(byLoad).
 		add(" WHERE status = 0 AND op + 0 = 0 AND load_ms <= ? AND ", look.untilMs()).queues(queues, true)
 	if after != (cursor{}) {
 		q.add(" AND (load_ms > ? OR load_ms = ? AND id > ?)", after.loadMs, after.loadMs, after.number)
 	}
 	if look.operations {
-		q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
-			" AND o.message_id = {t}.message_id AND o.op > 0 AND o.status = 0)")
+		q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
+			" AND o.message_id = {t}.message_id AND o.op > 0 AND o.status + 0 = 0" + d.dialect.fence + ")")
 	}
-	q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", most)
-	rows, err := d.rows(ctx, tx, q)
-	if err != nil {
-		return nil, fmt.Errorf("lock rows: %w", err)
-	}
-	return rows, nil
+	return q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", most)
 }
 
 // lockOperations locks a batch of pending cancels and reschedules.
