@@ -414,7 +414,9 @@ func TestFastPath(t *testing.T) {
 		for _, id := range []string{"pushed", "compensated"} {
 			assert.Equal(t, 1, d.got.of(id), id)
 		}
-		assert.Contains(t, d.page("/metrics"), `delaybridge_compensations_total{queue="orders",result="stored"} 1`)
+		d.eventually("it is counted", func() bool { // After the row's transaction, and so perhaps after the row was settled.
+			return strings.Contains(d.page("/metrics"), `delaybridge_compensations_total{queue="orders",result="stored"} 1`)
+		})
 	})
 }
 
