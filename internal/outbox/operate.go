@@ -140,12 +140,12 @@ func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (ve
 			return v, err
 		}
 	}
-	if s.place == placeStored {
-		if err := b.putBack(ctx, q, g); err != nil {
-			return verdict{stop: true}, err
+	o := store.Operation{ID: op.id, Key: op.key, Token: op.token, Seen: b.now.Add(-clockMargin)}
+	if s.place == placeStored && b.mustPutBack(ctx, g) {
+		if v, ok, err := b.putBack(ctx, q, g, s); ok {
+			return v, err
 		}
 	}
-	o := store.Operation{ID: op.id, Key: op.key, Token: op.token, Seen: b.now.Add(-clockMargin)}
 	if s.place == placePending {
 		o.Target = g.head.token
 		s.forgotten = b.known.forgotten(g.head)

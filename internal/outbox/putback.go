@@ -52,23 +52,26 @@ func (b *batch) mustPutBack(ctx context.Context, g *group) bool {
 
 var errWiped = errors.New("redis has lost the message, which is not put back yet")
 
-// putBack puts a stored message back where it may be missing. What was due before
-// may have been published, as with a reconciliation.
-func (b *batch) putBack(ctx context.Context, q *Queue, g *group) error {
-	if !b.mustPutBack(ctx, g) {
-		return nil
-	}
+// putBack puts a stored message back where it may be missing; ok is false where
+// the operation may then go on. What was due before may have been published, as
+// with a reconciliation.
+func (b *batch) putBack(ctx context.Context, q *Queue, g *group, s situation) (v verdict, ok bool, err error) {
 	if !g.head.whole {
-		return errWiped // Redis was wiped since the bodies were read.
+		return verdict{stop: true}, true, errWiped // Redis was wiped since the bodies were read.
 	}
 	put, err := b.prepareRow(q, g.head)
 	if err != nil {
-		return nil //nolint:nilerr // No reconciliation could put it back either.
+		return verdict{}, false, nil //nolint:nilerr // No reconciliation could put it back either.
 	}
 	put.Marked = g.copyOut || g.head.dueMs <= b.now.UnixMilli()
 	answer := q.Store.Put(ctx, []store.Row{put})[0]
-	if f := failureOf(answer.Err); f == failureLater || f == failureUnsure {
-		return answer.Err
+	switch failureOf(answer.Err) {
+	case failureLater, failureUnsure:
+		return verdict{stop: true}, true, answer.Err
+	case failureInvalid, failureNone:
 	}
-	return nil
+	if answer.Code == store.EndedPublished || answer.Code == store.EndedCancelled {
+		return b.keeper.judge(s, answer), true, nil
+	}
+	return verdict{}, false, nil
 }

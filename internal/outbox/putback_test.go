@@ -61,3 +61,30 @@ func TestOperationsAfterAWipe(t *testing.T) {
 		}
 	})
 }
+
+// TestPublishedAfterAWipe: what is published between its being put back and the
+// operation is told so at once.
+func TestPublishedAfterAWipe(t *testing.T) {
+	onBoth(t, func(t *testing.T, d *Database) {
+		for name, v := range map[string]verb{"cancel": verbCancel, "reschedule": verbReschedule} {
+			t.Run(name, func(t *testing.T) {
+				s := newReconciling(t, d)
+				done, err := s.reconciler().renew(bounded(t), d, &s.config.Queues[0], s.life())
+				require.NoError(t, err)
+				require.True(t, done)
+				overdue := s.stored("overdue", past)
+				i := insert{id: "overdue", key: "k", verb: v}
+				if v == verbReschedule {
+					i.dueMs = s.due(far)
+				}
+				op := s.insert(i)
+				s.wipe()
+				s.scene.config.Queues[0].Store = &saboteur{Store: s.store, after: func() { s.ack(s.take()) }}
+				s.start(untilPublished)
+				s.requireState(op, stateTooLate)
+				s.requireState(overdue, statePublished)
+				require.Equal(t, int64(1), s.scheduled(), "put back once")
+			})
+		}
+	})
+}
