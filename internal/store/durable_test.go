@@ -269,13 +269,19 @@ func TestChangeWaitsWithoutInfo(t *testing.T) {
 	testenv.StartRedis(t, "--replicaof", "127.0.0.1 "+portOf(primary))
 	rdb := connect(t, primary.URL())
 	inSync(t, rdb)
-	q := storetest.New(t, rdb, 1)
 	require.NoError(t, rdb.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "~*", "&*", "+@all", "-info").Err())
 	app := connect(t, "redis://app:secret@"+primary.Addr())
 	require.True(t, redis.IsPermissionError(app.Info(t.Context()).Err()))
-	before := commandCalls(t, rdb, "wait")
-	_, err := store.New(app, storetest.Prefix, q.Name()).SetShards(t.Context(), 3)
-	require.NoError(t, err)
 	const intent, fences, publication, question = 1, 3, 1, 1
-	require.Equal(t, before+intent+fences+publication+2*question, commandCalls(t, rdb, "wait"))
+	var calls int64
+	for range 10 { // A replica that is slow to answer counts as none.
+		q := storetest.New(t, rdb, 1)
+		before := commandCalls(t, rdb, "wait")
+		_, err := store.New(app, storetest.Prefix, q.Name()).SetShards(t.Context(), 3)
+		require.NoError(t, err)
+		if calls = commandCalls(t, rdb, "wait") - before; calls == intent+fences+publication+2*question {
+			return
+		}
+	}
+	require.Fail(t, "it does not wait for the replica", "%d calls", calls)
 }
