@@ -49,8 +49,8 @@ func TestOperationsAgain(t *testing.T) {
 	})
 }
 
-// overtaker brings a later message to Redis just before the first operation goes
-// there, when the relay has read the table already.
+// overtaker does something to Redis just before the first operation goes there,
+// when the relay has read the table already.
 type overtaker struct {
 	Store
 	once sync.Once

@@ -24,8 +24,6 @@ type dialect struct {
 	arrays bool
 	// hint names the index to use: %s is the table.
 	hint map[index]string
-	// selecting is what a SELECT begins with, if not just so.
-	selecting string
 	// fence ends a subquery that is to be run row by row, and not as a join: by
 	// statistics from before its table was filled, a join reads all of it for every
 	// row.
@@ -60,11 +58,8 @@ var mysqlDialect = dialect{
 	size:    "LENGTH(body) + COALESCE(LENGTH(headers), 0)",
 	headers: "headers",
 	// A lock on the unique index would make a producer's duplicate wait.
-	hint: map[index]string{byLoad: " FORCE INDEX (%s_pending)", byIdentity: " FORCE INDEX (%s_history)"},
-	// With its 8 MiB MySQL 8 gives up on a list of 500 identities and reads the
-	// whole table. To MariaDB, which has no such limit, this is a comment.
-	selecting: "SELECT /*+ SET_VAR(range_optimizer_max_mem_size = 0) */ ",
-	fence:     " LIMIT 1",
+	hint:  map[index]string{byLoad: " FORCE INDEX (%s_pending)", byIdentity: " FORCE INDEX (%s_history)"},
+	fence: " LIMIT 1",
 }
 
 // query is a statement in the making.
@@ -77,9 +72,6 @@ type query struct {
 // query begins a statement; "{t}" stands for the table, "{now}" for the
 // database's clock, "{size}" and "{headers}" for what the dialect calls them.
 func (d *Database) query(text string) *query {
-	if rest, is := strings.CutPrefix(text, "SELECT "); is && d.dialect.selecting != "" {
-		text = d.dialect.selecting + rest
-	}
 	return (&query{d: d}).add(text)
 }
 
@@ -164,7 +156,9 @@ func (d *Database) of(list []identity, what, condition, rest string) *query {
 		return twice
 	})
 	if !d.dialect.arrays {
-		q := d.query("SELECT " + what).from(byIdentity).add(" WHERE (queue, message_key, message_id) IN (")
+		// With its 8 MiB MySQL 8 gives up on 500 identities and reads the whole table.
+		// To MariaDB, which has no such limit, the hint is a comment.
+		q := d.query("SELECT /*+ SET_VAR(range_optimizer_max_mem_size = 0) */ " + what).from(byIdentity).add(" WHERE (queue, message_key, message_id) IN (")
 		for i, it := range list {
 			if i > 0 {
 				q.add(",")

@@ -1,22 +1,11 @@
 package outbox
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/delaybridge/delaybridge/internal/store"
 )
-
-// wiper wipes Redis when the first operation goes there.
-type wiper struct {
-	overtaker
-	layouts Store
-}
-
-func (w *wiper) Layout(ctx context.Context) (*store.Layout, error) { return w.layouts.Layout(ctx) }
 
 // TestOperationsAfterAWipe: a cancel or reschedule that comes before its message
 // is put back is told the truth, and has its effect.
@@ -36,7 +25,7 @@ func TestOperationsAfterAWipe(t *testing.T) {
 				late := s.insert(insert{id: "overdue", key: "k", verb: verbCancel})
 				move := s.insert(insert{id: "moved", key: "k", verb: verbReschedule, dueMs: s.due(soon)})
 				if meanwhile {
-					s.scene.config.Queues[0].Store = &wiper{overtaker{Store: s.store, push: s.wipe}, s.store}
+					s.scene.config.Queues[0].Store = &overtaker{Store: s.store, push: s.wipe}
 				} else {
 					s.wipe()
 				}

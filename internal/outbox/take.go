@@ -70,7 +70,7 @@ func (d *Database) headsQuery(queues []string, look outlook, after cursor, most 
 	}
 	if look.operations {
 		q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
-			" AND o.message_id = {t}.message_id AND o.op > 0 AND o.status + 0 = 0" + d.dialect.fence + ")")
+			" AND o.message_id = {t}.message_id AND " + hasOperation + d.dialect.fence + ")")
 	}
 	return q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", most)
 }

@@ -22,8 +22,7 @@ const (
 	// compensated.
 	compensationLimit = time.Second
 	// compensationWidth is how many producers write at the same time.
-	compensationWidth  = 100
-	compensationPrefix = "flow" // that of every world
+	compensationWidth = 100
 	// calmDown is more than anything takes once Redis is back.
 	calmDown = 10 * time.Second
 )
@@ -77,7 +76,7 @@ func (c *compensating) connect(ctx context.Context) error {
 		return err
 	}
 	c.ends = append(c.ends, end)
-	c.client, err = delay.NewClient(c.RDB, c.Queue(), delay.WithPrefix(compensationPrefix), delay.WithCompensation(publish))
+	c.client, err = delay.NewClient(c.RDB, c.Queue(), delay.WithPrefix(c.Prefix()), delay.WithCompensation(publish))
 	return err
 }
 
@@ -215,7 +214,7 @@ func (c *compensating) stored(ctx context.Context, back time.Time) (time.Duratio
 		return 0, err
 	}
 	defer func() { _ = rdb.Close() }()
-	q := store.New(rdb, compensationPrefix, c.Queue())
+	q := store.New(rdb, c.Prefix(), c.Queue())
 	if _, err := q.LoadLayout(ctx); err != nil {
 		return 0, err
 	}

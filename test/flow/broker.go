@@ -36,8 +36,8 @@ type Broker interface {
 	// PublishRaw publishes count bodies with the client library alone, as fast
 	// as it can, and returns when all are acknowledged.
 	PublishRaw(ctx context.Context, topic string, body []byte, count int) error
-	// Publisher publishes one message as a producer's own client does; the topic
-	// is made, where the broker does not make it itself. end closes the client.
+	// Publisher publishes one message as a producer's own client does, to a topic
+	// that exists. end closes the client.
 	Publisher(ctx context.Context) (publish outbox.Publisher, end func(), err error)
 }
 

@@ -65,6 +65,9 @@ const queueName = "orders"
 // Queue is the queue's name.
 func (w *World) Queue() string { return w.setup.Queue }
 
+// Prefix is that of all keys in Redis.
+func (w *World) Prefix() string { return w.setup.Prefix }
+
 // NewWorld starts Redis, the broker and the bridge, and makes a topic.
 func NewWorld(ctx context.Context, o Options) (*World, error) {
 	dir, err := os.MkdirTemp("", "delaybridge-flow-")
