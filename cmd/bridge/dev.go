@@ -86,7 +86,7 @@ func (c devCommand) Run(p *program) (err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		failed <- app.Run(ctx, env.config, logger)
+		failed <- app.Run(ctx, env.config, logger, app.AdminListener(servers.Admin))
 	}()
 	err = env.use(c)
 	stop()
@@ -127,7 +127,6 @@ func (e *environment) use(c devCommand) error {
 	if err := e.awaitReady(); err != nil || e.ctx.Err() != nil {
 		return err
 	}
-	e.servers.Listening()
 	if c.Demo {
 		if err := e.print(c); err != nil {
 			return err
@@ -165,7 +164,7 @@ func (e *environment) print(c devCommand) error {
 	_, _ = fmt.Fprintf(tabs, "Running, for trying things out only:\n\n") // Flush has the error.
 	_, _ = fmt.Fprintf(tabs, "  Redis\t%s\t%s\n", e.config.Redis.URL, e.servers.RedisNote)
 	_, _ = fmt.Fprintf(tabs, "  NATS\tnats://%s\tembedded, with JetStream\n", e.servers.NATSAddr)
-	_, _ = fmt.Fprintf(tabs, "  Bridge\thttp://%s/readyz\talso /livez and /metrics\n", e.servers.AdminAddr)
+	_, _ = fmt.Fprintf(tabs, "  Bridge\thttp://%s/readyz\talso /livez and /metrics\n", e.servers.Admin.Addr())
 	_, _ = fmt.Fprintf(tabs, "  Folder\t%s\t%s\n", e.dir, note)
 	if err := tabs.Flush(); err != nil || c.Demo {
 		return err

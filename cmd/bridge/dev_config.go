@@ -54,7 +54,7 @@ func devOutbox(dir, dsn string) (string, error) {
 // writeDevConfig writes a complete configuration and returns it. Environment
 // variables do not count: they may be for a bridge in production.
 func writeDevConfig(path string, servers *dev.Servers, dsn string) (*config.Config, error) {
-	text := fmt.Sprintf(devConfig, servers.RedisAddr, devQueue, servers.NATSAddr, servers.AdminAddr)
+	text := fmt.Sprintf(devConfig, servers.RedisAddr, devQueue, servers.NATSAddr, servers.Admin.Addr())
 	if dsn != "" {
 		outbox, err := devOutbox(filepath.Dir(path), dsn)
 		if err != nil {
@@ -82,6 +82,8 @@ func writeDevConfig(path string, servers *dev.Servers, dsn string) (*config.Conf
 const (
 	readyTimeout = 30 * time.Second
 	readyPause   = 20 * time.Millisecond
+	// readyAnswer is short: the port takes connections before the bridge serves it.
+	readyAnswer = time.Second
 )
 
 // awaitReady waits until the bridge says that it is ready, or the program's end.
@@ -108,7 +110,9 @@ func (e *environment) awaitReady() error {
 }
 
 func (e *environment) askReady(ctx context.Context) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.servers.AdminAddr+"/readyz", nil)
+	ctx, cancel := context.WithTimeout(ctx, readyAnswer)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.servers.Admin.Addr().String()+"/readyz", nil)
 	if err != nil {
 		return err
 	}

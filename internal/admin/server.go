@@ -30,6 +30,8 @@ const (
 type Config struct {
 	// Listen and Probes are the addresses, host:port. Empty is no listener.
 	Listen, Probes string
+	// Bound, where set, is served instead of binding Listen; Stop closes it.
+	Bound net.Listener
 	// Live returns what hangs, nil if nothing does.
 	Live func() error
 	// Ready returns how we are. It must not wait for anything.
@@ -65,6 +67,7 @@ func New(config Config) *Server {
 		}
 		s.listeners = append(s.listeners, l)
 	}
+	s.listeners[0].bound = config.Bound
 	return s
 }
 
@@ -72,7 +75,7 @@ func New(config Config) *Server {
 // error names the address that cannot be bound and its key in the configuration.
 func (s *Server) Start(ctx context.Context) error {
 	for _, l := range s.listeners {
-		if l.address == "" {
+		if l.address == "" || l.bound != nil {
 			continue
 		}
 		var err error

@@ -134,6 +134,20 @@ func TestOccupiedAddress(t *testing.T) {
 	require.NoError(t, again.Close())
 }
 
+func TestBound(t *testing.T) {
+	t.Parallel()
+	bound, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	given := config()
+	given.Listen, given.Bound = bound.Addr().String(), bound
+	s := start(t, given)
+	status, _ := get(t, http.MethodGet, bound.Addr().String(), "/livez", "")
+	assert.Equal(t, http.StatusOK, status)
+	require.NoError(t, s.Stop(t.Context()))
+	_, err = bound.Accept()
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
 func TestNoListeners(t *testing.T) {
 	t.Parallel()
 	none := config()

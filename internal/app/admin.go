@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -26,9 +27,16 @@ type statusPage struct {
 	outboxes *outboxSet
 }
 
+// AdminListener makes the daemon serve admin.listen where somebody listens
+// already; the daemon closes the listener when it ends.
+func AdminListener(bound net.Listener) fx.Option { return fx.Supply(adminListener{bound}) }
+
+type adminListener struct{ net.Listener }
+
 type adminParams struct {
 	fx.In
 
+	Bound    adminListener `optional:"true"`
 	Config   *config.Config
 	Logger   *slog.Logger
 	Metrics  *telemetry.Metrics
@@ -42,7 +50,7 @@ func provideAdmin(p adminParams) *admin.Server {
 	cfg, logger, metrics := p.Config, p.Logger, p.Metrics
 	page := &statusPage{health: p.Health, monitor: p.Monitor, queues: p.Queues, outboxes: p.Outboxes}
 	return admin.New(admin.Config{
-		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes,
+		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes, Bound: p.Bound.Listener,
 		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), Logger: logger,
 	})
 }

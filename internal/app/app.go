@@ -47,9 +47,9 @@ func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 // Run runs the daemon until ctx ends, and drains it. An error says why it did
 // not start, had to stop, or could not drain in time. It is [ErrRefused] for a
 // Redis on which messages would be lost.
-func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
+func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...fx.Option) error {
 	failed := &failure{}
-	app := fx.New(Options(cfg, logger), fx.Replace(failed))
+	app := fx.New(Options(cfg, logger), fx.Replace(failed), fx.Options(more...))
 	background := context.WithoutCancel(ctx)
 	startCtx, cancel := context.WithTimeout(background, app.StartTimeout())
 	defer cancel()

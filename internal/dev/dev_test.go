@@ -35,7 +35,6 @@ func startServers(t *testing.T, o Options) *Servers {
 	s, err := Start(t.Context(), o)
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
-	s.Listening()
 	return s
 }
 
@@ -154,7 +153,7 @@ func TestPorts(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = taken.Close() }()
 	port := taken.Addr().(*net.TCPAddr).Port
-	_, err = pickAddrs(Options{NATSPort: port})
+	_, err = bind(Options{NATSPort: port})
 	require.ErrorContains(t, err, "nats port")
 	require.ErrorIs(t, err, syscall.EADDRINUSE)
 
@@ -162,6 +161,33 @@ func TestPorts(t *testing.T) {
 	require.NoError(t, err, "the usual port is taken: a free one")
 	defer func() { _ = other.Close() }()
 	assert.NotEqual(t, port, other.Addr().(*net.TCPAddr).Port)
+}
+
+// TestTogether starts several at once: no two get the same port, and the admin
+// port is held before the bridge is there, else two bridges could mean the same.
+func TestTogether(t *testing.T) {
+	t.Parallel()
+	const n = 5
+	started := make(chan *Servers, n)
+	for range n {
+		go func() {
+			s, err := Start(t.Context(), Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+			assert.NoError(t, err)
+			started <- s
+		}()
+	}
+	addrs := map[string]bool{}
+	for range n {
+		s := <-started
+		require.NotNil(t, s)
+		t.Cleanup(s.Close)
+		_, err := new(net.ListenConfig).Listen(t.Context(), "tcp", s.Admin.Addr().String())
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+		for _, addr := range []string{s.RedisAddr, s.NATSAddr, s.Admin.Addr().String()} {
+			assert.False(t, addrs[addr], addr)
+			addrs[addr] = true
+		}
+	}
 }
 
 // TestMini checks what the bridge needs of the Redis in this process: keys that expire.

@@ -31,6 +31,8 @@ func lock(dir string) (unlock func(), err error) {
 }
 
 const (
+	// turnFile is the same for all users and whatever TMPDIR says, as the ports are.
+	turnFile     = "/tmp/delaybridge-dev.lock"
 	turnPatience = 10 * time.Second
 	turnPause    = 10 * time.Millisecond
 )
@@ -40,7 +42,7 @@ const (
 // other may hang, and does not insist where the file cannot be had: then the
 // worst is a port that is taken.
 func awaitTurn(ctx context.Context) (done func()) {
-	file, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("delaybridge-dev-%d.lock", os.Getuid())), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := openTurn()
 	if err != nil {
 		return func() {}
 	}
@@ -57,4 +59,17 @@ func awaitTurn(ctx context.Context) (done func()) {
 		}
 	}
 	return done
+}
+
+// openTurn makes the file where it is missing only: in a shared folder, Linux
+// refuses O_CREATE for a file of another user.
+func openTurn() (*os.File, error) {
+	const read = os.O_RDONLY | unix.O_NOFOLLOW
+	file, err := os.OpenFile(turnFile, read, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		if file, err = os.OpenFile(turnFile, read|os.O_CREATE|os.O_EXCL, 0o644); errors.Is(err, os.ErrExist) {
+			file, err = os.OpenFile(turnFile, read, 0)
+		}
+	}
+	return file, err
 }

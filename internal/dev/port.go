@@ -8,25 +8,41 @@ import (
 
 const host = "127.0.0.1"
 
-// pickAddrs chooses the addresses of Redis, NATS and the admin listener. They
-// are held until all are chosen, so that no two are the same.
-func pickAddrs(o Options) (addrs [3]string, err error) {
-	for i, want := range []struct {
+// ports are held for the servers from the beginning, each until its server
+// listens there itself: so no two are the same, and nobody takes one meanwhile.
+type ports struct{ redis, nats, admin net.Listener }
+
+func bind(o Options) (p ports, err error) {
+	for _, want := range []struct {
 		what        string
 		port, usual int
+		listener    *net.Listener
 	}{
-		{"redis", o.RedisPort, usualRedisPort},
-		{"nats", o.NATSPort, usualNATSPort},
-		{"admin", o.AdminPort, usualAdminPort},
+		{"redis", o.RedisPort, usualRedisPort, &p.redis},
+		{"nats", o.NATSPort, usualNATSPort, &p.nats},
+		{"admin", o.AdminPort, usualAdminPort, &p.admin},
 	} {
-		listener, err := listen(want.port, want.usual)
-		if err != nil {
-			return addrs, fmt.Errorf("%s port: %w", want.what, err)
+		if *want.listener, err = listen(want.port, want.usual); err != nil {
+			p.close()
+			return ports{}, fmt.Errorf("%s port: %w", want.what, err)
 		}
-		defer func() { _ = listener.Close() }()
-		addrs[i] = listener.Addr().String()
 	}
-	return addrs, nil
+	return p, nil
+}
+
+// close gives up what is still held.
+func (p ports) close() {
+	for _, listener := range []net.Listener{p.redis, p.nats, p.admin} {
+		if listener != nil {
+			_ = listener.Close() // It may be closed already.
+		}
+	}
+}
+
+// release gives a port to a server that must listen there itself.
+func release(listener net.Listener) (addr string) {
+	_ = listener.Close()
+	return listener.Addr().String()
 }
 
 // listen takes the port asked for or, where none is, the usual or a free one.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
-	"sync"
 )
 
 // The usual ports, taken where they are free.
@@ -32,17 +32,18 @@ type Options struct {
 
 // Servers are a running Redis and a running NATS.
 type Servers struct {
-	// RedisAddr, NATSAddr and AdminAddr are host:port. Nobody listens at
-	// AdminAddr yet: it is free for the bridge.
-	RedisAddr, NATSAddr, AdminAddr string
+	// RedisAddr and NATSAddr are host:port.
+	RedisAddr, NATSAddr string
+	// Admin is for the bridge's admin listener, which may close it.
+	Admin net.Listener
 	// RedisNote says which Redis it is, for people.
 	RedisNote string
 
 	redis   redisServer
 	nats    *natsServer
 	streams *streamMaker
+	ports   ports
 	unlock  func()
-	turn    func()
 }
 
 // redisServer is a Redis that runs until close.
@@ -52,7 +53,7 @@ type redisServer interface {
 	close()
 }
 
-// Start starts the servers. [Servers.Listening] must follow. They run until [Servers.Close], whatever becomes of
+// Start starts the servers. They run until [Servers.Close], whatever becomes of
 // ctx, which bounds the start only; they end with this process at the latest.
 func Start(ctx context.Context, o Options) (*Servers, error) {
 	s := &Servers{}
@@ -67,21 +68,22 @@ func (s *Servers) start(ctx context.Context, o Options) (err error) {
 	if s.unlock, err = lock(o.Dir); err != nil {
 		return err
 	}
-	s.turn = sync.OnceFunc(awaitTurn(ctx))
-	addrs, err := pickAddrs(o)
-	if err != nil {
+	defer awaitTurn(ctx)()
+	if s.ports, err = bind(o); err != nil {
 		return err
 	}
-	s.RedisAddr, s.NATSAddr, s.AdminAddr = addrs[0], addrs[1], addrs[2]
+	s.Admin = s.ports.admin
 	redisDir, natsDir := filepath.Join(o.Dir, "redis"), filepath.Join(o.Dir, "nats")
 	for _, dir := range []string{redisDir, natsDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("make data folder: %w", err)
 		}
 	}
+	s.RedisAddr = release(s.ports.redis)
 	if s.redis, s.RedisNote, err = startRedis(ctx, s.RedisAddr, redisDir); err != nil {
 		return fmt.Errorf("start redis: %w", err)
 	}
+	s.NATSAddr = release(s.ports.nats)
 	if s.nats, err = startNATS(s.NATSAddr, natsDir, o.Logger); err != nil {
 		return fmt.Errorf("start nats: %w", err)
 	}
@@ -90,10 +92,6 @@ func (s *Servers) start(ctx context.Context, o Options) (err error) {
 	}
 	return nil
 }
-
-// Listening says that AdminAddr is in use now, so that other processes may
-// choose their ports.
-func (s *Servers) Listening() { s.turn() }
 
 // Failed is closed, or receives the cause, when a server ends by itself.
 func (s *Servers) Failed() <-chan error { return s.redis.failed() }
@@ -115,10 +113,9 @@ func (s *Servers) Close() {
 	if s.redis != nil {
 		s.redis.close()
 	}
-	for _, end := range []func(){s.turn, s.unlock} {
-		if end != nil {
-			end()
-		}
+	s.ports.close()
+	if s.unlock != nil {
+		s.unlock()
 	}
 }
 
