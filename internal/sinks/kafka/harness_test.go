@@ -85,9 +85,15 @@ func (b *testBroker) MakeTopic(t testing.TB, topic string, options sinktest.Topi
 func (b *testBroker) makeTopic(t testing.TB, topic string, count int, entries ...kafka.ConfigEntry) {
 	t.Helper()
 	b.administer(t, func(ctx context.Context, client *kafka.Client) {
-		response, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
+		request := &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
 			Topic: topic, NumPartitions: count, ReplicationFactor: 1, ConfigEntries: entries,
-		}}})
+		}}}
+		response, err := client.CreateTopics(ctx, request)
+		for err == nil && errors.Is(response.Errors[topic], kafka.InvalidReplicationFactor) {
+			// On a busy machine the controller takes the broker for dead now and then.
+			time.Sleep(50 * time.Millisecond)
+			response, err = client.CreateTopics(ctx, request)
+		}
 		require.NoError(t, err)
 		require.NoError(t, response.Errors[topic])
 		require.Eventually(t, func() bool {

@@ -26,7 +26,7 @@ const (
 )
 
 func TestConformance(t *testing.T) {
-	broker := &broker{testenv.StartRabbitMQ(t, limited)}
+	broker := &broker{server: testenv.StartRabbitMQ(t, limited)}
 	sinktest.Run(t, sinktest.Harness{
 		Shared:  broker,
 		Private: func(*testing.T) sinktest.PrivateBroker { return broker },
@@ -34,7 +34,11 @@ func TestConformance(t *testing.T) {
 }
 
 // broker is a RabbitMQ of our own for the suite.
-type broker struct{ server *testenv.Server }
+type broker struct {
+	server *testenv.Server
+	// declared is when the last queue was.
+	declared time.Time
+}
 
 func (b *broker) Features() sinktest.Features {
 	return sinktest.Features{
@@ -65,6 +69,7 @@ func (b *broker) MakeTopic(t testing.TB, topic string, options sinktest.TopicOpt
 		arguments["x-max-length"], arguments["x-overflow"] = options.MaxMessages, "reject-publish"
 	}
 	declare(t, b.server.URL(), topic, arguments)
+	b.declared = time.Now()
 }
 
 func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
@@ -85,7 +90,16 @@ func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored
 	return stored
 }
 
-func (b *broker) Kill(testing.TB)   { b.server.Kill() }
+// forgets is how long after its declaration a kill of RabbitMQ may lose a
+// durable queue, and what was confirmed in it: seen with 3.10 within 30 ms, in
+// one of ten kills on a busy machine, and never after 2.5 s. No event tells.
+const forgets = 2500 * time.Millisecond
+
+func (b *broker) Kill(testing.TB) {
+	time.Sleep(time.Until(b.declared.Add(forgets)))
+	b.server.Kill()
+}
+
 func (b *broker) Start(testing.TB)  { b.server.Start() }
 func (b *broker) Pause(testing.TB)  { b.server.Pause() }
 func (b *broker) Resume(testing.TB) { b.server.Resume() }
