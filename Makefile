@@ -27,7 +27,7 @@ test: provision services lint ## Get what the tests need, lint, and run all test
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
 
-test-matrix: services ## Run the tests of these on Redis 8, Valkey 8, RabbitMQ 4 and MySQL 8; needs root and Debian's packages.
+test-matrix: services ## Run the tests of these on Redis 8, Valkey 8, RabbitMQ 4, MySQL 8, PostgreSQL 12 and 18; needs root and Debian's packages.
 	@scripts/matrix.sh
 
 lint: $(LINT) ## Check formatting, vet and lint.

