@@ -88,14 +88,16 @@ func (b *testBroker) makeTopic(t testing.TB, topic string, count int, entries ..
 		request := &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
 			Topic: topic, NumPartitions: count, ReplicationFactor: 1, ConfigEntries: entries,
 		}}}
-		response, err := client.CreateTopics(ctx, request)
-		for err == nil && errors.Is(response.Errors[topic], kafka.InvalidReplicationFactor) {
-			// On a busy machine the controller takes the broker for dead now and then.
-			time.Sleep(50 * time.Millisecond)
-			response, err = client.CreateTopics(ctx, request)
-		}
-		require.NoError(t, err)
-		require.NoError(t, response.Errors[topic])
+		var refused error
+		require.Eventually(t, func() bool { // On a busy machine the controller takes the broker for dead now and then.
+			response, err := client.CreateTopics(ctx, request)
+			if err == nil {
+				err = response.Errors[topic]
+			}
+			refused = err
+			return !errors.Is(err, kafka.InvalidReplicationFactor)
+		}, patience, 50*time.Millisecond)
+		require.NoError(t, refused)
 		require.Eventually(t, func() bool {
 			answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 			if err != nil || answer.Topics[0].Error != nil || len(answer.Topics[0].Partitions) != count {

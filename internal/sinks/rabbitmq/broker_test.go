@@ -96,7 +96,7 @@ func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored
 const forgets = 2500 * time.Millisecond
 
 func (b *broker) Kill(testing.TB) {
-	time.Sleep(time.Until(b.declared.Add(forgets)))
+	<-time.After(time.Until(b.declared.Add(forgets)))
 	b.server.Kill()
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -30,13 +31,10 @@ func (l *ledger) awaitPublish(t testing.TB, broker Broker, sink sinks.Sink, topi
 	if limit == 0 {
 		limit = recovery
 	}
-	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		outcome := l.publish(t, sink, limit, newMessage(topic, newName("key")))[0]
-		if outcome.Class == sinks.Acknowledged {
-			return
-		}
-		require.Less(t, time.Since(began), limit+margin, "the sink must work again by itself: %+v", outcome)
-	}
+		assert.Equal(c, sinks.Acknowledged, outcome.Class, "cause: %v", outcome.Err)
+	}, limit+margin, 50*time.Millisecond, "the sink must work again by itself")
 }
 
 // ping asks with a deadline of its own.
