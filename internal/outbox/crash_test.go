@@ -291,17 +291,13 @@ func TestNobodyWaits(t *testing.T) {
 		stop()
 		s.insert(insert{id: "pending", dueMs: s.due(past)})
 		s.insert(insert{id: "operated", verb: verbReschedule, dueMs: s.due(2 * soon)})
-		now := s.config.Clock
-		entered := make(chan struct{}, 100)
-		s.config.Queues[0].Store = &announcer{Store: s.store, entered: entered}
-		s.start(untilPublished, func(c *Config) {
-			c.Clock = func(ctx context.Context) (time.Time, error) {
-				at, err := now(ctx)
-				proxy.Blackhole(true) // From the first look at the clock on.
-				return at, err
-			}
-		})
-		<-entered // A lane holds its locks and waits for Redis.
+		entered := make(chan struct{})
+		s.config.Queues[0].Store = &announcer{Store: s.store, first: sync.OnceFunc(func() {
+			proxy.Blackhole(true)
+			close(entered)
+		})}
+		s.start(untilPublished)
+		<-entered // A lane holds its locks, and no call reaches Redis.
 		for _, id := range heads {
 			for _, i := range []insert{
 				{id: id, dueMs: s.due(soon)}, {id: id, verb: verbCancel}, {id: id, verb: verbReschedule, dueMs: s.due(soon)},
@@ -321,19 +317,19 @@ func TestNobodyWaits(t *testing.T) {
 	})
 }
 
-// announcer says when a call begins.
+// announcer calls first before the first call.
 type announcer struct {
 	Store
-	entered chan struct{}
+	first func()
 }
 
 func (a *announcer) Put(ctx context.Context, rows []store.Row) []store.Answer {
-	a.entered <- struct{}{}
+	a.first()
 	return a.Store.Put(ctx, rows)
 }
 
 func (a *announcer) RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer {
-	a.entered <- struct{}{}
+	a.first()
 	return a.Store.RescheduleRow(ctx, o, due)
 }
 
