@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,8 +37,8 @@ func TestConformance(t *testing.T) {
 // broker is a RabbitMQ of our own for the suite.
 type broker struct {
 	server *testenv.Server
-	// declared is when the last queue was.
-	declared time.Time
+	// declared is when the last queue was, Unix nanoseconds.
+	declared atomic.Int64
 }
 
 func (b *broker) Features() sinktest.Features {
@@ -69,7 +70,7 @@ func (b *broker) MakeTopic(t testing.TB, topic string, options sinktest.TopicOpt
 		arguments["x-max-length"], arguments["x-overflow"] = options.MaxMessages, "reject-publish"
 	}
 	declare(t, b.server.URL(), topic, arguments)
-	b.declared = time.Now()
+	b.declared.Store(time.Now().UnixNano())
 }
 
 func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
@@ -96,7 +97,7 @@ func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored
 const forgets = 2500 * time.Millisecond
 
 func (b *broker) Kill(testing.TB) {
-	<-time.After(time.Until(b.declared.Add(forgets)))
+	<-time.After(time.Until(time.Unix(0, b.declared.Load()).Add(forgets)))
 	b.server.Kill()
 }
 
