@@ -51,7 +51,7 @@ func TestUntilPublished(t *testing.T) {
 		a := s.insert(insert{id: "a", dueMs: s.due(soon)})
 		s.requireState(a, stateStored)
 		require.Equal(t, 1, s.count("status = 1 AND finished_ms IS NULL"))
-		require.Equal(t, 1, s.observer.count("orders schedule stored"))
+		s.eventually("it is counted", func() bool { return s.observer.count("orders schedule stored") == 1 })
 		_, err := s.tryInsert(t.Context(), d.db, insert{id: "a", dueMs: 1})
 		require.Error(t, err, "it holds its identity")
 	})
@@ -79,8 +79,9 @@ func TestPoison(t *testing.T) {
 		for name, number := range bad {
 			require.NotEmpty(t, s.requireState(number, stateRefused), name)
 		}
-		require.Equal(t, len(bad), s.observer.count("orders schedule refused"))
-		require.Equal(t, 1, s.logs.count("outbox_refused"), "said once a minute")
+		s.eventually("they are counted", func() bool { return s.observer.count("orders schedule refused") == len(bad) })
+		s.eventually("it was said", func() bool { return s.logs.count("outbox_refused") > 0 })
+		require.Equal(t, 1, s.logs.count("outbox_refused"), "once a minute")
 		require.Len(t, s.redis.live, 1)
 	})
 }
