@@ -121,11 +121,15 @@ func subscribers(t testing.TB, rdb *redis.Client) int {
 	return strings.Count(list, "\n")
 }
 
-// abandoned waits until the client gives its silent subscription up.
-func abandoned(t testing.TB, rdb *redis.Client) {
+// abandoned begins to watch a client's subscription; wait returns when the
+// client has given it up.
+func abandoned(t testing.TB, rdb *redis.Client) (wait func()) {
 	t.Helper()
 	before := rdb.PoolStats().PubSubStats.Untracked
-	require.Eventually(t, func() bool { return rdb.PoolStats().PubSubStats.Untracked > before }, soon, 10*time.Millisecond)
+	return func() {
+		t.Helper()
+		require.Eventually(t, func() bool { return rdb.PoolStats().PubSubStats.Untracked > before }, soon, 10*time.Millisecond)
+	}
 }
 
 // TestHintsOfSeveralQueues has one connection for all of them, and keeps the
@@ -205,10 +209,11 @@ func TestHintsAfterAway(t *testing.T) {
 		},
 		"silent": proxy.Blackhole,
 	} {
+		wait := abandoned(t, far)
 		fault(true)
 		handOver(t, q, 0)
 		if name == "silent" {
-			abandoned(t, far)
+			wait()
 		}
 		fault(false)
 		e.woken(0, 1)
@@ -380,9 +385,10 @@ func TestHintsInCluster(t *testing.T) {
 	}
 	hung, err := c.rdb.MasterForKey(t.Context(), storetest.Key(q.Name(), moved[1], "wake"))
 	require.NoError(t, err)
+	wait := abandoned(t, hung)
 	c.servers[from].Pause()
 	each(others)
-	abandoned(t, hung)
+	wait()
 	each(others)
 	c.servers[from].Resume()
 	e.woken(moved[1:]...)
