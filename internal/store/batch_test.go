@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -57,6 +58,12 @@ func TestQuietTogether(t *testing.T) {
 		for shard := range 200 {
 			asking.Go(func() {
 				claim, err := quiet(t.Context(), q, shard, uint64(shard)+1)
+				if errors.Is(err, context.DeadlineExceeded) {
+					// Seen twice on an overloaded machine: no connection within the 30 s
+					// of a call. As a poller would, it asks again.
+					t.Logf("no connection in time: %v, %+v", err, rdb.PoolStats())
+					claim, err = quiet(t.Context(), q, shard, uint64(shard)+1)
+				}
 				assert.NoError(t, err)
 				assert.Equal(t, message.ClaimGranted, claim.State)
 				assert.EqualValues(t, shard+1, claim.Token.Number)
