@@ -41,14 +41,14 @@ debian() {
 }
 
 # library ARTIFACT ARCHIVE fetches one of Maven's that holds a server in an
-# archive, and prints the folder of its programs.
+# archive, and prints the folder of its programs. Maven leaves marks where it runs.
 library() {
 	local folder=$PWD/.cache/roots/${1//:/-}
 	if [ ! -e "$folder.done" ]; then
 		rm -rf "$folder"
 		mkdir -p "$folder/server"
-		mvn -q -B dependency:unpack -Dartifact="$1" -DoutputDirectory="$folder" \
-			-Dmdep.unpack.includes="$2" -Dmdep.unpackDirectory="$folder" >&2
+		(cd "$folder" && mvn -q -B dependency:unpack -Dartifact="$1" -DoutputDirectory="$folder" \
+			-Dmdep.unpack.includes="$2" -Dmdep.unpackDirectory="$folder" >&2)
 		tar -xf "$folder/$2" -C "$folder/server"
 		touch "$folder.done"
 	fi

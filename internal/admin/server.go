@@ -30,7 +30,8 @@ const (
 type Config struct {
 	// Listen and Probes are the addresses, host:port. Empty is no listener.
 	Listen, Probes string
-	// Bound, where set, is served instead of binding Listen; Stop closes it.
+	// Bound, where set, is served instead of binding Listen. From Start on it is
+	// the server's, and Stop closes it.
 	Bound net.Listener
 	// Live returns what hangs, nil if nothing does.
 	Live func() error
@@ -67,13 +68,13 @@ func New(config Config) *Server {
 		}
 		s.listeners = append(s.listeners, l)
 	}
-	s.listeners[0].bound = config.Bound
 	return s
 }
 
 // Start binds the addresses and returns; from then on they are served. The
 // error names the address that cannot be bound and its key in the configuration.
 func (s *Server) Start(ctx context.Context) error {
+	s.listeners[0].bound = s.config.Bound
 	for _, l := range s.listeners {
 		if l.address == "" || l.bound != nil {
 			continue

@@ -19,6 +19,7 @@ const (
 	commitTimeout = 15 * time.Second
 )
 
+// errRedis marks a failure of Redis, not of the database.
 var errRedis = errors.New("redis")
 
 // lane works on one batch at a time.

@@ -278,6 +278,7 @@ func TestTwice(t *testing.T) {
 	w.counts.await(t, consumer.Duplicate, 1)
 	w.counts.await(t, consumer.Already, 1)
 	w.counts.await(t, consumer.Stored, 1)
+	require.Equal(t, 1, w.counts.get(consumer.Stored))
 }
 
 // relay is a relay that finds the row locked at first.
