@@ -1,15 +1,36 @@
 package message
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"strconv"
+	"strings"
 	"time"
 )
+
+// NewInstance makes the identity of a process: its configured name and a boot
+// id made now, "name/boot". A process that comes back under its name is another
+// instance; what the earlier one had claimed is not its own.
+func NewInstance(name string) string {
+	var boot [6]byte
+	_, _ = rand.Read(boot[:]) // It never fails.
+	return name + "/" + hex.EncodeToString(boot[:])
+}
+
+// InstanceName is the configured name in an instance's identity.
+func InstanceName(instance string) string {
+	if at := strings.LastIndexByte(instance, '/'); at >= 0 {
+		return instance[:at]
+	}
+	return instance
+}
 
 // ClaimToken names one claim of one shard: the instance that made it and a
 // number that the instance raises by one for each new claim of that shard. The
 // same token asks for the same batch again, which is what makes a claim whose
 // answer was lost harmless.
 type ClaimToken struct {
+	// Instance is the identity, see [NewInstance].
 	Instance string
 	Number   uint64
 }
@@ -25,6 +46,12 @@ type ClaimRequest struct {
 	Token ClaimToken
 	// Max is how many messages to take: 0 (renew only) to 1,000.
 	Max int
+	// MaxBytes is how many bytes of them, but for the first; 0 is the most that
+	// a claim may take.
+	MaxBytes int
+	// Slot is where to take them from: 0 is what is due and not parked, else a
+	// slot of parked messages, see [ParkedRoute].
+	Slot int
 	// Timeout is how long the claim lasts: past it, it may be reclaimed.
 	Timeout time.Duration
 	// Lease is how long nobody else may poll the shard.
@@ -35,6 +62,11 @@ type ClaimRequest struct {
 	// Quiet says that nothing is expected to be due: the claim is made for the
 	// lease, and may travel together with those of other shards.
 	Quiet bool
+	// Free are slots to be forgotten, where nothing is parked in them any more.
+	Free []int
+	// Seize, where not empty, is the Holder of an earlier answer, which has not
+	// changed for longer than a lease: it counts as lapsed, whatever Redis' clock says.
+	Seize string
 }
 
 // ClaimState is the answer to a claim.
@@ -74,8 +106,40 @@ type Claim struct {
 	// Epoch is the shard's, where the claim was granted: another one than the
 	// layout's tells that the layout has changed.
 	Epoch string
-	// HeldFor is how long another instance's lease still lasts.
+	// HeldFor is how long another instance's lease still lasts. Holder names that
+	// lease: it changes each time the lease is renewed.
 	HeldFor time.Duration
+	Holder  string
+	// Strays are claims of this instance that the request did not list: a failover
+	// has taken their settling back, or their answers were lost.
+	Strays []ClaimToken
+}
+
+// MaxSlot is the highest slot of parked messages in a shard.
+const MaxSlot = 2047
+
+// ParkedRoute is a route whose messages wait in a slot of a shard, out of the
+// way of the others, because the route is unavailable.
+type ParkedRoute struct {
+	// Slot is from 1 to [MaxSlot].
+	Slot int
+	// Route and Reason are the sink's, for people; empty where they were lost.
+	Route, Reason string
+	// Since is when the route became unavailable, by Redis' clock.
+	Since time.Time
+	// Messages is how many are parked; Oldest is the promised due time of the first.
+	Messages int
+	Oldest   time.Time
+}
+
+// Reclaim says which claims of a shard to reclaim.
+type Reclaim struct {
+	// Instance is the caller's identity: nothing is reclaimed unless it holds the shard.
+	Instance string
+	// Foreign is set for all claims of other instances; else those past their deadlines.
+	Foreign bool
+	// Stray, unless zero, is the one claim to reclaim, whatever its deadline.
+	Stray ClaimToken
 }
 
 // Claimed is one message of a claim.
@@ -83,6 +147,9 @@ type Claimed struct {
 	Message
 	// Member is the message's identity in Redis, see [Member].
 	Member string
+	// Score is where it stood among the waiting ones, and where a reclaim puts it
+	// back: differs from DueAt where it was parked or retried.
+	Score int64
 	// Attempts is what earlier attempts left behind.
 	Attempts Attempts
 	// Err is set where the stored message is missing or cannot be decoded; then
@@ -117,6 +184,10 @@ const (
 	VerbRetry
 	// VerbDeadLetter moves it to the dead letters, with Reason.
 	VerbDeadLetter
+	// VerbPark puts it into Slot, at its due time.
+	VerbPark
+	// VerbKeep leaves it in the claim, which lives on with what is kept.
+	VerbKeep
 )
 
 // Verdict says how to settle one message of a claim.
@@ -124,7 +195,9 @@ type Verdict struct {
 	Verb Verb
 	// Delay is how long a retry waits.
 	Delay time.Duration
-	// Attempts is stored for VerbRetry, VerbRelease and VerbDeadLetter.
+	// Slot is where a parked message goes: 1 to [MaxSlot].
+	Slot int
+	// Attempts is stored for VerbRetry, VerbRelease, VerbPark and VerbDeadLetter.
 	Attempts Attempts
 	// Published is set where the message was or may have been handed to the
 	// broker: a settle that comes too late then marks it "maybe published".
@@ -133,10 +206,13 @@ type Verdict struct {
 	Reason string
 }
 
-// Settlement ends a whole claim: one verdict a message, by index.
+// Settlement ends a claim or a part of it: one verdict a message, by index. The
+// Claim's Messages are those that are still in it, in the order of the claim.
 type Settlement struct {
 	Claim    Claim
 	Verdicts []Verdict
+	// Parks names the routes of slots that verdicts of VerbPark use for the first time.
+	Parks []ParkedRoute
 	// Repeated is set where an earlier call's answer was lost, so that the
 	// claim may have ended already by our own doing.
 	Repeated bool

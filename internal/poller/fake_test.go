@@ -265,7 +265,15 @@ type published struct {
 	at  time.Time
 }
 
-func (f *fakeSink) Publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
+func (f *fakeSink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
+
+func (f *fakeSink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	for i, outcome := range f.publish(ctx, batch) {
+		outcomes.Report(i, outcome)
+	}
+}
+
+func (f *fakeSink) publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
 	f.mu.Lock()
 	p := published{at: time.Now()}
 	for i := range batch {

@@ -130,7 +130,7 @@ func benchmarkDrain(b *testing.B, key string) {
 			store.messages[i].Key += string(rune('a' + i))
 		}
 	}
-	sink := &willing{outcomes: all(make([]message.Message, batch), acked)}
+	sink := &willing{}
 	p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: sink, Store: store})
 	require.NoError(b, err)
 	b.ReportAllocs()
@@ -143,10 +143,11 @@ func benchmarkDrain(b *testing.B, key string) {
 // willing is a sink that acknowledges everything.
 type willing struct {
 	sinks.Sink
-	outcomes []outcome
 }
 
-func (w *willing) Publish(context.Context, []message.Message) []outcome { return w.outcomes }
+func (w *willing) Publish(_ context.Context, _ []message.Message, outcomes *sinks.Outcomes) {
+	outcomes.Rest(acked)
+}
 
 // endless is a store that always has a full batch, as often as left says.
 type endless struct {

@@ -202,7 +202,7 @@ func (s *shard) callSink(b *batch, messages []message.Message) (outcomes []sinks
 	}()
 	ctx, cancel := context.WithTimeout(s.publishCtx, s.PublishTimeout)
 	defer cancel()
-	outcomes = s.Sink.Publish(ctx, messages)
+	outcomes = sinks.Publish(ctx, s.Sink, messages)
 	for len(outcomes) < len(messages) {
 		outcomes = append(outcomes, sinks.Failed(sinks.Unknown, reasonNoOutcome, errNoOutcome))
 	}

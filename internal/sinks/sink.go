@@ -19,16 +19,28 @@ import (
 // A constructor does no I/O. A sink connects by itself, in the background or on
 // the first call, and reconnects for as long as it is open.
 type Sink interface {
-	// Publish hands the batch to the broker and blocks until the broker
-	// acknowledged or refused each message, or ctx ends. It returns one outcome
-	// a message, by index; what is not known when ctx ends is [Unknown], what was
-	// certainly not handed over is [Unavailable].
+	// Route names what fails together with the message at the broker, as far as
+	// that is known without asking. It does no I/O, does not block, and is called
+	// for each message before it is published.
+	Route(m *message.Message) Route
+
+	// Publish hands the batch to the broker and reports one outcome a message, by
+	// index, each as soon as it is known. It returns when all are reported, and
+	// soon after ctx has ended: what is not known then is [Unknown], what was
+	// certainly not handed to a connection is [Unavailable].
 	//
-	// Messages of one Key and Topic reach the broker in the order of the batch.
-	// A message that the broker refuses does not fail its batch mates. ctx
-	// always has a deadline. The sink keeps no reference to the batch's bytes
-	// after it returned.
-	Publish(ctx context.Context, batch []message.Message) []Outcome
+	// The sink's publish timeout counts for each message from when it was handed
+	// to a connection, and not while that connection makes progress with it. A
+	// message that waits in this process for a connection that makes no progress
+	// for so long is Unavailable.
+	//
+	// Messages of one Key and Topic reach the broker in the order of the batch:
+	// where one is Unknown or Unavailable, no later one is stored. Where the
+	// broker may store a later one and refuse an earlier one, the sink has only
+	// one of them without an answer. A message that the broker refuses, and a
+	// route that fails or hangs, do not fail or delay its batch mates of other
+	// routes. The sink keeps no reference to the batch's bytes after it returned.
+	Publish(ctx context.Context, batch []message.Message, outcomes *Outcomes)
 
 	// Ping reports whether the broker can be reached and accepts our login now.
 	// It changes nothing at the broker.
@@ -39,6 +51,23 @@ type Sink interface {
 	// until ctx ends. Calls to Publish after Close report Unavailable. It may be
 	// called twice.
 	Close(ctx context.Context) error
+}
+
+// Route names what fails together at a broker: a Kafka topic and partition, a
+// RabbitMQ exchange and routing key, a NATS subject. Messages of one Key and
+// Topic have one route. It is for comparing, for logs and for people.
+type Route string
+
+// Publisher is the part of a [Sink] that publishes.
+type Publisher interface {
+	Publish(ctx context.Context, batch []message.Message, outcomes *Outcomes)
+}
+
+// Publish publishes a batch and waits for all outcomes.
+func Publish(ctx context.Context, sink Publisher, batch []message.Message) []Outcome {
+	outcomes := NewOutcomes(len(batch))
+	sink.Publish(ctx, batch, outcomes)
+	return outcomes.All()
 }
 
 // Class says what the broker did with a message, and so what the poller does next.
@@ -55,11 +84,13 @@ const (
 	// Permanent: this message can never work (too large, invalid topic). It goes
 	// to the dead letters at once.
 	Permanent
-	// Retryable: this message was refused and may work later (topic missing,
-	// unroutable, throttled). It is tried again with backoff.
+	// Retryable: the broker refused this very message, and it may work later. It
+	// is tried again with backoff, and others of its Key may pass it.
 	Retryable
-	// Unavailable: it is the broker, not the message, and nothing was handed
-	// over. The shard waits, no attempt is counted.
+	// Unavailable: it is the route, or the whole broker (see Outcome.Whole), and
+	// not the message, which is certainly not stored: no leader, too few replicas,
+	// queue or stream full, throttled, topic missing, unroutable, forbidden, not
+	// connected. Messages wait, in order, and no attempt is counted.
 	Unavailable
 )
 
@@ -90,6 +121,7 @@ const (
 	ReasonTopicMissing Reason = "topic_missing"
 	ReasonUnroutable   Reason = "unroutable"
 	ReasonRefused      Reason = "refused" // the broker said no to this message: nack, limit reached
+	ReasonFull         Reason = "full"    // the queue or stream takes no more
 	ReasonThrottled    Reason = "throttled"
 	ReasonAuth         Reason = "auth"
 	ReasonConnection   Reason = "connection"
@@ -104,6 +136,12 @@ type Outcome struct {
 	Reason Reason
 	// Err is the cause; nil where Acknowledged. It never holds a payload or a secret.
 	Err error
+	// Whole is set where an Unavailable or Unknown is of the whole broker, as for
+	// a lost connection: other routes would fare no better.
+	Whole bool
+	// Route is the route that failed, where it is not the one that [Sink.Route]
+	// names for the message.
+	Route Route
 	// Duplicate is set where the broker acknowledged, and said that it had the
 	// message already (NATS' own deduplication).
 	Duplicate bool
@@ -115,6 +153,11 @@ func Acked() Outcome { return Outcome{Class: Acknowledged} }
 // Failed is the outcome of a message that was not acknowledged.
 func Failed(class Class, reason Reason, err error) Outcome {
 	return Outcome{Class: class, Reason: reason, Err: err}
+}
+
+// FailedWhole is the outcome of a message where the whole broker failed.
+func FailedWhole(class Class, reason Reason, err error) Outcome {
+	return Outcome{Class: class, Reason: reason, Err: err, Whole: true}
 }
 
 // Fill sets every outcome of a batch to the same one.

@@ -61,17 +61,18 @@ type countingSink struct {
 }
 
 // Publish takes 20 ms.
-func (s *countingSink) Publish(_ context.Context, batch []message.Message) []sinks.Outcome {
+func (s *countingSink) Publish(_ context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
 	<-time.After(20 * time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	outcomes := make([]sinks.Outcome, len(batch))
 	for i := range batch {
 		s.published[batch[i].ID] = append(s.published[batch[i].ID], time.Now())
-		outcomes[i] = sinks.Acked()
 	}
-	return outcomes
+	outcomes.Rest(sinks.Acked())
 }
+
+// Route is one for all.
+func (*countingSink) Route(*message.Message) sinks.Route { return "" }
 
 // Ping is always answered.
 func (*countingSink) Ping(context.Context) error { return nil }

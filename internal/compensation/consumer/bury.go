@@ -18,11 +18,6 @@ const HeaderReason = "compensation-reason"
 // reasonMax bounds the header, in bytes.
 const reasonMax = 200
 
-// Publisher is what is needed of a [sinks.Sink].
-type Publisher interface {
-	Publish(ctx context.Context, batch []message.Message) []sinks.Outcome
-}
-
 // bury puts deliveries into the dead topic, as they came. Only what the broker
 // has acknowledged there is done.
 func (w *Writer) bury(ctx context.Context, batch []*Delivery, indices []int, errs []error) {
@@ -40,7 +35,7 @@ func (w *Writer) bury(ctx context.Context, batch []*Delivery, indices []int, err
 			DueAt:   now, ScheduledAt: now, Attempt: 1,
 		}
 	}
-	outcomes := w.config.Dead.Publish(ctx, letters)
+	outcomes := sinks.Publish(ctx, w.config.Dead, letters)
 	for n, i := range indices {
 		outcome := outcomes[n]
 		work := &batch[i].work

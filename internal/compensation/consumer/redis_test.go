@@ -114,10 +114,10 @@ func (w *world) startWriter(t *testing.T, rows consumer.Rows) {
 // bounded gives calls a deadline, as the contract of sinks wants.
 type bounded struct{ sinks.Sink }
 
-func (b *bounded) Publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
+func (b *bounded) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return b.Sink.Publish(ctx, batch)
+	b.Sink.Publish(ctx, batch, outcomes)
 }
 
 // client is a producer's, whose compensations go to the broker.
@@ -125,7 +125,7 @@ func (w *world) client(t *testing.T, addr string, timeout time.Duration) *delay.
 	t.Helper()
 	client, err := delay.NewClient(connectRedis(t, addr), w.name, delay.WithTimeout(timeout),
 		delay.WithCompensation(func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
-			outcome := w.sink.Publish(ctx, []message.Message{{
+			outcome := sinks.Publish(ctx, w.sink, []message.Message{{
 				ID: testenv.Name(t, "c"), Topic: topic, Headers: headers, Body: body, Queue: "any",
 				DueAt: time.Now(), ScheduledAt: time.Now(), Attempt: 1, Token: testenv.Name(t, "t"),
 			}})[0]

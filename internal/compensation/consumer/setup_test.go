@@ -159,7 +159,7 @@ func publish(t testing.TB, sink sinks.Sink, topic string, bodies ...string) {
 			DueAt: time.Now(), ScheduledAt: time.Now(), Attempt: 1, Token: testenv.Name(t, "t"),
 		}
 		require.Eventually(t, func() bool {
-			return sink.Publish(ctx, []message.Message{m})[0].Class == sinks.Acknowledged
+			return sinks.Publish(ctx, sink, []message.Message{m})[0].Class == sinks.Acknowledged
 		}, patience, 50*time.Millisecond)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -75,7 +76,7 @@ type WriterConfig struct {
 	// Rows is nil where the queue has no outbox.
 	Rows Rows
 	// Dead publishes to the broker that the source reads from.
-	Dead Publisher
+	Dead sinks.Publisher
 	// Topic is the source's.
 	Topic    string
 	Observer Observer

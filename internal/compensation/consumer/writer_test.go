@@ -44,11 +44,9 @@ type fakeDead struct {
 	letters []message.Message
 }
 
-func (f *fakeDead) Publish(_ context.Context, batch []message.Message) []sinks.Outcome {
+func (f *fakeDead) Publish(_ context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
 	f.letters = append(f.letters, batch...)
-	outcomes := make([]sinks.Outcome, len(batch))
-	sinks.Fill(outcomes, f.outcome)
-	return outcomes
+	outcomes.Rest(f.outcome)
 }
 
 func newFakes(t *testing.T) (*fakeStore, *fakeDead, *counts, *consumer.Writer) {

@@ -31,7 +31,7 @@ func BenchmarkPublish(b *testing.B) {
 		"sink": func(string) func(context.Context, []message.Message) {
 			sink := newSink(b, Config{Brokers: brokers})
 			return func(ctx context.Context, batch []message.Message) {
-				for _, outcome := range sink.Publish(ctx, batch) {
+				for _, outcome := range sinks.Publish(ctx, sink, batch) {
 					if outcome.Class != sinks.Acknowledged {
 						b.Error(outcome.Err)
 						return

@@ -285,7 +285,7 @@ func publish(t testing.TB, sink *Sink, batch ...message.Message) []sinks.Outcome
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return sink.Publish(ctx, batch)
+	return sinks.Publish(ctx, sink, batch)
 }
 
 func requireClass(t testing.TB, outcomes []sinks.Outcome, class sinks.Class, reason sinks.Reason) {

@@ -257,12 +257,12 @@ func TestEndedCallIsWithdrawn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	var publishing sync.WaitGroup
 	publishing.Go(func() {
-		requireClass(t, sink.Publish(ctx, newMessages(t, "topic", "key", 2)), sinks.Unknown, sinks.ReasonTimeout)
+		requireClass(t, sinks.Publish(ctx, sink, newMessages(t, "topic", "key", 2)), sinks.Unknown, sinks.ReasonTimeout)
 	})
 	<-held.entered
 	withdrawn := newMessages(t, "topic", "other", 2)
 	publishing.Go(func() {
-		requireClass(t, sink.Publish(ctx, withdrawn), sinks.Unavailable, sinks.ReasonTimeout)
+		requireClass(t, sinks.Publish(ctx, sink, withdrawn), sinks.Unavailable, sinks.ReasonTimeout)
 	})
 	awaitQueued(t, sink, 1)
 	cancel()
@@ -286,7 +286,7 @@ func TestEndedCallIsNotSentLater(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	var publishing sync.WaitGroup
 	publishing.Go(func() {
-		requireClass(t, sink.Publish(ctx, newMessages(t, "topic", "key", 2)), sinks.Unavailable, sinks.ReasonTimeout)
+		requireClass(t, sinks.Publish(ctx, sink, newMessages(t, "topic", "key", 2)), sinks.Unavailable, sinks.ReasonTimeout)
 	})
 	<-held.entered
 	cancel()

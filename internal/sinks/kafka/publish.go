@@ -11,7 +11,16 @@ import (
 var errClosed = errors.New("kafka sink is closed")
 
 // Publish implements [sinks.Sink].
-func (s *Sink) Publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
+func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	for i, outcome := range s.publish(ctx, batch) {
+		outcomes.Report(i, outcome)
+	}
+}
+
+// Route implements [sinks.Sink].
+func (s *Sink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
+
+func (s *Sink) publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
 	outcomes := make([]sinks.Outcome, len(batch))

@@ -65,7 +65,16 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 }
 
 // Publish implements [sinks.Sink].
-func (s *Sink) Publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
+func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	for i, outcome := range s.publish(ctx, batch) {
+		outcomes.Report(i, outcome)
+	}
+}
+
+// Route implements [sinks.Sink].
+func (s *Sink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
+
+func (s *Sink) publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
 	f := newFlight(batch)
 	if len(batch) == 0 {
 		return f.outcomes

@@ -33,7 +33,7 @@ func publish(t testing.TB, sink sinks.Sink, batch ...message.Message) []sinks.Ou
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	return sink.Publish(ctx, batch)
+	return sinks.Publish(ctx, sink, batch)
 }
 
 func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reason sinks.Reason) {

@@ -35,7 +35,7 @@ func TestBlocked(t *testing.T) {
 	short := func() []sinks.Outcome {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		return sink.Publish(ctx, []message.Message{newMessage(t, "orders", topic)})
+		return sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})
 	}
 	// The broker says that it blocks us when we publish; that message may come later.
 	requireOutcome(t, short()[0], sinks.Unknown, sinks.ReasonTimeout)

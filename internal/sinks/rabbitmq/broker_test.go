@@ -178,7 +178,7 @@ func publish(t testing.TB, sink *Sink, batch ...message.Message) []sinks.Outcome
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	return sink.Publish(ctx, batch)
+	return sinks.Publish(ctx, sink, batch)
 }
 
 func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reason sinks.Reason) {

@@ -67,7 +67,7 @@ func TestGivenUp(t *testing.T) {
 	proxy.Blackhole(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	requireOutcome(t, sink.Publish(ctx, []message.Message{newMessage(t, "orders", topic)})[0], sinks.Unknown, sinks.ReasonTimeout)
+	requireOutcome(t, sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})[0], sinks.Unknown, sinks.ReasonTimeout)
 	proxy.Blackhole(false)
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
 	require.Same(t, session, sink.lanes[0].session)

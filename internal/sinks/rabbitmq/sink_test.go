@@ -165,7 +165,7 @@ func TestOtherQueuesGoOn(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	requireOutcome(t, sink.Publish(ctx, []message.Message{newMessage(t, "stuck", topic)})[0], sinks.Unavailable, sinks.ReasonTimeout)
+	requireOutcome(t, sinks.Publish(ctx, sink, []message.Message{newMessage(t, "stuck", topic)})[0], sinks.Unavailable, sinks.ReasonTimeout)
 	requireOutcome(t, publish(t, sink, newMessage(t, "other", topic))[0], sinks.Acknowledged, "")
 }
 
@@ -197,7 +197,7 @@ func TestSilentConnection(t *testing.T) {
 	proxy.Blackhole(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	outcomes := sink.Publish(ctx, []message.Message{newMessage(t, "orders", topic)})
+	outcomes := sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})
 	requireOutcome(t, outcomes[0], sinks.Unknown, sinks.ReasonTimeout)
 	require.Error(t, sink.Ping(ctx))
 	require.Eventually(t, func() bool { return !sink.lanes[0].connected() }, 15*time.Second, 10*time.Millisecond)

@@ -59,7 +59,7 @@ func (l *ledger) publishCtx(t testing.TB, ctx context.Context, sink sinks.Sink, 
 		kept[i] = m
 	}
 	began := time.Now()
-	outcomes := sink.Publish(ctx, batch)
+	outcomes := sinks.Publish(ctx, sink, batch)
 	if deadline, ok := ctx.Deadline(); ok && deadline.After(began) {
 		assert.Less(t, time.Since(deadline), margin, "Publish must return soon after its deadline")
 	}

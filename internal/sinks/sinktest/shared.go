@@ -42,7 +42,7 @@ func emptyBatch(t *testing.T, broker Broker) {
 	sink := openSink(t, broker, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), ample)
 	defer cancel()
-	require.Empty(t, sink.Publish(ctx, nil))
+	require.Empty(t, sinks.Publish(ctx, sink, nil))
 }
 
 func orderOfAKey(t *testing.T, broker Broker) {

@@ -1,0 +1,66 @@
+// Package wait holds the two ways to wait that everything else shares: a sleep
+// that ends with a context, and a pause that grows with each failure in a row.
+//
+// It knows nothing of what is waited for, and starts no goroutine.
+package wait
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Sleep waits, and reports false where ctx ended first. A duration of 0 or less
+// does not wait.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// jitter is how far a pause may differ from its nominal length, either way, so
+// that processes do not knock in step.
+const jitter = 0.2
+
+// Backoff is a pause that doubles with each failure in a row, with 20 % jitter.
+// The zero value pauses not at all. It is not safe for concurrent use.
+type Backoff struct {
+	// Initial is the first pause, Limit the longest.
+	Initial, Limit time.Duration
+	failures       int
+}
+
+// Next counts a failure and returns how long to pause: never more than Limit.
+func (b *Backoff) Next() time.Duration {
+	b.failures = min(b.failures+1, 1<<20)
+	return Exponential(b.Initial, b.Limit, b.failures, rand.Float64())
+}
+
+// Failures is how many there were in a row.
+func (b *Backoff) Failures() int { return b.failures }
+
+// Reset forgets the failures.
+func (b *Backoff) Reset() { b.failures = 0 }
+
+// Exponential is initial doubled (failures-1) times, at most limit, with jitter.
+// random is in [0, 1). The result never exceeds limit.
+func Exponential(initial, limit time.Duration, failures int, random float64) time.Duration {
+	pause := initial
+	for range failures - 1 {
+		if pause > limit/2 {
+			pause = limit
+			break
+		}
+		pause *= 2
+	}
+	pause = min(pause, limit)
+	return min(limit, time.Duration(float64(pause)*(1-jitter+2*jitter*random)))
+}
