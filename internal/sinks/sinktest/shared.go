@@ -142,7 +142,7 @@ func tooLargeForTopic(t *testing.T, broker Broker) {
 }
 
 func missingTopicInBatch(t *testing.T, broker Broker) {
-	refusal(t, broker, TopicOptions{}, sinks.Retryable, broker.Features().Missing, func(m *message.Message) {
+	refusal(t, broker, TopicOptions{}, sinks.Unavailable, broker.Features().Missing, func(m *message.Message) {
 		m.Topic = newName("missing")
 	})
 }
@@ -171,7 +171,7 @@ func missingTopicAppears(t *testing.T, broker Broker) {
 	topic, sink := newName("topic"), openSink(t, broker, Options{})
 	var l ledger
 	for _, outcome := range l.publish(t, sink, ample, newBatch(topic, "key", 20)...) {
-		requireOutcome(t, outcome, sinks.Retryable, broker.Features().Missing)
+		requireOutcome(t, outcome, sinks.Unavailable, broker.Features().Missing)
 	}
 	broker.MakeTopic(t, topic, TopicOptions{})
 	l.awaitPublish(t, broker, sink, topic)
@@ -188,7 +188,7 @@ func interleavedTopics(t *testing.T, broker Broker) {
 	var l ledger
 	for i, outcome := range l.publish(t, sink, ample, batch...) {
 		if i%3 == 2 {
-			requireOutcome(t, outcome, sinks.Retryable, broker.Features().Missing)
+			requireOutcome(t, outcome, sinks.Unavailable, broker.Features().Missing)
 		} else {
 			requireOutcome(t, outcome, sinks.Acknowledged, "")
 		}
@@ -213,7 +213,7 @@ func fullTopic(t *testing.T, broker Broker) {
 	refused := 0
 	for i, outcome := range l.publish(t, sink, ample, batch...) {
 		if i%2 == 0 && outcome.Class != sinks.Acknowledged {
-			requireOutcome(t, outcome, sinks.Retryable, sinks.ReasonRefused)
+			requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonFull)
 			refused++
 			continue
 		}

@@ -1,0 +1,63 @@
+package sinks_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestChains(t *testing.T) {
+	t.Parallel()
+	of := func(key, topic string) message.Message { return message.Message{Key: key, Topic: topic} }
+	chains := sinks.NewChains([]message.Message{
+		of("a", "t"), of("", "t"), of("a", "t"), of("a", "u"), of("b", "t"), of("a", "t"), of("", "t"),
+	})
+	require.Equal(t, []int{0, 1, 3, 4, 6}, chains.Heads())
+	next, ok := chains.Next(0)
+	require.True(t, ok)
+	require.Equal(t, 2, next)
+	require.Equal(t, []int{2, 5}, chains.Rest(0))
+	require.Equal(t, []int{5}, chains.Rest(2))
+	for _, last := range []int{1, 3, 4, 5, 6} {
+		_, ok = chains.Next(last)
+		require.False(t, ok, last)
+		require.Empty(t, chains.Rest(last))
+	}
+	require.Empty(t, sinks.NewChains(nil).Heads())
+}
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	outcomes := sinks.NewOutcomes(4)
+	require.Empty(t, outcomes.Changed())
+	require.True(t, outcomes.Report(2, sinks.Acked()))
+	require.False(t, outcomes.Report(2, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, nil)), "the first counts")
+	<-outcomes.Changed()
+	require.Equal(t, []int{2}, outcomes.Take(nil))
+	require.Empty(t, outcomes.Take(nil), "taken once")
+	require.Equal(t, 3, outcomes.Left())
+	_, known := outcomes.At(0)
+	require.False(t, known)
+
+	var reporting sync.WaitGroup
+	for i := range 4 {
+		reporting.Go(func() { outcomes.Report(i, sinks.Acked()) })
+	}
+	reporting.Go(func() { outcomes.Rest(sinks.Failed(sinks.Unavailable, sinks.ReasonClosed, errors.New("closed"))) })
+	reporting.Wait()
+	require.Zero(t, outcomes.Left())
+	require.ElementsMatch(t, []int{0, 1, 3}, outcomes.Take(nil))
+	report, known := outcomes.At(2)
+	require.True(t, known)
+	require.Equal(t, sinks.Acknowledged, report.Class)
+	require.False(t, report.At.IsZero())
+	require.Equal(t, sinks.Unknown, sinks.NewOutcomes(1).All()[0].Class, "nothing is acknowledged by a default")
+}
