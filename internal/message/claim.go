@@ -176,7 +176,7 @@ type Verb int
 
 // The verbs that settle a message. The zero value is VerbRelease, which loses nothing.
 const (
-	// VerbRelease puts it back at its due time.
+	// VerbRelease puts it back at its due time, out of a slot too.
 	VerbRelease Verb = iota
 	// VerbAck removes it: the broker has acknowledged it.
 	VerbAck

@@ -26,7 +26,7 @@ func (p *Poller) Assign(shards []int) error {
 		p.handOvers.Go(func() { p.handOver(s) })
 	}
 	for _, index := range shards {
-		if old := p.retired[index]; old != nil && !closed(old.done) {
+		if old := p.retired[index]; old != nil && !closed(old.life.done) {
 			p.returning[index] = true
 			continue
 		}
@@ -44,7 +44,7 @@ func (p *Poller) handOver(s *shard) {
 	defer cancel()
 	if err := s.drain(ctx); err != nil {
 		s.log.Warn("shard not handed over in time, its lease lapses", "event", "drain", "err", err)
-		<-s.done
+		<-s.life.done
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,12 +65,12 @@ func (p *Poller) begin(index int) {
 	}
 	number := uint64(1)
 	if old := p.retired[index]; old != nil {
-		number = old.number
+		number = old.asking.number
 		delete(p.retired, index)
 	}
 	s := newShard(p.ctx, p.common, index, number)
 	p.running[index] = s
-	go s.run()
+	go s.loop()
 }
 
 // retire takes shards out of the running ones; p.mu is held.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // shards is a store of several shards.
@@ -23,8 +24,12 @@ func (s shards) Settle(ctx context.Context, shard int, settlement message.Settle
 	return s[shard].Settle(ctx, shard, settlement)
 }
 
-func (s shards) Reclaim(ctx context.Context, shard int, instance string, foreign bool) (int, bool, error) {
-	return s[shard].Reclaim(ctx, shard, instance, foreign)
+func (s shards) Reclaim(ctx context.Context, shard int, which message.Reclaim) (int, bool, error) {
+	return s[shard].Reclaim(ctx, shard, which)
+}
+
+func (s shards) Parked(ctx context.Context, shard int) ([]message.ParkedRoute, error) {
+	return s[shard].Parked(ctx, shard)
 }
 
 func (s shards) HandOver(ctx context.Context, shard int, instance string) error {
@@ -150,7 +155,7 @@ func TestOutlivedLease(t *testing.T) {
 		var frozen atomic.Bool
 		freeze := func() error {
 			if frozen.Load() {
-				sleep(t.Context(), 7*time.Second)
+				wait.Sleep(t.Context(), 7*time.Second)
 			}
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // The waits of a shard that nobody has a layout for.
@@ -13,170 +14,223 @@ const (
 	layoutBackoffLimit   = 5 * time.Second
 )
 
-// noneWaits is how far away the head of an empty shard is: MaxSleep comes first.
-const noneWaits = 24 * time.Hour
-
-// The waits for another instance's lease. It may be given up any moment, and
-// the hint that says so may be lost; a shard is not held by another for long
-// while it is ours to poll.
-const (
-	leastHeld   = 10 * time.Millisecond
-	heldInitial = 25 * time.Millisecond
-	heldLimit   = 500 * time.Millisecond
-)
-
 // freeNumbers is how many outdated numbers in a row are replaced without a pause.
 const freeNumbers = 8
 
-// maxReclaims is how many calls reclaim at a time, before the next claim
-// renews the lease.
-const maxReclaims = 16
+// asking is the state of the shard's claim calls. A request stays pending,
+// token and all, until it is answered.
+type asking struct {
+	number  uint64
+	pending *message.ClaimRequest
+	first   time.Duration // when pending was first sent
+	probe   *probe        // the slot that pending claims from; nil: what is due
+	// messages and bytes are reserved in the window for pending.
+	messages, bytes int
+	// unloaded: what is parked in the shard has to be read from Redis first.
+	unloaded bool
+	outdated int
+	epoch    string // the last that OnEpoch was told
+	redis    wait.Backoff
+	layout   wait.Backoff
+}
+
+func newAsking(number uint64) asking {
+	return asking{
+		number: number, unloaded: true,
+		redis:  wait.Backoff{Initial: redisBackoffInitial, Limit: redisBackoffLimit},
+		layout: wait.Backoff{Initial: layoutBackoffInitial, Limit: layoutBackoffLimit},
+	}
+}
 
 // look makes one claim call, of nothing if there is no room, and acts on the
-// answer. A request stays pending, token and all, until it is answered.
+// answer.
 func (s *shard) look() {
 	began := s.now()
-	if s.pending == nil {
+	if s.asking.pending == nil {
 		s.ask(began)
 	}
-	claim, err := s.callClaim(*s.pending)
+	claim, err := s.callClaim(*s.asking.pending)
 	if err != nil {
-		s.redisSilent("claim", err)
-		s.quietUntil = s.now() + s.redisPause.next()
+		s.redis.silent("claim", err)
+		s.times.quietUntil = s.now() + s.asking.redis.Next()
 		if s.draining {
 			s.advance() // The next holder reclaims what it may have taken.
 		}
 		return
 	}
-	s.redisAnswered()
-	s.redisPause.reset()
-	s.renewAt = s.nextCommon(began)
+	s.redis.answered()
+	s.asking.redis.Reset()
+	s.times.renewAt = s.nextCommon(began)
 	s.act(began, claim)
 }
 
 // ask makes the next request pending.
 func (s *shard) ask(now time.Duration) {
 	request := message.ClaimRequest{
-		Token:   message.ClaimToken{Instance: s.Instance, Number: s.number},
+		Token:   message.ClaimToken{Instance: s.Instance, Number: s.asking.number},
 		Timeout: s.ClaimTimeout,
 		Lease:   s.Lease,
+		Free:    s.routes.takeFree(),
+		Seize:   s.holding.seize(now, s.Lease),
 	}
-	if now >= s.pausedUntil {
-		request.Max = s.room()
-	}
+	s.reserve(&request, now)
 	for _, b := range s.live {
 		if !b.forsaken.Load() && !b.finished() {
 			request.Live = append(request.Live, b.claim.Token)
 		}
 	}
-	if request.Max > 0 {
+	if request.Max > 0 && request.Slot == 0 {
 		drainSignal(s.hint) // What it hints at, this claim sees.
 	}
-	request.Quiet = request.Max == 0 || now < s.takeAt
-	s.pending, s.firstAsked = &request, now
+	request.Quiet = request.Max == 0 && s.holding.mine
+	s.asking.pending, s.asking.first = &request, now
+}
+
+// reserve chooses what to take, what is due or a slot in turn, and gets room for
+// it in the sink's window. Where there is none, the claim takes nothing.
+func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
+	if now < s.times.pausedUntil {
+		return
+	}
+	size, from := s.pick(now)
+	if size == 0 {
+		s.share.Yield()
+		return
+	}
+	messages, bytes, retryAt := s.share.Reserve(size, true)
+	if !retryAt.IsZero() {
+		s.times.pausedUntil = now + time.Until(retryAt)
+	}
+	if messages == 0 {
+		s.isCrowded = retryAt.IsZero()
+		return
+	}
+	request.Max, request.MaxBytes = messages, bytes
+	s.asking.messages, s.asking.bytes = messages, bytes
+	if from != nil {
+		request.Slot, s.asking.probe = from.slot, from
+	}
 }
 
 func (s *shard) callClaim(request message.ClaimRequest) (claim message.Claim, err error) {
 	defer recovered(s.log, "claim", &err)
-	ctx, cancel := context.WithTimeout(s.callCtx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
 	defer cancel()
 	return s.Store.Claim(ctx, s.index, request)
 }
 
-// advance gives up the pending request and its number.
+// advance gives up the pending request, its number and its room in the window.
 func (s *shard) advance() {
-	s.pending = nil
-	s.number++
+	s.unreserve(0, 0)
+	s.asking.pending, s.asking.probe = nil, nil
+	s.asking.number++
+}
+
+// unreserve says what the room in the window was used for.
+func (s *shard) unreserve(messages, bytes int) {
+	if s.asking.messages > 0 {
+		s.share.Use(s.asking.messages, s.asking.bytes, messages, bytes)
+	}
+	s.asking.messages, s.asking.bytes = 0, 0
 }
 
 func (s *shard) act(began time.Duration, claim message.Claim) {
 	if claim.State != message.ClaimOutdated {
-		s.outdated = 0
+		s.asking.outdated = 0
 	}
 	if claim.State != message.ClaimNoLayout {
-		s.layoutPause.reset()
-	}
-	if s.held = claim.State == message.ClaimHeld; !s.held {
-		s.heldPause.reset()
+		s.asking.layout.Reset()
 	}
 	switch claim.State {
 	case message.ClaimGranted:
 		s.granted(began, claim)
 	case message.ClaimHeld:
-		s.lease.until.Store(0)
 		s.advance()
-		s.takeAt = 0
-		s.isOthers(began, s.now(), claim.HeldFor)
-		s.quietUntil = s.heldAt + max(leastHeld, min(claim.HeldFor, s.heldPause.next()))
+		s.times.takeAt, s.times.renewAt = 0, 0
+		received := s.now()
+		s.times.quietUntil = received + s.holding.isOthers(began, received, &claim)
 	case message.ClaimReclaimFirst:
-		s.mine, s.left = false, true
+		s.holding.mine, s.holding.left = false, true
 		s.reclaimForeign()
 	case message.ClaimOutdated:
-		// In growing steps: the number may be far behind.
-		s.advance()
-		s.number += 1<<min(s.outdated, 20) - 1
-		s.outdated++
-		s.takeAt, s.renewAt = 0, 0
-		if s.outdated > freeNumbers {
-			s.quietUntil = s.now() + s.redisPause.next()
-		}
+		s.isOutdated()
 	case message.ClaimNoLayout:
 		s.advance()
+		s.times.renewAt = 0
 		s.noLayout()
 	default:
 		s.advance()
+		s.times.renewAt = 0
 		s.log.Error("claim answered with an unknown state", "event", "claim", "state", int(claim.State))
-		s.quietUntil = s.now() + s.redisPause.next()
+		s.times.quietUntil = s.now() + s.asking.redis.Next()
+	}
+}
+
+// isOutdated takes another number, in growing steps: it may be far behind.
+func (s *shard) isOutdated() {
+	s.advance()
+	s.asking.number += 1<<min(s.asking.outdated, 20) - 1
+	s.asking.outdated++
+	s.times.takeAt, s.times.renewAt = 0, 0
+	if s.asking.outdated > freeNumbers {
+		s.times.quietUntil = s.now() + s.asking.redis.Next()
 	}
 }
 
 // granted takes the answer of a claim that held the lease.
 func (s *shard) granted(began time.Duration, claim message.Claim) {
 	received := s.now()
-	request := *s.pending
+	request, from, first := *s.asking.pending, s.asking.probe, s.asking.first
 	claim.Token = request.Token
+	b := newBatch(claim, s.holding.lease, first+s.ClaimTimeout)
+	s.unreserve(len(claim.Messages), b.weight())
 	s.advance()
-	s.isMine(received)
-	s.redisOffset.Store(claim.Now.UnixNano() - int64(received))
-	s.renew(began)
-	s.extend(began, received, request.Live)
+	if isNew, lapsed := s.holding.granted(received); isNew {
+		s.hasObtained(s.index, lapsed)
+		s.asking.unloaded, s.isLoaded = true, false
+	}
+	s.redis.sawTime(claim.Now, received)
+	s.holding.renew(began, s.Lease)
+	b.lease = s.holding.lease
+	s.extend(began, request.Live)
 	s.tellEpoch(claim.Epoch)
-	s.takeAt = received + untilNext(claim)
+	if from == nil {
+		s.sawHead(&request, &claim, received)
+	} else {
+		s.times.takeAt = min(s.times.takeAt, received+untilHead(&claim))
+		b.route, b.isGivenUp = from.route, s.routes.claimed(from, claim.Messages, !claim.More, s.Sink.Route)
+	}
 	if len(claim.Messages) > 0 {
-		s.dispatch(claim, received)
-	} else if request.Max > 0 && s.takeAt <= received {
-		s.takeAt = received + time.Millisecond // Due, but nothing was taken.
+		s.dispatch(b)
 	}
-	if claim.Expired && received >= s.reclaimAt {
-		s.reclaimExpired()
-	}
+	s.reclaimStrays(claim.Strays)
 }
 
-// untilNext is how long after the answer there is something to take, as far as
-// the store knows. The estimate of Redis' clock that it implies (the answer's
-// time and what passed since it was received) is never ahead of that clock.
-func untilNext(claim message.Claim) time.Duration {
+// sawHead notes when what is due and not parked can be taken next.
+func (s *shard) sawHead(request *message.ClaimRequest, claim *message.Claim, received time.Duration) {
 	switch {
 	case claim.More:
-		return 0
-	case claim.NextDue.IsZero():
-		return noneWaits
+		s.times.takeAt = received
 	default:
-		return min(noneWaits, max(0, claim.NextDue.Sub(claim.Now)))
+		s.times.takeAt = received + untilHead(claim)
+	}
+	if request.Max > 0 && len(claim.Messages) == 0 && s.times.takeAt <= received {
+		s.times.takeAt = received + time.Millisecond // Due, but nothing was taken.
 	}
 }
 
-// renew prolongs the lease from before the call. A lapsed one is another one:
-// batches of the old one must not be published any more.
-func (s *shard) renew(began time.Duration) {
-	if int64(began) >= s.lease.until.Load() {
-		s.lease = &lease{}
+// untilHead is how long after the answer the first waiting message is due, as
+// far as the store knows. The estimate of Redis' clock that it implies (the
+// answer's time and what passed since it was received) is never ahead of that clock.
+func untilHead(claim *message.Claim) time.Duration {
+	if claim.NextDue.IsZero() {
+		return never
 	}
-	s.lease.until.Store(int64(began + s.Lease))
+	return min(never, max(0, claim.NextDue.Sub(claim.Now)))
 }
 
 // extend notes the new deadlines of the claims that the request listed.
-func (s *shard) extend(began, received time.Duration, live []message.ClaimToken) {
+func (s *shard) extend(began time.Duration, live []message.ClaimToken) {
 	for _, b := range s.live {
 		if len(live) == 0 {
 			return
@@ -185,37 +239,45 @@ func (s *shard) extend(began, received time.Duration, live []message.ClaimToken)
 			continue
 		}
 		live = live[1:]
-		b.expired.Store(int64(received + s.ClaimTimeout))
 		if int64(began) < b.deadline.Load() {
 			b.deadline.Store(int64(began + s.ClaimTimeout))
 		}
 	}
 }
 
-// dispatch hands a claim's messages to a goroutine of their own.
-func (s *shard) dispatch(claim message.Claim, received time.Duration) {
-	b := &batch{claim: claim, lease: s.lease, probe: s.sinkDown, done: make(chan struct{})}
-	b.deadline.Store(int64(s.firstAsked + s.ClaimTimeout))
-	b.expired.Store(int64(received + s.ClaimTimeout))
-	b.after = s.order.register(b)
+// dispatch hands a claim's messages to a runner. What is to be parked is decided
+// here: once the loop has gone on, a later claim may empty the slot.
+func (s *shard) dispatch(b *batch) {
+	if b.route == nil && s.routes.isAny.Load() {
+		for i := range b.claim.Messages {
+			claimed := &b.claim.Messages[i]
+			if claimed.Err != nil {
+				continue
+			}
+			if r := s.routes.park(s.Sink.Route(&claimed.Message), claimed.Topic); r != nil {
+				b.parked = append(b.parked, parking{i, r})
+			}
+		}
+	}
+	s.order.register(b)
 	s.live = append(s.live, b)
-	s.batches.Go(func() { s.process(b) })
-	s.Observer.AddInFlight(s.Queue, len(claim.Messages))
+	s.Observer.AddInFlight(s.Queue, len(b.claim.Messages))
+	s.batches.Go(func() { s.run(b) })
 }
 
 func (s *shard) tellEpoch(epoch string) {
-	if epoch == s.epoch || s.OnEpoch == nil {
+	if epoch == s.asking.epoch || s.OnEpoch == nil {
 		return
 	}
-	s.epoch = epoch
+	s.asking.epoch = epoch
 	s.OnEpoch(epoch)
 }
 
 // noLayout waits until somebody made the layout, perhaps us, or took the shard
 // away because it was dropped. Which of them it is, OnNoLayout can tell and say.
 func (s *shard) noLayout() {
-	first := s.layoutPause.failures == 0
-	s.quietUntil = s.now() + s.layoutPause.next()
+	first := s.asking.layout.Failures() == 0
+	s.times.quietUntil = s.now() + s.asking.layout.Next()
 	if s.OnNoLayout == nil {
 		if first {
 			s.log.Warn("the layout is missing in redis", "event", "claim")
@@ -225,7 +287,22 @@ func (s *shard) noLayout() {
 	if s.draining {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.callCtx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
 	defer cancel()
 	s.OnNoLayout(ctx, s.index)
+}
+
+// load reads what is parked in the shard.
+func (s *shard) load() {
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
+	defer cancel()
+	parked, err := s.Store.Parked(ctx, s.index)
+	if err != nil {
+		s.redis.silent("claim", err)
+		s.times.quietUntil = s.now() + s.asking.redis.Next()
+		return
+	}
+	s.redis.answered()
+	s.routes.load(parked, s.now(), !s.isLoaded)
+	s.asking.unloaded, s.isLoaded = false, true
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/window"
 )
 
 // Defaults of [Config].
@@ -20,6 +21,7 @@ const (
 	defaultLease          = 5 * time.Second
 	defaultPublishTimeout = 10 * time.Second
 	defaultDrain          = 20 * time.Second
+	defaultParkPatience   = 24 * time.Hour
 	defaultRetryInitial   = time.Second
 	defaultRetryMax       = 10 * time.Minute
 	defaultRetryAttempts  = 25
@@ -35,13 +37,14 @@ type Store interface {
 	// Claim takes due messages and renews the lease. It is repeated with the
 	// same request until it is answered.
 	Claim(ctx context.Context, shard int, request message.ClaimRequest) (message.Claim, error)
-	// Settle ends a whole claim. It reports stale where the claim was not ours
-	// any more, so that nothing was changed.
+	// Settle ends a claim or a part of it. It reports stale where the claim was
+	// not ours any more, so that nothing was changed.
 	Settle(ctx context.Context, shard int, settlement message.Settlement) (stale bool, err error)
-	// Reclaim makes the messages of dead claims wait again: of all other
-	// instances where foreign is set, else of claims past their deadline. A call
-	// is bounded; more says that another one is needed.
-	Reclaim(ctx context.Context, shard int, instance string, foreign bool) (reclaimed int, more bool, err error)
+	// Reclaim makes the messages of dead claims wait again. A call is bounded;
+	// more says that another one is needed.
+	Reclaim(ctx context.Context, shard int, which message.Reclaim) (reclaimed int, more bool, err error)
+	// Parked are the routes of which messages are parked in the shard.
+	Parked(ctx context.Context, shard int) ([]message.ParkedRoute, error)
 	// HandOver gives up the lease, if it is the instance's.
 	HandOver(ctx context.Context, shard int, instance string) error
 }
@@ -60,6 +63,9 @@ type Observer interface {
 	// SinkMissing counts a refusal because the topic, or what it should lead to,
 	// does not exist at the broker.
 	SinkMissing(sink, topic string)
+	// Settled counts what was settled, Reclaimed messages of claims that had ended.
+	Settled(queue string, counts Settled)
+	Reclaimed(queue string, messages int)
 	// DecodeError counts a stored message that was missing or undecodable.
 	DecodeError(queue string)
 	// Stale counts a settle that came too late.
@@ -76,7 +82,7 @@ type Retry struct {
 
 // Config describes a [Poller]. Zero durations and numbers mean the defaults.
 type Config struct {
-	// Queue names the queue, Instance this process: a name never used before.
+	// Queue names the queue, Instance this process, see [message.NewInstance].
 	Queue, Instance string
 	// Shards are the shards to poll at first, see [Poller.Assign].
 	Shards []int
@@ -86,7 +92,8 @@ type Config struct {
 	Store    Store
 	// Batch is how many messages a claim takes: 1 to 1,000, default 500.
 	Batch int
-	// InFlight is how many batches of a shard are in flight at a time, default 4.
+	// InFlight is how many batches, so many messages, of a shard are in flight at
+	// a time, default 4. The sink's window may allow less.
 	InFlight int
 	// ClaimTimeout is how long a claim lasts, default 60 s.
 	ClaimTimeout time.Duration
@@ -95,9 +102,15 @@ type Config struct {
 	// Lease is how long a look keeps other instances out, default 5 s. It also
 	// limits each call of the store.
 	Lease time.Duration
-	// PublishTimeout limits one batch's publishing, default 10 s, at most a
-	// third of ClaimTimeout.
+	// PublishTimeout is the sink's own: a shard that is handed over drains for
+	// about so long. Default 10 s.
 	PublishTimeout time.Duration
+	// Window is what the sink may have in flight, shared by all that publish to
+	// it; default is one of the poller's own.
+	Window *window.Window
+	// ParkPatience is how long a route may be missing, unroutable or forbidden
+	// before its messages go to the dead letters, default 24 h.
+	ParkPatience time.Duration
 	// Retry defaults to 1 s doubling to 10 min, 25 attempts.
 	Retry Retry
 	// Logger defaults to none, Observer to none.
@@ -128,13 +141,13 @@ func (c *Config) validate() error {
 		return fmt.Errorf("batch is %d, allowed are 1 to %d", c.Batch, maxBatch)
 	case c.InFlight < 0 || c.Retry.Attempts < 0:
 		return errors.New("in flight and retry attempts must not be negative")
-	case min(c.ClaimTimeout, c.MaxSleep, c.Lease, c.PublishTimeout, c.Retry.Initial, c.Retry.Max) < 0:
+	case min(c.ClaimTimeout, c.MaxSleep, c.Lease, c.PublishTimeout, c.ParkPatience, c.Retry.Initial, c.Retry.Max) < 0:
 		return errors.New("durations must not be negative")
 	}
 	return nil
 }
 
-// withDefaults fills what is zero, and keeps a publish within a third of its claim.
+// withDefaults fills what is zero.
 func (c Config) withDefaults() Config {
 	setDefault(&c.Batch, defaultBatch)
 	setDefault(&c.InFlight, defaultInFlight)
@@ -145,7 +158,10 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.Retry.Initial, defaultRetryInitial)
 	setDefault(&c.Retry.Max, defaultRetryMax)
 	setDefault(&c.Retry.Attempts, defaultRetryAttempts)
-	c.PublishTimeout = min(c.PublishTimeout, c.ClaimTimeout/3)
+	setDefault(&c.ParkPatience, defaultParkPatience)
+	if c.Window == nil {
+		c.Window = window.New()
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -174,5 +190,7 @@ func (noObserver) PublishFailure(string, string, string) {}
 func (noObserver) AddInFlight(string, int)               {}
 func (noObserver) SinkUp(string, bool)                   {}
 func (noObserver) SinkMissing(string, string)            {}
+func (noObserver) Settled(string, Settled)               {}
+func (noObserver) Reclaimed(string, int)                 {}
 func (noObserver) DecodeError(string)                    {}
 func (noObserver) Stale(string)                          {}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 func TestDrainOfAnIdleShardIsImmediate(t *testing.T) {
@@ -71,7 +72,7 @@ func TestDrainDuringAClaimReleasesWhatItTook(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(_ *Config, b *bench) {
 			b.store.afterClaim = func(message.ClaimRequest) error {
-				sleep(t.Context(), time.Second)
+				wait.Sleep(t.Context(), time.Second)
 				return nil
 			}
 			b.store.add(due("m", b.store.now()))

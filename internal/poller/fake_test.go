@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,13 +36,14 @@ type fakeStore struct {
 	until    time.Time
 	noLayout bool
 	epoch    string
+	routes   map[int]message.ParkedRoute
 
 	requests  []request
 	settles   []message.Settlement
 	acked     []string
 	dead      map[string]message.Verdict
 	stales    int
-	reclaims  []bool
+	reclaims  []message.Reclaim
 	handOvers int
 
 	// Hooks, called without the lock. before may fail the call, after may lose its answer.
@@ -65,6 +68,7 @@ func newFakeStore() *fakeStore {
 		claims: map[message.ClaimToken]*fakeClaim{},
 		used:   map[string]uint64{},
 		dead:   map[string]message.Verdict{},
+		routes: map[int]message.ParkedRoute{},
 	}
 }
 
@@ -74,14 +78,54 @@ func (f *fakeStore) now() time.Time { return time.Now().Add(f.skew).Truncate(tim
 func (f *fakeStore) add(messages ...message.Claimed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.waiting = append(f.waiting, messages...)
-	f.sort()
+	for _, m := range messages {
+		f.put(m, 0, m.DueAt)
+	}
 }
 
-func (f *fakeStore) sort() {
-	slices.SortFunc(f.waiting, func(a, b message.Claimed) int {
-		return cmp.Or(a.DueAt.Compare(b.DueAt), cmp.Compare(a.ID, b.ID))
+// slotWidth is what a slot adds to a due time in milliseconds.
+const slotWidth = 1 << 42
+
+// put makes a message wait, in a slot or not.
+func (f *fakeStore) put(m message.Claimed, slot int, at time.Time) {
+	m.Score = int64(slot)*slotWidth + at.UnixMilli()
+	i, _ := slices.BinarySearchFunc(f.waiting, m, func(a, b message.Claimed) int {
+		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.ID, b.ID))
 	})
+	f.waiting = slices.Insert(f.waiting, i, m)
+}
+
+func slotOf(m *message.Claimed) int { return int(m.Score / slotWidth) }
+
+// waitingSince is when the message can be taken.
+func waitingSince(m *message.Claimed) time.Time { return time.UnixMilli(m.Score % slotWidth) }
+
+// parked are the IDs that wait in slots.
+func (f *fakeStore) parked() (ids []string) {
+	f.read(func() {
+		for i := range f.waiting {
+			if slotOf(&f.waiting[i]) > 0 {
+				ids = append(ids, f.waiting[i].ID)
+			}
+		}
+	})
+	return ids
+}
+
+// Parked implements [Store].
+func (f *fakeStore) Parked(ctx context.Context, _ int) ([]message.ParkedRoute, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	slots := map[int]message.ParkedRoute{}
+	for i := range f.waiting {
+		if slot := slotOf(&f.waiting[i]); slot > 0 {
+			p := f.routes[slot]
+			p.Slot = slot
+			p.Messages = slots[slot].Messages + 1
+			slots[slot] = p
+		}
+	}
+	return slices.Collect(maps.Values(slots)), ctx.Err()
 }
 
 func hook[T any](f func(T) error, value T) error {
@@ -115,8 +159,8 @@ func (f *fakeStore) claim(r message.ClaimRequest) message.Claim {
 		claim.State = message.ClaimNoLayout
 		return claim
 	}
-	if f.holder != r.Token.Instance && now.Before(f.until) {
-		claim.State, claim.HeldFor = message.ClaimHeld, f.until.Sub(now)
+	if held := f.holder + fmt.Sprint("|", f.used[f.holder]); f.holder != r.Token.Instance && now.Before(f.until) && r.Seize != held {
+		claim.State, claim.HeldFor, claim.Holder = message.ClaimHeld, f.until.Sub(now), held
 		return claim
 	}
 	f.holder, f.until = r.Token.Instance, now.Add(r.Lease)
@@ -141,9 +185,14 @@ func (f *fakeStore) claim(r message.ClaimRequest) message.Claim {
 		mine = f.take(r, now)
 	}
 	claim.Messages, claim.Epoch = slices.Clone(mine.messages), f.epoch
-	if len(f.waiting) > 0 {
-		claim.NextDue = f.waiting[0].DueAt
-		claim.More = r.Max > 0 && len(mine.messages) == r.Max && !claim.NextDue.After(now)
+	claim.More = r.Max > 0 && len(mine.messages) == r.Max
+	if len(f.waiting) > 0 && slotOf(&f.waiting[0]) == 0 {
+		claim.NextDue = waitingSince(&f.waiting[0])
+	}
+	for token := range f.claims {
+		if token != r.Token && !slices.Contains(r.Live, token) {
+			claim.Strays = append(claim.Strays, token)
+		}
 	}
 	for _, c := range f.claims {
 		claim.Expired = claim.Expired || c.deadline.Before(now)
@@ -152,13 +201,15 @@ func (f *fakeStore) claim(r message.ClaimRequest) message.Claim {
 }
 
 func (f *fakeStore) take(r message.ClaimRequest, now time.Time) *fakeClaim {
-	n := 0
-	for n < len(f.waiting) && n < r.Max && !f.waiting[n].DueAt.After(now) {
-		n++
-	}
-	c := &fakeClaim{messages: slices.Clone(f.waiting[:n]), deadline: now.Add(r.Timeout)}
-	f.waiting = slices.Delete(f.waiting, 0, n)
-	if n > 0 {
+	c := &fakeClaim{deadline: now.Add(r.Timeout)}
+	f.waiting = slices.DeleteFunc(f.waiting, func(m message.Claimed) bool {
+		if len(c.messages) == r.Max || slotOf(&m) != r.Slot || waitingSince(&m).After(now) {
+			return false
+		}
+		c.messages = append(c.messages, m)
+		return true
+	})
+	if len(c.messages) > 0 {
 		f.claims[r.Token] = c
 	}
 	return c
@@ -182,9 +233,24 @@ func (f *fakeStore) settle(s message.Settlement) (stale bool) {
 		}
 		return !s.Repeated
 	}
+	same := func(a, b message.Claimed) bool { return a.Member == b.Member }
+	if c := f.claims[s.Claim.Token]; !slices.EqualFunc(c.messages, s.Claim.Messages, same) {
+		if !s.Repeated {
+			panic("settled is not what the claim holds")
+		}
+		return false // An earlier run has done it.
+	}
 	delete(f.claims, s.Claim.Token)
+	for _, p := range s.Parks {
+		f.routes[p.Slot] = p
+	}
+	var kept []message.Claimed
 	for i, m := range s.Claim.Messages {
 		verdict := s.Verdicts[i]
+		if verdict.Verb == message.VerbKeep {
+			kept = append(kept, m)
+			continue
+		}
 		m.Attempts = verdict.Attempts
 		switch verdict.Verb {
 		case message.VerbAck:
@@ -192,29 +258,37 @@ func (f *fakeStore) settle(s message.Settlement) (stale bool) {
 		case message.VerbDeadLetter:
 			f.dead[m.ID] = verdict
 		case message.VerbRetry:
-			m.DueAt = f.now().Add(verdict.Delay)
-			f.waiting = append(f.waiting, m)
+			f.put(m, 0, f.now().Add(verdict.Delay))
 		case message.VerbRelease:
-			f.waiting = append(f.waiting, m)
+			f.put(m, 0, m.DueAt)
+		case message.VerbPark:
+			f.put(m, verdict.Slot, m.DueAt)
 		}
 	}
-	f.sort()
+	if len(kept) > 0 {
+		f.claims[s.Claim.Token] = &fakeClaim{messages: kept, deadline: f.now().Add(time.Minute)}
+	}
 	return false
 }
 
-func (f *fakeStore) Reclaim(_ context.Context, _ int, instance string, foreign bool) (int, bool, error) {
+func (f *fakeStore) Reclaim(_ context.Context, _ int, which message.Reclaim) (int, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reclaims = append(f.reclaims, foreign)
+	f.reclaims = append(f.reclaims, which)
 	for token, c := range f.claims {
-		if foreign && token.Instance != instance || !foreign && c.deadline.Before(f.now()) {
+		switch {
+		case which.Foreign && token.Instance != which.Instance, token == which.Stray:
+		case which == message.Reclaim{Instance: which.Instance} && c.deadline.Before(f.now()):
+		default:
+			continue
+		}
+		{
 			delete(f.claims, token)
 			for _, m := range c.messages {
 				m.Attempts.Begun++
 				m.Attempts.MaybeOut++
-				f.waiting = append(f.waiting, m)
+				f.put(m, slotOf(&m), waitingSince(&m))
 			}
-			f.sort()
 			return len(c.messages), true, nil // One claim a call.
 		}
 	}
@@ -268,8 +342,11 @@ type published struct {
 func (f *fakeSink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
 
 func (f *fakeSink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
-	for i, outcome := range f.publish(ctx, batch) {
-		outcomes.Report(i, outcome)
+	answers := f.publish(ctx, batch)
+	for i := range batch {
+		if i < len(answers) {
+			outcomes.Report(i, answers[i])
+		}
 	}
 }
 
@@ -292,7 +369,7 @@ func (f *fakeSink) publish(ctx context.Context, batch []message.Message) []sinks
 	if behave != nil {
 		return behave(ctx, batch)
 	}
-	if !sleep(ctx, latency) {
+	if !wait.Sleep(ctx, latency) {
 		return all(batch, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, ctx.Err()))
 	}
 	return all(batch, sinks.Acked())

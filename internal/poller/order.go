@@ -1,67 +1,206 @@
 package poller
 
-import "slices"
+import "sync"
 
-// order keeps the messages of one Key in due order across the batches of a
-// shard (invariant I15). It knows, for each Key, the last batch that holds it:
-// a later batch with the same Key waits for that one. Only the shard's loop
-// uses it; batches without Keys never touch it.
+// chain names the messages that must be published in due order (invariant I15).
+type chain struct{ key, topic string }
+
+// order keeps the messages of a chain in due order across the batches of a
+// shard. It knows, for each chain, the last batch that has messages of it: those
+// of a later batch wait for what becomes of them. A batch that ends before an
+// earlier one leaves the chain to that one. Only the shard's loop uses it;
+// messages without a Key never touch it.
 //
-// A batch is forgotten only before the next claim is asked for, never while
-// one is unanswered. So a batch that was claimed before an earlier one was
-// settled always finds the earlier one here, and learns what it left unpublished.
+// Within one batch the sink keeps the order.
 type order struct {
-	holders map[string]*batch
+	holders map[chain]*batch
 }
 
-// register notes the batch's Keys and returns the batches to wait for.
-func (o *order) register(b *batch) (after []*batch) {
+// register notes the batch's chains, and which of its messages have to wait.
+// Those that are parked in any case are not of the batch: they wait for nobody,
+// and a batch that ends before an earlier one must not take its place.
+func (o *order) register(b *batch) {
+	var asked map[chain]bool
+	parked := b.parked
 	for i := range b.claim.Messages {
-		key := b.claim.Messages[i].Key
-		if key == "" {
+		m := &b.claim.Messages[i]
+		if len(parked) > 0 && parked[0].index == i {
+			parked = parked[1:]
 			continue
 		}
-		earlier := o.holders[key]
-		if earlier == b {
+		if m.Key == "" {
 			continue
-		}
-		if earlier != nil && !slices.Contains(after, earlier) {
-			after = append(after, earlier)
 		}
 		if o.holders == nil {
-			o.holders = make(map[string]*batch)
+			o.holders = make(map[chain]*batch)
 		}
-		o.holders[key] = b
-		b.keyed = true
+		b.isKeyed = true
+		c := chain{m.Key, m.Topic}
+		earlier := o.holders[c]
+		o.holders[c] = b
+		if earlier != nil && earlier != b {
+			b.follow(c, earlier)
+		}
+		if earlier == b || earlier == nil {
+			if asked[c] {
+				b.held = append(b.held, i)
+			}
+			continue
+		}
+		if earlier.fates.watch(c, earlier, b) {
+			if asked == nil {
+				asked = make(map[chain]bool)
+			}
+			asked[c] = true
+			b.held = append(b.held, i)
+		}
 	}
-	return after
 }
 
-// forget drops a finished batch. It reports whether a later batch holds a Key
-// of which the finished one left messages unpublished: those, released in
-// their turn, must all be back in Redis before anything is claimed again, or
-// the parts of the Key could hold each other up for ever.
-func (o *order) forget(b *batch) (overtaken bool) {
-	if !b.keyed {
-		return false
+// forget drops a batch that has ended; live are the others.
+func (o *order) forget(b *batch, live []*batch) {
+	if !b.isKeyed {
+		return
 	}
 	for i := range b.claim.Messages {
-		key := b.claim.Messages[i].Key
-		if o.holders[key] == b {
-			delete(o.holders, key)
-		} else if _, left := b.unpublished[key]; left && o.holders[key] != nil {
-			overtaken = true
+		m := &b.claim.Messages[i]
+		c := chain{m.Key, m.Topic}
+		switch {
+		case m.Key == "" || o.holders[c] != b:
+		case b.earlier[c] != nil:
+			o.holders[c] = b.earlier[c]
+		default:
+			delete(o.holders, c)
 		}
 	}
-	return overtaken
+	// Else batches that have ended would hang together for ever.
+	for _, later := range live {
+		for c, earlier := range later.earlier {
+			if earlier == b {
+				later.follow(c, b.earlier[c])
+			}
+		}
+	}
 }
 
-// leftBy returns whether one of the batches left messages of the Key unpublished.
-func leftBy(batches []*batch, key string) bool {
-	for _, b := range batches {
-		if _, left := b.unpublished[key]; left {
-			return true
+// follow notes the batch before this one in a chain; nil is none.
+func (b *batch) follow(c chain, earlier *batch) {
+	if earlier == nil {
+		delete(b.earlier, c)
+		return
+	}
+	if b.earlier == nil {
+		b.earlier = make(map[chain]*batch)
+	}
+	b.earlier[c] = earlier
+}
+
+// fate is what became of a message, as far as those behind it must know.
+type fate uint8
+
+const (
+	fateOpen   fate = iota
+	fatePassed      // the way is free: acknowledged, or refused by itself
+	fateBroken      // it goes back to wait, and so must those behind it
+)
+
+// fates tells later batches what became of the messages of this one. It is
+// safe for concurrent use.
+type fates struct {
+	mu      sync.Mutex
+	all     []fate
+	watches map[chain]*watch
+	// inbox is what earlier batches have told this one.
+	inbox []passage
+}
+
+// watch is a later batch that waits for a chain of this one.
+type watch struct {
+	left   int
+	broken bool
+	later  *batch
+}
+
+// passage says that the messages of a chain in the earlier batch have their
+// fates, and whether one of them was broken.
+type passage struct {
+	chain  chain
+	broken bool
+}
+
+// watch has later told when the chain's messages in this batch have their
+// fates. It reports false where they have, and all have passed.
+func (f *fates) watch(c chain, b, later *batch) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	w := &watch{later: later}
+	for i := range b.claim.Messages {
+		m := &b.claim.Messages[i]
+		if m.Key != c.key || m.Topic != c.topic {
+			continue
+		}
+		switch f.all[i] {
+		case fateOpen:
+			w.left++
+		case fateBroken:
+			w.broken = true
+		case fatePassed:
 		}
 	}
-	return false
+	if w.left > 0 {
+		if f.watches == nil {
+			f.watches = make(map[chain]*watch)
+		}
+		f.watches[c] = w
+		return true
+	}
+	if w.broken {
+		later.fates.tell(later, passage{c, true})
+	}
+	return w.broken
+}
+
+// set notes what became of messages. Those that wait for the last of a chain
+// are told.
+func (f *fates) set(b *batch, indices []int, fate func(i int) fate) {
+	var told []*watch
+	var chains []chain
+	f.mu.Lock()
+	for _, i := range indices {
+		f.all[i] = fate(i)
+		if len(f.watches) == 0 {
+			continue
+		}
+		c := chain{b.claim.Messages[i].Key, b.claim.Messages[i].Topic}
+		w := f.watches[c]
+		if w == nil {
+			continue
+		}
+		w.left--
+		w.broken = w.broken || f.all[i] == fateBroken
+		if w.left == 0 {
+			delete(f.watches, c)
+			told, chains = append(told, w), append(chains, c)
+		}
+	}
+	f.mu.Unlock()
+	for n, w := range told {
+		w.later.fates.tell(w.later, passage{chains[n], w.broken})
+	}
+}
+
+func (f *fates) tell(b *batch, p passage) {
+	f.mu.Lock()
+	f.inbox = append(f.inbox, p)
+	f.mu.Unlock()
+	signal(b.changed)
+}
+
+// take returns what earlier batches have told since the last call.
+func (f *fates) take() []passage {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	inbox := f.inbox
+	f.inbox = nil
+	return inbox
 }

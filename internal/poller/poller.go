@@ -68,9 +68,8 @@ func New(config Config) (*Poller, error) {
 	}
 	config = config.withDefaults()
 	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.SinkName, "instance", config.Instance)
-	base := time.Now()
 	return &Poller{
-		common:    &common{Config: config, base: base, phase: base.Sub(processBase), said: make(map[string]time.Duration)},
+		common:    newCommon(config),
 		running:   make(map[int]*shard),
 		retired:   make(map[int]*shard),
 		returning: make(map[int]bool),

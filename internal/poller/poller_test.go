@@ -145,6 +145,8 @@ type willing struct {
 	sinks.Sink
 }
 
+func (w *willing) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
+
 func (w *willing) Publish(_ context.Context, _ []message.Message, outcomes *sinks.Outcomes) {
 	outcomes.Rest(acked)
 }
@@ -171,8 +173,10 @@ func (e *endless) Claim(_ context.Context, _ int, r message.ClaimRequest) (messa
 
 func (e *endless) Settle(context.Context, int, message.Settlement) (bool, error) { return false, nil }
 
-func (e *endless) Reclaim(context.Context, int, string, bool) (int, bool, error) {
+func (e *endless) Reclaim(context.Context, int, message.Reclaim) (int, bool, error) {
 	return 0, false, nil
 }
+
+func (e *endless) Parked(context.Context, int) ([]message.ParkedRoute, error) { return nil, nil }
 
 func (e *endless) HandOver(context.Context, int, string) error { return nil }

@@ -1,6 +1,14 @@
 package poller
 
-import "context"
+import (
+	"context"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// maxReclaims is how many calls reclaim at a time, before the next claim
+// renews the lease.
+const maxReclaims = 16
 
 // reclaimForeign returns the claims of earlier holders. The claim that was
 // refused for their sake is then asked for again.
@@ -9,66 +17,65 @@ func (s *shard) reclaimForeign() {
 		s.advance()
 		return
 	}
-	s.takeAt, s.renewAt = 0, 0
-	reclaimed, _, err := s.reclaim(true)
-	s.firstAsked = s.now() // Nothing was taken so far.
+	s.times.takeAt, s.times.renewAt = 0, 0
+	reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.Instance, Foreign: true})
+	s.asking.first = s.now() // Nothing was taken so far.
+	s.reclaimedForeign(reclaimed)
 	if err != nil || reclaimed == 0 {
 		// Nothing to reclaim, and yet the claim was refused: do not spin.
-		s.quietUntil = s.now() + s.reclaimPause.next()
+		s.times.quietUntil = s.now() + s.holding.reclaimPause.Next()
 		return
 	}
-	s.reclaimPause.reset()
+	s.holding.reclaimPause.Reset()
 }
 
-// reclaimExpired returns claims past their deadline, and tells our own batches
-// among them that they have nothing to settle any more.
-func (s *shard) reclaimExpired() {
-	began := s.now()
-	reclaimed, complete, err := s.reclaim(false)
-	if reclaimed > 0 {
-		s.takeAt = 0
-	}
-	if err != nil || reclaimed == 0 {
-		s.reclaimAt = s.now() + s.MaxSleep
-	}
-	if !complete {
-		return
-	}
-	for _, b := range s.live {
-		if b.expired.Load() < int64(began) {
-			b.lost.Store(true)
+// reclaimStrays returns claims of ours that no batch of ours is: a failover has
+// taken their settling back, or a settle had no answer for too long.
+func (s *shard) reclaimStrays(strays []message.ClaimToken) {
+	for _, stray := range strays {
+		reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.Instance, Stray: stray})
+		if err != nil {
+			return
+		}
+		for _, b := range s.live {
+			if b.claim.Token == stray {
+				b.lost.Store(true)
+			}
+		}
+		if reclaimed > 0 {
+			s.log.Warn("a claim came back that had been settled or given up, reclaimed",
+				"event", "reclaim", "claim", stray.String(), "messages", reclaimed)
 		}
 	}
 }
 
 // reclaim calls the store until nothing is left, or as often as one look
 // allows; complete says that nothing is left.
-func (s *shard) reclaim(foreign bool) (reclaimed int, complete bool, err error) {
+func (s *shard) reclaim(which message.Reclaim) (reclaimed int, complete bool, err error) {
+	defer func() {
+		if reclaimed > 0 {
+			s.Observer.Reclaimed(s.Queue, reclaimed)
+			s.times.takeAt = 0
+			s.asking.unloaded = true // What was parked is parked again.
+		}
+	}()
 	for range maxReclaims {
-		n, more, err := s.callReclaim(foreign)
+		n, more, err := s.callReclaim(which)
 		if err != nil {
-			s.redisSilent("reclaim", err)
+			s.redis.silent("reclaim", err)
 			return reclaimed, false, err
 		}
 		reclaimed += n
 		if !more {
-			complete = true
-			break
+			return reclaimed, true, nil
 		}
 	}
-	switch {
-	case reclaimed == 0:
-	case foreign: // Of many shards at once, see Obtained.
-		s.reclaimedForeign(reclaimed)
-	default:
-		s.log.Info("claims reclaimed, their deadline had passed", "event", "reclaim", "messages", reclaimed)
-	}
-	return reclaimed, complete, nil
+	return reclaimed, false, nil
 }
 
-func (s *shard) callReclaim(foreign bool) (reclaimed int, more bool, err error) {
+func (s *shard) callReclaim(which message.Reclaim) (reclaimed int, more bool, err error) {
 	defer recovered(s.log, "reclaim", &err)
-	ctx, cancel := context.WithTimeout(s.callCtx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
 	defer cancel()
-	return s.Store.Reclaim(ctx, s.index, s.Instance, foreign)
+	return s.Store.Reclaim(ctx, s.index, which)
 }

@@ -2,265 +2,183 @@ package poller
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
-// unknownsPerFailure is how many unknown outcomes in a row, while others
-// succeeded, count as one refusal.
-const unknownsPerFailure = 5
+// docket holds the verdicts on a batch's messages, and writes them to Redis in
+// parts: what is decided now, while the rest of the claim lives on. The batch's
+// runner owns it.
+type docket struct {
+	*services
+	b        *batch
+	verdicts []message.Verdict
+	parkedIn []*route // by message; nil where none was parked
+	decided  []int    // not settled yet
+	since    time.Duration
+	ended    []bool
+	left     int // not settled
+	open     int // not decided
+	goesBack bool
+}
 
-// maxReason is the longest reason of a dead letter, in bytes.
-const maxReason = 512
-
-// The waits between two calls of the store that had no answer. The limit is
-// part of how long a shard stands still after a failover, so it is short. It
-// costs little: the store's client soon dials a dead Redis once a second only.
-const (
-	redisBackoffInitial = 50 * time.Millisecond
-	redisBackoffLimit   = 500 * time.Millisecond
-)
-
-// answered reports whether the broker dealt with the message by itself: if it
-// did with one, the sink is up.
-func answered(outcome sinks.Outcome) bool {
-	switch outcome.Class {
-	case sinks.Acknowledged, sinks.Permanent, sinks.Retryable:
-		return true
-	case sinks.Unknown, sinks.Unavailable:
-		return false
-	default:
-		return false
+func newDocket(s *services, b *batch) *docket {
+	n := len(b.claim.Messages)
+	return &docket{
+		services: s, b: b, verdicts: make([]message.Verdict, n), decided: make([]int, 0, n), ended: make([]bool, n), left: n, open: n,
 	}
 }
 
-// decide says how to settle one message. mates is whether the sink answered
-// for any message of the batch: if for none, an unknown outcome is the sink's
-// fault and not the message's. random is in [0, 1).
-func (r Retry) decide(claimed *message.Claimed, outcome sinks.Outcome, mates bool, random float64) message.Verdict {
-	if claimed.Err != nil {
-		return deadLetter(claimed.Attempts, false, undecodable(claimed.Err))
+// note records a verdict; in is the route whose slot the message goes to.
+func (d *docket) note(i int, verdict message.Verdict, in *route) {
+	if len(d.decided) == 0 {
+		d.since = d.now()
 	}
-	attempts := claimed.Attempts
-	switch outcome.Class {
-	case sinks.Acknowledged:
-		return message.Verdict{Verb: message.VerbAck, Attempts: attempts, Published: true}
-	case sinks.Permanent:
-		attempts.Begun++
-		attempts.Failures++
-		attempts.Unknowns = 0
-		return deadLetter(attempts, false, describe(outcome))
-	case sinks.Retryable:
-		attempts.Begun++
-		return r.refused(attempts, false, outcome, random)
-	case sinks.Unavailable:
-		return message.Verdict{Verb: message.VerbRelease, Attempts: attempts}
-	case sinks.Unknown:
-		return r.unknown(attempts, outcome, mates, random)
-	default:
-		return r.unknown(attempts, outcome, mates, random)
+	if in != nil {
+		if d.parkedIn == nil {
+			d.parkedIn = make([]*route, len(d.verdicts))
+		}
+		verdict.Verb, verdict.Slot = message.VerbPark, in.slot
+		d.parkedIn[i] = in
+	} else if verdict.Verb == message.VerbRelease {
+		d.released.Add(1)
 	}
+	d.goesBack = d.goesBack || fateOf(&verdict) == fateBroken
+	d.verdicts[i] = verdict
+	d.decided = append(d.decided, i)
+	d.open--
+	d.b.open.Store(int64(d.open))
 }
 
-func (r Retry) unknown(attempts message.Attempts, outcome sinks.Outcome, mates bool, random float64) message.Verdict {
-	attempts.Begun++
-	attempts.MaybeOut++
-	// A panic of a message that was published alone is that message's fault.
-	alone := outcome.Reason == reasonPanicAlone
-	if mates && !alone {
-		attempts.Unknowns++
-	}
-	if alone || attempts.Unknowns >= unknownsPerFailure {
-		return r.refused(attempts, true, outcome, random)
-	}
-	return message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}
-}
-
-// refused counts a failure and tries again later, or gives the message up.
-func (r Retry) refused(attempts message.Attempts, published bool, outcome sinks.Outcome, random float64) message.Verdict {
-	attempts.Failures++
-	attempts.Unknowns = 0
-	if attempts.Failures >= r.Attempts {
-		return deadLetter(attempts, published, "attempts used up: "+describe(outcome))
-	}
-	return message.Verdict{
-		Verb:      message.VerbRetry,
-		Delay:     exponential(r.Initial, r.Max, attempts.Failures, random),
-		Attempts:  attempts,
-		Published: published,
-	}
-}
-
-func deadLetter(attempts message.Attempts, published bool, reason string) message.Verdict {
-	if len(reason) > maxReason {
-		reason = strings.ToValidUTF8(reason[:maxReason], "")
-	}
-	return message.Verdict{Verb: message.VerbDeadLetter, Attempts: attempts, Published: published, Reason: reason}
-}
-
-func undecodable(err error) string {
-	if errors.Is(err, message.ErrMissingBody) {
-		return message.ErrMissingBody.Error()
-	}
-	return "decode: " + err.Error()
-}
-
-// describe is an outcome for people: class, reason, cause.
-func describe(outcome sinks.Outcome) string {
-	text := outcome.Class.String()
-	if outcome.Reason != "" {
-		text += " " + string(outcome.Reason)
-	}
-	if outcome.Err != nil {
-		text += ": " + outcome.Err.Error()
-	}
-	return text
-}
-
-// settle ends the batch's claim. It repeats an unanswered call for as long as
-// the claim may still be ours: until the loop has reclaimed it, or the drain ends.
-func (s *shard) settle(b *batch) {
-	s.judge(b)
-	settlement := message.Settlement{Claim: b.claim, Verdicts: b.verdicts}
-	pause := backoff{initial: redisBackoffInitial, limit: redisBackoffLimit}
-	for began := s.now(); ; settlement.Repeated = true {
-		stale, err := s.callSettle(settlement)
+// settle writes what is decided. It repeats an unanswered call for as long as
+// the claim may still be ours: until the loop has reclaimed it, or the drain
+// ends. It reports false where it gave up.
+func (d *docket) settle() bool {
+	settlement := d.settlement()
+	pause := wait.Backoff{Initial: redisBackoffInitial, Limit: redisBackoffLimit}
+	for began := d.now(); ; settlement.Repeated = true {
+		stale, err := d.call(settlement)
 		if err == nil {
-			s.redisAnswered()
-			b.again = waitAgain(b.verdicts, s.now())
-			s.settled(b, stale)
+			d.redis.answered()
+			d.report(stale)
 			if stale || settlement.Repeated {
-				s.tellAcks(b)
+				d.tellAcks(d.decided)
 			}
-			return
+			d.close(!stale)
+			return true
 		}
-		s.redisSilent("settle", err)
+		d.redis.silent("settle", err)
 		// Where only settling fails, the claim must end by itself some day.
-		if s.now()-began > s.ClaimTimeout {
-			b.forsaken.Store(true)
+		if d.now()-began > d.ClaimTimeout {
+			d.b.forsaken.Store(true)
 		}
-		if b.lost.Load() || !sleep(s.callCtx, pause.next()) {
-			s.log.Warn("claim left to be reclaimed", "event", "settle", "messages", len(b.verdicts), "err", err)
-			s.tellAcks(b)
-			return
+		if d.b.lost.Load() || !wait.Sleep(d.redis.ctx, pause.Next()) {
+			d.log.Warn("claim left to be reclaimed", "event", "settle", "messages", d.left, "err", err)
+			return false
 		}
 	}
 }
 
-// waitAgain is the instant from which a message that went back waits for a
-// claim; without one, far away.
-func waitAgain(verdicts []message.Verdict, now time.Duration) time.Duration {
-	again := now + noneWaits
-	for i := range verdicts {
-		switch verdicts[i].Verb {
-		case message.VerbRelease:
-			return now
-		case message.VerbRetry:
-			again = min(again, now+verdicts[i].Delay)
-		case message.VerbAck, message.VerbDeadLetter:
-		}
-	}
-	return again
-}
-
-func (s *shard) callSettle(settlement message.Settlement) (stale bool, err error) {
-	defer recovered(s.log, "settle", &err)
-	ctx, cancel := context.WithTimeout(s.callCtx, s.callTimeout())
+func (d *docket) call(settlement message.Settlement) (stale bool, err error) {
+	defer recovered(d.log, "settle", &err)
+	ctx, cancel := context.WithTimeout(d.redis.ctx, d.callTimeout())
 	defer cancel()
-	return s.Store.Settle(ctx, s.index, settlement)
+	return d.Store.Settle(ctx, d.shard, settlement)
 }
 
-// judge decides about every message of the batch, and notes the Keys of which
-// messages stay unpublished. A panic concerns one message: the others go on.
-func (s *shard) judge(b *batch) {
-	b.verdicts = make([]message.Verdict, len(b.claim.Messages))
-	for i := 0; i < len(b.verdicts); {
-		i = s.judgeFrom(b, i)
+// settlement is the part of the claim that is not settled, with the verdicts
+// that there are, and VerbKeep for what has none.
+func (d *docket) settlement() message.Settlement {
+	all := d.b.claim.Messages
+	settlement := message.Settlement{Claim: d.b.claim, Parks: d.parks()}
+	if len(d.decided) == len(all) {
+		settlement.Verdicts = d.verdicts
+		return settlement
 	}
-}
-
-func (s *shard) judgeFrom(b *batch, first int) (next int) {
-	next = first
-	defer func() {
-		if cause := recover(); cause != nil {
-			logPanic(s.log, "settle", cause)
-			s.release(b, next)
-			next++
-		}
-	}()
-	for ; next < len(b.verdicts); next++ {
-		claimed, outcome := &b.claim.Messages[next], b.outcome(next)
-		if outcome.Class == sinks.Acknowledged && claimed.Err == nil {
-			b.verdicts[next] = message.Verdict{Verb: message.VerbAck, Attempts: claimed.Attempts, Published: true}
-			s.Observer.ObserveLateness(s.Queue, lateness(&claimed.Message, b.publishedAt))
+	kept := make([]bool, len(all))
+	for i := range kept {
+		kept[i] = true
+	}
+	for _, i := range d.decided {
+		kept[i] = false
+	}
+	settlement.Claim.Messages = make([]message.Claimed, 0, d.left)
+	settlement.Verdicts = make([]message.Verdict, 0, d.left)
+	for i := range all {
+		verdict := d.verdicts[i]
+		switch {
+		case d.ended[i]:
 			continue
+		case kept[i]:
+			verdict = message.Verdict{Verb: message.VerbKeep}
 		}
-		b.verdicts[next] = s.Retry.decide(claimed, outcome, b.answered, rand.Float64())
-		if claimed.Key != "" && claimed.Err == nil && !answered(outcome) {
-			b.leave(claimed.Key)
-		}
-		s.report(claimed, outcome)
+		settlement.Claim.Messages = append(settlement.Claim.Messages, all[i])
+		settlement.Verdicts = append(settlement.Verdicts, verdict)
 	}
-	return next
+	return settlement
 }
 
-// release is the verdict where deciding or reporting panicked: it keeps what was
-// decided, else it assumes that a copy may be out.
-func (s *shard) release(b *batch, i int) {
-	claimed, verdict := &b.claim.Messages[i], &b.verdicts[i]
-	if verdict.Verb != message.VerbRelease || verdict.Attempts != (message.Attempts{}) {
-		return
+// parks is what Redis is to know of the routes whose messages are parked.
+func (d *docket) parks() []message.ParkedRoute {
+	if d.parkedIn == nil {
+		return nil
 	}
-	attempts := claimed.Attempts
-	attempts.Begun++
-	attempts.MaybeOut++
-	*verdict = message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}
-	if claimed.Key != "" {
-		b.leave(claimed.Key)
+	used := make(map[*route]bool)
+	for _, i := range d.decided {
+		if r := d.parkedIn[i]; r != nil {
+			used[r] = true
+		}
 	}
+	return d.routes.tell(used)
 }
 
-// lateness is how long after its due time, or after it was scheduled if that
-// was later, the message was acknowledged.
-func lateness(m *message.Message, acknowledged time.Time) time.Duration {
-	from := m.DueAt
-	if m.ScheduledAt.After(from) {
-		from = m.ScheduledAt
+// close ends the messages that are decided, in Redis too where isDone.
+func (d *docket) close(isDone bool) {
+	released, sent := 0, map[*route]int{}
+	for _, i := range d.decided {
+		d.ended[i] = true
+		switch verdict := &d.verdicts[i]; verdict.Verb {
+		case message.VerbPark:
+			sent[d.parkedIn[i]]++
+		case message.VerbRelease:
+			released++
+		case message.VerbRetry:
+			if isDone {
+				d.goneBack(d.now() + verdict.Delay)
+			}
+		case message.VerbAck, message.VerbDeadLetter, message.VerbKeep:
+		}
 	}
-	return max(0, acknowledged.Sub(from))
+	d.left -= len(d.decided)
+	if d.b.route != nil {
+		d.routes.settled(d.b.route, len(d.decided))
+	}
+	for r, n := range sent {
+		d.routes.parked(r, n)
+	}
+	if released > 0 {
+		d.released.Add(int64(-released))
+		d.goneBack(d.now())
+	}
+	d.Observer.AddInFlight(d.Queue, -len(d.decided))
+	d.decided, d.goesBack = d.decided[:0], false
+	signal(d.settled)
 }
 
 // tellAcks hands over the outbox messages that the broker has acknowledged.
-func (s *shard) tellAcks(b *batch) {
-	if s.OnLateAcks == nil {
+func (d *docket) tellAcks(indices []int) {
+	if d.OnLateAcks == nil {
 		return
 	}
 	var acked []message.Claimed
-	for i := range b.verdicts {
-		if m := &b.claim.Messages[i]; b.verdicts[i].Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
+	for _, i := range indices {
+		if m := &d.b.claim.Messages[i]; d.verdicts[i].Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
 			acked = append(acked, *m)
 		}
 	}
 	if len(acked) > 0 {
-		s.OnLateAcks(acked)
-	}
-}
-
-// settled reports what the settle did.
-func (s *shard) settled(b *batch, stale bool) {
-	if stale {
-		s.Observer.Stale(s.Queue)
-		s.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(b.verdicts))
-		return
-	}
-	for i := range b.verdicts {
-		if b.verdicts[i].Verb == message.VerbDeadLetter || b.verdicts[i].Verb == message.VerbRetry {
-			s.logRefusal(&b.claim.Messages[i], &b.verdicts[i], b.outcome(i))
-		}
+		d.OnLateAcks(acked)
 	}
 }

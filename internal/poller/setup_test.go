@@ -56,6 +56,8 @@ type recorder struct {
 	failures               map[string]int
 	ups                    []bool
 	missing                []string
+	settled                Settled
+	reclaimed              int
 	decodeErrors, stale    int
 	inFlight, inFlightMost atomic.Int64
 }
@@ -92,6 +94,23 @@ func (r *recorder) SinkMissing(_, topic string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.missing = append(r.missing, topic)
+}
+
+func (r *recorder) Settled(_ string, counts Settled) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settled.Published += counts.Published
+	r.settled.Retried += counts.Retried
+	r.settled.DeadLettered += counts.DeadLettered
+	r.settled.Released += counts.Released
+	r.settled.Parked += counts.Parked
+	r.settled.Suspected += counts.Suspected
+}
+
+func (r *recorder) Reclaimed(_ string, messages int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reclaimed += messages
 }
 
 func (r *recorder) DecodeError(string) {

@@ -3,99 +3,94 @@ package poller
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/delaybridge/delaybridge/internal/message"
 )
 
-// shard polls one shard. Its goroutines are the loop (run), which alone makes
-// claims and uses the fields under "the loop's own", and one for each batch in
-// flight (process), at most InFlight. They end after drain, or at the latest
-// when its context ends and the sink and the store return.
-type shard struct {
-	*common
-	index int
-	log   *slog.Logger
+// maxDrainMargin is the longest time kept at the end of a drain for settling
+// what was cut short.
+const maxDrainMargin = 3 * time.Second
 
-	// publishCtx ends publishing, callCtx the calls of the store: both outlive
-	// the claiming, in a drain for as long as its budget allows.
-	publishCtx, callCtx       context.Context
+// maxLive is how many claims of a shard may be under way, messages that hang and
+// keep theirs among them.
+const maxLive = 64
+
+// shard polls one shard. Its goroutines are the loop (run), which alone makes
+// claims, and a runner for each batch in flight. They end after drain, or at the
+// latest when its context ends and the sink and the store return.
+type shard struct {
+	*services
+	index    int
+	life     life
+	lastLook atomic.Int64
+	hint     chan struct{} // "look again", of 1
+	batches  sync.WaitGroup
+
+	// The loop's own.
+	times   timetable
+	asking  asking
+	holding holding
+	live    []*batch // in the order of their claims
+	order   order
+	ramp    ramp
+	flags
+}
+
+// flags are what the loop has noticed.
+type flags struct {
+	draining  bool
+	isCrowded bool // the window is full, and wakes us
+	isLoaded  bool // the routes were read since the shard is ours
+	slotNext  bool // whose turn it is, where both what is due and a slot could be claimed
+}
+
+// life is how a shard ends: publishing first, the calls of the store last. Both
+// outlive the claiming, in a drain for as long as its budget allows.
+type life struct {
 	cancelPublish, cancelCall context.CancelFunc
 	stop                      chan struct{} // closed: claim no more
 	stopOnce                  sync.Once
 	done                      chan struct{} // closed: all goroutines have ended
-	hint                      chan struct{} // "look again", of 1
-	batchDone                 chan struct{} // "a batch has finished", of 1
-	batches                   sync.WaitGroup
-
-	lastLook    atomic.Int64
-	redisOffset atomic.Int64 // Redis' clock, in Unix nanoseconds, minus ours
-	redisDown   atomic.Bool
-
-	// The loop's own.
-	number     uint64
-	pending    *message.ClaimRequest
-	firstAsked time.Duration // when pending was first sent
-	live       []*batch      // in the order of their claims
-	order      order
-	barrier    bool // no more claims until nothing is live, see order.forget
-	lease      *lease
-	draining   bool
-	timer      *time.Timer
-	sinkState
-
-	// Instants of the shard's clock: when to take messages, when to claim in any
-	// case, before when to take nothing, to call nothing, not to reclaim.
-	takeAt, renewAt, pausedUntil, quietUntil, reclaimAt time.Duration
-	redisPause, layoutPause, reclaimPause, heldPause    backoff
-	outdated                                            int
-	holding
-	epoch string // the last that OnEpoch was told
 }
 
 // newShard makes a shard whose goroutines have not begun. ctx only carries
 // values; number is the first claim number.
 func newShard(ctx context.Context, shared *common, index int, number uint64) *shard {
 	ctx = context.WithoutCancel(ctx)
+	log := shared.Logger.With("shard", index)
 	s := &shard{
-		common: shared, index: index, number: number,
-		log:       shared.Logger.With("shard", index),
-		stop:      make(chan struct{}),
-		done:      make(chan struct{}),
-		hint:      make(chan struct{}, 1),
-		batchDone: make(chan struct{}, 1),
-		lease:     &lease{},
-		sinkState: sinkState{
-			sinkPause: backoff{initial: sinkBackoffInitial, limit: sinkBackoffLimit},
-			shaky:     backoff{initial: shakyInitial, limit: shakyLimit},
-		},
-		redisPause:   backoff{initial: redisBackoffInitial, limit: redisBackoffLimit},
-		layoutPause:  backoff{initial: layoutBackoffInitial, limit: layoutBackoffLimit},
-		reclaimPause: backoff{initial: leastHeld, limit: time.Second},
-		heldPause:    backoff{initial: heldInitial, limit: heldLimit},
+		index: index, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
+		life: life{stop: make(chan struct{}), done: make(chan struct{})},
 	}
-	s.publishCtx, s.cancelPublish = context.WithCancel(ctx)
-	s.callCtx, s.cancelCall = context.WithCancel(ctx)
+	publishCtx, cancelPublish := context.WithCancel(ctx)
+	callCtx, cancelCall := context.WithCancel(ctx)
+	s.life.cancelPublish, s.life.cancelCall = cancelPublish, cancelCall
+	settled := make(chan struct{}, 1)
+	s.services = &services{
+		common: shared, shard: index, log: log,
+		redis:  &redisView{common: shared, log: log, ctx: callCtx},
+		routes: newRoutes(log, shared.ParkPatience, shared.sayNow),
+		share:  shared.window.Join(func() { signal(settled) }),
+		stop:   s.life.stop, publishCtx: publishCtx, settled: settled,
+	}
 	s.lastLook.Store(int64(s.now()))
 	return s
 }
 
-// run is the loop: sleep until something is due, a hint, or MaxSleep; claim;
+// loop is the goroutine of the shard: sleep until something is due, a hint, or MaxSleep; claim;
 // hand the batch on. It returns when the drain is over.
-func (s *shard) run() {
-	defer close(s.done)
-	defer s.cancelPublish()
-	defer s.cancelCall()
-	s.timer = time.NewTimer(0)
-	defer s.timer.Stop()
-	for s.step() {
+func (s *shard) loop() {
+	defer close(s.life.done)
+	defer s.life.cancelPublish()
+	defer s.life.cancelCall()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for s.step(timer) {
 		s.lastLook.Store(int64(s.now()))
 	}
 	s.batches.Wait()
-	if s.pending != nil {
+	if s.asking.pending != nil {
 		s.advance()
 	}
 	s.end()
@@ -103,35 +98,40 @@ func (s *shard) run() {
 
 // step is one turn of the loop, and reports false when the drain is over. No
 // error and no panic ends the loop.
-func (s *shard) step() (more bool) {
-	if s.callCtx.Err() != nil {
+func (s *shard) step(timer *time.Timer) (more bool) {
+	if s.redis.ctx.Err() != nil {
 		return false
 	}
 	defer func() {
 		if cause := recover(); cause != nil {
 			logPanic(s.log, "claim", cause)
-			s.quietUntil = s.now() + s.redisPause.next()
+			s.times.quietUntil = s.now() + s.asking.redis.Next()
 			more = true
 		}
 	}()
 	if closed(s.stop) && !s.draining {
-		s.draining, s.quietUntil = true, 0
+		s.draining, s.times.quietUntil = true, 0
 	}
-	if s.pending == nil {
+	if s.asking.pending == nil {
 		s.prune()
 	}
-	if s.draining && s.pending == nil && len(s.live) == 0 {
+	if s.draining && s.asking.pending == nil && len(s.live) == 0 {
 		return false
 	}
-	if wait := s.untilLook(); wait > 0 {
-		s.sleep(wait)
-	} else {
+	now := s.now()
+	mayTake := s.mayTake(now)
+	switch wait := s.times.next(s.asking.pending != nil, mayTake) - now; {
+	case wait > 0:
+		s.sleep(timer, wait, mayTake)
+	case s.asking.unloaded && s.holding.mine && s.asking.pending == nil && !s.draining:
+		s.load()
+	default:
 		s.look()
 	}
 	return true
 }
 
-// prune forgets the batches that have finished.
+// prune forgets the batches that have ended, and learns what went back to wait.
 func (s *shard) prune() {
 	kept := s.live[:0]
 	for _, b := range s.live {
@@ -139,72 +139,100 @@ func (s *shard) prune() {
 			kept = append(kept, b)
 			continue
 		}
-		if s.order.forget(b) {
-			s.barrier = true
-		}
-		s.takeAt = min(s.takeAt, b.again)
-		s.learn(b)
+		s.order.forget(b, s.live)
+		s.ramp.learn(b, s.Batch)
 	}
 	clear(s.live[len(kept):])
 	s.live = kept
-	if len(s.live) == 0 {
-		s.barrier = false
+	if again := s.again.Swap(0); again != 0 {
+		s.times.takeAt = min(s.times.takeAt, time.Duration(again))
 	}
 }
 
-// untilLook is how long the next claim can wait.
-func (s *shard) untilLook() time.Duration {
-	now := s.now()
-	if now < s.quietUntil || s.pending != nil {
-		return s.quietUntil - now
+// mayTake reports whether messages may be claimed now, if there are any, and
+// notes when a slot can be.
+func (s *shard) mayTake(now time.Duration) bool {
+	if s.draining || !s.holding.mine || s.isCrowded || s.room() == 0 {
+		return false
 	}
-	at := s.renewAt
-	if s.room() > 0 {
-		at = min(at, max(s.takeAt, s.pausedUntil))
+	if s.asking.unloaded {
+		s.times.probeAt = 0
+		return true
 	}
-	return at - now
+	_, s.times.probeAt, s.times.isBlocked = s.routes.next(now, s.Batch)
+	return true
 }
 
-// sleep waits, less long where a hint, a finished batch or the drain comes first.
-func (s *shard) sleep(wait time.Duration) {
+// pick chooses what the next claim takes: so many messages of what is due, or of
+// a slot; each in turn where both could be.
+func (s *shard) pick(now time.Duration) (size int, from *probe) {
+	if !s.mayTake(now) || s.asking.unloaded {
+		return 0, nil
+	}
+	room := s.room()
+	next, _, isBlocked := s.routes.next(now, s.Batch)
+	isDue := now >= s.times.takeAt && !isBlocked
+	switch {
+	case next != nil && (!isDue || s.slotNext):
+		s.slotNext = false
+		return min(room, next.size), next
+	case isDue:
+		s.slotNext = true
+		return room, nil
+	default:
+		return 0, nil
+	}
+}
+
+// room is how many messages the next claim may take.
+func (s *shard) room() int {
+	if s.released.Load() > 0 || len(s.live) >= maxLive {
+		return 0
+	}
+	inFlight := 0
+	for _, b := range s.live {
+		inFlight += b.left()
+	}
+	return min(s.Batch, s.Batch*s.InFlight-inFlight, s.ramp.room(len(s.live) == 0))
+}
+
+// sleep waits, less long where a hint, something settled or the drain comes first.
+func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 	hint := s.hint
-	switch now := s.now(); {
-	case s.held && s.pending == nil:
+	now := s.now()
+	switch {
+	case s.holding.held && s.asking.pending == nil:
 		// The holder may have given it up. A busy producer's hints say the same.
-		if soon := s.heldAt + leastHeld - now; soon > 0 {
+		if soon := s.holding.heldAt + leastHeld - now; soon > 0 {
 			hint, wait = nil, min(wait, soon)
 		}
-	case s.pending != nil || now < s.quietUntil || now < s.pausedUntil || s.room() == 0:
+	case !s.times.hintCounts(now, s.asking.pending != nil, mayTake):
 		hint = nil // It stays in the channel until it can be followed.
 	}
 	stop := s.stop
 	if s.draining {
 		stop = nil
 	}
-	s.timer.Reset(wait)
+	timer.Reset(wait)
 	select {
-	case <-s.timer.C:
+	case <-timer.C:
 	case <-hint:
-		s.takeAt = 0
-		if s.held {
-			s.quietUntil, s.renewAt = 0, 0
+		s.times.takeAt = 0
+		if s.holding.held {
+			s.times.quietUntil, s.times.renewAt = 0, 0
 		}
-	case <-s.batchDone:
+	case <-s.settled: // Or there is room in the window, or the sink is back.
+		s.isCrowded, s.times.pausedUntil = false, 0
 	case <-stop:
-	case <-s.callCtx.Done():
+	case <-s.redis.ctx.Done():
 	}
 }
 
 // end gives the lease up, so that another instance need not wait for it to lapse.
 func (s *shard) end() {
-	if s.sinkDown {
-		s.sinkDown = false
-		s.sinkLeft()
-	}
-	if s.redisDown.Swap(false) {
-		s.redisLeft()
-	}
-	if s.callCtx.Err() != nil {
+	s.share.Leave()
+	s.redis.leave()
+	if s.redis.ctx.Err() != nil {
 		return
 	}
 	if err := s.callHandOver(); err != nil {
@@ -214,7 +242,7 @@ func (s *shard) end() {
 
 func (s *shard) callHandOver() (err error) {
 	defer recovered(s.log, "drain", &err)
-	ctx, cancel := context.WithTimeout(s.callCtx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
 	defer cancel()
 	return s.Store.HandOver(ctx, s.index, s.Instance)
 }
@@ -227,20 +255,20 @@ func (s *shard) drain(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, defaultDrain)
 		defer cancel()
 	}
-	s.stopOnce.Do(func() { close(s.stop) })
+	s.life.stopOnce.Do(func() { close(s.life.stop) })
 	deadline, _ := ctx.Deadline()
 	budget := time.Until(deadline)
 	margin := min(maxDrainMargin, budget/4)
-	defer time.AfterFunc(budget-margin, s.cancelPublish).Stop()
-	defer time.AfterFunc(budget-margin/4, s.cancelCall).Stop()
+	defer time.AfterFunc(budget-margin, s.life.cancelPublish).Stop()
+	defer time.AfterFunc(budget-margin/4, s.life.cancelCall).Stop()
 	select {
-	case <-s.done:
+	case <-s.life.done:
 		return nil
 	case <-ctx.Done():
 	}
-	s.cancelPublish()
-	s.cancelCall()
-	if closed(s.done) {
+	s.life.cancelPublish()
+	s.life.cancelCall()
+	if closed(s.life.done) {
 		return nil
 	}
 	return fmt.Errorf("drain shard %d: %w", s.index, ctx.Err())

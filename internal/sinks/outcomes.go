@@ -25,9 +25,13 @@ type Report struct {
 }
 
 // NewOutcomes returns the collector for a batch of n messages.
-func NewOutcomes(n int) *Outcomes {
+func NewOutcomes(n int) *Outcomes { return NewOutcomesTo(n, make(chan struct{}, 1)) }
+
+// NewOutcomesTo is [NewOutcomes] with a channel, of 1, that several collectors
+// may share: it receives when there is something to take in one of them.
+func NewOutcomesTo(n int, changed chan struct{}) *Outcomes {
 	return &Outcomes{
-		changed: make(chan struct{}, 1), all: make([]Report, n), known: make([]bool, n), fresh: make([]int, 0, n), left: n,
+		changed: changed, all: make([]Report, n), known: make([]bool, n), fresh: make([]int, 0, n), left: n,
 	}
 }
 

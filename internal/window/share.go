@@ -27,6 +27,21 @@ func (h *health) probe(now time.Time) bool {
 	return true
 }
 
+// Every widerProbe-th probe in a row lets widerProbeSize messages through, so that
+// one message whose outcome is always unknown cannot keep the sink down for ever.
+const (
+	widerProbe     = 4
+	widerProbeSize = 8
+)
+
+// size is how many messages a probe lets through.
+func (h *health) size() int {
+	if h.pause.Failures()%widerProbe == 0 {
+		return widerProbeSize
+	}
+	return 1
+}
+
 // fail notes a failure of the whole sink. Messages that were in flight when it
 // went down count once.
 func (h *health) fail(now time.Time) (isNew, counts bool) {
@@ -82,7 +97,7 @@ func (s *Share) Reserve(want int, queued bool) (messages, bytes int, retryAt tim
 		granted = w.grant(want)
 		w.limit.short = w.limit.short || granted.messages < want
 	case w.health.down && w.health.probe(time.Now()):
-		granted = load{1, w.limit.bytes()}
+		granted = load{min(want, w.health.size()), w.limit.bytes()}
 	}
 	if granted.messages > 0 {
 		s.hold(granted)

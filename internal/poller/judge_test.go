@@ -26,54 +26,53 @@ func TestDecide(t *testing.T) {
 		before  attempts
 		err     error
 		outcome sinks.Outcome
-		mates   bool
 		want    message.Verdict
 	}{
 		{
-			name: "acknowledged", before: attempts{Begun: 2, MaybeOut: 1}, outcome: sinks.Acked(), mates: true,
+			name: "acknowledged", before: attempts{Begun: 2, MaybeOut: 1}, outcome: sinks.Acked(),
 			want: message.Verdict{Verb: message.VerbAck, Published: true, Attempts: attempts{Begun: 2, MaybeOut: 1}},
 		},
 		{
-			name: "permanent", outcome: sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, errBroker), mates: true,
+			name: "permanent", outcome: sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, errBroker),
 			want: message.Verdict{
 				Verb: message.VerbDeadLetter, Attempts: attempts{Failures: 1, Begun: 1},
 				Reason: "permanent too_large: broker trouble",
 			},
 		},
 		{
-			name: "refused", before: attempts{Failures: 2, Begun: 4, MaybeOut: 1, Unknowns: 3}, outcome: refused, mates: true,
+			name: "refused", before: attempts{Failures: 2, Begun: 4, MaybeOut: 1, Unknowns: 3}, outcome: refused,
 			want: message.Verdict{
 				Verb: message.VerbRetry, Delay: 4 * time.Second, Attempts: attempts{Failures: 3, Begun: 5, MaybeOut: 1},
 			},
 		},
 		{
-			name: "refused for the last time", before: attempts{Failures: 24, Begun: 24}, outcome: refused, mates: true,
+			name: "refused for the last time", before: attempts{Failures: 24, Begun: 24}, outcome: refused,
 			want: message.Verdict{
 				Verb: message.VerbDeadLetter, Attempts: attempts{Failures: 25, Begun: 25},
 				Reason: "attempts used up: retryable topic_missing: broker trouble",
 			},
 		},
 		{
-			name: "unknown among others", before: attempts{Failures: 1, Begun: 1}, outcome: unknown, mates: true,
+			name: "unknown among others", before: attempts{Failures: 1, Begun: 1}, outcome: unknown,
 			want: message.Verdict{
 				Verb: message.VerbRelease, Published: true, Attempts: attempts{Failures: 1, Begun: 2, MaybeOut: 1, Unknowns: 1},
 			},
 		},
 		{
-			name: "fifth unknown in a row", before: attempts{Begun: 4, MaybeOut: 4, Unknowns: 4}, outcome: unknown, mates: true,
+			name: "fifth unknown in a row", before: attempts{Begun: 4, MaybeOut: 4, Unknowns: 4}, outcome: unknown,
 			want: message.Verdict{
-				Verb: message.VerbRetry, Delay: time.Second, Published: true, Attempts: attempts{Failures: 1, Begun: 5, MaybeOut: 5},
+				Verb: message.VerbRelease, Published: true, Attempts: attempts{Failures: 1, Begun: 5, MaybeOut: 5},
 			},
 		},
 		{
-			name: "fifth unknown, attempts used up", before: attempts{Failures: 24, Unknowns: 4}, outcome: unknown, mates: true,
+			name: "fifth unknown, attempts used up", before: attempts{Failures: 24, Unknowns: 4}, outcome: unknown,
 			want: message.Verdict{
 				Verb: message.VerbDeadLetter, Published: true, Attempts: attempts{Failures: 25, Begun: 1, MaybeOut: 1},
 				Reason: "attempts used up: unknown timeout: broker trouble",
 			},
 		},
 		{
-			name: "unknown like the whole batch", before: attempts{Unknowns: 4}, outcome: unknown,
+			name: "unknown like all of the sink", before: attempts{Unknowns: 4}, outcome: sinks.FailedWhole(sinks.Unknown, sinks.ReasonConnection, errBroker),
 			want: message.Verdict{
 				Verb: message.VerbRelease, Published: true, Attempts: attempts{Begun: 1, MaybeOut: 1, Unknowns: 4},
 			},
@@ -101,7 +100,7 @@ func TestDecide(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			claimed := message.Claimed{Attempts: test.before, Err: test.err}
-			assert.Equal(t, test.want, testRetry.decide(&claimed, test.outcome, test.mates, middle))
+			assert.Equal(t, test.want, testRetry.decide(&claimed, test.outcome, middle))
 		})
 	}
 }
@@ -109,33 +108,7 @@ func TestDecide(t *testing.T) {
 func TestReasonIsBounded(t *testing.T) {
 	t.Parallel()
 	outcome := sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, errors.New(strings.Repeat("ü", maxReason)))
-	verdict := testRetry.decide(&message.Claimed{}, outcome, true, 0)
+	verdict := testRetry.decide(&message.Claimed{}, outcome, 0)
 	assert.LessOrEqual(t, len(verdict.Reason), maxReason)
 	assert.True(t, strings.HasSuffix(verdict.Reason, "ü"), "cut at a character")
-}
-
-func TestExponential(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, time.Second, exponential(time.Second, time.Minute, 1, 0.5))
-	assert.Equal(t, 8*time.Second, exponential(time.Second, time.Minute, 4, 0.5))
-	assert.Equal(t, 800*time.Millisecond, exponential(time.Second, time.Minute, 1, 0), "20 % less")
-	assert.InDelta(t, 1.2, exponential(time.Second, time.Minute, 1, 0.999999).Seconds(), 0.001, "20 % more")
-	for _, failures := range []int{7, 25, 1 << 20} {
-		assert.Equal(t, time.Minute, exponential(time.Second, time.Minute, failures, 0.9), "never more than the limit")
-		assert.Equal(t, 48*time.Second, exponential(time.Second, time.Minute, failures, 0))
-	}
-}
-
-func TestBackoffGrowsAndResets(t *testing.T) {
-	t.Parallel()
-	b := backoff{initial: 100 * time.Millisecond, limit: 5 * time.Second}
-	nominal := b.initial
-	for range 12 {
-		wait := b.next()
-		assert.GreaterOrEqual(t, wait, nominal*8/10)
-		assert.LessOrEqual(t, wait, min(b.limit, nominal*12/10))
-		nominal = min(2*nominal, b.limit)
-	}
-	b.reset()
-	assert.LessOrEqual(t, b.next(), 120*time.Millisecond)
 }

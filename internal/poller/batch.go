@@ -1,0 +1,74 @@
+package poller
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// lease is an unbroken time of holding a shard. Once it lapsed it never comes
+// back: what was claimed under it may belong to somebody else by now.
+type lease struct {
+	until atomic.Int64 // instant of the shard's clock
+}
+
+// batch is one claim from its answer to its end. Its runner owns it; the loop
+// reads what is not safe for concurrent use only after done is closed.
+type batch struct {
+	claim message.Claim
+	lease *lease
+	// deadline is when no publish may start any more: an instant of the shard's clock.
+	deadline atomic.Int64
+	// route is the closed one from whose slot it was claimed; nil where it was due
+	// and not parked. isGivenUp: it is not to be published any more.
+	route     *route
+	isGivenUp bool
+	// parked are the messages whose routes were closed when it was claimed, held
+	// those that wait for messages of earlier batches.
+	parked  []parking
+	held    []int
+	earlier map[chain]*batch // in the chains that other batches have messages of
+	isKeyed bool
+	fates   fates
+	open    atomic.Int64 // messages without a verdict
+	// panicked and answered say so of the sink.
+	panicked, answered bool
+
+	// forsaken stops the extension of the deadline; lost says that the claim was reclaimed.
+	forsaken, lost atomic.Bool
+	changed        chan struct{} // of 1: an outcome has come, or an earlier batch has told something
+	done           chan struct{}
+}
+
+// parking is a message of a batch that goes to the slot of a route.
+type parking struct {
+	index int
+	route *route
+}
+
+func newBatch(claim message.Claim, held *lease, deadline time.Duration) *batch {
+	b := &batch{claim: claim, lease: held, changed: make(chan struct{}, 1), done: make(chan struct{})}
+	b.fates.all = make([]fate, len(claim.Messages))
+	b.open.Store(int64(len(claim.Messages)))
+	b.deadline.Store(int64(deadline))
+	return b
+}
+
+// left is how many messages have no fate yet.
+func (b *batch) left() int { return int(b.open.Load()) }
+
+func (b *batch) finished() bool { return closed(b.done) }
+
+// weight is what a message counts for in the window: with what surrounds it.
+func weight(m *message.Message) int {
+	const envelope = 128
+	return m.Size() + envelope
+}
+
+func (b *batch) weight() (bytes int) {
+	for i := range b.claim.Messages {
+		bytes += weight(&b.claim.Messages[i].Message)
+	}
+	return bytes
+}

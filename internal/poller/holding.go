@@ -1,0 +1,131 @@
+package poller
+
+import (
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+// The waits for another instance's lease. It may be given up any moment, and
+// the hint that says so may be lost; a shard is not held by another for long
+// while it is ours to poll.
+const (
+	leastHeld   = 10 * time.Millisecond
+	heldInitial = 25 * time.Millisecond
+	heldLimit   = 500 * time.Millisecond
+)
+
+// holding is what a shard's loop knows of who holds it.
+type holding struct {
+	lease *lease
+	// mine: the last claim was granted. held: the last one found another holder,
+	// at heldAt. left: an earlier holder has left claims behind.
+	mine, held, left bool
+	heldAt           time.Duration
+	// heldUntil is when the lease of another ends at the earliest, as its last
+	// answer told; zero if it told of none.
+	heldUntil time.Duration
+	// holder is what names the other's lease, and since when it has not changed.
+	holder string
+	since  time.Duration
+
+	pause, reclaimPause wait.Backoff
+}
+
+func newHolding() holding {
+	return holding{
+		lease:        &lease{},
+		pause:        wait.Backoff{Initial: heldInitial, Limit: heldLimit},
+		reclaimPause: wait.Backoff{Initial: leastHeld, Limit: time.Second},
+	}
+}
+
+// isOthers notes that another instance holds the shard, and returns how long to
+// wait before asking again.
+func (h *holding) isOthers(began, received time.Duration, claim *message.Claim) time.Duration {
+	if !h.held || claim.Holder != h.holder {
+		h.holder, h.since = claim.Holder, received
+	}
+	h.lease.until.Store(0)
+	h.held, h.mine = true, false
+	h.heldAt, h.heldUntil = received, began+claim.HeldFor
+	return max(leastHeld, min(claim.HeldFor, h.pause.Next()))
+}
+
+// seize names the other's lease where it has not been renewed for longer than it
+// lasts, by our own clock: Redis' clock may have been set back, and would keep it.
+func (h *holding) seize(now, lasts time.Duration) string {
+	if h.held && now-h.since > lasts+lasts/2 {
+		return h.holder
+	}
+	return ""
+}
+
+// granted notes that the shard is ours, and tells whether it was not before, and
+// whether its last holder had fallen silent.
+func (h *holding) granted(received time.Duration) (isNew, lapsed bool) {
+	h.held = false
+	h.pause.Reset()
+	if h.mine {
+		return false, false
+	}
+	lapsed = h.left
+	if h.heldUntil > 0 {
+		lapsed = received >= h.heldUntil
+	}
+	h.mine, h.left, h.heldUntil = true, false, 0
+	return true, lapsed
+}
+
+// renew prolongs the lease from before the call. A lapsed one is another one:
+// batches of the old one must not be published any more.
+func (h *holding) renew(began, lasts time.Duration) {
+	if int64(began) >= h.lease.until.Load() {
+		h.lease = &lease{}
+	}
+	h.lease.until.Store(int64(began + lasts))
+}
+
+// Obtained is which shards the poller has come to hold.
+type Obtained struct {
+	// Free are the shards that nobody held, or that were handed over. Lapsed are
+	// those whose holder had fallen silent: its lease had to end first.
+	Free, Lapsed []int
+	// Reclaimed counts the messages of claims that earlier holders had left.
+	Reclaimed int
+}
+
+// Obtained returns what was obtained since the last call, so that many shards
+// that come at once are told of together. The lists are sorted.
+func (p *Poller) Obtained() Obtained {
+	c := p.common
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	got := c.obtained
+	c.obtained = Obtained{}
+	slices.Sort(got.Free)
+	slices.Sort(got.Lapsed)
+	return got
+}
+
+// hasObtained notes a shard for Obtained. The lists are bounded by the number of
+// shards, whoever reads them.
+func (c *common) hasObtained(shard int, lapsed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := &c.obtained.Free
+	if lapsed {
+		list = &c.obtained.Lapsed
+	}
+	if !slices.Contains(*list, shard) {
+		*list = append(*list, shard)
+	}
+}
+
+func (c *common) reclaimedForeign(messages int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.obtained.Reclaimed += messages
+}

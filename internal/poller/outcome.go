@@ -1,0 +1,107 @@
+package poller
+
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// take decides about the messages of a call whose outcomes have come. The
+// answers come first: whether the broker has answered anything decides what a
+// missing answer means.
+func (r *runner) take(c *call) {
+	fresh := c.outcomes.Take(nil)
+	if len(fresh) == 0 {
+		return
+	}
+	c.left -= len(fresh)
+	indices := make([]int, len(fresh))
+	var failed []int
+	a := tally{call: c}
+	for k, n := range fresh {
+		indices[k] = c.at(n)
+		report, _ := c.outcomes.At(n)
+		r.hear(c, n, report.Outcome)
+		if !isAnswer(report.Outcome) {
+			failed = append(failed, n)
+			continue
+		}
+		r.answered(&a, n, report)
+	}
+	r.flush(&a)
+	for _, n := range failed {
+		r.failed(c, n)
+	}
+	r.b.fates.set(r.b, indices, r.fate)
+}
+
+// hear ends the wait for a message that hung.
+func (r *runner) hear(c *call, n int, outcome sinks.Outcome) {
+	if late := c.late[n]; late != nil {
+		r.routes.heard(late, isAnswer(outcome), r.now())
+	}
+}
+
+// tally sums up answers for the window.
+type tally struct {
+	call            *call
+	messages, bytes int
+	took            time.Duration
+}
+
+func (r *runner) answered(a *tally, n int, report sinks.Report) {
+	i := a.call.at(n)
+	claimed := &r.b.claim.Messages[i]
+	if report.Class == sinks.Acknowledged {
+		r.observe(&claimed.Message, report.At)
+	}
+	if a.call.late[n] == nil {
+		a.messages++
+		a.bytes += weight(&claimed.Message)
+		a.took += report.At.Sub(a.call.began)
+	}
+	r.decide(i, report.Outcome)
+}
+
+func (r *runner) observe(m *message.Message, at time.Time) {
+	defer recovered(r.log, "settle", nil)
+	r.Observer.ObserveLateness(r.Queue, lateness(m, r.redis.clock(at.Sub(r.base))))
+}
+
+// flush tells the window, and the route that was probed, of the answers.
+func (r *runner) flush(a *tally) {
+	if a.messages == 0 {
+		return
+	}
+	r.inWindow -= a.messages
+	r.bytesInWindow -= a.bytes
+	r.sinkAnswered(r.share.Answered(a.messages, a.bytes, a.took/time.Duration(a.messages)))
+	r.b.answered = true
+	if r.b.route != nil && !r.succeeded {
+		r.succeeded = true
+		r.routes.succeed(r.b.route)
+	}
+}
+
+func (r *runner) failed(c *call, n int) {
+	i := c.at(n)
+	report, _ := c.outcomes.At(n)
+	outcome := report.Outcome
+	if c.late[n] == nil {
+		r.leaveWindow(1, weight(&r.b.claim.Messages[i].Message))
+	}
+	r.b.panicked = r.b.panicked || isPanic(outcome)
+	isCut := r.publishCtx.Err() != nil
+	if outcome.Class == sinks.Unknown && outcome.Reason == sinks.ReasonTimeout {
+		// Where nobody was answered since, it is not the route that is silent. Of one
+		// that is closed already that says nothing.
+		_, answered := r.window.Pace()
+		outcome.Whole = outcome.Whole || isCut || r.b.route == nil && answered.Before(c.began)
+	}
+	if outcome.Whole && !isCut && r.share.Down() {
+		r.Observer.SinkUp(r.SinkName, false)
+		r.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
+	}
+	r.decide(i, outcome)
+}

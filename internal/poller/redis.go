@@ -1,0 +1,59 @@
+package poller
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// The waits between two calls of the store that had no answer. The limit is
+// part of how long a shard stands still after a failover, so it is short. It
+// costs little: the store's client soon dials a dead Redis once a second only.
+const (
+	redisBackoffInitial = 50 * time.Millisecond
+	redisBackoffLimit   = 500 * time.Millisecond
+)
+
+// redisView is what a shard knows of its Redis: whether it answers, and what
+// its clock says. It is safe for concurrent use.
+type redisView struct {
+	*common
+	log    *slog.Logger
+	ctx    context.Context // of the calls: what fails after its end is nobody's trouble
+	offset atomic.Int64    // Redis' clock, in Unix nanoseconds, minus ours
+	down   atomic.Bool
+}
+
+// sawTime takes the clock of an answer that was received then.
+func (r *redisView) sawTime(redis time.Time, received time.Duration) {
+	r.offset.Store(redis.UnixNano() - int64(received))
+}
+
+// clock is what Redis' clock said at that instant of ours: never ahead of it but
+// by its own drift.
+func (r *redisView) clock(at time.Duration) time.Time {
+	return time.Unix(0, r.offset.Load()+int64(at))
+}
+
+func (r *redisView) silent(event string, err error) {
+	if r.ctx.Err() != nil || r.down.Swap(true) {
+		return
+	}
+	if r.redisDownShards.Add(1) == 1 {
+		r.log.Warn("redis unavailable", "event", event, "err", err)
+	}
+}
+
+func (r *redisView) answered() {
+	if r.down.Load() && r.down.Swap(false) && r.redisDownShards.Add(-1) == 0 {
+		r.log.Info("redis back", "event", "claim")
+	}
+}
+
+// leave forgets the shard's trouble: nobody looks any more.
+func (r *redisView) leave() {
+	if r.down.Swap(false) {
+		r.redisDownShards.Add(-1)
+	}
+}

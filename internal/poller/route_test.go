@@ -1,0 +1,318 @@
+package poller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+var (
+	full    = sinks.Failed(sinks.Unavailable, sinks.ReasonFull, errBroker)
+	missing = sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, errBroker)
+)
+
+// byTopic answers for each message by its topic; others are acknowledged.
+func byTopic(outcomes map[string]outcome) func(context.Context, []message.Message) []outcome {
+	return func(_ context.Context, batch []message.Message) []outcome {
+		list := all(batch, acked)
+		for i := range batch {
+			if o, ok := outcomes[batch[i].Topic]; ok {
+				list[i] = o
+			}
+		}
+		return list
+	}
+}
+
+// to are n messages of a topic, due one after the other from at.
+func to(topic string, n int, at time.Time, key func(i int) string) []message.Claimed {
+	messages := make([]message.Claimed, n)
+	for i := range messages {
+		messages[i] = keyed(fmt.Sprintf("%s/%05d", topic, i), key(i), at.Add(time.Duration(i)*time.Millisecond))
+		messages[i].Topic = topic
+	}
+	return messages
+}
+
+func noKey(int) string { return "" }
+
+// TestDeadRouteDelaysNobody has 6,000 messages of a dead route at the head, and
+// more all the time.
+func TestDeadRouteDelaysNobody(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = byTopic(map[string]outcome{"dead": full})
+			b.store.add(to("dead", 6000, b.store.now().Add(-time.Minute), noKey)...)
+		})
+		b.pass(10 * time.Second)
+		for i := range 3000 {
+			at := b.store.now().Add(20 * time.Millisecond)
+			b.store.add(due(fmt.Sprint("x", i), at))
+			if i%10 == 0 {
+				m := due(fmt.Sprint("dead/late", i), at)
+				m.Topic = "dead"
+				b.store.add(m)
+			}
+			b.Wake(0)
+			b.pass(20 * time.Millisecond)
+		}
+		b.pass(time.Second)
+		assert.Len(t, b.store.acked, 3000)
+		assert.Len(t, b.store.parked(), 6300)
+		b.observer.read(func() {
+			for _, l := range b.observer.latenesses {
+				require.LessOrEqual(t, l, 30*time.Millisecond)
+			}
+		})
+		assert.Equal(t, 1, b.logs.count("route unavailable"))
+		assert.Zero(t, b.logs.count("sink unavailable"))
+		published := len(b.sink.calls())
+		b.sink.set(same(acked))
+		b.pass(5 * time.Second)
+		assert.Len(t, b.store.acked, 9300, "all of it is back within seconds")
+		assert.Empty(t, b.store.parked())
+		ids := b.store.acked[3000:]
+		assert.Less(t, slices.Index(ids, "dead/00000"), slices.Index(ids, "dead/05999"))
+		assert.Positive(t, published)
+		assert.Equal(t, 6300+0, b.observer.settled.Parked-probesOf(b), "each left the head once")
+	})
+}
+
+// probesOf is how many messages were parked again after a probe.
+func probesOf(b *bench) (n int) {
+	for _, s := range b.store.settles {
+		for i, v := range s.Verdicts {
+			if v.Verb == message.VerbPark && slotOf(&s.Claim.Messages[i]) > 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestParkedMessagesReturnInOrder keeps the order of each Key and Topic while a
+// route comes and goes under load.
+func TestParkedMessagesReturnInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const count = 4000
+		up := true
+		var stored []string
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = func(ctx context.Context, batch []message.Message) []outcome {
+				wait.Sleep(ctx, 3*time.Millisecond)
+				list := all(batch, acked)
+				for i := range batch {
+					if !up && batch[i].Topic == "shaky" {
+						list[i] = full
+						continue
+					}
+					b.store.read(func() { stored = append(stored, batch[i].ID) })
+				}
+				return list
+			}
+			at := b.store.now()
+			b.store.add(to("shaky", count, at, func(i int) string { return fmt.Sprint("k", i%7) })...)
+			b.store.add(to("calm", count, at, func(i int) string { return fmt.Sprint("k", i%7) })...)
+		})
+		for i := range 80 {
+			up = i%4 != 3
+			b.pass(60 * time.Millisecond)
+		}
+		up = true
+		b.pass(10 * time.Second)
+		require.Len(t, b.store.acked, 2*count)
+		last := map[string]string{}
+		for _, id := range stored {
+			topic, number, _ := strings.Cut(id, "/")
+			var n int
+			_, err := fmt.Sscan(strings.TrimLeft(number[:4], "0")+number[4:], &n)
+			require.NoError(t, err)
+			chain := fmt.Sprint(topic, n%7)
+			require.Less(t, last[chain], id)
+			last[chain] = id
+		}
+		assert.Equal(t, 2*count, b.observer.settled.Published)
+	})
+}
+
+// TestHangingRouteIsParked has one message in twenty hang until the sink's own
+// timeout: the others must not feel it, and are settled at once.
+func TestHangingRouteIsParked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t)
+		hangs := true
+		stream := &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+			if m.Topic == "hangs" && hangs {
+				wait.Sleep(ctx, 10*time.Second)
+				return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+			}
+			wait.Sleep(ctx, 2*time.Millisecond)
+			return acked
+		}}
+		b.common.Sink = stream
+		for i := range 3000 {
+			m := due(fmt.Sprint("x", i), b.store.now().Add(10*time.Millisecond))
+			if i%20 == 0 {
+				m.Topic = "hangs"
+			}
+			b.store.add(m)
+			b.Wake(0)
+			b.pass(10 * time.Millisecond)
+		}
+		b.pass(time.Second)
+		assert.Len(t, b.store.acked, 2850)
+		b.observer.read(func() {
+			for _, l := range b.observer.latenesses {
+				require.LessOrEqual(t, l, 50*time.Millisecond)
+			}
+		})
+		assert.Less(t, b.observer.failures["unknown timeout"], 20, "few were handed over before it was seen")
+		hangs = false
+		b.pass(20 * time.Second)
+		assert.Len(t, b.store.acked, 3000)
+		assert.Empty(t, b.store.parked())
+		messages, bytes := b.common.window.InFlight()
+		assert.Zero(t, messages)
+		assert.Zero(t, bytes)
+	})
+}
+
+// streaming answers for each message by itself.
+type streaming struct {
+	*fakeSink
+	answer func(context.Context, *message.Message) outcome
+}
+
+func (s *streaming) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	done := make(chan struct{})
+	for i := range batch {
+		go func() {
+			outcomes.Report(i, s.answer(ctx, &batch[i]))
+			done <- struct{}{}
+		}()
+	}
+	for range batch {
+		<-done
+	}
+}
+
+// TestAcknowledgedIsSettledWhileMatesHang looks at Redis while a mate hangs.
+func TestAcknowledgedIsSettledWhileMatesHang(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t)
+		b.common.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+			if m.ID == "m0007" {
+				wait.Sleep(ctx, 8*time.Second)
+			}
+			return acked
+		}}
+		b.store.add(many(20, b.store.now())...)
+		b.Wake(0)
+		b.pass(250 * time.Millisecond)
+		assert.Len(t, b.store.acked, 19)
+		b.store.read(func() {
+			require.Len(t, b.store.claims, 1, "the rest of the claim lives on")
+			for _, c := range b.store.claims {
+				require.Len(t, c.messages, 1)
+			}
+		})
+		assert.Equal(t, int64(1), b.observer.inFlight.Load())
+		b.pass(10 * time.Second)
+		assert.Len(t, b.store.acked, 20)
+		assert.Zero(t, b.observer.stale)
+		assert.Empty(t, b.store.reclaims)
+	})
+}
+
+// TestPatienceEnds sends what is missing for too long to the dead letters, but
+// not what is full.
+func TestPatienceEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.ParkPatience = time.Hour
+			b.sink.behave = byTopic(map[string]outcome{"gone": missing, "full": full})
+			b.store.add(to("gone", 700, b.store.now(), noKey)...)
+			b.store.add(to("full", 10, b.store.now(), noKey)...)
+		})
+		b.pass(59 * time.Minute)
+		assert.Empty(t, b.store.dead)
+		assert.Len(t, b.store.parked(), 710)
+		b.pass(2 * time.Minute)
+		require.Len(t, b.store.dead, 700)
+		assert.Contains(t, b.store.dead["gone/00699"].Reason, "unavailable for 1h0m")
+		assert.Contains(t, b.store.dead["gone/00699"].Reason, "topic_missing")
+		assert.Zero(t, b.store.dead["gone/00001"].Attempts.Failures)
+		assert.Len(t, b.store.parked(), 10)
+		b.store.add(to("gone", 3, b.store.now(), noKey)...)
+		b.pass(30 * time.Minute)
+		assert.Len(t, b.store.dead, 700, "patience begins anew")
+	})
+}
+
+// TestParkedOutlivesItsHolder: the next holder finds what is parked, when it was
+// closed, and publishes it in order.
+func TestParkedOutlivesItsHolder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		store := newFakeStore()
+		first := setup(t, on(store, "first", 0), func(_ *Config, b *bench) {
+			b.sink.behave = byTopic(map[string]outcome{"t": full})
+		})
+		store.add(to("t", 50, store.now(), func(int) string { return "k" })...)
+		first.pass(10 * time.Second)
+		since := store.routes[1].Since
+		require.NoError(t, first.stop(t, 5*time.Second))
+		require.Len(t, store.parked(), 50)
+		next := setup(t, on(store, "next", 0), func(_ *Config, b *bench) {
+			b.sink.behave = byTopic(map[string]outcome{"t": full})
+		})
+		store.add(keyed("t/late", "k", store.now()))
+		next.pass(5 * time.Second)
+		require.Len(t, store.parked(), 51, "it does not pass the others")
+		assert.Equal(t, since, store.routes[1].Since)
+		next.sink.set(same(acked))
+		next.pass(5 * time.Second)
+		require.Len(t, store.acked, 51)
+		assert.True(t, slices.IsSorted(store.acked))
+	})
+}
+
+// TestManyDeadRoutes has more dead routes than there are slots.
+func TestManyDeadRoutes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		isDead := true
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = func(_ context.Context, batch []message.Message) []outcome {
+				list := all(batch, acked)
+				for i := range batch {
+					if isDead && strings.HasPrefix(batch[i].Topic, "dead") {
+						list[i] = full
+					}
+				}
+				return list
+			}
+			for i := range message.MaxSlot + 200 {
+				b.store.add(to(fmt.Sprint("dead", i), 1, b.store.now(), noKey)...)
+			}
+		})
+		b.pass(20 * time.Second)
+		b.store.add(many(10, b.store.now())...)
+		b.Wake(0)
+		b.pass(time.Second)
+		assert.Len(t, b.store.acked, 10)
+		assert.Len(t, b.store.parked(), message.MaxSlot+200)
+		isDead = false
+		b.pass(time.Minute)
+		assert.Len(t, b.store.acked, message.MaxSlot+210)
+		assert.Empty(t, b.running[0].routes.bySlot)
+	})
+}

@@ -1,0 +1,340 @@
+package poller
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// routes knows which routes of a shard are closed, and the slots in which their
+// messages are parked. The loop claims from the slots, the runners close routes
+// and open them by what the sink says. It is safe for concurrent use.
+//
+// A message is sent to a slot only while its route is closed, and a route is
+// opened only when a claim has emptied the slot and none was sent there since:
+// so nothing of a route is published before what is parked of it.
+type routes struct {
+	log      *slog.Logger
+	patience time.Duration
+	sayNow   func(trouble string) bool
+	isAny    atomic.Bool // a route is closed
+
+	mu     sync.Mutex
+	byName map[sinks.Route]*route
+	bySlot map[int]*route
+	turn   int   // the slot that was claimed from last
+	free   []int // slots that Redis may forget
+}
+
+func newRoutes(log *slog.Logger, patience time.Duration, sayNow func(string) bool) *routes {
+	return &routes{
+		log: log, patience: patience, sayNow: sayNow,
+		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route),
+	}
+}
+
+// load takes what Redis has parked in the shard. It forgets all else where the
+// shard has come from another holder.
+func (rs *routes) load(parked []message.ParkedRoute, now time.Duration, isNew bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if isNew {
+		rs.byName, rs.bySlot, rs.free = make(map[sinks.Route]*route), make(map[int]*route), nil
+	}
+	for _, p := range parked {
+		r := rs.bySlot[p.Slot]
+		if r == nil {
+			r = newRoute(sinks.Route(p.Route), p.Slot, p.Since)
+			r.cause = sinks.Failed(sinks.Unavailable, sinks.Reason(p.Reason), nil)
+			r.told = sinks.Reason(p.Reason)
+			r.probeAt = now
+			rs.add(r)
+		}
+		if r.state == routeOpen { // What was claimed from it was put back.
+			r.state, r.probeAt = routeDown, now
+		}
+	}
+	rs.look()
+}
+
+func (rs *routes) add(r *route) {
+	rs.byName[r.name], rs.bySlot[r.slot] = r, r
+}
+
+// look refreshes isAny; rs.mu is held.
+func (rs *routes) look() {
+	for _, r := range rs.bySlot {
+		if r.state != routeOpen {
+			rs.isAny.Store(true)
+			return
+		}
+	}
+	rs.isAny.Store(false)
+}
+
+// find returns the closed route that one of the names belongs to: a sink may
+// know only the topic at first, and later which part of it.
+func (rs *routes) find(name sinks.Route, topic string) *route {
+	if r := rs.byName[name]; r != nil && r.state != routeOpen {
+		return r
+	}
+	if r := rs.byName[sinks.Route(topic)]; r != nil && r.state != routeOpen {
+		return r
+	}
+	return nil
+}
+
+// isClosed reports whether a message's route is.
+func (rs *routes) isClosed(name sinks.Route, topic string) bool {
+	if !rs.isAny.Load() {
+		return false
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.find(name, topic) != nil
+}
+
+// park sends a message to the slot of its route, where that is closed.
+// It returns nil where it is open.
+func (rs *routes) park(name sinks.Route, topic string) *route {
+	if !rs.isAny.Load() {
+		return nil
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.find(name, topic)
+	if r != nil {
+		rs.send(r)
+	}
+	return r
+}
+
+func (rs *routes) send(r *route) {
+	r.parks++
+	r.pending++
+}
+
+// fail closes a route, and sends the message that has shown it to its slot.
+func (rs *routes) fail(name sinks.Route, cause sinks.Outcome, now time.Duration, redisNow time.Time) *route {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.closeRoute(name, cause, now, redisNow)
+	if r.state != routeGivenUp && r.isHopeless(redisNow, rs.patience) {
+		r.state = routeGivenUp
+		rs.log.Error("route given up, its messages go to the dead letters", rs.fields(r)...)
+	}
+	rs.send(r)
+	return r
+}
+
+func (rs *routes) closeRoute(name sinks.Route, cause sinks.Outcome, now time.Duration, redisNow time.Time) *route {
+	r := rs.byName[name]
+	switch {
+	case r == nil:
+		r = newRoute(name, rs.freeSlot(), redisNow)
+		if shared := rs.bySlot[r.slot]; shared != nil {
+			r = shared // All slots are taken: it shares the last one.
+		} else {
+			rs.add(r)
+		}
+	case r.state == routeOpen:
+		r.since = redisNow
+	case r.state == routeGivenUp:
+		r.cause = cause
+		return r
+	}
+	isNew := r.state == routeOpen || r.pause.Failures() == 0
+	r.fail(cause, now)
+	rs.isAny.Store(true)
+	if isNew && rs.sayNow("route\x00"+string(name)) {
+		rs.log.Warn("route unavailable, its messages are parked", append(rs.fields(r), "err", cause.Err)...)
+	}
+	return r
+}
+
+func (rs *routes) fields(r *route) []any {
+	return []any{"event", "park", "route", string(r.name), "reason", string(r.cause.Reason), "since", r.since.UTC().Format(time.RFC3339)}
+}
+
+// freeSlot is the lowest that no route has; the last one where there is none.
+func (rs *routes) freeSlot() int {
+	for slot := 1; slot < message.MaxSlot; slot++ {
+		if rs.bySlot[slot] == nil {
+			return slot
+		}
+	}
+	return message.MaxSlot
+}
+
+// hang closes a route of which a message is with the sink for too long: those
+// behind it are parked until its outcome is known.
+func (rs *routes) hang(name sinks.Route, now time.Duration, redisNow time.Time) *route {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	cause := sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errHangs)
+	r := rs.closeRoute(name, cause, now, redisNow)
+	r.hung++
+	return r
+}
+
+// heard says that the outcome of a message that hung is known.
+func (rs *routes) heard(r *route, isAnswer bool, now time.Duration) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r.hung--
+	if isAnswer && r.state == routeDown {
+		r.state, r.probeAt = routeBack, now
+		r.pause.Reset()
+	}
+}
+
+// succeed says that the broker has taken a message that was claimed from the slot.
+func (rs *routes) succeed(r *route) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r.size *= rampFactor
+	if r.size > maxBatch {
+		r.size = maxBatch
+	}
+	r.pause.Reset()
+	if r.state != routeDown || r.failed {
+		return
+	}
+	r.state = routeBack
+	if rs.sayNow("back\x00" + string(r.name)) {
+		rs.log.Info("route back, its parked messages are published", "event", "unpark", "route", string(r.name))
+	}
+}
+
+// parked says that so many messages that were sent to the slot are in Redis, or
+// that nobody will put them there any more.
+func (rs *routes) parked(r *route, n int) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r.pending -= n
+}
+
+// settled says that so many messages that were claimed from the slot are settled.
+func (rs *routes) settled(r *route, n int) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r.out -= n
+	rs.dropIfDone(r)
+}
+
+// dropIfDone forgets an open route of which nothing is in flight, and its slot.
+func (rs *routes) dropIfDone(r *route) {
+	if r.state != routeOpen || r.out > 0 || r.hung > 0 || r.pending > 0 || rs.bySlot[r.slot] != r {
+		return
+	}
+	delete(rs.bySlot, r.slot)
+	for name, other := range rs.byName {
+		if other == r {
+			delete(rs.byName, name)
+		}
+	}
+	rs.free = append(rs.free, r.slot)
+}
+
+// probe is a claim from a slot: what the loop asks for.
+type probe struct {
+	route *route
+	slot  int
+	size  int
+	parks int // how many were sent to the slot when the claim was asked for
+}
+
+// next is the next slot to claim from now, if any, and else when to look again.
+// blocked says that a slot waits for messages that are on their way into it.
+func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration, blocked bool) {
+	at = now + never
+	if !rs.isAny.Load() {
+		return nil, at, false
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	var best *route
+	for _, r := range rs.bySlot {
+		ready, waits := r.isReady(now)
+		blocked = blocked || waits
+		if ready && (best == nil || rs.distance(r) < rs.distance(best)) {
+			best = r
+		}
+		if r.state == routeDown && r.hung == 0 && r.out == 0 && r.pending == 0 {
+			at = min(at, r.probeAt)
+		}
+	}
+	if best == nil {
+		return nil, at, blocked
+	}
+	return &probe{route: best, slot: best.slot, size: best.claimSize(batch), parks: best.parks}, now, blocked
+}
+
+// distance is how far the route's slot is behind the one of the last claim, in turn.
+func (rs *routes) distance(r *route) int {
+	return (r.slot - rs.turn - 1 + message.MaxSlot) % message.MaxSlot
+}
+
+// claimed takes the answer to a claim from a slot: how many messages it gave,
+// and whether that has emptied the slot. givenUp says that they are not to be
+// published any more.
+func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, name func(*message.Message) sinks.Route) (givenUp bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := p.route
+	rs.turn = r.slot
+	r.failed = false
+	r.out += len(messages)
+	if r.name == "" && len(messages) > 0 { // A failover has lost it.
+		delete(rs.byName, "")
+		r.name = name(&messages[0].Message)
+		rs.byName[r.name] = r
+	}
+	givenUp = r.state == routeGivenUp
+	if isEmpty && r.parks == p.parks && r.hung == 0 && (r.state != routeDown || len(messages) == 0) {
+		r.state = routeOpen
+		rs.dropIfDone(r)
+		rs.look()
+	}
+	return givenUp
+}
+
+// tell returns what Redis is to know of the routes: once for each, and again
+// where the reason has changed.
+func (rs *routes) tell(used map[*route]bool) []message.ParkedRoute {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	var told []message.ParkedRoute
+	for r := range used {
+		if r.told != r.cause.Reason || r.told == "" {
+			r.told = r.cause.Reason
+			told = append(told, r.info())
+		}
+	}
+	return told
+}
+
+// takeFree returns the slots that Redis may forget.
+func (rs *routes) takeFree() []int {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	var free []int
+	for _, slot := range rs.free {
+		if rs.bySlot[slot] == nil { // Else it has been taken again since.
+			free = append(free, slot)
+		}
+	}
+	rs.free = nil
+	return free
+}
+
+// refusal is why the messages of a route that was given up are dead letters.
+func (rs *routes) refusal(r *route) (sinks.Outcome, time.Time) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return r.cause, r.since
+}

@@ -1,0 +1,295 @@
+package poller
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// settleAfter is how long what was decided waits for the rest of its batch,
+// giveBackAfter where messages go back: they may be others' predecessors.
+const (
+	settleAfter   = 100 * time.Millisecond
+	giveBackAfter = 10 * time.Millisecond
+)
+
+// runner sees one batch through: it publishes and settles it. It is one
+// goroutine, and one more for each call of the sink, for which it waits.
+type runner struct {
+	*docket
+	held       map[chain][]int // messages that wait for those of earlier batches
+	calls      []*call
+	publishing sync.WaitGroup
+	lookedAt   time.Duration // for messages that hang
+	abandoned  bool          // the claim is not ours to settle any more
+	timer      *time.Timer
+	// inWindow and bytesInWindow are what the share still holds for the batch.
+	inWindow, bytesInWindow int
+	succeeded               bool // something from a slot was taken by the broker
+}
+
+// run ends when every message is settled, or the claim was given up and the
+// sink has answered.
+func (s *services) run(b *batch) {
+	r := &runner{docket: newDocket(s, b), lookedAt: s.now(), inWindow: len(b.claim.Messages), bytesInWindow: b.weight()}
+	defer func() {
+		close(b.done)
+		signal(s.settled)
+	}()
+	defer r.publishing.Wait()
+	defer recovered(s.log, "settle", nil)
+	defer r.finish()
+	r.begin()
+	for r.left > 0 {
+		if r.isSettleDue() && !r.abandoned {
+			r.abandoned = !r.settle()
+			continue
+		}
+		if r.abandoned && r.open == 0 {
+			return
+		}
+		r.await()
+		r.collect()
+	}
+}
+
+// finish gives up what a claim that was lost has left.
+func (r *runner) finish() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	if r.inWindow > 0 || r.bytesInWindow != 0 {
+		r.leaveWindow(r.inWindow, r.bytesInWindow)
+	}
+	if r.left == 0 {
+		return
+	}
+	r.tellAcks(r.decided)
+	r.close(false)
+	r.Observer.AddInFlight(r.Queue, -r.left) // What a panic has left without a verdict.
+}
+
+// begin decides what is not to be published, and publishes what need not wait.
+func (r *runner) begin() {
+	if r.b.isGivenUp {
+		r.giveUpAll()
+		return
+	}
+	ready := r.ready()
+	if !r.mayPublish() {
+		r.giveBack(ready)
+		return
+	}
+	if len(ready) == len(r.b.claim.Messages) {
+		ready = nil
+	} else if len(ready) == 0 {
+		return
+	}
+	r.publish(ready)
+}
+
+// ready are the messages that need not wait. It decides about those that cannot
+// be decoded or are parked, and notes for which others the rest wait.
+func (r *runner) ready() []int {
+	all := r.b.claim.Messages
+	aside := make([]bool, len(all))
+	for _, i := range r.b.held {
+		aside[i] = true
+		c := chain{all[i].Key, all[i].Topic}
+		if r.held == nil {
+			r.held = make(map[chain][]int)
+		}
+		r.held[c] = append(r.held[c], i)
+	}
+	var decided []int
+	for _, p := range r.b.parked {
+		aside[p.index] = true
+		decided = append(decided, p.index)
+		r.note(p.index, message.Verdict{Attempts: all[p.index].Attempts}, p.route)
+	}
+	ready := make([]int, 0, len(all))
+	for i := range all {
+		switch {
+		case aside[i]:
+		case all[i].Err != nil:
+			decided = append(decided, i)
+			r.decide(i, sinks.Outcome{})
+		default:
+			ready = append(ready, i)
+		}
+	}
+	r.skip(decided)
+	return ready
+}
+
+// giveUpAll sends the messages of a route that was given up to the dead letters.
+func (r *runner) giveUpAll() {
+	cause, since := r.routes.refusal(r.b.route)
+	closedFor := r.redis.clock(r.now()).Sub(since)
+	all := make([]int, len(r.b.claim.Messages))
+	for i := range all {
+		all[i] = i
+		r.note(i, giveUp(&r.b.claim.Messages[i], cause, closedFor), nil)
+	}
+	r.skip(all)
+}
+
+// skip ends messages that were decided without the sink.
+func (r *runner) skip(indices []int) {
+	if len(indices) == 0 {
+		return
+	}
+	bytes := 0
+	for _, i := range indices {
+		bytes += weight(&r.b.claim.Messages[i].Message)
+	}
+	r.leaveWindow(len(indices), bytes)
+	r.b.fates.set(r.b, indices, r.fate)
+}
+
+// leaveWindow says that messages are not in flight any more, without an answer.
+func (r *runner) leaveWindow(messages, bytes int) {
+	r.inWindow -= messages
+	r.bytesInWindow -= bytes
+	r.share.Gone(messages, bytes)
+}
+
+// isSettleDue reports whether to write what is decided now.
+func (r *runner) isSettleDue() bool {
+	return len(r.decided) > 0 && (r.open == 0 || r.untilSettle() <= 0)
+}
+
+func (r *runner) untilSettle() time.Duration {
+	after := settleAfter
+	if r.goesBack {
+		after = giveBackAfter
+	}
+	return r.since + after - r.now()
+}
+
+// await waits for an outcome, for an earlier batch, or until there is something to do.
+func (r *runner) await() {
+	pause := r.lookedAt + lookForHanging - r.now()
+	if len(r.decided) > 0 && !r.abandoned {
+		pause = min(pause, r.untilSettle())
+	}
+	if r.timer == nil {
+		r.timer = time.NewTimer(pause)
+	} else {
+		r.timer.Reset(pause)
+	}
+	stop := r.stop
+	if len(r.held) == 0 {
+		stop = nil
+	}
+	select {
+	case <-r.b.changed:
+	case <-r.timer.C:
+	case <-stop:
+	}
+}
+
+// collect takes what the sink and the earlier batches have said meanwhile.
+func (r *runner) collect() {
+	for _, c := range r.calls {
+		if c.left > 0 {
+			r.take(c)
+		}
+	}
+	for _, p := range r.b.fates.take() {
+		r.unhold(p)
+	}
+	if len(r.held) > 0 && closed(r.stop) {
+		for c := range r.held {
+			r.unhold(passage{c, true})
+		}
+	}
+	if r.now()-r.lookedAt >= lookForHanging {
+		r.lookedAt = r.now()
+		r.findHanging()
+		r.parkHeld()
+	}
+}
+
+// unhold publishes the messages of a chain that waited, or gives them back.
+func (r *runner) unhold(p passage) {
+	indices := r.held[p.chain]
+	delete(r.held, p.chain)
+	if len(indices) == 0 {
+		return
+	}
+	if p.broken || !r.mayPublish() || r.isClosed(indices[0]) {
+		r.giveBack(indices)
+		return
+	}
+	r.publish(indices)
+}
+
+// parkHeld gives back what waits for messages of a route that was closed.
+func (r *runner) parkHeld() {
+	for c, indices := range r.held {
+		if r.isClosed(indices[0]) {
+			r.unhold(passage{c, true})
+		}
+	}
+}
+
+// giveBack decides that messages were not handed over.
+func (r *runner) giveBack(indices []int) {
+	for _, i := range indices {
+		r.decide(i, heldBack)
+	}
+	r.skip(indices)
+}
+
+// isClosed reports whether the message's route was closed since the claim. What
+// was claimed from a slot is a probe, and goes out all the same.
+func (r *runner) isClosed(i int) bool {
+	m := &r.b.claim.Messages[i].Message
+	return r.b.route == nil && r.routes.isClosed(r.Sink.Route(m), m.Topic)
+}
+
+func (r *runner) fate(i int) fate { return fateOf(&r.verdicts[i]) }
+
+// decide records the verdict on a message. A panic concerns this message alone.
+func (r *runner) decide(i int, outcome sinks.Outcome) {
+	open := r.open
+	defer func() {
+		if cause := recover(); cause != nil {
+			logPanic(r.log, "settle", cause)
+			if r.open == open { // It was not decided: a copy may be out.
+				attempts := r.b.claim.Messages[i].Attempts
+				attempts.Begun++
+				attempts.MaybeOut++
+				r.note(i, message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}, nil)
+			}
+		}
+	}()
+	claimed := &r.b.claim.Messages[i]
+	verdict := r.Retry.decide(claimed, outcome, rand.Float64())
+	if verdict.Verb != message.VerbRelease {
+		r.note(i, verdict, nil)
+	} else {
+		r.note(i, verdict, r.slotFor(&claimed.Message, outcome))
+	}
+	if outcome.Class != sinks.Acknowledged || claimed.Err != nil {
+		r.reportOutcome(claimed, outcome)
+	}
+}
+
+// slotFor returns the closed route to whose slot a message goes back; nil where
+// it waits with what is due.
+func (r *runner) slotFor(m *message.Message, outcome sinks.Outcome) *route {
+	name := outcome.Route
+	if name == "" {
+		name = r.Sink.Route(m)
+	}
+	if concernsRoute(outcome) && r.publishCtx.Err() == nil {
+		now := r.now()
+		return r.routes.fail(name, outcome, now, r.redis.clock(now))
+	}
+	return r.routes.park(name, m.Topic)
+}

@@ -1,0 +1,56 @@
+package poller
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/window"
+)
+
+// services is what the runners of a shard's batches need of their shard. They
+// see nothing else of it. It is safe for concurrent use.
+type services struct {
+	*common
+	shard  int
+	log    *slog.Logger
+	redis  *redisView
+	routes *routes
+	share  *window.Share
+
+	// stop is closed when nothing may be published any more, publishCtx ends what
+	// is being published.
+	stop       <-chan struct{}
+	publishCtx context.Context
+	// settled, of 1, says that something was settled.
+	settled chan struct{}
+
+	// released counts the messages that are on their way back to what is due:
+	// nothing is claimed until they are there, or the parts of a Key could hold
+	// each other up for ever.
+	released atomic.Int64
+	// again is from when a message that went back can be claimed; 0 is no instant.
+	again atomic.Int64
+}
+
+// goneBack notes that a message that went back can be claimed from then on.
+func (s *services) goneBack(at time.Duration) {
+	at = max(at, 1)
+	for {
+		before := s.again.Load()
+		if before != 0 && before <= int64(at) || s.again.CompareAndSwap(before, int64(at)) {
+			return
+		}
+	}
+}
+
+// sinkAnswered is told of answers of the sink.
+func (s *services) sinkAnswered(wasDown bool) {
+	if wasDown {
+		s.log.Info("sink back", "event", "publish")
+	}
+	if first := !s.sinkKnown.Swap(true); first || wasDown {
+		s.Observer.SinkUp(s.SinkName, true)
+	}
+}
