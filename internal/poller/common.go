@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
 
@@ -23,6 +24,7 @@ type common struct {
 	Config
 	window *window.Window
 	base   time.Time
+	slots  int // for parked messages in a shard
 	// phase is how long base is after processBase.
 	phase time.Duration
 	// redisDownShards counts, so that many shards that see one fault say it once.
@@ -38,7 +40,7 @@ type common struct {
 func newCommon(config Config) *common {
 	base := time.Now()
 	return &common{
-		Config: config, window: config.Window, base: base, phase: base.Sub(processBase), said: make(map[string]time.Duration),
+		Config: config, window: config.Window, slots: message.MaxSlot, base: base, phase: base.Sub(processBase), said: make(map[string]time.Duration),
 	}
 }
 

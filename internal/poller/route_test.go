@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,16 +47,16 @@ func to(topic string, n int, at time.Time, key func(i int) string) []message.Cla
 
 func noKey(int) string { return "" }
 
-// TestDeadRouteDelaysNobody has 6,000 messages of a dead route at the head, and
+// TestDeadRouteDelaysNobody has 2,000 messages of a dead route at the head, and
 // more all the time.
 func TestDeadRouteDelaysNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(_ *Config, b *bench) {
 			b.sink.behave = byTopic(map[string]outcome{"dead": full})
-			b.store.add(to("dead", 6000, b.store.now().Add(-time.Minute), noKey)...)
+			b.store.add(to("dead", 2000, b.store.now().Add(-time.Minute), noKey)...)
 		})
 		b.pass(10 * time.Second)
-		for i := range 3000 {
+		for i := range 1000 {
 			at := b.store.now().Add(20 * time.Millisecond)
 			b.store.add(due(fmt.Sprint("x", i), at))
 			if i%10 == 0 {
@@ -67,8 +68,8 @@ func TestDeadRouteDelaysNobody(t *testing.T) {
 			b.pass(20 * time.Millisecond)
 		}
 		b.pass(time.Second)
-		assert.Len(t, b.store.acked, 3000)
-		assert.Len(t, b.store.parked(), 6300)
+		assert.Len(t, b.store.acked, 1000)
+		assert.Len(t, b.store.parked(), 2100)
 		b.observer.read(func() {
 			for _, l := range b.observer.latenesses {
 				require.LessOrEqual(t, l, 30*time.Millisecond)
@@ -79,12 +80,12 @@ func TestDeadRouteDelaysNobody(t *testing.T) {
 		published := len(b.sink.calls())
 		b.sink.set(same(acked))
 		b.pass(5 * time.Second)
-		assert.Len(t, b.store.acked, 9300, "all of it is back within seconds")
+		assert.Len(t, b.store.acked, 3100, "all of it is back within seconds")
 		assert.Empty(t, b.store.parked())
-		ids := b.store.acked[3000:]
-		assert.Less(t, slices.Index(ids, "dead/00000"), slices.Index(ids, "dead/05999"))
+		ids := b.store.acked[1000:]
+		assert.Less(t, slices.Index(ids, "dead/00000"), slices.Index(ids, "dead/01999"))
 		assert.Positive(t, published)
-		assert.Equal(t, 6300+0, b.observer.settled.Parked-probesOf(b), "each left the head once")
+		assert.Equal(t, 2100, b.observer.settled.Parked-probesOf(b), "each left the head once")
 	})
 }
 
@@ -104,15 +105,15 @@ func probesOf(b *bench) (n int) {
 // route comes and goes under load.
 func TestParkedMessagesReturnInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		const count = 4000
-		up := true
+		const count = 900
+		var down atomic.Bool
 		var stored []string
 		b := setup(t, func(_ *Config, b *bench) {
 			b.sink.behave = func(ctx context.Context, batch []message.Message) []outcome {
 				wait.Sleep(ctx, 3*time.Millisecond)
 				list := all(batch, acked)
 				for i := range batch {
-					if !up && batch[i].Topic == "shaky" {
+					if down.Load() && batch[i].Topic == "shaky" {
 						list[i] = full
 						continue
 					}
@@ -125,10 +126,10 @@ func TestParkedMessagesReturnInOrder(t *testing.T) {
 			b.store.add(to("calm", count, at, func(i int) string { return fmt.Sprint("k", i%7) })...)
 		})
 		for i := range 80 {
-			up = i%4 != 3
-			b.pass(60 * time.Millisecond)
+			down.Store(i%4 == 3)
+			b.pass(20 * time.Millisecond)
 		}
-		up = true
+		down.Store(false)
 		b.pass(10 * time.Second)
 		require.Len(t, b.store.acked, 2*count)
 		last := map[string]string{}
@@ -150,9 +151,9 @@ func TestParkedMessagesReturnInOrder(t *testing.T) {
 func TestHangingRouteIsParked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t)
-		hangs := true
+		var heals atomic.Bool
 		stream := &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
-			if m.Topic == "hangs" && hangs {
+			if m.Topic == "hangs" && !heals.Load() {
 				wait.Sleep(ctx, 10*time.Second)
 				return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
 			}
@@ -160,7 +161,7 @@ func TestHangingRouteIsParked(t *testing.T) {
 			return acked
 		}}
 		b.common.Sink = stream
-		for i := range 3000 {
+		for i := range 2000 {
 			m := due(fmt.Sprint("x", i), b.store.now().Add(10*time.Millisecond))
 			if i%20 == 0 {
 				m.Topic = "hangs"
@@ -170,16 +171,16 @@ func TestHangingRouteIsParked(t *testing.T) {
 			b.pass(10 * time.Millisecond)
 		}
 		b.pass(time.Second)
-		assert.Len(t, b.store.acked, 2850)
+		assert.Len(t, b.store.acked, 1900)
 		b.observer.read(func() {
 			for _, l := range b.observer.latenesses {
 				require.LessOrEqual(t, l, 50*time.Millisecond)
 			}
 		})
 		assert.Less(t, b.observer.failures["unknown timeout"], 20, "few were handed over before it was seen")
-		hangs = false
+		heals.Store(true)
 		b.pass(20 * time.Second)
-		assert.Len(t, b.store.acked, 3000)
+		assert.Len(t, b.store.acked, 2000)
 		assert.Empty(t, b.store.parked())
 		messages, bytes := b.common.window.InFlight()
 		assert.Zero(t, messages)
@@ -289,18 +290,20 @@ func TestParkedOutlivesItsHolder(t *testing.T) {
 // TestManyDeadRoutes has more dead routes than there are slots.
 func TestManyDeadRoutes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		isDead := true
+		const slots = 30
+		var healed atomic.Bool
 		b := setup(t, func(_ *Config, b *bench) {
+			b.slots = slots
 			b.sink.behave = func(_ context.Context, batch []message.Message) []outcome {
 				list := all(batch, acked)
 				for i := range batch {
-					if isDead && strings.HasPrefix(batch[i].Topic, "dead") {
+					if !healed.Load() && strings.HasPrefix(batch[i].Topic, "dead") {
 						list[i] = full
 					}
 				}
 				return list
 			}
-			for i := range message.MaxSlot + 200 {
+			for i := range slots + 200 {
 				b.store.add(to(fmt.Sprint("dead", i), 1, b.store.now(), noKey)...)
 			}
 		})
@@ -309,10 +312,10 @@ func TestManyDeadRoutes(t *testing.T) {
 		b.Wake(0)
 		b.pass(time.Second)
 		assert.Len(t, b.store.acked, 10)
-		assert.Len(t, b.store.parked(), message.MaxSlot+200)
-		isDead = false
+		assert.Len(t, b.store.parked(), slots+200)
+		healed.Store(true)
 		b.pass(time.Minute)
-		assert.Len(t, b.store.acked, message.MaxSlot+210)
+		assert.Len(t, b.store.acked, slots+210)
 		assert.Empty(t, b.running[0].routes.bySlot)
 	})
 }

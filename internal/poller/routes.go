@@ -19,6 +19,7 @@ import (
 // so nothing of a route is published before what is parked of it.
 type routes struct {
 	log      *slog.Logger
+	slots    int
 	patience time.Duration
 	sayNow   func(trouble string) bool
 	isAny    atomic.Bool // a route is closed
@@ -30,9 +31,9 @@ type routes struct {
 	free   []int // slots that Redis may forget
 }
 
-func newRoutes(log *slog.Logger, patience time.Duration, sayNow func(string) bool) *routes {
+func newRoutes(log *slog.Logger, c *common) *routes {
 	return &routes{
-		log: log, patience: patience, sayNow: sayNow,
+		log: log, slots: c.slots, patience: c.ParkPatience, sayNow: c.sayNow,
 		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route),
 	}
 }
@@ -162,12 +163,12 @@ func (rs *routes) fields(r *route) []any {
 
 // freeSlot is the lowest that no route has; the last one where there is none.
 func (rs *routes) freeSlot() int {
-	for slot := 1; slot < message.MaxSlot; slot++ {
+	for slot := 1; slot < rs.slots; slot++ {
 		if rs.bySlot[slot] == nil {
 			return slot
 		}
 	}
-	return message.MaxSlot
+	return rs.slots
 }
 
 // hang closes a route of which a message is with the sink for too long: those

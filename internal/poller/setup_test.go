@@ -20,6 +20,7 @@ type bench struct {
 	sink     *fakeSink
 	observer *recorder
 	logs     *logBuffer
+	slots    int // of a shard; 0 is as many as there are
 }
 
 // setup starts a poller in a bubble; the test stops it, or cleanup does.
@@ -36,6 +37,9 @@ func setup(t *testing.T, adjust ...func(*Config, *bench)) *bench {
 	poller, err := New(config)
 	require.NoError(t, err)
 	poller.common.phase = 0 // The bubble has a clock of its own.
+	if b.slots > 0 {
+		poller.common.slots = b.slots
+	}
 	b.Poller = poller
 	require.NoError(t, poller.Start(t.Context()))
 	t.Cleanup(func() { _ = poller.Stop(context.WithoutCancel(t.Context())) })

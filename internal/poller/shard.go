@@ -70,7 +70,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 	s.services = &services{
 		common: shared, shard: index, log: log,
 		redis:  &redisView{common: shared, log: log, ctx: callCtx},
-		routes: newRoutes(log, shared.ParkPatience, shared.sayNow),
+		routes: newRoutes(log, shared),
 		share:  shared.window.Join(func() { signal(settled) }),
 		stop:   s.life.stop, publishCtx: publishCtx, settled: settled,
 	}
