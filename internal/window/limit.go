@@ -11,10 +11,13 @@ const (
 	// leastRound is the shortest round: a limit that moved after each millisecond
 	// would follow every hiccup of a fast broker.
 	leastRound = 20 * time.Millisecond
+	// smoothFor is what the mean time of an acknowledgement is smoothed over, and how
+	// long base is measured: brokers' own times vary.
+	smoothFor = time.Second
 
-	// The time without our own queue is measured again after so long, or after so
-	// many rounds in a row that were too slow although the limit shrank.
-	measureEvery = 30 * time.Second
+	// base is measured again after so long, or after so many rounds in a row that
+	// were too slow although the limit shrank.
+	measureEvery = time.Minute
 	slowRounds   = 6
 
 	firstMessages, leastMessages, mostMessages = 64, 1, 1 << 16
@@ -27,25 +30,28 @@ const (
 // learn alike: where messages become larger all at once the bytes bind, where they
 // become smaller their number does, so neither change floods the broker.
 //
-// It moves once a round. A round is as many acknowledgements as were in flight at
-// its beginning. With base, the time of an acknowledgement without a queue, and
-// took, the mean of the round, Little's law says that the broker deals with
-// peak/took a second, so peak × (base+target)/took in flight make a queue of
-// target. That is where the limit goes. It grows only as far as what was really in
-// flight, peak, carries it, so an idle sink's limit stays where it is.
+// It moves once a round, which is as many acknowledgements as were in flight at
+// its beginning. Let took be their mean time, base the time without a queue, and
+// took-base the queueing. Above target, the broker is busy all the time, and rate ×
+// (base+target) in flight would make a queue of target: there the limit shrinks to.
+// Below, it grows in proportion to what the queue lacks, but only as far as what
+// was really in flight carries it, so an idle sink's limit stays where it is; with
+// next to no queue it doubles.
 //
-// base is the mean of a round for which the limit was made so small that no queue
+// base is the mean of a time for which the limit was made so small that no queue
 // can form, not the least time ever seen: brokers vary, and where the least is far
 // below the mean the difference would pass for a queue that no limit makes go
-// away. Between two such rounds it may fall but not rise.
+// away. Between two such times it may fall, slowly, but not rise.
 type limit struct {
 	messages, bytes float64
-	base, took      time.Duration
+	base            time.Duration
+	took            time.Duration // the mean of the last round
+	smooth          time.Duration // of the last rounds
 	round           round
 	slow            int // rounds in a row whose queueing was above target
 
-	// measured is when base was; resume is the size after that; phase says how far
-	// it is, counted down.
+	// measured is when base was measured, zero for a new connection; resume is the
+	// size after a measurement; phase says how far it is, counted down.
 	measured time.Time
 	resume   load
 	phase    int
@@ -61,10 +67,11 @@ const (
 )
 
 type round struct {
-	began    time.Time
-	of, acks int
-	sum      time.Duration
-	peak     load // the most that was in flight
+	began time.Time
+	of    int
+	acked load
+	sum   time.Duration
+	peak  int // the most messages that were in flight or reserved
 }
 
 func newLimit() (l limit) {
@@ -95,48 +102,69 @@ func (l *limit) set(messages, bytes float64) {
 }
 
 // holds notes how much is in flight.
-func (l *limit) holds(used load) {
-	l.round.peak.messages = max(l.round.peak.messages, used.messages)
-	l.round.peak.bytes = max(l.round.peak.bytes, used.bytes)
-}
+func (l *limit) holds(used load) { l.round.peak = max(l.round.peak, used.messages) }
 
-// acknowledged learns from n messages that took so long each.
-func (l *limit) acknowledged(n int, took time.Duration, used load, now time.Time) {
+// acknowledged learns from messages that took so long each.
+func (l *limit) acknowledged(acked load, took time.Duration, used load, now time.Time) {
 	r := &l.round
 	if r.of == 0 {
 		*r = newRound(used, now)
 	}
-	r.acks += n
-	r.sum += time.Duration(n) * took
-	if r.acks < r.of || now.Sub(r.began) < leastRound {
-		return
+	r.acked.messages += acked.messages
+	r.acked.bytes += acked.bytes
+	r.sum += time.Duration(acked.messages) * took
+	if lasted := now.Sub(r.began); l.isRound(lasted) {
+		l.took = max(1, r.sum/time.Duration(r.acked.messages))
+		l.learn(now, lasted)
+		*r = newRound(used, now)
 	}
-	l.took = max(1, r.sum/time.Duration(r.acks))
-	l.learn(now)
-	*r = newRound(used, now)
 }
 
 func newRound(used load, now time.Time) round {
-	return round{began: now, of: max(used.messages, 1), peak: used}
+	return round{began: now, of: max(used.messages, 1), peak: used.messages}
+}
+
+// isRound reports whether the round is over. Where acknowledgements come late, it
+// does not wait for them all, or the limit would shrink too late: a link that
+// became slow has far too much in flight already.
+func (l *limit) isRound(lasted time.Duration) bool {
+	r := &l.round
+	switch {
+	case l.phase == measure && !l.measured.IsZero():
+		return r.acked.messages >= r.of && lasted >= smoothFor
+	case l.phase >= measure:
+		return r.acked.messages >= r.of && lasted >= leastRound
+	default:
+		return r.acked.messages >= r.of && lasted >= leastRound || lasted >= l.base+2*target
+	}
 }
 
 // learn ends a round.
-func (l *limit) learn(now time.Time) {
-	if l.phase != measure {
-		l.base = min(l.base, l.took)
-	}
-	if l.phase == steady {
-		l.move()
+func (l *limit) learn(now time.Time, lasted time.Duration) {
+	switch l.phase {
+	case steady:
+		l.smoothen(lasted)
+		l.move(lasted)
 		if l.slow >= slowRounds || now.Sub(l.measured) >= measureEvery {
 			l.startMeasuring()
 		}
 		return
-	}
-	if l.phase == measure {
-		l.base, l.measured, l.slow = l.took, now, 0
+	case measure:
+		l.base, l.smooth = l.took, l.took
+		l.measured, l.slow = now, 0
 		l.set(float64(l.resume.messages), float64(l.resume.bytes))
+	case drain:
+	default:
+		l.smoothen(lasted)
 	}
 	l.phase--
+}
+
+// smoothen follows the rounds' mean, and lets base fall to it.
+func (l *limit) smoothen(lasted time.Duration) {
+	weight := min(1, lasted.Seconds()/(2*smoothFor).Seconds())
+	l.smooth += time.Duration(weight * float64(l.took-l.smooth))
+	l.base = min(l.base, l.smooth)
 }
 
 // startMeasuring lets half of what the broker has in work without a queue stay in flight.
@@ -147,21 +175,21 @@ func (l *limit) startMeasuring() {
 }
 
 // move changes the limit after a round.
-func (l *limit) move() {
+func (l *limit) move(lasted time.Duration) {
 	queued := l.took - l.base
-	factor := float64(l.base+target) / float64(l.took)
-	messages, bytes := float64(l.round.peak.messages), float64(l.round.peak.bytes)
 	if queued > target {
 		l.slow++
 		// Never by more than half at once: one hiccup is no slow broker (RFC 6817).
-		l.set(max(min(l.messages, messages*factor), l.messages/2), max(min(l.bytes, bytes*factor), l.bytes/2))
+		rounds := float64(l.base+target) / float64(lasted)
+		messages, bytes := float64(l.round.acked.messages)*rounds, float64(l.round.acked.bytes)*rounds
+		l.set(min(l.messages, max(messages, l.messages/2)), min(l.bytes, max(bytes, l.bytes/2)))
 		return
 	}
 	l.slow = 0
-	if queued < target/4 {
-		factor = 2 // As in a slow start: how far it is, cannot be seen without a queue.
-	} else {
-		factor = min(2, 1+(factor-1)/2)
+	factor := 2. // As in a slow start: how far it is, cannot be seen without a queue.
+	if queued >= target/4 {
+		factor = min(2, 1+float64(target-queued)/float64(l.took)/2)
 	}
-	l.set(max(l.messages, messages*factor), max(l.bytes, bytes*factor))
+	peak, each := float64(l.round.peak), float64(l.round.acked.bytes)/float64(l.round.acked.messages)
+	l.set(max(l.messages, peak*factor), max(l.bytes, peak*each*factor))
 }

@@ -88,7 +88,7 @@ func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool)
 	w.mu.Lock()
 	wasDown = w.health.answer(now)
 	if messages > 0 {
-		w.limit.acknowledged(messages, took, w.used, now)
+		w.limit.acknowledged(load{messages, bytes}, took, w.used, now)
 	}
 	served := s.free(load{messages, bytes})
 	if wasDown {

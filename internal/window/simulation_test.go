@@ -12,10 +12,10 @@ import (
 // scenario is a broker behind a link, and what the shards have for it.
 type scenario struct {
 	name    string
-	shares  int           // 0: 8
-	lasts   time.Duration // 0: 40 s
-	latency time.Duration // there and back, with nothing queued
-	service time.Duration // of a message in the broker
+	shares  int                                  // 0: 8
+	lasts   time.Duration                        // 0: 40 s
+	latency func(at time.Duration) time.Duration // there and back, with nothing queued
+	service time.Duration                        // of a message in the broker
 	rate    func(at time.Duration) float64
 	size    func(n int) int
 	// paused is until when the broker does nothing, if it does nothing then.
@@ -24,6 +24,10 @@ type scenario struct {
 
 func constant(bytesPerSecond float64) func(time.Duration) float64 {
 	return func(time.Duration) float64 { return bytesPerSecond }
+}
+
+func always(latency time.Duration) func(time.Duration) time.Duration {
+	return func(time.Duration) time.Duration { return latency }
 }
 
 func fixed(bytes int) func(int) int { return func(int) int { return bytes } }
@@ -62,8 +66,9 @@ type simulation struct {
 	window  *window.Window
 	began   time.Time
 	all     []*simulatedShare
-	flying  []sent // in the order of their acknowledgements
-	freeAt  time.Duration
+	flying  []sent        // in the order of their acknowledgements
+	freeAt  time.Duration // when the broker has dealt with all it was sent
+	ackedAt time.Duration // the last acknowledgement: they come in order
 	n       int
 	seconds []second
 }
@@ -156,14 +161,16 @@ func (s *simulation) publish(shard *simulatedShare, now time.Duration) {
 
 // send puts a message behind the others, in the link and the broker.
 func (s *simulation) send(m sent) {
-	begins := max(m.used+s.latency/2, s.freeAt)
+	latency := s.latency(m.used)
+	begins := max(m.used+latency/2, s.freeAt)
 	if s.paused != nil {
 		begins = max(begins, s.paused(begins))
 	}
 	work := s.service + time.Duration(float64(m.bytes)/s.rate(begins)*float64(time.Second))
 	s.freeAt = begins + work
-	m.acked = s.freeAt + s.latency/2
-	m.queued = m.acked - m.used - s.latency - work
+	m.queued = s.freeAt - m.used - latency/2 - work
+	m.acked = max(s.ackedAt, s.freeAt+latency/2)
+	s.ackedAt = m.acked
 	s.flying = append(s.flying, m)
 }
 
