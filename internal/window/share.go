@@ -39,7 +39,7 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 	switch {
 	case w.health.down:
 		s.change(s.fetch().negative()) // It was granted before the sink went down.
-		if most := w.health.probe(time.Now()); most > 0 {
+		if most := w.health.probe(w.now()); most > 0 {
 			granted = load{min(want, most), w.limit.size().bytes}
 			s.change(granted)
 			w.leaveQueue(s)
@@ -84,7 +84,7 @@ func (s *Share) Use(reserved, reservedBytes, messages, bytes int) {
 // then all that wait are woken.
 func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool) {
 	w := s.window
-	now := time.Now()
+	now := w.now()
 	w.mu.Lock()
 	wasDown = w.health.answer(now)
 	if messages > 0 {
@@ -115,7 +115,7 @@ func (s *Share) Down() (isNew bool) {
 	w := s.window
 	w.mu.Lock()
 	var waiting []*Share
-	if isNew = w.health.fail(time.Now()); isNew {
+	if isNew = w.health.fail(w.now()); isNew {
 		w.limit.collapse()
 		waiting = slices.Clone(w.waiting)
 	}

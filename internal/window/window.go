@@ -33,6 +33,8 @@ import (
 
 // Window is what one sink may have in flight. It is safe for concurrent use.
 type Window struct {
+	began time.Time // when it was made
+
 	mu      sync.Mutex
 	limit   limit
 	used    load // in flight and reserved, of all shares
@@ -49,10 +51,15 @@ func (l load) negative() load { return load{-l.messages, -l.bytes} }
 // New returns a window that has yet to learn what the sink can do.
 func New() *Window {
 	return &Window{
+		began:  time.Now(),
 		limit:  newLimit(),
 		health: health{pause: wait.Backoff{Initial: downFirst, Limit: downMost}},
 	}
 }
+
+// now is the time. It reads the monotonic clock only: reading the wall clock too
+// would be the better part of what an acknowledgement costs.
+func (w *Window) now() time.Time { return w.began.Add(time.Since(w.began)) }
 
 // Join returns a share that holds nothing. wake is called when a Reserve that was
 // refused would succeed, when the sink went down and when it is back; it must not
