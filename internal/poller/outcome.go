@@ -48,6 +48,7 @@ type tally struct {
 	call            *call
 	messages, bytes int
 	took            time.Duration
+	late            int // answers to messages that have left the window
 }
 
 func (r *runner) answered(a *tally, n int, report sinks.Report) {
@@ -56,7 +57,9 @@ func (r *runner) answered(a *tally, n int, report sinks.Report) {
 	if report.Class == sinks.Acknowledged {
 		r.observe(&claimed.Message, report.At)
 	}
-	if a.call.late[n] == nil {
+	if a.call.late[n] != nil {
+		a.late++
+	} else {
 		a.messages++
 		a.bytes += weight(&claimed.Message)
 		a.took += report.At.Sub(a.call.began)
@@ -71,12 +74,12 @@ func (r *runner) observe(m *message.Message, at time.Time) {
 
 // flush tells the window, and the route that was probed, of the answers.
 func (r *runner) flush(a *tally) {
-	if a.messages == 0 {
+	if a.messages+a.late == 0 {
 		return
 	}
 	r.inWindow -= a.messages
 	r.bytesInWindow -= a.bytes
-	r.sinkAnswered(r.share.Answered(a.messages, a.bytes, a.took/time.Duration(a.messages)))
+	r.sinkAnswered(r.share.Answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
 	r.b.answered = true
 	if r.b.route != nil && !r.succeeded {
 		r.succeeded = true

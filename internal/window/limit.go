@@ -2,96 +2,194 @@ package window
 
 import "time"
 
-// limit is the number of messages and bytes that may be in flight, and what it
-// is learned from. A round is as many acknowledgements as were in flight at its
-// beginning: the limit moves once a round.
+const (
+	// target is how long a message shall queue in front of the broker and in it. It
+	// bounds what a slow link holds in flight, and is long enough that the link does
+	// not run dry between two claims. RFC 6817 allows up to 100 ms.
+	target = 100 * time.Millisecond
+
+	// leastRound is the shortest round: a limit that moved after each millisecond
+	// would follow every hiccup of a fast broker.
+	leastRound = 20 * time.Millisecond
+	// smoothFor is what the mean time of an acknowledgement is smoothed over, and how
+	// long base is measured: brokers' own times vary.
+	smoothFor = time.Second
+
+	// base is measured again after so long, or after so many rounds in a row that
+	// were too slow although the limit shrank.
+	measureEvery = time.Minute
+	slowRounds   = 6
+
+	firstMessages, leastMessages, mostMessages = 64, 1, 1 << 16
+	firstBytes, leastBytes, mostBytes          = 64 << 10, 1 << 10, 64 << 20
+	// What is in flight while a new connection is measured.
+	measureMessages, measureBytes = 8, 8 << 10
+)
+
+// limit is how many messages and bytes may be in flight. They are two limits that
+// learn alike: where messages become larger all at once the bytes bind, where they
+// become smaller their number does, so neither change floods the broker.
+//
+// It moves once a round, which is as many acknowledgements as were in flight at
+// its beginning. Let took be their mean time, base the time without a queue, and
+// took-base the queueing. Above target, the broker is busy all the time, and rate ×
+// (base+target) in flight would make a queue of target: there the limit shrinks to.
+// Below, it grows in proportion to what the queue lacks, but only as far as what
+// was really in flight carries it, so an idle sink's limit stays where it is; with
+// next to no queue it doubles.
+//
+// base is the mean of a time for which the limit was made so small that no queue
+// can form, not the least time ever seen: brokers vary, and where the least is far
+// below the mean the difference would pass for a queue that no limit makes go
+// away. Between two such times it may fall, slowly, but not rise.
 type limit struct {
-	size  float64 // messages
-	mean  float64 // bytes of a message
-	slow  bool    // the slow start is over
-	short bool    // somebody was refused in this round
+	messages, bytes float64
+	base            time.Duration
+	took            time.Duration // the mean of the last round
+	smooth          time.Duration // of the last rounds
+	round           round
+	slow            int // rounds in a row whose queueing was above target
 
-	base, before time.Duration // least acknowledgement time of this half minute and the one before
-	half         time.Time
-	smooth       time.Duration
-
-	acks, round int
-	sum         time.Duration
-	// resume, where not 0, is the size after a round that is kept small so that
-	// the least time can be seen without the queue that we make ourselves.
-	resume float64
+	// measured is when base was measured, zero for a new connection; resume is the
+	// size after a measurement; phase says how far it is, counted down.
+	measured time.Time
+	resume   load
+	phase    int
 }
 
-func newLimit() limit { return limit{size: firstMessages, mean: firstBytes / firstMessages} }
+// The phases of measuring base: a round in which what is in flight falls to the
+// small limit, one that measures, and two until a round has seen the full limit
+// from its beginning to its end.
+const (
+	drain   = 4
+	measure = 3
+	steady  = 0
+)
 
-func (l *limit) messages() int { return int(l.size) }
-
-// bytes is what so many messages of the usual size have: where they become
-// larger all at once, less of them are in flight.
-func (l *limit) bytes() int {
-	return int(min(max(l.size*l.mean, leastBytes), mostBytes))
+type round struct {
+	began time.Time
+	of    int
+	acked load
+	sum   time.Duration
+	peak  int // the most messages that were in flight or reserved
 }
 
-// acknowledged learns from n messages that took so long each, of so many bytes.
-func (l *limit) acknowledged(n, bytes, inFlight int, took time.Duration, now time.Time) {
-	const share = 64 // of one message in the mean
-	weight := min(1, float64(n)/share)
-	l.mean += weight * (float64(bytes)/float64(n) - l.mean)
-	l.learnBase(took, now)
-	if l.acks == 0 {
-		l.round = max(inFlight, 1)
-	}
-	l.acks += n
-	l.sum += time.Duration(n) * took
-	if l.acks < l.round {
-		return
-	}
-	l.smooth = l.sum / time.Duration(l.acks)
-	if l.resume > 0 {
-		l.size, l.resume = l.resume, 0
-	} else {
-		l.move(l.smooth - min(l.base, l.before))
-	}
-	l.acks, l.sum, l.short = 0, 0, false
+func newLimit() (l limit) {
+	l.restart(load{firstMessages, firstBytes})
+	return l
 }
 
-// learnBase keeps the least time of the last half minute and the one before.
-func (l *limit) learnBase(took time.Duration, now time.Time) {
-	switch {
-	case l.half.IsZero():
-		l.base, l.before, l.half = took, took, now
-	case now.Sub(l.half) >= baseFor/2:
-		l.before, l.base, l.half = l.base, took, now
-		// Else our own queue would pass for the broker's time, more each minute
-		// (LEDBAT++, draft-irtf-iccrg-ledbat-plus-plus, slows down for the same reason).
-		if l.slow && l.resume == 0 {
-			l.resume, l.size = l.size, max(leastMessages, l.size/8)
-		}
-	default:
-		l.base = min(l.base, took)
-	}
+// restart begins anew with a connection of which nothing is known.
+func (l *limit) restart(size load) {
+	*l = limit{took: l.took, phase: measure, resume: size}
+	l.set(measureMessages, measureBytes)
 }
 
-// move changes the limit after a round in which messages queued for so long.
-func (l *limit) move(queued time.Duration) {
-	off := float64(target-queued) / float64(target)
-	switch {
-	case off < 0:
-		// RFC 6817 never shrinks by more than half a round.
-		l.slow = true
-		l.size *= 1 + max(off, -1)/2
-	case !l.short: // The limit is not what holds the load back.
-		return
-	case !l.slow:
-		l.size *= 2
-		l.slow = off < 0.5
-	default:
-		l.size += max(1, l.size*off/4)
-	}
-	l.size = min(max(l.size, leastMessages), mostMessages)
-}
-
-// collapse begins anew after the whole broker was lost.
+// collapse begins anew after the whole sink was lost.
 func (l *limit) collapse() {
-	l.size, l.resume, l.slow, l.acks, l.sum = min(l.size, firstMessages), 0, false, 0, 0
+	size := l.size()
+	if l.phase >= measure {
+		size = l.resume
+	}
+	l.restart(load{min(size.messages, firstMessages), min(size.bytes, firstBytes)})
+}
+
+func (l *limit) size() load { return load{int(l.messages), int(l.bytes)} }
+
+func (l *limit) set(messages, bytes float64) {
+	l.messages = min(max(messages, leastMessages), mostMessages)
+	l.bytes = min(max(bytes, leastBytes), mostBytes)
+}
+
+// holds notes how much is in flight.
+func (l *limit) holds(used load) { l.round.peak = max(l.round.peak, used.messages) }
+
+// acknowledged learns from messages that took so long each.
+func (l *limit) acknowledged(acked load, took time.Duration, used load, now time.Time) {
+	r := &l.round
+	if r.of == 0 {
+		*r = newRound(used, now)
+	}
+	r.acked.messages += acked.messages
+	r.acked.bytes += acked.bytes
+	r.sum += time.Duration(acked.messages) * took
+	if lasted := now.Sub(r.began); l.isRound(lasted) {
+		l.took = max(1, r.sum/time.Duration(r.acked.messages))
+		l.learn(now, lasted)
+		*r = newRound(used, now)
+	}
+}
+
+func newRound(used load, now time.Time) round {
+	return round{began: now, of: max(used.messages, 1), peak: used.messages}
+}
+
+// isRound reports whether the round is over. Where acknowledgements come late, it
+// does not wait for them all, or the limit would shrink too late: a link that
+// became slow has far too much in flight already.
+func (l *limit) isRound(lasted time.Duration) bool {
+	r := &l.round
+	switch {
+	case l.phase == measure && !l.measured.IsZero():
+		return r.acked.messages >= r.of && lasted >= smoothFor
+	case l.phase >= measure:
+		return r.acked.messages >= r.of && lasted >= leastRound
+	default:
+		return r.acked.messages >= r.of && lasted >= leastRound || lasted >= l.base+2*target
+	}
+}
+
+// learn ends a round.
+func (l *limit) learn(now time.Time, lasted time.Duration) {
+	switch l.phase {
+	case steady:
+		l.smoothen(lasted)
+		l.move(lasted)
+		if l.slow >= slowRounds || now.Sub(l.measured) >= measureEvery {
+			l.startMeasuring()
+		}
+		return
+	case measure:
+		l.base, l.smooth = l.took, l.took
+		l.measured, l.slow = now, 0
+		l.set(float64(l.resume.messages), float64(l.resume.bytes))
+	case drain:
+	default:
+		l.smoothen(lasted)
+	}
+	l.phase--
+}
+
+// smoothen follows the rounds' mean, and lets base fall to it.
+func (l *limit) smoothen(lasted time.Duration) {
+	weight := min(1, lasted.Seconds()/(2*smoothFor).Seconds())
+	l.smooth += time.Duration(weight * float64(l.took-l.smooth))
+	l.base = min(l.base, l.smooth)
+}
+
+// startMeasuring lets half of what the broker has in work without a queue stay in flight.
+func (l *limit) startMeasuring() {
+	l.phase, l.resume = drain, l.size()
+	part := float64(l.base) / float64(l.took) / 2
+	l.set(l.messages*part, l.bytes*part)
+}
+
+// move changes the limit after a round.
+func (l *limit) move(lasted time.Duration) {
+	queued := l.took - l.base
+	if queued > target {
+		l.slow++
+		// Never by more than half at once: one hiccup is no slow broker (RFC 6817).
+		rounds := float64(l.base+target) / float64(lasted)
+		messages, bytes := float64(l.round.acked.messages)*rounds, float64(l.round.acked.bytes)*rounds
+		l.set(min(l.messages, max(messages, l.messages/2)), min(l.bytes, max(bytes, l.bytes/2)))
+		return
+	}
+	l.slow = 0
+	factor := 2. // As in a slow start: how far it is, cannot be seen without a queue.
+	if queued >= target/4 {
+		factor = min(2, 1+float64(target-queued)/float64(l.took)/2)
+	}
+	peak, each := float64(l.round.peak), float64(l.round.acked.bytes)/float64(l.round.acked.messages)
+	l.set(max(l.messages, peak*factor), max(l.bytes, peak*each*factor))
 }

@@ -1,66 +1,9 @@
 package window
 
 import (
+	"slices"
 	"time"
-
-	"github.com/delaybridge/delaybridge/internal/wait"
 )
-
-// health is whether the sink answers at all.
-type health struct {
-	answered time.Time // the last answer of any kind
-	down     bool
-	// While it is down, one message is let through at retryAt, and the next after
-	// another pause, so that one that hangs does not keep the others waiting.
-	probing bool
-	retryAt time.Time
-	pause   wait.Backoff
-	paused  time.Duration
-}
-
-// probe lets one message through where it is time for it.
-func (h *health) probe(now time.Time) bool {
-	if now.Before(h.retryAt) {
-		return false
-	}
-	h.probing, h.retryAt = true, now.Add(h.paused)
-	return true
-}
-
-// Every widerProbe-th probe in a row lets widerProbeSize messages through, so that
-// one message whose outcome is always unknown cannot keep the sink down for ever.
-const (
-	widerProbe     = 4
-	widerProbeSize = 8
-)
-
-// size is how many messages a probe lets through.
-func (h *health) size() int {
-	if h.pause.Failures()%widerProbe == 0 {
-		return widerProbeSize
-	}
-	return 1
-}
-
-// fail notes a failure of the whole sink. Messages that were in flight when it
-// went down count once.
-func (h *health) fail(now time.Time) (isNew, counts bool) {
-	if h.down && !h.probing {
-		return false, false
-	}
-	isNew = !h.down
-	h.down, h.probing, h.paused = true, false, h.pause.Next()
-	h.retryAt = now.Add(h.paused)
-	return isNew, true
-}
-
-// answer notes that the sink has dealt with a message.
-func (h *health) answer(now time.Time) (wasDown bool) {
-	wasDown = h.down
-	h.answered, h.down, h.probing = now, false, false
-	h.pause.Reset()
-	return wasDown
-}
 
 // Share is one shard's part of a window. Its methods are safe for concurrent use.
 type Share struct {
@@ -68,75 +11,89 @@ type Share struct {
 	wake   func()
 
 	// Guarded by window.mu.
-	inFlight  load
-	granted   load // promised while it waited, not taken yet
+	holds     load // in flight, reserved and granted
+	granted   load // a part of it: served while the share waited, not fetched yet
 	want      int
 	isWaiting bool
 }
 
-// Join returns a share of nothing. wake is called when a Reserve that was
-// refused would succeed; it must not block.
-func (w *Window) Join(wake func()) *Share { return &Share{window: w, wake: wake} }
-
-// Reserve asks for room for up to so many messages before they are claimed, and
-// returns how many and how many bytes. What is reserved must be given to Use.
-// Where there is none, the share waits in the queue and is woken, if queued is
-// set; retryAt, unless zero, is when to ask again in any case.
+// Reserve asks for room for up to want messages, at least one, before they are
+// claimed, and returns for how many messages and bytes there is. What is reserved
+// must be given to Use. Where there is none, the share waits in the queue and is
+// woken, if queued is set; retryAt, unless zero, is when to ask again in any case,
+// because the sink is down.
 func (s *Share) Reserve(want int, queued bool) (messages, bytes int, retryAt time.Time) {
 	w := s.window
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if s.granted.messages > 0 {
-		granted := s.granted
-		s.granted = load{}
-		return granted.messages, granted.bytes, time.Time{}
-	}
-	var granted load
-	switch {
-	case !w.health.down && (len(w.waiting) == 0 || w.waiting[0] == s):
-		granted = w.grant(want)
-		w.limit.short = w.limit.short || granted.messages < want
-	case w.health.down && w.health.probe(time.Now()):
-		granted = load{min(want, w.health.size()), w.limit.bytes()}
-	}
-	if granted.messages > 0 {
-		s.hold(granted)
-		s.leaveQueue()
-		return granted.messages, granted.bytes, time.Time{}
-	}
-	if queued {
-		s.queue(want)
-	}
-	if w.health.down {
+	granted, served := s.reserve(max(1, want), queued)
+	if granted.messages == 0 && w.health.down {
 		retryAt = w.health.retryAt
 	}
-	return 0, 0, retryAt
+	w.mu.Unlock()
+	wake(served)
+	return granted.messages, granted.bytes, retryAt
 }
 
-func (s *Share) queue(want int) {
-	s.want = want
-	if s.isWaiting {
-		return
+func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
+	w := s.window
+	switch {
+	case w.health.down:
+		s.change(s.fetch().negative()) // It was granted before the sink went down.
+		if most := w.health.probe(w.now()); most > 0 {
+			granted = load{min(want, most), w.limit.size().bytes}
+			s.change(granted)
+			w.leaveQueue(s)
+		}
+	case s.granted.messages > 0:
+		granted = s.fetch()
+	case len(w.waiting) == 0:
+		granted = w.grant(want, w.activeWith(s))
+		s.change(granted)
 	}
-	s.join()
-	s.isWaiting = true
-	s.window.waiting = append(s.window.waiting, s)
+	if granted.messages > 0 || !queued {
+		return granted, nil
+	}
+	w.joinQueue(s, want)
+	served = w.serve()
+	if i := slices.Index(served, s); i >= 0 { // It was its turn.
+		granted, served = s.fetch(), slices.Delete(served, i, i+1)
+	}
+	return granted, served
 }
 
-// Use says what a reservation was used for; the rest is free again.
+// Yield gives back what a queued Reserve was granted meanwhile, and leaves the
+// queue: there is nothing to claim for it any more.
+func (s *Share) Yield() {
+	s.window.mu.Lock()
+	s.window.leaveQueue(s)
+	served := s.free(s.fetch())
+	s.window.mu.Unlock()
+	wake(served)
+}
+
+// Use says what a reservation was used for, which may be more bytes than were
+// reserved; the rest is free again.
 func (s *Share) Use(reserved, reservedBytes, messages, bytes int) {
-	s.free(load{reserved - messages, reservedBytes - bytes})
+	s.Gone(reserved-messages, reservedBytes-bytes)
 }
 
 // Answered says that the broker acknowledged so many messages, or refused them,
-// took after they were handed to the sink; it is what the limit learns from.
+// took after they were handed to the sink, on average; it is what the limit learns
+// from. For messages that Gone was called for already it is called with none: the
+// broker answers, nothing else. It returns true where the sink was down until now;
+// then all that wait are woken.
 func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool) {
 	w := s.window
+	now := w.now()
 	w.mu.Lock()
-	now := time.Now()
 	wasDown = w.health.answer(now)
-	w.limit.acknowledged(messages, bytes, w.used.messages, took, now)
-	served := s.freed(load{messages, bytes})
+	if messages > 0 {
+		w.limit.acknowledged(load{messages, bytes}, took, w.used, now)
+	}
+	served := s.free(load{messages, bytes})
+	if wasDown {
+		served = append(served, w.waiting...)
+	}
 	w.mu.Unlock()
 	wake(served)
 	return wasDown
@@ -144,87 +101,66 @@ func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool)
 
 // Gone says that so many messages are in flight no more, or are not to be
 // counted any more, without anything to learn from.
-func (s *Share) Gone(messages, bytes int) { s.free(load{messages, bytes}) }
+func (s *Share) Gone(messages, bytes int) {
+	s.window.mu.Lock()
+	served := s.free(load{messages, bytes})
+	s.window.mu.Unlock()
+	wake(served)
+}
 
-// Down says that the whole sink failed, and returns true where that is new.
-// Those that wait are woken: they learn when to ask again.
+// Down says that the whole sink failed, and returns true where that is new: then
+// those that wait are woken, to learn when to ask again. What was in flight is
+// still counted until Gone is called for it.
 func (s *Share) Down() (isNew bool) {
 	w := s.window
 	w.mu.Lock()
-	isNew, counts := w.health.fail(time.Now())
 	var waiting []*Share
-	if counts {
+	if isNew = w.health.fail(w.now()); isNew {
 		w.limit.collapse()
-		waiting = append(waiting, w.waiting...)
+		waiting = slices.Clone(w.waiting)
 	}
 	w.mu.Unlock()
 	wake(waiting)
 	return isNew
 }
 
-// Leave gives everything back. The share may be used again.
+// Leave gives everything back and leaves the queue. The share may be used again,
+// but not before the last Answered and Gone of what it held.
 func (s *Share) Leave() {
-	w := s.window
-	w.mu.Lock()
-	s.leaveQueue()
-	s.granted = load{}
-	served := s.freed(s.inFlight)
-	w.mu.Unlock()
-	wake(served)
-}
-
-func (s *Share) free(part load) {
 	s.window.mu.Lock()
-	served := s.freed(part)
+	s.window.leaveQueue(s)
+	s.granted = load{}
+	served := s.free(s.holds)
 	s.window.mu.Unlock()
 	wake(served)
 }
 
-func (s *Share) freed(part load) []*Share {
-	s.unhold(part)
+// fetch takes what the share was granted while it waited. It still holds it.
+func (s *Share) fetch() load {
+	granted := s.granted
+	s.granted = load{}
+	return granted
+}
+
+// free lets go of a part of what the share holds, and returns whom to wake.
+func (s *Share) free(part load) (served []*Share) {
+	s.change(part.negative())
 	return s.window.serve()
 }
 
-func (s *Share) hold(part load) {
-	s.join()
-	s.inFlight.messages += part.messages
-	s.inFlight.bytes += part.bytes
-	s.window.used.messages += part.messages
-	s.window.used.bytes += part.bytes
+// change adds to what the share holds. It never becomes less than nothing, so
+// that what is said twice, or after Leave, is taken from nobody else.
+func (s *Share) change(by load) {
+	w := s.window
+	before, wasActive := s.holds, s.isActive()
+	s.holds = load{max(0, before.messages+by.messages), max(0, before.bytes+by.bytes)}
+	if s.holds.messages == 0 {
+		s.holds.bytes = 0
+	}
+	w.used.messages += s.holds.messages - before.messages
+	w.used.bytes += s.holds.bytes - before.bytes
+	w.limit.holds(w.used)
+	w.count(s, wasActive)
 }
 
-func (s *Share) unhold(part load) {
-	active := s.isActive()
-	s.inFlight.messages -= part.messages
-	s.inFlight.bytes -= part.bytes
-	s.window.used.messages -= part.messages
-	s.window.used.bytes -= part.bytes
-	if active && !s.isActive() {
-		s.window.active--
-	}
-}
-
-// join counts the share among the active ones; it is about to be.
-func (s *Share) join() {
-	if !s.isActive() {
-		s.window.active++
-	}
-}
-
-func (s *Share) isActive() bool { return s.isWaiting || s.inFlight.messages > 0 }
-
-func (s *Share) leaveQueue() {
-	if !s.isWaiting {
-		return
-	}
-	for i, other := range s.window.waiting {
-		if other == s {
-			s.window.waiting = append(s.window.waiting[:i:i], s.window.waiting[i+1:]...)
-			break
-		}
-	}
-	s.isWaiting = false
-	if s.inFlight.messages == 0 {
-		s.window.active--
-	}
-}
+func (s *Share) isActive() bool { return s.isWaiting || s.holds.messages > 0 }

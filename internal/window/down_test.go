@@ -1,0 +1,104 @@
+package window_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/window"
+)
+
+func TestDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := window.New()
+		a, b, c := join(w), join(w), join(w)
+		all := a.send(1 << 20)
+		require.Zero(t, b.send(9))
+		require.Zero(t, c.send(9))
+		require.True(t, a.Down())
+		require.False(t, a.Down(), "what else was in flight fails as well")
+		require.Equal(t, []int{1, 1}, []int{b.woken, c.woken}, "they learn when to ask again")
+		a.gone(all)
+		require.Equal(t, []int{1, 1}, []int{b.woken, c.woken}, "there is room, but the sink is down")
+
+		_, _, retryAt := b.Reserve(9, true)
+		require.InDelta(t, 100*time.Millisecond, time.Until(retryAt), float64(20*time.Millisecond))
+		_, _, same := c.Reserve(9, true)
+		require.Equal(t, retryAt, same)
+
+		// One message a pause, or a few, though none of them is ever answered.
+		var pauses []time.Duration
+		probed := 0
+		for range 12 {
+			<-time.After(time.Until(retryAt))
+			messages := b.send(9)
+			require.Contains(t, []int{1, 8}, messages)
+			probed += messages
+			began := time.Now()
+			_, _, retryAt = c.Reserve(9, true)
+			pauses = append(pauses, retryAt.Sub(began))
+			require.Greater(t, pauses[len(pauses)-1], 100*time.Millisecond)
+			b.gone(messages)
+			require.False(t, b.Down())
+		}
+		require.Less(t, pauses[0], 300*time.Millisecond)
+		require.InDelta(t, 5*time.Second, pauses[11], float64(time.Second))
+		require.Equal(t, 12+3*7, probed, "each fourth probe is wider")
+
+		// Back: all that wait are woken, though nobody has freed anything.
+		<-time.After(time.Until(retryAt))
+		d := join(w)
+		require.Zero(t, requireProbe(t, d, c, b))
+		require.True(t, d.answered(1))
+		require.False(t, d.answered(1))
+		require.Equal(t, []int{2, 2}, []int{b.woken, c.woken})
+		require.Positive(t, b.send(1))
+		require.Positive(t, c.send(1))
+		b.Leave()
+		c.Leave()
+		requireInFlight(t, w, 0)
+	})
+}
+
+// requireProbe lets a share probe, and the others wait.
+func requireProbe(t *testing.T, probe *member, others ...*member) (refused int) {
+	t.Helper()
+	require.Equal(t, 1, probe.send(1))
+	for _, m := range others {
+		refused += m.send(1)
+	}
+	return refused
+}
+
+// Room that was granted before the sink went down is no way around the probes.
+func TestDownTakesGrantsBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := window.New()
+		a, b := join(w), join(w)
+		all := a.send(1 << 20)
+		require.Zero(t, b.send(1))
+		a.gone(all)
+		require.Equal(t, 1, b.woken)
+		require.True(t, a.Down())
+		require.Zero(t, b.send(1))
+		requireInFlight(t, w, 0)
+	})
+}
+
+// After the sink was lost it is met with little, however much it took before.
+func TestDownBeginsAnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := grown(t)
+		a := join(w)
+		all := a.send(1 << 20)
+		require.True(t, a.Down())
+		a.gone(all)
+		messages, bytes := w.Limit()
+		require.Equal(t, []int{8, 8 << 10}, []int{messages, bytes})
+	})
+}

@@ -1,0 +1,63 @@
+package window
+
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// downFirst and downMost are the pauses between two probes of a sink that is down.
+	downFirst = 100 * time.Millisecond
+	downMost  = 5 * time.Second
+
+	// Every widerProbe-th probe in a row lets widerProbeSize messages through, so that
+	// one message whose outcome is always unknown cannot keep the sink down for ever.
+	widerProbe     = 4
+	widerProbeSize = 8
+)
+
+// health is whether the sink answers at all.
+type health struct {
+	answered time.Time // the last answer of any kind
+	down     bool
+	// While it is down, a probe is let through at retryAt. The pause grows with each
+	// probe and not with each failure: what was in flight when the sink went down
+	// fails too, and a probe that hangs neither keeps the next one waiting nor lets
+	// it come sooner.
+	retryAt time.Time
+	pause   wait.Backoff
+}
+
+// fail notes a failure of the whole sink, and returns true where that is new.
+func (h *health) fail(now time.Time) (isNew bool) {
+	if h.down {
+		return false
+	}
+	h.down, h.retryAt = true, now.Add(h.pause.Next())
+	return true
+}
+
+// probe returns how many messages may go through to a sink that is down: none
+// before retryAt, which it then moves on.
+func (h *health) probe(now time.Time) (messages int) {
+	if now.Before(h.retryAt) {
+		return 0
+	}
+	messages = 1
+	if h.pause.Failures()%widerProbe == 0 {
+		messages = widerProbeSize
+	}
+	h.retryAt = now.Add(h.pause.Next())
+	return messages
+}
+
+// answer notes that the sink has dealt with a message.
+func (h *health) answer(now time.Time) (wasDown bool) {
+	wasDown = h.down
+	h.answered, h.down = now, false
+	if wasDown {
+		h.pause.Reset()
+	}
+	return wasDown
+}

@@ -1,0 +1,109 @@
+package window
+
+import "slices"
+
+const (
+	// A grant is a share's fair part of the window, or, where there are many shares,
+	// up to worthwhile messages (and an eighth of the window): claims of a few
+	// messages each would cost Redis more than they are worth.
+	worthwhile = 32
+	leastParts = 8
+)
+
+// part is what one of so many shares gets at a time.
+func part(size, shares int) int {
+	return max(1, size/max(1, shares), min(worthwhile, size/leastParts))
+}
+
+// grant is how much of what a share wants it may have now; nothing where that
+// would be too little to be worth a claim. Where nothing is in flight, there is
+// always something.
+func (w *Window) grant(want, shares int) load {
+	size := w.limit.size()
+	most := min(want, part(size.messages, shares))
+	free := load{size.messages - w.used.messages, size.bytes - w.used.bytes}
+	// Twice the bytes that so many messages usually have: what is not used is given
+	// back after the claim.
+	bytes := max(1, min(size.bytes, 2*size.bytes/size.messages*most))
+	if w.used.messages == 0 {
+		return load{min(most, size.messages), bytes}
+	}
+	if free.messages < (most+1)/2 || free.bytes < (bytes+3)/4 {
+		return load{}
+	}
+	return load{min(most, free.messages), min(bytes, free.bytes)}
+}
+
+// next is whose turn it is: the first that waits and holds less than its fair part,
+// or else the first. So a share whose messages hang keeps no more than its part
+// from the others.
+func (w *Window) next() int {
+	fair := w.limit.size().messages / max(1, w.active)
+	for i, s := range w.waiting {
+		if s.holds.messages < fair {
+			return i
+		}
+	}
+	return 0
+}
+
+// serve gives what is free to those that wait, in turn. It returns whom to wake.
+func (w *Window) serve() (served []*Share) {
+	for len(w.waiting) > 0 && !w.health.down {
+		i := w.next()
+		s := w.waiting[i]
+		granted := w.grant(s.want, w.active)
+		if granted.messages == 0 {
+			break
+		}
+		s.change(granted)
+		s.granted, s.isWaiting = granted, false // It stays active.
+		w.waiting = slices.Delete(w.waiting, i, i+1)
+		served = append(served, s)
+	}
+	return served
+}
+
+func (w *Window) joinQueue(s *Share, want int) {
+	s.want = want
+	if s.isWaiting {
+		return
+	}
+	wasActive := s.isActive()
+	s.isWaiting = true
+	w.waiting = append(w.waiting, s)
+	w.count(s, wasActive)
+}
+
+func (w *Window) leaveQueue(s *Share) {
+	if !s.isWaiting {
+		return
+	}
+	s.isWaiting = false
+	w.waiting = slices.DeleteFunc(w.waiting, func(other *Share) bool { return other == s })
+	w.count(s, true)
+}
+
+// count keeps the number of active shares.
+func (w *Window) count(s *Share, wasActive bool) {
+	switch isActive := s.isActive(); {
+	case isActive && !wasActive:
+		w.active++
+	case wasActive && !isActive:
+		w.active--
+	}
+}
+
+// activeWith is how many shares are active with this one.
+func (w *Window) activeWith(s *Share) int {
+	if s.isActive() {
+		return w.active
+	}
+	return w.active + 1
+}
+
+func wake(shares []*Share) {
+	for _, s := range shares {
+		s.wake()
+	}
+}

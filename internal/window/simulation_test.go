@@ -1,0 +1,200 @@
+package window_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/window"
+)
+
+// scenario is a broker behind a link, and what the shards have for it.
+type scenario struct {
+	name    string
+	shares  int                                  // 0: 8
+	lasts   time.Duration                        // 0: 40 s
+	latency func(at time.Duration) time.Duration // there and back, with nothing queued
+	service time.Duration                        // of a message in the broker
+	rate    func(at time.Duration) float64
+	size    func(n int) int
+	// paused is until when the broker does nothing, if it does nothing then.
+	paused func(at time.Duration) (until time.Duration)
+}
+
+func constant(bytesPerSecond float64) func(time.Duration) float64 {
+	return func(time.Duration) float64 { return bytesPerSecond }
+}
+
+func always(latency time.Duration) func(time.Duration) time.Duration {
+	return func(time.Duration) time.Duration { return latency }
+}
+
+func fixed(bytes int) func(int) int { return func(int) int { return bytes } }
+
+// sent is a message on its way, submitted the instant it is reserved, used and
+// acknowledged, all since the beginning.
+type sent struct {
+	share                 *simulatedShare
+	bytes                 int
+	reserved, used, acked time.Duration
+	queued                time.Duration
+}
+
+// second is what happened in one second of the simulation.
+type second struct {
+	acks, bytes, claims int
+	limit, limitBytes   int
+	queued, slowest     time.Duration
+}
+
+func (s second) meanQueue() time.Duration { return s.queued / time.Duration(max(1, s.acks)) }
+
+type simulatedShare struct {
+	share     *window.Share
+	isAwake   bool
+	claimedAt time.Duration // when the claim that runs is answered, 0: none runs
+	reserved  time.Duration
+	messages  int
+	bytes     int
+	acks      int
+}
+
+// simulation drives a window in virtual time, all in one goroutine.
+type simulation struct {
+	scenario
+	window  *window.Window
+	began   time.Time
+	all     []*simulatedShare
+	flying  []sent        // in the order of their acknowledgements
+	freeAt  time.Duration // when the broker has dealt with all it was sent
+	ackedAt time.Duration // the last acknowledgement: they come in order
+	n       int
+	seconds []second
+}
+
+const (
+	claimTakes = time.Millisecond
+	claimMost  = 500
+	claimBytes = 1 << 20
+	tick       = time.Millisecond
+)
+
+func simulate(t *testing.T, sc scenario) (s *simulation) {
+	t.Helper()
+	if sc.shares == 0 {
+		sc.shares = 8
+	}
+	if sc.lasts == 0 {
+		sc.lasts = 40 * time.Second
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s = &simulation{
+			scenario: sc, window: window.New(), began: time.Now(),
+			seconds: make([]second, int(sc.lasts/time.Second)),
+		}
+		for range sc.shares {
+			shard := &simulatedShare{isAwake: true}
+			shard.share = s.window.Join(func() { shard.isAwake = true })
+			s.all = append(s.all, shard)
+		}
+		for now := time.Duration(0); now < sc.lasts; now = time.Since(s.began) {
+			s.step(now)
+			wait.Sleep(t.Context(), tick)
+		}
+	})
+	s.print(t)
+	return s
+}
+
+// step does everything that happens until now.
+func (s *simulation) step(now time.Duration) {
+	tally := &s.seconds[now/time.Second]
+	for len(s.flying) > 0 && s.flying[0].acked <= now {
+		m := &s.flying[0]
+		s.flying = s.flying[1:]
+		m.share.share.Answered(1, m.bytes, m.acked-m.used)
+		m.share.acks++
+		tally.acks++
+		tally.bytes += m.bytes
+		tally.queued += m.queued
+		tally.slowest = max(tally.slowest, m.acked-m.reserved)
+	}
+	for _, shard := range s.all {
+		if shard.claimedAt > 0 && shard.claimedAt <= now {
+			tally.claims++
+			s.publish(shard, now)
+		}
+	}
+	for _, shard := range s.all {
+		s.reserve(shard, now)
+	}
+	tally.limit, tally.limitBytes = s.window.Limit()
+}
+
+func (s *simulation) reserve(shard *simulatedShare, now time.Duration) {
+	if shard.claimedAt > 0 || !shard.isAwake {
+		return
+	}
+	shard.isAwake = false
+	shard.messages, shard.bytes, _ = shard.share.Reserve(claimMost, true)
+	if shard.messages > 0 {
+		shard.reserved, shard.claimedAt = now, now+claimTakes
+	}
+}
+
+// publish hands over what was claimed: up to the bytes, but at least one message.
+func (s *simulation) publish(shard *simulatedShare, now time.Duration) {
+	most, bytes, n := min(shard.bytes, claimBytes), 0, 0
+	for ; n < shard.messages; n++ {
+		size := s.size(s.n)
+		if n > 0 && bytes+size > most {
+			break
+		}
+		s.n++
+		bytes += size
+		s.send(sent{share: shard, bytes: size, reserved: shard.reserved, used: now})
+	}
+	shard.share.Use(shard.messages, shard.bytes, n, bytes)
+	shard.claimedAt, shard.isAwake = 0, true
+}
+
+// send puts a message behind the others, in the link and the broker.
+func (s *simulation) send(m sent) {
+	latency := s.latency(m.used)
+	begins := max(m.used+latency/2, s.freeAt)
+	if s.paused != nil {
+		begins = max(begins, s.paused(begins))
+	}
+	work := s.service + time.Duration(float64(m.bytes)/s.rate(begins)*float64(time.Second))
+	s.freeAt = begins + work
+	m.queued = s.freeAt - m.used - latency/2 - work
+	m.acked = max(s.ackedAt, s.freeAt+latency/2)
+	s.ackedAt = m.acked
+	s.flying = append(s.flying, m)
+}
+
+// print shows the window's course: more often while it begins.
+func (s *simulation) print(t *testing.T) {
+	t.Helper()
+	every := max(1, len(s.seconds)/20)
+	for i, at := range s.seconds {
+		if i < 6 || i%every == 0 {
+			t.Logf("%5d s: %7.0f kB/s %7d msg/s, limit %6d and %6d kB, queued %6d ms, slowest %6d ms, claims of %d",
+				i, float64(at.bytes)/1e3, at.acks, at.limit, at.limitBytes/1000,
+				at.meanQueue().Milliseconds(), at.slowest.Milliseconds(), at.acks/max(1, at.claims))
+		}
+	}
+}
+
+// between sums up the seconds from one to another.
+func (s *simulation) between(from, to int) (sum second) {
+	for _, at := range s.seconds[from:to] {
+		sum.acks += at.acks
+		sum.bytes += at.bytes
+		sum.claims += at.claims
+		sum.queued += at.queued
+		sum.slowest = max(sum.slowest, at.slowest)
+	}
+	return sum
+}
