@@ -23,8 +23,8 @@ func (s shards) Settle(ctx context.Context, shard int, settlement message.Settle
 	return s[shard].Settle(ctx, shard, settlement)
 }
 
-func (s shards) Reclaim(ctx context.Context, shard int, instance string, foreign bool) (int, bool, error) {
-	return s[shard].Reclaim(ctx, shard, instance, foreign)
+func (s shards) Reclaim(ctx context.Context, shard int, r message.Reclaim) (int, bool, error) {
+	return s[shard].Reclaim(ctx, shard, r)
 }
 
 func (s shards) HandOver(ctx context.Context, shard int, instance string) error {

@@ -41,7 +41,7 @@ type Store interface {
 	// Reclaim makes the messages of dead claims wait again: of all other
 	// instances where foreign is set, else of claims past their deadline. A call
 	// is bounded; more says that another one is needed.
-	Reclaim(ctx context.Context, shard int, instance string, foreign bool) (reclaimed int, more bool, err error)
+	Reclaim(ctx context.Context, shard int, r message.Reclaim) (reclaimed int, more bool, err error)
 	// HandOver gives up the lease, if it is the instance's.
 	HandOver(ctx context.Context, shard int, instance string) error
 }

@@ -202,12 +202,12 @@ func (f *fakeStore) settle(s message.Settlement) (stale bool) {
 	return false
 }
 
-func (f *fakeStore) Reclaim(_ context.Context, _ int, instance string, foreign bool) (int, bool, error) {
+func (f *fakeStore) Reclaim(_ context.Context, _ int, r message.Reclaim) (int, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reclaims = append(f.reclaims, foreign)
+	f.reclaims = append(f.reclaims, r.Foreign)
 	for token, c := range f.claims {
-		if foreign && token.Instance != instance || !foreign && c.deadline.Before(f.now()) {
+		if r.Foreign && token.Instance != r.Instance || !r.Foreign && c.deadline.Before(f.now()) {
 			delete(f.claims, token)
 			for _, m := range c.messages {
 				m.Attempts.Begun++

@@ -171,7 +171,7 @@ func (e *endless) Claim(_ context.Context, _ int, r message.ClaimRequest) (messa
 
 func (e *endless) Settle(context.Context, int, message.Settlement) (bool, error) { return false, nil }
 
-func (e *endless) Reclaim(context.Context, int, string, bool) (int, bool, error) {
+func (e *endless) Reclaim(context.Context, int, message.Reclaim) (int, bool, error) {
 	return 0, false, nil
 }
 

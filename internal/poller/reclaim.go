@@ -1,6 +1,10 @@
 package poller
 
-import "context"
+import (
+	"context"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
 
 // reclaimForeign returns the claims of earlier holders. The claim that was
 // refused for their sake is then asked for again.
@@ -70,5 +74,5 @@ func (s *shard) callReclaim(foreign bool) (reclaimed int, more bool, err error) 
 	defer recovered(s.log, "reclaim", &err)
 	ctx, cancel := context.WithTimeout(s.callCtx, s.callTimeout())
 	defer cancel()
-	return s.Store.Reclaim(ctx, s.index, s.Instance, foreign)
+	return s.Store.Reclaim(ctx, s.index, message.Reclaim{Instance: s.Instance, Foreign: foreign})
 }

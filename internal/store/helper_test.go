@@ -195,3 +195,11 @@ func scriptCalls(t testing.TB, rdb *redis.Client) int64 {
 	t.Helper()
 	return commandCalls(t, rdb, "evalsha") + commandCalls(t, rdb, "eval")
 }
+
+func instancesOf(beats []store.Heartbeat) []string {
+	names := make([]string, len(beats))
+	for i, beat := range beats {
+		names[i] = beat.Instance
+	}
+	return names
+}

@@ -191,7 +191,7 @@ func (m *machine) reclaim(t *rapid.T) {
 func (m *machine) reclaimAs(t *rapid.T, shard int, instance string, foreign bool) bool {
 	o := m.oracles[shard]
 	eligible := o.reclaimable(instance, foreign)
-	count, more, err := m.q.Reclaim(t.Context(), shard, instance, foreign)
+	count, more, err := m.q.Reclaim(t.Context(), shard, message.Reclaim{Instance: instance, Foreign: foreign})
 	require.NoError(t, err)
 	require.Equal(t, len(eligible) > 1, more, "more")
 	claims, err := m.rdb.HKeys(t.Context(), storetest.Key(m.q.Name(), shard, "claims")).Result()

@@ -6,6 +6,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
@@ -149,7 +150,7 @@ func (b *bridge) takeOver() {
 	_, err := b.q.Claim(b.t.Context(), 0, request)
 	require.NoError(b.t, err)
 	for more := true; more; {
-		_, more, err = b.q.Reclaim(b.t.Context(), 0, b.name, true)
+		_, more, err = b.q.Reclaim(b.t.Context(), 0, message.Reclaim{Instance: b.name, Foreign: true})
 		require.NoError(b.t, err)
 	}
 }
