@@ -72,13 +72,17 @@ func (r *queueRunner) notice() {
 func (r *queueRunner) beat(ctx context.Context) bool {
 	callCtx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
-	live, err := r.queue.Heartbeat(callCtx, r.instance, r.deadAfter())
+	beats, err := r.queue.Heartbeat(callCtx, r.instance, r.deadAfter())
 	if err != nil {
 		if ctx.Err() == nil && !r.unheard {
 			r.unheard = true
 			r.logger.Warn("heartbeat failed, the shards stay as they are", "event", "heartbeat", "err", err)
 		}
 		return false
+	}
+	live := make([]string, len(beats))
+	for i, beat := range beats {
+		live[i] = beat.Instance
 	}
 	if r.unheard {
 		r.unheard = false

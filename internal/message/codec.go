@@ -145,6 +145,16 @@ func cutUvarint(s string) (value uint64, rest string, ok bool) {
 	return 0, "", false
 }
 
+// ParseClaimToken is the inverse of [ClaimToken.String]; what is none is the zero value.
+func ParseClaimToken(s string) ClaimToken {
+	at := strings.LastIndexByte(s, '|')
+	number, err := strconv.ParseUint(s[at+1:], 10, 64)
+	if at < 0 || err != nil {
+		return ClaimToken{}
+	}
+	return ClaimToken{Instance: s[:at], Number: number}
+}
+
 // String is the counts as Redis stores them.
 func (a Attempts) String() string {
 	return fmt.Sprintf("%d %d %d %d", a.Failures, a.Begun, a.MaybeOut, a.Unknowns)

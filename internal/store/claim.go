@@ -36,24 +36,16 @@ func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimReque
 	if err != nil {
 		return message.Claim{}, err
 	}
-	args := make([]any, 0, 6+len(request.Live))
-	args = append(args, request.Token.Instance, request.Token.Number, min(request.Max, MaxBatch), MaxBatchBytes,
-		request.Timeout.Milliseconds(), request.Lease.Milliseconds())
-	for _, live := range request.Live {
-		args = append(args, live.String())
-	}
 	cmd, err := q.runner(request.Quiet)(ctx, claimScript, []string{
-		k.due, k.msg, k.claims, k.deadlines, k.attempts, k.gone, k.goneTTL, k.holder, k.meta,
-	}, args...)
+		k.due, k.msg, k.claims, k.deadlines, k.attempts, k.gone, k.goneTTL, k.holder, k.meta, k.routes,
+	}, claimArgs(&request)...)
 	if err != nil {
 		return message.Claim{}, fmt.Errorf("claim: %w", err)
 	}
 	r := newReply(cmd)
-	claim := message.Claim{
-		State: message.ClaimState(r.int(0)), Token: request.Token, Now: time.UnixMilli(r.int(1)),
-		HeldFor: time.Duration(r.int(2)) * time.Millisecond,
-	}
+	claim := message.Claim{State: message.ClaimState(r.int(0)), Token: request.Token, Now: time.UnixMilli(r.int(1))}
 	if r.bad != nil || claim.State != message.ClaimGranted {
+		claim.HeldFor, claim.Holder = time.Duration(r.int(2))*time.Millisecond, r.text(3)
 		return claim, r.bad
 	}
 	q.clock.observe(r.int(1))
@@ -62,13 +54,34 @@ func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimReque
 		claim.NextDue = time.UnixMilli(ms)
 	}
 	claim.Epoch = r.text(9)
+	strays := r.list(10)
+	for i := range strays.values {
+		claim.Strays = append(claim.Strays, message.ParseClaimToken(strays.text(i)))
+	}
 	claim.Messages, err = q.parseClaimed(r.text(6), r.list(7), r.list(8))
-	return claim, errors.Join(r.bad, err)
+	return claim, errors.Join(r.bad, strays.bad, err)
+}
+
+func claimArgs(r *message.ClaimRequest) []any {
+	bytes := MaxBatchBytes
+	if r.MaxBytes > 0 {
+		bytes = min(bytes, r.MaxBytes)
+	}
+	args := make([]any, 0, 9+len(r.Live)+len(r.Free))
+	args = append(args, r.Token.Instance, r.Token.Number, min(r.Max, MaxBatch), bytes,
+		r.Timeout.Milliseconds(), r.Lease.Milliseconds(), r.Slot, r.Seize, len(r.Live))
+	for _, live := range r.Live {
+		args = append(args, live.String())
+	}
+	for _, slot := range r.Free {
+		args = append(args, slot)
+	}
+	return args
 }
 
 var errPacked = fmt.Errorf("%w: packed claim", errReply)
 
-// parseClaimed reads "length:due_ms:id" for each message, with its attempts and body.
+// parseClaimed reads "length:score:id" for each message, with its attempts and body.
 func (q *Queue) parseClaimed(packed string, attempts, stored *reply) ([]message.Claimed, error) {
 	claimed := make([]message.Claimed, len(stored.values))
 	for i := range claimed {
@@ -76,17 +89,19 @@ func (q *Queue) parseClaimed(packed string, attempts, stored *reply) ([]message.
 		if !ok {
 			return nil, errPacked
 		}
-		due, rest, ok := cutInt(rest)
+		score, rest, ok := cutInt(rest)
 		if !ok || length < 0 || length > int64(len(rest)) {
 			return nil, errPacked
 		}
 		c := &claimed[i]
 		c.Member, packed = rest[:length], rest[length:]
 		c.ID, c.Key = message.SplitMember(c.Member)
-		c.Queue, c.DueAt = q.name, time.UnixMilli(due)
+		c.Queue, c.Score = q.name, score
+		var history message.History
 		if len(attempts.values) > 0 {
-			c.Attempts, c.Err = message.ParseAttempts(attempts.text(i))
+			history, c.Err = message.ParseHistory(attempts.text(i))
 		}
+		c.Attempts, c.DueAt = history.Attempts, history.Promised(score)
 		if err := c.Decode(stored.text(i)); c.Err == nil {
 			c.Err = err
 		}

@@ -68,15 +68,15 @@ func (q *Queue) parseFound(r *reply, code Code, id, key string) Found {
 		return found
 	}
 	found := Found{Code: code}
-	attempts, err := message.ParseAttempts(r.text(4))
+	history, err := message.ParseHistory(r.text(4))
 	if err == nil {
 		err = found.Decode(r.text(5))
 	}
 	found.ID, found.Key, found.Queue, found.Err = id, key, q.name, err
-	if ms := r.int(3); ms != 0 {
-		found.DueAt = time.UnixMilli(ms)
+	if score := r.int(3); score != 0 {
+		found.DueAt = history.Promised(score)
 	}
-	found.Attempt = attempts.Begun + 1
-	found.MaybePublished = attempts.MaybeOut > 0
+	found.Attempt = history.Attempts.Begun + 1
+	found.MaybePublished = history.Attempts.MaybeOut > 0
 	return found
 }

@@ -4,20 +4,37 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
-// Heartbeat says that the instance lives, and returns those that do, sorted,
-// this one among them: those that were heard within deadAfter, by Redis' clock.
-func (q *Queue) Heartbeat(ctx context.Context, instance string, deadAfter time.Duration) ([]string, error) {
+// Heartbeat is when an instance was last heard.
+type Heartbeat struct {
+	Instance string
+	// At is in milliseconds of Redis' clock, which may be set back: that it changes
+	// tells that the instance lives, that it is old tells nothing.
+	At int64
+}
+
+// Heartbeat says that the instance lives, and returns the last heartbeat of each,
+// this one's among them, sorted by instance. The caller decides which of them
+// live; those that were silent for forgetAfter by Redis' clock are removed.
+func (q *Queue) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, error) {
 	cmd, err := q.runQuiet(ctx, heartbeatScript, []string{instancesKey(q.prefix, q.name)},
-		instance, deadAfter.Milliseconds())
+		instance, forgetAfter.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
 	}
-	live, err := cmd.StringSlice()
-	slices.Sort(live)
-	return live, err
+	entries, err := cmd.StringSlice()
+	beats := make([]Heartbeat, 0, len(entries)/2)
+	for i := 0; i+1 < len(entries) && err == nil; i += 2 {
+		var at float64
+		at, err = strconv.ParseFloat(entries[i+1], 64)
+		beats = append(beats, Heartbeat{Instance: entries[i], At: int64(at)})
+	}
+	slices.SortFunc(beats, func(a, b Heartbeat) int { return strings.Compare(a.Instance, b.Instance) })
+	return beats, err
 }
 
 // Leave forgets the instance, and tells the others.

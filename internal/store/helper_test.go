@@ -162,6 +162,8 @@ var (
 	released = message.Verdict{Verb: message.VerbRelease}
 	retried  = message.Verdict{Verb: message.VerbRetry, Delay: never, Attempts: message.Attempts{Failures: 1, Begun: 1}}
 	unknown  = message.Verdict{Verb: message.VerbRelease, Published: true, Attempts: message.Attempts{Begun: 1, MaybeOut: 1, Unknowns: 1}}
+	parked   = message.Verdict{Verb: message.VerbPark, Slot: 7}
+	kept     = message.Verdict{Verb: message.VerbKeep}
 	buried   = message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused: too large", Attempts: message.Attempts{Failures: 1, Begun: 1}}
 )
 
@@ -194,4 +196,12 @@ func commandCalls(t testing.TB, rdb *redis.Client, command string) int64 {
 func scriptCalls(t testing.TB, rdb *redis.Client) int64 {
 	t.Helper()
 	return commandCalls(t, rdb, "evalsha") + commandCalls(t, rdb, "eval")
+}
+
+func instancesOf(beats []store.Heartbeat) []string {
+	names := make([]string, len(beats))
+	for i, beat := range beats {
+		names[i] = beat.Instance
+	}
+	return names
 }

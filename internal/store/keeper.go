@@ -171,6 +171,7 @@ func (q *Queue) drop(ctx context.Context, layout *Layout) (*Layout, error) {
 		k := newShardKeys(q.prefix, q.name, shard)
 		_, err := dropScript.run(ctx, q.client(ctx), []string{
 			k.meta, k.msg, k.dead, k.claims, k.settled, k.due, k.deadlines, k.attempts, k.gone, k.goneTTL, k.deadMsg, k.holder,
+			k.routes,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("drop shard %d of %s: %w", shard, q.name, err)

@@ -11,7 +11,7 @@ type keys struct {
 type shardKeys struct {
 	due, msg, claims, deadlines, attempts string
 	gone, goneTTL, dead, deadMsg          string
-	holder, meta, wake, settled           string
+	holder, meta, wake, settled, routes   string
 }
 
 func layoutKey(prefix, queue string) string    { return prefix + ":" + queue + ":layout" }
@@ -35,6 +35,6 @@ func newShardKeys(prefix, queue string, shard int) shardKeys {
 		due: tag + "due", msg: tag + "msg", claims: tag + "claims", deadlines: tag + "deadlines",
 		attempts: tag + "attempts", gone: tag + "gone", goneTTL: tag + "gonettl",
 		dead: tag + "dead", deadMsg: tag + "deadmsg", holder: tag + "holder", meta: tag + "meta", wake: tag + "wake",
-		settled: tag + "settled",
+		settled: tag + "settled", routes: tag + "routes",
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
@@ -61,7 +62,7 @@ func TestMemoryLimit(t *testing.T) {
 			require.NoError(t, err)
 		}},
 		{"reclaim", func() {
-			n, _, err := q.Reclaim(t.Context(), 0, b.name, false)
+			n, _, err := q.Reclaim(t.Context(), 0, message.Reclaim{Instance: b.name})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
 		}},

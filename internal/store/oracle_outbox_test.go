@@ -157,7 +157,8 @@ func (o *oracle) rescheduleRow(member, token, target string, due int64) store.Co
 		o.rows.leave(target, "m"+token)
 	}
 	o.generation++
-	e.due, e.generation, e.token = due, o.generation, token
+	e.moveTo(due)
+	e.generation, e.token = o.generation, token
 	o.counters["rescheduled"]++
 	o.rows.answers[token] = store.Answer{Code: code}
 	return code

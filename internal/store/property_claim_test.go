@@ -25,6 +25,13 @@ func (m *machine) claim(t *rapid.T) {
 	r := message.ClaimRequest{
 		Token: message.ClaimToken{Instance: instance, Number: m.numbers[counter]},
 		Max:   rapid.IntRange(0, 4).Draw(t, "max"), Timeout: drawTimeout(t), Lease: lease,
+		Slot: rapid.SampledFrom(drawnSlots).Draw(t, "take from"),
+	}
+	if rapid.Bool().Draw(t, "free") {
+		r.Free = []int{1, 2, message.MaxSlot}
+	}
+	if holder, err := m.rdb.Get(t.Context(), storetest.Key(m.q.Name(), shard, "holder")).Result(); err == nil {
+		r.Seize = rapid.SampledFrom([]string{"", holder, "a|1|0"}).Draw(t, "seize")
 	}
 	for _, h := range m.held[shard] {
 		if h.request.Token.Instance == instance && rapid.Bool().Draw(t, "live") {
@@ -55,6 +62,8 @@ func (m *machine) claimAgain(t *rapid.T) {
 	m.ask(t, shard, r)
 }
 
+var drawnSlots = []int{0, 0, 0, 1, 2, message.MaxSlot}
+
 // drawTimeout makes a claim that has expired at once, or never does.
 func drawTimeout(t *rapid.T) time.Duration {
 	if rapid.Bool().Draw(t, "expired") {
@@ -65,11 +74,13 @@ func drawTimeout(t *rapid.T) time.Duration {
 
 func (m *machine) ask(t *rapid.T, shard int, r message.ClaimRequest) {
 	o := m.oracles[shard]
+	holder := m.rdb.Get(t.Context(), storetest.Key(m.q.Name(), shard, "holder")).Val()
 	claim, err := m.q.Claim(t.Context(), shard, r)
 	require.NoError(t, err)
-	state, want, more := o.claim(r, m.now(t))
+	state, want, more := o.claim(r, holder == r.Seize, m.now(t))
 	require.Equal(t, state, claim.State)
 	if state == message.ClaimHeld {
+		require.Equal(t, holder, claim.Holder)
 		require.Positive(t, claim.HeldFor)
 		require.LessOrEqual(t, claim.HeldFor, lease)
 	}
@@ -79,9 +90,14 @@ func (m *machine) ask(t *rapid.T, shard int, r message.ClaimRequest) {
 	}
 	require.Equal(t, more, claim.More, "more")
 	nextDue, expired := int64(-1), false
-	if waiting := o.waiting(); len(waiting) > 0 {
-		nextDue = waiting[0].due
+	if waiting := o.slot(0); len(waiting) > 0 {
+		nextDue = waiting[0].score
 	}
+	var strays []string
+	for _, token := range claim.Strays {
+		strays = append(strays, token.String())
+	}
+	require.ElementsMatch(t, o.strays(r), strays)
 	for _, c := range o.claims {
 		expired = expired || c.expired
 	}
@@ -105,7 +121,8 @@ func (m *machine) checkClaimed(t *rapid.T, shard int, c message.Claimed, want cl
 	e := m.oracles[shard].entries[want.member]
 	require.NoError(t, c.Err)
 	require.Equal(t, want.member, c.Member)
-	require.Equal(t, want.due, c.DueAt.UnixMilli())
+	require.Equal(t, want.score, c.Score)
+	require.Equal(t, e.due, c.DueAt.UnixMilli())
 	require.Equal(t, e.body, string(c.Body))
 	require.Equal(t, e.attempts, c.Attempts)
 	require.Equal(t, e.attempts.Begun+1, c.Attempt)
@@ -142,8 +159,23 @@ func (m *machine) settleOne(t *rapid.T, shard int, from []heldClaim) {
 	}
 	h := rapid.SampledFrom(from).Draw(t, "claim")
 	s := message.Settlement{Claim: h.claim, Repeated: rapid.Bool().Draw(t, "repeated")}
+	rest := heldClaim{request: h.request, claim: h.claim}
+	rest.claim.Messages = nil
 	for i := range h.claim.Messages {
-		s.Verdicts = append(s.Verdicts, drawVerdict(t, h.claim.Messages[i].Attempts))
+		v := drawVerdict(t, h.claim.Messages[i].Attempts)
+		switch s.Verdicts = append(s.Verdicts, v); v.Verb {
+		case message.VerbPark:
+			s.Parks = append(s.Parks, message.ParkedRoute{
+				Slot: v.Slot, Route: rapid.SampledFrom([]string{"", "r", "a 1:b"}).Draw(t, "route"), Reason: v.Reason,
+			})
+		case message.VerbKeep:
+			rest.claim.Messages = append(rest.claim.Messages, h.claim.Messages[i])
+			rest.generations = append(rest.generations, h.generations[i])
+		default:
+		}
+	}
+	if len(rest.generations) > 0 {
+		m.held[shard] = append(m.held[shard], rest)
 	}
 	before := m.now(t)
 	stale, err := m.q.Settle(t.Context(), shard, s)
@@ -166,7 +198,7 @@ func (m *machine) settleOne(t *rapid.T, shard int, from []heldClaim) {
 
 // drawVerdict does with the counts what the poller does.
 func drawVerdict(t *rapid.T, a message.Attempts) message.Verdict {
-	v := message.Verdict{Verb: message.Verb(rapid.IntRange(0, 3).Draw(t, "verb")), Attempts: a}
+	v := message.Verdict{Verb: message.Verb(rapid.IntRange(0, int(message.VerbKeep)).Draw(t, "verb")), Attempts: a}
 	v.Published = v.Verb == message.VerbAck || rapid.Bool().Draw(t, "published")
 	switch {
 	case v.Verb == message.VerbRetry:
@@ -176,6 +208,9 @@ func drawVerdict(t *rapid.T, a message.Attempts) message.Verdict {
 	case v.Verb == message.VerbDeadLetter:
 		v.Reason = rapid.SampledFrom([]string{"", "refused", "1:2:3", "ключ\x00"}).Draw(t, "reason")
 		v.Attempts.Begun++
+	case v.Verb == message.VerbPark:
+		v.Slot = drawnSlots[3+rapid.IntRange(0, 2).Draw(t, "slot")]
+		v.Reason = rapid.SampledFrom([]string{"", "full", "1:2 no leader"}).Draw(t, "reason")
 	case v.Verb == message.VerbRelease && v.Published:
 		v.Attempts.Begun++
 		v.Attempts.MaybeOut++
@@ -185,13 +220,18 @@ func drawVerdict(t *rapid.T, a message.Attempts) message.Verdict {
 }
 
 func (m *machine) reclaim(t *rapid.T) {
-	m.reclaimAs(t, drawShard(t), rapid.SampledFrom(instances).Draw(t, "instance"), rapid.Bool().Draw(t, "foreign"))
+	shard := drawShard(t)
+	r := message.Reclaim{Instance: rapid.SampledFrom(instances).Draw(t, "instance"), Foreign: rapid.Bool().Draw(t, "foreign")}
+	if known := m.held[shard]; len(known) > 0 && rapid.Bool().Draw(t, "stray") {
+		r.Stray = rapid.SampledFrom(known).Draw(t, "claim").request.Token
+	}
+	m.reclaimAs(t, shard, r)
 }
 
-func (m *machine) reclaimAs(t *rapid.T, shard int, instance string, foreign bool) bool {
+func (m *machine) reclaimAs(t *rapid.T, shard int, r message.Reclaim) bool {
 	o := m.oracles[shard]
-	eligible := o.reclaimable(instance, foreign)
-	count, more, err := m.q.Reclaim(t.Context(), shard, instance, foreign)
+	eligible := o.reclaimable(r)
+	count, more, err := m.q.Reclaim(t.Context(), shard, r)
 	require.NoError(t, err)
 	require.Equal(t, len(eligible) > 1, more, "more")
 	claims, err := m.rdb.HKeys(t.Context(), storetest.Key(m.q.Name(), shard, "claims")).Result()
@@ -210,9 +250,6 @@ func (m *machine) reclaimAs(t *rapid.T, shard int, instance string, foreign bool
 		require.Contains(t, eligible, chosen[0])
 		require.Equal(t, len(o.claims[chosen[0]].members), count)
 		o.reclaim(chosen[0])
-	}
-	if foreign && o.holder != nil && o.holder.owner == instance && len(eligible) < 2 {
-		o.holder.dirty = false
 	}
 	return more
 }
@@ -240,7 +277,7 @@ func (m *machine) drain(t *rapid.T) {
 		o.holder = nil
 		token := message.ClaimToken{Instance: "last", Number: 1}
 		m.ask(t, shard, message.ClaimRequest{Token: token, Timeout: never, Lease: lease})
-		for m.reclaimAs(t, shard, token.Instance, true) {
+		for m.reclaimAs(t, shard, message.Reclaim{Instance: token.Instance, Foreign: true}) {
 			continue
 		}
 		for member := range maps.Clone(o.entries) {

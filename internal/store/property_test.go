@@ -258,12 +258,12 @@ func (m *machine) check(t *rapid.T) {
 		due, attempts, dead := map[string]int64{}, map[string]string{}, []string{}
 		for member, e := range o.entries {
 			if e.where == store.Waiting {
-				due[member] = e.due
+				due[member] = e.score
 			}
 			if e.where == store.Dead {
 				dead = append(dead, member)
-			} else if e.attempts != (message.Attempts{}) {
-				attempts[member] = e.attempts.String()
+			} else if history := e.history(); history != "" {
+				attempts[member] = history
 			}
 		}
 		require.Equal(t, due, s.Due)
@@ -279,10 +279,11 @@ func (m *machine) check(t *rapid.T) {
 		require.Equal(t, counters, s.Meta, "counters")
 		holder := ""
 		if h := o.holder; h != nil {
-			holder = fmt.Sprintf("%s|%d|%d", h.owner, h.last, map[bool]int{true: 1}[h.dirty])
+			holder = fmt.Sprintf("%s|%d", h.owner, h.last)
 		}
 		require.Equal(t, holder, s.Holder)
 		m.checkRows(t, shard, o, s)
+		m.checkParked(t, shard, o, s)
 		m.checkStats(t, shard, o)
 	}
 }
@@ -291,12 +292,42 @@ func (m *machine) checkStats(t *rapid.T, shard int, o *oracle) {
 	stats, err := m.q.Stats(t.Context(), shard)
 	require.NoError(t, err)
 	count := map[store.Code]int64{}
+	parked := int64(0)
 	for _, e := range o.entries {
 		count[e.where]++
+		if slot, _ := message.SplitScore(e.score); slot > 0 && e.where == store.Waiting {
+			parked++
+		}
 	}
 	require.Equal(t, count[store.Waiting], stats.Waiting)
+	require.Equal(t, parked, stats.Parked)
 	require.Equal(t, count[store.InFlight], stats.InFlight)
 	require.Equal(t, count[store.Dead], stats.Dead)
 	require.Equal(t, int64(len(o.claims)), stats.Claims)
 	require.Equal(t, int64(len(o.rows.ledger)), stats.Ledger)
+}
+
+// checkParked compares what is parked, and the routes that are known.
+func (m *machine) checkParked(t *rapid.T, shard int, o *oracle, s *storetest.Shard) {
+	routes, err := m.q.Parked(t.Context(), shard)
+	require.NoError(t, err)
+	seen := map[int]bool{}
+	for _, r := range routes {
+		messages := o.slot(r.Slot)
+		require.Len(t, messages, r.Messages, "slot %d", r.Slot)
+		require.Equal(t, messages[0].due, r.Oldest.UnixMilli())
+		if want, known := o.routes[r.Slot]; known {
+			require.Equal(t, want, r.Route+"|"+r.Reason)
+			require.False(t, r.Since.IsZero())
+		} else {
+			require.Equal(t, "|", r.Route+"|"+r.Reason)
+		}
+		seen[r.Slot] = true
+	}
+	for _, e := range o.waiting() {
+		if slot, _ := message.SplitScore(e.score); slot > 0 {
+			require.True(t, seen[slot], "slot %d", slot)
+		}
+	}
+	require.Len(t, s.Routes, len(o.routes))
 }

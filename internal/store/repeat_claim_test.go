@@ -22,7 +22,7 @@ func (s *scene) farSettle(settlement message.Settlement, stale *bool, err *error
 }
 
 func (s *scene) farReclaim(instance string, err *error) func() {
-	return func() { _, _, *err = s.far.Reclaim(s.Context(), 0, instance, false) }
+	return func() { _, _, *err = s.far.Reclaim(s.Context(), 0, message.Reclaim{Instance: instance}) }
 }
 
 func claims(n int) func(*storetest.Shard) bool {
@@ -162,7 +162,7 @@ func TestReclaimRepeated(t *testing.T) {
 			var err error
 			s.lost(s.farReclaim(s.bridge.name, &err), claims(0), s.nothing)
 			require.Error(s, err)
-			n, more, err := s.near.Reclaim(s.Context(), 0, s.bridge.name, false)
+			n, more, err := s.near.Reclaim(s.Context(), 0, message.Reclaim{Instance: s.bridge.name})
 			require.NoError(s, err)
 			require.Zero(s, n)
 			require.False(s, more)
@@ -172,7 +172,7 @@ func TestReclaimRepeated(t *testing.T) {
 			overdue(s)
 			var err error
 			s.late(s.farReclaim(s.bridge.name, &err), s.nothing, func() {
-				n, _, err := s.near.Reclaim(s.Context(), 0, s.bridge.name, false)
+				n, _, err := s.near.Reclaim(s.Context(), 0, message.Reclaim{Instance: s.bridge.name})
 				require.NoError(s, err)
 				require.Equal(s, 1, n)
 				s.claim()

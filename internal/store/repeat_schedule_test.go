@@ -2,9 +2,11 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
@@ -71,7 +73,7 @@ func TestScheduleRepeated(t *testing.T) {
 			s.lost(s.schedules(&answer, past()), created, func() { s.bridge.finish(retried) })
 			answered(s, store.Created, answer)
 			after := dump(s, s.rdb, s.near)
-			require.Equal(s, retried.Attempts.String(), after.Attempts["x"])
+			require.Equal(s, message.NewHistory(retried.Attempts, time.UnixMilli(past().Ms)).String(), after.Attempts["x"])
 			require.EqualValues(s, 1, after.Counter("scheduled"))
 		},
 		"dead": func(s *scene) {

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
@@ -81,7 +82,7 @@ func (s *scene) loadScripts() {
 	answered(s, store.Replaced, q.Schedule(s.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	b.finish(buried)
 	cancel(s, q, "x")
-	_, _, err := q.Reclaim(s.Context(), 0, b.name, false)
+	_, _, err := q.Reclaim(s.Context(), 0, message.Reclaim{Instance: b.name})
 	require.NoError(s, err)
 }
 

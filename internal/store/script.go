@@ -27,6 +27,8 @@ var (
 	getScript        = load("get")
 	claimScript      = load("claim")
 	settleScript     = load("settle")
+	markScript       = load("mark")
+	parkedScript     = load("parked")
 	reclaimScript    = load("reclaim")
 	handoverScript   = load("handover")
 	heartbeatScript  = load("heartbeat")

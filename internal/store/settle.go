@@ -2,126 +2,175 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
-// Settle ends a claim: each message is removed, put back or buried, as its
-// verdict says. stale is true where the claim had ended already: then nothing
-// changes, but messages that were or may have been published are marked so. A
-// call without an answer may be repeated with Repeated set.
+// errVerdict is returned for a settlement that cannot be meant.
+var errVerdict = errors.New("verdict of a message")
+
+// Settle ends a claim or a part of it: each message is removed, put back, parked
+// or buried, as its verdict says, and those of [message.VerbKeep] stay in the
+// claim. stale is true where the claim was not as s has it: then nothing changes,
+// but messages that were or may have been published are marked so. A call without
+// an answer may be repeated with Repeated set.
 func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (stale bool, err error) {
 	k, err := q.shard(shard)
 	if err != nil {
 		return false, err
 	}
-	keys := []string{k.due, k.msg, k.claims, k.deadlines, k.attempts, k.dead, k.deadMsg, k.meta}
-	traced := countTraced(&s)
-	if traced.outbox > 0 {
+	if err := checkVerdicts(&s); err != nil {
+		return false, err
+	}
+	b := sortVerdicts(&s, q.ledger != nil)
+	if b.kept == len(s.Verdicts) && b.kept > 0 {
+		return false, nil
+	}
+	keys := []string{k.due, k.msg, k.claims, k.deadlines, k.attempts, k.dead, k.deadMsg, k.meta, k.routes}
+	if b.traced.outbox > 0 {
 		keys = append(keys, k.gone, k.goneTTL, k.settled)
 	}
-	if q.ledger == nil {
-		traced.told = 0
-	}
-	cmd, err := settleScript.run(ctx, q.client(ctx), keys, settleArgs(&s, traced)...)
+	cmd, err := settleScript.run(ctx, q.client(ctx), keys, b.args(&s)...)
 	if err != nil {
 		return false, fmt.Errorf("settle: %w", err)
 	}
-	r := newReply(cmd)
-	stale = r.int(0) == 1
-	if traced.told > 0 && !stale && r.bad == nil {
+	if n, err := cmd.Int(); n == 1 || err != nil {
+		if err == nil {
+			stale, err = q.markStale(ctx, k, &s)
+		}
+		return stale, err
+	}
+	if b.traced.told > 0 {
 		q.ledger(shard)
 	}
-	return stale, r.bad
+	return false, nil
 }
 
-// settleArgs sorts the verdicts by verb, as the script takes them.
-func settleArgs(s *message.Settlement, traced traced) []any {
-	acked, back, dead, retries, duplicates := count(s)
-	args := make([]any, 13, 13+acked+4*back+4*dead)
-	var tokens strings.Builder
-	tokens.Grow((acked + back) * message.TokenLength)
-	for _, kind := range traced.kinds() {
-		for i, v := range s.Verdicts {
+func checkVerdicts(s *message.Settlement) error {
+	if len(s.Verdicts) != len(s.Claim.Messages) {
+		return fmt.Errorf("%w: %d for %d messages", errVerdict, len(s.Verdicts), len(s.Claim.Messages))
+	}
+	for _, v := range s.Verdicts {
+		if v.Verb == message.VerbPark && (v.Slot < 1 || v.Slot > message.MaxSlot) {
+			return fmt.Errorf("%w: slot %d, must be from 1 to %d", errVerdict, v.Slot, message.MaxSlot)
+		}
+	}
+	return nil
+}
+
+// sorted are the verdicts of a settlement by what the script does with them, and
+// their arguments.
+type sorted struct {
+	acked, back, dead []any
+	duplicates        int // of acked
+	retried, parked   int // of back
+	kept              int
+	traced            traced
+	tokens            strings.Builder // of the outbox messages among acked
+	before            int             // the length of the packed claim
+	first, last       string          // its ends
+	after             []byte          // what is left of it
+}
+
+func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
+	b := &sorted{traced: countTraced(s), acked: make([]any, 0, len(s.Verdicts))}
+	b.pack(s)
+	for _, kind := range b.traced.kinds() {
+		for i := range s.Verdicts {
 			m := &s.Claim.Messages[i]
-			if v.Verb == message.VerbAck && (kind == anyKind || kindOf(m.Token) == kind) {
-				args = append(args, m.Member)
-				writeToken(&tokens, m.Token)
+			if s.Verdicts[i].Verb == message.VerbAck && (kind == anyKind || kindOf(m.Token) == kind) {
+				b.ack(m, kind)
 			}
 		}
 	}
-	for i, v := range s.Verdicts {
-		m := &s.Claim.Messages[i]
-		if v.Verb == message.VerbRetry || v.Verb == message.VerbRelease {
-			args = append(args, m.Member, backAt(m, v), attemptsArg(v.Attempts), flag(v.Published))
-			writeToken(&tokens, m.Token)
-		}
-	}
-	for i, v := range s.Verdicts {
-		if m := &s.Claim.Messages[i]; v.Verb == message.VerbDeadLetter {
-			args = append(args, m.Member, m.DueAt.UnixMilli(), v.Attempts.String(), v.Reason)
-		}
-	}
-	args[0], args[1], args[2], args[3], args[4] = s.Claim.Token.String(), flag(s.Repeated), acked, back, dead
-	args[5], args[6], args[7] = retries, duplicates, tokens.String()
-	args[8], args[9] = packedEnds(s.Claim.Messages)
-	args[10], args[11], args[12] = traced.outbox, traced.told, tombstone.Milliseconds()
-	return args
-}
-
-// packedEnds are the first and the last entry of the claim as claim.lua packed them.
-func packedEnds(claimed []message.Claimed) (first, last string) {
-	if len(claimed) == 0 {
-		return "", ""
-	}
-	entry := func(m *message.Claimed) string {
-		return fmt.Sprintf("%d:%d:%s", len(m.Member), m.DueAt.UnixMilli(), m.Member)
-	}
-	return entry(&claimed[0]), entry(&claimed[len(claimed)-1])
-}
-
-func count(s *message.Settlement) (acked, back, dead, retries, duplicates int) {
-	for i, v := range s.Verdicts {
+	for i := range s.Verdicts {
+		m, v := &s.Claim.Messages[i], &s.Verdicts[i]
 		switch v.Verb {
-		case message.VerbAck:
-			acked++
-			if s.Claim.Messages[i].Attempts.MaybeOut > 0 {
-				duplicates++
-			}
 		case message.VerbRetry:
-			back++
-			retries++
+			b.retried++
+			again := When{Relative: true, Ms: v.Delay.Milliseconds()}
+			b.back = append(b.back, m.Member, again.String(), message.NewHistory(v.Attempts, m.DueAt).String())
+		case message.VerbPark:
+			b.parked++
+			b.back = append(b.back, m.Member, message.ParkedScore(v.Slot, m.DueAt), attemptsArg(m, v))
 		case message.VerbRelease:
-			back++
+			b.back = append(b.back, m.Member, m.DueAt.UnixMilli(), attemptsArg(m, v))
 		case message.VerbDeadLetter:
-			dead++
+			b.dead = append(b.dead, m.Member, m.DueAt.UnixMilli(), v.Attempts.String(), v.Reason)
+		case message.VerbKeep:
+			b.kept++
+		case message.VerbAck:
 		}
 	}
-	return acked, back, dead, retries, duplicates
-}
-
-// writeToken keeps the width where a message could not be decoded and has none.
-func writeToken(b *strings.Builder, token string) {
-	if len(token) != message.TokenLength {
-		token = strings.Repeat("-", message.TokenLength)
+	if !ledger {
+		b.traced.told = 0
 	}
-	b.WriteString(token)
+	return b
 }
 
-func backAt(m *message.Claimed, v message.Verdict) string {
-	if v.Verb == message.VerbRetry {
-		return When{Relative: true, Ms: v.Delay.Milliseconds()}.String()
+func (b *sorted) ack(m *message.Claimed, kind tokenKind) {
+	b.acked = append(b.acked, m.Member)
+	if m.Attempts.MaybeOut > 0 {
+		b.duplicates++
 	}
-	return When{Ms: m.DueAt.UnixMilli()}.String()
+	if kind == rowKind || kind == tracedKind {
+		b.tokens.WriteString(m.Token)
+	}
 }
 
-func attemptsArg(a message.Attempts) string {
-	if a == (message.Attempts{}) {
+// pack computes the claim as claim.lua has packed it, before and after.
+func (b *sorted) pack(s *message.Settlement) {
+	var entry []byte
+	for i := range s.Claim.Messages {
+		m := &s.Claim.Messages[i]
+		entry = strconv.AppendInt(entry[:0], int64(len(m.Member)), 10)
+		entry = strconv.AppendInt(append(entry, ':'), m.Score, 10)
+		entry = append(append(entry, ':'), m.Member...)
+		b.before += len(entry)
+		if i == 0 {
+			b.first = string(entry)
+		}
+		if i == len(s.Claim.Messages)-1 {
+			b.last = string(entry)
+		}
+		if s.Verdicts[i].Verb == message.VerbKeep {
+			b.after = append(b.after, entry...)
+		}
+	}
+}
+
+// args are in the order of the script.
+func (b *sorted) args(s *message.Settlement) []any {
+	parks := parkArgs(s.Parks)
+	args := make([]any, 0, 17+len(b.acked)+len(b.back)+len(b.dead)+len(parks))
+	args = append(args, s.Claim.Token.String(), b.before, b.first, b.last, b.after, flag(s.Repeated),
+		len(b.acked), len(b.back)/3, len(b.dead)/4, len(s.Parks), b.retried, b.parked, b.duplicates,
+		b.traced.outbox, b.traced.told, b.tokens.String(), tombstone.Milliseconds())
+	args = append(args, b.acked...)
+	args = append(args, b.back...)
+	args = append(args, b.dead...)
+	return append(args, parks...)
+}
+
+// attemptsArg is what is stored for a message whose score tells the promised due
+// time: "-" for nothing, and the empty string where that is stored already.
+func attemptsArg(m *message.Claimed, v *message.Verdict) string {
+	_, ms := message.SplitScore(m.Score)
+	attempts, told := v.Attempts, ms == m.DueAt.UnixMilli()
+	if attempts == (message.Attempts{}) {
+		attempts = m.Attempts
+	}
+	switch {
+	case told && attempts == m.Attempts:
 		return ""
+	case attempts == (message.Attempts{}):
+		return "-"
 	}
-	return a.String()
+	return attempts.String()
 }
 
 func flag(set bool) int {

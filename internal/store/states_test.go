@@ -2,10 +2,12 @@ package store_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
@@ -17,6 +19,7 @@ type state struct {
 
 	get        store.Code // 0: not there
 	marked     bool
+	promised   bool // the due time is that of create(past()), whatever has happened since
 	schedule   store.Code
 	replace    store.Code
 	cancel     store.Code
@@ -44,7 +47,8 @@ var states = []state{
 			create(t, q, "x", past())
 			b.finish(retried)
 		},
-		get: store.Waiting, schedule: store.Waiting, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
+		promised: true,
+		get:      store.Waiting, schedule: store.Waiting, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
 	},
 	{
 		name: "released",
@@ -52,7 +56,44 @@ var states = []state{
 			create(t, q, "x", past())
 			b.finish(released)
 		},
-		get: store.Waiting, schedule: store.Waiting, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
+		promised: true,
+		get:      store.Waiting, schedule: store.Waiting, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
+	},
+	{
+		name: "parked",
+		enter: func(t *testing.T, q *store.Queue, b *bridge) {
+			create(t, q, "x", past())
+			b.finish(parked)
+		},
+		promised: true,
+		get:      store.Waiting, schedule: store.Waiting, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
+	},
+	{
+		name: "retried and in flight",
+		enter: func(t *testing.T, q *store.Queue, b *bridge) {
+			create(t, q, "x", past())
+			v := retried
+			v.Delay = 0
+			b.finish(v)
+			require.Eventually(t, func() bool { return len(b.claim(1).Messages) == 1 }, soon, time.Millisecond)
+		},
+		promised: true,
+		get:      store.InFlight, schedule: store.InFlight, replace: store.InFlight,
+		cancel: store.InFlight, reschedule: store.InFlight,
+	},
+	{
+		name: "retried and dead",
+		enter: func(t *testing.T, q *store.Queue, b *bridge) {
+			create(t, q, "x", past())
+			v := retried
+			v.Delay = 0
+			b.finish(v)
+			var claim message.Claim
+			require.Eventually(t, func() bool { claim = b.claim(1); return len(claim.Messages) == 1 }, soon, time.Millisecond)
+			b.settle(claim, buried)
+		},
+		promised: true,
+		get:      store.Dead, schedule: store.Dead, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
 	},
 	{
 		name: "outcome unknown",
@@ -149,7 +190,7 @@ func (b *bridge) takeOver() {
 	_, err := b.q.Claim(b.t.Context(), 0, request)
 	require.NoError(b.t, err)
 	for more := true; more; {
-		_, more, err = b.q.Reclaim(b.t.Context(), 0, b.name, true)
+		_, more, err = b.q.Reclaim(b.t.Context(), 0, message.Reclaim{Instance: b.name, Foreign: true})
 		require.NoError(b.t, err)
 	}
 }
@@ -188,11 +229,16 @@ func (s state) asksGet(t *testing.T, _ *redis.Client, q *store.Queue) {
 	require.Equal(t, "v", found.Headers["h"])
 	require.False(t, found.ScheduledAt.IsZero())
 	require.False(t, found.DueAt.IsZero())
+	if s.promised {
+		require.Equal(t, past().Ms, found.DueAt.UnixMilli())
+	}
 	require.GreaterOrEqual(t, found.Attempt, 1)
 	require.Equal(t, s.get == store.Dead, found.Reason == buried.Reason)
 }
 
 func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
+	found, _, err := q.Get(t.Context(), "x", "")
+	require.NoError(t, err)
 	before := dump(t, rdb, q)
 	answer := schedule(t, q, "x", later())
 	require.Equal(t, s.schedule, answer.Code)
@@ -203,7 +249,7 @@ func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	case store.Dead:
 		require.Equal(t, buried.Reason, answer.Reason)
 	case store.Waiting:
-		require.Equal(t, before.Due["x"], answer.DueAt.UnixMilli(), "the due time in force")
+		require.Equal(t, found.DueAt, answer.DueAt, "the due time in force")
 	default: // In flight: there is nothing more to tell.
 	}
 	require.Equal(t, before, dump(t, rdb, q), "nothing was changed")

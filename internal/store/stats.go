@@ -9,16 +9,19 @@ import (
 
 // ShardStats is what one shard holds.
 type ShardStats struct {
-	// Waiting counts messages that wait, Due those of them that are due.
-	Waiting, Due int64
+	// Waiting counts messages that wait: Parked are those of them that are parked,
+	// Due those that are due and not parked.
+	Waiting, Due, Parked int64
 	// InFlight counts messages that are claimed and not settled, in Claims claims.
 	InFlight, Claims int64
 	// Dead counts dead letters.
 	Dead int64
-	// OldestDueAge is how long ago the first waiting message was due; 0 if none is.
+	// OldestDueAge is how long ago the first message that waits and is not parked
+	// was due; 0 if none is.
 	OldestDueAge time.Duration
-	// NextDue is the due time of the first waiting message; zero if none waits.
-	NextDue time.Time
+	// NextDue is the due time of the first message that waits and is not parked,
+	// OldestParked that of the first that is parked; zero if there is none.
+	NextDue, OldestParked time.Time
 	// Holder is the instance whose lease lasts; empty if there is none.
 	Holder string
 	// Epoch is that of the layout to which the shard is bound.
@@ -44,7 +47,7 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	r := newReply(cmd)
 	stats := ShardStats{
 		Waiting: r.int(1), Due: r.int(2), InFlight: r.int(3) - r.int(1), Dead: r.int(4), Claims: r.int(5),
-		Holder: r.text(7), Counters: map[string]int64{},
+		Holder: r.text(7), Counters: map[string]int64{}, Parked: r.int(10),
 	}
 	if head := r.int(6); head >= 0 {
 		stats.NextDue = time.UnixMilli(head)
@@ -65,5 +68,14 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	}
 	stats.Epoch, stats.Ledger = f.epoch, r.int(9)
 	_, stats.Drained = f.drainedAt(f.epoch)
-	return stats, r.bad
+	if r.bad != nil || stats.Parked == 0 {
+		return stats, r.bad
+	}
+	routes, err := q.Parked(ctx, shard)
+	for _, route := range routes {
+		if stats.OldestParked.IsZero() || route.Oldest.Before(stats.OldestParked) {
+			stats.OldestParked = route.Oldest
+		}
+	}
+	return stats, err
 }

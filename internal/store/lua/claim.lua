@@ -1,41 +1,43 @@
 -- claim: take due messages for a limited time, and renew the holder's lease.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
 --      4 deadlines (ZSET token -> deadline_ms)  5 attempts (HASH)  6 gone (HASH)  7 gonettl (ZSET)
---      8 holder (STRING instance|number|dirty, PX lease)  9 meta (HASH)
+--      8 holder (STRING instance|number|renewed_ms, PX lease)  9 meta (HASH)  10 routes (HASH slot -> route)
 -- ARGV 1 instance  2 number of this claim  3 messages_max (0 renews only)  4 bytes_max
---      5 claim_timeout_ms  6 lease_ms; then the tokens of the instance's live claims
--- RETURNS {state, now_ms, held_ms, more, expired, next_due_ms (-1: none), packed, {attempts}, {stored}, epoch}
---      packed is "length:due_ms:id" for each message, in due order; states as message.ClaimState.
+--      5 claim_timeout_ms  6 lease_ms  7 slot to take from (0: what is not parked)  8 a holder that counts as
+--      lapsed ('': none)  9 how many live claims; then their tokens; then slots to be forgotten if they are empty
+-- RETURNS {0, now_ms, 0, more, expired, next_due_ms of what is not parked (-1: none), packed, {attempts}, {stored},
+--      epoch, {stray claims}}, or {state, now_ms, held_ms, holder}; states as message.ClaimState.
+--      packed is "length:score:id" for each message, in due order.
 -- COST O(n + log N): ids leave due by rank, one packed entry is written. CLOCK Redis, read once.
 -- The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('HGET', KEYS[9], 'epoch')
-if not epoch then return {4, now_ms, 0} end
-local instance, number, token = ARGV[1], tonumber(ARGV[2]), ARGV[1] .. '|' .. ARGV[2]
+if not epoch then return {4, now_ms, 0, ''} end
+local instance, number, token, live_end = ARGV[1], tonumber(ARGV[2]), ARGV[1] .. '|' .. ARGV[2], 9 + ARGV[9]
 
--- The lease. Another instance's claims that outlived it are reclaimed first.
-local holder = redis.call('GET', KEYS[8])
-local last, dirty = 0, '0'
-if holder then
-  local owner, last_number, mark = string.match(holder, '^(.*)|(%d+)|(%d)$')
-  if owner ~= instance then return {1, now_ms, redis.call('PTTL', KEYS[8])} end
-  last, dirty = tonumber(last_number), mark
-else
-  for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
-    if string.sub(claim, 1, #instance + 1) ~= instance .. '|' then dirty = '1' end
-  end
+local holder = redis.call('GET', KEYS[8]) or ''
+local owner, last = string.match(holder, '^(.*)|(%d+)|%d+$')
+if owner and owner ~= instance and holder ~= ARGV[8] then return {1, now_ms, redis.call('PTTL', KEYS[8]), holder} end
+last = owner == instance and tonumber(last) or 0
+-- Claims of others that outlived their lease are reclaimed first.
+local live, strays, foreign = {[token] = true}, {}, false
+for i = 10, live_end do live[ARGV[i]] = true end
+for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
+  if string.sub(claim, 1, #instance + 1) ~= instance .. '|' then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end
 end
 local again = redis.call('HGET', KEYS[3], token)
 local outdated = not again and number <= last
 -- A write that is always allowed comes first.
-redis.call('ZREM', KEYS[7], '')
-local newest = string.format('%.0f', (dirty == '1' or outdated) and last or math.max(last, number))
-redis.call('SET', KEYS[8], instance .. '|' .. newest .. '|' .. dirty, 'PX', ARGV[6])
-for i = 7, #ARGV do redis.call('ZADD', KEYS[4], 'XX', now_ms + ARGV[5], ARGV[i]) end
-if dirty == '1' or outdated then return {dirty == '1' and 2 or 3, now_ms, 0} end
+local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 1000)
+redis.call('ZREM', KEYS[7], '', unpack(old))
+if #old > 0 then redis.call('HDEL', KEYS[6], unpack(old)) end
+if not foreign and not outdated then last = math.max(last, number) end
+redis.call('SET', KEYS[8], string.format('%s|%.0f|%.0f', instance, last, now_ms), 'PX', ARGV[6])
+for i = 10, live_end do redis.call('ZADD', KEYS[4], 'XX', now_ms + ARGV[5], ARGV[i]) end
+if foreign or outdated then return {foreign and 2 or 3, now_ms, 0, ''} end
 
-local ids, more, packed, attempts, bodies = {}, 0, again or '', {}, {}
+local ids, more, packed, attempts, bodies, slot_score = {}, 0, again or '', {}, {}, ARGV[7] * 2 ^ 42
 if again then
   local at = 1
   while at <= #again do
@@ -45,7 +47,8 @@ if again then
   end
   redis.call('ZADD', KEYS[4], now_ms + ARGV[5], token)
 elseif tonumber(ARGV[3]) > 0 then
-  ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, ARGV[3])
+  ids = redis.call('ZRANGEBYSCORE', KEYS[1], slot_score > 0 and string.format('%.0f', slot_score) or '-inf',
+    string.format('%.0f', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 end
 local step, any_attempts = again and 1 or 2, #ids > 0 and redis.call('HLEN', KEYS[5]) > 0
 local wanted, taken, bytes, parts = #ids / step, 0, 0, {}
@@ -58,13 +61,12 @@ while taken < wanted do
   if taken == 0 then largest = 1 end
   for i = taken + 1, math.min(taken + room, wanted) do chunk[#chunk + 1] = ids[(i - 1) * step + 1] end
   local stored = redis.call('HMGET', KEYS[2], unpack(chunk))
-  local counts = any_attempts and redis.call('HMGET', KEYS[5], unpack(chunk))
+  local counts = any_attempts and redis.call('HMGET', KEYS[5], unpack(chunk)) or {}
   for i, id in ipairs(chunk) do
     local size = stored[i] and #stored[i] or 0
     if not again and taken > 0 and bytes + size > size_max then wanted = taken break end
     taken, bytes, largest = taken + 1, bytes + size, math.max(largest, size)
-    bodies[taken] = stored[i]
-    if any_attempts then attempts[taken] = counts[i] end
+    bodies[taken], attempts[taken] = stored[i], counts[i]
     -- Formatted, because Redis 7.2 and later write a round number as 1.79e+12;
     -- + 0, because the tonumber of the in-process Redis cannot read that.
     if not again then parts[taken] = #id .. ':' .. string.format('%.0f', ids[taken * 2] + 0) .. ':' .. id end
@@ -72,17 +74,17 @@ while taken < wanted do
 end
 if not again and taken > 0 then
   packed = table.concat(parts)
-  redis.call('ZREMRANGEBYRANK', KEYS[1], 0, taken - 1)
+  local rank = slot_score > 0 and redis.call('ZRANK', KEYS[1], ids[1]) or 0
+  redis.call('ZREMRANGEBYRANK', KEYS[1], rank, rank + taken - 1)
   redis.call('HSET', KEYS[3], token, packed)
   redis.call('ZADD', KEYS[4], now_ms + ARGV[5], token)
   if taken < #ids / 2 or taken == tonumber(ARGV[3]) then more = 1 end
 end
-
-local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 1000)
-if #old > 0 then
-  redis.call('ZREM', KEYS[7], unpack(old))
-  redis.call('HDEL', KEYS[6], unpack(old))
+for i = live_end + 1, #ARGV do
+  local from = ARGV[i] * 2 ^ 42
+  local held = redis.call('ZCOUNT', KEYS[1], string.format('%.0f', from), string.format('(%.0f', from + 2 ^ 42))
+  if held == 0 then redis.call('HDEL', KEYS[10], ARGV[i]) end
 end
-local next_due_ms = (redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2] or -1) + 0
+local next_due_ms = (redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(4398046511104', 'WITHSCORES', 'LIMIT', 0, 1)[2] or -1) + 0
 local expired = redis.call('ZCOUNT', KEYS[4], '-inf', now_ms) > 0 and 1 or 0
-return {0, now_ms, 0, more, expired, next_due_ms, packed, attempts, bodies, epoch}
+return {0, now_ms, 0, more, expired, next_due_ms, packed, attempts, bodies, epoch, strays}

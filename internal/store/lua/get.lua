@@ -1,8 +1,8 @@
 -- get: find one message, wherever it is.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
 --      4 attempts (HASH)  5 deadmsg (HASH)  6 meta (HASH)  7 dead (ZSET id -> died_ms)
 -- ARGV 1 epoch  2 id
--- RETURNS {status, now_ms, code, due_ms or died_ms, attempts, stored or dead letter}; see answer.go
+-- RETURNS {status, now_ms, code, score or died_ms, attempts, stored or dead letter}; see answer.go
 -- COST O(1), or O(messages in flight) where it is in flight. CLOCK Redis. Writes nothing.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -21,9 +21,9 @@ if due then return {0, now_ms, 2, due + 0, attempts, stored or ''} end
 for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
   local at = 1
   while at <= #packed do
-    local _, stop, length, due_ms = string.find(packed, '^(%d+):(%-?%d+):', at)
+    local _, stop, length, score = string.find(packed, '^(%d+):(%-?%d+):', at)
     if string.sub(packed, stop + 1, stop + length) == id then
-      return {0, now_ms, 3, tonumber(due_ms), attempts, stored}
+      return {0, now_ms, 3, tonumber(score), attempts, stored}
     end
     at = stop + length + 1
   end

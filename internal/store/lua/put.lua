@@ -1,5 +1,5 @@
 -- put: create the messages of outbox rows, each once under the token of its row.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
 -- ARGV 1 epoch  2 not_after_ms  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
 --      where nothing is known)  4 format version; then per message: id, due_ms, marked (1: a copy may be out),
@@ -25,10 +25,10 @@ local function trace(id, token)
   local dead = not stored and redis.call('HGET', KEYS[5], id)
   local _, stop, length = string.find(dead or '', '^%-?%d+:[%d ]*:(%d+):')
   local theirs = stored or stop and string.sub(dead, stop + length + 1) or ''
-  local due = redis.call('ZSCORE', KEYS[1], id)
-  local moved
+  local score, moved = redis.call('ZSCORE', KEYS[1], id)
+  local due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
   for hop = 1, 8 do
-    if string.sub(theirs, 15, 30) == token then return 12, due and due + 0 or 0 end
+    if string.sub(theirs, 15, 30) == token then return 12, due or 0 end
     local what = redis.call('HGET', KEYS[6], token) or redis.call('HGET', KEYS[7], token) or ''
     local sign = string.sub(what, 1, 1)
     if sign == 'p' then return 13, 0 end
@@ -39,7 +39,7 @@ local function trace(id, token)
   end
   if moved then return 15, 0 end
   if dead then return 4, stop and string.sub(dead, stop + 1, stop + length) or '' end
-  if stored then return due and 2 or 3, due and due + 0 or 0 end
+  if stored then return due and 2 or 3, due or 0 end
 end
 
 local reply, entries, marked, ours, earliest = {0, now_ms}, {}, {}, {}, nil

@@ -1,5 +1,5 @@
 -- redrive: put dead letters back, due now, with their attempts forgotten.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 meta (HASH)  7 wake (channel)
 -- ARGV 1 epoch  2 bytes_max read; then ids
 -- RETURNS {status, now_ms, code per id}; codes: 7 done, 8 not there, 10 has no body and stays, 0 not looked at

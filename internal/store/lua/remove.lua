@@ -1,5 +1,5 @@
 -- remove: remove waiting messages of outbox rows that have ended, each only if it is there under its token.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 gone (HASH token -> fate)
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 gone (HASH token -> fate)
 --      5 gonettl (ZSET token -> expiry_ms)  6 meta (HASH)
 -- ARGV 1 tombstone_ms; then per message: id, token, fate ("p", "c")
 -- RETURNS how many were removed

@@ -1,5 +1,5 @@
 -- replace: schedule that takes the place of a waiting or dead message of the same id.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
@@ -23,8 +23,8 @@ for i = 8, #ARGV, 3 do
   local token, code, detail = string.sub(stored, 1, 16), 0, 0
   if not seen[id] and bytes_left > 0 then
     seen[id] = true
-    local old = redis.call('HGET', KEYS[2], id)
-    local old_due = redis.call('ZSCORE', KEYS[1], id)
+    local old, score = redis.call('HGET', KEYS[2], id), redis.call('ZSCORE', KEYS[1], id)
+    local old_due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
     bytes_left = bytes_left - (old and #old or 0)
     local dead = not old and redis.call('HGET', KEYS[5], id)
     local _, stop, dead_counts, length = string.find(dead or '', '^%-?%d+:([%d ]*):(%d+):')
@@ -33,7 +33,7 @@ for i = 8, #ARGV, 3 do
     if second and redis.call('HGET', KEYS[6], token) then
       code, detail = 1, due
     elseif theirs and second and string.sub(theirs, 15, 30) == token then
-      code, detail = 1, old_due and old_due + 0 or due
+      code, detail = 1, old_due or due
     elseif theirs and second then
       -- Whose it is cannot be told; an older version must not cover a newer one.
       code = 5

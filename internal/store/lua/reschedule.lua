@@ -1,5 +1,5 @@
 -- reschedule: move a waiting message to another due time; of a dead one, redrive it at that time.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 operation token, in force
@@ -29,7 +29,8 @@ if dead then
 end
 -- A message whose body is missing or cut short cannot be moved.
 local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
-if row and ended == row then return {0, now_ms, 7, waits and waits + 0 or tonumber(when)} end
+local due_ms = waits and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(waits, 2 ^ 42)) + 0
+if row and ended == row then return {0, now_ms, 7, due_ms or tonumber(when)} end
 if row and ended and ended ~= target and (tonumber(string.sub(stored, 2, 14)) or 0) >= tonumber(ARGV[11]) then return {0, now_ms, 16, 0} end
 if stored and not waits and not dead then return {0, now_ms, 3, 0} end
 
@@ -52,7 +53,7 @@ if not ended then
   return {0, now_ms, code, 0}
 end
 if not dead then attempts = redis.call('HGET', KEYS[3], id) end
-local begun, maybe = string.match(attempts or '', '^%d+ (%d+) (%d+)')
+local counts, begun, maybe = string.match(attempts or '', '^(%d+ (%d+) (%d+) %d+)')
 local code = maybe and maybe ~= '0' and 9 or 7
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
@@ -65,6 +66,7 @@ redis.call('ZREM', KEYS[7], '', unpack(old))
 redis.call('HDEL', KEYS[6], '', unpack(old))
 redis.call('ZADD', KEYS[1], due, id)
 redis.call('HSET', KEYS[2], id, string.sub(stored, 1, 14) .. in_force .. string.sub(stored, 31))
+if counts and counts ~= attempts and not dead then redis.call('HSET', KEYS[3], id, counts) end -- A new promise.
 if dead then
   redis.call('ZREM', KEYS[4], id)
   redis.call('HDEL', KEYS[5], id)

@@ -1,5 +1,5 @@
 -- schedule: create the messages whose ids are free, and say of the others where they are.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, or 2 where an earlier run may have happened)
 --      4 call_start_ms  5 format version  6 create (1; 0 asks only, in a home of an earlier layout, and
@@ -43,11 +43,11 @@ local function taken_by_dead(id, when, token)
 end
 
 local function taken(id, when, token)
-  local due = redis.call('ZSCORE', KEYS[1], id)
-  local code, detail
+  local score, code, detail = redis.call('ZSCORE', KEYS[1], id)
+  local due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
   if second then code, detail = second_run(redis.call('HGET', KEYS[2], id), when, token) end
-  if code then return code, code == 1 and due and due + 0 or detail end
-  if due then return 2, due + 0 end
+  if code then return code, code == 1 and due or detail end
+  if due then return 2, due end
   return 3, 0
 end
 

@@ -1,89 +1,87 @@
--- settle: end a claim: remove what the broker acknowledged, put back or bury the rest.
--- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
---      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH);
---      only where an outbox message was acked: 9 gone (HASH token -> fate)  10 gonettl (ZSET token -> expiry_ms)
---      11 settled (HASH token -> fate, id)
--- ARGV 1 claim token  2 repeated (1: an earlier run may have happened)  3 acked  4 back  5 dead: how many
---      6 of back, retries  7 of acked, suspected duplicates  8 tokens in force of acked and back, 16 bytes each
---      9 first and 10 last entry of the claim, as packed  11 how many of acked, its first, are outbox messages
---      12 how many of these the ledger tells of  13 tombstone_ms; then per acked: id; per back: id, when (due_ms,
---      or "+" and a delay in ms), attempts ('': none), published (1: a copy may be out); per dead: id, due_ms,
---      attempts, reason
--- RETURNS {stale (0, 1), messages marked as maybe published}
+-- settle: end a claim or a part of it: remove what the broker acknowledged, put back, park or bury the rest.
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
+--      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH)
+--      9 routes (HASH slot -> route); only where an outbox message was acked: 10 gone (HASH token -> fate)
+--      11 gonettl (ZSET token -> expiry_ms)  12 settled (HASH token -> fate, id)
+-- ARGV 1 claim token  2 length, 3 first and 4 last entry of the packed claim before  5 the packed claim after
+--      ('': it ends)  6 repeated (1: an earlier run may have happened)  7 acked  8 back  9 dead  10 parks: how many
+--      11 of back, retries  12 of back, parked  13 of acked, suspected duplicates  14 of acked, its first: outbox
+--      messages  15 of these, its first: those that the ledger tells of  16 their tokens, 16 bytes each
+--      17 tombstone_ms; then per acked: id; per back: id, score (or "+" and a delay in ms), attempts ('': as they
+--      are, '-': none); per dead: id, due_ms, attempts, reason; per park: slot, since_ms (0: now), route, reason
+-- RETURNS 0 done, 1 stale: the claim is not as it was before, and nothing has changed; see mark.lua
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
-local token = ARGV[1]
-local acked, back, dead = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local back_at, dead_at = 14 + acked, 14 + acked + 4 * back
+local token, before, first, last, after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local acked, back, dead, parks = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local back_at, dead_at = 18 + acked, 18 + acked + 3 * back
+local parks_at = dead_at + 4 * dead
 
 -- The entries tell this claim from one that a late repetition of its number has made.
-local packed, first, last = redis.call('HGET', KEYS[3], token), ARGV[9], ARGV[10]
-if not packed or string.sub(packed, 1, #first) ~= first or string.sub(packed, -#last) ~= last then
-  -- Too late: nothing changes, but a message that was handed to the broker and lives on is marked.
-  local live = {}
-  local function check(id, n)
-    local stored = redis.call('HGET', KEYS[2], id)
-    if stored and string.sub(stored, 15, 30) == string.sub(ARGV[8], n * 16 - 15, n * 16) then
-      live[#live + 1] = {id, redis.call('HGET', KEYS[5], id) or '0 0 0 0'}
-    end
-  end
-  for n = 1, acked do check(ARGV[13 + n], n) end
-  for n = 1, back do
-    if ARGV[back_at + 4 * n - 1] == '1' then check(ARGV[back_at + 4 * n - 4], acked + n) end
-  end
-  if ARGV[2] == '1' and #live == 0 then return {0, 0} end
+local packed = redis.call('HGET', KEYS[3], token)
+if not packed or #packed ~= before or string.sub(packed, 1, #first) ~= first or string.sub(packed, -#last) ~= last then
+  if ARGV[6] == '1' then return after ~= '' and packed == after and 0 or 1 end
   redis.call('ZREM', KEYS[4], '')
-  for _, entry in ipairs(live) do
-    local failures, begun, maybe, unknowns = string.match(entry[2], '^(%d+) (%d+) (%d+) (%d+)$')
-    redis.call('HSET', KEYS[5], entry[1], failures .. ' ' .. begun .. ' ' .. maybe + 1 .. ' ' .. unknowns)
-  end
   redis.call('HINCRBY', KEYS[8], 'stale_settles', 1)
-  return {1, #live}
+  return 1
 end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now_up_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local any_attempts, letters = redis.call('HLEN', KEYS[5]) > 0, {}
-for i = dead_at, dead_at + 4 * dead - 4, 4 do
+local any_attempts, letters, buried, died = redis.call('HLEN', KEYS[5]) > 0, {}, {}, {}
+for i = dead_at, parks_at - 4, 4 do
   local stored = redis.call('HGET', KEYS[2], ARGV[i]) or ''
-  letters[#letters + 1] = ARGV[i + 1] .. ':' .. ARGV[i + 2] .. ':' .. #ARGV[i + 3] .. ':' .. ARGV[i + 3] .. stored
+  buried[#buried + 1] = ARGV[i]
+  died[#died + 1], died[#died + 2] = now_ms, ARGV[i]
+  letters[#letters + 1], letters[#letters + 2] = ARGV[i], ARGV[i + 1] .. ':' .. ARGV[i + 2] .. ':' .. #ARGV[i + 3] .. ':' .. ARGV[i + 3] .. stored
 end
+local function count(name, n) if n > 0 then redis.call('HINCRBY', KEYS[8], name, n) end end
 
-redis.call('HDEL', KEYS[3], token)
-redis.call('ZREM', KEYS[4], token)
+redis.call('ZREM', KEYS[4], after == '' and token or '')
+if after == '' then redis.call('HDEL', KEYS[3], token) else redis.call('HSET', KEYS[3], token, after) end
 if acked > 0 then
-  redis.call('HDEL', KEYS[2], unpack(ARGV, 14, 13 + acked))
-  if any_attempts then redis.call('HDEL', KEYS[5], unpack(ARGV, 14, 13 + acked)) end
-  redis.call('HINCRBY', KEYS[8], 'published', acked)
-  if ARGV[7] ~= '0' then redis.call('HINCRBY', KEYS[8], 'suspected_duplicates', ARGV[7]) end
+  redis.call('HDEL', KEYS[2], unpack(ARGV, 18, 17 + acked))
+  if any_attempts then redis.call('HDEL', KEYS[5], unpack(ARGV, 18, 17 + acked)) end
 end
 -- A late writer of a row must not bring its message back.
-local traced, told, gone, expiry, settled = tonumber(ARGV[11]), tonumber(ARGV[12]), {}, {}, {}
+local traced, told, gone, expiry, settled = tonumber(ARGV[14]), tonumber(ARGV[15]), {}, {}, {}
 for n = 1, traced do
-  local ended = string.sub(ARGV[8], n * 16 - 15, n * 16)
+  local ended = string.sub(ARGV[16], n * 16 - 15, n * 16)
   gone[2 * n - 1], gone[2 * n] = ended, 'p'
-  expiry[2 * n - 1], expiry[2 * n] = now_ms + ARGV[13], ended
-  if n <= told then settled[2 * n - 1], settled[2 * n] = ended, 'p' .. ARGV[13 + n] end
+  expiry[2 * n - 1], expiry[2 * n] = now_ms + ARGV[17], ended
+  if n <= told then settled[2 * n - 1], settled[2 * n] = ended, 'p' .. ARGV[17 + n] end
 end
 if traced > 0 then
-  redis.call('HSET', KEYS[9], unpack(gone))
-  redis.call('ZADD', KEYS[10], unpack(expiry))
+  redis.call('HSET', KEYS[10], unpack(gone))
+  redis.call('ZADD', KEYS[11], unpack(expiry))
 end
-if told > 0 then redis.call('HSET', KEYS[11], unpack(settled)) end
-for i = back_at, back_at + 4 * back - 4, 4 do
-  local id, when, counts = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  redis.call('ZADD', KEYS[1], string.byte(when) == 43 and now_up_ms + tonumber(string.sub(when, 2)) or when, id)
-  if counts ~= '' then redis.call('HSET', KEYS[5], id, counts) end
+if told > 0 then redis.call('HSET', KEYS[12], unpack(settled)) end
+local scores, counts, none = {}, {}, {}
+for i = back_at, dead_at - 3, 3 do
+  local id, score, attempts = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  scores[#scores + 1], scores[#scores + 2] = string.byte(score) == 43 and now_up_ms + tonumber(string.sub(score, 2)) or score, id
+  if attempts == '-' then none[#none + 1] = id elseif attempts ~= '' then counts[#counts + 1], counts[#counts + 2] = id, attempts end
 end
-local retried = tonumber(ARGV[6])
-if retried > 0 then redis.call('HINCRBY', KEYS[8], 'retried', retried) end
-if back > retried then redis.call('HINCRBY', KEYS[8], 'released', back - retried) end
-for n = 1, dead do
-  local id = ARGV[dead_at + 4 * n - 4]
-  redis.call('HDEL', KEYS[2], id)
-  redis.call('HDEL', KEYS[5], id)
-  redis.call('ZADD', KEYS[6], now_ms, id)
-  redis.call('HSET', KEYS[7], id, letters[n])
+if back > 0 then redis.call('ZADD', KEYS[1], unpack(scores)) end
+if #counts > 0 then redis.call('HSET', KEYS[5], unpack(counts)) end
+if #none > 0 then redis.call('HDEL', KEYS[5], unpack(none)) end
+if dead > 0 then
+  redis.call('HDEL', KEYS[2], unpack(buried))
+  redis.call('HDEL', KEYS[5], unpack(buried))
+  redis.call('ZADD', KEYS[6], unpack(died))
+  redis.call('HSET', KEYS[7], unpack(letters))
 end
-if dead > 0 then redis.call('HINCRBY', KEYS[8], 'dead_lettered', dead) end
-return {0, 0}
+for i = parks_at, parks_at + 4 * parks - 4, 4 do
+  -- The same route keeps since when it is parked.
+  local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
+  local since, rest = string.match(redis.call('HGET', KEYS[9], ARGV[i]) or '', '^(%d+)(.*)$')
+  if not since or string.sub(rest, 1, #route) ~= route then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%.0f', now_ms) end
+  redis.call('HSET', KEYS[9], ARGV[i], since .. route .. ARGV[i + 3])
+end
+count('published', acked)
+count('suspected_duplicates', tonumber(ARGV[13]))
+count('retried', tonumber(ARGV[11]))
+count('parked', tonumber(ARGV[12]))
+count('released', back - ARGV[11] - ARGV[12])
+count('dead_lettered', dead)
+return 0

@@ -77,7 +77,7 @@ func (s *Shard) checkMessages(inFlight map[string]int64, complain func(string, .
 		if _, lives := s.Msg[id]; !lives {
 			complain("attempts of %q, which is not there", id)
 		}
-		if _, err := message.ParseAttempts(counts); err != nil {
+		if _, err := message.ParseHistory(counts); err != nil {
 			complain("%q: %w", id, err)
 		}
 	}
@@ -92,14 +92,14 @@ func sameKeys[A, B any](a map[string]A, b map[string]B, nameA, nameB string, com
 
 var errPacked = errors.New("packed wrongly")
 
-// unpack takes the first "length:due_ms:id" of a packed claim.
-func unpack(packed string) (id string, due int64, rest string, err error) {
+// unpack takes the first "length:score:id" of a packed claim.
+func unpack(packed string) (id string, score int64, rest string, err error) {
 	length, rest, _ := strings.Cut(packed, ":")
-	dueText, rest, found := strings.Cut(rest, ":")
+	scoreText, rest, found := strings.Cut(rest, ":")
 	n, errLength := strconv.Atoi(length)
-	due, errDue := strconv.ParseInt(dueText, 10, 64)
-	if !found || errLength != nil || errDue != nil || n < 0 || n > len(rest) {
+	score, errScore := strconv.ParseInt(scoreText, 10, 64)
+	if !found || errLength != nil || errScore != nil || n < 0 || n > len(rest) {
 		return "", 0, "", fmt.Errorf("%w: %q", errPacked, packed)
 	}
-	return rest[:n], due, rest[n:], nil
+	return rest[:n], score, rest[n:], nil
 }

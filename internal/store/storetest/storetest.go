@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -47,7 +48,7 @@ func freshName() string {
 func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards int) {
 	names := []string{
 		"due", "msg", "claims", "deadlines", "attempts", "gone", "gonettl", "dead", "deadmsg", "holder", "meta",
-		"settled",
+		"settled", "routes",
 	}
 	for shard := range shards {
 		for _, name := range names {
@@ -68,8 +69,9 @@ func Key(queue string, shard int, name string) string {
 type Shard struct {
 	Due, Deadlines, GoneTTL, Dead              map[string]int64
 	Msg, Claims, Attempts, Gone, DeadMsg, Meta map[string]string
-	Settled                                    map[string]string
-	Holder                                     string
+	Settled, Routes                            map[string]string
+	// Holder is the instance that holds the shard, and its last claim number.
+	Holder string
 }
 
 // Dump reads all keys of a shard in one transaction.
@@ -80,7 +82,7 @@ func Dump(ctx context.Context, rdb redis.UniversalClient, queue string, shard in
 		for _, name := range []string{"due", "deadlines", "gonettl", "dead"} {
 			sets[name] = pipe.ZRangeWithScores(ctx, Key(queue, shard, name), 0, -1)
 		}
-		for _, name := range []string{"msg", "claims", "attempts", "gone", "deadmsg", "meta", "settled"} {
+		for _, name := range []string{"msg", "claims", "attempts", "gone", "deadmsg", "meta", "settled", "routes"} {
 			hashes[name] = pipe.HGetAll(ctx, Key(queue, shard, name))
 		}
 		holder = pipe.Get(ctx, Key(queue, shard, "holder"))
@@ -94,9 +96,14 @@ func Dump(ctx context.Context, rdb redis.UniversalClient, queue string, shard in
 		GoneTTL: scores(sets["gonettl"]), Dead: scores(sets["dead"]),
 		Msg: hashes["msg"].Val(), Claims: hashes["claims"].Val(), Attempts: hashes["attempts"].Val(),
 		Gone: hashes["gone"].Val(), DeadMsg: hashes["deadmsg"].Val(), Meta: hashes["meta"].Val(),
-		Settled: hashes["settled"].Val(),
-		Holder:  holder.Val(),
+		Settled: hashes["settled"].Val(), Routes: hashes["routes"].Val(),
+		Holder: holding(holder.Val()),
 	}, nil
+}
+
+// holding is a holder without the instant of its last renewal.
+func holding(holder string) string {
+	return holder[:max(0, strings.LastIndexByte(holder, '|'))]
 }
 
 func scores(cmd *redis.ZSliceCmd) map[string]int64 {
@@ -113,19 +120,19 @@ func (s *Shard) Counter(name string) int64 {
 	return n
 }
 
-// InFlight returns the claimed ids with their due times.
+// InFlight returns the claimed ids with their scores.
 func (s *Shard) InFlight() (map[string]int64, error) {
 	ids := map[string]int64{}
 	for token, packed := range s.Claims {
 		for packed != "" {
-			id, due, rest, err := unpack(packed)
+			id, score, rest, err := unpack(packed)
 			if err != nil {
 				return nil, fmt.Errorf("claim %s: %w", token, err)
 			}
 			if _, twice := ids[id]; twice {
 				return nil, fmt.Errorf("%q is in two claims", id)
 			}
-			ids[id], packed = due, rest
+			ids[id], packed = score, rest
 		}
 	}
 	return ids, nil

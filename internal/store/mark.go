@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// markStale marks the messages of a settlement that came too late, where they
+// were handed to the broker and live on. Where the settlement was repeated and
+// there is none, it was our own doing that the claim had ended: it is not stale.
+//
+// It is a step of its own, since it may have to read large bodies. Where it does
+// not happen, whatever ended the claim has marked its messages, but for a
+// failover, in which a crash before the settlement is the same.
+func (q *Queue) markStale(ctx context.Context, k shardKeys, s *message.Settlement) (stale bool, err error) {
+	stale = !s.Repeated
+	for handed := handedOut(s); len(handed) > 0; {
+		args := append([]any{flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)
+		cmd, err := markScript.run(ctx, q.client(ctx), []string{k.msg, k.attempts, k.meta}, args...)
+		if err != nil {
+			return stale, fmt.Errorf("mark what was settled too late: %w", err)
+		}
+		r := newReply(cmd)
+		looked, marked := int(r.int(0)), r.int(1)
+		if r.bad != nil {
+			return stale, r.bad
+		}
+		stale = stale || marked > 0
+		handed = handed[2*looked:]
+	}
+	return stale, nil
+}
+
+// handedOut are the messages that were or may have been handed to the broker,
+// and their tokens.
+func handedOut(s *message.Settlement) []any {
+	var list []any
+	for i := range s.Verdicts {
+		m, v := &s.Claim.Messages[i], &s.Verdicts[i]
+		if v.Verb != message.VerbKeep && (v.Verb == message.VerbAck || v.Published) {
+			list = append(list, m.Member, tokenOf(m))
+		}
+	}
+	return list
+}
+
+// tokenOf is a token that nothing has where the message could not be decoded.
+func tokenOf(m *message.Claimed) string {
+	if len(m.Token) != message.TokenLength {
+		return strings.Repeat("-", message.TokenLength)
+	}
+	return m.Token
+}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// slotsPage is how many slots one script looks at.
+const slotsPage = 512
+
+// Parked returns the slots of a shard that hold parked messages, in their order.
+// It costs as much as there are such slots, however many messages they hold.
+func (q *Queue) Parked(ctx context.Context, shard int) ([]message.ParkedRoute, error) {
+	k, err := q.shard(shard)
+	if err != nil {
+		return nil, err
+	}
+	var routes []message.ParkedRoute
+	for next := 1; next <= message.MaxSlot; next = routes[len(routes)-1].Slot + 1 {
+		cmd, err := parkedScript.run(ctx, q.client(ctx), []string{k.due, k.routes}, next, slotsPage)
+		if err != nil {
+			return nil, fmt.Errorf("list parked: %w", err)
+		}
+		page := newReply(cmd)
+		for i := range page.values {
+			slot := page.list(i)
+			routes = append(routes, parseParked(slot))
+			if slot.bad != nil {
+				return nil, slot.bad
+			}
+		}
+		if page.bad != nil || len(page.values) < slotsPage {
+			return routes, page.bad
+		}
+	}
+	return routes, nil
+}
+
+// parseParked reads what parked.lua tells of one slot. A failover may have lost
+// which route it is.
+func parseParked(r *reply) message.ParkedRoute {
+	p := message.ParkedRoute{Slot: int(r.int(0)), Messages: int(r.int(1)), Oldest: time.UnixMilli(r.int(2))}
+	since, rest, _ := strings.Cut(r.text(3), " ")
+	if ms, err := strconv.ParseInt(since, 10, 64); err == nil {
+		p.Since = time.UnixMilli(ms)
+	}
+	if length, names, ok := cutInt(rest); ok && length >= 0 && length <= int64(len(names)) {
+		p.Route, p.Reason = names[:length], names[length:]
+	}
+	return p
+}
+
+// parkArgs are the routes of a settlement as the script takes them.
+func parkArgs(parks []message.ParkedRoute) []any {
+	args := make([]any, 0, 4*len(parks))
+	for _, p := range parks {
+		sinceMs := int64(0)
+		if !p.Since.IsZero() {
+			sinceMs = p.Since.UnixMilli()
+		}
+		args = append(args, p.Slot, sinceMs, p.Route, p.Reason)
+	}
+	return args
+}
