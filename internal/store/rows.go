@@ -21,7 +21,7 @@ var peekVerb = verb{
 	name:   "peek",
 	script: putScript,
 	keys:   putVerb.keys,
-	head: func(r run, _ *call) []any {
+	head: func(r run) []any {
 		return []any{r.epoch, r.notAfter, flag(false), message.FormatVersion}
 	},
 	each: putVerb.each,
@@ -33,16 +33,14 @@ var peekVerb = verb{
 func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
 	calls := make([]*call, len(rows))
 	for i, row := range rows {
-		calls[i] = &call{id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token)}
+		calls[i] = &call{asked: asked{
+			id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token),
+		}}
 	}
 	if len(calls) > 0 {
 		q.do(ctx, &peekVerb, calls)
 	}
-	list := make([]Answer, len(rows))
-	for i, c := range calls {
-		list[i] = c.answer
-	}
-	return list
+	return answers(calls)
 }
 
 // RowsPage are the messages of a shard that stand for rows of a database,

@@ -3,9 +3,10 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, or 2 where an earlier run may have happened)
 --      4 call_start_ms  5 format version  6 create (1; 0 asks only, in a home of an earlier layout, and
---      answers 11 where the id is free); then per message:
+--      answers 11 where the id is free)  7 bytes_max read of other messages; then per message:
 --      id, when (due_ms, or "+" and a delay in ms), token .. encoded
--- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0.
+-- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
+--      looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -24,6 +25,15 @@ local function due_of(when, from_ms)
   return tonumber(when)
 end
 
+-- The entry of a hash: false where there is none, nil where the budget does not allow to read it.
+local bytes_max, bytes = tonumber(ARGV[7]), 0
+local function read(key, id)
+  local length = redis.call('HSTRLEN', key, id)
+  if bytes > 0 and bytes + length > bytes_max then return nil end
+  bytes = bytes + length
+  return redis.call('HGET', key, id)
+end
+
 -- What a message that stands in the way means for a second run: it is ours; or it
 -- may have come after ours had ended, and nobody can tell; else nil: it was there before.
 local function second_run(stored, when, token)
@@ -33,8 +43,9 @@ local function second_run(stored, when, token)
 end
 
 local function taken_by_dead(id, when, token)
-  local dead = redis.call('HGET', KEYS[5], id) or ''
-  local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
+  local dead = read(KEYS[5], id)
+  if dead == nil then return 0, 0 end
+  local _, stop, length = string.find(dead or '', '^%-?%d+:[%d ]*:(%d+):')
   if not stop then return 4, '' end
   local code, detail
   if second then code, detail = second_run(string.sub(dead, stop + length + 1), when, token) end
@@ -45,7 +56,11 @@ end
 local function taken(id, when, token)
   local due = redis.call('ZSCORE', KEYS[1], id)
   local code, detail
-  if second then code, detail = second_run(redis.call('HGET', KEYS[2], id), when, token) end
+  if second then
+    local stored = read(KEYS[2], id)
+    if stored == nil then return 0, 0 end
+    code, detail = second_run(stored, when, token)
+  end
   if code then return code, code == 1 and due and due + 0 or detail end
   if due then return 2, due + 0 end
   return 3, 0
@@ -53,7 +68,7 @@ end
 
 local reply, entries, earliest = {0, now_ms}, {}, nil
 local marked, ours = {}, {} -- ours: id -> due_ms of what this call has created: a second one is a duplicate
-for i = 7, #ARGV, 3 do
+for i = 8, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local token = string.sub(stored, 1, 16)
   local due = due_of(when, accepted_ms)
