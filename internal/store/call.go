@@ -10,19 +10,19 @@ import (
 
 // state is what is known of a call.
 //
-//	            a run did certainly not happen
-//	               ┌─────┐
-//	               │     ▼
-//	  newCall ──► unsent ─────── Redis answers, or refuses for good ──────► answered
-//	               │      └───── ctx ends: ErrUnavailable ────────────────►  ▲ ▲ ▲
-//	  a reply is   │                                                         │ │ │
-//	  lost         ▼                                                         │ │ │
-//	  Earlier ──► maybeRan ───── Redis answers a second run ─────────────────┘ │ │
-//	               │     ▲ └──── ctx ends: ErrUnknown, once settled ───────────┘ │
-//	               └─────┘  └─── Redis refuses for good, or it is too long ago ──┘
-//	            a reply is       that it began: ErrUnknown
-//	            lost again, or
-//	            a run did not happen
+//	          a run did certainly not happen
+//	             ┌─────┐
+//	             │     ▼
+//	newCall ──► unsent ─────── Redis answers, or refuses for good ──────► answered
+//	             │      └───── ctx ends: ErrUnavailable ────────────────►  ▲ ▲ ▲
+//	a reply is   │                                                         │ │ │
+//	lost         ▼                                                         │ │ │
+//	Earlier ──► maybeRan ───── Redis answers a second run ─────────────────┘ │ │
+//	             │     ▲ └──── ctx ends: ErrUnknown, once settled ───────────┘ │
+//	             └─────┘  └─── Redis refuses for good, or it is too long ago ──┘
+//	          a reply is       that it began: ErrUnknown
+//	          lost again, or
+//	          a run did not happen
 //
 // A run whose reply is lost may have happened, may yet happen, or not. So each
 // run carries a not-after instant by the clock of its shard's server, past which
@@ -98,7 +98,9 @@ func (c *call) finish(answer Answer) { c.state, c.answer = answered, answer }
 func (c *call) notRun(err error) { c.cause = err }
 
 // lost takes that a run may have happened, or may happen until settled.
-func (c *call) lost(err error, settled time.Time) { c.state, c.settled, c.cause = maybeRan, settled, err }
+func (c *call) lost(err error, settled time.Time) {
+	c.state, c.settled, c.cause = maybeRan, settled, err
+}
 
 // refused takes that a run did not happen, and that none will. Where an earlier
 // one may have, nobody knows.

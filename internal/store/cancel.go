@@ -9,6 +9,7 @@ import (
 var cancelVerb = verb{
 	name:   "cancel",
 	script: cancelScript,
+	most:   1,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.settled}
 	},

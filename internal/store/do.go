@@ -199,14 +199,14 @@ func (d *doing) runAll(ctx context.Context) error {
 // runGroup sends one run after the other, each for as many calls as one script
 // may take: fewer, where the last one has left some.
 func (d *doing) runGroup(ctx context.Context, r run, calls []*call) (all error) {
-	for most := MaxBatch; len(calls) > 0 && ctx.Err() == nil; {
+	for most := d.verb.most; len(calls) > 0 && ctx.Err() == nil; {
 		n := batchOf(calls, most)
 		left, err := d.runOnce(ctx, r, calls[:n])
 		if len(left) == n {
 			return errors.Join(all, err) // The next round asks again.
 		}
 		all = errors.Join(all, err)
-		most = min(2*most, MaxBatch)
+		most = min(2*most, d.verb.most)
 		if len(left) > 0 {
 			most = n - len(left)
 		}

@@ -28,3 +28,15 @@ func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow,
 		}
 	}
 }
+
+// EarlierCall is a schedule, or a replace, that began now and of which nothing is known.
+func (q *Queue) EarlierCall(id string, replace bool) *Earlier {
+	verb := scheduleVerb.name
+	if replace {
+		verb = replaceVerb.name
+	}
+	return &Earlier{
+		Queue: q.name, Verb: verb, ID: id, token: newTokens(1)[0],
+		start: &start{queue: q.name, verb: verb, at: time.Now()},
+	}
+}

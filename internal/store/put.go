@@ -11,11 +11,12 @@ import (
 var putVerb = verb{
 	name:   "put",
 	script: putScript,
+	most:   200,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.settled, k.meta, k.wake}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, flag(r.last), message.FormatVersion}
+		return []any{r.epoch, r.notAfter, flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(a *asked) []any {
 		return []any{message.Member(a.id, a.key), a.when.String(), flag(a.marked), a.stored}

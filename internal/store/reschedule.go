@@ -9,6 +9,7 @@ import (
 var rescheduleVerb = verb{
 	name:   "reschedule",
 	script: rescheduleScript,
+	most:   1,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
 	},

@@ -15,6 +15,7 @@ const anyRun = 2
 var cancelRowVerb = verb{
 	name:   "cancel",
 	script: cancelScript,
+	most:   1,
 	keys:   cancelVerb.keys,
 	head:   operationHead,
 	each: func(a *asked) []any {
@@ -25,6 +26,7 @@ var cancelRowVerb = verb{
 var rescheduleRowVerb = verb{
 	name:   "reschedule",
 	script: rescheduleScript,
+	most:   1,
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
 	each: func(a *asked) []any {

@@ -9,8 +9,11 @@ import (
 
 // verb is what differs between the producers' scripts.
 type verb struct {
-	name    string
-	script  *script
+	name   string
+	script *script
+	// most is how many messages one script takes, so that it blocks Redis for 5 ms
+	// at the most, see BenchmarkLongestProducerScript.
+	most    int
 	durable Durability
 	keys    func(shardKeys) []string
 	// head are the arguments before the messages.

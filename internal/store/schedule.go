@@ -17,6 +17,7 @@ type Request struct {
 var scheduleVerb = verb{
 	name:   "schedule",
 	script: scheduleScript,
+	most:   400,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.meta, k.wake}
 	},
@@ -30,6 +31,7 @@ var scheduleVerb = verb{
 var replaceVerb = verb{
 	name:   "replace",
 	script: replaceScript,
+	most:   100,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
 	},

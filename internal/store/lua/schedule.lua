@@ -25,45 +25,24 @@ local function due_of(when, from_ms)
   return tonumber(when)
 end
 
--- The entry of a hash: false where there is none, nil where the budget does not allow to read it.
+-- Where the message is that stands in the way. For a second run: it may be ours; or it may have come after ours
+-- had ended, and nobody can tell; else it was there before.
 local bytes_max, bytes = tonumber(ARGV[7]), 0
-local function read(key, id)
-  local length = redis.call('HSTRLEN', key, id)
-  if bytes > 0 and bytes + length > bytes_max then return nil end
+local function taken(id, when, token, dead)
+  local key, due = KEYS[dead and 5 or 2], not dead and redis.call('ZSCORE', KEYS[1], id)
+  local length = (dead or second) and redis.call('HSTRLEN', key, id) or 0
+  if bytes > 0 and bytes + length > bytes_max then return 0, 0 end
   bytes = bytes + length
-  return redis.call('HGET', key, id)
-end
-
--- What a message that stands in the way means for a second run: it is ours; or it
--- may have come after ours had ended, and nobody can tell; else nil: it was there before.
-local function second_run(stored, when, token)
-  local stored_ms = tonumber(string.sub(stored, 2, 14)) or now_ms
-  if string.sub(stored, 15, 30) == token then return 1, due_of(when, stored_ms) end
-  if stored_ms >= call_start_ms then return 5, 0 end
-end
-
-local function taken_by_dead(id, when, token)
-  local dead = read(KEYS[5], id)
-  if dead == nil then return 0, 0 end
-  local _, stop, length = string.find(dead or '', '^%-?%d+:[%d ]*:(%d+):')
-  if not stop then return 4, '' end
-  local code, detail
-  if second then code, detail = second_run(string.sub(dead, stop + length + 1), when, token) end
-  if code then return code, detail end
-  return 4, string.sub(dead, stop + 1, stop + length)
-end
-
-local function taken(id, when, token)
-  local due = redis.call('ZSCORE', KEYS[1], id)
-  local code, detail
-  if second then
-    local stored = read(KEYS[2], id)
-    if stored == nil then return 0, 0 end
-    code, detail = second_run(stored, when, token)
+  local stored = length > 0 and redis.call('HGET', key, id) or ''
+  local _, stop, size = string.find(dead and stored or '', '^%-?%d+:[%d ]*:(%d+):')
+  if second and (stop or not dead) then
+    local theirs = dead and string.sub(stored, stop + size + 1) or stored
+    local stored_ms = tonumber(string.sub(theirs, 2, 14)) or now_ms
+    if string.sub(theirs, 15, 30) == token then return 1, due and due + 0 or due_of(when, stored_ms) end
+    if stored_ms >= call_start_ms then return 5, 0 end
   end
-  if code then return code, code == 1 and due and due + 0 or detail end
-  if due then return 2, due + 0 end
-  return 3, 0
+  if dead then return 4, stop and string.sub(stored, stop + 1, stop + size) or '' end
+  return due and 2 or 3, due and due + 0 or 0
 end
 
 local reply, entries, earliest = {0, now_ms}, {}, nil
@@ -74,7 +53,7 @@ for i = 8, #ARGV, 3 do
   local due = due_of(when, accepted_ms)
   local code, detail = 1, due
   if any_dead and redis.call('ZSCORE', KEYS[4], id) then
-    code, detail = taken_by_dead(id, when, token)
+    code, detail = taken(id, when, token, true)
   elseif second and redis.call('HGET', KEYS[6], token) then
     -- An earlier run created it, and a cancel or a replace has ended it since.
     code = 1
