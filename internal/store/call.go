@@ -141,6 +141,15 @@ type Earlier struct {
 	start *start
 }
 
+// Still is the error of a repetition of which no run happened: what the earlier
+// runs have done is as unknown as before. Where there is no earlier call it is err.
+func (e *Earlier) Still(err error) error {
+	if e == nil {
+		return err
+	}
+	return &UnknownError{Call: *e, Cause: err}
+}
+
 // UnknownError is an [ErrUnknown].
 type UnknownError struct {
 	Call  Earlier

@@ -166,7 +166,7 @@ func (c *crowd) again(replace bool) func(string) *store.Earlier {
 		at, err = redisNow(c.Context(), c.rdb)
 		require.NoError(c, err)
 	}
-	return func(id string) *store.Earlier { return c.q.EarlierCall(id, replace) }
+	return c.q.EarlierCall(replace)
 }
 
 // TestScriptsReadLittle meets large messages: no script reads more than one of them.

@@ -74,8 +74,8 @@ func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int
 
 // How many messages one script looks at, at the most: see verb.most.
 const (
-	rowsBatch   = 500
-	removeBatch = 200
+	rowsBatch   = 400
+	removeBatch = 120
 )
 
 // Remove removes messages of rows that have ended as What says, where they wait

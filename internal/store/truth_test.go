@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
 
 // shortly is the deadline of calls that end while their first run is on its way.
@@ -68,4 +69,21 @@ func TestUnknownIsSettled(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRepeatedTooLate repeats calls that began so long ago that a tombstone may
+// have expired: they do nothing, and say that nobody knows.
+func TestRepeatedTooLate(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	again := func(age time.Duration) store.Answer {
+		e := q.EarlierCall(false)("x")
+		e.Age(age)
+		return q.Schedule(t.Context(), []store.Request{{Message: note("x", "x"), When: later(), Earlier: e}}, false, store.Durability{})[0]
+	}
+	require.ErrorIs(t, again(time.Minute).Err, store.ErrUnknown)
+	require.Empty(t, sound(t, rdb, q).Msg)
+	answered(t, store.Created, again(30*time.Second))
+	require.Equal(t, markedOnce, sound(t, rdb, q).Attempts["x"])
 }

@@ -36,9 +36,9 @@ local function taken(id, when, token, dead)
   local stored = length > 0 and redis.call('HGET', key, id) or ''
   local _, stop, size = string.find(dead and stored or '', '^%-?%d+:[%d ]*:(%d+):')
   if second and (stop or not dead) then
-    local theirs = dead and string.sub(stored, stop + size + 1) or stored
-    local stored_ms = tonumber(string.sub(theirs, 2, 14)) or now_ms
-    if string.sub(theirs, 15, 30) == token then return 1, due and due + 0 or due_of(when, stored_ms) end
+    local before = dead and stop + size or 0
+    local stored_ms = tonumber(string.sub(stored, before + 2, before + 14)) or now_ms
+    if string.sub(stored, before + 15, before + 30) == token then return 1, due and due + 0 or due_of(when, stored_ms) end
     if stored_ms >= call_start_ms then return 5, 0 end
   end
   if dead then return 4, stop and string.sub(stored, stop + 1, stop + size) or '' end
