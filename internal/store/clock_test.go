@@ -70,7 +70,9 @@ func (c *clocked) seen() []time.Duration {
 
 // bounded reports whether a run could take effect, and not for much longer than a
 // timeout: the fake clock stands still meanwhile.
-func bounded(window time.Duration) bool { return window > 0 && window <= store.DefaultTimeout+time.Minute }
+func bounded(window time.Duration) bool {
+	return window > 0 && window <= store.DefaultTimeout+time.Minute
+}
 
 // TestClockOfEachNode spreads shards over nodes whose clocks differ.
 func TestClockOfEachNode(t *testing.T) {
