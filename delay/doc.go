@@ -23,6 +23,8 @@
 // again. Its errors can be told apart with errors.Is; see the variables below.
 // Every call ends by its ctx' deadline, and after [WithTimeout] at the latest;
 // when its ctx is cancelled, within two seconds and what [WithDurability] waits.
+// A call that has ended changes nothing any more, whatever it has answered; one
+// that has ended with [ErrUnknown] goes on as the same call with [Repeat].
 //
 // The package talks to Redis only. It imports no broker's driver.
 package delay

@@ -23,7 +23,10 @@ var (
 	// message may have been published before.
 	ErrMaybePublished = errors.New("delay: done, but a copy may have been published")
 	// ErrUnknown is returned when a reply was lost and it cannot be told whether
-	// the call took effect. Ask with Get, or repeat with the policy Keep.
+	// the call took effect. What it has not done by then it never will, so Get
+	// tells the truth from then on; but a message that is not found may have been
+	// published already. To make sure, repeat the call with [Repeat] in the next
+	// minute.
 	ErrUnknown = store.ErrUnknown
 	// ErrUnavailable is returned when Redis was not reached. Nothing was changed.
 	ErrUnavailable = store.ErrUnavailable

@@ -55,7 +55,8 @@ type Result struct {
 	DueAt time.Time
 	// Status is what happened; empty where nothing did.
 	Status Status
-	// Err is the item's error in a batch, and the call's error otherwise.
+	// Err is the item's error in a batch, and the call's error otherwise. An
+	// [ErrUnknown] holds what [Repeat] needs.
 	Err error
 }
 
@@ -63,6 +64,9 @@ type Result struct {
 type Request struct {
 	Message Message
 	When    When
+	// Repeat is the Err of an earlier batch's result for the same message, as of
+	// [Repeat]; nil for a new call.
+	Repeat error
 }
 
 // When is a due time. The zero value is the moment of the call.

@@ -16,12 +16,11 @@ import (
 //
 // Its errors are [ErrDuplicate], [ErrTooLate] under the policy Replace,
 // [ErrInvalid], [ErrNoLayout], [ErrFull], [ErrUnavailable], [ErrUnknown], and
-// [ErrNotDurable], with which the message is scheduled all the same.
-func (c *Client) Schedule(ctx context.Context, m Message, when When) (Result, error) {
-	results, err := c.ScheduleBatch(ctx, []Request{{Message: m, When: when}})
-	if err != nil {
-		return results[0], err
-	}
+// [ErrNotDurable], with which the message is scheduled all the same. For the
+// options see [Repeat].
+func (c *Client) Schedule(ctx context.Context, m Message, when When, opts ...CallOption) (Result, error) {
+	// An error of the batch is the item's, too.
+	results, _ := c.ScheduleBatch(ctx, []Request{{Message: m, When: when, Repeat: repeated(opts)}})
 	return results[0], results[0].Err
 }
 
@@ -39,17 +38,16 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
 	results := make([]Result, len(requests))
+	earlier := make([]*store.Earlier, len(requests))
 	for i := range requests {
-		m := &requests[i].Message
-		results[i].Ref = Ref{ID: m.ID, Key: m.Key}
-		if m.ID == "" {
-			results[i].Ref.ID = ulid.Make().String()
-		}
+		results[i].Ref, earlier[i], results[i].Err = c.identity(&requests[i])
 	}
 	layout, err := c.layout(ctx)
 	if err != nil {
 		for i := range results {
-			results[i].Err = err
+			if results[i].Err == nil {
+				results[i].Err = earlier[i].Still(err)
+			}
 		}
 		return results, err
 	}
@@ -57,10 +55,31 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 	if len(accepted) == 0 {
 		return results, nil
 	}
+	for n, i := range at {
+		accepted[n].Earlier = earlier[i]
+	}
 	for n, answer := range c.queue.Schedule(ctx, accepted, c.conflict == Replace, c.durable.wait()) {
 		c.scheduled(&results[at[n]], answer)
 	}
 	return results, nil
+}
+
+// identity is the message's, and the call that the request repeats, if any.
+func (c *Client) identity(r *Request) (Ref, *store.Earlier, error) {
+	verb := verbSchedule
+	if c.conflict == Replace {
+		verb = verbReplace
+	}
+	ref := Ref{ID: r.Message.ID, Key: r.Message.Key}
+	earlier, err := c.earlier(r.Repeat, verb, ref)
+	switch {
+	case ref.ID != "":
+	case earlier != nil:
+		ref.ID = earlier.ID
+	default:
+		ref.ID = ulid.Make().String()
+	}
+	return ref, earlier, err
 }
 
 // check validates the requests and returns the valid ones with their places.
@@ -72,6 +91,9 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 	now := c.queue.Now()
 	accepted, at = make([]store.Request, 0, len(requests)), make([]int, 0, len(requests))
 	for i := range requests {
+		if errors.Is(results[i].Err, ErrInvalid) {
+			continue
+		}
 		request := store.Request{Message: toMessage(&requests[i].Message, results[i].Ref.ID)}
 		err := request.Message.Validate(layout.Sink, maxSize)
 		if err == nil {

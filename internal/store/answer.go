@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 )
@@ -75,25 +74,28 @@ type Answer struct {
 	Err error
 }
 
-// read takes the call's answer from the script's reply; false if there is none yet.
-func (c *call) read(r *reply, at int) bool {
-	code := Code(r.int(at))
-	if r.bad != nil || code == NotLooked {
-		return false
-	}
-	c.done = true
-	c.answer.Code = code
+var errAnother = errors.New("another message of that id is there")
+
+// read ends the call with the script's answer, whose detail is at that place of
+// the reply. missing is why what the run has done is not durable, if it has.
+func (c *call) read(code Code, r *reply, detail int, missing error) {
+	a := Answer{Code: code}
 	switch code {
 	case Unknown:
-		c.answer.Err = fmt.Errorf("%w: another message of that id is there", ErrUnknown)
+		a.Err = c.unknown(errAnother)
 	case Dead:
-		c.answer.Reason = r.text(at + 1)
+		a.Reason = r.text(detail)
 	default:
-		if ms := r.int(at + 1); ms != 0 {
-			c.answer.DueAt = time.UnixMilli(ms)
+		if ms := r.int(detail); ms != 0 {
+			a.DueAt = time.UnixMilli(ms)
 		}
 	}
-	return code != InFlight && code != NotFound
+	if missing != nil && code != InFlight && code != NotFound {
+		a.Missing, a.NotDurable = missing, true
+	}
+	if r.bad == nil {
+		c.finish(a)
+	}
 }
 
 // When is a due time: an instant, or a delay from the moment at which Redis

@@ -9,13 +9,14 @@ import (
 var cancelVerb = verb{
 	name:   "cancel",
 	script: cancelScript,
+	most:   1,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.settled}
 	},
-	head: func(r run, _ *call) []any {
-		return []any{r.epoch, r.notAfter, r.number, tombstone.Milliseconds(), flag(r.last)}
+	head: func(r run) []any {
+		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), flag(r.last)}
 	},
-	each: func(c *call) []any { return []any{c.token, message.Member(c.id, c.key)} },
+	each: func(a *asked) []any { return []any{a.token, message.Member(a.id, a.key)} },
 }
 
 // Cancel removes a message that waits or is dead. Its codes are Done,
@@ -23,7 +24,17 @@ var cancelVerb = verb{
 func (q *Queue) Cancel(ctx context.Context, id, key string, durable Durability) Answer {
 	v := cancelVerb
 	v.durable = durable
-	c := &call{id: id, key: key, token: newTokens(1)[0]}
-	q.do(ctx, &v, []*call{c})
+	return q.doOne(ctx, &v, newCall(id, key, newTokens(1)[0], nil))
+}
+
+// CancelAgain repeats a cancel whose outcome is unknown.
+func (q *Queue) CancelAgain(ctx context.Context, e *Earlier, durable Durability) Answer {
+	v := cancelVerb
+	v.durable = durable
+	return q.doOne(ctx, &v, newCall(e.ID, e.Key, e.token, e))
+}
+
+func (q *Queue) doOne(ctx context.Context, v *verb, c *call) Answer {
+	q.do(ctx, v, []*call{c})
 	return c.answer
 }

@@ -185,11 +185,12 @@ func newCopier(q *Queue) *copier {
 // read, and returns it as it is then.
 func (c *copier) change(ctx context.Context, l *Layout, fields ...any) (*Layout, error) {
 	args := append([]any{l.Epoch, l.next.String(), joinInts(l.Earlier)}, fields...)
+	sentMs := c.q.clock.floorMs()
 	r, err := c.run(ctx, changeScript, layoutKey(c.q.prefix, c.q.name), args...)
 	if err != nil {
 		return nil, fmt.Errorf("change layout of %s: %w", c.q.name, err)
 	}
-	return c.q.useLayout(r)
+	return c.q.useLayout(r, sentMs)
 }
 
 func (c *copier) run(ctx context.Context, s *script, key string, args ...any) (*reply, error) {

@@ -54,7 +54,7 @@ var errNotOnDisk = errors.New("redis has not written it to disk yet")
 // send runs the script, and says what is missing for its effect to be durable.
 func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, g *gate, r run, args []any) (*reply, error, error) {
 	// A second run is made anyway: who refused it could not tell what the first did.
-	if v.durable.Fsync && r.number == 1 {
+	if v.durable.Fsync && !r.second {
 		if err := q.checkFsync(ctx, k.meta); err != nil {
 			return nil, nil, err
 		}

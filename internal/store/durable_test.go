@@ -203,7 +203,7 @@ func TestNearDeadline(t *testing.T) {
 		"reschedule": func(ctx context.Context) store.Answer { return fake.Reschedule(ctx, "y", "", later(), asked) },
 		"cancel":     func(ctx context.Context) store.Answer { return fake.Cancel(ctx, "z", "", asked) },
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		answer := call(ctx)
 		cancel()
 		require.NoError(t, answer.Err, verb)

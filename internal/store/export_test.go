@@ -28,3 +28,18 @@ func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow,
 		}
 	}
 }
+
+// EarlierCall makes schedules, or replaces, that began together now and of which nothing is known.
+func (q *Queue) EarlierCall(replace bool) func(id string) *Earlier {
+	verb := scheduleVerb.name
+	if replace {
+		verb = replaceVerb.name
+	}
+	began := &start{queue: q.name, verb: verb, at: time.Now()}
+	return func(id string) *Earlier {
+		return &Earlier{Queue: q.name, Verb: verb, ID: id, token: newTokens(1)[0], start: began}
+	}
+}
+
+// Age makes the call one that began so long ago.
+func (e *Earlier) Age(d time.Duration) { e.start.at = e.start.at.Add(-d) }

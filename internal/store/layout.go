@@ -163,21 +163,23 @@ func (q *Queue) raise(ctx context.Context, l *Layout, from, to int) error {
 }
 
 func (q *Queue) loadLayout(ctx context.Context, ensure bool, want Layout) (*Layout, error) {
+	sentMs := q.clock.floorMs()
 	cmd, err := layoutScript.run(ctx, q.client(ctx), []string{layoutKey(q.prefix, q.name)},
 		flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
 	if err != nil {
 		return nil, fmt.Errorf("load layout of %s: %w", q.name, err)
 	}
-	return q.useLayout(newReply(cmd))
+	return q.useLayout(newReply(cmd), sentMs)
 }
 
-// useLayout reads the answer of layout.lua or change.lua, and uses it from now on.
-func (q *Queue) useLayout(r *reply) (*Layout, error) {
+// useLayout reads the answer of layout.lua or change.lua, which were sent when the
+// clock was at sentMs, and uses it from now on.
+func (q *Queue) useLayout(r *reply, sentMs int64) (*Layout, error) {
 	nowMs, list := r.int(0), r.list(1)
 	if r.bad != nil {
 		return nil, r.bad
 	}
-	q.clock.observe(nowMs)
+	q.clock.learn(nowMs, sentMs)
 	fields := map[string]string{}
 	for i, name := range []string{"shards", "epoch", "sink", "max_message", "earlier", "next", "retired", "dropping"} {
 		fields[name] = list.text(i)

@@ -298,10 +298,7 @@ func (o *oracle) settle(s message.Settlement, generations []int, dueOf func(memb
 			e.where, e.score, e.retried = store.Waiting, dueOf(m.Member), true
 			o.counters["retried"]++
 		case message.VerbRelease:
-			if slot, _ := message.SplitScore(e.score); slot == 0 {
-				e.score = e.due
-			}
-			e.where, e.retried = store.Waiting, false
+			e.where, e.score, e.retried = store.Waiting, e.due, false
 			o.counters["released"]++
 		case message.VerbPark:
 			e.where, e.score, e.retried = store.Waiting, message.ParkedScore(v.Slot, time.UnixMilli(e.due)), false

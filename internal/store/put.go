@@ -11,14 +11,15 @@ import (
 var putVerb = verb{
 	name:   "put",
 	script: putScript,
+	most:   150,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.settled, k.meta, k.wake}
 	},
-	head: func(r run, _ *call) []any {
-		return []any{r.epoch, r.notAfter, flag(r.last), message.FormatVersion}
+	head: func(r run) []any {
+		return []any{r.epoch, r.notAfter, flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
-	each: func(c *call) []any {
-		return []any{message.Member(c.id, c.key), c.when.String(), flag(c.marked), c.stored}
+	each: func(a *asked) []any {
+		return []any{message.Member(a.id, a.key), a.when.String(), flag(a.marked), a.stored}
 	},
 	asks: true,
 }
@@ -63,10 +64,10 @@ func (q *Queue) put(ctx context.Context, within time.Time, rows []Row) []Answer 
 			continue
 		}
 		m := row.Message
-		calls, index = append(calls, &call{
+		calls, index = append(calls, &call{asked: asked{
 			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, marked: row.Marked,
 			stored: message.Encode(row.Token, m),
-		}), append(index, i)
+		}}), append(index, i)
 	}
 	if len(calls) > 0 {
 		q.do(ctx, &v, calls)

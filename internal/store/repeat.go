@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // repeat calls a read, or a write that may as well happen twice, until it has an
@@ -13,7 +15,8 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()
 	var since time.Time // the first refusal
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
+	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
+	for {
 		layout, err := q.Layout(ctx)
 		if err == nil {
 			err = do(layout)
@@ -31,11 +34,7 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 		case classify(err) == classFatal:
 			return wrapUnavailable(err)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if !wait.Sleep(ctx, pause.Next()) {
 			return fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 	}

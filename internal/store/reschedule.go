@@ -9,22 +9,31 @@ import (
 var rescheduleVerb = verb{
 	name:   "reschedule",
 	script: rescheduleScript,
+	most:   1,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
 	},
-	head: func(r run, _ *call) []any {
-		return []any{r.epoch, r.notAfter, r.number, tombstone.Milliseconds(), flag(r.last)}
+	head: func(r run) []any {
+		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), flag(r.last)}
 	},
-	each: func(c *call) []any { return []any{c.token, message.Member(c.id, c.key), c.when.String()} },
+	each: func(a *asked) []any { return []any{a.token, message.Member(a.id, a.key), a.when.String()} },
 }
 
 // Reschedule moves a waiting message to another due time; a dead letter is
 // redriven at that time. The token of an outbox message stays in force, and the
 // ledger tells its row of the new time. Its codes are Done, DoneMaybePublished, InFlight and NotFound.
 func (q *Queue) Reschedule(ctx context.Context, id, key string, when When, durable Durability) Answer {
+	return q.reschedule(ctx, newCall(id, key, newTokens(1)[0], nil), when, durable)
+}
+
+// RescheduleAgain repeats a reschedule whose outcome is unknown.
+func (q *Queue) RescheduleAgain(ctx context.Context, e *Earlier, when When, durable Durability) Answer {
+	return q.reschedule(ctx, newCall(e.ID, e.Key, e.token, e), when, durable)
+}
+
+func (q *Queue) reschedule(ctx context.Context, c *call, when When, durable Durability) Answer {
 	v := rescheduleVerb
 	v.durable = durable
-	c := &call{id: id, key: key, when: when, token: newTokens(1)[0]}
-	q.do(ctx, &v, []*call{c})
-	return c.answer
+	c.asked.when = when
+	return q.doOne(ctx, &v, c)
 }

@@ -15,24 +15,26 @@ const anyRun = 2
 var cancelRowVerb = verb{
 	name:   "cancel",
 	script: cancelScript,
+	most:   1,
 	keys:   cancelVerb.keys,
 	head:   operationHead,
-	each: func(c *call) []any {
-		return []any{answerToken(c.token), message.Member(c.id, c.key), c.target, c.laterMs}
+	each: func(a *asked) []any {
+		return []any{answerToken(a.token), message.Member(a.id, a.key), a.target, a.laterMs}
 	},
 }
 
 var rescheduleRowVerb = verb{
 	name:   "reschedule",
 	script: rescheduleScript,
+	most:   1,
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
-	each: func(c *call) []any {
-		return []any{answerToken(c.token), message.Member(c.id, c.key), c.when.String(), c.token, c.target, c.laterMs}
+	each: func(a *asked) []any {
+		return []any{answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target, a.laterMs}
 	},
 }
 
-func operationHead(r run, _ *call) []any {
+func operationHead(r run) []any {
 	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), flag(r.last)}
 }
 
@@ -59,11 +61,11 @@ type Operation struct {
 const never = int64(1) << 53
 
 func (o *Operation) call() *call {
-	c := &call{id: o.ID, key: o.Key, token: o.Token, target: o.Target, laterMs: never}
+	a := asked{id: o.ID, key: o.Key, token: o.Token, target: o.Target, laterMs: never}
 	if !o.Seen.IsZero() {
-		c.laterMs = o.Seen.UnixMilli()
+		a.laterMs = o.Seen.UnixMilli()
 	}
-	return c
+	return &call{asked: a}
 }
 
 // CancelRow is [Queue.Cancel] for a row. For as long as a tombstone lives no late
@@ -82,14 +84,13 @@ func (q *Queue) CancelRow(ctx context.Context, o Operation) Answer {
 // here, and the target has ended; the row is to be brought here under Token.
 func (q *Queue) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
 	c := o.call()
-	c.when = at(due)
+	c.asked.when = at(due)
 	return q.operate(ctx, &rescheduleRowVerb, c)
 }
 
 func (q *Queue) operate(ctx context.Context, v *verb, c *call) Answer {
-	if !message.IsOutboxToken(c.token) || c.target != "" && !message.IsOutboxToken(c.target) {
+	if a := &c.asked; !message.IsOutboxToken(a.token) || a.target != "" && !message.IsOutboxToken(a.target) {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}
-	q.do(ctx, v, []*call{c})
-	return c.answer
+	return q.doOne(ctx, v, c)
 }

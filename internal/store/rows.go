@@ -2,8 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 )
@@ -20,9 +20,10 @@ func (l *Layout) Life() string {
 var peekVerb = verb{
 	name:   "peek",
 	script: putScript,
+	most:   putVerb.most,
 	keys:   putVerb.keys,
-	head: func(r run, _ *call) []any {
-		return []any{r.epoch, r.notAfter, flag(false), message.FormatVersion}
+	head: func(r run) []any {
+		return []any{r.epoch, r.notAfter, flag(false), message.FormatVersion, MaxBatchBytes}
 	},
 	each: putVerb.each,
 	asks: true,
@@ -33,46 +34,49 @@ var peekVerb = verb{
 func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
 	calls := make([]*call, len(rows))
 	for i, row := range rows {
-		calls[i] = &call{id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token)}
+		calls[i] = &call{asked: asked{
+			id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token),
+		}}
 	}
 	if len(calls) > 0 {
 		q.do(ctx, &peekVerb, calls)
 	}
-	list := make([]Answer, len(rows))
-	for i, c := range calls {
-		list[i] = c.answer
-	}
-	return list
+	return answers(calls)
 }
 
-// RowsPage are the messages of a shard that stand for rows of a database,
-// waiting or in flight: about most of them, from a cursor that is "0" at first,
-// and the next one, "0" at the end. bytes is how much of bodies Redis has read
-// for it. A message may come twice.
+// RowsPage are the messages of a shard that stand for rows of a database and
+// wait: about most of them, from a cursor that is "0" at first, and the next one,
+// "0" at the end. bytes is how much of bodies Redis has read for it, in scripts
+// of MaxBatchBytes at the most. A message may come twice.
 func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
 	k, err := q.shard(shard)
 	if err != nil {
 		return nil, "", 0, err
 	}
-	cmd, err := rowsScript.run(ctx, q.client(ctx), []string{k.msg}, cursor, most)
-	if err != nil {
-		return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)
+	for args := []any{cursor, min(most, rowsBatch), MaxBatchBytes}; ; {
+		cmd, err := rowsScript.run(ctx, q.client(ctx), []string{k.due, k.msg}, args...)
+		if err != nil {
+			return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)
+		}
+		r := newReply(cmd)
+		list, rest := r.list(2), r.list(3)
+		for i := 0; i+1 < len(list.values); i += 2 {
+			id, key := message.SplitMember(list.text(i))
+			rows = append(rows, SettledRow{ID: id, Key: key, Token: list.text(i + 1)})
+		}
+		next, bytes = r.text(0), bytes+int(r.int(1))
+		if err := errors.Join(r.bad, list.bad); err != nil || len(rest.values) == 0 {
+			return rows, next, bytes, err
+		}
+		args = append([]any{next, 0, MaxBatchBytes}, rest.values...)
 	}
-	r := newReply(cmd)
-	next, bytes = r.text(0), int(r.int(1))
-	list := r.list(2)
-	for i := 0; i+1 < len(list.values); i += 2 {
-		id, key := message.SplitMember(list.text(i))
-		rows = append(rows, SettledRow{ID: id, Key: key, Token: list.text(i + 1)})
-	}
-	if r.bad == nil {
-		r.bad = list.bad
-	}
-	return rows, next, bytes, r.bad
 }
 
-// removeBatch is how many messages one script removes: it reads their bodies.
-const removeBatch = 100
+// How many messages one script looks at, at the most: see verb.most.
+const (
+	rowsBatch   = 400
+	removeBatch = 120
+)
 
 // Remove removes messages of rows that have ended as What says, where they wait
 // under that very token, and returns how many it has removed. A message in
@@ -89,24 +93,31 @@ func (q *Queue) Remove(ctx context.Context, rows []SettledRow) (removed int, err
 		}
 	}
 	for shard, rows := range byShard {
-		for batch := range slices.Chunk(rows, removeBatch) {
-			n, err := q.removeFrom(ctx, layout.keys.shards[shard], batch)
+		for len(rows) > 0 {
+			n, looked, err := q.removeFrom(ctx, layout.keys.shards[shard], rows[:min(len(rows), removeBatch)])
 			if removed += n; err != nil {
 				return removed, fmt.Errorf("remove rows from shard %d of %s: %w", shard, q.name, err)
 			}
+			rows = rows[looked:]
 		}
 	}
 	return removed, nil
 }
 
-func (q *Queue) removeFrom(ctx context.Context, k shardKeys, rows []SettledRow) (int, error) {
-	args := []any{tombstone.Milliseconds()}
+// removeFrom looks at the first of the rows, as many as one script may read.
+func (q *Queue) removeFrom(ctx context.Context, k shardKeys, rows []SettledRow) (removed, looked int, err error) {
+	args := []any{tombstone.Milliseconds(), MaxBatchBytes}
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
 	}
 	cmd, err := removeScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.attempts, k.gone, k.goneTTL, k.meta}, args...)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return cmd.Int()
+	r := newReply(cmd)
+	removed, looked = int(r.int(0)), int(r.int(1))
+	if r.bad == nil && (looked < 1 || looked > len(rows)) {
+		r.bad = errReply
+	}
+	return removed, looked, r.bad
 }

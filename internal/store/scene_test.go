@@ -34,27 +34,30 @@ type scene struct {
 	gate      chan struct{}
 	firstConn int64
 	farRdb    *redis.Client
-	proxied   atomic.Int32 // how many of far's connections go through the proxy
+	proxied   atomic.Int32             // how many of far's connections go through the proxy
+	conn      atomic.Pointer[net.Conn] // the last of these
 }
 
-func newScene(t testing.TB) *scene {
+func newScene(t testing.TB, change ...func(*redis.Options)) *scene {
 	t.Helper()
-	return newSceneOn(t, testenv.Redis(t))
+	return newSceneOn(t, testenv.Redis(t), change...)
 }
 
-func newSceneOn(t testing.TB, url string) *scene {
+func newSceneOn(t testing.TB, url string, change ...func(*redis.Options)) *scene {
 	t.Helper()
 	s := &scene{TB: t, rdb: connect(t, url), gate: make(chan struct{})}
 	s.proxied.Store(1)
 	addr := s.rdb.Options().Addr
 	s.proxy = testenv.NewProxy(t, addr)
 	var dials atomic.Int32
-	s.farRdb = connect(t, url, func(o *redis.Options) {
+	s.farRdb = connect(t, url, append(change, func(o *redis.Options) {
 		o.PoolSize, o.DialTimeout = 1, soon
 		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var dialer net.Dialer
 			if dials.Add(1) <= s.proxied.Load() {
-				return dialer.DialContext(ctx, network, s.proxy.Addr())
+				conn, err := dialer.DialContext(ctx, network, s.proxy.Addr())
+				s.conn.Store(&conn)
+				return conn, err
 			}
 			select {
 			case <-s.gate:
@@ -63,7 +66,7 @@ func newSceneOn(t testing.TB, url string) *scene {
 			}
 			return dialer.DialContext(ctx, network, addr)
 		}
-	})
+	})...)
 	s.near = storetest.New(t, s.rdb, 1)
 	s.bridge = newBridge(t, s.near)
 	s.far = store.New(s.farRdb, storetest.Prefix, s.near.Name())

@@ -10,16 +10,19 @@ import (
 type Request struct {
 	Message *message.Message
 	When    When
+	// Earlier, unless nil, is the call that this one repeats.
+	Earlier *Earlier
 }
 
 var scheduleVerb = verb{
 	name:   "schedule",
 	script: scheduleScript,
+	most:   300,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.meta, k.wake}
 	},
-	head: func(r run, first *call) []any {
-		return []any{r.epoch, r.notAfter, r.number, first.startMs, message.FormatVersion, flag(r.last)}
+	head: func(r run) []any {
+		return []any{r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, flag(r.last), MaxBatchBytes}
 	},
 	each: eachScheduled,
 	asks: true,
@@ -28,24 +31,26 @@ var scheduleVerb = verb{
 var replaceVerb = verb{
 	name:   "replace",
 	script: replaceScript,
+	most:   60,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
 	},
-	head: func(r run, _ *call) []any {
+	head: func(r run) []any {
 		return []any{
-			r.epoch, r.notAfter, r.number, tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, flag(r.last),
+			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, flag(r.last),
 		}
 	},
 	each: eachScheduled,
 }
 
-func eachScheduled(c *call) []any {
-	return []any{message.Member(c.id, c.key), c.when.String(), c.stored}
+func eachScheduled(a *asked) []any {
+	return []any{message.Member(a.id, a.key), a.when.String(), a.stored}
 }
 
 // Schedule creates messages; those whose identity is taken are answered with
 // where the other one is, or, with replace, take its place. There is one answer
-// a request, by index.
+// a request, by index. An Earlier call must be one of
+// that Queue, Verb ("replace" with replace), ID and Key.
 func (q *Queue) Schedule(ctx context.Context, requests []Request, replace bool, durable Durability) []Answer {
 	v := scheduleVerb
 	if replace {
@@ -54,8 +59,9 @@ func (q *Queue) Schedule(ctx context.Context, requests []Request, replace bool, 
 	v.durable = durable
 	calls := make([]*call, len(requests))
 	for i, token := range newTokens(len(requests)) {
-		m := requests[i].Message
-		calls[i] = &call{id: m.ID, key: m.Key, when: requests[i].When, stored: message.Encode(token, m)}
+		r := &requests[i]
+		calls[i] = newCall(r.Message.ID, r.Message.Key, token, r.Earlier)
+		calls[i].asked.when, calls[i].asked.stored = r.When, message.Encode(calls[i].asked.token, r.Message)
 	}
 	q.do(ctx, &v, calls)
 	return answers(calls)

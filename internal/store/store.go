@@ -35,6 +35,7 @@ type Queue struct {
 	name    string
 	timeout time.Duration
 	clock   clock
+	clocks  sync.Map // of the nodes of a Cluster: redis.UniversalClient to *clock
 	layout  atomic.Pointer[Layout]
 	batcher *Batcher               // nil: quiet runs go alone
 	stale   atomic.Pointer[Layout] // a layout that a shard has refused

@@ -2,9 +2,10 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
 -- ARGV 1 epoch  2 not_after_ms  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
---      where nothing is known)  4 format version; then per message: id, due_ms, marked (1: a copy may be out),
---      token .. encoded
--- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0.
+--      where nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
+--      due_ms, marked (1: a copy may be out), token .. encoded
+-- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
+--      looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -14,13 +15,17 @@ local ask, prefix = ARGV[3] == '0', ARGV[4] .. string.format('%013.0f', time[1] 
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 local tokens = {}
-for at = 5, #ARGV, 4 do tokens[#tokens + 1] = string.sub(ARGV[at + 3], 1, 16) end
+for at = 6, #ARGV, 4 do tokens[#tokens + 1] = string.sub(ARGV[at + 3], 1, 16) end
 local gone = redis.call('HLEN', KEYS[6]) > 0 and redis.call('HMGET', KEYS[6], unpack(tokens)) or {}
 local settled = redis.call('HLEN', KEYS[7]) > 0 and redis.call('HMGET', KEYS[7], unpack(tokens)) or {}
 
 -- What became of the token: its message is here, under it or the one that took
 -- its place, or has ended; else what is in the way, nil where nothing is.
+local bytes_max, bytes = tonumber(ARGV[5]), 0
 local function trace(id, token)
+  local length = redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id)
+  if bytes > 0 and bytes + length > bytes_max then return 0, 0 end
+  bytes = bytes + length
   local stored = redis.call('HGET', KEYS[2], id)
   local dead = not stored and redis.call('HGET', KEYS[5], id)
   local _, stop, length = string.find(dead or '', '^%-?%d+:[%d ]*:(%d+):')
@@ -44,22 +49,22 @@ end
 
 local reply, entries, marked, ours, earliest = {0, now_ms}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
-  local id, due, stored = ARGV[4 * n + 1], tonumber(ARGV[4 * n + 2]), ARGV[4 * n + 4]
+  local id, due, stored = ARGV[4 * n + 2], tonumber(ARGV[4 * n + 3]), ARGV[4 * n + 5]
   local code, detail
   if gone[n] or settled[n] or any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = trace(id, token) end
   if code then
     -- Known already.
   elseif ours[id] then
-    code, detail = tokens[ours[id]] == token and 12 or 2, tonumber(ARGV[4 * ours[id] + 2])
+    code, detail = tokens[ours[id]] == token and 12 or 2, tonumber(ARGV[4 * ours[id] + 3])
   elseif ask and redis.call('HEXISTS', KEYS[2], id) == 0 then
     code, detail = 11, 0
   elseif ask or redis.call('HSETNX', KEYS[2], id, prefix .. stored) == 0 then
     code, detail = trace(id, token)
   else
     code, detail, ours[id] = 1, due, n
-    entries[#entries + 1], entries[#entries + 2] = ARGV[4 * n + 2], id
+    entries[#entries + 1], entries[#entries + 2] = ARGV[4 * n + 3], id
     if not earliest or due < earliest then earliest = due end
-    if ARGV[4 * n + 3] == '1' then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    if ARGV[4 * n + 4] == '1' then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
   end
   reply[#reply + 1], reply[#reply + 2] = code, detail
 end

@@ -1,13 +1,16 @@
 -- remove: remove waiting messages of outbox rows that have ended, each only if it is there under its token.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 gone (HASH token -> fate)
 --      5 gonettl (ZSET token -> expiry_ms)  6 meta (HASH)
--- ARGV 1 tombstone_ms; then per message: id, token, fate ("p", "c")
--- RETURNS how many were removed
+-- ARGV 1 tombstone_ms  2 bytes_max read; then per message: id, token, fate ("p", "c")
+-- RETURNS {how many were removed, how many, the first of them, were looked at}
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local found = {}
-for i = 2, #ARGV, 3 do
+local found, bytes, looked = {}, 0, 0
+for i = 3, #ARGV, 3 do
+  local length = redis.call('HSTRLEN', KEYS[2], ARGV[i])
+  if bytes > 0 and bytes + length > tonumber(ARGV[2]) then break end
+  bytes, looked = bytes + length, looked + 1
   local stored = redis.call('HGET', KEYS[2], ARGV[i])
   if stored and string.sub(stored, 15, 30) == ARGV[i + 1] and redis.call('ZSCORE', KEYS[1], ARGV[i]) then found[#found + 1] = i end
 end
@@ -19,4 +22,4 @@ for _, i in ipairs(found) do
   redis.call('ZADD', KEYS[5], now_ms + tonumber(ARGV[1]), ARGV[i + 1])
 end
 if #found > 0 then redis.call('HINCRBY', KEYS[6], 'cancelled', #found) end
-return #found
+return {#found, looked}

@@ -11,39 +11,37 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local second, version, bytes_left, ask = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6]), ARGV[7] == '0'
+local second, version, bytes_max, ask = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6]), ARGV[7] == '0'
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 
 -- Reads first: what each message meets.
-local reply, plan, seen, earliest = {0, now_ms}, {}, {}, nil
+local reply, plan, seen, bytes, replaced, earliest = {0, now_ms}, {}, {}, 0, 0, nil
+local prefix = version .. string.format('%013.0f', accepted_ms)
 for i = 8, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
   local token, code, detail = string.sub(stored, 1, 16), 0, 0
-  if not seen[id] and bytes_left > 0 then
-    seen[id] = true
+  local length = redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id)
+  if not seen[id] and (bytes == 0 or bytes + length <= bytes_max) then
+    seen[id], bytes = true, bytes + length
     local old, score = redis.call('HGET', KEYS[2], id), redis.call('ZSCORE', KEYS[1], id)
     local old_due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
-    bytes_left = bytes_left - (old and #old or 0)
     local dead = not old and redis.call('HGET', KEYS[5], id)
     local _, stop, dead_counts, length = string.find(dead or '', '^%-?%d+:([%d ]*):(%d+):')
-    local theirs = old or stop and string.sub(dead, stop + length + 1)
-    local step = {id = id, due = due, stored = version .. string.format('%013.0f', accepted_ms) .. stored}
+    local theirs = old and string.sub(old, 15, 30) or stop and string.sub(dead, stop + length + 15, stop + length + 30)
+    local step = {id = id, due = due, stored = stored, ended = theirs}
     if second and redis.call('HGET', KEYS[6], token) then
       code, detail = 1, due
-    elseif theirs and second and string.sub(theirs, 15, 30) == token then
-      code, detail = 1, old_due or due
     elseif theirs and second then
-      -- Whose it is cannot be told; an older version must not cover a newer one.
-      code = 5
+      -- Ours, or it cannot be told whose: an older version must not cover a newer one.
+      if theirs == token then code, detail = 1, old_due or due else code = 5 end
     elseif old and not old_due then
       code = 3
     elseif ask and not old and not dead then
       code = 11
     else
       code, detail = old and 6 or 1, due
-      step.ended = theirs and string.sub(theirs, 15, 30)
       local before = old and redis.call('HGET', KEYS[3], id)
       step.unmark = before
       if dead then code, step.dead, before = 6, true, dead_counts end
@@ -52,13 +50,14 @@ for i = 8, #ARGV, 3 do
       if second and not dead then begun, maybe = '1', '1' end
       step.mark = maybe and maybe ~= '0' and '0 ' .. begun .. ' ' .. maybe .. ' 0'
       plan[#plan + 1] = step
+      if code == 6 then replaced = replaced + 1 end
     end
   end
   reply[#reply + 1], reply[#reply + 2] = code, detail
 end
 
 for _, step in ipairs(plan) do
-  redis.call('HSET', KEYS[2], step.id, step.stored)
+  redis.call('HSET', KEYS[2], step.id, prefix .. step.stored)
   redis.call('ZADD', KEYS[1], step.due, step.id)
   if step.ended then
     redis.call('HSETNX', KEYS[6], step.ended, string.byte(step.ended) == 126 and 'c' or 'ended')
@@ -74,10 +73,10 @@ for _, step in ipairs(plan) do
   elseif step.unmark then
     redis.call('HDEL', KEYS[3], step.id)
   end
-  redis.call('HINCRBY', KEYS[8], 'scheduled', 1)
-  if step.ended or step.dead then redis.call('HINCRBY', KEYS[8], 'replaced', 1) end
   if not earliest or step.due < earliest then earliest = step.due end
 end
+if #plan > 0 then redis.call('HINCRBY', KEYS[8], 'scheduled', #plan) end
+if replaced > 0 then redis.call('HINCRBY', KEYS[8], 'replaced', replaced) end
 if earliest and (not head_ms or earliest < head_ms + 0) then
   redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest))
 end

@@ -3,9 +3,10 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, or 2 where an earlier run may have happened)
 --      4 call_start_ms  5 format version  6 create (1; 0 asks only, in a home of an earlier layout, and
---      answers 11 where the id is free); then per message:
+--      answers 11 where the id is free)  7 bytes_max read of other messages; then per message:
 --      id, when (due_ms, or "+" and a delay in ms), token .. encoded
--- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0.
+-- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
+--      looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -24,42 +25,36 @@ local function due_of(when, from_ms)
   return tonumber(when)
 end
 
--- What a message that stands in the way means for a second run: it is ours; or it
--- may have come after ours had ended, and nobody can tell; else nil: it was there before.
-local function second_run(stored, when, token)
-  local stored_ms = tonumber(string.sub(stored, 2, 14)) or now_ms
-  if string.sub(stored, 15, 30) == token then return 1, due_of(when, stored_ms) end
-  if stored_ms >= call_start_ms then return 5, 0 end
-end
-
-local function taken_by_dead(id, when, token)
-  local dead = redis.call('HGET', KEYS[5], id) or ''
-  local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
-  if not stop then return 4, '' end
-  local code, detail
-  if second then code, detail = second_run(string.sub(dead, stop + length + 1), when, token) end
-  if code then return code, detail end
-  return 4, string.sub(dead, stop + 1, stop + length)
-end
-
-local function taken(id, when, token)
-  local score, code, detail = redis.call('ZSCORE', KEYS[1], id)
+-- Where the message is that stands in the way. For a second run: it may be ours; or it may have come after ours
+-- had ended, and nobody can tell; else it was there before.
+local bytes_max, bytes = tonumber(ARGV[7]), 0
+local function taken(id, when, token, dead)
+  local key, score = KEYS[dead and 5 or 2], not dead and redis.call('ZSCORE', KEYS[1], id)
   local due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
-  if second then code, detail = second_run(redis.call('HGET', KEYS[2], id), when, token) end
-  if code then return code, code == 1 and due or detail end
-  if due then return 2, due end
-  return 3, 0
+  local length = (dead or second) and redis.call('HSTRLEN', key, id) or 0
+  if bytes > 0 and bytes + length > bytes_max then return 0, 0 end
+  bytes = bytes + length
+  local stored = length > 0 and redis.call('HGET', key, id) or ''
+  local _, stop, size = string.find(dead and stored or '', '^%-?%d+:[%d ]*:(%d+):')
+  if second and (stop or not dead) then
+    local before = dead and stop + size or 0
+    local stored_ms = tonumber(string.sub(stored, before + 2, before + 14)) or now_ms
+    if string.sub(stored, before + 15, before + 30) == token then return 1, due or due_of(when, stored_ms) end
+    if stored_ms >= call_start_ms then return 5, 0 end
+  end
+  if dead then return 4, stop and string.sub(stored, stop + 1, stop + size) or '' end
+  return due and 2 or 3, due or 0
 end
 
 local reply, entries, earliest = {0, now_ms}, {}, nil
 local marked, ours = {}, {} -- ours: id -> due_ms of what this call has created: a second one is a duplicate
-for i = 7, #ARGV, 3 do
+for i = 8, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local token = string.sub(stored, 1, 16)
   local due = due_of(when, accepted_ms)
   local code, detail = 1, due
   if any_dead and redis.call('ZSCORE', KEYS[4], id) then
-    code, detail = taken_by_dead(id, when, token)
+    code, detail = taken(id, when, token, true)
   elseif second and redis.call('HGET', KEYS[6], token) then
     -- An earlier run created it, and a cancel or a replace has ended it since.
     code = 1

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// verb is what differs between the producers' scripts.
+type verb struct {
+	name   string
+	script *script
+	// most is how many messages one script takes, so that it blocks Redis for 5 ms
+	// at the most, see BenchmarkLongestProducerScript.
+	most    int
+	durable Durability
+	keys    func(shardKeys) []string
+	// head are the arguments before the messages.
+	head func(run) []any
+	// each are the arguments of one message.
+	each func(*asked) []any
+	// asks is set where a run changes nothing but in the last home, so that it
+	// does not matter whether it happened.
+	asks bool
+	// within, unless zero, is when no run may take effect any more; then none is
+	// repeated that may have happened.
+	within time.Time
+}
+
+// run is one run of a script. Calls that have the same one may share it.
+type run struct {
+	shard  int
+	epoch  string
+	second bool   // an earlier one may have happened
+	last   bool   // the shard is the last home of the messages
+	start  *start // of the calls, for second runs
+
+	startMs, notAfter int64 // by the clock of the shard's server
+}
+
+// number is the run as the scripts count them.
+func (r *run) number() int {
+	if r.second {
+		return 2
+	}
+	return 1
+}
+
+// runOnce sends a run for one batch, and takes what it tells of each call. It
+// returns those that the script has left for the next one.
+func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call, err error) {
+	k := d.layout.keys.shards[r.shard]
+	var g *gate
+	if d.verb.durable.asked() {
+		if g, err = d.q.enter(ctx, d.verb.durable, k.meta); err != nil {
+			return nil, d.failed(batch, err, time.Time{})
+		}
+		defer g.leave()
+	}
+	clock, err := d.q.clockOf(ctx, k.meta)
+	if err != nil {
+		return nil, d.failed(batch, err, time.Time{})
+	}
+	// Only now: the gate may have taken long.
+	window, sentMs := d.window(ctx, &r), clock.floorMs()
+	settled := time.Now().Add(window)
+	r.notAfter = sentMs + slow(window).Milliseconds() - 1
+	if r.second {
+		r.startMs = r.start.by(clock)
+	}
+	args := d.verb.head(r)
+	for _, c := range batch {
+		args = append(args, d.verb.each(&c.asked)...)
+	}
+	answer, missing, err := d.q.send(ctx, d.verb, k, g, r, args)
+	if err != nil {
+		clock.doubt()
+		if d.verb.asks && !r.last && classify(err) == classLost {
+			return nil, d.notRun(batch, err) // It has changed nothing.
+		}
+		return nil, d.failed(batch, err, settled)
+	}
+	clock.learn(answer.int(1), sentMs)
+	return d.take(r, batch, answer, missing, settled)
+}
+
+// window is how long from now on the run may take effect.
+func (d *doing) window(ctx context.Context, r *run) time.Duration {
+	window := d.q.timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		window = min(window, time.Until(deadline))
+	}
+	if !d.verb.within.IsZero() {
+		window = min(window, time.Until(d.verb.within))
+	}
+	if r.second {
+		window = min(window, time.Until(r.start.at.Add(repeatable)))
+	}
+	return max(window, 0)
+}
+
+// take reads a script's answer.
+func (d *doing) take(r run, batch []*call, answer *reply, missing error, settled time.Time) (left []*call, err error) {
+	status := answer.int(0)
+	switch {
+	case answer.bad != nil:
+		return nil, d.failed(batch, answer.bad, settled)
+	case status == statusReload:
+		return nil, d.notRun(batch, refused(answer, d.layout, r.shard))
+	case status == statusExpired:
+		return nil, d.notRun(batch, errExpired)
+	}
+	for i, c := range batch {
+		code := Code(answer.int(2 + 2*i))
+		switch {
+		case !r.last && (code == free || code == NotFound):
+			c.visit.stage++
+		case code == NotLooked:
+			left = append(left, c)
+		case answer.bad == nil:
+			c.read(code, answer, 3+2*i, missing)
+		}
+	}
+	return left, answer.bad
+}
+
+// failed takes an error of a run, which tells whether it may have happened; if
+// so, it may until settled.
+func (d *doing) failed(batch []*call, err error, settled time.Time) error {
+	err = fmt.Errorf("%s: %w", d.verb.name, err)
+	final := err
+	switch class := classify(err); {
+	case errors.Is(err, ErrNoFsync):
+	case class == classFull:
+		final = fmt.Errorf("%w: %w", ErrFull, err)
+	case class == classFatal:
+		final = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case class == classLost:
+		for _, c := range batch {
+			c.lost(err, settled)
+		}
+		return err
+	default:
+		return d.notRun(batch, err)
+	}
+	for _, c := range batch {
+		c.refused(final)
+	}
+	return err
+}
+
+// notRun takes that a run did certainly not happen.
+func (d *doing) notRun(batch []*call, err error) error {
+	for _, c := range batch {
+		c.notRun(err)
+	}
+	return err
+}
