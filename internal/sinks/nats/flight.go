@@ -218,8 +218,12 @@ func (f *flight) end(err error, whole bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.over = true
+	if f.left == 0 {
+		return
+	}
+	unavailable := sinks.Outcome{Class: sinks.Unavailable, Reason: why(err), Err: err, Whole: whole}
 	for i := range f.entries {
-		outcome := sinks.Outcome{Class: sinks.Unavailable, Reason: why(err), Err: err, Whole: whole}
+		outcome := unavailable
 		switch f.entries[i].state {
 		case settled:
 			continue
@@ -231,5 +235,4 @@ func (f *flight) end(err error, whole bool) {
 		}
 		f.report(i, outcome)
 	}
-	f.batch = nil
 }

@@ -2,16 +2,19 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// sendBuffer bounds what the kernel holds for a slow link, so that what it has
-	// accepted is soon on its way. It allows 2.5 MB/s where an answer takes 100 ms.
-	sendBuffer = 256 << 10
+	// unsentMost bounds what the kernel takes and cannot send yet, so that on a slow
+	// link what it has taken is soon on its way. It bounds nothing on a fast one,
+	// as a small send buffer would where answers take long.
+	unsentMost = 64 << 10
 	// writeChunk is how much is written under one deadline.
 	writeChunk = 32 << 10
 	// waited is how long a write must have taken to show that it had to wait for
@@ -33,7 +36,7 @@ type socket struct {
 
 func newSocket(root context.Context, conn net.Conn, timeout time.Duration, fail func(error)) *socket {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(sendBuffer) // Without it, slow links have less precise deadlines.
+		limitUnsent(tcp, unsentMost)
 	}
 	s := &socket{Conn: conn, timeout: timeout, fail: fail, born: time.Now()}
 	s.stop = context.AfterFunc(root, func() { _ = conn.Close() })
@@ -65,6 +68,9 @@ func (s *socket) Write(p []byte) (written int, err error) {
 			var n int
 			n, err = s.Conn.Write(p[written:min(len(p), written+writeChunk)])
 			written += n
+			if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+				err = nil // slow, but not dead
+			}
 		}
 		if err != nil {
 			s.fail(fmt.Errorf("write to NATS: %w", err))
