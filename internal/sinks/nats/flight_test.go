@@ -139,3 +139,23 @@ func TestALargeMessageOnASlowLink(t *testing.T) {
 	}
 	require.Greater(t, time.Since(began), 4*time.Second, "the link is not slow")
 }
+
+// On a link that is so slow that what is on its way takes longer than the
+// publish timeout, answers to earlier messages show that later ones come.
+func TestAnswersShowProgress(t *testing.T) {
+	t.Parallel()
+	b := broker{url: testenv.NATS(t)}
+	topic := testenv.Name(t, "topic")
+	b.MakeTopic(t, topic, sinktest.TopicOptions{})
+	sink := b.NewSink(t, sinktest.Options{PublishTimeout: 3 * time.Second, BytesPerSecond: 25_000})
+	require.NoError(t, sink.Ping(t.Context()))
+	batch := make([]message.Message, 150)
+	for i := range batch {
+		batch[i] = newMessage(t, topic)
+		batch[i].Body = make([]byte, 1_000)
+	}
+	for _, outcome := range publish(t, sink, batch...) {
+		requireOutcome(t, outcome, sinks.Acknowledged, "")
+		require.False(t, outcome.Duplicate)
+	}
+}

@@ -23,8 +23,9 @@ const (
 )
 
 // socket is the connection's socket. It knows when it made progress last, and
-// closes itself when a write fails, or makes none for the timeout: the client
-// would drop what it could not write and go on with what comes after it.
+// closes itself when a write fails, or waits while there is none for the
+// timeout: the client would drop what it could not write and go on with what
+// comes after it.
 type socket struct {
 	net.Conn
 	timeout time.Duration
@@ -68,8 +69,8 @@ func (s *socket) Write(p []byte) (written int, err error) {
 			var n int
 			n, err = s.Conn.Write(p[written:min(len(p), written+writeChunk)])
 			written += n
-			if n > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-				err = nil // slow, but not dead
+			if errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || s.silence() < s.timeout) {
+				err = nil // Slow, but not dead: it answers what it got before.
 			}
 		}
 		if err != nil {
