@@ -185,3 +185,17 @@ func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reas
 	t.Helper()
 	require.Equal(t, class.String()+" "+string(reason), outcome.Class.String()+" "+string(outcome.Reason), "cause: %v", outcome.Err)
 }
+
+// connectionOf returns the one connection of a sink that has it.
+func connectionOf(t testing.TB, sink *Sink) *connection {
+	t.Helper()
+	require.Len(t, sink.connections.places, 1)
+	connection, ok := sink.connections.places[0].Current()
+	require.True(t, ok, "there is a connection")
+	return connection
+}
+
+func isConnected(sink *Sink) bool {
+	_, ok := sink.connections.places[0].Current()
+	return ok
+}
