@@ -59,8 +59,8 @@ type proof struct {
 
 func (p proof) covers(m *publication) bool { return m.topic == p.topic && m.size <= p.size }
 
-func newChannel(c *connection, topic string) *channel {
-	return &channel{connection: c, topic: topic, wake: make(chan struct{}, 1)}
+func newChannel(c *connection) *channel {
+	return &channel{connection: c, wake: make(chan struct{}, 1)}
 }
 
 // submit queues a message. After an error it never will be handed over.

@@ -15,7 +15,7 @@ import (
 
 const (
 	// channelsMax bounds the channels of a connection, one for each route in use.
-	// Where there are more routes, they share.
+	// Where there are more, they wait for each other.
 	channelsMax = 128
 	// closeTimeout is how long the broker may take to answer a close.
 	closeTimeout = time.Second
@@ -41,6 +41,9 @@ type connection struct {
 	done     chan struct{}
 	channels []*channel
 	byTopic  map[string]*channel
+	// freed is closed, and replaced, when a channel has become free and isAwaited.
+	freed     chan struct{}
+	isAwaited bool
 
 	confirmed position
 }
@@ -55,7 +58,7 @@ type position struct {
 
 // dial connects to a node and logs in. It ends with ctx.
 func dial(ctx context.Context, config Config, e endpoint, logger *slog.Logger) (*connection, error) {
-	c := &connection{config: config, host: e.host, logger: logger, done: make(chan struct{}), byTopic: map[string]*channel{}}
+	c := &connection{config: config, host: e.host, logger: logger, done: make(chan struct{}), freed: make(chan struct{}), byTopic: map[string]*channel{}}
 	var err error
 	c.amqp, err = config.dialNode(ctx, e, func(conn net.Conn) net.Conn {
 		c.wire = newWire(conn, config.PublishTimeout)
@@ -149,49 +152,83 @@ func (c *connection) spawn(f func()) bool {
 	return true
 }
 
-// channelFor returns the channel that serves a topic, which is the caller's
-// until it calls leave. While there are not too many, each topic has its own.
-func (c *connection) channelFor(topic string) (*channel, error) {
+// channelFor returns the channel of a topic, which is the caller's until it calls
+// leave. Where all are in use for other topics it returns none, but what is
+// closed when one may be free.
+func (c *connection) channelFor(topic string) (*channel, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cause != nil {
-		return nil, c.cause
+		return nil, nil, c.cause
 	}
 	found, ok := c.byTopic[topic]
 	switch {
 	case ok:
 	case len(c.channels) < c.channelsMax():
-		found = newChannel(c, topic)
+		found = newChannel(c)
 		c.channels = append(c.channels, found)
-		c.byTopic[topic] = found
 		c.work.Go(found.run)
 	default:
-		found = c.leastUsed()
-		if found.users.Load() == 0 {
-			delete(c.byTopic, found.topic)
-			found.topic = topic
-			c.byTopic[topic] = found
+		if found = c.unused(); found == nil {
+			c.isAwaited = true
+			return nil, c.freed, nil
 		}
+		delete(c.byTopic, found.topic)
+	}
+	if !ok {
+		found.topic = topic
+		c.byTopic[topic] = found
 	}
 	found.users.Add(1)
-	return found, nil
+	return found, nil, nil
+}
+
+// awaitChannel is channelFor for a caller that waits.
+func (c *connection) awaitChannel(ctx context.Context, topic string) (*channel, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.PublishTimeout, errNoChannel)
+	defer cancel()
+	for {
+		found, freed, err := c.channelFor(topic)
+		if found != nil || err != nil {
+			return found, err
+		}
+		select {
+		case <-freed:
+		case <-c.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// unused is called with c.mu held.
+func (c *connection) unused() *channel {
+	for _, channel := range c.channels {
+		if channel.users.Load() == 0 {
+			return channel
+		}
+	}
+	return nil
+}
+
+// leave ends the use of a channel.
+func (c *connection) leave(channel *channel) {
+	if channel.users.Add(-1) > 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isAwaited {
+		c.isAwaited = false
+		close(c.freed)
+		c.freed = make(chan struct{})
+	}
 }
 
 // channelsMax leaves ids for channels that are being closed, where the broker
 // allows only a few.
 func (c *connection) channelsMax() int {
 	return max(1, min(channelsMax, int(c.amqp.Config.ChannelMax)/2))
-}
-
-// leastUsed is called with c.mu held.
-func (c *connection) leastUsed() *channel {
-	least := c.channels[0]
-	for _, channel := range c.channels {
-		if channel.users.Load() < least.users.Load() {
-			least = channel
-		}
-	}
-	return least
 }
 
 // ping makes the broker answer.

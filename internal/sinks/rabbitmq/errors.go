@@ -19,6 +19,7 @@ var (
 	errTwin         = errors.New("a message of the same id and topic was returned as unroutable, maybe this one")
 	errLost         = errors.New("the connection was lost")
 	errNotConnected = errors.New("no connection within the publish timeout")
+	errNoChannel    = errors.New("all channels were in use for other topics for longer than the publish timeout")
 	errSilent       = errors.New("the broker did not answer within the publish timeout")
 )
 
@@ -78,7 +79,7 @@ func isOfChannel(err error) bool {
 // isWhole reports whether the error is the whole broker's and not a route's.
 func isWhole(err error) bool {
 	for _, ofRoute := range []error{
-		errNacked, errUnroutable, errTwin, errSilent, context.Canceled, context.DeadlineExceeded,
+		errNacked, errUnroutable, errTwin, errSilent, errNoChannel, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, ofRoute) {
 			return false
@@ -103,7 +104,7 @@ func reasonOf(err error) sinks.Reason {
 		return sinks.ReasonAuth
 	case errors.As(err, &exception):
 		return reasonOfCode(exception)
-	case errors.Is(err, errSilent), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, errSilent), errors.Is(err, errNoChannel), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return sinks.ReasonTimeout
 	default:
 		return sinks.ReasonConnection

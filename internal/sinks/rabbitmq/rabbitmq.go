@@ -86,7 +86,7 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	connection.load.Add(int64(len(batch)))
 	defer connection.load.Add(-int64(len(batch)))
 	submission := newSubmission(connection, batch, outcomes)
-	submission.begin()
+	submission.begin(ctx)
 	select {
 	case <-submission.done:
 	case <-ctx.Done():

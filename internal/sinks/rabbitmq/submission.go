@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -62,31 +63,58 @@ func newSubmission(connection *connection, batch []message.Message, outcomes *si
 	return s
 }
 
-// begin submits the first message of each chain, in the order of the batch.
-func (s *submission) begin() {
-	for _, i := range s.chains.Heads() {
-		if outcome := s.submit(i); outcome != nil {
-			s.settle(i, *outcome)
+// begin submits the first message of each chain, in the order of the batch, but
+// those last that have to wait for a channel. That wait ends with ctx.
+func (s *submission) begin(ctx context.Context) {
+	var waiting []int
+	for _, head := range s.chains.Heads() {
+		i, ok := s.skipRefused(head)
+		if !ok {
+			continue
 		}
+		channel, _, err := s.connection.channelFor(s.publications[i].topic)
+		if channel == nil && err == nil {
+			waiting = append(waiting, i)
+			continue
+		}
+		s.start(i, channel, err)
+	}
+	for _, i := range waiting {
+		channel, err := s.connection.awaitChannel(ctx, s.publications[i].topic)
+		s.start(i, channel, err)
 	}
 }
 
-// submit gives a message to its channel, or says what has become of it without
-// that. Only begin comes to a message that has no channel yet.
+// skipRefused reports the messages at the beginning of a chain that cannot be
+// handed over at all, and returns the first of the others.
+func (s *submission) skipRefused(i int) (first int, ok bool) {
+	for ok = true; ok && s.publications[i].refused != nil; i, ok = s.chains.Next(i) {
+		s.report(i, *s.publications[i].refused)
+	}
+	return i, ok
+}
+
+// start submits the first message of a chain.
+func (s *submission) start(i int, channel *channel, err error) {
+	if err != nil {
+		s.settle(i, classify(notHanded, err))
+		return
+	}
+	p := &s.publications[i]
+	p.channel = channel
+	s.channels[p.topic] = channel
+	if outcome := s.submit(i); outcome != nil {
+		s.settle(i, *outcome)
+	}
+}
+
+// submit gives a message to its channel, or says what has become of it without that.
 func (s *submission) submit(i int) *sinks.Outcome {
 	p := &s.publications[i]
 	if p.refused != nil {
 		return p.refused
 	}
-	var err error
-	if p.channel == nil {
-		if p.channel, err = s.connection.channelFor(p.topic); err == nil {
-			s.channels[p.topic] = p.channel
-		}
-	}
-	if err == nil {
-		err = p.channel.submit(p)
-	}
+	err := p.channel.submit(p)
 	if err == nil {
 		return nil
 	}
@@ -119,7 +147,7 @@ func (s *submission) settle(i int, outcome sinks.Outcome) {
 		outcome = *undone
 	}
 	if channel := s.publications[i].channel; channel != nil {
-		channel.users.Add(-1)
+		s.connection.leave(channel)
 	}
 }
 
