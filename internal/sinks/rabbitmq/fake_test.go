@@ -7,9 +7,13 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // fake is a broker that does with each message what the test says: real ones
@@ -21,6 +25,7 @@ type fake struct {
 	// time, and says whether to answer at once, or when confirm says so.
 	onPublish func(topic string, size int) bool
 	serving   sync.WaitGroup
+	rate      atomic.Int64 // bytes that a connection takes in a second; 0 is no limit
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -89,7 +94,7 @@ type fakeChannel struct {
 // serve speaks AMQP 0-9-1 over one connection until it ends.
 func (f *fake) serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
-	r := bufio.NewReaderSize(conn, 4<<10)
+	r := bufio.NewReaderSize(&slowReader{conn, f}, 4<<10)
 	if _, err := io.ReadFull(r, make([]byte, 8)); err != nil { // the protocol's header
 		return
 	}
@@ -167,6 +172,20 @@ func (f *fake) content(conn net.Conn, channels map[uint16]*fakeChannel, number u
 	} else {
 		f.kept[c.topic] = append(f.kept[c.topic], acknowledge)
 	}
+}
+
+// slowReader takes no more than the broker's rate.
+type slowReader struct {
+	net.Conn
+	broker *fake
+}
+
+func (s *slowReader) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if rate := s.broker.rate.Load(); rate > 0 {
+		wait.Sleep(s.broker.t.Context(), time.Duration(int64(n)*int64(time.Second)/rate))
+	}
+	return n, err
 }
 
 func readFrame(r io.Reader) (kind byte, number uint16, payload []byte, err error) {

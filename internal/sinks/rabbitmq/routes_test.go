@@ -118,6 +118,30 @@ func TestASilentRoute(t *testing.T) {
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", healthy))[0], sinks.Acknowledged, "")
 }
 
+// TestASlowLink takes three times the publish timeout and more to bring over what
+// is handed to it, most of which some buffer on the way has swallowed: that is
+// no reason to give anything up.
+func TestASlowLink(t *testing.T) {
+	t.Parallel()
+	var got atomic.Int64
+	f := newFake(t, func(string, int) bool {
+		got.Add(1)
+		return true
+	})
+	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1, PublishTimeout: time.Second})
+	batch := make([]message.Message, 1600)
+	for i := range batch {
+		batch[i] = newMessage(t, "orders", fmt.Sprint("topic-", i%8))
+		batch[i].Body = make([]byte, 1000)
+	}
+	requireOutcome(t, publish(t, sink, batch[0])[0], sinks.Acknowledged, "")
+	f.rate.Store(500_000)
+	for _, outcome := range publish(t, sink, batch...) {
+		requireOutcome(t, outcome, sinks.Acknowledged, "")
+	}
+	require.Equal(t, int64(len(batch)+1), got.Load())
+}
+
 // TestOneOfAKey lets the broker answer one message at a time: of a Key and
 // Topic it has seen no more than one that it has not answered.
 func TestOneOfAKey(t *testing.T) {
