@@ -45,6 +45,7 @@ func (b *broker) Features() sinktest.Features {
 	return sinktest.Features{
 		Gaps: map[string]string{
 			"too_large_for_topic": "RabbitMQ limits the size of a message for the whole broker only",
+			"hanging_topic":       "a queue of a healthy broker answers; TestARouteThatHangs has a broker of its own for that",
 		},
 		Missing:      sinks.ReasonUnroutable,
 		InvalidTopic: strings.Repeat("t", 256),
@@ -57,6 +58,11 @@ func (b *broker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink {
 	url := b.server.URL()
 	if options.WrongPassword {
 		url = strings.Replace(url, "guest:guest", "guest:wrong", 1)
+	}
+	if options.BytesPerSecond > 0 {
+		proxy := testenv.NewProxy(t, address(t, url))
+		proxy.Rate(options.BytesPerSecond)
+		url = withAddress(t, url, proxy.Addr())
 	}
 	sink, err := New(Config{Name: "suite", URLs: []string{url}, PublishTimeout: options.PublishTimeout}, quiet())
 	require.NoError(t, err)
@@ -71,6 +77,13 @@ func (b *broker) MakeTopic(t testing.TB, topic string, options sinktest.TopicOpt
 	}
 	declare(t, b.server.URL(), topic, arguments)
 	b.declared.Store(time.Now().UnixNano())
+}
+
+// DeleteTopic implements [sinktest.TopicDeleter].
+func (b *broker) DeleteTopic(t testing.TB, topic string) {
+	t.Helper()
+	_, err := open(t, b.server.URL()).QueueDelete(topic, false, false, false)
+	require.NoError(t, err)
 }
 
 func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
@@ -184,4 +197,18 @@ func publish(t testing.TB, sink *Sink, batch ...message.Message) []sinks.Outcome
 func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reason sinks.Reason) {
 	t.Helper()
 	require.Equal(t, class.String()+" "+string(reason), outcome.Class.String()+" "+string(outcome.Reason), "cause: %v", outcome.Err)
+}
+
+// connectionOf returns the one connection of a sink that has it.
+func connectionOf(t testing.TB, sink *Sink) *connection {
+	t.Helper()
+	require.Len(t, sink.connections.places, 1)
+	connection, ok := sink.connections.places[0].Current()
+	require.True(t, ok, "there is a connection")
+	return connection
+}
+
+func isConnected(sink *Sink) bool {
+	_, ok := sink.connections.places[0].Current()
+	return ok
 }

@@ -41,18 +41,7 @@ func TestNewRefuses(t *testing.T) {
 func TestNewDefaults(t *testing.T) {
 	t.Parallel()
 	sink := newSink(t, Config{URLs: []string{"amqp://localhost"}, TLS: &tlsclient.Files{}})
-	require.Len(t, sink.lanes, 4)
+	require.Len(t, sink.connections.places, 4)
 	require.Equal(t, 10*time.Second, sink.config.PublishTimeout)
 	require.Equal(t, AuthPlain, sink.config.Auth)
-}
-
-func TestQueuesShareChannelsPastTheLimit(t *testing.T) {
-	t.Parallel()
-	sink := newSink(t, Config{URLs: []string{"amqp://localhost"}})
-	for i := range channelsMax {
-		require.Equal(t, i, sink.channelOf(strings.Repeat("q", i+1)))
-	}
-	require.Less(t, sink.channelOf("one more"), channelsMax)
-	require.Len(t, sink.channels, channelsMax)
-	require.Zero(t, sink.channelOf("q"))
 }

@@ -11,6 +11,18 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
+const (
+	// heartbeat is what we ask the broker for. It sends one each half of it, and
+	// the driver gives a silent connection up after one and a half, before a
+	// publish times out.
+	heartbeat = 6 * time.Second
+	// dialTimeout limits one connect, TLS and login included. RabbitMQ takes its
+	// time to refuse a login.
+	dialTimeout = 8 * time.Second
+	// consumerWriteTimeout is how long the broker may not take what a consumer writes.
+	consumerWriteTimeout = 10 * time.Second
+)
+
 // Dial connects to one of the nodes and logs in, for consumers. The connection
 // does not recover by itself, and the caller closes it. Its handshake ends with
 // ctx, and a write that the broker does not take within 10 s ends it.
@@ -22,7 +34,7 @@ func (c Config) Dial(ctx context.Context) (*amqp.Connection, error) {
 	}
 	var errs []error
 	for _, i := range rand.Perm(len(endpoints)) {
-		conn, err := c.dialNode(ctx, endpoints[i])
+		conn, err := c.dialNode(ctx, endpoints[i], func(conn net.Conn) net.Conn { return &boundedWrites{conn} })
 		if err == nil {
 			return conn, nil
 		}
@@ -31,7 +43,10 @@ func (c Config) Dial(ctx context.Context) (*amqp.Connection, error) {
 	return nil, errors.Join(errs...)
 }
 
-func (c Config) dialNode(ctx context.Context, e endpoint) (*amqp.Connection, error) {
+// dialNode connects to a node and logs in, over what wrap makes of the socket.
+// It ends with ctx, which the driver's handshake does not know, and leaves
+// nothing open where it fails.
+func (c Config) dialNode(ctx context.Context, e endpoint, wrap func(net.Conn) net.Conn) (*amqp.Connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	login, err := c.login(e)
@@ -54,13 +69,13 @@ func (c Config) dialNode(ctx context.Context, e endpoint) (*amqp.Connection, err
 		if err != nil {
 			return nil, err
 		}
-		socket = &boundedWrites{conn}
+		socket = wrap(conn)
 		hang = context.AfterFunc(ctx, func() { _ = conn.Close() })
 		return socket, nil
 	}
 	conn, err := amqp.DialConfig(e.url, config)
 	if inTime := hang(); err == nil && !inTime {
-		err = ctx.Err()
+		err = context.Cause(ctx)
 	}
 	if err != nil && socket != nil {
 		_ = socket.Close()
@@ -75,7 +90,7 @@ func (c Config) dialNode(ctx context.Context, e endpoint) (*amqp.Connection, err
 type boundedWrites struct{ net.Conn }
 
 func (b *boundedWrites) Write(p []byte) (int, error) {
-	if err := b.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := b.SetWriteDeadline(time.Now().Add(consumerWriteTimeout)); err != nil {
 		return 0, err
 	}
 	return b.Conn.Write(p)

@@ -8,15 +8,19 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/redial"
 )
 
 var (
-	errClosed     = errors.New("the sink is closed")
-	errBlocked    = errors.New("the broker blocks publishers: it is short of memory or disk")
-	errNacked     = errors.New("the broker refused the message (nack)")
-	errUnroutable = errors.New("no queue is bound for this topic")
-	errTwin       = errors.New("a message of the same id and topic was returned as unroutable, maybe this one")
-	errLost       = errors.New("the connection was lost")
+	errClosed       = redial.ErrClosed
+	errBlocked      = errors.New("the broker blocks publishers: it is short of memory or disk")
+	errNacked       = errors.New("the broker refused the message (nack): the queue is full")
+	errUnroutable   = errors.New("no queue is bound for this topic")
+	errTwin         = errors.New("a message of the same id and topic was returned as unroutable, maybe this one")
+	errLost         = errors.New("the connection was lost")
+	errNotConnected = errors.New("no connection within the publish timeout")
+	errNoChannel    = errors.New("all channels were in use for other topics for longer than the publish timeout")
+	errSilent       = errors.New("the broker did not answer within the publish timeout")
 )
 
 // loginError says that the login could not even be tried.
@@ -42,28 +46,46 @@ const (
 
 // classify turns an error into the outcome of a message at that stage.
 func classify(s stage, err error) sinks.Outcome {
-	reason := reasonOf(err)
-	var exception *amqp.Error
-	isException := errors.As(err, &exception) && exception.Server && exception.Recover
+	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: reasonOf(err), Err: err, Whole: isWhole(err)}
 	switch {
-	case errors.Is(err, errUnroutable), errors.Is(err, errNacked):
-		return sinks.Failed(sinks.Retryable, reason, err)
+	case errors.Is(err, errNacked), errors.Is(err, errUnroutable), s == notHanded:
+		outcome.Class = sinks.Unavailable
 	case errors.Is(err, errTwin):
-		return sinks.Failed(sinks.Unknown, reason, err)
-	case s == alone && isException && reason == sinks.ReasonTooLarge:
-		return sinks.Failed(sinks.Permanent, reason, err)
-	case s == alone && isException:
-		return sinks.Failed(sinks.Retryable, reason, err)
-	case s != notHanded:
-		return sinks.Failed(sinks.Unknown, reason, err)
-	case isException && reason == sinks.ReasonTopicMissing:
-		return sinks.Failed(sinks.Retryable, reason, err)
-	case reason == sinks.ReasonTooLarge:
-		// A mate was too large and closed the channel before this one's turn.
-		return sinks.Failed(sinks.Unavailable, sinks.ReasonBroker, err)
-	default:
-		return sinks.Failed(sinks.Unavailable, reason, err)
+	case s == alone && isOfChannel(err):
+		outcome.Class = classOfRefusal(outcome.Reason)
 	}
+	return outcome
+}
+
+// classOfRefusal is the class of a message over which the broker closed the channel.
+func classOfRefusal(reason sinks.Reason) sinks.Class {
+	switch reason {
+	case sinks.ReasonTooLarge:
+		return sinks.Permanent
+	case sinks.ReasonAuth, sinks.ReasonTopicMissing:
+		return sinks.Unavailable
+	default:
+		return sinks.Retryable
+	}
+}
+
+// isOfChannel reports whether the broker closed a channel with this error, and
+// left the connection as it was.
+func isOfChannel(err error) bool {
+	var exception *amqp.Error
+	return errors.As(err, &exception) && exception.Server && exception.Recover
+}
+
+// isWhole reports whether the error is the whole broker's and not a route's.
+func isWhole(err error) bool {
+	for _, ofRoute := range []error{
+		errNacked, errUnroutable, errTwin, errSilent, errNoChannel, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, ofRoute) {
+			return false
+		}
+	}
+	return !isOfChannel(err)
 }
 
 func reasonOf(err error) sinks.Reason {
@@ -75,14 +97,14 @@ func reasonOf(err error) sinks.Reason {
 	case errors.Is(err, errBlocked):
 		return sinks.ReasonBroker
 	case errors.Is(err, errNacked):
-		return sinks.ReasonRefused
+		return sinks.ReasonFull
 	case errors.Is(err, errUnroutable), errors.Is(err, errTwin):
 		return sinks.ReasonUnroutable
 	case errors.As(err, &login):
 		return sinks.ReasonAuth
 	case errors.As(err, &exception):
 		return reasonOfCode(exception)
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, errSilent), errors.Is(err, errNoChannel), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return sinks.ReasonTimeout
 	default:
 		return sinks.ReasonConnection
@@ -104,12 +126,4 @@ func reasonOfCode(exception *amqp.Error) sinks.Reason {
 		return sinks.ReasonRefused
 	}
 	return sinks.ReasonConnection
-}
-
-// endOf says why ctx ended.
-func endOf(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), errClosed) {
-		return errClosed
-	}
-	return ctx.Err()
 }

@@ -24,31 +24,37 @@ func TestClassify(t *testing.T) {
 		err  error
 		want [3]string // by stage
 	}{
-		{"closed sink", errClosed, [3]string{"unavailable closed", "unknown closed", "unknown closed"}},
-		{"blocked", errBlocked, [3]string{"unavailable broker", "unknown broker", "unknown broker"}},
+		{"closed sink", errClosed, [3]string{"unavailable closed whole", "unknown closed whole", "unknown closed whole"}},
+		{"blocked", errBlocked, [3]string{"unavailable broker whole", "unknown broker whole", "unknown broker whole"}},
+		{"not connected", errNotConnected, [3]string{"unavailable connection whole", "unknown connection whole", "unknown connection whole"}},
+		{"silent", errSilent, [3]string{"unavailable timeout", "unknown timeout", "unknown timeout"}},
 		{"timeout", context.DeadlineExceeded, [3]string{"unavailable timeout", "unknown timeout", "unknown timeout"}},
 		{"cancelled", context.Canceled, [3]string{"unavailable timeout", "unknown timeout", "unknown timeout"}},
-		{"connection", io.EOF, [3]string{"unavailable connection", "unknown connection", "unknown connection"}},
-		{"lost", fmt.Errorf("%w: %w", errLost, local(amqp.FrameError)), [3]string{"unavailable connection", "unknown connection", "unknown connection"}},
-		{"login", &loginError{errors.New("no file")}, [3]string{"unavailable auth", "unknown auth", "unknown auth"}},
-		{"credentials", amqp.ErrCredentials, [3]string{"unavailable auth", "unknown auth", "unknown auth"}},
-		{"mechanism", amqp.ErrSASL, [3]string{"unavailable auth", "unknown auth", "unknown auth"}},
-		{"virtual host", hard(amqp.NotAllowed), [3]string{"unavailable auth", "unknown auth", "unknown auth"}},
-		{"shutdown", hard(amqp.ConnectionForced), [3]string{"unavailable connection", "unknown connection", "unknown connection"}},
-		{"internal error", hard(amqp.InternalError), [3]string{"unavailable broker", "unknown broker", "unknown broker"}},
-		{"no exchange", soft(amqp.NotFound), [3]string{"retryable topic_missing", "unknown topic_missing", "retryable topic_missing"}},
-		{"no permission", soft(amqp.AccessRefused), [3]string{"unavailable auth", "unknown auth", "retryable auth"}},
-		{"too large", soft(amqp.PreconditionFailed), [3]string{"unavailable broker", "unknown too_large", "permanent too_large"}},
-		{"content too large", soft(amqp.ContentTooLarge), [3]string{"unavailable broker", "unknown too_large", "permanent too_large"}},
+		{"connection", io.EOF, [3]string{"unavailable connection whole", "unknown connection whole", "unknown connection whole"}},
+		{"lost", fmt.Errorf("%w: %w", errLost, local(amqp.FrameError)), [3]string{"unavailable connection whole", "unknown connection whole", "unknown connection whole"}},
+		{"login", &loginError{errors.New("no file")}, [3]string{"unavailable auth whole", "unknown auth whole", "unknown auth whole"}},
+		{"credentials", amqp.ErrCredentials, [3]string{"unavailable auth whole", "unknown auth whole", "unknown auth whole"}},
+		{"mechanism", amqp.ErrSASL, [3]string{"unavailable auth whole", "unknown auth whole", "unknown auth whole"}},
+		{"virtual host", hard(amqp.NotAllowed), [3]string{"unavailable auth whole", "unknown auth whole", "unknown auth whole"}},
+		{"shutdown", hard(amqp.ConnectionForced), [3]string{"unavailable connection whole", "unknown connection whole", "unknown connection whole"}},
+		{"internal error", hard(amqp.InternalError), [3]string{"unavailable broker whole", "unknown broker whole", "unknown broker whole"}},
+		{"no exchange", soft(amqp.NotFound), [3]string{"unavailable topic_missing", "unknown topic_missing", "unavailable topic_missing"}},
+		{"no permission", soft(amqp.AccessRefused), [3]string{"unavailable auth", "unknown auth", "unavailable auth"}},
+		{"too large", soft(amqp.PreconditionFailed), [3]string{"unavailable too_large", "unknown too_large", "permanent too_large"}},
+		{"content too large", soft(amqp.ContentTooLarge), [3]string{"unavailable too_large", "unknown too_large", "permanent too_large"}},
 		{"locked", soft(amqp.ResourceLocked), [3]string{"unavailable refused", "unknown refused", "retryable refused"}},
-		{"nack", errNacked, [3]string{"retryable refused", "retryable refused", "retryable refused"}},
-		{"returned", fmt.Errorf("%w: 312", errUnroutable), [3]string{"retryable unroutable", "retryable unroutable", "retryable unroutable"}},
-		{"twin", errTwin, [3]string{"unknown unroutable", "unknown unroutable", "unknown unroutable"}},
+		{"nack", errNacked, [3]string{"unavailable full", "unavailable full", "unavailable full"}},
+		{"returned", fmt.Errorf("%w: 312", errUnroutable), [3]string{"unavailable unroutable", "unavailable unroutable", "unavailable unroutable"}},
+		{"twin", errTwin, [3]string{"unavailable unroutable", "unknown unroutable", "unknown unroutable"}},
 	} {
 		for i, s := range stages {
 			for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err)} {
 				got := classify(s, err)
-				require.Equal(t, c.want[i], got.Class.String()+" "+string(got.Reason), "%s at stage %d", c.name, s)
+				told := got.Class.String() + " " + string(got.Reason)
+				if got.Whole {
+					told += " whole"
+				}
+				require.Equal(t, c.want[i], told, "%s at stage %d", c.name, s)
 				require.ErrorIs(t, got.Err, c.err)
 			}
 		}

@@ -1,7 +1,6 @@
 package rabbitmq
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -14,10 +13,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
-// TestOrderAcrossChannels publishes more than the window holds, with larger and
-// larger messages among small ones: those go over another channel, which the
-// broker serves independently.
-func TestOrderAcrossChannels(t *testing.T) {
+// TestOrderAmongSizes publishes more than a channel holds, with larger and larger
+// messages among small ones, which go alone.
+func TestOrderAmongSizes(t *testing.T) {
 	t.Parallel()
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
@@ -53,25 +51,22 @@ func TestOrderAcrossChannels(t *testing.T) {
 	}
 }
 
-// TestGivenUp gives up waiting on a channel: the next call uses another one of
-// the same connection, and the old one is closed.
+// TestGivenUp gives up waiting for a route: its channel is closed, and the next
+// call uses another one of the same connection.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
 	proxy := testenv.NewProxy(t, address(t, url))
-	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 1})
+	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 1, PublishTimeout: time.Second})
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
-	session := sink.lanes[0].session
-	old := session.publisher(sink.channelOf("orders")).shared
+	connection := connectionOf(t, sink)
 	proxy.Blackhole(true)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	requireOutcome(t, sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})[0], sinks.Unknown, sinks.ReasonTimeout)
+	outcome := publish(t, sink, newMessage(t, "orders", topic))[0]
+	requireOutcome(t, outcome, sinks.Unknown, sinks.ReasonTimeout)
+	require.False(t, outcome.Whole, "for all we know it is the route's")
 	proxy.Blackhole(false)
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
-	require.Same(t, session, sink.lanes[0].session)
-	require.NotSame(t, old, session.publisher(sink.channelOf("orders")).shared)
-	require.Eventually(t, old.channel.IsClosed, 5*time.Second, time.Millisecond)
+	require.Same(t, connection, connectionOf(t, sink))
 	require.Len(t, read(t, url, topic, 3), 3)
 }

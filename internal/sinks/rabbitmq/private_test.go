@@ -43,8 +43,7 @@ func writeDefinitions(t *testing.T) string {
 }
 
 // TestChannelExceptions publishes what makes the broker close the channel, in
-// a way that nothing tells beforehand. The first call may not know which
-// message it was; the next ones must, and the mates get through.
+// a way that nothing tells beforehand: each message has its own answer.
 func TestChannelExceptions(t *testing.T) {
 	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+"max_message_size = 1000\n")
 	for name, c := range map[string]struct {
@@ -55,11 +54,11 @@ func TestChannelExceptions(t *testing.T) {
 	}{
 		"forbidden topic": {
 			Config{URLs: []string{withLogin(t, server.URL(), "bound:bound@")}, Exchange: "amq.topic"},
-			func(m *message.Message) { m.Topic = "forbidden" }, sinks.Retryable, sinks.ReasonAuth,
+			func(m *message.Message) { m.Topic = "forbidden" }, sinks.Unavailable, sinks.ReasonAuth,
 		},
 		"forbidden exchange": {
 			Config{URLs: []string{withLogin(t, server.URL(), "bound:bound@")}, Exchange: "amq.direct"},
-			nil, sinks.Retryable, sinks.ReasonAuth,
+			nil, sinks.Unavailable, sinks.ReasonAuth,
 		},
 		"too large": {
 			Config{URLs: []string{server.URL()}, Exchange: "amq.topic"},
@@ -79,31 +78,16 @@ func TestChannelExceptions(t *testing.T) {
 					spoil(c.spoil, &batch[i])
 				}
 			}
-			settled := map[int]bool{}
-			// As the poller does: publish again what was unknown or unavailable.
-			for round := 0; len(settled) < len(batch); round++ {
-				require.Less(t, round, 3)
-				var indices []int
-				var again []message.Message
-				for i := range batch {
-					if !settled[i] {
-						indices, again = append(indices, i), append(again, batch[i])
-					}
-				}
-				for n, outcome := range publish(t, sink, again...) {
-					switch {
-					case round == 0 && (outcome.Class == sinks.Unknown || outcome.Class == sinks.Unavailable):
-						continue
-					case c.spoil == nil || indices[n] == 4:
-						requireOutcome(t, outcome, c.class, c.reason)
-					default:
-						requireOutcome(t, outcome, sinks.Acknowledged, "")
-					}
-					settled[indices[n]] = true
+			for i, outcome := range publish(t, sink, batch...) {
+				if c.spoil == nil || i == 4 {
+					requireOutcome(t, outcome, c.class, c.reason)
+					require.False(t, outcome.Whole)
+				} else {
+					requireOutcome(t, outcome, sinks.Acknowledged, "")
 				}
 			}
 			if c.spoil != nil {
-				require.GreaterOrEqual(t, len(read(t, server.URL(), topic, 8)), 8)
+				require.Len(t, read(t, server.URL(), topic, 8), 8)
 			}
 		})
 	}

@@ -1,22 +1,24 @@
 // Package rabbitmq publishes messages to a RabbitMQ exchange: the topic is the
 // routing key, and every message is persistent, mandatory and confirmed.
 //
-// A sink holds a few connections, its lanes. All messages of one Key take the
-// same lane, in order, so that several connections carry the load and the
-// order of a Key holds. On a lane each delay queue has an AMQP channel of its
-// own: RabbitMQ answers some mistakes by closing the channel, and a topic that
-// never confirms fills the channel's window; neither reaches other queues. A
-// message that might close its channel goes alone, over a second one.
+// A route is the exchange and the routing key, and what a route suffers stays
+// with it: on each of the sink's connections every route has an AMQP channel of
+// its own. RabbitMQ answers some mistakes by closing the channel, and holds a
+// channel back whose queue does not keep up; neither reaches other routes. The
+// first message on a channel, and one larger than all before, goes alone, so
+// that a channel that closes over it tells exactly which one was refused.
+//
+// A full queue refuses a message and may take the next one. So of one Key and
+// Topic at most one message is without an answer; all others are pipelined.
 //
 // The package declares nothing at the broker and changes none of its settings.
-// It does not use the driver's recovery, which leaves confirmations
-// unresolved: a lane dials again when the next call needs it.
+// It does not use the driver's recovery, which leaves confirmations unresolved.
 package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -25,28 +27,18 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// channelsMax bounds the channels of a lane, two for each delay queue. Further
-// queues share them.
-const channelsMax = 256
-
-// Sink is a [sinks.Sink]. It owns one dialling goroutine a lane at the most,
-// and three goroutines a connection (watch, write, and the driver's), all of
-// which end with Close.
+// Sink is a [sinks.Sink]. Its goroutines are those of its connections.
 type Sink struct {
-	config    Config
-	endpoints []endpoint
-	logger    *slog.Logger
-	seed      maphash.Seed
-	lanes     []*lane
+	config      Config
+	endpoints   []endpoint
+	connections *pool
 
-	root    context.Context // ends with Close
+	root    context.Context //nolint:containedctx // the sink's life, ended by Close
 	stop    context.CancelCauseFunc
+	mu      sync.Mutex
+	closed  bool
+	calls   sync.WaitGroup
 	closing sync.Once
-	work    sync.WaitGroup // calls and goroutines
-
-	mu       sync.Mutex
-	closed   bool
-	channels map[string]int // delay queue -> its channel
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -60,108 +52,69 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 		return nil, fmt.Errorf("rabbitmq sink: %w", err)
 	}
 	rand.Shuffle(len(endpoints), func(i, j int) { endpoints[i], endpoints[j] = endpoints[j], endpoints[i] })
-	s := &Sink{
-		config: config, endpoints: endpoints,
-		logger:   logger,
-		seed:     maphash.MakeSeed(),
-		channels: map[string]int{},
-	}
-	s.root, s.stop = context.WithCancelCause(context.Background()) //nolint:forbidigo // the life of the sink, ended by Close
-	for i := range config.Connections {
-		s.lanes = append(s.lanes, &lane{sink: s, number: i, next: i})
-	}
+	s := &Sink{config: config, connections: newPool(config, endpoints, logger)}
+	s.root, s.stop = context.WithCancelCause(context.Background()) //nolint:forbidigo // its own life, ended by Close
 	return s, nil
+}
+
+// Route is [sinks.Sink.Route]: the exchange, a slash and the routing key; in the
+// default exchange the routing key, which is the queue's name.
+func (s *Sink) Route(m *message.Message) sinks.Route {
+	if s.config.Exchange == "" {
+		return sinks.Route(m.Topic)
+	}
+	return sinks.Route(s.config.Exchange + "/" + m.Topic)
 }
 
 // Publish is [sinks.Sink.Publish].
 func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
-	for i, outcome := range s.publish(ctx, batch) {
-		outcomes.Report(i, outcome)
-	}
-}
-
-// Route is [sinks.Sink.Route].
-func (s *Sink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
-
-func (s *Sink) publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
-	outcomes := make([]sinks.Outcome, len(batch))
 	if len(batch) == 0 {
-		return outcomes
+		return
 	}
 	if !s.enter() {
-		sinks.Fill(outcomes, classify(notHanded, errClosed))
-		return outcomes
+		outcomes.Rest(classify(notHanded, errClosed))
+		return
 	}
-	defer s.work.Done()
+	defer s.calls.Done()
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-
-	channel := s.channelOf(batch[0].Queue)
-	var parts sync.WaitGroup
-	for number, indices := range s.split(batch) {
-		if len(indices) == 0 {
-			continue
-		}
-		parts.Go(func() {
-			s.lanes[number].publish(ctx, channel, &part{batch, indices, outcomes})
-		})
+	connection, err := s.connection(ctx)
+	if err != nil {
+		outcomes.Rest(classify(notHanded, err))
+		return
 	}
-	parts.Wait()
-	return outcomes
+	connection.load.Add(int64(len(batch)))
+	defer connection.load.Add(-int64(len(batch)))
+	submission := newSubmission(connection, batch, outcomes)
+	submission.begin(ctx)
+	select {
+	case <-submission.done:
+	case <-ctx.Done():
+		submission.end(context.Cause(ctx))
+		<-submission.done
+	}
 }
 
-// split returns the indices of the messages for each lane, in order.
-func (s *Sink) split(batch []message.Message) [][]int {
-	parts := make([][]int, len(s.lanes))
-	for i := range batch {
-		key := batch[i].Key
-		if key == "" {
-			key = batch[i].ID
-		}
-		number := maphash.String(s.seed, key) % uint64(len(s.lanes))
-		parts[number] = append(parts[number], i)
-	}
-	return parts
+// connection returns one that takes messages. It waits for one to be dialled no
+// longer than the publish timeout.
+func (s *Sink) connection(ctx context.Context) (*connection, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.config.PublishTimeout, errNotConnected)
+	defer cancel()
+	return s.connections.get(ctx)
 }
 
-// channelOf numbers the delay queues as they come, so that the first
-// channelsMax have channels of their own.
-func (s *Sink) channelOf(queue string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	channel, ok := s.channels[queue]
-	switch {
-	case ok:
-	case len(s.channels) < channelsMax:
-		channel = len(s.channels)
-		s.channels[queue] = channel
-	default:
-		channel = int(maphash.String(s.seed, queue) % channelsMax)
-	}
-	return channel
-}
-
-// Ping is [sinks.Sink.Ping]. It asks the broker of the first lane that is
-// connected, or connects one.
+// Ping is [sinks.Sink.Ping]. It asks the broker over a connection that there is,
+// or makes one.
 func (s *Sink) Ping(ctx context.Context) error {
 	if !s.enter() {
 		return errClosed
 	}
-	defer s.work.Done()
+	defer s.calls.Done()
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	asked := s.lanes[0]
-	for _, l := range s.lanes {
-		if l.connected() {
-			asked = l
-			break
-		}
-	}
-	session, err := asked.connect(ctx)
-	if err != nil {
-		return fmt.Errorf("ping rabbitmq: %w", err)
-	}
-	if err := session.ping(ctx); err != nil {
+	ctx, cancelTimeout := context.WithTimeoutCause(ctx, s.config.PublishTimeout, errSilent)
+	defer cancelTimeout()
+	if err := s.connections.ping(ctx); err != nil {
 		return fmt.Errorf("ping rabbitmq: %w", err)
 	}
 	return nil
@@ -174,43 +127,41 @@ func (s *Sink) Close(ctx context.Context) error {
 		s.closed = true
 		s.mu.Unlock()
 		s.stop(errClosed)
-		for _, l := range s.lanes {
-			l.close()
-		}
 	})
-	done := make(chan struct{})
+	called := make(chan struct{})
 	go func() {
-		defer close(done)
-		s.work.Wait()
+		defer close(called)
+		s.calls.Wait()
 	}()
+	err := s.connections.close(ctx)
 	select {
-	case <-done:
-		return nil
+	case <-called:
 	case <-ctx.Done():
-		return fmt.Errorf("close rabbitmq sink: %w", ctx.Err())
+		err = errors.Join(err, ctx.Err())
 	}
+	if err != nil {
+		return fmt.Errorf("close rabbitmq sink: %w", err)
+	}
+	return nil
 }
 
-// enter counts a call or a goroutine, which Close then waits for; false once
-// the sink is closed.
+// enter counts a call, which Close then waits for; false once the sink is closed.
 func (s *Sink) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false
 	}
-	s.work.Add(1)
+	s.calls.Add(1)
 	return true
 }
 
-// bound ends ctx also after the publish timeout and when the sink closes.
+// bound ends ctx also when the sink closes.
 func (s *Sink) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
-	ctx, cancelCause := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(s.root, func() { cancelCause(errClosed) })
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(s.root, func() { cancel(errClosed) })
 	return ctx, func() {
 		unhook()
-		cancelCause(nil)
-		cancel()
+		cancel(nil)
 	}
 }

@@ -90,7 +90,7 @@ func TestReturnsOfEqualIDs(t *testing.T) {
 		if i%2 == 0 {
 			requireOutcome(t, outcome, sinks.Acknowledged, "")
 		} else {
-			requireOutcome(t, outcome, sinks.Retryable, sinks.ReasonUnroutable)
+			requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonUnroutable)
 		}
 	}
 	require.Len(t, read(t, url, queue, len(batch)/2), len(batch)/2)
@@ -112,7 +112,7 @@ func TestEqualIDsOfOtherTopics(t *testing.T) {
 		if i%2 == 0 {
 			requireOutcome(t, outcome, sinks.Acknowledged, "")
 		} else {
-			requireOutcome(t, outcome, sinks.Retryable, sinks.ReasonUnroutable)
+			requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonUnroutable)
 		}
 	}
 	require.Len(t, read(t, url, topic, 200), 200)
@@ -124,7 +124,7 @@ func TestMissingExchange(t *testing.T) {
 	sink := newSink(t, Config{URLs: []string{url}, Exchange: exchange, Connections: 1})
 	batch := []message.Message{newMessage(t, "orders", queue), newMessage(t, "orders", queue)}
 	for _, outcome := range publish(t, sink, batch...) {
-		requireOutcome(t, outcome, sinks.Retryable, sinks.ReasonTopicMissing)
+		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonTopicMissing)
 	}
 	channel := open(t, url)
 	create := func() {
@@ -136,37 +136,21 @@ func TestMissingExchange(t *testing.T) {
 	for _, outcome := range publish(t, sink, batch...) {
 		requireOutcome(t, outcome, sinks.Acknowledged, "")
 	}
-	// Deleted just after we asked, it closes our channel: unknown once, then said.
+	// Deleted while it is in use, it closes our channel: unknown once, then said.
 	require.NoError(t, channel.ExchangeDelete(exchange, false, false))
-	session := sink.lanes[0].session
+	connection := connectionOf(t, sink)
 	require.Eventually(t, func() bool {
 		outcome := publish(t, sink, newMessage(t, "orders", queue))[0]
-		require.Contains(t, []sinks.Class{sinks.Unknown, sinks.Retryable}, outcome.Class)
+		require.Contains(t, []sinks.Class{sinks.Unknown, sinks.Unavailable}, outcome.Class)
+		require.False(t, outcome.Whole)
 		require.Equal(t, sinks.ReasonTopicMissing, outcome.Reason)
-		return outcome.Class == sinks.Retryable
+		return outcome.Class == sinks.Unavailable
 	}, 10*time.Second, 10*time.Millisecond)
 	create()
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, "orders", queue))[0].Class == sinks.Acknowledged
 	}, 10*time.Second, 10*time.Millisecond)
-	require.Same(t, session, sink.lanes[0].session, "the connection survives")
-}
-
-// TestOtherQueuesGoOn fills the window of one delay queue, which no other may feel.
-func TestOtherQueuesGoOn(t *testing.T) {
-	t.Parallel()
-	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
-	declare(t, url, topic, nil)
-	sink := newSink(t, Config{URLs: []string{url}, Connections: 1})
-	requireOutcome(t, publish(t, sink, newMessage(t, "stuck", topic))[0], sinks.Acknowledged, "")
-	stuck := sink.lanes[0].session.publisher(sink.channelOf("stuck")).shared
-	for range window {
-		require.True(t, stuck.tryReserve())
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	requireOutcome(t, sinks.Publish(ctx, sink, []message.Message{newMessage(t, "stuck", topic)})[0], sinks.Unavailable, sinks.ReasonTimeout)
-	requireOutcome(t, publish(t, sink, newMessage(t, "other", topic))[0], sinks.Acknowledged, "")
+	require.Same(t, connection, connectionOf(t, sink), "the connection survives")
 }
 
 func TestNextNodeTakesOver(t *testing.T) {
@@ -200,7 +184,7 @@ func TestSilentConnection(t *testing.T) {
 	outcomes := sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})
 	requireOutcome(t, outcomes[0], sinks.Unknown, sinks.ReasonTimeout)
 	require.Error(t, sink.Ping(ctx))
-	require.Eventually(t, func() bool { return !sink.lanes[0].connected() }, 15*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !isConnected(sink) }, 15*time.Second, 10*time.Millisecond)
 	proxy.Blackhole(false)
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, "orders", topic))[0].Class == sinks.Acknowledged
@@ -285,8 +269,8 @@ func TestPasswordFile(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, "orders", topic))[0].Class == sinks.Acknowledged
 	}, 20*time.Second, 10*time.Millisecond)
-	require.Equal(t, 1, strings.Count(text.String(), "cannot be connected"), text.String())
-	require.Equal(t, 1, strings.Count(text.String(), "rabbitmq connected"), text.String())
+	require.Equal(t, 1, strings.Count(text.String(), "cannot connect to RabbitMQ"), text.String())
+	require.Equal(t, 1, strings.Count(text.String(), "connected to RabbitMQ"), text.String())
 	require.NotContains(t, text.String(), "no-such-secret")
 }
 

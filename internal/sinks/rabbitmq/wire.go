@@ -1,7 +1,6 @@
 package rabbitmq
 
 import (
-	"context"
 	"errors"
 	"net"
 	"os"
@@ -11,12 +10,13 @@ import (
 )
 
 const (
-	// writeTimeout is how long the broker may take not one byte, unless it has
-	// said that it blocks us.
-	writeTimeout = 10 * time.Second
-	// wireRoom is how many unwritten bytes hold publishers back. Each caller may
-	// add one message beyond it.
-	wireRoom = 1 << 20
+	// wireRoom is how many unwritten bytes hold channels back. What waits behind
+	// them is certainly not handed over. One message may go beyond it.
+	wireRoom = 128 << 10
+	// kernelRoom is how many bytes the operating system may keep for a connection:
+	// left to itself it takes megabytes, which on a slow link are many seconds
+	// that nobody sees, and all of which are Unknown where the connection is lost.
+	kernelRoom = 128 << 10
 	// pieceMax is how much is written under one deadline.
 	pieceMax = 64 << 10
 )
@@ -27,10 +27,11 @@ const (
 // The driver holds its locks while it writes and knows no context, so a
 // blocking Write would hang publishers, the reader and Close. The buffer also
 // joins messages into few system calls, and its counters tell which messages
-// certainly never left. Publishers keep it small by asking await first.
+// certainly never left. Channels keep it small by asking full first.
 type wire struct {
 	net.Conn
-	isBlocked atomic.Bool   // set by the session's watch
+	patience  time.Duration // how long the broker may take not one byte, unless it has said that it blocks us
+	isBlocked atomic.Bool   // the broker says that it takes no messages
 	wake      chan struct{} // holds one token while there may be something to write
 	ended     chan struct{} // closed when nothing will be written any more
 
@@ -42,8 +43,11 @@ type wire struct {
 	err      error // not nil once ended
 }
 
-func newWire(conn net.Conn) *wire {
-	return &wire{Conn: conn, wake: make(chan struct{}, 1), ended: make(chan struct{}), drained: make(chan struct{})}
+func newWire(conn net.Conn, patience time.Duration) *wire {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetWriteBuffer(kernelRoom) // Where it fails, the buffer is as large as the system likes.
+	}
+	return &wire{Conn: conn, patience: patience, wake: make(chan struct{}, 1), ended: make(chan struct{}), drained: make(chan struct{})}
 }
 
 // Write takes all of p, which the caller may reuse.
@@ -69,22 +73,21 @@ func (w *wire) position() uint64 {
 	return w.accepted
 }
 
-// await waits until there is room in the buffer.
-func (w *wire) await(ctx context.Context) error {
-	for {
-		w.mu.Lock()
-		err, full, drained := w.err, len(w.buffer) > wireRoom, w.drained
-		w.mu.Unlock()
-		if err != nil || !full {
-			return err
-		}
-		select {
-		case <-drained:
-		case <-w.ended:
-		case <-ctx.Done():
-			return endOf(ctx)
-		}
+// full returns nil where there is room, else what is closed when there may be.
+func (w *wire) full() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil || len(w.buffer) <= wireRoom {
+		return nil
 	}
+	return w.drained
+}
+
+// handed is how many bytes the operating system was given, or is being given.
+func (w *wire) handed() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.given
 }
 
 // Close drops what is not written and closes the connection.
@@ -101,11 +104,12 @@ func (w *wire) end(err error) uint64 {
 		w.err = err
 		w.buffer = nil
 		close(w.ended)
+		close(w.drained)
 	}
 	return w.given
 }
 
-// run writes until the connection ends. The session owns it.
+// run writes until the connection ends, whose goroutine it is.
 func (w *wire) run() {
 	var chunk []byte
 	for {
@@ -114,20 +118,29 @@ func (w *wire) run() {
 		case <-w.ended:
 			return
 		}
-		w.mu.Lock()
-		chunk, w.buffer = w.buffer, chunk[:0]
-		close(w.drained)
-		w.drained = make(chan struct{})
-		w.mu.Unlock()
+		chunk = w.take(chunk)
 		if err := w.writeOut(chunk); err != nil {
 			w.end(err)
-			_ = w.Conn.Close() // The reader notices and ends the session.
+			_ = w.Conn.Close() // The driver's reader notices.
 			return
 		}
 		if cap(chunk) > 2*wireRoom {
 			chunk = nil
 		}
 	}
+}
+
+// take returns what is to be written, and leaves the old chunk as the new buffer.
+func (w *wire) take(chunk []byte) []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return nil
+	}
+	chunk, w.buffer = w.buffer, chunk[:0]
+	close(w.drained)
+	w.drained = make(chan struct{})
+	return chunk
 }
 
 func (w *wire) writeOut(chunk []byte) error {
@@ -156,7 +169,7 @@ func (w *wire) give(count int) error {
 
 func (w *wire) writePiece(piece []byte) error {
 	for {
-		if err := w.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		if err := w.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
 			return err
 		}
 		n, err := w.Conn.Write(piece)

@@ -1,0 +1,239 @@
+package rabbitmq
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+const (
+	// pendingMax is how many messages of a channel may be unconfirmed. It is less
+	// than what RabbitMQ lets its reader of a connection give to a channel that is
+	// held back (400): past that the whole connection would stand still.
+	pendingMax = 256
+	// provenAtFirst is a size that every broker takes, we assume.
+	provenAtFirst = 4 << 10
+	// looks is how often within the publish timeout a channel looks at the time.
+	looks = 8
+)
+
+// channel publishes the messages of one route over one connection, in the order
+// in which they are submitted, and settles them in that order, too: a route
+// fails or hangs as a whole. It opens an AMQP channel when it has a message and
+// none is open.
+//
+// All but the queue belongs to the goroutine run, which never waits for the
+// broker in a call.
+type channel struct {
+	connection *connection
+	topic      string       // that it serves; guarded by the connection's mu
+	users      atomic.Int64 // chains that have not ended
+	wake       chan struct{}
+
+	mu    sync.Mutex
+	queue []*publication // submitted, and not handed over
+	swept bool           // a call has ended early: look for its messages
+	ended error          // why nothing is taken any more
+
+	open        *openChannel // nil while there is none
+	opening     chan opened  // nil while it is not being opened
+	pending     []*publication
+	proven      proof
+	confirmedAt time.Time        // the last time
+	room        <-chan struct{}  // closed when the wire may have room; nil while it has
+	lookAt      <-chan time.Time // see checkTime
+}
+
+// proof is what the broker has taken over the open channel: a message of the
+// topic that is no larger will not make it close the channel.
+type proof struct {
+	topic string
+	size  int
+}
+
+func (p proof) covers(m *publication) bool { return m.topic == p.topic && m.size <= p.size }
+
+func newChannel(c *connection) *channel {
+	return &channel{connection: c, wake: make(chan struct{}, 1)}
+}
+
+// submit queues a message. After an error it never will be handed over.
+func (c *channel) submit(p *publication) error {
+	p.since = time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended != nil {
+		return c.ended
+	}
+	c.queue = append(c.queue, p)
+	c.swept = c.swept || p.submission.over.Load()
+	c.rouse()
+	return nil
+}
+
+// lookThrough has the messages of calls that have ended settled.
+func (c *channel) lookThrough() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.swept = true
+	c.rouse()
+}
+
+func (c *channel) rouse() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run ends with the connection, and settles all that it still has then.
+func (c *channel) run() {
+	for {
+		c.settleConfirmed()
+		c.sweep()
+		c.handOver()
+		c.look()
+		closes, returns := c.open.notices()
+		select {
+		case <-c.wake:
+		case <-c.room:
+		case <-c.firstConfirmed():
+		case o := <-c.opening:
+			c.opened(o)
+		case r, ok := <-returns:
+			c.noteReturn(r, ok)
+		case exception := <-closes:
+			c.closed(exception)
+		case now := <-c.lookAt:
+			c.checkTime(now)
+		case <-c.connection.done:
+			c.finish()
+			return
+		}
+	}
+}
+
+// firstConfirmed is closed when the first pending message has an answer.
+func (c *channel) firstConfirmed() <-chan struct{} {
+	if len(c.pending) == 0 {
+		return nil
+	}
+	return c.pending[0].confirmation.Done()
+}
+
+// handOver publishes what is queued, as far as that is possible now.
+func (c *channel) handOver() {
+	if err := c.connection.refusal(); err != nil {
+		c.refuse(classify(notHanded, err), func(*publication) bool { return true })
+	}
+	for p := c.next(); p != nil; p = c.next() {
+		c.publish(p)
+	}
+}
+
+// next takes the first message from the queue, unless it has to wait.
+func (c *channel) next() *publication {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.room = nil
+	if len(c.queue) == 0 || !c.isReady(c.queue[0]) {
+		return nil
+	}
+	p := c.queue[0]
+	c.queue = c.queue[1:]
+	return p
+}
+
+func (c *channel) isReady(p *publication) bool {
+	isAlone := len(c.pending) > 0 && (c.pending[0].isAlone || !c.proven.covers(p))
+	switch {
+	case c.opening != nil:
+		return false
+	case c.open == nil:
+		c.opening = c.connection.openChannel()
+		return false
+	case isAlone, len(c.pending) >= pendingMax:
+		return false
+	}
+	c.room = c.connection.wire.full()
+	return c.room == nil
+}
+
+func (c *channel) publish(p *publication) {
+	p.isAlone = !c.proven.covers(p)
+	p.since = time.Now()
+	wire := c.connection.wire
+	p.start = wire.position()
+	var err error
+	p.confirmation, err = c.open.amqp.PublishWithDeferredConfirm(c.connection.config.Exchange, p.topic, true, false, *p.publishing)
+	p.end = wire.position()
+	switch {
+	case err == nil:
+		c.pending = append(c.pending, p)
+	case errors.Is(err, amqp.ErrClosed):
+		// The driver says so before the message is complete.
+		c.mu.Lock()
+		c.queue = slices.Insert(c.queue, 0, p)
+		c.mu.Unlock()
+		c.closed(<-c.open.closes)
+	case wire.end(errLost) <= p.start:
+		c.settle(p, classify(notHanded, errLost))
+	default:
+		c.settle(p, classify(handed, errLost))
+	}
+}
+
+// settleConfirmed settles the messages from the first on that have an answer.
+func (c *channel) settleConfirmed() {
+	for len(c.pending) > 0 {
+		p := c.pending[0]
+		select {
+		case <-p.confirmation.Done():
+		default:
+			return
+		}
+		if !p.confirmation.Acked() && c.open.amqp.IsClosed() {
+			c.closed(<-c.open.closes) // The driver sends it before it ends the confirmations.
+			return
+		}
+		c.noteReturns()
+		c.pending = c.pending[1:]
+		c.judge(p)
+	}
+}
+
+// judge settles a message that the broker has answered.
+func (c *channel) judge(p *publication) {
+	c.confirmedAt = time.Now()
+	c.connection.confirmed.advance(p.start, c.confirmedAt)
+	if p.isAlone {
+		c.prove(p)
+	}
+	switch {
+	case !p.confirmation.Acked():
+		c.settle(p, classify(handed, errNacked))
+	case p.returned != nil:
+		c.settle(p, classify(handed, p.returned))
+	default:
+		c.settle(p, sinks.Acked())
+	}
+}
+
+func (c *channel) prove(p *publication) {
+	if c.proven.topic != p.topic {
+		c.proven = proof{topic: p.topic, size: provenAtFirst}
+	}
+	c.proven.size = max(c.proven.size, p.size)
+}
+
+func (c *channel) settle(p *publication, outcome sinks.Outcome) {
+	if s := p.submission; s != nil {
+		s.settle(p.index, outcome)
+	}
+}

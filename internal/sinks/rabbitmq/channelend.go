@@ -1,0 +1,176 @@
+package rabbitmq
+
+import (
+	"fmt"
+	"slices"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// opened is the answer to opening a channel at the broker.
+type opened struct {
+	channel *openChannel
+	err     error
+}
+
+// openChannel is an AMQP channel in confirm mode.
+type openChannel struct {
+	amqp    *amqp.Channel
+	closes  chan *amqp.Error // from the driver: the cause, then closed
+	returns chan amqp.Return // read all the time, since the driver's reader waits
+}
+
+// notices are what the driver tells of the channel; nil where none is open.
+func (o *openChannel) notices() (<-chan *amqp.Error, <-chan amqp.Return) {
+	if o == nil {
+		return nil, nil
+	}
+	return o.closes, o.returns
+}
+
+// openChannel has a channel opened, which ends with the connection at the latest.
+func (c *connection) openChannel() chan opened {
+	answer := make(chan opened, 1)
+	open := func() {
+		channel, err := c.amqp.Channel()
+		if err != nil {
+			answer <- opened{err: fmt.Errorf("open channel: %w", err)}
+			return
+		}
+		o := &openChannel{
+			amqp:    channel,
+			closes:  channel.NotifyClose(make(chan *amqp.Error, 1)),
+			returns: channel.NotifyReturn(make(chan amqp.Return, 16)),
+		}
+		if err := channel.Confirm(false); err != nil {
+			answer <- opened{err: fmt.Errorf("ask for confirmations: %w", err)}
+			return
+		}
+		answer <- opened{channel: o}
+	}
+	if !c.spawn(open) {
+		answer <- opened{err: errLost}
+	}
+	return answer
+}
+
+// closeChannel closes a channel without waiting for the broker's answer, which
+// comes, or the connection ends.
+func (c *connection) closeChannel(o *openChannel) {
+	c.spawn(func() { _ = o.amqp.Close() })
+	if o.returns == nil {
+		return
+	}
+	c.spawn(func() {
+		for range o.returns { //nolint:revive // else the driver's reader would wait for us
+		}
+	})
+}
+
+// opened goes on where a channel was opened, or refuses what waits for it.
+func (c *channel) opened(o opened) {
+	c.opening = nil
+	if c.open = o.channel; o.err != nil {
+		c.refuse(classify(notHanded, o.err), func(*publication) bool { return true })
+	}
+}
+
+// closed settles what is pending on a channel that the broker has closed, or
+// that was lost with the connection. What is queued goes over the next one,
+// unless the broker has refused its route.
+func (c *channel) closed(exception *amqp.Error) {
+	cause := errLost
+	if exception != nil {
+		cause = fmt.Errorf("channel closed: %w", exception)
+	}
+	given := ^uint64(0)
+	if c.connection.amqp.IsClosed() {
+		given = c.connection.wire.end(errLost)
+	}
+	for _, p := range c.abandon() {
+		switch {
+		case p.confirmation.Acked():
+			c.judge(p)
+			continue
+		case given <= p.start:
+			c.settle(p, classify(notHanded, cause))
+			continue
+		case !p.isAlone:
+			c.settle(p, classify(handed, cause))
+			continue
+		}
+		outcome := classify(alone, cause)
+		c.settle(p, outcome)
+		if outcome.Class == sinks.Unavailable {
+			c.refuse(outcome, func(waiting *publication) bool { return waiting.topic == p.topic })
+		}
+	}
+	c.proven = proof{}
+}
+
+// abandon forgets the channel that is open, and returns what is pending on it.
+func (c *channel) abandon() []*publication {
+	c.noteReturns()
+	pending := c.pending
+	c.pending, c.open = nil, nil
+	return pending
+}
+
+// finish settles all that is left when the connection is lost.
+func (c *channel) finish() {
+	if c.open != nil {
+		c.closed(<-c.open.closes)
+	}
+	err := c.connection.Err()
+	c.mu.Lock()
+	c.ended = err
+	c.mu.Unlock()
+	c.refuse(classify(notHanded, err), func(*publication) bool { return true })
+}
+
+// refuse gives an outcome to the queued messages that match, which are not
+// handed over.
+func (c *channel) refuse(outcome sinks.Outcome, match func(*publication) bool) {
+	for _, p := range c.take(match) {
+		c.settle(p, outcome)
+	}
+}
+
+// take removes the messages that match from the queue.
+func (c *channel) take(match func(*publication) bool) []*publication {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var taken []*publication
+	c.queue = slices.DeleteFunc(c.queue, func(p *publication) bool {
+		if !match(p) {
+			return false
+		}
+		taken = append(taken, p)
+		return true
+	})
+	return taken
+}
+
+// sweep settles the messages of calls that have ended early. What was handed
+// over stays pending, as nobody's, until the broker answers.
+func (c *channel) sweep() {
+	c.mu.Lock()
+	isDue := c.swept
+	c.swept = false
+	c.mu.Unlock()
+	if !isDue {
+		return
+	}
+	for _, p := range c.take(func(p *publication) bool { return p.submission.over.Load() }) {
+		c.settle(p, classify(notHanded, p.submission.cause))
+	}
+	for _, p := range c.pending {
+		if s := p.submission; s != nil && s.over.Load() {
+			p.submission = nil
+			p.publishing = nil
+			s.settle(p.index, classify(handed, s.cause))
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	// channelsMax bounds the channels of a connection, one for each route in use.
+	// Where there are more, they wait for each other.
+	channelsMax = 128
+	// closeTimeout is how long the broker may take to answer a close.
+	closeTimeout = time.Second
+)
+
+// connection is one connection to the broker, from login to its end, with the
+// channels on it. It is a [redial.Conn]. Its goroutines are watch, the wire's,
+// one for each channel, and those that open and close channels; Close waits for
+// all.
+type connection struct {
+	config Config
+	host   string
+	logger *slog.Logger
+	amqp   *amqp.Connection
+	wire   *wire
+	blocks chan amqp.Blocking
+	closes chan *amqp.Error
+	load   atomic.Int64 // messages of calls that use it
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	cause    error // why it ended; not nil once done is closed
+	done     chan struct{}
+	channels []*channel
+	byTopic  map[string]*channel
+	// freed is closed, and replaced, when a channel has become free and isAwaited.
+	freed     chan struct{}
+	isAwaited bool
+
+	confirmed position
+}
+
+// position is how far into the bytes of a connection the broker has come for
+// certain: it has answered a message that began there.
+type position struct {
+	mu      sync.Mutex
+	reached uint64
+	at      time.Time // when that was last moved
+}
+
+// dial connects to a node and logs in. It ends with ctx.
+func dial(ctx context.Context, config Config, e endpoint, logger *slog.Logger) (*connection, error) {
+	c := &connection{config: config, host: e.host, logger: logger, done: make(chan struct{}), freed: make(chan struct{}), byTopic: map[string]*channel{}}
+	var err error
+	c.amqp, err = config.dialNode(ctx, e, func(conn net.Conn) net.Conn {
+		c.wire = newWire(conn, config.PublishTimeout)
+		c.work.Go(c.wire.run)
+		return c.wire
+	})
+	if err != nil {
+		c.work.Wait()
+		return nil, err
+	}
+	c.closes = c.amqp.NotifyClose(make(chan *amqp.Error, 1))
+	c.blocks = c.amqp.NotifyBlocked(make(chan amqp.Blocking, 16))
+	c.work.Go(c.watch)
+	return c, nil
+}
+
+// watch follows the connection until it is lost.
+func (c *connection) watch() {
+	for {
+		select {
+		case block, ok := <-c.blocks:
+			if !ok {
+				c.blocks = nil
+				continue
+			}
+			c.setBlocked(block)
+		case exception := <-c.closes:
+			cause := errLost
+			if exception != nil {
+				cause = fmt.Errorf("%w: %w", errLost, exception)
+			}
+			c.wire.end(errLost)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.cause = cause
+			close(c.done)
+			return
+		}
+	}
+}
+
+func (c *connection) setBlocked(block amqp.Blocking) {
+	c.wire.isBlocked.Store(block.Active)
+	if !block.Active {
+		c.logger.Info("rabbitmq no longer blocks publishers", "event", "sink_unblocked", "server", c.host)
+		return
+	}
+	c.logger.Warn("rabbitmq blocks publishers", "event", "sink_blocked", "server", c.host, "reason", block.Reason)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, channel := range c.channels {
+		channel.rouse()
+	}
+}
+
+// Done is closed when the connection is lost.
+func (c *connection) Done() <-chan struct{} { return c.done }
+
+// Server is the node's host and port.
+func (c *connection) Server() string { return c.host }
+
+// Err is why the connection was lost; nil while it is not.
+func (c *connection) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// refusal is why nothing can be handed over now; nil where it can.
+func (c *connection) refusal() error {
+	switch {
+	case c.amqp.IsClosed():
+		if err := c.Err(); err != nil {
+			return err
+		}
+		return errLost
+	case c.wire.isBlocked.Load():
+		return errBlocked
+	}
+	return nil
+}
+
+// spawn runs f in a goroutine that Close waits for, unless the connection is lost.
+func (c *connection) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+// channelFor returns the channel of a topic, which is the caller's until it calls
+// leave. Where all are in use for other topics it returns none, but what is
+// closed when one may be free.
+func (c *connection) channelFor(topic string) (*channel, <-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause != nil {
+		return nil, nil, c.cause
+	}
+	found, ok := c.byTopic[topic]
+	switch {
+	case ok:
+	case len(c.channels) < c.channelsMax():
+		found = newChannel(c)
+		c.channels = append(c.channels, found)
+		c.work.Go(found.run)
+	default:
+		if found = c.unused(); found == nil {
+			c.isAwaited = true
+			return nil, c.freed, nil
+		}
+		delete(c.byTopic, found.topic)
+	}
+	if !ok {
+		found.topic = topic
+		c.byTopic[topic] = found
+	}
+	found.users.Add(1)
+	return found, nil, nil
+}
+
+// awaitChannel is channelFor for a caller that waits.
+func (c *connection) awaitChannel(ctx context.Context, topic string) (*channel, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.PublishTimeout, errNoChannel)
+	defer cancel()
+	for {
+		found, freed, err := c.channelFor(topic)
+		if found != nil || err != nil {
+			return found, err
+		}
+		select {
+		case <-freed:
+		case <-c.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// unused is called with c.mu held.
+func (c *connection) unused() *channel {
+	for _, channel := range c.channels {
+		if channel.users.Load() == 0 {
+			return channel
+		}
+	}
+	return nil
+}
+
+// leave ends the use of a channel.
+func (c *connection) leave(channel *channel) {
+	if channel.users.Add(-1) > 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isAwaited {
+		c.isAwaited = false
+		close(c.freed)
+		c.freed = make(chan struct{})
+	}
+}
+
+// channelsMax leaves ids for channels that are being closed, where the broker
+// allows only a few.
+func (c *connection) channelsMax() int {
+	return max(1, min(channelsMax, int(c.amqp.Config.ChannelMax)/2))
+}
+
+// ping makes the broker answer.
+func (c *connection) ping(ctx context.Context) error {
+	if err := c.refusal(); err != nil {
+		return err
+	}
+	answer := make(chan error, 1)
+	asked := c.spawn(func() {
+		channel, err := c.amqp.Channel() // It ends with the connection at the latest.
+		if err == nil {
+			err = channel.Close()
+		}
+		answer <- err
+	})
+	if !asked {
+		return c.Err()
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close says goodbye if the broker listens, and ends the connection.
+func (c *connection) Close() {
+	cut := time.AfterFunc(closeTimeout, func() { _ = c.wire.Close() })
+	err := c.amqp.CloseDeadline(time.Now().Add(closeTimeout))
+	cut.Stop()
+	_ = c.wire.Close()
+	if err != nil && !errors.Is(err, amqp.ErrClosed) {
+		c.logger.Debug("rabbitmq did not answer a close", "server", c.host, "err", err)
+	}
+	c.work.Wait()
+}
+
+// advance notes that the broker answered a message that began at start.
+func (p *position) advance(start uint64, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if start > p.reached {
+		p.reached, p.at = start, now
+	}
+}
+
+// before returns when the broker last came nearer to a message that begins at
+// start; zero where it has come to it.
+func (p *position) before(start uint64) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reached >= start {
+		return time.Time{}
+	}
+	return p.at
+}

@@ -1,0 +1,132 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/sinks/redial"
+)
+
+const (
+	backoffInitial = 100 * time.Millisecond
+	backoffLimit   = 3 * time.Second
+	// stableAfter is how old a connection must be to count as a success.
+	stableAfter = 5 * time.Second
+)
+
+// pool is the sink's connections. A call uses one of them: which one does not
+// matter to the order of a Key, since only one message of it is under way. So a
+// connection that is lost or slow is passed over while there are others.
+type pool struct {
+	places []*place
+	turn   atomic.Uint64
+}
+
+// place is where one connection is, or will be.
+type place struct {
+	*redial.Redialer[*connection]
+	next int // the endpoint to try first; dial's own
+}
+
+func newPool(config Config, endpoints []endpoint, logger *slog.Logger) *pool {
+	p := &pool{}
+	for number := range config.Connections {
+		place := &place{next: number}
+		logger := logger.With("connection", number)
+		place.Redialer = redial.New(redial.Config[*connection]{
+			Broker:  "RabbitMQ",
+			Initial: backoffInitial, Limit: backoffLimit, Stable: stableAfter,
+			Logger: logger,
+			Dial: func(ctx context.Context) (*connection, error) {
+				return place.dial(ctx, config, endpoints, logger)
+			},
+		})
+		p.places = append(p.places, place)
+	}
+	return p
+}
+
+// dial tries each endpoint once, the one that worked last first.
+func (p *place) dial(ctx context.Context, config Config, endpoints []endpoint, logger *slog.Logger) (*connection, error) {
+	var err error
+	for range endpoints {
+		e := endpoints[p.next%len(endpoints)]
+		var connection *connection
+		if connection, err = dial(ctx, config, e, logger); err == nil {
+			return connection, nil
+		}
+		err = fmt.Errorf("connect to %s: %w", e.host, err)
+		p.next++
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
+}
+
+// get returns the connection with the least to do, and has those that are
+// missing dialled. Only where there is none it waits for one.
+func (p *pool) get(ctx context.Context) (*connection, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	best := p.live(true)
+	if best == nil {
+		place := p.places[p.turn.Add(1)%uint64(len(p.places))]
+		connection, err := place.Get(ctx, false)
+		if err == nil {
+			best = connection
+		} else if best = p.live(false); best == nil {
+			return nil, err
+		}
+	}
+	return best, best.refusal()
+}
+
+// live returns the connection with the least to do, nil where there is none;
+// with start, it has those that are missing dialled, without waiting for them.
+// Where one is blocked all are: the alarm is the whole broker's.
+func (p *pool) live(start bool) *connection {
+	var best *connection
+	for _, place := range p.places {
+		connection, ok := place.Current()
+		switch {
+		case !ok && start:
+			place.Start()
+		case !ok:
+		case connection.wire.isBlocked.Load():
+			return connection
+		case best == nil || connection.load.Load() < best.load.Load():
+			best = connection
+		}
+	}
+	return best
+}
+
+// ping asks the broker over the first connection that there is.
+func (p *pool) ping(ctx context.Context) error {
+	connection := p.live(false)
+	if connection == nil {
+		var err error
+		if connection, err = p.places[0].Get(ctx, true); err != nil {
+			return err
+		}
+	}
+	return connection.ping(ctx)
+}
+
+// close ends all connections, side by side.
+func (p *pool) close(ctx context.Context) error {
+	errs := make([]error, len(p.places))
+	var closing sync.WaitGroup
+	for i, place := range p.places {
+		closing.Go(func() { errs[i] = place.Close(ctx) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}

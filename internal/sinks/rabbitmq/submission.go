@@ -1,0 +1,169 @@
+package rabbitmq
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// submission is one call to Publish: it submits each message to the channel of
+// its route when its turn in its chain has come, and is done when all have an
+// outcome.
+type submission struct {
+	connection   *connection
+	publications []publication // by index
+	chains       *sinks.Chains
+	outcomes     *sinks.Outcomes
+	channels     map[string]*channel // by topic; those that were given a message
+	left         atomic.Int64        // messages without an outcome
+	done         chan struct{}
+
+	cause error // why the call ended early; set before isOver
+	over  atomic.Bool
+}
+
+// publication is one message on its way to the broker. The channel that it was
+// submitted to owns it until it is settled.
+type publication struct {
+	submission *submission // nil once the call ended without the broker's answer
+	index      int
+	topic      string
+	id         string
+	size       int              // of the body
+	publishing *amqp.Publishing // nil once settled: the bytes are the caller's
+	refused    *sinks.Outcome   // why it cannot be handed over at all
+	channel    *channel
+
+	since        time.Time // when it was submitted, or handed over, or when the connection last came nearer to it
+	start, end   uint64    // its bytes on the wire
+	isAlone      bool      // handed over to a channel that held no other
+	confirmation *amqp.DeferredConfirmation
+	returned     error // it came back
+}
+
+func newSubmission(connection *connection, batch []message.Message, outcomes *sinks.Outcomes) *submission {
+	s := &submission{
+		connection: connection, publications: make([]publication, len(batch)),
+		chains: sinks.NewChains(batch), outcomes: outcomes,
+		channels: map[string]*channel{}, done: make(chan struct{}),
+	}
+	s.left.Store(int64(len(batch)))
+	for i := range batch {
+		p := &s.publications[i]
+		p.submission, p.index, p.topic, p.size = s, i, batch[i].Topic, len(batch[i].Body)
+		if p.publishing, p.refused = newPublishing(&batch[i], connection.amqp.Config.FrameSize); p.publishing != nil {
+			p.id = p.publishing.MessageId
+		}
+	}
+	return s
+}
+
+// begin submits the first message of each chain, in the order of the batch, but
+// those last that have to wait for a channel. That wait ends with ctx.
+func (s *submission) begin(ctx context.Context) {
+	var waiting []int
+	for _, head := range s.chains.Heads() {
+		i, ok := s.skipRefused(head)
+		if !ok {
+			continue
+		}
+		channel, _, err := s.connection.channelFor(s.publications[i].topic)
+		if channel == nil && err == nil {
+			waiting = append(waiting, i)
+			continue
+		}
+		s.start(i, channel, err)
+	}
+	for _, i := range waiting {
+		channel, err := s.connection.awaitChannel(ctx, s.publications[i].topic)
+		s.start(i, channel, err)
+	}
+}
+
+// skipRefused reports the messages at the beginning of a chain that cannot be
+// handed over at all, and returns the first of the others.
+func (s *submission) skipRefused(i int) (first int, ok bool) {
+	for ok = true; ok && s.publications[i].refused != nil; i, ok = s.chains.Next(i) {
+		s.report(i, *s.publications[i].refused)
+	}
+	return i, ok
+}
+
+// start submits the first message of a chain.
+func (s *submission) start(i int, channel *channel, err error) {
+	if err != nil {
+		s.settle(i, classify(notHanded, err))
+		return
+	}
+	p := &s.publications[i]
+	p.channel = channel
+	s.channels[p.topic] = channel
+	if outcome := s.submit(i); outcome != nil {
+		s.settle(i, *outcome)
+	}
+}
+
+// submit gives a message to its channel, or says what has become of it without that.
+func (s *submission) submit(i int) *sinks.Outcome {
+	p := &s.publications[i]
+	if p.refused != nil {
+		return p.refused
+	}
+	err := p.channel.submit(p)
+	if err == nil {
+		return nil
+	}
+	outcome := classify(notHanded, err)
+	return &outcome
+}
+
+// settle reports the outcome of a message and goes on with its chain: with the
+// next message where the way is open, else nothing of it is handed over any more.
+func (s *submission) settle(i int, outcome sinks.Outcome) {
+	for {
+		s.report(i, outcome)
+		if outcome.Class == sinks.Unknown || outcome.Class == sinks.Unavailable {
+			outcome.Class = sinks.Unavailable
+			for _, rest := range s.chains.Rest(i) {
+				s.report(rest, outcome)
+			}
+			break
+		}
+		next, ok := s.chains.Next(i)
+		if !ok {
+			break
+		}
+		s.publications[next].channel = s.publications[i].channel
+		i = next
+		undone := s.submit(i)
+		if undone == nil {
+			return
+		}
+		outcome = *undone
+	}
+	if channel := s.publications[i].channel; channel != nil {
+		s.connection.leave(channel)
+	}
+}
+
+func (s *submission) report(i int, outcome sinks.Outcome) {
+	s.publications[i].publishing = nil
+	s.outcomes.Report(i, outcome)
+	if s.left.Add(-1) == 0 {
+		close(s.done)
+	}
+}
+
+// end gives what has no outcome yet one: the channels report it soon.
+func (s *submission) end(cause error) {
+	s.cause = cause
+	s.over.Store(true)
+	for _, channel := range s.channels {
+		channel.lookThrough()
+	}
+}
