@@ -122,7 +122,7 @@ func (b *testBroker) administer(t testing.TB, use func(context.Context, *kafka.C
 	defer cancel()
 	config := b.config
 	config.PublishTimeout = patience
-	conn, err := (&opener{config: config, logger: logger()}).open(ctx, b.config.Brokers[0])
+	conn, err := newOpener(config, logger()).open(ctx, b.config.Brokers[0])
 	require.NoError(t, err)
 	defer conn.close()
 	use(ctx, conn.client)
