@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
-		Shared:  &testBroker{config: Config{Brokers: testenv.Kafka(t)}},
+		Shared:  &testBroker{config: Config{Brokers: testenv.Kafka(t)}, mute: &mute{}},
 		Private: func(t *testing.T) sinktest.PrivateBroker { return newPrivateBroker(t) },
 	})
 }
@@ -44,6 +44,7 @@ func logger() *slog.Logger {
 // connection of the package's own, on which kafka-go's client does the rest.
 type testBroker struct {
 	config Config
+	mute   *mute // what answers to no messages; nil where there is none
 }
 
 func (b *testBroker) Features() sinktest.Features {
@@ -70,6 +71,9 @@ func (b *testBroker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink 
 	}
 	sink, err := New(config, logger())
 	require.NoError(t, err)
+	if b.mute != nil {
+		sink.brokers.opener.dial = b.mute.dial
+	}
 	return sink
 }
 
@@ -113,6 +117,27 @@ func (b *testBroker) makeTopic(t testing.TB, topic string, count int, entries ..
 			return true
 		}, patience, 10*time.Millisecond)
 	})
+}
+
+// DeleteTopic implements [sinktest.TopicDeleter].
+func (b *testBroker) DeleteTopic(t testing.TB, topic string) {
+	t.Helper()
+	b.administer(t, func(ctx context.Context, client *kafka.Client) {
+		response, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{topic}})
+		require.NoError(t, err)
+		require.NoError(t, response.Errors[topic])
+		require.Eventually(t, func() bool {
+			answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+			return err == nil && errors.Is(answer.Topics[0].Error, kafka.UnknownTopicOrPartition)
+		}, patience, 10*time.Millisecond)
+	})
+}
+
+// HangTopic implements [sinktest.TopicHanger].
+func (b *testBroker) HangTopic(t testing.TB, topic string) {
+	t.Helper()
+	b.MakeTopic(t, topic, sinktest.TopicOptions{})
+	b.mute.add(topic)
 }
 
 // administer lends a client that speaks to the broker over one connection.
