@@ -10,6 +10,10 @@ const (
 	chunkBytes  = 32 << 10
 	chunkQueue  = 256 // × chunkBytes held for one connection at most
 	dialTimeout = 10 * time.Second
+	// narrowChunk and narrowBuffer are what a slow link holds. A buffer of less than
+	// a packet of the loopback device, 64 KiB, makes TCP stall.
+	narrowChunk  = 4 << 10
+	narrowBuffer = 64 << 10
 )
 
 // link is one client's connection through a [Proxy]. Its three goroutines
@@ -61,6 +65,13 @@ func (l *link) reset() {
 	}
 }
 
+// narrow bounds what the kernel takes from the client ahead of a slow link.
+func (l *link) narrow(rate int) {
+	if rate > 0 {
+		_ = l.client.SetReadBuffer(narrowBuffer)
+	}
+}
+
 func (l *link) dial() bool {
 	conn, err := net.DialTimeout("tcp", l.proxy.upstream, dialTimeout) //nolint:noctx // local, and bounded
 	if err != nil {
@@ -96,9 +107,16 @@ func (l *link) pass() bool {
 func (l *link) readRequests(requests chan<- chunk) {
 	defer close(requests)
 	for {
-		buf := make([]byte, chunkBytes)
+		size := chunkBytes
+		if f, _ := l.proxy.now(); f.rate > 0 {
+			size = narrowChunk
+		}
+		buf := make([]byte, size)
 		n, err := l.client.Read(buf)
 		if n > 0 {
+			if !l.proxy.carry(n, l.done) {
+				return
+			}
 			f, _ := l.proxy.now()
 			select {
 			case requests <- chunk{bytes: buf[:n], from: time.Now().Add(f.delay)}:

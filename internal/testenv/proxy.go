@@ -21,11 +21,13 @@ type Proxy struct {
 	faults  faults
 	changed chan struct{} // closed and replaced when faults change
 	links   map[*link]struct{}
+	free    time.Time // when the link has carried all that it was given, see Rate
 }
 
 type faults struct {
 	swallow, blackhole, refuse bool
 	delay                      time.Duration
+	rate                       int
 }
 
 // NewProxy listens on a free port of 127.0.0.1 and forwards to upstream, a
@@ -65,6 +67,41 @@ func (p *Proxy) Refuse(on bool) { p.set(func(f *faults) { f.refuse = on }) }
 // and closes its connection meanwhile.
 func (p *Proxy) Delay(d time.Duration) { p.set(func(f *faults) { f.delay = d }) }
 
+// Rate lets so many bytes of requests through in a second, those of all
+// connections together; 0 is no limit. As on a slow link, what the proxy has not
+// passed on stays with the client, but for a buffer of 128 KiB. Replies are not
+// slowed down.
+func (p *Proxy) Rate(bytesPerSecond int) {
+	p.set(func(f *faults) { f.rate = bytesPerSecond })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.narrow(bytesPerSecond)
+	}
+}
+
+// carry waits while the link carries n bytes more; false means that done was closed.
+func (p *Proxy) carry(n int, done <-chan struct{}) bool {
+	p.mu.Lock()
+	if p.faults.rate == 0 {
+		p.mu.Unlock()
+		return true
+	}
+	if now := time.Now(); p.free.Before(now) {
+		p.free = now
+	}
+	p.free = p.free.Add(time.Duration(n) * time.Second / time.Duration(p.faults.rate))
+	timer := time.NewTimer(time.Until(p.free))
+	p.mu.Unlock()
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-done:
+		return false
+	}
+}
+
 // Cut resets every live connection on both sides; what was on the way is lost.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
@@ -102,10 +139,12 @@ func (p *Proxy) accept() {
 			return
 		}
 		l := &link{proxy: p, client: conn.(*net.TCPConn), done: make(chan struct{})}
-		if f, _ := p.now(); f.refuse || !p.add(l) {
+		f, _ := p.now()
+		if f.refuse || !p.add(l) {
 			l.reset()
 			continue
 		}
+		l.narrow(f.rate)
 		p.wg.Go(func() {
 			l.run()
 			p.mu.Lock()

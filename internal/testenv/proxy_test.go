@@ -179,3 +179,44 @@ func TestProxyDeliversLateEvenAfterTheClientLeft(t *testing.T) {
 	arrives(t, lines, "late")
 	require.GreaterOrEqual(t, time.Since(begin), 3*quiet)
 }
+
+// A slow link carries so many bytes a second, holds hardly any of them, and is
+// as fast as ever afterwards.
+func TestProxyRate(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	const rate, size, held = 400_000, 1_200_000, 600_000
+	received := make(chan time.Time, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		for {
+			if n, _ := io.CopyN(io.Discard, conn, size); n < size {
+				return
+			}
+			received <- time.Now()
+		}
+	}()
+	proxy := testenv.NewProxy(t, listener.Addr().String())
+	proxy.Rate(rate)
+	conn := connect(t, proxy.Addr()).conn.(*net.TCPConn)
+	require.NoError(t, conn.SetWriteBuffer(64<<10))
+
+	began := time.Now()
+	_, err = conn.Write(make([]byte, size))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(began), (size-held)*time.Second/rate, "the proxy must not swallow it")
+	took := (<-received).Sub(began)
+	require.GreaterOrEqual(t, took, size*time.Second/rate)
+
+	proxy.Rate(0)
+	began = time.Now()
+	_, err = conn.Write(make([]byte, size))
+	require.NoError(t, err)
+	require.Less(t, (<-received).Sub(began), took/2)
+}

@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,8 +18,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
-// One operation is one message of 256 bytes. Both publish batches of 500, four
-// at a time, with the same headers.
+// One operation is one message of 256 bytes. All publish batches of 500, four at
+// a time, with the same headers.
 //
 //	go test -run '^$' -bench Publish -benchtime 100000x ./internal/sinks/nats
 const (
@@ -28,18 +29,25 @@ const (
 
 func BenchmarkPublish(b *testing.B) {
 	broker := broker{url: testenv.NATS(b)}
-	b.Run("sink", func(b *testing.B) {
-		topic := benchTopic(b, broker)
-		sink := newSink(b, nats.Config{Servers: []string{broker.url}})
-		require.NoError(b, sink.Ping(b.Context()))
-		benchBatches(b, topic, func(batch []message.Message) {
-			for _, outcome := range publish(b, sink, batch...) {
-				if outcome.Class != sinks.Acknowledged {
-					b.Error(outcome.Err)
+	for name, key := range map[string]func(batch, i int) string{
+		"no_key":      func(int, int) string { return "" },
+		"unique_keys": func(_, i int) string { return "key-" + strconv.Itoa(i) },
+		"100_keys":    func(batch, i int) string { return fmt.Sprintf("key-%d-%d", batch, i%100) },
+		"one_key":     func(batch, _ int) string { return "key-" + strconv.Itoa(batch) },
+	} {
+		b.Run("sink/"+name, func(b *testing.B) {
+			topic := benchTopic(b, broker)
+			sink := newSink(b, nats.Config{Servers: []string{broker.url}})
+			require.NoError(b, sink.Ping(b.Context()))
+			benchBatches(b, topic, key, func(batch []message.Message) {
+				for _, outcome := range publish(b, sink, batch...) {
+					if outcome.Class != sinks.Acknowledged {
+						b.Error(outcome.Err)
+					}
 				}
-			}
+			})
 		})
-	})
+	}
 	b.Run("plain", func(b *testing.B) {
 		topic := benchTopic(b, broker)
 		nc, err := natsgo.Connect(broker.url)
@@ -47,7 +55,8 @@ func BenchmarkPublish(b *testing.B) {
 		defer nc.Close()
 		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4000))
 		require.NoError(b, err)
-		benchBatches(b, topic, func(batch []message.Message) {
+		noKey := func(int, int) string { return "" }
+		benchBatches(b, topic, noKey, func(batch []message.Message) {
 			futures := make([]jetstream.PubAckFuture, len(batch))
 			for i := range batch {
 				future, err := js.PublishMsgAsync(&natsgo.Msg{Subject: batch[i].Topic, Data: batch[i].Body, Header: plainHeaders(&batch[i])})
@@ -84,7 +93,7 @@ func benchTopic(b *testing.B, broker broker) string {
 }
 
 // benchBatches publishes b.N messages.
-func benchBatches(b *testing.B, topic string, publish func([]message.Message)) {
+func benchBatches(b *testing.B, topic string, key func(batch, i int) string, publish func([]message.Message)) {
 	b.Helper()
 	batches := make(chan []message.Message, b.N/benchBatch+1)
 	template := newMessage(b, topic)
@@ -94,6 +103,7 @@ func benchBatches(b *testing.B, topic string, publish func([]message.Message)) {
 		batch := make([]message.Message, min(benchBatch, b.N-from))
 		for i := range batch {
 			batch[i] = template
+			batch[i].Key = key(from/benchBatch, i)
 			batch[i].ID = fmt.Sprintf("order-%020d", from+i)
 		}
 		batches <- batch

@@ -71,6 +71,11 @@ func (broker) Features() sinktest.Features {
 func (b broker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink {
 	t.Helper()
 	config := nats.Config{Servers: []string{b.url}, User: b.user, PublishTimeout: options.PublishTimeout}
+	if options.BytesPerSecond > 0 {
+		proxy := testenv.NewProxy(t, strings.TrimPrefix(b.url, "nats://"))
+		proxy.Rate(options.BytesPerSecond)
+		config.Servers = []string{"nats://" + proxy.Addr()}
+	}
 	switch {
 	case options.WrongPassword:
 		config.Password = secret.Value("wrong")
@@ -110,6 +115,25 @@ func (b broker) MakeTopic(t testing.TB, topic string, options sinktest.TopicOpti
 		Name: streamOf(topic), Subjects: []string{topic}, Discard: jetstream.DiscardNew,
 		MaxMsgs: int64(options.MaxMessages), MaxMsgSize: int32(options.MaxMessageBytes), //nolint:gosec // small
 	})
+}
+
+// DeleteTopic implements [sinktest.TopicDeleter].
+func (b broker) DeleteTopic(t testing.TB, topic string) {
+	t.Helper()
+	nc, js := b.open(t)
+	defer nc.Close()
+	require.NoError(t, js.DeleteStream(t.Context(), streamOf(topic)))
+}
+
+// HangTopic implements [sinktest.TopicHanger]: somebody hears the subject, and
+// no stream does.
+func (b broker) HangTopic(t testing.TB, topic string) {
+	t.Helper()
+	nc, _ := b.open(t)
+	t.Cleanup(nc.Close)
+	_, err := nc.Subscribe(topic, func(*natsgo.Msg) {})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
 }
 
 func streamOf(topic string) string { return strings.ReplaceAll(topic, ".", "_") }

@@ -40,7 +40,8 @@ type Config struct {
 	NKeyFile  string
 	// TLS, where not nil, demands TLS; nil leaves it to the URL's scheme and the server.
 	TLS *tlsclient.Files
-	// PublishTimeout bounds one Publish where ctx allows more; 0 means DefaultPublishTimeout.
+	// PublishTimeout is how long the server may take to answer a message, from when
+	// it can have got it, or to take any bytes; 0 means DefaultPublishTimeout.
 	PublishTimeout time.Duration
 	// Name is what the server's monitoring calls the connection.
 	Name string
@@ -113,6 +114,11 @@ func (c *Config) connect(root context.Context, server string, l *link) (*natsgo.
 	options.CustomDialer = dialer
 	options.ClosedCB = l.onClosed
 	options.AsyncErrorCB = l.onError
+	options.FlusherTimeout = 0 // The socket bounds each write itself.
+	// A server that lives answers pings, so that one which is silent for a publish
+	// timeout is dead. The client itself waits as long as it always did.
+	options.PingInterval = max(min(pingInterval, c.PublishTimeout/3), time.Millisecond)
+	options.MaxPingsOut = int((pingsOut + 1) * pingInterval / options.PingInterval)
 	nc, err := options.Connect()
 	if errors.Is(err, natsgo.ErrNoServers) && dialer.err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", dialer.err) // the client hides a refused connection

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
+	"slices"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,70 +21,86 @@ func (e loginError) Unwrap() error { return e.error }
 
 // JetStream's codes, as far as they decide something.
 const (
-	codeResourcesExceeded    = 10002 // of the account
+	codeResourcesExceeded    = 10002 // of the account, for this kind of storage or tier
 	codeClusterNotAssigned   = 10007
 	codeClusterNotAvailable  = 10008
 	codeClusterNotLeader     = 10009
-	codeInsufficientResource = 10023
+	codeInsufficientResource = 10023 // of the server
+	codeMemoryExceeded       = 10028
 	codeNoAccount            = 10035
 	codeNotEnabledForAccount = 10039
 	codeStorageExceeded      = 10047
 	codeMessageTooLarge      = 10054
 	codeStreamNotFound       = 10059
 	codeNotEnabled           = 10076
+	codeStoreFailed          = 10077 // messages, bytes or messages of a subject at their limit
 	codeHeadersTooLarge      = 10097
+	codeSealed               = 10109
+	codeOffline              = 10118
 	codeDuplicateInProcess   = 10158
 	codeTooManyRequests      = 10167
+	codeOfflineReason        = 10194
 )
+
+// serverFault is the least of JetStream's own status codes, as in HTTP, that
+// says that the message is not to blame.
+const serverFault = 500
 
 // classify says what an answer or error means for the message that it belongs
 // to, or that would have been sent. It is the only place that does.
 func classify(err error) sinks.Outcome {
-	class, reason := sinks.Unknown, sinks.ReasonConnection
 	var api *jetstream.APIError
 	var invalid *message.InvalidError
 	switch {
 	case errors.As(err, &api):
-		class, reason = classifyAPI(int(api.ErrorCode))
+		return classifyAPI(api, err)
 	case errors.As(err, &invalid), errors.Is(err, natsgo.ErrBadSubject), errors.Is(err, natsgo.ErrBadHeaderMsg):
-		class, reason = sinks.Permanent, sinks.ReasonInvalid
+		return sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, err)
 	case errors.Is(err, natsgo.ErrMaxPayload):
-		class, reason = sinks.Permanent, sinks.ReasonTooLarge
+		return sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, err)
 	case errors.Is(err, natsgo.ErrPermissionViolation):
-		class, reason = sinks.Retryable, sinks.ReasonAuth
+		return sinks.Failed(sinks.Unavailable, sinks.ReasonAuth, err)
 	case errors.Is(err, errNoResponders):
-		// Certainly not stored; why not is asked later.
-		class, reason = sinks.Unavailable, sinks.ReasonBroker
+		return sinks.Failed(sinks.Unavailable, sinks.ReasonBroker, err)
 	case errors.Is(err, natsgo.ErrConnectionClosed), errors.Is(err, natsgo.ErrInvalidConnection), errors.Is(err, natsgo.ErrConnectionDraining):
-		class = sinks.Unavailable // the client took nothing
+		return sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, err) // the client took nothing
 	case errors.Is(err, natsgo.ErrHeadersNotSupported):
-		class, reason = sinks.Unavailable, sinks.ReasonBroker
+		return sinks.FailedWhole(sinks.Unavailable, sinks.ReasonBroker, err)
 	case errors.Is(err, errInvalidAck):
-		reason = sinks.ReasonBroker
+		return sinks.Failed(sinks.Unknown, sinks.ReasonBroker, err)
+	case errors.Is(err, errNoAnswer):
+		return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, err)
 	default:
-		reason = why(err)
+		return sinks.FailedWhole(sinks.Unknown, why(err), err)
 	}
-	return sinks.Failed(class, reason, err)
 }
 
-// classifyAPI decides by JetStream's own error code. What it does not list was
-// refused by the stream: full, sealed, offline, a store that failed.
-func classifyAPI(code int) (sinks.Class, sinks.Reason) {
-	switch code {
-	case codeMessageTooLarge, codeHeadersTooLarge:
-		return sinks.Permanent, sinks.ReasonTooLarge
-	case codeStreamNotFound:
-		return sinks.Retryable, sinks.ReasonTopicMissing
-	case codeTooManyRequests:
-		return sinks.Retryable, sinks.ReasonThrottled
-	case codeDuplicateInProcess:
+// classifyAPI decides by JetStream's own error code; where it does not know
+// that, by whether the server says that it is its own fault. A limit of the
+// account is of one kind of storage or one tier, so it is the route's matter.
+func classifyAPI(api *jetstream.APIError, err error) sinks.Outcome {
+	switch code := int(api.ErrorCode); {
+	case code == codeMessageTooLarge, code == codeHeadersTooLarge:
+		return sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, err)
+	case code == codeStreamNotFound:
+		return sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, err)
+	case code == codeTooManyRequests:
+		return sinks.Failed(sinks.Unavailable, sinks.ReasonThrottled, err)
+	case code == codeDuplicateInProcess:
 		// An earlier copy is on its way to the replicas and may yet fail.
-		return sinks.Unknown, sinks.ReasonBroker
-	case codeResourcesExceeded, codeInsufficientResource, codeStorageExceeded, codeNoAccount,
-		codeNotEnabled, codeNotEnabledForAccount, codeClusterNotAssigned, codeClusterNotAvailable, codeClusterNotLeader:
-		return sinks.Unavailable, sinks.ReasonBroker
+		return sinks.Failed(sinks.Unknown, sinks.ReasonBroker, err)
+	case slices.Contains([]int{
+		codeStoreFailed, codeResourcesExceeded, codeInsufficientResource, codeMemoryExceeded, codeStorageExceeded,
+	}, code):
+		return sinks.Failed(sinks.Unavailable, sinks.ReasonFull, err)
+	case code == codeSealed, code == codeOffline, code == codeOfflineReason:
+		return sinks.Failed(sinks.Unavailable, sinks.ReasonRefused, err)
+	case code == codeNoAccount, code == codeNotEnabled, code == codeNotEnabledForAccount:
+		return sinks.FailedWhole(sinks.Unavailable, sinks.ReasonBroker, err)
+	case code == codeClusterNotAssigned, code == codeClusterNotAvailable, code == codeClusterNotLeader, api.Code >= serverFault:
+		return sinks.Failed(sinks.Unavailable, sinks.ReasonBroker, err)
 	default:
-		return sinks.Retryable, sinks.ReasonRefused
+		return sinks.Failed(sinks.Retryable, sinks.ReasonRefused, err)
 	}
 }
 
@@ -97,9 +115,11 @@ func why(err error) sinks.Reason {
 		errors.As(err, &tlsAlert) && tlsAlert.Op == "remote error", // as crypto/tls names the other side's alert
 		errors.Is(err, natsgo.ErrTLS), errors.Is(err, natsgo.ErrSecureConnRequired), errors.Is(err, natsgo.ErrSecureConnWanted),
 		errors.Is(err, natsgo.ErrAuthorization), errors.Is(err, natsgo.ErrAuthExpired),
-		errors.Is(err, natsgo.ErrAuthRevoked), errors.Is(err, natsgo.ErrAccountAuthExpired):
+		errors.Is(err, natsgo.ErrAuthRevoked), errors.Is(err, natsgo.ErrAccountAuthExpired),
+		errors.Is(err, natsgo.ErrPermissionViolation):
 		return sinks.ReasonAuth
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errSilent):
 		return sinks.ReasonTimeout
 	default:
 		return sinks.ReasonConnection

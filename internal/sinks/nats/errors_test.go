@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 
@@ -23,43 +24,55 @@ func TestClassify(t *testing.T) {
 	api := func(code int) error {
 		return fmt.Errorf("publish: %w", &jetstream.APIError{ErrorCode: jetstream.ErrorCode(code)})
 	}
+	fault := func(code int) error { return &jetstream.APIError{Code: 500, ErrorCode: jetstream.ErrorCode(code)} }
+	const route, whole = false, true
 	for _, c := range []struct {
 		err    error
 		class  sinks.Class
 		reason sinks.Reason
+		whole  bool
 	}{
-		{api(10054), sinks.Permanent, sinks.ReasonTooLarge},
-		{api(10097), sinks.Permanent, sinks.ReasonTooLarge},
-		{natsgo.ErrMaxPayload, sinks.Permanent, sinks.ReasonTooLarge},
-		{message.CheckTopic(message.NATS, "a b"), sinks.Permanent, sinks.ReasonInvalid},
-		{natsgo.ErrBadSubject, sinks.Permanent, sinks.ReasonInvalid},
-		{natsgo.ErrBadHeaderMsg, sinks.Permanent, sinks.ReasonInvalid},
-		{api(10059), sinks.Retryable, sinks.ReasonTopicMissing},
-		{jetstream.ErrStreamNotFound, sinks.Retryable, sinks.ReasonTopicMissing},
-		{api(10077), sinks.Retryable, sinks.ReasonRefused}, // maximum messages exceeded
-		{api(10109), sinks.Retryable, sinks.ReasonRefused}, // sealed
-		{api(10118), sinks.Retryable, sinks.ReasonRefused}, // stream offline
-		{api(19999), sinks.Retryable, sinks.ReasonRefused}, // a code of a later server
-		{api(10167), sinks.Retryable, sinks.ReasonThrottled},
-		{fmt.Errorf("x: %w", natsgo.ErrPermissionViolation), sinks.Retryable, sinks.ReasonAuth},
-		{api(10158), sinks.Unknown, sinks.ReasonBroker},
-		{api(10002), sinks.Unavailable, sinks.ReasonBroker},
-		{api(10008), sinks.Unavailable, sinks.ReasonBroker},
-		{api(10023), sinks.Unavailable, sinks.ReasonBroker},
-		{api(10039), sinks.Unavailable, sinks.ReasonBroker},
-		{api(10076), sinks.Unavailable, sinks.ReasonBroker},
-		{natsgo.ErrNoResponders, sinks.Unavailable, sinks.ReasonBroker},
-		{natsgo.ErrHeadersNotSupported, sinks.Unavailable, sinks.ReasonBroker},
-		{natsgo.ErrConnectionClosed, sinks.Unavailable, sinks.ReasonConnection},
-		{errInvalidAck, sinks.Unknown, sinks.ReasonBroker},
-		{io.ErrUnexpectedEOF, sinks.Unknown, sinks.ReasonConnection},
-		{&net.OpError{Op: "write", Err: syscall.EPIPE}, sinks.Unknown, sinks.ReasonConnection},
-		{context.DeadlineExceeded, sinks.Unknown, sinks.ReasonTimeout},
-		{errors.New("anything else"), sinks.Unknown, sinks.ReasonConnection},
+		{api(10054), sinks.Permanent, sinks.ReasonTooLarge, route},
+		{api(10097), sinks.Permanent, sinks.ReasonTooLarge, route},
+		{natsgo.ErrMaxPayload, sinks.Permanent, sinks.ReasonTooLarge, route},
+		{message.CheckTopic(message.NATS, "a b"), sinks.Permanent, sinks.ReasonInvalid, route},
+		{natsgo.ErrBadSubject, sinks.Permanent, sinks.ReasonInvalid, route},
+		{natsgo.ErrBadHeaderMsg, sinks.Permanent, sinks.ReasonInvalid, route},
+		{api(10071), sinks.Retryable, sinks.ReasonRefused, route},    // wrong last sequence
+		{api(19999), sinks.Retryable, sinks.ReasonRefused, route},    // a code of a later server, the request's fault
+		{fault(19999), sinks.Unavailable, sinks.ReasonBroker, route}, // and its own
+		{api(10059), sinks.Unavailable, sinks.ReasonTopicMissing, route},
+		{jetstream.ErrStreamNotFound, sinks.Unavailable, sinks.ReasonTopicMissing, route},
+		{api(10077), sinks.Unavailable, sinks.ReasonFull, route}, // maximum messages exceeded
+		{api(10002), sinks.Unavailable, sinks.ReasonFull, route}, // of the account, for one kind of storage
+		{api(10023), sinks.Unavailable, sinks.ReasonFull, route},
+		{api(10028), sinks.Unavailable, sinks.ReasonFull, route},
+		{api(10047), sinks.Unavailable, sinks.ReasonFull, route},
+		{api(10109), sinks.Unavailable, sinks.ReasonRefused, route}, // sealed
+		{api(10118), sinks.Unavailable, sinks.ReasonRefused, route}, // stream offline
+		{api(10194), sinks.Unavailable, sinks.ReasonRefused, route},
+		{api(10167), sinks.Unavailable, sinks.ReasonThrottled, route},
+		{fmt.Errorf("x: %w", natsgo.ErrPermissionViolation), sinks.Unavailable, sinks.ReasonAuth, route},
+		{api(10158), sinks.Unknown, sinks.ReasonBroker, route},
+		{api(10008), sinks.Unavailable, sinks.ReasonBroker, route},
+		{api(10009), sinks.Unavailable, sinks.ReasonBroker, route},
+		{api(10035), sinks.Unavailable, sinks.ReasonBroker, whole},
+		{api(10039), sinks.Unavailable, sinks.ReasonBroker, whole},
+		{api(10076), sinks.Unavailable, sinks.ReasonBroker, whole},
+		{natsgo.ErrNoResponders, sinks.Unavailable, sinks.ReasonBroker, route},
+		{natsgo.ErrHeadersNotSupported, sinks.Unavailable, sinks.ReasonBroker, whole},
+		{natsgo.ErrConnectionClosed, sinks.Unavailable, sinks.ReasonConnection, whole},
+		{errInvalidAck, sinks.Unknown, sinks.ReasonBroker, route},
+		{errNoAnswer, sinks.Unknown, sinks.ReasonTimeout, route},
+		{io.ErrUnexpectedEOF, sinks.Unknown, sinks.ReasonConnection, whole},
+		{&net.OpError{Op: "write", Err: syscall.EPIPE}, sinks.Unknown, sinks.ReasonConnection, whole},
+		{&net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}, sinks.Unknown, sinks.ReasonTimeout, whole},
+		{errors.New("anything else"), sinks.Unknown, sinks.ReasonConnection, whole},
 	} {
 		outcome := classify(c.err)
 		assert.Equal(t, c.class.String(), outcome.Class.String(), c.err)
 		assert.Equal(t, c.reason, outcome.Reason, c.err)
+		assert.Equal(t, c.whole, outcome.Whole, c.err)
 		assert.ErrorIs(t, outcome.Err, c.err)
 	}
 }
@@ -81,6 +94,8 @@ func TestWhy(t *testing.T) {
 		{fmt.Errorf("a: %w", context.Canceled), sinks.ReasonTimeout},
 		{syscall.ECONNREFUSED, sinks.ReasonConnection},
 		{natsgo.ErrStaleConnection, sinks.ReasonConnection},
+		{fmt.Errorf("a: %w", errSilent), sinks.ReasonTimeout},
+		{fmt.Errorf("acks: %w", natsgo.ErrPermissionViolation), sinks.ReasonAuth},
 	} {
 		assert.Equal(t, c.reason, why(c.err), c.err)
 	}
@@ -98,7 +113,7 @@ func TestParseAck(t *testing.T) {
 		{`{"stream":"ORDERS","domain":"hub","seq":12}`, sinks.Acknowledged, false},
 		{`{"stream":"ORDERS","seq":12,"duplicate":true}`, sinks.Acknowledged, true},
 		{`{"stream":"ORDERS","seq":12,"val":"7"}`, sinks.Acknowledged, false},
-		{`{"type":"x","error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"ORDERS","seq":0}`, sinks.Retryable, false},
+		{`{"type":"x","error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"ORDERS","seq":0}`, sinks.Unavailable, false},
 		{`{"stream":"ORDERS","seq":0,"error":{"code":400,"err_code":10054}}`, sinks.Permanent, false},
 		{`{"stream":"","seq":12}`, sinks.Unknown, false},
 		{`{"seq":12}`, sinks.Unknown, false},

@@ -1,262 +1,238 @@
 package nats
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
-
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-const (
-	// All flights of a connection together keep about so many messages without
-	// an ack: a stream refuses to queue more than 10,000. The share of a flight
-	// shrinks as they get more, but no flight waits for another.
-	windowAll   = 8192
-	windowLeast = 16
-	// windowBytes bounds the bodies that one flight keeps without an ack.
-	windowBytes = 8 << 20
+var (
+	// errNoAnswer is the outcome of a message that was handed over and not answered.
+	errNoAnswer = errors.New("no answer within the publish timeout")
+	// errSilent ends a connection on which nothing at all is heard.
+	errSilent = errors.New("nothing received within the publish timeout")
 )
 
 // state is how far a message has come.
 type state uint8
 
 const (
-	unsent  state = iota
-	sent          // handed to the client, no answer yet
-	settled       // its outcome is known
+	unsent      state = iota
+	sent              // handed to the client, no answer yet
+	noResponder       // refused, and asked why
+	settled           // its outcome is reported
 )
 
-// flight is one call to Publish. The caller's goroutine sends, the
-// connection's goroutine settles.
-type flight struct {
-	batch []message.Message
-	wake  chan struct{} // has room for one: the flight got below what its sender waits for
-
-	mu       sync.Mutex
-	over     bool // outcomes belong to the caller now
-	outcomes []sinks.Outcome
-	states   []state
-	waiting  int // messages in state sent
-	bytes    int // their bodies
-	most     int // the sender waits until waiting is at the most this; -1: it does not wait
+// entry is what a flight knows of one message.
+type entry struct {
+	state  state
+	number uint64        // of the messages handed to the connection
+	since  time.Duration // from when on its time counts, on the link's clock
 }
 
-func newFlight(batch []message.Message) *flight {
+// flight is one call to Publish. The caller's goroutine hands over, those of
+// the connection bring the answers; each outcome is reported when it is known.
+type flight struct {
+	link     *link
+	batch    []message.Message
+	chains   *sinks.Chains
+	outcomes *sinks.Outcomes
+	wake     chan struct{} // of 1: there is something to hand over, or nothing left
+
+	mu      sync.Mutex
+	over    bool // the batch belongs to the caller again
+	entries []entry
+	ready   []int  // may be handed over, in this order
+	left    int    // without an outcome
+	checked string // a topic that is valid
+}
+
+func newFlight(l *link, batch []message.Message, outcomes *sinks.Outcomes) *flight {
+	chains := sinks.NewChains(batch)
 	return &flight{
-		batch: batch, wake: make(chan struct{}, 1), most: -1,
-		outcomes: make([]sinks.Outcome, len(batch)), states: make([]state, len(batch)),
+		link: l, batch: batch, chains: chains, outcomes: outcomes, wake: make(chan struct{}, 1),
+		entries: make([]entry, len(batch)), ready: chains.Heads(), left: len(batch),
 	}
 }
 
-// refuseInvalid settles what no NATS server could take.
-func (f *flight) refuseInvalid() {
+// begin ends the handing over of the message before, if that is one, and says
+// which message is next. The caller holds the link's turn. A message counts as
+// sent before it is: its answer may be quick.
+func (f *flight) begin(before int) (i int, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	checked := ""
-	for i := range f.batch {
-		if f.batch[i].Topic == checked && checked != "" {
-			continue
-		}
-		if err := message.CheckTopic(message.NATS, f.batch[i].Topic); err != nil {
-			f.outcomes[i], f.states[i] = classify(err), settled
-			continue
-		}
-		checked = f.batch[i].Topic
+	now := f.link.pace.clock()
+	if before >= 0 {
+		f.entries[before].since = now
 	}
+	for len(f.ready) > 0 && f.link.pace.waiting.Load() < inFlightMost {
+		i, f.ready = f.ready[0], f.ready[1:]
+		if err := f.check(f.batch[i].Topic); err != nil {
+			f.settle(i, classify(err))
+			continue
+		}
+		f.link.pace.handed++
+		f.link.pace.waiting.Add(1)
+		f.entries[i] = entry{state: sent, number: f.link.pace.handed, since: now}
+		return i, true
+	}
+	return -1, false
 }
 
-// publish sends what is not settled, in order, waits for the acks, and returns
-// the outcomes.
-func (l *link) publish(ctx context.Context, f *flight) []sinks.Outcome {
-	number, prefix := l.add(f)
-	defer l.remove(number)
-	err := l.send(ctx, f, prefix)
-	if err == nil {
-		err = f.await(ctx, l, 0)
+// check refuses what no NATS server could take. Most topics are like the one before.
+func (f *flight) check(topic string) error {
+	if topic == f.checked && topic != "" {
+		return nil
 	}
-	if err == nil {
-		l.explainNoResponders(ctx, f)
+	if err := message.CheckTopic(message.NATS, topic); err != nil {
+		return err
 	}
-	return f.end(err)
-}
-
-// send returns at the first error that is not about one message: what comes
-// later in the batch must not overtake.
-func (l *link) send(ctx context.Context, f *flight, prefix string) error {
-	defer l.guard(ctx)()
-	var w writer
-	scratch := make([]byte, 0, len(prefix)+8)
-	for i := range f.batch {
-		if f.states[i] == settled { // as invalid; nobody else writes before it is sent
-			continue
-		}
-		if err := f.await(ctx, l, max(windowAll/int(l.load.Load()), windowLeast)-1); err != nil {
-			return err
-		}
-		f.begin(i)
-		scratch = strconv.AppendInt(append(scratch[:0], prefix...), int64(i), 10)
-		err := l.nc.PublishMsg(w.encode(&f.batch[i], string(scratch)))
-		if err == nil {
-			continue
-		}
-		outcome := classify(err)
-		f.settle(i, outcome)
-		if outcome.Class != sinks.Permanent {
-			l.abort() // part of it may be in the client's buffer, and nothing may follow
-			if l.root.Err() != nil {
-				return errClosed
-			}
-			return err
-		}
-	}
+	f.checked = topic
 	return nil
 }
 
-// begin marks a message as sent before it is: its ack may be quick.
-func (f *flight) begin(i int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.states[i] = sent
-	f.waiting++
-	f.bytes += len(f.batch[i].Body)
+// leave notes that a message is not sent any more. It is called with f.mu held.
+func (f *flight) leave(i int, to state) {
+	if f.entries[i].state == sent {
+		f.link.pace.waiting.Add(-1)
+	}
+	f.entries[i].state = to
 }
 
-// await waits until at the most so many messages wait for an ack.
-func (f *flight) await(ctx context.Context, l *link, most int) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	f.mu.Lock()
-	ready := f.waiting <= most && f.bytes <= windowBytes
-	if !ready {
-		f.most = most / 2 // wake up for a good number of them
-	}
-	f.mu.Unlock()
-	if ready {
-		return nil
-	}
-	select {
-	case <-f.wake:
-		return nil
-	case <-l.down:
-		return l.cause()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// cause is why the connection is down.
-func (l *link) cause() error {
-	if l.root.Err() != nil {
-		return errClosed
-	}
-	if err := l.nc.LastError(); err != nil {
-		return fmt.Errorf("connection to NATS ended: %w", err)
-	}
-	return natsgo.ErrConnectionClosed
-}
-
-// settle records an answer, unless the message has one or the flight is over.
+// settle reports an outcome and decides about the messages behind it. It is
+// called with f.mu held.
 func (f *flight) settle(i int, outcome sinks.Outcome) {
+	f.report(i, outcome)
+	switch outcome.Class {
+	case sinks.Unknown, sinks.Unavailable:
+		outcome.Class = sinks.Unavailable
+		for _, behind := range f.chains.Rest(i) {
+			f.report(behind, outcome)
+		}
+	case sinks.Acknowledged, sinks.Permanent, sinks.Retryable:
+		if next, ok := f.chains.Next(i); ok {
+			f.ready = append(f.ready, next)
+			f.signal()
+		}
+	}
+	if f.left == 0 {
+		f.signal()
+	}
+}
+
+func (f *flight) report(i int, outcome sinks.Outcome) {
+	f.leave(i, settled)
+	f.left--
+	f.outcomes.Report(i, outcome)
+}
+
+func (f *flight) signal() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// answered takes the server's answer, unless the message has an outcome.
+func (f *flight) answered(i int, outcome sinks.Outcome) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.over || i < 0 || i >= len(f.states) || f.states[i] != sent {
+	if f.over || i < 0 || i >= len(f.entries) {
 		return
 	}
-	f.states[i], f.outcomes[i] = settled, outcome
-	f.waiting--
-	f.bytes -= len(f.batch[i].Body)
-	if f.waiting <= f.most && f.bytes <= windowBytes {
-		f.most = -1
-		f.wake <- struct{}{} // never blocks: once for each await
+	f.link.pace.reach(f.entries[i].number)
+	if f.entries[i].state != sent {
+		return
+	}
+	if errors.Is(outcome.Err, errNoResponders) {
+		f.leave(i, noResponder)
+		f.link.explain(f.batch[i].Topic, unexplained{f, i})
+		return
+	}
+	f.settle(i, outcome)
+}
+
+// explained takes the reason why a message had no responders.
+func (f *flight) explained(i int, outcome sinks.Outcome) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.over && f.entries[i].state == noResponder {
+		f.settle(i, outcome)
+	}
+}
+
+// refused takes the client's refusal of a message that it was to hand over.
+func (f *flight) refused(i int, outcome sinks.Outcome) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.entries[i].state == sent {
+		f.settle(i, outcome)
 	}
 }
 
 // deny settles all messages of a subject that we may not publish to.
 func (f *flight) deny(subject string, err error) {
-	for i := range f.batch {
-		if f.batch[i].Topic == subject {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		return
+	}
+	for i := range f.entries {
+		if f.entries[i].state == sent && f.batch[i].Topic == subject {
 			f.settle(i, classify(err))
 		}
 	}
 }
 
-// end closes the flight. Without an answer what was sent is Unknown and what
-// was not is Unavailable.
-func (f *flight) end(err error) []sinks.Outcome {
+// expire settles what was not answered in time. An error means that the
+// connection is dead: the server has not even answered pings.
+func (f *flight) expire() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.link
+	now := l.pace.clock()
+	for i := range f.entries {
+		e := &f.entries[i]
+		if e.state != sent {
+			continue
+		}
+		e.since = l.pace.since(e.number, e.since)
+		if now-e.since < l.timeout {
+			continue
+		}
+		if l.socket.Load().silence() >= l.timeout {
+			return errSilent
+		}
+		f.settle(i, classify(fmt.Errorf("subject %s: %w", f.batch[i].Topic, errNoAnswer)))
+	}
+	return nil
+}
+
+// end gives the rest their outcomes: what was handed over is Unknown, and what
+// was not is Unavailable. Nothing of the flight is used after it.
+func (f *flight) end(err error, whole bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.over = true
-	for i, s := range f.states {
-		switch s {
-		case sent:
-			f.outcomes[i] = sinks.Failed(sinks.Unknown, why(err), err)
-		case unsent:
-			f.outcomes[i] = sinks.Failed(sinks.Unavailable, why(err), err)
+	if f.left == 0 {
+		return
+	}
+	unavailable := sinks.Outcome{Class: sinks.Unavailable, Reason: why(err), Err: err, Whole: whole}
+	for i := range f.entries {
+		outcome := unavailable
+		switch f.entries[i].state {
 		case settled:
-		}
-	}
-	return f.outcomes
-}
-
-// explainNoResponders asks why nobody listened to a subject: no stream, or a
-// JetStream without a leader. One answer serves all messages of a subject, and
-// after one question without an answer no other is asked.
-func (l *link) explainNoResponders(ctx context.Context, f *flight) {
-	var known map[string]sinks.Outcome
-	for i := range f.outcomes {
-		if !errors.Is(f.outcomes[i].Err, errNoResponders) {
 			continue
+		case sent:
+			outcome.Class = sinks.Unknown
+		case noResponder:
+			outcome = classify(errNoResponders)
+		case unsent:
 		}
-		subject := f.batch[i].Topic
-		outcome, ok := known[subject]
-		if !ok {
-			err := l.streamExists(ctx, subject)
-			if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-				return
-			}
-			if known == nil {
-				known = map[string]sinks.Outcome{}
-			}
-			outcome = f.outcomes[i]
-			if err != nil {
-				outcome = classify(fmt.Errorf("subject %s: %w", subject, err))
-			}
-			known[subject] = outcome
-		}
-		f.outcomes[i] = outcome
+		f.report(i, outcome)
 	}
-}
-
-// writer turns messages into the client's form. Its memory is used again for
-// the next message: the client copies.
-type writer struct {
-	msg    natsgo.Msg
-	values []string
-}
-
-func (w *writer) encode(m *message.Message, reply string) *natsgo.Msg {
-	headers := m.PublishedHeaders()
-	if w.msg.Header == nil {
-		w.msg.Header = make(natsgo.Header, len(headers)+1)
-	}
-	clear(w.msg.Header)
-	w.values = append(w.values[:0], m.ID+":"+m.Token)
-	for _, header := range headers {
-		w.values = append(w.values, header.Value)
-	}
-	// The token's width is fixed, so no two pairs of ID and token look alike.
-	w.msg.Header[natsgo.MsgIdHdr] = w.values[:1:1]
-	for i, header := range headers {
-		w.msg.Header[header.Name] = w.values[i+1 : i+2 : i+2]
-	}
-	w.msg.Subject, w.msg.Reply, w.msg.Data = m.Topic, reply, m.Body
-	return &w.msg
 }

@@ -116,9 +116,10 @@ func TestDeniedSubject(t *testing.T) {
 	outcomes := publish(t, sink, newMessage(t, open), newMessage(t, secretTopic), newMessage(t, open), newMessage(t, testenv.Name(t, "missing.")))
 	require.Less(t, time.Since(began), 5*time.Second)
 	requireOutcome(t, outcomes[0], sinks.Acknowledged, "")
-	requireOutcome(t, outcomes[1], sinks.Retryable, sinks.ReasonAuth)
+	requireOutcome(t, outcomes[1], sinks.Unavailable, sinks.ReasonAuth)
+	require.False(t, outcomes[1].Whole)
 	requireOutcome(t, outcomes[2], sinks.Acknowledged, "")
-	requireOutcome(t, outcomes[3], sinks.Retryable, sinks.ReasonTopicMissing) // though we may not ask the API
+	requireOutcome(t, outcomes[3], sinks.Unavailable, sinks.ReasonTopicMissing) // though we may not ask the API
 	require.NoError(t, sink.Ping(t.Context()), "without the API a pong is enough")
 	require.Len(t, b.Read(t, open, 2), 2)
 	require.Empty(t, b.Read(t, secretTopic, 0))

@@ -32,6 +32,11 @@ var sharedCases = []sharedCase{
 	{"full_topic", fullTopic},
 	{"ended_context", endedContext},
 	{"ping_up", pingUp},
+	{"routes", routes},
+	{"topic_appears_in_batch", topicAppearsInBatch},
+	{"topic_replaced_in_batch", topicReplacedInBatch},
+	{"hanging_topic", hangingTopic},
+	{"slow_link", slowLink},
 }
 
 // privateCases are run one after the other, on one broker.

@@ -47,6 +47,22 @@ type Broker interface {
 	Read(t testing.TB, topic string, atLeast int) []Stored
 }
 
+// TopicDeleter is a [Broker] that can delete a topic. A broker that is none names
+// the gap topic_replaced_in_batch.
+type TopicDeleter interface {
+	// DeleteTopic deletes a topic of MakeTopic with all that it stores, and returns
+	// when it is gone. The name may be used again.
+	DeleteTopic(t testing.TB, topic string)
+}
+
+// TopicHanger is a [Broker] that can make a topic which never answers. A broker
+// that is none names the gap hanging_topic.
+type TopicHanger interface {
+	// HangTopic makes a topic that takes what is published to it and never
+	// answers, while other topics do, until the end of the test.
+	HangTopic(t testing.TB, topic string)
+}
+
 // PrivateBroker is a broker of the caller's own that may be disturbed. It
 // starts healthy. It demands a login, and the sinks that NewSink opens have
 // one, unless the login case is a gap.
@@ -112,6 +128,10 @@ type Options struct {
 	// WrongPassword gives the sink a login that the broker refuses. Only asked
 	// of a private broker.
 	WrongPassword bool
+	// BytesPerSecond, where not 0, has the sink reach the broker over a link that
+	// carries so many bytes a second to it, see [testenv.Proxy.Rate]. Only asked of
+	// a shared broker, in the case slow_link.
+	BytesPerSecond int
 }
 
 // TopicOptions limit a topic. The zero value is an ordinary topic.

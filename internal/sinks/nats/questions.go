@@ -1,0 +1,135 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+const (
+	// apiTimeout bounds a question to JetStream's API.
+	apiTimeout = 2 * time.Second
+	// askersMost is how many questions are under way at once.
+	askersMost = 4
+)
+
+// questions finds out why nobody listened to a subject: no stream, or a
+// JetStream without a leader. Each subject is asked for once at a time, for all
+// messages that wait for the answer, whichever flight they belong to. Where one
+// question gets no answer, those behind it are not asked: so all is answered
+// soon after apiTimeout.
+type questions struct {
+	mu      sync.Mutex
+	waiting map[string][]unexplained // by subject
+	queue   []string                 // subjects that nobody asks for yet
+	askers  int
+}
+
+// unexplained is a message that had no responders.
+type unexplained struct {
+	flight *flight
+	index  int
+}
+
+func newQuestions() questions { return questions{waiting: map[string][]unexplained{}} }
+
+// explain answers, some time later, why the subject had no responders. It does
+// not block.
+func (l *link) explain(subject string, m unexplained) {
+	q := &l.asked
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting, asked := q.waiting[subject]
+	q.waiting[subject] = append(waiting, m)
+	if asked {
+		return
+	}
+	q.queue = append(q.queue, subject)
+	if q.askers < askersMost && l.spawn(l.ask) {
+		q.askers++
+	}
+}
+
+// ask asks for one subject after the other until none is left.
+func (l *link) ask() {
+	q := &l.asked
+	for {
+		subject, ok := q.next()
+		if !ok {
+			return
+		}
+		outcome, isAnswer := l.whyNoResponders(subject)
+		waiting := q.take(subject)
+		if !isAnswer {
+			waiting = append(waiting, q.takeQueued()...)
+		}
+		for _, m := range waiting {
+			m.flight.explained(m.index, outcome)
+		}
+	}
+}
+
+// next is the subject to ask for; without one, the asker is counted off.
+func (q *questions) next() (subject string, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		q.askers--
+		return "", false
+	}
+	subject, q.queue = q.queue[0], q.queue[1:]
+	return subject, true
+}
+
+func (q *questions) take(subject string) []unexplained {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting := q.waiting[subject]
+	delete(q.waiting, subject)
+	return waiting
+}
+
+// takeQueued takes those whose subjects nobody asks for yet.
+func (q *questions) takeQueued() []unexplained {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var waiting []unexplained
+	for _, subject := range q.queue {
+		waiting = append(waiting, q.waiting[subject]...)
+		delete(q.waiting, subject)
+	}
+	q.queue = nil
+	return waiting
+}
+
+// whyNoResponders asks JetStream. isAnswer is false where it said nothing.
+func (l *link) whyNoResponders(subject string) (outcome sinks.Outcome, isAnswer bool) {
+	ctx, cancel := context.WithTimeout(l.root, apiTimeout)
+	defer cancel()
+	switch err := l.streamExists(ctx, subject); {
+	case err == nil:
+		return classify(fmt.Errorf("subject %s: stream has no leader: %w", subject, errNoResponders)), true
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return classify(fmt.Errorf("subject %s: %w", subject, err)), true
+	default:
+		return classify(fmt.Errorf("subject %s: %w", subject, errNoResponders)), false
+	}
+}
+
+// streamExists asks JetStream whether any stream binds the subject.
+func (l *link) streamExists(ctx context.Context, subject string) error {
+	if l.denied.api.Load() {
+		return jetstream.ErrStreamNotFound // the likelier cause by far
+	}
+	_, err := l.js.StreamNameBySubject(ctx, subject)
+	if err != nil && l.denied.api.Load() {
+		return jetstream.ErrStreamNotFound
+	}
+	return err
+}
