@@ -18,8 +18,7 @@ import (
 func TestHungPartitionDelaysNobody(t *testing.T) {
 	t.Parallel()
 	held := newGate()
-	var broker *fake
-	broker = newFake(t, func(ids []string) answer {
+	broker := newFake(t, func(ids []string) answer {
 		if len(ids) == 1 {
 			held.pass(t.Context())
 			return answer{code: kafka.NotEnoughReplicasAfterAppend}

@@ -1,11 +1,9 @@
 package kafka
 
 import (
-	"context"
 	"io"
 	"net"
 	"os"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +25,7 @@ func TestSocketWaitsForProgress(t *testing.T) {
 		const part = 1000
 		go func() {
 			for range 50 {
-				time.Sleep(900 * time.Millisecond)
+				<-time.After(900 * time.Millisecond)
 				_, _ = io.ReadFull(far, make([]byte, part))
 			}
 		}()
@@ -53,8 +51,7 @@ func TestSlowLink(t *testing.T) {
 	topic := testenv.Name(t, "topic")
 	broker.makeTopic(t, topic, 2)
 	sink := newSink(t, broker.config)
-	link := newSlowLink(t, 200_000, broker.config.Brokers[0])
-	sink.brokers.opener.dial = link.dial
+	sink.brokers.opener.dial = slowly(t, broker.config.Brokers[0], 200_000)
 	requireClass(t, publish(t, sink, newMessage(t, topic, "")), sinks.Acknowledged, "")
 
 	var batch []message.Message
@@ -73,66 +70,4 @@ func TestSlowLink(t *testing.T) {
 		stored += len(records)
 	}
 	require.Equal(t, len(batch)+1, stored)
-}
-
-// slowLink passes on what is written to a broker at so many bytes a second, all
-// connections together, and holds little itself.
-type slowLink struct {
-	upstream string
-	listener net.Listener
-	share    chan struct{} // of 1, held while some bytes pass
-	rate     int
-	serving  sync.WaitGroup
-	ctx      context.Context //nolint:containedctx // the test's
-}
-
-func newSlowLink(t *testing.T, rate int, upstream string) *slowLink {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	l := &slowLink{upstream: upstream, listener: listener, share: make(chan struct{}, 1), rate: rate, ctx: t.Context()}
-	l.serving.Go(l.accept)
-	t.Cleanup(func() {
-		_ = listener.Close()
-		l.serving.Wait()
-	})
-	return l
-}
-
-// dial stands in for the sink's own way to a broker, whatever its address.
-func (l *slowLink) dial(ctx context.Context, _ string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "tcp", l.listener.Addr().String())
-}
-
-func (l *slowLink) accept() {
-	for {
-		client, err := l.listener.Accept()
-		if err != nil {
-			return
-		}
-		broker, err := (&net.Dialer{}).DialContext(l.ctx, "tcp", l.upstream)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		_ = client.(*net.TCPConn).SetReadBuffer(16 << 10)
-		ended := func() { _ = client.Close(); _ = broker.Close() }
-		l.serving.Go(func() { defer ended(); _, _ = io.Copy(client, broker) })
-		l.serving.Go(func() { defer ended(); l.pass(broker, client) })
-		l.serving.Go(func() { <-l.ctx.Done(); ended() })
-	}
-}
-
-// pass copies a little at a time, and holds the link for as long as it takes.
-func (l *slowLink) pass(to io.Writer, from io.Reader) {
-	some := make([]byte, 4<<10)
-	for {
-		n, err := from.Read(some)
-		l.share <- struct{}{}
-		<-time.After(time.Duration(n) * time.Second / time.Duration(l.rate))
-		<-l.share
-		if _, failed := to.Write(some[:n]); failed != nil || err != nil {
-			return
-		}
-	}
 }
