@@ -20,61 +20,64 @@ const (
 )
 
 // BenchmarkPublish publishes 200,000 messages of 256 B per iteration in batches
-// of 500 from 8 callers to 6 partitions: through the sink, and beside it through
-// kafka-go's own client and transport, which splits each batch over the
-// partitions and waits for all.
+// of 500 from 8 callers to 6 partitions: through the sink, with a Key for each
+// message, without Keys and with one Key for all, and beside it, with a Key for
+// each, through kafka-go's own client and transport, which splits each batch over
+// the partitions and waits for all.
 func BenchmarkPublish(b *testing.B) {
 	brokers := testenv.Kafka(b)
-	batches := benchBatches(b)
-	harness := &testBroker{config: Config{Brokers: brokers}}
-	for name, prepare := range map[string]func(topic string) func(ctx context.Context, batch []message.Message){
-		"sink": func(string) func(context.Context, []message.Message) {
-			sink := newSink(b, Config{Brokers: brokers})
-			return func(ctx context.Context, batch []message.Message) {
-				for _, outcome := range sinks.Publish(ctx, sink, batch) {
-					if outcome.Class != sinks.Acknowledged {
-						b.Error(outcome.Err)
-						return
-					}
-				}
+	sink := newSink(b, Config{Brokers: brokers})
+	through := func(ctx context.Context, batch []message.Message) {
+		for _, outcome := range sinks.Publish(ctx, sink, batch) {
+			if outcome.Class != sinks.Acknowledged {
+				b.Error(outcome.Err)
+				return
 			}
-		},
-		"raw": func(topic string) func(context.Context, []message.Message) {
-			transport := &kafka.Transport{}
-			b.Cleanup(transport.CloseIdleConnections)
-			client := &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}
-			return func(ctx context.Context, batch []message.Message) { produceRaw(ctx, b, client, topic, batch) }
-		},
+		}
+	}
+	each := func(i int) string { return fmt.Sprintf("order-%020d", i) }
+	for _, c := range []struct {
+		name    string
+		key     func(i int) string
+		publish func(context.Context, []message.Message)
+	}{
+		{"unique", each, through},
+		{"none", func(int) string { return "" }, through},
+		{"one", func(int) string { return "order" }, through},
+		{"raw", each, rawClient(b, brokers)},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			topic := testenv.Name(b, "bench")
-			harness.makeTopic(b, topic, partitions)
-			for _, batch := range batches {
-				for i := range batch {
-					batch[i].Topic = topic
-				}
-			}
-			publish := prepare(topic)
-			publish(b.Context(), batches[0])
+			(&testBroker{config: Config{Brokers: brokers}}).makeTopic(b, topic, partitions)
+			batches := benchBatches(b, topic, c.key)
+			c.publish(b.Context(), batches[0])
 			for b.Loop() {
-				publishAll(b.Context(), batches, publish)
+				publishAll(b.Context(), batches, c.publish)
 			}
 			b.ReportMetric(float64(benchMessages)*float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
 		})
 	}
 }
 
-func benchBatches(b *testing.B) [][]message.Message {
+func benchBatches(b *testing.B, topic string, key func(i int) string) [][]message.Message {
 	b.Helper()
 	batches := make([][]message.Message, benchMessages/benchBatch)
 	for i := range batches {
-		batches[i] = newMessages(b, "", "", benchBatch)
+		batches[i] = newMessages(b, topic, "", benchBatch)
 		for j := range batches[i] {
-			batches[i][j].Key = fmt.Sprintf("order-%020d", i*benchBatch+j)
+			batches[i][j].Key = key(i*benchBatch + j)
 			batches[i][j].Body = make([]byte, 256)
 		}
 	}
 	return batches
+}
+
+func rawClient(b *testing.B, brokers []string) func(context.Context, []message.Message) {
+	b.Helper()
+	transport := &kafka.Transport{}
+	b.Cleanup(transport.CloseIdleConnections)
+	client := &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}
+	return func(ctx context.Context, batch []message.Message) { produceRaw(ctx, b, client, batch[0].Topic, batch) }
 }
 
 func publishAll(ctx context.Context, batches [][]message.Message, publish func(context.Context, []message.Message)) {
@@ -99,14 +102,14 @@ func publishAll(ctx context.Context, batches [][]message.Message, publish func(c
 func produceRaw(ctx context.Context, b *testing.B, client *kafka.Client, topic string, batch []message.Message) {
 	b.Helper()
 	byPartition := make([][]kafka.Record, partitions)
-	choice := newPartitioner(make([]string, partitions))
+	numbers := []int{0, 1, 2, 3, 4, 5}
 	for i := range batch {
 		m := &batch[i]
 		record := kafka.Record{Key: kafka.NewBytes([]byte(m.Key)), Value: kafka.NewBytes(m.Body)}
 		for _, header := range m.PublishedHeaders() {
 			record.Headers = append(record.Headers, kafka.Header{Key: header.Name, Value: []byte(header.Value)})
 		}
-		partition := choice.choose(m.Key)
+		partition := partitionOf(m.Key, numbers)
 		byPartition[partition] = append(byPartition[partition], record)
 	}
 	var requests sync.WaitGroup

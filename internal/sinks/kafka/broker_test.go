@@ -74,11 +74,7 @@ func TestDeletedTopic(t *testing.T) {
 	topic, sink := testenv.Name(t, "topic"), newSink(t, Config{Brokers: testenv.Kafka(t)})
 	broker.makeTopic(t, topic, 2)
 	requireClass(t, publish(t, sink, newMessage(t, topic, "key")), sinks.Acknowledged, "")
-	broker.administer(t, func(ctx context.Context, client *kafka.Client) {
-		response, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{topic}})
-		require.NoError(t, err)
-		require.NoError(t, response.Errors[topic])
-	})
+	broker.DeleteTopic(t, topic)
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, topic, "key"))[0].Reason == sinks.ReasonTopicMissing
 	}, patience, 10*time.Millisecond)

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -29,7 +33,10 @@ type brokers struct {
 
 type broker struct {
 	slots chan struct{} // one for each connection in use
-	idle  []*conn       // guarded by brokers.mu; the last one used is the last
+
+	// Guarded by brokers.mu.
+	idle  []*conn   // the last one used is the last
+	muted time.Time // until then the broker wants no messages
 }
 
 func newBrokers(o *opener) *brokers {
@@ -64,7 +71,7 @@ func (b *brokers) reuse(ctx context.Context, owner *broker) *conn {
 			return nil
 		}
 		now := time.Now()
-		if c.expired(now) || c.ended() {
+		if c.expired(now) || c.socket.ended() {
 			c.close()
 			continue
 		}
@@ -75,6 +82,31 @@ func (b *brokers) reuse(ctx context.Context, owner *broker) *conn {
 		c.close()
 		closeAll(b.popAll(owner))
 	}
+}
+
+// throttle notes for how long a broker wants no messages. It does not read a
+// request that comes earlier, so that its answer would seem to be missing.
+func (b *brokers) throttle(address string, pause time.Duration) {
+	if pause <= 0 {
+		return
+	}
+	owner := b.get(address)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	owner.muted = time.Now().Add(pause)
+}
+
+// awaitQuota waits until the broker wants messages again, but not where that
+// would be after ctx has ended.
+func (b *brokers) awaitQuota(ctx context.Context, address string) error {
+	owner := b.get(address)
+	b.mu.Lock()
+	muted := owner.muted
+	b.mu.Unlock()
+	if deadline, ok := ctx.Deadline(); (ok && muted.After(deadline)) || !wait.Sleep(ctx, time.Until(muted)) {
+		return &notSentError{fmt.Errorf("wait for the quota of kafka broker %s: %w", address, kafka.ThrottlingQuotaExceeded)}
+	}
+	return nil
 }
 
 // release gives a connection back.

@@ -3,10 +3,10 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"syscall"
 	"time"
 
 	"github.com/segmentio/kafka-go"
@@ -14,35 +14,47 @@ import (
 	"github.com/segmentio/kafka-go/protocol/apiversions"
 )
 
-// connectTimeout limits opening a connection: TCP, TLS, versions and login.
-const connectTimeout = 5 * time.Second
+const (
+	// connectTimeout limits opening a connection: TCP, TLS, versions and login.
+	connectTimeout = 5 * time.Second
+	// askTimeout is how long one broker has to answer for its topics, or to a ping.
+	askTimeout = 2 * time.Second
+)
+
+// connectTimeout and askTimeout leave time in the publish timeout to find out that
+// a broker is gone, and to ask another one where the partition is now.
+func (c *Config) connectTimeout() time.Duration { return min(connectTimeout, c.PublishTimeout/2) }
+func (c *Config) askTimeout() time.Duration     { return min(askTimeout, c.PublishTimeout/4) }
 
 // opener opens connections.
 type opener struct {
 	config Config
 	logger *slog.Logger
+	dial   func(ctx context.Context, address string) (net.Conn, error)
+}
+
+func newOpener(config Config, logger *slog.Logger) *opener {
+	var dialer net.Dialer
+	return &opener{config: config, logger: logger, dial: func(ctx context.Context, address string) (net.Conn, error) {
+		return dialer.DialContext(ctx, "tcp", address)
+	}}
 }
 
 // open connects to a broker and logs in. Every error is a [notSentError].
 func (o *opener) open(ctx context.Context, address string) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, o.config.connectTimeout())
 	defer cancel()
-	var dialer net.Dialer
-	socket, err := dialer.DialContext(ctx, "tcp", address)
+	tcp, err := o.dial(ctx, address)
 	if err != nil {
 		return nil, &notSentError{fmt.Errorf("connect to kafka broker: %w", err)}
 	}
-	if err := socket.SetDeadline(time.Now().Add(connectTimeout)); err != nil {
-		_ = socket.Close()
-		return nil, &notSentError{fmt.Errorf("connect to kafka broker %s: %w", address, err)}
-	}
-	release := interruptAtEnd(ctx, socket)
-	conn, err := o.introduce(ctx, socket, address)
-	if !release() && err == nil {
-		err = ctx.Err()
+	release := closeAtEnd(ctx, tcp)
+	conn, err := o.introduce(ctx, newSocket(tcp, o.config.PublishTimeout), address)
+	if !release() {
+		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
-		_ = socket.Close()
+		_ = tcp.Close()
 		return nil, &notSentError{fmt.Errorf("open connection to kafka broker %s: %w", address, err)}
 	}
 	o.logger.DebugContext(ctx, "kafka connection opened", "event", "sink_connected", "broker", address)
@@ -50,19 +62,16 @@ func (o *opener) open(ctx context.Context, address string) (*conn, error) {
 }
 
 // introduce does the handshakes on a new socket.
-func (o *opener) introduce(ctx context.Context, tcp net.Conn, address string) (*conn, error) {
-	socket := tcp
+func (o *opener) introduce(ctx context.Context, socket *socket, address string) (*conn, error) {
+	var stream net.Conn = socket
 	if o.config.TLS != nil {
 		secured, err := o.secure(ctx, socket, address)
 		if err != nil {
 			return nil, err
 		}
-		socket = secured
+		stream = secured
 	}
-	conn := newConn(socket, address, o.config)
-	if underlying, ok := tcp.(syscall.Conn); ok {
-		conn.socket, _ = underlying.SyscallConn()
-	}
+	conn := newConn(socket, stream, address, o.config)
 	if err := conn.negotiate(); err != nil {
 		return nil, asLoginError(err)
 	}
@@ -97,18 +106,23 @@ func (o *opener) secure(ctx context.Context, socket net.Conn, address string) (n
 // of kafka-go's client for that request.
 type conn struct {
 	address  string
+	socket   *socket // under TLS
 	wire     *wire
 	protocol *protocol.Conn
-	socket   syscall.RawConn // under TLS; nil where there is none
-	client   *kafka.Client
-	expires  time.Time // of the login; zero means never
+	client   *kafka.Client // for all but messages
+	expires  time.Time     // of the login; zero means never
 	usedAt   time.Time
 	broken   bool
+	// replicaTimeout is how long the broker may wait for its replicas.
+	replicaTimeout time.Duration
 }
 
-func newConn(socket net.Conn, address string, config Config) *conn {
-	w := &wire{Conn: socket}
-	c := &conn{address: address, wire: w, protocol: protocol.NewConn(w, config.Name), usedAt: time.Now()}
+func newConn(socket *socket, stream net.Conn, address string, config Config) *conn {
+	w := &wire{Conn: stream}
+	c := &conn{
+		address: address, socket: socket, wire: w, protocol: protocol.NewConn(w, config.Name),
+		usedAt: time.Now(), replicaTimeout: config.PublishTimeout / 2,
+	}
 	c.client = &kafka.Client{Addr: kafka.TCP(address), Transport: c, Timeout: config.PublishTimeout}
 	return c
 }
@@ -139,19 +153,14 @@ func (c *conn) negotiate() error {
 // RoundTrip implements [kafka.RoundTripper] on this very connection. An error
 // is a [notSentError] where the broker cannot have got the whole request.
 func (c *conn) RoundTrip(ctx context.Context, _ net.Addr, request kafka.Request) (kafka.Response, error) {
-	deadline, _ := ctx.Deadline()
-	if err := c.wire.SetDeadline(deadline); err != nil {
-		c.broken = true
-		return nil, &notSentError{err}
-	}
 	c.wire.begin()
-	release := interruptAtEnd(ctx, c.wire)
+	release := closeAtEnd(ctx, c.socket)
 	response, err := c.protocol.RoundTrip(request)
-	if !release() || err != nil {
-		// After a failure the stream is of no more use, and once ctx has ended its
-		// interruption may hit the next request.
-		c.broken = true
+	ended := !release()
+	if err != nil && ended {
+		err = errors.Join(ctx.Err(), err)
 	}
+	c.broken = c.broken || ended || err != nil
 	c.usedAt = time.Now()
 	if err != nil && !c.wire.complete() {
 		return nil, &notSentError{err}
@@ -172,15 +181,20 @@ func (c *conn) expired(now time.Time) bool {
 	return !c.expires.IsZero() && now.After(c.expires)
 }
 
-// close ends the connection. There is nothing to do about an error.
-func (c *conn) close() { _ = c.wire.Close() }
+// close ends the connection, without TLS' farewell where that might not get
+// through. There is nothing to do about an error.
+func (c *conn) close() {
+	if c.broken {
+		_ = c.socket.Close()
+		return
+	}
+	_ = c.wire.Close()
+}
 
-// interruptAtEnd makes reads and writes fail once ctx has ended. The function
-// that it returns undoes that, and reports false where it was too late.
-func interruptAtEnd(ctx context.Context, socket net.Conn) (release func() bool) {
-	return context.AfterFunc(ctx, func() {
-		_ = socket.SetDeadline(time.Unix(1, 0))
-	})
+// closeAtEnd closes a connection when ctx ends, so that reads and writes fail. The
+// function that it returns undoes that, and reports false where it was too late.
+func closeAtEnd(ctx context.Context, connection net.Conn) (release func() bool) {
+	return context.AfterFunc(ctx, func() { _ = connection.Close() })
 }
 
 // wire notes what became of the bytes of a request.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"net"
 	"os"
 	"syscall"
@@ -27,6 +25,17 @@ type loginError struct{ cause error }
 
 func (e *loginError) Error() string { return e.cause.Error() }
 func (e *loginError) Unwrap() error { return e.cause }
+
+// deafError is that no broker of the cluster could be reached and asked.
+type deafError struct{ cause error }
+
+func (e *deafError) Error() string { return e.cause.Error() }
+func (e *deafError) Unwrap() error { return e.cause }
+
+func nobodyAnswers(err error) bool {
+	var deaf *deafError
+	return errors.As(err, &deaf)
+}
 
 // asLoginError marks the failure of a handshake, unless it was the network's.
 func asLoginError(err error) error {
@@ -68,19 +77,19 @@ var byCode = map[kafka.Error]verdict{
 	kafka.InvalidTopic:        {sinks.Permanent, sinks.ReasonInvalid},
 	kafka.InvalidRecord:       {sinks.Permanent, sinks.ReasonInvalid}, // no key on a compacted topic
 
-	kafka.UnknownTopicOrPartition:  {sinks.Retryable, sinks.ReasonTopicMissing},
-	kafka.TopicAuthorizationFailed: {sinks.Retryable, sinks.ReasonAuth}, // this topic only
-	kafka.InvalidMessage:           {sinks.Retryable, sinks.ReasonRefused},
-	kafka.InvalidTimestamp:         {sinks.Retryable, sinks.ReasonRefused},
-	kafka.PolicyViolation:          {sinks.Retryable, sinks.ReasonRefused},
-	kafka.ThrottlingQuotaExceeded:  {sinks.Retryable, sinks.ReasonThrottled},
+	kafka.InvalidMessage:   {sinks.Retryable, sinks.ReasonRefused},
+	kafka.InvalidTimestamp: {sinks.Retryable, sinks.ReasonRefused},
+	kafka.PolicyViolation:  {sinks.Retryable, sinks.ReasonRefused},
 
-	// Not appended, and the broker's matter.
-	kafka.LeaderNotAvailable:    {sinks.Unavailable, sinks.ReasonBroker},
-	kafka.NotLeaderForPartition: {sinks.Unavailable, sinks.ReasonBroker},
-	kafka.BrokerNotAvailable:    {sinks.Unavailable, sinks.ReasonBroker},
-	kafka.ReplicaNotAvailable:   {sinks.Unavailable, sinks.ReasonBroker},
-	kafka.NotEnoughReplicas:     {sinks.Unavailable, sinks.ReasonBroker},
+	// Not appended, and the topic's, the partition's or the broker's matter.
+	kafka.UnknownTopicOrPartition:  {sinks.Unavailable, sinks.ReasonTopicMissing},
+	kafka.TopicAuthorizationFailed: {sinks.Unavailable, sinks.ReasonAuth},
+	kafka.ThrottlingQuotaExceeded:  {sinks.Unavailable, sinks.ReasonThrottled},
+	kafka.LeaderNotAvailable:       {sinks.Unavailable, sinks.ReasonBroker},
+	kafka.NotLeaderForPartition:    {sinks.Unavailable, sinks.ReasonBroker},
+	kafka.BrokerNotAvailable:       {sinks.Unavailable, sinks.ReasonBroker},
+	kafka.ReplicaNotAvailable:      {sinks.Unavailable, sinks.ReasonBroker},
+	kafka.NotEnoughReplicas:        {sinks.Unavailable, sinks.ReasonBroker},
 	// Too old or too new a broker is no fault of any message.
 	kafka.UnsupportedVersion:         {sinks.Unavailable, sinks.ReasonBroker},
 	kafka.ClusterAuthorizationFailed: {sinks.Unavailable, sinks.ReasonAuth},
@@ -96,95 +105,35 @@ var byCode = map[kafka.Error]verdict{
 	kafka.KafkaStorageError:            {sinks.Unknown, sinks.ReasonBroker},
 }
 
-// classify says what an error means for the messages of its request.
+// classify says what an error means for the messages of its request. It is the
+// whole cluster that failed only where no broker of it could be asked: a broker
+// that refuses us, or is gone, is the matter of the partitions that it leads. What
+// is Unknown is always of one partition.
 func classify(err error) sinks.Outcome {
+	v := judge(err)
+	var notSent *notSentError
+	if v.class == sinks.Unknown && errors.As(err, &notSent) {
+		v.class = sinks.Unavailable
+	}
+	outcome := sinks.Failed(v.class, v.reason, err)
+	outcome.Whole = v.class == sinks.Unavailable && nobodyAnswers(err)
+	return outcome
+}
+
+func judge(err error) verdict {
 	var login *loginError
 	var code kafka.Error
-	var notSent *notSentError
 	switch {
 	case errors.As(err, &login):
-		return sinks.Failed(sinks.Unavailable, sinks.ReasonAuth, err)
+		return verdict{sinks.Unavailable, sinks.ReasonAuth}
 	case errors.As(err, &code):
-		v, listed := byCode[code]
-		if !listed {
-			v = verdict{sinks.Unknown, sinks.ReasonBroker}
+		if v, listed := byCode[code]; listed {
+			return v
 		}
-		if v.class == sinks.Unknown && errors.As(err, &notSent) {
-			v.class = sinks.Unavailable
-		}
-		return sinks.Failed(v.class, v.reason, err)
+		return verdict{sinks.Unknown, sinks.ReasonBroker}
+	case isTimeout(err):
+		return verdict{sinks.Unknown, sinks.ReasonTimeout}
+	default:
+		return verdict{sinks.Unknown, sinks.ReasonConnection}
 	}
-	reason := sinks.ReasonConnection
-	if isTimeout(err) {
-		reason = sinks.ReasonTimeout
-	}
-	if errors.As(err, &notSent) {
-		return sinks.Failed(sinks.Unavailable, reason, err)
-	}
-	return sinks.Failed(sinks.Unknown, reason, err)
 }
-
-// overtaking is the outcome of a message that was held back because an earlier
-// one of its partition failed.
-func (s *Sink) overtaking(blocked error) sinks.Outcome {
-	return sinks.Failed(sinks.Unavailable, s.outcome(blocked).Reason, fmt.Errorf("not sent after an earlier failure: %w", blocked))
-}
-
-// reply is what a broker said to one request.
-type reply struct {
-	outcome sinks.Outcome
-	// refused are the positions of the messages for which the broker refused
-	// the request; the others of it are not stored either.
-	refused map[int]error
-	// divisible is set where a part of the request may be accepted.
-	divisible bool
-}
-
-// newReply reads the answer to a request of n messages.
-func newReply(response *kafka.ProduceResponse, n int) reply {
-	if response.Error == nil {
-		return reply{outcome: sinks.Acked()}
-	}
-	r := reply{outcome: classify(response.Error)}
-	for _, code := range aboutRecords {
-		if errors.Is(response.Error, code) {
-			r.divisible = true
-			r.refused = response.RecordErrors
-			maps.DeleteFunc(r.refused, func(position int, _ error) bool { return position < 0 || position >= n })
-		}
-	}
-	return r
-}
-
-// aboutRecords are the codes by which a broker refuses a request because of
-// some of its records, or because it has too many.
-var aboutRecords = []kafka.Error{
-	kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidRecord, kafka.InvalidTimestamp, kafka.InvalidMessage,
-}
-
-// doubtful reports whether the partition may have moved.
-func (r reply) doubtful() bool {
-	return r.outcome.Class == sinks.Unknown || r.outcome.Class == sinks.Unavailable || r.outcome.Reason == sinks.ReasonTopicMissing
-}
-
-// settling reports whether the broker itself said that it is not, or not yet,
-// the one to ask: the case for a moment after a topic was made or a leader moved.
-func (r reply) settling() bool {
-	err := r.outcome.Err
-	return errors.Is(err, kafka.NotLeaderForPartition) || errors.Is(err, kafka.LeaderNotAvailable) || errors.Is(err, kafka.UnknownTopicOrPartition)
-}
-
-// split separates the messages that were refused from the others.
-func (r reply) split(sent []item) (refused, rest []item) {
-	for position, i := range sent {
-		if _, bad := r.refused[position]; bad {
-			refused = append(refused, i)
-		} else {
-			rest = append(rest, i)
-		}
-	}
-	return refused, rest
-}
-
-// failure is the reply where there was none from the broker.
-func (s *Sink) failure(err error) reply { return reply{outcome: s.outcome(err)} }

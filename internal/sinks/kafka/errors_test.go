@@ -27,7 +27,7 @@ func TestClassify(t *testing.T) {
 		class  sinks.Class
 		reason sinks.Reason
 	}{
-		{kafka.UnknownTopicOrPartition, sinks.Retryable, sinks.ReasonTopicMissing},
+		{kafka.UnknownTopicOrPartition, sinks.Unavailable, sinks.ReasonTopicMissing},
 		{kafka.LeaderNotAvailable, sinks.Unavailable, sinks.ReasonBroker},
 		{kafka.NotLeaderForPartition, sinks.Unavailable, sinks.ReasonBroker},
 		{kafka.RequestTimedOut, sinks.Unknown, sinks.ReasonTimeout},
@@ -38,7 +38,10 @@ func TestClassify(t *testing.T) {
 		{kafka.RecordListTooLarge, sinks.Permanent, sinks.ReasonTooLarge},
 		{kafka.NotEnoughReplicas, sinks.Unavailable, sinks.ReasonBroker},
 		{kafka.NotEnoughReplicasAfterAppend, sinks.Unknown, sinks.ReasonBroker},
-		{kafka.TopicAuthorizationFailed, sinks.Retryable, sinks.ReasonAuth},
+		{kafka.TopicAuthorizationFailed, sinks.Unavailable, sinks.ReasonAuth},
+		{kafka.ThrottlingQuotaExceeded, sinks.Unavailable, sinks.ReasonThrottled},
+		{kafka.PolicyViolation, sinks.Retryable, sinks.ReasonRefused},
+		{kafka.InvalidTimestamp, sinks.Retryable, sinks.ReasonRefused},
 		{kafka.ClusterAuthorizationFailed, sinks.Unavailable, sinks.ReasonAuth},
 		{kafka.SASLAuthenticationFailed, sinks.Unavailable, sinks.ReasonAuth},
 		{kafka.UnsupportedVersion, sinks.Unavailable, sinks.ReasonBroker},
@@ -57,7 +60,7 @@ func TestClassify(t *testing.T) {
 		{&notSentError{refused}, sinks.Unavailable, sinks.ReasonConnection},
 		{&notSentError{context.DeadlineExceeded}, sinks.Unavailable, sinks.ReasonTimeout},
 		{&notSentError{kafka.Unknown}, sinks.Unavailable, sinks.ReasonBroker},
-		{&notSentError{kafka.UnknownTopicOrPartition}, sinks.Retryable, sinks.ReasonTopicMissing},
+		{&notSentError{kafka.UnknownTopicOrPartition}, sinks.Unavailable, sinks.ReasonTopicMissing},
 		{&notSentError{asLoginError(kafka.SASLAuthenticationFailed)}, sinks.Unavailable, sinks.ReasonAuth},
 		{&notSentError{asLoginError(&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}})}, sinks.Unavailable, sinks.ReasonAuth},
 		{&notSentError{asLoginError(&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")})}, sinks.Unavailable, sinks.ReasonAuth},

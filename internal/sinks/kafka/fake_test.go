@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -23,11 +24,12 @@ type answer struct {
 	// refused are the positions of the records that are to blame.
 	refused []int32
 	// hangUp closes the connection instead.
-	hangUp bool
+	hangUp   bool
+	throttle time.Duration
 }
 
 // fake is a broker that answers as it is told, for what a real one does seldom.
-// It knows every topic, with one partition, but those called "missing".
+// It knows every topic but those called "missing".
 type fake struct {
 	t        *testing.T
 	listener net.Listener
@@ -36,18 +38,21 @@ type fake struct {
 	produced func(ids []string) answer
 	greeted  func() // is called for each new connection, where it is not nil
 
-	mu       sync.Mutex
-	leader   string // address
-	asked    int    // metadata requests
-	requests [][]string
-	conns    []net.Conn
+	mu         sync.Mutex
+	leader     string // address
+	partitions int32  // of every topic
+	missing    string // a topic that is not there
+	asked      int    // metadata requests
+	requests   [][]string
+	places     []partition // of the requests
+	conns      []net.Conn
 }
 
 func newFake(t *testing.T, produced func(ids []string) answer) *fake {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f := &fake{t: t, listener: listener, produced: produced, leader: listener.Addr().String()}
+	f := &fake{t: t, listener: listener, produced: produced, leader: listener.Addr().String(), partitions: 1, missing: "missing"}
 	f.serving.Go(f.accept)
 	t.Cleanup(f.stop)
 	return f
@@ -65,6 +70,19 @@ func (f *fake) seen() [][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([][]string(nil), f.requests...)
+}
+
+// last is where the last request went to.
+func (f *fake) last() partition {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.places[len(f.places)-1]
+}
+
+func (f *fake) lose(topic string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.missing = topic
 }
 
 func (f *fake) timesAsked() int {
@@ -141,22 +159,24 @@ func (f *fake) metadata(request *metadata.Request) *metadata.Response {
 	number, _ := strconv.Atoi(port)
 	response := &metadata.Response{Brokers: []metadata.ResponseBroker{{NodeID: 1, Host: host, Port: int32(number)}}}
 	for _, name := range request.TopicNames {
-		if name == "missing" {
+		if name == f.missing {
 			response.Topics = append(response.Topics, metadata.ResponseTopic{Name: name, ErrorCode: int16(kafka.UnknownTopicOrPartition)})
 			continue
 		}
-		response.Topics = append(response.Topics, metadata.ResponseTopic{
-			Name: name, Partitions: []metadata.ResponsePartition{{LeaderID: 1}},
-		})
+		topic := metadata.ResponseTopic{Name: name}
+		for number := range f.partitions {
+			topic.Partitions = append(topic.Partitions, metadata.ResponsePartition{PartitionIndex: number, LeaderID: 1})
+		}
+		response.Topics = append(response.Topics, topic)
 	}
 	return response
 }
 
 func (f *fake) produce(request *produce.Request) protocol.Message {
-	partition := request.Topics[0].Partitions[0]
+	place := request.Topics[0].Partitions[0]
 	var ids []string
 	for {
-		record, err := partition.RecordSet.Records.ReadRecord()
+		record, err := place.RecordSet.Records.ReadRecord()
 		if err != nil {
 			break
 		}
@@ -168,16 +188,17 @@ func (f *fake) produce(request *produce.Request) protocol.Message {
 	}
 	f.mu.Lock()
 	f.requests = append(f.requests, ids)
+	f.places = append(f.places, partition{request.Topics[0].Topic, int(place.Partition)})
 	f.mu.Unlock()
 	a := f.produced(ids)
 	if a.hangUp {
 		return nil
 	}
-	answer := produce.ResponsePartition{ErrorCode: int16(a.code), BaseOffset: 1}
+	answer := produce.ResponsePartition{Partition: place.Partition, ErrorCode: int16(a.code), BaseOffset: 1}
 	for _, position := range a.refused {
 		answer.RecordErrors = append(answer.RecordErrors, produce.ResponseError{BatchIndex: position})
 	}
-	return &produce.Response{Topics: []produce.ResponseTopic{{
+	return &produce.Response{ThrottleTimeMs: int32(a.throttle.Milliseconds()), Topics: []produce.ResponseTopic{{
 		Topic: request.Topics[0].Topic, Partitions: []produce.ResponsePartition{answer},
 	}}}
 }

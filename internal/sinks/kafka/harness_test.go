@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
-		Shared:  &testBroker{config: Config{Brokers: testenv.Kafka(t)}},
+		Shared:  &testBroker{config: Config{Brokers: testenv.Kafka(t)}, mute: &mute{}},
 		Private: func(t *testing.T) sinktest.PrivateBroker { return newPrivateBroker(t) },
 	})
 }
@@ -44,6 +44,7 @@ func logger() *slog.Logger {
 // connection of the package's own, on which kafka-go's client does the rest.
 type testBroker struct {
 	config Config
+	mute   *mute // what answers to no messages; nil where there is none
 }
 
 func (b *testBroker) Features() sinktest.Features {
@@ -70,6 +71,12 @@ func (b *testBroker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink 
 	}
 	sink, err := New(config, logger())
 	require.NoError(t, err)
+	switch {
+	case options.BytesPerSecond > 0:
+		sink.brokers.opener.dial = slowly(t, b.config.Brokers[0], options.BytesPerSecond)
+	case b.mute != nil:
+		sink.brokers.opener.dial = b.mute.dial
+	}
 	return sink
 }
 
@@ -115,6 +122,27 @@ func (b *testBroker) makeTopic(t testing.TB, topic string, count int, entries ..
 	})
 }
 
+// DeleteTopic implements [sinktest.TopicDeleter].
+func (b *testBroker) DeleteTopic(t testing.TB, topic string) {
+	t.Helper()
+	b.administer(t, func(ctx context.Context, client *kafka.Client) {
+		response, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{topic}})
+		require.NoError(t, err)
+		require.NoError(t, response.Errors[topic])
+		require.Eventually(t, func() bool {
+			answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+			return err == nil && errors.Is(answer.Topics[0].Error, kafka.UnknownTopicOrPartition)
+		}, patience, 10*time.Millisecond)
+	})
+}
+
+// HangTopic implements [sinktest.TopicHanger].
+func (b *testBroker) HangTopic(t testing.TB, topic string) {
+	t.Helper()
+	b.MakeTopic(t, topic, sinktest.TopicOptions{})
+	b.mute.add(topic)
+}
+
 // administer lends a client that speaks to the broker over one connection.
 func (b *testBroker) administer(t testing.TB, use func(context.Context, *kafka.Client)) {
 	t.Helper()
@@ -122,93 +150,10 @@ func (b *testBroker) administer(t testing.TB, use func(context.Context, *kafka.C
 	defer cancel()
 	config := b.config
 	config.PublishTimeout = patience
-	conn, err := (&opener{config: config, logger: logger()}).open(ctx, b.config.Brokers[0])
+	conn, err := newOpener(config, logger()).open(ctx, b.config.Brokers[0])
 	require.NoError(t, err)
 	defer conn.close()
 	use(ctx, conn.client)
-}
-
-func (b *testBroker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
-	t.Helper()
-	var stored []sinktest.Stored
-	for _, records := range b.readAll(t, topic, atLeast) {
-		for _, record := range records {
-			stored = append(stored, record.Stored)
-		}
-	}
-	return stored
-}
-
-// storedRecord is a record with what only Kafka knows of it.
-type storedRecord struct {
-	sinktest.Stored
-	keyed, valued bool // the key, the value is not null
-	at            time.Time
-}
-
-// readAll returns the records of each partition.
-func (b *testBroker) readAll(t testing.TB, topic string, atLeast int) (byPartition [][]storedRecord) {
-	t.Helper()
-	b.administer(t, func(ctx context.Context, client *kafka.Client) {
-		answer, err := client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
-		require.NoError(t, err)
-		require.NoError(t, answer.Topics[0].Error)
-		byPartition = make([][]storedRecord, len(answer.Topics[0].Partitions))
-		deadline := time.Now().Add(patience)
-		for {
-			count := 0
-			for partition := range byPartition {
-				byPartition[partition] = readRest(ctx, t, client, topic, partition, byPartition[partition])
-				count += len(byPartition[partition])
-			}
-			if count >= atLeast || time.Now().After(deadline) {
-				return
-			}
-		}
-	})
-	return byPartition
-}
-
-// readRest reads a partition from where read ends up to its end.
-func readRest(ctx context.Context, t testing.TB, client *kafka.Client, topic string, partition int, read []storedRecord) []storedRecord {
-	t.Helper()
-	for {
-		response, err := client.Fetch(ctx, &kafka.FetchRequest{
-			Topic: topic, Partition: partition, Offset: int64(len(read)), MinBytes: 1, MaxBytes: 8 << 20, MaxWait: 20 * time.Millisecond,
-		})
-		require.NoError(t, err)
-		if errors.Is(response.Error, kafka.NotLeaderForPartition) {
-			continue // The broker has just started; ctx bounds this.
-		}
-		require.NoError(t, response.Error)
-		before := len(read)
-		for {
-			record, err := response.Records.ReadRecord()
-			if err != nil {
-				break
-			}
-			if record.Offset >= int64(before) {
-				read = append(read, newStored(t, record))
-			}
-		}
-		if int64(len(read)) >= response.HighWatermark {
-			return read
-		}
-	}
-}
-
-func newStored(t testing.TB, record *kafka.Record) storedRecord {
-	t.Helper()
-	stored := storedRecord{keyed: record.Key != nil, valued: record.Value != nil, at: record.Time}
-	key, err := kafka.ReadAll(record.Key)
-	require.NoError(t, err)
-	stored.Body, err = kafka.ReadAll(record.Value)
-	require.NoError(t, err)
-	stored.Key, stored.Headers = string(key), map[string]string{}
-	for _, header := range record.Headers {
-		stored.Headers[header.Key] = string(header.Value)
-	}
-	return stored
 }
 
 // privateBroker demands a login.

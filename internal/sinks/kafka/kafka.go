@@ -3,10 +3,11 @@
 //
 // A message's Topic is the Kafka topic and its Key the record key (null where
 // it is empty); the partition is the one that Java's default partitioner would
-// choose. What is published to one partition goes through one lane, which has
+// choose. What is published to one partition goes through its sender, which has
 // at most one request at the broker at a time: that keeps order, and what
 // arrives meanwhile shares the next request, so load makes requests larger
-// rather than slower.
+// rather than slower. A partition fails or hangs by itself: the senders of the
+// others, and the calls to Publish that wait for those, do not notice.
 //
 // The package uses kafka-go's client for its encoding, and its own connections:
 // kafka-go's transport cannot say whether a request had left when it failed,
@@ -29,7 +30,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
-// DefaultPublishTimeout is how long one call to Publish may take at the most.
+// DefaultPublishTimeout is how long a request may make no progress.
 const DefaultPublishTimeout = 10 * time.Second
 
 // Config says which cluster to publish to, and how.
@@ -40,8 +41,10 @@ type Config struct {
 	SASL *SASL
 	// TLS is used for every connection where it is not nil.
 	TLS *tlsclient.Files
-	// PublishTimeout limits one call to Publish; 0 means DefaultPublishTimeout.
-	// The broker is given half of it to have the replicas acknowledge.
+	// PublishTimeout is how long a request may make no progress, in writing it or
+	// in waiting for its answer, and how long it may take to reach a partition's
+	// leader; 0 means DefaultPublishTimeout. The broker is given half of it to have
+	// the replicas acknowledge.
 	PublishTimeout time.Duration
 	// Name is the client id that the brokers see in their logs and quotas.
 	Name string
@@ -55,13 +58,15 @@ type Sink struct {
 	brokers *brokers
 	topics  *topics
 	// open ends with Close, and with it every request.
-	open context.Context //nolint:containedctx // it is the life of the sink, whose lanes outlive any call
+	open context.Context //nolint:containedctx // it is the life of the sink, whose senders outlive any call
 	end  context.CancelFunc
+	// failures steers messages without a Key.
+	failures failures
 
-	mu     sync.Mutex
-	lanes  map[laneKey]*lane
-	closed bool
-	idle   chan struct{} // closed when the sink is closed and its last lane has ended
+	mu      sync.Mutex
+	senders map[partition]*sender
+	closed  bool
+	idle    chan struct{} // closed when the sink is closed and its last sender has ended
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -76,16 +81,17 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 		config.PublishTimeout = DefaultPublishTimeout
 	}
 	open, end := context.WithCancel(context.Background()) //nolint:forbidigo // the sink's own life, ended by Close
-	pool := newBrokers(&opener{config: config, logger: logger})
+	pool := newBrokers(newOpener(config, logger))
 	return &Sink{
-		config:  config,
-		logger:  logger,
-		brokers: pool,
-		topics:  newTopics(pool, config.Brokers, logger),
-		open:    open,
-		end:     end,
-		lanes:   map[laneKey]*lane{},
-		idle:    make(chan struct{}),
+		config:   config,
+		logger:   logger,
+		brokers:  pool,
+		topics:   newTopics(pool, config.Brokers, logger),
+		open:     open,
+		end:      end,
+		failures: failures{at: map[partition]time.Time{}},
+		senders:  map[partition]*sender{},
+		idle:     make(chan struct{}),
 	}, nil
 }
 
@@ -126,7 +132,7 @@ func (s *Sink) Ping(ctx context.Context) error {
 }
 
 func (s *Sink) pingOne(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, s.config.askTimeout())
 	defer cancel()
 	conn, err := s.brokers.opener.open(ctx, address)
 	if err != nil {
@@ -156,7 +162,7 @@ func (s *Sink) Close(ctx context.Context) error {
 
 // closeIfIdle lets Close return if nothing is under way. Callers hold s.mu.
 func (s *Sink) closeIfIdle() {
-	if s.closed && len(s.lanes) == 0 {
+	if s.closed && len(s.senders) == 0 {
 		close(s.idle)
 	}
 }

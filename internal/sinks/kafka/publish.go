@@ -10,68 +10,72 @@ import (
 
 var errClosed = errors.New("kafka sink is closed")
 
-// Publish implements [sinks.Sink].
-func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
-	for i, outcome := range s.publish(ctx, batch) {
-		outcomes.Report(i, outcome)
-	}
-}
-
-// Route implements [sinks.Sink].
-func (s *Sink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
-
-func (s *Sink) publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
-	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
-	defer cancel()
-	outcomes := make([]sinks.Outcome, len(batch))
-	if ctx.Err() != nil {
-		sinks.Fill(outcomes, notHandedOver())
-		return outcomes
-	}
-	pieces := s.route(ctx, batch, outcomes)
-	for _, p := range pieces {
-		for position, outcome := range s.wait(ctx, p) {
-			outcomes[p.index[position]] = outcome
+// Route implements [sinks.Sink]. A message with a Key has a partition of its
+// topic, and that is its route as soon as the topic's partitions are known; they
+// are asked for when something is published to it. Until then, and without a
+// Key, the route is the topic. So the messages of a Key change their route once,
+// from "topic" to "topic/3".
+func (s *Sink) Route(m *message.Message) sinks.Route {
+	if m.Key != "" {
+		if numbers := s.topics.partitions(m.Topic); len(numbers) > 0 {
+			return partition{m.Topic, partitionOf(m.Key, numbers)}.route()
 		}
 	}
-	return outcomes
+	return sinks.Route(m.Topic)
 }
 
-// route puts each message into the lane of its partition. Topics that must be
-// asked for come last, so that they delay no other. What cannot be routed gets
+// Publish implements [sinks.Sink]. The outcomes of a partition are reported when
+// its broker has answered, whatever becomes of the others.
+func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	if len(batch) == 0 {
+		return
+	}
+	c := newCall(batch, outcomes)
+	if ctx.Err() == nil {
+		s.place(ctx, c)
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		s.withdraw(c)
+	}
+}
+
+// place gives each message to the sender of its partition. Topics that must be
+// asked for come last, so that they delay no other. What has no partition gets
 // its outcome.
-func (s *Sink) route(ctx context.Context, batch []message.Message, outcomes []sinks.Outcome) []*piece {
-	names, byTopic := group(batch)
-	var pieces []*piece
+func (s *Sink) place(ctx context.Context, c *call) {
+	names, byTopic := sortByTopic(c.batch)
 	var unknown []string
 	for _, name := range names {
 		if err := message.CheckTopic(message.Kafka, name); err != nil {
-			fill(outcomes, byTopic[name], sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, err))
+			c.settleAll(byTopic[name], sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, err))
 		} else if known := s.topics.fresh(name); known != nil {
-			pieces = append(pieces, s.place(known, batch, byTopic[name], outcomes)...) //nolint:contextcheck // a lane serves many calls and lives in the sink's own context
+			s.placeTopic(known, c, byTopic[name]) //nolint:contextcheck // a sender serves many calls and lives in the sink's own context
 		} else {
 			unknown = append(unknown, name)
 		}
 	}
 	if len(unknown) == 0 {
-		return pieces
+		return
 	}
 	asking, cancel := s.untilClosed(ctx)
 	defer cancel()
+	asking, stop := context.WithTimeout(asking, s.config.PublishTimeout)
+	defer stop()
 	refreshed := s.topics.refresh(asking, unknown)
 	for _, name := range unknown {
 		known, err := s.topics.settled(name, refreshed)
 		if err != nil {
-			fill(outcomes, byTopic[name], s.outcome(err))
+			c.settleAll(byTopic[name], s.outcome(err))
 			continue
 		}
-		pieces = append(pieces, s.place(known, batch, byTopic[name], outcomes)...) //nolint:contextcheck // as above
+		s.placeTopic(known, c, byTopic[name]) //nolint:contextcheck // as above
 	}
-	return pieces
 }
 
-// group lists the topics of a batch, in order of appearance, and the messages of each.
-func group(batch []message.Message) (names []string, byTopic map[string][]int) {
+// sortByTopic lists the topics of a batch, in order of appearance, and the messages of each.
+func sortByTopic(batch []message.Message) (names []string, byTopic map[string][]int) {
 	byTopic = map[string][]int{}
 	for i := range batch {
 		name := batch[i].Topic
@@ -83,63 +87,53 @@ func group(batch []message.Message) (names []string, byTopic map[string][]int) {
 	return names, byTopic
 }
 
-// place hands the messages of one topic to the lanes of their partitions.
-func (s *Sink) place(known *topic, batch []message.Message, index []int, outcomes []sinks.Outcome) []*piece {
+// placeTopic gives the messages of one topic to the senders of its partitions.
+func (s *Sink) placeTopic(known *topic, c *call, indices []int) {
 	if known.err != nil {
-		fill(outcomes, index, s.outcome(known.err))
-		return nil
+		c.settleAll(indices, s.outcome(known.err))
+		return
 	}
-	choice := newPartitioner(known.leaders)
-	byPartition := make([]*piece, len(known.leaders))
-	var pieces []*piece
-	for _, i := range index {
-		partition := choice.choose(batch[i].Key)
-		p := byPartition[partition]
-		if p == nil {
-			p = newPiece(laneKey{batch[i].Topic, partition}, batch)
-			byPartition[partition] = p
-			pieces = append(pieces, p)
+	const undecided = -1
+	keyless := undecided
+	byPartition := make([][]item, len(known.leaders))
+	for _, i := range indices {
+		m := &c.batch[i]
+		number := keyless
+		switch {
+		case m.Key != "":
+			number = partitionOf(m.Key, known.numbers)
+		case keyless == undecided:
+			// One for all of the call: they have no order to keep, and one request
+			// is cheaper than one for each partition.
+			keyless = s.choose(m.Topic, known.leaders)
+			number = keyless
 		}
-		p.add(i)
+		byPartition[number] = append(byPartition[number], item{call: c, index: i, size: recordSize(m)})
 	}
-	s.enqueue(pieces)
-	return pieces
+	s.enqueue(c.batch[indices[0]].Topic, byPartition)
 }
 
-// enqueue gives each piece to its lane, and starts the lanes that are not running.
-func (s *Sink) enqueue(pieces []*piece) {
+// enqueue gives the messages to the senders of their partitions, and starts those
+// that are not running. A queue holds only messages of calls that have not
+// returned, so its bound is theirs.
+func (s *Sink) enqueue(topic string, byPartition [][]item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range pieces {
-		p.outcomes = make([]sinks.Outcome, len(p.index))
-		sinks.Fill(p.outcomes, notHandedOver())
-		if s.closed {
-			sinks.Fill(p.outcomes, sinks.Failed(sinks.Unavailable, sinks.ReasonClosed, errClosed))
-			p.left = 0
-			close(p.done)
+	for number, items := range byPartition {
+		if len(items) == 0 {
 			continue
 		}
-		l := s.lanes[p.lane]
-		if l == nil {
-			l = &lane{sink: s, key: p.lane}
-			s.lanes[p.lane] = l
-			go l.run()
+		if s.closed {
+			settle(items, sinks.FailedWhole(sinks.Unavailable, sinks.ReasonClosed, errClosed))
+			continue
 		}
-		l.queue = append(l.queue, p)
-	}
-}
-
-// outcome classifies an error, and says so where the sink's own end was its cause.
-func (s *Sink) outcome(err error) sinks.Outcome {
-	outcome := classify(err)
-	if s.open.Err() != nil && (outcome.Class == sinks.Unknown || outcome.Class == sinks.Unavailable) {
-		outcome.Reason = sinks.ReasonClosed
-	}
-	return outcome
-}
-
-func fill(outcomes []sinks.Outcome, index []int, outcome sinks.Outcome) {
-	for _, i := range index {
-		outcomes[i] = outcome
+		id := partition{topic, number}
+		one := s.senders[id]
+		if one == nil {
+			one = &sender{sink: s, partition: id}
+			s.senders[id] = one
+			go one.run()
+		}
+		one.queue = append(one.queue, items...)
 	}
 }

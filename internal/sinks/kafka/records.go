@@ -11,8 +11,9 @@ import (
 const (
 	// maxRequestSize is how many bytes of records one request carries at the most,
 	// unless a single message has more. It is below message.max.bytes of a broker
-	// (1,048,588 by default), which limits the batch as a whole.
-	maxRequestSize = 1_000_000
+	// (1,048,588 by default), which limits the batch as a whole, and no larger than
+	// throughput needs: over a slow link all of a request waits for its last byte.
+	maxRequestSize = 512 << 10
 	// recordOverhead is the most that a record takes besides what follows.
 	recordOverhead = 32
 	// headerOverhead is the most that the lengths of a header take.

@@ -10,7 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
+
+// itemsOf makes one call of the messages.
+func itemsOf(batch ...message.Message) []item {
+	c := newCall(batch, sinks.NewOutcomes(len(batch)))
+	items := make([]item, len(batch))
+	for i := range batch {
+		items[i] = item{call: c, index: i}
+	}
+	return items
+}
 
 func TestRecordSizeIsUpperBound(t *testing.T) {
 	t.Parallel()
@@ -23,10 +34,8 @@ func TestRecordSizeIsUpperBound(t *testing.T) {
 		newMessage(t, "topic", strings.Repeat("k", 255)),
 		{ID: strings.Repeat("i", 255), Queue: strings.Repeat("q", 63), Headers: headers, Body: make([]byte, 700_000), Attempt: 1 << 40},
 	} {
-		batch := newPiece(laneKey{}, []message.Message{m})
-		batch.add(0)
 		var encoded bytes.Buffer
-		set := protocol.RecordSet{Version: 2, Records: &records{batch: []item{{batch, 0}}}}
+		set := protocol.RecordSet{Version: 2, Records: &records{batch: itemsOf(m)}}
 		_, err := set.WriteTo(&encoded)
 		require.NoError(t, err)
 		const batchHeader = 65
@@ -44,32 +53,18 @@ func TestPartitionerIsJavas(t *testing.T) {
 		"abc": 479470107, "order-42": 501153024, "ключ": 2122343024,
 	} {
 		for _, count := range []int{1, 2, 6, 7, 100} {
-			want := int(hash&0x7fffffff) % count
-			require.Equal(t, want, newPartitioner(make([]string, count)).choose(key), key)
+			numbers := make([]int, count)
+			for i := range numbers {
+				numbers[i] = i
+			}
+			require.Equal(t, int(hash&0x7fffffff)%count, partitionOf(key, numbers), key)
 		}
 	}
 }
 
-func TestMessagesWithoutKeyShareALedPartition(t *testing.T) {
-	t.Parallel()
-	leaders := []string{"", "a", "", "b", "a", ""}
-	chosen := map[int]bool{}
-	for range 200 {
-		choice := newPartitioner(leaders)
-		partition := choice.choose("")
-		require.NotEmpty(t, leaders[partition])
-		require.Equal(t, partition, choice.choose(""), "one call, one partition")
-		chosen[partition] = true
-	}
-	require.Len(t, chosen, 3, "the calls must spread")
-	require.Equal(t, 0, newPartitioner(make([]string, 1)).choose(""))
-}
-
 func TestConsumedReaderIsNoSuccess(t *testing.T) {
 	t.Parallel()
-	batch := newPiece(laneKey{}, []message.Message{newMessage(t, "topic", "")})
-	batch.add(0)
-	reader := &records{batch: []item{{batch, 0}}}
+	reader := &records{batch: itemsOf(newMessage(t, "topic", ""))}
 	_, err := reader.ReadRecord()
 	require.NoError(t, err)
 	set := protocol.RecordSet{Version: 2, Records: reader}

@@ -21,8 +21,6 @@ const (
 	knownFor = 30 * time.Second
 	// doubtedFor is how long a missing topic or leader is believed to be missing.
 	doubtedFor = 500 * time.Millisecond
-	// askTimeout is how long one broker has to answer for its topics.
-	askTimeout = 2 * time.Second
 	// sweepAt is how many topics are kept before outdated ones are dropped.
 	sweepAt = 1024
 )
@@ -45,7 +43,10 @@ type topics struct {
 // topic is what is known of one topic. It never changes but for stale.
 type topic struct {
 	leaders []string // address by partition; "" where there is none
-	err     error    // what the brokers say instead
+	// numbers are those of the partitions, also while the topic is missing if it
+	// had any before: the routes of its messages stay what they were.
+	numbers []int
+	err     error // what the brokers say instead
 	until   time.Time
 	stale   bool // proven wrong; guarded by topics.mu
 }
@@ -68,22 +69,32 @@ func (t *topics) fresh(name string) *topic {
 	return known
 }
 
+// partitions lists the partitions of a topic as far as they are known, without asking.
+func (t *topics) partitions(name string) []int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := t.byName[name]; known != nil {
+		return known.numbers
+	}
+	return nil
+}
+
 // leader returns the address of a partition's leader.
-func (t *topics) leader(ctx context.Context, key laneKey) (string, error) {
-	known := t.fresh(key.topic)
+func (t *topics) leader(ctx context.Context, id partition) (string, error) {
+	known := t.fresh(id.topic)
 	if known == nil {
 		var err error
-		if known, err = t.settled(key.topic, t.refresh(ctx, []string{key.topic})); err != nil {
+		if known, err = t.settled(id.topic, t.refresh(ctx, []string{id.topic})); err != nil {
 			return "", err
 		}
 	}
 	switch {
 	case known.err != nil:
 		return "", known.err
-	case key.partition >= len(known.leaders) || known.leaders[key.partition] == "":
-		return "", &notSentError{fmt.Errorf("partition %d of topic %q: %w", key.partition, key.topic, kafka.LeaderNotAvailable)}
+	case id.number >= len(known.leaders) || known.leaders[id.number] == "":
+		return "", &notSentError{fmt.Errorf("partition %d of topic %q: %w", id.number, id.topic, kafka.LeaderNotAvailable)}
 	default:
-		return known.leaders[key.partition], nil
+		return known.leaders[id.number], nil
 	}
 }
 
@@ -153,10 +164,14 @@ func (t *topics) noteFailure(err error) {
 	t.failedAt, t.failure = time.Now(), err
 }
 
-// askAny asks one broker after the other until one answers.
+// askAny asks one broker after the other until one answers. If all were asked in
+// vain, its error is a [deafError].
 func (t *topics) askAny(ctx context.Context, names []string) (*kafka.MetadataResponse, error) {
 	var failures []error
 	for _, address := range t.addresses() {
+		if err := ctx.Err(); err != nil {
+			return nil, &notSentError{fmt.Errorf("ask for kafka metadata: %w", errors.Join(append(failures, err)...))}
+		}
 		response, err := t.askOne(ctx, address, names)
 		if err == nil {
 			t.learn(address, response)
@@ -165,11 +180,11 @@ func (t *topics) askAny(ctx context.Context, names []string) (*kafka.MetadataRes
 		t.logger.DebugContext(ctx, "kafka metadata not answered", "event", "sink_metadata", "broker", address, "err", err)
 		failures = append(failures, err)
 	}
-	return nil, &notSentError{fmt.Errorf("ask for kafka metadata: %w", errors.Join(failures...))}
+	return nil, &notSentError{&deafError{fmt.Errorf("ask for kafka metadata: %w", errors.Join(failures...))}}
 }
 
 func (t *topics) askOne(ctx context.Context, address string, names []string) (*kafka.MetadataResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.brokers.opener.config.askTimeout())
 	defer cancel()
 	conn, err := t.brokers.acquire(ctx, address)
 	if err != nil {
@@ -209,7 +224,7 @@ func (t *topics) store(response *kafka.MetadataResponse) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, answer := range response.Topics {
-		t.byName[answer.Name] = newTopic(answer, now)
+		t.byName[answer.Name] = newTopic(answer, t.byName[answer.Name], now)
 	}
 	// Producers name the topics, so their number is not ours to choose.
 	if len(t.byName) > t.sweepAt {
@@ -218,12 +233,19 @@ func (t *topics) store(response *kafka.MetadataResponse) {
 	}
 }
 
-func newTopic(answer kafka.Topic, now time.Time) *topic {
+// newTopic reads the brokers' answer, given what was known before, if anything.
+func newTopic(answer kafka.Topic, before *topic, now time.Time) *topic {
 	known := &topic{until: now.Add(knownFor), err: answer.Error, leaders: make([]string, len(answer.Partitions))}
 	for _, partition := range answer.Partitions {
 		if partition.ID < len(known.leaders) {
 			known.leaders[partition.ID] = addressOf(partition.Leader)
 		}
+	}
+	for number := range known.leaders {
+		known.numbers = append(known.numbers, number)
+	}
+	if before != nil && len(known.numbers) == 0 {
+		known.numbers = before.numbers
 	}
 	if known.err == nil && len(known.leaders) == 0 {
 		known.err = kafka.LeaderNotAvailable

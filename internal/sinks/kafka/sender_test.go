@@ -202,18 +202,24 @@ func TestCallsShareRequests(t *testing.T) {
 	require.Eventually(t, func() bool {
 		sink.mu.Lock()
 		defer sink.mu.Unlock()
-		return len(sink.lanes) == 0
-	}, patience, time.Millisecond, "a lane ends when it is empty")
+		return len(sink.senders) == 0
+	}, patience, time.Millisecond, "a sender ends when it is empty")
 }
 
-// awaitQueued waits until so many calls are queued in the sink's only lane.
+// awaitQueued waits until so many calls are queued with the sink's only sender.
 func awaitQueued(t *testing.T, sink *Sink, count int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		sink.mu.Lock()
 		defer sink.mu.Unlock()
-		for _, l := range sink.lanes {
-			return len(l.queue) == count
+		for _, s := range sink.senders {
+			var calls []*call
+			for _, i := range s.queue {
+				if !slices.Contains(calls, i.call) {
+					calls = append(calls, i.call)
+				}
+			}
+			return len(calls) == count
 		}
 		return false
 	}, patience, time.Millisecond)
@@ -352,7 +358,7 @@ func TestMissingTopicDelaysNobody(t *testing.T) {
 	batch := append(newMessages(t, "missing", "key", 2), newMessages(t, "topic", "key", 2)...)
 	for range 20 {
 		outcomes := publish(t, sink, batch...)
-		requireClass(t, outcomes[:2], sinks.Retryable, sinks.ReasonTopicMissing)
+		requireClass(t, outcomes[:2], sinks.Unavailable, sinks.ReasonTopicMissing)
 		requireClass(t, outcomes[2:], sinks.Acknowledged, "")
 	}
 	require.LessOrEqual(t, broker.timesAsked(), 5, "a missing topic is not asked for each time")

@@ -73,7 +73,7 @@ func CreateTopics(ctx context.Context, config Config, logger *slog.Logger, parti
 	}
 	ctx, cancel := context.WithTimeout(ctx, config.PublishTimeout)
 	defer cancel()
-	o := &opener{config: config, logger: logger}
+	o := newOpener(config, logger)
 	var errs []error
 	for _, address := range config.Brokers {
 		err := createTopicsAt(ctx, o, address, partitions, topics)

@@ -1,0 +1,56 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/produce"
+)
+
+// produced is a broker's answer to a request for messages.
+type produced struct {
+	// err is why it stored none of them, or nil.
+	err error
+	// refused are the positions of the records that were to blame.
+	refused []int
+	// throttle is how long the broker wants to hear nothing more, as a quota demands.
+	throttle time.Duration
+}
+
+// produce asks the broker to store records in a partition, in all in-sync
+// replicas. kafka-go's client would do the same but that it limits the whole
+// exchange by time, however well it proceeds.
+func (c *conn) produce(ctx context.Context, to partition, reader kafka.RecordReader) (produced, error) {
+	answer, err := c.RoundTrip(ctx, nil, &produce.Request{
+		Acks: int16(kafka.RequireAll), Timeout: int32(c.replicaTimeout.Milliseconds()),
+		Topics: []produce.RequestTopic{{
+			Topic: to.topic,
+			Partitions: []produce.RequestPartition{{
+				Partition: int32(to.number), RecordSet: protocol.RecordSet{Records: reader},
+			}},
+		}},
+	})
+	if err != nil {
+		return produced{}, err
+	}
+	response, ok := answer.(*produce.Response)
+	if !ok || len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
+		return produced{}, errors.New("the answer names no partition")
+	}
+	stored := &response.Topics[0].Partitions[0]
+	result := produced{throttle: time.Duration(response.ThrottleTimeMs) * time.Millisecond}
+	if stored.ErrorCode != 0 {
+		result.err = kafka.Error(stored.ErrorCode)
+		if stored.ErrorMessage != "" {
+			result.err = fmt.Errorf("%w: %s", result.err, stored.ErrorMessage)
+		}
+	}
+	for _, record := range stored.RecordErrors {
+		result.refused = append(result.refused, int(record.BatchIndex))
+	}
+	return result, nil
+}
