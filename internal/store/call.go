@@ -289,7 +289,7 @@ func noteError(batch []*call, notAfter int64, err error) error {
 
 func note(batch []*call, err error) error {
 	for _, c := range batch {
-		c.cause = err
+		c.cause = tellingCause(c.cause, err)
 	}
 	return err
 }

@@ -126,12 +126,32 @@ func TestHeartbeat(t *testing.T) {
 	for i, instance := range []string{"a", "b", "a"} {
 		live, err := q.Heartbeat(t.Context(), instance, time.Minute)
 		require.NoError(t, err)
-		require.Equal(t, []string{"a", "b"}[:min(i+1, 2)], live)
+		require.ElementsMatch(t, []string{"a", "b"}[:min(i+1, 2)], heard(live))
 	}
-	require.NoError(t, q.Leave(t.Context(), "b"))
-	live, err := q.Heartbeat(t.Context(), "a", time.Minute)
+	before, err := q.Heartbeat(t.Context(), "b", time.Minute)
 	require.NoError(t, err)
-	require.Equal(t, []string{"a"}, live)
+	require.NoError(t, q.Leave(t.Context(), "b"))
+	after, err := q.Heartbeat(t.Context(), "a", time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, heard(after))
+	require.GreaterOrEqual(t, after[0].At, before[1].At)
+	now, err := q.Clock(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, after[0].At, now.UnixMilli())
+
+	_, err = q.Heartbeat(t.Context(), "c", 0)
+	require.NoError(t, err)
+	last, err := q.Heartbeat(t.Context(), "d", 0)
+	require.NoError(t, err)
+	require.NotContains(t, heard(last), "a", "forgotten")
+}
+
+// heard are the instances that have sent heartbeats.
+func heard(all []store.Heartbeat) (instances []string) {
+	for _, h := range all {
+		instances = append(instances, h.Instance)
+	}
+	return instances
 }
 
 // TestClaimRenews a lease and the deadlines of live claims.

@@ -13,6 +13,7 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()
 	var since time.Time // the first refusal
+	var cause error
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		layout, err := q.Layout(ctx)
 		if err == nil {
@@ -31,12 +32,13 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 		case classify(err) == classFatal:
 			return wrapUnavailable(err)
 		}
+		cause = tellingCause(cause, err)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", ErrUnavailable, cause)
 		}
 	}
 }

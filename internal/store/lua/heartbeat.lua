@@ -1,7 +1,7 @@
--- heartbeat: say that an instance lives, and tell which ones do.
+-- heartbeat: say that an instance lives, and tell what all have said last.
 -- KEYS 1 instances (ZSET instance -> last heartbeat_ms), also the channel that tells of changes
--- ARGV 1 instance  2 dead_after_ms: an instance that was silent for longer is forgotten
--- RETURNS {instance*}: those that live, this one among them
+-- ARGV 1 instance  2 forget_after_ms: an instance that was silent for longer is forgotten
+-- RETURNS {instance, heartbeat_ms}*, the oldest first, this instance among them
 -- COST O(n + log n). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -9,4 +9,4 @@ local known = redis.call('ZSCORE', KEYS[1], ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - ARGV[2])
 redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
 if not known then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[1], 'joined') end
-return redis.call('ZRANGE', KEYS[1], 0, -1)
+return redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
