@@ -62,6 +62,11 @@ type Observer interface {
 	SinkMissing(sink, topic string)
 	// DecodeError counts a stored message that was missing or undecodable.
 	DecodeError(queue string)
+	// Settled counts how a settle has ended a claim: messages by verb, and those
+	// published of which an earlier copy may be out.
+	Settled(queue string, published, retried, deadLettered, released, parked, suspected int)
+	// Reclaimed counts messages taken back from claims that were not settled in time.
+	Reclaimed(queue string, n int)
 	// Stale counts a settle that came too late.
 	Stale(queue string)
 }
@@ -176,3 +181,7 @@ func (noObserver) SinkUp(string, bool)                   {}
 func (noObserver) SinkMissing(string, string)            {}
 func (noObserver) DecodeError(string)                    {}
 func (noObserver) Stale(string)                          {}
+func (noObserver) Reclaimed(string, int)                 {}
+
+// Settled implements [Observer].
+func (noObserver) Settled(string, int, int, int, int, int, int) {}

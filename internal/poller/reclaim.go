@@ -56,6 +56,7 @@ func (s *shard) reclaim(foreign bool) (reclaimed int, complete bool, err error) 
 			break
 		}
 	}
+	s.Observer.Reclaimed(s.Queue, reclaimed)
 	switch {
 	case reclaimed == 0:
 	case foreign: // Of many shards at once, see Obtained.

@@ -258,9 +258,17 @@ func (s *shard) settled(b *batch, stale bool) {
 		s.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(b.verdicts))
 		return
 	}
+	var by [message.VerbKeep + 1]int
+	suspected := 0
 	for i := range b.verdicts {
+		by[b.verdicts[i].Verb]++
+		if b.verdicts[i].Verb == message.VerbAck && b.claim.Messages[i].Attempts.MaybeOut > 0 {
+			suspected++
+		}
 		if b.verdicts[i].Verb == message.VerbDeadLetter || b.verdicts[i].Verb == message.VerbRetry {
 			s.logRefusal(&b.claim.Messages[i], &b.verdicts[i], b.outcome(i))
 		}
 	}
+	s.Observer.Settled(s.Queue, by[message.VerbAck], by[message.VerbRetry], by[message.VerbDeadLetter],
+		by[message.VerbRelease], by[message.VerbPark], suspected)
 }

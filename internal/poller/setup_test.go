@@ -100,6 +100,10 @@ func (r *recorder) DecodeError(string) {
 	r.decodeErrors++
 }
 
+func (r *recorder) Settled(string, int, int, int, int, int, int) {}
+
+func (r *recorder) Reclaimed(string, int) {}
+
 func (r *recorder) Stale(string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
