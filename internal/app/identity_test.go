@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -18,7 +19,9 @@ func TestNameThatLivesTwice(t *testing.T) {
 	f.join("pod-0", f.redis)
 	f.held(20*time.Second, "pod-0")
 	f.send()
-	err := Run(t.Context(), f.config("pod-0", f.redis), f.logs["pod-0"].logger())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := Run(ctx, f.config("pod-0", f.redis), f.logs["pod-0"].logger())
 	require.ErrorIs(t, err, ErrNameTaken)
 	assert.ErrorContains(t, err, `instance "pod-0"`)
 	assert.ErrorContains(t, err, "leave `instance` empty")

@@ -128,7 +128,9 @@ func (s *source) Stats(ctx context.Context) ([]QueueStats, error) {
 	return s.stats, s.err
 }
 
-func (s *source) Counters(context.Context, []string) ([]QueueCounters, error) { return s.counters, s.err }
+func (s *source) Counters(context.Context, []string) ([]QueueCounters, error) {
+	return s.counters, s.err
+}
 
 func TestStats(t *testing.T) {
 	t.Parallel()

@@ -2,11 +2,18 @@ package rates
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"testing"
 	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -279,4 +286,38 @@ func (f *fleet) forget() {
 		layout, err := f.queue.LoadLayout(f.t.Context())
 		return err == nil && len(layout.Earlier) == 0
 	}, patience, 20*time.Millisecond, "forgotten")
+}
+
+// TestOpenMetrics: what Prometheus asks for by itself can be read by its parser.
+func TestOpenMetrics(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 2)
+	f.start("a")
+	f.held("a")
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.addresses["a"]+"/metrics", nil)
+	require.NoError(t, err)
+	request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	parser, err := textparse.New(body, response.Header.Get("Content-Type"), labels.NewSymbolTable(), textparse.ParserOptions{})
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for {
+		entry, err := parser.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		if entry == textparse.EntrySeries {
+			var of labels.Labels
+			parser.Labels(&of)
+			found[of.Get(model.MetricNameLabel)] = true
+		}
+	}
+	for _, name := range []string{"parked", "parked_total", "waiting", "scheduled_total", "published_total"} {
+		assert.True(t, found["delaybridge_"+name], name)
+	}
 }
