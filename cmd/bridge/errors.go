@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
@@ -74,6 +75,7 @@ var kinds = []struct {
 	{delay.ErrFull, "full", exitFailed},
 	{delay.ErrNoLayout, "no_layout", exitFailed},
 	{delay.ErrUnavailable, "unavailable", exitFailed},
+	{app.ErrNameTaken, "instance_in_use", exitUsage},
 	{context.Canceled, "interrupted", exitFailed},
 }
 

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -62,7 +63,7 @@ func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats
 	var all store.ShardStats
 	for i := range shards {
 		shard := &shards[i]
-		holder := shard.Holder
+		holder := message.InstanceName(shard.Holder)
 		if holder == "" {
 			holder = "nobody"
 		}
@@ -139,7 +140,7 @@ type shardJSON struct {
 func shardToJSON(queue string, index int, layout *store.Layout, shard *store.ShardStats) shardJSON {
 	return shardJSON{
 		Queue: queue, Shard: index, Epoch: shard.Epoch, Shards: layout.Shards,
-		Drained: shard.Drained || len(layout.Earlier) == 0, Holder: shard.Holder,
+		Drained: shard.Drained || len(layout.Earlier) == 0, Holder: message.InstanceName(shard.Holder),
 		Waiting: shard.Waiting, Due: shard.Due, InFlight: shard.InFlight, Dead: shard.Dead,
 		OldestDueAge: shard.OldestDueAge.Round(time.Millisecond).Seconds(), NextDue: stamp(shard.NextDue),
 	}

@@ -2,11 +2,9 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"slices"
-	"time"
 
 	"go.uber.org/fx"
 
@@ -79,16 +77,7 @@ func (s *statusPage) live() error { return s.queues.live() }
 // and while draining. A sink or a database that is down is told, but does not
 // make us unready: then nobody could reach us to see why.
 func (s *statusPage) ready() admin.Readiness {
-	redis := admin.Check{Name: "redis"}
-	silence, ok := s.health.redisSilence()
-	switch {
-	case !ok:
-		redis.Detail = "has not answered yet"
-	case silence > silentRedis:
-		redis.Detail = fmt.Sprintf("has not answered for %s", silence.Round(time.Second))
-	default:
-		redis.OK = true
-	}
+	redis := s.health.redis()
 	checks := slices.Concat([]admin.Check{redis}, s.monitor.checks(), s.outboxes.checks())
 	ready := redis.OK
 	if s.health.draining.Load() {

@@ -17,6 +17,8 @@ import (
 	"go.uber.org/fx/fxevent"
 
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/membership"
+	"github.com/delaybridge/delaybridge/internal/message"
 )
 
 const (
@@ -26,11 +28,20 @@ const (
 	stopMargin = 10 * time.Second
 )
 
+// identity is this process' among the instances, see [message.NewInstance]. It is
+// made once: heartbeats, leases and claim tokens carry it.
+type identity string
+
+// ErrNameTaken is returned where another running bridge uses the same instance name.
+var ErrNameTaken = membership.ErrNameTaken
+
 // Options is the whole daemon as fx options.
 func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 	return fx.Options(
 		fx.Supply(cfg, logger),
-		fx.Provide(newHealth, func() *failure { return &failure{} }),
+		fx.Provide(newHealth, func() *failure { return &failure{} }, func() identity {
+			return identity(message.NewInstance(cfg.Instance))
+		}),
 		redisModule,
 		sinksModule,
 		telemetryModule,
@@ -46,7 +57,8 @@ func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 
 // Run runs the daemon until ctx ends, and drains it. An error says why it did
 // not start, had to stop, or could not drain in time. It is [ErrRefused] for a
-// Redis on which messages would be lost.
+// Redis on which messages would be lost, [ErrNameTaken] for an instance name
+// that another running bridge uses.
 func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...fx.Option) error {
 	failed := &failure{}
 	app := fx.New(Options(cfg, logger), fx.Replace(failed), fx.Options(more...))

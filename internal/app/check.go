@@ -8,14 +8,23 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // ErrRefused is returned for a Redis on which messages would be lost.
 var ErrRefused = errors.New("this redis cannot be used")
+
+// The pauses between two checks of a Redis that does not answer.
+const (
+	firstPause = 100 * time.Millisecond
+	longPause  = 2 * time.Second
+)
 
 // The oldest Redis that has all commands of the scripts.
 const oldestMajor, oldestMinor = 6, 2
@@ -24,6 +33,7 @@ const oldestMajor, oldestMinor = 6, 2
 // at each primary of a Cluster.
 type redisCheck struct {
 	rdb    redis.UniversalClient
+	health *health
 	logger *slog.Logger
 	// ready is closed when a node has answered, and none that did is refused.
 	ready chan struct{}
@@ -32,16 +42,18 @@ type redisCheck struct {
 	checked map[string]bool // the nodes that have answered, by address
 }
 
-func newRedisCheck(rdb redis.UniversalClient, logger *slog.Logger) *redisCheck {
-	return &redisCheck{rdb: rdb, logger: logger, ready: make(chan struct{}), checked: map[string]bool{}}
+func newRedisCheck(rdb redis.UniversalClient, health *health, logger *slog.Logger) *redisCheck {
+	return &redisCheck{rdb: rdb, health: health, logger: logger, ready: make(chan struct{}), checked: map[string]bool{}}
 }
 
 // run checks until every node has answered once, one is refused, of which fatal
 // is told, or ctx ends. A node that does not answer keeps the queues waiting
 // only where no other one does.
 func (c *redisCheck) run(ctx context.Context, fatal func(error)) {
-	said, ready := false, false
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
+	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
+	var trouble telemetry.Trouble
+	ready := false
+	for {
 		answered, err := c.once(ctx)
 		if errors.Is(err, ErrRefused) {
 			fatal(err)
@@ -51,14 +63,14 @@ func (c *redisCheck) run(ctx context.Context, fatal func(error)) {
 			ready = true
 			close(c.ready)
 		}
-		if err == nil {
+		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if !said && ctx.Err() == nil {
-			said = true
-			c.logger.Warn("redis unavailable, trying again", "event", "redis_check", "err", err)
+		c.health.redisHeard(err)
+		if cause := store.Cause(err); trouble.News(cause) {
+			c.logger.Warn("redis unavailable, trying again", "event", "redis_check", "reason", cause, "err", err)
 		}
-		if !sleep(ctx, pause) {
+		if !wait.Sleep(ctx, pause.Next()) {
 			return
 		}
 	}

@@ -41,12 +41,12 @@ func TestCheckCluster(t *testing.T) {
 	var log bytes.Buffer
 	require.Eventually(t, func() bool {
 		log.Reset()
-		answered, err := newRedisCheck(rdb, slog.New(slog.NewTextHandler(&log, nil))).once(t.Context())
+		answered, err := newRedisCheck(rdb, newHealth(), slog.New(slog.NewTextHandler(&log, nil))).once(t.Context())
 		return err == nil && answered && bytes.Contains(log.Bytes(), []byte(servers[0].Addr())) &&
 			bytes.Contains(log.Bytes(), []byte(servers[1].Addr()))
 	}, 20*time.Second, 50*time.Millisecond, "each primary is named in the warnings")
 	require.NoError(t, nodes[1].ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-	_, err = newRedisCheck(rdb, slog.New(slog.DiscardHandler)).once(t.Context())
+	_, err = newRedisCheck(rdb, newHealth(), slog.New(slog.DiscardHandler)).once(t.Context())
 	require.ErrorIs(t, err, ErrRefused)
 	assert.ErrorContains(t, err, "allkeys-lru")
 }

@@ -1,8 +1,12 @@
 package app
 
 import (
+	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/admin"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // silentRedis is how long Redis may be silent before we are not ready.
@@ -11,21 +15,41 @@ const silentRedis = 10 * time.Second
 // health is what /readyz and /livez go by.
 type health struct {
 	lastAnswer atomic.Pointer[time.Time]
-	draining   atomic.Bool
+	// lastCause is why the last call that failed did; nil after an answer.
+	lastCause atomic.Pointer[string]
+	draining  atomic.Bool
 }
 
 func newHealth() *health { return &health{} }
 
-func (h *health) redisAnswered() {
+// redisHeard is told of each answer of Redis, and of each call that had none.
+func (h *health) redisHeard(err error) {
+	if err != nil {
+		cause := store.Cause(err)
+		h.lastCause.Store(&cause)
+		return
+	}
 	now := time.Now()
 	h.lastAnswer.Store(&now)
+	h.lastCause.Store(nil)
 }
 
-// redisSilence is how long ago Redis answered last; ok is false if it never did.
-func (h *health) redisSilence() (silence time.Duration, ok bool) {
+// redis is the line of /readyz that tells of Redis: whether it has answered of
+// late, and if not, why.
+func (h *health) redis() admin.Check {
+	check := admin.Check{Name: "redis"}
 	last := h.lastAnswer.Load()
-	if last == nil {
-		return 0, false
+	switch {
+	case last == nil:
+		check.Detail = "has not answered yet"
+	case time.Since(*last) > silentRedis:
+		check.Detail = fmt.Sprintf("has not answered for %s", time.Since(*last).Round(time.Second))
+	default:
+		check.OK = true
+		return check
 	}
-	return time.Since(*last), true
+	if cause := h.lastCause.Load(); cause != nil {
+		check.Detail += ": " + *cause
+	}
+	return check
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sharding"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/testenv"
@@ -66,9 +68,14 @@ func newFleet(t *testing.T, redisURL string, shards int) *fleet {
 	return f
 }
 
-func (f *fleet) join(name, redisURL string) {
-	cfg := parse(f.t, "prefix: %s\ninstance: %s\nredis: {url: %q}\nqueues: {orders: {shards: %d, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
+// config is that of an instance.
+func (f *fleet) config(name, redisURL string) *config.Config {
+	return parse(f.t, "prefix: %s\ninstance: %s\nredis: {url: %q}\nqueues: {orders: {shards: %d, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
 		f.prefix, name, redisURL, f.shards, testenv.NATS(f.t))
+}
+
+func (f *fleet) join(name, redisURL string) {
+	cfg := f.config(name, redisURL)
 	ctx, cancel := context.WithCancel(f.t.Context())
 	ended := make(chan error, 1)
 	f.cancel[name], f.ended[name] = cancel, ended
@@ -86,6 +93,26 @@ func (f *fleet) leave(name string) {
 	}
 }
 
+// forsake lets another instance have the name; the returned function ends this
+// one, whose drain may fail.
+func (f *fleet) forsake(name string) (end func()) {
+	cancel, ended := f.cancel[name], f.ended[name]
+	delete(f.ended, name)
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// proxied is the Redis behind a proxy.
+func proxied(t *testing.T, redisURL string) (string, *testenv.Proxy) {
+	t.Helper()
+	address, err := url.Parse(redisURL)
+	require.NoError(t, err)
+	proxy := testenv.NewProxy(t, address.Host)
+	return "redis://" + proxy.Addr() + address.Path, proxy
+}
+
 // held waits until each shard is held by its owner among those that live.
 func (f *fleet) held(within time.Duration, live ...string) {
 	f.t.Helper()
@@ -95,7 +122,7 @@ func (f *fleet) held(within time.Duration, live ...string) {
 		}
 		for shard := range f.shards {
 			stats, err := f.queue.Stats(f.t.Context(), shard)
-			if err != nil || stats.Holder != sharding.Owner("orders", shard, live) {
+			if err != nil || message.InstanceName(stats.Holder) != sharding.Owner("orders", shard, live) {
 				return false
 			}
 		}
@@ -118,16 +145,14 @@ func (f *fleet) send() {
 func TestInstancesShareTheShards(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testenv.Redis(t), 12)
-	address, err := url.Parse(testenv.Redis(t))
-	require.NoError(t, err)
-	proxy := testenv.NewProxy(t, address.Host)
+	address, proxy := proxied(t, f.redis)
 	f.join("a", testenv.Redis(t))
 	f.held(20*time.Second, "a")
 	f.send()
 	f.join("b", testenv.Redis(t))
 	f.held(20*time.Second, "a", "b")
 	f.send()
-	f.join("c", "redis://"+proxy.Addr())
+	f.join("c", address)
 	f.held(20*time.Second, "a", "b", "c")
 	f.send()
 	proxy.Blackhole(true) // For the others c is dead: it hands nothing over.
@@ -147,11 +172,9 @@ func TestInstancesShareTheShards(t *testing.T) {
 func TestDeadInstanceIsNamed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testenv.Redis(t), 64)
-	address, err := url.Parse(f.redis)
-	require.NoError(t, err)
-	proxy := testenv.NewProxy(t, address.Host)
+	address, proxy := proxied(t, f.redis)
 	f.join("a", f.redis)
-	f.join("dies", "redis://"+proxy.Addr())
+	f.join("dies", address)
 	f.held(20*time.Second, "a", "dies")
 	require.Eventually(t, func() bool { return len(f.logs["a"].of("joined=dies")) == 1 }, 10*time.Second, 10*time.Millisecond)
 	for range 5 { // Some are claimed when it happens.

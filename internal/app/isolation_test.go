@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/config"
@@ -157,9 +158,14 @@ func every(string) bool { return true }
 // bridgeFor runs a bridge until the returned function is called, which waits for it.
 func bridgeFor(t *testing.T, cfg *config.Config) (stop func()) {
 	t.Helper()
+	return runBridge(t, cfg, slog.New(slog.NewTextHandler(t.Output(), nil)))
+}
+
+func runBridge(t *testing.T, cfg *config.Config, logger *slog.Logger, more ...fx.Option) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, cfg, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
+	go func() { ended <- Run(ctx, cfg, logger, more...) }()
 	stopped := false
 	stop = func() {
 		if !stopped {

@@ -11,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/admin"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -63,7 +64,7 @@ func (m *monitor) watch(ctx context.Context, name string, sink sinks.Sink) {
 			return
 		}
 		m.note(name, err)
-		if !sleep(ctx, pingEvery) {
+		if !wait.Sleep(ctx, pingEvery) {
 			return
 		}
 	}

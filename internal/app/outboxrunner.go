@@ -10,6 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -118,7 +119,7 @@ func (r *outboxRunner) run(ctx context.Context) {
 			said = time.Now()
 			r.logger.Error("outbox cannot be relayed, looking again every "+unfitPause.String(), "event", "outbox_unfit", "err", err)
 		}
-		if !sleep(ctx, unfitPause) {
+		if !wait.Sleep(ctx, unfitPause) {
 			return
 		}
 	}

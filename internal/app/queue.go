@@ -8,72 +8,44 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-const (
-	firstPause = 100 * time.Millisecond
-	longPause  = 2 * time.Second
-	// leaveTime bounds how long a drain waits for saying so to the others.
-	leaveTime = time.Second
-)
-
-// queueRunner runs one queue: it waits for Redis, makes the layout, and then
-// polls its share of the shards. It owns the goroutine run and what that starts.
+// queueRunner runs one queue: when Redis was checked, its member makes the layout
+// and keeps the poller at its share of the shards. It owns the goroutine run.
 type queueRunner struct {
-	queue    *store.Queue
-	want     store.Layout
-	newPoll  func() (*poller.Poller, error)
-	check    *redisCheck
-	hints    *store.Hints
-	instance string
-	lease    time.Duration
+	queue   *store.Queue
+	member  *membership.Member
+	newPoll func() (*poller.Poller, error)
+	check   *redisCheck
 	// drain bounds the wait for acknowledgements at a stop.
-	drain   time.Duration
-	health  *health
-	metrics *telemetry.Metrics
-	logger  *slog.Logger
-	// fatal ends the program: this Redis must not be used.
+	drain  time.Duration
+	logger *slog.Logger
+	// fatal ends the program.
 	fatal func(error)
-	// keeper does what is to be done once for the whole queue; nil is nothing.
-	keeper keeper
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	mu     sync.Mutex
-	poller *poller.Poller
+	// poller is nil until the layout is made; then made is closed.
+	poller atomic.Pointer[poller.Poller]
+	made   chan struct{}
 
-	// changed says that somebody came or went, or that the layout has changed; of 1.
-	changed chan struct{}
-	// made is closed when the layout is known for the first time.
-	made chan struct{}
 	// rows gets what the pollers know of outbox messages; nil without an outbox.
 	rows rowSettler
 	// reborn, where not nil, is called when Redis has lost the queue.
 	reborn func()
-
-	layout   atomic.Pointer[store.Layout]
-	epoch    atomic.Pointer[string] // the last that a shard told
-	keeps    atomic.Bool            // this instance is the queue's keeper
-	remaking sync.Mutex
-	remadeAt time.Time // under remaking
-	unmade   bool      // under remaking: it was said that this does not succeed
-
-	// Those of the goroutine run.
-	members  members
-	assigned []int // nil before the first time
-	reloadAt time.Time
-	toldAt   time.Time
-	sources  sources
-	unheard  bool
 }
 
 // start begins in the background: an unreachable Redis is no reason to fail.
 func (r *queueRunner) start(ctx context.Context) {
 	ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.done.Go(func() { r.run(ctx) })
+	r.done.Go(func() {
+		if err := r.run(ctx); err != nil {
+			r.fatal(err)
+		}
+	})
 }
 
 // stop ends the heartbeats, tells the other instances, which begin at once to
@@ -83,105 +55,65 @@ func (r *queueRunner) stop(ctx context.Context) error {
 	defer cancel()
 	r.cancel()
 	r.done.Wait()
-	p := r.polling()
+	p := r.poller.Load()
 	if p == nil {
 		return nil
 	}
-	r.leave(ctx)
+	r.member.Leave(ctx)
 	if err := p.Stop(ctx); err != nil {
 		return fmt.Errorf("drain queue %s: %w", r.queue.Name(), err)
 	}
 	return nil
 }
 
-func (r *queueRunner) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leaveTime)
-	defer cancel()
-	if err := r.queue.Leave(ctx, r.instance); err != nil {
-		r.logger.Warn("the others were not told that this instance ends, they notice", "event", "drain", "err", err)
+// run polls until ctx ends. The polling outlives it: stop ends it.
+func (r *queueRunner) run(ctx context.Context) error {
+	select {
+	case <-r.check.ready:
+	case <-ctx.Done():
+		return nil
 	}
-}
-
-func (r *queueRunner) polling() *poller.Poller {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.poller
-}
-
-func (r *queueRunner) run(ctx context.Context) {
-	layout, err := r.prepare(ctx)
+	layout, err := r.member.Prepare(ctx)
 	if err != nil {
-		return
+		return nil //nolint:nilerr // It is the end of ctx.
 	}
-	r.use(layout)
 	close(r.made)
 	p, err := r.newPoll()
 	if err == nil {
 		err = p.Start(ctx)
 	}
 	if err != nil {
-		r.fatal(err)
-		return
+		return err
 	}
-	r.mu.Lock()
-	r.poller = p
-	r.mu.Unlock()
-	r.logger.Info("polling", "event", "start", "shards", layout.Shards, "earlier", joined(layout.Earlier), "epoch", layout.Epoch)
-	if r.keeper != nil {
-		r.done.Go(func() { r.keep(ctx) })
-	}
-	r.follow(ctx)
+	r.poller.Store(p)
+	r.logger.Info("polling", "event", "start", "shards", layout.Shards, "earlier", fmt.Sprint(layout.Earlier), "epoch", layout.Epoch)
+	return r.member.Run(ctx, assigned{p})
 }
 
-// prepare waits until Redis was checked and makes the layout, again and again
-// until Redis answers or ctx ends.
-func (r *queueRunner) prepare(ctx context.Context) (*store.Layout, error) {
-	select {
-	case <-r.check.ready:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	said := false
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
-		layout, err := r.prepareOnce(ctx)
-		if err == nil {
-			r.health.redisAnswered()
-			return layout, nil
-		}
-		if !said && ctx.Err() == nil {
-			said = true
-			r.logger.Warn("redis unavailable, trying again", "event", "start", "err", err)
-		}
-		if !sleep(ctx, pause) {
-			return nil, ctx.Err()
-		}
+// assigned is the poller as the member knows it.
+type assigned struct{ *poller.Poller }
+
+// Obtained implements [membership.Poller].
+func (a assigned) Obtained() membership.Obtained { return membership.Obtained(a.Poller.Obtained()) }
+
+// hear has the hints of the shards passed on.
+func (r *queueRunner) hear(hints *store.Hints) func(shards []int, changed func()) {
+	return func(shards []int, changed func()) {
+		hints.Set(r.queue, shards, store.Listener{Wake: r.poller.Load().Wake, Changed: changed})
 	}
 }
 
-func (r *queueRunner) prepareOnce(ctx context.Context) (*store.Layout, error) {
-	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
-	defer cancel()
-	layout, err := r.queue.EnsureLayout(ctx, r.want)
-	if layout == nil {
-		return nil, err
+// wasReborn is called when Redis has lost the queue.
+func (r *queueRunner) wasReborn() {
+	if r.reborn != nil {
+		r.reborn()
 	}
-	// It is in force. A shard that was not reached needs nothing but its poller,
-	// and is no reason not to poll those of other nodes.
-	if layout.Shards != r.want.Shards {
-		r.logger.Warn("shards differ from the configuration, which counts only when a queue is made",
-			"event", "start", "shards", layout.Shards, "configured", r.want.Shards)
-	}
-	return layout, nil
 }
 
-// sleep waits and reports false when ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+// polled are the shards that this instance polls now.
+func (r *queueRunner) polled() []int {
+	if p := r.poller.Load(); p != nil {
+		return p.Shards()
 	}
+	return nil
 }

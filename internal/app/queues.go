@@ -12,6 +12,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
@@ -28,6 +29,7 @@ type queueSet struct {
 	runners []*queueRunner
 	hints   *store.Hints
 	check   *redisCheck
+	health  *health
 	fatal   func(error)
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
@@ -37,6 +39,7 @@ type queueParams struct {
 	fx.In
 
 	Config     *config.Config
+	Identity   identity
 	Redis      redis.UniversalClient
 	Sinks      sinkSet
 	Metrics    *telemetry.Metrics
@@ -48,8 +51,9 @@ type queueParams struct {
 
 func provideQueues(p queueParams) *queueSet {
 	set := &queueSet{
-		hints: store.NewHints(p.Redis),
-		check: newRedisCheck(p.Redis, p.Logger.With("instance", p.Config.Instance)),
+		hints:  store.NewHints(p.Redis),
+		health: p.Health,
+		check:  newRedisCheck(p.Redis, p.Health, p.Logger.With("instance", p.Config.Instance)),
 		fatal: func(err error) {
 			p.Failure.set(err)
 			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
@@ -75,9 +79,7 @@ func (set *queueSet) start(ctx context.Context) {
 
 // stop drains all queues at once, within the drain timeout.
 func (set *queueSet) stop(ctx context.Context) error {
-	for _, r := range set.runners {
-		r.health.draining.Store(true)
-	}
+	set.health.draining.Store(true)
 	problems := make([]error, len(set.runners))
 	var draining sync.WaitGroup
 	for i, r := range set.runners {
@@ -93,7 +95,7 @@ func (set *queueSet) stop(ctx context.Context) error {
 func (set *queueSet) live() error {
 	var problems []error
 	for _, r := range set.runners {
-		if p := r.polling(); p != nil {
+		if p := r.poller.Load(); p != nil {
 			problems = append(problems, p.Live())
 		}
 	}
@@ -103,34 +105,37 @@ func (set *queueSet) live() error {
 func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name string) *queueRunner {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
+	instance := string(p.Identity)
 	r := &queueRunner{
-		queue:    store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout).WithBatcher(batcher),
-		want:     store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
-		check:    set.check,
-		hints:    set.hints,
-		instance: p.Config.Instance,
-		lease:    p.Config.Poller.Lease,
-		drain:    p.Config.DrainTimeout,
-		health:   p.Health,
-		metrics:  p.Metrics,
-		changed:  make(chan struct{}, 1),
-		made:     make(chan struct{}),
-		logger:   p.Logger.With("queue", name, "instance", p.Config.Instance),
-		fatal:    set.fatal,
+		queue: store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout).WithBatcher(batcher),
+		check: set.check, drain: p.Config.DrainTimeout, made: make(chan struct{}), fatal: set.fatal,
+		logger: p.Logger.With("queue", name, "instance", p.Config.Instance),
 	}
-	keeper := store.NewKeeper(r.queue)
-	keeper.Lost = r.sayLost
-	r.keeper = keeper
+	r.member = membership.New(membership.Config{
+		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
+		Want:  store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
+		Store: r.queue, Keeper: newKeeper(r), Observer: p.Metrics, Logger: r.logger,
+		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
+	})
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
-			Queue: name, Instance: p.Config.Instance,
+			Queue: name, Instance: instance,
 			Sink: p.Sinks[cfg.Sink], SinkName: cfg.Sink, Store: r.queue,
 			Batch: p.Config.Poller.Batch, InFlight: p.Config.Poller.InFlight,
 			ClaimTimeout: p.Config.Poller.ClaimTimeout, MaxSleep: p.Config.Poller.MaxSleep,
 			Lease: p.Config.Poller.Lease, PublishTimeout: sink.PublishTimeout,
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
-			Logger: p.Logger, Observer: p.Metrics, OnNoLayout: r.noMeta, OnEpoch: r.sawEpoch, OnLateAcks: r.lateAcks(),
+			Logger: p.Logger, Observer: p.Metrics,
+			OnNoLayout: func(ctx context.Context, _ int) { r.member.NoMeta(ctx) },
+			OnEpoch:    r.member.SawEpoch, OnLateAcks: r.lateAcks(),
 		})
 	}
 	return r
+}
+
+// newKeeper is the queue's, which tells of losses in its log.
+func newKeeper(r *queueRunner) *store.Keeper {
+	keeper := store.NewKeeper(r.queue)
+	keeper.Lost = func(shards []int) { r.member.Lost(shards) }
+	return keeper
 }

@@ -49,6 +49,9 @@ func (r *records) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &records{Handler: r.Handler.WithAttrs(attrs), list: r.list}
 }
 
+// logger logs into the same records.
+func (r *records) logger() *slog.Logger { return slog.New(r) }
+
 // of are the lines with the text.
 func (r *records) of(text string) (found []string) {
 	r.list.mu.Lock()

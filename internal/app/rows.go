@@ -37,11 +37,3 @@ func (r *queueRunner) lateAcks() func([]message.Claimed) {
 		r.rows.Acknowledged(r.queue.Name(), rows)
 	}
 }
-
-// polled are the shards that this instance polls now.
-func (r *queueRunner) polled() []int {
-	if p := r.polling(); p != nil {
-		return p.Shards()
-	}
-	return nil
-}

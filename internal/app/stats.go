@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -23,7 +24,7 @@ func (set *queueSet) Stats(ctx context.Context) ([]telemetry.QueueStats, error) 
 	problems := make([]error, len(set.runners))
 	var asking sync.WaitGroup
 	for i, r := range set.runners {
-		p := r.polling()
+		p := r.poller.Load()
 		if p == nil {
 			continue
 		}
@@ -43,22 +44,22 @@ func (set *queueSet) Stats(ctx context.Context) ([]telemetry.QueueStats, error) 
 }
 
 // stats asks for the shards that this instance polls, and leaves out those that
-// another one still holds. The keeper adds what dropped shards have counted.
+// another one still holds.
 func (r *queueRunner) stats(ctx context.Context, p *poller.Poller) ([]telemetry.QueueStats, error) {
-	polled := p.Shards()
+	polled, instance := p.Shards(), r.member.Instance
 	answers := make([]*telemetry.QueueStats, len(polled))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelStats)
 	for i, shard := range polled {
 		group.Go(func() error {
 			stats, err := r.queue.Stats(ctx, shard)
-			if err != nil || stats.Holder != r.instance {
+			if err != nil || stats.Holder != instance {
 				return err
 			}
 			answers[i] = &telemetry.QueueStats{
-				Queue: r.queue.Name(), Shard: shard, Instance: r.instance,
+				Queue: r.queue.Name(), Shard: shard, Instance: message.InstanceName(instance),
 				Waiting: stats.Waiting, Due: stats.Due, InFlight: stats.InFlight,
-				Dead: stats.Dead, OldestDueAge: stats.OldestDueAge, Counters: stats.Counters,
+				Dead: stats.Dead, OldestDueAge: stats.OldestDueAge,
 			}
 			return nil
 		})
@@ -72,8 +73,37 @@ func (r *queueRunner) stats(ctx context.Context, p *poller.Poller) ([]telemetry.
 			held = append(held, *stats)
 		}
 	}
-	if layout := r.layout.Load(); r.keeps.Load() && len(layout.Retired) > 0 {
-		held = append(held, telemetry.QueueStats{Queue: r.queue.Name(), Counters: layout.Retired})
-	}
 	return held, nil
+}
+
+// Counters implements [telemetry.StatsSource]: what the scripts have counted in
+// all shards, whoever holds them.
+func (set *queueSet) Counters(ctx context.Context, names []string) ([]telemetry.QueueCounters, error) {
+	all := make([]*telemetry.QueueCounters, len(set.runners))
+	problems := make([]error, len(set.runners))
+	var asking sync.WaitGroup
+	for i, r := range set.runners {
+		if r.poller.Load() == nil {
+			continue // There may be no layout yet.
+		}
+		asking.Go(func() {
+			counters, err := r.queue.Counters(ctx, names)
+			if err != nil {
+				problems[i] = fmt.Errorf("queue %s: %w", r.queue.Name(), err)
+			}
+			if counters.Shards != nil {
+				all[i] = &telemetry.QueueCounters{
+					Queue: r.queue.Name(), Life: counters.Life, Retired: counters.Retired, Shards: counters.Shards,
+				}
+			}
+		})
+	}
+	asking.Wait()
+	var found []telemetry.QueueCounters
+	for _, counters := range all {
+		if counters != nil {
+			found = append(found, *counters)
+		}
+	}
+	return found, errors.Join(problems...)
 }

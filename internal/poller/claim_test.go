@@ -140,7 +140,7 @@ func TestStrayClaimsAreReclaimed(t *testing.T) {
 		assert.Equal(t, []string{"m0000"}, b.store.acked)
 		stray := message.Reclaim{Instance: "me", Stray: message.ClaimToken{Instance: "me", Number: 999}}
 		assert.Equal(t, []message.Reclaim{stray, stray}, b.store.reclaims)
-		assert.Equal(t, 1, b.observer.settled.Suspected)
+		assert.Equal(t, 1, b.observer.settled.suspected)
 		assert.Equal(t, 1, b.observer.reclaimed)
 	})
 }

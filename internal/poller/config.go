@@ -63,11 +63,13 @@ type Observer interface {
 	// SinkMissing counts a refusal because the topic, or what it should lead to,
 	// does not exist at the broker.
 	SinkMissing(sink, topic string)
-	// Settled counts what was settled, Reclaimed messages of claims that had ended.
-	Settled(queue string, counts Settled)
-	Reclaimed(queue string, messages int)
 	// DecodeError counts a stored message that was missing or undecodable.
 	DecodeError(queue string)
+	// Settled counts messages that were settled, by verb, and those published of
+	// which an earlier copy may be out.
+	Settled(queue string, published, retried, deadLettered, released, parked, suspected int)
+	// Reclaimed counts messages of claims that had ended, which wait again.
+	Reclaimed(queue string, n int)
 	// Stale counts a settle that came too late.
 	Stale(queue string)
 }
@@ -190,7 +192,9 @@ func (noObserver) PublishFailure(string, string, string) {}
 func (noObserver) AddInFlight(string, int)               {}
 func (noObserver) SinkUp(string, bool)                   {}
 func (noObserver) SinkMissing(string, string)            {}
-func (noObserver) Settled(string, Settled)               {}
-func (noObserver) Reclaimed(string, int)                 {}
 func (noObserver) DecodeError(string)                    {}
 func (noObserver) Stale(string)                          {}
+func (noObserver) Reclaimed(string, int)                 {}
+
+// Settled implements [Observer].
+func (noObserver) Settled(string, int, int, int, int, int, int) {}

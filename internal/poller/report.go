@@ -5,11 +5,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// Settled counts what was settled.
-type Settled struct {
-	Published, Retried, DeadLettered, Released, Parked int
-	// Suspected are those of Published of which an earlier copy may be out.
-	Suspected int
+// settled counts what was settled.
+type settled struct {
+	published, retried, deadLettered, released, parked int
+	suspected                                          int // of published, an earlier copy may be out
 }
 
 // report counts and says what a settle did.
@@ -19,29 +18,29 @@ func (d *docket) report(stale bool) {
 		d.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(d.decided))
 		return
 	}
-	var counts Settled
+	var n settled
 	for _, i := range d.decided {
 		claimed, verdict := &d.b.claim.Messages[i], &d.verdicts[i]
 		switch verdict.Verb {
 		case message.VerbAck:
-			counts.Published++
+			n.published++
 			if claimed.Attempts.MaybeOut > 0 {
-				counts.Suspected++
+				n.suspected++
 			}
 		case message.VerbRetry:
-			counts.Retried++
+			n.retried++
 		case message.VerbDeadLetter:
-			counts.DeadLettered++
+			n.deadLettered++
 			d.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
 				"attempt", claimed.Attempts.Begun+1, "reason", verdict.Reason)
 		case message.VerbPark:
-			counts.Parked++
+			n.parked++
 		case message.VerbRelease:
-			counts.Released++
+			n.released++
 		case message.VerbKeep:
 		}
 	}
-	d.Observer.Settled(d.Queue, counts)
+	d.Observer.Settled(d.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
 }
 
 // reportOutcome counts a message that was not acknowledged.

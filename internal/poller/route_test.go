@@ -85,7 +85,7 @@ func TestDeadRouteDelaysNobody(t *testing.T) {
 		ids := b.store.acked[1000:]
 		assert.Less(t, slices.Index(ids, "dead/00000"), slices.Index(ids, "dead/01999"))
 		assert.Positive(t, published)
-		assert.Equal(t, 2100, b.observer.settled.Parked-probesOf(b), "each left the head once")
+		assert.Equal(t, 2100, b.observer.settled.parked-probesOf(b), "each left the head once")
 	})
 }
 
@@ -142,7 +142,7 @@ func TestParkedMessagesReturnInOrder(t *testing.T) {
 			require.Less(t, last[chain], id)
 			last[chain] = id
 		}
-		assert.Equal(t, 2*count, b.observer.settled.Published)
+		assert.Equal(t, 2*count, b.observer.settled.published)
 	})
 }
 

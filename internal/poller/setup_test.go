@@ -60,7 +60,7 @@ type recorder struct {
 	failures               map[string]int
 	ups                    []bool
 	missing                []string
-	settled                Settled
+	settled                settled
 	reclaimed              int
 	decodeErrors, stale    int
 	inFlight, inFlightMost atomic.Int64
@@ -100,15 +100,15 @@ func (r *recorder) SinkMissing(_, topic string) {
 	r.missing = append(r.missing, topic)
 }
 
-func (r *recorder) Settled(_ string, counts Settled) {
+func (r *recorder) Settled(_ string, published, retried, deadLettered, released, parked, suspected int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settled.Published += counts.Published
-	r.settled.Retried += counts.Retried
-	r.settled.DeadLettered += counts.DeadLettered
-	r.settled.Released += counts.Released
-	r.settled.Parked += counts.Parked
-	r.settled.Suspected += counts.Suspected
+	r.settled.published += published
+	r.settled.retried += retried
+	r.settled.deadLettered += deadLettered
+	r.settled.released += released
+	r.settled.parked += parked
+	r.settled.suspected += suspected
 }
 
 func (r *recorder) Reclaimed(_ string, messages int) {

@@ -119,6 +119,42 @@ func classify(err error) errorClass {
 	return classFatal
 }
 
+// Cause says why a call to Redis failed: what Redis or the network said, without
+// a login, and without what differs from one try to the next (the local port).
+// That time ran out is the cause only where nothing else is known.
+func Cause(err error) string {
+	var reply redis.Error
+	network := new(net.OpError)
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &reply):
+		return reply.Error()
+	case errors.As(err, &network):
+		if network.Addr == nil {
+			return network.Op + ": " + network.Err.Error()
+		}
+		return network.Op + " " + network.Addr.String() + ": " + network.Err.Error()
+	case isLateness(err):
+		return "no answer in time"
+	}
+	return err.Error()
+}
+
+// isLateness reports whether the error says no more than that time ran out.
+func isLateness(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, redis.ErrPoolTimeout)
+}
+
+// tellingCause is which of two errors in a row is told at the end: the later one,
+// unless it says only that time ran out, and the earlier one says why.
+func tellingCause(earlier, later error) error {
+	if earlier != nil && isLateness(later) && !isLateness(earlier) {
+		return earlier
+	}
+	return later
+}
+
 // replyCode is the first word of an error reply. Redis before 7.0 wraps the
 // reply to a command inside a script, whose code then stands behind a dash.
 func replyCode(text string) string {

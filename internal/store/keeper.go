@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -16,14 +17,18 @@ const (
 	// forgetAfter is how long earlier layouts are kept after they have drained:
 	// as long as a repeated run of a call may ask them for what it did.
 	forgetAfter = tombstone + MaxCall
-	// fencesPerStep is how many shards one step looks at while no change is open.
-	fencesPerStep = 256
+	// fencesPerStep is how many shards one step looks at while no change is open,
+	// fencesPerGlance how many a glance does.
+	fencesPerStep   = 256
+	fencesPerGlance = 16
 	// pagesPerStep is how many pages of ids one step reads.
 	pagesPerStep = 200
 )
 
 // Keeper keeps up the layout of a queue: one instance calls Step about once a
-// second. Two of them do no harm. It is not safe for concurrent use.
+// second while the layout changes or something was lost, and Glance now and then
+// where nothing tells of that. Two of them do no harm. It is not safe for
+// concurrent use.
 type Keeper struct {
 	// Lost, where set, is told of shards that Redis had lost, messages and all,
 	// and that were given a new meta. It is set before the first Step.
@@ -44,7 +49,13 @@ func NewKeeper(q *Queue) *Keeper { return &Keeper{q: q, after: forgetAfter} }
 // begun, raises fences that a failover has lost, looks for shards that have
 // drained, forgets earlier layouts that all have, and drops shards that no
 // layout has any more. What it did not do, a later step does.
-func (k *Keeper) Step(ctx context.Context) error {
+func (k *Keeper) Step(ctx context.Context) error { return k.step(ctx, fencesPerStep) }
+
+// Glance is Step, but for how many shards it looks at where no change is open:
+// the claims of their holders and the calls of producers tell what is wrong there.
+func (k *Keeper) Glance(ctx context.Context) error { return k.step(ctx, fencesPerGlance) }
+
+func (k *Keeper) step(ctx context.Context, shards int) error {
 	q := k.q
 	layout, err := q.LoadLayout(ctx)
 	if err != nil {
@@ -56,7 +67,7 @@ func (k *Keeper) Step(ctx context.Context) error {
 	from, to := 0, layout.Polled()
 	if len(layout.Earlier) == 0 && layout.Next == 0 {
 		from = k.at % to
-		to = min(to, from+fencesPerStep)
+		to = min(to, from+shards)
 		k.at = to
 	}
 	fences, err := q.fences(ctx, layout.keys, from, to)
@@ -135,7 +146,7 @@ func (f fence) drainedAt(epoch string) (ms int64, ok bool) {
 func (q *Queue) forget(ctx context.Context, layout *Layout) error {
 	fields := []any{"earlier", ""}
 	if polled := layout.Polled(); polled > layout.Shards {
-		total, dropping := layout.Retired, []int(nil)
+		total, dropping := maps.Clone(layout.Retired), []int(nil) // Others read the layout's.
 		for shard := layout.Shards; shard < polled; shard++ {
 			meta, err := q.rdb.HGetAll(ctx, layout.keys.shards[shard].meta).Result()
 			if err != nil {

@@ -15,6 +15,7 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()
 	var since time.Time // the first refusal
+	var cause error
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	for {
 		layout, err := q.Layout(ctx)
@@ -34,8 +35,9 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 		case classify(err) == classFatal:
 			return wrapUnavailable(err)
 		}
+		cause = tellingCause(cause, err)
 		if !wait.Sleep(ctx, pause.Next()) {
-			return fmt.Errorf("%w: %w", ErrUnavailable, err)
+			return fmt.Errorf("%w: %w", ErrUnavailable, cause)
 		}
 	}
 }

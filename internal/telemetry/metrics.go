@@ -1,9 +1,13 @@
 // Package telemetry is what the bridge tells about itself: the Prometheus
 // metrics, all named delaybridge_…, and the logger.
 //
-// What happens in this process is counted by [Metrics]. What the scripts in
-// Redis count, since the bridge never sees a producer's calls, is read from the
-// shards that this instance holds at each scrape, see [Metrics.RegisterStats].
+// There are three kinds. What this process does is counted by [Metrics], from 0
+// at its start: the sum over the instances is right, whoever takes which shard
+// over. What the scripts in Redis count for a whole queue, since the bridge never
+// sees a producer's calls, is read from all its shards at each scrape, and is the
+// same on every instance: see counters.go. What a shard holds now is told by its
+// holder alone, see [Metrics.RegisterStats].
+//
 // Labels are bounded: queues, sinks, classes and reasons are closed sets, topics
 // are capped; never an id or a key. Nothing here is global.
 package telemetry
@@ -34,7 +38,7 @@ type Metrics struct {
 	inFlight *prometheus.GaugeVec
 	failures *prometheus.CounterVec
 	decode   *prometheus.CounterVec
-	late     *prometheus.CounterVec
+	done     *doneCounters
 	sinkUp   *prometheus.GaugeVec
 	missing  *missingTopics
 	outbox   *outboxMetrics
@@ -53,7 +57,7 @@ func New(version string) *Metrics {
 		inFlight: gauges("in_flight", "Messages that this instance has claimed and not settled.", "queue"),
 		failures: counters("publish_failures_total", "Messages that were not acknowledged, each time.", "queue", "class", "reason"),
 		decode:   counters("decode_errors_total", "Stored messages that were missing or could not be decoded.", "queue"),
-		late:     counters("late_settles_total", "Claims that this instance settled too late.", "queue"),
+		done:     newDoneCounters(),
 		sinkUp:   gauges("sink_up", "1 if the broker answers, 0 if it does not.", "sink"),
 		missing:  newMissingTopics(time.Now),
 		outbox:   newOutboxMetrics(),
@@ -65,10 +69,11 @@ func New(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.lateness, m.inFlight, m.failures, m.decode, m.late, m.sinkUp, m.missing, build,
+		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.missing, build,
 		m.layoutEpoch, m.layoutShards, m.instances,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	m.registry.MustRegister(m.done.collectors()...)
 	m.registry.MustRegister(m.outbox.collectors()...)
 	return m
 }
@@ -94,7 +99,7 @@ func (m *Metrics) AddQueue(queue string) {
 	m.lateness.WithLabelValues(queue)
 	m.inFlight.WithLabelValues(queue)
 	m.decode.WithLabelValues(queue)
-	m.late.WithLabelValues(queue)
+	m.done.add(queue)
 }
 
 // ObserveLateness notes the time from a message's due time to the broker's
@@ -144,6 +149,3 @@ func (m *Metrics) Layout(queue, epoch string, shards int) {
 func (m *Metrics) Instances(queue string, n int) {
 	m.instances.WithLabelValues(queue).Set(float64(n))
 }
-
-// Stale counts a settle that came too late.
-func (m *Metrics) Stale(queue string) { m.late.WithLabelValues(queue).Inc() }

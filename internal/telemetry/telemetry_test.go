@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +50,9 @@ func TestInstruments(t *testing.T) {
 	m.SinkMissing("events", "order.timeout")
 	m.DecodeError("orders")
 	m.Stale("orders")
+	m.Settled("orders", 1, 2, 3, 4, 5, 6)
+	m.Settled("orders", 1, 0, 0, 0, 0, 0)
+	m.Reclaimed("orders", 7)
 	m.Layout("orders", "12-aa-bb", 16)
 	m.Instances("orders", 3)
 	lines := scrape(t, m)
@@ -67,7 +69,15 @@ func TestInstruments(t *testing.T) {
 		`delaybridge_sink_up{sink="log"}`:                                                             "0",
 		`delaybridge_sink_missing{sink="events",topic="order.timeout"}`:                               "1",
 		`delaybridge_decode_errors_total{queue="orders"}`:                                             "1",
-		`delaybridge_late_settles_total{queue="orders"}`:                                              "1",
+		`delaybridge_stale_settles_total{queue="orders"}`:                                             "1",
+		`delaybridge_published_total{queue="orders"}`:                                                 "2",
+		`delaybridge_published_total{queue="idle"}`:                                                   "0",
+		`delaybridge_retried_total{queue="orders"}`:                                                   "2",
+		`delaybridge_dead_lettered_total{queue="orders"}`:                                             "3",
+		`delaybridge_released_total{queue="orders"}`:                                                  "4",
+		`delaybridge_parked_total{queue="orders"}`:                                                    "5",
+		`delaybridge_suspected_duplicates_total{queue="orders"}`:                                      "6",
+		`delaybridge_reclaimed_total{queue="orders"}`:                                                 "7",
 		`delaybridge_layout_epoch{queue="orders"}`:                                                    "12",
 		`delaybridge_layout_shards{queue="orders"}`:                                                   "16",
 		`delaybridge_instances{queue="orders"}`:                                                       "3",
@@ -100,18 +110,16 @@ func TestMissingTopicsAreBounded(t *testing.T) {
 	assert.Zero(t, testutil.CollectAndCount(m))
 }
 
-// source answers with what a test sets.
+// source answers with what a test sets before a scrape.
 type source struct {
-	mu    sync.Mutex
-	calls int
-	stats []QueueStats
-	err   error
-	hang  bool
+	calls    int
+	stats    []QueueStats
+	counters []QueueCounters
+	err      error
+	hang     bool
 }
 
 func (s *source) Stats(ctx context.Context) ([]QueueStats, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.calls++
 	if s.hang {
 		<-ctx.Done()
@@ -120,13 +128,19 @@ func (s *source) Stats(ctx context.Context) ([]QueueStats, error) {
 	return s.stats, s.err
 }
 
+func (s *source) Counters(context.Context, []string) ([]QueueCounters, error) {
+	return s.counters, s.err
+}
+
 func TestStats(t *testing.T) {
 	t.Parallel()
 	m := New("test")
 	m.RegisterStats(t.Context(), &source{stats: []QueueStats{
-		{Queue: "orders", Shard: 3, Instance: "me", Waiting: 10, Due: 4, InFlight: 3, Dead: 2, OldestDueAge: 1500 * time.Millisecond, Counters: map[string]int64{"scheduled": 7, "new": 1}},
-		{Queue: "orders", Waiting: 1, OldestDueAge: time.Second, Counters: map[string]int64{"scheduled": 2}},
-		{Queue: "idle"},
+		{Queue: "orders", Shard: 3, Instance: "me", Waiting: 10, Due: 4, InFlight: 3, Dead: 2, Parked: 3, OldestDueAge: 1500 * time.Millisecond},
+		{Queue: "orders", Shard: 4, Instance: "me", Waiting: 1, Parked: 1, OldestDueAge: time.Second},
+	}, counters: []QueueCounters{
+		{Queue: "orders", Life: "a", Retired: map[string]int64{"scheduled": 100, "published": 7}, Shards: []map[string]int64{{"scheduled": 7}, {"scheduled": 2}}},
+		{Queue: "idle", Life: "b", Shards: []map[string]int64{{}}},
 	}})
 	lines := scrape(t, m)
 	for name, want := range map[string]string{
@@ -135,11 +149,13 @@ func TestStats(t *testing.T) {
 		`delaybridge_claimed{queue="orders"}`:                "3",
 		`delaybridge_dead{queue="orders"}`:                   "2",
 		`delaybridge_oldest_due_age_seconds{queue="orders"}`: "1.5",
-		`delaybridge_scheduled_total{queue="orders"}`:        "9",
+		`delaybridge_parked{queue="orders"}`:                 "4",
+		`delaybridge_scheduled_total{queue="orders"}`:        "109",
 		`delaybridge_stats_errors_total`:                     "0",
 
 		`delaybridge_shard_waiting{queue="orders",shard="3"}`:                "10",
 		`delaybridge_shard_due{queue="orders",shard="3"}`:                    "4",
+		`delaybridge_shard_parked{queue="orders",shard="3"}`:                 "3",
 		`delaybridge_shard_in_flight{queue="orders",shard="3"}`:              "3",
 		`delaybridge_shard_oldest_due_age_seconds{queue="orders",shard="3"}`: "1.5",
 		`delaybridge_shard_holder{instance="me",queue="orders",shard="3"}`:   "1",
@@ -147,7 +163,7 @@ func TestStats(t *testing.T) {
 		assert.Equal(t, want, lines[name], name)
 	}
 	for _, name := range []string{
-		"scheduled", "published", "retried", "dead_lettered", "cancelled", "rescheduled", "reclaimed", "released", "stale_settles", "suspected_duplicates",
+		"scheduled", "cancelled", "rescheduled", "replaced", "redriven", "purged", "dropped",
 	} {
 		assert.Equal(t, "0", lines[`delaybridge_`+name+`_total{queue="idle"}`], name)
 	}
@@ -169,16 +185,18 @@ func TestStatsThatFail(t *testing.T) {
 		assert.Equal(t, 1, s.calls, "a second scrape within a second asks nobody")
 
 		time.Sleep(statsFor) //nolint:forbidigo // the clock is synctest's
-		lines := scrape(t, m)
-		assert.Equal(t, "1", lines["delaybridge_stats_errors_total"])
+		scrape(t, m)
+		lines := scrape(t, m) // The errors of the one before.
+		assert.Equal(t, "2", lines["delaybridge_stats_errors_total"], "the gauges' and the counters'")
 		assert.NotContains(t, lines, `delaybridge_dead{queue="orders"}`, "no value is better than an old one")
 		assert.Contains(t, fmt.Sprint(lines), "delaybridge_build_info")
 
-		s.hang = true
+		s.hang, s.err = true, nil
 		time.Sleep(statsFor) //nolint:forbidigo // the clock is synctest's
 		start := time.Now()
-		assert.Equal(t, "2", scrape(t, m)["delaybridge_stats_errors_total"])
+		scrape(t, m)
 		assert.Equal(t, statsTimeout, time.Since(start))
+		assert.Equal(t, "3", scrape(t, m)["delaybridge_stats_errors_total"])
 	})
 }
 

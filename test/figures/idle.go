@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +19,7 @@ type idleCase struct{ instances, queues, shards, waiting int }
 // idleFigure measures what idle bridges cost: all Redis commands, those inside
 // scripts too, the processor time, and what is open.
 func idleFigure(ctx context.Context, r run) error {
-	cases := []idleCase{{1, 1, r.shards, 0}, {1, 1, r.shards, 1000}}
+	cases := []idleCase{{1, 1, r.shards, 0}, {1, 1, 64, 0}, {1, 1, 1024, 0}, {1, 1, r.shards, 1000}}
 	for _, shards := range []int{16, 256} {
 		for _, instances := range []int{1, 3, 10} {
 			cases = append(cases, idleCase{instances, 1, shards, 0})
@@ -67,23 +69,23 @@ func (r run) idle(ctx context.Context, c idleCase) error {
 	if err != nil {
 		return err
 	}
-	return c.print(ctx, r, w, bridges, before, after)
+	sent, err := countSent(ctx, w, r.window) // Not at the same time: it costs Redis something itself.
+	if err != nil {
+		return err
+	}
+	return c.print(ctx, r, w, bridges, before, after, sent)
 }
 
 func (c idleCase) print(
-	ctx context.Context, r run, w *flow.World, bridges []*flow.Bridge, before, after spent,
+	ctx context.Context, r run, w *flow.World, bridges []*flow.Bridge, before, after spent, sent float64,
 ) error {
 	seconds := after.at.Sub(before.at).Seconds()
-	all, sent := 0.0, 0.0
+	all := 0.0
 	for name, n := range after.commands {
 		if name == "info" {
 			continue
 		}
-		delta := float64(n-before.commands[name]) / seconds
-		all += delta
-		if sentCommands[name] {
-			sent += delta
-		}
+		all += float64(n-before.commands[name]) / seconds
 	}
 	percent := func(d time.Duration) float64 { return 100 * d.Seconds() / seconds }
 	var bridgeCPU, worst time.Duration
@@ -120,11 +122,28 @@ func startMore(ctx context.Context, w *flow.World, count int) ([]*flow.Bridge, e
 	return bridges, nil
 }
 
-// sentCommands are those that a bridge sends; what else Redis counts was called
-// by scripts.
-var sentCommands = map[string]bool{
-	"evalsha": true, "eval": true, "ping": true, "subscribe": true, "ssubscribe": true, "unsubscribe": true,
-	"sunsubscribe": true, "hello": true, "client|setinfo": true, "wait": true, "waitaof": true,
+// countSent counts, for a while, what clients send to Redis in a second: MONITOR
+// tells it from what scripts call, which INFO does not.
+func countSent(ctx context.Context, w *flow.World, window time.Duration) (float64, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", w.Redis.Addr())
+	if err != nil {
+		return 0, fmt.Errorf("monitor: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	until := time.Now().Add(window)
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		return 0, fmt.Errorf("monitor: %w", err)
+	}
+	_ = conn.SetReadDeadline(until)
+	sent := -1 // The first line is the answer.
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		if !strings.Contains(lines.Text(), " lua] ") {
+			sent++
+		}
+	}
+	return float64(sent) / window.Seconds(), ctx.Err()
 }
 
 // spent is what has been used up to now.

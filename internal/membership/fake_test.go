@@ -1,0 +1,255 @@
+package membership
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeRedis is what the members of a queue share. Its methods are safe for concurrent use.
+type fakeRedis struct {
+	mu     sync.Mutex
+	clock  time.Duration // by how much it is ahead of ours
+	beats  map[string]int64
+	layout *store.Layout // nil: lost
+	lost   []int         // shards without meta
+	err    error         // what every call answers
+	calls  map[string]int
+}
+
+func newFakeRedis(shards int) *fakeRedis {
+	return &fakeRedis{
+		beats: map[string]int64{}, calls: map[string]int{},
+		layout: &store.Layout{Shards: shards, Epoch: "1-life-a"},
+	}
+}
+
+func (f *fakeRedis) call(name string) error {
+	f.calls[name]++
+	return f.err
+}
+
+// count is how often a method was called since the last count of it.
+func (f *fakeRedis) count(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.calls[name]
+	f.calls[name] = 0
+	return n
+}
+
+func (f *fakeRedis) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fakeRedis) Heartbeat(_ context.Context, instance string, forgetAfter time.Duration) ([]store.Heartbeat, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("heartbeat"); err != nil {
+		return nil, err
+	}
+	now := time.Now().Add(f.clock).UnixMilli()
+	for other, at := range f.beats {
+		if at <= now-forgetAfter.Milliseconds() {
+			delete(f.beats, other)
+		}
+	}
+	f.beats[instance] = now
+	var all []store.Heartbeat
+	for other, at := range f.beats {
+		all = append(all, store.Heartbeat{Instance: other, At: at})
+	}
+	slices.SortFunc(all, func(a, b store.Heartbeat) int { return cmp.Compare(a.At, b.At) })
+	return all, nil
+}
+
+func (f *fakeRedis) Leave(_ context.Context, instance string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.beats, instance)
+	return f.call("leave")
+}
+
+func (f *fakeRedis) LoadLayout(context.Context) (*store.Layout, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("layout"); err != nil {
+		return nil, err
+	}
+	if f.layout == nil {
+		return nil, store.ErrNoLayout
+	}
+	layout := *f.layout
+	return &layout, nil
+}
+
+func (f *fakeRedis) EnsureLayout(_ context.Context, want store.Layout) (*store.Layout, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("ensure"); err != nil {
+		return nil, err
+	}
+	if f.layout == nil {
+		f.layout = &store.Layout{Shards: want.Shards, Epoch: "1-another-a"}
+	}
+	layout := *f.layout
+	return &layout, nil
+}
+
+func (f *fakeRedis) Missing(context.Context, *store.Layout) ([]int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost, f.call("missing")
+}
+
+func (f *fakeRedis) Repair(context.Context) ([]int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.call("repair"); err != nil {
+		return nil, err
+	}
+	if f.layout == nil {
+		return nil, store.ErrNoLayout
+	}
+	lost := f.lost
+	f.lost = nil
+	return lost, nil
+}
+
+func (f *fakeRedis) Step(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.call("step")
+}
+
+func (f *fakeRedis) Glance(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.call("glance")
+}
+
+// fakePoller knows what it was assigned.
+type fakePoller struct {
+	mu       sync.Mutex
+	assigned []int
+	obtained Obtained
+}
+
+func (p *fakePoller) Assign(shards []int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.assigned = slices.Clone(shards)
+	return nil
+}
+
+func (p *fakePoller) Obtained() Obtained {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got := p.obtained
+	p.obtained = Obtained{}
+	return got
+}
+
+func (p *fakePoller) polls() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.assigned)
+}
+
+// observed is an [Observer].
+type observed struct {
+	mu        sync.Mutex
+	instances int
+}
+
+func (*observed) Layout(string, string, int) {}
+
+func (o *observed) Instances(_ string, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.instances = n
+}
+
+// logged keeps what is logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// times is how often the log has the text.
+func (l *logged) times(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// running is a member that runs.
+type running struct {
+	*Member
+
+	t      *testing.T
+	poller *fakePoller
+	log    *logged
+	reborn int
+	ended  chan error
+	cancel context.CancelFunc
+	// hints calls what a hint of a change is to call; nil before the first share.
+	hints func()
+}
+
+func newRunning(t *testing.T, redis *fakeRedis, instance string) *running {
+	r := &running{t: t, poller: &fakePoller{}, log: &logged{}, ended: make(chan error, 1)}
+	r.Member = New(Config{
+		Queue: "orders", Instance: instance, Lease: 5 * time.Second, Want: store.Layout{Shards: 8},
+		Store: redis, Keeper: redis, Observer: &observed{}, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
+		Heard: func(error) {}, Reborn: func() { r.reborn++ },
+		Hear: func(_ []int, changed func()) { r.hints = changed },
+	})
+	return r
+}
+
+// run prepares the member and runs it until stop.
+func (r *running) run() *running {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	r.cancel = cancel
+	go func() {
+		_, err := r.Prepare(ctx)
+		if err == nil {
+			err = r.Run(ctx, r.poller)
+		}
+		r.ended <- err
+	}()
+	return r
+}
+
+// stop ends it as a drain does.
+func (r *running) stop() {
+	r.cancel()
+	<-r.ended
+	r.Leave(r.t.Context())
+}
+
+// kill ends it as kill -9 does.
+func (r *running) kill() {
+	r.cancel()
+	<-r.ended
+}

@@ -1,0 +1,285 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// beatEvery is how often an instance says that it lives, shortLease how many
+	// times within a lease that is short.
+	beatEvery  = time.Second
+	shortLease = 5
+	// turnGap is the shortest time between two turns, however many hints come.
+	turnGap = 20 * time.Millisecond
+	// forgetLeases is after how many leases Redis may forget an instance.
+	forgetLeases = 12
+	// leaveTime bounds how long an instance that ends tries to say so.
+	leaveTime = time.Second
+	// firstPause and longPause are between two tries to make the layout.
+	firstPause = 100 * time.Millisecond
+	longPause  = 2 * time.Second
+)
+
+// Store is what a member needs of the queue in Redis. Its methods end with ctx.
+type Store interface {
+	// Heartbeat says that the instance lives, and returns what all have said
+	// last. Redis may forget one that was silent for longer than forgetAfter.
+	Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]store.Heartbeat, error)
+	// Leave forgets the instance, and tells the others.
+	Leave(ctx context.Context, instance string) error
+	// LoadLayout reads the layout. Its error is [store.ErrNoLayout] where there is none.
+	LoadLayout(ctx context.Context) (*store.Layout, error)
+	// EnsureLayout makes the layout where there is none. It returns the one in
+	// force also with an error, where only some shards were not reached.
+	EnsureLayout(ctx context.Context, want store.Layout) (*store.Layout, error)
+	// Missing are the shards of the layout that have no meta.
+	Missing(ctx context.Context, layout *store.Layout) ([]int, error)
+	// Repair gives shards a new meta where Redis has lost it, and returns them.
+	Repair(ctx context.Context) (lost []int, err error)
+}
+
+// Poller polls the shards that it is told to.
+type Poller interface {
+	// Assign changes which shards those are. An error says that it was stopped.
+	Assign(shards []int) error
+	// Obtained is which shards it has come to hold since the last call.
+	Obtained() Obtained
+}
+
+// Obtained is which shards a poller has come to hold.
+type Obtained struct {
+	// Free are the shards that nobody held, or that were handed over. Lapsed are
+	// those whose holder had fallen silent: its lease had to end first.
+	Free, Lapsed []int
+	// Reclaimed counts the messages of claims that earlier holders had left.
+	Reclaimed int
+}
+
+// Observer is told what metrics show.
+type Observer interface {
+	// Layout gets the layout in use.
+	Layout(queue, epoch string, shards int)
+	// Instances gets how many instances share the queue's shards.
+	Instances(queue string, n int)
+}
+
+// Config says what a [Member] is a member of. All but Keeper and Reborn is needed.
+type Config struct {
+	// Queue is the queue's name. Instance is the process' identity, "name/boot".
+	Queue, Instance string
+	// Lease is how long a shard stays with a holder that is silent.
+	Lease time.Duration
+	// Want is the layout to make where the queue has none.
+	Want     store.Layout
+	Store    Store
+	Keeper   Keeper
+	Observer Observer
+	Logger   *slog.Logger
+	// Heard is told of each answer of Redis, and of each call that had none. It
+	// is called from several goroutines and must not block.
+	Heard func(err error)
+	// Hear has Redis' hints of these shards, and of changes of the instances and
+	// the layout, passed on from now on; changed must be called for the latter.
+	Hear func(shards []int, changed func())
+	// Reborn, where set, is called when Redis has lost the queue and another one was made.
+	Reborn func()
+}
+
+// Member is one instance in one queue. It owns no goroutine but in Run.
+type Member struct {
+	*Config
+
+	roll      roll
+	namesakes namesakes
+	layouts   *layouts
+	share     share
+	upkeep    *upkeep
+	silence   telemetry.Trouble
+	// changed says that somebody came or went, or that the layout has changed; of 1.
+	changed chan struct{}
+}
+
+// New returns the member; it does no I/O.
+func New(config Config) *Member {
+	m := &Member{Config: &config, changed: make(chan struct{}, 1)}
+	m.roll = roll{self: config.Instance, deadAfter: m.deadAfter()}
+	m.namesakes = namesakes{self: config.Instance}
+	m.share = share{Config: m.Config, name: message.InstanceName(config.Instance)}
+	m.layouts = &layouts{Config: m.Config, notice: m.notice}
+	m.upkeep = &upkeep{Config: m.Config, layouts: m.layouts}
+	return m
+}
+
+// Prepare makes the layout where there is none, again and again until Redis has
+// answered or ctx ends.
+func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
+	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
+	var trouble telemetry.Trouble
+	for {
+		layout, err := m.prepareOnce(ctx)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		m.Heard(err)
+		if err == nil {
+			m.layouts.use(layout)
+			return layout, nil
+		}
+		if cause := store.Cause(err); trouble.News(cause) {
+			m.Logger.Warn("redis unavailable, trying again", "event", "start", "reason", cause, "err", err)
+		}
+		if !wait.Sleep(ctx, pause.Next()) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (m *Member) prepareOnce(ctx context.Context) (*store.Layout, error) {
+	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
+	defer cancel()
+	layout, err := m.Store.EnsureLayout(ctx, m.Want)
+	if layout == nil {
+		return nil, err
+	}
+	// It is in force. A shard that was not reached needs nothing but its poller,
+	// and is no reason not to poll those of other nodes.
+	if layout.Shards != m.Want.Shards {
+		m.Logger.Warn("shards differ from the configuration, which counts only when a queue is made",
+			"event", "start", "shards", layout.Shards, "configured", m.Want.Shards)
+	}
+	return layout, nil
+}
+
+// Run keeps the poller at this instance's share of the shards until ctx ends,
+// and then returns nil. Its error is [ErrNameTaken]. Prepare must have succeeded.
+func (m *Member) Run(ctx context.Context, poller Poller) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	defer cancel()
+	keeping.Go(func() { m.upkeep.run(ctx) })
+	m.layouts.loaded(time.Now())
+	for hinted := false; ctx.Err() == nil; {
+		began := time.Now()
+		heard, err := m.beat(ctx)
+		if err != nil {
+			return err
+		}
+		if heard {
+			m.assign(poller)
+		}
+		if m.layouts.due(began, hinted) && m.layouts.reload(ctx) {
+			m.assign(poller)
+		}
+		m.share.tell(began, poller)
+		hinted = m.awaitTurn(ctx, began)
+	}
+	return nil
+}
+
+// Leave tells the others that this instance ends, after Run: they begin at once
+// to wait for its shards.
+func (m *Member) Leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	if err := m.Store.Leave(ctx, m.Instance); err != nil {
+		m.Logger.Warn("the others were not told that this instance ends, they notice", "event", "drain", "err", err)
+	}
+}
+
+// Layout is the one in use; nil before Prepare has succeeded.
+func (m *Member) Layout() *store.Layout { return m.layouts.inUse.Load() }
+
+// SawEpoch is told the epoch that a shard's claim answered with. It never blocks.
+func (m *Member) SawEpoch(epoch string) { m.layouts.sawEpoch(epoch) }
+
+// NoMeta is called when a claim has found no meta of a shard: it was dropped by
+// a change of the layout that we have not heard of yet, or Redis has lost it.
+func (m *Member) NoMeta(ctx context.Context) { m.layouts.repair(ctx) }
+
+// notice makes the next turn come now. It never blocks.
+func (m *Member) notice() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// awaitTurn waits for the next turn, and reports that a hint made it come.
+func (m *Member) awaitTurn(ctx context.Context, began time.Time) (hinted bool) {
+	timer := time.NewTimer(time.Until(began.Add(min(beatEvery, m.Lease/shortLease))))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false
+	case <-m.changed:
+		return wait.Sleep(ctx, time.Until(began.Add(turnGap)))
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// deadAfter is how long an instance is silent before others poll its shards.
+// Its lease lasts longer: so they merely wait, but are there when it ends.
+func (m *Member) deadAfter() time.Duration { return m.Lease * 3 / 5 }
+
+// beat says that this instance lives, and learns who does. Without an answer
+// all stays as it was: the leases decide.
+func (m *Member) beat(ctx context.Context) (heard bool, err error) {
+	callCtx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
+	defer cancel()
+	answer, err := m.Store.Heartbeat(callCtx, m.Instance, forgetLeases*m.Lease)
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	m.Heard(err)
+	if err != nil {
+		m.namesakes.unheard()
+		if cause := store.Cause(err); m.silence.News(cause) {
+			m.Logger.Warn("heartbeat failed, the shards stay as they are", "event", "heartbeat", "reason", cause, "err", err)
+		}
+		return false, nil
+	}
+	if m.silence.Over() {
+		m.Logger.Info("heartbeat works again", "event", "heartbeat", "instances", len(answer))
+	}
+	now := time.Now()
+	if other := m.namesakes.hear(now, answer); other != "" {
+		return false, taken(m.Instance, other)
+	}
+	before := m.roll.live
+	m.roll.hear(now, answer)
+	if joining, gone := without(m.roll.live, before), without(before, m.roll.live); len(joining)+len(gone) > 0 {
+		m.Logger.Info("instances changed", "event", "instances",
+			"instances", len(m.roll.live), "joined", joined(joining), "gone", joined(gone))
+	}
+	m.Observer.Instances(m.Queue, len(m.roll.live))
+	return true, nil
+}
+
+// assign has the poller poll the shards whose owner this instance is.
+func (m *Member) assign(poller Poller) {
+	if len(m.roll.live) == 0 {
+		return // No heartbeat was answered yet.
+	}
+	m.upkeep.mine.Store(m.share.keeps(m.roll.live))
+	m.share.assign(poller, m.roll.live, m.Layout().InUse(), m.notice)
+}
+
+// ErrNameTaken is returned where another running bridge uses this one's name.
+var ErrNameTaken = errors.New("the instance name is used by another running bridge")
+
+func taken(mine, other string) error {
+	return fmt.Errorf("instance %q: %w (boot %s, this one is boot %s): give each bridge its own name, or leave `instance` empty",
+		message.InstanceName(mine), ErrNameTaken, boot(other), boot(mine))
+}

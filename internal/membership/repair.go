@@ -1,0 +1,71 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// repairPause is how long a layout that was just looked after is left alone.
+const repairPause = time.Second
+
+// repair gives back what Redis has lost of the layout: shards, or all of it.
+// What was not lost it leaves alone. One call at a time is enough for all shards.
+func (l *layouts) repair(ctx context.Context) {
+	if l.inUse.Load() == nil || !l.repairing.TryLock() {
+		return
+	}
+	defer l.repairing.Unlock()
+	if time.Since(l.repairedAt) < repairPause {
+		return // The other shards' claims that were answered before.
+	}
+	now := time.Now()
+	l.lostAt.Store(&now)
+	lost, err := l.Store.Repair(ctx)
+	gone := errors.Is(err, store.ErrNoLayout)
+	if gone {
+		lost, err = l.makeAgain(ctx)
+	}
+	switch {
+	case err == nil:
+		l.failing, l.repairedAt = false, time.Now()
+		if len(lost) > 0 {
+			l.sayLost(lost)
+		}
+		l.notice()
+	case !l.failing && (gone || len(lost) > 0) && ctx.Err() == nil:
+		l.failing = true
+		l.Logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
+			"event", "layout_lost", "shards", len(lost), "which", joined(lost), "err", err)
+	}
+}
+
+// makeAgain makes a layout that is not there any more. Where shards still know
+// it, it is the one of before, without those that it returns; else another one,
+// which [layouts.use] tells of.
+func (l *layouts) makeAgain(ctx context.Context) (lost []int, err error) {
+	old, want := l.inUse.Load(), l.Want
+	want.Shards = old.Shards
+	missing, err := l.Store.Missing(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	layout, err := l.Store.EnsureLayout(ctx, want)
+	if err != nil || !layout.SameLife(old) {
+		return nil, err
+	}
+	l.Logger.Error("redis has lost the layout, which is restored from the shards",
+		"event", "layout_lost", "epoch", layout.Epoch)
+	return missing, nil
+}
+
+// Lost is called when a keeper has found shards that Redis had lost.
+func (m *Member) Lost(shards []int) { m.layouts.sayLost(shards) }
+
+// sayLost tells of shards that Redis had lost.
+func (l *layouts) sayLost(lost []int) {
+	l.Logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
+		"event", "layout_lost", "shards", len(lost), "which", joined(lost))
+}

@@ -1,0 +1,92 @@
+package membership
+
+import (
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/sharding"
+)
+
+// share is the part of the queue's shards that this instance polls.
+type share struct {
+	*Config
+
+	// name is the instance's: shares go by names.
+	name     string
+	assigned []int // nil before the first time
+	sources  sources
+	toldAt   time.Time
+}
+
+// keeps reports whether this instance does what is done once for the queue.
+func (s *share) keeps(live []string) bool { return sharding.QueueOwner(s.Queue, live) == s.name }
+
+// assign has the poller poll the shards, of so many, whose owner this instance is.
+func (s *share) assign(poller Poller, live []string, shards int, changed func()) {
+	owned := sharding.Owned(s.Queue, shards, s.name, live)
+	if s.assigned != nil && slices.Equal(owned, s.assigned) {
+		return
+	}
+	if err := poller.Assign(owned); err != nil {
+		return // It was stopped.
+	}
+	gained, lost := without(owned, s.assigned), without(s.assigned, owned)
+	s.sources.note(s.Queue, gained, live, shards)
+	s.assigned = append(make([]int, 0, len(owned)), owned...)
+	s.Hear(s.assigned, changed)
+	s.Logger.Info("shards assigned", "event", "assign", "instances", len(live),
+		"shards", len(owned), "of", shards, "gained", joined(gained), "lost", joined(lost))
+}
+
+// tell says, at most once a second, which of the assigned shards the instance
+// has come to hold, and from whom.
+func (s *share) tell(now time.Time, poller Poller) {
+	if now.Sub(s.toldAt) < beatEvery {
+		return
+	}
+	s.toldAt = now
+	got := poller.Obtained()
+	shards := slices.Sorted(slices.Values(slices.Concat(got.Free, got.Lapsed)))
+	if len(shards) == 0 && got.Reclaimed == 0 {
+		return
+	}
+	from, text := s.sources.take(shards), "shards obtained"
+	if len(from) > 0 {
+		text = "shards taken over"
+	}
+	s.Logger.Info(text, "event", "assign", "shards", len(shards), "which", joined(shards), "from", joined(from),
+		"lapsed", len(got.Lapsed), "reclaimed", got.Reclaimed)
+}
+
+// sources are the instances whose shards were gained.
+type sources struct {
+	live   []string // at the last assignment
+	shards int      // then
+	of     map[int]string
+}
+
+// note remembers whose the gained shards were at the last assignment.
+func (s *sources) note(queue string, gained []int, live []string, shards int) {
+	if s.of == nil {
+		s.of = map[int]string{}
+	}
+	for _, shard := range gained {
+		delete(s.of, shard)
+		if shard < s.shards {
+			s.of[shard] = sharding.Owner(queue, shard, s.live)
+		}
+	}
+	s.live, s.shards = live, shards
+}
+
+// take returns those of the shards, each once, and forgets them.
+func (s *sources) take(shards []int) (from []string) {
+	for _, shard := range shards {
+		if source := s.of[shard]; source != "" && !slices.Contains(from, source) {
+			from = append(from, source)
+		}
+		delete(s.of, shard)
+	}
+	slices.Sort(from)
+	return from
+}

@@ -1,0 +1,95 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// keepEvery is the time between two steps while something is under way.
+	keepEvery = time.Second
+	// glanceEvery is the time between two looks where nothing is.
+	glanceEvery = 30 * time.Second
+	// keeperPatience is how long an instance waits for the keeper to see what a
+	// shard of its own tells of, before it does the keeper's work.
+	keeperPatience = 3 * time.Second
+)
+
+// Keeper does what one instance does for a whole queue. Two of them do no harm.
+type Keeper interface {
+	// Step is one bounded step of what is under way.
+	Step(ctx context.Context) error
+	// Glance is Step where nothing tells that anything is: a look at few shards.
+	Glance(ctx context.Context) error
+}
+
+// upkeep lets the keeper work while this instance is the one that does so.
+type upkeep struct {
+	*Config
+
+	layouts *layouts
+	// mine is set where this instance is the queue's keeper.
+	mine atomic.Bool
+
+	// Those of run.
+	kept     bool // mine at the last turn
+	failed   bool
+	glanceAt time.Time
+	trouble  telemetry.Trouble
+}
+
+// run works until ctx ends. It is a goroutine of its own, so that a slow step
+// holds up no heartbeat.
+func (u *upkeep) run(ctx context.Context) {
+	for u.Keeper != nil && wait.Sleep(ctx, keepEvery) {
+		switch step, glance := u.due(time.Now()); {
+		case step:
+			u.work(ctx, u.Keeper.Step)
+		case glance:
+			u.work(ctx, u.Keeper.Glance)
+		}
+	}
+}
+
+// due says what is to be done now. A new keeper takes a whole step first.
+func (u *upkeep) due(now time.Time) (step, glance bool) {
+	mine := u.mine.Load()
+	began := mine && !u.kept
+	u.kept = mine
+	if !mine {
+		u.failed = false
+		return u.layouts.disagreesFor(now) > keeperPatience, false
+	}
+	underWay := u.layouts.unsettled(now) || len(u.layouts.inUse.Load().Earlier) > 0
+	return began || u.failed || underWay, !now.Before(u.glanceAt)
+}
+
+// work takes one step, and says when that begins to fail and when it works again.
+func (u *upkeep) work(ctx context.Context, step func(context.Context) error) {
+	callCtx, cancel := context.WithTimeout(ctx, store.MaxCall)
+	defer cancel()
+	err := step(callCtx)
+	if errors.Is(err, store.ErrNoLayout) {
+		u.layouts.repair(callCtx)
+		err = nil
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	u.failed = err != nil
+	u.glanceAt = time.Now().Add(glanceEvery*4/5 + rand.N(glanceEvery*2/5))
+	if err != nil {
+		if cause := store.Cause(err); u.trouble.News(cause) {
+			u.Logger.Warn("upkeep of the layout failed, trying again", "event", "layout", "reason", cause, "err", err)
+		}
+	} else if u.trouble.Over() {
+		u.Logger.Info("upkeep of the layout works again", "event", "layout")
+	}
+}

@@ -1,0 +1,168 @@
+package rates
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+	"github.com/stretchr/testify/require"
+)
+
+// scrapeEvery is the distance of two scrapes on the clock of the series.
+const scrapeEvery = 15 * time.Second
+
+// sample is one value of a series.
+type sample struct {
+	ms    int64
+	value float64
+}
+
+func (s sample) T() int64                      { return s.ms }
+func (s sample) ST() int64                     { return 0 }
+func (s sample) F() float64                    { return s.value }
+func (s sample) H() *histogram.Histogram       { return nil }
+func (s sample) FH() *histogram.FloatHistogram { return nil }
+func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
+func (s sample) Copy() chunks.Sample           { return s }
+
+// series are what was scraped, on a clock of their own. It implements
+// [storage.Queryable].
+type series struct {
+	t      *testing.T
+	now    time.Time
+	engine *promql.Engine
+	labels map[string]labels.Labels
+	values map[string][]chunks.Sample
+}
+
+func newSeries(t *testing.T) *series {
+	return &series{
+		t: t, now: time.Unix(1_000_000, 0), labels: map[string]labels.Labels{}, values: map[string][]chunks.Sample{},
+		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
+	}
+}
+
+// scrape takes the counters of the instances, by address, once.
+func (s *series) scrape(instances map[string]string) {
+	s.t.Helper()
+	s.now = s.now.Add(scrapeEvery)
+	for instance, address := range instances {
+		for _, found := range s.fetch(address) {
+			found = labels.NewBuilder(found).Set("instance", instance).Labels()
+			value := found.Get("value")
+			found = labels.NewBuilder(found).Del("value").Labels()
+			var n float64
+			_, err := fmt.Sscan(value, &n)
+			require.NoError(s.t, err)
+			s.labels[found.String()] = found
+			s.values[found.String()] = append(s.values[found.String()], sample{s.now.UnixMilli(), n})
+		}
+	}
+}
+
+// fetch reads the counters of one instance; "value" is a label of each.
+func (s *series) fetch(address string) (all []labels.Labels) {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
+	require.NoError(s.t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(s.t, err)
+	defer func() { _ = response.Body.Close() }()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	require.NoError(s.t, err)
+	for name, family := range families {
+		for _, metric := range family.GetMetric() {
+			if metric.GetCounter() == nil {
+				continue
+			}
+			of := map[string]string{model.MetricNameLabel: name, "value": fmt.Sprint(metric.GetCounter().GetValue())}
+			for _, pair := range metric.GetLabel() {
+				of[pair.GetName()] = pair.GetValue()
+			}
+			all = append(all, labels.FromMap(of))
+		}
+	}
+	return all
+}
+
+// query is the one value that an expression has now.
+func (s *series) query(format string, args ...any) float64 {
+	s.t.Helper()
+	text := fmt.Sprintf(format, args...)
+	query, err := s.engine.NewInstantQuery(s.t.Context(), s, nil, text, s.now)
+	require.NoError(s.t, err)
+	defer query.Close()
+	result := query.Exec(s.t.Context())
+	vector, err := result.Vector()
+	require.NoError(s.t, err, text)
+	require.Len(s.t, vector, 1, text)
+	return vector[0].F
+}
+
+// Querier implements [storage.Queryable].
+func (s *series) Querier(from, to int64) (storage.Querier, error) {
+	return &querier{s, from, to}, nil
+}
+
+type querier struct {
+	*series
+
+	from, to int64
+}
+
+// Select implements [storage.Querier].
+func (q *querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+	var found []storage.Series
+	for _, key := range slices.Sorted(maps.Keys(q.labels)) {
+		matches := func(m *labels.Matcher) bool { return m.Matches(q.labels[key].Get(m.Name)) }
+		if slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !matches(m) }) {
+			continue
+		}
+		var within []chunks.Sample
+		for _, value := range q.values[key] {
+			if value.T() >= q.from && value.T() <= q.to {
+				within = append(within, value)
+			}
+		}
+		found = append(found, storage.NewListSeries(q.labels[key], within))
+	}
+	return &list{found, -1}
+}
+
+// LabelValues implements [storage.Querier]; the engine does not ask.
+func (*querier) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return nil, nil, nil
+}
+
+// LabelNames implements [storage.Querier]; the engine does not ask.
+func (*querier) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return nil, nil, nil
+}
+
+// Close implements [storage.Querier].
+func (*querier) Close() error { return nil }
+
+// list is a [storage.SeriesSet].
+type list struct {
+	series []storage.Series
+	at     int
+}
+
+func (l *list) Next() bool                      { l.at++; return l.at < len(l.series) }
+func (l *list) At() storage.Series              { return l.series[l.at] }
+func (*list) Err() error                        { return nil }
+func (*list) Warnings() annotations.Annotations { return nil }
