@@ -18,8 +18,8 @@ import (
 type Config struct {
 	// Name is the sink's name in logs and at the broker.
 	Name string
-	// URLs are amqp or amqps URLs of one broker's nodes. The lanes spread over
-	// them; one that does not answer is followed by the next.
+	// URLs are amqp or amqps URLs of one broker's nodes. The connections spread
+	// over them; one that does not answer is followed by the next.
 	URLs []string
 	// Exchange receives the messages. Empty is the default exchange: each message
 	// goes straight to the queue that its topic names.
@@ -33,7 +33,9 @@ type Config struct {
 	TLS *tlsclient.Files
 	// Connections is how many connections carry the load: 1 to 64, 0 means 4.
 	Connections int
-	// PublishTimeout limits one call to Publish; 0 means 10 s.
+	// PublishTimeout is how long a message waits for its confirmation while nothing
+	// comes nearer to it, and how long the broker may take none of the bytes that
+	// wait for it; 0 means 10 s.
 	PublishTimeout time.Duration
 }
 

@@ -13,13 +13,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-const (
-	// channelsMax bounds the channels of a connection, one for each route in use.
-	// Where there are more, they wait for each other.
-	channelsMax = 128
-	// closeTimeout is how long the broker may take to answer a close.
-	closeTimeout = time.Second
-)
+// closeTimeout is how long the broker may take to answer a close.
+const closeTimeout = time.Second
 
 // connection is one connection to the broker, from login to its end, with the
 // channels on it. It is a [redial.Conn]. Its goroutines are watch, the wire's,
@@ -39,11 +34,7 @@ type connection struct {
 	mu       sync.Mutex
 	cause    error // why it ended; not nil once done is closed
 	done     chan struct{}
-	channels []*channel
-	byTopic  map[string]*channel
-	// freed is closed, and replaced, when a channel has become free and isAwaited.
-	freed     chan struct{}
-	isAwaited bool
+	channels channelTable
 
 	confirmed position
 }
@@ -58,7 +49,7 @@ type position struct {
 
 // dial connects to a node and logs in. It ends with ctx.
 func dial(ctx context.Context, config Config, e endpoint, logger *slog.Logger) (*connection, error) {
-	c := &connection{config: config, host: e.host, logger: logger, done: make(chan struct{}), freed: make(chan struct{}), byTopic: map[string]*channel{}}
+	c := &connection{config: config, host: e.host, logger: logger, done: make(chan struct{}), channels: newChannelTable()}
 	var err error
 	c.amqp, err = config.dialNode(ctx, e, func(conn net.Conn) net.Conn {
 		c.wire = newWire(conn, config.PublishTimeout)
@@ -109,7 +100,7 @@ func (c *connection) setBlocked(block amqp.Blocking) {
 	c.logger.Warn("rabbitmq blocks publishers", "event", "sink_blocked", "server", c.host, "reason", block.Reason)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, channel := range c.channels {
+	for _, channel := range c.channels.all {
 		channel.rouse()
 	}
 }
@@ -150,85 +141,6 @@ func (c *connection) spawn(f func()) bool {
 	}
 	c.work.Go(f)
 	return true
-}
-
-// channelFor returns the channel of a topic, which is the caller's until it calls
-// leave. Where all are in use for other topics it returns none, but what is
-// closed when one may be free.
-func (c *connection) channelFor(topic string) (*channel, <-chan struct{}, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cause != nil {
-		return nil, nil, c.cause
-	}
-	found, ok := c.byTopic[topic]
-	switch {
-	case ok:
-	case len(c.channels) < c.channelsMax():
-		found = newChannel(c)
-		c.channels = append(c.channels, found)
-		c.work.Go(found.run)
-	default:
-		if found = c.unused(); found == nil {
-			c.isAwaited = true
-			return nil, c.freed, nil
-		}
-		delete(c.byTopic, found.topic)
-	}
-	if !ok {
-		found.topic = topic
-		c.byTopic[topic] = found
-	}
-	found.users.Add(1)
-	return found, nil, nil
-}
-
-// awaitChannel is channelFor for a caller that waits.
-func (c *connection) awaitChannel(ctx context.Context, topic string) (*channel, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.config.PublishTimeout, errNoChannel)
-	defer cancel()
-	for {
-		found, freed, err := c.channelFor(topic)
-		if found != nil || err != nil {
-			return found, err
-		}
-		select {
-		case <-freed:
-		case <-c.done:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// unused is called with c.mu held.
-func (c *connection) unused() *channel {
-	for _, channel := range c.channels {
-		if channel.users.Load() == 0 {
-			return channel
-		}
-	}
-	return nil
-}
-
-// leave ends the use of a channel.
-func (c *connection) leave(channel *channel) {
-	if channel.users.Add(-1) > 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.isAwaited {
-		c.isAwaited = false
-		close(c.freed)
-		c.freed = make(chan struct{})
-	}
-}
-
-// channelsMax leaves ids for channels that are being closed, where the broker
-// allows only a few.
-func (c *connection) channelsMax() int {
-	return max(1, min(channelsMax, int(c.amqp.Config.ChannelMax)/2))
 }
 
 // ping makes the broker answer.

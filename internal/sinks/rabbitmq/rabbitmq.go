@@ -30,7 +30,6 @@ import (
 // Sink is a [sinks.Sink]. Its goroutines are those of its connections.
 type Sink struct {
 	config      Config
-	endpoints   []endpoint
 	connections *pool
 
 	root    context.Context //nolint:containedctx // the sink's life, ended by Close

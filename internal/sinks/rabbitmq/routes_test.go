@@ -142,6 +142,22 @@ func TestASlowLink(t *testing.T) {
 	require.Equal(t, int64(len(batch)+1), got.Load())
 }
 
+// TestALargeMessageOnASlowLink has nothing but the bytes that leave to show that
+// the connection makes progress.
+func TestALargeMessageOnASlowLink(t *testing.T) {
+	t.Parallel()
+	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
+	declare(t, url, topic, nil)
+	proxy := testenv.NewProxy(t, address(t, url))
+	proxy.Rate(200_000)
+	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 1, PublishTimeout: 2 * time.Second})
+	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
+	large := newMessage(t, "orders", topic)
+	large.Body = make([]byte, 1_000_000)
+	requireOutcome(t, publish(t, sink, large)[0], sinks.Acknowledged, "")
+	require.Len(t, read(t, url, topic, 2), 2)
+}
+
 // TestOneOfAKey lets the broker answer one message at a time: of a Key and
 // Topic it has seen no more than one that it has not answered.
 func TestOneOfAKey(t *testing.T) {
@@ -201,8 +217,8 @@ func TestManyRoutes(t *testing.T) {
 	}
 	connection := connectionOf(t, sink)
 	connection.mu.Lock()
-	require.LessOrEqual(t, len(connection.channels), channelsMax)
-	require.LessOrEqual(t, len(connection.byTopic), channelsMax)
+	require.LessOrEqual(t, len(connection.channels.all), channelsMax)
+	require.LessOrEqual(t, len(connection.channels.byTopic), channelsMax)
 	connection.mu.Unlock()
 	require.Equal(t, 1, stuck.Left())
 	f.confirm(dead)
