@@ -123,7 +123,7 @@ func scheduleMany(t *testing.T, q *store.Queue, prefix string, n int, body []byt
 
 // busy is how long the server's main thread has worked: what others on the
 // machine take from it is not counted.
-func busy(t *testing.T, rdb *redis.Client) (sum time.Duration) {
+func busy(t testing.TB, rdb *redis.Client) (sum time.Duration) {
 	t.Helper()
 	cpu := rdb.InfoMap(t.Context(), "cpu").Val()["CPU"]
 	for _, part := range []string{"user", "sys"} {

@@ -7,12 +7,14 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[3], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[3], 'epoch', 'layout'))} end
-local reply, ended, bytes_left, purged = {0, now_ms}, {}, tonumber(ARGV[2]), 0
+local reply, ended, bytes, full, purged = {0, now_ms}, {}, 0, false, 0
 for i = 4, #ARGV do
   local code = 0
-  if bytes_left > 0 then
+  local size = redis.call('HSTRLEN', KEYS[2], ARGV[i])
+  full = full or bytes > 0 and bytes + size > tonumber(ARGV[2])
+  if not full then
     local dead = redis.call('HGET', KEYS[2], ARGV[i]) or ''
-    bytes_left = bytes_left - #dead
+    bytes = bytes + size
     local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
     local token = stop and string.sub(dead, stop + length + 15, stop + length + 30) or ''
     local found = redis.call('ZREM', KEYS[1], ARGV[i])

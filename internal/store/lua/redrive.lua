@@ -7,13 +7,14 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[6], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[6], 'epoch', 'layout'))} end
-local reply, plan, bytes_left, seen = {0, now_ms}, {}, tonumber(ARGV[2]), {}
+local reply, plan, bytes, full, seen = {0, now_ms}, {}, 0, false, {}
 for i = 3, #ARGV do
   local code = 0
-  if bytes_left > 0 and not seen[ARGV[i]] then
-    seen[ARGV[i]] = true
+  local size = redis.call('HSTRLEN', KEYS[5], ARGV[i])
+  full = full or bytes > 0 and bytes + size > tonumber(ARGV[2])
+  if not full and not seen[ARGV[i]] then
+    seen[ARGV[i]], bytes = true, bytes + size
     local dead = redis.call('HGET', KEYS[5], ARGV[i])
-    bytes_left = bytes_left - (dead and #dead or 0)
     local _, stop, counts, length = string.find(dead or '', '^%-?%d+:([%d ]*):(%d+):')
     local stored = stop and string.sub(dead, stop + length + 1) or ''
     code = not dead and 8 or #stored < 30 and 10 or 7
