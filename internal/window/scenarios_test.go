@@ -22,12 +22,15 @@ func TestLinks(t *testing.T) {
 			for _, size := range []int{600, 256} {
 				t.Run(fmt.Sprintf("%.0f kBps, %v, %d B", rate/1e3, latency, size), func(t *testing.T) {
 					t.Parallel()
-					lasts := 40 * time.Second
-					if rate == 200e6 {
+					from, lasts := 10, 40*time.Second
+					switch { // Millions of messages take their time.
+					case rate == 200e6 && latency > 100*time.Millisecond:
 						lasts = 13 * time.Second
+					case rate == 200e6:
+						from, lasts = 2, 4*time.Second
 					}
 					s := simulate(t, scenario{rate: constant(rate), size: fixed(size), latency: always(latency), lasts: lasts})
-					s.carries(t, 10, len(s.seconds), min(rate, min(float64(mostMessages*size), mostBytes)/latency.Seconds()))
+					s.carries(t, from, len(s.seconds), min(rate, min(float64(mostMessages*size), mostBytes)/latency.Seconds()))
 				})
 			}
 		}
@@ -49,8 +52,8 @@ func TestLinksWithMixedSizes(t *testing.T) {
 
 func TestLinkForAnHour(t *testing.T) {
 	t.Parallel()
-	s := simulate(t, scenario{rate: constant(400e3), size: fixed(600), latency: always(20 * time.Millisecond), lasts: time.Hour})
-	s.carries(t, 10, len(s.seconds), 400e3)
+	s := simulate(t, scenario{rate: constant(100e3), size: fixed(600), latency: always(20 * time.Millisecond), lasts: time.Hour})
+	s.carries(t, 10, len(s.seconds), 100e3)
 	for minute := 1; minute < 60; minute++ {
 		at := s.between(60*minute, 60*minute+60)
 		require.InDelta(t, 100, at.meanQueue().Milliseconds(), 30, "minute %d", minute)
@@ -60,15 +63,15 @@ func TestLinkForAnHour(t *testing.T) {
 func TestBrokers(t *testing.T) {
 	t.Parallel()
 	for _, perSecond := range []int{25_000, 100_000} {
-		for _, shares := range []int{1, 8, 64, 1024} {
+		for _, shares := range []int{1, 8, 64, 256} {
 			t.Run(fmt.Sprintf("%d/s, %d shares", perSecond, shares), func(t *testing.T) {
 				t.Parallel()
 				s := simulate(t, scenario{
 					shares: shares, rate: constant(200e6), size: fixed(256), latency: always(time.Millisecond),
-					service: time.Second/time.Duration(perSecond) - 1280*time.Nanosecond, lasts: 20 * time.Second,
+					service: time.Second/time.Duration(perSecond) - 1280*time.Nanosecond, lasts: 6 * time.Second,
 				})
-				s.carries(t, 10, len(s.seconds), 256*float64(perSecond))
-				sum := s.between(10, len(s.seconds))
+				s.carries(t, 3, len(s.seconds), 256*float64(perSecond))
+				sum := s.between(3, len(s.seconds))
 				switch {
 				case shares <= 8:
 					require.Greater(t, sum.acks/sum.claims, 100, "messages of a claim")

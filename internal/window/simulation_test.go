@@ -100,7 +100,7 @@ func simulate(t *testing.T, sc scenario) (s *simulation) {
 		}
 		for now := time.Duration(0); now < sc.lasts; now = time.Since(s.began) {
 			s.step(now)
-			wait.Sleep(t.Context(), tick)
+			wait.Sleep(t.Context(), s.next(now)-now)
 		}
 	})
 	s.print(t)
@@ -130,6 +130,23 @@ func (s *simulation) step(now time.Duration) {
 		s.reserve(shard, now)
 	}
 	tally.limit, tally.limitBytes = s.window.Limit()
+}
+
+// next is when something happens again, in whole ticks.
+func (s *simulation) next(now time.Duration) time.Duration {
+	at := s.lasts
+	if len(s.flying) > 0 {
+		at = s.flying[0].acked
+	}
+	for _, shard := range s.all {
+		if shard.claimedAt > 0 {
+			at = min(at, shard.claimedAt)
+		}
+		if shard.isAwake && shard.claimedAt == 0 {
+			at = now
+		}
+	}
+	return max(now+tick, (at + tick - 1).Truncate(tick))
 }
 
 func (s *simulation) reserve(shard *simulatedShare, now time.Duration) {
