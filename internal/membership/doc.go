@@ -32,7 +32,7 @@
 //
 // Who needs the layout learns of a change by the epoch that every claim answers
 // with, by the hint on the layout's channel, by a shard without meta, or, where
-// all that was lost, by a look every half a minute. The instance that owns the
+// all that was lost, by a look every ten seconds. The instance that owns the
 // queue itself is its keeper: it finishes changes, forgets layouts that have
 // drained, and repairs fences. It looks at the shards while something is under
 // way, and rarely else. See layout.go, repair.go and upkeep.go.

@@ -12,10 +12,9 @@ import (
 
 const (
 	// reloadEvery is how often the layout is read again where nothing tells of a
-	// change: an instance that polls no shard may miss all that does. earlierEvery
-	// is that while earlier layouts live, whose end is told once.
-	reloadEvery  = 30 * time.Second
-	earlierEvery = 10 * time.Second
+	// change: an instance that polls no shard may miss all that does, and that the
+	// layout's key itself was lost nothing tells.
+	reloadEvery = 10 * time.Second
 	// unsettledFor is how long a sign of a change makes the layout be read at each
 	// turn: a sign that nothing comes of is left to the keeper's rare look.
 	unsettledFor = 15 * time.Second
@@ -107,12 +106,7 @@ func (l *layouts) due(now time.Time, hinted bool) bool {
 }
 
 // loaded notes that the layout was read now.
-func (l *layouts) loaded(now time.Time) {
-	l.reloadAt = now.Add(reloadEvery)
-	if len(l.inUse.Load().Earlier) > 0 {
-		l.reloadAt = now.Add(earlierEvery)
-	}
-}
+func (l *layouts) loaded(now time.Time) { l.reloadAt = now.Add(reloadEvery) }
 
 // reload reads the layout again.
 func (l *layouts) reload(ctx context.Context) bool {

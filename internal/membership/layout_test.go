@@ -68,7 +68,7 @@ func TestIdleAsksLittle(t *testing.T) {
 		}
 		asleep(10 * time.Minute)
 		assert.InDelta(t, 600, redis.count("heartbeat"), 1)
-		assert.InDelta(t, 20, redis.count("layout"), 1, "twice a minute")
+		assert.InDelta(t, 60, redis.count("layout"), 7, "every ten seconds, on the next turn")
 		assert.Zero(t, redis.count("step"))
 		assert.InDelta(t, 20, redis.count("glance"), 5, "about twice a minute")
 

@@ -8,11 +8,11 @@ import (
 
 func TestQueueTotals(t *testing.T) {
 	t.Parallel()
-	type shards = []map[string]int64
+
 	n := func(scheduled int64) map[string]int64 { return map[string]int64{"scheduled": scheduled} }
 	var totals queueTotals
 	take := func(life string, retired int64, told ...map[string]int64) any {
-		sums := totals.take(QueueCounters{Life: life, Retired: n(retired), Shards: shards(told)})
+		sums := totals.take(QueueCounters{Life: life, Retired: n(retired), Shards: told})
 		if sums == nil {
 			return nil
 		}
