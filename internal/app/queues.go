@@ -16,6 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
+	"github.com/delaybridge/delaybridge/internal/window"
 )
 
 // queuesModule provides the queues. They depend on Redis and the sinks, and are
@@ -27,6 +28,9 @@ var queuesModule = fx.Module("queues", fx.Provide(provideQueues))
 // owns the goroutines of what all of them share: the hints, the check of Redis.
 type queueSet struct {
 	runners []*queueRunner
+	// windows are the sinks', by name: queues that name one sink share it.
+	windows map[string]*window.Window
+	opening sync.Mutex // guards windows
 	hints   *store.Hints
 	check   *redisCheck
 	health  *health
@@ -51,9 +55,10 @@ type queueParams struct {
 
 func provideQueues(p queueParams) *queueSet {
 	set := &queueSet{
-		hints:  store.NewHints(p.Redis),
-		health: p.Health,
-		check:  newRedisCheck(p.Redis, p.Health, p.Logger.With("instance", p.Config.Instance)),
+		windows: map[string]*window.Window{},
+		hints:   store.NewHints(p.Redis),
+		health:  p.Health,
+		check:   newRedisCheck(p.Redis, p.Health, p.Logger.With("instance", p.Config.Instance)),
 		fatal: func(err error) {
 			p.Failure.set(err)
 			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
@@ -102,6 +107,16 @@ func (set *queueSet) live() error {
 	return errors.Join(problems...)
 }
 
+// window is what the sink may have in flight, over all queues.
+func (set *queueSet) window(sink string) *window.Window {
+	set.opening.Lock()
+	defer set.opening.Unlock()
+	if set.windows[sink] == nil {
+		set.windows[sink] = window.New()
+	}
+	return set.windows[sink]
+}
+
 func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name string) *queueRunner {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
@@ -124,6 +139,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name s
 			Batch: p.Config.Poller.Batch, InFlight: p.Config.Poller.InFlight,
 			ClaimTimeout: p.Config.Poller.ClaimTimeout, MaxSleep: p.Config.Poller.MaxSleep,
 			Lease: p.Config.Poller.Lease, PublishTimeout: sink.PublishTimeout,
+			Window: set.window(cfg.Sink), ParkPatience: cfg.ParkPatience,
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
 			Logger: p.Logger, Observer: p.Metrics,
 			OnNoLayout: func(ctx context.Context, _ int) { r.member.NoMeta(ctx) },

@@ -74,10 +74,12 @@ type Redis struct {
 // Queue is one delay queue.
 type Queue struct {
 	// Shards counts only where the queue has no layout in Redis yet.
-	Shards     int    `yaml:"shards" default:"8" min:"1" max:"1024" doc:"Number of shards. It counts only when the queue is created."`
-	Sink       string `yaml:"sink" required:"true" doc:"Name of the sink that publishes the queue's messages."`
-	Retry      Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
-	MaxMessage Size   `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
+	Shards int    `yaml:"shards" default:"8" min:"1" max:"1024" doc:"Number of shards. It counts only when the queue is created."`
+	Sink   string `yaml:"sink" required:"true" doc:"Name of the sink that publishes the queue's messages."`
+	Retry  Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
+	// ParkPatience is how long a route may be missing, unroutable or forbidden.
+	ParkPatience time.Duration `yaml:"park_patience" default:"24h" min:"1s" doc:"How long a topic may be missing, unroutable or forbidden before its messages go to the dead letters."`
+	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
 	// Compensation is as given; [Config.CompensationTopic] has what is in force.
 	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name, if there is an outbox. off: none."`
 }
