@@ -51,11 +51,17 @@ type channel struct {
 }
 
 // proof is what the broker has taken over the open channel: a message of the
-// topic that is no larger will not make it close the channel.
+// topic that is no larger will not make it close the channel. isExact is set once
+// it has closed one over a message that was covered: then provenAtFirst is too
+// much for it.
 type proof struct {
-	topic string
-	size  int
+	topic   string
+	size    int
+	isExact bool
 }
+
+// forgotten is the proof for the next channel that is opened.
+func (p proof) forgotten() proof { return proof{isExact: p.isExact} }
 
 func (p proof) covers(m *publication) bool { return m.topic == p.topic && m.size <= p.size }
 
@@ -227,7 +233,11 @@ func (c *channel) judge(p *publication) {
 
 func (c *channel) prove(p *publication) {
 	if c.proven.topic != p.topic {
-		c.proven = proof{topic: p.topic, size: provenAtFirst}
+		c.proven = c.proven.forgotten()
+		c.proven.topic = p.topic
+		if !c.proven.isExact {
+			c.proven.size = provenAtFirst
+		}
 	}
 	c.proven.size = max(c.proven.size, p.size)
 }

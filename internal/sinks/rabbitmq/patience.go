@@ -64,7 +64,7 @@ func (c *channel) giveUp() {
 			c.settle(p, classify(handed, err))
 		}
 	}
-	c.proven = proof{}
+	c.proven = c.proven.forgotten()
 	unavailable := classify(handed, err)
 	unavailable.Class = sinks.Unavailable
 	c.refuse(unavailable, func(p *publication) bool { return silent[p.topic] })

@@ -38,6 +38,7 @@ func (c *channel) closed(exception *amqp.Error) {
 			c.settle(p, classify(notHanded, cause))
 			continue
 		case !p.isAlone:
+			c.proven.isExact = c.proven.isExact || isOfChannel(cause)
 			c.settle(p, classify(handed, cause))
 			continue
 		}
@@ -47,7 +48,7 @@ func (c *channel) closed(exception *amqp.Error) {
 			c.refuse(outcome, func(waiting *publication) bool { return waiting.topic == p.topic })
 		}
 	}
-	c.proven = proof{}
+	c.proven = c.proven.forgotten()
 }
 
 // abandon forgets the channel that is open, and returns what is pending on it.
