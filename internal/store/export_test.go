@@ -28,3 +28,6 @@ func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow,
 		}
 	}
 }
+
+// Parts are the scripts of a settlement.
+var Parts = parts
