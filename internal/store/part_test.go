@@ -194,7 +194,6 @@ func TestManyDeadLetters(t *testing.T) {
 	parts := slices.Collect(store.Parts(s))
 	require.Len(t, parts, 4)
 	for _, part := range parts[:2] { // An earlier run got so far.
-		part.Repeated = false
 		b.verdicts(part.Claim, part.Verdicts...)
 	}
 	stale, err := q.Settle(t.Context(), 0, s)
