@@ -6,11 +6,12 @@
 // All keys of a shard share the hash tag {queue:shard}, so that every script
 // runs on one node of a Redis Cluster. "delay" is the default prefix.
 //
-//	delay:{q:3}:due        ZSET    id -> due_ms: the one place of the due time while a message waits
+//	delay:{q:3}:due        ZSET    id -> score: where a message waits, see Scores
 //	delay:{q:3}:msg        HASH    id -> stored message, see [message.Encode]
-//	delay:{q:3}:claims     HASH    claim token -> its ids and due times, packed in one string
+//	delay:{q:3}:claims     HASH    claim token -> its ids and scores, packed in one string
 //	delay:{q:3}:deadlines  ZSET    claim token -> deadline_ms
-//	delay:{q:3}:attempts   HASH    id -> "failures begun maybe_out unknowns", only where one is not 0
+//	delay:{q:3}:attempts   HASH    id -> "failures begun maybe_out unknowns", only where one is not 0;
+//	                               behind them, of a retry, the promised due_ms
 //	delay:{q:3}:gone       HASH    token -> what a cancel or reschedule answered, or that the token has ended;
 //	                               of an outbox message: "p" published, "c" cancelled, "n" cancelled
 //	                               before it was here, "m<next token>" moved
@@ -18,7 +19,8 @@
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
 //	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>"
-//	delay:{q:3}:holder     STRING  instance|last claim number|claims of an earlier holder are left
+//	delay:{q:3}:routes     HASH    slot -> "since_ms length:route reason" of a route that is parked
+//	delay:{q:3}:holder     STRING  instance|last claim number|when it was renewed, ms
 //	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
@@ -28,6 +30,25 @@
 // hint that cannot be published is no error of the script.
 //
 // The id in these keys is [message.Member]: the ID, or Key, NUL and ID.
+//
+// # Scores
+//
+// The score of a message that was never claimed is its due time in milliseconds;
+// that of a retry is when it is tried again, while its attempts keep the due time
+// that was promised. A message of a route that is unavailable is parked: its score
+// is slot * 2^42 + promised due_ms, so that it stands behind all that is not
+// parked, in due order within its slot. Slots are given by the poller that holds
+// the shard. Which route has which slot is told by routes, for people and for the
+// next holder; where a failover has lost that, what is parked is still found by
+// its score. A parked message waits, for every verb of a producer.
+//
+// # Claims
+//
+// A claim takes messages out of due and packs them, as "length:score:id", under
+// its token. It is settled as a whole or in parts: what is kept is packed anew,
+// so that the length of what is packed tells how far it is. A reclaim puts each
+// message back at its score. The instance in a token is a name and a boot id: a
+// process never takes an earlier one's claims for its own.
 //
 // # Where a message is
 //

@@ -43,3 +43,6 @@ func (q *Queue) EarlierCall(replace bool) func(id string) *Earlier {
 
 // Age makes the call one that began so long ago.
 func (e *Earlier) Age(d time.Duration) { e.start.at = e.start.at.Add(-d) }
+
+// Parts are the scripts of a settlement.
+var Parts = parts

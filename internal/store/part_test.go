@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -173,4 +174,38 @@ func TestHeartbeatForgets(t *testing.T) {
 	require.Equal(t, []store.Heartbeat{{Instance: "ahead/1", At: now + minute/2}, {Instance: "quiet/1", At: now - minute/2}},
 		[]store.Heartbeat{beats[0], beats[2]})
 	require.GreaterOrEqual(t, beats[1].At, now)
+}
+
+// TestManyDeadLetters go in parts: wherever an earlier run has stopped, the next
+// one goes on.
+func TestManyDeadLetters(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	b := newBridge(t, q)
+	list := make([]store.Request, store.MaxBatch)
+	for i := range list {
+		list[i] = store.Request{Message: note(fmt.Sprintf("%04d", i), "x"), When: past()}
+	}
+	q.Schedule(t.Context(), list, false, store.Durability{})
+	s := settlement(b.claim(store.MaxBatch), buried)
+	s.Verdicts[1], s.Verdicts[998], s.Verdicts[999] = acked, unknown, kept
+	s.Repeated = true
+	parts := slices.Collect(store.Parts(s))
+	require.Len(t, parts, 4)
+	for _, part := range parts[:2] { // An earlier run got so far.
+		b.verdicts(part.Claim, part.Verdicts...)
+	}
+	stale, err := q.Settle(t.Context(), 0, s)
+	require.NoError(t, err)
+	require.False(t, stale)
+	state := sound(t, rdb, q)
+	require.Len(t, state.Dead, 997)
+	require.Len(t, state.Claims, 1)
+	require.Zero(t, state.Counter("stale_settles"))
+	require.Equal(t, "0 1 1 1", state.Attempts["0998"])
+	stale, err = q.Settle(t.Context(), 0, s)
+	require.NoError(t, err)
+	require.False(t, stale)
+	require.Equal(t, state, sound(t, rdb, q))
 }

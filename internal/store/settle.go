@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 )
+
+// deadPart is how many messages one script ends in the dead letters.
+const deadPart = 250
 
 // errVerdict is returned for a settlement that cannot be meant.
 var errVerdict = errors.New("verdict of a message")
@@ -26,7 +31,64 @@ func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (st
 	if err := checkVerdicts(&s); err != nil {
 		return false, err
 	}
-	b := sortVerdicts(&s, q.ledger != nil)
+	met := false // An earlier run may have got as far as any of the parts.
+	for part := range parts(s) {
+		stale, err := q.settlePart(ctx, shard, k, &part)
+		if err != nil {
+			return false, err
+		}
+		if stale && met {
+			return q.markStale(ctx, k, &part)
+		}
+		if met = !stale; !met && !s.Repeated {
+			break
+		}
+	}
+	if !met {
+		return q.markStale(ctx, k, &s)
+	}
+	return false, nil
+}
+
+// parts cuts a settlement into what one script may do: those that end few
+// messages in the dead letters, whose bodies it moves.
+func parts(s message.Settlement) iter.Seq[message.Settlement] {
+	return func(yield func(message.Settlement) bool) {
+		for dead := countDead(s.Verdicts); dead > deadPart; dead -= deadPart {
+			part, rest := s, s
+			part.Verdicts, rest.Verdicts, rest.Claim.Messages, rest.Parks = slices.Clone(s.Verdicts), nil, nil, nil
+			seen := 0
+			for i, v := range s.Verdicts {
+				if v.Verb == message.VerbDeadLetter {
+					seen++
+				}
+				if v.Verb == message.VerbKeep || v.Verb == message.VerbDeadLetter && seen > deadPart {
+					part.Verdicts[i] = message.Verdict{Verb: message.VerbKeep}
+					rest.Verdicts = append(rest.Verdicts, v)
+					rest.Claim.Messages = append(rest.Claim.Messages, s.Claim.Messages[i])
+				}
+			}
+			if !yield(part) {
+				return
+			}
+			s = rest
+		}
+		yield(s)
+	}
+}
+
+func countDead(verdicts []message.Verdict) (n int) {
+	for i := range verdicts {
+		if verdicts[i].Verb == message.VerbDeadLetter {
+			n++
+		}
+	}
+	return n
+}
+
+// settlePart runs the script once.
+func (q *Queue) settlePart(ctx context.Context, shard int, k shardKeys, s *message.Settlement) (stale bool, err error) {
+	b := sortVerdicts(s, q.ledger != nil)
 	if b.kept == len(s.Verdicts) && b.kept > 0 {
 		return false, nil
 	}
@@ -34,20 +96,15 @@ func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (st
 	if b.traced.outbox > 0 {
 		keys = append(keys, k.gone, k.goneTTL, k.settled)
 	}
-	cmd, err := settleScript.run(ctx, q.client(ctx), keys, b.args(&s)...)
+	cmd, err := settleScript.run(ctx, q.client(ctx), keys, b.args(s)...)
 	if err != nil {
 		return false, fmt.Errorf("settle: %w", err)
 	}
-	if n, err := cmd.Int(); n == 1 || err != nil {
-		if err == nil {
-			stale, err = q.markStale(ctx, k, &s)
-		}
-		return stale, err
-	}
-	if b.traced.told > 0 {
+	n, err := cmd.Int()
+	if stale = n == 1; !stale && err == nil && b.traced.told > 0 {
 		q.ledger(shard)
 	}
-	return false, nil
+	return stale, err
 }
 
 func checkVerdicts(s *message.Settlement) error {
