@@ -63,6 +63,28 @@ func TestDown(t *testing.T) {
 	})
 }
 
+// What was in flight when the sink went down may fill the window still: those that
+// wait learn all the same that it is back.
+func TestBackWithAFullWindow(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := window.New()
+		a, b, c := join(w), join(w), join(w)
+		all := a.send(1 << 20)
+		require.Zero(t, b.send(9))
+		require.True(t, a.Down())
+		<-time.After(time.Second)
+		require.Equal(t, 1, c.send(9), "a probe")
+		require.True(t, c.answered(1))
+		require.Equal(t, 2, b.woken)
+		require.Zero(t, b.send(9))
+		a.gone(all)
+		require.Positive(t, b.send(9))
+		b.Leave()
+		requireInFlight(t, w, 0)
+	})
+}
+
 // requireProbe lets a share probe, and the others wait.
 func requireProbe(t *testing.T, probe *member, others ...*member) (refused int) {
 	t.Helper()

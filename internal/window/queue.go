@@ -17,7 +17,7 @@ func part(size, shares int) int {
 
 // grant is how much of what a share wants it may have now; nothing where that
 // would be too little to be worth a claim. Where nothing is in flight, there is
-// always something.
+// always something: what is asked for is never more than the whole window.
 func (w *Window) grant(want, shares int) load {
 	size := w.limit.size()
 	most := min(want, part(size.messages, shares))
@@ -25,9 +25,6 @@ func (w *Window) grant(want, shares int) load {
 	// Twice the bytes that so many messages usually have: what is not used is given
 	// back after the claim.
 	bytes := max(1, min(size.bytes, 2*size.bytes/size.messages*most))
-	if w.used.messages == 0 {
-		return load{min(most, size.messages), bytes}
-	}
 	if free.messages < (most+1)/2 || free.bytes < (bytes+3)/4 {
 		return load{}
 	}

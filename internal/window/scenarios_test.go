@@ -27,7 +27,7 @@ func TestLinks(t *testing.T) {
 					case rate == 200e6 && latency > 100*time.Millisecond:
 						lasts = 13 * time.Second
 					case rate == 200e6:
-						from, lasts = 2, 4*time.Second
+						from, lasts = 1, 2*time.Second
 					}
 					s := simulate(t, scenario{rate: constant(rate), size: fixed(size), latency: always(latency), lasts: lasts})
 					s.carries(t, from, len(s.seconds), min(rate, min(float64(mostMessages*size), mostBytes)/latency.Seconds()))

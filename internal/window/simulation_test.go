@@ -11,7 +11,6 @@ import (
 
 // scenario is a broker behind a link, and what the shards have for it.
 type scenario struct {
-	name    string
 	shares  int                                  // 0: 8
 	lasts   time.Duration                        // 0: 40 s
 	latency func(at time.Duration) time.Duration // there and back, with nothing queued
