@@ -194,6 +194,9 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	b.lease = s.holding.lease
 	s.extend(began, request.Live)
 	s.tellEpoch(claim.Epoch)
+	if until := s.releasedUpTo.Load(); until != 0 && s.released.Load() == 0 && headIsLater(&claim, until) {
+		s.releasedUpTo.CompareAndSwap(until, 0)
+	}
 	if from == nil {
 		s.sawHead(&request, &claim, received)
 	} else {
@@ -217,6 +220,11 @@ func (s *shard) sawHead(request *message.ClaimRequest, claim *message.Claim, rec
 	if request.Max > 0 && len(claim.Messages) == 0 && s.times.takeAt <= received {
 		s.times.takeAt = received + time.Millisecond // Due, but nothing was taken.
 	}
+}
+
+// headIsLater reports whether all that was due until that millisecond was claimed.
+func headIsLater(claim *message.Claim, until int64) bool {
+	return claim.NextDue.IsZero() || claim.NextDue.UnixMilli() > until
 }
 
 // untilHead is how long after the answer the first waiting message is due, as

@@ -49,6 +49,17 @@ func isAnswer(outcome sinks.Outcome) bool {
 	}
 }
 
+// isSignOfLife reports whether the broker said so itself, if only to refuse.
+func isSignOfLife(outcome sinks.Outcome) bool {
+	switch outcome.Reason {
+	case sinks.ReasonFull, sinks.ReasonTopicMissing, sinks.ReasonUnroutable, sinks.ReasonAuth, sinks.ReasonThrottled,
+		sinks.ReasonRefused, sinks.ReasonBroker:
+		return outcome.Class == sinks.Unavailable && !outcome.Whole
+	default:
+		return isAnswer(outcome)
+	}
+}
+
 // isPanic reports whether it was the sink itself that failed.
 func isPanic(outcome sinks.Outcome) bool {
 	return outcome.Reason == reasonPanic || outcome.Reason == reasonPanicAlone

@@ -110,6 +110,7 @@ type fates struct {
 	mu      sync.Mutex
 	all     []fate
 	watches map[chain]*watch
+	index   map[chain][]int // the messages of each chain, once somebody asked
 	// inbox is what earlier batches have told this one.
 	inbox []passage
 }
@@ -134,11 +135,7 @@ func (f *fates) watch(c chain, b, later *batch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := &watch{later: later}
-	for i := range b.claim.Messages {
-		m := &b.claim.Messages[i]
-		if m.Key != c.key || m.Topic != c.topic {
-			continue
-		}
+	for _, i := range f.indexed(b)[c] {
 		switch f.all[i] {
 		case fateOpen:
 			w.left++
@@ -160,11 +157,23 @@ func (f *fates) watch(c chain, b, later *batch) bool {
 	return w.broken
 }
 
+func (f *fates) indexed(b *batch) map[chain][]int {
+	if f.index == nil {
+		f.index = make(map[chain][]int, len(b.claim.Messages))
+		for i := range b.claim.Messages {
+			if m := &b.claim.Messages[i]; m.Key != "" {
+				c := chain{m.Key, m.Topic}
+				f.index[c] = append(f.index[c], i)
+			}
+		}
+	}
+	return f.index
+}
+
 // set notes what became of messages. Those that wait for the last of a chain
 // are told.
 func (f *fates) set(b *batch, indices []int, fate func(i int) fate) {
-	var told []*watch
-	var chains []chain
+	var told map[*batch][]passage
 	f.mu.Lock()
 	for _, i := range indices {
 		f.all[i] = fate(i)
@@ -180,18 +189,21 @@ func (f *fates) set(b *batch, indices []int, fate func(i int) fate) {
 		w.broken = w.broken || f.all[i] == fateBroken
 		if w.left == 0 {
 			delete(f.watches, c)
-			told, chains = append(told, w), append(chains, c)
+			if told == nil {
+				told = make(map[*batch][]passage, 1)
+			}
+			told[w.later] = append(told[w.later], passage{c, w.broken})
 		}
 	}
 	f.mu.Unlock()
-	for n, w := range told {
-		w.later.fates.tell(w.later, passage{chains[n], w.broken})
+	for later, passages := range told {
+		later.fates.tell(later, passages...)
 	}
 }
 
-func (f *fates) tell(b *batch, p passage) {
+func (f *fates) tell(b *batch, passages ...passage) {
 	f.mu.Lock()
-	f.inbox = append(f.inbox, p)
+	f.inbox = append(f.inbox, passages...)
 	f.mu.Unlock()
 	signal(b.changed)
 }

@@ -95,6 +95,9 @@ func (r *runner) failed(c *call, n int) {
 		r.leaveWindow(1, weight(&r.b.claim.Messages[i].Message))
 	}
 	r.b.panicked = r.b.panicked || isPanic(outcome)
+	if isSignOfLife(outcome) {
+		r.sinkAnswered(r.share.Answered(0, 0, 0))
+	}
 	isCut := r.publishCtx.Err() != nil
 	if outcome.Class == sinks.Unknown && outcome.Reason == sinks.ReasonTimeout {
 		// Where nobody was answered since, it is not the route that is silent. Of one

@@ -160,7 +160,7 @@ type endless struct {
 
 func (e *endless) Claim(_ context.Context, _ int, r message.ClaimRequest) (message.Claim, error) {
 	if r.Max == 0 {
-		return message.Claim{Now: time.Now()}, nil
+		return message.Claim{Now: time.Now(), NextDue: time.Now()}, nil
 	}
 	if e.left--; e.left == -1 {
 		close(e.stop)

@@ -57,6 +57,7 @@ func (s *shard) reclaim(which message.Reclaim) (reclaimed int, complete bool, er
 			s.Observer.Reclaimed(s.Queue, reclaimed)
 			s.times.takeAt = 0
 			s.asking.unloaded = true // What was parked is parked again.
+			s.putBack(s.redis.clock(s.now()))
 		}
 	}()
 	for range maxReclaims {

@@ -2,6 +2,7 @@ package poller
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -199,13 +200,8 @@ func (r *runner) collect() {
 			r.take(c)
 		}
 	}
-	for _, p := range r.b.fates.take() {
-		r.unhold(p)
-	}
-	if len(r.held) > 0 && closed(r.stop) {
-		for c := range r.held {
-			r.unhold(passage{c, true})
-		}
+	if len(r.held) > 0 {
+		r.unhold(r.b.fates.take())
 	}
 	if r.now()-r.lookedAt >= lookForHanging {
 		r.lookedAt = r.now()
@@ -214,26 +210,44 @@ func (r *runner) collect() {
 	}
 }
 
-// unhold publishes the messages of a chain that waited, or gives them back.
-func (r *runner) unhold(p passage) {
-	indices := r.held[p.chain]
-	delete(r.held, p.chain)
-	if len(indices) == 0 {
-		return
+// unhold publishes the messages of chains that waited, or gives them back: all
+// of them in a drain.
+func (r *runner) unhold(passages []passage) {
+	if closed(r.stop) {
+		for c := range r.held {
+			passages = append(passages, passage{c, true})
+		}
 	}
-	if p.broken || !r.mayPublish() || r.isClosed(indices[0]) {
-		r.giveBack(indices)
-		return
+	may := r.mayPublish()
+	var ready, back []int
+	for _, p := range passages {
+		indices := r.held[p.chain]
+		delete(r.held, p.chain)
+		switch {
+		case len(indices) == 0:
+		case p.broken, !may, r.isClosed(indices[0]):
+			back = append(back, indices...)
+		default:
+			ready = append(ready, indices...)
+		}
 	}
-	r.publish(indices)
+	r.giveBack(back)
+	if len(ready) > 0 {
+		slices.Sort(ready) // In due order.
+		r.publish(ready)
+	}
 }
 
 // parkHeld gives back what waits for messages of a route that was closed.
 func (r *runner) parkHeld() {
+	var passages []passage
 	for c, indices := range r.held {
 		if r.isClosed(indices[0]) {
-			r.unhold(passage{c, true})
+			passages = append(passages, passage{c, true})
 		}
+	}
+	if len(passages) > 0 {
+		r.unhold(passages)
 	}
 }
 

@@ -30,8 +30,26 @@ type services struct {
 	// nothing is claimed until they are there, or the parts of a Key could hold
 	// each other up for ever.
 	released atomic.Int64
+	// releasedUpTo is the last due time, in milliseconds, of messages that went
+	// back to what is due; 0 is none. No slot is claimed from before all that is due
+	// until then was claimed again: it may belong in front of what is in a slot.
+	releasedUpTo atomic.Int64
 	// again is from when a message that went back can be claimed; 0 is no instant.
 	again atomic.Int64
+}
+
+// putBack notes a message that goes back to what is due.
+func (s *services) putBack(due time.Time) {
+	raise(&s.releasedUpTo, max(1, due.UnixMilli()))
+}
+
+func raise(mark *atomic.Int64, to int64) {
+	for {
+		before := mark.Load()
+		if before >= to || mark.CompareAndSwap(before, to) {
+			return
+		}
+	}
 }
 
 // goneBack notes that a message that went back can be claimed from then on.

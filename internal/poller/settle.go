@@ -44,6 +44,7 @@ func (d *docket) note(i int, verdict message.Verdict, in *route) {
 		d.parkedIn[i] = in
 	} else if verdict.Verb == message.VerbRelease {
 		d.released.Add(1)
+		d.putBack(d.b.claim.Messages[i].DueAt)
 	}
 	d.goesBack = d.goesBack || fateOf(&verdict) == fateBroken
 	d.verdicts[i] = verdict

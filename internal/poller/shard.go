@@ -159,8 +159,16 @@ func (s *shard) mayTake(now time.Duration) bool {
 		s.times.probeAt = 0
 		return true
 	}
-	_, s.times.probeAt, s.times.isBlocked = s.routes.next(now, s.Batch)
+	_, s.times.probeAt, s.times.isBlocked = s.nextSlot(now)
 	return true
+}
+
+// nextSlot is the slot to claim from, if any, see [routes.next].
+func (s *shard) nextSlot(now time.Duration) (next *probe, at time.Duration, isBlocked bool) {
+	if s.releasedUpTo.Load() != 0 {
+		return nil, now + never, false
+	}
+	return s.routes.next(now, s.Batch)
 }
 
 // pick chooses what the next claim takes: so many messages of what is due, or of
@@ -170,7 +178,7 @@ func (s *shard) pick(now time.Duration) (size int, from *probe) {
 		return 0, nil
 	}
 	room := s.room()
-	next, _, isBlocked := s.routes.next(now, s.Batch)
+	next, _, isBlocked := s.nextSlot(now)
 	isDue := now >= s.times.takeAt && !isBlocked
 	switch {
 	case next != nil && (!isDue || s.slotNext):
