@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -59,7 +62,7 @@ func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats
 	line := func(cells ...any) {
 		_, _ = fmt.Fprintf(tabs, strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...) // Flush has the error.
 	}
-	line("SHARD", "HOLDER", "WAITING", "DUE", "IN FLIGHT", "DEAD", "OLDEST DUE")
+	line("SHARD", "HOLDER", "WAITING", "PARKED", "DUE", "IN FLIGHT", "DEAD", "OLDEST DUE")
 	var all store.ShardStats
 	for i := range shards {
 		shard := &shards[i]
@@ -67,16 +70,49 @@ func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats
 		if holder == "" {
 			holder = "nobody"
 		}
-		line(i, holder, shard.Waiting, shard.Due, shard.InFlight, shard.Dead, late(shard))
+		line(i, holder, shard.Waiting, shard.Parked, shard.Due, shard.InFlight, shard.Dead, late(shard))
 		all.Waiting, all.Due, all.Dead = all.Waiting+shard.Waiting, all.Due+shard.Due, all.Dead+shard.Dead
 		all.InFlight, all.OldestDueAge = all.InFlight+shard.InFlight, max(all.OldestDueAge, shard.OldestDueAge)
+		all.Parked, all.Routes = all.Parked+shard.Parked, append(all.Routes, shard.Routes...)
 	}
-	line("all", "", all.Waiting, all.Due, all.InFlight, all.Dead, late(&all))
+	line("all", "", all.Waiting, all.Parked, all.Due, all.InFlight, all.Dead, late(&all))
 	if err := tabs.Flush(); err != nil {
+		return err
+	}
+	if err := s.describeRoutes(all.Routes); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(s.stdout, "\nqueue %s has %s in layout %s\n%s", s.name, count(layout.Shards, "shard"), layout.Epoch, progress(layout, shards))
 	return err
+}
+
+// describeRoutes writes a line for each route that messages are parked for, over
+// all shards: the one with the most messages first.
+func (s *session) describeRoutes(parked []message.ParkedRoute) error {
+	if len(parked) == 0 {
+		return nil
+	}
+	byName := map[string]*message.ParkedRoute{}
+	for _, p := range parked {
+		sum := byName[p.Route]
+		if sum == nil {
+			byName[p.Route] = &p
+			continue
+		}
+		sum.Messages += p.Messages
+		if p.Since.Before(sum.Since) {
+			sum.Since, sum.Reason = p.Since, p.Reason
+		}
+	}
+	routes := slices.SortedFunc(maps.Values(byName), func(a, b *message.ParkedRoute) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Route, b.Route))
+	})
+	tabs := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintf(tabs, "\nUNAVAILABLE ROUTE\tPARKED\tREASON\tSINCE\n") // Flush has the error.
+	for _, r := range routes {
+		_, _ = fmt.Fprintf(tabs, "%s\t%d\t%s\t%s\n", r.Route, r.Messages, r.Reason, r.Since.UTC().Format(time.RFC3339))
+	}
+	return tabs.Flush()
 }
 
 // progress says how far a change of the shards is; nothing where none is under way.
@@ -128,6 +164,7 @@ type shardJSON struct {
 	Drained  bool   `json:"drained"`
 	Holder   string `json:"holder"`
 	Waiting  int64  `json:"waiting"`
+	Parked   int64  `json:"parked"`
 	Due      int64  `json:"due"`
 	InFlight int64  `json:"in_flight"`
 	Dead     int64  `json:"dead"`
@@ -135,13 +172,30 @@ type shardJSON struct {
 	OldestDueAge float64 `json:"oldest_due_age"`
 	// NextDue is null where nothing waits.
 	NextDue *string `json:"next_due_at"`
+	// Routes are those that messages are parked for.
+	Routes []routeJSON `json:"routes,omitempty"`
+}
+
+type routeJSON struct {
+	Route    string  `json:"route"`
+	Reason   string  `json:"reason"`
+	Since    *string `json:"since"`
+	Messages int     `json:"messages"`
+}
+
+func routesToJSON(parked []message.ParkedRoute) []routeJSON {
+	routes := make([]routeJSON, len(parked))
+	for i, p := range parked {
+		routes[i] = routeJSON{Route: p.Route, Reason: p.Reason, Since: stamp(p.Since), Messages: p.Messages}
+	}
+	return routes
 }
 
 func shardToJSON(queue string, index int, layout *store.Layout, shard *store.ShardStats) shardJSON {
 	return shardJSON{
 		Queue: queue, Shard: index, Epoch: shard.Epoch, Shards: layout.Shards,
 		Drained: shard.Drained || len(layout.Earlier) == 0, Holder: message.InstanceName(shard.Holder),
-		Waiting: shard.Waiting, Due: shard.Due, InFlight: shard.InFlight, Dead: shard.Dead,
+		Waiting: shard.Waiting, Parked: shard.Parked, Routes: routesToJSON(shard.Routes), Due: shard.Due, InFlight: shard.InFlight, Dead: shard.Dead,
 		OldestDueAge: shard.OldestDueAge.Round(time.Millisecond).Seconds(), NextDue: stamp(shard.NextDue),
 	}
 }

@@ -59,7 +59,7 @@ func (r *queueRunner) stats(ctx context.Context, p *poller.Poller) ([]telemetry.
 			answers[i] = &telemetry.QueueStats{
 				Queue: r.queue.Name(), Shard: shard, Instance: message.InstanceName(instance),
 				Waiting: stats.Waiting, Due: stats.Due, InFlight: stats.InFlight,
-				Dead: stats.Dead, OldestDueAge: stats.OldestDueAge,
+				Dead: stats.Dead, Parked: stats.Parked, OldestDueAge: stats.OldestDueAge,
 			}
 			return nil
 		})

@@ -95,7 +95,7 @@ type Retry struct {
 // Sink is one broker. Keys that are not for its Type are zero.
 type Sink struct {
 	Type           message.SinkType `yaml:"type" required:"true" enum:"kafka,nats,rabbitmq" doc:"The kind of broker."`
-	PublishTimeout time.Duration    `yaml:"publish_timeout" default:"10s" doc:"Limit for publishing a batch. At most a third of poller.claim_timeout."`
+	PublishTimeout time.Duration    `yaml:"publish_timeout" default:"10s" doc:"How long the broker may take to answer for a message, from its hand-over to the connection. At most a third of poller.claim_timeout."`
 	// TLS is nil where the section is missing.
 	TLS *tlsclient.Files `yaml:"tls" doc:"Turns TLS on, and says how. An empty section verifies against the system's roots."`
 

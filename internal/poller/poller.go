@@ -31,6 +31,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
 )
 
 var (
@@ -67,7 +69,7 @@ func New(config Config) (*Poller, error) {
 		return nil, fmt.Errorf("poller of queue %q: %w", config.Queue, err)
 	}
 	config = config.withDefaults()
-	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.SinkName, "instance", config.Instance)
+	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.SinkName, "instance", message.InstanceName(config.Instance))
 	return &Poller{
 		common:    newCommon(config),
 		running:   make(map[int]*shard),

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
 )
 
 // ShardStats is what one shard holds.
@@ -22,6 +24,8 @@ type ShardStats struct {
 	// NextDue is the due time of the first message that waits and is not parked,
 	// OldestParked that of the first that is parked; zero if there is none.
 	NextDue, OldestParked time.Time
+	// Routes are those that messages are parked for.
+	Routes []message.ParkedRoute
 	// Holder is the instance whose lease lasts; empty if there is none.
 	Holder string
 	// Epoch is that of the layout to which the shard is bound.
@@ -71,8 +75,8 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	if r.bad != nil || stats.Parked == 0 {
 		return stats, r.bad
 	}
-	routes, err := q.Parked(ctx, shard)
-	for _, route := range routes {
+	stats.Routes, err = q.Parked(ctx, shard)
+	for _, route := range stats.Routes {
 		if stats.OldestParked.IsZero() || route.Oldest.Before(stats.OldestParked) {
 			stats.OldestParked = route.Oldest
 		}
