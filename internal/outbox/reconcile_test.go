@@ -214,7 +214,7 @@ func TestReconcileRemovesWhatHasEnded(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, n)
 
-		require.Equal(t, Counts{Looked: 2, There: 2, Removed: 4}, s.reconcile(true))
+		require.Equal(t, Counts{Looked: 2, There: 2, Removed: 3}, s.reconcile(true))
 		require.NotNil(t, s.find("k", "published"), "a dry run changes nothing")
 		require.Equal(t, Counts{Looked: 2, There: 2, Removed: 3}, s.reconcile(false))
 		for _, id := range []string{"published", "cancelled", "unknown"} {

@@ -319,3 +319,25 @@ func TestManyDeadRoutes(t *testing.T) {
 		assert.Empty(t, b.running[0].routes.bySlot)
 	})
 }
+
+// TestCrowdedShardsGetTheirTurn has many shards share a window that is small,
+// and a broker so slow that leases are renewed while they wait for it.
+func TestCrowdedShardsGetTheirTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const count = 30
+		stores := make(shards, count)
+		polled := make([]int, count)
+		for i := range stores {
+			stores[i], polled[i] = newFakeStore(), i
+			stores[i].add(many(20, stores[i].now())...)
+		}
+		b := setup(t, on(stores, "me", polled...), func(_ *Config, b *bench) { b.sink.latency = 9 * time.Second })
+		b.pass(20 * time.Minute)
+		for i, store := range stores {
+			store.read(func() { require.Len(t, store.acked, 20, "shard %d", i) })
+		}
+		messages, bytes := b.common.window.InFlight()
+		assert.Zero(t, messages)
+		assert.Zero(t, bytes)
+	})
+}
