@@ -70,7 +70,18 @@ func (r *runner) finish() {
 	}
 	r.tellAcks(r.decided)
 	r.close(false)
-	r.Observer.AddInFlight(r.Queue, -r.left) // What a panic has left without a verdict.
+	// What a panic has left without a verdict.
+	r.Observer.AddInFlight(r.Queue, -r.left)
+	if r.b.route != nil {
+		r.routes.settled(r.b.route, r.left)
+	}
+	for _, c := range r.calls {
+		for n, late := range c.late {
+			if _, known := c.outcomes.At(n); !known {
+				r.routes.heard(late, false, r.now())
+			}
+		}
+	}
 }
 
 // begin decides what is not to be published, and publishes what need not wait.
