@@ -2,9 +2,12 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
 )
 
 func TestShardsList(t *testing.T) {
@@ -16,7 +19,7 @@ func TestShardsList(t *testing.T) {
 	f.ok("schedule", "--topic", "t", "--in", "1h", "--id", "later", "x")
 
 	shard := f.ok("shards list", "-o", "json").object(t)
-	require.Len(t, shard, 12)
+	require.Len(t, shard, 13)
 	assert.Equal(t, []any{"orders", 0.0, "test", 2.0, 1.0, 0.0, 1.0}, []any{
 		shard["queue"], shard["shard"], shard["holder"], shard["waiting"], shard["due"], shard["in_flight"], shard["dead"],
 	})
@@ -24,12 +27,24 @@ func TestShardsList(t *testing.T) {
 	assert.NotEmpty(t, shard["epoch"])
 	assert.NotEmpty(t, shard["next_due_at"])
 
-	f.claim()
+	claims := f.claim()
 	text := f.ok("shards list").stdout
 	assert.Contains(t, text, "HOLDER")
-	assert.Regexp(t, `(?m)^0 +test +1 +0 +1 +1 +-$`, text)
-	assert.Regexp(t, `(?m)^all +1 +0 +1 +1 +-$`, text)
+	assert.Regexp(t, `(?m)^0 +test +1 +0 +0 +1 +1 +-$`, text)
+	assert.Regexp(t, `(?m)^all +1 +0 +0 +1 +1 +-$`, text)
 	assert.Contains(t, text, "queue orders has 1 shard in layout ")
+	assert.NotContains(t, text, "UNAVAILABLE")
+
+	_, err := f.queue.Settle(t.Context(), 0, message.Settlement{
+		Claim: claims[0], Verdicts: []message.Verdict{{Verb: message.VerbPark, Slot: 7}},
+		Parks: []message.ParkedRoute{{Slot: 7, Route: "orders.eu", Reason: "full", Since: time.UnixMilli(1_790_000_000_000)}},
+	})
+	require.NoError(t, err)
+	text = f.ok("shards list").stdout
+	assert.Regexp(t, `(?m)^0 +test +2 +1 +0 +0 +1 +-$`, text)
+	assert.Regexp(t, `(?m)^orders.eu +1 +full +2026-09-21T`, text)
+	routes := f.ok("shards list", "-o", "json").object(t)["routes"]
+	require.Len(t, routes, 1)
 }
 
 func TestShardsSet(t *testing.T) {
