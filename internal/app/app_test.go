@@ -159,11 +159,20 @@ func TestACL(t *testing.T) {
 		_, err = client.Schedule(t.Context(), m, delay.After(0))
 		require.NoError(t, err)
 	}
-	queue := store.New(rdb, cfg.Prefix, "orders")
-	require.Eventually(t, func() bool { // It is refused, for its topic is missing.
-		found, ok, err := queue.Get(t.Context(), fmt.Sprint("due-", delay.Keep), "")
-		return err == nil && ok && found.Attempt > 1
-	}, 20*time.Second, 10*time.Millisecond)
+	queue := store.New(root, cfg.Prefix, "orders")
+	_, err = queue.AwaitLayout(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // Their topic is missing.
+		parked := int64(0)
+		for shard := range 2 {
+			stats, err := queue.Stats(t.Context(), shard)
+			parked += stats.Parked
+			if err != nil {
+				return false
+			}
+		}
+		return parked == 2
+	}, time.Minute, 10*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
 	denied, err := root.ACLLog(t.Context(), 100).Result()

@@ -24,8 +24,7 @@ type asking struct {
 	pending *message.ClaimRequest
 	first   time.Duration // when pending was first sent
 	probe   *probe        // the slot that pending claims from; nil: what is due
-	// messages and bytes are reserved in the window for pending.
-	messages, bytes int
+	room    *reservation  // in the window, for pending; nil where it takes nothing
 	// unloaded: what is parked in the shard has to be read from Redis first.
 	unloaded bool
 	outdated int
@@ -106,7 +105,7 @@ func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
 		return
 	}
 	request.Max, request.MaxBytes = messages, bytes
-	s.asking.messages, s.asking.bytes = messages, bytes
+	s.asking.room = reserve(s.share, messages, bytes)
 	if from != nil {
 		request.Slot, s.asking.probe = from.slot, from
 	}
@@ -128,10 +127,10 @@ func (s *shard) advance() {
 
 // unreserve says what the room in the window was used for.
 func (s *shard) unreserve(messages, bytes int) {
-	if s.asking.messages > 0 {
-		s.share.Use(s.asking.messages, s.asking.bytes, messages, bytes)
+	if s.asking.room != nil {
+		s.asking.room.use(messages, bytes)
 	}
-	s.asking.messages, s.asking.bytes = 0, 0
+	s.asking.room = nil
 }
 
 func (s *shard) act(began time.Duration, claim message.Claim) {
