@@ -100,7 +100,7 @@ func (f *fleet) forsake(name string) (end func()) {
 	delete(f.ended, name)
 	return func() {
 		cancel()
-		_ = <-ended // Its drain may fail: it was cut off.
+		<-ended // Its drain may fail: it was cut off.
 	}
 }
 

@@ -263,6 +263,7 @@ func (f *fakeStore) settle(s message.Settlement) (stale bool) {
 			f.put(m, 0, m.DueAt)
 		case message.VerbPark:
 			f.put(m, verdict.Slot, m.DueAt)
+		case message.VerbKeep: // See above.
 		}
 	}
 	if len(kept) > 0 {

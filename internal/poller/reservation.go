@@ -22,7 +22,7 @@ type reservation struct {
 
 func reserve(share *window.Share, messages, bytes int) *reservation {
 	r := &reservation{share: share, messages: messages, bytes: bytes}
-	r.timer = time.AfterFunc(reservedFor, func() { r.use(0, 0) })
+	r.timer = time.AfterFunc(reservedFor, func() { r.becomes(0, 0) })
 	return r
 }
 
@@ -30,6 +30,10 @@ func reserve(share *window.Share, messages, bytes int) *reservation {
 // the answer came late.
 func (r *reservation) use(messages, bytes int) {
 	r.timer.Stop()
+	r.becomes(messages, bytes)
+}
+
+func (r *reservation) becomes(messages, bytes int) {
 	r.mu.Lock()
 	reserved, reservedBytes := r.messages, r.bytes
 	r.messages, r.bytes = 0, 0

@@ -95,7 +95,7 @@ func TestParked(t *testing.T) {
 	found, _, err := q.Get(t.Context(), "dead-4", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, found.DueAt.UnixMilli())
-	b.settle(tried, released)
+	b.settle(tried, message.Verdict{Verb: message.VerbPark, Slot: 2047})
 	require.Equal(t, 6, listParked(t, q)[0].Messages)
 	require.Equal(t, since, listParked(t, q)[0].Since, "not forgotten while it holds any")
 
