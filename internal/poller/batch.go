@@ -35,6 +35,11 @@ type batch struct {
 	// panicked and answered say so of the sink.
 	panicked, answered bool
 
+	signals
+}
+
+// signals are what the loop and the runner of a batch tell each other.
+type signals struct {
 	// forsaken stops the extension of the deadline; lost says that the claim was reclaimed.
 	forsaken, lost atomic.Bool
 	changed        chan struct{} // of 1: an outcome has come, or an earlier batch has told something
@@ -48,7 +53,7 @@ type parking struct {
 }
 
 func newBatch(claim message.Claim, held *lease, deadline time.Duration) *batch {
-	b := &batch{claim: claim, lease: held, changed: make(chan struct{}, 1), done: make(chan struct{})}
+	b := &batch{claim: claim, lease: held, signals: signals{changed: make(chan struct{}, 1), done: make(chan struct{})}}
 	b.fates.all = make([]fate, len(claim.Messages))
 	b.open.Store(int64(len(claim.Messages)))
 	b.deadline.Store(int64(deadline))

@@ -88,7 +88,7 @@ func (s *shard) ask(now time.Duration) {
 // reserve chooses what to take, what is due or a slot in turn, and gets room for
 // it in the sink's window. Where there is none, the claim takes nothing.
 func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
-	if now < s.times.pausedUntil || s.isCrowded { // Its turn in the window comes.
+	if !s.draining && (now < s.times.pausedUntil || s.isCrowded) { // Its turn in the window comes.
 		return
 	}
 	size, from := s.pick(now)

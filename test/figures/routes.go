@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/test/flow"
+)
+
+// routesFigure compares the lateness of healthy messages alone with that beside
+// a dead route: a topic that is missing, with -count messages due for it at the
+// start (6,000) and one in ten of the load to it. Then the topic is made, and
+// what was parked must arrive: all of it, once, in due order per Key.
+func routesFigure(ctx context.Context, r run) error {
+	w, err := r.world(ctx)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	alone, err := r.healthy(ctx, w, w.Topic+"-alone", nil)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("routes   %-8s alone   %s\n", r.broker, alone)
+
+	dead := flow.NewLedger()
+	topic := w.Topic + "-dead"
+	if err := r.dueAtOnce(ctx, w, topic, dead); err != nil {
+		return err
+	}
+	beside, err := r.healthy(ctx, w, w.Topic+"-beside", &flow.Steady{Topic: topic, Rate: r.rate / 10, IDs: "dead"}, dead)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("routes   %-8s beside  %s\n", r.broker, beside)
+	totals, err := w.Totals(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("routes   %-8s parked  %d sent to slots, %d dead letters, healthy p99 %.2f times that alone\n",
+		r.broker, totals.Counters["parked"], totals.Dead, beside.P99.Seconds()/alone.P99.Seconds())
+	healed, err := r.heal(ctx, w, topic, dead)
+	if err != nil {
+		return err
+	}
+	if wrong := alone.Wrong() + beside.Wrong() + healed.Wrong(); wrong > 0 || totals.Dead > 0 {
+		return fmt.Errorf("routes: broken promises: %d, dead letters: %d", wrong, totals.Dead)
+	}
+	return nil
+}
+
+// healthy runs a steady load to a topic, and beside it another to a dead one,
+// for the window.
+func (r run) healthy(ctx context.Context, w *flow.World, topic string, other *flow.Steady, otherLedger ...*flow.Ledger) (flow.Report, error) {
+	if err := w.Broker.MakeTopic(ctx, topic); err != nil {
+		return flow.Report{}, err
+	}
+	ledger := flow.NewLedger()
+	consuming, stop := context.WithCancel(ctx)
+	defer stop()
+	loading, end := context.WithTimeout(ctx, r.window)
+	defer end()
+	var group, consumer errgroup.Group
+	consumer.Go(func() error { return w.Broker.Consume(consuming, topic, ledger.Got) })
+	load := func(s flow.Steady, to *flow.Ledger) {
+		s.Client, s.Lead, s.Spread, s.BodySize, s.Keys, s.Seed = w.Client, 300*time.Millisecond, time.Second, 256, 100, r.seed
+		group.Go(func() error { return s.Run(loading, to) })
+	}
+	load(flow.Steady{Topic: topic, Rate: r.rate - r.rate/10, IDs: topic}, ledger)
+	if other != nil {
+		load(*other, otherLedger[0])
+	}
+	err := group.Wait()
+	ledger.Await(time.Minute, time.Second)
+	stop()
+	return ledger.Report(), errors.Join(err, consumer.Wait())
+}
+
+// dueAtOnce schedules messages that are due now.
+func (r run) dueAtOnce(ctx context.Context, w *flow.World, topic string, ledger *flow.Ledger) error {
+	count := max(r.count, 0)
+	if count == 0 {
+		count = 6000
+	}
+	due := delay.At(time.Now())
+	for start := 0; start < count; start += 500 {
+		requests := make([]delay.Request, min(500, count-start))
+		for i := range requests {
+			n := start + i
+			requests[i] = delay.Request{When: due, Message: delay.Message{
+				ID: fmt.Sprintf("backlog-%06d", n), Key: fmt.Sprintf("backlog-%d", n%50), Topic: topic, Body: make([]byte, 256),
+			}}
+		}
+		results, err := w.Client.ScheduleBatch(ctx, requests)
+		if err != nil {
+			return err
+		}
+		for i, result := range results {
+			if result.Err != nil {
+				return result.Err
+			}
+			ledger.Scheduled(requests[i].Message, result)
+		}
+	}
+	return nil
+}
+
+// heal makes the topic, and waits for what was parked.
+func (r run) heal(ctx context.Context, w *flow.World, topic string, ledger *flow.Ledger) (flow.Report, error) {
+	if err := w.Broker.MakeTopic(ctx, topic); err != nil {
+		return flow.Report{}, err
+	}
+	begin := time.Now()
+	var first time.Time
+	consuming, stop := context.WithCancel(ctx)
+	defer stop()
+	var consumer errgroup.Group
+	consumer.Go(func() error {
+		return w.Broker.Consume(consuming, topic, func(record flow.Record) {
+			if first.IsZero() {
+				first = time.Now()
+			}
+			ledger.Got(record)
+		})
+	})
+	ledger.Await(2*time.Minute, 2*time.Second)
+	all := time.Since(begin) - 2*time.Second
+	stop()
+	err := consumer.Wait()
+	report := ledger.Report()
+	fmt.Printf("routes   %-8s healed  first after %s, all within %s; %s\n",
+		r.broker, first.Sub(begin).Round(time.Millisecond), all.Round(100*time.Millisecond), report)
+	return report, err
+}
