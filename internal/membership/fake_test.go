@@ -244,12 +244,12 @@ func (r *running) run() *running {
 // stop ends it as a drain does.
 func (r *running) stop() {
 	r.cancel()
-	<-r.ended
+	r.t.Log("ended:", <-r.ended)
 	r.Leave(r.t.Context())
 }
 
 // kill ends it as kill -9 does.
 func (r *running) kill() {
 	r.cancel()
-	<-r.ended
+	r.t.Log("ended:", <-r.ended)
 }
