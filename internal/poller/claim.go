@@ -96,6 +96,7 @@ func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
 		s.share.Yield()
 		return
 	}
+	s.turn.timer.Stop() // It comes for it now.
 	messages, bytes, retryAt := s.share.Reserve(size, true)
 	if !retryAt.IsZero() {
 		s.times.pausedUntil = now + time.Until(retryAt)

@@ -11,6 +11,38 @@ import (
 // answer: a Redis that hangs must not keep the sink's window from other shards.
 const reservedFor = 100 * time.Millisecond
 
+// turn is a shard's place in the queue of its sink's window. What it is granted
+// there is given back where the loop does not come for it: it may be in a call to
+// a Redis that hangs.
+type turn struct {
+	share *window.Share
+	timer *time.Timer
+	wake  func()
+}
+
+func newTurn(w *window.Window, wake func()) *turn {
+	t := &turn{wake: wake}
+	t.timer = time.AfterFunc(time.Hour, t.lapse)
+	t.timer.Stop()
+	t.share = w.Join(func() {
+		t.timer.Reset(reservedFor)
+		wake()
+	})
+	return t
+}
+
+// lapse leaves the queue; the loop asks again when it comes round.
+func (t *turn) lapse() {
+	t.share.Yield()
+	t.wake()
+}
+
+// leave gives everything back.
+func (t *turn) leave() {
+	t.timer.Stop()
+	t.share.Leave()
+}
+
 // reservation is room in the sink's window for what a claim may take.
 type reservation struct {
 	share *window.Share

@@ -23,6 +23,7 @@ type shard struct {
 	*services
 	index    int
 	life     life
+	turn     *turn
 	lastLook atomic.Int64
 	hint     chan struct{} // "look again", of 1
 	batches  sync.WaitGroup
@@ -67,11 +68,12 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 	callCtx, cancelCall := context.WithCancel(ctx)
 	s.life.cancelPublish, s.life.cancelCall = cancelPublish, cancelCall
 	settled := make(chan struct{}, 1)
+	s.turn = newTurn(shared.window, func() { signal(settled) })
 	s.services = &services{
 		common: shared, shard: index, log: log,
 		redis:  &redisView{common: shared, log: log, ctx: callCtx},
 		routes: newRoutes(log, shared),
-		share:  shared.window.Join(func() { signal(settled) }),
+		share:  s.turn.share,
 		stop:   s.life.stop, publishCtx: publishCtx, settled: settled,
 	}
 	s.lastLook.Store(int64(s.now()))
@@ -238,7 +240,7 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 
 // end gives the lease up, so that another instance need not wait for it to lapse.
 func (s *shard) end() {
-	s.share.Leave()
+	s.turn.leave()
 	s.redis.leave()
 	if s.redis.ctx.Err() != nil {
 		return
