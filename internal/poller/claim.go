@@ -17,21 +17,6 @@ const (
 // freeNumbers is how many outdated numbers in a row are replaced without a pause.
 const freeNumbers = 8
 
-// Nobody waits for room in the window while so little is in flight over all: a
-// few small messages make no difference to the broker, but to those who wait for
-// them. So many may be claimed then.
-const (
-	littleMessages = 256
-	littleBytes    = 128 << 10
-	freeMessages   = 8
-	freeBytes      = 8 << 10
-)
-
-func (c *common) isLittle() bool {
-	messages, bytes := c.window.InFlight()
-	return messages < littleMessages && bytes < littleBytes
-}
-
 // asking is the state of the shard's claim calls. A request stays pending,
 // token and all, until it is answered.
 type asking struct {
@@ -116,17 +101,12 @@ func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
 	if !retryAt.IsZero() {
 		s.times.pausedUntil = now + time.Until(retryAt)
 	}
-	reserved, reservedBytes := messages, bytes
-	if messages == 0 && retryAt.IsZero() && s.isLittle() {
-		s.share.Yield()
-		messages, bytes = min(size, freeMessages), freeBytes
-	}
 	if messages == 0 {
 		s.isCrowded = retryAt.IsZero()
 		return
 	}
 	request.Max, request.MaxBytes = messages, bytes
-	s.asking.room = reserve(s.share, reserved, reservedBytes)
+	s.asking.room = reserve(s.share)
 	if from != nil {
 		request.Slot, s.asking.probe = from.slot, from
 	}

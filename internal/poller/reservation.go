@@ -48,29 +48,30 @@ type reservation struct {
 	share *window.Share
 	timer *time.Timer
 
-	mu              sync.Mutex
-	messages, bytes int // zero once given back
+	mu     sync.Mutex
+	isOver bool
 }
 
-func reserve(share *window.Share, messages, bytes int) *reservation {
-	r := &reservation{share: share, messages: messages, bytes: bytes}
-	r.timer = time.AfterFunc(reservedFor, func() { r.becomes(0, 0) })
+func reserve(share *window.Share) *reservation {
+	r := &reservation{share: share}
+	r.timer = time.AfterFunc(reservedFor, r.lapse)
 	return r
 }
 
-// use says what the claim took. It may be more than there was room for, where
-// the answer came late.
-func (r *reservation) use(messages, bytes int) {
-	r.timer.Stop()
-	r.becomes(messages, bytes)
+// lapse gives the room back. The answer that comes late uses what it needs.
+func (r *reservation) lapse() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.isOver {
+		r.share.Use(0, 0)
+	}
 }
 
-func (r *reservation) becomes(messages, bytes int) {
+// use says what the claim took. It may be more than there was room for.
+func (r *reservation) use(messages, bytes int) {
+	r.timer.Stop()
 	r.mu.Lock()
-	reserved, reservedBytes := r.messages, r.bytes
-	r.messages, r.bytes = 0, 0
-	r.mu.Unlock()
-	if reserved != messages || reservedBytes != bytes {
-		r.share.Use(reserved, reservedBytes, messages, bytes)
-	}
+	defer r.mu.Unlock()
+	r.isOver = true
+	r.share.Use(messages, bytes)
 }

@@ -25,13 +25,13 @@ func BenchmarkAcknowledgements(b *testing.B) {
 			})
 			defer share.Leave()
 			for left := b.N / goroutines; left > 0; {
-				messages, bytes, _ := share.Reserve(100, true)
+				messages, _, _ := share.Reserve(100, true)
 				if messages == 0 {
 					<-awake
 					continue
 				}
 				used := min(messages, left)
-				share.Use(messages, bytes, used, used*each)
+				share.Use(used, used*each)
 				for range used {
 					share.Answered(1, each, time.Millisecond)
 				}

@@ -121,6 +121,6 @@ func TestDownBeginsAnew(t *testing.T) {
 		require.True(t, a.Down())
 		a.gone(all)
 		messages, bytes := w.Limit()
-		require.Equal(t, []int{8, 8 << 10}, []int{messages, bytes})
+		require.Equal(t, []int{256, 64 << 10}, []int{messages, bytes})
 	})
 }

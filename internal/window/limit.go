@@ -20,10 +20,12 @@ const (
 	measureEvery = time.Minute
 	slowRounds   = 6
 
-	firstMessages, leastMessages, mostMessages = 64, 1, 1 << 16
-	firstBytes, leastBytes, mostBytes          = 64 << 10, 1 << 10, 64 << 20
-	// What is in flight while a new connection is measured.
-	measureMessages, measureBytes = 8, 8 << 10
+	mostMessages, mostBytes = 1 << 16, 64 << 20
+	// So little may always be in flight, and a new connection begins with it. Less
+	// would make no difference to a broker, but to those who wait for the messages:
+	// where acknowledgements are late because the machine is busy, no limit helps.
+	// A link of 100 kB/s carries it within a second.
+	leastMessages, leastBytes = 256, 64 << 10
 )
 
 // limit is how many messages and bytes may be in flight. They are two limits that
@@ -39,9 +41,10 @@ const (
 // next to no queue it doubles.
 //
 // base is the mean of a time for which the limit was made so small that no queue
-// can form, not the least time ever seen: brokers vary, and where the least is far
-// below the mean the difference would pass for a queue that no limit makes go
-// away. Between two such times it may fall, slowly, but not rise.
+// can form, or none but that of the least limit; not the least time ever seen:
+// brokers vary, and where the least is far below the mean the difference would pass
+// for a queue that no limit makes go away. Between two such times it may fall,
+// slowly, but not rise.
 type limit struct {
 	messages, bytes float64
 	base            time.Duration
@@ -71,27 +74,18 @@ type round struct {
 	of    int
 	acked load
 	sum   time.Duration
-	peak  int // the most messages that were in flight or reserved
+	peak  int // the most messages that were in flight
 }
 
 func newLimit() (l limit) {
-	l.restart(load{firstMessages, firstBytes})
+	l.restart()
 	return l
 }
 
 // restart begins anew with a connection of which nothing is known.
-func (l *limit) restart(size load) {
-	*l = limit{took: l.took, phase: measure, resume: size}
-	l.set(measureMessages, measureBytes)
-}
-
-// collapse begins anew after the whole sink was lost.
-func (l *limit) collapse() {
-	size := l.size()
-	if l.phase >= measure {
-		size = l.resume
-	}
-	l.restart(load{min(size.messages, firstMessages), min(size.bytes, firstBytes)})
+func (l *limit) restart() {
+	*l = limit{took: l.took, phase: measure}
+	l.set(0, 0)
 }
 
 func (l *limit) size() load { return load{int(l.messages), int(l.bytes)} }
@@ -102,13 +96,13 @@ func (l *limit) set(messages, bytes float64) {
 }
 
 // holds notes how much is in flight.
-func (l *limit) holds(used load) { l.round.peak = max(l.round.peak, used.messages) }
+func (l *limit) holds(inFlight load) { l.round.peak = max(l.round.peak, inFlight.messages) }
 
 // acknowledged learns from messages that took so long each.
-func (l *limit) acknowledged(acked load, took time.Duration, used load, now time.Time) {
+func (l *limit) acknowledged(acked load, took time.Duration, inFlight load, now time.Time) {
 	r := &l.round
 	if r.of == 0 {
-		*r = newRound(used, now)
+		*r = newRound(inFlight, now)
 	}
 	r.acked.messages += acked.messages
 	r.acked.bytes += acked.bytes
@@ -116,12 +110,12 @@ func (l *limit) acknowledged(acked load, took time.Duration, used load, now time
 	if lasted := now.Sub(r.began); l.isRound(lasted) {
 		l.took = max(1, r.sum/time.Duration(r.acked.messages))
 		l.learn(now, lasted)
-		*r = newRound(used, now)
+		*r = newRound(inFlight, now)
 	}
 }
 
-func newRound(used load, now time.Time) round {
-	return round{began: now, of: max(used.messages, 1), peak: used.messages}
+func newRound(inFlight load, now time.Time) round {
+	return round{began: now, of: max(inFlight.messages, 1), peak: inFlight.messages}
 }
 
 // isRound reports whether the round is over. Where acknowledgements come late, it
@@ -160,9 +154,13 @@ func (l *limit) learn(now time.Time, lasted time.Duration) {
 	l.phase--
 }
 
-// smoothen follows the rounds' mean, and lets base fall to it.
+// smoothen follows the rounds' mean, and lets base fall to it: at once where the
+// broker or the link has become much faster, before the limit grows to the old base.
 func (l *limit) smoothen(lasted time.Duration) {
 	weight := min(1, lasted.Seconds()/(2*smoothFor).Seconds())
+	if l.took < l.base/4 {
+		weight = 1
+	}
 	l.smooth += time.Duration(weight * float64(l.took-l.smooth))
 	l.base = min(l.base, l.smooth)
 }

@@ -39,9 +39,11 @@ func TestAnyOrder(t *testing.T) {
 		for _, m := range all {
 			m.finish()
 		}
-		messages, bytes := w.InFlight()
-		require.Zero(t, messages)
-		require.Zero(t, bytes)
+		for _, holds := range []func() (int, int){w.InFlight, w.Kept} {
+			messages, bytes := holds()
+			require.Zero(t, messages)
+			require.Zero(t, bytes)
+		}
 		// Nobody is counted who is not there: the first gets the whole window.
 		limit, _ := w.Limit()
 		for _, m := range all {
@@ -69,7 +71,7 @@ func (m *modelled) step(t *rapid.T) {
 		}
 		messages := some(m.reserved, "messages")
 		bytes := messages * some(5000, "size")
-		m.Use(m.reserved, m.reservedBytes, messages, bytes)
+		m.Use(messages, bytes)
 		m.reserved, m.reservedBytes = 0, 0
 		m.inFlight, m.bytes = m.inFlight+messages, m.bytes+bytes
 	case "answered", "gone":
@@ -102,21 +104,24 @@ func (m *modelled) finish() {
 }
 
 func (m *modelled) check(t *rapid.T, w *window.Window, all []*modelled) {
-	var messages, bytes int
+	var messages, bytes, reserved, reservedBytes int
 	granted, waiting := false, false
 	for _, m := range all {
-		messages += m.reserved + m.inFlight
-		bytes += m.reservedBytes + m.bytes
+		messages, bytes = messages+m.inFlight, bytes+m.bytes
+		reserved, reservedBytes = reserved+m.reserved, reservedBytes+m.reservedBytes
 		granted = granted || m.woken > m.wokenBefore
 		waiting = waiting || m.waits && m.woken == m.wokenBefore
 	}
 	inFlight, inFlightBytes := w.InFlight()
+	require.Equal(t, messages, inFlight)
+	require.Equal(t, bytes, inFlightBytes)
+	kept, keptBytes := w.Kept()
 	if !granted {
-		require.Equal(t, messages, inFlight)
-		require.Equal(t, bytes, inFlightBytes)
+		require.Equal(t, reserved, kept)
+		require.Equal(t, reservedBytes, keptBytes)
 	}
-	require.GreaterOrEqual(t, inFlight, messages)
-	require.GreaterOrEqual(t, inFlightBytes, bytes)
+	require.GreaterOrEqual(t, kept, reserved)
+	require.GreaterOrEqual(t, keptBytes, reservedBytes)
 	require.False(t, waiting && inFlight == 0, "a share waits though nothing is in flight")
 }
 
@@ -138,12 +143,12 @@ func TestConcurrentShares(t *testing.T) {
 				})
 				sum := 0
 				for range rounds {
-					messages, bytes, _ := share.Reserve(10, true)
+					messages, _, _ := share.Reserve(10, true)
 					for messages == 0 {
 						<-awake
-						messages, bytes, _ = share.Reserve(10, true)
+						messages, _, _ = share.Reserve(10, true)
 					}
-					share.Use(messages, bytes, messages, messages*each)
+					share.Use(messages, messages*each)
 					<-time.After(time.Millisecond)
 					share.Answered(messages, messages*each, time.Millisecond)
 					sum += messages

@@ -8,6 +8,9 @@ const (
 	// messages each would cost Redis more than they are worth.
 	worthwhile = 32
 	leastParts = 8
+	// While less than this is in flight, a share gets a few messages in any case.
+	littleMessages, littleBytes = leastMessages / 4, leastBytes / 4
+	fewMessages, fewBytes       = 8, 8 << 10
 )
 
 // part is what one of so many shares gets at a time.
@@ -21,14 +24,18 @@ func part(size, shares int) int {
 func (w *Window) grant(want, shares int) load {
 	size := w.limit.size()
 	most := min(want, part(size.messages, shares))
-	free := load{size.messages - w.used.messages, size.bytes - w.used.bytes}
+	free := size.minus(w.inFlight).minus(w.kept)
 	// Twice the bytes that so many messages usually have: what is not used is given
 	// back after the claim.
 	bytes := max(1, min(size.bytes, 2*size.bytes/size.messages*most))
-	if free.messages < (most+1)/2 || free.bytes < (bytes+3)/4 {
+	switch {
+	case free.messages >= (most+1)/2 && free.bytes >= (bytes+3)/4:
+		return load{min(most, free.messages), min(bytes, free.bytes)}
+	case w.inFlight.messages < littleMessages && w.inFlight.bytes < littleBytes:
+		return load{min(want, fewMessages), fewBytes}
+	default:
 		return load{}
 	}
-	return load{min(most, free.messages), min(bytes, free.bytes)}
 }
 
 // next is whose turn it is: the first that waits and holds less than its fair part,
@@ -37,7 +44,7 @@ func (w *Window) grant(want, shares int) load {
 func (w *Window) next() int {
 	fair := w.limit.size().messages / max(1, w.active)
 	for i, s := range w.waiting {
-		if s.holds.messages < fair {
+		if s.held() < fair {
 			return i
 		}
 	}
@@ -53,8 +60,8 @@ func (w *Window) serve() (served []*Share) {
 		if granted.messages == 0 {
 			break
 		}
-		s.change(granted)
-		s.granted, s.isWaiting = granted, false // It stays active.
+		s.holds(s.inFlight, granted)
+		s.isGranted, s.isWaiting = true, false // It stays active.
 		w.waiting = slices.Delete(w.waiting, i, i+1)
 		served = append(served, s)
 	}

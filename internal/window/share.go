@@ -11,15 +11,16 @@ type Share struct {
 	wake   func()
 
 	// Guarded by window.mu.
-	holds     load // in flight, reserved and granted
-	granted   load // a part of it: served while the share waited, not fetched yet
+	inFlight  load
+	kept      load // reserved; or granted while the share waited, and not fetched yet
+	isGranted bool
 	want      int
 	isWaiting bool
 }
 
 // Reserve asks for room for up to want messages, at least one, before they are
-// claimed, and returns for how many messages and bytes there is. What is reserved
-// must be given to Use. Where there is none, the share waits in the queue and is
+// claimed, and returns for how many messages and bytes there is. It is kept until
+// Use; a share reserves once at a time. Where there is none, the share waits in the queue and is
 // woken, if queued is set; retryAt, unless zero, is when to ask again in any case,
 // because the sink is down.
 func (s *Share) Reserve(want int, queued bool) (messages, bytes int, retryAt time.Time) {
@@ -38,17 +39,17 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 	w := s.window
 	switch {
 	case w.health.down:
-		s.change(s.fetch().negative()) // It was granted before the sink went down.
+		s.drop() // It was granted before the sink went down.
 		if most := w.health.probe(w.now()); most > 0 {
 			granted = load{min(want, most), w.limit.size().bytes}
-			s.change(granted)
+			s.holds(s.inFlight, granted)
 			w.leaveQueue(s)
 		}
-	case s.granted.messages > 0:
+	case s.isGranted:
 		granted = s.fetch()
 	case len(w.waiting) == 0:
 		granted = w.grant(want, w.activeWith(s))
-		s.change(granted)
+		s.holds(s.inFlight, granted)
 	}
 	if granted.messages > 0 || !queued {
 		return granted, nil
@@ -66,15 +67,20 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 func (s *Share) Yield() {
 	s.window.mu.Lock()
 	s.window.leaveQueue(s)
-	served := s.free(s.fetch())
+	s.drop()
+	served := s.window.serve()
 	s.window.mu.Unlock()
 	wake(served)
 }
 
-// Use says what a reservation was used for, which may be more bytes than were
-// reserved; the rest is free again.
-func (s *Share) Use(reserved, reservedBytes, messages, bytes int) {
-	s.Gone(reserved-messages, reservedBytes-bytes)
+// Use says how much of what was reserved is in flight now: none of it, or more
+// than there was room for. The rest is free again.
+func (s *Share) Use(messages, bytes int) {
+	s.window.mu.Lock()
+	s.holds(s.inFlight.plus(load{messages, bytes}), load{})
+	served := s.window.serve()
+	s.window.mu.Unlock()
+	wake(served)
 }
 
 // Answered says that the broker acknowledged so many messages, or refused them,
@@ -88,7 +94,7 @@ func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool)
 	w.mu.Lock()
 	wasDown = w.health.answer(now)
 	if messages > 0 {
-		w.limit.acknowledged(load{messages, bytes}, took, w.used, now)
+		w.limit.acknowledged(load{messages, bytes}, took, w.inFlight, now)
 	}
 	served := s.free(load{messages, bytes})
 	if wasDown {
@@ -116,7 +122,7 @@ func (s *Share) Down() (isNew bool) {
 	w.mu.Lock()
 	var waiting []*Share
 	if isNew = w.health.fail(w.now()); isNew {
-		w.limit.collapse()
+		w.limit.restart()
 		waiting = slices.Clone(w.waiting)
 	}
 	w.mu.Unlock()
@@ -129,38 +135,43 @@ func (s *Share) Down() (isNew bool) {
 func (s *Share) Leave() {
 	s.window.mu.Lock()
 	s.window.leaveQueue(s)
-	s.granted = load{}
-	served := s.free(s.holds)
+	s.holds(load{}, load{})
+	served := s.window.serve()
 	s.window.mu.Unlock()
 	wake(served)
 }
 
-// fetch takes what the share was granted while it waited. It still holds it.
+// fetch takes what the share was granted while it waited. It still keeps it.
 func (s *Share) fetch() load {
-	granted := s.granted
-	s.granted = load{}
-	return granted
+	s.isGranted = false
+	return s.kept
 }
 
-// free lets go of a part of what the share holds, and returns whom to wake.
+// drop gives back what the share was granted and has not fetched.
+func (s *Share) drop() {
+	if s.isGranted {
+		s.holds(s.inFlight, load{})
+	}
+}
+
+// free lets go of a part of what is in flight, and returns whom to wake.
 func (s *Share) free(part load) (served []*Share) {
-	s.change(part.negative())
+	s.holds(s.inFlight.minus(part), s.kept)
 	return s.window.serve()
 }
 
-// change adds to what the share holds. It never becomes less than nothing, so
-// that what is said twice, or after Leave, is taken from nobody else.
-func (s *Share) change(by load) {
+// holds sets what the share holds.
+func (s *Share) holds(inFlight, kept load) {
 	w := s.window
-	before, wasActive := s.holds, s.isActive()
-	s.holds = load{max(0, before.messages+by.messages), max(0, before.bytes+by.bytes)}
-	if s.holds.messages == 0 {
-		s.holds.bytes = 0
-	}
-	w.used.messages += s.holds.messages - before.messages
-	w.used.bytes += s.holds.bytes - before.bytes
-	w.limit.holds(w.used)
+	wasActive := s.isActive()
+	w.inFlight = w.inFlight.plus(inFlight).minus(s.inFlight)
+	w.kept = w.kept.plus(kept).minus(s.kept)
+	s.inFlight, s.kept = inFlight, kept
+	s.isGranted = s.isGranted && kept.messages > 0
+	w.limit.holds(w.inFlight)
 	w.count(s, wasActive)
 }
 
-func (s *Share) isActive() bool { return s.isWaiting || s.holds.messages > 0 }
+func (s *Share) held() int { return s.inFlight.messages + s.kept.messages }
+
+func (s *Share) isActive() bool { return s.isWaiting || s.held() > 0 }

@@ -1,6 +1,7 @@
 package window_test
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,9 @@ type scenario struct {
 	service time.Duration                        // of a message in the broker
 	rate    func(at time.Duration) float64
 	size    func(n int) int
+	offered float64 // messages a second, 0: there is always one more
+	// claimTakes is how long a claim takes, nil: 1 ms.
+	claimTakes func(at time.Duration) time.Duration
 	// paused is until when the broker does nothing, if it does nothing then.
 	paused func(at time.Duration) (until time.Duration)
 }
@@ -31,13 +35,13 @@ func always(latency time.Duration) func(time.Duration) time.Duration {
 
 func fixed(bytes int) func(int) int { return func(int) int { return bytes } }
 
-// sent is a message on its way, submitted the instant it is reserved, used and
+// sent is a message on its way: since when it waits, when it was handed over and
 // acknowledged, all since the beginning.
 type sent struct {
-	share                 *simulatedShare
-	bytes                 int
-	reserved, used, acked time.Duration
-	queued                time.Duration
+	share               *simulatedShare
+	bytes               int
+	begins, used, acked time.Duration
+	queued              time.Duration
 }
 
 // second is what happened in one second of the simulation.
@@ -73,7 +77,6 @@ type simulation struct {
 }
 
 const (
-	claimTakes = time.Millisecond
 	claimMost  = 500
 	claimBytes = 1 << 20
 	tick       = time.Millisecond
@@ -86,6 +89,9 @@ func simulate(t *testing.T, sc scenario) (s *simulation) {
 	}
 	if sc.lasts == 0 {
 		sc.lasts = 40 * time.Second
+	}
+	if sc.claimTakes == nil {
+		sc.claimTakes = always(time.Millisecond)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s = &simulation{
@@ -117,7 +123,7 @@ func (s *simulation) step(now time.Duration) {
 		tally.acks++
 		tally.bytes += m.bytes
 		tally.queued += m.queued
-		tally.slowest = max(tally.slowest, m.acked-m.reserved)
+		tally.slowest = max(tally.slowest, m.acked-m.begins)
 	}
 	for _, shard := range s.all {
 		if shard.claimedAt > 0 && shard.claimedAt <= now {
@@ -149,30 +155,47 @@ func (s *simulation) next(now time.Duration) time.Duration {
 }
 
 func (s *simulation) reserve(shard *simulatedShare, now time.Duration) {
-	if shard.claimedAt > 0 || !shard.isAwake {
+	if shard.claimedAt > 0 || !shard.isAwake || s.n >= s.due(now) {
 		return
 	}
 	shard.isAwake = false
 	shard.messages, shard.bytes, _ = shard.share.Reserve(claimMost, true)
 	if shard.messages > 0 {
-		shard.reserved, shard.claimedAt = now, now+claimTakes
+		shard.reserved, shard.claimedAt = now, now+s.claimTakes(now)
 	}
 }
 
 // publish hands over what was claimed: up to the bytes, but at least one message.
 func (s *simulation) publish(shard *simulatedShare, now time.Duration) {
 	most, bytes, n := min(shard.bytes, claimBytes), 0, 0
-	for ; n < shard.messages; n++ {
+	due := s.due(now)
+	for ; n < shard.messages && s.n < due; n++ {
 		size := s.size(s.n)
 		if n > 0 && bytes+size > most {
 			break
 		}
-		s.n++
 		bytes += size
-		s.send(sent{share: shard, bytes: size, reserved: shard.reserved, used: now})
+		s.send(sent{share: shard, bytes: size, begins: s.begins(s.n, shard.reserved), used: now})
+		s.n++
 	}
-	shard.share.Use(shard.messages, shard.bytes, n, bytes)
+	shard.share.Use(n, bytes)
 	shard.claimedAt, shard.isAwake = 0, true
+}
+
+// due is how many messages there are until now.
+func (s *simulation) due(now time.Duration) int {
+	if s.offered == 0 {
+		return math.MaxInt
+	}
+	return int(s.offered * now.Seconds())
+}
+
+// begins is since when the n-th message waits: since it was due, or reserved.
+func (s *simulation) begins(n int, reserved time.Duration) time.Duration {
+	if s.offered == 0 {
+		return reserved
+	}
+	return time.Duration(float64(n) / s.offered * float64(time.Second))
 }
 
 // send puts a message behind the others, in the link and the broker.

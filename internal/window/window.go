@@ -16,9 +16,12 @@
 // What a share holds goes through these states; a Share counts each message and
 // its bytes once, from Reserve until one of the three ends:
 //
-//	Reserve ──► reserved ──Use──► in flight ──Answered──► free, and learned from
-//	   ▲           │                 ├───────Gone──────► free
-//	   └── wake    └─ not used: free └───────Leave─────► free
+//	Reserve ──► kept ──Use──► in flight ──Answered──► free, and learned from
+//	   ▲         │               ├───────Gone──────► free
+//	   └── wake  └─ unused: free └───────Leave─────► free
+//
+// What is kept for a claim is mostly more than the claim will find. So where little
+// is in flight, a share gets room for a few messages whatever others keep.
 //
 // The package does no I/O and starts no goroutine; it knows no messages, only
 // their numbers and sizes.
@@ -35,18 +38,28 @@ import (
 type Window struct {
 	began time.Time // when it was made
 
-	mu      sync.Mutex
-	limit   limit
-	used    load // in flight and reserved, of all shares
-	waiting []*Share
-	active  int // shares that hold something or wait
-	health  health
+	mu       sync.Mutex
+	limit    limit
+	inFlight load // of all shares
+	kept     load // of all shares
+	waiting  []*Share
+	active   int // shares that hold something or wait
+	health   health
 }
 
 // load is a number of messages and their bytes.
 type load struct{ messages, bytes int }
 
-func (l load) negative() load { return load{-l.messages, -l.bytes} }
+func (l load) plus(other load) load { return load{l.messages + other.messages, l.bytes + other.bytes} }
+
+// minus is never less than nothing: what is said twice is taken from nobody else.
+func (l load) minus(other load) load {
+	left := load{max(0, l.messages-other.messages), max(0, l.bytes-other.bytes)}
+	if left.messages == 0 {
+		left.bytes = 0
+	}
+	return left
+}
 
 // New returns a window that has yet to learn what the sink can do.
 func New() *Window {
@@ -74,11 +87,11 @@ func (w *Window) Limit() (messages, bytes int) {
 	return size.messages, size.bytes
 }
 
-// InFlight is how many messages and bytes are in flight or reserved.
+// InFlight is how many messages and bytes are in flight.
 func (w *Window) InFlight() (messages, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.used.messages, w.used.bytes
+	return w.inFlight.messages, w.inFlight.bytes
 }
 
 // Pace is what an acknowledgement took lately, and when the last answer of any
