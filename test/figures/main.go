@@ -7,6 +7,7 @@
 //	outage    as flow over 60 s, the broker stopped for 30 s, Redis restarted
 //	backlog   memory with 1,000,000 due messages while the broker is down
 //	memory    Redis' memory for 1,000,000 waiting messages
+//	routes    healthy messages beside a topic that fails, and once it is parked
 //	idle      what idle bridges cost: Redis commands, CPU, goroutines, connections
 //	drain     200,000 due messages, beside the client library alone
 //	instances three bridges under a steady load: one killed, one paused, one
@@ -48,6 +49,7 @@ type run struct {
 	rate, repeat   int
 	pause, window  time.Duration
 	databases      string
+	fault          string
 	seed           uint64
 }
 
@@ -78,7 +80,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
   idle                               idle bridges, 1 to 10 instances    -brokers -window
-  routes                             a dead route beside healthy ones   -brokers -count -rate -window
+  routes                             a dead route beside healthy ones   -brokers -count -rate -window -fault
   instances                          bridges that come and go           -brokers -shards -rate -pause
   scale                              drain by shards, by instances      -brokers -count -repeat
   grow                               the number of shards changes       -brokers -rate -pause
@@ -100,6 +102,7 @@ func main() {
 	flag.DurationVar(&r.pause, "pause", 10*time.Second, "time between two things that happen, more than a lease")
 	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched, Redis is away, or a load lasts")
 	flag.StringVar(&r.databases, "databases", "postgres,mariadb", "databases of the outbox, a comma list")
+	flag.StringVar(&r.fault, "fault", string(flow.Refusing), "how a topic fails: missing, refusing or hanging")
 	flag.Uint64Var(&r.seed, "seed", rand.Uint64N(1_000_000), "makes what producers do repeatable") //nolint:gosec // any seed will do
 	flag.Usage = func() {
 		_, _ = fmt.Fprint(flag.CommandLine.Output(), usage)

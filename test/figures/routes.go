@@ -13,45 +13,98 @@ import (
 )
 
 // routesFigure compares the lateness of healthy messages alone with that beside
-// a dead route: a topic that is missing, with -count messages due for it at the
-// start (6,000) and one in ten of the load to it. Then the topic is made, and
-// what was parked must arrive: all of it, once, in due order per Key.
+// a topic that fails, with -count messages due for it at the start (6,000) and one
+// in ten of the load to it; and then with that beside what is parked, when nothing
+// more comes for it. Then the topic is healed, and what was parked must arrive: all
+// of it, once, in due order per Key.
 func routesFigure(ctx context.Context, r run) error {
 	w, err := r.world(ctx)
 	if err != nil {
 		return err
 	}
 	defer w.Close()
-	alone, err := r.healthy(ctx, w, w.Topic+"-alone", nil)
+	alone, err := r.phase(ctx, w, "alone", nil)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("routes   %-8s alone   %s\n", r.broker, alone)
-
-	dead := flow.NewLedger()
-	topic := w.Topic + "-dead"
+	dead, topic := flow.NewLedger(), w.Topic+"-dead"
+	heal, err := w.Broker.BreakTopic(ctx, topic, flow.Fault(r.fault))
+	if err != nil {
+		return err
+	}
 	if err := r.dueAtOnce(ctx, w, topic, dead); err != nil {
 		return err
 	}
-	beside, err := r.healthy(ctx, w, w.Topic+"-beside", &flow.Steady{Topic: topic, Rate: r.rate / 10, IDs: "dead"}, dead)
+	beside, err := r.phase(ctx, w, "beside", &flow.Steady{Topic: topic, Rate: r.rate / 10, IDs: "dead"}, dead)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("routes   %-8s beside  %s\n", r.broker, beside)
+	if err := r.quiet(ctx, w); err != nil {
+		return err
+	}
+	parked, err := r.phase(ctx, w, "parked", nil)
+	if err != nil {
+		return err
+	}
 	totals, err := w.Totals(ctx)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("routes   %-8s parked  %d sent to slots, %d dead letters, healthy p99 %.2f times that alone\n",
-		r.broker, totals.Counters["parked"], totals.Dead, beside.P99.Seconds()/alone.P99.Seconds())
-	healed, err := r.heal(ctx, w, topic, dead)
+	fmt.Printf("routes   %-8s %s: %d sent to slots, %d dead letters; beside it p99 %.2f times that alone, Redis %.2f; once parked p99 %.2f, Redis %.2f\n",
+		r.broker, r.fault, totals.Counters["parked"], totals.Dead,
+		ratio(beside.P99, alone.P99), ratio(beside.redis, alone.redis), ratio(parked.P99, alone.P99), ratio(parked.redis, alone.redis))
+	healed, err := r.heal(ctx, w, topic, dead, heal)
 	if err != nil {
 		return err
 	}
-	if wrong := alone.Wrong() + beside.Wrong() + healed.Wrong(); wrong > 0 || totals.Dead > 0 {
+	if wrong := alone.Wrong() + beside.Wrong() + parked.Wrong() + healed.Wrong(); wrong > 0 || totals.Dead > 0 {
 		return fmt.Errorf("routes: broken promises: %d, dead letters: %d", wrong, totals.Dead)
 	}
 	return nil
+}
+
+func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
+
+// phase is a steady load to a topic of its own, and what it cost.
+type phase struct {
+	flow.Report
+
+	redis time.Duration // processor time
+}
+
+func (r run) phase(ctx context.Context, w *flow.World, name string, other *flow.Steady, otherLedger ...*flow.Ledger) (p phase, err error) {
+	before, err := look(ctx, w, w.Bridges())
+	if err != nil {
+		return p, err
+	}
+	if p.Report, err = r.healthy(ctx, w, w.Topic+"-"+name, other, otherLedger...); err != nil {
+		return p, err
+	}
+	after, err := look(ctx, w, w.Bridges())
+	p.redis = after.redis - before.redis
+	fmt.Printf("routes   %-8s %-7s %s; Redis %.1f %% of a core\n",
+		r.broker, name, p.Report, 100*p.redis.Seconds()/after.at.Sub(before.at).Seconds())
+	return p, err
+}
+
+// quiet waits until next to nothing is on its way to its slot any more.
+func (r run) quiet(ctx context.Context, w *flow.World) error {
+	before := int64(-1)
+	for {
+		totals, err := w.Totals(ctx)
+		if err != nil {
+			return err
+		}
+		if now := totals.Counters["parked"]; now-before < 100 {
+			return nil
+		}
+		before = totals.Counters["parked"]
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Second):
+		}
+	}
 }
 
 // healthy runs a steady load to a topic, and beside it another to a dead one,
@@ -110,9 +163,11 @@ func (r run) dueAtOnce(ctx context.Context, w *flow.World, topic string, ledger 
 	return nil
 }
 
-// heal makes the topic, and waits for what was parked.
-func (r run) heal(ctx context.Context, w *flow.World, topic string, ledger *flow.Ledger) (flow.Report, error) {
-	if err := w.Broker.MakeTopic(ctx, topic); err != nil {
+// heal mends the topic, and waits for what was parked.
+func (r run) heal(
+	ctx context.Context, w *flow.World, topic string, ledger *flow.Ledger, mend func(context.Context) error,
+) (flow.Report, error) {
+	if err := mend(ctx); err != nil {
 		return flow.Report{}, err
 	}
 	begin := time.Now()

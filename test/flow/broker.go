@@ -39,6 +39,8 @@ type Broker interface {
 	// Publisher publishes one message as a producer's own client does, to a topic
 	// that exists. end closes the client.
 	Publisher(ctx context.Context) (publish outbox.Publisher, end func(), err error)
+	// BreakTopic makes a topic that fails; heal mends it and keeps what it holds.
+	BreakTopic(ctx context.Context, topic string, fault Fault) (heal func(context.Context) error, err error)
 }
 
 // StartBroker starts the broker of that name.

@@ -19,7 +19,7 @@ const partitions = 6
 type kafkaBroker struct{ server *service.Server }
 
 func startKafka(ctx context.Context) (Broker, error) {
-	server, err := service.StartKafka(ctx, "")
+	server, err := service.StartKafka(ctx, patient)
 	return kafkaBroker{server}, err
 }
 
@@ -36,10 +36,19 @@ func (b kafkaBroker) client() (*kafkago.Client, func()) {
 }
 
 func (b kafkaBroker) MakeTopic(ctx context.Context, topic string) error {
+	return b.makeTopic(ctx, topic, 1)
+}
+
+// makeTopic gives each partition a replica on each of the nodes.
+func (b kafkaBroker) makeTopic(ctx context.Context, topic string, nodes ...int) error {
 	client, done := b.client()
 	defer done()
+	assigned := make([]kafkago.ReplicaAssignment, partitions)
+	for i := range assigned {
+		assigned[i] = kafkago.ReplicaAssignment{Partition: i, Replicas: nodes}
+	}
 	response, err := client.CreateTopics(ctx, &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{{
-		Topic: topic, NumPartitions: partitions, ReplicationFactor: 1,
+		Topic: topic, NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignments: assigned,
 		ConfigEntries: []kafkago.ConfigEntry{{ConfigName: "message.timestamp.type", ConfigValue: "LogAppendTime"}},
 	}}})
 	if err != nil {

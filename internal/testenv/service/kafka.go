@@ -32,6 +32,41 @@ exec "$@" kafka.Kafka server.properties
 // topics; extraProperties are appended to its server.properties, where the
 // last of two equal keys wins.
 func StartKafka(ctx context.Context, extraProperties string) (*Server, error) {
+	controllerPort, freeController, err := reservePort()
+	if err != nil {
+		return nil, err
+	}
+	s, err := newKafka(ctx)
+	if err != nil {
+		freeController()
+		return nil, err
+	}
+	freePort := s.free
+	s.free = func() { freePort(); freeController() }
+	return s.startKafka(ctx, s.kafkaProperties(controllerPort)+extraProperties+"\n")
+}
+
+// StartKafkaFollower runs a second broker under the controller of a first one that
+// [StartKafka] has started. Topics get replicas on it only where they are assigned
+// to node 2.
+func StartKafkaFollower(ctx context.Context, first *Server, extraProperties string) (*Server, error) {
+	properties, err := os.ReadFile(filepath.Join(first.dir, "server.properties"))
+	if err != nil {
+		return nil, fmt.Errorf("read the first broker's properties: %w", err)
+	}
+	s, err := newKafka(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.startKafka(ctx, string(properties)+`process.roles=broker
+node.id=2
+listeners=PLAINTEXT://`+s.Addr()+`
+advertised.listeners=PLAINTEXT://`+s.Addr()+`
+log.dirs=`+filepath.Join(s.dir, "data")+"\n"+extraProperties+"\n")
+}
+
+// newKafka is a broker without its properties.
+func newKafka(ctx context.Context) (*Server, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, fmt.Errorf("%w: java", ErrMissing)
@@ -44,17 +79,6 @@ func StartKafka(ctx context.Context, extraProperties string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	controllerPort, freeController, err := reservePort()
-	if err != nil {
-		return s.abandon(err)
-	}
-	freePort := s.free
-	s.free = func() { freePort(); freeController() }
-
-	properties := s.kafkaProperties(controllerPort) + extraProperties + "\n"
-	if err := errors.Join(s.write("server.properties", properties), s.write("log4j2.properties", kafkaLogging)); err != nil {
-		return s.abandon(fmt.Errorf("write Kafka configuration: %w", err))
-	}
 	s.url = s.Addr()
 	s.argv = []string{
 		"sh", "-c", kafkaRunner, "sh", java,
@@ -64,6 +88,13 @@ func StartKafka(ctx context.Context, extraProperties string) (*Server, error) {
 		"-cp", filepath.Join(libs, "*"),
 	}
 	s.ready = s.kafkaReady
+	return s, nil
+}
+
+func (s *Server) startKafka(ctx context.Context, properties string) (*Server, error) {
+	if err := errors.Join(s.write("server.properties", properties), s.write("log4j2.properties", kafkaLogging)); err != nil {
+		return s.abandon(fmt.Errorf("write Kafka configuration: %w", err))
+	}
 	return s.start(ctx)
 }
 
