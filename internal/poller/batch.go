@@ -71,9 +71,14 @@ func weight(m *message.Message) int {
 	return m.Size() + envelope
 }
 
-func (b *batch) weight() (bytes int) {
+// published is how many messages are to be published, and their weight: those that
+// are not parked.
+func (b *batch) published() (messages, bytes int) {
 	for i := range b.claim.Messages {
 		bytes += weight(&b.claim.Messages[i].Message)
 	}
-	return bytes
+	for _, p := range b.parked {
+		bytes -= weight(&b.claim.Messages[p.index].Message)
+	}
+	return len(b.claim.Messages) - len(b.parked), bytes
 }

@@ -183,7 +183,10 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	request, from, first := *s.asking.pending, s.asking.probe, s.asking.first
 	claim.Token = request.Token
 	b := newBatch(claim, s.holding.lease, first+s.ClaimTimeout)
-	s.unreserve(len(claim.Messages), b.weight())
+	if from == nil {
+		s.park(b)
+	}
+	s.unreserve(b.published())
 	s.advance()
 	if isNew, lapsed := s.holding.granted(received); isNew {
 		s.hasObtained(s.index, lapsed)
@@ -253,20 +256,25 @@ func (s *shard) extend(began time.Duration, live []message.ClaimToken) {
 	}
 }
 
-// dispatch hands a claim's messages to a runner. What is to be parked is decided
-// here: once the loop has gone on, a later claim may empty the slot.
-func (s *shard) dispatch(b *batch) {
-	if b.route == nil && s.routes.isAny.Load() {
-		for i := range b.claim.Messages {
-			claimed := &b.claim.Messages[i]
-			if claimed.Err != nil {
-				continue
-			}
-			if r := s.routes.park(s.Sink.Route(&claimed.Message), claimed.Topic); r != nil {
-				b.parked = append(b.parked, parking{i, r})
-			}
+// park decides what goes to the slots of routes that are closed. It does so before
+// the loop goes on: a later claim may empty the slot.
+func (s *shard) park(b *batch) {
+	if !s.routes.isAny.Load() {
+		return
+	}
+	for i := range b.claim.Messages {
+		claimed := &b.claim.Messages[i]
+		if claimed.Err != nil {
+			continue
+		}
+		if r := s.routes.park(s.Sink.Route(&claimed.Message), claimed.Topic); r != nil {
+			b.parked = append(b.parked, parking{i, r})
 		}
 	}
+}
+
+// dispatch hands a claim's messages to a runner.
+func (s *shard) dispatch(b *batch) {
 	s.order.register(b)
 	s.live = append(s.live, b)
 	s.Observer.AddInFlight(s.Queue, len(b.claim.Messages))

@@ -11,8 +11,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
-// unknownsPerFailure is how many unknown outcomes in a row, while others
-// succeeded, count as one refusal.
+// unknownsPerFailure is how many unknown outcomes in a row, while others of the
+// route succeeded, count as one refusal.
 const unknownsPerFailure = 5
 
 // maxReason is the longest reason of a dead letter, in bytes.
@@ -34,7 +34,7 @@ const (
 var (
 	heldBack     = sinks.Failed(sinks.Unavailable, reasonHeldBack, nil)
 	errNoOutcome = errors.New("the sink reported no outcome")
-	errHangs     = errors.New("a message was not answered for long, while others were")
+	errHangs     = errors.New("a message was not answered for long")
 )
 
 // isAnswer reports whether the broker dealt with the message by itself.
@@ -71,9 +71,9 @@ func concernsRoute(outcome sinks.Outcome) bool {
 }
 
 // decide says how to settle one message. A message that goes back to wait is
-// released; the caller parks it instead where its route is closed. random is in
-// [0, 1).
-func (r Retry) decide(claimed *message.Claimed, outcome sinks.Outcome, random float64) message.Verdict {
+// released; the caller parks it instead where its route is closed. isDown says that
+// the route takes nothing from anybody. random is in [0, 1).
+func (r Retry) decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
 	if claimed.Err != nil {
 		return deadLetter(claimed.Attempts, false, undecodable(claimed.Err))
 	}
@@ -92,22 +92,22 @@ func (r Retry) decide(claimed *message.Claimed, outcome sinks.Outcome, random fl
 	case sinks.Unavailable:
 		return message.Verdict{Verb: message.VerbRelease, Attempts: attempts}
 	case sinks.Unknown:
-		return r.unknown(attempts, outcome, random)
+		return r.unknown(attempts, outcome, isDown, random)
 	default:
-		return r.unknown(attempts, outcome, random)
+		return r.unknown(attempts, outcome, isDown, random)
 	}
 }
 
-// unknown counts the copy that may be out. Where it was not the whole sink that
-// failed, several in a row count as one refusal: but the message keeps its
-// place, since others of its Key must not pass it.
-func (r Retry) unknown(attempts message.Attempts, outcome sinks.Outcome, random float64) message.Verdict {
+// unknown counts the copy that may be out. Where it was not the whole sink or the
+// route that failed, several in a row count as one refusal: but the message keeps
+// its place, since others of its Key must not pass it.
+func (r Retry) unknown(attempts message.Attempts, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
 	attempts.Begun++
 	attempts.MaybeOut++
 	if outcome.Reason == reasonPanicAlone { // That is the message's fault.
 		return r.refused(attempts, true, outcome, random)
 	}
-	if concernsRoute(outcome) {
+	if concernsRoute(outcome) && !isDown {
 		attempts.Unknowns++
 	}
 	if attempts.Unknowns >= unknownsPerFailure {

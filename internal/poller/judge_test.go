@@ -26,6 +26,7 @@ func TestDecide(t *testing.T) {
 		before  attempts
 		err     error
 		outcome sinks.Outcome
+		isDown  bool
 		want    message.Verdict
 	}{
 		{
@@ -78,6 +79,12 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
+			name: "unknown like all of the route", before: attempts{Unknowns: 4}, outcome: unknown, isDown: true,
+			want: message.Verdict{
+				Verb: message.VerbRelease, Published: true, Attempts: attempts{Begun: 1, MaybeOut: 1, Unknowns: 4},
+			},
+		},
+		{
 			name: "unavailable", before: attempts{Failures: 3, Begun: 3, Unknowns: 2}, outcome: sinks.Failed(sinks.Unavailable, sinks.ReasonConnection, errBroker),
 			want: message.Verdict{Verb: message.VerbRelease, Attempts: attempts{Failures: 3, Begun: 3, Unknowns: 2}},
 		},
@@ -100,7 +107,7 @@ func TestDecide(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			claimed := message.Claimed{Attempts: test.before, Err: test.err}
-			assert.Equal(t, test.want, testRetry.decide(&claimed, test.outcome, middle))
+			assert.Equal(t, test.want, testRetry.decide(&claimed, test.outcome, test.isDown, middle))
 		})
 	}
 }
@@ -108,7 +115,7 @@ func TestDecide(t *testing.T) {
 func TestReasonIsBounded(t *testing.T) {
 	t.Parallel()
 	outcome := sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, errors.New(strings.Repeat("ü", maxReason)))
-	verdict := testRetry.decide(&message.Claimed{}, outcome, 0)
+	verdict := testRetry.decide(&message.Claimed{}, outcome, false, 0)
 	assert.LessOrEqual(t, len(verdict.Reason), maxReason)
 	assert.True(t, strings.HasSuffix(verdict.Reason, "ü"), "cut at a character")
 }

@@ -99,12 +99,7 @@ func (r *runner) failed(c *call, n int) {
 		r.sinkAnswered(r.share.Answered(0, 0, 0))
 	}
 	isCut := r.publishCtx.Err() != nil
-	if outcome.Class == sinks.Unknown && outcome.Reason == sinks.ReasonTimeout {
-		// Where nobody was answered since, it is not the route that is silent. Of one
-		// that is closed already that says nothing.
-		_, answered := r.window.Pace()
-		outcome.Whole = outcome.Whole || isCut || r.b.route == nil && answered.Before(c.began)
-	}
+	outcome.Whole = outcome.Whole || isCut && outcome.Reason == sinks.ReasonTimeout
 	if outcome.Whole && !isCut && r.share.Down() {
 		r.Observer.SinkUp(r.SinkName, false)
 		r.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)

@@ -87,7 +87,9 @@ func (r *runner) mayPublish() bool {
 }
 
 // Messages that hang are looked for now and then. One hangs if it was not
-// answered for so long, while messages that were handed over later were.
+// answered for so long, while messages that were handed over later were; or while
+// nobody was and the window is full: then all that fill it may be of routes that
+// hang, and no answer to others can come.
 const (
 	lookForHanging = 250 * time.Millisecond
 	leastHanging   = time.Second
@@ -100,8 +102,9 @@ func (r *runner) findHanging() {
 	took, answered := r.window.Pace()
 	limit := max(leastHanging, hangingTimes*took)
 	now := time.Now()
+	isStuck := now.Sub(answered) >= limit && r.window.IsCrowded()
 	for _, c := range r.calls {
-		if c.left == 0 || now.Sub(c.began) < limit || answered.Sub(c.began) < limit/2 {
+		if c.left == 0 || now.Sub(c.began) < limit || answered.Sub(c.began) < limit/2 && !isStuck {
 			continue
 		}
 		for n := range c.size {

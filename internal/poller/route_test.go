@@ -188,6 +188,74 @@ func TestHangingRouteIsParked(t *testing.T) {
 	})
 }
 
+// TestHangingBacklog has all that is due at first hang, more than the window
+// holds. It must not be taken for the whole sink: healthy messages behind it are
+// published once it was seen that it hangs.
+func TestHangingBacklog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.store.add(to("hangs", 3000, b.store.now().Add(-time.Minute), noKey)...)
+		})
+		b.common.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+			if m.Topic == "hangs" {
+				wait.Sleep(ctx, 10*time.Second)
+				return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+			}
+			return acked
+		}}
+		for i := range 3000 {
+			b.store.add(due(fmt.Sprint("x", i), b.store.now().Add(10*time.Millisecond)))
+			b.Wake(0)
+			b.pass(10 * time.Millisecond)
+		}
+		b.pass(time.Second)
+		assert.Len(t, b.store.acked, 3000)
+		b.observer.read(func() {
+			for i, l := range b.observer.latenesses {
+				require.Less(t, l, 1500*time.Millisecond)
+				if i > 200 {
+					require.Less(t, l, 50*time.Millisecond)
+				}
+			}
+		})
+		assert.Zero(t, b.logs.count("sink unavailable"))
+		assert.Equal(t, 1, b.logs.count("route unavailable"))
+	})
+}
+
+// A sink that was down is not kept so by what is due first and has nowhere to go:
+// a probe that only parks is no probe.
+func TestBackBehindADeadRoute(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var isLost atomic.Bool
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = func(ctx context.Context, batch []message.Message) []outcome {
+				if isLost.Load() {
+					return same(sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, errBroker))(ctx, batch)
+				}
+				return byTopic(map[string]outcome{"dead": full})(ctx, batch)
+			}
+			b.store.add(to("dead", 1, b.store.now(), noKey)...)
+		})
+		b.pass(time.Second)
+		isLost.Store(true)
+		healthy := due("x", b.store.now())
+		b.store.add(healthy)
+		b.Wake(0)
+		b.pass(time.Second)
+		require.Equal(t, 1, b.logs.count("sink unavailable"))
+		late := to("dead", 500, b.store.now().Add(-time.Minute), noKey)
+		for i := range late {
+			late[i].ID += "late"
+		}
+		b.store.add(late...)
+		isLost.Store(false)
+		b.pass(7 * time.Second)
+		assert.Equal(t, []string{"x"}, b.store.acked)
+		assert.Len(t, b.store.parked(), 501)
+	})
+}
+
 // streaming answers for each message by itself.
 type streaming struct {
 	*fakeSink

@@ -99,6 +99,18 @@ func (rs *routes) isClosed(name sinks.Route, topic string) bool {
 	return rs.find(name, topic) != nil
 }
 
+// isDown reports whether a message's route is closed, and nobody has had an answer
+// since.
+func (rs *routes) isDown(name sinks.Route, topic string) bool {
+	if !rs.isAny.Load() {
+		return false
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.find(name, topic)
+	return r != nil && r.state == routeDown
+}
+
 // park sends a message to the slot of its route, where that is closed.
 // It returns nil where it is open.
 func (rs *routes) park(name sinks.Route, topic string) *route {

@@ -35,7 +35,8 @@ type runner struct {
 // run ends when every message is settled, or the claim was given up and the
 // sink has answered.
 func (s *services) run(b *batch) {
-	r := &runner{docket: newDocket(s, b), lookedAt: s.now(), inWindow: len(b.claim.Messages), bytesInWindow: b.weight()}
+	r := &runner{docket: newDocket(s, b), lookedAt: s.now()}
+	r.inWindow, r.bytesInWindow = b.published()
 	defer func() {
 		close(b.done)
 		signal(s.settled)
@@ -116,12 +117,13 @@ func (r *runner) ready() []int {
 		}
 		r.held[c] = append(r.held[c], i)
 	}
-	var decided []int
-	for _, p := range r.b.parked {
-		aside[p.index] = true
-		decided = append(decided, p.index)
+	parked := make([]int, len(r.b.parked))
+	for n, p := range r.b.parked {
+		aside[p.index], parked[n] = true, p.index
 		r.note(p.index, message.Verdict{Attempts: all[p.index].Attempts}, p.route)
 	}
+	r.b.fates.set(r.b, parked, r.fate)
+	var decided []int
 	ready := make([]int, 0, len(all))
 	for i := range all {
 		switch {
@@ -277,6 +279,11 @@ func (r *runner) isClosed(i int) bool {
 	return r.b.route == nil && r.routes.isClosed(r.Sink.Route(m), m.Topic)
 }
 
+// isDown reports whether the message's route takes nothing, as far as is known.
+func (r *runner) isDown(m *message.Message) bool {
+	return r.routes.isDown(r.Sink.Route(m), m.Topic)
+}
+
 func (r *runner) fate(i int) fate { return fateOf(&r.verdicts[i]) }
 
 // decide records the verdict on a message. A panic concerns this message alone.
@@ -294,7 +301,7 @@ func (r *runner) decide(i int, outcome sinks.Outcome) {
 		}
 	}()
 	claimed := &r.b.claim.Messages[i]
-	verdict := r.Retry.decide(claimed, outcome, rand.Float64())
+	verdict := r.Retry.decide(claimed, outcome, r.isDown(&claimed.Message), rand.Float64())
 	if verdict.Verb != message.VerbRelease {
 		r.note(i, verdict, nil)
 	} else {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // eachBy answers for each message by its ID.
@@ -31,40 +32,55 @@ func same(o outcome) func(context.Context, []message.Message) []outcome {
 }
 
 func TestSinkDown(t *testing.T) {
-	for _, test := range []struct {
-		outcome outcome
-		marks   bool
-	}{
-		{sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, errBroker), false},
-		{sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker), true},
-	} {
-		t.Run(test.outcome.Class.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				b := setup(t, func(_ *Config, b *bench) {
-					b.sink.behave = same(test.outcome)
-					b.store.add(many(3000, b.store.now())...)
-				})
-				b.pass(time.Minute)
-				assertProbes(t, b)
-				b.store.read(func() {
-					require.Len(t, b.store.waiting, 3000)
-					require.Empty(t, b.store.claims)
-					assert.Empty(t, b.store.dead)
-					for _, m := range b.store.waiting {
-						require.Zero(t, m.Attempts.Failures)
-						require.Zero(t, m.Attempts.Unknowns)
-					}
-					assert.Equal(t, test.marks, b.store.waiting[0].Attempts.MaybeOut > 0)
-				})
-				assert.Equal(t, 1, b.logs.count("sink unavailable"))
-				b.sink.set(same(acked))
-				b.pass(6 * time.Second)
-				assert.Len(t, b.store.acked, 3000)
-				assert.Equal(t, 1, b.logs.count("sink back"))
-				assert.Equal(t, []bool{false, true}, b.observer.ups)
-			})
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = same(sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, errBroker))
+			b.store.add(many(3000, b.store.now())...)
 		})
-	}
+		b.pass(time.Minute)
+		assertProbes(t, b)
+		b.store.read(func() {
+			require.Len(t, b.store.waiting, 3000)
+			require.Empty(t, b.store.claims)
+			assert.Empty(t, b.store.dead)
+			for _, m := range b.store.waiting {
+				require.Zero(t, m.Attempts)
+			}
+		})
+		assert.Equal(t, 1, b.logs.count("sink unavailable"))
+		b.sink.set(same(acked))
+		b.pass(6 * time.Second)
+		assert.Len(t, b.store.acked, 3000)
+		assert.Equal(t, 1, b.logs.count("sink back"))
+		assert.Equal(t, []bool{false, true}, b.observer.ups)
+	})
+}
+
+// TestSilentSink never answers: its routes are parked, and none of their messages
+// is given up for what may be no fault of its own.
+func TestSilentSink(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = func(ctx context.Context, batch []message.Message) []outcome {
+				wait.Sleep(ctx, 10*time.Second)
+				return all(batch, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker))
+			}
+			b.store.add(many(3000, b.store.now())...)
+		})
+		b.pass(time.Hour)
+		b.store.read(func() {
+			assert.Empty(t, b.store.dead)
+			for _, m := range b.store.waiting {
+				require.Zero(t, m.Attempts.Failures)
+				require.LessOrEqual(t, m.Attempts.Unknowns, 1)
+			}
+		})
+		assert.Equal(t, 1, b.logs.count("route unavailable"))
+		assert.Less(t, len(b.sink.calls()), 400, "with pauses")
+		b.sink.set(same(acked))
+		b.pass(20 * time.Second)
+		assert.Len(t, b.store.acked, 3000)
+	})
 }
 
 // assertProbes checks what a shard may do while its sink is down.
@@ -124,6 +140,8 @@ func TestRefusedMessageDoesNotDisturbOthers(t *testing.T) {
 	})
 }
 
+// TestUnknownAmongOthersCountsAfterFive has a message whose outcome is always
+// unknown, while others of its route are taken.
 func TestUnknownAmongOthersCountsAfterFive(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
@@ -136,10 +154,17 @@ func TestUnknownAmongOthersCountsAfterFive(t *testing.T) {
 			})
 			b.store.add(many(100, b.store.now())...)
 		})
-		b.pass(30 * time.Minute)
-		assert.Len(t, b.store.acked, 99)
-		assert.Equal(t, message.Attempts{Failures: 2, Begun: 10, MaybeOut: 10}, b.store.dead["m0000"].Attempts)
-		assert.Less(t, len(b.sink.calls()), 60, "no spinning")
+		for i := range 600 {
+			b.store.add(due(fmt.Sprint("x", i), b.store.now()))
+			b.Wake(0)
+			b.pass(time.Second)
+		}
+		assert.Len(t, b.store.acked, 699)
+		dead := b.store.dead["m0000"].Attempts
+		assert.Equal(t, 2, dead.Failures)
+		assert.GreaterOrEqual(t, dead.MaybeOut, 10)
+		assert.Equal(t, dead.MaybeOut, dead.Begun)
+		assert.Less(t, len(b.sink.calls()), 900, "no spinning")
 		for _, s := range b.store.settles {
 			for _, v := range s.Verdicts {
 				assert.NotEqual(t, message.VerbRetry, v.Verb, "it keeps its place")

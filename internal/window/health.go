@@ -15,6 +15,8 @@ const (
 	// one message whose outcome is always unknown cannot keep the sink down for ever.
 	widerProbe     = 4
 	widerProbeSize = 8
+	// claimTime is how long a probe may take to find messages.
+	claimTime = downFirst
 )
 
 // health is whether the sink answers at all.
@@ -39,17 +41,29 @@ func (h *health) fail(now time.Time) (isNew bool) {
 }
 
 // probe returns how many messages may go through to a sink that is down: none
-// before retryAt, which it then moves on.
+// before retryAt. The next who asks has to wait until probed is called, or for
+// claimTime.
 func (h *health) probe(now time.Time) (messages int) {
 	if now.Before(h.retryAt) {
 		return 0
 	}
-	messages = 1
-	if h.pause.Failures()%widerProbe == 0 {
-		messages = widerProbeSize
+	h.retryAt = now.Add(claimTime)
+	if (h.pause.Failures()+1)%widerProbe == 0 {
+		return widerProbeSize
 	}
-	h.retryAt = now.Add(h.pause.Next())
-	return messages
+	return 1
+}
+
+// probed says whether the probe has sent anything. One that has found nothing to
+// send makes nobody wait.
+func (h *health) probed(now time.Time, isSent bool) {
+	switch {
+	case !h.down:
+	case isSent:
+		h.retryAt = now.Add(h.pause.Next())
+	default:
+		h.retryAt = now
+	}
 }
 
 // answer notes that the sink has dealt with a message.

@@ -14,6 +14,7 @@ type Share struct {
 	inFlight  load
 	kept      load // reserved; or granted while the share waited, and not fetched yet
 	isGranted bool
+	isProbe   bool // what is kept is for a sink that is down
 	want      int
 	isWaiting bool
 }
@@ -43,6 +44,7 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 		if most := w.health.probe(w.now()); most > 0 {
 			granted = load{min(want, most), w.limit.size().bytes}
 			s.holds(s.inFlight, granted)
+			s.isProbe = true
 			w.leaveQueue(s)
 		}
 	case s.isGranted:
@@ -76,10 +78,15 @@ func (s *Share) Yield() {
 // Use says how much of what was reserved is in flight now: none of it, or more
 // than there was room for. The rest is free again.
 func (s *Share) Use(messages, bytes int) {
-	s.window.mu.Lock()
+	w := s.window
+	w.mu.Lock()
+	if s.isProbe {
+		s.isProbe = false
+		w.health.probed(w.now(), messages > 0)
+	}
 	s.holds(s.inFlight.plus(load{messages, bytes}), load{})
-	served := s.window.serve()
-	s.window.mu.Unlock()
+	served := w.serve()
+	w.mu.Unlock()
 	wake(served)
 }
 
@@ -135,6 +142,7 @@ func (s *Share) Down() (isNew bool) {
 func (s *Share) Leave() {
 	s.window.mu.Lock()
 	s.window.leaveQueue(s)
+	s.isProbe = false
 	s.holds(load{}, load{})
 	served := s.window.serve()
 	s.window.mu.Unlock()

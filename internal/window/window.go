@@ -94,6 +94,13 @@ func (w *Window) InFlight() (messages, bytes int) {
 	return w.inFlight.messages, w.inFlight.bytes
 }
 
+// IsCrowded reports whether a share waits for room.
+func (w *Window) IsCrowded() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.waiting) > 0
+}
+
 // Pace is what an acknowledgement took lately, and when the last answer of any
 // kind came; zero where there was none yet.
 func (w *Window) Pace() (took time.Duration, answered time.Time) {
