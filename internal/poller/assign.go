@@ -56,7 +56,7 @@ func (p *Poller) handOver(s *shard) {
 
 // handOverTime is how long a shard may drain that others wait for: no publish
 // is cut short that could still succeed.
-func (c *common) handOverTime() time.Duration { return c.PublishTimeout + maxDrainMargin }
+func (c *common) handOverTime() time.Duration { return c.config.Sink.Timeout + maxDrainMargin }
 
 // begin starts a shard's loop; p.mu is held, and an earlier loop of it has ended.
 func (p *Poller) begin(index int) {

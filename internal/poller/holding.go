@@ -2,6 +2,7 @@ package poller
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -97,14 +98,21 @@ type Obtained struct {
 	Reclaimed int
 }
 
+// gains gathers what the shards of a queue have obtained. It is safe for
+// concurrent use.
+type gains struct {
+	mu       sync.Mutex
+	obtained Obtained
+}
+
 // Obtained returns what was obtained since the last call, so that many shards
 // that come at once are told of together. The lists are sorted.
 func (p *Poller) Obtained() Obtained {
-	c := p.common
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	got := c.obtained
-	c.obtained = Obtained{}
+	g := &p.common.gains
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	got := g.obtained
+	g.obtained = Obtained{}
 	slices.Sort(got.Free)
 	slices.Sort(got.Lapsed)
 	return got
@@ -113,19 +121,20 @@ func (p *Poller) Obtained() Obtained {
 // hasObtained notes a shard for Obtained. The lists are bounded by the number of
 // shards, whoever reads them.
 func (c *common) hasObtained(shard int, lapsed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := &c.obtained.Free
+	c.gains.mu.Lock()
+	defer c.gains.mu.Unlock()
+	list := &c.gains.obtained.Free
 	if lapsed {
-		list = &c.obtained.Lapsed
+		list = &c.gains.obtained.Lapsed
 	}
 	if !slices.Contains(*list, shard) {
 		*list = append(*list, shard)
 	}
 }
 
+// reclaimedForeign notes messages of claims that earlier holders had left.
 func (c *common) reclaimedForeign(messages int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.obtained.Reclaimed += messages
+	c.gains.mu.Lock()
+	defer c.gains.mu.Unlock()
+	c.gains.obtained.Reclaimed += messages
 }

@@ -160,7 +160,7 @@ func TestHangingRouteIsParked(t *testing.T) {
 			wait.Sleep(ctx, 2*time.Millisecond)
 			return acked
 		}}
-		b.common.Sink = stream
+		b.common.config.Sink.Sink = stream
 		for i := range 2000 {
 			m := due(fmt.Sprint("x", i), b.store.now().Add(10*time.Millisecond))
 			if i%20 == 0 {
@@ -182,7 +182,7 @@ func TestHangingRouteIsParked(t *testing.T) {
 		b.pass(20 * time.Second)
 		assert.Len(t, b.store.acked, 2000)
 		assert.Empty(t, b.store.parked())
-		messages, bytes := b.common.window.InFlight()
+		messages, bytes := b.common.config.Sink.Window.InFlight()
 		assert.Zero(t, messages)
 		assert.Zero(t, bytes)
 	})
@@ -211,7 +211,7 @@ func (s *streaming) Publish(ctx context.Context, batch []message.Message, outcom
 func TestAcknowledgedIsSettledWhileMatesHang(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t)
-		b.common.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
 			if m.ID == "m0007" {
 				wait.Sleep(ctx, 8*time.Second)
 			}
@@ -336,7 +336,7 @@ func TestCrowdedShardsGetTheirTurn(t *testing.T) {
 		for i, store := range stores {
 			store.read(func() { require.Len(t, store.acked, 20, "shard %d", i) })
 		}
-		messages, bytes := b.common.window.InFlight()
+		messages, bytes := b.common.config.Sink.Window.InFlight()
 		assert.Zero(t, messages)
 		assert.Zero(t, bytes)
 	})

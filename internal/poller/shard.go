@@ -21,8 +21,6 @@ const maxLive = 64
 // latest when its context ends and the sink and the store return.
 type shard struct {
 	*services
-	index    int
-	life     life
 	turn     *turn
 	lastLook atomic.Int64
 	hint     chan struct{} // "look again", of 1
@@ -49,8 +47,9 @@ type flags struct {
 // life is how a shard ends: publishing first, the calls of the store last. Both
 // outlive the claiming, in a drain for as long as its budget allows.
 type life struct {
+	publishCtx                context.Context // ends what is being published
 	cancelPublish, cancelCall context.CancelFunc
-	stop                      chan struct{} // closed: claim no more
+	stop                      chan struct{} // closed: claim no more, and begin no publish
 	stopOnce                  sync.Once
 	done                      chan struct{} // closed: all goroutines have ended
 }
@@ -59,22 +58,22 @@ type life struct {
 // values; number is the first claim number.
 func newShard(ctx context.Context, shared *common, index int, number uint64) *shard {
 	ctx = context.WithoutCancel(ctx)
-	log := shared.Logger.With("shard", index)
-	s := &shard{
-		index: index, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
-		life: life{stop: make(chan struct{}), done: make(chan struct{})},
-	}
+	log := shared.config.Logger.With("shard", index)
 	publishCtx, cancelPublish := context.WithCancel(ctx)
 	callCtx, cancelCall := context.WithCancel(ctx)
-	s.life.cancelPublish, s.life.cancelCall = cancelPublish, cancelCall
 	settled := make(chan struct{}, 1)
-	s.turn = newTurn(shared.window, func() { signal(settled) })
+	turn := newTurn(shared.config.Sink.Window, func() { signal(settled) })
+	s := &shard{hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(), turn: turn}
 	s.services = &services{
-		common: shared, shard: index, log: log,
-		redis:  &redisView{common: shared, log: log, ctx: callCtx},
+		common: shared, index: index, log: log,
+		redis:  &redisView{log: log, ctx: callCtx, downShards: &shared.news.redisDownShards},
 		routes: newRoutes(log, shared),
-		share:  s.turn.share,
-		stop:   s.life.stop, publishCtx: publishCtx, settled: settled,
+		share:  turn.share,
+		life: &life{
+			publishCtx: publishCtx, cancelPublish: cancelPublish, cancelCall: cancelCall,
+			stop: make(chan struct{}), done: make(chan struct{}),
+		},
+		settled: settled,
 	}
 	s.lastLook.Store(int64(s.now()))
 	return s
@@ -111,7 +110,7 @@ func (s *shard) step(timer *time.Timer) (more bool) {
 			more = true
 		}
 	}()
-	if closed(s.stop) && !s.draining {
+	if closed(s.life.stop) && !s.draining {
 		s.draining, s.times.quietUntil = true, 0
 	}
 	if s.asking.pending == nil {
@@ -142,7 +141,7 @@ func (s *shard) prune() {
 			continue
 		}
 		s.order.forget(b, s.live)
-		s.ramp.learn(b, s.Batch)
+		s.ramp.learn(b, s.config.Claims.Batch)
 	}
 	clear(s.live[len(kept):])
 	s.live = kept
@@ -170,7 +169,7 @@ func (s *shard) nextSlot(now time.Duration) (next *probe, at time.Duration, isBl
 	if s.releasedUpTo.Load() != 0 {
 		return nil, now + never, false
 	}
-	return s.routes.next(now, s.Batch)
+	return s.routes.next(now, s.config.Claims.Batch)
 }
 
 // pick chooses what the next claim takes: so many messages of what is due, or of
@@ -203,7 +202,7 @@ func (s *shard) room() int {
 	for _, b := range s.live {
 		inFlight += b.left()
 	}
-	return min(s.Batch, s.Batch*s.InFlight-inFlight, s.ramp.room(len(s.live) == 0))
+	return min(s.config.Claims.Batch, s.config.Claims.Batch*s.config.Claims.InFlight-inFlight, s.ramp.room(len(s.live) == 0))
 }
 
 // sleep waits, less long where a hint, something settled or the drain comes first.
@@ -219,7 +218,7 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 	case !s.times.hintCounts(now, s.asking.pending != nil, mayTake):
 		hint = nil // It stays in the channel until it can be followed.
 	}
-	stop := s.stop
+	stop := s.life.stop
 	if s.draining {
 		stop = nil
 	}
@@ -252,9 +251,9 @@ func (s *shard) end() {
 
 func (s *shard) callHandOver() (err error) {
 	defer recovered(s.log, "drain", &err)
-	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	return s.Store.HandOver(ctx, s.index, s.Instance)
+	return s.config.Store.HandOver(ctx, s.index, s.config.Instance)
 }
 
 // drain stops claiming, waits for what is in flight until shortly before ctx

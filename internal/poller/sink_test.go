@@ -219,7 +219,7 @@ func TestPanicOfTheSink(t *testing.T) {
 func TestLonelyUnknownDoesNotStopTheShard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 20
+			c.Claims.Batch = 20
 			b.sink.behave = eachBy(func(id string) outcome {
 				if id == "m0000" {
 					return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
@@ -334,7 +334,7 @@ func TestLateAcksAreHandedOver(t *testing.T) {
 					told []string
 				)
 				b := setup(t, func(c *Config, b *bench) {
-					c.OnLateAcks = func(acked []message.Claimed) {
+					c.Hooks.OnLateAcks = func(acked []message.Claimed) {
 						mu.Lock()
 						defer mu.Unlock()
 						for _, m := range acked {
