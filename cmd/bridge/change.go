@@ -26,9 +26,9 @@ func (c cancelCommand) Run(p *program) error {
 			return err
 		}
 		if s.asJSON {
-			return writeJSON(s.stdout, toJSON(s.name, &found.Message, stateCancelled))
+			return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateCancelled))
 		}
-		_, err := fmt.Fprintf(s.stdout, "cancelled %s\n", ref.ID)
+		_, err := fmt.Fprintf(s.program.stdout, "cancelled %s\n", ref.ID)
 		return err
 	})
 }
@@ -61,9 +61,9 @@ func (c rescheduleCommand) Run(p *program) error {
 			found.DueAt, found.Code = due, store.Waiting
 		}
 		if s.asJSON {
-			return writeJSON(s.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
+			return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
 		}
-		_, err := fmt.Fprintf(s.stdout, "rescheduled %s: due %s%s\n", ref.ID, formatTime(found.DueAt), relative(found.DueAt, s.queue.Now()))
+		_, err := fmt.Fprintf(s.program.stdout, "rescheduled %s: due %s%s\n", ref.ID, formatTime(found.DueAt), relative(found.DueAt, s.queue.Now()))
 		return err
 	})
 }

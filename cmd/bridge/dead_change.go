@@ -146,7 +146,7 @@ func (f changeFlags) change(s *session, id string, verb deadVerb) error {
 	case done == 0:
 		return s.fail(verb.name, id, delay.ErrNotFound)
 	case !s.asJSON:
-		_, err = fmt.Fprintf(s.stdout, "%s %s\n", verb.past, id)
+		_, err = fmt.Fprintf(s.program.stdout, "%s %s\n", verb.past, id)
 	}
 	return err
 }
@@ -178,7 +178,7 @@ func (s *session) changeAll(verb deadVerb) error {
 
 func (s *session) reportAll(verb deadVerb, total, stuck int) error {
 	if !s.asJSON {
-		if _, err := fmt.Fprintf(s.stdout, "%s %s of queue %s\n", verb.past, count(total, "dead letter"), s.name); err != nil {
+		if _, err := fmt.Fprintf(s.program.stdout, "%s %s of queue %s\n", verb.past, count(total, "dead letter"), s.name); err != nil {
 			return err
 		}
 	}
@@ -228,7 +228,7 @@ func (s *session) changeSome(verb deadVerb, letters []message.DeadLetter) (done,
 		if verb.dueNow {
 			letter.DueAt = s.queue.Now()
 		}
-		if errWrite := writeJSON(s.stdout, letterJSON(s.name, letter, verb.state)); errWrite != nil {
+		if errWrite := writeJSON(s.program.stdout, letterJSON(s.name, letter, verb.state)); errWrite != nil {
 			return done, stuck, errors.Join(err, errWrite)
 		}
 	}

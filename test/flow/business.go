@@ -78,7 +78,7 @@ func (b *Business) produce(ctx context.Context, random *rand.Rand) error {
 
 // deal is one transaction.
 type deal struct {
-	*Business
+	business *Business
 	id       string
 	tx       *sql.Tx
 	began    time.Time
@@ -89,7 +89,7 @@ type deal struct {
 // begin begins a transaction and writes its row of the business; nil where the
 // database is away.
 func (b *Business) begin(ctx context.Context, rollback bool) *deal {
-	d := &deal{Business: b, id: fmt.Sprintf("tx-%d-%d", b.Seed, b.number.Add(1)), began: time.Now(), rollback: rollback}
+	d := &deal{business: b, id: fmt.Sprintf("tx-%d-%d", b.Seed, b.number.Add(1)), began: time.Now(), rollback: rollback}
 	var err error
 	if d.tx, err = b.Database.DB.BeginTx(ctx, nil); err == nil {
 		_, err = d.tx.ExecContext(ctx, "INSERT INTO business (id) VALUES ("+b.Database.bind()+")", d.id)
@@ -103,7 +103,7 @@ func (b *Business) begin(ctx context.Context, rollback bool) *deal {
 
 // fail ends a transaction that an error has stopped: nothing was committed.
 func (d *deal) fail(err error) {
-	d.Calls.Took("broken transaction", time.Since(d.began)-d.rested, err)
+	d.business.Calls.Took("broken transaction", time.Since(d.began)-d.rested, err)
 	if d.tx != nil {
 		_ = d.tx.Rollback()
 	}
@@ -123,9 +123,9 @@ func (d *deal) end() bool {
 		d.fail(err)
 		return false
 	}
-	d.Calls.Took("transaction", time.Since(d.began)-d.rested, nil)
+	d.business.Calls.Took("transaction", time.Since(d.began)-d.rested, nil)
 	if !d.rollback {
-		d.Book.commit(d.id)
+		d.business.Book.commit(d.id)
 	}
 	return !d.rollback
 }
@@ -185,37 +185,37 @@ func (d *deal) schedule(ctx context.Context, tx outbox.Tx, random *rand.Rand, si
 	refs := make([]delay.Ref, size)
 	for i := range requests {
 		m := delay.Message{
-			ID: fmt.Sprintf("%s-%d", d.id, i), Topic: d.Topic, Body: []byte(d.id), Headers: map[string]string{"n": fmt.Sprint(i)},
+			ID: fmt.Sprintf("%s-%d", d.id, i), Topic: d.business.Topic, Body: []byte(d.id), Headers: map[string]string{"n": fmt.Sprint(i)},
 		}
 		if random.IntN(2) == 0 {
 			m.Key = fmt.Sprintf("key-%d", random.IntN(100))
 		}
-		requests[i] = delay.Request{Message: m, When: delay.At(ceil(time.Now().Add(d.wait(random))))}
+		requests[i] = delay.Request{Message: m, When: delay.At(ceil(time.Now().Add(d.business.wait(random))))}
 		refs[i] = delay.Ref{ID: m.ID, Key: m.Key}
 	}
 	if random.IntN(2) == 0 {
-		requests[0].When = delay.After(d.wait(random)) // The database's clock decides.
+		requests[0].When = delay.After(d.business.wait(random)) // The database's clock decides.
 	}
 	if random.IntN(2) == 0 {
-		if _, err := d.Box.ScheduleBatch(ctx, tx, d.Queue, requests); err != nil {
+		if _, err := d.business.Box.ScheduleBatch(ctx, tx, d.business.Queue, requests); err != nil {
 			return nil, err
 		}
 	} else {
 		for _, r := range requests {
-			if _, err := d.Box.Schedule(ctx, tx, d.Queue, r.Message, r.When); err != nil {
+			if _, err := d.business.Box.Schedule(ctx, tx, d.business.Queue, r.Message, r.When); err != nil {
 				return nil, err
 			}
 		}
 	}
-	first, err := d.Box.Get(ctx, tx, d.Queue, refs[0])
+	first, err := d.business.Box.Get(ctx, tx, d.business.Queue, refs[0])
 	if err != nil {
 		return nil, err
 	}
-	d.Book.number(d.id, first.Revision)
+	d.business.Book.number(d.id, first.Revision)
 	requests[0].When = delay.At(first.DueAt)
 	for _, r := range requests {
 		due, _ := r.When.Instant()
-		d.Book.schedule(d.id, r.Message, due)
+		d.business.Book.schedule(d.id, r.Message, due)
 	}
 	return refs, nil
 }
@@ -236,12 +236,12 @@ func ceil(at time.Time) time.Time {
 func (d *deal) change(ctx context.Context, tx outbox.Tx, ref delay.Ref, random *rand.Rand) error {
 	c := bookedChange{tx: d.id, cancel: random.IntN(2) == 0}
 	if c.cancel {
-		d.Book.change(ref.ID, c)
-		return d.Box.Cancel(ctx, tx, d.Queue, ref)
+		d.business.Book.change(ref.ID, c)
+		return d.business.Box.Cancel(ctx, tx, d.business.Queue, ref)
 	}
-	c.due = ceil(time.Now().Add(d.wait(random)))
-	d.Book.change(ref.ID, c)
-	return d.Box.Reschedule(ctx, tx, d.Queue, ref, delay.At(c.due))
+	c.due = ceil(time.Now().Add(d.business.wait(random)))
+	d.business.Book.change(ref.ID, c)
+	return d.business.Box.Reschedule(ctx, tx, d.business.Queue, ref, delay.At(c.due))
 }
 
 // later has some of the messages changed, each in a transaction of its own, and
