@@ -21,7 +21,7 @@ Example:
 }
 
 func (c cancelCommand) Run(p *program) error {
-	return c.change(p, "cancel", func(s *session, found *store.Found, ref delay.Ref) error {
+	return c.operate(p, "cancel", func(s *session, found *store.Found, ref delay.Ref) error {
 		if err := s.done("cancel", ref.ID, s.client.Cancel(s.ctx, ref)); err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ Example:
 }
 
 func (c rescheduleCommand) Run(p *program) error {
-	return c.change(p, "reschedule", func(s *session, found *store.Found, ref delay.Ref) error {
+	return c.operate(p, "reschedule", func(s *session, found *store.Found, ref delay.Ref) error {
 		due := c.from(s.queue.Now())
 		if err := s.done("reschedule", ref.ID, s.client.Reschedule(s.ctx, ref, c.when())); err != nil {
 			return err
@@ -68,8 +68,8 @@ func (c rescheduleCommand) Run(p *program) error {
 	})
 }
 
-// change looks for the message and then does something to it.
-func (f messageFlags) change(p *program, verb string, do func(*session, *store.Found, delay.Ref) error) error {
+// operate looks for the message and then does something to it.
+func (f messageFlags) operate(p *program, verb string, do func(*session, *store.Found, delay.Ref) error) error {
 	s, err := f.open(p)
 	if err != nil {
 		return err

@@ -21,13 +21,13 @@ const (
 // holding is what a shard's loop knows of who holds it.
 type holding struct {
 	lease *lease
-	// mine: the last claim was granted. held: the last one found another holder,
-	// at heldAt. left: an earlier holder has left claims behind.
-	mine, held, left bool
-	heldAt           time.Duration
-	// heldUntil is when the lease of another ends at the earliest, as its last
+	// mine: the last claim was granted. byOther: the last one found another holder,
+	// at refusedAt. left: an earlier holder has left claims behind.
+	mine, byOther, left bool
+	refusedAt           time.Duration
+	// othersUntil is when the lease of another ends at the earliest, as its last
 	// answer told; zero if it told of none.
-	heldUntil time.Duration
+	othersUntil time.Duration
 	// holder is what names the other's lease, and since when it has not changed.
 	holder string
 	since  time.Duration
@@ -46,19 +46,19 @@ func newHolding() holding {
 // isOthers notes that another instance holds the shard, and returns how long to
 // wait before asking again.
 func (h *holding) isOthers(began, received time.Duration, claim *message.Claim) time.Duration {
-	if !h.held || claim.Holder != h.holder {
+	if !h.byOther || claim.Holder != h.holder {
 		h.holder, h.since = claim.Holder, received
 	}
 	h.lease.until.Store(0)
-	h.held, h.mine = true, false
-	h.heldAt, h.heldUntil = received, began+claim.HeldFor
+	h.byOther, h.mine = true, false
+	h.refusedAt, h.othersUntil = received, began+claim.HeldFor
 	return max(leastHeld, min(claim.HeldFor, h.pause.Next()))
 }
 
 // seize names the other's lease where it has not been renewed for longer than it
 // lasts, by our own clock: Redis' clock may have been set back, and would keep it.
 func (h *holding) seize(now, lasts time.Duration) string {
-	if h.held && now-h.since > lasts+lasts/2 {
+	if h.byOther && now-h.since > lasts+lasts/2 {
 		return h.holder
 	}
 	return ""
@@ -67,16 +67,16 @@ func (h *holding) seize(now, lasts time.Duration) string {
 // granted notes that the shard is ours, and tells whether it was not before, and
 // whether its last holder had fallen silent.
 func (h *holding) granted(received time.Duration) (isNew, lapsed bool) {
-	h.held = false
+	h.byOther = false
 	h.pause.Reset()
 	if h.mine {
 		return false, false
 	}
 	lapsed = h.left
-	if h.heldUntil > 0 {
-		lapsed = received >= h.heldUntil
+	if h.othersUntil > 0 {
+		lapsed = received >= h.othersUntil
 	}
-	h.mine, h.left, h.heldUntil = true, false, 0
+	h.mine, h.left, h.othersUntil = true, false, 0
 	return true, lapsed
 }
 

@@ -210,9 +210,9 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 	hint := s.hint
 	now := s.now()
 	switch {
-	case s.holding.held && s.asking.pending == nil:
+	case s.holding.byOther && s.asking.pending == nil:
 		// The holder may have given it up. A busy producer's hints say the same.
-		if soon := s.holding.heldAt + leastHeld - now; soon > 0 {
+		if soon := s.holding.refusedAt + leastHeld - now; soon > 0 {
 			hint, wait = nil, min(wait, soon)
 		}
 	case !s.times.hintCounts(now, s.asking.pending != nil, mayTake):
@@ -227,7 +227,7 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 	case <-timer.C:
 	case <-hint:
 		s.times.takeAt = 0
-		if s.holding.held {
+		if s.holding.byOther {
 			s.times.quietUntil, s.times.renewAt = 0, 0
 		}
 	case <-s.settled: // Or there is room in the window, or the sink is back.

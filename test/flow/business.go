@@ -20,8 +20,8 @@ const (
 	producers = 10
 	// mostMessages is how many a transaction writes at the most.
 	mostMessages = 20
-	// mostChanges is how many messages wait for their change at the same time.
-	mostChanges = 2000
+	// mostChanges is how many messages wait for their operation at the same time.
+	mostOperations = 2000
 	// businessLimit is when a transaction is given up: nothing may take as long.
 	businessLimit = 90 * time.Second
 )
@@ -45,19 +45,19 @@ type Business struct {
 	// Calls notes how long transactions and pushes took.
 	Calls *Calls
 
-	number  atomic.Int64
-	changes errgroup.Group
+	number     atomic.Int64
+	operations errgroup.Group
 }
 
 // Run produces until ctx ends, and finishes what is under way.
 func (b *Business) Run(ctx context.Context) error {
-	b.changes.SetLimit(mostChanges)
+	b.operations.SetLimit(mostOperations)
 	var group errgroup.Group
 	for i := range producers {
 		random := rand.New(rand.NewPCG(b.Seed, uint64(i))) //nolint:gosec // a seed makes the run repeatable
 		group.Go(func() error { return b.produce(ctx, random) })
 	}
-	return errors.Join(group.Wait(), b.changes.Wait())
+	return errors.Join(group.Wait(), b.operations.Wait())
 }
 
 func (b *Business) produce(ctx context.Context, random *rand.Rand) error {
@@ -149,7 +149,7 @@ func (b *Business) transact(ctx context.Context, random *rand.Rand, size int) er
 	}
 	refs, err := d.schedule(ctx, tx, random, size)
 	if err == nil && random.IntN(10) == 0 {
-		err = d.change(ctx, tx, refs[random.IntN(len(refs))], random)
+		err = d.operate(ctx, tx, refs[random.IntN(len(refs))], random)
 	}
 	if err != nil {
 		d.fail(err)
@@ -232,15 +232,15 @@ func ceil(at time.Time) time.Time {
 	return time.UnixMilli(at.UnixMilli())
 }
 
-// change cancels, or reschedules, in a transaction.
-func (d *deal) change(ctx context.Context, tx outbox.Tx, ref delay.Ref, random *rand.Rand) error {
-	c := bookedChange{tx: d.id, cancel: random.IntN(2) == 0}
+// operate cancels, or reschedules, in a transaction.
+func (d *deal) operate(ctx context.Context, tx outbox.Tx, ref delay.Ref, random *rand.Rand) error {
+	c := bookedOperation{tx: d.id, cancel: random.IntN(2) == 0}
 	if c.cancel {
-		d.business.Book.change(ref.ID, c)
+		d.business.Book.operate(ref.ID, c)
 		return d.business.Box.Cancel(ctx, tx, d.business.Queue, ref)
 	}
 	c.due = ceil(time.Now().Add(d.business.wait(random)))
-	d.business.Book.change(ref.ID, c)
+	d.business.Book.operate(ref.ID, c)
 	return d.business.Box.Reschedule(ctx, tx, d.business.Queue, ref, delay.At(c.due))
 }
 
@@ -253,14 +253,14 @@ func (b *Business) later(ctx context.Context, refs []delay.Ref, random *rand.Ran
 		}
 		for range 1 + random.IntN(2) {
 			seed := random.Uint64()
-			b.changes.TryGo(func() error {
-				return b.changeLater(ctx, ref, rand.New(rand.NewPCG(seed, 1))) //nolint:gosec // a seed makes the run repeatable
+			b.operations.TryGo(func() error {
+				return b.operateLater(ctx, ref, rand.New(rand.NewPCG(seed, 1))) //nolint:gosec // a seed makes the run repeatable
 			})
 		}
 	}
 }
 
-func (b *Business) changeLater(ctx context.Context, ref delay.Ref, random *rand.Rand) error {
+func (b *Business) operateLater(ctx context.Context, ref delay.Ref, random *rand.Rand) error {
 	var wait time.Duration
 	switch random.IntN(3) {
 	case 0: // Now, or while a relay loads it: it looks five times a second.
@@ -279,7 +279,7 @@ func (b *Business) changeLater(ctx context.Context, ref delay.Ref, random *rand.
 	if d == nil {
 		return ctx.Err()
 	}
-	if err := d.change(ctx, d.tx, ref, random); err != nil {
+	if err := d.operate(ctx, d.tx, ref, random); err != nil {
 		d.fail(err)
 		return errors.Join(ctx.Err(), unexpected(err))
 	}

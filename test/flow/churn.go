@@ -17,8 +17,8 @@ import (
 type Churn struct {
 	Steady Steady
 
-	changes errgroup.Group
-	ledger  *Ledger
+	operations errgroup.Group
+	ledger     *Ledger
 }
 
 // busy is how many calls may wait for Redis at once, so that those which need a
@@ -32,7 +32,7 @@ const churnEvery = 100 * time.Millisecond
 // Run schedules until ctx ends, and finishes the calls that are under way.
 func (c *Churn) Run(ctx context.Context, ledger *Ledger) error {
 	c.ledger, c.Steady.Outages, c.Steady.Parallel, c.Steady.Every = ledger, true, busy, churnEvery
-	c.changes.SetLimit(busy)
+	c.operations.SetLimit(busy)
 	calls := context.WithoutCancel(ctx)
 	c.Steady.Accepted = func(refs []delay.Ref) {
 		for i, ref := range refs {
@@ -41,20 +41,20 @@ func (c *Churn) Run(ctx context.Context, ledger *Ledger) error {
 			}
 			// Many waits end when the message is due, or later.
 			wait := time.Duration(rand.Int64N(int64(c.Steady.Lead + c.Steady.Spread))) //nolint:gosec // no secret
-			c.changes.TryGo(func() error {
+			c.operations.TryGo(func() error {
 				if err := Sleep(calls, wait); err != nil {
 					return err
 				}
-				return c.change(calls, ref, i%20 == 0)
+				return c.operate(calls, ref, i%20 == 0)
 			})
 		}
 	}
 	err := c.Steady.Run(ctx, ledger)
-	return errors.Join(err, c.changes.Wait())
+	return errors.Join(err, c.operations.Wait())
 }
 
-// change cancels, or reschedules, and records the answer.
-func (c *Churn) change(ctx context.Context, ref delay.Ref, cancel bool) error {
+// operate cancels, or reschedules, and records the answer.
+func (c *Churn) operate(ctx context.Context, ref delay.Ref, cancel bool) error {
 	verb, due := "reschedule", time.Now().Add(c.Steady.Lead+c.Steady.Spread/2)
 	call := func() error { return c.Steady.Client.Reschedule(ctx, ref, delay.At(due)) }
 	if cancel {
