@@ -67,16 +67,16 @@ func (l *lane) operate(ctx context.Context, look outlook, queues []string, after
 }
 
 func (b *batch) operateAll(ctx context.Context, groups []*group) {
-	var workers errgroup.Group
-	workers.SetLimit(operateWidth)
+	var working errgroup.Group
+	working.SetLimit(operateWidth)
 	for _, g := range groups {
-		workers.Go(func() error {
+		working.Go(func() error {
 			defer b.guard(ctx, g.queue)
 			b.operateGroup(ctx, g)
 			return nil
 		})
 	}
-	_ = workers.Wait() // None returns an error.
+	_ = working.Wait() // None returns an error.
 }
 
 // completeHeads reads the bodies of messages that may have to be put before an

@@ -98,7 +98,7 @@ func (r *runner) failed(c *call, n int) {
 	if isSignOfLife(outcome) {
 		r.services.sinkAnswered(r.services.share.Answered(0, 0, 0))
 	}
-	isCut := r.services.life.publishCtx.Err() != nil
+	isCut := r.services.shutdown.publishCtx.Err() != nil
 	if outcome.Class == sinks.Unknown && outcome.Reason == sinks.ReasonTimeout {
 		// Where nobody was answered since, it is not the route that is silent. Of one
 		// that is closed already that says nothing.

@@ -76,14 +76,14 @@ func (r *runner) callSink(c *call, messages []message.Message) {
 		}
 		c.outcomes.Rest(sinks.Failed(sinks.Unknown, reasonNoOutcome, errNoOutcome))
 	}()
-	r.services.config.Sink.Publish(r.services.life.publishCtx, messages, c.outcomes)
+	r.services.config.Sink.Publish(r.services.shutdown.publishCtx, messages, c.outcomes)
 }
 
-// mayPublish is the owner rule: no publish starts after the lease or the
-// claim's deadline, or in a drain.
+// mayPublish reports whether a publish may start: none does after the lease or
+// the claim's deadline, for order (I15), or in a drain.
 func (r *runner) mayPublish() bool {
 	now := int64(r.services.now())
-	return now < r.b.lease.until.Load() && now < r.b.deadline.Load() && !closed(r.services.life.stop)
+	return now < r.b.lease.until.Load() && now < r.b.deadline.Load() && !closed(r.services.shutdown.stop)
 }
 
 // Messages that hang are looked for now and then. One hangs if it was not

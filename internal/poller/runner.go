@@ -197,7 +197,7 @@ func (r *runner) await() {
 	} else {
 		r.timer.Reset(pause)
 	}
-	stop := r.services.life.stop
+	stop := r.services.shutdown.stop
 	if len(r.behind) == 0 {
 		stop = nil
 	}
@@ -228,7 +228,7 @@ func (r *runner) collect() {
 // unblock publishes the messages of chains that waited, or gives them back: all
 // of them in a drain.
 func (r *runner) unblock(passages []passage) {
-	if closed(r.services.life.stop) {
+	if closed(r.services.shutdown.stop) {
 		for c := range r.behind {
 			passages = append(passages, passage{c, true})
 		}
@@ -316,7 +316,7 @@ func (r *runner) slotFor(m *message.Message, outcome sinks.Outcome) *route {
 	if name == "" {
 		name = r.services.config.Sink.Route(m)
 	}
-	if concernsRoute(outcome) && r.services.life.publishCtx.Err() == nil {
+	if concernsRoute(outcome) && r.services.shutdown.publishCtx.Err() == nil {
 		now := r.services.now()
 		return r.services.routes.fail(name, outcome, now, r.services.redis.clock(now))
 	}

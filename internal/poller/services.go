@@ -18,7 +18,7 @@ type services struct {
 	routes *routes
 	share  *window.Share
 
-	life *life
+	shutdown *shutdown
 	// settled, of 1, says that something was settled.
 	settled chan struct{}
 

@@ -44,9 +44,9 @@ type flags struct {
 	slotNext  bool // whose turn it is, where both what is due and a slot could be claimed
 }
 
-// life is how a shard ends: publishing first, the calls of the store last. Both
+// shutdown is how a shard ends: publishing first, the calls of the store last. Both
 // outlive the claiming, in a drain for as long as its budget allows.
-type life struct {
+type shutdown struct {
 	publishCtx                context.Context // ends what is being published
 	cancelPublish, cancelCall context.CancelFunc
 	stop                      chan struct{} // closed: claim no more, and begin no publish
@@ -69,7 +69,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 		redis:  &redisView{log: log, ctx: callCtx, downShards: &shared.news.redisDownShards},
 		routes: newRoutes(log, shared),
 		share:  turn.share,
-		life: &life{
+		shutdown: &shutdown{
 			publishCtx: publishCtx, cancelPublish: cancelPublish, cancelCall: cancelCall,
 			stop: make(chan struct{}), done: make(chan struct{}),
 		},
@@ -82,9 +82,9 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 // loop is the goroutine of the shard: sleep until something is due, a hint, or MaxSleep; claim;
 // hand the batch on. It returns when the drain is over.
 func (s *shard) loop() {
-	defer close(s.life.done)
-	defer s.life.cancelPublish()
-	defer s.life.cancelCall()
+	defer close(s.shutdown.done)
+	defer s.shutdown.cancelPublish()
+	defer s.shutdown.cancelCall()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for s.step(timer) {
@@ -110,7 +110,7 @@ func (s *shard) step(timer *time.Timer) (more bool) {
 			more = true
 		}
 	}()
-	if closed(s.life.stop) && !s.draining {
+	if closed(s.shutdown.stop) && !s.draining {
 		s.draining, s.times.quietUntil = true, 0
 	}
 	if s.asking.pending == nil {
@@ -218,7 +218,7 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 	case !s.times.hintCounts(now, s.asking.pending != nil, mayTake):
 		hint = nil // It stays in the channel until it can be followed.
 	}
-	stop := s.life.stop
+	stop := s.shutdown.stop
 	if s.draining {
 		stop = nil
 	}
@@ -264,20 +264,20 @@ func (s *shard) drain(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, defaultDrain)
 		defer cancel()
 	}
-	s.life.stopOnce.Do(func() { close(s.life.stop) })
+	s.shutdown.stopOnce.Do(func() { close(s.shutdown.stop) })
 	deadline, _ := ctx.Deadline()
 	budget := time.Until(deadline)
 	margin := min(maxDrainMargin, budget/4)
-	defer time.AfterFunc(budget-margin, s.life.cancelPublish).Stop()
-	defer time.AfterFunc(budget-margin/4, s.life.cancelCall).Stop()
+	defer time.AfterFunc(budget-margin, s.shutdown.cancelPublish).Stop()
+	defer time.AfterFunc(budget-margin/4, s.shutdown.cancelCall).Stop()
 	select {
-	case <-s.life.done:
+	case <-s.shutdown.done:
 		return nil
 	case <-ctx.Done():
 	}
-	s.life.cancelPublish()
-	s.life.cancelCall()
-	if closed(s.life.done) {
+	s.shutdown.cancelPublish()
+	s.shutdown.cancelCall()
+	if closed(s.shutdown.done) {
 		return nil
 	}
 	return fmt.Errorf("drain shard %d: %w", s.index, ctx.Err())
