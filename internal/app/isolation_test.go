@@ -179,6 +179,7 @@ func runBridge(t *testing.T, cfg *config.Config, logger *slog.Logger, more ...fx
 }
 
 // TestHangingSinkDelaysNoOtherQueue lets the broker of one queue go silent.
+// It checks I8.
 func TestHangingSinkDelaysNoOtherQueue(t *testing.T) {
 	t.Parallel()
 	address, err := url.Parse(testenv.NATS(t))

@@ -42,6 +42,7 @@ func TestLostClaimAnswerIsAskedForAgain(t *testing.T) {
 	})
 }
 
+// TestRedisOutageDoesNotEndTheLoop checks I7: what is due is published soon after.
 func TestRedisOutageDoesNotEndTheLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var down bool

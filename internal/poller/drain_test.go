@@ -30,6 +30,7 @@ func TestDrainOfAnIdleShardIsImmediate(t *testing.T) {
 	})
 }
 
+// TestDrainWaitsForAcknowledgements checks I13.
 func TestDrainWaitsForAcknowledgements(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {

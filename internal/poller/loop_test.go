@@ -105,6 +105,7 @@ func TestDrainsABacklogAtOnceAndInOrder(t *testing.T) {
 	})
 }
 
+// TestInFlightIsBoundedAndTheLeaseRenewed checks I9.
 func TestInFlightIsBoundedAndTheLeaseRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {

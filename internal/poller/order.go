@@ -2,7 +2,7 @@ package poller
 
 import "sync"
 
-// chain names the messages that must be published in due order (invariant I15).
+// chain names the messages that must be published in due order (I15).
 type chain struct{ key, topic string }
 
 // order keeps the messages of a chain in due order across the batches of a

@@ -147,7 +147,7 @@ func (c *chaos) redis() error {
 	return nil
 }
 
-// TestOrderUnderChaos checks invariant I15: the first copies of a Key are in due order.
+// TestOrderUnderChaos checks I15: the first copies of a Key are in due order.
 func TestOrderUnderChaos(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

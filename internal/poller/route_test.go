@@ -49,6 +49,7 @@ func noKey(int) string { return "" }
 
 // TestDeadRouteDelaysNobody has 2,000 messages of a dead route at the head, and
 // more all the time.
+// It checks I8, and I7 once the route is mended.
 func TestDeadRouteDelaysNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(_ *Config, b *bench) {

@@ -30,6 +30,7 @@ func same(o outcome) func(context.Context, []message.Message) []outcome {
 	return eachBy(func(string) outcome { return o })
 }
 
+// TestSinkDown checks I9: one probe at a time is in flight, and nothing is used up.
 func TestSinkDown(t *testing.T) {
 	for _, test := range []struct {
 		outcome outcome
@@ -292,6 +293,7 @@ func TestLostSettleAnswerIsRepeated(t *testing.T) {
 	})
 }
 
+// TestStaleSettleIsCounted checks I14.
 func TestStaleSettleIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(_ *Config, b *bench) {
