@@ -129,6 +129,7 @@ type conflict struct {
 }
 
 // TestConflict schedules an identity that is taken.
+// TestConflict checks I10: an id that is there is said to be.
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]conflict{

@@ -21,14 +21,14 @@ Example:
 }
 
 func (c cancelCommand) Run(p *program) error {
-	return c.change(p, "cancel", func(s *session, found *store.Found, ref delay.Ref) error {
+	return c.operate(p, "cancel", func(s *session, found *store.Found, ref delay.Ref) error {
 		if err := s.done("cancel", ref.ID, s.client.Cancel(s.ctx, ref)); err != nil {
 			return err
 		}
 		if s.asJSON {
-			return writeJSON(s.stdout, toJSON(s.name, &found.Message, stateCancelled))
+			return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateCancelled))
 		}
-		_, err := fmt.Fprintf(s.stdout, "cancelled %s\n", ref.ID)
+		_, err := fmt.Fprintf(s.program.stdout, "cancelled %s\n", ref.ID)
 		return err
 	})
 }
@@ -49,7 +49,7 @@ Example:
 }
 
 func (c rescheduleCommand) Run(p *program) error {
-	return c.change(p, "reschedule", func(s *session, found *store.Found, ref delay.Ref) error {
+	return c.operate(p, "reschedule", func(s *session, found *store.Found, ref delay.Ref) error {
 		due := c.from(s.queue.Now())
 		if err := s.done("reschedule", ref.ID, s.client.Reschedule(s.ctx, ref, c.when())); err != nil {
 			return err
@@ -61,15 +61,15 @@ func (c rescheduleCommand) Run(p *program) error {
 			found.DueAt, found.Code = due, store.Waiting
 		}
 		if s.asJSON {
-			return writeJSON(s.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
+			return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
 		}
-		_, err := fmt.Fprintf(s.stdout, "rescheduled %s: due %s%s\n", ref.ID, formatTime(found.DueAt), relative(found.DueAt, s.queue.Now()))
+		_, err := fmt.Fprintf(s.program.stdout, "rescheduled %s: due %s%s\n", ref.ID, formatTime(found.DueAt), relative(found.DueAt, s.queue.Now()))
 		return err
 	})
 }
 
-// change looks for the message and then does something to it.
-func (f messageFlags) change(p *program, verb string, do func(*session, *store.Found, delay.Ref) error) error {
+// operate looks for the message and then does something to it.
+func (f messageFlags) operate(p *program, verb string, do func(*session, *store.Found, delay.Ref) error) error {
 	s, err := f.open(p)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func (c deadListCommand) Run(p *program) error {
 	}
 	defer s.close()
 	more, shown := false, 0
-	tabs := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', 0)
+	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
 	var failed error
 	err = s.deadLetters(func(letter *message.DeadLetter) bool {
 		switch {
@@ -53,7 +53,7 @@ func (c deadListCommand) Run(p *program) error {
 			more = true
 			return false
 		case c.json():
-			failed = writeJSON(s.stdout, c.view(s, letter))
+			failed = writeJSON(s.program.stdout, c.view(s, letter))
 		case shown == 0:
 			_, _ = fmt.Fprintln(tabs, "ID\tKEY\tTOPIC\tDIED\tATTEMPT\tREASON") // Flush has the error.
 			fallthrough
@@ -69,9 +69,9 @@ func (c deadListCommand) Run(p *program) error {
 	case err != nil:
 		return s.fail("list dead letters of", "", err)
 	case more:
-		_, _ = fmt.Fprintf(s.stderr, "bridge: there are more than these %d; --limit N shows more\n", shown)
+		_, _ = fmt.Fprintf(s.program.stderr, "bridge: there are more than these %d; --limit N shows more\n", shown)
 	case shown == 0 && !c.json():
-		_, err = fmt.Fprintf(s.stdout, "no dead letters in queue %s\n", s.name)
+		_, err = fmt.Fprintf(s.program.stdout, "no dead letters in queue %s\n", s.name)
 	}
 	return err
 }

@@ -31,10 +31,10 @@ const (
 
 // demo is one show of the whole way: SDK, Redis, poller, sink, NATS.
 type demo struct {
-	*environment
-	client   *delay.Client
-	began    time.Time
-	arrivals chan dev.Arrival
+	environment *environment
+	client      *delay.Client
+	began       time.Time
+	arrivals    chan dev.Arrival
 	// refs are the messages, whose numbers differ from run to run: with --data an
 	// earlier demo that was interrupted may have left some.
 	refs []delay.Ref
@@ -81,7 +81,7 @@ func (e *environment) demo() error {
 
 // produce schedules the messages, cancels one and reschedules another.
 func (d *demo) produce(ctx context.Context) error {
-	_, _ = fmt.Fprintf(d.stdout, "\nA producer schedules %d messages of queue %s, for topic %s:\n\n", len(demoDelays), devQueue, devTopic)
+	_, _ = fmt.Fprintf(d.environment.stdout, "\nA producer schedules %d messages of queue %s, for topic %s:\n\n", len(demoDelays), devQueue, devTopic)
 	d.began = time.Now()
 	first := 1000 + rand.IntN(8000)
 	for i, after := range demoDelays {
@@ -105,7 +105,7 @@ func (d *demo) produce(ctx context.Context) error {
 		return fmt.Errorf("reschedule %s: %w", moved.ID, err)
 	}
 	d.say("rescheduled", moved.ID, "now due in "+demoNewDelay.String())
-	_, err := fmt.Fprintf(d.stdout, "\nA consumer of NATS gets them:\n\n")
+	_, err := fmt.Fprintf(d.environment.stdout, "\nA consumer of NATS gets them:\n\n")
 	return err
 }
 
@@ -117,14 +117,14 @@ func (d *demo) consume(ctx context.Context) error {
 			if err := d.arrived(a); err != nil {
 				return err
 			}
-		case err := <-d.servers.Failed():
+		case err := <-d.environment.servers.Failed():
 			return err
 		case <-ctx.Done():
 			return fmt.Errorf("%s did not arrive: %w", count(len(d.missing), "message"), ctx.Err())
 		}
 	}
 	slices.Sort(d.late)
-	_, err := fmt.Fprintf(d.stdout, `
+	_, err := fmt.Fprintf(d.environment.stdout, `
 Done: %d messages arrived once each, none before its due time, and the cancelled one not at all.
 Lateness: median %s, most %s. Run it without --demo to try it yourself.
 `, len(d.late), milliseconds(d.late[len(d.late)/2]), milliseconds(d.late[len(d.late)-1]))
@@ -152,6 +152,6 @@ func (d *demo) arrived(a dev.Arrival) error {
 
 // say prints one line of the show.
 func (d *demo) say(what, id, more string) {
-	_, _ = fmt.Fprintf(d.stdout, "  %4.2f s  %-11s  %s  %s\n", // A closed terminal is seen at the end.
+	_, _ = fmt.Fprintf(d.environment.stdout, "  %4.2f s  %-11s  %s  %s\n", // A closed terminal is seen at the end.
 		time.Since(d.began).Seconds(), what, id, more)
 }

@@ -40,9 +40,9 @@ func (s *session) show(found *store.Found, withBody bool) error {
 		if withBody {
 			view = view.withBody(found.Body)
 		}
-		err = writeJSON(s.stdout, view)
+		err = writeJSON(s.program.stdout, view)
 	} else {
-		err = describe(s.stdout, found, s.queue.Now(), withBody)
+		err = describe(s.program.stdout, found, s.queue.Now(), withBody)
 	}
 	if err == nil && found.Err != nil {
 		err = &failure{code: "failed", exit: exitFailed, id: found.ID, text: fmt.Sprintf("%q cannot be read: %v", found.ID, found.Err)}

@@ -23,6 +23,7 @@ import (
 )
 
 // TestRun takes a message from the command line to the broker.
+// It checks I2, and I13: after SIGTERM the exit code is 0, and what waits is there.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	url, topic := testenv.NATS(t), testenv.Name(t, "t")

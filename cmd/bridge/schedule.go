@@ -85,7 +85,7 @@ func (c scheduleCommand) body(s *session) ([]byte, error) {
 	}
 	read := make(chan input, 1)
 	go func() { // A read cannot be interrupted; it ends with the program.
-		bytes, err := io.ReadAll(io.LimitReader(s.stdin, int64(limit)+1))
+		bytes, err := io.ReadAll(io.LimitReader(s.program.stdin, int64(limit)+1))
 		read <- input{bytes, err}
 	}()
 	select {
@@ -112,13 +112,13 @@ func (c scheduleCommand) print(s *session, result delay.Result) error {
 	}
 	if s.asJSON {
 		m := message.Message{ID: id, Key: result.Ref.Key, Topic: c.Topic, DueAt: result.DueAt, Attempt: 1}
-		return writeJSON(s.stdout, toJSON(s.name, &m, string(delay.Scheduled)))
+		return writeJSON(s.program.stdout, toJSON(s.name, &m, string(delay.Scheduled)))
 	}
 	verb := "scheduled"
 	if result.Status == delay.Replaced {
 		verb = "replaced"
 	}
-	_, err := fmt.Fprintf(s.stdout, "%s %s: due %s%s\n", verb, id, formatTime(result.DueAt), relative(result.DueAt, time.Now()))
+	_, err := fmt.Fprintf(s.program.stdout, "%s %s: due %s%s\n", verb, id, formatTime(result.DueAt), relative(result.DueAt, time.Now()))
 	return err
 }
 
@@ -132,9 +132,9 @@ func (c scheduleCommand) printExisting(s *session, result delay.Result) error {
 		found.Message = message.Message{ID: result.Ref.ID, Key: result.Ref.Key, Topic: c.Topic, DueAt: result.DueAt, Attempt: 1}
 	}
 	if s.asJSON {
-		return writeJSON(s.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
+		return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
 	}
-	_, err = fmt.Fprintf(s.stdout, "kept %s, which was there already: %s, due %s%s\n",
+	_, err = fmt.Fprintf(s.program.stdout, "kept %s, which was there already: %s, due %s%s\n",
 		found.ID, stateOf(found.Code), formatTime(found.DueAt), relative(found.DueAt, time.Now()))
 	return err
 }

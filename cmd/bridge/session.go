@@ -28,8 +28,8 @@ const (
 
 // session is a command's connection to a queue.
 type session struct {
-	*program
-	asJSON bool
+	program *program
+	asJSON  bool
 	// ctx ends with the program's, and when Redis is silent for too long.
 	ctx    context.Context
 	silent *time.Timer

@@ -47,7 +47,7 @@ func (c shardsListCommand) Run(p *program) error {
 	}
 	if c.json() {
 		for i := range shards {
-			if err := writeJSON(s.stdout, shardToJSON(s.name, i, layout, &shards[i])); err != nil {
+			if err := writeJSON(s.program.stdout, shardToJSON(s.name, i, layout, &shards[i])); err != nil {
 				return err
 			}
 		}
@@ -58,7 +58,7 @@ func (c shardsListCommand) Run(p *program) error {
 
 // describeShards writes a line a shard, and the sums.
 func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats) error {
-	tabs := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', 0)
+	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...any) {
 		_, _ = fmt.Fprintf(tabs, strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...) // Flush has the error.
 	}
@@ -82,7 +82,7 @@ func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats
 	if err := s.describeRoutes(all.Routes); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(s.stdout, "\nqueue %s has %s in layout %s\n%s", s.name, count(layout.Shards, "shard"), layout.Epoch, progress(layout, shards))
+	_, err := fmt.Fprintf(s.program.stdout, "\nqueue %s has %s in layout %s\n%s", s.name, count(layout.Shards, "shard"), layout.Epoch, progress(layout, shards))
 	return err
 }
 
@@ -107,7 +107,7 @@ func (s *session) describeRoutes(parked []message.ParkedRoute) error {
 	routes := slices.SortedFunc(maps.Values(byName), func(a, b *message.ParkedRoute) int {
 		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Route, b.Route))
 	})
-	tabs := tabwriter.NewWriter(s.stdout, 0, 0, 2, ' ', 0)
+	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(tabs, "\nUNAVAILABLE ROUTE\tPARKED\tREASON\tSINCE\n") // Flush has the error.
 	for _, r := range routes {
 		_, _ = fmt.Fprintf(tabs, "%s\t%d\t%s\t%s\n", r.Route, r.Messages, r.Reason, r.Since.UTC().Format(time.RFC3339))

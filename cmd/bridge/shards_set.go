@@ -54,11 +54,11 @@ func (c shardsSetCommand) Run(p *program) error {
 	case err != nil:
 		return s.fail("change the shards of", "", err)
 	case c.json():
-		return writeJSON(s.stdout, layoutJSON{Queue: s.name, Shards: layout.Shards, Epoch: layout.Epoch, Earlier: append([]int{}, layout.Earlier...)})
+		return writeJSON(s.program.stdout, layoutJSON{Queue: s.name, Shards: layout.Shards, Epoch: layout.Epoch, Earlier: append([]int{}, layout.Earlier...)})
 	case before.Epoch == layout.Epoch:
-		_, err = fmt.Fprintf(s.stdout, "queue %s has %s already\n", s.name, count(layout.Shards, "shard"))
+		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s already\n", s.name, count(layout.Shards, "shard"))
 	default:
-		_, err = fmt.Fprintf(s.stdout, "queue %s has %s now, %d before\n", s.name, count(layout.Shards, "shard"), before.Shards)
+		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s now, %d before\n", s.name, count(layout.Shards, "shard"), before.Shards)
 	}
 	return err
 }

@@ -43,6 +43,7 @@ func TestScheduleWritesTheRow(t *testing.T) {
 	})
 }
 
+// TestRollbackLeavesNothing checks I12.
 func TestRollbackLeavesNothing(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, db *database) {

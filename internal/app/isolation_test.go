@@ -35,8 +35,8 @@ const (
 	mostLonger = 1500 * time.Millisecond
 )
 
-// lane is one queue of the bridge whose isolation is looked at.
-type lane struct {
+// side is one queue of the bridge whose isolation is looked at.
+type side struct {
 	t      *testing.T
 	name   string
 	shards int
@@ -49,8 +49,8 @@ type lane struct {
 	news    chan struct{} // of 1
 }
 
-func newLane(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, name string) *lane {
-	l := &lane{
+func newSide(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, name string) *side {
+	l := &side{
 		t: t, name: name, shards: cfg.Queues[name].Shards, topic: testenv.Name(t, "topic"),
 		due: map[string]time.Time{}, arrived: map[string]time.Time{}, news: make(chan struct{}, 1),
 	}
@@ -69,7 +69,7 @@ func newLane(t *testing.T, cfg *config.Config, rdb redis.UniversalClient, name s
 	return l
 }
 
-func (l *lane) arrive(m *nats.Msg) {
+func (l *side) arrive(m *nats.Msg) {
 	l.mu.Lock()
 	if id := m.Header.Get("delay-id"); l.arrived[id].IsZero() {
 		l.arrived[id] = time.Now()
@@ -82,14 +82,14 @@ func (l *lane) arrive(m *nats.Msg) {
 }
 
 // came are the messages that have come, and when.
-func (l *lane) came() map[string]time.Time {
+func (l *side) came() map[string]time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.arrived)
 }
 
 // schedule schedules messages from begin on, once the queue is made.
-func (l *lane) schedule(begin time.Time, lasts time.Duration) {
+func (l *side) schedule(begin time.Time, lasts time.Duration) {
 	l.t.Helper()
 	var requests []delay.Request
 	for at := time.Duration(0); at < lasts; at += dueEvery {
@@ -112,7 +112,7 @@ func (l *lane) schedule(begin time.Time, lasts time.Duration) {
 }
 
 // receive waits until all wanted messages have come.
-func (l *lane) receive(ctx context.Context, wanted func(id string) bool) {
+func (l *side) receive(ctx context.Context, wanted func(id string) bool) {
 	l.t.Helper()
 	for {
 		came, missing := l.came(), []string(nil)
@@ -133,7 +133,7 @@ func (l *lane) receive(ctx context.Context, wanted func(id string) bool) {
 }
 
 // latest is the greatest lateness among the wanted messages due in a time.
-func (l *lane) latest(from, to time.Time, wanted func(id string) bool) (latest time.Duration) {
+func (l *side) latest(from, to time.Time, wanted func(id string) bool) (latest time.Duration) {
 	for id, came := range l.came() {
 		if due := l.due[id]; wanted(id) && !due.Before(from) && due.Before(to) {
 			latest = max(latest, came.Sub(due))
@@ -143,7 +143,7 @@ func (l *lane) latest(from, to time.Time, wanted func(id string) bool) (latest t
 }
 
 // undelayed checks that the fault has delayed no wanted message.
-func (l *lane) undelayed(begin time.Time, wanted func(id string) bool) {
+func (l *side) undelayed(begin time.Time, wanted func(id string) bool) {
 	l.t.Helper()
 	fault := begin.Add(faultAfter)
 	before := l.latest(begin, fault, wanted)
@@ -179,6 +179,7 @@ func runBridge(t *testing.T, cfg *config.Config, logger *slog.Logger, more ...fx
 }
 
 // TestHangingSinkDelaysNoOtherQueue lets the broker of one queue go silent.
+// It checks I8.
 func TestHangingSinkDelaysNoOtherQueue(t *testing.T) {
 	t.Parallel()
 	address, err := url.Parse(testenv.NATS(t))
@@ -196,7 +197,7 @@ drain_timeout: 5s
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	stop := bridgeFor(t, cfg)
-	stuck, other := newLane(t, cfg, rdb, "stuck"), newLane(t, cfg, rdb, "other")
+	stuck, other := newSide(t, cfg, rdb, "stuck"), newSide(t, cfg, rdb, "other")
 	begin := time.Now().Add(3 * time.Second)
 	stuck.schedule(begin, dueFor)
 	other.schedule(begin, dueFor)
@@ -214,8 +215,8 @@ drain_timeout: 5s
 	stop()
 }
 
-// clusterLanes are queues of a Cluster, of which the first node will hang.
-type clusterLanes struct {
+// clusterSides are queues of a Cluster, of which the first node will hang.
+type clusterSides struct {
 	t      *testing.T
 	c      *testenv.Cluster
 	prefix string
@@ -223,19 +224,19 @@ type clusterLanes struct {
 }
 
 // lives reports whether the key is on a node that does not hang.
-func (c *clusterLanes) lives(key string) bool {
+func (c *clusterSides) lives(key string) bool {
 	if c.slots[key] == "" {
 		c.slots[key] = c.c.PrimaryOf(key).Addr()
 	}
 	return c.slots[key] != c.c.Nodes()[0].Addr()
 }
 
-func (c *clusterLanes) shardLives(queue string, shard int) bool {
+func (c *clusterSides) shardLives(queue string, shard int) bool {
 	return c.lives(fmt.Sprintf("%s:{%s:%d}:meta", c.prefix, queue, shard))
 }
 
 // name finds a queue's name by where its first shard and its own two keys live.
-func (c *clusterLanes) name(begin string, shard, own bool) string {
+func (c *clusterSides) name(begin string, shard, own bool) string {
 	for i := range 1000 {
 		name := fmt.Sprint(begin, i)
 		if c.shardLives(name, 0) == shard && c.lives(c.prefix+":"+name+":layout") == own &&
@@ -248,12 +249,12 @@ func (c *clusterLanes) name(begin string, shard, own bool) string {
 }
 
 // sound are the messages in shards that live.
-func (c *clusterLanes) sound(l *lane) func(id string) bool {
+func (c *clusterSides) sound(l *side) func(id string) bool {
 	return func(id string) bool { return c.shardLives(l.name, sharding.Home("", id, l.shards)) }
 }
 
 // know finds where all shards are, while all nodes answer.
-func (c *clusterLanes) know(l *lane) {
+func (c *clusterSides) know(l *side) {
 	alive := 0
 	for shard := range l.shards {
 		if c.shardLives(l.name, shard) {
@@ -269,12 +270,12 @@ func (c *clusterLanes) know(l *lane) {
 func TestHangingNodeDelaysNoOtherShard(t *testing.T) {
 	t.Parallel()
 	c := testenv.StartCluster(t, "cluster-require-full-coverage no")
-	lanes := &clusterLanes{t: t, c: c, prefix: testenv.Name(t, "p"), slots: map[string]string{}}
+	sides := &clusterSides{t: t, c: c, prefix: testenv.Name(t, "p"), slots: map[string]string{}}
 	names := []string{
-		lanes.name("stuck", false, true), // its shard hangs
-		lanes.name("torn", true, false),  // its layout and instances do
-		lanes.name("sound", true, true),
-		lanes.name("wide", true, true), // some of its shards do
+		sides.name("stuck", false, true), // its shard hangs
+		sides.name("torn", true, false),  // its layout and instances do
+		sides.name("sound", true, true),
+		sides.name("wide", true, true), // some of its shards do
 	}
 	cfg := parse(t, `
 prefix: %s
@@ -283,15 +284,15 @@ queues: {%s: {shards: 1, sink: events}, %s: {shards: 1, sink: events}, %s: {shar
 sinks: {events: {type: nats, url: %q}}
 admin: {listen: ""}
 drain_timeout: 5s
-`, lanes.prefix, strings.Join(c.Addrs(), `", "`), names[0], names[1], names[2], names[3], testenv.NATS(t))
+`, sides.prefix, strings.Join(c.Addrs(), `", "`), names[0], names[1], names[2], names[3], testenv.NATS(t))
 	rdb, err := NewRedis(cfg.Redis, "test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	stop := bridgeFor(t, cfg)
-	all := make([]*lane, len(names))
+	all := make([]*side, len(names))
 	for i, name := range names {
-		all[i] = newLane(t, cfg, rdb, name)
-		lanes.know(all[i])
+		all[i] = newSide(t, cfg, rdb, name)
+		sides.know(all[i])
 		all[i].schedule(time.Now(), dueEvery)
 	}
 	begin := time.Now().Add(4 * time.Second)
@@ -309,7 +310,7 @@ drain_timeout: 5s
 	defer cancel()
 	for _, l := range all[1:] {
 		l.receive(ctx, every)
-		l.undelayed(begin, lanes.sound(l))
+		l.undelayed(begin, sides.sound(l))
 	}
 	all[0].receive(ctx, every)
 	stuck := all[0].latest(begin.Add(faultAfter), begin.Add(faultAfter+faultLasts), every)
@@ -326,7 +327,7 @@ drain_timeout: 5s
 	soon, cancelSoon := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancelSoon()
 	for _, l := range all[2:] {
-		l.receive(soon, lanes.sound(l))
+		l.receive(soon, sides.sound(l))
 	}
 	resume()
 	for _, l := range all {

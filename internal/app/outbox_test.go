@@ -216,6 +216,7 @@ func onDatabases(t *testing.T, keys string, test func(d *databaseFirst)) {
 
 // TestDatabaseFirst goes the whole way: rows of committed transactions are
 // published once, those of others never, and the rows tell what became of them.
+// It checks I12.
 func TestDatabaseFirst(t *testing.T) {
 	onDatabases(t, "until: published", func(d *databaseFirst) {
 		d.migrate()

@@ -134,19 +134,24 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name s
 	})
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
-			Queue: name, Instance: instance,
-			Sink: p.Sinks[cfg.Sink], SinkName: cfg.Sink, Store: r.queue,
-			Batch: p.Config.Poller.Batch, InFlight: p.Config.Poller.InFlight,
-			ClaimTimeout: p.Config.Poller.ClaimTimeout, MaxSleep: p.Config.Poller.MaxSleep,
-			Lease: p.Config.Poller.Lease, PublishTimeout: sink.PublishTimeout,
-			Window: set.window(cfg.Sink), ParkPatience: cfg.ParkPatience,
+			Queue: name, Instance: instance, Store: r.queue,
+			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
+			Claims: claims(p.Config.Poller), ParkPatience: cfg.ParkPatience,
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
 			Logger: p.Logger, Observer: p.Metrics,
-			OnNoLayout: func(ctx context.Context, _ int) { r.member.NoMeta(ctx) },
-			OnEpoch:    r.member.SawEpoch, OnLateAcks: r.lateAcks(),
+			Hooks: poller.Hooks{
+				OnNoLayout: func(ctx context.Context, _ int) { r.member.NoMeta(ctx) },
+				OnEpoch:    r.member.SawEpoch, OnLateAcks: r.lateAcks(),
+			},
 		})
 	}
 	return r
+}
+
+func claims(cfg config.Poller) poller.Claims {
+	return poller.Claims{
+		Batch: cfg.Batch, InFlight: cfg.InFlight, Timeout: cfg.ClaimTimeout, MaxSleep: cfg.MaxSleep, Lease: cfg.Lease,
+	}
 }
 
 // newKeeper is the queue's, which tells of losses in its log.

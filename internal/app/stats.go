@@ -46,7 +46,7 @@ func (set *queueSet) Stats(ctx context.Context) ([]telemetry.QueueStats, error) 
 // stats asks for the shards that this instance polls, and leaves out those that
 // another one still holds.
 func (r *queueRunner) stats(ctx context.Context, p *poller.Poller) ([]telemetry.QueueStats, error) {
-	polled, instance := p.Shards(), r.member.Instance
+	polled, instance := p.Shards(), r.member.Instance()
 	answers := make([]*telemetry.QueueStats, len(polled))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelStats)

@@ -34,7 +34,7 @@ func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 			d.add(join(path, key), "unknown key, known are %s", strings.Join(known, ", "))
 		}
 	}
-	linkSecrets(d.problems, path, v, fields)
+	pairSecrets(d.problems, path, v, fields)
 	d.variant(path, v, fields)
 }
 
@@ -240,7 +240,7 @@ func (d *decoder) text(path string, node *yaml.Node) (string, bool) {
 }
 
 // linkSecrets makes a secret read its file where only X_file is given.
-func linkSecrets(p *problems, path string, v reflect.Value, fields []field) {
+func pairSecrets(p *problems, path string, v reflect.Value, fields []field) {
 	for _, f := range fields {
 		if f.typ != secretType {
 			continue

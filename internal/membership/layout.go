@@ -23,7 +23,7 @@ const (
 // layouts follows the queue's layout. Its methods are called from the member's
 // turns, but sawEpoch, repair and what they use, which the poller's goroutines call.
 type layouts struct {
-	*Config
+	config *Config
 
 	// notice makes the next turn come now.
 	notice func()
@@ -48,7 +48,7 @@ type toldEpoch struct {
 // use makes the layout the one whose shards are assigned.
 func (l *layouts) use(layout *store.Layout) {
 	old := l.inUse.Swap(layout)
-	l.Observer.Layout(l.Queue, layout.Epoch, layout.Shards)
+	l.config.Observer.Layout(l.config.Queue, layout.Epoch, layout.Shards)
 	if old == nil {
 		return
 	}
@@ -57,17 +57,17 @@ func (l *layouts) use(layout *store.Layout) {
 	}
 	switch {
 	case !layout.SameLife(old):
-		l.Logger.Error("the queue was lost and is made again: redis has lost its messages",
+		l.config.Logger.Error("the queue was lost and is made again: redis has lost its messages",
 			"event", "layout_lost", "epoch", layout.Epoch, "shards", layout.Shards)
-		if l.Reborn != nil {
-			l.Reborn()
+		if l.config.Reborn != nil {
+			l.config.Reborn()
 		}
 	case layout.Epoch != old.Epoch:
-		l.Logger.Info("layout changed", fields...)
+		l.config.Logger.Info("layout changed", fields...)
 	case layout.Next != old.Next && layout.Next != 0:
-		l.Logger.Info("layout change begun", append(fields, "next", layout.Next)...)
+		l.config.Logger.Info("layout change begun", append(fields, "next", layout.Next)...)
 	case len(layout.Earlier) < len(old.Earlier):
-		l.Logger.Info("earlier layouts have drained and are forgotten", append(fields, "dropped", old.InUse()-layout.InUse())...)
+		l.config.Logger.Info("earlier layouts have drained and are forgotten", append(fields, "dropped", old.InUse()-layout.InUse())...)
 	}
 }
 
@@ -112,7 +112,7 @@ func (l *layouts) loaded(now time.Time) { l.reloadAt = now.Add(reloadEvery) }
 func (l *layouts) reload(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
-	layout, err := l.Store.LoadLayout(ctx)
+	layout, err := l.config.Store.LoadLayout(ctx)
 	if errors.Is(err, store.ErrNoLayout) {
 		l.repair(ctx)
 	}

@@ -38,7 +38,7 @@ func TestLayoutIsReadWhenItMayHaveChanged(t *testing.T) {
 		"not drained":    {layout: store.Layout{Epoch: "1-a", Earlier: []int{4}}, at: 1},
 	} {
 		noticed := false
-		l := &layouts{Config: &Config{}, notice: func() { noticed = true }, reloadAt: now.Add(c.at)}
+		l := &layouts{config: &Config{}, notice: func() { noticed = true }, reloadAt: now.Add(c.at)}
 		l.inUse.Store(&c.layout)
 		if c.epoch != "" {
 			l.sawEpoch(c.epoch)

@@ -97,7 +97,7 @@ type Config struct {
 
 // Member is one instance in one queue. It owns no goroutine but in Run.
 type Member struct {
-	*Config
+	config *Config
 
 	roll      roll
 	namesakes namesakes
@@ -111,12 +111,12 @@ type Member struct {
 
 // New returns the member; it does no I/O.
 func New(config Config) *Member {
-	m := &Member{Config: &config, changed: make(chan struct{}, 1)}
+	m := &Member{config: &config, changed: make(chan struct{}, 1)}
 	m.roll = roll{self: config.Instance, deadAfter: m.deadAfter()}
 	m.namesakes = namesakes{self: config.Instance}
-	m.share = share{Config: m.Config, name: message.InstanceName(config.Instance)}
-	m.layouts = &layouts{Config: m.Config, notice: m.notice}
-	m.upkeep = &upkeep{Config: m.Config, layouts: m.layouts}
+	m.share = share{config: m.config, name: message.InstanceName(config.Instance)}
+	m.layouts = &layouts{config: m.config, notice: m.notice}
+	m.upkeep = &upkeep{config: m.config, layouts: m.layouts}
 	return m
 }
 
@@ -130,13 +130,13 @@ func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		m.Heard(err)
+		m.config.Heard(err)
 		if err == nil {
 			m.layouts.use(layout)
 			return layout, nil
 		}
 		if cause := store.Cause(err); trouble.News(cause) {
-			m.Logger.Warn("redis unavailable, trying again", "event", "start", "reason", cause, "err", err)
+			m.config.Logger.Warn("redis unavailable, trying again", "event", "start", "reason", cause, "err", err)
 		}
 		if !wait.Sleep(ctx, pause.Next()) {
 			return nil, ctx.Err()
@@ -147,15 +147,15 @@ func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
 func (m *Member) prepareOnce(ctx context.Context) (*store.Layout, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
-	layout, err := m.Store.EnsureLayout(ctx, m.Want)
+	layout, err := m.config.Store.EnsureLayout(ctx, m.config.Want)
 	if layout == nil {
 		return nil, err
 	}
 	// It is in force. A shard that was not reached needs nothing but its poller,
 	// and is no reason not to poll those of other nodes.
-	if layout.Shards != m.Want.Shards {
-		m.Logger.Warn("shards differ from the configuration, which counts only when a queue is made",
-			"event", "start", "shards", layout.Shards, "configured", m.Want.Shards)
+	if layout.Shards != m.config.Want.Shards {
+		m.config.Logger.Warn("shards differ from the configuration, which counts only when a queue is made",
+			"event", "start", "shards", layout.Shards, "configured", m.config.Want.Shards)
 	}
 	return layout, nil
 }
@@ -192,10 +192,13 @@ func (m *Member) Run(ctx context.Context, poller Poller) error {
 func (m *Member) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
-	if err := m.Store.Leave(ctx, m.Instance); err != nil {
-		m.Logger.Warn("the others were not told that this instance ends, they notice", "event", "drain", "err", err)
+	if err := m.config.Store.Leave(ctx, m.config.Instance); err != nil {
+		m.config.Logger.Warn("the others were not told that this instance ends, they notice", "event", "drain", "err", err)
 	}
 }
+
+// Instance is the identity that this instance has in the queue, "name/boot".
+func (m *Member) Instance() string { return m.config.Instance }
 
 // Layout is the one in use; nil before Prepare has succeeded.
 func (m *Member) Layout() *store.Layout { return m.layouts.inUse.Load() }
@@ -217,7 +220,7 @@ func (m *Member) notice() {
 
 // awaitTurn waits for the next turn, and reports that a hint made it come.
 func (m *Member) awaitTurn(ctx context.Context, began time.Time) (hinted bool) {
-	timer := time.NewTimer(time.Until(began.Add(min(beatEvery, m.Lease/shortLease))))
+	timer := time.NewTimer(time.Until(began.Add(min(beatEvery, m.config.Lease/shortLease))))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -231,39 +234,39 @@ func (m *Member) awaitTurn(ctx context.Context, began time.Time) (hinted bool) {
 
 // deadAfter is how long an instance is silent before others poll its shards.
 // Its lease lasts longer: so they merely wait, but are there when it ends.
-func (m *Member) deadAfter() time.Duration { return m.Lease * 3 / 5 }
+func (m *Member) deadAfter() time.Duration { return m.config.Lease * 3 / 5 }
 
 // beat says that this instance lives, and learns who does. Without an answer
 // all stays as it was: the leases decide.
 func (m *Member) beat(ctx context.Context) (heard bool, err error) {
 	callCtx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
-	answer, err := m.Store.Heartbeat(callCtx, m.Instance, forgetLeases*m.Lease)
+	answer, err := m.config.Store.Heartbeat(callCtx, m.config.Instance, forgetLeases*m.config.Lease)
 	if ctx.Err() != nil {
 		return false, nil
 	}
-	m.Heard(err)
+	m.config.Heard(err)
 	if err != nil {
 		m.namesakes.unheard()
 		if cause := store.Cause(err); m.silence.News(cause) {
-			m.Logger.Warn("heartbeat failed, the shards stay as they are", "event", "heartbeat", "reason", cause, "err", err)
+			m.config.Logger.Warn("heartbeat failed, the shards stay as they are", "event", "heartbeat", "reason", cause, "err", err)
 		}
 		return false, nil
 	}
 	if m.silence.Over() {
-		m.Logger.Info("heartbeat works again", "event", "heartbeat", "instances", len(answer))
+		m.config.Logger.Info("heartbeat works again", "event", "heartbeat", "instances", len(answer))
 	}
 	now := time.Now()
 	if other := m.namesakes.hear(now, answer); other != "" {
-		return false, taken(m.Instance, other)
+		return false, taken(m.config.Instance, other)
 	}
 	before := m.roll.live
 	m.roll.hear(now, answer)
 	if joining, gone := without(m.roll.live, before), without(before, m.roll.live); len(joining)+len(gone) > 0 {
-		m.Logger.Info("instances changed", "event", "instances",
+		m.config.Logger.Info("instances changed", "event", "instances",
 			"instances", len(m.roll.live), "joined", joined(joining), "gone", joined(gone))
 	}
-	m.Observer.Instances(m.Queue, len(m.roll.live))
+	m.config.Observer.Instances(m.config.Queue, len(m.roll.live))
 	return true, nil
 }
 

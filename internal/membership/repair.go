@@ -23,7 +23,7 @@ func (l *layouts) repair(ctx context.Context) {
 	}
 	now := time.Now()
 	l.lostAt.Store(&now)
-	lost, err := l.Store.Repair(ctx)
+	lost, err := l.config.Store.Repair(ctx)
 	gone := errors.Is(err, store.ErrNoLayout)
 	if gone {
 		lost, err = l.makeAgain(ctx)
@@ -37,7 +37,7 @@ func (l *layouts) repair(ctx context.Context) {
 		l.notice()
 	case !l.failing && (gone || len(lost) > 0) && ctx.Err() == nil:
 		l.failing = true
-		l.Logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
+		l.config.Logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
 			"event", "layout_lost", "shards", len(lost), "which", joined(lost), "err", err)
 	}
 }
@@ -46,17 +46,17 @@ func (l *layouts) repair(ctx context.Context) {
 // it, it is the one of before, without those that it returns; else another one,
 // which [layouts.use] tells of.
 func (l *layouts) makeAgain(ctx context.Context) (lost []int, err error) {
-	old, want := l.inUse.Load(), l.Want
+	old, want := l.inUse.Load(), l.config.Want
 	want.Shards = old.Shards
-	missing, err := l.Store.Missing(ctx, old)
+	missing, err := l.config.Store.Missing(ctx, old)
 	if err != nil {
 		return nil, err
 	}
-	layout, err := l.Store.EnsureLayout(ctx, want)
+	layout, err := l.config.Store.EnsureLayout(ctx, want)
 	if err != nil || !layout.SameLife(old) {
 		return nil, err
 	}
-	l.Logger.Error("redis has lost the layout, which is restored from the shards",
+	l.config.Logger.Error("redis has lost the layout, which is restored from the shards",
 		"event", "layout_lost", "epoch", layout.Epoch)
 	return missing, nil
 }
@@ -66,6 +66,6 @@ func (m *Member) Lost(shards []int) { m.layouts.sayLost(shards) }
 
 // sayLost tells of shards that Redis had lost.
 func (l *layouts) sayLost(lost []int) {
-	l.Logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
+	l.config.Logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
 		"event", "layout_lost", "shards", len(lost), "which", joined(lost))
 }

@@ -9,7 +9,7 @@ import (
 
 // share is the part of the queue's shards that this instance polls.
 type share struct {
-	*Config
+	config *Config
 
 	// name is the instance's: shares go by names.
 	name     string
@@ -19,11 +19,11 @@ type share struct {
 }
 
 // keeps reports whether this instance does what is done once for the queue.
-func (s *share) keeps(live []string) bool { return sharding.QueueOwner(s.Queue, live) == s.name }
+func (s *share) keeps(live []string) bool { return sharding.QueueOwner(s.config.Queue, live) == s.name }
 
 // assign has the poller poll the shards, of so many, whose owner this instance is.
 func (s *share) assign(poller Poller, live []string, shards int, changed func()) {
-	owned := sharding.Owned(s.Queue, shards, s.name, live)
+	owned := sharding.Owned(s.config.Queue, shards, s.name, live)
 	if s.assigned != nil && slices.Equal(owned, s.assigned) {
 		return
 	}
@@ -31,10 +31,10 @@ func (s *share) assign(poller Poller, live []string, shards int, changed func())
 		return // It was stopped.
 	}
 	gained, lost := without(owned, s.assigned), without(s.assigned, owned)
-	s.sources.note(s.Queue, gained, live, shards)
+	s.sources.note(s.config.Queue, gained, live, shards)
 	s.assigned = append(make([]int, 0, len(owned)), owned...)
-	s.Hear(s.assigned, changed)
-	s.Logger.Info("shards assigned", "event", "assign", "instances", len(live),
+	s.config.Hear(s.assigned, changed)
+	s.config.Logger.Info("shards assigned", "event", "assign", "instances", len(live),
 		"shards", len(owned), "of", shards, "gained", joined(gained), "lost", joined(lost))
 }
 
@@ -54,7 +54,7 @@ func (s *share) tell(now time.Time, poller Poller) {
 	if len(from) > 0 {
 		text = "shards taken over"
 	}
-	s.Logger.Info(text, "event", "assign", "shards", len(shards), "which", joined(shards), "from", joined(from),
+	s.config.Logger.Info(text, "event", "assign", "shards", len(shards), "which", joined(shards), "from", joined(from),
 		"lapsed", len(got.Lapsed), "reclaimed", got.Reclaimed)
 }
 

@@ -32,7 +32,7 @@ type Keeper interface {
 
 // upkeep lets the keeper work while this instance is the one that does so.
 type upkeep struct {
-	*Config
+	config *Config
 
 	layouts *layouts
 	// mine is set where this instance is the queue's keeper.
@@ -48,12 +48,12 @@ type upkeep struct {
 // run works until ctx ends. It is a goroutine of its own, so that a slow step
 // holds up no heartbeat.
 func (u *upkeep) run(ctx context.Context) {
-	for u.Keeper != nil && wait.Sleep(ctx, keepEvery) {
+	for u.config.Keeper != nil && wait.Sleep(ctx, keepEvery) {
 		switch step, glance := u.due(time.Now()); {
 		case step:
-			u.work(ctx, u.Keeper.Step)
+			u.work(ctx, u.config.Keeper.Step)
 		case glance:
-			u.work(ctx, u.Keeper.Glance)
+			u.work(ctx, u.config.Keeper.Glance)
 		}
 	}
 }
@@ -87,9 +87,9 @@ func (u *upkeep) work(ctx context.Context, step func(context.Context) error) {
 	u.glanceAt = time.Now().Add(glanceEvery*4/5 + rand.N(glanceEvery*2/5))
 	if err != nil {
 		if cause := store.Cause(err); u.trouble.News(cause) {
-			u.Logger.Warn("upkeep of the layout failed, trying again", "event", "layout", "reason", cause, "err", err)
+			u.config.Logger.Warn("upkeep of the layout failed, trying again", "event", "layout", "reason", cause, "err", err)
 		}
 	} else if u.trouble.Over() {
-		u.Logger.Info("upkeep of the layout works again", "event", "layout")
+		u.config.Logger.Info("upkeep of the layout works again", "event", "layout")
 	}
 }

@@ -23,8 +23,8 @@ const (
 	reasonNoBody     = "the dead letter has no body"
 )
 
-// change is what becomes of one row. The zero value leaves it as it is.
-type change struct {
+// update is what becomes of one row. The zero value leaves it as it is.
+type update struct {
 	state  state // 0: stays pending, or what it is
 	reason string
 	remove bool // the row is deleted
@@ -39,15 +39,15 @@ type moved struct {
 	revision int64
 }
 
-func (c change) isZero() bool { return c == change{} }
+func (u update) isZero() bool { return u == update{} }
 
 // end is what later operations are told of a message's row that has ended: of one
 // that was cancelled when a copy may have been out, nobody knows.
-func (c change) end() state {
-	if c.state == stateCancelled && c.reason != "" {
+func (u update) end() state {
+	if u.state == stateCancelled && u.reason != "" {
 		return stateUnknown
 	}
-	return c.state
+	return u.state
 }
 
 // failure says what an answer that is none means for its row.
@@ -74,55 +74,55 @@ func failureOf(err error) failure {
 	}
 }
 
-// keeper says how long rows are kept: until their message is stored, or published.
-type keeper struct {
+// decider decides by how long rows are kept: until their message is stored, or published.
+type decider struct {
 	untilPublished bool
 }
 
 // loaded is what becomes of a message's row that is in Redis now.
-func (k keeper) loaded() change {
-	if k.untilPublished {
-		return change{state: stateStored}
+func (d decider) loaded() update {
+	if d.untilPublished {
+		return update{state: stateStored}
 	}
-	return change{remove: true}
+	return update{remove: true}
 }
 
 // over is what becomes of a message's row that was published.
-func (k keeper) over() change {
-	if k.untilPublished {
-		return change{state: statePublished}
+func (d decider) over() update {
+	if d.untilPublished {
+		return update{state: statePublished}
 	}
-	return change{remove: true}
+	return update{remove: true}
 }
 
 // put decides what becomes of a message's row that was put into Redis.
-func (k keeper) put(answer store.Answer) change {
+func (d decider) put(answer store.Answer) update {
 	switch failureOf(answer.Err) {
 	case failureLater:
-		return change{}
+		return update{}
 	case failureUnsure:
-		return change{tried: true}
+		return update{tried: true}
 	case failureInvalid:
-		return change{state: stateRefused, reason: answer.Err.Error()}
+		return update{state: stateRefused, reason: answer.Err.Error()}
 	case failureNone:
 	}
 	switch answer.Code {
 	case store.Created, store.Mine:
-		return k.loaded()
+		return d.loaded()
 	case store.EndedPublished:
-		return k.over()
+		return d.over()
 	case store.EndedCancelled:
-		return change{state: stateCancelled}
+		return update{state: stateCancelled}
 	case store.EndedMoved:
-		return change{tried: true} // By a reschedule that is not recorded: it comes again.
+		return update{tried: true} // By a reschedule that is not recorded: it comes again.
 	case store.Waiting:
-		return change{state: stateRefused, reason: "another message of that id waits in Redis"}
+		return update{state: stateRefused, reason: "another message of that id waits in Redis"}
 	case store.InFlight:
-		return change{state: stateRefused, reason: "another message of that id is being published"}
+		return update{state: stateRefused, reason: "another message of that id is being published"}
 	case store.Dead:
-		return change{state: stateRefused, reason: "another message of that id is in the dead letters: " + answer.Reason}
+		return update{state: stateRefused, reason: "another message of that id is in the dead letters: " + answer.Reason}
 	default:
-		return change{tried: true}
+		return update{tried: true}
 	}
 }
 
@@ -153,7 +153,7 @@ type situation struct {
 
 // verdict is what becomes of an operation and of its message's row.
 type verdict struct {
-	op, head change
+	op, head update
 	// stop: the operation was not carried out, nor may later ones be.
 	stop bool
 }
@@ -163,85 +163,85 @@ type verdict struct {
 func ended(v verb, head state) verdict {
 	switch head {
 	case statePublished:
-		return verdict{op: change{state: stateTooLate}}
+		return verdict{op: update{state: stateTooLate}}
 	case stateCancelled:
 		if v == verbCancel {
-			return verdict{op: change{state: stateCancelled}}
+			return verdict{op: update{state: stateCancelled}}
 		}
-		return verdict{op: change{state: stateTooLate, reason: reasonWasEnded}}
+		return verdict{op: update{state: stateTooLate, reason: reasonWasEnded}}
 	case stateRefused:
 		if v == verbCancel {
-			return verdict{op: change{state: stateCancelled, reason: reasonWasRefused}}
+			return verdict{op: update{state: stateCancelled, reason: reasonWasRefused}}
 		}
-		return verdict{op: change{state: stateTooLate, reason: reasonWasRefused}}
+		return verdict{op: update{state: stateTooLate, reason: reasonWasRefused}}
 	case statePending, stateStored, stateTooLate, stateUnknown, stateSuperseded:
 	}
-	return verdict{op: change{state: stateUnknown, reason: reasonForgotten}}
+	return verdict{op: update{state: stateUnknown, reason: reasonForgotten}}
 }
 
 // late is the verdict on an operation that a later one has overtaken.
 func late() verdict {
-	return verdict{op: change{state: stateSuperseded, reason: reasonLater}}
+	return verdict{op: update{state: stateSuperseded, reason: reasonLater}}
 }
 
 // judge decides what becomes of an operation and its message's row, by the
 // answer of Redis.
-func (k keeper) judge(s situation, answer store.Answer) verdict {
+func (d decider) judge(s situation, answer store.Answer) verdict {
 	switch failureOf(answer.Err) {
 	case failureLater:
 		return verdict{stop: true}
 	case failureUnsure:
-		return verdict{op: change{tried: true}, stop: true}
+		return verdict{op: update{tried: true}, stop: true}
 	case failureInvalid:
-		return verdict{op: change{state: stateRefused, reason: answer.Err.Error()}}
+		return verdict{op: update{state: stateRefused, reason: answer.Err.Error()}}
 	case failureNone:
 	}
 	switch answer.Code {
 	case store.Done:
-		return k.judgeDone(s, "")
+		return d.judgeDone(s, "")
 	case store.DoneMaybePublished:
-		return k.judgeDone(s, reasonCopy)
+		return d.judgeDone(s, reasonCopy)
 	case store.InFlight:
 		// A pending row stays so: putting it tells whose message is in flight.
-		return verdict{op: change{state: stateTooLate}}
+		return verdict{op: update{state: stateTooLate}}
 	case store.EndedPublished:
-		return verdict{op: change{state: stateTooLate}, head: s.onHead(k.over())}
+		return verdict{op: update{state: stateTooLate}, head: s.onHead(d.over())}
 	case store.EndedCancelled:
 		v := ended(s.verb, stateCancelled)
-		v.head = s.onHead(change{state: stateCancelled})
+		v.head = s.onHead(update{state: stateCancelled})
 		return v
 	case store.NotFound:
-		return k.judgeNotFound(s)
+		return d.judgeNotFound(s)
 	case store.NoBody:
-		return verdict{op: change{state: stateRefused, reason: reasonNoBody}}
+		return verdict{op: update{state: stateRefused, reason: reasonNoBody}}
 	case store.Later:
 		return verdict{stop: true} // Whose message that is the table tells by now.
 	default:
-		return verdict{op: change{tried: true}, stop: true}
+		return verdict{op: update{tried: true}, stop: true}
 	}
 }
 
-// onHead drops a change where there is no row to change.
-func (s situation) onHead(c change) change {
+// onHead drops an update where there is no row to update.
+func (s situation) onHead(u update) update {
 	if s.place == placePending || s.place == placeStored {
-		return c
+		return u
 	}
-	return change{}
+	return update{}
 }
 
 // judgeDone: Redis did it; copyOut says that the broker may have had it before.
-func (k keeper) judgeDone(s situation, copyOut string) verdict {
-	op := change{state: stateUnknown, reason: copyOut}
+func (d decider) judgeDone(s situation, copyOut string) verdict {
+	op := update{state: stateUnknown, reason: copyOut}
 	if s.verb == verbCancel {
 		if copyOut == "" {
-			op = change{state: stateCancelled}
+			op = update{state: stateCancelled}
 		}
-		return verdict{op: op, head: s.onHead(change{state: stateCancelled, reason: copyOut})}
+		return verdict{op: op, head: s.onHead(update{state: stateCancelled, reason: copyOut})}
 	}
 	if copyOut == "" {
-		op = change{state: stateStored}
+		op = update{state: stateStored}
 	}
-	head := k.loaded()
+	head := d.loaded()
 	if !head.remove {
 		head.move = &s.op
 	}
@@ -249,18 +249,18 @@ func (k keeper) judgeDone(s situation, copyOut string) verdict {
 }
 
 // judgeNotFound: Redis has neither the message nor a trace of it.
-func (k keeper) judgeNotFound(s situation) verdict {
+func (d decider) judgeNotFound(s situation) verdict {
 	switch {
 	case s.place == placePending:
 		return s.judgeAbsent()
 	case s.repeated:
-		return verdict{op: change{state: stateUnknown, reason: reasonUnsure}}
+		return verdict{op: update{state: stateUnknown, reason: reasonUnsure}}
 	case s.place == placeUnlisted && s.cancelled:
 		return ended(s.verb, stateCancelled)
 	case s.place == placeUnlisted:
-		return verdict{op: change{state: stateUnknown, reason: reasonNotInTable}}
+		return verdict{op: update{state: stateUnknown, reason: reasonNotInTable}}
 	default: // It was there, so it has left.
-		return verdict{op: change{state: stateTooLate}}
+		return verdict{op: update{state: stateTooLate}}
 	}
 }
 
@@ -269,12 +269,12 @@ func (k keeper) judgeNotFound(s situation) verdict {
 func (s situation) judgeAbsent() verdict {
 	if s.verb == verbCancel {
 		if s.forgotten {
-			return verdict{op: change{state: stateUnknown, reason: reasonForgotten}, head: change{state: stateUnknown, reason: reasonForgotten}}
+			return verdict{op: update{state: stateUnknown, reason: reasonForgotten}, head: update{state: stateUnknown, reason: reasonForgotten}}
 		}
-		return verdict{op: change{state: stateCancelled}, head: change{state: stateCancelled}}
+		return verdict{op: update{state: stateCancelled}, head: update{state: stateCancelled}}
 	}
 	if s.forgotten {
-		return verdict{op: change{state: stateUnknown, reason: reasonForgotten}, head: change{tried: true, move: &s.op}}
+		return verdict{op: update{state: stateUnknown, reason: reasonForgotten}, head: update{tried: true, move: &s.op}}
 	}
-	return verdict{op: change{state: stateStored}, head: change{move: &s.op}}
+	return verdict{op: update{state: stateStored}, head: update{move: &s.op}}
 }

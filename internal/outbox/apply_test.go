@@ -14,19 +14,19 @@ import (
 
 var moveTo = moved{token: "~new", dueMs: 7, revision: 9}
 
-// text shows a change in a word: "-" is none.
-func (c change) text() string {
+// text shows an update in a word: "-" is none.
+func (u update) text() string {
 	var words []string
-	if c.remove {
+	if u.remove {
 		words = append(words, "deleted")
 	}
-	if c.state != statePending {
-		words = append(words, c.state.String())
+	if u.state != statePending {
+		words = append(words, u.state.String())
 	}
-	if c.move != nil {
+	if u.move != nil {
 		words = append(words, "moved")
 	}
-	if c.tried {
+	if u.tried {
 		words = append(words, "tried")
 	}
 	if len(words) == 0 {
@@ -111,7 +111,7 @@ func TestJudge(t *testing.T) {
 			for code, codeName := range codeNames {
 				for flags := range 8 {
 					s := situation{verb: v, place: p, forgotten: flags&1 != 0, repeated: flags&2 != 0, op: moveTo}
-					k := keeper{untilPublished: flags&4 != 0}
+					k := decider{untilPublished: flags&4 != 0}
 					name := v.String() + " " + placeName
 					want, ok := judged[name][codeName]
 					switch {
@@ -177,7 +177,7 @@ func TestJudgeErrors(t *testing.T) {
 		for p := range placeNames {
 			for _, v := range []verb{verbCancel, verbReschedule} {
 				for _, published := range []bool{false, true} {
-					got := keeper{published}.judge(situation{verb: v, place: p, op: moveTo}, store.Answer{Code: store.Done, Err: err})
+					got := decider{published}.judge(situation{verb: v, place: p, op: moveTo}, store.Answer{Code: store.Done, Err: err})
 					require.Equal(t, want[name], got.text(), "%s %s %s", v, placeNames[p], name)
 				}
 			}
@@ -200,16 +200,16 @@ func TestPutVerdicts(t *testing.T) {
 			if !published && (expect == "stored" || expect == "published") {
 				expect = "deleted"
 			}
-			got := keeper{published}.put(store.Answer{Code: code, Reason: "why"})
+			got := decider{published}.put(store.Answer{Code: code, Reason: "why"})
 			require.Equal(t, expect, got.text(), name)
 			require.Equal(t, got.state == stateRefused, got.reason != "", name)
 		}
 	}
 	wantFailures := map[string]string{"later": "-", "full": "-", "layout": "-", "unsure": "tried", "other": "tried", "invalid": "refused"}
 	for name, err := range failures() {
-		require.Equal(t, wantFailures[name], keeper{}.put(store.Answer{Code: store.Created, Err: err}).text(), name)
+		require.Equal(t, wantFailures[name], decider{}.put(store.Answer{Code: store.Created, Err: err}).text(), name)
 	}
-	require.Equal(t, "deleted", keeper{}.put(store.Answer{Code: store.Created, Err: store.ErrNotDurable}).text())
+	require.Equal(t, "deleted", decider{}.put(store.Answer{Code: store.Created, Err: store.ErrNotDurable}).text())
 }
 
 func TestEnded(t *testing.T) {

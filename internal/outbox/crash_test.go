@@ -85,7 +85,7 @@ func (s *saboteur) RescheduleRow(ctx context.Context, o store.Operation, due tim
 	return s.Store.RescheduleRow(ctx, o, due)
 }
 
-// TestCrash: a transaction that dies after Redis was written (F40) is repeated,
+// TestCrash: a transaction that dies after Redis was written is repeated,
 // and finds what it has done.
 func TestCrash(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {

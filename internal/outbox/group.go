@@ -143,7 +143,7 @@ func (d *Database) readTargets(ctx context.Context, tx querier, groups []*group)
 	tell := func(rows *sql.Rows) error {
 		var number int64
 		var it identity
-		var how change
+		var how update
 		err := rows.Scan(&number, &it.queue, &it.key, &it.id, &how.state, &how.reason)
 		for _, g := range wanted[number] {
 			if g.identity == it {

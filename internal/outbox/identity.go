@@ -62,12 +62,12 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.takeGroup(redis, g)
-		return r.db.write(work, t.tx, &b.changes)
+		return r.db.write(work, t.tx, &b.updates)
 	})
 	if err != nil {
 		return TakenAbsent, err
 	}
-	b.report(ctx, r.queueOutages)
+	b.report(ctx, r.outages.queues)
 	t := b.tally(queue)
 	switch {
 	case t.waiting > 0 && t.err == nil:
@@ -83,6 +83,6 @@ func (b *batch) takeGroup(ctx context.Context, g *group) {
 	defer b.guard(ctx, g.queue)
 	b.operateGroup(ctx, g)
 	if b.tally(g.queue).waiting == 0 && g.head != nil && g.head.state == statePending && b.loadable(g.head) {
-		b.putQueue(ctx, b.queues[g.queue], []*row{g.head})
+		b.putQueue(ctx, b.relay.queues[g.queue], []*row{g.head})
 	}
 }

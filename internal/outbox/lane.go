@@ -24,20 +24,20 @@ var errRedis = errors.New("redis")
 
 // lane works on one batch at a time.
 type lane struct {
-	*Relay
+	relay *Relay
 	first bool
 	wait  *backoff
 	heads sweep
 	ops   sweep
 }
 
-func newLane(r *Relay, first bool) *lane { return &lane{Relay: r, first: first, wait: newBackoff()} }
+func newLane(r *Relay, first bool) *lane { return &lane{relay: r, first: first, wait: newBackoff()} }
 
 // run works until ctx ends. It returns nil: every failure is waited out.
 func (l *lane) run(ctx context.Context) error {
 	for {
 		more, err := l.guardedRound(ctx)
-		pause := l.config.Poll
+		pause := l.relay.config.Poll
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // What fails at the end says nothing.
@@ -45,7 +45,7 @@ func (l *lane) run(ctx context.Context) error {
 			pause = l.wait.next()
 		case more:
 			l.wait.reset()
-			l.Wake()
+			l.relay.Wake()
 			continue
 		default:
 			l.wait.reset()
@@ -53,7 +53,7 @@ func (l *lane) run(ctx context.Context) error {
 				pause = max(idleLane, pause)
 			}
 		}
-		if !sleep(ctx, pause, l.Relay.wake) {
+		if !sleep(ctx, pause, l.relay.wake) {
 			return nil
 		}
 	}
@@ -63,23 +63,23 @@ func (l *lane) run(ctx context.Context) error {
 func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			l.registry.unclean()
+			l.relay.registry.unclean()
 			err = fmt.Errorf("panic: %v", cause)
-			l.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "err", err)
+			l.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "err", err)
 		}
 	}()
 	more, err = l.round(ctx)
 	switch {
 	case errors.Is(err, errRedis):
-		l.redis.observe(ctx, err)
+		l.relay.outages.redis.observe(ctx, err)
 	case isDeadlock(err):
 		// Producers of the same ids were in between. What Redis has done it will say
 		// again.
-		l.log.DebugContext(ctx, "outbox transaction gave way", "event", "outbox_deadlock", "err", err)
+		l.relay.log.DebugContext(ctx, "outbox transaction gave way", "event", "outbox_deadlock", "err", err)
 		return true, nil
 	default:
-		l.redis.observe(ctx, nil)
-		l.database.observe(ctx, err)
+		l.relay.outages.redis.observe(ctx, nil)
+		l.relay.outages.database.observe(ctx, err)
 	}
 	return more, err
 }
@@ -87,23 +87,23 @@ func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 // round works on one batch of operations and one of messages; more says that
 // another may be had at once.
 func (l *lane) round(ctx context.Context) (more bool, err error) {
-	now, err := l.redisNow(ctx)
+	now, err := l.relay.redisNow(ctx)
 	if err != nil {
 		return false, err
 	}
-	look, err := l.db.look(ctx, now, l.config.Horizon)
+	look, err := l.relay.db.look(ctx, now, l.relay.config.Horizon)
 	if err != nil || !look.operations && !look.heads {
 		return false, err
 	}
 	if look.operations {
-		more, err = l.ops.each(ctx, l.names, func(queues []string, after cursor) (outcome, error) {
+		more, err = l.ops.each(ctx, l.relay.names, func(queues []string, after cursor) (outcome, error) {
 			return l.operate(ctx, look, queues, after)
 		})
 	}
 	if err != nil || !look.heads || ctx.Err() != nil {
 		return more, err
 	}
-	moreHeads, err := l.heads.each(ctx, l.names, func(queues []string, after cursor) (outcome, error) {
+	moreHeads, err := l.heads.each(ctx, l.relay.names, func(queues []string, after cursor) (outcome, error) {
 		return l.load(ctx, look, queues, after)
 	})
 	return more || moreHeads, err

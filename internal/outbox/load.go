@@ -11,43 +11,43 @@ import (
 
 // load brings a batch of messages of the queues into Redis.
 func (l *lane) load(ctx context.Context, look outlook, queues []string, after cursor) (o outcome, err error) {
-	b, err := l.batch(ctx, look)
+	b, err := l.relay.batch(ctx, look)
 	if err != nil {
 		return o, err
 	}
 	o.tallies = b.tallies
-	err = l.transact(ctx, b.known, func(work context.Context, t *transaction) error {
-		rows, err := l.db.lockHeads(work, t.tx, queues, look, after, l.config.Batch)
+	err = l.relay.transact(ctx, b.known, func(work context.Context, t *transaction) error {
+		rows, err := l.relay.db.lockHeads(work, t.tx, queues, look, after, l.relay.config.Batch)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
 		n := affordable(rows)
-		o.full = n < len(rows) || len(rows) == l.config.Batch
+		o.full = n < len(rows) || len(rows) == l.relay.config.Batch
 		rows = rows[:n]
 		o.last = cursor{rows[n-1].dueMs, rows[n-1].number}
-		if err := l.db.complete(work, t.tx, rows); err != nil {
+		if err := l.relay.db.complete(work, t.tx, rows); err != nil {
 			return err
 		}
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.put(redis, rows)
-		return l.db.write(work, t.tx, &b.changes)
+		return l.relay.db.write(work, t.tx, &b.updates)
 	})
 	if err == nil {
-		b.report(ctx, l.queueOutages)
+		b.report(ctx, l.relay.outages.queues)
 	}
 	return o, err
 }
 
 // batch is the work on the rows of one transaction.
 type batch struct {
-	*Relay
-	outlook
+	relay *Relay
+	look  outlook
 	known evidence
 	lives map[string]string // by queue, see putback.go
 
 	mu      sync.Mutex
-	changes changes
+	updates updates
 	applied []applied
 	tallies map[string]*tally
 }
@@ -58,7 +58,7 @@ func (r *Relay) batch(ctx context.Context, look outlook) (*batch, error) {
 		return nil, err
 	}
 	known, err := r.db.evidence(ctx, r.config.Horizon)
-	return &batch{Relay: r, outlook: look, known: known, tallies: map[string]*tally{}}, err
+	return &batch{relay: r, look: look, known: known, tallies: map[string]*tally{}}, err
 }
 
 // applied is what the observer is told once the transaction is committed.
@@ -80,7 +80,7 @@ func (b *batch) put(ctx context.Context, rows []*row) {
 	for name, rows := range byQueue {
 		wg.Go(func() {
 			defer b.guard(ctx, name)
-			b.putQueue(ctx, b.queues[name], rows)
+			b.putQueue(ctx, b.relay.queues[name], rows)
 		})
 	}
 	wg.Wait()
@@ -92,7 +92,7 @@ func (b *batch) putQueue(ctx context.Context, q *Queue, rows []*row) {
 	for _, r := range rows {
 		put, err := b.prepareRow(q, r)
 		if err != nil {
-			b.set(r, change{state: stateRefused, reason: err.Error()}, nil)
+			b.set(r, update{state: stateRefused, reason: err.Error()}, nil)
 			continue
 		}
 		good = append(good, r)
@@ -102,15 +102,15 @@ func (b *batch) putQueue(ctx context.Context, q *Queue, rows []*row) {
 		return
 	}
 	for i, answer := range q.Store.Put(ctx, puts) {
-		b.set(good[i], b.keeper.put(answer), answer.Err)
+		b.set(good[i], b.relay.decider.put(answer), answer.Err)
 	}
 }
 
 var errHuge = errors.New("headers and body are too large to read")
 
 func (b *batch) prepareRow(q *Queue, r *row) (store.Row, error) {
-	if r.size > hugeRow {
-		return store.Row{}, fmt.Errorf("%w: %d bytes", errHuge, r.size)
+	if r.content.size > hugeRow {
+		return store.Row{}, fmt.Errorf("%w: %d bytes", errHuge, r.content.size)
 	}
 	m, err := r.message(q)
 	if err != nil {
@@ -120,7 +120,7 @@ func (b *batch) prepareRow(q *Queue, r *row) (store.Row, error) {
 }
 
 // set records what becomes of a row, and why where it waits.
-func (b *batch) set(r *row, c change, err error) {
+func (b *batch) set(r *row, c update, err error) {
 	t := b.tally(r.queue)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +135,7 @@ func (b *batch) set(r *row, c change, err error) {
 		}
 		b.applied = append(b.applied, applied{r.identity, r.verb, s, c.reason})
 	}
-	b.changes.set(r.number, c)
+	b.updates.set(r.number, c)
 }
 
 // tally is that of a queue.
@@ -154,21 +154,21 @@ func (b *batch) guard(ctx context.Context, queue string) {
 	if cause == nil {
 		return
 	}
-	b.registry.unclean()
+	b.relay.registry.unclean()
 	t := b.tally(queue)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t.waiting++
 	t.err = fmt.Errorf("panic: %v", cause)
-	b.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "queue", queue, "err", t.err)
+	b.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "queue", queue, "err", t.err)
 }
 
 // report tells observer and log what was committed.
 func (b *batch) report(ctx context.Context, outages map[string]*outage) {
 	for _, a := range b.applied {
-		b.observer.Applied(a.queue, a.verb.String(), a.state.String())
+		b.relay.observer.Applied(a.queue, a.verb.String(), a.state.String())
 		if a.state == stateRefused {
-			b.refusals.say(ctx, a)
+			b.relay.refusals.say(ctx, a)
 		}
 	}
 	for name, t := range b.tallies {

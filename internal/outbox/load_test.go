@@ -108,7 +108,7 @@ func TestDuplicate(t *testing.T) {
 }
 
 // TestLateCommit: a row whose transaction commits after those with higher
-// numbers is not skipped (F41).
+// numbers is not skipped.
 func TestLateCommit(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newScene(t, d)

@@ -25,14 +25,14 @@ const (
 
 // operate applies a batch of operations of the queues.
 func (l *lane) operate(ctx context.Context, look outlook, queues []string, after cursor) (o outcome, err error) {
-	b, err := l.batch(ctx, look)
+	b, err := l.relay.batch(ctx, look)
 	if err != nil {
 		return o, err
 	}
 	o.tallies = b.tallies
-	err = l.transact(ctx, b.known, func(work context.Context, t *transaction) error {
-		most := min(l.config.Batch, batchRows)
-		rows, err := l.db.lockOperations(work, t.tx, queues, after, most)
+	err = l.relay.transact(ctx, b.known, func(work context.Context, t *transaction) error {
+		most := min(l.relay.config.Batch, batchRows)
+		rows, err := l.relay.db.lockOperations(work, t.tx, queues, after, most)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -42,7 +42,7 @@ func (l *lane) operate(ctx context.Context, look outlook, queues []string, after
 		for i, r := range rows {
 			list[i] = r.identity
 		}
-		groups, busy, err := l.db.gather(work, t.tx, list)
+		groups, busy, err := l.relay.db.gather(work, t.tx, list)
 		if err != nil {
 			return err
 		}
@@ -58,25 +58,25 @@ func (l *lane) operate(ctx context.Context, look outlook, queues []string, after
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.operateAll(redis, groups)
-		return l.db.write(work, t.tx, &b.changes)
+		return l.relay.db.write(work, t.tx, &b.updates)
 	})
 	if err == nil {
-		b.report(ctx, l.opOutages)
+		b.report(ctx, l.relay.outages.operations)
 	}
 	return o, err
 }
 
 func (b *batch) operateAll(ctx context.Context, groups []*group) {
-	var workers errgroup.Group
-	workers.SetLimit(operateWidth)
+	var working errgroup.Group
+	working.SetLimit(operateWidth)
 	for _, g := range groups {
-		workers.Go(func() error {
+		working.Go(func() error {
 			defer b.guard(ctx, g.queue)
 			b.operateGroup(ctx, g)
 			return nil
 		})
 	}
-	_ = workers.Wait() // None returns an error.
+	_ = working.Wait() // None returns an error.
 }
 
 // completeHeads reads the bodies of messages that may have to be put before an
@@ -87,7 +87,7 @@ func (b *batch) completeHeads(ctx context.Context, tx querier, groups []*group) 
 	var bytes int64
 	for _, g := range groups {
 		if b.mustPut(g) || b.mustPutBack(ctx, g) {
-			if bytes += g.head.size; bytes > batchBytes && len(heads) > 0 {
+			if bytes += g.head.content.size; bytes > batchBytes && len(heads) > 0 {
 				b.tally(g.queue).waiting++
 				continue
 			}
@@ -95,7 +95,7 @@ func (b *batch) completeHeads(ctx context.Context, tx querier, groups []*group) 
 		}
 		rest = append(rest, g)
 	}
-	return rest, b.db.complete(ctx, tx, heads)
+	return rest, b.relay.db.complete(ctx, tx, heads)
 }
 
 // mustPut reports whether the group has an operation that is older than the
@@ -106,11 +106,11 @@ func (b *batch) mustPut(g *group) bool {
 		g.operations[0].number < g.head.number && (g.head.tried || b.loadable(g.head))
 }
 
-func (b *batch) loadable(r *row) bool { return r.dueMs <= b.untilMs() }
+func (b *batch) loadable(r *row) bool { return r.dueMs <= b.look.untilMs() }
 
 // operateGroup applies the operations of one identity until one must wait.
 func (b *batch) operateGroup(ctx context.Context, g *group) {
-	q := b.queues[g.queue]
+	q := b.relay.queues[g.queue]
 	for _, op := range g.operations {
 		v, err := b.operateOne(ctx, q, g, op)
 		b.set(op, v.op, err)
@@ -126,7 +126,7 @@ func (b *batch) operateGroup(ctx context.Context, g *group) {
 // does not tell.
 func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (verdict, error) {
 	if err := op.checkOperation(); err != nil {
-		return verdict{op: change{state: stateRefused, reason: err.Error()}}, nil //nolint:nilerr // The row says it.
+		return verdict{op: update{state: stateRefused, reason: err.Error()}}, nil //nolint:nilerr // The row says it.
 	}
 	if v, ok := g.judgeByTable(op); ok {
 		return v, nil
@@ -140,7 +140,7 @@ func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (ve
 			return v, err
 		}
 	}
-	o := store.Operation{ID: op.id, Key: op.key, Token: op.token, Seen: b.now.Add(-clockMargin)}
+	o := store.Operation{ID: op.id, Key: op.key, Token: op.token, Seen: b.look.now.Add(-clockMargin)}
 	if s.place == placeStored && b.mustPutBack(ctx, g) {
 		if v, ok, err := b.putBack(ctx, q, g, s); ok {
 			return v, err
@@ -159,12 +159,12 @@ func (b *batch) operateOne(ctx context.Context, q *Queue, g *group, op *row) (ve
 	if s.place == placeStored && answer.Err == nil && answer.Code == store.NotFound && b.madeAnew(ctx, q) {
 		return verdict{stop: true}, nil // Redis was wiped just now, and has it no more.
 	}
-	return b.keeper.judge(s, answer), answer.Err
+	return b.relay.decider.judge(s, answer), answer.Err
 }
 
 // note remembers what a cancel has done, for the operations after it: where the
 // message's row was deleted, nothing else tells.
-func (g *group) note(op *row, c change) {
+func (g *group) note(op *row, c update) {
 	if op.verb != verbCancel || !op.target.Valid || c.state != stateCancelled && c.state != stateUnknown {
 		return
 	}
@@ -222,21 +222,21 @@ func (b *batch) putFirst(ctx context.Context, q *Queue, g *group, s situation) (
 	case failureLater, failureInvalid:
 		return verdict{stop: true}, true, answer.Err
 	case failureUnsure:
-		return verdict{head: change{tried: true}, stop: true}, true, answer.Err
+		return verdict{head: update{tried: true}, stop: true}, true, answer.Err
 	case failureNone:
 	}
 	switch answer.Code {
 	case store.Waiting, store.InFlight, store.Dead:
 		return verdict{}, false, nil
 	default:
-		v = b.keeper.judgeNotFound(s)
-		v.head = b.keeper.put(answer)
+		v = b.relay.decider.judgeNotFound(s)
+		v.head = b.relay.decider.put(answer)
 		return v, true, nil
 	}
 }
 
 // setHead records what becomes of the message's row, for the next operation too.
-func (b *batch) setHead(g *group, c change) {
+func (b *batch) setHead(g *group, c update) {
 	if c.isZero() || g.head == nil {
 		return
 	}
@@ -248,7 +248,7 @@ func (b *batch) setHead(g *group, c change) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.changes.set(head.number, c)
+	b.updates.set(head.number, c)
 	was := head.state
 	switch {
 	case c.remove:

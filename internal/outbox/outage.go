@@ -94,6 +94,26 @@ func (o *outage) last() error {
 	return o.cause
 }
 
+// outages are those of all that a relay depends on.
+type outages struct {
+	database, redis *outage
+	// queues, by name, are those of messages; operations those of operations, which
+	// a full Redis still takes.
+	queues, operations map[string]*outage
+}
+
+func newOutages(log *slog.Logger, names []string) outages {
+	o := outages{
+		database: &outage{log: log, what: "database"}, redis: &outage{log: log, what: "redis"},
+		queues: make(map[string]*outage, len(names)), operations: make(map[string]*outage, len(names)),
+	}
+	for _, name := range names {
+		o.queues[name] = &outage{log: log.With("queue", name), what: "queue"}
+		o.operations[name] = &outage{log: log.With("queue", name), what: "operations"}
+	}
+	return o
+}
+
 // refusals says that rows were refused: the first at once, later ones once a
 // minute with their count. It is safe for concurrent use.
 type refusals struct {

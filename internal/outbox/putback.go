@@ -17,10 +17,10 @@ import (
 // readLives reads with which lives of their queues the rows were reconciled.
 func (b *batch) readLives(ctx context.Context, tx querier) error {
 	b.lives = map[string]string{}
-	if !b.keeper.untilPublished {
+	if !b.relay.decider.untilPublished {
 		return nil
 	}
-	q := b.db.query("").add("SELECT queue, life FROM {t}_queues WHERE life <> ''")
+	q := b.relay.db.query("").add("SELECT queue, life FROM {t}_queues WHERE life <> ''")
 	err := q.each(ctx, tx, func(rows *sql.Rows) error {
 		var queue, life string
 		err := rows.Scan(&queue, &life)
@@ -47,7 +47,7 @@ func (b *batch) madeAnew(ctx context.Context, q *Queue) bool {
 // mustPutBack reports whether the message may be missing in Redis, so that an
 // operation would not find it.
 func (b *batch) mustPutBack(ctx context.Context, g *group) bool {
-	return g.head != nil && g.head.state == stateStored && b.madeAnew(ctx, b.queues[g.queue])
+	return g.head != nil && g.head.state == stateStored && b.madeAnew(ctx, b.relay.queues[g.queue])
 }
 
 var errWiped = errors.New("redis has lost the message, which is not put back yet")
@@ -56,14 +56,14 @@ var errWiped = errors.New("redis has lost the message, which is not put back yet
 // the operation may then go on. What was due before may have been published, as
 // with a reconciliation.
 func (b *batch) putBack(ctx context.Context, q *Queue, g *group, s situation) (v verdict, ok bool, err error) {
-	if !g.head.whole {
+	if !g.head.content.whole {
 		return verdict{stop: true}, true, errWiped // Redis was wiped since the bodies were read.
 	}
 	put, err := b.prepareRow(q, g.head)
 	if err != nil {
 		return verdict{}, false, nil //nolint:nilerr // No reconciliation could put it back either.
 	}
-	put.Marked = g.copyOut || g.head.dueMs <= b.now.UnixMilli()
+	put.Marked = g.copyOut || g.head.dueMs <= b.look.now.UnixMilli()
 	answer := q.Store.Put(ctx, []store.Row{put})[0]
 	switch failureOf(answer.Err) {
 	case failureLater, failureUnsure:
@@ -71,7 +71,7 @@ func (b *batch) putBack(ctx context.Context, q *Queue, g *group, s situation) (v
 	case failureInvalid, failureNone:
 	}
 	if answer.Code == store.EndedPublished || answer.Code == store.EndedCancelled {
-		return b.keeper.judge(s, answer), true, nil
+		return b.relay.decider.judge(s, answer), true, nil
 	}
 	return verdict{}, false, nil
 }

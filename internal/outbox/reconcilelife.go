@@ -110,13 +110,13 @@ func (r *Reconciler) renew(ctx context.Context, d *Database, q *ReconciledQueue,
 	r.log.InfoContext(ctx, why, "event", "outbox_reconcile_begins", "queue", q.Name)
 	started := time.Now()
 	p := &pass{Reconciler: r, db: d, queue: q, report: &report{observe: r.config.Observe}, again: &again{list: map[identity]bool{}}}
-	held, drop := context.WithCancelCause(ctx)
+	session, drop := context.WithCancelCause(ctx)
 	defer drop(nil)
 	var holding sync.WaitGroup
-	holding.Go(func() { drop(holdSession(held, tx)) })
-	err = r.renewRows(held, p)
+	holding.Go(func() { drop(holdSession(session, tx)) })
+	err = r.renewRows(session, p)
 	if err == nil {
-		err = context.Cause(held)
+		err = context.Cause(session)
 	}
 	drop(nil)
 	holding.Wait()

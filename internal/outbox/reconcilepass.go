@@ -134,7 +134,7 @@ func (p *pass) compare(ctx context.Context, rows []*stored, readAt time.Time) (l
 		again, errPart := p.comparePart(ctx, part)
 		left, err = append(left, again...), errors.Join(err, errPart)
 		for _, r := range part {
-			r.body = nil
+			r.content.body = nil
 		}
 	}
 	return left, err
@@ -209,7 +209,7 @@ func (p *pass) prepare(ctx context.Context, rows []*stored) (puts []store.Row, g
 	for _, r := range rows {
 		m := &message.Message{ID: r.id, Key: r.key}
 		if !p.dry {
-			if r.size > hugeRow {
+			if r.content.size > hugeRow {
 				continue
 			}
 			if m, err = r.message(&p.queue.Queue); err != nil {

@@ -169,7 +169,7 @@ func (p *pass) settleEnded(ctx context.Context, ended []fate, counts *Counts) er
 	if p.dry || len(ended) == 0 {
 		return nil
 	}
-	known, err := p.db.settle(ctx, ended, keeper{untilPublished: true}, false)
+	known, err := p.db.settle(ctx, ended, decider{untilPublished: true}, false)
 	if err != nil {
 		counts.Settled -= int64(len(ended))
 		return err

@@ -22,20 +22,18 @@ const leaveTimeout = 5 * time.Second
 type Relay struct {
 	config   Config
 	db       *Database
-	keeper   keeper
+	decider  decider
 	queues   map[string]*Queue
 	names    []string
 	registry *registry
 	log      *slog.Logger
 	observer Observer
 
-	database, redis *outage
-	refusals        *refusals
-	queueOutages    map[string]*outage // of messages
-	opOutages       map[string]*outage // of operations: a full Redis still takes these
-	wake            chan struct{}
-	ready           chan struct{} // closed once the database was found fit
-	readyOnce       sync.Once
+	outages   outages
+	refusals  *refusals
+	wake      chan struct{}
+	ready     chan struct{} // closed once the database was found fit
+	readyOnce sync.Once
 }
 
 // NewRelay returns a relay; [Relay.Run] runs it.
@@ -45,19 +43,17 @@ func NewRelay(config Config) (*Relay, error) {
 	}
 	log := config.Logger.With("component", "outbox")
 	r := &Relay{
-		config: config, db: config.Database, keeper: keeper{config.UntilPublished}, queues: map[string]*Queue{},
+		config: config, db: config.Database, decider: decider{config.UntilPublished}, queues: map[string]*Queue{},
 		registry: newRegistry(config.Database, config.Instance), log: log, observer: config.Observer,
-		database: &outage{log: log, what: "database"}, redis: &outage{log: log, what: "redis"},
-		refusals: &refusals{log: log}, queueOutages: map[string]*outage{}, opOutages: map[string]*outage{}, wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
+		refusals: &refusals{log: log}, wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
 	}
 	for i := range config.Queues {
 		q := &config.Queues[i]
 		r.queues[q.Name] = q
 		r.names = append(r.names, q.Name)
-		r.queueOutages[q.Name] = &outage{log: log.With("queue", q.Name), what: "queue"}
-		r.opOutages[q.Name] = &outage{log: log.With("queue", q.Name), what: "operations"}
 	}
 	slices.Sort(r.names)
+	r.outages = newOutages(log, r.names)
 	return r, nil
 }
 
@@ -69,7 +65,7 @@ var errNotReached = errors.New("has not answered yet")
 // State is nil where the database answered the last time, and else says why not,
 // or that it is unfit.
 func (r *Relay) State() error {
-	if err := r.database.last(); err != nil {
+	if err := r.outages.database.last(); err != nil {
 		return err
 	}
 	select {
@@ -117,10 +113,10 @@ func (r *Relay) prepare(ctx context.Context) error {
 			err = r.registry.beat(ctx)
 		}
 		if IsUnfit(err) {
-			r.database.mark(err)
+			r.outages.database.mark(err)
 			return err
 		}
-		if r.database.observe(ctx, err); err == nil {
+		if r.outages.database.observe(ctx, err); err == nil {
 			return nil
 		}
 		if !sleep(ctx, wait.next(), nil) {
@@ -136,7 +132,7 @@ func (r *Relay) beat(ctx context.Context) error {
 		wait = beatEvery
 		if err := r.registry.beat(ctx); err != nil {
 			wait = time.Second
-			r.database.observe(ctx, err)
+			r.outages.database.observe(ctx, err)
 		}
 	}
 	return nil

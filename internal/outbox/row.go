@@ -72,11 +72,16 @@ type row struct {
 	revision  int64
 	dueMs     int64
 	createdMs int64
-	size      int64 // of headers and body, bytes
-	topic     string
-	headers   sql.NullString
-	body      []byte
-	whole     bool // headers and body were read
+	content   content
+}
+
+// content is what a row has to publish.
+type content struct {
+	size    int64 // of headers and body, bytes
+	topic   string
+	headers sql.NullString
+	body    []byte
+	whole   bool // headers and body were read
 }
 
 const (
@@ -90,8 +95,8 @@ const (
 
 func (r *row) scan(rows *sql.Rows) error {
 	err := rows.Scan(&r.number, &r.queue, &r.key, &r.id, &r.verb, &r.state, &r.tried, &r.token, &r.target, &r.revision,
-		&r.dueMs, &r.createdMs, &r.size, &r.topic, &r.headers, &r.body)
-	r.whole = r.size <= inlineSize
+		&r.dueMs, &r.createdMs, &r.content.size, &r.content.topic, &r.content.headers, &r.content.body)
+	r.content.whole = r.content.size <= inlineSize
 	return err
 }
 
@@ -106,15 +111,15 @@ var errDue = errors.New("due_ms is outside of 1970 to 9999")
 
 // message makes the message of a schedule, or says why it can never be stored.
 func (r *row) message(q *Queue) (*message.Message, error) {
-	m := &message.Message{ID: r.id, Key: r.key, Topic: r.topic, Body: r.body, Queue: r.queue, DueAt: r.dueAt(), Token: r.token}
+	m := &message.Message{ID: r.id, Key: r.key, Topic: r.content.topic, Body: r.content.body, Queue: r.queue, DueAt: r.dueAt(), Token: r.token}
 	if r.dueMs < 0 || r.dueMs >= maxDueMs {
 		return nil, errDue
 	}
 	if !message.IsRowToken(r.token) {
 		return nil, errRowToken
 	}
-	if r.headers.Valid && r.headers.String != "null" {
-		if err := json.Unmarshal([]byte(r.headers.String), &m.Headers); err != nil {
+	if r.content.headers.Valid && r.content.headers.String != "null" {
+		if err := json.Unmarshal([]byte(r.content.headers.String), &m.Headers); err != nil {
 			return nil, fmt.Errorf("headers are no object of strings: %w", err)
 		}
 	}

@@ -210,7 +210,7 @@ func (s *Settler) drain(ctx context.Context, all bool) (busy bool, err error) {
 		return false, ctx.Err()
 	}
 	defer func() { <-s.working }()
-	d := &draining{Settler: s, refs: s.take(ctx, all)}
+	d := &draining{settler: s, refs: s.take(ctx, all)}
 	errDatabase := d.drainStale(ctx)
 	if errDatabase == nil {
 		errDatabase = d.drainLedgers(ctx)

@@ -295,11 +295,14 @@ func (s *realScene) insertMany(n int, due time.Duration, put bool) {
 				q.add(",")
 			}
 			token := fmt.Sprintf("~%015d", i)
-			r := row{identity: identity{s.orders, "k", fmt.Sprintf("many-%d", i)}, token: token, topic: "topic", dueMs: s.due(due), body: []byte("b")}
+			r := row{
+				identity: identity{s.orders, "k", fmt.Sprintf("many-%d", i)}, token: token, dueMs: s.due(due),
+				content: content{topic: "topic", body: []byte("b")},
+			}
 			m, err := r.message(&s.config.Queues[0])
 			require.NoError(s.t, err)
 			rows = append(rows, store.Row{Token: token, Message: m, DueAt: m.DueAt})
-			q.add("(?,?,?,1,?,?,?,?)", r.queue, r.key, r.id, r.topic, r.body, r.dueMs, token)
+			q.add("(?,?,?,1,?,?,?,?)", r.queue, r.key, r.id, r.content.topic, r.content.body, r.dueMs, token)
 		}
 		_, err := q.exec(s.t.Context(), s.db.db)
 		require.NoError(s.t, err)

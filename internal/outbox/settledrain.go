@@ -11,12 +11,12 @@ import (
 
 // draining is one pass of a settler.
 type draining struct {
-	*Settler
-	refs  []ledgerRef
-	left  map[ledgerRef]bool
-	batch []told
-	busy  bool
-	away  error // why a database could not be asked
+	settler *Settler
+	refs    []ledgerRef
+	left    map[ledgerRef]bool
+	batch   []told
+	busy    bool
+	away    error // why a database could not be asked
 }
 
 // told is a fate and the ledger that tells it.
@@ -34,10 +34,10 @@ func (d *draining) leave(ref ledgerRef) {
 
 // drainStale settles what came too late for Redis.
 func (d *draining) drainStale(ctx context.Context) error {
-	d.mu.Lock()
-	list := d.stale
-	d.stale = nil
-	d.mu.Unlock()
+	d.settler.mu.Lock()
+	list := d.settler.stale
+	d.settler.stale = nil
+	d.settler.mu.Unlock()
 	var kept []fate
 	var away error
 	for batch := range slices.Chunk(list, settleBatch) {
@@ -53,9 +53,9 @@ func (d *draining) drainStale(ctx context.Context) error {
 			}
 		}
 	}
-	d.mu.Lock()
-	d.stale = append(kept, d.stale...)
-	d.mu.Unlock()
+	d.settler.mu.Lock()
+	d.settler.stale = append(kept, d.settler.stale...)
+	d.settler.mu.Unlock()
 	d.busy = d.busy || len(kept) > 0
 	if away == nil {
 		away = ctx.Err()
@@ -97,7 +97,7 @@ func (d *draining) drainLedgers(ctx context.Context) error {
 func (d *draining) drainLedger(ctx context.Context, ref ledgerRef) error {
 	for cursor := uint64(0); ; {
 		call, cancel := context.WithTimeout(ctx, ledgerTimeout)
-		rows, next, err := d.queues[ref.queue].Store.SettledPage(call, ref.shard, cursor, settleBatch)
+		rows, next, err := d.settler.queues[ref.queue].Store.SettledPage(call, ref.shard, cursor, settleBatch)
 		cancel()
 		if err != nil {
 			return err
@@ -141,7 +141,7 @@ func (d *draining) finish(ctx context.Context) error {
 	var redis error
 	for ref, rows := range done {
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), ledgerTimeout)
-		if err := d.queues[ref.queue].Store.ForgetSettled(call, ref.shard, rows); err != nil {
+		if err := d.settler.queues[ref.queue].Store.ForgetSettled(call, ref.shard, rows); err != nil {
 			redis = errors.Join(redis, err)
 			d.leave(ref)
 		}
@@ -159,7 +159,7 @@ func (d *draining) offer(ctx context.Context, fates []fate) ([]known, error) {
 		rest[i] = i
 	}
 	var away error
-	for _, database := range d.config.Databases {
+	for _, database := range d.settler.config.Databases {
 		if len(rest) == 0 {
 			break
 		}
@@ -167,7 +167,7 @@ func (d *draining) offer(ctx context.Context, fates []fate) ([]known, error) {
 		for n, i := range rest {
 			asked[n] = fates[i]
 		}
-		answers, err := database.settle(ctx, asked, keeper{database.UntilPublished}, database.Discard)
+		answers, err := database.settle(ctx, asked, decider{database.UntilPublished}, database.Discard)
 		if err != nil {
 			away = errors.Join(away, err)
 			continue

@@ -37,7 +37,7 @@ const (
 // token in force may be about to change. So a fate may be forgotten only where
 // neither is the case and no row lives under its token, which is looked for
 // after the locks were tried: what changed in between is seen.
-func (d *Database) settle(ctx context.Context, fates []fate, k keeper, discard bool) ([]known, error) {
+func (d *Database) settle(ctx context.Context, fates []fate, decide decider, discard bool) ([]known, error) {
 	tx, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (d *Database) settle(ctx context.Context, fates []fate, k keeper, discard b
 		return nil, fmt.Errorf("look for operations: %w", err)
 	}
 	outcome, absent := make([]known, len(fates)), false
-	var changes changes
+	var to updates
 	for i, f := range fates {
 		number, mine := locked[under{f.identity, f.Token}]
 		switch {
@@ -66,12 +66,12 @@ func (d *Database) settle(ctx context.Context, fates []fate, k keeper, discard b
 			absent = true
 		default:
 			outcome[i] = knownSettled
-			if err := d.settleOne(ctx, tx, number, f, k, discard, &changes); err != nil {
+			if err := d.settleOne(ctx, tx, number, f, decide, discard, &to); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if err := d.write(ctx, tx, &changes); err != nil {
+	if err := d.write(ctx, tx, &to); err != nil {
 		return nil, err
 	}
 	if absent {
@@ -91,14 +91,14 @@ func (d *Database) settle(ctx context.Context, fates []fate, k keeper, discard b
 	return outcome, nil
 }
 
-func (d *Database) settleOne(ctx context.Context, tx querier, number int64, f fate, k keeper, discard bool, to *changes) error {
+func (d *Database) settleOne(ctx context.Context, tx querier, number int64, f fate, decide decider, discard bool, to *updates) error {
 	switch f.What {
 	case store.FatePublished:
-		c := k.over()
+		c := decide.over()
 		c.remove = c.remove || discard
 		to.set(number, c)
 	case store.FateCancelled:
-		to.set(number, change{state: stateCancelled})
+		to.set(number, update{state: stateCancelled})
 	case store.FateMoved:
 		q := d.query("").add("UPDATE {t} SET due_ms = ? WHERE id = ?", f.DueAt.UnixMilli(), number)
 		if _, err := q.exec(ctx, tx); err != nil {

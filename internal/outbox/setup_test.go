@@ -194,7 +194,7 @@ func (s *scene) tryRead(number int64) (r *row, reason string, err error) {
 	err = q.each(s.t.Context(), s.db.db, func(rows *sql.Rows) error {
 		r = new(row)
 		return rows.Scan(&r.number, &r.queue, &r.key, &r.id, &r.verb, &r.state, &r.tried, &r.token, &r.target, &r.revision,
-			&r.dueMs, &r.createdMs, &r.size, &r.topic, &r.headers, &r.body, &reason)
+			&r.dueMs, &r.createdMs, &r.content.size, &r.content.topic, &r.content.headers, &r.content.body, &reason)
 	})
 	return r, reason, err
 }

@@ -101,10 +101,10 @@ func (d *Database) rows(ctx context.Context, tx querier, q *query) ([]*row, erro
 func affordable(rows []*row) int {
 	var bytes int64
 	for i, r := range rows {
-		if r.size > hugeRow {
+		if r.content.size > hugeRow {
 			continue
 		}
-		if bytes += r.size; bytes > batchBytes && i > 0 {
+		if bytes += r.content.size; bytes > batchBytes && i > 0 {
 			return i
 		}
 	}
@@ -116,7 +116,7 @@ func (d *Database) complete(ctx context.Context, tx querier, rows []*row) error 
 	wanted := map[int64]*row{}
 	var numbers []int64
 	for _, r := range rows {
-		if !r.whole && r.size <= hugeRow {
+		if !r.content.whole && r.content.size <= hugeRow {
 			wanted[r.number] = r
 			numbers = append(numbers, r.number)
 		}
@@ -126,11 +126,11 @@ func (d *Database) complete(ctx context.Context, tx querier, rows []*row) error 
 		err := q.each(ctx, tx, func(rows *sql.Rows) error {
 			var number int64
 			var r row
-			if err := rows.Scan(&number, &r.headers, &r.body); err != nil {
+			if err := rows.Scan(&number, &r.content.headers, &r.content.body); err != nil {
 				return err
 			}
 			if w := wanted[number]; w != nil {
-				w.headers, w.body, w.whole = r.headers, r.body, true
+				w.content.headers, w.content.body, w.content.whole = r.content.headers, r.content.body, true
 			}
 			return nil
 		})

@@ -10,14 +10,14 @@ import (
 // reasonLength is how much of a reason a row takes, in characters.
 const reasonLength = 1000
 
-// changes are what a transaction does to its rows, by number.
-type changes struct {
-	rows map[int64]change
+// updates are what a transaction does to its rows, by number.
+type updates struct {
+	rows map[int64]update
 }
 
-// set records a change, which comes after those before: what a reschedule has
+// set records an update, which comes after those before: what a reschedule has
 // moved stays moved, whatever then becomes of the row.
-func (c *changes) set(number int64, to change) {
+func (c *updates) set(number int64, to update) {
 	if to.isZero() {
 		return
 	}
@@ -28,7 +28,7 @@ func (c *changes) set(number int64, to change) {
 		}
 	}
 	if c.rows == nil {
-		c.rows = map[int64]change{}
+		c.rows = map[int64]update{}
 	}
 	c.rows[number] = to
 }
@@ -39,24 +39,24 @@ type ending struct {
 	reason string
 }
 
-// write applies the changes, in few statements.
-func (d *Database) write(ctx context.Context, tx querier, c *changes) error {
+// write applies the updates, in few statements.
+func (d *Database) write(ctx context.Context, tx querier, c *updates) error {
 	var removed, stored, tried []int64
 	ended := map[ending][]int64{}
-	for number, change := range c.rows {
+	for number, update := range c.rows {
 		switch {
-		case change.remove:
+		case update.remove:
 			removed = append(removed, number)
-		case change.move != nil:
-			if err := d.writeMoved(ctx, tx, number, change); err != nil {
+		case update.move != nil:
+			if err := d.writeMoved(ctx, tx, number, update); err != nil {
 				return err
 			}
-		case change.state == stateStored && change.reason == "":
+		case update.state == stateStored && update.reason == "":
 			stored = append(stored, number)
-		case change.state != statePending:
-			by := ending{change.state, clean(change.reason)}
+		case update.state != statePending:
+			by := ending{update.state, clean(update.reason)}
 			ended[by] = append(ended[by], number)
-		case change.tried:
+		case update.tried:
 			tried = append(tried, number)
 		}
 	}
@@ -87,7 +87,7 @@ func (d *Database) writeTo(ctx context.Context, tx querier, numbers []int64, q *
 	if len(numbers) == 0 {
 		return nil
 	}
-	slices.Sort(numbers) // Whoever else changes several rows does so in this order.
+	slices.Sort(numbers) // Whoever else updates several rows does so in this order.
 	if _, err := q.ids(numbers).exec(ctx, tx); err != nil {
 		return fmt.Errorf("write rows: %w", err)
 	}
@@ -95,7 +95,7 @@ func (d *Database) writeTo(ctx context.Context, tx querier, numbers []int64, q *
 }
 
 // writeMoved gives a message's row the token and due time of a reschedule.
-func (d *Database) writeMoved(ctx context.Context, tx querier, number int64, c change) error {
+func (d *Database) writeMoved(ctx context.Context, tx querier, number int64, c update) error {
 	q := d.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?", int64(c.state), c.move.token, c.move.dueMs, c.move.revision)
 	if c.state > stateStored {
 		q.add(", reason = ?, finished_ms = {now}", clean(c.reason))

@@ -26,7 +26,7 @@ func (p *Poller) Assign(shards []int) error {
 		p.handOvers.Go(func() { p.handOver(s) })
 	}
 	for _, index := range shards {
-		if old := p.retired[index]; old != nil && !closed(old.life.done) {
+		if old := p.retired[index]; old != nil && !closed(old.shutdown.done) {
 			p.returning[index] = true
 			continue
 		}
@@ -44,7 +44,7 @@ func (p *Poller) handOver(s *shard) {
 	defer cancel()
 	if err := s.drain(ctx); err != nil {
 		s.log.Warn("shard not handed over in time, its lease lapses", "event", "drain", "err", err)
-		<-s.life.done
+		<-s.shutdown.done
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,7 @@ func (p *Poller) handOver(s *shard) {
 
 // handOverTime is how long a shard may drain that others wait for: no publish
 // is cut short that could still succeed.
-func (c *common) handOverTime() time.Duration { return c.PublishTimeout + maxDrainMargin }
+func (c *common) handOverTime() time.Duration { return c.config.Sink.Timeout + maxDrainMargin }
 
 // begin starts a shard's loop; p.mu is held, and an earlier loop of it has ended.
 func (p *Poller) begin(index int) {

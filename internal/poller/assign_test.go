@@ -159,7 +159,7 @@ func TestOutlivedLease(t *testing.T) {
 			}
 			return nil
 		}
-		old := setup(t, on(store, "old", 0), func(c *Config, _ *bench) { c.Batch, c.Store = 1, slow{store, freeze} })
+		old := setup(t, on(store, "old", 0), func(c *Config, _ *bench) { c.Claims.Batch, c.Store = 1, slow{store, freeze} })
 		old.pass(time.Second)
 		frozen.Store(true)
 		store.add(many(3, store.now())...)
@@ -223,7 +223,7 @@ func TestQuietLooksOfAllShardsMeet(t *testing.T) {
 func TestCommonInstants(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []time.Duration{0, 1, 3 * time.Second, -5*time.Second - 1} {
-		c := &common{Config: Config{MaxSleep: time.Second, Lease: time.Minute}, phase: phase}
+		c := &common{config: Config{Claims: Claims{MaxSleep: time.Second, Lease: time.Minute}}, clock: clock{phase: phase}}
 		for _, now := range []time.Duration{0, 1, time.Second - 1, time.Second, 7 * time.Second / 2} {
 			next := c.nextCommon(now)
 			assert.Zero(t, (next+phase)%time.Second)
@@ -238,7 +238,7 @@ func TestEpochsAreTold(t *testing.T) {
 		var told []string
 		b := setup(t, func(c *Config, b *bench) {
 			b.store.epoch = "1-a"
-			c.OnEpoch = func(epoch string) { told = append(told, epoch) }
+			c.Hooks.OnEpoch = func(epoch string) { told = append(told, epoch) }
 		})
 		b.pass(5 * time.Second)
 		b.store.epoch = "2-b"

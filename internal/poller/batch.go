@@ -24,14 +24,11 @@ type batch struct {
 	// and not parked. isGivenUp: it is not to be published any more.
 	route     *route
 	isGivenUp bool
-	// parked are the messages whose routes were closed when it was claimed, held
-	// those that wait for messages of earlier batches.
-	parked  []parking
-	held    []int
-	earlier map[chain]*batch // in the chains that other batches have messages of
-	isKeyed bool
-	fates   fates
-	open    atomic.Int64 // messages without a verdict
+	// parked are the messages whose routes were closed when it was claimed.
+	parked     []parking
+	precedence precedence
+	fates      fates
+	open       atomic.Int64 // messages without a verdict
 	// panicked and answered say so of the sink.
 	panicked, answered bool
 
@@ -52,8 +49,8 @@ type parking struct {
 	route *route
 }
 
-func newBatch(claim message.Claim, held *lease, deadline time.Duration) *batch {
-	b := &batch{claim: claim, lease: held, signals: signals{changed: make(chan struct{}, 1), done: make(chan struct{})}}
+func newBatch(claim message.Claim, under *lease, deadline time.Duration) *batch {
+	b := &batch{claim: claim, lease: under, signals: signals{changed: make(chan struct{}, 1), done: make(chan struct{})}}
 	b.fates.all = make([]fate, len(claim.Messages))
 	b.open.Store(int64(len(claim.Messages)))
 	b.deadline.Store(int64(deadline))

@@ -66,11 +66,11 @@ func (s *shard) look() {
 // ask makes the next request pending.
 func (s *shard) ask(now time.Duration) {
 	request := message.ClaimRequest{
-		Token:   message.ClaimToken{Instance: s.Instance, Number: s.asking.number},
-		Timeout: s.ClaimTimeout,
-		Lease:   s.Lease,
+		Token:   message.ClaimToken{Instance: s.config.Instance, Number: s.asking.number},
+		Timeout: s.config.Claims.Timeout,
+		Lease:   s.config.Claims.Lease,
 		Free:    s.routes.takeFree(),
-		Seize:   s.holding.seize(now, s.Lease),
+		Seize:   s.holding.seize(now, s.config.Claims.Lease),
 	}
 	s.reserve(&request, now)
 	for _, b := range s.live {
@@ -114,9 +114,9 @@ func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
 
 func (s *shard) callClaim(request message.ClaimRequest) (claim message.Claim, err error) {
 	defer recovered(s.log, "claim", &err)
-	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	return s.Store.Claim(ctx, s.index, request)
+	return s.config.Store.Claim(ctx, s.index, request)
 }
 
 // advance gives up the pending request, its number and its room in the window.
@@ -182,7 +182,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	received := s.now()
 	request, from, first := *s.asking.pending, s.asking.probe, s.asking.first
 	claim.Token = request.Token
-	b := newBatch(claim, s.holding.lease, first+s.ClaimTimeout)
+	b := newBatch(claim, s.holding.lease, first+s.config.Claims.Timeout)
 	if from == nil {
 		s.park(b)
 	}
@@ -193,7 +193,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 		s.asking.unloaded, s.isLoaded = true, false
 	}
 	s.redis.sawTime(claim.Now, received)
-	s.holding.renew(began, s.Lease)
+	s.holding.renew(began, s.config.Claims.Lease)
 	b.lease = s.holding.lease
 	s.extend(began, request.Live)
 	s.tellEpoch(claim.Epoch)
@@ -204,7 +204,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 		s.sawHead(&request, &claim, received)
 	} else {
 		s.times.takeAt = min(s.times.takeAt, received+untilHead(&claim))
-		b.route, b.isGivenUp = from.route, s.routes.claimed(from, claim.Messages, !claim.More, s.Sink.Route)
+		b.route, b.isGivenUp = from.route, s.routes.claimed(from, claim.Messages, !claim.More, s.config.Sink.Route)
 	}
 	if len(claim.Messages) > 0 {
 		s.dispatch(b)
@@ -251,7 +251,7 @@ func (s *shard) extend(began time.Duration, live []message.ClaimToken) {
 		}
 		live = live[1:]
 		if int64(began) < b.deadline.Load() {
-			b.deadline.Store(int64(began + s.ClaimTimeout))
+			b.deadline.Store(int64(began + s.config.Claims.Timeout))
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (s *shard) park(b *batch) {
 		if claimed.Err != nil {
 			continue
 		}
-		if r := s.routes.park(s.Sink.Route(&claimed.Message), claimed.Topic); r != nil {
+		if r := s.routes.park(s.config.Sink.Route(&claimed.Message), claimed.Topic); r != nil {
 			b.parked = append(b.parked, parking{i, r})
 		}
 	}
@@ -277,16 +277,16 @@ func (s *shard) park(b *batch) {
 func (s *shard) dispatch(b *batch) {
 	s.order.register(b)
 	s.live = append(s.live, b)
-	s.Observer.AddInFlight(s.Queue, len(b.claim.Messages))
+	s.config.Observer.AddInFlight(s.config.Queue, len(b.claim.Messages))
 	s.batches.Go(func() { s.run(b) })
 }
 
 func (s *shard) tellEpoch(epoch string) {
-	if epoch == s.asking.epoch || s.OnEpoch == nil {
+	if epoch == s.asking.epoch || s.config.Hooks.OnEpoch == nil {
 		return
 	}
 	s.asking.epoch = epoch
-	s.OnEpoch(epoch)
+	s.config.Hooks.OnEpoch(epoch)
 }
 
 // noLayout waits until somebody made the layout, perhaps us, or took the shard
@@ -294,7 +294,7 @@ func (s *shard) tellEpoch(epoch string) {
 func (s *shard) noLayout() {
 	first := s.asking.layout.Failures() == 0
 	s.times.quietUntil = s.now() + s.asking.layout.Next()
-	if s.OnNoLayout == nil {
+	if s.config.Hooks.OnNoLayout == nil {
 		if first {
 			s.log.Warn("the layout is missing in redis", "event", "claim")
 		}
@@ -303,16 +303,16 @@ func (s *shard) noLayout() {
 	if s.draining {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	s.OnNoLayout(ctx, s.index)
+	s.config.Hooks.OnNoLayout(ctx, s.index)
 }
 
 // load reads what is parked in the shard.
 func (s *shard) load() {
-	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	parked, err := s.Store.Parked(ctx, s.index)
+	parked, err := s.config.Store.Parked(ctx, s.index)
 	if err != nil {
 		s.redis.silent("claim", err)
 		s.times.quietUntil = s.now() + s.asking.redis.Next()

@@ -42,6 +42,7 @@ func TestLostClaimAnswerIsAskedForAgain(t *testing.T) {
 	})
 }
 
+// TestRedisOutageDoesNotEndTheLoop checks I7: what is due is published soon after.
 func TestRedisOutageDoesNotEndTheLoop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var down bool
@@ -107,7 +108,7 @@ func TestMissingLayoutIsReported(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
 			b.store.noLayout = true
 			b.store.add(due("m", b.store.now()))
-			c.OnNoLayout = func(context.Context, int) {
+			c.Hooks.OnNoLayout = func(context.Context, int) {
 				if calls++; calls == 5 {
 					b.store.read(func() { b.store.noLayout = false })
 				}
@@ -149,7 +150,7 @@ func TestNoPublishStartsAfterTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var down bool
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 1
+			c.Claims.Batch = 1
 			b.sink.latency = 8 * time.Second
 			b.store.beforeClaim = func(message.ClaimRequest) error {
 				if down {
@@ -176,7 +177,7 @@ func TestALapsedLeaseDoesNotComeBackForOldBatches(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var down bool
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 1
+			c.Claims.Batch = 1
 			b.sink.latency = 8 * time.Second
 			b.store.beforeClaim = func(message.ClaimRequest) error {
 				if down {
@@ -201,7 +202,7 @@ func TestALapsedLeaseDoesNotComeBackForOldBatches(t *testing.T) {
 func TestNothingIsPublishedOnceAnotherHoldsTheShard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 1
+			c.Claims.Batch = 1
 			b.sink.latency = 3 * time.Second
 			b.store.add(keyed("a", "k", b.store.now()), keyed("b", "k", b.store.now()))
 		})
@@ -216,14 +217,14 @@ func TestClaimDeadlineStopsPublishing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		failed := false
 		b := setup(t, func(c *Config, b *bench) {
-			c.ClaimTimeout = 4 * time.Second
+			c.Claims.Timeout = 4 * time.Second
 			// The answer of the first claim comes after its deadline.
 			b.store.afterClaim = func(r message.ClaimRequest) error {
 				if !failed && r.Max > 0 {
 					failed = true
 					return errRedis
 				}
-				if r.Token.Number == 2 && b.store.requests[1].at.Add(c.ClaimTimeout).After(time.Now()) {
+				if r.Token.Number == 2 && b.store.requests[1].at.Add(c.Claims.Timeout).After(time.Now()) {
 					return errRedis
 				}
 				return nil
@@ -242,7 +243,7 @@ func TestClaimDeadlineStopsPublishing(t *testing.T) {
 func TestRenewalsExtendTheDeadlinesOfLiveClaims(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch, c.InFlight, c.ClaimTimeout = 1, 5, 12*time.Second
+			c.Claims.Batch, c.Claims.InFlight, c.Claims.Timeout = 1, 5, 12*time.Second
 			b.sink.latency = 3900 * time.Millisecond
 			for _, id := range []string{"1", "2", "3", "4", "5"} {
 				b.store.add(keyed(id, "k", b.store.now()))

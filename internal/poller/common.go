@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/window"
 )
 
 // sayAgain is how often the same trouble is logged, maxTroubles how many are
@@ -21,63 +20,55 @@ const (
 
 // common is what the shards of a queue share.
 type common struct {
-	Config
-	window *window.Window
-	base   time.Time
+	config Config
+	clock  clock
 	slots  int // for parked messages in a shard
-	// phase is how long base is after processBase.
-	phase time.Duration
-	// redisDownShards counts, so that many shards that see one fault say it once.
+	news   news
+	gains  gains
+}
+
+// news is what the shards of a queue say once for all of them.
+type news struct {
+	// redisDownShards is how many have no answer of Redis.
 	redisDownShards atomic.Int32
 	// sinkKnown: the sink has answered once.
 	sinkKnown atomic.Bool
-
-	mu       sync.Mutex
-	said     map[string]time.Duration
-	obtained Obtained
+	troubles  troubles
 }
 
 func newCommon(config Config) *common {
-	base := time.Now()
-	return &common{
-		Config: config, window: config.Window, slots: message.MaxSlot, base: base, phase: base.Sub(processBase), said: make(map[string]time.Duration),
-	}
+	c := &common{config: config, clock: newClock(), slots: message.MaxSlot}
+	c.news.troubles.now = c.now
+	return c
 }
 
 // now is an instant of the monotonic clock.
-func (c *common) now() time.Duration { return time.Since(c.base) }
+func (c *common) now() time.Duration { return c.clock.now() }
 
-// processBase is where the common instants of all pollers of the process count from.
-var processBase = time.Now()
-
-// nextCommon is the first of the instants after now at which all shards of the
-// process renew their leases, so that their calls can travel together. It is
-// at most renewEvery away.
+// nextCommon is when the shard renews its lease, see [clock.nextCommon].
 func (c *common) nextCommon(now time.Duration) time.Duration {
-	every := c.renewEvery()
-	passed := (now + c.phase) % every
-	if passed < 0 {
-		passed += every
-	}
-	return now + every - passed
+	return c.clock.nextCommon(now, c.config.Claims.renewEvery())
 }
 
-// callTimeout limits one call of the store: a longer one is of no use, since
-// the lease counts from its beginning.
-func (c *common) callTimeout() time.Duration { return c.Lease }
+// troubles remembers what was logged. It is safe for concurrent use.
+type troubles struct {
+	now  func() time.Duration
+	mu   sync.Mutex
+	said map[string]time.Duration
+}
 
 // sayNow reports whether the trouble was not said within the last minute.
-func (c *common) sayNow(trouble string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.now()
-	if last, known := c.said[trouble]; known && now-last < sayAgain {
+func (t *troubles) sayNow(trouble string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	if last, known := t.said[trouble]; known && now-last < sayAgain {
 		return false
 	}
-	if len(c.said) >= maxTroubles {
-		clear(c.said)
+	if t.said == nil || len(t.said) >= maxTroubles {
+		t.said = make(map[string]time.Duration)
 	}
-	c.said[trouble] = now
+	t.said[trouble] = now
 	return true
 }
 

@@ -82,87 +82,126 @@ type Retry struct {
 	Attempts int
 }
 
+// Claims say how a shard's messages are claimed. Zero values mean the defaults.
+type Claims struct {
+	// Batch is how many messages a claim takes: 1 to 1,000, default 500.
+	Batch int
+	// InFlight is how many batches, so many messages, of a shard are in flight at
+	// a time, default 4. The sink's window may allow less.
+	InFlight int
+	// Timeout is how long a claim lasts, default 60 s.
+	Timeout time.Duration
+	// MaxSleep is the longest time between two looks, default 2 s.
+	MaxSleep time.Duration
+	// Lease is how long a look keeps other instances out, default 5 s. It also
+	// limits each call of the store.
+	Lease time.Duration
+}
+
+func (c *Claims) validate() error {
+	switch {
+	case c.Batch < 0 || c.Batch > maxBatch:
+		return fmt.Errorf("batch is %d, allowed are 1 to %d", c.Batch, maxBatch)
+	case c.InFlight < 0:
+		return errors.New("in flight must not be negative")
+	case min(c.Timeout, c.MaxSleep, c.Lease) < 0:
+		return errors.New("the durations of claims must not be negative")
+	}
+	return nil
+}
+
+func (c *Claims) setDefaults() {
+	setDefault(&c.Batch, defaultBatch)
+	setDefault(&c.InFlight, defaultInFlight)
+	setDefault(&c.Timeout, defaultClaimTimeout)
+	setDefault(&c.MaxSleep, defaultMaxSleep)
+	setDefault(&c.Lease, defaultLease)
+}
+
+// renewEvery is the longest time between two claims: the lease must survive
+// one that is lost.
+func (c *Claims) renewEvery() time.Duration {
+	return min(c.MaxSleep, c.Lease*2/5)
+}
+
+// callTimeout limits one call of the store: a longer one is of no use, since
+// the lease counts from its beginning.
+func (c *Claims) callTimeout() time.Duration { return c.Lease }
+
+// Sink is where a queue's messages are published.
+type Sink struct {
+	sinks.Sink
+	// Name is the sink's in logs and metrics.
+	Name string
+	// Timeout is the sink's own: a shard that is handed over drains for about so
+	// long. Default 10 s.
+	Timeout time.Duration
+	// Window is what the sink may have in flight, shared by all that publish to
+	// it; default is one of the poller's own.
+	Window *window.Window
+}
+
+// Hooks are told what the poller has seen. Each may be nil.
+type Hooks struct {
+	// OnNoLayout is called when the store says that the shard's layout is missing,
+	// again and again with backoff until it is there. It says in the log what that
+	// means; without it the poller does.
+	OnNoLayout func(ctx context.Context, shard int)
+	// OnEpoch is told the layout epoch that a shard's claims answer with: the first
+	// one, and each that differs from the one before. It is called from the shard's
+	// loop and must not block.
+	OnEpoch func(epoch string)
+	// OnLateAcks is given the outbox messages that the broker has acknowledged,
+	// where the store has not settled them for certain: too late, only when asked
+	// again, or never. So their rows are settled all the same. It is called from
+	// many goroutines, at the worst twice, and must not block.
+	OnLateAcks func(acked []message.Claimed)
+}
+
 // Config describes a [Poller]. Zero durations and numbers mean the defaults.
 type Config struct {
 	// Queue names the queue, Instance this process, see [message.NewInstance].
 	Queue, Instance string
 	// Shards are the shards to poll at first, see [Poller.Assign].
 	Shards []int
-	// Sink publishes; SinkName is its name in logs and metrics.
-	Sink     sinks.Sink
-	SinkName string
-	Store    Store
-	// Batch is how many messages a claim takes: 1 to 1,000, default 500.
-	Batch int
-	// InFlight is how many batches, so many messages, of a shard are in flight at
-	// a time, default 4. The sink's window may allow less.
-	InFlight int
-	// ClaimTimeout is how long a claim lasts, default 60 s.
-	ClaimTimeout time.Duration
-	// MaxSleep is the longest time between two looks, default 2 s.
-	MaxSleep time.Duration
-	// Lease is how long a look keeps other instances out, default 5 s. It also
-	// limits each call of the store.
-	Lease time.Duration
-	// PublishTimeout is the sink's own: a shard that is handed over drains for
-	// about so long. Default 10 s.
-	PublishTimeout time.Duration
-	// Window is what the sink may have in flight, shared by all that publish to
-	// it; default is one of the poller's own.
-	Window *window.Window
+	Store  Store
+	Sink   Sink
+	Claims Claims
+	// Retry defaults to 1 s doubling to 10 min, 25 attempts.
+	Retry Retry
 	// ParkPatience is how long a route may be missing, unroutable or forbidden
 	// before its messages go to the dead letters, default 24 h.
 	ParkPatience time.Duration
-	// Retry defaults to 1 s doubling to 10 min, 25 attempts.
-	Retry Retry
 	// Logger defaults to none, Observer to none.
 	Logger   *slog.Logger
 	Observer Observer
-	// OnNoLayout, where set, is called when the store says that the shard's
-	// layout is missing, again and again with backoff until it is there. It says
-	// in the log what that means; without it the poller does.
-	OnNoLayout func(ctx context.Context, shard int)
-	// OnEpoch, where set, is told the layout epoch that a shard's claims answer
-	// with: the first one, and each that differs from the one before. It is called
-	// from the shard's loop and must not block.
-	OnEpoch func(epoch string)
-	// OnLateAcks, where set, is given the outbox messages that the broker has
-	// acknowledged, where the store has not settled them for certain: too late,
-	// only when asked again, or never. So their rows are settled all the same. It is
-	// called from many goroutines, at the worst twice, and must not block.
-	OnLateAcks func(acked []message.Claimed)
+	Hooks    Hooks
 }
 
 func (c *Config) validate() error {
 	switch {
 	case c.Queue == "" || c.Instance == "":
 		return errors.New("a poller needs a queue and an instance")
-	case c.Sink == nil || c.Store == nil:
+	case c.Sink.Sink == nil || c.Store == nil:
 		return errors.New("a poller needs a sink and a store")
-	case c.Batch < 0 || c.Batch > maxBatch:
-		return fmt.Errorf("batch is %d, allowed are 1 to %d", c.Batch, maxBatch)
-	case c.InFlight < 0 || c.Retry.Attempts < 0:
-		return errors.New("in flight and retry attempts must not be negative")
-	case min(c.ClaimTimeout, c.MaxSleep, c.Lease, c.PublishTimeout, c.ParkPatience, c.Retry.Initial, c.Retry.Max) < 0:
+	case c.Retry.Attempts < 0:
+		return errors.New("retry attempts must not be negative")
+	case min(c.Sink.Timeout, c.ParkPatience, c.Retry.Initial, c.Retry.Max) < 0:
 		return errors.New("durations must not be negative")
 	}
-	return nil
+	return c.Claims.validate()
 }
 
 // withDefaults fills what is zero.
 func (c Config) withDefaults() Config {
-	setDefault(&c.Batch, defaultBatch)
-	setDefault(&c.InFlight, defaultInFlight)
-	setDefault(&c.ClaimTimeout, defaultClaimTimeout)
-	setDefault(&c.MaxSleep, defaultMaxSleep)
-	setDefault(&c.Lease, defaultLease)
-	setDefault(&c.PublishTimeout, defaultPublishTimeout)
+	c.Claims.setDefaults()
+	setDefault(&c.Sink.Timeout, defaultPublishTimeout)
 	setDefault(&c.Retry.Initial, defaultRetryInitial)
 	setDefault(&c.Retry.Max, defaultRetryMax)
 	setDefault(&c.Retry.Attempts, defaultRetryAttempts)
 	setDefault(&c.ParkPatience, defaultParkPatience)
-	if c.Window == nil {
-		c.Window = window.New()
+	if c.Sink.Window == nil {
+		c.Sink.Window = window.New()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -171,12 +210,6 @@ func (c Config) withDefaults() Config {
 		c.Observer = noObserver{}
 	}
 	return c
-}
-
-// renewEvery is the longest time between two claims: the lease must survive
-// one that is lost.
-func (c *Config) renewEvery() time.Duration {
-	return min(c.MaxSleep, c.Lease*2/5)
 }
 
 func setDefault[T int | time.Duration](value *T, standard T) {

@@ -30,10 +30,11 @@ func TestDrainOfAnIdleShardIsImmediate(t *testing.T) {
 	})
 }
 
+// TestDrainWaitsForAcknowledgements checks I13.
 func TestDrainWaitsForAcknowledgements(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 1
+			c.Claims.Batch = 1
 			b.sink.latency = 8 * time.Second
 			b.store.add(keyed("1", "k", b.store.now()), keyed("2", "k", b.store.now()), due("3", b.store.now()))
 			b.store.add(due("4", b.store.now().Add(2*time.Second)))

@@ -2,6 +2,7 @@ package poller
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -20,13 +21,13 @@ const (
 // holding is what a shard's loop knows of who holds it.
 type holding struct {
 	lease *lease
-	// mine: the last claim was granted. held: the last one found another holder,
-	// at heldAt. left: an earlier holder has left claims behind.
-	mine, held, left bool
-	heldAt           time.Duration
-	// heldUntil is when the lease of another ends at the earliest, as its last
+	// mine: the last claim was granted. byOther: the last one found another holder,
+	// at refusedAt. left: an earlier holder has left claims behind.
+	mine, byOther, left bool
+	refusedAt           time.Duration
+	// othersUntil is when the lease of another ends at the earliest, as its last
 	// answer told; zero if it told of none.
-	heldUntil time.Duration
+	othersUntil time.Duration
 	// holder is what names the other's lease, and since when it has not changed.
 	holder string
 	since  time.Duration
@@ -45,19 +46,19 @@ func newHolding() holding {
 // isOthers notes that another instance holds the shard, and returns how long to
 // wait before asking again.
 func (h *holding) isOthers(began, received time.Duration, claim *message.Claim) time.Duration {
-	if !h.held || claim.Holder != h.holder {
+	if !h.byOther || claim.Holder != h.holder {
 		h.holder, h.since = claim.Holder, received
 	}
 	h.lease.until.Store(0)
-	h.held, h.mine = true, false
-	h.heldAt, h.heldUntil = received, began+claim.HeldFor
+	h.byOther, h.mine = true, false
+	h.refusedAt, h.othersUntil = received, began+claim.HeldFor
 	return max(leastHeld, min(claim.HeldFor, h.pause.Next()))
 }
 
 // seize names the other's lease where it has not been renewed for longer than it
 // lasts, by our own clock: Redis' clock may have been set back, and would keep it.
 func (h *holding) seize(now, lasts time.Duration) string {
-	if h.held && now-h.since > lasts+lasts/2 {
+	if h.byOther && now-h.since > lasts+lasts/2 {
 		return h.holder
 	}
 	return ""
@@ -66,16 +67,16 @@ func (h *holding) seize(now, lasts time.Duration) string {
 // granted notes that the shard is ours, and tells whether it was not before, and
 // whether its last holder had fallen silent.
 func (h *holding) granted(received time.Duration) (isNew, lapsed bool) {
-	h.held = false
+	h.byOther = false
 	h.pause.Reset()
 	if h.mine {
 		return false, false
 	}
 	lapsed = h.left
-	if h.heldUntil > 0 {
-		lapsed = received >= h.heldUntil
+	if h.othersUntil > 0 {
+		lapsed = received >= h.othersUntil
 	}
-	h.mine, h.left, h.heldUntil = true, false, 0
+	h.mine, h.left, h.othersUntil = true, false, 0
 	return true, lapsed
 }
 
@@ -97,14 +98,21 @@ type Obtained struct {
 	Reclaimed int
 }
 
+// gains gathers what the shards of a queue have obtained. It is safe for
+// concurrent use.
+type gains struct {
+	mu       sync.Mutex
+	obtained Obtained
+}
+
 // Obtained returns what was obtained since the last call, so that many shards
 // that come at once are told of together. The lists are sorted.
 func (p *Poller) Obtained() Obtained {
-	c := p.common
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	got := c.obtained
-	c.obtained = Obtained{}
+	g := &p.common.gains
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	got := g.obtained
+	g.obtained = Obtained{}
 	slices.Sort(got.Free)
 	slices.Sort(got.Lapsed)
 	return got
@@ -113,19 +121,20 @@ func (p *Poller) Obtained() Obtained {
 // hasObtained notes a shard for Obtained. The lists are bounded by the number of
 // shards, whoever reads them.
 func (c *common) hasObtained(shard int, lapsed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := &c.obtained.Free
+	c.gains.mu.Lock()
+	defer c.gains.mu.Unlock()
+	list := &c.gains.obtained.Free
 	if lapsed {
-		list = &c.obtained.Lapsed
+		list = &c.gains.obtained.Lapsed
 	}
 	if !slices.Contains(*list, shard) {
 		*list = append(*list, shard)
 	}
 }
 
+// reclaimedForeign notes messages of claims that earlier holders had left.
 func (c *common) reclaimedForeign(messages int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.obtained.Reclaimed += messages
+	c.gains.mu.Lock()
+	defer c.gains.mu.Unlock()
+	c.gains.obtained.Reclaimed += messages
 }

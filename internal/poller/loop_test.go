@@ -95,7 +95,7 @@ func TestHintIsLost(t *testing.T) {
 func TestDrainsABacklogAtOnceAndInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 10
+			c.Claims.Batch = 10
 			b.store.add(many(205, b.store.now())...)
 		})
 		b.pass(0)
@@ -105,10 +105,11 @@ func TestDrainsABacklogAtOnceAndInOrder(t *testing.T) {
 	})
 }
 
+// TestInFlightIsBoundedAndTheLeaseRenewed checks I9.
 func TestInFlightIsBoundedAndTheLeaseRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 2 // As much as the window lets through at first.
+			c.Claims.Batch = 2 // As much as the window lets through at first.
 			b.sink.latency = 9 * time.Second
 			b.store.add(many(20, b.store.now())...)
 		})

@@ -2,7 +2,7 @@ package poller
 
 import "sync"
 
-// chain names the messages that must be published in due order (invariant I15).
+// chain names the messages that must be published in due order (I15).
 type chain struct{ key, topic string }
 
 // order keeps the messages of a chain in due order across the batches of a
@@ -14,6 +14,13 @@ type chain struct{ key, topic string }
 // Within one batch the sink keeps the order.
 type order struct {
 	holders map[chain]*batch
+}
+
+// precedence is which batches and messages come before those of a batch.
+type precedence struct {
+	isKeyed bool             // the batch has messages with a Key
+	earlier map[chain]*batch // in the chains that other batches have messages of
+	behind  []int            // messages that wait for those of earlier batches
 }
 
 // register notes the batch's chains, and which of its messages have to wait.
@@ -34,7 +41,7 @@ func (o *order) register(b *batch) {
 		if o.holders == nil {
 			o.holders = make(map[chain]*batch)
 		}
-		b.isKeyed = true
+		b.precedence.isKeyed = true
 		c := chain{m.Key, m.Topic}
 		earlier := o.holders[c]
 		o.holders[c] = b
@@ -43,7 +50,7 @@ func (o *order) register(b *batch) {
 		}
 		if earlier == b || earlier == nil {
 			if asked[c] {
-				b.held = append(b.held, i)
+				b.precedence.behind = append(b.precedence.behind, i)
 			}
 			continue
 		}
@@ -52,14 +59,14 @@ func (o *order) register(b *batch) {
 				asked = make(map[chain]bool)
 			}
 			asked[c] = true
-			b.held = append(b.held, i)
+			b.precedence.behind = append(b.precedence.behind, i)
 		}
 	}
 }
 
 // forget drops a batch that has ended; live are the others.
 func (o *order) forget(b *batch, live []*batch) {
-	if !b.isKeyed {
+	if !b.precedence.isKeyed {
 		return
 	}
 	for i := range b.claim.Messages {
@@ -67,17 +74,17 @@ func (o *order) forget(b *batch, live []*batch) {
 		c := chain{m.Key, m.Topic}
 		switch {
 		case m.Key == "" || o.holders[c] != b:
-		case b.earlier[c] != nil:
-			o.holders[c] = b.earlier[c]
+		case b.precedence.earlier[c] != nil:
+			o.holders[c] = b.precedence.earlier[c]
 		default:
 			delete(o.holders, c)
 		}
 	}
 	// Else batches that have ended would hang together for ever.
 	for _, later := range live {
-		for c, earlier := range later.earlier {
+		for c, earlier := range later.precedence.earlier {
 			if earlier == b {
-				later.follow(c, b.earlier[c])
+				later.follow(c, b.precedence.earlier[c])
 			}
 		}
 	}
@@ -86,13 +93,13 @@ func (o *order) forget(b *batch, live []*batch) {
 // follow notes the batch before this one in a chain; nil is none.
 func (b *batch) follow(c chain, earlier *batch) {
 	if earlier == nil {
-		delete(b.earlier, c)
+		delete(b.precedence.earlier, c)
 		return
 	}
-	if b.earlier == nil {
-		b.earlier = make(map[chain]*batch)
+	if b.precedence.earlier == nil {
+		b.precedence.earlier = make(map[chain]*batch)
 	}
-	b.earlier[c] = earlier
+	b.precedence.earlier[c] = earlier
 }
 
 // fate is what became of a message, as far as those behind it must know.

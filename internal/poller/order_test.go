@@ -22,7 +22,7 @@ import (
 func TestSameKeyWaitsAndOthersPass(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 1
+			c.Claims.Batch = 1
 			b.sink.latency = time.Second
 			now := b.store.now()
 			b.store.add(keyed("1", "k", now), keyed("2", "k", now), keyed("3", "other", now), due("4", now))
@@ -43,7 +43,7 @@ func TestLaterMessagesOfAnUnpublishedKeyAreHeldBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var failed atomic.Bool
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 2
+			c.Claims.Batch = 2
 			b.sink.behave = func(ctx context.Context, batch []message.Message) []outcome {
 				wait.Sleep(ctx, time.Second)
 				outcomes := all(batch, acked)
@@ -80,7 +80,7 @@ func TestLaterMessagesOfAnUnpublishedKeyAreHeldBack(t *testing.T) {
 func TestRefusedMessageDoesNotHoldItsKeyBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 1
+			c.Claims.Batch = 1
 			b.sink.behave = eachBy(func(id string) outcome {
 				if id == "1" {
 					return sinks.Failed(sinks.Retryable, sinks.ReasonRefused, errBroker)
@@ -147,7 +147,7 @@ func (c *chaos) redis() error {
 	return nil
 }
 
-// TestOrderUnderChaos checks invariant I15: the first copies of a Key are in due order.
+// TestOrderUnderChaos checks I15: the first copies of a Key are in due order.
 func TestOrderUnderChaos(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -160,7 +160,7 @@ func orderUnderChaos(t *testing.T, seed uint64) {
 	const messages = 200
 	c := &chaos{random: rand.New(rand.NewPCG(seed, 1))}
 	b := setup(t, func(config *Config, b *bench) {
-		config.Batch = 1 + int(seed%7)
+		config.Claims.Batch = 1 + int(seed%7)
 		config.Retry.Attempts = 1 << 20
 		b.sink.behave = c.publish
 		b.store.beforeClaim = func(message.ClaimRequest) error { return c.redis() }

@@ -39,7 +39,7 @@ func (r *runner) take(c *call) {
 // hear ends the wait for a message that hung.
 func (r *runner) hear(c *call, n int, outcome sinks.Outcome) {
 	if late := c.late[n]; late != nil {
-		r.routes.heard(late, isAnswer(outcome), r.now())
+		r.services.routes.heard(late, isAnswer(outcome), r.services.now())
 	}
 }
 
@@ -68,8 +68,8 @@ func (r *runner) answered(a *tally, n int, report sinks.Report) {
 }
 
 func (r *runner) observe(m *message.Message, at time.Time) {
-	defer recovered(r.log, "settle", nil)
-	r.Observer.ObserveLateness(r.Queue, lateness(m, r.redis.clock(at.Sub(r.base))))
+	defer recovered(r.services.log, "settle", nil)
+	r.services.config.Observer.ObserveLateness(r.services.config.Queue, lateness(m, r.services.redis.clock(at.Sub(r.services.clock.base))))
 }
 
 // flush tells the window, and the route that was probed, of the answers.
@@ -79,11 +79,11 @@ func (r *runner) flush(a *tally) {
 	}
 	r.inWindow -= a.messages
 	r.bytesInWindow -= a.bytes
-	r.sinkAnswered(r.share.Answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
+	r.services.sinkAnswered(r.services.share.Answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
 	r.b.answered = true
 	if r.b.route != nil && !r.succeeded {
 		r.succeeded = true
-		r.routes.succeed(r.b.route)
+		r.services.routes.succeed(r.b.route)
 	}
 }
 
@@ -96,13 +96,13 @@ func (r *runner) failed(c *call, n int) {
 	}
 	r.b.panicked = r.b.panicked || isPanic(outcome)
 	if isSignOfLife(outcome) {
-		r.sinkAnswered(r.share.Answered(0, 0, 0))
+		r.services.sinkAnswered(r.services.share.Answered(0, 0, 0))
 	}
-	isCut := r.publishCtx.Err() != nil
+	isCut := r.services.shutdown.publishCtx.Err() != nil
 	outcome.Whole = outcome.Whole || isCut && outcome.Reason == sinks.ReasonTimeout
-	if outcome.Whole && !isCut && r.share.Down() {
-		r.Observer.SinkUp(r.SinkName, false)
-		r.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
+	if outcome.Whole && !isCut && r.services.share.Down() {
+		r.services.config.Observer.SinkUp(r.services.config.Sink.Name, false)
+		r.services.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 	}
 	r.decide(i, outcome)
 }

@@ -1,26 +1,3 @@
-// Package poller moves due messages from Redis to the broker: for each shard of
-// a queue it claims what is due, hands it to the sink, and settles the claim by
-// what the sink said.
-//
-// One goroutine a shard sleeps until the head of the shard is due, a hint
-// arrives, or MaxSleep has passed; the timed look is the truth, the hint may be
-// lost. It then claims a batch and hands it to a goroutine that publishes and
-// settles it, and claims the next at once while batches come back full. At most
-// InFlight batches of a shard are under way.
-//
-// What it keeps to, whatever fails:
-//
-//   - A claim that was not answered is asked for again with the same token, so
-//     that a batch is never taken and forgotten.
-//   - No publish starts after the lease or the claim's deadline, by the
-//     monotonic clock from before the call that granted it.
-//   - Messages of one Key are published in due order, see [order].
-//   - While a sink is down, nothing is held, no attempt is used up, and one
-//     message at a time is tried, with backoff.
-//   - No error and no panic ends a loop.
-//
-// The package knows no Redis and no broker: [Store] and [sinks.Sink] are what
-// it needs of them.
 package poller
 
 import (
@@ -69,7 +46,7 @@ func New(config Config) (*Poller, error) {
 		return nil, fmt.Errorf("poller of queue %q: %w", config.Queue, err)
 	}
 	config = config.withDefaults()
-	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.SinkName, "instance", message.InstanceName(config.Instance))
+	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.Sink.Name, "instance", message.InstanceName(config.Instance))
 	return &Poller{
 		common:    newCommon(config),
 		running:   make(map[int]*shard),
@@ -92,7 +69,7 @@ func (p *Poller) Start(ctx context.Context) error {
 	}
 	p.started = true
 	p.ctx = context.WithoutCancel(ctx)
-	for _, index := range p.common.Shards {
+	for _, index := range p.common.config.Shards {
 		p.begin(index) //nolint:contextcheck // The polling outlives ctx, Stop ends it.
 	}
 	return nil
@@ -154,10 +131,10 @@ func (p *Poller) LastLook() time.Time {
 
 // Live returns an error where a loop has not looked for so long that it must hang.
 func (p *Poller) Live() error {
-	limit := looksMissed * (p.common.MaxSleep + p.common.callTimeout())
+	limit := looksMissed * (p.common.config.Claims.MaxSleep + p.common.config.Claims.callTimeout())
 	index, look := p.longestAgo()
 	if ago := time.Since(look); !look.IsZero() && ago > limit {
-		return fmt.Errorf("shard %d of queue %q has not looked for %s", index, p.common.Queue, ago.Round(time.Millisecond))
+		return fmt.Errorf("shard %d of queue %q has not looked for %s", index, p.common.config.Queue, ago.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -166,7 +143,7 @@ func (p *Poller) longestAgo() (index int, look time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, s := range p.running {
-		at := p.common.base.Add(time.Duration(s.lastLook.Load()))
+		at := p.common.clock.base.Add(time.Duration(s.lastLook.Load()))
 		if look.IsZero() || at.Before(look) {
 			index, look = i, at
 		}

@@ -15,17 +15,17 @@ import (
 
 func TestNewRefusesBadConfigurations(t *testing.T) {
 	t.Parallel()
-	good := Config{Queue: "q", Instance: "i", Sink: &fakeSink{}, Store: newFakeStore()}
+	good := Config{Queue: "q", Instance: "i", Sink: Sink{Sink: &fakeSink{}}, Store: newFakeStore()}
 	_, err := New(good)
 	require.NoError(t, err)
 	for name, spoil := range map[string]func(*Config){
 		"queue":    func(c *Config) { c.Queue = "" },
 		"instance": func(c *Config) { c.Instance = "" },
-		"sink":     func(c *Config) { c.Sink = nil },
+		"sink":     func(c *Config) { c.Sink.Sink = nil },
 		"store":    func(c *Config) { c.Store = nil },
-		"batch":    func(c *Config) { c.Batch = 1001 },
-		"inflight": func(c *Config) { c.InFlight = -1 },
-		"sleep":    func(c *Config) { c.MaxSleep = -1 },
+		"batch":    func(c *Config) { c.Claims.Batch = 1001 },
+		"inflight": func(c *Config) { c.Claims.InFlight = -1 },
+		"sleep":    func(c *Config) { c.Claims.MaxSleep = -1 },
 	} {
 		bad := good
 		spoil(&bad)
@@ -36,7 +36,7 @@ func TestNewRefusesBadConfigurations(t *testing.T) {
 
 func TestStopWithoutStart(t *testing.T) {
 	t.Parallel()
-	p, err := New(Config{Queue: "q", Instance: "i", Sink: &fakeSink{}, Store: newFakeStore()})
+	p, err := New(Config{Queue: "q", Instance: "i", Sink: Sink{Sink: &fakeSink{}}, Store: newFakeStore()})
 	require.NoError(t, err)
 	p.Wake(0)
 	require.NoError(t, p.Live())
@@ -50,7 +50,7 @@ func TestStartAndStopFromManySides(t *testing.T) {
 	t.Parallel()
 	for range 30 {
 		store := newFakeStore()
-		p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: &fakeSink{}, Store: store})
+		p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: Sink{Sink: &fakeSink{}}, Store: store})
 		require.NoError(t, err)
 		store.add(many(50, store.now())...)
 		var all sync.WaitGroup
@@ -131,7 +131,7 @@ func benchmarkDrain(b *testing.B, key string) {
 		}
 	}
 	sink := &willing{}
-	p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: sink, Store: store})
+	p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: Sink{Sink: sink}, Store: store})
 	require.NoError(b, err)
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -66,7 +66,7 @@ func numbered(claimed *message.Claimed) message.Message {
 func (r *runner) callSink(c *call, messages []message.Message) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			logPanic(r.log, "publish", cause)
+			logPanic(r.services.log, "publish", cause)
 			reason := reasonPanic
 			if len(messages) == 1 {
 				reason = reasonPanicAlone
@@ -76,14 +76,14 @@ func (r *runner) callSink(c *call, messages []message.Message) {
 		}
 		c.outcomes.Rest(sinks.Failed(sinks.Unknown, reasonNoOutcome, errNoOutcome))
 	}()
-	r.Sink.Publish(r.publishCtx, messages, c.outcomes)
+	r.services.config.Sink.Publish(r.services.shutdown.publishCtx, messages, c.outcomes)
 }
 
-// mayPublish is the owner rule: no publish starts after the lease or the
-// claim's deadline, or in a drain.
+// mayPublish reports whether a publish may start: none does after the lease or
+// the claim's deadline, for order (I15), or in a drain.
 func (r *runner) mayPublish() bool {
-	now := int64(r.now())
-	return now < r.b.lease.until.Load() && now < r.b.deadline.Load() && !closed(r.stop)
+	now := int64(r.services.now())
+	return now < r.b.lease.until.Load() && now < r.b.deadline.Load() && !closed(r.services.shutdown.stop)
 }
 
 // Messages that hang are looked for now and then. One hangs if it was not
@@ -99,10 +99,10 @@ const (
 // findHanging closes the routes of messages that hang, so that no more of them
 // follow, and takes them out of the window, so that they keep nobody else.
 func (r *runner) findHanging() {
-	took, answered := r.window.Pace()
+	took, answered := r.services.config.Sink.Window.Pace()
 	limit := max(leastHanging, hangingTimes*took)
 	now := time.Now()
-	isStuck := now.Sub(answered) >= limit && r.window.IsCrowded()
+	isStuck := now.Sub(answered) >= limit && r.services.config.Sink.Window.IsCrowded()
 	for _, c := range r.calls {
 		if c.left == 0 || now.Sub(c.began) < limit || answered.Sub(c.began) < limit/2 && !isStuck {
 			continue
@@ -115,8 +115,8 @@ func (r *runner) findHanging() {
 			if c.late == nil {
 				c.late = make(map[int]*route)
 			}
-			at := r.now()
-			c.late[n] = r.routes.hang(r.Sink.Route(m), at, r.redis.clock(at))
+			at := r.services.now()
+			c.late[n] = r.services.routes.hang(r.services.config.Sink.Route(m), at, r.services.redis.clock(at))
 			r.leaveWindow(1, weight(m))
 		}
 	}

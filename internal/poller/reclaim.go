@@ -18,7 +18,7 @@ func (s *shard) reclaimForeign() {
 		return
 	}
 	s.times.takeAt, s.times.renewAt = 0, 0
-	reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.Instance, Foreign: true})
+	reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.config.Instance, Foreign: true})
 	s.asking.first = s.now() // Nothing was taken so far.
 	s.reclaimedForeign(reclaimed)
 	if err != nil || reclaimed == 0 {
@@ -33,7 +33,7 @@ func (s *shard) reclaimForeign() {
 // taken their settling back, or a settle had no answer for too long.
 func (s *shard) reclaimStrays(strays []message.ClaimToken) {
 	for _, stray := range strays {
-		reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.Instance, Stray: stray})
+		reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.config.Instance, Stray: stray})
 		if err != nil {
 			return
 		}
@@ -54,7 +54,7 @@ func (s *shard) reclaimStrays(strays []message.ClaimToken) {
 func (s *shard) reclaim(which message.Reclaim) (reclaimed int, complete bool, err error) {
 	defer func() {
 		if reclaimed > 0 {
-			s.Observer.Reclaimed(s.Queue, reclaimed)
+			s.config.Observer.Reclaimed(s.config.Queue, reclaimed)
 			s.times.takeAt = 0
 			s.asking.unloaded = true // What was parked is parked again.
 			s.putBack(s.redis.clock(s.now()))
@@ -76,7 +76,7 @@ func (s *shard) reclaim(which message.Reclaim) (reclaimed int, complete bool, er
 
 func (s *shard) callReclaim(which message.Reclaim) (reclaimed int, more bool, err error) {
 	defer recovered(s.log, "reclaim", &err)
-	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	return s.Store.Reclaim(ctx, s.index, which)
+	return s.config.Store.Reclaim(ctx, s.index, which)
 }

@@ -18,11 +18,12 @@ const (
 // redisView is what a shard knows of its Redis: whether it answers, and what
 // its clock says. It is safe for concurrent use.
 type redisView struct {
-	*common
-	log    *slog.Logger
-	ctx    context.Context // of the calls: what fails after its end is nobody's trouble
-	offset atomic.Int64    // Redis' clock, in Unix nanoseconds, minus ours
-	down   atomic.Bool
+	log *slog.Logger
+	ctx context.Context // of the calls: what fails after its end is nobody's trouble
+	// downShards is how many shards of the queue have no answer.
+	downShards *atomic.Int32
+	offset     atomic.Int64 // Redis' clock, in Unix nanoseconds, minus ours
+	down       atomic.Bool
 }
 
 // sawTime takes the clock of an answer that was received then.
@@ -40,13 +41,13 @@ func (r *redisView) silent(event string, err error) {
 	if r.ctx.Err() != nil || r.down.Swap(true) {
 		return
 	}
-	if r.redisDownShards.Add(1) == 1 {
+	if r.downShards.Add(1) == 1 {
 		r.log.Warn("redis unavailable", "event", event, "err", err)
 	}
 }
 
 func (r *redisView) answered() {
-	if r.down.Load() && r.down.Swap(false) && r.redisDownShards.Add(-1) == 0 {
+	if r.down.Load() && r.down.Swap(false) && r.downShards.Add(-1) == 0 {
 		r.log.Info("redis back", "event", "claim")
 	}
 }
@@ -54,6 +55,6 @@ func (r *redisView) answered() {
 // leave forgets the shard's trouble: nobody looks any more.
 func (r *redisView) leave() {
 	if r.down.Swap(false) {
-		r.redisDownShards.Add(-1)
+		r.downShards.Add(-1)
 	}
 }

@@ -14,8 +14,8 @@ type settled struct {
 // report counts and says what a settle did.
 func (d *docket) report(stale bool) {
 	if stale {
-		d.Observer.Stale(d.Queue)
-		d.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(d.decided))
+		d.services.config.Observer.Stale(d.services.config.Queue)
+		d.services.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(d.decided))
 		return
 	}
 	var n settled
@@ -31,7 +31,7 @@ func (d *docket) report(stale bool) {
 			n.retried++
 		case message.VerbDeadLetter:
 			n.deadLettered++
-			d.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
+			d.services.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
 				"attempt", claimed.Attempts.Begun+1, "reason", verdict.Reason)
 		case message.VerbPark:
 			n.parked++
@@ -40,23 +40,23 @@ func (d *docket) report(stale bool) {
 		case message.VerbKeep:
 		}
 	}
-	d.Observer.Settled(d.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
+	d.services.config.Observer.Settled(d.services.config.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
 }
 
 // reportOutcome counts a message that was not acknowledged.
 func (s *services) reportOutcome(claimed *message.Claimed, outcome sinks.Outcome) {
 	switch {
 	case claimed.Err != nil:
-		s.Observer.DecodeError(s.Queue)
+		s.config.Observer.DecodeError(s.config.Queue)
 		return
 	case outcome.Reason == reasonHeldBack:
 		return
 	}
-	s.Observer.PublishFailure(s.Queue, outcome.Class.String(), string(outcome.Reason))
+	s.config.Observer.PublishFailure(s.config.Queue, outcome.Class.String(), string(outcome.Reason))
 	if outcome.Reason == sinks.ReasonTopicMissing || outcome.Reason == sinks.ReasonUnroutable {
-		s.Observer.SinkMissing(s.SinkName, claimed.Topic)
+		s.config.Observer.SinkMissing(s.config.Sink.Name, claimed.Topic)
 	}
-	if outcome.Class == sinks.Retryable && s.sayNow(claimed.Topic+"\x00"+string(outcome.Reason)) {
+	if outcome.Class == sinks.Retryable && s.news.troubles.sayNow(claimed.Topic+"\x00"+string(outcome.Reason)) {
 		s.log.Warn("message refused, tried again later; said once a minute", "event", "settle", "id", claimed.ID,
 			"topic", claimed.Topic, "attempt", claimed.Attempts.Begun+1, "reason", string(outcome.Reason), "err", outcome.Err)
 	}

@@ -49,6 +49,7 @@ func noKey(int) string { return "" }
 
 // TestDeadRouteDelaysNobody has 2,000 messages of a dead route at the head, and
 // more all the time.
+// It checks I8, and I7 once the route is mended.
 func TestDeadRouteDelaysNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(_ *Config, b *bench) {
@@ -160,7 +161,7 @@ func TestHangingRouteIsParked(t *testing.T) {
 			wait.Sleep(ctx, 2*time.Millisecond)
 			return acked
 		}}
-		b.common.Sink = stream
+		b.common.config.Sink.Sink = stream
 		for i := range 2000 {
 			m := due(fmt.Sprint("x", i), b.store.now().Add(10*time.Millisecond))
 			if i%20 == 0 {
@@ -182,7 +183,7 @@ func TestHangingRouteIsParked(t *testing.T) {
 		b.pass(20 * time.Second)
 		assert.Len(t, b.store.acked, 2000)
 		assert.Empty(t, b.store.parked())
-		messages, bytes := b.common.window.InFlight()
+		messages, bytes := b.common.config.Sink.Window.InFlight()
 		assert.Zero(t, messages)
 		assert.Zero(t, bytes)
 	})
@@ -196,7 +197,7 @@ func TestHangingBacklog(t *testing.T) {
 		b := setup(t, func(_ *Config, b *bench) {
 			b.store.add(to("hangs", 3000, b.store.now().Add(-time.Minute), noKey)...)
 		})
-		b.common.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
 			if m.Topic == "hangs" {
 				wait.Sleep(ctx, 10*time.Second)
 				return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
@@ -279,7 +280,7 @@ func (s *streaming) Publish(ctx context.Context, batch []message.Message, outcom
 func TestAcknowledgedIsSettledWhileMatesHang(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t)
-		b.common.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
 			if m.ID == "m0007" {
 				wait.Sleep(ctx, 8*time.Second)
 			}
@@ -404,7 +405,7 @@ func TestCrowdedShardsGetTheirTurn(t *testing.T) {
 		for i, store := range stores {
 			store.read(func() { require.Len(t, store.acked, 20, "shard %d", i) })
 		}
-		messages, bytes := b.common.window.InFlight()
+		messages, bytes := b.common.config.Sink.Window.InFlight()
 		assert.Zero(t, messages)
 		assert.Zero(t, bytes)
 	})

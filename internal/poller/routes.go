@@ -33,7 +33,7 @@ type routes struct {
 
 func newRoutes(log *slog.Logger, c *common) *routes {
 	return &routes{
-		log: log, slots: c.slots, patience: c.ParkPatience, sayNow: c.sayNow,
+		log: log, slots: c.slots, patience: c.config.ParkPatience, sayNow: c.news.troubles.sayNow,
 		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route),
 	}
 }

@@ -20,8 +20,10 @@ const (
 // runner sees one batch through: it publishes and settles it. It is one
 // goroutine, and one more for each call of the sink, for which it waits.
 type runner struct {
-	*docket
-	held       map[chain][]int // messages that wait for those of earlier batches
+	services   *services
+	b          *batch
+	docket     *docket
+	behind     map[chain][]int // messages that wait for those of earlier batches
 	calls      []*call
 	publishing sync.WaitGroup
 	lookedAt   time.Duration // for messages that hang
@@ -35,7 +37,7 @@ type runner struct {
 // run ends when every message is settled, or the claim was given up and the
 // sink has answered.
 func (s *services) run(b *batch) {
-	r := &runner{docket: newDocket(s, b), lookedAt: s.now()}
+	r := &runner{services: s, b: b, docket: newDocket(s, b), lookedAt: s.now()}
 	r.inWindow, r.bytesInWindow = b.published()
 	defer func() {
 		close(b.done)
@@ -45,12 +47,12 @@ func (s *services) run(b *batch) {
 	defer recovered(s.log, "settle", nil)
 	defer r.finish()
 	r.begin()
-	for r.left > 0 {
+	for r.docket.left > 0 {
 		if r.isSettleDue() && !r.abandoned {
-			r.abandoned = !r.settle()
+			r.abandoned = !r.docket.settle()
 			continue
 		}
-		if r.abandoned && r.open == 0 {
+		if r.abandoned && r.docket.open == 0 {
 			return
 		}
 		r.await()
@@ -66,20 +68,20 @@ func (r *runner) finish() {
 	if r.inWindow > 0 || r.bytesInWindow != 0 {
 		r.leaveWindow(r.inWindow, r.bytesInWindow)
 	}
-	if r.left == 0 {
+	if r.docket.left == 0 {
 		return
 	}
-	r.tellAcks(r.decided)
-	r.close(false)
+	r.docket.tellAcks(r.docket.decided)
+	r.docket.close(false)
 	// What a panic has left without a verdict.
-	r.Observer.AddInFlight(r.Queue, -r.left)
+	r.services.config.Observer.AddInFlight(r.services.config.Queue, -r.docket.left)
 	if r.b.route != nil {
-		r.routes.settled(r.b.route, r.left)
+		r.services.routes.settled(r.b.route, r.docket.left)
 	}
 	for _, c := range r.calls {
 		for n, late := range c.late {
 			if _, known := c.outcomes.At(n); !known {
-				r.routes.heard(late, false, r.now())
+				r.services.routes.heard(late, false, r.services.now())
 			}
 		}
 	}
@@ -109,18 +111,18 @@ func (r *runner) begin() {
 func (r *runner) ready() []int {
 	all := r.b.claim.Messages
 	aside := make([]bool, len(all))
-	for _, i := range r.b.held {
+	for _, i := range r.b.precedence.behind {
 		aside[i] = true
 		c := chain{all[i].Key, all[i].Topic}
-		if r.held == nil {
-			r.held = make(map[chain][]int)
+		if r.behind == nil {
+			r.behind = make(map[chain][]int)
 		}
-		r.held[c] = append(r.held[c], i)
+		r.behind[c] = append(r.behind[c], i)
 	}
 	parked := make([]int, len(r.b.parked))
 	for n, p := range r.b.parked {
 		aside[p.index], parked[n] = true, p.index
-		r.note(p.index, message.Verdict{Attempts: all[p.index].Attempts}, p.route)
+		r.docket.note(p.index, message.Verdict{Attempts: all[p.index].Attempts}, p.route)
 	}
 	r.b.fates.set(r.b, parked, r.fate)
 	var decided []int
@@ -141,12 +143,12 @@ func (r *runner) ready() []int {
 
 // giveUpAll sends the messages of a route that was given up to the dead letters.
 func (r *runner) giveUpAll() {
-	cause, since := r.routes.refusal(r.b.route)
-	closedFor := r.redis.clock(r.now()).Sub(since)
+	cause, since := r.services.routes.refusal(r.b.route)
+	closedFor := r.services.redis.clock(r.services.now()).Sub(since)
 	all := make([]int, len(r.b.claim.Messages))
 	for i := range all {
 		all[i] = i
-		r.note(i, giveUp(&r.b.claim.Messages[i], cause, closedFor), nil)
+		r.docket.note(i, giveUp(&r.b.claim.Messages[i], cause, closedFor), nil)
 	}
 	r.skip(all)
 }
@@ -168,26 +170,26 @@ func (r *runner) skip(indices []int) {
 func (r *runner) leaveWindow(messages, bytes int) {
 	r.inWindow -= messages
 	r.bytesInWindow -= bytes
-	r.share.Gone(messages, bytes)
+	r.services.share.Gone(messages, bytes)
 }
 
 // isSettleDue reports whether to write what is decided now.
 func (r *runner) isSettleDue() bool {
-	return len(r.decided) > 0 && (r.open == 0 || r.untilSettle() <= 0)
+	return len(r.docket.decided) > 0 && (r.docket.open == 0 || r.untilSettle() <= 0)
 }
 
 func (r *runner) untilSettle() time.Duration {
 	after := settleAfter
-	if r.goesBack {
+	if r.docket.goesBack {
 		after = giveBackAfter
 	}
-	return r.since + after - r.now()
+	return r.docket.since + after - r.services.now()
 }
 
 // await waits for an outcome, for an earlier batch, or until there is something to do.
 func (r *runner) await() {
-	pause := r.lookedAt + lookForHanging - r.now()
-	if len(r.decided) > 0 && !r.abandoned {
+	pause := r.lookedAt + lookForHanging - r.services.now()
+	if len(r.docket.decided) > 0 && !r.abandoned {
 		pause = min(pause, r.untilSettle())
 	}
 	if r.timer == nil {
@@ -195,8 +197,8 @@ func (r *runner) await() {
 	} else {
 		r.timer.Reset(pause)
 	}
-	stop := r.stop
-	if len(r.held) == 0 {
+	stop := r.services.shutdown.stop
+	if len(r.behind) == 0 {
 		stop = nil
 	}
 	select {
@@ -213,29 +215,29 @@ func (r *runner) collect() {
 			r.take(c)
 		}
 	}
-	if len(r.held) > 0 {
-		r.unhold(r.b.fates.take())
+	if len(r.behind) > 0 {
+		r.unblock(r.b.fates.take())
 	}
-	if r.now()-r.lookedAt >= lookForHanging {
-		r.lookedAt = r.now()
+	if r.services.now()-r.lookedAt >= lookForHanging {
+		r.lookedAt = r.services.now()
 		r.findHanging()
-		r.parkHeld()
+		r.parkBehind()
 	}
 }
 
-// unhold publishes the messages of chains that waited, or gives them back: all
+// unblock publishes the messages of chains that waited, or gives them back: all
 // of them in a drain.
-func (r *runner) unhold(passages []passage) {
-	if closed(r.stop) {
-		for c := range r.held {
+func (r *runner) unblock(passages []passage) {
+	if closed(r.services.shutdown.stop) {
+		for c := range r.behind {
 			passages = append(passages, passage{c, true})
 		}
 	}
 	may := r.mayPublish()
 	var ready, back []int
 	for _, p := range passages {
-		indices := r.held[p.chain]
-		delete(r.held, p.chain)
+		indices := r.behind[p.chain]
+		delete(r.behind, p.chain)
 		switch {
 		case len(indices) == 0:
 		case p.broken, !may, r.isClosed(indices[0]):
@@ -251,16 +253,16 @@ func (r *runner) unhold(passages []passage) {
 	}
 }
 
-// parkHeld gives back what waits for messages of a route that was closed.
-func (r *runner) parkHeld() {
+// parkBehind gives back what waits for messages of a route that was closed.
+func (r *runner) parkBehind() {
 	var passages []passage
-	for c, indices := range r.held {
+	for c, indices := range r.behind {
 		if r.isClosed(indices[0]) {
 			passages = append(passages, passage{c, true})
 		}
 	}
 	if len(passages) > 0 {
-		r.unhold(passages)
+		r.unblock(passages)
 	}
 }
 
@@ -276,39 +278,39 @@ func (r *runner) giveBack(indices []int) {
 // was claimed from a slot is a probe, and goes out all the same.
 func (r *runner) isClosed(i int) bool {
 	m := &r.b.claim.Messages[i].Message
-	return r.b.route == nil && r.routes.isClosed(r.Sink.Route(m), m.Topic)
+	return r.b.route == nil && r.services.routes.isClosed(r.services.config.Sink.Route(m), m.Topic)
 }
 
 // isDown reports whether the message's route takes nothing, as far as is known.
 func (r *runner) isDown(m *message.Message) bool {
-	return r.routes.isDown(r.Sink.Route(m), m.Topic)
+	return r.services.routes.isDown(r.services.config.Sink.Route(m), m.Topic)
 }
 
-func (r *runner) fate(i int) fate { return fateOf(&r.verdicts[i]) }
+func (r *runner) fate(i int) fate { return fateOf(&r.docket.verdicts[i]) }
 
 // decide records the verdict on a message. A panic concerns this message alone.
 func (r *runner) decide(i int, outcome sinks.Outcome) {
-	open := r.open
+	open := r.docket.open
 	defer func() {
 		if cause := recover(); cause != nil {
-			logPanic(r.log, "settle", cause)
-			if r.open == open { // It was not decided: a copy may be out.
+			logPanic(r.services.log, "settle", cause)
+			if r.docket.open == open { // It was not decided: a copy may be out.
 				attempts := r.b.claim.Messages[i].Attempts
 				attempts.Begun++
 				attempts.MaybeOut++
-				r.note(i, message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}, nil)
+				r.docket.note(i, message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}, nil)
 			}
 		}
 	}()
 	claimed := &r.b.claim.Messages[i]
-	verdict := r.Retry.decide(claimed, outcome, r.isDown(&claimed.Message), rand.Float64())
+	verdict := r.services.config.Retry.decide(claimed, outcome, r.isDown(&claimed.Message), rand.Float64())
 	if verdict.Verb != message.VerbRelease {
-		r.note(i, verdict, nil)
+		r.docket.note(i, verdict, nil)
 	} else {
-		r.note(i, verdict, r.slotFor(&claimed.Message, outcome))
+		r.docket.note(i, verdict, r.slotFor(&claimed.Message, outcome))
 	}
 	if outcome.Class != sinks.Acknowledged || claimed.Err != nil {
-		r.reportOutcome(claimed, outcome)
+		r.services.reportOutcome(claimed, outcome)
 	}
 }
 
@@ -317,11 +319,11 @@ func (r *runner) decide(i int, outcome sinks.Outcome) {
 func (r *runner) slotFor(m *message.Message, outcome sinks.Outcome) *route {
 	name := outcome.Route
 	if name == "" {
-		name = r.Sink.Route(m)
+		name = r.services.config.Sink.Route(m)
 	}
-	if concernsRoute(outcome) && r.publishCtx.Err() == nil {
-		now := r.now()
-		return r.routes.fail(name, outcome, now, r.redis.clock(now))
+	if concernsRoute(outcome) && r.services.shutdown.publishCtx.Err() == nil {
+		now := r.services.now()
+		return r.services.routes.fail(name, outcome, now, r.services.redis.clock(now))
 	}
-	return r.routes.park(name, m.Topic)
+	return r.services.routes.park(name, m.Topic)
 }

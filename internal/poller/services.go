@@ -1,7 +1,6 @@
 package poller
 
 import (
-	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -13,16 +12,13 @@ import (
 // see nothing else of it. It is safe for concurrent use.
 type services struct {
 	*common
-	shard  int
+	index  int // the shard's
 	log    *slog.Logger
 	redis  *redisView
 	routes *routes
 	share  *window.Share
 
-	// stop is closed when nothing may be published any more, publishCtx ends what
-	// is being published.
-	stop       <-chan struct{}
-	publishCtx context.Context
+	shutdown *shutdown
 	// settled, of 1, says that something was settled.
 	settled chan struct{}
 
@@ -68,7 +64,7 @@ func (s *services) sinkAnswered(wasDown bool) {
 	if wasDown {
 		s.log.Info("sink back", "event", "publish")
 	}
-	if first := !s.sinkKnown.Swap(true); first || wasDown {
-		s.Observer.SinkUp(s.SinkName, true)
+	if first := !s.news.sinkKnown.Swap(true); first || wasDown {
+		s.config.Observer.SinkUp(s.config.Sink.Name, true)
 	}
 }

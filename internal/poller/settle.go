@@ -12,7 +12,7 @@ import (
 // parts: what is decided now, while the rest of the claim lives on. The batch's
 // runner owns it.
 type docket struct {
-	*services
+	services *services
 	b        *batch
 	verdicts []message.Verdict
 	parkedIn []*route // by message; nil where none was parked
@@ -34,7 +34,7 @@ func newDocket(s *services, b *batch) *docket {
 // note records a verdict; in is the route whose slot the message goes to.
 func (d *docket) note(i int, verdict message.Verdict, in *route) {
 	if len(d.decided) == 0 {
-		d.since = d.now()
+		d.since = d.services.now()
 	}
 	if in != nil {
 		if d.parkedIn == nil {
@@ -43,8 +43,8 @@ func (d *docket) note(i int, verdict message.Verdict, in *route) {
 		verdict.Verb, verdict.Slot = message.VerbPark, in.slot
 		d.parkedIn[i] = in
 	} else if verdict.Verb == message.VerbRelease {
-		d.released.Add(1)
-		d.putBack(d.b.claim.Messages[i].DueAt)
+		d.services.released.Add(1)
+		d.services.putBack(d.b.claim.Messages[i].DueAt)
 	}
 	d.goesBack = d.goesBack || fateOf(&verdict) == fateBroken
 	d.verdicts[i] = verdict
@@ -59,10 +59,10 @@ func (d *docket) note(i int, verdict message.Verdict, in *route) {
 func (d *docket) settle() bool {
 	settlement := d.settlement()
 	pause := wait.Backoff{Initial: redisBackoffInitial, Limit: redisBackoffLimit}
-	for began := d.now(); ; settlement.Repeated = true {
+	for began := d.services.now(); ; settlement.Repeated = true {
 		stale, err := d.call(settlement)
 		if err == nil {
-			d.redis.answered()
+			d.services.redis.answered()
 			d.report(stale)
 			if stale || settlement.Repeated {
 				d.tellAcks(d.decided)
@@ -70,23 +70,23 @@ func (d *docket) settle() bool {
 			d.close(!stale)
 			return true
 		}
-		d.redis.silent("settle", err)
+		d.services.redis.silent("settle", err)
 		// Where only settling fails, the claim must end by itself some day.
-		if d.now()-began > d.ClaimTimeout {
+		if d.services.now()-began > d.services.config.Claims.Timeout {
 			d.b.forsaken.Store(true)
 		}
-		if d.b.lost.Load() || !wait.Sleep(d.redis.ctx, pause.Next()) {
-			d.log.Warn("claim left to be reclaimed", "event", "settle", "messages", d.left, "err", err)
+		if d.b.lost.Load() || !wait.Sleep(d.services.redis.ctx, pause.Next()) {
+			d.services.log.Warn("claim left to be reclaimed", "event", "settle", "messages", d.left, "err", err)
 			return false
 		}
 	}
 }
 
 func (d *docket) call(settlement message.Settlement) (stale bool, err error) {
-	defer recovered(d.log, "settle", &err)
-	ctx, cancel := context.WithTimeout(d.redis.ctx, d.callTimeout())
+	defer recovered(d.services.log, "settle", &err)
+	ctx, cancel := context.WithTimeout(d.services.redis.ctx, d.services.config.Claims.callTimeout())
 	defer cancel()
-	return d.Store.Settle(ctx, d.shard, settlement)
+	return d.services.config.Store.Settle(ctx, d.services.index, settlement)
 }
 
 // settlement is the part of the claim that is not settled, with the verdicts
@@ -132,7 +132,7 @@ func (d *docket) parks() []message.ParkedRoute {
 			used[r] = true
 		}
 	}
-	return d.routes.tell(used)
+	return d.services.routes.tell(used)
 }
 
 // close ends the messages that are decided, in Redis too where isDone.
@@ -147,30 +147,30 @@ func (d *docket) close(isDone bool) {
 			released++
 		case message.VerbRetry:
 			if isDone {
-				d.goneBack(d.now() + verdict.Delay)
+				d.services.goneBack(d.services.now() + verdict.Delay)
 			}
 		case message.VerbAck, message.VerbDeadLetter, message.VerbKeep:
 		}
 	}
 	d.left -= len(d.decided)
 	if d.b.route != nil {
-		d.routes.settled(d.b.route, len(d.decided))
+		d.services.routes.settled(d.b.route, len(d.decided))
 	}
 	for r, n := range sent {
-		d.routes.parked(r, n)
+		d.services.routes.parked(r, n)
 	}
 	if released > 0 {
-		d.released.Add(int64(-released))
-		d.goneBack(d.now())
+		d.services.released.Add(int64(-released))
+		d.services.goneBack(d.services.now())
 	}
-	d.Observer.AddInFlight(d.Queue, -len(d.decided))
+	d.services.config.Observer.AddInFlight(d.services.config.Queue, -len(d.decided))
 	d.decided, d.goesBack = d.decided[:0], false
-	signal(d.settled)
+	signal(d.services.settled)
 }
 
 // tellAcks hands over the outbox messages that the broker has acknowledged.
 func (d *docket) tellAcks(indices []int) {
-	if d.OnLateAcks == nil {
+	if d.services.config.Hooks.OnLateAcks == nil {
 		return
 	}
 	var acked []message.Claimed
@@ -180,6 +180,6 @@ func (d *docket) tellAcks(indices []int) {
 		}
 	}
 	if len(acked) > 0 {
-		d.OnLateAcks(acked)
+		d.services.config.Hooks.OnLateAcks(acked)
 	}
 }

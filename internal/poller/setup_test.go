@@ -28,7 +28,7 @@ func setup(t *testing.T, adjust ...func(*Config, *bench)) *bench {
 	t.Helper()
 	b := &bench{store: newFakeStore(), sink: &fakeSink{}, observer: &recorder{}, logs: &logBuffer{}}
 	config := Config{
-		Queue: "q", Instance: "me", Shards: []int{0}, Sink: b.sink, SinkName: "s", Store: b.store,
+		Queue: "q", Instance: "me", Shards: []int{0}, Sink: Sink{Sink: b.sink, Name: "s"}, Store: b.store,
 		Observer: b.observer, Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
 	}
 	for _, f := range adjust {
@@ -36,7 +36,7 @@ func setup(t *testing.T, adjust ...func(*Config, *bench)) *bench {
 	}
 	poller, err := New(config)
 	require.NoError(t, err)
-	poller.common.phase = 0 // The bubble has a clock of its own.
+	poller.common.clock.phase = 0 // The bubble has a clock of its own.
 	if b.slots > 0 {
 		poller.common.slots = b.slots
 	}

@@ -21,8 +21,6 @@ const maxLive = 64
 // latest when its context ends and the sink and the store return.
 type shard struct {
 	*services
-	index    int
-	life     life
 	turn     *turn
 	lastLook atomic.Int64
 	hint     chan struct{} // "look again", of 1
@@ -46,11 +44,12 @@ type flags struct {
 	slotNext  bool // whose turn it is, where both what is due and a slot could be claimed
 }
 
-// life is how a shard ends: publishing first, the calls of the store last. Both
+// shutdown is how a shard ends: publishing first, the calls of the store last. Both
 // outlive the claiming, in a drain for as long as its budget allows.
-type life struct {
+type shutdown struct {
+	publishCtx                context.Context // ends what is being published
 	cancelPublish, cancelCall context.CancelFunc
-	stop                      chan struct{} // closed: claim no more
+	stop                      chan struct{} // closed: claim no more, and begin no publish
 	stopOnce                  sync.Once
 	done                      chan struct{} // closed: all goroutines have ended
 }
@@ -59,22 +58,22 @@ type life struct {
 // values; number is the first claim number.
 func newShard(ctx context.Context, shared *common, index int, number uint64) *shard {
 	ctx = context.WithoutCancel(ctx)
-	log := shared.Logger.With("shard", index)
-	s := &shard{
-		index: index, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
-		life: life{stop: make(chan struct{}), done: make(chan struct{})},
-	}
+	log := shared.config.Logger.With("shard", index)
 	publishCtx, cancelPublish := context.WithCancel(ctx)
 	callCtx, cancelCall := context.WithCancel(ctx)
-	s.life.cancelPublish, s.life.cancelCall = cancelPublish, cancelCall
 	settled := make(chan struct{}, 1)
-	s.turn = newTurn(shared.window, func() { signal(settled) })
+	turn := newTurn(shared.config.Sink.Window, func() { signal(settled) })
+	s := &shard{hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(), turn: turn}
 	s.services = &services{
-		common: shared, shard: index, log: log,
-		redis:  &redisView{common: shared, log: log, ctx: callCtx},
+		common: shared, index: index, log: log,
+		redis:  &redisView{log: log, ctx: callCtx, downShards: &shared.news.redisDownShards},
 		routes: newRoutes(log, shared),
-		share:  s.turn.share,
-		stop:   s.life.stop, publishCtx: publishCtx, settled: settled,
+		share:  turn.share,
+		shutdown: &shutdown{
+			publishCtx: publishCtx, cancelPublish: cancelPublish, cancelCall: cancelCall,
+			stop: make(chan struct{}), done: make(chan struct{}),
+		},
+		settled: settled,
 	}
 	s.lastLook.Store(int64(s.now()))
 	return s
@@ -83,9 +82,9 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 // loop is the goroutine of the shard: sleep until something is due, a hint, or MaxSleep; claim;
 // hand the batch on. It returns when the drain is over.
 func (s *shard) loop() {
-	defer close(s.life.done)
-	defer s.life.cancelPublish()
-	defer s.life.cancelCall()
+	defer close(s.shutdown.done)
+	defer s.shutdown.cancelPublish()
+	defer s.shutdown.cancelCall()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for s.step(timer) {
@@ -111,7 +110,7 @@ func (s *shard) step(timer *time.Timer) (more bool) {
 			more = true
 		}
 	}()
-	if closed(s.stop) && !s.draining {
+	if closed(s.shutdown.stop) && !s.draining {
 		s.draining, s.times.quietUntil = true, 0
 	}
 	if s.asking.pending == nil {
@@ -142,7 +141,7 @@ func (s *shard) prune() {
 			continue
 		}
 		s.order.forget(b, s.live)
-		s.ramp.learn(b, s.Batch)
+		s.ramp.learn(b, s.config.Claims.Batch)
 	}
 	clear(s.live[len(kept):])
 	s.live = kept
@@ -170,7 +169,7 @@ func (s *shard) nextSlot(now time.Duration) (next *probe, at time.Duration, isBl
 	if s.releasedUpTo.Load() != 0 {
 		return nil, now + never, false
 	}
-	return s.routes.next(now, s.Batch)
+	return s.routes.next(now, s.config.Claims.Batch)
 }
 
 // pick chooses what the next claim takes: so many messages of what is due, or of
@@ -203,7 +202,7 @@ func (s *shard) room() int {
 	for _, b := range s.live {
 		inFlight += b.left()
 	}
-	return min(s.Batch, s.Batch*s.InFlight-inFlight, s.ramp.room(len(s.live) == 0))
+	return min(s.config.Claims.Batch, s.config.Claims.Batch*s.config.Claims.InFlight-inFlight, s.ramp.room(len(s.live) == 0))
 }
 
 // sleep waits, less long where a hint, something settled or the drain comes first.
@@ -211,15 +210,15 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 	hint := s.hint
 	now := s.now()
 	switch {
-	case s.holding.held && s.asking.pending == nil:
+	case s.holding.byOther && s.asking.pending == nil:
 		// The holder may have given it up. A busy producer's hints say the same.
-		if soon := s.holding.heldAt + leastHeld - now; soon > 0 {
+		if soon := s.holding.refusedAt + leastHeld - now; soon > 0 {
 			hint, wait = nil, min(wait, soon)
 		}
 	case !s.times.hintCounts(now, s.asking.pending != nil, mayTake):
 		hint = nil // It stays in the channel until it can be followed.
 	}
-	stop := s.stop
+	stop := s.shutdown.stop
 	if s.draining {
 		stop = nil
 	}
@@ -228,7 +227,7 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 	case <-timer.C:
 	case <-hint:
 		s.times.takeAt = 0
-		if s.holding.held {
+		if s.holding.byOther {
 			s.times.quietUntil, s.times.renewAt = 0, 0
 		}
 	case <-s.settled: // Or there is room in the window, or the sink is back.
@@ -252,9 +251,9 @@ func (s *shard) end() {
 
 func (s *shard) callHandOver() (err error) {
 	defer recovered(s.log, "drain", &err)
-	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
+	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	return s.Store.HandOver(ctx, s.index, s.Instance)
+	return s.config.Store.HandOver(ctx, s.index, s.config.Instance)
 }
 
 // drain stops claiming, waits for what is in flight until shortly before ctx
@@ -265,20 +264,20 @@ func (s *shard) drain(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, defaultDrain)
 		defer cancel()
 	}
-	s.life.stopOnce.Do(func() { close(s.life.stop) })
+	s.shutdown.stopOnce.Do(func() { close(s.shutdown.stop) })
 	deadline, _ := ctx.Deadline()
 	budget := time.Until(deadline)
 	margin := min(maxDrainMargin, budget/4)
-	defer time.AfterFunc(budget-margin, s.life.cancelPublish).Stop()
-	defer time.AfterFunc(budget-margin/4, s.life.cancelCall).Stop()
+	defer time.AfterFunc(budget-margin, s.shutdown.cancelPublish).Stop()
+	defer time.AfterFunc(budget-margin/4, s.shutdown.cancelCall).Stop()
 	select {
-	case <-s.life.done:
+	case <-s.shutdown.done:
 		return nil
 	case <-ctx.Done():
 	}
-	s.life.cancelPublish()
-	s.life.cancelCall()
-	if closed(s.life.done) {
+	s.shutdown.cancelPublish()
+	s.shutdown.cancelCall()
+	if closed(s.shutdown.done) {
 		return nil
 	}
 	return fmt.Errorf("drain shard %d: %w", s.index, ctx.Err())

@@ -31,6 +31,7 @@ func same(o outcome) func(context.Context, []message.Message) []outcome {
 	return eachBy(func(string) outcome { return o })
 }
 
+// TestSinkDown checks I9: one probe at a time is in flight, and nothing is used up.
 func TestSinkDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(_ *Config, b *bench) {
@@ -244,7 +245,7 @@ func TestPanicOfTheSink(t *testing.T) {
 func TestLonelyUnknownDoesNotStopTheShard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Batch = 20
+			c.Claims.Batch = 20
 			b.sink.behave = eachBy(func(id string) outcome {
 				if id == "m0000" {
 					return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
@@ -317,6 +318,7 @@ func TestLostSettleAnswerIsRepeated(t *testing.T) {
 	})
 }
 
+// TestStaleSettleIsCounted checks I14.
 func TestStaleSettleIsCounted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(_ *Config, b *bench) {
@@ -359,7 +361,7 @@ func TestLateAcksAreHandedOver(t *testing.T) {
 					told []string
 				)
 				b := setup(t, func(c *Config, b *bench) {
-					c.OnLateAcks = func(acked []message.Claimed) {
+					c.Hooks.OnLateAcks = func(acked []message.Claimed) {
 						mu.Lock()
 						defer mu.Unlock()
 						for _, m := range acked {

@@ -71,7 +71,7 @@ func dump(t testing.TB, rdb *redis.Client, q *store.Queue) *storetest.Shard {
 	return s
 }
 
-// sound dumps shard 0 and checks its invariants.
+// sound dumps shard 0 and checks I6.
 func sound(t testing.TB, rdb *redis.Client, q *store.Queue) *storetest.Shard {
 	t.Helper()
 	s := dump(t, rdb, q)

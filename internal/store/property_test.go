@@ -22,6 +22,7 @@ import (
 
 // TestScriptsAgainstOracle runs random sequences of all verbs and compares
 // every answer, and after every step every raw key, with the oracle.
+// It checks I4, I5 and I6.
 func TestScriptsAgainstOracle(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func() string{
@@ -249,7 +250,7 @@ func (m *machine) dead(
 	}
 }
 
-// check compares all raw keys with the oracle, and checks invariant I6.
+// check compares all raw keys with the oracle, and checks I6.
 func (m *machine) check(t *rapid.T) {
 	for shard, o := range m.oracles {
 		s, err := storetest.Dump(t.Context(), m.rdb, m.q.Name(), shard)

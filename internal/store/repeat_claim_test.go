@@ -111,6 +111,7 @@ func TestSettleRepeated(t *testing.T) {
 }
 
 // TestSettleLate delivers a settle after the same id has begun another life.
+// It checks I5.
 func TestSettleLate(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(*scene){

@@ -14,6 +14,7 @@ import (
 const markedOnce = "0 1 1 0"
 
 // TestScheduleRepeated loses the reply of a schedule's first run.
+// It checks I10.
 func TestScheduleRepeated(t *testing.T) {
 	t.Parallel()
 	created := counted("scheduled", 1)

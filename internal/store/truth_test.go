@@ -18,6 +18,7 @@ const shortly = 300 * time.Millisecond
 // TestUnknownIsSettled ends calls while their first run is on its way: once
 // ErrUnknown was answered, that run changes nothing any more, so that whoever
 // looks is told the truth.
+// It checks I11.
 func TestUnknownIsSettled(t *testing.T) {
 	t.Parallel()
 	deadline := func(s *scene) (context.Context, func()) { return context.WithTimeout(s.Context(), shortly) }

@@ -20,7 +20,7 @@ type Proxy struct {
 	mu      sync.Mutex
 	faults  faults
 	changed chan struct{} // closed and replaced when faults change
-	links   map[*link]struct{}
+	pipes   map[*pipe]struct{}
 	free    time.Time // when the link has carried all that it was given, see Rate
 }
 
@@ -40,7 +40,7 @@ func NewProxy(t testing.TB, upstream string) *Proxy {
 	}
 	p := &Proxy{
 		t: t, upstream: upstream, listener: listener,
-		done: make(chan struct{}), changed: make(chan struct{}), links: map[*link]struct{}{},
+		done: make(chan struct{}), changed: make(chan struct{}), pipes: map[*pipe]struct{}{},
 	}
 	p.wg.Go(p.accept)
 	t.Cleanup(p.close)
@@ -75,7 +75,7 @@ func (p *Proxy) Rate(bytesPerSecond int) {
 	p.set(func(f *faults) { f.rate = bytesPerSecond })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l := range p.links {
+	for l := range p.pipes {
 		l.narrow(bytesPerSecond)
 	}
 }
@@ -106,7 +106,7 @@ func (p *Proxy) carry(n int, done <-chan struct{}) bool {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for l := range p.links {
+	for l := range p.pipes {
 		l.reset()
 	}
 }
@@ -138,7 +138,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		l := &link{proxy: p, client: conn.(*net.TCPConn), done: make(chan struct{})}
+		l := &pipe{proxy: p, client: conn.(*net.TCPConn), done: make(chan struct{})}
 		f, _ := p.now()
 		if f.refuse || !p.add(l) {
 			l.reset()
@@ -149,20 +149,20 @@ func (p *Proxy) accept() {
 			l.run()
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			delete(p.links, l)
+			delete(p.pipes, l)
 		})
 	}
 }
 
 // add makes the connection known to Cut, unless the proxy has closed.
-func (p *Proxy) add(l *link) bool {
+func (p *Proxy) add(l *pipe) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
 	case <-p.done:
 		return false
 	default:
-		p.links[l] = struct{}{}
+		p.pipes[l] = struct{}{}
 		return true
 	}
 }

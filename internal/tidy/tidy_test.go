@@ -38,8 +38,11 @@ func files(t *testing.T, suffixes ...string) []string {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && slices.Contains(notOurs, entry.Name()) {
-			return fs.SkipDir
+		if slices.Contains(notOurs, entry.Name()) {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil // In a work tree, .git is a file.
 		}
 		relative, err := filepath.Rel(repository, name)
 		if err != nil {

@@ -69,6 +69,7 @@ func load(w *flow.World, count int, window time.Duration) flow.Load {
 
 // TestFlow sends messages the whole way to each broker, cancels some and
 // reschedules some, races cancels against due times, and kills the bridge.
+// The ledger checks I1, I2 and I3, the counters I6.
 func TestFlow(t *testing.T) {
 	t.Parallel()
 	for _, broker := range []string{"nats", "rabbitmq", "kafka"} {

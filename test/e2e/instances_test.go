@@ -15,6 +15,7 @@ import (
 // TestInstances runs three bridges under a steady load: one is killed and
 // started again, one hangs until the others have its shards, and all are
 // restarted one by one. Nothing may be lost, early or wrong.
+// It checks I1 and I2.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	const shards = 8

@@ -51,13 +51,13 @@ func outboxTrial(t *testing.T, database, until string) {
 				return err
 			}
 			r.Phase("kills")
-			if err := r.Bridge.Kill(); err != nil {
+			if err := r.World.Bridge.Kill(); err != nil {
 				return err
 			}
 			if err := r.KillDatabase(ctx, 0); err != nil {
 				return err
 			}
-			if err := r.Supervise(ctx, r.Bridge); err != nil {
+			if err := r.Supervise(ctx, r.World.Bridge); err != nil {
 				return err
 			}
 			return flow.Sleep(ctx, 2*time.Second)

@@ -42,7 +42,7 @@ func compensationFigure(ctx context.Context, r run) error {
 	if err != nil {
 		return err
 	}
-	c := &compensating{run: r, World: w, count: cmp.Or(r.count, 200) / 2 * 2, longest: map[string]time.Duration{}}
+	c := &compensating{run: r, world: w, count: cmp.Or(r.count, 200) / 2 * 2, longest: map[string]time.Duration{}}
 	if err := c.connect(ctx); err != nil {
 		return err
 	}
@@ -54,8 +54,8 @@ func compensationFigure(ctx context.Context, r run) error {
 
 // compensating is one run of the figure.
 type compensating struct {
-	run
-	*flow.World
+	run    run
+	world  *flow.World
 	count  int
 	box    *outbox.Outbox
 	client *delay.Client
@@ -66,17 +66,17 @@ type compensating struct {
 }
 
 func (c *compensating) connect(ctx context.Context) error {
-	box, end, err := c.Outbox(ctx)
+	box, end, err := c.world.Outbox(ctx)
 	if err != nil {
 		return err
 	}
 	c.box, c.ends = box, append(c.ends, end)
-	publish, end, err := c.Broker.Publisher(ctx)
+	publish, end, err := c.world.Broker.Publisher(ctx)
 	if err != nil {
 		return err
 	}
 	c.ends = append(c.ends, end)
-	c.client, err = delay.NewClient(c.RDB, c.Queue(), delay.WithPrefix(c.Prefix()), delay.WithCompensation(publish))
+	c.client, err = delay.NewClient(c.world.RDB, c.world.Queue(), delay.WithPrefix(c.world.Prefix()), delay.WithCompensation(publish))
 	return err
 }
 
@@ -95,14 +95,14 @@ func (c *compensating) measure(ctx context.Context) error {
 	if err := c.arrived(ctx, 2); err != nil {
 		return err
 	}
-	if err := c.Redis.Kill(); err != nil {
+	if err := c.world.Redis.Kill(); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := c.produce(ctx, began.Add(2*c.window+calmDown).Truncate(time.Millisecond)); err != nil {
+	if err := c.produce(ctx, began.Add(2*c.run.window+calmDown).Truncate(time.Millisecond)); err != nil {
 		return err
 	}
-	if err := pause(ctx, c.window-time.Since(began)); err != nil {
+	if err := pause(ctx, c.run.window-time.Since(began)); err != nil {
 		return err
 	}
 	back, err := c.revive(ctx)
@@ -116,9 +116,9 @@ func (c *compensating) measure(ctx context.Context) error {
 	if err := c.arrived(ctx, 2+c.count); err != nil {
 		return err
 	}
-	report := c.Ledger.Report()
+	report := c.world.Ledger.Report()
 	fmt.Printf("compensation  %-8s | %d rows, %d messages while Redis was away for %s, longest schedule %s, push %s | all in Redis %s after it was back |"+
-		" arrived %d, lost %d, twice %d, early %d\n", c.broker, c.count/2, c.count/2, ms(back.Sub(began)), ms(c.longest["schedule"]), ms(c.longest["push"]), ms(took),
+		" arrived %d, lost %d, twice %d, early %d\n", c.run.broker, c.count/2, c.count/2, ms(back.Sub(began)), ms(c.longest["schedule"]), ms(c.longest["push"]), ms(took),
 		report.Arrived, report.Lost, report.Duplicates, report.Early)
 	if took > compensationLimit || report.Wrong() > 0 || report.Duplicates > 0 {
 		return fmt.Errorf("compensations took %s: %s", ms(took), report)
@@ -139,13 +139,13 @@ func (c *compensating) produce(ctx context.Context, due time.Time) error {
 
 // commit writes a row in a transaction, and pushes it.
 func (c *compensating) commit(ctx context.Context, id string, due time.Time) error {
-	tx, err := c.Database.DB.BeginTx(ctx, nil)
+	tx, err := c.world.Database.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	tracked := c.box.Track(tx)
-	m := delay.Message{ID: id, Topic: c.Topic}
-	ref, err := c.box.Schedule(ctx, tracked, c.Queue(), m, delay.At(due))
+	m := delay.Message{ID: id, Topic: c.world.Topic}
+	ref, err := c.box.Schedule(ctx, tracked, c.world.Queue(), m, delay.At(due))
 	if err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
@@ -155,17 +155,17 @@ func (c *compensating) commit(ctx context.Context, id string, due time.Time) err
 	begin := time.Now()
 	err = tracked.Push(ctx)
 	c.took("push", time.Since(begin))
-	c.Ledger.Scheduled(m, delay.Result{Ref: ref, DueAt: due})
+	c.world.Ledger.Scheduled(m, delay.Result{Ref: ref, DueAt: due})
 	return err
 }
 
 // schedule writes a message without a database.
 func (c *compensating) schedule(ctx context.Context, id string, due time.Time) error {
-	m, begin := delay.Message{ID: id, Topic: c.Topic}, time.Now()
+	m, begin := delay.Message{ID: id, Topic: c.world.Topic}, time.Now()
 	result, err := c.client.Schedule(ctx, m, delay.At(due))
 	c.took("schedule", time.Since(begin))
 	if err == nil {
-		c.Ledger.Scheduled(m, result)
+		c.world.Ledger.Scheduled(m, result)
 	}
 	return err
 }
@@ -179,7 +179,7 @@ func (c *compensating) took(call string, d time.Duration) {
 // revive starts Redis and returns when it first answered.
 func (c *compensating) revive(ctx context.Context) (back time.Time, err error) {
 	started := make(chan error, 1)
-	go func() { started <- c.Redis.Start(ctx) }()
+	go func() { started <- c.world.Redis.Start(ctx) }()
 	for {
 		rdb, err := c.connection()
 		if err == nil {
@@ -199,7 +199,7 @@ func (c *compensating) revive(ctx context.Context) (back time.Time, err error) {
 // connection is a client that has seen no outage: one that has tries again after
 // a second only.
 func (c *compensating) connection() (*redis.Client, error) {
-	options, err := redis.ParseURL(c.Redis.URL())
+	options, err := redis.ParseURL(c.world.Redis.URL())
 	if err != nil {
 		return nil, err
 	}
@@ -214,13 +214,13 @@ func (c *compensating) stored(ctx context.Context, back time.Time) (time.Duratio
 		return 0, err
 	}
 	defer func() { _ = rdb.Close() }()
-	q := store.New(rdb, c.Prefix(), c.Queue())
+	q := store.New(rdb, c.world.Prefix(), c.world.Queue())
 	if _, err := q.LoadLayout(ctx); err != nil {
 		return 0, err
 	}
 	for {
 		var waiting int64
-		for shard := range c.shards {
+		for shard := range c.run.shards {
 			stats, err := q.Stats(ctx, shard)
 			if err != nil {
 				return 0, err
@@ -241,9 +241,9 @@ func (c *compensating) stored(ctx context.Context, back time.Time) (time.Duratio
 
 // arrived waits until so many messages have arrived.
 func (c *compensating) arrived(ctx context.Context, count int) error {
-	for limit := time.Now().Add(c.window + 3*calmDown); c.Ledger.Arrived() < count; {
+	for limit := time.Now().Add(c.run.window + 3*calmDown); c.world.Ledger.Arrived() < count; {
 		if time.Now().After(limit) {
-			return fmt.Errorf("of %d messages only %d arrived", count, c.Ledger.Arrived())
+			return fmt.Errorf("of %d messages only %d arrived", count, c.world.Ledger.Arrived())
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return err

@@ -23,9 +23,9 @@ type growth struct {
 
 	w     *flow.World
 	calls *flow.Calls
-	// changes are messages to be cancelled or rescheduled soon.
-	changes  chan delay.Ref
-	sleepers []*sleeper // producers that know an old layout
+	// operations are messages to be cancelled or rescheduled soon.
+	operations chan delay.Ref
+	sleepers   []*sleeper // producers that know an old layout
 }
 
 // growFigure changes the number of shards from 4 to 64 to 16 while several
@@ -41,7 +41,7 @@ func growFigure(ctx context.Context, r run) error {
 	}
 	defer w.Close()
 	stop := w.Consume(ctx)
-	g := &growth{run: r, w: w, calls: &flow.Calls{}, changes: make(chan delay.Ref, 1000)}
+	g := &growth{run: r, w: w, calls: &flow.Calls{}, operations: make(chan delay.Ref, 1000)}
 	for n := range 3 {
 		s, err := g.newSleeper(ctx, n)
 		if err != nil {
@@ -92,30 +92,30 @@ func (g *growth) underLoad(ctx context.Context, work func() error) error {
 		if err != nil {
 			return err
 		}
-		changing.Go(func() error { return g.changer(ctx, changer) })
+		changing.Go(func() error { return g.operate(ctx, changer) })
 	}
 	err := work()
 	finish()
 	err = errors.Join(err, producing.Wait())
-	close(g.changes)
+	close(g.operations)
 	return errors.Join(err, changing.Wait())
 }
 
-// offer gives one message in ten to be changed, as long as there is room.
+// offer gives one message in ten to be operated on, as long as there is room.
 func (g *growth) offer(refs []delay.Ref) {
 	for i := 0; i < len(refs); i += 10 {
 		select {
-		case g.changes <- refs[i]:
+		case g.operations <- refs[i]:
 		default:
 		}
 	}
 }
 
-// changer cancels every other message, and reschedules the others.
-func (g *growth) changer(ctx context.Context, client *delay.Client) error {
+// operate cancels every other message, and reschedules the others.
+func (g *growth) operate(ctx context.Context, client *delay.Client) error {
 	var problems []error
 	for n := 0; ; n++ {
-		ref, more := <-g.changes
+		ref, more := <-g.operations
 		if !more {
 			return errors.Join(problems...)
 		}

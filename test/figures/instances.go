@@ -17,8 +17,7 @@ const lease = 5 * time.Second
 
 // crowd is some bridges under a steady load, and what happened to them.
 type crowd struct {
-	run
-
+	run     run
 	w       *flow.World
 	bridges []*flow.Bridge
 	marks   []flow.Mark
@@ -78,7 +77,7 @@ func (c *crowd) during(ctx context.Context, name string, faulty bool, happen fun
 	if err := happen(); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return pause(ctx, c.pause)
+	return pause(ctx, c.run.pause)
 }
 
 func (c *crowd) trouble(ctx context.Context) error {
@@ -137,7 +136,7 @@ func (c *crowd) report(ctx context.Context) error {
 	for i, p := range phases {
 		shard, gap := p.Worst()
 		reclaimed := c.before[i+1].Counters["reclaimed"] - c.before[i].Counters["reclaimed"]
-		fmt.Printf("%-9s %-8s %-18s %9d | %11s %10s %6d | %12s | %6d %9d %12d\n", "instances", c.broker, p.Name, p.Arrived,
+		fmt.Printf("%-9s %-8s %-18s %9d | %11s %10s %6d | %12s | %6d %9d %12d\n", "instances", c.run.broker, p.Name, p.Arrived,
 			ms(max(0, gap-normal)), ms(gap), shard, ms(p.MaxLateness), p.Duplicates, reclaimed, p.OutOfOrder)
 		if !c.faulty[p.Name] && p.Duplicates+p.OutOfOrder > 0 {
 			problems = append(problems, fmt.Errorf("%s: %d duplicates and %d out of order without a fault", p.Name, p.Duplicates, p.OutOfOrder))
@@ -151,8 +150,8 @@ func (c *crowd) report(ctx context.Context) error {
 }
 
 func (c *crowd) verdict(report flow.Report, totals flow.Totals) error {
-	fmt.Printf("%-9s %-8s %s\n", "instances", c.broker, report)
-	fmt.Printf("%-9s %-8s reclaimed %d  released %d  suspected duplicates %d  stale %d  dead %d  unbalanced %d\n", "instances", c.broker,
+	fmt.Printf("%-9s %-8s %s\n", "instances", c.run.broker, report)
+	fmt.Printf("%-9s %-8s reclaimed %d  released %d  suspected duplicates %d  stale %d  dead %d  unbalanced %d\n", "instances", c.run.broker,
 		totals.Counters["reclaimed"], totals.Counters["released"], totals.Counters["suspected_duplicates"],
 		totals.Counters["stale_settles"], totals.Dead, totals.Unbalanced())
 	if report.Wrong() > 0 || totals.Unbalanced() != 0 || totals.Dead > 0 || report.DuplicatesUnmarked > 0 {

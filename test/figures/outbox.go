@@ -53,7 +53,7 @@ func (r run) outbox(ctx context.Context, database, until string) error {
 		"lost", "early", "wrong d.", "twice", "suspected", "wrong", "kills", "pending", "drained")
 	fmt.Printf("outbox  %-20s | %9d %9d %9d %9d | %4d %5d %8d %5d %9d %6d | %5d %7d %9s\n", what, tally.Committed, tally.RolledBack, tally.Overtaken, report.Arrived,
 		report.Lost, report.Early, report.WrongDue, report.Duplicates, o.Totals.Counters["suspected_duplicates"], len(report.Problems), o.Kills, tally.Pending+tally.Stored, ms(o.Drained))
-	fmt.Printf("outbox  %-20s   rows: %s\n", what, counts(tally.Changes))
+	fmt.Printf("outbox  %-20s   rows: %s\n", what, counts(tally.Operations))
 	fmt.Printf("outbox  %-20s   calls: %s\n", what, counts(o.Answers))
 	fmt.Printf("outbox  %-20s   longest: %s\n", what, phases(o.Phases))
 	fmt.Printf("outbox  %-20s   reclaimed %d  released %d  stale %d  settlements left %d  late by %s at most, p99 %s\n", what, o.Totals.Counters["reclaimed"],

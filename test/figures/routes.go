@@ -52,12 +52,12 @@ func routesFigure(ctx context.Context, r run) error {
 	}
 	fmt.Printf("routes   %-8s %s: %d sent to slots, %d dead letters; beside it p99 %.2f times that alone, Redis %.2f; once parked p99 %.2f, Redis %.2f\n",
 		r.broker, r.fault, totals.Counters["parked"], totals.Dead,
-		ratio(beside.P99, alone.P99), ratio(beside.redis, alone.redis), ratio(parked.P99, alone.P99), ratio(parked.redis, alone.redis))
+		ratio(beside.report.P99, alone.report.P99), ratio(beside.redis, alone.redis), ratio(parked.report.P99, alone.report.P99), ratio(parked.redis, alone.redis))
 	healed, err := r.heal(ctx, w, topic, dead, heal)
 	if err != nil {
 		return err
 	}
-	if wrong := alone.Wrong() + beside.Wrong() + parked.Wrong() + healed.Wrong(); wrong > 0 || totals.Dead > 0 {
+	if wrong := alone.report.Wrong() + beside.report.Wrong() + parked.report.Wrong() + healed.Wrong(); wrong > 0 || totals.Dead > 0 {
 		return fmt.Errorf("routes: broken promises: %d, dead letters: %d", wrong, totals.Dead)
 	}
 	return nil
@@ -67,9 +67,8 @@ func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
 
 // phase is a steady load to a topic of its own, and what it cost.
 type phase struct {
-	flow.Report
-
-	redis time.Duration // processor time
+	report flow.Report
+	redis  time.Duration // processor time
 }
 
 func (r run) phase(ctx context.Context, w *flow.World, name string, other *flow.Steady, otherLedger ...*flow.Ledger) (p phase, err error) {
@@ -77,13 +76,13 @@ func (r run) phase(ctx context.Context, w *flow.World, name string, other *flow.
 	if err != nil {
 		return p, err
 	}
-	if p.Report, err = r.healthy(ctx, w, w.Topic+"-"+name, other, otherLedger...); err != nil {
+	if p.report, err = r.healthy(ctx, w, w.Topic+"-"+name, other, otherLedger...); err != nil {
 		return p, err
 	}
 	after, err := look(ctx, w, w.Bridges())
 	p.redis = after.redis - before.redis
 	fmt.Printf("routes   %-8s %-7s %s; Redis %.1f %% of a core\n",
-		r.broker, name, p.Report, 100*p.redis.Seconds()/after.at.Sub(before.at).Seconds())
+		r.broker, name, p.report, 100*p.redis.Seconds()/after.at.Sub(before.at).Seconds())
 	return p, err
 }
 

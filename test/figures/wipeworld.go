@@ -188,8 +188,9 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	}
 	sink := &countingSink{published: map[string][]time.Time{}}
 	b.poller, err = poller.New(poller.Config{
-		Queue: wipeQueue, Instance: "figure-1", Shards: shards, Sink: sink, SinkName: "counting", Store: ackedStore{q, settler},
-		OnNoLayout: func(ctx context.Context, _ int) { _ = makeQueue(ctx) },
+		Queue: wipeQueue, Instance: "figure-1", Shards: shards, Store: ackedStore{q, settler},
+		Sink:  poller.Sink{Sink: sink, Name: "counting"},
+		Hooks: poller.Hooks{OnNoLayout: func(ctx context.Context, _ int) { _ = makeQueue(ctx) }},
 	})
 	if err = errors.Join(err, errSettler, errReconciler, errRelay); err == nil {
 		err = makeQueue(ctx)

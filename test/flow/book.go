@@ -22,13 +22,13 @@ type Book struct {
 
 // booked is one message.
 type booked struct {
-	message delay.Message
-	tx      string
-	due     time.Time
-	changes []bookedChange
+	message    delay.Message
+	tx         string
+	due        time.Time
+	operations []bookedOperation
 }
 
-type bookedChange struct {
+type bookedOperation struct {
 	tx     string
 	cancel bool
 	due    time.Time
@@ -50,10 +50,10 @@ func (b *Book) schedule(tx string, m delay.Message, due time.Time) {
 	b.messages[m.ID] = &booked{message: m, tx: tx, due: due}
 }
 
-func (b *Book) change(id string, c bookedChange) {
+func (b *Book) operate(id string, c bookedOperation) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.messages[id].changes = append(b.messages[id].changes, c)
+	b.messages[id].operations = append(b.messages[id].operations, c)
 }
 
 func (b *Book) due(id string) time.Time {
@@ -107,8 +107,8 @@ func (b *Book) overtaken() int {
 type Tally struct {
 	// Committed and RolledBack are messages, Overtaken transactions.
 	Committed, RolledBack, Overtaken int
-	// Changes are the committed operations by what their rows say.
-	Changes map[string]int
+	// Operations are the committed operations by what their rows say.
+	Operations map[string]int
 	// Pending and Stored are rows that are not finished; Stored counts only where
 	// rows are kept until published.
 	Pending, Stored int
@@ -136,7 +136,7 @@ func (b *Book) Close(ctx context.Context, d *Database, until string, ledger *Led
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := Tally{Overtaken: b.overtaken(), Changes: map[string]int{}}
+	t := Tally{Overtaken: b.overtaken(), Operations: map[string]int{}}
 	for _, id := range slices.Sorted(maps.Keys(b.messages)) {
 		m := b.messages[id]
 		a := audit{booked: m, id: id, rows: rows[id], until: until, tally: &t}
@@ -144,7 +144,7 @@ func (b *Book) Close(ctx context.Context, d *Database, until string, ledger *Led
 		p := a.promise(committed)
 		ledger.judged(m.message, p, a.problems)
 		if p.missing() {
-			a.problem("due %s, changes %+v, transaction %+v", m.due.UTC(), m.changes, b.transactions[m.tx])
+			a.problem("due %s, operations %+v, transaction %+v", m.due.UTC(), m.operations, b.transactions[m.tx])
 			ledger.judged(m.message, p, a.problems[len(a.problems)-1:])
 		}
 	}
@@ -187,23 +187,23 @@ func (a *audit) promise(committed map[string]bool) *promise {
 	a.tally.Committed++
 	a.p.dues, a.certain = []time.Time{a.due}, true
 	var head *outboxRow
-	changes := 0
+	operated := 0
 	for i, r := range a.rows {
 		if r.op == opHead {
 			head = &a.rows[i]
 			continue
 		}
-		changes++
+		operated++
 		a.apply(r)
 	}
 	want := 0
-	for _, c := range a.changes {
+	for _, c := range a.operations {
 		if committed[c.tx] {
 			want++
 		}
 	}
-	if changes != want {
-		a.problem("%d operations committed, %d rows", want, changes)
+	if operated != want {
+		a.problem("%d operations committed, %d rows", want, operated)
 	}
 	if a.tooLate && a.p.cancelled {
 		a.problem("cancelled and too late")
@@ -222,7 +222,7 @@ func (a *audit) apply(r outboxRow) {
 	if r.reason != "" {
 		name += " (" + r.reason + ")"
 	}
-	a.tally.Changes[name]++
+	a.tally.Operations[name]++
 	due := time.UnixMilli(r.dueMs)
 	switch {
 	case r.status == rowSuperseded:

@@ -20,8 +20,8 @@ const (
 	producers = 10
 	// mostMessages is how many a transaction writes at the most.
 	mostMessages = 20
-	// mostChanges is how many messages wait for their change at the same time.
-	mostChanges = 2000
+	// mostChanges is how many messages wait for their operation at the same time.
+	mostOperations = 2000
 	// businessLimit is when a transaction is given up: nothing may take as long.
 	businessLimit = 90 * time.Second
 )
@@ -45,19 +45,19 @@ type Business struct {
 	// Calls notes how long transactions and pushes took.
 	Calls *Calls
 
-	number  atomic.Int64
-	changes errgroup.Group
+	number     atomic.Int64
+	operations errgroup.Group
 }
 
 // Run produces until ctx ends, and finishes what is under way.
 func (b *Business) Run(ctx context.Context) error {
-	b.changes.SetLimit(mostChanges)
+	b.operations.SetLimit(mostOperations)
 	var group errgroup.Group
 	for i := range producers {
 		random := rand.New(rand.NewPCG(b.Seed, uint64(i))) //nolint:gosec // a seed makes the run repeatable
 		group.Go(func() error { return b.produce(ctx, random) })
 	}
-	return errors.Join(group.Wait(), b.changes.Wait())
+	return errors.Join(group.Wait(), b.operations.Wait())
 }
 
 func (b *Business) produce(ctx context.Context, random *rand.Rand) error {
@@ -78,7 +78,7 @@ func (b *Business) produce(ctx context.Context, random *rand.Rand) error {
 
 // deal is one transaction.
 type deal struct {
-	*Business
+	business *Business
 	id       string
 	tx       *sql.Tx
 	began    time.Time
@@ -89,7 +89,7 @@ type deal struct {
 // begin begins a transaction and writes its row of the business; nil where the
 // database is away.
 func (b *Business) begin(ctx context.Context, rollback bool) *deal {
-	d := &deal{Business: b, id: fmt.Sprintf("tx-%d-%d", b.Seed, b.number.Add(1)), began: time.Now(), rollback: rollback}
+	d := &deal{business: b, id: fmt.Sprintf("tx-%d-%d", b.Seed, b.number.Add(1)), began: time.Now(), rollback: rollback}
 	var err error
 	if d.tx, err = b.Database.DB.BeginTx(ctx, nil); err == nil {
 		_, err = d.tx.ExecContext(ctx, "INSERT INTO business (id) VALUES ("+b.Database.bind()+")", d.id)
@@ -103,7 +103,7 @@ func (b *Business) begin(ctx context.Context, rollback bool) *deal {
 
 // fail ends a transaction that an error has stopped: nothing was committed.
 func (d *deal) fail(err error) {
-	d.Calls.Took("broken transaction", time.Since(d.began)-d.rested, err)
+	d.business.Calls.Took("broken transaction", time.Since(d.began)-d.rested, err)
 	if d.tx != nil {
 		_ = d.tx.Rollback()
 	}
@@ -123,9 +123,9 @@ func (d *deal) end() bool {
 		d.fail(err)
 		return false
 	}
-	d.Calls.Took("transaction", time.Since(d.began)-d.rested, nil)
+	d.business.Calls.Took("transaction", time.Since(d.began)-d.rested, nil)
 	if !d.rollback {
-		d.Book.commit(d.id)
+		d.business.Book.commit(d.id)
 	}
 	return !d.rollback
 }
@@ -149,7 +149,7 @@ func (b *Business) transact(ctx context.Context, random *rand.Rand, size int) er
 	}
 	refs, err := d.schedule(ctx, tx, random, size)
 	if err == nil && random.IntN(10) == 0 {
-		err = d.change(ctx, tx, refs[random.IntN(len(refs))], random)
+		err = d.operate(ctx, tx, refs[random.IntN(len(refs))], random)
 	}
 	if err != nil {
 		d.fail(err)
@@ -185,37 +185,37 @@ func (d *deal) schedule(ctx context.Context, tx outbox.Tx, random *rand.Rand, si
 	refs := make([]delay.Ref, size)
 	for i := range requests {
 		m := delay.Message{
-			ID: fmt.Sprintf("%s-%d", d.id, i), Topic: d.Topic, Body: []byte(d.id), Headers: map[string]string{"n": fmt.Sprint(i)},
+			ID: fmt.Sprintf("%s-%d", d.id, i), Topic: d.business.Topic, Body: []byte(d.id), Headers: map[string]string{"n": fmt.Sprint(i)},
 		}
 		if random.IntN(2) == 0 {
 			m.Key = fmt.Sprintf("key-%d", random.IntN(100))
 		}
-		requests[i] = delay.Request{Message: m, When: delay.At(ceil(time.Now().Add(d.wait(random))))}
+		requests[i] = delay.Request{Message: m, When: delay.At(ceil(time.Now().Add(d.business.wait(random))))}
 		refs[i] = delay.Ref{ID: m.ID, Key: m.Key}
 	}
 	if random.IntN(2) == 0 {
-		requests[0].When = delay.After(d.wait(random)) // The database's clock decides.
+		requests[0].When = delay.After(d.business.wait(random)) // The database's clock decides.
 	}
 	if random.IntN(2) == 0 {
-		if _, err := d.Box.ScheduleBatch(ctx, tx, d.Queue, requests); err != nil {
+		if _, err := d.business.Box.ScheduleBatch(ctx, tx, d.business.Queue, requests); err != nil {
 			return nil, err
 		}
 	} else {
 		for _, r := range requests {
-			if _, err := d.Box.Schedule(ctx, tx, d.Queue, r.Message, r.When); err != nil {
+			if _, err := d.business.Box.Schedule(ctx, tx, d.business.Queue, r.Message, r.When); err != nil {
 				return nil, err
 			}
 		}
 	}
-	first, err := d.Box.Get(ctx, tx, d.Queue, refs[0])
+	first, err := d.business.Box.Get(ctx, tx, d.business.Queue, refs[0])
 	if err != nil {
 		return nil, err
 	}
-	d.Book.number(d.id, first.Revision)
+	d.business.Book.number(d.id, first.Revision)
 	requests[0].When = delay.At(first.DueAt)
 	for _, r := range requests {
 		due, _ := r.When.Instant()
-		d.Book.schedule(d.id, r.Message, due)
+		d.business.Book.schedule(d.id, r.Message, due)
 	}
 	return refs, nil
 }
@@ -232,16 +232,16 @@ func ceil(at time.Time) time.Time {
 	return time.UnixMilli(at.UnixMilli())
 }
 
-// change cancels, or reschedules, in a transaction.
-func (d *deal) change(ctx context.Context, tx outbox.Tx, ref delay.Ref, random *rand.Rand) error {
-	c := bookedChange{tx: d.id, cancel: random.IntN(2) == 0}
+// operate cancels, or reschedules, in a transaction.
+func (d *deal) operate(ctx context.Context, tx outbox.Tx, ref delay.Ref, random *rand.Rand) error {
+	c := bookedOperation{tx: d.id, cancel: random.IntN(2) == 0}
 	if c.cancel {
-		d.Book.change(ref.ID, c)
-		return d.Box.Cancel(ctx, tx, d.Queue, ref)
+		d.business.Book.operate(ref.ID, c)
+		return d.business.Box.Cancel(ctx, tx, d.business.Queue, ref)
 	}
-	c.due = ceil(time.Now().Add(d.wait(random)))
-	d.Book.change(ref.ID, c)
-	return d.Box.Reschedule(ctx, tx, d.Queue, ref, delay.At(c.due))
+	c.due = ceil(time.Now().Add(d.business.wait(random)))
+	d.business.Book.operate(ref.ID, c)
+	return d.business.Box.Reschedule(ctx, tx, d.business.Queue, ref, delay.At(c.due))
 }
 
 // later has some of the messages changed, each in a transaction of its own, and
@@ -253,14 +253,14 @@ func (b *Business) later(ctx context.Context, refs []delay.Ref, random *rand.Ran
 		}
 		for range 1 + random.IntN(2) {
 			seed := random.Uint64()
-			b.changes.TryGo(func() error {
-				return b.changeLater(ctx, ref, rand.New(rand.NewPCG(seed, 1))) //nolint:gosec // a seed makes the run repeatable
+			b.operations.TryGo(func() error {
+				return b.operateLater(ctx, ref, rand.New(rand.NewPCG(seed, 1))) //nolint:gosec // a seed makes the run repeatable
 			})
 		}
 	}
 }
 
-func (b *Business) changeLater(ctx context.Context, ref delay.Ref, random *rand.Rand) error {
+func (b *Business) operateLater(ctx context.Context, ref delay.Ref, random *rand.Rand) error {
 	var wait time.Duration
 	switch random.IntN(3) {
 	case 0: // Now, or while a relay loads it: it looks five times a second.
@@ -279,7 +279,7 @@ func (b *Business) changeLater(ctx context.Context, ref delay.Ref, random *rand.
 	if d == nil {
 		return ctx.Err()
 	}
-	if err := d.change(ctx, d.tx, ref, random); err != nil {
+	if err := d.operate(ctx, d.tx, ref, random); err != nil {
 		d.fail(err)
 		return errors.Join(ctx.Err(), unexpected(err))
 	}

@@ -15,10 +15,10 @@ import (
 // twenty rescheduled, at any moment of its life. Redis may fail meanwhile: what the
 // answers leave open is no promise.
 type Churn struct {
-	Steady
+	Steady Steady
 
-	changes errgroup.Group
-	ledger  *Ledger
+	operations errgroup.Group
+	ledger     *Ledger
 }
 
 // busy is how many calls may wait for Redis at once, so that those which need a
@@ -31,36 +31,36 @@ const churnEvery = 100 * time.Millisecond
 
 // Run schedules until ctx ends, and finishes the calls that are under way.
 func (c *Churn) Run(ctx context.Context, ledger *Ledger) error {
-	c.ledger, c.Outages, c.Parallel, c.Every = ledger, true, busy, churnEvery
-	c.changes.SetLimit(busy)
+	c.ledger, c.Steady.Outages, c.Steady.Parallel, c.Steady.Every = ledger, true, busy, churnEvery
+	c.operations.SetLimit(busy)
 	calls := context.WithoutCancel(ctx)
-	c.Accepted = func(refs []delay.Ref) {
+	c.Steady.Accepted = func(refs []delay.Ref) {
 		for i, ref := range refs {
 			if i%20 > 1 {
 				continue
 			}
 			// Many waits end when the message is due, or later.
-			wait := time.Duration(rand.Int64N(int64(c.Lead + c.Spread))) //nolint:gosec // no secret
-			c.changes.TryGo(func() error {
+			wait := time.Duration(rand.Int64N(int64(c.Steady.Lead + c.Steady.Spread))) //nolint:gosec // no secret
+			c.operations.TryGo(func() error {
 				if err := Sleep(calls, wait); err != nil {
 					return err
 				}
-				return c.change(calls, ref, i%20 == 0)
+				return c.operate(calls, ref, i%20 == 0)
 			})
 		}
 	}
 	err := c.Steady.Run(ctx, ledger)
-	return errors.Join(err, c.changes.Wait())
+	return errors.Join(err, c.operations.Wait())
 }
 
-// change cancels, or reschedules, and records the answer.
-func (c *Churn) change(ctx context.Context, ref delay.Ref, cancel bool) error {
-	verb, due := "reschedule", time.Now().Add(c.Lead+c.Spread/2)
-	call := func() error { return c.Client.Reschedule(ctx, ref, delay.At(due)) }
+// operate cancels, or reschedules, and records the answer.
+func (c *Churn) operate(ctx context.Context, ref delay.Ref, cancel bool) error {
+	verb, due := "reschedule", time.Now().Add(c.Steady.Lead+c.Steady.Spread/2)
+	call := func() error { return c.Steady.Client.Reschedule(ctx, ref, delay.At(due)) }
 	if cancel {
-		verb, call = "cancel", func() error { return c.Client.Cancel(ctx, ref) }
+		verb, call = "cancel", func() error { return c.Steady.Client.Cancel(ctx, ref) }
 	}
-	err := c.Calls.Time(verb, call)
+	err := c.Steady.Calls.Time(verb, call)
 	switch {
 	case errors.Is(err, delay.ErrUnavailable) && !errors.Is(err, delay.ErrUnknown):
 		return nil // Nothing was changed.

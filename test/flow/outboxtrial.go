@@ -15,7 +15,7 @@ import (
 // producers write and things go wrong.
 type OutboxTrial struct {
 	// Options name the database.
-	Options
+	Options Options
 	// Rate is in messages a second.
 	Rate int
 	// Spread is the longest delay of a message.
@@ -30,7 +30,7 @@ type OutboxTrial struct {
 
 // OutboxRun is a trial that is under way.
 type OutboxRun struct {
-	*World
+	World  *World
 	phases []OutboxPhase
 	calls  *Calls
 	random *rand.Rand
@@ -131,8 +131,8 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 	defer cancel()
 	left := t.finished(limit, r.World)
 	o.Drained = time.Since(begin)
-	err := errors.Join(r.arrived(limit), stop())
-	for _, b := range r.Bridges() {
+	err := errors.Join(r.World.arrived(limit), stop())
+	for _, b := range r.World.Bridges() {
 		if failure := b.Stop(); failure != nil {
 			err = errors.Join(err, fmt.Errorf("stop a bridge: %w", failure))
 		}
@@ -140,13 +140,13 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 		o.Log += b.Log()
 	}
 	var failure error
-	if o.Tally, failure = business.Book.Close(ctx, r.Database, t.Until, r.World.Ledger); failure != nil {
+	if o.Tally, failure = business.Book.Close(ctx, r.World.Database, t.Options.Until, r.World.Ledger); failure != nil {
 		return nil, errors.Join(err, failure)
 	}
-	if o.Totals, failure = r.Totals(ctx); failure != nil {
+	if o.Totals, failure = r.World.Totals(ctx); failure != nil {
 		return nil, errors.Join(err, failure)
 	}
-	o.Ledger, failure = r.settlements(ctx)
+	o.Ledger, failure = r.World.settlements(ctx)
 	o.Report = r.World.Ledger.Report()
 	o.Report.OutOfOrder = 0 // Rows are loaded in no promised order.
 	if left != nil {
@@ -159,7 +159,7 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 func (t OutboxTrial) finished(ctx context.Context, w *World) error {
 	for {
 		pending, stored, err := w.Database.unfinished(ctx)
-		if t.Until != "published" {
+		if t.Options.Until != "published" {
 			stored = 0
 		}
 		var totals Totals
@@ -204,7 +204,7 @@ func (w *World) settlements(ctx context.Context) (int64, error) {
 func (r *OutboxRun) KillBridges(ctx context.Context, pause time.Duration) error {
 	wait := func() { _ = Sleep(ctx, pause/2+time.Duration(r.random.Int64N(int64(pause/2)))) } // Less long at the end.
 	for wait(); ctx.Err() == nil; wait() {
-		bridges := r.Bridges()
+		bridges := r.World.Bridges()
 		b := bridges[r.random.IntN(len(bridges))]
 		if err := b.Kill(); err != nil {
 			return fmt.Errorf("kill a bridge: %w", err)
@@ -247,24 +247,24 @@ func While(ctx context.Context, background, happen func(ctx context.Context) err
 
 // HangRedis stops Redis for a while; connections stay.
 func (r *OutboxRun) HangRedis(ctx context.Context, d time.Duration) error {
-	if err := r.Redis.Pause(); err != nil {
+	if err := r.World.Redis.Pause(); err != nil {
 		return err
 	}
-	return errors.Join(Sleep(ctx, d), r.Redis.Resume())
+	return errors.Join(Sleep(ctx, d), r.World.Redis.Resume())
 }
 
 // KillRedis kills Redis and starts it again after a while.
 func (r *OutboxRun) KillRedis(ctx context.Context, d time.Duration) error {
-	if err := r.Redis.Kill(); err != nil {
+	if err := r.World.Redis.Kill(); err != nil {
 		return err
 	}
-	return errors.Join(Sleep(ctx, d), r.Redis.Start(context.WithoutCancel(ctx)))
+	return errors.Join(Sleep(ctx, d), r.World.Redis.Start(context.WithoutCancel(ctx)))
 }
 
 // KillDatabase kills the database and starts it again after a while.
 func (r *OutboxRun) KillDatabase(ctx context.Context, d time.Duration) error {
-	if err := r.Database.Server.Kill(); err != nil {
+	if err := r.World.Database.Server.Kill(); err != nil {
 		return err
 	}
-	return errors.Join(Sleep(ctx, d), r.Database.Server.Start(context.WithoutCancel(ctx)))
+	return errors.Join(Sleep(ctx, d), r.World.Database.Server.Start(context.WithoutCancel(ctx)))
 }

@@ -13,7 +13,7 @@ import (
 
 // Trial is a run of two bridges on a group of Redis servers, under a churn.
 type Trial struct {
-	Options
+	Options Options
 
 	// Durable has producers wait until all replicas have confirmed.
 	Durable bool
@@ -54,7 +54,7 @@ func (t Trial) Run(ctx context.Context) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.Ledger.CountShards(t.Shards)
+	w.Ledger.CountShards(t.Options.Shards)
 	second, err := w.SecondBridge()
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (t Trial) load(ctx context.Context, w *World, calls *Calls, happen func() e
 	}
 	churn := Churn{Steady: Steady{
 		Client: client, Topic: w.Topic, Rate: t.Rate, Lead: 200 * time.Millisecond, Spread: 2 * time.Second,
-		BodySize: 32, Keys: 25 * t.Shards, Calls: calls, Seed: rand.Uint64(), //nolint:gosec // any seed will do
+		BodySize: 32, Keys: 25 * t.Options.Shards, Calls: calls, Seed: rand.Uint64(), //nolint:gosec // any seed will do
 	}}
 	loading, finish := context.WithCancel(ctx)
 	defer finish()

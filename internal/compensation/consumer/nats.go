@@ -57,7 +57,7 @@ func (s *NATS) session(ctx context.Context, handle Handler) error {
 		nc.Close()
 		<-down
 	}()
-	held, lost := context.WithCancelCause(ctx)
+	subscribed, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	watching := make(chan struct{})
 	go func() { // It ends with the session.
@@ -65,25 +65,25 @@ func (s *NATS) session(ctx context.Context, handle Handler) error {
 		select {
 		case <-down:
 			lost(errors.Join(errors.New("connection lost"), nc.LastError()))
-		case <-held.Done():
+		case <-subscribed.Done():
 		}
 	}()
 	defer func() {
 		lost(nil)
 		<-watching
 	}()
-	consumer, err := s.setUp(held, nc)
+	consumer, err := s.setUp(subscribed, nc)
 	if err != nil {
-		return errors.Join(err, context.Cause(held))
+		return errors.Join(err, context.Cause(subscribed))
 	}
-	s.connected(held)
+	s.connected(subscribed)
 	for {
-		batch, err := gatherNATS(held, consumer)
+		batch, err := gatherNATS(subscribed, consumer)
 		if err != nil {
-			return errors.Join(err, context.Cause(held))
+			return errors.Join(err, context.Cause(subscribed))
 		}
-		if err := attendNATS(held, nc, batch, handle); err != nil {
-			return errors.Join(err, context.Cause(held))
+		if err := attendNATS(subscribed, nc, batch, handle); err != nil {
+			return errors.Join(err, context.Cause(subscribed))
 		}
 	}
 }

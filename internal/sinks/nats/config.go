@@ -105,12 +105,12 @@ func checkURL(server string) error {
 
 // connect logs in at one server. The connection lives until root ends, it is
 // closed, or it breaks; it never reconnects.
-func (c *Config) connect(root context.Context, server string, l *link) (*natsgo.Conn, error) {
+func (c *Config) connect(root context.Context, server string, l *connection) (*natsgo.Conn, error) {
 	options, err := c.options(server)
 	if err != nil {
 		return nil, err
 	}
-	dialer := &dialer{root: root, link: l}
+	dialer := &dialer{root: root, connection: l}
 	options.CustomDialer = dialer
 	options.ClosedCB = l.onClosed
 	options.AsyncErrorCB = l.onError

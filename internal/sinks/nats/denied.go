@@ -39,22 +39,22 @@ func (d *denials) isNew(subject string) bool {
 
 // onError hears of errors that belong to no call. The server answers a publish
 // that we have no permission for in no other way.
-func (l *link) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
+func (c *connection) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 	match := deniedSubject.FindStringSubmatch(fmt.Sprint(err))
 	if !errors.Is(err, natsgo.ErrPermissionViolation) || match == nil {
 		return
 	}
 	subject := match[1]
 	switch {
-	case strings.HasPrefix(subject, l.acks.prefix):
-		l.abort(err) // without acks nothing can work
+	case strings.HasPrefix(subject, c.acks.prefix):
+		c.abort(err) // without acks nothing can work
 	case strings.HasPrefix(subject, "$JS.API."):
-		l.denied.api.Store(true)
+		c.denied.api.Store(true)
 	}
-	for _, f := range l.acks.all() {
+	for _, f := range c.acks.all() {
 		f.deny(subject, err)
 	}
-	if l.denied.isNew(subject) {
-		l.logger.Warn("NATS denies us a subject", "event", "sink_denied", "topic", subject)
+	if c.denied.isNew(subject) {
+		c.logger.Warn("NATS denies us a subject", "event", "sink_denied", "topic", subject)
 	}
 }

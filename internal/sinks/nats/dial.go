@@ -10,11 +10,11 @@ import (
 )
 
 // dial makes one attempt at each server, beginning with any of them.
-func (s *Sink) dial(root context.Context) (*link, error) {
+func (s *Sink) dial(root context.Context) (*connection, error) {
 	servers := s.config.servers()
 	var errs []error
 	for _, i := range rand.Perm(len(servers)) {
-		l, err := openLink(root, &s.config, servers[i], s.logger)
+		l, err := openConnection(root, &s.config, servers[i], s.logger)
 		if err == nil {
 			return l, nil
 		}
@@ -35,11 +35,11 @@ func host(server string) string {
 	return u.Host
 }
 
-// dialer gives the client sockets that end with root and with the link.
+// dialer gives the client sockets that end with root and with the connection.
 type dialer struct {
-	root context.Context //nolint:containedctx // the client's interface passes none
-	link *link
-	err  error
+	root       context.Context //nolint:containedctx // the client's interface passes none
+	connection *connection
+	err        error
 }
 
 // Dial implements the client's CustomDialer.
@@ -49,7 +49,7 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 		d.err = err
 		return nil, err
 	}
-	s := newSocket(d.root, conn, d.link.timeout, d.link.abort)
-	d.link.socket.Store(s)
+	s := newSocket(d.root, conn, d.connection.timeout, d.connection.abort)
+	d.connection.socket.Store(s)
 	return s, nil
 }

@@ -15,7 +15,7 @@ const inFlightMost = 8192
 // got all that were handed over before it.
 type pace struct {
 	born time.Time
-	turn chan struct{} // of 1: held by the flight that hands over
+	turn chan struct{} // of 1: taken by the call that hands over
 	// handed counts what was handed over; it belongs to the holder of the turn.
 	handed  uint64
 	waiting atomic.Int64  // handed over, without an answer

@@ -21,7 +21,7 @@ const (
 
 // questions finds out why nobody listened to a subject: no stream, or a
 // JetStream without a leader. Each subject is asked for once at a time, for all
-// messages that wait for the answer, whichever flight they belong to. Where one
+// messages that wait for the answer, whichever call they belong to. Where one
 // question gets no answer, those behind it are not asked: so all is answered
 // soon after apiTimeout.
 type questions struct {
@@ -33,16 +33,16 @@ type questions struct {
 
 // unexplained is a message that had no responders.
 type unexplained struct {
-	flight *flight
-	index  int
+	call  *call
+	index int
 }
 
 func newQuestions() questions { return questions{waiting: map[string][]unexplained{}} }
 
 // explain answers, some time later, why the subject had no responders. It does
 // not block.
-func (l *link) explain(subject string, m unexplained) {
-	q := &l.asked
+func (c *connection) explain(subject string, m unexplained) {
+	q := &c.asked
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting, asked := q.waiting[subject]
@@ -51,26 +51,26 @@ func (l *link) explain(subject string, m unexplained) {
 		return
 	}
 	q.queue = append(q.queue, subject)
-	if q.askers < askersMost && l.spawn(l.ask) {
+	if q.askers < askersMost && c.spawn(c.ask) {
 		q.askers++
 	}
 }
 
 // ask asks for one subject after the other until none is left.
-func (l *link) ask() {
-	q := &l.asked
+func (c *connection) ask() {
+	q := &c.asked
 	for {
 		subject, ok := q.next()
 		if !ok {
 			return
 		}
-		outcome, isAnswer := l.whyNoResponders(subject)
+		outcome, isAnswer := c.whyNoResponders(subject)
 		waiting := q.take(subject)
 		if !isAnswer {
 			waiting = append(waiting, q.takeQueued()...)
 		}
 		for _, m := range waiting {
-			m.flight.explained(m.index, outcome)
+			m.call.explained(m.index, outcome)
 		}
 	}
 }
@@ -109,10 +109,10 @@ func (q *questions) takeQueued() []unexplained {
 }
 
 // whyNoResponders asks JetStream. isAnswer is false where it said nothing.
-func (l *link) whyNoResponders(subject string) (outcome sinks.Outcome, isAnswer bool) {
-	ctx, cancel := context.WithTimeout(l.root, apiTimeout)
+func (c *connection) whyNoResponders(subject string) (outcome sinks.Outcome, isAnswer bool) {
+	ctx, cancel := context.WithTimeout(c.root, apiTimeout)
 	defer cancel()
-	switch err := l.streamExists(ctx, subject); {
+	switch err := c.streamExists(ctx, subject); {
 	case err == nil:
 		return classify(fmt.Errorf("subject %s: stream has no leader: %w", subject, errNoResponders)), true
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -123,12 +123,12 @@ func (l *link) whyNoResponders(subject string) (outcome sinks.Outcome, isAnswer 
 }
 
 // streamExists asks JetStream whether any stream binds the subject.
-func (l *link) streamExists(ctx context.Context, subject string) error {
-	if l.denied.api.Load() {
+func (c *connection) streamExists(ctx context.Context, subject string) error {
+	if c.denied.api.Load() {
 		return jetstream.ErrStreamNotFound // the likelier cause by far
 	}
-	_, err := l.js.StreamNameBySubject(ctx, subject)
-	if err != nil && l.denied.api.Load() {
+	_, err := c.js.StreamNameBySubject(ctx, subject)
+	if err != nil && c.denied.api.Load() {
 		return jetstream.ErrStreamNotFound
 	}
 	return err

@@ -12,27 +12,27 @@ const (
 	// grace is how long a call may still be in the client after its ctx ended,
 	// before the connection is broken off to get it out of a blocked write.
 	grace = time.Second
-	// runMost is how many messages a flight hands over before another has its turn.
+	// runMost is how many messages a call hands over before another has its turn.
 	runMost = 64
 	// crowded is how long a flight waits where the connection has too much in flight.
 	crowded = 10 * time.Millisecond
-	// expiryParts is how often in a publish timeout a flight looks for what is overdue.
+	// expiryParts is how often in a publish timeout a call looks for what is overdue.
 	expiryParts = 4
 )
 
 // run hands over what may be handed over, until all messages have an outcome,
 // the connection ends, or ctx does.
-func (f *flight) run(ctx context.Context) {
-	number, prefix := f.link.acks.add(f)
-	defer f.link.acks.remove(number)
-	defer f.link.guard(ctx)()
-	err := f.loop(ctx, prefix)
-	f.end(err, ctx.Err() == nil)
+func (c *call) run(ctx context.Context) {
+	number, prefix := c.connection.acks.add(c)
+	defer c.connection.acks.remove(number)
+	defer c.connection.guard(ctx)()
+	err := c.loop(ctx, prefix)
+	c.end(err, ctx.Err() == nil)
 }
 
 // loop returns nil when nothing is left, else why the rest has no outcome.
-func (f *flight) loop(ctx context.Context, prefix string) error {
-	l := f.link
+func (c *call) loop(ctx context.Context, prefix string) error {
+	l := c.connection
 	expiry := time.NewTicker(max(l.timeout/expiryParts, time.Millisecond))
 	defer expiry.Stop()
 	w := sender{prefix: prefix, reply: make([]byte, 0, len(prefix)+8)}
@@ -40,19 +40,19 @@ func (f *flight) loop(ctx context.Context, prefix string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		left, turn, retry := f.next()
+		left, turn, retry := c.next()
 		if left == 0 {
 			return nil
 		}
 		select {
 		case turn <- struct{}{}:
-			if err := w.send(f); err != nil {
+			if err := w.send(c); err != nil {
 				return err
 			}
-		case <-f.wake:
+		case <-c.wake:
 		case <-retry:
 		case <-expiry.C:
-			if err := f.expire(); err != nil {
+			if err := c.expire(); err != nil {
 				l.abort(err)
 				return l.Err()
 			}
@@ -66,20 +66,20 @@ func (f *flight) loop(ctx context.Context, prefix string) error {
 
 // next says how many messages have no outcome, and what to wait for in order to
 // hand over: the turn, or that the connection has less in flight.
-func (f *flight) next() (left int, turn chan<- struct{}, retry <-chan time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (c *call) next() (left int, turn chan<- struct{}, retry <-chan time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case len(f.ready) == 0:
-		return f.left, nil, nil
-	case f.link.pace.waiting.Load() >= inFlightMost:
-		return f.left, nil, time.After(crowded)
+	case len(c.ready) == 0:
+		return c.left, nil, nil
+	case c.connection.pace.waiting.Load() >= inFlightMost:
+		return c.left, nil, time.After(crowded)
 	default:
-		return f.left, f.link.pace.turn, nil
+		return c.left, c.connection.pace.turn, nil
 	}
 }
 
-// sender hands the messages of one flight to the client.
+// sender hands the messages of one call to the client.
 type sender struct {
 	prefix string
 	reply  []byte
@@ -88,8 +88,8 @@ type sender struct {
 
 // send hands over a run of messages, and then gives the turn back. It returns
 // errors that are not about one message: nothing may follow.
-func (s *sender) send(f *flight) error {
-	l := f.link
+func (s *sender) send(f *call) error {
+	l := f.connection
 	defer func() { <-l.pace.turn }()
 	last := -1
 	for range runMost {
@@ -118,15 +118,15 @@ func (s *sender) send(f *flight) error {
 }
 
 // begun ends the handing over of the last message of a run.
-func (f *flight) begun(last int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.entries[last].since = f.link.pace.clock()
+func (c *call) begun(last int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries[last].since = c.connection.pace.clock()
 }
 
-// guard watches a flight whose ctx has ended: the client heeds no ctx while it
-// writes. The flight releases it when it is over.
-func (l *link) guard(ctx context.Context) (release func()) {
+// guard watches a call whose ctx has ended: the client heeds no ctx while it
+// writes. The call releases it when it is over.
+func (c *connection) guard(ctx context.Context) (release func()) {
 	released, ended := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -134,9 +134,9 @@ func (l *link) guard(ctx context.Context) (release func()) {
 		defer timer.Stop()
 		select {
 		case <-released:
-		case <-l.down:
+		case <-c.down:
 		case <-timer.C:
-			l.abort(context.Cause(ctx))
+			c.abort(context.Cause(ctx))
 		}
 	})
 	return func() {

@@ -44,9 +44,9 @@ var errClosed = redial.ErrClosed
 // Sink publishes to one NATS server or cluster. Its goroutines are those of the
 // [redial.Redialer] and of the current connection; Close ends and awaits them.
 type Sink struct {
-	config Config
-	logger *slog.Logger
-	link   *redial.Redialer[*link]
+	config     Config
+	logger     *slog.Logger
+	connection *redial.Redialer[*connection]
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -61,7 +61,7 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 		config.PublishTimeout = DefaultPublishTimeout
 	}
 	s := &Sink{config: config, logger: logger}
-	s.link = redial.New(redial.Config[*link]{
+	s.connection = redial.New(redial.Config[*connection]{
 		Broker: "NATS", Dial: s.dial, Initial: redialInitial, Limit: redialLimit, Stable: redialStable, Logger: logger,
 	})
 	return s, nil
@@ -78,21 +78,21 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	}
 	dialing, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
-	l, err := s.link.Get(dialing, false)
+	l, err := s.connection.Get(dialing, false)
 	if err != nil {
 		outcome := sinks.Failed(sinks.Unavailable, why(err), err)
 		outcome.Whole = ctx.Err() == nil
 		outcomes.Rest(outcome)
 		return
 	}
-	newFlight(l, batch, outcomes).run(ctx)
+	newCall(l, batch, outcomes).run(ctx)
 }
 
 // Ping implements [sinks.Sink]: the account answers that it has JetStream.
 func (s *Sink) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	l, err := s.link.Get(ctx, true)
+	l, err := s.connection.Get(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *Sink) Ping(ctx context.Context) error {
 
 // Close implements [sinks.Sink].
 func (s *Sink) Close(ctx context.Context) error {
-	if err := s.link.Close(ctx); err != nil {
+	if err := s.connection.Close(ctx); err != nil {
 		return fmt.Errorf("close NATS sink: %w", err)
 	}
 	return nil

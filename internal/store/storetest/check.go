@@ -11,7 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
-// Check reports every broken part of invariant I6: what was accepted is
+// Check reports every broken part of I6: what was accepted is
 // somewhere and counted once, every id has a body and every body an id, every
 // claim a deadline, every tombstone an expiry. Poison entries break it.
 func (s *Shard) Check() error {

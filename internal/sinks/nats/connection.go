@@ -12,9 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// link is one connection, from login to its end. Its goroutines are the
+// connection is one to a server, from login to its end. Its goroutines are the
 // client's and those of spawn; Close waits for all.
-type link struct {
+type connection struct {
 	root    context.Context //nolint:containedctx // the sink's life
 	nc      *natsgo.Conn
 	js      jetstream.JetStream
@@ -34,8 +34,8 @@ type link struct {
 }
 
 // openLink connects to one server and subscribes to the acks.
-func openLink(root context.Context, config *Config, server string, logger *slog.Logger) (*link, error) {
-	l := &link{root: root, logger: logger, timeout: config.PublishTimeout, down: make(chan struct{})}
+func openConnection(root context.Context, config *Config, server string, logger *slog.Logger) (*connection, error) {
+	l := &connection{root: root, logger: logger, timeout: config.PublishTimeout, down: make(chan struct{})}
 	l.acks = newAcks()
 	l.pace = newPace()
 	l.asked = newQuestions()
@@ -57,86 +57,86 @@ func openLink(root context.Context, config *Config, server string, logger *slog.
 	return l, nil
 }
 
-func (l *link) subscribe(root context.Context) error {
-	sub, err := l.nc.Subscribe(l.acks.prefix+">", l.onAck)
+func (c *connection) subscribe(root context.Context) error {
+	sub, err := c.nc.Subscribe(c.acks.prefix+">", c.onAck)
 	if err != nil {
 		return err
 	}
-	sub.SetClosedHandler(func(string) { close(l.acks.drained) })
+	sub.SetClosedHandler(func(string) { close(c.acks.drained) })
 	// Acks are bounded by the messages in flight, and none may be dropped.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
-	if l.js, err = jetstream.New(l.nc); err != nil {
+	if c.js, err = jetstream.New(c.nc); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(root, connectTimeout)
 	defer cancel()
-	return l.nc.FlushWithContext(ctx)
+	return c.nc.FlushWithContext(ctx)
 }
 
 // Done implements [redial.Conn].
-func (l *link) Done() <-chan struct{} { return l.down }
+func (c *connection) Done() <-chan struct{} { return c.down }
 
 // Err implements [redial.Conn]: why the connection is down.
-func (l *link) Err() error {
-	if l.root.Err() != nil {
+func (c *connection) Err() error {
+	if c.root.Err() != nil {
 		return errClosed
 	}
-	if cause := l.cause.Load(); cause != nil && *cause != nil {
+	if cause := c.cause.Load(); cause != nil && *cause != nil {
 		return fmt.Errorf("connection to NATS ended: %w", *cause)
 	}
 	return natsgo.ErrConnectionClosed
 }
 
 // Server implements [redial.Conn].
-func (l *link) Server() string { return l.nc.ConnectedUrlRedacted() }
+func (c *connection) Server() string { return c.nc.ConnectedUrlRedacted() }
 
 // Close implements [redial.Conn]. It is quick: without its socket the client
 // waits for nothing.
-func (l *link) Close() {
-	l.abort(natsgo.ErrConnectionClosed)
-	l.nc.Close()
-	<-l.down
-	<-l.acks.drained
-	l.mu.Lock()
-	l.ending = true
-	l.mu.Unlock()
-	l.work.Wait()
+func (c *connection) Close() {
+	c.abort(natsgo.ErrConnectionClosed)
+	c.nc.Close()
+	<-c.down
+	<-c.acks.drained
+	c.mu.Lock()
+	c.ending = true
+	c.mu.Unlock()
+	c.work.Wait()
 }
 
 // abort breaks the connection off, also out of a blocked write. The first cause counts.
-func (l *link) abort(cause error) {
-	l.cause.CompareAndSwap(nil, &cause)
-	if s := l.socket.Load(); s != nil {
+func (c *connection) abort(cause error) {
+	c.cause.CompareAndSwap(nil, &cause)
+	if s := c.socket.Load(); s != nil {
 		_ = s.Close()
 	}
 }
 
 // onClosed is called by the client once, when the connection has ended.
-func (l *link) onClosed(nc *natsgo.Conn) {
-	l.abort(nc.LastError())
-	close(l.down)
+func (c *connection) onClosed(nc *natsgo.Conn) {
+	c.abort(nc.LastError())
+	close(c.down)
 }
 
-// spawn runs f as a goroutine of the link; false where the link has ended.
-func (l *link) spawn(f func()) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ending {
+// spawn runs f as a goroutine of the connection; false where it has ended.
+func (c *connection) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ending {
 		return false
 	}
-	l.work.Go(f)
+	c.work.Go(f)
 	return true
 }
 
 // ping asks the account for its JetStream, or, where we may not ask, the server
 // for a pong. A call into the client heeds no ctx while another one writes, so
 // it runs apart: it ends when that write does, which the socket bounds.
-func (l *link) ping(ctx context.Context) error {
+func (c *connection) ping(ctx context.Context) error {
 	answer := make(chan error, 1)
-	if !l.spawn(func() { answer <- l.askAccount(ctx) }) {
-		return l.Err()
+	if !c.spawn(func() { answer <- c.askAccount(ctx) }) {
+		return c.Err()
 	}
 	select {
 	case err := <-answer:
@@ -146,12 +146,12 @@ func (l *link) ping(ctx context.Context) error {
 	}
 }
 
-func (l *link) askAccount(ctx context.Context) error {
-	if !l.denied.api.Load() {
-		_, err := l.js.AccountInfo(ctx)
-		if err == nil || !l.denied.api.Load() {
+func (c *connection) askAccount(ctx context.Context) error {
+	if !c.denied.api.Load() {
+		_, err := c.js.AccountInfo(ctx)
+		if err == nil || !c.denied.api.Load() {
 			return err
 		}
 	}
-	return l.nc.FlushWithContext(ctx)
+	return c.nc.FlushWithContext(ctx)
 }

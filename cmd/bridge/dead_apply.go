@@ -15,16 +15,16 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// deadChunk is how many dead letters are collected before they are changed.
+// deadChunk is how many dead letters are collected before the verb is applied.
 const deadChunk = 1000
 
-// changeFlags name the dead letters to change.
-type changeFlags struct {
+// deadFlags name the dead letters of the verb.
+type deadFlags struct {
 	letterFlags
 	All bool `help:"All dead letters of the queue."`
 }
 
-type deadRedriveCommand struct{ changeFlags }
+type deadRedriveCommand struct{ deadFlags }
 
 func (deadRedriveCommand) Help() string {
 	return `They are due at once and have all their attempts again. Exit code 3: the dead letters have no
@@ -42,14 +42,14 @@ func (c deadRedriveCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	return c.change(s, id, deadVerb{
+	return c.apply(s, id, deadVerb{
 		name: "redrive", past: "redrove", state: string(delay.Scheduled), dueNow: true,
 		do: func(members []string) ([]store.Code, error) { return s.queue.Redrive(s.ctx, members) },
 	})
 }
 
 type deadPurgeCommand struct {
-	changeFlags
+	deadFlags
 	Yes bool `short:"y" help:"With --all: do not ask."`
 }
 
@@ -76,7 +76,7 @@ func (c deadPurgeCommand) Run(p *program) error {
 		}
 		s.answered()
 	}
-	return c.change(s, id, deadVerb{
+	return c.apply(s, id, deadVerb{
 		name: "purge", past: "purged", state: statePurged,
 		do: func(members []string) ([]store.Code, error) { return s.queue.Purge(s.ctx, members) },
 	})
@@ -102,7 +102,7 @@ func confirm(p *program, question string) error {
 }
 
 // start checks the flags and connects.
-func (f changeFlags) start(p *program) (*session, string, error) {
+func (f deadFlags) start(p *program) (*session, string, error) {
 	id, err := f.id()
 	if err != nil {
 		return nil, "", err
@@ -127,9 +127,9 @@ type deadVerb struct {
 	do     func(members []string) ([]store.Code, error)
 }
 
-func (f changeFlags) change(s *session, id string, verb deadVerb) error {
+func (f deadFlags) apply(s *session, id string, verb deadVerb) error {
 	if f.All {
-		return s.changeAll(verb)
+		return s.applyAll(verb)
 	}
 	found, err := s.findDead(id, f.Key)
 	if err != nil {
@@ -137,7 +137,7 @@ func (f changeFlags) change(s *session, id string, verb deadVerb) error {
 	}
 	s.answered()
 	letter := message.DeadLetter{Message: found.Message, Member: message.Member(found.ID, found.Key)}
-	done, stuck, err := s.changeSome(verb, []message.DeadLetter{letter})
+	done, stuck, err := s.applySome(verb, []message.DeadLetter{letter})
 	switch {
 	case err != nil:
 		return s.fail(verb.name, id, err)
@@ -146,14 +146,14 @@ func (f changeFlags) change(s *session, id string, verb deadVerb) error {
 	case done == 0:
 		return s.fail(verb.name, id, delay.ErrNotFound)
 	case !s.asJSON:
-		_, err = fmt.Fprintf(s.stdout, "%s %s\n", verb.past, id)
+		_, err = fmt.Fprintf(s.program.stdout, "%s %s\n", verb.past, id)
 	}
 	return err
 }
 
-// changeAll changes the letters that were dead when it began: a message that
+// applyAll applies the verb to the letters that were dead when it began: a message that
 // dies again must not keep it going for ever.
-func (s *session) changeAll(verb deadVerb) error {
+func (s *session) applyAll(verb deadVerb) error {
 	if _, err := s.queue.AwaitLayout(s.ctx); err != nil && !errors.Is(err, delay.ErrNoLayout) {
 		return s.fail(verb.name+" dead letters of", "", err) // It sets the clock, too.
 	}
@@ -164,7 +164,7 @@ func (s *session) changeAll(verb deadVerb) error {
 		if err != nil {
 			return s.fail(verb.name+" dead letters of", "", err)
 		}
-		done, stuck, err := s.changeSome(verb, letters)
+		done, stuck, err := s.applySome(verb, letters)
 		total += done
 		switch {
 		case err != nil:
@@ -178,7 +178,7 @@ func (s *session) changeAll(verb deadVerb) error {
 
 func (s *session) reportAll(verb deadVerb, total, stuck int) error {
 	if !s.asJSON {
-		if _, err := fmt.Fprintf(s.stdout, "%s %s of queue %s\n", verb.past, count(total, "dead letter"), s.name); err != nil {
+		if _, err := fmt.Fprintf(s.program.stdout, "%s %s of queue %s\n", verb.past, count(total, "dead letter"), s.name); err != nil {
 			return err
 		}
 	}
@@ -203,8 +203,8 @@ func (s *session) collect(until time.Time) ([]message.DeadLetter, error) {
 	return letters, err
 }
 
-// changeSome changes letters and counts those that were, and those that cannot be.
-func (s *session) changeSome(verb deadVerb, letters []message.DeadLetter) (done, stuck int, err error) {
+// applySome applies the verb to letters and counts those of which it could be done, and the others.
+func (s *session) applySome(verb deadVerb, letters []message.DeadLetter) (done, stuck int, err error) {
 	members := make([]string, len(letters))
 	for i := range letters {
 		members[i] = letters[i].Member
@@ -228,7 +228,7 @@ func (s *session) changeSome(verb deadVerb, letters []message.DeadLetter) (done,
 		if verb.dueNow {
 			letter.DueAt = s.queue.Now()
 		}
-		if errWrite := writeJSON(s.stdout, letterJSON(s.name, letter, verb.state)); errWrite != nil {
+		if errWrite := writeJSON(s.program.stdout, letterJSON(s.name, letter, verb.state)); errWrite != nil {
 			return done, stuck, errors.Join(err, errWrite)
 		}
 	}

@@ -16,9 +16,9 @@ const (
 	narrowBuffer = 64 << 10
 )
 
-// link is one client's connection through a [Proxy]. Its three goroutines
+// pipe is one client's connection through a [Proxy]. Its three goroutines
 // read requests, deliver them, and pass replies back; run waits for them.
-type link struct {
+type pipe struct {
 	proxy  *Proxy
 	client *net.TCPConn
 
@@ -35,29 +35,29 @@ type chunk struct {
 	from  time.Time
 }
 
-func (l *link) run() {
-	defer l.reset()
-	if !l.pass() || !l.dial() {
+func (p *pipe) run() {
+	defer p.reset()
+	if !p.pass() || !p.dial() {
 		return
 	}
 	requests := make(chan chunk, chunkQueue)
 	var wg sync.WaitGroup
-	wg.Go(func() { l.readRequests(requests) })
-	wg.Go(func() { l.deliver(requests) })
-	wg.Go(l.returnReplies)
+	wg.Go(func() { p.readRequests(requests) })
+	wg.Go(func() { p.deliver(requests) })
+	wg.Go(p.returnReplies)
 	wg.Wait()
 }
 
 // reset closes both sides without grace and discards what is held.
-func (l *link) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isReset {
+func (p *pipe) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isReset {
 		return
 	}
-	l.isReset = true
-	close(l.done)
-	for _, conn := range []*net.TCPConn{l.client, l.upstream} {
+	p.isReset = true
+	close(p.done)
+	for _, conn := range []*net.TCPConn{p.client, p.upstream} {
 		if conn != nil {
 			_ = conn.SetLinger(0)
 			_ = conn.Close()
@@ -66,37 +66,37 @@ func (l *link) reset() {
 }
 
 // narrow bounds what the kernel takes from the client ahead of a slow link.
-func (l *link) narrow(rate int) {
+func (p *pipe) narrow(rate int) {
 	if rate > 0 {
-		_ = l.client.SetReadBuffer(narrowBuffer)
+		_ = p.client.SetReadBuffer(narrowBuffer)
 	}
 }
 
-func (l *link) dial() bool {
-	conn, err := net.DialTimeout("tcp", l.proxy.upstream, dialTimeout) //nolint:noctx // local, and bounded
+func (p *pipe) dial() bool {
+	conn, err := net.DialTimeout("tcp", p.proxy.upstream, dialTimeout) //nolint:noctx // local, and bounded
 	if err != nil {
 		return false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isReset {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isReset {
 		_ = conn.Close()
 		return false
 	}
-	l.upstream = conn.(*net.TCPConn)
+	p.upstream = conn.(*net.TCPConn)
 	return true
 }
 
-// pass waits while the proxy is a black hole; false means the link was reset.
-func (l *link) pass() bool {
+// pass waits while the proxy is a black hole; false means that it was reset.
+func (p *pipe) pass() bool {
 	for {
-		f, changed := l.proxy.now()
+		f, changed := p.proxy.now()
 		if !f.blackhole {
 			return true
 		}
 		select {
 		case <-changed:
-		case <-l.done:
+		case <-p.done:
 			return false
 		}
 	}
@@ -104,23 +104,23 @@ func (l *link) pass() bool {
 
 // readRequests ends at the client's end of file or error; what it has read is
 // delivered all the same.
-func (l *link) readRequests(requests chan<- chunk) {
+func (p *pipe) readRequests(requests chan<- chunk) {
 	defer close(requests)
 	for {
 		size := chunkBytes
-		if f, _ := l.proxy.now(); f.rate > 0 {
+		if f, _ := p.proxy.now(); f.rate > 0 {
 			size = narrowChunk
 		}
 		buf := make([]byte, size)
-		n, err := l.client.Read(buf)
+		n, err := p.client.Read(buf)
 		if n > 0 {
-			if !l.proxy.carry(n, l.done) {
+			if !p.proxy.carry(n, p.done) {
 				return
 			}
-			f, _ := l.proxy.now()
+			f, _ := p.proxy.now()
 			select {
 			case requests <- chunk{bytes: buf[:n], from: time.Now().Add(f.delay)}:
-			case <-l.done:
+			case <-p.done:
 				return
 			}
 		}
@@ -133,50 +133,50 @@ func (l *link) readRequests(requests chan<- chunk) {
 // deliver writes the requests to the upstream at their time. At the end it
 // closes only its half: a full close could reset the connection before the
 // server has read the last request.
-func (l *link) deliver(requests <-chan chunk) {
+func (p *pipe) deliver(requests <-chan chunk) {
 	for c := range requests {
-		if !l.waitUntil(c.from) || !l.pass() {
+		if !p.waitUntil(c.from) || !p.pass() {
 			return
 		}
-		if _, err := l.upstream.Write(c.bytes); err != nil {
-			l.reset()
+		if _, err := p.upstream.Write(c.bytes); err != nil {
+			p.reset()
 			return
 		}
 	}
-	_ = l.upstream.CloseWrite()
+	_ = p.upstream.CloseWrite()
 }
 
-func (l *link) waitUntil(instant time.Time) bool {
+func (p *pipe) waitUntil(instant time.Time) bool {
 	timer := time.NewTimer(time.Until(instant))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-l.done:
+	case <-p.done:
 		return false
 	}
 }
 
 // returnReplies goes on reading after the client has left, for deliver's sake.
-func (l *link) returnReplies() {
+func (p *pipe) returnReplies() {
 	buf := make([]byte, chunkBytes)
 	var mute bool // a reply was lost, or the client has left
 	for {
-		n, err := l.upstream.Read(buf)
+		n, err := p.upstream.Read(buf)
 		if n > 0 {
-			if !l.pass() {
+			if !p.pass() {
 				return
 			}
-			f, _ := l.proxy.now()
+			f, _ := p.proxy.now()
 			mute = mute || f.swallow
 			if !mute {
-				_, failed := l.client.Write(buf[:n])
+				_, failed := p.client.Write(buf[:n])
 				mute = failed != nil
 			}
 		}
 		if err != nil {
-			if f, _ := l.proxy.now(); l.pass() && !mute && !f.swallow {
-				_ = l.client.CloseWrite()
+			if f, _ := p.proxy.now(); p.pass() && !mute && !f.swallow {
+				_ = p.client.CloseWrite()
 			}
 			return
 		}

@@ -16,7 +16,7 @@ import (
 // whether it came in time. The errors are [delay.ErrInvalid] and those of the
 // database.
 func (o *Outbox) Cancel(ctx context.Context, tx Tx, queue string, ref delay.Ref) error {
-	return o.change(ctx, tx, queue, ref, cancelCode, due{})
+	return o.operate(ctx, tx, queue, ref, cancelCode, due{})
 }
 
 // Reschedule records in the transaction that a message shall have another due
@@ -26,11 +26,11 @@ func (o *Outbox) Reschedule(ctx context.Context, tx Tx, queue string, ref delay.
 	if err != nil {
 		return err
 	}
-	return o.change(ctx, tx, queue, ref, rescheduleCode, due)
+	return o.operate(ctx, tx, queue, ref, rescheduleCode, due)
 }
 
-// change inserts an operation.
-func (o *Outbox) change(ctx context.Context, tx Tx, queue string, ref delay.Ref, op int, d due) error {
+// operate inserts an operation.
+func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, ref delay.Ref, op int, d due) error {
 	if err := o.ready(tx, queue); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (o *Outbox) change(ctx context.Context, tx Tx, queue string, ref delay.Ref,
 		args = append(args, queue, ref.Key, ref.ID)
 		_, err = o.exec(ctx, tx, insert+"SELECT "+values+"(SELECT id FROM "+o.table+liveWhere+")", args)
 	} else {
-		err = o.insertChange(ctx, tx, insert+"VALUES ("+values+"?)", args)
+		err = o.insertOperation(ctx, tx, insert+"VALUES ("+values+"?)", args)
 	}
 	if err == nil {
 		err = o.wake(ctx, tx)
@@ -61,9 +61,9 @@ func (o *Outbox) change(ctx context.Context, tx Tx, queue string, ref delay.Ref,
 	return nil
 }
 
-// insertChange reads the message's row and then inserts the operation. In MySQL,
+// insertOperation reads the message's row and then inserts the operation. In MySQL,
 // a SELECT inside the INSERT would lock what it reads, and so wait for the relay.
-func (o *Outbox) insertChange(ctx context.Context, tx Tx, insert string, args []any) error {
+func (o *Outbox) insertOperation(ctx context.Context, tx Tx, insert string, args []any) error {
 	var target sql.NullInt64
 	err := o.scanRow(ctx, tx, "SELECT id FROM "+o.table+liveWhere, args[:3], &target)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
