@@ -1,4 +1,4 @@
-package testenv
+package faultproxy
 
 import (
 	"net"
@@ -73,7 +73,7 @@ func (l *link) narrow(rate int) {
 }
 
 func (l *link) dial() bool {
-	conn, err := net.DialTimeout("tcp", l.proxy.upstream, dialTimeout) //nolint:noctx // local, and bounded
+	conn, err := net.DialTimeout("tcp", l.proxy.forwardsTo(), dialTimeout) //nolint:noctx // local, and bounded
 	if err != nil {
 		return false
 	}
@@ -108,13 +108,13 @@ func (l *link) readRequests(requests chan<- chunk) {
 	defer close(requests)
 	for {
 		size := chunkBytes
-		if f, _ := l.proxy.now(); f.rate > 0 {
+		if l.proxy.isSlow() {
 			size = narrowChunk
 		}
 		buf := make([]byte, size)
 		n, err := l.client.Read(buf)
 		if n > 0 {
-			if !l.proxy.carry(n, l.done) {
+			if !l.proxy.carry(&l.proxy.requests, n, l.done) {
 				return
 			}
 			f, _ := l.proxy.now()
@@ -164,7 +164,7 @@ func (l *link) returnReplies() {
 	for {
 		n, err := l.upstream.Read(buf)
 		if n > 0 {
-			if !l.pass() {
+			if !l.proxy.carry(&l.proxy.replies, n, l.done) || !l.pass() {
 				return
 			}
 			f, _ := l.proxy.now()
