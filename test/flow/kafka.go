@@ -18,9 +18,18 @@ const partitions = 6
 
 type kafkaBroker struct{ server *service.Server }
 
-func startKafka(ctx context.Context) (Broker, error) {
-	server, err := service.StartKafka(ctx, "")
+func startKafka(ctx context.Context, advertised string) (Broker, error) {
+	extra := ""
+	if advertised != "" {
+		extra = "advertised.listeners=PLAINTEXT://" + advertised
+	}
+	server, err := service.StartKafka(ctx, extra)
 	return kafkaBroker{server}, err
+}
+
+// dial goes to the one broker there is, whatever it advertises.
+func (b kafkaBroker) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, b.server.Addr())
 }
 
 func (b kafkaBroker) Name() string            { return "kafka" }
@@ -30,7 +39,7 @@ func (b kafkaBroker) SinkConfig() string {
 }
 
 func (b kafkaBroker) client() (*kafkago.Client, func()) {
-	transport := &kafkago.Transport{MetadataTTL: 10 * time.Second}
+	transport := &kafkago.Transport{MetadataTTL: 10 * time.Second, Dial: b.dial}
 	address, _ := net.ResolveTCPAddr("tcp", b.server.Addr())
 	return &kafkago.Client{Addr: address, Timeout: 20 * time.Second, Transport: transport}, transport.CloseIdleConnections
 }
@@ -66,6 +75,7 @@ func (b kafkaBroker) consume(ctx context.Context, topic string, partition int, r
 	reader := kafkago.NewReader(kafkago.ReaderConfig{
 		Brokers: []string{b.server.Addr()}, Topic: topic, Partition: partition, MinBytes: 1, MaxBytes: 10e6,
 		MaxWait: 100 * time.Millisecond, ReadBackoffMin: 5 * time.Millisecond, ReadBackoffMax: 100 * time.Millisecond,
+		Dialer: &kafkago.Dialer{Timeout: 10 * time.Second, DialFunc: b.dial},
 	})
 	defer func() { _ = reader.Close() }()
 	for {
@@ -148,7 +158,7 @@ func produce(ctx context.Context, client *kafkago.Client, topic string, partitio
 func (b kafkaBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
 	writer := &kafkago.Writer{
 		Addr: kafkago.TCP(b.server.Addr()), Balancer: &kafkago.Hash{}, RequiredAcks: kafkago.RequireAll,
-		BatchTimeout: 5 * time.Millisecond, Transport: &kafkago.Transport{},
+		BatchTimeout: 5 * time.Millisecond, Transport: &kafkago.Transport{Dial: b.dial},
 	}
 	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
