@@ -12,6 +12,10 @@ import (
 	"time"
 )
 
+// burst is for how long an idle link saves up its capacity. Without it a link whose
+// timers are late would lose that time at each chunk, and be slower than it says.
+const burst = 10 * time.Millisecond
+
 // Proxy forwards TCP connections to one upstream address, and misbehaves on
 // demand. All methods take effect at once, on live connections too, and may be
 // called concurrently.
@@ -133,8 +137,8 @@ func (p *Proxy) carry(on *lane, n int, done <-chan struct{}) bool {
 		p.mu.Unlock()
 		return true
 	}
-	if now := time.Now(); on.free.Before(now) {
-		on.free = now
+	if least := time.Now().Add(-burst); on.free.Before(least) {
+		on.free = least
 	}
 	on.free = on.free.Add(time.Duration(n) * time.Second / time.Duration(on.rate))
 	timer := time.NewTimer(time.Until(on.free))
