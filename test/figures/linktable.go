@@ -121,15 +121,15 @@ func (r *linkResult) wrong() error {
 // printLinks prints the table, and below it what the window did in each run.
 func printLinks(results []*linkResult) {
 	printf := func(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format, args...) }
-	printf("\n| of raw | bytes of raw's | raw of link | copies | lost | twice | back at pace | broker | kB/s | paused | messages | raw/s | bridge/s | suspected | released | reclaimed | stale |\n")
-	printf("|%s\n", strings.Repeat("---|", 17))
+	printf("\n| of raw | bytes of raw's | raw of link | copies | lost | twice | back at pace | broker | kB/s | paused | messages | raw/s | bridge/s | parked | released | suspected | reclaimed | stale |\n")
+	printf("|%s\n", strings.Repeat("---|", 18))
 	for _, r := range results {
 		raw := r.trial.raw
-		printf("| %.2f | %.2f | %.2f | %d | %d | %d | %s | %s | %d | %t | %d | %.0f | %.0f | %d | %d | %d | %d |\n",
+		printf("| %.2f | %.2f | %.2f | %d | %d | %d | %s | %s | %d | %t | %d | %.0f | %.0f | %d | %d | %d | %d | %d |\n",
 			r.ofRaw(), float64(r.sent)/float64(r.count)/raw.bytesEach, raw.perSecond*raw.bytesEach/1000/float64(r.trial.speed),
 			r.copies, r.report.Lost, r.report.Duplicates, r.back(), r.trial.broker, r.trial.speed, r.paused,
-			r.count, raw.perSecond, r.perSecond(), r.counted("suspected_duplicates"), r.counted("released"),
-			r.counted("reclaimed"), r.counted("stale_settles"))
+			r.count, raw.perSecond, r.perSecond(), r.counted("parked"), r.counted("released"),
+			r.counted("suspected_duplicates"), r.counted("reclaimed"), r.counted("stale_settles"))
 	}
 	for _, r := range results {
 		printf("\n%s, %d kB/s, broker paused: %t; each second:\n\n%s", r.trial.broker, r.trial.speed, r.paused, r.course.eachSecond())
@@ -150,6 +150,9 @@ func (c course) String() string {
 	line("in flight", func(i int) float64 { return c[i].flightMessages })
 	line("allowed kB", func(i int) float64 { return c[i].limitKB })
 	line("in flight", func(i int) float64 { return c[i].flightKB })
-	line("arrived", func(i int) float64 { return float64(c[i].arrived - c[max(0, i-1)].arrived) })
+	line("arrived/s", func(i int) float64 {
+		before := c[max(0, i-1)]
+		return float64(c[i].arrived-before.arrived) / max(1e-3, (c[i].at-before.at).Seconds())
+	})
 	return text.String()
 }
