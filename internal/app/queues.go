@@ -31,6 +31,7 @@ type queueSet struct {
 	// windows are the sinks', by name: queues that name one sink share it.
 	windows map[string]*window.Window
 	opening sync.Mutex // guards windows
+	metrics *telemetry.Metrics
 	hints   *store.Hints
 	check   *redisCheck
 	health  *health
@@ -56,6 +57,7 @@ type queueParams struct {
 func provideQueues(p queueParams) *queueSet {
 	set := &queueSet{
 		windows: map[string]*window.Window{},
+		metrics: p.Metrics,
 		hints:   store.NewHints(p.Redis),
 		health:  p.Health,
 		check:   newRedisCheck(p.Redis, p.Health, p.Logger.With("instance", p.Config.Instance)),
@@ -113,6 +115,7 @@ func (set *queueSet) window(sink string) *window.Window {
 	defer set.opening.Unlock()
 	if set.windows[sink] == nil {
 		set.windows[sink] = window.New()
+		set.metrics.AddWindow(sink, set.windows[sink])
 	}
 	return set.windows[sink]
 }

@@ -10,6 +10,8 @@
 //	routes    healthy messages beside a topic that fails, and once it is parked
 //	idle      what idle bridges cost: Redis commands, CPU, goroutines, connections
 //	drain     200,000 due messages, beside the client library alone
+//	links     a backlog over links of 100, 400 and 2,000 kB/s, beside the sink
+//	          alone, and with a broker that is paused for 8 s
 //	instances three bridges under a steady load: one killed, one paused, one
 //	          more, each restarted; how long the worst shard stood still
 //	scale     the drain of 400,000 messages by shards and by instances
@@ -67,20 +69,21 @@ var figures = map[string]figure{
 	"flow": {flowFigure, allBrokers, 8, 5000}, "race": {raceFigure, allBrokers, 8, 5000}, "kill": {killFigure, allBrokers, 8, 5000},
 	"outage": {outageFigure, allBrokers, 8, 5000}, "backlog": {backlogFigure, allBrokers, 8, 5000}, "memory": {memoryFigure, allBrokers, 8, 5000},
 	"drain": {drainFigure, allBrokers, 8, 5000}, "idle": {idleFigure, "nats", 8, 5000}, "instances": {instancesFigure, "nats", 32, 5000},
-	"routes": {routesFigure, allBrokers, 8, 500},
-	"scale":  {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
+	"routes": {routesFigure, allBrokers, 8, 500}, "links": {linksFigure, allBrokers, 8, 5000},
+	"scale": {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
 	"compensation": {compensationFigure, allBrokers, 8, 1000},
 	"wipe":         {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel":     {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|instances|scale|grow|sentinel|cluster|outbox|horizon|compensation|wipe
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|horizon|compensation|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
   idle                               idle bridges, 1 to 10 instances    -brokers -window
   routes                             a dead route beside healthy ones   -brokers -count -rate -window -fault
+  links                              a backlog over slow links          -brokers -count (at 400 kB/s) -shards
   instances                          bridges that come and go           -brokers -shards -rate -pause
   scale                              drain by shards, by instances      -brokers -count -repeat
   grow                               the number of shards changes       -brokers -rate -pause

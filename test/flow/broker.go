@@ -43,14 +43,15 @@ type Broker interface {
 	BreakTopic(ctx context.Context, topic string, fault Fault) (heal func(context.Context) error, err error)
 }
 
-// StartBroker starts the broker of that name.
-func StartBroker(ctx context.Context, name string) (Broker, error) {
+// StartBroker starts the broker of that name. advertised, where not empty, is the
+// address that Kafka tells its clients instead of its own.
+func StartBroker(ctx context.Context, name, advertised string) (Broker, error) {
 	switch name {
 	case "nats":
 		return startNATS(ctx)
 	case "rabbitmq":
 		return startRabbitMQ(ctx)
 	default:
-		return startKafka(ctx)
+		return startKafka(ctx, advertised)
 	}
 }

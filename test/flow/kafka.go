@@ -18,9 +18,18 @@ const partitions = 6
 
 type kafkaBroker struct{ server *service.Server }
 
-func startKafka(ctx context.Context) (Broker, error) {
-	server, err := service.StartKafka(ctx, patient)
+func startKafka(ctx context.Context, advertised string) (Broker, error) {
+	extra := patient
+	if advertised != "" {
+		extra += "advertised.listeners=PLAINTEXT://" + advertised
+	}
+	server, err := service.StartKafka(ctx, extra)
 	return kafkaBroker{server}, err
+}
+
+// dial goes to the one broker there is, whatever it advertises.
+func (b kafkaBroker) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, b.server.Addr())
 }
 
 func (b kafkaBroker) Name() string            { return "kafka" }
@@ -30,7 +39,7 @@ func (b kafkaBroker) SinkConfig() string {
 }
 
 func (b kafkaBroker) client() (*kafkago.Client, func()) {
-	transport := &kafkago.Transport{MetadataTTL: 10 * time.Second}
+	transport := &kafkago.Transport{MetadataTTL: 10 * time.Second, Dial: b.dial}
 	address, _ := net.ResolveTCPAddr("tcp", b.server.Addr())
 	return &kafkago.Client{Addr: address, Timeout: 20 * time.Second, Transport: transport}, transport.CloseIdleConnections
 }
@@ -39,22 +48,23 @@ func (b kafkaBroker) MakeTopic(ctx context.Context, topic string) error {
 	return b.makeTopic(ctx, topic, 1)
 }
 
-// makeTopic gives each partition a replica on each of the nodes.
+// makeTopic gives each partition a replica on each of the nodes. It asks the first
+// node itself: the one that calls itself the controller may be a follower that is
+// paused.
 func (b kafkaBroker) makeTopic(ctx context.Context, topic string, nodes ...int) error {
-	client, done := b.client()
-	defer done()
 	assigned := make([]kafkago.ReplicaAssignment, partitions)
 	for i := range assigned {
 		assigned[i] = kafkago.ReplicaAssignment{Partition: i, Replicas: nodes}
 	}
-	response, err := client.CreateTopics(ctx, &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{{
-		Topic: topic, NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignments: assigned,
-		ConfigEntries: []kafkago.ConfigEntry{{ConfigName: "message.timestamp.type", ConfigValue: "LogAppendTime"}},
-	}}})
+	conn, err := kafkago.DialContext(ctx, "tcp", b.server.Addr())
 	if err != nil {
 		return err
 	}
-	return response.Errors[topic]
+	err = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return errors.Join(err, conn.CreateTopics(kafkago.TopicConfig{
+		Topic: topic, NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignments: assigned,
+		ConfigEntries: []kafkago.ConfigEntry{{ConfigName: "message.timestamp.type", ConfigValue: "LogAppendTime"}},
+	}), conn.Close())
 }
 
 func (b kafkaBroker) Consume(ctx context.Context, topic string, each func(Record)) error {
@@ -75,6 +85,7 @@ func (b kafkaBroker) consume(ctx context.Context, topic string, partition int, r
 	reader := kafkago.NewReader(kafkago.ReaderConfig{
 		Brokers: []string{b.server.Addr()}, Topic: topic, Partition: partition, MinBytes: 1, MaxBytes: 10e6,
 		MaxWait: 100 * time.Millisecond, ReadBackoffMin: 5 * time.Millisecond, ReadBackoffMax: 100 * time.Millisecond,
+		Dialer: &kafkago.Dialer{Timeout: 10 * time.Second, DialFunc: b.dial},
 	})
 	defer func() { _ = reader.Close() }()
 	for {
@@ -157,7 +168,7 @@ func produce(ctx context.Context, client *kafkago.Client, topic string, partitio
 func (b kafkaBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
 	writer := &kafkago.Writer{
 		Addr: kafkago.TCP(b.server.Addr()), Balancer: &kafkago.Hash{}, RequiredAcks: kafkago.RequireAll,
-		BatchTimeout: 5 * time.Millisecond, Transport: &kafkago.Transport{},
+		BatchTimeout: 5 * time.Millisecond, Transport: &kafkago.Transport{Dial: b.dial},
 	}
 	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

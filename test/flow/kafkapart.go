@@ -37,11 +37,12 @@ func (b kafkaBroker) BreakTopic(ctx context.Context, topic string, fault Fault) 
 	}
 	return func(ctx context.Context) error {
 		defer follower.Close()
-		err := b.configure(ctx, topic, "min.insync.replicas", "1")
+		var resumed error
 		if fault == Hanging {
-			err = errors.Join(err, follower.Resume(), follower.Stop())
+			resumed = follower.Resume()
 		}
-		return err
+		// It leaves the replicas that are in sync only where it is stopped in good order.
+		return errors.Join(resumed, b.configure(ctx, topic, "min.insync.replicas", "1"), follower.Stop())
 	}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,25 +43,38 @@ func (b *Bridge) ResidentBytes() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Metric reads a metric without labels from /metrics. Reading costs Redis a look
-// at each shard.
+// Metric reads a metric from /metrics; its name includes its labels. Reading
+// costs Redis a look at each shard.
 func (b *Bridge) Metric(ctx context.Context, name string) (float64, error) {
+	values, err := b.Metrics(ctx, name)
+	return values[name], err
+}
+
+// Metrics reads several metrics at once.
+func (b *Bridge) Metrics(ctx context.Context, names ...string) (map[string]float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.admin+"/metrics", nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		if value, found := strings.CutPrefix(lines.Text(), name+" "); found {
-			return strconv.ParseFloat(value, 64)
+	values := map[string]float64{}
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		name, text, found := strings.Cut(lines.Text(), " ")
+		if !found || !slices.Contains(names, name) {
+			continue
+		}
+		if values[name], err = strconv.ParseFloat(text, 64); err != nil {
+			return nil, fmt.Errorf("metric %s: %w", name, err)
 		}
 	}
-	return 0, fmt.Errorf("no metric %s: %s", name, response.Status)
+	if len(values) < len(names) {
+		return values, fmt.Errorf("metrics %v: found %d: %s", names, len(values), response.Status)
+	}
+	return values, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/testenv/faultproxy"
 	"github.com/delaybridge/delaybridge/internal/testenv/service"
 )
 
@@ -24,6 +25,9 @@ type World struct {
 	Redis  *service.Server
 	Group  *Group
 	Broker Broker
+	// Link is between the bridge and the broker; nil where there is none. All others
+	// reach the broker past it.
+	Link *faultproxy.Proxy
 	// Database is nil without an outbox.
 	Database *Database
 	Bridge   *Bridge
@@ -50,6 +54,8 @@ type Options struct {
 	// Copies makes the broker keep each copy of a message that the bridge
 	// publishes, also where it knows the message's id.
 	Copies bool
+	// Link puts a proxy between the bridge and the broker.
+	Link bool
 	// Extra are further lines of the bridge's configuration.
 	Extra string
 	// Database is "postgres" or "mariadb" for a database with an outbox, whose rows
@@ -79,12 +85,8 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 	if err != nil {
 		return w, err
 	}
-	if w.Broker, err = StartBroker(ctx, o.Broker); err != nil {
+	if err := w.startBroker(ctx, o); err != nil {
 		return w, err
-	}
-	if b, ok := w.Broker.(natsBroker); ok && o.Copies {
-		b.memory = shortestMemory
-		w.Broker = b
 	}
 	if o.Database != "" {
 		if w.Database, err = StartDatabase(ctx, o.Database); err != nil {
@@ -93,7 +95,7 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 		o.Extra += "\n" + w.Database.section(o.Until, o.Outbox)
 	}
 	w.setup = Setup{
-		Redis: section, Prefix: "flow", Queue: queueName, Shards: o.Shards, Broker: w.Broker, Extra: o.Extra,
+		Redis: section, Prefix: "flow", Queue: queueName, Shards: o.Shards, Broker: w.reached(), Extra: o.Extra,
 		Queues: o.Queues,
 	}
 	if w.Bridge, err = NewBridge(o.Binary, dir, w.setup); err != nil {
@@ -112,6 +114,33 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 		}
 	}
 	return w, w.Bridge.Start(ctx)
+}
+
+// startBroker starts the broker, and before it the link to it.
+func (w *World) startBroker(ctx context.Context, o Options) error {
+	advertised, err := w.startLink(ctx, o)
+	if err != nil {
+		return err
+	}
+	if w.Broker, err = StartBroker(ctx, o.Broker, advertised); err != nil {
+		return err
+	}
+	if w.Link != nil {
+		w.Link.Forward(w.Broker.Server().Addr())
+	}
+	if b, ok := w.Broker.(natsBroker); ok && o.Copies {
+		b.memory = shortestMemory
+		w.Broker = b
+	}
+	return nil
+}
+
+// reached is the broker as the bridge's configuration has it.
+func (w *World) reached() Broker {
+	if w.Link == nil {
+		return w.Broker
+	}
+	return overLink{w.Broker, w.Link}
 }
 
 // startRedis returns the section of a configuration, too.
@@ -232,6 +261,9 @@ func (w *World) Close() {
 	}
 	if w.RDB != nil {
 		_ = w.RDB.Close()
+	}
+	if w.Link != nil {
+		w.Link.Close()
 	}
 	if w.Broker != nil {
 		w.Broker.Server().Close()

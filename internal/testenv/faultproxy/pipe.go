@@ -1,4 +1,4 @@
-package testenv
+package faultproxy
 
 import (
 	"net"
@@ -35,29 +35,29 @@ type chunk struct {
 	from  time.Time
 }
 
-func (p *pipe) run() {
-	defer p.reset()
-	if !p.pass() || !p.dial() {
+func (l *pipe) run() {
+	defer l.reset()
+	if !l.pass() || !l.dial() {
 		return
 	}
 	requests := make(chan chunk, chunkQueue)
 	var wg sync.WaitGroup
-	wg.Go(func() { p.readRequests(requests) })
-	wg.Go(func() { p.deliver(requests) })
-	wg.Go(p.returnReplies)
+	wg.Go(func() { l.readRequests(requests) })
+	wg.Go(func() { l.deliver(requests) })
+	wg.Go(l.returnReplies)
 	wg.Wait()
 }
 
 // reset closes both sides without grace and discards what is held.
-func (p *pipe) reset() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.isReset {
+func (l *pipe) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isReset {
 		return
 	}
-	p.isReset = true
-	close(p.done)
-	for _, conn := range []*net.TCPConn{p.client, p.upstream} {
+	l.isReset = true
+	close(l.done)
+	for _, conn := range []*net.TCPConn{l.client, l.upstream} {
 		if conn != nil {
 			_ = conn.SetLinger(0)
 			_ = conn.Close()
@@ -66,37 +66,37 @@ func (p *pipe) reset() {
 }
 
 // narrow bounds what the kernel takes from the client ahead of a slow link.
-func (p *pipe) narrow(rate int) {
+func (l *pipe) narrow(rate int) {
 	if rate > 0 {
-		_ = p.client.SetReadBuffer(narrowBuffer)
+		_ = l.client.SetReadBuffer(narrowBuffer)
 	}
 }
 
-func (p *pipe) dial() bool {
-	conn, err := net.DialTimeout("tcp", p.proxy.upstream, dialTimeout) //nolint:noctx // local, and bounded
+func (l *pipe) dial() bool {
+	conn, err := net.DialTimeout("tcp", l.proxy.forwardsTo(), dialTimeout) //nolint:noctx // local, and bounded
 	if err != nil {
 		return false
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.isReset {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isReset {
 		_ = conn.Close()
 		return false
 	}
-	p.upstream = conn.(*net.TCPConn)
+	l.upstream = conn.(*net.TCPConn)
 	return true
 }
 
-// pass waits while the proxy is a black hole; false means that it was reset.
-func (p *pipe) pass() bool {
+// pass waits while the proxy is a black hole; false means the link was reset.
+func (l *pipe) pass() bool {
 	for {
-		f, changed := p.proxy.now()
+		f, changed := l.proxy.now()
 		if !f.blackhole {
 			return true
 		}
 		select {
 		case <-changed:
-		case <-p.done:
+		case <-l.done:
 			return false
 		}
 	}
@@ -104,23 +104,23 @@ func (p *pipe) pass() bool {
 
 // readRequests ends at the client's end of file or error; what it has read is
 // delivered all the same.
-func (p *pipe) readRequests(requests chan<- chunk) {
+func (l *pipe) readRequests(requests chan<- chunk) {
 	defer close(requests)
 	for {
 		size := chunkBytes
-		if f, _ := p.proxy.now(); f.rate > 0 {
+		if l.proxy.isSlow() {
 			size = narrowChunk
 		}
 		buf := make([]byte, size)
-		n, err := p.client.Read(buf)
+		n, err := l.client.Read(buf)
 		if n > 0 {
-			if !p.proxy.carry(n, p.done) {
+			if !l.proxy.carry(&l.proxy.requests, n, l.done) {
 				return
 			}
-			f, _ := p.proxy.now()
+			f, _ := l.proxy.now()
 			select {
 			case requests <- chunk{bytes: buf[:n], from: time.Now().Add(f.delay)}:
-			case <-p.done:
+			case <-l.done:
 				return
 			}
 		}
@@ -133,50 +133,50 @@ func (p *pipe) readRequests(requests chan<- chunk) {
 // deliver writes the requests to the upstream at their time. At the end it
 // closes only its half: a full close could reset the connection before the
 // server has read the last request.
-func (p *pipe) deliver(requests <-chan chunk) {
+func (l *pipe) deliver(requests <-chan chunk) {
 	for c := range requests {
-		if !p.waitUntil(c.from) || !p.pass() {
+		if !l.waitUntil(c.from) || !l.pass() {
 			return
 		}
-		if _, err := p.upstream.Write(c.bytes); err != nil {
-			p.reset()
+		if _, err := l.upstream.Write(c.bytes); err != nil {
+			l.reset()
 			return
 		}
 	}
-	_ = p.upstream.CloseWrite()
+	_ = l.upstream.CloseWrite()
 }
 
-func (p *pipe) waitUntil(instant time.Time) bool {
+func (l *pipe) waitUntil(instant time.Time) bool {
 	timer := time.NewTimer(time.Until(instant))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-p.done:
+	case <-l.done:
 		return false
 	}
 }
 
 // returnReplies goes on reading after the client has left, for deliver's sake.
-func (p *pipe) returnReplies() {
+func (l *pipe) returnReplies() {
 	buf := make([]byte, chunkBytes)
 	var mute bool // a reply was lost, or the client has left
 	for {
-		n, err := p.upstream.Read(buf)
+		n, err := l.upstream.Read(buf)
 		if n > 0 {
-			if !p.pass() {
+			if !l.proxy.carry(&l.proxy.replies, n, l.done) || !l.pass() {
 				return
 			}
-			f, _ := p.proxy.now()
+			f, _ := l.proxy.now()
 			mute = mute || f.swallow
 			if !mute {
-				_, failed := p.client.Write(buf[:n])
+				_, failed := l.client.Write(buf[:n])
 				mute = failed != nil
 			}
 		}
 		if err != nil {
-			if f, _ := p.proxy.now(); p.pass() && !mute && !f.swallow {
-				_ = p.client.CloseWrite()
+			if f, _ := l.proxy.now(); l.pass() && !mute && !f.swallow {
+				_ = l.client.CloseWrite()
 			}
 			return
 		}
