@@ -19,16 +19,16 @@ const manyClaims = 500
 // openClaims makes claims beside those that there are, each of a few messages,
 // which expired as long ago as the messages were due; and as many tombstones as
 // one claim removes.
-func (c *crowd) openClaims(instance string) (live []message.ClaimToken) {
+func (c *crowd) openClaims(instance string, each int) (live []message.ClaimToken) {
 	c.Helper()
 	pipe := c.rdb.Pipeline()
 	for i := range manyClaims {
 		token := message.ClaimToken{Instance: instance, Number: 1<<40 + uint64(i)}
 		live = append(live, token)
-		pipe.HSet(c.Context(), c.key("claims"), token.String(), strings.Repeat(fmt.Sprintf("26:%d:%s", c.due.Ms, c.id(-1)), 4))
+		pipe.HSet(c.Context(), c.key("claims"), token.String(), strings.Repeat(fmt.Sprintf("26:%d:%s", c.due.Ms, c.id(-1)), each))
 		pipe.ZAdd(c.Context(), c.key("deadlines"), redisZ(token.String(), c.due.Ms))
 	}
-	for i := range store.MaxBatch {
+	for i := range 1000 {
 		pipe.HSet(c.Context(), c.key("gone"), rowToken(i), "p")
 		pipe.ZAdd(c.Context(), c.key("gonettl"), redisZ(rowToken(i), c.due.Ms))
 	}
@@ -40,7 +40,7 @@ func (c *crowd) openClaims(instance string) (live []message.ClaimToken) {
 // crowdedClaim claims all it may, where many claims are open and many tombstones are to be removed.
 func (c *crowd) crowdedClaim(slot int) {
 	r := c.bridge.request(store.MaxBatch)
-	r.Live, r.Slot = c.openClaims(c.bridge.name), slot
+	r.Live, r.Slot = c.openClaims(c.bridge.name, 4), slot
 	for i := range 16 {
 		r.Free = append(r.Free, 100+i)
 	}
@@ -62,6 +62,15 @@ func (c *crowd) settle() {
 	require.NoError(c, err)
 }
 
+// smallBefore lets a claim read small messages first, and then as many large ones as it expects small.
+func (c *crowd) smallBefore() {
+	list := c.requests(c.body, nil)
+	for i := range list[:min(4, c.n)] {
+		list[i].Message.Body = nil
+	}
+	c.all(store.Created, c.q.Schedule(c.Context(), list, false, store.Durability{}))
+}
+
 // manyRoutes parks each message in a slot of its own.
 func (c *crowd) manyRoutes() {
 	claimed(parked)(c)
@@ -69,6 +78,15 @@ func (c *crowd) manyRoutes() {
 		v := &c.settlement.Verdicts[i]
 		v.Slot, v.Attempts = i+1, message.Attempts{Failures: 11, Begun: 12, MaybeOut: 1}
 		c.settlement.Parks = append(c.settlement.Parks, message.ParkedRoute{Slot: i + 1, Route: "route of some length", Reason: "down"})
+	}
+}
+
+// manyKinds settles the messages of one claim in all ways.
+func (c *crowd) manyKinds() {
+	c.manyRoutes()
+	kinds := []message.Verdict{acked, harassed, unknown, buriedMaybe}
+	for i := range c.settlement.Verdicts[:len(c.settlement.Verdicts)*2/3] {
+		c.settlement.Verdicts[i] = kinds[i%len(kinds)]
 	}
 }
 
@@ -146,6 +164,7 @@ func (c *crowd) shards() {
 // shardCalls are those of pollers and operators.
 var shardCalls = []crowdCall{
 	{name: "claim", before: (*crowd).waiting, call: func(c *crowd) { c.bridge.claim(store.MaxBatch) }},
+	{name: "claim, small ones before", before: (*crowd).smallBefore, call: func(c *crowd) { c.bridge.claim(store.MaxBatch) }},
 	{name: "claim, all tried before, many claims", before: (*crowd).rowsTried, call: func(c *crowd) { c.crowdedClaim(0) }},
 	{name: "claim of a slot, many claims", before: func(c *crowd) { c.rowsTried(); c.settleAll(parked) }, call: func(c *crowd) {
 		c.crowdedClaim(parked.Slot)
@@ -162,9 +181,10 @@ var shardCalls = []crowdCall{
 	{name: "settle release", before: claimed(unknown), call: (*crowd).settle},
 	{name: "settle park", before: (*crowd).manyRoutes, call: (*crowd).settle},
 	{name: "settle dead letter", before: claimed(buriedMaybe), call: (*crowd).settle},
+	{name: "settle, all kinds", before: (*crowd).manyKinds, call: (*crowd).settle},
 	{name: "settle part", before: func(c *crowd) { claimed(kept)(c); c.settlement.Verdicts[0] = acked }, call: (*crowd).settle},
 	{name: "mark", before: late, call: (*crowd).settle},
-	{name: "reclaim", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another") }, call: (*crowd).reclaimStray},
+	{name: "reclaim", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: (*crowd).reclaimStray},
 	{name: "reclaim of a slot", before: func(c *crowd) {
 		c.rowsTried()
 		c.settleAll(parked)
@@ -172,7 +192,7 @@ var shardCalls = []crowdCall{
 	}, call: (*crowd).reclaimStray},
 	{name: "reclaim of another's", before: func(c *crowd) {
 		claimed(acked)(c)
-		c.openClaims(c.bridge.name)
+		c.openClaims(c.bridge.name, 4)
 		require.NoError(c, c.rdb.Set(c.Context(), c.key("holder"), "next|1|1", lease).Err())
 	}, call: func(c *crowd) {
 		_, more, err := c.q.Reclaim(c.Context(), 0, message.Reclaim{Instance: "next", Foreign: true})
@@ -194,13 +214,13 @@ var shardCalls = []crowdCall{
 	}},
 	{name: "get", before: (*crowd).tried, call: func(c *crowd) { c.get(c.id(0)) }},
 	{name: "get of a dead id", before: (*crowd).dead, call: func(c *crowd) { c.get(c.id(0)) }},
-	{name: "get in flight, many claims", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another") }, call: func(c *crowd) {
+	{name: "get in flight, many claims", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 60) }, call: func(c *crowd) {
 		c.get(c.settlement.Claim.Messages[len(c.settlement.Claim.Messages)-1].ID)
 	}},
 	{name: "forget", before: (*crowd).inLedger, call: func(c *crowd) {
 		require.NoError(c, c.q.ForgetSettled(c.Context(), 0, c.rowsTold))
 	}},
-	{name: "stats", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another") }, call: func(c *crowd) {
+	{name: "stats", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: func(c *crowd) {
 		_, err := c.q.Stats(c.Context(), 0)
 		require.NoError(c, err)
 	}},

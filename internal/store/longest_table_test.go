@@ -5,6 +5,7 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -96,7 +97,7 @@ func TestLongestScripts(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenvPrivate(t))
 	watch := watchScripts(t, rdb, func() time.Duration { return 0 })
-	missing := scriptSources()
+	missing := maps.Clone(scriptSources())
 	for _, call := range crowdCalls {
 		c := newCrowd(t, rdb, 4, 100)
 		call.before(c)

@@ -26,7 +26,7 @@ for i = 10, live_end do live[ARGV[i]] = true end
 for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
   if string.sub(claim, 1, #instance + 1) ~= instance .. '|' then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end
 end
-local again = redis.call('HGET', KEYS[3], token)
+local again, until_ms = redis.call('HGET', KEYS[3], token), string.format('%.0f', now_ms + ARGV[5])
 local outdated = not again and number <= last
 -- A write that is always allowed comes first.
 local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 1000)
@@ -34,7 +34,11 @@ redis.call('ZREM', KEYS[7], '', unpack(old))
 if #old > 0 then redis.call('HDEL', KEYS[6], unpack(old)) end
 if not foreign and not outdated then last = math.max(last, number) end
 redis.call('SET', KEYS[8], string.format('%s|%.0f|%.0f', instance, last, now_ms), 'PX', ARGV[6])
-for i = 10, live_end do redis.call('ZADD', KEYS[4], 'XX', now_ms + ARGV[5], ARGV[i]) end
+for i = 10, live_end, 1000 do
+  local extended = {}
+  for n = i, math.min(i + 999, live_end) do extended[#extended + 1], extended[#extended + 2] = until_ms, ARGV[n] end
+  redis.call('ZADD', KEYS[4], 'XX', unpack(extended))
+end
 if foreign or outdated then return {foreign and 2 or 3, now_ms, 0, ''} end
 
 local ids, more, packed, attempts, bodies, slot_score = {}, 0, again or '', {}, {}, ARGV[7] * 2 ^ 42
@@ -45,7 +49,7 @@ if again then
     ids[#ids + 1] = string.sub(again, stop + 1, stop + length)
     at = stop + length + 1
   end
-  redis.call('ZADD', KEYS[4], now_ms + ARGV[5], token)
+  redis.call('ZADD', KEYS[4], until_ms, token)
 elseif tonumber(ARGV[3]) > 0 then
   ids = redis.call('ZRANGEBYSCORE', KEYS[1], slot_score > 0 and string.format('%.0f', slot_score) or '-inf',
     string.format('%.0f', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'WITHSCORES', 'LIMIT', 0, ARGV[3])
@@ -67,9 +71,14 @@ while taken < wanted do
     if not again and taken > 0 and bytes + size > size_max then wanted = taken break end
     taken, bytes, largest = taken + 1, bytes + size, math.max(largest, size)
     bodies[taken], attempts[taken] = stored[i], counts[i]
-    -- Formatted, because Redis 7.2 and later write a round number as 1.79e+12;
-    -- + 0, because the tonumber of the in-process Redis cannot read that.
-    if not again then parts[taken] = #id .. ':' .. string.format('%.0f', ids[taken * 2] + 0) .. ':' .. id end
+    if not again then
+      -- Redis 7.2 and later write a round number as 1.79e+12; + 0, because the
+      -- tonumber of the in-process Redis cannot read that.
+      local score = ids[taken * 2]
+      if string.find(score, 'e', 1, true) then score = string.format('%.0f', score + 0) end
+      parts[5 * taken - 4], parts[5 * taken - 3], parts[5 * taken - 2] = #id, ':', score
+      parts[5 * taken - 1], parts[5 * taken] = ':', id
+    end
   end
 end
 if not again and taken > 0 then
@@ -77,7 +86,7 @@ if not again and taken > 0 then
   local rank = slot_score > 0 and redis.call('ZRANK', KEYS[1], ids[1]) or 0
   redis.call('ZREMRANGEBYRANK', KEYS[1], rank, rank + taken - 1)
   redis.call('HSET', KEYS[3], token, packed)
-  redis.call('ZADD', KEYS[4], now_ms + ARGV[5], token)
+  redis.call('ZADD', KEYS[4], until_ms, token)
   if taken < #ids / 2 or taken == tonumber(ARGV[3]) then more = 1 end
 end
 for i = live_end + 1, #ARGV do

@@ -21,10 +21,10 @@ local settled = redis.call('HLEN', KEYS[7]) > 0 and redis.call('HMGET', KEYS[7],
 
 -- What became of the token: its message is here, under it or the one that took
 -- its place, or has ended; else what is in the way, nil where nothing is.
-local bytes_max, bytes = tonumber(ARGV[5]), 0
+local bytes_max, bytes, hops = tonumber(ARGV[5]), 0, 0
 local function trace(id, token)
   local length = redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id)
-  if bytes > 0 and bytes + length > bytes_max then return 0, 0 end
+  if hops > 256 or bytes > 0 and bytes + length > bytes_max then return 0, 0 end
   bytes = bytes + length
   local stored = redis.call('HGET', KEYS[2], id)
   local dead = not stored and redis.call('HGET', KEYS[5], id)
@@ -39,6 +39,7 @@ local function trace(id, token)
     if sign == 'p' then return 13, 0 end
     if sign == 'c' or sign == 'n' then return 14, 0 end
     if sign ~= 'm' then break end
+    hops = hops + 1
     token = string.sub(what, 2) -- Two statements: the in-process Redis loses count of the loop over one.
     moved = true
   end

@@ -20,6 +20,12 @@ local stamp = string.format('%013.0f', accepted_ms)
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 
+local tokens, gone = {}, {}
+if second and redis.call('HLEN', KEYS[6]) > 0 then
+  for i = 8, #ARGV, 3 do tokens[#tokens + 1] = string.sub(ARGV[i + 2], 1, 16) end
+  gone = redis.call('HMGET', KEYS[6], unpack(tokens))
+end
+
 local function due_of(when, from_ms)
   if string.byte(when) == 43 then return from_ms + tonumber(string.sub(when, 2)) end
   return tonumber(when)
@@ -55,7 +61,7 @@ for i = 8, #ARGV, 3 do
   local code, detail = 1, due
   if any_dead and redis.call('ZSCORE', KEYS[4], id) then
     code, detail = taken(id, when, token, true)
-  elseif second and redis.call('HGET', KEYS[6], token) then
+  elseif gone[(i - 5) / 3] then
     -- An earlier run created it, and a cancel or a replace has ended it since.
     code = 1
   elseif ours[id] then

@@ -29,11 +29,26 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now_up_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local any_attempts, letters, buried, died = redis.call('HLEN', KEYS[5]) > 0, {}, {}, {}
+local now, expires = string.format('%.0f', now_ms), string.format('%.0f', now_ms + ARGV[17])
 for i = dead_at, parks_at - 4, 4 do
-  local stored = redis.call('HGET', KEYS[2], ARGV[i]) or ''
   buried[#buried + 1] = ARGV[i]
-  died[#died + 1], died[#died + 2] = now_ms, ARGV[i]
-  letters[#letters + 1], letters[#letters + 2] = ARGV[i], ARGV[i + 1] .. ':' .. ARGV[i + 2] .. ':' .. #ARGV[i + 3] .. ':' .. ARGV[i + 3] .. stored
+  died[#died + 1], died[#died + 2] = now, ARGV[i]
+end
+local stored = dead > 0 and redis.call('HMGET', KEYS[2], unpack(buried)) -- No more than one claim may take.
+for n, id in ipairs(buried) do
+  local i = dead_at + 4 * n - 4
+  letters[2 * n - 1], letters[2 * n] = id, ARGV[i + 1] .. ':' .. ARGV[i + 2] .. ':' .. #ARGV[i + 3] .. ':' .. ARGV[i + 3] .. (stored[n] or '')
+end
+local slots, routes = {}, {}
+for i = parks_at, parks_at + 4 * parks - 4, 4 do slots[#slots + 1] = ARGV[i] end
+local known = parks > 0 and redis.call('HMGET', KEYS[9], unpack(slots))
+for n, slot in ipairs(slots) do
+  -- The same route keeps since when it is parked.
+  local i = parks_at + 4 * n - 4
+  local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
+  local since, rest = string.match(known[n] or '', '^(%d+)(.*)$')
+  if not since or string.sub(rest, 1, #route) ~= route then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or now end
+  routes[2 * n - 1], routes[2 * n] = slot, since .. route .. ARGV[i + 3]
 end
 local function count(name, n) if n > 0 then redis.call('HINCRBY', KEYS[8], name, n) end end
 
@@ -48,7 +63,7 @@ local traced, told, gone, expiry, settled = tonumber(ARGV[14]), tonumber(ARGV[15
 for n = 1, traced do
   local ended = string.sub(ARGV[16], n * 16 - 15, n * 16)
   gone[2 * n - 1], gone[2 * n] = ended, 'p'
-  expiry[2 * n - 1], expiry[2 * n] = now_ms + ARGV[17], ended
+  expiry[2 * n - 1], expiry[2 * n] = expires, ended
   if n <= told then settled[2 * n - 1], settled[2 * n] = ended, 'p' .. ARGV[17 + n] end
 end
 if traced > 0 then
@@ -71,13 +86,7 @@ if dead > 0 then
   redis.call('ZADD', KEYS[6], unpack(died))
   redis.call('HSET', KEYS[7], unpack(letters))
 end
-for i = parks_at, parks_at + 4 * parks - 4, 4 do
-  -- The same route keeps since when it is parked.
-  local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
-  local since, rest = string.match(redis.call('HGET', KEYS[9], ARGV[i]) or '', '^(%d+)(.*)$')
-  if not since or string.sub(rest, 1, #route) ~= route then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%.0f', now_ms) end
-  redis.call('HSET', KEYS[9], ARGV[i], since .. route .. ARGV[i + 3])
-end
+if parks > 0 then redis.call('HSET', KEYS[9], unpack(routes)) end
 count('published', acked)
 count('suspected_duplicates', tonumber(ARGV[13]))
 count('retried', tonumber(ARGV[11]))
