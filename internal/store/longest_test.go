@@ -117,6 +117,27 @@ func (c *crowd) rowsTried() { c.ofRows(); c.settleAll(harassed) }
 func (c *crowd) dead()      { c.waiting(); c.settleAll(buriedMaybe) }
 func (c *crowd) rowsDead()  { c.ofRows(); c.settleAll(buriedMaybe) }
 
+// others are entries beside those of the messages: just so many that Redis keeps
+// them in one list, in which every search looks at all.
+func (c *crowd) others() {
+	const longestList = 512
+	for _, key := range []string{"attempts", "gone", "settled"} {
+		n, err := c.rdb.HLen(c.Context(), c.key(key)).Result()
+		require.NoError(c, err)
+		pipe := c.rdb.Pipeline()
+		for ; n < longestList; n++ {
+			field, value := fmt.Sprintf("o-%024d", n), harassed.Attempts.String()
+			if key != "attempts" {
+				field, value = rowToken(1_000_000_000+int(n)), "p"+field
+			}
+			pipe.HSet(c.Context(), c.key(key), field, value)
+		}
+		if _, err = pipe.Exec(c.Context()); pipe.Len() > 0 {
+			require.NoError(c, err)
+		}
+	}
+}
+
 // moved leads from the token of each row to another one, as often as there may be another.
 func (c *crowd) moved() {
 	c.tried()

@@ -17,7 +17,7 @@ type Request struct {
 var scheduleVerb = verb{
 	name:   "schedule",
 	script: scheduleScript,
-	most:   250,
+	most:   150,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.meta, k.wake}
 	},

@@ -21,10 +21,10 @@ local owner, last = string.match(holder, '^(.*)|(%d+)|%d+$')
 if owner and owner ~= instance and holder ~= ARGV[8] then return {1, now_ms, redis.call('PTTL', KEYS[8]), holder} end
 last = owner == instance and tonumber(last) or 0
 -- Claims of others that outlived their lease are reclaimed first.
-local live, strays, foreign = {[token] = true}, {}, false
+local live, strays, foreign, own = {[token] = true}, {}, false, instance .. '|'
 for i = 10, live_end do live[ARGV[i]] = true end
 for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
-  if string.sub(claim, 1, #instance + 1) ~= instance .. '|' then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end
+  if string.sub(claim, 1, #own) ~= own then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end
 end
 local again, until_ms = redis.call('HGET', KEYS[3], token), string.format('%.0f', now_ms + ARGV[5])
 local outdated = not again and number <= last
@@ -54,8 +54,15 @@ elseif tonumber(ARGV[3]) > 0 then
   ids = redis.call('ZRANGEBYSCORE', KEYS[1], slot_score > 0 and string.format('%.0f', slot_score) or '-inf',
     string.format('%.0f', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 end
-local step, any_attempts = again and 1 or 2, #ids > 0 and redis.call('HLEN', KEYS[5]) > 0
+local step, tried = again and 1 or 2, #ids > 0 and redis.call('HLEN', KEYS[5]) or 0
 local wanted, taken, bytes, parts = #ids / step, 0, 0, {}
+-- Redis keeps a hash so small in one list, and each search in it looks at all.
+local histories
+if wanted > 16 and tried > 0 and tried <= 512 then
+  local all = redis.call('HGETALL', KEYS[5])
+  histories = {}
+  for i = 1, #all, 2 do histories[all[i]] = all[i + 1] end
+end
 local largest, size_max = tonumber(ARGV[4]), tonumber(ARGV[4])
 -- Bodies are read in small chunks, so that few are read beyond the limit: as
 -- many as would fit if they were as large as the largest before, one at first.
@@ -65,12 +72,13 @@ while taken < wanted do
   if taken == 0 then largest = 1 end
   for i = taken + 1, math.min(taken + room, wanted) do chunk[#chunk + 1] = ids[(i - 1) * step + 1] end
   local stored = redis.call('HMGET', KEYS[2], unpack(chunk))
-  local counts = any_attempts and redis.call('HMGET', KEYS[5], unpack(chunk)) or {}
+  local counts = tried > 0 and not histories and redis.call('HMGET', KEYS[5], unpack(chunk)) or {}
   for i, id in ipairs(chunk) do
     local size = stored[i] and #stored[i] or 0
     if not again and taken > 0 and bytes + size > size_max then wanted = taken break end
     taken, bytes, largest = taken + 1, bytes + size, math.max(largest, size)
     bodies[taken], attempts[taken] = stored[i], counts[i]
+    if histories then attempts[taken] = histories[id] or false end
     if not again then
       -- Redis 7.2 and later write a round number as 1.79e+12; + 0, because the
       -- tonumber of the in-process Redis cannot read that.

@@ -28,7 +28,7 @@ end
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now_up_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local any_attempts, letters, buried, died = redis.call('HLEN', KEYS[5]) > 0, {}, {}, {}
+local tried, letters, buried, died = redis.call('HLEN', KEYS[5]), {}, {}, {}
 local now, expires = string.format('%.0f', now_ms), string.format('%.0f', now_ms + ARGV[17])
 for i = dead_at, parks_at - 4, 4 do
   buried[#buried + 1] = ARGV[i]
@@ -50,13 +50,20 @@ for n, slot in ipairs(slots) do
   if not since or string.sub(rest, 1, #route) ~= route then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or now end
   routes[2 * n - 1], routes[2 * n] = slot, since .. route .. ARGV[i + 3]
 end
+-- Redis keeps a small hash in one list, and each search in it looks at all: a
+-- value so long makes it a table, for as long as it is not empty.
+local long = string.rep(' ', 65)
 local function count(name, n) if n > 0 then redis.call('HINCRBY', KEYS[8], name, n) end end
 
 redis.call('ZREM', KEYS[4], after == '' and token or '')
 if after == '' then redis.call('HDEL', KEYS[3], token) else redis.call('HSET', KEYS[3], token, after) end
 if acked > 0 then
   redis.call('HDEL', KEYS[2], unpack(ARGV, 18, 17 + acked))
-  if any_attempts then redis.call('HDEL', KEYS[5], unpack(ARGV, 18, 17 + acked)) end
+  if tried > 0 and tried <= 512 and acked > 16 then
+    redis.call('HSET', KEYS[5], '', long)
+    redis.call('HDEL', KEYS[5], '')
+  end
+  if tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 18, 17 + acked)) end
 end
 -- A late writer of a row must not bring its message back.
 local traced, told, gone, expiry, settled = tonumber(ARGV[14]), tonumber(ARGV[15]), {}, {}, {}
@@ -67,10 +74,14 @@ for n = 1, traced do
   if n <= told then settled[2 * n - 1], settled[2 * n] = ended, 'p' .. ARGV[17 + n] end
 end
 if traced > 0 then
-  redis.call('HSET', KEYS[10], unpack(gone))
+  redis.call('HSET', KEYS[10], '', long, unpack(gone))
+  redis.call('HDEL', KEYS[10], '')
   redis.call('ZADD', KEYS[11], unpack(expiry))
 end
-if told > 0 then redis.call('HSET', KEYS[12], unpack(settled)) end
+if told > 0 then
+  redis.call('HSET', KEYS[12], '', long, unpack(settled))
+  redis.call('HDEL', KEYS[12], '')
+end
 local scores, counts, none = {}, {}, {}
 for i = back_at, dead_at - 3, 3 do
   local id, score, attempts = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -86,7 +97,10 @@ if dead > 0 then
   redis.call('ZADD', KEYS[6], unpack(died))
   redis.call('HSET', KEYS[7], unpack(letters))
 end
-if parks > 0 then redis.call('HSET', KEYS[9], unpack(routes)) end
+if parks > 0 then
+  redis.call('HSET', KEYS[9], '', long, unpack(routes))
+  redis.call('HDEL', KEYS[9], '')
+end
 count('published', acked)
 count('suspected_duplicates', tonumber(ARGV[13]))
 count('retried', tonumber(ARGV[11]))
