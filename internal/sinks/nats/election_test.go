@@ -1,0 +1,94 @@
+package nats_test
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/nats"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// replicated answers as a stream does whose leaders come and go: one that is
+// deposed answers no more, and until the next one is elected nobody listens.
+type replicated struct {
+	testing.TB
+	nc      *natsgo.Conn
+	subject string
+
+	mu     sync.Mutex
+	leader *natsgo.Subscription
+	left   int // how many messages the leader stores before it is deposed
+	stored []int
+}
+
+func (r *replicated) elect(stores int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left = stores
+	if r.leader == nil {
+		var err error
+		r.leader, err = r.nc.Subscribe(r.subject, r.store)
+		require.NoError(r, err)
+		require.NoError(r, r.nc.Flush())
+	}
+}
+
+func (r *replicated) store(m *natsgo.Msg) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.leader != m.Sub {
+		return
+	}
+	number, err := strconv.Atoi(string(m.Data))
+	if err != nil {
+		r.Errorf("number of a message: %v", err)
+	}
+	r.stored = append(r.stored, number)
+	if r.left--; r.left == 0 { // The last one is stored, and never answered.
+		_, r.leader = r.leader.Unsubscribe(), nil
+		return
+	}
+	_ = m.Respond([]byte(`{"stream":"replicated","seq":` + strconv.Itoa(len(r.stored)) + `}`))
+}
+
+// TestOrderWhileAStreamElects deposes the leader in the middle of a batch of one
+// Key, again and again: nothing is stored first after a later message.
+func TestOrderWhileAStreamElects(t *testing.T) {
+	t.Parallel()
+	b := broker{url: testenv.NATS(t)}
+	nc, _ := b.open(t)
+	t.Cleanup(nc.Close)
+	stream := &replicated{TB: t, nc: nc, subject: testenv.Name(t, "elects")}
+	sink := newSink(t, nats.Config{Servers: []string{b.url}, PublishTimeout: time.Second})
+	batch := ofKey(t, stream.subject, "a", 500)
+	for i := range batch {
+		batch[i].Body = []byte(strconv.Itoa(i))
+	}
+	elections := 0
+	for left := batch; len(left) > 0; elections++ {
+		stream.elect(150)
+		var again []message.Message
+		for i, outcome := range publish(t, sink, left...) {
+			if outcome.Class != sinks.Acknowledged {
+				again = append(again, left[i])
+			}
+		}
+		left = again
+	}
+	require.Greater(t, elections, 3)
+	stream.mu.Lock()
+	defer stream.mu.Unlock()
+	seen := map[int]bool{}
+	for _, number := range stream.stored {
+		require.True(t, seen[number] || number == len(seen), "%d stored first after %d others", number, len(seen))
+		seen[number] = true
+	}
+	require.Len(t, seen, len(batch))
+}
