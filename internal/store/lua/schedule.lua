@@ -12,8 +12,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local second, ask = ARGV[3] == '2', ARGV[6] == '0'
-local call_start_ms, version = tonumber(ARGV[4]), ARGV[5]
+local second, ask, call_start_ms, version = ARGV[3] == '2', ARGV[6] == '0', tonumber(ARGV[4]), ARGV[5]
 -- Rounded up, so that a delay never ends early.
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local stamp = string.format('%013.0f', accepted_ms)
