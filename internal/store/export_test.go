@@ -46,3 +46,12 @@ func (e *Earlier) Age(d time.Duration) { e.start.at = e.start.at.Add(-d) }
 
 // Parts are the scripts of a settlement.
 var Parts = parts
+
+// MostMessages is how many messages, slots or entries a script handles at the most;
+// those that are not here handle one, or what there is.
+var MostMessages = map[string]int{
+	"schedule": scheduleVerb.most, "replace": replaceVerb.most, "put": putVerb.most, "cancel": 1, "reschedule": 1,
+	"claim": MaxBatch, "settle": MaxBatch, "mark": MaxBatch, "reclaim": MaxBatch, "parked": slotsPage,
+	"redrive": deadBatch, "purge": deadBatch, "forget": MaxBatch, "rows": rowsBatch, "remove": removeBatch, "get": 1,
+	"scan": scanPage,
+}

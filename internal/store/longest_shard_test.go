@@ -1,10 +1,8 @@
 package store_test
 
 import (
-	"bytes"
 	"fmt"
-	"math"
-	"testing"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,184 +13,233 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
 
-// BenchmarkLongestScript tells how long the longest script of each verb of a
-// poller and an operator blocks Redis, at its limits, in milliseconds, and what
-// they cost on average in milliseconds of its CPU: the best of all rounds, since a
-// busy machine makes it longer. It is a figure to be read; -benchtime 10x takes
-// ten rounds.
-func BenchmarkLongestScript(b *testing.B) {
-	for name, size := range map[string]struct{ bytes, n int }{"1KiB": {1 << 10, 2000}, "960KiB": {960 << 10, 24}} {
-		for verb, run := range longest {
-			b.Run(verb+"/"+name, func(b *testing.B) {
-				rdb := connect(b, testenvPrivate(b, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000"))
-				best, cpu := math.Inf(1), math.Inf(1)
-				var began cost
-				for range b.N {
-					q := storetest.New(b, rdb, 1)
-					requests := make([]store.Request, size.n)
-					body := bytes.Repeat([]byte("x"), size.bytes)
-					for i := range requests {
-						requests[i] = store.Request{Message: &message.Message{ID: fmt.Sprintf("%05d", i), Topic: "t", Body: body}, When: past()}
-					}
-					for _, answer := range q.Schedule(b.Context(), requests, false, store.Durability{}) {
-						require.NoError(b, answer.Err)
-					}
-					run(figure{B: b, rdb: rdb, q: q, bridge: newBridge(b, q), began: &began})
-					best = min(best, longestMs(b, rdb))
-					cpu = min(cpu, meanMs(b, rdb, began))
-					storetest.Remove(b.Context(), rdb, q.Name(), 2)
-				}
-				b.ReportMetric(best, "ms")
-				b.ReportMetric(cpu, "cpu-ms")
-				b.ReportMetric(0, "ns/op")
-			})
+// manyClaims is how many claims of a shard are open at once, where each is small.
+const manyClaims = 500
+
+// openClaims makes claims beside those that there are, each of a few messages,
+// which expired as long ago as the messages were due; and as many tombstones as
+// one claim removes.
+func (c *crowd) openClaims(instance string, each int) (live []message.ClaimToken) {
+	c.Helper()
+	pipe := c.rdb.Pipeline()
+	for i := range manyClaims {
+		token := message.ClaimToken{Instance: instance, Number: 1<<40 + uint64(i)}
+		live = append(live, token)
+		pipe.HSet(c.Context(), c.key("claims"), token.String(), strings.Repeat(fmt.Sprintf("26:%d:%s", c.due.Ms, c.id(-1)), each))
+		pipe.ZAdd(c.Context(), c.key("deadlines"), redisZ(token.String(), c.due.Ms))
+	}
+	for i := range 1000 {
+		pipe.HSet(c.Context(), c.key("gone"), rowToken(i), "p")
+		pipe.ZAdd(c.Context(), c.key("gonettl"), redisZ(rowToken(i), c.due.Ms))
+	}
+	_, err := pipe.Exec(c.Context())
+	require.NoError(c, err)
+	return live
+}
+
+// crowdedClaim claims all it may, where many claims are open and many tombstones are to be removed.
+func (c *crowd) crowdedClaim(slot int) {
+	r := c.bridge.request(store.MaxBatch)
+	r.Live, r.Slot = c.openClaims(c.bridge.name, 4), slot
+	for i := range 16 {
+		r.Free = append(r.Free, 100+i)
+	}
+	_, err := c.q.Claim(c.Context(), 0, r)
+	require.NoError(c, err)
+}
+
+// claimed makes a claim of all it may take, to be settled with the verdict.
+func claimed(v message.Verdict) func(*crowd) {
+	return func(c *crowd) {
+		for c.rowsTried(); len(c.settlement.Verdicts) == 0; { // They are due within a millisecond.
+			c.settlement = settlement(c.bridge.claim(store.MaxBatch), v)
 		}
 	}
 }
 
-type figure struct {
-	*testing.B
-	rdb    *redis.Client
-	q      *store.Queue
-	bridge *bridge
-	began  *cost
+func (c *crowd) settle() {
+	_, err := c.q.Settle(c.Context(), 0, c.settlement)
+	require.NoError(c, err)
 }
 
-// cost is what Redis has spent so far.
-type cost struct {
-	scripts int64
-	cpu     time.Duration
+// smallBefore lets a claim read small messages first, and then as many large ones as it expects small.
+func (c *crowd) smallBefore() {
+	list := c.requests(c.body, nil)
+	for i := range list[:min(4, c.n)] {
+		list[i].Message.Body = nil
+	}
+	c.all(store.Created, c.q.Schedule(c.Context(), list, false, store.Durability{}))
 }
 
-// reset forgets what has been slow so far.
-func (f figure) reset() {
-	require.NoError(f, f.rdb.Do(f.Context(), "slowlog", "reset").Err())
-	*f.began = cost{scripts: scriptCalls(f, f.rdb), cpu: busy(f, f.rdb)}
-}
-
-// meanMs is what a script has cost Redis' main thread since the last reset, on
-// average, with the reading of its arguments and the writing of its answer.
-func meanMs(b *testing.B, rdb *redis.Client, began cost) float64 {
-	b.Helper()
-	spent := busy(b, rdb) - began.cpu
-	return float64(spent.Microseconds()) / 1000 / float64(scriptCalls(b, rdb)-began.scripts)
-}
-
-// settles claims all in turn and settles them with the verdict.
-func (f figure) settles(v message.Verdict, measured bool) {
-	for {
-		claim := f.bridge.claim(store.MaxBatch)
-		if len(claim.Messages) == 0 {
-			return
-		}
-		if measured {
-			f.reset()
-		}
-		f.bridge.settle(claim, v)
-		if measured {
-			return
-		}
+// manyRoutes parks each message in a slot of its own.
+func (c *crowd) manyRoutes() {
+	claimed(parked)(c)
+	for i := range c.settlement.Verdicts {
+		v := &c.settlement.Verdicts[i]
+		v.Slot, v.Attempts = i+1, message.Attempts{Failures: 11, Begun: 12, MaybeOut: 1}
+		c.settlement.Parks = append(c.settlement.Parks, message.ParkedRoute{Slot: i + 1, Route: "route of some length", Reason: "down"})
 	}
 }
 
-// members are the dead letters.
-func (f figure) members() (list []string) {
-	f.settles(buried, false)
-	require.NoError(f, f.q.DeadLetters(f.Context(), func(l message.DeadLetter) bool { list = append(list, l.Member); return true }))
-	f.reset()
-	return list
-}
-
-var longest = map[string]func(figure){
-	"claim": func(f figure) { f.reset(); f.bridge.claim(store.MaxBatch) },
-	"claim of a slot": func(f figure) {
-		f.settles(parked, false)
-		f.reset()
-		f.bridge.claimSlot(parked.Slot, store.MaxBatch)
-	},
-	"settle ack":         func(f figure) { f.settles(acked, true) },
-	"settle retry":       func(f figure) { f.settles(retried, true) },
-	"settle park":        func(f figure) { f.settles(parked, true) },
-	"settle dead letter": func(f figure) { f.settles(buried, true) },
-	"settle part": func(f figure) {
-		claim := f.bridge.claim(store.MaxBatch)
-		s := settlement(claim, kept)
-		s.Verdicts[0] = acked
-		f.reset()
-		_, err := f.q.Settle(f.Context(), 0, s)
-		require.NoError(f, err)
-	},
-	"settle stale": func(f figure) {
-		claim := f.bridge.claim(store.MaxBatch)
-		_, _, err := f.q.Reclaim(f.Context(), 0, message.Reclaim{Instance: f.bridge.name, Stray: claim.Token})
-		require.NoError(f, err)
-		f.reset()
-		_, err = f.q.Settle(f.Context(), 0, settlement(claim, acked))
-		require.NoError(f, err)
-	},
-	"reclaim": func(f figure) {
-		f.settles(unknownOnce(f), false)
-		claim := f.bridge.claimSlot(parked.Slot, store.MaxBatch)
-		f.reset()
-		_, _, err := f.q.Reclaim(f.Context(), 0, message.Reclaim{Instance: f.bridge.name, Stray: claim.Token})
-		require.NoError(f, err)
-	},
-	"redrive": func(f figure) {
-		members := f.members()
-		_, err := f.q.Redrive(f.Context(), members)
-		require.NoError(f, err)
-	},
-	"purge": func(f figure) {
-		members := f.members()
-		_, err := f.q.Purge(f.Context(), members)
-		require.NoError(f, err)
-	},
-	"parked": func(f figure) {
-		claim := f.bridge.claim(store.MaxBatch)
-		s := settlement(claim, parked)
-		for i := range s.Verdicts {
-			s.Verdicts[i].Slot = i + 1
-			s.Parks = append(s.Parks, message.ParkedRoute{Slot: i + 1, Route: "route", Reason: "down"})
-		}
-		_, err := f.q.Settle(f.Context(), 0, s)
-		require.NoError(f, err)
-		f.reset()
-		_, err = f.q.Parked(f.Context(), 0)
-		require.NoError(f, err)
-	},
-	"get in flight": func(f figure) {
-		for range 4 {
-			f.bridge.claim(store.MaxBatch)
-		}
-		f.reset()
-		_, _, err := f.q.Get(f.Context(), "00999", "")
-		require.NoError(f, err)
-	},
-	"scan": func(f figure) {
-		keeper := store.NewKeeper(f.q)
-		_, err := f.q.SetShards(f.Context(), 2)
-		require.NoError(f, err)
-		f.settles(released, true) // One claim goes back.
-		f.reset()
-		require.NoError(f, keeper.Step(f.Context()))
-	},
-}
-
-// unknownOnce parks, and leaves counts behind.
-func unknownOnce(figure) message.Verdict {
-	return message.Verdict{Verb: message.VerbPark, Slot: parked.Slot, Published: true, Attempts: unknown.Attempts}
-}
-
-// longestMs is the longest script since the last reset.
-func longestMs(b *testing.B, rdb *redis.Client) float64 {
-	b.Helper()
-	entries, err := rdb.SlowLogGet(b.Context(), -1).Result()
-	require.NoError(b, err)
-	var most time.Duration
-	for _, entry := range entries {
-		if entry.Args[0] == "evalsha" || entry.Args[0] == "eval" {
-			most = max(most, entry.Duration)
-		}
+// manyKinds settles the messages of one claim in all ways.
+func (c *crowd) manyKinds() {
+	c.manyRoutes()
+	kinds := []message.Verdict{acked, harassed, unknown, buriedMaybe}
+	for i := range c.settlement.Verdicts[:len(c.settlement.Verdicts)*2/3] {
+		c.settlement.Verdicts[i] = kinds[i%len(kinds)]
 	}
-	return float64(most.Microseconds()) / 1000
+}
+
+// late makes the settlement one that comes too late.
+func late(c *crowd) {
+	claimed(acked)(c)
+	c.reclaimStray()
+}
+
+func (c *crowd) reclaimStray() {
+	_, _, err := c.q.Reclaim(c.Context(), 0, message.Reclaim{Instance: c.bridge.name, Stray: c.settlement.Claim.Token})
+	require.NoError(c, err)
+}
+
+// letters are the dead letters of rows, to be redriven or purged.
+func (c *crowd) letters() {
+	c.rowsDead()
+	require.NoError(c, c.q.DeadLetters(c.Context(), func(l message.DeadLetter) bool {
+		c.members = append(c.members, l.Member)
+		return true
+	}))
+}
+
+func (c *crowd) inLedger() {
+	claimed(acked)(c)
+	c.settle()
+	rows, err := c.q.Settled(c.Context(), 0, store.MaxBatch)
+	require.NoError(c, err)
+	require.NotEmpty(c, rows)
+	c.rowsTold = rows
+}
+
+// manyTombstones are those of a minute of busy producers.
+func (c *crowd) manyTombstones() {
+	for n := 0; n < 100_000; n += store.MaxBatch {
+		var gone []any
+		var expiry []redis.Z
+		for i := range store.MaxBatch {
+			gone, expiry = append(gone, rowToken(n+i), "p"), append(expiry, redisZ(rowToken(n+i), c.due.Ms))
+		}
+		require.NoError(c, c.rdb.HSet(c.Context(), c.key("gone"), gone...).Err())
+		require.NoError(c, c.rdb.ZAdd(c.Context(), c.key("gonettl"), expiry...).Err())
+	}
+}
+
+// beats are those of many instances.
+func (c *crowd) beats() {
+	var beats []redis.Z
+	for i := range 500 {
+		beats = append(beats, redisZ(message.NewInstance(fmt.Sprint("bridge-", i)), c.due.Ms+never.Milliseconds()))
+	}
+	require.NoError(c, c.rdb.ZAdd(c.Context(), storetest.Prefix+":"+c.q.Name()+":instances", beats...).Err())
+}
+
+// eval runs a script that no call of ours runs alone.
+func (c *crowd) eval(script string, keys ...string) {
+	for i, key := range keys {
+		keys[i] = c.key(key)
+	}
+	require.NoError(c, c.rdb.EvalSha(c.Context(), scriptSHA(script), keys).Err())
+}
+
+func (c *crowd) get(id string) {
+	_, _, err := c.q.Get(c.Context(), id, "")
+	require.NoError(c, err)
+}
+
+// shards changes how many there are, and looks for what has another home.
+func (c *crowd) shards() {
+	_, err := c.q.SetShards(c.Context(), 2)
+	require.NoError(c, err)
+	require.NoError(c, store.NewKeeper(c.q).Step(c.Context()))
+}
+
+// shardCalls are those of pollers and operators.
+var shardCalls = []crowdCall{
+	{name: "claim", before: (*crowd).waiting, call: func(c *crowd) { c.bridge.claim(store.MaxBatch) }},
+	{name: "claim, small ones before", before: (*crowd).smallBefore, call: func(c *crowd) { c.bridge.claim(store.MaxBatch) }},
+	{name: "claim, all tried before, many claims", before: (*crowd).rowsTried, call: func(c *crowd) { c.crowdedClaim(0) }},
+	{name: "claim of a slot, many claims", before: func(c *crowd) { c.rowsTried(); c.settleAll(parked) }, call: func(c *crowd) {
+		c.crowdedClaim(parked.Slot)
+	}},
+	{name: "claim, the same again", before: claimed(acked), call: func(c *crowd) {
+		r := c.bridge.request(store.MaxBatch)
+		r.Token = c.settlement.Claim.Token
+		claim, err := c.q.Claim(c.Context(), 0, r)
+		require.NoError(c, err)
+		require.Len(c, claim.Messages, len(c.settlement.Claim.Messages))
+	}},
+	{name: "settle ack", before: claimed(acked), call: (*crowd).settle},
+	{name: "settle retry", before: claimed(harassed), call: (*crowd).settle},
+	{name: "settle release", before: claimed(unknown), call: (*crowd).settle},
+	{name: "settle park", before: (*crowd).manyRoutes, call: (*crowd).settle},
+	{name: "settle dead letter", before: claimed(buriedMaybe), call: (*crowd).settle},
+	{name: "settle, all kinds", before: (*crowd).manyKinds, call: (*crowd).settle},
+	{name: "settle part", before: func(c *crowd) { claimed(kept)(c); c.settlement.Verdicts[0] = acked }, call: (*crowd).settle},
+	{name: "mark", before: late, call: (*crowd).settle},
+	{name: "reclaim", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: (*crowd).reclaimStray},
+	{name: "reclaim of a slot", before: func(c *crowd) {
+		c.rowsTried()
+		c.settleAll(parked)
+		c.settlement.Claim = c.bridge.claimSlot(parked.Slot, store.MaxBatch)
+	}, call: (*crowd).reclaimStray},
+	{name: "reclaim of another's", before: func(c *crowd) {
+		claimed(acked)(c)
+		c.openClaims(c.bridge.name, 4)
+		require.NoError(c, c.rdb.Set(c.Context(), c.key("holder"), "next|1|1", lease).Err())
+	}, call: func(c *crowd) {
+		_, more, err := c.q.Reclaim(c.Context(), 0, message.Reclaim{Instance: "next", Foreign: true})
+		require.NoError(c, err)
+		require.True(c, more)
+	}},
+	{name: "redrive", before: (*crowd).letters, call: func(c *crowd) {
+		_, err := c.q.Redrive(c.Context(), c.members)
+		require.NoError(c, err)
+	}},
+	{name: "purge", before: (*crowd).letters, call: func(c *crowd) {
+		_, err := c.q.Purge(c.Context(), c.members)
+		require.NoError(c, err)
+	}},
+	{name: "parked", before: func(c *crowd) { c.manyRoutes(); c.settle() }, call: func(c *crowd) {
+		routes, err := c.q.Parked(c.Context(), 0)
+		require.NoError(c, err)
+		require.Len(c, routes, len(c.settlement.Verdicts))
+	}},
+	{name: "get", before: (*crowd).tried, call: func(c *crowd) { c.get(c.id(0)) }},
+	{name: "get of a dead id", before: (*crowd).dead, call: func(c *crowd) { c.get(c.id(0)) }},
+	{name: "get in flight, many claims", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 60) }, call: func(c *crowd) {
+		c.get(c.settlement.Claim.Messages[len(c.settlement.Claim.Messages)-1].ID)
+	}},
+	{name: "forget", before: (*crowd).inLedger, call: func(c *crowd) {
+		require.NoError(c, c.q.ForgetSettled(c.Context(), 0, c.rowsTold))
+	}},
+	{name: "stats", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: func(c *crowd) {
+		_, err := c.q.Stats(c.Context(), 0)
+		require.NoError(c, err)
+	}},
+	{name: "heartbeat", before: (*crowd).beats, call: func(c *crowd) {
+		_, err := c.q.Heartbeat(c.Context(), "me/1", time.Minute)
+		require.NoError(c, err)
+	}},
+	{name: "leave", before: (*crowd).beats, call: func(c *crowd) { require.NoError(c, c.q.Leave(c.Context(), "me/1")) }},
+	{name: "handover", before: claimed(acked), call: func(c *crowd) { require.NoError(c, c.q.HandOver(c.Context(), 0, c.bridge.name)) }},
+	{name: "layout", before: (*crowd).nobody, call: func(c *crowd) {
+		_, err := c.q.LoadLayout(c.Context())
+		require.NoError(c, err)
+	}},
+	{name: "change", before: (*crowd).waiting, call: (*crowd).shards},
+	{name: "fence", before: (*crowd).waiting, call: (*crowd).shards},
+	{name: "scan", before: (*crowd).rowsTried, call: (*crowd).shards},
+	{name: "drained", before: (*crowd).nobody, call: (*crowd).shards},
+	{name: "drop", before: (*crowd).manyTombstones, call: func(c *crowd) {
+		c.eval("drop", "meta", "msg", "dead", "claims", "settled", "due", "deadlines", "attempts", "gone", "gonettl", "deadmsg", "holder", "routes")
+	}},
+	{name: "touch", before: (*crowd).waiting, call: func(c *crowd) { c.eval("touch", "meta") }},
 }

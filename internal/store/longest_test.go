@@ -3,7 +3,6 @@ package store_test
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +16,7 @@ import (
 )
 
 // crowd is a queue of one shard with many messages of one size, and the calls
-// of producers that meet them all at once.
+// that meet them all at once.
 type crowd struct {
 	testing.TB
 	rdb    *redis.Client
@@ -25,22 +24,33 @@ type crowd struct {
 	bridge *bridge
 	n      int
 	body   []byte
-	life   int // tells the messages of one round from those of the next
+	due    store.When
+
+	// What is to be settled, redriven or purged, and forgotten.
+	settlement message.Settlement
+	members    []string
+	rowsTold   []store.SettledRow
 }
 
-func newCrowd(tb testing.TB, url string, n, size int) *crowd {
-	rdb := connect(tb, url)
-	q := storetest.New(tb, rdb, 1)
-	return &crowd{TB: tb, rdb: rdb, q: q, bridge: newBridge(tb, q), n: n, body: bytes.Repeat([]byte("x"), size)}
+func newCrowd(tb testing.TB, rdb *redis.Client, n, size int) *crowd {
+	q := storetest.New(tb, hooked{rdb}, 1).WithLedger(func(int) {})
+	now, err := redisNow(tb.Context(), rdb)
+	require.NoError(tb, err)
+	c := &crowd{TB: tb, rdb: rdb, q: q, n: n, body: bytes.Repeat([]byte("x"), size)}
+	c.bridge, c.due = newBridge(tb, q), store.When{Ms: now - never.Milliseconds()}
+	return c
 }
 
-func (c *crowd) id(i int) string    { return fmt.Sprintf("m-%d-%05d", c.life, i) }
-func (c *crowd) token(i int) string { return fmt.Sprintf("~%05d%010d", c.life, i) }
+func (c *crowd) key(name string) string { return storetest.Key(c.q.Name(), 0, name) }
+
+// id is as long as a ULID.
+func (c *crowd) id(i int) string    { return fmt.Sprintf("m-%024d", i) }
+func (c *crowd) token(i int) string { return rowToken(i) }
 
 func (c *crowd) requests(body []byte, again func(id string) *store.Earlier) []store.Request {
 	list := make([]store.Request, c.n)
 	for i := range list {
-		list[i] = store.Request{Message: &message.Message{ID: c.id(i), Topic: "t", Body: body}, When: past()}
+		list[i] = store.Request{Message: &message.Message{ID: c.id(i), Topic: "t", Body: body}, When: c.due}
 		if again != nil {
 			list[i].Earlier = again(c.id(i))
 		}
@@ -52,7 +62,7 @@ func (c *crowd) rows(body []byte) []store.Row {
 	list := make([]store.Row, c.n)
 	for i := range list {
 		list[i] = store.Row{
-			Token: c.token(i), DueAt: time.UnixMilli(past().Ms), Message: &message.Message{ID: c.id(i), Topic: "t", Body: body},
+			Token: c.token(i), DueAt: time.UnixMilli(c.due.Ms), Message: &message.Message{ID: c.id(i), Topic: "t", Body: body},
 		}
 	}
 	return list
@@ -83,55 +93,129 @@ func (c *crowd) waiting() {
 
 func (c *crowd) ofRows() { c.all(store.Created, c.q.Put(c.Context(), c.rows(c.body))) }
 
-func (c *crowd) dead() {
-	c.waiting()
-	for left := c.n; left > 0; {
-		claim := c.bridge.claim(500)
-		require.NotEmpty(c, claim.Messages)
-		left -= len(claim.Messages)
-		c.bridge.settle(claim, buried)
+// settleAll claims all in turn and settles them with the verdict.
+func (c *crowd) settleAll(v message.Verdict) {
+	c.Helper()
+	for left := c.n; left > 0; { // What was tried is due again within a millisecond.
+		claim := c.bridge.claim(store.MaxBatch)
+		if left -= len(claim.Messages); len(claim.Messages) > 0 {
+			c.bridge.settle(claim, v)
+		}
 	}
 }
 
-// crowdCalls are the calls, and whether they read, or write, the bodies of all messages.
-var crowdCalls = []struct {
+// harassed has the longest history there is: it keeps the promised due time, too.
+var harassed = message.Verdict{
+	Verb: message.VerbRetry, Published: true, Attempts: message.Attempts{Failures: 10, Begun: 11, MaybeOut: 1, Unknowns: 1},
+}
+
+// buriedMaybe is a dead letter that may be out.
+var buriedMaybe = message.Verdict{Verb: message.VerbDeadLetter, Reason: buried.Reason, Attempts: harassed.Attempts}
+
+func (c *crowd) tried()     { c.waiting(); c.settleAll(harassed) }
+func (c *crowd) rowsTried() { c.ofRows(); c.settleAll(harassed) }
+func (c *crowd) dead()      { c.waiting(); c.settleAll(buriedMaybe) }
+func (c *crowd) rowsDead()  { c.ofRows(); c.settleAll(buriedMaybe) }
+
+// others are entries beside those of the messages: just so many that Redis keeps
+// them in one list, in which every search looks at all.
+func (c *crowd) others() {
+	const longestList = 512
+	for _, key := range []string{"attempts", "gone", "settled"} {
+		n, err := c.rdb.HLen(c.Context(), c.key(key)).Result()
+		require.NoError(c, err)
+		pipe := c.rdb.Pipeline()
+		for ; n < longestList; n++ {
+			field, value := fmt.Sprintf("o-%024d", n), harassed.Attempts.String()
+			if key != "attempts" {
+				field, value = rowToken(1_000_000_000+int(n)), "p"+field
+			}
+			pipe.HSet(c.Context(), c.key(key), field, value)
+		}
+		if _, err = pipe.Exec(c.Context()); pipe.Len() > 0 {
+			require.NoError(c, err)
+		}
+	}
+}
+
+// moved leads from the token of each row to another one, as often as there may be another.
+func (c *crowd) moved() {
+	c.tried()
+	gone := make([]any, 0, 16*c.n)
+	for i := range c.n {
+		for hop, was := 1, c.token(i); hop <= 8; hop++ {
+			next := rowToken(hop*1_000_000 + i)
+			gone = append(gone, was, "m"+next)
+			was = next
+		}
+	}
+	require.NoError(c, c.rdb.HSet(c.Context(), c.key("gone"), gone...).Err())
+}
+
+// crowdCall is a call that makes a script run for long, whose name its own begins with.
+type crowdCall struct {
 	name   string
 	before func(*crowd)
 	call   func(*crowd)
-	reads  bool
-}{
-	{"schedule", (*crowd).nobody, func(c *crowd) { c.waiting() }, true},
+	reads  bool // or writes the bodies of all messages
+}
+
+// script is the name of the script's file.
+func (c *crowdCall) script() string {
+	name, _, _ := strings.Cut(c.name, " ")
+	return strings.TrimSuffix(name, ",")
+}
+
+// producerCalls are those of producers and of what brings rows.
+var producerCalls = []crowdCall{
+	{"schedule", (*crowd).nobody, (*crowd).waiting, true},
 	{"schedule of dead ids", (*crowd).dead, func(c *crowd) {
 		list := c.q.Schedule(c.Context(), c.requests(nil, nil), false, store.Durability{})
 		c.all(store.Dead, list)
 		require.Equal(c, buried.Reason, list[c.n-1].Reason)
 	}, true},
-	{"schedule, second run", (*crowd).waiting, func(c *crowd) {
+	{"schedule of waiting ids", (*crowd).tried, func(c *crowd) {
+		c.all(store.Waiting, c.q.Schedule(c.Context(), c.requests(nil, nil), false, store.Durability{}))
+	}, false},
+	{"schedule, second run", (*crowd).tried, func(c *crowd) {
 		c.all(store.Waiting, c.q.Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
+	}, true},
+	{"schedule, second run, free ids", (*crowd).nobody, func(c *crowd) {
+		c.all(store.Created, c.q.Schedule(c.Context(), c.requests(c.body, c.again(false)), false, store.Durability{}))
 	}, true},
 	{"schedule of dead ids, second run", (*crowd).dead, func(c *crowd) {
 		c.all(store.Dead, c.q.Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
 	}, true},
-	{"replace", (*crowd).waiting, func(c *crowd) {
-		c.all(store.Replaced, c.q.Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
-	}, true},
-	{"replace of dead ids", (*crowd).dead, func(c *crowd) {
-		c.all(store.Replaced, c.q.Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
-	}, true},
-	{"replace, second run", (*crowd).waiting, func(c *crowd) {
+	{"replace", (*crowd).tried, replaceAll, true},
+	{"replace of rows", (*crowd).rowsTried, replaceAll, true},
+	{"replace of dead ids", (*crowd).dead, replaceAll, true},
+	{"replace of dead rows", (*crowd).rowsDead, replaceAll, true},
+	{"replace, second run", (*crowd).tried, func(c *crowd) {
 		for _, a := range c.q.Schedule(c.Context(), c.requests(nil, c.again(true)), true, store.Durability{}) {
 			require.ErrorIs(c, a.Err, store.ErrUnknown)
 		}
 	}, true},
 	{"put", (*crowd).nobody, (*crowd).ofRows, true},
-	{"put of what is here", (*crowd).ofRows, func(c *crowd) { c.all(store.Mine, c.q.Put(c.Context(), c.rows(nil))) }, true},
+	{"put, marked", (*crowd).nobody, func(c *crowd) {
+		rows := c.rows(c.body)
+		for i := range rows {
+			rows[i].Marked = true
+		}
+		c.all(store.Created, c.q.Put(c.Context(), rows))
+	}, true},
+	{"put of what is here", (*crowd).rowsTried, func(c *crowd) { c.all(store.Mine, c.q.Put(c.Context(), c.rows(nil))) }, true},
+	{"put of what was moved", (*crowd).moved, func(c *crowd) { c.all(store.EndedMoved, c.q.Put(c.Context(), c.rows(nil))) }, true},
 	{"put of dead ids", (*crowd).dead, func(c *crowd) { c.all(store.Dead, c.q.Put(c.Context(), c.rows(nil))) }, true},
-	{"peek", (*crowd).ofRows, func(c *crowd) { c.all(store.Mine, c.q.Peek(c.Context(), c.rows(nil))) }, true},
-	{"cancel", (*crowd).waiting, func(c *crowd) { require.Equal(c, store.Done, cancel(c, c.q, c.id(0))) }, false},
-	{"cancel of a dead id", (*crowd).dead, func(c *crowd) { require.Equal(c, store.Done, cancel(c, c.q, c.id(0))) }, false},
-	{"reschedule", (*crowd).waiting, func(c *crowd) { require.Equal(c, store.Done, reschedule(c, c.q, c.id(0), later())) }, false},
-	{"reschedule of a dead id", (*crowd).dead, func(c *crowd) { require.Equal(c, store.Done, reschedule(c, c.q, c.id(0), later())) }, false},
-	{"remove", (*crowd).ofRows, func(c *crowd) {
+	{"put, peek", (*crowd).rowsTried, func(c *crowd) { c.all(store.Mine, c.q.Peek(c.Context(), c.rows(nil))) }, true},
+	{"cancel", (*crowd).rowsTried, func(c *crowd) { require.Equal(c, store.DoneMaybePublished, cancel(c, c.q, c.id(0))) }, false},
+	{"cancel of a dead id", (*crowd).rowsDead, func(c *crowd) { require.Equal(c, store.DoneMaybePublished, cancel(c, c.q, c.id(0))) }, false},
+	{"reschedule", (*crowd).rowsTried, func(c *crowd) {
+		require.Equal(c, store.DoneMaybePublished, reschedule(c, c.q, c.id(0), later()))
+	}, false},
+	{"reschedule of a dead id", (*crowd).rowsDead, func(c *crowd) {
+		require.Equal(c, store.DoneMaybePublished, reschedule(c, c.q, c.id(0), later()))
+	}, false},
+	{"remove", (*crowd).rowsTried, func(c *crowd) {
 		n, err := c.q.Remove(c.Context(), c.ended())
 		require.NoError(c, err)
 		require.Equal(c, c.n, n)
@@ -150,11 +234,13 @@ var crowdCalls = []struct {
 	}, true},
 }
 
+func replaceAll(c *crowd) {
+	c.all(store.Replaced, c.q.Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
+}
+
 // empty forgets all messages.
 func (c *crowd) empty() {
-	for _, name := range []string{"due", "msg", "attempts", "gone", "gonettl", "dead", "deadmsg", "settled"} {
-		require.NoError(c, c.rdb.Unlink(c.Context(), storetest.Key(c.q.Name(), 0, name)).Err())
-	}
+	storetest.Remove(c.Context(), c.rdb, c.q.Name(), 2)
 }
 
 // again names an earlier call for each message, of which nothing is known.
@@ -162,7 +248,7 @@ func (c *crowd) again(replace bool) func(string) *store.Earlier {
 	c.Helper()
 	now, err := redisNow(c.Context(), c.rdb)
 	require.NoError(c, err)
-	for at := now; at <= now+2; { // What is there came before the calls.
+	for at := now; at <= now+50; { // What is there came before the calls, as far as clocks can tell.
 		at, err = redisNow(c.Context(), c.rdb)
 		require.NoError(c, err)
 	}
@@ -173,9 +259,9 @@ func (c *crowd) again(replace bool) func(string) *store.Earlier {
 func TestScriptsReadLittle(t *testing.T) {
 	t.Parallel()
 	url := testenvPrivate(t)
-	for _, call := range crowdCalls {
+	for _, call := range producerCalls {
 		t.Run(call.name, func(t *testing.T) {
-			c := newCrowd(t, url, 8, 900_000)
+			c := newCrowd(t, connect(t, url), 8, 900_000)
 			call.before(c)
 			before := scriptCalls(t, c.rdb)
 			call.call(c)
@@ -185,45 +271,4 @@ func TestScriptsReadLittle(t *testing.T) {
 			c.empty()
 		})
 	}
-}
-
-// BenchmarkLongestProducerScript prints, for each call at its limits, how long
-// its longest script blocks Redis: the median of several rounds, and the least,
-// which is nearer the truth on a busy machine.
-func BenchmarkLongestProducerScript(b *testing.B) {
-	url := testenvPrivate(b, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000")
-	const header = 256 // of a message, at the most
-	for size, n := range map[int]int{1 << 10: store.MaxBatch, 960 << 10: 32} {
-		for _, call := range crowdCalls {
-			b.Run(fmt.Sprintf("%s/%dKiB", call.name, size>>10), func(b *testing.B) {
-				c := newCrowd(b, url, n, size-header)
-				var longest []time.Duration
-				for b.Loop() {
-					c.life++
-					call.before(c)
-					require.NoError(b, c.rdb.Do(b.Context(), "slowlog", "reset").Err())
-					call.call(c)
-					longest = append(longest, longestScript(b, c.rdb))
-					c.empty()
-				}
-				slices.Sort(longest)
-				b.ReportMetric(float64(longest[len(longest)/2].Microseconds())/1000, "ms/longest-median")
-				b.ReportMetric(float64(longest[0].Microseconds())/1000, "ms/longest-least")
-				b.ReportMetric(0, "ns/op")
-			})
-		}
-	}
-}
-
-func longestScript(tb testing.TB, rdb *redis.Client) (longest time.Duration) {
-	tb.Helper()
-	log, err := rdb.SlowLogGet(tb.Context(), -1).Result()
-	require.NoError(tb, err)
-	for _, entry := range log {
-		if len(entry.Args) > 0 && strings.HasPrefix(entry.Args[0], "eval") {
-			longest = max(longest, entry.Duration)
-		}
-	}
-	require.NotZero(tb, longest)
-	return longest
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // slotsPage is how many slots one script looks at.
-const slotsPage = 256
+const slotsPage = 160
 
 // Parked returns the slots of a shard that hold parked messages, in their order.
 // It costs as much as there are such slots, however many messages they hold.

@@ -153,7 +153,7 @@ func TestParkedManySlots(t *testing.T) {
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
 	b := newBridge(t, q)
-	const n = 1000
+	const n = store.MaxBatch
 	list := make([]store.Request, n)
 	for i := range list {
 		list[i] = store.Request{Message: &message.Message{ID: fmt.Sprint(i), Topic: "t"}, When: at(int64(i))}

@@ -189,10 +189,10 @@ func TestManyDeadLetters(t *testing.T) {
 	}
 	q.Schedule(t.Context(), list, false, store.Durability{})
 	s := settlement(b.claim(store.MaxBatch), buried)
-	s.Verdicts[1], s.Verdicts[998], s.Verdicts[999] = acked, unknown, kept
+	s.Verdicts[1], s.Verdicts[498], s.Verdicts[499] = acked, unknown, kept
 	s.Repeated = true
 	parts := slices.Collect(store.Parts(s))
-	require.Len(t, parts, 4)
+	require.Len(t, parts, 5)
 	for _, part := range parts[:2] { // An earlier run got so far.
 		b.verdicts(part.Claim, part.Verdicts...)
 	}
@@ -200,10 +200,10 @@ func TestManyDeadLetters(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, stale)
 	state := sound(t, rdb, q)
-	require.Len(t, state.Dead, 997)
+	require.Len(t, state.Dead, 497)
 	require.Len(t, state.Claims, 1)
 	require.Zero(t, state.Counter("stale_settles"))
-	require.Equal(t, "0 1 1 1", state.Attempts["0998"])
+	require.Equal(t, "0 1 1 1", state.Attempts["0498"])
 	stale, err = q.Settle(t.Context(), 0, s)
 	require.NoError(t, err)
 	require.False(t, stale)

@@ -11,7 +11,7 @@ import (
 var putVerb = verb{
 	name:   "put",
 	script: putScript,
-	most:   150,
+	most:   100,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.settled, k.meta, k.wake}
 	},

@@ -12,7 +12,7 @@ type verb struct {
 	name   string
 	script *script
 	// most is how many messages one script takes, so that it blocks Redis for 5 ms
-	// at the most, see BenchmarkLongestProducerScript.
+	// at the most, see BenchmarkLongestScript.
 	most    int
 	durable Durability
 	keys    func(shardKeys) []string

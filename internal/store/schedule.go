@@ -17,7 +17,7 @@ type Request struct {
 var scheduleVerb = verb{
 	name:   "schedule",
 	script: scheduleScript,
-	most:   300,
+	most:   150,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.meta, k.wake}
 	},
@@ -31,7 +31,7 @@ var scheduleVerb = verb{
 var replaceVerb = verb{
 	name:   "replace",
 	script: replaceScript,
-	most:   60,
+	most:   45,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
 	},

@@ -13,7 +13,7 @@ import (
 )
 
 // deadPart is how many messages one script ends in the dead letters.
-const deadPart = 250
+const deadPart = 100
 
 // errVerdict is returned for a settlement that cannot be meant.
 var errVerdict = errors.New("verdict of a message")

@@ -14,7 +14,7 @@ import (
 // Limits of one script, so that none blocks Redis for long.
 const (
 	// MaxBatch is how many messages one script handles at the most.
-	MaxBatch = 1000
+	MaxBatch = 500
 	// MaxBatchBytes is how many bytes of stored messages one script handles at
 	// the most, unless it is a single message.
 	MaxBatchBytes = 1 << 20

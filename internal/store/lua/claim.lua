@@ -21,10 +21,10 @@ local owner, last = string.match(holder, '^(.*)|(%d+)|%d+$')
 if owner and owner ~= instance and holder ~= ARGV[8] then return {1, now_ms, redis.call('PTTL', KEYS[8]), holder} end
 last = owner == instance and tonumber(last) or 0
 -- Claims of others that outlived their lease are reclaimed first.
-local live, strays, foreign = {[token] = true}, {}, false
-for i = 10, live_end do live[ARGV[i]] = true end
+local live, strays, foreign, own, extended, until_ms = {[token] = true}, {}, false, instance .. '|', {}, string.format('%.0f', now_ms + ARGV[5])
+for i = 10, live_end do live[ARGV[i]], extended[#extended + 1], extended[#extended + 2] = true, until_ms, ARGV[i] end
 for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
-  if string.sub(claim, 1, #instance + 1) ~= instance .. '|' then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end
+  if string.sub(claim, 1, #own) ~= own then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end
 end
 local again = redis.call('HGET', KEYS[3], token)
 local outdated = not again and number <= last
@@ -34,42 +34,44 @@ redis.call('ZREM', KEYS[7], '', unpack(old))
 if #old > 0 then redis.call('HDEL', KEYS[6], unpack(old)) end
 if not foreign and not outdated then last = math.max(last, number) end
 redis.call('SET', KEYS[8], string.format('%s|%.0f|%.0f', instance, last, now_ms), 'PX', ARGV[6])
-for i = 10, live_end do redis.call('ZADD', KEYS[4], 'XX', now_ms + ARGV[5], ARGV[i]) end
+for i = 1, #extended, 2000 do redis.call('ZADD', KEYS[4], 'XX', unpack(extended, i, math.min(i + 1999, #extended))) end
 if foreign or outdated then return {foreign and 2 or 3, now_ms, 0, ''} end
 
-local ids, more, packed, attempts, bodies, slot_score = {}, 0, again or '', {}, {}, ARGV[7] * 2 ^ 42
+local ids, more, packed, attempts, bodies, slot_score, at = {}, 0, again or '', {}, {}, ARGV[7] * 2 ^ 42, 1
 if again then
-  local at = 1
   while at <= #again do
     local _, stop, length = string.find(again, '^(%d+):%-?%d+:', at)
-    ids[#ids + 1] = string.sub(again, stop + 1, stop + length)
-    at = stop + length + 1
+    ids[#ids + 1], at = string.sub(again, stop + 1, stop + length), stop + length + 1
   end
-  redis.call('ZADD', KEYS[4], now_ms + ARGV[5], token)
+  redis.call('ZADD', KEYS[4], until_ms, token)
 elseif tonumber(ARGV[3]) > 0 then
   ids = redis.call('ZRANGEBYSCORE', KEYS[1], slot_score > 0 and string.format('%.0f', slot_score) or '-inf',
     string.format('%.0f', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 end
-local step, any_attempts = again and 1 or 2, #ids > 0 and redis.call('HLEN', KEYS[5]) > 0
-local wanted, taken, bytes, parts = #ids / step, 0, 0, {}
-local largest, size_max = tonumber(ARGV[4]), tonumber(ARGV[4])
+local step, tried = again and 1 or 2, #ids > 0 and redis.call('HLEN', KEYS[5]) or 0
+local wanted, taken, bytes, parts, largest, size_max = #ids / step, 0, 0, {}, tonumber(ARGV[4]), tonumber(ARGV[4])
+-- Redis keeps a hash so small in one list, and each search in it looks at all.
+local small, histories = wanted > 16 and tried > 0 and tried <= 512, {}
+local all = small and redis.call('HGETALL', KEYS[5]) or {}
+for i = 1, #all, 2 do histories[all[i]] = all[i + 1] end
+-- Redis 7.2 and later write a round number as 1.79e+12; + 0, because the
+-- tonumber of the in-process Redis cannot read that.
+local function plain(score) return string.find(score, 'e', 1, true) and string.format('%.0f', score + 0) or score end
 -- Bodies are read in small chunks, so that few are read beyond the limit: as
 -- many as would fit if they were as large as the largest before, one at first.
 while taken < wanted do
-  local chunk = {}
-  local room = math.max(1, math.min(8, math.floor((size_max - bytes) / largest)))
+  local chunk, room = {}, math.max(1, math.min(8, math.floor((size_max - bytes) / largest)))
   if taken == 0 then largest = 1 end
   for i = taken + 1, math.min(taken + room, wanted) do chunk[#chunk + 1] = ids[(i - 1) * step + 1] end
   local stored = redis.call('HMGET', KEYS[2], unpack(chunk))
-  local counts = any_attempts and redis.call('HMGET', KEYS[5], unpack(chunk)) or {}
+  local counts = tried > 0 and not small and redis.call('HMGET', KEYS[5], unpack(chunk)) or {}
   for i, id in ipairs(chunk) do
     local size = stored[i] and #stored[i] or 0
     if not again and taken > 0 and bytes + size > size_max then wanted = taken break end
     taken, bytes, largest = taken + 1, bytes + size, math.max(largest, size)
     bodies[taken], attempts[taken] = stored[i], counts[i]
-    -- Formatted, because Redis 7.2 and later write a round number as 1.79e+12;
-    -- + 0, because the tonumber of the in-process Redis cannot read that.
-    if not again then parts[taken] = #id .. ':' .. string.format('%.0f', ids[taken * 2] + 0) .. ':' .. id end
+    if small then attempts[taken] = histories[id] or false end
+    if not again then parts[taken] = #id .. ':' .. plain(ids[taken * 2]) .. ':' .. id end
   end
 end
 if not again and taken > 0 then
@@ -77,13 +79,12 @@ if not again and taken > 0 then
   local rank = slot_score > 0 and redis.call('ZRANK', KEYS[1], ids[1]) or 0
   redis.call('ZREMRANGEBYRANK', KEYS[1], rank, rank + taken - 1)
   redis.call('HSET', KEYS[3], token, packed)
-  redis.call('ZADD', KEYS[4], now_ms + ARGV[5], token)
+  redis.call('ZADD', KEYS[4], until_ms, token)
   if taken < #ids / 2 or taken == tonumber(ARGV[3]) then more = 1 end
 end
 for i = live_end + 1, #ARGV do
   local from = ARGV[i] * 2 ^ 42
-  local held = redis.call('ZCOUNT', KEYS[1], string.format('%.0f', from), string.format('(%.0f', from + 2 ^ 42))
-  if held == 0 then redis.call('HDEL', KEYS[10], ARGV[i]) end
+  if redis.call('ZCOUNT', KEYS[1], string.format('%.0f', from), string.format('(%.0f', from + 2 ^ 42)) == 0 then redis.call('HDEL', KEYS[10], ARGV[i]) end
 end
 local next_due_ms = (redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(4398046511104', 'WITHSCORES', 'LIMIT', 0, 1)[2] or -1) + 0
 local expired = redis.call('ZCOUNT', KEYS[4], '-inf', now_ms) > 0 and 1 or 0

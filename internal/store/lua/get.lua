@@ -19,7 +19,8 @@ end
 local attempts = redis.call('HGET', KEYS[4], id) or ''
 if due then return {0, now_ms, 2, due + 0, attempts, stored or ''} end
 for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
-  local at = 1
+  -- Few claims hold the id's letters at all.
+  local at = string.find(packed, ':' .. id, 1, true) and 1 or #packed + 1
   while at <= #packed do
     local _, stop, length, score = string.find(packed, '^(%d+):(%-?%d+):', at)
     if string.sub(packed, stop + 1, stop + length) == id then

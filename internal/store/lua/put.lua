@@ -21,10 +21,10 @@ local settled = redis.call('HLEN', KEYS[7]) > 0 and redis.call('HMGET', KEYS[7],
 
 -- What became of the token: its message is here, under it or the one that took
 -- its place, or has ended; else what is in the way, nil where nothing is.
-local bytes_max, bytes = tonumber(ARGV[5]), 0
-local function trace(id, token)
+local bytes_max, bytes, hops = tonumber(ARGV[5]), 0, 0
+local function trace(id, token, n)
   local length = redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id)
-  if bytes > 0 and bytes + length > bytes_max then return 0, 0 end
+  if hops > 256 or bytes > 0 and bytes + length > bytes_max then return 0, 0 end
   bytes = bytes + length
   local stored = redis.call('HGET', KEYS[2], id)
   local dead = not stored and redis.call('HGET', KEYS[5], id)
@@ -34,11 +34,14 @@ local function trace(id, token)
   local due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
   for hop = 1, 8 do
     if string.sub(theirs, 15, 30) == token then return 12, due or 0 end
-    local what = redis.call('HGET', KEYS[6], token) or redis.call('HGET', KEYS[7], token) or ''
+    local what = gone[n] or settled[n]
+    if hop > 1 then what = redis.call('HGET', KEYS[6], token) or redis.call('HGET', KEYS[7], token) end
+    what = what or ''
     local sign = string.sub(what, 1, 1)
     if sign == 'p' then return 13, 0 end
     if sign == 'c' or sign == 'n' then return 14, 0 end
     if sign ~= 'm' then break end
+    hops = hops + 1
     token = string.sub(what, 2) -- Two statements: the in-process Redis loses count of the loop over one.
     moved = true
   end
@@ -51,7 +54,7 @@ local reply, entries, marked, ours, earliest = {0, now_ms}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
   local id, due, stored = ARGV[4 * n + 2], tonumber(ARGV[4 * n + 3]), ARGV[4 * n + 5]
   local code, detail
-  if gone[n] or settled[n] or any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = trace(id, token) end
+  if gone[n] or settled[n] or any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = trace(id, token, n) end
   if code then
     -- Known already.
   elseif ours[id] then
@@ -59,7 +62,7 @@ for n, token in ipairs(tokens) do
   elseif ask and redis.call('HEXISTS', KEYS[2], id) == 0 then
     code, detail = 11, 0
   elseif ask or redis.call('HSETNX', KEYS[2], id, prefix .. stored) == 0 then
-    code, detail = trace(id, token)
+    code, detail = trace(id, token, n)
   else
     code, detail, ours[id] = 1, due, n
     entries[#entries + 1], entries[#entries + 2] = ARGV[4 * n + 3], id

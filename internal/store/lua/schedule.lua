@@ -12,13 +12,18 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local second, ask = ARGV[3] == '2', ARGV[6] == '0'
-local call_start_ms, version = tonumber(ARGV[4]), ARGV[5]
+local second, ask, call_start_ms, version = ARGV[3] == '2', ARGV[6] == '0', tonumber(ARGV[4]), ARGV[5]
 -- Rounded up, so that a delay never ends early.
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local stamp = string.format('%013.0f', accepted_ms)
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+
+local tokens, gone = {}, {}
+if second and redis.call('HLEN', KEYS[6]) > 0 then
+  for i = 8, #ARGV, 3 do tokens[#tokens + 1] = string.sub(ARGV[i + 2], 1, 16) end
+  gone = redis.call('HMGET', KEYS[6], unpack(tokens))
+end
 
 local function due_of(when, from_ms)
   if string.byte(when) == 43 then return from_ms + tonumber(string.sub(when, 2)) end
@@ -55,7 +60,7 @@ for i = 8, #ARGV, 3 do
   local code, detail = 1, due
   if any_dead and redis.call('ZSCORE', KEYS[4], id) then
     code, detail = taken(id, when, token, true)
-  elseif second and redis.call('HGET', KEYS[6], token) then
+  elseif gone[(i - 5) / 3] then
     -- An earlier run created it, and a cancel or a replace has ended it since.
     code = 1
   elseif ours[id] then

@@ -28,42 +28,45 @@ end
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now_up_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local any_attempts, letters, buried, died = redis.call('HLEN', KEYS[5]) > 0, {}, {}, {}
+local expires, tried = string.format('%.0f', now_ms + ARGV[17]), redis.call('HLEN', KEYS[5])
+local letters, buried, died, gone, expiry, settled, scores, counts, none, routes = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 for i = dead_at, parks_at - 4, 4 do
   local stored = redis.call('HGET', KEYS[2], ARGV[i]) or ''
   buried[#buried + 1] = ARGV[i]
   died[#died + 1], died[#died + 2] = now_ms, ARGV[i]
   letters[#letters + 1], letters[#letters + 2] = ARGV[i], ARGV[i + 1] .. ':' .. ARGV[i + 2] .. ':' .. #ARGV[i + 3] .. ':' .. ARGV[i + 3] .. stored
 end
-local function count(name, n) if n > 0 then redis.call('HINCRBY', KEYS[8], name, n) end end
+-- Redis keeps a small hash in one list, and each search in it looks at all: a
+-- value so long makes it a table, for as long as it is not empty.
+local function put(key, entries)
+  if #entries == 0 then return end
+  redis.call('HSET', key, '', string.rep(' ', 65), unpack(entries))
+  redis.call('HDEL', key, '')
+end
 
 redis.call('ZREM', KEYS[4], after == '' and token or '')
 if after == '' then redis.call('HDEL', KEYS[3], token) else redis.call('HSET', KEYS[3], token, after) end
-if acked > 0 then
-  redis.call('HDEL', KEYS[2], unpack(ARGV, 18, 17 + acked))
-  if any_attempts then redis.call('HDEL', KEYS[5], unpack(ARGV, 18, 17 + acked)) end
-end
+if tried > 0 and tried <= 512 and acked > 16 then put(KEYS[5], {'', ''}) end
+if acked > 0 then redis.call('HDEL', KEYS[2], unpack(ARGV, 18, 17 + acked)) end
+if acked > 0 and tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 18, 17 + acked)) end
 -- A late writer of a row must not bring its message back.
-local traced, told, gone, expiry, settled = tonumber(ARGV[14]), tonumber(ARGV[15]), {}, {}, {}
+local traced, told = tonumber(ARGV[14]), tonumber(ARGV[15])
 for n = 1, traced do
   local ended = string.sub(ARGV[16], n * 16 - 15, n * 16)
   gone[2 * n - 1], gone[2 * n] = ended, 'p'
-  expiry[2 * n - 1], expiry[2 * n] = now_ms + ARGV[17], ended
+  expiry[2 * n - 1], expiry[2 * n] = expires, ended
   if n <= told then settled[2 * n - 1], settled[2 * n] = ended, 'p' .. ARGV[17 + n] end
 end
-if traced > 0 then
-  redis.call('HSET', KEYS[10], unpack(gone))
-  redis.call('ZADD', KEYS[11], unpack(expiry))
-end
-if told > 0 then redis.call('HSET', KEYS[12], unpack(settled)) end
-local scores, counts, none = {}, {}, {}
+put(KEYS[10], gone)
+if traced > 0 then redis.call('ZADD', KEYS[11], unpack(expiry)) end
+put(KEYS[12], settled)
 for i = back_at, dead_at - 3, 3 do
   local id, score, attempts = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   scores[#scores + 1], scores[#scores + 2] = string.byte(score) == 43 and now_up_ms + tonumber(string.sub(score, 2)) or score, id
   if attempts == '-' then none[#none + 1] = id elseif attempts ~= '' then counts[#counts + 1], counts[#counts + 2] = id, attempts end
 end
 if back > 0 then redis.call('ZADD', KEYS[1], unpack(scores)) end
-if #counts > 0 then redis.call('HSET', KEYS[5], unpack(counts)) end
+put(KEYS[5], counts)
 if #none > 0 then redis.call('HDEL', KEYS[5], unpack(none)) end
 if dead > 0 then
   redis.call('HDEL', KEYS[2], unpack(buried))
@@ -76,12 +79,10 @@ for i = parks_at, parks_at + 4 * parks - 4, 4 do
   local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
   local since, rest = string.match(redis.call('HGET', KEYS[9], ARGV[i]) or '', '^(%d+)(.*)$')
   if not since or string.sub(rest, 1, #route) ~= route then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%.0f', now_ms) end
-  redis.call('HSET', KEYS[9], ARGV[i], since .. route .. ARGV[i + 3])
+  routes[#routes + 1], routes[#routes + 2] = ARGV[i], since .. route .. ARGV[i + 3]
 end
-count('published', acked)
-count('suspected_duplicates', tonumber(ARGV[13]))
-count('retried', tonumber(ARGV[11]))
-count('parked', tonumber(ARGV[12]))
-count('released', back - ARGV[11] - ARGV[12])
-count('dead_lettered', dead)
+put(KEYS[9], routes)
+local changed = {published = acked, suspected_duplicates = tonumber(ARGV[13]), retried = tonumber(ARGV[11]), parked = tonumber(ARGV[12]),
+  released = back - ARGV[11] - ARGV[12], dead_lettered = dead}
+for name, n in pairs(changed) do if n > 0 then redis.call('HINCRBY', KEYS[8], name, n) end end
 return 0
