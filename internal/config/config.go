@@ -158,7 +158,7 @@ type Log struct {
 
 // Poller says how each shard is polled.
 type Poller struct {
-	Batch        int           `yaml:"batch" default:"500" min:"1" max:"1000" doc:"Most messages in a claim."`
+	Batch        int           `yaml:"batch" default:"500" min:"1" max:"500" doc:"Most messages in a claim."`
 	InFlight     int           `yaml:"in_flight" default:"4" min:"1" max:"64" doc:"Most claims of a shard in flight at once."`
 	ClaimTimeout time.Duration `yaml:"claim_timeout" default:"60s" doc:"How long a claim lasts before it may be reclaimed."`
 	MaxSleep     time.Duration `yaml:"max_sleep" default:"2s" doc:"Longest wait before a shard is looked at again. At most half of the lease."`

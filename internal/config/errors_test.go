@@ -45,7 +45,7 @@ func TestErrors(t *testing.T) {
 		"not in enum":     {base + "log: {level: loud}", want{"line 3: log.level: ", `"loud" is not one of debug, info, warn, error`}},
 		"negative":        {base + "drain_timeout: -1s", want{"line 3: drain_timeout: ", "too small, allowed are 1ms and more"}},
 		"zero duration":   {base + "redis: {timeout: 0s}", want{"line 3: redis.timeout: ", "too small"}},
-		"too many":        {base + "poller: {batch: 1001}", want{"line 3: poller.batch: ", `"1001" is too large, allowed are 1 to 1000`}},
+		"too many":        {base + "poller: {batch: 501}", want{"line 3: poller.batch: ", `"501" is too large, allowed are 1 to 500`}},
 		"too few":         {base + "poller: {in_flight: 0}", want{"line 3: poller.in_flight: ", "allowed are 1 to 64"}},
 		"unset variable":  {base + "log:\n  level: ${DELAYBRIDGE_NO}", want{"line 4: log.level: ", "variable DELAYBRIDGE_NO is not set"}},
 		"unset in a list": {base + "redis: {mode: cluster, addrs: [\n'${X}']}", want{"line 4: redis.addrs[0]: ", "variable X is not set"}},

@@ -44,7 +44,7 @@ func (t ClaimToken) String() string {
 // lease, of nothing, too.
 type ClaimRequest struct {
 	Token ClaimToken
-	// Max is how many messages to take: 0 (renew only) to 1,000.
+	// Max is how many messages to take: 0 (renew only) to 500.
 	Max int
 	// MaxBytes is how many bytes of them, but for the first; 0 is the most that
 	// a claim may take.

@@ -28,7 +28,7 @@ const (
 )
 
 // maxBatch is the most messages that one claim may take.
-const maxBatch = 1000
+const maxBatch = 500
 
 // Store is what the poller needs of Redis, for the shards of one queue. An
 // error means that there was no answer: the call may have taken effect or not.
@@ -84,7 +84,7 @@ type Retry struct {
 
 // Claims say how a shard's messages are claimed. Zero values mean the defaults.
 type Claims struct {
-	// Batch is how many messages a claim takes: 1 to 1,000, default 500.
+	// Batch is how many messages a claim takes: 1 to 500, default 500.
 	Batch int
 	// InFlight is how many batches, so many messages, of a shard are in flight at
 	// a time, default 4. The sink's window may allow less.
