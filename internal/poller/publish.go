@@ -99,12 +99,13 @@ const (
 // findHanging closes the routes of messages that hang, so that no more of them
 // follow, and takes them out of the window, so that they keep nobody else.
 func (r *runner) findHanging() {
-	took, answered := r.services.config.Sink.Window.Pace()
-	limit := max(leastHanging, hangingTimes*took)
+	window := r.services.config.Sink.Window
+	pace := window.Pace()
+	limit := max(leastHanging, hangingTimes*pace.Took)
 	now := time.Now()
-	isStuck := now.Sub(answered) >= limit && r.services.config.Sink.Window.IsCrowded()
+	isStuck := now.Sub(pace.Answered) >= limit && window.IsCrowded()
 	for _, c := range r.calls {
-		if c.left == 0 || now.Sub(c.began) < limit || answered.Sub(c.began) < limit/2 && !isStuck {
+		if c.left == 0 || now.Sub(c.began) < limit || pace.Overtaken.Sub(c.began) < limit/2 && !isStuck {
 			continue
 		}
 		for n := range c.size {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -221,6 +222,33 @@ func TestHangingBacklog(t *testing.T) {
 		})
 		assert.Zero(t, b.logs.count("sink unavailable"))
 		assert.Equal(t, 1, b.logs.count("route unavailable"))
+	})
+}
+
+// A slow link takes more than two seconds for what is in flight, in order: nothing
+// on it hangs.
+func TestSlowLinkIsNoHangingRoute(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.store.add(to("t", 3000, b.store.now(), noKey)...)
+		})
+		var mu sync.Mutex
+		var free time.Time
+		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, _ *message.Message) outcome {
+			mu.Lock()
+			if now := time.Now(); free.Before(now) {
+				free = now
+			}
+			free = free.Add(9 * time.Millisecond)
+			at := free
+			mu.Unlock()
+			wait.Sleep(ctx, time.Until(at))
+			return acked
+		}}
+		b.pass(30 * time.Second)
+		assert.Len(t, b.store.acked, 3000)
+		assert.Zero(t, b.logs.count("route unavailable"))
+		assert.Zero(t, b.observer.settled.parked)
 	})
 }
 

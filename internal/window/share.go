@@ -102,6 +102,9 @@ func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool)
 	wasDown = w.health.answer(now)
 	if messages > 0 {
 		w.limit.acknowledged(load{messages, bytes}, took, w.inFlight, now)
+		if began := now.Add(-took); began.After(w.overtaken) {
+			w.overtaken = began
+		}
 	}
 	served := s.free(load{messages, bytes})
 	if wasDown {

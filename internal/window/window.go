@@ -42,9 +42,11 @@ type Window struct {
 	limit    limit
 	inFlight load // of all shares
 	kept     load // of all shares
-	waiting  []*Share
-	active   int // shares that hold something or wait
-	health   health
+	// overtaken is the latest hand-over of what was answered.
+	overtaken time.Time
+	waiting   []*Share
+	active    int // shares that hold something or wait
+	health    health
 }
 
 // load is a number of messages and their bytes.
@@ -101,10 +103,19 @@ func (w *Window) IsCrowded() bool {
 	return len(w.waiting) > 0
 }
 
-// Pace is what an acknowledgement took lately, and when the last answer of any
-// kind came; zero where there was none yet.
-func (w *Window) Pace() (took time.Duration, answered time.Time) {
+// Pace is how fast the sink answers. Its fields are zero where it has not yet.
+type Pace struct {
+	// Took is what an acknowledgement took lately.
+	Took time.Duration
+	// Answered is when the last answer of any kind came.
+	Answered time.Time
+	// Overtaken is when the latest message that was answered had been handed over.
+	Overtaken time.Time
+}
+
+// Pace returns how fast the sink answers.
+func (w *Window) Pace() Pace {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.limit.took, w.health.answered
+	return Pace{Took: w.limit.took, Answered: w.health.answered, Overtaken: w.overtaken}
 }
