@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // maxEarlier is how many earlier layouts may live: each costs every call a visit more.
@@ -149,12 +151,12 @@ func (q *Queue) fenceAll(ctx context.Context, c *copier, layout *Layout) (bool, 
 	running.SetLimit(8)
 	for _, k := range layout.keys.shards {
 		running.Go(func() error {
-			r, err := c.run(ctx, fenceScript, k.meta, layout.next.epoch, layout.next.content())
+			r, err := c.run(ctx, scripts.Fence, k.meta, layout.next.epoch, layout.next.content())
 			if err != nil {
 				return fmt.Errorf("fence: %w", err)
 			}
-			if epoch := r.text(1); r.bad != nil || epoch != layout.next.epoch {
-				return errors.Join(r.bad, errFenced)
+			if epoch := r.Text(1); r.Err != nil || epoch != layout.next.epoch {
+				return errors.Join(r.Err, errFenced)
 			}
 			return nil
 		})
@@ -186,25 +188,25 @@ func newCopier(q *Queue) *copier {
 func (c *copier) change(ctx context.Context, l *Layout, fields ...any) (*Layout, error) {
 	args := append([]any{l.Epoch, l.next.String(), joinInts(l.Earlier)}, fields...)
 	sentMs := c.q.clock.floorMs()
-	r, err := c.run(ctx, changeScript, layoutKey(c.q.prefix, c.q.name), args...)
+	r, err := c.run(ctx, scripts.Change, layoutKey(c.q.prefix, c.q.name), args...)
 	if err != nil {
 		return nil, fmt.Errorf("change layout of %s: %w", c.q.name, err)
 	}
 	return c.q.useLayout(r, sentMs)
 }
 
-func (c *copier) run(ctx context.Context, s *script, key string, args ...any) (*reply, error) {
+func (c *copier) run(ctx context.Context, s *scripts.Script, key string, args ...any) (*scripts.Reply, error) {
 	node, err := nodeFor(ctx, c.q.rdb, key)
 	if err != nil {
 		return nil, err
 	}
 	count := c.count(ctx, node)
 	if count == 0 {
-		cmd, err := s.run(ctx, c.q.client(ctx), []string{key}, args...)
+		cmd, err := c.q.run(ctx, s, []string{key}, args...)
 		if err != nil {
 			return nil, err
 		}
-		return newReply(cmd), nil
+		return scripts.NewReply(cmd), nil
 	}
 	wait := Durability{Replicas: count, Timeout: min(time.Second, c.q.timeout/2)}
 	cmd, done, err := c.q.runDurable(ctx, s, wait, wait.within(ctx), key, []string{key}, args...)
@@ -216,7 +218,7 @@ func (c *copier) run(ctx context.Context, s *script, key string, args ...any) (*
 		c.replicas[node] = int(done.copies)
 		c.mu.Unlock()
 	}
-	return newReply(cmd), nil
+	return scripts.NewReply(cmd), nil
 }
 
 // count is how many replicas the node has. Where an ACL hides that, it is how

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 const (
@@ -97,7 +97,7 @@ func (q *Queue) clockOf(ctx context.Context, key string) (*clock, error) {
 	if c.known() {
 		return c, nil
 	}
-	asked := once{redis.NewCmd(ctx, "time")}
+	asked := scripts.NewCommand(ctx, "time")
 	err = q.patient(ctx, node, 0).Process(ctx, asked)
 	parts, errParts := asked.Int64Slice()
 	switch {
@@ -105,7 +105,7 @@ func (q *Queue) clockOf(ctx context.Context, key string) (*clock, error) {
 		refresh(ctx, q.rdb, err)
 		return nil, notSent(fmt.Errorf("ask for the time: %w", err))
 	case errParts != nil || len(parts) != 2:
-		return nil, fmt.Errorf("ask for the time: %w", errReply)
+		return nil, fmt.Errorf("ask for the time: %w", scripts.ErrReply)
 	}
 	c.observe(parts[0]*1000 + parts[1]/1000)
 	return c, nil

@@ -8,6 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // deadPage is how many dead letters one read takes; they may be large.
@@ -74,8 +76,7 @@ const deadBatch = 100
 // codes are Done, NotFound and NoBody; one code a member, by index.
 func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return redriveScript.run(ctx, q.client(ctx),
-			[]string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.meta, k.wake},
+		return q.run(ctx, scripts.Redrive, []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.meta, k.wake},
 			append([]any{l.Epoch, MaxBatchBytes}, ids...)...)
 	})
 }
@@ -84,7 +85,7 @@ func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
 // code a member, by index.
 func (q *Queue) Purge(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return purgeScript.run(ctx, q.client(ctx), []string{k.dead, k.deadMsg, k.meta, k.gone, k.goneTTL, k.settled},
+		return q.run(ctx, scripts.Purge, []string{k.dead, k.deadMsg, k.meta, k.gone, k.goneTTL, k.settled},
 			append([]any{l.Epoch, MaxBatchBytes, tombstone.Milliseconds()}, ids...)...)
 	})
 }
@@ -113,13 +114,13 @@ func (q *Queue) eachDead(
 			if err != nil {
 				return err
 			}
-			r := newReply(cmd)
-			if r.int(0) == statusReload {
+			r := scripts.NewReply(cmd)
+			if r.Int(0) == statusReload {
 				return refused(r, layout, batch.shard)
 			}
 			rest := batch.rest
 			for n, i := range batch.at {
-				codes[i] = Code(r.int(2 + n))
+				codes[i] = Code(r.Int(2 + n))
 				if codes[i] == NotFound && !batch.last[n] {
 					codes[i] = NotLooked
 					stage[i]++
@@ -129,7 +130,7 @@ func (q *Queue) eachDead(
 				}
 			}
 			pending = rest
-			return r.bad
+			return r.Err
 		})
 		if err != nil {
 			return codes, err

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Durability asks that a call is confirmed within Timeout: by so many replicas, or,
@@ -52,7 +54,7 @@ func (d Durability) missing(c confirmed) error {
 var errNotOnDisk = errors.New("redis has not written it to disk yet")
 
 // send runs the script, and says what is missing for its effect to be durable.
-func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, g *gate, r run, args []any) (*reply, error, error) {
+func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, g *gate, r run, args []any) (*scripts.Reply, error, error) {
 	// A second run is made anyway: who refused it could not tell what the first did.
 	if v.durable.Fsync && !r.second {
 		if err := q.checkFsync(ctx, k.meta); err != nil {
@@ -62,11 +64,11 @@ func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, g *gate, r run, 
 	within := v.durable.within(ctx)
 	last, open := g.opens(within)
 	if !open {
-		cmd, err := v.script.run(ctx, q.client(ctx), v.keys(k), args...)
+		cmd, err := q.run(ctx, v.script, v.keys(k), args...)
 		if err != nil {
 			return nil, nil, err
 		}
-		return newReply(cmd), v.durable.missing(last), nil
+		return scripts.NewReply(cmd), v.durable.missing(last), nil
 	}
 	cmd, c, err := q.runDurable(ctx, v.script, v.durable, within, k.meta, v.keys(k), args...)
 	if err != nil {
@@ -77,20 +79,20 @@ func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, g *gate, r run, 
 	}
 	missing := v.durable.missing(c)
 	g.learn(within, c, missing == nil)
-	return newReply(cmd), missing, nil
+	return scripts.NewReply(cmd), missing, nil
 }
 
 // known says that a node knows a script.
 type known struct {
 	node   redis.UniversalClient
-	script *script
+	script *scripts.Script
 }
 
 // runDurable executes the script and waits so long, on the same connection,
 // until what was asked has confirmed it. The anchor is a key of that node with
 // the field epoch.
 func (q *Queue) runDurable(
-	ctx context.Context, s *script, d Durability, within time.Duration, anchor string, keys []string, args ...any,
+	ctx context.Context, s *scripts.Script, d Durability, within time.Duration, anchor string, keys []string, args ...any,
 ) (*redis.Cmd, confirmed, error) {
 	node, err := nodeFor(ctx, q.rdb, keys[0])
 	if err != nil {
@@ -99,9 +101,9 @@ func (q *Queue) runDurable(
 	// The source is sent where the node may not know it: that shows only after the wait.
 	at := known{node, s}
 	_, bySHA := q.known.Load(at)
-	command, c := q.pipeline(ctx, s.command(ctx, !bySHA, keys, args), node, d, within, anchor)
+	command, c := q.pipeline(ctx, s.Command(ctx, !bySHA, keys, args), node, d, within, anchor)
 	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
-		command, c = q.pipeline(ctx, s.command(ctx, true, keys, args), node, d, within, anchor)
+		command, c = q.pipeline(ctx, s.Command(ctx, true, keys, args), node, d, within, anchor)
 	}
 	if command.Err() == nil {
 		q.known.Store(at, true)
@@ -116,7 +118,7 @@ func (q *Queue) runDurable(
 }
 
 func (q *Queue) pipeline(
-	ctx context.Context, command once, node redis.UniversalClient, d Durability, within time.Duration, anchor string,
+	ctx context.Context, command scripts.Command, node redis.UniversalClient, d Durability, within time.Duration, anchor string,
 ) (*redis.Cmd, confirmed) {
 	pipe := q.patient(ctx, node, within).Pipeline()
 	_ = pipe.Process(ctx, command)
@@ -147,15 +149,15 @@ func (q *Queue) patient(ctx context.Context, node redis.UniversalClient, within 
 // waiting is the end of a pipeline that waits.
 type waiting struct {
 	fsync       bool
-	touch, wait once
+	touch, wait scripts.Command
 }
 
 func newWaiting(ctx context.Context, pipe redis.Pipeliner, d Durability, anchor string, within time.Duration) *waiting {
-	w := &waiting{fsync: d.Fsync, touch: touchScript.command(ctx, true, []string{anchor}, nil)}
+	w := &waiting{fsync: d.Fsync, touch: scripts.Touch.Command(ctx, true, []string{anchor}, nil)}
 	if d.Fsync {
-		w.wait = once{redis.NewCmd(ctx, "waitaof", 1, 0, within.Milliseconds())}
+		w.wait = scripts.NewCommand(ctx, "waitaof", 1, 0, within.Milliseconds())
 	} else {
-		w.wait = once{redis.NewCmd(ctx, "wait", d.Replicas, within.Milliseconds())}
+		w.wait = scripts.NewCommand(ctx, "wait", d.Replicas, within.Milliseconds())
 	}
 	_ = pipe.Process(ctx, w.touch)
 	_ = pipe.Process(ctx, w.wait)
@@ -172,7 +174,7 @@ func (w *waiting) result() (c confirmed) {
 	}
 	counts, err := w.wait.Int64Slice()
 	if err == nil && len(counts) == 0 {
-		err = errReply
+		err = scripts.ErrReply
 	}
 	if err != nil {
 		return confirmed{err: err}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // fence is what a shard's meta says of the layout.
@@ -104,10 +106,10 @@ func isRefusal(err error) bool {
 }
 
 // refused reads a script's refusal.
-func refused(r *reply, layout *Layout, shard int) error {
-	epoch := r.text(2)
-	if r.bad != nil {
-		return r.bad
+func refused(r *scripts.Reply, layout *Layout, shard int) error {
+	epoch := r.Text(2)
+	if r.Err != nil {
+		return r.Err
 	}
 	return &refusal{layout: layout, shard: shard, epoch: epoch}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // scanPage is how many entries one step of a scan looks at.
@@ -78,11 +80,11 @@ func (q *Queue) findInFlight(ctx context.Context, key, id string, found map[stri
 	}
 	for _, packed := range claims {
 		for packed != "" {
-			length, rest, ok := cutInt(packed)
+			length, rest, ok := scripts.CutInt(packed)
 			if !ok {
 				return errPacked
 			}
-			_, rest, ok = cutInt(rest)
+			_, rest, ok = scripts.CutInt(rest)
 			if !ok || length < 0 || length > int64(len(rest)) {
 				return errPacked
 			}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Found is a message as it is now.
@@ -39,41 +41,41 @@ func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, 
 // getIn looks into one home of the message.
 func (q *Queue) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
 	k := layout.keys.shards[home]
-	cmd, err := getScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
+	cmd, err := q.run(ctx, scripts.Get, []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
 		layout.Epoch, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)
 	}
-	r := newReply(cmd)
-	if r.int(0) == statusReload {
+	r := scripts.NewReply(cmd)
+	if r.Int(0) == statusReload {
 		return found, false, refused(r, layout, home)
 	}
-	if code := Code(r.int(2)); r.bad == nil && code != NotFound {
+	if code := Code(r.Int(2)); r.Err == nil && code != NotFound {
 		found, ok = q.parseFound(r, code, id, key), true
 	}
-	return found, ok, r.bad
+	return found, ok, r.Err
 }
 
-func (q *Queue) parseFound(r *reply, code Code, id, key string) Found {
+func (q *Queue) parseFound(r *scripts.Reply, code Code, id, key string) Found {
 	if code == Dead {
-		letter := message.DecodeDeadLetter(message.Member(id, key), r.text(5))
+		letter := message.DecodeDeadLetter(message.Member(id, key), r.Text(5))
 		letter.Queue = q.name
 		found := Found{
 			Message: letter.Message, Code: code, Reason: letter.Reason,
 			MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
 		}
-		if ms := r.int(3); ms != 0 {
+		if ms := r.Int(3); ms != 0 {
 			found.DiedAt = time.UnixMilli(ms)
 		}
 		return found
 	}
 	found := Found{Code: code}
-	history, err := message.ParseHistory(r.text(4))
+	history, err := message.ParseHistory(r.Text(4))
 	if err == nil {
-		err = found.Decode(r.text(5))
+		err = found.Decode(r.Text(5))
 	}
 	found.ID, found.Key, found.Queue, found.Err = id, key, q.name, err
-	if score := r.int(3); score != 0 {
+	if score := r.Int(3); score != 0 {
 		found.DueAt = history.Promised(score)
 	}
 	found.Attempt = history.Attempts.Begun + 1

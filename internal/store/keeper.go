@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 const (
@@ -180,7 +182,7 @@ func (q *Queue) drop(ctx context.Context, layout *Layout) (*Layout, error) {
 			continue
 		}
 		k := newShardKeys(q.prefix, q.name, shard)
-		_, err := dropScript.run(ctx, q.client(ctx), []string{
+		_, err := q.run(ctx, scripts.Drop, []string{
 			k.meta, k.msg, k.dead, k.claims, k.settled, k.due, k.deadlines, k.attempts, k.gone, k.goneTTL, k.deadMsg, k.holder,
 			k.routes,
 		})
@@ -238,7 +240,7 @@ func (l *look) on(ctx context.Context, q *Queue, layout *Layout, pages *int) err
 			return nil // A row of another home has not been told yet.
 		}
 		if l.phase > phaseLedger {
-			_, err := drainedScript.run(ctx, q.client(ctx), []string{keys.meta}, layout.Epoch, l.back)
+			_, err := q.run(ctx, scripts.Drained, []string{keys.meta}, layout.Epoch, l.back)
 			*l = look{shard: l.shard}
 			return err
 		}
@@ -254,17 +256,17 @@ func (l *look) page(ctx context.Context, q *Queue, layout *Layout) error {
 	if l.phase == 1 {
 		key, command = layout.keys.shards[l.shard].msg, "HSCAN"
 	}
-	cmd, err := scanScript.run(ctx, q.client(ctx), []string{key}, command, l.cursor, l.count)
+	cmd, err := q.run(ctx, scripts.Scan, []string{key}, command, l.cursor, l.count)
 	if err != nil {
 		return err
 	}
-	r := newReply(cmd)
-	cursor, bytes, ids := r.text(0), r.int(1), r.list(2)
-	for i := range ids.values {
-		id := ids.text(i)
+	r := scripts.NewReply(cmd)
+	cursor, bytes, ids := r.Text(0), r.Int(1), r.List(2)
+	for i := range ids.Values {
+		id := ids.Text(i)
 		if l.shard >= layout.Shards || layout.home(message.SplitMember(id)) != l.shard {
 			l.witness = id
-			return ids.bad
+			return ids.Err
 		}
 	}
 	switch {
@@ -276,7 +278,7 @@ func (l *look) page(ctx context.Context, q *Queue, layout *Layout) error {
 	if l.cursor = cursor; cursor == "0" {
 		l.phase, l.count = l.phase+1, 1
 	}
-	return r.bad
+	return r.Err
 }
 
 // isThere reports whether the message is in the shard, alive or dead.

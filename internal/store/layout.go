@@ -11,6 +11,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sharding"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // MaxShards is how many shards a queue may have.
@@ -154,7 +156,7 @@ func (q *Queue) restore(ctx context.Context, want *Layout) error {
 // raise gives shards from, to-1 the layout's fence, where they have a lower one or none.
 func (q *Queue) raise(ctx context.Context, l *Layout, from, to int) error {
 	for shard := from; shard < to; shard++ {
-		_, err := fenceScript.run(ctx, q.client(ctx), []string{l.keys.shards[shard].meta}, l.Epoch, l.plan().content())
+		_, err := q.run(ctx, scripts.Fence, []string{l.keys.shards[shard].meta}, l.Epoch, l.plan().content())
 		if err != nil {
 			return fmt.Errorf("fence shard %d of %s: %w", shard, q.name, err)
 		}
@@ -164,32 +166,32 @@ func (q *Queue) raise(ctx context.Context, l *Layout, from, to int) error {
 
 func (q *Queue) loadLayout(ctx context.Context, ensure bool, want Layout) (*Layout, error) {
 	sentMs := q.clock.floorMs()
-	cmd, err := layoutScript.run(ctx, q.client(ctx), []string{layoutKey(q.prefix, q.name)},
-		flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
+	cmd, err := q.run(ctx, scripts.Layout, []string{layoutKey(q.prefix, q.name)},
+		scripts.Flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
 	if err != nil {
 		return nil, fmt.Errorf("load layout of %s: %w", q.name, err)
 	}
-	return q.useLayout(newReply(cmd), sentMs)
+	return q.useLayout(scripts.NewReply(cmd), sentMs)
 }
 
 // useLayout reads the answer of layout.lua or change.lua, which were sent when the
 // clock was at sentMs, and uses it from now on.
-func (q *Queue) useLayout(r *reply, sentMs int64) (*Layout, error) {
-	nowMs, list := r.int(0), r.list(1)
-	if r.bad != nil {
-		return nil, r.bad
+func (q *Queue) useLayout(r *scripts.Reply, sentMs int64) (*Layout, error) {
+	nowMs, list := r.Int(0), r.List(1)
+	if r.Err != nil {
+		return nil, r.Err
 	}
 	q.clock.learn(nowMs, sentMs)
 	fields := map[string]string{}
 	for i, name := range []string{"shards", "epoch", "sink", "max_message", "earlier", "next", "retired", "dropping"} {
-		fields[name] = list.text(i)
+		fields[name] = list.Text(i)
 	}
 	if fields["shards"] == "" {
 		return nil, fmt.Errorf("%w: %s", ErrNoLayout, q.name)
 	}
 	layout, ok := parseLayout(fields)
-	if list.bad != nil || !ok {
-		return nil, fmt.Errorf("layout of %s: %w", q.name, errReply)
+	if list.Err != nil || !ok {
+		return nil, fmt.Errorf("layout of %s: %w", q.name, scripts.ErrReply)
 	}
 	layout.keys = newKeys(q.prefix, q.name, layout.Polled())
 	if old := q.layout.Load(); old != nil && len(old.keys.shards) == len(layout.keys.shards) {

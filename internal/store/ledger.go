@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // WithLedger makes settling tell the rows of outbox messages that these were
@@ -70,7 +72,7 @@ func parseSettled(token, value string) SettledRow {
 		row.What, member = Fate(value[0]), value[1:]
 	}
 	if row.What == FateMoved {
-		if ms, rest, ok := cutInt(member); ok {
+		if ms, rest, ok := scripts.CutInt(member); ok {
 			row.DueAt, member = time.UnixMilli(ms), rest
 		}
 	}
@@ -91,7 +93,7 @@ func (q *Queue) ForgetSettled(ctx context.Context, shard int, rows []SettledRow)
 		for _, row := range batch {
 			args = append(args, row.Token, row.value)
 		}
-		if _, err := forgetScript.run(ctx, q.client(ctx), []string{k.settled}, args...); err != nil {
+		if _, err := q.run(ctx, scripts.Forget, []string{k.settled}, args...); err != nil {
 			return fmt.Errorf("forget in ledger: %w", err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // markStale marks the messages of a settlement that came too late, where they
@@ -18,15 +20,15 @@ import (
 func (q *Queue) markStale(ctx context.Context, k shardKeys, s *message.Settlement) (stale bool, err error) {
 	stale = !s.Repeated
 	for handed := handedOut(s); len(handed) > 0; {
-		args := append([]any{flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)
-		cmd, err := markScript.run(ctx, q.client(ctx), []string{k.msg, k.attempts, k.meta}, args...)
+		args := append([]any{scripts.Flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)
+		cmd, err := q.run(ctx, scripts.Mark, []string{k.msg, k.attempts, k.meta}, args...)
 		if err != nil {
 			return stale, fmt.Errorf("mark what was settled too late: %w", err)
 		}
-		r := newReply(cmd)
-		looked, marked := int(r.int(0)), r.int(1)
-		if r.bad != nil {
-			return stale, r.bad
+		r := scripts.NewReply(cmd)
+		looked, marked := int(r.Int(0)), r.Int(1)
+		if r.Err != nil {
+			return stale, r.Err
 		}
 		stale = stale || marked > 0
 		handed = handed[2*looked:]

@@ -6,20 +6,22 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 var putVerb = verb{
 	name:   "put",
-	script: putScript,
+	script: scripts.Put,
 	most:   150,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.settled, k.meta, k.wake}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, flag(r.last), message.FormatVersion, MaxBatchBytes}
+		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(a *asked) []any {
-		return []any{message.Member(a.id, a.key), a.when.String(), flag(a.marked), a.stored}
+		return []any{message.Member(a.id, a.key), a.when.String(), scripts.Flag(a.marked), a.stored}
 	},
 	asks: true,
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Reclaim puts the messages of one claim back to where they waited, marked maybe
@@ -19,13 +21,12 @@ func (q *Queue) Reclaim(ctx context.Context, shard int, r message.Reclaim) (recl
 	if r.Stray != (message.ClaimToken{}) {
 		stray = r.Stray.String()
 	}
-	cmd, err := reclaimScript.run(ctx, q.client(ctx),
-		[]string{k.due, k.claims, k.deadlines, k.attempts, k.holder, k.meta}, r.Instance, flag(r.Foreign), stray)
+	cmd, err := q.run(ctx, scripts.Reclaim, []string{k.due, k.claims, k.deadlines, k.attempts, k.holder, k.meta}, r.Instance, scripts.Flag(r.Foreign), stray)
 	if err != nil {
 		return 0, false, fmt.Errorf("reclaim: %w", err)
 	}
-	answer := newReply(cmd)
-	return int(answer.int(0)), answer.int(1) == 1, answer.bad
+	answer := scripts.NewReply(cmd)
+	return int(answer.Int(0)), answer.Int(1) == 1, answer.Err
 }
 
 // HandOver gives the shard up at once where instance holds it.
@@ -34,7 +35,7 @@ func (q *Queue) HandOver(ctx context.Context, shard int, instance string) error 
 	if err != nil {
 		return err
 	}
-	if _, err := handoverScript.run(ctx, q.client(ctx), []string{k.holder, k.wake}, instance); err != nil {
+	if _, err := q.run(ctx, scripts.HandOver, []string{k.holder, k.wake}, instance); err != nil {
 		return fmt.Errorf("hand over: %w", err)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/wait"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // repeat calls a read, or a write that may as well happen twice, until it has an
@@ -30,7 +32,7 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 				since = time.Now()
 			}
 			q.reconcile(ctx, err, since)
-		case errors.Is(err, ErrNoLayout), errors.Is(err, errReply):
+		case errors.Is(err, ErrNoLayout), errors.Is(err, scripts.ErrReply):
 			return err
 		case classify(err) == classFatal:
 			return wrapUnavailable(err)

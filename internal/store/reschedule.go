@@ -4,17 +4,19 @@ import (
 	"context"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 var rescheduleVerb = verb{
 	name:   "reschedule",
-	script: rescheduleScript,
+	script: scripts.Reschedule,
 	most:   1,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), flag(r.last)}
+		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last)}
 	},
 	each: func(a *asked) []any { return []any{a.token, message.Member(a.id, a.key), a.when.String()} },
 }

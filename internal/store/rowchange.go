@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // An operation of a row may be applied again at any time, so each of its runs
@@ -14,7 +16,7 @@ const anyRun = 2
 
 var cancelRowVerb = verb{
 	name:   "cancel",
-	script: cancelScript,
+	script: scripts.Cancel,
 	most:   1,
 	keys:   cancelVerb.keys,
 	head:   operationHead,
@@ -25,7 +27,7 @@ var cancelRowVerb = verb{
 
 var rescheduleRowVerb = verb{
 	name:   "reschedule",
-	script: rescheduleScript,
+	script: scripts.Reschedule,
 	most:   1,
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
@@ -35,7 +37,7 @@ var rescheduleRowVerb = verb{
 }
 
 func operationHead(r run) []any {
-	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), flag(r.last)}
+	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last)}
 }
 
 // answerToken is under what the answer of an operation is remembered: under its

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Absent is the code where nothing is known of the row's message, see [Queue.Peek].
@@ -19,11 +21,11 @@ func (l *Layout) Life() string {
 
 var peekVerb = verb{
 	name:   "peek",
-	script: putScript,
+	script: scripts.Put,
 	most:   putVerb.most,
 	keys:   putVerb.keys,
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, flag(false), message.FormatVersion, MaxBatchBytes}
+		return []any{r.epoch, r.notAfter, scripts.Flag(false), message.FormatVersion, MaxBatchBytes}
 	},
 	each: putVerb.each,
 	asks: true,
@@ -54,21 +56,21 @@ func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int
 		return nil, "", 0, err
 	}
 	for args := []any{cursor, min(most, rowsBatch), MaxBatchBytes}; ; {
-		cmd, err := rowsScript.run(ctx, q.client(ctx), []string{k.due, k.msg}, args...)
+		cmd, err := q.run(ctx, scripts.Rows, []string{k.due, k.msg}, args...)
 		if err != nil {
 			return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)
 		}
-		r := newReply(cmd)
-		list, rest := r.list(2), r.list(3)
-		for i := 0; i+1 < len(list.values); i += 2 {
-			id, key := message.SplitMember(list.text(i))
-			rows = append(rows, SettledRow{ID: id, Key: key, Token: list.text(i + 1)})
+		r := scripts.NewReply(cmd)
+		list, rest := r.List(2), r.List(3)
+		for i := 0; i+1 < len(list.Values); i += 2 {
+			id, key := message.SplitMember(list.Text(i))
+			rows = append(rows, SettledRow{ID: id, Key: key, Token: list.Text(i + 1)})
 		}
-		next, bytes = r.text(0), bytes+int(r.int(1))
-		if err := errors.Join(r.bad, list.bad); err != nil || len(rest.values) == 0 {
+		next, bytes = r.Text(0), bytes+int(r.Int(1))
+		if err := errors.Join(r.Err, list.Err); err != nil || len(rest.Values) == 0 {
 			return rows, next, bytes, err
 		}
-		args = append([]any{next, 0, MaxBatchBytes}, rest.values...)
+		args = append([]any{next, 0, MaxBatchBytes}, rest.Values...)
 	}
 }
 
@@ -110,14 +112,14 @@ func (q *Queue) removeFrom(ctx context.Context, k shardKeys, rows []SettledRow) 
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
 	}
-	cmd, err := removeScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.attempts, k.gone, k.goneTTL, k.meta}, args...)
+	cmd, err := q.run(ctx, scripts.Remove, []string{k.due, k.msg, k.attempts, k.gone, k.goneTTL, k.meta}, args...)
 	if err != nil {
 		return 0, 0, err
 	}
-	r := newReply(cmd)
-	removed, looked = int(r.int(0)), int(r.int(1))
-	if r.bad == nil && (looked < 1 || looked > len(rows)) {
-		r.bad = errReply
+	r := scripts.NewReply(cmd)
+	removed, looked = int(r.Int(0)), int(r.Int(1))
+	if r.Err == nil && (looked < 1 || looked > len(rows)) {
+		r.Err = scripts.ErrReply
 	}
-	return removed, looked, r.bad
+	return removed, looked, r.Err
 }

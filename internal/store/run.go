@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // verb is what differs between the producers' scripts.
 type verb struct {
 	name   string
-	script *script
+	script *scripts.Script
 	// most is how many messages one script takes, so that it blocks Redis for 5 ms
 	// at the most, see BenchmarkLongestProducerScript.
 	most    int
@@ -81,7 +83,7 @@ func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call
 		}
 		return nil, d.failed(batch, err, settled)
 	}
-	clock.learn(answer.int(1), sentMs)
+	clock.learn(answer.Int(1), sentMs)
 	return d.take(r, batch, answer, missing, settled)
 }
 
@@ -101,28 +103,28 @@ func (d *doing) window(ctx context.Context, r *run) time.Duration {
 }
 
 // take reads a script's answer.
-func (d *doing) take(r run, batch []*call, answer *reply, missing error, settled time.Time) (left []*call, err error) {
-	status := answer.int(0)
+func (d *doing) take(r run, batch []*call, answer *scripts.Reply, missing error, settled time.Time) (left []*call, err error) {
+	status := answer.Int(0)
 	switch {
-	case answer.bad != nil:
-		return nil, d.failed(batch, answer.bad, settled)
+	case answer.Err != nil:
+		return nil, d.failed(batch, answer.Err, settled)
 	case status == statusReload:
 		return nil, d.notRun(batch, refused(answer, d.layout, r.shard))
 	case status == statusExpired:
 		return nil, d.notRun(batch, errExpired)
 	}
 	for i, c := range batch {
-		code := Code(answer.int(2 + 2*i))
+		code := Code(answer.Int(2 + 2*i))
 		switch {
 		case !r.last && (code == free || code == NotFound):
 			c.visit.stage++
 		case code == NotLooked:
 			left = append(left, c)
-		case answer.bad == nil:
+		case answer.Err == nil:
 			c.read(code, answer, 3+2*i, missing)
 		}
 	}
-	return left, answer.bad
+	return left, answer.Err
 }
 
 // failed takes an error of a run, which tells whether it may have happened; if

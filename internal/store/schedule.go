@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Request asks to schedule one message.
@@ -16,13 +18,13 @@ type Request struct {
 
 var scheduleVerb = verb{
 	name:   "schedule",
-	script: scheduleScript,
+	script: scripts.Schedule,
 	most:   300,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.meta, k.wake}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, flag(r.last), MaxBatchBytes}
+		return []any{r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, scripts.Flag(r.last), MaxBatchBytes}
 	},
 	each: eachScheduled,
 	asks: true,
@@ -30,14 +32,14 @@ var scheduleVerb = verb{
 
 var replaceVerb = verb{
 	name:   "replace",
-	script: replaceScript,
+	script: scripts.Replace,
 	most:   60,
 	keys: func(k shardKeys) []string {
 		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
 	},
 	head: func(r run) []any {
 		return []any{
-			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, flag(r.last),
+			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last),
 		}
 	},
 	each: eachScheduled,

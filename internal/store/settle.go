@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // deadPart is how many messages one script ends in the dead letters.
@@ -96,7 +98,7 @@ func (q *Queue) settlePart(ctx context.Context, shard int, k shardKeys, s *messa
 	if b.traced.outbox > 0 {
 		keys = append(keys, k.gone, k.goneTTL, k.settled)
 	}
-	cmd, err := settleScript.run(ctx, q.client(ctx), keys, b.args(s)...)
+	cmd, err := q.run(ctx, scripts.Settle, keys, b.args(s)...)
 	if err != nil {
 		return false, fmt.Errorf("settle: %w", err)
 	}
@@ -204,7 +206,7 @@ func (b *sorted) pack(s *message.Settlement) {
 func (b *sorted) args(s *message.Settlement) []any {
 	parks := parkArgs(s.Parks)
 	args := make([]any, 0, 17+len(b.acked)+len(b.back)+len(b.dead)+len(parks))
-	args = append(args, s.Claim.Token.String(), b.before, b.first, b.last, b.after, flag(s.Repeated),
+	args = append(args, s.Claim.Token.String(), b.before, b.first, b.last, b.after, scripts.Flag(s.Repeated),
 		len(b.acked), len(b.back)/3, len(b.dead)/4, len(s.Parks), b.retried, b.parked, b.duplicates,
 		b.traced.outbox, b.traced.told, b.tokens.String(), tombstone.Milliseconds())
 	args = append(args, b.acked...)
@@ -228,11 +230,4 @@ func attemptsArg(m *message.Claimed, v *message.Verdict) string {
 		return "-"
 	}
 	return attempts.String()
-}
-
-func flag(set bool) int {
-	if set {
-		return 1
-	}
-	return 0
 }

@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,58 +81,4 @@ func (q *Queue) Now() time.Time {
 		return time.UnixMilli(ms)
 	}
 	return time.Now()
-}
-
-// reply reads the nested arrays of a script's answer; the first value of an
-// unexpected type is remembered and makes the whole answer an error.
-type reply struct {
-	values []any
-	bad    error
-}
-
-func newReply(cmd *redis.Cmd) *reply {
-	values, err := cmd.Slice()
-	return &reply{values: values, bad: err}
-}
-
-func (r *reply) int(i int) int64 {
-	if r.bad == nil && i < len(r.values) {
-		if n, ok := r.values[i].(int64); ok {
-			return n
-		}
-	}
-	r.fail(i, "integer")
-	return 0
-}
-
-// text is the i-th value; a nil is the empty string.
-func (r *reply) text(i int) string {
-	if r.bad == nil && i < len(r.values) {
-		switch s := r.values[i].(type) {
-		case string:
-			return s
-		case nil:
-			return ""
-		}
-	}
-	r.fail(i, "string")
-	return ""
-}
-
-func (r *reply) list(i int) *reply {
-	if r.bad == nil && i < len(r.values) {
-		if list, ok := r.values[i].([]any); ok {
-			return &reply{values: list}
-		}
-	}
-	r.fail(i, "list")
-	return &reply{bad: r.bad}
-}
-
-var errReply = errors.New("unexpected reply of script")
-
-func (r *reply) fail(i int, want string) {
-	if r.bad == nil {
-		r.bad = fmt.Errorf("%w: value %d of %d is no %s", errReply, i, len(r.values), want)
-	}
 }
