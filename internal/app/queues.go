@@ -15,6 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/conn"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
@@ -64,7 +65,7 @@ func provideQueues(p queueParams) *queueSet {
 			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
 		},
 	}
-	batcher := store.NewBatcher(p.Redis)
+	batcher := conn.NewBatcher(p.Redis)
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Queues)) {
 		p.Metrics.AddQueue(name)
 		set.runners = append(set.runners, newQueueRunner(p, set, batcher, name))
@@ -117,7 +118,7 @@ func (set *queueSet) window(sink string) *window.Window {
 	return set.windows[sink]
 }
 
-func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name string) *queueRunner {
+func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name string) *queueRunner {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
 	instance := string(p.Identity)

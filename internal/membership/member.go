@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
@@ -135,7 +136,7 @@ func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
 			m.layouts.use(layout)
 			return layout, nil
 		}
-		if cause := store.Cause(err); trouble.News(cause) {
+		if cause := rediserr.Cause(err); trouble.News(cause) {
 			m.Logger.Warn("redis unavailable, trying again", "event", "start", "reason", cause, "err", err)
 		}
 		if !wait.Sleep(ctx, pause.Next()) {
@@ -245,7 +246,7 @@ func (m *Member) beat(ctx context.Context) (heard bool, err error) {
 	m.Heard(err)
 	if err != nil {
 		m.namesakes.unheard()
-		if cause := store.Cause(err); m.silence.News(cause) {
+		if cause := rediserr.Cause(err); m.silence.News(cause) {
 			m.Logger.Warn("heartbeat failed, the shards stay as they are", "event", "heartbeat", "reason", cause, "err", err)
 		}
 		return false, nil

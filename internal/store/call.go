@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 )
 
 // state is what is known of a call.
@@ -95,11 +97,11 @@ func (s *start) by(c *clock) int64 {
 func (c *call) finish(answer Answer) { c.state, c.answer = answered, answer }
 
 // notRun takes that a run did certainly not happen.
-func (c *call) notRun(err error) { c.cause = tellingCause(c.cause, err) }
+func (c *call) notRun(err error) { c.cause = rediserr.Telling(c.cause, err) }
 
 // lost takes that a run may have happened, or may happen until settled.
 func (c *call) lost(err error, settled time.Time) {
-	c.state, c.settled, c.cause = maybeRan, settled, tellingCause(c.cause, err)
+	c.state, c.settled, c.cause = maybeRan, settled, rediserr.Telling(c.cause, err)
 }
 
 // refused takes that a run did not happen, and that none will. Where an earlier

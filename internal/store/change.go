@@ -196,26 +196,26 @@ func (c *copier) change(ctx context.Context, l *Layout, fields ...any) (*Layout,
 }
 
 func (c *copier) run(ctx context.Context, s *scripts.Script, key string, args ...any) (*scripts.Reply, error) {
-	node, err := nodeFor(ctx, c.q.rdb, key)
+	node, _, err := c.q.conn.Node(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	count := c.count(ctx, node)
 	if count == 0 {
-		cmd, err := c.q.run(ctx, s, []string{key}, args...)
+		cmd, err := c.q.conn.Run(ctx, s, []string{key}, args...)
 		if err != nil {
 			return nil, err
 		}
 		return scripts.NewReply(cmd), nil
 	}
-	wait := Durability{Replicas: count, Timeout: min(time.Second, c.q.timeout/2)}
-	cmd, done, err := c.q.runDurable(ctx, s, wait, wait.within(ctx), key, []string{key}, args...)
+	wait := Durability{Replicas: count, Timeout: min(time.Second, c.q.conn.Timeout()/2)}
+	cmd, copies, err := c.q.conn.RunCopied(ctx, wait, s, key, args...)
 	if err != nil {
 		return nil, err
 	}
-	if done.copies < int64(count) { // The others are not waited for again.
+	if copies < int64(count) { // The others are not waited for again.
 		c.mu.Lock()
-		c.replicas[node] = int(done.copies)
+		c.replicas[node] = int(copies)
 		c.mu.Unlock()
 	}
 	return scripts.NewReply(cmd), nil

@@ -37,7 +37,11 @@ func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimReque
 	if err != nil {
 		return message.Claim{}, err
 	}
-	cmd, err := q.runner(request.Quiet)(ctx, scripts.Claim, []string{
+	run := q.conn.Run
+	if request.Quiet {
+		run = q.conn.RunQuiet
+	}
+	cmd, err := run(ctx, scripts.Claim, []string{
 		k.due, k.msg, k.claims, k.deadlines, k.attempts, k.gone, k.goneTTL, k.holder, k.meta, k.routes,
 	}, claimArgs(&request)...)
 	if err != nil {

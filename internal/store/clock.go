@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -85,12 +86,12 @@ func (c *clock) known() bool {
 // has its own. It asks that server where the estimate cannot bound a run. An
 // error says that nothing was sent but that question.
 func (q *Queue) clockOf(ctx context.Context, key string) (*clock, error) {
-	node, err := nodeFor(ctx, q.rdb, key)
+	node, several, err := q.conn.Node(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	c := &q.clock
-	if node != q.rdb {
+	if several {
 		stored, _ := q.clocks.LoadOrStore(node, new(clock))
 		c = stored.(*clock)
 	}
@@ -98,11 +99,11 @@ func (q *Queue) clockOf(ctx context.Context, key string) (*clock, error) {
 		return c, nil
 	}
 	asked := scripts.NewCommand(ctx, "time")
-	err = q.patient(ctx, node, 0).Process(ctx, asked)
+	err = q.conn.Patient(ctx, node, 0).Process(ctx, asked)
 	parts, errParts := asked.Int64Slice()
 	switch {
 	case err != nil:
-		refresh(ctx, q.rdb, err)
+		q.conn.Refresh(ctx, err)
 		return nil, notSent(fmt.Errorf("ask for the time: %w", err))
 	case errParts != nil || len(parts) != 2:
 		return nil, fmt.Errorf("ask for the time: %w", scripts.ErrReply)
@@ -113,8 +114,8 @@ func (q *Queue) clockOf(ctx context.Context, key string) (*clock, error) {
 
 // notSent marks the error of what came before a run, unless it will come again.
 func notSent(err error) error {
-	if classify(err) == classFatal {
+	if rediserr.Classify(err) == rediserr.Fatal {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errNotSent, err)
+	return fmt.Errorf("%w: %w", rediserr.ErrNotSent, err)
 }

@@ -37,7 +37,7 @@ func (q *Queue) Counters(ctx context.Context, names []string) (QueueCounters, er
 	fields := append([]string{"epoch"}, names...)
 	for from := 0; from < len(counters.Shards); from += countersPage {
 		to := min(len(counters.Shards), from+countersPage)
-		cmds, err := q.client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		cmds, err := q.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, k := range layout.keys.shards[from:to] {
 				pipe.HMGet(ctx, k.meta, fields...)
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
 
@@ -45,7 +46,7 @@ func TestCauseOutlivesTheDeadline(t *testing.T) {
 		answer := q.Cancel(ctx, "a", "", store.Durability{})
 		require.ErrorIs(t, answer.Err, store.ErrUnavailable)
 		require.ErrorContains(t, answer.Err, "connection refused", within)
-		require.Equal(t, "dial 127.0.0.1:1: connect: connection refused", store.Cause(answer.Err))
+		require.Equal(t, "dial 127.0.0.1:1: connect: connection refused", rediserr.Cause(answer.Err))
 
 		ctx, cancelGet := context.WithTimeout(t.Context(), within)
 		defer cancelGet()

@@ -47,7 +47,7 @@ func (q *Queue) DeadLetters(ctx context.Context, yield func(message.DeadLetter) 
 }
 
 func (q *Queue) deadPage(ctx context.Context, k shardKeys, start int64) ([]message.DeadLetter, error) {
-	ids, err := q.rdb.ZRangeWithScores(ctx, k.dead, start, start+deadPage-1).Result()
+	ids, err := q.conn.Client(ctx).ZRangeWithScores(ctx, k.dead, start, start+deadPage-1).Result()
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (q *Queue) deadPage(ctx context.Context, k shardKeys, start int64) ([]messa
 	for i, z := range ids {
 		members[i], _ = z.Member.(string)
 	}
-	stored, err := q.rdb.HMGet(ctx, k.deadMsg, members...).Result()
+	stored, err := q.conn.Client(ctx).HMGet(ctx, k.deadMsg, members...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read dead letters: %w", err)
 	}
@@ -76,7 +76,7 @@ const deadBatch = 100
 // codes are Done, NotFound and NoBody; one code a member, by index.
 func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return q.run(ctx, scripts.Redrive, []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.meta, k.wake},
+		return q.conn.Run(ctx, scripts.Redrive, []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.meta, k.wake},
 			append([]any{l.Epoch, MaxBatchBytes}, ids...)...)
 	})
 }
@@ -85,7 +85,7 @@ func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
 // code a member, by index.
 func (q *Queue) Purge(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return q.run(ctx, scripts.Purge, []string{k.dead, k.deadMsg, k.meta, k.gone, k.goneTTL, k.settled},
+		return q.conn.Run(ctx, scripts.Purge, []string{k.dead, k.deadMsg, k.meta, k.gone, k.goneTTL, k.settled},
 			append([]any{l.Epoch, MaxBatchBytes, tombstone.Milliseconds()}, ids...)...)
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
@@ -149,7 +150,7 @@ func (d *doing) round(ctx context.Context) error {
 
 // noLayout takes that the layout could not be loaded: no run happened.
 func (d *doing) noLayout(err error) error {
-	if !errors.Is(err, ErrNoLayout) && classify(err) != classFatal {
+	if !errors.Is(err, ErrNoLayout) && rediserr.Classify(err) != rediserr.Fatal {
 		return d.notRun(d.calls, err)
 	}
 	for _, c := range d.calls {

@@ -14,9 +14,11 @@ func NewEpoch(before string) string {
 	return newEpoch(counter+1, life)
 }
 
-// ForgetFsync has every node asked again whether it can confirm its disk, as
-// one that has become primary.
-func (q *Queue) ForgetFsync() { q.syncs.Clear() }
+// ForgetFsync has the node asked again whether it can confirm its disk, as one
+// that has become primary.
+func (q *Queue) ForgetFsync(ctx context.Context) {
+	q.conn.ForgetFsync(ctx, layoutKey(q.prefix, q.name))
+}
 
 // Settled are the entries of the shard's ledger.
 func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow, err error) {

@@ -25,7 +25,7 @@ func (q *Queue) fences(ctx context.Context, k *keys, from, to int) ([]fence, err
 	const page = 512
 	list := make([]fence, 0, to-from)
 	for ; from < to; from += page {
-		cmds, err := q.client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		cmds, err := q.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, shard := range k.shards[from:min(to, from+page)] {
 				pipe.HMGet(ctx, shard.meta, "epoch", "layout", "drained", "redriven", "replaced")
 			}

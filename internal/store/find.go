@@ -51,14 +51,14 @@ func (q *Queue) Find(ctx context.Context, id string, limit int) ([]string, error
 }
 
 func (q *Queue) findIn(ctx context.Context, key, id string, found map[string]bool) error {
-	if err := q.rdb.ZScore(ctx, key, id).Err(); err == nil {
+	if err := q.conn.Client(ctx).ZScore(ctx, key, id).Err(); err == nil {
 		found[id] = true
 	} else if !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("find: %w", err)
 	}
 	pattern := "*\x00" + globEscaper.Replace(id)
 	for cursor := uint64(0); ; {
-		page, next, err := q.rdb.ZScan(ctx, key, cursor, pattern, scanPage).Result()
+		page, next, err := q.conn.Client(ctx).ZScan(ctx, key, cursor, pattern, scanPage).Result()
 		if err != nil {
 			return fmt.Errorf("find: %w", err)
 		}
@@ -74,7 +74,7 @@ func (q *Queue) findIn(ctx context.Context, key, id string, found map[string]boo
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
 func (q *Queue) findInFlight(ctx context.Context, key, id string, found map[string]bool) error {
-	claims, err := q.rdb.HVals(ctx, key).Result()
+	claims, err := q.conn.Client(ctx).HVals(ctx, key).Result()
 	if err != nil {
 		return fmt.Errorf("find: %w", err)
 	}

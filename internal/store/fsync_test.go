@@ -140,7 +140,7 @@ func TestFsyncOfSecondRun(t *testing.T) {
 	asked := store.Durability{Fsync: true, Timeout: time.Second}
 	s.lost(func() { answer = s.far.Cancel(t.Context(), "x", "", asked) }, counted("cancelled", 1), func() {
 		require.NoError(t, s.rdb.ConfigSet(t.Context(), "appendonly", "no").Err())
-		s.far.ForgetFsync() // The second run meets another node.
+		s.far.ForgetFsync(s.Context()) // The second run meets another node.
 	})
 	answered(t, store.Done, answer)
 	require.True(t, answer.NotDurable)

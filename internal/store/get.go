@@ -41,7 +41,7 @@ func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, 
 // getIn looks into one home of the message.
 func (q *Queue) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
 	k := layout.keys.shards[home]
-	cmd, err := q.run(ctx, scripts.Get, []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
+	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
 		layout.Epoch, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/conn"
 )
 
 // Listener is told what the hints of one queue say. Its functions must not
@@ -115,7 +117,7 @@ func (h *Hints) group(ctx context.Context) (map[hintNode]map[string]bool, error)
 	h.mu.Unlock()
 	groups := map[hintNode]map[string]bool{}
 	for _, channel := range channels {
-		node, err := nodeFor(ctx, h.rdb, channel)
+		node, err := conn.Node(ctx, h.rdb, channel)
 		if err != nil {
 			return nil, fmt.Errorf("group hints: %w", err)
 		}

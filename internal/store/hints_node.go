@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 )
 
 // hintNode is the client of one Redis node.
@@ -266,7 +268,7 @@ func (s *hintSubscription) refused(ctx context.Context, err error) error {
 	if !errors.As(err, &reply) || len(s.asked) == 0 {
 		return err
 	}
-	code := replyCode(reply.Error())
+	code := rediserr.ReplyCode(reply.Error())
 	head := s.asked[0]
 	s.asked = s.asked[1:]
 	switch {

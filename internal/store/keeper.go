@@ -150,7 +150,7 @@ func (q *Queue) forget(ctx context.Context, layout *Layout) error {
 	if polled := layout.Polled(); polled > layout.Shards {
 		total, dropping := maps.Clone(layout.Retired), []int(nil) // Others read the layout's.
 		for shard := layout.Shards; shard < polled; shard++ {
-			meta, err := q.rdb.HGetAll(ctx, layout.keys.shards[shard].meta).Result()
+			meta, err := q.conn.Client(ctx).HGetAll(ctx, layout.keys.shards[shard].meta).Result()
 			if err != nil {
 				return fmt.Errorf("read counters of shard %d of %s: %w", shard, q.name, err)
 			}
@@ -182,7 +182,7 @@ func (q *Queue) drop(ctx context.Context, layout *Layout) (*Layout, error) {
 			continue
 		}
 		k := newShardKeys(q.prefix, q.name, shard)
-		_, err := q.run(ctx, scripts.Drop, []string{
+		_, err := q.conn.Run(ctx, scripts.Drop, []string{
 			k.meta, k.msg, k.dead, k.claims, k.settled, k.due, k.deadlines, k.attempts, k.gone, k.goneTTL, k.deadMsg, k.holder,
 			k.routes,
 		})
@@ -240,7 +240,7 @@ func (l *look) on(ctx context.Context, q *Queue, layout *Layout, pages *int) err
 			return nil // A row of another home has not been told yet.
 		}
 		if l.phase > phaseLedger {
-			_, err := q.run(ctx, scripts.Drained, []string{keys.meta}, layout.Epoch, l.back)
+			_, err := q.conn.Run(ctx, scripts.Drained, []string{keys.meta}, layout.Epoch, l.back)
 			*l = look{shard: l.shard}
 			return err
 		}
@@ -256,7 +256,7 @@ func (l *look) page(ctx context.Context, q *Queue, layout *Layout) error {
 	if l.phase == 1 {
 		key, command = layout.keys.shards[l.shard].msg, "HSCAN"
 	}
-	cmd, err := q.run(ctx, scripts.Scan, []string{key}, command, l.cursor, l.count)
+	cmd, err := q.conn.Run(ctx, scripts.Scan, []string{key}, command, l.cursor, l.count)
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func (l *look) page(ctx context.Context, q *Queue, layout *Layout) error {
 // isThere reports whether the message is in the shard, alive or dead.
 func (q *Queue) isThere(ctx context.Context, k shardKeys, member string) (bool, error) {
 	var lives, dead *redis.BoolCmd
-	_, err := q.client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := q.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		lives, dead = pipe.HExists(ctx, k.msg, member), pipe.HExists(ctx, k.deadMsg, member)
 		return nil
 	})

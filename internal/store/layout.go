@@ -156,7 +156,7 @@ func (q *Queue) restore(ctx context.Context, want *Layout) error {
 // raise gives shards from, to-1 the layout's fence, where they have a lower one or none.
 func (q *Queue) raise(ctx context.Context, l *Layout, from, to int) error {
 	for shard := from; shard < to; shard++ {
-		_, err := q.run(ctx, scripts.Fence, []string{l.keys.shards[shard].meta}, l.Epoch, l.plan().content())
+		_, err := q.conn.Run(ctx, scripts.Fence, []string{l.keys.shards[shard].meta}, l.Epoch, l.plan().content())
 		if err != nil {
 			return fmt.Errorf("fence shard %d of %s: %w", shard, q.name, err)
 		}
@@ -166,7 +166,7 @@ func (q *Queue) raise(ctx context.Context, l *Layout, from, to int) error {
 
 func (q *Queue) loadLayout(ctx context.Context, ensure bool, want Layout) (*Layout, error) {
 	sentMs := q.clock.floorMs()
-	cmd, err := q.run(ctx, scripts.Layout, []string{layoutKey(q.prefix, q.name)},
+	cmd, err := q.conn.Run(ctx, scripts.Layout, []string{layoutKey(q.prefix, q.name)},
 		scripts.Flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
 	if err != nil {
 		return nil, fmt.Errorf("load layout of %s: %w", q.name, err)

@@ -53,7 +53,7 @@ func (q *Queue) SettledPage(ctx context.Context, shard int, cursor uint64, most 
 	if err != nil {
 		return nil, 0, err
 	}
-	page, next, err := q.client(ctx).HScan(ctx, k.settled, cursor, "", int64(most)).Result()
+	page, next, err := q.conn.Client(ctx).HScan(ctx, k.settled, cursor, "", int64(most)).Result()
 	if err != nil {
 		return nil, 0, fmt.Errorf("read ledger: %w", err)
 	}
@@ -93,7 +93,7 @@ func (q *Queue) ForgetSettled(ctx context.Context, shard int, rows []SettledRow)
 		for _, row := range batch {
 			args = append(args, row.Token, row.value)
 		}
-		if _, err := q.run(ctx, scripts.Forget, []string{k.settled}, args...); err != nil {
+		if _, err := q.conn.Run(ctx, scripts.Forget, []string{k.settled}, args...); err != nil {
 			return fmt.Errorf("forget in ledger: %w", err)
 		}
 	}
@@ -106,7 +106,7 @@ func (l *look) ledgerPage(ctx context.Context, q *Queue, layout *Layout) error {
 	if l.cursor == "" {
 		l.cursor = "0"
 	}
-	page, next, err := q.client(ctx).HScan(ctx, layout.keys.shards[l.shard].settled, l.ledger, "", scanPage).Result()
+	page, next, err := q.conn.Client(ctx).HScan(ctx, layout.keys.shards[l.shard].settled, l.ledger, "", scanPage).Result()
 	if err != nil {
 		return fmt.Errorf("read ledger: %w", err)
 	}

@@ -21,7 +21,7 @@ func (q *Queue) markStale(ctx context.Context, k shardKeys, s *message.Settlemen
 	stale = !s.Repeated
 	for handed := handedOut(s); len(handed) > 0; {
 		args := append([]any{scripts.Flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)
-		cmd, err := q.run(ctx, scripts.Mark, []string{k.msg, k.attempts, k.meta}, args...)
+		cmd, err := q.conn.Run(ctx, scripts.Mark, []string{k.msg, k.attempts, k.meta}, args...)
 		if err != nil {
 			return stale, fmt.Errorf("mark what was settled too late: %w", err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/wait"
 
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -34,10 +35,10 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 			q.reconcile(ctx, err, since)
 		case errors.Is(err, ErrNoLayout), errors.Is(err, scripts.ErrReply):
 			return err
-		case classify(err) == classFatal:
+		case rediserr.Classify(err) == rediserr.Fatal:
 			return wrapUnavailable(err)
 		}
-		cause = tellingCause(cause, err)
+		cause = rediserr.Telling(cause, err)
 		if !wait.Sleep(ctx, pause.Next()) {
 			return fmt.Errorf("%w: %w", ErrUnavailable, cause)
 		}

@@ -56,7 +56,7 @@ func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int
 		return nil, "", 0, err
 	}
 	for args := []any{cursor, min(most, rowsBatch), MaxBatchBytes}; ; {
-		cmd, err := q.run(ctx, scripts.Rows, []string{k.due, k.msg}, args...)
+		cmd, err := q.conn.Run(ctx, scripts.Rows, []string{k.due, k.msg}, args...)
 		if err != nil {
 			return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)
 		}
@@ -112,7 +112,7 @@ func (q *Queue) removeFrom(ctx context.Context, k shardKeys, rows []SettledRow) 
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
 	}
-	cmd, err := q.run(ctx, scripts.Remove, []string{k.due, k.msg, k.attempts, k.gone, k.goneTTL, k.meta}, args...)
+	cmd, err := q.conn.Run(ctx, scripts.Remove, []string{k.due, k.msg, k.attempts, k.gone, k.goneTTL, k.meta}, args...)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -53,12 +57,12 @@ func (r *run) number() int {
 // returns those that the script has left for the next one.
 func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call, err error) {
 	k := d.layout.keys.shards[r.shard]
-	var g *gate
-	if d.verb.durable.asked() {
-		if g, err = d.q.enter(ctx, d.verb.durable, k.meta); err != nil {
+	var place *conn.Place
+	if d.verb.durable.Asked() {
+		if place, err = d.q.conn.Enter(ctx, d.verb.durable, k.meta); err != nil {
 			return nil, d.failed(batch, err, time.Time{})
 		}
-		defer g.leave()
+		defer place.Leave()
 	}
 	clock, err := d.q.clockOf(ctx, k.meta)
 	if err != nil {
@@ -75,10 +79,10 @@ func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call
 	for _, c := range batch {
 		args = append(args, d.verb.each(&c.asked)...)
 	}
-	answer, missing, err := d.q.send(ctx, d.verb, k, g, r, args)
+	answer, missing, err := d.send(ctx, k, place, r, args)
 	if err != nil {
 		clock.doubt()
-		if d.verb.asks && !r.last && classify(err) == classLost {
+		if d.verb.asks && !r.last && rediserr.Classify(err) == rediserr.Lost {
 			return nil, d.notRun(batch, err) // It has changed nothing.
 		}
 		return nil, d.failed(batch, err, settled)
@@ -87,9 +91,23 @@ func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call
 	return d.take(r, batch, answer, missing, settled)
 }
 
+// send runs the script, and says what is missing for its effect to be durable.
+func (d *doing) send(ctx context.Context, k shardKeys, p *conn.Place, r run, args []any) (answer *scripts.Reply, missing, err error) {
+	var cmd *redis.Cmd
+	if v := d.verb; p == nil {
+		cmd, err = d.q.conn.Run(ctx, v.script, v.keys(k), args...)
+	} else {
+		cmd, missing, err = d.q.conn.RunConfirmed(ctx, p, v.durable, r.second, k.meta, v.script, v.keys(k), args...)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return scripts.NewReply(cmd), missing, nil
+}
+
 // window is how long from now on the run may take effect.
 func (d *doing) window(ctx context.Context, r *run) time.Duration {
-	window := d.q.timeout
+	window := d.q.conn.Timeout()
 	if deadline, ok := ctx.Deadline(); ok {
 		window = min(window, time.Until(deadline))
 	}
@@ -132,13 +150,13 @@ func (d *doing) take(r run, batch []*call, answer *scripts.Reply, missing error,
 func (d *doing) failed(batch []*call, err error, settled time.Time) error {
 	err = fmt.Errorf("%s: %w", d.verb.name, err)
 	final := err
-	switch class := classify(err); {
+	switch class := rediserr.Classify(err); {
 	case errors.Is(err, ErrNoFsync):
-	case class == classFull:
+	case class == rediserr.Full:
 		final = fmt.Errorf("%w: %w", ErrFull, err)
-	case class == classFatal:
+	case class == rediserr.Fatal:
 		final = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case class == classLost:
+	case class == rediserr.Lost:
 		for _, c := range batch {
 			c.lost(err, settled)
 		}

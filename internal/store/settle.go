@@ -98,7 +98,7 @@ func (q *Queue) settlePart(ctx context.Context, shard int, k shardKeys, s *messa
 	if b.traced.outbox > 0 {
 		keys = append(keys, k.gone, k.goneTTL, k.settled)
 	}
-	cmd, err := q.run(ctx, scripts.Settle, keys, b.args(s)...)
+	cmd, err := q.conn.Run(ctx, scripts.Settle, keys, b.args(s)...)
 	if err != nil {
 		return false, fmt.Errorf("settle: %w", err)
 	}

@@ -46,7 +46,7 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	if err != nil {
 		return ShardStats{}, err
 	}
-	cmd, err := q.run(ctx, scripts.Stats, []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta, k.settled})
+	cmd, err := q.conn.Run(ctx, scripts.Stats, []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta, k.settled})
 	if err != nil {
 		return ShardStats{}, fmt.Errorf("stats: %w", err)
 	}

@@ -1,12 +1,13 @@
 package store
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/conn"
 )
 
 // Limits of one script, so that none blocks Redis for long.
@@ -28,19 +29,14 @@ const (
 // Queue is one delay queue in Redis. It is safe for concurrent use, owns no
 // goroutine and no connection, and needs no Close.
 type Queue struct {
-	rdb     redis.UniversalClient
-	prefix  string
-	name    string
-	timeout time.Duration
-	clock   clock
-	clocks  sync.Map // of the nodes of a Cluster: redis.UniversalClient to *clock
-	layout  atomic.Pointer[Layout]
-	batcher *Batcher               // nil: quiet runs go alone
-	stale   atomic.Pointer[Layout] // a layout that a shard has refused
-	known   sync.Map               // which node knows which script, for durable runs
-	syncs   sync.Map               // the clients of nodes that answer WAITAOF
-	gates   sync.Map               // the gates of durable runs, by gateKey
-	ledger  func(shard int)        // nil: settling tells no rows, see WithLedger
+	conn   *conn.Durable
+	prefix string
+	name   string
+	clock  clock
+	clocks sync.Map // of the nodes of a Cluster: redis.UniversalClient to *clock
+	layout atomic.Pointer[Layout]
+	stale  atomic.Pointer[Layout] // a layout that a shard has refused
+	ledger func(shard int)        // nil: settling tells no rows, see WithLedger
 }
 
 // New returns the queue of that name; it does no I/O. A run of a script takes
@@ -51,26 +47,18 @@ func New(rdb redis.UniversalClient, prefix, name string) *Queue {
 
 // NewWithTimeout is [New] with another limit for a run of a script.
 func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time.Duration) *Queue {
-	// A run whose reply is late must not block longer than its not-after instant.
-	if client, ok := rdb.(*redis.Client); ok {
-		rdb = client.WithTimeout(timeout)
-	}
-	return &Queue{rdb: rdb, prefix: prefix, name: name, timeout: timeout}
+	return &Queue{conn: conn.NewDurable(conn.New(rdb, timeout)), prefix: prefix, name: name}
 }
 
-// client is the one for a call within ctx: go-redis may look at ctx before it
-// sends only, so a deadline that is near becomes the timeout of the connection.
-func (q *Queue) client(ctx context.Context) redis.UniversalClient {
-	client, ok := q.rdb.(*redis.Client)
-	if !ok {
-		return q.rdb
-	}
-	deadline, ok := ctx.Deadline()
-	if left := time.Until(deadline); ok && left < q.timeout {
-		return client.WithTimeout(max(left, time.Millisecond))
-	}
-	return client
+// WithBatcher makes the queue send its quiet runs by b, whose client must be
+// its own, and returns the queue. It is called before the queue is used.
+func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
+	q.conn.SetBatcher(b)
+	return q
 }
+
+// Durability is how certain an effect must be.
+type Durability = conn.Durability
 
 // Name is the queue's name.
 func (q *Queue) Name() string { return q.name }

@@ -1,4 +1,4 @@
-package store
+package conn
 
 import (
 	"context"
@@ -28,16 +28,9 @@ type Batcher struct {
 }
 
 // NewBatcher returns a batcher for queues of that client; it does no I/O. See
-// [Queue.WithBatcher].
+// [Conn.SetBatcher].
 func NewBatcher(rdb redis.UniversalClient) *Batcher {
 	return &Batcher{rdb: rdb, lines: map[*redis.Client][]*quietRun{}}
-}
-
-// WithBatcher makes the queue send its quiet runs by b, whose client must be
-// its own, and returns the queue. It is called before the queue is used.
-func (q *Queue) WithBatcher(b *Batcher) *Queue {
-	q.batcher = b
-	return q
 }
 
 // quietRun is one caller's run.
@@ -52,30 +45,22 @@ type quietRun struct {
 	done    chan struct{} // closed when command and err are set
 }
 
-// runner is how a run goes to Redis.
-func (q *Queue) runner(quiet bool) func(context.Context, *scripts.Script, []string, ...any) (*redis.Cmd, error) {
-	if quiet {
-		return q.runQuiet
-	}
-	return q.run
-}
-
-// runQuiet is [script.run] for a run that nobody waits for urgently: it may
+// RunQuiet is [Conn.Run] for a run that nobody waits for urgently: it may
 // share a pipeline with those of other callers. An error of another's run is
 // not its error. Where ctx ends, the run may take place yet.
-func (q *Queue) runQuiet(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
-	node := q.batcher.node(ctx, keys[0])
+func (c *Conn) RunQuiet(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
+	node := c.batcher.node(ctx, keys[0])
 	if node == nil {
-		return q.run(ctx, s, keys, args...)
+		return c.Run(ctx, s, keys, args...)
 	}
 	r := &quietRun{script: s, keys: keys, args: args, lead: make(chan struct{}, 1), done: make(chan struct{})}
-	if err := q.batcher.do(ctx, node, q.timeout, r); err != nil {
+	if err := c.batcher.do(ctx, node, c.timeout, r); err != nil {
 		return nil, err
 	}
 	if redis.HasErrorPrefix(r.err, "MOVED") || redis.HasErrorPrefix(r.err, "ASK") || errors.Is(r.err, redis.ErrClosed) {
-		return q.run(ctx, s, keys, args...) // It did not run there.
+		return c.Run(ctx, s, keys, args...) // It did not run there.
 	}
-	refresh(ctx, q.rdb, r.err)
+	c.Refresh(ctx, r.err)
 	return r.command.Cmd, r.err
 }
 

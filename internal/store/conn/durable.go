@@ -1,13 +1,15 @@
-package store
+package conn
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -19,7 +21,8 @@ type Durability struct {
 	Timeout  time.Duration
 }
 
-func (d Durability) asked() bool { return d.Replicas > 0 || d.Fsync }
+// Asked reports whether anything is.
+func (d Durability) Asked() bool { return d.Replicas > 0 || d.Fsync }
 
 // within is how long the confirmation may take: a part of what ctx leaves, so
 // that a script that has answered in time is not taken for one that has not.
@@ -53,33 +56,59 @@ func (d Durability) missing(c confirmed) error {
 
 var errNotOnDisk = errors.New("redis has not written it to disk yet")
 
-// send runs the script, and says what is missing for its effect to be durable.
-func (q *Queue) send(ctx context.Context, v *verb, k shardKeys, g *gate, r run, args []any) (*scripts.Reply, error, error) {
+// ErrNoFsync is returned where Redis cannot confirm what is on its disk; nothing
+// was written.
+var ErrNoFsync = errors.New("redis cannot confirm what is on its disk")
+
+// Durable runs scripts of a connection until they are confirmed.
+type Durable struct {
+	*Conn
+	known sync.Map // which node knows which script
+	syncs sync.Map // the clients of nodes that answer WAITAOF
+	gates sync.Map // the gates, by gateKey
+}
+
+// NewDurable returns the durable runs of the connection; it does no I/O.
+func NewDurable(c *Conn) *Durable { return &Durable{Conn: c} }
+
+// RunConfirmed executes the script at that place of [Durable.Enter], and says
+// what is missing for its effect to be durable, nil if nothing is. The anchor is a
+// key of that node with the field epoch. again says that an earlier run of the
+// call may have happened.
+func (u *Durable) RunConfirmed(
+	ctx context.Context, p *Place, d Durability, again bool, anchor string, s *scripts.Script, keys []string, args ...any,
+) (cmd *redis.Cmd, missing, err error) {
 	// A second run is made anyway: who refused it could not tell what the first did.
-	if v.durable.Fsync && !r.second {
-		if err := q.checkFsync(ctx, k.meta); err != nil {
+	if d.Fsync && !again {
+		if err := u.checkFsync(ctx, anchor); err != nil {
 			return nil, nil, err
 		}
 	}
-	within := v.durable.within(ctx)
-	last, open := g.opens(within)
+	within := d.within(ctx)
+	last, open := p.gate.opens(within)
 	if !open {
-		cmd, err := q.run(ctx, v.script, v.keys(k), args...)
-		if err != nil {
-			return nil, nil, err
-		}
-		return scripts.NewReply(cmd), v.durable.missing(last), nil
+		cmd, err := u.Run(ctx, s, keys, args...)
+		return cmd, d.missing(last), err
 	}
-	cmd, c, err := q.runDurable(ctx, v.script, v.durable, within, k.meta, v.keys(k), args...)
+	cmd, c, err := u.runAndWait(ctx, s, d, within, anchor, keys, args...)
 	if err != nil {
 		return nil, nil, err
 	}
-	if v.durable.Fsync && c.err != nil {
-		q.forgetFsync(ctx, k.meta)
+	if d.Fsync && c.err != nil {
+		u.ForgetFsync(ctx, anchor)
 	}
-	missing := v.durable.missing(c)
-	g.learn(within, c, missing == nil)
-	return scripts.NewReply(cmd), missing, nil
+	missing = d.missing(c)
+	p.gate.learn(within, c, missing == nil)
+	return cmd, missing, nil
+}
+
+// RunCopied executes the script and waits until so many replicas have its effect.
+// It returns how many do for certain. The key is as the anchor of RunConfirmed.
+func (u *Durable) RunCopied(
+	ctx context.Context, d Durability, s *scripts.Script, key string, args ...any,
+) (cmd *redis.Cmd, copies int64, err error) {
+	cmd, done, err := u.runAndWait(ctx, s, d, d.within(ctx), key, []string{key}, args...)
+	return cmd, done.copies, err
 }
 
 // known says that a node knows a script.
@@ -88,39 +117,38 @@ type known struct {
 	script *scripts.Script
 }
 
-// runDurable executes the script and waits so long, on the same connection,
-// until what was asked has confirmed it. The anchor is a key of that node with
-// the field epoch.
-func (q *Queue) runDurable(
+// runAndWait executes the script and waits so long, on the same connection,
+// until what was asked has confirmed it.
+func (u *Durable) runAndWait(
 	ctx context.Context, s *scripts.Script, d Durability, within time.Duration, anchor string, keys []string, args ...any,
 ) (*redis.Cmd, confirmed, error) {
-	node, err := nodeFor(ctx, q.rdb, keys[0])
+	node, several, err := u.Node(ctx, keys[0])
 	if err != nil {
 		return nil, confirmed{}, err
 	}
 	// The source is sent where the node may not know it: that shows only after the wait.
 	at := known{node, s}
-	_, bySHA := q.known.Load(at)
-	command, c := q.pipeline(ctx, s.Command(ctx, !bySHA, keys, args), node, d, within, anchor)
+	_, bySHA := u.known.Load(at)
+	command, c := u.pipeline(ctx, s.Command(ctx, !bySHA, keys, args), node, d, within, anchor)
 	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
-		command, c = q.pipeline(ctx, s.Command(ctx, true, keys, args), node, d, within, anchor)
+		command, c = u.pipeline(ctx, s.Command(ctx, true, keys, args), node, d, within, anchor)
 	}
 	if command.Err() == nil {
-		q.known.Store(at, true)
+		u.known.Store(at, true)
 	}
-	if node != q.rdb {
-		refresh(ctx, q.rdb, command.Err())
+	if several {
+		u.Refresh(ctx, command.Err())
 		if errors.Is(command.Err(), redis.ErrClosed) {
-			return nil, confirmed{}, fmt.Errorf("%w of %s: %w", errNoNode, keys[0], command.Err())
+			return nil, confirmed{}, fmt.Errorf("%w of %s: %w", rediserr.ErrNoNode, keys[0], command.Err())
 		}
 	}
 	return command, c, command.Err()
 }
 
-func (q *Queue) pipeline(
+func (u *Durable) pipeline(
 	ctx context.Context, command scripts.Command, node redis.UniversalClient, d Durability, within time.Duration, anchor string,
 ) (*redis.Cmd, confirmed) {
-	pipe := q.patient(ctx, node, within).Pipeline()
+	pipe := u.Patient(ctx, node, within).Pipeline()
 	_ = pipe.Process(ctx, command)
 	w := newWaiting(ctx, pipe, d, anchor, within)
 	_, err := pipe.Exec(ctx)
@@ -131,19 +159,6 @@ func (q *Queue) pipeline(
 		command.SetErr(err)
 	}
 	return command.Cmd, w.result()
-}
-
-// patient is the node's client with the time for a run and the wait behind it.
-func (q *Queue) patient(ctx context.Context, node redis.UniversalClient, within time.Duration) redis.UniversalClient {
-	client, ok := node.(*redis.Client)
-	if !ok {
-		return node
-	}
-	limit := q.timeout + within
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(deadline))
-	}
-	return client.WithTimeout(max(limit, time.Millisecond))
 }
 
 // waiting is the end of a pipeline that waits.
@@ -185,16 +200,16 @@ func (w *waiting) result() (c confirmed) {
 // checkFsync asks the node, once, whether it can confirm what is on its disk,
 // before anything is written. Its error is [ErrNoFsync], or one that says that
 // nothing was sent.
-func (q *Queue) checkFsync(ctx context.Context, anchor string) error {
-	node, err := nodeFor(ctx, q.rdb, anchor)
+func (u *Durable) checkFsync(ctx context.Context, anchor string) error {
+	node, several, err := u.Node(ctx, anchor)
 	if err != nil {
 		return err
 	}
-	if _, ok := q.syncs.Load(node); ok {
+	if _, ok := u.syncs.Load(node); ok {
 		return nil
 	}
-	pipe := q.client(ctx).Pipeline()
-	if node != q.rdb {
+	pipe := u.Client(ctx).Pipeline()
+	if several {
 		pipe = node.Pipeline()
 	}
 	w := newWaiting(ctx, pipe, Durability{Fsync: true}, anchor, time.Millisecond)
@@ -203,19 +218,19 @@ func (q *Queue) checkFsync(ctx context.Context, anchor string) error {
 	var refusal redis.Error
 	switch {
 	case c.err == nil:
-		q.syncs.Store(node, true)
+		u.syncs.Store(node, true)
 		return nil
 	case w.touch.Err() == nil && errors.As(c.err, &refusal):
 		return fmt.Errorf("%w: %w", ErrNoFsync, c.err)
 	}
-	err = fmt.Errorf("%w: %w", errNotSent, c.err)
-	refresh(ctx, q.rdb, err)
+	err = fmt.Errorf("%w: %w", rediserr.ErrNotSent, c.err)
+	u.Refresh(ctx, err)
 	return err
 }
 
-// forgetFsync has the node asked again: what it could do it can do no more.
-func (q *Queue) forgetFsync(ctx context.Context, anchor string) {
-	if node, err := nodeFor(ctx, q.rdb, anchor); err == nil {
-		q.syncs.Delete(node)
+// ForgetFsync has the node asked again: what it could do it can do no more.
+func (u *Durable) ForgetFsync(ctx context.Context, anchor string) {
+	if node, _, err := u.Node(ctx, anchor); err == nil {
+		u.syncs.Delete(node)
 	}
 }
