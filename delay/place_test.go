@@ -49,7 +49,7 @@ func newFakePlace(t testing.TB, sink message.SinkType) *place {
 func placeIn(t testing.TB, rdb *redis.Client, sink message.SinkType) *place {
 	t.Helper()
 	p := &place{rdb: rdb, queue: store.New(rdb, "delay", testenv.Name(t, "q"))}
-	_, err := p.queue.EnsureLayout(t.Context(), store.Layout{Shards: 1, Sink: sink, MaxMessage: message.DefaultMaxSize})
+	_, err := p.queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 1, Sink: sink, MaxMessage: message.DefaultMaxSize})
 	require.NoError(t, err)
 	return p
 }

@@ -132,7 +132,7 @@ func (w *world) clean(ctx context.Context) (*store.Queue, error) {
 	}
 	w.runs++
 	q := store.New(w.rdb, prefix, fmt.Sprintf("run-%d", w.runs))
-	_, err := q.EnsureLayout(ctx, store.Layout{Shards: shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
+	_, err := q.Layouts().Ensure(ctx, store.Layout{Shards: shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
 	return q, err
 }
 

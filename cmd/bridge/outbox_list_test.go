@@ -114,7 +114,7 @@ func TestOutboxReconcile(t *testing.T) {
 			unmade := run()
 			code, _ := unmade.errorOf(t)
 			assert.Equal(t, []any{exitFailed, "no_layout"}, []any{unmade.code, code})
-			_, err = queue.EnsureLayout(t.Context(), store.Layout{Shards: 2, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
+			_, err = queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 2, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
 			require.NoError(t, err)
 
 			due := time.Now().Add(time.Hour).UnixMilli()

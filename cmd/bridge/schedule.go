@@ -63,7 +63,7 @@ func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, erro
 	if !errors.Is(err, delay.ErrNoLayout) {
 		return result, err
 	}
-	_, err = s.queue.EnsureLayout(s.ctx, store.Layout{
+	_, err = s.queue.Layouts().Ensure(s.ctx, store.Layout{
 		Shards: s.config.Shards, Sink: s.sink, MaxMessage: int(s.config.MaxMessage),
 	})
 	if err != nil {

@@ -34,7 +34,7 @@ func newFastPath(t *testing.T, db *database, options ...outbox.Option) fastPath 
 	rdb, prefix := redis.NewClient(address), testenv.Name(t, "box")
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	queue := store.New(rdb, prefix, "orders")
-	_, err = queue.EnsureLayout(t.Context(), store.Layout{Shards: 4, Sink: message.Kafka, MaxMessage: 1000})
+	_, err = queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 4, Sink: message.Kafka, MaxMessage: 1000})
 	require.NoError(t, err)
 	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))
 	require.NoError(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
@@ -130,7 +131,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
 		Want:  store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
-		Store: r.queue, Keeper: newKeeper(r), Observer: p.Metrics, Logger: r.logger,
+		Store: r.queue, Registry: r.queue.Layouts(), Keeper: newKeeper(r), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
 	r.newPoll = func() (*poller.Poller, error) {
@@ -151,8 +152,8 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 }
 
 // newKeeper is the queue's, which tells of losses in its log.
-func newKeeper(r *queueRunner) *store.Keeper {
-	keeper := store.NewKeeper(r.queue)
+func newKeeper(r *queueRunner) *layout.Keeper {
+	keeper := r.queue.NewKeeper()
 	keeper.Lost = func(shards []int) { r.member.Lost(shards) }
 	return keeper
 }

@@ -112,7 +112,7 @@ func (l *layouts) loaded(now time.Time) { l.reloadAt = now.Add(reloadEvery) }
 func (l *layouts) reload(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
-	layout, err := l.Store.LoadLayout(ctx)
+	layout, err := l.Registry.Load(ctx)
 	if errors.Is(err, store.ErrNoLayout) {
 		l.repair(ctx)
 	}

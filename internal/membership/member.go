@@ -31,18 +31,24 @@ const (
 	longPause  = 2 * time.Second
 )
 
-// Store is what a member needs of the queue in Redis. Its methods end with ctx.
+// Store is what a member needs of the queue's instances in Redis. Its methods end
+// with ctx.
 type Store interface {
 	// Heartbeat says that the instance lives, and returns what all have said
 	// last. Redis may forget one that was silent for longer than forgetAfter.
 	Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]store.Heartbeat, error)
 	// Leave forgets the instance, and tells the others.
 	Leave(ctx context.Context, instance string) error
-	// LoadLayout reads the layout. Its error is [store.ErrNoLayout] where there is none.
-	LoadLayout(ctx context.Context) (*store.Layout, error)
-	// EnsureLayout makes the layout where there is none. It returns the one in
-	// force also with an error, where only some shards were not reached.
-	EnsureLayout(ctx context.Context, want store.Layout) (*store.Layout, error)
+}
+
+// Registry is what a member needs of the queue's layout in Redis. Its methods end
+// with ctx.
+type Registry interface {
+	// Load reads the layout. Its error is [store.ErrNoLayout] where there is none.
+	Load(ctx context.Context) (*store.Layout, error)
+	// Ensure makes the layout where there is none. It returns the one in force
+	// also with an error, where only some shards were not reached.
+	Ensure(ctx context.Context, want store.Layout) (*store.Layout, error)
 	// Missing are the shards of the layout that have no meta.
 	Missing(ctx context.Context, layout *store.Layout) ([]int, error)
 	// Repair gives shards a new meta where Redis has lost it, and returns them.
@@ -83,6 +89,7 @@ type Config struct {
 	// Want is the layout to make where the queue has none.
 	Want     store.Layout
 	Store    Store
+	Registry Registry
 	Keeper   Keeper
 	Observer Observer
 	Logger   *slog.Logger
@@ -148,7 +155,7 @@ func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
 func (m *Member) prepareOnce(ctx context.Context) (*store.Layout, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
-	layout, err := m.Store.EnsureLayout(ctx, m.Want)
+	layout, err := m.Registry.Ensure(ctx, m.Want)
 	if layout == nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (l *layouts) repair(ctx context.Context) {
 	}
 	now := time.Now()
 	l.lostAt.Store(&now)
-	lost, err := l.Store.Repair(ctx)
+	lost, err := l.Registry.Repair(ctx)
 	gone := errors.Is(err, store.ErrNoLayout)
 	if gone {
 		lost, err = l.makeAgain(ctx)
@@ -48,11 +48,11 @@ func (l *layouts) repair(ctx context.Context) {
 func (l *layouts) makeAgain(ctx context.Context) (lost []int, err error) {
 	old, want := l.inUse.Load(), l.Want
 	want.Shards = old.Shards
-	missing, err := l.Store.Missing(ctx, old)
+	missing, err := l.Registry.Missing(ctx, old)
 	if err != nil {
 		return nil, err
 	}
-	layout, err := l.Store.EnsureLayout(ctx, want)
+	layout, err := l.Registry.Ensure(ctx, want)
 	if err != nil || !layout.SameLife(old) {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (s *reconciling) reconcile(dry bool) Counts {
 func (s *reconciling) wipe() {
 	s.t.Helper()
 	storetest.Remove(s.t.Context(), s.rdb, s.store.Name(), 2)
-	_, err := s.store.EnsureLayout(s.t.Context(), storetest.Layout(2))
+	_, err := s.store.Layouts().Ensure(s.t.Context(), storetest.Layout(2))
 	require.NoError(s.t, err)
 }
 
@@ -290,7 +290,7 @@ func TestReconcileWaitsForRedis(t *testing.T) {
 		p := &pass{Reconciler: s.reconciler(), db: d, queue: &s.config.Queues[0], report: &report{}}
 		go func() { done <- p.run(t.Context()) }()
 		s.eventually("it has said so", func() bool { return s.logs.count("outbox_reconcile_away") == 1 })
-		_, err := s.store.EnsureLayout(t.Context(), storetest.Layout(2))
+		_, err := s.store.Layouts().Ensure(t.Context(), storetest.Layout(2))
 		require.NoError(t, err)
 		require.NoError(t, <-done)
 		require.NotNil(t, s.find("k", "one"))

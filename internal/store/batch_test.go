@@ -168,7 +168,7 @@ func TestQuietInCluster(t *testing.T) {
 	require.Error(t, claim(0, 3))
 	c.servers[to].Start()
 	require.Eventually(t, func() bool {
-		_, err := q.EnsureLayout(t.Context(), storetest.Layout(shards))
+		_, err := q.Layouts().Ensure(t.Context(), storetest.Layout(shards))
 		return err == nil && claim(0, 3) == nil
 	}, soon, 50*time.Millisecond)
 }

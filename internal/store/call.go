@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/store/clock"
 	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 )
 
@@ -80,17 +81,17 @@ type visit struct {
 type start struct {
 	queue, verb string
 	at          time.Time
-	clock       *clock // of the server that ms counts by; nil where none was known
+	clock       *clock.Clock // of the server that ms counts by; nil where none was known
 	ms          int64
 }
 
 // by is the instant of the start by a server's clock, or a little before it.
-func (s *start) by(c *clock) int64 {
+func (s *start) by(c *clock.Clock) int64 {
 	if s.clock == c {
 		return s.ms
 	}
 	passed := time.Since(s.at)
-	return c.floorMs() - (passed + passed/driftShare).Milliseconds() - 1
+	return c.FloorMs() - clock.AtMost(passed).Milliseconds() - 1
 }
 
 // finish ends the call.

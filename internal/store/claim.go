@@ -8,30 +8,26 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // errNotReady is returned by a poller's verbs before the layout is known.
 var errNotReady = fmt.Errorf("%w: ensure it first", ErrNoLayout)
 
-func (q *Queue) shard(shard int) (shardKeys, error) {
-	layout := q.layout.Load()
-	if layout == nil {
-		return shardKeys{}, errNotReady
-	}
+func (q *Queue) shard(shard int) (keys.Shard, error) {
 	switch {
+	case q.layouts.InUse() == nil:
+		return keys.Shard{}, errNotReady
 	case shard < 0 || shard >= MaxShards:
-		return shardKeys{}, fmt.Errorf("shard %d: must be from 0 to %d", shard, MaxShards-1)
-	case shard >= len(layout.keys.shards):
-		// It was dropped, and whoever polls it will hear so from Redis.
-		return newShardKeys(q.prefix, q.name, shard), nil
+		return keys.Shard{}, fmt.Errorf("shard %d: must be from 0 to %d", shard, MaxShards-1)
 	}
-	return layout.keys.shards[shard], nil
+	return q.keys.Shard(shard), nil
 }
 
 // Claim takes due messages of a shard and renews the holder's lease. It may be
 // repeated with the same token until it is answered. The layout must be known,
-// see [Queue.EnsureLayout].
+// see [layout.Registry.Ensure].
 func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimRequest) (message.Claim, error) {
 	k, err := q.shard(shard)
 	if err != nil {
@@ -42,7 +38,7 @@ func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimReque
 		run = q.conn.RunQuiet
 	}
 	cmd, err := run(ctx, scripts.Claim, []string{
-		k.due, k.msg, k.claims, k.deadlines, k.attempts, k.gone, k.goneTTL, k.holder, k.meta, k.routes,
+		k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Gone, k.GoneTTL, k.Holder, k.Meta, k.Routes,
 	}, claimArgs(&request)...)
 	if err != nil {
 		return message.Claim{}, fmt.Errorf("claim: %w", err)
@@ -53,7 +49,7 @@ func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimReque
 		claim.HeldFor, claim.Holder = time.Duration(r.Int(2))*time.Millisecond, r.Text(3)
 		return claim, r.Err
 	}
-	q.clock.observe(r.Int(1))
+	q.clocks.Queue.Observe(r.Int(1))
 	claim.More, claim.Expired = r.Int(3) == 1, r.Int(4) == 1
 	if ms := r.Int(5); ms >= 0 {
 		claim.NextDue = time.UnixMilli(ms)
@@ -101,7 +97,7 @@ func (q *Queue) parseClaimed(packed string, attempts, stored *scripts.Reply) ([]
 		c := &claimed[i]
 		c.Member, packed = rest[:length], rest[length:]
 		c.ID, c.Key = message.SplitMember(c.Member)
-		c.Queue, c.Score = q.name, score
+		c.Queue, c.Score = q.keys.Name, score
 		var history message.History
 		if len(attempts.Values) > 0 {
 			history, c.Err = message.ParseHistory(attempts.Text(i))

@@ -31,20 +31,19 @@ func (q *Queue) Counters(ctx context.Context, names []string) (QueueCounters, er
 	if err != nil {
 		return QueueCounters{}, err
 	}
-	_, life := parseEpoch(layout.Epoch)
-	counters := QueueCounters{Life: life, Retired: layout.Retired, Shards: make([]map[string]int64, layout.InUse())}
+	counters := QueueCounters{Life: layout.Life(), Retired: layout.Retired, Shards: make([]map[string]int64, layout.InUse())}
 	var problem error
 	fields := append([]string{"epoch"}, names...)
 	for from := 0; from < len(counters.Shards); from += countersPage {
 		to := min(len(counters.Shards), from+countersPage)
 		cmds, err := q.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, k := range layout.keys.shards[from:to] {
-				pipe.HMGet(ctx, k.meta, fields...)
+			for _, k := range layout.Keys()[from:to] {
+				pipe.HMGet(ctx, k.Meta, fields...)
 			}
 			return nil
 		})
 		if err != nil {
-			problem = fmt.Errorf("read counters of %s: %w", q.name, err)
+			problem = fmt.Errorf("read counters of %s: %w", q.keys.Name, err)
 		}
 		for i, cmd := range cmds {
 			if values, err := cmd.(*redis.SliceCmd).Result(); err == nil && values[0] != nil {

@@ -277,7 +277,7 @@ func TestChangeWaitsWithoutInfo(t *testing.T) {
 	for range 10 { // A replica that is slow to answer counts as none.
 		q := storetest.New(t, rdb, 1)
 		before := commandCalls(t, rdb, "wait")
-		_, err := store.New(app, storetest.Prefix, q.Name()).SetShards(t.Context(), 3)
+		_, err := store.New(app, storetest.Prefix, q.Name()).Layouts().SetShards(t.Context(), 3)
 		require.NoError(t, err)
 		if calls = commandCalls(t, rdb, "wait") - before; calls == intent+fences+publication+2*question {
 			return

@@ -14,8 +14,6 @@ var (
 	ErrUnknown = errors.New("delay: outcome unknown")
 	// ErrFull is returned when Redis has reached its memory limit; nothing was stored.
 	ErrFull = errors.New("delay: redis is full")
-	// ErrNoLayout is returned for a queue that no bridge and no command has made yet.
-	ErrNoLayout = errors.New("delay: queue has no layout")
 	// ErrNotDurable is returned when the call took effect, but what was asked, replicas or the disk, has not confirmed it.
 	ErrNotDurable = errors.New("delay: done, but not confirmed as durable")
 	// ErrNoFsync is returned where Redis cannot confirm that a call is on its disk; nothing was written.

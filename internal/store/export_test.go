@@ -5,19 +5,10 @@ import (
 	"time"
 )
 
-// ForgetAfter shortens how long the keeper keeps earlier layouts.
-func (k *Keeper) ForgetAfter(d time.Duration) { k.after = d }
-
-// NewEpoch is the epoch of a change that follows upon another.
-func NewEpoch(before string) string {
-	counter, life := parseEpoch(before)
-	return newEpoch(counter+1, life)
-}
-
 // ForgetFsync has the node asked again whether it can confirm its disk, as one
 // that has become primary.
 func (q *Queue) ForgetFsync(ctx context.Context) {
-	q.conn.ForgetFsync(ctx, layoutKey(q.prefix, q.name))
+	q.conn.ForgetFsync(ctx, q.keys.Layout())
 }
 
 // Settled are the entries of the shard's ledger.
@@ -37,9 +28,9 @@ func (q *Queue) EarlierCall(replace bool) func(id string) *Earlier {
 	if replace {
 		verb = replaceVerb.name
 	}
-	began := &start{queue: q.name, verb: verb, at: time.Now()}
+	began := &start{queue: q.keys.Name, verb: verb, at: time.Now()}
 	return func(id string) *Earlier {
-		return &Earlier{Queue: q.name, Verb: verb, ID: id, token: newTokens(1)[0], start: began}
+		return &Earlier{Queue: q.keys.Name, Verb: verb, ID: id, token: newTokens(1)[0], start: began}
 	}
 }
 

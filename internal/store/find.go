@@ -29,13 +29,13 @@ func (q *Queue) Find(ctx context.Context, id string, limit int) ([]string, error
 		return nil, err
 	}
 	found := map[string]bool{}
-	for _, k := range layout.keys.shards {
-		for _, key := range []string{k.due, k.dead} {
+	for _, k := range layout.Keys() {
+		for _, key := range []string{k.Due, k.Dead} {
 			if err := q.findIn(ctx, key, id, found); err != nil {
 				return nil, err
 			}
 		}
-		if err := q.findInFlight(ctx, k.claims, id, found); err != nil {
+		if err := q.findInFlight(ctx, k.Claims, id, found); err != nil {
 			return nil, err
 		}
 		if len(found) > limit {

@@ -27,7 +27,7 @@ type Found struct {
 // Get finds a message by its identity; ok is false where there is none.
 func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
 	err = q.repeat(ctx, func(layout *Layout) error {
-		for _, home := range layout.homes(id, key) {
+		for _, home := range layout.Homes(id, key) {
 			found, ok, err = q.getIn(ctx, layout, home, id, key)
 			if ok || err != nil {
 				return err
@@ -40,15 +40,15 @@ func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, 
 
 // getIn looks into one home of the message.
 func (q *Queue) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
-	k := layout.keys.shards[home]
-	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
+	k := layout.Keys()[home]
+	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead},
 		layout.Epoch, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)
 	}
 	r := scripts.NewReply(cmd)
 	if r.Int(0) == statusReload {
-		return found, false, refused(r, layout, home)
+		return found, false, layout.Refused(r, home)
 	}
 	if code := Code(r.Int(2)); r.Err == nil && code != NotFound {
 		found, ok = q.parseFound(r, code, id, key), true
@@ -59,7 +59,7 @@ func (q *Queue) getIn(ctx context.Context, layout *Layout, home int, id, key str
 func (q *Queue) parseFound(r *scripts.Reply, code Code, id, key string) Found {
 	if code == Dead {
 		letter := message.DecodeDeadLetter(message.Member(id, key), r.Text(5))
-		letter.Queue = q.name
+		letter.Queue = q.keys.Name
 		found := Found{
 			Message: letter.Message, Code: code, Reason: letter.Reason,
 			MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
@@ -74,7 +74,7 @@ func (q *Queue) parseFound(r *scripts.Reply, code Code, id, key string) Found {
 	if err == nil {
 		err = found.Decode(r.Text(5))
 	}
-	found.ID, found.Key, found.Queue, found.Err = id, key, q.name, err
+	found.ID, found.Key, found.Queue, found.Err = id, key, q.keys.Name, err
 	if score := r.Int(3); score != 0 {
 		found.DueAt = history.Promised(score)
 	}

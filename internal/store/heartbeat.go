@@ -23,7 +23,7 @@ type Heartbeat struct {
 // this one's among them, sorted by instance. The caller decides which of them
 // live; those that were silent for forgetAfter by Redis' clock are removed.
 func (q *Queue) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, error) {
-	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{instancesKey(q.prefix, q.name)},
+	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{q.keys.Instances()},
 		instance, forgetAfter.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
@@ -41,7 +41,7 @@ func (q *Queue) Heartbeat(ctx context.Context, instance string, forgetAfter time
 
 // Leave forgets the instance, and tells the others.
 func (q *Queue) Leave(ctx context.Context, instance string) error {
-	if _, err := q.conn.Run(ctx, scripts.Leave, []string{instancesKey(q.prefix, q.name)}, instance); err != nil {
+	if _, err := q.conn.Run(ctx, scripts.Leave, []string{q.keys.Instances()}, instance); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil

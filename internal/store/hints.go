@@ -65,12 +65,12 @@ func (h *Hints) Set(q *Queue, shards []int, listener Listener) {
 	}
 	delete(h.wants, q)
 	if shards != nil {
-		channels := []string{instancesKey(q.prefix, q.name), layoutKey(q.prefix, q.name)}
+		channels := []string{q.keys.Instances(), q.keys.Layout()}
 		for _, channel := range channels {
 			h.actions[channel] = listener.Changed
 		}
 		for _, shard := range shards {
-			channel := newShardKeys(q.prefix, q.name, shard).wake
+			channel := q.keys.Shard(shard).Wake
 			h.actions[channel] = func() { listener.Wake(shard) }
 			channels = append(channels, channel)
 		}

@@ -399,7 +399,7 @@ func TestHintsInCluster(t *testing.T) {
 	c.servers[from].Start()
 	e.woken(moved[1:]...)
 	assert.Eventually(t, func() bool {
-		_, err := q.EnsureLayout(t.Context(), storetest.Layout(shards))
+		_, err := q.Layouts().Ensure(t.Context(), storetest.Layout(shards))
 		return err == nil
 	}, soon, 50*time.Millisecond)
 	each(moved[1:])

@@ -169,8 +169,8 @@ var longest = map[string]func(figure){
 		require.NoError(f, err)
 	},
 	"scan": func(f figure) {
-		keeper := store.NewKeeper(f.q)
-		_, err := f.q.SetShards(f.Context(), 2)
+		keeper := f.q.NewKeeper()
+		_, err := f.q.Layouts().SetShards(f.Context(), 2)
 		require.NoError(f, err)
 		f.settles(released, true) // One claim goes back.
 		f.reset()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -17,11 +18,11 @@ import (
 // It is a step of its own, since it may have to read large bodies. Where it does
 // not happen, whatever ended the claim has marked its messages, but for a
 // failover, in which a crash before the settlement is the same.
-func (q *Queue) markStale(ctx context.Context, k shardKeys, s *message.Settlement) (stale bool, err error) {
+func (q *Queue) markStale(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
 	stale = !s.Repeated
 	for handed := handedOut(s); len(handed) > 0; {
 		args := append([]any{scripts.Flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)
-		cmd, err := q.conn.Run(ctx, scripts.Mark, []string{k.msg, k.attempts, k.meta}, args...)
+		cmd, err := q.conn.Run(ctx, scripts.Mark, []string{k.Msg, k.Attempts, k.Meta}, args...)
 		if err != nil {
 			return stale, fmt.Errorf("mark what was settled too late: %w", err)
 		}

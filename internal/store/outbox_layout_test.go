@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
@@ -122,7 +123,7 @@ func TestRowsAcrossLayouts(t *testing.T) {
 	sizes := []int{16, 4}
 	q := rowsWork(t, rdb, func(q *store.Queue) {
 		other := again(t, q.Name())
-		_, err := other.SetShards(t.Context(), sizes[0])
+		_, err := other.Layouts().SetShards(t.Context(), sizes[0])
 		require.NoError(t, err)
 		sizes = sizes[1:]
 	})
@@ -133,8 +134,7 @@ func TestRowsAcrossLayouts(t *testing.T) {
 	}
 	require.Empty(t, whole(t, rdb, q.Name(), 16))
 
-	keeper := store.NewKeeper(q)
-	keeper.ForgetAfter(0)
+	keeper := layout.NewKeeper(q.Layouts(), 0)
 	for range 20 {
 		require.NoError(t, keeper.Step(t.Context()))
 	}

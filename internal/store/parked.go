@@ -24,7 +24,7 @@ func (q *Queue) Parked(ctx context.Context, shard int) ([]message.ParkedRoute, e
 	}
 	var routes []message.ParkedRoute
 	for next := 1; next <= message.MaxSlot; next = routes[len(routes)-1].Slot + 1 {
-		cmd, err := q.conn.Run(ctx, scripts.Parked, []string{k.due, k.routes}, next, slotsPage)
+		cmd, err := q.conn.Run(ctx, scripts.Parked, []string{k.Due, k.Routes}, next, slotsPage)
 		if err != nil {
 			return nil, fmt.Errorf("list parked: %w", err)
 		}

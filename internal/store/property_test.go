@@ -100,7 +100,7 @@ func newMachine(t *rapid.T, rdb *redis.Client) *machine {
 	m := &machine{
 		rdb: rdb, q: store.New(rdb, storetest.Prefix, queue).WithLedger(func(int) {}), tokens: map[string]string{}, numbers: map[string]uint64{},
 	}
-	_, err := m.q.EnsureLayout(t.Context(), storetest.Layout(machineShards))
+	_, err := m.q.Layouts().Ensure(t.Context(), storetest.Layout(machineShards))
 	require.NoError(t, err)
 	for shard := range m.oracles {
 		m.oracles[shard] = newOracle()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -14,8 +15,8 @@ var putVerb = verb{
 	name:   "put",
 	script: scripts.Put,
 	most:   150,
-	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.settled, k.meta, k.wake}
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Settled, k.Meta, k.Wake}
 	},
 	head: func(r run) []any {
 		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}

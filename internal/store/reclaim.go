@@ -21,7 +21,7 @@ func (q *Queue) Reclaim(ctx context.Context, shard int, r message.Reclaim) (recl
 	if r.Stray != (message.ClaimToken{}) {
 		stray = r.Stray.String()
 	}
-	cmd, err := q.conn.Run(ctx, scripts.Reclaim, []string{k.due, k.claims, k.deadlines, k.attempts, k.holder, k.meta}, r.Instance, scripts.Flag(r.Foreign), stray)
+	cmd, err := q.conn.Run(ctx, scripts.Reclaim, []string{k.Due, k.Claims, k.Deadlines, k.Attempts, k.Holder, k.Meta}, r.Instance, scripts.Flag(r.Foreign), stray)
 	if err != nil {
 		return 0, false, fmt.Errorf("reclaim: %w", err)
 	}
@@ -35,7 +35,7 @@ func (q *Queue) HandOver(ctx context.Context, shard int, instance string) error 
 	if err != nil {
 		return err
 	}
-	if _, err := q.conn.Run(ctx, scripts.HandOver, []string{k.holder, k.wake}, instance); err != nil {
+	if _, err := q.conn.Run(ctx, scripts.HandOver, []string{k.Holder, k.Wake}, instance); err != nil {
 		return fmt.Errorf("hand over: %w", err)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/wait"
 
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
@@ -21,18 +22,18 @@ func (q *Queue) repeat(ctx context.Context, do func(*Layout) error) error {
 	var cause error
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	for {
-		layout, err := q.Layout(ctx)
+		l, err := q.Layout(ctx)
 		if err == nil {
-			err = do(layout)
+			err = do(l)
 		}
 		switch {
 		case err == nil:
 			return nil
-		case isRefusal(err):
+		case layout.IsRefusal(err):
 			if since.IsZero() {
 				since = time.Now()
 			}
-			q.reconcile(ctx, err, since)
+			q.layouts.Reconcile(ctx, err, since)
 		case errors.Is(err, ErrNoLayout), errors.Is(err, scripts.ErrReply):
 			return err
 		case rediserr.Classify(err) == rediserr.Fatal:

@@ -7,17 +7,12 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Absent is the code where nothing is known of the row's message, see [Queue.Peek].
 const Absent = free
-
-// Life tells a queue from the one that had its name before Redis was wiped.
-func (l *Layout) Life() string {
-	_, life := parseEpoch(l.Epoch)
-	return life
-}
 
 var peekVerb = verb{
 	name:   "peek",
@@ -56,7 +51,7 @@ func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int
 		return nil, "", 0, err
 	}
 	for args := []any{cursor, min(most, rowsBatch), MaxBatchBytes}; ; {
-		cmd, err := q.conn.Run(ctx, scripts.Rows, []string{k.due, k.msg}, args...)
+		cmd, err := q.conn.Run(ctx, scripts.Rows, []string{k.Due, k.Msg}, args...)
 		if err != nil {
 			return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)
 		}
@@ -90,15 +85,15 @@ func (q *Queue) Remove(ctx context.Context, rows []SettledRow) (removed int, err
 	}
 	byShard := map[int][]SettledRow{}
 	for _, row := range rows {
-		for _, home := range layout.homes(row.ID, row.Key) {
+		for _, home := range layout.Homes(row.ID, row.Key) {
 			byShard[home] = append(byShard[home], row)
 		}
 	}
 	for shard, rows := range byShard {
 		for len(rows) > 0 {
-			n, looked, err := q.removeFrom(ctx, layout.keys.shards[shard], rows[:min(len(rows), removeBatch)])
+			n, looked, err := q.removeFrom(ctx, layout.Keys()[shard], rows[:min(len(rows), removeBatch)])
 			if removed += n; err != nil {
-				return removed, fmt.Errorf("remove rows from shard %d of %s: %w", shard, q.name, err)
+				return removed, fmt.Errorf("remove rows from shard %d of %s: %w", shard, q.keys.Name, err)
 			}
 			rows = rows[looked:]
 		}
@@ -107,12 +102,12 @@ func (q *Queue) Remove(ctx context.Context, rows []SettledRow) (removed int, err
 }
 
 // removeFrom looks at the first of the rows, as many as one script may read.
-func (q *Queue) removeFrom(ctx context.Context, k shardKeys, rows []SettledRow) (removed, looked int, err error) {
+func (q *Queue) removeFrom(ctx context.Context, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
 	args := []any{tombstone.Milliseconds(), MaxBatchBytes}
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
 	}
-	cmd, err := q.conn.Run(ctx, scripts.Remove, []string{k.due, k.msg, k.attempts, k.gone, k.goneTTL, k.meta}, args...)
+	cmd, err := q.conn.Run(ctx, scripts.Remove, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta}, args...)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/internal/store/clock"
 	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
@@ -21,7 +23,7 @@ type verb struct {
 	// at the most, see BenchmarkLongestProducerScript.
 	most    int
 	durable Durability
-	keys    func(shardKeys) []string
+	keys    func(keys.Shard) []string
 	// head are the arguments before the messages.
 	head func(run) []any
 	// each are the arguments of one message.
@@ -56,24 +58,24 @@ func (r *run) number() int {
 // runOnce sends a run for one batch, and takes what it tells of each call. It
 // returns those that the script has left for the next one.
 func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call, err error) {
-	k := d.layout.keys.shards[r.shard]
+	k := d.layout.Keys()[r.shard]
 	var place *conn.Place
 	if d.verb.durable.Asked() {
-		if place, err = d.q.conn.Enter(ctx, d.verb.durable, k.meta); err != nil {
+		if place, err = d.q.conn.Enter(ctx, d.verb.durable, k.Meta); err != nil {
 			return nil, d.failed(batch, err, time.Time{})
 		}
 		defer place.Leave()
 	}
-	clock, err := d.q.clockOf(ctx, k.meta)
+	server, err := d.q.clocks.Of(ctx, k.Meta)
 	if err != nil {
 		return nil, d.failed(batch, err, time.Time{})
 	}
 	// Only now: the gate may have taken long.
-	window, sentMs := d.window(ctx, &r), clock.floorMs()
+	window, sentMs := d.window(ctx, &r), server.FloorMs()
 	settled := time.Now().Add(window)
-	r.notAfter = sentMs + slow(window).Milliseconds() - 1
+	r.notAfter = sentMs + clock.AtLeast(window).Milliseconds() - 1
 	if r.second {
-		r.startMs = r.start.by(clock)
+		r.startMs = r.start.by(server)
 	}
 	args := d.verb.head(r)
 	for _, c := range batch {
@@ -81,23 +83,23 @@ func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call
 	}
 	answer, missing, err := d.send(ctx, k, place, r, args)
 	if err != nil {
-		clock.doubt()
+		server.Doubt()
 		if d.verb.asks && !r.last && rediserr.Classify(err) == rediserr.Lost {
 			return nil, d.notRun(batch, err) // It has changed nothing.
 		}
 		return nil, d.failed(batch, err, settled)
 	}
-	clock.learn(answer.Int(1), sentMs)
+	server.Learn(answer.Int(1), sentMs)
 	return d.take(r, batch, answer, missing, settled)
 }
 
 // send runs the script, and says what is missing for its effect to be durable.
-func (d *doing) send(ctx context.Context, k shardKeys, p *conn.Place, r run, args []any) (answer *scripts.Reply, missing, err error) {
+func (d *doing) send(ctx context.Context, k keys.Shard, p *conn.Place, r run, args []any) (answer *scripts.Reply, missing, err error) {
 	var cmd *redis.Cmd
 	if v := d.verb; p == nil {
 		cmd, err = d.q.conn.Run(ctx, v.script, v.keys(k), args...)
 	} else {
-		cmd, missing, err = d.q.conn.RunConfirmed(ctx, p, v.durable, r.second, k.meta, v.script, v.keys(k), args...)
+		cmd, missing, err = d.q.conn.RunConfirmed(ctx, p, v.durable, r.second, k.Meta, v.script, v.keys(k), args...)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -127,7 +129,7 @@ func (d *doing) take(r run, batch []*call, answer *scripts.Reply, missing error,
 	case answer.Err != nil:
 		return nil, d.failed(batch, answer.Err, settled)
 	case status == statusReload:
-		return nil, d.notRun(batch, refused(answer, d.layout, r.shard))
+		return nil, d.notRun(batch, d.layout.Refused(answer, r.shard))
 	case status == statusExpired:
 		return nil, d.notRun(batch, errExpired)
 	}

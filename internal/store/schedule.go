@@ -5,6 +5,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -20,8 +21,8 @@ var scheduleVerb = verb{
 	name:   "schedule",
 	script: scripts.Schedule,
 	most:   300,
-	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.meta, k.wake}
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake}
 	},
 	head: func(r run) []any {
 		return []any{r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, scripts.Flag(r.last), MaxBatchBytes}
@@ -34,8 +35,8 @@ var replaceVerb = verb{
 	name:   "replace",
 	script: scripts.Replace,
 	most:   60,
-	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Wake, k.Settled}
 	},
 	head: func(r run) []any {
 		return []any{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -89,14 +90,14 @@ func countDead(verdicts []message.Verdict) (n int) {
 }
 
 // settlePart runs the script once.
-func (q *Queue) settlePart(ctx context.Context, shard int, k shardKeys, s *message.Settlement) (stale bool, err error) {
+func (q *Queue) settlePart(ctx context.Context, shard int, k keys.Shard, s *message.Settlement) (stale bool, err error) {
 	b := sortVerdicts(s, q.ledger != nil)
 	if b.kept == len(s.Verdicts) && b.kept > 0 {
 		return false, nil
 	}
-	keys := []string{k.due, k.msg, k.claims, k.deadlines, k.attempts, k.dead, k.deadMsg, k.meta, k.routes}
+	keys := []string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Routes}
 	if b.traced.outbox > 0 {
-		keys = append(keys, k.gone, k.goneTTL, k.settled)
+		keys = append(keys, k.Gone, k.GoneTTL, k.Settled)
 	}
 	cmd, err := q.conn.Run(ctx, scripts.Settle, keys, b.args(s)...)
 	if err != nil {

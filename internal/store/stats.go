@@ -8,6 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -46,7 +47,7 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	if err != nil {
 		return ShardStats{}, err
 	}
-	cmd, err := q.conn.Run(ctx, scripts.Stats, []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta, k.settled})
+	cmd, err := q.conn.Run(ctx, scripts.Stats, []string{k.Due, k.Msg, k.Dead, k.Deadlines, k.Holder, k.Meta, k.Settled})
 	if err != nil {
 		return ShardStats{}, fmt.Errorf("stats: %w", err)
 	}
@@ -60,20 +61,20 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 		stats.OldestDueAge = max(0, time.Duration(r.Int(0)-head)*time.Millisecond)
 	}
 	counters := r.List(8)
-	var f fence
+	var drained string
 	for i := 0; i+1 < len(counters.Values); i += 2 {
 		switch counters.Text(i) {
 		case "epoch":
-			f.epoch = counters.Text(i + 1)
+			stats.Epoch = counters.Text(i + 1)
 		case "drained":
-			f.drained = counters.Text(i + 1)
+			drained = counters.Text(i + 1)
 		}
 		if n, err := strconv.ParseInt(counters.Text(i+1), 10, 64); err == nil {
 			stats.Counters[counters.Text(i)] = n
 		}
 	}
-	stats.Epoch, stats.Ledger = f.epoch, r.Int(9)
-	_, stats.Drained = f.drainedAt(f.epoch)
+	stats.Ledger = r.Int(9)
+	_, stats.Drained = layout.DrainedAt(drained, stats.Epoch)
 	if r.Err != nil || stats.Parked == 0 {
 		return stats, r.Err
 	}

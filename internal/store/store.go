@@ -1,13 +1,15 @@
 package store
 
 import (
-	"sync"
-	"sync/atomic"
+	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/internal/store/clock"
 	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 )
 
 // Limits of one script, so that none blocks Redis for long.
@@ -29,14 +31,11 @@ const (
 // Queue is one delay queue in Redis. It is safe for concurrent use, owns no
 // goroutine and no connection, and needs no Close.
 type Queue struct {
-	conn   *conn.Durable
-	prefix string
-	name   string
-	clock  clock
-	clocks sync.Map // of the nodes of a Cluster: redis.UniversalClient to *clock
-	layout atomic.Pointer[Layout]
-	stale  atomic.Pointer[Layout] // a layout that a shard has refused
-	ledger func(shard int)        // nil: settling tells no rows, see WithLedger
+	keys    keys.Queue
+	conn    *conn.Durable
+	clocks  *clock.Clocks
+	layouts *layout.Registry
+	ledger  func(shard int) // nil: settling tells no rows, see WithLedger
 }
 
 // New returns the queue of that name; it does no I/O. A run of a script takes
@@ -47,7 +46,9 @@ func New(rdb redis.UniversalClient, prefix, name string) *Queue {
 
 // NewWithTimeout is [New] with another limit for a run of a script.
 func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time.Duration) *Queue {
-	return &Queue{conn: conn.NewDurable(conn.New(rdb, timeout)), prefix: prefix, name: name}
+	c, queue := conn.NewDurable(conn.New(rdb, timeout)), keys.Queue{Prefix: prefix, Name: name}
+	clocks := clock.New(c.Conn)
+	return &Queue{keys: queue, conn: c, clocks: clocks, layouts: layout.NewRegistry(c, &clocks.Queue, queue)}
 }
 
 // WithBatcher makes the queue send its quiet runs by b, whose client must be
@@ -57,15 +58,49 @@ func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
 	return q
 }
 
-// Durability is how certain an effect must be.
-type Durability = conn.Durability
+// What the packages below define and callers of this one need.
+type (
+	// Durability is how certain an effect must be.
+	Durability = conn.Durability
+	// Layout is how a queue is spread over its shards.
+	Layout = layout.Layout
+)
+
+// ErrNoLayout is returned for a queue that no bridge and no command has made yet.
+var ErrNoLayout = layout.ErrNoLayout
+
+// MaxShards is how many shards a queue may have.
+const MaxShards = layout.MaxShards
+
+// Layouts is where the queue's layout is found and changed.
+func (q *Queue) Layouts() *layout.Registry { return q.layouts }
+
+// Layout returns the layout in use, which is loaded when it is first needed and
+// when a shard has refused it. Its error is [ErrNoLayout] where there is none.
+func (q *Queue) Layout(ctx context.Context) (*Layout, error) { return q.layouts.Current(ctx) }
+
+// LoadLayout reads the layout from Redis, and uses it from now on.
+func (q *Queue) LoadLayout(ctx context.Context) (*Layout, error) { return q.layouts.Load(ctx) }
+
+// AwaitLayout is Layout, repeated until Redis answers or ctx ends.
+func (q *Queue) AwaitLayout(ctx context.Context) (l *Layout, err error) {
+	err = q.repeat(ctx, func(found *Layout) error { l = found; return nil })
+	return l, err
+}
+
+// NewKeeper returns a keeper of the queue's layout; it does no I/O.
+func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, forgetAfter) }
+
+// forgetAfter is how long earlier layouts are kept after they have drained: as
+// long as a repeated run of a call may ask them for what it did.
+const forgetAfter = tombstone + MaxCall
 
 // Name is the queue's name.
-func (q *Queue) Name() string { return q.name }
+func (q *Queue) Name() string { return q.keys.Name }
 
 // Now estimates Redis' clock; before the layout was loaded it is our own.
 func (q *Queue) Now() time.Time {
-	if ms, ok := q.clock.nowMs(); ok {
+	if ms, ok := q.clocks.Queue.NowMs(); ok {
 		return time.UnixMilli(ms)
 	}
 	return time.Now()

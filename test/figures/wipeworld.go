@@ -182,7 +182,7 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 		Database: b.db, Instance: "figure", Queues: []outbox.Queue{loaded}, Clock: q.Clock, UntilPublished: true, Logger: w.log,
 	})
 	makeQueue := func(ctx context.Context) error {
-		_, err := q.EnsureLayout(ctx, w.layout())
+		_, err := q.Layouts().Ensure(ctx, w.layout())
 		reconciler.Changed()
 		return err
 	}

@@ -61,7 +61,7 @@ func newFleet(t *testing.T, shards int) *fleet {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })
 	f.queue = store.New(f.rdb, f.prefix, "orders")
-	_, err = f.queue.EnsureLayout(t.Context(), store.Layout{Shards: shards, Sink: "nats", MaxMessage: 1 << 20})
+	_, err = f.queue.Layouts().Ensure(t.Context(), store.Layout{Shards: shards, Sink: "nats", MaxMessage: 1 << 20})
 	require.NoError(t, err)
 	f.client, err = delay.NewClient(f.rdb, "orders", delay.WithPrefix(f.prefix))
 	require.NoError(t, err)
@@ -232,7 +232,7 @@ func TestNoFalseSteps(t *testing.T) {
 	f.scrapes(2)
 	f.quiet(4, "return")
 
-	_, err := f.queue.SetShards(t.Context(), 3)
+	_, err := f.queue.Layouts().SetShards(t.Context(), 3)
 	require.NoError(t, err)
 	f.held("a", "b")
 	f.forget()

@@ -93,7 +93,7 @@ func newWorld(t *testing.T, b broker, sinkType message.SinkType) *world {
 	}
 	w.place = place{broker: b, topic: compensation.Topic(w.name), group: consumer.Group(w.prefix, w.name)}
 	w.queue = store.New(w.direct, w.prefix, w.name)
-	_, err := w.queue.EnsureLayout(t.Context(), store.Layout{Shards: 4, Sink: sinkType, MaxMessage: message.DefaultMaxSize})
+	_, err := w.queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 4, Sink: sinkType, MaxMessage: message.DefaultMaxSize})
 	require.NoError(t, err)
 	w.sink = w.openSink(t)
 	return w

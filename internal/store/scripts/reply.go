@@ -84,3 +84,18 @@ func Flag(set bool) int {
 	}
 	return 0
 }
+
+// CutLedger reads an entry of a ledger: "p<member>", "c<member>" or
+// "d<due_ms>:<member>".
+func CutLedger(entry string) (what byte, dueMs int64, member string) {
+	if entry == "" {
+		return 0, 0, ""
+	}
+	what, member = entry[0], entry[1:]
+	if what == 'd' {
+		if ms, rest, ok := CutInt(member); ok {
+			dueMs, member = ms, rest
+		}
+	}
+	return what, dueMs, member
+}
