@@ -16,6 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/hints"
 	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/window"
@@ -33,7 +34,7 @@ type queueSet struct {
 	// windows are the sinks', by name: queues that name one sink share it.
 	windows map[string]*window.Window
 	opening sync.Mutex // guards windows
-	hints   *store.Hints
+	hints   *hints.Subscriber
 	check   *redisCheck
 	health  *health
 	fatal   func(error)
@@ -58,7 +59,7 @@ type queueParams struct {
 func provideQueues(p queueParams) *queueSet {
 	set := &queueSet{
 		windows: map[string]*window.Window{},
-		hints:   store.NewHints(p.Redis),
+		hints:   hints.New(p.Redis),
 		health:  p.Health,
 		check:   newRedisCheck(p.Redis, p.Health, p.Logger.With("instance", p.Config.Instance)),
 		fatal: func(err error) {

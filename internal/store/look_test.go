@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/hints"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
 
@@ -57,9 +58,9 @@ func TestHints(t *testing.T) {
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
 	ctx, stop := context.WithCancel(t.Context())
-	hints, ended := make(chan int, 100), make(chan struct{})
-	all := store.NewHints(rdb)
-	all.Set(q, []int{0}, store.Listener{Wake: func(shard int) { hints <- shard }, Changed: func() {}})
+	heard, ended := make(chan int, 100), make(chan struct{})
+	all := hints.New(rdb)
+	all.Set(q.Keys(), []int{0}, hints.Listener{Wake: func(shard int) { heard <- shard }, Changed: func() {}})
 	go func() { defer close(ended); all.Run(ctx) }()
 	wake := storetest.Key(q.Name(), 0, "wake")
 	require.Eventually(t, func() bool {
@@ -68,7 +69,7 @@ func TestHints(t *testing.T) {
 	hear := func(what string) {
 		t.Helper()
 		select {
-		case shard := <-hints:
+		case shard := <-heard:
 			require.Zero(t, shard)
 		case <-time.After(soon):
 			t.Fatal("no hint: ", what)
@@ -87,7 +88,7 @@ func TestHints(t *testing.T) {
 	hear("redriven")
 	answered(t, store.Replaced, q.Schedule(t.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	hear("replaced")
-	require.Empty(t, hints, "and nothing else was said")
+	require.Empty(t, heard, "and nothing else was said")
 	stop()
 	<-ended
 }

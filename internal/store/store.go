@@ -95,6 +95,9 @@ func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, 
 // long as a repeated run of a call may ask them for what it did.
 const forgetAfter = tombstone + MaxCall
 
+// Keys names the queue's keys.
+func (q *Queue) Keys() keys.Queue { return q.keys }
+
 // Name is the queue's name.
 func (q *Queue) Name() string { return q.keys.Name }
 
