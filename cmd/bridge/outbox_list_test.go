@@ -122,7 +122,7 @@ func TestOutboxReconcile(t *testing.T) {
 				execSQL(t, db, fmt.Sprintf("INSERT INTO delay_outbox (queue, message_id, topic, body, due_ms, status) VALUES ('orders', '%s', 'top', 'b', %d, 1)", id, due))
 			}
 			there := func(id string) bool {
-				_, ok, err := queue.Get(context.WithoutCancel(t.Context()), id, "")
+				_, ok, err := queue.Producer().Get(context.WithoutCancel(t.Context()), id, "")
 				require.NoError(t, err)
 				return ok
 			}

@@ -124,7 +124,7 @@ func (c scheduleCommand) print(s *session, result delay.Result) error {
 
 // printExisting shows the message that was kept.
 func (c scheduleCommand) printExisting(s *session, result delay.Result) error {
-	found, ok, err := s.queue.Get(s.ctx, result.Ref.ID, result.Ref.Key)
+	found, ok, err := s.queue.Producer().Get(s.ctx, result.Ref.ID, result.Ref.Key)
 	if err != nil {
 		return s.fail("get", result.Ref.ID, err)
 	}

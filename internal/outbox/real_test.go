@@ -83,7 +83,7 @@ func (s *realScene) ack(claims []message.Claim) {
 // find returns the message in Redis, nil if there is none.
 func (s *realScene) find(key, id string) *store.Found {
 	s.t.Helper()
-	found, ok, err := s.store.Get(s.t.Context(), id, key)
+	found, ok, err := s.store.Producer().Get(s.t.Context(), id, key)
 	require.NoError(s.t, err)
 	if !ok {
 		return nil

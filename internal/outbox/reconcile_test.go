@@ -125,7 +125,7 @@ func TestReconcileLeavesWhatHasEnded(t *testing.T) {
 		r, _ = s.read(moved)
 		require.Equal(t, store.Done, s.store.RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: "~moves-it-------", Target: r.token}, time.Now().Add(far)).Code)
 		// Somebody has cancelled one, and the ledger tells.
-		require.NoError(t, s.store.Cancel(t.Context(), "told", "k", store.Durability{}).Err)
+		require.NoError(t, s.store.Producer().Cancel(t.Context(), "told", "k", store.Durability{}).Err)
 
 		require.Equal(t, Counts{Looked: 4, There: 1, Settled: 1, Skipped: 2}, s.reconcile(true))
 		require.Equal(t, "stored", s.state(published))
@@ -180,7 +180,7 @@ func TestReconcileBlocked(t *testing.T) {
 		number := s.stored("taken", far)
 		s.wipe()
 		request := store.Request{Message: &message.Message{ID: "taken", Key: "k", Topic: "t"}, When: store.When{Ms: s.due(far)}}
-		answer := s.store.Schedule(t.Context(), []store.Request{request}, false, store.Durability{})[0]
+		answer := s.store.Producer().Schedule(t.Context(), []store.Request{request}, false, store.Durability{})[0]
 		require.NoError(t, answer.Err)
 		require.Equal(t, Counts{Looked: 1, Blocked: 1}, s.reconcile(false))
 		require.Equal(t, "stored", s.state(number))

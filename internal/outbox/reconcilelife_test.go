@@ -53,7 +53,7 @@ func TestReconcilerRunsWhenAQueueIsMadeAnew(t *testing.T) {
 		require.Equal(t, 2, s.logs.count("event=outbox_reconciled"))
 
 		// Where the life is the same, nothing is done.
-		require.NoError(t, s.store.Cancel(t.Context(), "one", "k", store.Durability{}).Err)
+		require.NoError(t, s.store.Producer().Cancel(t.Context(), "one", "k", store.Durability{}).Err)
 		s.forget()
 		r = s.reconciler()
 		stop = s.run(r)

@@ -116,7 +116,7 @@ func scheduleMany(t *testing.T, q *store.Queue, prefix string, n int, body []byt
 			Message: &message.Message{ID: fmt.Sprintf("%s-%05d", prefix, i), Topic: "t", Body: body}, When: past(),
 		}
 	}
-	for _, answer := range q.Schedule(t.Context(), list, false, store.Durability{}) {
+	for _, answer := range q.Producer().Schedule(t.Context(), list, false, store.Durability{}) {
 		answered(t, store.Created, answer)
 	}
 }

@@ -24,20 +24,20 @@ var cancelVerb = verb{
 
 // Cancel removes a message that waits or is dead. Its codes are Done,
 // DoneMaybePublished, InFlight and NotFound.
-func (q *Queue) Cancel(ctx context.Context, id, key string, durable Durability) Answer {
+func (q *Producer) Cancel(ctx context.Context, id, key string, durable Durability) Answer {
 	v := cancelVerb
 	v.durable = durable
 	return q.doOne(ctx, &v, newCall(id, key, newTokens(1)[0], nil))
 }
 
 // CancelAgain repeats a cancel whose outcome is unknown.
-func (q *Queue) CancelAgain(ctx context.Context, e *Earlier, durable Durability) Answer {
+func (q *Producer) CancelAgain(ctx context.Context, e *Earlier, durable Durability) Answer {
 	v := cancelVerb
 	v.durable = durable
 	return q.doOne(ctx, &v, newCall(e.ID, e.Key, e.token, e))
 }
 
-func (q *Queue) doOne(ctx context.Context, v *verb, c *call) Answer {
+func (q *core) doOne(ctx context.Context, v *verb, c *call) Answer {
 	q.do(ctx, v, []*call{c})
 	return c.answer
 }

@@ -8,22 +8,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
-	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
-
-// errNotReady is returned by a poller's verbs before the layout is known.
-var errNotReady = fmt.Errorf("%w: ensure it first", ErrNoLayout)
-
-func (q *Queue) shard(shard int) (keys.Shard, error) {
-	switch {
-	case q.layouts.InUse() == nil:
-		return keys.Shard{}, errNotReady
-	case shard < 0 || shard >= MaxShards:
-		return keys.Shard{}, fmt.Errorf("shard %d: must be from 0 to %d", shard, MaxShards-1)
-	}
-	return q.keys.Shard(shard), nil
-}
 
 // Claim takes due messages of a shard and renews the holder's lease. It may be
 // repeated with the same token until it is answered. The layout must be known,

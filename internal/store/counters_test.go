@@ -43,14 +43,14 @@ func TestCauseOutlivesTheDeadline(t *testing.T) {
 		q := store.New(rdb, "delay", "orders")
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		answer := q.Cancel(ctx, "a", "", store.Durability{})
+		answer := q.Producer().Cancel(ctx, "a", "", store.Durability{})
 		require.ErrorIs(t, answer.Err, store.ErrUnavailable)
 		require.ErrorContains(t, answer.Err, "connection refused", within)
 		require.Equal(t, "dial 127.0.0.1:1: connect: connection refused", rediserr.Cause(answer.Err))
 
 		ctx, cancelGet := context.WithTimeout(t.Context(), within)
 		defer cancelGet()
-		_, _, err := q.Get(ctx, "a", "")
+		_, _, err := q.Producer().Get(ctx, "a", "")
 		require.ErrorContains(t, err, "connection refused", within)
 	}
 }

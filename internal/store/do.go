@@ -27,7 +27,7 @@ const parallelRuns = 8
 // doing is one verb for several messages, until each has its answer. See state
 // for what may become of each.
 type doing struct {
-	q      *Queue
+	q      *core
 	verb   *verb
 	calls  []*call // without those that are answered
 	start  *start  // of those that do not continue earlier ones
@@ -35,7 +35,7 @@ type doing struct {
 }
 
 // do runs the verb for all calls until each has an answer or ctx ends.
-func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
+func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()
 	d := doing{q: q, verb: v, calls: calls}

@@ -20,7 +20,7 @@ func TestEpoch(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, rdb.FlushAll(t.Context()).Err())
-	answer := old.Schedule(t.Context(), requests(later(), "y"), false, store.Durability{})[0]
+	answer := old.Producer().Schedule(t.Context(), requests(later(), "y"), false, store.Durability{})[0]
 	require.ErrorIs(t, answer.Err, store.ErrNoLayout)
 
 	// The bridge makes it anew, with other shards.

@@ -23,7 +23,7 @@ func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow,
 }
 
 // EarlierCall makes schedules, or replaces, that began together now and of which nothing is known.
-func (q *Queue) EarlierCall(replace bool) func(id string) *Earlier {
+func (q *Producer) EarlierCall(replace bool) func(id string) *Earlier {
 	verb := scheduleVerb.name
 	if replace {
 		verb = replaceVerb.name

@@ -23,7 +23,7 @@ var ErrTooMany = errors.New("too many messages of that id")
 // Find returns the members of all messages with that ID, whatever their Key,
 // at most limit. It walks all shards, in small steps: for people, not for
 // programs.
-func (q *Queue) Find(ctx context.Context, id string, limit int) ([]string, error) {
+func (q *Producer) Find(ctx context.Context, id string, limit int) ([]string, error) {
 	layout, err := q.AwaitLayout(ctx)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (q *Queue) Find(ctx context.Context, id string, limit int) ([]string, error
 	return members, nil
 }
 
-func (q *Queue) findIn(ctx context.Context, key, id string, found map[string]bool) error {
+func (q *Producer) findIn(ctx context.Context, key, id string, found map[string]bool) error {
 	if err := q.conn.Client(ctx).ZScore(ctx, key, id).Err(); err == nil {
 		found[id] = true
 	} else if !errors.Is(err, redis.Nil) {
@@ -73,7 +73,7 @@ func (q *Queue) findIn(ctx context.Context, key, id string, found map[string]boo
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-func (q *Queue) findInFlight(ctx context.Context, key, id string, found map[string]bool) error {
+func (q *Producer) findInFlight(ctx context.Context, key, id string, found map[string]bool) error {
 	claims, err := q.conn.Client(ctx).HVals(ctx, key).Result()
 	if err != nil {
 		return fmt.Errorf("find: %w", err)

@@ -25,7 +25,7 @@ type Found struct {
 }
 
 // Get finds a message by its identity; ok is false where there is none.
-func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
+func (q *Producer) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
 	err = q.repeat(ctx, func(layout *Layout) error {
 		for _, home := range layout.Homes(id, key) {
 			found, ok, err = q.getIn(ctx, layout, home, id, key)
@@ -39,7 +39,7 @@ func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, 
 }
 
 // getIn looks into one home of the message.
-func (q *Queue) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
+func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
 	k := layout.Keys()[home]
 	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead},
 		layout.Epoch, message.Member(id, key))
@@ -56,7 +56,7 @@ func (q *Queue) getIn(ctx context.Context, layout *Layout, home int, id, key str
 	return found, ok, r.Err
 }
 
-func (q *Queue) parseFound(r *scripts.Reply, code Code, id, key string) Found {
+func (q *Producer) parseFound(r *scripts.Reply, code Code, id, key string) Found {
 	if code == Dead {
 		letter := message.DecodeDeadLetter(message.Member(id, key), r.Text(5))
 		letter.Queue = q.keys.Name

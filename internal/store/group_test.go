@@ -41,25 +41,25 @@ func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Durability
 	for i := range 60 {
 		ids = append(ids, fmt.Sprint("m-", i))
 	}
-	for _, answer := range q.Schedule(t.Context(), requests(past(), ids...), false, durable) {
+	for _, answer := range q.Producer().Schedule(t.Context(), requests(past(), ids...), false, durable) {
 		answered(t, store.Created, answer)
 		require.False(t, answer.NotDurable)
 	}
 	for i, id := range ids {
-		found, ok, err := q.Get(t.Context(), id, "")
+		found, ok, err := q.Producer().Get(t.Context(), id, "")
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, store.Waiting, found.Code)
 		switch i % 6 {
 		case 0:
-			answered(t, store.Done, q.Cancel(t.Context(), id, "", durable))
-			answered(t, store.NotFound, q.Cancel(t.Context(), id, "", durable))
+			answered(t, store.Done, q.Producer().Cancel(t.Context(), id, "", durable))
+			answered(t, store.NotFound, q.Producer().Cancel(t.Context(), id, "", durable))
 		case 1:
-			answered(t, store.Done, q.Reschedule(t.Context(), id, "", later(), durable))
+			answered(t, store.Done, q.Producer().Reschedule(t.Context(), id, "", later(), durable))
 		case 2:
-			answered(t, store.Waiting, q.Schedule(t.Context(), requests(later(), id), false, durable)[0])
+			answered(t, store.Waiting, q.Producer().Schedule(t.Context(), requests(later(), id), false, durable)[0])
 		case 3:
-			answered(t, store.Replaced, q.Schedule(t.Context(), requests(past(), id), true, durable)[0])
+			answered(t, store.Replaced, q.Producer().Schedule(t.Context(), requests(past(), id), true, durable)[0])
 		}
 	}
 	claimed := settleAll(t, q, shards)
@@ -212,12 +212,12 @@ func (l *load) produce(ctx context.Context, shard int, patience time.Duration) {
 			when = past()
 		}
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		f.scheduled = l.q.Schedule(call, requests(when, id), false, l.durable)[0]
+		f.scheduled = l.q.Producer().Schedule(call, requests(when, id), false, l.durable)[0]
 		cancel()
 		f.took = time.Since(f.began)
 		if !f.due && i%3 == 0 {
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-			f.cancel, f.cancelled = l.q.Cancel(call, id, "", l.durable), true
+			f.cancel, f.cancelled = l.q.Producer().Cancel(call, id, "", l.durable), true
 			cancel()
 		}
 		f.ended = time.Now()

@@ -89,7 +89,7 @@ func later() store.When { return store.When{Relative: true, Ms: never.Millisecon
 
 func schedule(t testing.TB, q *store.Queue, id string, when store.When) store.Answer {
 	t.Helper()
-	answer := q.Schedule(t.Context(), []store.Request{{Message: note(id, id), When: when}}, false, store.Durability{})[0]
+	answer := q.Producer().Schedule(t.Context(), []store.Request{{Message: note(id, id), When: when}}, false, store.Durability{})[0]
 	require.NoError(t, answer.Err)
 	return answer
 }
@@ -102,14 +102,14 @@ func create(t testing.TB, q *store.Queue, id string, when store.When) {
 
 func cancel(t testing.TB, q *store.Queue, id string) store.Code {
 	t.Helper()
-	answer := q.Cancel(t.Context(), id, "", store.Durability{})
+	answer := q.Producer().Cancel(t.Context(), id, "", store.Durability{})
 	require.NoError(t, answer.Err)
 	return answer.Code
 }
 
 func reschedule(t testing.TB, q *store.Queue, id string, when store.When) store.Code {
 	t.Helper()
-	answer := q.Reschedule(t.Context(), id, "", when, store.Durability{})
+	answer := q.Producer().Reschedule(t.Context(), id, "", when, store.Durability{})
 	require.NoError(t, answer.Err)
 	return answer.Code
 }

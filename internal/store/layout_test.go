@@ -98,7 +98,7 @@ func (p *producer) step() bool {
 	code, want := store.Code(0), store.NotFound
 	switch verb := p.random.IntN(6); verb {
 	case 0, 1, 5:
-		answer := p.q.Schedule(ctx, []store.Request{{Message: note(id, id), When: later()}}, verb == 5, none)[0]
+		answer := p.q.Producer().Schedule(ctx, []store.Request{{Message: note(id, id), When: later()}}, verb == 5, none)[0]
 		if !assert.NoError(p.t, answer.Err) {
 			return false
 		}
@@ -111,7 +111,7 @@ func (p *producer) step() bool {
 		}
 		p.there[id] = true
 	case 2:
-		answer := p.q.Cancel(ctx, id, "", none)
+		answer := p.q.Producer().Cancel(ctx, id, "", none)
 		if !assert.NoError(p.t, answer.Err) {
 			return false
 		}
@@ -120,7 +120,7 @@ func (p *producer) step() bool {
 		}
 		p.there[id] = false
 	case 3:
-		answer := p.q.Reschedule(ctx, id, "", later(), none)
+		answer := p.q.Producer().Reschedule(ctx, id, "", later(), none)
 		if !assert.NoError(p.t, answer.Err) {
 			return false
 		}
@@ -128,7 +128,7 @@ func (p *producer) step() bool {
 			want = store.Done
 		}
 	case 4:
-		found, ok, err := p.q.Get(ctx, id, "")
+		found, ok, err := p.q.Producer().Get(ctx, id, "")
 		if !assert.NoError(p.t, err) {
 			return false
 		}
@@ -322,13 +322,13 @@ func TestOldHome(t *testing.T) {
 	require.Equal(t, []store.Code{7, 7, 7}, codes)
 	for _, id := range ids[:6] {
 		require.Equal(t, store.Waiting, schedule(t, other, id, later()).Code)
-		found, err := other.Find(t.Context(), id, 5)
+		found, err := other.Producer().Find(t.Context(), id, 5)
 		require.NoError(t, err)
 		require.Equal(t, []string{id}, found)
 	}
 	for _, id := range ids[9:] {
 		require.Equal(t, store.Dead, schedule(t, other, id, later()).Code)
-		answered(t, store.Replaced, other.Schedule(t.Context(), requests(later(), id), true, store.Durability{})[0])
+		answered(t, store.Replaced, other.Producer().Schedule(t.Context(), requests(later(), id), true, store.Durability{})[0])
 	}
 	require.Len(t, whole(t, rdb, q.Name(), 8), 9)
 }

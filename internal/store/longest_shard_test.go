@@ -34,7 +34,7 @@ func BenchmarkLongestScript(b *testing.B) {
 					for i := range requests {
 						requests[i] = store.Request{Message: &message.Message{ID: fmt.Sprintf("%05d", i), Topic: "t", Body: body}, When: past()}
 					}
-					for _, answer := range q.Schedule(b.Context(), requests, false, store.Durability{}) {
+					for _, answer := range q.Producer().Schedule(b.Context(), requests, false, store.Durability{}) {
 						require.NoError(b, answer.Err)
 					}
 					run(figure{B: b, rdb: rdb, q: q, bridge: newBridge(b, q), began: &began})
@@ -165,7 +165,7 @@ var longest = map[string]func(figure){
 			f.bridge.claim(store.MaxBatch)
 		}
 		f.reset()
-		_, _, err := f.q.Get(f.Context(), "00999", "")
+		_, _, err := f.q.Producer().Get(f.Context(), "00999", "")
 		require.NoError(f, err)
 	},
 	"scan": func(f figure) {

@@ -78,7 +78,7 @@ func (c *crowd) all(code store.Code, answers []store.Answer) {
 func (c *crowd) nobody() {}
 
 func (c *crowd) waiting() {
-	c.all(store.Created, c.q.Schedule(c.Context(), c.requests(c.body, nil), false, store.Durability{}))
+	c.all(store.Created, c.q.Producer().Schedule(c.Context(), c.requests(c.body, nil), false, store.Durability{}))
 }
 
 func (c *crowd) ofRows() { c.all(store.Created, c.q.Put(c.Context(), c.rows(c.body))) }
@@ -102,24 +102,24 @@ var crowdCalls = []struct {
 }{
 	{"schedule", (*crowd).nobody, func(c *crowd) { c.waiting() }, true},
 	{"schedule of dead ids", (*crowd).dead, func(c *crowd) {
-		list := c.q.Schedule(c.Context(), c.requests(nil, nil), false, store.Durability{})
+		list := c.q.Producer().Schedule(c.Context(), c.requests(nil, nil), false, store.Durability{})
 		c.all(store.Dead, list)
 		require.Equal(c, buried.Reason, list[c.n-1].Reason)
 	}, true},
 	{"schedule, second run", (*crowd).waiting, func(c *crowd) {
-		c.all(store.Waiting, c.q.Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
+		c.all(store.Waiting, c.q.Producer().Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
 	}, true},
 	{"schedule of dead ids, second run", (*crowd).dead, func(c *crowd) {
-		c.all(store.Dead, c.q.Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
+		c.all(store.Dead, c.q.Producer().Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
 	}, true},
 	{"replace", (*crowd).waiting, func(c *crowd) {
-		c.all(store.Replaced, c.q.Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
+		c.all(store.Replaced, c.q.Producer().Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
 	}, true},
 	{"replace of dead ids", (*crowd).dead, func(c *crowd) {
-		c.all(store.Replaced, c.q.Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
+		c.all(store.Replaced, c.q.Producer().Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
 	}, true},
 	{"replace, second run", (*crowd).waiting, func(c *crowd) {
-		for _, a := range c.q.Schedule(c.Context(), c.requests(nil, c.again(true)), true, store.Durability{}) {
+		for _, a := range c.q.Producer().Schedule(c.Context(), c.requests(nil, c.again(true)), true, store.Durability{}) {
 			require.ErrorIs(c, a.Err, store.ErrUnknown)
 		}
 	}, true},
@@ -166,7 +166,7 @@ func (c *crowd) again(replace bool) func(string) *store.Earlier {
 		at, err = redisNow(c.Context(), c.rdb)
 		require.NoError(c, err)
 	}
-	return c.q.EarlierCall(replace)
+	return c.q.Producer().EarlierCall(replace)
 }
 
 // TestScriptsReadLittle meets large messages: no script reads more than one of them.

@@ -22,14 +22,14 @@ func TestFind(t *testing.T) {
 	var members []string
 	for _, key := range []string{"", "k1", "k2", "k3", "k4"} {
 		m := &message.Message{ID: id, Key: key, Topic: "t"}
-		answered(t, store.Created, q.Schedule(t.Context(), []store.Request{{Message: m, When: past()}}, false, store.Durability{})[0])
+		answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{{Message: m, When: past()}}, false, store.Durability{})[0])
 		members = append(members, message.Member(id, key))
 	}
 	other := &message.Message{ID: "xxa?\\", Key: "k1", Topic: "t"}
-	answered(t, store.Created, q.Schedule(t.Context(), []store.Request{{Message: other, When: past()}}, false, store.Durability{})[0])
+	answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{{Message: other, When: past()}}, false, store.Durability{})[0])
 	find := func() {
 		t.Helper()
-		found, err := q.Find(t.Context(), id, 10)
+		found, err := q.Producer().Find(t.Context(), id, 10)
 		require.NoError(t, err)
 		require.ElementsMatch(t, members, found)
 	}
@@ -45,9 +45,9 @@ func TestFind(t *testing.T) {
 		require.NoError(t, err)
 	}
 	find() // All are dead.
-	_, err := q.Find(t.Context(), id, 2)
+	_, err := q.Producer().Find(t.Context(), id, 2)
 	require.ErrorIs(t, err, store.ErrTooMany)
-	found, err := q.Find(t.Context(), "nobody", 2)
+	found, err := q.Producer().Find(t.Context(), "nobody", 2)
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
@@ -86,7 +86,7 @@ func TestHints(t *testing.T) {
 	_, err := q.Redrive(t.Context(), []string{"y"})
 	require.NoError(t, err)
 	hear("redriven")
-	answered(t, store.Replaced, q.Schedule(t.Context(), requests(past(), "x"), true, store.Durability{})[0])
+	answered(t, store.Replaced, q.Producer().Schedule(t.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	hear("replaced")
 	require.Empty(t, heard, "and nothing else was said")
 	stop()

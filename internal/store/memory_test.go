@@ -46,7 +46,7 @@ func TestMemoryLimit(t *testing.T) {
 		t.Helper()
 		for _, replace := range []bool{false, true} {
 			requests := []store.Request{{Message: note("one-more", strings.Repeat("x", 1000)), When: later()}}
-			answer := q.Schedule(t.Context(), requests, replace, store.Durability{})[0]
+			answer := q.Producer().Schedule(t.Context(), requests, replace, store.Durability{})[0]
 			require.ErrorIs(t, answer.Err, store.ErrFull)
 		}
 		require.ErrorIs(t, q.Put(t.Context(), rows[3:])[0].Err, store.ErrFull)
@@ -101,14 +101,14 @@ func TestMemoryLimit(t *testing.T) {
 			require.Equal(t, []store.Code{store.Done}, codes)
 		}},
 		{"durable", func() { // What makes WAIT count is a write, too.
-			answer := q.Reschedule(t.Context(), "fill-5", "", later(), store.Durability{Replicas: 1, Timeout: time.Millisecond})
+			answer := q.Producer().Reschedule(t.Context(), "fill-5", "", later(), store.Durability{Replicas: 1, Timeout: time.Millisecond})
 			answered(t, store.Done, answer)
 			require.ErrorContains(t, answer.Missing, "0 of 1 replicas")
 		}},
 		{"hand over", func() { require.NoError(t, q.HandOver(t.Context(), 0, b.name)) }},
 		{"claim anew", func() { b.claim(0) }},
 		{"get", func() {
-			_, ok, err := q.Get(t.Context(), "fill-6", "")
+			_, ok, err := q.Producer().Get(t.Context(), "fill-6", "")
 			require.NoError(t, err)
 			require.True(t, ok)
 		}},
@@ -143,7 +143,7 @@ func fill(t *testing.T, rdb *redis.Client, q *store.Queue) int {
 	for _, size := range []int{20_000, 1_000, 1} {
 		for {
 			r := []store.Request{{Message: note(fmt.Sprint("fill-", n), strings.Repeat("x", size)), When: past()}}
-			answer := q.Schedule(t.Context(), r, false, store.Durability{})[0]
+			answer := q.Producer().Schedule(t.Context(), r, false, store.Durability{})[0]
 			if errors.Is(answer.Err, store.ErrFull) {
 				break
 			}

@@ -242,7 +242,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 		},
 		"replaced": func(s *outboxScene) {
 			s.puts(store.Created)
-			answered(s, store.Replaced, s.q.Schedule(s.Context(), requests(past(), s.row), true, store.Durability{})[0])
+			answered(s, store.Replaced, s.q.Producer().Schedule(s.Context(), requests(past(), s.row), true, store.Durability{})[0])
 			s.puts(store.EndedCancelled)
 			s.b.finish(acked)
 			s.puts(store.EndedCancelled)
@@ -260,7 +260,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 		"dead, and replaced": func(s *outboxScene) {
 			s.puts(store.Created)
 			s.b.finish(buried)
-			answered(s, store.Replaced, s.q.Schedule(s.Context(), requests(later(), s.row), true, store.Durability{})[0])
+			answered(s, store.Replaced, s.q.Producer().Schedule(s.Context(), requests(later(), s.row), true, store.Durability{})[0])
 			s.puts(store.EndedCancelled)
 		},
 		"rescheduled by the SDK": func(s *outboxScene) {

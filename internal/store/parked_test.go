@@ -92,7 +92,7 @@ func TestParked(t *testing.T) {
 	require.Equal(t, []string{"dead-5", "dead-4"}, ids(tried))
 	require.EqualValues(t, 2, tried.Messages[1].DueAt.UnixMilli())
 	require.True(t, tried.More)
-	found, _, err := q.Get(t.Context(), "dead-4", "")
+	found, _, err := q.Producer().Get(t.Context(), "dead-4", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, found.DueAt.UnixMilli())
 	b.settle(tried, message.Verdict{Verb: message.VerbPark, Slot: 2047})
@@ -158,7 +158,7 @@ func TestParkedManySlots(t *testing.T) {
 	for i := range list {
 		list[i] = store.Request{Message: &message.Message{ID: fmt.Sprint(i), Topic: "t"}, When: at(int64(i))}
 	}
-	q.Schedule(t.Context(), list, false, store.Durability{})
+	q.Producer().Schedule(t.Context(), list, false, store.Durability{})
 	s := settlement(b.claim(n), released)
 	for i := range s.Verdicts {
 		s.Verdicts[i] = message.Verdict{Verb: message.VerbPark, Slot: 2*i + 1}
@@ -229,7 +229,7 @@ func TestPromise(t *testing.T) {
 	require.Equal(t, again.Attempts.String(), sound(t, rdb, q).Attempts["x"])
 	b.settle(next(1), again)
 	b.settle(next(0), buried)
-	found, _, err := q.Get(t.Context(), "x", "")
+	found, _, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 77, found.DueAt.UnixMilli(), "dead")
 }

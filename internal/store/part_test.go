@@ -187,7 +187,7 @@ func TestManyDeadLetters(t *testing.T) {
 	for i := range list {
 		list[i] = store.Request{Message: note(fmt.Sprintf("%04d", i), "x"), When: past()}
 	}
-	q.Schedule(t.Context(), list, false, store.Durability{})
+	q.Producer().Schedule(t.Context(), list, false, store.Durability{})
 	s := settlement(b.claim(store.MaxBatch), buried)
 	s.Verdicts[1], s.Verdicts[998], s.Verdicts[999] = acked, unknown, kept
 	s.Repeated = true

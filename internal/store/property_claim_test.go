@@ -282,7 +282,7 @@ func (m *machine) drain(t *rapid.T) {
 		}
 		for member := range maps.Clone(o.entries) {
 			id, key := message.SplitMember(member)
-			answer := m.q.Reschedule(t.Context(), id, key, store.When{Ms: 1}, store.Durability{})
+			answer := m.q.Producer().Reschedule(t.Context(), id, key, store.When{Ms: 1}, store.Durability{})
 			require.NoError(t, answer.Err)
 			require.Equal(t, o.reschedule(member, 1), answer.Code)
 		}

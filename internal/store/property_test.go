@@ -160,7 +160,7 @@ func (m *machine) schedule(t *rapid.T, replace bool) {
 		}
 	}
 	before := m.now(t)
-	answers := m.q.Schedule(t.Context(), requests, replace, store.Durability{})
+	answers := m.q.Producer().Schedule(t.Context(), requests, replace, store.Durability{})
 	after := m.now(t)
 	for i, answer := range answers {
 		require.NoError(t, answer.Err)
@@ -185,7 +185,7 @@ func (m *machine) schedule(t *rapid.T, replace bool) {
 func (m *machine) cancel(t *rapid.T) {
 	id, key, member := drawIdentity(t)
 	_, o := m.home(id, key)
-	answer := m.q.Cancel(t.Context(), id, key, store.Durability{})
+	answer := m.q.Producer().Cancel(t.Context(), id, key, store.Durability{})
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.cancel(member), answer.Code)
 }
@@ -195,7 +195,7 @@ func (m *machine) reschedule(t *rapid.T) {
 	_, o := m.home(id, key)
 	when := drawWhen(t)
 	before := m.now(t)
-	answer := m.q.Reschedule(t.Context(), id, key, when, store.Durability{})
+	answer := m.q.Producer().Reschedule(t.Context(), id, key, when, store.Durability{})
 	require.NoError(t, answer.Err)
 	due := when.Ms
 	if answer.Code == store.Done || answer.Code == store.DoneMaybePublished {
@@ -207,7 +207,7 @@ func (m *machine) reschedule(t *rapid.T) {
 func (m *machine) get(t *rapid.T) {
 	id, key, member := drawIdentity(t)
 	_, o := m.home(id, key)
-	found, ok, err := m.q.Get(t.Context(), id, key)
+	found, ok, err := m.q.Producer().Get(t.Context(), id, key)
 	require.NoError(t, err)
 	e := o.entries[member]
 	require.Equal(t, e != nil, ok, "found")

@@ -35,7 +35,7 @@ var putVerb = verb{
 //   - EndedPublished, EndedCancelled, EndedMoved: it has ended; nothing was done.
 //   - Waiting, InFlight, Dead: another message of that identity is in the way.
 //
-// Errors are those of [Queue.Schedule]; after [ErrUnknown] it may be repeated at
+// Errors are those of [Producer.Schedule]; after [ErrUnknown] it may be repeated at
 // any time. A row that may have been brought here and ended more than a minute
 // ago must be Marked: its tombstone may have expired.
 //

@@ -197,7 +197,7 @@ func TestSentOnce(t *testing.T) {
 			s.pipelines()
 			before := scriptCalls(t, s.rdb)
 			var answer store.Answer
-			s.lost(func() { answer = s.far.Schedule(s.Context(), requests(later(), "x"), false, durable)[0] },
+			s.lost(func() { answer = s.far.Producer().Schedule(s.Context(), requests(later(), "x"), false, durable)[0] },
 				counted("scheduled", 1), s.nothing)
 			answered(t, store.Created, answer)
 			runs := int64(2)
@@ -244,7 +244,7 @@ func TestGhostClaim(t *testing.T) {
 	stale, err = q.Settle(t.Context(), 0, settlement)
 	require.NoError(t, err)
 	require.True(t, stale, "it is another claim")
-	found, ok, err := q.Get(t.Context(), "second", "")
+	found, ok, err := q.Producer().Get(t.Context(), "second", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, store.InFlight, found.Code)

@@ -25,16 +25,16 @@ var rescheduleVerb = verb{
 // Reschedule moves a waiting message to another due time; a dead letter is
 // redriven at that time. The token of an outbox message stays in force, and the
 // ledger tells its row of the new time. Its codes are Done, DoneMaybePublished, InFlight and NotFound.
-func (q *Queue) Reschedule(ctx context.Context, id, key string, when When, durable Durability) Answer {
+func (q *Producer) Reschedule(ctx context.Context, id, key string, when When, durable Durability) Answer {
 	return q.reschedule(ctx, newCall(id, key, newTokens(1)[0], nil), when, durable)
 }
 
 // RescheduleAgain repeats a reschedule whose outcome is unknown.
-func (q *Queue) RescheduleAgain(ctx context.Context, e *Earlier, when When, durable Durability) Answer {
+func (q *Producer) RescheduleAgain(ctx context.Context, e *Earlier, when When, durable Durability) Answer {
 	return q.reschedule(ctx, newCall(e.ID, e.Key, e.token, e), when, durable)
 }
 
-func (q *Queue) reschedule(ctx context.Context, c *call, when When, durable Durability) Answer {
+func (q *Producer) reschedule(ctx context.Context, c *call, when When, durable Durability) Answer {
 	v := rescheduleVerb
 	v.durable = durable
 	c.asked.when = when

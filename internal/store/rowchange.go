@@ -70,7 +70,7 @@ func (o *Operation) call() *call {
 	return &call{asked: a}
 }
 
-// CancelRow is [Queue.Cancel] for a row. For as long as a tombstone lives no late
+// CancelRow is [Producer.Cancel] for a row. For as long as a tombstone lives no late
 // [Queue.Put] under the target brings the message here, also where there was
 // nothing to cancel (NotFound). Three more codes: EndedPublished and
 // EndedCancelled tell what had become of it before, Later that nothing was done.
@@ -81,7 +81,7 @@ func (q *Queue) CancelRow(ctx context.Context, o Operation) Answer {
 	return q.operate(ctx, &cancelRowVerb, o.call())
 }
 
-// RescheduleRow is [Queue.Reschedule] for a row, see [Queue.CancelRow]. Done and
+// RescheduleRow is [Producer.Reschedule] for a row, see [Queue.CancelRow]. Done and
 // DoneMaybePublished: Token is the one in force from now on. NotFound: nothing is
 // here, and the target has ended; the row is to be brought here under Token.
 func (q *Queue) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {

@@ -54,7 +54,7 @@ func eachScheduled(a *asked) []any {
 // where the other one is, or, with replace, take its place. There is one answer
 // a request, by index. An Earlier call must be one of
 // that Queue, Verb ("replace" with replace), ID and Key.
-func (q *Queue) Schedule(ctx context.Context, requests []Request, replace bool, durable Durability) []Answer {
+func (q *Producer) Schedule(ctx context.Context, requests []Request, replace bool, durable Durability) []Answer {
 	v := scheduleVerb
 	if replace {
 		v = replaceVerb

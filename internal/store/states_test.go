@@ -216,7 +216,7 @@ func TestStates(t *testing.T) {
 }
 
 func (s state) asksGet(t *testing.T, _ *redis.Client, q *store.Queue) {
-	found, ok, err := q.Get(t.Context(), "x", "")
+	found, ok, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.Equal(t, s.get != 0, ok)
 	if !ok {
@@ -237,7 +237,7 @@ func (s state) asksGet(t *testing.T, _ *redis.Client, q *store.Queue) {
 }
 
 func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
-	found, _, err := q.Get(t.Context(), "x", "")
+	found, _, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	before := dump(t, rdb, q)
 	answer := schedule(t, q, "x", later())
@@ -257,13 +257,13 @@ func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 
 func (s state) asksReplace(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
-	answer := q.Schedule(t.Context(), []store.Request{{Message: note("x", "new"), When: later()}}, true, store.Durability{})[0]
+	answer := q.Producer().Schedule(t.Context(), []store.Request{{Message: note("x", "new"), When: later()}}, true, store.Durability{})[0]
 	answered(t, s.replace, answer)
 	if s.replace == store.InFlight {
 		require.Equal(t, before, dump(t, rdb, q), "nothing was changed")
 		return
 	}
-	found, _, err := q.Get(t.Context(), "x", "")
+	found, _, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.Equal(t, "new", string(found.Body))
 	require.Equal(t, store.Waiting, found.Code)
@@ -274,7 +274,7 @@ func (s state) asksReplace(t *testing.T, rdb *redis.Client, q *store.Queue) {
 func (s state) asksCancel(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
 	require.Equal(t, s.cancel, cancel(t, q, "x"))
-	_, ok, err := q.Get(t.Context(), "x", "")
+	_, ok, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.Equal(t, s.cancel == store.InFlight, ok)
 	if s.cancel == store.InFlight || s.cancel == store.NotFound {
@@ -285,14 +285,14 @@ func (s state) asksCancel(t *testing.T, rdb *redis.Client, q *store.Queue) {
 func (s state) asksReschedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
 	when := store.When{Ms: 4_000_000_000_000}
-	answer := q.Reschedule(t.Context(), "x", "", when, store.Durability{})
+	answer := q.Producer().Reschedule(t.Context(), "x", "", when, store.Durability{})
 	answered(t, s.reschedule, answer)
 	if s.reschedule == store.InFlight || s.reschedule == store.NotFound {
 		require.Equal(t, before, dump(t, rdb, q), "nothing was changed")
 		return
 	}
 	require.Equal(t, when.Ms, answer.DueAt.UnixMilli())
-	found, _, err := q.Get(t.Context(), "x", "")
+	found, _, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.Equal(t, store.Waiting, found.Code)
 	require.Equal(t, when.Ms, found.DueAt.UnixMilli())

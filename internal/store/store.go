@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,36 +27,6 @@ const (
 	DefaultTimeout = 2 * time.Second
 )
 
-// Queue is one delay queue in Redis. It is safe for concurrent use, owns no
-// goroutine and no connection, and needs no Close.
-type Queue struct {
-	keys    keys.Queue
-	conn    *conn.Durable
-	clocks  *clock.Clocks
-	layouts *layout.Registry
-	ledger  func(shard int) // nil: settling tells no rows, see WithLedger
-}
-
-// New returns the queue of that name; it does no I/O. A run of a script takes
-// at most [DefaultTimeout].
-func New(rdb redis.UniversalClient, prefix, name string) *Queue {
-	return NewWithTimeout(rdb, prefix, name, DefaultTimeout)
-}
-
-// NewWithTimeout is [New] with another limit for a run of a script.
-func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time.Duration) *Queue {
-	c, queue := conn.NewDurable(conn.New(rdb, timeout)), keys.Queue{Prefix: prefix, Name: name}
-	clocks := clock.New(c.Conn)
-	return &Queue{keys: queue, conn: c, clocks: clocks, layouts: layout.NewRegistry(c, &clocks.Queue, queue)}
-}
-
-// WithBatcher makes the queue send its quiet runs by b, whose client must be
-// its own, and returns the queue. It is called before the queue is used.
-func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
-	q.conn.SetBatcher(b)
-	return q
-}
-
 // What the packages below define and callers of this one need.
 type (
 	// Durability is how certain an effect must be.
@@ -72,21 +41,33 @@ var ErrNoLayout = layout.ErrNoLayout
 // MaxShards is how many shards a queue may have.
 const MaxShards = layout.MaxShards
 
+// Queue is one delay queue in Redis. Who works with it does so by one of its
+// doors. It and they are safe for concurrent use, own no goroutine and no
+// connection, and need no Close.
+type Queue struct{ *core }
+
+// New returns the queue of that name; it does no I/O. A run of a script takes
+// at most [DefaultTimeout].
+func New(rdb redis.UniversalClient, prefix, name string) *Queue {
+	return NewWithTimeout(rdb, prefix, name, DefaultTimeout)
+}
+
+// NewWithTimeout is [New] with another limit for a run of a script.
+func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time.Duration) *Queue {
+	c, queue := conn.NewDurable(conn.New(rdb, timeout)), keys.Queue{Prefix: prefix, Name: name}
+	clocks := clock.New(c.Conn)
+	return &Queue{&core{keys: queue, conn: c, clocks: clocks, layouts: layout.NewRegistry(c, &clocks.Queue, queue)}}
+}
+
+// WithBatcher makes the queue send its quiet runs by b, whose client must be
+// its own, and returns the queue. It is called before the queue is used.
+func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
+	q.conn.SetBatcher(b)
+	return q
+}
+
 // Layouts is where the queue's layout is found and changed.
 func (q *Queue) Layouts() *layout.Registry { return q.layouts }
-
-// Layout returns the layout in use, which is loaded when it is first needed and
-// when a shard has refused it. Its error is [ErrNoLayout] where there is none.
-func (q *Queue) Layout(ctx context.Context) (*Layout, error) { return q.layouts.Current(ctx) }
-
-// LoadLayout reads the layout from Redis, and uses it from now on.
-func (q *Queue) LoadLayout(ctx context.Context) (*Layout, error) { return q.layouts.Load(ctx) }
-
-// AwaitLayout is Layout, repeated until Redis answers or ctx ends.
-func (q *Queue) AwaitLayout(ctx context.Context) (l *Layout, err error) {
-	err = q.repeat(ctx, func(found *Layout) error { l = found; return nil })
-	return l, err
-}
 
 // NewKeeper returns a keeper of the queue's layout; it does no I/O.
 func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, forgetAfter) }
@@ -94,17 +75,3 @@ func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, 
 // forgetAfter is how long earlier layouts are kept after they have drained: as
 // long as a repeated run of a call may ask them for what it did.
 const forgetAfter = tombstone + MaxCall
-
-// Keys names the queue's keys.
-func (q *Queue) Keys() keys.Queue { return q.keys }
-
-// Name is the queue's name.
-func (q *Queue) Name() string { return q.keys.Name }
-
-// Now estimates Redis' clock; before the layout was loaded it is our own.
-func (q *Queue) Now() time.Time {
-	if ms, ok := q.clocks.Queue.NowMs(); ok {
-		return time.UnixMilli(ms)
-	}
-	return time.Now()
-}

@@ -23,14 +23,18 @@ import (
 // everyVerb are the producer's verbs and Get, by their errors.
 func everyVerb(ctx context.Context, q *store.Queue) map[string]func() error {
 	return map[string]func() error{
-		"schedule": func() error { return q.Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0].Err },
-		"replace":  func() error { return q.Schedule(ctx, requests(later(), "x"), true, store.Durability{})[0].Err },
-		"durable": func() error {
-			return q.Schedule(ctx, requests(later(), "y"), false, store.Durability{Replicas: 1, Timeout: time.Millisecond})[0].Err
+		"schedule": func() error {
+			return q.Producer().Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0].Err
 		},
-		"cancel":     func() error { return q.Cancel(ctx, "x", "", store.Durability{}).Err },
-		"reschedule": func() error { return q.Reschedule(ctx, "x", "", later(), store.Durability{}).Err },
-		"get":        func() error { _, _, err := q.Get(ctx, "x", ""); return err },
+		"replace": func() error {
+			return q.Producer().Schedule(ctx, requests(later(), "x"), true, store.Durability{})[0].Err
+		},
+		"durable": func() error {
+			return q.Producer().Schedule(ctx, requests(later(), "y"), false, store.Durability{Replicas: 1, Timeout: time.Millisecond})[0].Err
+		},
+		"cancel":     func() error { return q.Producer().Cancel(ctx, "x", "", store.Durability{}).Err },
+		"reschedule": func() error { return q.Producer().Reschedule(ctx, "x", "", later(), store.Durability{}).Err },
+		"get":        func() error { _, _, err := q.Producer().Get(ctx, "x", ""); return err },
 		"redrive":    func() error { _, err := q.Redrive(ctx, []string{"x"}); return err },
 		"purge":      func() error { _, err := q.Purge(ctx, []string{"x"}); return err },
 	}

@@ -183,7 +183,7 @@ func TestRedisAway(t *testing.T) {
 			t.Logf("MEASURED %s: in Redis %s after Redis takes requests, %s after its process was started",
 				name, took.Round(time.Millisecond), time.Since(started).Round(time.Millisecond))
 			require.Less(t, took, prompt)
-			info, found, err := w.queue.Get(t.Context(), "late", "k")
+			info, found, err := w.queue.Producer().Get(t.Context(), "late", "k")
 			require.NoError(t, err)
 			require.True(t, found)
 			require.Equal(t, result.DueAt.UnixMilli(), info.DueAt.UnixMilli())
