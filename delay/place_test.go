@@ -75,7 +75,7 @@ func (p *place) finish(t testing.TB, v message.Verdict) {
 	t.Helper()
 	claims, err := p.rdb.Incr(t.Context(), p.queue.Name()+":claims").Result()
 	require.NoError(t, err)
-	claim, err := p.queue.Claim(t.Context(), 0, message.ClaimRequest{
+	claim, err := p.queue.Shard(0).Claim(t.Context(), message.ClaimRequest{
 		Token: message.ClaimToken{Instance: "bridge", Number: uint64(claims)}, Max: 100,
 		Timeout: time.Hour, Lease: time.Hour,
 	})
@@ -88,7 +88,7 @@ func (p *place) finish(t testing.TB, v message.Verdict) {
 	for i := range s.Verdicts {
 		s.Verdicts[i] = v
 	}
-	stale, err := p.queue.Settle(t.Context(), 0, s)
+	stale, err := p.queue.Shard(0).Settle(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, stale)
 }

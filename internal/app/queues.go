@@ -138,7 +138,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
 			Queue: name, Instance: instance,
-			Sink: p.Sinks[cfg.Sink], SinkName: cfg.Sink, Store: r.queue,
+			Sink: p.Sinks[cfg.Sink], SinkName: cfg.Sink, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },
 			Batch: p.Config.Poller.Batch, InFlight: p.Config.Poller.InFlight,
 			ClaimTimeout: p.Config.Poller.ClaimTimeout, MaxSleep: p.Config.Poller.MaxSleep,
 			Lease: p.Config.Poller.Lease, PublishTimeout: sink.PublishTimeout,

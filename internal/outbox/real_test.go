@@ -54,7 +54,7 @@ func (s *realScene) take() []message.Claim {
 	var claims []message.Claim
 	for shard := range 2 {
 		s.claim++
-		claim, err := s.store.Claim(s.t.Context(), shard, message.ClaimRequest{
+		claim, err := s.store.Shard(shard).Claim(s.t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "poller", Number: s.claim}, Max: 1000, Timeout: time.Minute, Lease: time.Minute,
 		})
 		require.NoError(s.t, err)
@@ -74,7 +74,7 @@ func (s *realScene) ack(claims []message.Claim) {
 		if len(verdicts) == 0 {
 			continue
 		}
-		stale, err := s.store.Settle(s.t.Context(), shard, message.Settlement{Claim: claim, Verdicts: verdicts})
+		stale, err := s.store.Shard(shard).Settle(s.t.Context(), message.Settlement{Claim: claim, Verdicts: verdicts})
 		require.NoError(s.t, err)
 		require.False(s.t, stale)
 	}

@@ -136,7 +136,7 @@ func (s *shard) callClaim(request message.ClaimRequest) (claim message.Claim, er
 	defer recovered(s.log, "claim", &err)
 	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
 	defer cancel()
-	return s.Store.Claim(ctx, s.index, request)
+	return s.store.Claim(ctx, request)
 }
 
 // advance gives up the pending request, its number and its room in the window.
@@ -324,7 +324,7 @@ func (s *shard) noLayout() {
 func (s *shard) load() {
 	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
 	defer cancel()
-	parked, err := s.Store.Parked(ctx, s.index)
+	parked, err := s.store.Parked(ctx)
 	if err != nil {
 		s.redis.silent("claim", err)
 		s.times.quietUntil = s.now() + s.asking.redis.Next()

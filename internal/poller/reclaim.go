@@ -78,5 +78,5 @@ func (s *shard) callReclaim(which message.Reclaim) (reclaimed int, more bool, er
 	defer recovered(s.log, "reclaim", &err)
 	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
 	defer cancel()
-	return s.Store.Reclaim(ctx, s.index, which)
+	return s.store.Reclaim(ctx, which)
 }

@@ -14,6 +14,7 @@ import (
 type services struct {
 	*common
 	shard  int
+	store  Store
 	log    *slog.Logger
 	redis  *redisView
 	routes *routes

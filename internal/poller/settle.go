@@ -86,7 +86,7 @@ func (d *docket) call(settlement message.Settlement) (stale bool, err error) {
 	defer recovered(d.log, "settle", &err)
 	ctx, cancel := context.WithTimeout(d.redis.ctx, d.callTimeout())
 	defer cancel()
-	return d.Store.Settle(ctx, d.shard, settlement)
+	return d.store.Settle(ctx, settlement)
 }
 
 // settlement is the part of the claim that is not settled, with the verdicts

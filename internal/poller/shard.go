@@ -70,7 +70,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 	settled := make(chan struct{}, 1)
 	s.turn = newTurn(shared.window, func() { signal(settled) })
 	s.services = &services{
-		common: shared, shard: index, log: log,
+		common: shared, shard: index, log: log, store: shared.Store(index),
 		redis:  &redisView{common: shared, log: log, ctx: callCtx},
 		routes: newRoutes(log, shared),
 		share:  s.turn.share,
@@ -254,7 +254,7 @@ func (s *shard) callHandOver() (err error) {
 	defer recovered(s.log, "drain", &err)
 	ctx, cancel := context.WithTimeout(s.redis.ctx, s.callTimeout())
 	defer cancel()
-	return s.Store.HandOver(ctx, s.index, s.Instance)
+	return s.store.HandOver(ctx, s.Instance)
 }
 
 // drain stops claiming, waits for what is in flight until shortly before ctx

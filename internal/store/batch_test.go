@@ -20,7 +20,7 @@ import (
 )
 
 func quiet(ctx context.Context, q *store.Queue, shard int, number uint64) (message.Claim, error) {
-	return q.Claim(ctx, shard, message.ClaimRequest{
+	return q.Shard(shard).Claim(ctx, message.ClaimRequest{
 		Token: message.ClaimToken{Instance: "a", Number: number}, Timeout: never, Lease: lease, Quiet: true,
 	})
 }

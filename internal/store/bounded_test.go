@@ -76,13 +76,13 @@ func TestBoundedBatches(t *testing.T) {
 		stats, err := q.Stats(t.Context(), shard)
 		require.NoError(t, err)
 		left += stats.Waiting
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 1 << 20, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
 		require.Len(t, claim.Messages, store.MaxBatch)
 		require.True(t, claim.More)
-		stale, err := q.Settle(t.Context(), shard, settlement(claim, buried))
+		stale, err := q.Shard(shard).Settle(t.Context(), settlement(claim, buried))
 		require.NoError(t, err)
 		require.False(t, stale)
 	}

@@ -12,10 +12,9 @@ import (
 )
 
 // Claim takes due messages of a shard and renews the holder's lease. It may be
-// repeated with the same token until it is answered. The layout must be known,
-// see [layout.Registry.Ensure].
-func (q *Queue) Claim(ctx context.Context, shard int, request message.ClaimRequest) (message.Claim, error) {
-	k, err := q.shard(shard)
+// repeated with the same token until it is answered.
+func (q *Shard) Claim(ctx context.Context, request message.ClaimRequest) (message.Claim, error) {
+	k, err := q.keysOf(q.number)
 	if err != nil {
 		return message.Claim{}, err
 	}
@@ -69,7 +68,7 @@ func claimArgs(r *message.ClaimRequest) []any {
 var errPacked = fmt.Errorf("%w: packed claim", scripts.ErrReply)
 
 // parseClaimed reads "length:score:id" for each message, with its attempts and body.
-func (q *Queue) parseClaimed(packed string, attempts, stored *scripts.Reply) ([]message.Claimed, error) {
+func (q *Shard) parseClaimed(packed string, attempts, stored *scripts.Reply) ([]message.Claimed, error) {
 	claimed := make([]message.Claimed, len(stored.Values))
 	for i := range claimed {
 		length, rest, ok := scripts.CutInt(packed)

@@ -59,20 +59,6 @@ func (q *core) AwaitLayout(ctx context.Context) (l *Layout, err error) {
 	return l, err
 }
 
-// errNotReady is returned by a poller's verbs before the layout is known.
-var errNotReady = fmt.Errorf("%w: ensure it first", ErrNoLayout)
-
-// shard names the keys of a shard.
-func (q *core) shard(number int) (keys.Shard, error) {
-	switch {
-	case q.layouts.InUse() == nil:
-		return keys.Shard{}, errNotReady
-	case number < 0 || number >= MaxShards:
-		return keys.Shard{}, fmt.Errorf("shard %d: must be from 0 to %d", number, MaxShards-1)
-	}
-	return q.keys.Shard(number), nil
-}
-
 // repeat calls a read, or a write that may as well happen twice, until it has an
 // answer or ctx ends. Where a shard refuses it, see reconcile.
 func (q *core) repeat(ctx context.Context, do func(*Layout) error) error {

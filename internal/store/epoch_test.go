@@ -47,11 +47,11 @@ func TestWipedUnderBridge(t *testing.T) {
 	create(t, q, "x", past())
 	claim := b.claim(1)
 	require.NoError(t, rdb.FlushAll(t.Context()).Err())
-	gone, err := q.Claim(t.Context(), 0, b.request(1))
+	gone, err := q.Shard(0).Claim(t.Context(), b.request(1))
 	require.NoError(t, err)
 	require.Equal(t, message.ClaimNoLayout, gone.State)
 	require.Zero(t, rdb.DBSize(t.Context()).Val(), "a claim makes nothing")
-	stale, err := q.Settle(t.Context(), 0, settlement(claim, acked))
+	stale, err := q.Shard(0).Settle(t.Context(), settlement(claim, acked))
 	require.NoError(t, err)
 	require.True(t, stale)
 

@@ -78,7 +78,7 @@ func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Durability
 func settleAll(t *testing.T, q *store.Queue, shards int) (claimed []string) {
 	t.Helper()
 	for shard := range shards {
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "bridge", Number: 1}, Max: 100, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
@@ -90,7 +90,7 @@ func settleAll(t *testing.T, q *store.Queue, shards int) (claimed []string) {
 			}
 			claimed = append(claimed, claim.Messages[i].ID)
 		}
-		stale, err := q.Settle(t.Context(), shard, s)
+		stale, err := q.Shard(shard).Settle(t.Context(), s)
 		require.NoError(t, err)
 		require.False(t, stale)
 	}
@@ -132,7 +132,7 @@ func upkeepWorks(t *testing.T, q *store.Queue, shards int) {
 		waiting += stats.Waiting
 		published += stats.Counters["published"]
 		require.Equal(t, "bridge", stats.Holder)
-		require.NoError(t, q.HandOver(t.Context(), shard, "bridge"))
+		require.NoError(t, q.Shard(shard).HandOver(t.Context(), "bridge"))
 	}
 	require.EqualValues(t, 20, waiting, "ten rescheduled, ten redriven")
 	require.EqualValues(t, 20, published)
@@ -249,7 +249,7 @@ func (l *load) consume(ctx context.Context, shard int) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for number := uint64(1); ctx.Err() == nil; {
-		claim, err := l.q.Claim(ctx, shard, message.ClaimRequest{
+		claim, err := l.q.Shard(shard).Claim(ctx, message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "bridge", Number: number}, Max: 100, Timeout: never, Lease: lease,
 		})
 		if err == nil {
@@ -274,7 +274,7 @@ func (l *load) publish(ctx context.Context, shard int, claim message.Claim) {
 	}
 	s := settlement(claim, acked)
 	for ctx.Err() == nil {
-		if _, err := l.q.Settle(ctx, shard, s); err == nil {
+		if _, err := l.q.Shard(shard).Settle(ctx, s); err == nil {
 			return
 		}
 		s.Repeated = true

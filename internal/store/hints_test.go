@@ -109,9 +109,9 @@ func listen(t testing.TB, rdb redis.UniversalClient) *hints.Subscriber {
 func handOver(t testing.TB, q *store.Queue, shard int) {
 	t.Helper()
 	b := newBridge(t, q)
-	_, err := q.Claim(t.Context(), shard, b.request(0))
+	_, err := q.Shard(shard).Claim(t.Context(), b.request(0))
 	require.NoError(t, err)
-	require.NoError(t, q.HandOver(t.Context(), shard, b.name))
+	require.NoError(t, q.Shard(shard).HandOver(t.Context(), b.name))
 }
 
 // subscribers counts the connections that have subscribed.

@@ -222,7 +222,7 @@ func claimAll(t *testing.T, q *store.Queue, want map[string]int) map[string]int 
 	layout, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	for shard := range layout.Polled() {
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 1000, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
@@ -231,7 +231,7 @@ func claimAll(t *testing.T, q *store.Queue, want map[string]int) map[string]int 
 				delete(left, m.ID)
 			}
 		}
-		_, err = q.Settle(t.Context(), shard, settlement(claim, acked))
+		_, err = q.Shard(shard).Settle(t.Context(), settlement(claim, acked))
 		require.NoError(t, err)
 	}
 	return left

@@ -49,7 +49,7 @@ type SettledRow struct {
 // until they are forgotten they may be returned again, and a token's entry may
 // change: from FateMoved to the others.
 func (q *Queue) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
-	k, err := q.shard(shard)
+	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -77,7 +77,7 @@ func parseSettled(token, entry string) SettledRow {
 // ForgetSettled removes entries that [Queue.SettledPage] returned from the shard's
 // ledger, unless they have changed since.
 func (q *Queue) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
-	k, err := q.shard(shard)
+	k, err := q.keysOf(shard)
 	if err != nil {
 		return err
 	}

@@ -119,22 +119,22 @@ var longest = map[string]func(figure){
 		s := settlement(claim, kept)
 		s.Verdicts[0] = acked
 		f.reset()
-		_, err := f.q.Settle(f.Context(), 0, s)
+		_, err := f.q.Shard(0).Settle(f.Context(), s)
 		require.NoError(f, err)
 	},
 	"settle stale": func(f figure) {
 		claim := f.bridge.claim(store.MaxBatch)
-		_, _, err := f.q.Reclaim(f.Context(), 0, message.Reclaim{Instance: f.bridge.name, Stray: claim.Token})
+		_, _, err := f.q.Shard(0).Reclaim(f.Context(), message.Reclaim{Instance: f.bridge.name, Stray: claim.Token})
 		require.NoError(f, err)
 		f.reset()
-		_, err = f.q.Settle(f.Context(), 0, settlement(claim, acked))
+		_, err = f.q.Shard(0).Settle(f.Context(), settlement(claim, acked))
 		require.NoError(f, err)
 	},
 	"reclaim": func(f figure) {
 		f.settles(unknownOnce(f), false)
 		claim := f.bridge.claimSlot(parked.Slot, store.MaxBatch)
 		f.reset()
-		_, _, err := f.q.Reclaim(f.Context(), 0, message.Reclaim{Instance: f.bridge.name, Stray: claim.Token})
+		_, _, err := f.q.Shard(0).Reclaim(f.Context(), message.Reclaim{Instance: f.bridge.name, Stray: claim.Token})
 		require.NoError(f, err)
 	},
 	"redrive": func(f figure) {
@@ -154,10 +154,10 @@ var longest = map[string]func(figure){
 			s.Verdicts[i].Slot = i + 1
 			s.Parks = append(s.Parks, message.ParkedRoute{Slot: i + 1, Route: "route", Reason: "down"})
 		}
-		_, err := f.q.Settle(f.Context(), 0, s)
+		_, err := f.q.Shard(0).Settle(f.Context(), s)
 		require.NoError(f, err)
 		f.reset()
-		_, err = f.q.Parked(f.Context(), 0)
+		_, err = f.q.Shard(0).Parked(f.Context())
 		require.NoError(f, err)
 	},
 	"get in flight": func(f figure) {

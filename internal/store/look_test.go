@@ -36,12 +36,12 @@ func TestFind(t *testing.T) {
 	find() // They wait.
 	verdict := buried
 	for shard := range 3 {
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 10, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
 		find() // Some are in flight.
-		_, err = q.Settle(t.Context(), shard, settlement(claim, verdict))
+		_, err = q.Shard(shard).Settle(t.Context(), settlement(claim, verdict))
 		require.NoError(t, err)
 	}
 	find() // All are dead.
@@ -144,11 +144,11 @@ func TestClaimRenews(t *testing.T) {
 	create(t, q, "x", past())
 	request := b.request(1)
 	request.Timeout = 0
-	_, err := q.Claim(t.Context(), 0, request)
+	_, err := q.Shard(0).Claim(t.Context(), request)
 	require.NoError(t, err)
 	renewal := b.request(0)
 	renewal.Live = []message.ClaimToken{request.Token, {Instance: b.name, Number: 99}}
-	claim, err := q.Claim(t.Context(), 0, renewal)
+	claim, err := q.Shard(0).Claim(t.Context(), renewal)
 	require.NoError(t, err)
 	require.False(t, claim.Expired)
 	s := sound(t, rdb, q)

@@ -68,17 +68,17 @@ func TestDroppedShardAnswers(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 2)
-	claim, err := q.Claim(t.Context(), 7, message.ClaimRequest{
+	claim, err := q.Shard(7).Claim(t.Context(), message.ClaimRequest{
 		Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 1, Timeout: never, Lease: lease,
 	})
 	require.NoError(t, err)
 	require.Equal(t, message.ClaimNoLayout, claim.State)
-	require.NoError(t, q.HandOver(t.Context(), 7, "a"))
+	require.NoError(t, q.Shard(7).HandOver(t.Context(), "a"))
 	stats, err := q.Stats(t.Context(), 7)
 	require.NoError(t, err)
 	require.Empty(t, stats.Holder)
 	require.Zero(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), 7, "holder"), storetest.Key(q.Name(), 7, "meta")).Val())
 	for _, shard := range []int{-1, store.MaxShards} {
-		require.Error(t, q.HandOver(t.Context(), shard, "a"))
+		require.Error(t, q.Shard(shard).HandOver(t.Context(), "a"))
 	}
 }

@@ -18,7 +18,7 @@ import (
 // It is a step of its own, since it may have to read large bodies. Where it does
 // not happen, whatever ended the claim has marked its messages, but for a
 // failover, in which a crash before the settlement is the same.
-func (q *Queue) markStale(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
+func (q *Shard) markStale(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
 	stale = !s.Repeated
 	for handed := handedOut(s); len(handed) > 0; {
 		args := append([]any{scripts.Flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)

@@ -37,7 +37,7 @@ func TestMemoryLimit(t *testing.T) {
 	create(t, q, "overdue", past())
 	request := b.request(1)
 	request.Timeout = 0
-	overdue, err := q.Claim(t.Context(), 0, request)
+	overdue, err := q.Shard(0).Claim(t.Context(), request)
 	require.NoError(t, err)
 	require.Len(t, overdue.Messages, 1)
 
@@ -62,12 +62,12 @@ func TestMemoryLimit(t *testing.T) {
 			require.NoError(t, err)
 		}},
 		{"reclaim", func() {
-			n, _, err := q.Reclaim(t.Context(), 0, message.Reclaim{Instance: b.name})
+			n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
 		}},
 		{"stale settle", func() {
-			stale, err := q.Settle(t.Context(), 0, settlement(overdue, acked))
+			stale, err := q.Shard(0).Settle(t.Context(), settlement(overdue, acked))
 			require.NoError(t, err)
 			require.True(t, stale)
 		}},
@@ -105,7 +105,7 @@ func TestMemoryLimit(t *testing.T) {
 			answered(t, store.Done, answer)
 			require.ErrorContains(t, answer.Missing, "0 of 1 replicas")
 		}},
-		{"hand over", func() { require.NoError(t, q.HandOver(t.Context(), 0, b.name)) }},
+		{"hand over", func() { require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name)) }},
 		{"claim anew", func() { b.claim(0) }},
 		{"get", func() {
 			_, ok, err := q.Producer().Get(t.Context(), "fill-6", "")

@@ -38,7 +38,7 @@ func publishAll(t *testing.T, q *store.Queue, number uint64) (published int) {
 	layout, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	for shard := range layout.Polled() {
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "a", Number: number}, Max: 1000, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
@@ -46,7 +46,7 @@ func publishAll(t *testing.T, q *store.Queue, number uint64) (published int) {
 			continue
 		}
 		published += len(claim.Messages)
-		stale, err := q.Settle(t.Context(), shard, settlement(claim, acked))
+		stale, err := q.Shard(shard).Settle(t.Context(), settlement(claim, acked))
 		require.NoError(t, err)
 		require.False(t, stale)
 	}

@@ -284,7 +284,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 			require.NoError(s, err)
 			s.puts(store.Created)
 			claim := s.b.claim(1)
-			_, err = plain.Settle(s.Context(), 0, settlement(claim, acked))
+			_, err = plain.Shard(0).Settle(s.Context(), settlement(claim, acked))
 			require.NoError(s, err)
 			s.puts(store.EndedPublished)
 			require.Empty(s, s.ledger())

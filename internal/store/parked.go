@@ -17,8 +17,8 @@ const slotsPage = 256
 
 // Parked returns the slots of a shard that hold parked messages, in their order.
 // It costs as much as there are such slots, however many messages they hold.
-func (q *Queue) Parked(ctx context.Context, shard int) ([]message.ParkedRoute, error) {
-	k, err := q.shard(shard)
+func (q *Shard) Parked(ctx context.Context) ([]message.ParkedRoute, error) {
+	k, err := q.keysOf(q.number)
 	if err != nil {
 		return nil, err
 	}

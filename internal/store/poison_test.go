@@ -51,7 +51,7 @@ func TestPoison(t *testing.T) {
 	for _, i := range []int{1, 2, 3, 4} {
 		s.Verdicts[i] = message.Verdict{Verb: message.VerbDeadLetter, Reason: claim.Messages[i].Err.Error()}
 	}
-	stale, err := q.Settle(t.Context(), 0, s)
+	stale, err := q.Shard(0).Settle(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, stale)
 	reasons := map[string]string{}

@@ -309,7 +309,7 @@ func (m *machine) checkStats(t *rapid.T, shard int, o *oracle) {
 
 // checkParked compares what is parked, and the routes that are known.
 func (m *machine) checkParked(t *rapid.T, shard int, o *oracle, s *storetest.Shard) {
-	routes, err := m.q.Parked(t.Context(), shard)
+	routes, err := m.q.Shard(shard).Parked(t.Context())
 	require.NoError(t, err)
 	seen := map[int]bool{}
 	for _, r := range routes {

@@ -12,8 +12,8 @@ import (
 // Reclaim puts the messages of one claim back to where they waited, marked maybe
 // published: of a claim past its deadline, or as r says. more is true where there
 // are further ones.
-func (q *Queue) Reclaim(ctx context.Context, shard int, r message.Reclaim) (reclaimed int, more bool, err error) {
-	k, err := q.shard(shard)
+func (q *Shard) Reclaim(ctx context.Context, r message.Reclaim) (reclaimed int, more bool, err error) {
+	k, err := q.keysOf(q.number)
 	if err != nil {
 		return 0, false, err
 	}
@@ -30,8 +30,8 @@ func (q *Queue) Reclaim(ctx context.Context, shard int, r message.Reclaim) (recl
 }
 
 // HandOver gives the shard up at once where instance holds it.
-func (q *Queue) HandOver(ctx context.Context, shard int, instance string) error {
-	k, err := q.shard(shard)
+func (q *Shard) HandOver(ctx context.Context, instance string) error {
+	k, err := q.keysOf(q.number)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
 // "0" at the end. bytes is how much of bodies Redis has read for it, in scripts
 // of MaxBatchBytes at the most. A message may come twice.
 func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
-	k, err := q.shard(shard)
+	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, "", 0, err
 	}

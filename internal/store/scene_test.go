@@ -85,7 +85,7 @@ func (s *scene) loadScripts() {
 	answered(s, store.Replaced, q.Producer().Schedule(s.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	b.finish(buried)
 	cancel(s, q, "x")
-	_, _, err := q.Reclaim(s.Context(), 0, message.Reclaim{Instance: b.name})
+	_, _, err := q.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: b.name})
 	require.NoError(s, err)
 }
 

@@ -26,8 +26,8 @@ var errVerdict = errors.New("verdict of a message")
 // claim. stale is true where the claim was not as s has it: then nothing changes,
 // but messages that were or may have been published are marked so. A call without
 // an answer may be repeated with Repeated set.
-func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (stale bool, err error) {
-	k, err := q.shard(shard)
+func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, err error) {
+	k, err := q.keysOf(q.number)
 	if err != nil {
 		return false, err
 	}
@@ -36,7 +36,7 @@ func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (st
 	}
 	met := false // An earlier run may have got as far as any of the parts.
 	for part := range parts(s) {
-		stale, err := q.settlePart(ctx, shard, k, &part)
+		stale, err := q.settlePart(ctx, k, &part)
 		if err != nil {
 			return false, err
 		}
@@ -90,7 +90,7 @@ func countDead(verdicts []message.Verdict) (n int) {
 }
 
 // settlePart runs the script once.
-func (q *Queue) settlePart(ctx context.Context, shard int, k keys.Shard, s *message.Settlement) (stale bool, err error) {
+func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
 	b := sortVerdicts(s, q.ledger != nil)
 	if b.kept == len(s.Verdicts) && b.kept > 0 {
 		return false, nil
@@ -105,7 +105,7 @@ func (q *Queue) settlePart(ctx context.Context, shard int, k keys.Shard, s *mess
 	}
 	n, err := cmd.Int()
 	if stale = n == 1; !stale && err == nil && b.traced.told > 0 {
-		q.ledger(shard)
+		q.ledger(q.number)
 	}
 	return stale, err
 }

@@ -109,7 +109,7 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.claim(1)
-			require.NoError(t, q.HandOver(t.Context(), 0, b.name))
+			require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name))
 			b.name = "next"
 			b.takeOver()
 		},
@@ -187,10 +187,10 @@ var states = []state{
 func (b *bridge) takeOver() {
 	b.t.Helper()
 	request := b.request(0)
-	_, err := b.q.Claim(b.t.Context(), 0, request)
+	_, err := b.q.Shard(0).Claim(b.t.Context(), request)
 	require.NoError(b.t, err)
 	for more := true; more; {
-		_, more, err = b.q.Reclaim(b.t.Context(), 0, message.Reclaim{Instance: b.name, Foreign: true})
+		_, more, err = b.q.Shard(0).Reclaim(b.t.Context(), message.Reclaim{Instance: b.name, Foreign: true})
 		require.NoError(b.t, err)
 	}
 }

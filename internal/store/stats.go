@@ -43,7 +43,7 @@ type ShardStats struct {
 
 // Stats counts what a shard holds.
 func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
-	k, err := q.shard(shard)
+	k, err := q.keysOf(shard)
 	if err != nil {
 		return ShardStats{}, err
 	}
@@ -78,7 +78,7 @@ func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	if r.Err != nil || stats.Parked == 0 {
 		return stats, r.Err
 	}
-	stats.Routes, err = q.Parked(ctx, shard)
+	stats.Routes, err = (&Shard{q.core, shard}).Parked(ctx)
 	for _, route := range stats.Routes {
 		if stats.OldestParked.IsZero() || route.Oldest.Before(stats.OldestParked) {
 			stats.OldestParked = route.Oldest

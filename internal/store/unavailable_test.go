@@ -179,7 +179,7 @@ func TestNoLayout(t *testing.T) {
 	for verb, do := range everyVerb(t.Context(), q) {
 		require.ErrorIs(t, do(), store.ErrNoLayout, verb)
 	}
-	_, err := q.Claim(t.Context(), 0, message.ClaimRequest{Token: message.ClaimToken{Instance: "a", Number: 1}})
+	_, err := q.Shard(0).Claim(t.Context(), message.ClaimRequest{Token: message.ClaimToken{Instance: "a", Number: 1}})
 	require.ErrorIs(t, err, store.ErrNoLayout)
 	left, err := rdb.Keys(t.Context(), "*nobody-made-this*").Result()
 	require.NoError(t, err)

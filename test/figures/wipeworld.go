@@ -137,13 +137,13 @@ type wipeBridge struct {
 
 // ackedStore hands late acknowledgements to the settler.
 type ackedStore struct {
-	*store.Queue
+	*store.Shard
 	settler *outbox.Settler
 }
 
-// Settle is that of the queue.
-func (s ackedStore) Settle(ctx context.Context, shard int, settlement message.Settlement) (bool, error) {
-	stale, err := s.Queue.Settle(ctx, shard, settlement)
+// Settle is that of the shard.
+func (s ackedStore) Settle(ctx context.Context, settlement message.Settlement) (bool, error) {
+	stale, err := s.Shard.Settle(ctx, settlement)
 	if err == nil && (stale || settlement.Repeated) {
 		var rows []store.SettledRow
 		for i, v := range settlement.Verdicts {
@@ -188,7 +188,8 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	}
 	sink := &countingSink{published: map[string][]time.Time{}}
 	b.poller, err = poller.New(poller.Config{
-		Queue: wipeQueue, Instance: "figure-1", Shards: shards, Sink: sink, SinkName: "counting", Store: ackedStore{q, settler},
+		Queue: wipeQueue, Instance: "figure-1", Shards: shards, Sink: sink, SinkName: "counting",
+		Store:      func(shard int) poller.Store { return ackedStore{q.Shard(shard), settler} },
 		OnNoLayout: func(ctx context.Context, _ int) { _ = makeQueue(ctx) },
 	})
 	if err = errors.Join(err, errSettler, errReconciler, errRelay); err == nil {
