@@ -85,7 +85,7 @@ func TestPushIsTheRow(t *testing.T) {
 		require.Equal(t, dueMs, info.DueAt.UnixMilli())
 		require.GreaterOrEqual(t, dueMs, before+60_000)
 		require.LessOrEqual(t, dueMs, after+60_000+2+elapsed.Milliseconds(), "late by what the clock's answer took, at the most")
-		relay := f.queue.Put(t.Context(), []store.Row{{
+		relay := f.queue.Rows().Put(t.Context(), []store.Row{{
 			Token: token, DueAt: info.DueAt, Message: &message.Message{ID: "m1", Topic: "t", Body: []byte("body")},
 		}})
 		require.Equal(t, store.Mine, relay[0].Code)

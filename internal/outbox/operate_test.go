@@ -61,7 +61,7 @@ func pendingFar(s *realScene) {
 	require.Equal(s.t, []any{op.token, due, laterB}, []any{row.token, row.dueMs, row.revision})
 	// A late writer of the old tokens brings nothing back.
 	m := &message.Message{ID: "a", Topic: "t"}
-	require.Equal(s.t, store.EndedCancelled, s.store.Put(s.t.Context(), []store.Row{{Token: old.token, Message: m}})[0].Code)
+	require.Equal(s.t, store.EndedCancelled, s.store.Rows().Put(s.t.Context(), []store.Row{{Token: old.token, Message: m}})[0].Code)
 	require.Nil(s.t, s.find("", "b"))
 }
 

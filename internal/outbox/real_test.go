@@ -42,7 +42,7 @@ func newRealOn(t *testing.T, d *Database, rdb *redis.Client) *realScene {
 	t.Helper()
 	q := storetest.New(t, rdb, 2)
 	s := newScene(t, d)
-	s.config.Queues = []Queue{{Name: q.Name(), Store: q, Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}}
+	s.config.Queues = []Queue{{Name: q.Name(), Store: q.Rows(), Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}}
 	s.config.Clock = q.Clock
 	s.orders = q.Name()
 	return &realScene{scene: s, rdb: rdb, store: q}
@@ -117,7 +117,7 @@ func (s *realScene) put(number int64) store.Answer {
 	require.NotNil(s.t, r)
 	m, err := r.message(&s.config.Queues[0])
 	require.NoError(s.t, err)
-	return s.store.Put(s.t.Context(), []store.Row{{Token: r.token, Message: m, DueAt: m.DueAt}})[0]
+	return s.store.Rows().Put(s.t.Context(), []store.Row{{Token: r.token, Message: m, DueAt: m.DueAt}})[0]
 }
 
 // drained waits until no operation is pending.

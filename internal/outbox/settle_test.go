@@ -28,7 +28,7 @@ func newSettling(t *testing.T, d *Database, adjust ...func(*SettlerConfig)) *set
 	s := &settling{realScene: newReal(t, d)}
 	config := SettlerConfig{
 		Databases: []Retention{{Database: d, UntilPublished: true}},
-		Queues:    []LedgerQueue{{Name: s.orders, Store: s.store, Held: func() []int { return []int{0, 1} }}},
+		Queues:    []LedgerQueue{{Name: s.orders, Store: s.store.Rows(), Held: func() []int { return []int{0, 1} }}},
 		Logger:    slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range adjust {
@@ -203,7 +203,7 @@ func TestSettlerKeepsWhatAnOperationWillKnow(t *testing.T) {
 		before, _ := s.read(head)
 		op := s.insert(insert{id: "moved", key: "k", verb: verbReschedule, dueMs: s.due(past)})
 		token, _ := s.read(op)
-		require.Equal(t, store.Done, s.store.RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: token.token, Target: before.token}, token.dueAt()).Code)
+		require.Equal(t, store.Done, s.store.Rows().RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: token.token, Target: before.token}, token.dueAt()).Code)
 		s.publish()
 		require.True(t, s.drain())
 		require.Equal(t, 1, s.entries())
@@ -304,7 +304,7 @@ func (s *realScene) insertMany(n int, due time.Duration, put bool) {
 		_, err := q.exec(s.t.Context(), s.db.db)
 		require.NoError(s.t, err)
 		if put {
-			for _, answer := range s.store.Put(s.t.Context(), rows) {
+			for _, answer := range s.store.Rows().Put(s.t.Context(), rows) {
 				require.Equal(s.t, store.Created, answer.Code, answer.Err)
 			}
 		}

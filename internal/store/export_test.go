@@ -12,7 +12,7 @@ func (q *Queue) ForgetFsync(ctx context.Context) {
 }
 
 // Settled are the entries of the shard's ledger.
-func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow, err error) {
+func (q *Rows) Settled(ctx context.Context, shard, most int) (all []SettledRow, err error) {
 	for cursor := uint64(0); ; {
 		rows, next, err := q.SettledPage(ctx, shard, cursor, most)
 		all = append(all, rows...)

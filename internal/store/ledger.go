@@ -12,7 +12,7 @@ import (
 
 // WithLedger makes settling tell the rows of outbox messages that these were
 // published: by an entry in the ledger of the shard, which stays until
-// [Queue.ForgetSettled]. notify is called after a settle that wrote some; it may
+// [Rows.ForgetSettled]. notify is called after a settle that wrote some; it may
 // be missed where the settle's answer was lost, and must not block. It returns
 // the queue, and is called before that is used. Without it only what others than
 // the row do (cancel, replace, purge, reschedule) is told.
@@ -48,7 +48,7 @@ type SettledRow struct {
 // that is 0 at first, and the next cursor, 0 at the end. They are in no order;
 // until they are forgotten they may be returned again, and a token's entry may
 // change: from FateMoved to the others.
-func (q *Queue) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
+func (q *Rows) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
 	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, 0, err
@@ -74,9 +74,9 @@ func parseSettled(token, entry string) SettledRow {
 	return row
 }
 
-// ForgetSettled removes entries that [Queue.SettledPage] returned from the shard's
+// ForgetSettled removes entries that [Rows.SettledPage] returned from the shard's
 // ledger, unless they have changed since.
-func (q *Queue) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
+func (q *Rows) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
 	k, err := q.keysOf(shard)
 	if err != nil {
 		return err

@@ -81,7 +81,7 @@ func (c *crowd) waiting() {
 	c.all(store.Created, c.q.Producer().Schedule(c.Context(), c.requests(c.body, nil), false, store.Durability{}))
 }
 
-func (c *crowd) ofRows() { c.all(store.Created, c.q.Put(c.Context(), c.rows(c.body))) }
+func (c *crowd) ofRows() { c.all(store.Created, c.q.Rows().Put(c.Context(), c.rows(c.body))) }
 
 func (c *crowd) dead() {
 	c.waiting()
@@ -124,22 +124,22 @@ var crowdCalls = []struct {
 		}
 	}, true},
 	{"put", (*crowd).nobody, (*crowd).ofRows, true},
-	{"put of what is here", (*crowd).ofRows, func(c *crowd) { c.all(store.Mine, c.q.Put(c.Context(), c.rows(nil))) }, true},
-	{"put of dead ids", (*crowd).dead, func(c *crowd) { c.all(store.Dead, c.q.Put(c.Context(), c.rows(nil))) }, true},
-	{"peek", (*crowd).ofRows, func(c *crowd) { c.all(store.Mine, c.q.Peek(c.Context(), c.rows(nil))) }, true},
+	{"put of what is here", (*crowd).ofRows, func(c *crowd) { c.all(store.Mine, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
+	{"put of dead ids", (*crowd).dead, func(c *crowd) { c.all(store.Dead, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
+	{"peek", (*crowd).ofRows, func(c *crowd) { c.all(store.Mine, c.q.Rows().Peek(c.Context(), c.rows(nil))) }, true},
 	{"cancel", (*crowd).waiting, func(c *crowd) { require.Equal(c, store.Done, cancel(c, c.q, c.id(0))) }, false},
 	{"cancel of a dead id", (*crowd).dead, func(c *crowd) { require.Equal(c, store.Done, cancel(c, c.q, c.id(0))) }, false},
 	{"reschedule", (*crowd).waiting, func(c *crowd) { require.Equal(c, store.Done, reschedule(c, c.q, c.id(0), later())) }, false},
 	{"reschedule of a dead id", (*crowd).dead, func(c *crowd) { require.Equal(c, store.Done, reschedule(c, c.q, c.id(0), later())) }, false},
 	{"remove", (*crowd).ofRows, func(c *crowd) {
-		n, err := c.q.Remove(c.Context(), c.ended())
+		n, err := c.q.Rows().Remove(c.Context(), c.ended())
 		require.NoError(c, err)
 		require.Equal(c, c.n, n)
 	}, true},
 	{"rows", (*crowd).ofRows, func(c *crowd) {
 		n := 0
 		for cursor := "0"; ; {
-			rows, next, _, err := c.q.RowsPage(c.Context(), 0, cursor, store.MaxBatch)
+			rows, next, _, err := c.q.Rows().RowsPage(c.Context(), 0, cursor, store.MaxBatch)
 			require.NoError(c, err)
 			if n += len(rows); next == "0" {
 				break

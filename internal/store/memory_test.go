@@ -49,7 +49,7 @@ func TestMemoryLimit(t *testing.T) {
 			answer := q.Producer().Schedule(t.Context(), requests, replace, store.Durability{})[0]
 			require.ErrorIs(t, answer.Err, store.ErrFull)
 		}
-		require.ErrorIs(t, q.Put(t.Context(), rows[3:])[0].Err, store.ErrFull)
+		require.ErrorIs(t, q.Rows().Put(t.Context(), rows[3:])[0].Err, store.ErrFull)
 	}
 
 	t.Log(filled, "messages fill it")
@@ -74,20 +74,20 @@ func TestMemoryLimit(t *testing.T) {
 		{"renew", func() { b.claim(0) }},
 		{"settle of outbox messages", func() { b.settle(outbox, acked) }},
 		{"cancel of a row, not there", func() {
-			answered(t, store.NotFound, q.CancelRow(t.Context(), store.Operation{ID: "row-8", Token: rowToken(18), Target: rowToken(8)}))
+			answered(t, store.NotFound, q.Rows().CancelRow(t.Context(), store.Operation{ID: "row-8", Token: rowToken(18), Target: rowToken(8)}))
 		}},
 		{"reschedule of a row, not there", func() {
-			answered(t, store.NotFound, q.RescheduleRow(t.Context(), store.Operation{ID: "row-9", Token: rowToken(19), Target: rowToken(9)}, rowDue))
+			answered(t, store.NotFound, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: "row-9", Token: rowToken(19), Target: rowToken(9)}, rowDue))
 		}},
 		{"reschedule of a row", func() {
-			answered(t, store.Done, q.RescheduleRow(t.Context(), store.Operation{ID: "fill-8", Token: rowToken(20)}, rowDue))
+			answered(t, store.Done, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: "fill-8", Token: rowToken(20)}, rowDue))
 		}},
 		{"put of one that has ended", func() { putAll(t, q, rows[:3], store.EndedPublished) }},
 		{"ledger", func() {
-			told, err := q.Settled(t.Context(), 0, 100)
+			told, err := q.Rows().Settled(t.Context(), 0, 100)
 			require.NoError(t, err)
 			require.Len(t, told, 3)
-			require.NoError(t, q.ForgetSettled(t.Context(), 0, told))
+			require.NoError(t, q.Rows().ForgetSettled(t.Context(), 0, told))
 		}},
 		{"retry", func() { b.settle(b.claim(1), retried) }},
 		{"release", func() { b.settle(b.claim(1), released) }},

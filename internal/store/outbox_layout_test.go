@@ -26,7 +26,7 @@ func rowsOf(from, n int, due time.Time) []store.Row {
 
 func putAll(t *testing.T, q *store.Queue, rows []store.Row, want store.Code) {
 	t.Helper()
-	for i, answer := range q.Put(t.Context(), rows) {
+	for i, answer := range q.Rows().Put(t.Context(), rows) {
 		require.NoError(t, answer.Err)
 		require.Equal(t, want, answer.Code, rows[i].Message.ID)
 	}
@@ -71,10 +71,10 @@ func rowsWork(t *testing.T, rdb redis.UniversalClient, change func(*store.Queue)
 
 	for i := range each {
 		id := func(rows []store.Row) string { return rows[i].Message.ID }
-		answered(t, store.Done, q.RescheduleRow(t.Context(), store.Operation{ID: id(moved), Token: rowToken(500 + i), Target: moved[i].Token}, rowDue))
-		answered(t, store.Done, q.CancelRow(t.Context(), store.Operation{ID: id(cancelled), Token: rowToken(600 + i), Target: cancelled[i].Token}))
-		answered(t, store.NotFound, q.CancelRow(t.Context(), store.Operation{ID: id(never), Token: rowToken(700 + i), Target: never[i].Token}))
-		answered(t, store.EndedPublished, q.CancelRow(t.Context(), store.Operation{ID: id(published), Token: rowToken(800 + i), Target: published[i].Token}))
+		answered(t, store.Done, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: id(moved), Token: rowToken(500 + i), Target: moved[i].Token}, rowDue))
+		answered(t, store.Done, q.Rows().CancelRow(t.Context(), store.Operation{ID: id(cancelled), Token: rowToken(600 + i), Target: cancelled[i].Token}))
+		answered(t, store.NotFound, q.Rows().CancelRow(t.Context(), store.Operation{ID: id(never), Token: rowToken(700 + i), Target: never[i].Token}))
+		answered(t, store.EndedPublished, q.Rows().CancelRow(t.Context(), store.Operation{ID: id(published), Token: rowToken(800 + i), Target: published[i].Token}))
 	}
 	change(q)
 	putAll(t, q, published, store.EndedPublished)
@@ -90,7 +90,7 @@ func rowsWork(t *testing.T, rdb redis.UniversalClient, change func(*store.Queue)
 	require.NoError(t, err)
 	settled := map[string]bool{}
 	for shard := range layout.Polled() {
-		rows, err := q.Settled(t.Context(), shard, 1000)
+		rows, err := q.Rows().Settled(t.Context(), shard, 1000)
 		require.NoError(t, err)
 		for _, row := range rows {
 			require.Equal(t, store.FatePublished, row.What)
@@ -142,9 +142,9 @@ func TestRowsAcrossLayouts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{6, 16}, layout.Earlier, "rows are to be told")
 	for shard := range layout.Polled() {
-		rows, err := q.Settled(t.Context(), shard, 1000)
+		rows, err := q.Rows().Settled(t.Context(), shard, 1000)
 		require.NoError(t, err)
-		require.NoError(t, q.ForgetSettled(t.Context(), shard, rows))
+		require.NoError(t, q.Rows().ForgetSettled(t.Context(), shard, rows))
 	}
 	require.Eventually(t, func() bool {
 		require.NoError(t, keeper.Step(t.Context()))

@@ -43,20 +43,20 @@ var putVerb = verb{
 // row's lock, if its connection breaks), ctx must end within [MaxCall] of the
 // instant since which it has had that right, by the monotonic clock: no run
 // takes effect later than one timeout after ctx.
-func (q *Queue) Put(ctx context.Context, rows []Row) []Answer {
+func (q *Rows) Put(ctx context.Context, rows []Row) []Answer {
 	return q.put(ctx, time.Time{}, rows)
 }
 
 // PutWithin is Put for one who cannot know later than at that instant, of the
 // monotonic clock, whether the rows are still what they were: no run takes
 // effect after it, and none is repeated that may have happened (ErrUnknown).
-func (q *Queue) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []Answer {
+func (q *Rows) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []Answer {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errDeadline)
 	defer cancel()
 	return q.put(ctx, deadline, rows)
 }
 
-func (q *Queue) put(ctx context.Context, within time.Time, rows []Row) []Answer {
+func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 	v := putVerb
 	v.within = within
 	list := make([]Answer, len(rows))

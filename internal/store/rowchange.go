@@ -71,26 +71,26 @@ func (o *Operation) call() *call {
 }
 
 // CancelRow is [Producer.Cancel] for a row. For as long as a tombstone lives no late
-// [Queue.Put] under the target brings the message here, also where there was
+// [Rows.Put] under the target brings the message here, also where there was
 // nothing to cancel (NotFound). Three more codes: EndedPublished and
 // EndedCancelled tell what had become of it before, Later that nothing was done.
 // The ledger does not tell of what the row itself has cancelled. How ctx must end
 // is told at Put. It may be repeated; once a minute has passed since it took
 // effect, the answer is NotFound.
-func (q *Queue) CancelRow(ctx context.Context, o Operation) Answer {
+func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
 	return q.operate(ctx, &cancelRowVerb, o.call())
 }
 
-// RescheduleRow is [Producer.Reschedule] for a row, see [Queue.CancelRow]. Done and
+// RescheduleRow is [Producer.Reschedule] for a row, see [Rows.CancelRow]. Done and
 // DoneMaybePublished: Token is the one in force from now on. NotFound: nothing is
 // here, and the target has ended; the row is to be brought here under Token.
-func (q *Queue) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
+func (q *Rows) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
 	c := o.call()
 	c.asked.when = at(due)
 	return q.operate(ctx, &rescheduleRowVerb, c)
 }
 
-func (q *Queue) operate(ctx context.Context, v *verb, c *call) Answer {
+func (q *Rows) operate(ctx context.Context, v *verb, c *call) Answer {
 	if a := &c.asked; !message.IsOutboxToken(a.token) || a.target != "" && !message.IsOutboxToken(a.target) {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}

@@ -11,7 +11,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
-// Absent is the code where nothing is known of the row's message, see [Queue.Peek].
+// Rows is a queue as those see it whose messages stand for rows of a database:
+// the outbox's relay, settler and reconciler, and what writes compensation
+// messages.
+type Rows struct{ *core }
+
+// Rows is the outbox's door.
+func (q *Queue) Rows() *Rows { return &Rows{q.core} }
+
+// Absent is the code where nothing is known of the row's message, see [Rows.Peek].
 const Absent = free
 
 var peekVerb = verb{
@@ -26,9 +34,9 @@ var peekVerb = verb{
 	asks: true,
 }
 
-// Peek is [Queue.Put] that changes nothing: Absent stands for Created. Of a row
+// Peek is [Rows.Put] that changes nothing: Absent stands for Created. Of a row
 // it needs the token, and ID and Key of the message.
-func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
+func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 	calls := make([]*call, len(rows))
 	for i, row := range rows {
 		calls[i] = &call{asked: asked{
@@ -45,7 +53,7 @@ func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
 // wait: about most of them, from a cursor that is "0" at first, and the next one,
 // "0" at the end. bytes is how much of bodies Redis has read for it, in scripts
 // of MaxBatchBytes at the most. A message may come twice.
-func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
+func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
 	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, "", 0, err
@@ -78,7 +86,7 @@ const (
 // Remove removes messages of rows that have ended as What says, where they wait
 // under that very token, and returns how many it has removed. A message in
 // flight stays. It may be repeated.
-func (q *Queue) Remove(ctx context.Context, rows []SettledRow) (removed int, err error) {
+func (q *Rows) Remove(ctx context.Context, rows []SettledRow) (removed int, err error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {
 		return 0, err
@@ -102,7 +110,7 @@ func (q *Queue) Remove(ctx context.Context, rows []SettledRow) (removed int, err
 }
 
 // removeFrom looks at the first of the rows, as many as one script may read.
-func (q *Queue) removeFrom(ctx context.Context, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
+func (q *Rows) removeFrom(ctx context.Context, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
 	args := []any{tombstone.Milliseconds(), MaxBatchBytes}
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))

@@ -149,7 +149,7 @@ func (w *wipeWorld) writeAlone(ctx context.Context, count int) (time.Duration, e
 			rows = append(rows, store.Row{Token: wipeToken(i), Message: m, DueAt: w.due})
 		}
 		var err error
-		for _, answer := range q.Put(ctx, rows) {
+		for _, answer := range q.Rows().Put(ctx, rows) {
 			if answer.Code != store.Created {
 				err = errors.Join(err, answer.Err, fmt.Errorf("put: code %d", answer.Code))
 			}

@@ -172,11 +172,11 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	}
 	settler, errSettler := outbox.NewSettler(outbox.SettlerConfig{
 		Databases: []outbox.Retention{{Database: b.db, UntilPublished: true}}, Logger: w.log,
-		Queues: []outbox.LedgerQueue{{Name: wipeQueue, Store: q, Held: func() []int { return shards }}},
+		Queues: []outbox.LedgerQueue{{Name: wipeQueue, Store: q.Rows(), Held: func() []int { return shards }}},
 	})
-	loaded := outbox.Queue{Name: wipeQueue, Store: q, Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
+	loaded := outbox.Queue{Name: wipeQueue, Store: q.Rows(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
 	reconciler, errReconciler := outbox.NewReconciler(outbox.ReconcilerConfig{
-		Databases: []*outbox.Database{b.db}, Queues: []outbox.ReconciledQueue{{Queue: loaded, Redis: q}}, Flush: settler.Flush, Logger: w.log,
+		Databases: []*outbox.Database{b.db}, Queues: []outbox.ReconciledQueue{{Queue: loaded, Redis: q.Rows()}}, Flush: settler.Flush, Logger: w.log,
 	})
 	relay, errRelay := outbox.NewRelay(outbox.Config{
 		Database: b.db, Instance: "figure", Queues: []outbox.Queue{loaded}, Clock: q.Clock, UntilPublished: true, Logger: w.log,

@@ -103,7 +103,7 @@ func newWorld(t *testing.T, b broker, sinkType message.SinkType) *world {
 func (w *world) startWriter(t *testing.T, rows consumer.Rows) {
 	t.Helper()
 	writer := consumer.NewWriter(consumer.WriterConfig{
-		Store: store.New(connectRedis(t, w.redis.Addr()), w.prefix, w.name), Rows: rows, Dead: &bounded{w.sink},
+		Store: store.New(connectRedis(t, w.redis.Addr()), w.prefix, w.name).Rows(), Rows: rows, Dead: &bounded{w.sink},
 		Topic: w.topic, Observer: w.counts, Logger: logger(t),
 	})
 	w.stop = w.start(t, writer.Handle)
