@@ -143,7 +143,7 @@ func arrived(ctx context.Context, q *store.Queue, count int) error {
 	for {
 		var waiting int64
 		for shard := range shards {
-			stats, err := q.Stats(ctx, shard)
+			stats, err := q.Admin().Stats(ctx, shard)
 			if err != nil {
 				return err
 			}

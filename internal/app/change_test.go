@@ -33,7 +33,7 @@ func (f *fleet) forgets() {
 	require.NotEmpty(f.t, layout.Earlier)
 	require.Eventually(f.t, func() bool {
 		for shard := range layout.InUse() {
-			if stats, err := f.queue.Stats(f.t.Context(), shard); err != nil || !stats.Drained {
+			if stats, err := f.queue.Admin().Stats(f.t.Context(), shard); err != nil || !stats.Drained {
 				return false
 			}
 		}

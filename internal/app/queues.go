@@ -154,7 +154,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 
 // newKeeper is the queue's, which tells of losses in its log.
 func newKeeper(r *queueRunner) *layout.Keeper {
-	keeper := r.queue.NewKeeper()
+	keeper := r.queue.Admin().NewKeeper()
 	keeper.Lost = func(shards []int) { r.member.Lost(shards) }
 	return keeper
 }

@@ -73,7 +73,7 @@ func TestBoundedBatches(t *testing.T) {
 	scheduleMany(t, q, "m", n, []byte("x"))
 	var left int64
 	for shard := range 2 {
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		left += stats.Waiting
 		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
@@ -88,16 +88,16 @@ func TestBoundedBatches(t *testing.T) {
 	}
 	require.EqualValues(t, n, left)
 	var members []string
-	require.NoError(t, q.DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 		require.NoError(t, letter.Err)
 		members = append(members, letter.Member)
 		return true
 	}))
 	require.Len(t, members, 2*store.MaxBatch)
-	codes, err := q.Redrive(t.Context(), members[:store.MaxBatch])
+	codes, err := q.Admin().Redrive(t.Context(), members[:store.MaxBatch])
 	require.NoError(t, err)
 	require.NotContains(t, codes, store.NotFound)
-	codes, err = q.Purge(t.Context(), members)
+	codes, err = q.Admin().Purge(t.Context(), members)
 	require.NoError(t, err)
 	require.Contains(t, codes[:store.MaxBatch], store.NotFound)
 	require.NotContains(t, codes[store.MaxBatch:], store.NotFound)

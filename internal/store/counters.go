@@ -26,7 +26,7 @@ const countersPage = 512
 // Counters reads the named counters of every shard: a pipeline a node. An error
 // says that some shards have not answered; the others are told all the same. It
 // is [ErrNoLayout] where there is no queue.
-func (q *Queue) Counters(ctx context.Context, names []string) (QueueCounters, error) {
+func (q *Admin) Counters(ctx context.Context, names []string) (QueueCounters, error) {
 	layout, err := q.LoadLayout(ctx) // The shards are read later: what it retires, they may lack, but not the other way round.
 	if err != nil {
 		return QueueCounters{}, err

@@ -23,12 +23,12 @@ func TestCounters(t *testing.T) {
 	meta := func(shard int) string { return storetest.Prefix + ":{" + q.Name() + fmt.Sprint(":", shard) + "}:meta" }
 	require.NoError(t, rdb.HSet(t.Context(), meta(1), "scheduled", 7, "published", 9).Err())
 	require.NoError(t, rdb.Del(t.Context(), meta(2)).Err())
-	counters, err := q.Counters(t.Context(), []string{"scheduled", "cancelled"})
+	counters, err := q.Admin().Counters(t.Context(), []string{"scheduled", "cancelled"})
 	require.NoError(t, err)
 	require.Contains(t, layout.Epoch, "-"+counters.Life+"-")
 	require.Equal(t, []map[string]int64{{"scheduled": 0, "cancelled": 0}, {"scheduled": 7, "cancelled": 0}, nil}, counters.Shards)
 
-	_, err = store.New(rdb, "nobody", "made-it").Counters(t.Context(), []string{"scheduled"})
+	_, err = store.New(rdb, "nobody", "made-it").Admin().Counters(t.Context(), []string{"scheduled"})
 	require.ErrorIs(t, err, store.ErrNoLayout)
 }
 

@@ -19,7 +19,7 @@ const deadPage = 16
 // DeadLetters calls yield for the dead letters of all shards, oldest first
 // within a shard, until it returns false. Letters that come or go meanwhile may
 // be missed or seen.
-func (q *Queue) DeadLetters(ctx context.Context, yield func(message.DeadLetter) bool) error {
+func (q *Admin) DeadLetters(ctx context.Context, yield func(message.DeadLetter) bool) error {
 	layout, err := q.AwaitLayout(ctx)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (q *Queue) DeadLetters(ctx context.Context, yield func(message.DeadLetter) 
 	return nil
 }
 
-func (q *Queue) deadPage(ctx context.Context, k keys.Shard, start int64) ([]message.DeadLetter, error) {
+func (q *Admin) deadPage(ctx context.Context, k keys.Shard, start int64) ([]message.DeadLetter, error) {
 	ids, err := q.conn.Client(ctx).ZRangeWithScores(ctx, k.Dead, start, start+deadPage-1).Result()
 	if err != nil || len(ids) == 0 {
 		return nil, err
@@ -75,7 +75,7 @@ const deadBatch = 100
 
 // Redrive puts dead letters back, due now, with their attempts forgotten. Its
 // codes are Done, NotFound and NoBody; one code a member, by index.
-func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
+func (q *Admin) Redrive(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k keys.Shard, ids []any) (*redis.Cmd, error) {
 		return q.conn.Run(ctx, scripts.Redrive, []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Wake},
 			append([]any{l.Epoch, MaxBatchBytes}, ids...)...)
@@ -84,7 +84,7 @@ func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
 
 // Purge deletes dead letters for good. Its codes are Done and NotFound; one
 // code a member, by index.
-func (q *Queue) Purge(ctx context.Context, members []string) ([]Code, error) {
+func (q *Admin) Purge(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k keys.Shard, ids []any) (*redis.Cmd, error) {
 		return q.conn.Run(ctx, scripts.Purge, []string{k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Settled},
 			append([]any{l.Epoch, MaxBatchBytes, tombstone.Milliseconds()}, ids...)...)
@@ -94,7 +94,7 @@ func (q *Queue) Purge(ctx context.Context, members []string) ([]Code, error) {
 // eachDead runs an operator's verb for all members, in batches of one shard.
 // Where a reply is lost and the batch is run again, what the first run did is
 // answered with NotFound.
-func (q *Queue) eachDead(
+func (q *Admin) eachDead(
 	ctx context.Context, members []string, run func(*Layout, keys.Shard, []any) (*redis.Cmd, error),
 ) ([]Code, error) {
 	codes := make([]Code, len(members))

@@ -51,7 +51,7 @@ func TestScriptFlush(t *testing.T) {
 			answered(t, store.Done, q.Producer().Cancel(t.Context(), id, "", durable))
 		default:
 			b.finish(buried)
-			codes, err := q.Purge(t.Context(), []string{id})
+			codes, err := q.Admin().Purge(t.Context(), []string{id})
 			require.NoError(t, err)
 			require.Equal(t, []store.Code{store.Done}, codes)
 		}

@@ -101,13 +101,13 @@ func settleAll(t *testing.T, q *store.Queue, shards int) (claimed []string) {
 func deadWork(t *testing.T, q *store.Queue, claimed []string) {
 	t.Helper()
 	var dead []string
-	require.NoError(t, q.DeadLetters(t.Context(), func(d message.DeadLetter) bool {
+	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(d message.DeadLetter) bool {
 		dead = append(dead, d.ID)
 		return true
 	}))
 	require.Len(t, dead, len(claimed)/2)
 	half := len(dead) / 2
-	for i, do := range []func(context.Context, []string) ([]store.Code, error){q.Redrive, q.Purge} {
+	for i, do := range []func(context.Context, []string) ([]store.Code, error){q.Admin().Redrive, q.Admin().Purge} {
 		codes, err := do(t.Context(), [][]string{dead[:half], dead[half:]}[i])
 		require.NoError(t, err)
 		for _, code := range codes {
@@ -127,7 +127,7 @@ func upkeepWorks(t *testing.T, q *store.Queue, shards int) {
 	require.Equal(t, shards, layout.Shards)
 	var waiting, published int64
 	for shard := range shards {
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		waiting += stats.Waiting
 		published += stats.Counters["published"]

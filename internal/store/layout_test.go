@@ -257,7 +257,7 @@ func TestDrains(t *testing.T) {
 		require.NoError(t, keeper.Step(t.Context()))
 	}
 	for shard := 2; shard < 5; shard++ {
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		require.False(t, stats.Drained)
 		require.Equal(t, two.Epoch, stats.Epoch)
@@ -268,7 +268,7 @@ func TestDrains(t *testing.T) {
 		require.NoError(t, keeper.Step(t.Context()))
 		two, err = q.LoadLayout(t.Context())
 		require.NoError(t, err)
-		if stats, err := q.Stats(t.Context(), 0); err == nil && stats.Drained {
+		if stats, err := q.Admin().Stats(t.Context(), 0); err == nil && stats.Drained {
 			drained = true
 		}
 		return len(two.Earlier) == 0
@@ -278,7 +278,7 @@ func TestDrains(t *testing.T) {
 	published := two.Retired["published"]
 	require.Positive(t, published)
 	for shard := range 2 {
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		published += stats.Counters["published"]
 	}
@@ -312,12 +312,12 @@ func TestOldHome(t *testing.T) {
 	require.NoError(t, err)
 
 	seen := 0
-	require.NoError(t, other.DeadLetters(t.Context(), func(message.DeadLetter) bool { seen++; return true }))
+	require.NoError(t, other.Admin().DeadLetters(t.Context(), func(message.DeadLetter) bool { seen++; return true }))
 	require.Equal(t, 12, seen)
-	codes, err := other.Redrive(t.Context(), append(ids[:6:6], "nobody"))
+	codes, err := other.Admin().Redrive(t.Context(), append(ids[:6:6], "nobody"))
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{7, 7, 7, 7, 7, 7, 8}, codes)
-	codes, err = other.Purge(t.Context(), ids[6:9])
+	codes, err = other.Admin().Purge(t.Context(), ids[6:9])
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{7, 7, 7}, codes)
 	for _, id := range ids[:6] {
@@ -367,7 +367,7 @@ func TestLostByFailover(t *testing.T) {
 	}
 	require.Equal(t, all, epochs())
 	back(1, before["epoch"], "2|") // The keeper raises it.
-	require.NoError(t, q.NewKeeper().Step(t.Context()))
+	require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
 	require.Equal(t, all, epochs())
 
 	// The publication is lost; a caller finishes what the fences tell of.
@@ -380,7 +380,7 @@ func TestLostByFailover(t *testing.T) {
 	require.NoError(t, rdb.HSet(t.Context(), layoutKey, before).Err())
 	require.NoError(t, rdb.HDel(t.Context(), layoutKey, "earlier").Err())
 	back(0, layout.NextEpoch(before["epoch"]), "7|2")
-	require.NoError(t, q.NewKeeper().Step(t.Context()))
+	require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
 	merged, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 7, max(merged.Polled(), merged.Shards))

@@ -98,7 +98,7 @@ func (f figure) settles(v message.Verdict, measured bool) {
 // members are the dead letters.
 func (f figure) members() (list []string) {
 	f.settles(buried, false)
-	require.NoError(f, f.q.DeadLetters(f.Context(), func(l message.DeadLetter) bool { list = append(list, l.Member); return true }))
+	require.NoError(f, f.q.Admin().DeadLetters(f.Context(), func(l message.DeadLetter) bool { list = append(list, l.Member); return true }))
 	f.reset()
 	return list
 }
@@ -139,12 +139,12 @@ var longest = map[string]func(figure){
 	},
 	"redrive": func(f figure) {
 		members := f.members()
-		_, err := f.q.Redrive(f.Context(), members)
+		_, err := f.q.Admin().Redrive(f.Context(), members)
 		require.NoError(f, err)
 	},
 	"purge": func(f figure) {
 		members := f.members()
-		_, err := f.q.Purge(f.Context(), members)
+		_, err := f.q.Admin().Purge(f.Context(), members)
 		require.NoError(f, err)
 	},
 	"parked": func(f figure) {
@@ -169,7 +169,7 @@ var longest = map[string]func(figure){
 		require.NoError(f, err)
 	},
 	"scan": func(f figure) {
-		keeper := f.q.NewKeeper()
+		keeper := f.q.Admin().NewKeeper()
 		_, err := f.q.Layouts().SetShards(f.Context(), 2)
 		require.NoError(f, err)
 		f.settles(released, true) // One claim goes back.

@@ -39,7 +39,7 @@ func TestLostShardsAreTold(t *testing.T) {
 
 	// The keeper tells of the lost ones while it finishes the change.
 	require.NoError(t, rdb.Del(t.Context(), meta(1)).Err())
-	keeper := q.NewKeeper()
+	keeper := q.Admin().NewKeeper()
 	var told []int
 	keeper.Lost = func(shards []int) { told = append(told, shards...) }
 	require.Eventually(t, func() bool {
@@ -74,7 +74,7 @@ func TestDroppedShardAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, message.ClaimNoLayout, claim.State)
 	require.NoError(t, q.Shard(7).HandOver(t.Context(), "a"))
-	stats, err := q.Stats(t.Context(), 7)
+	stats, err := q.Admin().Stats(t.Context(), 7)
 	require.NoError(t, err)
 	require.Empty(t, stats.Holder)
 	require.Zero(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), 7, "holder"), storetest.Key(q.Name(), 7, "meta")).Val())

@@ -96,7 +96,7 @@ func TestMemoryLimit(t *testing.T) {
 		{"reschedule", func() { require.Equal(t, store.Done, reschedule(t, q, "fill-5", later())) }},
 		{"reschedule of a dead one", func() { require.Equal(t, store.Done, reschedule(t, q, "dead-0", past())) }},
 		{"redrive", func() {
-			codes, err := q.Redrive(t.Context(), []string{"dead-1"})
+			codes, err := q.Admin().Redrive(t.Context(), []string{"dead-1"})
 			require.NoError(t, err)
 			require.Equal(t, []store.Code{store.Done}, codes)
 		}},
@@ -120,7 +120,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	// Those that free memory.
 	require.Equal(t, store.Done, cancel(t, q, "fill-7"))
-	codes, err := q.Purge(t.Context(), []string{"dead-2"})
+	codes, err := q.Admin().Purge(t.Context(), []string{"dead-2"})
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.Done}, codes)
 

@@ -96,7 +96,7 @@ func rowsWork(t *testing.T, rdb redis.UniversalClient, change func(*store.Queue)
 			require.Equal(t, store.FatePublished, row.What)
 			settled[row.Token] = true
 		}
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		require.EqualValues(t, len(rows), stats.Ledger)
 	}

@@ -135,7 +135,7 @@ func TestPut(t *testing.T) {
 			s.puts(store.Created)
 			s.b.finish(buried)
 			s.puts(store.Mine)
-			codes, err := s.q.Redrive(s.Context(), []string{s.row})
+			codes, err := s.q.Admin().Redrive(s.Context(), []string{s.row})
 			require.NoError(s, err)
 			require.Equal(s, []store.Code{store.Done}, codes)
 			s.puts(store.Mine)
@@ -251,7 +251,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 		"purged": func(s *outboxScene) {
 			s.puts(store.Created)
 			s.b.finish(buried)
-			codes, err := s.q.Purge(s.Context(), []string{s.row, "nobody"})
+			codes, err := s.q.Admin().Purge(s.Context(), []string{s.row, "nobody"})
 			require.NoError(s, err)
 			require.Equal(s, []store.Code{store.Done, store.NotFound}, codes)
 			s.puts(store.EndedCancelled)

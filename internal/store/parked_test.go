@@ -75,7 +75,7 @@ func TestParked(t *testing.T) {
 	create(t, q, "healthy", at(4))
 	create(t, q, "later", later())
 
-	stats, err := q.Stats(t.Context(), 0)
+	stats, err := q.Admin().Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 8, stats.Waiting)
 	require.EqualValues(t, 6, stats.Parked)

@@ -149,7 +149,7 @@ func TestSeize(t *testing.T) {
 	require.Equal(t, []string{"x"}, ids(ask("")))
 	_, err = q.Shard(0).Claim(t.Context(), again)
 	require.NoError(t, err)
-	stats, err := q.Stats(t.Context(), 0)
+	stats, err := q.Admin().Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, next.name, stats.Holder)
 }

@@ -55,7 +55,7 @@ func TestPoison(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, stale)
 	reasons := map[string]string{}
-	require.NoError(t, q.DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 		reasons[letter.ID] = letter.Reason
 		require.Equal(t, letter.ID == "5-attempts", letter.Err == nil, letter.ID)
 		require.False(t, letter.DiedAt.IsZero())
@@ -66,10 +66,10 @@ func TestPoison(t *testing.T) {
 
 	// Without a body it cannot come back, with one it can.
 	members := []string{"2-missing", "3-garbage", "4-version", "5-attempts"}
-	codes, err := q.Redrive(t.Context(), members)
+	codes, err := q.Admin().Redrive(t.Context(), members)
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.NoBody, store.NoBody, store.Done, store.Done}, codes)
-	codes, err = q.Purge(t.Context(), members)
+	codes, err = q.Admin().Purge(t.Context(), members)
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.Done, store.Done, store.NotFound, store.NotFound}, codes)
 	answer := q.Producer().Cancel(t.Context(), "4-version", "", store.Durability{})

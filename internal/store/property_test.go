@@ -51,9 +51,9 @@ func TestScriptsAgainstOracle(t *testing.T) {
 					"moveRow":    m.rescheduleRow,
 					"forget":     m.forget,
 					"lapse":      m.lapse,
-					"redrive":    func(t *rapid.T) { m.dead(t, m.q.Redrive, (*oracle).redrive) },
+					"redrive":    func(t *rapid.T) { m.dead(t, m.q.Admin().Redrive, (*oracle).redrive) },
 					"purge": func(t *rapid.T) {
-						m.dead(t, m.q.Purge, func(o *oracle, member string, _ int64) store.Code { return o.purge(member) })
+						m.dead(t, m.q.Admin().Purge, func(o *oracle, member string, _ int64) store.Code { return o.purge(member) })
 					},
 				})
 				m.drain(t)
@@ -289,7 +289,7 @@ func (m *machine) check(t *rapid.T) {
 }
 
 func (m *machine) checkStats(t *rapid.T, shard int, o *oracle) {
-	stats, err := m.q.Stats(t.Context(), shard)
+	stats, err := m.q.Admin().Stats(t.Context(), shard)
 	require.NoError(t, err)
 	count := map[store.Code]int64{}
 	parked := int64(0)

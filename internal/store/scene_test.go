@@ -238,7 +238,7 @@ func (s *scene) claim()   { s.bridge.claim(10) }
 func (s *scene) mark() { s.bridge.finish(unknown) }
 
 func (s *scene) redrive() {
-	codes, err := s.near.Redrive(s.Context(), []string{"x"})
+	codes, err := s.near.Admin().Redrive(s.Context(), []string{"x"})
 	require.NoError(s, err)
 	require.Equal(s, []store.Code{store.Done}, codes)
 }

@@ -150,7 +150,7 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.finish(buried)
-			_, err := q.Redrive(t.Context(), []string{"x"})
+			_, err := q.Admin().Redrive(t.Context(), []string{"x"})
 			require.NoError(t, err)
 		},
 		get: store.Waiting, schedule: store.Waiting, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
@@ -176,7 +176,7 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.finish(buried)
-			_, err := q.Purge(t.Context(), []string{"x"})
+			_, err := q.Admin().Purge(t.Context(), []string{"x"})
 			require.NoError(t, err)
 		},
 		schedule: store.Created, replace: store.Created, cancel: store.NotFound, reschedule: store.NotFound,

@@ -42,7 +42,7 @@ type ShardStats struct {
 }
 
 // Stats counts what a shard holds.
-func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
+func (q *Admin) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	k, err := q.keysOf(shard)
 	if err != nil {
 		return ShardStats{}, err

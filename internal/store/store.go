@@ -68,10 +68,3 @@ func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
 
 // Layouts is where the queue's layout is found and changed.
 func (q *Queue) Layouts() *layout.Registry { return q.layouts }
-
-// NewKeeper returns a keeper of the queue's layout; it does no I/O.
-func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, forgetAfter) }
-
-// forgetAfter is how long earlier layouts are kept after they have drained: as
-// long as a repeated run of a call may ask them for what it did.
-const forgetAfter = tombstone + MaxCall

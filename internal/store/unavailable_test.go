@@ -35,8 +35,8 @@ func everyVerb(ctx context.Context, q *store.Queue) map[string]func() error {
 		"cancel":     func() error { return q.Producer().Cancel(ctx, "x", "", store.Durability{}).Err },
 		"reschedule": func() error { return q.Producer().Reschedule(ctx, "x", "", later(), store.Durability{}).Err },
 		"get":        func() error { _, _, err := q.Producer().Get(ctx, "x", ""); return err },
-		"redrive":    func() error { _, err := q.Redrive(ctx, []string{"x"}); return err },
-		"purge":      func() error { _, err := q.Purge(ctx, []string{"x"}); return err },
+		"redrive":    func() error { _, err := q.Admin().Redrive(ctx, []string{"x"}); return err },
+		"purge":      func() error { _, err := q.Admin().Purge(ctx, []string{"x"}); return err },
 	}
 }
 
