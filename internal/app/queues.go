@@ -132,7 +132,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
 		Want:  store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
-		Store: r.queue, Registry: r.queue.Layouts(), Keeper: newKeeper(r), Observer: p.Metrics, Logger: r.logger,
+		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: newKeeper(r), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
 	r.newPoll = func() (*poller.Poller, error) {

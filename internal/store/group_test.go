@@ -118,10 +118,10 @@ func deadWork(t *testing.T, q *store.Queue, claimed []string) {
 
 func upkeepWorks(t *testing.T, q *store.Queue, shards int) {
 	t.Helper()
-	live, err := q.Heartbeat(t.Context(), "bridge", time.Hour)
+	live, err := q.Members().Heartbeat(t.Context(), "bridge", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"bridge"}, instancesOf(live))
-	require.NoError(t, q.Leave(t.Context(), "bridge"))
+	require.NoError(t, q.Members().Leave(t.Context(), "bridge"))
 	layout, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, shards, layout.Shards)

@@ -11,6 +11,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
+// Members is a queue as the instances see it that share its shards.
+type Members struct{ *core }
+
+// Members is the instances' door.
+func (q *Queue) Members() *Members { return &Members{q.core} }
+
 // Heartbeat is when an instance was last heard.
 type Heartbeat struct {
 	Instance string
@@ -22,7 +28,7 @@ type Heartbeat struct {
 // Heartbeat says that the instance lives, and returns the last heartbeat of each,
 // this one's among them, sorted by instance. The caller decides which of them
 // live; those that were silent for forgetAfter by Redis' clock are removed.
-func (q *Queue) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, error) {
+func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, error) {
 	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{q.keys.Instances()},
 		instance, forgetAfter.Milliseconds())
 	if err != nil {
@@ -40,7 +46,7 @@ func (q *Queue) Heartbeat(ctx context.Context, instance string, forgetAfter time
 }
 
 // Leave forgets the instance, and tells the others.
-func (q *Queue) Leave(ctx context.Context, instance string) error {
+func (q *Members) Leave(ctx context.Context, instance string) error {
 	if _, err := q.conn.Run(ctx, scripts.Leave, []string{q.keys.Instances()}, instance); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}

@@ -153,10 +153,10 @@ func TestHintsOfSeveralQueues(t *testing.T) {
 			handOver(t, q, shard)
 			ears[i].woken(shard)
 		}
-		_, err := q.Heartbeat(t.Context(), "a", time.Minute)
+		_, err := q.Members().Heartbeat(t.Context(), "a", time.Minute)
 		require.NoError(t, err)
 		ears[i].changed()
-		require.NoError(t, q.Leave(t.Context(), "a"))
+		require.NoError(t, q.Members().Leave(t.Context(), "a"))
 		ears[i].changed()
 	}
 

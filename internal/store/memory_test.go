@@ -58,7 +58,7 @@ func TestMemoryLimit(t *testing.T) {
 		do   func()
 	}{
 		{"heartbeat", func() {
-			_, err := q.Heartbeat(t.Context(), b.name, never)
+			_, err := q.Members().Heartbeat(t.Context(), b.name, never)
 			require.NoError(t, err)
 		}},
 		{"reclaim", func() {
