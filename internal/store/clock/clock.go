@@ -36,7 +36,7 @@ func (c *Clock) Observe(redisMs int64) {
 }
 
 // Learn takes the TIME of a reply to what was sent when FloorMs was sentMs. The
-// reply may have been held back: it counts where it is ahead of the estimate, or
+// reply may have come late: it counts where it is ahead of the estimate, or
 // shows that the estimate was ahead of Redis' clock, which was set back.
 func (c *Clock) Learn(redisMs, sentMs int64) {
 	if redisMs >= c.FloorMs() || redisMs < sentMs {

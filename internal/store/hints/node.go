@@ -37,13 +37,13 @@ type nodeSubscriber struct {
 	node nodeClient
 	stop context.CancelFunc
 
-	mu      sync.Mutex
-	want    map[string]bool
-	changed chan struct{} // "look again at want", of 1
+	mu    sync.Mutex
+	want  map[string]bool
+	again chan struct{} // "look at want again", of 1
 }
 
 func newNodeSubscriber(all *Subscriber, node nodeClient) *nodeSubscriber {
-	return &nodeSubscriber{all: all, node: node, changed: make(chan struct{}, 1)}
+	return &nodeSubscriber{all: all, node: node, again: make(chan struct{}, 1)}
 }
 
 // set chooses the channels; those that the node has refused are tried again.
@@ -51,7 +51,7 @@ func (n *nodeSubscriber) set(channels map[string]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.want = channels
-	raiseFlag(n.changed)
+	raiseFlag(n.again)
 }
 
 func (n *nodeSubscriber) wanted() map[string]bool {
@@ -150,7 +150,7 @@ func (s *subscription) listen(ctx context.Context, received <-chan incoming) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.changed:
+		case <-s.again:
 			err = s.apply(ctx, true)
 		case in := <-received:
 			s.silent = 0
