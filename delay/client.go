@@ -16,7 +16,7 @@ import (
 // Client schedules messages in one queue. It is safe for concurrent use, owns
 // no goroutine and no connection, and needs no Close.
 type Client struct {
-	queue *store.Queue
+	queue *store.Producer
 	options
 }
 
@@ -49,7 +49,7 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 	if o.compensation.topic == "" {
 		o.compensation.topic = compensation.Topic(queue)
 	}
-	return &Client{queue: store.New(rdb, o.prefix, queue), options: o}, nil
+	return &Client{queue: store.New(rdb, o.prefix, queue).Producer(), options: o}, nil
 }
 
 // begin bounds a call.

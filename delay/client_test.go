@@ -86,7 +86,7 @@ func (w world) claim(t *testing.T) map[int]message.Claim {
 	t.Helper()
 	claims := map[int]message.Claim{}
 	for shard := range 4 {
-		claim, err := w.queue.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := w.queue.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "test", Number: 1}, Max: 10, Timeout: time.Minute, Lease: time.Minute,
 		})
 		require.NoError(t, err)
@@ -102,7 +102,7 @@ func (w world) settle(t *testing.T, claims map[int]message.Claim, verdict messag
 		for i := range verdicts {
 			verdicts[i] = verdict
 		}
-		_, err := w.queue.Settle(t.Context(), shard, message.Settlement{Claim: claim, Verdicts: verdicts})
+		_, err := w.queue.Shard(shard).Settle(t.Context(), message.Settlement{Claim: claim, Verdicts: verdicts})
 		require.NoError(t, err)
 	}
 }

@@ -49,7 +49,7 @@ func newFakePlace(t testing.TB, sink message.SinkType) *place {
 func placeIn(t testing.TB, rdb *redis.Client, sink message.SinkType) *place {
 	t.Helper()
 	p := &place{rdb: rdb, queue: store.New(rdb, "delay", testenv.Name(t, "q"))}
-	_, err := p.queue.EnsureLayout(t.Context(), store.Layout{Shards: 1, Sink: sink, MaxMessage: message.DefaultMaxSize})
+	_, err := p.queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 1, Sink: sink, MaxMessage: message.DefaultMaxSize})
 	require.NoError(t, err)
 	return p
 }
@@ -75,7 +75,7 @@ func (p *place) finish(t testing.TB, v message.Verdict) {
 	t.Helper()
 	claims, err := p.rdb.Incr(t.Context(), p.queue.Name()+":claims").Result()
 	require.NoError(t, err)
-	claim, err := p.queue.Claim(t.Context(), 0, message.ClaimRequest{
+	claim, err := p.queue.Shard(0).Claim(t.Context(), message.ClaimRequest{
 		Token: message.ClaimToken{Instance: "bridge", Number: uint64(claims)}, Max: 100,
 		Timeout: time.Hour, Lease: time.Hour,
 	})
@@ -88,7 +88,7 @@ func (p *place) finish(t testing.TB, v message.Verdict) {
 	for i := range s.Verdicts {
 		s.Verdicts[i] = v
 	}
-	stale, err := p.queue.Settle(t.Context(), 0, s)
+	stale, err := p.queue.Shard(0).Settle(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, stale)
 }

@@ -78,7 +78,7 @@ func (f *far) lost(t *testing.T, call func(), counter string, n int64, between f
 		call()
 	}()
 	require.Eventually(t, func() bool {
-		stats, err := f.queue.Stats(t.Context(), 0)
+		stats, err := f.queue.Admin().Stats(t.Context(), 0)
 		return err == nil && stats.Counters[counter] >= n
 	}, soon, 5*time.Millisecond, "the first run is executed")
 	between()

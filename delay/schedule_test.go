@@ -306,7 +306,7 @@ func TestNotDurable(t *testing.T) {
 // scheduled is how many messages were ever created.
 func (p *place) scheduled(t testing.TB) int64 {
 	t.Helper()
-	stats, err := p.queue.Stats(t.Context(), 0)
+	stats, err := p.queue.Admin().Stats(t.Context(), 0)
 	require.NoError(t, err)
 	return stats.Counters["scheduled"]
 }

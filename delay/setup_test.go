@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 // makeLayout does what a bridge does when it starts.
 func makeLayout(ctx context.Context, rdb redis.UniversalClient, prefix string, sink message.SinkType) (*store.Queue, error) {
 	queue := store.New(rdb, prefix, "orders")
-	_, err := queue.EnsureLayout(ctx, store.Layout{Shards: 4, Sink: sink, MaxMessage: message.DefaultMaxSize})
+	_, err := queue.Layouts().Ensure(ctx, store.Layout{Shards: 4, Sink: sink, MaxMessage: message.DefaultMaxSize})
 	return queue, err
 }
 

@@ -43,7 +43,7 @@ func beRelay(ctx context.Context, queue, profile string) error {
 	q := store.New(rdb, prefix, queue)
 	r, err := outbox.NewRelay(outbox.Config{
 		Database: d, Instance: queue, Clock: q.Clock,
-		Queues: []outbox.Queue{{Name: queue, Store: q, Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
+		Queues: []outbox.Queue{{Name: queue, Store: q.Rows(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
 	})
 	if err != nil {
 		return err

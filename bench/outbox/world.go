@@ -132,7 +132,7 @@ func (w *world) clean(ctx context.Context) (*store.Queue, error) {
 	}
 	w.runs++
 	q := store.New(w.rdb, prefix, fmt.Sprintf("run-%d", w.runs))
-	_, err := q.EnsureLayout(ctx, store.Layout{Shards: shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
+	_, err := q.Layouts().Ensure(ctx, store.Layout{Shards: shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
 	return q, err
 }
 
@@ -143,7 +143,7 @@ func arrived(ctx context.Context, q *store.Queue, count int) error {
 	for {
 		var waiting int64
 		for shard := range shards {
-			stats, err := q.Stats(ctx, shard)
+			stats, err := q.Admin().Stats(ctx, shard)
 			if err != nil {
 				return err
 			}

@@ -55,7 +55,7 @@ func (c rescheduleCommand) Run(p *program) error {
 			return err
 		}
 		// The due time by Redis' clock; if it is gone already, it was due as estimated.
-		if moved, ok, err := s.queue.Get(s.ctx, ref.ID, ref.Key); err == nil && ok {
+		if moved, ok, err := s.queue.Producer().Get(s.ctx, ref.ID, ref.Key); err == nil && ok {
 			found = &moved
 		} else {
 			found.DueAt, found.Code = due, store.Waiting

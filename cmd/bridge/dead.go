@@ -104,7 +104,7 @@ func oneLine(letter *message.DeadLetter) string {
 
 // deadLetters walks over all dead letters. A queue that nobody has used has none.
 func (s *session) deadLetters(yield func(*message.DeadLetter) bool) error {
-	err := s.queue.DeadLetters(s.ctx, func(letter message.DeadLetter) bool {
+	err := s.queue.Admin().DeadLetters(s.ctx, func(letter message.DeadLetter) bool {
 		s.answered()
 		return yield(&letter)
 	})

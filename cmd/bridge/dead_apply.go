@@ -44,7 +44,7 @@ func (c deadRedriveCommand) Run(p *program) error {
 	defer s.close()
 	return c.apply(s, id, deadVerb{
 		name: "redrive", past: "redrove", state: string(delay.Scheduled), dueNow: true,
-		do: func(members []string) ([]store.Code, error) { return s.queue.Redrive(s.ctx, members) },
+		do: func(members []string) ([]store.Code, error) { return s.queue.Admin().Redrive(s.ctx, members) },
 	})
 }
 
@@ -78,7 +78,7 @@ func (c deadPurgeCommand) Run(p *program) error {
 	}
 	return c.apply(s, id, deadVerb{
 		name: "purge", past: "purged", state: statePurged,
-		do: func(members []string) ([]store.Code, error) { return s.queue.Purge(s.ctx, members) },
+		do: func(members []string) ([]store.Code, error) { return s.queue.Admin().Purge(s.ctx, members) },
 	})
 }
 

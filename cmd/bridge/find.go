@@ -19,7 +19,7 @@ func (s *session) find(id string, key *string) (store.Found, error) {
 	if err := invalidIdentity(id, deref(key)); err != nil {
 		return store.Found{}, err
 	}
-	found, ok, err := s.queue.Get(s.ctx, id, deref(key))
+	found, ok, err := s.queue.Producer().Get(s.ctx, id, deref(key))
 	switch {
 	case errors.Is(err, delay.ErrNoLayout):
 		return found, delay.ErrNotFound // Nobody has ever used the queue.
@@ -35,7 +35,7 @@ func (s *session) find(id string, key *string) (store.Found, error) {
 func (s *session) findAnywhere(id string) (found store.Found, err error) {
 	var members []string
 	err = s.walk(func() (err error) {
-		members, err = s.queue.Find(s.ctx, id, candidatesShown)
+		members, err = s.queue.Producer().Find(s.ctx, id, candidatesShown)
 		return err
 	})
 	switch {
@@ -54,7 +54,7 @@ func (s *session) findAnywhere(id string) (found store.Found, err error) {
 		return found, ambiguous(id, fmt.Sprintf("%d messages have that id:\n  %s", len(members), strings.Join(keys, "\n  ")))
 	}
 	_, key := message.SplitMember(members[0])
-	found, ok, err := s.queue.Get(s.ctx, id, key)
+	found, ok, err := s.queue.Producer().Get(s.ctx, id, key)
 	if err == nil && !ok {
 		err = delay.ErrNotFound
 	}

@@ -178,7 +178,7 @@ func (f *fixture) claim() map[int]message.Claim {
 	f.number++
 	claims := map[int]message.Claim{}
 	for shard := range layout.Shards {
-		claim, err := f.queue.Claim(f.t.Context(), shard, message.ClaimRequest{
+		claim, err := f.queue.Shard(shard).Claim(f.t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "test", Number: f.number}, Max: 100, Timeout: time.Minute, Lease: time.Minute,
 		})
 		require.NoError(f.t, err)
@@ -199,7 +199,7 @@ func (f *fixture) settle(claims map[int]message.Claim, verdict message.Verdict) 
 		for i := range verdicts {
 			verdicts[i] = verdict
 		}
-		stale, err := f.queue.Settle(f.t.Context(), shard, message.Settlement{Claim: claim, Verdicts: verdicts})
+		stale, err := f.queue.Shard(shard).Settle(f.t.Context(), message.Settlement{Claim: claim, Verdicts: verdicts})
 		require.NoError(f.t, err)
 		require.False(f.t, stale)
 	}

@@ -114,7 +114,7 @@ func TestOutboxReconcile(t *testing.T) {
 			unmade := run()
 			code, _ := unmade.errorOf(t)
 			assert.Equal(t, []any{exitFailed, "no_layout"}, []any{unmade.code, code})
-			_, err = queue.EnsureLayout(t.Context(), store.Layout{Shards: 2, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
+			_, err = queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 2, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
 			require.NoError(t, err)
 
 			due := time.Now().Add(time.Hour).UnixMilli()
@@ -122,7 +122,7 @@ func TestOutboxReconcile(t *testing.T) {
 				execSQL(t, db, fmt.Sprintf("INSERT INTO delay_outbox (queue, message_id, topic, body, due_ms, status) VALUES ('orders', '%s', 'top', 'b', %d, 1)", id, due))
 			}
 			there := func(id string) bool {
-				_, ok, err := queue.Get(context.WithoutCancel(t.Context()), id, "")
+				_, ok, err := queue.Producer().Get(context.WithoutCancel(t.Context()), id, "")
 				require.NoError(t, err)
 				return ok
 			}

@@ -77,7 +77,7 @@ type reconciling struct {
 
 	rdb       redis.UniversalClient
 	databases map[string]*outbox.Database
-	queues    []*store.Queue
+	queues    []*store.Rows
 	settler   *outbox.Settler
 }
 
@@ -115,7 +115,7 @@ func (r *reconciling) open(file, only string) (err error) {
 		if only != "" && name != only {
 			continue
 		}
-		queue := store.New(r.rdb, r.config.Prefix, name)
+		queue := store.New(r.rdb, r.config.Prefix, name).Rows()
 		layout, err := queue.AwaitLayout(r.ctx)
 		if err != nil {
 			return of("reconcile", name, "", err)

@@ -63,7 +63,7 @@ func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, erro
 	if !errors.Is(err, delay.ErrNoLayout) {
 		return result, err
 	}
-	_, err = s.queue.EnsureLayout(s.ctx, store.Layout{
+	_, err = s.queue.Layouts().Ensure(s.ctx, store.Layout{
 		Shards: s.config.Shards, Sink: s.sink, MaxMessage: int(s.config.MaxMessage),
 	})
 	if err != nil {
@@ -124,7 +124,7 @@ func (c scheduleCommand) print(s *session, result delay.Result) error {
 
 // printExisting shows the message that was kept.
 func (c scheduleCommand) printExisting(s *session, result delay.Result) error {
-	found, ok, err := s.queue.Get(s.ctx, result.Ref.ID, result.Ref.Key)
+	found, ok, err := s.queue.Producer().Get(s.ctx, result.Ref.ID, result.Ref.Key)
 	if err != nil {
 		return s.fail("get", result.Ref.ID, err)
 	}

@@ -57,7 +57,7 @@ func TestScheduleStandardInput(t *testing.T) {
 	args := []string{"schedule", "--config", f.file, "--queue", "orders", "--topic", "a", "--in", "1h", "--id"}
 	body := "two\nlines\x00"
 	require.Equal(t, exitDone, bridge(t, body, append(args, "stdin", "--header", "a=b;c=d", "--header", "e=", "-")...).code)
-	found, ok, err := f.queue.Get(t.Context(), "stdin", "")
+	found, ok, err := f.queue.Producer().Get(t.Context(), "stdin", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Equal(t, body, string(found.Body))

@@ -40,7 +40,7 @@ func (c shardsListCommand) Run(p *program) error {
 	}
 	shards := make([]store.ShardStats, layout.Polled())
 	for i := range shards {
-		if shards[i], err = s.queue.Stats(s.ctx, i); err != nil {
+		if shards[i], err = s.queue.Admin().Stats(s.ctx, i); err != nil {
 			return s.fail("list shards of", "", err)
 		}
 		s.answered()

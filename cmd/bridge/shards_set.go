@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 )
 
 // setPatience is how long the command tries; others finish what it has begun.
@@ -40,25 +41,25 @@ func (c shardsSetCommand) Run(p *program) error {
 	if err != nil {
 		return s.fail("change the shards of", "", err)
 	}
-	var layout *store.Layout
+	var now *store.Layout
 	err = s.walk(func() (err error) {
 		ctx, cancel := context.WithTimeout(s.ctx, setPatience)
 		defer cancel()
-		layout, err = s.queue.SetShards(ctx, c.Shards)
+		now, err = s.queue.Layouts().SetShards(ctx, c.Shards)
 		return err
 	})
 	switch {
-	case errors.Is(err, store.ErrEarlierLayouts):
+	case errors.Is(err, layout.ErrEarlierLayouts):
 		text := fmt.Sprintf("queue %s: %v; wait until they have drained, see `bridge shards list`", s.name, err)
 		return &failure{code: "draining", exit: exitRefused, text: text, cause: err}
 	case err != nil:
 		return s.fail("change the shards of", "", err)
 	case c.json():
-		return writeJSON(s.program.stdout, layoutJSON{Queue: s.name, Shards: layout.Shards, Epoch: layout.Epoch, Earlier: append([]int{}, layout.Earlier...)})
-	case before.Epoch == layout.Epoch:
-		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s already\n", s.name, count(layout.Shards, "shard"))
+		return writeJSON(s.program.stdout, layoutJSON{Queue: s.name, Shards: now.Shards, Epoch: now.Epoch, Earlier: append([]int{}, now.Earlier...)})
+	case before.Epoch == now.Epoch:
+		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s already\n", s.name, count(now.Shards, "shard"))
 	default:
-		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s now, %d before\n", s.name, count(layout.Shards, "shard"), before.Shards)
+		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s now, %d before\n", s.name, count(now.Shards, "shard"), before.Shards)
 	}
 	return err
 }

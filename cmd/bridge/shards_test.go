@@ -35,7 +35,7 @@ func TestShardsList(t *testing.T) {
 	assert.Contains(t, text, "queue orders has 1 shard in layout ")
 	assert.NotContains(t, text, "UNAVAILABLE")
 
-	_, err := f.queue.Settle(t.Context(), 0, message.Settlement{
+	_, err := f.queue.Shard(0).Settle(t.Context(), message.Settlement{
 		Claim: claims[0], Verdicts: []message.Verdict{{Verb: message.VerbPark, Slot: 7}},
 		Parks: []message.ParkedRoute{{Slot: 7, Route: "orders.eu", Reason: "full", Since: time.UnixMilli(1_790_000_000_000)}},
 	})

@@ -90,12 +90,12 @@ func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []er
 }
 
 // queue returns the queue of a name in Redis, always the same, as it knows its layout.
-func (o *Outbox) queue(name string) *store.Queue {
+func (o *Outbox) queue(name string) *store.Rows {
 	if q, ok := o.queues.Load(name); ok {
-		return q.(*store.Queue)
+		return q.(*store.Rows)
 	}
-	q, _ := o.queues.LoadOrStore(name, store.New(o.rdb, o.prefix, name))
-	return q.(*store.Queue)
+	q, _ := o.queues.LoadOrStore(name, store.New(o.rdb, o.prefix, name).Rows())
+	return q.(*store.Rows)
 }
 
 // tell publishes the compensation message of a row that could not be written.

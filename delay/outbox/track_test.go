@@ -34,7 +34,7 @@ func newFastPath(t *testing.T, db *database, options ...outbox.Option) fastPath 
 	rdb, prefix := redis.NewClient(address), testenv.Name(t, "box")
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	queue := store.New(rdb, prefix, "orders")
-	_, err = queue.EnsureLayout(t.Context(), store.Layout{Shards: 4, Sink: message.Kafka, MaxMessage: 1000})
+	_, err = queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 4, Sink: message.Kafka, MaxMessage: 1000})
 	require.NoError(t, err)
 	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestPushIsTheRow(t *testing.T) {
 		require.Equal(t, dueMs, info.DueAt.UnixMilli())
 		require.GreaterOrEqual(t, dueMs, before+60_000)
 		require.LessOrEqual(t, dueMs, after+60_000+2+elapsed.Milliseconds(), "late by what the clock's answer took, at the most")
-		relay := f.queue.Put(t.Context(), []store.Row{{
+		relay := f.queue.Rows().Put(t.Context(), []store.Row{{
 			Token: token, DueAt: info.DueAt, Message: &message.Message{ID: "m1", Topic: "t", Body: []byte("body")},
 		}})
 		require.Equal(t, store.Mine, relay[0].Code)

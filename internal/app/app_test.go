@@ -165,7 +165,7 @@ func TestACL(t *testing.T) {
 	require.Eventually(t, func() bool { // Their topic is missing.
 		parked := int64(0)
 		for shard := range 2 {
-			stats, err := queue.Stats(t.Context(), shard)
+			stats, err := queue.Admin().Stats(t.Context(), shard)
 			parked += stats.Parked
 			if err != nil {
 				return false

@@ -18,7 +18,7 @@ func (f *fleet) meta(shard int) string { return fmt.Sprintf("%s:{orders:%d}:meta
 // set changes the number of shards and waits until they are held.
 func (f *fleet) set(shards int, live ...string) {
 	f.t.Helper()
-	_, err := f.queue.SetShards(f.t.Context(), shards)
+	_, err := f.queue.Layouts().SetShards(f.t.Context(), shards)
 	require.NoError(f.t, err)
 	f.shards = shards
 	f.held(20*time.Second, live...)
@@ -33,7 +33,7 @@ func (f *fleet) forgets() {
 	require.NotEmpty(f.t, layout.Earlier)
 	require.Eventually(f.t, func() bool {
 		for shard := range layout.InUse() {
-			if stats, err := f.queue.Stats(f.t.Context(), shard); err != nil || !stats.Drained {
+			if stats, err := f.queue.Admin().Stats(f.t.Context(), shard); err != nil || !stats.Drained {
 				return false
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
@@ -67,7 +68,7 @@ func (c *redisCheck) run(ctx context.Context, fatal func(error)) {
 			return
 		}
 		c.health.redisHeard(err)
-		if cause := store.Cause(err); trouble.News(cause) {
+		if cause := rediserr.Cause(err); trouble.News(cause) {
 			c.logger.Warn("redis unavailable, trying again", "event", "redis_check", "reason", cause, "err", err)
 		}
 		if !wait.Sleep(ctx, pause.Next()) {

@@ -39,7 +39,7 @@ func newConsumers(p outboxParams, rows consumer.Rows) ([]*compensationRunner, er
 			return nil, fmt.Errorf("compensations of queue %s: %w", name, err)
 		}
 		runners = append(runners, &compensationRunner{source: source, writer: consumer.NewWriter(consumer.WriterConfig{
-			Store: q.queue, Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
+			Store: q.queue.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
 		})})
 	}
 	return runners, nil

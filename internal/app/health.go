@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/admin"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 )
 
 // silentRedis is how long Redis may be silent before we are not ready.
@@ -25,7 +25,7 @@ func newHealth() *health { return &health{} }
 // redisHeard is told of each answer of Redis, and of each call that had none.
 func (h *health) redisHeard(err error) {
 	if err != nil {
-		cause := store.Cause(err)
+		cause := rediserr.Cause(err)
 		h.lastCause.Store(&cause)
 		return
 	}

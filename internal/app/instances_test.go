@@ -121,7 +121,7 @@ func (f *fleet) held(within time.Duration, live ...string) {
 			return false
 		}
 		for shard := range f.shards {
-			stats, err := f.queue.Stats(f.t.Context(), shard)
+			stats, err := f.queue.Admin().Stats(f.t.Context(), shard)
 			if err != nil || message.InstanceName(stats.Holder) != sharding.Owner("orders", shard, live) {
 				return false
 			}

@@ -88,7 +88,7 @@ func (set *outboxSet) open(p outboxParams) error {
 	}
 	ledgers := make([]outbox.LedgerQueue, len(p.Queues.runners))
 	for i, q := range p.Queues.runners {
-		ledgers[i] = outbox.LedgerQueue{Name: q.queue.Name(), Store: q.queue, Held: q.polled}
+		ledgers[i] = outbox.LedgerQueue{Name: q.queue.Name(), Store: q.queue.Rows(), Held: q.polled}
 	}
 	var err error
 	set.settler, err = outbox.NewSettler(outbox.SettlerConfig{Databases: databases, Queues: ledgers, Logger: p.Logger})

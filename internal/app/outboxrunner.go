@@ -70,7 +70,7 @@ func connections(cfg config.Outbox) int { return cfg.Relays + 6 }
 func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
 	queue := cfg.Queues[r.queue.Name()]
 	return outbox.Queue{
-		Name: r.queue.Name(), Store: r.queue, Sink: cfg.Sinks[queue.Sink].Type, MaxMessage: int(queue.MaxMessage),
+		Name: r.queue.Name(), Store: r.queue.Rows(), Sink: cfg.Sinks[queue.Sink].Type, MaxMessage: int(queue.MaxMessage),
 	}
 }
 
@@ -81,7 +81,7 @@ func (r *outboxRunner) reconcile(p outboxParams, settler *outbox.Settler) (err e
 	}
 	queues := make([]outbox.ReconciledQueue, len(r.queues))
 	for i, q := range r.queues {
-		queues[i] = outbox.ReconciledQueue{Queue: q.asOutbox(p.Config), Redis: q.queue}
+		queues[i] = outbox.ReconciledQueue{Queue: q.asOutbox(p.Config), Redis: q.queue.Rows()}
 	}
 	r.reconciler, err = outbox.NewReconciler(outbox.ReconcilerConfig{
 		Databases: []*outbox.Database{r.database}, Queues: queues, Flush: settler.Flush, Horizon: r.config.Horizon,

@@ -11,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/hints"
 )
 
 // queueRunner runs one queue: when Redis was checked, its member makes the layout
@@ -97,9 +98,9 @@ type assigned struct{ *poller.Poller }
 func (a assigned) Obtained() membership.Obtained { return membership.Obtained(a.Poller.Obtained()) }
 
 // hear has the hints of the shards passed on.
-func (r *queueRunner) hear(hints *store.Hints) func(shards []int, changed func()) {
+func (r *queueRunner) hear(subscriber *hints.Subscriber) func(shards []int, changed func()) {
 	return func(shards []int, changed func()) {
-		hints.Set(r.queue, shards, store.Listener{Wake: r.poller.Load().Wake, Changed: changed})
+		subscriber.Set(r.queue.Keys(), shards, hints.Listener{Wake: r.poller.Load().Wake, Changed: changed})
 	}
 }
 

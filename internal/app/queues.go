@@ -15,6 +15,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/hints"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
@@ -32,7 +35,7 @@ type queueSet struct {
 	windows map[string]*window.Window
 	opening sync.Mutex // guards windows
 	metrics *telemetry.Metrics
-	hints   *store.Hints
+	hints   *hints.Subscriber
 	check   *redisCheck
 	health  *health
 	fatal   func(error)
@@ -58,7 +61,7 @@ func provideQueues(p queueParams) *queueSet {
 	set := &queueSet{
 		windows: map[string]*window.Window{},
 		metrics: p.Metrics,
-		hints:   store.NewHints(p.Redis),
+		hints:   hints.New(p.Redis),
 		health:  p.Health,
 		check:   newRedisCheck(p.Redis, p.Health, p.Logger.With("instance", p.Config.Instance)),
 		fatal: func(err error) {
@@ -66,7 +69,7 @@ func provideQueues(p queueParams) *queueSet {
 			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
 		},
 	}
-	batcher := store.NewBatcher(p.Redis)
+	batcher := conn.NewBatcher(p.Redis)
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Queues)) {
 		p.Metrics.AddQueue(name)
 		set.runners = append(set.runners, newQueueRunner(p, set, batcher, name))
@@ -120,7 +123,7 @@ func (set *queueSet) window(sink string) *window.Window {
 	return set.windows[sink]
 }
 
-func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name string) *queueRunner {
+func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name string) *queueRunner {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
 	instance := string(p.Identity)
@@ -132,12 +135,12 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *store.Batcher, name s
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
 		Want:  store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
-		Store: r.queue, Keeper: newKeeper(r), Observer: p.Metrics, Logger: r.logger,
+		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: newKeeper(r), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
-			Queue: name, Instance: instance, Store: r.queue,
+			Queue: name, Instance: instance, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },
 			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
 			Claims: claims(p.Config.Poller), ParkPatience: cfg.ParkPatience,
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
@@ -158,8 +161,8 @@ func claims(cfg config.Poller) poller.Claims {
 }
 
 // newKeeper is the queue's, which tells of losses in its log.
-func newKeeper(r *queueRunner) *store.Keeper {
-	keeper := store.NewKeeper(r.queue)
+func newKeeper(r *queueRunner) *layout.Keeper {
+	keeper := r.queue.Admin().NewKeeper()
 	keeper.Lost = func(shards []int) { r.member.Lost(shards) }
 	return keeper
 }

@@ -83,7 +83,7 @@ func (f *fakeRedis) Leave(_ context.Context, instance string) error {
 	return f.call("leave")
 }
 
-func (f *fakeRedis) LoadLayout(context.Context) (*store.Layout, error) {
+func (f *fakeRedis) Load(context.Context) (*store.Layout, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("layout"); err != nil {
@@ -96,7 +96,7 @@ func (f *fakeRedis) LoadLayout(context.Context) (*store.Layout, error) {
 	return &layout, nil
 }
 
-func (f *fakeRedis) EnsureLayout(_ context.Context, want store.Layout) (*store.Layout, error) {
+func (f *fakeRedis) Ensure(_ context.Context, want store.Layout) (*store.Layout, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("ensure"); err != nil {
@@ -220,7 +220,7 @@ func newRunning(t *testing.T, redis *fakeRedis, instance string) *running {
 	r := &running{t: t, poller: &fakePoller{}, log: &logged{}, ended: make(chan error, 1)}
 	r.Member = New(Config{
 		Queue: "orders", Instance: instance, Lease: 5 * time.Second, Want: store.Layout{Shards: 8},
-		Store: redis, Keeper: redis, Observer: &observed{}, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
+		Store: redis, Registry: redis, Keeper: redis, Observer: &observed{}, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		Heard: func(error) {}, Reborn: func() { r.reborn++ },
 		Hear: func(_ []int, changed func()) { r.hints = changed },
 	})

@@ -112,7 +112,7 @@ func (l *layouts) loaded(now time.Time) { l.reloadAt = now.Add(reloadEvery) }
 func (l *layouts) reload(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
-	layout, err := l.config.Store.LoadLayout(ctx)
+	layout, err := l.config.Registry.Load(ctx)
 	if errors.Is(err, store.ErrNoLayout) {
 		l.repair(ctx)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
@@ -30,18 +31,24 @@ const (
 	longPause  = 2 * time.Second
 )
 
-// Store is what a member needs of the queue in Redis. Its methods end with ctx.
+// Store is what a member needs of the queue's instances in Redis. Its methods end
+// with ctx.
 type Store interface {
 	// Heartbeat says that the instance lives, and returns what all have said
 	// last. Redis may forget one that was silent for longer than forgetAfter.
 	Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]store.Heartbeat, error)
 	// Leave forgets the instance, and tells the others.
 	Leave(ctx context.Context, instance string) error
-	// LoadLayout reads the layout. Its error is [store.ErrNoLayout] where there is none.
-	LoadLayout(ctx context.Context) (*store.Layout, error)
-	// EnsureLayout makes the layout where there is none. It returns the one in
-	// force also with an error, where only some shards were not reached.
-	EnsureLayout(ctx context.Context, want store.Layout) (*store.Layout, error)
+}
+
+// Registry is what a member needs of the queue's layout in Redis. Its methods end
+// with ctx.
+type Registry interface {
+	// Load reads the layout. Its error is [store.ErrNoLayout] where there is none.
+	Load(ctx context.Context) (*store.Layout, error)
+	// Ensure makes the layout where there is none. It returns the one in force
+	// also with an error, where only some shards were not reached.
+	Ensure(ctx context.Context, want store.Layout) (*store.Layout, error)
 	// Missing are the shards of the layout that have no meta.
 	Missing(ctx context.Context, layout *store.Layout) ([]int, error)
 	// Repair gives shards a new meta where Redis has lost it, and returns them.
@@ -82,6 +89,7 @@ type Config struct {
 	// Want is the layout to make where the queue has none.
 	Want     store.Layout
 	Store    Store
+	Registry Registry
 	Keeper   Keeper
 	Observer Observer
 	Logger   *slog.Logger
@@ -135,7 +143,7 @@ func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
 			m.layouts.use(layout)
 			return layout, nil
 		}
-		if cause := store.Cause(err); trouble.News(cause) {
+		if cause := rediserr.Cause(err); trouble.News(cause) {
 			m.config.Logger.Warn("redis unavailable, trying again", "event", "start", "reason", cause, "err", err)
 		}
 		if !wait.Sleep(ctx, pause.Next()) {
@@ -147,7 +155,7 @@ func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
 func (m *Member) prepareOnce(ctx context.Context) (*store.Layout, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
-	layout, err := m.config.Store.EnsureLayout(ctx, m.config.Want)
+	layout, err := m.config.Registry.Ensure(ctx, m.config.Want)
 	if layout == nil {
 		return nil, err
 	}
@@ -248,7 +256,7 @@ func (m *Member) beat(ctx context.Context) (heard bool, err error) {
 	m.config.Heard(err)
 	if err != nil {
 		m.namesakes.unheard()
-		if cause := store.Cause(err); m.silence.News(cause) {
+		if cause := rediserr.Cause(err); m.silence.News(cause) {
 			m.config.Logger.Warn("heartbeat failed, the shards stay as they are", "event", "heartbeat", "reason", cause, "err", err)
 		}
 		return false, nil

@@ -23,7 +23,7 @@ func (l *layouts) repair(ctx context.Context) {
 	}
 	now := time.Now()
 	l.lostAt.Store(&now)
-	lost, err := l.config.Store.Repair(ctx)
+	lost, err := l.config.Registry.Repair(ctx)
 	gone := errors.Is(err, store.ErrNoLayout)
 	if gone {
 		lost, err = l.makeAgain(ctx)
@@ -48,11 +48,11 @@ func (l *layouts) repair(ctx context.Context) {
 func (l *layouts) makeAgain(ctx context.Context) (lost []int, err error) {
 	old, want := l.inUse.Load(), l.config.Want
 	want.Shards = old.Shards
-	missing, err := l.config.Store.Missing(ctx, old)
+	missing, err := l.config.Registry.Missing(ctx, old)
 	if err != nil {
 		return nil, err
 	}
-	layout, err := l.config.Store.EnsureLayout(ctx, want)
+	layout, err := l.config.Registry.Ensure(ctx, want)
 	if err != nil || !layout.SameLife(old) {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
@@ -86,7 +87,7 @@ func (u *upkeep) work(ctx context.Context, step func(context.Context) error) {
 	u.failed = err != nil
 	u.glanceAt = time.Now().Add(glanceEvery*4/5 + rand.N(glanceEvery*2/5))
 	if err != nil {
-		if cause := store.Cause(err); u.trouble.News(cause) {
+		if cause := rediserr.Cause(err); u.trouble.News(cause) {
 			u.config.Logger.Warn("upkeep of the layout failed, trying again", "event", "layout", "reason", cause, "err", err)
 		}
 	} else if u.trouble.Over() {

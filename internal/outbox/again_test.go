@@ -31,10 +31,10 @@ func TestOperationsAgain(t *testing.T) {
 					return r.token
 				}
 				ctx, soon := t.Context(), time.UnixMilli(s.due(soon))
-				require.NoError(t, s.store.RescheduleRow(ctx, store.Operation{ID: "a", Token: token(first), Target: token(a)}, soon).Err)
-				require.NoError(t, s.store.RescheduleRow(ctx, store.Operation{ID: "a", Token: token(second), Target: token(first)}, soon).Err)
-				require.NoError(t, s.store.CancelRow(ctx, store.Operation{ID: "a", Token: token(cancel), Target: token(second)}).Err)
-				require.NoError(t, s.store.RescheduleRow(ctx, store.Operation{ID: "b", Token: token(only), Target: token(b)}, soon).Err)
+				require.NoError(t, s.store.Rows().RescheduleRow(ctx, store.Operation{ID: "a", Token: token(first), Target: token(a)}, soon).Err)
+				require.NoError(t, s.store.Rows().RescheduleRow(ctx, store.Operation{ID: "a", Token: token(second), Target: token(first)}, soon).Err)
+				require.NoError(t, s.store.Rows().CancelRow(ctx, store.Operation{ID: "a", Token: token(cancel), Target: token(second)}).Err)
+				require.NoError(t, s.store.Rows().RescheduleRow(ctx, store.Operation{ID: "b", Token: token(only), Target: token(b)}, soon).Err)
 
 				s.start(adjust)
 				s.requireState(first, stateStored)
@@ -76,7 +76,7 @@ func TestLaterMessage(t *testing.T) {
 				t.Run(name+" "+v.String(), func(t *testing.T) {
 					s := newReal(t, d)
 					var number int64
-					s.config.Queues[0].Store = &overtaker{Store: s.store, push: func() {
+					s.config.Queues[0].Store = &overtaker{Store: s.store.Rows(), push: func() {
 						number = s.insert(insert{id: "a", dueMs: s.due(soon), tried: true})
 						require.Equal(t, store.Created, s.put(number).Code)
 					}}

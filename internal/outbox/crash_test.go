@@ -92,7 +92,7 @@ func TestCrash(t *testing.T) {
 		for name, published := range map[string]bool{"waits": false, "published meanwhile": true} {
 			t.Run(name, func(t *testing.T) {
 				s := newReal(t, d)
-				crash := &saboteur{Store: s.store, after: func() {
+				crash := &saboteur{Store: s.store.Rows(), after: func() {
 					if published {
 						s.ack(s.take())
 					}
@@ -152,7 +152,7 @@ func TestUncleanLife(t *testing.T) {
 			require.NoError(t, err)
 			return n
 		}
-		s.config.Queues[0].Store = &saboteur{Store: s.store, after: s.kill}
+		s.config.Queues[0].Store = &saboteur{Store: s.store.Rows(), after: s.kill}
 		_, stop := s.start()
 		s.requireGone(s.insert(insert{id: "a", dueMs: s.due(past)}))
 		s.eventually("a new life", func() bool { return lives() == 2 })
@@ -241,7 +241,7 @@ func (s *realScene) produce(times int) {
 		if i.tried {
 			if r, _ := s.read(number); r != nil {
 				m := &message.Message{ID: id, Topic: "topic"}
-				s.store.Put(s.t.Context(), []store.Row{{Token: r.token, Message: m, DueAt: r.dueAt()}})
+				s.store.Rows().Put(s.t.Context(), []store.Row{{Token: r.token, Message: m, DueAt: r.dueAt()}})
 			}
 		}
 	}
@@ -292,7 +292,7 @@ func TestNobodyWaits(t *testing.T) {
 		s.insert(insert{id: "pending", dueMs: s.due(past)})
 		s.insert(insert{id: "operated", verb: verbReschedule, dueMs: s.due(2 * soon)})
 		entered := make(chan struct{})
-		s.config.Queues[0].Store = &announcer{Store: s.store, first: sync.OnceFunc(func() {
+		s.config.Queues[0].Store = &announcer{Store: s.store.Rows(), first: sync.OnceFunc(func() {
 			proxy.Blackhole(true)
 			close(entered)
 		})}

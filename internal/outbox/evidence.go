@@ -4,7 +4,7 @@ import "time"
 
 const (
 	// redisPhase is how long after its begin a transaction may still wait for Redis.
-	// [store.Queue.Put] wants it to be shorter than store.MaxCall.
+	// [store.Rows.Put] wants it to be shorter than store.MaxCall.
 	redisPhase = 8 * time.Second
 	// startWithin is how old evidence may be when a transaction begins.
 	startWithin = 5 * time.Second

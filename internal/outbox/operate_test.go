@@ -61,7 +61,7 @@ func pendingFar(s *realScene) {
 	require.Equal(s.t, []any{op.token, due, laterB}, []any{row.token, row.dueMs, row.revision})
 	// A late writer of the old tokens brings nothing back.
 	m := &message.Message{ID: "a", Topic: "t"}
-	require.Equal(s.t, store.EndedCancelled, s.store.Put(s.t.Context(), []store.Row{{Token: old.token, Message: m}})[0].Code)
+	require.Equal(s.t, store.EndedCancelled, s.store.Rows().Put(s.t.Context(), []store.Row{{Token: old.token, Message: m}})[0].Code)
 	require.Nil(s.t, s.find("", "b"))
 }
 
@@ -210,7 +210,7 @@ func deletedRows(s *realScene) {
 
 func unlistedRows(s *realScene) {
 	m := &message.Message{ID: "a", Topic: "t"}
-	answers := s.store.Schedule(s.t.Context(), []store.Request{{Message: m, When: store.When{Ms: s.due(soon)}}}, false, store.Durability{})
+	answers := s.store.Producer().Schedule(s.t.Context(), []store.Request{{Message: m, When: store.When{Ms: s.due(soon)}}}, false, store.Durability{})
 	require.NoError(s.t, answers[0].Err)
 	s.start()
 	cancelA := s.insert(insert{id: "a", verb: verbCancel})
@@ -311,7 +311,7 @@ func forgottenRows(s *realScene) {
 	s.requireState(d, stateStored)
 	// Marked ones say so when they are cancelled.
 	for id, want := range map[string]store.Code{"b": store.DoneMaybePublished, "c": store.DoneMaybePublished, "d": store.Done} {
-		require.Equal(s.t, want, s.store.Cancel(s.t.Context(), id, "", store.Durability{}).Code, id)
+		require.Equal(s.t, want, s.store.Producer().Cancel(s.t.Context(), id, "", store.Durability{}).Code, id)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestOperationsAfterAWipe(t *testing.T) {
 				late := s.insert(insert{id: "overdue", key: "k", verb: verbCancel})
 				move := s.insert(insert{id: "moved", key: "k", verb: verbReschedule, dueMs: s.due(soon)})
 				if meanwhile {
-					s.scene.config.Queues[0].Store = &overtaker{Store: s.store, push: s.wipe}
+					s.scene.config.Queues[0].Store = &overtaker{Store: s.store.Rows(), push: s.wipe}
 				} else {
 					s.wipe()
 				}
@@ -68,7 +68,7 @@ func TestPublishedAfterAWipe(t *testing.T) {
 				}
 				op := s.insert(i)
 				s.wipe()
-				s.scene.config.Queues[0].Store = &saboteur{Store: s.store, after: func() { s.ack(s.take()) }}
+				s.scene.config.Queues[0].Store = &saboteur{Store: s.store.Rows(), after: func() { s.ack(s.take()) }}
 				s.start(untilPublished)
 				s.requireState(op, stateTooLate)
 				s.requireState(overdue, statePublished)

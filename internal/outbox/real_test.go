@@ -42,7 +42,7 @@ func newRealOn(t *testing.T, d *Database, rdb *redis.Client) *realScene {
 	t.Helper()
 	q := storetest.New(t, rdb, 2)
 	s := newScene(t, d)
-	s.config.Queues = []Queue{{Name: q.Name(), Store: q, Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}}
+	s.config.Queues = []Queue{{Name: q.Name(), Store: q.Rows(), Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}}
 	s.config.Clock = q.Clock
 	s.orders = q.Name()
 	return &realScene{scene: s, rdb: rdb, store: q}
@@ -54,7 +54,7 @@ func (s *realScene) take() []message.Claim {
 	var claims []message.Claim
 	for shard := range 2 {
 		s.claim++
-		claim, err := s.store.Claim(s.t.Context(), shard, message.ClaimRequest{
+		claim, err := s.store.Shard(shard).Claim(s.t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "poller", Number: s.claim}, Max: 1000, Timeout: time.Minute, Lease: time.Minute,
 		})
 		require.NoError(s.t, err)
@@ -74,7 +74,7 @@ func (s *realScene) ack(claims []message.Claim) {
 		if len(verdicts) == 0 {
 			continue
 		}
-		stale, err := s.store.Settle(s.t.Context(), shard, message.Settlement{Claim: claim, Verdicts: verdicts})
+		stale, err := s.store.Shard(shard).Settle(s.t.Context(), message.Settlement{Claim: claim, Verdicts: verdicts})
 		require.NoError(s.t, err)
 		require.False(s.t, stale)
 	}
@@ -83,7 +83,7 @@ func (s *realScene) ack(claims []message.Claim) {
 // find returns the message in Redis, nil if there is none.
 func (s *realScene) find(key, id string) *store.Found {
 	s.t.Helper()
-	found, ok, err := s.store.Get(s.t.Context(), id, key)
+	found, ok, err := s.store.Producer().Get(s.t.Context(), id, key)
 	require.NoError(s.t, err)
 	if !ok {
 		return nil
@@ -117,7 +117,7 @@ func (s *realScene) put(number int64) store.Answer {
 	require.NotNil(s.t, r)
 	m, err := r.message(&s.config.Queues[0])
 	require.NoError(s.t, err)
-	return s.store.Put(s.t.Context(), []store.Row{{Token: r.token, Message: m, DueAt: m.DueAt}})[0]
+	return s.store.Rows().Put(s.t.Context(), []store.Row{{Token: r.token, Message: m, DueAt: m.DueAt}})[0]
 }
 
 // drained waits until no operation is pending.

@@ -12,7 +12,7 @@ import (
 )
 
 // Reconcilable is what the reconciler needs of one queue in Redis. The methods
-// are those of [store.Queue], and documented there.
+// are those of [store.Rows], and documented there.
 type Reconcilable interface {
 	Put(ctx context.Context, rows []store.Row) []store.Answer
 	Peek(ctx context.Context, rows []store.Row) []store.Answer

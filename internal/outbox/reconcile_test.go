@@ -25,7 +25,7 @@ func newReconciling(t *testing.T, d *Database) *reconciling {
 	t.Helper()
 	s := &reconciling{settling: newSettling(t, d)}
 	s.config = ReconcilerConfig{
-		Databases: []*Database{d}, Queues: []ReconciledQueue{{Queue: s.scene.config.Queues[0], Redis: s.store}},
+		Databases: []*Database{d}, Queues: []ReconciledQueue{{Queue: s.scene.config.Queues[0], Redis: s.store.Rows()}},
 		Flush: s.settler.Flush, Logger: slog.New(slog.NewTextHandler(s.logs, nil)),
 		second: 300 * time.Millisecond, grace: time.Millisecond,
 	}
@@ -50,7 +50,7 @@ func (s *reconciling) reconcile(dry bool) Counts {
 func (s *reconciling) wipe() {
 	s.t.Helper()
 	storetest.Remove(s.t.Context(), s.rdb, s.store.Name(), 2)
-	_, err := s.store.EnsureLayout(s.t.Context(), storetest.Layout(2))
+	_, err := s.store.Layouts().Ensure(s.t.Context(), storetest.Layout(2))
 	require.NoError(s.t, err)
 }
 
@@ -121,11 +121,11 @@ func TestReconcileLeavesWhatHasEnded(t *testing.T) {
 		}
 		// A relay has cancelled one and moved one; the rows do not know it yet.
 		r, _ := s.read(cancelled)
-		require.Equal(t, store.Done, s.store.CancelRow(t.Context(), store.Operation{ID: "cancelled", Key: "k", Token: "~cancels-it-----", Target: r.token}).Code)
+		require.Equal(t, store.Done, s.store.Rows().CancelRow(t.Context(), store.Operation{ID: "cancelled", Key: "k", Token: "~cancels-it-----", Target: r.token}).Code)
 		r, _ = s.read(moved)
-		require.Equal(t, store.Done, s.store.RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: "~moves-it-------", Target: r.token}, time.Now().Add(far)).Code)
+		require.Equal(t, store.Done, s.store.Rows().RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: "~moves-it-------", Target: r.token}, time.Now().Add(far)).Code)
 		// Somebody has cancelled one, and the ledger tells.
-		require.NoError(t, s.store.Cancel(t.Context(), "told", "k", store.Durability{}).Err)
+		require.NoError(t, s.store.Producer().Cancel(t.Context(), "told", "k", store.Durability{}).Err)
 
 		require.Equal(t, Counts{Looked: 4, There: 1, Settled: 1, Skipped: 2}, s.reconcile(true))
 		require.Equal(t, "stored", s.state(published))
@@ -180,7 +180,7 @@ func TestReconcileBlocked(t *testing.T) {
 		number := s.stored("taken", far)
 		s.wipe()
 		request := store.Request{Message: &message.Message{ID: "taken", Key: "k", Topic: "t"}, When: store.When{Ms: s.due(far)}}
-		answer := s.store.Schedule(t.Context(), []store.Request{request}, false, store.Durability{})[0]
+		answer := s.store.Producer().Schedule(t.Context(), []store.Request{request}, false, store.Durability{})[0]
 		require.NoError(t, answer.Err)
 		require.Equal(t, Counts{Looked: 1, Blocked: 1}, s.reconcile(false))
 		require.Equal(t, "stored", s.state(number))
@@ -210,7 +210,7 @@ func TestReconcileRemovesWhatHasEnded(t *testing.T) {
 		require.NoError(t, err)
 
 		// The message may be another one by the time that it is removed.
-		n, err := s.store.Remove(t.Context(), []store.SettledRow{{Token: "~another-token--", ID: "lives", Key: "k", What: store.FatePublished}})
+		n, err := s.store.Rows().Remove(t.Context(), []store.SettledRow{{Token: "~another-token--", ID: "lives", Key: "k", What: store.FatePublished}})
 		require.NoError(t, err)
 		require.Zero(t, n)
 
@@ -229,13 +229,13 @@ func TestReconcileRemovesWhatHasEnded(t *testing.T) {
 
 // spying is a queue whose Put does something before.
 type spying struct {
-	*store.Queue
+	*store.Rows
 	before func(ctx context.Context, rows []store.Row)
 }
 
 func (s spying) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	s.before(ctx, rows)
-	return s.Queue.Put(ctx, rows)
+	return s.Rows.Put(ctx, rows)
 }
 
 // What was settled or moved between the read of a row and the put is taken back.
@@ -246,7 +246,7 @@ func TestReconcileRechecks(t *testing.T) {
 		settled, moved := s.stored("settled", far), s.stored("moved", far)
 		s.wipe()
 		var once sync.Once
-		s.config.Queues[0].Redis = spying{s.store, func(ctx context.Context, _ []store.Row) {
+		s.config.Queues[0].Redis = spying{s.store.Rows(), func(ctx context.Context, _ []store.Row) {
 			once.Do(func() {
 				_, err := d.query("").add("UPDATE {t} SET status = 3 WHERE id = ?", settled).exec(ctx, d.db)
 				require.NoError(t, err)
@@ -273,7 +273,7 @@ func TestReconcileReadsOldRowsAgain(t *testing.T) {
 		require.Len(t, rows, 1)
 		_, err = d.query("").add("UPDATE {t} SET status = 2 WHERE id = ?", number).exec(t.Context(), d.db)
 		require.NoError(t, err)
-		s.config.Queues[0].Redis = spying{s.store, func(context.Context, []store.Row) { t.Error("put what was read long ago") }}
+		s.config.Queues[0].Redis = spying{s.store.Rows(), func(context.Context, []store.Row) { t.Error("put what was read long ago") }}
 		p := &pass{Reconciler: s.reconciler(), db: d, queue: &s.config.Queues[0], report: &report{}}
 		require.NoError(t, p.work(bounded(t), rows, time.Now().Add(-putWithin)))
 		require.Nil(t, s.find("k", "one"))
@@ -290,7 +290,7 @@ func TestReconcileWaitsForRedis(t *testing.T) {
 		p := &pass{Reconciler: s.reconciler(), db: d, queue: &s.config.Queues[0], report: &report{}}
 		go func() { done <- p.run(t.Context()) }()
 		s.eventually("it has said so", func() bool { return s.logs.count("outbox_reconcile_away") == 1 })
-		_, err := s.store.EnsureLayout(t.Context(), storetest.Layout(2))
+		_, err := s.store.Layouts().Ensure(t.Context(), storetest.Layout(2))
 		require.NoError(t, err)
 		require.NoError(t, <-done)
 		require.NotNil(t, s.find("k", "one"))

@@ -53,7 +53,7 @@ func TestReconcilerRunsWhenAQueueIsMadeAnew(t *testing.T) {
 		require.Equal(t, 2, s.logs.count("event=outbox_reconciled"))
 
 		// Where the life is the same, nothing is done.
-		require.NoError(t, s.store.Cancel(t.Context(), "one", "k", store.Durability{}).Err)
+		require.NoError(t, s.store.Producer().Cancel(t.Context(), "one", "k", store.Durability{}).Err)
 		s.forget()
 		r = s.reconciler()
 		stop = s.run(r)
@@ -101,11 +101,11 @@ func TestReconcilerIsRepeated(t *testing.T) {
 		s.stored("one", far)
 		s.wipe()
 		ctx, cancel := context.WithCancel(t.Context())
-		s.config.Queues[0].Redis = spying{s.store, func(context.Context, []store.Row) { cancel() }}
+		s.config.Queues[0].Redis = spying{s.store.Rows(), func(context.Context, []store.Row) { cancel() }}
 		_, err := s.reconciler().renew(ctx, d, &s.config.Queues[0], s.life())
 		require.ErrorIs(t, err, context.Canceled)
 		require.Empty(t, s.noted())
-		s.config.Queues[0].Redis = s.store
+		s.config.Queues[0].Redis = s.store.Rows()
 		s.eventually("the lock of the one that was broken off is gone, and all is done", func() bool {
 			done, err := s.reconciler().renew(bounded(t), d, &s.config.Queues[0], s.life())
 			require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestReconcilerLooksAgain(t *testing.T) {
 		op := s.insert(insert{id: "operated", key: "k", verb: verbReschedule, dueMs: s.due(far)})
 		s.wipe()
 		var passed bool
-		s.config.Queues[0].Redis = spying{s.store, func(ctx context.Context, rows []store.Row) {
+		s.config.Queues[0].Redis = spying{s.store.Rows(), func(ctx context.Context, rows []store.Row) {
 			if passed {
 				return
 			}

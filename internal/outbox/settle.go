@@ -28,7 +28,7 @@ const (
 )
 
 // Ledger is what the settler needs of one queue in Redis. The methods are those
-// of [store.Queue], and documented there.
+// of [store.Rows], and documented there.
 type Ledger interface {
 	SettledPage(ctx context.Context, shard int, cursor uint64, most int) (rows []store.SettledRow, next uint64, err error)
 	ForgetSettled(ctx context.Context, shard int, rows []store.SettledRow) error

@@ -28,7 +28,7 @@ func newSettling(t *testing.T, d *Database, adjust ...func(*SettlerConfig)) *set
 	s := &settling{realScene: newReal(t, d)}
 	config := SettlerConfig{
 		Databases: []Retention{{Database: d, UntilPublished: true}},
-		Queues:    []LedgerQueue{{Name: s.orders, Store: s.store, Held: func() []int { return []int{0, 1} }}},
+		Queues:    []LedgerQueue{{Name: s.orders, Store: s.store.Rows(), Held: func() []int { return []int{0, 1} }}},
 		Logger:    slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range adjust {
@@ -115,9 +115,9 @@ func TestSettlerFates(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newSettling(t, d)
 		cancelled, moved := s.stored("cancelled", far), s.stored("moved", far)
-		require.NoError(t, s.store.Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
+		require.NoError(t, s.store.Producer().Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
 		due := s.due(far + time.Hour)
-		require.NoError(t, s.store.Reschedule(t.Context(), "moved", "k", store.When{Ms: due}, store.Durability{}).Err)
+		require.NoError(t, s.store.Producer().Reschedule(t.Context(), "moved", "k", store.When{Ms: due}, store.Durability{}).Err)
 		s.flush()
 		require.Equal(t, "cancelled", s.state(cancelled))
 		require.Equal(t, "stored", s.state(moved))
@@ -137,7 +137,7 @@ func TestSettlerDiscards(t *testing.T) {
 				s := newSettling(t, d, func(c *SettlerConfig) { adjust(&c.Databases[0]) })
 				published, cancelled := s.stored("published", past), s.stored("cancelled", far)
 				s.publish()
-				require.NoError(t, s.store.Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
+				require.NoError(t, s.store.Producer().Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
 				s.flush()
 				require.Equal(t, "gone", s.state(published))
 				require.Equal(t, "cancelled", s.state(cancelled), "it tells what became of it")
@@ -203,7 +203,7 @@ func TestSettlerKeepsWhatAnOperationWillKnow(t *testing.T) {
 		before, _ := s.read(head)
 		op := s.insert(insert{id: "moved", key: "k", verb: verbReschedule, dueMs: s.due(past)})
 		token, _ := s.read(op)
-		require.Equal(t, store.Done, s.store.RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: token.token, Target: before.token}, token.dueAt()).Code)
+		require.Equal(t, store.Done, s.store.Rows().RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: token.token, Target: before.token}, token.dueAt()).Code)
 		s.publish()
 		require.True(t, s.drain())
 		require.Equal(t, 1, s.entries())
@@ -307,7 +307,7 @@ func (s *realScene) insertMany(n int, due time.Duration, put bool) {
 		_, err := q.exec(s.t.Context(), s.db.db)
 		require.NoError(s.t, err)
 		if put {
-			for _, answer := range s.store.Put(s.t.Context(), rows) {
+			for _, answer := range s.store.Rows().Put(s.t.Context(), rows) {
 				require.Equal(s.t, store.Created, answer.Code, answer.Err)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 
 // Store is what the relay needs of one queue in Redis. All methods are safe for
 // concurrent use, end with ctx, and may be repeated with the same token. The
-// methods are those of [store.Queue], and documented there.
+// methods are those of [store.Rows], and documented there.
 type Store interface {
 	// Put writes messages under their rows' tokens; one answer a row, by index.
 	Put(ctx context.Context, rows []store.Row) []store.Answer

@@ -16,29 +16,14 @@ import (
 // shards is a store of several shards.
 type shards []*fakeStore
 
-func (s shards) Claim(ctx context.Context, shard int, r message.ClaimRequest) (message.Claim, error) {
-	return s[shard].Claim(ctx, shard, r)
-}
+func (s shards) shard(number int) Store { return s[number] }
 
-func (s shards) Settle(ctx context.Context, shard int, settlement message.Settlement) (bool, error) {
-	return s[shard].Settle(ctx, shard, settlement)
-}
-
-func (s shards) Reclaim(ctx context.Context, shard int, which message.Reclaim) (int, bool, error) {
-	return s[shard].Reclaim(ctx, shard, which)
-}
-
-func (s shards) Parked(ctx context.Context, shard int) ([]message.ParkedRoute, error) {
-	return s[shard].Parked(ctx, shard)
-}
-
-func (s shards) HandOver(ctx context.Context, shard int, instance string) error {
-	return s[shard].HandOver(ctx, shard, instance)
-}
+// shard is the store itself, whatever the number.
+func (f *fakeStore) shard(int) Store { return f }
 
 // on lets a poller of the name poll the shards of the store.
-func on(store Store, name string, polled ...int) func(*Config, *bench) {
-	return func(c *Config, _ *bench) { c.Store, c.Instance, c.Shards = store, name, polled }
+func on(store interface{ shard(number int) Store }, name string, polled ...int) func(*Config, *bench) {
+	return func(c *Config, _ *bench) { c.Store, c.Instance, c.Shards = store.shard, name, polled }
 }
 
 // hang makes a sink that takes messages and answers when the channel is closed.
@@ -159,7 +144,9 @@ func TestOutlivedLease(t *testing.T) {
 			}
 			return nil
 		}
-		old := setup(t, on(store, "old", 0), func(c *Config, _ *bench) { c.Claims.Batch, c.Store = 1, slow{store, freeze} })
+		old := setup(t, on(store, "old", 0), func(c *Config, _ *bench) {
+			c.Claims.Batch, c.Store = 1, func(int) Store { return slow{store, freeze} }
+		})
 		old.pass(time.Second)
 		frozen.Store(true)
 		store.add(many(3, store.now())...)
@@ -184,8 +171,8 @@ type slow struct {
 	late func() error
 }
 
-func (s slow) Claim(ctx context.Context, shard int, r message.ClaimRequest) (message.Claim, error) {
-	claim, err := s.fakeStore.Claim(ctx, shard, r)
+func (s slow) Claim(ctx context.Context, r message.ClaimRequest) (message.Claim, error) {
+	claim, err := s.fakeStore.Claim(ctx, r)
 	_ = s.late()
 	return claim, err
 }

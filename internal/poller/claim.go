@@ -116,7 +116,7 @@ func (s *shard) callClaim(request message.ClaimRequest) (claim message.Claim, er
 	defer recovered(s.log, "claim", &err)
 	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	return s.config.Store.Claim(ctx, s.index, request)
+	return s.services.store.Claim(ctx, request)
 }
 
 // advance gives up the pending request, its number and its room in the window.
@@ -312,7 +312,7 @@ func (s *shard) noLayout() {
 func (s *shard) load() {
 	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	parked, err := s.config.Store.Parked(ctx, s.index)
+	parked, err := s.services.store.Parked(ctx)
 	if err != nil {
 		s.redis.silent("claim", err)
 		s.times.quietUntil = s.now() + s.asking.redis.Next()

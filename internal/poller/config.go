@@ -30,23 +30,23 @@ const (
 // maxBatch is the most messages that one claim may take.
 const maxBatch = 500
 
-// Store is what the poller needs of Redis, for the shards of one queue. An
-// error means that there was no answer: the call may have taken effect or not.
+// Store is what the poller needs of one shard in Redis. An error means that
+// there was no answer: the call may have taken effect or not.
 // All methods are safe for concurrent use and end with ctx.
 type Store interface {
 	// Claim takes due messages and renews the lease. It is repeated with the
 	// same request until it is answered.
-	Claim(ctx context.Context, shard int, request message.ClaimRequest) (message.Claim, error)
+	Claim(ctx context.Context, request message.ClaimRequest) (message.Claim, error)
 	// Settle ends a claim or a part of it. It reports stale where the claim was
 	// not ours any more, so that nothing was changed.
-	Settle(ctx context.Context, shard int, settlement message.Settlement) (stale bool, err error)
+	Settle(ctx context.Context, settlement message.Settlement) (stale bool, err error)
 	// Reclaim makes the messages of dead claims wait again. A call is bounded;
 	// more says that another one is needed.
-	Reclaim(ctx context.Context, shard int, which message.Reclaim) (reclaimed int, more bool, err error)
-	// Parked are the routes of which messages are parked in the shard.
-	Parked(ctx context.Context, shard int) ([]message.ParkedRoute, error)
+	Reclaim(ctx context.Context, which message.Reclaim) (reclaimed int, more bool, err error)
+	// Parked are the routes of which messages are parked.
+	Parked(ctx context.Context) ([]message.ParkedRoute, error)
 	// HandOver gives up the lease, if it is the instance's.
-	HandOver(ctx context.Context, shard int, instance string) error
+	HandOver(ctx context.Context, instance string) error
 }
 
 // Observer is told what the poller's metrics count. Its methods are called
@@ -164,7 +164,8 @@ type Config struct {
 	Queue, Instance string
 	// Shards are the shards to poll at first, see [Poller.Assign].
 	Shards []int
-	Store  Store
+	// Store opens a shard; it does no I/O.
+	Store  func(shard int) Store
 	Sink   Sink
 	Claims Claims
 	// Retry defaults to 1 s doubling to 10 min, 25 attempts.

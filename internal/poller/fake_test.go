@@ -113,7 +113,7 @@ func (f *fakeStore) parked() (ids []string) {
 }
 
 // Parked implements [Store].
-func (f *fakeStore) Parked(ctx context.Context, _ int) ([]message.ParkedRoute, error) {
+func (f *fakeStore) Parked(ctx context.Context) ([]message.ParkedRoute, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	slots := map[int]message.ParkedRoute{}
@@ -135,7 +135,7 @@ func hook[T any](f func(T) error, value T) error {
 	return f(value)
 }
 
-func (f *fakeStore) Claim(ctx context.Context, _ int, r message.ClaimRequest) (message.Claim, error) {
+func (f *fakeStore) Claim(ctx context.Context, r message.ClaimRequest) (message.Claim, error) {
 	f.mu.Lock()
 	f.requests = append(f.requests, request{ClaimRequest: r, at: time.Now(), state: -1})
 	index := len(f.requests) - 1
@@ -215,7 +215,7 @@ func (f *fakeStore) take(r message.ClaimRequest, now time.Time) *fakeClaim {
 	return c
 }
 
-func (f *fakeStore) Settle(ctx context.Context, _ int, s message.Settlement) (bool, error) {
+func (f *fakeStore) Settle(ctx context.Context, s message.Settlement) (bool, error) {
 	if err := errors.Join(ctx.Err(), hook(f.beforeSettle, s)); err != nil {
 		return false, err
 	}
@@ -272,7 +272,7 @@ func (f *fakeStore) settle(s message.Settlement) (stale bool) {
 	return false
 }
 
-func (f *fakeStore) Reclaim(_ context.Context, _ int, which message.Reclaim) (int, bool, error) {
+func (f *fakeStore) Reclaim(_ context.Context, which message.Reclaim) (int, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reclaims = append(f.reclaims, which)
@@ -296,7 +296,7 @@ func (f *fakeStore) Reclaim(_ context.Context, _ int, which message.Reclaim) (in
 	return 0, false, nil
 }
 
-func (f *fakeStore) HandOver(ctx context.Context, _ int, instance string) error {
+func (f *fakeStore) HandOver(ctx context.Context, instance string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.handOvers++

@@ -15,7 +15,7 @@ import (
 
 func TestNewRefusesBadConfigurations(t *testing.T) {
 	t.Parallel()
-	good := Config{Queue: "q", Instance: "i", Sink: Sink{Sink: &fakeSink{}}, Store: newFakeStore()}
+	good := Config{Queue: "q", Instance: "i", Sink: Sink{Sink: &fakeSink{}}, Store: newFakeStore().shard}
 	_, err := New(good)
 	require.NoError(t, err)
 	for name, spoil := range map[string]func(*Config){
@@ -36,7 +36,7 @@ func TestNewRefusesBadConfigurations(t *testing.T) {
 
 func TestStopWithoutStart(t *testing.T) {
 	t.Parallel()
-	p, err := New(Config{Queue: "q", Instance: "i", Sink: Sink{Sink: &fakeSink{}}, Store: newFakeStore()})
+	p, err := New(Config{Queue: "q", Instance: "i", Sink: Sink{Sink: &fakeSink{}}, Store: newFakeStore().shard})
 	require.NoError(t, err)
 	p.Wake(0)
 	require.NoError(t, p.Live())
@@ -50,7 +50,7 @@ func TestStartAndStopFromManySides(t *testing.T) {
 	t.Parallel()
 	for range 30 {
 		store := newFakeStore()
-		p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: Sink{Sink: &fakeSink{}}, Store: store})
+		p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: Sink{Sink: &fakeSink{}}, Store: store.shard})
 		require.NoError(t, err)
 		store.add(many(50, store.now())...)
 		var all sync.WaitGroup
@@ -131,7 +131,7 @@ func benchmarkDrain(b *testing.B, key string) {
 		}
 	}
 	sink := &willing{}
-	p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: Sink{Sink: sink}, Store: store})
+	p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: Sink{Sink: sink}, Store: func(int) Store { return store }})
 	require.NoError(b, err)
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -158,7 +158,7 @@ type endless struct {
 	stop     chan struct{}
 }
 
-func (e *endless) Claim(_ context.Context, _ int, r message.ClaimRequest) (message.Claim, error) {
+func (e *endless) Claim(_ context.Context, r message.ClaimRequest) (message.Claim, error) {
 	if r.Max == 0 {
 		return message.Claim{Now: time.Now(), NextDue: time.Now()}, nil
 	}
@@ -171,12 +171,12 @@ func (e *endless) Claim(_ context.Context, _ int, r message.ClaimRequest) (messa
 	return message.Claim{Now: time.Now(), Messages: e.messages, More: true}, nil
 }
 
-func (e *endless) Settle(context.Context, int, message.Settlement) (bool, error) { return false, nil }
+func (e *endless) Settle(context.Context, message.Settlement) (bool, error) { return false, nil }
 
-func (e *endless) Reclaim(context.Context, int, message.Reclaim) (int, bool, error) {
+func (e *endless) Reclaim(context.Context, message.Reclaim) (int, bool, error) {
 	return 0, false, nil
 }
 
-func (e *endless) Parked(context.Context, int) ([]message.ParkedRoute, error) { return nil, nil }
+func (e *endless) Parked(context.Context) ([]message.ParkedRoute, error) { return nil, nil }
 
-func (e *endless) HandOver(context.Context, int, string) error { return nil }
+func (e *endless) HandOver(context.Context, string) error { return nil }

@@ -78,5 +78,5 @@ func (s *shard) callReclaim(which message.Reclaim) (reclaimed int, more bool, er
 	defer recovered(s.log, "reclaim", &err)
 	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	return s.config.Store.Reclaim(ctx, s.index, which)
+	return s.services.store.Reclaim(ctx, which)
 }

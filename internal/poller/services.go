@@ -13,6 +13,7 @@ import (
 type services struct {
 	*common
 	index  int // the shard's
+	store  Store
 	log    *slog.Logger
 	redis  *redisView
 	routes *routes

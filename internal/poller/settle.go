@@ -86,7 +86,7 @@ func (d *docket) call(settlement message.Settlement) (stale bool, err error) {
 	defer recovered(d.services.log, "settle", &err)
 	ctx, cancel := context.WithTimeout(d.services.redis.ctx, d.services.config.Claims.callTimeout())
 	defer cancel()
-	return d.services.config.Store.Settle(ctx, d.services.index, settlement)
+	return d.services.store.Settle(ctx, settlement)
 }
 
 // settlement is the part of the claim that is not settled, with the verdicts

@@ -28,7 +28,7 @@ func setup(t *testing.T, adjust ...func(*Config, *bench)) *bench {
 	t.Helper()
 	b := &bench{store: newFakeStore(), sink: &fakeSink{}, observer: &recorder{}, logs: &logBuffer{}}
 	config := Config{
-		Queue: "q", Instance: "me", Shards: []int{0}, Sink: Sink{Sink: b.sink, Name: "s"}, Store: b.store,
+		Queue: "q", Instance: "me", Shards: []int{0}, Sink: Sink{Sink: b.sink, Name: "s"}, Store: b.store.shard,
 		Observer: b.observer, Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
 	}
 	for _, f := range adjust {

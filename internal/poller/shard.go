@@ -65,7 +65,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 	turn := newTurn(shared.config.Sink.Window, func() { signal(settled) })
 	s := &shard{hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(), turn: turn}
 	s.services = &services{
-		common: shared, index: index, log: log,
+		common: shared, index: index, log: log, store: shared.config.Store(index),
 		redis:  &redisView{log: log, ctx: callCtx, downShards: &shared.news.redisDownShards},
 		routes: newRoutes(log, shared),
 		share:  turn.share,
@@ -253,7 +253,7 @@ func (s *shard) callHandOver() (err error) {
 	defer recovered(s.log, "drain", &err)
 	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
 	defer cancel()
-	return s.config.Store.HandOver(ctx, s.index, s.config.Instance)
+	return s.services.store.HandOver(ctx, s.config.Instance)
 }
 
 // drain stops claiming, waits for what is in flight until shortly before ctx

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strconv"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // The scripts' status: the call took place, or did not and why.
@@ -78,22 +80,22 @@ var errAnother = errors.New("another message of that id is there")
 
 // read ends the call with the script's answer, whose detail is at that place of
 // the reply. missing is why what the run has done is not durable, if it has.
-func (c *call) read(code Code, r *reply, detail int, missing error) {
+func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
 	a := Answer{Code: code}
 	switch code {
 	case Unknown:
 		a.Err = c.unknown(errAnother)
 	case Dead:
-		a.Reason = r.text(detail)
+		a.Reason = r.Text(detail)
 	default:
-		if ms := r.int(detail); ms != 0 {
+		if ms := r.Int(detail); ms != 0 {
 			a.DueAt = time.UnixMilli(ms)
 		}
 	}
 	if missing != nil && code != InFlight && code != NotFound {
 		a.Missing, a.NotDurable = missing, true
 	}
-	if r.bad == nil {
+	if r.Err == nil {
 		c.finish(a)
 	}
 }

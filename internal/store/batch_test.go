@@ -14,12 +14,13 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/conn"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 func quiet(ctx context.Context, q *store.Queue, shard int, number uint64) (message.Claim, error) {
-	return q.Claim(ctx, shard, message.ClaimRequest{
+	return q.Shard(shard).Claim(ctx, message.ClaimRequest{
 		Token: message.ClaimToken{Instance: "a", Number: number}, Timeout: never, Lease: lease, Quiet: true,
 	})
 }
@@ -39,7 +40,7 @@ func TestQuietTogether(t *testing.T) {
 	server := testenv.StartRedis(t)
 	proxy := testenv.NewProxy(t, server.Addr())
 	rdb := connect(t, "redis://"+proxy.Addr())
-	batcher := store.NewBatcher(rdb)
+	batcher := conn.NewBatcher(rdb)
 	near := connect(t, server.URL())
 	var queues []*store.Queue
 	for range 2 {
@@ -63,7 +64,7 @@ func TestQuietTogether(t *testing.T) {
 			})
 		}
 		asking.Go(func() {
-			live, err := q.Heartbeat(t.Context(), q.Name(), time.Minute)
+			live, err := q.Members().Heartbeat(t.Context(), q.Name(), time.Minute)
 			assert.NoError(t, err)
 			assert.Equal(t, []string{q.Name()}, instancesOf(live), "each has its own answer")
 		})
@@ -84,7 +85,7 @@ func TestQuietEnds(t *testing.T) {
 	server := testenv.StartRedis(t)
 	proxy := testenv.NewProxy(t, server.Addr())
 	rdb := connect(t, "redis://"+proxy.Addr())
-	q := storetest.New(t, rdb, 10).WithBatcher(store.NewBatcher(rdb))
+	q := storetest.New(t, rdb, 10).WithBatcher(conn.NewBatcher(rdb))
 	proxy.Blackhole(true)
 	var asking sync.WaitGroup
 	for shard := range 10 {
@@ -117,7 +118,7 @@ func TestQuietEnds(t *testing.T) {
 func TestQuietAbandoned(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
-	q := storetest.New(t, rdb, 20).WithBatcher(store.NewBatcher(rdb))
+	q := storetest.New(t, rdb, 20).WithBatcher(conn.NewBatcher(rdb))
 	var asking sync.WaitGroup
 	for shard := range 20 {
 		asking.Go(func() {
@@ -143,7 +144,7 @@ func TestQuietInCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
 	const shards = 6
-	q := storetest.New(t, c.rdb, shards).WithBatcher(store.NewBatcher(c.rdb))
+	q := storetest.New(t, c.rdb, shards).WithBatcher(conn.NewBatcher(c.rdb))
 	claim := func(shard int, number uint64) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -167,7 +168,7 @@ func TestQuietInCluster(t *testing.T) {
 	require.Error(t, claim(0, 3))
 	c.servers[to].Start()
 	require.Eventually(t, func() bool {
-		_, err := q.EnsureLayout(t.Context(), storetest.Layout(shards))
+		_, err := q.Layouts().Ensure(t.Context(), storetest.Layout(shards))
 		return err == nil && claim(0, 3) == nil
 	}, soon, 50*time.Millisecond)
 }

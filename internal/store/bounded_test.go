@@ -73,31 +73,31 @@ func TestBoundedBatches(t *testing.T) {
 	scheduleMany(t, q, "m", n, []byte("x"))
 	var left int64
 	for shard := range 2 {
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		left += stats.Waiting
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 1 << 20, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
 		require.Len(t, claim.Messages, store.MaxBatch)
 		require.True(t, claim.More)
-		stale, err := q.Settle(t.Context(), shard, settlement(claim, buried))
+		stale, err := q.Shard(shard).Settle(t.Context(), settlement(claim, buried))
 		require.NoError(t, err)
 		require.False(t, stale)
 	}
 	require.EqualValues(t, n, left)
 	var members []string
-	require.NoError(t, q.DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 		require.NoError(t, letter.Err)
 		members = append(members, letter.Member)
 		return true
 	}))
 	require.Len(t, members, 2*store.MaxBatch)
-	codes, err := q.Redrive(t.Context(), members[:store.MaxBatch])
+	codes, err := q.Admin().Redrive(t.Context(), members[:store.MaxBatch])
 	require.NoError(t, err)
 	require.NotContains(t, codes, store.NotFound)
-	codes, err = q.Purge(t.Context(), members)
+	codes, err = q.Admin().Purge(t.Context(), members)
 	require.NoError(t, err)
 	require.Contains(t, codes[:store.MaxBatch], store.NotFound)
 	require.NotContains(t, codes[store.MaxBatch:], store.NotFound)
@@ -116,7 +116,7 @@ func scheduleMany(t *testing.T, q *store.Queue, prefix string, n int, body []byt
 			Message: &message.Message{ID: fmt.Sprintf("%s-%05d", prefix, i), Topic: "t", Body: body}, When: past(),
 		}
 	}
-	for _, answer := range q.Schedule(t.Context(), list, false, store.Durability{}) {
+	for _, answer := range q.Producer().Schedule(t.Context(), list, false, store.Durability{}) {
 		answered(t, store.Created, answer)
 	}
 }

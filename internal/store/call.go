@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store/clock"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 )
 
 // state is what is known of a call.
@@ -78,28 +81,28 @@ type visit struct {
 type start struct {
 	queue, verb string
 	at          time.Time
-	clock       *clock // of the server that ms counts by; nil where none was known
+	clock       *clock.Clock // of the server that ms counts by; nil where none was known
 	ms          int64
 }
 
 // by is the instant of the start by a server's clock, or a little before it.
-func (s *start) by(c *clock) int64 {
+func (s *start) by(c *clock.Clock) int64 {
 	if s.clock == c {
 		return s.ms
 	}
 	passed := time.Since(s.at)
-	return c.floorMs() - (passed + passed/driftShare).Milliseconds() - 1
+	return c.FloorMs() - clock.AtMost(passed).Milliseconds() - 1
 }
 
 // finish ends the call.
 func (c *call) finish(answer Answer) { c.state, c.answer = answered, answer }
 
 // notRun takes that a run did certainly not happen.
-func (c *call) notRun(err error) { c.cause = tellingCause(c.cause, err) }
+func (c *call) notRun(err error) { c.cause = rediserr.Telling(c.cause, err) }
 
 // lost takes that a run may have happened, or may happen until settled.
 func (c *call) lost(err error, settled time.Time) {
-	c.state, c.settled, c.cause = maybeRan, settled, tellingCause(c.cause, err)
+	c.state, c.settled, c.cause = maybeRan, settled, rediserr.Telling(c.cause, err)
 }
 
 // refused takes that a run did not happen, and that none will. Where an earlier

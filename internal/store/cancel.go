@@ -4,37 +4,40 @@ import (
 	"context"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 var cancelVerb = verb{
 	name:   "cancel",
-	script: cancelScript,
+	script: scripts.Cancel,
 	most:   1,
-	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.settled}
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Settled}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), flag(r.last)}
+		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last)}
 	},
 	each: func(a *asked) []any { return []any{a.token, message.Member(a.id, a.key)} },
 }
 
 // Cancel removes a message that waits or is dead. Its codes are Done,
 // DoneMaybePublished, InFlight and NotFound.
-func (q *Queue) Cancel(ctx context.Context, id, key string, durable Durability) Answer {
+func (q *Producer) Cancel(ctx context.Context, id, key string, durable Durability) Answer {
 	v := cancelVerb
 	v.durable = durable
 	return q.doOne(ctx, &v, newCall(id, key, newTokens(1)[0], nil))
 }
 
 // CancelAgain repeats a cancel whose outcome is unknown.
-func (q *Queue) CancelAgain(ctx context.Context, e *Earlier, durable Durability) Answer {
+func (q *Producer) CancelAgain(ctx context.Context, e *Earlier, durable Durability) Answer {
 	v := cancelVerb
 	v.durable = durable
 	return q.doOne(ctx, &v, newCall(e.ID, e.Key, e.token, e))
 }
 
-func (q *Queue) doOne(ctx context.Context, v *verb, c *call) Answer {
+func (q *core) doOne(ctx context.Context, v *verb, c *call) Answer {
 	q.do(ctx, v, []*call{c})
 	return c.answer
 }

@@ -95,7 +95,7 @@ func TestClockOfEachNode(t *testing.T) {
 		for i := range ids {
 			ids[i] = fmt.Sprintf("%d-%d", round, i)
 		}
-		for _, answer := range q.Schedule(t.Context(), requests(later(), ids...), false, store.Durability{}) {
+		for _, answer := range q.Producer().Schedule(t.Context(), requests(later(), ids...), false, store.Durability{}) {
 			answered(t, store.Created, answer)
 		}
 	}
@@ -142,7 +142,7 @@ func TestClockAskedAfterLoss(t *testing.T) {
 	c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, q.Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0].Err, store.ErrUnavailable)
+	require.ErrorIs(t, q.Producer().Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0].Err, store.ErrUnavailable)
 	c.set(now.Add(-time.Hour))
 	require.NoError(t, c.Restart())
 	c.watch()

@@ -24,7 +24,7 @@ func BenchmarkClaimSettle(b *testing.B) {
 	}
 	var spent float64
 	for range b.N {
-		q.Schedule(b.Context(), list, false, store.Durability{})
+		q.Producer().Schedule(b.Context(), list, false, store.Durability{})
 		before := busy(b, rdb)
 		bridge.settle(bridge.claim(batch), acked)
 		spent += (busy(b, rdb) - before).Seconds() * 1e6

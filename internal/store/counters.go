@@ -26,25 +26,24 @@ const countersPage = 512
 // Counters reads the named counters of every shard: a pipeline a node. An error
 // says that some shards have not answered; the others are told all the same. It
 // is [ErrNoLayout] where there is no queue.
-func (q *Queue) Counters(ctx context.Context, names []string) (QueueCounters, error) {
+func (q *Admin) Counters(ctx context.Context, names []string) (QueueCounters, error) {
 	layout, err := q.LoadLayout(ctx) // The shards are read later: what it retires, they may lack, but not the other way round.
 	if err != nil {
 		return QueueCounters{}, err
 	}
-	_, life := parseEpoch(layout.Epoch)
-	counters := QueueCounters{Life: life, Retired: layout.Retired, Shards: make([]map[string]int64, layout.InUse())}
+	counters := QueueCounters{Life: layout.Life(), Retired: layout.Retired, Shards: make([]map[string]int64, layout.InUse())}
 	var problem error
 	fields := append([]string{"epoch"}, names...)
 	for from := 0; from < len(counters.Shards); from += countersPage {
 		to := min(len(counters.Shards), from+countersPage)
-		cmds, err := q.client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, k := range layout.keys.shards[from:to] {
-				pipe.HMGet(ctx, k.meta, fields...)
+		cmds, err := q.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, k := range layout.Keys()[from:to] {
+				pipe.HMGet(ctx, k.Meta, fields...)
 			}
 			return nil
 		})
 		if err != nil {
-			problem = fmt.Errorf("read counters of %s: %w", q.name, err)
+			problem = fmt.Errorf("read counters of %s: %w", q.keys.Name, err)
 		}
 		for i, cmd := range cmds {
 			if values, err := cmd.(*redis.SliceCmd).Result(); err == nil && values[0] != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
 
@@ -22,12 +23,12 @@ func TestCounters(t *testing.T) {
 	meta := func(shard int) string { return storetest.Prefix + ":{" + q.Name() + fmt.Sprint(":", shard) + "}:meta" }
 	require.NoError(t, rdb.HSet(t.Context(), meta(1), "scheduled", 7, "published", 9).Err())
 	require.NoError(t, rdb.Del(t.Context(), meta(2)).Err())
-	counters, err := q.Counters(t.Context(), []string{"scheduled", "cancelled"})
+	counters, err := q.Admin().Counters(t.Context(), []string{"scheduled", "cancelled"})
 	require.NoError(t, err)
 	require.Contains(t, layout.Epoch, "-"+counters.Life+"-")
 	require.Equal(t, []map[string]int64{{"scheduled": 0, "cancelled": 0}, {"scheduled": 7, "cancelled": 0}, nil}, counters.Shards)
 
-	_, err = store.New(rdb, "nobody", "made-it").Counters(t.Context(), []string{"scheduled"})
+	_, err = store.New(rdb, "nobody", "made-it").Admin().Counters(t.Context(), []string{"scheduled"})
 	require.ErrorIs(t, err, store.ErrNoLayout)
 }
 
@@ -42,14 +43,14 @@ func TestCauseOutlivesTheDeadline(t *testing.T) {
 		q := store.New(rdb, "delay", "orders")
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		answer := q.Cancel(ctx, "a", "", store.Durability{})
+		answer := q.Producer().Cancel(ctx, "a", "", store.Durability{})
 		require.ErrorIs(t, answer.Err, store.ErrUnavailable)
 		require.ErrorContains(t, answer.Err, "connection refused", within)
-		require.Equal(t, "dial 127.0.0.1:1: connect: connection refused", store.Cause(answer.Err))
+		require.Equal(t, "dial 127.0.0.1:1: connect: connection refused", rediserr.Cause(answer.Err))
 
 		ctx, cancelGet := context.WithTimeout(t.Context(), within)
 		defer cancelGet()
-		_, _, err := q.Get(ctx, "a", "")
+		_, _, err := q.Producer().Get(ctx, "a", "")
 		require.ErrorContains(t, err, "connection refused", within)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // deadPage is how many dead letters one read takes; they may be large.
@@ -16,12 +19,12 @@ const deadPage = 16
 // DeadLetters calls yield for the dead letters of all shards, oldest first
 // within a shard, until it returns false. Letters that come or go meanwhile may
 // be missed or seen.
-func (q *Queue) DeadLetters(ctx context.Context, yield func(message.DeadLetter) bool) error {
+func (q *Admin) DeadLetters(ctx context.Context, yield func(message.DeadLetter) bool) error {
 	layout, err := q.AwaitLayout(ctx)
 	if err != nil {
 		return err
 	}
-	for _, k := range layout.keys.shards {
+	for _, k := range layout.Keys() {
 		for start := int64(0); ; start += deadPage {
 			var letters []message.DeadLetter
 			err := q.repeat(ctx, func(*Layout) (err error) {
@@ -44,8 +47,8 @@ func (q *Queue) DeadLetters(ctx context.Context, yield func(message.DeadLetter) 
 	return nil
 }
 
-func (q *Queue) deadPage(ctx context.Context, k shardKeys, start int64) ([]message.DeadLetter, error) {
-	ids, err := q.rdb.ZRangeWithScores(ctx, k.dead, start, start+deadPage-1).Result()
+func (q *Admin) deadPage(ctx context.Context, k keys.Shard, start int64) ([]message.DeadLetter, error) {
+	ids, err := q.conn.Client(ctx).ZRangeWithScores(ctx, k.Dead, start, start+deadPage-1).Result()
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
@@ -53,7 +56,7 @@ func (q *Queue) deadPage(ctx context.Context, k shardKeys, start int64) ([]messa
 	for i, z := range ids {
 		members[i], _ = z.Member.(string)
 	}
-	stored, err := q.rdb.HMGet(ctx, k.deadMsg, members...).Result()
+	stored, err := q.conn.Client(ctx).HMGet(ctx, k.DeadMsg, members...).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read dead letters: %w", err)
 	}
@@ -61,7 +64,7 @@ func (q *Queue) deadPage(ctx context.Context, k shardKeys, start int64) ([]messa
 	for i := range letters {
 		text, _ := stored[i].(string)
 		letters[i] = message.DecodeDeadLetter(members[i], text)
-		letters[i].Queue = q.name
+		letters[i].Queue = q.keys.Name
 		letters[i].DiedAt = time.UnixMilli(int64(ids[i].Score))
 	}
 	return letters, nil
@@ -72,19 +75,18 @@ const deadBatch = 100
 
 // Redrive puts dead letters back, due now, with their attempts forgotten. Its
 // codes are Done, NotFound and NoBody; one code a member, by index.
-func (q *Queue) Redrive(ctx context.Context, members []string) ([]Code, error) {
-	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return redriveScript.run(ctx, q.client(ctx),
-			[]string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.meta, k.wake},
+func (q *Admin) Redrive(ctx context.Context, members []string) ([]Code, error) {
+	return q.eachDead(ctx, members, func(l *Layout, k keys.Shard, ids []any) (*redis.Cmd, error) {
+		return q.conn.Run(ctx, scripts.Redrive, []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Wake},
 			append([]any{l.Epoch, MaxBatchBytes}, ids...)...)
 	})
 }
 
 // Purge deletes dead letters for good. Its codes are Done and NotFound; one
 // code a member, by index.
-func (q *Queue) Purge(ctx context.Context, members []string) ([]Code, error) {
-	return q.eachDead(ctx, members, func(l *Layout, k shardKeys, ids []any) (*redis.Cmd, error) {
-		return purgeScript.run(ctx, q.client(ctx), []string{k.dead, k.deadMsg, k.meta, k.gone, k.goneTTL, k.settled},
+func (q *Admin) Purge(ctx context.Context, members []string) ([]Code, error) {
+	return q.eachDead(ctx, members, func(l *Layout, k keys.Shard, ids []any) (*redis.Cmd, error) {
+		return q.conn.Run(ctx, scripts.Purge, []string{k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Settled},
 			append([]any{l.Epoch, MaxBatchBytes, tombstone.Milliseconds()}, ids...)...)
 	})
 }
@@ -92,8 +94,8 @@ func (q *Queue) Purge(ctx context.Context, members []string) ([]Code, error) {
 // eachDead runs an operator's verb for all members, in batches of one shard.
 // Where a reply is lost and the batch is run again, what the first run did is
 // answered with NotFound.
-func (q *Queue) eachDead(
-	ctx context.Context, members []string, run func(*Layout, shardKeys, []any) (*redis.Cmd, error),
+func (q *Admin) eachDead(
+	ctx context.Context, members []string, run func(*Layout, keys.Shard, []any) (*redis.Cmd, error),
 ) ([]Code, error) {
 	codes := make([]Code, len(members))
 	pending := make([]int, len(members))
@@ -109,17 +111,17 @@ func (q *Queue) eachDead(
 				clear(stage)
 			}
 			batch := deadBatchOf(layout, members, pending, stage)
-			cmd, err := run(layout, layout.keys.shards[batch.shard], batch.ids)
+			cmd, err := run(layout, layout.Keys()[batch.shard], batch.ids)
 			if err != nil {
 				return err
 			}
-			r := newReply(cmd)
-			if r.int(0) == statusReload {
-				return refused(r, layout, batch.shard)
+			r := scripts.NewReply(cmd)
+			if r.Int(0) == statusReload {
+				return layout.Refused(r, batch.shard)
 			}
 			rest := batch.rest
 			for n, i := range batch.at {
-				codes[i] = Code(r.int(2 + n))
+				codes[i] = Code(r.Int(2 + n))
 				if codes[i] == NotFound && !batch.last[n] {
 					codes[i] = NotLooked
 					stage[i]++
@@ -129,7 +131,7 @@ func (q *Queue) eachDead(
 				}
 			}
 			pending = rest
-			return r.bad
+			return r.Err
 		})
 		if err != nil {
 			return codes, err
@@ -150,7 +152,7 @@ type deadVisit struct {
 func deadBatchOf(layout *Layout, members []string, pending, stage []int) deadVisit {
 	var v deadVisit
 	for _, i := range pending {
-		homes := layout.homes(message.SplitMember(members[i]))
+		homes := layout.Homes(message.SplitMember(members[i]))
 		home := homes[stage[i]]
 		if len(v.ids) == deadBatch || len(v.ids) > 0 && home != v.shard {
 			v.rest = append(v.rest, i)

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delaybridge/delaybridge/internal/store/layout"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
@@ -25,7 +27,7 @@ const parallelRuns = 8
 // doing is one verb for several messages, until each has its answer. See state
 // for what may become of each.
 type doing struct {
-	q      *Queue
+	q      *core
 	verb   *verb
 	calls  []*call // without those that are answered
 	start  *start  // of those that do not continue earlier ones
@@ -33,7 +35,7 @@ type doing struct {
 }
 
 // do runs the verb for all calls until each has an answer or ctx ends.
-func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
+func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()
 	d := doing{q: q, verb: v, calls: calls}
@@ -43,11 +45,11 @@ func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
 	for ctx.Err() == nil {
 		before := len(d.calls)
 		err := d.round(ctx)
-		if isRefusal(err) {
+		if layout.IsRefusal(err) {
 			if refused.IsZero() {
 				refused = time.Now()
 			}
-			q.reconcile(ctx, err, refused)
+			q.layouts.Reconcile(ctx, err, refused)
 		}
 		d.dropAnswered()
 		if len(d.calls) == 0 {
@@ -69,7 +71,7 @@ func (q *Queue) do(ctx context.Context, v *verb, calls []*call) {
 
 // begin gives calls that do not continue earlier ones their start.
 func (d *doing) begin() {
-	d.start = &start{queue: d.q.name, verb: d.verb.name, at: time.Now()}
+	d.start = &start{queue: d.q.keys.Name, verb: d.verb.name, at: time.Now()}
 	for _, c := range d.calls {
 		if c.start == nil {
 			c.start = d.start
@@ -127,12 +129,12 @@ func (d *doing) round(ctx context.Context) error {
 		return d.noLayout(err)
 	}
 	d.layout = layout
-	if d.start.clock == nil && d.q.clock.known() {
-		d.start.clock, d.start.ms = &d.q.clock, d.q.clock.floorMs()
+	if mine := &d.q.clocks.Queue; d.start.clock == nil && mine.Known() {
+		d.start.clock, d.start.ms = mine, mine.FloorMs()
 	}
 	for _, c := range d.calls {
 		if c.visit.layout != layout {
-			c.visit = visit{layout: layout, homes: layout.homes(c.asked.id, c.asked.key)}
+			c.visit = visit{layout: layout, homes: layout.Homes(c.asked.id, c.asked.key)}
 		}
 		if c.state == maybeRan && time.Since(c.start.at) > repeatable {
 			c.refused(errForgotten)
@@ -149,7 +151,7 @@ func (d *doing) round(ctx context.Context) error {
 
 // noLayout takes that the layout could not be loaded: no run happened.
 func (d *doing) noLayout(err error) error {
-	if !errors.Is(err, ErrNoLayout) && classify(err) != classFatal {
+	if !errors.Is(err, ErrNoLayout) && rediserr.Classify(err) != rediserr.Fatal {
 		return d.notRun(d.calls, err)
 	}
 	for _, c := range d.calls {

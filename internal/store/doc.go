@@ -1,5 +1,31 @@
-// Package store keeps the delayed messages in Redis; no other package of ours
-// speaks Redis.
+// Package store keeps the delayed messages in Redis; no package of ours but this
+// one and those below it speaks Redis.
+//
+// # Doors
+//
+// A [Queue] is one delay queue. Each reader has a door, with what it needs and no
+// more:
+//
+//	[Producer]  schedule, cancel, reschedule, get, find
+//	[Shard]     one shard as its poller sees it: claim, settle, reclaim, hand over
+//	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
+//	[Admin]     stats, counters, dead letters
+//	[Members]   heartbeats of the instances
+//
+// and [Queue.Layouts] finds and changes the layout. The doors share a core: the
+// queue's name, the clocks, the layout in use. A producer's call and a row's are
+// one machine: call.go tells what is known of a call, do.go runs it until it is
+// answered, run.go is one run of a script.
+//
+// The packages below, each of which imports only those above it in this list:
+//
+//	keys      the names of the keys
+//	scripts   the Lua files, and how their replies are read
+//	rediserr  what an error says: whether the command ran, and why it failed
+//	conn      how a script is run: on its node, with others, until it is confirmed
+//	clock     the clocks of the servers, estimated
+//	hints     what Redis tells by pub/sub
+//	layout    how the queue is spread over its shards, and how that changes
 //
 // # Data model
 //
@@ -87,11 +113,11 @@
 // homes of a message oldest first, and create in the newest only. A shard has
 // drained when no message in it has another home in the newest layout; when all
 // have for long enough, the earlier layouts are forgotten, and shards that are
-// not in the newest are dropped. The [Keeper] does that.
+// not in the newest are dropped. The [layout.Keeper] does that.
 //
 // # Rules of the scripts
 //
-// There is one Lua file per verb, with its own header. One clock: TIME, read
+// There is one Lua file per verb in scripts, with its own header. One clock: TIME, read
 // once. All reads and checks come before the first write. Redis checks a
 // script's first write only against its memory limit: every script but schedule
 // and replace starts with a write that is always allowed, or a full Redis could
@@ -105,7 +131,7 @@
 // nothing: touch.lua between them is a write that changes nothing. What they
 // count is checked; a shortfall is no error of the call. Where one has waited in
 // vain, others do not, but for one at a time; and a part of the pool is never
-// used to wait, see gate.go.
+// used to wait, see conn/gate.go.
 //
 // # One call, one effect
 //

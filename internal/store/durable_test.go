@@ -40,22 +40,22 @@ func TestScriptFlush(t *testing.T) {
 		if i%4 == 0 {
 			durable = store.Durability{Replicas: 1, Timeout: time.Millisecond} // The path of pipelines.
 		}
-		answer := q.Schedule(t.Context(), requests(later(), id), false, durable)[0]
+		answer := q.Producer().Schedule(t.Context(), requests(later(), id), false, durable)[0]
 		answered(t, store.Created, answer)
 		require.Equal(t, durable.Replicas > 0, answer.NotDurable)
-		answered(t, store.Done, q.Reschedule(t.Context(), id, "", past(), durable))
+		answered(t, store.Done, q.Producer().Reschedule(t.Context(), id, "", past(), durable))
 		switch i % 3 {
 		case 0:
 			b.finish(acked)
 		case 1:
-			answered(t, store.Done, q.Cancel(t.Context(), id, "", durable))
+			answered(t, store.Done, q.Producer().Cancel(t.Context(), id, "", durable))
 		default:
 			b.finish(buried)
-			codes, err := q.Purge(t.Context(), []string{id})
+			codes, err := q.Admin().Purge(t.Context(), []string{id})
 			require.NoError(t, err)
 			require.Equal(t, []store.Code{store.Done}, codes)
 		}
-		_, ok, err := q.Get(t.Context(), id, "")
+		_, ok, err := q.Producer().Get(t.Context(), id, "")
 		require.NoError(t, err)
 		require.False(t, ok)
 	}
@@ -75,16 +75,18 @@ func TestDurable(t *testing.T) {
 	asked := store.Durability{Replicas: 1, Timeout: 100 * time.Millisecond}
 	call := map[string]func(id string) store.Answer{
 		"schedule": func(id string) store.Answer {
-			return q.Schedule(t.Context(), requests(later(), id), false, asked)[0]
+			return q.Producer().Schedule(t.Context(), requests(later(), id), false, asked)[0]
 		},
-		"replace": func(id string) store.Answer { return q.Schedule(t.Context(), requests(later(), id), true, asked)[0] },
+		"replace": func(id string) store.Answer {
+			return q.Producer().Schedule(t.Context(), requests(later(), id), true, asked)[0]
+		},
 		"reschedule": func(id string) store.Answer {
 			create(t, q, id, later())
-			return q.Reschedule(t.Context(), id, "", past(), asked)
+			return q.Producer().Reschedule(t.Context(), id, "", past(), asked)
 		},
 		"cancel": func(id string) store.Answer {
 			create(t, q, id, later())
-			return q.Cancel(t.Context(), id, "", asked)
+			return q.Producer().Cancel(t.Context(), id, "", asked)
 		},
 	}
 	confirmed := func(when string, want bool) {
@@ -141,13 +143,13 @@ func TestFoundIsConfirmed(t *testing.T) {
 	repeated.create(later())()
 	replica.Pause()
 	create(t, scheduled, "x", later())
-	answer := other(scheduled).Schedule(t.Context(), requests(later(), "x"), false, asked)[0]
+	answer := other(scheduled).Producer().Schedule(t.Context(), requests(later(), "x"), false, asked)[0]
 	answered(t, store.Waiting, answer)
 	require.True(t, answer.NotDurable, "schedule has found it")
 
 	repeated.pipelines()
 	repeated.lost(func() {
-		answer = repeated.far.Cancel(t.Context(), "x", "", asked)
+		answer = repeated.far.Producer().Cancel(t.Context(), "x", "", asked)
 	}, counted("cancelled", 1), repeated.nothing)
 	answered(t, store.Done, answer)
 	require.True(t, answer.NotDurable, "a second run has found it")
@@ -156,7 +158,7 @@ func TestFoundIsConfirmed(t *testing.T) {
 	replica.Resume()
 	inSync(t, rdb)
 	asked.Timeout = soon
-	answer = other(scheduled).Schedule(t.Context(), requests(later(), "x"), false, asked)[0]
+	answer = other(scheduled).Producer().Schedule(t.Context(), requests(later(), "x"), false, asked)[0]
 	answered(t, store.Waiting, answer)
 	require.False(t, answer.NotDurable)
 	s := sound(t, rdb, scheduled)
@@ -172,7 +174,7 @@ func TestNothingIsTouched(t *testing.T) {
 	storetest.Remove(t.Context(), rdb, q.Name(), 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer cancel()
-	answer := q.Schedule(ctx, requests(later(), "x"), false, store.Durability{Replicas: 1, Timeout: time.Millisecond})[0]
+	answer := q.Producer().Schedule(ctx, requests(later(), "x"), false, store.Durability{Replicas: 1, Timeout: time.Millisecond})[0]
 	require.Error(t, answer.Err)
 	require.Zero(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), 0, "meta")).Val())
 }
@@ -185,7 +187,7 @@ func TestNearDeadline(t *testing.T) {
 	for i := range 3 {
 		q := storetest.New(t, shared(t), 1) // Each waits anew.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		answer := q.Schedule(ctx, requests(later(), fmt.Sprint(i)), false, asked)[0]
+		answer := q.Producer().Schedule(ctx, requests(later(), fmt.Sprint(i)), false, asked)[0]
 		cancel()
 		answered(t, store.Created, answer)
 		require.True(t, answer.NotDurable)
@@ -198,10 +200,12 @@ func TestNearDeadline(t *testing.T) {
 	create(t, fake, "z", later())
 	for verb, call := range map[string]func(context.Context) store.Answer{
 		"schedule": func(ctx context.Context) store.Answer {
-			return fake.Schedule(ctx, requests(later(), "x"), false, asked)[0]
+			return fake.Producer().Schedule(ctx, requests(later(), "x"), false, asked)[0]
 		},
-		"reschedule": func(ctx context.Context) store.Answer { return fake.Reschedule(ctx, "y", "", later(), asked) },
-		"cancel":     func(ctx context.Context) store.Answer { return fake.Cancel(ctx, "z", "", asked) },
+		"reschedule": func(ctx context.Context) store.Answer {
+			return fake.Producer().Reschedule(ctx, "y", "", later(), asked)
+		},
+		"cancel": func(ctx context.Context) store.Answer { return fake.Producer().Cancel(ctx, "z", "", asked) },
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		answer := call(ctx)
@@ -223,7 +227,7 @@ func TestLateAnswers(t *testing.T) {
 	for i := range 2 {
 		// It is done in one run, which goes on until ctx ends, or not at all.
 		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
-		answer := q.Schedule(ctx, requests(later(), fmt.Sprint(i)), false, store.Durability{Replicas: 1, Timeout: time.Hour})[0]
+		answer := q.Producer().Schedule(ctx, requests(later(), fmt.Sprint(i)), false, store.Durability{Replicas: 1, Timeout: time.Hour})[0]
 		cancel()
 		answered(t, store.Created, answer)
 	}
@@ -249,14 +253,14 @@ func TestNothingToConfirm(t *testing.T) {
 	q := storetest.New(t, rdb, 1)
 	asked := store.Durability{Replicas: 1, Timeout: time.Millisecond}
 	for _, answer := range []store.Answer{
-		q.Cancel(t.Context(), "nobody", "", asked), q.Reschedule(t.Context(), "nobody", "", later(), asked),
+		q.Producer().Cancel(t.Context(), "nobody", "", asked), q.Producer().Reschedule(t.Context(), "nobody", "", later(), asked),
 	} {
 		answered(t, store.NotFound, answer)
 		require.False(t, answer.NotDurable)
 	}
 	create(t, q, "x", past())
 	newBridge(t, q).claim(1)
-	answer := q.Cancel(t.Context(), "x", "", asked)
+	answer := q.Producer().Cancel(t.Context(), "x", "", asked)
 	answered(t, store.InFlight, answer)
 	require.False(t, answer.NotDurable)
 }
@@ -277,7 +281,7 @@ func TestChangeWaitsWithoutInfo(t *testing.T) {
 	for range 10 { // A replica that is slow to answer counts as none.
 		q := storetest.New(t, rdb, 1)
 		before := commandCalls(t, rdb, "wait")
-		_, err := store.New(app, storetest.Prefix, q.Name()).SetShards(t.Context(), 3)
+		_, err := store.New(app, storetest.Prefix, q.Name()).Layouts().SetShards(t.Context(), 3)
 		require.NoError(t, err)
 		if calls = commandCalls(t, rdb, "wait") - before; calls == intent+fences+publication+2*question {
 			return

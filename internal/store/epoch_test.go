@@ -20,12 +20,12 @@ func TestEpoch(t *testing.T) {
 	require.NoError(t, err)
 
 	require.NoError(t, rdb.FlushAll(t.Context()).Err())
-	answer := old.Schedule(t.Context(), requests(later(), "y"), false, store.Durability{})[0]
+	answer := old.Producer().Schedule(t.Context(), requests(later(), "y"), false, store.Durability{})[0]
 	require.ErrorIs(t, answer.Err, store.ErrNoLayout)
 
 	// The bridge makes it anew, with other shards.
 	bridge := store.New(rdb, storetest.Prefix, old.Name())
-	after, err := bridge.EnsureLayout(t.Context(), storetest.Layout(3))
+	after, err := bridge.Layouts().Ensure(t.Context(), storetest.Layout(3))
 	require.NoError(t, err)
 	require.NotEqual(t, before.Epoch, after.Epoch)
 	require.Equal(t, 3, after.Shards)
@@ -47,15 +47,15 @@ func TestWipedUnderBridge(t *testing.T) {
 	create(t, q, "x", past())
 	claim := b.claim(1)
 	require.NoError(t, rdb.FlushAll(t.Context()).Err())
-	gone, err := q.Claim(t.Context(), 0, b.request(1))
+	gone, err := q.Shard(0).Claim(t.Context(), b.request(1))
 	require.NoError(t, err)
 	require.Equal(t, message.ClaimNoLayout, gone.State)
 	require.Zero(t, rdb.DBSize(t.Context()).Val(), "a claim makes nothing")
-	stale, err := q.Settle(t.Context(), 0, settlement(claim, acked))
+	stale, err := q.Shard(0).Settle(t.Context(), settlement(claim, acked))
 	require.NoError(t, err)
 	require.True(t, stale)
 
-	_, err = q.EnsureLayout(t.Context(), storetest.Layout(1))
+	_, err = q.Layouts().Ensure(t.Context(), storetest.Layout(1))
 	require.NoError(t, err)
 	create(t, q, "x", past())
 	b.finish(acked)
@@ -85,7 +85,7 @@ func TestEnsureLayout(t *testing.T) {
 	q := storetest.New(t, rdb, 2)
 	first, err := q.Layout(t.Context())
 	require.NoError(t, err)
-	second, err := store.New(rdb, storetest.Prefix, q.Name()).EnsureLayout(t.Context(),
+	second, err := store.New(rdb, storetest.Prefix, q.Name()).Layouts().Ensure(t.Context(),
 		store.Layout{Shards: 5, Sink: message.Kafka, MaxMessage: 1000})
 	require.NoError(t, err)
 	require.Equal(t, first.Shards, second.Shards, "counts at creation only")

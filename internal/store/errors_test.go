@@ -67,6 +67,6 @@ func TestClusterForgetsTheDead(t *testing.T) {
 	c.servers[from].Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
 	defer cancel()
-	answer := q.Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0]
+	answer := q.Producer().Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0]
 	answered(t, store.Created, answer)
 }

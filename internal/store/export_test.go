@@ -5,21 +5,14 @@ import (
 	"time"
 )
 
-// ForgetAfter shortens how long the keeper keeps earlier layouts.
-func (k *Keeper) ForgetAfter(d time.Duration) { k.after = d }
-
-// NewEpoch is the epoch of a change that follows upon another.
-func NewEpoch(before string) string {
-	counter, life := parseEpoch(before)
-	return newEpoch(counter+1, life)
+// ForgetFsync has the node asked again whether it can confirm its disk, as one
+// that has become primary.
+func (q *Queue) ForgetFsync(ctx context.Context) {
+	q.conn.ForgetFsync(ctx, q.keys.Layout())
 }
 
-// ForgetFsync has every node asked again whether it can confirm its disk, as
-// one that has become primary.
-func (q *Queue) ForgetFsync() { q.syncs.Clear() }
-
 // Settled are the entries of the shard's ledger.
-func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow, err error) {
+func (q *Rows) Settled(ctx context.Context, shard, most int) (all []SettledRow, err error) {
 	for cursor := uint64(0); ; {
 		rows, next, err := q.SettledPage(ctx, shard, cursor, most)
 		all = append(all, rows...)
@@ -30,14 +23,14 @@ func (q *Queue) Settled(ctx context.Context, shard, most int) (all []SettledRow,
 }
 
 // EarlierCall makes schedules, or replaces, that began together now and of which nothing is known.
-func (q *Queue) EarlierCall(replace bool) func(id string) *Earlier {
+func (q *Producer) EarlierCall(replace bool) func(id string) *Earlier {
 	verb := scheduleVerb.name
 	if replace {
 		verb = replaceVerb.name
 	}
-	began := &start{queue: q.name, verb: verb, at: time.Now()}
+	began := &start{queue: q.keys.Name, verb: verb, at: time.Now()}
 	return func(id string) *Earlier {
-		return &Earlier{Queue: q.name, Verb: verb, ID: id, token: newTokens(1)[0], start: began}
+		return &Earlier{Queue: q.keys.Name, Verb: verb, ID: id, token: newTokens(1)[0], start: began}
 	}
 }
 

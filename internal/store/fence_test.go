@@ -45,7 +45,7 @@ func TestFencedBeforePublished(t *testing.T) {
 	_, err := before.Layout(t.Context())
 	require.NoError(t, err)
 
-	layout, err := again(t, q.Name()).SetShards(t.Context(), next)
+	layout, err := again(t, q.Name()).Layouts().SetShards(t.Context(), next)
 	require.NoError(t, err)
 	old := storetest.Key(q.Name(), home, "meta")
 	confirmed := rdb.HGetAll(t.Context(), old).Val()
@@ -110,13 +110,13 @@ func TestBetweenIntentAndPublish(t *testing.T) {
 		require.NoError(t, err)
 		admin := new(dying)
 		admin.left.Store(step)
-		_, err = again(t, q.Name(), admin).SetShards(t.Context(), next)
+		_, err = again(t, q.Name(), admin).Layouts().SetShards(t.Context(), next)
 		state := changeState(t, rdb, q, next)
 		died[state]++
 
 		create(t, before, id, later())
 		require.Equal(t, store.Waiting, schedule(t, again(t, q.Name()), id, later()).Code, "%s, step %d", state, step)
-		require.NoError(t, store.NewKeeper(again(t, q.Name())).Step(t.Context()))
+		require.NoError(t, again(t, q.Name()).Admin().NewKeeper().Step(t.Context()))
 		after := again(t, q.Name())
 		layout, errLayout := after.LoadLayout(t.Context())
 		require.NoError(t, errLayout)

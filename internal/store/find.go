@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // scanPage is how many entries one step of a scan looks at.
@@ -21,19 +23,19 @@ var ErrTooMany = errors.New("too many messages of that id")
 // Find returns the members of all messages with that ID, whatever their Key,
 // at most limit. It walks all shards, in small steps: for people, not for
 // programs.
-func (q *Queue) Find(ctx context.Context, id string, limit int) ([]string, error) {
+func (q *Producer) Find(ctx context.Context, id string, limit int) ([]string, error) {
 	layout, err := q.AwaitLayout(ctx)
 	if err != nil {
 		return nil, err
 	}
 	found := map[string]bool{}
-	for _, k := range layout.keys.shards {
-		for _, key := range []string{k.due, k.dead} {
+	for _, k := range layout.Keys() {
+		for _, key := range []string{k.Due, k.Dead} {
 			if err := q.findIn(ctx, key, id, found); err != nil {
 				return nil, err
 			}
 		}
-		if err := q.findInFlight(ctx, k.claims, id, found); err != nil {
+		if err := q.findInFlight(ctx, k.Claims, id, found); err != nil {
 			return nil, err
 		}
 		if len(found) > limit {
@@ -48,15 +50,15 @@ func (q *Queue) Find(ctx context.Context, id string, limit int) ([]string, error
 	return members, nil
 }
 
-func (q *Queue) findIn(ctx context.Context, key, id string, found map[string]bool) error {
-	if err := q.rdb.ZScore(ctx, key, id).Err(); err == nil {
+func (q *Producer) findIn(ctx context.Context, key, id string, found map[string]bool) error {
+	if err := q.conn.Client(ctx).ZScore(ctx, key, id).Err(); err == nil {
 		found[id] = true
 	} else if !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("find: %w", err)
 	}
 	pattern := "*\x00" + globEscaper.Replace(id)
 	for cursor := uint64(0); ; {
-		page, next, err := q.rdb.ZScan(ctx, key, cursor, pattern, scanPage).Result()
+		page, next, err := q.conn.Client(ctx).ZScan(ctx, key, cursor, pattern, scanPage).Result()
 		if err != nil {
 			return fmt.Errorf("find: %w", err)
 		}
@@ -71,18 +73,18 @@ func (q *Queue) findIn(ctx context.Context, key, id string, found map[string]boo
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-func (q *Queue) findInFlight(ctx context.Context, key, id string, found map[string]bool) error {
-	claims, err := q.rdb.HVals(ctx, key).Result()
+func (q *Producer) findInFlight(ctx context.Context, key, id string, found map[string]bool) error {
+	claims, err := q.conn.Client(ctx).HVals(ctx, key).Result()
 	if err != nil {
 		return fmt.Errorf("find: %w", err)
 	}
 	for _, packed := range claims {
 		for packed != "" {
-			length, rest, ok := cutInt(packed)
+			length, rest, ok := scripts.CutInt(packed)
 			if !ok {
 				return errPacked
 			}
-			_, rest, ok = cutInt(rest)
+			_, rest, ok = scripts.CutInt(rest)
 			if !ok || length < 0 || length > int64(len(rest)) {
 				return errPacked
 			}

@@ -36,11 +36,11 @@ func durably(t *testing.T, q *store.Queue, name string, asked store.Durability) 
 	create(t, q, name+"-moved", later())
 	create(t, q, name+"-cancelled", later())
 	return map[string]store.Answer{
-		"schedule":   q.Schedule(t.Context(), requests(later(), name), false, asked)[0],
-		"replace":    q.Schedule(t.Context(), requests(later(), name), true, asked)[0],
-		"found":      q.Schedule(t.Context(), requests(later(), name), false, asked)[0],
-		"reschedule": q.Reschedule(t.Context(), name+"-moved", "", past(), asked),
-		"cancel":     q.Cancel(t.Context(), name+"-cancelled", "", asked),
+		"schedule":   q.Producer().Schedule(t.Context(), requests(later(), name), false, asked)[0],
+		"replace":    q.Producer().Schedule(t.Context(), requests(later(), name), true, asked)[0],
+		"found":      q.Producer().Schedule(t.Context(), requests(later(), name), false, asked)[0],
+		"reschedule": q.Producer().Reschedule(t.Context(), name+"-moved", "", past(), asked),
+		"cancel":     q.Producer().Cancel(t.Context(), name+"-cancelled", "", asked),
 	}
 }
 
@@ -71,7 +71,7 @@ func TestNoFsync(t *testing.T) {
 			cancel(t, q, "x-cancelled")
 			require.Equal(t, store.NotFound, cancel(t, q, "x"), "nothing was scheduled")
 			replicas := store.Durability{Replicas: 1, Timeout: time.Millisecond}
-			require.ErrorContains(t, q.Schedule(t.Context(), requests(later(), "y"), false, replicas)[0].Missing, "0 of 1 replicas")
+			require.ErrorContains(t, q.Producer().Schedule(t.Context(), requests(later(), "y"), false, replicas)[0].Missing, "0 of 1 replicas")
 		})
 	}
 }
@@ -103,7 +103,7 @@ func TestFsync(t *testing.T) {
 		require.ErrorContains(t, answer.Missing, "disk", verb)
 	}
 	set("appendfsync", "always")
-	kept := q.Schedule(t.Context(), requests(later(), "kept"), false, onDisk)[0]
+	kept := q.Producer().Schedule(t.Context(), requests(later(), "kept"), false, onDisk)[0]
 	answered(t, store.Created, kept)
 	require.False(t, kept.NotDurable)
 	server.Kill()
@@ -111,7 +111,7 @@ func TestFsync(t *testing.T) {
 	require.Equal(t, store.Done, cancel(t, q, "kept"), "it has survived")
 
 	set("appendonly", "no")
-	first := q.Schedule(t.Context(), requests(later(), "off"), false, onDisk)[0]
+	first := q.Producer().Schedule(t.Context(), requests(later(), "off"), false, onDisk)[0]
 	answered(t, store.Created, first)
 	require.True(t, first.NotDurable, "this client has asked before")
 	require.ErrorContains(t, first.Missing, "appendonly")
@@ -119,7 +119,7 @@ func TestFsync(t *testing.T) {
 		require.ErrorIs(t, answer.Err, store.ErrNoFsync, verb)
 	}
 	set("appendonly", "yes")
-	back := q.Schedule(t.Context(), requests(later(), "back"), false, onDisk)[0]
+	back := q.Producer().Schedule(t.Context(), requests(later(), "back"), false, onDisk)[0]
 	answered(t, store.Created, back)
 	require.False(t, back.NotDurable)
 	sound(t, rdb, q)
@@ -133,14 +133,14 @@ func TestFsyncOfSecondRun(t *testing.T) {
 	s := newSceneOn(t, testenv.StartRedis(t, "--appendonly", "yes").URL())
 	s.create(later())()
 	s.pipelines()
-	warm := s.far.Reschedule(t.Context(), "x", "", later(), onDisk) // The question is asked once.
+	warm := s.far.Producer().Reschedule(t.Context(), "x", "", later(), onDisk) // The question is asked once.
 	answered(t, store.Done, warm)
 	require.False(t, warm.NotDurable)
 	var answer store.Answer
 	asked := store.Durability{Fsync: true, Timeout: time.Second}
-	s.lost(func() { answer = s.far.Cancel(t.Context(), "x", "", asked) }, counted("cancelled", 1), func() {
+	s.lost(func() { answer = s.far.Producer().Cancel(t.Context(), "x", "", asked) }, counted("cancelled", 1), func() {
 		require.NoError(t, s.rdb.ConfigSet(t.Context(), "appendonly", "no").Err())
-		s.far.ForgetFsync() // The second run meets another node.
+		s.far.ForgetFsync(s.Context()) // The second run meets another node.
 	})
 	answered(t, store.Done, answer)
 	require.True(t, answer.NotDurable)
@@ -162,7 +162,7 @@ func TestFsyncInCluster(t *testing.T) {
 	for i := range 60 {
 		ids = append(ids, fmt.Sprint(i))
 	}
-	for i, answer := range q.Schedule(t.Context(), requests(later(), ids...), false, onDisk) {
+	for i, answer := range q.Producer().Schedule(t.Context(), requests(later(), ids...), false, onDisk) {
 		if answer.Err != nil {
 			require.ErrorIs(t, answer.Err, store.ErrNoFsync)
 			require.Equal(t, store.NotFound, cancel(t, q, ids[i]))

@@ -71,7 +71,7 @@ func atOnce(t *testing.T, q *store.Queue, name string, n int, asked store.Durabi
 	var wg sync.WaitGroup
 	for i := range answers {
 		wg.Go(func() {
-			answers[i] = q.Schedule(t.Context(), requests(later(), fmt.Sprint(name, "-", i)), false, asked)[0]
+			answers[i] = q.Producer().Schedule(t.Context(), requests(later(), fmt.Sprint(name, "-", i)), false, asked)[0]
 		})
 	}
 	wg.Wait()

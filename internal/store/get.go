@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Found is a message as it is now.
@@ -23,9 +25,9 @@ type Found struct {
 }
 
 // Get finds a message by its identity; ok is false where there is none.
-func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
+func (q *Producer) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
 	err = q.repeat(ctx, func(layout *Layout) error {
-		for _, home := range layout.homes(id, key) {
+		for _, home := range layout.Homes(id, key) {
 			found, ok, err = q.getIn(ctx, layout, home, id, key)
 			if ok || err != nil {
 				return err
@@ -37,43 +39,43 @@ func (q *Queue) Get(ctx context.Context, id, key string) (found Found, ok bool, 
 }
 
 // getIn looks into one home of the message.
-func (q *Queue) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
-	k := layout.keys.shards[home]
-	cmd, err := getScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.claims, k.attempts, k.deadMsg, k.meta, k.dead},
+func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
+	k := layout.Keys()[home]
+	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead},
 		layout.Epoch, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)
 	}
-	r := newReply(cmd)
-	if r.int(0) == statusReload {
-		return found, false, refused(r, layout, home)
+	r := scripts.NewReply(cmd)
+	if r.Int(0) == statusReload {
+		return found, false, layout.Refused(r, home)
 	}
-	if code := Code(r.int(2)); r.bad == nil && code != NotFound {
+	if code := Code(r.Int(2)); r.Err == nil && code != NotFound {
 		found, ok = q.parseFound(r, code, id, key), true
 	}
-	return found, ok, r.bad
+	return found, ok, r.Err
 }
 
-func (q *Queue) parseFound(r *reply, code Code, id, key string) Found {
+func (q *Producer) parseFound(r *scripts.Reply, code Code, id, key string) Found {
 	if code == Dead {
-		letter := message.DecodeDeadLetter(message.Member(id, key), r.text(5))
-		letter.Queue = q.name
+		letter := message.DecodeDeadLetter(message.Member(id, key), r.Text(5))
+		letter.Queue = q.keys.Name
 		found := Found{
 			Message: letter.Message, Code: code, Reason: letter.Reason,
 			MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
 		}
-		if ms := r.int(3); ms != 0 {
+		if ms := r.Int(3); ms != 0 {
 			found.DiedAt = time.UnixMilli(ms)
 		}
 		return found
 	}
 	found := Found{Code: code}
-	history, err := message.ParseHistory(r.text(4))
+	history, err := message.ParseHistory(r.Text(4))
 	if err == nil {
-		err = found.Decode(r.text(5))
+		err = found.Decode(r.Text(5))
 	}
-	found.ID, found.Key, found.Queue, found.Err = id, key, q.name, err
-	if score := r.int(3); score != 0 {
+	found.ID, found.Key, found.Queue, found.Err = id, key, q.keys.Name, err
+	if score := r.Int(3); score != 0 {
 		found.DueAt = history.Promised(score)
 	}
 	found.Attempt = history.Attempts.Begun + 1

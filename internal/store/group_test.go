@@ -41,25 +41,25 @@ func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Durability
 	for i := range 60 {
 		ids = append(ids, fmt.Sprint("m-", i))
 	}
-	for _, answer := range q.Schedule(t.Context(), requests(past(), ids...), false, durable) {
+	for _, answer := range q.Producer().Schedule(t.Context(), requests(past(), ids...), false, durable) {
 		answered(t, store.Created, answer)
 		require.False(t, answer.NotDurable)
 	}
 	for i, id := range ids {
-		found, ok, err := q.Get(t.Context(), id, "")
+		found, ok, err := q.Producer().Get(t.Context(), id, "")
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, store.Waiting, found.Code)
 		switch i % 6 {
 		case 0:
-			answered(t, store.Done, q.Cancel(t.Context(), id, "", durable))
-			answered(t, store.NotFound, q.Cancel(t.Context(), id, "", durable))
+			answered(t, store.Done, q.Producer().Cancel(t.Context(), id, "", durable))
+			answered(t, store.NotFound, q.Producer().Cancel(t.Context(), id, "", durable))
 		case 1:
-			answered(t, store.Done, q.Reschedule(t.Context(), id, "", later(), durable))
+			answered(t, store.Done, q.Producer().Reschedule(t.Context(), id, "", later(), durable))
 		case 2:
-			answered(t, store.Waiting, q.Schedule(t.Context(), requests(later(), id), false, durable)[0])
+			answered(t, store.Waiting, q.Producer().Schedule(t.Context(), requests(later(), id), false, durable)[0])
 		case 3:
-			answered(t, store.Replaced, q.Schedule(t.Context(), requests(past(), id), true, durable)[0])
+			answered(t, store.Replaced, q.Producer().Schedule(t.Context(), requests(past(), id), true, durable)[0])
 		}
 	}
 	claimed := settleAll(t, q, shards)
@@ -78,7 +78,7 @@ func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Durability
 func settleAll(t *testing.T, q *store.Queue, shards int) (claimed []string) {
 	t.Helper()
 	for shard := range shards {
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "bridge", Number: 1}, Max: 100, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
@@ -90,7 +90,7 @@ func settleAll(t *testing.T, q *store.Queue, shards int) (claimed []string) {
 			}
 			claimed = append(claimed, claim.Messages[i].ID)
 		}
-		stale, err := q.Settle(t.Context(), shard, s)
+		stale, err := q.Shard(shard).Settle(t.Context(), s)
 		require.NoError(t, err)
 		require.False(t, stale)
 	}
@@ -101,13 +101,13 @@ func settleAll(t *testing.T, q *store.Queue, shards int) (claimed []string) {
 func deadWork(t *testing.T, q *store.Queue, claimed []string) {
 	t.Helper()
 	var dead []string
-	require.NoError(t, q.DeadLetters(t.Context(), func(d message.DeadLetter) bool {
+	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(d message.DeadLetter) bool {
 		dead = append(dead, d.ID)
 		return true
 	}))
 	require.Len(t, dead, len(claimed)/2)
 	half := len(dead) / 2
-	for i, do := range []func(context.Context, []string) ([]store.Code, error){q.Redrive, q.Purge} {
+	for i, do := range []func(context.Context, []string) ([]store.Code, error){q.Admin().Redrive, q.Admin().Purge} {
 		codes, err := do(t.Context(), [][]string{dead[:half], dead[half:]}[i])
 		require.NoError(t, err)
 		for _, code := range codes {
@@ -118,21 +118,21 @@ func deadWork(t *testing.T, q *store.Queue, claimed []string) {
 
 func upkeepWorks(t *testing.T, q *store.Queue, shards int) {
 	t.Helper()
-	live, err := q.Heartbeat(t.Context(), "bridge", time.Hour)
+	live, err := q.Members().Heartbeat(t.Context(), "bridge", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"bridge"}, instancesOf(live))
-	require.NoError(t, q.Leave(t.Context(), "bridge"))
+	require.NoError(t, q.Members().Leave(t.Context(), "bridge"))
 	layout, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, shards, layout.Shards)
 	var waiting, published int64
 	for shard := range shards {
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		waiting += stats.Waiting
 		published += stats.Counters["published"]
 		require.Equal(t, "bridge", stats.Holder)
-		require.NoError(t, q.HandOver(t.Context(), shard, "bridge"))
+		require.NoError(t, q.Shard(shard).HandOver(t.Context(), "bridge"))
 	}
 	require.EqualValues(t, 20, waiting, "ten rescheduled, ten redriven")
 	require.EqualValues(t, 20, published)
@@ -212,12 +212,12 @@ func (l *load) produce(ctx context.Context, shard int, patience time.Duration) {
 			when = past()
 		}
 		call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		f.scheduled = l.q.Schedule(call, requests(when, id), false, l.durable)[0]
+		f.scheduled = l.q.Producer().Schedule(call, requests(when, id), false, l.durable)[0]
 		cancel()
 		f.took = time.Since(f.began)
 		if !f.due && i%3 == 0 {
 			call, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-			f.cancel, f.cancelled = l.q.Cancel(call, id, "", l.durable), true
+			f.cancel, f.cancelled = l.q.Producer().Cancel(call, id, "", l.durable), true
 			cancel()
 		}
 		f.ended = time.Now()
@@ -249,7 +249,7 @@ func (l *load) consume(ctx context.Context, shard int) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for number := uint64(1); ctx.Err() == nil; {
-		claim, err := l.q.Claim(ctx, shard, message.ClaimRequest{
+		claim, err := l.q.Shard(shard).Claim(ctx, message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "bridge", Number: number}, Max: 100, Timeout: never, Lease: lease,
 		})
 		if err == nil {
@@ -274,7 +274,7 @@ func (l *load) publish(ctx context.Context, shard int, claim message.Claim) {
 	}
 	s := settlement(claim, acked)
 	for ctx.Err() == nil {
-		if _, err := l.q.Settle(ctx, shard, s); err == nil {
+		if _, err := l.q.Shard(shard).Settle(ctx, s); err == nil {
 			return
 		}
 		s.Repeated = true

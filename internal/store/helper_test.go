@@ -89,7 +89,7 @@ func later() store.When { return store.When{Relative: true, Ms: never.Millisecon
 
 func schedule(t testing.TB, q *store.Queue, id string, when store.When) store.Answer {
 	t.Helper()
-	answer := q.Schedule(t.Context(), []store.Request{{Message: note(id, id), When: when}}, false, store.Durability{})[0]
+	answer := q.Producer().Schedule(t.Context(), []store.Request{{Message: note(id, id), When: when}}, false, store.Durability{})[0]
 	require.NoError(t, answer.Err)
 	return answer
 }
@@ -102,14 +102,14 @@ func create(t testing.TB, q *store.Queue, id string, when store.When) {
 
 func cancel(t testing.TB, q *store.Queue, id string) store.Code {
 	t.Helper()
-	answer := q.Cancel(t.Context(), id, "", store.Durability{})
+	answer := q.Producer().Cancel(t.Context(), id, "", store.Durability{})
 	require.NoError(t, answer.Err)
 	return answer.Code
 }
 
 func reschedule(t testing.TB, q *store.Queue, id string, when store.When) store.Code {
 	t.Helper()
-	answer := q.Reschedule(t.Context(), id, "", when, store.Durability{})
+	answer := q.Producer().Reschedule(t.Context(), id, "", when, store.Durability{})
 	require.NoError(t, answer.Err)
 	return answer.Code
 }
@@ -134,7 +134,7 @@ func (b *bridge) request(most int) message.ClaimRequest {
 // claim takes up to most due messages; it must be granted.
 func (b *bridge) claim(most int) message.Claim {
 	b.t.Helper()
-	claim, err := b.q.Claim(b.t.Context(), 0, b.request(most))
+	claim, err := b.q.Shard(0).Claim(b.t.Context(), b.request(most))
 	require.NoError(b.t, err)
 	require.Equal(b.t, message.ClaimGranted, claim.State)
 	return claim
@@ -143,7 +143,7 @@ func (b *bridge) claim(most int) message.Claim {
 // settle ends the claim with one verdict for all; it must not be stale.
 func (b *bridge) settle(claim message.Claim, v message.Verdict) {
 	b.t.Helper()
-	stale, err := b.q.Settle(b.t.Context(), 0, settlement(claim, v))
+	stale, err := b.q.Shard(0).Settle(b.t.Context(), settlement(claim, v))
 	require.NoError(b.t, err)
 	require.False(b.t, stale)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/hints"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
@@ -32,8 +33,8 @@ func newEar(t testing.TB) *ear {
 	return &ear{t: t, wakes: make(chan int, 1000), changes: make(chan struct{}, 1000)}
 }
 
-func (e *ear) listener() store.Listener {
-	return store.Listener{
+func (e *ear) listener() hints.Listener {
+	return hints.Listener{
 		Wake: func(shard int) { e.wakes <- shard }, Changed: func() { e.changes <- struct{}{} },
 	}
 }
@@ -88,11 +89,11 @@ func (e *ear) silent() {
 }
 
 // listen runs hints until the end of the test.
-func listen(t testing.TB, rdb redis.UniversalClient) *store.Hints {
-	hints := store.NewHints(rdb)
+func listen(t testing.TB, rdb redis.UniversalClient) *hints.Subscriber {
+	subscriber := hints.New(rdb)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); hints.Run(ctx) }()
+	go func() { defer close(ended); subscriber.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		select {
@@ -101,16 +102,16 @@ func listen(t testing.TB, rdb redis.UniversalClient) *store.Hints {
 			t.Error("hints do not end with their ctx")
 		}
 	})
-	return hints
+	return subscriber
 }
 
 // handOver takes the shard and gives it up, which is a hint.
 func handOver(t testing.TB, q *store.Queue, shard int) {
 	t.Helper()
 	b := newBridge(t, q)
-	_, err := q.Claim(t.Context(), shard, b.request(0))
+	_, err := q.Shard(shard).Claim(t.Context(), b.request(0))
 	require.NoError(t, err)
-	require.NoError(t, q.HandOver(t.Context(), shard, b.name))
+	require.NoError(t, q.Shard(shard).HandOver(t.Context(), b.name))
 }
 
 // subscribers counts the connections that have subscribed.
@@ -137,12 +138,12 @@ func abandoned(t testing.TB, rdb *redis.Client) (wait func()) {
 func TestHintsOfSeveralQueues(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenvPrivate(t))
-	hints := listen(t, rdb)
+	subscriber := listen(t, rdb)
 	var queues [3]*store.Queue
 	var ears [3]*ear
 	for i := range queues {
 		queues[i], ears[i] = storetest.New(t, rdb, 4), newEar(t)
-		hints.Set(queues[i], []int{0, 1, 2, 3}, ears[i].listener())
+		subscriber.Set(queues[i].Keys(), []int{0, 1, 2, 3}, ears[i].listener())
 		ears[i].woken(0, 1, 2, 3)
 		ears[i].settled()
 	}
@@ -152,16 +153,16 @@ func TestHintsOfSeveralQueues(t *testing.T) {
 			handOver(t, q, shard)
 			ears[i].woken(shard)
 		}
-		_, err := q.Heartbeat(t.Context(), "a", time.Minute)
+		_, err := q.Members().Heartbeat(t.Context(), "a", time.Minute)
 		require.NoError(t, err)
 		ears[i].changed()
-		require.NoError(t, q.Leave(t.Context(), "a"))
+		require.NoError(t, q.Members().Leave(t.Context(), "a"))
 		ears[i].changed()
 	}
 
-	hints.Set(queues[0], []int{2}, ears[0].listener())
-	hints.Set(queues[1], nil, store.Listener{})
-	hints.Set(queues[2], []int{0, 1}, ears[2].listener())
+	subscriber.Set(queues[0].Keys(), []int{2}, ears[0].listener())
+	subscriber.Set(queues[1].Keys(), nil, hints.Listener{})
+	subscriber.Set(queues[2].Keys(), []int{0, 1}, ears[2].listener())
 	wake := storetest.Key(queues[0].Name(), 0, "wake")
 	require.Eventually(t, func() bool {
 		return rdb.PubSubShardNumSub(t.Context(), wake).Val()[wake] == 0
@@ -176,7 +177,7 @@ func TestHintsOfSeveralQueues(t *testing.T) {
 	ears[0].woken(2)
 	handOver(t, queues[2], 1)
 	ears[2].woken(1)
-	hints.Set(queues[2], []int{1, 3}, ears[2].listener())
+	subscriber.Set(queues[2].Keys(), []int{1, 3}, ears[2].listener())
 	ears[2].woken(3)
 	for _, e := range ears {
 		e.silent()
@@ -194,7 +195,7 @@ func TestHintsAfterAway(t *testing.T) {
 		o.DialTimeout, o.ReadTimeout, o.DialerRetries = time.Second, time.Second, 1
 	})
 	q, e := storetest.New(t, near, 2), newEar(t)
-	listen(t, far).Set(q, []int{0, 1}, e.listener())
+	listen(t, far).Set(q.Keys(), []int{0, 1}, e.listener())
 	e.woken(0, 1)
 	e.settled()
 	for name, fault := range map[string]func(bool){
@@ -228,13 +229,13 @@ func TestHintsBefore7(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, "redis://"+miniredis.RunT(t).Addr())
 	q, e := storetest.New(t, rdb, 2), newEar(t)
-	hints := listen(t, rdb)
-	hints.Set(q, []int{0, 1}, e.listener())
+	subscriber := listen(t, rdb)
+	subscriber.Set(q.Keys(), []int{0, 1}, e.listener())
 	e.woken(0, 1)
 	e.settled()
 	handOver(t, q, 1)
 	e.woken(1)
-	hints.Set(q, []int{0}, e.listener())
+	subscriber.Set(q.Keys(), []int{0}, e.listener())
 	handOver(t, q, 0)
 	e.woken(0)
 	sharded, err := rdb.Eval(t.Context(), "return redis.REDIS_VERSION_NUM or 'none'", nil).Result()
@@ -348,8 +349,8 @@ func TestHintsInCluster(t *testing.T) {
 		node := c.owner(t, c.slot(t, storetest.Key(q.Name(), shard, "wake")))
 		byNode[node] = append(byNode[node], shard)
 	}
-	hints := listen(t, c.rdb)
-	hints.Set(q, all, e.listener())
+	subscriber := listen(t, c.rdb)
+	subscriber.Set(q.Keys(), all, e.listener())
 	e.woken(all...)
 	e.settled()
 	each := func(shards []int) {
@@ -399,7 +400,7 @@ func TestHintsInCluster(t *testing.T) {
 	c.servers[from].Start()
 	e.woken(moved[1:]...)
 	assert.Eventually(t, func() bool {
-		_, err := q.EnsureLayout(t.Context(), storetest.Layout(shards))
+		_, err := q.Layouts().Ensure(t.Context(), storetest.Layout(shards))
 		return err == nil
 	}, soon, 50*time.Millisecond)
 	each(moved[1:])

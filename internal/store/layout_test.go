@@ -16,6 +16,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
 
@@ -97,7 +98,7 @@ func (p *producer) step() bool {
 	code, want := store.Code(0), store.NotFound
 	switch verb := p.random.IntN(6); verb {
 	case 0, 1, 5:
-		answer := p.q.Schedule(ctx, []store.Request{{Message: note(id, id), When: later()}}, verb == 5, none)[0]
+		answer := p.q.Producer().Schedule(ctx, []store.Request{{Message: note(id, id), When: later()}}, verb == 5, none)[0]
 		if !assert.NoError(p.t, answer.Err) {
 			return false
 		}
@@ -110,7 +111,7 @@ func (p *producer) step() bool {
 		}
 		p.there[id] = true
 	case 2:
-		answer := p.q.Cancel(ctx, id, "", none)
+		answer := p.q.Producer().Cancel(ctx, id, "", none)
 		if !assert.NoError(p.t, answer.Err) {
 			return false
 		}
@@ -119,7 +120,7 @@ func (p *producer) step() bool {
 		}
 		p.there[id] = false
 	case 3:
-		answer := p.q.Reschedule(ctx, id, "", later(), none)
+		answer := p.q.Producer().Reschedule(ctx, id, "", later(), none)
 		if !assert.NoError(p.t, answer.Err) {
 			return false
 		}
@@ -127,7 +128,7 @@ func (p *producer) step() bool {
 			want = store.Done
 		}
 	case 4:
-		found, ok, err := p.q.Get(ctx, id, "")
+		found, ok, err := p.q.Producer().Get(ctx, id, "")
 		if !assert.NoError(p.t, err) {
 			return false
 		}
@@ -170,14 +171,13 @@ func TestChangeUnderLoad(t *testing.T) {
 		})
 	}
 	random := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // reproducible
-	keeper := store.NewKeeper(again(t, q.Name()))
-	keeper.ForgetAfter(0)
+	keeper := layout.NewKeeper(again(t, q.Name()).Layouts(), 0)
 	killed, done := 0, 0
 	for range 80 {
 		admin := new(mortal)
 		admin.left.Store(int64(random.IntN(18)))
-		_, err := again(t, q.Name(), admin).SetShards(t.Context(), 1+random.IntN(most))
-		if err != nil && !errors.Is(err, store.ErrEarlierLayouts) {
+		_, err := again(t, q.Name(), admin).Layouts().SetShards(t.Context(), 1+random.IntN(most))
+		if err != nil && !errors.Is(err, layout.ErrEarlierLayouts) {
 			require.ErrorIs(t, err, errKilled)
 			killed++
 		} else if err == nil {
@@ -222,7 +222,7 @@ func claimAll(t *testing.T, q *store.Queue, want map[string]int) map[string]int 
 	layout, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	for shard := range layout.Polled() {
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 1000, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
@@ -231,7 +231,7 @@ func claimAll(t *testing.T, q *store.Queue, want map[string]int) map[string]int 
 				delete(left, m.ID)
 			}
 		}
-		_, err = q.Settle(t.Context(), shard, settlement(claim, acked))
+		_, err = q.Shard(shard).Settle(t.Context(), settlement(claim, acked))
 		require.NoError(t, err)
 	}
 	return left
@@ -248,38 +248,37 @@ func TestDrains(t *testing.T) {
 		ids[id] = 1
 		create(t, q, id, later())
 	}
-	layout, err := q.SetShards(t.Context(), 2)
+	two, err := q.Layouts().SetShards(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, []int{5}, layout.Earlier)
-	require.Equal(t, 5, layout.Polled())
-	keeper := store.NewKeeper(q)
-	keeper.ForgetAfter(50 * time.Millisecond)
+	require.Equal(t, []int{5}, two.Earlier)
+	require.Equal(t, 5, two.Polled())
+	keeper := layout.NewKeeper(q.Layouts(), 50*time.Millisecond)
 	for range 5 {
 		require.NoError(t, keeper.Step(t.Context()))
 	}
 	for shard := 2; shard < 5; shard++ {
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		require.False(t, stats.Drained)
-		require.Equal(t, layout.Epoch, stats.Epoch)
+		require.Equal(t, two.Epoch, stats.Epoch)
 	}
 	require.Empty(t, claimAll(t, q, ids))
 	drained := false
 	require.Eventually(t, func() bool {
 		require.NoError(t, keeper.Step(t.Context()))
-		layout, err = q.LoadLayout(t.Context())
+		two, err = q.LoadLayout(t.Context())
 		require.NoError(t, err)
-		if stats, err := q.Stats(t.Context(), 0); err == nil && stats.Drained {
+		if stats, err := q.Admin().Stats(t.Context(), 0); err == nil && stats.Drained {
 			drained = true
 		}
-		return len(layout.Earlier) == 0
+		return len(two.Earlier) == 0
 	}, soon, 5*time.Millisecond)
 	require.True(t, drained)
-	require.Equal(t, 2, layout.Polled())
-	published := layout.Retired["published"]
+	require.Equal(t, 2, two.Polled())
+	published := two.Retired["published"]
 	require.Positive(t, published)
 	for shard := range 2 {
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		published += stats.Counters["published"]
 	}
@@ -288,7 +287,7 @@ func TestDrains(t *testing.T) {
 		require.Zero(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), shard, "meta"), storetest.Key(q.Name(), shard, "holder")).Val())
 	}
 	create(t, q, "id-1", later())
-	_, err = q.SetShards(t.Context(), 3)
+	_, err = q.Layouts().SetShards(t.Context(), 3)
 	require.NoError(t, err)
 	require.Equal(t, store.Waiting, schedule(t, q, "id-1", later()).Code)
 }
@@ -309,27 +308,27 @@ func TestOldHome(t *testing.T) {
 	other := again(t, q.Name())
 	_, err := other.Layout(t.Context())
 	require.NoError(t, err)
-	_, err = q.SetShards(t.Context(), 8)
+	_, err = q.Layouts().SetShards(t.Context(), 8)
 	require.NoError(t, err)
 
 	seen := 0
-	require.NoError(t, other.DeadLetters(t.Context(), func(message.DeadLetter) bool { seen++; return true }))
+	require.NoError(t, other.Admin().DeadLetters(t.Context(), func(message.DeadLetter) bool { seen++; return true }))
 	require.Equal(t, 12, seen)
-	codes, err := other.Redrive(t.Context(), append(ids[:6:6], "nobody"))
+	codes, err := other.Admin().Redrive(t.Context(), append(ids[:6:6], "nobody"))
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{7, 7, 7, 7, 7, 7, 8}, codes)
-	codes, err = other.Purge(t.Context(), ids[6:9])
+	codes, err = other.Admin().Purge(t.Context(), ids[6:9])
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{7, 7, 7}, codes)
 	for _, id := range ids[:6] {
 		require.Equal(t, store.Waiting, schedule(t, other, id, later()).Code)
-		found, err := other.Find(t.Context(), id, 5)
+		found, err := other.Producer().Find(t.Context(), id, 5)
 		require.NoError(t, err)
 		require.Equal(t, []string{id}, found)
 	}
 	for _, id := range ids[9:] {
 		require.Equal(t, store.Dead, schedule(t, other, id, later()).Code)
-		answered(t, store.Replaced, other.Schedule(t.Context(), requests(later(), id), true, store.Durability{})[0])
+		answered(t, store.Replaced, other.Producer().Schedule(t.Context(), requests(later(), id), true, store.Durability{})[0])
 	}
 	require.Len(t, whole(t, rdb, q.Name(), 8), 9)
 }
@@ -350,9 +349,9 @@ func TestLostByFailover(t *testing.T) {
 		}
 		return list
 	}
-	layout, err := q.SetShards(t.Context(), 5)
+	five, err := q.Layouts().SetShards(t.Context(), 5)
 	require.NoError(t, err)
-	all := []string{layout.Epoch, layout.Epoch, layout.Epoch, layout.Epoch, layout.Epoch}
+	all := []string{five.Epoch, five.Epoch, five.Epoch, five.Epoch, five.Epoch}
 	require.Equal(t, all, epochs())
 
 	back := func(shard int, epoch, content string) {
@@ -368,20 +367,20 @@ func TestLostByFailover(t *testing.T) {
 	}
 	require.Equal(t, all, epochs())
 	back(1, before["epoch"], "2|") // The keeper raises it.
-	require.NoError(t, store.NewKeeper(q).Step(t.Context()))
+	require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
 	require.Equal(t, all, epochs())
 
 	// The publication is lost; a caller finishes what the fences tell of.
 	require.NoError(t, rdb.Del(t.Context(), layoutKey).Err())
 	require.NoError(t, rdb.HSet(t.Context(), layoutKey, before).Err())
 	require.Equal(t, store.Waiting, schedule(t, store.New(rdb, storetest.Prefix, q.Name()), "x", later()).Code)
-	require.Equal(t, layout.Epoch, rdb.HGet(t.Context(), layoutKey, "epoch").Val())
+	require.Equal(t, five.Epoch, rdb.HGet(t.Context(), layoutKey, "epoch").Val())
 
 	// The keeper does so too, where two changes of the same number met.
 	require.NoError(t, rdb.HSet(t.Context(), layoutKey, before).Err())
 	require.NoError(t, rdb.HDel(t.Context(), layoutKey, "earlier").Err())
-	back(0, store.NewEpoch(before["epoch"]), "7|2")
-	require.NoError(t, store.NewKeeper(q).Step(t.Context()))
+	back(0, layout.NextEpoch(before["epoch"]), "7|2")
+	require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
 	merged, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 7, max(merged.Polled(), merged.Shards))
@@ -390,7 +389,7 @@ func TestLostByFailover(t *testing.T) {
 
 	// The key is lost: the shards know the layout.
 	require.NoError(t, rdb.Del(t.Context(), layoutKey).Err())
-	restored, err := store.New(rdb, storetest.Prefix, q.Name()).EnsureLayout(t.Context(), storetest.Layout(1))
+	restored, err := store.New(rdb, storetest.Prefix, q.Name()).Layouts().Ensure(t.Context(), storetest.Layout(1))
 	require.NoError(t, err)
 	require.Equal(t, merged.Epoch, restored.Epoch)
 	require.Equal(t, merged.Shards, restored.Shards)
@@ -404,18 +403,18 @@ func TestSetShardsRefuses(t *testing.T) {
 	q := storetest.New(t, shared(t), 2)
 	t.Cleanup(func() { storetest.Remove(context.WithoutCancel(t.Context()), shared(t), q.Name(), 12) })
 	for _, n := range []int{-1, 0, store.MaxShards + 1} {
-		_, err := q.SetShards(t.Context(), n)
-		require.ErrorIs(t, err, store.ErrShards)
+		_, err := q.Layouts().SetShards(t.Context(), n)
+		require.ErrorIs(t, err, layout.ErrShards)
 	}
 	before, err := q.Layout(t.Context())
 	require.NoError(t, err)
-	same, err := q.SetShards(t.Context(), 2)
+	same, err := q.Layouts().SetShards(t.Context(), 2)
 	require.NoError(t, err)
 	require.Equal(t, before.Epoch, same.Epoch)
 	for n := 3; n <= 10; n++ {
-		_, err = q.SetShards(t.Context(), n)
+		_, err = q.Layouts().SetShards(t.Context(), n)
 		require.NoError(t, err)
 	}
-	_, err = q.SetShards(t.Context(), 11)
-	require.ErrorIs(t, err, store.ErrEarlierLayouts)
+	_, err = q.Layouts().SetShards(t.Context(), 11)
+	require.ErrorIs(t, err, layout.ErrEarlierLayouts)
 }

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // WithLedger makes settling tell the rows of outbox messages that these were
 // published: by an entry in the ledger of the shard, which stays until
-// [Queue.ForgetSettled]. notify is called after a settle that wrote some; it may
+// [Rows.ForgetSettled]. notify is called after a settle that wrote some; it may
 // be missed where the settle's answer was lost, and must not block. It returns
 // the queue, and is called before that is used. Without it only what others than
 // the row do (cancel, replace, purge, reschedule) is told.
@@ -39,19 +41,19 @@ type SettledRow struct {
 	// DueAt is the new due time of FateMoved.
 	DueAt time.Time
 
-	value string
+	entry string
 }
 
 // SettledPage returns about most entries of the shard's ledger, from a cursor
 // that is 0 at first, and the next cursor, 0 at the end. They are in no order;
 // until they are forgotten they may be returned again, and a token's entry may
 // change: from FateMoved to the others.
-func (q *Queue) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
-	k, err := q.shard(shard)
+func (q *Rows) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
+	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, 0, err
 	}
-	page, next, err := q.client(ctx).HScan(ctx, k.settled, cursor, "", int64(most)).Result()
+	page, next, err := q.conn.Client(ctx).HScan(ctx, k.Settled, cursor, "", int64(most)).Result()
 	if err != nil {
 		return nil, 0, fmt.Errorf("read ledger: %w", err)
 	}
@@ -62,26 +64,20 @@ func (q *Queue) SettledPage(ctx context.Context, shard int, cursor uint64, most 
 	return rows, next, nil
 }
 
-// parseSettled reads "p<member>", "c<member>" or "d<due_ms>:<member>".
-func parseSettled(token, value string) SettledRow {
-	row := SettledRow{Token: token, value: value}
-	member := value
-	if value != "" {
-		row.What, member = Fate(value[0]), value[1:]
-	}
-	if row.What == FateMoved {
-		if ms, rest, ok := cutInt(member); ok {
-			row.DueAt, member = time.UnixMilli(ms), rest
-		}
+func parseSettled(token, entry string) SettledRow {
+	what, dueMs, member := scripts.CutLedger(entry)
+	row := SettledRow{Token: token, What: Fate(what), entry: entry}
+	if dueMs != 0 {
+		row.DueAt = time.UnixMilli(dueMs)
 	}
 	row.ID, row.Key = message.SplitMember(member)
 	return row
 }
 
-// ForgetSettled removes entries that [Queue.SettledPage] returned from the shard's
+// ForgetSettled removes entries that [Rows.SettledPage] returned from the shard's
 // ledger, unless they have changed since.
-func (q *Queue) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
-	k, err := q.shard(shard)
+func (q *Rows) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
+	k, err := q.keysOf(shard)
 	if err != nil {
 		return err
 	}
@@ -89,34 +85,11 @@ func (q *Queue) ForgetSettled(ctx context.Context, shard int, rows []SettledRow)
 		batch := rows[start:min(start+MaxBatch, len(rows))]
 		args := make([]any, 0, 2*len(batch))
 		for _, row := range batch {
-			args = append(args, row.Token, row.value)
+			args = append(args, row.Token, row.entry)
 		}
-		if _, err := forgetScript.run(ctx, q.client(ctx), []string{k.settled}, args...); err != nil {
+		if _, err := q.conn.Run(ctx, scripts.Forget, []string{k.Settled}, args...); err != nil {
 			return fmt.Errorf("forget in ledger: %w", err)
 		}
-	}
-	return nil
-}
-
-// ledgerPage looks for entries of the ledger that have another home. It begins
-// again where it has found one.
-func (l *look) ledgerPage(ctx context.Context, q *Queue, layout *Layout) error {
-	if l.cursor == "" {
-		l.cursor = "0"
-	}
-	page, next, err := q.client(ctx).HScan(ctx, layout.keys.shards[l.shard].settled, l.ledger, "", scanPage).Result()
-	if err != nil {
-		return fmt.Errorf("read ledger: %w", err)
-	}
-	for i := 0; i+1 < len(page); i += 2 {
-		row := parseSettled(page[i], page[i+1])
-		if l.shard >= layout.Shards || layout.home(row.ID, row.Key) != l.shard {
-			l.cursor, l.ledger = "", 0
-			return nil
-		}
-	}
-	if l.ledger = next; next == 0 {
-		l.phase++
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (c *crowd) crowdedClaim(slot int) {
 	for i := range 16 {
 		r.Free = append(r.Free, 100+i)
 	}
-	_, err := c.q.Claim(c.Context(), 0, r)
+	_, err := c.q.Shard(0).Claim(c.Context(), r)
 	require.NoError(c, err)
 }
 
@@ -58,7 +58,7 @@ func claimed(v message.Verdict) func(*crowd) {
 }
 
 func (c *crowd) settle() {
-	_, err := c.q.Settle(c.Context(), 0, c.settlement)
+	_, err := c.q.Shard(0).Settle(c.Context(), c.settlement)
 	require.NoError(c, err)
 }
 
@@ -68,7 +68,7 @@ func (c *crowd) smallBefore() {
 	for i := range list[:min(4, c.n)] {
 		list[i].Message.Body = nil
 	}
-	c.all(store.Created, c.q.Schedule(c.Context(), list, false, store.Durability{}))
+	c.all(store.Created, c.q.Producer().Schedule(c.Context(), list, false, store.Durability{}))
 }
 
 // manyRoutes parks each message in a slot of its own.
@@ -97,14 +97,14 @@ func late(c *crowd) {
 }
 
 func (c *crowd) reclaimStray() {
-	_, _, err := c.q.Reclaim(c.Context(), 0, message.Reclaim{Instance: c.bridge.name, Stray: c.settlement.Claim.Token})
+	_, _, err := c.q.Shard(0).Reclaim(c.Context(), message.Reclaim{Instance: c.bridge.name, Stray: c.settlement.Claim.Token})
 	require.NoError(c, err)
 }
 
 // letters are the dead letters of rows, to be redriven or purged.
 func (c *crowd) letters() {
 	c.rowsDead()
-	require.NoError(c, c.q.DeadLetters(c.Context(), func(l message.DeadLetter) bool {
+	require.NoError(c, c.q.Admin().DeadLetters(c.Context(), func(l message.DeadLetter) bool {
 		c.members = append(c.members, l.Member)
 		return true
 	}))
@@ -113,7 +113,7 @@ func (c *crowd) letters() {
 func (c *crowd) inLedger() {
 	claimed(acked)(c)
 	c.settle()
-	rows, err := c.q.Settled(c.Context(), 0, store.MaxBatch)
+	rows, err := c.q.Rows().Settled(c.Context(), 0, store.MaxBatch)
 	require.NoError(c, err)
 	require.NotEmpty(c, rows)
 	c.rowsTold = rows
@@ -150,15 +150,15 @@ func (c *crowd) eval(script string, keys ...string) {
 }
 
 func (c *crowd) get(id string) {
-	_, _, err := c.q.Get(c.Context(), id, "")
+	_, _, err := c.q.Producer().Get(c.Context(), id, "")
 	require.NoError(c, err)
 }
 
 // shards changes how many there are, and looks for what has another home.
 func (c *crowd) shards() {
-	_, err := c.q.SetShards(c.Context(), 2)
+	_, err := c.q.Layouts().SetShards(c.Context(), 2)
 	require.NoError(c, err)
-	require.NoError(c, store.NewKeeper(c.q).Step(c.Context()))
+	require.NoError(c, c.q.Admin().NewKeeper().Step(c.Context()))
 }
 
 // shardCalls are those of pollers and operators.
@@ -172,7 +172,7 @@ var shardCalls = []crowdCall{
 	{name: "claim, the same again", before: claimed(acked), call: func(c *crowd) {
 		r := c.bridge.request(store.MaxBatch)
 		r.Token = c.settlement.Claim.Token
-		claim, err := c.q.Claim(c.Context(), 0, r)
+		claim, err := c.q.Shard(0).Claim(c.Context(), r)
 		require.NoError(c, err)
 		require.Len(c, claim.Messages, len(c.settlement.Claim.Messages))
 	}},
@@ -195,20 +195,20 @@ var shardCalls = []crowdCall{
 		c.openClaims(c.bridge.name, 4)
 		require.NoError(c, c.rdb.Set(c.Context(), c.key("holder"), "next|1|1", lease).Err())
 	}, call: func(c *crowd) {
-		_, more, err := c.q.Reclaim(c.Context(), 0, message.Reclaim{Instance: "next", Foreign: true})
+		_, more, err := c.q.Shard(0).Reclaim(c.Context(), message.Reclaim{Instance: "next", Foreign: true})
 		require.NoError(c, err)
 		require.True(c, more)
 	}},
 	{name: "redrive", before: (*crowd).letters, call: func(c *crowd) {
-		_, err := c.q.Redrive(c.Context(), c.members)
+		_, err := c.q.Admin().Redrive(c.Context(), c.members)
 		require.NoError(c, err)
 	}},
 	{name: "purge", before: (*crowd).letters, call: func(c *crowd) {
-		_, err := c.q.Purge(c.Context(), c.members)
+		_, err := c.q.Admin().Purge(c.Context(), c.members)
 		require.NoError(c, err)
 	}},
 	{name: "parked", before: func(c *crowd) { c.manyRoutes(); c.settle() }, call: func(c *crowd) {
-		routes, err := c.q.Parked(c.Context(), 0)
+		routes, err := c.q.Shard(0).Parked(c.Context())
 		require.NoError(c, err)
 		require.Len(c, routes, len(c.settlement.Verdicts))
 	}},
@@ -218,18 +218,18 @@ var shardCalls = []crowdCall{
 		c.get(c.settlement.Claim.Messages[len(c.settlement.Claim.Messages)-1].ID)
 	}},
 	{name: "forget", before: (*crowd).inLedger, call: func(c *crowd) {
-		require.NoError(c, c.q.ForgetSettled(c.Context(), 0, c.rowsTold))
+		require.NoError(c, c.q.Rows().ForgetSettled(c.Context(), 0, c.rowsTold))
 	}},
 	{name: "stats", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: func(c *crowd) {
-		_, err := c.q.Stats(c.Context(), 0)
+		_, err := c.q.Admin().Stats(c.Context(), 0)
 		require.NoError(c, err)
 	}},
 	{name: "heartbeat", before: (*crowd).beats, call: func(c *crowd) {
-		_, err := c.q.Heartbeat(c.Context(), "me/1", time.Minute)
+		_, err := c.q.Members().Heartbeat(c.Context(), "me/1", time.Minute)
 		require.NoError(c, err)
 	}},
-	{name: "leave", before: (*crowd).beats, call: func(c *crowd) { require.NoError(c, c.q.Leave(c.Context(), "me/1")) }},
-	{name: "handover", before: claimed(acked), call: func(c *crowd) { require.NoError(c, c.q.HandOver(c.Context(), 0, c.bridge.name)) }},
+	{name: "leave", before: (*crowd).beats, call: func(c *crowd) { require.NoError(c, c.q.Members().Leave(c.Context(), "me/1")) }},
+	{name: "handover", before: claimed(acked), call: func(c *crowd) { require.NoError(c, c.q.Shard(0).HandOver(c.Context(), c.bridge.name)) }},
 	{name: "layout", before: (*crowd).nobody, call: func(c *crowd) {
 		_, err := c.q.LoadLayout(c.Context())
 		require.NoError(c, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,13 +25,16 @@ var crowdCalls = slices.Concat(producerCalls, shardCalls)
 
 // scriptSources are the scripts by their names.
 var scriptSources = sync.OnceValue(func() map[string]string {
-	files, err := os.ReadDir("lua")
+	files, err := os.ReadDir("scripts")
 	if err != nil {
 		panic(err) // The folder is beside this file.
 	}
 	sources := map[string]string{}
 	for _, file := range files {
-		source := must(os.ReadFile("lua/" + file.Name()))
+		if filepath.Ext(file.Name()) != ".lua" {
+			continue
+		}
+		source := must(os.ReadFile("scripts/" + file.Name()))
 		sources[strings.TrimSuffix(file.Name(), ".lua")] = string(source)
 	}
 	return sources

@@ -88,10 +88,10 @@ func (c *crowd) all(code store.Code, answers []store.Answer) {
 func (c *crowd) nobody() {}
 
 func (c *crowd) waiting() {
-	c.all(store.Created, c.q.Schedule(c.Context(), c.requests(c.body, nil), false, store.Durability{}))
+	c.all(store.Created, c.q.Producer().Schedule(c.Context(), c.requests(c.body, nil), false, store.Durability{}))
 }
 
-func (c *crowd) ofRows() { c.all(store.Created, c.q.Put(c.Context(), c.rows(c.body))) }
+func (c *crowd) ofRows() { c.all(store.Created, c.q.Rows().Put(c.Context(), c.rows(c.body))) }
 
 // settleAll claims all in turn and settles them with the verdict.
 func (c *crowd) settleAll(v message.Verdict) {
@@ -170,28 +170,28 @@ func (c *crowdCall) script() string {
 var producerCalls = []crowdCall{
 	{"schedule", (*crowd).nobody, (*crowd).waiting, true},
 	{"schedule of dead ids", (*crowd).dead, func(c *crowd) {
-		list := c.q.Schedule(c.Context(), c.requests(nil, nil), false, store.Durability{})
+		list := c.q.Producer().Schedule(c.Context(), c.requests(nil, nil), false, store.Durability{})
 		c.all(store.Dead, list)
 		require.Equal(c, buried.Reason, list[c.n-1].Reason)
 	}, true},
 	{"schedule of waiting ids", (*crowd).tried, func(c *crowd) {
-		c.all(store.Waiting, c.q.Schedule(c.Context(), c.requests(nil, nil), false, store.Durability{}))
+		c.all(store.Waiting, c.q.Producer().Schedule(c.Context(), c.requests(nil, nil), false, store.Durability{}))
 	}, false},
 	{"schedule, second run", (*crowd).tried, func(c *crowd) {
-		c.all(store.Waiting, c.q.Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
+		c.all(store.Waiting, c.q.Producer().Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
 	}, true},
 	{"schedule, second run, free ids", (*crowd).nobody, func(c *crowd) {
-		c.all(store.Created, c.q.Schedule(c.Context(), c.requests(c.body, c.again(false)), false, store.Durability{}))
+		c.all(store.Created, c.q.Producer().Schedule(c.Context(), c.requests(c.body, c.again(false)), false, store.Durability{}))
 	}, true},
 	{"schedule of dead ids, second run", (*crowd).dead, func(c *crowd) {
-		c.all(store.Dead, c.q.Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
+		c.all(store.Dead, c.q.Producer().Schedule(c.Context(), c.requests(nil, c.again(false)), false, store.Durability{}))
 	}, true},
 	{"replace", (*crowd).tried, replaceAll, true},
 	{"replace of rows", (*crowd).rowsTried, replaceAll, true},
 	{"replace of dead ids", (*crowd).dead, replaceAll, true},
 	{"replace of dead rows", (*crowd).rowsDead, replaceAll, true},
 	{"replace, second run", (*crowd).tried, func(c *crowd) {
-		for _, a := range c.q.Schedule(c.Context(), c.requests(nil, c.again(true)), true, store.Durability{}) {
+		for _, a := range c.q.Producer().Schedule(c.Context(), c.requests(nil, c.again(true)), true, store.Durability{}) {
 			require.ErrorIs(c, a.Err, store.ErrUnknown)
 		}
 	}, true},
@@ -201,12 +201,12 @@ var producerCalls = []crowdCall{
 		for i := range rows {
 			rows[i].Marked = true
 		}
-		c.all(store.Created, c.q.Put(c.Context(), rows))
+		c.all(store.Created, c.q.Rows().Put(c.Context(), rows))
 	}, true},
-	{"put of what is here", (*crowd).rowsTried, func(c *crowd) { c.all(store.Mine, c.q.Put(c.Context(), c.rows(nil))) }, true},
-	{"put of what was moved", (*crowd).moved, func(c *crowd) { c.all(store.EndedMoved, c.q.Put(c.Context(), c.rows(nil))) }, true},
-	{"put of dead ids", (*crowd).dead, func(c *crowd) { c.all(store.Dead, c.q.Put(c.Context(), c.rows(nil))) }, true},
-	{"put, peek", (*crowd).rowsTried, func(c *crowd) { c.all(store.Mine, c.q.Peek(c.Context(), c.rows(nil))) }, true},
+	{"put of what is here", (*crowd).rowsTried, func(c *crowd) { c.all(store.Mine, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
+	{"put of what was moved", (*crowd).moved, func(c *crowd) { c.all(store.EndedMoved, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
+	{"put of dead ids", (*crowd).dead, func(c *crowd) { c.all(store.Dead, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
+	{"put, peek", (*crowd).rowsTried, func(c *crowd) { c.all(store.Mine, c.q.Rows().Peek(c.Context(), c.rows(nil))) }, true},
 	{"cancel", (*crowd).rowsTried, func(c *crowd) { require.Equal(c, store.DoneMaybePublished, cancel(c, c.q, c.id(0))) }, false},
 	{"cancel of a dead id", (*crowd).rowsDead, func(c *crowd) { require.Equal(c, store.DoneMaybePublished, cancel(c, c.q, c.id(0))) }, false},
 	{"reschedule", (*crowd).rowsTried, func(c *crowd) {
@@ -216,14 +216,14 @@ var producerCalls = []crowdCall{
 		require.Equal(c, store.DoneMaybePublished, reschedule(c, c.q, c.id(0), later()))
 	}, false},
 	{"remove", (*crowd).rowsTried, func(c *crowd) {
-		n, err := c.q.Remove(c.Context(), c.ended())
+		n, err := c.q.Rows().Remove(c.Context(), c.ended())
 		require.NoError(c, err)
 		require.Equal(c, c.n, n)
 	}, true},
 	{"rows", (*crowd).ofRows, func(c *crowd) {
 		n := 0
 		for cursor := "0"; ; {
-			rows, next, _, err := c.q.RowsPage(c.Context(), 0, cursor, store.MaxBatch)
+			rows, next, _, err := c.q.Rows().RowsPage(c.Context(), 0, cursor, store.MaxBatch)
 			require.NoError(c, err)
 			if n += len(rows); next == "0" {
 				break
@@ -235,7 +235,7 @@ var producerCalls = []crowdCall{
 }
 
 func replaceAll(c *crowd) {
-	c.all(store.Replaced, c.q.Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
+	c.all(store.Replaced, c.q.Producer().Schedule(c.Context(), c.requests(nil, nil), true, store.Durability{}))
 }
 
 // empty forgets all messages.
@@ -252,7 +252,7 @@ func (c *crowd) again(replace bool) func(string) *store.Earlier {
 		at, err = redisNow(c.Context(), c.rdb)
 		require.NoError(c, err)
 	}
-	return c.q.EarlierCall(replace)
+	return c.q.Producer().EarlierCall(replace)
 }
 
 // TestScriptsReadLittle meets large messages: no script reads more than one of them.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/hints"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
 
@@ -21,32 +22,32 @@ func TestFind(t *testing.T) {
 	var members []string
 	for _, key := range []string{"", "k1", "k2", "k3", "k4"} {
 		m := &message.Message{ID: id, Key: key, Topic: "t"}
-		answered(t, store.Created, q.Schedule(t.Context(), []store.Request{{Message: m, When: past()}}, false, store.Durability{})[0])
+		answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{{Message: m, When: past()}}, false, store.Durability{})[0])
 		members = append(members, message.Member(id, key))
 	}
 	other := &message.Message{ID: "xxa?\\", Key: "k1", Topic: "t"}
-	answered(t, store.Created, q.Schedule(t.Context(), []store.Request{{Message: other, When: past()}}, false, store.Durability{})[0])
+	answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{{Message: other, When: past()}}, false, store.Durability{})[0])
 	find := func() {
 		t.Helper()
-		found, err := q.Find(t.Context(), id, 10)
+		found, err := q.Producer().Find(t.Context(), id, 10)
 		require.NoError(t, err)
 		require.ElementsMatch(t, members, found)
 	}
 	find() // They wait.
 	verdict := buried
 	for shard := range 3 {
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 10, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
 		find() // Some are in flight.
-		_, err = q.Settle(t.Context(), shard, settlement(claim, verdict))
+		_, err = q.Shard(shard).Settle(t.Context(), settlement(claim, verdict))
 		require.NoError(t, err)
 	}
 	find() // All are dead.
-	_, err := q.Find(t.Context(), id, 2)
+	_, err := q.Producer().Find(t.Context(), id, 2)
 	require.ErrorIs(t, err, store.ErrTooMany)
-	found, err := q.Find(t.Context(), "nobody", 2)
+	found, err := q.Producer().Find(t.Context(), "nobody", 2)
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
@@ -57,9 +58,9 @@ func TestHints(t *testing.T) {
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
 	ctx, stop := context.WithCancel(t.Context())
-	hints, ended := make(chan int, 100), make(chan struct{})
-	all := store.NewHints(rdb)
-	all.Set(q, []int{0}, store.Listener{Wake: func(shard int) { hints <- shard }, Changed: func() {}})
+	heard, ended := make(chan int, 100), make(chan struct{})
+	all := hints.New(rdb)
+	all.Set(q.Keys(), []int{0}, hints.Listener{Wake: func(shard int) { heard <- shard }, Changed: func() {}})
 	go func() { defer close(ended); all.Run(ctx) }()
 	wake := storetest.Key(q.Name(), 0, "wake")
 	require.Eventually(t, func() bool {
@@ -68,7 +69,7 @@ func TestHints(t *testing.T) {
 	hear := func(what string) {
 		t.Helper()
 		select {
-		case shard := <-hints:
+		case shard := <-heard:
 			require.Zero(t, shard)
 		case <-time.After(soon):
 			t.Fatal("no hint: ", what)
@@ -82,12 +83,12 @@ func TestHints(t *testing.T) {
 	reschedule(t, q, "y", past())
 	hear("rescheduled to the head")
 	b.finish(buried)
-	_, err := q.Redrive(t.Context(), []string{"y"})
+	_, err := q.Admin().Redrive(t.Context(), []string{"y"})
 	require.NoError(t, err)
 	hear("redriven")
-	answered(t, store.Replaced, q.Schedule(t.Context(), requests(past(), "x"), true, store.Durability{})[0])
+	answered(t, store.Replaced, q.Producer().Schedule(t.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	hear("replaced")
-	require.Empty(t, hints, "and nothing else was said")
+	require.Empty(t, heard, "and nothing else was said")
 	stop()
 	<-ended
 }
@@ -97,7 +98,7 @@ func TestStats(t *testing.T) {
 	t.Parallel()
 	q := storetest.New(t, shared(t), 1)
 	b := newBridge(t, q)
-	empty, err := q.Stats(t.Context(), 0)
+	empty, err := q.Admin().Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.True(t, empty.NextDue.IsZero())
 	require.Zero(t, empty.OldestDueAge)
@@ -105,7 +106,7 @@ func TestStats(t *testing.T) {
 	create(t, q, "flying", past())
 	b.claim(1)
 	create(t, q, "due", past())
-	stats, err := q.Stats(t.Context(), 0)
+	stats, err := q.Admin().Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, stats.Waiting)
 	require.EqualValues(t, 1, stats.Due)
@@ -115,7 +116,7 @@ func TestStats(t *testing.T) {
 	require.Equal(t, past().Ms, stats.NextDue.UnixMilli())
 	require.Greater(t, stats.OldestDueAge, 24*time.Hour)
 	require.EqualValues(t, 3, stats.Counters["scheduled"])
-	_, err = q.Stats(t.Context(), -1)
+	_, err = q.Admin().Stats(t.Context(), -1)
 	require.Error(t, err, "no such shard")
 }
 
@@ -124,12 +125,12 @@ func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	q := storetest.New(t, shared(t), 1)
 	for i, instance := range []string{"a", "b", "a"} {
-		live, err := q.Heartbeat(t.Context(), instance, time.Minute)
+		live, err := q.Members().Heartbeat(t.Context(), instance, time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a", "b"}[:min(i+1, 2)], instancesOf(live))
 	}
-	require.NoError(t, q.Leave(t.Context(), "b"))
-	live, err := q.Heartbeat(t.Context(), "a", time.Minute)
+	require.NoError(t, q.Members().Leave(t.Context(), "b"))
+	live, err := q.Members().Heartbeat(t.Context(), "a", time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, instancesOf(live))
 }
@@ -143,11 +144,11 @@ func TestClaimRenews(t *testing.T) {
 	create(t, q, "x", past())
 	request := b.request(1)
 	request.Timeout = 0
-	_, err := q.Claim(t.Context(), 0, request)
+	_, err := q.Shard(0).Claim(t.Context(), request)
 	require.NoError(t, err)
 	renewal := b.request(0)
 	renewal.Live = []message.ClaimToken{request.Token, {Instance: b.name, Number: 99}}
-	claim, err := q.Claim(t.Context(), 0, renewal)
+	claim, err := q.Shard(0).Claim(t.Context(), renewal)
 	require.NoError(t, err)
 	require.False(t, claim.Expired)
 	s := sound(t, rdb, q)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 )
 
@@ -21,24 +22,24 @@ func TestLostShardsAreTold(t *testing.T) {
 	t.Cleanup(func() { storetest.Remove(context.WithoutCancel(t.Context()), rdb, q.Name(), 6) })
 	meta := func(shard int) string { return storetest.Key(q.Name(), shard, "meta") }
 	layoutKey := storetest.Prefix + ":" + q.Name() + ":layout"
-	lost, err := q.Repair(t.Context())
+	lost, err := q.Layouts().Repair(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, lost)
 
 	// A change has begun: its shards are not lost, and nobody is to poll them.
-	next := store.NewEpoch(rdb.HGet(t.Context(), layoutKey, "epoch").Val()) + "|6|3"
+	next := layout.NextEpoch(rdb.HGet(t.Context(), layoutKey, "epoch").Val()) + "|6|3"
 	require.NoError(t, rdb.HSet(t.Context(), layoutKey, "next", next).Err())
 	layout, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int{6, 3}, []int{layout.Polled(), layout.InUse()})
-	lost, err = q.Repair(t.Context())
+	lost, err = q.Layouts().Repair(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, lost)
 	require.Zero(t, rdb.Exists(t.Context(), meta(4)).Val())
 
 	// The keeper tells of the lost ones while it finishes the change.
 	require.NoError(t, rdb.Del(t.Context(), meta(1)).Err())
-	keeper := store.NewKeeper(q)
+	keeper := q.Admin().NewKeeper()
 	var told []int
 	keeper.Lost = func(shards []int) { told = append(told, shards...) }
 	require.Eventually(t, func() bool {
@@ -49,7 +50,7 @@ func TestLostShardsAreTold(t *testing.T) {
 	require.NoError(t, keeper.Step(t.Context()))
 	require.Equal(t, []int{1}, told)
 	require.NoError(t, rdb.Del(t.Context(), meta(0), meta(5)).Err())
-	lost, err = q.Repair(t.Context())
+	lost, err = q.Layouts().Repair(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int{0, 5}, lost)
 	after, err := q.LoadLayout(t.Context())
@@ -57,7 +58,7 @@ func TestLostShardsAreTold(t *testing.T) {
 	require.True(t, after.SameLife(layout))
 	require.Equal(t, after.Epoch, rdb.HGet(t.Context(), meta(5), "epoch").Val())
 	require.NoError(t, rdb.Del(t.Context(), layoutKey).Err())
-	_, err = q.Repair(t.Context())
+	_, err = q.Layouts().Repair(t.Context())
 	require.ErrorIs(t, err, store.ErrNoLayout)
 }
 
@@ -67,17 +68,17 @@ func TestDroppedShardAnswers(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 2)
-	claim, err := q.Claim(t.Context(), 7, message.ClaimRequest{
+	claim, err := q.Shard(7).Claim(t.Context(), message.ClaimRequest{
 		Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 1, Timeout: never, Lease: lease,
 	})
 	require.NoError(t, err)
 	require.Equal(t, message.ClaimNoLayout, claim.State)
-	require.NoError(t, q.HandOver(t.Context(), 7, "a"))
-	stats, err := q.Stats(t.Context(), 7)
+	require.NoError(t, q.Shard(7).HandOver(t.Context(), "a"))
+	stats, err := q.Admin().Stats(t.Context(), 7)
 	require.NoError(t, err)
 	require.Empty(t, stats.Holder)
 	require.Zero(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), 7, "holder"), storetest.Key(q.Name(), 7, "meta")).Val())
 	for _, shard := range []int{-1, store.MaxShards} {
-		require.Error(t, q.HandOver(t.Context(), shard, "a"))
+		require.Error(t, q.Shard(shard).HandOver(t.Context(), "a"))
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // markStale marks the messages of a settlement that came too late, where they
@@ -15,18 +18,18 @@ import (
 // It is a step of its own, since it may have to read large bodies. Where it does
 // not happen, whatever ended the claim has marked its messages, but for a
 // failover, in which a crash before the settlement is the same.
-func (q *Queue) markStale(ctx context.Context, k shardKeys, s *message.Settlement) (stale bool, err error) {
+func (q *Shard) markStale(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
 	stale = !s.Repeated
 	for handed := handedOut(s); len(handed) > 0; {
-		args := append([]any{flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)
-		cmd, err := markScript.run(ctx, q.client(ctx), []string{k.msg, k.attempts, k.meta}, args...)
+		args := append([]any{scripts.Flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)
+		cmd, err := q.conn.Run(ctx, scripts.Mark, []string{k.Msg, k.Attempts, k.Meta}, args...)
 		if err != nil {
 			return stale, fmt.Errorf("mark what was settled too late: %w", err)
 		}
-		r := newReply(cmd)
-		looked, marked := int(r.int(0)), r.int(1)
-		if r.bad != nil {
-			return stale, r.bad
+		r := scripts.NewReply(cmd)
+		looked, marked := int(r.Int(0)), r.Int(1)
+		if r.Err != nil {
+			return stale, r.Err
 		}
 		stale = stale || marked > 0
 		handed = handed[2*looked:]

@@ -37,7 +37,7 @@ func TestMemoryLimit(t *testing.T) {
 	create(t, q, "overdue", past())
 	request := b.request(1)
 	request.Timeout = 0
-	overdue, err := q.Claim(t.Context(), 0, request)
+	overdue, err := q.Shard(0).Claim(t.Context(), request)
 	require.NoError(t, err)
 	require.Len(t, overdue.Messages, 1)
 
@@ -46,10 +46,10 @@ func TestMemoryLimit(t *testing.T) {
 		t.Helper()
 		for _, replace := range []bool{false, true} {
 			requests := []store.Request{{Message: note("one-more", strings.Repeat("x", 1000)), When: later()}}
-			answer := q.Schedule(t.Context(), requests, replace, store.Durability{})[0]
+			answer := q.Producer().Schedule(t.Context(), requests, replace, store.Durability{})[0]
 			require.ErrorIs(t, answer.Err, store.ErrFull)
 		}
-		require.ErrorIs(t, q.Put(t.Context(), rows[3:])[0].Err, store.ErrFull)
+		require.ErrorIs(t, q.Rows().Put(t.Context(), rows[3:])[0].Err, store.ErrFull)
 	}
 
 	t.Log(filled, "messages fill it")
@@ -58,36 +58,36 @@ func TestMemoryLimit(t *testing.T) {
 		do   func()
 	}{
 		{"heartbeat", func() {
-			_, err := q.Heartbeat(t.Context(), b.name, never)
+			_, err := q.Members().Heartbeat(t.Context(), b.name, never)
 			require.NoError(t, err)
 		}},
 		{"reclaim", func() {
-			n, _, err := q.Reclaim(t.Context(), 0, message.Reclaim{Instance: b.name})
+			n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
 		}},
 		{"stale settle", func() {
-			stale, err := q.Settle(t.Context(), 0, settlement(overdue, acked))
+			stale, err := q.Shard(0).Settle(t.Context(), settlement(overdue, acked))
 			require.NoError(t, err)
 			require.True(t, stale)
 		}},
 		{"renew", func() { b.claim(0) }},
 		{"settle of outbox messages", func() { b.settle(outbox, acked) }},
 		{"cancel of a row, not there", func() {
-			answered(t, store.NotFound, q.CancelRow(t.Context(), store.Operation{ID: "row-8", Token: rowToken(18), Target: rowToken(8)}))
+			answered(t, store.NotFound, q.Rows().CancelRow(t.Context(), store.Operation{ID: "row-8", Token: rowToken(18), Target: rowToken(8)}))
 		}},
 		{"reschedule of a row, not there", func() {
-			answered(t, store.NotFound, q.RescheduleRow(t.Context(), store.Operation{ID: "row-9", Token: rowToken(19), Target: rowToken(9)}, rowDue))
+			answered(t, store.NotFound, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: "row-9", Token: rowToken(19), Target: rowToken(9)}, rowDue))
 		}},
 		{"reschedule of a row", func() {
-			answered(t, store.Done, q.RescheduleRow(t.Context(), store.Operation{ID: "fill-8", Token: rowToken(20)}, rowDue))
+			answered(t, store.Done, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: "fill-8", Token: rowToken(20)}, rowDue))
 		}},
 		{"put of one that has ended", func() { putAll(t, q, rows[:3], store.EndedPublished) }},
 		{"ledger", func() {
-			told, err := q.Settled(t.Context(), 0, 100)
+			told, err := q.Rows().Settled(t.Context(), 0, 100)
 			require.NoError(t, err)
 			require.Len(t, told, 3)
-			require.NoError(t, q.ForgetSettled(t.Context(), 0, told))
+			require.NoError(t, q.Rows().ForgetSettled(t.Context(), 0, told))
 		}},
 		{"retry", func() { b.settle(b.claim(1), retried) }},
 		{"release", func() { b.settle(b.claim(1), released) }},
@@ -96,19 +96,19 @@ func TestMemoryLimit(t *testing.T) {
 		{"reschedule", func() { require.Equal(t, store.Done, reschedule(t, q, "fill-5", later())) }},
 		{"reschedule of a dead one", func() { require.Equal(t, store.Done, reschedule(t, q, "dead-0", past())) }},
 		{"redrive", func() {
-			codes, err := q.Redrive(t.Context(), []string{"dead-1"})
+			codes, err := q.Admin().Redrive(t.Context(), []string{"dead-1"})
 			require.NoError(t, err)
 			require.Equal(t, []store.Code{store.Done}, codes)
 		}},
 		{"durable", func() { // What makes WAIT count is a write, too.
-			answer := q.Reschedule(t.Context(), "fill-5", "", later(), store.Durability{Replicas: 1, Timeout: time.Millisecond})
+			answer := q.Producer().Reschedule(t.Context(), "fill-5", "", later(), store.Durability{Replicas: 1, Timeout: time.Millisecond})
 			answered(t, store.Done, answer)
 			require.ErrorContains(t, answer.Missing, "0 of 1 replicas")
 		}},
-		{"hand over", func() { require.NoError(t, q.HandOver(t.Context(), 0, b.name)) }},
+		{"hand over", func() { require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name)) }},
 		{"claim anew", func() { b.claim(0) }},
 		{"get", func() {
-			_, ok, err := q.Get(t.Context(), "fill-6", "")
+			_, ok, err := q.Producer().Get(t.Context(), "fill-6", "")
 			require.NoError(t, err)
 			require.True(t, ok)
 		}},
@@ -120,7 +120,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	// Those that free memory.
 	require.Equal(t, store.Done, cancel(t, q, "fill-7"))
-	codes, err := q.Purge(t.Context(), []string{"dead-2"})
+	codes, err := q.Admin().Purge(t.Context(), []string{"dead-2"})
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.Done}, codes)
 
@@ -143,7 +143,7 @@ func fill(t *testing.T, rdb *redis.Client, q *store.Queue) int {
 	for _, size := range []int{20_000, 1_000, 1} {
 		for {
 			r := []store.Request{{Message: note(fmt.Sprint("fill-", n), strings.Repeat("x", size)), When: past()}}
-			answer := q.Schedule(t.Context(), r, false, store.Durability{})[0]
+			answer := q.Producer().Schedule(t.Context(), r, false, store.Durability{})[0]
 			if errors.Is(answer.Err, store.ErrFull) {
 				break
 			}

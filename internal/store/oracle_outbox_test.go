@@ -197,7 +197,7 @@ func (m *machine) put(t *rapid.T) {
 	due := m.now(t) + rapid.SampledFrom([]int64{-never.Milliseconds(), never.Milliseconds()}).Draw(t, "due")
 	_, o := m.home(r.id, r.key)
 	member := message.Member(r.id, r.key)
-	answer := m.q.Put(t.Context(), []store.Row{{
+	answer := m.q.Rows().Put(t.Context(), []store.Row{{
 		Token: r.token, Message: &message.Message{ID: r.id, Key: r.key, Topic: "t", Body: []byte(body)},
 		DueAt: time.UnixMilli(due), Marked: marked,
 	}})[0]
@@ -214,7 +214,7 @@ func (m *machine) put(t *rapid.T) {
 func (m *machine) cancelRow(t *rapid.T) {
 	r := m.drawRow(t, "cancel")
 	_, o := m.home(r.id, r.key)
-	answer := m.q.CancelRow(t.Context(), store.Operation{ID: r.id, Key: r.key, Token: r.token, Target: r.target})
+	answer := m.q.Rows().CancelRow(t.Context(), store.Operation{ID: r.id, Key: r.key, Token: r.token, Target: r.target})
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.cancelRow(message.Member(r.id, r.key), r.token, r.target), answer.Code)
 }
@@ -226,16 +226,16 @@ func (m *machine) rescheduleRow(t *rapid.T) {
 	if due.Relative {
 		due = store.When{Ms: m.now(t) + due.Ms}
 	}
-	answer := m.q.RescheduleRow(t.Context(), store.Operation{ID: r.id, Key: r.key, Token: r.token, Target: r.target}, time.UnixMilli(due.Ms))
+	answer := m.q.Rows().RescheduleRow(t.Context(), store.Operation{ID: r.id, Key: r.key, Token: r.token, Target: r.target}, time.UnixMilli(due.Ms))
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.rescheduleRow(message.Member(r.id, r.key), r.token, r.target, due.Ms), answer.Code)
 }
 
 func (m *machine) forget(t *rapid.T) {
 	shard := drawShard(t)
-	rows, err := m.q.Settled(t.Context(), shard, 1000)
+	rows, err := m.q.Rows().Settled(t.Context(), shard, 1000)
 	require.NoError(t, err)
-	require.NoError(t, m.q.ForgetSettled(t.Context(), shard, rows))
+	require.NoError(t, m.q.Rows().ForgetSettled(t.Context(), shard, rows))
 	clear(m.oracles[shard].rows.ledger)
 }
 

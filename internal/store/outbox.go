@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -108,12 +107,4 @@ func at(t time.Time) When {
 		ms++
 	}
 	return When{Ms: ms}
-}
-
-// Clock asks Redis for the time.
-func (q *Queue) Clock(ctx context.Context) (time.Time, error) {
-	if _, err := q.LoadLayout(ctx); err != nil {
-		return time.Time{}, err
-	}
-	return q.Now(), nil
 }

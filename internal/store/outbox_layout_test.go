@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
@@ -25,7 +26,7 @@ func rowsOf(from, n int, due time.Time) []store.Row {
 
 func putAll(t *testing.T, q *store.Queue, rows []store.Row, want store.Code) {
 	t.Helper()
-	for i, answer := range q.Put(t.Context(), rows) {
+	for i, answer := range q.Rows().Put(t.Context(), rows) {
 		require.NoError(t, answer.Err)
 		require.Equal(t, want, answer.Code, rows[i].Message.ID)
 	}
@@ -37,7 +38,7 @@ func publishAll(t *testing.T, q *store.Queue, number uint64) (published int) {
 	layout, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	for shard := range layout.Polled() {
-		claim, err := q.Claim(t.Context(), shard, message.ClaimRequest{
+		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
 			Token: message.ClaimToken{Instance: "a", Number: number}, Max: 1000, Timeout: never, Lease: lease,
 		})
 		require.NoError(t, err)
@@ -45,7 +46,7 @@ func publishAll(t *testing.T, q *store.Queue, number uint64) (published int) {
 			continue
 		}
 		published += len(claim.Messages)
-		stale, err := q.Settle(t.Context(), shard, settlement(claim, acked))
+		stale, err := q.Shard(shard).Settle(t.Context(), settlement(claim, acked))
 		require.NoError(t, err)
 		require.False(t, stale)
 	}
@@ -70,10 +71,10 @@ func rowsWork(t *testing.T, rdb redis.UniversalClient, change func(*store.Queue)
 
 	for i := range each {
 		id := func(rows []store.Row) string { return rows[i].Message.ID }
-		answered(t, store.Done, q.RescheduleRow(t.Context(), store.Operation{ID: id(moved), Token: rowToken(500 + i), Target: moved[i].Token}, rowDue))
-		answered(t, store.Done, q.CancelRow(t.Context(), store.Operation{ID: id(cancelled), Token: rowToken(600 + i), Target: cancelled[i].Token}))
-		answered(t, store.NotFound, q.CancelRow(t.Context(), store.Operation{ID: id(never), Token: rowToken(700 + i), Target: never[i].Token}))
-		answered(t, store.EndedPublished, q.CancelRow(t.Context(), store.Operation{ID: id(published), Token: rowToken(800 + i), Target: published[i].Token}))
+		answered(t, store.Done, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: id(moved), Token: rowToken(500 + i), Target: moved[i].Token}, rowDue))
+		answered(t, store.Done, q.Rows().CancelRow(t.Context(), store.Operation{ID: id(cancelled), Token: rowToken(600 + i), Target: cancelled[i].Token}))
+		answered(t, store.NotFound, q.Rows().CancelRow(t.Context(), store.Operation{ID: id(never), Token: rowToken(700 + i), Target: never[i].Token}))
+		answered(t, store.EndedPublished, q.Rows().CancelRow(t.Context(), store.Operation{ID: id(published), Token: rowToken(800 + i), Target: published[i].Token}))
 	}
 	change(q)
 	putAll(t, q, published, store.EndedPublished)
@@ -89,13 +90,13 @@ func rowsWork(t *testing.T, rdb redis.UniversalClient, change func(*store.Queue)
 	require.NoError(t, err)
 	settled := map[string]bool{}
 	for shard := range layout.Polled() {
-		rows, err := q.Settled(t.Context(), shard, 1000)
+		rows, err := q.Rows().Settled(t.Context(), shard, 1000)
 		require.NoError(t, err)
 		for _, row := range rows {
 			require.Equal(t, store.FatePublished, row.What)
 			settled[row.Token] = true
 		}
-		stats, err := q.Stats(t.Context(), shard)
+		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		require.EqualValues(t, len(rows), stats.Ledger)
 	}
@@ -122,7 +123,7 @@ func TestRowsAcrossLayouts(t *testing.T) {
 	sizes := []int{16, 4}
 	q := rowsWork(t, rdb, func(q *store.Queue) {
 		other := again(t, q.Name())
-		_, err := other.SetShards(t.Context(), sizes[0])
+		_, err := other.Layouts().SetShards(t.Context(), sizes[0])
 		require.NoError(t, err)
 		sizes = sizes[1:]
 	})
@@ -133,8 +134,7 @@ func TestRowsAcrossLayouts(t *testing.T) {
 	}
 	require.Empty(t, whole(t, rdb, q.Name(), 16))
 
-	keeper := store.NewKeeper(q)
-	keeper.ForgetAfter(0)
+	keeper := layout.NewKeeper(q.Layouts(), 0)
 	for range 20 {
 		require.NoError(t, keeper.Step(t.Context()))
 	}
@@ -142,9 +142,9 @@ func TestRowsAcrossLayouts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{6, 16}, layout.Earlier, "rows are to be told")
 	for shard := range layout.Polled() {
-		rows, err := q.Settled(t.Context(), shard, 1000)
+		rows, err := q.Rows().Settled(t.Context(), shard, 1000)
 		require.NoError(t, err)
-		require.NoError(t, q.ForgetSettled(t.Context(), shard, rows))
+		require.NoError(t, q.Rows().ForgetSettled(t.Context(), shard, rows))
 	}
 	require.Eventually(t, func() bool {
 		require.NoError(t, keeper.Step(t.Context()))

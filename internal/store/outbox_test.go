@@ -40,7 +40,7 @@ func newOutboxScene(t testing.TB) *outboxScene {
 
 func (s *outboxScene) putAs(token string, due time.Time) store.Answer {
 	s.Helper()
-	answer := s.q.Put(s.Context(), []store.Row{{Token: token, Message: note(s.row, "the row's"), DueAt: due}})[0]
+	answer := s.q.Rows().Put(s.Context(), []store.Row{{Token: token, Message: note(s.row, "the row's"), DueAt: due}})[0]
 	require.NoError(s, answer.Err)
 	return answer
 }
@@ -53,14 +53,14 @@ func (s *outboxScene) puts(want store.Code) {
 
 func (s *outboxScene) cancelRow(token, target string) store.Code {
 	s.Helper()
-	answer := s.q.CancelRow(s.Context(), store.Operation{ID: s.row, Token: token, Target: target})
+	answer := s.q.Rows().CancelRow(s.Context(), store.Operation{ID: s.row, Token: token, Target: target})
 	require.NoError(s, answer.Err)
 	return answer.Code
 }
 
 func (s *outboxScene) rescheduleRow(token, target string, due time.Time) store.Code {
 	s.Helper()
-	answer := s.q.RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: token, Target: target}, due)
+	answer := s.q.Rows().RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: token, Target: target}, due)
 	require.NoError(s, answer.Err)
 	if answer.Code == store.Done || answer.Code == store.DoneMaybePublished {
 		require.Equal(s, due.UnixMilli(), answer.DueAt.UnixMilli())
@@ -71,14 +71,14 @@ func (s *outboxScene) rescheduleRow(token, target string, due time.Time) store.C
 // ledger is what rows are to be told, and forgets it.
 func (s *outboxScene) ledger() map[string]store.SettledRow {
 	s.Helper()
-	rows, err := s.q.Settled(s.Context(), 0, 100)
+	rows, err := s.q.Rows().Settled(s.Context(), 0, 100)
 	require.NoError(s, err)
 	told := map[string]store.SettledRow{}
 	for _, row := range rows {
 		require.Equal(s, s.row, row.ID)
 		told[row.Token] = row
 	}
-	require.NoError(s, s.q.ForgetSettled(s.Context(), 0, rows))
+	require.NoError(s, s.q.Rows().ForgetSettled(s.Context(), 0, rows))
 	require.Empty(s, sound(s, s.rdb, s.q).Settled)
 	return told
 }
@@ -135,7 +135,7 @@ func TestPut(t *testing.T) {
 			s.puts(store.Created)
 			s.b.finish(buried)
 			s.puts(store.Mine)
-			codes, err := s.q.Redrive(s.Context(), []string{s.row})
+			codes, err := s.q.Admin().Redrive(s.Context(), []string{s.row})
 			require.NoError(s, err)
 			require.Equal(s, []store.Code{store.Done}, codes)
 			s.puts(store.Mine)
@@ -145,7 +145,7 @@ func TestPut(t *testing.T) {
 		},
 		"marked": func(s *outboxScene) {
 			row := store.Row{Token: s.t, Message: note(s.row, ""), DueAt: farAhead, Marked: true}
-			answered(s, store.Created, s.q.Put(s.Context(), []store.Row{row})[0])
+			answered(s, store.Created, s.q.Rows().Put(s.Context(), []store.Row{row})[0])
 			require.Equal(s, markedOnce, sound(s, s.rdb, s.q).Attempts[s.row])
 			require.Equal(s, store.DoneMaybePublished, s.cancelRow(rowToken(2), s.t))
 		},
@@ -171,7 +171,7 @@ func TestPut(t *testing.T) {
 			rows[7].Message = rows[6].Message
 			rows[9] = rows[8]
 			rows[10].Token = "0123456789abcdef"
-			for n, answer := range s.q.Put(s.Context(), rows) {
+			for n, answer := range s.q.Rows().Put(s.Context(), rows) {
 				switch n {
 				case 7:
 					answered(s, store.Waiting, answer)
@@ -189,7 +189,7 @@ func TestPut(t *testing.T) {
 				s.b.settle(claim, acked)
 				left -= len(claim.Messages)
 			}
-			for n, answer := range s.q.Put(s.Context(), rows[11:]) {
+			for n, answer := range s.q.Rows().Put(s.Context(), rows[11:]) {
 				require.Equal(s, store.EndedPublished, answer.Code, n)
 			}
 			require.Len(s, dump(s, s.rdb, s.q).Settled, len(rows)-3)
@@ -217,11 +217,11 @@ func TestPutAfterItsEnd(t *testing.T) {
 			s.puts(store.Created)
 			create(s, s.q, "plain", past())
 			other := store.Row{Token: "~~" + rowToken(3)[2:], Message: note("sdk's", ""), DueAt: rowDue}
-			answered(s, store.Created, s.q.Put(s.Context(), []store.Row{other})[0])
+			answered(s, store.Created, s.q.Rows().Put(s.Context(), []store.Row{other})[0])
 			s.b.settle(s.b.claim(10), acked)
 			require.Equal(s, map[string]string{s.t: "p", other.Token: "p"}, sound(s, s.rdb, s.q).Gone)
 			s.puts(store.EndedPublished)
-			answered(s, store.EndedPublished, s.q.Put(s.Context(), []store.Row{other})[0])
+			answered(s, store.EndedPublished, s.q.Rows().Put(s.Context(), []store.Row{other})[0])
 			require.Len(s, s.ledger(), 1, "only the row's")
 		},
 		"retried, released, then published": func(s *outboxScene) {
@@ -242,7 +242,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 		},
 		"replaced": func(s *outboxScene) {
 			s.puts(store.Created)
-			answered(s, store.Replaced, s.q.Schedule(s.Context(), requests(past(), s.row), true, store.Durability{})[0])
+			answered(s, store.Replaced, s.q.Producer().Schedule(s.Context(), requests(past(), s.row), true, store.Durability{})[0])
 			s.puts(store.EndedCancelled)
 			s.b.finish(acked)
 			s.puts(store.EndedCancelled)
@@ -251,7 +251,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 		"purged": func(s *outboxScene) {
 			s.puts(store.Created)
 			s.b.finish(buried)
-			codes, err := s.q.Purge(s.Context(), []string{s.row, "nobody"})
+			codes, err := s.q.Admin().Purge(s.Context(), []string{s.row, "nobody"})
 			require.NoError(s, err)
 			require.Equal(s, []store.Code{store.Done, store.NotFound}, codes)
 			s.puts(store.EndedCancelled)
@@ -260,7 +260,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 		"dead, and replaced": func(s *outboxScene) {
 			s.puts(store.Created)
 			s.b.finish(buried)
-			answered(s, store.Replaced, s.q.Schedule(s.Context(), requests(later(), s.row), true, store.Durability{})[0])
+			answered(s, store.Replaced, s.q.Producer().Schedule(s.Context(), requests(later(), s.row), true, store.Durability{})[0])
 			s.puts(store.EndedCancelled)
 		},
 		"rescheduled by the SDK": func(s *outboxScene) {
@@ -268,13 +268,13 @@ func TestPutAfterItsEnd(t *testing.T) {
 			require.Equal(s, store.Done, reschedule(s, s.q, s.row, store.When{Ms: farAhead.UnixMilli()}))
 			require.Equal(s, farAhead.UnixMilli(), s.putAs(s.t, rowDue).DueAt.UnixMilli())
 			s.puts(store.Mine)
-			rows, err := s.q.Settled(s.Context(), 0, 100)
+			rows, err := s.q.Rows().Settled(s.Context(), 0, 100)
 			require.NoError(s, err)
 			require.Equal(s, store.FateMoved, rows[0].What)
 			require.Equal(s, farAhead.UnixMilli(), rows[0].DueAt.UnixMilli())
 			require.Equal(s, store.Done, reschedule(s, s.q, s.row, past()))
 			s.b.finish(acked)
-			require.NoError(s, s.q.ForgetSettled(s.Context(), 0, rows), "it has changed since")
+			require.NoError(s, s.q.Rows().ForgetSettled(s.Context(), 0, rows), "it has changed since")
 			s.puts(store.EndedPublished)
 			require.Equal(s, store.FatePublished, s.ledger()[s.t].What)
 		},
@@ -284,7 +284,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 			require.NoError(s, err)
 			s.puts(store.Created)
 			claim := s.b.claim(1)
-			_, err = plain.Settle(s.Context(), 0, settlement(claim, acked))
+			_, err = plain.Shard(0).Settle(s.Context(), settlement(claim, acked))
 			require.NoError(s, err)
 			s.puts(store.EndedPublished)
 			require.Empty(s, s.ledger())

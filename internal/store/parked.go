@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // slotsPage is how many slots one script looks at.
@@ -15,27 +17,27 @@ const slotsPage = 160
 
 // Parked returns the slots of a shard that hold parked messages, in their order.
 // It costs as much as there are such slots, however many messages they hold.
-func (q *Queue) Parked(ctx context.Context, shard int) ([]message.ParkedRoute, error) {
-	k, err := q.shard(shard)
+func (q *Shard) Parked(ctx context.Context) ([]message.ParkedRoute, error) {
+	k, err := q.keysOf(q.number)
 	if err != nil {
 		return nil, err
 	}
 	var routes []message.ParkedRoute
 	for next := 1; next <= message.MaxSlot; next = routes[len(routes)-1].Slot + 1 {
-		cmd, err := parkedScript.run(ctx, q.client(ctx), []string{k.due, k.routes}, next, slotsPage)
+		cmd, err := q.conn.Run(ctx, scripts.Parked, []string{k.Due, k.Routes}, next, slotsPage)
 		if err != nil {
 			return nil, fmt.Errorf("list parked: %w", err)
 		}
-		page := newReply(cmd)
-		for i := range page.values {
-			slot := page.list(i)
+		page := scripts.NewReply(cmd)
+		for i := range page.Values {
+			slot := page.List(i)
 			routes = append(routes, parseParked(slot))
-			if slot.bad != nil {
-				return nil, slot.bad
+			if slot.Err != nil {
+				return nil, slot.Err
 			}
 		}
-		if page.bad != nil || len(page.values) < slotsPage {
-			return routes, page.bad
+		if page.Err != nil || len(page.Values) < slotsPage {
+			return routes, page.Err
 		}
 	}
 	return routes, nil
@@ -43,13 +45,13 @@ func (q *Queue) Parked(ctx context.Context, shard int) ([]message.ParkedRoute, e
 
 // parseParked reads what parked.lua tells of one slot. A failover may have lost
 // which route it is.
-func parseParked(r *reply) message.ParkedRoute {
-	p := message.ParkedRoute{Slot: int(r.int(0)), Messages: int(r.int(1)), Oldest: time.UnixMilli(r.int(2))}
-	since, rest, _ := strings.Cut(r.text(3), " ")
+func parseParked(r *scripts.Reply) message.ParkedRoute {
+	p := message.ParkedRoute{Slot: int(r.Int(0)), Messages: int(r.Int(1)), Oldest: time.UnixMilli(r.Int(2))}
+	since, rest, _ := strings.Cut(r.Text(3), " ")
 	if ms, err := strconv.ParseInt(since, 10, 64); err == nil {
 		p.Since = time.UnixMilli(ms)
 	}
-	if length, names, ok := cutInt(rest); ok && length >= 0 && length <= int64(len(names)) {
+	if length, names, ok := scripts.CutInt(rest); ok && length >= 0 && length <= int64(len(names)) {
 		p.Route, p.Reason = names[:length], names[length:]
 	}
 	return p

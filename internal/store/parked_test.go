@@ -18,7 +18,7 @@ func at(ms int64) store.When { return store.When{Ms: ms} }
 func (b *bridge) verdicts(claim message.Claim, list ...message.Verdict) message.Settlement {
 	b.t.Helper()
 	s := message.Settlement{Claim: claim, Verdicts: list}
-	stale, err := b.q.Settle(b.t.Context(), 0, s)
+	stale, err := b.q.Shard(0).Settle(b.t.Context(), s)
 	require.NoError(b.t, err)
 	require.False(b.t, stale)
 	return s
@@ -29,7 +29,7 @@ func (b *bridge) claimSlot(slot, most int, free ...int) message.Claim {
 	b.t.Helper()
 	r := b.request(most)
 	r.Slot, r.Free = slot, free
-	claim, err := b.q.Claim(b.t.Context(), 0, r)
+	claim, err := b.q.Shard(0).Claim(b.t.Context(), r)
 	require.NoError(b.t, err)
 	require.Equal(b.t, message.ClaimGranted, claim.State)
 	return claim
@@ -45,7 +45,7 @@ func ids(claim message.Claim) []string {
 
 func listParked(t testing.TB, q *store.Queue) []message.ParkedRoute {
 	t.Helper()
-	routes, err := q.Parked(t.Context(), 0)
+	routes, err := q.Shard(0).Parked(t.Context())
 	require.NoError(t, err)
 	return routes
 }
@@ -55,7 +55,7 @@ func (b *bridge) park(slot int, routes ...message.ParkedRoute) {
 	b.t.Helper()
 	s := settlement(b.claim(100), message.Verdict{Verb: message.VerbPark, Slot: slot})
 	s.Parks = routes
-	stale, err := b.q.Settle(b.t.Context(), 0, s)
+	stale, err := b.q.Shard(0).Settle(b.t.Context(), s)
 	require.NoError(b.t, err)
 	require.False(b.t, stale)
 }
@@ -75,7 +75,7 @@ func TestParked(t *testing.T) {
 	create(t, q, "healthy", at(4))
 	create(t, q, "later", later())
 
-	stats, err := q.Stats(t.Context(), 0)
+	stats, err := q.Admin().Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 8, stats.Waiting)
 	require.EqualValues(t, 6, stats.Parked)
@@ -92,7 +92,7 @@ func TestParked(t *testing.T) {
 	require.Equal(t, []string{"dead-5", "dead-4"}, ids(tried))
 	require.EqualValues(t, 2, tried.Messages[1].DueAt.UnixMilli())
 	require.True(t, tried.More)
-	found, _, err := q.Get(t.Context(), "dead-4", "")
+	found, _, err := q.Producer().Get(t.Context(), "dead-4", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, found.DueAt.UnixMilli())
 	b.settle(tried, message.Verdict{Verb: message.VerbPark, Slot: 2047})
@@ -158,20 +158,20 @@ func TestParkedManySlots(t *testing.T) {
 	for i := range list {
 		list[i] = store.Request{Message: &message.Message{ID: fmt.Sprint(i), Topic: "t"}, When: at(int64(i))}
 	}
-	q.Schedule(t.Context(), list, false, store.Durability{})
+	q.Producer().Schedule(t.Context(), list, false, store.Durability{})
 	s := settlement(b.claim(n), released)
 	for i := range s.Verdicts {
 		s.Verdicts[i] = message.Verdict{Verb: message.VerbPark, Slot: 2*i + 1}
 		s.Parks = append(s.Parks, message.ParkedRoute{Slot: 2*i + 1, Route: fmt.Sprint("route ", i)})
 	}
-	_, err := q.Settle(t.Context(), 0, s)
+	_, err := q.Shard(0).Settle(t.Context(), s)
 	require.NoError(t, err)
 	routes := listParked(t, q)
 	require.Len(t, routes, n)
 	for i, r := range routes {
 		require.Equal(t, []any{2*i + 1, fmt.Sprint("route ", i), 1, int64(i)}, []any{r.Slot, r.Route, r.Messages, r.Oldest.UnixMilli()})
 	}
-	_, err = q.Settle(t.Context(), 0, settlement(b.claimSlot(1, 1), message.Verdict{Verb: message.VerbPark, Slot: message.MaxSlot + 1}))
+	_, err = q.Shard(0).Settle(t.Context(), settlement(b.claimSlot(1, 1), message.Verdict{Verb: message.VerbPark, Slot: message.MaxSlot + 1}))
 	require.ErrorContains(t, err, "slot 2048")
 }
 
@@ -185,7 +185,7 @@ func TestParkedReclaimed(t *testing.T) {
 	create(t, q, "x", at(5))
 	b.park(9)
 	b.claimSlot(9, 1)
-	require.NoError(t, q.HandOver(t.Context(), 0, b.name))
+	require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name))
 	b.name = "next"
 	b.takeOver()
 	s := sound(t, rdb, q)
@@ -218,7 +218,7 @@ func TestPromise(t *testing.T) {
 	}
 	claim := next(0)
 	require.NoError(t, rdb.ZAdd(t.Context(), storetest.Key(q.Name(), 0, "deadlines"), redisZ(claim.Token.String(), 1)).Err())
-	n, _, err := q.Reclaim(t.Context(), 0, message.Reclaim{Instance: b.name})
+	n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, claim.Messages[0].Score, sound(t, rdb, q).Due["x"], "reclaimed to where it was")
@@ -229,7 +229,7 @@ func TestPromise(t *testing.T) {
 	require.Equal(t, again.Attempts.String(), sound(t, rdb, q).Attempts["x"])
 	b.settle(next(1), again)
 	b.settle(next(0), buried)
-	found, _, err := q.Get(t.Context(), "x", "")
+	found, _, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 77, found.DueAt.UnixMilli(), "dead")
 }

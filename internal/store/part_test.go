@@ -39,7 +39,7 @@ func TestPartialSettle(t *testing.T) {
 		create(t, q, fmt.Sprint(i), at(int64(i)))
 	}
 	whole := b.claim(10)
-	_, err := q.Settle(t.Context(), 0, settlement(whole, kept))
+	_, err := q.Shard(0).Settle(t.Context(), settlement(whole, kept))
 	require.NoError(t, err, "nothing is settled")
 	first := b.verdicts(whole, kept, acked, unknown, kept)
 	s := sound(t, rdb, q)
@@ -48,24 +48,24 @@ func TestPartialSettle(t *testing.T) {
 
 	repeated := first
 	repeated.Repeated = true
-	stale, err := q.Settle(t.Context(), 0, repeated)
+	stale, err := q.Shard(0).Settle(t.Context(), repeated)
 	require.NoError(t, err)
 	require.False(t, stale, "its first run has done it")
 	require.Equal(t, s, sound(t, rdb, q))
-	stale, err = q.Settle(t.Context(), 0, first)
+	stale, err = q.Shard(0).Settle(t.Context(), first)
 	require.NoError(t, err)
 	require.True(t, stale, "a late first run changes nothing, but marks what lives on")
 	s.Meta["stale_settles"], s.Attempts["2"] = "1", "0 1 2 1"
 	require.Equal(t, s, sound(t, rdb, q))
 
-	again, err := q.Claim(t.Context(), 0, message.ClaimRequest{Token: whole.Token, Max: 10, Timeout: never, Lease: lease})
+	again, err := q.Shard(0).Claim(t.Context(), message.ClaimRequest{Token: whole.Token, Max: 10, Timeout: never, Lease: lease})
 	require.NoError(t, err)
 	require.Equal(t, []string{"0", "3"}, ids(again), "what is left of it")
 	b.verdicts(rest(first), acked, acked)
 	s = sound(t, rdb, q)
 	require.Empty(t, s.Claims)
 	b.settle(b.claim(1), acked)
-	stale, err = q.Settle(t.Context(), 0, repeated)
+	stale, err = q.Shard(0).Settle(t.Context(), repeated)
 	require.NoError(t, err)
 	require.False(t, stale, "nothing of it lives on")
 }
@@ -82,25 +82,25 @@ func TestStrays(t *testing.T) {
 	known, stray := b.claim(1), b.claim(1)
 	r := b.request(1)
 	r.Live = []message.ClaimToken{known.Token}
-	claim, err := q.Claim(t.Context(), 0, r)
+	claim, err := q.Shard(0).Claim(t.Context(), r)
 	require.NoError(t, err)
 	require.Equal(t, []message.ClaimToken{stray.Token}, claim.Strays)
 
 	for _, other := range []message.Reclaim{
 		{Instance: "other", Stray: stray.Token}, {Instance: b.name, Stray: message.ClaimToken{Instance: "other", Number: 1}},
 	} {
-		n, _, err := q.Reclaim(t.Context(), 0, other)
+		n, _, err := q.Shard(0).Reclaim(t.Context(), other)
 		require.NoError(t, err)
 		require.Zero(t, n)
 	}
 	require.NoError(t, rdb.HSet(t.Context(), storetest.Key(q.Name(), 0, "claims"), "other|1", "1:0:9").Err())
-	n, more, err := q.Reclaim(t.Context(), 0, message.Reclaim{Instance: b.name, Stray: message.ClaimToken{Instance: "other", Number: 1}})
+	n, more, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name, Stray: message.ClaimToken{Instance: "other", Number: 1}})
 	require.NoError(t, err)
 	require.Zero(t, n, "not its own")
 	require.False(t, more)
 	require.NoError(t, rdb.HDel(t.Context(), storetest.Key(q.Name(), 0, "claims"), "other|1").Err())
 
-	n, _, err = q.Reclaim(t.Context(), 0, message.Reclaim{Instance: b.name, Stray: stray.Token})
+	n, _, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name, Stray: stray.Token})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	s := sound(t, rdb, q)
@@ -122,7 +122,7 @@ func TestSeize(t *testing.T) {
 	ask := func(seize string) message.Claim {
 		r := next.request(1)
 		r.Seize = seize
-		claim, err := q.Claim(t.Context(), 0, r)
+		claim, err := q.Shard(0).Claim(t.Context(), r)
 		require.NoError(t, err)
 		return claim
 	}
@@ -135,7 +135,7 @@ func TestSeize(t *testing.T) {
 		now = must(redisNow(t.Context(), rdb))
 	}
 	again := message.ClaimRequest{Token: message.ClaimToken{Instance: b.name, Number: b.number}, Timeout: never, Lease: lease}
-	_, err := q.Claim(t.Context(), 0, again)
+	_, err := q.Shard(0).Claim(t.Context(), again)
 	require.NoError(t, err)
 	require.Equal(t, s.Holder, dump(t, rdb, q).Holder)
 	renewed := ask(held.Holder)
@@ -143,13 +143,13 @@ func TestSeize(t *testing.T) {
 	require.NotEqual(t, held.Holder, renewed.Holder)
 	require.Equal(t, message.ClaimReclaimFirst, ask(renewed.Holder).State)
 	for more := true; more; {
-		_, more, err = q.Reclaim(t.Context(), 0, message.Reclaim{Instance: next.name, Foreign: true})
+		_, more, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: next.name, Foreign: true})
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"x"}, ids(ask("")))
-	_, err = q.Claim(t.Context(), 0, again)
+	_, err = q.Shard(0).Claim(t.Context(), again)
 	require.NoError(t, err)
-	stats, err := q.Stats(t.Context(), 0)
+	stats, err := q.Admin().Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, next.name, stats.Holder)
 }
@@ -168,7 +168,7 @@ func TestHeartbeatForgets(t *testing.T) {
 	} {
 		require.NoError(t, rdb.ZAdd(t.Context(), key, redisZ(name, at)).Err())
 	}
-	beats, err := q.Heartbeat(t.Context(), "me/1", never/60)
+	beats, err := q.Members().Heartbeat(t.Context(), "me/1", never/60)
 	require.NoError(t, err)
 	require.Equal(t, []string{"ahead/1", "me/1", "quiet/1"}, instancesOf(beats))
 	require.Equal(t, []store.Heartbeat{{Instance: "ahead/1", At: now + minute/2}, {Instance: "quiet/1", At: now - minute/2}},
@@ -187,7 +187,7 @@ func TestManyDeadLetters(t *testing.T) {
 	for i := range list {
 		list[i] = store.Request{Message: note(fmt.Sprintf("%04d", i), "x"), When: past()}
 	}
-	q.Schedule(t.Context(), list, false, store.Durability{})
+	q.Producer().Schedule(t.Context(), list, false, store.Durability{})
 	s := settlement(b.claim(store.MaxBatch), buried)
 	s.Verdicts[1], s.Verdicts[498], s.Verdicts[499] = acked, unknown, kept
 	s.Repeated = true
@@ -196,7 +196,7 @@ func TestManyDeadLetters(t *testing.T) {
 	for _, part := range parts[:2] { // An earlier run got so far.
 		b.verdicts(part.Claim, part.Verdicts...)
 	}
-	stale, err := q.Settle(t.Context(), 0, s)
+	stale, err := q.Shard(0).Settle(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, stale)
 	state := sound(t, rdb, q)
@@ -204,7 +204,7 @@ func TestManyDeadLetters(t *testing.T) {
 	require.Len(t, state.Claims, 1)
 	require.Zero(t, state.Counter("stale_settles"))
 	require.Equal(t, "0 1 1 1", state.Attempts["0498"])
-	stale, err = q.Settle(t.Context(), 0, s)
+	stale, err = q.Shard(0).Settle(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, stale)
 	require.Equal(t, state, sound(t, rdb, q))

@@ -26,7 +26,7 @@ func TestPoison(t *testing.T) {
 	require.NoError(t, rdb.HSet(t.Context(), msg, "4-version", "9"+good[1:]).Err())
 	require.NoError(t, rdb.HSet(t.Context(), storetest.Key(q.Name(), 0, "attempts"), "5-attempts", "one two").Err())
 
-	found, ok, err := q.Get(t.Context(), "2-missing", "")
+	found, ok, err := q.Producer().Get(t.Context(), "2-missing", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.ErrorIs(t, found.Err, message.ErrMissingBody)
@@ -51,11 +51,11 @@ func TestPoison(t *testing.T) {
 	for _, i := range []int{1, 2, 3, 4} {
 		s.Verdicts[i] = message.Verdict{Verb: message.VerbDeadLetter, Reason: claim.Messages[i].Err.Error()}
 	}
-	stale, err := q.Settle(t.Context(), 0, s)
+	stale, err := q.Shard(0).Settle(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, stale)
 	reasons := map[string]string{}
-	require.NoError(t, q.DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 		reasons[letter.ID] = letter.Reason
 		require.Equal(t, letter.ID == "5-attempts", letter.Err == nil, letter.ID)
 		require.False(t, letter.DiedAt.IsZero())
@@ -66,13 +66,13 @@ func TestPoison(t *testing.T) {
 
 	// Without a body it cannot come back, with one it can.
 	members := []string{"2-missing", "3-garbage", "4-version", "5-attempts"}
-	codes, err := q.Redrive(t.Context(), members)
+	codes, err := q.Admin().Redrive(t.Context(), members)
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.NoBody, store.NoBody, store.Done, store.Done}, codes)
-	codes, err = q.Purge(t.Context(), members)
+	codes, err = q.Admin().Purge(t.Context(), members)
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.Done, store.Done, store.NotFound, store.NotFound}, codes)
-	answer := q.Cancel(t.Context(), "4-version", "", store.Durability{})
+	answer := q.Producer().Cancel(t.Context(), "4-version", "", store.Durability{})
 	answered(t, store.Done, answer)
 	b.finish(acked)
 	s2 := sound(t, rdb, q)
@@ -86,8 +86,8 @@ func TestPoisonCancelled(t *testing.T) {
 	q := storetest.New(t, rdb, 1)
 	create(t, q, "x", past())
 	require.NoError(t, rdb.HDel(t.Context(), storetest.Key(q.Name(), 0, "msg"), "x").Err())
-	answered(t, store.NotFound, q.Reschedule(t.Context(), "x", "", later(), store.Durability{}))
-	answered(t, store.Done, q.Cancel(t.Context(), "x", "", store.Durability{}))
+	answered(t, store.NotFound, q.Producer().Reschedule(t.Context(), "x", "", later(), store.Durability{}))
+	answered(t, store.Done, q.Producer().Cancel(t.Context(), "x", "", store.Durability{}))
 	sound(t, rdb, q)
 	create(t, q, "x", later())
 }
@@ -100,7 +100,7 @@ func TestPoisonScheduledAgain(t *testing.T) {
 	create(t, q, "x", past())
 	require.NoError(t, rdb.HDel(t.Context(), storetest.Key(q.Name(), 0, "msg"), "x").Err())
 	schedule(t, q, "x", later())
-	found, ok, err := q.Get(t.Context(), "x", "")
+	found, ok, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.NoError(t, found.Err, "whole again")

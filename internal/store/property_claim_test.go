@@ -75,7 +75,7 @@ func drawTimeout(t *rapid.T) time.Duration {
 func (m *machine) ask(t *rapid.T, shard int, r message.ClaimRequest) {
 	o := m.oracles[shard]
 	holder := m.rdb.Get(t.Context(), storetest.Key(m.q.Name(), shard, "holder")).Val()
-	claim, err := m.q.Claim(t.Context(), shard, r)
+	claim, err := m.q.Shard(shard).Claim(t.Context(), r)
 	require.NoError(t, err)
 	state, want, more := o.claim(r, holder == r.Seize, m.now(t))
 	require.Equal(t, state, claim.State)
@@ -178,7 +178,7 @@ func (m *machine) settleOne(t *rapid.T, shard int, from []heldClaim) {
 		m.held[shard] = append(m.held[shard], rest)
 	}
 	before := m.now(t)
-	stale, err := m.q.Settle(t.Context(), shard, s)
+	stale, err := m.q.Shard(shard).Settle(t.Context(), s)
 	require.NoError(t, err)
 	after := m.now(t)
 	due := func(member string) int64 {
@@ -231,7 +231,7 @@ func (m *machine) reclaim(t *rapid.T) {
 func (m *machine) reclaimAs(t *rapid.T, shard int, r message.Reclaim) bool {
 	o := m.oracles[shard]
 	eligible := o.reclaimable(r)
-	count, more, err := m.q.Reclaim(t.Context(), shard, r)
+	count, more, err := m.q.Shard(shard).Reclaim(t.Context(), r)
 	require.NoError(t, err)
 	require.Equal(t, len(eligible) > 1, more, "more")
 	claims, err := m.rdb.HKeys(t.Context(), storetest.Key(m.q.Name(), shard, "claims")).Result()
@@ -264,7 +264,7 @@ func (m *machine) lapse(t *rapid.T) {
 		return
 	}
 	instance := rapid.SampledFrom(instances).Draw(t, "instance")
-	require.NoError(t, m.q.HandOver(t.Context(), shard, instance))
+	require.NoError(t, m.q.Shard(shard).HandOver(t.Context(), instance))
 	if o.holder != nil && o.holder.owner == instance {
 		o.holder = nil
 	}
@@ -282,7 +282,7 @@ func (m *machine) drain(t *rapid.T) {
 		}
 		for member := range maps.Clone(o.entries) {
 			id, key := message.SplitMember(member)
-			answer := m.q.Reschedule(t.Context(), id, key, store.When{Ms: 1}, store.Durability{})
+			answer := m.q.Producer().Reschedule(t.Context(), id, key, store.When{Ms: 1}, store.Durability{})
 			require.NoError(t, answer.Err)
 			require.Equal(t, o.reschedule(member, 1), answer.Code)
 		}
@@ -291,7 +291,7 @@ func (m *machine) drain(t *rapid.T) {
 			m.ask(t, shard, message.ClaimRequest{Token: token, Max: 2, Timeout: never, Lease: lease})
 			h := m.held[shard][len(m.held[shard])-1]
 			s := settlement(h.claim, acked)
-			stale, err := m.q.Settle(t.Context(), shard, s)
+			stale, err := m.q.Shard(shard).Settle(t.Context(), s)
 			require.NoError(t, err)
 			require.Equal(t, o.settle(s, h.generations, nil), stale)
 		}

@@ -52,9 +52,9 @@ func TestScriptsAgainstOracle(t *testing.T) {
 					"moveRow":    m.rescheduleRow,
 					"forget":     m.forget,
 					"lapse":      m.lapse,
-					"redrive":    func(t *rapid.T) { m.dead(t, m.q.Redrive, (*oracle).redrive) },
+					"redrive":    func(t *rapid.T) { m.dead(t, m.q.Admin().Redrive, (*oracle).redrive) },
 					"purge": func(t *rapid.T) {
-						m.dead(t, m.q.Purge, func(o *oracle, member string, _ int64) store.Code { return o.purge(member) })
+						m.dead(t, m.q.Admin().Purge, func(o *oracle, member string, _ int64) store.Code { return o.purge(member) })
 					},
 				})
 				m.drain(t)
@@ -101,7 +101,7 @@ func newMachine(t *rapid.T, rdb *redis.Client) *machine {
 	m := &machine{
 		rdb: rdb, q: store.New(rdb, storetest.Prefix, queue).WithLedger(func(int) {}), tokens: map[string]string{}, numbers: map[string]uint64{},
 	}
-	_, err := m.q.EnsureLayout(t.Context(), storetest.Layout(machineShards))
+	_, err := m.q.Layouts().Ensure(t.Context(), storetest.Layout(machineShards))
 	require.NoError(t, err)
 	for shard := range m.oracles {
 		m.oracles[shard] = newOracle()
@@ -161,7 +161,7 @@ func (m *machine) schedule(t *rapid.T, replace bool) {
 		}
 	}
 	before := m.now(t)
-	answers := m.q.Schedule(t.Context(), requests, replace, store.Durability{})
+	answers := m.q.Producer().Schedule(t.Context(), requests, replace, store.Durability{})
 	after := m.now(t)
 	for i, answer := range answers {
 		require.NoError(t, answer.Err)
@@ -186,7 +186,7 @@ func (m *machine) schedule(t *rapid.T, replace bool) {
 func (m *machine) cancel(t *rapid.T) {
 	id, key, member := drawIdentity(t)
 	_, o := m.home(id, key)
-	answer := m.q.Cancel(t.Context(), id, key, store.Durability{})
+	answer := m.q.Producer().Cancel(t.Context(), id, key, store.Durability{})
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.cancel(member), answer.Code)
 }
@@ -196,7 +196,7 @@ func (m *machine) reschedule(t *rapid.T) {
 	_, o := m.home(id, key)
 	when := drawWhen(t)
 	before := m.now(t)
-	answer := m.q.Reschedule(t.Context(), id, key, when, store.Durability{})
+	answer := m.q.Producer().Reschedule(t.Context(), id, key, when, store.Durability{})
 	require.NoError(t, answer.Err)
 	due := when.Ms
 	if answer.Code == store.Done || answer.Code == store.DoneMaybePublished {
@@ -208,7 +208,7 @@ func (m *machine) reschedule(t *rapid.T) {
 func (m *machine) get(t *rapid.T) {
 	id, key, member := drawIdentity(t)
 	_, o := m.home(id, key)
-	found, ok, err := m.q.Get(t.Context(), id, key)
+	found, ok, err := m.q.Producer().Get(t.Context(), id, key)
 	require.NoError(t, err)
 	e := o.entries[member]
 	require.Equal(t, e != nil, ok, "found")
@@ -290,7 +290,7 @@ func (m *machine) check(t *rapid.T) {
 }
 
 func (m *machine) checkStats(t *rapid.T, shard int, o *oracle) {
-	stats, err := m.q.Stats(t.Context(), shard)
+	stats, err := m.q.Admin().Stats(t.Context(), shard)
 	require.NoError(t, err)
 	count := map[store.Code]int64{}
 	parked := int64(0)
@@ -310,7 +310,7 @@ func (m *machine) checkStats(t *rapid.T, shard int, o *oracle) {
 
 // checkParked compares what is parked, and the routes that are known.
 func (m *machine) checkParked(t *rapid.T, shard int, o *oracle, s *storetest.Shard) {
-	routes, err := m.q.Parked(t.Context(), shard)
+	routes, err := m.q.Shard(shard).Parked(t.Context())
 	require.NoError(t, err)
 	seen := map[int]bool{}
 	for _, r := range routes {

@@ -6,20 +6,23 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 var putVerb = verb{
 	name:   "put",
-	script: putScript,
+	script: scripts.Put,
 	most:   100,
-	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.settled, k.meta, k.wake}
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Settled, k.Meta, k.Wake}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, flag(r.last), message.FormatVersion, MaxBatchBytes}
+		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(a *asked) []any {
-		return []any{message.Member(a.id, a.key), a.when.String(), flag(a.marked), a.stored}
+		return []any{message.Member(a.id, a.key), a.when.String(), scripts.Flag(a.marked), a.stored}
 	},
 	asks: true,
 }
@@ -32,7 +35,7 @@ var putVerb = verb{
 //   - EndedPublished, EndedCancelled, EndedMoved: it has ended; nothing was done.
 //   - Waiting, InFlight, Dead: another message of that identity is in the way.
 //
-// Errors are those of [Queue.Schedule]; after [ErrUnknown] it may be repeated at
+// Errors are those of [Producer.Schedule]; after [ErrUnknown] it may be repeated at
 // any time. A row that may have been brought here and ended more than a minute
 // ago must be Marked: its tombstone may have expired.
 //
@@ -40,20 +43,20 @@ var putVerb = verb{
 // row's lock, if its connection breaks), ctx must end within [MaxCall] of the
 // instant since which it has had that right, by the monotonic clock: no run
 // takes effect later than one timeout after ctx.
-func (q *Queue) Put(ctx context.Context, rows []Row) []Answer {
+func (q *Rows) Put(ctx context.Context, rows []Row) []Answer {
 	return q.put(ctx, time.Time{}, rows)
 }
 
 // PutWithin is Put for one who cannot know later than at that instant, of the
 // monotonic clock, whether the rows are still what they were: no run takes
 // effect after it, and none is repeated that may have happened (ErrUnknown).
-func (q *Queue) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []Answer {
+func (q *Rows) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []Answer {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errDeadline)
 	defer cancel()
 	return q.put(ctx, deadline, rows)
 }
 
-func (q *Queue) put(ctx context.Context, within time.Time, rows []Row) []Answer {
+func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 	v := putVerb
 	v.within = within
 	list := make([]Answer, len(rows))

@@ -14,15 +14,15 @@ import (
 
 // farClaim claims through the proxy.
 func (s *scene) farClaim(r message.ClaimRequest, err *error) func() {
-	return func() { _, *err = s.far.Claim(s.Context(), 0, r) }
+	return func() { _, *err = s.far.Shard(0).Claim(s.Context(), r) }
 }
 
 func (s *scene) farSettle(settlement message.Settlement, stale *bool, err *error) func() {
-	return func() { *stale, *err = s.far.Settle(s.Context(), 0, settlement) }
+	return func() { *stale, *err = s.far.Shard(0).Settle(s.Context(), settlement) }
 }
 
 func (s *scene) farReclaim(instance string, err *error) func() {
-	return func() { _, _, *err = s.far.Reclaim(s.Context(), 0, message.Reclaim{Instance: instance}) }
+	return func() { _, _, *err = s.far.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: instance}) }
 }
 
 func claims(n int) func(*storetest.Shard) bool {
@@ -41,7 +41,7 @@ func TestClaimRepeated(t *testing.T) {
 			s.lost(s.farClaim(request, &err), claims(1), s.nothing)
 			require.Error(s, err, "a poller repeats, the store does not")
 			create(s, s.near, "y", past())
-			again, err := s.near.Claim(s.Context(), 0, request)
+			again, err := s.near.Shard(0).Claim(s.Context(), request)
 			require.NoError(s, err)
 			require.Len(s, again.Messages, 1)
 			require.Equal(s, "x", again.Messages[0].ID)
@@ -53,7 +53,7 @@ func TestClaimRepeated(t *testing.T) {
 			var err error
 			request := s.bridge.request(10)
 			s.late(s.farClaim(request, &err), s.nothing, func() {
-				claim, err := s.near.Claim(s.Context(), 0, request)
+				claim, err := s.near.Shard(0).Claim(s.Context(), request)
 				require.NoError(s, err)
 				s.bridge.settle(claim, acked)
 				create(s, s.near, "y", past())
@@ -96,7 +96,7 @@ func TestSettleRepeated(t *testing.T) {
 			require.Error(s, err)
 			want := sound(s, s.rdb, s.near)
 			done.Repeated = true
-			stale, err = s.near.Settle(s.Context(), 0, done)
+			stale, err = s.near.Shard(0).Settle(s.Context(), done)
 			require.NoError(s, err)
 			got := sound(s, s.rdb, s.near)
 			if verdict.Published && verdict.Verb != message.VerbAck {
@@ -132,7 +132,7 @@ func TestSettleLate(t *testing.T) {
 			s.farSettle(done, &stale, &err)()
 			require.Error(s, err)
 			done.Repeated = true
-			stale, err = s.near.Settle(s.Context(), 0, done)
+			stale, err = s.near.Shard(0).Settle(s.Context(), done)
 			require.NoError(s, err)
 			require.False(s, stale)
 			again(s)
@@ -153,7 +153,7 @@ func TestReclaimRepeated(t *testing.T) {
 		s.create(past())()
 		request := s.bridge.request(10)
 		request.Timeout = 0
-		claim, err := s.near.Claim(s.Context(), 0, request)
+		claim, err := s.near.Shard(0).Claim(s.Context(), request)
 		require.NoError(s, err)
 		require.Len(s, claim.Messages, 1)
 	}
@@ -163,7 +163,7 @@ func TestReclaimRepeated(t *testing.T) {
 			var err error
 			s.lost(s.farReclaim(s.bridge.name, &err), claims(0), s.nothing)
 			require.Error(s, err)
-			n, more, err := s.near.Reclaim(s.Context(), 0, message.Reclaim{Instance: s.bridge.name})
+			n, more, err := s.near.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: s.bridge.name})
 			require.NoError(s, err)
 			require.Zero(s, n)
 			require.False(s, more)
@@ -173,7 +173,7 @@ func TestReclaimRepeated(t *testing.T) {
 			overdue(s)
 			var err error
 			s.late(s.farReclaim(s.bridge.name, &err), s.nothing, func() {
-				n, _, err := s.near.Reclaim(s.Context(), 0, message.Reclaim{Instance: s.bridge.name})
+				n, _, err := s.near.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: s.bridge.name})
 				require.NoError(s, err)
 				require.Equal(s, 1, n)
 				s.claim()
@@ -198,7 +198,7 @@ func TestSentOnce(t *testing.T) {
 			s.pipelines()
 			before := scriptCalls(t, s.rdb)
 			var answer store.Answer
-			s.lost(func() { answer = s.far.Schedule(s.Context(), requests(later(), "x"), false, durable)[0] },
+			s.lost(func() { answer = s.far.Producer().Schedule(s.Context(), requests(later(), "x"), false, durable)[0] },
 				counted("scheduled", 1), s.nothing)
 			answered(t, store.Created, answer)
 			runs := int64(2)
@@ -210,7 +210,7 @@ func TestSentOnce(t *testing.T) {
 
 			s.proxy.SwallowReplies(false)
 			before = scriptCalls(t, s.rdb)
-			_, err := s.near.Claim(t.Context(), 0, s.bridge.request(0))
+			_, err := s.near.Shard(0).Claim(t.Context(), s.bridge.request(0))
 			require.NoError(t, err)
 			require.Equal(t, before+1, scriptCalls(t, s.rdb))
 		})
@@ -228,24 +228,24 @@ func TestGhostClaim(t *testing.T) {
 		Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 10, Timeout: time.Hour, Lease: time.Hour,
 	}
 	create(t, q, "first", past())
-	claim, err := q.Claim(t.Context(), 0, request)
+	claim, err := q.Shard(0).Claim(t.Context(), request)
 	require.NoError(t, err)
 	settlement := message.Settlement{
 		Claim: claim, Verdicts: []message.Verdict{{Verb: message.VerbAck, Published: true}},
 	}
-	stale, err := q.Settle(t.Context(), 0, settlement)
+	stale, err := q.Shard(0).Settle(t.Context(), settlement)
 	require.NoError(t, err)
 	require.False(t, stale)
-	require.NoError(t, q.HandOver(t.Context(), 0, "a"))
+	require.NoError(t, q.Shard(0).HandOver(t.Context(), "a"))
 
 	create(t, q, "second", past())
-	ghost, err := q.Claim(t.Context(), 0, request)
+	ghost, err := q.Shard(0).Claim(t.Context(), request)
 	require.NoError(t, err)
 	require.Len(t, ghost.Messages, 1)
-	stale, err = q.Settle(t.Context(), 0, settlement)
+	stale, err = q.Shard(0).Settle(t.Context(), settlement)
 	require.NoError(t, err)
 	require.True(t, stale, "it is another claim")
-	found, ok, err := q.Get(t.Context(), "second", "")
+	found, ok, err := q.Producer().Get(t.Context(), "second", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, store.InFlight, found.Code)

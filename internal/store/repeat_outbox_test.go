@@ -15,17 +15,17 @@ func xRow(due time.Time) []store.Row {
 }
 
 func (s *scene) puts(answer *store.Answer, due time.Time) func() {
-	return func() { *answer = s.far.Put(s.Context(), xRow(due))[0] }
+	return func() { *answer = s.far.Rows().Put(s.Context(), xRow(due))[0] }
 }
 
 // putsWithin is far's fast path, with that much time left.
 func (s *scene) putsWithin(answer *store.Answer, left time.Duration) func() {
-	return func() { *answer = s.far.PutWithin(s.Context(), time.Now().Add(left), xRow(rowDue))[0] }
+	return func() { *answer = s.far.Rows().PutWithin(s.Context(), time.Now().Add(left), xRow(rowDue))[0] }
 }
 
 func (s *scene) cancelRow() {
 	s.Helper()
-	answer := s.near.CancelRow(s.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)})
+	answer := s.near.Rows().CancelRow(s.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)})
 	require.NoError(s, answer.Err)
 	require.Contains(s, []store.Code{store.Done, store.NotFound}, answer.Code)
 }
@@ -33,7 +33,7 @@ func (s *scene) cancelRow() {
 // loadOutboxScripts is loadScripts for those of the rows.
 func (s *scene) loadOutboxScripts() {
 	s.Helper()
-	answered(s, store.Created, storetest.New(s, s.rdb, 1).Put(s.Context(), xRow(rowDue))[0])
+	answered(s, store.Created, storetest.New(s, s.rdb, 1).Rows().Put(s.Context(), xRow(rowDue))[0])
 }
 
 // TestPutRepeated loses the reply of the first run of Put.
@@ -74,7 +74,7 @@ func TestPutRepeated(t *testing.T) {
 		},
 		"rescheduled by the row, and published": func(s *scene, answer *store.Answer) {
 			s.lost(s.puts(answer, farAhead), created, steps(func() {
-				answered(s, store.Done, s.near.RescheduleRow(s.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)}, rowDue))
+				answered(s, store.Done, s.near.Rows().RescheduleRow(s.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)}, rowDue))
 			}, s.publish))
 			answered(s, store.EndedPublished, *answer)
 			once(s)
@@ -147,7 +147,7 @@ func TestPutFastPathLate(t *testing.T) {
 func TestPutWithinAfterItsDeadline(t *testing.T) {
 	t.Parallel()
 	s := newOutboxScene(t)
-	answer := s.q.PutWithin(t.Context(), time.Now().Add(-time.Second), xRow(rowDue))[0]
+	answer := s.q.Rows().PutWithin(t.Context(), time.Now().Add(-time.Second), xRow(rowDue))[0]
 	require.ErrorIs(t, answer.Err, store.ErrUnavailable)
 	require.Empty(t, sound(t, s.rdb, s.q).Msg)
 }
@@ -161,15 +161,15 @@ func TestCancelRowRepeated(t *testing.T) {
 			s := newScene(t)
 			s.loadOutboxScripts()
 			if there {
-				answered(t, store.Created, s.near.Put(t.Context(), xRow(rowDue))[0])
+				answered(t, store.Created, s.near.Rows().Put(t.Context(), xRow(rowDue))[0])
 			}
 			var answer store.Answer
 			call := func() {
-				answer = s.far.CancelRow(t.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)})
+				answer = s.far.Rows().CancelRow(t.Context(), store.Operation{ID: "x", Token: rowToken(2), Target: rowToken(1)})
 			}
 			s.lost(call, func(d *storetest.Shard) bool { return len(d.Gone) > 0 }, s.nothing)
 			answered(t, map[bool]store.Code{true: store.Done, false: store.NotFound}[there], answer)
-			answered(t, store.EndedCancelled, s.near.Put(t.Context(), xRow(rowDue))[0])
+			answered(t, store.EndedCancelled, s.near.Rows().Put(t.Context(), xRow(rowDue))[0])
 		})
 	}
 }

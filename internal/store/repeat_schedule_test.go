@@ -128,7 +128,7 @@ func TestScheduleRepeated(t *testing.T) {
 		"a batch": func(s *scene) {
 			var answers []store.Answer
 			call := func() {
-				answers = s.far.Schedule(s.Context(), requests(later(), "x", "y", "y", "z"), false, store.Durability{})
+				answers = s.far.Producer().Schedule(s.Context(), requests(later(), "x", "y", "y", "z"), false, store.Durability{})
 			}
 			s.lost(call, counted("scheduled", 3), s.cancel)
 			answered(s, store.Created, answers[0])
@@ -219,7 +219,7 @@ func (s *scene) replace(when store.When) func() {
 	return func() {
 		s.Helper()
 		r := []store.Request{{Message: note("x", "near's"), When: when}}
-		answered(s, store.Replaced, s.near.Schedule(s.Context(), r, true, store.Durability{})[0])
+		answered(s, store.Replaced, s.near.Producer().Schedule(s.Context(), r, true, store.Durability{})[0])
 	}
 }
 

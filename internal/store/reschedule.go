@@ -4,17 +4,20 @@ import (
 	"context"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 var rescheduleVerb = verb{
 	name:   "reschedule",
-	script: rescheduleScript,
+	script: scripts.Reschedule,
 	most:   1,
-	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Wake, k.Settled}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), flag(r.last)}
+		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last)}
 	},
 	each: func(a *asked) []any { return []any{a.token, message.Member(a.id, a.key), a.when.String()} },
 }
@@ -22,16 +25,16 @@ var rescheduleVerb = verb{
 // Reschedule moves a waiting message to another due time; a dead letter is
 // redriven at that time. The token of an outbox message stays in force, and the
 // ledger tells its row of the new time. Its codes are Done, DoneMaybePublished, InFlight and NotFound.
-func (q *Queue) Reschedule(ctx context.Context, id, key string, when When, durable Durability) Answer {
+func (q *Producer) Reschedule(ctx context.Context, id, key string, when When, durable Durability) Answer {
 	return q.reschedule(ctx, newCall(id, key, newTokens(1)[0], nil), when, durable)
 }
 
 // RescheduleAgain repeats a reschedule whose outcome is unknown.
-func (q *Queue) RescheduleAgain(ctx context.Context, e *Earlier, when When, durable Durability) Answer {
+func (q *Producer) RescheduleAgain(ctx context.Context, e *Earlier, when When, durable Durability) Answer {
 	return q.reschedule(ctx, newCall(e.ID, e.Key, e.token, e), when, durable)
 }
 
-func (q *Queue) reschedule(ctx context.Context, c *call, when When, durable Durability) Answer {
+func (q *Producer) reschedule(ctx context.Context, c *call, when When, durable Durability) Answer {
 	v := rescheduleVerb
 	v.durable = durable
 	c.asked.when = when

@@ -6,32 +6,37 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
-// Absent is the code where nothing is known of the row's message, see [Queue.Peek].
-const Absent = free
+// Rows is a queue as those see it whose messages stand for rows of a database:
+// the outbox's relay, settler and reconciler, and what writes compensation
+// messages.
+type Rows struct{ *core }
 
-// Life tells a queue from the one that had its name before Redis was wiped.
-func (l *Layout) Life() string {
-	_, life := parseEpoch(l.Epoch)
-	return life
-}
+// Rows is the outbox's door.
+func (q *Queue) Rows() *Rows { return &Rows{q.core} }
+
+// Absent is the code where nothing is known of the row's message, see [Rows.Peek].
+const Absent = free
 
 var peekVerb = verb{
 	name:   "peek",
-	script: putScript,
+	script: scripts.Put,
 	most:   putVerb.most,
 	keys:   putVerb.keys,
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, flag(false), message.FormatVersion, MaxBatchBytes}
+		return []any{r.epoch, r.notAfter, scripts.Flag(false), message.FormatVersion, MaxBatchBytes}
 	},
 	each: putVerb.each,
 	asks: true,
 }
 
-// Peek is [Queue.Put] that changes nothing: Absent stands for Created. Of a row
+// Peek is [Rows.Put] that changes nothing: Absent stands for Created. Of a row
 // it needs the token, and ID and Key of the message.
-func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
+func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 	calls := make([]*call, len(rows))
 	for i, row := range rows {
 		calls[i] = &call{asked: asked{
@@ -48,27 +53,27 @@ func (q *Queue) Peek(ctx context.Context, rows []Row) []Answer {
 // wait: about most of them, from a cursor that is "0" at first, and the next one,
 // "0" at the end. bytes is how much of bodies Redis has read for it, in scripts
 // of MaxBatchBytes at the most. A message may come twice.
-func (q *Queue) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
-	k, err := q.shard(shard)
+func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
+	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, "", 0, err
 	}
 	for args := []any{cursor, min(most, rowsBatch), MaxBatchBytes}; ; {
-		cmd, err := rowsScript.run(ctx, q.client(ctx), []string{k.due, k.msg}, args...)
+		cmd, err := q.conn.Run(ctx, scripts.Rows, []string{k.Due, k.Msg}, args...)
 		if err != nil {
 			return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)
 		}
-		r := newReply(cmd)
-		list, rest := r.list(2), r.list(3)
-		for i := 0; i+1 < len(list.values); i += 2 {
-			id, key := message.SplitMember(list.text(i))
-			rows = append(rows, SettledRow{ID: id, Key: key, Token: list.text(i + 1)})
+		r := scripts.NewReply(cmd)
+		list, rest := r.List(2), r.List(3)
+		for i := 0; i+1 < len(list.Values); i += 2 {
+			id, key := message.SplitMember(list.Text(i))
+			rows = append(rows, SettledRow{ID: id, Key: key, Token: list.Text(i + 1)})
 		}
-		next, bytes = r.text(0), bytes+int(r.int(1))
-		if err := errors.Join(r.bad, list.bad); err != nil || len(rest.values) == 0 {
+		next, bytes = r.Text(0), bytes+int(r.Int(1))
+		if err := errors.Join(r.Err, list.Err); err != nil || len(rest.Values) == 0 {
 			return rows, next, bytes, err
 		}
-		args = append([]any{next, 0, MaxBatchBytes}, rest.values...)
+		args = append([]any{next, 0, MaxBatchBytes}, rest.Values...)
 	}
 }
 
@@ -81,22 +86,22 @@ const (
 // Remove removes messages of rows that have ended as What says, where they wait
 // under that very token, and returns how many it has removed. A message in
 // flight stays. It may be repeated.
-func (q *Queue) Remove(ctx context.Context, rows []SettledRow) (removed int, err error) {
+func (q *Rows) Remove(ctx context.Context, rows []SettledRow) (removed int, err error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {
 		return 0, err
 	}
 	byShard := map[int][]SettledRow{}
 	for _, row := range rows {
-		for _, home := range layout.homes(row.ID, row.Key) {
+		for _, home := range layout.Homes(row.ID, row.Key) {
 			byShard[home] = append(byShard[home], row)
 		}
 	}
 	for shard, rows := range byShard {
 		for len(rows) > 0 {
-			n, looked, err := q.removeFrom(ctx, layout.keys.shards[shard], rows[:min(len(rows), removeBatch)])
+			n, looked, err := q.removeFrom(ctx, layout.Keys()[shard], rows[:min(len(rows), removeBatch)])
 			if removed += n; err != nil {
-				return removed, fmt.Errorf("remove rows from shard %d of %s: %w", shard, q.name, err)
+				return removed, fmt.Errorf("remove rows from shard %d of %s: %w", shard, q.keys.Name, err)
 			}
 			rows = rows[looked:]
 		}
@@ -105,19 +110,19 @@ func (q *Queue) Remove(ctx context.Context, rows []SettledRow) (removed int, err
 }
 
 // removeFrom looks at the first of the rows, as many as one script may read.
-func (q *Queue) removeFrom(ctx context.Context, k shardKeys, rows []SettledRow) (removed, looked int, err error) {
+func (q *Rows) removeFrom(ctx context.Context, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
 	args := []any{tombstone.Milliseconds(), MaxBatchBytes}
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
 	}
-	cmd, err := removeScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.attempts, k.gone, k.goneTTL, k.meta}, args...)
+	cmd, err := q.conn.Run(ctx, scripts.Remove, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta}, args...)
 	if err != nil {
 		return 0, 0, err
 	}
-	r := newReply(cmd)
-	removed, looked = int(r.int(0)), int(r.int(1))
-	if r.bad == nil && (looked < 1 || looked > len(rows)) {
-		r.bad = errReply
+	r := scripts.NewReply(cmd)
+	removed, looked = int(r.Int(0)), int(r.Int(1))
+	if r.Err == nil && (looked < 1 || looked > len(rows)) {
+		r.Err = scripts.ErrReply
 	}
-	return removed, looked, r.bad
+	return removed, looked, r.Err
 }

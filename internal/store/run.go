@@ -5,17 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/clock"
+	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // verb is what differs between the producers' scripts.
 type verb struct {
 	name   string
-	script *script
+	script *scripts.Script
 	// most is how many messages one script takes, so that it blocks Redis for 5 ms
 	// at the most, see BenchmarkLongestScript.
 	most    int
 	durable Durability
-	keys    func(shardKeys) []string
+	keys    func(keys.Shard) []string
 	// head are the arguments before the messages.
 	head func(run) []any
 	// each are the arguments of one message.
@@ -50,44 +58,58 @@ func (r *run) number() int {
 // runOnce sends a run for one batch, and takes what it tells of each call. It
 // returns those that the script has left for the next one.
 func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call, err error) {
-	k := d.layout.keys.shards[r.shard]
-	var g *gate
-	if d.verb.durable.asked() {
-		if g, err = d.q.enter(ctx, d.verb.durable, k.meta); err != nil {
+	k := d.layout.Keys()[r.shard]
+	var place *conn.Place
+	if d.verb.durable.Asked() {
+		if place, err = d.q.conn.Enter(ctx, d.verb.durable, k.Meta); err != nil {
 			return nil, d.failed(batch, err, time.Time{})
 		}
-		defer g.leave()
+		defer place.Leave()
 	}
-	clock, err := d.q.clockOf(ctx, k.meta)
+	server, err := d.q.clocks.Of(ctx, k.Meta)
 	if err != nil {
 		return nil, d.failed(batch, err, time.Time{})
 	}
 	// Only now: the gate may have taken long.
-	window, sentMs := d.window(ctx, &r), clock.floorMs()
+	window, sentMs := d.window(ctx, &r), server.FloorMs()
 	settled := time.Now().Add(window)
-	r.notAfter = sentMs + slow(window).Milliseconds() - 1
+	r.notAfter = sentMs + clock.AtLeast(window).Milliseconds() - 1
 	if r.second {
-		r.startMs = r.start.by(clock)
+		r.startMs = r.start.by(server)
 	}
 	args := d.verb.head(r)
 	for _, c := range batch {
 		args = append(args, d.verb.each(&c.asked)...)
 	}
-	answer, missing, err := d.q.send(ctx, d.verb, k, g, r, args)
+	answer, missing, err := d.send(ctx, k, place, r, args)
 	if err != nil {
-		clock.doubt()
-		if d.verb.asks && !r.last && classify(err) == classLost {
+		server.Doubt()
+		if d.verb.asks && !r.last && rediserr.Classify(err) == rediserr.Lost {
 			return nil, d.notRun(batch, err) // It has changed nothing.
 		}
 		return nil, d.failed(batch, err, settled)
 	}
-	clock.learn(answer.int(1), sentMs)
+	server.Learn(answer.Int(1), sentMs)
 	return d.take(r, batch, answer, missing, settled)
+}
+
+// send runs the script, and says what is missing for its effect to be durable.
+func (d *doing) send(ctx context.Context, k keys.Shard, p *conn.Place, r run, args []any) (answer *scripts.Reply, missing, err error) {
+	var cmd *redis.Cmd
+	if v := d.verb; p == nil {
+		cmd, err = d.q.conn.Run(ctx, v.script, v.keys(k), args...)
+	} else {
+		cmd, missing, err = d.q.conn.RunConfirmed(ctx, p, v.durable, r.second, k.Meta, v.script, v.keys(k), args...)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return scripts.NewReply(cmd), missing, nil
 }
 
 // window is how long from now on the run may take effect.
 func (d *doing) window(ctx context.Context, r *run) time.Duration {
-	window := d.q.timeout
+	window := d.q.conn.Timeout()
 	if deadline, ok := ctx.Deadline(); ok {
 		window = min(window, time.Until(deadline))
 	}
@@ -101,28 +123,28 @@ func (d *doing) window(ctx context.Context, r *run) time.Duration {
 }
 
 // take reads a script's answer.
-func (d *doing) take(r run, batch []*call, answer *reply, missing error, settled time.Time) (left []*call, err error) {
-	status := answer.int(0)
+func (d *doing) take(r run, batch []*call, answer *scripts.Reply, missing error, settled time.Time) (left []*call, err error) {
+	status := answer.Int(0)
 	switch {
-	case answer.bad != nil:
-		return nil, d.failed(batch, answer.bad, settled)
+	case answer.Err != nil:
+		return nil, d.failed(batch, answer.Err, settled)
 	case status == statusReload:
-		return nil, d.notRun(batch, refused(answer, d.layout, r.shard))
+		return nil, d.notRun(batch, d.layout.Refused(answer, r.shard))
 	case status == statusExpired:
 		return nil, d.notRun(batch, errExpired)
 	}
 	for i, c := range batch {
-		code := Code(answer.int(2 + 2*i))
+		code := Code(answer.Int(2 + 2*i))
 		switch {
 		case !r.last && (code == free || code == NotFound):
 			c.visit.stage++
 		case code == NotLooked:
 			left = append(left, c)
-		case answer.bad == nil:
+		case answer.Err == nil:
 			c.read(code, answer, 3+2*i, missing)
 		}
 	}
-	return left, answer.bad
+	return left, answer.Err
 }
 
 // failed takes an error of a run, which tells whether it may have happened; if
@@ -130,13 +152,13 @@ func (d *doing) take(r run, batch []*call, answer *reply, missing error, settled
 func (d *doing) failed(batch []*call, err error, settled time.Time) error {
 	err = fmt.Errorf("%s: %w", d.verb.name, err)
 	final := err
-	switch class := classify(err); {
+	switch class := rediserr.Classify(err); {
 	case errors.Is(err, ErrNoFsync):
-	case class == classFull:
+	case class == rediserr.Full:
 		final = fmt.Errorf("%w: %w", ErrFull, err)
-	case class == classFatal:
+	case class == rediserr.Fatal:
 		final = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case class == classLost:
+	case class == rediserr.Lost:
 		for _, c := range batch {
 			c.lost(err, settled)
 		}

@@ -82,10 +82,10 @@ func (s *scene) loadScripts() {
 	b := newBridge(s, q)
 	create(s, q, "x", past())
 	reschedule(s, q, "x", past())
-	answered(s, store.Replaced, q.Schedule(s.Context(), requests(past(), "x"), true, store.Durability{})[0])
+	answered(s, store.Replaced, q.Producer().Schedule(s.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	b.finish(buried)
 	cancel(s, q, "x")
-	_, _, err := q.Reclaim(s.Context(), 0, message.Reclaim{Instance: b.name})
+	_, _, err := q.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: b.name})
 	require.NoError(s, err)
 }
 
@@ -176,22 +176,24 @@ func (*scene) nothing() {}
 // Calls of far, and where their answers go.
 
 func (s *scene) schedules(answer *store.Answer, when store.When) func() {
-	return func() { *answer = s.far.Schedule(s.Context(), requests(when, "x"), false, store.Durability{})[0] }
+	return func() {
+		*answer = s.far.Producer().Schedule(s.Context(), requests(when, "x"), false, store.Durability{})[0]
+	}
 }
 
 func (s *scene) replaces(answer *store.Answer, when store.When) func() {
 	return func() {
 		r := []store.Request{{Message: note("x", "far's"), When: when}}
-		*answer = s.far.Schedule(s.Context(), r, true, store.Durability{})[0]
+		*answer = s.far.Producer().Schedule(s.Context(), r, true, store.Durability{})[0]
 	}
 }
 
 func (s *scene) cancels(answer *store.Answer) func() {
-	return func() { *answer = s.far.Cancel(s.Context(), "x", "", store.Durability{}) }
+	return func() { *answer = s.far.Producer().Cancel(s.Context(), "x", "", store.Durability{}) }
 }
 
 func (s *scene) reschedules(answer *store.Answer, when store.When) func() {
-	return func() { *answer = s.far.Reschedule(s.Context(), "x", "", when, store.Durability{}) }
+	return func() { *answer = s.far.Producer().Reschedule(s.Context(), "x", "", when, store.Durability{}) }
 }
 
 func requests(when store.When, ids ...string) []store.Request {
@@ -236,7 +238,7 @@ func (s *scene) claim()   { s.bridge.claim(10) }
 func (s *scene) mark() { s.bridge.finish(unknown) }
 
 func (s *scene) redrive() {
-	codes, err := s.near.Redrive(s.Context(), []string{"x"})
+	codes, err := s.near.Admin().Redrive(s.Context(), []string{"x"})
 	require.NoError(s, err)
 	require.Equal(s, []store.Code{store.Done}, codes)
 }
@@ -263,7 +265,7 @@ func steps(list ...func()) func() {
 // found is the message as it is now; it must be there or not.
 func (s *scene) found(there bool) store.Found {
 	s.Helper()
-	found, ok, err := s.near.Get(s.Context(), "x", "")
+	found, ok, err := s.near.Producer().Get(s.Context(), "x", "")
 	require.NoError(s, err)
 	require.Equal(s, there, ok, "the message is there")
 	return found

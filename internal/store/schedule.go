@@ -4,6 +4,9 @@ import (
 	"context"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Request asks to schedule one message.
@@ -16,13 +19,13 @@ type Request struct {
 
 var scheduleVerb = verb{
 	name:   "schedule",
-	script: scheduleScript,
+	script: scripts.Schedule,
 	most:   150,
-	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.meta, k.wake}
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, flag(r.last), MaxBatchBytes}
+		return []any{r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, scripts.Flag(r.last), MaxBatchBytes}
 	},
 	each: eachScheduled,
 	asks: true,
@@ -30,14 +33,14 @@ var scheduleVerb = verb{
 
 var replaceVerb = verb{
 	name:   "replace",
-	script: replaceScript,
+	script: scripts.Replace,
 	most:   45,
-	keys: func(k shardKeys) []string {
-		return []string{k.due, k.msg, k.attempts, k.dead, k.deadMsg, k.gone, k.goneTTL, k.meta, k.wake, k.settled}
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Wake, k.Settled}
 	},
 	head: func(r run) []any {
 		return []any{
-			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, flag(r.last),
+			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last),
 		}
 	},
 	each: eachScheduled,
@@ -51,7 +54,7 @@ func eachScheduled(a *asked) []any {
 // where the other one is, or, with replace, take its place. There is one answer
 // a request, by index. An Earlier call must be one of
 // that Queue, Verb ("replace" with replace), ID and Key.
-func (q *Queue) Schedule(ctx context.Context, requests []Request, replace bool, durable Durability) []Answer {
+func (q *Producer) Schedule(ctx context.Context, requests []Request, replace bool, durable Durability) []Answer {
 	v := scheduleVerb
 	if replace {
 		v = replaceVerb

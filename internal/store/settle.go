@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // deadPart is how many messages one script ends in the dead letters.
@@ -23,8 +26,8 @@ var errVerdict = errors.New("verdict of a message")
 // claim. stale is true where the claim was not as s has it: then nothing changes,
 // but messages that were or may have been published are marked so. A call without
 // an answer may be repeated with Repeated set.
-func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (stale bool, err error) {
-	k, err := q.shard(shard)
+func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, err error) {
+	k, err := q.keysOf(q.number)
 	if err != nil {
 		return false, err
 	}
@@ -33,7 +36,7 @@ func (q *Queue) Settle(ctx context.Context, shard int, s message.Settlement) (st
 	}
 	met := false // An earlier run may have got as far as any of the parts.
 	for part := range parts(s) {
-		stale, err := q.settlePart(ctx, shard, k, &part)
+		stale, err := q.settlePart(ctx, k, &part)
 		if err != nil {
 			return false, err
 		}
@@ -87,22 +90,22 @@ func countDead(verdicts []message.Verdict) (n int) {
 }
 
 // settlePart runs the script once.
-func (q *Queue) settlePart(ctx context.Context, shard int, k shardKeys, s *message.Settlement) (stale bool, err error) {
+func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
 	b := sortVerdicts(s, q.ledger != nil)
 	if b.kept == len(s.Verdicts) && b.kept > 0 {
 		return false, nil
 	}
-	keys := []string{k.due, k.msg, k.claims, k.deadlines, k.attempts, k.dead, k.deadMsg, k.meta, k.routes}
+	keys := []string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Routes}
 	if b.traced.outbox > 0 {
-		keys = append(keys, k.gone, k.goneTTL, k.settled)
+		keys = append(keys, k.Gone, k.GoneTTL, k.Settled)
 	}
-	cmd, err := settleScript.run(ctx, q.client(ctx), keys, b.args(s)...)
+	cmd, err := q.conn.Run(ctx, scripts.Settle, keys, b.args(s)...)
 	if err != nil {
 		return false, fmt.Errorf("settle: %w", err)
 	}
 	n, err := cmd.Int()
 	if stale = n == 1; !stale && err == nil && b.traced.told > 0 {
-		q.ledger(shard)
+		q.ledger(q.number)
 	}
 	return stale, err
 }
@@ -204,7 +207,7 @@ func (b *sorted) pack(s *message.Settlement) {
 func (b *sorted) args(s *message.Settlement) []any {
 	parks := parkArgs(s.Parks)
 	args := make([]any, 0, 17+len(b.acked)+len(b.back)+len(b.dead)+len(parks))
-	args = append(args, s.Claim.Token.String(), b.before, b.first, b.last, b.after, flag(s.Repeated),
+	args = append(args, s.Claim.Token.String(), b.before, b.first, b.last, b.after, scripts.Flag(s.Repeated),
 		len(b.acked), len(b.back)/3, len(b.dead)/4, len(s.Parks), b.retried, b.parked, b.duplicates,
 		b.traced.outbox, b.traced.told, b.tokens.String(), tombstone.Milliseconds())
 	args = append(args, b.acked...)
@@ -228,11 +231,4 @@ func attemptsArg(m *message.Claimed, v *message.Verdict) string {
 		return "-"
 	}
 	return attempts.String()
-}
-
-func flag(set bool) int {
-	if set {
-		return 1
-	}
-	return 0
 }

@@ -119,25 +119,25 @@ func TestStaleSettleDiesHalfway(t *testing.T) {
 			require.NoError(t, rdb.ScriptLoad(t.Context(), scriptSources()["mark"]).Err())
 			hook := &unmarked{sha: scriptSHA("mark"), runs: runs}
 			dying := again(t, q.Name(), hook)
-			_, err := dying.EnsureLayout(t.Context(), storetest.Layout(1))
+			_, err := dying.Layouts().Ensure(t.Context(), storetest.Layout(1))
 			require.NoError(t, err)
 			b := newBridge(t, q)
 			for _, id := range []string{"acked", "released", "cancelled"} {
 				create(t, q, id, past())
 			}
 			claim := b.claim(10)
-			_, _, err = q.Reclaim(t.Context(), 0, message.Reclaim{Instance: b.name, Stray: claim.Token})
+			_, _, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name, Stray: claim.Token})
 			require.NoError(t, err)
 
 			late := settlement(claim, acked)
 			late.Verdicts[2] = released
-			_, err = dying.Settle(t.Context(), 0, late)
+			_, err = dying.Shard(0).Settle(t.Context(), late)
 			require.ErrorIs(t, err, errKilled)
 			require.Equal(t, 1, hook.lost)
 			require.Len(t, sound(t, rdb, q).Due, 3, "all wait")
 			require.Equal(t, store.DoneMaybePublished, cancel(t, q, "cancelled"), "if its bridge never asks again")
 			late.Repeated = true
-			stale, err := dying.Settle(t.Context(), 0, late)
+			stale, err := dying.Shard(0).Settle(t.Context(), late)
 			require.NoError(t, err)
 			require.True(t, stale)
 			s := sound(t, rdb, q)

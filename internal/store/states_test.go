@@ -109,7 +109,7 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.claim(1)
-			require.NoError(t, q.HandOver(t.Context(), 0, b.name))
+			require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name))
 			b.name = "next"
 			b.takeOver()
 		},
@@ -150,7 +150,7 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.finish(buried)
-			_, err := q.Redrive(t.Context(), []string{"x"})
+			_, err := q.Admin().Redrive(t.Context(), []string{"x"})
 			require.NoError(t, err)
 		},
 		get: store.Waiting, schedule: store.Waiting, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
@@ -176,7 +176,7 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.finish(buried)
-			_, err := q.Purge(t.Context(), []string{"x"})
+			_, err := q.Admin().Purge(t.Context(), []string{"x"})
 			require.NoError(t, err)
 		},
 		schedule: store.Created, replace: store.Created, cancel: store.NotFound, reschedule: store.NotFound,
@@ -187,10 +187,10 @@ var states = []state{
 func (b *bridge) takeOver() {
 	b.t.Helper()
 	request := b.request(0)
-	_, err := b.q.Claim(b.t.Context(), 0, request)
+	_, err := b.q.Shard(0).Claim(b.t.Context(), request)
 	require.NoError(b.t, err)
 	for more := true; more; {
-		_, more, err = b.q.Reclaim(b.t.Context(), 0, message.Reclaim{Instance: b.name, Foreign: true})
+		_, more, err = b.q.Shard(0).Reclaim(b.t.Context(), message.Reclaim{Instance: b.name, Foreign: true})
 		require.NoError(b.t, err)
 	}
 }
@@ -216,7 +216,7 @@ func TestStates(t *testing.T) {
 }
 
 func (s state) asksGet(t *testing.T, _ *redis.Client, q *store.Queue) {
-	found, ok, err := q.Get(t.Context(), "x", "")
+	found, ok, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.Equal(t, s.get != 0, ok)
 	if !ok {
@@ -237,7 +237,7 @@ func (s state) asksGet(t *testing.T, _ *redis.Client, q *store.Queue) {
 }
 
 func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
-	found, _, err := q.Get(t.Context(), "x", "")
+	found, _, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	before := dump(t, rdb, q)
 	answer := schedule(t, q, "x", later())
@@ -257,13 +257,13 @@ func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 
 func (s state) asksReplace(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
-	answer := q.Schedule(t.Context(), []store.Request{{Message: note("x", "new"), When: later()}}, true, store.Durability{})[0]
+	answer := q.Producer().Schedule(t.Context(), []store.Request{{Message: note("x", "new"), When: later()}}, true, store.Durability{})[0]
 	answered(t, s.replace, answer)
 	if s.replace == store.InFlight {
 		require.Equal(t, before, dump(t, rdb, q), "nothing was changed")
 		return
 	}
-	found, _, err := q.Get(t.Context(), "x", "")
+	found, _, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.Equal(t, "new", string(found.Body))
 	require.Equal(t, store.Waiting, found.Code)
@@ -274,7 +274,7 @@ func (s state) asksReplace(t *testing.T, rdb *redis.Client, q *store.Queue) {
 func (s state) asksCancel(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
 	require.Equal(t, s.cancel, cancel(t, q, "x"))
-	_, ok, err := q.Get(t.Context(), "x", "")
+	_, ok, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.Equal(t, s.cancel == store.InFlight, ok)
 	if s.cancel == store.InFlight || s.cancel == store.NotFound {
@@ -285,14 +285,14 @@ func (s state) asksCancel(t *testing.T, rdb *redis.Client, q *store.Queue) {
 func (s state) asksReschedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
 	when := store.When{Ms: 4_000_000_000_000}
-	answer := q.Reschedule(t.Context(), "x", "", when, store.Durability{})
+	answer := q.Producer().Reschedule(t.Context(), "x", "", when, store.Durability{})
 	answered(t, s.reschedule, answer)
 	if s.reschedule == store.InFlight || s.reschedule == store.NotFound {
 		require.Equal(t, before, dump(t, rdb, q), "nothing was changed")
 		return
 	}
 	require.Equal(t, when.Ms, answer.DueAt.UnixMilli())
-	found, _, err := q.Get(t.Context(), "x", "")
+	found, _, err := q.Producer().Get(t.Context(), "x", "")
 	require.NoError(t, err)
 	require.Equal(t, store.Waiting, found.Code)
 	require.Equal(t, when.Ms, found.DueAt.UnixMilli())

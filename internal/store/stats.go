@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/layout"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // ShardStats is what one shard holds.
@@ -39,43 +42,43 @@ type ShardStats struct {
 }
 
 // Stats counts what a shard holds.
-func (q *Queue) Stats(ctx context.Context, shard int) (ShardStats, error) {
-	k, err := q.shard(shard)
+func (q *Admin) Stats(ctx context.Context, shard int) (ShardStats, error) {
+	k, err := q.keysOf(shard)
 	if err != nil {
 		return ShardStats{}, err
 	}
-	cmd, err := statsScript.run(ctx, q.client(ctx), []string{k.due, k.msg, k.dead, k.deadlines, k.holder, k.meta, k.settled})
+	cmd, err := q.conn.Run(ctx, scripts.Stats, []string{k.Due, k.Msg, k.Dead, k.Deadlines, k.Holder, k.Meta, k.Settled})
 	if err != nil {
 		return ShardStats{}, fmt.Errorf("stats: %w", err)
 	}
-	r := newReply(cmd)
+	r := scripts.NewReply(cmd)
 	stats := ShardStats{
-		Waiting: r.int(1), Due: r.int(2), InFlight: r.int(3) - r.int(1), Dead: r.int(4), Claims: r.int(5),
-		Holder: r.text(7), Counters: map[string]int64{}, Parked: r.int(10),
+		Waiting: r.Int(1), Due: r.Int(2), InFlight: r.Int(3) - r.Int(1), Dead: r.Int(4), Claims: r.Int(5),
+		Holder: r.Text(7), Counters: map[string]int64{}, Parked: r.Int(10),
 	}
-	if head := r.int(6); head >= 0 {
+	if head := r.Int(6); head >= 0 {
 		stats.NextDue = time.UnixMilli(head)
-		stats.OldestDueAge = max(0, time.Duration(r.int(0)-head)*time.Millisecond)
+		stats.OldestDueAge = max(0, time.Duration(r.Int(0)-head)*time.Millisecond)
 	}
-	counters := r.list(8)
-	var f fence
-	for i := 0; i+1 < len(counters.values); i += 2 {
-		switch counters.text(i) {
+	counters := r.List(8)
+	var drained string
+	for i := 0; i+1 < len(counters.Values); i += 2 {
+		switch counters.Text(i) {
 		case "epoch":
-			f.epoch = counters.text(i + 1)
+			stats.Epoch = counters.Text(i + 1)
 		case "drained":
-			f.drained = counters.text(i + 1)
+			drained = counters.Text(i + 1)
 		}
-		if n, err := strconv.ParseInt(counters.text(i+1), 10, 64); err == nil {
-			stats.Counters[counters.text(i)] = n
+		if n, err := strconv.ParseInt(counters.Text(i+1), 10, 64); err == nil {
+			stats.Counters[counters.Text(i)] = n
 		}
 	}
-	stats.Epoch, stats.Ledger = f.epoch, r.int(9)
-	_, stats.Drained = f.drainedAt(f.epoch)
-	if r.bad != nil || stats.Parked == 0 {
-		return stats, r.bad
+	stats.Ledger = r.Int(9)
+	_, stats.Drained = layout.DrainedAt(drained, stats.Epoch)
+	if r.Err != nil || stats.Parked == 0 {
+		return stats, r.Err
 	}
-	stats.Routes, err = q.Parked(ctx, shard)
+	stats.Routes, err = (&Shard{q.core, shard}).Parked(ctx)
 	for _, route := range stats.Routes {
 		if stats.OldestParked.IsZero() || route.Oldest.Before(stats.OldestParked) {
 			stats.OldestParked = route.Oldest

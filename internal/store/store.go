@@ -1,14 +1,14 @@
 package store
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/clock"
+	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 )
 
 // Limits of one script, so that none blocks Redis for long.
@@ -27,23 +27,24 @@ const (
 	DefaultTimeout = 2 * time.Second
 )
 
-// Queue is one delay queue in Redis. It is safe for concurrent use, owns no
-// goroutine and no connection, and needs no Close.
-type Queue struct {
-	rdb     redis.UniversalClient
-	prefix  string
-	name    string
-	timeout time.Duration
-	clock   clock
-	clocks  sync.Map // of the nodes of a Cluster: redis.UniversalClient to *clock
-	layout  atomic.Pointer[Layout]
-	batcher *Batcher               // nil: quiet runs go alone
-	stale   atomic.Pointer[Layout] // a layout that a shard has refused
-	known   sync.Map               // which node knows which script, for durable runs
-	syncs   sync.Map               // the clients of nodes that answer WAITAOF
-	gates   sync.Map               // the gates of durable runs, by gateKey
-	ledger  func(shard int)        // nil: settling tells no rows, see WithLedger
-}
+// What the packages below define and callers of this one need.
+type (
+	// Durability is how certain an effect must be.
+	Durability = conn.Durability
+	// Layout is how a queue is spread over its shards.
+	Layout = layout.Layout
+)
+
+// ErrNoLayout is returned for a queue that no bridge and no command has made yet.
+var ErrNoLayout = layout.ErrNoLayout
+
+// MaxShards is how many shards a queue may have.
+const MaxShards = layout.MaxShards
+
+// Queue is one delay queue in Redis. Who works with it does so by one of its
+// doors. It and they are safe for concurrent use, own no goroutine and no
+// connection, and need no Close.
+type Queue struct{ *core }
 
 // New returns the queue of that name; it does no I/O. A run of a script takes
 // at most [DefaultTimeout].
@@ -53,88 +54,17 @@ func New(rdb redis.UniversalClient, prefix, name string) *Queue {
 
 // NewWithTimeout is [New] with another limit for a run of a script.
 func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time.Duration) *Queue {
-	// A run whose reply is late must not block longer than its not-after instant.
-	if client, ok := rdb.(*redis.Client); ok {
-		rdb = client.WithTimeout(timeout)
-	}
-	return &Queue{rdb: rdb, prefix: prefix, name: name, timeout: timeout}
+	c, queue := conn.NewDurable(conn.New(rdb, timeout)), keys.Queue{Prefix: prefix, Name: name}
+	clocks := clock.New(c.Conn)
+	return &Queue{&core{keys: queue, conn: c, clocks: clocks, layouts: layout.NewRegistry(c, &clocks.Queue, queue)}}
 }
 
-// client is the one for a call within ctx: go-redis may look at ctx before it
-// sends only, so a deadline that is near becomes the timeout of the connection.
-func (q *Queue) client(ctx context.Context) redis.UniversalClient {
-	client, ok := q.rdb.(*redis.Client)
-	if !ok {
-		return q.rdb
-	}
-	deadline, ok := ctx.Deadline()
-	if left := time.Until(deadline); ok && left < q.timeout {
-		return client.WithTimeout(max(left, time.Millisecond))
-	}
-	return client
+// WithBatcher makes the queue send its quiet runs by b, whose client must be
+// its own, and returns the queue. It is called before the queue is used.
+func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
+	q.conn.SetBatcher(b)
+	return q
 }
 
-// Name is the queue's name.
-func (q *Queue) Name() string { return q.name }
-
-// Now estimates Redis' clock; before the layout was loaded it is our own.
-func (q *Queue) Now() time.Time {
-	if ms, ok := q.clock.nowMs(); ok {
-		return time.UnixMilli(ms)
-	}
-	return time.Now()
-}
-
-// reply reads the nested arrays of a script's answer; the first value of an
-// unexpected type is remembered and makes the whole answer an error.
-type reply struct {
-	values []any
-	bad    error
-}
-
-func newReply(cmd *redis.Cmd) *reply {
-	values, err := cmd.Slice()
-	return &reply{values: values, bad: err}
-}
-
-func (r *reply) int(i int) int64 {
-	if r.bad == nil && i < len(r.values) {
-		if n, ok := r.values[i].(int64); ok {
-			return n
-		}
-	}
-	r.fail(i, "integer")
-	return 0
-}
-
-// text is the i-th value; a nil is the empty string.
-func (r *reply) text(i int) string {
-	if r.bad == nil && i < len(r.values) {
-		switch s := r.values[i].(type) {
-		case string:
-			return s
-		case nil:
-			return ""
-		}
-	}
-	r.fail(i, "string")
-	return ""
-}
-
-func (r *reply) list(i int) *reply {
-	if r.bad == nil && i < len(r.values) {
-		if list, ok := r.values[i].([]any); ok {
-			return &reply{values: list}
-		}
-	}
-	r.fail(i, "list")
-	return &reply{bad: r.bad}
-}
-
-var errReply = errors.New("unexpected reply of script")
-
-func (r *reply) fail(i int, want string) {
-	if r.bad == nil {
-		r.bad = fmt.Errorf("%w: value %d of %d is no %s", errReply, i, len(r.values), want)
-	}
-}
+// Layouts is where the queue's layout is found and changed.
+func (q *Queue) Layouts() *layout.Registry { return q.layouts }

@@ -43,16 +43,16 @@ func TestUnknownIsSettled(t *testing.T) {
 	} {
 		for verb, do := range map[string]func(context.Context, *scene) store.Answer{
 			"schedule": func(ctx context.Context, s *scene) store.Answer {
-				return s.far.Schedule(ctx, requests(later(), "new"), false, store.Durability{})[0]
+				return s.far.Producer().Schedule(ctx, requests(later(), "new"), false, store.Durability{})[0]
 			},
 			"replace": func(ctx context.Context, s *scene) store.Answer {
-				return s.far.Schedule(ctx, requests(past(), "x"), true, store.Durability{})[0]
+				return s.far.Producer().Schedule(ctx, requests(past(), "x"), true, store.Durability{})[0]
 			},
 			"cancel": func(ctx context.Context, s *scene) store.Answer {
-				return s.far.Cancel(ctx, "x", "", store.Durability{})
+				return s.far.Producer().Cancel(ctx, "x", "", store.Durability{})
 			},
 			"reschedule": func(ctx context.Context, s *scene) store.Answer {
-				return s.far.Reschedule(ctx, "x", "", past(), store.Durability{})
+				return s.far.Producer().Reschedule(ctx, "x", "", past(), store.Durability{})
 			},
 		} {
 			t.Run(name+"/"+verb, func(t *testing.T) {
@@ -79,9 +79,9 @@ func TestRepeatedTooLate(t *testing.T) {
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
 	again := func(age time.Duration) store.Answer {
-		e := q.EarlierCall(false)("x")
+		e := q.Producer().EarlierCall(false)("x")
 		e.Age(age)
-		return q.Schedule(t.Context(), []store.Request{{Message: note("x", "x"), When: later(), Earlier: e}}, false, store.Durability{})[0]
+		return q.Producer().Schedule(t.Context(), []store.Request{{Message: note("x", "x"), When: later(), Earlier: e}}, false, store.Durability{})[0]
 	}
 	require.ErrorIs(t, again(time.Minute).Err, store.ErrUnknown)
 	require.Empty(t, sound(t, rdb, q).Msg)

@@ -23,16 +23,20 @@ import (
 // everyVerb are the producer's verbs and Get, by their errors.
 func everyVerb(ctx context.Context, q *store.Queue) map[string]func() error {
 	return map[string]func() error{
-		"schedule": func() error { return q.Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0].Err },
-		"replace":  func() error { return q.Schedule(ctx, requests(later(), "x"), true, store.Durability{})[0].Err },
-		"durable": func() error {
-			return q.Schedule(ctx, requests(later(), "y"), false, store.Durability{Replicas: 1, Timeout: time.Millisecond})[0].Err
+		"schedule": func() error {
+			return q.Producer().Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0].Err
 		},
-		"cancel":     func() error { return q.Cancel(ctx, "x", "", store.Durability{}).Err },
-		"reschedule": func() error { return q.Reschedule(ctx, "x", "", later(), store.Durability{}).Err },
-		"get":        func() error { _, _, err := q.Get(ctx, "x", ""); return err },
-		"redrive":    func() error { _, err := q.Redrive(ctx, []string{"x"}); return err },
-		"purge":      func() error { _, err := q.Purge(ctx, []string{"x"}); return err },
+		"replace": func() error {
+			return q.Producer().Schedule(ctx, requests(later(), "x"), true, store.Durability{})[0].Err
+		},
+		"durable": func() error {
+			return q.Producer().Schedule(ctx, requests(later(), "y"), false, store.Durability{Replicas: 1, Timeout: time.Millisecond})[0].Err
+		},
+		"cancel":     func() error { return q.Producer().Cancel(ctx, "x", "", store.Durability{}).Err },
+		"reschedule": func() error { return q.Producer().Reschedule(ctx, "x", "", later(), store.Durability{}).Err },
+		"get":        func() error { _, _, err := q.Producer().Get(ctx, "x", ""); return err },
+		"redrive":    func() error { _, err := q.Admin().Redrive(ctx, []string{"x"}); return err },
+		"purge":      func() error { _, err := q.Admin().Purge(ctx, []string{"x"}); return err },
 	}
 }
 
@@ -175,7 +179,7 @@ func TestNoLayout(t *testing.T) {
 	for verb, do := range everyVerb(t.Context(), q) {
 		require.ErrorIs(t, do(), store.ErrNoLayout, verb)
 	}
-	_, err := q.Claim(t.Context(), 0, message.ClaimRequest{Token: message.ClaimToken{Instance: "a", Number: 1}})
+	_, err := q.Shard(0).Claim(t.Context(), message.ClaimRequest{Token: message.ClaimToken{Instance: "a", Number: 1}})
 	require.ErrorIs(t, err, store.ErrNoLayout)
 	left, err := rdb.Keys(t.Context(), "*nobody-made-this*").Result()
 	require.NoError(t, err)

@@ -14,6 +14,9 @@ import (
 // A script that needs more has logic that belongs elsewhere.
 const luaLinesMax = 70
 
+// scriptsDir is where the store's scripts are.
+const scriptsDir = "internal/store/scripts"
+
 var (
 	// A number in the header's list of keys: behind the word KEYS, or behind
 	// two spaces.
@@ -28,7 +31,7 @@ func luaScripts(t *testing.T) []string {
 	t.Helper()
 	var scripts []string
 	for _, file := range files(t, ".lua") {
-		if path.Dir(file) == "internal/store/lua" {
+		if path.Dir(file) == scriptsDir {
 			scripts = append(scripts, file)
 		}
 	}
@@ -74,15 +77,23 @@ func highest(number *regexp.Regexp, text string) int {
 
 func TestLuaScriptsAreEmbeddedAndUsed(t *testing.T) {
 	t.Parallel()
-	var code strings.Builder
+	const home = "internal/store"
+	var loader, users strings.Builder
 	for _, file := range files(t, ".go") {
-		if path.Dir(file) == "internal/store" && !strings.HasSuffix(file, "_test.go") {
-			code.Write(read(t, file))
+		switch dir := path.Dir(file); {
+		case strings.HasSuffix(file, "_test.go"):
+		case dir == scriptsDir:
+			loader.Write(read(t, file))
+		case dir == home || path.Dir(dir) == home:
+			users.Write(read(t, file))
 		}
 	}
-	require.Contains(t, code.String(), "//go:embed lua/*.lua")
+	require.Contains(t, loader.String(), "//go:embed *.lua")
 	for _, file := range luaScripts(t) {
 		name := strings.TrimSuffix(path.Base(file), ".lua")
-		assert.Regexp(t, `"(lua/)?`+name+`(\.lua)?"`, code.String(), "%s must be used", file)
+		loaded := regexp.MustCompile(`(\w+) += load\("` + name + `"\)`).FindStringSubmatch(loader.String())
+		if assert.NotNil(t, loaded, "%s must be loaded", file) {
+			assert.Regexp(t, `\bscripts\.`+loaded[1]+`\b`, users.String(), "%s must be used", file)
+		}
 	}
 }

@@ -221,7 +221,7 @@ func (c *compensating) stored(ctx context.Context, back time.Time) (time.Duratio
 	for {
 		var waiting int64
 		for shard := range c.run.shards {
-			stats, err := q.Stats(ctx, shard)
+			stats, err := q.Admin().Stats(ctx, shard)
 			if err != nil {
 				return 0, err
 			}

@@ -138,7 +138,7 @@ func (w *wipeWorld) readAlone(ctx context.Context, count int) (time.Duration, er
 // writeAlone puts as many messages into an empty queue, as a reconciliation does.
 func (w *wipeWorld) writeAlone(ctx context.Context, count int) (time.Duration, error) {
 	q := store.New(w.rdb, "alone", wipeQueue)
-	if _, err := q.EnsureLayout(ctx, w.layout()); err != nil {
+	if _, err := q.Layouts().Ensure(ctx, w.layout()); err != nil {
 		return 0, err
 	}
 	begun := time.Now()
@@ -149,7 +149,7 @@ func (w *wipeWorld) writeAlone(ctx context.Context, count int) (time.Duration, e
 			rows = append(rows, store.Row{Token: wipeToken(i), Message: m, DueAt: w.due})
 		}
 		var err error
-		for _, answer := range q.Put(ctx, rows) {
+		for _, answer := range q.Rows().Put(ctx, rows) {
 			if answer.Code != store.Created {
 				err = errors.Join(err, answer.Err, fmt.Errorf("put: code %d", answer.Code))
 			}

@@ -137,13 +137,13 @@ type wipeBridge struct {
 
 // ackedStore hands late acknowledgements to the settler.
 type ackedStore struct {
-	*store.Queue
+	*store.Shard
 	settler *outbox.Settler
 }
 
-// Settle is that of the queue.
-func (s ackedStore) Settle(ctx context.Context, shard int, settlement message.Settlement) (bool, error) {
-	stale, err := s.Queue.Settle(ctx, shard, settlement)
+// Settle is that of the shard.
+func (s ackedStore) Settle(ctx context.Context, settlement message.Settlement) (bool, error) {
+	stale, err := s.Shard.Settle(ctx, settlement)
 	if err == nil && (stale || settlement.Repeated) {
 		var rows []store.SettledRow
 		for i, v := range settlement.Verdicts {
@@ -172,23 +172,24 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	}
 	settler, errSettler := outbox.NewSettler(outbox.SettlerConfig{
 		Databases: []outbox.Retention{{Database: b.db, UntilPublished: true}}, Logger: w.log,
-		Queues: []outbox.LedgerQueue{{Name: wipeQueue, Store: q, Held: func() []int { return shards }}},
+		Queues: []outbox.LedgerQueue{{Name: wipeQueue, Store: q.Rows(), Held: func() []int { return shards }}},
 	})
-	loaded := outbox.Queue{Name: wipeQueue, Store: q, Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
+	loaded := outbox.Queue{Name: wipeQueue, Store: q.Rows(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
 	reconciler, errReconciler := outbox.NewReconciler(outbox.ReconcilerConfig{
-		Databases: []*outbox.Database{b.db}, Queues: []outbox.ReconciledQueue{{Queue: loaded, Redis: q}}, Flush: settler.Flush, Logger: w.log,
+		Databases: []*outbox.Database{b.db}, Queues: []outbox.ReconciledQueue{{Queue: loaded, Redis: q.Rows()}}, Flush: settler.Flush, Logger: w.log,
 	})
 	relay, errRelay := outbox.NewRelay(outbox.Config{
 		Database: b.db, Instance: "figure", Queues: []outbox.Queue{loaded}, Clock: q.Clock, UntilPublished: true, Logger: w.log,
 	})
 	makeQueue := func(ctx context.Context) error {
-		_, err := q.EnsureLayout(ctx, w.layout())
+		_, err := q.Layouts().Ensure(ctx, w.layout())
 		reconciler.Changed()
 		return err
 	}
 	sink := &countingSink{published: map[string][]time.Time{}}
 	b.poller, err = poller.New(poller.Config{
-		Queue: wipeQueue, Instance: "figure-1", Shards: shards, Store: ackedStore{q, settler},
+		Queue: wipeQueue, Instance: "figure-1", Shards: shards,
+		Store: func(shard int) poller.Store { return ackedStore{q.Shard(shard), settler} },
 		Sink:  poller.Sink{Sink: sink, Name: "counting"},
 		Hooks: poller.Hooks{OnNoLayout: func(ctx context.Context, _ int) { _ = makeQueue(ctx) }},
 	})

@@ -216,7 +216,7 @@ func (w *World) Totals(ctx context.Context) (Totals, error) {
 	}
 	maps.Copy(totals.Counters, layout.Retired)
 	for shard := range layout.Polled() {
-		stats, err := w.queue.Stats(ctx, shard)
+		stats, err := w.queue.Admin().Stats(ctx, shard)
 		if err != nil {
 			return totals, err
 		}

@@ -61,7 +61,7 @@ func newFleet(t *testing.T, shards int) *fleet {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })
 	f.queue = store.New(f.rdb, f.prefix, "orders")
-	_, err = f.queue.EnsureLayout(t.Context(), store.Layout{Shards: shards, Sink: "nats", MaxMessage: 1 << 20})
+	_, err = f.queue.Layouts().Ensure(t.Context(), store.Layout{Shards: shards, Sink: "nats", MaxMessage: 1 << 20})
 	require.NoError(t, err)
 	f.client, err = delay.NewClient(f.rdb, "orders", delay.WithPrefix(f.prefix))
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func (f *fleet) held(live ...string) {
 			return false
 		}
 		for shard := range layout.InUse() {
-			stats, err := f.queue.Stats(f.t.Context(), shard)
+			stats, err := f.queue.Admin().Stats(f.t.Context(), shard)
 			if err != nil || message.InstanceName(stats.Holder) != sharding.Owner("orders", shard, live) {
 				return false
 			}
@@ -159,7 +159,7 @@ func (f *fleet) spoil(id string) {
 // done is how many messages were published or died, over all shards.
 func (f *fleet) done() int {
 	f.t.Helper()
-	counters, err := f.queue.Counters(f.t.Context(), []string{"published", "dead_lettered"})
+	counters, err := f.queue.Admin().Counters(f.t.Context(), []string{"published", "dead_lettered"})
 	require.NoError(f.t, err)
 	sum := counters.Retired["published"] + counters.Retired["dead_lettered"]
 	for _, shard := range counters.Shards {
@@ -232,7 +232,7 @@ func TestNoFalseSteps(t *testing.T) {
 	f.scrapes(2)
 	f.quiet(4, "return")
 
-	_, err := f.queue.SetShards(t.Context(), 3)
+	_, err := f.queue.Layouts().SetShards(t.Context(), 3)
 	require.NoError(t, err)
 	f.held("a", "b")
 	f.forget()
@@ -254,12 +254,12 @@ func TestNoFalseSteps(t *testing.T) {
 func (f *fleet) purge() {
 	f.t.Helper()
 	var ids []string
-	require.NoError(f.t, f.queue.DeadLetters(f.t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(f.t, f.queue.Admin().DeadLetters(f.t.Context(), func(letter message.DeadLetter) bool {
 		ids = append(ids, letter.ID)
 		return true
 	}))
 	require.NotEmpty(f.t, ids)
-	_, err := f.queue.Purge(f.t.Context(), ids)
+	_, err := f.queue.Admin().Purge(f.t.Context(), ids)
 	require.NoError(f.t, err)
 }
 
@@ -272,7 +272,7 @@ func (f *fleet) forget() {
 	require.NotEmpty(f.t, layout.Earlier)
 	require.Eventually(f.t, func() bool {
 		for shard := range layout.InUse() {
-			if stats, err := f.queue.Stats(f.t.Context(), shard); err != nil || !stats.Drained {
+			if stats, err := f.queue.Admin().Stats(f.t.Context(), shard); err != nil || !stats.Drained {
 				return false
 			}
 		}

@@ -93,7 +93,7 @@ func newWorld(t *testing.T, b broker, sinkType message.SinkType) *world {
 	}
 	w.place = place{broker: b, topic: compensation.Topic(w.name), group: consumer.Group(w.prefix, w.name)}
 	w.queue = store.New(w.direct, w.prefix, w.name)
-	_, err := w.queue.EnsureLayout(t.Context(), store.Layout{Shards: 4, Sink: sinkType, MaxMessage: message.DefaultMaxSize})
+	_, err := w.queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 4, Sink: sinkType, MaxMessage: message.DefaultMaxSize})
 	require.NoError(t, err)
 	w.sink = w.openSink(t)
 	return w
@@ -103,7 +103,7 @@ func newWorld(t *testing.T, b broker, sinkType message.SinkType) *world {
 func (w *world) startWriter(t *testing.T, rows consumer.Rows) {
 	t.Helper()
 	writer := consumer.NewWriter(consumer.WriterConfig{
-		Store: store.New(connectRedis(t, w.redis.Addr()), w.prefix, w.name), Rows: rows, Dead: &bounded{w.sink},
+		Store: store.New(connectRedis(t, w.redis.Addr()), w.prefix, w.name).Rows(), Rows: rows, Dead: &bounded{w.sink},
 		Topic: w.topic, Observer: w.counts, Logger: logger(t),
 	})
 	w.stop = w.start(t, writer.Handle)
@@ -183,7 +183,7 @@ func TestRedisAway(t *testing.T) {
 			t.Logf("MEASURED %s: in Redis %s after Redis takes requests, %s after its process was started",
 				name, took.Round(time.Millisecond), time.Since(started).Round(time.Millisecond))
 			require.Less(t, took, prompt)
-			info, found, err := w.queue.Get(t.Context(), "late", "k")
+			info, found, err := w.queue.Producer().Get(t.Context(), "late", "k")
 			require.NoError(t, err)
 			require.True(t, found)
 			require.Equal(t, result.DueAt.UnixMilli(), info.DueAt.UnixMilli())

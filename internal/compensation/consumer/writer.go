@@ -15,7 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// Store is what the writer needs of a queue; [store.Queue] is one.
+// Store is what the writer needs of a queue; [store.Rows] is one.
 type Store interface {
 	Name() string
 	Now() time.Time

@@ -27,13 +27,13 @@ const Prefix = "delay"
 func New(t testing.TB, rdb redis.UniversalClient, shards int) *store.Queue {
 	t.Helper()
 	q := store.New(rdb, Prefix, freshName())
-	_, err := q.EnsureLayout(t.Context(), Layout(shards))
+	_, err := q.Layouts().Ensure(t.Context(), Layout(shards))
 	require.NoError(t, err)
 	t.Cleanup(func() { Remove(context.WithoutCancel(t.Context()), rdb, q.Name(), shards) })
 	return q
 }
 
-// Layout is a layout for [store.Queue.EnsureLayout].
+// Layout is a layout for [layout.Registry.Ensure].
 func Layout(shards int) store.Layout {
 	return store.Layout{Shards: shards, Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}
 }

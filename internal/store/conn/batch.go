@@ -1,4 +1,4 @@
-package store
+package conn
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // maxQuietRuns is how many runs go to a node in one pipeline.
@@ -26,56 +28,39 @@ type Batcher struct {
 }
 
 // NewBatcher returns a batcher for queues of that client; it does no I/O. See
-// [Queue.WithBatcher].
+// [Conn.SetBatcher].
 func NewBatcher(rdb redis.UniversalClient) *Batcher {
 	return &Batcher{rdb: rdb, lines: map[*redis.Client][]*quietRun{}}
 }
 
-// WithBatcher makes the queue send its quiet runs by b, whose client must be
-// its own, and returns the queue. It is called before the queue is used.
-func (q *Queue) WithBatcher(b *Batcher) *Queue {
-	q.batcher = b
-	return q
-}
-
 // quietRun is one caller's run.
 type quietRun struct {
-	script *script
+	script *scripts.Script
 	keys   []string
 	args   []any
 
-	command once
+	command scripts.Command
 	err     error
 	lead    chan struct{} // of 1: "you send now"
 	done    chan struct{} // closed when command and err are set
 }
 
-// runner is how a run goes to Redis.
-func (q *Queue) runner(quiet bool) func(context.Context, *script, []string, ...any) (*redis.Cmd, error) {
-	if quiet {
-		return q.runQuiet
-	}
-	return func(ctx context.Context, s *script, keys []string, args ...any) (*redis.Cmd, error) {
-		return s.run(ctx, q.client(ctx), keys, args...)
-	}
-}
-
-// runQuiet is [script.run] for a run that nobody waits for urgently: it may
+// RunQuiet is [Conn.Run] for a run that nobody waits for urgently: it may
 // share a pipeline with those of other callers. An error of another's run is
 // not its error. Where ctx ends, the run may take place yet.
-func (q *Queue) runQuiet(ctx context.Context, s *script, keys []string, args ...any) (*redis.Cmd, error) {
-	node := q.batcher.node(ctx, keys[0])
+func (c *Conn) RunQuiet(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
+	node := c.batcher.node(ctx, keys[0])
 	if node == nil {
-		return s.run(ctx, q.client(ctx), keys, args...)
+		return c.Run(ctx, s, keys, args...)
 	}
 	r := &quietRun{script: s, keys: keys, args: args, lead: make(chan struct{}, 1), done: make(chan struct{})}
-	if err := q.batcher.do(ctx, node, q.timeout, r); err != nil {
+	if err := c.batcher.do(ctx, node, c.timeout, r); err != nil {
 		return nil, err
 	}
 	if redis.HasErrorPrefix(r.err, "MOVED") || redis.HasErrorPrefix(r.err, "ASK") || errors.Is(r.err, redis.ErrClosed) {
-		return s.run(ctx, q.client(ctx), keys, args...) // It did not run there.
+		return c.Run(ctx, s, keys, args...) // It did not run there.
 	}
-	refresh(ctx, q.rdb, r.err)
+	c.Refresh(ctx, r.err)
 	return r.command.Cmd, r.err
 }
 
@@ -179,7 +164,7 @@ func sendQuiet(ctx context.Context, node *redis.Client, timeout time.Duration, b
 func pipeQuiet(ctx context.Context, node *redis.Client, bySource bool, runs []*quietRun) {
 	pipe := node.Pipeline()
 	for _, r := range runs {
-		r.command = r.script.command(ctx, bySource, r.keys, r.args)
+		r.command = r.script.Command(ctx, bySource, r.keys, r.args)
 		_ = pipe.Process(ctx, r.command)
 	}
 	_, _ = pipe.Exec(ctx) // Each command has its error.

@@ -1,4 +1,4 @@
-package store
+package layout
 
 import (
 	"crypto/rand"
@@ -19,6 +19,12 @@ func newEpoch(counter int64, life string) string {
 		life = hex.EncodeToString(random[:6])
 	}
 	return fmt.Sprintf("%d-%s-%s", counter, life, hex.EncodeToString(random[6:]))
+}
+
+// NextEpoch is the epoch of a change that follows upon another of the same life.
+func NextEpoch(before string) string {
+	counter, life := parseEpoch(before)
+	return newEpoch(counter+1, life)
 }
 
 func parseEpoch(epoch string) (counter int64, life string) {

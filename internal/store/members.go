@@ -7,7 +7,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
+
+// Members is a queue as the instances see it that share its shards.
+type Members struct{ *core }
+
+// Members is the instances' door.
+func (q *Queue) Members() *Members { return &Members{q.core} }
 
 // Heartbeat is when an instance was last heard.
 type Heartbeat struct {
@@ -20,8 +28,8 @@ type Heartbeat struct {
 // Heartbeat says that the instance lives, and returns the last heartbeat of each,
 // this one's among them, sorted by instance. The caller decides which of them
 // live; those that were silent for forgetAfter by Redis' clock are removed.
-func (q *Queue) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, error) {
-	cmd, err := q.runQuiet(ctx, heartbeatScript, []string{instancesKey(q.prefix, q.name)},
+func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, error) {
+	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{q.keys.Instances()},
 		instance, forgetAfter.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("heartbeat: %w", err)
@@ -38,8 +46,8 @@ func (q *Queue) Heartbeat(ctx context.Context, instance string, forgetAfter time
 }
 
 // Leave forgets the instance, and tells the others.
-func (q *Queue) Leave(ctx context.Context, instance string) error {
-	if _, err := leaveScript.run(ctx, q.client(ctx), []string{instancesKey(q.prefix, q.name)}, instance); err != nil {
+func (q *Members) Leave(ctx context.Context, instance string) error {
+	if _, err := q.conn.Run(ctx, scripts.Leave, []string{q.keys.Instances()}, instance); err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // An operation of a row may be applied again at any time, so each of its runs
@@ -14,7 +16,7 @@ const anyRun = 2
 
 var cancelRowVerb = verb{
 	name:   "cancel",
-	script: cancelScript,
+	script: scripts.Cancel,
 	most:   1,
 	keys:   cancelVerb.keys,
 	head:   operationHead,
@@ -25,7 +27,7 @@ var cancelRowVerb = verb{
 
 var rescheduleRowVerb = verb{
 	name:   "reschedule",
-	script: rescheduleScript,
+	script: scripts.Reschedule,
 	most:   1,
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
@@ -35,7 +37,7 @@ var rescheduleRowVerb = verb{
 }
 
 func operationHead(r run) []any {
-	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), flag(r.last)}
+	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last)}
 }
 
 // answerToken is under what the answer of an operation is remembered: under its
@@ -68,27 +70,27 @@ func (o *Operation) call() *call {
 	return &call{asked: a}
 }
 
-// CancelRow is [Queue.Cancel] for a row. For as long as a tombstone lives no late
-// [Queue.Put] under the target brings the message here, also where there was
+// CancelRow is [Producer.Cancel] for a row. For as long as a tombstone lives no late
+// [Rows.Put] under the target brings the message here, also where there was
 // nothing to cancel (NotFound). Three more codes: EndedPublished and
 // EndedCancelled tell what had become of it before, Later that nothing was done.
 // The ledger does not tell of what the row itself has cancelled. How ctx must end
 // is told at Put. It may be repeated; once a minute has passed since it took
 // effect, the answer is NotFound.
-func (q *Queue) CancelRow(ctx context.Context, o Operation) Answer {
+func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
 	return q.operate(ctx, &cancelRowVerb, o.call())
 }
 
-// RescheduleRow is [Queue.Reschedule] for a row, see [Queue.CancelRow]. Done and
+// RescheduleRow is [Producer.Reschedule] for a row, see [Rows.CancelRow]. Done and
 // DoneMaybePublished: Token is the one in force from now on. NotFound: nothing is
 // here, and the target has ended; the row is to be brought here under Token.
-func (q *Queue) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
+func (q *Rows) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
 	c := o.call()
 	c.asked.when = at(due)
 	return q.operate(ctx, &rescheduleRowVerb, c)
 }
 
-func (q *Queue) operate(ctx context.Context, v *verb, c *call) Answer {
+func (q *Rows) operate(ctx context.Context, v *verb, c *call) Answer {
 	if a := &c.asked; !message.IsOutboxToken(a.token) || a.target != "" && !message.IsOutboxToken(a.target) {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}

@@ -1,18 +1,20 @@
-package store
+package hints
 
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
-// hintNode is the client of one Redis node.
-type hintNode interface {
+// nodeClient is the client of one Redis node.
+type nodeClient interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
@@ -21,73 +23,69 @@ const (
 	// quietPeriod is how long a connection may be silent before it is asked for
 	// a sign of life, and how long that may take.
 	quietPeriod = 2 * time.Second
-	// longHintPause is how long is waited, at the most, before a new connection.
-	longHintPause = time.Second
+	// firstPause and longPause bound the wait before a new connection.
+	firstPause = 5 * time.Millisecond
+	longPause  = time.Second
 )
 
 // errNoSign is the end of a connection whose node does not answer.
 var errNoSign = errors.New("no sign of life on a subscription")
 
-// nodeHints hears the hints of the channels that one Redis node holds.
-type nodeHints struct {
-	hints *Hints
-	node  hintNode
-	stop  context.CancelFunc
+// nodeSubscriber hears the hints of the channels that one Redis node holds.
+type nodeSubscriber struct {
+	all  *Subscriber
+	node nodeClient
+	stop context.CancelFunc
 
-	mu      sync.Mutex
-	want    map[string]bool
-	changed chan struct{} // "look again at want", of 1
+	mu    sync.Mutex
+	want  map[string]bool
+	again chan struct{} // "look at want again", of 1
 }
 
-func newNodeHints(h *Hints, node hintNode) *nodeHints {
-	return &nodeHints{hints: h, node: node, changed: make(chan struct{}, 1)}
+func newNodeSubscriber(all *Subscriber, node nodeClient) *nodeSubscriber {
+	return &nodeSubscriber{all: all, node: node, again: make(chan struct{}, 1)}
 }
 
 // set chooses the channels; those that the node has refused are tried again.
-func (n *nodeHints) set(channels map[string]bool) {
+func (n *nodeSubscriber) set(channels map[string]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.want = channels
-	raiseFlag(n.changed)
+	raiseFlag(n.again)
 }
 
-func (n *nodeHints) wanted() map[string]bool {
+func (n *nodeSubscriber) wanted() map[string]bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.want // Never changed, but replaced.
 }
 
 // run keeps one connection until ctx ends.
-func (n *nodeHints) run(ctx context.Context) {
-	pause := firstPause
+func (n *nodeSubscriber) run(ctx context.Context) {
+	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	for {
 		if n.connect(ctx) {
-			pause = firstPause
+			pause.Reset()
 		}
-		raiseFlag(n.hints.moved) // Perhaps the node is gone.
-		timer := time.NewTimer(pause/2 + rand.N(pause)/2)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		raiseFlag(n.all.moved) // Perhaps the node is gone.
+		if !wait.Sleep(ctx, pause.Next()) {
 			return
-		case <-timer.C:
 		}
-		pause = min(2*pause, longHintPause)
 	}
 }
 
-// hintReceived is what a connection has received.
-type hintReceived struct {
+// incoming is what a connection has received.
+type incoming struct {
 	value any
 	err   error
 }
 
 // connect listens on one connection until it fails or ctx ends, and reports
 // whether it was of any use.
-func (n *nodeHints) connect(ctx context.Context) bool {
+func (n *nodeSubscriber) connect(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
-	s := &hintSubscription{
-		nodeHints: n, pubsub: n.node.Subscribe(ctx), state: map[string]hintState{},
+	s := &subscription{
+		nodeSubscriber: n, pubsub: n.node.Subscribe(ctx), state: map[string]channelState{},
 	}
 	// go-redis subscribes by itself to all channels anew on another connection,
 	// in one command, which a Cluster refuses: so each connection has its PubSub.
@@ -98,45 +96,45 @@ func (n *nodeHints) connect(ctx context.Context) bool {
 	if s.apply(ctx, true) != nil {
 		return false
 	}
-	received := make(chan hintReceived)
-	reading.Go(func() { receiveHints(ctx, s.pubsub, received) })
+	received := make(chan incoming)
+	reading.Go(func() { receive(ctx, s.pubsub, received) })
 	s.listen(ctx, received)
 	return s.useful
 }
 
-// receiveHints passes on all that comes, and ends with ctx.
-func receiveHints(ctx context.Context, pubsub *redis.PubSub, to chan<- hintReceived) {
+// receive passes on all that comes, and ends with ctx.
+func receive(ctx context.Context, pubsub *redis.PubSub, to chan<- incoming) {
 	for {
 		value, err := pubsub.Receive(ctx)
 		select {
-		case to <- hintReceived{value, err}:
+		case to <- incoming{value, err}:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// hintState is how far a channel's subscription is.
-type hintState int
+// channelState is how far a channel's subscription is.
+type channelState int
 
 const (
-	subscribeAsked hintState = iota + 1
+	subscribeAsked channelState = iota + 1
 	subscribeDone
 	subscribeRefused
 )
 
-// hintAsked is a command whose answer is awaited; answers come in order.
-type hintAsked struct {
+// request is a command whose answer is awaited; answers come in order.
+type request struct {
 	channel string
 	on      bool
 }
 
-// hintSubscription is the state of one connection.
-type hintSubscription struct {
-	*nodeHints
+// subscription is the state of one connection.
+type subscription struct {
+	*nodeSubscriber
 	pubsub *redis.PubSub
-	state  map[string]hintState
-	asked  []hintAsked
+	state  map[string]channelState
+	asked  []request
 	// known says that the node knows or does not know sharded channels, plain
 	// that it does not.
 	known, plain bool
@@ -144,7 +142,7 @@ type hintSubscription struct {
 	silent       int // ticks
 }
 
-func (s *hintSubscription) listen(ctx context.Context, received <-chan hintReceived) {
+func (s *subscription) listen(ctx context.Context, received <-chan incoming) {
 	ticker := time.NewTicker(quietPeriod)
 	defer ticker.Stop()
 	for {
@@ -152,11 +150,11 @@ func (s *hintSubscription) listen(ctx context.Context, received <-chan hintRecei
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.changed:
+		case <-s.again:
 			err = s.apply(ctx, true)
-		case h := <-received:
+		case in := <-received:
 			s.silent = 0
-			err = s.take(ctx, h)
+			err = s.take(ctx, in)
 		case <-ticker.C:
 			err = s.tick(ctx)
 		}
@@ -167,7 +165,7 @@ func (s *hintSubscription) listen(ctx context.Context, received <-chan hintRecei
 }
 
 // tick asks a silent node for a sign of life.
-func (s *hintSubscription) tick(ctx context.Context) error {
+func (s *subscription) tick(ctx context.Context) error {
 	s.silent++
 	if s.silent > 1 {
 		return errNoSign
@@ -177,7 +175,7 @@ func (s *hintSubscription) tick(ctx context.Context) error {
 
 // apply sends what is missing between the channels wanted and those had. Until
 // it is known whether the node knows sharded channels it asks for one only.
-func (s *hintSubscription) apply(ctx context.Context, again bool) error {
+func (s *subscription) apply(ctx context.Context, again bool) error {
 	want := s.wanted()
 	for channel, state := range s.state {
 		if state == subscribeRefused && (again || !want[channel]) {
@@ -203,8 +201,8 @@ func (s *hintSubscription) apply(ctx context.Context, again bool) error {
 }
 
 // ask sends one command: in a Cluster its channels must be of one slot.
-func (s *hintSubscription) ask(ctx context.Context, channel string, on bool) error {
-	s.asked = append(s.asked, hintAsked{channel, on})
+func (s *subscription) ask(ctx context.Context, channel string, on bool) error {
+	s.asked = append(s.asked, request{channel, on})
 	if !on {
 		delete(s.state, channel)
 		if s.plain {
@@ -220,26 +218,26 @@ func (s *hintSubscription) ask(ctx context.Context, channel string, on bool) err
 }
 
 // take handles what came; its error ends the connection.
-func (s *hintSubscription) take(ctx context.Context, h hintReceived) error {
-	if h.err != nil {
-		return s.refused(ctx, h.err)
+func (s *subscription) take(ctx context.Context, in incoming) error {
+	if in.err != nil {
+		return s.refused(ctx, in.err)
 	}
-	switch value := h.value.(type) {
+	switch value := in.value.(type) {
 	case *redis.Message:
-		s.hints.act(value.Channel)
+		s.all.act(value.Channel)
 	case *redis.Subscription:
 		return s.confirmed(ctx, value)
 	}
 	return nil
 }
 
-func (s *hintSubscription) confirmed(ctx context.Context, answer *redis.Subscription) error {
+func (s *subscription) confirmed(ctx context.Context, answer *redis.Subscription) error {
 	on := answer.Kind == "ssubscribe" || answer.Kind == "subscribe"
-	if i := slices.Index(s.asked, hintAsked{answer.Channel, on}); i >= 0 {
+	if i := slices.Index(s.asked, request{answer.Channel, on}); i >= 0 {
 		s.asked = slices.Delete(s.asked, i, i+1)
 	} else if !on {
 		delete(s.state, answer.Channel) // The slot has left this node.
-		raiseFlag(s.hints.moved)
+		raiseFlag(s.all.moved)
 	}
 	if !on {
 		return nil
@@ -248,7 +246,7 @@ func (s *hintSubscription) confirmed(ctx context.Context, answer *redis.Subscrip
 		s.state[answer.Channel] = subscribeDone
 	}
 	s.useful = true
-	s.hints.act(answer.Channel) // Whatever was said before was not heard.
+	s.all.act(answer.Channel) // Whatever was said before was not heard.
 	if s.known {
 		return nil
 	}
@@ -261,12 +259,12 @@ func (s *hintSubscription) confirmed(ctx context.Context, answer *redis.Subscrip
 var elsewhere = []string{"MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN"}
 
 // refused handles an error: that of the oldest command, or of the connection.
-func (s *hintSubscription) refused(ctx context.Context, err error) error {
+func (s *subscription) refused(ctx context.Context, err error) error {
 	var reply redis.Error
 	if !errors.As(err, &reply) || len(s.asked) == 0 {
 		return err
 	}
-	code := replyCode(reply.Error())
+	code := rediserr.ReplyCode(reply.Error())
 	head := s.asked[0]
 	s.asked = s.asked[1:]
 	switch {
@@ -280,7 +278,7 @@ func (s *hintSubscription) refused(ctx context.Context, err error) error {
 		if head.on {
 			s.state[head.channel] = subscribeRefused
 		}
-		raiseFlag(s.hints.moved)
+		raiseFlag(s.all.moved)
 	default:
 		return err
 	}

@@ -1,4 +1,6 @@
-package store
+// Package hints hears what Redis tells by pub/sub: that there is something to look
+// at. Subscriber may be lost: nobody may depend on one.
+package hints
 
 import (
 	"context"
@@ -7,6 +9,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/conn"
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 )
 
 // Listener is told what the hints of one queue say. Its functions must not
@@ -20,17 +25,16 @@ type Listener struct {
 	Changed func()
 }
 
-// Hints passes on what Redis tells of several queues by pub/sub: on one
-// connection to each Redis node, whatever the number of queues and shards. Some
-// hints may be lost, as while Redis is away: nobody may depend on one. After
-// each subscription the listener is told once, since something may have been
-// lost before.
-type Hints struct {
+// Subscriber passes on the hints of several queues: on one connection to each
+// Redis node, whatever the number of queues and shards. Some are lost, as while
+// Redis is away. After each subscription the listener is told once, since
+// something may have been lost before.
+type Subscriber struct {
 	rdb redis.UniversalClient
 
 	mu      sync.Mutex
-	wants   map[*Queue][]string // the channels of each queue
-	actions map[string]func()   // what a hint on each channel calls
+	wants   map[keys.Queue][]string // the channels of each queue
+	actions map[string]func()       // what a hint on each channel calls
 
 	again chan struct{} // "the wants have changed", of 1
 	moved chan struct{} // "a channel's node may be another one now", of 1
@@ -44,10 +48,10 @@ const (
 	reloadPause = 200 * time.Millisecond
 )
 
-// NewHints returns hints of nothing, see [Hints.Set]; it does no I/O.
-func NewHints(rdb redis.UniversalClient) *Hints {
-	return &Hints{
-		rdb: rdb, wants: map[*Queue][]string{}, actions: map[string]func(){},
+// New returns a subscriber to nothing, see [Subscriber.Set]; it does no I/O.
+func New(rdb redis.UniversalClient) *Subscriber {
+	return &Subscriber{
+		rdb: rdb, wants: map[keys.Queue][]string{}, actions: map[string]func(){},
 		again: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 }
@@ -55,67 +59,67 @@ func NewHints(rdb redis.UniversalClient) *Hints {
 // Set chooses the shards of the queue whose hints are wanted, beside those of
 // its instances and its layout; nil ends all hints of the queue. A hint that is
 // on its way may still reach the listener of before.
-func (h *Hints) Set(q *Queue, shards []int, listener Listener) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, channel := range h.wants[q] {
-		delete(h.actions, channel)
+func (s *Subscriber) Set(queue keys.Queue, shards []int, listener Listener) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, channel := range s.wants[queue] {
+		delete(s.actions, channel)
 	}
-	delete(h.wants, q)
+	delete(s.wants, queue)
 	if shards != nil {
-		channels := []string{instancesKey(q.prefix, q.name), layoutKey(q.prefix, q.name)}
+		channels := []string{queue.Instances(), queue.Layout()}
 		for _, channel := range channels {
-			h.actions[channel] = listener.Changed
+			s.actions[channel] = listener.Changed
 		}
 		for _, shard := range shards {
-			channel := newShardKeys(q.prefix, q.name, shard).wake
-			h.actions[channel] = func() { listener.Wake(shard) }
+			channel := queue.Shard(shard).Wake
+			s.actions[channel] = func() { listener.Wake(shard) }
 			channels = append(channels, channel)
 		}
-		h.wants[q] = channels
+		s.wants[queue] = channels
 	}
-	raiseFlag(h.again)
+	raiseFlag(s.again)
 }
 
 // act calls what a hint on the channel is for.
-func (h *Hints) act(channel string) {
-	h.mu.Lock()
-	action := h.actions[channel]
-	h.mu.Unlock()
+func (s *Subscriber) act(channel string) {
+	s.mu.Lock()
+	action := s.actions[channel]
+	s.mu.Unlock()
 	if action != nil {
 		action()
 	}
 }
 
 // Run passes hints on until ctx ends, and has no goroutine left then.
-func (h *Hints) Run(ctx context.Context) {
+func (s *Subscriber) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	nodes := map[hintNode]*nodeHints{}
-	cluster, _ := h.rdb.(*redis.ClusterClient)
+	nodes := map[nodeClient]*nodeSubscriber{}
+	cluster, _ := s.rdb.(*redis.ClusterClient)
 	for {
-		if groups, err := h.group(ctx); err == nil {
-			h.assign(ctx, &running, nodes, groups)
+		if groups, err := s.group(ctx); err == nil {
+			s.assign(ctx, &running, nodes, groups)
 		}
-		if !h.await(ctx, cluster) {
+		if !s.await(ctx, cluster) {
 			return
 		}
 	}
 }
 
 // group spreads the wanted channels over the nodes that hold them.
-func (h *Hints) group(ctx context.Context) (map[hintNode]map[string]bool, error) {
-	h.mu.Lock()
-	channels := make([]string, 0, len(h.actions))
-	for channel := range h.actions {
+func (s *Subscriber) group(ctx context.Context) (map[nodeClient]map[string]bool, error) {
+	s.mu.Lock()
+	channels := make([]string, 0, len(s.actions))
+	for channel := range s.actions {
 		channels = append(channels, channel)
 	}
-	h.mu.Unlock()
-	groups := map[hintNode]map[string]bool{}
+	s.mu.Unlock()
+	groups := map[nodeClient]map[string]bool{}
 	for _, channel := range channels {
-		node, err := nodeFor(ctx, h.rdb, channel)
+		node, err := conn.Node(ctx, s.rdb, channel)
 		if err != nil {
 			return nil, fmt.Errorf("group hints: %w", err)
 		}
@@ -128,13 +132,13 @@ func (h *Hints) group(ctx context.Context) (map[hintNode]map[string]bool, error)
 }
 
 // assign gives each node its channels; those that have none any more end.
-func (h *Hints) assign(
-	ctx context.Context, running *sync.WaitGroup, nodes map[hintNode]*nodeHints, groups map[hintNode]map[string]bool,
+func (s *Subscriber) assign(
+	ctx context.Context, running *sync.WaitGroup, nodes map[nodeClient]*nodeSubscriber, groups map[nodeClient]map[string]bool,
 ) {
 	for node, channels := range groups {
 		n := nodes[node]
 		if n == nil {
-			n = newNodeHints(h, node)
+			n = newNodeSubscriber(s, node)
 			nodes[node] = n
 			nodeCtx, stop := context.WithCancel(ctx)
 			n.stop = stop
@@ -151,26 +155,26 @@ func (h *Hints) assign(
 }
 
 // await waits until channels may belong elsewhere; false when ctx ends before.
-func (h *Hints) await(ctx context.Context, cluster *redis.ClusterClient) bool {
+func (s *Subscriber) await(ctx context.Context, cluster *redis.ClusterClient) bool {
 	if cluster == nil {
 		for {
 			select {
 			case <-ctx.Done():
 				return false
-			case <-h.again:
+			case <-s.again:
 				return true
-			case <-h.moved: // There is one node only.
+			case <-s.moved: // There is one node only.
 			}
 		}
 	}
 	timer := time.NewTimer(regroupEvery)
 	defer timer.Stop()
-	moved := h.moved
+	moved := s.moved
 	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-h.again:
+		case <-s.again:
 			return true
 		case <-timer.C:
 			return true

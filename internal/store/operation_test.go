@@ -204,28 +204,28 @@ func TestRescheduleRow(t *testing.T) {
 			o := store.Operation{ID: s.row, Token: next, Seen: seen}
 			before := sound(s, s.rdb, s.q)
 			requireLater := func(o store.Operation) {
-				require.Equal(s, store.Later, s.q.RescheduleRow(s.Context(), o, farAhead).Code)
-				require.Equal(s, store.Later, s.q.CancelRow(s.Context(), o).Code)
+				require.Equal(s, store.Later, s.q.Rows().RescheduleRow(s.Context(), o, farAhead).Code)
+				require.Equal(s, store.Later, s.q.Rows().CancelRow(s.Context(), o).Code)
 			}
 			requireLater(o)
 			o.Target = after
 			requireLater(o)
 			require.Equal(s, before, sound(s, s.rdb, s.q), "nothing was done")
 			o.Target = s.t
-			require.Equal(s, store.Done, s.q.RescheduleRow(s.Context(), o, rowDue).Code, "it is the row's own")
-			require.Equal(s, store.Done, s.q.RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: next, Seen: seen}, rowDue).Code, "it was done before")
+			require.Equal(s, store.Done, s.q.Rows().RescheduleRow(s.Context(), o, rowDue).Code, "it is the row's own")
+			require.Equal(s, store.Done, s.q.Rows().RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: next, Seen: seen}, rowDue).Code, "it was done before")
 			o.Token, o.Target = after, ""
 			claim := s.b.claim(1)
 			requireLater(o)
 			s.b.settle(claim, buried)
 			requireLater(o)
 			o.Seen = s.q.Now().Add(time.Hour)
-			require.Equal(s, store.Done, s.q.CancelRow(s.Context(), o).Code)
+			require.Equal(s, store.Done, s.q.Rows().CancelRow(s.Context(), o).Code)
 		},
 		"no row's token": func(s *outboxScene) {
-			answer := s.q.RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: "0123456789abcdef", Target: s.t}, rowDue)
+			answer := s.q.Rows().RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: "0123456789abcdef", Target: s.t}, rowDue)
 			require.ErrorContains(s, answer.Err, "token of an outbox message")
-			answer = s.q.CancelRow(s.Context(), store.Operation{ID: s.row, Token: next, Target: "~short"})
+			answer = s.q.Rows().CancelRow(s.Context(), store.Operation{ID: s.row, Token: next, Target: "~short"})
 			require.ErrorContains(s, answer.Err, "token of an outbox message")
 		},
 	})

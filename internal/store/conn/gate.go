@@ -1,4 +1,4 @@
-package store
+package conn
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 )
 
 const (
@@ -37,43 +39,44 @@ type gateKey struct {
 	fsync    bool
 }
 
-func (q *Queue) gate(node redis.UniversalClient, d Durability) *gate {
+func (u *Durable) gate(node redis.UniversalClient, d Durability) *gate {
 	key := gateKey{node, d.Replicas, d.Fsync}
-	if g, ok := q.gates.Load(key); ok {
+	if g, ok := u.gates.Load(key); ok {
 		return g.(*gate)
 	}
 	most := maxWaiting
 	if client, ok := node.(*redis.Client); ok {
 		most = min(most, max(client.Options().PoolSize*3/4, 1))
 	}
-	g, _ := q.gates.LoadOrStore(key, &gate{slots: make(chan struct{}, most)})
+	g, _ := u.gates.LoadOrStore(key, &gate{slots: make(chan struct{}, most)})
 	return g.(*gate)
 }
 
-// enter waits for a place among the durable runs at the shard's node; the
-// gate is left when the run has ended. Its error says that nothing was sent.
-func (q *Queue) enter(ctx context.Context, d Durability, anchor string) (*gate, error) {
-	node, err := nodeFor(ctx, q.rdb, anchor)
+// Enter waits for a place among the durable runs at the node of the key; the
+// place is left when the run has ended. Its error says that nothing was sent.
+func (u *Durable) Enter(ctx context.Context, d Durability, key string) (*Place, error) {
+	node, _, err := u.Node(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	g := q.gate(node, d)
+	g := u.gate(node, d)
 	select {
 	case g.slots <- struct{}{}:
-		return g, nil
+		return &Place{g}, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w, as too many calls wait to be durable: %w", errNotSent, ctx.Err())
+		return nil, fmt.Errorf("%w, as too many calls wait to be durable: %w", rediserr.ErrNotSent, ctx.Err())
 	}
 }
 
-func (g *gate) leave() { <-g.slots }
+// Place is one among the durable runs at a node.
+type Place struct{ gate *gate }
+
+// Leave makes room for another run.
+func (p *Place) Leave() { <-p.gate.slots }
 
 // opens reports whether a run may wait for so long. Where it may not, what was
-// confirmed when one has waited in vain is told. None is asked where g is nil.
+// confirmed when one has waited in vain is told.
 func (g *gate) opens(within time.Duration) (confirmed, bool) {
-	if g == nil {
-		return confirmed{}, false
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()

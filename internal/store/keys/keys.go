@@ -1,0 +1,41 @@
+// Package keys names the keys of a queue; nothing else builds one. What each
+// holds is told by package store.
+package keys
+
+import "strconv"
+
+// Queue is a queue by its name, under the prefix of its keys.
+type Queue struct{ Prefix, Name string }
+
+// Layout is the layout's key, and the channel that tells of its changes.
+func (q Queue) Layout() string { return q.Prefix + ":" + q.Name + ":layout" }
+
+// Instances is the instances' key, and the channel that tells of their coming and going.
+func (q Queue) Instances() string { return q.Prefix + ":" + q.Name + ":instances" }
+
+// Shard are the keys of one shard.
+type Shard struct {
+	Due, Msg, Claims, Deadlines, Attempts string
+	Gone, GoneTTL, Dead, DeadMsg          string
+	Holder, Meta, Wake, Settled, Routes   string
+}
+
+// Shard names the keys of the shard of that number.
+func (q Queue) Shard(number int) Shard {
+	tag := q.Prefix + ":{" + q.Name + ":" + strconv.Itoa(number) + "}:"
+	return Shard{
+		Due: tag + "due", Msg: tag + "msg", Claims: tag + "claims", Deadlines: tag + "deadlines",
+		Attempts: tag + "attempts", Gone: tag + "gone", GoneTTL: tag + "gonettl",
+		Dead: tag + "dead", DeadMsg: tag + "deadmsg", Holder: tag + "holder", Meta: tag + "meta", Wake: tag + "wake",
+		Settled: tag + "settled", Routes: tag + "routes",
+	}
+}
+
+// Shards names the keys of the first shards, so many.
+func (q Queue) Shards(count int) []Shard {
+	shards := make([]Shard, count)
+	for number := range shards {
+		shards[number] = q.Shard(number)
+	}
+	return shards
+}

@@ -1,0 +1,106 @@
+package layout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/scripts"
+)
+
+// fence is what a shard's meta says of the layout.
+type fence struct {
+	epoch, content string
+	// drained is "<epoch> <ms>": since when no message is here that has another home.
+	drained string
+	// back counts the dead letters that came back, see drained.lua.
+	back string
+}
+
+// fences reads those of the shards from, to-1.
+func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int) ([]fence, error) {
+	const page = 512
+	list := make([]fence, 0, to-from)
+	for ; from < to; from += page {
+		cmds, err := g.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, shard := range shards[from:min(to, from+page)] {
+				pipe.HMGet(ctx, shard.Meta, "epoch", "layout", "drained", "redriven", "replaced")
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read shards of %s: %w", g.queue.Name, err)
+		}
+		for _, cmd := range cmds {
+			values := cmd.(*redis.SliceCmd).Val()
+			text := func(i int) string { s, _ := values[i].(string); return s }
+			list = append(list, fence{
+				epoch: text(0), content: text(1), drained: text(2), back: text(3) + " " + text(4),
+			})
+		}
+	}
+	return list, nil
+}
+
+// DrainedAt reads the field drained of a shard's meta: when the shard had drained
+// for the layout of that epoch.
+func DrainedAt(drained, epoch string) (ms int64, ok bool) {
+	of, at, _ := strings.Cut(drained, " ")
+	ms, err := strconv.ParseInt(at, 10, 64)
+	return ms, err == nil && of == epoch
+}
+
+// refusal is the answer of a shard that is bound to another layout.
+type refusal struct {
+	layout *Layout // the caller's
+	shard  int
+	epoch  string // the shard's, empty where it has none
+}
+
+func (r *refusal) Error() string { return "layout has changed" }
+
+// IsRefusal reports whether a shard has refused a run, see [Registry.Reconcile].
+func IsRefusal(err error) bool {
+	var r *refusal
+	return errors.As(err, &r)
+}
+
+// Refused reads a shard's refusal of a run for this layout.
+func (l *Layout) Refused(r *scripts.Reply, shard int) error {
+	epoch := r.Text(2)
+	if r.Err != nil {
+		return r.Err
+	}
+	return &refusal{layout: l, shard: shard, epoch: epoch}
+}
+
+// patience is how long a caller that a fence refuses waits for its layout to be
+// published, before it finishes the change itself.
+const patience = 250 * time.Millisecond
+
+// Reconcile does what a refusal asks for: it loads the layout anew; raises the fence
+// where a failover has lost it; finishes the change where that has not been
+// done for long. Its errors show again when the caller repeats the run.
+func (g *Registry) Reconcile(ctx context.Context, err error, since time.Time) {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return
+	}
+	g.stale.Store(r.layout)
+	layout, err := g.Load(ctx)
+	switch {
+	case err != nil || r.epoch == layout.Epoch:
+	case ahead(r.epoch, layout.Epoch):
+		if time.Since(since) >= patience {
+			_, _ = g.finish(ctx)
+		}
+	case r.shard < layout.Polled():
+		_ = g.raise(ctx, layout, r.shard, r.shard+1)
+	}
+}

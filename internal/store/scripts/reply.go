@@ -1,0 +1,101 @@
+package scripts
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrReply is returned where a script has answered what it never should.
+var ErrReply = errors.New("unexpected reply of script")
+
+// Reply reads the nested arrays of a script's answer. The first value of an
+// unexpected type is remembered, and makes the whole answer an error.
+type Reply struct {
+	Values []any
+	Err    error
+}
+
+// NewReply is what the command was answered.
+func NewReply(cmd *redis.Cmd) *Reply {
+	values, err := cmd.Slice()
+	return &Reply{Values: values, Err: err}
+}
+
+// Int is the i-th value.
+func (r *Reply) Int(i int) int64 {
+	if r.Err == nil && i < len(r.Values) {
+		if n, ok := r.Values[i].(int64); ok {
+			return n
+		}
+	}
+	r.fail(i, "integer")
+	return 0
+}
+
+// Text is the i-th value; a nil is the empty string.
+func (r *Reply) Text(i int) string {
+	if r.Err == nil && i < len(r.Values) {
+		switch s := r.Values[i].(type) {
+		case string:
+			return s
+		case nil:
+			return ""
+		}
+	}
+	r.fail(i, "string")
+	return ""
+}
+
+// List is the i-th value, whose own values are read alike.
+func (r *Reply) List(i int) *Reply {
+	if r.Err == nil && i < len(r.Values) {
+		if list, ok := r.Values[i].([]any); ok {
+			return &Reply{Values: list}
+		}
+	}
+	r.fail(i, "list")
+	return &Reply{Err: r.Err}
+}
+
+func (r *Reply) fail(i int, want string) {
+	if r.Err == nil {
+		r.Err = fmt.Errorf("%w: value %d of %d is no %s", ErrReply, i, len(r.Values), want)
+	}
+}
+
+// CutInt reads a decimal number and the colon behind it, as the scripts pack them.
+func CutInt(s string) (n int64, rest string, ok bool) {
+	for i := 0; i < len(s); i++ {
+		if s[i] == ':' {
+			n, err := strconv.ParseInt(s[:i], 10, 64)
+			return n, s[i+1:], err == nil
+		}
+	}
+	return 0, "", false
+}
+
+// Flag is a bool as the scripts take it.
+func Flag(set bool) int {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+// CutLedger reads an entry of a ledger: "p<member>", "c<member>" or
+// "d<due_ms>:<member>".
+func CutLedger(entry string) (what byte, dueMs int64, member string) {
+	if entry == "" {
+		return 0, 0, ""
+	}
+	what, member = entry[0], entry[1:]
+	if what == 'd' {
+		if ms, rest, ok := CutInt(member); ok {
+			dueMs, member = ms, rest
+		}
+	}
+	return what, dueMs, member
+}

@@ -1,0 +1,88 @@
+// Package scripts holds what Redis runs: one Lua file per verb, each with a
+// header that tells its keys, arguments and answer. Go reads the answers by
+// [Reply]. Who runs a script, and where, is the affair of package conn.
+package scripts
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
+	"embed"
+	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed *.lua
+var sources embed.FS
+
+// Script is one verb in Lua.
+type Script struct {
+	source, sha string
+}
+
+// The scripts, by their verbs.
+var (
+	Schedule   = load("schedule")
+	Replace    = load("replace")
+	Put        = load("put")
+	Cancel     = load("cancel")
+	Reschedule = load("reschedule")
+	Get        = load("get")
+	Claim      = load("claim")
+	Settle     = load("settle")
+	Mark       = load("mark")
+	Parked     = load("parked")
+	Reclaim    = load("reclaim")
+	HandOver   = load("handover")
+	Heartbeat  = load("heartbeat")
+	Leave      = load("leave")
+	Redrive    = load("redrive")
+	Purge      = load("purge")
+	Forget     = load("forget")
+	Stats      = load("stats")
+	Layout     = load("layout")
+	Change     = load("change")
+	Fence      = load("fence")
+	Scan       = load("scan")
+	Drained    = load("drained")
+	Drop       = load("drop")
+	Touch      = load("touch")
+	Rows       = load("rows")
+	Remove     = load("remove")
+)
+
+func load(verb string) *Script {
+	source, err := sources.ReadFile(verb + ".lua")
+	if err != nil {
+		panic(err) // The file is part of the program.
+	}
+	sum := sha1.Sum(source) //nolint:gosec // see above
+	return &Script{source: string(source), sha: hex.EncodeToString(sum[:])}
+}
+
+// Command runs a script. go-redis must not resend it by itself: only we know
+// which run of a call it is.
+type Command struct{ *redis.Cmd }
+
+// NewCommand is any command that go-redis must not resend.
+func NewCommand(ctx context.Context, args ...any) Command {
+	return Command{redis.NewCmd(ctx, args...)}
+}
+
+// NoRetry turns go-redis' resending off.
+func (Command) NoRetry() bool { return true }
+
+// Command names the script by its SHA-1, which a Redis may not know, or gives it
+// as a whole, by its source.
+func (s *Script) Command(ctx context.Context, bySource bool, keys []string, args []any) Command {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	if bySource {
+		all = append(all, "eval", s.source, len(keys))
+	} else {
+		all = append(all, "evalsha", s.sha, len(keys))
+	}
+	for _, key := range keys {
+		all = append(all, key)
+	}
+	return NewCommand(ctx, append(all, args...)...)
+}
