@@ -63,7 +63,7 @@ func drainFigure(ctx context.Context, r run) error {
 	if err != nil {
 		return err
 	}
-	drained, err := drainDue(ctx, w, count)
+	drain, err := drainDue(ctx, w, count)
 	if err != nil {
 		return err
 	}
@@ -75,29 +75,51 @@ func drainFigure(ctx context.Context, r run) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("drain    %-8s %d messages, %d shards: %.0f/s; client library alone %.0f/s and %.0f/s; ratio %.2f; stored at the broker %d\n",
-		r.broker, count, r.shards, drained, before, after, drained/max(before, after), stored)
+	fmt.Printf("drain    %-8s %d messages, %d shards: %.0f/s; client library alone %.0f/s and %.0f/s; ratio %.2f; "+
+		"CPU a message: bridge %.1f µs, Redis %.1f µs; stored at the broker %d\n",
+		r.broker, count, r.shards, drain.rate, before, after, drain.rate/max(before, after),
+		each(drain.bridge, count), each(drain.redis, count), stored)
 	if stored != int64(count) {
 		return fmt.Errorf("drain: %d messages at the broker, want %d", stored, count)
 	}
 	return nil
 }
 
-// drainDue schedules count messages for one instant and returns how many a
-// second were published from then on.
-func drainDue(ctx context.Context, w *flow.World, count int) (float64, error) {
+// drained is how many messages a second were published, and what that has cost.
+type drained struct {
+	rate          float64
+	bridge, redis time.Duration // processor time
+}
+
+// each is the part of one message, in microseconds.
+func each(all time.Duration, count int) float64 { return float64(all.Microseconds()) / float64(count) }
+
+// drainDue schedules count messages for one instant and drains them from then on.
+func drainDue(ctx context.Context, w *flow.World, count int) (d drained, err error) {
 	due := time.Now().Add(time.Duration(count/20000+3) * time.Second)
 	if err := fill(ctx, w, count, due); err != nil {
-		return 0, err
+		return d, err
 	}
 	if time.Now().After(due) {
-		return 0, errors.New("drain: the messages were due before all were scheduled")
+		return d, errors.New("drain: the messages were due before all were scheduled")
 	}
 	if err := pause(ctx, time.Until(due)); err != nil {
-		return 0, err
+		return d, err
+	}
+	before, err := look(ctx, w, w.Bridges())
+	if err != nil {
+		return d, err
 	}
 	end, err := w.Drained(ctx)
-	return rate(count, end.Sub(due)), err
+	if err != nil {
+		return d, err
+	}
+	after, err := look(ctx, w, w.Bridges())
+	for i, cpu := range after.bridges {
+		d.bridge += cpu - before.bridges[i]
+	}
+	d.rate, d.redis = rate(count, end.Sub(due)), after.redis-before.redis
+	return d, err
 }
 
 func rate(count int, d time.Duration) float64 { return float64(count) / d.Seconds() }

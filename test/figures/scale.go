@@ -65,7 +65,7 @@ func (r run) scale(ctx context.Context, c *scaleCase, count int) (float64, error
 	if err := pause(ctx, lease); err != nil {
 		return 0, err
 	}
-	rate, err := drainDue(ctx, w, count)
+	d, err := drainDue(ctx, w, count)
 	if err != nil {
 		return 0, err
 	}
@@ -73,7 +73,7 @@ func (r run) scale(ctx context.Context, c *scaleCase, count int) (float64, error
 	if err == nil && stored != int64(count) {
 		err = fmt.Errorf("%d messages at the broker, want %d", stored, count)
 	}
-	return rate, err
+	return d.rate, err
 }
 
 func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
