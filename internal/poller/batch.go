@@ -62,6 +62,34 @@ func (b *batch) left() int { return int(b.open.Load()) }
 
 func (b *batch) finished() bool { return closed(b.done) }
 
+// mayPublish reports whether a publish may start: the lease and the claim last.
+func (b *batch) mayPublish(now time.Duration) bool {
+	return int64(now) < b.lease.until.Load() && int64(now) < b.deadline.Load()
+}
+
+// numbered are messages as they are published now: all of them where indices is nil.
+func (b *batch) numbered(indices []int) []message.Message {
+	all := b.claim.Messages
+	if indices == nil {
+		messages := make([]message.Message, len(all))
+		for i := range all {
+			messages[i] = numbered(&all[i])
+		}
+		return messages
+	}
+	messages := make([]message.Message, len(indices))
+	for n, i := range indices {
+		messages[n] = numbered(&all[i])
+	}
+	return messages
+}
+
+func numbered(claimed *message.Claimed) message.Message {
+	m := claimed.Message
+	m.Attempt = claimed.Attempts.Begun + 1
+	return m
+}
+
 // weight is what a message counts for in the window: with what surrounds it.
 func weight(m *message.Message) int {
 	const envelope = 128

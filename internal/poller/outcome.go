@@ -3,7 +3,6 @@ package poller
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
@@ -22,7 +21,7 @@ func (r *runner) take(c *call) {
 	for k, n := range fresh {
 		indices[k] = c.at(n)
 		report, _ := c.outcomes.At(n)
-		r.hear(c, n, report.Outcome)
+		c.hear(r.services, n, report.Outcome)
 		if !isAnswer(report.Outcome) {
 			failed = append(failed, n)
 			continue
@@ -33,14 +32,7 @@ func (r *runner) take(c *call) {
 	for _, n := range failed {
 		r.failed(c, n)
 	}
-	r.b.fates.set(r.b, indices, r.fate)
-}
-
-// hear ends the wait for a message that hung.
-func (r *runner) hear(c *call, n int, outcome sinks.Outcome) {
-	if late := c.late[n]; late != nil {
-		r.services.routes.heard(late, isAnswer(outcome), r.services.now())
-	}
+	r.b.fates.set(r.b, indices, r.docket.fate)
 }
 
 // tally sums up answers for the window.
@@ -55,7 +47,7 @@ func (r *runner) answered(a *tally, n int, report sinks.Report) {
 	i := a.call.at(n)
 	claimed := &r.b.claim.Messages[i]
 	if report.Class == sinks.Acknowledged {
-		r.observe(&claimed.Message, report.At)
+		r.services.observe(&claimed.Message, report.At)
 	}
 	if a.call.late[n] != nil {
 		a.late++
@@ -64,12 +56,7 @@ func (r *runner) answered(a *tally, n int, report sinks.Report) {
 		a.bytes += weight(&claimed.Message)
 		a.took += report.At.Sub(a.call.began)
 	}
-	r.decide(i, report.Outcome)
-}
-
-func (r *runner) observe(m *message.Message, at time.Time) {
-	defer recovered(r.services.log, "settle", nil)
-	r.services.config.Observer.ObserveLateness(r.services.config.Queue, lateness(m, r.services.redis.clock(at.Sub(r.services.clock.base))))
+	r.docket.decide(i, report.Outcome)
 }
 
 // flush tells the window, and the route that was probed, of the answers.
@@ -77,9 +64,7 @@ func (r *runner) flush(a *tally) {
 	if a.messages+a.late == 0 {
 		return
 	}
-	r.inWindow -= a.messages
-	r.bytesInWindow -= a.bytes
-	r.services.sinkAnswered(r.services.share.Answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
+	r.services.sinkAnswered(r.window.answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
 	r.b.answered = true
 	if r.b.route != nil && !r.succeeded {
 		r.succeeded = true
@@ -92,17 +77,17 @@ func (r *runner) failed(c *call, n int) {
 	report, _ := c.outcomes.At(n)
 	outcome := report.Outcome
 	if c.late[n] == nil {
-		r.leaveWindow(1, weight(&r.b.claim.Messages[i].Message))
+		r.window.gone(1, weight(&r.b.claim.Messages[i].Message))
 	}
 	r.b.panicked = r.b.panicked || isPanic(outcome)
 	if isSignOfLife(outcome) {
-		r.services.sinkAnswered(r.services.share.Answered(0, 0, 0))
+		r.services.sinkAnswered(r.window.answered(0, 0, 0))
 	}
-	isCut := r.services.shutdown.publishCtx.Err() != nil
+	isCut := r.services.shutdown.isCut()
 	outcome.Whole = outcome.Whole || isCut && outcome.Reason == sinks.ReasonTimeout
 	if outcome.Whole && !isCut && r.services.share.Down() {
 		r.services.config.Observer.SinkUp(r.services.config.Sink.Name, false)
 		r.services.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 	}
-	r.decide(i, outcome)
+	r.docket.decide(i, outcome)
 }

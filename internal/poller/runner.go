@@ -1,20 +1,12 @@
 package poller
 
 import (
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-)
-
-// settleAfter is how long what was decided waits for the rest of its batch,
-// giveBackAfter where messages go back: they may be others' predecessors.
-const (
-	settleAfter   = 100 * time.Millisecond
-	giveBackAfter = 10 * time.Millisecond
 )
 
 // runner sees one batch through: it publishes and settles it. It is one
@@ -29,16 +21,16 @@ type runner struct {
 	lookedAt   time.Duration // for messages that hang
 	abandoned  bool          // the claim is not ours to settle any more
 	timer      *time.Timer
-	// inWindow and bytesInWindow are what the share still holds for the batch.
-	inWindow, bytesInWindow int
-	succeeded               bool // something from a slot was taken by the broker
+	window     occupied
+	succeeded  bool // something from a slot was taken by the broker
 }
 
 // run ends when every message is settled, or the claim was given up and the
 // sink has answered.
 func (s *services) run(b *batch) {
 	r := &runner{services: s, b: b, docket: newDocket(s, b), lookedAt: s.now()}
-	r.inWindow, r.bytesInWindow = b.published()
+	r.window.share = s.share
+	r.window.messages, r.window.bytes = b.published()
 	defer func() {
 		close(b.done)
 		signal(s.settled)
@@ -48,7 +40,7 @@ func (s *services) run(b *batch) {
 	defer r.finish()
 	r.begin()
 	for r.docket.left > 0 {
-		if r.isSettleDue() && !r.abandoned {
+		if r.docket.isDue() && !r.abandoned {
 			r.abandoned = !r.docket.settle()
 			continue
 		}
@@ -65,9 +57,7 @@ func (r *runner) finish() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	if r.inWindow > 0 || r.bytesInWindow != 0 {
-		r.leaveWindow(r.inWindow, r.bytesInWindow)
-	}
+	r.window.end()
 	if r.docket.left == 0 {
 		return
 	}
@@ -79,11 +69,7 @@ func (r *runner) finish() {
 		r.services.routes.settled(r.b.route, r.docket.left)
 	}
 	for _, c := range r.calls {
-		for n, late := range c.late {
-			if _, known := c.outcomes.At(n); !known {
-				r.services.routes.heard(late, false, r.services.now())
-			}
-		}
+		c.giveUp(r.services)
 	}
 }
 
@@ -124,7 +110,7 @@ func (r *runner) ready() []int {
 		aside[p.index], parked[n] = true, p.index
 		r.docket.note(p.index, message.Verdict{Attempts: all[p.index].Attempts}, p.route)
 	}
-	r.b.fates.set(r.b, parked, r.fate)
+	r.b.fates.set(r.b, parked, r.docket.fate)
 	var decided []int
 	ready := make([]int, 0, len(all))
 	for i := range all {
@@ -132,7 +118,7 @@ func (r *runner) ready() []int {
 		case aside[i]:
 		case all[i].Err != nil:
 			decided = append(decided, i)
-			r.decide(i, sinks.Outcome{})
+			r.docket.decide(i, sinks.Outcome{})
 		default:
 			ready = append(ready, i)
 		}
@@ -162,35 +148,15 @@ func (r *runner) skip(indices []int) {
 	for _, i := range indices {
 		bytes += weight(&r.b.claim.Messages[i].Message)
 	}
-	r.leaveWindow(len(indices), bytes)
-	r.b.fates.set(r.b, indices, r.fate)
-}
-
-// leaveWindow says that messages are not in flight any more, without an answer.
-func (r *runner) leaveWindow(messages, bytes int) {
-	r.inWindow -= messages
-	r.bytesInWindow -= bytes
-	r.services.share.Gone(messages, bytes)
-}
-
-// isSettleDue reports whether to write what is decided now.
-func (r *runner) isSettleDue() bool {
-	return len(r.docket.decided) > 0 && (r.docket.open == 0 || r.untilSettle() <= 0)
-}
-
-func (r *runner) untilSettle() time.Duration {
-	after := settleAfter
-	if r.docket.goesBack {
-		after = giveBackAfter
-	}
-	return r.docket.since + after - r.services.now()
+	r.window.gone(len(indices), bytes)
+	r.b.fates.set(r.b, indices, r.docket.fate)
 }
 
 // await waits for an outcome, for an earlier batch, or until there is something to do.
 func (r *runner) await() {
 	pause := r.lookedAt + lookForHanging - r.services.now()
 	if len(r.docket.decided) > 0 && !r.abandoned {
-		pause = min(pause, r.untilSettle())
+		pause = min(pause, r.docket.until())
 	}
 	if r.timer == nil {
 		r.timer = time.NewTimer(pause)
@@ -228,7 +194,7 @@ func (r *runner) collect() {
 // unblock publishes the messages of chains that waited, or gives them back: all
 // of them in a drain.
 func (r *runner) unblock(passages []passage) {
-	if closed(r.services.shutdown.stop) {
+	if r.services.shutdown.isStopping() {
 		for c := range r.behind {
 			passages = append(passages, passage{c, true})
 		}
@@ -269,7 +235,7 @@ func (r *runner) parkBehind() {
 // giveBack decides that messages were not handed over.
 func (r *runner) giveBack(indices []int) {
 	for _, i := range indices {
-		r.decide(i, heldBack)
+		r.docket.decide(i, heldBack)
 	}
 	r.skip(indices)
 }
@@ -279,51 +245,4 @@ func (r *runner) giveBack(indices []int) {
 func (r *runner) isClosed(i int) bool {
 	m := &r.b.claim.Messages[i].Message
 	return r.b.route == nil && r.services.routes.isClosed(r.services.config.Sink.Route(m), m.Topic)
-}
-
-// isDown reports whether the message's route takes nothing, as far as is known.
-func (r *runner) isDown(m *message.Message) bool {
-	return r.services.routes.isDown(r.services.config.Sink.Route(m), m.Topic)
-}
-
-func (r *runner) fate(i int) fate { return fateOf(&r.docket.verdicts[i]) }
-
-// decide records the verdict on a message. A panic concerns this message alone.
-func (r *runner) decide(i int, outcome sinks.Outcome) {
-	open := r.docket.open
-	defer func() {
-		if cause := recover(); cause != nil {
-			logPanic(r.services.log, "settle", cause)
-			if r.docket.open == open { // It was not decided: a copy may be out.
-				attempts := r.b.claim.Messages[i].Attempts
-				attempts.Begun++
-				attempts.MaybeOut++
-				r.docket.note(i, message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}, nil)
-			}
-		}
-	}()
-	claimed := &r.b.claim.Messages[i]
-	verdict := r.services.config.Retry.decide(claimed, outcome, r.isDown(&claimed.Message), rand.Float64())
-	if verdict.Verb != message.VerbRelease {
-		r.docket.note(i, verdict, nil)
-	} else {
-		r.docket.note(i, verdict, r.slotFor(&claimed.Message, outcome))
-	}
-	if outcome.Class != sinks.Acknowledged || claimed.Err != nil {
-		r.services.reportOutcome(claimed, outcome)
-	}
-}
-
-// slotFor returns the closed route to whose slot a message goes back; nil where
-// it waits with what is due.
-func (r *runner) slotFor(m *message.Message, outcome sinks.Outcome) *route {
-	name := outcome.Route
-	if name == "" {
-		name = r.services.config.Sink.Route(m)
-	}
-	if concernsRoute(outcome) && r.services.shutdown.publishCtx.Err() == nil {
-		now := r.services.now()
-		return r.services.routes.fail(name, outcome, now, r.services.redis.clock(now))
-	}
-	return r.services.routes.park(name, m.Topic)
 }
