@@ -121,7 +121,8 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	if from == nil {
 		b.parked = s.services.routes.parkAll(claim.Messages, s.services.config.Sink.Route)
 	}
-	s.turn.use(b.published())
+	b.occupy(s.turn.share)
+	s.turn.use(b.window.messages, b.window.bytes)
 	s.asking.advance()
 	if isNew, lapsed := s.holding.granted(received); isNew {
 		s.gains.add(s.services.index, lapsed)

@@ -22,7 +22,11 @@ func (d *docket) decide(i int, outcome sinks.Outcome) {
 		}
 	}()
 	claimed := &d.b.claim.Messages[i]
-	verdict := d.services.config.Retry.decide(claimed, outcome, d.isDown(&claimed.Message), rand.Float64())
+	isDown, random := false, 0.0
+	if outcome.Class != sinks.Acknowledged { // Nearly all are, and need neither.
+		isDown, random = d.isDown(&claimed.Message), rand.Float64()
+	}
+	verdict := d.services.config.Retry.decide(claimed, outcome, isDown, random)
 	if verdict.Verb != message.VerbRelease {
 		d.note(i, verdict, nil)
 	} else {

@@ -35,7 +35,7 @@ func (f *inFlight) prune(most int) {
 			kept = append(kept, b)
 			continue
 		}
-		f.order.forget(b, f.live)
+		f.order.forget(b)
 		f.ramp.learn(b, most)
 	}
 	clear(f.live[len(kept):])

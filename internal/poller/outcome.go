@@ -20,7 +20,7 @@ func (r *runner) take(c *call) {
 	a := tally{call: c}
 	for k, n := range fresh {
 		indices[k] = c.at(n)
-		report, _ := c.outcomes.At(n)
+		report := c.outcomes.Taken(n)
 		c.hear(r.services, n, report.Outcome)
 		if !isAnswer(report.Outcome) {
 			failed = append(failed, n)
@@ -32,7 +32,7 @@ func (r *runner) take(c *call) {
 	for _, n := range failed {
 		r.failed(c, n)
 	}
-	r.b.fates.set(r.b, indices, r.docket.fate)
+	r.decided(indices)
 }
 
 // tally sums up answers for the window.
@@ -43,7 +43,7 @@ type tally struct {
 	late            int // answers to messages that have left the window
 }
 
-func (r *runner) answered(a *tally, n int, report sinks.Report) {
+func (r *runner) answered(a *tally, n int, report *sinks.Report) {
 	i := a.call.at(n)
 	claimed := &r.b.claim.Messages[i]
 	if report.Class == sinks.Acknowledged {
@@ -64,7 +64,7 @@ func (r *runner) flush(a *tally) {
 	if a.messages+a.late == 0 {
 		return
 	}
-	r.services.sinkAnswered(r.window.answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
+	r.services.sinkAnswered(r.b.window.answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
 	r.b.answered = true
 	if r.b.route != nil && !r.succeeded {
 		r.succeeded = true
@@ -74,18 +74,17 @@ func (r *runner) flush(a *tally) {
 
 func (r *runner) failed(c *call, n int) {
 	i := c.at(n)
-	report, _ := c.outcomes.At(n)
-	outcome := report.Outcome
+	outcome := c.outcomes.Taken(n).Outcome
 	if c.late[n] == nil {
-		r.window.gone(1, weight(&r.b.claim.Messages[i].Message))
+		r.b.window.gone(1, weight(&r.b.claim.Messages[i].Message))
 	}
 	r.b.panicked = r.b.panicked || isPanic(outcome)
 	if isSignOfLife(outcome) {
-		r.services.sinkAnswered(r.window.answered(0, 0, 0))
+		r.services.sinkAnswered(r.b.window.answered(0, 0, 0))
 	}
 	isCut := r.services.shutdown.isCut()
 	outcome.Whole = outcome.Whole || isCut && outcome.Reason == sinks.ReasonTimeout
-	if outcome.Whole && !isCut && r.services.share.Down() {
+	if outcome.Whole && !isCut && r.b.window.share.Down() {
 		r.services.config.Observer.SinkUp(r.services.config.Sink.Name, false)
 		r.services.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 	}

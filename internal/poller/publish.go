@@ -109,7 +109,7 @@ func (r *runner) findHanging() {
 			}
 			at := r.services.now()
 			c.late[n] = r.services.routes.hang(r.services.config.Sink.Route(m), at, r.services.redis.clock(at))
-			r.window.gone(1, weight(m))
+			r.b.window.gone(1, weight(m))
 		}
 	}
 }

@@ -15,13 +15,12 @@ type runner struct {
 	services   *services
 	b          *batch
 	docket     *docket
-	behind     map[chain][]int // messages that wait for those of earlier batches
+	behind     int // segments that wait for those of earlier batches
 	calls      []*call
 	publishing sync.WaitGroup
 	lookedAt   time.Duration // for messages that hang
 	abandoned  bool          // the claim is not ours to settle any more
 	timer      *time.Timer
-	window     occupied
 	succeeded  bool // something from a slot was taken by the broker
 }
 
@@ -29,8 +28,6 @@ type runner struct {
 // sink has answered.
 func (s *services) run(b *batch) {
 	r := &runner{services: s, b: b, docket: newDocket(s, b), lookedAt: s.now()}
-	r.window.share = s.share
-	r.window.messages, r.window.bytes = b.published()
 	defer func() {
 		close(b.done)
 		signal(s.settled)
@@ -57,7 +54,7 @@ func (r *runner) finish() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	r.window.end()
+	r.b.window.end()
 	if r.docket.left == 0 {
 		return
 	}
@@ -97,20 +94,20 @@ func (r *runner) begin() {
 func (r *runner) ready() []int {
 	all := r.b.claim.Messages
 	aside := make([]bool, len(all))
-	for _, i := range r.b.precedence.behind {
-		aside[i] = true
-		c := chain{all[i].Key, all[i].Topic}
-		if r.behind == nil {
-			r.behind = make(map[chain][]int)
+	var behind []int
+	for _, s := range r.b.fates.behind {
+		behind = r.b.fates.appendTo(behind[:0], s)
+		for _, i := range behind {
+			aside[i] = true
 		}
-		r.behind[c] = append(r.behind[c], i)
 	}
+	r.behind = len(r.b.fates.behind)
 	parked := make([]int, len(r.b.parked))
 	for n, p := range r.b.parked {
 		aside[p.index], parked[n] = true, p.index
 		r.docket.note(p.index, message.Verdict{Attempts: all[p.index].Attempts}, p.route)
 	}
-	r.b.fates.set(r.b, parked, r.docket.fate)
+	r.decided(parked)
 	var decided []int
 	ready := make([]int, 0, len(all))
 	for i := range all {
@@ -148,8 +145,14 @@ func (r *runner) skip(indices []int) {
 	for _, i := range indices {
 		bytes += weight(&r.b.claim.Messages[i].Message)
 	}
-	r.window.gone(len(indices), bytes)
-	r.b.fates.set(r.b, indices, r.docket.fate)
+	r.b.window.gone(len(indices), bytes)
+	r.decided(indices)
+}
+
+// decided tells the loop and those who wait for them of messages that have verdicts.
+func (r *runner) decided(indices []int) {
+	r.b.open.Store(int64(r.docket.open))
+	r.b.fates.set(indices, r.docket.fate)
 }
 
 // await waits for an outcome, for an earlier batch, or until there is something to do.
@@ -164,7 +167,7 @@ func (r *runner) await() {
 		r.timer.Reset(pause)
 	}
 	stop := r.services.shutdown.stop
-	if len(r.behind) == 0 {
+	if r.behind == 0 {
 		stop = nil
 	}
 	select {
@@ -181,7 +184,7 @@ func (r *runner) collect() {
 			r.take(c)
 		}
 	}
-	if len(r.behind) > 0 {
+	if r.behind > 0 {
 		r.unblock(r.b.fates.take())
 	}
 	if r.services.now()-r.lookedAt >= lookForHanging {
@@ -191,26 +194,27 @@ func (r *runner) collect() {
 	}
 }
 
-// unblock publishes the messages of chains that waited, or gives them back: all
+// unblock publishes the messages of segments that waited, or gives them back: all
 // of them in a drain.
 func (r *runner) unblock(passages []passage) {
 	if r.services.shutdown.isStopping() {
-		for c := range r.behind {
-			passages = append(passages, passage{c, true})
+		for _, s := range r.b.fates.behind {
+			passages = append(passages, passage{s, true})
 		}
 	}
 	may := r.mayPublish()
 	var ready, back []int
 	for _, p := range passages {
-		indices := r.behind[p.chain]
-		delete(r.behind, p.chain)
 		switch {
-		case len(indices) == 0:
-		case p.broken, !may, r.isClosed(indices[0]):
-			back = append(back, indices...)
+		case !p.segment.isBehind:
+			continue
+		case p.broken, !may, r.isClosed(p.segment):
+			back = r.b.fates.appendTo(back, p.segment)
 		default:
-			ready = append(ready, indices...)
+			ready = r.b.fates.appendTo(ready, p.segment)
 		}
+		p.segment.isBehind = false
+		r.behind--
 	}
 	r.giveBack(back)
 	if len(ready) > 0 {
@@ -222,9 +226,9 @@ func (r *runner) unblock(passages []passage) {
 // parkBehind gives back what waits for messages of a route that was closed.
 func (r *runner) parkBehind() {
 	var passages []passage
-	for c, indices := range r.behind {
-		if r.isClosed(indices[0]) {
-			passages = append(passages, passage{c, true})
+	for _, s := range r.b.fates.behind {
+		if s.isBehind && r.isClosed(s) {
+			passages = append(passages, passage{s, true})
 		}
 	}
 	if len(passages) > 0 {
@@ -240,9 +244,9 @@ func (r *runner) giveBack(indices []int) {
 	r.skip(indices)
 }
 
-// isClosed reports whether the message's route was closed since the claim. What
-// was claimed from a slot is a probe, and goes out all the same.
-func (r *runner) isClosed(i int) bool {
-	m := &r.b.claim.Messages[i].Message
+// isClosed reports whether the route of a segment's messages was closed since the
+// claim. What was claimed from a slot is a probe, and goes out all the same.
+func (r *runner) isClosed(s *segment) bool {
+	m := &r.b.claim.Messages[s.first].Message
 	return r.b.route == nil && r.services.routes.isClosed(r.services.config.Sink.Route(m), m.Topic)
 }

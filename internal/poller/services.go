@@ -3,8 +3,6 @@ package poller
 import (
 	"log/slog"
 	"time"
-
-	"github.com/delaybridge/delaybridge/internal/window"
 )
 
 // services is what the runners of a shard's batches need of their shard. They
@@ -18,7 +16,6 @@ type services struct {
 	log    *slog.Logger
 	redis  *redisView
 	routes *routes
-	share  *window.Share
 
 	shutdown *shutdown
 	returns  returns

@@ -55,7 +55,6 @@ func (d *docket) note(i int, verdict message.Verdict, in *route) {
 	d.verdicts[i] = verdict
 	d.decided = append(d.decided, i)
 	d.open--
-	d.b.open.Store(int64(d.open))
 }
 
 func (d *docket) fate(i int) fate { return fateOf(&d.verdicts[i]) }

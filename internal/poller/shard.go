@@ -32,15 +32,15 @@ type shard struct {
 func newShard(ctx context.Context, shared *common, index int, number uint64) *shard {
 	config, log := &shared.config, shared.config.Logger.With("shard", index)
 	ending, settled := newShutdown(ctx), make(chan struct{}, 1)
-	turn := newTurn(config.Sink.Window, func() { signal(settled) })
 	s := &shard{
 		services: &services{
 			config: config, clock: shared.clock, news: &shared.news, index: index, log: log,
-			redis:  &redisView{config: config, index: index, log: log, ctx: ending.callCtx, downShards: &shared.news.redisDownShards},
-			routes: newRoutes(log, shared),
-			share:  turn.share, shutdown: ending, settled: settled,
+			redis:    &redisView{config: config, index: index, log: log, ctx: ending.callCtx, downShards: &shared.news.redisDownShards},
+			routes:   newRoutes(log, shared),
+			shutdown: ending, settled: settled,
 		},
-		gains: &shared.gains, hint: make(chan struct{}, 1), turn: turn, asking: newAsking(number), holding: newHolding(),
+		gains: &shared.gains, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
+		turn: newTurn(config.Sink.Window, func() { signal(settled) }),
 	}
 	s.lastLook.Store(int64(s.services.now()))
 	return s
