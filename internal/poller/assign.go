@@ -26,7 +26,7 @@ func (p *Poller) Assign(shards []int) error {
 		p.handOvers.Go(func() { p.handOver(s) })
 	}
 	for _, index := range shards {
-		if old := p.retired[index]; old != nil && !closed(old.shutdown.done) {
+		if old := p.retired[index]; old != nil && !closed(old.services.shutdown.done) {
 			p.returning[index] = true
 			continue
 		}
@@ -40,23 +40,23 @@ func (p *Poller) Assign(shards []int) error {
 // shard's calls are cut off in the end and its lease lapses; then this goroutine
 // waits as long as the sink does.
 func (p *Poller) handOver(s *shard) {
-	ctx, cancel := context.WithTimeout(p.ctx, p.common.handOverTime())
+	ctx, cancel := context.WithTimeout(p.ctx, p.common.config.Sink.handOverTime())
 	defer cancel()
 	if err := s.drain(ctx); err != nil {
-		s.log.Warn("shard not handed over in time, its lease lapses", "event", "drain", "err", err)
-		<-s.shutdown.done
+		s.services.log.Warn("shard not handed over in time, its lease lapses", "event", "drain", "err", err)
+		<-s.services.shutdown.done
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.returning[s.index] && p.retired[s.index] == s && !p.stopped {
-		delete(p.returning, s.index)
-		p.begin(s.index)
+	if p.returning[s.services.index] && p.retired[s.services.index] == s && !p.stopped {
+		delete(p.returning, s.services.index)
+		p.begin(s.services.index)
 	}
 }
 
 // handOverTime is how long a shard may drain that others wait for: no publish
 // is cut short that could still succeed.
-func (c *common) handOverTime() time.Duration { return c.config.Sink.Timeout + maxDrainMargin }
+func (s *Sink) handOverTime() time.Duration { return s.Timeout + maxDrainMargin }
 
 // begin starts a shard's loop; p.mu is held, and an earlier loop of it has ended.
 func (p *Poller) begin(index int) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/window"
 )
 
 // lease is an unbroken time of holding a shard. Once it lapsed it never comes
@@ -25,10 +26,10 @@ type batch struct {
 	route     *route
 	isGivenUp bool
 	// parked are the messages whose routes were closed when it was claimed.
-	parked     []parking
-	precedence precedence
-	fates      fates
-	open       atomic.Int64 // messages without a verdict
+	parked []parking
+	fates  fates
+	open   atomic.Int64 // messages without a verdict
+	window occupied
 	// panicked and answered say so of the sink.
 	panicked, answered bool
 
@@ -51,7 +52,6 @@ type parking struct {
 
 func newBatch(claim message.Claim, under *lease, deadline time.Duration) *batch {
 	b := &batch{claim: claim, lease: under, signals: signals{changed: make(chan struct{}, 1), done: make(chan struct{})}}
-	b.fates.all = make([]fate, len(claim.Messages))
 	b.open.Store(int64(len(claim.Messages)))
 	b.deadline.Store(int64(deadline))
 	return b
@@ -62,20 +62,48 @@ func (b *batch) left() int { return int(b.open.Load()) }
 
 func (b *batch) finished() bool { return closed(b.done) }
 
+// mayPublish reports whether a publish may start: the lease and the claim last.
+func (b *batch) mayPublish(now time.Duration) bool {
+	return int64(now) < b.lease.until.Load() && int64(now) < b.deadline.Load()
+}
+
+// numbered are messages as they are published now: all of them where indices is nil.
+func (b *batch) numbered(indices []int) []message.Message {
+	all := b.claim.Messages
+	if indices == nil {
+		messages := make([]message.Message, len(all))
+		for i := range all {
+			number(&messages[i], &all[i])
+		}
+		return messages
+	}
+	messages := make([]message.Message, len(indices))
+	for n, i := range indices {
+		number(&messages[n], &all[i])
+	}
+	return messages
+}
+
+func number(m *message.Message, claimed *message.Claimed) {
+	*m = claimed.Message
+	m.Attempt = claimed.Attempts.Begun + 1
+}
+
 // weight is what a message counts for in the window: with what surrounds it.
 func weight(m *message.Message) int {
 	const envelope = 128
 	return m.Size() + envelope
 }
 
-// published is how many messages are to be published, and their weight: those that
-// are not parked.
-func (b *batch) published() (messages, bytes int) {
+// occupy notes what the batch takes in the window: all that is to be published.
+// What is parked is not.
+func (b *batch) occupy(share *window.Share) {
+	bytes := 0
 	for i := range b.claim.Messages {
 		bytes += weight(&b.claim.Messages[i].Message)
 	}
 	for _, p := range b.parked {
 		bytes -= weight(&b.claim.Messages[p.index].Message)
 	}
-	return len(b.claim.Messages) - len(b.parked), bytes
+	b.window = occupied{share: share, messages: len(b.claim.Messages) - len(b.parked), bytes: bytes}
 }

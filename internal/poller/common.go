@@ -38,16 +38,8 @@ type news struct {
 
 func newCommon(config Config) *common {
 	c := &common{config: config, clock: newClock(), slots: message.MaxSlot}
-	c.news.troubles.now = c.now
+	c.news.troubles.now = c.clock.now
 	return c
-}
-
-// now is an instant of the monotonic clock.
-func (c *common) now() time.Duration { return c.clock.now() }
-
-// nextCommon is when the shard renews its lease, see [clock.nextCommon].
-func (c *common) nextCommon(now time.Duration) time.Duration {
-	return c.clock.nextCommon(now, c.config.Claims.renewEvery())
 }
 
 // troubles remembers what was logged. It is safe for concurrent use.

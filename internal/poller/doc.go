@@ -12,8 +12,10 @@
 //	 hint, or  a slot    window      renew the  the batch
 //	 a renewal of parked             lease
 //
-// The timed look is the truth, a hint may be lost. Each instant that the loop
-// waits for is in its [timetable].
+// The timed look is the truth, a hint may be lost. The loop, type [shard], goes
+// over parts that do not know each other: every instant that it waits for is in its
+// [timetable], the lease in [holding], its place in the window in [turn], the
+// request without an answer in [asking], and the batches in [inFlight].
 //
 // # One batch
 //

@@ -107,8 +107,9 @@ type gains struct {
 
 // Obtained returns what was obtained since the last call, so that many shards
 // that come at once are told of together. The lists are sorted.
-func (p *Poller) Obtained() Obtained {
-	g := &p.common.gains
+func (p *Poller) Obtained() Obtained { return p.common.gains.take() }
+
+func (g *gains) take() Obtained {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	got := g.obtained
@@ -118,23 +119,23 @@ func (p *Poller) Obtained() Obtained {
 	return got
 }
 
-// hasObtained notes a shard for Obtained. The lists are bounded by the number of
-// shards, whoever reads them.
-func (c *common) hasObtained(shard int, lapsed bool) {
-	c.gains.mu.Lock()
-	defer c.gains.mu.Unlock()
-	list := &c.gains.obtained.Free
+// add notes a shard. The lists are bounded by the number of shards, whoever reads
+// them.
+func (g *gains) add(shard int, lapsed bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list := &g.obtained.Free
 	if lapsed {
-		list = &c.gains.obtained.Lapsed
+		list = &g.obtained.Lapsed
 	}
 	if !slices.Contains(*list, shard) {
 		*list = append(*list, shard)
 	}
 }
 
-// reclaimedForeign notes messages of claims that earlier holders had left.
-func (c *common) reclaimedForeign(messages int) {
-	c.gains.mu.Lock()
-	defer c.gains.mu.Unlock()
-	c.gains.obtained.Reclaimed += messages
+// reclaimed notes messages of claims that earlier holders had left.
+func (g *gains) reclaimed(messages int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.obtained.Reclaimed += messages
 }

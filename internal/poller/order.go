@@ -6,205 +6,212 @@ import "sync"
 type chain struct{ key, topic string }
 
 // order keeps the messages of a chain in due order across the batches of a
-// shard. It knows, for each chain, the last batch that has messages of it: those
-// of a later batch wait for what becomes of them. A batch that ends before an
-// earlier one leaves the chain to that one. Only the shard's loop uses it;
-// messages without a Key never touch it.
+// shard. It knows the last batch that has messages of each chain: those of a later
+// batch wait for what becomes of them. A batch that ends before an earlier one
+// leaves the chain to that one. Only the shard's loop uses it; messages without a
+// Key never touch it.
 //
 // Within one batch the sink keeps the order.
 type order struct {
-	holders map[chain]*batch
+	last map[chain]*segment
 }
 
-// precedence is which batches and messages come before those of a batch.
-type precedence struct {
-	isKeyed bool             // the batch has messages with a Key
-	earlier map[chain]*batch // in the chains that other batches have messages of
-	behind  []int            // messages that wait for those of earlier batches
+// segment is the part of a chain that one batch has.
+type segment struct {
+	batch *batch
+	// isBehind: its messages wait for those of the earlier segment. The runner of the
+	// batch owns it.
+	isBehind bool
+	// first and end are the first and the last of its messages; between them it goes
+	// by fates.next.
+	first, end int32
+
+	// The loop's own: the segments before and behind it.
+	earlier, later *segment
+
+	// Guarded by the batch's fates.
+	open    int32    // messages without a fate
+	broken  bool     // one of them goes back to wait
+	waiting *segment // is told when all have their fates
 }
 
 // register notes the batch's chains, and which of its messages have to wait.
 // Those that are parked in any case are not of the batch: they wait for nobody,
 // and a batch that ends before an earlier one must not take its place.
 func (o *order) register(b *batch) {
-	var asked map[chain]bool
 	parked := b.parked
 	for i := range b.claim.Messages {
-		m := &b.claim.Messages[i]
 		if len(parked) > 0 && parked[0].index == i {
 			parked = parked[1:]
 			continue
 		}
-		if m.Key == "" {
-			continue
+		if m := &b.claim.Messages[i]; m.Key != "" {
+			o.enter(b, i, chain{m.Key, m.Topic})
 		}
-		if o.holders == nil {
-			o.holders = make(map[chain]*batch)
-		}
-		b.precedence.isKeyed = true
-		c := chain{m.Key, m.Topic}
-		earlier := o.holders[c]
-		o.holders[c] = b
-		if earlier != nil && earlier != b {
-			b.follow(c, earlier)
-		}
-		if earlier == b || earlier == nil {
-			if asked[c] {
-				b.precedence.behind = append(b.precedence.behind, i)
-			}
-			continue
-		}
-		if earlier.fates.watch(c, earlier, b) {
-			if asked == nil {
-				asked = make(map[chain]bool)
-			}
-			asked[c] = true
-			b.precedence.behind = append(b.precedence.behind, i)
+	}
+	for _, p := range b.parked { // But who waits for the others of its chain learns of it.
+		m := &b.claim.Messages[p.index]
+		if s := o.last[chain{m.Key, m.Topic}]; s != nil && s.batch == b {
+			b.fates.of[p.index] = s
+			s.open++
 		}
 	}
 }
 
-// forget drops a batch that has ended; live are the others.
-func (o *order) forget(b *batch, live []*batch) {
-	if !b.precedence.isKeyed {
+// enter notes a message of a chain.
+func (o *order) enter(b *batch, i int, c chain) {
+	before := o.last[c]
+	if before != nil && before.batch == b {
+		b.fates.extend(before, i)
 		return
 	}
-	for i := range b.claim.Messages {
-		m := &b.claim.Messages[i]
-		c := chain{m.Key, m.Topic}
+	if o.last == nil {
+		o.last = make(map[chain]*segment)
+	}
+	s := b.fates.begin(b, i)
+	o.last[c] = s
+	if before == nil {
+		return
+	}
+	s.earlier, before.later = before, s
+	if before.keepsBack(s) {
+		s.isBehind = true
+		b.fates.behind = append(b.fates.behind, s)
+	}
+}
+
+// forget drops a batch that has ended.
+func (o *order) forget(b *batch) {
+	for i, s := range b.fates.of {
+		if s == nil || int(s.first) != i { // Each once.
+			continue
+		}
 		switch {
-		case m.Key == "" || o.holders[c] != b:
-		case b.precedence.earlier[c] != nil:
-			o.holders[c] = b.precedence.earlier[c]
+		case s.later != nil:
+			s.later.earlier = s.earlier
+		case s.earlier != nil:
+			o.last[s.chain()] = s.earlier
 		default:
-			delete(o.holders, c)
+			delete(o.last, s.chain())
 		}
-	}
-	// Else batches that have ended would hang together for ever.
-	for _, later := range live {
-		for c, earlier := range later.precedence.earlier {
-			if earlier == b {
-				later.follow(c, b.precedence.earlier[c])
-			}
+		if s.earlier != nil {
+			s.earlier.later = s.later
 		}
 	}
 }
 
-// follow notes the batch before this one in a chain; nil is none.
-func (b *batch) follow(c chain, earlier *batch) {
-	if earlier == nil {
-		delete(b.precedence.earlier, c)
-		return
+func (s *segment) chain() chain {
+	m := &s.batch.claim.Messages[s.first]
+	return chain{m.Key, m.Topic}
+}
+
+// keepsBack reports whether the messages of the next segment have to wait for those
+// of this one, and has it told of their fates. Where they all have passed, it need not.
+func (s *segment) keepsBack(next *segment) bool {
+	f := &s.batch.fates
+	f.mu.Lock()
+	isOpen, isBroken := s.open > 0, s.broken
+	if isOpen {
+		s.waiting = next
 	}
-	if b.precedence.earlier == nil {
-		b.precedence.earlier = make(map[chain]*batch)
+	f.mu.Unlock()
+	if !isOpen && isBroken {
+		next.batch.fates.tell(next.batch, passage{next, true})
 	}
-	b.precedence.earlier[c] = earlier
+	return isOpen || isBroken
 }
 
 // fate is what became of a message, as far as those behind it must know.
 type fate uint8
 
 const (
-	fateOpen   fate = iota
-	fatePassed      // the way is free: acknowledged, or refused by itself
-	fateBroken      // it goes back to wait, and so must those behind it
+	fatePassed fate = iota // the way is free: acknowledged, or refused by itself
+	fateBroken             // it goes back to wait, and so must those behind it
 )
 
-// fates tells later batches what became of the messages of this one. It is
-// safe for concurrent use.
+// fates are a batch's segments: what its messages wait for, and what those of later
+// batches are told. A batch without a Key has none. It is safe for concurrent use.
 type fates struct {
-	mu      sync.Mutex
-	all     []fate
-	watches map[chain]*watch
-	index   map[chain][]int // the messages of each chain, once somebody asked
+	of     []*segment // by message; nil where it has no Key
+	next   []int32    // by message: the one behind it in its segment
+	behind []*segment // those that have to wait
+	slab   []segment  // for the next ones; it never grows, there are pointers into it
+
+	mu sync.Mutex
 	// inbox is what earlier batches have told this one.
 	inbox []passage
 }
 
-// watch is a later batch that waits for a chain of this one.
-type watch struct {
-	left   int
-	broken bool
-	later  *batch
-}
+// slabSize is how many segments are allocated at a time.
+const slabSize = 32
 
-// passage says that the messages of a chain in the earlier batch have their
-// fates, and whether one of them was broken.
+// passage says that the messages in front of a segment have their fates, and
+// whether one of them was broken.
 type passage struct {
-	chain  chain
-	broken bool
+	segment *segment
+	broken  bool
 }
 
-// watch has later told when the chain's messages in this batch have their
-// fates. It reports false where they have, and all have passed.
-func (f *fates) watch(c chain, b, later *batch) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	w := &watch{later: later}
-	for _, i := range f.indexed(b)[c] {
-		switch f.all[i] {
-		case fateOpen:
-			w.left++
-		case fateBroken:
-			w.broken = true
-		case fatePassed:
-		}
+// begin makes a segment of a message.
+func (f *fates) begin(b *batch, i int) *segment {
+	if f.of == nil {
+		n := len(b.claim.Messages)
+		f.of, f.next = make([]*segment, n), make([]int32, n)
 	}
-	if w.left > 0 {
-		if f.watches == nil {
-			f.watches = make(map[chain]*watch)
-		}
-		f.watches[c] = w
-		return true
+	if len(f.slab) == cap(f.slab) {
+		f.slab = make([]segment, 0, slabSize)
 	}
-	if w.broken {
-		later.fates.tell(later, passage{c, true})
-	}
-	return w.broken
+	f.slab = append(f.slab, segment{batch: b, first: int32(i), end: int32(i), open: 1})
+	s := &f.slab[len(f.slab)-1]
+	f.of[i] = s
+	return s
 }
 
-func (f *fates) indexed(b *batch) map[chain][]int {
-	if f.index == nil {
-		f.index = make(map[chain][]int, len(b.claim.Messages))
-		for i := range b.claim.Messages {
-			if m := &b.claim.Messages[i]; m.Key != "" {
-				c := chain{m.Key, m.Topic}
-				f.index[c] = append(f.index[c], i)
-			}
-		}
-	}
-	return f.index
+// extend puts a message behind those of a segment.
+func (f *fates) extend(s *segment, i int) {
+	f.next[s.end] = int32(i)
+	f.of[i], s.end = s, int32(i)
+	s.open++
 }
 
-// set notes what became of messages. Those that wait for the last of a chain
+// appendTo appends the messages of a segment to indices.
+func (f *fates) appendTo(indices []int, s *segment) []int {
+	for i := s.first; ; i = f.next[i] {
+		indices = append(indices, int(i))
+		if i == s.end {
+			return indices
+		}
+	}
+}
+
+// set notes what became of messages. Those that wait for the last of a segment
 // are told.
-func (f *fates) set(b *batch, indices []int, fate func(i int) fate) {
-	var told map[*batch][]passage
+func (f *fates) set(indices []int, fate func(i int) fate) {
+	if f.of == nil {
+		return
+	}
+	var told []passage
 	f.mu.Lock()
 	for _, i := range indices {
-		f.all[i] = fate(i)
-		if len(f.watches) == 0 {
+		s := f.of[i]
+		if s == nil {
 			continue
 		}
-		c := chain{b.claim.Messages[i].Key, b.claim.Messages[i].Topic}
-		w := f.watches[c]
-		if w == nil {
-			continue
-		}
-		w.left--
-		w.broken = w.broken || f.all[i] == fateBroken
-		if w.left == 0 {
-			delete(f.watches, c)
-			if told == nil {
-				told = make(map[*batch][]passage, 1)
-			}
-			told[w.later] = append(told[w.later], passage{c, w.broken})
+		s.open--
+		s.broken = s.broken || fate(i) == fateBroken
+		if s.open == 0 && s.waiting != nil {
+			told = append(told, passage{s.waiting, s.broken})
+			s.waiting = nil
 		}
 	}
 	f.mu.Unlock()
-	for later, passages := range told {
-		later.fates.tell(later, passages...)
+	for len(told) > 0 {
+		b, n := told[0].segment.batch, 1
+		for n < len(told) && told[n].segment.batch == b {
+			n++
+		}
+		b.fates.tell(b, told[:n]...)
+		told = told[n:]
 	}
 }
 

@@ -3,7 +3,6 @@ package poller
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
@@ -21,8 +20,8 @@ func (r *runner) take(c *call) {
 	a := tally{call: c}
 	for k, n := range fresh {
 		indices[k] = c.at(n)
-		report, _ := c.outcomes.At(n)
-		r.hear(c, n, report.Outcome)
+		report := c.outcomes.Taken(n)
+		c.hear(r.services, n, report.Outcome)
 		if !isAnswer(report.Outcome) {
 			failed = append(failed, n)
 			continue
@@ -33,14 +32,7 @@ func (r *runner) take(c *call) {
 	for _, n := range failed {
 		r.failed(c, n)
 	}
-	r.b.fates.set(r.b, indices, r.fate)
-}
-
-// hear ends the wait for a message that hung.
-func (r *runner) hear(c *call, n int, outcome sinks.Outcome) {
-	if late := c.late[n]; late != nil {
-		r.services.routes.heard(late, isAnswer(outcome), r.services.now())
-	}
+	r.decided(indices)
 }
 
 // tally sums up answers for the window.
@@ -51,11 +43,11 @@ type tally struct {
 	late            int // answers to messages that have left the window
 }
 
-func (r *runner) answered(a *tally, n int, report sinks.Report) {
+func (r *runner) answered(a *tally, n int, report *sinks.Report) {
 	i := a.call.at(n)
 	claimed := &r.b.claim.Messages[i]
 	if report.Class == sinks.Acknowledged {
-		r.observe(&claimed.Message, report.At)
+		r.services.observe(&claimed.Message, report.At)
 	}
 	if a.call.late[n] != nil {
 		a.late++
@@ -64,12 +56,7 @@ func (r *runner) answered(a *tally, n int, report sinks.Report) {
 		a.bytes += weight(&claimed.Message)
 		a.took += report.At.Sub(a.call.began)
 	}
-	r.decide(i, report.Outcome)
-}
-
-func (r *runner) observe(m *message.Message, at time.Time) {
-	defer recovered(r.services.log, "settle", nil)
-	r.services.config.Observer.ObserveLateness(r.services.config.Queue, lateness(m, r.services.redis.clock(at.Sub(r.services.clock.base))))
+	r.docket.decide(i, report.Outcome)
 }
 
 // flush tells the window, and the route that was probed, of the answers.
@@ -77,9 +64,7 @@ func (r *runner) flush(a *tally) {
 	if a.messages+a.late == 0 {
 		return
 	}
-	r.inWindow -= a.messages
-	r.bytesInWindow -= a.bytes
-	r.services.sinkAnswered(r.services.share.Answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
+	r.services.sinkAnswered(r.b.window.answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
 	r.b.answered = true
 	if r.b.route != nil && !r.succeeded {
 		r.succeeded = true
@@ -89,20 +74,19 @@ func (r *runner) flush(a *tally) {
 
 func (r *runner) failed(c *call, n int) {
 	i := c.at(n)
-	report, _ := c.outcomes.At(n)
-	outcome := report.Outcome
+	outcome := c.outcomes.Taken(n).Outcome
 	if c.late[n] == nil {
-		r.leaveWindow(1, weight(&r.b.claim.Messages[i].Message))
+		r.b.window.gone(1, weight(&r.b.claim.Messages[i].Message))
 	}
 	r.b.panicked = r.b.panicked || isPanic(outcome)
 	if isSignOfLife(outcome) {
-		r.services.sinkAnswered(r.services.share.Answered(0, 0, 0))
+		r.services.sinkAnswered(r.b.window.answered(0, 0, 0))
 	}
-	isCut := r.services.shutdown.publishCtx.Err() != nil
+	isCut := r.services.shutdown.isCut()
 	outcome.Whole = outcome.Whole || isCut && outcome.Reason == sinks.ReasonTimeout
-	if outcome.Whole && !isCut && r.services.share.Down() {
+	if outcome.Whole && !isCut && r.b.window.share.Down() {
 		r.services.config.Observer.SinkUp(r.services.config.Sink.Name, false)
 		r.services.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 	}
-	r.decide(i, outcome)
+	r.docket.decide(i, outcome)
 }

@@ -27,46 +27,27 @@ func (c *call) at(n int) int {
 	return c.indices[n]
 }
 
-// publish hands messages to the sink: all of them where indices is nil.
-func (r *runner) publish(indices []int) {
-	messages := r.messages(indices)
-	if len(messages) == 0 {
-		return
+// hear ends the wait for a message that hung.
+func (c *call) hear(s *services, n int, outcome sinks.Outcome) {
+	if late := c.late[n]; late != nil {
+		s.routes.heard(late, isAnswer(outcome), s.now())
 	}
-	c := &call{indices: indices, outcomes: sinks.NewOutcomesTo(len(messages), r.b.changed), began: time.Now()}
-	c.size, c.left = len(messages), len(messages)
-	r.calls = append(r.calls, c)
-	r.publishing.Go(func() { r.callSink(c, messages) })
 }
 
-func (r *runner) messages(indices []int) []message.Message {
-	all := r.b.claim.Messages
-	if indices == nil {
-		messages := make([]message.Message, len(all))
-		for i := range all {
-			messages[i] = numbered(&all[i])
+// giveUp ends the wait for all messages that hang: nobody hears of them any more.
+func (c *call) giveUp(s *services) {
+	for n, late := range c.late {
+		if _, known := c.outcomes.At(n); !known {
+			s.routes.heard(late, false, s.now())
 		}
-		return messages
 	}
-	messages := make([]message.Message, len(indices))
-	for n, i := range indices {
-		messages[n] = numbered(&all[i])
-	}
-	return messages
 }
 
-// numbered is the message as it is published now.
-func numbered(claimed *message.Claimed) message.Message {
-	m := claimed.Message
-	m.Attempt = claimed.Attempts.Begun + 1
-	return m
-}
-
-// callSink publishes, and answers for a sink that panics or leaves outcomes out.
-func (r *runner) callSink(c *call, messages []message.Message) {
+// run publishes, and answers for a sink that panics or leaves outcomes out.
+func (c *call) run(s *services, messages []message.Message) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			logPanic(r.services.log, "publish", cause)
+			logPanic(s.log, "publish", cause)
 			reason := reasonPanic
 			if len(messages) == 1 {
 				reason = reasonPanicAlone
@@ -76,14 +57,25 @@ func (r *runner) callSink(c *call, messages []message.Message) {
 		}
 		c.outcomes.Rest(sinks.Failed(sinks.Unknown, reasonNoOutcome, errNoOutcome))
 	}()
-	r.services.config.Sink.Publish(r.services.shutdown.publishCtx, messages, c.outcomes)
+	s.config.Sink.Publish(s.shutdown.publishCtx, messages, c.outcomes)
+}
+
+// publish hands messages to the sink: all of them where indices is nil.
+func (r *runner) publish(indices []int) {
+	messages := r.b.numbered(indices)
+	if len(messages) == 0 {
+		return
+	}
+	c := &call{indices: indices, outcomes: sinks.NewOutcomesTo(len(messages), r.b.changed), began: time.Now()}
+	c.size, c.left = len(messages), len(messages)
+	r.calls = append(r.calls, c)
+	r.publishing.Go(func() { c.run(r.services, messages) })
 }
 
 // mayPublish reports whether a publish may start: none does after the lease or
 // the claim's deadline, for order (I15), or in a drain.
 func (r *runner) mayPublish() bool {
-	now := int64(r.services.now())
-	return now < r.b.lease.until.Load() && now < r.b.deadline.Load() && !closed(r.services.shutdown.stop)
+	return r.b.mayPublish(r.services.now()) && !r.services.shutdown.isStopping()
 }
 
 // Messages that hang are looked for now and then. One hangs if it was not
@@ -118,7 +110,7 @@ func (r *runner) findHanging() {
 			}
 			at := r.services.now()
 			c.late[n] = r.services.routes.hang(r.services.config.Sink.Route(m), at, r.services.redis.clock(at))
-			r.leaveWindow(1, weight(m))
+			r.b.window.gone(1, weight(m))
 		}
 	}
 }

@@ -1,8 +1,6 @@
 package poller
 
 import (
-	"context"
-
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
@@ -18,12 +16,12 @@ func (s *shard) reclaimForeign() {
 		return
 	}
 	s.times.takeAt, s.times.renewAt = 0, 0
-	reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.config.Instance, Foreign: true})
-	s.asking.first = s.now() // Nothing was taken so far.
-	s.reclaimedForeign(reclaimed)
+	reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.services.config.Instance, Foreign: true})
+	s.asking.first = s.services.now() // Nothing was taken so far.
+	s.gains.reclaimed(reclaimed)
 	if err != nil || reclaimed == 0 {
 		// Nothing to reclaim, and yet the claim was refused: do not spin.
-		s.times.quietUntil = s.now() + s.holding.reclaimPause.Next()
+		s.times.quietUntil = s.services.now() + s.holding.reclaimPause.Next()
 		return
 	}
 	s.holding.reclaimPause.Reset()
@@ -33,17 +31,13 @@ func (s *shard) reclaimForeign() {
 // taken their settling back, or a settle had no answer for too long.
 func (s *shard) reclaimStrays(strays []message.ClaimToken) {
 	for _, stray := range strays {
-		reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.config.Instance, Stray: stray})
+		reclaimed, _, err := s.reclaim(message.Reclaim{Instance: s.services.config.Instance, Stray: stray})
 		if err != nil {
 			return
 		}
-		for _, b := range s.live {
-			if b.claim.Token == stray {
-				b.lost.Store(true)
-			}
-		}
+		s.inFlight.lose(stray)
 		if reclaimed > 0 {
-			s.log.Warn("a claim came back that had been settled or given up, reclaimed",
+			s.services.log.Warn("a claim came back that had been settled or given up, reclaimed",
 				"event", "reclaim", "claim", stray.String(), "messages", reclaimed)
 		}
 	}
@@ -54,16 +48,15 @@ func (s *shard) reclaimStrays(strays []message.ClaimToken) {
 func (s *shard) reclaim(which message.Reclaim) (reclaimed int, complete bool, err error) {
 	defer func() {
 		if reclaimed > 0 {
-			s.config.Observer.Reclaimed(s.config.Queue, reclaimed)
+			s.services.config.Observer.Reclaimed(s.services.config.Queue, reclaimed)
 			s.times.takeAt = 0
 			s.asking.unloaded = true // What was parked is parked again.
-			s.putBack(s.redis.clock(s.now()))
+			s.services.returns.note(s.services.redis.clock(s.services.now()))
 		}
 	}()
 	for range maxReclaims {
-		n, more, err := s.callReclaim(which)
+		n, more, err := s.services.redis.reclaim(which)
 		if err != nil {
-			s.redis.silent("reclaim", err)
 			return reclaimed, false, err
 		}
 		reclaimed += n
@@ -72,11 +65,4 @@ func (s *shard) reclaim(which message.Reclaim) (reclaimed int, complete bool, er
 		}
 	}
 	return reclaimed, false, nil
-}
-
-func (s *shard) callReclaim(which message.Reclaim) (reclaimed int, more bool, err error) {
-	defer recovered(s.log, "reclaim", &err)
-	ctx, cancel := context.WithTimeout(s.redis.ctx, s.config.Claims.callTimeout())
-	defer cancel()
-	return s.services.store.Reclaim(ctx, which)
 }

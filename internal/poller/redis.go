@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
 )
 
 // The waits between two calls of the store that had no answer. The limit is
@@ -15,15 +17,80 @@ const (
 	redisBackoffLimit   = 500 * time.Millisecond
 )
 
-// redisView is what a shard knows of its Redis: whether it answers, and what
-// its clock says. It is safe for concurrent use.
+// redisView is a shard's Redis: the calls of its store, whether it answers them,
+// and what its clock says. It is safe for concurrent use.
 type redisView struct {
-	log *slog.Logger
-	ctx context.Context // of the calls: what fails after its end is nobody's trouble
+	config *Config
+	store  Store
+	log    *slog.Logger
+	ctx    context.Context // of the calls: what fails after its end is nobody's trouble
 	// downShards is how many shards of the queue have no answer.
 	downShards *atomic.Int32
 	offset     atomic.Int64 // Redis' clock, in Unix nanoseconds, minus ours
 	down       atomic.Bool
+}
+
+func (r *redisView) claim(request message.ClaimRequest) (claim message.Claim, err error) {
+	err = r.ask("claim", func(ctx context.Context) (err error) {
+		claim, err = r.store.Claim(ctx, request)
+		return err
+	})
+	return claim, err
+}
+
+func (r *redisView) settle(settlement message.Settlement) (stale bool, err error) {
+	err = r.ask("settle", func(ctx context.Context) (err error) {
+		stale, err = r.store.Settle(ctx, settlement)
+		return err
+	})
+	return stale, err
+}
+
+func (r *redisView) reclaim(which message.Reclaim) (reclaimed int, more bool, err error) {
+	err = r.ask("reclaim", func(ctx context.Context) (err error) {
+		reclaimed, more, err = r.store.Reclaim(ctx, which)
+		return err
+	})
+	return reclaimed, more, err
+}
+
+func (r *redisView) parked() (parked []message.ParkedRoute, err error) {
+	err = r.ask("claim", func(ctx context.Context) (err error) {
+		parked, err = r.store.Parked(ctx)
+		return err
+	})
+	return parked, err
+}
+
+// handOver gives up the lease. Whether Redis answers is nobody's trouble any more.
+func (r *redisView) handOver() error {
+	return r.call("drain", func(ctx context.Context) error {
+		return r.store.HandOver(ctx, r.config.Instance)
+	})
+}
+
+// ask makes a call, and notes whether it was answered.
+func (r *redisView) ask(event string, call func(context.Context) error) error {
+	err := r.call(event, call)
+	if err != nil {
+		r.silent(event, err)
+		return err
+	}
+	r.answered()
+	return nil
+}
+
+// call limits a call's time. A panic in it is no answer.
+func (r *redisView) call(event string, call func(context.Context) error) (err error) {
+	defer recovered(r.log, event, &err)
+	ctx, cancel := r.limited()
+	defer cancel()
+	return call(ctx)
+}
+
+// limited is the context of one call.
+func (r *redisView) limited() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.ctx, r.config.Claims.callTimeout())
 }
 
 // sawTime takes the clock of an answer that was received then.

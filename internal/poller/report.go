@@ -1,6 +1,8 @@
 package poller
 
 import (
+	"time"
+
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
@@ -41,6 +43,12 @@ func (d *docket) report(stale bool) {
 		}
 	}
 	d.services.config.Observer.Settled(d.services.config.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
+}
+
+// observe measures how late a message was that the broker acknowledged at that instant.
+func (s *services) observe(m *message.Message, at time.Time) {
+	defer recovered(s.log, "settle", nil)
+	s.config.Observer.ObserveLateness(s.config.Queue, lateness(m, s.redis.clock(at.Sub(s.clock.base))))
 }
 
 // reportOutcome counts a message that was not acknowledged.

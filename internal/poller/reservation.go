@@ -18,6 +18,10 @@ type turn struct {
 	share *window.Share
 	timer *time.Timer
 	wake  func()
+
+	// The loop's own.
+	isCrowded bool         // the window is full, and wakes us
+	room      *reservation // for what the loop asks for; nil where it takes nothing
 }
 
 func newTurn(w *window.Window, wake func()) *turn {
@@ -29,6 +33,26 @@ func newTurn(w *window.Window, wake func()) *turn {
 		wake()
 	})
 	return t
+}
+
+// reserve gets room for up to so many messages, see [window.Share.Reserve].
+func (t *turn) reserve(size int) (messages, bytes int, retryAt time.Time) {
+	t.timer.Stop() // The loop comes for it now.
+	messages, bytes, retryAt = t.share.Reserve(size, true)
+	if messages > 0 {
+		t.room = newReservation(t.share)
+	} else {
+		t.isCrowded = retryAt.IsZero()
+	}
+	return messages, bytes, retryAt
+}
+
+// use says what the room was used for.
+func (t *turn) use(messages, bytes int) {
+	if t.room != nil {
+		t.room.use(messages, bytes)
+	}
+	t.room = nil
 }
 
 // lapse leaves the queue; the loop asks again when it comes round.
@@ -52,7 +76,7 @@ type reservation struct {
 	isOver bool
 }
 
-func reserve(share *window.Share) *reservation {
+func newReservation(share *window.Share) *reservation {
 	r := &reservation{share: share}
 	r.timer = time.AfterFunc(reservedFor, r.lapse)
 	return r
@@ -74,4 +98,32 @@ func (r *reservation) use(messages, bytes int) {
 	defer r.mu.Unlock()
 	r.isOver = true
 	r.share.Use(messages, bytes)
+}
+
+// occupied is the room that a batch still takes in the sink's window.
+type occupied struct {
+	share           *window.Share
+	messages, bytes int
+}
+
+// answered says that the broker has answered messages, so long after they were
+// handed over, on average; and tells whether the sink was down until now.
+func (o *occupied) answered(messages, bytes int, took time.Duration) (wasDown bool) {
+	o.messages -= messages
+	o.bytes -= bytes
+	return o.share.Answered(messages, bytes, took)
+}
+
+// gone says that messages are not in flight any more, without an answer.
+func (o *occupied) gone(messages, bytes int) {
+	o.messages -= messages
+	o.bytes -= bytes
+	o.share.Gone(messages, bytes)
+}
+
+// end leaves the window.
+func (o *occupied) end() {
+	if o.messages > 0 || o.bytes != 0 {
+		o.gone(o.messages, o.bytes)
+	}
 }

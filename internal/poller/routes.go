@@ -126,6 +126,24 @@ func (rs *routes) park(name sinks.Route, topic string) *route {
 	return r
 }
 
+// parkAll decides which messages of a claim go to the slots of routes that are
+// closed. The loop does so before it goes on: a later claim may empty the slot.
+func (rs *routes) parkAll(messages []message.Claimed, name func(*message.Message) sinks.Route) (parked []parking) {
+	if !rs.isAny.Load() {
+		return nil
+	}
+	for i := range messages {
+		claimed := &messages[i]
+		if claimed.Err != nil {
+			continue
+		}
+		if r := rs.park(name(&claimed.Message), claimed.Topic); r != nil {
+			parked = append(parked, parking{i, r})
+		}
+	}
+	return parked
+}
+
 func (rs *routes) send(r *route) {
 	r.parks++
 	r.pending++

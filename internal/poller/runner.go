@@ -1,7 +1,6 @@
 package poller
 
 import (
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -10,35 +9,25 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// settleAfter is how long what was decided waits for the rest of its batch,
-// giveBackAfter where messages go back: they may be others' predecessors.
-const (
-	settleAfter   = 100 * time.Millisecond
-	giveBackAfter = 10 * time.Millisecond
-)
-
 // runner sees one batch through: it publishes and settles it. It is one
 // goroutine, and one more for each call of the sink, for which it waits.
 type runner struct {
 	services   *services
 	b          *batch
 	docket     *docket
-	behind     map[chain][]int // messages that wait for those of earlier batches
+	behind     int // segments that wait for those of earlier batches
 	calls      []*call
 	publishing sync.WaitGroup
 	lookedAt   time.Duration // for messages that hang
 	abandoned  bool          // the claim is not ours to settle any more
 	timer      *time.Timer
-	// inWindow and bytesInWindow are what the share still holds for the batch.
-	inWindow, bytesInWindow int
-	succeeded               bool // something from a slot was taken by the broker
+	succeeded  bool // something from a slot was taken by the broker
 }
 
 // run ends when every message is settled, or the claim was given up and the
 // sink has answered.
 func (s *services) run(b *batch) {
 	r := &runner{services: s, b: b, docket: newDocket(s, b), lookedAt: s.now()}
-	r.inWindow, r.bytesInWindow = b.published()
 	defer func() {
 		close(b.done)
 		signal(s.settled)
@@ -48,7 +37,7 @@ func (s *services) run(b *batch) {
 	defer r.finish()
 	r.begin()
 	for r.docket.left > 0 {
-		if r.isSettleDue() && !r.abandoned {
+		if r.docket.isDue() && !r.abandoned {
 			r.abandoned = !r.docket.settle()
 			continue
 		}
@@ -65,9 +54,7 @@ func (r *runner) finish() {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	if r.inWindow > 0 || r.bytesInWindow != 0 {
-		r.leaveWindow(r.inWindow, r.bytesInWindow)
-	}
+	r.b.window.end()
 	if r.docket.left == 0 {
 		return
 	}
@@ -79,11 +66,7 @@ func (r *runner) finish() {
 		r.services.routes.settled(r.b.route, r.docket.left)
 	}
 	for _, c := range r.calls {
-		for n, late := range c.late {
-			if _, known := c.outcomes.At(n); !known {
-				r.services.routes.heard(late, false, r.services.now())
-			}
-		}
+		c.giveUp(r.services)
 	}
 }
 
@@ -111,20 +94,20 @@ func (r *runner) begin() {
 func (r *runner) ready() []int {
 	all := r.b.claim.Messages
 	aside := make([]bool, len(all))
-	for _, i := range r.b.precedence.behind {
-		aside[i] = true
-		c := chain{all[i].Key, all[i].Topic}
-		if r.behind == nil {
-			r.behind = make(map[chain][]int)
+	var behind []int
+	for _, s := range r.b.fates.behind {
+		behind = r.b.fates.appendTo(behind[:0], s)
+		for _, i := range behind {
+			aside[i] = true
 		}
-		r.behind[c] = append(r.behind[c], i)
 	}
+	r.behind = len(r.b.fates.behind)
 	parked := make([]int, len(r.b.parked))
 	for n, p := range r.b.parked {
 		aside[p.index], parked[n] = true, p.index
 		r.docket.note(p.index, message.Verdict{Attempts: all[p.index].Attempts}, p.route)
 	}
-	r.b.fates.set(r.b, parked, r.fate)
+	r.decided(parked)
 	var decided []int
 	ready := make([]int, 0, len(all))
 	for i := range all {
@@ -132,7 +115,7 @@ func (r *runner) ready() []int {
 		case aside[i]:
 		case all[i].Err != nil:
 			decided = append(decided, i)
-			r.decide(i, sinks.Outcome{})
+			r.docket.decide(i, sinks.Outcome{})
 		default:
 			ready = append(ready, i)
 		}
@@ -162,35 +145,21 @@ func (r *runner) skip(indices []int) {
 	for _, i := range indices {
 		bytes += weight(&r.b.claim.Messages[i].Message)
 	}
-	r.leaveWindow(len(indices), bytes)
-	r.b.fates.set(r.b, indices, r.fate)
+	r.b.window.gone(len(indices), bytes)
+	r.decided(indices)
 }
 
-// leaveWindow says that messages are not in flight any more, without an answer.
-func (r *runner) leaveWindow(messages, bytes int) {
-	r.inWindow -= messages
-	r.bytesInWindow -= bytes
-	r.services.share.Gone(messages, bytes)
-}
-
-// isSettleDue reports whether to write what is decided now.
-func (r *runner) isSettleDue() bool {
-	return len(r.docket.decided) > 0 && (r.docket.open == 0 || r.untilSettle() <= 0)
-}
-
-func (r *runner) untilSettle() time.Duration {
-	after := settleAfter
-	if r.docket.goesBack {
-		after = giveBackAfter
-	}
-	return r.docket.since + after - r.services.now()
+// decided tells the loop and those who wait for them of messages that have verdicts.
+func (r *runner) decided(indices []int) {
+	r.b.open.Store(int64(r.docket.open))
+	r.b.fates.set(indices, r.docket.fate)
 }
 
 // await waits for an outcome, for an earlier batch, or until there is something to do.
 func (r *runner) await() {
 	pause := r.lookedAt + lookForHanging - r.services.now()
 	if len(r.docket.decided) > 0 && !r.abandoned {
-		pause = min(pause, r.untilSettle())
+		pause = min(pause, r.docket.until())
 	}
 	if r.timer == nil {
 		r.timer = time.NewTimer(pause)
@@ -198,7 +167,7 @@ func (r *runner) await() {
 		r.timer.Reset(pause)
 	}
 	stop := r.services.shutdown.stop
-	if len(r.behind) == 0 {
+	if r.behind == 0 {
 		stop = nil
 	}
 	select {
@@ -215,7 +184,7 @@ func (r *runner) collect() {
 			r.take(c)
 		}
 	}
-	if len(r.behind) > 0 {
+	if r.behind > 0 {
 		r.unblock(r.b.fates.take())
 	}
 	if r.services.now()-r.lookedAt >= lookForHanging {
@@ -225,26 +194,27 @@ func (r *runner) collect() {
 	}
 }
 
-// unblock publishes the messages of chains that waited, or gives them back: all
+// unblock publishes the messages of segments that waited, or gives them back: all
 // of them in a drain.
 func (r *runner) unblock(passages []passage) {
-	if closed(r.services.shutdown.stop) {
-		for c := range r.behind {
-			passages = append(passages, passage{c, true})
+	if r.services.shutdown.isStopping() {
+		for _, s := range r.b.fates.behind {
+			passages = append(passages, passage{s, true})
 		}
 	}
 	may := r.mayPublish()
 	var ready, back []int
 	for _, p := range passages {
-		indices := r.behind[p.chain]
-		delete(r.behind, p.chain)
 		switch {
-		case len(indices) == 0:
-		case p.broken, !may, r.isClosed(indices[0]):
-			back = append(back, indices...)
+		case !p.segment.isBehind:
+			continue
+		case p.broken, !may, r.isClosed(p.segment):
+			back = r.b.fates.appendTo(back, p.segment)
 		default:
-			ready = append(ready, indices...)
+			ready = r.b.fates.appendTo(ready, p.segment)
 		}
+		p.segment.isBehind = false
+		r.behind--
 	}
 	r.giveBack(back)
 	if len(ready) > 0 {
@@ -256,9 +226,9 @@ func (r *runner) unblock(passages []passage) {
 // parkBehind gives back what waits for messages of a route that was closed.
 func (r *runner) parkBehind() {
 	var passages []passage
-	for c, indices := range r.behind {
-		if r.isClosed(indices[0]) {
-			passages = append(passages, passage{c, true})
+	for _, s := range r.b.fates.behind {
+		if s.isBehind && r.isClosed(s) {
+			passages = append(passages, passage{s, true})
 		}
 	}
 	if len(passages) > 0 {
@@ -269,61 +239,14 @@ func (r *runner) parkBehind() {
 // giveBack decides that messages were not handed over.
 func (r *runner) giveBack(indices []int) {
 	for _, i := range indices {
-		r.decide(i, heldBack)
+		r.docket.decide(i, heldBack)
 	}
 	r.skip(indices)
 }
 
-// isClosed reports whether the message's route was closed since the claim. What
-// was claimed from a slot is a probe, and goes out all the same.
-func (r *runner) isClosed(i int) bool {
-	m := &r.b.claim.Messages[i].Message
+// isClosed reports whether the route of a segment's messages was closed since the
+// claim. What was claimed from a slot is a probe, and goes out all the same.
+func (r *runner) isClosed(s *segment) bool {
+	m := &r.b.claim.Messages[s.first].Message
 	return r.b.route == nil && r.services.routes.isClosed(r.services.config.Sink.Route(m), m.Topic)
-}
-
-// isDown reports whether the message's route takes nothing, as far as is known.
-func (r *runner) isDown(m *message.Message) bool {
-	return r.services.routes.isDown(r.services.config.Sink.Route(m), m.Topic)
-}
-
-func (r *runner) fate(i int) fate { return fateOf(&r.docket.verdicts[i]) }
-
-// decide records the verdict on a message. A panic concerns this message alone.
-func (r *runner) decide(i int, outcome sinks.Outcome) {
-	open := r.docket.open
-	defer func() {
-		if cause := recover(); cause != nil {
-			logPanic(r.services.log, "settle", cause)
-			if r.docket.open == open { // It was not decided: a copy may be out.
-				attempts := r.b.claim.Messages[i].Attempts
-				attempts.Begun++
-				attempts.MaybeOut++
-				r.docket.note(i, message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}, nil)
-			}
-		}
-	}()
-	claimed := &r.b.claim.Messages[i]
-	verdict := r.services.config.Retry.decide(claimed, outcome, r.isDown(&claimed.Message), rand.Float64())
-	if verdict.Verb != message.VerbRelease {
-		r.docket.note(i, verdict, nil)
-	} else {
-		r.docket.note(i, verdict, r.slotFor(&claimed.Message, outcome))
-	}
-	if outcome.Class != sinks.Acknowledged || claimed.Err != nil {
-		r.services.reportOutcome(claimed, outcome)
-	}
-}
-
-// slotFor returns the closed route to whose slot a message goes back; nil where
-// it waits with what is due.
-func (r *runner) slotFor(m *message.Message, outcome sinks.Outcome) *route {
-	name := outcome.Route
-	if name == "" {
-		name = r.services.config.Sink.Route(m)
-	}
-	if concernsRoute(outcome) && r.services.shutdown.publishCtx.Err() == nil {
-		now := r.services.now()
-		return r.services.routes.fail(name, outcome, now, r.services.redis.clock(now))
-	}
-	return r.services.routes.park(name, m.Topic)
 }

@@ -1,11 +1,17 @@
 package poller
 
 import (
-	"context"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+// settleAfter is how long what was decided waits for the rest of its batch,
+// giveBackAfter where messages go back: they may be others' predecessors.
+const (
+	settleAfter   = 100 * time.Millisecond
+	giveBackAfter = 10 * time.Millisecond
 )
 
 // docket holds the verdicts on a batch's messages, and writes them to Redis in
@@ -43,14 +49,28 @@ func (d *docket) note(i int, verdict message.Verdict, in *route) {
 		verdict.Verb, verdict.Slot = message.VerbPark, in.slot
 		d.parkedIn[i] = in
 	} else if verdict.Verb == message.VerbRelease {
-		d.services.released.Add(1)
-		d.services.putBack(d.b.claim.Messages[i].DueAt)
+		d.services.returns.begin(d.b.claim.Messages[i].DueAt)
 	}
 	d.goesBack = d.goesBack || fateOf(&verdict) == fateBroken
 	d.verdicts[i] = verdict
 	d.decided = append(d.decided, i)
 	d.open--
-	d.b.open.Store(int64(d.open))
+}
+
+func (d *docket) fate(i int) fate { return fateOf(&d.verdicts[i]) }
+
+// isDue reports whether to write what is decided now.
+func (d *docket) isDue() bool {
+	return len(d.decided) > 0 && (d.open == 0 || d.until() <= 0)
+}
+
+// until is how long to wait for more verdicts, where there are any.
+func (d *docket) until() time.Duration {
+	after := settleAfter
+	if d.goesBack {
+		after = giveBackAfter
+	}
+	return d.since + after - d.services.now()
 }
 
 // settle writes what is decided. It repeats an unanswered call for as long as
@@ -60,9 +80,8 @@ func (d *docket) settle() bool {
 	settlement := d.settlement()
 	pause := wait.Backoff{Initial: redisBackoffInitial, Limit: redisBackoffLimit}
 	for began := d.services.now(); ; settlement.Repeated = true {
-		stale, err := d.call(settlement)
+		stale, err := d.services.redis.settle(settlement)
 		if err == nil {
-			d.services.redis.answered()
 			d.report(stale)
 			if stale || settlement.Repeated {
 				d.tellAcks(d.decided)
@@ -70,7 +89,6 @@ func (d *docket) settle() bool {
 			d.close(!stale)
 			return true
 		}
-		d.services.redis.silent("settle", err)
 		// Where only settling fails, the claim must end by itself some day.
 		if d.services.now()-began > d.services.config.Claims.Timeout {
 			d.b.forsaken.Store(true)
@@ -80,13 +98,6 @@ func (d *docket) settle() bool {
 			return false
 		}
 	}
-}
-
-func (d *docket) call(settlement message.Settlement) (stale bool, err error) {
-	defer recovered(d.services.log, "settle", &err)
-	ctx, cancel := context.WithTimeout(d.services.redis.ctx, d.services.config.Claims.callTimeout())
-	defer cancel()
-	return d.services.store.Settle(ctx, settlement)
 }
 
 // settlement is the part of the claim that is not settled, with the verdicts
@@ -147,7 +158,7 @@ func (d *docket) close(isDone bool) {
 			released++
 		case message.VerbRetry:
 			if isDone {
-				d.services.goneBack(d.services.now() + verdict.Delay)
+				d.services.returns.claimableFrom(d.services.now() + verdict.Delay)
 			}
 		case message.VerbAck, message.VerbDeadLetter, message.VerbKeep:
 		}
@@ -160,8 +171,7 @@ func (d *docket) close(isDone bool) {
 		d.services.routes.parked(r, n)
 	}
 	if released > 0 {
-		d.services.released.Add(int64(-released))
-		d.services.goneBack(d.services.now())
+		d.services.returns.end(released, d.services.now())
 	}
 	d.services.config.Observer.AddInFlight(d.services.config.Queue, -len(d.decided))
 	d.decided, d.goesBack = d.decided[:0], false

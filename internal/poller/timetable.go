@@ -1,6 +1,10 @@
 package poller
 
-import "time"
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
 
 // never is further away than anything that a shard waits for.
 const never = 24 * time.Hour
@@ -40,4 +44,26 @@ func (t *timetable) next(isPending, mayTake bool) time.Duration {
 // could be followed.
 func (t *timetable) hintCounts(now time.Duration, isPending, mayTake bool) bool {
 	return !isPending && mayTake && now >= t.quietUntil && now >= t.pausedUntil
+}
+
+// sawHead notes when what is due and not parked can be taken next, after a claim
+// that has asked for it if isAsked.
+func (t *timetable) sawHead(claim *message.Claim, received time.Duration, isAsked bool) {
+	t.takeAt = received
+	if !claim.More {
+		t.takeAt += untilHead(claim)
+	}
+	if isAsked && len(claim.Messages) == 0 && t.takeAt <= received {
+		t.takeAt = received + time.Millisecond // Due, but nothing was taken.
+	}
+}
+
+// untilHead is how long after the answer the first waiting message is due, as
+// far as the store knows. The estimate of Redis' clock that it implies (the
+// answer's time and what passed since it was received) is never ahead of that clock.
+func untilHead(claim *message.Claim) time.Duration {
+	if claim.NextDue.IsZero() {
+		return never
+	}
+	return min(never, max(0, claim.NextDue.Sub(claim.Now)))
 }

@@ -89,6 +89,10 @@ func (o *Outcomes) Take(indices []int) []int {
 	return indices
 }
 
+// Taken is the outcome of a message that [Outcomes.Take] has returned: it does not
+// change any more, so that reading it needs no lock.
+func (o *Outcomes) Taken(i int) *Report { return &o.all[i] }
+
 // At is the i-th message's outcome; known is false where there is none yet.
 func (o *Outcomes) At(i int) (report Report, known bool) {
 	o.mu.Lock()

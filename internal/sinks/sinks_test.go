@@ -42,6 +42,7 @@ func TestOutcomes(t *testing.T) {
 	require.False(t, outcomes.Report(2, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, nil)), "the first counts")
 	<-outcomes.Changed()
 	require.Equal(t, []int{2}, outcomes.Take(nil))
+	require.Equal(t, sinks.Acknowledged, outcomes.Taken(2).Class)
 	require.Empty(t, outcomes.Take(nil), "taken once")
 	require.Equal(t, 3, outcomes.Left())
 	_, known := outcomes.At(0)
@@ -51,6 +52,7 @@ func TestOutcomes(t *testing.T) {
 	for i := range 4 {
 		reporting.Go(func() { outcomes.Report(i, sinks.Acked()) })
 	}
+	reporting.Go(func() { _ = *outcomes.Taken(2) }) // For the race detector: no lock is needed.
 	reporting.Go(func() { outcomes.Rest(sinks.Failed(sinks.Unavailable, sinks.ReasonClosed, errors.New("closed"))) })
 	reporting.Wait()
 	require.Zero(t, outcomes.Left())

@@ -22,8 +22,7 @@ const module = "github.com/delaybridge/delaybridge/"
 
 // largeTypes are those that may have more fields, each with the reason.
 var largeTypes = map[string]string{
-	"internal/config.Sink":  "one section of the YAML file, whose form is public",
-	"internal/poller.shard": "its loop reads what it shares with its runners as its own",
+	"internal/config.Sink": "one section of the YAML file, whose form is public",
 }
 
 // structType is a struct of ours, with the file whose imports it uses.
