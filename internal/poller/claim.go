@@ -10,8 +10,8 @@ import (
 // answer.
 func (s *shard) look() {
 	began := s.services.now()
-	if !s.asking.isPending() {
-		s.ask(began)
+	if !s.asking.isPending() && !s.ask(began) {
+		return
 	}
 	claim, err := s.services.redis.claim(*s.asking.pending)
 	if err != nil {
@@ -31,8 +31,9 @@ func (s *shard) backOff() {
 	s.times.quietUntil = s.services.now() + s.asking.redis.Next()
 }
 
-// ask makes the next request pending.
-func (s *shard) ask(now time.Duration) {
+// ask makes the next request pending. It returns false where there is nothing to
+// ask for: the sink has no room, and the lease need not be renewed yet.
+func (s *shard) ask(now time.Duration) bool {
 	claims := &s.services.config.Claims
 	request := message.ClaimRequest{
 		Token:   message.ClaimToken{Instance: s.services.config.Instance, Number: s.asking.number},
@@ -42,12 +43,23 @@ func (s *shard) ask(now time.Duration) {
 		Seize:   s.holding.seize(now, claims.Lease),
 	}
 	s.reserve(&request, now)
+	if request.Max == 0 && s.mayWait(now) && len(request.Free) == 0 {
+		return false
+	}
 	request.Live = s.inFlight.tokens()
 	if request.Max > 0 && request.Slot == 0 {
 		drainSignal(s.hint) // What it hints at, this claim sees.
 	}
 	request.Quiet = request.Max == 0 && s.holding.mine
 	s.asking.pending, s.asking.first = &request, now
+	return true
+}
+
+// mayWait reports whether the loop has nothing to do before its turn in the window
+// comes, the sink is probed again or the lease is to be renewed.
+func (s *shard) mayWait(now time.Duration) bool {
+	isRefused := s.turn.isCrowded || now < s.times.pausedUntil
+	return isRefused && s.holding.mine && !s.draining && now < s.times.renewAt
 }
 
 // reserve chooses what to take, what is due or a slot in turn, and gets room for
