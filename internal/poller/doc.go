@@ -22,10 +22,10 @@
 // What a claim took is a batch, and one goroutine, its runner, sees it through.
 // A message of it is, in this order:
 //
-//	held ──► with the sink ──► decided ──► settled
-//	  │ an earlier batch    one outcome   a verdict each, written to Redis
-//	  │ has its Key         each          in parts: 100 ms after the first
-//	  └─────────────────────────────────► given back: it goes to wait again
+//	behind ──► with the sink ──► decided ──► settled
+//	  │ an earlier batch      one outcome   a verdict each, written to Redis
+//	  │ has its Key           each          in parts: 100 ms after the first
+//	  └───────────────────────────────────► given back: it goes to wait again
 //
 // So a message that hangs keeps nobody: what was acknowledged is settled, and
 // the rest of the claim lives on under its token.
@@ -38,7 +38,10 @@
 // their due times. A slot is probed with a message, after growing pauses; once
 // the broker takes it, the slot is claimed in due order until it is empty, and
 // only then the route is open again, see [routes]. Where the whole sink fails,
-// nothing is claimed at all: that is the window's matter, see package window.
+// nothing is claimed at all: that is the window's matter, see package window. Only
+// a connection speaks for the whole sink. Silence does not: of a broker that
+// answers nobody, each route is closed by itself, since what fills the window may
+// all be of the one that hangs.
 //
 // # What it keeps to, whatever fails
 //

@@ -31,11 +31,11 @@ func (m *Metrics) AddWindow(sink string, w Window) {
 		}, bytes(w.Limit)),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "window_used_messages", ConstLabels: labels,
-			Help: "Messages that are in flight to the sink, or have room reserved.",
+			Help: "Messages that are in flight to the sink.",
 		}, messages(w.InFlight)),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "window_used_bytes", ConstLabels: labels,
-			Help: "Bytes that are in flight to the sink, or have room reserved.",
+			Help: "Bytes that are in flight to the sink.",
 		}, bytes(w.InFlight)),
 	)
 }
