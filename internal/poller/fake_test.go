@@ -392,9 +392,7 @@ func (f *fakeSink) calls() []published {
 }
 
 func all(batch []message.Message, outcome sinks.Outcome) []sinks.Outcome {
-	outcomes := make([]sinks.Outcome, len(batch))
-	sinks.Fill(outcomes, outcome)
-	return outcomes
+	return slices.Repeat([]sinks.Outcome{outcome}, len(batch))
 }
 
 func due(id string, at time.Time) message.Claimed {

@@ -159,10 +159,3 @@ func Failed(class Class, reason Reason, err error) Outcome {
 func FailedWhole(class Class, reason Reason, err error) Outcome {
 	return Outcome{Class: class, Reason: reason, Err: err, Whole: true}
 }
-
-// Fill sets every outcome of a batch to the same one.
-func Fill(outcomes []Outcome, outcome Outcome) {
-	for i := range outcomes {
-		outcomes[i] = outcome
-	}
-}
