@@ -131,6 +131,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	claim.Token = request.Token
 	b := newBatch(claim, s.holding.lease, first+claims.Timeout)
 	if from == nil {
+		s.services.routes.suspectAll(claim.Messages, s.services.config.Sink.Route, received, claim.Now)
 		b.parked = s.services.routes.parkAll(claim.Messages, s.services.config.Sink.Route)
 	}
 	b.occupy(s.turn.share)

@@ -25,6 +25,8 @@ type common struct {
 	slots  int // for parked messages in a shard
 	news   news
 	gains  gains
+
+	suspects suspects
 }
 
 // news is what the shards of a queue say once for all of them.

@@ -41,7 +41,8 @@
 // nothing is claimed at all: that is the window's matter, see package window. Only
 // a connection speaks for the whole sink. Silence does not: of a broker that
 // answers nobody, each route is closed by itself, since what fills the window may
-// all be of the one that hangs.
+// all be of the one that hangs. What one shard has found to hang, the others of the
+// queue do not try for themselves, see [suspects].
 //
 // # What it keeps to, whatever fails
 //

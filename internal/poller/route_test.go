@@ -225,6 +225,39 @@ func TestHangingBacklog(t *testing.T) {
 	})
 }
 
+// TestHangingBacklogOfManyShards: what one shard has found to hang, the others know.
+// Each by itself would fill the window once more.
+func TestHangingBacklogOfManyShards(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const count = 32
+		stores := make(shards, count)
+		polled := make([]int, count)
+		for i := range stores {
+			stores[i], polled[i] = newFakeStore(), i
+			stores[i].add(to("hangs", 200, stores[i].now().Add(-time.Minute), noKey)...)
+		}
+		b := setup(t, on(stores, "me", polled...))
+		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+			if m.Topic == "hangs" {
+				wait.Sleep(ctx, 10*time.Second)
+				return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+			}
+			return acked
+		}}
+		for i := range 1000 {
+			store := stores[i%count]
+			store.add(due(fmt.Sprint("x", i), store.now().Add(10*time.Millisecond)))
+			b.Wake(i % count)
+			b.pass(10 * time.Millisecond)
+		}
+		b.pass(time.Second)
+		b.observer.read(func() {
+			require.Len(t, b.observer.latenesses, 1000)
+			require.Less(t, slices.Max(b.observer.latenesses), 2*time.Second)
+		})
+	})
+}
+
 // A slow link takes more than two seconds for what is in flight, in order: nothing
 // on it hangs.
 func TestSlowLinkIsNoHangingRoute(t *testing.T) {

@@ -23,6 +23,7 @@ type routes struct {
 	patience time.Duration
 	sayNow   func(trouble string) bool
 	isAny    atomic.Bool // a route is closed
+	suspects *suspects
 
 	mu     sync.Mutex
 	byName map[sinks.Route]*route
@@ -33,7 +34,7 @@ type routes struct {
 
 func newRoutes(log *slog.Logger, c *common) *routes {
 	return &routes{
-		log: log, slots: c.slots, patience: c.config.ParkPatience, sayNow: c.news.troubles.sayNow,
+		log: log, slots: c.slots, patience: c.config.ParkPatience, sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
 		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route),
 	}
 }
@@ -209,7 +210,31 @@ func (rs *routes) hang(name sinks.Route, now time.Duration, redisNow time.Time) 
 	cause := sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errHangs)
 	r := rs.closeRoute(name, cause, now, redisNow)
 	r.hung++
+	rs.suspects.add(name, now)
 	return r
+}
+
+// suspectAll closes the routes of messages that hang in another shard.
+func (rs *routes) suspectAll(messages []message.Claimed, name func(*message.Message) sinks.Route, now time.Duration, redisNow time.Time) {
+	if !rs.suspects.isAny.Load() {
+		return
+	}
+	for i := range messages {
+		if messages[i].Err == nil {
+			rs.suspect(name(&messages[i].Message), now, redisNow)
+		}
+	}
+}
+
+func (rs *routes) suspect(name sinks.Route, now time.Duration, redisNow time.Time) {
+	if !rs.suspects.has(name, now) {
+		return
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.byName[name]; r == nil || r.state == routeOpen {
+		rs.closeRoute(name, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errHangs), now, redisNow)
+	}
 }
 
 // heard says that the outcome of a message that hung is known.
@@ -217,6 +242,9 @@ func (rs *routes) heard(r *route, isAnswer bool, now time.Duration) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	r.hung--
+	if isAnswer {
+		rs.suspects.clear(r.name)
+	}
 	if isAnswer && r.state == routeDown {
 		r.state, r.probeAt = routeBack, now
 		r.pause.Reset()
@@ -227,6 +255,7 @@ func (rs *routes) heard(r *route, isAnswer bool, now time.Duration) {
 func (rs *routes) succeed(r *route) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+	rs.suspects.clear(r.name)
 	r.size *= rampFactor
 	if r.size > maxBatch {
 		r.size = maxBatch

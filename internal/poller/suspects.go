@@ -1,0 +1,64 @@
+package poller
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+const (
+	// suspectFor is how long a route stays suspect: longer than the pauses between
+	// two probes, so that it does while it hangs.
+	suspectFor  = 15 * time.Second
+	maxSuspects = 1024
+)
+
+// suspects are the routes that hang, as one of the queue's shards has found. The
+// others need not find out by themselves, each with messages that fill the window.
+// It is safe for concurrent use.
+type suspects struct {
+	isAny atomic.Bool
+	mu    sync.Mutex
+	since map[sinks.Route]time.Duration
+}
+
+func (s *suspects) add(name sinks.Route, now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since == nil || len(s.since) >= maxSuspects {
+		s.since = make(map[sinks.Route]time.Duration)
+	}
+	s.since[name] = now
+	s.isAny.Store(true)
+}
+
+// clear says that the route has answered.
+func (s *suspects) clear(name sinks.Route) {
+	if !s.isAny.Load() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(name)
+}
+
+func (s *suspects) drop(name sinks.Route) {
+	delete(s.since, name)
+	s.isAny.Store(len(s.since) > 0)
+}
+
+func (s *suspects) has(name sinks.Route, now time.Duration) bool {
+	if !s.isAny.Load() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	since, known := s.since[name]
+	if known && now-since > suspectFor {
+		s.drop(name)
+		return false
+	}
+	return known
+}
