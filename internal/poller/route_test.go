@@ -190,21 +190,25 @@ func TestHangingRouteIsParked(t *testing.T) {
 	})
 }
 
+// hangs makes the topic of that name hang until the sink's own timeout.
+func hangs(c *Config, b *bench) {
+	c.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+		if m.Topic == "hangs" {
+			wait.Sleep(ctx, 10*time.Second)
+			return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+		}
+		return acked
+	}}
+}
+
 // TestHangingBacklog has all that is due at first hang, more than the window
 // holds. It must not be taken for the whole sink: healthy messages behind it are
 // published once it was seen that it hangs.
 func TestHangingBacklog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := setup(t, func(_ *Config, b *bench) {
+		b := setup(t, hangs, func(_ *Config, b *bench) {
 			b.store.add(to("hangs", 3000, b.store.now().Add(-time.Minute), noKey)...)
 		})
-		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
-			if m.Topic == "hangs" {
-				wait.Sleep(ctx, 10*time.Second)
-				return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
-			}
-			return acked
-		}}
 		for i := range 3000 {
 			b.store.add(due(fmt.Sprint("x", i), b.store.now().Add(10*time.Millisecond)))
 			b.Wake(0)
@@ -236,14 +240,7 @@ func TestHangingBacklogOfManyShards(t *testing.T) {
 			stores[i], polled[i] = newFakeStore(), i
 			stores[i].add(to("hangs", 200, stores[i].now().Add(-time.Minute), noKey)...)
 		}
-		b := setup(t, on(stores, "me", polled...))
-		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
-			if m.Topic == "hangs" {
-				wait.Sleep(ctx, 10*time.Second)
-				return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
-			}
-			return acked
-		}}
+		b := setup(t, on(stores, "me", polled...), hangs)
 		for i := range 1000 {
 			store := stores[i%count]
 			store.add(due(fmt.Sprint("x", i), store.now().Add(10*time.Millisecond)))
@@ -262,12 +259,9 @@ func TestHangingBacklogOfManyShards(t *testing.T) {
 // on it hangs.
 func TestSlowLinkIsNoHangingRoute(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := setup(t, func(_ *Config, b *bench) {
-			b.store.add(to("t", 3000, b.store.now(), noKey)...)
-		})
 		var mu sync.Mutex
 		var free time.Time
-		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, _ *message.Message) outcome {
+		oneByOne := func(ctx context.Context, _ *message.Message) outcome {
 			mu.Lock()
 			if now := time.Now(); free.Before(now) {
 				free = now
@@ -277,7 +271,11 @@ func TestSlowLinkIsNoHangingRoute(t *testing.T) {
 			mu.Unlock()
 			wait.Sleep(ctx, time.Until(at))
 			return acked
-		}}
+		}
+		b := setup(t, func(c *Config, b *bench) {
+			c.Sink.Sink = &streaming{fakeSink: b.sink, answer: oneByOne}
+			b.store.add(to("t", 3000, b.store.now(), noKey)...)
+		})
 		b.pass(30 * time.Second)
 		assert.Len(t, b.store.acked, 3000)
 		assert.Zero(t, b.logs.count("route unavailable"))
