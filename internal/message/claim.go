@@ -96,9 +96,6 @@ type Claim struct {
 	Messages []Claimed
 	// More is set where the batch ended at a limit: more may be due already.
 	More bool
-	// Expired is set where claims of the shard have passed their deadlines and
-	// should be reclaimed.
-	Expired bool
 	// Now is Redis' clock when the claim ran, in whole milliseconds.
 	Now time.Time
 	// NextDue is the due time of the first message still waiting; zero if none waits.

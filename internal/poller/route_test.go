@@ -152,17 +152,15 @@ func TestParkedMessagesReturnInOrder(t *testing.T) {
 // timeout: the others must not feel it, and are settled at once.
 func TestHangingRouteIsParked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := setup(t)
 		var heals atomic.Bool
-		stream := &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+		b := setup(t, answering(func(ctx context.Context, m *message.Message) outcome {
 			if m.Topic == "hangs" && !heals.Load() {
 				wait.Sleep(ctx, 10*time.Second)
 				return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
 			}
 			wait.Sleep(ctx, 2*time.Millisecond)
 			return acked
-		}}
-		b.common.config.Sink.Sink = stream
+		}))
 		for i := range 2000 {
 			m := due(fmt.Sprint("x", i), b.store.now().Add(10*time.Millisecond))
 			if i%20 == 0 {
@@ -190,16 +188,19 @@ func TestHangingRouteIsParked(t *testing.T) {
 	})
 }
 
-// hangs makes the topic of that name hang until the sink's own timeout.
-func hangs(c *Config, b *bench) {
-	c.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
-		if m.Topic == "hangs" {
-			wait.Sleep(ctx, 10*time.Second)
-			return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
-		}
-		return acked
-	}}
+// answering gives the poller a sink that answers for each message by itself.
+func answering(answer func(context.Context, *message.Message) outcome) func(*Config, *bench) {
+	return func(c *Config, b *bench) { c.Sink.Sink = &streaming{fakeSink: b.sink, answer: answer} }
 }
+
+// hangs makes the topic of that name hang until the sink's own timeout.
+var hangs = answering(func(ctx context.Context, m *message.Message) outcome {
+	if m.Topic == "hangs" {
+		wait.Sleep(ctx, 10*time.Second)
+		return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+	}
+	return acked
+})
 
 // TestHangingBacklog has all that is due at first hang, more than the window
 // holds. It must not be taken for the whole sink: healthy messages behind it are
@@ -272,8 +273,7 @@ func TestSlowLinkIsNoHangingRoute(t *testing.T) {
 			wait.Sleep(ctx, time.Until(at))
 			return acked
 		}
-		b := setup(t, func(c *Config, b *bench) {
-			c.Sink.Sink = &streaming{fakeSink: b.sink, answer: oneByOne}
+		b := setup(t, answering(oneByOne), func(_ *Config, b *bench) {
 			b.store.add(to("t", 3000, b.store.now(), noKey)...)
 		})
 		b.pass(30 * time.Second)
@@ -338,13 +338,12 @@ func (s *streaming) Publish(ctx context.Context, batch []message.Message, outcom
 // TestAcknowledgedIsSettledWhileMatesHang looks at Redis while a mate hangs.
 func TestAcknowledgedIsSettledWhileMatesHang(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		b := setup(t)
-		b.common.config.Sink.Sink = &streaming{fakeSink: b.sink, answer: func(ctx context.Context, m *message.Message) outcome {
+		b := setup(t, answering(func(ctx context.Context, m *message.Message) outcome {
 			if m.ID == "m0007" {
 				wait.Sleep(ctx, 8*time.Second)
 			}
 			return acked
-		}}
+		}))
 		b.store.add(many(20, b.store.now())...)
 		b.Wake(0)
 		b.pass(250 * time.Millisecond)

@@ -216,7 +216,7 @@ func (rs *routes) hang(name sinks.Route, now time.Duration, redisNow time.Time) 
 
 // suspectAll closes the routes of messages that hang in another shard.
 func (rs *routes) suspectAll(messages []message.Claimed, name func(*message.Message) sinks.Route, now time.Duration, redisNow time.Time) {
-	if !rs.suspects.isAny.Load() {
+	if !rs.suspects.isAny(now) {
 		return
 	}
 	for i := range messages {

@@ -19,7 +19,7 @@ const (
 // others need not find out by themselves, each with messages that fill the window.
 // It is safe for concurrent use.
 type suspects struct {
-	isAny atomic.Bool
+	until atomic.Int64 // there is none from that instant on
 	mu    sync.Mutex
 	since map[sinks.Route]time.Duration
 }
@@ -31,34 +31,21 @@ func (s *suspects) add(name sinks.Route, now time.Duration) {
 		s.since = make(map[sinks.Route]time.Duration)
 	}
 	s.since[name] = now
-	s.isAny.Store(true)
+	s.until.Store(int64(now + suspectFor))
 }
+
+func (s *suspects) isAny(now time.Duration) bool { return int64(now) < s.until.Load() }
 
 // clear says that the route has answered.
 func (s *suspects) clear(name sinks.Route) {
-	if !s.isAny.Load() {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(name)
-}
-
-func (s *suspects) drop(name sinks.Route) {
 	delete(s.since, name)
-	s.isAny.Store(len(s.since) > 0)
 }
 
 func (s *suspects) has(name sinks.Route, now time.Duration) bool {
-	if !s.isAny.Load() {
-		return false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since, known := s.since[name]
-	if known && now-since > suspectFor {
-		s.drop(name)
-		return false
-	}
-	return known
+	return known && now-since < suspectFor
 }

@@ -35,16 +35,16 @@ func (q *Shard) Claim(ctx context.Context, request message.ClaimRequest) (messag
 		return claim, r.Err
 	}
 	q.clocks.Queue.Observe(r.Int(1))
-	claim.More, claim.Expired = r.Int(3) == 1, r.Int(4) == 1
-	if ms := r.Int(5); ms >= 0 {
+	claim.More = r.Int(3) == 1
+	if ms := r.Int(4); ms >= 0 {
 		claim.NextDue = time.UnixMilli(ms)
 	}
-	claim.Epoch = r.Text(9)
-	strays := r.List(10)
+	claim.Epoch = r.Text(8)
+	strays := r.List(9)
 	for i := range strays.Values {
 		claim.Strays = append(claim.Strays, message.ParseClaimToken(strays.Text(i)))
 	}
-	claim.Messages, err = q.parseClaimed(r.Text(6), r.List(7), r.List(8))
+	claim.Messages, err = q.parseClaimed(r.Text(5), r.List(6), r.List(7))
 	return claim, errors.Join(r.Err, strays.Err, err)
 }
 

@@ -89,7 +89,7 @@ func (m *machine) ask(t *rapid.T, shard int, r message.ClaimRequest) {
 		return
 	}
 	require.Equal(t, more, claim.More, "more")
-	nextDue, expired := int64(-1), false
+	nextDue := int64(-1)
 	if waiting := o.slot(0); len(waiting) > 0 {
 		nextDue = waiting[0].score
 	}
@@ -98,14 +98,10 @@ func (m *machine) ask(t *rapid.T, shard int, r message.ClaimRequest) {
 		strays = append(strays, token.String())
 	}
 	require.ElementsMatch(t, o.strays(r), strays)
-	for _, c := range o.claims {
-		expired = expired || c.expired
-	}
 	require.Equal(t, nextDue < 0, claim.NextDue.IsZero(), "next due")
 	if nextDue >= 0 {
 		require.Equal(t, nextDue, claim.NextDue.UnixMilli())
 	}
-	require.Equal(t, expired, claim.Expired, "expired")
 	require.Len(t, claim.Messages, len(want))
 	h := heldClaim{request: r, claim: claim, generations: make([]int, len(want))}
 	for i, c := range claim.Messages {

@@ -5,7 +5,7 @@
 -- ARGV 1 instance  2 number of this claim  3 messages_max (0 renews only)  4 bytes_max
 --      5 claim_timeout_ms  6 lease_ms  7 slot to take from (0: what is not parked)  8 a holder that counts as
 --      lapsed ('': none)  9 how many live claims; then their tokens; then slots to be forgotten if they are empty
--- RETURNS {0, now_ms, 0, more, expired, next_due_ms of what is not parked (-1: none), packed, {attempts}, {stored},
+-- RETURNS {0, now_ms, 0, more, next_due_ms of what is not parked (-1: none), packed, {attempts}, {stored},
 --      epoch, {stray claims}}, or {state, now_ms, held_ms, holder}; states as message.ClaimState.
 --      packed is "length:score:id" for each message, in due order.
 -- COST O(n + log N): ids leave due by rank, one packed entry is written. CLOCK Redis, read once.
@@ -87,5 +87,4 @@ for i = live_end + 1, #ARGV do
   if redis.call('ZCOUNT', KEYS[1], string.format('%.0f', from), string.format('(%.0f', from + 2 ^ 42)) == 0 then redis.call('HDEL', KEYS[10], ARGV[i]) end
 end
 local next_due_ms = (redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(4398046511104', 'WITHSCORES', 'LIMIT', 0, 1)[2] or -1) + 0
-local expired = redis.call('ZCOUNT', KEYS[4], '-inf', now_ms) > 0 and 1 or 0
-return {0, now_ms, 0, more, expired, next_due_ms, packed, attempts, bodies, epoch, strays}
+return {0, now_ms, 0, more, next_due_ms, packed, attempts, bodies, epoch, strays}
