@@ -408,6 +408,7 @@ func TestChunksOfOneDueTime(t *testing.T) {
 	s.insertMany(10_000, far, false)
 	_, err := d.query("UPDATE {t} SET status = 1, due_ms = 5").exec(t.Context(), d.db)
 	require.NoError(t, err)
+	d.analyze(t) // MariaDB counts a table that changed a while later; until then it may guess a plan.
 	var last int64
 	require.NoError(t, d.query("SELECT MAX(id) FROM {t}").each(t.Context(), d.db, func(rows *sql.Rows) error { return rows.Scan(&last) }))
 	conn, err := d.db.Conn(t.Context()) // What was read is counted by session.
