@@ -71,8 +71,7 @@ func (set *outboxSet) open(p outboxParams) error {
 		return nil
 	}
 	clock := &redisClock{queues: p.Queues.runners}
-	var databases []outbox.Retention
-	published := false
+	var databases []outbox.Settled
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Outbox)) {
 		r, err := newOutboxRunner(p, clock, name)
 		if err != nil {
@@ -80,11 +79,7 @@ func (set *outboxSet) open(p outboxParams) error {
 		}
 		p.Lifecycle.Append(fx.StopHook(r.database.Close))
 		set.outboxes = append(set.outboxes, r)
-		kept := p.Config.Outbox[name].Until == config.UntilPublished
-		published = published || kept
-		databases = append(databases, outbox.Retention{
-			Database: r.database, UntilPublished: kept, Discard: r.config.Keep < time.Second, OnSettled: r.metrics.Settled,
-		})
+		databases = append(databases, outbox.Settled{Database: r.database, OnSettled: r.metrics.Settled})
 	}
 	ledgers := make([]outbox.LedgerQueue, len(p.Queues.runners))
 	for i, q := range p.Queues.runners {
@@ -96,10 +91,10 @@ func (set *outboxSet) open(p outboxParams) error {
 		return err
 	}
 	for _, q := range p.Queues.runners {
-		q.tellRows(set.settler, published, set.reborn)
+		q.tellRows(set.settler, set.reborn)
 	}
 	for _, r := range set.outboxes {
-		if err := r.reconcile(p, set.settler); err != nil {
+		if err := r.audit(p, set.settler); err != nil {
 			return fmt.Errorf("outbox %s: %w", r.name, err)
 		}
 	}
@@ -157,12 +152,10 @@ func (set *outboxSet) finish(ctx context.Context) {
 	}
 }
 
-// reborn is called when a queue was lost and made anew.
-func (set *outboxSet) reborn() {
+// reborn is called when Redis has lost messages of a queue.
+func (set *outboxSet) reborn(queue string) {
 	for _, r := range set.outboxes {
-		if r.reconciler != nil {
-			r.reconciler.Changed()
-		}
+		r.auditor.Suspect(queue)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,17 +24,17 @@ const (
 	unfitSaid = 10 * time.Minute
 )
 
-// outboxRunner runs the relay of one outbox, and its reconciler. It owns the
+// outboxRunner runs the relay of one outbox, and its auditor. It owns the
 // goroutines that run starts.
 type outboxRunner struct {
-	name       string
-	config     config.Outbox
-	queues     []*queueRunner
-	database   *outbox.Database
-	relay      *outbox.Relay
-	reconciler *outbox.Reconciler // nil where rows are not kept until published
-	metrics    *telemetry.Outbox
-	logger     *slog.Logger
+	name     string
+	config   config.Outbox
+	queues   []*queueRunner
+	database *outbox.Database
+	relay    *outbox.Relay
+	auditor  *outbox.Auditor
+	metrics  *telemetry.Outbox
+	logger   *slog.Logger
 }
 
 func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRunner, error) {
@@ -44,7 +45,7 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 	}
 	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.runners, logger: p.Logger.With("outbox", name)}
 	r.database, err = outbox.Open(outbox.DatabaseConfig{
-		Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table, Connections: connections(cfg),
+		Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table, Connections: connections(cfg), Discard: cfg.Keep < time.Millisecond,
 	})
 	if err != nil {
 		return nil, err
@@ -55,18 +56,17 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 		queues[i] = q.asOutbox(p.Config)
 	}
 	r.relay, err = outbox.NewRelay(outbox.Config{
-		Database: r.database, Instance: p.Config.Instance, Queues: queues, Clock: clock.now,
-		UntilPublished: cfg.Until == config.UntilPublished, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: cfg.Keep,
+		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: cfg.Keep,
 		Batch: cfg.Batch, Lanes: cfg.Relays, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
 	})
 	return r, err
 }
 
-// connections are one a lane, and some for upkeep, settling, reconciling and
-// compensation messages.
+// connections are one a lane, and some for upkeep, settling, compensation messages
+// and the auditor, which waits for one with none in its hands.
 func connections(cfg config.Outbox) int { return cfg.Relays + 6 }
 
-// asOutbox is the queue as relays and reconcilers need it.
+// asOutbox is the queue as relays and auditors need it.
 func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
 	queue := cfg.Queues[r.queue.Name()]
 	return outbox.Queue{
@@ -74,18 +74,18 @@ func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
 	}
 }
 
-// reconcile makes the reconciler, where rows are kept until published.
-func (r *outboxRunner) reconcile(p outboxParams, settler *outbox.Settler) (err error) {
-	if r.config.Until != config.UntilPublished {
-		return nil
-	}
-	queues := make([]outbox.ReconciledQueue, len(r.queues))
+// audit makes the auditor. The instance that polls the first shard of a queue audits
+// it: two that do for a moment only do the work twice.
+func (r *outboxRunner) audit(p outboxParams, settler *outbox.Settler) (err error) {
+	queues := make([]outbox.AuditedQueue, len(r.queues))
 	for i, q := range r.queues {
-		queues[i] = outbox.ReconciledQueue{Queue: q.asOutbox(p.Config), Redis: q.queue.Rows()}
+		queues[i] = outbox.AuditedQueue{
+			Queue: q.asOutbox(p.Config), Redis: q.queue.Rows(), Mine: func() bool { return slices.Contains(q.polled(), 0) },
+		}
 	}
-	r.reconciler, err = outbox.NewReconciler(outbox.ReconcilerConfig{
-		Databases: []*outbox.Database{r.database}, Queues: queues, Flush: settler.Flush, Horizon: r.config.Horizon,
-		Observe: func(c outbox.Counts) { c.Each(r.metrics.Reconciled) }, Logger: r.logger,
+	r.auditor, err = outbox.NewAuditor(outbox.AuditorConfig{
+		Databases: []*outbox.Database{r.database}, Queues: queues, Flush: settler.Flush, Rate: r.config.Audit,
+		Observe: func(c outbox.Counts) { c.Each(r.metrics.Audited) }, Watch: r.metrics.Watched, Logger: r.logger,
 	})
 	return err
 }
@@ -94,25 +94,20 @@ func (r *outboxRunner) reconcile(p outboxParams, settler *outbox.Settler) (err e
 // nothing: the other outboxes, and the messages that Redis has already, do not
 // depend on it, and the tables may be made while the bridge runs.
 func (r *outboxRunner) run(ctx context.Context) {
-	var reconciling sync.WaitGroup
-	defer reconciling.Wait()
-	if r.reconciler != nil {
-		reconciling.Go(func() {
-			select {
-			case <-r.relay.Ready():
-				_ = r.reconciler.Run(ctx) // It returns nil.
-			case <-ctx.Done():
-			}
-		})
-	}
+	var auditing sync.WaitGroup
+	defer auditing.Wait()
+	auditing.Go(func() {
+		select {
+		case <-r.relay.Ready():
+			_ = r.auditor.Run(ctx) // It returns nil.
+		case <-ctx.Done():
+		}
+	})
 	r.awaitQueues(ctx)
 	var said time.Time
 	for {
 		err := r.relay.Run(ctx)
 		if ctx.Err() != nil {
-			if err != nil {
-				r.logger.Warn("outbox relay could not sign off, others hold it for dead", "event", "drain", "err", err)
-			}
 			return
 		}
 		if time.Since(said) > unfitSaid {

@@ -14,14 +14,12 @@ type rowSettler interface {
 	Acknowledged(queue string, rows []store.SettledRow)
 }
 
-// tellRows has the queue tell the settler what it knows: all of it where rows
-// are kept until they are published. It is called before the queue starts.
-func (r *queueRunner) tellRows(settler rowSettler, untilPublished bool, reborn func()) {
-	r.rows, r.reborn = settler, reborn
-	if untilPublished {
-		name := r.queue.Name()
-		r.queue.WithLedger(func(shard int) { settler.Notify(name, shard) })
-	}
+// tellRows has the queue tell the settler what becomes of rows' messages, and the
+// auditor that Redis has lost some. It is called before the queue starts.
+func (r *queueRunner) tellRows(settler rowSettler, reborn func(queue string)) {
+	name := r.queue.Name()
+	r.rows, r.reborn = settler, func() { reborn(name) }
+	r.queue.WithLedger(func(shard int) { settler.Notify(name, shard) })
 }
 
 // lateAcks is what the poller calls for acknowledgements that came too late.

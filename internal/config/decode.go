@@ -20,6 +20,12 @@ type decoder struct {
 	overrides overrides
 }
 
+// remover is a section that had other keys in an earlier release.
+type remover interface {
+	// removed says what took the key's place, "" of one that never was.
+	removed(key string) string
+}
+
 // structure fills a section. node is nil where the file does not have it.
 func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 	nodes := d.mapping(path, node)
@@ -30,9 +36,14 @@ func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 		d.field(join(path, f.name), nodes.values[f.name], v.Field(f.index), f)
 	}
 	for _, key := range nodes.keys {
-		if !slices.Contains(known, key) {
-			d.add(join(path, key), "unknown key, known are %s", strings.Join(known, ", "))
+		if slices.Contains(known, key) {
+			continue
 		}
+		if r, ok := v.Interface().(remover); ok && r.removed(key) != "" {
+			d.add(join(path, key), "%s", r.removed(key))
+			continue
+		}
+		d.add(join(path, key), "unknown key, known are %s", strings.Join(known, ", "))
 	}
 	pairSecrets(d.problems, path, v, fields)
 	d.variant(path, v, fields)

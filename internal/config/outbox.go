@@ -15,29 +15,25 @@ type Outbox struct {
 	DSN     secret.Secret `yaml:"dsn" doc:"Where the database is: postgres://user:password@host:5432/name, or user:password@tcp(host:3306)/name."`
 	DSNFile string        `yaml:"dsn_file" file:"true" doc:"File that holds the dsn. It is read at each start."`
 	Table   string        `yaml:"table" default:"delay_outbox" doc:"Name of the table. Producers must use the same."`
-	Until   Until         `yaml:"until" default:"stored" enum:"stored,published" doc:"How long a message's row is kept: until Redis has it, or until the broker has acknowledged it."`
 	Horizon time.Duration `yaml:"horizon" default:"1h" doc:"How long before it is due a message is brought to Redis. At least 10 times poll."`
-	Keep    time.Duration `yaml:"keep" default:"24h" doc:"How long finished rows are kept to be asked for. Less than 1s: a published row goes at once."`
+	Keep    time.Duration `yaml:"keep" default:"24h" doc:"How long a row is kept after its message has ended, to be asked for. 0: the row of a published message goes at once."`
 	Notify  bool          `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
 	Poll    time.Duration `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
 	Batch   int           `yaml:"batch" default:"2000" min:"1" max:"5000" doc:"Most rows that are taken at once."`
 	Relays  int           `yaml:"relays" default:"2" min:"1" max:"16" doc:"How many relays of this process take rows at the same time."`
+	Audit   int           `yaml:"audit" default:"1000" min:"1" max:"100000" doc:"How many rows a second of each queue are compared with Redis while nothing is known to be lost."`
 }
-
-// Until says how long a message's row is kept.
-type Until string
-
-// How long a message's row is kept.
-const (
-	// UntilStored: the row is deleted when Redis has the message.
-	UntilStored Until = "stored"
-	// UntilPublished: it is kept until the broker has acknowledged the message,
-	// so that a Redis that was wiped can be filled again.
-	UntilPublished Until = "published"
-)
 
 // defaultOutbox is the name of an outbox that was given without one.
 const defaultOutbox = "default"
+
+// removed implements remover.
+func (o Outbox) removed(key string) string {
+	if key == "until" {
+		return "is not needed any more: a row is kept until its message has ended, and then for keep"
+	}
+	return ""
+}
 
 func (o Outbox) variant() (value, key string) { return string(o.Driver), "driver" }
 

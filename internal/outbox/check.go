@@ -36,24 +36,19 @@ func (d *Database) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	var version string
-	q := "SELECT VERSION()"
+	ask := "SELECT VERSION()"
 	if d.dialect.name == schema.Postgres {
-		q = "SHOW server_version_num"
+		ask = "SHOW server_version_num"
 	}
-	if err := d.db.QueryRowContext(ctx, q).Scan(&version); err != nil {
+	if err := d.db.QueryRowContext(ctx, ask).Scan(&version); err != nil {
 		return fmt.Errorf("ask for the version: %w", err)
 	}
 	if err := d.dialect.checkVersion(version); err != nil {
 		return err
 	}
-	for _, table := range []string{
-		"SELECT " + columns + ", load_ms, finished_ms, reason FROM {t} WHERE 1 = 0",
-		"SELECT queue, life, reconciled_ms FROM {t}_queues WHERE 1 = 0",
-		"SELECT instance, seen_ms FROM {t}_relays WHERE 1 = 0",
-	} {
-		if err := d.query(table).each(ctx, d.db, func(*sql.Rows) error { return nil }); err != nil {
-			return d.schemaError(err)
-		}
+	q := d.query("SELECT " + columns + ", load_ms, finished_ms, reason FROM {t} WHERE 1 = 0")
+	if err := q.each(ctx, d.db, func(*sql.Rows) error { return nil }); err != nil {
+		return d.schemaError(err)
 	}
 	return nil
 }
@@ -106,7 +101,7 @@ func (d *Database) schemaError(err error) error {
 		missing = my.Number == 1146 || my.Number == 1054 // table, column
 	}
 	if missing {
-		return fmt.Errorf("%w: table %s and its companions are missing or of another version; run \"bridge outbox migrate up --config FILE\": %w", errUnfit, d.table, err)
+		return fmt.Errorf("%w: table %s is missing or of another version; run \"bridge outbox migrate up --config FILE\": %w", errUnfit, d.table, err)
 	}
 	return fmt.Errorf("check the tables: %w", err)
 }
@@ -121,6 +116,19 @@ func isDeadlock(err error) bool {
 		return pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "55P03" // deadlock, serialization, lock timeout
 	case errors.As(err, &my):
 		return my.Number == 1213 || my.Number == 1205 // deadlock, lock timeout
+	}
+	return false
+}
+
+// isReadOnly reports whether the server takes no writes: it is a standby.
+func isReadOnly(err error) bool {
+	var pg *pgconn.PgError
+	var my *mysql.MySQLError
+	switch {
+	case errors.As(err, &pg):
+		return pg.Code == "25006"
+	case errors.As(err, &my):
+		return my.Number == 1290 || my.Number == 1792 || my.Number == 1836
 	}
 	return false
 }

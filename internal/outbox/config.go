@@ -22,20 +22,16 @@ const (
 // Config describes a [Relay]. Zero durations and numbers mean the defaults.
 type Config struct {
 	Database *Database
-	// Instance names this process.
-	Instance string
 	// Queues are those whose rows are loaded; rows of others are left alone.
 	Queues []Queue
 	// Clock asks Redis for its time.
 	Clock func(ctx context.Context) (time.Time, error)
-	// UntilPublished keeps rows until their messages are published; else they are
-	// deleted when Redis has them.
-	UntilPublished bool
 	// Horizon is how long before it is due a row is loaded, default 1 h.
 	Horizon time.Duration
 	// Poll is how often the table is looked at, default 200 ms.
 	Poll time.Duration
-	// Keep is how long finished rows are kept, default 24 h.
+	// Keep is how long rows are kept whose message has ended, default 24 h. See
+	// [DatabaseConfig] for those that shall go at once.
 	Keep time.Duration
 	// Batch is how many rows a lane takes at once at the most, default 2,000.
 	Batch int
@@ -52,8 +48,8 @@ type Config struct {
 
 func (c *Config) validate() error {
 	switch {
-	case c.Database == nil || c.Instance == "" || c.Clock == nil:
-		return errors.New("a relay needs a database, an instance and a clock")
+	case c.Database == nil || c.Clock == nil:
+		return errors.New("a relay needs a database and a clock")
 	case len(c.Queues) == 0:
 		return errors.New("a relay needs a queue")
 	case c.Notify && c.Database.listen == nil:

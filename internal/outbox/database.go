@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// defaultConnections suffice for two lanes, the registry and the settler.
+	// defaultConnections suffice for two lanes, the settler and the auditor.
 	defaultConnections = 8
 	// statementTimeout limits one statement; none of ours reads much.
 	statementTimeout = 10 * time.Second
@@ -24,8 +24,8 @@ const (
 	connectTimeout = 5 * time.Second
 	// idleTimeout is below wait_timeout of the MySQL sessions.
 	idleTimeout = 60 * time.Second
-	// connectionLife lets the pool follow a failover behind one name.
-	connectionLife = 30 * time.Minute
+	// connectionLife lets the pool follow a failover behind one name, see heed.
+	connectionLife = 5 * time.Minute
 )
 
 // DatabaseConfig describes a [Database].
@@ -39,6 +39,8 @@ type DatabaseConfig struct {
 	Table string
 	// Connections bounds the pool, default 8.
 	Connections int
+	// Discard deletes a message's row at once when the message was published.
+	Discard bool
 	// Trace, where set, is told of each statement of a relay, for measurements. It is
 	// called from several goroutines, and the relay waits for it.
 	Trace func(Statement)
@@ -60,6 +62,8 @@ type Database struct {
 	db      *sql.DB
 	dialect *dialect
 	table   string
+	keeps   bool            // rows whose message was published
+	idle    int             // connections that are kept
 	listen  *pgx.ConnConfig // nil: no notifications
 	trace   func(Statement) // nil: nobody asks
 }
@@ -76,7 +80,7 @@ func Open(config DatabaseConfig) (*Database, error) {
 	if config.Connections <= 0 {
 		config.Connections = defaultConnections
 	}
-	d := &Database{table: config.Table, trace: config.Trace}
+	d := &Database{table: config.Table, keeps: !config.Discard, idle: config.Connections, trace: config.Trace}
 	var err error
 	switch config.Dialect {
 	case schema.Postgres:
@@ -94,6 +98,15 @@ func Open(config DatabaseConfig) (*Database, error) {
 	d.db.SetConnMaxIdleTime(idleTimeout)
 	d.db.SetConnMaxLifetime(connectionLife)
 	return d, nil
+}
+
+// heed drops the connections that are not in use where one has led to a server that
+// is read-only: a standby now, and the name leads to another.
+func (d *Database) heed(err error) {
+	if isReadOnly(err) {
+		d.db.SetMaxIdleConns(-1)
+		d.db.SetMaxIdleConns(d.idle)
+	}
 }
 
 // Close closes the pool.
@@ -119,6 +132,7 @@ func (d *Database) openMySQL(dsn string) error {
 	}
 	config.InterpolateParams = true // One round trip a statement.
 	config.ClientFoundRows = true
+	config.RejectReadOnly = true // Errors 1290, 1792 and 1836 of a standby drop their connection.
 	if config.Params == nil {
 		config.Params = map[string]string{}
 	}

@@ -33,7 +33,7 @@ type dialect struct {
 type index string
 
 const (
-	byLoad     index = "pending"
+	byDue      index = "due"
 	byIdentity index = "history"
 )
 
@@ -58,7 +58,7 @@ var mysqlDialect = dialect{
 	size:    "LENGTH(body) + COALESCE(LENGTH(headers), 0)",
 	headers: "headers",
 	// A lock on the unique index would make a producer's duplicate wait.
-	hint:  map[index]string{byLoad: " FORCE INDEX (%s_pending)", byIdentity: " FORCE INDEX (%s_history)"},
+	hint:  map[index]string{byDue: " FORCE INDEX (%s_due)", byIdentity: " FORCE INDEX (%s_history)"},
 	fence: " LIMIT 1",
 }
 
@@ -105,6 +105,15 @@ func (q *query) hinted(by index) *query {
 	return q
 }
 
+// after appends that a row comes after the cursor, in a form that each database walks
+// its index for.
+func (q *query) after(column string, c cursor) *query {
+	if q.d.dialect.arrays {
+		return q.add(" AND ("+column+", id) > (?, ?)", c.loadMs, c.number)
+	}
+	return q.add(" AND ("+column+" > ? OR "+column+" = ? AND id > ?)", c.loadMs, c.loadMs, c.number)
+}
+
 // ids appends "IN (…)" for numbers.
 func (q *query) ids(list []int64) *query {
 	if q.d.dialect.arrays {
@@ -113,19 +122,13 @@ func (q *query) ids(list []int64) *query {
 	return q.list(" IN ", anys(list))
 }
 
-// queues appends "queue [NOT] IN (…)", in a form that no index serves: else
-// PostgreSQL would rather read all rows of a queue than the few that are due.
-func (q *query) queues(list []string, in bool) *query {
-	switch {
-	case q.d.dialect.arrays && in:
-		return q.add("queue || '' = ANY(?)", list)
-	case q.d.dialect.arrays:
-		return q.add("queue || '' <> ALL(?)", list)
-	case in:
-		return q.list("queue IN ", anys(list))
-	default:
-		return q.list("queue NOT IN ", anys(list))
+// text is an argument that is compared with an identity. MySQL has it as bytes:
+// an identity need not be valid text.
+func (d *Database) text(s string) any {
+	if d.dialect.arrays {
+		return s
 	}
+	return []byte(s)
 }
 
 func anys[T any](list []T) []any {

@@ -19,7 +19,7 @@ func TestAfterTheEnd(t *testing.T) {
 		later := s.insert(insert{id: "cancelled", verb: verbReschedule, dueMs: s.due(soon)})
 		unlisted := s.insert(insert{id: "copied", verb: verbCancel})
 		listed := s.insert(insert{id: "copied", verb: verbCancel, target: copied})
-		s.start(untilPublished)
+		s.start()
 		s.requireState(again, stateCancelled)
 		require.Equal(t, reasonWasEnded, s.requireState(later, stateTooLate))
 		s.requireState(unlisted, stateUnknown)

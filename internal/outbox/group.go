@@ -19,11 +19,8 @@ type group struct {
 	// overtaken is the highest number of a finished row: operations below it come
 	// too late.
 	overtaken int64
-	// published and cancelled say how the last message has ended, if it is known
-	// for sure that it was not both.
-	published, cancelled bool
-	// copyOut: the last reschedule was told that a copy may be out.
-	copyOut bool
+	// last is how the last message has ended, pending where that is not known.
+	last state
 }
 
 // gather locks all pending rows of the identities, and leaves out those of which
@@ -103,18 +100,24 @@ func (d *Database) readHeads(ctx context.Context, tx querier, list []identity, a
 func (d *Database) readHistory(ctx context.Context, tx querier, list []identity, all map[identity]*group, busy map[identity]bool) error {
 	q := d.of(list, "queue, message_key, message_id, SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), MAX(CASE WHEN status = 0 THEN 0 ELSE id END),"+
 		" MAX(CASE WHEN op = 0 THEN id ELSE 0 END), MAX(CASE WHEN op = 0 AND status = 2 THEN id ELSE 0 END),"+
-		" MAX(CASE WHEN op = 0 AND status = 3 AND reason = '' THEN id ELSE 0 END), MAX(CASE WHEN op = 2 AND status = 5 THEN id ELSE 0 END)",
+		" MAX(CASE WHEN op = 0 AND status = 3 AND reason = '' THEN id ELSE 0 END)",
 		"op > 0 OR status > 1", " GROUP BY queue, message_key, message_id")
 	return q.each(ctx, tx, func(rows *sql.Rows) error {
 		var it identity
 		var waiting int
-		var finished, message, published, cancelled, unsure int64
-		err := rows.Scan(&it.queue, &it.key, &it.id, &waiting, &finished, &message, &published, &cancelled, &unsure)
-		if g := all[it]; g != nil {
-			g.overtaken = finished
-			g.published, g.cancelled = message > 0 && published == message, message > 0 && cancelled == message
-			g.copyOut = g.head != nil && g.head.revision > 0 && unsure >= g.head.revision
-			if waiting != len(g.operations) {
+		var message, published, cancelled int64
+		var g group
+		err := rows.Scan(&it.queue, &it.key, &it.id, &waiting, &g.overtaken, &message, &published, &cancelled)
+		if known := all[it]; known != nil {
+			known.overtaken = g.overtaken
+			switch {
+			case message == 0:
+			case published == message:
+				known.last = statePublished
+			case cancelled == message:
+				known.last = stateCancelled
+			}
+			if waiting != len(known.operations) {
 				busy[it] = true
 			}
 		}

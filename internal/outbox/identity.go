@@ -28,17 +28,14 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 	if r.queues[queue] == nil {
 		return TakenAbsent, fmt.Errorf("take row: queue %q is not of this bridge", queue)
 	}
-	now, err := r.redisNow(ctx)
+	look, err := r.outlook(ctx)
 	if err != nil {
 		return TakenAbsent, err
 	}
-	b, err := r.batch(ctx, outlook{now: now, horizon: r.config.Horizon})
-	if err != nil {
-		return TakenAbsent, err
-	}
+	b := r.batch(look, queue)
 	taken := TakenDone
-	err = r.transact(ctx, b.known, func(work context.Context, t *transaction) error {
-		groups, busy, err := r.db.gather(work, t.tx, []identity{{queue, key, id}})
+	err = r.transact(ctx, look, func(inside context.Context, t *transaction) error {
+		groups, busy, err := r.db.gather(inside, t.tx, []identity{{queue, key, id}})
 		switch {
 		case err != nil:
 			return err
@@ -51,38 +48,34 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 			taken = TakenAbsent
 			return nil
 		}
-		if err := b.readLives(work, t.tx); err != nil {
-			return err
-		}
 		if g.head != nil {
-			if err := r.db.complete(work, t.tx, []*row{g.head}); err != nil {
+			if err := r.db.complete(inside, t.tx, []*row{g.head}); err != nil {
 				return err
 			}
 		}
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.takeGroup(redis, g)
-		return r.db.write(work, t.tx, &b.updates)
+		return r.db.write(inside, t.tx, &b.updates)
 	})
 	if err != nil {
 		return TakenAbsent, err
 	}
 	b.report(ctx, r.outages.queues)
-	t := b.tally(queue)
 	switch {
-	case t.waiting > 0 && t.err == nil:
+	case len(b.tally.blocked) > 0, b.tally.waiting > 0 && b.tally.err == nil:
 		return TakenLocked, nil
-	case t.waiting > 0:
-		return TakenDone, fmt.Errorf("take row: it must wait: %w", t.err)
+	case b.tally.waiting > 0:
+		return TakenDone, fmt.Errorf("take row: it must wait: %w", b.tally.err)
 	}
 	return taken, nil
 }
 
 // takeGroup applies the operations, and puts the message if it is still pending.
 func (b *batch) takeGroup(ctx context.Context, g *group) {
-	defer b.guard(ctx, g.queue)
+	defer b.guard(ctx)
 	b.operateGroup(ctx, g)
-	if b.tally(g.queue).waiting == 0 && g.head != nil && g.head.state == statePending && b.loadable(g.head) {
-		b.putQueue(ctx, b.relay.queues[g.queue], []*row{g.head})
+	if b.tally.waiting == 0 && g.head != nil && g.head.state == statePending && b.isLoadable(g.head) {
+		b.put(ctx, []*row{g.head})
 	}
 }

@@ -13,25 +13,25 @@ const (
 	idleLane = 2 * time.Second
 	// clockTimeout limits asking Redis for the time.
 	clockTimeout = 5 * time.Second
-	// stopGrace is how long a lane may still wait for Redis when it shall stop.
-	stopGrace = 3 * time.Second
-	// commitTimeout limits the end of a transaction.
-	commitTimeout = 15 * time.Second
 )
 
-// errRedis marks a failure of Redis, not of the database.
-var errRedis = errors.New("redis")
-
-// lane works on one batch at a time.
+// lane works on one batch at a time, of one queue after the other.
 type lane struct {
 	relay *Relay
 	first bool
 	wait  *backoff
-	heads sweep
-	ops   sweep
+	turn  int // which queue is next
+	heads map[string]*course
+	ops   map[string]*course
 }
 
-func newLane(r *Relay, first bool) *lane { return &lane{relay: r, first: first, wait: newBackoff()} }
+func newLane(r *Relay, number int) *lane {
+	l := &lane{relay: r, first: number == 0, wait: newBackoff(), turn: number, heads: map[string]*course{}, ops: map[string]*course{}}
+	for _, name := range r.names {
+		l.heads[name], l.ops[name] = &course{}, &course{}
+	}
+	return l
+}
 
 // run works until ctx ends. It returns nil: every failure is waited out.
 func (l *lane) run(ctx context.Context) error {
@@ -63,7 +63,6 @@ func (l *lane) run(ctx context.Context) error {
 func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			l.relay.registry.unclean()
 			err = fmt.Errorf("panic: %v", cause)
 			l.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "err", err)
 		}
@@ -80,94 +79,80 @@ func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 	default:
 		l.relay.outages.redis.observe(ctx, nil)
 		l.relay.outages.database.observe(ctx, err)
+		l.relay.db.heed(err)
 	}
 	return more, err
 }
 
-// round works on one batch of operations and one of messages; more says that
-// another may be had at once.
+// round works on one batch of operations and one of messages of each queue that
+// has some; more says that another may be had at once.
 func (l *lane) round(ctx context.Context) (more bool, err error) {
-	now, err := l.relay.redisNow(ctx)
+	look, err := l.relay.outlook(ctx)
 	if err != nil {
 		return false, err
 	}
-	look, err := l.relay.db.look(ctx, now, l.relay.config.Horizon)
-	if err != nil || !look.operations && !look.heads {
+	if err := l.relay.db.look(ctx, l.relay.db.db, l.relay.names, &look); err != nil {
 		return false, err
 	}
-	if look.operations {
-		more, err = l.ops.each(ctx, l.relay.names, func(queues []string, after cursor) (outcome, error) {
-			return l.operate(ctx, look, queues, after)
-		})
-	}
-	if err != nil || !look.heads || ctx.Err() != nil {
-		return more, err
-	}
-	moreHeads, err := l.heads.each(ctx, l.relay.names, func(queues []string, after cursor) (outcome, error) {
-		return l.load(ctx, look, queues, after)
-	})
-	return more || moreHeads, err
-}
-
-// register sees to it that others know of us before we write to Redis.
-func (r *Relay) register(ctx context.Context) error {
-	if r.registry.alive() {
-		return nil
-	}
-	return r.registry.beat(ctx)
-}
-
-// transaction is one that may wait for Redis.
-type transaction struct {
-	tx    querier
-	began time.Time
-	// wrote is set where something may have been written to Redis.
-	wrote bool
-}
-
-// redis is the context for calls to Redis within the transaction: they end soon
-// after ctx, but not with it, since what was sent should be answered.
-func (t *transaction) redis(ctx context.Context) (context.Context, context.CancelFunc) {
-	t.wrote = true
-	inner, cancel := context.WithDeadline(context.WithoutCancel(ctx), t.began.Add(redisPhase))
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(stopGrace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel()
-		case <-inner.Done():
+	l.turn++
+	for i := range l.relay.names {
+		if ctx.Err() != nil {
+			return false, ctx.Err()
 		}
-	})
-	return inner, func() { stop(); cancel() }
+		name := l.relay.names[(l.turn+i)%len(l.relay.names)]
+		waits := look.queues[name]
+		if ops := l.ops[name]; waits.operations && ops.isReady() {
+			o, err := l.operate(ctx, look, name, ops.after)
+			if err != nil {
+				return false, err
+			}
+			more = ops.note(o) || more
+		}
+		if heads := l.heads[name]; waits.heads && heads.isReady() {
+			o, err := l.load(ctx, look, name, heads.after)
+			if err != nil {
+				return false, err
+			}
+			more = heads.note(o) || more
+		}
+		if time.Since(look.read) > startWithin/2 {
+			return true, nil // Others took long: look again before the next.
+		}
+	}
+	return more, nil
 }
 
-// transact runs work in a transaction and commits. It outlives ctx by as long as
-// Redis may be waited for. Where its end is in doubt after something may have been
-// written to Redis, the registry says so.
-func (r *Relay) transact(ctx context.Context, known evidence, work func(ctx context.Context, t *transaction) error) error {
-	if time.Since(known.read) > startWithin {
-		return errors.New("outbox transaction: the database is too slow to begin it")
+// course is how a lane goes through the pending rows of a queue. It begins with
+// what is due first, as long as rows leave. Where some had to wait, the next batch
+// goes on where the last one ended, so that rows that cannot be stored do not keep
+// those behind them waiting; at the end it returns to the beginning. It belongs to
+// one goroutine.
+type course struct {
+	backoff
+	until time.Time // it rests until then
+	after cursor
+}
+
+func (c *course) isReady() bool { return !time.Now().Before(c.until) }
+
+// outcome is how a batch went.
+type outcome struct {
+	settled, waiting int
+	last             cursor
+	full             bool // more rows may be behind last
+}
+
+// note records a batch, and reports whether another may be had at once.
+func (c *course) note(o outcome) (more bool) {
+	if o.waiting > 0 && o.settled == 0 {
+		c.until = time.Now().Add(c.next())
+	} else {
+		c.reset()
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisPhase+commitTimeout)
-	defer cancel()
-	t := &transaction{began: time.Now()}
-	tx, err := r.db.begin(ctx)
-	if err != nil {
-		return err
+	going := o.waiting > 0 || c.after != (cursor{})
+	c.after = cursor{}
+	if going && o.full {
+		c.after = o.last
 	}
-	t.tx = tx
-	defer func() {
-		_ = tx.Rollback() // Nothing, where it was committed.
-	}()
-	if err = work(ctx, t); err == nil {
-		err = tx.Commit()
-	}
-	if err != nil {
-		if t.wrote {
-			r.registry.unclean()
-		}
-		return fmt.Errorf("outbox transaction: %w", err)
-	}
-	return nil
+	return o.full && c.isReady()
 }

@@ -69,16 +69,9 @@ func (d *Database) List(ctx context.Context, f Filter) ([]Entry, error) {
 // Show returns the rows of a message in the order of their revisions, at most
 // 1,000; those of all messages of that id where key is nil.
 func (d *Database) Show(ctx context.Context, queue, id string, key *string) ([]Entry, error) {
-	// As bytes for MySQL: an identity need not be valid text.
-	text := func(s string) any {
-		if d.dialect.arrays {
-			return s
-		}
-		return []byte(s)
-	}
-	is, args := " WHERE queue = ? AND message_id = ?", []any{text(queue), text(id)}
+	is, args := " WHERE queue = ? AND message_id = ?", []any{d.text(queue), d.text(id)}
 	if key != nil {
-		is, args = " WHERE queue = ? AND message_key = ? AND message_id = ?", []any{text(queue), text(*key), text(id)}
+		is, args = " WHERE queue = ? AND message_key = ? AND message_id = ?", []any{d.text(queue), d.text(*key), d.text(id)}
 	}
 	// Live messages and all other rows have an index each.
 	q := d.query("SELECT * FROM (SELECT "+entryColumns+" FROM {t}").add(is+" AND op = 0 AND status IN (0, 1)", args...).
@@ -93,9 +86,13 @@ func (d *Database) Show(ctx context.Context, queue, id string, key *string) ([]E
 
 // StoredRows is how many rows of the queues have their messages in Redis.
 func (d *Database) StoredRows(ctx context.Context, queues []string) (n int64, err error) {
-	q := d.query("SELECT count(*) FROM {t} WHERE status = 1 AND op = 0 AND ").queues(queues, true)
-	if err := q.each(ctx, d.db, func(rows *sql.Rows) error { return rows.Scan(&n) }); err != nil {
-		return 0, fmt.Errorf("count rows: %w", err)
+	for _, queue := range queues {
+		var count int64
+		q := d.query("").add("SELECT count(*) FROM {t} WHERE queue = ? AND status = 1 AND op = 0", d.text(queue))
+		if err := q.each(ctx, d.db, func(rows *sql.Rows) error { return rows.Scan(&count) }); err != nil {
+			return 0, fmt.Errorf("count rows: %w", err)
+		}
+		n += count
 	}
 	return n, nil
 }

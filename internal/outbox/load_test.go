@@ -26,9 +26,9 @@ func TestLoad(t *testing.T) {
 		far := s.insert(insert{id: "far", dueMs: s.due(2 * time.Hour)})
 		plain := s.insert(insert{queue: "mails", id: "plain", dueMs: 0})
 		s.start()
-		s.requireGone(good)
-		s.requireGone(large)
-		s.requireGone(plain)
+		s.requireStored(good)
+		s.requireStored(large)
+		s.requireStored(plain)
 		m := s.redis.get(identity{"orders", "k", "good"})
 		require.Equal(t, "hello\x00\xff", string(m.message.Body))
 		require.Equal(t, map[string]string{"a": "b"}, m.message.Headers)
@@ -44,12 +44,13 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-func TestUntilPublished(t *testing.T) {
+// TestStored: a row whose message Redis has lives on, and holds its identity.
+func TestStored(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newScene(t, d)
-		s.start(untilPublished)
+		s.start()
 		a := s.insert(insert{id: "a", dueMs: s.due(soon)})
-		s.requireState(a, stateStored)
+		s.requireStored(a)
 		require.Equal(t, 1, s.count("status = 1 AND finished_ms IS NULL"))
 		s.eventually("it is counted", func() bool { return s.observer.count("orders schedule stored") == 1 })
 		_, err := s.tryInsert(t.Context(), d.db, insert{id: "a", dueMs: 1})
@@ -75,7 +76,7 @@ func TestPoison(t *testing.T) {
 		}
 		good := s.insert(insert{id: "good", dueMs: 2, headers: "null"})
 		s.start()
-		s.requireGone(good)
+		s.requireStored(good)
 		for name, number := range bad {
 			require.NotEmpty(t, s.requireState(number, stateRefused), name)
 		}
@@ -86,24 +87,35 @@ func TestPoison(t *testing.T) {
 	})
 }
 
-// TestDuplicate: what only Redis knows to be a duplicate is set aside.
-func TestDuplicate(t *testing.T) {
+// TestBlocked: a row waits for another message of its id to leave, and delays no
+// other row meanwhile.
+func TestBlocked(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newScene(t, d)
-		for id, m := range map[string]*fakeMessage{
+		others := map[string]*fakeMessage{
 			"waits": {token: "AAAAAAAAAAAAAAAA"}, "flies": {token: "BAAAAAAAAAAAAAAA", inFlight: true}, "died": {token: "C", dead: true},
-		} {
+		}
+		for id, m := range others {
 			s.redis.live[identity{"orders", "", id}] = m
 		}
-		s.start()
-		waits := s.insert(insert{id: "waits", dueMs: s.due(soon)})
-		flies := s.insert(insert{id: "flies", dueMs: s.due(soon)})
-		died := s.insert(insert{id: "died", dueMs: s.due(soon)})
-		require.Equal(t, "another message of that id waits in Redis", s.requireState(waits, stateRefused))
-		require.Equal(t, "another message of that id is being published", s.requireState(flies, stateRefused))
-		require.Equal(t, "another message of that id is in the dead letters: broken", s.requireState(died, stateRefused))
-		again := s.insert(insert{id: "waits", dueMs: s.due(soon)})
-		s.requireState(again, stateRefused) // The identity was free again.
+		relay, _ := s.start()
+		var blocked []int64
+		for id := range others {
+			blocked = append(blocked, s.insert(insert{id: id, dueMs: s.due(past)}))
+		}
+		s.eventually("it is said", func() bool { return s.logs.count("outbox_blocked") == 1 })
+		s.eventually("they are known", func() bool { return relay.blocked.count() == len(others) })
+		for i := range 20 {
+			s.requireStored(s.insert(insert{id: fmt.Sprint(i), dueMs: s.due(soon)}))
+		}
+		require.Equal(t, len(others), s.count("status = 0"))
+		require.NoError(t, relay.watch(t.Context()))
+		require.Equal(t, len(others), s.observer.backlog)
+		require.Positive(t, s.observer.blocked)
+		s.redis.with(func() { clear(s.redis.live) })
+		for _, number := range blocked {
+			s.requireStored(number)
+		}
 	})
 }
 
@@ -119,10 +131,10 @@ func TestLateCommit(t *testing.T) {
 		other, commitOther := s.begin()
 		operation := s.insertInto(other, insert{id: "x", verb: verbCancel})
 		for i := range 20 {
-			s.requireGone(s.insert(insert{id: fmt.Sprint(i), dueMs: s.due(soon)}))
+			s.requireStored(s.insert(insert{id: fmt.Sprint(i), dueMs: s.due(soon)}))
 		}
 		commit()
-		s.requireGone(slow)
+		s.requireStored(slow)
 		commitOther()
 		s.requireState(operation, stateCancelled)
 		s.requireState(cancelled, stateCancelled)
@@ -134,7 +146,7 @@ func TestLateCommit(t *testing.T) {
 func TestLateOperation(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newReal(t, d)
-		s.start(untilPublished)
+		s.start()
 		a := s.insert(insert{id: "a", dueMs: s.due(soon)})
 		s.requireState(a, stateStored)
 		tx, commit := s.begin()
@@ -167,31 +179,27 @@ func TestRedisFull(t *testing.T) {
 		s.requireState(operation, stateUnknown)
 		r, _ := s.read(a)
 		require.Equal(t, statePending, r.state)
-		require.False(t, r.tried, "nothing was stored")
 		s.redis.with(func() { s.redis.fail = nil })
-		s.requireGone(a)
+		s.requireStored(a)
 		s.eventually("it was said", func() bool { return s.logs.count("outbox_queue_back") == 1 })
 		require.Equal(t, 1, s.logs.count("outbox_queue_away"))
 	})
 }
 
-// TestUnsure: a row of which Redis did not say whether it has it is tried again,
-// and remembers that.
+// TestUnsure: a row of which Redis did not say whether it has it is tried again.
 func TestUnsure(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newScene(t, d)
 		s.redis.with(func() {
-			s.redis.fail = func(it identity) error { return fmt.Errorf("put: %w", store.ErrUnknown) }
+			s.redis.fail = func(identity) error { return fmt.Errorf("put: %w", store.ErrUnknown) }
 		})
 		s.start()
 		a := s.insert(insert{id: "a", dueMs: s.due(soon)})
-		cancelB := s.insert(insert{id: "b", verb: verbCancel})
-		for _, n := range []int64{a, cancelB} {
-			s.eventually("it is tried", func() bool { r, _ := s.read(n); return r.tried })
-		}
+		s.eventually("it was said", func() bool { return s.logs.count("outbox_queue_away") == 1 })
+		r, _ := s.read(a)
+		require.Equal(t, statePending, r.state)
 		s.redis.with(func() { s.redis.fail = nil })
-		s.requireGone(a)
-		s.requireState(cancelB, stateUnknown)
+		s.requireStored(a)
 	})
 }
 
@@ -217,8 +225,8 @@ func TestStuckRows(t *testing.T) {
 		_ = relay
 		same := s.insert(insert{id: "same", dueMs: s.due(soon)})
 		other := s.insert(insert{queue: "mails", id: "other", dueMs: s.due(soon)})
-		s.requireGone(same)
-		s.requireGone(other)
+		s.requireStored(same)
+		s.requireStored(other)
 		s.redis.with(func() { s.redis.fail = nil })
 		s.eventually("all are stored", func() bool { return s.count("status = 0") == 0 })
 		require.Len(t, s.redis.live, batchRows+102)
@@ -232,7 +240,7 @@ func TestForeignQueue(t *testing.T) {
 		foreign := s.insert(insert{queue: "elsewhere", id: "a", dueMs: 1})
 		s.insert(insert{queue: "elsewhere", id: "b", verb: verbCancel})
 		s.start()
-		s.requireGone(s.insert(insert{id: "a", dueMs: 1}))
+		s.requireStored(s.insert(insert{id: "a", dueMs: 1}))
 		s.eventually("it is said", func() bool { return s.logs.count("outbox_unknown_queues") == 1 })
 		require.Contains(t, s.logs.String(), "rows=2 queues=[elsewhere]")
 		r, _ := s.read(foreign)
@@ -240,42 +248,29 @@ func TestForeignQueue(t *testing.T) {
 	})
 }
 
-// TestMarked: what may have been stored and forgotten is marked.
+// TestMarked: what was due for longer than Redis remembers is marked.
 func TestMarked(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newScene(t, d)
-		hour := time.Hour.Milliseconds()
-		longAgo := s.now() - hour
-		_, err := d.query("").add("INSERT INTO {t}_relays (instance, seen_ms) VALUES ('dead', ?)", longAgo).exec(t.Context(), d.db)
-		require.NoError(t, err)
-		for id, i := range map[string]insert{
-			"tried, old": {tried: true, createdMs: longAgo}, "tried, young": {tried: true},
-			"before the death": {createdMs: longAgo - 1}, "after the death": {createdMs: longAgo + hour/2},
-		} {
-			i.id, i.dueMs = id, 1
-			s.insert(i)
+		rows := map[string]bool{"long overdue": true, "overdue": false, "waits": false, "moved, may be out": true}
+		numbers := map[string]int64{}
+		tx, commit := s.begin()
+		for id := range rows {
+			due := map[string]time.Duration{"long overdue": -time.Minute, "overdue": past}[id]
+			if due == 0 {
+				due = soon
+			}
+			numbers[id] = s.insertInto(tx, insert{id: id, dueMs: s.due(due)})
 		}
-		// The relay's upkeep comes at any time: a row needs the death until the end.
-		waits := s.insert(insert{queue: "elsewhere", id: "x", dueMs: 1, createdMs: longAgo})
-		s.start()
-		s.eventually("all are stored", func() bool { return s.count("status = 0 AND queue = 'orders'") == 0 })
-		require.True(t, s.live("tried, old").marked)
-		require.False(t, s.live("tried, young").marked)
-		require.True(t, s.live("before the death").marked)
-		require.False(t, s.live("after the death").marked)
-		require.NoError(t, d.forgetDeaths(t.Context(), s.due(0)))
-		require.Equal(t, 1, s.deathsLeft(), "a row needs it")
-		_, err = d.query("").add("DELETE FROM {t} WHERE id = ?", waits).exec(t.Context(), d.db)
+		_, err := d.query("").add("UPDATE {t} SET maybe = true WHERE id = ?", numbers["moved, may be out"]).exec(t.Context(), tx)
 		require.NoError(t, err)
-		require.NoError(t, d.forgetDeaths(t.Context(), s.due(0)))
-		require.Zero(t, s.deathsLeft())
+		commit()
+		s.start()
+		for id, want := range rows {
+			s.requireStored(numbers[id])
+			require.Equal(t, want, s.live(id).marked, id)
+		}
 	})
-}
-
-func (s *scene) deathsLeft() int {
-	known, err := s.db.evidence(s.t.Context(), time.Hour)
-	require.NoError(s.t, err)
-	return len(known.deaths)
 }
 
 // TestLockedRow: a row that somebody else has locked holds up no other.
@@ -289,11 +284,11 @@ func TestLockedRow(t *testing.T) {
 		require.NoError(t, err)
 		s.start(func(c *Config) { c.Lanes = 1 })
 		began := time.Now()
-		s.requireGone(s.insert(insert{id: "free", dueMs: 2}))
+		s.requireStored(s.insert(insert{id: "free", dueMs: s.due(past)}))
 		s.requireState(s.insert(insert{id: "free", verb: verbCancel}), stateCancelled)
 		require.Less(t, time.Since(began), 4*time.Second, "it waited for the lock")
 		commit()
-		s.requireGone(locked)
+		s.requireStored(locked)
 		s.requireState(operation, stateUnknown)
 	})
 }

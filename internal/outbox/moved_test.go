@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,10 +12,8 @@ import (
 func TestMovedAndMore(t *testing.T) {
 	onBoth(t, func(t *testing.T, d *Database) {
 		s := newReal(t, d)
-		s.config.UntilPublished = true
 		relay, err := NewRelay(s.config)
 		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, relay.registry.leave(context.WithoutCancel(t.Context()))) })
 		take := func(id string) {
 			taken, err := relay.TakeIdentity(t.Context(), s.orders, "k", id)
 			require.NoError(t, err)

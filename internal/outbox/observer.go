@@ -6,8 +6,9 @@ import "time"
 // several goroutines.
 type Observer interface {
 	// Backlog is how many rows could be in Redis by now, and how long the oldest
-	// of them could have been. Each relay of a database tells the same.
-	Backlog(rows int, oldest time.Duration)
+	// of them could have been. Each relay of a database tells the same. Blocked are
+	// those that wait for another message of their id to leave.
+	Backlog(rows int, oldest time.Duration, blocked int)
 	// Applied counts rows by what they asked for (schedule, cancel, reschedule)
 	// and their new state.
 	Applied(queue, verb, state string)
@@ -19,7 +20,7 @@ type Observer interface {
 
 type noObserver struct{}
 
-func (noObserver) Backlog(int, time.Duration)     {}
-func (noObserver) Applied(string, string, string) {}
-func (noObserver) Skew(time.Duration)             {}
-func (noObserver) UnknownQueues(int)              {}
+func (noObserver) Backlog(int, time.Duration, int) {}
+func (noObserver) Applied(string, string, string)  {}
+func (noObserver) Skew(time.Duration)              {}
+func (noObserver) UnknownQueues(int)               {}

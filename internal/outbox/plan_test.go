@@ -43,7 +43,7 @@ func TestPlansOfAFreshTable(t *testing.T) {
 		"ended":      d.of(list, columns, "op = 0 AND status > 1", ""),
 		"history":    d.of(list, "queue, message_key, message_id, MAX(id)", "op > 0 OR status > 1", " GROUP BY queue, message_key, message_id"),
 		"targets":    d.of(list, "target, status", "op = 1 AND status IN (3, 5)", " ORDER BY id DESC"),
-		"heads":      d.headsQuery([]string{s.orders}, outlook{operations: true, now: time.Now()}, cursor{}, 500),
+		"heads":      d.headsQuery(work{queue: s.orders, operations: true, untilMs: time.Now().UnixMilli(), most: 500}),
 	} {
 		plan := q.plan(t, tx)
 		require.NotContains(t, plan, "Seq Scan", name)

@@ -101,6 +101,14 @@ func (s *realScene) forget() {
 	}
 }
 
+// lose is what happens where Redis comes back empty.
+func (s *realScene) lose() {
+	s.t.Helper()
+	storetest.Remove(s.t.Context(), s.rdb, s.store.Name(), 2)
+	_, err := s.store.Layouts().Ensure(s.t.Context(), storetest.Layout(2))
+	require.NoError(s.t, err)
+}
+
 func (s *realScene) sound() {
 	s.t.Helper()
 	for shard := range 2 {

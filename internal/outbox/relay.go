@@ -11,26 +11,22 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// leaveTimeout limits what a relay still does at its end.
-const leaveTimeout = 5 * time.Second
-
 // Relay brings the rows of one database into Redis. Any number of relays may
 // work on one database: what one has locked, the others skip.
 //
-// [Relay.Run] owns its goroutines: one a lane, one that registers the relay, one
-// for upkeep, and one that listens where that is asked for.
+// [Relay.Run] owns its goroutines: one a lane, one for upkeep, and one that listens
+// where that is asked for.
 type Relay struct {
 	config   Config
 	db       *Database
-	decider  decider
 	queues   map[string]*Queue
 	names    []string
-	registry *registry
 	log      *slog.Logger
 	observer Observer
 
 	outages   outages
 	refusals  *refusals
+	blocked   *blocked
 	wake      chan struct{}
 	ready     chan struct{} // closed once the database was found fit
 	readyOnce sync.Once
@@ -43,9 +39,8 @@ func NewRelay(config Config) (*Relay, error) {
 	}
 	log := config.Logger.With("component", "outbox")
 	r := &Relay{
-		config: config, db: config.Database, decider: decider{config.UntilPublished}, queues: map[string]*Queue{},
-		registry: newRegistry(config.Database, config.Instance), log: log, observer: config.Observer,
-		refusals: &refusals{log: log}, wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
+		config: config, db: config.Database, queues: map[string]*Queue{}, log: log, observer: config.Observer,
+		refusals: &refusals{log: log}, blocked: newBlocked(log), wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
 	}
 	for i := range config.Queues {
 		q := &config.Queues[i]
@@ -90,28 +85,21 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.readyOnce.Do(func() { close(r.ready) })
 	r.log.InfoContext(ctx, "outbox relay started", "table", r.db.table, "queues", len(r.names))
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return r.beat(ctx) })
 	group.Go(func() error { return r.upkeep(ctx) })
 	for i := range r.config.Lanes {
-		group.Go(func() error { return newLane(r, i == 0).run(ctx) })
+		group.Go(func() error { return newLane(r, i).run(ctx) })
 	}
 	if r.config.Notify {
 		group.Go(func() error { return r.listen(ctx) })
 	}
-	err := group.Wait()
-	leave, stop := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
-	defer stop()
-	return errors.Join(err, r.registry.leave(leave))
+	return group.Wait()
 }
 
-// prepare waits for the database, checks it, and registers the relay.
+// prepare waits for the database and checks it.
 func (r *Relay) prepare(ctx context.Context) error {
 	wait := newBackoff()
 	for {
 		err := r.db.Check(ctx)
-		if err == nil {
-			err = r.registry.beat(ctx)
-		}
 		if IsUnfit(err) {
 			r.outages.database.mark(err)
 			return err
@@ -123,19 +111,6 @@ func (r *Relay) prepare(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// beat keeps the relay's row fresh.
-func (r *Relay) beat(ctx context.Context) error {
-	wait := beatEvery
-	for sleep(ctx, wait, nil) {
-		wait = beatEvery
-		if err := r.registry.beat(ctx); err != nil {
-			wait = time.Second
-			r.outages.database.observe(ctx, err)
-		}
-	}
-	return nil
 }
 
 // Wake has the relay look at the table at once.

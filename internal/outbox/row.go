@@ -66,7 +66,7 @@ type row struct {
 	number    int64 // the column id: the revision
 	verb      verb
 	state     state
-	tried     bool
+	maybe     bool // a copy may be out, as a reschedule has learned
 	token     string
 	target    sql.NullInt64
 	revision  int64
@@ -89,15 +89,23 @@ const (
 	// itself: larger ones are read when it is their turn.
 	inlineSize = 16 << 10
 	// columns are what scan reads.
-	columns = "id, queue, message_key, message_id, op, status, tried, token, target, revision, due_ms, created_ms, {size}, topic, " +
+	columns = "id, queue, message_key, message_id, op, status, maybe, token, target, revision, due_ms, created_ms, {size}, topic, " +
 		"CASE WHEN {size} <= 16384 THEN {headers} END, CASE WHEN {size} <= 16384 THEN body END"
 )
 
 func (r *row) scan(rows *sql.Rows) error {
-	err := rows.Scan(&r.number, &r.queue, &r.key, &r.id, &r.verb, &r.state, &r.tried, &r.token, &r.target, &r.revision,
+	err := rows.Scan(&r.number, &r.queue, &r.key, &r.id, &r.verb, &r.state, &r.maybe, &r.token, &r.target, &r.revision,
 		&r.dueMs, &r.createdMs, &r.content.size, &r.content.topic, &r.content.headers, &r.content.body)
 	r.content.whole = r.content.size <= inlineSize
 	return err
+}
+
+// loadMs is the column of that name: when the relay takes the row.
+func (r *row) loadMs() int64 {
+	if r.verb != verbSchedule {
+		return 0
+	}
+	return r.dueMs
 }
 
 func (r *row) dueAt() time.Time { return time.UnixMilli(r.dueMs) }

@@ -43,13 +43,9 @@ type LedgerQueue struct {
 	Held func() []int
 }
 
-// Retention is a database and how long it keeps rows.
-type Retention struct {
+// Settled is a database whose rows are told what became of their messages.
+type Settled struct {
 	*Database
-	// UntilPublished is that of [Config].
-	UntilPublished bool
-	// Discard deletes rows at once when their messages are published.
-	Discard bool
 	// OnSettled, where not nil, is told how many rows were settled.
 	OnSettled func(rows int)
 }
@@ -58,7 +54,7 @@ type Retention struct {
 type SettlerConfig struct {
 	// Databases are all that may have rows of the queues: what none of them knows
 	// is forgotten.
-	Databases []Retention
+	Databases []Settled
 	Queues    []LedgerQueue
 	// Logger defaults to none.
 	Logger *slog.Logger

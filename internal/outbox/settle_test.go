@@ -27,7 +27,7 @@ func newSettling(t *testing.T, d *Database, adjust ...func(*SettlerConfig)) *set
 	t.Helper()
 	s := &settling{realScene: newReal(t, d)}
 	config := SettlerConfig{
-		Databases: []Retention{{Database: d, UntilPublished: true}},
+		Databases: []Settled{{Database: d}},
 		Queues:    []LedgerQueue{{Name: s.orders, Store: s.store.Rows(), Held: func() []int { return []int{0, 1} }}},
 		Logger:    slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -128,22 +128,16 @@ func TestSettlerFates(t *testing.T) {
 }
 
 func TestSettlerDiscards(t *testing.T) {
-	for name, adjust := range map[string]func(*Retention){
-		"keep none":    func(r *Retention) { r.Discard = true },
-		"until stored": func(r *Retention) { r.UntilPublished = false },
-	} {
-		t.Run(name, func(t *testing.T) {
-			onBoth(t, func(t *testing.T, d *Database) {
-				s := newSettling(t, d, func(c *SettlerConfig) { adjust(&c.Databases[0]) })
-				published, cancelled := s.stored("published", past), s.stored("cancelled", far)
-				s.publish()
-				require.NoError(t, s.store.Producer().Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
-				s.flush()
-				require.Equal(t, "gone", s.state(published))
-				require.Equal(t, "cancelled", s.state(cancelled), "it tells what became of it")
-			})
-		})
-	}
+	onBoth(t, func(t *testing.T, d *Database) {
+		d.keeps = false
+		s := newSettling(t, d)
+		published, cancelled := s.stored("published", past), s.stored("cancelled", far)
+		s.publish()
+		require.NoError(t, s.store.Producer().Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
+		s.flush()
+		require.Equal(t, "gone", s.state(published))
+		require.Equal(t, "cancelled", s.state(cancelled), "it tells what became of it")
+	})
 }
 
 func TestSettlerForgetsWhatNobodyKnows(t *testing.T) {
@@ -207,7 +201,7 @@ func TestSettlerKeepsWhatAnOperationWillKnow(t *testing.T) {
 		s.publish()
 		require.True(t, s.drain())
 		require.Equal(t, 1, s.entries())
-		s.start(untilPublished)
+		s.start()
 		s.drained()
 		s.flush()
 		require.Equal(t, "published", s.state(head))
@@ -220,7 +214,7 @@ func TestSettlerWithADatabaseAway(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = away.Close() })
 		s := newSettling(t, d, func(c *SettlerConfig) {
-			c.Databases = append([]Retention{{Database: away, UntilPublished: true}}, c.Databases...)
+			c.Databases = append([]Settled{{Database: away}}, c.Databases...)
 		})
 		here := s.stored("here", past)
 		there := s.stored("there", past)
@@ -251,7 +245,7 @@ func TestSettlerOffersToAllDatabases(t *testing.T) {
 			require.NoError(t, err)
 		}
 		s := newSettling(t, d, func(c *SettlerConfig) {
-			c.Databases = []Retention{{Database: &other, UntilPublished: true}, {Database: d, UntilPublished: true}}
+			c.Databases = []Settled{{Database: &other}, {Database: d}}
 		})
 		number := s.stored("one", past)
 		s.publish()
@@ -392,15 +386,16 @@ func TestSettlerUsesIndexes(t *testing.T) {
 		requireIndex(t, live, "box_live", "box_history")
 		ended := d.of(list, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
 		requireIndex(t, ended, "box_history", "box_history")
-		chunk := d.storedQuery(s.orders, keyset{identity{s.orders, "k", "many-5"}, cursor{5, 5}, true})
-		requireIndex(t, chunk, "box_live", "box_pending")
-		heads := d.headsQuery([]string{s.orders}, outlook{operations: true, now: time.Now()}, cursor{}, 500)
-		requireIndex(t, heads, "box_history", "box_history")
+		requireIndex(t, d.storedQuery(s.orders, cursor{5, 5}, maxDueMs, 500), "box_stored", "box_due")
+		heads := work{queue: s.orders, operations: true, untilMs: time.Now().UnixMilli(), most: 500}
+		requireIndex(t, d.headsQuery(heads), "box_history", "box_history")
+		requireIndex(t, d.headsQuery(heads), "box_due", "box_due")
+		requireIndex(t, d.lookQuery([]string{s.orders, "mails"}), "box_due", "box_due")
 	})
 }
 
 // TestChunksOfOneDueTime: where all rows are due at once, a chunk does not read
-// again what those before it have read. PostgreSQL goes by identity.
+// again what those before it have read.
 func TestChunksOfOneDueTime(t *testing.T) {
 	t.Parallel()
 	d := openTest(t, schema.MySQL, testenv.MariaDB(t))
@@ -417,7 +412,7 @@ func TestChunksOfOneDueTime(t *testing.T) {
 	_, err = conn.ExecContext(t.Context(), "FLUSH STATUS")
 	require.NoError(t, err)
 	found, read := 0, 0
-	q := d.storedQuery(s.orders, keyset{set: true, cursor: cursor{5, last - 10}})
+	q := d.storedQuery(s.orders, cursor{5, last - 10}, 10, chunkRows)
 	require.NoError(t, q.each(t.Context(), conn, func(*sql.Rows) error { found++; return nil }))
 	status := d.query("SHOW SESSION STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_icp_attempts')")
 	require.NoError(t, status.each(t.Context(), conn, func(rows *sql.Rows) error {

@@ -167,7 +167,7 @@ func (d *draining) offer(ctx context.Context, fates []fate) ([]known, error) {
 		for n, i := range rest {
 			asked[n] = fates[i]
 		}
-		answers, err := database.settle(ctx, asked, decider{database.UntilPublished}, database.Discard)
+		answers, err := database.settle(ctx, asked)
 		if err != nil {
 			away = errors.Join(away, err)
 			continue

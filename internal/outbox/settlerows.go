@@ -37,7 +37,7 @@ const (
 // token in force may be about to change. So a fate may be forgotten only where
 // neither is the case and no row lives under its token, which is looked for
 // after the locks were tried: what changed in between is seen.
-func (d *Database) settle(ctx context.Context, fates []fate, decide decider, discard bool) ([]known, error) {
+func (d *Database) settle(ctx context.Context, fates []fate) ([]known, error) {
 	tx, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (d *Database) settle(ctx context.Context, fates []fate, decide decider, dis
 			absent = true
 		default:
 			outcome[i] = knownSettled
-			if err := d.settleOne(ctx, tx, number, f, decide, discard, &to); err != nil {
+			if err := d.settleOne(ctx, tx, number, f, &to); err != nil {
 				return nil, err
 			}
 		}
@@ -91,12 +91,10 @@ func (d *Database) settle(ctx context.Context, fates []fate, decide decider, dis
 	return outcome, nil
 }
 
-func (d *Database) settleOne(ctx context.Context, tx querier, number int64, f fate, decide decider, discard bool, to *updates) error {
+func (d *Database) settleOne(ctx context.Context, tx querier, number int64, f fate, to *updates) error {
 	switch f.What {
 	case store.FatePublished:
-		c := decide.over()
-		c.remove = c.remove || discard
-		to.set(number, c)
+		to.set(number, update{state: statePublished})
 	case store.FateCancelled:
 		to.set(number, update{state: stateCancelled})
 	case store.FateMoved:
@@ -145,19 +143,35 @@ func (d *Database) possible(list []identity) []identity {
 
 // operated are the identities that have pending operations.
 func (d *Database) operated(ctx context.Context, db querier, list []identity) (map[identity]bool, error) {
-	var some bool
-	err := d.query("SELECT EXISTS (SELECT 1").from(byLoad).add(" WHERE status = 0 AND op > 0 AND load_ms = 0)").
-		each(ctx, db, func(rows *sql.Rows) error { return rows.Scan(&some) })
-	if list = d.possible(list); err != nil || !some || len(list) == 0 {
+	if list = d.possible(list); len(list) == 0 {
+		return nil, nil //nolint:nilnil // A nil map has none.
+	}
+	var look outlook
+	if err := d.look(ctx, db, queuesOf(list), &look); err != nil {
 		return nil, err
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(it identity) bool { return !look.queues[it.queue].operations })
+	if len(list) == 0 {
+		return nil, nil //nolint:nilnil // A nil map has none.
 	}
 	found := map[identity]bool{}
 	q := d.of(list, "queue, message_key, message_id", hasOperation, "")
-	err = q.each(ctx, db, func(rows *sql.Rows) error {
+	err := q.each(ctx, db, func(rows *sql.Rows) error {
 		var it identity
 		err := rows.Scan(&it.queue, &it.key, &it.id)
 		found[it] = true
 		return err
 	})
 	return found, err
+}
+
+// queuesOf are the queues of the identities.
+func queuesOf(list []identity) []string {
+	var queues []string
+	for _, it := range list {
+		if !slices.Contains(queues, it.queue) {
+			queues = append(queues, it.queue)
+		}
+	}
+	return queues
 }

@@ -67,7 +67,7 @@ func newScene(t *testing.T, d *Database) *scene {
 	t.Helper()
 	s := &scene{t: t, db: d, redis: newFakeRedis(), observer: &recorder{}, logs: &logBuffer{}, orders: "orders"}
 	s.config = Config{
-		Database: d, Instance: "me", Clock: s.redis.clock, Poll: 10 * time.Millisecond, Observer: s.observer,
+		Database: d, Clock: s.redis.clock, Poll: 10 * time.Millisecond, Observer: s.observer,
 		Queues: []Queue{s.queue("orders"), s.queue("mails")},
 		Logger: slog.New(slog.NewTextHandler(s.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -102,8 +102,6 @@ func (s *scene) start(adjust ...func(*Config)) (relay *Relay, stop func()) {
 	s.t.Cleanup(stop)
 	return relay, stop
 }
-
-func untilPublished(c *Config) { c.UntilPublished = true }
 
 // insert is a row as a producer writes it.
 type insert struct {
@@ -193,7 +191,7 @@ func (s *scene) tryRead(number int64) (r *row, reason string, err error) {
 	q := s.db.query("").add("SELECT "+columns+", reason FROM {t} WHERE id = ?", number)
 	err = q.each(s.t.Context(), s.db.db, func(rows *sql.Rows) error {
 		r = new(row)
-		return rows.Scan(&r.number, &r.queue, &r.key, &r.id, &r.verb, &r.state, &r.tried, &r.token, &r.target, &r.revision,
+		return rows.Scan(&r.number, &r.queue, &r.key, &r.id, &r.verb, &r.state, &r.maybe, &r.token, &r.target, &r.revision,
 			&r.dueMs, &r.createdMs, &r.content.size, &r.content.topic, &r.content.headers, &r.content.body, &reason)
 	})
 	return r, reason, err
@@ -233,26 +231,26 @@ func (s *scene) requireState(number int64, want state) string {
 	return reason
 }
 
-func (s *scene) requireGone(number int64) {
+func (s *scene) requireStored(number int64) {
 	s.t.Helper()
-	r, reason := s.settled(number)
-	require.Nil(s.t, r, "row is still there: %+v %s", r, reason)
+	s.requireState(number, stateStored)
 }
 
 type recorder struct {
 	mu      sync.Mutex
 	applied map[string]int
 	backlog int
+	blocked int
 	oldest  time.Duration
 	skew    time.Duration
 	skews   int
 	unknown int
 }
 
-func (r *recorder) Backlog(rows int, oldest time.Duration) {
+func (r *recorder) Backlog(rows int, oldest time.Duration, blocked int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.backlog, r.oldest = rows, oldest
+	r.backlog, r.oldest, r.blocked = rows, oldest, blocked
 }
 
 func (r *recorder) Applied(queue, verb, state string) {

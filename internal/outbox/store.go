@@ -20,8 +20,6 @@ type Store interface {
 	// RescheduleRow moves the message to due; the operation's token is then the one
 	// in force.
 	RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer
-	// Layout is the one that the last call has found.
-	Layout(ctx context.Context) (*store.Layout, error)
 }
 
 // Queue is a queue whose rows the relay brings into Redis.

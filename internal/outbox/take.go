@@ -22,64 +22,106 @@ const (
 
 // outlook is what there is to do.
 type outlook struct {
-	operations, heads bool
-	now               time.Time // by Redis' clock, from before the look
-	horizon           time.Duration
+	now     time.Time // by Redis' clock, from before the look
+	read    time.Time // by our own, when that was read
+	horizon time.Duration
+	queues  map[string]waiting
 }
+
+// waiting is what a queue has pending.
+type waiting struct{ operations, heads bool }
 
 // untilMs is up to when rows are loaded.
 func (o outlook) untilMs() int64 { return o.now.Add(o.horizon).UnixMilli() }
 
-// look asks whether there may be anything to do, for whatever queue, and takes no
-// lock. It reads two entries of an index: most of the time there is nothing.
-func (d *Database) look(ctx context.Context, now time.Time, horizon time.Duration) (outlook, error) {
-	look := outlook{now: now, horizon: horizon}
-	q := d.query("SELECT (SELECT 1").from(byLoad).
-		add(" WHERE status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT 1), (SELECT load_ms").from(byLoad).
-		add(" WHERE status = 0 ORDER BY load_ms, id LIMIT 1)")
-	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
+// look asks what the queues have pending, and takes no lock. It reads two entries
+// of an index a queue: most of the time there is nothing.
+func (d *Database) look(ctx context.Context, db querier, queues []string, o *outlook) error {
+	o.queues = make(map[string]waiting, len(queues))
+	err := d.lookQuery(queues).each(ctx, db, func(rows *sql.Rows) error {
+		var queue string
 		var operation, firstMs sql.NullInt64
-		err := rows.Scan(&operation, &firstMs)
-		look.operations, look.heads = operation.Valid, firstMs.Valid && firstMs.Int64 <= look.untilMs()
+		err := rows.Scan(&queue, &operation, &firstMs)
+		o.queues[queue] = waiting{operation.Valid, firstMs.Valid && firstMs.Int64 <= o.untilMs()}
 		return err
 	})
 	if err != nil {
-		return outlook{}, fmt.Errorf("look for rows: %w", err)
+		return fmt.Errorf("look for rows: %w", err)
 	}
-	return look, nil
+	return nil
 }
 
-// lockHeads locks a batch of pending messages' rows that are due within the
-// horizon, and leaves those that somebody else has locked. What has pending
-// operations is left to [Database.lockOperations]: else two lanes might hold one
-// half each of an identity, again and again.
-func (d *Database) lockHeads(ctx context.Context, tx querier, queues []string, look outlook, after cursor, most int) ([]*row, error) {
-	rows, err := d.rows(ctx, tx, d.headsQuery(queues, look, after, most))
+// lookQuery is the statement of look.
+func (d *Database) lookQuery(queues []string) *query {
+	one := func(q *query, queue string, args ...any) {
+		q.add(", (SELECT 1").from(byDue).add(" WHERE queue = "+queue+" AND status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT 1)", args...).
+			add(", (SELECT load_ms").from(byDue).add(" WHERE queue = "+queue+" AND status = 0 ORDER BY load_ms, id LIMIT 1)", args...)
+	}
+	if d.dialect.arrays {
+		q := d.query("SELECT wanted.queue")
+		one(q, "wanted.queue")
+		return q.add(" FROM unnest(?::text[]) AS wanted (queue)", queues)
+	}
+	q := d.query("")
+	for i, queue := range queues {
+		if i > 0 {
+			q.add(" UNION ALL ")
+		}
+		q.add("SELECT ?", queue)
+		one(q, "?", []byte(queue))
+	}
+	return q
+}
+
+// cursor is the last row of the batch before.
+type cursor struct {
+	loadMs, number int64
+}
+
+// lockHeads locks a batch of a queue's pending messages' rows that are due within
+// the horizon, and leaves those that somebody else has locked, and those that are
+// blocked. What has pending operations is left to [Database.lockOperations]: else
+// two lanes might hold one half each of an identity, again and again.
+func (d *Database) lockHeads(ctx context.Context, tx querier, w work) ([]*row, error) {
+	rows, err := d.rows(ctx, tx, d.headsQuery(w))
 	if err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
 	}
 	return rows, nil
 }
 
+// work is a batch to be taken.
+type work struct {
+	queue      string
+	operations bool // the queue has some pending
+	untilMs    int64
+	after      cursor
+	blocked    []int64
+	most       int
+}
+
 // headsQuery is the statement of lockHeads.
-func (d *Database) headsQuery(queues []string, look outlook, after cursor, most int) *query {
-	q := d.query("SELECT "+columns).from(byLoad).
-		add(" WHERE status = 0 AND op + 0 = 0 AND load_ms <= ? AND ", look.untilMs()).queues(queues, true)
-	if after != (cursor{}) {
-		q.add(" AND (load_ms > ? OR load_ms = ? AND id > ?)", after.loadMs, after.loadMs, after.number)
+func (d *Database) headsQuery(w work) *query {
+	q := d.query("SELECT "+columns).from(byDue).
+		add(" WHERE queue = ? AND status = 0 AND op + 0 = 0 AND load_ms <= ?", d.text(w.queue), w.untilMs)
+	if w.after != (cursor{}) {
+		q.after("load_ms", w.after)
 	}
-	if look.operations {
+	if len(w.blocked) > 0 {
+		q.add(" AND NOT id + 0").ids(w.blocked)
+	}
+	if w.operations {
 		q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
 			" AND o.message_id = {t}.message_id AND " + hasOperation + d.dialect.fence + ")")
 	}
-	return q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", most)
+	return q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", w.most)
 }
 
-// lockOperations locks a batch of pending cancels and reschedules.
-func (d *Database) lockOperations(ctx context.Context, tx querier, queues []string, after cursor, most int) ([]*row, error) {
-	q := d.query("SELECT "+columns).from(byLoad).
-		add(" WHERE status = 0 AND op + 0 > 0 AND load_ms = 0 AND id > ? AND ", after.number).queues(queues, true).
-		add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", most)
+// lockOperations locks a batch of a queue's pending cancels and reschedules.
+func (d *Database) lockOperations(ctx context.Context, tx querier, w work) ([]*row, error) {
+	q := d.query("SELECT "+columns).from(byDue).
+		add(" WHERE queue = ? AND status = 0 AND op + 0 > 0 AND load_ms = 0 AND id > ?", d.text(w.queue), w.after.number).
+		add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", w.most)
 	rows, err := d.rows(ctx, tx, q)
 	if err != nil {
 		return nil, fmt.Errorf("lock operations: %w", err)

@@ -3,7 +3,9 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -15,12 +17,13 @@ const (
 	tidyEvery = time.Minute
 	// purgeBatch is how many rows one transaction deletes.
 	purgeBatch = 1000
-	// countLimit is up to how many rows are counted.
+	// countLimit is up to how many rows of a queue are counted.
 	countLimit = 100_000
+	// foreignLimit is that of a queue that this bridge does not have, mostForeign how
+	// many such queues are looked at.
+	foreignLimit, mostForeign = 10_000, 100
 	// skewLimit is how far the clocks may be apart.
 	skewLimit = time.Second
-	// purgeSlack is how much longer than the oldest pending operation rows are kept.
-	purgeSlack = time.Hour
 )
 
 // upkeep watches and tidies until ctx ends; what fails is tried again next time.
@@ -28,9 +31,9 @@ func (r *Relay) upkeep(ctx context.Context) error {
 	var tidied time.Time
 	for {
 		err := r.watch(ctx)
-		if err == nil && time.Since(tidied) >= tidyEvery {
+		if time.Since(tidied) >= tidyEvery {
 			tidied = time.Now()
-			err = r.tidy(ctx)
+			err = errors.Join(err, r.tidy(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
 			r.log.DebugContext(ctx, "outbox upkeep failed", "err", err)
@@ -62,7 +65,7 @@ func (r *Relay) watch(ctx context.Context) error {
 	}
 	rows, oldest, err := r.db.backlog(ctx, r.names, now.Add(r.config.Horizon).UnixMilli(), r.config.Horizon.Milliseconds())
 	if err == nil {
-		r.observer.Backlog(rows, oldest)
+		r.observer.Backlog(rows, oldest, r.blocked.count())
 	}
 	return err
 }
@@ -79,97 +82,120 @@ func (d *Database) clock(ctx context.Context) (ms int64, read time.Time, err err
 
 // backlog counts rows that could be in Redis, and says since when the oldest could.
 func (d *Database) backlog(ctx context.Context, queues []string, untilMs, horizonMs int64) (count int, oldest time.Duration, err error) {
-	var age int64
-	q := d.query("SELECT count(*), COALESCE({now} - min(since_ms), 0) FROM (SELECT ").
-		add("CASE WHEN op > 0 OR created_ms > load_ms - ? THEN created_ms ELSE load_ms - ? END AS since_ms", horizonMs, horizonMs).from(byLoad).
-		add(" WHERE status = 0 AND load_ms <= ? AND ", untilMs).queues(queues, true).add(" LIMIT ?) b", countLimit)
 	err = d.within(ctx, func(tx querier) error {
-		return q.each(ctx, tx, func(rows *sql.Rows) error { return rows.Scan(&count, &age) })
+		for _, queue := range queues {
+			q := d.query("SELECT count(*), COALESCE({now} - min(since_ms), 0) FROM (SELECT ").
+				add("CASE WHEN op > 0 OR created_ms > load_ms - ? THEN created_ms ELSE load_ms - ? END AS since_ms", horizonMs, horizonMs).from(byDue).
+				add(" WHERE queue = ? AND status = 0 AND load_ms <= ? LIMIT ?) b", d.text(queue), untilMs, countLimit)
+			err := q.each(ctx, tx, func(rows *sql.Rows) error {
+				var n int
+				var age int64
+				err := rows.Scan(&n, &age)
+				count, oldest = count+n, max(oldest, time.Duration(age)*time.Millisecond)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		return 0, 0, fmt.Errorf("count the backlog: %w", err)
 	}
-	return count, time.Duration(max(0, age)) * time.Millisecond, nil
+	return count, oldest, nil
 }
 
-// tidy purges finished rows and dead relays, and looks for rows that nobody here
-// will ever take.
+// tidy purges finished rows, and looks for rows that nobody here will ever take.
 func (r *Relay) tidy(ctx context.Context) error {
-	now, err := r.redisNow(ctx)
+	look, err := r.outlook(ctx)
 	if err != nil {
-		return err
-	}
-	untilMs := now.Add(r.config.Horizon).UnixMilli()
-	if err := r.reportUnknown(ctx, untilMs); err != nil {
-		return err
-	}
-	if err := r.db.forgetDeaths(ctx, untilMs); err != nil {
 		return err
 	}
 	for {
 		n, err := r.db.purge(ctx, r.config.Keep)
-		if err != nil || n < purgeBatch || ctx.Err() != nil {
+		if err != nil {
 			return err
 		}
+		if n < purgeBatch || ctx.Err() != nil {
+			break
+		}
 	}
-}
-
-func (r *Relay) redisNow(ctx context.Context) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
-	defer cancel()
-	now, err := r.config.Clock(ctx)
-	if err != nil {
-		return now, fmt.Errorf("%w: %w", errRedis, err)
-	}
-	return now, nil
+	return r.reportUnknown(ctx, look.untilMs())
 }
 
 // reportUnknown says how many rows wait for queues that this bridge has not.
 // Another bridge may have them; a misspelt one has nobody.
 func (r *Relay) reportUnknown(ctx context.Context, untilMs int64) error {
-	rows := 0
-	var names []string
-	q := r.db.query("SELECT queue, count(*) FROM (SELECT queue").from(byLoad).
-		add(" WHERE status = 0 AND load_ms <= ? AND ", untilMs).queues(r.names, false).
-		add(" LIMIT ?) b GROUP BY queue", countLimit)
-	err := r.db.within(ctx, func(tx querier) error {
-		return q.each(ctx, tx, func(list *sql.Rows) error {
-			var name string
-			var count int
-			err := list.Scan(&name, &count)
-			rows += count
-			names = append(names, name)
-			return err
-		})
-	})
+	foreign, err := r.db.foreign(ctx, r.names, untilMs)
 	if err != nil {
 		return fmt.Errorf("count rows of unknown queues: %w", err)
 	}
+	rows := 0
+	for _, count := range foreign {
+		rows += count
+	}
 	r.observer.UnknownQueues(rows)
-	if rows > 0 {
-		slices.Sort(names)
+	if names := slices.Sorted(maps.Keys(foreign)); rows > 0 {
 		r.log.WarnContext(ctx, "outbox rows wait for queues that this bridge does not have",
 			"event", "outbox_unknown_queues", "rows", rows, "queues", names[:min(len(names), 5)])
 	}
 	return nil
 }
 
-// purge deletes a batch of rows that finished long ago. While an operation is
-// pending that is older than them, rows are kept: they tell what overtook it.
+// foreign counts the rows that could be in Redis, of queues that are not listed:
+// some of them, where there are many. It goes from one queue to the next by the
+// index, so that rows of the others cost nothing.
+func (d *Database) foreign(ctx context.Context, queues []string, untilMs int64) (counts map[string]int, err error) {
+	counts = map[string]int{}
+	err = d.within(ctx, func(tx querier) error {
+		for last := ""; len(counts) < mostForeign; {
+			next, found := "", false
+			q := d.query("SELECT queue").from(byDue).add(" WHERE queue > ?", d.text(last))
+			if d.dialect.arrays { // Its index has nothing but pending rows.
+				q.add(" AND status = 0")
+			}
+			err := q.add(" ORDER BY queue LIMIT 1").each(ctx, tx, func(rows *sql.Rows) error { found = true; return rows.Scan(&next) })
+			if err != nil || !found {
+				return err
+			}
+			last = next
+			if slices.Contains(queues, next) {
+				continue
+			}
+			count := d.query("SELECT count(*) FROM (SELECT 1").from(byDue).
+				add(" WHERE queue = ? AND status = 0 AND load_ms <= ? LIMIT ?) b", d.text(next), untilMs, foreignLimit)
+			var n int
+			if err := count.each(ctx, tx, func(rows *sql.Rows) error { return rows.Scan(&n) }); err != nil {
+				return err
+			}
+			if n > 0 {
+				counts[next] = n
+			}
+		}
+		return nil
+	})
+	return counts, err
+}
+
+// purge deletes a batch of rows that finished long ago. Those of a message of which
+// an operation is pending are kept: they tell what overtook it.
 func (d *Database) purge(ctx context.Context, keep time.Duration) (n int64, err error) {
 	err = d.within(ctx, func(tx querier) error {
-		var old bool
-		probe := d.query("SELECT EXISTS (SELECT 1").from(byLoad).
-			add(" WHERE status = 0 AND op + 0 > 0 AND load_ms = 0 AND created_ms < {now} - ?)", (keep - purgeSlack).Milliseconds())
-		if err := probe.each(ctx, tx, func(rows *sql.Rows) error { return rows.Scan(&old) }); err != nil || old {
+		q := d.query("").add("SELECT id FROM {t} WHERE finished_ms < {now} - ? AND NOT EXISTS (SELECT 1 FROM {t} o", keep.Milliseconds()).hinted(byIdentity).
+			add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key AND o.message_id = {t}.message_id AND "+hasOperation+d.dialect.fence+")").
+			add(" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", purgeBatch)
+		var numbers []int64
+		err := q.each(ctx, tx, func(rows *sql.Rows) error {
+			var number int64
+			err := rows.Scan(&number)
+			numbers = append(numbers, number)
+			return err
+		})
+		if err != nil || len(numbers) == 0 {
 			return err
 		}
-		q := d.query("").add("DELETE FROM {t} WHERE finished_ms < {now} - ? ORDER BY finished_ms LIMIT ?", keep.Milliseconds(), purgeBatch)
-		if d.dialect.arrays {
-			q = d.query("").add("DELETE FROM {t} WHERE id IN (SELECT id FROM {t} WHERE finished_ms < {now} - ?"+
-				" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED)", keep.Milliseconds(), purgeBatch)
-		}
-		n, err = q.exec(ctx, tx)
+		n, err = d.query("DELETE FROM {t} WHERE id").ids(numbers).exec(ctx, tx)
 		return err
 	})
 	if err != nil {

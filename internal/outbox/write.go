@@ -21,11 +21,8 @@ func (c *updates) set(number int64, to update) {
 	if to.isZero() {
 		return
 	}
-	if before := c.rows[number]; !to.remove && before.move != nil {
-		to.tried = to.tried || before.tried
-		if to.move == nil {
-			to.move = before.move
-		}
+	if to.move == nil {
+		to.move = c.rows[number].move
 	}
 	if c.rows == nil {
 		c.rows = map[int64]update{}
@@ -39,40 +36,33 @@ type ending struct {
 	reason string
 }
 
-// write applies the updates, in few statements.
+// write applies the updates, in few statements. Messages that were published are
+// deleted where the database keeps no ended rows.
 func (d *Database) write(ctx context.Context, tx querier, c *updates) error {
-	var removed, stored, tried []int64
+	var removed, stored []int64
 	ended := map[ending][]int64{}
 	for number, update := range c.rows {
 		switch {
-		case update.remove:
-			removed = append(removed, number)
 		case update.move != nil:
 			if err := d.writeMoved(ctx, tx, number, update); err != nil {
 				return err
 			}
+		case update.state == statePublished && !d.keeps:
+			removed = append(removed, number)
 		case update.state == stateStored && update.reason == "":
 			stored = append(stored, number)
 		case update.state != statePending:
 			by := ending{update.state, clean(update.reason)}
 			ended[by] = append(ended[by], number)
-		case update.tried:
-			tried = append(tried, number)
 		}
 	}
-	steps := []struct {
-		numbers []int64
-		q       *query
-	}{
-		{removed, d.query("DELETE FROM {t} WHERE id")},
-		// An operation that was carried out is finished, a stored message is not.
-		{stored, d.query("UPDATE {t} SET status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END WHERE id")},
-		{tried, d.query("UPDATE {t} SET tried = true WHERE id")},
+	if err := d.writeTo(ctx, tx, removed, d.query("DELETE FROM {t} WHERE id")); err != nil {
+		return err
 	}
-	for _, step := range steps {
-		if err := d.writeTo(ctx, tx, step.numbers, step.q); err != nil {
-			return err
-		}
+	// An operation that was carried out is finished, a stored message is not.
+	q := d.query("UPDATE {t} SET status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END WHERE id")
+	if err := d.writeTo(ctx, tx, stored, q); err != nil {
+		return err
 	}
 	for by, numbers := range ended {
 		q := d.query("").add("UPDATE {t} SET status = ?, reason = ?, finished_ms = {now} WHERE id", int64(by.state), by.reason)
@@ -96,12 +86,10 @@ func (d *Database) writeTo(ctx context.Context, tx querier, numbers []int64, q *
 
 // writeMoved gives a message's row the token and due time of a reschedule.
 func (d *Database) writeMoved(ctx context.Context, tx querier, number int64, c update) error {
-	q := d.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?", int64(c.state), c.move.token, c.move.dueMs, c.move.revision)
+	q := d.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?, maybe = ?",
+		int64(c.state), c.move.token, c.move.dueMs, c.move.revision, c.move.maybe)
 	if c.state > stateStored {
 		q.add(", reason = ?, finished_ms = {now}", clean(c.reason))
-	}
-	if c.tried {
-		q.add(", tried = true")
 	}
 	if _, err := q.add(" WHERE id = ?", number).exec(ctx, tx); err != nil {
 		return fmt.Errorf("write row: %w", err)

@@ -12,16 +12,19 @@ const sameEverywhere = " Each instance tells the same: take the max, not the sum
 
 // outboxMetrics are those of the outboxes and of compensation messages.
 type outboxMetrics struct {
-	pending, oldest, skew, unknown *prometheus.GaugeVec
-	applied, settled, reconciled   *prometheus.CounterVec
-	compensations                  *prometheus.CounterVec
-	up                             outboxUp
+	pending, oldest, blocked  *prometheus.GaugeVec
+	skew, unknown             *prometheus.GaugeVec
+	overdue, unaudited        *prometheus.GaugeVec
+	applied, settled, audited *prometheus.CounterVec
+	compensations             *prometheus.CounterVec
+	up                        outboxUp
 }
 
 func newOutboxMetrics() *outboxMetrics {
 	return &outboxMetrics{
 		pending: gauges("outbox_pending", "Rows that could be in Redis by now, and are not: counted up to 100,000."+sameEverywhere, "outbox"),
 		oldest:  gauges("outbox_oldest_age_seconds", "How long the oldest of them could have been in Redis; 0 if none waits."+sameEverywhere, "outbox"),
+		blocked: gauges("outbox_blocked", "Rows that wait for another message of their id to leave, as this instance has found them. Take the max.", "outbox"),
 		skew:    gauges("outbox_skew_seconds", "How far the database's clock is ahead of that of Redis."+sameEverywhere, "outbox"),
 		unknown: gauges("outbox_unknown_queue_rows",
 			"Rows that wait for queues that this bridge does not have. Take the max over the instances of one configuration.", "outbox"),
@@ -30,7 +33,12 @@ func newOutboxMetrics() *outboxMetrics {
 			"outbox", "queue", "verb", "state"),
 		settled: counters("outbox_settled_total",
 			"Rows that this instance has told what became of their messages in Redis. Sum over the instances.", "outbox"),
-		reconciled: counters("outbox_reconciled_total",
+		overdue: gauges("outbox_overdue",
+			"Rows of the queue whose message was due half a minute ago and has not ended, as the auditor has counted them: up to what it compares in a second."+
+				" One instance audits a queue: take the max.", "outbox", "queue"),
+		unaudited: gauges("outbox_unaudited_seconds",
+			"How long ago the row was compared with Redis for which that is longest. One instance audits a queue: take the max.", "outbox", "queue"),
+		audited: counters("outbox_audited_total",
 			"Rows and messages that this instance has compared, by what was found. Sum over the instances.", "outbox", "result"),
 		compensations: counters("compensations_total",
 			"Compensation messages that this instance has consumed, by what became of them. Sum over the instances.", "queue", "result"),
@@ -44,7 +52,7 @@ func newOutboxMetrics() *outboxMetrics {
 
 func (m *outboxMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.pending, m.oldest, m.skew, m.unknown, m.applied, m.settled, m.reconciled, m.compensations, &m.up,
+		m.pending, m.oldest, m.blocked, m.skew, m.unknown, m.overdue, m.unaudited, m.applied, m.settled, m.audited, m.compensations, &m.up,
 	}
 }
 
@@ -85,7 +93,7 @@ func (m *Metrics) AddOutbox(name string, state func() error) *Outbox {
 	o.up.mu.Lock()
 	o.up.states[name] = state
 	o.up.mu.Unlock()
-	for _, gauge := range []*prometheus.GaugeVec{o.pending, o.oldest, o.unknown} {
+	for _, gauge := range []*prometheus.GaugeVec{o.pending, o.oldest, o.blocked, o.unknown} {
 		gauge.WithLabelValues(name)
 	}
 	o.settled.WithLabelValues(name)
@@ -93,8 +101,9 @@ func (m *Metrics) AddOutbox(name string, state func() error) *Outbox {
 }
 
 // Backlog notes how many rows could be in Redis by now, and since when the
-// oldest of them could.
-func (o *Outbox) Backlog(rows int, oldest time.Duration) {
+// oldest of them could, and how many wait for another message of their id.
+func (o *Outbox) Backlog(rows int, oldest time.Duration, blocked int) {
+	o.m.blocked.WithLabelValues(o.name).Set(float64(blocked))
 	o.m.pending.WithLabelValues(o.name).Set(float64(rows))
 	o.m.oldest.WithLabelValues(o.name).Set(oldest.Seconds())
 }
@@ -117,9 +126,15 @@ func (o *Outbox) UnknownQueues(rows int) {
 // Settled counts rows that were told what became of their messages.
 func (o *Outbox) Settled(rows int) { o.m.settled.WithLabelValues(o.name).Add(float64(rows)) }
 
-// Reconciled counts what comparing rows with Redis has found.
-func (o *Outbox) Reconciled(result string, count int64) {
-	o.m.reconciled.WithLabelValues(o.name, result).Add(float64(count))
+// Audited counts what comparing rows with Redis has found.
+func (o *Outbox) Audited(result string, count int64) {
+	o.m.audited.WithLabelValues(o.name, result).Add(float64(count))
+}
+
+// Watched notes what the auditor sees of a queue, see AuditorConfig in package outbox.
+func (o *Outbox) Watched(queue string, overdue int, unaudited time.Duration) {
+	o.m.overdue.WithLabelValues(o.name, queue).Set(float64(overdue))
+	o.m.unaudited.WithLabelValues(o.name, queue).Set(unaudited.Seconds())
 }
 
 // Compensated counts a compensation message by what became of it.

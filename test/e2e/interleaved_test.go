@@ -31,7 +31,7 @@ type interleaved struct {
 func newInterleaved(t *testing.T, database string) *interleaved {
 	t.Helper()
 	w, err := flow.NewWorld(t.Context(), flow.Options{
-		Binary: binary, Broker: "nats", Shards: 2, Copies: true, Database: database, Until: "published",
+		Binary: binary, Broker: "nats", Shards: 2, Copies: true, Database: database,
 	})
 	t.Cleanup(func() {
 		if t.Failed() && w.Bridge != nil {

@@ -33,7 +33,7 @@ const (
 func compensationFigure(ctx context.Context, r run) error {
 	w, err := flow.NewWorld(ctx, flow.Options{
 		Binary: r.binary, Broker: r.broker, Shards: r.shards, Copies: true,
-		Database: "postgres", Until: "published", Outbox: "poll: 1h, horizon: 24h",
+		Database: "postgres", Outbox: "poll: 1h, horizon: 24h",
 		Redis: []string{"--appendonly", "yes", "--appendfsync", "always"},
 	})
 	if w != nil {

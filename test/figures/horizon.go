@@ -130,7 +130,7 @@ func (h *outlooking) relay(ctx context.Context) (stop func() error, err error) {
 		return nil, err
 	}
 	r, err := relay.NewRelay(relay.Config{
-		Database: d, Instance: "figures", Clock: h.w.Store().Clock, Horizon: horizonTime,
+		Database: d, Clock: h.w.Store().Clock, Horizon: horizonTime,
 		Queues: []relay.Queue{{Name: h.w.Store().Name(), Store: h.w.Store().Rows(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
 	})
 	if err != nil {

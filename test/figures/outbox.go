@@ -24,20 +24,18 @@ func outboxFigure(ctx context.Context, r run) error {
 	var problems []error
 	fmt.Printf("seed %d\n", r.seed)
 	for database := range strings.SplitSeq(r.databases, ",") {
-		for _, until := range []string{"stored", "published"} {
-			if err := r.outbox(ctx, database, until); err != nil {
-				problems = append(problems, fmt.Errorf("%s until %s: %w", database, until, err))
-			}
+		if err := r.outbox(ctx, database); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", database, err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
 // outbox is one line.
-func (r run) outbox(ctx context.Context, database, until string) error {
+func (r run) outbox(ctx context.Context, database string) error {
 	o, err := flow.OutboxTrial{
 		Options: flow.Options{
-			Binary: r.binary, Broker: r.broker, Shards: r.shards, Copies: true, Database: database, Until: until,
+			Binary: r.binary, Broker: r.broker, Shards: r.shards, Copies: true, Database: database,
 			// What Redis has answered, it has: a kill takes nothing back.
 			Redis: []string{"--appendonly", "yes", "--appendfsync", "always"},
 		},
@@ -47,18 +45,17 @@ func (r run) outbox(ctx context.Context, database, until string) error {
 	if err != nil {
 		return err
 	}
-	what := database + ", " + until
 	report, tally := o.Report, o.Tally
-	fmt.Printf("outbox  %-20s | %9s %9s %9s %9s | %4s %5s %7s %5s %9s %6s | %5s %7s %9s\n", "database, until", "committed", "rolled b.", "overtaken", "arrived",
+	fmt.Printf("outbox  %-8s | %9s %9s %9s %9s | %4s %5s %7s %5s %9s %6s | %5s %7s %9s\n", "database", "committed", "rolled b.", "overtaken", "arrived",
 		"lost", "early", "wrong d.", "twice", "suspected", "wrong", "kills", "pending", "drained")
-	fmt.Printf("outbox  %-20s | %9d %9d %9d %9d | %4d %5d %8d %5d %9d %6d | %5d %7d %9s\n", what, tally.Committed, tally.RolledBack, tally.Overtaken, report.Arrived,
+	fmt.Printf("outbox  %-8s | %9d %9d %9d %9d | %4d %5d %8d %5d %9d %6d | %5d %7d %9s\n", database, tally.Committed, tally.RolledBack, tally.Overtaken, report.Arrived,
 		report.Lost, report.Early, report.WrongDue, report.Duplicates, o.Totals.Counters["suspected_duplicates"], len(report.Problems), o.Kills, tally.Pending+tally.Stored, ms(o.Drained))
-	fmt.Printf("outbox  %-20s   rows: %s\n", what, counts(tally.Operations))
-	fmt.Printf("outbox  %-20s   calls: %s\n", what, counts(o.Answers))
-	fmt.Printf("outbox  %-20s   longest: %s\n", what, phases(o.Phases))
-	fmt.Printf("outbox  %-20s   reclaimed %d  released %d  stale %d  settlements left %d  late by %s at most, p99 %s\n", what, o.Totals.Counters["reclaimed"],
+	fmt.Printf("outbox  %-8s   rows: %s\n", database, counts(tally.Operations))
+	fmt.Printf("outbox  %-8s   calls: %s\n", database, counts(o.Answers))
+	fmt.Printf("outbox  %-8s   longest: %s\n", database, phases(o.Phases))
+	fmt.Printf("outbox  %-8s   reclaimed %d  released %d  stale %d  settlements left %d  late by %s at most, p99 %s\n", database, o.Totals.Counters["reclaimed"],
 		o.Totals.Counters["released"], o.Totals.Counters["stale_settles"], o.Ledger, ms(report.Max), ms(report.P99))
-	return outboxVerdict(o, until)
+	return outboxVerdict(o)
 }
 
 // outboxTrouble is what goes wrong. Only in the first phase nothing does.
@@ -114,7 +111,7 @@ func phases(list []flow.OutboxPhase) string {
 }
 
 // outboxVerdict says which promises were broken.
-func outboxVerdict(o *flow.OutboxOutcome, until string) error {
+func outboxVerdict(o *flow.OutboxOutcome) error {
 	var problems []string
 	add := func(n int, name string) {
 		if n != 0 {
@@ -135,9 +132,7 @@ func outboxVerdict(o *flow.OutboxOutcome, until string) error {
 	add(o.Tally.Stored, "rows stored")
 	add(int(o.Totals.Unbalanced()), "unbalanced")
 	add(int(o.Totals.Dead), "dead")
-	if until == "published" {
-		add(int(o.Ledger), "settlements left in Redis")
-	}
+	add(int(o.Ledger), "settlements left in Redis")
 	for _, p := range o.Phases {
 		if took := p.Longest["transaction"]; (p.Name == hangs || p.Name == dead) && took > transactionLimit {
 			problems = append(problems, fmt.Sprintf("a transaction of %s while %s", ms(took), p.Name))

@@ -71,9 +71,6 @@ func wipeFigure(ctx context.Context, r run) error {
 	fmt.Printf("  first start, Redis empty %8.1f s  %8.0f /s\n", first.Seconds(), rate(count, first))
 	fmt.Printf("  all back after FLUSHALL  %8.1f s  %8.0f /s\n", again.Seconds(), rate(count, again))
 	fmt.Printf("  waiting then             %8d\n", there)
-	if err := w.events.await(ctx, "outbox_reconciled", 2); err != nil {
-		return err
-	}
 	p.stop()
 	return w.judge(ctx, p, count, flying)
 }
@@ -98,18 +95,13 @@ func (w *wipeWorld) cancelSome(ctx context.Context, count int) error {
 
 // awaitPass waits until all rows were gone through for the n-th time.
 func (w *wipeWorld) awaitPass(ctx context.Context, begun time.Time, b *wipeBridge, n int) (time.Duration, error) {
-	if err := w.events.await(ctx, "outbox_reconcile_passed", n); err != nil {
+	if err := w.events.await(ctx, "outbox_audited", n); err != nil {
 		return 0, err
 	}
-	if n == 1 {
-		if err := w.events.await(ctx, "outbox_reconciled", n); err != nil {
-			return 0, err
-		}
-	}
-	return w.events.at("outbox_reconcile_passed", n).Sub(begun), b.failed()
+	return w.events.at("outbox_audited", n).Sub(begun), b.failed()
 }
 
-// readAlone reads what a reconciliation reads, in one statement.
+// readAlone reads what an audit reads, in one statement.
 func (w *wipeWorld) readAlone(ctx context.Context, count int) (time.Duration, error) {
 	begun := time.Now()
 	rows, err := w.db.QueryContext(ctx, "SELECT id, queue, message_key, message_id, op, status, tried, token, target, revision, due_ms,"+
@@ -135,7 +127,7 @@ func (w *wipeWorld) readAlone(ctx context.Context, count int) (time.Duration, er
 	return time.Since(begun), rows.Err()
 }
 
-// writeAlone puts as many messages into an empty queue, as a reconciliation does.
+// writeAlone puts as many messages into an empty queue, as an audit does.
 func (w *wipeWorld) writeAlone(ctx context.Context, count int) (time.Duration, error) {
 	q := store.New(w.rdb, "alone", wipeQueue)
 	if _, err := q.Layouts().Ensure(ctx, w.layout()); err != nil {

@@ -112,7 +112,7 @@ func (w *wipeWorld) fill(ctx context.Context, count int) error {
 	return err
 }
 
-// inChunks works on all numbers up to count, as a reconciliation would.
+// inChunks works on all numbers up to count, as an audit would.
 func inChunks(count int, work func(start, end int) error) error {
 	var group errgroup.Group
 	group.SetLimit(4)
@@ -171,19 +171,19 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 		shards[i] = i
 	}
 	settler, errSettler := outbox.NewSettler(outbox.SettlerConfig{
-		Databases: []outbox.Retention{{Database: b.db, UntilPublished: true}}, Logger: w.log,
+		Databases: []outbox.Settled{{Database: b.db}}, Logger: w.log,
 		Queues: []outbox.LedgerQueue{{Name: wipeQueue, Store: q.Rows(), Held: func() []int { return shards }}},
 	})
 	loaded := outbox.Queue{Name: wipeQueue, Store: q.Rows(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
-	reconciler, errReconciler := outbox.NewReconciler(outbox.ReconcilerConfig{
-		Databases: []*outbox.Database{b.db}, Queues: []outbox.ReconciledQueue{{Queue: loaded, Redis: q.Rows()}}, Flush: settler.Flush, Logger: w.log,
+	auditor, errAuditor := outbox.NewAuditor(outbox.AuditorConfig{
+		Databases: []*outbox.Database{b.db}, Queues: []outbox.AuditedQueue{{Queue: loaded, Redis: q.Rows()}}, Flush: settler.Flush, Logger: w.log,
 	})
 	relay, errRelay := outbox.NewRelay(outbox.Config{
-		Database: b.db, Instance: "figure", Queues: []outbox.Queue{loaded}, Clock: q.Clock, UntilPublished: true, Logger: w.log,
+		Database: b.db, Queues: []outbox.Queue{loaded}, Clock: q.Clock, Logger: w.log,
 	})
 	makeQueue := func(ctx context.Context) error {
 		_, err := q.Layouts().Ensure(ctx, w.layout())
-		reconciler.Changed()
+		auditor.Suspect(wipeQueue)
 		return err
 	}
 	sink := &countingSink{published: map[string][]time.Time{}}
@@ -193,7 +193,7 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 		Sink:  poller.Sink{Sink: sink, Name: "counting"},
 		Hooks: poller.Hooks{OnNoLayout: func(ctx context.Context, _ int) { _ = makeQueue(ctx) }},
 	})
-	if err = errors.Join(err, errSettler, errReconciler, errRelay); err == nil {
+	if err = errors.Join(err, errSettler, errAuditor, errRelay); err == nil {
 		err = makeQueue(ctx)
 	}
 	if err == nil {
@@ -205,7 +205,7 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	}
 	b.sink, w.events.sink = sink, sink
 	b.group, ctx = errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{settler.Run, reconciler.Run, relay.Run} {
+	for _, run := range []func(context.Context) error{settler.Run, auditor.Run, relay.Run} {
 		b.group.Go(func() error {
 			err := run(ctx)
 			b.mu.Lock()

@@ -109,8 +109,7 @@ type Tally struct {
 	Committed, RolledBack, Overtaken int
 	// Operations are the committed operations by what their rows say.
 	Operations map[string]int
-	// Pending and Stored are rows that are not finished; Stored counts only where
-	// rows are kept until published.
+	// Pending and Stored are rows that are not finished.
 	Pending, Stored int
 }
 
@@ -125,7 +124,7 @@ var rowStates = []string{"pending", "done", "published", "cancelled", "too late"
 
 // Close compares the book with the database, and tells the ledger what must have
 // arrived.
-func (b *Book) Close(ctx context.Context, d *Database, until string, ledger *Ledger) (Tally, error) {
+func (b *Book) Close(ctx context.Context, d *Database, ledger *Ledger) (Tally, error) {
 	committed, err := d.committed(ctx)
 	if err != nil {
 		return Tally{}, fmt.Errorf("read what was committed: %w", err)
@@ -139,7 +138,7 @@ func (b *Book) Close(ctx context.Context, d *Database, until string, ledger *Led
 	t := Tally{Overtaken: b.overtaken(), Operations: map[string]int{}}
 	for _, id := range slices.Sorted(maps.Keys(b.messages)) {
 		m := b.messages[id]
-		a := audit{booked: m, id: id, rows: rows[id], until: until, tally: &t}
+		a := audit{booked: m, id: id, rows: rows[id], tally: &t}
 		delete(rows, id)
 		p := a.promise(committed)
 		ledger.judged(m.message, p, a.problems)
@@ -151,9 +150,7 @@ func (b *Book) Close(ctx context.Context, d *Database, until string, ledger *Led
 	for id := range rows {
 		ledger.judged(delay.Message{ID: id}, &promise{refused: true}, []string{id + ": has a row, but nobody wrote it"})
 	}
-	if t.Pending, t.Stored, err = d.unfinished(ctx); until != "published" {
-		t.Stored = 0
-	}
+	t.Pending, t.Stored, err = d.unfinished(ctx)
 	return t, err
 }
 
@@ -162,7 +159,6 @@ type audit struct {
 	*booked
 	id       string
 	rows     []outboxRow
-	until    string
 	tally    *Tally
 	problems []string
 
@@ -244,11 +240,8 @@ func (a *audit) apply(r outboxRow) {
 
 // checkHead compares the message's own row, if it is still there.
 func (a *audit) checkHead(head *outboxRow) {
-	switch {
-	case head == nil && a.until == "published":
+	if head == nil {
 		a.problem("no row")
-		return
-	case head == nil:
 		return
 	}
 	due := a.p.dues[len(a.p.dues)-1]

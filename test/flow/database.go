@@ -53,8 +53,8 @@ func StartDatabase(ctx context.Context, kind string) (*Database, error) {
 
 // section is the outbox of a configuration. The horizon is short, so that some
 // messages wait in their rows; keys may say otherwise.
-func (d *Database) section(until, keys string) string {
-	return fmt.Sprintf("outbox: {driver: %s, dsn: %q, until: %s, %s}", d.dialect, d.Server.URL(), until, cmp.Or(keys, "horizon: 5s"))
+func (d *Database) section(keys string) string {
+	return fmt.Sprintf("outbox: {driver: %s, dsn: %q, %s}", d.dialect, d.Server.URL(), cmp.Or(keys, "horizon: 5s"))
 }
 
 // bind writes a placeholder as the dialect has it.

@@ -140,7 +140,7 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 		o.Log += b.Log()
 	}
 	var failure error
-	if o.Tally, failure = business.Book.Close(ctx, r.World.Database, t.Options.Until, r.World.Ledger); failure != nil {
+	if o.Tally, failure = business.Book.Close(ctx, r.World.Database, r.World.Ledger); failure != nil {
 		return nil, errors.Join(err, failure)
 	}
 	if o.Totals, failure = r.World.Totals(ctx); failure != nil {
@@ -159,9 +159,6 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 func (t OutboxTrial) finished(ctx context.Context, w *World) error {
 	for {
 		pending, stored, err := w.Database.unfinished(ctx)
-		if t.Options.Until != "published" {
-			stored = 0
-		}
 		var totals Totals
 		if err == nil && pending+stored == 0 {
 			if totals, err = w.Totals(ctx); err == nil && totals.Waiting+totals.InFlight == 0 {

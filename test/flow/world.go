@@ -58,9 +58,8 @@ type Options struct {
 	Link bool
 	// Extra are further lines of the bridge's configuration.
 	Extra string
-	// Database is "postgres" or "mariadb" for a database with an outbox, whose rows
-	// are kept Until they are "stored" or "published".
-	Database, Until string
+	// Database is "postgres" or "mariadb" for a database with an outbox.
+	Database string
 	// Outbox are further keys of the outbox's section.
 	Outbox string
 }
@@ -92,7 +91,7 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 		if w.Database, err = StartDatabase(ctx, o.Database); err != nil {
 			return w, err
 		}
-		o.Extra += "\n" + w.Database.section(o.Until, o.Outbox)
+		o.Extra += "\n" + w.Database.section(o.Outbox)
 	}
 	w.setup = Setup{
 		Redis: section, Prefix: "flow", Queue: queueName, Shards: o.Shards, Broker: w.reached(), Extra: o.Extra,

@@ -26,7 +26,7 @@ const (
 const DefaultTable = "delay_outbox"
 
 // Version is the version of the newest migration.
-const Version = 1
+const Version = 2
 
 //go:embed postgres/*.sql mysql/*.sql
 var files embed.FS

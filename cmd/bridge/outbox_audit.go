@@ -18,28 +18,30 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// reconcilePatience is how long a reconciliation may make no progress.
-const reconcilePatience = 60 * time.Second
+// auditPatience is how long an audit may make no progress.
+const auditPatience = 60 * time.Second
 
-var errStalled = fmt.Errorf("no progress for %v: Redis or the database does not answer", reconcilePatience)
+var errStalled = fmt.Errorf("no progress for %v: Redis or the database does not answer", auditPatience)
 
-type outboxReconcileCommand struct {
+type outboxAuditCommand struct {
 	outboxFlags
 	Queue  string `placeholder:"QUEUE" help:"Only this queue. Without it: all of them."`
+	All    bool   `help:"All rows, and then all messages in Redis. Without it: rows that are overdue."`
 	DryRun bool   `help:"Only count what would be done."`
 }
 
-func (outboxReconcileCommand) Help() string {
-	return `Compares all rows of "until: published" with Redis: a message that Redis should have and has not is put back (marked as maybe
-published, if it was due by then), and one that has ended, as its row says, is removed. Beside running bridges and producers it
-does no harm. A bridge does it by itself when Redis was wiped; by hand it is for a Redis that was put back to an earlier state.
+func (outboxAuditCommand) Help() string {
+	return `Compares rows with Redis: a message that Redis should have and has not is put back (marked as maybe published, if it was due by
+then). With --all, what Redis has is compared with the rows, too: a message that has ended, as its row says, is removed. Beside
+running bridges and producers it does no harm. Bridges audit all the time by themselves; by hand it is to see at once, and for
+a Redis that was put back to an earlier state.
 
 Example:
 
-    bridge outbox reconcile --config bridge.yaml --dry-run`
+    bridge outbox audit --config bridge.yaml --all --dry-run`
 }
 
-func (c outboxReconcileCommand) Run(p *program) error {
+func (c outboxAuditCommand) Run(p *program) error {
 	cfg, names, err := c.load(p)
 	if err != nil {
 		return err
@@ -47,19 +49,15 @@ func (c outboxReconcileCommand) Run(p *program) error {
 	if _, ok := cfg.Queues[c.Queue]; !ok && c.Queue != "" {
 		return usagef("unknown queue %q: %s has %s", c.Queue, c.Config, strings.Join(slices.Sorted(maps.Keys(cfg.Queues)), ", "))
 	}
-	kept := slices.DeleteFunc(names, func(name string) bool { return cfg.Outbox[name].Until != config.UntilPublished })
-	if len(kept) == 0 {
-		return usagef("no outbox with \"until: published\" in %s: rows that are deleted when Redis has them tell nothing later", c.Config)
-	}
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	defer cancel(nil)
-	r := &reconciling{program: p, asJSON: c.json(), dry: c.DryRun, config: cfg, ctx: ctx, databases: map[string]*outbox.Database{}}
-	r.stalled = time.AfterFunc(reconcilePatience, func() { cancel(errStalled) })
+	r := &auditing{program: p, asJSON: c.json(), all: c.All, dry: c.DryRun, config: cfg, ctx: ctx, databases: map[string]*outbox.Database{}}
+	r.stalled = time.AfterFunc(auditPatience, func() { cancel(errStalled) })
 	defer r.close()
 	if err := r.open(c.Config, c.Queue); err != nil {
 		return err
 	}
-	for _, name := range kept {
+	for _, name := range names {
 		if err := r.run(name); err != nil {
 			return err
 		}
@@ -67,10 +65,11 @@ func (c outboxReconcileCommand) Run(p *program) error {
 	return nil
 }
 
-// reconciling is a reconciliation by hand.
-type reconciling struct {
+// auditing is an audit by hand.
+type auditing struct {
 	*program
-	asJSON, dry bool
+	asJSON, all bool
+	dry         bool
 	config      *config.Config
 	ctx         context.Context
 	stalled     *time.Timer
@@ -81,7 +80,7 @@ type reconciling struct {
 	settler   *outbox.Settler
 }
 
-func (r *reconciling) close() {
+func (r *auditing) close() {
 	r.stalled.Stop()
 	for _, db := range r.databases {
 		_ = db.Close() // Nothing is pending.
@@ -93,14 +92,14 @@ func (r *reconciling) close() {
 
 // open connects to Redis and to all databases: what one of them does not know,
 // another one may.
-func (r *reconciling) open(file, only string) (err error) {
+func (r *auditing) open(file, only string) (err error) {
 	if r.rdb, err = app.NewRedis(r.config.Redis, r.config.Instance); err != nil {
 		return err
 	}
 	if err := connect(r.ctx, r.rdb, serverName(r.config.Redis)); err != nil {
 		return err
 	}
-	var databases []outbox.Retention
+	var databases []outbox.Settled
 	for _, name := range slices.Sorted(maps.Keys(r.config.Outbox)) {
 		cfg := r.config.Outbox[name]
 		db, err := openOutbox(r.ctx, name, file, cfg)
@@ -108,7 +107,7 @@ func (r *reconciling) open(file, only string) (err error) {
 			return err
 		}
 		r.databases[name] = db
-		databases = append(databases, outbox.Retention{Database: db, UntilPublished: cfg.Until == config.UntilPublished})
+		databases = append(databases, outbox.Settled{Database: db})
 	}
 	var ledgers []outbox.LedgerQueue
 	for _, name := range slices.Sorted(maps.Keys(r.config.Queues)) {
@@ -118,7 +117,7 @@ func (r *reconciling) open(file, only string) (err error) {
 		queue := store.New(r.rdb, r.config.Prefix, name).Rows()
 		layout, err := queue.AwaitLayout(r.ctx)
 		if err != nil {
-			return of("reconcile", name, "", err)
+			return of("audit", name, "", err)
 		}
 		shards := make([]int, layout.Polled())
 		for i := range shards {
@@ -131,31 +130,31 @@ func (r *reconciling) open(file, only string) (err error) {
 	return err
 }
 
-// run reconciles one outbox, queue by queue.
-func (r *reconciling) run(name string) error {
-	queues := make([]outbox.ReconciledQueue, len(r.queues))
+// run audits one outbox, queue by queue.
+func (r *auditing) run(name string) error {
+	queues := make([]outbox.AuditedQueue, len(r.queues))
 	for i, q := range r.queues {
 		cfg := r.config.Queues[q.Name()]
-		queues[i] = outbox.ReconciledQueue{
+		queues[i] = outbox.AuditedQueue{
 			Queue: outbox.Queue{Name: q.Name(), Store: q, Sink: r.config.Sinks[cfg.Sink].Type, MaxMessage: int(cfg.MaxMessage)},
 			Redis: q,
 		}
 	}
-	reconciler, err := outbox.NewReconciler(outbox.ReconcilerConfig{
+	auditor, err := outbox.NewAuditor(outbox.AuditorConfig{
 		Databases: []*outbox.Database{r.databases[name]}, Queues: queues, Flush: r.settler.Flush,
-		Horizon: r.config.Outbox[name].Horizon, Logger: telemetry.NewLogger(r.stderr, "warn", "text"),
+		Logger: telemetry.NewLogger(r.stderr, "warn", "text"),
 	})
 	if err != nil {
 		return err
 	}
 	for _, q := range r.queues {
-		total, err := r.databases[name].StoredRows(r.ctx, []string{q.Name()})
-		if err != nil {
-			total = 0 // Then progress is shown without an end.
+		var total int64 // 0: progress is shown without an end.
+		if r.all {
+			total, _ = r.databases[name].StoredRows(r.ctx, []string{q.Name()})
 		}
 		progress := newProgressBar(r.stderr, q.Name(), total)
-		counts, err := reconciler.Reconcile(r.ctx, q.Name(), r.dry, func(c outbox.Counts) {
-			r.stalled.Reset(reconcilePatience)
+		counts, err := auditor.Audit(r.ctx, q.Name(), r.all, r.dry, func(c outbox.Counts) {
+			r.stalled.Reset(auditPatience)
 			progress.show(c)
 		})
 		progress.end()
@@ -169,7 +168,7 @@ func (r *reconciling) run(name string) error {
 	return nil
 }
 
-func (r *reconciling) fail(queue string, counts outbox.Counts, err error) error {
+func (r *auditing) fail(queue string, counts outbox.Counts, err error) error {
 	f := &failure{code: "failed", exit: exitFailed, cause: err}
 	switch {
 	case errors.Is(context.Cause(r.ctx), errStalled):
@@ -181,17 +180,17 @@ func (r *reconciling) fail(queue string, counts outbox.Counts, err error) error 
 	return f
 }
 
-// reconciledJSON is what was done, as programs see it.
-type reconciledJSON struct {
+// auditedJSON is what was done, as programs see it.
+type auditedJSON struct {
 	Outbox string `json:"outbox"`
 	Queue  string `json:"queue"`
 	DryRun bool   `json:"dry_run"`
 	outbox.Counts
 }
 
-func (r *reconciling) print(name, queue string, c outbox.Counts) error {
+func (r *auditing) print(name, queue string, c outbox.Counts) error {
 	if r.asJSON {
-		return writeJSON(r.stdout, reconciledJSON{name, queue, r.dry, c})
+		return writeJSON(r.stdout, auditedJSON{name, queue, r.dry, c})
 	}
 	would := ""
 	if r.dry {

@@ -21,7 +21,7 @@ const (
 // Redis has them where it was put back to an earlier state. A row that has ended
 // lives no more, and nobody else has its token: so it does not matter when it was
 // read. What no row tells of, and what is in flight, stays.
-func (r *Reconciler) removeEnded(ctx context.Context, q *ReconciledQueue, dry bool, report *report) error {
+func (a *Auditor) removeEnded(ctx context.Context, q *AuditedQueue, dry bool, report *report) error {
 	layout, err := q.Redis.LoadLayout(ctx)
 	if err != nil {
 		return fmt.Errorf("read layout: %w", err)
@@ -32,9 +32,9 @@ func (r *Reconciler) removeEnded(ctx context.Context, q *ReconciledQueue, dry bo
 		for {
 			rows, next, bytes, err := q.Redis.RowsPage(ctx, shard, cursor, count)
 			if err == nil {
-				err = r.removePage(ctx, q, rows, dry, report)
+				err = a.removePage(ctx, q, rows, dry, report)
 			}
-			r.away.observe(ctx, err)
+			a.away.observe(ctx, err)
 			if err != nil {
 				if !sleep(ctx, wait.next(), nil) {
 					return errors.Join(ctx.Err(), err)
@@ -55,9 +55,9 @@ func (r *Reconciler) removeEnded(ctx context.Context, q *ReconciledQueue, dry bo
 	return nil
 }
 
-func (r *Reconciler) removePage(ctx context.Context, q *ReconciledQueue, rows []store.SettledRow, dry bool, report *report) error {
+func (a *Auditor) removePage(ctx context.Context, q *AuditedQueue, rows []store.SettledRow, dry bool, report *report) error {
 	var ended []store.SettledRow
-	for _, d := range r.config.Databases {
+	for _, d := range a.config.Databases {
 		found, err := d.endedOf(ctx, q.Name, rows)
 		if err != nil {
 			return err

@@ -1,0 +1,27 @@
+-- Rows are found by queue, so that those of one queue cost another nothing; and stored rows by due time,
+-- for the auditor. Indexes are made while producers go on writing, so no transaction covers these
+-- statements: each may be repeated, also where it was broken off.
+-- The column tried and the tables delay_outbox_queues and delay_outbox_relays serve a bridge of the release
+-- before that still runs; a later migration drops them.
+
+-- +goose NO TRANSACTION
+
+-- +goose Up
+
+-- Whether a copy of the message may be out: it outlives a reschedule.
+ALTER TABLE delay_outbox ADD COLUMN IF NOT EXISTS maybe boolean NOT NULL DEFAULT false;
+DROP INDEX CONCURRENTLY IF EXISTS delay_outbox_due;
+-- What the relay looks for.
+CREATE INDEX CONCURRENTLY delay_outbox_due ON delay_outbox (queue, load_ms, id) WHERE status = 0;
+DROP INDEX CONCURRENTLY IF EXISTS delay_outbox_stored;
+-- What the auditor compares with Redis.
+CREATE INDEX CONCURRENTLY delay_outbox_stored ON delay_outbox (queue, due_ms, id) WHERE op = 0 AND status = 1;
+DROP INDEX CONCURRENTLY IF EXISTS delay_outbox_pending;
+
+-- +goose Down
+
+DROP INDEX CONCURRENTLY IF EXISTS delay_outbox_pending;
+CREATE INDEX CONCURRENTLY delay_outbox_pending ON delay_outbox (load_ms, id) WHERE status = 0;
+DROP INDEX CONCURRENTLY IF EXISTS delay_outbox_stored;
+DROP INDEX CONCURRENTLY IF EXISTS delay_outbox_due;
+ALTER TABLE delay_outbox DROP COLUMN IF EXISTS maybe;

@@ -1,0 +1,276 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+const (
+	// chunkRows is how many rows are read at a time.
+	chunkRows = 1000
+	// chunksInFlight is how many chunks of all queues are written to Redis at a time;
+	// each may hold batchBytes in memory.
+	chunksInFlight = 4
+	// putWithin is how long after its read a row may still be put: a tombstone of
+	// what happened since then lives longer.
+	putWithin = 25 * time.Second
+	// putPhase limits one try.
+	putPhase = 10 * time.Second
+)
+
+// pass compares the stored rows of one queue in one database with Redis, in the
+// order of their due times.
+type pass struct {
+	*Auditor
+	db      *Database
+	queue   *AuditedQueue
+	dry     bool
+	overdue bool // only overdue ones
+	// asks has Redis asked first, which costs less where it has the most of them.
+	asks   bool
+	report *report
+	after  cursor
+}
+
+// run goes through all rows. The error is that ctx has ended.
+func (p *pass) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for {
+		select {
+		case p.slots <- struct{}{}:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), group.Wait())
+		}
+		rows, err := p.read(ctx, chunkRows)
+		if err != nil || len(rows) == 0 {
+			<-p.slots
+			return errors.Join(err, group.Wait())
+		}
+		group.Go(func() error {
+			defer func() { <-p.slots }()
+			return p.work(ctx, rows)
+		})
+		if len(rows) < chunkRows {
+			return group.Wait()
+		}
+	}
+}
+
+// step compares the next rows, at most so many, and returns how many they were, and
+// whether they were the last. What fails is left to the next turn.
+func (p *pass) step(ctx context.Context, most int) (n int, end bool) {
+	rows, err := p.readOnce(ctx, most)
+	p.away.observe(ctx, err)
+	if err != nil {
+		p.db.heed(err)
+		return 0, false
+	}
+	if len(rows) > 0 {
+		p.report.add(Counts{Looked: int64(len(rows))})
+		_, err = p.compare(ctx, rows)
+		p.away.observe(ctx, err)
+	}
+	return len(rows), len(rows) < most
+}
+
+// readOnce reads the next rows.
+func (p *pass) readOnce(ctx context.Context, most int) ([]*row, error) {
+	before := int64(maxDueMs)
+	if p.overdue {
+		now, err := p.queue.Redis.Clock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before = now.Add(-overdueAfter).UnixMilli()
+	}
+	rows, err := p.db.storedAfter(ctx, p.queue.Name, p.after, before, most)
+	if len(rows) > 0 {
+		last := rows[len(rows)-1]
+		p.after = cursor{last.dueMs, last.number}
+	}
+	return rows, err
+}
+
+// read is readOnce, repeated until the database answers or ctx ends.
+func (p *pass) read(ctx context.Context, most int) ([]*row, error) {
+	wait := newBackoff()
+	for {
+		rows, err := p.readOnce(ctx, most)
+		if p.away.observe(ctx, err); err == nil {
+			return rows, nil
+		}
+		p.db.heed(err)
+		if !sleep(ctx, wait.next(), nil) {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+	}
+}
+
+// work compares a chunk, and repeats what could not be done.
+func (p *pass) work(ctx context.Context, rows []*row) error {
+	p.report.add(Counts{Looked: int64(len(rows))})
+	wait := newBackoff()
+	for {
+		left, err := p.compare(ctx, rows)
+		p.away.observe(ctx, err)
+		if len(left) == 0 {
+			return nil
+		}
+		if !sleep(ctx, wait.next(), nil) {
+			return errors.Join(ctx.Err(), err)
+		}
+		rows = left
+	}
+}
+
+// compare compares rows, and returns those that are to be compared again, with the
+// reason.
+func (p *pass) compare(ctx context.Context, rows []*row) (left []*row, err error) {
+	if p.asks || p.dry {
+		rows, left, err = p.ask(ctx, rows)
+		if err != nil {
+			return append(left, rows...), err
+		}
+	}
+	if len(rows) == 0 || p.dry {
+		p.report.add(Counts{PutBack: int64(len(rows))})
+		return nil, nil
+	}
+	readAt := time.Now()
+	fresh, skipped, err := p.db.freeToPut(ctx, rows)
+	if err != nil {
+		return rows, err
+	}
+	p.report.add(Counts{Skipped: int64(skipped)})
+	ctx, cancel := context.WithDeadline(ctx, readAt.Add(putWithin))
+	defer cancel()
+	for len(fresh) > 0 {
+		if ctx.Err() != nil {
+			return append(left, fresh...), errors.Join(err, ctx.Err())
+		}
+		part := fresh[:affordable(fresh)]
+		fresh = fresh[len(part):]
+		again, errPart := p.putBack(ctx, part)
+		left, err = append(left, again...), errors.Join(err, errPart)
+		for _, r := range part {
+			r.content.body = nil
+		}
+	}
+	return left, err
+}
+
+// ask asks Redis for the rows' tokens, and returns those of which it knows nothing.
+func (p *pass) ask(ctx context.Context, rows []*row) (absent, left []*row, err error) {
+	asked := make([]store.Row, len(rows))
+	for i, r := range rows {
+		asked[i] = store.Row{Token: r.token, Message: &message.Message{ID: r.id, Key: r.key}}
+	}
+	limited, cancel := context.WithTimeout(ctx, putPhase)
+	defer cancel()
+	var found found
+	for i, answer := range p.queue.Redis.Peek(limited, asked) {
+		if answer.Err == nil && answer.Code == store.Absent {
+			absent = append(absent, rows[i])
+			continue
+		}
+		found.add(rows[i], answer)
+	}
+	return absent, found.left, errors.Join(found.err, p.tell(ctx, &found))
+}
+
+// putBack puts rows of which Redis may know nothing.
+func (p *pass) putBack(ctx context.Context, rows []*row) (left []*row, err error) {
+	if err := p.db.complete(ctx, p.db.db, rows); err != nil {
+		return rows, err
+	}
+	read := time.Now()
+	now, err := p.queue.Redis.Clock(ctx)
+	if err != nil {
+		return rows, err
+	}
+	look := outlook{now: now, read: read}
+	var puts []store.Row
+	var good []*row
+	for _, r := range rows {
+		if r.content.size > hugeRow {
+			continue
+		}
+		m, err := r.message(&p.queue.Queue)
+		if err != nil {
+			p.log.DebugContext(ctx, "outbox row cannot be put back", "queue", r.queue, "id", r.id, "err", err)
+			p.report.add(Counts{Blocked: 1})
+			continue
+		}
+		puts = append(puts, store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Marked: look.maybeOut(r)})
+		good = append(good, r)
+	}
+	if len(puts) == 0 {
+		return nil, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, putPhase)
+	defer cancel()
+	var found found
+	for i, answer := range p.queue.Redis.Put(limited, puts) {
+		found.add(good[i], answer)
+	}
+	return found.left, errors.Join(found.err, p.tell(ctx, &found))
+}
+
+// found is what Redis has answered.
+type found struct {
+	counts Counts
+	ended  []fate
+	left   []*row
+	err    error // why some are left
+}
+
+func (f *found) add(r *row, answer store.Answer) {
+	if failureOf(answer.Err) != failureNone {
+		f.left, f.err = append(f.left, r), answer.Err
+		return
+	}
+	switch answer.Code {
+	case store.Created:
+		f.counts.PutBack++
+	case store.Mine:
+		f.counts.There++
+	case store.EndedPublished:
+		f.ended = append(f.ended, fate{r.identity, store.SettledRow{Token: r.token, What: store.FatePublished}})
+	case store.EndedCancelled:
+		f.ended = append(f.ended, fate{r.identity, store.SettledRow{Token: r.token, What: store.FateCancelled}})
+	case store.EndedMoved:
+		f.counts.Skipped++ // The operation that has moved it is done again.
+	default:
+		f.counts.Blocked++
+	}
+}
+
+// tell tells rows that their message has ended.
+func (p *pass) tell(ctx context.Context, f *found) error {
+	defer func() { p.report.add(f.counts) }()
+	if p.dry {
+		f.counts.Settled += int64(len(f.ended))
+		return nil
+	}
+	if len(f.ended) == 0 {
+		return nil
+	}
+	known, err := p.db.settle(ctx, f.ended)
+	if err != nil {
+		return err
+	}
+	for _, k := range known {
+		if k == knownSettled {
+			f.counts.Settled++
+		} else {
+			f.counts.Skipped++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// batch is the work on the rows of a queue in one transaction.
+type batch struct {
+	relay *Relay
+	queue *Queue
+	look  outlook
+
+	mu      sync.Mutex
+	updates updates
+	applied []applied
+	tally   tally
+}
+
+// batch begins the work on what was seen.
+func (r *Relay) batch(look outlook, queue string) *batch {
+	return &batch{relay: r, queue: r.queues[queue], look: look}
+}
+
+// applied is what the observer is told once the transaction is committed.
+type applied struct {
+	identity
+	verb   verb
+	state  state
+	reason string
+}
+
+// tally is how the rows of a batch fared.
+type tally struct {
+	settled, waiting int
+	blocked          []blockedRow
+	err              error // one of those why rows wait, if any is known
+}
+
+// put writes messages to Redis.
+func (b *batch) put(ctx context.Context, rows []*row) {
+	defer b.guard(ctx)
+	good := make([]*row, 0, len(rows))
+	puts := make([]store.Row, 0, len(rows))
+	for _, r := range rows {
+		put, err := b.prepareRow(r)
+		if err != nil {
+			b.set(r, update{state: stateRefused, reason: err.Error()}, nil)
+			continue
+		}
+		good = append(good, r)
+		puts = append(puts, put)
+	}
+	if len(puts) == 0 {
+		return
+	}
+	for i, answer := range b.queue.Store.Put(ctx, puts) {
+		b.putAnswered(good[i], answer)
+	}
+}
+
+func (b *batch) putAnswered(r *row, answer store.Answer) {
+	if why := inTheWay(answer); why != "" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.tally.blocked = append(b.tally.blocked, blockedRow{r.identity, r.number, why})
+		return
+	}
+	b.set(r, judgePut(answer), answer.Err)
+}
+
+var errHuge = errors.New("headers and body are too large to read")
+
+func (b *batch) prepareRow(r *row) (store.Row, error) {
+	if r.content.size > hugeRow {
+		return store.Row{}, fmt.Errorf("%w: %d bytes", errHuge, r.content.size)
+	}
+	m, err := r.message(b.queue)
+	if err != nil {
+		return store.Row{}, err
+	}
+	return store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Marked: b.look.maybeOut(r)}, nil
+}
+
+const (
+	// clockMargin is how far the clocks of Redis' nodes may be apart.
+	clockMargin = 2 * time.Second
+	// tombstone is how long Redis remembers how a token has ended, see [store.Row].
+	tombstone = time.Minute
+	// remembered is for how long after it was due Redis certainly knows what became
+	// of a message, at the moment at which the look is made: what follows may take
+	// a while, too.
+	remembered = tombstone - redisPhase - startWithin - clockMargin
+)
+
+// maybeOut reports whether a copy of the row's message may be out of which neither
+// Redis nor the row knows. A stored row's message that Redis has not was lost, and
+// may have been published before, if it was due. A pending row's message may have
+// been published and its row told, before a failover of the database took that
+// back: then it was due for longer than Redis remembers.
+func (o outlook) maybeOut(r *row) bool {
+	since := o.now.Sub(r.dueAt())
+	return r.maybe || r.state == stateStored && since >= -clockMargin || since > remembered
+}
+
+// set records what becomes of a row, and why where it waits.
+func (b *batch) set(r *row, c update, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.state == statePending {
+		b.tally.waiting++
+		b.tally.err = err
+	} else {
+		b.tally.settled++
+		b.applied = append(b.applied, applied{r.identity, r.verb, c.state, c.reason})
+	}
+	b.updates.set(r.number, c)
+}
+
+// wait notes that rows must wait.
+func (b *batch) wait(rows int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tally.waiting += rows
+	b.tally.err = err
+}
+
+// guard survives a panic: the rows that were not done wait.
+func (b *batch) guard(ctx context.Context) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	err := fmt.Errorf("panic: %v", cause)
+	b.wait(1, err)
+	b.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "queue", b.queue.Name, "err", err)
+}
+
+// report tells observer and log what was committed.
+func (b *batch) report(ctx context.Context, outages map[string]*outage) {
+	for _, a := range b.applied {
+		b.relay.observer.Applied(a.queue, a.verb.String(), a.state.String())
+		if a.state == stateRefused {
+			b.relay.refusals.say(ctx, a)
+		}
+	}
+	b.relay.blocked.add(ctx, b.queue.Name, b.tally.blocked)
+	var err error
+	if b.tally.waiting > 0 && b.tally.err != nil {
+		err = b.tally.err
+		if errors.Is(err, store.ErrUnavailable) && b.tally.settled > 0 {
+			err = fmt.Errorf("for some of its messages: %w", err)
+		}
+	}
+	outages[b.queue.Name].observe(ctx, err)
+}
+
+// outcome is how the batch went.
+func (b *batch) outcome(last *row, full bool) outcome {
+	return outcome{settled: b.tally.settled, waiting: b.tally.waiting, last: cursor{last.loadMs(), last.number}, full: full}
+}

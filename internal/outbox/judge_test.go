@@ -1,0 +1,239 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+var moveTo = moved{token: "~new", dueMs: 7, revision: 9}
+
+// text shows an update in a word: "-" is none.
+func (u update) text() string {
+	var words []string
+	if u.state != statePending {
+		words = append(words, u.state.String())
+	}
+	if u.move != nil {
+		words = append(words, "moved")
+		if u.move.maybe {
+			words = append(words, "maybe")
+		}
+	}
+	if len(words) == 0 {
+		return "-"
+	}
+	return strings.Join(words, "+")
+}
+
+func (v verdict) text() string {
+	text := v.op.text() + " " + v.head.text()
+	if v.stop {
+		text += " stop"
+	}
+	return text
+}
+
+var codeNames = map[store.Code]string{
+	store.Done: "done", store.DoneMaybePublished: "maybe", store.InFlight: "in flight", store.NotFound: "not found",
+	store.EndedPublished: "was published", store.EndedCancelled: "was cancelled", store.NoBody: "no body",
+	store.EndedMoved: "moved", store.Unknown: "unknown", store.Created: "created", store.Mine: "mine", store.Dead: "dead",
+	store.Waiting: "waiting", store.Replaced: "replaced", store.NotLooked: "not looked",
+	store.Later: "later",
+}
+
+// judged is the verdict on an operation, and on its message's row. All other
+// answers are none.
+var judged = map[string]map[string]string{
+	"cancel": {
+		"done": "cancelled cancelled", "maybe": "unknown cancelled", "in flight": "too_late -", "not found": "cancelled cancelled",
+		"was published": "too_late published", "was cancelled": "cancelled cancelled", "no body": "refused -",
+	},
+	"reschedule": {
+		"done": "stored stored+moved", "maybe": "unknown stored+moved+maybe", "in flight": "too_late -", "not found": "stored moved",
+		"was published": "too_late published", "was cancelled": "too_late cancelled", "no body": "refused -",
+	},
+}
+
+// maybeJudged are the verdicts that differ where a copy may be out of which neither
+// Redis nor the row knows.
+var maybeJudged = map[string]string{
+	"cancel not found": "unknown cancelled", "reschedule not found": "unknown moved+maybe",
+}
+
+// TestJudge goes through every verb and answer.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	for _, v := range []verb{verbCancel, verbReschedule} {
+		for code, codeName := range codeNames {
+			for _, maybe := range []bool{false, true} {
+				want, ok := judged[v.String()][codeName]
+				if !ok {
+					want = "- - stop"
+				}
+				if w := maybeJudged[v.String()+" "+codeName]; maybe && w != "" {
+					want = w
+				}
+				got := judge(situation{verb: v, maybe: maybe, op: moveTo}, store.Answer{Code: code})
+				require.Equal(t, want, got.text(), "%s: %s, maybe %v", v, codeName, maybe)
+				requireMoved(t, got)
+			}
+		}
+	}
+}
+
+func requireMoved(t *testing.T, v verdict) {
+	t.Helper()
+	require.Nil(t, v.op.move)
+	if v.head.move != nil {
+		to := *v.head.move
+		to.maybe = false
+		require.Equal(t, moveTo, to)
+	}
+	if v.op.state == stateUnknown || v.op.state == stateRefused {
+		require.NotEmpty(t, v.op.reason, "says why")
+	}
+	// I11: what says done has no doubt; what is in doubt does not say done.
+	if v.op.state == stateCancelled && v.head.state != statePending {
+		require.Equal(t, stateCancelled, v.head.state)
+		require.Empty(t, v.head.reason)
+	}
+}
+
+func failures() map[string]error {
+	return map[string]error{
+		"later":   fmt.Errorf("x: %w", store.ErrUnavailable),
+		"full":    fmt.Errorf("x: %w", store.ErrFull),
+		"layout":  store.ErrNoLayout,
+		"unsure":  fmt.Errorf("x: %w", store.ErrUnknown),
+		"other":   errors.New("script is broken"),
+		"invalid": fmt.Errorf("x: %w", &message.InvalidError{Field: "topic"}),
+	}
+}
+
+func TestJudgeErrors(t *testing.T) {
+	t.Parallel()
+	for name, err := range failures() {
+		want := "- - stop"
+		if name == "invalid" {
+			want = "refused -"
+		}
+		for _, v := range []verb{verbCancel, verbReschedule} {
+			got := judge(situation{verb: v, op: moveTo}, store.Answer{Code: store.Done, Err: err})
+			require.Equal(t, want, got.text(), "%s %s", v, name)
+		}
+	}
+}
+
+func TestPutVerdicts(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{"created": "stored", "mine": "stored", "was published": "published", "was cancelled": "cancelled"}
+	inTheWayOf := map[string]bool{"waiting": true, "in flight": true, "dead": true}
+	for code, name := range codeNames {
+		expect, ok := want[name]
+		if !ok {
+			expect = "-"
+		}
+		answer := store.Answer{Code: code, Reason: "why"}
+		require.Equal(t, expect, judgePut(answer).text(), name)
+		require.Equal(t, inTheWayOf[name], inTheWay(answer) != "", name)
+	}
+	for name, err := range failures() {
+		expect := "-"
+		if name == "invalid" {
+			expect = "refused"
+		}
+		require.Equal(t, expect, judgePut(store.Answer{Code: store.Created, Err: err}).text(), name)
+		require.Empty(t, inTheWay(store.Answer{Code: store.Waiting, Err: err}), name)
+	}
+	require.Equal(t, "stored", judgePut(store.Answer{Code: store.Created, Err: store.ErrNotDurable}).text())
+}
+
+func TestEnded(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{
+		"cancel published": "too_late", "cancel cancelled": "cancelled", "cancel refused": "cancelled",
+		"reschedule published": "too_late", "reschedule cancelled": "too_late", "reschedule refused": "too_late",
+	}
+	for s := statePending; s <= stateSuperseded; s++ {
+		for _, v := range []verb{verbCancel, verbReschedule} {
+			expect, ok := want[v.String()+" "+s.String()]
+			if !ok {
+				expect = "unknown"
+			}
+			require.Equal(t, expect+" -", ended(v, s).text(), "%s %s", v, s)
+		}
+	}
+	require.Equal(t, "superseded -", late().text())
+}
+
+// TestJudgeByTable goes through where operation, head and what has finished stand
+// to each other.
+func TestJudgeByTable(t *testing.T) {
+	t.Parallel()
+	head := func(number int64, s state) *row { return &row{number: number, state: s, revision: 3} }
+	for name, c := range map[string]struct {
+		g      group
+		target int64
+		want   string // empty: Redis is asked
+	}{
+		"nothing known":              {want: "unknown -"},
+		"the last was published":     {g: group{last: statePublished}, want: "too_late -"},
+		"the last was cancelled":     {g: group{last: stateCancelled}, want: "cancelled -"},
+		"target deleted":             {target: 5, want: "unknown -"},
+		"target published":           {target: 5, g: group{ended: map[int64]state{5: statePublished}}, want: "too_late -"},
+		"another target published":   {target: 5, g: group{ended: map[int64]state{6: statePublished}}, want: "unknown -"},
+		"head pending":               {target: 5, g: group{head: head(5, statePending)}},
+		"head stored":                {target: 5, g: group{head: head(5, stateStored)}},
+		"head pending, came unseen":  {g: group{head: head(5, statePending)}},
+		"head is another":            {target: 4, g: group{head: head(5, statePending)}, want: "superseded -"},
+		"head is later, pending":     {g: group{head: head(15, statePending)}, want: "unknown -"},
+		"head is later, stored":      {g: group{head: head(15, stateStored)}, want: "unknown -"},
+		"head is later, target gone": {target: 5, g: group{head: head(15, statePending)}, want: "unknown -"},
+		"head is later, target published": {
+			target: 5, g: group{head: head(15, stateStored), ended: map[int64]state{5: statePublished}}, want: "too_late -",
+		},
+		"overtaken":          {target: 5, g: group{head: head(5, statePending), overtaken: 11}, want: "superseded -"},
+		"not overtaken":      {target: 5, g: group{head: head(5, statePending), overtaken: 9}},
+		"overtaken, by head": {target: 5, g: group{head: &row{number: 5, revision: 11}}, want: "superseded -"},
+	} {
+		op := &row{number: 10, verb: verbCancel}
+		op.target.Int64, op.target.Valid = c.target, c.target != 0
+		v, ok := c.g.judgeByTable(op)
+		require.Equal(t, c.want != "", ok, name)
+		if ok {
+			require.Equal(t, c.want, v.text(), name)
+		}
+	}
+}
+
+// TestMaybeOut: of which rows a copy may be out, if Redis knows nothing of them.
+func TestMaybeOut(t *testing.T) {
+	t.Parallel()
+	look := outlook{now: time.UnixMilli(1_000_000_000)}
+	for name, c := range map[string]struct {
+		due   time.Duration
+		state state
+		maybe bool
+		want  bool
+	}{
+		"pending, far":                         {due: time.Hour},
+		"pending, overdue":                     {due: -remembered + time.Second},
+		"pending, for longer than remembered":  {due: -remembered - time.Second, want: true},
+		"stored, far":                          {due: time.Hour, state: stateStored},
+		"stored, due, by a clock that is fast": {due: clockMargin - time.Second, state: stateStored, want: true},
+		"stored, due":                          {due: -time.Second, state: stateStored, want: true},
+		"as the row says":                      {due: time.Hour, maybe: true, want: true},
+		"as the row says, stored":              {due: time.Hour, state: stateStored, maybe: true, want: true},
+	} {
+		r := &row{state: c.state, maybe: c.maybe, dueMs: look.now.Add(c.due).UnixMilli()}
+		require.Equal(t, c.want, look.maybeOut(r), name)
+	}
+}
