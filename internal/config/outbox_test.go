@@ -17,7 +17,7 @@ const (
 	postgresOutbox = `outbox: {driver: postgres, dsn: "postgres://u:hunter2@db:5432/shop"}
 `
 	twoOutboxes = `outbox:
-  billing: {driver: mysql, dsn: "u:hunter2@tcp(db:3306)/billing", table: other, until: published, batch: 10}
+  billing: {driver: mysql, dsn: "u:hunter2@tcp(db:3306)/billing", table: other, audit: 5, batch: 10}
   shop-2: {driver: postgres, dsn: "host=db password=hunter2 dbname=shop", notify: true, horizon: 1d}
 `
 )
@@ -29,7 +29,7 @@ func TestOutboxIsOneObject(t *testing.T) {
 	outbox := config.Outbox[defaultOutbox]
 	assert.Equal(t, "postgres://u:hunter2@db:5432/shop", reveal(t, outbox.DSN))
 	assert.Equal(t, Outbox{
-		Driver: schema.Postgres, DSN: outbox.DSN, Table: "delay_outbox", Until: UntilStored, Horizon: time.Hour, Keep: time.Hour,
+		Driver: schema.Postgres, DSN: outbox.DSN, Table: "delay_outbox", Audit: 1000, Horizon: time.Hour, Keep: time.Hour,
 		Poll: 200 * time.Millisecond, Batch: 2000, Relays: 3,
 	}, outbox)
 	assert.Len(t, config.Outbox, 1)
@@ -53,7 +53,7 @@ func TestOutboxIsAMapOfNames(t *testing.T) {
 	assert.True(t, config.Outbox["shop-2"].Notify)
 	assert.Equal(t, 24*time.Hour, config.Outbox["shop-2"].Horizon)
 	billing := config.Outbox["billing"]
-	assert.Equal(t, []any{"other", UntilPublished, 10, time.Second}, []any{billing.Table, billing.Until, billing.Batch, billing.Poll})
+	assert.Equal(t, []any{"other", 5, 10, time.Second}, []any{billing.Table, billing.Audit, billing.Batch, billing.Poll})
 }
 
 func TestOutboxPrint(t *testing.T) {
@@ -97,7 +97,8 @@ func TestOutboxErrors(t *testing.T) {
 		"outbox: {driver: mysql, dsn: u@/d, notify: true}":                                 {"line 3: outbox.notify: ", "is a key of driver postgres"},
 		"outbox: {driver: mysql, dsn: u@/d, table: A}":                                     {"line 3: outbox.table: ", `"A": give 1 to 41`},
 		"outbox: {driver: mysql, dsn: u@/d, horizon: 1s}":                                  {"line 3: outbox.horizon: ", "at least 10 times poll (200ms)"},
-		"outbox: {driver: mysql, dsn: u@/d, until: never}":                                 {"line 3: outbox.until: ", "stored, published"},
+		"outbox: {driver: mysql, dsn: u@/d, until: published}":                             {"line 3: outbox.until: ", "is not needed any more: a row is kept until its message has ended"},
+		"outbox: {driver: mysql, dsn: u@/d, audit: 0}":                                     {"line 3: outbox.audit: ", "allowed are 1 to 100000"},
 		"outbox: {driver: mysql, dsn: u@/d, relays: 0}":                                    {"line 3: outbox.relays: ", "allowed are 1 to 16"},
 		"outbox: {driver: mysql, dsn: u@/d, batch: 5001}":                                  {"line 3: outbox.batch: ", "allowed are 1 to 5000"},
 		"outbox: {driver: mysql, dsn: u@/d, x: 1}":                                         {"line 3: outbox.x: ", "unknown key"},

@@ -15,14 +15,19 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // ErrPending is returned by [Migrator.Down] while there are messages that nobody
 // has published: they would be lost.
 var ErrPending = errors.New("table has messages that are not published")
 
-// lockPatience is how long another migration may take.
-const lockPatience = 30 * time.Second
+const (
+	// lockPatience is how long another migration is waited for, lockAgain how often it
+	// is asked whether it has ended.
+	lockPatience = 30 * time.Second
+	lockAgain    = 100 * time.Millisecond
+)
 
 // Migrator migrates the outbox with one table name in one database.
 type Migrator struct {
@@ -203,26 +208,52 @@ func (m *Migrator) locked(ctx context.Context, run func(*goose.Provider) error) 
 var errLocked = errors.New("another migration is running")
 
 func (m *Migrator) lock(ctx context.Context, conn *sql.Conn) (unlock func() error, err error) {
-	lock, release := "SELECT GET_LOCK(CONCAT(DATABASE(), '.', ?), 30)", "SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.', ?))"
 	if m.dialect == schema.Postgres {
-		lock, release = "SELECT 1 FROM pg_advisory_lock(hashtext($1))", "SELECT 1 FROM pg_advisory_unlock(hashtext($1))"
+		return m.lockPostgres(ctx, conn)
 	}
-	waiting, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
+	waiting, cancel := context.WithTimeoutCause(ctx, lockPatience+time.Second, errLocked)
 	defer cancel()
 	var got sql.NullInt64
+	lock := fmt.Sprintf("SELECT GET_LOCK(CONCAT(DATABASE(), '.', ?), %d)", int(lockPatience.Seconds()))
 	if err := conn.QueryRowContext(waiting, lock, m.versions()).Scan(&got); err != nil {
-		if cause := context.Cause(waiting); cause != nil {
-			err = errors.Join(cause, err)
-		}
 		return nil, err
 	}
 	if got.Int64 != 1 {
 		return nil, errLocked
 	}
 	return func() error {
-		_, err := conn.ExecContext(context.WithoutCancel(ctx), release, m.versions())
+		_, err := conn.ExecContext(context.WithoutCancel(ctx), "SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.', ?))", m.versions())
 		return err
 	}, nil
+}
+
+// lockPostgres takes a lock that ends with a transaction, so that it stays with its
+// session behind a pooler, too. It asks again and again: a statement that waited
+// would hold a snapshot, for which the one that has the lock would wait when it makes
+// an index.
+func (m *Migrator) lockPostgres(ctx context.Context, conn *sql.Conn) (unlock func() error, err error) {
+	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
+	defer cancel()
+	for {
+		var got bool
+		if err := tx.QueryRowContext(waiting, "SELECT pg_try_advisory_xact_lock(hashtext($1))", m.versions()).Scan(&got); err != nil {
+			return nil, errors.Join(context.Cause(waiting), err, tx.Rollback())
+		}
+		// The server keeps the snapshot of the last query until another statement comes.
+		if _, err := tx.ExecContext(waiting, "SAVEPOINT asked"); err != nil {
+			return nil, errors.Join(err, tx.Rollback())
+		}
+		if got {
+			return tx.Rollback, nil
+		}
+		if !wait.Sleep(waiting, lockAgain) {
+			return nil, errors.Join(context.Cause(waiting), tx.Rollback())
+		}
+	}
 }
 
 func stepsOf(results []*goose.MigrationResult) []Step {

@@ -48,7 +48,7 @@ func TestUpStatusDown(t *testing.T) {
 		require.NoError(t, err)
 		status, err := m.Status(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, []migrate.Step{{Version: 1, Name: "00001_outbox.sql"}}, status)
+		require.Equal(t, []migrate.Step{{Version: 1, Name: "00001_outbox.sql"}, {Version: 2, Name: "00002_queues.sql"}}, status)
 		require.Zero(t, tables(t, db, dialect), "asking changes nothing")
 
 		steps, err := m.Up(t.Context())
@@ -64,13 +64,16 @@ func TestUpStatusDown(t *testing.T) {
 
 		_, err = db.ExecContext(t.Context(), "INSERT INTO outgoing (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
 		require.NoError(t, err)
+		steps, err = m.Down(t.Context(), false)
+		require.NoError(t, err, "the messages stay")
+		require.Equal(t, status[1].Version, steps[0].Version)
 		_, err = m.Down(t.Context(), false)
 		require.ErrorIs(t, err, migrate.ErrPending)
+		_, err = m.Up(t.Context())
+		require.NoError(t, err)
 		_, err = db.ExecContext(t.Context(), "UPDATE outgoing SET status = 2")
 		require.NoError(t, err)
-		steps, err = m.Down(t.Context(), false)
-		require.NoError(t, err)
-		require.Len(t, steps, 1)
+		down(t, m, false)
 		require.Equal(t, 1, tables(t, db, dialect), "the versions are kept")
 		steps, err = m.Down(t.Context(), false)
 		require.NoError(t, err)
@@ -79,9 +82,18 @@ func TestUpStatusDown(t *testing.T) {
 		require.NoError(t, err)
 		_, err = db.ExecContext(t.Context(), "INSERT INTO outgoing (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
 		require.NoError(t, err)
-		_, err = m.Down(t.Context(), true)
-		require.NoError(t, err, "by force")
+		down(t, m, true)
 	})
+}
+
+// down takes back all migrations, one after the other.
+func down(t *testing.T, m *migrate.Migrator, force bool) {
+	t.Helper()
+	for range schema.Version {
+		steps, err := m.Down(t.Context(), force)
+		require.NoError(t, err)
+		require.Len(t, steps, 1)
+	}
 }
 
 func TestOneAtATime(t *testing.T) {
@@ -101,7 +113,7 @@ func TestOneAtATime(t *testing.T) {
 			})
 		}
 		require.NoError(t, group.Wait())
-		require.ElementsMatch(t, []int{0, 0, 0, 1}, counts)
+		require.ElementsMatch(t, []int{0, 0, 0, schema.Version}, counts)
 	})
 }
 
