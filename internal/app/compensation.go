@@ -77,22 +77,26 @@ func (set *outboxSet) rows() consumer.Rows {
 // rowFinder asks all databases: the message does not say which one has the row.
 type rowFinder []*outboxRunner
 
-// TakeIdentity implements [consumer.Rows].
-func (f rowFinder) TakeIdentity(ctx context.Context, queue, key, id string) (found, locked bool, err error) {
+var errLocked = errors.New("row is locked by another")
+
+// TakeIdentity implements [consumer.Rows]. A database that is known to be away is
+// not asked: the caller has little time, and another may have the row.
+func (f rowFinder) TakeIdentity(ctx context.Context, queue, key, id string) (found bool, err error) {
 	var problems []error
 	for _, r := range f {
-		taken, err := r.relay.TakeIdentity(ctx, queue, key, id)
-		switch {
-		case err != nil:
+		err := r.relay.State()
+		if err == nil {
+			var taken outbox.Taken
+			if taken, err = r.relay.TakeIdentity(ctx, queue, key, id); taken == outbox.TakenDone && err == nil {
+				return true, nil
+			}
+			if taken == outbox.TakenLocked {
+				err = errors.Join(err, errLocked)
+			}
+		}
+		if err != nil {
 			problems = append(problems, fmt.Errorf("outbox %s: %w", r.name, err))
-		case taken == outbox.TakenDone:
-			return true, false, nil
-		case taken == outbox.TakenLocked:
-			locked = true
 		}
 	}
-	if locked {
-		return false, true, nil
-	}
-	return false, false, errors.Join(problems...)
+	return false, errors.Join(problems...)
 }

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -281,38 +282,41 @@ func TestTwice(t *testing.T) {
 	require.Equal(t, 1, w.counts.get(consumer.Stored))
 }
 
-// relay is a relay that finds the row locked at first.
+// relay has some rows, finds some locked, and hangs over others.
 type relay struct {
-	mu     sync.Mutex
-	locked int
-	taken  []string
+	mu    sync.Mutex
+	taken []string
 }
 
-func (r *relay) TakeIdentity(_ context.Context, queue, key, id string) (found, locked bool, err error) {
+func (r *relay) TakeIdentity(ctx context.Context, queue, key, id string) (found bool, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.locked > 0 {
-		r.locked--
-		return false, true, nil
-	}
 	r.taken = append(r.taken, queue+" "+key+" "+id)
-	return id != "gone", false, nil
+	r.mu.Unlock()
+	switch id {
+	case "locked":
+		return false, errors.New("row is locked by another")
+	case "hangs":
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return id != "gone", nil
 }
 
-// TestRow: a row is taken by the relay, again later where another has it.
+// TestRow: a row is taken by the relay, once; what it cannot take it finds later by itself.
 func TestRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, natsBroker(testenv.NATS(t)), message.NATS)
-	rows := &relay{locked: 3}
+	rows := new(relay)
 	w.startWriter(t, rows)
-	for _, id := range []string{"here", "gone"} {
+	for _, id := range []string{"locked", "here", "gone"} {
 		publish(t, w.sink, w.topic, w.encode(t, id, func(m *compensation.Message) {
 			*m = compensation.Message{Kind: compensation.KindRow, Queue: m.Queue, Token: "~123456789abcdef", ID: m.ID, Key: "k"}
 		}))
 	}
 	w.counts.await(t, consumer.Stored, 1)
 	w.counts.await(t, consumer.Already, 1)
+	w.counts.await(t, consumer.Left, 1)
 	w.stop()
-	require.ElementsMatch(t, []string{w.name + " k here", w.name + " k gone"}, rows.taken)
-	require.Positive(t, w.counts.get(consumer.Retried))
+	require.ElementsMatch(t, []string{w.name + " k locked", w.name + " k here", w.name + " k gone"}, rows.taken)
+	require.Zero(t, w.counts.get(consumer.Retried))
 }
