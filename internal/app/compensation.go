@@ -32,15 +32,16 @@ func newConsumers(p outboxParams, rows consumer.Rows) ([]*compensationRunner, er
 		}
 		sink := p.Config.Queues[name].Sink
 		logger := p.Logger.With("queue", name, "sink", sink)
+		writer := consumer.NewWriter(consumer.WriterConfig{
+			Store: q.queue.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
+		})
 		source, err := newSource(p.Config.Sinks[sink], "delaybridge-compensation-"+name, consumer.Options{
-			Topic: topic, Group: consumer.Group(p.Config.Prefix, name), Logger: logger,
+			Topic: topic, Group: consumer.Group(p.Config.Prefix, name), Ready: writer.Ready, Logger: logger,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("compensations of queue %s: %w", name, err)
 		}
-		runners = append(runners, &compensationRunner{source: source, writer: consumer.NewWriter(consumer.WriterConfig{
-			Store: q.queue.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
-		})})
+		runners = append(runners, &compensationRunner{source: source, writer: writer})
 	}
 	return runners, nil
 }

@@ -98,6 +98,14 @@ type work struct {
 	reason       string
 }
 
+// Ready is an error until Redis has answered once, as [Options] wants it.
+func (w *Writer) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := w.config.Store.Layout(ctx)
+	return err
+}
+
 // Handle is a [Handler].
 func (w *Writer) Handle(ctx context.Context, batch []*Delivery) []error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
