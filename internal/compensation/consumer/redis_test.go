@@ -19,6 +19,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
@@ -280,6 +281,37 @@ func TestTwice(t *testing.T) {
 	w.counts.await(t, consumer.Already, 1)
 	w.counts.await(t, consumer.Stored, 1)
 	require.Equal(t, 1, w.counts.get(consumer.Stored))
+}
+
+// TestCancelledForGood: a copy that comes long after a cancel brings nothing back.
+// It checks I11.
+func TestCancelledForGood(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, natsBroker(testenv.NATS(t)), message.NATS)
+	w.startWriter(t, nil)
+	body := w.encode(t, "a", func(*compensation.Message) {})
+	publish(t, w.sink, w.topic, body)
+	w.counts.await(t, consumer.Stored, 1)
+	require.Equal(t, store.Done, w.queue.Producer().Cancel(t.Context(), "a", "", store.Durability{}).Code)
+	const passed = 50 * time.Minute // The compensation is valid for an hour.
+	remembered := 0
+	for shard := range 4 {
+		key := storetest.Key(w.name, shard, "gonettl")
+		for _, token := range w.direct.ZRange(t.Context(), key, 0, -1).Val() {
+			require.NoError(t, w.direct.ZIncrBy(t.Context(), key, -float64(passed.Milliseconds()), token).Err())
+		}
+		_, err := w.queue.Shard(shard).Claim(t.Context(), message.ClaimRequest{
+			Token: message.ClaimToken{Instance: "a", Number: 1}, Timeout: time.Hour, Lease: time.Hour,
+		})
+		require.NoError(t, err)
+		remembered += int(w.direct.HLen(t.Context(), storetest.Key(w.name, shard, "gone")).Val())
+	}
+	require.Equal(t, 1, remembered, "only the compensation, not the call")
+	publish(t, w.sink, w.topic, body)
+	w.counts.await(t, consumer.Already, 1)
+	_, found, err := w.queue.Producer().Get(t.Context(), "a", "")
+	require.NoError(t, err)
+	require.False(t, found)
 }
 
 // relay has some rows, finds some locked, and hangs over others.
