@@ -32,15 +32,16 @@ func newConsumers(p outboxParams, rows consumer.Rows) ([]*compensationRunner, er
 		}
 		sink := p.Config.Queues[name].Sink
 		logger := p.Logger.With("queue", name, "sink", sink)
+		writer := consumer.NewWriter(consumer.WriterConfig{
+			Store: q.queue.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
+		})
 		source, err := newSource(p.Config.Sinks[sink], "delaybridge-compensation-"+name, consumer.Options{
-			Topic: topic, Group: consumer.Group(p.Config.Prefix, name), Logger: logger,
+			Topic: topic, Group: consumer.Group(p.Config.Prefix, name), Ready: writer.Ready, Logger: logger,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("compensations of queue %s: %w", name, err)
 		}
-		runners = append(runners, &compensationRunner{source: source, writer: consumer.NewWriter(consumer.WriterConfig{
-			Store: q.queue.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
-		})})
+		runners = append(runners, &compensationRunner{source: source, writer: writer})
 	}
 	return runners, nil
 }
@@ -77,22 +78,26 @@ func (set *outboxSet) rows() consumer.Rows {
 // rowFinder asks all databases: the message does not say which one has the row.
 type rowFinder []*outboxRunner
 
-// TakeIdentity implements [consumer.Rows].
-func (f rowFinder) TakeIdentity(ctx context.Context, queue, key, id string) (found, locked bool, err error) {
+var errLocked = errors.New("row is locked by another")
+
+// TakeIdentity implements [consumer.Rows]. A database that is known to be away is
+// not asked: the caller has little time, and another may have the row.
+func (f rowFinder) TakeIdentity(ctx context.Context, queue, key, id string) (found bool, err error) {
 	var problems []error
 	for _, r := range f {
-		taken, err := r.relay.TakeIdentity(ctx, queue, key, id)
-		switch {
-		case err != nil:
+		err := r.relay.State()
+		if err == nil {
+			var taken outbox.Taken
+			if taken, err = r.relay.TakeIdentity(ctx, queue, key, id); taken == outbox.TakenDone && err == nil {
+				return true, nil
+			}
+			if taken == outbox.TakenLocked {
+				err = errors.Join(err, errLocked)
+			}
+		}
+		if err != nil {
 			problems = append(problems, fmt.Errorf("outbox %s: %w", r.name, err))
-		case taken == outbox.TakenDone:
-			return true, false, nil
-		case taken == outbox.TakenLocked:
-			locked = true
 		}
 	}
-	if locked {
-		return false, true, nil
-	}
-	return false, false, errors.Join(problems...)
+	return false, errors.Join(problems...)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/outbox/migrate"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
@@ -420,6 +421,47 @@ func TestFastPath(t *testing.T) {
 			return strings.Contains(d.page("/metrics"), `delaybridge_compensations_total{queue="orders",result="stored"} 1`)
 		})
 	})
+}
+
+// TestCompensationWithoutADatabase: compensations of rows of which one database is
+// away hold nothing up, and a row of the other is found.
+func TestCompensationWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	const keys = "until: published, poll: 1h, horizon: 10h, relays: 1"
+	server := testenv.StartMariaDB(t, "")
+	one := newDatabaseFirst(t, schema.Postgres, testenv.Postgres(t), keys)
+	two := newDatabaseFirst(t, schema.MySQL, server.URL(), keys)
+	one.config.Outbox["away"] = two.config.Outbox["default"] // It is asked first.
+	one.migrate()
+	two.migrate()
+	server.Kill()
+	var row delay.Ref
+	one.commit(func(tx *sql.Tx) { row = one.schedule(tx, "first", delay.After(time.Hour)) })
+	one.start()
+	one.becomes(row, "schedule stored") // The relay has looked, and will not again for an hour.
+	one.commit(func(tx *sql.Tx) { row = one.schedule(tx, "row", delay.After(0)) })
+	publish := func(kind, id, key string) {
+		m := &compensation.Message{Kind: kind, Queue: "orders", ID: id, Key: key, Token: testenv.Name(t, "~")[:16]}
+		if kind == compensation.KindMessage {
+			m.Token, m.Topic, m.DueAt, m.ValidUntil = "~"+m.Token[:15], one.topic, time.Now(), time.Now().Add(time.Hour)
+		}
+		body, err := compensation.Encode(m)
+		require.NoError(t, err)
+		_, err = one.js.Publish(t.Context(), one.topic+"-c", body)
+		require.NoError(t, err)
+	}
+	counted := func(line string) {
+		one.eventually(line, func() bool {
+			return strings.Contains(one.page("/metrics"), `delaybridge_compensations_total{queue="orders",result=`+line)
+		})
+	}
+	publish(compensation.KindRow, "nobody's", "k")
+	counted(`"left"} 1`)
+	publish(compensation.KindRow, "row", "k")
+	one.becomes(row, "schedule published")
+	publish(compensation.KindMessage, "message", "")
+	one.eventually("it arrives", func() bool { return one.got.of("message") == 1 })
+	counted(`"stored"} 2`)
 }
 
 // TestTwoDatabases has one outbox in each kind of database, for the same queue:

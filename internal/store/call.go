@@ -68,6 +68,7 @@ type asked struct {
 	target  string // for the operations of outbox rows, as is
 	laterMs int64  // what was scheduled from then on is a later message
 	marked  bool   // for put
+	untilMs string // for put: how long the tombstone lives that it leaves, as the script takes it
 }
 
 // visit is how far a call has got through the homes of its message.

@@ -40,7 +40,8 @@
 //	                               behind them, of a retry, the promised due_ms
 //	delay:{q:3}:gone       HASH    token -> what a cancel or reschedule answered, or that the token has ended;
 //	                               of an outbox message: "p" published, "c" cancelled, "n" cancelled
-//	                               before it was here, "m<next token>" moved
+//	                               before it was here, "m<next token>" moved; of one without a row it is
+//	                               there from the start, as "c": it counts once the message is not here
 //	delay:{q:3}:gonettl    ZSET    token -> expiry_ms of its entry in gone
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
@@ -97,7 +98,8 @@
 // purged, or has another due time. Entries have no time to live, so that a
 // database may be down for long: every bridge with an outbox takes them out.
 // Tokens that begin with "~~" are those of messages without a row (a compensation
-// message of a producer without a database): tombstones, but no ledger.
+// message of a producer without a database): tombstones, but no ledger. These
+// live for as long as the compensation is valid, and earlier layouts with them.
 //
 // # Changing the shards
 //

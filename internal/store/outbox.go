@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -32,6 +33,11 @@ import (
 // life. That leads to the next token, and the tombstone there is made later and
 // lives longer still. Where a row is cancelled or rescheduled before its message
 // is here, the same tombstones are left for the fast path.
+//
+// A message without a row has no such bound: a broker may deliver its compensation
+// again for as long as that is valid. So its tombstone is left when the message is
+// brought here, see Row.Until: the message itself is looked for first, and where it
+// is not here it has ended. Its end says how, and never shortens the tombstone's life.
 
 // errToken is returned for a token that is not that of an outbox message.
 var errToken = fmt.Errorf("token of an outbox message must be %d bytes and begin with %q", message.TokenLength, message.OutboxMark)
@@ -49,6 +55,19 @@ type Row struct {
 	DueAt time.Time
 	// Marked says that a copy may be out already.
 	Marked bool
+	// Until is when the last one may bring the message that has no row; zero for a
+	// row's. Until then its token is not brought here a second time.
+	Until time.Time
+}
+
+// untilMs is how long the tombstone lives that putting the row leaves: a minute
+// longer than the row may come, for a run that is late, and for the clock of a
+// server that takes over.
+func (r *Row) untilMs() string {
+	if r.Until.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(r.Until.Add(tombstone).UnixMilli(), 10)
 }
 
 // tokenKind is what follows from a token.

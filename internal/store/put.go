@@ -16,13 +16,13 @@ var putVerb = verb{
 	script: scripts.Put,
 	most:   100,
 	keys: func(k keys.Shard) []string {
-		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Settled, k.Meta, k.Wake}
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Settled, k.Meta, k.Wake, k.GoneTTL}
 	},
 	head: func(r run) []any {
 		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(a *asked) []any {
-		return []any{message.Member(a.id, a.key), a.when.String(), scripts.Flag(a.marked), a.stored}
+		return []any{message.Member(a.id, a.key), a.when.String(), scripts.Flag(a.marked), a.untilMs, a.stored}
 	},
 	asks: true,
 }
@@ -36,8 +36,8 @@ var putVerb = verb{
 //   - Waiting, InFlight, Dead: another message of that identity is in the way.
 //
 // Errors are those of [Producer.Schedule]; after [ErrUnknown] it may be repeated at
-// any time. A row that may have been brought here and ended more than a minute
-// ago must be Marked: its tombstone may have expired.
+// any time. A row that may have been brought here and ended longer ago than its
+// tombstone lives must be Marked: a minute, or since its Until.
 //
 // Where the caller's right to write the row ends (that of one who holds the
 // row's lock, if its connection breaks), ctx must end within [MaxCall] of the
@@ -69,7 +69,7 @@ func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 		m := row.Message
 		calls, index = append(calls, &call{asked: asked{
 			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, marked: row.Marked,
-			stored: message.Encode(row.Token, m),
+			untilMs: row.untilMs(), stored: message.Encode(row.Token, m),
 		}}), append(index, i)
 	}
 	if len(calls) > 0 {

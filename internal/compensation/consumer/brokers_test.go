@@ -1,7 +1,9 @@
 package consumer_test
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,4 +90,77 @@ func TestInWorkForLong(t *testing.T) {
 	}, patience, 100*time.Millisecond)
 	require.Empty(t, second.seen())
 	require.Empty(t, first.redelivered())
+}
+
+// limitedQueue is a quorum queue that keeps what was delivered twice, and no
+// oftener; the broker drops it then.
+func limitedQueue(t *testing.T) place {
+	t.Helper()
+	p := rabbitBroker(testenv.RabbitMQ(t), "").place(t)
+	_, err := amqpChannel(t).QueueDeclare(p.topic, true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": 1})
+	require.NoError(t, err)
+	return p
+}
+
+// TestDeliveryLimit: while a message waits, the loss of connections costs it one
+// delivery, however often they are lost.
+func TestDeliveryLimit(t *testing.T) {
+	t.Parallel()
+	p := limitedQueue(t)
+	publish(t, p.openSink(t), p.topic, "a")
+	var back atomic.Bool
+	r := newRecorder(func(string) error {
+		if !back.Load() {
+			return errors.New("redis is away")
+		}
+		return nil
+	})
+	_, address, _ := strings.Cut(testenv.RabbitMQ(t), "@")
+	proxy := testenv.NewProxy(t, strings.Trim(address, "/"))
+	cut := p
+	cut.broker = rabbitBroker("amqp://guest:guest@"+proxy.Addr()+"/", "")
+	stop := cut.start(t, r.handle)
+	r.awaitAll(t, "a")
+	for range 3 {
+		proxy.Cut()
+		tried := len(r.seen())
+		r.await(t, "it is tried again", func(seen []string) bool { return len(seen) > tried+5 })
+	}
+	require.Empty(t, r.redelivered())
+	back.Store(true)
+	r.await(t, "the broker delivers it again", func([]string) bool { return len(r.redelivered()) > 0 })
+	stop()
+	queue, err := amqpChannel(t).QueueDeclarePassive(p.topic, true, false, false, false, nil)
+	require.NoError(t, err)
+	require.Zero(t, queue.Messages, "it is acknowledged")
+}
+
+// TestDeliveryLimitAndRestarts: bridges that start while Redis is away cost no delivery.
+func TestDeliveryLimitAndRestarts(t *testing.T) {
+	t.Parallel()
+	p := limitedQueue(t)
+	publish(t, p.openSink(t), p.topic, "a")
+	r := newRecorder(nil)
+	for range 3 {
+		asked := make(chan struct{})
+		stop := p.startWhen(t, func(ctx context.Context) error {
+			select {
+			case asked <- struct{}{}:
+			case <-ctx.Done():
+			}
+			return errors.New("redis is away")
+		}, r.handle)
+		for range 3 {
+			select {
+			case <-asked:
+			case <-time.After(patience):
+				require.Fail(t, "it does not ask")
+			}
+		}
+		stop()
+	}
+	require.Empty(t, r.seen())
+	p.startWhen(t, func(context.Context) error { return nil }, r.handle)
+	r.awaitAll(t, "a")
+	require.Empty(t, r.redelivered())
 }

@@ -19,6 +19,12 @@ var errForeign = errors.New("the exchange sends messages of other topics here, s
 // RabbitMQ is a [Source]: a durable queue with the topic's name, bound to the
 // sink's exchange by the topic, with manual acknowledgements. A queue of that
 // name that exists is taken as it is.
+//
+// A quorum queue drops, or dead-letters, what was delivered too often: 20 times by
+// default from RabbitMQ 4 on. Each connection that ends with messages in hand costs
+// one of these. So nothing is taken before Redis has answered this bridge once, and
+// what waits is held, through the broker's own timeout for acknowledgements and
+// every loss of the connection: the next one is made only once some of it is done.
 type RabbitMQ struct {
 	config rabbitmqsink.Config
 	Options
@@ -58,13 +64,8 @@ func (r *RabbitMQ) session(ctx context.Context, handle Handler) error {
 	if err != nil {
 		return err
 	}
-	deliveries, err := channel.Consume(r.Topic, r.Group+"-"+randomName(), false, false, false, false, nil)
-	if err != nil {
-		return fmt.Errorf("consume: %w", err)
-	}
 	closed := channel.NotifyClose(make(chan *amqp.Error, 1))
-	r.connected(ctx)
-	ctx, lost := context.WithCancelCause(ctx)
+	connected, lost := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	go func() { // It ends with the channel, which the session closes.
 		defer close(ended)
@@ -78,7 +79,15 @@ func (r *RabbitMQ) session(ctx context.Context, handle Handler) error {
 		<-ended
 		lost(nil)
 	}()
-	err = r.consume(ctx, deliveries, handle)
+	if !r.awaitReady(connected) {
+		return context.Cause(connected)
+	}
+	deliveries, err := channel.Consume(r.Topic, r.Group+"-"+randomName(), false, false, false, false, nil)
+	if err != nil {
+		return fmt.Errorf("consume: %w", err)
+	}
+	r.connected(ctx)
+	err = r.consume(ctx, connected, deliveries, handle)
 	if errors.Is(err, errForeign) && !r.foreign {
 		r.foreign = true
 		err = errors.Join(err, r.unbind(conn))
@@ -143,9 +152,21 @@ func (r *RabbitMQ) makeQueue(conn *amqp.Connection, name string) error {
 	return channel.Close()
 }
 
-func (r *RabbitMQ) consume(ctx context.Context, deliveries <-chan amqp.Delivery, handle Handler) error {
+// awaitReady is false where ctx has ended first.
+func (r *RabbitMQ) awaitReady(ctx context.Context) bool {
+	for pause := firstPause; r.Ready != nil && r.Ready(ctx) != nil; pause = min(2*pause, longPause) {
+		if !sleep(ctx, pause) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// consume takes messages while it is connected. What it has in hand then it hands
+// to the handler until something of it is done, which ctx alone ends.
+func (r *RabbitMQ) consume(ctx, connected context.Context, deliveries <-chan amqp.Delivery, handle Handler) error {
 	for {
-		batch, err := r.gather(ctx, deliveries)
+		batch, err := r.gather(connected, deliveries)
 		if err != nil {
 			return err
 		}
@@ -162,7 +183,7 @@ func (r *RabbitMQ) consume(ctx context.Context, deliveries <-chan amqp.Delivery,
 			return nil
 		})
 		if err != nil {
-			return errors.Join(err, context.Cause(ctx))
+			return errors.Join(err, context.Cause(connected))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
@@ -281,38 +283,72 @@ func TestTwice(t *testing.T) {
 	require.Equal(t, 1, w.counts.get(consumer.Stored))
 }
 
-// relay is a relay that finds the row locked at first.
-type relay struct {
-	mu     sync.Mutex
-	locked int
-	taken  []string
-}
-
-func (r *relay) TakeIdentity(_ context.Context, queue, key, id string) (found, locked bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.locked > 0 {
-		r.locked--
-		return false, true, nil
+// TestCancelledForGood: a copy that comes long after a cancel brings nothing back.
+// It checks I11.
+func TestCancelledForGood(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, natsBroker(testenv.NATS(t)), message.NATS)
+	w.startWriter(t, nil)
+	body := w.encode(t, "a", func(*compensation.Message) {})
+	publish(t, w.sink, w.topic, body)
+	w.counts.await(t, consumer.Stored, 1)
+	require.Equal(t, store.Done, w.queue.Producer().Cancel(t.Context(), "a", "", store.Durability{}).Code)
+	const passed = 50 * time.Minute // The compensation is valid for an hour.
+	remembered := 0
+	for shard := range 4 {
+		key := storetest.Key(w.name, shard, "gonettl")
+		for _, token := range w.direct.ZRange(t.Context(), key, 0, -1).Val() {
+			require.NoError(t, w.direct.ZIncrBy(t.Context(), key, -float64(passed.Milliseconds()), token).Err())
+		}
+		_, err := w.queue.Shard(shard).Claim(t.Context(), message.ClaimRequest{
+			Token: message.ClaimToken{Instance: "a", Number: 1}, Timeout: time.Hour, Lease: time.Hour,
+		})
+		require.NoError(t, err)
+		remembered += int(w.direct.HLen(t.Context(), storetest.Key(w.name, shard, "gone")).Val())
 	}
-	r.taken = append(r.taken, queue+" "+key+" "+id)
-	return id != "gone", false, nil
+	require.Equal(t, 1, remembered, "only the compensation, not the call")
+	publish(t, w.sink, w.topic, body)
+	w.counts.await(t, consumer.Already, 1)
+	_, found, err := w.queue.Producer().Get(t.Context(), "a", "")
+	require.NoError(t, err)
+	require.False(t, found)
 }
 
-// TestRow: a row is taken by the relay, again later where another has it.
+// relay has some rows, finds some locked, and hangs over others.
+type relay struct {
+	mu    sync.Mutex
+	taken []string
+}
+
+func (r *relay) TakeIdentity(ctx context.Context, queue, key, id string) (found bool, err error) {
+	r.mu.Lock()
+	r.taken = append(r.taken, queue+" "+key+" "+id)
+	r.mu.Unlock()
+	switch id {
+	case "locked":
+		return false, errors.New("row is locked by another")
+	case "hangs":
+		<-ctx.Done()
+		return false, ctx.Err()
+	}
+	return id != "gone", nil
+}
+
+// TestRow: a row is taken by the relay, once; what it cannot take it finds later by itself.
 func TestRow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, natsBroker(testenv.NATS(t)), message.NATS)
-	rows := &relay{locked: 3}
+	rows := new(relay)
 	w.startWriter(t, rows)
-	for _, id := range []string{"here", "gone"} {
+	for _, id := range []string{"locked", "here", "gone"} {
 		publish(t, w.sink, w.topic, w.encode(t, id, func(m *compensation.Message) {
 			*m = compensation.Message{Kind: compensation.KindRow, Queue: m.Queue, Token: "~123456789abcdef", ID: m.ID, Key: "k"}
 		}))
 	}
 	w.counts.await(t, consumer.Stored, 1)
 	w.counts.await(t, consumer.Already, 1)
+	w.counts.await(t, consumer.Left, 1)
 	w.stop()
-	require.ElementsMatch(t, []string{w.name + " k here", w.name + " k gone"}, rows.taken)
-	require.Positive(t, w.counts.get(consumer.Retried))
+	require.ElementsMatch(t, []string{w.name + " k locked", w.name + " k here", w.name + " k gone"}, rows.taken)
+	require.Zero(t, w.counts.get(consumer.Retried))
 }

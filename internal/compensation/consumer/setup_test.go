@@ -128,7 +128,12 @@ func (b broker) place(t testing.TB) place {
 
 // start runs a source; stop ends it and waits.
 func (p place) start(t testing.TB, handle consumer.Handler) (stop func()) {
-	source := p.source(t, consumer.Options{Topic: p.topic, Group: p.group, Logger: logger(t)})
+	return p.startWhen(t, nil, handle)
+}
+
+// startWhen is start of a source that asks whether it may take anything.
+func (p place) startWhen(t testing.TB, ready func(context.Context) error, handle consumer.Handler) (stop func()) {
+	source := p.source(t, consumer.Options{Topic: p.topic, Group: p.group, Ready: ready, Logger: logger(t)})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { source.Run(ctx, handle) })

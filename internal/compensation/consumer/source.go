@@ -65,7 +65,11 @@ type Options struct {
 	// Topic is where the compensation messages are.
 	Topic string
 	// Group names the bridges that share the work: [Group] of prefix and queue.
-	Group  string
+	Group string
+	// Ready says whether what is delivered can be handled at all; nil: always. It is
+	// asked, every 20 to 250 ms, by a source whose broker counts deliveries, before
+	// it takes the first one.
+	Ready  func(ctx context.Context) error
 	Logger *slog.Logger
 }
 

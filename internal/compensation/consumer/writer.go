@@ -23,25 +23,28 @@ type Store interface {
 	Put(ctx context.Context, rows []store.Row) []store.Answer
 }
 
-// Rows is the relay of the queue's outbox. It brings the pending rows of one
-// identity to Redis now, under their lock. Where there are none, they have been
-// settled already and found is false; locked says that another has the lock.
+// Rows are the relays of the queue's outboxes. TakeIdentity brings the pending
+// rows of one identity to Redis now, under their lock. Where there are none, they
+// have been settled already and found is false. An error says that it cannot be
+// done now, and that a relay will.
 type Rows interface {
-	TakeIdentity(ctx context.Context, queue, key, id string) (found, locked bool, err error)
+	TakeIdentity(ctx context.Context, queue, key, id string) (found bool, err error)
 }
 
 // Result is what became of a compensation message: a metric's label.
 type Result string
 
-// The results. Retried comes before one of the others, once a delivery.
+// The results. Retried comes before one of the others, once a delivery; a row is
+// not retried.
 const (
 	Stored      Result = "stored"        // it is in Redis now, or its row was
 	Already     Result = "already_there" // Redis had it, or it has ended, or the row has gone
+	Left        Result = "left"          // the row's database, its lock or Redis was not to be had: the relay finds the row
 	Duplicate   Result = "duplicate"     // another message has its identity
 	Expired     Result = "expired"       // its validity was over: in the dead topic
 	Undecodable Result = "undecodable"   // in the dead topic
 	Invalid     Result = "invalid"       // against the queue's limits: in the dead topic
-	Retried     Result = "retried"       // Redis, the row or the broker was not ready
+	Retried     Result = "retried"       // Redis or the broker was not ready
 )
 
 // Observer counts what became of compensation messages.
@@ -52,16 +55,17 @@ type Observer interface {
 const (
 	// callTimeout bounds one try, so that the end of an outage and a shutdown are noticed.
 	callTimeout = 5 * time.Second
-	// traceLife is how long Redis certainly knows that a token has ended.
-	traceLife = 50 * time.Second
+	// rowsTimeout bounds what is tried for all rows of a batch: their relay looks by
+	// itself a few times a second, and what is behind them must not wait for it.
+	rowsTimeout = time.Second
+	// validMost bounds for how long Redis must remember a message. A producer's clock
+	// may be ahead by a day.
+	validMost = 2 * compensation.Validity
 	// takeWidth is how many rows are taken at the same time.
 	takeWidth = 4
 )
 
-var (
-	errLocked = errors.New("row is locked by another")
-	errSilent = errors.New("store gave no answer")
-)
+var errSilent = errors.New("store gave no answer")
 
 // Writer redoes the writes of one queue. Its Handle is the [Handler] of one
 // source: one call at a time.
@@ -89,15 +93,22 @@ func NewWriter(config WriterConfig) *Writer { return &Writer{config: config} }
 // work is a delivery on its way: it may be handed in more than once.
 type work struct {
 	compensation *compensation.Message
-	unknownSince time.Time // when a put may have happened for the first time
 	retried      bool
 	dead         Result // where it goes to the dead topic: why
 	reason       string
 }
 
+// Ready is an error until Redis has answered once, as [Options] wants it.
+func (w *Writer) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := w.config.Store.Layout(ctx)
+	return err
+}
+
 // Handle is a [Handler].
 func (w *Writer) Handle(ctx context.Context, batch []*Delivery) []error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	errs := make([]error, len(batch))
 	var puts, rows, dead []int
@@ -114,10 +125,10 @@ func (w *Writer) Handle(ctx context.Context, batch []*Delivery) []error {
 			puts = append(puts, i)
 		}
 	}
-	refused := w.put(ctx, batch, puts, errs)
-	w.bury(ctx, batch, append(dead, refused...), errs)
-	w.takeRows(ctx, batch, rows, errs) // Last: each may take its time.
-	w.report(ctx, batch, errs)
+	refused := w.put(call, batch, puts, errs)
+	w.bury(call, batch, append(dead, refused...), errs)
+	w.takeRows(ctx, batch, rows)
+	w.report(call, batch, errs)
 	return errs
 }
 
@@ -137,32 +148,35 @@ func (w *Writer) decode(d *Delivery) {
 	d.work.compensation = m
 }
 
-// takeRows takes a few rows at a time: each is a transaction of its own.
-func (w *Writer) takeRows(ctx context.Context, batch []*Delivery, rows []int, errs []error) {
+// takeRows takes a few rows at a time, since each is a transaction of its own, and
+// each once: a compensation of a row only makes its relay faster.
+func (w *Writer) takeRows(ctx context.Context, batch []*Delivery, rows []int) {
+	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
+	defer cancel()
 	var takers errgroup.Group
 	takers.SetLimit(takeWidth)
 	for _, i := range rows {
 		takers.Go(func() error {
-			errs[i] = w.takeRow(ctx, batch[i].work.compensation)
+			w.count(w.takeRow(ctx, batch[i].work.compensation))
 			return nil
 		})
 	}
 	_ = takers.Wait() // None returns an error.
 }
 
-func (w *Writer) takeRow(ctx context.Context, m *compensation.Message) error {
-	found, locked, err := w.config.Rows.TakeIdentity(ctx, m.Queue, m.Key, m.ID)
+func (w *Writer) takeRow(ctx context.Context, m *compensation.Message) Result {
+	if ctx.Err() != nil {
+		return Left
+	}
+	found, err := w.config.Rows.TakeIdentity(ctx, m.Queue, m.Key, m.ID)
 	switch {
 	case err != nil:
-		return fmt.Errorf("take row: %w", err)
-	case locked:
-		return errLocked
+		return Left
 	case found:
-		w.count(Stored)
+		return Stored
 	default:
-		w.count(Already)
+		return Already
 	}
-	return nil
 }
 
 // put brings messages to Redis, and returns those that it must not.
@@ -188,8 +202,8 @@ func (w *Writer) put(ctx context.Context, batch []*Delivery, puts []int, errs []
 		}
 		m := d.work.compensation
 		rows, index = append(rows, store.Row{
-			Token: m.Token, Message: m.Content(), DueAt: m.DueAt,
-			Marked: d.Redelivered || !d.work.unknownSince.IsZero() && time.Since(d.work.unknownSince) > traceLife,
+			Token: m.Token, Message: m.Content(), DueAt: m.DueAt, Until: m.ValidUntil,
+			Marked: d.Redelivered, // A Redis that has lost something may have forgotten that it had it.
 		}), append(index, i)
 	}
 	if len(rows) == 0 {
@@ -212,6 +226,8 @@ func (w *Writer) refuse(d *Delivery, layout *store.Layout, now time.Time) bool {
 	switch err := m.Content().Validate(layout.Sink, layout.MaxMessage); {
 	case now.After(m.ValidUntil):
 		d.work.dead, d.work.reason = Expired, "expired at "+m.ValidUntil.UTC().Format(message.TimeFormat)
+	case m.ValidUntil.After(now.Add(validMost)):
+		d.work.dead, d.work.reason = Invalid, "valid until "+m.ValidUntil.UTC().Format(message.TimeFormat)+": too long"
 	case err != nil:
 		d.work.dead, d.work.reason = Invalid, err.Error()
 	case m.DueAt.After(now.AddDate(message.MaxDelayYears, 0, 1)):
@@ -225,9 +241,6 @@ func (w *Writer) answered(ctx context.Context, d *Delivery, answer store.Answer)
 	m := d.work.compensation
 	switch {
 	case answer.Err != nil:
-		if errors.Is(answer.Err, store.ErrUnknown) && d.work.unknownSince.IsZero() {
-			d.work.unknownSince = time.Now()
-		}
 		return answer.Err
 	case answer.Code == store.Created:
 		w.count(Stored)
@@ -253,7 +266,7 @@ func (w *Writer) report(ctx context.Context, batch []*Delivery, errs []error) {
 			work.retried = true
 			w.count(Retried)
 		}
-		if cause == nil && !errors.Is(err, errLocked) {
+		if cause == nil {
 			cause = err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -99,7 +100,34 @@ func TestWriterAnswers(t *testing.T) {
 	for _, row := range f.rows {
 		require.Equal(t, row.Message.ID == "created", row.Marked, row.Message.ID)
 		require.Equal(t, int64(1_900_000_000_123), row.DueAt.UnixMilli())
+		require.Equal(t, int64(1_900_000_000_000), row.Until.UnixMilli())
 	}
+}
+
+// TestWriterLeavesRows: rows whose databases hang hold nothing up, neither the
+// batch they are in nor what is behind it.
+func TestWriterLeavesRows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f, dead, observed := &fakeStore{answers: map[string]store.Answer{"message": {Code: store.Created}}}, &fakeDead{}, newCounts()
+		writer := consumer.NewWriter(consumer.WriterConfig{
+			Store: f, Rows: new(relay), Dead: dead, Topic: "topic", Observer: observed, Logger: logger(t),
+		})
+		var batch []*consumer.Delivery
+		for range 40 {
+			batch = append(batch, delivery(t, "hangs", func(m *compensation.Message) {
+				*m = compensation.Message{Kind: compensation.KindRow, Queue: m.Queue, Token: "~123456789abcdef", ID: m.ID}
+			}))
+		}
+		batch = append(batch, delivery(t, "message", nil))
+		began := time.Now()
+		for _, err := range writer.Handle(t.Context(), batch) {
+			require.NoError(t, err)
+		}
+		require.Equal(t, time.Second, time.Since(began))
+		require.Equal(t, 40, observed.get(consumer.Left))
+		require.Equal(t, 1, observed.get(consumer.Stored))
+	})
 }
 
 // TestWriterBuries: with the reason, as it came; what the broker does not take
@@ -111,25 +139,26 @@ func TestWriterBuries(t *testing.T) {
 	old := delivery(t, "old", func(m *compensation.Message) { m.ValidUntil = time.UnixMilli(1_899_999_999_999) })
 	large := delivery(t, "large", func(m *compensation.Message) { m.Body = make([]byte, 100) })
 	topic := delivery(t, "topic", func(m *compensation.Message) { m.Topic = "not for kafka" })
-	batch := []*consumer.Delivery{bad, old, delivery(t, "good", nil), large, topic}
+	long := delivery(t, "long", func(m *compensation.Message) { m.ValidUntil = f.Now().Add(2*compensation.Validity + time.Second) })
+	batch := []*consumer.Delivery{bad, old, delivery(t, "good", nil), large, topic, long}
 	f.answers["good"] = store.Answer{Code: store.Created}
 
 	dead.outcome = sinks.Failed(sinks.Unavailable, sinks.ReasonConnection, errors.New("away"))
 	errs := writer.Handle(t.Context(), batch)
 	require.NoError(t, errs[2])
-	for _, i := range []int{0, 1, 3, 4} {
+	for _, i := range []int{0, 1, 3, 4, 5} {
 		require.Error(t, errs[i])
 	}
 	require.Zero(t, observed.get(consumer.Expired), "not yet")
 
 	dead.outcome, dead.letters = sinks.Acked(), nil
-	for _, err := range writer.Handle(t.Context(), []*consumer.Delivery{bad, old, large, topic}) {
+	for _, err := range writer.Handle(t.Context(), []*consumer.Delivery{bad, old, large, topic, long}) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, 1, observed.get(consumer.Undecodable))
 	require.Equal(t, 1, observed.get(consumer.Expired))
-	require.Equal(t, 2, observed.get(consumer.Invalid))
-	require.Len(t, dead.letters, 4)
+	require.Equal(t, 3, observed.get(consumer.Invalid))
+	require.Len(t, dead.letters, 5)
 	for _, letter := range dead.letters {
 		require.Equal(t, "topic.dead", letter.Topic)
 		require.NotEmpty(t, letter.Headers[consumer.HeaderReason])

@@ -3,6 +3,7 @@ package layout
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,7 +15,8 @@ import (
 // look is how far one shard was looked through for messages that have another
 // home. It reads the dead letters, the messages and the dead letters again: one
 // that moves meanwhile is seen, or counted among those that came back. The
-// ledger comes last: then no entry of another home can be added to it.
+// ledger comes last: then no entry of another home can be added to it. What the
+// shard remembers of messages without a row is waited for before all that.
 type look struct {
 	shard   int
 	witness string // a stranger that was there: it need not be looked for again
@@ -23,6 +25,7 @@ type look struct {
 	count   int // how many ids the next page has
 	back    string
 	ledger  uint64 // the cursor in the ledger
+	untilMs int64  // see remembers; 0: not known yet
 }
 
 // phaseLedger is the phase in which the ledger is read.
@@ -31,19 +34,26 @@ const phaseLedger = 3
 // scanPage is how many entries one page has at the most.
 const scanPage = 1000
 
+// longMemory is longer than a shard remembers what has ended, but for messages
+// without a row, whose compensations may come again.
+const longMemory = 2 * time.Minute
+
 // pageBytes is how much one page of ids may make Redis read, bodies included.
 const pageBytes = 256 << 10
 
 // on looks further, at most as many pages as are left.
 func (l *look) on(ctx context.Context, g *Registry, layout *Layout, pages *int) error {
 	k := layout.keys[l.shard]
+	if waits, err := l.remembers(ctx, g, k); waits || err != nil {
+		return err
+	}
 	if l.witness != "" {
 		*pages--
 		there, err := g.isThere(ctx, k, l.witness)
 		if there || err != nil {
 			return err
 		}
-		*l = look{shard: l.shard}
+		l.again()
 	}
 	for *pages > 0 {
 		*pages--
@@ -62,11 +72,32 @@ func (l *look) on(ctx context.Context, g *Registry, layout *Layout, pages *int) 
 		}
 		if l.phase > phaseLedger {
 			_, err := g.conn.Run(ctx, scripts.Drained, []string{k.Meta}, layout.Epoch, l.back)
-			*l = look{shard: l.shard}
+			l.again()
 			return err
 		}
 	}
 	return nil
+}
+
+// again begins anew.
+func (l *look) again() { *l = look{shard: l.shard, untilMs: l.untilMs} }
+
+// remembers reports whether the shard must be kept for what it remembers. Only
+// what was there at the first look can have another home: what comes since is
+// created where the layout puts it.
+func (l *look) remembers(ctx context.Context, g *Registry, k keys.Shard) (bool, error) {
+	nowMs, _ := g.clock.NowMs()
+	if l.untilMs == 0 {
+		last, err := g.conn.Client(ctx).ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: k.GoneTTL, Start: 0, Stop: 0, Rev: true}).Result()
+		if err != nil {
+			return false, fmt.Errorf("read tombstones: %w", err)
+		}
+		l.untilMs = nowMs
+		if len(last) > 0 && int64(last[0].Score) > nowMs+longMemory.Milliseconds() {
+			l.untilMs = int64(last[0].Score)
+		}
+	}
+	return nowMs < l.untilMs, nil
 }
 
 func (l *look) page(ctx context.Context, g *Registry, layout *Layout) error {

@@ -58,7 +58,7 @@ end
 -- What a reschedule has answered under a token stays.
 local function leave(ended, fate)
   redis.call('HSETNX', KEYS[6], ended, fate)
-  redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[4]), ended)
+  redis.call('ZADD', KEYS[7], 'GT', now_ms + tonumber(ARGV[4]), ended)
 end
 -- A late writer of the row must not bring it, or bring it back.
 if (target or '') ~= '' then leave(target, found and 'c' or 'n') end

@@ -27,7 +27,7 @@ end
 -- An outbox message leaves a trace, so that no late writer brings it back.
 for _, e in ipairs(ended) do
   redis.call('HSET', KEYS[4], e[1], 'c')
-  redis.call('ZADD', KEYS[5], now_ms + tonumber(ARGV[3]), e[1])
+  redis.call('ZADD', KEYS[5], 'GT', now_ms + tonumber(ARGV[3]), e[1])
   if string.byte(e[1], 2) ~= 126 then redis.call('HSET', KEYS[6], e[1], 'c' .. e[2]) end
 end
 if purged > 0 then redis.call('HINCRBY', KEYS[3], 'purged', purged) end

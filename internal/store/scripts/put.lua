@@ -1,9 +1,11 @@
 -- put: create the messages of outbox rows, each once under the token of its row.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
+--      10 gonettl (ZSET token -> expiry_ms)
 -- ARGV 1 epoch  2 not_after_ms  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
 --      where nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
---      due_ms, marked (1: a copy may be out), token .. encoded
+--      due_ms, marked (1: a copy may be out), until_ms (a message without a row: its token has a tombstone from the
+--      start, which lives until then; '': none), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
@@ -15,7 +17,7 @@ local ask, prefix = ARGV[3] == '0', ARGV[4] .. string.format('%013.0f', time[1] 
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 local tokens = {}
-for at = 6, #ARGV, 4 do tokens[#tokens + 1] = string.sub(ARGV[at + 3], 1, 16) end
+for at = 6, #ARGV, 5 do tokens[#tokens + 1] = string.sub(ARGV[at + 4], 1, 16) end
 local gone = redis.call('HLEN', KEYS[6]) > 0 and redis.call('HMGET', KEYS[6], unpack(tokens)) or {}
 local settled = redis.call('HLEN', KEYS[7]) > 0 and redis.call('HMGET', KEYS[7], unpack(tokens)) or {}
 
@@ -50,30 +52,34 @@ local function trace(id, token, n)
   if stored then return due and 2 or 3, due or 0 end
 end
 
-local reply, entries, marked, ours, earliest = {0, now_ms}, {}, {}, {}, nil
+local reply, entries, marked, ends, expiry, ours, earliest = {0, now_ms}, {}, {}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
-  local id, due, stored = ARGV[4 * n + 2], tonumber(ARGV[4 * n + 3]), ARGV[4 * n + 5]
+  local id, due, stored = ARGV[5 * n + 1], tonumber(ARGV[5 * n + 2]), ARGV[5 * n + 5]
   local code, detail
   if gone[n] or settled[n] or any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = trace(id, token, n) end
   if code then
     -- Known already.
   elseif ours[id] then
-    code, detail = tokens[ours[id]] == token and 12 or 2, tonumber(ARGV[4 * ours[id] + 3])
+    code, detail = tokens[ours[id]] == token and 12 or 2, tonumber(ARGV[5 * ours[id] + 2])
   elseif ask and redis.call('HEXISTS', KEYS[2], id) == 0 then
     code, detail = 11, 0
   elseif ask or redis.call('HSETNX', KEYS[2], id, prefix .. stored) == 0 then
     code, detail = trace(id, token, n)
   else
     code, detail, ours[id] = 1, due, n
-    entries[#entries + 1], entries[#entries + 2] = ARGV[4 * n + 3], id
+    entries[#entries + 1], entries[#entries + 2] = ARGV[5 * n + 2], id
     if not earliest or due < earliest then earliest = due end
-    if ARGV[4 * n + 4] == '1' then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    if ARGV[5 * n + 3] == '1' then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    local till = ARGV[5 * n + 4]
+    if till ~= '' then ends[#ends + 1], ends[#ends + 2], expiry[#expiry + 1], expiry[#expiry + 2] = token, 'c', till, token end
   end
   reply[#reply + 1], reply[#reply + 2] = code, detail
 end
 if #entries > 0 then
   redis.call('ZADD', KEYS[1], unpack(entries))
   if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
+  if #ends > 0 then redis.call('HSET', KEYS[6], unpack(ends)) end
+  if #ends > 0 then redis.call('ZADD', KEYS[10], unpack(expiry)) end
   redis.call('HINCRBY', KEYS[8], 'scheduled', #entries / 2)
   if not head_ms or earliest < head_ms + 0 then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest)) end
 end

@@ -62,7 +62,7 @@ for _, step in ipairs(plan) do
   if step.ended then
     redis.call('HSETNX', KEYS[6], step.ended, string.byte(step.ended) == 126 and 'c' or 'ended')
     if string.find(step.ended, '^~[^~]') then redis.call('HSET', KEYS[10], step.ended, 'c' .. step.id) end
-    redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[4]), step.ended)
+    redis.call('ZADD', KEYS[7], 'GT', now_ms + tonumber(ARGV[4]), step.ended)
   end
   if step.dead then
     redis.call('ZREM', KEYS[4], step.id)

@@ -79,7 +79,7 @@ redis.call('ZADD', KEYS[7], until_ms, token)
 for _, was in ipairs({ended, target ~= '' and target or nil}) do
   if was ~= in_force then
     redis.call('HSETNX', KEYS[6], was, string.byte(was) == 126 and 'm' .. in_force or 'ended')
-    redis.call('ZADD', KEYS[7], until_ms, was)
+    redis.call('ZADD', KEYS[7], 'GT', until_ms, was)
   end
 end
 if not row and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[10], ended, string.format('d%.0f:', due) .. id) end

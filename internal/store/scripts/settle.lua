@@ -58,7 +58,7 @@ for n = 1, traced do
   if n <= told then settled[2 * n - 1], settled[2 * n] = ended, 'p' .. ARGV[17 + n] end
 end
 put(KEYS[10], gone)
-if traced > 0 then redis.call('ZADD', KEYS[11], unpack(expiry)) end
+if traced > 0 then redis.call('ZADD', KEYS[11], 'GT', unpack(expiry)) end
 put(KEYS[12], settled)
 for i = back_at, dead_at - 3, 3 do
   local id, score, attempts = ARGV[i], ARGV[i + 1], ARGV[i + 2]
