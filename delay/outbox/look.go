@@ -9,6 +9,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
+const identityColumns = 3
+
 // present reads the present of a live row and locks it, unless somebody else has,
 // such as the relay. Each database takes the other's words for a comment. MySQL
 // before 8.0.22 takes both for that: it would want more rights than a producer has.
@@ -19,25 +21,37 @@ const present = "SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) F
 // for MySQL, where an INSERT that meets a duplicate locks the gap beside it in the
 // unique index: transactions with other ids wait then, and deadlock. What this
 // does not find, the INSERT still meets.
-//
-// Under REPEATABLE READ, a plain read shows the past. Its word is taken for a
-// message that is not due: only operations end that, and they count when the
-// bridge has done them. One that is due may have been published since, so its row
-// is looked at again, with a lock that has no gap. That lock keeps the bridge from
-// the row, hence none while the bridge has time to take it.
 func (o *Outbox) leaveOut(ctx context.Context, tx Tx, queue string, rows []*row) ([]*row, error) {
 	asked := newIdentities(rows)
-	var identities []any
-	for _, r := range asked {
-		identities = append(identities, queue, r.message.Key, r.message.ID)
+	if len(asked) > 1 {
+		if live, err := o.countLive(ctx, tx, queue, asked); err != nil || live == 0 {
+			return unanswered(rows), err
+		}
 	}
-	live, err := o.look(ctx, tx, o.liveOrDue(), len(asked), identities)
+	due, ids, err := o.findLive(ctx, tx, queue, asked)
+	if err == nil {
+		err = o.findPresent(ctx, tx, due, ids)
+	}
+	return unanswered(rows), err
+}
+
+// findLive answers the rows whose identity has a live message that is not due, and
+// returns those where it is due, with its id.
+//
+// Under REPEATABLE READ, a plain read shows the past. Its word is taken for what
+// is not due: only operations end that, and they count when the bridge has done
+// them. What is due may have been published since.
+func (o *Outbox) findLive(ctx context.Context, tx Tx, queue string, rows []*row) (due []*row, ids []any, err error) {
+	args := make([]any, 0, identityColumns*len(rows))
+	for _, r := range rows {
+		args = append(args, queue, r.message.Key, r.message.ID)
+	}
+	live, err := o.look(ctx, tx, "SELECT CASE WHEN due_ms > "+o.now()+" THEN 0 ELSE id END FROM "+o.table+
+		" WHERE queue = ? AND message_key = ? AND message_id = ? AND live = 1", len(rows), args)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var due []*row
-	var ids []any
-	for i, r := range asked {
+	for i, r := range rows {
 		switch {
 		case live[i].Valid && live[i].Int64 == 0:
 			r.result.Err = errDuplicate
@@ -45,22 +59,39 @@ func (o *Outbox) leaveOut(ctx context.Context, tx Tx, queue string, rows []*row)
 			due, ids = append(due, r), append(ids, live[i].Int64)
 		}
 	}
-	if live, err = o.look(ctx, tx, fmt.Sprintf(present, o.table), len(due), ids); err != nil {
-		return nil, err
+	return due, ids, nil
+}
+
+// findPresent answers the rows whose identity has a message that is live now, by
+// its id. The lock on that has no gap, but keeps the bridge from it: hence it is
+// not asked while the bridge has time to take it.
+func (o *Outbox) findPresent(ctx context.Context, tx Tx, rows []*row, ids []any) error {
+	live, err := o.look(ctx, tx, fmt.Sprintf(present, o.table), len(rows), ids)
+	if err != nil {
+		return err
 	}
-	for i, r := range due {
+	for i, r := range rows {
 		if live[i].Valid {
 			r.result.Err = errDuplicate
 		}
 	}
-	return unanswered(rows), nil
+	return nil
 }
 
-// liveOrDue selects 0 where an identity has a live message, and the row's id where
-// that is due.
-func (o *Outbox) liveOrDue() string {
-	return "SELECT CASE WHEN due_ms > " + o.now() + " THEN 0 ELSE id END FROM " + o.table +
-		" WHERE queue = ? AND message_key = ? AND message_id = ? AND live = 1"
+// countLive counts the identities that have a live message. Most batches have no
+// duplicate, and this costs a third of [Outbox.look]. The join has one plan
+// whatever the statistics say, and needs no memory of the range optimizer.
+func (o *Outbox) countLive(ctx context.Context, tx Tx, queue string, rows []*row) (int, error) {
+	args := make([]any, 0, identityColumns*len(rows))
+	for _, r := range rows {
+		args = append(args, r.message.Key, r.message.ID)
+	}
+	query := "SELECT count(*) FROM (SELECT ? AS message_key, ? AS message_id" + strings.Repeat(" UNION ALL SELECT ?, ?", len(rows)-1) +
+		") AS asked STRAIGHT_JOIN " + o.table + " AS t FORCE INDEX (" + o.table + "_live) ON t.queue = ?" +
+		" AND t.message_key = asked.message_key AND t.message_id = asked.message_id AND t.live = 1"
+	var count int
+	err := o.scanRow(ctx, tx, query, append(args, queue), &count)
+	return count, err
 }
 
 // newIdentities returns the rows whose identity another may have, and answers
