@@ -12,9 +12,12 @@ import (
 const identityColumns = 3
 
 // present reads the present of a live row and locks it, unless somebody else has,
-// such as the relay. Each database takes the other's words for a comment. MySQL
-// before 8.0.22 takes both for that: it would want more rights than a producer has.
-const present = "SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) FROM %s WHERE id = ?" +
+// such as the relay. It finds nothing where that cannot be: MySQL before 8.0.22
+// wants more rights than a producer has, and takes it all for comments, as each
+// database takes the other's words; MariaDB with innodb_snapshot_isolation, which
+// 11.6.2 made the default, would end the transaction.
+const present = "SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) FROM %s" +
+	" WHERE id = ? /*M!110402 AND NOT @@innodb_snapshot_isolation */" +
 	" /*!80022 FOR SHARE SKIP LOCKED */ /*M!100600 LOCK IN SHARE MODE SKIP LOCKED */"
 
 // leaveOut answers the duplicates among the rows, and returns the others. It is

@@ -30,6 +30,11 @@ const (
 // message of that identity that is not published or cancelled, with which
 // nothing was written and the transaction can go on, [delay.ErrInvalid], and
 // those of the database.
+//
+// In PostgreSQL at REPEATABLE READ and SERIALIZABLE, a duplicate that was committed
+// after the transaction's snapshot is no ErrDuplicate but a serialization failure,
+// SQLSTATE 40001, which [errors.As] finds in the driver's own type. The transaction
+// is lost then, and is repeated as a whole. MySQL answers ErrDuplicate.
 func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Message, when delay.When) (delay.Ref, error) {
 	results := newResults([]delay.Request{{Message: m, When: when}})
 	if err := o.schedule(ctx, tx, queue, []delay.Request{{Message: m, When: when}}, results); err != nil {
