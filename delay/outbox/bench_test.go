@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
+	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 const benchRows = 100
@@ -39,4 +40,53 @@ func BenchmarkScheduleBatch(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkTransaction has a transaction a call, on real servers. "new" has ids
+// that are not there, "ulid" has none, and "there" has ids that are there.
+func BenchmarkTransaction(b *testing.B) {
+	for name, open := range map[string]func() *database{
+		"postgres": func() *database { return openSQL(b, "pgx", outbox.PostgreSQL, testenv.Postgres(b)) },
+		"mariadb":  func() *database { return openSQL(b, "mysql", outbox.MySQL, testenv.MariaDB(b)) },
+	} {
+		db := open()
+		db.migrate(b)
+		for _, size := range []int{1, benchRows} {
+			for _, ids := range []string{"new", "ulid", "there"} {
+				b.Run(name+"/"+ids+"-"+strconv.Itoa(size), func(b *testing.B) { benchTransactions(b, db, size, ids) })
+			}
+		}
+	}
+}
+
+func benchTransactions(b *testing.B, db *database, size int, ids string) {
+	db.run(b, "TRUNCATE TABLE delay_outbox")
+	box, round := outbox.New(db.dialect), 0
+	requests := make([]delay.Request, size)
+	schedule := func() {
+		round++
+		for i := range requests {
+			m := delay.Message{Topic: "order.timeout", Body: make([]byte, 256)}
+			switch ids {
+			case "new":
+				m.ID = "order-" + strconv.Itoa(round) + "-" + strconv.Itoa(i)
+			case "there":
+				m.ID = "order-" + strconv.Itoa(i)
+			}
+			m.Key = m.ID
+			requests[i] = delay.Request{Message: m, When: delay.After(time.Hour)}
+		}
+		tx, err := db.BeginTx(b.Context(), nil)
+		require.NoError(b, err)
+		_, err = box.ScheduleBatch(b.Context(), tx, "orders", requests)
+		if ids != "there" {
+			require.NoError(b, err)
+		}
+		require.NoError(b, tx.Commit())
+	}
+	schedule()
+	for b.Loop() {
+		schedule()
+	}
+	b.ReportMetric(float64(size*b.N)/b.Elapsed().Seconds(), "messages/s")
 }

@@ -27,8 +27,22 @@
 //
 // No call waits for the bridge, which locks rows while it talks to Redis. Two
 // transactions that schedule the same identity wait for each other, as with
-// every unique index. In MySQL, use READ COMMITTED or REPEATABLE READ: under
-// SERIALIZABLE its plain reads lock, too, and may wait.
+// every unique index.
+//
+// MySQL locks more. So Schedule looks first, with a plain read, and inserts only
+// what is not there: a duplicate then makes no other identity wait. Some remain
+// that lock their neighbours in the index until the transaction ends: one that is
+// committed during the call or after the snapshot, and one of a message that is due
+// where the bridge has its row or the server is a MySQL before 8.0.22 or a MariaDB
+// with innodb_snapshot_isolation. A duplicate of a message that is due keeps the
+// bridge from its row as long, so that transaction should end soon.
+//
+// Under REPEATABLE READ, the look begins the snapshot where nothing has before, and
+// a message that was cancelled before it was due, after the snapshot, still counts
+// as there. Do not use SERIALIZABLE in MySQL: there plain reads lock, too, wait, and
+// make transactions deadlock which schedule different identities. Who must, gives a
+// [Tx] that has ExecContext only. Schedule does not look then, and each duplicate
+// locks its neighbours.
 //
 // # Databases
 //

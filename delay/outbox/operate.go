@@ -48,7 +48,7 @@ func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, ref delay.Ref
 	var err error
 	if o.dialect == PostgreSQL {
 		args = append(args, queue, ref.Key, ref.ID)
-		_, err = o.exec(ctx, tx, insert+"SELECT "+values+"(SELECT id FROM "+o.table+liveWhere+")", args)
+		_, err = o.exec(ctx, tx, insert+"SELECT "+values+"("+o.liveID()+")", args)
 	} else {
 		err = o.insertOperation(ctx, tx, insert+"VALUES ("+values+"?)", args)
 	}
@@ -65,7 +65,7 @@ func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, ref delay.Ref
 // a SELECT inside the INSERT would lock what it reads, and so wait for the relay.
 func (o *Outbox) insertOperation(ctx context.Context, tx Tx, insert string, args []any) error {
 	var target sql.NullInt64
-	err := o.scanRow(ctx, tx, "SELECT id FROM "+o.table+liveWhere, args[:3], &target)
+	err := o.scanRow(ctx, tx, o.liveID(), args[:3], &target)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
-	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
@@ -21,11 +20,7 @@ func newPostgres(t *testing.T) (*database, string) {
 	t.Helper()
 	dsn := testenv.Postgres(t)
 	db := openSQL(t, "pgx", outbox.PostgreSQL, dsn)
-	statements, err := schema.Up(schema.Postgres, schema.DefaultTable)
-	require.NoError(t, err)
-	for _, statement := range statements {
-		db.run(t, statement)
-	}
+	db.migrate(t)
 	return db, dsn
 }
 

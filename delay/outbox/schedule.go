@@ -30,6 +30,11 @@ const (
 // message of that identity that is not published or cancelled, with which
 // nothing was written and the transaction can go on, [delay.ErrInvalid], and
 // those of the database.
+//
+// In PostgreSQL at REPEATABLE READ and SERIALIZABLE, a duplicate that was committed
+// after the transaction's snapshot is no ErrDuplicate but a serialization failure,
+// SQLSTATE 40001, which [errors.As] finds in the driver's own type. The transaction
+// is lost then, and is repeated as a whole. MySQL answers ErrDuplicate.
 func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Message, when delay.When) (delay.Ref, error) {
 	results := newResults([]delay.Request{{Message: m, When: when}})
 	if err := o.schedule(ctx, tx, queue, []delay.Request{{Message: m, When: when}}, results); err != nil {
@@ -90,7 +95,9 @@ type row struct {
 	headers any // JSON, or nil
 	due     due
 	tried   bool
-	result  *delay.Result
+	// newID says that the identity was made here, so that nobody else has it.
+	newID  bool
+	result *delay.Result
 }
 
 // due is a due time, or a delay that the database adds to its clock.
@@ -151,7 +158,7 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 		return nil
 	}
 	for chunk := range chunks(rows, canRead(tx)) {
-		if err := o.insert(ctx, tx, queue, chunk); err != nil {
+		if err := o.write(ctx, tx, queue, chunk); err != nil {
 			return o.failed("schedule", err)
 		}
 		if tracked != nil {
@@ -177,7 +184,7 @@ func (o *Outbox) newRow(request *delay.Request, result *delay.Result) (*row, err
 	if err != nil {
 		return nil, err
 	}
-	r := &row{message: m, token: processTokens.next(time.Now()), due: due, result: result}
+	r := &row{message: m, token: processTokens.next(time.Now()), due: due, newID: request.Message.ID == "", result: result}
 	if len(m.Headers) > 0 {
 		text, err := json.Marshal(m.Headers)
 		if err != nil {
@@ -205,6 +212,17 @@ func chunks(rows []*row, many bool) func(yield func([]*row) bool) {
 		}
 		yield(rows[start:])
 	}
+}
+
+// write inserts those of the rows that are no duplicates.
+func (o *Outbox) write(ctx context.Context, tx Tx, queue string, rows []*row) error {
+	if o.dialect == MySQL && canRead(tx) {
+		var err error
+		if rows, err = o.leaveOut(ctx, tx, queue, rows); err != nil || len(rows) == 0 {
+			return err
+		}
+	}
+	return o.insert(ctx, tx, queue, rows)
 }
 
 // insert writes rows with one statement. One that is a duplicate is left out by
@@ -275,7 +293,7 @@ func (o *Outbox) sortOut(ctx context.Context, tx Tx, queue string, rows []*row, 
 		mine := inserted == len(rows)
 		if !mine && inserted > 0 {
 			var err error
-			if mine, err = o.isLive(ctx, tx, queue, r); err != nil {
+			if mine, err = o.isWritten(ctx, tx, queue, r); err != nil {
 				return err
 			}
 		}
@@ -291,16 +309,23 @@ func (o *Outbox) sortOut(ctx context.Context, tx Tx, queue string, rows []*row, 
 	return nil
 }
 
-// isLive reports whether the live message of the identity is this row.
-func (o *Outbox) isLive(ctx context.Context, tx Tx, queue string, r *row) (bool, error) {
-	var token string
-	err := o.scanRow(ctx, tx, "SELECT token FROM "+o.table+liveWhere,
-		[]any{queue, r.message.Key, r.message.ID}, &token)
+// isWritten reports whether the row is in the table. An older snapshot may show
+// another live message of the identity beside it, so it is asked for by its token.
+func (o *Outbox) isWritten(ctx context.Context, tx Tx, queue string, r *row) (bool, error) {
+	var id int64
+	err := o.scanRow(ctx, tx, "SELECT id FROM "+o.table+liveWhere+" AND token = ?",
+		[]any{queue, r.message.Key, r.message.ID, r.token}, &id)
 	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil // Another's, committed after what this transaction can see.
+		return false, nil
 	}
-	return token == r.token, err
+	return err == nil, err
 }
 
-// liveWhere finds the live message of an identity.
+// liveWhere finds the live message of an identity: under REPEATABLE READ and
+// above also one that has ended since the snapshot, beside the transaction's own.
 const liveWhere = " WHERE queue = ? AND message_key = ? AND message_id = ? AND op = 0 AND status IN (0, 1)"
+
+// liveID is the newest one's id.
+func (o *Outbox) liveID() string {
+	return "SELECT id FROM " + o.table + liveWhere + " ORDER BY id DESC LIMIT 1"
+}

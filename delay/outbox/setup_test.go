@@ -53,17 +53,22 @@ func forEach(t *testing.T, run func(t *testing.T, db *database)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := open(t)
-			statements, err := schema.Up(db.dialect, schema.DefaultTable)
-			require.NoError(t, err)
-			for _, statement := range statements {
-				db.run(t, statement)
-			}
+			db.migrate(t)
 			run(t, db)
 		})
 	}
 }
 
-func openSQL(t *testing.T, driver string, dialect outbox.Dialect, dsn string) *database {
+func (d *database) migrate(t testing.TB) {
+	t.Helper()
+	statements, err := schema.Up(d.dialect, schema.DefaultTable)
+	require.NoError(t, err)
+	for _, statement := range statements {
+		d.run(t, statement)
+	}
+}
+
+func openSQL(t testing.TB, driver string, dialect outbox.Dialect, dsn string) *database {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
 	require.NoError(t, err)
@@ -105,7 +110,7 @@ type pgxTransaction struct {
 func (p pgxTransaction) Commit() error   { return p.commit() }
 func (p pgxTransaction) Rollback() error { return p.rollback() }
 
-func (d *database) run(t *testing.T, statement string) {
+func (d *database) run(t testing.TB, statement string) {
 	t.Helper()
 	_, err := d.ExecContext(t.Context(), statement)
 	require.NoError(t, err, statement)

@@ -12,7 +12,8 @@ import (
 // libraries have in their place. The caller commits it or rolls it back.
 //
 // [Outbox.Get], and in MySQL [Outbox.Cancel] and [Outbox.Reschedule], need the
-// method QueryRowContext of those types, too.
+// method QueryRowContext of those types, too. Without it, [Outbox.Schedule] locks
+// more in MySQL: see the package's section on locks.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }

@@ -1,0 +1,139 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/delay"
+)
+
+const identityColumns = 3
+
+// present reads the present of a live row and locks it, unless somebody else has,
+// such as the relay. It finds nothing where that cannot be: MySQL before 8.0.22
+// wants more rights than a producer has, and takes it all for comments, as each
+// database takes the other's words; MariaDB with innodb_snapshot_isolation, which
+// 11.6.2 made the default, would end the transaction.
+const present = "SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) FROM %s" +
+	" WHERE id = ? /*M!110402 AND NOT @@innodb_snapshot_isolation */" +
+	" /*!80022 FOR SHARE SKIP LOCKED */ /*M!100600 LOCK IN SHARE MODE SKIP LOCKED */"
+
+// leaveOut answers the duplicates among the rows, and returns the others. It is
+// for MySQL, where an INSERT that meets a duplicate locks the gap beside it in the
+// unique index: transactions with other ids wait then, and deadlock. What this
+// does not find, the INSERT still meets.
+func (o *Outbox) leaveOut(ctx context.Context, tx Tx, queue string, rows []*row) ([]*row, error) {
+	asked := newIdentities(rows)
+	if len(asked) > 1 {
+		if live, err := o.countLive(ctx, tx, queue, asked); err != nil || live == 0 {
+			return unanswered(rows), err
+		}
+	}
+	due, ids, err := o.findLive(ctx, tx, queue, asked)
+	if err == nil {
+		err = o.findPresent(ctx, tx, due, ids)
+	}
+	return unanswered(rows), err
+}
+
+// findLive answers the rows whose identity has a live message that is not due, and
+// returns those where it is due, with its id.
+//
+// Under REPEATABLE READ, a plain read shows the past. Its word is taken for what
+// is not due: only operations end that, and they count when the bridge has done
+// them. What is due may have been published since.
+func (o *Outbox) findLive(ctx context.Context, tx Tx, queue string, rows []*row) (due []*row, ids []any, err error) {
+	args := make([]any, 0, identityColumns*len(rows))
+	for _, r := range rows {
+		args = append(args, queue, r.message.Key, r.message.ID)
+	}
+	live, err := o.look(ctx, tx, "SELECT CASE WHEN due_ms > "+o.now()+" THEN 0 ELSE id END FROM "+o.table+
+		" WHERE queue = ? AND message_key = ? AND message_id = ? AND live = 1", len(rows), args)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, r := range rows {
+		switch {
+		case live[i].Valid && live[i].Int64 == 0:
+			r.result.Err = errDuplicate
+		case live[i].Valid:
+			due, ids = append(due, r), append(ids, live[i].Int64)
+		}
+	}
+	return due, ids, nil
+}
+
+// findPresent answers the rows whose identity has a message that is live now, by
+// its id. The lock on that has no gap, but keeps the bridge from it: hence it is
+// not asked while the bridge has time to take it.
+func (o *Outbox) findPresent(ctx context.Context, tx Tx, rows []*row, ids []any) error {
+	live, err := o.look(ctx, tx, fmt.Sprintf(present, o.table), len(rows), ids)
+	if err != nil {
+		return err
+	}
+	for i, r := range rows {
+		if live[i].Valid {
+			r.result.Err = errDuplicate
+		}
+	}
+	return nil
+}
+
+// countLive counts the identities that have a live message. Most batches have no
+// duplicate, and this costs a third of [Outbox.look]. The join has one plan
+// whatever the statistics say, and needs no memory of the range optimizer.
+func (o *Outbox) countLive(ctx context.Context, tx Tx, queue string, rows []*row) (int, error) {
+	args := make([]any, 0, identityColumns*len(rows))
+	for _, r := range rows {
+		args = append(args, r.message.Key, r.message.ID)
+	}
+	query := "SELECT count(*) FROM (SELECT ? AS message_key, ? AS message_id" + strings.Repeat(" UNION ALL SELECT ?, ?", len(rows)-1) +
+		") AS asked STRAIGHT_JOIN " + o.table + " AS t FORCE INDEX (" + o.table + "_live) ON t.queue = ?" +
+		" AND t.message_key = asked.message_key AND t.message_id = asked.message_id AND t.live = 1"
+	var count int
+	err := o.scanRow(ctx, tx, query, append(args, queue), &count)
+	return count, err
+}
+
+// newIdentities returns the rows whose identity another may have, and answers
+// those that have one of a row before them.
+func newIdentities(rows []*row) []*row {
+	asked := make([]*row, 0, len(rows))
+	seen := make(map[delay.Ref]bool, len(rows))
+	for _, r := range rows {
+		switch {
+		case seen[r.result.Ref]:
+			r.result.Err = errDuplicate
+		case !r.newID:
+			asked = append(asked, r)
+		}
+		seen[r.result.Ref] = true
+	}
+	return asked
+}
+
+func unanswered(rows []*row) []*row {
+	left := make([]*row, 0, len(rows))
+	for _, r := range rows {
+		if r.result.Err == nil {
+			left = append(left, r)
+		}
+	}
+	return left
+}
+
+// look runs a query several times at once. Each answer is a column, since not
+// every [Tx] can read more than one row.
+func (o *Outbox) look(ctx context.Context, tx Tx, query string, times int, args []any) ([]sql.NullInt64, error) {
+	if times == 0 {
+		return nil, nil
+	}
+	answers, places := make([]sql.NullInt64, times), make([]any, times)
+	for i := range answers {
+		places[i] = &answers[i]
+	}
+	all := strings.TrimSuffix(strings.Repeat("("+query+"), ", times), ", ")
+	return answers, o.scanRow(ctx, tx, "SELECT "+all, args, places...)
+}
