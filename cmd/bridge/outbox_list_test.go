@@ -19,10 +19,10 @@ import (
 )
 
 // outboxTable is a configuration with a database, and its tables.
-func outboxTable(t *testing.T, driver schema.Dialect, dsn, keys string) (file string, db *sql.DB) {
+func outboxTable(t *testing.T, driver schema.Dialect, dsn string) (file string, db *sql.DB) {
 	t.Helper()
-	file = writeFile(t, withoutOutbox+fmt.Sprintf("prefix: %s\nredis: {url: %q}\noutbox: {driver: %s, dsn: %q, %s}\n",
-		testenv.Name(t, "p"), testenv.Redis(t), driver, dsn, keys))
+	file = writeFile(t, withoutOutbox+fmt.Sprintf("prefix: %s\nredis: {url: %q}\noutbox: {driver: %s, dsn: %q}\n",
+		testenv.Name(t, "p"), testenv.Redis(t), driver, dsn))
 	db, err := sqldb.Open(driver, dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
@@ -41,7 +41,7 @@ func TestOutboxListAndShow(t *testing.T) {
 	for driver, dsn := range map[schema.Dialect]func(testing.TB) string{schema.Postgres: testenv.Postgres, schema.MySQL: testenv.MariaDB} {
 		t.Run(string(driver), func(t *testing.T) {
 			t.Parallel()
-			file, db := outboxTable(t, driver, dsn(t), "until: stored")
+			file, db := outboxTable(t, driver, dsn(t))
 			run := func(args ...string) outcome {
 				return bridge(t, "", append(append([]string{"outbox"}, args...), "--config", file)...)
 			}
@@ -73,10 +73,6 @@ func TestOutboxListAndShow(t *testing.T) {
 			none := run("show", "--queue", "orders", "--id", "m1", "--key", "k", "-o", "json")
 			code, _ := none.errorOf(t)
 			assert.Equal(t, []any{exitRefused, "not_found"}, []any{none.code, code})
-
-			refused := run("reconcile")
-			assert.Equal(t, exitUsage, refused.code)
-			assert.Contains(t, refused.stderr, "until: published")
 		})
 	}
 }
@@ -95,12 +91,12 @@ func TestOutboxUnfitAndAway(t *testing.T) {
 	assert.NotContains(t, o.stderr, "hunter2")
 }
 
-func TestOutboxReconcile(t *testing.T) {
+func TestOutboxAudit(t *testing.T) {
 	t.Parallel()
 	for driver, dsn := range map[schema.Dialect]func(testing.TB) string{schema.Postgres: testenv.Postgres, schema.MySQL: testenv.MariaDB} {
 		t.Run(string(driver), func(t *testing.T) {
 			t.Parallel()
-			file, db := outboxTable(t, driver, dsn(t), "until: published")
+			file, db := outboxTable(t, driver, dsn(t))
 			cfg, err := loadConfig(&program{}, file)
 			require.NoError(t, err)
 			options, err := redis.ParseURL(testenv.Redis(t))
@@ -109,7 +105,7 @@ func TestOutboxReconcile(t *testing.T) {
 			defer func() { assert.NoError(t, rdb.Close()) }()
 			queue := store.New(rdb, cfg.Prefix, "orders")
 			run := func(args ...string) outcome {
-				return bridge(t, "", append([]string{"outbox", "reconcile", "--config", file, "-o", "json"}, args...)...)
+				return bridge(t, "", append([]string{"outbox", "audit", "--config", file, "-o", "json"}, args...)...)
 			}
 			unmade := run()
 			code, _ := unmade.errorOf(t)
@@ -117,25 +113,29 @@ func TestOutboxReconcile(t *testing.T) {
 			_, err = queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 2, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
 			require.NoError(t, err)
 
-			due := time.Now().Add(time.Hour).UnixMilli()
-			for _, id := range []string{"lost", "ended"} {
-				execSQL(t, db, fmt.Sprintf("INSERT INTO delay_outbox (queue, message_id, topic, body, due_ms, status) VALUES ('orders', '%s', 'top', 'b', %d, 1)", id, due))
+			for id, due := range map[string]time.Duration{"lost": time.Hour, "ended": time.Hour, "overdue": -time.Hour} {
+				execSQL(t, db, fmt.Sprintf("INSERT INTO delay_outbox (queue, message_id, topic, body, due_ms, status) VALUES ('orders', '%s', 'top', 'b', %d, 1)",
+					id, time.Now().Add(due).UnixMilli()))
 			}
 			there := func(id string) bool {
 				_, ok, err := queue.Producer().Get(context.WithoutCancel(t.Context()), id, "")
 				require.NoError(t, err)
 				return ok
 			}
-			counts := run("--dry-run").object(t)
-			assert.Equal(t, []any{true, 2.0, 2.0}, []any{counts["dry_run"], counts["looked"], counts["put_back"]})
+			counts := run("--all", "--dry-run").object(t)
+			assert.Equal(t, []any{true, 3.0, 3.0}, []any{counts["dry_run"], counts["looked"], counts["put_back"]})
 			assert.False(t, there("lost"))
-			counts = run("--queue", "orders").object(t)
-			assert.Equal(t, []any{false, 2.0, 2.0, 0.0}, []any{counts["dry_run"], counts["looked"], counts["put_back"], counts["there"]})
+			counts = run().object(t)
+			assert.Equal(t, []any{false, 1.0, 1.0}, []any{counts["dry_run"], counts["looked"], counts["put_back"]})
+			assert.True(t, there("overdue"))
+			assert.False(t, there("lost"))
+			counts = run("--all", "--queue", "orders").object(t)
+			assert.Equal(t, []any{false, 3.0, 2.0, 1.0}, []any{counts["dry_run"], counts["looked"], counts["put_back"], counts["there"]})
 			assert.True(t, there("lost"))
 
 			execSQL(t, db, "UPDATE delay_outbox SET status = 2, finished_ms = 1 WHERE message_id = 'ended'")
-			o := bridge(t, "", "outbox", "reconcile", "--config", file)
-			assert.Equal(t, "outbox default, queue orders: 1 rows; 0 put back, 1 there, 0 settled, 0 left to the relay, 0 blocked by other messages; 1 removed\n", o.stdout)
+			o := bridge(t, "", "outbox", "audit", "--all", "--config", file)
+			assert.Equal(t, "outbox default, queue orders: 2 rows; 0 put back, 2 there, 0 settled, 0 left to the relay, 0 blocked by other messages; 1 removed\n", o.stdout)
 			assert.False(t, there("ended"))
 			assert.True(t, there("lost"))
 			assert.Equal(t, exitUsage, run("--queue", "none").code)

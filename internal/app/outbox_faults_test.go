@@ -20,7 +20,7 @@ import (
 func TestWipedRedis(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
-	d := newDatabaseFirst(t, schema.Postgres, testenv.Postgres(t), "until: published")
+	d := newDatabaseFirst(t, schema.Postgres, testenv.Postgres(t), "")
 	d.config.Redis.URL = server.URL()
 	root, err := NewRedis(d.config.Redis, "root")
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestWipedRedis(t *testing.T) {
 	}
 	d.commit(func(tx *sql.Tx) { require.NoError(t, d.box.Cancel(t.Context(), tx, "orders", cancelled)) })
 	d.becomes(cancelled, "cancel cancelled")
-	d.eventually("the first comparison is over", func() bool { return d.logs.count("outbox_reconciled") == 2 })
+	d.eventually("the first comparison is over", func() bool { return d.logs.count("outbox_audited") == 2 })
 	require.NoError(t, root.FlushAll(t.Context()).Err())
 	d.eventually("what was lost is put back", func() bool {
 		n, err := root.HLen(t.Context(), "delay:{orders:0}:msg").Result()
@@ -76,7 +76,7 @@ func TestStopWithAHangingDatabase(t *testing.T) {
 		t.Run(string(driver), func(t *testing.T) {
 			t.Parallel()
 			server := start(t, "")
-			d := newDatabaseFirst(t, driver, server.URL(), "until: published")
+			d := newDatabaseFirst(t, driver, server.URL(), "")
 			d.config.DrainTimeout = 2 * time.Second
 			d.migrate()
 			d.start()

@@ -56,7 +56,7 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 		queues[i] = q.asOutbox(p.Config)
 	}
 	r.relay, err = outbox.NewRelay(outbox.Config{
-		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: cfg.Keep,
+		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond),
 		Batch: cfg.Batch, Lanes: cfg.Relays, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
 	})
 	return r, err

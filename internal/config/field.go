@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -135,13 +136,14 @@ func parse(t reflect.Type, text string) (reflect.Value, error) {
 	}
 }
 
-// minDuration is the least of every duration: Redis' clock counts milliseconds.
+// minDuration is the least of a duration that has no other limit: Redis' clock counts
+// milliseconds.
 const minDuration = "1ms"
 
 func (f field) checkRange(v reflect.Value) error {
 	least, most := f.min, f.max
 	if f.typ == durationType {
-		least = minDuration
+		least = cmp.Or(least, minDuration)
 	}
 	if least != "" {
 		if limit, err := parse(f.typ, least); err != nil || v.Int() < limit.Int() {

@@ -16,7 +16,7 @@ type Outbox struct {
 	DSNFile string        `yaml:"dsn_file" file:"true" doc:"File that holds the dsn. It is read at each start."`
 	Table   string        `yaml:"table" default:"delay_outbox" doc:"Name of the table. Producers must use the same."`
 	Horizon time.Duration `yaml:"horizon" default:"1h" doc:"How long before it is due a message is brought to Redis. At least 10 times poll."`
-	Keep    time.Duration `yaml:"keep" default:"24h" doc:"How long a row is kept after its message has ended, to be asked for. 0: the row of a published message goes at once."`
+	Keep    time.Duration `yaml:"keep" default:"24h" min:"0s" doc:"How long a row is kept after its message has ended, to be asked for. 0: the row of a published message goes at once."`
 	Notify  bool          `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
 	Poll    time.Duration `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
 	Batch   int           `yaml:"batch" default:"2000" min:"1" max:"5000" doc:"Most rows that are taken at once."`

@@ -76,6 +76,7 @@ func Migrations(dialect Dialect, table string) ([]Migration, error) {
 		m := Migration{Version: int64(i + 1), Name: entry.Name(), SQL: strings.ReplaceAll(string(text), DefaultTable, table)}
 		head, rest, _ := strings.Cut(m.SQL, "-- +goose Up\n")
 		m.Up, m.Down, _ = strings.Cut(rest, "-- +goose Down\n")
+		head = strings.ReplaceAll(head, "-- +goose NO TRANSACTION\n\n", "")
 		m.Up = head + strings.TrimLeft(m.Up, "\n")
 		m.Down = strings.TrimLeft(m.Down, "\n")
 		migrations[i] = m
