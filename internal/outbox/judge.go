@@ -163,7 +163,7 @@ func judge(s situation, answer store.Answer) verdict {
 	case store.NoBody:
 		return verdict{op: update{state: stateRefused, reason: reasonNoBody}}
 	default:
-		return verdict{stop: true} // Another message of that id is in the way, for one.
+		return verdict{stop: true}
 	}
 }
 

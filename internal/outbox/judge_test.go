@@ -46,7 +46,6 @@ var codeNames = map[store.Code]string{
 	store.EndedPublished: "was published", store.EndedCancelled: "was cancelled", store.NoBody: "no body",
 	store.EndedMoved: "moved", store.Unknown: "unknown", store.Created: "created", store.Mine: "mine", store.Dead: "dead",
 	store.Waiting: "waiting", store.Replaced: "replaced", store.NotLooked: "not looked",
-	store.Later: "later",
 }
 
 // judged is the verdict on an operation, and on its message's row. All other

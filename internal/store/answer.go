@@ -58,8 +58,6 @@ const (
 	// EndedMoved: the row's token has ended for another one, of a reschedule, whose
 	// message is not here.
 	EndedMoved Code = 15
-	// Later: the message here came after the operation's [Operation.Seen].
-	Later Code = 16
 )
 
 // Answer is what became of one message of a call.

@@ -65,8 +65,7 @@ type asked struct {
 	token   string
 	stored  []byte // for schedule, replace and put
 
-	target  string // for the operations of outbox rows, as is
-	laterMs int64  // what was scheduled from then on is a later message
+	target  string // for the operations of outbox rows
 	marked  bool   // for put
 	untilMs string // for put: how long the tombstone lives that it leaves, as the script takes it
 }

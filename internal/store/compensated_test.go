@@ -58,15 +58,6 @@ func TestCompensatedEnds(t *testing.T) {
 			s.compensates(store.Mine, farAhead)
 			require.Equal(s, store.Done, cancel(s, s.q, s.row))
 		},
-		"cancelled by a row": func(s *outboxScene) {
-			s.compensates(store.Created, farAhead)
-			require.Equal(s, store.Done, s.cancelRow(rowToken(2), ""))
-		},
-		"rescheduled by a row, published": func(s *outboxScene) {
-			s.compensates(store.Created, farAhead)
-			require.Equal(s, store.Done, s.rescheduleRow(rowToken(2), "", rowDue))
-			s.b.finish(acked)
-		},
 		"replaced, published": func(s *outboxScene) {
 			s.compensates(store.Created, farAhead)
 			replaces(s, past())

@@ -34,6 +34,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	putAll(t, q, rows[:3], store.Created)
 	outbox := b.claim(10)
+	putAll(t, q, []store.Row{{Token: rowToken(12), Message: note("far", "b"), DueAt: farAhead}}, store.Created)
 	create(t, q, "overdue", past())
 	request := b.request(1)
 	request.Timeout = 0
@@ -80,7 +81,7 @@ func TestMemoryLimit(t *testing.T) {
 			answered(t, store.NotFound, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: "row-9", Token: rowToken(19), Target: rowToken(9)}, rowDue))
 		}},
 		{"reschedule of a row", func() {
-			answered(t, store.Done, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: "fill-8", Token: rowToken(20)}, rowDue))
+			answered(t, store.Done, q.Rows().RescheduleRow(t.Context(), store.Operation{ID: "far", Token: rowToken(20), Target: rowToken(12)}, rowDue))
 		}},
 		{"put of one that has ended", func() { putAll(t, q, rows[:3], store.EndedPublished) }},
 		{"ledger", func() {

@@ -21,7 +21,7 @@ var cancelRowVerb = verb{
 	keys:   cancelVerb.keys,
 	head:   operationHead,
 	each: func(a *asked) []any {
-		return []any{answerToken(a.token), message.Member(a.id, a.key), a.target, a.laterMs}
+		return []any{answerToken(a.token), message.Member(a.id, a.key), a.target}
 	},
 }
 
@@ -32,7 +32,7 @@ var rescheduleRowVerb = verb{
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
 	each: func(a *asked) []any {
-		return []any{answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target, a.laterMs}
+		return []any{answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target}
 	},
 }
 
@@ -49,31 +49,19 @@ type Operation struct {
 	ID, Key string
 	// Token is the operation's own: 16 bytes that begin with '~'.
 	Token string
-	// Target is the token in force of the message's row, empty where the caller
-	// does not know it.
+	// Target is the token in force of the message's row. Another message of that
+	// identity is left alone.
 	Target string
-	// Seen, unless zero, is an instant of Redis' clock from before the caller has
-	// read which messages its operation may mean. A message that was scheduled
-	// here from then on, and not under Target, may be a later one, which the
-	// operation must not touch: the answer is Later, and the caller reads again.
-	Seen time.Time
 }
 
-// never is later than everything that was scheduled.
-const never = int64(1) << 53
-
 func (o *Operation) call() *call {
-	a := asked{id: o.ID, key: o.Key, token: o.Token, target: o.Target, laterMs: never}
-	if !o.Seen.IsZero() {
-		a.laterMs = o.Seen.UnixMilli()
-	}
-	return &call{asked: a}
+	return &call{asked: asked{id: o.ID, key: o.Key, token: o.Token, target: o.Target}}
 }
 
 // CancelRow is [Producer.Cancel] for a row. For as long as a tombstone lives no late
 // [Rows.Put] under the target brings the message here, also where there was
-// nothing to cancel (NotFound). Three more codes: EndedPublished and
-// EndedCancelled tell what had become of it before, Later that nothing was done.
+// nothing to cancel (NotFound). Two more codes, EndedPublished and EndedCancelled,
+// tell what had become of it before.
 // The ledger does not tell of what the row itself has cancelled. How ctx must end
 // is told at Put. It may be repeated; once a minute has passed since it took
 // effect, the answer is NotFound.
@@ -91,7 +79,7 @@ func (q *Rows) RescheduleRow(ctx context.Context, o Operation, due time.Time) An
 }
 
 func (q *Rows) operate(ctx context.Context, v *verb, c *call) Answer {
-	if a := &c.asked; !message.IsOutboxToken(a.token) || a.target != "" && !message.IsOutboxToken(a.target) {
+	if a := &c.asked; !message.IsOutboxToken(a.token) || !message.IsOutboxToken(a.target) {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}
 	return q.doOne(ctx, v, c)

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,17 +25,6 @@ func TestCancelRow(t *testing.T) {
 			s.puts(store.EndedCancelled)
 			require.Empty(s, sound(s, s.rdb, s.q).Msg, "the late writer brings nothing")
 			require.Equal(s, store.NotFound, s.cancelRow(op, s.t), "again")
-		},
-		"not there, row unknown": func(s *outboxScene) {
-			require.Equal(s, store.NotFound, s.cancelRow(op, ""))
-			require.Empty(s, sound(s, s.rdb, s.q).Gone)
-			s.puts(store.Created)
-		},
-		"there, row unknown": func(s *outboxScene) {
-			s.puts(store.Created)
-			require.Equal(s, store.Done, s.cancelRow(op, ""))
-			s.puts(store.EndedCancelled)
-			require.Equal(s, store.FateCancelled, s.ledger()[s.t].What)
 		},
 		"in flight": func(s *outboxScene) {
 			s.puts(store.Created)
@@ -67,8 +55,17 @@ func TestCancelRow(t *testing.T) {
 		},
 		"another's": func(s *outboxScene) {
 			create(s, s.q, s.row, later())
-			require.Equal(s, store.Done, s.cancelRow(op, s.t))
+			before := sound(s, s.rdb, s.q)
+			require.Equal(s, store.NotFound, s.cancelRow(op, s.t))
+			require.Equal(s, before.Msg, sound(s, s.rdb, s.q).Msg, "it is left alone")
+			require.Equal(s, store.Done, cancel(s, s.q, s.row))
 			s.puts(store.EndedCancelled)
+		},
+		"another's, dead": func(s *outboxScene) {
+			create(s, s.q, s.row, past())
+			s.b.finish(buried)
+			require.Equal(s, store.NotFound, s.cancelRow(op, s.t))
+			require.Len(s, sound(s, s.rdb, s.q).DeadMsg, 1, "it is left alone")
 		},
 		"rescheduled by a row before": func(s *outboxScene) {
 			s.puts(store.Created)
@@ -141,15 +138,6 @@ func TestRescheduleRow(t *testing.T) {
 			s.puts(store.EndedCancelled)
 			require.Equal(s, store.EndedCancelled, s.putAs(next, rowDue).Code)
 		},
-		"not there, row unknown": func(s *outboxScene) {
-			require.Equal(s, store.NotFound, s.rescheduleRow(next, "", rowDue))
-			require.Empty(s, sound(s, s.rdb, s.q).Gone)
-		},
-		"there, row unknown": func(s *outboxScene) {
-			s.puts(store.Created)
-			require.Equal(s, store.Done, s.rescheduleRow(next, "", farAhead))
-			s.puts(store.Mine)
-		},
 		"published": func(s *outboxScene) {
 			s.puts(store.Created)
 			s.b.finish(acked)
@@ -177,10 +165,12 @@ func TestRescheduleRow(t *testing.T) {
 		},
 		"another's": func(s *outboxScene) {
 			create(s, s.q, s.row, later())
-			require.Equal(s, store.Done, s.rescheduleRow(next, s.t, rowDue))
-			s.puts(store.Mine)
-			s.b.finish(acked)
-			s.puts(store.EndedPublished)
+			before := sound(s, s.rdb, s.q)
+			require.Equal(s, store.NotFound, s.rescheduleRow(next, s.t, rowDue))
+			require.Equal(s, before.Msg, sound(s, s.rdb, s.q).Msg, "it is left alone")
+			require.Equal(s, store.Done, cancel(s, s.q, s.row))
+			s.puts(store.EndedMoved)
+			require.Equal(s, store.Created, s.putAs(next, rowDue).Code)
 		},
 		"many times": func(s *outboxScene) {
 			s.puts(store.Created)
@@ -196,31 +186,6 @@ func TestRescheduleRow(t *testing.T) {
 			s.b.finish(acked)
 			s.puts(store.EndedMoved)
 			require.Equal(s, store.EndedPublished, s.putAs(at, rowDue).Code)
-		},
-		"a later message": func(s *outboxScene) {
-			seen, err := s.q.Clock(s.Context())
-			require.NoError(s, err)
-			s.puts(store.Created)
-			o := store.Operation{ID: s.row, Token: next, Seen: seen}
-			before := sound(s, s.rdb, s.q)
-			requireLater := func(o store.Operation) {
-				require.Equal(s, store.Later, s.q.Rows().RescheduleRow(s.Context(), o, farAhead).Code)
-				require.Equal(s, store.Later, s.q.Rows().CancelRow(s.Context(), o).Code)
-			}
-			requireLater(o)
-			o.Target = after
-			requireLater(o)
-			require.Equal(s, before, sound(s, s.rdb, s.q), "nothing was done")
-			o.Target = s.t
-			require.Equal(s, store.Done, s.q.Rows().RescheduleRow(s.Context(), o, rowDue).Code, "it is the row's own")
-			require.Equal(s, store.Done, s.q.Rows().RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: next, Seen: seen}, rowDue).Code, "it was done before")
-			o.Token, o.Target = after, ""
-			claim := s.b.claim(1)
-			requireLater(o)
-			s.b.settle(claim, buried)
-			requireLater(o)
-			o.Seen = s.q.Now().Add(time.Hour)
-			require.Equal(s, store.Done, s.q.Rows().CancelRow(s.Context(), o).Code)
 		},
 		"no row's token": func(s *outboxScene) {
 			answer := s.q.Rows().RescheduleRow(s.Context(), store.Operation{ID: s.row, Token: "0123456789abcdef", Target: s.t}, rowDue)

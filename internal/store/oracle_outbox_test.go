@@ -93,6 +93,9 @@ func (o *oracle) cancelRow(member, token, target string) store.Code {
 	if answer, known := o.rows.answers[token]; known {
 		return answer.Code
 	}
+	if e != nil && e.token != target {
+		e = nil // Another message.
+	}
 	switch {
 	case e == nil:
 		code, _ := o.rows.fate(target, nil, 8)
@@ -108,9 +111,6 @@ func (o *oracle) cancelRow(member, token, target string) store.Code {
 	delete(o.entries, member)
 	o.counters["cancelled"]++
 	o.rows.leave(target, "c")
-	if e.token != "" && e.token != target {
-		o.rows.end(e, "c", false)
-	}
 	o.rows.answers[token] = store.Answer{Code: done(e)}
 	return done(e)
 }
@@ -132,6 +132,9 @@ func (o *oracle) rescheduleRow(member, token, target string, due int64) store.Co
 	if answer, known := o.rows.answers[token]; known {
 		return answer.Code
 	}
+	if e != nil && e.token != token && e.token != target {
+		e = nil // Another message.
+	}
 	switch {
 	case e != nil && e.token == token:
 		return store.Done
@@ -152,10 +155,7 @@ func (o *oracle) rescheduleRow(member, token, target string, due int64) store.Co
 		o.counters["redriven"]++
 		e.where, e.attempts, e.reason = store.Waiting, redriven(e.attempts), ""
 	}
-	o.rows.leave(e.token, "m"+token)
-	if target != token {
-		o.rows.leave(target, "m"+token)
-	}
+	o.rows.leave(target, "m"+token)
 	o.generation++
 	e.moveTo(due)
 	e.generation, e.token = o.generation, token
@@ -166,6 +166,9 @@ func (o *oracle) rescheduleRow(member, token, target string, due int64) store.Co
 
 // row is one that the machine has brought, or an operation of one.
 type row struct{ id, key, verb, token, target string }
+
+// unwritten is the number of a row that nobody has brought.
+const unwritten = 999_999
 
 // drawRow is a new one, or one that comes again, however late. What a
 // reschedule did not find is brought under its token.
@@ -180,7 +183,7 @@ func (m *machine) drawRow(t *rapid.T, verb string) row {
 		return rapid.SampledFrom(known).Draw(t, "row")
 	}
 	id, key, _ := drawIdentity(t)
-	r := row{id: id, key: key, verb: verb, token: rowToken(len(m.rows))}
+	r := row{id: id, key: key, verb: verb, token: rowToken(len(m.rows)), target: rowToken(unwritten)}
 	for _, head := range m.rows {
 		if verb != "put" && head.verb != "cancel" && head.id == id && head.key == key && rapid.Bool().Draw(t, "target") {
 			r.target = head.token

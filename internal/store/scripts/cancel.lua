@@ -3,8 +3,7 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
 --      9 settled (HASH token -> fate, id)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 operation token  7 id
---      8 for an outbox row only: the token of the row to be cancelled ('': unknown)  9 later_ms: what was
---      scheduled from then on, under another token, is a later message (16)
+--      8 for an outbox row only: the token of the row to be cancelled; another message of the id is left alone
 -- RETURNS {status, now_ms, code, 0}; see answer.go. Nothing changes unless status is 0; where nothing is
 --      found, only that the row's token has ended.
 -- COST O(log N). CLOCK Redis. The first write is one that a full Redis allows.
@@ -31,25 +30,23 @@ if dead then
 else
   maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
 end
-if target and theirs and string.sub(theirs, 15, 30) ~= target and (tonumber(string.sub(theirs, 2, 14)) or 0) >= tonumber(ARGV[9]) then
-  return {0, now_ms, 16, 0}
-end
+if target and theirs and string.sub(theirs, 15, 30) ~= target then stored, waits, dead, found = nil, nil, nil, nil end
 if stored and not waits then return {0, now_ms, 3, 0} end
 if not found then
   code = 8
-  local at = target or ''
-  for hop = 1, at == '' and 0 or 8 do
+  local at = target
+  for hop = 1, at and 8 or 0 do
     local what = redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[9], at) or ''
     local sign = string.sub(what, 1, 1)
     if sign == 'p' then code = 13 elseif sign == 'c' then code = 14 end
     if sign ~= 'm' then break end
     at = string.sub(what, 2)
   end
-  if code ~= 8 or (target or '') == '' or ARGV[5] ~= '1' then return {0, now_ms, code, 0} end
+  if code ~= 8 or not target or ARGV[5] ~= '1' then return {0, now_ms, code, 0} end
 end
 if found and maybe and maybe ~= '0' then code = 9 end
 
-redis.call('ZREM', KEYS[1], id)
+redis.call('ZREM', KEYS[1], found and id or '')
 local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
 if #old > 0 then
   redis.call('ZREM', KEYS[7], unpack(old))
@@ -61,7 +58,7 @@ local function leave(ended, fate)
   redis.call('ZADD', KEYS[7], 'GT', now_ms + tonumber(ARGV[4]), ended)
 end
 -- A late writer of the row must not bring it, or bring it back.
-if (target or '') ~= '' then leave(target, found and 'c' or 'n') end
+if target then leave(target, found and 'c' or 'n') end
 if not found then return {0, now_ms, code, 0} end
 redis.call('HDEL', KEYS[2], id)
 redis.call('HDEL', KEYS[3], id)

@@ -4,8 +4,8 @@
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 operation token, in force
 --      from now on  7 id  8 when (due_ms, or "+" and a delay in ms); for an outbox row only: 9 the token in
---      force from now on instead  10 the token of the row to be rescheduled ('': unknown)  11 later_ms: what
---      was scheduled from then on, under another token, is a later message (16)
+--      force from now on instead  10 the token of the row to be rescheduled; another message of the id is
+--      left alone
 -- RETURNS {status, now_ms, code, due_ms}; see answer.go. Nothing changes unless status is 0; where nothing
 --      is found, only that the row's token has ended.
 -- COST O(log N). CLOCK Redis. The first write is one that a full Redis allows.
@@ -31,7 +31,7 @@ end
 local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
 local due_ms = waits and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(waits, 2 ^ 42)) + 0
 if row and ended == row then return {0, now_ms, 7, due_ms or tonumber(when)} end
-if row and ended and ended ~= target and (tonumber(string.sub(stored, 2, 14)) or 0) >= tonumber(ARGV[11]) then return {0, now_ms, 16, 0} end
+if row and ended and ended ~= target then stored, waits, dead, ended = nil, nil, nil, nil end
 if stored and not waits and not dead then return {0, now_ms, 3, 0} end
 
 -- How a token has ended that is in force no more: 13 published, 14 cancelled. Where nobody had brought the
