@@ -2,6 +2,8 @@ package outbox_test
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
@@ -43,4 +45,35 @@ func TestProducersRightsInMySQL(t *testing.T) {
 	_, err = box.Get(t.Context(), tx, "orders", delay.Ref{ID: "new"})
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit())
+}
+
+// countingTx counts what is read through it.
+type countingTx struct {
+	*sql.Tx
+	reads int
+}
+
+func (c *countingTx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	c.reads++
+	return c.Tx.QueryRowContext(ctx, query, args...)
+}
+
+// TestLooksOnce bounds what it costs that Schedule looks before it inserts.
+func TestLooksOnce(t *testing.T) {
+	t.Parallel()
+	db := openSQL(t, "mysql", outbox.MySQL, testenv.MariaDB(t))
+	db.migrate(t)
+	ids := make([]string, 100)
+	for i := range ids {
+		ids[i] = fmt.Sprint("m", i)
+	}
+	for want, ids := range map[int][]string{0: {"", "", ""}, 1: ids} {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		counting := &countingTx{Tx: tx}
+		_, err = outbox.New(outbox.MySQL).ScheduleBatch(t.Context(), counting, "orders", requests(inAnHour, ids...))
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+		require.Equal(t, want, counting.reads)
+	}
 }
