@@ -211,6 +211,8 @@ func TestPutAfterItsEnd(t *testing.T) {
 			s.puts(store.EndedPublished) // The ledger knows.
 			told := s.ledger()
 			require.Equal(s, store.FatePublished, told[s.t].What)
+			s.puts(store.EndedPublished) // What was forgotten left a tombstone.
+			s.forgotten()
 			s.puts(store.Created) // Nobody knows any more.
 		},
 		"published among others": func(s *outboxScene) {
