@@ -116,7 +116,7 @@ func (q *fakeQueue) putOne(it identity, r store.Row) store.Answer {
 	}
 	switch m := q.live[it]; {
 	case m == nil:
-		q.live[it] = &fakeMessage{token: r.Token, due: r.DueAt, marked: r.Marked, message: *r.Message}
+		q.live[it] = &fakeMessage{token: r.Token, due: r.DueAt, marked: r.Mark == store.MarkAlways, message: *r.Message}
 		q.created[it]++
 		return store.Answer{Code: store.Created}
 	case m.token == r.Token:

@@ -116,7 +116,7 @@ func (b *batch) prepareRow(q *Queue, r *row) (store.Row, error) {
 	if err != nil {
 		return store.Row{}, err
 	}
-	return store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Marked: b.known.forgotten(r)}, nil
+	return store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Mark: store.MarkIf(b.known.forgotten(r))}, nil
 }
 
 // set records what becomes of a row, and why where it waits.

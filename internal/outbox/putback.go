@@ -63,7 +63,7 @@ func (b *batch) putBack(ctx context.Context, q *Queue, g *group, s situation) (v
 	if err != nil {
 		return verdict{}, false, nil //nolint:nilerr // No reconciliation could put it back either.
 	}
-	put.Marked = g.copyOut || g.head.dueMs <= b.look.now.UnixMilli()
+	put.Mark = store.MarkIf(g.copyOut || g.head.dueMs <= b.look.now.UnixMilli())
 	answer := q.Store.Put(ctx, []store.Row{put})[0]
 	switch failureOf(answer.Err) {
 	case failureLater, failureUnsure:

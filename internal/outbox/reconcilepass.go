@@ -218,7 +218,7 @@ func (p *pass) prepare(ctx context.Context, rows []*stored) (puts []store.Row, g
 				continue
 			}
 		}
-		puts = append(puts, store.Row{Token: r.token, Message: m, DueAt: r.dueAt(), Marked: r.copyOut || r.dueMs <= now.UnixMilli()})
+		puts = append(puts, store.Row{Token: r.token, Message: m, DueAt: r.dueAt(), Mark: store.MarkIf(r.copyOut || r.dueMs <= now.UnixMilli())})
 		good = append(good, r)
 	}
 	return puts, good, nil

@@ -67,7 +67,7 @@ type asked struct {
 
 	target  string // for the operations of outbox rows, as is
 	laterMs int64  // what was scheduled from then on is a later message
-	marked  bool   // for put
+	mark    string // for put and peek, as put.lua takes it
 }
 
 // visit is how far a call has got through the homes of its message.

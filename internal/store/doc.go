@@ -47,7 +47,7 @@
 //	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>"
 //	delay:{q:3}:routes     HASH    slot -> "since_ms length:route reason" of a route that is parked
 //	delay:{q:3}:holder     STRING  instance|last claim number|when it was renewed, ms
-//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained
+//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went

@@ -199,7 +199,7 @@ var producerCalls = []crowdCall{
 	{"put, marked", (*crowd).nobody, func(c *crowd) {
 		rows := c.rows(c.body)
 		for i := range rows {
-			rows[i].Marked = true
+			rows[i].Mark, rows[i].Made = store.MarkDueIfOlder, time.UnixMilli(past().Ms)
 		}
 		c.all(store.Created, c.q.Rows().Put(c.Context(), rows))
 	}, true},

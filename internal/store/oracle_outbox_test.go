@@ -199,7 +199,7 @@ func (m *machine) put(t *rapid.T) {
 	member := message.Member(r.id, r.key)
 	answer := m.q.Rows().Put(t.Context(), []store.Row{{
 		Token: r.token, Message: &message.Message{ID: r.id, Key: r.key, Topic: "t", Body: []byte(body)},
-		DueAt: time.UnixMilli(due), Marked: marked,
+		DueAt: time.UnixMilli(due), Mark: store.MarkIf(marked),
 	}})[0]
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.put(member, r.token, body, due, marked), answer.Code)

@@ -144,7 +144,7 @@ func TestPut(t *testing.T) {
 			require.Len(s, s.ledger(), 1)
 		},
 		"marked": func(s *outboxScene) {
-			row := store.Row{Token: s.t, Message: note(s.row, ""), DueAt: farAhead, Marked: true}
+			row := store.Row{Token: s.t, Message: note(s.row, ""), DueAt: farAhead, Mark: store.MarkAlways}
 			answered(s, store.Created, s.q.Rows().Put(s.Context(), []store.Row{row})[0])
 			require.Equal(s, markedOnce, sound(s, s.rdb, s.q).Attempts[s.row])
 			require.Equal(s, store.DoneMaybePublished, s.cancelRow(rowToken(2), s.t))

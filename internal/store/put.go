@@ -22,7 +22,7 @@ var putVerb = verb{
 		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(a *asked) []any {
-		return []any{message.Member(a.id, a.key), a.when.String(), scripts.Flag(a.marked), a.stored}
+		return []any{message.Member(a.id, a.key), a.when.String(), a.mark, a.stored}
 	},
 	asks: true,
 }
@@ -37,7 +37,7 @@ var putVerb = verb{
 //
 // Errors are those of [Producer.Schedule]; after [ErrUnknown] it may be repeated at
 // any time. A row that may have been brought here and ended more than a minute
-// ago must be Marked: its tombstone may have expired.
+// ago must have a [Mark]: its tombstone may have expired.
 //
 // Where the caller's right to write the row ends (that of one who holds the
 // row's lock, if its connection breaks), ctx must end within [MaxCall] of the
@@ -68,7 +68,7 @@ func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 		}
 		m := row.Message
 		calls, index = append(calls, &call{asked: asked{
-			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, marked: row.Marked,
+			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, mark: row.mark(),
 			stored: message.Encode(row.Token, m),
 		}}), append(index, i)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
@@ -18,6 +19,16 @@ type Rows struct{ *core }
 
 // Rows is the outbox's door.
 func (q *Queue) Rows() *Rows { return &Rows{q.core} }
+
+// Born is since when each shard in use has what it has, by Redis' clock: what it
+// had before, Redis has lost. It is zero where that is unknown.
+func (q *Rows) Born(ctx context.Context) ([]time.Time, error) {
+	layout, err := q.Layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return q.layouts.Born(ctx, layout)
+}
 
 // Absent is the code where nothing is known of the row's message, see [Rows.Peek].
 const Absent = free
@@ -40,7 +51,7 @@ func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 	calls := make([]*call, len(rows))
 	for i, row := range rows {
 		calls[i] = &call{asked: asked{
-			id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token),
+			id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token), mark: row.mark(),
 		}}
 	}
 	if len(calls) > 0 {

@@ -189,7 +189,7 @@ func (w *Writer) put(ctx context.Context, batch []*Delivery, puts []int, errs []
 		m := d.work.compensation
 		rows, index = append(rows, store.Row{
 			Token: m.Token, Message: m.Content(), DueAt: m.DueAt,
-			Marked: d.Redelivered || !d.work.unknownSince.IsZero() && time.Since(d.work.unknownSince) > traceLife,
+			Mark: store.MarkIf(d.Redelivered || !d.work.unknownSince.IsZero() && time.Since(d.work.unknownSince) > traceLife),
 		}), append(index, i)
 	}
 	if len(rows) == 0 {

@@ -21,6 +21,22 @@ type fence struct {
 	drained string
 	// back counts the dead letters that came back, see drained.lua.
 	back string
+	born time.Time // zero where it is unknown
+}
+
+// BornField is the field of a shard's meta that tells when the shard was made, in
+// milliseconds: Redis has lost what it had before. Earlier releases have none.
+const BornField = "born"
+
+// Born is since when each shard in use of the layout has what it has, by Redis'
+// clock; zero where a shard is missing, or was made by an earlier release.
+func (g *Registry) Born(ctx context.Context, layout *Layout) ([]time.Time, error) {
+	fences, err := g.fences(ctx, layout.keys, 0, layout.InUse())
+	born := make([]time.Time, len(fences))
+	for shard, f := range fences {
+		born[shard] = f.born
+	}
+	return born, err
 }
 
 // fences reads those of the shards from, to-1.
@@ -30,7 +46,7 @@ func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int
 	for ; from < to; from += page {
 		cmds, err := g.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, shard := range shards[from:min(to, from+page)] {
-				pipe.HMGet(ctx, shard.Meta, "epoch", "layout", "drained", "redriven", "replaced")
+				pipe.HMGet(ctx, shard.Meta, "epoch", "layout", "drained", "redriven", "replaced", BornField)
 			}
 			return nil
 		})
@@ -40,9 +56,11 @@ func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int
 		for _, cmd := range cmds {
 			values := cmd.(*redis.SliceCmd).Val()
 			text := func(i int) string { s, _ := values[i].(string); return s }
-			list = append(list, fence{
-				epoch: text(0), content: text(1), drained: text(2), back: text(3) + " " + text(4),
-			})
+			f := fence{epoch: text(0), content: text(1), drained: text(2), back: text(3) + " " + text(4)}
+			if ms, err := strconv.ParseInt(text(5), 10, 64); err == nil {
+				f.born = time.UnixMilli(ms)
+			}
+			list = append(list, f)
 		}
 	}
 	return list, nil

@@ -3,7 +3,8 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
 -- ARGV 1 epoch  2 not_after_ms  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
 --      where nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
---      due_ms, marked (1: a copy may be out), token .. encoded
+--      due_ms, mark (1: a copy may be out; 0: none; due: one may where it is due by now; ms when the row was made:
+--      one may where it is due, and the row is older than what this shard has), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
@@ -13,6 +14,8 @@ if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpac
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local ask, prefix = ARGV[3] == '0', ARGV[4] .. string.format('%013.0f', time[1] * 1000 + math.ceil(time[2] / 1000))
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
+local born = redis.call('HGET', KEYS[8], 'born')
+local older_ms = born and born + 60000 or -math.huge -- The database's clock may be ahead.
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 local tokens = {}
 for at = 6, #ARGV, 4 do tokens[#tokens + 1] = string.sub(ARGV[at + 3], 1, 16) end
@@ -50,6 +53,12 @@ local function trace(id, token, n)
   if stored then return due and 2 or 3, due or 0 end
 end
 
+-- Whether a copy may be out without our knowing. The clock of a node that took over may be behind.
+local function mark(rule, due)
+  if rule == '0' or rule == '1' then return rule == '1' end
+  return due <= now_ms + 2000 and (rule == 'due' or tonumber(rule) < older_ms)
+end
+
 local reply, entries, marked, ours, earliest = {0, now_ms}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
   local id, due, stored = ARGV[4 * n + 2], tonumber(ARGV[4 * n + 3]), ARGV[4 * n + 5]
@@ -67,7 +76,7 @@ for n, token in ipairs(tokens) do
     code, detail, ours[id] = 1, due, n
     entries[#entries + 1], entries[#entries + 2] = ARGV[4 * n + 3], id
     if not earliest or due < earliest then earliest = due end
-    if ARGV[4 * n + 4] == '1' then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    if mark(ARGV[4 * n + 4], due) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
   end
   reply[#reply + 1], reply[#reply + 2] = code, detail
 end
