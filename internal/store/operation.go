@@ -23,6 +23,7 @@ var cancelRowVerb = verb{
 	each: func(a *asked) []any {
 		return []any{answerToken(a.token), message.Member(a.id, a.key), a.target, a.laterMs}
 	},
+	pinned: true,
 }
 
 var rescheduleRowVerb = verb{
@@ -34,6 +35,7 @@ var rescheduleRowVerb = verb{
 	each: func(a *asked) []any {
 		return []any{answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target, a.laterMs}
 	},
+	pinned: true,
 }
 
 func operationHead(r run) []any {
@@ -75,7 +77,7 @@ func (o *Operation) call() *call {
 // nothing to cancel (NotFound). Three more codes: EndedPublished and
 // EndedCancelled tell what had become of it before, Later that nothing was done.
 // The ledger does not tell of what the row itself has cancelled. How ctx must end
-// is told at Put. It may be repeated; once a minute has passed since it took
+// is told at Put, and what [ErrReload] asks for. It may be repeated; once a minute has passed since it took
 // effect, the answer is NotFound.
 func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
 	return q.operate(ctx, &cancelRowVerb, o.call())
@@ -94,5 +96,7 @@ func (q *Rows) operate(ctx context.Context, v *verb, c *call) Answer {
 	if a := &c.asked; !message.IsOutboxToken(a.token) || a.target != "" && !message.IsOutboxToken(a.target) {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}
-	return q.doOne(ctx, v, c)
+	named := *v
+	named.epoch = q.epoch
+	return q.doOne(ctx, &named, c)
 }

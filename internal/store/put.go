@@ -24,7 +24,8 @@ var putVerb = verb{
 	each: func(a *asked) []any {
 		return []any{message.Member(a.id, a.key), a.when.String(), a.mark, a.stored}
 	},
-	asks: true,
+	asks:   true,
+	pinned: true,
 }
 
 // Put brings the messages of rows to Redis, each once under its token, whoever
@@ -35,7 +36,8 @@ var putVerb = verb{
 //   - EndedPublished, EndedCancelled, EndedMoved: it has ended; nothing was done.
 //   - Waiting, InFlight, Dead: another message of that identity is in the way.
 //
-// Errors are those of [Producer.Schedule]; after [ErrUnknown] it may be repeated at
+// Errors are those of [Producer.Schedule], and [ErrReload]: the caller takes its
+// lock anew. After [ErrUnknown] it may be repeated at
 // any time. A row that may have been brought here and ended more than a minute
 // ago must have a [Mark]: its tombstone may have expired.
 //
@@ -58,7 +60,7 @@ func (q *Rows) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []
 
 func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 	v := putVerb
-	v.within = within
+	v.within, v.epoch = within, q.epoch
 	list := make([]Answer, len(rows))
 	calls, index := make([]*call, 0, len(rows)), make([]int, 0, len(rows))
 	for i, row := range rows {
