@@ -22,6 +22,8 @@ type fence struct {
 	// back counts the dead letters that came back, see drained.lua.
 	back string
 	born time.Time // zero where it is unknown
+	// unread is set where the shard's node has not answered.
+	unread bool
 }
 
 // BornField is the field of a shard's meta that tells when the shard was made, in
@@ -39,10 +41,9 @@ func (g *Registry) Born(ctx context.Context, layout *Layout) ([]time.Time, error
 	return born, err
 }
 
-// fences reads those of the shards from, to-1.
-func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int) ([]fence, error) {
+// fences reads those of the shards from, to-1. With an error it has read some.
+func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int) (list []fence, problem error) {
 	const page = 512
-	list := make([]fence, 0, to-from)
 	for ; from < to; from += page {
 		cmds, err := g.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, shard := range shards[from:min(to, from+page)] {
@@ -51,10 +52,14 @@ func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read shards of %s: %w", g.queue.Name, err)
+			problem = fmt.Errorf("read shards of %s: %w", g.queue.Name, err)
 		}
 		for _, cmd := range cmds {
 			values := cmd.(*redis.SliceCmd).Val()
+			if len(values) == 0 {
+				list = append(list, fence{unread: true})
+				continue
+			}
 			text := func(i int) string { s, _ := values[i].(string); return s }
 			f := fence{epoch: text(0), content: text(1), drained: text(2), back: text(3) + " " + text(4)}
 			if ms, err := strconv.ParseInt(text(5), 10, 64); err == nil {
@@ -63,7 +68,7 @@ func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int
 			list = append(list, f)
 		}
 	}
-	return list, nil
+	return list, problem
 }
 
 // DrainedAt reads the field drained of a shard's meta: when the shard had drained
@@ -102,9 +107,9 @@ func (l *Layout) Refused(r *scripts.Reply, shard int) error {
 // published, before it finishes the change itself.
 const patience = 250 * time.Millisecond
 
-// Reconcile does what a refusal asks for: it loads the layout anew; raises the fence
-// where a failover has lost it; finishes the change where that has not been
-// done for long. Its errors show again when the caller repeats the run.
+// Reconcile does what a refusal asks for: it loads the layout anew; gives the shard
+// a new meta where Redis has lost it; raises the fence where a failover has lost
+// that; finishes the change where that has not been done for long. Its errors show again when the caller repeats the run.
 func (g *Registry) Reconcile(ctx context.Context, err error, since time.Time) {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -114,11 +119,16 @@ func (g *Registry) Reconcile(ctx context.Context, err error, since time.Time) {
 	layout, err := g.Load(ctx)
 	switch {
 	case err != nil || r.epoch == layout.Epoch:
+	case r.epoch == "":
+		// Where the layout is another one by now, somebody else may have done it.
+		if r.layout.Epoch == layout.Epoch && r.shard < layout.InUse() {
+			_ = g.remake(ctx, layout, []int{r.shard})
+		}
 	case ahead(r.epoch, layout.Epoch):
 		if time.Since(since) >= patience {
 			_, _ = g.finish(ctx)
 		}
 	case r.shard < layout.Polled():
-		_ = g.raise(ctx, layout, r.shard, r.shard+1)
+		_ = g.raise(ctx, layout, r.shard, r.shard+1, false)
 	}
 }

@@ -76,7 +76,7 @@ func (k *Keeper) step(ctx context.Context, shards int) error {
 		case f.epoch == "":
 			lost = true
 		case f.epoch != layout.Epoch || f.content == "":
-			if err := g.raise(ctx, layout, from+i, from+i+1); err != nil {
+			if err := g.raise(ctx, layout, from+i, from+i+1, false); err != nil {
 				return err
 			}
 		}
