@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Missing are the shards in use of the layout that have no meta in Redis. With an
+// missing are the shards in use of the layout that have no meta in Redis. With an
 // error some shards were not reached.
-func (g *Registry) Missing(ctx context.Context, layout *Layout) ([]int, error) {
+func (g *Registry) missing(ctx context.Context, layout *Layout) ([]int, error) {
 	fences, err := g.fences(ctx, layout.keys, 0, layout.InUse())
 	var missing []int
 	for shard, f := range fences {
@@ -28,7 +28,7 @@ func (g *Registry) Repair(ctx context.Context) (lost []int, err error) {
 		if err != nil {
 			return nil, err
 		}
-		missing, err := g.Missing(ctx, layout)
+		missing, err := g.missing(ctx, layout)
 		if len(missing) == 0 {
 			return nil, err
 		}
