@@ -115,6 +115,16 @@
 // have for long enough, the earlier layouts are forgotten, and shards that are
 // not in the newest are dropped. The [layout.Keeper] does that.
 //
+// # A shard that was lost
+//
+// A shard in use without meta was lost, with its messages and its tombstones: a
+// script that was sent before must not take effect after it. So whoever meets it,
+// a producer, a poller or the keeper, binds it to an epoch that nobody has known
+// before, and then puts the layout under that epoch. No home changes, and so the
+// other shards are bound when somebody meets them. When the shard was made stands
+// in its meta, as born: by that bridges tell the loss, and [Rows.Put] which rows
+// are older. Who writes for a row writes under one epoch, see [ErrReload].
+//
 // # Rules of the scripts
 //
 // There is one Lua file per verb in scripts, with its own header. One clock: TIME, read
