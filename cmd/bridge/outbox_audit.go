@@ -136,8 +136,9 @@ func (r *auditing) run(name string) error {
 	for i, q := range r.queues {
 		cfg := r.config.Queues[q.Name()]
 		queues[i] = outbox.AuditedQueue{
-			Queue: outbox.Queue{Name: q.Name(), Store: q, Sink: r.config.Sinks[cfg.Sink].Type, MaxMessage: int(cfg.MaxMessage)},
-			Redis: q,
+			Queue: outbox.Queue{
+				Name: q.Name(), Store: outbox.NewStore(q), Sink: r.config.Sinks[cfg.Sink].Type, MaxMessage: int(cfg.MaxMessage),
+			},
 		}
 	}
 	auditor, err := outbox.NewAuditor(outbox.AuditorConfig{

@@ -70,7 +70,7 @@ func connections(cfg config.Outbox) int { return cfg.Relays + 6 }
 func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
 	queue := cfg.Queues[r.queue.Name()]
 	return outbox.Queue{
-		Name: r.queue.Name(), Store: r.queue.Rows(), Sink: cfg.Sinks[queue.Sink].Type, MaxMessage: int(queue.MaxMessage),
+		Name: r.queue.Name(), Store: outbox.NewStore(r.queue.Rows()), Sink: cfg.Sinks[queue.Sink].Type, MaxMessage: int(queue.MaxMessage),
 	}
 }
 
@@ -80,7 +80,7 @@ func (r *outboxRunner) audit(p outboxParams, settler *outbox.Settler) (err error
 	queues := make([]outbox.AuditedQueue, len(r.queues))
 	for i, q := range r.queues {
 		queues[i] = outbox.AuditedQueue{
-			Queue: q.asOutbox(p.Config), Redis: q.queue.Rows(), Mine: func() bool { return slices.Contains(q.polled(), 0) },
+			Queue: q.asOutbox(p.Config), Mine: func() bool { return slices.Contains(q.polled(), 0) },
 		}
 	}
 	r.auditor, err = outbox.NewAuditor(outbox.AuditorConfig{

@@ -17,7 +17,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/conn"
 	"github.com/delaybridge/delaybridge/internal/store/hints"
-	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
@@ -135,7 +134,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
 		Want:  store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
-		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: newKeeper(r), Observer: p.Metrics, Logger: r.logger,
+		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: r.queue.Admin().NewKeeper(), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
 	r.newPoll = func() (*poller.Poller, error) {
@@ -158,11 +157,4 @@ func claims(cfg config.Poller) poller.Claims {
 	return poller.Claims{
 		Batch: cfg.Batch, InFlight: cfg.InFlight, Timeout: cfg.ClaimTimeout, MaxSleep: cfg.MaxSleep, Lease: cfg.Lease,
 	}
-}
-
-// newKeeper is the queue's, which tells of losses in its log.
-func newKeeper(r *queueRunner) *layout.Keeper {
-	keeper := r.queue.Admin().NewKeeper()
-	keeper.Lost = func(shards []int) { r.member.Lost(shards) }
-	return keeper
 }

@@ -3,6 +3,7 @@ package membership
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -19,18 +20,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeRedis is what the members of a queue share. Its methods are safe for concurrent use.
 type fakeRedis struct {
-	mu     sync.Mutex
-	clock  time.Duration // by how much it is ahead of ours
-	beats  map[string]int64
-	layout *store.Layout // nil: lost
-	lost   []int         // shards without meta
-	err    error         // what every call answers
-	calls  map[string]int
+	mu      sync.Mutex
+	clock   time.Duration // by how much it is ahead of ours
+	beats   map[string]int64
+	layout  *store.Layout // nil: lost
+	lost    []int         // shards without meta
+	born    []time.Time   // of the shards
+	err     error         // what every call answers
+	errBorn error         // what Born answers
+	calls   map[string]int
 }
 
 func newFakeRedis(shards int) *fakeRedis {
 	return &fakeRedis{
-		beats: map[string]int64{}, calls: map[string]int{},
+		beats: map[string]int64{}, calls: map[string]int{}, born: make([]time.Time, shards),
 		layout: &store.Layout{Shards: shards, Epoch: "1-life-a"},
 	}
 }
@@ -104,15 +107,28 @@ func (f *fakeRedis) Ensure(_ context.Context, want store.Layout) (*store.Layout,
 	}
 	if f.layout == nil {
 		f.layout = &store.Layout{Shards: want.Shards, Epoch: "1-another-a"}
+		f.born = slices.Repeat([]time.Time{time.Now()}, want.Shards)
 	}
 	layout := *f.layout
 	return &layout, nil
 }
 
-func (f *fakeRedis) Missing(context.Context, *store.Layout) ([]int, error) {
+func (f *fakeRedis) Born(_ context.Context, layout *store.Layout) ([]time.Time, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.lost, f.call("missing")
+	born := make([]time.Time, layout.Shards)
+	copy(born, f.born)
+	return born, errors.Join(f.call("born"), f.errBorn)
+}
+
+// remake makes shards again that were lost.
+func (f *fakeRedis) remake(shards ...int) {
+	for _, shard := range shards {
+		f.born[shard] = time.Now()
+	}
+	layout := *f.layout
+	layout.Epoch += "+"
+	f.layout = &layout
 }
 
 func (f *fakeRedis) Repair(context.Context) ([]int, error) {
@@ -126,6 +142,9 @@ func (f *fakeRedis) Repair(context.Context) ([]int, error) {
 	}
 	lost := f.lost
 	f.lost = nil
+	if len(lost) > 0 {
+		f.remake(lost...)
+	}
 	return lost, nil
 }
 
@@ -173,9 +192,16 @@ func (p *fakePoller) polls() []int {
 type observed struct {
 	mu        sync.Mutex
 	instances int
+	lost      int
 }
 
 func (*observed) Layout(string, string, int) {}
+
+func (o *observed) ShardsLost(_ string, n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lost += n
+}
 
 func (o *observed) Instances(_ string, n int) {
 	o.mu.Lock()
@@ -208,6 +234,7 @@ type running struct {
 
 	t      *testing.T
 	poller *fakePoller
+	seen   *observed
 	log    *logged
 	reborn int
 	ended  chan error
@@ -217,10 +244,10 @@ type running struct {
 }
 
 func newRunning(t *testing.T, redis *fakeRedis, instance string) *running {
-	r := &running{t: t, poller: &fakePoller{}, log: &logged{}, ended: make(chan error, 1)}
+	r := &running{t: t, poller: &fakePoller{}, seen: &observed{}, log: &logged{}, ended: make(chan error, 1)}
 	r.Member = New(Config{
 		Queue: "orders", Instance: instance, Lease: 5 * time.Second, Want: store.Layout{Shards: 8},
-		Store: redis, Registry: redis, Keeper: redis, Observer: &observed{}, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
+		Store: redis, Registry: redis, Keeper: redis, Observer: r.seen, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		Heard: func(error) {}, Reborn: func() { r.reborn++ },
 		Hear: func(_ []int, changed func()) { r.hints = changed },
 	})

@@ -31,8 +31,9 @@ type layouts struct {
 	// told is the last epoch that a shard told, lostAt when a shard had no meta.
 	told   atomic.Pointer[toldEpoch]
 	lostAt atomic.Pointer[time.Time]
-	// reloadAt is of the member's turns.
+	// reloadAt and births are of the member's turns.
 	reloadAt time.Time
+	births   births
 
 	repairing  sync.Mutex
 	repairedAt time.Time // under repairing
@@ -120,6 +121,7 @@ func (l *layouts) reload(ctx context.Context) bool {
 		return false
 	}
 	l.use(layout)
+	l.births.look(ctx, layout)
 	l.loaded(time.Now())
 	return true
 }

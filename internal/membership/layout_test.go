@@ -143,15 +143,17 @@ func TestLossIsRepaired(t *testing.T) {
 		for range 8 { // All shards find out.
 			r.NoMeta(t.Context())
 		}
-		assert.Equal(t, 1, r.log.times("redis has lost shards, and the messages in them"))
 		assert.Equal(t, 1, redis.count("repair"))
+		asleep(time.Second)
+		assert.Equal(t, 1, r.log.times("event=layout_lost shards=2 which=2,5"))
+		assert.Equal(t, []int{2, 1}, []int{r.seen.lost, r.reborn})
 
 		asleep(2 * time.Second)
 		redis.set(func() { redis.layout = nil })
 		r.NoMeta(t.Context())
 		asleep(2 * time.Second)
 		assert.Equal(t, 1, r.log.times("the queue was lost and is made again"))
-		assert.Equal(t, 1, r.reborn)
+		assert.Equal(t, []int{2, 2}, []int{r.seen.lost, r.reborn})
 		assert.Len(t, r.poller.polls(), 8)
 
 		redis.set(func() { redis.layout, redis.err = nil, errors.New("away") })
@@ -159,6 +161,47 @@ func TestLossIsRepaired(t *testing.T) {
 		redis.set(func() { redis.err = nil })
 		asleep(40 * time.Second) // No shard tells: it polls none, say.
 		assert.NotNil(t, redis.layout)
+		r.stop()
+	})
+}
+
+// TestLossIsTold where others have made the shards again.
+func TestLossIsTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		redis := newFakeRedis(8)
+		redis.born[3] = time.Now()
+		r := newRunning(t, redis, "a/1").run()
+		told := func(lost, reborn int, why string) {
+			t.Helper()
+			asleep(15 * time.Second)
+			redis.set(func() { assert.Equal(t, []int{lost, reborn}, []int{r.seen.lost, r.reborn}, why) })
+		}
+		told(0, 0, "what was lost before nobody knows")
+		redis.set(func() { redis.remake(3, 4) })
+		told(2, 1, "an earlier release had made one of them")
+		redis.set(func() { redis.remake() })
+		told(2, 1, "another layout, and nothing was lost")
+
+		redis.set(func() {
+			redis.born = append(redis.born, time.Now(), time.Now())
+			redis.layout = &store.Layout{Shards: 10, Epoch: "7-life-a"}
+		})
+		told(2, 1, "new shards")
+		redis.set(func() {
+			redis.remake(9)
+			redis.born[1], redis.born[9] = time.Now(), time.Time{}
+			redis.errBorn = errors.New("one is away")
+		})
+		told(3, 2, "those that answer")
+		redis.set(func() {
+			redis.born[9] = time.Now()
+			redis.errBorn = nil
+		})
+		told(4, 3, "and the other, later")
+		redis.count("born")
+		told(4, 3, "once")
+		assert.Zero(t, redis.count("born"), "it is not read again")
 		r.stop()
 	})
 }

@@ -49,8 +49,9 @@ type Registry interface {
 	// Ensure makes the layout where there is none. It returns the one in force
 	// also with an error, where only some shards were not reached.
 	Ensure(ctx context.Context, want store.Layout) (*store.Layout, error)
-	// Missing are the shards of the layout that have no meta.
-	Missing(ctx context.Context, layout *store.Layout) ([]int, error)
+	// Born is since when each shard in use of the layout has what it has, zero where
+	// that is not known. With an error some were not asked.
+	Born(ctx context.Context, layout *store.Layout) ([]time.Time, error)
 	// Repair gives shards a new meta where Redis has lost it, and returns them.
 	Repair(ctx context.Context) (lost []int, err error)
 }
@@ -76,6 +77,8 @@ type Obtained struct {
 type Observer interface {
 	// Layout gets the layout in use.
 	Layout(queue, epoch string, shards int)
+	// ShardsLost gets how many shards Redis has lost.
+	ShardsLost(queue string, n int)
 	// Instances gets how many instances share the queue's shards.
 	Instances(queue string, n int)
 }
@@ -99,7 +102,8 @@ type Config struct {
 	// Hear has Redis' hints of these shards, and of changes of the instances and
 	// the layout, passed on from now on; changed must be called for the latter.
 	Hear func(shards []int, changed func())
-	// Reborn, where set, is called when Redis has lost the queue and another one was made.
+	// Reborn, where set, is called when Redis has lost the queue, or shards of it, and
+	// they were made again, empty.
 	Reborn func()
 }
 
@@ -123,7 +127,7 @@ func New(config Config) *Member {
 	m.roll = roll{self: config.Instance, deadAfter: m.deadAfter()}
 	m.namesakes = namesakes{self: config.Instance}
 	m.share = share{config: m.config, name: message.InstanceName(config.Instance)}
-	m.layouts = &layouts{config: m.config, notice: m.notice}
+	m.layouts = &layouts{config: m.config, notice: m.notice, births: births{config: m.config}}
 	m.upkeep = &upkeep{config: m.config, layouts: m.layouts}
 	return m
 }
@@ -177,6 +181,7 @@ func (m *Member) Run(ctx context.Context, poller Poller) error {
 	defer cancel()
 	keeping.Go(func() { m.upkeep.run(ctx) })
 	m.layouts.loaded(time.Now())
+	m.layouts.births.look(ctx, m.layouts.inUse.Load())
 	for hinted := false; ctx.Err() == nil; {
 		began := time.Now()
 		heard, err := m.beat(ctx)

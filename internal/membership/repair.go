@@ -26,15 +26,12 @@ func (l *layouts) repair(ctx context.Context) {
 	lost, err := l.config.Registry.Repair(ctx)
 	gone := errors.Is(err, store.ErrNoLayout)
 	if gone {
-		lost, err = l.makeAgain(ctx)
+		err = l.makeAgain(ctx)
 	}
 	switch {
 	case err == nil:
 		l.failing, l.repairedAt = false, time.Now()
-		if len(lost) > 0 {
-			l.sayLost(lost)
-		}
-		l.notice()
+		l.notice() // It tells what was lost, see births.
 	case !l.failing && (gone || len(lost) > 0) && ctx.Err() == nil:
 		l.failing = true
 		l.config.Logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
@@ -43,29 +40,15 @@ func (l *layouts) repair(ctx context.Context) {
 }
 
 // makeAgain makes a layout that is not there any more. Where shards still know
-// it, it is the one of before, without those that it returns; else another one,
-// which [layouts.use] tells of.
-func (l *layouts) makeAgain(ctx context.Context) (lost []int, err error) {
+// it, it is the one of before, under another epoch if any was lost; else another
+// one, which [layouts.use] tells of.
+func (l *layouts) makeAgain(ctx context.Context) error {
 	old, want := l.inUse.Load(), l.config.Want
 	want.Shards = old.Shards
-	missing, err := l.config.Registry.Missing(ctx, old)
-	if err != nil {
-		return nil, err
-	}
 	layout, err := l.config.Registry.Ensure(ctx, want)
-	if err != nil || !layout.SameLife(old) {
-		return nil, err
+	if err == nil && layout.SameLife(old) {
+		l.config.Logger.Error("redis has lost the layout, which is restored from the shards",
+			"event", "layout_lost", "epoch", layout.Epoch)
 	}
-	l.config.Logger.Error("redis has lost the layout, which is restored from the shards",
-		"event", "layout_lost", "epoch", layout.Epoch)
-	return missing, nil
-}
-
-// Lost is called when a keeper has found shards that Redis had lost.
-func (m *Member) Lost(shards []int) { m.layouts.sayLost(shards) }
-
-// sayLost tells of shards that Redis had lost.
-func (l *layouts) sayLost(lost []int) {
-	l.config.Logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
-		"event", "layout_lost", "shards", len(lost), "which", joined(lost))
+	return err
 }

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 const (
@@ -23,22 +21,9 @@ const (
 	secondLook = 30 * time.Second
 )
 
-// Auditable is what the auditor needs of one queue in Redis. The methods are
-// those of [store.Rows], and documented there.
-type Auditable interface {
-	Put(ctx context.Context, rows []store.Row) []store.Answer
-	Peek(ctx context.Context, rows []store.Row) []store.Answer
-	LoadLayout(ctx context.Context) (*store.Layout, error)
-	RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []store.SettledRow, next string, bytes int, err error)
-	Remove(ctx context.Context, rows []store.SettledRow) (removed int, err error)
-	Clock(ctx context.Context) (time.Time, error)
-}
-
 // AuditedQueue is a queue whose rows are compared with Redis.
 type AuditedQueue struct {
-	// Queue is as the relay has it, but for its store.
 	Queue
-	Redis Auditable
 	// Mine, where not nil, reports whether this instance audits the queue; else it
 	// does. It must not block.
 	Mine func() bool

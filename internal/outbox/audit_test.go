@@ -25,7 +25,7 @@ func newAuditing(t *testing.T, d *Database) *auditing {
 	t.Helper()
 	s := &auditing{settling: newSettling(t, d)}
 	s.config = AuditorConfig{
-		Databases: []*Database{d}, Queues: []AuditedQueue{{Queue: s.scene.config.Queues[0], Redis: s.store.Rows()}},
+		Databases: []*Database{d}, Queues: []AuditedQueue{{Queue: s.scene.config.Queues[0]}},
 		Flush: s.settler.Flush, Logger: slog.New(slog.NewTextHandler(s.logs, nil)),
 		second: time.Millisecond, grace: time.Millisecond,
 	}
@@ -247,13 +247,15 @@ func TestAuditRemovesWhatHasEnded(t *testing.T) {
 
 // spying is a queue whose Put does something before.
 type spying struct {
-	*store.Rows
-	before func(ctx context.Context, rows []store.Row)
+	Store
+	before func()
 }
 
+func (s spying) Pin(context.Context) (Store, error) { return s, nil }
+
 func (s spying) Put(ctx context.Context, rows []store.Row) []store.Answer {
-	s.before(ctx, rows)
-	return s.Rows.Put(ctx, rows)
+	s.before()
+	return s.Store.Put(ctx, rows)
 }
 
 // TestAuditIsOvertaken: what is cancelled or moved between the read of a row and the
@@ -266,7 +268,7 @@ func TestAuditIsOvertaken(t *testing.T) {
 		s.lose()
 		due := s.due(2 * far)
 		var once sync.Once
-		s.config.Queues[0].Redis = spying{s.store.Rows(), func(context.Context, []store.Row) {
+		s.config.Queues[0].Store = spying{NewStore(s.store.Rows()), func() {
 			once.Do(func() {
 				cancel := s.insert(insert{id: "cancelled", key: "k", verb: verbCancel})
 				move := s.insert(insert{id: "moved", key: "k", verb: verbReschedule, dueMs: due})
@@ -350,7 +352,7 @@ func TestAuditorAfterALoss(t *testing.T) {
 		var a *Auditor
 		var once sync.Once
 		s.config.second = time.Hour // It would wait for its second look.
-		s.config.Queues[0].Redis = spying{s.store.Rows(), func(context.Context, []store.Row) {
+		s.config.Queues[0].Store = spying{NewStore(s.store.Rows()), func() {
 			once.Do(func() {
 				s.lose()
 				a.Suspect(s.orders)

@@ -83,7 +83,7 @@ func (p *pass) step(ctx context.Context, most int) (n int, end bool) {
 func (p *pass) readOnce(ctx context.Context, most int) ([]*row, error) {
 	before := int64(maxDueMs)
 	if p.overdue {
-		now, err := p.queue.Redis.Clock(ctx)
+		now, err := p.queue.Store.Clock(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -143,6 +143,10 @@ func (p *pass) compare(ctx context.Context, rows []*row) (left []*row, err error
 		return nil, nil
 	}
 	readAt := time.Now()
+	redis, err := p.queue.Store.Pin(ctx) // What was read before a loss is not put after it.
+	if err != nil {
+		return rows, err
+	}
 	fresh, skipped, err := p.db.freeToPut(ctx, rows)
 	if err != nil {
 		return rows, err
@@ -156,7 +160,7 @@ func (p *pass) compare(ctx context.Context, rows []*row) (left []*row, err error
 		}
 		part := fresh[:affordable(fresh)]
 		fresh = fresh[len(part):]
-		again, errPart := p.putBack(ctx, part)
+		again, errPart := p.putBack(ctx, redis, part)
 		left, err = append(left, again...), errors.Join(err, errPart)
 		for _, r := range part {
 			r.content.body = nil
@@ -174,7 +178,7 @@ func (p *pass) ask(ctx context.Context, rows []*row) (absent, left []*row, err e
 	limited, cancel := context.WithTimeout(ctx, putPhase)
 	defer cancel()
 	var found found
-	for i, answer := range p.queue.Redis.Peek(limited, asked) {
+	for i, answer := range p.queue.Store.Peek(limited, asked) {
 		if answer.Err == nil && answer.Code == store.Absent {
 			absent = append(absent, rows[i])
 			continue
@@ -185,16 +189,10 @@ func (p *pass) ask(ctx context.Context, rows []*row) (absent, left []*row, err e
 }
 
 // putBack puts rows of which Redis may know nothing.
-func (p *pass) putBack(ctx context.Context, rows []*row) (left []*row, err error) {
+func (p *pass) putBack(ctx context.Context, redis Store, rows []*row) (left []*row, err error) {
 	if err := p.db.complete(ctx, p.db.db, rows); err != nil {
 		return rows, err
 	}
-	read := time.Now()
-	now, err := p.queue.Redis.Clock(ctx)
-	if err != nil {
-		return rows, err
-	}
-	look := outlook{now: now, read: read}
 	var puts []store.Row
 	var good []*row
 	for _, r := range rows {
@@ -207,7 +205,7 @@ func (p *pass) putBack(ctx context.Context, rows []*row) (left []*row, err error
 			p.report.add(Counts{Blocked: 1})
 			continue
 		}
-		puts = append(puts, store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Marked: look.maybeOut(r)})
+		puts = append(puts, store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Mark: markOfStored(r)})
 		good = append(good, r)
 	}
 	if len(puts) == 0 {
@@ -216,7 +214,7 @@ func (p *pass) putBack(ctx context.Context, rows []*row) (left []*row, err error
 	limited, cancel := context.WithTimeout(ctx, putPhase)
 	defer cancel()
 	var found found
-	for i, answer := range p.queue.Redis.Put(limited, puts) {
+	for i, answer := range redis.Put(limited, puts) {
 		found.add(good[i], answer)
 	}
 	return found.left, errors.Join(found.err, p.tell(ctx, &found))

@@ -14,6 +14,7 @@ import (
 type batch struct {
 	relay *Relay
 	queue *Queue
+	redis Store // of the queue, pinned
 	look  outlook
 
 	mu      sync.Mutex
@@ -22,9 +23,16 @@ type batch struct {
 	tally   tally
 }
 
-// batch begins the work on what was seen.
-func (r *Relay) batch(look outlook, queue string) *batch {
-	return &batch{relay: r, queue: r.queues[queue], look: look}
+// batch begins the work on what was seen. What its transaction reads before Redis
+// loses something it does not write after that.
+func (r *Relay) batch(ctx context.Context, look outlook, queue string) (*batch, error) {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
+	redis, err := r.queues[queue].Store.Pin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &batch{relay: r, queue: r.queues[queue], redis: redis, look: look}, nil
 }
 
 // applied is what the observer is told once the transaction is committed.
@@ -59,7 +67,7 @@ func (b *batch) put(ctx context.Context, rows []*row) {
 	if len(puts) == 0 {
 		return
 	}
-	for i, answer := range b.queue.Store.Put(ctx, puts) {
+	for i, answer := range b.redis.Put(ctx, puts) {
 		b.putAnswered(good[i], answer)
 	}
 }
@@ -84,12 +92,14 @@ func (b *batch) prepareRow(r *row) (store.Row, error) {
 	if err != nil {
 		return store.Row{}, err
 	}
-	return store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Marked: b.look.maybeOut(r)}, nil
+	return store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Mark: b.look.markOfPending(r), Made: time.UnixMilli(r.createdMs)}, nil
 }
 
 const (
 	// clockMargin is how far the clocks of Redis' nodes may be apart.
 	clockMargin = 2 * time.Second
+	// bornMargin is how far the database's clock may be ahead of that of Redis.
+	bornMargin = time.Minute
 	// tombstone is how long Redis remembers how a token has ended, see [store.Row].
 	tombstone = time.Minute
 	// remembered is for how long after it was due Redis certainly knows what became
@@ -98,14 +108,40 @@ const (
 	remembered = tombstone - redisPhase - startWithin - clockMargin
 )
 
-// maybeOut reports whether a copy of the row's message may be out of which neither
-// Redis nor the row knows. A stored row's message that Redis has not was lost, and
-// may have been published before, if it was due. A pending row's message may have
-// been published and its row told, before a failover of the database took that
-// back: then it was due for longer than Redis remembers.
-func (o outlook) maybeOut(r *row) bool {
+// markOfPending is when a pending row's message is marked. It may have been published
+// by a producer's own put, and Redis have lost that since; or its row was told, before
+// a failover of the database took that back: then it was due for longer than Redis
+// remembers.
+func (o outlook) markOfPending(r *row) store.Mark {
+	if r.maybe || o.now.Sub(r.dueAt()) > remembered {
+		return store.MarkAlways
+	}
+	return store.MarkDueIfOlder
+}
+
+// markOfStored is that of a stored row's, which Redis has lost: it may have been
+// published before, if it was due.
+func markOfStored(r *row) store.Mark {
+	if r.maybe {
+		return store.MarkAlways
+	}
+	return store.MarkDue
+}
+
+// maybeOut reports whether a copy of the row's message may be out, where Redis knows
+// nothing of it, and was made at that instant: by the same rules as the marks.
+func (o outlook) maybeOut(r *row, born time.Time) bool {
 	since := o.now.Sub(r.dueAt())
-	return r.maybe || r.state == stateStored && since >= -clockMargin || since > remembered
+	switch {
+	case r.maybe || since > remembered:
+		return true
+	case since < -clockMargin:
+		return false
+	case r.state == stateStored:
+		return true
+	default:
+		return !born.IsZero() && time.UnixMilli(r.createdMs).Before(born.Add(bornMargin))
+	}
 }
 
 // set records what becomes of a row, and why where it waits.

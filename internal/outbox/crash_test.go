@@ -70,6 +70,8 @@ func (s *saboteur) strike() {
 	}
 }
 
+func (s *saboteur) Pin(context.Context) (Store, error) { return s, nil }
+
 func (s *saboteur) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	defer s.strike()
 	return s.Store.Put(ctx, rows)
@@ -92,7 +94,7 @@ func TestCrash(t *testing.T) {
 		for name, published := range map[string]bool{"waits": false, "published meanwhile": true} {
 			t.Run(name, func(t *testing.T) {
 				s := newReal(t, d)
-				crash := &saboteur{Store: s.store.Rows(), after: func() {
+				crash := &saboteur{Store: NewStore(s.store.Rows()), after: func() {
 					if published {
 						s.ack(s.take())
 					}
@@ -263,7 +265,7 @@ func TestNobodyWaits(t *testing.T) {
 		s.insert(insert{id: "pending", dueMs: s.due(past)})
 		s.insert(insert{id: "operated", verb: verbReschedule, dueMs: s.due(2 * soon)})
 		entered := make(chan struct{})
-		s.config.Queues[0].Store = &announcer{Store: s.store.Rows(), first: sync.OnceFunc(func() {
+		s.config.Queues[0].Store = &announcer{Store: NewStore(s.store.Rows()), first: sync.OnceFunc(func() {
 			proxy.Blackhole(true)
 			close(entered)
 		})}
@@ -293,6 +295,8 @@ type announcer struct {
 	Store
 	first func()
 }
+
+func (a *announcer) Pin(context.Context) (Store, error) { return a, nil }
 
 func (a *announcer) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	a.first()

@@ -82,9 +82,14 @@ func (f *fakeRedis) get(it identity) *fakeMessage {
 }
 
 type fakeQueue struct {
+	Store // Nothing else is asked of it.
 	*fakeRedis
 	name string
 }
+
+func (q *fakeQueue) Pin(context.Context) (Store, error) { return q, nil }
+
+func (q *fakeQueue) Born(context.Context) ([]time.Time, error) { return nil, nil }
 
 func (q *fakeQueue) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	answers := make([]store.Answer, len(rows))
@@ -116,7 +121,7 @@ func (q *fakeQueue) putOne(it identity, r store.Row) store.Answer {
 	}
 	switch m := q.live[it]; {
 	case m == nil:
-		q.live[it] = &fakeMessage{token: r.Token, due: r.DueAt, marked: r.Marked, message: *r.Message}
+		q.live[it] = &fakeMessage{token: r.Token, due: r.DueAt, marked: r.Mark == store.MarkAlways, message: *r.Message}
 		q.created[it]++
 		return store.Answer{Code: store.Created}
 	case m.token == r.Token:
@@ -136,10 +141,6 @@ func (q *fakeQueue) CancelRow(ctx context.Context, o store.Operation) store.Answ
 
 func (q *fakeQueue) RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer {
 	return q.operate(ctx, identity{q.name, o.Key, o.ID}, o.Token, o.Target, due)
-}
-
-func (q *fakeQueue) Layout(context.Context) (*store.Layout, error) {
-	return &store.Layout{Epoch: "1-life-change"}, nil
 }
 
 func (q *fakeQueue) operate(ctx context.Context, it identity, token, target string, due time.Time) store.Answer {

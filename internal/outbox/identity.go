@@ -32,7 +32,10 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 	if err != nil {
 		return TakenAbsent, err
 	}
-	b := r.batch(look, queue)
+	b, err := r.batch(ctx, look, queue)
+	if err != nil {
+		return TakenAbsent, err
+	}
 	taken := TakenDone
 	err = r.transact(ctx, look, func(inside context.Context, t *transaction) error {
 		groups, busy, err := r.db.gather(inside, t.tx, []identity{{queue, key, id}})

@@ -218,21 +218,38 @@ func TestMaybeOut(t *testing.T) {
 	t.Parallel()
 	look := outlook{now: time.UnixMilli(1_000_000_000)}
 	for name, c := range map[string]struct {
-		due   time.Duration
-		state state
-		maybe bool
-		want  bool
+		due         time.Duration
+		state       state
+		maybe       bool
+		made, born  time.Duration // 0: unknown
+		want        bool
+		wantPending store.Mark
 	}{
-		"pending, far":                         {due: time.Hour},
-		"pending, overdue":                     {due: -remembered + time.Second},
-		"pending, for longer than remembered":  {due: -remembered - time.Second, want: true},
-		"stored, far":                          {due: time.Hour, state: stateStored},
-		"stored, due, by a clock that is fast": {due: clockMargin - time.Second, state: stateStored, want: true},
-		"stored, due":                          {due: -time.Second, state: stateStored, want: true},
-		"as the row says":                      {due: time.Hour, maybe: true, want: true},
-		"as the row says, stored":              {due: time.Hour, state: stateStored, maybe: true, want: true},
+		"pending, far":                             {due: time.Hour, made: -time.Hour, born: -time.Second, wantPending: store.MarkDueIfOlder},
+		"pending, overdue":                         {due: -remembered + time.Second, wantPending: store.MarkDueIfOlder},
+		"pending, for longer than remembered":      {due: -remembered - time.Second, want: true, wantPending: store.MarkAlways},
+		"pending, due, made before a loss":         {due: -time.Second, made: -time.Hour, born: -time.Second, want: true, wantPending: store.MarkDueIfOlder},
+		"pending, due, made just after a loss":     {due: -time.Second, made: -time.Minute, born: -time.Minute - time.Second, want: true, wantPending: store.MarkDueIfOlder},
+		"pending, due, made long after a loss":     {due: -time.Second, made: -time.Minute, born: -time.Hour, wantPending: store.MarkDueIfOlder},
+		"as the row says":                          {due: time.Hour, maybe: true, want: true, wantPending: store.MarkAlways},
+		"stored, far":                              {due: time.Hour, state: stateStored},
+		"stored, due, by a clock that is fast":     {due: clockMargin - time.Second, state: stateStored, want: true},
+		"stored, due":                              {due: -time.Second, state: stateStored, want: true},
+		"as the row says, which is stored already": {due: time.Hour, state: stateStored, maybe: true, want: true},
 	} {
-		r := &row{state: c.state, maybe: c.maybe, dueMs: look.now.Add(c.due).UnixMilli()}
-		require.Equal(t, c.want, look.maybeOut(r), name)
+		r := &row{state: c.state, maybe: c.maybe, dueMs: look.now.Add(c.due).UnixMilli(), createdMs: look.now.Add(c.made).UnixMilli()}
+		var born time.Time
+		if c.born != 0 {
+			born = look.now.Add(c.born)
+		}
+		require.Equal(t, c.want, look.maybeOut(r, born), name)
+		switch {
+		case c.state == statePending:
+			require.Equal(t, c.wantPending, look.markOfPending(r), name)
+		case c.maybe:
+			require.Equal(t, store.MarkAlways, markOfStored(r), name)
+		default:
+			require.Equal(t, store.MarkDue, markOfStored(r), name)
+		}
 	}
 }

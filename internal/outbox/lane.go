@@ -122,6 +122,13 @@ func (l *lane) round(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
+// unpinned is how a batch went that could not be begun, since Redis is away for that
+// queue: it rests.
+func (l *lane) unpinned(ctx context.Context, queue string, outages map[string]*outage, err error) (outcome, error) {
+	outages[queue].observe(ctx, err)
+	return outcome{waiting: 1}, nil
+}
+
 // course is how a lane goes through the pending rows of a queue. It begins with
 // what is due first, as long as rows leave. Where some had to wait, the next batch
 // goes on where the last one ended, so that rows that cannot be stored do not keep

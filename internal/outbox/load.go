@@ -4,7 +4,10 @@ import "context"
 
 // load brings a batch of a queue's messages into Redis.
 func (l *lane) load(ctx context.Context, look outlook, queue string, after cursor) (o outcome, err error) {
-	b := l.relay.batch(look, queue)
+	b, err := l.relay.batch(ctx, look, queue)
+	if err != nil {
+		return l.unpinned(ctx, queue, l.relay.outages.queues, err)
+	}
 	err = l.relay.transact(ctx, look, func(inside context.Context, t *transaction) error {
 		rows, err := l.relay.db.lockHeads(inside, t.tx, work{
 			queue: queue, operations: look.queues[queue].operations, untilMs: look.untilMs(), after: after,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,7 +18,10 @@ const operateWidth = 16
 
 // operate applies a batch of a queue's operations.
 func (l *lane) operate(ctx context.Context, look outlook, queue string, after cursor) (o outcome, err error) {
-	b := l.relay.batch(look, queue)
+	b, err := l.relay.batch(ctx, look, queue)
+	if err != nil {
+		return l.unpinned(ctx, queue, l.relay.outages.operations, err)
+	}
 	err = l.relay.transact(ctx, look, func(inside context.Context, t *transaction) error {
 		most := min(l.relay.config.Batch, batchRows)
 		rows, err := l.relay.db.lockOperations(inside, t.tx, work{queue: queue, after: after, most: most})
@@ -82,14 +86,33 @@ func (b *batch) operateOne(ctx context.Context, g *group, op *row) (verdict, err
 	if v, ok := g.judgeByTable(op); ok {
 		return v, nil
 	}
-	s := situation{verb: op.verb, maybe: b.look.maybeOut(g.head), op: moved{token: op.token, dueMs: op.dueMs, revision: op.number}}
+	s := situation{verb: op.verb, op: moved{token: op.token, dueMs: op.dueMs, revision: op.number}}
 	o := store.Operation{ID: op.id, Key: op.key, Token: op.token, Target: g.head.token}
+	var answer store.Answer
 	if op.verb == verbCancel {
-		answer := b.queue.Store.CancelRow(ctx, o)
-		return judge(s, answer), answer.Err
+		answer = b.redis.CancelRow(ctx, o)
+	} else {
+		answer = b.redis.RescheduleRow(ctx, o, op.dueAt())
 	}
-	answer := b.queue.Store.RescheduleRow(ctx, o, op.dueAt())
+	if answer.Err == nil && answer.Code == store.NotFound {
+		born, err := b.born(ctx)
+		if err != nil {
+			return verdict{stop: true}, err
+		}
+		s.maybe = b.look.maybeOut(g.head, born)
+	}
 	return judge(s, answer), answer.Err
+}
+
+// born is since when Redis has all that it has of the queue: zero where that is unknown.
+func (b *batch) born(ctx context.Context) (last time.Time, err error) {
+	shards, err := b.redis.Born(ctx)
+	for _, born := range shards {
+		if born.After(last) {
+			last = born
+		}
+	}
+	return last, err
 }
 
 // judgeByTable decides where Redis need not be asked.

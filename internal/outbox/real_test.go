@@ -42,7 +42,7 @@ func newRealOn(t *testing.T, d *Database, rdb *redis.Client) *realScene {
 	t.Helper()
 	q := storetest.New(t, rdb, 2)
 	s := newScene(t, d)
-	s.config.Queues = []Queue{{Name: q.Name(), Store: q.Rows(), Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}}
+	s.config.Queues = []Queue{{Name: q.Name(), Store: NewStore(q.Rows()), Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}}
 	s.config.Clock = q.Clock
 	s.orders = q.Name()
 	return &realScene{scene: s, rdb: rdb, store: q}

@@ -22,7 +22,7 @@ const (
 // lives no more, and nobody else has its token: so it does not matter when it was
 // read. What no row tells of, and what is in flight, stays.
 func (a *Auditor) removeEnded(ctx context.Context, q *AuditedQueue, dry bool, report *report) error {
-	layout, err := q.Redis.LoadLayout(ctx)
+	layout, err := q.Store.LoadLayout(ctx)
 	if err != nil {
 		return fmt.Errorf("read layout: %w", err)
 	}
@@ -30,7 +30,7 @@ func (a *Auditor) removeEnded(ctx context.Context, q *AuditedQueue, dry bool, re
 		cursor, count := "0", 16
 		wait := newBackoff()
 		for {
-			rows, next, bytes, err := q.Redis.RowsPage(ctx, shard, cursor, count)
+			rows, next, bytes, err := q.Store.RowsPage(ctx, shard, cursor, count)
 			if err == nil {
 				err = a.removePage(ctx, q, rows, dry, report)
 			}
@@ -70,7 +70,7 @@ func (a *Auditor) removePage(ctx context.Context, q *AuditedQueue, rows []store.
 	n := len(ended)
 	if !dry {
 		var err error
-		if n, err = q.Redis.Remove(ctx, ended); err != nil {
+		if n, err = q.Store.Remove(ctx, ended); err != nil {
 			return err
 		}
 	}

@@ -8,18 +8,35 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// Store is what the relay needs of one queue in Redis. All methods are safe for
-// concurrent use, end with ctx, and may be repeated with the same token. The
+// Store is what relay and auditor need of one queue in Redis. All methods are safe
+// for concurrent use, end with ctx, and may be repeated with the same token. The
 // methods are those of [store.Rows], and documented there.
 type Store interface {
-	// Put writes messages under their rows' tokens; one answer a row, by index.
+	// Pin returns the store as it is now: it writes nothing once Redis has lost a
+	// part of it.
+	Pin(ctx context.Context) (Store, error)
+	Born(ctx context.Context) ([]time.Time, error)
+	Clock(ctx context.Context) (time.Time, error)
+	LoadLayout(ctx context.Context) (*store.Layout, error)
+
 	Put(ctx context.Context, rows []store.Row) []store.Answer
-	// CancelRow cancels under the operation's token. What was written under the
-	// target, where it has one, is told apart, and a later write under it is refused.
+	Peek(ctx context.Context, rows []store.Row) []store.Answer
 	CancelRow(ctx context.Context, o store.Operation) store.Answer
-	// RescheduleRow moves the message to due; the operation's token is then the one
-	// in force.
 	RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer
+
+	RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []store.SettledRow, next string, bytes int, err error)
+	Remove(ctx context.Context, rows []store.SettledRow) (removed int, err error)
+}
+
+// NewStore is the outbox's door of a queue.
+func NewStore(rows *store.Rows) Store { return door{rows} }
+
+type door struct{ *store.Rows }
+
+// Pin implements [Store].
+func (d door) Pin(ctx context.Context) (Store, error) {
+	rows, err := d.Rows.Pin(ctx)
+	return door{rows}, err
 }
 
 // Queue is a queue whose rows the relay brings into Redis.

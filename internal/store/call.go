@@ -66,7 +66,7 @@ type asked struct {
 	stored  []byte // for schedule, replace and put
 
 	target  string // for the operations of outbox rows
-	marked  bool   // for put
+	mark    string // for put and peek, as put.lua takes it
 	untilMs string // for put: how long the tombstone lives that it leaves, as the script takes it
 }
 

@@ -32,6 +32,7 @@ type doing struct {
 	calls  []*call // without those that are answered
 	start  *start  // of those that do not continue earlier ones
 	layout *Layout // of this round
+	epoch  string  // that all runs must name, where the verb is pinned
 }
 
 // do runs the verb for all calls until each has an answer or ctx ends.
@@ -71,6 +72,7 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 
 // begin gives calls that do not continue earlier ones their start.
 func (d *doing) begin() {
+	d.epoch = d.verb.epoch
 	d.start = &start{queue: d.q.keys.Name, verb: d.verb.name, at: time.Now()}
 	for _, c := range d.calls {
 		if c.start == nil {
@@ -129,22 +131,33 @@ func (d *doing) round(ctx context.Context) error {
 		return d.noLayout(err)
 	}
 	d.layout = layout
+	if d.epoch == "" {
+		d.epoch = layout.Epoch
+	}
 	if mine := &d.q.clocks.Queue; d.start.clock == nil && mine.Known() {
 		d.start.clock, d.start.ms = mine, mine.FloorMs()
 	}
-	for _, c := range d.calls {
-		if c.visit.layout != layout {
-			c.visit = visit{layout: layout, homes: layout.Homes(c.asked.id, c.asked.key)}
-		}
-		if c.state == maybeRan && time.Since(c.start.at) > repeatable {
-			c.refused(errForgotten)
-		}
-	}
+	d.place(layout)
 	for {
 		d.dropAnswered()
 		before := d.stages()
 		if err := d.runAll(ctx); err != nil || d.stages() == before || ctx.Err() != nil {
 			return err
+		}
+	}
+}
+
+// place gives the calls the homes of their messages, or ends them.
+func (d *doing) place(layout *Layout) {
+	for _, c := range d.calls {
+		if c.visit.layout != layout {
+			c.visit = visit{layout: layout, homes: layout.Homes(c.asked.id, c.asked.key)}
+		}
+		switch {
+		case d.verb.pinned && layout.Epoch != d.epoch:
+			c.refused(ErrReload)
+		case c.state == maybeRan && time.Since(c.start.at) > repeatable:
+			c.refused(errForgotten)
 		}
 	}
 }

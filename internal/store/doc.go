@@ -48,7 +48,7 @@
 //	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>"
 //	delay:{q:3}:routes     HASH    slot -> "since_ms length:route reason" of a route that is parked
 //	delay:{q:3}:holder     STRING  instance|last claim number|when it was renewed, ms
-//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained
+//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went
@@ -116,6 +116,16 @@
 // drained when no message in it has another home in the newest layout; when all
 // have for long enough, the earlier layouts are forgotten, and shards that are
 // not in the newest are dropped. The [layout.Keeper] does that.
+//
+// # A shard that was lost
+//
+// A shard in use without meta was lost, with its messages and its tombstones: a
+// script that was sent before must not take effect after it. So whoever meets it,
+// a producer, a poller or the keeper, binds it to an epoch that nobody has known
+// before, and then puts the layout under that epoch. No home changes, and so the
+// other shards are bound when somebody meets them. When the shard was made stands
+// in its meta, as born: by that bridges tell the loss, and [Rows.Put] which rows
+// are older. Who writes for a row writes under one epoch, see [ErrReload].
 //
 // # Rules of the scripts
 //

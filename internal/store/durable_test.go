@@ -162,7 +162,7 @@ func TestFoundIsConfirmed(t *testing.T) {
 	answered(t, store.Waiting, answer)
 	require.False(t, answer.NotDurable)
 	s := sound(t, rdb, scheduled)
-	require.Len(t, s.Meta, 3, "nothing is left behind in meta: %v", s.Meta)
+	require.Len(t, s.Meta, 4, "nothing is left behind in meta: %v", s.Meta)
 }
 
 // TestNothingIsTouched: a durable call on a shard that was dropped must not

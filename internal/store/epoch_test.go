@@ -62,19 +62,24 @@ func TestWipedUnderBridge(t *testing.T) {
 }
 
 // TestShardWithoutMeta is a shard that nobody may write to, until somebody who
-// knows the layout has bound it to that again.
+// knows the layout has made it again, under an epoch that nobody had before.
 func TestShardWithoutMeta(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
-	layout, err := q.Layout(t.Context())
-	require.NoError(t, err)
 	for verb := range everyVerb(t.Context(), q) {
+		before, err := q.LoadLayout(t.Context())
+		require.NoError(t, err)
 		meta := storetest.Key(q.Name(), 0, "meta")
 		require.NoError(t, rdb.Del(t.Context(), meta).Err())
-		stranger := everyVerb(t.Context(), store.New(rdb, storetest.Prefix, q.Name()))
-		require.NoError(t, stranger[verb](), verb)
-		require.Equal(t, layout.Epoch, rdb.HGet(t.Context(), meta, "epoch").Val(), verb)
+		stranger := store.New(rdb, storetest.Prefix, q.Name())
+		require.NoError(t, everyVerb(t.Context(), stranger)[verb](), verb)
+		after, err := q.LoadLayout(t.Context())
+		require.NoError(t, err)
+		require.NotEqual(t, before.Epoch, after.Epoch)
+		require.True(t, before.SameLife(after))
+		require.Equal(t, before.Shards, after.Shards)
+		require.Equal(t, after.Epoch, rdb.HGet(t.Context(), meta, "epoch").Val(), verb)
 	}
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/store/conn"
 )
@@ -10,6 +11,9 @@ import (
 var (
 	// ErrUnavailable is returned when Redis was not reached: nothing was sent.
 	ErrUnavailable = errors.New("delay: redis unavailable")
+	// ErrReload is returned to who writes for a row when the layout is another one than
+	// its call, or its door, began with: nothing happened. See [Rows.Pin].
+	ErrReload = fmt.Errorf("%w: the layout has changed", ErrUnavailable)
 	// ErrUnknown is returned when it cannot be told whether the call took effect.
 	ErrUnknown = errors.New("delay: outcome unknown")
 	// ErrFull is returned when Redis has reached its memory limit; nothing was stored.

@@ -277,10 +277,12 @@ func TestDrains(t *testing.T) {
 	require.Equal(t, 2, two.Polled())
 	published := two.Retired["published"]
 	require.Positive(t, published)
+	require.NotContains(t, two.Retired, layout.BornField)
 	for shard := range 2 {
 		stats, err := q.Admin().Stats(t.Context(), shard)
 		require.NoError(t, err)
 		published += stats.Counters["published"]
+		require.NotContains(t, stats.Counters, layout.BornField)
 	}
 	require.Equal(t, int64(40), published)
 	for shard := 2; shard < 5; shard++ {

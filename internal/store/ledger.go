@@ -75,7 +75,8 @@ func parseSettled(token, entry string) SettledRow {
 }
 
 // ForgetSettled removes entries that [Rows.SettledPage] returned from the shard's
-// ledger, unless they have changed since.
+// ledger, unless they have changed since. What was published or cancelled leaves a
+// tombstone: a writer that has lost its row's lock may come yet.
 func (q *Rows) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
 	k, err := q.keysOf(shard)
 	if err != nil {
@@ -83,11 +84,12 @@ func (q *Rows) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) 
 	}
 	for start := 0; start < len(rows); start += MaxBatch {
 		batch := rows[start:min(start+MaxBatch, len(rows))]
-		args := make([]any, 0, 2*len(batch))
+		args := make([]any, 0, 1+2*len(batch))
+		args = append(args, tombstone.Milliseconds())
 		for _, row := range batch {
 			args = append(args, row.Token, row.entry)
 		}
-		if _, err := q.conn.Run(ctx, scripts.Forget, []string{k.Settled}, args...); err != nil {
+		if _, err := q.conn.Run(ctx, scripts.Forget, []string{k.Settled, k.Gone, k.GoneTTL}, args...); err != nil {
 			return fmt.Errorf("forget in ledger: %w", err)
 		}
 	}

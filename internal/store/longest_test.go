@@ -199,7 +199,8 @@ var producerCalls = []crowdCall{
 	{"put, marked", (*crowd).nobody, func(c *crowd) {
 		rows := c.rows(c.body)
 		for i := range rows {
-			rows[i].Marked, rows[i].Until = true, time.Now().Add(never) // As compensations bring them.
+			rows[i].Mark, rows[i].Made = store.MarkDueIfOlder, time.UnixMilli(past().Ms)
+			rows[i].Until = time.Now().Add(never) // As compensations bring them.
 		}
 		c.all(store.Created, c.q.Rows().Put(c.Context(), rows))
 	}, true},

@@ -37,18 +37,22 @@ func TestLostShardsAreTold(t *testing.T) {
 	require.Empty(t, lost)
 	require.Zero(t, rdb.Exists(t.Context(), meta(4)).Val())
 
-	// The keeper tells of the lost ones while it finishes the change.
+	// The keeper makes the lost one again while it finishes the change.
+	born, err := q.Rows().Born(t.Context())
+	require.NoError(t, err)
 	require.NoError(t, rdb.Del(t.Context(), meta(1)).Err())
 	keeper := q.Admin().NewKeeper()
-	var told []int
-	keeper.Lost = func(shards []int) { told = append(told, shards...) }
 	require.Eventually(t, func() bool {
 		require.NoError(t, keeper.Step(t.Context()))
 		layout, err := q.LoadLayout(t.Context())
 		return err == nil && layout.Shards == 6
 	}, soon, 5*time.Millisecond)
 	require.NoError(t, keeper.Step(t.Context()))
-	require.Equal(t, []int{1}, told)
+	now, err := q.Rows().Born(t.Context())
+	require.NoError(t, err)
+	require.Len(t, now, 6)
+	require.Equal(t, []time.Time{born[0], born[2]}, []time.Time{now[0], now[2]})
+	require.True(t, now[1].After(born[1]))
 	require.NoError(t, rdb.Del(t.Context(), meta(0), meta(5)).Err())
 	lost, err = q.Layouts().Repair(t.Context())
 	require.NoError(t, err)

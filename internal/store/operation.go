@@ -23,6 +23,7 @@ var cancelRowVerb = verb{
 	each: func(a *asked) []any {
 		return []any{answerToken(a.token), message.Member(a.id, a.key), a.target}
 	},
+	pinned: true,
 }
 
 var rescheduleRowVerb = verb{
@@ -34,6 +35,7 @@ var rescheduleRowVerb = verb{
 	each: func(a *asked) []any {
 		return []any{answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target}
 	},
+	pinned: true,
 }
 
 func operationHead(r run) []any {
@@ -63,7 +65,7 @@ func (o *Operation) call() *call {
 // nothing to cancel (NotFound). Two more codes, EndedPublished and EndedCancelled,
 // tell what had become of it before.
 // The ledger does not tell of what the row itself has cancelled. How ctx must end
-// is told at Put. It may be repeated; once a minute has passed since it took
+// is told at Put, and what [ErrReload] asks for. It may be repeated; once a minute has passed since it took
 // effect, the answer is NotFound.
 func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
 	return q.operate(ctx, &cancelRowVerb, o.call())
@@ -82,5 +84,7 @@ func (q *Rows) operate(ctx context.Context, v *verb, c *call) Answer {
 	if a := &c.asked; !message.IsOutboxToken(a.token) || !message.IsOutboxToken(a.target) {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}
-	return q.doOne(ctx, v, c)
+	named := *v
+	named.epoch = q.epoch
+	return q.doOne(ctx, &named, c)
 }

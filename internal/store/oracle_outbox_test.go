@@ -202,7 +202,7 @@ func (m *machine) put(t *rapid.T) {
 	member := message.Member(r.id, r.key)
 	answer := m.q.Rows().Put(t.Context(), []store.Row{{
 		Token: r.token, Message: &message.Message{ID: r.id, Key: r.key, Topic: "t", Body: []byte(body)},
-		DueAt: time.UnixMilli(due), Marked: marked,
+		DueAt: time.UnixMilli(due), Mark: store.MarkIf(marked),
 	}})[0]
 	require.NoError(t, answer.Err)
 	require.Equal(t, o.put(member, r.token, body, due, marked), answer.Code)
@@ -239,7 +239,13 @@ func (m *machine) forget(t *rapid.T) {
 	rows, err := m.q.Rows().Settled(t.Context(), shard, 1000)
 	require.NoError(t, err)
 	require.NoError(t, m.q.Rows().ForgetSettled(t.Context(), shard, rows))
-	clear(m.oracles[shard].rows.ledger)
+	o := m.oracles[shard].rows
+	for token, entry := range o.ledger {
+		if fate := entry[:1]; fate != "d" {
+			o.leave(token, fate)
+		}
+	}
+	clear(o.ledger)
 }
 
 // checkRows compares tombstones and ledger.

@@ -25,7 +25,7 @@ import (
 //     30 s and one timeout. What ends the token after that instant leaves a
 //     tombstone that lives longer. What ended it before was the end of what an
 //     earlier writer had brought, a minute ago at the most; for a row that was
-//     ready to be brought earlier than that, the caller sets Marked.
+//     ready to be brought earlier than that, the caller sets a Mark.
 //   - The further runs of a call come within 30 s of its first.
 //
 // A reschedule by a row ends the token for the row's next one: all late writers
@@ -53,8 +53,10 @@ type Row struct {
 	Message *message.Message
 	// DueAt is rounded up to whole milliseconds.
 	DueAt time.Time
-	// Marked says that a copy may be out already.
-	Marked bool
+	// Mark says when the message is marked maybe published, if it is created.
+	Mark Mark
+	// Made is when the row was made, by the database's clock; for MarkDueIfOlder.
+	Made time.Time
 	// Until is when the last one may bring the message that has no row; zero for a
 	// row's. Until then its token is not brought here a second time.
 	Until time.Time
@@ -68,6 +70,47 @@ func (r *Row) untilMs() string {
 		return ""
 	}
 	return strconv.FormatInt(r.Until.Add(tombstone).UnixMilli(), 10)
+}
+
+// Mark is when a message that [Rows.Put] creates is marked maybe published. The
+// script decides, by the clock and the memory of the shard that it runs in.
+type Mark int
+
+const (
+	// MarkNever: no copy can be out.
+	MarkNever Mark = iota
+	// MarkAlways: a copy may be out.
+	MarkAlways
+	// MarkDue: one may, where the message is due by now, or within two seconds: the
+	// clock of a node that took over may be behind that of the one that claimed it.
+	MarkDue
+	// MarkDueIfOlder: as MarkDue, where the row is older than what the shard has, see
+	// [Rows.Born]: Redis may have lost the message, and that it was published. It
+	// counts as older for one minute more: the database's clock may be ahead. Where
+	// it is not known since when the shard has it, the row is not older.
+	MarkDueIfOlder
+)
+
+// MarkIf is MarkAlways where a copy may be out, else MarkNever.
+func MarkIf(copyOut bool) Mark {
+	if copyOut {
+		return MarkAlways
+	}
+	return MarkNever
+}
+
+// mark is the row's Mark as put.lua takes it.
+func (r *Row) mark() string {
+	switch r.Mark {
+	case MarkAlways:
+		return "1"
+	case MarkDue:
+		return "due"
+	case MarkDueIfOlder:
+		return strconv.FormatInt(r.Made.UnixMilli(), 10)
+	case MarkNever:
+	}
+	return "0"
 }
 
 // tokenKind is what follows from a token.

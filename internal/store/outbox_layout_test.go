@@ -125,6 +125,8 @@ func TestRowsAcrossLayouts(t *testing.T) {
 		other := again(t, q.Name())
 		_, err := other.Layouts().SetShards(t.Context(), sizes[0])
 		require.NoError(t, err)
+		_, err = q.LoadLayout(t.Context())
+		require.NoError(t, err)
 		sizes = sizes[1:]
 	})
 	require.Empty(t, sizes)

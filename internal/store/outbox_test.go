@@ -144,7 +144,7 @@ func TestPut(t *testing.T) {
 			require.Len(s, s.ledger(), 1)
 		},
 		"marked": func(s *outboxScene) {
-			row := store.Row{Token: s.t, Message: note(s.row, ""), DueAt: farAhead, Marked: true}
+			row := store.Row{Token: s.t, Message: note(s.row, ""), DueAt: farAhead, Mark: store.MarkAlways}
 			answered(s, store.Created, s.q.Rows().Put(s.Context(), []store.Row{row})[0])
 			require.Equal(s, markedOnce, sound(s, s.rdb, s.q).Attempts[s.row])
 			require.Equal(s, store.DoneMaybePublished, s.cancelRow(rowToken(2), s.t))
@@ -211,6 +211,8 @@ func TestPutAfterItsEnd(t *testing.T) {
 			s.puts(store.EndedPublished) // The ledger knows.
 			told := s.ledger()
 			require.Equal(s, store.FatePublished, told[s.t].What)
+			s.puts(store.EndedPublished) // What was forgotten left a tombstone.
+			s.forgotten()
 			s.puts(store.Created) // Nobody knows any more.
 		},
 		"published among others": func(s *outboxScene) {

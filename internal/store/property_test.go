@@ -273,6 +273,7 @@ func (m *machine) check(t *rapid.T) {
 		require.ElementsMatch(t, slices.Collect(maps.Keys(o.claims)), slices.Collect(maps.Keys(s.Claims)))
 		delete(s.Meta, "epoch")
 		delete(s.Meta, "layout")
+		delete(s.Meta, "born")
 		counters := map[string]string{}
 		for name, n := range o.counters {
 			counters[name] = fmt.Sprint(n)

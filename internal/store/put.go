@@ -22,9 +22,10 @@ var putVerb = verb{
 		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(a *asked) []any {
-		return []any{message.Member(a.id, a.key), a.when.String(), scripts.Flag(a.marked), a.untilMs, a.stored}
+		return []any{message.Member(a.id, a.key), a.when.String(), a.mark, a.untilMs, a.stored}
 	},
-	asks: true,
+	asks:   true,
+	pinned: true,
 }
 
 // Put brings the messages of rows to Redis, each once under its token, whoever
@@ -35,9 +36,10 @@ var putVerb = verb{
 //   - EndedPublished, EndedCancelled, EndedMoved: it has ended; nothing was done.
 //   - Waiting, InFlight, Dead: another message of that identity is in the way.
 //
-// Errors are those of [Producer.Schedule]; after [ErrUnknown] it may be repeated at
-// any time. A row that may have been brought here and ended longer ago than its
-// tombstone lives must be Marked: a minute, or since its Until.
+// Errors are those of [Producer.Schedule], and [ErrReload]: the caller takes its
+// lock anew. After [ErrUnknown] it may be repeated at any time. A row that may have
+// been brought here and ended longer ago than its tombstone lives must have a
+// [Mark]: a minute, or since its Until.
 //
 // Where the caller's right to write the row ends (that of one who holds the
 // row's lock, if its connection breaks), ctx must end within [MaxCall] of the
@@ -58,7 +60,7 @@ func (q *Rows) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []
 
 func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 	v := putVerb
-	v.within = within
+	v.within, v.epoch = within, q.epoch
 	list := make([]Answer, len(rows))
 	calls, index := make([]*call, 0, len(rows)), make([]int, 0, len(rows))
 	for i, row := range rows {
@@ -68,7 +70,7 @@ func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 		}
 		m := row.Message
 		calls, index = append(calls, &call{asked: asked{
-			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, marked: row.Marked,
+			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, mark: row.mark(),
 			untilMs: row.untilMs(), stored: message.Encode(row.Token, m),
 		}}), append(index, i)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
@@ -14,10 +15,37 @@ import (
 // Rows is a queue as those see it whose messages stand for rows of a database:
 // the outbox's relay, settler and reconciler, and what writes compensation
 // messages.
-type Rows struct{ *core }
+type Rows struct {
+	*core
+
+	epoch string // see Pin
+}
 
 // Rows is the outbox's door.
-func (q *Queue) Rows() *Rows { return &Rows{q.core} }
+func (q *Queue) Rows() *Rows { return &Rows{core: q.core} }
+
+// Pin returns the door as it is now: its Put, PutWithin, CancelRow and
+// RescheduleRow answer [ErrReload] when the layout is another one, and a layout
+// that Redis has lost a shard of is. So who pins it before it takes a row's lock,
+// or commits, writes nothing by what it knew before a loss. An unpinned door does
+// so from the beginning of each call.
+func (q *Rows) Pin(ctx context.Context) (*Rows, error) {
+	layout, err := q.Layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Rows{core: q.core, epoch: layout.Epoch}, nil
+}
+
+// Born is since when each shard in use has what it has, by Redis' clock: what it
+// had before, Redis has lost. It is zero where that is unknown.
+func (q *Rows) Born(ctx context.Context) ([]time.Time, error) {
+	layout, err := q.Layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return q.layouts.Born(ctx, layout)
+}
 
 // Absent is the code where nothing is known of the row's message, see [Rows.Peek].
 const Absent = free
@@ -40,7 +68,7 @@ func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 	calls := make([]*call, len(rows))
 	for i, row := range rows {
 		calls[i] = &call{asked: asked{
-			id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token),
+			id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token), mark: row.mark(),
 		}}
 	}
 	if len(calls) > 0 {

@@ -31,6 +31,10 @@ type verb struct {
 	// asks is set where a run changes nothing but in the last home, so that it
 	// does not matter whether it happened.
 	asks bool
+	// pinned is set where no run may name another epoch than the first did, or than
+	// epoch, unless that is empty: a change, or a loss, ends the caller's right.
+	pinned bool
+	epoch  string
 	// within, unless zero, is when no run may take effect any more; then none is
 	// repeated that may have happened.
 	within time.Time

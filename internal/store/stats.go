@@ -69,7 +69,7 @@ func (q *Admin) Stats(ctx context.Context, shard int) (ShardStats, error) {
 		case "drained":
 			drained = counters.Text(i + 1)
 		}
-		if n, err := strconv.ParseInt(counters.Text(i+1), 10, 64); err == nil {
+		if n, err := strconv.ParseInt(counters.Text(i+1), 10, 64); err == nil && counters.Text(i) != layout.BornField {
 			stats.Counters[counters.Text(i)] = n
 		}
 	}

@@ -44,6 +44,7 @@ type Metrics struct {
 	outbox   *outboxMetrics
 
 	layoutEpoch, layoutShards, instances *prometheus.GaugeVec
+	shardsLost                           *prometheus.CounterVec
 }
 
 // New makes the metrics of a process, with a registry of their own.
@@ -64,13 +65,14 @@ func New(version string) *Metrics {
 
 		layoutEpoch:  gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
 		layoutShards: gauges("layout_shards", "Shards of the queue in the layout that this instance uses.", "queue"),
+		shardsLost:   counters("shards_lost_total", "Shards that Redis has lost, with the messages in them, as this instance saw it.", "queue"),
 		instances:    gauges("instances", "Instances that share the queue's shards, as this one sees it.", "queue"),
 	}
 	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.missing, build,
-		m.layoutEpoch, m.layoutShards, m.instances,
+		m.layoutEpoch, m.layoutShards, m.shardsLost, m.instances,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.registry.MustRegister(m.done.collectors()...)
@@ -99,6 +101,7 @@ func (m *Metrics) AddQueue(queue string) {
 	m.lateness.WithLabelValues(queue)
 	m.inFlight.WithLabelValues(queue)
 	m.decode.WithLabelValues(queue)
+	m.shardsLost.WithLabelValues(queue)
 	m.done.add(queue)
 }
 
@@ -134,6 +137,11 @@ func (m *Metrics) SinkMissing(sink, topic string) { m.missing.note(sink, topic) 
 
 // DecodeError counts a stored message that was missing or could not be decoded.
 func (m *Metrics) DecodeError(queue string) { m.decode.WithLabelValues(queue).Inc() }
+
+// ShardsLost counts shards that Redis has lost.
+func (m *Metrics) ShardsLost(queue string, n int) {
+	m.shardsLost.WithLabelValues(queue).Add(float64(n))
+}
 
 // Layout notes the layout in use: the epoch's counter, which is the part before
 // its first dash, and the number of shards.

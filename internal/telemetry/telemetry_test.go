@@ -48,6 +48,7 @@ func TestInstruments(t *testing.T) {
 	m.SinkUp("log", true)
 	m.SinkUp("log", false)
 	m.SinkMissing("events", "order.timeout")
+	m.ShardsLost("orders", 2)
 	m.DecodeError("orders")
 	m.Stale("orders")
 	m.Settled("orders", 1, 2, 3, 4, 5, 6)
@@ -80,6 +81,8 @@ func TestInstruments(t *testing.T) {
 		`delaybridge_reclaimed_total{queue="orders"}`:                                                 "7",
 		`delaybridge_layout_epoch{queue="orders"}`:                                                    "12",
 		`delaybridge_layout_shards{queue="orders"}`:                                                   "16",
+		`delaybridge_shards_lost_total{queue="orders"}`:                                               "2",
+		`delaybridge_shards_lost_total{queue="idle"}`:                                                 "0",
 		`delaybridge_instances{queue="orders"}`:                                                       "3",
 	} {
 		assert.Equal(t, want, lines[name], name)

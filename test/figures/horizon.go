@@ -131,7 +131,7 @@ func (h *outlooking) relay(ctx context.Context) (stop func() error, err error) {
 	}
 	r, err := relay.NewRelay(relay.Config{
 		Database: d, Clock: h.w.Store().Clock, Horizon: horizonTime,
-		Queues: []relay.Queue{{Name: h.w.Store().Name(), Store: h.w.Store().Rows(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
+		Queues: []relay.Queue{{Name: h.w.Store().Name(), Store: relay.NewStore(h.w.Store().Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close())

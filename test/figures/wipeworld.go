@@ -174,9 +174,9 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 		Databases: []outbox.Settled{{Database: b.db}}, Logger: w.log,
 		Queues: []outbox.LedgerQueue{{Name: wipeQueue, Store: q.Rows(), Held: func() []int { return shards }}},
 	})
-	loaded := outbox.Queue{Name: wipeQueue, Store: q.Rows(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
+	loaded := outbox.Queue{Name: wipeQueue, Store: outbox.NewStore(q.Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
 	auditor, errAuditor := outbox.NewAuditor(outbox.AuditorConfig{
-		Databases: []*outbox.Database{b.db}, Queues: []outbox.AuditedQueue{{Queue: loaded, Redis: q.Rows()}}, Flush: settler.Flush, Logger: w.log,
+		Databases: []*outbox.Database{b.db}, Queues: []outbox.AuditedQueue{{Queue: loaded}}, Flush: settler.Flush, Logger: w.log,
 	})
 	relay, errRelay := outbox.NewRelay(outbox.Config{
 		Database: b.db, Queues: []outbox.Queue{loaded}, Clock: q.Clock, Logger: w.log,

@@ -203,7 +203,8 @@ func (w *Writer) put(ctx context.Context, batch []*Delivery, puts []int, errs []
 		m := d.work.compensation
 		rows, index = append(rows, store.Row{
 			Token: m.Token, Message: m.Content(), DueAt: m.DueAt, Until: m.ValidUntil,
-			Marked: d.Redelivered, // A Redis that has lost something may have forgotten that it had it.
+			// A Redis that has lost something may have forgotten that it had it.
+			Mark: store.MarkIf(d.Redelivered),
 		}), append(index, i)
 	}
 	if len(rows) == 0 {

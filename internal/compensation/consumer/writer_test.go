@@ -98,7 +98,7 @@ func TestWriterAnswers(t *testing.T) {
 	require.Equal(t, 3, observed.get(consumer.Retried), "once a delivery")
 	require.Empty(t, dead.letters)
 	for _, row := range f.rows {
-		require.Equal(t, row.Message.ID == "created", row.Marked, row.Message.ID)
+		require.Equal(t, row.Message.ID == "created", row.Mark == store.MarkAlways, row.Message.ID)
 		require.Equal(t, int64(1_900_000_000_123), row.DueAt.UnixMilli())
 		require.Equal(t, int64(1_900_000_000_000), row.Until.UnixMilli())
 	}

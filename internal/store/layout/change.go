@@ -57,6 +57,14 @@ func (g *Registry) finish(ctx context.Context) (*Layout, error) {
 			return nil, err
 		}
 		next, err := g.findNext(ctx, layout)
+		if next.epoch != "" && layout.next.epoch == "" && next.content() == layout.plan().content() {
+			// Shards were lost, see remake: those that are not reached have no part in it.
+			layout, err = w.renew(ctx, layout, next.epoch)
+			if err != nil || layout.Epoch == next.epoch {
+				return layout, err
+			}
+			continue
+		}
 		if err != nil || next.epoch == "" {
 			return layout, err
 		}
@@ -85,12 +93,10 @@ func (g *Registry) finish(ctx context.Context) (*Layout, error) {
 }
 
 // findNext is the change to be finished: the one that has begun, or, where
-// shards know of others, one that follows upon all of them.
+// shards know of others, one that follows upon all of them. With an error some
+// shards were not asked.
 func (g *Registry) findNext(ctx context.Context, layout *Layout) (plan, error) {
 	fences, err := g.fences(ctx, layout.keys, 0, layout.Polled())
-	if err != nil {
-		return plan{}, err
-	}
 	before, next := []plan{layout.plan()}, layout.next
 	for _, f := range fences {
 		p, ok := parsePlan(f.epoch, f.content)
@@ -100,7 +106,7 @@ func (g *Registry) findNext(ctx context.Context, layout *Layout) (plan, error) {
 		before = append(before, p)
 	}
 	if len(before) == 1 {
-		return next, nil
+		return next, err
 	}
 	last := before[len(before)-1]
 	alone := next.epoch == ""
@@ -113,10 +119,10 @@ func (g *Registry) findNext(ctx context.Context, layout *Layout) (plan, error) {
 	}
 	switch {
 	case alone:
-		return last, nil
+		return last, err
 	case next.epoch != "":
 		last = next
 		before = append(before, next)
 	}
-	return succeed(newEpoch(top+1, life), last.shards, before...), nil
+	return succeed(newEpoch(top+1, life), last.shards, before...), err
 }

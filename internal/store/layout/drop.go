@@ -22,7 +22,7 @@ func (g *Registry) forget(ctx context.Context, layout *Layout) error {
 				return fmt.Errorf("read counters of shard %d of %s: %w", shard, g.queue.Name, err)
 			}
 			for name, value := range meta {
-				if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+				if n, err := strconv.ParseInt(value, 10, 64); err == nil && name != BornField {
 					total[name] += n
 				}
 			}

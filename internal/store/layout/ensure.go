@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
@@ -23,7 +24,11 @@ func (g *Registry) Ensure(ctx context.Context, want Layout) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	return layout, g.raise(ctx, layout, 0, layout.Polled())
+	if err := g.raise(ctx, layout, 0, layout.Polled(), false); err != nil {
+		return layout, err
+	}
+	_, err = g.Repair(ctx)
+	return g.InUse(), err
 }
 
 // restore takes the layout wanted from the shards, where only its key was lost.
@@ -32,6 +37,7 @@ func (g *Registry) restore(ctx context.Context, want *Layout) error {
 		return err
 	}
 	want.Epoch, want.Earlier = newEpoch(1, ""), nil
+	known, missing := false, false
 	for seen := 0; seen < want.Shards; {
 		fences, err := g.fences(ctx, g.queue.Shards(want.Shards), seen, want.Shards)
 		if err != nil {
@@ -40,71 +46,39 @@ func (g *Registry) restore(ctx context.Context, want *Layout) error {
 		seen = want.Shards
 		for _, f := range fences {
 			p, ok := parsePlan(f.epoch, f.content)
+			known, missing = known || ok, missing || f.epoch == ""
 			_, life := parseEpoch(p.epoch)
 			if _, mine := parseEpoch(want.Epoch); ok && (life != mine || ahead(p.epoch, want.Epoch)) {
 				want.Epoch, want.Shards, want.Earlier = p.epoch, p.shards, p.earlier
 			}
 		}
 	}
+	if known && missing { // These were lost, too, see remake.
+		want.Epoch = NextEpoch(want.Epoch)
+	}
 	// Nobody may find a layout that a shard does not know of yet.
 	l := &Layout{Shards: want.Shards, Epoch: want.Epoch, Earlier: want.Earlier}
 	l.keys = g.queue.Shards(l.Polled())
-	return g.raise(ctx, l, 0, l.Polled())
+	return g.raise(ctx, l, 0, l.Polled(), true)
 }
 
-// raise gives shards from, to-1 the layout's fence, where they have a lower one or none.
-func (g *Registry) raise(ctx context.Context, l *Layout, from, to int) error {
+// raise gives shards from, to-1 the layout's fence, where they have a lower one,
+// and, if asked to make them, where they have none.
+func (g *Registry) raise(ctx context.Context, l *Layout, from, to int, make bool) error {
 	for shard := from; shard < to; shard++ {
-		_, err := g.conn.Run(ctx, scripts.Fence, []string{l.keys[shard].Meta}, l.Epoch, l.plan().content())
-		if err != nil {
+		if _, err := g.fence(ctx, l.keys[shard], l.plan(), make); err != nil {
 			return fmt.Errorf("fence shard %d of %s: %w", shard, g.queue.Name, err)
 		}
 	}
 	return nil
 }
 
-// Missing are the shards in use of the layout that have no meta in Redis.
-func (g *Registry) Missing(ctx context.Context, layout *Layout) ([]int, error) {
-	fences, err := g.fences(ctx, layout.keys, 0, layout.InUse())
+// fence binds a shard to a plan, and returns the epoch that binds it then.
+func (g *Registry) fence(ctx context.Context, k keys.Shard, p plan, make bool) (epoch string, err error) {
+	cmd, err := g.conn.Run(ctx, scripts.Fence, []string{k.Meta}, p.epoch, p.content(), scripts.Flag(make))
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	var missing []int
-	for shard, f := range fences {
-		if f.epoch == "" {
-			missing = append(missing, shard)
-		}
-	}
-	return missing, nil
-}
-
-// Repair gives the shards in use that have no meta a new one, and returns them:
-// Redis has lost them, messages and all. With an error some are not made again.
-func (g *Registry) Repair(ctx context.Context) (lost []int, err error) {
-	layout, err := g.Load(ctx)
-	for range 10 {
-		if err != nil {
-			return nil, err
-		}
-		missing, err := g.Missing(ctx, layout)
-		if err != nil || len(missing) == 0 {
-			return nil, err
-		}
-		// A shard that was dropped meanwhile is missing, too, but not lost.
-		now, err := g.Load(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if now.Epoch != layout.Epoch || now.InUse() != layout.InUse() {
-			layout = now
-			continue
-		}
-		for _, shard := range missing {
-			if err := g.raise(ctx, layout, shard, shard+1); err != nil {
-				return missing, err
-			}
-		}
-		return missing, nil
-	}
-	return nil, errContended
+	r := scripts.NewReply(cmd)
+	return r.Text(1), r.Err
 }

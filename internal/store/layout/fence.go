@@ -21,31 +21,54 @@ type fence struct {
 	drained string
 	// back counts the dead letters that came back, see drained.lua.
 	back string
+	born time.Time // zero where it is unknown
+	// unread is set where the shard's node has not answered.
+	unread bool
 }
 
-// fences reads those of the shards from, to-1.
-func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int) ([]fence, error) {
+// BornField is the field of a shard's meta that tells when the shard was made, in
+// milliseconds: Redis has lost what it had before. Earlier releases have none.
+const BornField = "born"
+
+// Born is since when each shard in use of the layout has what it has, by Redis'
+// clock; zero where a shard is missing, or was made by an earlier release.
+func (g *Registry) Born(ctx context.Context, layout *Layout) ([]time.Time, error) {
+	fences, err := g.fences(ctx, layout.keys, 0, layout.InUse())
+	born := make([]time.Time, len(fences))
+	for shard, f := range fences {
+		born[shard] = f.born
+	}
+	return born, err
+}
+
+// fences reads those of the shards from, to-1. With an error it has read some.
+func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int) (list []fence, problem error) {
 	const page = 512
-	list := make([]fence, 0, to-from)
 	for ; from < to; from += page {
 		cmds, err := g.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, shard := range shards[from:min(to, from+page)] {
-				pipe.HMGet(ctx, shard.Meta, "epoch", "layout", "drained", "redriven", "replaced")
+				pipe.HMGet(ctx, shard.Meta, "epoch", "layout", "drained", "redriven", "replaced", BornField)
 			}
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read shards of %s: %w", g.queue.Name, err)
+			problem = fmt.Errorf("read shards of %s: %w", g.queue.Name, err)
 		}
 		for _, cmd := range cmds {
 			values := cmd.(*redis.SliceCmd).Val()
+			if len(values) == 0 {
+				list = append(list, fence{unread: true})
+				continue
+			}
 			text := func(i int) string { s, _ := values[i].(string); return s }
-			list = append(list, fence{
-				epoch: text(0), content: text(1), drained: text(2), back: text(3) + " " + text(4),
-			})
+			f := fence{epoch: text(0), content: text(1), drained: text(2), back: text(3) + " " + text(4)}
+			if ms, err := strconv.ParseInt(text(5), 10, 64); err == nil {
+				f.born = time.UnixMilli(ms)
+			}
+			list = append(list, f)
 		}
 	}
-	return list, nil
+	return list, problem
 }
 
 // DrainedAt reads the field drained of a shard's meta: when the shard had drained
@@ -84,9 +107,9 @@ func (l *Layout) Refused(r *scripts.Reply, shard int) error {
 // published, before it finishes the change itself.
 const patience = 250 * time.Millisecond
 
-// Reconcile does what a refusal asks for: it loads the layout anew; raises the fence
-// where a failover has lost it; finishes the change where that has not been
-// done for long. Its errors show again when the caller repeats the run.
+// Reconcile does what a refusal asks for: it loads the layout anew; gives the shard
+// a new meta where Redis has lost it; raises the fence where a failover has lost
+// that; finishes the change where that has not been done for long. Its errors show again when the caller repeats the run.
 func (g *Registry) Reconcile(ctx context.Context, err error, since time.Time) {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -96,11 +119,16 @@ func (g *Registry) Reconcile(ctx context.Context, err error, since time.Time) {
 	layout, err := g.Load(ctx)
 	switch {
 	case err != nil || r.epoch == layout.Epoch:
+	case r.epoch == "":
+		// Where the layout is another one by now, somebody else may have done it.
+		if r.layout.Epoch == layout.Epoch && r.shard < layout.InUse() {
+			_ = g.remake(ctx, layout, []int{r.shard})
+		}
 	case ahead(r.epoch, layout.Epoch):
 		if time.Since(since) >= patience {
 			_, _ = g.finish(ctx)
 		}
 	case r.shard < layout.Polled():
-		_ = g.raise(ctx, layout, r.shard, r.shard+1)
+		_ = g.raise(ctx, layout, r.shard, r.shard+1, false)
 	}
 }

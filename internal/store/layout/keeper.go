@@ -20,10 +20,6 @@ const (
 // where nothing tells of that. Two of them do no harm. It is not safe for
 // concurrent use.
 type Keeper struct {
-	// Lost, where set, is told of shards that Redis had lost, messages and all,
-	// and that were given a new meta. It is set before the first Step.
-	Lost func(shards []int)
-
 	registry *Registry
 	after    time.Duration // see NewKeeper
 	at       int           // the shard whose fence is looked at next
@@ -76,28 +72,20 @@ func (k *Keeper) step(ctx context.Context, shards int) error {
 		case f.epoch == "":
 			lost = true
 		case f.epoch != layout.Epoch || f.content == "":
-			if err := g.raise(ctx, layout, from+i, from+i+1); err != nil {
+			if err := g.raise(ctx, layout, from+i, from+i+1, false); err != nil {
 				return err
 			}
 		}
 	}
 	switch {
 	case lost:
-		err = k.repair(ctx)
+		_, err = g.Repair(ctx)
 	case open:
 		_, err = g.finish(ctx)
 	case len(layout.dropping) > 0:
 		_, err = g.drop(ctx, layout)
 	case len(layout.Earlier) > 0:
 		err = k.drain(ctx, layout, fences)
-	}
-	return err
-}
-
-func (k *Keeper) repair(ctx context.Context) error {
-	lost, err := k.registry.Repair(ctx)
-	if err == nil && len(lost) > 0 && k.Lost != nil {
-		k.Lost(lost)
 	}
 	return err
 }

@@ -93,6 +93,12 @@ func (w *writer) intend(ctx context.Context, layout *Layout, next plan) (*Layout
 	return w.set(ctx, layout, "next", next.String())
 }
 
+// renew puts the layout in force under another epoch, unless it has changed since
+// it was read. It does not wait for the fences: no home changes.
+func (w *writer) renew(ctx context.Context, layout *Layout, epoch string) (*Layout, error) {
+	return w.set(ctx, layout, "epoch", epoch)
+}
+
 // publish makes the change that all shards know the layout in force.
 func (w *writer) publish(ctx context.Context, layout *Layout) (*Layout, error) {
 	n := layout.next
@@ -106,7 +112,7 @@ func (w *writer) fenceAll(ctx context.Context, layout *Layout) (bool, error) {
 	running.SetLimit(8)
 	for _, k := range layout.keys {
 		running.Go(func() error {
-			r, err := w.run(ctx, scripts.Fence, k.Meta, layout.next.epoch, layout.next.content())
+			r, err := w.run(ctx, scripts.Fence, k.Meta, layout.next.epoch, layout.next.content(), 1)
 			if err != nil {
 				return fmt.Errorf("fence: %w", err)
 			}

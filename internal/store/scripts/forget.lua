@@ -1,12 +1,33 @@
--- forget: remove what the rows of a database know by now from the ledger.
--- KEYS 1 settled (HASH token -> fate, id)
--- ARGV {token, value as it was read}*
+-- forget: remove what the rows of a database know by now from the ledger, and leave tombstones instead.
+-- KEYS 1 settled (HASH token -> fate, id)  2 gone (HASH token -> fate)  3 gonettl (ZSET token -> expiry_ms)
+-- ARGV 1 tombstone_ms; then {token, value as it was read}*
 -- RETURNS how many were removed: one that has changed meanwhile stays
--- COST O(n). CLOCK none. The first write is one that a full Redis allows.
-local forgotten = 0
-for i = 1, #ARGV, 2 do
-  if redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1] then
-    forgotten = forgotten + redis.call('HDEL', KEYS[1], ARGV[i])
+-- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local expires, tokens, forgotten, expiry, gone = string.format('%.0f', now_ms + ARGV[1]), {}, {}, {}, {}
+for i = 2, #ARGV, 2 do tokens[#tokens + 1] = ARGV[i] end
+local ledger, fates = redis.call('HMGET', KEYS[1], unpack(tokens)), redis.call('HMGET', KEYS[2], unpack(tokens))
+for n, token in ipairs(tokens) do
+  local fate = string.sub(ARGV[2 * n + 1], 1, 1)
+  if ledger[n] == ARGV[2 * n + 1] then
+    forgotten[#forgotten + 1] = token
+    -- A writer that has lost its row's lock may come yet. What was moved lives on.
+    if fate ~= 'd' then
+      gone[#gone + 1], gone[#gone + 2] = token, fates[n] or fate
+      expiry[#expiry + 1], expiry[#expiry + 2] = expires, token
+    end
   end
 end
-return forgotten
+local old = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'LIMIT', 0, 2 * #tokens)
+redis.call('ZREM', KEYS[3], '', unpack(old))
+if #old > 0 then redis.call('HDEL', KEYS[2], unpack(old)) end
+if #forgotten == 0 then return 0 end
+redis.call('HDEL', KEYS[1], unpack(forgotten))
+if #gone > 0 then
+  redis.call('ZADD', KEYS[3], unpack(expiry))
+  -- The long value makes a table of a hash that Redis would keep in one list, in which each search looks at all.
+  redis.call('HSET', KEYS[2], '', string.rep(' ', 65), unpack(gone))
+  redis.call('HDEL', KEYS[2], '')
+end
+return #forgotten

@@ -4,8 +4,9 @@
 --      10 gonettl (ZSET token -> expiry_ms)
 -- ARGV 1 epoch  2 not_after_ms  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
 --      where nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
---      due_ms, marked (1: a copy may be out), until_ms (a message without a row: its token has a tombstone from the
---      start, which lives until then; '': none), token .. encoded
+--      due_ms, mark (1: a copy may be out; 0: none; due: one may where it is due by now; ms when the row was made:
+--      one may where it is due, and the row is older than what this shard has), until_ms (a message without a row:
+--      its token has a tombstone from the start, which lives until then; '': none), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
@@ -15,6 +16,8 @@ if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpac
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local ask, prefix = ARGV[3] == '0', ARGV[4] .. string.format('%013.0f', time[1] * 1000 + math.ceil(time[2] / 1000))
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
+local born = redis.call('HGET', KEYS[8], 'born')
+local older_ms = born and born + 60000 or -math.huge -- The database's clock may be ahead.
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 local tokens = {}
 for at = 6, #ARGV, 5 do tokens[#tokens + 1] = string.sub(ARGV[at + 4], 1, 16) end
@@ -52,6 +55,12 @@ local function trace(id, token, n)
   if stored then return due and 2 or 3, due or 0 end
 end
 
+-- Whether a copy may be out without our knowing. The clock of a node that took over may be behind.
+local function mark(rule, due)
+  if rule == '0' or rule == '1' then return rule == '1' end
+  return due <= now_ms + 2000 and (rule == 'due' or tonumber(rule) < older_ms)
+end
+
 local reply, entries, marked, ends, expiry, ours, earliest = {0, now_ms}, {}, {}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
   local id, due, stored = ARGV[5 * n + 1], tonumber(ARGV[5 * n + 2]), ARGV[5 * n + 5]
@@ -69,7 +78,7 @@ for n, token in ipairs(tokens) do
     code, detail, ours[id] = 1, due, n
     entries[#entries + 1], entries[#entries + 2] = ARGV[5 * n + 2], id
     if not earliest or due < earliest then earliest = due end
-    if ARGV[5 * n + 3] == '1' then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    if mark(ARGV[5 * n + 3], due) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
     local till = ARGV[5 * n + 4]
     if till ~= '' then ends[#ends + 1], ends[#ends + 2], expiry[#expiry + 1], expiry[#expiry + 2] = token, 'c', till, token end
   end

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 )
 
 // Check reports every broken part of I6: what was accepted is
@@ -25,7 +26,7 @@ func (s *Shard) Check() error {
 		complain("meta has no epoch")
 	}
 	for name, value := range s.Meta {
-		if name == "epoch" || name == "layout" || name == "drained" {
+		if name == "epoch" || name == "layout" || name == "drained" || name == layout.BornField {
 			continue
 		}
 		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 0 {
