@@ -92,14 +92,15 @@ func (b *batch) prepareRow(r *row) (store.Row, error) {
 	if err != nil {
 		return store.Row{}, err
 	}
-	return store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Mark: b.look.markOfPending(r), Made: time.UnixMilli(r.createdMs)}, nil
+	return store.Row{Token: r.token, Message: m, DueAt: m.DueAt, Mark: b.look.markOfPending(r), Made: b.made(r)}, nil
 }
 
 const (
 	// clockMargin is how far the clocks of Redis' nodes may be apart.
 	clockMargin = 2 * time.Second
-	// bornMargin is how far the database's clock may be ahead of that of Redis.
-	bornMargin = time.Minute
+	// skewMargin is how wrong the measured difference of the clocks of database and
+	// Redis may be, unknownSkew what it may be before it was measured.
+	skewMargin, unknownSkew = 2 * time.Second, time.Minute
 	// tombstone is how long Redis remembers how a token has ended, see [store.Row].
 	tombstone = time.Minute
 	// remembered is for how long after it was due Redis certainly knows what became
@@ -129,8 +130,9 @@ func markOfStored(r *row) store.Mark {
 }
 
 // maybeOut reports whether a copy of the row's message may be out, where Redis knows
-// nothing of it, and was made at that instant: by the same rules as the marks.
-func (o outlook) maybeOut(r *row, born time.Time) bool {
+// nothing of it. made is when the row was made at the earliest, born since when Redis
+// has all that it has; the rules are those of the marks.
+func (o outlook) maybeOut(r *row, made, born time.Time) bool {
 	since := o.now.Sub(r.dueAt())
 	switch {
 	case r.maybe || since > remembered:
@@ -140,8 +142,17 @@ func (o outlook) maybeOut(r *row, born time.Time) bool {
 	case r.state == stateStored:
 		return true
 	default:
-		return !born.IsZero() && time.UnixMilli(r.createdMs).Before(born.Add(bornMargin))
+		return !born.IsZero() && made.Before(born)
 	}
+}
+
+// made is when the row was made at the earliest, by Redis' clock.
+func (b *batch) made(r *row) time.Time {
+	ahead := unknownSkew
+	if skew := b.relay.skew.Load(); skew != nil {
+		ahead = *skew + skewMargin
+	}
+	return time.UnixMilli(r.createdMs).Add(-ahead)
 }
 
 // set records what becomes of a row, and why where it waits.

@@ -99,7 +99,7 @@ func (b *batch) operateOne(ctx context.Context, g *group, op *row) (verdict, err
 		if err != nil {
 			return verdict{stop: true}, err
 		}
-		s.maybe = b.look.maybeOut(g.head, born)
+		s.maybe = b.look.maybeOut(g.head, b.made(g.head), born)
 	}
 	return judge(s, answer), answer.Err
 }

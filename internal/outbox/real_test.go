@@ -41,6 +41,9 @@ func newReal(t *testing.T, d *Database) *realScene {
 func newRealOn(t *testing.T, d *Database, rdb *redis.Client) *realScene {
 	t.Helper()
 	q := storetest.New(t, rdb, 2)
+	for shard := range 2 { // It has lost nothing lately.
+		require.NoError(t, rdb.HSet(t.Context(), storetest.Key(q.Name(), shard, "meta"), "born", time.Now().Add(-time.Hour).UnixMilli()).Err())
+	}
 	s := newScene(t, d)
 	s.config.Queues = []Queue{{Name: q.Name(), Store: NewStore(q.Rows()), Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}}
 	s.config.Clock = q.Clock

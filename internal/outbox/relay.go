@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,6 +28,7 @@ type Relay struct {
 	outages   outages
 	refusals  *refusals
 	blocked   *blocked
+	skew      atomic.Pointer[time.Duration] // how far the database's clock is ahead, nil before it was measured
 	wake      chan struct{}
 	ready     chan struct{} // closed once the database was found fit
 	readyOnce sync.Once
@@ -84,6 +86,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.readyOnce.Do(func() { close(r.ready) })
 	r.log.InfoContext(ctx, "outbox relay started", "table", r.db.table, "queues", len(r.names))
+	_ = r.watch(ctx) // What fails is tried again, see upkeep.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.upkeep(ctx) })
 	for i := range r.config.Lanes {

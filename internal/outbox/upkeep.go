@@ -59,6 +59,7 @@ func (r *Relay) watch(ctx context.Context) error {
 	// Both at the instant when the database was read.
 	ahead := time.Duration(databaseMs-now.Add(-time.Since(read)).UnixMilli()) * time.Millisecond
 	r.observer.Skew(ahead)
+	r.skew.Store(&ahead)
 	if ahead.Abs() > skewLimit {
 		r.log.WarnContext(ctx, "clocks of database and redis differ: a delay counts from the database's clock",
 			"event", "outbox_clock_skew", "database_ahead_ms", ahead.Milliseconds())

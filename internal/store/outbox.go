@@ -55,7 +55,8 @@ type Row struct {
 	DueAt time.Time
 	// Mark says when the message is marked maybe published, if it is created.
 	Mark Mark
-	// Made is when the row was made, by the database's clock; for MarkDueIfOlder.
+	// Made is when the row was made at the earliest, by Redis' clock; for
+	// MarkDueIfOlder.
 	Made time.Time
 	// Until is when the last one may bring the message that has no row; zero for a
 	// row's. Until then its token is not brought here a second time.
@@ -85,8 +86,7 @@ const (
 	// clock of a node that took over may be behind that of the one that claimed it.
 	MarkDue
 	// MarkDueIfOlder: as MarkDue, where the row is older than what the shard has, see
-	// [Rows.Born]: Redis may have lost the message, and that it was published. It
-	// counts as older for one minute more: the database's clock may be ahead. Where
+	// [Rows.Born]: Redis may have lost the message, and that it was published. Where
 	// it is not known since when the shard has it, the row is not older.
 	MarkDueIfOlder
 )

@@ -82,7 +82,7 @@ func TestRowsEndWithReload(t *testing.T) {
 				near := storetest.New(t, rdb, 1)
 				hook := new(aroundScript)
 				q := again(t, near.Name(), hook)
-				answered(t, store.NotFound, q.Rows().CancelRow(t.Context(), store.Operation{ID: "nobody", Token: rowToken(3)}))
+				answered(t, store.NotFound, q.Rows().CancelRow(t.Context(), store.Operation{ID: "nobody", Token: rowToken(3), Target: rowToken(4)}))
 				if verb != "put" && verb != "put within" {
 					answered(t, store.Created, q.Rows().Put(t.Context(), xRow(farAhead))[0])
 				}

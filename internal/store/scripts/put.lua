@@ -17,7 +17,7 @@ if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local ask, prefix = ARGV[3] == '0', ARGV[4] .. string.format('%013.0f', time[1] * 1000 + math.ceil(time[2] / 1000))
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local born = redis.call('HGET', KEYS[8], 'born')
-local older_ms = born and born + 60000 or -math.huge -- The database's clock may be ahead.
+local born_ms = tonumber(born or -math.huge)
 local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 local tokens = {}
 for at = 6, #ARGV, 5 do tokens[#tokens + 1] = string.sub(ARGV[at + 4], 1, 16) end
@@ -58,7 +58,7 @@ end
 -- Whether a copy may be out without our knowing. The clock of a node that took over may be behind.
 local function mark(rule, due)
   if rule == '0' or rule == '1' then return rule == '1' end
-  return due <= now_ms + 2000 and (rule == 'due' or tonumber(rule) < older_ms)
+  return due <= now_ms + 2000 and (rule == 'due' or tonumber(rule) < born_ms)
 end
 
 local reply, entries, marked, ends, expiry, ours, earliest = {0, now_ms}, {}, {}, {}, {}, {}, nil
