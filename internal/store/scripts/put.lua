@@ -53,12 +53,6 @@ local function trace(id, token, n)
   if stored then return due and 2 or 3, due or 0 end
 end
 
--- Whether a copy may be out without our knowing. The clock of a node that took over may be behind.
-local function mark(rule, due)
-  if rule == '0' or rule == '1' then return rule == '1' end
-  return due <= now_ms + 2000 and (rule == 'due' or tonumber(rule) < older_ms)
-end
-
 local reply, entries, marked, ours, earliest = {0, now_ms}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
   local id, due, stored = ARGV[4 * n + 2], tonumber(ARGV[4 * n + 3]), ARGV[4 * n + 5]
@@ -76,7 +70,9 @@ for n, token in ipairs(tokens) do
     code, detail, ours[id] = 1, due, n
     entries[#entries + 1], entries[#entries + 2] = ARGV[4 * n + 3], id
     if not earliest or due < earliest then earliest = due end
-    if mark(ARGV[4 * n + 4], due) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    -- A copy may be out without our knowing. The clock of a node that took over may be behind.
+    local mark = ARGV[4 * n + 4]
+    if mark == '1' or mark ~= '0' and due <= now_ms + 2000 and (mark == 'due' or tonumber(mark) < older_ms) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
   end
   reply[#reply + 1], reply[#reply + 2] = code, detail
 end
