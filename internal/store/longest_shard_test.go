@@ -28,13 +28,22 @@ func (c *crowd) openClaims(instance string, each int) (live []message.ClaimToken
 		pipe.HSet(c.Context(), c.key("claims"), token.String(), strings.Repeat(fmt.Sprintf("26:%d:%s", c.due.Ms, c.id(-1)), each))
 		pipe.ZAdd(c.Context(), c.key("deadlines"), redisZ(token.String(), c.due.Ms))
 	}
+	_, err := pipe.Exec(c.Context())
+	require.NoError(c, err)
+	c.oldTombstones()
+	return live
+}
+
+// oldTombstones are as many that are over as one script removes.
+func (c *crowd) oldTombstones() {
+	pipe := c.rdb.Pipeline()
 	for i := range 1000 {
-		pipe.HSet(c.Context(), c.key("gone"), rowToken(i), "p")
-		pipe.ZAdd(c.Context(), c.key("gonettl"), redisZ(rowToken(i), c.due.Ms))
+		token := rowToken(2_000_000 + i)
+		pipe.HSet(c.Context(), c.key("gone"), token, "p")
+		pipe.ZAdd(c.Context(), c.key("gonettl"), redisZ(token, c.due.Ms))
 	}
 	_, err := pipe.Exec(c.Context())
 	require.NoError(c, err)
-	return live
 }
 
 // crowdedClaim claims all it may, where many claims are open and many tombstones are to be removed.
@@ -117,6 +126,7 @@ func (c *crowd) inLedger() {
 	require.NoError(c, err)
 	require.NotEmpty(c, rows)
 	c.rowsTold = rows
+	c.oldTombstones()
 }
 
 // manyTombstones are those of a minute of busy producers.

@@ -78,14 +78,14 @@ func (r *Row) untilMs() string {
 type Mark int
 
 const (
-	// MarkNever: no copy can be out.
+	// MarkNever is for a message of which no copy can be out.
 	MarkNever Mark = iota
-	// MarkAlways: a copy may be out.
+	// MarkAlways is for one of which a copy may be out.
 	MarkAlways
-	// MarkDue: one may, where the message is due by now, or within two seconds: the
+	// MarkDue marks a message that is due by now, or within two seconds: the
 	// clock of a node that took over may be behind that of the one that claimed it.
 	MarkDue
-	// MarkDueIfOlder: as MarkDue, where the row is older than what the shard has, see
+	// MarkDueIfOlder is MarkDue where the row is older than what the shard has, see
 	// [Rows.Born]: Redis may have lost the message, and that it was published. Where
 	// it is not known since when the shard has it, the row is not older.
 	MarkDueIfOlder

@@ -63,19 +63,20 @@ func (g *Registry) restore(ctx context.Context, want *Layout) error {
 }
 
 // raise gives shards from, to-1 the layout's fence, where they have a lower one,
-// and, if asked to make them, where they have none.
-func (g *Registry) raise(ctx context.Context, l *Layout, from, to int, make bool) error {
+// and, with missing, also where they have none.
+func (g *Registry) raise(ctx context.Context, l *Layout, from, to int, missing bool) error {
 	for shard := from; shard < to; shard++ {
-		if _, err := g.fence(ctx, l.keys[shard], l.plan(), make); err != nil {
+		if _, err := g.fence(ctx, l.keys[shard], l.plan(), missing); err != nil {
 			return fmt.Errorf("fence shard %d of %s: %w", shard, g.queue.Name, err)
 		}
 	}
 	return nil
 }
 
-// fence binds a shard to a plan, and returns the epoch that binds it then.
-func (g *Registry) fence(ctx context.Context, k keys.Shard, p plan, make bool) (epoch string, err error) {
-	cmd, err := g.conn.Run(ctx, scripts.Fence, []string{k.Meta}, p.epoch, p.content(), scripts.Flag(make))
+// fence binds a shard to a plan, and returns the epoch that binds it then. One
+// without meta is made with missing, else it stays so.
+func (g *Registry) fence(ctx context.Context, k keys.Shard, p plan, missing bool) (epoch string, err error) {
+	cmd, err := g.conn.Run(ctx, scripts.Fence, []string{k.Meta}, p.epoch, p.content(), scripts.Flag(missing))
 	if err != nil {
 		return "", err
 	}

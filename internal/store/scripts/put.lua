@@ -55,12 +55,6 @@ local function trace(id, token, n)
   if stored then return due and 2 or 3, due or 0 end
 end
 
--- Whether a copy may be out without our knowing. The clock of a node that took over may be behind.
-local function mark(rule, due)
-  if rule == '0' or rule == '1' then return rule == '1' end
-  return due <= now_ms + 2000 and (rule == 'due' or tonumber(rule) < born_ms)
-end
-
 local reply, entries, marked, ends, expiry, ours, earliest = {0, now_ms}, {}, {}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
   local id, due, stored = ARGV[5 * n + 1], tonumber(ARGV[5 * n + 2]), ARGV[5 * n + 5]
@@ -78,8 +72,9 @@ for n, token in ipairs(tokens) do
     code, detail, ours[id] = 1, due, n
     entries[#entries + 1], entries[#entries + 2] = ARGV[5 * n + 2], id
     if not earliest or due < earliest then earliest = due end
-    if mark(ARGV[5 * n + 3], due) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
-    local till = ARGV[5 * n + 4]
+    -- A copy may be out without our knowing. The clock of a node that took over may be behind.
+    local mark, till = ARGV[5 * n + 3], ARGV[5 * n + 4]
+    if mark == '1' or mark ~= '0' and due <= now_ms + 2000 and (mark == 'due' or tonumber(mark) < born_ms) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
     if till ~= '' then ends[#ends + 1], ends[#ends + 2], expiry[#expiry + 1], expiry[#expiry + 2] = token, 'c', till, token end
   end
   reply[#reply + 1], reply[#reply + 2] = code, detail
