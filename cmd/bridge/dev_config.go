@@ -48,7 +48,7 @@ func devOutbox(dir, dsn string) (string, error) {
 	if err := os.WriteFile(file, []byte(dsn), 0o600); err != nil {
 		return "", fmt.Errorf("write dsn: %w", err)
 	}
-	return fmt.Sprintf("outbox: {driver: %s, dsn_file: %q, until: published}\n", driver, file), nil
+	return fmt.Sprintf("outbox: {driver: %s, dsn_file: %q}\n", driver, file), nil
 }
 
 // writeDevConfig writes a complete configuration and returns it. Environment

@@ -21,7 +21,7 @@ type outboxListCommand struct {
 
 func (outboxListCommand) Help() string {
 	return `The oldest rows come first. A schedule's row is pending until Redis has it (which is the outbox' horizon before it is due), then
-stored; with "until: stored" it is deleted then. A cancel's or reschedule's row says what became of it. Bodies are not read.
+stored until its message has ended. A cancel's or reschedule's row says what became of it. Bodies are not read.
 
 Example:
 

@@ -41,8 +41,7 @@ const (
 	Pending State = "pending"
 	// Stored: Redis has the message, with what the row asked for.
 	Stored State = "stored"
-	// Published: the broker has acknowledged it. It is known only where the bridge
-	// keeps rows until then ("until: published").
+	// Published: the broker has acknowledged it.
 	Published State = "published"
 	// Cancelled: the message is not published. Of a cancel: it came in time.
 	Cancelled State = "cancelled"
@@ -83,9 +82,8 @@ type Row struct {
 
 // Get returns the last operation on a message, as the transaction sees it, and
 // what became of it. The errors are [delay.ErrNotFound] where the table has
-// nothing of that identity (finished rows are deleted after a while, and with
-// "until: stored" those that Redis has taken), [delay.ErrInvalid], and those of
-// the database.
+// nothing of that identity (rows are deleted a while after their message has
+// ended), [delay.ErrInvalid], and those of the database.
 func (o *Outbox) Get(ctx context.Context, tx Tx, queue string, ref delay.Ref) (Row, error) {
 	if err := o.ready(tx, queue); err != nil {
 		return Row{}, err

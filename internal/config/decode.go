@@ -39,7 +39,7 @@ func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 		if slices.Contains(known, key) {
 			continue
 		}
-		if r, ok := v.Interface().(remover); ok && r.removed(key) != "" {
+		if r, ok := reflect.TypeAssert[remover](v); ok && r.removed(key) != "" {
 			d.add(join(path, key), "%s", r.removed(key))
 			continue
 		}

@@ -103,13 +103,11 @@ func (c *Counts) add(o Counts) {
 // lives longer. So it may run beside everything else and beside others of its kind.
 // It is safe for concurrent use.
 type Auditor struct {
-	config AuditorConfig
-	log    *slog.Logger
-	away   *outage
-	slots  chan struct{} // of chunksInFlight: chunks that are being worked on
-
-	mu       sync.Mutex
-	suspects map[string]suspicion // by queue
+	config  AuditorConfig
+	log     *slog.Logger
+	away    *outage
+	slots   chan struct{} // of chunksInFlight: chunks that are being worked on
+	watches []*watch
 }
 
 // NewAuditor returns an auditor; [Auditor.Run] lets it work by itself.
@@ -129,51 +127,32 @@ func NewAuditor(config AuditorConfig) (*Auditor, error) {
 	log := config.Logger.With("component", "outbox")
 	a := &Auditor{
 		config: config, log: log, away: &outage{log: log, what: "audit", text: "database or redis (auditing)"},
-		slots: make(chan struct{}, chunksInFlight), suspects: map[string]suspicion{},
+		slots: make(chan struct{}, chunksInFlight),
 	}
 	for i := range config.Queues {
-		a.suspects[config.Queues[i].Name] = newSuspicion()
+		for _, d := range config.Databases {
+			a.watches = append(a.watches, &watch{Auditor: a, db: d, queue: &a.config.Queues[i]})
+		}
 	}
 	return a, nil
-}
-
-// suspicion ends when something may be lost: then there is a new one.
-type suspicion struct {
-	until context.Context //nolint:containedctx // It is no call's: who works on the old suspicion begins anew.
-	end   context.CancelFunc
-}
-
-func newSuspicion() (s suspicion) {
-	s.until, s.end = context.WithCancel(context.Background())
-	return s
 }
 
 // Suspect says that Redis may have lost messages of the queue: all its rows are
 // compared at once. It does not block.
 func (a *Auditor) Suspect(queue string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if s, ok := a.suspects[queue]; ok {
-		a.suspects[queue] = newSuspicion()
-		s.end()
+	for _, w := range a.watches {
+		if w.queue.Name == queue {
+			w.disturb()
+		}
 	}
-}
-
-// hint is done at the next [Auditor.Suspect] of the queue.
-func (a *Auditor) hint(queue string) context.Context {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.suspects[queue].until
 }
 
 // Run audits until ctx ends, and returns nil. It begins with all rows: nobody knows
 // what happened before.
 func (a *Auditor) Run(ctx context.Context) error {
 	var working sync.WaitGroup
-	for i := range a.config.Queues {
-		for _, d := range a.config.Databases {
-			working.Go(func() { a.watch(ctx, &a.config.Queues[i], d) })
-		}
+	for _, w := range a.watches {
+		working.Go(func() { w.run(ctx) })
 	}
 	working.Wait()
 	return nil

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 )
 
@@ -19,30 +20,61 @@ const (
 	askMine = time.Second
 )
 
-// watch audits one queue in one database until ctx ends.
-func (a *Auditor) watch(ctx context.Context, q *AuditedQueue, d *Database) {
-	for ctx.Err() == nil {
-		if q.Mine != nil && !q.Mine() {
-			sleep(ctx, askMine, nil)
-			continue
-		}
-		hint := a.hint(q.Name)
-		if !a.compareAll(ctx, q, d, hint) {
-			continue // Something may be lost again, or it ends.
-		}
-		a.inTurn(ctx, q, d, hint)
+// watch audits one queue in one database.
+type watch struct {
+	*Auditor
+	db    *Database
+	queue *AuditedQueue
+
+	mu   sync.Mutex
+	stop context.CancelFunc // ends what it does now; nil: nothing
+}
+
+// disturb has it compare all rows anew.
+func (w *watch) disturb() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop != nil {
+		w.stop()
 	}
 }
 
+// disturbed sets what disturb ends.
+func (w *watch) disturbed(stop context.CancelFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stop = stop
+}
+
+// run audits until ctx ends.
+func (w *watch) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if w.queue.Mine != nil && !w.queue.Mine() {
+			sleep(ctx, askMine, nil)
+			continue
+		}
+		undisturbed, stop := context.WithCancel(ctx)
+		w.disturbed(stop)
+		if w.compareAll(undisturbed) {
+			w.inTurn(undisturbed)
+		}
+		w.disturbed(nil)
+		stop()
+	}
+}
+
+// pass is one by the watch.
+func (w *watch) pass(asks, overdue bool) *pass {
+	return &pass{Auditor: w.Auditor, db: w.db, queue: w.queue, asks: asks, overdue: overdue, report: &report{observe: w.config.Observe}}
+}
+
 // compareAll compares all rows at full speed, and once more a while later. It
-// reports false where something may have been lost meanwhile.
-func (a *Auditor) compareAll(ctx context.Context, q *AuditedQueue, d *Database, hint context.Context) bool {
-	ctx, cancel := untilDone(ctx, hint)
-	defer cancel()
+// reports false where it was disturbed.
+func (w *watch) compareAll(ctx context.Context) bool {
 	began := time.Now()
-	a.flush(ctx)
-	p := &pass{Auditor: a, db: d, queue: q, report: &report{observe: a.config.Observe}}
-	a.log.InfoContext(ctx, "outbox compares all rows with redis", "event", "outbox_audit_begins", "queue", q.Name)
+	w.flush(ctx)
+	p := w.pass(false, false)
+	w.log.InfoContext(ctx, "outbox compares all rows with redis", "event", "outbox_audit_begins", "queue", w.queue.Name)
 	if p.run(ctx) != nil || ctx.Err() != nil {
 		return false
 	}
@@ -51,37 +83,29 @@ func (a *Auditor) compareAll(ctx context.Context, q *AuditedQueue, d *Database, 
 	if c.PutBack > 0 {
 		level = slog.LevelWarn
 	}
-	a.log.Log(ctx, level, "outbox has compared all rows with redis", "event", "outbox_audited", "queue", q.Name, "looked", c.Looked,
+	w.log.Log(ctx, level, "outbox has compared all rows with redis", "event", "outbox_audited", "queue", w.queue.Name, "looked", c.Looked,
 		"put_back", c.PutBack, "there", c.There, "settled", c.Settled, "skipped", c.Skipped, "blocked", c.Blocked,
 		"seconds", time.Since(began).Seconds())
-	if !sleep(ctx, a.config.second-time.Since(began), nil) {
-		return false
-	}
-	p = &pass{Auditor: a, db: d, queue: q, asks: true, report: &report{observe: a.config.Observe}}
-	return p.run(ctx) == nil
+	return sleep(ctx, w.config.second-time.Since(began), nil) && w.pass(true, false).run(ctx) == nil
 }
 
-// inTurn compares overdue rows, and all others in turn, until something may be lost
-// or the queue is another's.
-func (a *Auditor) inTurn(ctx context.Context, q *AuditedQueue, d *Database, hint context.Context) {
-	ctx, cancel := untilDone(ctx, hint)
-	defer cancel()
-	report := &report{observe: a.config.Observe}
-	turn := &pass{Auditor: a, db: d, queue: q, asks: true, report: report}
+// inTurn compares overdue rows, and all others in turn, until it is disturbed or the
+// queue is another's.
+func (w *watch) inTurn(ctx context.Context) {
+	turn := w.pass(true, false)
 	began := time.Now() // of this turn
 	before := began     // of the one before
 	var looked time.Time
 	for pause := auditEvery; sleep(ctx, pause, nil); {
-		if q.Mine != nil && !q.Mine() {
+		if w.queue.Mine != nil && !w.queue.Mine() {
 			return
 		}
-		most := a.config.Rate
+		most := w.config.Rate
 		if time.Since(looked) >= overdueEvery {
 			looked = time.Now()
-			overdue := &pass{Auditor: a, db: d, queue: q, asks: true, overdue: true, report: report}
-			n, _ := overdue.step(ctx, most)
-			if most -= n; a.config.Watch != nil {
-				a.config.Watch(q.Name, n, time.Since(before))
+			n, _ := w.pass(true, true).step(ctx, most)
+			if most -= n; w.config.Watch != nil {
+				w.config.Watch(w.queue.Name, n, time.Since(before))
 			}
 		}
 		pause = auditEvery
@@ -90,11 +114,4 @@ func (a *Auditor) inTurn(ctx context.Context, q *AuditedQueue, d *Database, hint
 			turn.after, before, began = cursor{}, began, time.Now().Add(pause)
 		}
 	}
-}
-
-// untilDone is ctx until the other is done.
-func untilDone(ctx, other context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(other, cancel)
-	return ctx, func() { stop(); cancel() }
 }

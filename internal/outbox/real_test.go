@@ -94,16 +94,6 @@ func (s *realScene) find(key, id string) *store.Found {
 	return &found
 }
 
-// forget makes Redis forget how tokens have ended, as a minute does.
-func (s *realScene) forget() {
-	s.t.Helper()
-	for shard := range 2 {
-		for _, name := range []string{"gone", "gonettl", "settled"} {
-			require.NoError(s.t, s.rdb.Del(s.t.Context(), storetest.Key(s.store.Name(), shard, name)).Err())
-		}
-	}
-}
-
 // lose is what happens where Redis comes back empty.
 func (s *realScene) lose() {
 	s.t.Helper()

@@ -80,7 +80,7 @@ func (r *Relay) State() error {
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.prepare(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // Asked to stop before it began.
+			return nil //nolint:nilerr // Asked to stop before it began.
 		}
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // Rows is a queue as those see it whose messages stand for rows of a database:
-// the outbox's relay, settler and reconciler, and what writes compensation
+// the outbox's relay, settler and auditor, and what writes compensation
 // messages.
 type Rows struct {
 	*core

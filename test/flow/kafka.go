@@ -64,12 +64,12 @@ func (b kafkaBroker) makeTopic(ctx context.Context, topic string, nodes ...int) 
 	return errors.Join(err, conn.CreateTopics(kafkago.TopicConfig{
 		Topic: topic, NumPartitions: -1, ReplicationFactor: -1, ReplicaAssignments: assigned,
 		ConfigEntries: []kafkago.ConfigEntry{{ConfigName: "message.timestamp.type", ConfigValue: "LogAppendTime"}},
-	}), awaitTopic(conn, topic), conn.Close())
+	}), awaitTopic(ctx, conn, topic), conn.Close())
 }
 
 // awaitTopic waits until the node knows the topic: it tells it to clients a moment
 // after it has made it.
-func awaitTopic(conn *kafkago.Conn, topic string) error {
+func awaitTopic(ctx context.Context, conn *kafkago.Conn, topic string) error {
 	for {
 		found, err := conn.ReadPartitions(topic)
 		if err == nil && len(found) == partitions {
@@ -78,7 +78,9 @@ func awaitTopic(conn *kafkago.Conn, topic string) error {
 		if err != nil && !errors.Is(err, kafkago.UnknownTopicOrPartition) && !errors.Is(err, kafkago.LeaderNotAvailable) {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond)
+		if err := Sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
 	}
 }
 

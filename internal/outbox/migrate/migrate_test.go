@@ -60,7 +60,7 @@ func TestUpStatusDown(t *testing.T) {
 		status, err = m.Status(t.Context())
 		require.NoError(t, err)
 		require.WithinDuration(t, time.Now(), status[0].AppliedAt, 24*time.Hour)
-		require.Equal(t, 4, tables(t, db, dialect))
+		require.Equal(t, 2, tables(t, db, dialect))
 
 		_, err = db.ExecContext(t.Context(), "INSERT INTO outgoing (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
 		require.NoError(t, err)

@@ -1,7 +1,6 @@
 -- Rows are found by queue, so that those of one queue cost another nothing, whether they are pending or
--- stored. One statement, so that it is done or not; producers go on writing meanwhile.
--- The column tried and the tables delay_outbox_queues and delay_outbox_relays serve a bridge of the release
--- before that still runs; a later migration drops them.
+-- stored. One statement changes the table, so that it is done or not; producers go on writing meanwhile.
+-- Bridges of the version before must have stopped. Producers of it may go on: the column tried is theirs.
 
 -- +goose Up
 
@@ -12,7 +11,22 @@ ALTER TABLE delay_outbox
     -- What the relay looks for, and what the auditor compares with Redis.
     ADD KEY delay_outbox_due (queue, status, load_ms, id);
 
+DROP TABLE IF EXISTS delay_outbox_queues;
+DROP TABLE IF EXISTS delay_outbox_relays;
+
 -- +goose Down
+
+CREATE TABLE IF NOT EXISTS delay_outbox_relays (
+    instance VARBINARY(255) NOT NULL,
+    seen_ms  BIGINT NOT NULL,
+    PRIMARY KEY (instance)
+) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS delay_outbox_queues (
+    queue         VARBINARY(63) NOT NULL,
+    life          VARBINARY(255) NOT NULL DEFAULT '',
+    reconciled_ms BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (queue)
+) ENGINE = InnoDB;
 
 ALTER TABLE delay_outbox
     DROP COLUMN maybe,
