@@ -94,10 +94,10 @@ func TestOutboxMigratePrint(t *testing.T) {
 	assert.Contains(t, o.stdout, "CREATE TABLE mine (")
 	assert.NotContains(t, o.stdout, "goose")
 	assert.Contains(t, o.stdout, "CREATE INDEX CONCURRENTLY mine_due")
-	assert.NotContains(t, o.stdout, "DROP TABLE")
+	assert.NotContains(t, o.stdout, "DROP TABLE mine;")
 	o = bridge(t, "", "outbox", "migrate", "print", "--dialect", "mysql", "--down")
 	assert.Contains(t, o.stdout, "DROP TABLE IF EXISTS delay_outbox;")
-	assert.NotContains(t, o.stdout, "CREATE TABLE")
+	assert.NotContains(t, o.stdout, "CREATE TABLE delay_outbox (")
 	for _, args := range [][]string{{"--dialect", "oracle"}, {"--dialect", "mysql", "--table", "a-b"}, {}} {
 		o = bridge(t, "", append([]string{"outbox", "migrate", "print"}, args...)...)
 		assert.Equal(t, exitUsage, o.code, args)

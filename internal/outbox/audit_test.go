@@ -295,15 +295,15 @@ func TestAuditReadsRowsAgain(t *testing.T) {
 		s := newAuditing(t, d)
 		number := s.stored("one", far)
 		s.lose()
-		rows, err := d.storedAfter(t.Context(), s.orders, cursor{}, maxDueMs, 10)
+		rows, _, _, err := d.storedAfter(t.Context(), s.orders, cursor{}, maxDueMs, 10, false)
 		require.NoError(t, err)
 		require.Len(t, rows, 1)
 		_, err = d.query("").add("UPDATE {t} SET status = 2 WHERE id = ?", number).exec(t.Context(), d.db)
 		require.NoError(t, err)
 		p := &pass{Auditor: s.auditor(), db: d, queue: &s.config.Queues[0], report: &report{}}
-		require.NoError(t, p.work(bounded(t), rows))
+		require.NoError(t, p.work(bounded(t), chunk{rows: rows}))
 		require.Nil(t, s.find("k", "one"))
-		require.Equal(t, Counts{Looked: 1, Skipped: 1}, p.report.counts)
+		require.Equal(t, Counts{Skipped: 1}, p.report.counts)
 	})
 }
 

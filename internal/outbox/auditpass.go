@@ -38,6 +38,16 @@ type pass struct {
 	after  cursor
 }
 
+// chunk are rows that are compared together.
+type chunk struct {
+	rows []*row
+	// whole rows may be put: they were read at that instant, by one who knew the store
+	// as it is pinned.
+	whole  bool
+	readAt time.Time
+	redis  Store
+}
+
 // run goes through all rows. The error is that ctx has ended.
 func (p *pass) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -47,16 +57,16 @@ func (p *pass) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), group.Wait())
 		}
-		rows, err := p.read(ctx, chunkRows)
-		if err != nil || len(rows) == 0 {
+		c, end, err := p.read(ctx)
+		if err != nil {
 			<-p.slots
 			return errors.Join(err, group.Wait())
 		}
 		group.Go(func() error {
 			defer func() { <-p.slots }()
-			return p.work(ctx, rows)
+			return p.work(ctx, c)
 		})
-		if len(rows) < chunkRows {
+		if end {
 			return group.Wait()
 		}
 	}
@@ -65,59 +75,60 @@ func (p *pass) run(ctx context.Context) error {
 // step compares the next rows, at most so many, and returns how many they were, and
 // whether they were the last. What fails is left to the next turn.
 func (p *pass) step(ctx context.Context, most int) (n int, end bool) {
-	rows, err := p.readOnce(ctx, most)
-	p.away.observe(ctx, err)
-	if err != nil {
+	c, end, err := p.readOnce(ctx, most)
+	if p.away.observe(ctx, err); err != nil {
 		p.db.heed(err)
 		return 0, false
 	}
-	if len(rows) > 0 {
-		p.report.add(Counts{Looked: int64(len(rows))})
-		_, err = p.compare(ctx, rows)
-		p.away.observe(ctx, err)
-	}
-	return len(rows), len(rows) < most
+	_, err = p.compare(ctx, c)
+	p.away.observe(ctx, err)
+	return len(c.rows), end
 }
 
-// readOnce reads the next rows.
-func (p *pass) readOnce(ctx context.Context, most int) ([]*row, error) {
+// readOnce reads the next rows, and goes on; end says that they are the last.
+func (p *pass) readOnce(ctx context.Context, most int) (c chunk, end bool, err error) {
 	before := int64(maxDueMs)
 	if p.overdue {
 		now, err := p.queue.Store.Clock(ctx)
 		if err != nil {
-			return nil, err
+			return c, false, err
 		}
 		before = now.Add(-overdueAfter).UnixMilli()
 	}
-	rows, err := p.db.storedAfter(ctx, p.queue.Name, p.after, before, most)
-	if len(rows) > 0 {
-		last := rows[len(rows)-1]
-		p.after = cursor{last.dueMs, last.number}
+	if !p.asks && !p.dry {
+		c.whole, c.readAt = true, time.Now()
+		if c.redis, err = p.queue.Store.Pin(ctx); err != nil {
+			return c, false, err
+		}
 	}
-	return rows, err
+	var all int
+	if c.rows, all, p.after, err = p.db.storedAfter(ctx, p.queue.Name, p.after, before, most, c.whole); err != nil {
+		return c, false, err
+	}
+	p.report.add(Counts{Looked: int64(all), Skipped: int64(all - len(c.rows))})
+	return c, all < most, nil
 }
 
 // read is readOnce, repeated until the database answers or ctx ends.
-func (p *pass) read(ctx context.Context, most int) ([]*row, error) {
+func (p *pass) read(ctx context.Context) (c chunk, end bool, err error) {
 	wait := newBackoff()
 	for {
-		rows, err := p.readOnce(ctx, most)
+		c, end, err := p.readOnce(ctx, chunkRows)
 		if p.away.observe(ctx, err); err == nil {
-			return rows, nil
+			return c, end, nil
 		}
 		p.db.heed(err)
 		if !sleep(ctx, wait.next(), nil) {
-			return nil, errors.Join(ctx.Err(), err)
+			return c, end, errors.Join(ctx.Err(), err)
 		}
 	}
 }
 
 // work compares a chunk, and repeats what could not be done.
-func (p *pass) work(ctx context.Context, rows []*row) error {
-	p.report.add(Counts{Looked: int64(len(rows))})
+func (p *pass) work(ctx context.Context, c chunk) error {
 	wait := newBackoff()
 	for {
-		left, err := p.compare(ctx, rows)
+		left, err := p.compare(ctx, c)
 		p.away.observe(ctx, err)
 		if len(left) == 0 {
 			return nil
@@ -125,48 +136,52 @@ func (p *pass) work(ctx context.Context, rows []*row) error {
 		if !sleep(ctx, wait.next(), nil) {
 			return errors.Join(ctx.Err(), err)
 		}
-		rows = left
+		c = chunk{rows: left}
 	}
 }
 
 // compare compares rows, and returns those that are to be compared again, with the
-// reason.
-func (p *pass) compare(ctx context.Context, rows []*row) (left []*row, err error) {
-	if p.asks || p.dry {
-		rows, left, err = p.ask(ctx, rows)
-		if err != nil {
-			return append(left, rows...), err
+// reason. Those that are whole may be missing; of the others, Redis is asked first.
+func (p *pass) compare(ctx context.Context, c chunk) (left []*row, err error) {
+	if !c.whole {
+		var absent []*row
+		if absent, left, err = p.ask(ctx, c.rows); err != nil {
+			return append(left, absent...), err
+		}
+		if len(absent) == 0 || p.dry {
+			p.report.add(Counts{PutBack: int64(len(absent))})
+			return left, nil
+		}
+		if c, err = p.readAgain(ctx, absent); err != nil {
+			return append(left, absent...), err
 		}
 	}
-	if len(rows) == 0 || p.dry {
-		p.report.add(Counts{PutBack: int64(len(rows))})
-		return nil, nil
-	}
-	readAt := time.Now()
-	redis, err := p.queue.Store.Pin(ctx) // What was read before a loss is not put after it.
-	if err != nil {
-		return rows, err
-	}
-	fresh, skipped, err := p.db.freeToPut(ctx, rows)
-	if err != nil {
-		return rows, err
-	}
-	p.report.add(Counts{Skipped: int64(skipped)})
-	ctx, cancel := context.WithDeadline(ctx, readAt.Add(putWithin))
+	ctx, cancel := context.WithDeadline(ctx, c.readAt.Add(putWithin))
 	defer cancel()
-	for len(fresh) > 0 {
+	for rest := c.rows; len(rest) > 0; {
 		if ctx.Err() != nil {
-			return append(left, fresh...), errors.Join(err, ctx.Err())
+			return append(left, rest...), errors.Join(err, ctx.Err())
 		}
-		part := fresh[:affordable(fresh)]
-		fresh = fresh[len(part):]
-		again, errPart := p.putBack(ctx, redis, part)
+		part := rest[:affordable(rest)]
+		rest = rest[len(part):]
+		again, errPart := p.putBack(ctx, c.redis, part)
 		left, err = append(left, again...), errors.Join(err, errPart)
 		for _, r := range part {
 			r.content.body = nil
 		}
 	}
 	return left, err
+}
+
+// readAgain reads rows whole, as they are now.
+func (p *pass) readAgain(ctx context.Context, rows []*row) (c chunk, err error) {
+	c.whole, c.readAt = true, time.Now()
+	if c.redis, err = p.queue.Store.Pin(ctx); err != nil {
+		return c, err
+	}
+	c.rows, err = p.db.freeToPut(ctx, rows)
+	p.report.add(Counts{Skipped: int64(len(rows) - len(c.rows))})
+	return c, err
 }
 
 // ask asks Redis for the rows' tokens, and returns those of which it knows nothing.

@@ -197,6 +197,9 @@ func (b *batch) report(ctx context.Context, outages map[string]*outage) {
 		}
 	}
 	b.relay.blocked.add(ctx, b.queue.Name, b.tally.blocked)
+	if errors.Is(b.tally.err, store.ErrReload) {
+		return // Nothing is away: the next round knows the layout.
+	}
 	var err error
 	if b.tally.waiting > 0 && b.tally.err != nil {
 		err = b.tally.err

@@ -386,7 +386,7 @@ func TestSettlerUsesIndexes(t *testing.T) {
 		requireIndex(t, live, "box_live", "box_history")
 		ended := d.of(list, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
 		requireIndex(t, ended, "box_history", "box_history")
-		requireIndex(t, d.storedQuery(s.orders, cursor{5, 5}, maxDueMs, 500), "box_stored", "box_due")
+		requireIndex(t, d.storedQuery(columns, s.orders, cursor{5, 5}, maxDueMs, 500), "box_stored", "box_due")
 		heads := work{queue: s.orders, operations: true, untilMs: time.Now().UnixMilli(), most: 500}
 		requireIndex(t, d.headsQuery(heads), "box_history", "box_history")
 		requireIndex(t, d.headsQuery(heads), "box_due", "box_due")
@@ -412,7 +412,7 @@ func TestChunksOfOneDueTime(t *testing.T) {
 	_, err = conn.ExecContext(t.Context(), "FLUSH STATUS")
 	require.NoError(t, err)
 	found, read := 0, 0
-	q := d.storedQuery(s.orders, cursor{5, last - 10}, 10, chunkRows)
+	q := d.storedQuery(columns, s.orders, cursor{5, last - 10}, 10, chunkRows)
 	require.NoError(t, q.each(t.Context(), conn, func(*sql.Rows) error { found++; return nil }))
 	status := d.query("SHOW SESSION STATUS WHERE Variable_name IN ('Handler_read_next', 'Handler_icp_attempts')")
 	require.NoError(t, status.each(t.Context(), conn, func(rows *sql.Rows) error {
