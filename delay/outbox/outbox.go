@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,6 +36,8 @@ type Outbox struct {
 	err error
 	// queues are those that were pushed to, by name, with their layouts.
 	queues sync.Map
+	// pinFailed is when Redis did not answer a [Tracked] the last time.
+	pinFailed atomic.Pointer[time.Time]
 }
 
 // Option changes an outbox' default.

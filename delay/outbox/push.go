@@ -10,6 +10,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
+var errAway = errors.New("redis did not answer before the commit")
+
 // pushPatience is how long a push waits for Redis: its caller has others waiting.
 const pushPatience = 2 * time.Second
 
@@ -63,7 +65,13 @@ func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []er
 	if soon := time.Now().Add(pushPatience); soon.Before(deadline) {
 		deadline = soon
 	}
-	q, errs := t.box.queue(queue), make([]error, len(rows))
+	q, errs := t.pins[queue], make([]error, len(rows))
+	if q == nil {
+		for i := range errs {
+			errs[i] = errAway
+		}
+		return errs
+	}
 	layoutCtx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	layout, err := q.Layout(layoutCtx)

@@ -148,7 +148,7 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 			continue
 		}
 		if tracked != nil {
-			if err := tracked.prepare(ctx, r); err != nil {
+			if err := tracked.prepare(ctx, queue, r); err != nil {
 				return err
 			}
 		}

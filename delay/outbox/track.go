@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // How much a [Tracked] remembers. What is beyond is left to the bridge.
@@ -16,8 +17,14 @@ const (
 	trackedBytes = 16 << 20
 )
 
-// pushTime is how long after [Outbox.Track] a push may still write.
-const pushTime = 10 * time.Second
+const (
+	// pushTime is how long after [Outbox.Track] a push may still write.
+	pushTime = 10 * time.Second
+	// pinPatience is how long a transaction waits for Redis, once a queue and process,
+	// and pinAgain how long after a failure it is asked again.
+	pinPatience = 200 * time.Millisecond
+	pinAgain    = 5 * time.Second
+)
 
 // Tracked is a transaction that remembers what was scheduled through it, so that
 // [Tracked.Push] can bring it to Redis sooner than the bridge would. As its
@@ -29,6 +36,7 @@ type Tracked struct {
 	since time.Time
 	rows  []trackedRow
 	bytes int
+	pins  map[string]*store.Rows // by queue, from before the commit; nil: Redis was away
 	// clock is the database's clock in milliseconds at clockAt; 0 if not read.
 	clock   int64
 	clockAt time.Time
@@ -55,7 +63,7 @@ func (t *Tracked) ExecContext(ctx context.Context, query string, args ...any) (s
 
 // prepare decides whether a row will be pushed, and marks it: the bridge must
 // then count with a message in Redis under its token.
-func (t *Tracked) prepare(ctx context.Context, r *row) error {
+func (t *Tracked) prepare(ctx context.Context, queue string, r *row) error {
 	if t.box.rdb == nil || len(t.rows) == trackedRows || t.bytes+r.message.Size() > trackedBytes {
 		return nil
 	}
@@ -68,8 +76,34 @@ func (t *Tracked) prepare(ctx context.Context, r *row) error {
 		}
 		r.due = due{ms: t.clock + time.Since(t.clockAt).Milliseconds() + 1 + r.due.ms}
 	}
-	r.tried = time.UnixMilli(r.due.ms).Before(time.Now().Add(t.box.horizon))
+	if r.tried = time.UnixMilli(r.due.ms).Before(time.Now().Add(t.box.horizon)); r.tried {
+		t.pin(ctx, queue)
+	}
 	return nil
+}
+
+// pin remembers the queue as it is before the commit: a push is refused where Redis
+// has lost something since, for with it went what had become of the message.
+func (t *Tracked) pin(ctx context.Context, queue string) {
+	if _, done := t.pins[queue]; done {
+		return
+	}
+	if t.pins == nil {
+		t.pins = map[string]*store.Rows{}
+	}
+	t.pins[queue] = nil
+	if failed := t.box.pinFailed.Load(); failed != nil && time.Since(*failed) < pinAgain {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pinPatience)
+	defer cancel()
+	pinned, err := t.box.queue(queue).Pin(ctx)
+	if err != nil {
+		now := time.Now()
+		t.box.pinFailed.Store(&now)
+		return
+	}
+	t.pins[queue] = pinned
 }
 
 // readClock reads the database's clock once. The instant before counts as its

@@ -180,7 +180,7 @@ func (a *Auditor) Audit(ctx context.Context, queue string, all, dryRun bool, pro
 		}
 		found = true
 		for _, d := range a.config.Databases {
-			p := &pass{Auditor: a, db: d, queue: q, dry: dryRun, overdue: !all, asks: true, report: report}
+			p := &pass{Auditor: a, db: d, queue: q, dry: dryRun, overdue: !all, report: report}
 			if err := p.run(ctx); err != nil {
 				return report.counts, fmt.Errorf("audit %s: %w", q.Name, err)
 			}

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,10 +33,11 @@ type pass struct {
 	queue   *AuditedQueue
 	dry     bool
 	overdue bool // only overdue ones
-	// asks has Redis asked first, which costs less where it has the most of them.
-	asks   bool
-	report *report
-	after  cursor
+	report  *report
+	after   cursor
+	// missing: of the chunk before, Redis had the lesser part. Then the next is read
+	// whole and put at once; else Redis is asked first, which costs less.
+	missing atomic.Bool
 }
 
 // chunk are rows that are compared together.
@@ -95,7 +97,7 @@ func (p *pass) readOnce(ctx context.Context, most int) (c chunk, end bool, err e
 		}
 		before = now.Add(-overdueAfter).UnixMilli()
 	}
-	if !p.asks && !p.dry {
+	if p.missing.Load() && !p.dry {
 		c.whole, c.readAt = true, time.Now()
 		if c.redis, err = p.queue.Store.Pin(ctx); err != nil {
 			return c, false, err
@@ -148,6 +150,7 @@ func (p *pass) compare(ctx context.Context, c chunk) (left []*row, err error) {
 		if absent, left, err = p.ask(ctx, c.rows); err != nil {
 			return append(left, absent...), err
 		}
+		p.missing.Store(2*len(absent) > len(c.rows))
 		if len(absent) == 0 || p.dry {
 			p.report.add(Counts{PutBack: int64(len(absent))})
 			return left, nil
@@ -158,17 +161,22 @@ func (p *pass) compare(ctx context.Context, c chunk) (left []*row, err error) {
 	}
 	ctx, cancel := context.WithDeadline(ctx, c.readAt.Add(putWithin))
 	defer cancel()
+	there := 0
 	for rest := c.rows; len(rest) > 0; {
 		if ctx.Err() != nil {
 			return append(left, rest...), errors.Join(err, ctx.Err())
 		}
 		part := rest[:affordable(rest)]
 		rest = rest[len(part):]
-		again, errPart := p.putBack(ctx, c.redis, part)
-		left, err = append(left, again...), errors.Join(err, errPart)
+		found, errPart := p.putBack(ctx, c.redis, part)
+		left, err = append(left, found.left...), errors.Join(err, errPart)
+		there += int(found.counts.There)
 		for _, r := range part {
 			r.content.body = nil
 		}
+	}
+	if 2*there > len(c.rows) {
+		p.missing.Store(false)
 	}
 	return left, err
 }
@@ -204,9 +212,10 @@ func (p *pass) ask(ctx context.Context, rows []*row) (absent, left []*row, err e
 }
 
 // putBack puts rows of which Redis may know nothing.
-func (p *pass) putBack(ctx context.Context, redis Store, rows []*row) (left []*row, err error) {
+func (p *pass) putBack(ctx context.Context, redis Store, rows []*row) (found found, err error) {
 	if err := p.db.complete(ctx, p.db.db, rows); err != nil {
-		return rows, err
+		found.left = rows
+		return found, err
 	}
 	var puts []store.Row
 	var good []*row
@@ -224,15 +233,14 @@ func (p *pass) putBack(ctx context.Context, redis Store, rows []*row) (left []*r
 		good = append(good, r)
 	}
 	if len(puts) == 0 {
-		return nil, nil
+		return found, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, putPhase)
 	defer cancel()
-	var found found
 	for i, answer := range redis.Put(limited, puts) {
 		found.add(good[i], answer)
 	}
-	return found.left, errors.Join(found.err, p.tell(ctx, &found))
+	return found, errors.Join(found.err, p.tell(ctx, &found))
 }
 
 // found is what Redis has answered.

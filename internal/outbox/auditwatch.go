@@ -64,8 +64,8 @@ func (w *watch) run(ctx context.Context) {
 }
 
 // pass is one by the watch.
-func (w *watch) pass(asks, overdue bool) *pass {
-	return &pass{Auditor: w.Auditor, db: w.db, queue: w.queue, asks: asks, overdue: overdue, report: &report{observe: w.config.Observe}}
+func (w *watch) pass() *pass {
+	return &pass{Auditor: w.Auditor, db: w.db, queue: w.queue, report: &report{observe: w.config.Observe}}
 }
 
 // compareAll compares all rows at full speed, and once more a while later. It
@@ -73,7 +73,7 @@ func (w *watch) pass(asks, overdue bool) *pass {
 func (w *watch) compareAll(ctx context.Context) bool {
 	began := time.Now()
 	w.flush(ctx)
-	p := w.pass(false, false)
+	p := w.pass()
 	w.log.InfoContext(ctx, "outbox compares all rows with redis", "event", "outbox_audit_begins", "queue", w.queue.Name)
 	if p.run(ctx) != nil || ctx.Err() != nil {
 		return false
@@ -86,13 +86,13 @@ func (w *watch) compareAll(ctx context.Context) bool {
 	w.log.Log(ctx, level, "outbox has compared all rows with redis", "event", "outbox_audited", "queue", w.queue.Name, "looked", c.Looked,
 		"put_back", c.PutBack, "there", c.There, "settled", c.Settled, "skipped", c.Skipped, "blocked", c.Blocked,
 		"seconds", time.Since(began).Seconds())
-	return sleep(ctx, w.config.second-time.Since(began), nil) && w.pass(true, false).run(ctx) == nil
+	return sleep(ctx, w.config.second-time.Since(began), nil) && w.pass().run(ctx) == nil
 }
 
 // inTurn compares overdue rows, and all others in turn, until it is disturbed or the
 // queue is another's.
 func (w *watch) inTurn(ctx context.Context) {
-	turn := w.pass(true, false)
+	turn := w.pass()
 	began := time.Now() // of this turn
 	before := began     // of the one before
 	var looked time.Time
@@ -103,7 +103,9 @@ func (w *watch) inTurn(ctx context.Context) {
 		most := w.config.Rate
 		if time.Since(looked) >= overdueEvery {
 			looked = time.Now()
-			n, _ := w.pass(true, true).step(ctx, most)
+			overdue := w.pass()
+			overdue.overdue = true
+			n, _ := overdue.step(ctx, most)
 			if most -= n; w.config.Watch != nil {
 				w.config.Watch(w.queue.Name, n, time.Since(before))
 			}

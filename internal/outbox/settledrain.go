@@ -169,6 +169,7 @@ func (d *draining) offer(ctx context.Context, fates []fate) ([]known, error) {
 		}
 		answers, err := database.settle(ctx, asked)
 		if err != nil {
+			database.heed(err)
 			away = errors.Join(away, err)
 			continue
 		}
