@@ -14,7 +14,7 @@ import (
 
 // routesFigure compares the lateness of healthy messages beside a topic that fails
 // with that in a world of their own: both at the same time, so that what else the
-// machine does counts for both. -count messages are due for the topic at the start
+// machine does counts for both, and when both are warm. -count messages are due for the topic at the start
 // (6,000), and one in ten of the load is for it. Then it compares that beside what is
 // parked, when nothing more comes for it. Then the topic is healed, and what was parked
 // must arrive: all of it, once, in due order per Key.
@@ -29,6 +29,11 @@ func routesFigure(ctx context.Context, r run) error {
 		return err
 	}
 	defer w.Close()
+	short := r
+	short.window = min(r.window, 15*time.Second)
+	if _, err := short.phase(ctx, w, alone, "warm", nil); err != nil {
+		return err
+	}
 	dead, topic := flow.NewLedger(), w.Topic+"-dead"
 	heal, err := w.Broker.BreakTopic(ctx, topic, flow.Fault(r.fault))
 	if err != nil {
@@ -44,7 +49,6 @@ func routesFigure(ctx context.Context, r run) error {
 	if err := r.quiet(ctx, w); err != nil {
 		return err
 	}
-	short := r
 	short.window = min(r.window, time.Minute) // Nothing happens here but the load.
 	parked, err := short.phase(ctx, w, alone, "parked", nil)
 	if err != nil {
