@@ -196,6 +196,7 @@ func (b *batch) report(ctx context.Context, outages map[string]*outage) {
 			b.relay.refusals.say(ctx, a)
 		}
 	}
+	b.relay.blocked.settled(b.queue.Name, b.updates.rows)
 	b.relay.blocked.add(ctx, b.queue.Name, b.tally.blocked)
 	if errors.Is(b.tally.err, store.ErrReload) {
 		return // Nothing is away: the next round knows the layout.

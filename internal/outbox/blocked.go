@@ -11,8 +11,8 @@ import (
 
 const (
 	// blockedPause is how long a row rests that another message of its id is in the
-	// way of.
-	blockedPause = time.Second
+	// way of, blockedLong after how long it is tried again at the latest.
+	blockedPause, blockedLong = time.Second, 10 * time.Second
 	// mostBlocked is how many such rows of a queue are told apart. With more of them,
 	// some are tried with every batch.
 	mostBlocked = 1000
@@ -78,22 +78,33 @@ func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) {
 	}
 }
 
-// list are the queue's rows that rest now.
+// list are the queue's rows that rest now. Of one that was not tried again for long,
+// another relay has taken care.
 func (b *blocked) list(queue string) []int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []int64
 	for number, until := range b.rows[queue] {
-		if time.Now().Before(until) {
+		switch over := time.Since(until); {
+		case over < 0:
 			list = append(list, number)
-		} else {
+		case over > blockedLong:
 			delete(b.rows[queue], number)
 		}
 	}
 	return list
 }
 
-// count is how many rows rest.
+// settled says that rows wait no more.
+func (b *blocked) settled(queue string, rows map[int64]update) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for number := range rows {
+		delete(b.rows[queue], number)
+	}
+}
+
+// count is how many rows wait so.
 func (b *blocked) count() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
