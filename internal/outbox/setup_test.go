@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patient = 30 * time.Second
+const patient = 2 * time.Minute
 
 // onBoth runs a test on both databases.
 func onBoth(t *testing.T, test func(t *testing.T, d *Database)) {
