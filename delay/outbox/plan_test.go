@@ -59,10 +59,10 @@ func TestQueriesUseTheirIndex(t *testing.T) {
 		}
 		const identity = "queue = 'orders' AND message_key = '' AND message_id = 'x'"
 		for query, index := range map[string]string{
-			"SELECT * FROM delay_outbox WHERE status = 0 AND load_ms <= 9000000000000 AND queue IN ('orders', 'mails') ORDER BY load_ms, id LIMIT 500 FOR UPDATE SKIP LOCKED": "delay_outbox_pending",
-			"SELECT id FROM delay_outbox WHERE " + identity + " AND op = 0 AND status IN (0, 1) ORDER BY id DESC LIMIT 1":                                                     "delay_outbox_",
-			"SELECT id FROM delay_outbox WHERE " + identity + " AND (op > 0 OR status > 1) ORDER BY id DESC LIMIT 1":                                                          "delay_outbox_",
-			"SELECT id FROM delay_outbox WHERE finished_ms < 3":                                                                                                               "delay_outbox_finished",
+			"SELECT * FROM delay_outbox WHERE queue = 'orders' AND status = 0 AND load_ms <= 9000000000000 ORDER BY load_ms, id LIMIT 500 FOR UPDATE SKIP LOCKED": "delay_outbox_due",
+			"SELECT id FROM delay_outbox WHERE " + identity + " AND op = 0 AND status IN (0, 1) ORDER BY id DESC LIMIT 1":                                         "delay_outbox_",
+			"SELECT id FROM delay_outbox WHERE " + identity + " AND (op > 0 OR status > 1) ORDER BY id DESC LIMIT 1":                                              "delay_outbox_",
+			"SELECT id FROM delay_outbox WHERE finished_ms < 3":                                                                                                   "delay_outbox_finished",
 		} {
 			plan := db.explain(t, query)
 			require.Contains(t, plan, index, query)
