@@ -34,6 +34,8 @@ type promise struct {
 	dues []time.Time
 	// earliest is the first due time that it may have had before, see Since.
 	earliest time.Time
+	// answered is when the last call about it was: from then on its due time counts.
+	answered time.Time
 	// absent is when an answer first said that it is no longer there.
 	absent time.Time
 	// cancelled says that it must not arrive, maybe that it may or may not.
@@ -90,7 +92,7 @@ func (l *Ledger) Since(id string, earliest time.Time) {
 
 // promise takes what arrived already: a producer may see its answer late.
 func (l *Ledger) promise(m delay.Message, id string, p *promise) {
-	p.key, p.body, p.headers = m.Key, m.Body, m.Headers
+	p.key, p.body, p.headers, p.answered = m.Key, m.Body, m.Headers, time.Now()
 	l.promises[id] = p
 	for _, r := range l.unknown[id] {
 		l.take(p, r)
@@ -121,6 +123,7 @@ func (l *Ledger) Maybe(id string, dues ...time.Time) {
 	defer l.mu.Unlock()
 	l.promises[id].maybe = true
 	l.promises[id].dues = append(l.promises[id].dues, dues...)
+	l.promises[id].answered = time.Now()
 }
 
 // Rescheduled records that a reschedule was answered with done.
@@ -297,20 +300,22 @@ func (p *promise) untruthful() bool {
 	return p.refused || !p.absent.IsZero() && !p.maybe && p.records[0].at.After(p.absent)
 }
 
-// disordered returns the first copies that arrived after a later one of their Key.
+// disordered returns the first copies that arrived after a later one of their Key,
+// and were accepted before that one was due: later on, it may have been claimed.
 func (l *Ledger) disordered() []arrival {
-	byKey := map[string][]arrival{}
+	byKey := map[string][]*promise{}
 	for _, p := range l.promises {
 		if p.key != "" && len(p.records) > 0 {
-			byKey[p.key] = append(byKey[p.key], p.records[0])
+			byKey[p.key] = append(byKey[p.key], p)
 		}
 	}
 	var wrong []arrival
 	for _, list := range byKey {
-		slices.SortFunc(list, func(a, b arrival) int { return a.order - b.order })
+		slices.SortFunc(list, func(a, b *promise) int { return a.records[0].order - b.records[0].order })
 		for i := 1; i < len(list); i++ {
-			if list[i].due.Before(list[i-1].due) {
-				wrong = append(wrong, list[i])
+			before := list[i-1].records[0]
+			if this := list[i].records[0]; this.due.Before(before.due) && list[i].answered.Before(before.due) {
+				wrong = append(wrong, this)
 			}
 		}
 	}
