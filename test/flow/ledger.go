@@ -131,6 +131,7 @@ func (l *Ledger) Rescheduled(id string, due time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.promises[id].dues, l.promises[id].earliest = []time.Time{due}, time.Time{}
+	l.promises[id].answered = time.Now()
 }
 
 // Got records what a consumer received.
