@@ -43,6 +43,7 @@ func (s scene) arrive(id string, due, at int, attempt string) {
 func TestPhases(t *testing.T) {
 	t.Parallel()
 	s := newScene()
+	s.start = time.Now().Add(time.Hour).Truncate(time.Second) // All is accepted before any of it is due.
 	for id, due := range map[string]int{"a": 1, "b": 2, "c": 3, "d": 4} {
 		s.promise(id, due)
 	}
@@ -62,6 +63,17 @@ func TestPhases(t *testing.T) {
 	report := s.Report()
 	require.Equal(t, 1, report.Duplicates)
 	require.Equal(t, 1, report.Wrong(), "only the order: %s", report)
+}
+
+// TestAcceptedLate is no disorder: the message came after a later one was due.
+func TestAcceptedLate(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	s.promise("late", 1)
+	s.promise("first", 2)
+	s.arrive("first", 2, 2, "1")
+	s.arrive("late", 1, 3, "1")
+	require.Zero(t, s.Report().OutOfOrder)
 }
 
 // TestArrivesBeforeItsAnswer is no unknown message.
