@@ -24,16 +24,16 @@ const present = "SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) F
 // for MySQL, where an INSERT that meets a duplicate locks the gap beside it in the
 // unique index: transactions with other ids wait then, and deadlock. What this
 // does not find, the INSERT still meets.
-func (o *Outbox) leaveOut(ctx context.Context, tx Tx, queue string, rows []*row) ([]*row, error) {
+func (n *insertion) leaveOut(ctx context.Context, rows []*row) ([]*row, error) {
 	asked := newIdentities(rows)
 	if len(asked) > 1 {
-		if live, err := o.countLive(ctx, tx, queue, asked); err != nil || live == 0 {
+		if live, err := n.countLive(ctx, asked); err != nil || live == 0 {
 			return unanswered(rows), err
 		}
 	}
-	due, ids, err := o.findLive(ctx, tx, queue, asked)
+	due, ids, err := n.findLive(ctx, asked)
 	if err == nil {
-		err = o.findPresent(ctx, tx, due, ids)
+		err = n.findPresent(ctx, due, ids)
 	}
 	return unanswered(rows), err
 }
@@ -44,12 +44,12 @@ func (o *Outbox) leaveOut(ctx context.Context, tx Tx, queue string, rows []*row)
 // Under REPEATABLE READ, a plain read shows the past. Its word is taken for what
 // is not due: only operations end that, and they count when the bridge has done
 // them. What is due may have been published since.
-func (o *Outbox) findLive(ctx context.Context, tx Tx, queue string, rows []*row) (due []*row, ids []any, err error) {
+func (n *insertion) findLive(ctx context.Context, rows []*row) (due []*row, ids []any, err error) {
 	args := make([]any, 0, identityColumns*len(rows))
 	for _, r := range rows {
-		args = append(args, queue, r.message.Key, r.message.ID)
+		args = append(args, n.queue, r.message.Key, r.message.ID)
 	}
-	live, err := o.look(ctx, tx, "SELECT CASE WHEN due_ms > "+o.now()+" THEN 0 ELSE id END FROM "+o.table+
+	live, err := n.look(ctx, "SELECT CASE WHEN due_ms > "+n.now()+" THEN 0 ELSE id END FROM "+n.table+
 		" WHERE queue = ? AND message_key = ? AND message_id = ? AND live = 1", len(rows), args)
 	if err != nil {
 		return nil, nil, err
@@ -68,8 +68,8 @@ func (o *Outbox) findLive(ctx context.Context, tx Tx, queue string, rows []*row)
 // findPresent answers the rows whose identity has a message that is live now, by
 // its id. The lock on that has no gap, but keeps the bridge from it: hence it is
 // not asked while the bridge has time to take it.
-func (o *Outbox) findPresent(ctx context.Context, tx Tx, rows []*row, ids []any) error {
-	live, err := o.look(ctx, tx, fmt.Sprintf(present, o.table), len(rows), ids)
+func (n *insertion) findPresent(ctx context.Context, rows []*row, ids []any) error {
+	live, err := n.look(ctx, fmt.Sprintf(present, n.table), len(rows), ids)
 	if err != nil {
 		return err
 	}
@@ -82,18 +82,18 @@ func (o *Outbox) findPresent(ctx context.Context, tx Tx, rows []*row, ids []any)
 }
 
 // countLive counts the identities that have a live message. Most batches have no
-// duplicate, and this costs a third of [Outbox.look]. The join has one plan
+// duplicate, and this costs a third of insertion.look. The join has one plan
 // whatever the statistics say, and needs no memory of the range optimizer.
-func (o *Outbox) countLive(ctx context.Context, tx Tx, queue string, rows []*row) (int, error) {
+func (n *insertion) countLive(ctx context.Context, rows []*row) (int, error) {
 	args := make([]any, 0, identityColumns*len(rows))
 	for _, r := range rows {
 		args = append(args, r.message.Key, r.message.ID)
 	}
 	query := "SELECT count(*) FROM (SELECT ? AS message_key, ? AS message_id" + strings.Repeat(" UNION ALL SELECT ?, ?", len(rows)-1) +
-		") AS asked STRAIGHT_JOIN " + o.table + " AS t FORCE INDEX (" + o.table + "_live) ON t.queue = ?" +
+		") AS asked STRAIGHT_JOIN " + n.table + " AS t FORCE INDEX (" + n.table + "_live) ON t.queue = ?" +
 		" AND t.message_key = asked.message_key AND t.message_id = asked.message_id AND t.live = 1"
 	var count int
-	err := o.scanRow(ctx, tx, query, append(args, queue), &count)
+	err := n.scanRow(ctx, n.tx, query, append(args, n.queue), &count)
 	return count, err
 }
 
@@ -126,7 +126,7 @@ func unanswered(rows []*row) []*row {
 
 // look runs a query several times at once. Each answer is a column, since not
 // every [Tx] can read more than one row.
-func (o *Outbox) look(ctx context.Context, tx Tx, query string, times int, args []any) ([]sql.NullInt64, error) {
+func (n *insertion) look(ctx context.Context, query string, times int, args []any) ([]sql.NullInt64, error) {
 	if times == 0 {
 		return nil, nil
 	}
@@ -135,5 +135,5 @@ func (o *Outbox) look(ctx context.Context, tx Tx, query string, times int, args 
 		places[i] = &answers[i]
 	}
 	all := strings.TrimSuffix(strings.Repeat("("+query+"), ", times), ", ")
-	return answers, o.scanRow(ctx, tx, "SELECT "+all, args, places...)
+	return answers, n.scanRow(ctx, n.tx, "SELECT "+all, args, places...)
 }

@@ -157,8 +157,9 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	if len(rows) == 0 {
 		return nil
 	}
+	writer := insertion{o, tx, queue}
 	for chunk := range chunks(rows, canRead(tx)) {
-		if err := o.write(ctx, tx, queue, chunk); err != nil {
+		if err := writer.write(ctx, chunk); err != nil {
 			return o.failed("schedule", err)
 		}
 		if tracked != nil {
@@ -214,37 +215,44 @@ func chunks(rows []*row, many bool) func(yield func([]*row) bool) {
 	}
 }
 
+// insertion writes rows of one queue through one transaction.
+type insertion struct {
+	*Outbox
+	tx    Tx
+	queue string
+}
+
 // write inserts those of the rows that are no duplicates.
-func (o *Outbox) write(ctx context.Context, tx Tx, queue string, rows []*row) error {
-	if o.dialect == MySQL && canRead(tx) {
+func (n *insertion) write(ctx context.Context, rows []*row) error {
+	if n.dialect == MySQL && canRead(n.tx) {
 		var err error
-		if rows, err = o.leaveOut(ctx, tx, queue, rows); err != nil || len(rows) == 0 {
+		if rows, err = n.leaveOut(ctx, rows); err != nil || len(rows) == 0 {
 			return err
 		}
 	}
-	return o.insert(ctx, tx, queue, rows)
+	return n.insert(ctx, rows)
 }
 
 // insert writes rows with one statement. One that is a duplicate is left out by
 // the database, without an error: in PostgreSQL, that would end the transaction.
-func (o *Outbox) insert(ctx context.Context, tx Tx, queue string, rows []*row) error {
+func (n *insertion) insert(ctx context.Context, rows []*row) error {
 	const columns = 8 // that have an argument
 	var query strings.Builder
 	verb, end := "INSERT INTO ", " ON CONFLICT (queue, message_key, message_id) WHERE op = 0 AND status IN (0, 1) DO NOTHING"
-	if o.dialect == MySQL {
+	if n.dialect == MySQL {
 		// All values are checked, so that a duplicate is all there is to ignore.
 		verb, end = "INSERT IGNORE INTO ", ""
 	}
-	query.WriteString(verb + o.table + " (queue, message_key, message_id, token, tried, due_ms, topic, headers, body) VALUES ")
+	query.WriteString(verb + n.table + " (queue, message_key, message_id, token, tried, due_ms, topic, headers, body) VALUES ")
 	args := make([]any, 0, columns*len(rows))
 	var values string
 	for i, r := range rows {
 		switch {
 		case i == 0:
-			values = o.values(r)
+			values = n.values(r)
 			query.Grow((len(values) + 2) * len(rows))
 		case r.tried != rows[i-1].tried || r.due.relative != rows[i-1].due.relative:
-			values = o.values(r)
+			values = n.values(r)
 		}
 		if i > 0 {
 			query.WriteString(", ")
@@ -254,20 +262,20 @@ func (o *Outbox) insert(ctx context.Context, tx Tx, queue string, rows []*row) e
 		if body == nil {
 			body = []byte{}
 		}
-		args = append(args, queue, r.message.Key, r.message.ID, r.token, r.due.ms, r.message.Topic, r.headers, body)
+		args = append(args, n.queue, r.message.Key, r.message.ID, r.token, r.due.ms, r.message.Topic, r.headers, body)
 	}
-	inserted, err := o.exec(ctx, tx, query.String()+end, args)
+	inserted, err := n.exec(ctx, n.tx, query.String()+end, args)
 	if err != nil {
 		return err
 	}
-	return o.sortOut(ctx, tx, queue, rows, int(inserted))
+	return n.sortOut(ctx, rows, int(inserted))
 }
 
 // values are the placeholders of a row. Most rows of a statement have the same.
-func (o *Outbox) values(r *row) string {
-	text := o.text()
+func (n *insertion) values(r *row) string {
+	text := n.text()
 	return "(" + strings.Join([]string{
-		text, text, text, text, sqlBool(r.tried), o.dueSQL(r.due), text, o.object(), o.binary(),
+		text, text, text, text, sqlBool(r.tried), n.dueSQL(r.due), text, n.object(), n.binary(),
 	}, ", ") + ")"
 }
 
@@ -288,12 +296,12 @@ func (o *Outbox) dueSQL(d due) string {
 var errDuplicate = fmt.Errorf("%w: the outbox has one of that identity, which is not published or cancelled", delay.ErrDuplicate)
 
 // sortOut finds out which rows were inserted.
-func (o *Outbox) sortOut(ctx context.Context, tx Tx, queue string, rows []*row, inserted int) error {
+func (n *insertion) sortOut(ctx context.Context, rows []*row, inserted int) error {
 	for _, r := range rows {
 		mine := inserted == len(rows)
 		if !mine && inserted > 0 {
 			var err error
-			if mine, err = o.isWritten(ctx, tx, queue, r); err != nil {
+			if mine, err = n.isWritten(ctx, r); err != nil {
 				return err
 			}
 		}
@@ -311,10 +319,10 @@ func (o *Outbox) sortOut(ctx context.Context, tx Tx, queue string, rows []*row, 
 
 // isWritten reports whether the row is in the table. An older snapshot may show
 // another live message of the identity beside it, so it is asked for by its token.
-func (o *Outbox) isWritten(ctx context.Context, tx Tx, queue string, r *row) (bool, error) {
+func (n *insertion) isWritten(ctx context.Context, r *row) (bool, error) {
 	var id int64
-	err := o.scanRow(ctx, tx, "SELECT id FROM "+o.table+liveWhere+" AND token = ?",
-		[]any{queue, r.message.Key, r.message.ID, r.token}, &id)
+	err := n.scanRow(ctx, n.tx, "SELECT id FROM "+n.table+liveWhere+" AND token = ?",
+		[]any{n.queue, r.message.Key, r.message.ID, r.token}, &id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

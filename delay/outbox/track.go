@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"maps"
 	"time"
 
@@ -49,6 +50,9 @@ type trackedRow struct {
 
 // Track wraps a transaction that has just begun, for the fast path: schedule
 // through what it returns, commit, and call [Tracked.Push]. It needs [WithRedis].
+//
+// The first one of a queue asks Redis for its layout. While Redis is away, that costs
+// 200 ms at the most, once in five seconds.
 //
 // What a savepoint rolls back must not be scheduled through it: a push writes all
 // that was scheduled, as it knows of the whole transaction's commit only.
@@ -98,12 +102,13 @@ func (t *Tracked) pin(ctx context.Context, queue string) {
 	ctx, cancel := context.WithTimeout(ctx, pinPatience)
 	defer cancel()
 	pinned, err := t.box.queue(queue).Pin(ctx)
-	if err != nil {
+	switch {
+	case err == nil:
+		t.pins[queue] = pinned
+	case !errors.Is(err, store.ErrNoLayout): // That is of this queue alone, and Redis has answered.
 		now := time.Now()
 		t.box.pinFailed.Store(&now)
-		return
 	}
-	t.pins[queue] = pinned
 }
 
 // readClock reads the database's clock once. The instant before counts as its

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -203,7 +205,7 @@ func (a *Auditor) Audit(ctx context.Context, queue string, all, dryRun bool, pro
 func (a *Auditor) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	if !sleep(ctx, a.config.grace, nil) {
+	if !wait.Sleep(ctx, a.config.grace) {
 		return
 	}
 	if err := a.config.Flush(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -113,14 +114,14 @@ func (p *pass) readOnce(ctx context.Context, most int) (c chunk, end bool, err e
 
 // read is readOnce, repeated until the database answers or ctx ends.
 func (p *pass) read(ctx context.Context) (c chunk, end bool, err error) {
-	wait := newBackoff()
+	pause := newBackoff()
 	for {
 		c, end, err := p.readOnce(ctx, chunkRows)
 		if p.away.observe(ctx, err); err == nil {
 			return c, end, nil
 		}
 		p.db.heed(err)
-		if !sleep(ctx, wait.next(), nil) {
+		if !wait.Sleep(ctx, pause.Next()) {
 			return c, end, errors.Join(ctx.Err(), err)
 		}
 	}
@@ -128,14 +129,14 @@ func (p *pass) read(ctx context.Context) (c chunk, end bool, err error) {
 
 // work compares a chunk, and repeats what could not be done.
 func (p *pass) work(ctx context.Context, c chunk) error {
-	wait := newBackoff()
+	pause := newBackoff()
 	for {
 		left, err := p.compare(ctx, c)
 		p.away.observe(ctx, err)
 		if len(left) == 0 {
 			return nil
 		}
-		if !sleep(ctx, wait.next(), nil) {
+		if !wait.Sleep(ctx, pause.Next()) {
 			return errors.Join(ctx.Err(), err)
 		}
 		c = chunk{rows: left}
@@ -200,7 +201,7 @@ func (p *pass) ask(ctx context.Context, rows []*row) (absent, left []*row, err e
 	}
 	limited, cancel := context.WithTimeout(ctx, putPhase)
 	defer cancel()
-	var found found
+	var found findings
 	for i, answer := range p.queue.Store.Peek(limited, asked) {
 		if answer.Err == nil && answer.Code == store.Absent {
 			absent = append(absent, rows[i])
@@ -212,7 +213,7 @@ func (p *pass) ask(ctx context.Context, rows []*row) (absent, left []*row, err e
 }
 
 // putBack puts rows of which Redis may know nothing.
-func (p *pass) putBack(ctx context.Context, redis Store, rows []*row) (found found, err error) {
+func (p *pass) putBack(ctx context.Context, redis Store, rows []*row) (found findings, err error) {
 	if err := p.db.complete(ctx, p.db.db, rows); err != nil {
 		found.left = rows
 		return found, err
@@ -243,15 +244,15 @@ func (p *pass) putBack(ctx context.Context, redis Store, rows []*row) (found fou
 	return found, errors.Join(found.err, p.tell(ctx, &found))
 }
 
-// found is what Redis has answered.
-type found struct {
+// findings are what Redis has answered.
+type findings struct {
 	counts Counts
 	ended  []fate
 	left   []*row
 	err    error // why some are left
 }
 
-func (f *found) add(r *row, answer store.Answer) {
+func (f *findings) add(r *row, answer store.Answer) {
 	if failureOf(answer.Err) != failureNone {
 		f.left, f.err = append(f.left, r), answer.Err
 		return
@@ -273,7 +274,7 @@ func (f *found) add(r *row, answer store.Answer) {
 }
 
 // tell tells rows that their message has ended.
-func (p *pass) tell(ctx context.Context, f *found) error {
+func (p *pass) tell(ctx context.Context, f *findings) error {
 	defer func() { p.report.add(f.counts) }()
 	if p.dry {
 		f.counts.Settled += int64(len(f.ended))

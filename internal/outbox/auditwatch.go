@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -50,7 +52,7 @@ func (w *watch) disturbed(stop context.CancelFunc) {
 func (w *watch) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if w.queue.Mine != nil && !w.queue.Mine() {
-			sleep(ctx, askMine, nil)
+			wait.Sleep(ctx, askMine)
 			continue
 		}
 		undisturbed, stop := context.WithCancel(ctx)
@@ -86,7 +88,7 @@ func (w *watch) compareAll(ctx context.Context) bool {
 	w.log.Log(ctx, level, "outbox has compared all rows with redis", "event", "outbox_audited", "queue", w.queue.Name, "looked", c.Looked,
 		"put_back", c.PutBack, "there", c.There, "settled", c.Settled, "skipped", c.Skipped, "blocked", c.Blocked,
 		"seconds", time.Since(began).Seconds())
-	return sleep(ctx, w.config.second-time.Since(began), nil) && w.pass().run(ctx) == nil
+	return wait.Sleep(ctx, w.config.second-time.Since(began)) && w.pass().run(ctx) == nil
 }
 
 // inTurn compares overdue rows, and all others in turn, until it is disturbed or the
@@ -96,7 +98,7 @@ func (w *watch) inTurn(ctx context.Context) {
 	began := time.Now() // of this turn
 	before := began     // of the one before
 	var looked time.Time
-	for pause := auditEvery; sleep(ctx, pause, nil); {
+	for pause := auditEvery; wait.Sleep(ctx, pause); {
 		if w.queue.Mine != nil && !w.queue.Mine() {
 			return
 		}

@@ -16,11 +16,20 @@ type batch struct {
 	queue *Queue
 	redis Store // of the queue, pinned
 	look  outlook
+	born  born
 
 	mu      sync.Mutex
 	updates updates
 	applied []applied
 	tally   tally
+}
+
+// born is since when Redis has all that it has of the queue, zero where that is
+// unknown; see batch.maybeOut.
+type born struct {
+	once sync.Once
+	last time.Time
+	err  error
 }
 
 // batch begins the work on what was seen. What its transaction reads before Redis
@@ -130,19 +139,19 @@ func markOfStored(r *row) store.Mark {
 }
 
 // maybeOut reports whether a copy of the row's message may be out, where Redis knows
-// nothing of it. made is when the row was made at the earliest, born since when Redis
-// has all that it has; the rules are those of the marks.
-func (o outlook) maybeOut(r *row, made, born time.Time) bool {
+// nothing of it: by the same rules as the marks. ifOlder says that this is so where the
+// row is older than what Redis has.
+func (o outlook) maybeOut(r *row) (maybe, ifOlder bool) {
 	since := o.now.Sub(r.dueAt())
 	switch {
 	case r.maybe || since > remembered:
-		return true
+		return true, false
 	case since < -clockMargin:
-		return false
+		return false, false
 	case r.state == stateStored:
-		return true
+		return true, false
 	default:
-		return !born.IsZero() && made.Before(born)
+		return false, true
 	}
 }
 

@@ -120,15 +120,9 @@ func isDeadlock(err error) bool {
 	return false
 }
 
-// isReadOnly reports whether the server takes no writes: it is a standby.
+// isReadOnly reports whether a PostgreSQL server takes no writes: it is a standby.
+// MySQL's driver drops such connections by itself.
 func isReadOnly(err error) bool {
 	var pg *pgconn.PgError
-	var my *mysql.MySQLError
-	switch {
-	case errors.As(err, &pg):
-		return pg.Code == "25006"
-	case errors.As(err, &my):
-		return my.Number == 1290 || my.Number == 1792 || my.Number == 1836
-	}
-	return false
+	return errors.As(err, &pg) && pg.Code == "25006"
 }

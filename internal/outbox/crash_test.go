@@ -370,3 +370,31 @@ func TestPanic(t *testing.T) {
 		s.eventually("it was said", func() bool { return s.logs.count("outbox_panic") == 1 })
 	})
 }
+
+// TestStandby: connections to a server that takes no writes are dropped, so that the
+// relay goes on soon after the name leads to one that does.
+func TestStandby(t *testing.T) {
+	t.Parallel()
+	d := openTest(t, schema.Postgres, testenv.Postgres(t))
+	s := newScene(t, d)
+	var name string
+	err := d.query("SELECT current_database()").each(t.Context(), d.db, func(rows *sql.Rows) error { return rows.Scan(&name) })
+	require.NoError(t, err)
+	setReadOnly := func(how string) {
+		conn, err := d.db.Conn(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, conn.Close()) }()
+		for _, statement := range []string{"BEGIN READ WRITE", `ALTER DATABASE "` + name + `" ` + how, "COMMIT"} {
+			_, err = conn.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+	}
+	row := s.insert(insert{id: "a", dueMs: s.due(past)})
+	setReadOnly("SET default_transaction_read_only = on") // For sessions that begin from now on.
+	d.db.SetMaxIdleConns(-1)
+	d.db.SetMaxIdleConns(d.idle)
+	s.start()
+	s.eventually("it is said", func() bool { return s.logs.count("outbox_database_away") == 1 })
+	setReadOnly("RESET default_transaction_read_only")
+	s.requireStored(row)
+}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -218,37 +219,71 @@ func TestMaybeOut(t *testing.T) {
 	t.Parallel()
 	look := outlook{now: time.UnixMilli(1_000_000_000)}
 	for name, c := range map[string]struct {
-		due         time.Duration
-		state       state
-		maybe       bool
-		made, born  time.Duration // 0: unknown
-		want        bool
-		wantPending store.Mark
+		due     time.Duration
+		state   state
+		maybe   bool
+		want    bool
+		ifOlder bool
+		mark    store.Mark
 	}{
-		"pending, far":                             {due: time.Hour, made: -time.Hour, born: -time.Second, wantPending: store.MarkDueIfOlder},
-		"pending, overdue":                         {due: -remembered + time.Second, wantPending: store.MarkDueIfOlder},
-		"pending, for longer than remembered":      {due: -remembered - time.Second, want: true, wantPending: store.MarkAlways},
-		"pending, due, made before a loss":         {due: -time.Second, made: -time.Hour, born: -time.Second, want: true, wantPending: store.MarkDueIfOlder},
-		"pending, due, made after a loss":          {due: -time.Second, made: -time.Minute, born: -time.Hour, wantPending: store.MarkDueIfOlder},
-		"as the row says":                          {due: time.Hour, maybe: true, want: true, wantPending: store.MarkAlways},
-		"stored, far":                              {due: time.Hour, state: stateStored},
-		"stored, due, by a clock that is fast":     {due: clockMargin - time.Second, state: stateStored, want: true},
-		"stored, due":                              {due: -time.Second, state: stateStored, want: true},
-		"as the row says, which is stored already": {due: time.Hour, state: stateStored, maybe: true, want: true},
+		"pending, far":                             {due: time.Hour, mark: store.MarkDueIfOlder},
+		"pending, overdue":                         {due: -remembered + time.Second, ifOlder: true, mark: store.MarkDueIfOlder},
+		"pending, for longer than remembered":      {due: -remembered - time.Second, want: true, mark: store.MarkAlways},
+		"as the row says":                          {due: time.Hour, maybe: true, want: true, mark: store.MarkAlways},
+		"stored, far":                              {due: time.Hour, state: stateStored, mark: store.MarkDue},
+		"stored, due, by a clock that is fast":     {due: clockMargin - time.Second, state: stateStored, want: true, mark: store.MarkDue},
+		"stored, due":                              {due: -time.Second, state: stateStored, want: true, mark: store.MarkDue},
+		"as the row says, which is stored already": {due: time.Hour, state: stateStored, maybe: true, want: true, mark: store.MarkAlways},
 	} {
-		r := &row{state: c.state, maybe: c.maybe, dueMs: look.now.Add(c.due).UnixMilli(), createdMs: look.now.Add(c.made).UnixMilli()}
-		var born time.Time
-		if c.born != 0 {
-			born = look.now.Add(c.born)
-		}
-		require.Equal(t, c.want, look.maybeOut(r, time.UnixMilli(r.createdMs), born), name)
-		switch {
-		case c.state == statePending:
-			require.Equal(t, c.wantPending, look.markOfPending(r), name)
-		case c.maybe:
-			require.Equal(t, store.MarkAlways, markOfStored(r), name)
-		default:
-			require.Equal(t, store.MarkDue, markOfStored(r), name)
+		r := &row{state: c.state, maybe: c.maybe, dueMs: look.now.Add(c.due).UnixMilli()}
+		want, ifOlder := look.maybeOut(r)
+		require.Equal(t, []bool{c.want, c.ifOlder}, []bool{want, ifOlder}, name)
+		if c.state == statePending {
+			require.Equal(t, c.mark, look.markOfPending(r), name)
+		} else {
+			require.Equal(t, c.mark, markOfStored(r), name)
 		}
 	}
+}
+
+// TestMaybeOutIfOlder: of a pending row that is due it depends on when Redis has lost
+// what it had (I11).
+func TestMaybeOutIfOlder(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		made, born time.Duration // before now; 0: unknown
+		want       bool
+	}{
+		"nobody knows":           {made: time.Hour},
+		"made before a loss":     {made: time.Hour, born: time.Second, want: true},
+		"made just after a loss": {made: time.Minute, born: time.Minute + time.Second, want: true},
+		"made long after a loss": {made: time.Minute, born: time.Hour},
+	} {
+		relay := &Relay{}
+		relay.skew.Store(new(time.Duration))
+		redis := &bornStore{}
+		if c.born != 0 {
+			redis.born = now.Add(-c.born)
+		}
+		b := &batch{relay: relay, redis: redis, look: outlook{now: now}}
+		r := &row{dueMs: now.UnixMilli(), createdMs: now.Add(-c.made).UnixMilli()}
+		for range 3 {
+			got, err := b.maybeOut(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, c.want, got, name)
+		}
+		require.Equal(t, 1, redis.asked, "once a batch")
+	}
+}
+
+type bornStore struct {
+	Store
+	born  time.Time
+	asked int
+}
+
+func (s *bornStore) Born(context.Context) ([]time.Time, error) {
+	s.asked++
+	return []time.Time{{}, s.born}, nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -19,16 +21,16 @@ const (
 type lane struct {
 	relay *Relay
 	first bool
-	wait  *backoff
+	pause wait.Backoff
 	turn  int // which queue is next
 	heads map[string]*course
 	ops   map[string]*course
 }
 
 func newLane(r *Relay, number int) *lane {
-	l := &lane{relay: r, first: number == 0, wait: newBackoff(), turn: number, heads: map[string]*course{}, ops: map[string]*course{}}
+	l := &lane{relay: r, first: number == 0, pause: newBackoff(), turn: number, heads: map[string]*course{}, ops: map[string]*course{}}
 	for _, name := range r.names {
-		l.heads[name], l.ops[name] = &course{}, &course{}
+		l.heads[name], l.ops[name] = &course{pause: newBackoff()}, &course{pause: newBackoff()}
 	}
 	return l
 }
@@ -42,13 +44,13 @@ func (l *lane) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // What fails at the end says nothing.
 		case err != nil:
-			pause = l.wait.next()
+			pause = l.pause.Next()
 		case more:
-			l.wait.reset()
+			l.pause.Reset()
 			l.relay.Wake()
 			continue
 		default:
-			l.wait.reset()
+			l.pause.Reset()
 			if !l.first {
 				pause = max(idleLane, pause)
 			}
@@ -135,7 +137,7 @@ func (l *lane) unpinned(ctx context.Context, queue string, outages map[string]*o
 // those behind them waiting; at the end it returns to the beginning. It belongs to
 // one goroutine.
 type course struct {
-	backoff
+	pause wait.Backoff
 	until time.Time // it rests until then
 	after cursor
 }
@@ -152,9 +154,9 @@ type outcome struct {
 // note records a batch, and reports whether another may be had at once.
 func (c *course) note(o outcome) (more bool) {
 	if o.waiting > 0 && o.settled == 0 {
-		c.until = time.Now().Add(c.next())
+		c.until = time.Now().Add(c.pause.Next())
 	} else {
-		c.reset()
+		c.pause.Reset()
 	}
 	going := o.waiting > 0 || c.after != (cursor{})
 	c.after = cursor{}

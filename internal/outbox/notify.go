@@ -5,25 +5,27 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // listen wakes the lanes when a producer notifies, until ctx ends. Notifications
 // are hints: what is lost while the session is away is found by polling.
 func (r *Relay) listen(ctx context.Context) error {
-	wait := newBackoff()
+	pause := newBackoff()
 	for {
-		err := r.listenOnce(ctx, wait)
+		err := r.listenOnce(ctx, &pause)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // What fails at the end says nothing.
 		}
 		r.log.DebugContext(ctx, "outbox does not listen", "err", err)
-		if !sleep(ctx, wait.next(), nil) {
+		if !wait.Sleep(ctx, pause.Next()) {
 			return nil
 		}
 	}
 }
 
-func (r *Relay) listenOnce(ctx context.Context, wait *backoff) error {
+func (r *Relay) listenOnce(ctx context.Context, pause *wait.Backoff) error {
 	connect, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(connect, r.db.listen)
@@ -38,7 +40,7 @@ func (r *Relay) listenOnce(ctx context.Context, wait *backoff) error {
 	if _, err := conn.Exec(connect, "LISTEN "+pgx.Identifier{r.db.table}.Sanitize()); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	wait.reset()
+	pause.Reset()
 	r.Wake() // For what was notified before.
 	for {
 		if _, err := conn.WaitForNotification(ctx); err != nil {

@@ -95,24 +95,31 @@ func (b *batch) operateOne(ctx context.Context, g *group, op *row) (verdict, err
 		answer = b.redis.RescheduleRow(ctx, o, op.dueAt())
 	}
 	if answer.Err == nil && answer.Code == store.NotFound {
-		born, err := b.born(ctx)
-		if err != nil {
+		var err error
+		if s.maybe, err = b.maybeOut(ctx, g.head); err != nil {
 			return verdict{stop: true}, err
 		}
-		s.maybe = b.look.maybeOut(g.head, b.made(g.head), born)
 	}
 	return judge(s, answer), answer.Err
 }
 
-// born is since when Redis has all that it has of the queue: zero where that is unknown.
-func (b *batch) born(ctx context.Context) (last time.Time, err error) {
-	shards, err := b.redis.Born(ctx)
-	for _, born := range shards {
-		if born.After(last) {
-			last = born
-		}
+// maybeOut reports whether a copy of the row's message may be out, where Redis knows
+// nothing of it. It asks Redis only where all else leaves that open, once a batch.
+func (b *batch) maybeOut(ctx context.Context, r *row) (bool, error) {
+	maybe, ifOlder := b.look.maybeOut(r)
+	if !ifOlder {
+		return maybe, nil
 	}
-	return last, err
+	b.born.once.Do(func() {
+		var shards []time.Time
+		shards, b.born.err = b.redis.Born(ctx)
+		for _, at := range shards {
+			if at.After(b.born.last) {
+				b.born.last = at
+			}
+		}
+	})
+	return b.made(r).Before(b.born.last), b.born.err
 }
 
 // judgeByTable decides where Redis need not be asked.

@@ -4,31 +4,15 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
-const (
-	backoffInitial = 200 * time.Millisecond
-	backoffLimit   = 5 * time.Second
-	jitter         = 0.2
-)
+const backoffInitial, backoffLimit = 200 * time.Millisecond, 5 * time.Second
 
-// backoff is a wait that doubles with each failure in a row, with jitter so that
-// lanes and instances do not knock in step.
-type backoff struct {
-	wait time.Duration
-}
-
-func newBackoff() *backoff { return &backoff{} }
-
-func (b *backoff) next() time.Duration {
-	b.wait = min(max(backoffInitial, 2*b.wait), backoffLimit)
-	return time.Duration(float64(b.wait) * (1 - jitter*rand.Float64()))
-}
-
-func (b *backoff) reset() { b.wait = 0 }
+func newBackoff() wait.Backoff { return wait.Backoff{Initial: backoffInitial, Limit: backoffLimit} }
 
 // sayEvery is how often the same outage is worth a line in the log: where some
 // calls succeed and others fail, it begins and ends all the time.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // Relay brings the rows of one database into Redis. Any number of relays may
@@ -100,7 +102,7 @@ func (r *Relay) Run(ctx context.Context) error {
 
 // prepare waits for the database and checks it.
 func (r *Relay) prepare(ctx context.Context) error {
-	wait := newBackoff()
+	pause := newBackoff()
 	for {
 		err := r.db.Check(ctx)
 		if IsUnfit(err) {
@@ -110,7 +112,7 @@ func (r *Relay) prepare(ctx context.Context) error {
 		if r.outages.database.observe(ctx, err); err == nil {
 			return nil
 		}
-		if !sleep(ctx, wait.next(), nil) {
+		if !wait.Sleep(ctx, pause.Next()) {
 			return ctx.Err()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -28,7 +29,7 @@ func (a *Auditor) removeEnded(ctx context.Context, q *AuditedQueue, dry bool, re
 	}
 	for shard := range layout.Polled() {
 		cursor, count := "0", 16
-		wait := newBackoff()
+		pause := newBackoff()
 		for {
 			rows, next, bytes, err := q.Store.RowsPage(ctx, shard, cursor, count)
 			if err == nil {
@@ -36,7 +37,7 @@ func (a *Auditor) removeEnded(ctx context.Context, q *AuditedQueue, dry bool, re
 			}
 			a.away.observe(ctx, err)
 			if err != nil {
-				if !sleep(ctx, wait.next(), nil) {
+				if !wait.Sleep(ctx, pause.Next()) {
 					return errors.Join(ctx.Err(), err)
 				}
 				continue

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -150,7 +151,7 @@ func (s *Settler) signal() {
 // Run settles until ctx ends, through every outage, and returns nil. What is
 // left then is for [Settler.Flush].
 func (s *Settler) Run(ctx context.Context) error {
-	wait := newBackoff()
+	failed := newBackoff()
 	var swept time.Time
 	for {
 		all := time.Since(swept) >= settleEvery
@@ -165,15 +166,15 @@ func (s *Settler) Run(ctx context.Context) error {
 		switch {
 		case err != nil:
 			// What is signalled meanwhile would fail as well.
-			if !sleep(ctx, wait.next(), nil) {
+			if !wait.Sleep(ctx, failed.Next()) {
 				return nil
 			}
 			continue
 		case busy:
 			pause = busyPause
 		}
-		wait.reset()
-		if !sleep(ctx, pause, s.wake) || !sleep(ctx, settlePause, nil) {
+		failed.Reset()
+		if !sleep(ctx, pause, s.wake) || !wait.Sleep(ctx, settlePause) {
 			return nil
 		}
 	}
@@ -191,7 +192,7 @@ func (s *Settler) Flush(ctx context.Context) error {
 		if !busy {
 			return nil
 		}
-		if !sleep(ctx, settlePause, nil) {
+		if !wait.Sleep(ctx, settlePause) {
 			return fmt.Errorf("settle rows: some are being worked on: %w", ctx.Err())
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -38,7 +40,7 @@ func (r *Relay) upkeep(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			r.log.DebugContext(ctx, "outbox upkeep failed", "err", err)
 		}
-		if !sleep(ctx, watchEvery, nil) {
+		if !wait.Sleep(ctx, watchEvery) {
 			return nil
 		}
 	}

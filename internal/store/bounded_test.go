@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func TestBoundedScripts(t *testing.T) {
 			b := newBridge(t, q)
 			seen := 0
 			began := busy(t, rdb)
-			var slow []time.Duration
+			var took []time.Duration
 			for before := began; ; {
 				claim := b.claim(500)
 				if len(claim.Messages) == 0 {
@@ -49,14 +50,11 @@ func TestBoundedScripts(t *testing.T) {
 				require.Equal(t, seen < sizes[0]+sizes[1], claim.More, "more after %d", seen)
 				b.settle(claim, acked)
 				now := busy(t, rdb)
-				if took := now - before; took > 20*time.Millisecond {
-					slow = append(slow, took)
-				}
-				before = now
+				took, before = append(took, now-before), now
 			}
 			require.Equal(t, sizes[0]+sizes[1], seen)
-			// Where the machine itself is slow now and then, that is counted, too.
-			require.LessOrEqual(t, len(slow), 5, "a claim and its settlement: %v", slow)
+			slices.Sort(took) // Where the machine itself is slow now and then, that is counted, too.
+			require.Less(t, took[len(took)/2], 20*time.Millisecond, "a claim and its settlement: %v", took)
 			perScript := busy(t, rdb) / time.Duration(scriptCalls(t, rdb))
 			t.Logf("%v a script", perScript)
 			require.Less(t, perScript, 20*time.Millisecond, "on average")

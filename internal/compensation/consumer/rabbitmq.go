@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	rabbitmqsink "github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // rabbitPrefetch is how many unacknowledged messages a bridge holds.
@@ -154,8 +155,9 @@ func (r *RabbitMQ) makeQueue(conn *amqp.Connection, name string) error {
 
 // awaitReady is false where ctx has ended first.
 func (r *RabbitMQ) awaitReady(ctx context.Context) bool {
-	for pause := firstPause; r.Ready != nil && r.Ready(ctx) != nil; pause = min(2*pause, longPause) {
-		if !sleep(ctx, pause) {
+	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
+	for r.Ready != nil && r.Ready(ctx) != nil {
+		if !wait.Sleep(ctx, pause.Next()) {
 			return false
 		}
 	}

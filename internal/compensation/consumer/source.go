@@ -15,9 +15,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -100,7 +101,7 @@ func attend(ctx context.Context, batch []*Delivery, handle Handler, done func(co
 	for i := range batch {
 		pending[i] = i
 	}
-	for pause := firstPause; ; pause = min(2*pause, longPause) {
+	for pause := (wait.Backoff{Initial: firstPause, Limit: longPause}); ; {
 		asked := make([]*Delivery, len(pending))
 		for n, i := range pending {
 			asked[n] = batch[i]
@@ -115,7 +116,7 @@ func attend(ctx context.Context, batch []*Delivery, handle Handler, done func(co
 			}
 		}
 		if len(handled) > 0 {
-			pause = firstPause
+			pause.Reset()
 			if err := acknowledge(ctx, handled, done); err != nil {
 				return err
 			}
@@ -123,7 +124,7 @@ func attend(ctx context.Context, batch []*Delivery, handle Handler, done func(co
 		if pending = rest; len(pending) == 0 {
 			return nil
 		}
-		if !sleep(ctx, pause) {
+		if !wait.Sleep(ctx, pause.Next()) {
 			return ctx.Err()
 		}
 	}
@@ -138,7 +139,7 @@ func acknowledge(ctx context.Context, handled []int, done func(context.Context, 
 
 // reconnect runs sessions until ctx ends.
 func reconnect(ctx context.Context, o *Options, session func(context.Context) error) {
-	pause, failing := firstDial, false
+	pause, failing := wait.Backoff{Initial: firstDial, Limit: longDial}, false
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := session(ctx)
@@ -146,7 +147,8 @@ func reconnect(ctx context.Context, o *Options, session func(context.Context) er
 			return
 		}
 		if time.Since(began) > 10*longDial {
-			pause, failing = firstDial, false
+			failing = false
+			pause.Reset()
 		}
 		level := slog.LevelWarn
 		if failing {
@@ -154,24 +156,12 @@ func reconnect(ctx context.Context, o *Options, session func(context.Context) er
 		}
 		failing = true
 		o.Logger.Log(ctx, level, "compensations are not consumed", "event", "compensation_source_failed", "topic", o.Topic, "err", err)
-		if !sleep(ctx, pause*4/5+rand.N(pause*2/5)) {
+		if !wait.Sleep(ctx, pause.Next()) {
 			return
 		}
-		pause = min(2*pause, longDial)
 	}
 }
 
 func (o *Options) connected(ctx context.Context) {
 	o.Logger.InfoContext(ctx, "compensations are consumed", "event", "compensation_source_connected", "topic", o.Topic)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
