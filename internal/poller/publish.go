@@ -83,8 +83,8 @@ func (r *runner) mayPublish() bool {
 // nobody was and the window is full: then all that fill it may be of routes that
 // hang, and no answer to others can come.
 const (
-	lookForHanging = 250 * time.Millisecond
-	leastHanging   = time.Second
+	lookForHanging = 125 * time.Millisecond
+	leastHanging   = 500 * time.Millisecond
 	hangingTimes   = 4 // the usual time to an answer
 )
 
