@@ -44,7 +44,8 @@ type Outbox struct {
 type Option func(*options)
 
 type options struct {
-	table   string
+	table   string // with its schema
+	name    string // without: its indexes and its notifications have it
 	maxSize int
 	horizon time.Duration
 	notify  bool
@@ -60,7 +61,9 @@ type options struct {
 type Publisher func(ctx context.Context, topic string, headers map[string]string, body []byte) error
 
 // WithTable sets the table's name: "delay_outbox", or what the bridge's
-// configuration says. 1 to 41 of a-z 0-9 _, the first no digit.
+// configuration says. 1 to 41 of a-z 0-9 _, the first no digit, and before it, where
+// the session would look elsewhere, its schema and a dot: "app.delay_outbox". In
+// MySQL, a schema is a database.
 func WithTable(name string) Option { return func(o *options) { o.table = name } }
 
 // WithMaxSize sets the size limit of a message in bytes. The default is 960 KiB,
@@ -103,6 +106,7 @@ func New(dialect Dialect, opts ...Option) *Outbox {
 	if o.prefix == "" {
 		o.prefix = "delay"
 	}
+	_, o.name = schema.Split(o.table)
 	o.err = o.check()
 	return o
 }
@@ -112,7 +116,7 @@ func (o *Outbox) check() error {
 	case o.dialect != PostgreSQL && o.dialect != MySQL:
 		return invalid("dialect", string(o.dialect), "PostgreSQL or MySQL")
 	case schema.CheckTable(o.table) != nil:
-		return invalid("table", o.table, "1 to 41 of a-z 0-9 _, the first no digit")
+		return invalid("table", o.table, schema.TableRule)
 	case o.maxSize <= 0:
 		return invalid("max size", strconv.Itoa(o.maxSize), "1 byte or more")
 	case o.notify && o.dialect != PostgreSQL:

@@ -22,7 +22,7 @@ type dialect struct {
 	beginning string
 	// arrays says that a list is one argument, and that arguments are numbered.
 	arrays bool
-	// hint names the index to use: %s is the table.
+	// hint names the index to use: %s is the table's name.
 	hint map[index]string
 	// fence ends a subquery that is to be run row by row, and not as a join: by
 	// statistics from before its table was filled, a join reads all of it for every
@@ -100,7 +100,7 @@ func (q *query) from(by index) *query { return q.add(" FROM {t}").hinted(by) }
 // hinted appends which index to use.
 func (q *query) hinted(by index) *query {
 	if hint, ok := q.d.dialect.hint[by]; ok {
-		_, _ = fmt.Fprintf(&q.text, hint, q.d.table) // never fails
+		_, _ = fmt.Fprintf(&q.text, hint, q.d.name) // never fails
 	}
 	return q
 }

@@ -37,7 +37,7 @@ func (r *Relay) listenOnce(ctx context.Context, pause *wait.Backoff) error {
 		defer cancel()
 		_ = conn.Close(end) // Nothing is lost with it.
 	}()
-	if _, err := conn.Exec(connect, "LISTEN "+pgx.Identifier{r.db.table}.Sanitize()); err != nil {
+	if _, err := conn.Exec(connect, "LISTEN "+pgx.Identifier{r.db.name}.Sanitize()); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	pause.Reset()
