@@ -49,6 +49,7 @@ type options struct {
 	maxSize int
 	horizon time.Duration
 	notify  bool
+	sinks   map[string]Sink // by queue
 
 	rdb        redis.UniversalClient
 	prefix     string
@@ -70,13 +71,27 @@ func WithTable(name string) Option { return func(o *options) { o.table = name } 
 // that of a queue; the bridge refuses rows beyond the queue's own.
 func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes } }
 
+// WithSink says which broker a queue's messages go to, so that [Outbox.Schedule]
+// refuses what that broker could never take; else the bridge refuses the row soon
+// after the commit. [Outbox.Track] with [WithRedis] finds it out by itself. It is
+// given once a queue.
+func WithSink(queue string, sink Sink) Option {
+	return func(o *options) {
+		if o.sinks == nil {
+			o.sinks = map[string]Sink{}
+		}
+		o.sinks[queue] = sink
+	}
+}
+
 // WithNotify wakes the relays of a bridge that has "notify: true", in PostgreSQL,
 // at the commit. It saves up to a poll's interval, but commits with a
 // notification pass one at a time through the whole server.
 func WithNotify() Option { return func(o *options) { o.notify = true } }
 
 // WithRedis is for [Outbox.Track]: the Redis of the bridge, and the prefix of all
-// its keys, "delay" where it is empty.
+// its keys, "delay" where it is empty. What Redis says of a queue there, its sink and
+// size limit, counts for every [Outbox.Schedule] of the next minute.
 func WithRedis(rdb redis.UniversalClient, prefix string) Option {
 	return func(o *options) { o.rdb, o.prefix = rdb, prefix }
 }
@@ -122,7 +137,7 @@ func (o *Outbox) check() error {
 	case o.notify && o.dialect != PostgreSQL:
 		return invalid("notify", "true", "in PostgreSQL only")
 	}
-	return nil
+	return o.checkSinks()
 }
 
 var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
@@ -135,9 +150,13 @@ func (o *Outbox) ready(tx Tx, queue string) error {
 	case tx == nil:
 		return invalid("tx", "nil", "a transaction")
 	case !queueName.MatchString(queue):
-		return invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
+		return invalidQueue(queue)
 	}
 	return nil
+}
+
+func invalidQueue(queue string) error {
+	return invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
 }
 
 func invalid(field, value, limit string) error {

@@ -50,6 +50,15 @@ func (q *core) Clock(ctx context.Context) (time.Time, error) {
 // when a shard has refused it. Its error is [ErrNoLayout] where there is none.
 func (q *core) Layout(ctx context.Context) (*Layout, error) { return q.layouts.Current(ctx) }
 
+// KnownLayout is the layout in use if Redis has told it within that time, nil else.
+// It asks nobody.
+func (q *core) KnownLayout(within time.Duration) *Layout {
+	if l := q.layouts.InUse(); l != nil && l.Age() <= within {
+		return l
+	}
+	return nil
+}
+
 // LoadLayout reads the layout from Redis, and uses it from now on.
 func (q *core) LoadLayout(ctx context.Context) (*Layout, error) { return q.layouts.Load(ctx) }
 
