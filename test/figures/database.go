@@ -10,8 +10,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	relay "github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/testenv/service"
 )
 
@@ -133,7 +133,7 @@ func (d *database) transact(ctx context.Context, work func(outbox.Tx) error) err
 
 // explain prints how a statement is run, and fails where one that looks for rows
 // does without the index of pending ones.
-func (d *database) explain(ctx context.Context, h *outlooking, kind string, s relay.Statement) error {
+func (d *database) explain(ctx context.Context, h *outlooking, kind string, s table.Statement) error {
 	tx, err := d.BeginTx(ctx, nil)
 	if err != nil {
 		return err

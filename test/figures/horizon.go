@@ -15,7 +15,9 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/message"
-	relay "github.com/delaybridge/delaybridge/internal/outbox"
+	rows "github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -125,13 +127,13 @@ func (h *outlooking) loaded(ctx context.Context) error {
 
 // relay runs one until the returned function is called.
 func (h *outlooking) relay(ctx context.Context) (stop func() error, err error) {
-	d, err := relay.Open(relay.DatabaseConfig{Dialect: h.d.dialect, DSN: h.d.dsn, Trace: h.watch.note})
+	d, err := table.Open(table.Config{Dialect: h.d.dialect, DSN: h.d.dsn, Trace: h.watch.note})
 	if err != nil {
 		return nil, err
 	}
-	r, err := relay.NewRelay(relay.Config{
+	r, err := relay.New(relay.Config{
 		Database: d, Clock: h.w.Store().Clock, Horizon: horizonTime,
-		Queues: []relay.Queue{{Name: h.w.Store().Name(), Store: relay.NewStore(h.w.Store().Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
+		Queues: []rows.Queue{{Name: h.w.Store().Name(), Store: rows.NewStore(h.w.Store().Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
