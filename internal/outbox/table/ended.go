@@ -91,8 +91,7 @@ func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, er
 func (e Ended) Purge(ctx context.Context, keep time.Duration) (more bool, err error) {
 	var n int64
 	err = e.db.Within(ctx, func(t *Tx) error {
-		q := e.db.query("").add("SELECT id FROM {t} WHERE finished_ms < {now} - ? AND NOT EXISTS (SELECT 1 FROM {t} o", keep.Milliseconds()).hinted(byIdentity).
-			add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key AND o.message_id = {t}.message_id AND "+hasOperation+e.db.dialect.fence+")").
+		q := e.db.query("").add("SELECT id FROM {t} WHERE finished_ms < {now} - ?", keep.Milliseconds()).withoutOperation().
 			add(" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", purgeBatch)
 		var numbers []int64
 		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {

@@ -1,6 +1,9 @@
 package table
 
-import "database/sql"
+import (
+	"database/sql"
+	"time"
+)
 
 // What tests see of the statements.
 const (
@@ -24,6 +27,10 @@ func (d *Database) QueryWaiting(queues []string) *query { return d.lookQuery(que
 
 func (d *Database) QueryStored(what, queue string, after Cursor, beforeMs int64, most int) *query {
 	return d.storedQuery(what, queue, after, beforeMs, most)
+}
+
+func (d *Database) QueryTopics(after, to int64, horizon time.Duration, most int) *query {
+	return d.topicsQuery(after, to, horizon, most)
 }
 
 // SQL is the transaction for other statements.

@@ -111,6 +111,7 @@ func TestPlansOfALargeTable(t *testing.T) {
 		heads := d.QueryHeads(table.Work{Queue: s.Orders, Operations: true, UntilMs: time.Now().UnixMilli(), Most: 500})
 		requireIndex(t, d, heads, "box_history", "box_history")
 		requireIndex(t, d, heads, "box_due", "box_due")
+		requireIndex(t, d, d.QueryTopics(10_000, 30_000, time.Hour, 500), "box_pkey", "key=PRIMARY")
 		requireIndex(t, d, d.QueryWaiting([]string{s.Orders, "mails"}), "box_due", "box_due")
 	})
 }

@@ -97,6 +97,12 @@ func (q *query) list(operator string, args []any) *query {
 // not go by the index of pending rows, where it is for an identity.
 const hasOperation = "op > 0 AND status + 0 = 0"
 
+// withoutOperation appends that no operation on the row's message is pending.
+func (q *query) withoutOperation() *query {
+	return q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
+		" AND o.message_id = {t}.message_id AND " + hasOperation + q.d.dialect.fence + ")")
+}
+
 // of is a statement that reads what of the rows of identities, each once, where
 // the condition holds; rest are a grouping, an order and a lock. In PostgreSQL
 // each identity is looked up by itself: see fence.
