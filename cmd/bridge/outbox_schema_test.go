@@ -48,6 +48,8 @@ func TestOutboxInASchema(t *testing.T) {
 				_, err = box.Schedule(t.Context(), db, "orders", delay.Message{ID: id, Topic: topic, Body: []byte(id)}, when)
 				require.NoError(t, err)
 			}
+			_, err = box.Schedule(t.Context(), db, "orders", delay.Message{ID: "wrong", Topic: "a b"}, delay.After(90*24*time.Hour))
+			require.NoError(t, err)
 			p := start(t, os.Environ(), "run", "--config", f.file)
 			msg, err := got.NextMsg(commandTimeout)
 			require.NoError(t, err)
@@ -66,6 +68,7 @@ func TestOutboxInASchema(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return command("list", "--state", "published", "-o", "json", "--limit", "1").object(t)["id"] == "now"
 			}, commandTimeout, 10*time.Millisecond, "what ended long ago is purged")
+			eventually("wrong", outbox.Refused)
 			assert.Equal(t, "later", command("list", "--state", "pending", "-o", "json").object(t)["id"])
 			p.signal(syscall.SIGTERM)
 			assert.Equal(t, exitDone, p.wait(), p.output())
