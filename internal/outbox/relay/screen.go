@@ -54,7 +54,6 @@ func (s *screen) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.after = min(s.after, last) // The table may have been made anew.
 	if s.seen = append(s.seen, last); len(s.seen) <= screenBehind {
 		return nil
 	}
