@@ -28,14 +28,14 @@ const patient = 2 * time.Minute
 // Scene is a database with rows, and a log.
 type Scene struct {
 	t  *testing.T
-	DB *TestDatabase
+	DB *Database
 	// Orders is the queue of rows that name none.
 	Orders string
 	Logs   *Logs
 }
 
 // NewScene is a scene on an empty table.
-func NewScene(t *testing.T, d *TestDatabase) *Scene {
+func NewScene(t *testing.T, d *Database) *Scene {
 	t.Helper()
 	return &Scene{t: t, DB: d, Orders: "orders", Logs: &Logs{}}
 }
