@@ -33,11 +33,11 @@ type Fate struct {
 type Known int
 
 const (
-	// KnownAbsent: no row lives under that token.
+	// KnownAbsent is told where no row lives under that token.
 	KnownAbsent Known = iota
-	// KnownSettled: the row says so now.
+	// KnownSettled is told where the row says so now.
 	KnownSettled
-	// KnownBusy: somebody else works on the row, or will.
+	// KnownBusy is told where somebody else works on the row, or will.
 	KnownBusy
 )
 

@@ -86,7 +86,7 @@ func TestPlansOfAFreshTable(t *testing.T) {
 
 // TestPlansOfALargeTable: each statement goes by its index.
 func TestPlansOfALargeTable(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := outboxtest.NewScene(t, d)
 		s.InsertMany(10_000, outboxtest.Far)
 		for _, suffix := range []string{"a", "b", "c"} {
@@ -116,7 +116,7 @@ func TestPlansOfALargeTable(t *testing.T) {
 	})
 }
 
-func requireIndex(t *testing.T, d *outboxtest.TestDatabase, q statement, onPostgres, onMySQL string) {
+func requireIndex(t *testing.T, d *outboxtest.Database, q statement, onPostgres, onMySQL string) {
 	t.Helper()
 	plan := plan(t, d.SQL, q)
 	t.Log(plan)
