@@ -89,25 +89,27 @@ func (d *database) close() {
 // rows are messages of which nobody measures the lateness.
 type rows struct {
 	queue, ids, topic string
-	count             int
+	count, body       int           // body in bytes, a multiple of 32
 	first             time.Time     // the earliest due time
 	over              time.Duration // from the first to the last
+	mixed             bool          // in no order of time, as producers write them; it takes longer
 }
 
-// fill writes rows in no order of time: they follow each other at steps of a prime
-// number. The server makes them itself.
+// fill writes rows. The server makes them itself.
 func (d *database) fill(ctx context.Context, r rows) error {
 	const chunk = 100000
-	seq, from, text, body := "seq", "seq_%d_to_%d", "CHAR(22)", "REPEAT(MD5(seq), 8)"
+	seq, divide, from := "seq", "DIV", "seq_%d_to_%d"
+	token, body := "CONCAT('~', LPAD(seq, 15, '0'))", "REPEAT(MD5(seq), %d)"
 	if d.dialect == schema.Postgres {
-		seq, from, text, body = "seq::bigint", "generate_series(%d, %d) AS s(seq)", "text", "convert_to(repeat(md5(seq::text), 8), 'UTF8')"
+		seq, divide, from = "seq::bigint", "/", "generate_series(%d, %d) AS s(seq)"
+		token, body = "'~' || LPAD(seq::text, 15, '0')", "convert_to(repeat(md5(seq::text), %d), 'UTF8')"
 	}
-	statement := fmt.Sprintf("INSERT INTO %s (queue, message_id, topic, body, due_ms) "+
-		"SELECT '%s', CONCAT('%s-', LPAD(CAST(seq AS %s), 22, '0')), '%s', %s, %d + ((%s * 7919) %% %d) * %d DIV 1000 FROM ",
-		schema.DefaultTable, r.queue, r.ids, text, r.topic, body, r.first.UnixMilli(), seq, r.count, r.over.Microseconds()/int64(r.count))
-	if d.dialect == schema.Postgres {
-		statement = strings.Replace(statement, " DIV ", " / ", 1)
+	if r.mixed { // They follow each other at steps of a prime number.
+		seq = fmt.Sprintf("((%s * 7919) %% %d)", seq, r.count)
 	}
+	statement := fmt.Sprintf("INSERT INTO %s (queue, message_id, token, topic, body, due_ms) "+
+		"SELECT '%s', CONCAT('%s-', seq), %s, '%s', "+body+", %d + %s * %d %s 1000 FROM ",
+		schema.DefaultTable, r.queue, r.ids, token, r.topic, r.body/32, r.first.UnixMilli(), seq, r.over.Microseconds()/int64(r.count), divide)
 	for first := 1; first <= r.count; first += chunk {
 		if _, err := d.ExecContext(ctx, statement+fmt.Sprintf(from, first, min(r.count, first+chunk-1))); err != nil {
 			return err

@@ -69,7 +69,7 @@ func (h *outlooking) fill(ctx context.Context) error {
 		return err
 	}
 	count, begin := cmp.Or(h.count, 500000), time.Now()
-	far := rows{queue: h.w.Store().Name(), ids: "far", topic: topic, count: count, first: begin, over: 365 * 24 * time.Hour}
+	far := rows{queue: h.w.Store().Name(), ids: "far", topic: topic, count: count, body: 256, first: begin, over: 365 * 24 * time.Hour, mixed: true}
 	if err := h.d.fill(ctx, far); err != nil {
 		return fmt.Errorf("fill the table: %w", err)
 	}

@@ -125,10 +125,12 @@ func together(ctx context.Context, full, alone *sized, do func(context.Context, 
 func (s *sized) fill(ctx context.Context) error {
 	begin := time.Now()
 	far := rows{
-		queue: s.w.Store().Name(), ids: "far", topic: "far", count: cmp.Or(s.count, 10_000_000),
+		queue: s.w.Store().Name(), ids: "far", topic: "far", count: cmp.Or(s.count, 10_000_000), body: 32,
 		first: begin.Add(6 * time.Hour), over: 365 * 24 * time.Hour,
 	}
-	foreign := rows{queue: "nobodys", ids: "foreign", topic: "foreign", count: foreignRows, first: begin.Add(-time.Hour), over: time.Hour}
+	foreign := rows{
+		queue: "nobodys", ids: "foreign", topic: "foreign", count: foreignRows, body: 32, first: begin.Add(-time.Hour), over: time.Hour,
+	}
 	for _, list := range []rows{far, foreign} {
 		if err := s.d.fill(ctx, list); err != nil {
 			return fmt.Errorf("fill the table: %w", err)
