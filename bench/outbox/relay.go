@@ -17,6 +17,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -35,15 +37,15 @@ func beRelay(ctx context.Context, queue, profile string) error {
 	}
 	rdb := redis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
-	d, err := outbox.Open(outbox.DatabaseConfig{Dialect: schema.Postgres, DSN: os.Getenv(postgresEnv)})
+	d, err := table.Open(table.Config{Dialect: schema.Postgres, DSN: os.Getenv(postgresEnv)})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
 	q := store.New(rdb, prefix, queue)
-	r, err := outbox.NewRelay(outbox.Config{
-		Database: d, Instance: queue, Clock: q.Clock,
-		Queues: []outbox.Queue{{Name: queue, Store: q.Rows(), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
+	r, err := relay.New(relay.Config{
+		Database: d, Clock: q.Clock,
+		Queues: []outbox.Queue{{Name: queue, Store: outbox.NewStore(q.Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
 	})
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 // program is what every command gets.
@@ -46,7 +46,7 @@ func run(p *program, args []string) int {
 		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(p.stdout, p.stderr),
-		kong.Vars{"outbox_table": schema.DefaultTable, "outbox_states": strings.Join(outbox.States(), ", ")},
+		kong.Vars{"outbox_table": schema.DefaultTable, "outbox_states": strings.Join(table.States(), ", ")},
 	)
 	if err != nil {
 		return report(p, wantsJSON(args), err)

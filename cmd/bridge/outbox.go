@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 // databasePatience is how long a database may take to answer first.
@@ -48,12 +48,12 @@ func (f outboxFlags) load(p *program) (*config.Config, []string, error) {
 }
 
 // openOutbox connects to an outbox and checks that it is fit.
-func openOutbox(ctx context.Context, name, file string, cfg config.Outbox) (*outbox.Database, error) {
+func openOutbox(ctx context.Context, name, file string, cfg config.Outbox) (*table.Database, error) {
 	dsn, err := cfg.DSN.Reveal()
 	if err != nil {
 		return nil, err
 	}
-	db, err := outbox.Open(outbox.DatabaseConfig{Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table})
+	db, err := table.Open(table.Config{Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table})
 	if err != nil {
 		return nil, badDSN(name, err)
 	}
@@ -64,7 +64,7 @@ func openOutbox(ctx context.Context, name, file string, cfg config.Outbox) (*out
 		return db, nil
 	}
 	_ = db.Close() // Nothing is pending.
-	if !outbox.IsUnfit(err) {
+	if !table.IsUnfit(err) {
 		return nil, databaseAway(name, err)
 	}
 	return nil, &failure{
@@ -84,7 +84,7 @@ func databaseAway(name string, err error) error {
 }
 
 // eachOutbox runs a command on the outboxes that the flags name.
-func (f outboxFlags) eachOutbox(p *program, run func(name string, db *outbox.Database) error) error {
+func (f outboxFlags) eachOutbox(p *program, run func(name string, db *table.Database) error) error {
 	cfg, names, err := f.load(p)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (f outboxFlags) eachOutbox(p *program, run func(name string, db *outbox.Dat
 	return nil
 }
 
-func (f outboxFlags) withOutbox(p *program, name string, cfg config.Outbox, run func(string, *outbox.Database) error) error {
+func (f outboxFlags) withOutbox(p *program, name string, cfg config.Outbox, run func(string, *table.Database) error) error {
 	db, err := openOutbox(p.ctx, name, f.Config, cfg)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ type entryJSON struct {
 	Bytes int64   `json:"bytes"`
 }
 
-func entryToJSON(name string, e *outbox.Entry) entryJSON {
+func entryToJSON(name string, e *table.Entry) entryJSON {
 	return entryJSON{
 		Outbox: name, Row: e.Number, ID: e.ID, Key: e.Key, Queue: e.Queue, Topic: e.Topic, Verb: e.Verb, DueAt: stamp(e.DueAt),
 		State: e.State, Reason: e.Reason, CreatedAt: stamp(e.CreatedAt), FinishedAt: stamp(e.FinishedAt),

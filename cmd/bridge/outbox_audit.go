@@ -14,6 +14,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
+	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -51,7 +54,7 @@ func (c outboxAuditCommand) Run(p *program) error {
 	}
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	defer cancel(nil)
-	r := &auditing{program: p, asJSON: c.json(), all: c.All, dry: c.DryRun, config: cfg, ctx: ctx, databases: map[string]*outbox.Database{}}
+	r := &auditing{program: p, asJSON: c.json(), all: c.All, dry: c.DryRun, config: cfg, ctx: ctx, databases: map[string]*table.Database{}}
 	r.stalled = time.AfterFunc(auditPatience, func() { cancel(errStalled) })
 	defer r.close()
 	if err := r.open(c.Config, c.Queue); err != nil {
@@ -75,9 +78,9 @@ type auditing struct {
 	stalled     *time.Timer
 
 	rdb       redis.UniversalClient
-	databases map[string]*outbox.Database
+	databases map[string]*table.Database
 	queues    []*store.Rows
-	settler   *outbox.Settler
+	settler   *settler.Settler
 }
 
 func (r *auditing) close() {
@@ -99,7 +102,7 @@ func (r *auditing) open(file, only string) (err error) {
 	if err := connect(r.ctx, r.rdb, serverName(r.config.Redis)); err != nil {
 		return err
 	}
-	var databases []outbox.Settled
+	var databases []settler.Database
 	for _, name := range slices.Sorted(maps.Keys(r.config.Outbox)) {
 		cfg := r.config.Outbox[name]
 		db, err := openOutbox(r.ctx, name, file, cfg)
@@ -107,9 +110,9 @@ func (r *auditing) open(file, only string) (err error) {
 			return err
 		}
 		r.databases[name] = db
-		databases = append(databases, outbox.Settled{Database: db})
+		databases = append(databases, settler.Database{Database: db})
 	}
-	var ledgers []outbox.LedgerQueue
+	var ledgers []settler.Queue
 	for _, name := range slices.Sorted(maps.Keys(r.config.Queues)) {
 		if only != "" && name != only {
 			continue
@@ -124,25 +127,25 @@ func (r *auditing) open(file, only string) (err error) {
 			shards[i] = i
 		}
 		r.queues = append(r.queues, queue)
-		ledgers = append(ledgers, outbox.LedgerQueue{Name: name, Store: queue, Held: func() []int { return shards }})
+		ledgers = append(ledgers, settler.Queue{Name: name, Store: queue, Held: func() []int { return shards }})
 	}
-	r.settler, err = outbox.NewSettler(outbox.SettlerConfig{Databases: databases, Queues: ledgers})
+	r.settler, err = settler.New(settler.Config{Databases: databases, Queues: ledgers})
 	return err
 }
 
 // run audits one outbox, queue by queue.
 func (r *auditing) run(name string) error {
-	queues := make([]outbox.AuditedQueue, len(r.queues))
+	queues := make([]auditor.Queue, len(r.queues))
 	for i, q := range r.queues {
 		cfg := r.config.Queues[q.Name()]
-		queues[i] = outbox.AuditedQueue{
+		queues[i] = auditor.Queue{
 			Queue: outbox.Queue{
 				Name: q.Name(), Store: outbox.NewStore(q), Sink: r.config.Sinks[cfg.Sink].Type, MaxMessage: int(cfg.MaxMessage),
 			},
 		}
 	}
-	auditor, err := outbox.NewAuditor(outbox.AuditorConfig{
-		Databases: []*outbox.Database{r.databases[name]}, Queues: queues, Flush: r.settler.Flush,
+	audit, err := auditor.New(auditor.Config{
+		Databases: []*table.Database{r.databases[name]}, Queues: queues, Flush: r.settler.Flush,
 		Logger: telemetry.NewLogger(r.stderr, "warn", "text"),
 	})
 	if err != nil {
@@ -151,10 +154,10 @@ func (r *auditing) run(name string) error {
 	for _, q := range r.queues {
 		var total int64 // 0: progress is shown without an end.
 		if r.all {
-			total, _ = r.databases[name].StoredRows(r.ctx, []string{q.Name()})
+			total, _ = r.databases[name].Stored().Count(r.ctx, []string{q.Name()})
 		}
 		progress := newProgressBar(r.stderr, q.Name(), total)
-		counts, err := auditor.Audit(r.ctx, q.Name(), r.all, r.dry, func(c outbox.Counts) {
+		counts, err := audit.Audit(r.ctx, q.Name(), r.all, r.dry, func(c auditor.Counts) {
 			r.stalled.Reset(auditPatience)
 			progress.show(c)
 		})
@@ -169,7 +172,7 @@ func (r *auditing) run(name string) error {
 	return nil
 }
 
-func (r *auditing) fail(queue string, counts outbox.Counts, err error) error {
+func (r *auditing) fail(queue string, counts auditor.Counts, err error) error {
 	f := &failure{code: "failed", exit: exitFailed, cause: err}
 	switch {
 	case errors.Is(context.Cause(r.ctx), errStalled):
@@ -186,10 +189,10 @@ type auditedJSON struct {
 	Outbox string `json:"outbox"`
 	Queue  string `json:"queue"`
 	DryRun bool   `json:"dry_run"`
-	outbox.Counts
+	auditor.Counts
 }
 
-func (r *auditing) print(name, queue string, c outbox.Counts) error {
+func (r *auditing) print(name, queue string, c auditor.Counts) error {
 	if r.asJSON {
 		return writeJSON(r.stdout, auditedJSON{name, queue, r.dry, c})
 	}

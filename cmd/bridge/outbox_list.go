@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 type outboxListCommand struct {
@@ -32,8 +32,8 @@ func (c outboxListCommand) Run(p *program) error {
 	if c.Limit < 1 {
 		return usagef("--limit %d: must be 1 or more", c.Limit)
 	}
-	if c.State != "" && !slices.Contains(outbox.States(), c.State) {
-		return usagef("--state %q: must be one of %s", c.State, strings.Join(outbox.States(), ", "))
+	if c.State != "" && !slices.Contains(table.States(), c.State) {
+		return usagef("--state %q: must be one of %s", c.State, strings.Join(table.States(), ", "))
 	}
 	if c.Cursor != 0 && c.Name == "" {
 		_, names, err := c.load(p)
@@ -44,16 +44,16 @@ func (c outboxListCommand) Run(p *program) error {
 			return usagef("--cursor needs --name, one of %s", strings.Join(names, ", "))
 		}
 	}
-	return c.eachOutbox(p, func(name string, db *outbox.Database) error { return c.list(p, name, db) })
+	return c.eachOutbox(p, func(name string, db *table.Database) error { return c.list(p, name, db) })
 }
 
 // list prints page by page.
-func (c outboxListCommand) list(p *program, name string, db *outbox.Database) error {
+func (c outboxListCommand) list(p *program, name string, db *table.Database) error {
 	tabs := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	filter := outbox.Filter{Queue: c.Queue, State: c.State, After: c.Cursor}
+	filter := table.Filter{Queue: c.Queue, State: c.State, After: c.Cursor}
 	for shown := 0; ; {
 		filter.Limit = c.Limit + 1 - shown
-		page, err := db.List(p.ctx, filter)
+		page, err := db.Listing().List(p.ctx, filter)
 		if err != nil {
 			return errors.Join(tabs.Flush(), listError(name, err))
 		}
@@ -77,7 +77,7 @@ func (c outboxListCommand) list(p *program, name string, db *outbox.Database) er
 	}
 }
 
-func (c outboxListCommand) print(p *program, tabs *tabwriter.Writer, name string, e *outbox.Entry, first bool) error {
+func (c outboxListCommand) print(p *program, tabs *tabwriter.Writer, name string, e *table.Entry, first bool) error {
 	if c.json() {
 		return writeJSON(p.stdout, entryToJSON(name, e))
 	}
@@ -117,8 +117,8 @@ func (c outboxShowCommand) Run(p *program) error {
 		return err
 	}
 	found := 0
-	err := c.eachOutbox(p, func(name string, db *outbox.Database) error {
-		rows, err := db.Show(p.ctx, c.Queue, c.ID, c.Key)
+	err := c.eachOutbox(p, func(name string, db *table.Database) error {
+		rows, err := db.Listing().Show(p.ctx, c.Queue, c.ID, c.Key)
 		if err != nil {
 			return listError(name, err)
 		}
@@ -132,7 +132,7 @@ func (c outboxShowCommand) Run(p *program) error {
 	return err
 }
 
-func (c outboxShowCommand) show(p *program, name string, rows []outbox.Entry) error {
+func (c outboxShowCommand) show(p *program, name string, rows []table.Entry) error {
 	tabs := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	for i := range rows {
 		e := &rows[i]

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 )
 
 const (
@@ -36,7 +36,7 @@ func newProgressBar(w io.Writer, queue string, total int64) *progressBar {
 	return &progressBar{w: w, queue: queue, total: total, terminal: ok && term.IsTerminal(int(file.Fd())), shown: time.Now()}
 }
 
-func (p *progressBar) show(c outbox.Counts) {
+func (p *progressBar) show(c auditor.Counts) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	every := linesEvery

@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/relay"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
@@ -87,11 +87,11 @@ func (f rowFinder) TakeIdentity(ctx context.Context, queue, key, id string) (fou
 	for _, r := range f {
 		err := r.relay.State()
 		if err == nil {
-			var taken outbox.Taken
-			if taken, err = r.relay.TakeIdentity(ctx, queue, key, id); taken == outbox.TakenDone && err == nil {
+			var taken relay.Taken
+			if taken, err = r.relay.TakeIdentity(ctx, queue, key, id); taken == relay.TakenDone && err == nil {
 				return true, nil
 			}
-			if taken == outbox.TakenLocked {
+			if taken == relay.TakenLocked {
 				err = errors.Join(err, errLocked)
 			}
 		}

@@ -13,7 +13,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/admin"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/outbox"
+
+	"github.com/delaybridge/delaybridge/internal/outbox/settler"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
@@ -33,7 +34,7 @@ const (
 // and what consumes compensation messages. It owns their goroutines.
 type outboxSet struct {
 	outboxes  []*outboxRunner
-	settler   *outbox.Settler // nil where there is no outbox
+	settler   *settler.Settler // nil where there is no outbox
 	consumers []*compensationRunner
 	logger    *slog.Logger
 
@@ -71,7 +72,7 @@ func (set *outboxSet) open(p outboxParams) error {
 		return nil
 	}
 	clock := &redisClock{queues: p.Queues.runners}
-	var databases []outbox.Settled
+	var databases []settler.Database
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Outbox)) {
 		r, err := newOutboxRunner(p, clock, name)
 		if err != nil {
@@ -79,14 +80,14 @@ func (set *outboxSet) open(p outboxParams) error {
 		}
 		p.Lifecycle.Append(fx.StopHook(r.database.Close))
 		set.outboxes = append(set.outboxes, r)
-		databases = append(databases, outbox.Settled{Database: r.database, OnSettled: r.metrics.Settled})
+		databases = append(databases, settler.Database{Database: r.database, OnSettled: r.metrics.Settled})
 	}
-	ledgers := make([]outbox.LedgerQueue, len(p.Queues.runners))
+	ledgers := make([]settler.Queue, len(p.Queues.runners))
 	for i, q := range p.Queues.runners {
-		ledgers[i] = outbox.LedgerQueue{Name: q.queue.Name(), Store: q.queue.Rows(), Held: q.polled}
+		ledgers[i] = settler.Queue{Name: q.queue.Name(), Store: q.queue.Rows(), Held: q.polled}
 	}
 	var err error
-	set.settler, err = outbox.NewSettler(outbox.SettlerConfig{Databases: databases, Queues: ledgers, Logger: p.Logger})
+	set.settler, err = settler.New(settler.Config{Databases: databases, Queues: ledgers, Logger: p.Logger})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,10 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
+	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
@@ -30,9 +34,9 @@ type outboxRunner struct {
 	name     string
 	config   config.Outbox
 	queues   []*queueRunner
-	database *outbox.Database
-	relay    *outbox.Relay
-	auditor  *outbox.Auditor
+	database *table.Database
+	relay    *relay.Relay
+	auditor  *auditor.Auditor
 	metrics  *telemetry.Outbox
 	logger   *slog.Logger
 }
@@ -44,7 +48,7 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 		return nil, err
 	}
 	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.runners, logger: p.Logger.With("outbox", name)}
-	r.database, err = outbox.Open(outbox.DatabaseConfig{
+	r.database, err = table.Open(table.Config{
 		Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table, Connections: connections(cfg), Discard: cfg.Keep < time.Millisecond,
 	})
 	if err != nil {
@@ -55,7 +59,7 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 	for i, q := range r.queues {
 		queues[i] = q.asOutbox(p.Config)
 	}
-	r.relay, err = outbox.NewRelay(outbox.Config{
+	r.relay, err = relay.New(relay.Config{
 		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond),
 		Batch: cfg.Batch, Lanes: cfg.Relays, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
 	})
@@ -76,16 +80,16 @@ func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
 
 // audit makes the auditor. The instance that polls the first shard of a queue audits
 // it: two that do for a moment only do the work twice.
-func (r *outboxRunner) audit(p outboxParams, settler *outbox.Settler) (err error) {
-	queues := make([]outbox.AuditedQueue, len(r.queues))
+func (r *outboxRunner) audit(p outboxParams, settling *settler.Settler) (err error) {
+	queues := make([]auditor.Queue, len(r.queues))
 	for i, q := range r.queues {
-		queues[i] = outbox.AuditedQueue{
+		queues[i] = auditor.Queue{
 			Queue: q.asOutbox(p.Config), Mine: func() bool { return slices.Contains(q.polled(), 0) },
 		}
 	}
-	r.auditor, err = outbox.NewAuditor(outbox.AuditorConfig{
-		Databases: []*outbox.Database{r.database}, Queues: queues, Flush: settler.Flush, Rate: r.config.Audit,
-		Observe: func(c outbox.Counts) { c.Each(r.metrics.Audited) }, Watch: r.metrics.Watched, Logger: r.logger,
+	r.auditor, err = auditor.New(auditor.Config{
+		Databases: []*table.Database{r.database}, Queues: queues, Flush: settling.Flush, Rate: r.config.Audit,
+		Observe: func(c auditor.Counts) { c.Each(r.metrics.Audited) }, Watch: r.metrics.Watched, Logger: r.logger,
 	})
 	return err
 }

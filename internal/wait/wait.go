@@ -1,5 +1,5 @@
-// Package wait holds the two ways to wait that everything else shares: a sleep
-// that ends with a context, and a pause that grows with each failure in a row.
+// Package wait holds the ways to wait that everything else shares: a sleep
+// that ends with a context or a wake-up, and a pause that grows with each failure in a row.
 //
 // It knows nothing of what is waited for, and starts no goroutine.
 package wait
@@ -24,6 +24,19 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// SleepOrWake waits for d, or until something is received from wake, and reports
+// false where ctx has ended.
+func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 // jitter is how far a pause may differ from its nominal length, either way, so

@@ -28,6 +28,24 @@ func TestSleep(t *testing.T) {
 	})
 }
 
+func TestSleepOrWake(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		wake := make(chan struct{}, 1)
+		began := time.Now()
+		require.True(t, wait.SleepOrWake(t.Context(), time.Minute, wake))
+		require.Equal(t, time.Minute, time.Since(began))
+		wake <- struct{}{}
+		require.True(t, wait.SleepOrWake(t.Context(), time.Minute, wake))
+		require.Equal(t, time.Minute, time.Since(began), "it was woken")
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.False(t, wait.SleepOrWake(ctx, time.Minute, wake))
+		require.Equal(t, time.Minute+time.Second, time.Since(began))
+	})
+}
+
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	b := wait.Backoff{Initial: 100 * time.Millisecond, Limit: time.Second}

@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
-	relay "github.com/delaybridge/delaybridge/internal/outbox"
+	inner "github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
+	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -20,15 +24,15 @@ const (
 )
 
 // relayed is the world's queue as relay and auditor have it.
-func relayed(w *flow.World) relay.Queue {
-	return relay.Queue{Name: w.Store().Name(), Store: relay.NewStore(w.Store().Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
+func relayed(w *flow.World) inner.Queue {
+	return inner.Queue{Name: w.Store().Name(), Store: inner.NewStore(w.Store().Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
 }
 
 // carry runs relay, settler and auditor in this process, where their statements can
 // be watched; the bridge of the world has no outbox, and does the rest. The returned
 // function ends them.
-func carry(ctx context.Context, w *flow.World, d *database, shards int, note func(relay.Statement)) (stop func() error, err error) {
-	db, err := relay.Open(relay.DatabaseConfig{Dialect: d.dialect, DSN: d.dsn, Trace: note})
+func carry(ctx context.Context, w *flow.World, d *database, shards int, note func(table.Statement)) (stop func() error, err error) {
+	db, err := table.Open(table.Config{Dialect: d.dialect, DSN: d.dsn, Trace: note})
 	if err != nil {
 		return nil, err
 	}
@@ -37,14 +41,14 @@ func carry(ctx context.Context, w *flow.World, d *database, shards int, note fun
 	for i := range held {
 		held[i] = i
 	}
-	r, errRelay := relay.NewRelay(relay.Config{
-		Database: db, Clock: w.Store().Clock, Horizon: horizonTime, Keep: carryKeep, Queues: []relay.Queue{queue},
+	r, errRelay := relay.New(relay.Config{
+		Database: db, Clock: w.Store().Clock, Horizon: horizonTime, Keep: carryKeep, Queues: []inner.Queue{queue},
 	})
-	settler, errSettler := relay.NewSettler(relay.SettlerConfig{
-		Databases: []relay.Settled{{Database: db}},
-		Queues:    []relay.LedgerQueue{{Name: queue.Name, Store: w.Store().Rows(), Held: func() []int { return held }}},
+	s, errSettler := settler.New(settler.Config{
+		Databases: []settler.Database{{Database: db}},
+		Queues:    []settler.Queue{{Name: queue.Name, Store: w.Store().Rows(), Held: func() []int { return held }}},
 	})
-	auditor, errAuditor := relay.NewAuditor(relay.AuditorConfig{Databases: []*relay.Database{db}, Queues: []relay.AuditedQueue{{Queue: queue}}})
+	a, errAuditor := auditor.New(auditor.Config{Databases: []*table.Database{db}, Queues: []auditor.Queue{{Queue: queue}}})
 	if err := errors.Join(errRelay, errSettler, errAuditor); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -52,12 +56,12 @@ func carry(ctx context.Context, w *flow.World, d *database, shards int, note fun
 	var running sync.WaitGroup
 	var failed error
 	running.Go(func() { failed = r.Run(ctx) })
-	running.Go(func() { _ = settler.Run(ctx) }) // It returns nil.
-	running.Go(func() { _ = auditor.Run(ctx) }) // It returns nil.
+	running.Go(func() { _ = s.Run(ctx) }) // It returns nil.
+	running.Go(func() { _ = a.Run(ctx) }) // It returns nil.
 	running.Go(func() {
 		for pause(ctx, carrySettle) == nil {
 			for _, shard := range held {
-				settler.Notify(queue.Name, shard)
+				s.Notify(queue.Name, shard)
 			}
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	relay "github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/testenv/service"
 )
 
@@ -86,8 +86,8 @@ func (d *database) close() {
 	d.server.Close()
 }
 
-// rows are messages of which nobody measures the lateness.
-type rows struct {
+// filling are rows of which nobody measures the lateness.
+type filling struct {
 	queue, ids, topic string
 	count, body       int           // body in bytes, a multiple of 32
 	first             time.Time     // the earliest due time
@@ -96,7 +96,7 @@ type rows struct {
 }
 
 // fill writes rows. The server makes them itself.
-func (d *database) fill(ctx context.Context, r rows) error {
+func (d *database) fill(ctx context.Context, r filling) error {
 	const chunk = 100000
 	seq, divide, from := "seq", "DIV", "seq_%d_to_%d"
 	token, body := "CONCAT('~', LPAD(seq, 15, '0'))", "REPEAT(MD5(seq), %d)"
@@ -155,7 +155,7 @@ func (d *database) schedule(queue string) schedule {
 
 // explain prints how a statement is run, and fails where one that looks for rows
 // does without the index of pending ones.
-func (d *database) explain(ctx context.Context, h *outlooking, kind string, s relay.Statement) error {
+func (d *database) explain(ctx context.Context, h *outlooking, kind string, s table.Statement) error {
 	tx, err := d.BeginTx(ctx, nil)
 	if err != nil {
 		return err

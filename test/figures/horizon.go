@@ -11,7 +11,9 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	relay "github.com/delaybridge/delaybridge/internal/outbox"
+	inner "github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -69,7 +71,7 @@ func (h *outlooking) fill(ctx context.Context) error {
 		return err
 	}
 	count, begin := cmp.Or(h.count, 500000), time.Now()
-	far := rows{queue: h.w.Store().Name(), ids: "far", topic: topic, count: count, body: 256, first: begin, over: 365 * 24 * time.Hour, mixed: true}
+	far := filling{queue: h.w.Store().Name(), ids: "far", topic: topic, count: count, body: 256, first: begin, over: 365 * 24 * time.Hour, mixed: true}
 	if err := h.d.fill(ctx, far); err != nil {
 		return fmt.Errorf("fill the table: %w", err)
 	}
@@ -122,13 +124,13 @@ func (h *outlooking) loaded(ctx context.Context) error {
 
 // relay runs one until the returned function is called.
 func (h *outlooking) relay(ctx context.Context) (stop func() error, err error) {
-	d, err := relay.Open(relay.DatabaseConfig{Dialect: h.d.dialect, DSN: h.d.dsn, Trace: h.watch.note})
+	d, err := table.Open(table.Config{Dialect: h.d.dialect, DSN: h.d.dsn, Trace: h.watch.note})
 	if err != nil {
 		return nil, err
 	}
-	r, err := relay.NewRelay(relay.Config{
+	r, err := relay.New(relay.Config{
 		Database: d, Clock: h.w.Store().Clock, Horizon: horizonTime,
-		Queues: []relay.Queue{relayed(h.w)},
+		Queues: []inner.Queue{relayed(h.w)},
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close())

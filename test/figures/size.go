@@ -124,14 +124,14 @@ func together(ctx context.Context, full, alone *sized, do func(context.Context, 
 // meanwhile.
 func (s *sized) fill(ctx context.Context) error {
 	begin := time.Now()
-	far := rows{
+	far := filling{
 		queue: s.w.Store().Name(), ids: "far", topic: "far", count: cmp.Or(s.count, 10_000_000), body: 32,
 		first: begin.Add(6 * time.Hour), over: 365 * 24 * time.Hour,
 	}
-	foreign := rows{
+	foreign := filling{
 		queue: "nobodys", ids: "foreign", topic: "foreign", count: foreignRows, body: 32, first: begin.Add(-time.Hour), over: time.Hour,
 	}
-	for _, list := range []rows{far, foreign} {
+	for _, list := range []filling{far, foreign} {
 		if err := s.d.fill(ctx, list); err != nil {
 			return fmt.Errorf("fill the table: %w", err)
 		}

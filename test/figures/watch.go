@@ -7,23 +7,23 @@ import (
 	"sync"
 	"time"
 
-	relay "github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 // watch notes the statements of a relay. It is safe for concurrent use.
 type watch struct {
 	mu      sync.Mutex
 	took    map[string][]time.Duration
-	samples map[string]relay.Statement
+	samples map[string]table.Statement
 	since   time.Time
 }
 
 func newWatch() *watch {
-	return &watch{took: map[string][]time.Duration{}, samples: map[string]relay.Statement{}, since: time.Now()}
+	return &watch{took: map[string][]time.Duration{}, samples: map[string]table.Statement{}, since: time.Now()}
 }
 
 // note is what a relay calls.
-func (w *watch) note(s relay.Statement) {
+func (w *watch) note(s table.Statement) {
 	kind := statementKind(s.Query)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +74,7 @@ func (w *watch) kinds() []string {
 	})
 }
 
-func (w *watch) sample(kind string) relay.Statement {
+func (w *watch) sample(kind string) table.Statement {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.samples[kind]

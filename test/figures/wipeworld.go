@@ -21,6 +21,10 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
+	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/testenv/service"
@@ -128,7 +132,7 @@ type wipeBridge struct {
 	group  *errgroup.Group
 	poller *poller.Poller
 	sink   *countingSink
-	db     *outbox.Database
+	db     *table.Database
 	once   sync.Once
 
 	mu  sync.Mutex
@@ -138,7 +142,7 @@ type wipeBridge struct {
 // ackedStore hands late acknowledgements to the settler.
 type ackedStore struct {
 	*store.Shard
-	settler *outbox.Settler
+	settler *settler.Settler
 }
 
 // Settle is that of the shard.
@@ -160,36 +164,36 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &wipeBridge{cancel: cancel}
 	var err error
-	if b.db, err = outbox.Open(outbox.DatabaseConfig{Dialect: w.dialect, DSN: w.database.URL()}); err != nil {
+	if b.db, err = table.Open(table.Config{Dialect: w.dialect, DSN: w.database.URL()}); err != nil {
 		cancel()
 		return nil, err
 	}
-	var settler *outbox.Settler
-	q := store.New(w.rdb, "delay", wipeQueue).WithLedger(func(shard int) { settler.Notify(wipeQueue, shard) })
+	var settling *settler.Settler
+	q := store.New(w.rdb, "delay", wipeQueue).WithLedger(func(shard int) { settling.Notify(wipeQueue, shard) })
 	shards := make([]int, w.shards)
 	for i := range shards {
 		shards[i] = i
 	}
-	settler, errSettler := outbox.NewSettler(outbox.SettlerConfig{
-		Databases: []outbox.Settled{{Database: b.db}}, Logger: w.log,
-		Queues: []outbox.LedgerQueue{{Name: wipeQueue, Store: q.Rows(), Held: func() []int { return shards }}},
+	settling, errSettler := settler.New(settler.Config{
+		Databases: []settler.Database{{Database: b.db}}, Logger: w.log,
+		Queues: []settler.Queue{{Name: wipeQueue, Store: q.Rows(), Held: func() []int { return shards }}},
 	})
 	loaded := outbox.Queue{Name: wipeQueue, Store: outbox.NewStore(q.Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
-	auditor, errAuditor := outbox.NewAuditor(outbox.AuditorConfig{
-		Databases: []*outbox.Database{b.db}, Queues: []outbox.AuditedQueue{{Queue: loaded}}, Flush: settler.Flush, Logger: w.log,
+	auditing, errAuditor := auditor.New(auditor.Config{
+		Databases: []*table.Database{b.db}, Queues: []auditor.Queue{{Queue: loaded}}, Flush: settling.Flush, Logger: w.log,
 	})
-	relay, errRelay := outbox.NewRelay(outbox.Config{
+	relaying, errRelay := relay.New(relay.Config{
 		Database: b.db, Queues: []outbox.Queue{loaded}, Clock: q.Clock, Logger: w.log,
 	})
 	makeQueue := func(ctx context.Context) error {
 		_, err := q.Layouts().Ensure(ctx, w.layout())
-		auditor.Suspect(wipeQueue)
+		auditing.Suspect(wipeQueue)
 		return err
 	}
 	sink := &countingSink{published: map[string][]time.Time{}}
 	b.poller, err = poller.New(poller.Config{
 		Queue: wipeQueue, Instance: "figure-1", Shards: shards,
-		Store: func(shard int) poller.Store { return ackedStore{q.Shard(shard), settler} },
+		Store: func(shard int) poller.Store { return ackedStore{q.Shard(shard), settling} },
 		Sink:  poller.Sink{Sink: sink, Name: "counting"},
 		Hooks: poller.Hooks{OnNoLayout: func(ctx context.Context, _ int) { _ = makeQueue(ctx) }},
 	})
@@ -205,7 +209,7 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	}
 	b.sink, w.events.sink = sink, sink
 	b.group, ctx = errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{settler.Run, auditor.Run, relay.Run} {
+	for _, run := range []func(context.Context) error{settling.Run, auditing.Run, relaying.Run} {
 		b.group.Go(func() error {
 			err := run(ctx)
 			b.mu.Lock()

@@ -1,0 +1,238 @@
+package auditor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	defaultAuditRate = 1000
+	// flushTimeout limits the flush before what is due is put back, graceBefore is
+	// how long it waits for what pollers are about to say.
+	flushTimeout = 5 * time.Second
+	graceBefore  = 500 * time.Millisecond
+	// secondLook is how long after a hint all rows are looked at once more: a relay
+	// may have written one before Redis lost it, and have told its row after the
+	// first look had passed.
+	secondLook = 30 * time.Second
+)
+
+// Queue is a queue whose rows are compared with Redis.
+type Queue struct {
+	outbox.Queue
+	// Mine, where not nil, reports whether this instance audits the queue; else it
+	// does. It must not block.
+	Mine func() bool
+}
+
+// Config describes an [Auditor].
+type Config struct {
+	// Databases are those of the rows.
+	Databases []*table.Database
+	Queues    []Queue
+	// Flush settles what this bridge knows by now, as its settler does.
+	Flush func(ctx context.Context) error
+	// Rate is how many rows a second are compared while nothing is known to be lost,
+	// default 1,000.
+	Rate int
+	// Observe, where not nil, is told what each step has found. It is called from
+	// several goroutines.
+	Observe func(Counts)
+	// Watch, where not nil, is told about twice a minute how many rows are overdue
+	// (their messages were due half a minute ago and have not ended), and how long ago
+	// the row was compared for which that is longest.
+	Watch func(queue string, overdue int, oldest time.Duration)
+	// Logger defaults to none.
+	Logger *slog.Logger
+
+	// For tests: how long to wait before the second look, and for flushing.
+	second, grace time.Duration
+}
+
+// Counts are what an audit has found, in messages.
+type Counts struct {
+	// Looked is how many rows say that Redis has their message.
+	Looked int64 `json:"looked"`
+	// PutBack are those that were missing, and are there again.
+	PutBack int64 `json:"put_back"`
+	// There are those that were there.
+	There int64 `json:"there"`
+	// Settled are rows whose message has ended, as Redis remembered.
+	Settled int64 `json:"settled"`
+	// Removed are messages in Redis that had ended, as their rows say.
+	Removed int64 `json:"removed"`
+	// Skipped are rows that somebody else works on, or will.
+	Skipped int64 `json:"skipped"`
+	// Blocked are those of which another message has the identity.
+	Blocked int64 `json:"blocked"`
+}
+
+// Each calls f for each of the counts, with its name.
+func (c *Counts) Each(f func(result string, count int64)) {
+	f("looked", c.Looked)
+	f("put_back", c.PutBack)
+	f("there", c.There)
+	f("settled", c.Settled)
+	f("removed", c.Removed)
+	f("skipped", c.Skipped)
+	f("blocked", c.Blocked)
+}
+
+func (c *Counts) add(o Counts) {
+	c.Looked += o.Looked
+	c.PutBack += o.PutBack
+	c.There += o.There
+	c.Settled += o.Settled
+	c.Removed += o.Removed
+	c.Skipped += o.Skipped
+	c.Blocked += o.Blocked
+}
+
+// Auditor compares rows that say that Redis has their message with Redis, and puts
+// back under the row's token what is missing, whoever has lost it: all of Redis, a
+// shard, one write, or the database its last commits. Overdue rows come first, then
+// all in turn at [Config.Rate]; after [Auditor.Suspect] all at once, those
+// that are due next first.
+//
+// It holds no locks on rows. What it puts was read [putWithin] ago at the most, and
+// whatever has ended a row's message since then has left a trace in Redis that
+// lives longer. So it may run beside everything else and beside others of its kind.
+// It is safe for concurrent use.
+type Auditor struct {
+	config  Config
+	log     *slog.Logger
+	away    *outbox.Outage
+	slots   chan struct{} // of chunksInFlight: chunks that are being worked on
+	watches []*watch
+}
+
+// New returns an auditor; [Auditor.Run] lets it work by itself.
+func New(config Config) (*Auditor, error) {
+	if len(config.Databases) == 0 || len(config.Queues) == 0 {
+		return nil, errors.New("an auditor needs a database and a queue")
+	}
+	config.Rate = cmp.Or(config.Rate, defaultAuditRate)
+	config.second = cmp.Or(config.second, secondLook)
+	config.grace = cmp.Or(config.grace, graceBefore)
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Flush == nil {
+		config.Flush = func(context.Context) error { return nil }
+	}
+	log := config.Logger.With("component", "outbox")
+	a := &Auditor{
+		config: config, log: log, away: &outbox.Outage{Log: log, What: "audit", Text: "database or redis (auditing)"},
+		slots: make(chan struct{}, chunksInFlight),
+	}
+	for i := range config.Queues {
+		for _, d := range config.Databases {
+			a.watches = append(a.watches, &watch{Auditor: a, db: d, queue: &a.config.Queues[i]})
+		}
+	}
+	return a, nil
+}
+
+// Suspect says that Redis may have lost messages of the queue: all its rows are
+// compared at once. It does not block.
+func (a *Auditor) Suspect(queue string) {
+	for _, w := range a.watches {
+		if w.queue.Name == queue {
+			w.disturb()
+		}
+	}
+}
+
+// Run audits until ctx ends, and returns nil. It begins with all rows: nobody knows
+// what happened before.
+func (a *Auditor) Run(ctx context.Context) error {
+	var working sync.WaitGroup
+	for _, w := range a.watches {
+		working.Go(func() { w.run(ctx) })
+	}
+	working.Wait()
+	return nil
+}
+
+// ErrNoQueue is returned for a queue that the auditor does not have.
+var ErrNoQueue = errors.New("no such queue with an outbox")
+
+// Audit compares rows of a queue with Redis, or of all queues where the name is
+// empty: the overdue ones, or all; with all also what Redis has with the rows, and
+// removes messages that have ended, as their rows say. A dry run only counts.
+// progress, where not nil, is told the counts so far, from one goroutine at a time.
+// While something is away it waits, until ctx ends. Rows that are skipped, because
+// operations are pending, are left to the relay.
+func (a *Auditor) Audit(ctx context.Context, queue string, all, dryRun bool, progress func(Counts)) (Counts, error) {
+	if !dryRun {
+		a.flush(ctx)
+	}
+	report := &report{progress: progress, observe: a.config.Observe}
+	found := false
+	for i := range a.config.Queues {
+		q := &a.config.Queues[i]
+		if queue != "" && q.Name != queue {
+			continue
+		}
+		found = true
+		for _, d := range a.config.Databases {
+			p := &pass{Auditor: a, db: d, queue: q, dry: dryRun, overdue: !all, report: report}
+			if err := p.run(ctx); err != nil {
+				return report.counts, fmt.Errorf("audit %s: %w", q.Name, err)
+			}
+		}
+		if !all {
+			continue
+		}
+		if err := a.removeEnded(ctx, q, dryRun, report); err != nil {
+			return report.counts, fmt.Errorf("audit %s: %w", q.Name, err)
+		}
+	}
+	if !found {
+		return Counts{}, fmt.Errorf("%w: %q", ErrNoQueue, queue)
+	}
+	return report.counts, nil
+}
+
+// flush has the settler write what it knows: first what this bridge's pollers
+// are about to tell it.
+func (a *Auditor) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	if !wait.Sleep(ctx, a.config.grace) {
+		return
+	}
+	if err := a.config.Flush(ctx); err != nil {
+		a.log.WarnContext(ctx, "outbox is audited without all acknowledgements: some messages may be published twice",
+			"event", "outbox_audit_unflushed", "err", err)
+	}
+}
+
+// report sums up what several goroutines count.
+type report struct {
+	mu       sync.Mutex
+	counts   Counts
+	progress func(Counts)
+	observe  func(Counts)
+}
+
+func (r *report) add(c Counts) {
+	if r.observe != nil {
+		r.observe(c)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts.add(c)
+	if r.progress != nil {
+		r.progress(r.counts)
+	}
+}

@@ -1,0 +1,438 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
+	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const past, soon, far = outboxtest.Past, outboxtest.Soon, outboxtest.Far
+
+type insert = outboxtest.Insert
+
+// auditing is a real Redis with a ledger, and an auditor.
+type auditing struct {
+	*outboxtest.Real
+	t       *testing.T
+	settler *settler.Settler
+	config  Config
+}
+
+func newAuditing(t *testing.T, d *outboxtest.TestDatabase) *auditing {
+	t.Helper()
+	s := &auditing{Real: outboxtest.NewReal(t, d), t: t}
+	var err error
+	s.settler, err = settler.New(settler.Config{
+		Databases: []settler.Database{{Database: d.Database}},
+		Queues:    []settler.Queue{{Name: s.Orders, Store: s.Store.Rows(), Held: func() []int { return []int{0, 1} }}},
+	})
+	require.NoError(t, err)
+	s.Store.WithLedger(func(shard int) { s.settler.Notify(s.Orders, shard) })
+	s.config = Config{
+		Databases: []*table.Database{d.Database}, Queues: []Queue{{Queue: s.Queue}},
+		Flush: s.settler.Flush, Logger: s.Logger(),
+		second: time.Millisecond, grace: time.Millisecond,
+	}
+	return s
+}
+
+// relay runs a relay until the returned function is called, or the test ends.
+func (s *auditing) relay() (stop func()) {
+	s.t.Helper()
+	relaying, err := relay.New(relay.Config{Database: s.DB.Database, Queues: []outbox.Queue{s.Queue}, Clock: s.Store.Clock, Poll: 10 * time.Millisecond})
+	require.NoError(s.t, err)
+	return s.Run(relaying.Run)
+}
+
+func (s *auditing) auditor() *Auditor {
+	s.t.Helper()
+	a, err := New(s.config)
+	require.NoError(s.t, err)
+	return a
+}
+
+func (s *auditing) audit(all, dry bool) Counts {
+	s.t.Helper()
+	counts, err := s.auditor().Audit(outboxtest.Bounded(s.t), s.Orders, all, dry, nil)
+	require.NoError(s.t, err)
+	return counts
+}
+
+// remove deletes a message from Redis, as a failover does that takes its write back.
+func (s *auditing) remove(id string) {
+	s.t.Helper()
+	for shard := range 2 {
+		for _, name := range []string{"due", "msg", "attempts"} {
+			key := storetest.Key(s.Store.Name(), shard, name)
+			if name == "due" {
+				require.NoError(s.t, s.RDB.ZRem(s.t.Context(), key, message.Member(id, "k")).Err())
+			} else {
+				require.NoError(s.t, s.RDB.HDel(s.t.Context(), key, message.Member(id, "k")).Err())
+			}
+		}
+	}
+}
+
+func TestAuditPutsBack(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		future := s.Stored("future", far, func(i *insert) { i.Headers = `{"a":"b"}` })
+		s.Stored("overdue", -time.Minute)
+		s.StoreMany(2500, far)
+		pending := s.Insert(insert{ID: "pending", DueMs: s.Due(far)})
+		s.Insert(insert{ID: "other", Queue: "others", State: table.StateStored, DueMs: s.Due(far)})
+		before, _ := s.Read(future)
+		s.Lose()
+
+		require.Equal(t, Counts{Looked: 2502, PutBack: 2502}, s.audit(true, true))
+		require.Nil(t, s.Find("k", "future"), "a dry run changes nothing")
+		require.Equal(t, Counts{Looked: 1, PutBack: 1}, s.audit(false, false))
+		require.True(t, s.Find("k", "overdue").MaybePublished, "a copy may be out")
+
+		var told []Counts
+		counts, err := s.auditor().Audit(outboxtest.Bounded(t), "", true, false, func(c Counts) { told = append(told, c) })
+		require.NoError(t, err)
+		require.Equal(t, Counts{Looked: 2502, PutBack: 2501, There: 1}, counts)
+		require.Equal(t, counts, told[len(told)-1])
+		require.Greater(t, len(told), 3)
+
+		found := s.Find("k", "future")
+		require.NotNil(t, found)
+		require.Equal(t, before.Token, found.Token)
+		require.Equal(t, before.DueMs, found.DueAt.UnixMilli())
+		require.Equal(t, map[string]string{"a": "b"}, found.Headers)
+		require.Equal(t, "b", string(found.Body))
+		require.False(t, found.MaybePublished)
+		require.Nil(t, s.Find("", "pending"), "the relay brings it")
+		require.Equal(t, "pending", s.State(pending))
+
+		require.Equal(t, Counts{Looked: 2502, There: 2502}, s.audit(true, false), "again, nothing is missing")
+		s.Sound()
+	})
+}
+
+func TestAuditLargeRows(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		for i := range 5 {
+			s.Stored(fmt.Sprint("large", i), far, func(i *insert) { i.Body = string(make([]byte, 200<<10)) })
+		}
+		s.Lose()
+		require.Equal(t, Counts{Looked: 5, PutBack: 5}, s.audit(true, false))
+		require.Len(t, s.Find("k", "large3").Body, 200<<10)
+	})
+}
+
+// TestAuditObeysRedis: what Redis remembers to have ended stays so, and its row
+// learns of it (I11).
+func TestAuditObeysRedis(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		published, cancelled, moved := s.Stored("published", past), s.Stored("cancelled", far), s.Stored("moved", far)
+		told := s.Stored("told", far)
+		s.Publish()
+		for shard := range 2 { // Another bridge has published it, without a ledger.
+			require.NoError(t, s.RDB.Del(t.Context(), storetest.Key(s.Orders, shard, "settled")).Err())
+		}
+		// A relay has cancelled one and moved one; the rows do not know it yet.
+		r, _ := s.Read(cancelled)
+		cancelIt := s.Insert(insert{ID: "cancelled", Key: "k", Verb: table.VerbCancel})
+		require.Equal(t, store.Done, s.Store.Rows().CancelRow(t.Context(), store.Operation{ID: "cancelled", Key: "k", Token: "~cancels-it-----", Target: r.Token}).Code)
+		r, _ = s.Read(moved)
+		require.Equal(t, store.Done, s.Store.Rows().RescheduleRow(t.Context(), store.Operation{ID: "moved", Key: "k", Token: "~moves-it-------", Target: r.Token}, time.Now().Add(far)).Code)
+		// Somebody has cancelled one, and the ledger tells.
+		require.NoError(t, s.Store.Producer().Cancel(t.Context(), "told", "k", store.Durability{}).Err)
+
+		require.Equal(t, Counts{Looked: 4, There: 1, Settled: 3}, s.audit(true, true))
+		require.Equal(t, "stored", s.State(published))
+		require.Equal(t, Counts{Looked: 3, There: 1, Settled: 1, Skipped: 1}, s.audit(true, false))
+		require.Equal(t, "published", s.State(published))
+		require.Equal(t, "stored", s.State(cancelled), "its relay says what the operation was told")
+		require.Equal(t, "cancelled", s.State(told), "the ledger was read before")
+		d.Exec(t, "DELETE FROM {t} WHERE id = ?", cancelIt)
+		s.audit(true, false)
+		require.Equal(t, "cancelled", s.State(cancelled), "no operation is pending")
+		for _, id := range []string{"published", "cancelled", "told"} {
+			require.Nil(t, s.Find("k", id), id)
+		}
+	})
+}
+
+func TestAuditLeavesWhatHasOperations(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		s.Stored("operated", far)
+		s.Stored("free", far)
+		s.Insert(insert{ID: "operated", Key: "k", Verb: table.VerbCancel})
+		s.Lose()
+		require.Equal(t, Counts{Looked: 2, PutBack: 1, Skipped: 1}, s.audit(true, false))
+		require.Nil(t, s.Find("k", "operated"))
+		require.NotNil(t, s.Find("k", "free"))
+	})
+}
+
+func TestAuditRemembersCopies(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		head := s.Stored("copy", past)
+		s.Stored("none", far)
+		s.Lose()
+		move := s.Insert(insert{ID: "copy", Key: "k", Verb: table.VerbReschedule, DueMs: s.Due(far)})
+		stop := s.relay()
+		require.Equal(t, "it may have been published before", s.RequireState(move, table.StateUnknown))
+		s.Eventually("it is moved", func() bool { r, _ := s.Read(head); return r.Maybe && r.Token != "" && r.DueMs > s.Due(soon) })
+		stop()
+		d.Exec(t, "UPDATE {t} SET status = 1 WHERE id = ?", head)
+		s.Lose()
+		s.audit(true, false)
+		require.True(t, s.Find("k", "copy").MaybePublished, "it was published once, perhaps, and then moved")
+		require.False(t, s.Find("k", "none").MaybePublished)
+	})
+}
+
+func TestAuditBlocked(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		number := s.Stored("taken", far)
+		s.Lose()
+		request := store.Request{Message: &message.Message{ID: "taken", Key: "k", Topic: "t"}, When: store.When{Ms: s.Due(far)}}
+		answer := s.Store.Producer().Schedule(t.Context(), []store.Request{request}, false, store.Durability{})[0]
+		require.NoError(t, answer.Err)
+		require.Equal(t, Counts{Looked: 1, Blocked: 1}, s.audit(true, false))
+		require.Equal(t, "stored", s.State(number))
+	})
+}
+
+func TestAuditRemovesWhatHasEnded(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		ended := map[string]table.State{"published": table.StatePublished, "cancelled": table.StateCancelled, "unknown": table.StateUnknown, "flies": table.StatePublished}
+		for id, how := range ended {
+			due := far
+			if id == "flies" {
+				due = past
+			}
+			number := s.Stored(id, due)
+			d.Exec(t, "UPDATE {t} SET status = ? WHERE id = ?", int64(how), number)
+		}
+		s.Take() // One is in flight.
+		// The same identity again: the row that has ended had another token.
+		s.Insert(insert{ID: "again", Key: "k", State: table.StatePublished, DueMs: s.Due(far)})
+		s.Stored("again", far)
+		s.Stored("lives", far)
+		unlisted := s.Stored("unlisted", far)
+		d.Exec(t, "DELETE FROM {t} WHERE id = ?", unlisted)
+
+		// The message may be another one by the time that it is removed.
+		n, err := s.Store.Rows().Remove(t.Context(), []store.SettledRow{{Token: "~another-token--", ID: "lives", Key: "k", What: store.FatePublished}})
+		require.NoError(t, err)
+		require.Zero(t, n)
+
+		require.Equal(t, Counts{Looked: 2, There: 2, Removed: 3}, s.audit(true, true))
+		require.NotNil(t, s.Find("k", "published"), "a dry run changes nothing")
+		require.Equal(t, Counts{Looked: 2, There: 2, Removed: 3}, s.audit(true, false))
+		for _, id := range []string{"published", "cancelled", "unknown"} {
+			require.Nil(t, s.Find("k", id), id)
+		}
+		for _, id := range []string{"flies", "again", "lives", "unlisted"} {
+			require.NotNil(t, s.Find("k", id), id)
+		}
+		s.Sound()
+	})
+}
+
+// spying is a queue whose Put does something before.
+type spying struct {
+	outbox.Store
+	before func()
+}
+
+func (s spying) Pin(context.Context) (outbox.Store, error) { return s, nil }
+
+func (s spying) Put(ctx context.Context, rows []store.Row) []store.Answer {
+	s.before()
+	return s.Store.Put(ctx, rows)
+}
+
+// TestAuditIsOvertaken: what is cancelled or moved between the read of a row and the
+// put does not come back (I11).
+func TestAuditIsOvertaken(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		s.Stored("kept", far)
+		cancelled, moved := s.Stored("cancelled", far), s.Stored("moved", far)
+		s.Lose()
+		due := s.Due(2 * far)
+		var once sync.Once
+		s.config.Queues[0].Store = spying{outbox.NewStore(s.Store.Rows()), func() {
+			once.Do(func() {
+				cancel := s.Insert(insert{ID: "cancelled", Key: "k", Verb: table.VerbCancel})
+				move := s.Insert(insert{ID: "moved", Key: "k", Verb: table.VerbReschedule, DueMs: due})
+				stop := s.relay()
+				defer stop()
+				s.RequireState(cancel, table.StateCancelled)
+				s.RequireState(move, table.StateStored)
+			})
+		}}
+		counts := s.audit(true, false)
+		require.EqualValues(t, 1, counts.PutBack)
+		require.Nil(t, s.Find("k", "cancelled"))
+		require.Nil(t, s.Find("k", "moved"), "the relay brings it")
+		require.Equal(t, "cancelled", s.State(cancelled))
+		r, _ := s.Read(moved)
+		require.Equal(t, due, r.DueMs)
+		require.NotNil(t, s.Find("k", "kept"))
+	})
+}
+
+// TestAuditReadsRowsAgain: a row is put as it is when it is put.
+func TestAuditReadsRowsAgain(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		number := s.Stored("one", far)
+		s.Lose()
+		rows, _, _, err := d.Stored().After(t.Context(), s.Orders, table.Cursor{}, table.MaxDueMs, 10, false)
+		require.NoError(t, err)
+		require.Len(t, rows, 1)
+		d.Exec(t, "UPDATE {t} SET status = 2 WHERE id = ?", number)
+		p := &pass{Auditor: s.auditor(), db: d.Database, queue: &s.config.Queues[0], report: &report{}}
+		require.NoError(t, p.work(outboxtest.Bounded(t), chunk{rows: rows}))
+		require.Nil(t, s.Find("k", "one"))
+		require.Equal(t, Counts{Skipped: 1}, p.report.counts)
+	})
+}
+
+func TestAuditWaitsForRedis(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		s.Stored("one", far)
+		storetest.Remove(t.Context(), s.RDB, s.Orders, 2) // No layout: nothing can be put.
+		done := make(chan error, 1)
+		p := &pass{Auditor: s.auditor(), db: d.Database, queue: &s.config.Queues[0], report: &report{}}
+		go func() { done <- p.run(t.Context()) }()
+		s.Eventually("it has said so", func() bool { return s.Logs.Count("outbox_audit_away") == 1 })
+		_, err := s.Store.Layouts().Ensure(t.Context(), storetest.Layout(2))
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+		require.NotNil(t, s.Find("k", "one"))
+		require.Equal(t, 1, s.Logs.Count("outbox_audit_away"))
+	})
+}
+
+// TestAuditorFindsWhatNobodyNoticed: single messages that Redis has lost are put back,
+// with no hint (I1).
+func TestAuditorFindsWhatNobodyNoticed(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		watched := make(chan int, 100)
+		s.config.Watch = func(_ string, overdue int, _ time.Duration) { watched <- overdue }
+		s.Stored("waits", far)
+		s.Stored("overdue", -time.Minute)
+		defer s.Run(s.auditor().Run)()
+		s.Eventually("all are compared", func() bool { return s.Logs.Count("event=outbox_audited") == 1 })
+		require.Equal(t, 1, <-watched)
+		s.remove("waits")
+		s.Eventually("it is put back", func() bool { return s.Find("k", "waits") != nil })
+	})
+}
+
+// TestAuditorAfterALoss: all rows come back, what was told first stays told, and a
+// loss in the middle of that begins it anew (I1).
+func TestAuditorAfterALoss(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		s.Stored("one", far)
+		lost := s.Stored("lost", far)
+		again := make(chan struct{})
+		var a *Auditor
+		var once sync.Once
+		s.config.second = time.Hour // It would wait for its second look.
+		s.config.Queues[0].Store = spying{outbox.NewStore(s.Store.Rows()), func() {
+			once.Do(func() {
+				s.Lose()
+				a.Suspect(s.Orders)
+				close(again)
+			})
+		}}
+		a = s.auditor()
+		r, _ := s.Read(lost)
+		s.settler.Acknowledged(s.Orders, []store.SettledRow{{Token: r.Token, ID: "lost", Key: "k"}})
+		s.Lose()
+		defer s.Run(a.Run)()
+		<-again
+		s.Eventually("it is put back", func() bool { return s.Find("k", "one") != nil })
+		require.Nil(t, s.Find("k", "lost"), "its acknowledgement was written first")
+		s.Eventually("all are compared", func() bool { return s.Logs.Count("event=outbox_audited") == 1 })
+		require.Equal(t, 2, s.Logs.Count("event=outbox_audit_begins"))
+		s.Lose()
+		a.Suspect(s.Orders)
+		a.Suspect("unknown")
+		s.Eventually("it is put back again", func() bool { return s.Find("k", "one") != nil })
+	})
+}
+
+// TestAuditorOfAnother: an auditor leaves a queue to the instance that has it.
+func TestAuditorOfAnother(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d)
+		asked := make(chan struct{}, 100)
+		var mu sync.Mutex
+		mine := false
+		s.config.Queues[0].Mine = func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			asked <- struct{}{}
+			return mine
+		}
+		s.Stored("one", far)
+		s.Lose()
+		defer s.Run(s.auditor().Run)()
+		<-asked
+		<-asked
+		require.Nil(t, s.Find("k", "one"))
+		mu.Lock()
+		mine = true
+		mu.Unlock()
+		s.Eventually("it is put back", func() bool { return s.Find("k", "one") != nil })
+	})
+}
+
+// TestManyQueues: with more queues than connections nothing waits for itself.
+func TestManyQueues(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newAuditing(t, d.With(t, func(c *table.Config) { c.Connections = 3 }))
+		queue := s.config.Queues[0]
+		for i := range 12 {
+			queue.Name = fmt.Sprint("queue", i)
+			s.config.Queues = append(s.config.Queues, queue)
+		}
+		s.Stored("one", far)
+		s.Lose()
+		defer s.Run(s.auditor().Run)()
+		s.Eventually("all are compared", func() bool { return s.Logs.Count("event=outbox_audited") == len(s.config.Queues) })
+		require.NotNil(t, s.Find("k", "one"))
+	})
+}
+
+// TestMarks: what was due before Redis has lost it may have been published (I11).
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, store.MarkDue, markOf(&table.Row{}))
+	require.Equal(t, store.MarkAlways, markOf(&table.Row{Maybe: true}))
+}

@@ -1,0 +1,93 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// scanRows is how many messages one step in Redis looks at, less where they
+	// are large.
+	scanRows = 1000
+	// scanBytes is how much one step should make Redis read, bodies included.
+	scanBytes = 256 << 10
+)
+
+// removeEnded removes messages that have ended, as a row with their token says:
+// Redis has them where it was put back to an earlier state. A row that has ended
+// lives no more, and nobody else has its token: so it does not matter when it was
+// read. What no row tells of, and what is in flight, stays.
+func (a *Auditor) removeEnded(ctx context.Context, q *Queue, dry bool, report *report) error {
+	layout, err := q.Store.LoadLayout(ctx)
+	if err != nil {
+		return fmt.Errorf("read layout: %w", err)
+	}
+	for shard := range layout.Polled() {
+		cursor, count := "0", 16
+		pause := outbox.NewBackoff()
+		for {
+			rows, next, bytes, err := q.Store.RowsPage(ctx, shard, cursor, count)
+			if err == nil {
+				err = a.removePage(ctx, q, rows, dry, report)
+			}
+			a.away.Observe(ctx, err)
+			if err != nil {
+				if !wait.Sleep(ctx, pause.Next()) {
+					return errors.Join(ctx.Err(), err)
+				}
+				continue
+			}
+			switch {
+			case bytes > scanBytes:
+				count = max(1, count/4)
+			case bytes*4 <= scanBytes:
+				count = min(4*count, scanRows)
+			}
+			if cursor = next; cursor == "0" {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Auditor) removePage(ctx context.Context, q *Queue, rows []store.SettledRow, dry bool, report *report) error {
+	list := make([]table.Version, len(rows))
+	for i, row := range rows {
+		list[i] = table.Version{Identity: table.Identity{Queue: q.Name, Key: row.Key, ID: row.ID}, Token: row.Token}
+	}
+	var ended []store.SettledRow
+	for _, d := range a.config.Databases {
+		found, err := d.Ended().Among(ctx, list)
+		if err != nil {
+			return err
+		}
+		for i, row := range rows {
+			if how, ok := found[list[i]]; ok {
+				row.What = store.FateCancelled
+				if how == table.StatePublished {
+					row.What = store.FatePublished
+				}
+				ended = append(ended, row)
+			}
+		}
+	}
+	if len(ended) == 0 {
+		return nil
+	}
+	n := len(ended)
+	if !dry {
+		var err error
+		if n, err = q.Store.Remove(ctx, ended); err != nil {
+			return err
+		}
+	}
+	report.add(Counts{Removed: int64(n)})
+	return nil
+}

@@ -1,0 +1,122 @@
+package auditor
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// overdueAfter is how long after it was due a row is overdue whose message has
+	// not ended.
+	overdueAfter = 30 * time.Second
+	// overdueEvery is how often those are looked at.
+	overdueEvery = 30 * time.Second
+	// auditEvery is how often rows are compared in turn, and leastTurn how long it takes
+	// at the least to compare all of them.
+	auditEvery, leastTurn = time.Second, 10 * time.Second
+	// askMine is how often it is asked whose the queue is, where it is another's.
+	askMine = time.Second
+)
+
+// watch audits one queue in one database.
+type watch struct {
+	*Auditor
+	db    *table.Database
+	queue *Queue
+
+	mu   sync.Mutex
+	stop context.CancelFunc // ends what it does now; nil: nothing
+}
+
+// disturb has it compare all rows anew.
+func (w *watch) disturb() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stop != nil {
+		w.stop()
+	}
+}
+
+// disturbed sets what disturb ends.
+func (w *watch) disturbed(stop context.CancelFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stop = stop
+}
+
+// run audits until ctx ends.
+func (w *watch) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if w.queue.Mine != nil && !w.queue.Mine() {
+			wait.Sleep(ctx, askMine)
+			continue
+		}
+		undisturbed, stop := context.WithCancel(ctx)
+		w.disturbed(stop)
+		if w.compareAll(undisturbed) {
+			w.inTurn(undisturbed)
+		}
+		w.disturbed(nil)
+		stop()
+	}
+}
+
+// pass is one by the watch.
+func (w *watch) pass() *pass {
+	return &pass{Auditor: w.Auditor, db: w.db, queue: w.queue, report: &report{observe: w.config.Observe}}
+}
+
+// compareAll compares all rows at full speed, and once more a while later. It
+// reports false where it was disturbed.
+func (w *watch) compareAll(ctx context.Context) bool {
+	began := time.Now()
+	w.flush(ctx)
+	p := w.pass()
+	w.log.InfoContext(ctx, "outbox compares all rows with redis", "event", "outbox_audit_begins", "queue", w.queue.Name)
+	if p.run(ctx) != nil || ctx.Err() != nil {
+		return false
+	}
+	c := p.report.counts
+	level := slog.LevelInfo
+	if c.PutBack > 0 {
+		level = slog.LevelWarn
+	}
+	w.log.Log(ctx, level, "outbox has compared all rows with redis", "event", "outbox_audited", "queue", w.queue.Name, "looked", c.Looked,
+		"put_back", c.PutBack, "there", c.There, "settled", c.Settled, "skipped", c.Skipped, "blocked", c.Blocked,
+		"seconds", time.Since(began).Seconds())
+	return wait.Sleep(ctx, w.config.second-time.Since(began)) && w.pass().run(ctx) == nil
+}
+
+// inTurn compares overdue rows, and all others in turn, until it is disturbed or the
+// queue is another's.
+func (w *watch) inTurn(ctx context.Context) {
+	turn := w.pass()
+	began := time.Now() // of this turn
+	before := began     // of the one before
+	var looked time.Time
+	for pause := auditEvery; wait.Sleep(ctx, pause); {
+		if w.queue.Mine != nil && !w.queue.Mine() {
+			return
+		}
+		most := w.config.Rate
+		if time.Since(looked) >= overdueEvery {
+			looked = time.Now()
+			overdue := w.pass()
+			overdue.overdue = true
+			n, _ := overdue.step(ctx, most)
+			if most -= n; w.config.Watch != nil {
+				w.config.Watch(w.queue.Name, n, time.Since(before))
+			}
+		}
+		pause = auditEvery
+		if _, end := turn.step(ctx, max(1, most)); end {
+			pause = max(auditEvery, leastTurn-time.Since(began))
+			turn.after, before, began = table.Cursor{}, began, time.Now().Add(pause)
+		}
+	}
+}

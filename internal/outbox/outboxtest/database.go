@@ -1,0 +1,156 @@
+package outboxtest
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// Database is a database with an outbox's table, and the test's own way to it.
+type TestDatabase struct {
+	*table.Database
+	SQL    *sql.DB
+	config table.Config
+}
+
+// Runner is *sql.DB or *sql.Tx.
+type Runner interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// OnBoth runs a test on both databases.
+func OnBoth(t *testing.T, test func(t *testing.T, d *TestDatabase)) {
+	t.Helper()
+	t.Parallel()
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, Open(t, schema.Postgres, testenv.Postgres(t)))
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		t.Parallel()
+		test(t, Open(t, schema.MySQL, testenv.MariaDB(t)))
+	})
+}
+
+// Open opens a database and makes the tables.
+func Open(t *testing.T, dialect schema.Dialect, dsn string) *TestDatabase {
+	t.Helper()
+	d := &TestDatabase{config: table.Config{Dialect: dialect, DSN: dsn, Table: "box", Connections: 20}}
+	if dialect == schema.Postgres {
+		config, err := sqldb.Postgres(dsn)
+		require.NoError(t, err)
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec
+		d.SQL = stdlib.OpenDB(*config)
+	} else {
+		config, err := sqldb.MySQL(dsn)
+		require.NoError(t, err)
+		config.InterpolateParams = true
+		connector, err := mysql.NewConnector(config)
+		require.NoError(t, err)
+		d.SQL = sql.OpenDB(connector)
+	}
+	t.Cleanup(func() { _ = d.SQL.Close() })
+	d = d.With(t, func(*table.Config) {})
+	d.MakeTable(t)
+	return d
+}
+
+// With is the database opened anew, with another configuration.
+func (d *TestDatabase) With(t *testing.T, adjust func(*table.Config)) *TestDatabase {
+	t.Helper()
+	other := &TestDatabase{SQL: d.SQL, config: d.config}
+	adjust(&other.config)
+	var err error
+	other.Database, err = table.Open(other.config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close() })
+	return other
+}
+
+// MakeTable makes the table of the configuration.
+func (d *TestDatabase) MakeTable(t *testing.T) {
+	t.Helper()
+	statements, err := schema.Up(d.config.Dialect, d.config.Table)
+	require.NoError(t, err)
+	for _, s := range statements {
+		_, err := d.SQL.ExecContext(t.Context(), s)
+		require.NoError(t, err, s)
+	}
+}
+
+// IsPostgres tells the one from the other.
+func (d *TestDatabase) IsPostgres() bool { return d.config.Dialect == schema.Postgres }
+
+// Text is a statement for this database: "{t}" stands for its table, "?" for the
+// next argument.
+func (d *TestDatabase) Text(query string) string {
+	query = strings.ReplaceAll(query, "{t}", d.config.Table)
+	if !d.IsPostgres() {
+		return query
+	}
+	parts := strings.Split(query, "?")
+	for i := range parts[1:] {
+		parts[i] += "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(parts, "")
+}
+
+// Exec runs a statement, see [Database.Text].
+func (d *TestDatabase) Exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	d.ExecIn(t, d.SQL, query, args...)
+}
+
+// ExecIn runs a statement in a transaction.
+func (d *TestDatabase) ExecIn(t *testing.T, tx Runner, query string, args ...any) {
+	t.Helper()
+	_, err := tx.ExecContext(t.Context(), d.Text(query), args...)
+	require.NoError(t, err)
+}
+
+// Query reads what a statement returns, one row into the same variables after the
+// other.
+func (d *TestDatabase) Query(ctx context.Context, on Runner, into []any, each func(), query string, args ...any) error {
+	rows, err := on.QueryContext(ctx, d.Text(query), args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err has told what matters.
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		if each != nil {
+			each()
+		}
+	}
+	return rows.Err()
+}
+
+// Analyze has the database count the table's rows.
+func (d *TestDatabase) Analyze(t *testing.T) {
+	t.Helper()
+	statement := "ANALYZE TABLE {t}"
+	if d.IsPostgres() {
+		statement = "ANALYZE {t}"
+	}
+	rows, err := d.SQL.QueryContext(t.Context(), d.Text(statement))
+	require.NoError(t, err)
+	for rows.Next() {
+		continue
+	}
+	require.NoError(t, rows.Close())
+}

@@ -1,0 +1,46 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// TestOperationsAgain: where a transaction's end failed after Redis had answered,
+// all is done again, and the answers are the same: a message that nobody had
+// brought to Redis was rescheduled, rescheduled again, and cancelled.
+func TestOperationsAgain(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+		s := newReal(t, d)
+		a := s.Insert(insert{ID: "a", DueMs: s.Due(far)})
+		first := s.Insert(insert{ID: "a", Verb: table.VerbReschedule, DueMs: s.Due(soon)})
+		second := s.Insert(insert{ID: "a", Verb: table.VerbReschedule, DueMs: s.Due(2 * soon)})
+		cancel := s.Insert(insert{ID: "a", Verb: table.VerbCancel})
+		// A cancel with nothing but the message before it.
+		b := s.Insert(insert{ID: "b", DueMs: s.Due(far)})
+		only := s.Insert(insert{ID: "b", Verb: table.VerbReschedule, DueMs: s.Due(soon)})
+		token := func(number int64) string {
+			r, _ := s.Read(number)
+			return r.Token
+		}
+		ctx, soon := t.Context(), time.UnixMilli(s.Due(soon))
+		require.NoError(t, s.Store.Rows().RescheduleRow(ctx, store.Operation{ID: "a", Token: token(first), Target: token(a)}, soon).Err)
+		require.NoError(t, s.Store.Rows().RescheduleRow(ctx, store.Operation{ID: "a", Token: token(second), Target: token(first)}, soon).Err)
+		require.NoError(t, s.Store.Rows().CancelRow(ctx, store.Operation{ID: "a", Token: token(cancel), Target: token(second)}).Err)
+		require.NoError(t, s.Store.Rows().RescheduleRow(ctx, store.Operation{ID: "b", Token: token(only), Target: token(b)}, soon).Err)
+
+		s.start()
+		s.RequireState(first, table.StateStored)
+		s.RequireState(second, table.StateStored)
+		s.RequireState(cancel, table.StateCancelled)
+		s.RequireState(a, table.StateCancelled)
+		s.RequireState(only, table.StateStored)
+		s.Eventually("the other is loaded", func() bool { return s.Find("", "b") != nil })
+		require.Nil(t, s.Find("", "a"))
+	})
+}

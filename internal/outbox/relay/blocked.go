@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+const (
+	// blockedPause is how long a row rests that another message of its id is in the
+	// way of, blockedLong after how long it is tried again at the latest.
+	blockedPause, blockedLong = time.Second, 10 * time.Second
+	// mostBlocked is how many such rows of a queue are told apart. With more of them,
+	// some are tried with every batch.
+	mostBlocked = 1000
+)
+
+// inTheWay says why a row must wait for another message of its id, "" where it need not.
+func inTheWay(answer store.Answer) string {
+	if failureOf(answer.Err) != failureNone {
+		return ""
+	}
+	switch answer.Code {
+	case store.Waiting:
+		return "another message of that id waits in Redis"
+	case store.InFlight:
+		return "another message of that id is being published"
+	case store.Dead:
+		return "another message of that id is in the dead letters: " + answer.Reason
+	default:
+		return ""
+	}
+}
+
+// blockedRow is a row that waits for another message of its id to leave.
+type blockedRow struct {
+	table.Identity
+	number int64
+	why    string
+}
+
+// blocked are the rows that rest, so that they delay no others. It is safe for
+// concurrent use.
+type blocked struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	rows map[string]map[int64]time.Time // by queue: until when
+	said time.Time
+}
+
+func newBlocked(log *slog.Logger) *blocked {
+	return &blocked{log: log, rows: map[string]map[int64]time.Time{}}
+}
+
+// add lets rows rest, and says it once a minute.
+func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) {
+	if len(rows) == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rows[queue] == nil {
+		b.rows[queue] = map[int64]time.Time{}
+	}
+	for _, r := range rows {
+		if len(b.rows[queue]) < mostBlocked {
+			b.rows[queue][r.number] = time.Now().Add(blockedPause)
+		}
+	}
+	if time.Since(b.said) >= sayEvery {
+		b.said = time.Now()
+		b.log.WarnContext(ctx, "outbox row waits for another message of its id", "event", "outbox_blocked",
+			"queue", queue, "id", rows[0].ID, "reason", rows[0].why, "rows", len(rows))
+	}
+}
+
+// list are the queue's rows that rest now. Of one that was not tried again for long,
+// another relay has taken care.
+func (b *blocked) list(queue string) []int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []int64
+	for number, until := range b.rows[queue] {
+		switch over := time.Since(until); {
+		case over < 0:
+			list = append(list, number)
+		case over > blockedLong:
+			delete(b.rows[queue], number)
+		}
+	}
+	return list
+}
+
+// settled says that rows wait no more.
+func (b *blocked) settled(queue string, rows table.Updates) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for number := range rows {
+		delete(b.rows[queue], number)
+	}
+}
+
+// count is how many rows wait so.
+func (b *blocked) count() (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, rows := range b.rows {
+		n += len(rows)
+	}
+	return n
+}

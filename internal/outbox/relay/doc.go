@@ -1,0 +1,26 @@
+// Package relay takes the pending rows of one database to Redis: messages that are due
+// within the horizon, and cancels and reschedules at once.
+//
+// Several lanes work side by side, each on one batch of one queue at a time:
+//
+//	look ──► pin ──► begin ──► lock ──► call Redis ──► judge ──► write, commit ──► report
+//	  │                          │          │            │
+//	  │ what has each queue      │          │            └ pure: row and answer ──► update
+//	  │ pending? takes no locks  │          └ messages: one put a batch
+//	  └ by Redis' clock          │            operations: in order by identity, 16 side by side
+//	                             └ messages by due time; operations with all pending rows
+//	                               of their identities, or not at all
+//
+// A transaction that dies after Redis has answered is repeated by whoever locks its
+// rows next. Redis knows the token, and answers the same again.
+//
+// The store is pinned before the rows are read. Where Redis loses something after
+// that, it refuses what the batch writes, and the rows are read anew.
+//
+// What must wait delays nothing else. A batch whose rows all wait has its queue rest for
+// longer and longer. Where only some wait, the next batch goes on behind it. A row that
+// another message of its id is in the way of is left out for a second.
+//
+// Beside the lanes, one goroutine compares clocks, counts what waits and purges what
+// has ended; another wakes the lanes where PostgreSQL notifies.
+package relay

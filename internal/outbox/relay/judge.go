@@ -1,0 +1,202 @@
+package relay
+
+import (
+	"errors"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// This file decides, and does nothing else: what becomes of rows, given what the
+// table says and what Redis has answered. judge_test.go goes through all of it.
+
+// Reasons, for people.
+const (
+	reasonCopy       = "a copy may be out"
+	reasonForgotten  = "it may have been published before"
+	reasonNotInTable = "not in the table"
+	reasonLater      = "a later operation came first"
+	reasonWasRefused = "the message was refused"
+	reasonWasEnded   = "the message was cancelled"
+	reasonNoBody     = "the dead letter has no body"
+)
+
+// failure says what an answer that is none means for its row.
+type failure int
+
+const (
+	failureNone    failure = iota
+	failureLater           // ask again: what has taken place, Redis will say
+	failureInvalid         // it can never take place
+)
+
+func failureOf(err error) failure {
+	invalid := new(message.InvalidError)
+	switch {
+	case err == nil || errors.Is(err, store.ErrNotDurable):
+		return failureNone
+	case errors.As(err, &invalid):
+		return failureInvalid
+	default:
+		return failureLater // Also what nobody thought of.
+	}
+}
+
+// judgePut decides what becomes of a message's row that was put into Redis, where
+// no other message is in the way.
+func judgePut(answer store.Answer) table.Update {
+	switch failureOf(answer.Err) {
+	case failureLater:
+		return table.Update{}
+	case failureInvalid:
+		return table.Update{State: table.StateRefused, Reason: answer.Err.Error()}
+	case failureNone:
+	}
+	switch answer.Code {
+	case store.Created, store.Mine:
+		return table.Update{State: table.StateStored}
+	case store.EndedPublished:
+		return table.Update{State: table.StatePublished}
+	case store.EndedCancelled:
+		return table.Update{State: table.StateCancelled}
+	default:
+		return table.Update{} // EndedMoved is by a reschedule that is not recorded: it comes again.
+	}
+}
+
+// situation is what the table says about an operation before Redis is asked.
+type situation struct {
+	verb table.Verb
+	// maybe: a copy may be out of which neither Redis nor the row knows, if Redis has
+	// no trace of the message.
+	maybe bool
+	// op is what a reschedule gives to the message's row.
+	op table.Moved
+}
+
+// verdict is what becomes of an operation and of its message's row.
+type verdict struct {
+	op, head table.Update
+	// stop: the operation was not carried out, nor may later ones be.
+	stop bool
+}
+
+// ended is the verdict on an operation whose message is no live row any more:
+// Redis need not be asked. The states are those of a message's row.
+func ended(v table.Verb, head table.State) verdict {
+	switch head {
+	case table.StatePublished:
+		return verdict{op: table.Update{State: table.StateTooLate}}
+	case table.StateCancelled:
+		if v == table.VerbCancel {
+			return verdict{op: table.Update{State: table.StateCancelled}}
+		}
+		return verdict{op: table.Update{State: table.StateTooLate, Reason: reasonWasEnded}}
+	case table.StateRefused:
+		if v == table.VerbCancel {
+			return verdict{op: table.Update{State: table.StateCancelled, Reason: reasonWasRefused}}
+		}
+		return verdict{op: table.Update{State: table.StateTooLate, Reason: reasonWasRefused}}
+	case table.StateUnknown:
+		return verdict{op: table.Update{State: table.StateUnknown, Reason: reasonForgotten}}
+	case table.StatePending, table.StateStored, table.StateTooLate, table.StateSuperseded:
+	}
+	return verdict{op: table.Update{State: table.StateUnknown, Reason: reasonNotInTable}}
+}
+
+// late is the verdict on an operation that a later one has overtaken.
+func late() verdict {
+	return verdict{op: table.Update{State: table.StateSuperseded, Reason: reasonLater}}
+}
+
+// judgeByTable decides where Redis need not be asked.
+func judgeByTable(g *table.Group, op *table.Row) (v verdict, ok bool) {
+	if op.Number < g.Overtaken || g.Head != nil && op.Number < g.Head.Revision {
+		return late(), true
+	}
+	if op.Target.Valid {
+		if how, found := g.Ended[op.Target.Int64]; found {
+			return ended(op.Verb, how), true
+		}
+	}
+	switch {
+	case g.Head == nil && op.Target.Valid:
+		return ended(op.Verb, table.StatePending), true // Its row was deleted.
+	case g.Head == nil:
+		return ended(op.Verb, g.Last), true
+	case g.Head.Number > op.Number:
+		return ended(op.Verb, table.StatePending), true // A later message under that id.
+	default:
+		// A row that came between the operation and the one that it saw.
+		return late(), op.Target.Valid && op.Target.Int64 != g.Head.Number
+	}
+}
+
+// judge decides what becomes of an operation and of its message's live row, by the
+// answer of Redis.
+func judge(s situation, answer store.Answer) verdict {
+	switch failureOf(answer.Err) {
+	case failureLater:
+		return verdict{stop: true}
+	case failureInvalid:
+		return verdict{op: table.Update{State: table.StateRefused, Reason: answer.Err.Error()}}
+	case failureNone:
+	}
+	switch answer.Code {
+	case store.Done:
+		return s.done("")
+	case store.DoneMaybePublished:
+		return s.done(reasonCopy)
+	case store.InFlight:
+		return verdict{op: table.Update{State: table.StateTooLate}}
+	case store.EndedPublished:
+		return verdict{op: table.Update{State: table.StateTooLate}, head: table.Update{State: table.StatePublished}}
+	case store.EndedCancelled:
+		v := ended(s.verb, table.StateCancelled)
+		v.head = table.Update{State: table.StateCancelled}
+		return v
+	case store.NotFound:
+		return s.notFound()
+	case store.NoBody:
+		return verdict{op: table.Update{State: table.StateRefused, Reason: reasonNoBody}}
+	default:
+		return verdict{stop: true}
+	}
+}
+
+// done: Redis did it; copyOut says that the broker may have had it before.
+func (s situation) done(copyOut string) verdict {
+	if s.verb == table.VerbCancel {
+		op := table.Update{State: table.StateCancelled}
+		if copyOut != "" {
+			op = table.Update{State: table.StateUnknown, Reason: copyOut}
+		}
+		return verdict{op: op, head: table.Update{State: table.StateCancelled, Reason: copyOut}}
+	}
+	s.op.Maybe = copyOut != ""
+	op := table.Update{State: table.StateStored}
+	if copyOut != "" {
+		op = table.Update{State: table.StateUnknown, Reason: copyOut}
+	}
+	return verdict{op: op, head: table.Update{State: table.StateStored, Move: &s.op}}
+}
+
+// notFound: Redis has neither the message nor a trace of it. From now on nobody can
+// write it there under the row's old token. It had not come there yet, or Redis has
+// lost it: that is not too late.
+func (s situation) notFound() verdict {
+	unsure := table.Update{State: table.StateUnknown, Reason: reasonForgotten}
+	if s.verb == table.VerbCancel {
+		if s.maybe {
+			return verdict{op: unsure, head: table.Update{State: table.StateCancelled, Reason: reasonForgotten}}
+		}
+		return verdict{op: table.Update{State: table.StateCancelled}, head: table.Update{State: table.StateCancelled}}
+	}
+	s.op.Maybe = s.maybe
+	v := verdict{op: table.Update{State: table.StateStored}, head: table.Update{Move: &s.op}}
+	if s.maybe {
+		v.op = unsure
+	}
+	return v
+}

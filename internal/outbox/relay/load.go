@@ -1,0 +1,39 @@
+package relay
+
+import (
+	"context"
+
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+)
+
+// load brings a batch of a queue's messages into Redis.
+func (l *lane) load(ctx context.Context, look outlook, queue string, after table.Cursor) (o outcome, err error) {
+	b, err := l.relay.batch(ctx, look, queue)
+	if err != nil {
+		return l.unpinned(ctx, queue, l.relay.outages.queues, err)
+	}
+	err = l.relay.transact(ctx, look, func(inside context.Context, t *transaction) error {
+		rows, err := t.LockHeads(inside, table.Work{
+			Queue: queue, Operations: look.queues[queue].Operations, UntilMs: look.untilMs(), After: after,
+			Blocked: l.relay.blocked.list(queue), Most: l.relay.config.Batch,
+		})
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		n := table.Affordable(rows)
+		full := n < len(rows) || len(rows) == l.relay.config.Batch
+		rows = rows[:n]
+		if err := t.Complete(inside, rows); err != nil {
+			return err
+		}
+		redis, cancel := t.redis(ctx)
+		defer cancel()
+		b.put(redis, rows)
+		o = b.outcome(rows[n-1], full)
+		return t.Write(inside, b.updates)
+	})
+	if err == nil {
+		b.report(ctx, l.relay.outages.queues)
+	}
+	return o, err
+}

@@ -1,0 +1,28 @@
+package relay
+
+import (
+	"context"
+
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+// listen wakes the lanes when a producer notifies, until ctx ends. Notifications
+// are hints: what is lost while the session is away is found by polling.
+func (r *Relay) listen(ctx context.Context) error {
+	pause := outbox.NewBackoff()
+	heard := func() {
+		pause.Reset()
+		r.Wake()
+	}
+	for {
+		err := r.db.Listen(ctx, heard)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // What fails at the end says nothing.
+		}
+		r.log.DebugContext(ctx, "outbox does not listen", "err", err)
+		if !wait.Sleep(ctx, pause.Next()) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/outbox"
+)
+
+// sayEvery is how often a line in the log is worth it that says the same.
+const sayEvery = time.Minute
+
+// outages are those of all that a relay depends on.
+type outages struct {
+	database, redis *outbox.Outage
+	// queues, by name, are those of messages; operations those of operations, which
+	// a full Redis still takes.
+	queues, operations map[string]*outbox.Outage
+}
+
+func newOutages(log *slog.Logger, names []string) outages {
+	o := outages{
+		database: &outbox.Outage{Log: log, What: "database"}, redis: &outbox.Outage{Log: log, What: "redis"},
+		queues: make(map[string]*outbox.Outage, len(names)), operations: make(map[string]*outbox.Outage, len(names)),
+	}
+	for _, name := range names {
+		o.queues[name] = &outbox.Outage{Log: log.With("queue", name), What: "queue"}
+		o.operations[name] = &outbox.Outage{Log: log.With("queue", name), What: "operations"}
+	}
+	return o
+}
+
+// refusals says that rows were refused: the first at once, later ones once a
+// minute with their count. It is safe for concurrent use.
+type refusals struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	said  time.Time
+	count int
+}
+
+func (f *refusals) say(ctx context.Context, a applied) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count++
+	if !f.said.IsZero() && time.Since(f.said) < sayEvery {
+		return
+	}
+	f.log.WarnContext(ctx, "outbox row refused", "event", "outbox_refused", "queue", a.Queue, "id", a.ID,
+		"verb", a.verb.String(), "reason", a.reason, "count", f.count)
+	f.said, f.count = time.Now(), 0
+}

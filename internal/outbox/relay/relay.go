@@ -1,0 +1,129 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+// Relay brings the rows of one database into Redis. Any number of relays may
+// work on one database: what one has locked, the others skip.
+//
+// [Relay.Run] owns its goroutines: one a lane, one for upkeep, and one that listens
+// where that is asked for.
+type Relay struct {
+	config   Config
+	db       *table.Database
+	queues   map[string]*outbox.Queue
+	names    []string
+	log      *slog.Logger
+	observer Observer
+
+	outages   outages
+	refusals  *refusals
+	blocked   *blocked
+	skew      atomic.Pointer[time.Duration] // how far the database's clock is ahead, nil before it was measured
+	wake      chan struct{}
+	ready     chan struct{} // closed once the database was found fit
+	readyOnce sync.Once
+}
+
+// New returns a relay; [Relay.Run] runs it.
+func New(config Config) (*Relay, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	log := config.Logger.With("component", "outbox")
+	r := &Relay{
+		config: config, db: config.Database, queues: map[string]*outbox.Queue{}, log: log, observer: config.Observer,
+		refusals: &refusals{log: log}, blocked: newBlocked(log), wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
+	}
+	for i := range config.Queues {
+		q := &config.Queues[i]
+		r.queues[q.Name] = q
+		r.names = append(r.names, q.Name)
+	}
+	slices.Sort(r.names)
+	r.outages = newOutages(log, r.names)
+	return r, nil
+}
+
+// Ready is closed when the database has been reached and found fit.
+func (r *Relay) Ready() <-chan struct{} { return r.ready }
+
+var errNotReached = errors.New("has not answered yet")
+
+// State is nil where the database answered the last time, and else says why not,
+// or that it is unfit.
+func (r *Relay) State() error {
+	if err := r.outages.database.Last(); err != nil {
+		return err
+	}
+	select {
+	case <-r.ready:
+		return nil
+	default:
+		return errNotReached
+	}
+}
+
+// Run works until ctx ends, through every outage of the database and of Redis;
+// then it finishes what it has begun, which takes a few seconds at the most, and
+// returns nil. Its errors are those of a database that is unfit: of another
+// version, or without the tables, see [table.IsUnfit]; then it may be called again.
+func (r *Relay) Run(ctx context.Context) error {
+	if err := r.prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // Asked to stop before it began.
+		}
+		return err
+	}
+	r.readyOnce.Do(func() { close(r.ready) })
+	r.log.InfoContext(ctx, "outbox relay started", "table", r.db.Table(), "queues", len(r.names))
+	_ = r.watch(ctx) // What fails is tried again, see upkeep.
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.upkeep(ctx) })
+	for i := range r.config.Lanes {
+		group.Go(func() error { return newLane(r, i).run(ctx) })
+	}
+	if r.config.Notify {
+		group.Go(func() error { return r.listen(ctx) })
+	}
+	return group.Wait()
+}
+
+// prepare waits for the database and checks it.
+func (r *Relay) prepare(ctx context.Context) error {
+	pause := outbox.NewBackoff()
+	for {
+		err := r.db.Check(ctx)
+		if table.IsUnfit(err) {
+			r.outages.database.Mark(err)
+			return err
+		}
+		if r.outages.database.Observe(ctx, err); err == nil {
+			return nil
+		}
+		if !wait.Sleep(ctx, pause.Next()) {
+			return ctx.Err()
+		}
+	}
+}
+
+// Wake has the relay look at the table at once.
+func (r *Relay) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // As many wake-ups as there are lanes wait already.
+	}
+}

@@ -1,0 +1,103 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// watchEvery is how often clocks are compared and the backlog is counted.
+	watchEvery = 15 * time.Second
+	// tidyEvery is how often finished rows are purged and foreign queues counted.
+	tidyEvery = time.Minute
+	// skewLimit is how far the clocks may be apart.
+	skewLimit = time.Second
+)
+
+// upkeep watches and tidies until ctx ends; what fails is tried again next time.
+func (r *Relay) upkeep(ctx context.Context) error {
+	var tidied time.Time
+	for {
+		err := r.watch(ctx)
+		if time.Since(tidied) >= tidyEvery {
+			tidied = time.Now()
+			err = errors.Join(err, r.tidy(ctx))
+		}
+		if err != nil && ctx.Err() == nil {
+			r.log.DebugContext(ctx, "outbox upkeep failed", "err", err)
+		}
+		if !wait.Sleep(ctx, watchEvery) {
+			return nil
+		}
+	}
+}
+
+// watch compares the clocks and counts what waits.
+func (r *Relay) watch(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, watchEvery)
+	defer cancel()
+	databaseMs, read, err := r.db.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := r.config.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	// Both at the instant when the database was read.
+	ahead := time.Duration(databaseMs-now.Add(-time.Since(read)).UnixMilli()) * time.Millisecond
+	r.observer.Skew(ahead)
+	r.skew.Store(&ahead)
+	if ahead.Abs() > skewLimit {
+		r.log.WarnContext(ctx, "clocks of database and redis differ: a delay counts from the database's clock",
+			"event", "outbox_clock_skew", "database_ahead_ms", ahead.Milliseconds())
+	}
+	rows, oldest, err := r.db.Pending().Backlog(ctx, r.names, now.Add(r.config.Horizon).UnixMilli(), r.config.Horizon.Milliseconds())
+	if err == nil {
+		r.observer.Backlog(rows, oldest, r.blocked.count())
+	}
+	return err
+}
+
+// tidy purges finished rows, and looks for rows that nobody here will ever take.
+func (r *Relay) tidy(ctx context.Context) error {
+	look, err := r.outlook(ctx)
+	if err != nil {
+		return err
+	}
+	for {
+		more, err := r.db.Ended().Purge(ctx, r.config.Keep)
+		if err != nil {
+			return err
+		}
+		if !more || ctx.Err() != nil {
+			break
+		}
+	}
+	return r.reportUnknown(ctx, look.untilMs())
+}
+
+// reportUnknown says how many rows wait for queues that this bridge has not.
+// Another bridge may have them; a misspelt one has nobody.
+func (r *Relay) reportUnknown(ctx context.Context, untilMs int64) error {
+	foreign, err := r.db.Pending().Foreign(ctx, r.names, untilMs)
+	if err != nil {
+		return fmt.Errorf("count rows of unknown queues: %w", err)
+	}
+	rows := 0
+	for _, count := range foreign {
+		rows += count
+	}
+	r.observer.UnknownQueues(rows)
+	if names := slices.Sorted(maps.Keys(foreign)); rows > 0 {
+		r.log.WarnContext(ctx, "outbox rows wait for queues that this bridge does not have",
+			"event", "outbox_unknown_queues", "rows", rows, "queues", names[:min(len(names), 5)])
+	}
+	return nil
+}

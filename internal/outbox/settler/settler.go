@@ -1,0 +1,263 @@
+package settler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// settleBatch is how many rows one transaction settles.
+	settleBatch = 1000
+	// settlePause gathers what is settled at about the same time.
+	settlePause = 200 * time.Millisecond
+	// settleEvery is how often all held shards are drained, signalled or not.
+	settleEvery = 30 * time.Second
+	// busyPause is when rows are tried again that a relay works on.
+	busyPause = time.Second
+	// staleLimit is how many late acknowledgements are held while the database is away.
+	staleLimit = 100_000
+	// ledgerTimeout limits one call of Redis.
+	ledgerTimeout = 5 * time.Second
+)
+
+// Ledger is what the settler needs of one queue in Redis. The methods are those
+// of [store.Rows], and documented there.
+type Ledger interface {
+	SettledPage(ctx context.Context, shard int, cursor uint64, most int) (rows []store.SettledRow, next uint64, err error)
+	ForgetSettled(ctx context.Context, shard int, rows []store.SettledRow) error
+}
+
+// Queue is a queue whose ledger is drained.
+type Queue struct {
+	Name  string
+	Store Ledger
+	// Held are the shards that this instance holds now. It is called from the
+	// settler's goroutine and must not block.
+	Held func() []int
+}
+
+// Database is a database whose rows are told what became of their messages.
+type Database struct {
+	*table.Database
+	// OnSettled, where not nil, is told how many rows were settled.
+	OnSettled func(rows int)
+}
+
+// Config describes a [Settler].
+type Config struct {
+	// Databases are all that may have rows of the queues: what none of them knows
+	// is forgotten.
+	Databases []Database
+	Queues    []Queue
+	// Logger defaults to none.
+	Logger *slog.Logger
+}
+
+// Settler tells rows what became of their messages: it drains the ledgers that
+// settling writes in Redis, and takes acknowledgements that came too late for
+// Redis. An entry leaves the ledger when a row says it, or when no database has
+// a row that could. While a database is away entries stay where they are.
+// It is safe for concurrent use.
+type Settler struct {
+	config          Config
+	queues          map[string]*Queue
+	log             *slog.Logger
+	database, redis *outbox.Outage
+	wake            chan struct{}
+	working         chan struct{} // of 1: held by whoever drains
+
+	mu      sync.Mutex
+	dirty   map[ledgerRef]bool
+	stale   []table.Fate
+	dropped int
+}
+
+// errRedis marks a failure of Redis, not of a database.
+var errRedis = errors.New("redis")
+
+// ledgerRef is a shard's ledger.
+type ledgerRef struct {
+	queue string
+	shard int
+}
+
+// New returns a settler; [Settler.Run] runs it.
+func New(config Config) (*Settler, error) {
+	if len(config.Databases) == 0 || len(config.Queues) == 0 {
+		return nil, errors.New("a settler needs a database and a queue")
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	log := config.Logger.With("component", "outbox")
+	s := &Settler{
+		config: config, queues: map[string]*Queue{}, log: log,
+		database: &outbox.Outage{Log: log, What: "settle_database", Level: slog.LevelDebug},
+		redis:    &outbox.Outage{Log: log, What: "settle_redis", Level: slog.LevelDebug},
+		wake:     make(chan struct{}, 1), working: make(chan struct{}, 1), dirty: map[ledgerRef]bool{},
+	}
+	for i := range config.Queues {
+		q := &config.Queues[i]
+		if q.Held == nil || q.Store == nil {
+			return nil, fmt.Errorf("queue %q: a settler needs its store and its shards", q.Name)
+		}
+		s.queues[q.Name] = q
+	}
+	return s, nil
+}
+
+// Notify says that the shard's ledger has new entries. It does not block.
+func (s *Settler) Notify(queue string, shard int) {
+	s.mu.Lock()
+	if s.queues[queue] != nil {
+		s.dirty[ledgerRef{queue, shard}] = true
+	}
+	s.mu.Unlock()
+	s.signal()
+}
+
+// Acknowledged takes messages that the broker has acknowledged, but whose claim
+// had ended, so that the ledger does not tell of them. It does not block; where
+// too many wait, some are forgotten, and Redis will publish them again.
+func (s *Settler) Acknowledged(queue string, rows []store.SettledRow) {
+	s.mu.Lock()
+	for _, row := range rows {
+		if !message.IsRowToken(row.Token) {
+			continue
+		}
+		if len(s.stale) >= staleLimit {
+			s.dropped++
+			continue
+		}
+		row.What = store.FatePublished
+		s.stale = append(s.stale, fateOf(queue, row))
+	}
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *Settler) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // It will look anyway.
+	}
+}
+
+// Run settles until ctx ends, through every outage, and returns nil. What is
+// left then is for [Settler.Flush].
+func (s *Settler) Run(ctx context.Context) error {
+	failed := outbox.NewBackoff()
+	var swept time.Time
+	for {
+		all := time.Since(swept) >= settleEvery
+		if all {
+			swept = time.Now()
+		}
+		busy, err := s.drain(ctx, all)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // What fails at the end says nothing.
+		}
+		pause := settleEvery - time.Since(swept)
+		switch {
+		case err != nil:
+			// What is signalled meanwhile would fail as well.
+			if !wait.Sleep(ctx, failed.Next()) {
+				return nil
+			}
+			continue
+		case busy:
+			pause = busyPause
+		}
+		failed.Reset()
+		if !wait.SleepOrWake(ctx, pause, s.wake) || !wait.Sleep(ctx, settlePause) {
+			return nil
+		}
+	}
+}
+
+// Flush settles what is known by now, of all held shards. An error means that
+// some of it is left: a database or Redis is away, rows are being worked on, or
+// ctx has ended.
+func (s *Settler) Flush(ctx context.Context) error {
+	for {
+		busy, err := s.drain(ctx, true)
+		if err != nil {
+			return fmt.Errorf("settle rows: %w", err)
+		}
+		if !busy {
+			return nil
+		}
+		if !wait.Sleep(ctx, settlePause) {
+			return fmt.Errorf("settle rows: some are being worked on: %w", ctx.Err())
+		}
+	}
+}
+
+// drain settles what is signalled, or all. busy says that rows are left that a
+// relay works on.
+func (s *Settler) drain(ctx context.Context, all bool) (busy bool, err error) {
+	select {
+	case s.working <- struct{}{}:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	defer func() { <-s.working }()
+	d := &draining{settler: s, refs: s.take(ctx, all)}
+	errDatabase := d.drainStale(ctx)
+	if errDatabase == nil {
+		errDatabase = d.drainLedgers(ctx)
+	}
+	s.keep(d.left)
+	if errors.Is(errDatabase, errRedis) {
+		s.redis.Observe(ctx, errDatabase)
+	} else {
+		s.database.Observe(ctx, errDatabase)
+		if errDatabase == nil {
+			s.redis.Observe(ctx, nil)
+		}
+	}
+	return d.busy, errDatabase
+}
+
+// take are the ledgers to be read; what they miss is signalled again.
+func (s *Settler) take(ctx context.Context, all bool) []ledgerRef {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dropped > 0 {
+		s.log.WarnContext(ctx, "outbox forgot late acknowledgements: their messages are published again",
+			"event", "outbox_stale_dropped", "messages", s.dropped)
+		s.dropped = 0
+	}
+	if all {
+		for name, q := range s.queues {
+			for _, shard := range q.Held() {
+				s.dirty[ledgerRef{name, shard}] = true
+			}
+		}
+	}
+	list := make([]ledgerRef, 0, len(s.dirty))
+	for ref := range s.dirty {
+		list = append(list, ref)
+	}
+	clear(s.dirty)
+	return list
+}
+
+// keep notes ledgers that are to be read again.
+func (s *Settler) keep(left map[ledgerRef]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for ref := range left {
+		s.dirty[ref] = true
+	}
+}

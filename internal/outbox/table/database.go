@@ -1,0 +1,207 @@
+package table
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
+)
+
+const (
+	// defaultConnections suffice for two lanes, the settler and the auditor.
+	defaultConnections = 8
+	// statementTimeout limits one statement; none of ours reads much.
+	statementTimeout = 10 * time.Second
+	// connectTimeout limits the connection that listens.
+	connectTimeout = 5 * time.Second
+	// idleTimeout is below wait_timeout of the MySQL sessions.
+	idleTimeout = 60 * time.Second
+	// connectionLife lets the pool follow a failover behind one name, see Heed.
+	connectionLife = 5 * time.Minute
+)
+
+// Config describes a [Database].
+type Config struct {
+	// Dialect is schema.Postgres or schema.MySQL, which is MariaDB's too.
+	Dialect schema.Dialect
+	// DSN is a URL or key=value list for PostgreSQL, and for MySQL
+	// "user:password@tcp(host:port)/database".
+	DSN string
+	// Table is the outbox's table, default delay_outbox.
+	Table string
+	// Connections bounds the pool, default 8.
+	Connections int
+	// Discard deletes a message's row at once when the message was published.
+	Discard bool
+	// Trace, where set, is told of each statement of a relay, for measurements. It is
+	// called from several goroutines, and the relay waits for it.
+	Trace func(Statement)
+}
+
+// Statement is one that was run.
+type Statement struct {
+	Query string
+	Args  []any
+	// Beginning is the first statement of its transaction, empty outside of one.
+	Beginning string
+	// Took is how long it took, with reading all rows.
+	Took time.Duration
+}
+
+// Database is a database with an outbox. It has a pool of its own, so that it
+// takes no connection from anybody. It is safe for concurrent use.
+type Database struct {
+	db      *sql.DB
+	dialect *dialect
+	table   string
+	keeps   bool            // rows whose message was published
+	idle    int             // connections that are kept
+	listen  *pgx.ConnConfig // nil: no notifications
+	trace   func(Statement) // nil: nobody asks
+}
+
+// Open returns the database; it does no I/O, see [Database.Check]. The caller
+// closes it. The error is one of the configuration, and shows no password.
+func Open(config Config) (*Database, error) {
+	if config.Table == "" {
+		config.Table = schema.DefaultTable
+	}
+	if err := schema.CheckTable(config.Table); err != nil {
+		return nil, err
+	}
+	if config.Connections <= 0 {
+		config.Connections = defaultConnections
+	}
+	d := &Database{table: config.Table, keeps: !config.Discard, idle: config.Connections, trace: config.Trace}
+	var err error
+	switch config.Dialect {
+	case schema.Postgres:
+		err = d.openPostgres(config.DSN)
+	case schema.MySQL:
+		err = d.openMySQL(config.DSN)
+	default:
+		err = fmt.Errorf("dialect %q: postgres or mysql", config.Dialect)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.db.SetMaxOpenConns(config.Connections)
+	d.db.SetMaxIdleConns(config.Connections)
+	d.db.SetConnMaxIdleTime(idleTimeout)
+	d.db.SetConnMaxLifetime(connectionLife)
+	return d, nil
+}
+
+// Table is the name of the table.
+func (d *Database) Table() string { return d.table }
+
+// Pending are the rows that a relay has to take.
+func (d *Database) Pending() Pending { return Pending{d} }
+
+// Stored are the rows whose messages Redis has, as they say.
+func (d *Database) Stored() Stored { return Stored{d} }
+
+// Ended are the rows whose messages have ended, or are about to.
+func (d *Database) Ended() Ended { return Ended{d} }
+
+// Listing is all rows, for people.
+func (d *Database) Listing() Listing { return Listing{d} }
+
+// Heed drops the connections that are not in use where one has led to a server that
+// is read-only: a standby now, and the name leads to another.
+func (d *Database) Heed(err error) {
+	if isReadOnly(err) {
+		d.db.SetMaxIdleConns(-1)
+		d.db.SetMaxIdleConns(d.idle)
+	}
+}
+
+// Close closes the pool.
+func (d *Database) Close() error { return d.db.Close() }
+
+// openPostgres prepares nothing on the server, so that a pooler may hand each
+// transaction to another session; what a session needs is set by transaction.
+func (d *Database) openPostgres(dsn string) error {
+	config, err := sqldb.Postgres(dsn)
+	if err != nil {
+		return fmt.Errorf("dsn %w", err)
+	}
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	d.listen = config.Copy()
+	d.db, d.dialect = stdlib.OpenDB(*config), &postgres
+	return nil
+}
+
+func (d *Database) openMySQL(dsn string) error {
+	config, err := sqldb.MySQL(dsn)
+	if err != nil {
+		return fmt.Errorf("dsn %w", err)
+	}
+	config.InterpolateParams = true // One round trip a statement.
+	config.ClientFoundRows = true
+	config.RejectReadOnly = true // Errors 1290, 1792 and 1836 of a standby drop their connection.
+	if config.Params == nil {
+		config.Params = map[string]string{}
+	}
+	config.Params["time_zone"] = "'+00:00'"
+	config.Params["innodb_lock_wait_timeout"] = "5"
+	// A relay whose machine has vanished holds its locks no longer than this.
+	config.Params["wait_timeout"] = "120"
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return errors.New("dsn has parameters that contradict each other")
+	}
+	d.db, d.dialect = sql.OpenDB(connector), &mysqlDialect
+	return nil
+}
+
+// begin starts a transaction at READ COMMITTED: without gap locks in MySQL, and
+// each statement sees what was committed before it.
+func (d *Database) begin(ctx context.Context) (*Tx, error) {
+	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	if d.dialect.beginning != "" {
+		if _, err := tx.ExecContext(ctx, d.dialect.beginning); err != nil {
+			_ = tx.Rollback()
+			return nil, fmt.Errorf("set up transaction: %w", err)
+		}
+	}
+	return &Tx{d, tx}, nil
+}
+
+// Within runs work in a transaction and commits it, or rolls it back where work
+// fails. Each statement has 10 s, the whole as long as ctx.
+func (d *Database) Within(ctx context.Context, work func(t *Tx) error) error {
+	t, err := d.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = t.tx.Rollback() // Nothing, where it was committed.
+	}()
+	if err := work(t); err != nil {
+		return err
+	}
+	return t.tx.Commit()
+}
+
+// Clock is the database's, in milliseconds since 1970, and the instant at which it
+// was read.
+func (d *Database) Clock(ctx context.Context) (ms int64, read time.Time, err error) {
+	before := time.Now()
+	err = d.query("SELECT {now}").each(ctx, d.db, func(rows *sql.Rows) error { return rows.Scan(&ms) })
+	if err != nil {
+		err = fmt.Errorf("read the database's clock: %w", err)
+	}
+	return ms, before.Add(time.Since(before) / 2), err
+}

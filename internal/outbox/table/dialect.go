@@ -1,0 +1,58 @@
+package table
+
+import (
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+)
+
+// dialect is what differs between the databases.
+type dialect struct {
+	name schema.Dialect
+	// now is the database's clock, milliseconds since 1970.
+	now string
+	// size is how many bytes headers and body have.
+	size string
+	// headers is the column as JSON text.
+	headers string
+	// beginning is the first statement of a transaction, if any.
+	beginning string
+	// arrays says that a list is one argument, and that arguments are numbered.
+	arrays bool
+	// hint names the index to use: %s is the table.
+	hint map[index]string
+	// fence ends a subquery that is to be run row by row, and not as a join: by
+	// statistics from before its table was filled, a join reads all of it for every
+	// row.
+	fence string
+}
+
+type index string
+
+const (
+	byDue      index = "due"
+	byIdentity index = "history"
+)
+
+var postgres = dialect{
+	name:    schema.Postgres,
+	now:     "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+	size:    "octet_length(body) + coalesce(octet_length(headers::text), 0)",
+	headers: "headers::text",
+	// A server must not keep the locks of a relay that has vanished. And it shall
+	// walk along the indexes, and stop where a batch is full: by statistics that lag
+	// behind a table of this kind it would rather read and sort all of it.
+	beginning: "SELECT set_config('idle_in_transaction_session_timeout', '60s', true), set_config('lock_timeout', '5s', true), " +
+		"set_config('statement_timeout', '10s', true), set_config('enable_seqscan', 'off', true), " +
+		"set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)",
+	arrays: true,
+	fence:  " OFFSET 0",
+}
+
+var mysqlDialect = dialect{
+	name:    schema.MySQL,
+	now:     "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) DIV 1000",
+	size:    "LENGTH(body) + COALESCE(LENGTH(headers), 0)",
+	headers: "headers",
+	// A lock on the unique index would make a producer's duplicate wait.
+	hint:  map[index]string{byDue: " FORCE INDEX (%s_due)", byIdentity: " FORCE INDEX (%s_history)"},
+	fence: " LIMIT 1",
+}

@@ -1,0 +1,114 @@
+package table
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// purgeBatch is how many rows one transaction deletes.
+const purgeBatch = 1000
+
+// Ended tells rows what became of their messages, and takes care of those that have
+// been told.
+type Ended struct{ db *Database }
+
+// Version is a message under one token: a reschedule gives it another.
+type Version struct {
+	Identity
+	Token string
+}
+
+// Fate is what became of a message in Redis, for its row: published, cancelled, or
+// stored with another due time.
+type Fate struct {
+	Version
+	State State
+	// DueMs is the new due time of what is stored.
+	DueMs int64
+}
+
+// Known is what a database knows of a fate.
+type Known int
+
+const (
+	// KnownAbsent: no row lives under that token.
+	KnownAbsent Known = iota
+	// KnownSettled: the row says so now.
+	KnownSettled
+	// KnownBusy: somebody else works on the row, or will.
+	KnownBusy
+)
+
+// Settle tells rows what became of their messages, at most 1,000 of them, in one
+// transaction that waits for nobody. By index it says what the database knew.
+//
+// A row that a relay holds, or that has pending operations, is left alone: the
+// token in force may be about to change. So a fate may be forgotten only where
+// neither is the case and no row lives under its token, which is looked for
+// after the locks were tried: what changed in between is seen.
+func (e Ended) Settle(ctx context.Context, fates []Fate) (outcome []Known, err error) {
+	err = e.db.Within(ctx, func(t *Tx) error {
+		outcome, err = t.settle(ctx, fates)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("settle rows: %w", err)
+	}
+	return outcome, nil
+}
+
+// Among are those of the versions of which a row says that they have ended, and how.
+func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, error) {
+	found := map[Version]State{}
+	names := make([]Identity, len(list))
+	for i, v := range list {
+		names[i] = v.Identity
+	}
+	if names = e.db.possible(names); len(names) == 0 {
+		return found, nil
+	}
+	q := e.db.of(names, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
+	err := e.db.Within(ctx, func(t *Tx) error {
+		return q.each(ctx, t.tx, func(rows *sql.Rows) error {
+			var v Version
+			var how State
+			err := rows.Scan(&v.Queue, &v.Key, &v.ID, &v.Token, &how)
+			found[v] = how
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read ended rows: %w", err)
+	}
+	return found, nil
+}
+
+// Purge deletes a batch of rows that finished longer ago than keep; more says that
+// others are left. Those of a message of which an operation is pending are kept: they
+// tell what overtook it.
+func (e Ended) Purge(ctx context.Context, keep time.Duration) (more bool, err error) {
+	var n int64
+	err = e.db.Within(ctx, func(t *Tx) error {
+		q := e.db.query("").add("SELECT id FROM {t} WHERE finished_ms < {now} - ? AND NOT EXISTS (SELECT 1 FROM {t} o", keep.Milliseconds()).hinted(byIdentity).
+			add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key AND o.message_id = {t}.message_id AND "+hasOperation+e.db.dialect.fence+")").
+			add(" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", purgeBatch)
+		var numbers []int64
+		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
+			var number int64
+			err := rows.Scan(&number)
+			numbers = append(numbers, number)
+			return err
+		})
+		if err != nil || len(numbers) == 0 {
+			return err
+		}
+		n, err = e.db.query("DELETE FROM {t} WHERE id").ids(numbers).exec(ctx, t.tx)
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("purge finished rows: %w", err)
+	}
+	return n == purgeBatch, nil
+}

@@ -1,0 +1,30 @@
+package table
+
+import "database/sql"
+
+// What tests see of the statements.
+const (
+	Columns      = columns
+	HasOperation = hasOperation
+)
+
+// ErrState is the answer to a state that there is not.
+var ErrState = errState
+
+// Statement is its text, with its arguments.
+func (q *query) Statement() (text string, args []any) { return q.text.String(), q.args }
+
+func (d *Database) QueryOf(list []Identity, what, condition, rest string) *query {
+	return d.of(list, what, condition, rest)
+}
+
+func (d *Database) QueryHeads(w Work) *query { return d.headsQuery(w) }
+
+func (d *Database) QueryWaiting(queues []string) *query { return d.lookQuery(queues) }
+
+func (d *Database) QueryStored(what, queue string, after Cursor, beforeMs int64, most int) *query {
+	return d.storedQuery(what, queue, after, beforeMs, most)
+}
+
+// SQL is the transaction for other statements.
+func (t *Tx) SQL() *sql.Tx { return t.tx }

@@ -1,0 +1,104 @@
+package table
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+)
+
+// Tx is a transaction that locks rows and changes them. Its locks skip what somebody
+// else holds, so it waits for nobody; it may wait for Redis, since nobody waits for
+// it. It is used by one goroutine at a time.
+type Tx struct {
+	db *Database
+	tx *sql.Tx
+}
+
+// Work is a batch to be taken.
+type Work struct {
+	Queue string
+	// Operations says that the queue has some pending.
+	Operations bool
+	// UntilMs is up to when rows are due that are taken.
+	UntilMs int64
+	After   Cursor
+	// Blocked are the numbers of rows to be left out.
+	Blocked []int64
+	Most    int
+}
+
+// LockHeads locks a batch of a queue's pending messages' rows that are due within
+// the horizon, and leaves those that somebody else has locked, and those that are
+// blocked. What has pending operations is left to [Tx.LockOperations]: else
+// two lanes might hold one half each of an identity, again and again.
+func (t *Tx) LockHeads(ctx context.Context, w Work) ([]*Row, error) {
+	rows, err := t.db.rows(ctx, t.tx, t.db.headsQuery(w))
+	if err != nil {
+		return nil, fmt.Errorf("lock rows: %w", err)
+	}
+	return rows, nil
+}
+
+// headsQuery is the statement of LockHeads.
+func (d *Database) headsQuery(w Work) *query {
+	q := d.query("SELECT "+columns).from(byDue).
+		add(" WHERE queue = ? AND status = 0 AND op + 0 = 0 AND load_ms <= ?", d.text(w.Queue), w.UntilMs)
+	if w.After != (Cursor{}) {
+		q.after("load_ms", w.After)
+	}
+	if len(w.Blocked) > 0 {
+		q.add(" AND NOT id + 0").ids(w.Blocked)
+	}
+	if w.Operations {
+		q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
+			" AND o.message_id = {t}.message_id AND " + hasOperation + d.dialect.fence + ")")
+	}
+	return q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
+}
+
+// LockOperations locks a batch of a queue's pending cancels and reschedules.
+func (t *Tx) LockOperations(ctx context.Context, w Work) ([]*Row, error) {
+	q := t.db.query("SELECT "+columns).from(byDue).
+		add(" WHERE queue = ? AND status = 0 AND op + 0 > 0 AND load_ms = 0 AND id > ?", t.db.text(w.Queue), w.After.Number).
+		add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
+	rows, err := t.db.rows(ctx, t.tx, q)
+	if err != nil {
+		return nil, fmt.Errorf("lock operations: %w", err)
+	}
+	return rows, nil
+}
+
+// Complete reads headers and bodies that did not come with their rows.
+func (t *Tx) Complete(ctx context.Context, rows []*Row) error {
+	return t.db.complete(ctx, t.tx, rows)
+}
+
+func (d *Database) complete(ctx context.Context, tx querier, rows []*Row) error {
+	wanted := map[int64]*Row{}
+	var numbers []int64
+	for _, r := range rows {
+		if !r.Content.whole && !r.IsHuge() {
+			wanted[r.Number] = r
+			numbers = append(numbers, r.Number)
+		}
+	}
+	for chunk := range slices.Chunk(numbers, 50) {
+		q := d.query("SELECT id, {headers}, body FROM {t} WHERE id").ids(chunk)
+		err := q.each(ctx, tx, func(rows *sql.Rows) error {
+			var number int64
+			var r Row
+			if err := rows.Scan(&number, &r.Content.Headers, &r.Content.Body); err != nil {
+				return err
+			}
+			if w := wanted[number]; w != nil {
+				w.Content.Headers, w.Content.Body, w.Content.whole = r.Content.Headers, r.Content.Body, true
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read bodies: %w", err)
+		}
+	}
+	return nil
+}

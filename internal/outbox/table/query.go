@@ -1,0 +1,205 @@
+package table
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// query is a statement in the making.
+type query struct {
+	d    *Database
+	text strings.Builder
+	args []any
+}
+
+// query begins a statement; "{t}" stands for the table, "{now}" for the
+// database's clock, "{size}" and "{headers}" for what the dialect calls them.
+func (d *Database) query(text string) *query {
+	return (&query{d: d}).add(text)
+}
+
+// add appends text; each "?" takes the next of args.
+func (q *query) add(text string, args ...any) *query {
+	text = strings.NewReplacer("{t}", q.d.table, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size, "{headers}", q.d.dialect.headers).
+		Replace(text)
+	if !q.d.dialect.arrays {
+		q.text.WriteString(text)
+		q.args = append(q.args, args...)
+		return q
+	}
+	for i, part := range strings.Split(text, "?") {
+		if i > 0 {
+			q.args = append(q.args, args[i-1])
+			q.text.WriteString("$" + strconv.Itoa(len(q.args)))
+		}
+		q.text.WriteString(part)
+	}
+	return q
+}
+
+// from appends the table and which index to use.
+func (q *query) from(by index) *query { return q.add(" FROM {t}").hinted(by) }
+
+// hinted appends which index to use.
+func (q *query) hinted(by index) *query {
+	if hint, ok := q.d.dialect.hint[by]; ok {
+		_, _ = fmt.Fprintf(&q.text, hint, q.d.table) // never fails
+	}
+	return q
+}
+
+// after appends that a row comes after the cursor, in a form that each database walks
+// its index for.
+func (q *query) after(column string, c Cursor) *query {
+	if q.d.dialect.arrays {
+		return q.add(" AND ("+column+", id) > (?, ?)", c.Ms, c.Number)
+	}
+	return q.add(" AND ("+column+" > ? OR "+column+" = ? AND id > ?)", c.Ms, c.Ms, c.Number)
+}
+
+// ids appends "IN (…)" for numbers.
+func (q *query) ids(list []int64) *query {
+	if q.d.dialect.arrays {
+		return q.add(" = ANY(?)", list)
+	}
+	return q.list(" IN ", anys(list))
+}
+
+// text is an argument that is compared with an identity. MySQL has it as bytes:
+// an identity need not be valid text.
+func (d *Database) text(s string) any {
+	if d.dialect.arrays {
+		return s
+	}
+	return []byte(s)
+}
+
+func anys[T any](list []T) []any {
+	out := make([]any, len(list))
+	for i, v := range list {
+		out[i] = v
+	}
+	return out
+}
+
+func (q *query) list(operator string, args []any) *query {
+	marks := strings.TrimSuffix(strings.Repeat("?,", len(args)), ",")
+	return q.add(operator+"("+marks+")", args...)
+}
+
+// hasOperation is the condition that an operation is pending. PostgreSQL shall
+// not go by the index of pending rows, where it is for an identity.
+const hasOperation = "op > 0 AND status + 0 = 0"
+
+// of is a statement that reads what of the rows of identities, each once, where
+// the condition holds; rest are a grouping, an order and a lock. In PostgreSQL
+// each identity is looked up by itself: see fence.
+func (d *Database) of(list []Identity, what, condition, rest string) *query {
+	seen := make(map[Identity]bool, len(list))
+	list = slices.DeleteFunc(slices.Clone(list), func(it Identity) bool {
+		twice := seen[it]
+		seen[it] = true
+		return twice
+	})
+	if !d.dialect.arrays {
+		// With its 8 MiB MySQL 8 gives up on 500 identities and reads the whole table.
+		// To MariaDB, which has no such limit, the hint is a comment.
+		q := d.query("SELECT /*+ SET_VAR(range_optimizer_max_mem_size = 0) */ " + what).from(byIdentity).add(" WHERE (queue, message_key, message_id) IN (")
+		for i, it := range list {
+			if i > 0 {
+				q.add(",")
+			}
+			// As bytes: an identity need not be valid text.
+			q.add("(?,?,?)", []byte(it.Queue), []byte(it.Key), []byte(it.ID))
+		}
+		return q.add(") AND (" + condition + ")" + rest)
+	}
+	queues, keys, ids := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
+	for i, it := range list {
+		queues[i], keys[i], ids[i] = it.Queue, it.Key, it.ID
+	}
+	return d.query("").add("SELECT found.* FROM unnest(?::text[], ?::text[], ?::text[]) AS wanted (queue, message_key, message_id)"+
+		" CROSS JOIN LATERAL (SELECT "+what+" FROM {t}"+
+		" WHERE {t}.queue = wanted.queue AND {t}.message_key = wanted.message_key AND {t}.message_id = wanted.message_id"+
+		" AND ("+condition+")"+rest+d.dialect.fence+") AS found", queues, keys, ids)
+}
+
+// possible are the identities that the database could have: PostgreSQL refuses
+// a statement that holds others.
+func (d *Database) possible(list []Identity) []Identity {
+	valid := func(it Identity) bool {
+		return utf8.ValidString(it.Key) && utf8.ValidString(it.ID) && !strings.Contains(it.Key+it.ID, "\x00")
+	}
+	if !d.dialect.arrays || !slices.ContainsFunc(list, func(it Identity) bool { return !valid(it) }) {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(it Identity) bool { return !valid(it) })
+}
+
+func (d *Database) rows(ctx context.Context, tx querier, q *query) ([]*Row, error) {
+	var list []*Row
+	err := q.each(ctx, tx, func(rows *sql.Rows) error {
+		r := new(Row)
+		list = append(list, r)
+		return r.scan(rows)
+	})
+	return list, err
+}
+
+// querier is *sql.DB or *sql.Tx.
+type querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// each runs a query and hands over its rows.
+func (q *query) each(ctx context.Context, db querier, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	defer q.traced(db)()
+	rows, err := db.QueryContext(ctx, q.text.String(), q.args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // rows.Err has told what matters.
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// exec runs a statement and returns how many rows it found.
+func (q *query) exec(ctx context.Context, db querier) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	defer q.traced(db)()
+	result, err := db.ExecContext(ctx, q.text.String(), q.args...)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+// traced begins a statement, and ends it by the function that it returns.
+func (q *query) traced(db querier) (end func()) {
+	if q.d.trace == nil {
+		return func() {}
+	}
+	statement, begin := Statement{Query: q.text.String(), Args: q.args}, time.Now()
+	if _, inside := db.(*sql.Tx); inside {
+		statement.Beginning = q.d.dialect.beginning
+	}
+	return func() {
+		statement.Took = time.Since(begin)
+		q.d.trace(statement)
+	}
+}

@@ -1,0 +1,190 @@
+package table
+
+import (
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// Verb is what a row asks for.
+type Verb int16
+
+const (
+	VerbSchedule   Verb = 0
+	VerbCancel     Verb = 1
+	VerbReschedule Verb = 2
+)
+
+func (v Verb) String() string {
+	switch v {
+	case VerbSchedule:
+		return "schedule"
+	case VerbCancel:
+		return "cancel"
+	case VerbReschedule:
+		return "reschedule"
+	default:
+		return "unknown"
+	}
+}
+
+// State is a row's status.
+type State int16
+
+const (
+	StatePending    State = 0
+	StateStored     State = 1
+	StatePublished  State = 2
+	StateCancelled  State = 3
+	StateTooLate    State = 4
+	StateUnknown    State = 5
+	StateRefused    State = 6
+	StateSuperseded State = 7
+)
+
+var stateNames = [...]string{"pending", "stored", "published", "cancelled", "too_late", "unknown", "refused", "superseded"}
+
+func (s State) String() string {
+	if s >= 0 && int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return "invalid"
+}
+
+// Identity names a message: at most one row of it with verb schedule lives.
+type Identity struct {
+	Queue, Key, ID string
+}
+
+// Row is one row of the table.
+type Row struct {
+	Identity
+	Number    int64 // the column id: the revision
+	Verb      Verb
+	State     State
+	Maybe     bool // a copy may be out, as a reschedule has learned
+	Token     string
+	Target    sql.NullInt64
+	Revision  int64
+	DueMs     int64
+	CreatedMs int64
+	Content   Content
+}
+
+// Content is what a row has to publish.
+type Content struct {
+	Size    int64 // of headers and body, bytes
+	Topic   string
+	Headers sql.NullString
+	Body    []byte
+	whole   bool // headers and body were read
+}
+
+const (
+	// BatchRows is how many identities a statement names, and so how many
+	// operations a round takes.
+	BatchRows = 500
+	// batchBytes is how much of headers and bodies a round holds in memory; it
+	// takes at least one row.
+	batchBytes = 16 << 20
+	// hugeRow is the size from which on a row is not even read: no limit of a
+	// queue allows it, however its headers are escaped.
+	hugeRow = 128 << 20
+	// inlineSize is up to how many bytes of headers and body come with the row
+	// itself: larger ones are read when it is their turn.
+	inlineSize = 16 << 10
+	// columns are what scan reads.
+	columns = "id, queue, message_key, message_id, op, status, maybe, token, target, revision, due_ms, created_ms, {size}, topic, " +
+		"CASE WHEN {size} <= 16384 THEN {headers} END, CASE WHEN {size} <= 16384 THEN body END"
+)
+
+func (r *Row) scan(rows *sql.Rows) error {
+	err := rows.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &r.Verb, &r.State, &r.Maybe, &r.Token, &r.Target, &r.Revision,
+		&r.DueMs, &r.CreatedMs, &r.Content.Size, &r.Content.Topic, &r.Content.Headers, &r.Content.Body)
+	r.Content.whole = r.Content.Size <= inlineSize
+	return err
+}
+
+// Cursor is a place in the order in which a reader goes through rows: behind the one
+// of that instant and number. The zero value is the beginning.
+type Cursor struct {
+	Ms, Number int64
+}
+
+// Cursor is where those pending rows begin that come after it.
+func (r *Row) Cursor() Cursor {
+	if r.Verb != VerbSchedule {
+		return Cursor{0, r.Number}
+	}
+	return Cursor{r.DueMs, r.Number}
+}
+
+// Version is the row's message under its token.
+func (r *Row) Version() Version { return Version{r.Identity, r.Token} }
+
+// IsHuge reports that the row is too large to be read, with any queue's limits.
+func (r *Row) IsHuge() bool { return r.Content.Size > hugeRow }
+
+// DueAt is DueMs as a time.
+func (r *Row) DueAt() time.Time { return time.UnixMilli(r.DueMs) }
+
+// MaxDueMs is where the year 10000 begins: later ones have no text form.
+const MaxDueMs = 253402300800000
+
+var errRowToken = errors.New("its token is not 16 bytes that begin with one ~")
+
+var errDue = errors.New("due_ms is outside of 1970 to 9999")
+
+// Message makes the message of a schedule, or says why it can never be stored in a
+// queue with that sink, and that limit of a message's size in bytes.
+func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, error) {
+	m := &message.Message{ID: r.ID, Key: r.Key, Topic: r.Content.Topic, Body: r.Content.Body, Queue: r.Queue, DueAt: r.DueAt(), Token: r.Token}
+	if r.DueMs < 0 || r.DueMs >= MaxDueMs {
+		return nil, errDue
+	}
+	if !message.IsRowToken(r.Token) {
+		return nil, errRowToken
+	}
+	if r.Content.Headers.Valid && r.Content.Headers.String != "null" {
+		if err := json.Unmarshal([]byte(r.Content.Headers.String), &m.Headers); err != nil {
+			return nil, fmt.Errorf("headers are no object of strings: %w", err)
+		}
+	}
+	if err := m.Validate(sink, maxSize); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+var errVerb = errors.New("op is neither 0, 1 nor 2")
+
+// CheckOperation reports why an operation can never be applied.
+func (r *Row) CheckOperation() error {
+	switch {
+	case r.Verb != VerbCancel && r.Verb != VerbReschedule:
+		return fmt.Errorf("%w: %d", errVerb, r.Verb)
+	case r.Verb == VerbReschedule && (r.DueMs < 0 || r.DueMs >= MaxDueMs):
+		return errDue
+	case !message.IsRowToken(r.Token):
+		return errRowToken
+	}
+	return message.CheckIdentity(r.ID, r.Key)
+}
+
+// Affordable is how many of the rows fit in memory together.
+func Affordable(rows []*Row) int {
+	var bytes int64
+	for i, r := range rows {
+		if r.IsHuge() {
+			continue
+		}
+		if bytes += r.Content.Size; bytes > batchBytes && i > 0 {
+			return i
+		}
+	}
+	return len(rows)
+}

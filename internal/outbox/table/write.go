@@ -1,0 +1,127 @@
+package table
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// reasonLength is how much of a reason a row takes, in characters.
+const reasonLength = 1000
+
+// Update is what becomes of one row. The zero value leaves it as it is.
+type Update struct {
+	State  State // 0: stays pending, or what it is
+	Reason string
+	Move   *Moved
+}
+
+// Moved is what a reschedule gives to the message's row.
+type Moved struct {
+	Token    string
+	DueMs    int64
+	Revision int64
+	Maybe    bool // a copy may be out
+}
+
+// IsZero reports that the row stays as it is.
+func (u Update) IsZero() bool { return u == Update{} }
+
+// End is what later operations are told of a message's row that has ended: of one
+// that was cancelled when a copy may have been out, nobody knows.
+func (u Update) End() State {
+	if u.State == StateCancelled && u.Reason != "" {
+		return StateUnknown
+	}
+	return u.State
+}
+
+// Updates are what a transaction does to its rows, by number.
+type Updates map[int64]Update
+
+// Set records an update, which comes after those before: what a reschedule has
+// moved stays moved, whatever then becomes of the row.
+func (u Updates) Set(number int64, to Update) {
+	if to.IsZero() {
+		return
+	}
+	if to.Move == nil {
+		to.Move = u[number].Move
+	}
+	u[number] = to
+}
+
+// ending groups rows that end alike.
+type ending struct {
+	state  State
+	reason string
+}
+
+// Write applies the updates, in few statements. Messages that were published are
+// deleted where the database keeps no ended rows.
+func (t *Tx) Write(ctx context.Context, updates Updates) error {
+	var removed, stored []int64
+	ended := map[ending][]int64{}
+	for number, update := range updates {
+		switch {
+		case update.Move != nil:
+			if err := t.writeMoved(ctx, number, update); err != nil {
+				return err
+			}
+		case update.State == StatePublished && !t.db.keeps:
+			removed = append(removed, number)
+		case update.State == StateStored && update.Reason == "":
+			stored = append(stored, number)
+		case update.State != StatePending:
+			by := ending{update.State, clean(update.Reason)}
+			ended[by] = append(ended[by], number)
+		}
+	}
+	if err := t.writeTo(ctx, removed, t.db.query("DELETE FROM {t} WHERE id")); err != nil {
+		return err
+	}
+	// An operation that was carried out is finished, a stored message is not.
+	q := t.db.query("UPDATE {t} SET status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END WHERE id")
+	if err := t.writeTo(ctx, stored, q); err != nil {
+		return err
+	}
+	for by, numbers := range ended {
+		q := t.db.query("").add("UPDATE {t} SET status = ?, reason = ?, finished_ms = {now} WHERE id", int64(by.state), by.reason)
+		if err := t.writeTo(ctx, numbers, q); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Tx) writeTo(ctx context.Context, numbers []int64, q *query) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	slices.Sort(numbers) // Whoever else updates several rows does so in this order.
+	if _, err := q.ids(numbers).exec(ctx, t.tx); err != nil {
+		return fmt.Errorf("write rows: %w", err)
+	}
+	return nil
+}
+
+// writeMoved gives a message's row the token and due time of a reschedule.
+func (t *Tx) writeMoved(ctx context.Context, number int64, c Update) error {
+	q := t.db.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?, maybe = ?",
+		int64(c.State), c.Move.Token, c.Move.DueMs, c.Move.Revision, c.Move.Maybe)
+	if c.State > StateStored {
+		q.add(", reason = ?, finished_ms = {now}", clean(c.Reason))
+	}
+	if _, err := q.add(" WHERE id = ?", number).exec(ctx, t.tx); err != nil {
+		return fmt.Errorf("write row: %w", err)
+	}
+	return nil
+}
+
+// clean makes any text fit for the column.
+func clean(reason string) string {
+	reason = strings.ReplaceAll(strings.ToValidUTF8(reason, "?"), "\x00", "")
+	runes := []rune(reason)
+	return string(runes[:min(len(runes), reasonLength)])
+}
