@@ -48,6 +48,9 @@ type Config struct {
 	// Logger defaults to none, Observer to none.
 	Logger   *slog.Logger
 	Observer Observer
+
+	// For tests: how long a look at everything may take that is made each time.
+	cheapLook time.Duration
 }
 
 func (c *Config) validate() error {
@@ -66,6 +69,7 @@ func (c *Config) validate() error {
 	c.Keep = cmp.Or(c.Keep, defaultKeep)
 	c.Batch = cmp.Or(c.Batch, defaultBatch)
 	c.Lanes = cmp.Or(c.Lanes, defaultLanes)
+	c.cheapLook = cmp.Or(c.cheapLook, defaultCheapLook)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
