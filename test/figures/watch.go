@@ -37,11 +37,14 @@ func (w *watch) note(s table.Statement) {
 func statementKind(query string) string {
 	for _, known := range []struct{ text, kind string }{
 		{"finished_ms <", "look for purge"},
+		{"max(id), ''", "look for new"},
+		{"max(id)", "look for newest"},
+		{"(SELECT load_ms", "look"},
+		{"status + 0 = 0 AND op + 0 = 0", "lock new messages"},
 		{"op + 0 = 0", "lock messages"},
-		{"op + 0 > 0 AND load_ms = 0 AND id > ", "lock operations"},
+		{"op + 0 > 0 ORDER BY", "lock operations"},
 		{"since_ms", "count backlog"},
 		{"queue > ", "look for queues"},
-		{"(SELECT load_ms", "look"},
 		{"load_ms <=", "count unknown"},
 		{"status = 1 AND op = 0", "audit"},
 		{"FOR UPDATE SKIP LOCKED", "lock settled"},
