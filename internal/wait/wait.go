@@ -39,6 +39,10 @@ func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) boo
 	return ctx.Err() == nil
 }
 
+// Rest is how long to rest after work that took so long and whose cost grows with what
+// is there, so that it takes no more than a twentieth of the time.
+func Rest(took time.Duration) time.Duration { return 20 * took }
+
 // jitter is how far a pause may differ from its nominal length, either way, so
 // that processes do not knock in step.
 const jitter = 0.2

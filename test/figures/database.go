@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
@@ -85,24 +86,32 @@ func (d *database) close() {
 	d.server.Close()
 }
 
-// fill writes rows that are due over a year, in no order of time. The server
-// makes them itself.
-func (d *database) fill(ctx context.Context, count int, topic string) error {
+// filling are rows of which nobody measures the lateness.
+type filling struct {
+	queue, ids, topic string
+	count, body       int           // body in bytes, a multiple of 32
+	first             time.Time     // the earliest due time
+	over              time.Duration // from the first to the last
+	mixed             bool          // in no order of time, as producers write them; it takes longer
+}
+
+// fill writes rows. The server makes them itself.
+func (d *database) fill(ctx context.Context, r filling) error {
 	const chunk = 100000
-	from, body := "generate_series(%d, %d) AS s(seq)", "convert_to(repeat(md5(seq::text), 8), 'UTF8')"
-	if d.dialect == schema.MySQL {
-		from, body = "seq_%d_to_%d", "REPEAT(MD5(seq), 8)"
-	}
-	// Rows follow each other at steps of a prime number.
-	statement := fmt.Sprintf("INSERT INTO %s (queue, message_id, topic, body, due_ms) "+
-		"SELECT 'orders', CONCAT('far-', LPAD(CAST(seq AS CHAR(22)), 22, '0')), '%s', %s, %d + ((seq * 7919) %% %d) * %d FROM ",
-		schema.DefaultTable, topic, body, time.Now().UnixMilli(), count, (365*24*time.Hour).Milliseconds()/int64(count))
+	seq, divide, from := "seq", "DIV", "seq_%d_to_%d"
+	token, body := "CONCAT('~', LPAD(seq, 15, '0'))", "REPEAT(MD5(seq), %d)"
 	if d.dialect == schema.Postgres {
-		statement = strings.Replace(statement, "LPAD(CAST(seq AS CHAR(22))", "LPAD(CAST(seq AS text)", 1)
-		statement = strings.Replace(statement, "(seq * 7919)", "(seq::bigint * 7919)", 1)
+		seq, divide, from = "seq::bigint", "/", "generate_series(%d, %d) AS s(seq)"
+		token, body = "'~' || LPAD(seq::text, 15, '0')", "convert_to(repeat(md5(seq::text), %d), 'UTF8')"
 	}
-	for first := 1; first <= count; first += chunk {
-		if _, err := d.ExecContext(ctx, statement+fmt.Sprintf(from, first, min(count, first+chunk-1))); err != nil {
+	if r.mixed { // They follow each other at steps of a prime number.
+		seq = fmt.Sprintf("((%s * 7919) %% %d)", seq, r.count)
+	}
+	statement := fmt.Sprintf("INSERT INTO %s (queue, message_id, token, topic, body, due_ms) "+
+		"SELECT '%s', CONCAT('%s-', seq), %s, '%s', "+body+", %d + %s * %d %s 1000 FROM ",
+		schema.DefaultTable, r.queue, r.ids, token, r.topic, r.body/32, r.first.UnixMilli(), seq, r.over.Microseconds()/int64(r.count), divide)
+	for first := 1; first <= r.count; first += chunk {
+		if _, err := d.ExecContext(ctx, statement+fmt.Sprintf(from, first, min(r.count, first+chunk-1))); err != nil {
 			return err
 		}
 	}
@@ -129,6 +138,19 @@ func (d *database) transact(ctx context.Context, work func(outbox.Tx) error) err
 		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
+}
+
+// schedule is how producers schedule messages of a queue, each batch in a
+// transaction.
+func (d *database) schedule(queue string) schedule {
+	box := outbox.New(d.dialect)
+	return func(ctx context.Context, requests []delay.Request) (results []delay.Result, err error) {
+		err = d.transact(ctx, func(tx outbox.Tx) (err error) {
+			results, err = box.ScheduleBatch(ctx, tx, queue, requests)
+			return err
+		})
+		return results, err
+	}
 }
 
 // explain prints how a statement is run, and fails where one that looks for rows
@@ -162,7 +184,7 @@ func (d *database) explain(ctx context.Context, h *outlooking, kind string, s ta
 		}
 	}
 	h.say("%s:\n    %s", kind, strings.Join(plan, "\n    "))
-	if strings.Contains(s.Query, "load_ms") && !strings.Contains(strings.Join(plan, "\n"), schema.DefaultTable+"_pending") {
+	if strings.Contains(s.Query, "load_ms") && !strings.Contains(strings.Join(plan, "\n"), schema.DefaultTable+"_due") {
 		return errors.New("the index of pending rows is not used")
 	}
 	return nil

@@ -5,17 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/message"
-	rows "github.com/delaybridge/delaybridge/internal/outbox"
+	inner "github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/test/flow"
@@ -75,7 +71,8 @@ func (h *outlooking) fill(ctx context.Context) error {
 		return err
 	}
 	count, begin := cmp.Or(h.count, 500000), time.Now()
-	if err := h.d.fill(ctx, count, topic); err != nil {
+	far := filling{queue: h.w.Store().Name(), ids: "far", topic: topic, count: count, body: 256, first: begin, over: 365 * 24 * time.Hour, mixed: true}
+	if err := h.d.fill(ctx, far); err != nil {
 		return fmt.Errorf("fill the table: %w", err)
 	}
 	took := time.Since(begin)
@@ -133,7 +130,7 @@ func (h *outlooking) relay(ctx context.Context) (stop func() error, err error) {
 	}
 	r, err := relay.New(relay.Config{
 		Database: d, Clock: h.w.Store().Clock, Horizon: horizonTime,
-		Queues: []rows.Queue{{Name: h.w.Store().Name(), Store: rows.NewStore(h.w.Store().Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
+		Queues: []inner.Queue{relayed(h.w)},
 	})
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -158,7 +155,7 @@ func (h *outlooking) rest(ctx context.Context) error {
 	}
 	h.watch.forget()
 	err = pause(ctx, h.window)
-	h.watch.show(h, "nothing due")
+	h.watch.show(h.say, "nothing due")
 	return errors.Join(err, stop())
 }
 
@@ -201,17 +198,8 @@ func (h *outlooking) serve(ctx context.Context) error {
 		return err
 	}
 	h.watch.forget()
-	box := outbox.New(h.d.dialect)
-	return h.measure(ctx, "in the outbox", func(ctx context.Context, requests []delay.Request) (results []delay.Result, err error) {
-		return results, h.d.transact(ctx, func(tx outbox.Tx) (err error) {
-			results, err = box.ScheduleBatch(ctx, tx, h.w.Store().Name(), requests)
-			return err
-		})
-	})
+	return h.measure(ctx, "in the outbox", h.d.schedule(h.w.Store().Name()))
 }
-
-// schedule is a way to schedule messages.
-type schedule func(context.Context, []delay.Request) ([]delay.Result, error)
 
 // measure schedules for the window and prints how late messages came.
 func (h *outlooking) measure(ctx context.Context, where string, by schedule) error {
@@ -221,12 +209,15 @@ func (h *outlooking) measure(ctx context.Context, where string, by schedule) err
 	}
 	stop := h.w.Consume(ctx)
 	begin := time.Now()
-	if err := h.produce(ctx, by); err != nil {
+	p := producing{
+		by: by, ids: "s", topic: h.w.Topic, ledger: h.w.Ledger, rate: h.rate, window: h.window, lead: 2 * time.Second, spread: 3 * time.Second,
+	}
+	if err := p.run(ctx); err != nil {
 		return errors.Join(err, stop())
 	}
 	took := time.Since(begin)
 	if where != "in Redis" {
-		h.watch.show(h, "loading")
+		h.watch.show(h.say, "loading")
 	}
 	h.w.Ledger.Await(time.Minute, 3*time.Second)
 	if err := stop(); err != nil {
@@ -236,46 +227,6 @@ func (h *outlooking) measure(ctx context.Context, where string, by schedule) err
 	h.say("scheduled %s at %.0f a second, due in 2 to 5 s, to %s: %s", where, rate(report.Scheduled, took), h.broker, report)
 	if report.Wrong() > 0 {
 		return fmt.Errorf("broken promises: %d", report.Wrong())
-	}
-	return nil
-}
-
-// produce keeps the rate for the window; who has fallen behind catches up.
-func (h *outlooking) produce(ctx context.Context, by schedule) error {
-	const producers, batch = 4, 10
-	every := time.Second * producers * batch / time.Duration(h.rate)
-	var group errgroup.Group
-	for n := range producers {
-		group.Go(func() error {
-			begin := time.Now()
-			for i := range int(h.window / every) {
-				if err := pause(ctx, time.Until(begin.Add(time.Duration(i)*every))); err != nil {
-					return err
-				}
-				if err := h.schedule(ctx, by, fmt.Sprintf("s-%d-%06d", n, i), batch); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-func (h *outlooking) schedule(ctx context.Context, by schedule, name string, count int) error {
-	requests := make([]delay.Request, count)
-	for i := range requests {
-		due := time.Now().Add(2*time.Second + rand.N(3*time.Second)) //nolint:gosec // any will do
-		requests[i] = delay.Request{
-			Message: delay.Message{ID: fmt.Sprintf("%s-%d", name, i), Topic: h.w.Topic, Body: make([]byte, 256)}, When: delay.At(due),
-		}
-	}
-	results, err := by(ctx, requests)
-	if err != nil {
-		return err
-	}
-	for i, result := range results {
-		h.w.Ledger.Scheduled(requests[i].Message, result)
 	}
 	return nil
 }

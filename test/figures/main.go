@@ -21,6 +21,8 @@
 //	outbox    producers' transactions, while bridges, Redis and the database die
 //	horizon   an outbox of messages due over a year: Redis' memory, the relay's
 //	          statements, lateness of what is due soon
+//	size      a queue beside 10,000,000 far rows, 300,000 foreign ones and a long
+//	          snapshot, and without them
 //	compensation
 //	          producers' writes while Redis is away, carried by the broker
 //	wipe      FLUSHALL while 1,000,000 messages of an outbox wait in Redis
@@ -75,9 +77,10 @@ var figures = map[string]figure{
 	"wipe":         {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel":     {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
+	"size": {sizeFigure, "nats", 8, 500},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|horizon|compensation|wipe
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|horizon|size|compensation|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -90,6 +93,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
   outbox                             transactions and trouble           -databases -shards -rate -pause -window -seed
   horizon                            an outbox of a year                -databases -count -rate -window
+  size                               a full table, and an empty one    -databases -count -rate -window
   compensation                       the broker carries the writes     -brokers -count -shards -window
   wipe                               Redis is emptied                   -brokers (postgres, mysql) -count -shards
 

@@ -36,12 +36,19 @@ func (w *watch) note(s table.Statement) {
 // statementKind tells what a relay asks for. What is unknown goes by its beginning.
 func statementKind(query string) string {
 	for _, known := range []struct{ text, kind string }{
-		{"_relays", "relays"},
-		{"FOR UPDATE SKIP LOCKED", "lock messages"},
+		{"finished_ms <", "look for purge"},
+		{"max(id), ''", "look for new"},
+		{"max(id)", "look for newest"},
+		{"(SELECT load_ms", "look"},
+		{"status + 0 = 0 AND op + 0 = 0", "lock new messages"},
+		{"op + 0 = 0", "lock messages"},
+		{"op + 0 > 0 ORDER BY", "lock operations"},
 		{"since_ms", "count backlog"},
-		{"GROUP BY queue", "count unknown"},
-		{"created_ms", "look for purge"},
-		{"load_ms", "look"},
+		{"queue > ", "look for queues"},
+		{"load_ms <=", "count unknown"},
+		{"status = 1 AND op = 0", "audit"},
+		{"FOR UPDATE SKIP LOCKED", "lock settled"},
+		{"UPDATE", "write"},
 		{"DELETE", "delete"},
 		{"UTC_TIMESTAMP", "clock"},
 		{"clock_timestamp", "clock"},
@@ -66,7 +73,7 @@ func (w *watch) kinds() []string {
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(w.samples)), func(kind string) bool {
 		query := w.samples[kind].Query
-		return kind == "relays" || !strings.Contains(query, "status = 0") && !strings.Contains(query, "WHERE id")
+		return !strings.Contains(query, "status = 0") && !strings.Contains(query, "WHERE id")
 	})
 }
 
@@ -77,16 +84,16 @@ func (w *watch) sample(kind string) table.Statement {
 }
 
 // show says how long the statements took since the last forget.
-func (w *watch) show(h *outlooking, when string) {
+func (w *watch) show(say func(format string, args ...any), when string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	seconds := time.Since(w.since).Seconds()
-	h.say("%-12s %-32s %8s %10s %10s %10s", when, "statement", "a second", "p50", "p99", "max")
+	say("%-12s %-32s %8s %10s %10s %10s", when, "statement", "a second", "p50", "p99", "max")
 	for _, kind := range slices.Sorted(maps.Keys(w.took)) {
 		took := w.took[kind]
 		slices.Sort(took)
 		n := len(took)
-		h.say("%-12s %-32s %8.1f %10s %10s %10s", when, kind, float64(n)/seconds,
+		say("%-12s %-32s %8.1f %10s %10s %10s", when, kind, float64(n)/seconds,
 			took[n/2].Round(time.Microsecond), took[n*99/100].Round(time.Microsecond), took[n-1].Round(time.Microsecond))
 	}
 }

@@ -96,26 +96,32 @@ func (w *watch) compareAll(ctx context.Context) bool {
 // queue is another's.
 func (w *watch) inTurn(ctx context.Context) {
 	turn := w.pass()
-	began := time.Now() // of this turn
-	before := began     // of the one before
-	var looked time.Time
+	began := time.Now()       // of this turn
+	before := began           // of the one before
+	var overdueAt time.Time   // when to look for overdue rows again
+	var opening time.Duration // of this turn: its first step finds the beginning
 	for pause := auditEvery; wait.Sleep(ctx, pause); {
 		if w.queue.Mine != nil && !w.queue.Mine() {
 			return
 		}
 		most := w.config.Rate
-		if time.Since(looked) >= overdueEvery {
-			looked = time.Now()
+		if now := time.Now(); !now.Before(overdueAt) {
 			overdue := w.pass()
 			overdue.overdue = true
 			n, _ := overdue.step(ctx, most)
+			overdueAt = now.Add(max(overdueEvery, wait.Rest(time.Since(now))))
 			if most -= n; w.config.Watch != nil {
 				w.config.Watch(w.queue.Name, n, time.Since(before))
 			}
 		}
 		pause = auditEvery
-		if _, end := turn.step(ctx, max(1, most)); end {
-			pause = max(auditEvery, leastTurn-time.Since(began))
+		first, stepped := turn.after == table.Cursor{}, time.Now()
+		_, end := turn.step(ctx, max(1, most))
+		if first {
+			opening = time.Since(stepped)
+		}
+		if end {
+			pause = max(auditEvery, leastTurn-time.Since(began), wait.Rest(opening))
 			turn.after, before, began = table.Cursor{}, began, time.Now().Add(pause)
 		}
 	}

@@ -53,6 +53,8 @@ type Config struct {
 	Observer Observer
 
 	screen time.Duration // how often rows are screened; tests have it sooner
+	// For tests: how long a look at everything may take that is made each time.
+	cheapLook time.Duration
 }
 
 func (c *Config) validate() error {
@@ -72,6 +74,7 @@ func (c *Config) validate() error {
 	c.Batch = cmp.Or(c.Batch, defaultBatch)
 	c.Lanes = cmp.Or(c.Lanes, defaultLanes)
 	c.screen = cmp.Or(c.screen, screenEvery)
+	c.cheapLook = cmp.Or(c.cheapLook, defaultCheapLook)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

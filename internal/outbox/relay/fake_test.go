@@ -22,6 +22,7 @@ type fakeRedis struct {
 	created  map[table.Identity]int
 	puts     int
 	err      error
+	ahead    time.Duration
 	fail     func(table.Identity) error // for single messages
 	hang     chan struct{}              // closed: calls go on
 	entered  chan struct{}              // a call has begun to hang
@@ -53,7 +54,7 @@ func (f *fakeRedis) with(change func()) {
 func (f *fakeRedis) clock(ctx context.Context) (time.Time, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return time.Now(), f.err
+	return time.Now().Add(f.ahead), f.err
 }
 
 // wait hangs where the test wants it to.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/outbox"
@@ -17,6 +18,8 @@ const (
 	idleLane = 2 * time.Second
 	// clockTimeout limits asking Redis for the time.
 	clockTimeout = 5 * time.Second
+	// waitingAgain is how soon everything is looked at again where rows had to wait.
+	waitingAgain = 5 * time.Second
 )
 
 // lane works on one batch at a time, of one queue after the other.
@@ -25,14 +28,15 @@ type lane struct {
 	first bool
 	pause wait.Backoff
 	turn  int // which queue is next
-	heads map[string]*course
-	ops   map[string]*course
+	sight sight
+	// By queue.
+	courses map[string]*courses
 }
 
 func newLane(r *Relay, number int) *lane {
-	l := &lane{relay: r, first: number == 0, pause: outbox.NewBackoff(), turn: number, heads: map[string]*course{}, ops: map[string]*course{}}
+	l := &lane{relay: r, first: number == 0, pause: outbox.NewBackoff(), turn: number, courses: map[string]*courses{}}
 	for _, name := range r.names {
-		l.heads[name], l.ops[name] = &course{pause: outbox.NewBackoff()}, &course{pause: outbox.NewBackoff()}
+		l.courses[name] = &courses{newCourse(), newCourse(), newCourse(), newCourse()}
 	}
 	return l
 }
@@ -71,7 +75,9 @@ func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 			l.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "err", err)
 		}
 	}()
-	more, err = l.round(ctx)
+	if more, err = l.round(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		l.sight = sight{} // Nobody knows what is left.
+	}
 	switch {
 	case errors.Is(err, errRedis):
 		l.relay.outages.redis.Observe(ctx, err)
@@ -91,33 +97,25 @@ func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 // round works on one batch of operations and one of messages of each queue that
 // has some; more says that another may be had at once.
 func (l *lane) round(ctx context.Context) (more bool, err error) {
-	look, err := l.relay.outlook(ctx)
+	look, err := l.look(ctx)
 	if err != nil {
-		return false, err
-	}
-	if look.queues, err = l.relay.db.Pending().Look(ctx, l.relay.names, look.untilMs()); err != nil {
 		return false, err
 	}
 	l.turn++
 	for i := range l.relay.names {
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
 		name := l.relay.names[(l.turn+i)%len(l.relay.names)]
-		waits := look.queues[name]
-		if ops := l.ops[name]; waits.Operations && ops.isReady() {
-			o, err := l.operate(ctx, look, name, ops.after)
+		for _, s := range l.steps(look, name) {
+			if ctx.Err() != nil {
+				return false, ctx.Err()
+			}
+			o, err := s.take(ctx, look, s.work)
 			if err != nil {
 				return false, err
 			}
-			more = ops.note(o) || more
-		}
-		if heads := l.heads[name]; waits.Heads && heads.isReady() {
-			o, err := l.load(ctx, look, name, heads.after)
-			if err != nil {
-				return false, err
+			if o.waiting > 0 {
+				l.sight.hurry(time.Now().Add(waitingAgain))
 			}
-			more = heads.note(o) || more
+			more = s.course.note(o, s.onward) || more
 		}
 		if time.Since(look.read) > startWithin/2 {
 			return true, nil // Others took long: look again before the next.
@@ -126,12 +124,80 @@ func (l *lane) round(ctx context.Context) (more bool, err error) {
 	return more, nil
 }
 
+// look asks what there is to do: of everything, or of what is new.
+func (l *lane) look(ctx context.Context) (look outlook, err error) {
+	if look, err = l.relay.outlook(ctx); err != nil {
+		return look, err
+	}
+	pending, now := l.relay.db.Pending(), time.Now()
+	if !l.sight.isWhole(now) {
+		there := table.Floor{UntilMs: look.untilMs()}
+		if look.queues, there.Number, err = pending.New(ctx, l.relay.names, l.sight.floor(now), there.UntilMs); err == nil {
+			l.sight.note(now, there)
+		}
+		return look, err
+	}
+	look.whole = true
+	look.queues, err = pending.Look(ctx, l.relay.names, look.untilMs())
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return look, err
+	}
+	if l.sight.looked(time.Now(), time.Since(now), l.relay.config.cheapLook) && len(l.sight.marks) == 0 {
+		number, failure := pending.Newest(ctx)
+		if failure != nil {
+			return look, errors.Join(err, failure)
+		}
+		l.sight.note(now, table.Floor{Number: number, UntilMs: look.untilMs()})
+	}
+	return look, err
+}
+
+// step is a batch that may be taken now.
+type step struct {
+	course *course
+	take   taker
+	work   table.Work
+	onward bool // it is part of a long way through everything
+}
+
+// taker takes a batch to Redis.
+type taker func(context.Context, outlook, table.Work) (outcome, error)
+
+// steps are the batches of a queue. What is new comes first, since a way through
+// everything may be long.
+func (l *lane) steps(look outlook, queue string) (steps []step) {
+	waits, c := look.queues[queue], l.courses[queue]
+	work := table.Work{Queue: queue, UntilMs: look.untilMs()}
+	work.Operations = waits.Operations || !look.whole // Of those from before nothing is known then.
+	fresh := func(c *course, take taker, numbers []int64) {
+		if len(numbers) > 0 && c.isReady() {
+			work.Numbers = c.behind(numbers)
+			steps = append(steps, step{c, take, work, false})
+		}
+	}
+	all := func(c *course, take taker, some bool) {
+		underWay := !look.whole && c.after != table.Cursor{}
+		if (some || underWay) && c.isReady() {
+			work.Numbers, work.After = nil, c.after
+			steps = append(steps, step{c, take, work, l.sight.isSlow()})
+		}
+	}
+	fresh(&c.newOperations, l.operate, waits.NewOperations)
+	all(&c.operations, l.operate, waits.Operations)
+	fresh(&c.newHeads, l.load, waits.NewHeads)
+	all(&c.heads, l.load, waits.Heads)
+	return steps
+}
+
 // unpinned is how a batch went that could not be begun, since Redis is away for that
 // queue: it rests.
 func (l *lane) unpinned(ctx context.Context, queue string, outages map[string]*outbox.Outage, err error) (outcome, error) {
 	outages[queue].Observe(ctx, err)
 	return outcome{waiting: 1}, nil
 }
+
+// courses are those of a queue: through all pending rows, and through the new ones.
+type courses struct{ newOperations, operations, newHeads, heads course }
 
 // course is how a lane goes through the pending rows of a queue. It begins with
 // what is due first, as long as rows leave. Where some had to wait, the next batch
@@ -144,6 +210,8 @@ type course struct {
 	after table.Cursor
 }
 
+func newCourse() course { return course{pause: outbox.NewBackoff()} }
+
 func (c *course) isReady() bool { return !time.Now().Before(c.until) }
 
 // outcome is how a batch went.
@@ -153,14 +221,24 @@ type outcome struct {
 	full             bool // more rows may be behind last
 }
 
-// note records a batch, and reports whether another may be had at once.
-func (c *course) note(o outcome) (more bool) {
+// behind are the numbers behind the last batch, or all where there are none.
+func (c *course) behind(numbers []int64) []int64 {
+	i, _ := slices.BinarySearch(numbers, c.after.Number+1)
+	if i == len(numbers) {
+		return numbers
+	}
+	return numbers[i:]
+}
+
+// note records a batch, and reports whether another may be had at once. Onward, the
+// next one goes on behind it in any case: the way there is long.
+func (c *course) note(o outcome, onward bool) (more bool) {
 	if o.waiting > 0 && o.settled == 0 {
 		c.until = time.Now().Add(c.pause.Next())
 	} else {
 		c.pause.Reset()
 	}
-	going := o.waiting > 0 || c.after != (table.Cursor{})
+	going := onward || o.waiting > 0 || c.after != (table.Cursor{})
 	c.after = table.Cursor{}
 	if going && o.full {
 		c.after = o.last

@@ -7,21 +7,19 @@ import (
 )
 
 // load brings a batch of a queue's messages into Redis.
-func (l *lane) load(ctx context.Context, look outlook, queue string, after table.Cursor) (o outcome, err error) {
-	b, err := l.relay.batch(ctx, look, queue)
+func (l *lane) load(ctx context.Context, look outlook, work table.Work) (o outcome, err error) {
+	b, err := l.relay.batch(ctx, look, work.Queue)
 	if err != nil {
-		return l.unpinned(ctx, queue, l.relay.outages.queues, err)
+		return l.unpinned(ctx, work.Queue, l.relay.outages.queues, err)
 	}
 	err = l.relay.transact(ctx, look, func(inside context.Context, t *transaction) error {
-		rows, err := t.LockHeads(inside, table.Work{
-			Queue: queue, Operations: look.queues[queue].Operations, UntilMs: look.untilMs(), After: after,
-			Blocked: l.relay.blocked.list(queue), Most: l.relay.config.Batch,
-		})
+		work.Blocked, work.Most = l.relay.blocked.list(work.Queue), l.relay.config.Batch
+		rows, err := t.LockHeads(inside, work)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
 		n := table.Affordable(rows)
-		full := n < len(rows) || len(rows) == l.relay.config.Batch
+		full := n < len(rows) || len(rows) == work.Most
 		rows = rows[:n]
 		if err := t.Complete(inside, rows); err != nil {
 			return err

@@ -15,14 +15,14 @@ import (
 const operateWidth = 16
 
 // operate applies a batch of a queue's operations.
-func (l *lane) operate(ctx context.Context, look outlook, queue string, after table.Cursor) (o outcome, err error) {
-	b, err := l.relay.batch(ctx, look, queue)
+func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (o outcome, err error) {
+	b, err := l.relay.batch(ctx, look, work.Queue)
 	if err != nil {
-		return l.unpinned(ctx, queue, l.relay.outages.operations, err)
+		return l.unpinned(ctx, work.Queue, l.relay.outages.operations, err)
 	}
 	err = l.relay.transact(ctx, look, func(inside context.Context, t *transaction) error {
-		most := min(l.relay.config.Batch, table.BatchRows)
-		rows, err := t.LockOperations(inside, table.Work{Queue: queue, After: after, Most: most})
+		work.Most = min(l.relay.config.Batch, table.BatchRows)
+		rows, err := t.LockOperations(inside, work)
 		if err != nil || len(rows) == 0 {
 			return err
 		}
@@ -38,7 +38,7 @@ func (l *lane) operate(ctx context.Context, look outlook, queue string, after ta
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.operateAll(redis, groups)
-		o = b.outcome(rows[len(rows)-1], len(rows) == most)
+		o = b.outcome(rows[len(rows)-1], len(rows) == work.Most)
 		return t.Write(inside, b.updates)
 	})
 	if err == nil {

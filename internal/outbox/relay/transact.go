@@ -70,6 +70,7 @@ type outlook struct {
 	read    time.Time // by our own, when that was read
 	horizon time.Duration
 	queues  map[string]table.Waiting
+	whole   bool // everything was looked at
 }
 
 // untilMs is up to when rows are loaded.

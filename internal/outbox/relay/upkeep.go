@@ -24,7 +24,9 @@ const (
 func (r *Relay) upkeep(ctx context.Context) error {
 	var tidied time.Time
 	for {
+		began := time.Now()
 		err := r.watch(ctx)
+		took := time.Since(began)
 		if time.Since(tidied) >= tidyEvery {
 			tidied = time.Now()
 			err = errors.Join(err, r.tidy(ctx))
@@ -32,7 +34,7 @@ func (r *Relay) upkeep(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			r.log.DebugContext(ctx, "outbox upkeep failed", "err", err)
 		}
-		if !wait.Sleep(ctx, watchEvery) {
+		if !wait.Sleep(ctx, max(watchEvery, wait.Rest(took))) {
 			return nil
 		}
 	}
@@ -71,13 +73,11 @@ func (r *Relay) tidy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for {
-		more, err := r.db.Ended().Purge(ctx, r.config.Keep)
-		if err != nil {
+	// A batch begins where the one before has ended: the database may not have forgotten
+	// yet what that has deleted.
+	for fromMs, more := int64(0), true; more && ctx.Err() == nil; {
+		if fromMs, more, err = r.db.Ended().Purge(ctx, r.config.Keep, fromMs); err != nil {
 			return err
-		}
-		if !more || ctx.Err() != nil {
-			break
 		}
 	}
 	return r.reportUnknown(ctx, look.untilMs())

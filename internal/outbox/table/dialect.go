@@ -17,7 +17,7 @@ type dialect struct {
 	beginning string
 	// arrays says that a list is one argument, and that arguments are numbered.
 	arrays bool
-	// hint names the index to use: %s is the table's name.
+	// hint names the index to use.
 	hint map[index]string
 	// fence ends a subquery that is to be run row by row, and not as a join: by
 	// statistics from before its table was filled, a join reads all of it for every
@@ -30,6 +30,7 @@ type index string
 const (
 	byDue      index = "due"
 	byIdentity index = "history"
+	byNumber   index = "number"
 )
 
 var postgres = dialect{
@@ -53,6 +54,6 @@ var mysqlDialect = dialect{
 	size:    "LENGTH(body) + COALESCE(LENGTH(headers), 0)",
 	headers: "headers",
 	// A lock on the unique index would make a producer's duplicate wait.
-	hint:  map[index]string{byDue: " FORCE INDEX (%s_due)", byIdentity: " FORCE INDEX (%s_history)"},
+	hint:  map[index]string{byDue: " FORCE INDEX ({name}_due)", byIdentity: " FORCE INDEX ({name}_history)", byNumber: " FORCE INDEX (PRIMARY)"},
 	fence: " LIMIT 1",
 }

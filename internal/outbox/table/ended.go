@@ -85,18 +85,19 @@ func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, er
 	return found, nil
 }
 
-// Purge deletes a batch of rows that finished longer ago than keep; more says that
-// others are left. Those of a message of which an operation is pending are kept: they
-// tell what overtook it.
-func (e Ended) Purge(ctx context.Context, keep time.Duration) (more bool, err error) {
+// Purge deletes a batch of rows that finished longer ago than keep, but not before
+// fromMs. Where there are more, they finished at lastMs or later. Those of a message of
+// which an operation is pending are kept: they tell what overtook it.
+func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (lastMs int64, more bool, err error) {
 	var n int64
 	err = e.db.Within(ctx, func(t *Tx) error {
-		q := e.db.query("").add("SELECT id FROM {t} WHERE finished_ms < {now} - ?", keep.Milliseconds()).withoutOperation().
+		q := e.db.query("").add("SELECT id, finished_ms FROM {t} WHERE finished_ms >= ? AND finished_ms < {now} - ?", fromMs, keep.Milliseconds()).
+			withoutOperation().
 			add(" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", purgeBatch)
 		var numbers []int64
 		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
 			var number int64
-			err := rows.Scan(&number)
+			err := rows.Scan(&number, &lastMs)
 			numbers = append(numbers, number)
 			return err
 		})
@@ -107,7 +108,7 @@ func (e Ended) Purge(ctx context.Context, keep time.Duration) (more bool, err er
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("purge finished rows: %w", err)
+		return 0, false, fmt.Errorf("purge finished rows: %w", err)
 	}
-	return n == purgeBatch, nil
+	return lastMs, n == purgeBatch, nil
 }

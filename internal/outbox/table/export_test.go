@@ -25,6 +25,12 @@ func (d *Database) QueryHeads(w Work) *query { return d.headsQuery(w) }
 
 func (d *Database) QueryWaiting(queues []string) *query { return d.lookQuery(queues) }
 
+func (d *Database) QueryNew(queues []string, floor Floor, untilMs int64) *query {
+	return d.newQuery(queues, floor, untilMs)
+}
+
+func (d *Database) QueryOperations(w Work) *query { return d.operationsQuery(w) }
+
 func (d *Database) QueryStored(what, queue string, after Cursor, beforeMs int64, most int) *query {
 	return d.storedQuery(what, queue, after, beforeMs, most)
 }

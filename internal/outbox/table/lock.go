@@ -23,6 +23,9 @@ type Work struct {
 	// UntilMs is up to when rows are due that are taken.
 	UntilMs int64
 	After   Cursor
+	// Numbers, where not nil, are the rows that are taken, and neither UntilMs nor After
+	// counts.
+	Numbers []int64
 	// Blocked are the numbers of rows to be left out.
 	Blocked []int64
 	Most    int
@@ -42,30 +45,45 @@ func (t *Tx) LockHeads(ctx context.Context, w Work) ([]*Row, error) {
 
 // headsQuery is the statement of LockHeads.
 func (d *Database) headsQuery(w Work) *query {
-	q := d.query("SELECT "+columns).from(byDue).
-		add(" WHERE queue = ? AND status = 0 AND op + 0 = 0 AND load_ms <= ?", d.text(w.Queue), w.UntilMs)
-	if w.After != (Cursor{}) {
-		q.after("load_ms", w.After)
+	q, order := d.numbered(w), "id"
+	if w.Numbers == nil {
+		q, order = d.query("SELECT "+columns).from(byDue).add(" WHERE queue = ? AND status = 0 AND load_ms <= ?", d.text(w.Queue), w.UntilMs), "load_ms, id"
+		if w.After != (Cursor{}) {
+			q.after("load_ms", w.After)
+		}
 	}
+	q.add(" AND op + 0 = 0")
 	if len(w.Blocked) > 0 {
 		q.add(" AND NOT id + 0").ids(w.Blocked)
 	}
 	if w.Operations {
 		q.withoutOperation()
 	}
-	return q.add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
+	return q.add(" ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
+}
+
+// numbered begins a statement that reads pending rows by their numbers alone.
+func (d *Database) numbered(w Work) *query {
+	return d.query("SELECT " + columns).from(byNumber).add(" WHERE id").ids(w.Numbers).add(" AND status + 0 = 0")
 }
 
 // LockOperations locks a batch of a queue's pending cancels and reschedules.
 func (t *Tx) LockOperations(ctx context.Context, w Work) ([]*Row, error) {
-	q := t.db.query("SELECT "+columns).from(byDue).
-		add(" WHERE queue = ? AND status = 0 AND op + 0 > 0 AND load_ms = 0 AND id > ?", t.db.text(w.Queue), w.After.Number).
-		add(" ORDER BY load_ms, id LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
-	rows, err := t.db.rows(ctx, t.tx, q)
+	rows, err := t.db.rows(ctx, t.tx, t.db.operationsQuery(w))
 	if err != nil {
 		return nil, fmt.Errorf("lock operations: %w", err)
 	}
 	return rows, nil
+}
+
+// operationsQuery is the statement of LockOperations.
+func (d *Database) operationsQuery(w Work) *query {
+	q, order := d.numbered(w), "id"
+	if w.Numbers == nil {
+		q, order = d.query("SELECT "+columns).from(byDue).
+			add(" WHERE queue = ? AND status = 0 AND load_ms = 0 AND id > ?", d.text(w.Queue), w.After.Number), "load_ms, id"
+	}
+	return q.add(" AND op + 0 > 0 ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
 }
 
 // Complete reads headers and bodies that did not come with their rows.

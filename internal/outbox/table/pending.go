@@ -21,21 +21,22 @@ type Pending struct{ db *Database }
 
 // Waiting is what a queue has pending: operations, and messages' rows that are due
 // within the horizon.
-type Waiting struct{ Operations, Heads bool }
+type Waiting struct {
+	Operations, Heads bool
+	// NewOperations and NewHeads are the rows' numbers in their order, where only what is
+	// new was looked for.
+	NewOperations, NewHeads []int64
+}
 
 // Look asks what the queues have pending, and takes no lock. It reads two entries
 // of an index a queue: most of the time there is nothing.
 func (p Pending) Look(ctx context.Context, queues []string, untilMs int64) (map[string]Waiting, error) {
-	return p.db.look(ctx, p.db.db, queues, untilMs)
-}
-
-func (d *Database) look(ctx context.Context, db querier, queues []string, untilMs int64) (map[string]Waiting, error) {
 	found := make(map[string]Waiting, len(queues))
-	err := d.lookQuery(queues).each(ctx, db, func(rows *sql.Rows) error {
+	err := p.db.lookQuery(queues).each(ctx, p.db.db, func(rows *sql.Rows) error {
 		var queue string
 		var operation, firstMs sql.NullInt64
 		err := rows.Scan(&queue, &operation, &firstMs)
-		found[queue] = Waiting{operation.Valid, firstMs.Valid && firstMs.Int64 <= untilMs}
+		found[queue] = Waiting{Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs}
 		return err
 	})
 	if err != nil {
@@ -44,7 +45,7 @@ func (d *Database) look(ctx context.Context, db querier, queues []string, untilM
 	return found, nil
 }
 
-// lookQuery is the statement of look.
+// lookQuery is the statement of Look.
 func (d *Database) lookQuery(queues []string) *query {
 	one := func(q *query, queue string, args ...any) {
 		q.add(", (SELECT 1").from(byDue).add(" WHERE queue = "+queue+" AND status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT 1)", args...).

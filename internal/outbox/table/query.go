@@ -3,7 +3,6 @@ package table
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,7 +17,7 @@ type query struct {
 	args []any
 }
 
-// query begins a statement; "{t}" stands for the table, "{now}" for the
+// query begins a statement; "{t}" stands for the table, "{name}" for its name without the schema, "{now}" for the
 // database's clock, "{size}" and "{headers}" for what the dialect calls them.
 func (d *Database) query(text string) *query {
 	return (&query{d: d}).add(text)
@@ -26,7 +25,7 @@ func (d *Database) query(text string) *query {
 
 // add appends text; each "?" takes the next of args.
 func (q *query) add(text string, args ...any) *query {
-	text = strings.NewReplacer("{t}", q.d.table, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size, "{headers}", q.d.dialect.headers).
+	text = strings.NewReplacer("{t}", q.d.table, "{name}", q.d.name, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size, "{headers}", q.d.dialect.headers).
 		Replace(text)
 	if !q.d.dialect.arrays {
 		q.text.WriteString(text)
@@ -47,12 +46,7 @@ func (q *query) add(text string, args ...any) *query {
 func (q *query) from(by index) *query { return q.add(" FROM {t}").hinted(by) }
 
 // hinted appends which index to use.
-func (q *query) hinted(by index) *query {
-	if hint, ok := q.d.dialect.hint[by]; ok {
-		_, _ = fmt.Fprintf(&q.text, hint, q.d.name) // never fails
-	}
-	return q
-}
+func (q *query) hinted(by index) *query { return q.add(q.d.dialect.hint[by]) }
 
 // after appends that a row comes after the cursor, in a form that each database walks
 // its index for.
@@ -69,6 +63,18 @@ func (q *query) ids(list []int64) *query {
 		return q.add(" = ANY(?)", list)
 	}
 	return q.list(" IN ", anys(list))
+}
+
+// texts appends "IN (…)" for text.
+func (q *query) texts(list []string) *query {
+	if q.d.dialect.arrays {
+		return q.add(" = ANY(?::text[])", list)
+	}
+	bytes := make([]any, len(list))
+	for i, s := range list {
+		bytes[i] = []byte(s)
+	}
+	return q.list(" IN ", bytes)
 }
 
 // text is an argument that is compared with an identity. MySQL has it as bytes:

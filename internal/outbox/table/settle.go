@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"slices"
 )
 
 // settle is the transaction of [Ended.Settle].
@@ -86,32 +85,13 @@ func (t *Tx) operated(ctx context.Context, list []Identity) (map[Identity]bool, 
 	if list = t.db.possible(list); len(list) == 0 {
 		return nil, nil //nolint:nilnil // A nil map has none.
 	}
-	waits, err := t.db.look(ctx, t.tx, queuesOf(list), 0)
-	if err != nil {
-		return nil, err
-	}
-	list = slices.DeleteFunc(slices.Clone(list), func(it Identity) bool { return !waits[it.Queue].Operations })
-	if len(list) == 0 {
-		return nil, nil //nolint:nilnil // A nil map has none.
-	}
 	found := map[Identity]bool{}
 	q := t.db.of(list, "queue, message_key, message_id", hasOperation, "")
-	err = q.each(ctx, t.tx, func(rows *sql.Rows) error {
+	err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
 		var it Identity
 		err := rows.Scan(&it.Queue, &it.Key, &it.ID)
 		found[it] = true
 		return err
 	})
 	return found, err
-}
-
-// queuesOf are the queues of the identities.
-func queuesOf(list []Identity) []string {
-	var queues []string
-	for _, it := range list {
-		if !slices.Contains(queues, it.Queue) {
-			queues = append(queues, it.Queue)
-		}
-	}
-	return queues
 }

@@ -1,0 +1,107 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+)
+
+// slowLane is a lane to which each look at everything is slow, and that makes none in
+// the next hour once rest was called.
+type slowLane struct {
+	*lane
+	scene *scene
+}
+
+func newSlowLane(s *scene) slowLane {
+	s.config.cheapLook, s.config.Batch = time.Nanosecond, 2
+	return slowLane{newLane(s.relay(), 0), s}
+}
+
+func (l slowLane) rest() { l.sight.next = time.Now().Add(time.Hour) }
+
+func (l slowLane) work() (more bool) {
+	l.scene.t.Helper()
+	more, err := l.round(l.scene.t.Context())
+	require.NoError(l.scene.t, err)
+	return more
+}
+
+// TestNewRowsBetweenSlowLooks: what is new is taken at once, and what was committed late
+// by the next look at everything.
+func TestNewRowsBetweenSlowLooks(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newScene(t, d)
+		l := newSlowLane(s)
+		tx, commit := s.Begin()
+		late := s.InsertInto(tx, insert{ID: "late", DueMs: s.Due(soon)})
+		first := s.Insert(insert{ID: "first", DueMs: s.Due(soon)})
+		l.work()
+		s.RequireStored(first)
+		l.rest()
+		commit()
+		head := s.Insert(insert{ID: "new", DueMs: s.Due(past)})
+		cancel := s.Insert(insert{ID: "first", Verb: table.VerbCancel})
+		reached := s.Insert(insert{ID: "reached", Queue: "mails", DueMs: s.Due(far)})
+		l.work()
+		s.RequireStored(head)
+		require.Equal(t, "cancelled", s.State(cancel))
+		require.Equal(t, "pending", s.State(reached), "not yet within the horizon")
+		require.Equal(t, "pending", s.State(late))
+
+		s.redis.with(func() { s.redis.ahead = outboxtest.Far })
+		l.sight.marks[0].floor.Number = reached
+		l.work()
+		s.RequireStored(reached)
+		require.Equal(t, "pending", s.State(late))
+		l.sight.next = time.Time{}
+		l.work()
+		s.RequireStored(late)
+	})
+}
+
+// TestSlowWayGoesOnward: batch follows batch through a backlog without a look at
+// everything in between, and what is new comes first.
+func TestSlowWayGoesOnward(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newScene(t, d)
+		l := newSlowLane(s)
+		for _, id := range []string{"a", "b", "c", "d", "e"} {
+			s.Insert(insert{ID: id, DueMs: s.Due(soon)})
+		}
+		require.True(t, l.work())
+		l.rest()
+		require.Equal(t, 2, s.Count("status = 1"))
+		head := s.Insert(insert{ID: "new", DueMs: s.Due(past)})
+		require.True(t, l.work())
+		s.RequireStored(head)
+		require.Equal(t, 5, s.Count("status = 1"))
+		require.False(t, l.work())
+		require.Equal(t, 6, s.Count("status = 1"))
+		require.False(t, l.work())
+	})
+}
+
+// TestSlowWayAfterAFailure: nobody knows what is left of a batch that failed, or that
+// had to wait.
+func TestSlowWayAfterAFailure(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newScene(t, d)
+		l := newSlowLane(s)
+		s.Insert(insert{ID: "first", DueMs: s.Due(soon)})
+		l.work()
+		l.rest()
+		s.redis.with(func() { s.redis.fail = func(table.Identity) error { return errTest } })
+		s.Insert(insert{ID: "waits", DueMs: s.Due(soon)})
+		l.work()
+		require.True(t, l.sight.isWhole(time.Now().Add(waitingAgain)))
+		s.redis.with(func() { s.redis.err = errTest })
+		_, err := l.guardedRound(t.Context())
+		require.Error(t, err)
+		require.True(t, l.sight.isWhole(time.Now()))
+	})
+}

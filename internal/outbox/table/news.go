@@ -1,0 +1,85 @@
+package table
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+)
+
+// mostNew is how many rows a look at what is new tells: of those that were written, and
+// of those of each queue that came within the horizon.
+const mostNew = 10_000
+
+// Floor tells what was there some time ago. Above it is what is new: a row was written,
+// so its number is higher, or the horizon has reached it, so it is due later. A row
+// that was committed late may be below the floor, and nevertheless be new.
+type Floor struct{ Number, UntilMs int64 }
+
+// New asks what the queues have pending above the floor, and takes no lock. However
+// much was taken before, it walks over nothing that is below. newest is the highest
+// number that there is.
+func (p Pending) New(ctx context.Context, queues []string, floor Floor, untilMs int64) (found map[string]Waiting, newest int64, err error) {
+	found, newest = map[string]Waiting{}, floor.Number
+	err = p.db.newQuery(queues, floor, untilMs).each(ctx, p.db.db, func(rows *sql.Rows) error {
+		var number sql.NullInt64
+		var queue string
+		var verb Verb
+		if err := rows.Scan(&number, &queue, &verb); err != nil {
+			return err
+		}
+		w := found[queue]
+		switch {
+		case queue == "":
+			newest = max(newest, number.Int64)
+			return nil
+		case verb == VerbSchedule:
+			w.NewHeads = append(w.NewHeads, number.Int64)
+		default:
+			w.NewOperations = append(w.NewOperations, number.Int64)
+		}
+		found[queue] = w
+		return nil
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("look for new rows: %w", err)
+	}
+	for _, w := range found {
+		slices.Sort(w.NewOperations)
+		slices.Sort(w.NewHeads)
+	}
+	return found, newest, nil
+}
+
+// newQuery is the statement of New: what was written, what the horizon has reached of
+// each queue, and the highest number. PostgreSQL shall go to what was written by its
+// number alone, which is why no other column is one that an index has.
+func (d *Database) newQuery(queues []string, floor Floor, untilMs int64) *query {
+	const what = "SELECT id, queue, op"
+	reached := func(q *query, queue string, args ...any) {
+		q.add(what).from(byDue).add(" WHERE queue = "+queue, args...).
+			add(" AND status = 0 AND op + 0 = 0 AND load_ms > ? AND load_ms <= ? AND id + 0 <= ?", floor.UntilMs, untilMs, floor.Number).
+			add(" ORDER BY load_ms, id LIMIT ?", mostNew)
+	}
+	q := d.query("("+what).from(byNumber).add(" WHERE id > ? AND queue", floor.Number).texts(queues).
+		add(" AND status + 0 = 0 AND load_ms + 0 <= ? ORDER BY id LIMIT ?)", untilMs, mostNew)
+	if d.dialect.arrays {
+		reached(q.add(" UNION ALL SELECT found.* FROM unnest(?::text[]) AS wanted (queue) CROSS JOIN LATERAL (", queues), "wanted.queue")
+		q.add(") AS found")
+	} else {
+		for _, queue := range queues {
+			reached(q.add(" UNION ALL ("), "?", []byte(queue))
+			q.add(")")
+		}
+	}
+	return q.add(" UNION ALL (SELECT max(id), '', 0 FROM {t} WHERE id > ?)", floor.Number)
+}
+
+// Newest is the highest number that there is.
+func (p Pending) Newest(ctx context.Context) (number int64, err error) {
+	err = p.db.query("SELECT COALESCE(max(id), 0) FROM {t}").each(ctx, p.db.db, func(rows *sql.Rows) error { return rows.Scan(&number) })
+	if err != nil {
+		return 0, fmt.Errorf("look for the newest row: %w", err)
+	}
+	return number, nil
+}
