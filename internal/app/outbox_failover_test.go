@@ -58,7 +58,9 @@ func TestRedisFailoverLosesAPut(t *testing.T) {
 	}
 	d.within(repaired, "the message is put back", func() bool { return has() == 1 })
 	assert.Contains(t, d.page("/metrics"), `delaybridge_outbox_audited_total{outbox="default",result="put_back"} 1`)
-	d.commit(func(tx *sql.Tx) { require.NoError(t, d.box.Reschedule(t.Context(), tx, "orders", lost, delay.After(0))) })
+	d.commit(func(tx *sql.Tx) {
+		require.NoError(t, d.box.Reschedule(t.Context(), tx, "orders", lost, delay.After(0)))
+	})
 	d.becomes(lost, "reschedule published")
 	assert.Equal(t, 1, d.got.of("lost"))
 }
@@ -105,4 +107,3 @@ func TestDatabaseFailoverLosesASettle(t *testing.T) {
 		assert.NotEqual(t, first, <-attempts, "a copy without a mark")
 	}
 }
-

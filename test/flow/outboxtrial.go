@@ -139,7 +139,9 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 	defer cancel()
 	left := t.finished(limit, r.World)
 	o.Drained = time.Since(begin)
-	err := errors.Join(r.World.arrived(limit), stop())
+	arriving, end := context.WithTimeout(ctx, time.Minute) // The limit may be used up.
+	defer end()
+	err := errors.Join(r.World.arrived(arriving), stop())
 	for _, b := range r.World.Bridges() {
 		if failure := b.Stop(); failure != nil {
 			err = errors.Join(err, fmt.Errorf("stop a bridge: %w", failure))
