@@ -100,6 +100,9 @@ func chaosFigure(ctx context.Context, r run) error {
 		if err := r.chaos(ctx, name, w, &sum); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", name, err))
 		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
 	v := sum.verdict
 	fmt.Printf("chaos  sum: %d worlds, %d transactions, %d messages, %d operations; %d published, %d twice, %d lost, %d early, %d resurrected, %d unmarked, %d unexplained\n",
