@@ -19,6 +19,8 @@
 //	sentinel  kill -9 of the primary that Sentinel watches, with each durability
 //	cluster   the same in a Redis Cluster, and a slot that migrates
 //	outbox    producers' transactions, while bridges, Redis and the database die
+//	chaos     the same with all that can be lost: Redis, its last writes, the
+//	          database's last commits
 //	horizon   an outbox of messages due over a year: Redis' memory, the relay's
 //	          statements, lateness of what is due soon
 //	size      a queue beside 10,000,000 far rows, 300,000 foreign ones and a long
@@ -53,7 +55,7 @@ type run struct {
 	rate, repeat   int
 	pause, window  time.Duration
 	databases      string
-	fault          string
+	fault, worlds  string
 	seed           uint64
 }
 
@@ -76,11 +78,12 @@ var figures = map[string]figure{
 	"compensation": {compensationFigure, allBrokers, 8, 1000},
 	"wipe":         {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel":     {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
+	"chaos":  {chaosFigure, "nats", 4, 1000},
 	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
 	"size": {sizeFigure, "nats", 8, 500},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|horizon|size|compensation|wipe
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -92,6 +95,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   grow                               the number of shards changes       -brokers -rate -pause
   sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
   outbox                             transactions and trouble           -databases -shards -rate -pause -window -seed
+  chaos                              all that can be lost               -worlds -shards -rate -pause -repeat -seed
   horizon                            an outbox of a year                -databases -count -rate -window
   size                               a full table, and an empty one    -databases -count -rate -window
   compensation                       the broker carries the writes     -brokers -count -shards -window
@@ -110,6 +114,7 @@ func main() {
 	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched, Redis is away, or a load lasts")
 	flag.StringVar(&r.databases, "databases", "postgres,mariadb", "databases of the outbox, a comma list")
 	flag.StringVar(&r.fault, "fault", string(flow.Refusing), "how a topic fails: missing, refusing or hanging")
+	flag.StringVar(&r.worlds, "worlds", "standalone,sentinel,cluster,mariadb", "worlds of chaos, a comma list")
 	flag.Uint64Var(&r.seed, "seed", rand.Uint64N(1_000_000), "makes what producers do repeatable") //nolint:gosec // any seed will do
 	flag.Usage = func() {
 		_, _ = fmt.Fprint(flag.CommandLine.Output(), usage)
