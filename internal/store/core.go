@@ -22,6 +22,8 @@ type core struct {
 	clocks  *clock.Clocks
 	layouts *layout.Registry
 	ledger  func(shard int) // nil: settling tells no rows, see WithLedger
+
+	coalescer *coalescer // nil: each call has runs of its own
 }
 
 // Name is the queue's name.
@@ -64,6 +66,9 @@ func (q *core) LoadLayout(ctx context.Context) (*Layout, error) { return q.layou
 
 // AwaitLayout is Layout, repeated until Redis answers or ctx ends.
 func (q *core) AwaitLayout(ctx context.Context) (l *Layout, err error) {
+	if l, err = q.Layout(ctx); err == nil {
+		return l, nil
+	}
 	err = q.repeat(ctx, func(found *Layout) error { l = found; return nil })
 	return l, err
 }

@@ -39,7 +39,7 @@ var rescheduleRowVerb = verb{
 }
 
 func operationHead(r run) []any {
-	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last)}
+	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes}
 }
 
 // answerToken is under what the answer of an operation is remembered: under its
