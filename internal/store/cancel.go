@@ -22,7 +22,7 @@ var cancelVerb = verb{
 	head: func(r run) []any {
 		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes}
 	},
-	each: func(a *asked) []any { return []any{a.token, message.Member(a.id, a.key), ""} },
+	each: func(args []any, a *asked) []any { return append(args, a.token, message.Member(a.id, a.key), "") },
 }
 
 // Cancel removes a message that waits or is dead. Its codes are Done,

@@ -20,8 +20,8 @@ var cancelRowVerb = verb{
 	most:   1,
 	keys:   cancelVerb.keys,
 	head:   operationHead,
-	each: func(a *asked) []any {
-		return []any{answerToken(a.token), message.Member(a.id, a.key), a.target}
+	each: func(args []any, a *asked) []any {
+		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.target)
 	},
 	pinned: true,
 }
@@ -32,8 +32,8 @@ var rescheduleRowVerb = verb{
 	most:   1,
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
-	each: func(a *asked) []any {
-		return []any{answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target}
+	each: func(args []any, a *asked) []any {
+		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target)
 	},
 	pinned: true,
 }
