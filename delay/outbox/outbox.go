@@ -44,8 +44,7 @@ type Outbox struct {
 type Option func(*options)
 
 type options struct {
-	table   string // with its schema
-	name    string // without: its indexes and its notifications have it
+	table   string
 	maxSize int
 	horizon time.Duration
 	notify  bool
@@ -121,7 +120,6 @@ func New(dialect Dialect, opts ...Option) *Outbox {
 	if o.prefix == "" {
 		o.prefix = "delay"
 	}
-	_, o.name = schema.Split(o.table)
 	o.err = o.check()
 	return o
 }
@@ -138,6 +136,12 @@ func (o *Outbox) check() error {
 		return invalid("notify", "true", "in PostgreSQL only")
 	}
 	return o.checkSinks()
+}
+
+// name is the table's without its schema: its indexes and its notifications have it.
+func (o *Outbox) name() string {
+	_, name := schema.Split(o.table)
+	return name
 }
 
 var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
