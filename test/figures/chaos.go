@@ -28,9 +28,9 @@ const (
 
 // chaosWorld is where things go wrong.
 type chaosWorld struct {
-	database string
-	options  flow.Options
-	troubles []trouble
+	name, database string
+	options        flow.Options
+	troubles       []trouble
 }
 
 // trouble is one thing that goes wrong.
@@ -67,11 +67,11 @@ var (
 // everySecond is a Redis as most have it, whose file is never rewritten.
 var everySecond = []string{"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0"}
 
-var chaosWorlds = map[string]chaosWorld{
-	"standalone": {"postgres", flow.Options{Redis: everySecond}, standalone},
-	"sentinel":   {"postgres", flow.Options{Mode: "sentinel"}, sentinel},
-	"cluster":    {"postgres", flow.Options{Mode: "cluster"}, cluster},
-	"mariadb":    {"mariadb", flow.Options{Redis: everySecond}, standalone},
+var chaosWorlds = []chaosWorld{
+	{"standalone", "postgres", flow.Options{Redis: everySecond}, standalone},
+	{"sentinel", "postgres", flow.Options{Mode: "sentinel"}, sentinel},
+	{"cluster", "postgres", flow.Options{Mode: "cluster"}, cluster},
+	{"mariadb", "mariadb", flow.Options{Redis: everySecond}, standalone},
 }
 
 func loseTwice(ctx context.Context, t *flow.OutboxRun) error {
@@ -92,16 +92,12 @@ func chaosFigure(ctx context.Context, r run) error {
 		"published", "twice", "unmarked", "unexplained", "lost", "early", "resurrected", "wrong d.", "problems", "allowed: unm.", "res.", "due", "caught up")
 	var problems []error
 	var sum chaosSum
-	for name := range strings.SplitSeq(r.worlds, ",") {
-		w, found := chaosWorlds[name]
-		if !found {
-			return fmt.Errorf("no such world: %s", name)
+	for _, w := range chaosWorlds {
+		if ctx.Err() != nil || !slices.Contains(strings.Split(r.databases, ","), w.database) {
+			continue
 		}
-		if err := r.chaos(ctx, name, w, &sum); err != nil {
-			problems = append(problems, fmt.Errorf("%s: %w", name, err))
-		}
-		if ctx.Err() != nil {
-			break
+		if err := r.chaos(ctx, w, &sum); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %w", w.name, err))
 		}
 	}
 	v := sum.verdict
@@ -111,7 +107,7 @@ func chaosFigure(ctx context.Context, r run) error {
 }
 
 // chaos is one world.
-func (r run) chaos(ctx context.Context, name string, w chaosWorld, sum *chaosSum) error {
+func (r run) chaos(ctx context.Context, w chaosWorld, sum *chaosSum) error {
 	w.options.Binary, w.options.Broker, w.options.Shards, w.options.Copies = r.binary, r.broker, r.shards, true
 	w.options.Database, w.options.Reverts = w.database, true
 	o, err := flow.OutboxTrial{
@@ -126,11 +122,11 @@ func (r run) chaos(ctx context.Context, name string, w chaosWorld, sum *chaosSum
 	for _, n := range tally.Operations {
 		operations += n
 	}
-	fmt.Printf("chaos  %-10s | %12d %9d %10d %10d | %9d %6d %8d %11d | %4d %5d %11d %8d %8d | %13d %5d %5d | %9s\n", name, tally.Transactions, tally.Committed, operations, tally.TakenBack,
+	fmt.Printf("chaos  %-10s | %12d %9d %10d %10d | %9d %6d %8d %11d | %4d %5d %11d %8d %8d | %13d %5d %5d | %9s\n", w.name, tally.Transactions, tally.Committed, operations, tally.TakenBack,
 		v.Published, v.Copies, v.Unmarked, v.Unexplained, v.Lost, v.Early, v.Resurrected, v.WrongDue, len(v.Problems),
 		v.UnmarkedAllowed, v.ResurrectedAllowed, v.WrongDueAllowed, ms(v.CaughtUp))
-	fmt.Printf("chaos  %-10s   rows: %s\n", name, counts(tally.Operations))
-	fmt.Printf("chaos  %-10s   %s\n", name, incidents(o.Incidents))
+	fmt.Printf("chaos  %-10s   rows: %s\n", w.name, counts(tally.Operations))
+	fmt.Printf("chaos  %-10s   %s\n", w.name, incidents(o.Incidents))
 	sum.add(o, operations)
 	return chaosVerdict(o)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -144,12 +145,13 @@ func (v *Verdict) copies(id string, p *promise, incidents []Incident) {
 }
 
 func (v *Verdict) problem(id string, p *promise, what string) {
-	text := fmt.Sprintf("%s: %s; due", id, what)
+	const clock = "15:04:05.000"
+	text := []string{id + ": " + what}
 	for _, due := range p.dues {
-		text += due.UTC().Format(" 15:04:05.000")
+		text = append(text, "due "+due.UTC().Format(clock))
 	}
 	for _, a := range p.records {
-		text += fmt.Sprintf("; at %s, due %s, %s %s", a.at.UTC().Format("15:04:05.000"), a.due.UTC().Format("15:04:05.000"), message.HeaderAttempt, a.attempt)
+		text = append(text, fmt.Sprintf("arrived %s, due %s, %s %s", a.at.UTC().Format(clock), a.due.UTC().Format(clock), message.HeaderAttempt, a.attempt))
 	}
-	v.Problems = append(v.Problems, text)
+	v.Problems = append(v.Problems, strings.Join(text, "; "))
 }
