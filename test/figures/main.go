@@ -55,7 +55,7 @@ type run struct {
 	rate, repeat   int
 	pause, window  time.Duration
 	databases      string
-	fault, worlds  string
+	fault          string
 	seed           uint64
 }
 
@@ -95,7 +95,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   grow                               the number of shards changes       -brokers -rate -pause
   sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
   outbox                             transactions and trouble           -databases -shards -rate -pause -window -seed
-  chaos                              all that can be lost               -worlds -shards -rate -pause -repeat -seed
+  chaos                              all that can be lost               -databases -shards -rate -pause -repeat -seed
   horizon                            an outbox of a year                -databases -count -rate -window
   size                               a full table, and an empty one    -databases -count -rate -window
   compensation                       the broker carries the writes     -brokers -count -shards -window
@@ -114,7 +114,6 @@ func main() {
 	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched, Redis is away, or a load lasts")
 	flag.StringVar(&r.databases, "databases", "postgres,mariadb", "databases of the outbox, a comma list")
 	flag.StringVar(&r.fault, "fault", string(flow.Refusing), "how a topic fails: missing, refusing or hanging")
-	flag.StringVar(&r.worlds, "worlds", "standalone,sentinel,cluster,mariadb", "worlds of chaos, a comma list")
 	flag.Uint64Var(&r.seed, "seed", rand.Uint64N(1_000_000), "makes what producers do repeatable") //nolint:gosec // any seed will do
 	flag.Usage = func() {
 		_, _ = fmt.Fprint(flag.CommandLine.Output(), usage)

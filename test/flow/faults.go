@@ -13,13 +13,13 @@ import (
 type Loss int
 
 const (
-	// LosesNothing: who dies or hangs has told others all that counts.
+	// LosesNothing is where who dies or hangs has told others all that counts.
 	LosesNothing Loss = iota
-	// LosesRedis: Redis, or a part of it, comes back empty.
+	// LosesRedis is where Redis, or a part of it, comes back empty.
 	LosesRedis
-	// RevertsRedis: Redis comes back as it was at the incident's beginning.
+	// RevertsRedis is where Redis comes back as it was at the incident's beginning.
 	RevertsRedis
-	// RevertsDatabase: the database comes back as it was at the incident's beginning.
+	// RevertsDatabase is where the database comes back as it was at the incident's beginning.
 	RevertsDatabase
 )
 

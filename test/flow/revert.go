@@ -44,7 +44,7 @@ func (d *Database) Revert(ctx context.Context, lost time.Duration) error {
 	case d.reverter.standby != nil:
 		return d.failOver(ctx, lost)
 	}
-	if err := d.Server.Snapshot(); err != nil {
+	if err := d.Server.Snapshot(ctx); err != nil {
 		return err
 	}
 	if err := errors.Join(Sleep(ctx, lost), d.Server.Kill(), d.Server.Restore()); err != nil {

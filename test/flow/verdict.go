@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -30,12 +31,12 @@ type Verdict struct {
 	// Unexplained those that no incident explains.
 	Unmarked, Unexplained int
 	// Lost were promised and did not arrive, Early came before their time, Resurrected
-	// after a cancel that said done.
-	Lost, Early, Resurrected int
-	// UnmarkedAllowed and ResurrectedAllowed are those after a Redis that was put back
-	// to an earlier state had forgotten a claim or a cancel, or a database a
-	// reschedule.
-	UnmarkedAllowed, ResurrectedAllowed int
+	// though a cancel said done, WrongDue for a due time that nobody had promised.
+	Lost, Early, Resurrected, WrongDue int
+	// UnmarkedAllowed, ResurrectedAllowed and WrongDueAllowed are those where a Redis
+	// that was put back to an earlier state had forgotten a claim, a cancel or a
+	// reschedule, or a database a reschedule.
+	UnmarkedAllowed, ResurrectedAllowed, WrongDueAllowed int
 	// CaughtUp is how long after the last incident all was published that was due by
 	// then.
 	CaughtUp time.Duration
@@ -46,7 +47,7 @@ type Verdict struct {
 func (l *Ledger) Judge(incidents []Incident) Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var v Verdict
+	v := Verdict{Problems: slices.Clone(l.problems)}
 	var end time.Time
 	for _, i := range incidents {
 		if i.To.After(end) {
@@ -71,25 +72,49 @@ func (l *Ledger) Judge(incidents []Incident) Verdict {
 			}
 		}
 		v.resurrected(id, p, incidents)
+		v.moved(id, p, incidents)
 		v.copies(id, p, incidents)
 	}
 	return v
 }
 
-// resurrected counts a message that arrived after a cancel that said done.
+// resurrected counts a message that arrived though a cancel said done. Where Redis
+// was put back, it may have forgotten the cancel, or that it was published before.
 func (v *Verdict) resurrected(id string, p *promise, incidents []Incident) {
 	if !p.cancelled || p.maybe {
 		return
 	}
-	last := p.records[len(p.records)-1].at
 	for _, i := range incidents {
-		if i.Loss == RevertsRedis && i.From.Before(last) && p.cancelTried.Before(i.To) && p.cancelTried.After(i.From.Add(-operating)) {
+		forgot := slices.ContainsFunc(p.records, func(a arrival) bool { return i.From.Before(a.at) && a.at.Before(i.To) }) ||
+			p.cancelTried.Before(i.To) && p.cancelTried.After(i.From.Add(-operating))
+		if i.Loss == RevertsRedis && forgot {
 			v.ResurrectedAllowed++
 			return
 		}
 	}
 	v.Resurrected++
 	v.problem(id, p, "resurrected")
+}
+
+// moved counts a message that arrived for a due time that was not promised.
+func (v *Verdict) moved(id string, p *promise, incidents []Incident) {
+	switch {
+	case !slices.ContainsFunc(p.records, func(a arrival) bool { return !p.promised(a.due) }):
+	case p.near(RevertsRedis, incidents):
+		v.WrongDueAllowed++
+	default:
+		v.WrongDue++
+		v.problem(id, p, "moved")
+	}
+}
+
+// near reports whether an incident of that kind, or any where it is LosesNothing,
+// may have made unknown what became of the message.
+func (p *promise) near(loss Loss, incidents []Incident) bool {
+	first, last := p.records[0].at, p.records[len(p.records)-1].at
+	return slices.ContainsFunc(incidents, func(i Incident) bool {
+		return (loss == LosesNothing || i.Loss == loss) && i.From.Before(last) && i.From.Add(-memory).Before(first) && i.To.Add(aftermath).After(first)
+	})
 }
 
 // copies counts the copies of a message. Which of them came first says nothing: one
@@ -99,13 +124,7 @@ func (v *Verdict) copies(id string, p *promise, incidents []Incident) {
 		return
 	}
 	v.Copies += len(p.records) - 1
-	first, last := p.records[0].at, p.records[len(p.records)-1].at
-	near := func(loss Loss) bool {
-		return slices.ContainsFunc(incidents, func(i Incident) bool {
-			return (loss == LosesNothing || i.Loss == loss) && i.From.Before(last) && i.From.Add(-memory).Before(first) && i.To.Add(aftermath).After(first)
-		})
-	}
-	if !near(LosesNothing) {
+	if !p.near(LosesNothing, incidents) {
 		v.Unexplained += len(p.records) - 1
 		v.problem(id, p, "published twice without a reason")
 	}
@@ -117,7 +136,7 @@ func (v *Verdict) copies(id string, p *promise, incidents []Incident) {
 	}
 	switch {
 	case unmarked <= 0:
-	case p.forgotten || near(RevertsRedis):
+	case p.forgotten || p.near(RevertsRedis, incidents):
 		v.UnmarkedAllowed += unmarked
 	default:
 		v.Unmarked += unmarked
@@ -126,12 +145,13 @@ func (v *Verdict) copies(id string, p *promise, incidents []Incident) {
 }
 
 func (v *Verdict) problem(id string, p *promise, what string) {
-	text := fmt.Sprintf("%s: %s; due", id, what)
+	const clock = "15:04:05.000"
+	text := []string{id + ": " + what}
 	for _, due := range p.dues {
-		text += due.UTC().Format(" 15:04:05.000")
+		text = append(text, "due "+due.UTC().Format(clock))
 	}
 	for _, a := range p.records {
-		text += fmt.Sprintf("; at %s, due %s, %s %s", a.at.UTC().Format("15:04:05.000"), a.due.UTC().Format("15:04:05.000"), message.HeaderAttempt, a.attempt)
+		text = append(text, fmt.Sprintf("arrived %s, due %s, %s %s", a.at.UTC().Format(clock), a.due.UTC().Format(clock), message.HeaderAttempt, a.attempt))
 	}
-	v.Problems = append(v.Problems, text)
+	v.Problems = append(v.Problems, strings.Join(text, "; "))
 }

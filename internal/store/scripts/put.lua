@@ -50,12 +50,12 @@ local function trace(id, token, n)
     moved = true
   end
   if moved then return 15, 0 end
-  if dead and theirs == '' then return nil end -- Its body was lost. The row has it.
-  if dead then return 4, stop and string.sub(dead, stop + 1, stop + length) or '' end
+  -- A dead letter that has lost its body is in nobody's way: the row has it.
+  if dead and theirs ~= '' then return 4, stop and string.sub(dead, stop + 1, stop + length) or '' end
   if stored then return due and 2 or 3, due or 0 end
 end
 
-local reply, entries, marked, ends, expiry, ours, bare, earliest = {0, now_ms}, {}, {}, {}, {}, {}, {}, nil
+local reply, entries, marked, ends, expiry, ours, earliest = {0, now_ms}, {}, {}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
   local id, due, stored = ARGV[5 * n + 1], tonumber(ARGV[5 * n + 2]), ARGV[5 * n + 5]
   local code, detail
@@ -69,15 +69,11 @@ for n, token in ipairs(tokens) do
   elseif ask or redis.call('HSETNX', KEYS[2], id, prefix .. stored) == 0 then
     code, detail = trace(id, token, n)
   else
-    code, detail, ours[id] = 1, due, n
-    entries[#entries + 1], entries[#entries + 2] = ARGV[5 * n + 2], id
+    code, detail, ours[id], entries[#entries + 1], entries[#entries + 2] = 1, due, n, ARGV[5 * n + 2], id
     if not earliest or due < earliest then earliest = due end
-    -- A copy may be out without our knowing. The clock of a node that took over may be behind.
-    local mark, till = ARGV[5 * n + 3], ARGV[5 * n + 4]
-    if any_dead and redis.call('ZSCORE', KEYS[4], id) then
-      bare[#bare + 1] = id
-      mark = '1' -- What the lost one had gone through, nobody knows.
-    end
+    -- A copy may be out without our knowing, also of what lost its body. The clock of a node that took over may be behind.
+    local bare = any_dead and redis.call('ZREM', KEYS[4], id) == 1 and redis.call('HDEL', KEYS[5], id) and redis.call('HINCRBY', KEYS[8], 'replaced', 1)
+    local mark, till = bare and '1' or ARGV[5 * n + 3], ARGV[5 * n + 4]
     if mark == '1' or mark ~= '0' and due <= now_ms + 2000 and (mark == 'due' or tonumber(mark) < born_ms) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
     if till ~= '' then ends[#ends + 1], ends[#ends + 2], expiry[#expiry + 1], expiry[#expiry + 2] = token, 'c', till, token end
   end
@@ -88,11 +84,6 @@ if #entries > 0 then
   if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
   if #ends > 0 then redis.call('HSET', KEYS[6], unpack(ends)) redis.call('ZADD', KEYS[10], unpack(expiry)) end
   redis.call('HINCRBY', KEYS[8], 'scheduled', #entries / 2)
-  if #bare > 0 then
-    redis.call('ZREM', KEYS[4], unpack(bare))
-    redis.call('HDEL', KEYS[5], unpack(bare))
-    redis.call('HINCRBY', KEYS[8], 'replaced', #bare)
-  end
   if not head_ms or earliest < head_ms + 0 then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest)) end
 end
 return reply

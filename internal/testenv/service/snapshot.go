@@ -16,11 +16,11 @@ const copyTimeout = 2 * time.Minute
 // Snapshot copies the folder "data" of a server that runs, as a machine that stops
 // at that instant leaves it; meanwhile the server is paused. It takes the place of
 // the snapshot before.
-func (s *Server) Snapshot() error {
+func (s *Server) Snapshot(ctx context.Context) error {
 	if err := s.Pause(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), copyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
 	err := os.RemoveAll(s.snapshot())
 	if output, failure := exec.CommandContext(ctx, "cp", "-a", filepath.Join(s.dir, "data"), s.snapshot()).CombinedOutput(); failure != nil {
