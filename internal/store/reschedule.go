@@ -19,7 +19,9 @@ var rescheduleVerb = verb{
 	head: func(r run) []any {
 		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last)}
 	},
-	each: func(args []any, a *asked) []any { return append(args, a.token, message.Member(a.id, a.key), a.when.String()) },
+	each: func(args []any, a *asked) []any {
+		return append(args, a.token, message.Member(a.id, a.key), a.when.String())
+	},
 }
 
 // Reschedule moves a waiting message to another due time; a dead letter is
