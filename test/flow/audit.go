@@ -90,6 +90,7 @@ func (a *audit) promise() *promise {
 		switch a.fate(c.tx) {
 		case wasCommitted:
 			want++
+			a.p.operations = append(a.p.operations, committedOperation{a.tried(c.tx), c})
 			if c.cancel && a.p.cancelTried.IsZero() {
 				a.p.cancelTried = a.tried(c.tx)
 			}

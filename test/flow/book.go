@@ -34,6 +34,12 @@ type bookedOperation struct {
 	due    time.Time
 }
 
+// committedOperation is an operation that was committed at that instant.
+type committedOperation struct {
+	at time.Time
+	bookedOperation
+}
+
 // bookedTransaction is one that its producer did not roll back.
 type bookedTransaction struct {
 	number           int64 // its first row's, 0 where it wrote no message

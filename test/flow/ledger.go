@@ -42,6 +42,8 @@ type promise struct {
 	cancelled, maybe bool
 	// cancelTried is when the first cancel of it was committed.
 	cancelTried time.Time
+	// operations are those that were committed, for whoever looks into a problem.
+	operations []committedOperation
 	// refused says that it was never accepted.
 	refused bool
 	// forgotten says that a database has forgotten something about it, which may

@@ -150,6 +150,9 @@ func (v *Verdict) problem(id string, p *promise, what string) {
 	for _, due := range p.dues {
 		text = append(text, "due "+due.UTC().Format(clock))
 	}
+	for _, o := range p.operations {
+		text = append(text, fmt.Sprintf("at %s cancel %t, due %s", o.at.UTC().Format(clock), o.cancel, o.due.UTC().Format(clock)))
+	}
 	for _, a := range p.records {
 		text = append(text, fmt.Sprintf("arrived %s, due %s, %s %s", a.at.UTC().Format(clock), a.due.UTC().Format(clock), message.HeaderAttempt, a.attempt))
 	}
