@@ -25,7 +25,7 @@ var ErrPending = errors.New("table has messages that are not published")
 const (
 	// lockPatience is how long another migration is waited for, lockAgain how often it
 	// is asked whether it has ended.
-	lockPatience = 30 * time.Second
+	lockPatience = 2 * time.Minute
 	lockAgain    = 100 * time.Millisecond
 )
 
