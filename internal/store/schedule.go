@@ -22,7 +22,7 @@ var scheduleVerb = verb{
 	script: scripts.Schedule,
 	most:   150,
 	keys: func(k keys.Shard) []string {
-		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake, k.Claims}
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake, k.Deadlines}
 	},
 	head: func(r run) []any {
 		return []any{
