@@ -52,17 +52,11 @@ func Replicas(n int) Durability { return Durability{replicas: n} }
 // is late is met as replicas that are missing are, see [Replicas].
 var Fsync = Durability{fsync: true}
 
-// How long the confirmation may take. A disk may be asked once a second only.
-const (
-	replicaWait = time.Second
-	fsyncWait   = 3 * time.Second
-)
-
 func (d Durability) wait() store.Durability {
 	if d.fsync {
-		return store.Durability{Fsync: true, Timeout: fsyncWait}
+		return store.ByFsync()
 	}
-	return store.Durability{Replicas: d.replicas, Timeout: replicaWait}
+	return store.ByReplicas(d.replicas)
 }
 
 // Option changes a client's default.

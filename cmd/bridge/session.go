@@ -73,7 +73,7 @@ func (f queueFlags) open(p *program, options ...delay.Option) (*session, error) 
 		s.close()
 		return nil, err
 	}
-	s.queue = store.New(rdb, cfg.Prefix, f.Queue)
+	s.queue = store.New(rdb, cfg.Prefix, f.Queue).WithDurability(app.Durability(queue))
 	s.silent = time.AfterFunc(answerPatience, s.cancel)
 	return s, nil
 }

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
@@ -45,19 +46,36 @@ func (c shardsListCommand) Run(p *program) error {
 		}
 		s.answered()
 	}
-	if c.json() {
-		for i := range shards {
-			if err := writeJSON(s.program.stdout, shardToJSON(s.name, i, layout, &shards[i])); err != nil {
-				return err
-			}
-		}
-		return nil
+	unconfirmed, err := s.unconfirmed()
+	if err != nil {
+		return s.fail("list shards of", "", err)
 	}
-	return s.describeShards(layout, shards)
+	if !c.json() {
+		return s.describeShards(layout, shards, app.Unconfirmed(unconfirmed))
+	}
+	for i := range shards {
+		shard := shardToJSON(s.name, i, layout, &shards[i])
+		if i < len(unconfirmed) && unconfirmed[i] != nil {
+			shard.Unconfirmed = unconfirmed[i].Error()
+		}
+		if err := writeJSON(s.program.stdout, shard); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unconfirmed asks Redis whether it confirms what the queue's durability asks.
+func (s *session) unconfirmed() ([]error, error) {
+	if !app.Durability(s.config).Asked() {
+		return nil, nil
+	}
+	defer s.answered()
+	return s.queue.Admin().Unconfirmed(s.ctx)
 }
 
 // describeShards writes a line a shard, and the sums.
-func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats) error {
+func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats, unconfirmed error) error {
 	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
 	line := func(cells ...any) {
 		_, _ = fmt.Fprintf(tabs, strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...) // Flush has the error.
@@ -81,6 +99,11 @@ func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats
 	}
 	if err := s.describeRoutes(all.Routes); err != nil {
 		return err
+	}
+	if unconfirmed != nil {
+		if _, err := fmt.Fprintf(s.program.stdout, "\nnothing is published, durability is %s: %v\n", s.config.Durability, unconfirmed); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(s.program.stdout, "\nqueue %s has %s in layout %s\n%s", s.name, count(layout.Shards, "shard"), layout.Epoch, progress(layout, shards))
 	return err
@@ -174,6 +197,9 @@ type shardJSON struct {
 	NextDue *string `json:"next_due_at"`
 	// Routes are those that messages are parked for.
 	Routes []routeJSON `json:"routes,omitempty"`
+	// Unconfirmed is why nothing is published, where Redis does not confirm what the
+	// queue's durability asks.
+	Unconfirmed string `json:"unconfirmed,omitempty"`
 }
 
 type routeJSON struct {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +47,22 @@ func TestShardsList(t *testing.T) {
 	assert.Regexp(t, `(?m)^orders.eu +1 +full +2026-09-21T`, text)
 	routes := f.ok("shards list", "-o", "json").object(t)["routes"]
 	require.Len(t, routes, 1)
+}
+
+// TestShardsListOfAnUnconfirmedQueue says why nothing is published.
+func TestShardsListOfAnUnconfirmedQueue(t *testing.T) {
+	t.Parallel()
+	f := setupWith(t, 2, "nats://127.0.0.1:1", "")
+	f.ok("schedule", "--topic", "t", "--in", "1h", "x")
+	assert.NotContains(t, f.ok("shards list").stdout, "published")
+	config, err := os.ReadFile(f.file)
+	require.NoError(t, err)
+	durable := strings.Replace(string(config), "shards: 2", "shards: 2, durability: replicas, replicas: 9", 1)
+	require.NoError(t, os.WriteFile(f.file, []byte(durable), 0o600))
+	assert.Contains(t, f.ok("shards list").stdout, "nothing is published, durability is replicas: not confirmed: 0 of 9 replicas did")
+	for _, shard := range f.ok("shards list", "-o", "json").objects(t) {
+		assert.Contains(t, shard["unconfirmed"], "0 of 9 replicas")
+	}
 }
 
 func TestShardsSet(t *testing.T) {

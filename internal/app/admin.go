@@ -74,11 +74,11 @@ func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, qu
 func (s *statusPage) live() error { return s.queues.live() }
 
 // ready is false until Redis has answered once, after ten seconds without it,
-// and while draining. A sink or a database that is down is told, but does not
-// make us unready: then nobody could reach us to see why.
+// and while draining. A sink or a database that is down is told, and a Redis that
+// does not confirm, but they do not make us unready: then nobody could reach us to see why.
 func (s *statusPage) ready() admin.Readiness {
 	redis := s.health.redis()
-	checks := slices.Concat([]admin.Check{redis}, s.monitor.checks(), s.outboxes.checks())
+	checks := slices.Concat([]admin.Check{redis}, s.monitor.checks(), s.queues.checks(), s.outboxes.checks())
 	ready := redis.OK
 	if s.health.draining.Load() {
 		ready = false

@@ -21,6 +21,7 @@ type queueRunner struct {
 	member  *membership.Member
 	newPoll func() (*poller.Poller, error)
 	check   *redisCheck
+	durable *durabilityWatch // nil where nothing is asked
 	// drain bounds the wait for acknowledgements at a stop.
 	drain  time.Duration
 	logger *slog.Logger
@@ -79,6 +80,9 @@ func (r *queueRunner) run(ctx context.Context) error {
 		return nil //nolint:nilerr // It is the end of ctx.
 	}
 	close(r.made)
+	if r.durable != nil {
+		r.done.Go(func() { r.durable.run(ctx) })
+	}
 	p, err := r.newPoll()
 	if err == nil {
 		err = p.Start(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
 
+	"github.com/delaybridge/delaybridge/internal/admin"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
@@ -111,6 +112,16 @@ func (set *queueSet) live() error {
 	return errors.Join(problems...)
 }
 
+// checks are the lines of /readyz that tell of the queues' durability.
+func (set *queueSet) checks() (checks []admin.Check) {
+	for _, r := range set.runners {
+		if r.durable != nil {
+			checks = append(checks, r.durable.check())
+		}
+	}
+	return checks
+}
+
 // window is what the sink may have in flight, over all queues.
 func (set *queueSet) window(sink string) *window.Window {
 	set.opening.Lock()
@@ -126,11 +137,13 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
 	instance := string(p.Identity)
+	durable := Durability(cfg)
 	r := &queueRunner{
-		queue: store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout).WithBatcher(batcher),
+		queue: store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout).WithBatcher(batcher).WithDurability(durable),
 		check: set.check, drain: p.Config.DrainTimeout, made: make(chan struct{}), fatal: set.fatal,
 		logger: p.Logger.With("queue", name, "instance", p.Config.Instance),
 	}
+	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
 		Want:  store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
@@ -141,7 +154,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		return poller.New(poller.Config{
 			Queue: name, Instance: instance, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },
 			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
-			Claims: claims(p.Config.Poller), ParkPatience: cfg.ParkPatience,
+			Claims: claims(p.Config.Poller, durable.Asked()), ParkPatience: cfg.ParkPatience,
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
 			Logger: p.Logger, Observer: p.Metrics,
 			Hooks: poller.Hooks{
@@ -153,8 +166,9 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	return r
 }
 
-func claims(cfg config.Poller) poller.Claims {
+func claims(cfg config.Poller, durable bool) poller.Claims {
 	return poller.Claims{
 		Batch: cfg.Batch, InFlight: cfg.InFlight, Timeout: cfg.ClaimTimeout, MaxSleep: cfg.MaxSleep, Lease: cfg.Lease,
+		Durable: durable,
 	}
 }

@@ -80,9 +80,21 @@ type Queue struct {
 	// ParkPatience is how long a route may be missing, unroutable or forbidden.
 	ParkPatience time.Duration `yaml:"park_patience" default:"24h" min:"1s" doc:"How long a topic may be missing, unroutable or forbidden before its messages go to the dead letters."`
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
+	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must have confirmed a claim before it is published, and a row's message before the row says so: nothing more than Redis' memory, replicas, or the disk (fsync)."`
+	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm."`
 	// Compensation is as given; [Config.CompensationTopic] has what is in force.
 	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name, if there is an outbox. off: none."`
 }
+
+// Durability is what must have confirmed what the bridge writes for a queue.
+type Durability string
+
+// The durabilities. Replicas asks as many as [Queue.Replicas] says.
+const (
+	Memory   Durability = "memory"
+	Replicas Durability = "replicas"
+	Fsync    Durability = "fsync"
+)
 
 // Retry is the backoff of a refused message: Initial, doubled each time up to
 // Max, ± 20 %, until Attempts refusals make it a dead letter.
@@ -173,6 +185,7 @@ type variant interface {
 
 func (s Sink) variant() (value, key string)  { return string(s.Type), "type" }
 func (r Redis) variant() (value, key string) { return string(r.Mode), "mode" }
+func (q Queue) variant() (value, key string) { return string(q.Durability), "durability" }
 
 // URLs returns the sink's URLs one by one, trimmed. A NATS server that is given
 // as host:port gets the scheme nats.

@@ -98,6 +98,7 @@ func TestQueueAndSinkErrors(t *testing.T) {
 		"no url":             {queues + "type: nats", want{"line 3: sinks.s.url: ", "missing"}},
 		"no brokers":         {queues + "type: kafka", want{"line 3: sinks.s.brokers: ", "missing"}},
 		"exchange of kafka":  {queues + "type: kafka\n    brokers: ['a:1']\n    exchange: x", want{"line 6: sinks.s.exchange: ", "is a key of type rabbitmq, this one is kafka"}},
+		"replicas alone":     {"queues: {q: {sink: s, replicas: 2}}\nsinks: {s: {type: nats, url: 'nats://a'}}", want{"line 1: queues.q.replicas: ", "is a key of durability replicas, this one is memory"}},
 		"brokers of nats":    {queues + "type: nats\n    url: nats://a\n    brokers: []", want{"line 6: sinks.s.brokers: ", "is a key of type kafka"}},
 		"url of kafka":       {queues + "type: kafka\n    brokers: ['a:1']\n    url: x", want{"line 6: sinks.s.url: ", "is a key of type nats and rabbitmq"}},
 		"broker":             {queues + "type: kafka\n    brokers: ['a']", want{"line 5: sinks.s.brokers: ", `"a" is no address`}},

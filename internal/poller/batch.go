@@ -30,16 +30,20 @@ type batch struct {
 	fates  fates
 	open   atomic.Int64 // messages without a verdict
 	window occupied
-	// panicked and answered say so of the sink.
-	panicked, answered bool
+	lesson lesson
 
 	signals
 }
+
+// lesson is what the loop learns of a batch that has ended: of the sink, that it
+// panicked or answered; of the claim, that it was not confirmed.
+type lesson struct{ panicked, answered, unconfirmed bool }
 
 // signals are what the loop and the runner of a batch tell each other.
 type signals struct {
 	// forsaken stops the extension of the deadline; lost says that the claim was reclaimed.
 	forsaken, lost atomic.Bool
+	confirming     atomic.Bool   // the claim has to be confirmed yet
 	changed        chan struct{} // of 1: an outcome has come, or an earlier batch has told something
 	done           chan struct{}
 }

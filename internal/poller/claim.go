@@ -58,14 +58,14 @@ func (s *shard) ask(now time.Duration) bool {
 // mayWait reports whether the loop has nothing to do before its turn in the window
 // comes, the sink is probed again or the lease is to be renewed.
 func (s *shard) mayWait(now time.Duration) bool {
-	isRefused := s.turn.isCrowded || now < s.times.pausedUntil
+	isRefused := s.turn.isCrowded || now < s.times.closedUntil()
 	return isRefused && s.holding.mine && !s.draining && now < s.times.renewAt
 }
 
 // reserve chooses what to take, what is due or a slot in turn, and gets room for
 // it in the sink's window. Where there is none, the claim takes nothing.
 func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
-	if !s.draining && (now < s.times.pausedUntil || s.turn.isCrowded) { // Its turn in the window comes.
+	if !s.draining && (now < s.times.closedUntil() || s.turn.isCrowded) { // Its turn in the window comes.
 		return
 	}
 	size, from := s.pick(now)
@@ -130,6 +130,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	claims := &s.services.config.Claims
 	claim.Token = request.Token
 	b := newBatch(claim, s.holding.lease, first+claims.Timeout)
+	b.confirming.Store(claims.Durable)
 	if from == nil {
 		s.services.routes.suspectAll(claim.Messages, s.services.config.Sink.Route, received, claim.Now)
 		b.parked = s.services.routes.parkAll(claim.Messages, s.services.config.Sink.Route)

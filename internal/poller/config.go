@@ -37,6 +37,9 @@ type Store interface {
 	// Claim takes due messages and renews the lease. It is repeated with the
 	// same request until it is answered.
 	Claim(ctx context.Context, request message.ClaimRequest) (message.Claim, error)
+	// Confirm returns nil once the claim is as durable as the queue asks. It is called
+	// only where [Claims.Durable] is set, and may be repeated.
+	Confirm(ctx context.Context, token message.ClaimToken) error
 	// Settle ends a claim or a part of it. It reports stale where the claim was
 	// not ours any more, so that nothing was changed.
 	Settle(ctx context.Context, settlement message.Settlement) (stale bool, err error)
@@ -96,6 +99,8 @@ type Claims struct {
 	// Lease is how long a look keeps other instances out, default 5 s. It also
 	// limits each call of the store.
 	Lease time.Duration
+	// Durable: nothing of a claim is published before the store has confirmed it.
+	Durable bool
 }
 
 func (c *Claims) validate() error {

@@ -20,6 +20,7 @@
 // # One batch
 //
 // What a claim took is a batch, and one goroutine, its runner, sees it through.
+// Where the queue asks for durability, it waits first until the claim is confirmed.
 // A message of it is, in this order:
 //
 //	behind ──► with the sink ──► decided ──► settled
@@ -48,6 +49,8 @@
 //
 //   - A claim that was not answered is asked for again with the same token, so
 //     that a batch is never taken and forgotten.
+//   - Where the queue asks for durability, nothing is published of a claim that is
+//     not confirmed: it goes back to wait.
 //   - No publish starts after the lease or the claim's deadline, by the
 //     monotonic clock from before the call that granted it.
 //   - Messages of one Key and Topic are published in due order, see [order].

@@ -48,6 +48,7 @@ type fakeStore struct {
 
 	// Hooks, called without the lock. before may fail the call, after may lose its answer.
 	beforeClaim, afterClaim   func(message.ClaimRequest) error
+	confirm                   func(message.ClaimToken) error
 	beforeSettle, afterSettle func(message.Settlement) error
 }
 
@@ -210,6 +211,10 @@ func (f *fakeStore) take(r message.ClaimRequest, now time.Time) *fakeClaim {
 		f.claims[r.Token] = c
 	}
 	return c
+}
+
+func (f *fakeStore) Confirm(ctx context.Context, token message.ClaimToken) error {
+	return errors.Join(ctx.Err(), hook(f.confirm, token))
 }
 
 func (f *fakeStore) Settle(ctx context.Context, s message.Settlement) (bool, error) {

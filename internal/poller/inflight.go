@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // maxLive is how many claims of a shard may be under way, messages that hang and
@@ -17,7 +18,12 @@ type inFlight struct {
 	live    []*batch // in the order of their claims
 	order   order
 	ramp    ramp
+	pause   wait.Backoff // after claims that were not confirmed
 	runners sync.WaitGroup
+}
+
+func newInFlight() inFlight {
+	return inFlight{pause: wait.Backoff{Initial: unconfirmedInitial, Limit: unconfirmedLimit}}
 }
 
 // begin adds a batch, and runs it in a goroutine of its own.
@@ -27,9 +33,10 @@ func (f *inFlight) begin(b *batch, run func(*batch)) {
 	f.runners.Go(func() { run(b) })
 }
 
-// prune forgets the batches that have ended; most is how many messages a claim takes.
-func (f *inFlight) prune(most int) {
-	kept := f.live[:0]
+// prune forgets the batches that have ended; most is how many messages a claim
+// takes. It returns for how long to take none, where one was not confirmed.
+func (f *inFlight) prune(most int) (pause time.Duration) {
+	kept, isUnconfirmed := f.live[:0], false
 	for _, b := range f.live {
 		if !b.finished() {
 			kept = append(kept, b)
@@ -37,19 +44,38 @@ func (f *inFlight) prune(most int) {
 		}
 		f.order.forget(b)
 		f.ramp.learn(b, most)
+		switch {
+		case b.lesson.unconfirmed:
+			isUnconfirmed = true
+		case !b.confirming.Load():
+			f.pause.Reset()
+		}
 	}
 	clear(f.live[len(kept):])
 	f.live = kept
+	if isUnconfirmed {
+		pause = f.pause.Next()
+	}
+	return pause
 }
 
 // room is how many messages the next claim may take.
 func (f *inFlight) room(claims *Claims) int {
-	if len(f.live) >= maxLive {
+	switch {
+	case len(f.live) >= maxLive:
 		return 0
+	case f.pause.Failures() > 0: // One message finds out whether claims are confirmed again.
+		return max(0, 1-len(f.live))
 	}
-	messages := 0
+	messages, confirming := 0, 0
 	for _, b := range f.live {
 		messages += b.left()
+		if b.confirming.Load() {
+			confirming++
+		}
+	}
+	if confirming >= claims.InFlight { // Each holds a connection.
+		return 0
 	}
 	return min(claims.Batch, claims.Batch*claims.InFlight-messages, f.ramp.room(len(f.live) == 0))
 }

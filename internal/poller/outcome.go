@@ -65,7 +65,7 @@ func (r *runner) flush(a *tally) {
 		return
 	}
 	r.services.sinkAnswered(r.b.window.answered(a.messages, a.bytes, a.took/time.Duration(max(1, a.messages))))
-	r.b.answered = true
+	r.b.lesson.answered = true
 	if r.b.route != nil && !r.succeeded {
 		r.succeeded = true
 		r.services.routes.succeed(r.b.route)
@@ -78,7 +78,7 @@ func (r *runner) failed(c *call, n int) {
 	if c.late[n] == nil {
 		r.b.window.gone(1, weight(&r.b.claim.Messages[i].Message))
 	}
-	r.b.panicked = r.b.panicked || isPanic(outcome)
+	r.b.lesson.panicked = r.b.lesson.panicked || isPanic(outcome)
 	if isSignOfLife(outcome) {
 		r.services.sinkAnswered(r.b.window.answered(0, 0, 0))
 	}

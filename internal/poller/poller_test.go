@@ -171,6 +171,8 @@ func (e *endless) Claim(_ context.Context, r message.ClaimRequest) (message.Clai
 	return message.Claim{Now: time.Now(), Messages: e.messages, More: true}, nil
 }
 
+func (e *endless) Confirm(context.Context, message.ClaimToken) error { return nil }
+
 func (e *endless) Settle(context.Context, message.Settlement) (bool, error) { return false, nil }
 
 func (e *endless) Reclaim(context.Context, message.Reclaim) (int, bool, error) {

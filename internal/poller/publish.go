@@ -73,9 +73,9 @@ func (r *runner) publish(indices []int) {
 }
 
 // mayPublish reports whether a publish may start: none does after the lease or
-// the claim's deadline, for order (I15), or in a drain.
+// the claim's deadline, for order (I15), in a drain, or of a claim that is not confirmed.
 func (r *runner) mayPublish() bool {
-	return r.b.mayPublish(r.services.now()) && !r.services.shutdown.isStopping()
+	return !r.b.lesson.unconfirmed && r.b.mayPublish(r.services.now()) && !r.services.shutdown.isStopping()
 }
 
 // Messages that hang are looked for now and then. One hangs if it was not

@@ -54,6 +54,13 @@ func (r *redisView) reclaim(which message.Reclaim) (reclaimed int, more bool, er
 	return reclaimed, more, err
 }
 
+// confirm waits until the claim is confirmed. Whether Redis answers, the loop finds out.
+func (r *redisView) confirm(token message.ClaimToken) error {
+	return r.call("claim", func(ctx context.Context) error {
+		return r.store.Confirm(ctx, token)
+	})
+}
+
 func (r *redisView) parked() (parked []message.ParkedRoute, err error) {
 	err = r.ask("claim", func(ctx context.Context) (err error) {
 		parked, err = r.store.Parked(ctx)

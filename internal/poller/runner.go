@@ -77,6 +77,7 @@ func (r *runner) begin() {
 		return
 	}
 	ready := r.ready()
+	r.confirm()
 	if !r.mayPublish() {
 		r.giveBack(ready)
 		return

@@ -40,7 +40,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 			shutdown: ending, settled: settled,
 		},
 		gains: &shared.gains, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
-		turn: newTurn(config.Sink.Window, func() { signal(settled) }),
+		inFlight: newInFlight(), turn: newTurn(config.Sink.Window, func() { signal(settled) }),
 	}
 	s.lastLook.Store(int64(s.services.now()))
 	return s
@@ -79,7 +79,9 @@ func (s *shard) step(timer *time.Timer) (more bool) {
 		s.draining, s.times.quietUntil = true, 0
 	}
 	if !s.asking.isPending() {
-		s.inFlight.prune(s.services.config.Claims.Batch)
+		if pause := s.inFlight.prune(s.services.config.Claims.Batch); pause > 0 {
+			s.times.unconfirmedUntil = s.services.now() + pause
+		}
 		if at, isAny := s.services.returns.takeClaimable(); isAny {
 			s.times.takeAt = min(s.times.takeAt, at)
 		}

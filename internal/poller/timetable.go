@@ -21,7 +21,12 @@ type timetable struct {
 	renewAt time.Duration
 	// quietUntil is before when to call nothing, pausedUntil before when to take nothing.
 	quietUntil, pausedUntil time.Duration
+	// unconfirmedUntil is the same as pausedUntil, because claims are not confirmed.
+	unconfirmedUntil time.Duration
 }
+
+// closedUntil is before when to take nothing.
+func (t *timetable) closedUntil() time.Duration { return max(t.pausedUntil, t.unconfirmedUntil) }
 
 // next is when to make the next call. isPending: a call has no answer yet, and
 // is made again. mayTake: there is room for messages.
@@ -35,7 +40,7 @@ func (t *timetable) next(isPending, mayTake bool) time.Duration {
 		if !t.isBlocked {
 			first = min(first, t.takeAt)
 		}
-		at = min(at, max(first, t.pausedUntil))
+		at = min(at, max(first, t.closedUntil()))
 	}
 	return max(at, t.quietUntil)
 }
@@ -43,7 +48,7 @@ func (t *timetable) next(isPending, mayTake bool) time.Duration {
 // hintCounts says whether a hint ends the sleep: it is of use only where it
 // could be followed.
 func (t *timetable) hintCounts(now time.Duration, isPending, mayTake bool) bool {
-	return !isPending && mayTake && now >= t.quietUntil && now >= t.pausedUntil
+	return !isPending && mayTake && now >= t.quietUntil && now >= t.closedUntil()
 }
 
 // sawHead notes when what is due and not parked can be taken next, after a claim

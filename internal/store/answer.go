@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -67,9 +68,10 @@ type Answer struct {
 	DueAt time.Time
 	// Reason is the dead letter's, for Dead.
 	Reason string
-	// NotDurable is set where what was asked has not confirmed it; Missing says what.
-	NotDurable bool
+	// Missing says what has not confirmed the run that has told this, nil where all was
+	// confirmed that was asked. NotDurable is set where that run may have done something.
 	Missing    error
+	NotDurable bool
 	// Err is one of the package's errors, with its cause; Code has no meaning then.
 	Err error
 }
@@ -90,9 +92,7 @@ func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
 			a.DueAt = time.UnixMilli(ms)
 		}
 	}
-	if missing != nil && code != InFlight && code != NotFound {
-		a.Missing, a.NotDurable = missing, true
-	}
+	a.Missing, a.NotDurable = missing, missing != nil && code != InFlight && code != NotFound
 	if r.Err == nil {
 		c.finish(a)
 	}
@@ -106,6 +106,16 @@ func (c *call) created(acceptedMs int64, missing error) {
 		ms += acceptedMs
 	}
 	c.finish(Answer{Code: Created, DueAt: time.UnixMilli(ms), Missing: missing, NotDurable: missing != nil})
+}
+
+// confirmed is the answer for a row, which is told nothing that a failover may make
+// untrue: also that there is no message leaves a tombstone, and one that is in
+// flight may not be after it.
+func (a Answer) confirmed() Answer {
+	if a.Err == nil && a.Missing != nil {
+		return Answer{Err: fmt.Errorf("%w: %w", ErrNotDurable, a.Missing)}
+	}
+	return a
 }
 
 // When is a due time: an instant, or a delay from the moment at which Redis

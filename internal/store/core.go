@@ -22,6 +22,7 @@ type core struct {
 	clocks  *clock.Clocks
 	layouts *layout.Registry
 	ledger  func(shard int) // nil: settling tells no rows, see WithLedger
+	durable Durability      // what a bridge writes must be, see WithDurability
 
 	coalescer *coalescer // nil: each call has runs of its own
 }

@@ -7,7 +7,7 @@
 // more:
 //
 //	[Producer]  schedule, cancel, reschedule, get, find
-//	[Shard]     one shard as its poller sees it: claim, settle, reclaim, hand over
+//	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
 //	[Admin]     stats, counters, dead letters
 //	[Members]   heartbeats of the instances
@@ -144,6 +144,10 @@
 // count is checked; a shortfall is no error of the call. Where one has waited in
 // vain, others do not, but for one at a time; and a part of the pool is never
 // used to wait, see conn/gate.go.
+//
+// What a bridge writes is as durable as its queue asks, see [Queue.WithDurability]:
+// a claim is confirmed apart from its making, since its poller goes on meanwhile; what
+// [Rows] writes is not done before it is confirmed. A settlement is never waited for.
 //
 // # One call, one effect
 //

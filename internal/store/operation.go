@@ -65,7 +65,7 @@ func (o *Operation) call() *call {
 // nothing to cancel (NotFound). Two more codes, EndedPublished and EndedCancelled,
 // tell what had become of it before.
 // The ledger does not tell of what the row itself has cancelled. How ctx must end
-// is told at Put, and what [ErrReload] asks for. It may be repeated; once a minute has passed since it took
+// is told at Put, and what [ErrReload] and [ErrNotDurable] ask for. It may be repeated; once a minute has passed since it took
 // effect, the answer is NotFound.
 func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
 	return q.operate(ctx, &cancelRowVerb, o.call())
@@ -85,6 +85,7 @@ func (q *Rows) operate(ctx context.Context, v *verb, c *call) Answer {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}
 	named := *v
-	named.epoch = q.epoch
-	return q.doOne(ctx, &named, c)
+	named.epoch, named.durable = q.epoch, q.durable
+	answer := q.doOne(ctx, &named, c)
+	return answer.confirmed()
 }

@@ -37,7 +37,8 @@ var putVerb = verb{
 //   - Waiting, InFlight, Dead: another message of that identity is in the way.
 //
 // Errors are those of [Producer.Schedule], and [ErrReload]: the caller takes its
-// lock anew. After [ErrUnknown] it may be repeated at any time. A row that may have
+// lock anew; and [ErrNotDurable] where this is not confirmed as [Queue.WithDurability]
+// asks. After that and [ErrUnknown] it may be repeated at any time. A row that may have
 // been brought here and ended longer ago than its tombstone lives must have a
 // [Mark]: a minute, or since its Until.
 //
@@ -60,7 +61,7 @@ func (q *Rows) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []
 
 func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 	v := putVerb
-	v.within, v.epoch = within, q.epoch
+	v.within, v.epoch, v.durable = within, q.epoch, q.durable
 	list := make([]Answer, len(rows))
 	calls, index := make([]*call, 0, len(rows)), make([]int, 0, len(rows))
 	for i, row := range rows {
@@ -78,7 +79,7 @@ func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 		q.do(ctx, &v, calls)
 	}
 	for n, i := range index {
-		list[i] = calls[n].answer
+		list[i] = calls[n].answer.confirmed()
 	}
 	return list
 }

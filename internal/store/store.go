@@ -35,6 +35,18 @@ type (
 	Layout = layout.Layout
 )
 
+// How long a confirmation may take. A disk may be asked once a second only.
+const (
+	replicaWait = time.Second
+	fsyncWait   = 3 * time.Second
+)
+
+// ByReplicas asks so many replicas to confirm within a second.
+func ByReplicas(n int) Durability { return Durability{Replicas: n, Timeout: replicaWait} }
+
+// ByFsync asks the primary to confirm within three seconds that it is on its disk.
+func ByFsync() Durability { return Durability{Fsync: true, Timeout: fsyncWait} }
+
 // ErrNoLayout is returned for a queue that no bridge and no command has made yet.
 var ErrNoLayout = layout.ErrNoLayout
 

@@ -40,6 +40,7 @@ type Metrics struct {
 	decode   *prometheus.CounterVec
 	done     *doneCounters
 	sinkUp   *prometheus.GaugeVec
+	durable  *prometheus.GaugeVec
 	missing  *missingTopics
 	outbox   *outboxMetrics
 
@@ -60,6 +61,7 @@ func New(version string) *Metrics {
 		decode:   counters("decode_errors_total", "Stored messages that were missing or could not be decoded.", "queue"),
 		done:     newDoneCounters(),
 		sinkUp:   gauges("sink_up", "1 if the broker answers, 0 if it does not.", "sink"),
+		durable:  gauges("durable", "1 if Redis confirms what the queue's durability asks, 0 if it does not: then nothing is published.", "queue"),
 		missing:  newMissingTopics(time.Now),
 		outbox:   newOutboxMetrics(),
 
@@ -71,7 +73,7 @@ func New(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.missing, build,
+		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.durable, m.missing, build,
 		m.layoutEpoch, m.layoutShards, m.shardsLost, m.instances,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -123,12 +125,18 @@ func (m *Metrics) AddInFlight(queue string, delta int) {
 }
 
 // SinkUp says whether a sink's broker answers.
-func (m *Metrics) SinkUp(sink string, up bool) {
-	value := 0.0
-	if up {
-		value = 1
+func (m *Metrics) SinkUp(sink string, up bool) { m.sinkUp.WithLabelValues(sink).Set(flag(up)) }
+
+// Durable says whether Redis confirms what a queue's durability asks.
+func (m *Metrics) Durable(queue string, confirmed bool) {
+	m.durable.WithLabelValues(queue).Set(flag(confirmed))
+}
+
+func flag(is bool) float64 {
+	if is {
+		return 1
 	}
-	m.sinkUp.WithLabelValues(sink).Set(value)
+	return 0
 }
 
 // SinkMissing notes that a topic does not exist at the broker. It is shown for

@@ -44,8 +44,12 @@ func (r run) failovers(ctx context.Context, mode string) error {
 }
 
 func (r run) trial(mode string, durable bool) flow.Trial {
+	keys := ""
+	if durable && mode == "sentinel" { // One of two: a Cluster's new primary would have none.
+		keys = "durability: replicas"
+	}
 	return flow.Trial{
-		Options: flow.Options{Binary: r.binary, Broker: r.broker, Shards: r.shards, Mode: mode, Copies: true},
+		Options: flow.Options{Binary: r.binary, Broker: r.broker, Shards: r.shards, Mode: mode, Copies: true, QueueKeys: keys},
 		Durable: durable, Rate: r.rate, Before: r.pause / 2, After: r.pause / 2,
 	}
 }
@@ -86,7 +90,11 @@ func (r run) failover(ctx context.Context, mode string, durable bool, cut time.D
 	if late := resumed.Sub(f.Writable); late > resumeMiss {
 		fmt.Printf("%-9s MISS: progress resumed %s after the failover, more than %s\n", mode, ms(late), resumeMiss)
 	}
-	return broken(fmt.Sprintf("%s, %s, killed %s", mode, class, killed), o, durable)
+	err = broken(fmt.Sprintf("%s, %s, killed %s", mode, class, killed), o, durable)
+	if n := o.Report.DuplicatesUnmarked; n > 0 && trial.Options.QueueKeys != "" {
+		err = errors.Join(err, fmt.Errorf("%s: %d copies without a higher attempt", mode, n))
+	}
+	return err
 }
 
 // slowest is the shard that resumed last.

@@ -27,6 +27,8 @@
 //	          snapshot, and without them
 //	compensation
 //	          producers' writes while Redis is away, carried by the broker
+//	durability
+//	          lateness, drain and relay with each durability of a queue
 //	wipe      FLUSHALL while 1,000,000 messages of an outbox wait in Redis
 //
 // It starts everything itself and exits with 1 where a promise was broken.
@@ -76,6 +78,7 @@ var figures = map[string]figure{
 	"routes": {routesFigure, allBrokers, 8, 500}, "links": {linksFigure, allBrokers, 8, 5000},
 	"scale": {scaleFigure, "nats", 8, 5000}, "grow": {growFigure, "nats", 4, 5000},
 	"compensation": {compensationFigure, allBrokers, 8, 1000},
+	"durability":   {durabilityFigure, "nats", 8, 1000},
 	"wipe":         {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel":     {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 	"chaos":  {chaosFigure, "nats", 4, 1000},
@@ -83,7 +86,7 @@ var figures = map[string]figure{
 	"size": {sizeFigure, "nats", 8, 500},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|wipe
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|durability|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -99,6 +102,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   horizon                            an outbox of a year                -databases -count -rate -window
   size                               a full table, and an empty one    -databases -count -rate -window
   compensation                       the broker carries the writes     -brokers -count -shards -window
+  durability                         what each durability costs        -brokers -count -shards -rate -repeat
   wipe                               Redis is emptied                   -brokers (postgres, mysql) -count -shards
 
 `

@@ -44,6 +44,8 @@ type Setup struct {
 	Broker        Broker
 	// Queues are further queues, with as many shards and the same sink.
 	Queues []string
+	// QueueKeys are further keys of each queue, in YAML flow style.
+	QueueKeys string
 	// Extra are further lines of YAML.
 	Extra string
 }
@@ -60,7 +62,7 @@ func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
 	}
 	var queues strings.Builder
 	for _, name := range append([]string{s.Queue}, s.Queues...) {
-		_, _ = fmt.Fprintf(&queues, "  %s: {shards: %d, sink: broker}\n", name, s.Shards)
+		_, _ = fmt.Fprintf(&queues, "  %s: {shards: %d, sink: broker, %s}\n", name, s.Shards, s.QueueKeys)
 	}
 	config := fmt.Sprintf("prefix: %s\nredis: %s\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
 		s.Prefix, s.Redis, queues.String(), s.Broker.SinkConfig(), admin, s.Extra)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the producers' driver
@@ -127,6 +128,12 @@ func (d *Database) unfinished(ctx context.Context) (pending, stored int, err err
 	return pending, stored, err
 }
 
+// Pending is how many rows the relays have yet to take.
+func (d *Database) Pending(ctx context.Context) (n int, err error) {
+	err = d.DB.QueryRowContext(ctx, "SELECT count(*) FROM delay_outbox WHERE status = 0").Scan(&n)
+	return n, err
+}
+
 // Locked reports whether somebody has locked a message's row.
 func (d *Database) Locked(ctx context.Context, id string) (bool, error) {
 	tx, err := d.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
@@ -142,6 +149,14 @@ func (d *Database) Locked(ctx context.Context, id string) (bool, error) {
 		return true, nil
 	}
 	return false, err
+}
+
+// InsertRows commits so many rows that are due then, by one statement of PostgreSQL.
+func (w *World) InsertRows(ctx context.Context, count int, due time.Time) error {
+	_, err := w.Database.DB.ExecContext(ctx, `INSERT INTO delay_outbox (queue, message_id, topic, body, due_ms)
+		SELECT $1::text, 'row-' || n, $2::text, convert_to(repeat('x', 256), 'UTF8'), $3::bigint FROM generate_series(1, $4::int) n`,
+		w.setup.Queue, w.Topic, due.UnixMilli(), count)
+	return err
 }
 
 // Outbox is the producers' side, with the fast path and compensation messages.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -22,9 +23,11 @@ import (
 type World struct {
 	Dir string
 	// Redis is the one server, and Group nil, or the other way round.
-	Redis  *service.Server
-	Group  *Group
-	Broker Broker
+	Redis *service.Server
+	Group *Group
+	// Replica is that of the one server, if there is one.
+	Replica *service.Server
+	Broker  Broker
 	// Link is between the bridge and the broker; nil where there is none. All others
 	// reach the broker past it.
 	Link *faultproxy.Proxy
@@ -49,6 +52,10 @@ type Options struct {
 	Queues []string
 	// Redis are further arguments of redis-server.
 	Redis []string
+	// Replica gives the one server a replica.
+	Replica bool
+	// QueueKeys are further keys of the queues, as "durability: replicas".
+	QueueKeys string
 	// Mode is "sentinel" or "cluster" for a group of servers.
 	Mode string
 	// Copies makes the broker keep each copy of a message that the bridge
@@ -100,7 +107,7 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 	}
 	w.setup = Setup{
 		Redis: section, Prefix: "flow", Queue: queueName, Shards: o.Shards, Broker: w.reached(), Extra: o.Extra,
-		Queues: o.Queues,
+		Queues: o.Queues, QueueKeys: o.QueueKeys,
 	}
 	if w.Bridge, err = NewBridge(o.Binary, dir, w.setup); err != nil {
 		return w, err
@@ -159,6 +166,15 @@ func (w *World) startRedis(ctx context.Context, o Options) (section string, err 
 	}
 	if w.Redis, err = service.StartRedis(ctx, o.Redis...); err != nil {
 		return "", err
+	}
+	if o.Replica {
+		host, port, err := net.SplitHostPort(w.Redis.Addr())
+		if err != nil {
+			return "", err
+		}
+		if w.Replica, err = service.StartRedis(ctx, "--replicaof", host+" "+port); err != nil {
+			return "", err
+		}
 	}
 	options, err := redis.ParseURL(w.Redis.URL())
 	if err != nil {
@@ -272,8 +288,10 @@ func (w *World) Close() {
 	if w.Broker != nil {
 		w.Broker.Server().Close()
 	}
-	if w.Redis != nil {
-		w.Redis.Close()
+	for _, server := range []*service.Server{w.Replica, w.Redis} {
+		if server != nil {
+			server.Close()
+		}
 	}
 	if w.Group != nil {
 		w.Group.close()

@@ -264,7 +264,7 @@ type findings struct {
 }
 
 func (f *findings) add(r *table.Row, answer store.Answer) {
-	if answer.Err != nil && !errors.Is(answer.Err, store.ErrNotDurable) {
+	if answer.Err != nil {
 		f.left, f.err = append(f.left, r), answer.Err
 		return
 	}

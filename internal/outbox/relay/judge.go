@@ -34,7 +34,7 @@ const (
 func failureOf(err error) failure {
 	invalid := new(message.InvalidError)
 	switch {
-	case err == nil || errors.Is(err, store.ErrNotDurable):
+	case err == nil:
 		return failureNone
 	case errors.As(err, &invalid):
 		return failureInvalid

@@ -155,7 +155,7 @@ func TestPutVerdicts(t *testing.T) {
 		require.Equal(t, expect, updateText(judgePut(store.Answer{Code: store.Created, Err: err})), name)
 		require.Empty(t, inTheWay(store.Answer{Code: store.Waiting, Err: err}), name)
 	}
-	require.Equal(t, "stored", updateText(judgePut(store.Answer{Code: store.Created, Err: store.ErrNotDurable})))
+	require.Equal(t, "-", updateText(judgePut(store.Answer{Err: store.ErrNotDurable})), "asked again until it is confirmed")
 }
 
 func TestEnded(t *testing.T) {

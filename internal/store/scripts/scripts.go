@@ -29,6 +29,7 @@ var (
 	Reschedule = load("reschedule")
 	Get        = load("get")
 	Claim      = load("claim")
+	Confirm    = load("confirm")
 	Settle     = load("settle")
 	Mark       = load("mark")
 	Parked     = load("parked")

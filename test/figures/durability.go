@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/test/flow"
+)
+
+// durabilityCase is what a queue asks of Redis, with its results.
+type durabilityCase struct {
+	name, asked, fsync string
+
+	drained, relayed []float64 // a second
+	p50, p99         []float64 // seconds of lateness
+}
+
+// durabilityFigure measures what each durability of a queue costs: lateness at
+// 1,000 a second, the drain, and the relay. All cases have a replica and a file, so
+// that they differ in nothing but what is waited for.
+func durabilityFigure(ctx context.Context, r run) error {
+	cases := []*durabilityCase{
+		{name: "memory", fsync: "everysec"},
+		{name: "replicas", asked: "durability: replicas", fsync: "everysec"},
+		{name: "fsync, everysec", asked: "durability: fsync", fsync: "everysec"},
+		{name: "memory, always", fsync: "always"},
+		{name: "fsync, always", asked: "durability: fsync", fsync: "always"},
+	}
+	for range r.repeat {
+		for _, c := range cases {
+			if err := r.durability(ctx, c); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+	}
+	fmt.Printf("%-10s %-8s %-16s | %12s %12s | %9s | %9s\n", "durability", "broker", "queue", "late p50", "p99", "drain/s", "relay/s")
+	for _, c := range cases {
+		fmt.Printf("%-10s %-8s %-16s | %9.1f ms %9.1f ms | %9.0f | %9.0f\n", "durability", r.broker, c.name,
+			1000*median(c.p50), 1000*median(c.p99), median(c.drained), median(c.relayed))
+	}
+	return nil
+}
+
+func (r run) durability(ctx context.Context, c *durabilityCase) error {
+	w, err := flow.NewWorld(ctx, flow.Options{
+		Binary: r.binary, Broker: r.broker, Shards: r.shards, Redis: []string{"--appendonly", "yes", "--appendfsync", c.fsync},
+		Replica: true, QueueKeys: c.asked, Database: "postgres", Outbox: "horizon: 1h",
+	})
+	if w != nil {
+		defer w.Close()
+	}
+	if err != nil {
+		return err
+	}
+	stop := w.Consume(ctx)
+	if err := r.load(w, 20*r.rate, 20*time.Second).Run(ctx, w.Ledger); err != nil {
+		return err
+	}
+	w.Ledger.Await(2*time.Minute, 2*time.Second)
+	if err := stop(); err != nil {
+		return err
+	}
+	report := w.Ledger.Report()
+	if report.Wrong() > 0 || report.Duplicates > 0 {
+		return fmt.Errorf("broken promises: %s", report)
+	}
+	drained, err := drainBacklog(ctx, w, cmp.Or(r.count, 100_000))
+	if err != nil {
+		return err
+	}
+	relayed, err := relayAll(ctx, w, cmp.Or(r.count, 100_000)/5)
+	if err != nil {
+		return err
+	}
+	c.p50, c.p99 = append(c.p50, report.P50.Seconds()), append(c.p99, report.P99.Seconds())
+	c.drained, c.relayed = append(c.drained, drained), append(c.relayed, relayed)
+	fmt.Printf("durability %-8s %-16s late p50 %s p99 %s  drain %.0f/s  relay %.0f/s\n", r.broker, c.name, report.P50, report.P99, drained, relayed)
+	return nil
+}
+
+// drainBacklog starts the bridge on so many messages that are due already, and
+// returns how many a second it publishes.
+func drainBacklog(ctx context.Context, w *flow.World, count int) (float64, error) {
+	if err := w.Bridge.Stop(); err != nil {
+		return 0, err
+	}
+	if err := fill(ctx, w, count, time.Now()); err != nil {
+		return 0, err
+	}
+	if err := w.Bridge.Start(ctx); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	end, err := w.Drained(ctx)
+	return rate(count, end.Sub(begin)), err
+}
+
+// relayAll commits so many rows at once, due later, and returns how many a second
+// come to Redis.
+func relayAll(ctx context.Context, w *flow.World, count int) (float64, error) {
+	begin := time.Now()
+	if err := w.InsertRows(ctx, count, begin.Add(horizonTime/2)); err != nil {
+		return 0, err
+	}
+	committed := time.Now()
+	for time.Since(committed) < 5*time.Minute {
+		pending, err := w.Database.Pending(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if pending == 0 {
+			return rate(count, time.Since(committed)), nil
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errors.New("rows are left")
+}
