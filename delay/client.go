@@ -49,7 +49,11 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 	if o.compensation.topic == "" {
 		o.compensation.topic = compensation.Topic(queue)
 	}
-	return &Client{queue: store.New(rdb, o.prefix, queue).Producer(), options: o}, nil
+	q := store.New(rdb, o.prefix, queue)
+	if !o.alone {
+		q.WithCoalescing()
+	}
+	return &Client{queue: q.Producer(), options: o}, nil
 }
 
 // begin bounds a call.

@@ -26,5 +26,9 @@
 // A call that has ended changes nothing any more, whatever it has answered; one
 // that has ended with [ErrUnknown] goes on as the same call with [Repeat].
 //
+// Concurrent calls of one client travel to Redis together, and a lone one waits for
+// nobody: see [WithCoalescing]. Many messages at once cost least with
+// [Client.ScheduleBatch].
+//
 // The package talks to Redis only. It imports no broker's driver.
 package delay

@@ -74,6 +74,7 @@ type options struct {
 	durable  Durability
 	timeout  time.Duration
 	maxSize  int
+	alone    bool
 
 	compensation compensationOptions
 }
@@ -87,6 +88,13 @@ func WithConflict(c Conflict) Option { return func(o *options) { o.conflict = c 
 
 // WithDurability sets when Schedule, Cancel and Reschedule are done.
 func WithDurability(d Durability) Option { return func(o *options) { o.durable = d } }
+
+// WithCoalescing sets whether concurrent calls of the client travel to Redis
+// together, which they do by default: calls of the same kind for one shard that
+// come while another is under way share the next script. A lone caller waits for
+// nobody. Each call keeps its own deadline and its own answer; where ctx is
+// cancelled while it travels, it ends with the script, within two seconds.
+func WithCoalescing(together bool) Option { return func(o *options) { o.alone = !together } }
 
 // WithTimeout sets how long a call may take where its ctx does not end before:
 // 10 s by default, 30 s at the most.

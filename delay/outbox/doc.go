@@ -17,7 +17,8 @@
 //
 // [Outbox.Schedule] knows the table only: another message of that identity that
 // Redis has, but the table has not, is found by the bridge, and the row is then
-// refused. So is a topic that the broker could never accept. [Outbox.Cancel] and
+// refused. So is a topic that the broker could never take, where [Outbox.Schedule]
+// does not know the queue's broker, see [WithSink]. [Outbox.Cancel] and
 // [Outbox.Reschedule] return when they are recorded; whether they came in time,
 // [Outbox.Get] tells afterwards. An operation of a higher revision always wins
 // over those before it. Who schedules an identity again after its cancel begins

@@ -60,6 +60,13 @@ func ExampleOutbox_Get() {
 	_ = cameInTime
 }
 
+// Where it knows the brokers, Schedule refuses a wrong topic at once, with
+// delay.ErrInvalid, however far the due time.
+func ExampleWithSink() {
+	box := outbox.New(outbox.PostgreSQL, outbox.WithSink("orders", outbox.Kafka), outbox.WithSink("mails", outbox.NATS))
+	_ = box
+}
+
 // The fast path: Redis has the message as soon as the database.
 func ExampleOutbox_Track() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})

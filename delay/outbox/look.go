@@ -90,7 +90,7 @@ func (n *insertion) countLive(ctx context.Context, rows []*row) (int, error) {
 		args = append(args, r.message.Key, r.message.ID)
 	}
 	query := "SELECT count(*) FROM (SELECT ? AS message_key, ? AS message_id" + strings.Repeat(" UNION ALL SELECT ?, ?", len(rows)-1) +
-		") AS asked STRAIGHT_JOIN " + n.table + " AS t FORCE INDEX (" + n.table + "_live) ON t.queue = ?" +
+		") AS asked STRAIGHT_JOIN " + n.table + " AS t FORCE INDEX (" + n.name() + "_live) ON t.queue = ?" +
 		" AND t.message_key = asked.message_key AND t.message_id = asked.message_id AND t.live = 1"
 	var count int
 	err := n.scanRow(ctx, n.tx, query, append(args, n.queue), &count)

@@ -48,6 +48,7 @@ type options struct {
 	maxSize int
 	horizon time.Duration
 	notify  bool
+	sinks   map[string]Sink // by queue
 
 	rdb        redis.UniversalClient
 	prefix     string
@@ -60,12 +61,27 @@ type options struct {
 type Publisher func(ctx context.Context, topic string, headers map[string]string, body []byte) error
 
 // WithTable sets the table's name: "delay_outbox", or what the bridge's
-// configuration says. 1 to 41 of a-z 0-9 _, the first no digit.
+// configuration says. 1 to 41 of a-z 0-9 _, the first no digit, and before it, where
+// the session would look elsewhere, its schema and a dot: "app.delay_outbox". In
+// MySQL, a schema is a database.
 func WithTable(name string) Option { return func(o *options) { o.table = name } }
 
 // WithMaxSize sets the size limit of a message in bytes. The default is 960 KiB,
 // that of a queue; the bridge refuses rows beyond the queue's own.
 func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes } }
+
+// WithSink says which broker a queue's messages go to, so that [Outbox.Schedule]
+// refuses what that broker could never take; else the bridge refuses the row soon
+// after the commit. [Outbox.Track] with [WithRedis] finds it out by itself. It is
+// given once a queue.
+func WithSink(queue string, sink Sink) Option {
+	return func(o *options) {
+		if o.sinks == nil {
+			o.sinks = map[string]Sink{}
+		}
+		o.sinks[queue] = sink
+	}
+}
 
 // WithNotify wakes the relays of a bridge that has "notify: true", in PostgreSQL,
 // at the commit. It saves up to a poll's interval, but commits with a
@@ -73,7 +89,8 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 func WithNotify() Option { return func(o *options) { o.notify = true } }
 
 // WithRedis is for [Outbox.Track]: the Redis of the bridge, and the prefix of all
-// its keys, "delay" where it is empty.
+// its keys, "delay" where it is empty. What Redis says of a queue there, its sink and
+// size limit, counts for every [Outbox.Schedule] of the next minute.
 func WithRedis(rdb redis.UniversalClient, prefix string) Option {
 	return func(o *options) { o.rdb, o.prefix = rdb, prefix }
 }
@@ -112,13 +129,19 @@ func (o *Outbox) check() error {
 	case o.dialect != PostgreSQL && o.dialect != MySQL:
 		return invalid("dialect", string(o.dialect), "PostgreSQL or MySQL")
 	case schema.CheckTable(o.table) != nil:
-		return invalid("table", o.table, "1 to 41 of a-z 0-9 _, the first no digit")
+		return invalid("table", o.table, schema.TableRule)
 	case o.maxSize <= 0:
 		return invalid("max size", strconv.Itoa(o.maxSize), "1 byte or more")
 	case o.notify && o.dialect != PostgreSQL:
 		return invalid("notify", "true", "in PostgreSQL only")
 	}
-	return nil
+	return o.checkSinks()
+}
+
+// name is the table's without its schema: its indexes and its notifications have it.
+func (o *Outbox) name() string {
+	_, name := schema.Split(o.table)
+	return name
 }
 
 var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
@@ -131,9 +154,13 @@ func (o *Outbox) ready(tx Tx, queue string) error {
 	case tx == nil:
 		return invalid("tx", "nil", "a transaction")
 	case !queueName.MatchString(queue):
-		return invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
+		return invalidQueue(queue)
 	}
 	return nil
+}
+
+func invalidQueue(queue string) error {
+	return invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
 }
 
 func invalid(field, value, limit string) error {

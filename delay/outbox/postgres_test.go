@@ -39,6 +39,10 @@ func TestNotify(t *testing.T) {
 			return err
 		},
 		"cancel": func(tx outbox.Tx) error { return box.Cancel(t.Context(), tx, "orders", firstRef) },
+		"with the schema": func(tx outbox.Tx) error {
+			box := outbox.New(outbox.PostgreSQL, outbox.WithNotify(), outbox.WithTable("public.delay_outbox"))
+			return box.Cancel(t.Context(), tx, "orders", firstRef)
+		},
 	} {
 		tx := db.begin(t)
 		require.NoError(t, call(tx))

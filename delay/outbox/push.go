@@ -58,8 +58,7 @@ func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) err
 }
 
 // put returns an error a row, by index, nil where there is nothing more to do:
-// what became of a row otherwise than by an error is the bridge's to record, and
-// to refuse what the queue's broker could never take.
+// what became of a row otherwise than by an error is the bridge's to record.
 func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []error {
 	deadline := t.since.Add(pushTime)
 	if soon := time.Now().Add(pushPatience); soon.Before(deadline) {
@@ -72,27 +71,12 @@ func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []er
 		}
 		return errs
 	}
-	layoutCtx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	layout, err := q.Layout(layoutCtx)
-	if err != nil {
-		for i := range errs {
-			errs[i] = fmt.Errorf("load layout: %w", err)
-		}
-		return errs
-	}
-	list, index := make([]store.Row, 0, len(rows)), make([]int, 0, len(rows))
+	list := make([]store.Row, len(rows))
 	for i, r := range rows {
-		if r.message.Validate(layout.Sink, layout.MaxMessage) == nil {
-			list = append(list, store.Row{Token: r.token, Message: r.message, DueAt: time.UnixMilli(r.due.ms)})
-			index = append(index, i)
-		}
+		list[i] = store.Row{Token: r.token, Message: r.message, DueAt: time.UnixMilli(r.due.ms)}
 	}
-	if len(list) == 0 {
-		return errs
-	}
-	for n, answer := range q.PutWithin(ctx, deadline, list) {
-		errs[index[n]] = answer.Err
+	for i, answer := range q.PutWithin(ctx, deadline, list) {
+		errs[i] = answer.Err
 	}
 	return errs
 }

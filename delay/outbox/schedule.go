@@ -29,7 +29,8 @@ const (
 // up to the year 9999. The errors are [delay.ErrDuplicate] where the table has a
 // message of that identity that is not published or cancelled, with which
 // nothing was written and the transaction can go on, [delay.ErrInvalid], and
-// those of the database.
+// those of the database. A topic or header that the queue's broker could never take
+// is ErrInvalid where that broker is known, see [WithSink].
 //
 // In PostgreSQL at REPEATABLE READ and SERIALIZABLE, a duplicate that was committed
 // after the transaction's snapshot is no ErrDuplicate but a serialization failure,
@@ -139,16 +140,18 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	tracked, _ := tx.(*Tracked)
 	if tracked != nil {
 		tx = tracked.tx
+		tracked.pin(ctx, queue)
 	}
+	limits := o.limits(queue)
 	rows := make([]*row, 0, len(requests))
 	for i := range requests {
-		r, err := o.newRow(&requests[i], &results[i])
+		r, err := o.newRow(limits, &requests[i], &results[i])
 		if err != nil {
 			results[i].Err = err
 			continue
 		}
 		if tracked != nil {
-			if err := tracked.prepare(ctx, queue, r); err != nil {
+			if err := tracked.prepare(ctx, r); err != nil {
 				return err
 			}
 		}
@@ -172,13 +175,12 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	return nil
 }
 
-func (o *Outbox) newRow(request *delay.Request, result *delay.Result) (*row, error) {
+func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Result) (*row, error) {
 	m := &message.Message{
 		ID: result.Ref.ID, Key: result.Ref.Key, Topic: request.Message.Topic,
 		Headers: request.Message.Headers, Body: request.Message.Body,
 	}
-	// The broker's own rules are not known here: the relay asks for them.
-	if err := m.Validate("", o.maxSize); err != nil {
+	if err := m.Validate(limits.sink, limits.maxSize); err != nil {
 		return nil, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
 	due, err := resolve(request.When)

@@ -51,8 +51,8 @@ type trackedRow struct {
 // Track wraps a transaction that has just begun, for the fast path: schedule
 // through what it returns, commit, and call [Tracked.Push]. It needs [WithRedis].
 //
-// The first one of a queue asks Redis for its layout. While Redis is away, that costs
-// 200 ms at the most, once in five seconds.
+// The first one of a queue in ten seconds asks Redis for its layout. While Redis is
+// away, that costs 200 ms at the most, once in five seconds.
 //
 // What a savepoint rolls back must not be scheduled through it: a push writes all
 // that was scheduled, as it knows of the whole transaction's commit only.
@@ -67,7 +67,7 @@ func (t *Tracked) ExecContext(ctx context.Context, query string, args ...any) (s
 
 // prepare decides whether a row will be pushed, and marks it: the bridge must
 // then count with a message in Redis under its token.
-func (t *Tracked) prepare(ctx context.Context, queue string, r *row) error {
+func (t *Tracked) prepare(ctx context.Context, r *row) error {
 	if t.box.rdb == nil || len(t.rows) == trackedRows || t.bytes+r.message.Size() > trackedBytes {
 		return nil
 	}
@@ -80,16 +80,15 @@ func (t *Tracked) prepare(ctx context.Context, queue string, r *row) error {
 		}
 		r.due = due{ms: t.clock + time.Since(t.clockAt).Milliseconds() + 1 + r.due.ms}
 	}
-	if r.tried = time.UnixMilli(r.due.ms).Before(time.Now().Add(t.box.horizon)); r.tried {
-		t.pin(ctx, queue)
-	}
+	r.tried = time.UnixMilli(r.due.ms).Before(time.Now().Add(t.box.horizon))
 	return nil
 }
 
-// pin remembers the queue as it is before the commit: a push is refused where Redis
-// has lost something since, for with it went what had become of the message.
+// pin remembers the queue as it is before the commit, and so knows what it takes: a
+// push is refused where Redis has lost something since, for with it went what had
+// become of the message.
 func (t *Tracked) pin(ctx context.Context, queue string) {
-	if _, done := t.pins[queue]; done {
+	if _, done := t.pins[queue]; done || t.box.rdb == nil {
 		return
 	}
 	if t.pins == nil {
@@ -101,8 +100,10 @@ func (t *Tracked) pin(ctx context.Context, queue string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pinPatience)
 	defer cancel()
-	pinned, err := t.box.queue(queue).Pin(ctx)
+	q := t.box.queue(queue)
+	pinned, err := q.Pin(ctx)
 	switch {
+	case err == nil && q.KnownLayout(layoutTrust) == nil: // Redis has been away: its sink may be another.
 	case err == nil:
 		t.pins[queue] = pinned
 	case !errors.Is(err, store.ErrNoLayout): // That is of this queue alone, and Redis has answered.

@@ -139,10 +139,6 @@ func TestPushLeavesToTheBridge(t *testing.T) {
 			require.NoError(t, f.schedule(t, tracked, id, delay.At(time.Now().Add(time.Minute))))
 		}
 		require.NoError(t, f.schedule(t, tracked, "far", delay.After(61*time.Minute)))
-		_, err := f.box.Schedule(t.Context(), tracked, "orders", delay.Message{ID: "topic", Topic: "no kafka topic"}, delay.When{})
-		require.NoError(t, err)
-		_, err = f.box.Schedule(t.Context(), tracked, "orders", delay.Message{ID: "large", Topic: "t", Body: make([]byte, 1001)}, delay.When{})
-		require.NoError(t, err)
 		require.NoError(t, f.box.Cancel(t.Context(), tracked, "orders", delay.Ref{ID: "cancelled"}))
 		require.NoError(t, f.box.Reschedule(t.Context(), tracked, "orders", delay.Ref{ID: "rescheduled"}, delay.After(time.Hour)))
 		row, err := f.box.Get(t.Context(), tracked, "orders", delay.Ref{ID: "cancelled"})
@@ -150,7 +146,7 @@ func TestPushLeavesToTheBridge(t *testing.T) {
 		require.Equal(t, outbox.OpCancel, row.Op)
 		require.NoError(t, tx.Commit())
 		require.NoError(t, tracked.Push(t.Context()))
-		for _, id := range []string{"duplicate", "cancelled", "rescheduled", "far", "topic", "large"} {
+		for _, id := range []string{"duplicate", "cancelled", "rescheduled", "far"} {
 			require.False(t, f.inRedis(t, id), id)
 		}
 		require.True(t, f.inRedis(t, "pushed"))

@@ -65,7 +65,7 @@ func (o *Outbox) wake(ctx context.Context, tx Tx) error {
 	if !o.notify {
 		return nil
 	}
-	_, err := o.exec(ctx, tx, "SELECT pg_notify(?, '')", []any{o.table})
+	_, err := o.exec(ctx, tx, "SELECT pg_notify(?, '')", []any{o.name()})
 	return err
 }
 

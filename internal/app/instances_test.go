@@ -175,13 +175,13 @@ func TestDeadInstanceIsNamed(t *testing.T) {
 	address, proxy := proxied(t, f.redis)
 	f.join("a", f.redis)
 	f.join("dies", address)
-	f.held(20*time.Second, "a", "dies")
-	require.Eventually(t, func() bool { return len(f.logs["a"].of("joined=dies")) == 1 }, 10*time.Second, 10*time.Millisecond)
+	f.held(time.Minute, "a", "dies")
+	require.Eventually(t, func() bool { return len(f.logs["a"].of("joined=dies")) == 1 }, time.Minute, 10*time.Millisecond)
 	for range 5 { // Some are claimed when it happens.
 		f.send()
 	}
 	proxy.Blackhole(true)
-	f.held(20*time.Second, "a")
+	f.held(time.Minute, "a")
 	moved := 64 - len(sharding.Owned("orders", 64, "a", []string{"a", "dies"}))
 	taken := regexp.MustCompile(`^shards taken over .*shards=(\d+) .*from=dies `)
 	require.Eventually(t, func() bool {
@@ -193,8 +193,8 @@ func TestDeadInstanceIsNamed(t *testing.T) {
 			}
 		}
 		return sum == moved
-	}, 10*time.Second, 10*time.Millisecond)
-	assert.LessOrEqual(t, len(f.logs["a"].of("shards taken over")), 4)
+	}, time.Minute, 10*time.Millisecond)
+	assert.Less(t, len(f.logs["a"].of("shards taken over")), moved/2)
 	assert.Len(t, f.logs["a"].of("gone=dies"), 1)
 	assert.Less(t, len(f.logs["a"].of("")), 30, "no line for each shard")
 	proxy.Blackhole(false)

@@ -142,7 +142,13 @@ func (d *databaseFirst) row(ref delay.Ref) (told string) {
 
 func (d *databaseFirst) eventually(what string, is func() bool) {
 	d.Helper()
-	require.Eventually(d, is, 30*time.Second, 20*time.Millisecond, what)
+	d.within(30*time.Second, what, is)
+}
+
+// within waits for what takes longer.
+func (d *databaseFirst) within(limit time.Duration, what string, is func() bool) {
+	d.Helper()
+	require.Eventually(d, is, limit, 20*time.Millisecond, what)
 }
 
 func (d *databaseFirst) becomes(ref delay.Ref, want string) {

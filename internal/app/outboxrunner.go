@@ -61,7 +61,7 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 	}
 	r.relay, err = relay.New(relay.Config{
 		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond),
-		Batch: cfg.Batch, Lanes: cfg.Relays, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
+		Batch: cfg.Batch, Lanes: cfg.Relays, Mine: r.queues[0].isFirst, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
 	})
 	return r, err
 }
@@ -78,13 +78,16 @@ func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
 	}
 }
 
-// audit makes the auditor. The instance that polls the first shard of a queue audits
-// it: two that do for a moment only do the work twice.
+// isFirst reports whether this instance polls the queue's first shard, and so does what
+// one instance does: two that do for a moment only do the work twice.
+func (r *queueRunner) isFirst() bool { return slices.Contains(r.polled(), 0) }
+
+// audit makes the auditor.
 func (r *outboxRunner) audit(p outboxParams, settling *settler.Settler) (err error) {
 	queues := make([]auditor.Queue, len(r.queues))
 	for i, q := range r.queues {
 		queues[i] = auditor.Queue{
-			Queue: q.asOutbox(p.Config), Mine: func() bool { return slices.Contains(q.polled(), 0) },
+			Queue: q.asOutbox(p.Config), Mine: q.isFirst,
 		}
 	}
 	r.auditor, err = auditor.New(auditor.Config{

@@ -30,7 +30,7 @@ func (c checker) outboxes() {
 		path := c.outboxPath(name)
 		dsn := c.dsn(path, outbox)
 		if err := schema.CheckTable(outbox.Table); err != nil && !c.reported(path+".table") {
-			c.add(path+".table", "%q: give 1 to 41 of a-z 0-9 _, the first no digit", outbox.Table)
+			c.add(path+".table", "%q: give %s", outbox.Table, schema.TableRule)
 		}
 		const polls = 10
 		if !c.reported(path+".poll") && !c.reported(path+".horizon") && outbox.Horizon < polls*outbox.Poll {

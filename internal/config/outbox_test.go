@@ -96,6 +96,7 @@ func TestOutboxErrors(t *testing.T) {
 		"outbox: {driver: postgres, dsn: 'host=db sslmode=verify-full sslrootcert=/none'}": {"line 3: outbox.dsn: ", "open /none"},
 		"outbox: {driver: mysql, dsn: u@/d, notify: true}":                                 {"line 3: outbox.notify: ", "is a key of driver postgres"},
 		"outbox: {driver: mysql, dsn: u@/d, table: A}":                                     {"line 3: outbox.table: ", `"A": give 1 to 41`},
+		"outbox: {driver: mysql, dsn: u@/d, table: a.b.c}":                                 {"line 3: outbox.table: ", `"a.b.c": give 1 to 41`},
 		"outbox: {driver: mysql, dsn: u@/d, horizon: 1s}":                                  {"line 3: outbox.horizon: ", "at least 10 times poll (200ms)"},
 		"outbox: {driver: mysql, dsn: u@/d, until: published}":                             {"line 3: outbox.until: ", "is not needed any more: a row is kept until its message has ended"},
 		"outbox: {driver: mysql, dsn: u@/d, audit: 0}":                                     {"line 3: outbox.audit: ", "allowed are 1 to 100000"},

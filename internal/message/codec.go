@@ -68,9 +68,11 @@ func Encode(token string, m *Message) []byte {
 	b = append(b, token...)
 	b = appendString(b, m.Topic)
 	b = binary.AppendUvarint(b, uint64(len(m.Headers)))
-	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		b = appendString(b, name)
-		b = appendString(b, m.Headers[name])
+	if len(m.Headers) > 0 { // Sorting none allocates.
+		for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+			b = appendString(b, name)
+			b = appendString(b, m.Headers[name])
+		}
 	}
 	return append(b, m.Body...)
 }

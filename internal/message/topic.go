@@ -3,6 +3,7 @@ package message
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // SinkType names a broker; its rules decide which topics are valid.
@@ -17,8 +18,18 @@ const (
 
 // CheckTopic reports whether the broker could ever accept the topic. The SDK
 // asks before it schedules, the sink again before it publishes. An unknown
-// broker accepts any topic of 1 to 255 bytes.
+// broker accepts any topic of 1 to 255 bytes of UTF-8 without control characters.
 func CheckTopic(sink SinkType, topic string) error {
+	if err := checkBrokersTopic(sink, topic); err != nil {
+		return err
+	}
+	if !utf8.ValidString(topic) || hasControl(topic) {
+		return &InvalidError{Field: "topic", Value: topic, Limit: "must be UTF-8 without control characters"}
+	}
+	return nil
+}
+
+func checkBrokersTopic(sink SinkType, topic string) error {
 	switch sink {
 	case Kafka:
 		return checkKafkaTopic(topic)

@@ -30,9 +30,6 @@ func (m *Message) Validate(sink SinkType, maxSize int) error {
 	if err := CheckTopic(sink, m.Topic); err != nil {
 		return err
 	}
-	if !utf8.ValidString(m.Topic) || hasControl(m.Topic) {
-		return &InvalidError{Field: "topic", Value: m.Topic, Limit: "must be UTF-8 without control characters"}
-	}
 	if err := checkHeaders(sink, m.Headers); err != nil {
 		return err
 	}

@@ -98,6 +98,16 @@ func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
 	}
 }
 
+// created ends a call whose message was created, due as asked, at that instant of
+// Redis' clock. missing is as for read.
+func (c *call) created(acceptedMs int64, missing error) {
+	ms := c.asked.when.Ms
+	if c.asked.when.Relative {
+		ms += acceptedMs
+	}
+	c.finish(Answer{Code: Created, DueAt: time.UnixMilli(ms), Missing: missing, NotDurable: missing != nil})
+}
+
 // When is a due time: an instant, or a delay from the moment at which Redis
 // accepts the message. Milliseconds.
 type When struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store/clock"
 	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 )
@@ -187,10 +188,14 @@ func newCall(id, key, token string, e *Earlier) *call {
 func newTokens(n int) []string {
 	var raw [12]byte
 	_, _ = rand.Read(raw[:9]) // It never fails.
-	tokens := make([]string, n)
-	for i := range tokens {
+	text := make([]byte, 0, n*message.TokenLength)
+	for i := range n {
 		raw[9], raw[10], raw[11] = byte(i>>16), byte(i>>8), byte(i)
-		tokens[i] = base64.RawURLEncoding.EncodeToString(raw[:])
+		text = base64.RawURLEncoding.AppendEncode(text, raw[:])
+	}
+	all, tokens := string(text), make([]string, n)
+	for i := range tokens {
+		tokens[i] = all[i*message.TokenLength : (i+1)*message.TokenLength]
 	}
 	return tokens
 }

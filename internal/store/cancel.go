@@ -9,17 +9,20 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
+// mostChanged is how many messages one script cancels or reschedules.
+const mostChanged = 50
+
 var cancelVerb = verb{
 	name:   "cancel",
 	script: scripts.Cancel,
-	most:   1,
+	most:   mostChanged,
 	keys: func(k keys.Shard) []string {
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Settled}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last)}
+		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes}
 	},
-	each: func(a *asked) []any { return []any{a.token, message.Member(a.id, a.key)} },
+	each: func(args []any, a *asked) []any { return append(args, a.token, message.Member(a.id, a.key), "") },
 }
 
 // Cancel removes a message that waits or is dead. Its codes are Done,

@@ -22,6 +22,8 @@ type core struct {
 	clocks  *clock.Clocks
 	layouts *layout.Registry
 	ledger  func(shard int) // nil: settling tells no rows, see WithLedger
+
+	coalescer *coalescer // nil: each call has runs of its own
 }
 
 // Name is the queue's name.
@@ -50,11 +52,23 @@ func (q *core) Clock(ctx context.Context) (time.Time, error) {
 // when a shard has refused it. Its error is [ErrNoLayout] where there is none.
 func (q *core) Layout(ctx context.Context) (*Layout, error) { return q.layouts.Current(ctx) }
 
+// KnownLayout is the layout in use if Redis has told it within that time, nil else.
+// It asks nobody.
+func (q *core) KnownLayout(within time.Duration) *Layout {
+	if l := q.layouts.InUse(); l != nil && l.Age() <= within {
+		return l
+	}
+	return nil
+}
+
 // LoadLayout reads the layout from Redis, and uses it from now on.
 func (q *core) LoadLayout(ctx context.Context) (*Layout, error) { return q.layouts.Load(ctx) }
 
 // AwaitLayout is Layout, repeated until Redis answers or ctx ends.
 func (q *core) AwaitLayout(ctx context.Context) (l *Layout, err error) {
+	if l, err = q.Layout(ctx); err == nil {
+		return l, nil
+	}
 	err = q.repeat(ctx, func(found *Layout) error { l = found; return nil })
 	return l, err
 }

@@ -37,8 +37,11 @@ type doing struct {
 
 // do runs the verb for all calls until each has an answer or ctx ends.
 func (q *core) do(ctx context.Context, v *verb, calls []*call) {
-	ctx, cancel := context.WithTimeout(ctx, MaxCall)
-	defer cancel()
+	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > MaxCall {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, MaxCall)
+		defer cancel()
+	}
 	d := doing{q: q, verb: v, calls: calls}
 	d.begin()
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
@@ -192,6 +195,11 @@ func (d *doing) runAll(ctx context.Context) error {
 		}
 		groups[r] = append(groups[r], c)
 	}
+	if len(groups) == 1 {
+		for r, calls := range groups {
+			return d.runOne(ctx, r, calls)
+		}
+	}
 	var (
 		running errgroup.Group
 		mu      sync.Mutex
@@ -200,7 +208,7 @@ func (d *doing) runAll(ctx context.Context) error {
 	running.SetLimit(parallelRuns)
 	for r, calls := range groups {
 		running.Go(func() error {
-			err := d.runGroup(ctx, r, calls)
+			err := d.runOne(ctx, r, calls)
 			mu.Lock()
 			defer mu.Unlock()
 			all = errors.Join(all, err)
@@ -209,6 +217,13 @@ func (d *doing) runAll(ctx context.Context) error {
 	}
 	_ = running.Wait()
 	return all
+}
+
+func (d *doing) runOne(ctx context.Context, r run, calls []*call) error {
+	if d.mayCoalesce(ctx, r, calls) {
+		return d.coalesce(ctx, r, calls)
+	}
+	return d.runGroup(ctx, r, calls)
 }
 
 // runGroup sends one run after the other, each for as many calls as one script

@@ -43,8 +43,31 @@ var Parts = parts
 // MostMessages is how many messages, slots or entries a script handles at the most;
 // those that are not here handle one, or what there is.
 var MostMessages = map[string]int{
-	"schedule": scheduleVerb.most, "replace": replaceVerb.most, "put": putVerb.most, "cancel": 1, "reschedule": 1,
+	"schedule": scheduleVerb.most, "replace": replaceVerb.most, "put": putVerb.most, "cancel": mostChanged, "reschedule": mostChanged,
 	"claim": MaxBatch, "settle": MaxBatch, "mark": MaxBatch, "reclaim": MaxBatch, "parked": slotsPage,
 	"redrive": deadBatch, "purge": deadBatch, "forget": MaxBatch, "rows": rowsBatch, "remove": removeBatch, "get": 1,
 	"scan": scanPage,
+}
+
+// InLine is how many callers wait for a run of others.
+func (q *Queue) InLine() int { return q.coalescer.lines.Waiting() }
+
+// CancelAll cancels several messages with as few scripts as may be.
+func (q *Producer) CancelAll(ctx context.Context, ids ...string) []Answer {
+	return q.changeAll(ctx, cancelVerb, When{}, ids)
+}
+
+// RescheduleAll reschedules several messages with as few scripts as may be.
+func (q *Producer) RescheduleAll(ctx context.Context, when When, ids ...string) []Answer {
+	return q.changeAll(ctx, rescheduleVerb, when, ids)
+}
+
+func (q *Producer) changeAll(ctx context.Context, v verb, when When, ids []string) []Answer {
+	calls := make([]*call, len(ids))
+	for i, token := range newTokens(len(ids)) {
+		calls[i] = newCall(ids[i], "", token, nil)
+		calls[i].asked.when = when
+	}
+	q.do(ctx, &v, calls)
+	return answers(calls)
 }

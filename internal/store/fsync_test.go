@@ -52,7 +52,7 @@ func TestNoFsync(t *testing.T) {
 	private := connect(t, testenvPrivate(t))
 	require.NoError(t, private.Do(t.Context(), "acl", "setuser", "app", "on", ">secret", "~*", "&*", "-@all",
 		"+hello", "+auth", "+ping", "+eval", "+evalsha", "+wait", "+time", "+publish", "+spublish", "+hget", "+hset",
-		"+hsetnx", "+hmget", "+hdel", "+hexists", "+hincrby", "+zadd", "+zrem", "+zcard", "+zscore", "+zrange",
+		"+hsetnx", "+hmget", "+hlen", "+hstrlen", "+hdel", "+hexists", "+hincrby", "+zadd", "+zrem", "+zcard", "+zscore", "+zrange",
 		"+zrangebyscore", "+del", "+config|get").Err())
 	url := "redis://app:secret@" + private.Options().Addr
 	for name, rdb := range map[string]*redis.Client{

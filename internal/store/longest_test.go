@@ -47,6 +47,14 @@ func (c *crowd) key(name string) string { return storetest.Key(c.q.Name(), 0, na
 func (c *crowd) id(i int) string    { return fmt.Sprintf("m-%024d", i) }
 func (c *crowd) token(i int) string { return rowToken(i) }
 
+func (c *crowd) ids() []string {
+	list := make([]string, c.n)
+	for i := range list {
+		list[i] = c.id(i)
+	}
+	return list
+}
+
 func (c *crowd) requests(body []byte, again func(id string) *store.Earlier) []store.Request {
 	list := make([]store.Request, c.n)
 	for i := range list {
@@ -208,14 +216,14 @@ var producerCalls = []crowdCall{
 	{"put of what was moved", (*crowd).moved, func(c *crowd) { c.all(store.EndedMoved, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
 	{"put of dead ids", (*crowd).dead, func(c *crowd) { c.all(store.Dead, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
 	{"put, peek", (*crowd).rowsTried, func(c *crowd) { c.all(store.Mine, c.q.Rows().Peek(c.Context(), c.rows(nil))) }, true},
-	{"cancel", (*crowd).rowsTried, func(c *crowd) { require.Equal(c, store.DoneMaybePublished, cancel(c, c.q, c.id(0))) }, false},
-	{"cancel of a dead id", (*crowd).rowsDead, func(c *crowd) { require.Equal(c, store.DoneMaybePublished, cancel(c, c.q, c.id(0))) }, false},
+	{"cancel", (*crowd).rowsTried, func(c *crowd) { c.all(store.DoneMaybePublished, c.q.Producer().CancelAll(c.Context(), c.ids()...)) }, true},
+	{"cancel of dead ids", (*crowd).rowsDead, func(c *crowd) { c.all(store.DoneMaybePublished, c.q.Producer().CancelAll(c.Context(), c.ids()...)) }, true},
 	{"reschedule", (*crowd).rowsTried, func(c *crowd) {
-		require.Equal(c, store.DoneMaybePublished, reschedule(c, c.q, c.id(0), later()))
-	}, false},
-	{"reschedule of a dead id", (*crowd).rowsDead, func(c *crowd) {
-		require.Equal(c, store.DoneMaybePublished, reschedule(c, c.q, c.id(0), later()))
-	}, false},
+		c.all(store.DoneMaybePublished, c.q.Producer().RescheduleAll(c.Context(), later(), c.ids()...))
+	}, true},
+	{"reschedule of dead ids", (*crowd).rowsDead, func(c *crowd) {
+		c.all(store.DoneMaybePublished, c.q.Producer().RescheduleAll(c.Context(), later(), c.ids()...))
+	}, true},
 	{"remove", (*crowd).rowsTried, func(c *crowd) {
 		n, err := c.q.Rows().Remove(c.Context(), c.ended())
 		require.NoError(c, err)

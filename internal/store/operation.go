@@ -20,8 +20,8 @@ var cancelRowVerb = verb{
 	most:   1,
 	keys:   cancelVerb.keys,
 	head:   operationHead,
-	each: func(a *asked) []any {
-		return []any{answerToken(a.token), message.Member(a.id, a.key), a.target}
+	each: func(args []any, a *asked) []any {
+		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.target)
 	},
 	pinned: true,
 }
@@ -32,14 +32,14 @@ var rescheduleRowVerb = verb{
 	most:   1,
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
-	each: func(a *asked) []any {
-		return []any{answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target}
+	each: func(args []any, a *asked) []any {
+		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target)
 	},
 	pinned: true,
 }
 
 func operationHead(r run) []any {
-	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last)}
+	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes}
 }
 
 // answerToken is under what the answer of an operation is remembered: under its

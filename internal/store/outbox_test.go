@@ -131,6 +131,19 @@ func TestPut(t *testing.T) {
 			require.Len(s, s.b.claim(10).Messages, 1)
 			s.puts(store.Mine)
 		},
+		"dead because its body was lost": func(s *outboxScene) {
+			s.puts(store.Created)
+			require.NoError(s, s.rdb.HDel(s.Context(), storetest.Key(s.q.Name(), 0, "msg"), s.row).Err())
+			s.b.finish(buried)
+			require.Len(s, sound(s, s.rdb, s.q).Dead, 1)
+			answered(s, store.Absent, s.q.Rows().Peek(s.Context(), []store.Row{{Token: s.t, Message: note(s.row, "")}})[0])
+			require.Equal(s, store.Created, s.putAs(s.t, farAhead).Code)
+			after := sound(s, s.rdb, s.q)
+			require.Empty(s, after.Dead)
+			require.Equal(s, "0 1 1 0", after.Attempts[s.row], "a copy may be out")
+			require.EqualValues(s, 1, after.Counter("replaced"))
+			s.puts(store.Mine)
+		},
 		"dead, and redriven": func(s *outboxScene) {
 			s.puts(store.Created)
 			s.b.finish(buried)

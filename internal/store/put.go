@@ -21,8 +21,8 @@ var putVerb = verb{
 	head: func(r run) []any {
 		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
-	each: func(a *asked) []any {
-		return []any{message.Member(a.id, a.key), a.when.String(), a.mark, a.untilMs, a.stored}
+	each: func(args []any, a *asked) []any {
+		return append(args, message.Member(a.id, a.key), a.when.String(), a.mark, a.untilMs, a.stored)
 	},
 	asks:   true,
 	pinned: true,

@@ -12,14 +12,16 @@ import (
 var rescheduleVerb = verb{
 	name:   "reschedule",
 	script: scripts.Reschedule,
-	most:   1,
+	most:   mostChanged,
 	keys: func(k keys.Shard) []string {
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Wake, k.Settled}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last)}
+		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes}
 	},
-	each: func(a *asked) []any { return []any{a.token, message.Member(a.id, a.key), a.when.String()} },
+	each: func(args []any, a *asked) []any {
+		return append(args, a.token, message.Member(a.id, a.key), a.when.String(), "", "")
+	},
 }
 
 // Reschedule moves a waiting message to another due time; a dead letter is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,8 +27,10 @@ type verb struct {
 	keys    func(keys.Shard) []string
 	// head are the arguments before the messages.
 	head func(run) []any
-	// each are the arguments of one message.
-	each func(*asked) []any
+	// each appends the arguments of one message.
+	each func([]any, *asked) []any
+	// storedLast is set where what is stored stands behind the arguments of all.
+	storedLast bool
 	// asks is set where a run changes nothing but in the last home, so that it
 	// does not matter whether it happened.
 	asks bool
@@ -40,6 +43,9 @@ type verb struct {
 	within time.Time
 }
 
+// mostArgs is how many arguments a script takes for each message, at the most.
+const mostArgs = 5
+
 // run is one run of a script. Calls that have the same one may share it.
 type run struct {
 	shard  int
@@ -49,6 +55,7 @@ type run struct {
 	start  *start // of the calls, for second runs
 
 	startMs, notAfter int64 // by the clock of the shard's server
+	relative          bool  // some of the messages are due after a delay
 }
 
 // number is the run as the scripts count them.
@@ -81,11 +88,7 @@ func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call
 	if r.second {
 		r.startMs = r.start.by(server)
 	}
-	args := d.verb.head(r)
-	for _, c := range batch {
-		args = append(args, d.verb.each(&c.asked)...)
-	}
-	answer, missing, err := d.send(ctx, k, place, r, args)
+	answer, missing, err := d.send(ctx, k, place, r, d.verb.args(r, batch))
 	if err != nil {
 		server.Doubt()
 		if d.verb.asks && !r.last && rediserr.Classify(err) == rediserr.Lost {
@@ -95,6 +98,23 @@ func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call
 	}
 	server.Learn(answer.Int(1), sentMs)
 	return d.take(r, batch, answer, missing, settled)
+}
+
+// args are what the script is told.
+func (v *verb) args(r run, batch []*call) []any {
+	for _, c := range batch {
+		r.relative = r.relative || c.asked.when.Relative
+	}
+	args := slices.Grow(v.head(r), mostArgs*len(batch))
+	for _, c := range batch {
+		args = v.each(args, &c.asked)
+	}
+	if v.storedLast {
+		for _, c := range batch {
+			args = append(args, c.asked.stored)
+		}
+	}
+	return args
 }
 
 // send runs the script, and says what is missing for its effect to be durable.
@@ -136,6 +156,13 @@ func (d *doing) take(r run, batch []*call, answer *scripts.Reply, missing error,
 		return nil, d.notRun(batch, d.layout.Refused(answer, r.shard))
 	case status == statusExpired:
 		return nil, d.notRun(batch, errExpired)
+	}
+	if len(answer.Values) == 3 {
+		accepted := answer.Int(2)
+		for _, c := range batch {
+			c.created(accepted, missing)
+		}
+		return nil, answer.Err
 	}
 	for i, c := range batch {
 		code := Code(answer.Int(2 + 2*i))

@@ -22,13 +22,19 @@ var scheduleVerb = verb{
 	script: scripts.Schedule,
 	most:   150,
 	keys: func(k keys.Shard) []string {
-		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake}
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake, k.Deadlines}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, scripts.Flag(r.last), MaxBatchBytes}
+		return []any{
+			r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, scripts.Flag(r.last), MaxBatchBytes,
+			scripts.Flag(r.relative),
+		}
 	},
-	each: eachScheduled,
-	asks: true,
+	each: func(args []any, a *asked) []any {
+		return append(args, a.when.String(), message.Member(a.id, a.key))
+	},
+	storedLast: true,
+	asks:       true,
 }
 
 var replaceVerb = verb{
@@ -43,11 +49,9 @@ var replaceVerb = verb{
 			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last),
 		}
 	},
-	each: eachScheduled,
-}
-
-func eachScheduled(a *asked) []any {
-	return []any{message.Member(a.id, a.key), a.when.String(), a.stored}
+	each: func(args []any, a *asked) []any {
+		return append(args, message.Member(a.id, a.key), a.when.String(), a.stored)
+	},
 }
 
 // Schedule creates messages; those whose identity is taken are answered with

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +65,20 @@ func MariaDB(t testing.TB) string {
 	fatal(t, err)
 	config.DBName = name
 	return config.FormatDSN()
+}
+
+// Schema makes a schema in which the database's sessions do not look by themselves,
+// and returns its name. In MariaDB it is another database, which the test's end
+// drops; db must be open then.
+func Schema(t testing.TB, db *sql.DB) string {
+	t.Helper()
+	name := strings.ReplaceAll(Name(t, "app"), "-", "_")
+	_, err := db.ExecContext(t.Context(), "CREATE SCHEMA "+name)
+	fatal(t, err)
+	t.Cleanup(func() {
+		_, _ = db.ExecContext(context.Background(), "DROP SCHEMA "+name) // PostgreSQL's goes with its database.
+	})
+	return name
 }
 
 // StartPostgres starts a PostgreSQL server; extraConfig is appended to its

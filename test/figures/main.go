@@ -19,6 +19,8 @@
 //	sentinel  kill -9 of the primary that Sentinel watches, with each durability
 //	cluster   the same in a Redis Cluster, and a slot that migrates
 //	outbox    producers' transactions, while bridges, Redis and the database die
+//	chaos     the same with all that can be lost: Redis, its last writes, the
+//	          database's last commits
 //	horizon   an outbox of messages due over a year: Redis' memory, the relay's
 //	          statements, lateness of what is due soon
 //	size      a queue beside 10,000,000 far rows, 300,000 foreign ones and a long
@@ -76,11 +78,12 @@ var figures = map[string]figure{
 	"compensation": {compensationFigure, allBrokers, 8, 1000},
 	"wipe":         {wipeFigure, "postgres,mysql", 16, 1000},
 	"sentinel":     {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
+	"chaos":  {chaosFigure, "nats", 4, 1000},
 	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
 	"size": {sizeFigure, "nats", 8, 500},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|horizon|size|compensation|wipe
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|wipe
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -92,6 +95,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   grow                               the number of shards changes       -brokers -rate -pause
   sentinel, cluster                  failover, slot migration           -brokers -shards -rate -pause
   outbox                             transactions and trouble           -databases -shards -rate -pause -window -seed
+  chaos                              all that can be lost               -databases -shards -rate -pause -repeat -seed
   horizon                            an outbox of a year                -databases -count -rate -window
   size                               a full table, and an empty one    -databases -count -rate -window
   compensation                       the broker carries the writes     -brokers -count -shards -window

@@ -34,9 +34,16 @@ type bookedOperation struct {
 	due    time.Time
 }
 
+// committedOperation is an operation that was committed at that instant.
+type committedOperation struct {
+	at time.Time
+	bookedOperation
+}
+
+// bookedTransaction is one that its producer did not roll back.
 type bookedTransaction struct {
-	number    int64 // its first row's
-	committed time.Time
+	number           int64 // its first row's, 0 where it wrote no message
+	tried, committed time.Time
 }
 
 // NewBook returns an empty book.
@@ -65,15 +72,28 @@ func (b *Book) due(id string) time.Time {
 func (b *Book) number(tx string, number int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.transactions[tx] = &bookedTransaction{number: number}
+	b.transaction(tx).number = number
+}
+
+// try notes that a commit was asked for, and commit that it was confirmed.
+func (b *Book) try(tx string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.transaction(tx).tried = time.Now()
 }
 
 func (b *Book) commit(tx string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t := b.transactions[tx]; t != nil {
-		t.committed = time.Now()
+	b.transaction(tx).committed = time.Now()
+}
+
+// transaction holds b.mu.
+func (b *Book) transaction(tx string) *bookedTransaction {
+	if b.transactions[tx] == nil {
+		b.transactions[tx] = &bookedTransaction{}
 	}
+	return b.transactions[tx]
 }
 
 // relayPoll is how often a relay looks: whoever commits that much later than
@@ -85,7 +105,7 @@ const relayPoll = 200 * time.Millisecond
 func (b *Book) overtaken() int {
 	var list []*bookedTransaction
 	for _, t := range b.transactions {
-		if !t.committed.IsZero() {
+		if !t.committed.IsZero() && t.number != 0 {
 			list = append(list, t)
 		}
 	}
@@ -105,8 +125,10 @@ func (b *Book) overtaken() int {
 
 // Tally is how many there were of what.
 type Tally struct {
-	// Committed and RolledBack are messages, Overtaken transactions.
-	Committed, RolledBack, Overtaken int
+	// Committed and RolledBack are messages, and TakenBack those that the database
+	// may have committed and forgotten. Transactions are those that it has committed,
+	// Overtaken those of them that others have.
+	Committed, RolledBack, TakenBack, Transactions, Overtaken int
 	// Operations are the committed operations by what their rows say.
 	Operations map[string]int
 	// Pending and Stored are rows that are not finished.
@@ -123,8 +145,8 @@ const (
 var rowStates = []string{"pending", "done", "published", "cancelled", "too late", "unknown", "refused", "superseded"}
 
 // Close compares the book with the database, and tells the ledger what must have
-// arrived.
-func (b *Book) Close(ctx context.Context, d *Database, ledger *Ledger) (Tally, error) {
+// arrived. What the database has forgotten in an incident may have arrived.
+func (b *Book) Close(ctx context.Context, d *Database, ledger *Ledger, incidents []Incident) (Tally, error) {
 	committed, err := d.committed(ctx)
 	if err != nil {
 		return Tally{}, fmt.Errorf("read what was committed: %w", err)
@@ -135,12 +157,16 @@ func (b *Book) Close(ctx context.Context, d *Database, ledger *Ledger) (Tally, e
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := Tally{Overtaken: b.overtaken(), Operations: map[string]int{}}
+	t := Tally{Transactions: len(committed), Overtaken: b.overtaken(), Operations: map[string]int{}}
 	for _, id := range slices.Sorted(maps.Keys(b.messages)) {
 		m := b.messages[id]
-		a := audit{booked: m, id: id, rows: rows[id], tally: &t}
+		a := audit{
+			booked: m, id: id, rows: rows[id], tally: &t,
+			fate:  func(tx string) fate { return b.fate(tx, committed, incidents) },
+			tried: func(tx string) time.Time { return b.transaction(tx).tried },
+		}
 		delete(rows, id)
-		p := a.promise(committed)
+		p := a.promise()
 		ledger.judged(m.message, p, a.problems)
 		if p.missing() {
 			a.problem("due %s, operations %+v, transaction %+v", m.due.UTC(), m.operations, b.transactions[m.tx])
@@ -152,123 +178,4 @@ func (b *Book) Close(ctx context.Context, d *Database, ledger *Ledger) (Tally, e
 	}
 	t.Pending, t.Stored, err = d.unfinished(ctx)
 	return t, err
-}
-
-// audit is about one message.
-type audit struct {
-	*booked
-	id       string
-	rows     []outboxRow
-	tally    *Tally
-	problems []string
-
-	p       promise
-	certain bool // it is known which due time is the last one
-	tooLate bool
-}
-
-func (a *audit) problem(format string, args ...any) {
-	a.problems = append(a.problems, a.id+": "+fmt.Sprintf(format, args...)+fmt.Sprintf("; rows %+v", a.rows))
-}
-
-// promise is what the rows promise.
-func (a *audit) promise(committed map[string]bool) *promise {
-	if !committed[a.tx] {
-		a.tally.RolledBack++
-		if len(a.rows) > 0 {
-			a.problem("rolled back, but has rows")
-		}
-		return &promise{refused: true}
-	}
-	a.tally.Committed++
-	a.p.dues, a.certain = []time.Time{a.due}, true
-	var head *outboxRow
-	operated := 0
-	for i, r := range a.rows {
-		if r.op == opHead {
-			head = &a.rows[i]
-			continue
-		}
-		operated++
-		a.apply(r)
-	}
-	want := 0
-	for _, c := range a.operations {
-		if committed[c.tx] {
-			want++
-		}
-	}
-	if operated != want {
-		a.problem("%d operations committed, %d rows", want, operated)
-	}
-	if a.tooLate && a.p.cancelled {
-		a.problem("cancelled and too late")
-	}
-	a.checkHead(head)
-	return &a.p
-}
-
-// apply judges one operation by what its row says.
-func (a *audit) apply(r outboxRow) {
-	name := "reschedule "
-	if r.op == opCancel {
-		name = "cancel "
-	}
-	name += rowStates[r.status]
-	if r.reason != "" {
-		name += " (" + r.reason + ")"
-	}
-	a.tally.Operations[name]++
-	due := time.UnixMilli(r.dueMs)
-	switch {
-	case r.status == rowSuperseded:
-	case r.status == rowPending, r.status == rowRefused, r.status == rowPublished:
-		a.problem("operation %d is %s", r.number, rowStates[r.status])
-	case r.op == opCancel && r.status == rowCancelled:
-		a.p.cancelled = true
-	case r.op == opCancel && r.status == rowUnknown:
-		a.p.maybe = true
-	case r.op == opCancel && r.status == rowTooLate:
-		a.tooLate = true
-	case r.status == rowTooLate:
-	case r.status == rowStored && a.certain:
-		a.p.dues = []time.Time{due}
-	default: // A copy may be out with the due time before.
-		a.p.dues, a.certain = append(a.p.dues, due), false
-	}
-}
-
-// checkHead compares the message's own row, if it is still there.
-func (a *audit) checkHead(head *outboxRow) {
-	if head == nil {
-		a.problem("no row")
-		return
-	}
-	due := a.p.dues[len(a.p.dues)-1]
-	if a.certain && head.dueMs != due.UnixMilli() {
-		a.problem("the row's due time is not %d", due.UnixMilli())
-	}
-	switch head.status {
-	case rowCancelled:
-		if !a.p.cancelled && !a.p.maybe {
-			a.problem("nobody has cancelled it")
-		}
-	case rowPublished:
-		if a.p.cancelled {
-			a.problem("published and cancelled")
-		}
-		a.p.maybe = false // It must have arrived.
-	case rowUnknown:
-		a.p.maybe = true
-	default:
-		a.problem("the row is %s", rowStates[head.status])
-	}
-}
-
-// judged records what is known of a message in the end.
-func (l *Ledger) judged(m delay.Message, p *promise, problems []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.promise(m, m.ID, p)
-	l.problems = append(l.problems, problems...)
 }

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,8 +17,8 @@ import (
 )
 
 const (
-	// producers is how many write at the same time.
-	producers = 10
+	// defaultProducers is how many write at the same time.
+	defaultProducers = 10
 	// mostMessages is how many a transaction writes at the most.
 	mostMessages = 20
 	// mostChanges is how many messages wait for their operation at the same time.
@@ -26,7 +27,7 @@ const (
 	businessLimit = 90 * time.Second
 )
 
-// Business are ten producers that write messages in transactions of their own,
+// Business are producers that write messages in transactions of their own,
 // of which one in four is rolled back. They cancel and reschedule some: in the
 // same transaction, right after its commit while a relay loads them, at any
 // moment, or about when they are due. One transaction in three takes the fast
@@ -41,7 +42,9 @@ type Business struct {
 	// Spread is the longest delay of a message.
 	Spread time.Duration
 	Seed   uint64
-	Book   *Book
+	// Producers is how many write at the same time, 10 where it is 0.
+	Producers int
+	Book      *Book
 	// Calls notes how long transactions and pushes took.
 	Calls *Calls
 
@@ -51,9 +54,10 @@ type Business struct {
 
 // Run produces until ctx ends, and finishes what is under way.
 func (b *Business) Run(ctx context.Context) error {
+	b.Producers = cmp.Or(b.Producers, defaultProducers)
 	b.operations.SetLimit(mostOperations)
 	var group errgroup.Group
-	for i := range producers {
+	for i := range b.Producers {
 		random := rand.New(rand.NewPCG(b.Seed, uint64(i))) //nolint:gosec // a seed makes the run repeatable
 		group.Go(func() error { return b.produce(ctx, random) })
 	}
@@ -67,7 +71,7 @@ func (b *Business) produce(ctx context.Context, random *rand.Rand) error {
 		if err := b.transact(calls, random, size); err != nil {
 			return err
 		}
-		next = next.Add(time.Second * time.Duration(size*producers) / time.Duration(b.Rate))
+		next = next.Add(time.Second * time.Duration(size*b.Producers) / time.Duration(b.Rate))
 		if time.Since(next) > time.Second { // What the database did not take is not made up for.
 			next = time.Now()
 		}
@@ -117,6 +121,7 @@ func (d *deal) end() bool {
 	if d.rollback {
 		err = d.tx.Rollback()
 	} else {
+		d.business.Book.try(d.id)
 		err = d.tx.Commit()
 	}
 	if err != nil {

@@ -28,10 +28,14 @@ type Database struct {
 
 	dialect outbox.Dialect
 	driver  string
+	dsn     string
+	// reverter is nil where the database cannot be reverted.
+	reverter *reverter
 }
 
-// StartDatabase starts the database of that kind, durable.
-func StartDatabase(ctx context.Context, kind string) (*Database, error) {
+// StartDatabase starts the database of that kind, durable; where it shall be
+// reverted, with what that needs.
+func StartDatabase(ctx context.Context, kind string, reverts bool) (*Database, error) {
 	d := &Database{Kind: kind, dialect: outbox.MySQL, driver: "mysql"}
 	start := service.StartMariaDB
 	if kind == "postgres" {
@@ -41,8 +45,14 @@ func StartDatabase(ctx context.Context, kind string) (*Database, error) {
 	if d.Server, err = start(ctx, ""); err != nil {
 		return nil, err
 	}
+	d.dsn = d.Server.URL()
+	if reverts {
+		if err := d.prepareRevert(ctx); err != nil {
+			return d, err
+		}
+	}
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // It returns what it says, too.
-	if d.DB, err = sql.Open(d.driver, d.Server.URL()); err != nil {
+	if d.DB, err = sql.Open(d.driver, d.dsn); err != nil {
 		return d, err
 	}
 	d.DB.SetMaxOpenConns(producerConnections)
@@ -54,7 +64,7 @@ func StartDatabase(ctx context.Context, kind string) (*Database, error) {
 // section is the outbox of a configuration. The horizon is short, so that some
 // messages wait in their rows; keys may say otherwise.
 func (d *Database) section(keys string) string {
-	return fmt.Sprintf("outbox: {driver: %s, dsn: %q, %s}", d.dialect, d.Server.URL(), cmp.Or(keys, "horizon: 5s"))
+	return fmt.Sprintf("outbox: {driver: %s, dsn: %q, %s}", d.dialect, d.dsn, cmp.Or(keys, "horizon: 5s"))
 }
 
 // bind writes a placeholder as the dialect has it.
@@ -147,6 +157,9 @@ func (w *World) Outbox(ctx context.Context) (box *outbox.Outbox, end func(), err
 func (d *Database) close() {
 	if d.DB != nil {
 		_ = d.DB.Close()
+	}
+	if d.reverter != nil {
+		d.reverter.close()
 	}
 	d.Server.Close()
 }

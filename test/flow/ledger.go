@@ -40,9 +40,16 @@ type promise struct {
 	absent time.Time
 	// cancelled says that it must not arrive, maybe that it may or may not.
 	cancelled, maybe bool
+	// cancelTried is when the first cancel of it was committed.
+	cancelTried time.Time
+	// operations are those that were committed, for whoever looks into a problem.
+	operations []committedOperation
 	// refused says that it was never accepted.
 	refused bool
-	records []arrival
+	// forgotten says that a database has forgotten something about it, which may
+	// have had its effect: two copies may go out, neither marked.
+	forgotten bool
+	records   []arrival
 }
 
 type arrival struct {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +20,8 @@ type OutboxTrial struct {
 	// Spread is the longest delay of a message.
 	Spread time.Duration
 	Seed   uint64
+	// Producers is how many write at the same time, 10 where it is 0.
+	Producers int
 	// Limit is how long the bridges may take to finish, 3 minutes where it is 0: a
 	// settlement that a dead one left behind is found within half a minute.
 	Limit time.Duration
@@ -30,10 +31,13 @@ type OutboxTrial struct {
 
 // OutboxRun is a trial that is under way.
 type OutboxRun struct {
-	World  *World
+	World *World
+
+	incidents
+
 	phases []OutboxPhase
 	calls  *Calls
-	random *rand.Rand
+	seed   uint64
 }
 
 // OutboxPhase is a part of a trial.
@@ -51,6 +55,10 @@ type OutboxOutcome struct {
 	Tally   Tally
 	Phases  []OutboxPhase
 	Answers map[string]int
+	// Incidents are what went wrong, in the order of their ends; Verdict compares
+	// them with what arrived.
+	Incidents []Incident
+	Verdict   Verdict
 	// Ledger is how many settlements Redis still holds for the database.
 	Ledger int64
 	// Kills is how often a bridge was killed; Drained how long it took after the
@@ -90,9 +98,9 @@ func (t OutboxTrial) Run(ctx context.Context) (*OutboxOutcome, error) {
 		return nil, err
 	}
 	stop := w.Consume(ctx)
-	r := &OutboxRun{World: w, calls: &Calls{}, random: rand.New(rand.NewPCG(t.Seed, 9))} //nolint:gosec // a seed makes the run repeatable
+	r := &OutboxRun{World: w, calls: &Calls{}, seed: t.Seed}
 	business := &Business{
-		Database: w.Database, Queue: w.setup.Queue, Topic: w.Topic, Rate: t.Rate, Spread: t.Spread, Seed: t.Seed,
+		Database: w.Database, Queue: w.setup.Queue, Topic: w.Topic, Rate: t.Rate, Spread: t.Spread, Seed: t.Seed, Producers: t.Producers,
 		Book: NewBook(), Calls: r.calls,
 	}
 	var hangUp func()
@@ -131,7 +139,9 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 	defer cancel()
 	left := t.finished(limit, r.World)
 	o.Drained = time.Since(begin)
-	err := errors.Join(r.World.arrived(limit), stop())
+	arriving, end := context.WithTimeout(ctx, time.Minute) // The limit may be used up.
+	defer end()
+	err := errors.Join(r.World.arrived(arriving), stop())
 	for _, b := range r.World.Bridges() {
 		if failure := b.Stop(); failure != nil {
 			err = errors.Join(err, fmt.Errorf("stop a bridge: %w", failure))
@@ -140,14 +150,14 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 		o.Log += b.Log()
 	}
 	var failure error
-	if o.Tally, failure = business.Book.Close(ctx, r.World.Database, r.World.Ledger); failure != nil {
+	if o.Tally, failure = business.Book.Close(ctx, r.World.Database, r.World.Ledger, r.list); failure != nil {
 		return nil, errors.Join(err, failure)
 	}
 	if o.Totals, failure = r.World.Totals(ctx); failure != nil {
 		return nil, errors.Join(err, failure)
 	}
 	o.Ledger, failure = r.World.settlements(ctx)
-	o.Report = r.World.Ledger.Report()
+	o.Report, o.Incidents, o.Verdict = r.World.Ledger.Report(), r.list, r.World.Ledger.Judge(r.list)
 	o.Report.OutOfOrder = 0 // Rows are loaded in no promised order.
 	if left != nil {
 		o.Report.Problems = append(o.Report.Problems, left.Error())
@@ -185,47 +195,12 @@ func (w *World) arrived(ctx context.Context) error {
 }
 
 // settlements counts what Redis holds for the database.
-func (w *World) settlements(ctx context.Context) (int64, error) {
-	keys, err := w.RDB.Keys(ctx, w.setup.Prefix+":*:settled").Result()
-	var n int64
-	for _, key := range keys {
-		count, failure := w.RDB.HLen(ctx, key).Result()
+func (w *World) settlements(ctx context.Context) (n int64, err error) {
+	for shard := range w.setup.Shards {
+		count, failure := w.RDB.HLen(ctx, w.shardKeys(shard, "settled")).Result()
 		n, err = n+count, errors.Join(err, failure)
 	}
 	return n, err
-}
-
-// KillBridges kills a bridge at random, again and again, and starts it as a
-// supervisor does, until ctx ends; then all run. Pause is the longest time
-// between two kills.
-func (r *OutboxRun) KillBridges(ctx context.Context, pause time.Duration) error {
-	wait := func() { _ = Sleep(ctx, pause/2+time.Duration(r.random.Int64N(int64(pause/2)))) } // Less long at the end.
-	for wait(); ctx.Err() == nil; wait() {
-		bridges := r.World.Bridges()
-		b := bridges[r.random.IntN(len(bridges))]
-		if err := b.Kill(); err != nil {
-			return fmt.Errorf("kill a bridge: %w", err)
-		}
-		if err := r.Supervise(context.WithoutCancel(ctx), b); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Supervise starts a bridge, and again where it ends before it is ready.
-func (r *OutboxRun) Supervise(ctx context.Context, b *Bridge) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	for {
-		err := b.Start(ctx)
-		if err == nil {
-			return nil
-		}
-		if failure := Sleep(ctx, 500*time.Millisecond); failure != nil {
-			return fmt.Errorf("start a bridge again: %w", errors.Join(err, failure))
-		}
-	}
 }
 
 // While runs background beside happen, and ends it then.
@@ -240,28 +215,4 @@ func While(ctx context.Context, background, happen func(ctx context.Context) err
 	end()
 	wg.Wait()
 	return errors.Join(failure, err)
-}
-
-// HangRedis stops Redis for a while; connections stay.
-func (r *OutboxRun) HangRedis(ctx context.Context, d time.Duration) error {
-	if err := r.World.Redis.Pause(); err != nil {
-		return err
-	}
-	return errors.Join(Sleep(ctx, d), r.World.Redis.Resume())
-}
-
-// KillRedis kills Redis and starts it again after a while.
-func (r *OutboxRun) KillRedis(ctx context.Context, d time.Duration) error {
-	if err := r.World.Redis.Kill(); err != nil {
-		return err
-	}
-	return errors.Join(Sleep(ctx, d), r.World.Redis.Start(context.WithoutCancel(ctx)))
-}
-
-// KillDatabase kills the database and starts it again after a while.
-func (r *OutboxRun) KillDatabase(ctx context.Context, d time.Duration) error {
-	if err := r.World.Database.Server.Kill(); err != nil {
-		return err
-	}
-	return errors.Join(Sleep(ctx, d), r.World.Database.Server.Start(context.WithoutCancel(ctx)))
 }

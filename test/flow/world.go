@@ -62,6 +62,8 @@ type Options struct {
 	Database string
 	// Outbox are further keys of the outbox's section.
 	Outbox string
+	// Reverts lets the database be reverted.
+	Reverts bool
 }
 
 // queueName is the queue of every world.
@@ -69,6 +71,9 @@ const queueName = "orders"
 
 // Queue is the queue's name.
 func (w *World) Queue() string { return w.setup.Queue }
+
+// Shards is how many shards the queue began with.
+func (w *World) Shards() int { return w.setup.Shards }
 
 // Prefix is that of all keys in Redis.
 func (w *World) Prefix() string { return w.setup.Prefix }
@@ -88,7 +93,7 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 		return w, err
 	}
 	if o.Database != "" {
-		if w.Database, err = StartDatabase(ctx, o.Database); err != nil {
+		if w.Database, err = StartDatabase(ctx, o.Database, o.Reverts); err != nil {
 			return w, err
 		}
 		o.Extra += "\n" + w.Database.section(o.Outbox)

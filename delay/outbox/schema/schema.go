@@ -21,9 +21,15 @@ const (
 	MySQL    Dialect = "mysql"
 )
 
-// DefaultTable is the name of the table where none is configured. The SQL files
-// are written with it.
+// DefaultTable is the name of the table where none is configured.
 const DefaultTable = "delay_outbox"
+
+// TableRule says which names [CheckTable] takes.
+const TableRule = "1 to 41 of a-z 0-9 _, the first no digit; a schema of the same form and a dot may come before"
+
+// fileTable is the table of the SQL files: they name tables, and what is dropped by
+// itself, with the schema, and what is made with its table without.
+const fileTable = "app." + DefaultTable
 
 // Version is the version of the newest migration.
 const Version = 2
@@ -31,7 +37,7 @@ const Version = 2
 //go:embed postgres/*.sql mysql/*.sql
 var files embed.FS
 
-var tableName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,40}$`)
+var tableName = regexp.MustCompile(`^([a-z_][a-z0-9_]{0,40}\.)?[a-z_][a-z0-9_]{0,40}$`)
 
 // Migration is one step of the schema.
 type Migration struct {
@@ -45,14 +51,24 @@ type Migration struct {
 	Up, Down string
 }
 
-// CheckTable reports whether the outbox's table may have that name. Its other
-// objects are named after it. It is never quoted, so a word that the database
-// reserves, such as "order", is no name either, which only the database tells.
+// CheckTable reports whether the outbox's table may have that name, "name" or
+// "schema.name" (in MySQL, a schema is a database). Its indexes are named after it,
+// and its other tables are in the same schema. It is never quoted, so a word that
+// the database reserves, such as "order", is no name either, which only the database
+// tells.
 func CheckTable(table string) error {
 	if !tableName.MatchString(table) {
-		return fmt.Errorf("table %q: 1 to 41 of a-z 0-9 _, not first a digit", table)
+		return fmt.Errorf("table %q: %s", table, TableRule)
 	}
 	return nil
+}
+
+// Split cuts a table's name into its schema, "" where it has none, and the name.
+func Split(table string) (in, name string) {
+	if in, name, found := strings.Cut(table, "."); found {
+		return in, name
+	}
+	return "", table
 }
 
 // Migrations returns the migrations of a dialect for a table, oldest first.
@@ -67,13 +83,15 @@ func Migrations(dialect Dialect, table string) ([]Migration, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read migrations: %w", err)
 	}
+	_, name := Split(table)
+	names := strings.NewReplacer(fileTable, table, DefaultTable, name)
 	migrations := make([]Migration, len(entries))
 	for i, entry := range entries {
 		text, err := files.ReadFile(path.Join(string(dialect), entry.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("read migration: %w", err)
 		}
-		m := Migration{Version: int64(i + 1), Name: entry.Name(), SQL: strings.ReplaceAll(string(text), DefaultTable, table)}
+		m := Migration{Version: int64(i + 1), Name: entry.Name(), SQL: names.Replace(string(text))}
 		head, rest, _ := strings.Cut(m.SQL, "-- +goose Up\n")
 		m.Up, m.Down, _ = strings.Cut(rest, "-- +goose Down\n")
 		head = strings.ReplaceAll(head, "-- +goose NO TRANSACTION\n\n", "")

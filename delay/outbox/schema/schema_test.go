@@ -24,7 +24,8 @@ func TestUp(t *testing.T) {
 		t.Run(string(dialect), func(t *testing.T) {
 			t.Parallel()
 			db := open(t)
-			for _, table := range []string{schema.DefaultTable, longName} {
+			other := testenv.Schema(t, db)
+			for _, table := range []string{schema.DefaultTable, longName, other + "." + longName} {
 				statements, err := schema.Up(dialect, table)
 				require.NoError(t, err)
 				for _, statement := range statements {
@@ -62,7 +63,8 @@ func insertPlain(t *testing.T, db *sql.DB, table string) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, schema.CheckTable(longName))
-	for _, table := range []string{"", "1a", "Delay", "a-b", "a b", "a.b", `a"`, longName + "s"} {
+	require.NoError(t, schema.CheckTable(longName+"."+longName))
+	for _, table := range []string{"", "1a", "Delay", "a-b", "a b", ".b", "a.", "a.1b", "1a.b", "a.b.c", "A.b", "a. b", `a"`, longName + "s", longName + "s.b"} {
 		_, err := schema.Up(schema.Postgres, table)
 		require.Error(t, err, table)
 	}
@@ -74,6 +76,10 @@ func TestNames(t *testing.T) {
 	require.Equal(t, int64(schema.Version), migrations[len(migrations)-1].Version)
 	require.Contains(t, migrations[0].SQL, "KEY my_delay_outbox_pending (")
 	require.NotContains(t, strings.ReplaceAll(migrations[0].SQL, "my_delay_outbox", ""), "delay_outbox")
+	migrations, err = schema.Migrations(schema.Postgres, "our.box")
+	require.NoError(t, err)
+	require.Contains(t, migrations[1].SQL, "\nDROP INDEX CONCURRENTLY IF EXISTS our.box_due;")
+	require.Contains(t, migrations[1].SQL, "\nCREATE INDEX CONCURRENTLY box_due ON our.box (")
 }
 
 func openDB(t testing.TB, driver, dsn string) *sql.DB {

@@ -34,7 +34,7 @@ type auditing struct {
 	config  Config
 }
 
-func newAuditing(t *testing.T, d *outboxtest.TestDatabase) *auditing {
+func newAuditing(t *testing.T, d *outboxtest.Database) *auditing {
 	t.Helper()
 	s := &auditing{Real: outboxtest.NewReal(t, d), t: t}
 	var err error
@@ -90,7 +90,7 @@ func (s *auditing) remove(id string) {
 }
 
 func TestAuditPutsBack(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		future := s.Stored("future", far, func(i *insert) { i.Headers = `{"a":"b"}` })
 		s.Stored("overdue", -time.Minute)
@@ -128,7 +128,7 @@ func TestAuditPutsBack(t *testing.T) {
 }
 
 func TestAuditLargeRows(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		for i := range 5 {
 			s.Stored(fmt.Sprint("large", i), far, func(i *insert) { i.Body = string(make([]byte, 200<<10)) })
@@ -142,7 +142,7 @@ func TestAuditLargeRows(t *testing.T) {
 // TestAuditObeysRedis: what Redis remembers to have ended stays so, and its row
 // learns of it (I11).
 func TestAuditObeysRedis(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		published, cancelled, moved := s.Stored("published", past), s.Stored("cancelled", far), s.Stored("moved", far)
 		told := s.Stored("told", far)
@@ -175,7 +175,7 @@ func TestAuditObeysRedis(t *testing.T) {
 }
 
 func TestAuditLeavesWhatHasOperations(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		s.Stored("operated", far)
 		s.Stored("free", far)
@@ -188,7 +188,7 @@ func TestAuditLeavesWhatHasOperations(t *testing.T) {
 }
 
 func TestAuditRemembersCopies(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		head := s.Stored("copy", past)
 		s.Stored("none", far)
@@ -207,7 +207,7 @@ func TestAuditRemembersCopies(t *testing.T) {
 }
 
 func TestAuditBlocked(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		number := s.Stored("taken", far)
 		s.Lose()
@@ -220,7 +220,7 @@ func TestAuditBlocked(t *testing.T) {
 }
 
 func TestAuditRemovesWhatHasEnded(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		ended := map[string]table.State{"published": table.StatePublished, "cancelled": table.StateCancelled, "unknown": table.StateUnknown, "flies": table.StatePublished}
 		for id, how := range ended {
@@ -273,7 +273,7 @@ func (s spying) Put(ctx context.Context, rows []store.Row) []store.Answer {
 // TestAuditIsOvertaken: what is cancelled or moved between the read of a row and the
 // put does not come back (I11).
 func TestAuditIsOvertaken(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		s.Stored("kept", far)
 		cancelled, moved := s.Stored("cancelled", far), s.Stored("moved", far)
@@ -303,7 +303,7 @@ func TestAuditIsOvertaken(t *testing.T) {
 
 // TestAuditReadsRowsAgain: a row is put as it is when it is put.
 func TestAuditReadsRowsAgain(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		number := s.Stored("one", far)
 		s.Lose()
@@ -319,7 +319,7 @@ func TestAuditReadsRowsAgain(t *testing.T) {
 }
 
 func TestAuditWaitsForRedis(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		s.Stored("one", far)
 		storetest.Remove(t.Context(), s.RDB, s.Orders, 2) // No layout: nothing can be put.
@@ -338,7 +338,7 @@ func TestAuditWaitsForRedis(t *testing.T) {
 // TestAuditorFindsWhatNobodyNoticed: single messages that Redis has lost are put back,
 // with no hint (I1).
 func TestAuditorFindsWhatNobodyNoticed(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		watched := make(chan int, 100)
 		s.config.Watch = func(_ string, overdue int, _ time.Duration) { watched <- overdue }
@@ -355,7 +355,7 @@ func TestAuditorFindsWhatNobodyNoticed(t *testing.T) {
 // TestAuditorAfterALoss: all rows come back, what was told first stays told, and a
 // loss in the middle of that begins it anew (I1).
 func TestAuditorAfterALoss(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		s.Stored("one", far)
 		lost := s.Stored("lost", far)
@@ -389,7 +389,7 @@ func TestAuditorAfterALoss(t *testing.T) {
 
 // TestAuditorOfAnother: an auditor leaves a queue to the instance that has it.
 func TestAuditorOfAnother(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
 		asked := make(chan struct{}, 100)
 		var mu sync.Mutex
@@ -415,7 +415,7 @@ func TestAuditorOfAnother(t *testing.T) {
 
 // TestManyQueues: with more queues than connections nothing waits for itself.
 func TestManyQueues(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d.With(t, func(c *table.Config) { c.Connections = 3 }))
 		queue := s.config.Queues[0]
 		for i := range 12 {

@@ -25,7 +25,7 @@ var ErrPending = errors.New("table has messages that are not published")
 const (
 	// lockPatience is how long another migration is waited for, lockAgain how often it
 	// is asked whether it has ended.
-	lockPatience = 30 * time.Second
+	lockPatience = 2 * time.Minute
 	lockAgain    = 100 * time.Millisecond
 )
 
@@ -168,11 +168,13 @@ func (m *Migrator) versions() string { return m.table + "_migrations" }
 
 // hasVersions reports whether the table that records what was applied is there.
 func (m *Migrator) hasVersions(ctx context.Context) (found bool, err error) {
-	query := "SELECT count(*) > 0 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
 	if m.dialect == schema.Postgres {
-		query = "SELECT to_regclass($1) IS NOT NULL"
+		err = m.db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL", m.versions()).Scan(&found)
+		return found, err
 	}
-	err = m.db.QueryRowContext(ctx, query, m.versions()).Scan(&found)
+	in, name := schema.Split(m.versions())
+	err = m.db.QueryRowContext(ctx, "SELECT count(*) > 0 FROM information_schema.tables"+
+		" WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?", in, name).Scan(&found)
 	return found, err
 }
 
@@ -214,15 +216,18 @@ func (m *Migrator) lock(ctx context.Context, conn *sql.Conn) (unlock func() erro
 	waiting, cancel := context.WithTimeoutCause(ctx, lockPatience+time.Second, errLocked)
 	defer cancel()
 	var got sql.NullInt64
-	lock := fmt.Sprintf("SELECT GET_LOCK(CONCAT(DATABASE(), '.', ?), %d)", int(lockPatience.Seconds()))
-	if err := conn.QueryRowContext(waiting, lock, m.versions()).Scan(&got); err != nil {
+	// Locks are the server's, and their names have 64 characters at the most.
+	const lockName = "SHA1(CONCAT(COALESCE(NULLIF(?, ''), DATABASE()), '.', ?))"
+	in, name := schema.Split(m.versions())
+	lock := fmt.Sprintf("SELECT GET_LOCK("+lockName+", %d)", int(lockPatience.Seconds()))
+	if err := conn.QueryRowContext(waiting, lock, in, name).Scan(&got); err != nil {
 		return nil, err
 	}
 	if got.Int64 != 1 {
 		return nil, errLocked
 	}
 	return func() error {
-		_, err := conn.ExecContext(context.WithoutCancel(ctx), "SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.', ?))", m.versions())
+		_, err := conn.ExecContext(context.WithoutCancel(ctx), "SELECT RELEASE_LOCK("+lockName+")", in, name)
 		return err
 	}, nil
 }
@@ -238,9 +243,10 @@ func (m *Migrator) lockPostgres(ctx context.Context, conn *sql.Conn) (unlock fun
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
 	defer cancel()
+	_, name := schema.Split(m.versions()) // Whoever finds the table without its schema has the same lock.
 	for {
 		var got bool
-		if err := tx.QueryRowContext(waiting, "SELECT pg_try_advisory_xact_lock(hashtext($1))", m.versions()).Scan(&got); err != nil {
+		if err := tx.QueryRowContext(waiting, "SELECT pg_try_advisory_xact_lock(hashtext($1))", name).Scan(&got); err != nil {
 			return nil, errors.Join(context.Cause(waiting), err, tx.Rollback())
 		}
 		// The server keeps the snapshot of the last query until another statement comes.

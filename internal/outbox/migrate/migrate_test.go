@@ -2,6 +2,7 @@ package migrate_test
 
 import (
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,61 +30,77 @@ func forEach(t *testing.T, run func(t *testing.T, db *sql.DB, dialect schema.Dia
 	}
 }
 
-func tables(t *testing.T, db *sql.DB, dialect schema.Dialect) int {
+// tables counts those of a schema, or where it is empty, of the session's.
+func tables(t *testing.T, db *sql.DB, dialect schema.Dialect, in string) int {
 	t.Helper()
-	current := "current_schema()"
-	if dialect == schema.MySQL {
-		current = "DATABASE()"
+	where := "'" + in + "'"
+	switch {
+	case in != "":
+	case dialect == schema.MySQL:
+		where = "DATABASE()"
+	default:
+		where = "current_schema()"
 	}
 	var n int
 	require.NoError(t, db.QueryRowContext(t.Context(),
-		"SELECT count(*) FROM information_schema.tables WHERE table_schema = "+current).Scan(&n))
+		"SELECT count(*) FROM information_schema.tables WHERE table_schema = "+where).Scan(&n))
 	return n
 }
 
 func TestUpStatusDown(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, db *sql.DB, dialect schema.Dialect) {
-		m, err := migrate.New(db, dialect, "outgoing")
-		require.NoError(t, err)
-		status, err := m.Status(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, []migrate.Step{{Version: 1, Name: "00001_outbox.sql"}, {Version: 2, Name: "00002_queues.sql"}}, status)
-		require.Zero(t, tables(t, db, dialect), "asking changes nothing")
-
-		steps, err := m.Up(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, status, steps)
-		steps, err = m.Up(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, steps)
-		status, err = m.Status(t.Context())
-		require.NoError(t, err)
-		require.WithinDuration(t, time.Now(), status[0].AppliedAt, 24*time.Hour)
-		require.Equal(t, 2, tables(t, db, dialect))
-
-		_, err = db.ExecContext(t.Context(), "INSERT INTO outgoing (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
-		require.NoError(t, err)
-		steps, err = m.Down(t.Context(), false)
-		require.NoError(t, err, "the messages stay")
-		require.Equal(t, status[1].Version, steps[0].Version)
-		_, err = m.Down(t.Context(), false)
-		require.ErrorIs(t, err, migrate.ErrPending)
-		_, err = m.Up(t.Context())
-		require.NoError(t, err)
-		_, err = db.ExecContext(t.Context(), "UPDATE outgoing SET status = 2")
-		require.NoError(t, err)
-		down(t, m, false)
-		require.Equal(t, 1, tables(t, db, dialect), "the versions are kept")
-		steps, err = m.Down(t.Context(), false)
-		require.NoError(t, err)
-		require.Empty(t, steps)
-		_, err = m.Up(t.Context())
-		require.NoError(t, err)
-		_, err = db.ExecContext(t.Context(), "INSERT INTO outgoing (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
-		require.NoError(t, err)
-		down(t, m, true)
+		other := testenv.Schema(t, db)
+		for _, in := range []string{"", other} {
+			table := strings.TrimPrefix(in+".outgoing", ".")
+			upStatusDown(t, db, dialect, table)
+			require.Equal(t, 1, tables(t, db, dialect, ""), "nothing of a schema is outside of it")
+		}
 	})
+}
+
+func upStatusDown(t *testing.T, db *sql.DB, dialect schema.Dialect, table string) {
+	t.Helper()
+	in, _ := schema.Split(table)
+	m, err := migrate.New(db, dialect, table)
+	require.NoError(t, err)
+	status, err := m.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []migrate.Step{{Version: 1, Name: "00001_outbox.sql"}, {Version: 2, Name: "00002_queues.sql"}}, status)
+	require.Zero(t, tables(t, db, dialect, in), "asking changes nothing")
+
+	steps, err := m.Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, status, steps)
+	steps, err = m.Up(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, steps)
+	status, err = m.Status(t.Context())
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), status[0].AppliedAt, 24*time.Hour)
+	require.Equal(t, 2, tables(t, db, dialect, in))
+
+	_, err = db.ExecContext(t.Context(), "INSERT INTO "+table+" (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
+	require.NoError(t, err)
+	steps, err = m.Down(t.Context(), false)
+	require.NoError(t, err, "the messages stay")
+	require.Equal(t, status[1].Version, steps[0].Version)
+	_, err = m.Down(t.Context(), false)
+	require.ErrorIs(t, err, migrate.ErrPending)
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "UPDATE "+table+" SET status = 2")
+	require.NoError(t, err)
+	down(t, m, false)
+	require.Equal(t, 1, tables(t, db, dialect, in), "the versions are kept")
+	steps, err = m.Down(t.Context(), false)
+	require.NoError(t, err)
+	require.Empty(t, steps)
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), "INSERT INTO "+table+" (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
+	require.NoError(t, err)
+	down(t, m, true)
 }
 
 // down takes back all migrations, one after the other.

@@ -19,7 +19,7 @@ import (
 )
 
 // Database is a database with an outbox's table, and the test's own way to it.
-type TestDatabase struct {
+type Database struct {
 	*table.Database
 	SQL    *sql.DB
 	config table.Config
@@ -32,7 +32,7 @@ type Runner interface {
 }
 
 // OnBoth runs a test on both databases.
-func OnBoth(t *testing.T, test func(t *testing.T, d *TestDatabase)) {
+func OnBoth(t *testing.T, test func(t *testing.T, d *Database)) {
 	t.Helper()
 	t.Parallel()
 	t.Run("postgres", func(t *testing.T) {
@@ -46,9 +46,9 @@ func OnBoth(t *testing.T, test func(t *testing.T, d *TestDatabase)) {
 }
 
 // Open opens a database and makes the tables.
-func Open(t *testing.T, dialect schema.Dialect, dsn string) *TestDatabase {
+func Open(t *testing.T, dialect schema.Dialect, dsn string) *Database {
 	t.Helper()
-	d := &TestDatabase{config: table.Config{Dialect: dialect, DSN: dsn, Table: "box", Connections: 20}}
+	d := &Database{config: table.Config{Dialect: dialect, DSN: dsn, Table: "box", Connections: 20}}
 	if dialect == schema.Postgres {
 		config, err := sqldb.Postgres(dsn)
 		require.NoError(t, err)
@@ -69,9 +69,9 @@ func Open(t *testing.T, dialect schema.Dialect, dsn string) *TestDatabase {
 }
 
 // With is the database opened anew, with another configuration.
-func (d *TestDatabase) With(t *testing.T, adjust func(*table.Config)) *TestDatabase {
+func (d *Database) With(t *testing.T, adjust func(*table.Config)) *Database {
 	t.Helper()
-	other := &TestDatabase{SQL: d.SQL, config: d.config}
+	other := &Database{SQL: d.SQL, config: d.config}
 	adjust(&other.config)
 	var err error
 	other.Database, err = table.Open(other.config)
@@ -81,7 +81,7 @@ func (d *TestDatabase) With(t *testing.T, adjust func(*table.Config)) *TestDatab
 }
 
 // MakeTable makes the table of the configuration.
-func (d *TestDatabase) MakeTable(t *testing.T) {
+func (d *Database) MakeTable(t *testing.T) {
 	t.Helper()
 	statements, err := schema.Up(d.config.Dialect, d.config.Table)
 	require.NoError(t, err)
@@ -92,11 +92,11 @@ func (d *TestDatabase) MakeTable(t *testing.T) {
 }
 
 // IsPostgres tells the one from the other.
-func (d *TestDatabase) IsPostgres() bool { return d.config.Dialect == schema.Postgres }
+func (d *Database) IsPostgres() bool { return d.config.Dialect == schema.Postgres }
 
 // Text is a statement for this database: "{t}" stands for its table, "?" for the
 // next argument.
-func (d *TestDatabase) Text(query string) string {
+func (d *Database) Text(query string) string {
 	query = strings.ReplaceAll(query, "{t}", d.config.Table)
 	if !d.IsPostgres() {
 		return query
@@ -109,13 +109,13 @@ func (d *TestDatabase) Text(query string) string {
 }
 
 // Exec runs a statement, see [Database.Text].
-func (d *TestDatabase) Exec(t *testing.T, query string, args ...any) {
+func (d *Database) Exec(t *testing.T, query string, args ...any) {
 	t.Helper()
 	d.ExecIn(t, d.SQL, query, args...)
 }
 
 // ExecIn runs a statement in a transaction.
-func (d *TestDatabase) ExecIn(t *testing.T, tx Runner, query string, args ...any) {
+func (d *Database) ExecIn(t *testing.T, tx Runner, query string, args ...any) {
 	t.Helper()
 	_, err := tx.ExecContext(t.Context(), d.Text(query), args...)
 	require.NoError(t, err)
@@ -123,7 +123,7 @@ func (d *TestDatabase) ExecIn(t *testing.T, tx Runner, query string, args ...any
 
 // Query reads what a statement returns, one row into the same variables after the
 // other.
-func (d *TestDatabase) Query(ctx context.Context, on Runner, into []any, each func(), query string, args ...any) error {
+func (d *Database) Query(ctx context.Context, on Runner, into []any, each func(), query string, args ...any) error {
 	rows, err := on.QueryContext(ctx, d.Text(query), args...)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (d *TestDatabase) Query(ctx context.Context, on Runner, into []any, each fu
 }
 
 // Analyze has the database count the table's rows.
-func (d *TestDatabase) Analyze(t *testing.T) {
+func (d *Database) Analyze(t *testing.T) {
 	t.Helper()
 	statement := "ANALYZE TABLE {t}"
 	if d.IsPostgres() {

@@ -37,13 +37,13 @@ func Connect(t testing.TB, url string) *redis.Client {
 }
 
 // NewReal is a scene with a Redis of its own.
-func NewReal(t *testing.T, d *TestDatabase) *Real {
+func NewReal(t *testing.T, d *Database) *Real {
 	t.Helper()
 	return NewRealOn(t, d, Connect(t, testenv.Redis(t)))
 }
 
 // NewRealOn is a scene with that Redis.
-func NewRealOn(t *testing.T, d *TestDatabase, rdb *redis.Client) *Real {
+func NewRealOn(t *testing.T, d *Database, rdb *redis.Client) *Real {
 	t.Helper()
 	q := storetest.New(t, rdb, 2)
 	for shard := range 2 { // It has lost nothing lately.

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -28,14 +29,14 @@ const patient = 2 * time.Minute
 // Scene is a database with rows, and a log.
 type Scene struct {
 	t  *testing.T
-	DB *TestDatabase
+	DB *Database
 	// Orders is the queue of rows that name none.
 	Orders string
 	Logs   *Logs
 }
 
 // NewScene is a scene on an empty table.
-func NewScene(t *testing.T, d *TestDatabase) *Scene {
+func NewScene(t *testing.T, d *Database) *Scene {
 	t.Helper()
 	return &Scene{t: t, DB: d, Orders: "orders", Logs: &Logs{}}
 }
@@ -132,7 +133,6 @@ func (s *Scene) TryInsert(ctx context.Context, tx Runner, i Insert) (number int6
 func (s *Scene) InsertMany(n int, due time.Duration) (rows []*table.Row) {
 	s.t.Helper()
 	for start := 0; start < n; start += 500 {
-		query := "INSERT INTO {t} (queue, message_key, message_id, status, topic, body, due_ms, token) VALUES "
 		var args []any
 		for i := start; i < min(n, start+500); i++ {
 			r := &table.Row{
@@ -140,13 +140,10 @@ func (s *Scene) InsertMany(n int, due time.Duration) (rows []*table.Row) {
 				Content: table.Content{Topic: "topic", Body: []byte("b")},
 			}
 			rows = append(rows, r)
-			if i > start {
-				query += ","
-			}
-			query += "(?,?,?,1,?,?,?,?)"
 			args = append(args, r.Queue, r.Key, r.ID, r.Content.Topic, r.Content.Body, r.DueMs, r.Token)
 		}
-		s.DB.Exec(s.t, query, args...)
+		marks := strings.TrimSuffix(strings.Repeat("(?,?,?,1,?,?,?,?),", min(n, start+500)-start), ",")
+		s.DB.Exec(s.t, "INSERT INTO {t} (queue, message_key, message_id, status, topic, body, due_ms, token) VALUES "+marks, args...)
 	}
 	return rows
 }

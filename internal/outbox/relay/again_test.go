@@ -15,7 +15,7 @@ import (
 // all is done again, and the answers are the same: a message that nobody had
 // brought to Redis was rescheduled, rescheduled again, and cancelled.
 func TestOperationsAgain(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newReal(t, d)
 		a := s.Insert(insert{ID: "a", DueMs: s.Due(far)})
 		first := s.Insert(insert{ID: "a", Verb: table.VerbReschedule, DueMs: s.Due(soon)})

@@ -69,7 +69,7 @@ func (b *batch) put(ctx context.Context, rows []*table.Row) {
 	for _, r := range rows {
 		put, err := b.prepareRow(r)
 		if err != nil {
-			b.set(r, table.Update{State: table.StateRefused, Reason: err.Error()}, nil)
+			b.refuse(r, err)
 			continue
 		}
 		good = append(good, r)
@@ -171,6 +171,11 @@ func (b *batch) set(r *table.Row, c table.Update, err error) {
 	b.updates.Set(r.Number, c)
 }
 
+// refuse records that a row can never be stored.
+func (b *batch) refuse(r *table.Row, why error) {
+	b.set(r, table.Update{State: table.StateRefused, Reason: why.Error()}, nil)
+}
+
 // wait notes that rows must wait.
 func (b *batch) wait(rows int, err error) {
 	b.mu.Lock()
@@ -190,14 +195,19 @@ func (b *batch) guard(ctx context.Context) {
 	b.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "queue", b.queue.Name, "err", err)
 }
 
-// report tells observer and log what was committed.
-func (b *batch) report(ctx context.Context, outages map[string]*outbox.Outage) {
+// tell tells observer and log what was committed.
+func (b *batch) tell(ctx context.Context) {
 	for _, a := range b.applied {
 		b.relay.observer.Applied(a.Queue, a.verb.String(), a.state.String())
 		if a.state == table.StateRefused {
 			b.relay.refusals.say(ctx, a)
 		}
 	}
+}
+
+// report is tell, and says what the rows have told of Redis.
+func (b *batch) report(ctx context.Context, outages map[string]*outbox.Outage) {
+	b.tell(ctx)
 	b.relay.blocked.settled(b.queue.Name, b.updates)
 	b.relay.blocked.add(ctx, b.queue.Name, b.tally.blocked)
 	if errors.Is(b.tally.err, store.ErrReload) {

@@ -41,6 +41,9 @@ type Config struct {
 	Batch int
 	// Lanes is how many batches are worked on at a time, default 2.
 	Lanes int
+	// Mine, where not nil, reports whether this instance looks at the topics of rows
+	// beyond the horizon; else it does. It must not block.
+	Mine func() bool
 	// Notify has the relay listen for notifications of PostgreSQL, on a channel
 	// with the table's name. It needs a session of its own, which a pooler that
 	// works by transaction cannot give; polling goes on all the same.
@@ -49,6 +52,7 @@ type Config struct {
 	Logger   *slog.Logger
 	Observer Observer
 
+	screen time.Duration // how often rows are screened; tests have it sooner
 	// For tests: how long a look at everything may take that is made each time.
 	cheapLook time.Duration
 }
@@ -69,6 +73,7 @@ func (c *Config) validate() error {
 	c.Keep = cmp.Or(c.Keep, defaultKeep)
 	c.Batch = cmp.Or(c.Batch, defaultBatch)
 	c.Lanes = cmp.Or(c.Lanes, defaultLanes)
+	c.screen = cmp.Or(c.screen, screenEvery)
 	c.cheapLook = cmp.Or(c.cheapLook, defaultCheapLook)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -90,7 +90,7 @@ func (s *saboteur) RescheduleRow(ctx context.Context, o store.Operation, due tim
 // TestCrash: a transaction that dies after Redis was written is repeated,
 // and finds what it has done.
 func TestCrash(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		for name, published := range map[string]bool{"waits": false, "published meanwhile": true} {
 			t.Run(name, func(t *testing.T) {
 				s := newReal(t, d)
@@ -146,7 +146,7 @@ func (s *realScene) scheduled() (n int64) {
 
 // TestManyLanes: relays and lanes share the work, and each message is stored once.
 func TestManyLanes(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		const rows = 3000
 		tx, commit := s.Begin()
@@ -173,7 +173,7 @@ func TestManyLanes(t *testing.T) {
 // same few ids, while two relays with three lanes each work on them and messages
 // are published. At the end table and Redis must agree.
 func TestEverythingAtOnce(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		everythingAtOnce(newReal(t, d))
 	})
 }
@@ -258,7 +258,7 @@ func (s *realScene) agree() {
 // TestNobodyWaits: while Redis hangs, and relays hold their locks, producers'
 // transactions on the same ids finish at once.
 func TestNobodyWaits(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		proxy := testenv.NewProxy(t, outboxtest.Connect(t, testenv.Redis(t)).Options().Addr)
 		s := newRealOn(t, d, outboxtest.Connect(t, "redis://"+proxy.Addr()))
 		heads := []string{"pending", "stored", "operated"}
@@ -341,7 +341,7 @@ func TestDatabaseRestart(t *testing.T) {
 // TestRedisAway: the relay says once that Redis is away, takes no locks, and goes
 // on when it is back.
 func TestRedisAway(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		s.redis.with(func() { s.redis.err = store.ErrUnavailable })
 		s.start()
@@ -357,7 +357,7 @@ func TestRedisAway(t *testing.T) {
 
 // TestPanic: a panic costs neither the relay nor the row.
 func TestPanic(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		var once sync.Once
 		s.redis.with(func() {

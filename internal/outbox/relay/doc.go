@@ -22,5 +22,6 @@
 // another message of its id is in the way of is left out for a second.
 //
 // Beside the lanes, one goroutine compares clocks, counts what waits and purges what
-// has ended; another wakes the lanes where PostgreSQL notifies.
+// has ended; one refuses rows beyond the horizon whose topic is wrong; another wakes
+// the lanes where PostgreSQL notifies.
 package relay

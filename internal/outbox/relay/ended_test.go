@@ -12,7 +12,7 @@ import (
 // TestAfterTheEnd: an operation that comes when the message's row says how it
 // ended is answered by that, and by no more than that.
 func TestAfterTheEnd(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newReal(t, d)
 		s.Insert(insert{ID: "cancelled", State: table.StateCancelled, DueMs: s.Due(past)})
 		copied := s.Insert(insert{ID: "copied", State: table.StateCancelled, DueMs: s.Due(past)})

@@ -34,7 +34,7 @@ func (l slowLane) work() (more bool) {
 // TestNewRowsBetweenSlowLooks: what is new is taken at once, and what was committed late
 // by the next look at everything.
 func TestNewRowsBetweenSlowLooks(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		l := newSlowLane(s)
 		tx, commit := s.Begin()
@@ -67,7 +67,7 @@ func TestNewRowsBetweenSlowLooks(t *testing.T) {
 // TestSlowWayGoesOnward: batch follows batch through a backlog without a look at
 // everything in between, and what is new comes first.
 func TestSlowWayGoesOnward(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		l := newSlowLane(s)
 		for _, id := range []string{"a", "b", "c", "d", "e"} {
@@ -89,7 +89,7 @@ func TestSlowWayGoesOnward(t *testing.T) {
 // TestSlowWayAfterAFailure: nobody knows what is left of a batch that failed, or that
 // had to wait.
 func TestSlowWayAfterAFailure(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		l := newSlowLane(s)
 		s.Insert(insert{ID: "first", DueMs: s.Due(soon)})

@@ -14,7 +14,7 @@ import (
 )
 
 func TestLoad(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		due := s.Due(soon)
 		good := s.Insert(insert{Key: "k", ID: "good", DueMs: due, Headers: `{"a": "b"}`, Body: "hello\x00\xff"})
@@ -42,7 +42,7 @@ func TestLoad(t *testing.T) {
 
 // TestStored: a row whose message Redis has lives on, and holds its identity.
 func TestStored(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		s.start()
 		a := s.Insert(insert{ID: "a", DueMs: s.Due(soon)})
@@ -56,7 +56,7 @@ func TestStored(t *testing.T) {
 
 // TestPoison: rows that can never be stored go aside alone, with their reasons.
 func TestPoison(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		bad := map[string]int64{
 			"token":   s.Insert(insert{ID: "token", DueMs: 1, Token: "~short"}),
@@ -86,7 +86,7 @@ func TestPoison(t *testing.T) {
 // TestBlocked: a row waits for another message of its id to leave, and delays no
 // other row meanwhile.
 func TestBlocked(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		others := map[string]*fakeMessage{
 			"waits": {token: "AAAAAAAAAAAAAAAA"}, "flies": {token: "BAAAAAAAAAAAAAAA", inFlight: true}, "died": {token: "C", dead: true},
@@ -118,7 +118,7 @@ func TestBlocked(t *testing.T) {
 // TestLateCommit: a row whose transaction commits after those with higher
 // numbers is not skipped.
 func TestLateCommit(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		s.start()
 		tx, commit := s.Begin()
@@ -140,7 +140,7 @@ func TestLateCommit(t *testing.T) {
 // TestLateOperation: an operation that is committed after a later one was
 // applied changes nothing.
 func TestLateOperation(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newReal(t, d)
 		s.start()
 		a := s.Insert(insert{ID: "a", DueMs: s.Due(soon)})
@@ -159,7 +159,7 @@ func TestLateOperation(t *testing.T) {
 
 // TestRedisFull: what is scheduled waits, what is cancelled goes on.
 func TestRedisFull(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		full := func(it table.Identity) error {
 			if it.ID == "cancelled" {
@@ -184,7 +184,7 @@ func TestRedisFull(t *testing.T) {
 
 // TestUnsure: a row of which Redis did not say whether it has it is tried again.
 func TestUnsure(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		s.redis.with(func() {
 			s.redis.fail = func(table.Identity) error { return fmt.Errorf("put: %w", store.ErrUnknown) }
@@ -202,7 +202,7 @@ func TestUnsure(t *testing.T) {
 // TestStuckRows: rows that cannot be stored keep nobody waiting, neither those
 // of their own queue nor those of another.
 func TestStuckRows(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		s.redis.with(func() {
 			s.redis.fail = func(it table.Identity) error {
@@ -231,7 +231,7 @@ func TestStuckRows(t *testing.T) {
 
 // TestForeignQueue: rows of a queue that this bridge does not have stay.
 func TestForeignQueue(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		foreign := s.Insert(insert{Queue: "elsewhere", ID: "a", DueMs: 1})
 		s.Insert(insert{Queue: "elsewhere", ID: "b", Verb: table.VerbCancel})
@@ -246,7 +246,7 @@ func TestForeignQueue(t *testing.T) {
 
 // TestMarked: what was due for longer than Redis remembers is marked.
 func TestMarked(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		rows := map[string]bool{"long overdue": true, "overdue": false, "waits": false, "moved, may be out": true}
 		numbers := map[string]int64{}
@@ -270,7 +270,7 @@ func TestMarked(t *testing.T) {
 
 // TestLockedRow: a row that somebody else has locked holds up no other.
 func TestLockedRow(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		locked := s.Insert(insert{ID: "locked", DueMs: 1})
 		operation := s.Insert(insert{ID: "operated", Verb: table.VerbCancel})

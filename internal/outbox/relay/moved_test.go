@@ -13,7 +13,7 @@ import (
 // the same transaction then stores or cancels the message. A row that is stored
 // with another token than its message would never hear of its publishing.
 func TestMovedAndMore(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newReal(t, d)
 		relay, err := New(s.config)
 		require.NoError(t, err)

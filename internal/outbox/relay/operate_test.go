@@ -15,7 +15,7 @@ import (
 // TestOperations goes through where a message may be when it is cancelled or
 // rescheduled. The relay starts when the stage is set.
 func TestOperations(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		for name, test := range map[string]func(*realScene){
 			"pending beyond the horizon": pendingFar,
 			"pending within the horizon": pendingNear,

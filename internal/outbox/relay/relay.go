@@ -19,8 +19,8 @@ import (
 // Relay brings the rows of one database into Redis. Any number of relays may
 // work on one database: what one has locked, the others skip.
 //
-// [Relay.Run] owns its goroutines: one a lane, one for upkeep, and one that listens
-// where that is asked for.
+// [Relay.Run] owns its goroutines: one a lane, one for upkeep, one that screens rows
+// beyond the horizon, and one that listens where that is asked for.
 type Relay struct {
 	config   Config
 	db       *table.Database
@@ -93,6 +93,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	_ = r.watch(ctx) // What fails is tried again, see upkeep.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.upkeep(ctx) })
+	group.Go(func() error { return (&screen{Relay: r}).run(ctx) })
 	for i := range r.config.Lanes {
 		group.Go(func() error { return newLane(r, i).run(ctx) })
 	}

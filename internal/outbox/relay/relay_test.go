@@ -20,7 +20,7 @@ import (
 // TestTakeIdentity: the consumer of compensation messages and the relay take the
 // same locks for the same write.
 func TestTakeIdentity(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newReal(t, d)
 		relay, err := New(s.config)
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestTakeIdentity(t *testing.T) {
 
 // TestTakeIdentityFails: where Redis cannot be reached the message waits.
 func TestTakeIdentityFails(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		relay, err := New(s.config)
 		require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestTakeIdentityFails(t *testing.T) {
 // TestPurge: rows that have ended long ago go, but for those of a message of which
 // an operation is pending, whoever shall take that.
 func TestPurge(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		s.config.Keep = 2 * time.Hour
 		relay, err := New(s.config)
@@ -107,7 +107,7 @@ func TestPurge(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)
 		ahead := time.Duration(0)
 		s.config.Clock = func(context.Context) (time.Time, error) { return time.Now().Add(-ahead), nil }
@@ -177,7 +177,7 @@ func TestConfig(t *testing.T) {
 
 // TestUnfit: a relay of a database without its table says so.
 func TestUnfit(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d.With(t, func(c *table.Config) { c.Table = "nothing" }))
 		relay := s.relay()
 		require.True(t, table.IsUnfit(relay.Run(t.Context())))

@@ -54,7 +54,7 @@ type scene struct {
 	redis *fakeRedis
 }
 
-func newScene(t *testing.T, d *outboxtest.TestDatabase) *scene {
+func newScene(t *testing.T, d *outboxtest.Database) *scene {
 	t.Helper()
 	s := &scene{Scene: outboxtest.NewScene(t, d), redis: newFakeRedis()}
 	s.relaying = newRelaying(t, s.Scene)
@@ -95,12 +95,12 @@ type realScene struct {
 	relaying
 }
 
-func newReal(t *testing.T, d *outboxtest.TestDatabase) *realScene {
+func newReal(t *testing.T, d *outboxtest.Database) *realScene {
 	t.Helper()
 	return newRealOn(t, d, outboxtest.Connect(t, testenv.Redis(t)))
 }
 
-func newRealOn(t *testing.T, d *outboxtest.TestDatabase, rdb *redis.Client) *realScene {
+func newRealOn(t *testing.T, d *outboxtest.Database, rdb *redis.Client) *realScene {
 	t.Helper()
 	s := &realScene{Real: outboxtest.NewRealOn(t, d, rdb)}
 	s.relaying = newRelaying(t, s.Scene)

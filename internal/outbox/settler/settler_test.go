@@ -29,7 +29,7 @@ type settling struct {
 	settler *Settler
 }
 
-func newSettling(t *testing.T, d *outboxtest.TestDatabase, adjust ...func(*Config)) *settling {
+func newSettling(t *testing.T, d *outboxtest.Database, adjust ...func(*Config)) *settling {
 	t.Helper()
 	s := &settling{Real: outboxtest.NewReal(t, d), t: t}
 	config := Config{
@@ -72,7 +72,7 @@ func (s *settling) entries() (n int) {
 }
 
 func TestSettlerSettlesWhatIsSignalled(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d)
 		stop := s.Run(s.settler.Run)
 		stored := s.Stored("stored", past)
@@ -89,7 +89,7 @@ func TestSettlerSettlesWhatIsSignalled(t *testing.T) {
 }
 
 func TestSettlerFates(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d)
 		cancelled, moved := s.Stored("cancelled", far), s.Stored("moved", far)
 		require.NoError(t, s.Store.Producer().Cancel(t.Context(), "cancelled", "k", store.Durability{}).Err)
@@ -105,7 +105,7 @@ func TestSettlerFates(t *testing.T) {
 }
 
 func TestSettlerDiscards(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d.With(t, func(c *table.Config) { c.Discard = true }))
 		published, cancelled := s.Stored("published", past), s.Stored("cancelled", far)
 		s.Publish()
@@ -117,7 +117,7 @@ func TestSettlerDiscards(t *testing.T) {
 }
 
 func TestSettlerForgetsWhatNobodyKnows(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d)
 		deleted := s.Stored("deleted", past)
 		d.Exec(t, "DELETE FROM {t} WHERE id = ?", deleted)
@@ -133,7 +133,7 @@ func TestSettlerForgetsWhatNobodyKnows(t *testing.T) {
 }
 
 func TestSettlerWaitsForRowsInUse(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d)
 		locked, operated, free := s.Stored("locked", past), s.Stored("operated", past), s.Stored("free", past)
 		op := s.Insert(insert{ID: "operated", Key: "k", Verb: table.VerbCancel})
@@ -162,7 +162,7 @@ func TestSettlerWaitsForRowsInUse(t *testing.T) {
 // A relay that died after it had moved the message in Redis left a row that does
 // not know its token in force yet.
 func TestSettlerKeepsWhatAnOperationWillKnow(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d)
 		head := s.Stored("moved", far)
 		before, _ := s.Read(head)
@@ -182,7 +182,7 @@ func TestSettlerKeepsWhatAnOperationWillKnow(t *testing.T) {
 }
 
 func TestSettlerWithADatabaseAway(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		away, err := table.Open(table.Config{Dialect: schema.Postgres, DSN: "postgres://nobody@127.0.0.1:1/none?sslmode=disable"})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = away.Close() })
@@ -207,7 +207,7 @@ func TestSettlerWithADatabaseAway(t *testing.T) {
 }
 
 func TestSettlerOffersToAllDatabases(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		other := d.With(t, func(c *table.Config) { c.Table = "other" })
 		other.MakeTable(t)
 		s := newSettling(t, d, func(c *Config) {
@@ -221,7 +221,7 @@ func TestSettlerOffersToAllDatabases(t *testing.T) {
 }
 
 func TestSettlerTakesLateAcknowledgements(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d)
 		late, waits := s.Stored("late", far), s.Stored("waits", far)
 		r, _ := s.Read(late)
@@ -245,7 +245,7 @@ func TestSettlerTakesLateAcknowledgements(t *testing.T) {
 }
 
 func TestSettlerManyEntries(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d)
 		s.StoreMany(3500, past)
 		for s.entries() < 3500 {

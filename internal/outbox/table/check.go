@@ -98,7 +98,7 @@ func (d *Database) schemaError(err error) error {
 	case errors.As(err, &pg):
 		missing = pg.Code == "42P01" || pg.Code == "42703" || pg.Code == "3F000" // table, column, schema
 	case errors.As(err, &my):
-		missing = my.Number == 1146 || my.Number == 1054 // table, column
+		missing = my.Number == 1146 || my.Number == 1054 || my.Number == 1049 // table, column, schema
 	}
 	if missing {
 		return fmt.Errorf("%w: table %s is missing or of another version; run \"bridge outbox migrate up --config FILE\": %w", errUnfit, d.table, err)

@@ -14,7 +14,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestCheck(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		require.NoError(t, d.Check(t.Context()))
 		d.Exec(t, "ALTER TABLE {t} DROP COLUMN maybe")
 		err := d.Check(t.Context())

@@ -35,7 +35,7 @@ type Config struct {
 	// DSN is a URL or key=value list for PostgreSQL, and for MySQL
 	// "user:password@tcp(host:port)/database".
 	DSN string
-	// Table is the outbox's table, default delay_outbox.
+	// Table is the outbox's table, default delay_outbox, see [schema.CheckTable].
 	Table string
 	// Connections bounds the pool, default 8.
 	Connections int
@@ -61,7 +61,8 @@ type Statement struct {
 type Database struct {
 	db      *sql.DB
 	dialect *dialect
-	table   string
+	table   string          // with its schema
+	name    string          // without
 	keeps   bool            // rows whose message was published
 	idle    int             // connections that are kept
 	listen  *pgx.ConnConfig // nil: no notifications
@@ -80,7 +81,8 @@ func Open(config Config) (*Database, error) {
 	if config.Connections <= 0 {
 		config.Connections = defaultConnections
 	}
-	d := &Database{table: config.Table, keeps: !config.Discard, idle: config.Connections, trace: config.Trace}
+	_, name := schema.Split(config.Table)
+	d := &Database{table: config.Table, name: name, keeps: !config.Discard, idle: config.Connections, trace: config.Trace}
 	var err error
 	switch config.Dialect {
 	case schema.Postgres:

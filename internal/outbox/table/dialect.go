@@ -54,6 +54,6 @@ var mysqlDialect = dialect{
 	size:    "LENGTH(body) + COALESCE(LENGTH(headers), 0)",
 	headers: "headers",
 	// A lock on the unique index would make a producer's duplicate wait.
-	hint:  map[index]string{byDue: " FORCE INDEX ({t}_due)", byIdentity: " FORCE INDEX ({t}_history)", byNumber: " FORCE INDEX (PRIMARY)"},
+	hint:  map[index]string{byDue: " FORCE INDEX ({name}_due)", byIdentity: " FORCE INDEX ({name}_history)", byNumber: " FORCE INDEX (PRIMARY)"},
 	fence: " LIMIT 1",
 }

@@ -33,11 +33,11 @@ type Fate struct {
 type Known int
 
 const (
-	// KnownAbsent: no row lives under that token.
+	// KnownAbsent is told where no row lives under that token.
 	KnownAbsent Known = iota
-	// KnownSettled: the row says so now.
+	// KnownSettled is told where the row says so now.
 	KnownSettled
-	// KnownBusy: somebody else works on the row, or will.
+	// KnownBusy is told where somebody else works on the row, or will.
 	KnownBusy
 )
 
@@ -92,8 +92,7 @@ func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (las
 	var n int64
 	err = e.db.Within(ctx, func(t *Tx) error {
 		q := e.db.query("").add("SELECT id, finished_ms FROM {t} WHERE finished_ms >= ? AND finished_ms < {now} - ?", fromMs, keep.Milliseconds()).
-			add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).
-			add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key AND o.message_id = {t}.message_id AND "+hasOperation+e.db.dialect.fence+")").
+			withoutOperation().
 			add(" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", purgeBatch)
 		var numbers []int64
 		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {

@@ -1,6 +1,9 @@
 package table
 
-import "database/sql"
+import (
+	"database/sql"
+	"time"
+)
 
 // What tests see of the statements.
 const (
@@ -30,6 +33,10 @@ func (d *Database) QueryOperations(w Work) *query { return d.operationsQuery(w) 
 
 func (d *Database) QueryStored(what, queue string, after Cursor, beforeMs int64, most int) *query {
 	return d.storedQuery(what, queue, after, beforeMs, most)
+}
+
+func (d *Database) QueryTopics(after, to int64, horizon time.Duration, most int) *query {
+	return d.topicsQuery(after, to, horizon, most)
 }
 
 // SQL is the transaction for other statements.

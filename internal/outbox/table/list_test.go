@@ -19,7 +19,7 @@ func numbers(list []table.Entry) []int64 {
 }
 
 func TestList(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := outboxtest.NewScene(t, d)
 		first := s.Insert(outboxtest.Insert{ID: "a", Key: "k", DueMs: 5, Topic: "t", Body: "12345"})
 		stored := s.Insert(outboxtest.Insert{ID: "b", State: table.StateStored, DueMs: 7})

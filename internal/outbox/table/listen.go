@@ -10,7 +10,7 @@ import (
 // CanListen reports whether the database notifies: PostgreSQL does.
 func (d *Database) CanListen() bool { return d.listen != nil }
 
-// Listen calls heard once it listens on the channel with the table's name, for what
+// Listen calls heard once it listens on the channel with the table's name, without its schema, for what
 // was notified before, and then with each notification. It has a session of its own,
 // and returns why that has ended: ctx, or the connection.
 func (d *Database) Listen(ctx context.Context, heard func()) error {
@@ -25,7 +25,7 @@ func (d *Database) Listen(ctx context.Context, heard func()) error {
 		defer cancel()
 		_ = conn.Close(end) // Nothing is lost with it.
 	}()
-	if _, err := conn.Exec(connect, "LISTEN "+pgx.Identifier{d.table}.Sanitize()); err != nil {
+	if _, err := conn.Exec(connect, "LISTEN "+pgx.Identifier{d.name}.Sanitize()); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	heard()

@@ -57,8 +57,7 @@ func (d *Database) headsQuery(w Work) *query {
 		q.add(" AND NOT id + 0").ids(w.Blocked)
 	}
 	if w.Operations {
-		q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
-			" AND o.message_id = {t}.message_id AND " + hasOperation + d.dialect.fence + ")")
+		q.withoutOperation()
 	}
 	return q.add(" ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
 }

@@ -20,7 +20,7 @@ import (
 // TestNew: what was written since the floor, and what the horizon has reached since
 // then; and by these numbers it is locked.
 func TestNew(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := outboxtest.NewScene(t, d)
 		put := func(id string, adjust outboxtest.Insert) int64 {
 			adjust.ID = id
@@ -77,7 +77,7 @@ func numbersOf(rows []*table.Row) (numbers []int64) {
 
 // TestPurgeGoesOn: a batch begins where the one before has ended.
 func TestPurgeGoesOn(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := outboxtest.NewScene(t, d)
 		s.InsertMany(1500, outboxtest.Soon)
 		d.Exec(t, "UPDATE {t} SET status = 2, finished_ms = id")

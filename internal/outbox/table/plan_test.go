@@ -92,7 +92,7 @@ func TestPlansOfAFreshTable(t *testing.T) {
 
 // TestPlansOfALargeTable: each statement goes by its index.
 func TestPlansOfALargeTable(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.TestDatabase) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := outboxtest.NewScene(t, d)
 		s.InsertMany(10_000, outboxtest.Far)
 		for _, suffix := range []string{"a", "b", "c"} {
@@ -127,10 +127,11 @@ func TestPlansOfALargeTable(t *testing.T) {
 		numbers := table.Work{Queue: s.Orders, Operations: true, Numbers: []int64{1, 2, newest}, Most: 500}
 		requireIndex(t, d, d.QueryHeads(numbers), "box_pkey", "key=PRIMARY ")
 		requireIndex(t, d, d.QueryOperations(numbers), "box_pkey", "key=PRIMARY ")
+		requireIndex(t, d, d.QueryTopics(10_000, 30_000, time.Hour, 500), "box_pkey", "key=PRIMARY")
 	})
 }
 
-func requireIndex(t *testing.T, d *outboxtest.TestDatabase, q statement, onPostgres, onMySQL string) {
+func requireIndex(t *testing.T, d *outboxtest.Database, q statement, onPostgres, onMySQL string) {
 	t.Helper()
 	plan := plan(t, d.SQL, q)
 	t.Log(plan)

@@ -17,7 +17,7 @@ type query struct {
 	args []any
 }
 
-// query begins a statement; "{t}" stands for the table, "{now}" for the
+// query begins a statement; "{t}" stands for the table, "{name}" for its name without the schema, "{now}" for the
 // database's clock, "{size}" and "{headers}" for what the dialect calls them.
 func (d *Database) query(text string) *query {
 	return (&query{d: d}).add(text)
@@ -25,7 +25,7 @@ func (d *Database) query(text string) *query {
 
 // add appends text; each "?" takes the next of args.
 func (q *query) add(text string, args ...any) *query {
-	text = strings.NewReplacer("{t}", q.d.table, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size, "{headers}", q.d.dialect.headers).
+	text = strings.NewReplacer("{t}", q.d.table, "{name}", q.d.name, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size, "{headers}", q.d.dialect.headers).
 		Replace(text)
 	if !q.d.dialect.arrays {
 		q.text.WriteString(text)
@@ -102,6 +102,12 @@ func (q *query) list(operator string, args []any) *query {
 // hasOperation is the condition that an operation is pending. PostgreSQL shall
 // not go by the index of pending rows, where it is for an identity.
 const hasOperation = "op > 0 AND status + 0 = 0"
+
+// withoutOperation appends that no operation on the row's message is pending.
+func (q *query) withoutOperation() *query {
+	return q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
+		" AND o.message_id = {t}.message_id AND " + hasOperation + q.d.dialect.fence + ")")
+}
 
 // of is a statement that reads what of the rows of identities, each once, where
 // the condition holds; rest are a grouping, an order and a lock. In PostgreSQL

@@ -13,6 +13,7 @@ import (
 // Verb is what a row asks for.
 type Verb int16
 
+// The verbs, as in the column op.
 const (
 	VerbSchedule   Verb = 0
 	VerbCancel     Verb = 1
@@ -35,6 +36,7 @@ func (v Verb) String() string {
 // State is a row's status.
 type State int16
 
+// The states, as in the column status.
 const (
 	StatePending    State = 0
 	StateStored     State = 1

@@ -3,8 +3,6 @@ package conn
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,21 +14,17 @@ import (
 const maxQuietRuns = 128
 
 // Batcher sends quiet runs of several queues together: those that renew and
-// expect nothing, of which a process makes many at once. It groups without
-// waiting: a run that finds its node idle leaves at once, and those that come
-// until it is answered leave together. One of the callers sends for all; there
-// is no goroutine. It is safe for concurrent use.
+// expect nothing, of which a process makes many at once, in a line a node: see [Lines].
+// It is safe for concurrent use.
 type Batcher struct {
-	rdb redis.UniversalClient
-
-	mu    sync.Mutex
-	lines map[*redis.Client][]*quietRun // those that wait; an entry says that one is sending
+	rdb   redis.UniversalClient
+	lines Lines[*redis.Client, *quietRun]
 }
 
 // NewBatcher returns a batcher for queues of that client; it does no I/O. See
 // [Conn.SetBatcher].
 func NewBatcher(rdb redis.UniversalClient) *Batcher {
-	return &Batcher{rdb: rdb, lines: map[*redis.Client][]*quietRun{}}
+	return &Batcher{rdb: rdb}
 }
 
 // quietRun is one caller's run.
@@ -41,8 +35,6 @@ type quietRun struct {
 
 	command scripts.Command
 	err     error
-	lead    chan struct{} // of 1: "you send now"
-	done    chan struct{} // closed when command and err are set
 }
 
 // RunQuiet is [Conn.Run] for a run that nobody waits for urgently: it may
@@ -53,8 +45,9 @@ func (c *Conn) RunQuiet(ctx context.Context, s *scripts.Script, keys []string, a
 	if node == nil {
 		return c.Run(ctx, s, keys, args...)
 	}
-	r := &quietRun{script: s, keys: keys, args: args, lead: make(chan struct{}, 1), done: make(chan struct{})}
-	if err := c.batcher.do(ctx, node, c.timeout, r); err != nil {
+	r := &quietRun{script: s, keys: keys, args: args}
+	err := c.batcher.lines.Do(ctx, node, r, mostQuiet, func(batch []*quietRun) { sendQuiet(ctx, node, c.timeout, batch) })
+	if err != nil {
 		return nil, err
 	}
 	if redis.HasErrorPrefix(r.err, "MOVED") || redis.HasErrorPrefix(r.err, "ASK") || errors.Is(r.err, redis.ErrClosed) {
@@ -80,62 +73,6 @@ func (b *Batcher) node(ctx context.Context, key string) *redis.Client {
 	return nil
 }
 
-// do returns when the run is answered or ctx ends.
-func (b *Batcher) do(ctx context.Context, node *redis.Client, timeout time.Duration, r *quietRun) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	b.mu.Lock()
-	waiting, busy := b.lines[node]
-	b.lines[node] = append(waiting, r)
-	b.mu.Unlock()
-	if busy {
-		select {
-		case <-r.done:
-			return nil
-		case <-r.lead:
-		case <-ctx.Done():
-			b.abandon(node, r)
-			return ctx.Err()
-		}
-	}
-	b.mu.Lock()
-	waiting = b.lines[node]
-	most := min(len(waiting), maxQuietRuns)
-	batch := waiting[:most:most]
-	b.lines[node] = waiting[most:]
-	b.mu.Unlock()
-	defer b.pass(node)
-	sendQuiet(ctx, node, timeout, batch)
-	return nil
-}
-
-// abandon takes a run out that has not been sent.
-func (b *Batcher) abandon(node *redis.Client, r *quietRun) {
-	b.mu.Lock()
-	i := slices.Index(b.lines[node], r)
-	if i >= 0 {
-		b.lines[node] = slices.Delete(slices.Clone(b.lines[node]), i, i+1)
-	}
-	b.mu.Unlock()
-	select {
-	case <-r.lead:
-		b.pass(node)
-	default:
-	}
-}
-
-// pass makes the first that waits send, if there is one.
-func (b *Batcher) pass(node *redis.Client) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if waiting := b.lines[node]; len(waiting) > 0 {
-		waiting[0].lead <- struct{}{}
-		return
-	}
-	delete(b.lines, node)
-}
-
 // sendQuiet sends the batch within the sender's deadline; that it was cancelled
 // is not the others' concern.
 func sendQuiet(ctx context.Context, node *redis.Client, timeout time.Duration, batch []*quietRun) {
@@ -156,10 +93,9 @@ func sendQuiet(ctx context.Context, node *redis.Client, timeout time.Duration, b
 	if len(unknown) > 0 {
 		pipeQuiet(ctx, node, true, unknown)
 	}
-	for _, r := range batch {
-		close(r.done)
-	}
 }
+
+func mostQuiet(waiting []*quietRun) int { return min(len(waiting), maxQuietRuns) }
 
 func pipeQuiet(ctx context.Context, node *redis.Client, bySource bool, runs []*quietRun) {
 	pipe := node.Pipeline()

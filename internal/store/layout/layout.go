@@ -52,6 +52,9 @@ type Layout struct {
 	keys     []keys.Shard
 }
 
+// Age is how long ago Redis told it.
+func (l *Layout) Age() time.Duration { return time.Since(l.loaded) }
+
 // Polled is how many shards may have a fence: those in use, and those of a
 // change that is not published yet.
 func (l *Layout) Polled() int { return max(l.InUse(), l.next.polled()) }

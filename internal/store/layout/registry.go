@@ -12,8 +12,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
-// layoutAge is how long a layout with earlier ones is used before it is read
-// again: they may be forgotten by now, and each costs a visit more.
+// layoutAge is how long a layout is used before it is read again: sink and size
+// limit may be others by now, and earlier layouts, each of which costs a visit more,
+// be forgotten.
 const layoutAge = 10 * time.Second
 
 // Registry is where the layout of one queue is found and changed: its key in
@@ -24,7 +25,8 @@ type Registry struct {
 	clock *clock.Clock // learns from each layout that is loaded
 	queue keys.Queue
 	inUse atomic.Pointer[Layout]
-	stale atomic.Pointer[Layout] // one that a shard has refused
+	stale atomic.Pointer[Layout]    // one that a shard has refused
+	tried atomic.Pointer[time.Time] // when it was last read because of its age, or loaded
 }
 
 // NewRegistry returns the registry of the queue's layout; it does no I/O.
@@ -40,14 +42,16 @@ func (g *Registry) Load(ctx context.Context) (*Layout, error) {
 // InUse is the layout that was loaded last, nil before.
 func (g *Registry) InUse() *Layout { return g.inUse.Load() }
 
-// Current is the layout in use, which is loaded when it is first needed and when
-// a shard has refused it. Its error is [ErrNoLayout] where there is none.
+// Current is the layout in use, which is loaded when it is first needed, when a
+// shard has refused it, and when it is ten seconds old; then one caller tries, once
+// in ten seconds. Its error is [ErrNoLayout] where there is none.
 func (g *Registry) Current(ctx context.Context) (*Layout, error) {
 	layout := g.inUse.Load()
 	if layout == nil || layout == g.stale.Load() {
 		return g.Load(ctx)
 	}
-	if len(layout.Earlier) > 0 && time.Since(layout.loaded) > layoutAge {
+	last, now := g.tried.Load(), time.Now()
+	if now.Sub(*last) > layoutAge && g.tried.CompareAndSwap(last, &now) {
 		if newer, err := g.Load(ctx); err == nil {
 			return newer, nil
 		}
@@ -90,6 +94,7 @@ func (g *Registry) use(r *scripts.Reply, sentMs int64) (*Layout, error) {
 		layout.keys = g.queue.Shards(layout.Polled())
 	}
 	layout.loaded = time.Now()
+	g.tried.Store(&layout.loaded)
 	g.inUse.Store(layout)
 	return layout, nil
 }

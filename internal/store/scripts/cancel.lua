@@ -1,77 +1,95 @@
--- cancel: remove a message that waits or is dead, and say truthfully what was found.
+-- cancel: remove messages that wait or are dead, and say truthfully what was found.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
 --      9 settled (HASH token -> fate, id)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 operation token  7 id
---      8 for an outbox row only: the token of the row to be cancelled; another message of the id is left alone
--- RETURNS {status, now_ms, code, 0}; see answer.go. Nothing changes unless status is 0; where nothing is
---      found, only that the row's token has ended.
--- COST O(log N). CLOCK Redis. The first write is one that a full Redis allows.
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read; then per
+--      message: operation token, id, for an outbox row the token of the row to be cancelled, else '' (another
+--      message of the id is left alone)
+-- RETURNS {status, now_ms, {code, 0}*}; see answer.go. Nothing changes unless status is 0; where nothing is
+--      found, only that the row's token has ended. Code 0: not looked at, ask again.
+-- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local token, id, target = ARGV[6], ARGV[7], ARGV[8]
-if ARGV[3] == '2' then
-  local answer = redis.call('HGET', KEYS[6], token)
-  if answer then return {0, now_ms, tonumber(answer), 0} end
-end
+local until_ms = now_ms + tonumber(ARGV[4])
 
-local stored = redis.call('HGET', KEYS[2], id)
-local waits = redis.call('ZSCORE', KEYS[1], id)
-local dead = not stored and redis.call('HGET', KEYS[5], id)
-local found, code = stored or waits or dead, 7
-local maybe
-local theirs = stored -- what is ended, in its stored form
-if dead then
-  maybe = string.match(dead, '^%-?%d+:%d+ %d+ (%d+) %d+:')
-  local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
-  theirs = stop and string.sub(dead, stop + length + 1)
-else
-  maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
-end
-if target and theirs and string.sub(theirs, 15, 30) ~= target then stored, waits, dead, found = nil, nil, nil, nil end
-if stored and not waits then return {0, now_ms, 3, 0} end
-if not found then
-  code = 8
-  local at = target
-  for hop = 1, at and 8 or 0 do
-    local what = redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[9], at) or ''
-    local sign = string.sub(what, 1, 1)
-    if sign == 'p' then code = 13 elseif sign == 'c' then code = 14 end
-    if sign ~= 'm' then break end
-    at = string.sub(what, 2)
-  end
-  if code ~= 8 or not target or ARGV[5] ~= '1' then return {0, now_ms, code, 0} end
-end
-if found and maybe and maybe ~= '0' then code = 9 end
-
-redis.call('ZREM', KEYS[1], found and id or '')
-local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
-if #old > 0 then
-  redis.call('ZREM', KEYS[7], unpack(old))
-  redis.call('HDEL', KEYS[6], unpack(old))
-end
 -- What a reschedule has answered under a token stays.
 local function leave(ended, fate)
   redis.call('HSETNX', KEYS[6], ended, fate)
-  redis.call('ZADD', KEYS[7], 'GT', now_ms + tonumber(ARGV[4]), ended)
+  redis.call('ZADD', KEYS[7], 'GT', until_ms, ended)
 end
--- A late writer of the row must not bring it, or bring it back.
-if target then leave(target, found and 'c' or 'n') end
-if not found then return {0, now_ms, code, 0} end
-redis.call('HDEL', KEYS[2], id)
-redis.call('HDEL', KEYS[3], id)
-if dead then
-  redis.call('ZREM', KEYS[4], id)
-  redis.call('HDEL', KEYS[5], id)
+
+-- How the row's token has ended: 13 published, 14 cancelled, 8 nobody knows.
+local function fate(at)
+  for hop = 1, 8 do
+    local what = redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[9], at) or ''
+    local sign = string.sub(what, 1, 1)
+    if sign == 'p' then return 13 elseif sign == 'c' then return 14 elseif sign ~= 'm' then return 8 end
+    at = string.sub(what, 2)
+  end
+  return 8
 end
-leave(token, code)
-if theirs then -- A second run of its schedule must not bring it back.
-  local ended = string.sub(theirs, 15, 30)
-  leave(ended, string.byte(ended) == 126 and 'c' or 'ended')
-  -- Its row learns of it, unless it is the row that asks.
-  if ended ~= target and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[9], ended, 'c' .. id) end
+
+local cancelled = 0
+local function cancel(token, id, target)
+  if ARGV[3] == '2' then
+    local answer = redis.call('HGET', KEYS[6], token)
+    if answer then return tonumber(answer) end
+  end
+  local stored = redis.call('HGET', KEYS[2], id)
+  local waits = redis.call('ZSCORE', KEYS[1], id)
+  local dead = not stored and redis.call('HGET', KEYS[5], id)
+  local found = stored or waits or dead
+  local maybe
+  local theirs = stored -- what is ended, in its stored form
+  if dead then
+    maybe = string.match(dead, '^%-?%d+:%d+ %d+ (%d+) %d+:')
+    local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
+    theirs = stop and string.sub(dead, stop + length + 1)
+  else
+    maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
+  end
+  if target ~= '' and theirs and string.sub(theirs, 15, 30) ~= target then stored, waits, dead, found = nil, nil, nil, nil end
+  if stored and not waits then return 3 end
+  local code = maybe and maybe ~= '0' and 9 or 7
+  if not found then
+    code = target ~= '' and fate(target) or 8
+    if code ~= 8 or target == '' or ARGV[5] ~= '1' then return code end
+  end
+
+  redis.call('ZREM', KEYS[1], found and id or '')
+  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
+  if #old > 0 then
+    redis.call('ZREM', KEYS[7], unpack(old))
+    redis.call('HDEL', KEYS[6], unpack(old))
+  end
+  -- A late writer of the row must not bring it, or bring it back.
+  if target ~= '' then leave(target, found and 'c' or 'n') end
+  if not found then return code end
+  redis.call('HDEL', KEYS[2], id)
+  redis.call('HDEL', KEYS[3], id)
+  if dead then
+    redis.call('ZREM', KEYS[4], id)
+    redis.call('HDEL', KEYS[5], id)
+  end
+  leave(token, code)
+  if theirs then -- A second run of its schedule must not bring it back.
+    local ended = string.sub(theirs, 15, 30)
+    leave(ended, string.byte(ended) == 126 and 'c' or 'ended')
+    -- Its row learns of it, unless it is the row that asks.
+    if ended ~= target and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[9], ended, 'c' .. id) end
+  end
+  cancelled = cancelled + 1
+  return code
 end
-redis.call('HINCRBY', KEYS[8], 'cancelled', 1)
-return {0, now_ms, code, 0}
+
+local reply, bytes = {0, now_ms}, 0
+for i = 7, #ARGV, 3 do
+  local id, code = ARGV[i + 1], 0
+  if #ARGV > 9 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
+  if i == 7 or bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2]) end
+  reply[#reply + 1], reply[#reply + 2] = code, 0
+end
+if cancelled > 0 then redis.call('HINCRBY', KEYS[8], 'cancelled', cancelled) end
+return reply

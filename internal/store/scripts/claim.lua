@@ -24,8 +24,7 @@ last = owner == instance and tonumber(last) or 0
 local live, strays, foreign, own, extended, until_ms = {[token] = true}, {}, false, instance .. '|', {}, string.format('%.0f', now_ms + ARGV[5])
 for i = 10, live_end do live[ARGV[i]], extended[#extended + 1], extended[#extended + 2] = true, until_ms, ARGV[i] end
 for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
-  if string.sub(claim, 1, #own) ~= own then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end
-end
+  if string.sub(claim, 1, #own) ~= own then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end end
 local again = redis.call('HGET', KEYS[3], token)
 local outdated = not again and number <= last
 -- A write that is always allowed comes first.
@@ -37,50 +36,53 @@ redis.call('SET', KEYS[8], string.format('%s|%.0f|%.0f', instance, last, now_ms)
 for i = 1, #extended, 2000 do redis.call('ZADD', KEYS[4], 'XX', unpack(extended, i, math.min(i + 1999, #extended))) end
 if foreign or outdated then return {foreign and 2 or 3, now_ms, 0, ''} end
 
-local ids, more, packed, attempts, bodies, slot_score, at = {}, 0, again or '', {}, {}, ARGV[7] * 2 ^ 42, 1
-if again then
-  while at <= #again do
-    local _, stop, length = string.find(again, '^(%d+):%-?%d+:', at)
-    ids[#ids + 1], at = string.sub(again, stop + 1, stop + length), stop + length + 1
-  end
-  redis.call('ZADD', KEYS[4], until_ms, token)
-elseif tonumber(ARGV[3]) > 0 then
-  ids = redis.call('ZRANGEBYSCORE', KEYS[1], slot_score > 0 and string.format('%.0f', slot_score) or '-inf',
-    string.format('%.0f', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'WITHSCORES', 'LIMIT', 0, ARGV[3])
+local ids, parts, more, packed, attempts, bodies, slot_score, at = {}, {}, 0, again or '', {}, {}, ARGV[7] * 2 ^ 42, 1
+while again and at <= #again do
+  local _, stop, length = string.find(again, '^(%d+):%-?%d+:', at)
+  ids[#ids + 1], at = string.sub(again, stop + 1, stop + length), stop + length + 1
 end
-local step, tried = again and 1 or 2, #ids > 0 and redis.call('HLEN', KEYS[5]) or 0
-local wanted, taken, bytes, parts, largest, size_max = #ids / step, 0, 0, {}, tonumber(ARGV[4]), tonumber(ARGV[4])
--- Redis keeps a hash so small in one list, and each search in it looks at all.
-local small, histories = wanted > 16 and tried > 0 and tried <= 512, {}
-local all = small and redis.call('HGETALL', KEYS[5]) or {}
-for i = 1, #all, 2 do histories[all[i]] = all[i + 1] end
--- Redis 7.2 and later write a round number as 1.79e+12; + 0, because the
--- tonumber of the in-process Redis cannot read that.
-local function plain(score) return string.find(score, 'e', 1, true) and string.format('%.0f', score + 0) or score end
+if again then redis.call('ZADD', KEYS[4], until_ms, token) elseif tonumber(ARGV[3]) > 0 then
+  -- Redis takes long to print a score. Where the first and the last have the same one, all have.
+  local first, last = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2], redis.call('ZRANGE', KEYS[1], ARGV[3] - 1, ARGV[3] - 1, 'WITHSCORES')[2]
+  local alike, heads, shortens = slot_score == 0 and first == last and first, {}, (redis.REDIS_VERSION_NUM or math.huge) >= 0x070200
+  local range = {KEYS[1], slot_score > 0 and string.format('%.0f', slot_score) or '-inf',
+    string.format('%.0f', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'LIMIT', 0, ARGV[3], not alike and 'WITHSCORES' or nil}
+  local found, step = redis.call('ZRANGEBYSCORE', unpack(range)), alike and 1 or 2
+  for i = 1, #found / step do
+    local id, score = found[step * i - step + 1], alike or found[2 * i]
+    -- Redis 7.2 and later write a round number as 1.79e+12; + 0, because the
+    -- tonumber of the in-process Redis cannot read that.
+    if shortens and string.find(score, 'e', 1, true) then score = string.format('%.0f', score + 0) end
+    heads[#id] = heads[#id] or #id .. ':'
+    ids[i], parts[2 * i - 1], parts[2 * i] = id, heads[#id] .. score .. ':', id
+  end
+end
+local wanted, taken, bytes, largest, size_max = #ids, 0, 0, 1, tonumber(ARGV[4])
 -- Bodies are read in small chunks, so that few are read beyond the limit: as
 -- many as would fit if they were as large as the largest before, one at first.
 while taken < wanted do
-  local chunk, room = {}, math.max(1, math.min(8, math.floor((size_max - bytes) / largest)))
-  if taken == 0 then largest = 1 end
-  for i = taken + 1, math.min(taken + room, wanted) do chunk[#chunk + 1] = ids[(i - 1) * step + 1] end
-  local stored = redis.call('HMGET', KEYS[2], unpack(chunk))
-  local counts = tried > 0 and not small and redis.call('HMGET', KEYS[5], unpack(chunk)) or {}
-  for i, id in ipairs(chunk) do
+  local room = taken == 0 and 1 or math.max(1, math.min(16, math.floor((size_max - bytes) / largest), wanted - taken))
+  local stored = redis.call('HMGET', KEYS[2], unpack(ids, taken + 1, taken + room))
+  for i = 1, room do
     local size = stored[i] and #stored[i] or 0
     if not again and taken > 0 and bytes + size > size_max then wanted = taken break end
-    taken, bytes, largest = taken + 1, bytes + size, math.max(largest, size)
-    bodies[taken], attempts[taken] = stored[i], counts[i]
-    if small then attempts[taken] = histories[id] or false end
-    if not again then parts[taken] = #id .. ':' .. plain(ids[taken * 2]) .. ':' .. id end
+    taken, bytes, largest = taken + 1, bytes + size, size > largest and size or largest
+    bodies[taken] = stored[i]
   end
 end
+local tried = taken > 0 and redis.call('HLEN', KEYS[5]) or 0
+-- Redis keeps a small hash in one list, and each search in it looks at all.
+local all, of = taken > 16 and tried > 0 and tried <= 512 and redis.call('HGETALL', KEYS[5]), {}
+for i = 1, all and #all or 0, 2 do of[all[i]] = all[i + 1] end
+for i = 1, all and taken or 0 do attempts[i] = of[ids[i]] or false end
+if tried > 0 and not all then attempts = redis.call('HMGET', KEYS[5], unpack(ids, 1, taken)) end
 if not again and taken > 0 then
-  packed = table.concat(parts)
+  packed = table.concat(parts, '', 1, 2 * taken)
   local rank = slot_score > 0 and redis.call('ZRANK', KEYS[1], ids[1]) or 0
   redis.call('ZREMRANGEBYRANK', KEYS[1], rank, rank + taken - 1)
   redis.call('HSET', KEYS[3], token, packed)
   redis.call('ZADD', KEYS[4], until_ms, token)
-  if taken < #ids / 2 or taken == tonumber(ARGV[3]) then more = 1 end
+  if taken < #ids or taken == tonumber(ARGV[3]) then more = 1 end
 end
 for i = live_end + 1, #ARGV do
   local from = ARGV[i] * 2 ^ 42

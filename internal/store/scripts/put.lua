@@ -50,7 +50,8 @@ local function trace(id, token, n)
     moved = true
   end
   if moved then return 15, 0 end
-  if dead then return 4, stop and string.sub(dead, stop + 1, stop + length) or '' end
+  -- A dead letter that has lost its body is in nobody's way: the row has it.
+  if dead and theirs ~= '' then return 4, stop and string.sub(dead, stop + 1, stop + length) or '' end
   if stored then return due and 2 or 3, due or 0 end
 end
 
@@ -68,11 +69,11 @@ for n, token in ipairs(tokens) do
   elseif ask or redis.call('HSETNX', KEYS[2], id, prefix .. stored) == 0 then
     code, detail = trace(id, token, n)
   else
-    code, detail, ours[id] = 1, due, n
-    entries[#entries + 1], entries[#entries + 2] = ARGV[5 * n + 2], id
+    code, detail, ours[id], entries[#entries + 1], entries[#entries + 2] = 1, due, n, ARGV[5 * n + 2], id
     if not earliest or due < earliest then earliest = due end
-    -- A copy may be out without our knowing. The clock of a node that took over may be behind.
-    local mark, till = ARGV[5 * n + 3], ARGV[5 * n + 4]
+    -- A copy may be out without our knowing, also of what lost its body. The clock of a node that took over may be behind.
+    local bare = any_dead and redis.call('ZREM', KEYS[4], id) == 1 and redis.call('HDEL', KEYS[5], id) and redis.call('HINCRBY', KEYS[8], 'replaced', 1)
+    local mark, till = bare and '1' or ARGV[5 * n + 3], ARGV[5 * n + 4]
     if mark == '1' or mark ~= '0' and due <= now_ms + 2000 and (mark == 'due' or tonumber(mark) < born_ms) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
     if till ~= '' then ends[#ends + 1], ends[#ends + 2], expiry[#expiry + 1], expiry[#expiry + 2] = token, 'c', till, token end
   end

@@ -1,38 +1,20 @@
--- reschedule: move a waiting message to another due time; of a dead one, redrive it at that time.
+-- reschedule: move waiting messages to another due time; of dead ones, redrive them at that time.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 operation token, in force
---      from now on  7 id  8 when (due_ms, or "+" and a delay in ms); for an outbox row only: 9 the token in
---      force from now on instead  10 the token of the row to be rescheduled; another message of the id is
---      left alone
--- RETURNS {status, now_ms, code, due_ms}; see answer.go. Nothing changes unless status is 0; where nothing
---      is found, only that the row's token has ended.
--- COST O(log N). CLOCK Redis. The first write is one that a full Redis allows.
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read; then per
+--      message: operation token, in force from now on, id, when (due_ms, or "+" and a delay in ms), and for an
+--      outbox row, else '', the token in force from now on instead, and the token of the row to be rescheduled
+--      (another message of the id is left alone)
+-- RETURNS {status, now_ms, {code, due_ms}*}; see answer.go. Nothing changes unless status is 0; where nothing
+--      is found, only that the row's token has ended. Code 0: not looked at, ask again.
+-- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local token, id, when, row, target = ARGV[6], ARGV[7], ARGV[8], ARGV[9], ARGV[10] or ''
-if ARGV[3] == '2' then
-  local code, due = string.match(redis.call('HGET', KEYS[6], token) or '', '^(%d+) (%d+)$')
-  if code then return {0, now_ms, tonumber(code), tonumber(due)} end
-end
-
-local stored = redis.call('HGET', KEYS[2], id)
-local waits = redis.call('ZSCORE', KEYS[1], id)
-local dead, until_ms = not stored and redis.call('HGET', KEYS[5], id), now_ms + tonumber(ARGV[4])
-local attempts
-if dead then
-  local _, stop, counts, length = string.find(dead, '^%-?%d+:([%d ]*):(%d+):')
-  attempts, stored = counts, stop and string.sub(dead, stop + length + 1)
-end
--- A message whose body is missing or cut short cannot be moved.
-local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
-local due_ms = waits and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(waits, 2 ^ 42)) + 0
-if row and ended == row then return {0, now_ms, 7, due_ms or tonumber(when)} end
-if row and ended and ended ~= target then stored, waits, dead, ended = nil, nil, nil, nil end
-if stored and not waits and not dead then return {0, now_ms, 3, 0} end
+local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
+local until_ms = now_ms + tonumber(ARGV[4])
 
 -- How a token has ended that is in force no more: 13 published, 14 cancelled. Where nobody had brought the
 -- message ('n'), this run and the cancel after it are done again: the first must find what it found then.
@@ -42,47 +24,82 @@ local function fate(at, hops)
   if sign == 'm' and hops > 0 then return fate(string.sub(what, 2), hops - 1) end
   return sign == 'p' and 13 or sign == 'c' and 14
 end
-if not ended then
-  if row and fate(row, 8) then return {0, now_ms, 7, tonumber(when)} end
-  local code = row and fate(target, 8) or 8
-  if code == 8 and target ~= '' and ARGV[5] == '1' then
-    redis.call('ZREM', KEYS[7], '')
-    redis.call('HSETNX', KEYS[6], target, 'm' .. row)
-    redis.call('ZADD', KEYS[7], until_ms, target)
-  end
-  return {0, now_ms, code, 0}
-end
-if not dead then attempts = redis.call('HGET', KEYS[3], id) end
-local counts, begun, maybe = string.match(attempts or '', '^(%d+ (%d+) (%d+) %d+)')
-local code = maybe and maybe ~= '0' and 9 or 7
-local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
-local head = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
--- The token of a row's message stays in force, or its row would not know it any more.
-local in_force = row or string.byte(ended) == 126 and ended or token
 
-local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
-redis.call('ZREM', KEYS[7], '', unpack(old))
-redis.call('HDEL', KEYS[6], '', unpack(old))
-redis.call('ZADD', KEYS[1], due, id)
-redis.call('HSET', KEYS[2], id, string.sub(stored, 1, 14) .. in_force .. string.sub(stored, 31))
-if counts and counts ~= attempts and not dead then redis.call('HSET', KEYS[3], id, counts) end -- A new promise.
-if dead then
-  redis.call('ZREM', KEYS[4], id)
-  redis.call('HDEL', KEYS[5], id)
-  redis.call('HINCRBY', KEYS[8], 'redriven', 1)
-  if begun and begun ~= '0' then redis.call('HSET', KEYS[3], id, '0 ' .. begun .. ' ' .. maybe .. ' 0') end
-end
-redis.call('HSET', KEYS[6], token, string.format('%d %.0f', code, due))
-redis.call('ZADD', KEYS[7], until_ms, token)
--- What an earlier reschedule has answered under the token that it ends stays.
-for _, was in ipairs({ended, target ~= '' and target or nil}) do
-  if was ~= in_force then
-    redis.call('HSETNX', KEYS[6], was, string.byte(was) == 126 and 'm' .. in_force or 'ended')
-    redis.call('ZADD', KEYS[7], 'GT', until_ms, was)
+local moved, redriven, earliest = 0, 0, nil
+local function reschedule(token, id, when, row, target)
+  row = row ~= '' and row
+  if ARGV[3] == '2' then
+    local code, due = string.match(redis.call('HGET', KEYS[6], token) or '', '^(%d+) (%d+)$')
+    if code then return tonumber(code), tonumber(due) end
   end
+
+  local stored = redis.call('HGET', KEYS[2], id)
+  local waits = redis.call('ZSCORE', KEYS[1], id)
+  local dead = not stored and redis.call('HGET', KEYS[5], id)
+  local attempts
+  if dead then
+    local _, stop, counts, length = string.find(dead, '^%-?%d+:([%d ]*):(%d+):')
+    attempts, stored = counts, stop and string.sub(dead, stop + length + 1)
+  end
+  -- A message whose body is missing or cut short cannot be moved.
+  local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
+  local due_ms = waits and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(waits, 2 ^ 42)) + 0
+  if row and ended == row then return 7, due_ms or tonumber(when) end
+  if row and ended and ended ~= target then stored, waits, dead, ended = nil, nil, nil, nil end
+  if stored and not waits and not dead then return 3, 0 end
+  if not ended then
+    if row and fate(row, 8) then return 7, tonumber(when) end
+    local code = row and fate(target, 8) or 8
+    if code == 8 and target ~= '' and ARGV[5] == '1' then
+      redis.call('ZREM', KEYS[7], '')
+      redis.call('HSETNX', KEYS[6], target, 'm' .. row)
+      redis.call('ZADD', KEYS[7], until_ms, target)
+    end
+    return code, 0
+  end
+  if not dead then attempts = redis.call('HGET', KEYS[3], id) end
+  local counts, begun, maybe = string.match(attempts or '', '^(%d+ (%d+) (%d+) %d+)')
+  local code = maybe and maybe ~= '0' and 9 or 7
+  local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
+  -- The token of a row's message stays in force, or its row would not know it any more.
+  local in_force = row or string.byte(ended) == 126 and ended or token
+
+  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
+  redis.call('ZREM', KEYS[7], '', unpack(old))
+  redis.call('HDEL', KEYS[6], '', unpack(old))
+  redis.call('ZADD', KEYS[1], due, id)
+  redis.call('HSET', KEYS[2], id, string.sub(stored, 1, 14) .. in_force .. string.sub(stored, 31))
+  if counts and counts ~= attempts and not dead then redis.call('HSET', KEYS[3], id, counts) end -- A new promise.
+  if dead then
+    redis.call('ZREM', KEYS[4], id)
+    redis.call('HDEL', KEYS[5], id)
+    redriven = redriven + 1
+    if begun and begun ~= '0' then redis.call('HSET', KEYS[3], id, '0 ' .. begun .. ' ' .. maybe .. ' 0') end
+  end
+  redis.call('HSET', KEYS[6], token, string.format('%d %.0f', code, due))
+  redis.call('ZADD', KEYS[7], until_ms, token)
+  -- What an earlier reschedule has answered under the token that it ends stays.
+  for _, was in ipairs({ended, target ~= '' and target or nil}) do
+    if was ~= in_force then
+      redis.call('HSETNX', KEYS[6], was, string.byte(was) == 126 and 'm' .. in_force or 'ended')
+      redis.call('ZADD', KEYS[7], 'GT', until_ms, was)
+    end
+  end
+  if not row and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[10], ended, string.format('d%.0f:', due) .. id) end
+  moved = moved + 1
+  if not earliest or due < earliest then earliest = due end
+  return code, due
 end
-if not row and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[10], ended, string.format('d%.0f:', due) .. id) end
-redis.call('HINCRBY', KEYS[8], 'rescheduled', 1)
-if not head[2] or due < head[2] + 0 then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', due)) end
-return {0, now_ms, code, due}
+
+local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+local reply, bytes = {0, now_ms}, 0
+for i = 7, #ARGV, 5 do
+  local id, code, due = ARGV[i + 1], 0, 0
+  if #ARGV > 11 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
+  if i == 7 or bytes <= tonumber(ARGV[6]) then code, due = reschedule(ARGV[i], id, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) end
+  reply[#reply + 1], reply[#reply + 2] = code, due
+end
+if redriven > 0 then redis.call('HINCRBY', KEYS[8], 'redriven', redriven) end
+if moved > 0 then redis.call('HINCRBY', KEYS[8], 'rescheduled', moved) end
+if earliest and (not head_ms or earliest < head_ms + 0) then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest)) end
+return reply

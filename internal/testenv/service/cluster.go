@@ -146,6 +146,32 @@ func (c *Cluster) primaryOfSlot(ctx context.Context, slot int) (*Server, error) 
 	return nil, fmt.Errorf("nobody holds slot %d", slot)
 }
 
+// FamilyOf are the node that holds the key's slot, and its replicas.
+func (c *Cluster) FamilyOf(ctx context.Context, key string) ([]*Server, error) {
+	slot, err := c.Slot(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	view, err := viewOf(ctx, running(c.nodes)[0])
+	if err != nil {
+		return nil, err
+	}
+	var family []*Server
+	for _, r := range view {
+		if slot < r.Start || slot > r.End {
+			continue
+		}
+		for _, node := range r.Nodes {
+			server, err := byAddr(c.nodes, node.Addr)
+			if err != nil {
+				return nil, err
+			}
+			family = append(family, server)
+		}
+	}
+	return family, nil
+}
+
 // Slot is the key's.
 func (c *Cluster) Slot(ctx context.Context, key string) (slot int, err error) {
 	err = running(c.nodes)[0].ask(ctx, func(ctx context.Context, client *redis.Client) error {

@@ -53,6 +53,16 @@ func StartPostgres(ctx context.Context, extraConfig string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := newPostgres(extraConfig)
+	if err != nil {
+		return nil, err
+	}
+	s.argv = []string{"sh", "-c", postgresRunner, "sh", bin}
+	return s.start(ctx)
+}
+
+// newPostgres prepares all of a PostgreSQL server but its command.
+func newPostgres(extraConfig string) (*Server, error) {
 	s, err := newServer("postgres")
 	if err != nil {
 		return nil, err
@@ -67,10 +77,9 @@ func StartPostgres(ctx context.Context, extraConfig string) (*Server, error) {
 		return s.abandon(fmt.Errorf("prepare PostgreSQL: %w", err))
 	}
 	s.url = "postgres://" + databaseUser + ":" + databaseUser + "@" + s.Addr() + "/postgres?sslmode=disable"
-	s.argv = []string{"sh", "-c", postgresRunner, "sh", bin}
 	s.stop = syscall.SIGINT // SIGTERM waits until the clients have gone
 	s.ready = s.postgresReady
-	return s.start(ctx)
+	return s, nil
 }
 
 // postgresFolder finds initdb and postgres, in PATH or where Debian has a folder

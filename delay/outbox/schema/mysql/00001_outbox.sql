@@ -1,11 +1,11 @@
--- MySQL 8.0.13 or later, MariaDB 10.6 or later. "delay_outbox" stands for the configured table name.
+-- MySQL 8.0.13 or later, MariaDB 10.6 or later. "app.delay_outbox" stands for the configured table.
 -- No transaction covers these statements, so each may be repeated.
 
 -- +goose Up
 
 -- One row a message (op = 0) and one a cancel or reschedule. A producer in any
 -- language needs to give queue, message_id, topic, body and due_ms only.
-CREATE TABLE IF NOT EXISTS delay_outbox (
+CREATE TABLE IF NOT EXISTS app.delay_outbox (
     -- The revision: a later operation has a higher one.
     id          BIGINT NOT NULL AUTO_INCREMENT,
     queue       VARBINARY(63) NOT NULL,
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS delay_outbox (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin ROW_FORMAT = DYNAMIC;
 
 -- In which life of a queue in Redis its rows were stored.
-CREATE TABLE IF NOT EXISTS delay_outbox_queues (
+CREATE TABLE IF NOT EXISTS app.delay_outbox_queues (
     queue         VARBINARY(63) NOT NULL,
     life          VARBINARY(255) NOT NULL DEFAULT '',
     reconciled_ms BIGINT NOT NULL DEFAULT 0,
@@ -58,7 +58,7 @@ CREATE TABLE IF NOT EXISTS delay_outbox_queues (
 ) ENGINE = InnoDB;
 
 -- The relays that run, and those that died without a word.
-CREATE TABLE IF NOT EXISTS delay_outbox_relays (
+CREATE TABLE IF NOT EXISTS app.delay_outbox_relays (
     instance VARBINARY(255) NOT NULL,
     seen_ms  BIGINT NOT NULL,
     PRIMARY KEY (instance)
@@ -66,6 +66,6 @@ CREATE TABLE IF NOT EXISTS delay_outbox_relays (
 
 -- +goose Down
 
-DROP TABLE IF EXISTS delay_outbox_relays;
-DROP TABLE IF EXISTS delay_outbox_queues;
-DROP TABLE IF EXISTS delay_outbox;
+DROP TABLE IF EXISTS app.delay_outbox_relays;
+DROP TABLE IF EXISTS app.delay_outbox_queues;
+DROP TABLE IF EXISTS app.delay_outbox;

@@ -1,0 +1,53 @@
+package outbox
+
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// Sink is the kind of broker that a queue's messages go to, as the bridge's
+// configuration calls it. Its rules decide which topics and headers are valid.
+type Sink string
+
+// The sinks.
+const (
+	Kafka    = Sink(message.Kafka)
+	NATS     = Sink(message.NATS)
+	RabbitMQ = Sink(message.RabbitMQ)
+)
+
+func (o *Outbox) checkSinks() error {
+	for queue, sink := range o.sinks {
+		if !queueName.MatchString(queue) {
+			return invalidQueue(queue)
+		}
+		if sink != Kafka && sink != NATS && sink != RabbitMQ {
+			return invalid("sink", string(sink), "Kafka, NATS or RabbitMQ")
+		}
+	}
+	return nil
+}
+
+// limits are what a queue takes.
+type limits struct {
+	sink    message.SinkType // "": any
+	maxSize int
+}
+
+// layoutTrust is how old what Redis has said of a queue may be to refuse a message by
+// it: its sink may be another by now. Who schedules through a [Tracked] asks every ten
+// seconds.
+const layoutTrust = time.Minute
+
+// limits are those that are known without asking anybody.
+func (o *Outbox) limits(queue string) limits {
+	l := limits{message.SinkType(o.sinks[queue]), o.maxSize}
+	if q, ok := o.queues.Load(queue); ok {
+		if layout := q.(*store.Rows).KnownLayout(layoutTrust); layout != nil {
+			l.sink, l.maxSize = layout.Sink, min(l.maxSize, layout.MaxMessage)
+		}
+	}
+	return l
+}

@@ -1,0 +1,122 @@
+package conn
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// Lines lets callers that send to the same place at the same time send together,
+// without waiting for company: one that finds its line idle leaves at once, and
+// those that come until it has returned leave together. One of the callers sends for all;
+// there is no goroutine. The zero value is ready. It is safe for concurrent use.
+type Lines[K comparable, T any] struct {
+	mu    sync.Mutex
+	lines map[K][]*place[T] // those that wait; an entry says that one is sending
+}
+
+// place is one caller's in a line.
+type place[T any] struct {
+	item T
+	lead chan struct{} // of 1: "you send now"
+	done chan struct{} // closed when the item was sent
+}
+
+// Do returns when send has returned for a batch that has the item, or ctx has
+// ended before it was taken: then its error is that of ctx. Of the items that
+// wait, the first so many leave as most says, at least one. The sender's ctx
+// must not end the call of others.
+func (l *Lines[K, T]) Do(ctx context.Context, line K, item T, most func([]T) int, send func([]T)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p := &place[T]{item: item, lead: make(chan struct{}, 1), done: make(chan struct{})}
+	if busy := l.join(line, p); busy {
+		select {
+		case <-p.done:
+			return nil
+		case <-p.lead:
+		case <-ctx.Done():
+			if l.leave(line, p) {
+				return ctx.Err()
+			}
+			<-p.done // It was taken.
+			return nil
+		}
+	}
+	batch := l.take(line, most)
+	defer func() {
+		l.pass(line)
+		for _, p := range batch {
+			close(p.done)
+		}
+	}()
+	send(items(batch))
+	return nil
+}
+
+func (l *Lines[K, T]) join(line K, p *place[T]) (busy bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lines == nil {
+		l.lines = map[K][]*place[T]{}
+	}
+	waiting, busy := l.lines[line]
+	l.lines[line] = append(waiting, p)
+	return busy
+}
+
+func (l *Lines[K, T]) take(line K, most func([]T) int) []*place[T] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waiting := l.lines[line]
+	n := most(items(waiting))
+	l.lines[line] = waiting[n:]
+	return waiting[:n:n]
+}
+
+// leave takes out one that was not taken, and reports whether it could. One that
+// was to send passes that on.
+func (l *Lines[K, T]) leave(line K, p *place[T]) bool {
+	l.mu.Lock()
+	i := slices.Index(l.lines[line], p)
+	if i >= 0 {
+		l.lines[line] = slices.Delete(slices.Clone(l.lines[line]), i, i+1)
+	}
+	l.mu.Unlock()
+	select {
+	case <-p.lead:
+		l.pass(line)
+	default:
+	}
+	return i >= 0
+}
+
+// pass makes the first that waits send, if there is one.
+func (l *Lines[K, T]) pass(line K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if waiting := l.lines[line]; len(waiting) > 0 {
+		waiting[0].lead <- struct{}{}
+		return
+	}
+	delete(l.lines, line)
+}
+
+// Waiting is how many wait in all lines.
+func (l *Lines[K, T]) Waiting() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, waiting := range l.lines {
+		n += len(waiting)
+	}
+	return n
+}
+
+func items[T any](places []*place[T]) []T {
+	list := make([]T, len(places))
+	for i, p := range places {
+		list[i] = p.item
+	}
+	return list
+}
