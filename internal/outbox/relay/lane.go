@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ type lane struct {
 
 func newLane(r *Relay, number int) *lane {
 	l := &lane{relay: r, first: number == 0, pause: outbox.NewBackoff(), turn: number, courses: map[string]*courses{}}
+	if l.first && r.config.Lanes > 1 {
+		l.sight.rest = longestRest // The others look at everything while it takes what is new.
+	}
 	for _, name := range r.names {
 		l.courses[name] = &courses{newCourse(), newCourse(), newCourse(), newCourse()}
 	}
@@ -76,7 +80,7 @@ func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
 		}
 	}()
 	if more, err = l.round(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		l.sight = sight{} // Nobody knows what is left.
+		l.sight.reset() // Nobody knows what is left.
 	}
 	switch {
 	case errors.Is(err, errRedis):
@@ -178,7 +182,8 @@ func (l *lane) steps(look outlook, queue string) (steps []step) {
 	all := func(c *course, take taker, some bool) {
 		underWay := !look.whole && c.after != table.Cursor{}
 		if (some || underWay) && c.isReady() {
-			work.Numbers, work.After = nil, c.after
+			// A batch need not walk again to where the look has ended.
+			work.Numbers, work.After = nil, cmp.Or(c.after, waits.First)
 			steps = append(steps, step{c, take, work, l.sight.isSlow()})
 		}
 	}

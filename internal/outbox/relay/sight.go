@@ -30,8 +30,9 @@ const (
 //
 // The zero value looks at everything. It belongs to one goroutine.
 type sight struct {
-	next  time.Time // when to look at everything again
-	marks []mark    // where the floor was and will be, the oldest first; none: everything is looked at
+	rest  time.Duration // the least time between two slow looks at everything
+	next  time.Time     // when to look at everything again
+	marks []mark        // what was there, the oldest first; none: everything is looked at
 }
 
 // mark is what was there at an instant.
@@ -49,12 +50,15 @@ func (s *sight) isSlow() bool { return len(s.marks) > 0 }
 // new, the caller notes a first floor.
 func (s *sight) looked(now time.Time, took, cheap time.Duration) (slow bool) {
 	if took <= cheap {
-		*s = sight{}
+		s.reset()
 		return false
 	}
-	s.next = now.Add(min(wait.Rest(took), longestRest))
+	s.next = now.Add(min(max(wait.Rest(took), s.rest), longestRest))
 	return true
 }
+
+// reset begins anew, with a look at everything.
+func (s *sight) reset() { s.next, s.marks = time.Time{}, nil }
 
 // hurry has everything be looked at by then.
 func (s *sight) hurry(by time.Time) {

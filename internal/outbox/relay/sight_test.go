@@ -22,6 +22,7 @@ func TestSight(t *testing.T) {
 		whole  bool
 		floor  int64
 	}
+	rest := map[string]time.Duration{"others do it": longestRest}
 	for name, looks := range map[string][]look{
 		"cheap": {
 			{second: 0, took: time.Millisecond, number: 1, whole: true},
@@ -64,6 +65,10 @@ func TestSight(t *testing.T) {
 			{second: 29, number: 30, floor: 20},
 			{second: 31, number: 40, whole: true},
 		},
+		"others do it": {
+			{second: 0, took: slow, number: 10, whole: true}, {second: 2.1, number: 20, floor: 10}, {second: 29, number: 30, floor: 20},
+			{second: 30, took: time.Millisecond, number: 40, whole: true}, {second: 30.1, took: time.Millisecond, number: 50, whole: true},
+		},
 		"a row waits": {
 			{second: 0, took: 10 * slow, number: 10, whole: true},
 			{second: 1, number: 20, floor: 10, hurry: 5},
@@ -74,7 +79,7 @@ func TestSight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var s sight
+			s := sight{rest: rest[name]}
 			start := time.Now()
 			at := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }
 			for _, l := range looks {

@@ -1,14 +1,20 @@
 package table_test
 
 import (
+	"database/sql"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 // TestNew: what was written since the floor, and what the horizon has reached since
@@ -88,4 +94,80 @@ func TestPurgeGoesOn(t *testing.T) {
 		require.Equal(t, "published", s.State(before), "it is left to the next time")
 		require.Zero(t, s.Count("finished_ms > 0"))
 	})
+}
+
+// TestRelayedRowsUnderASnapshot: while somebody holds a snapshot, a look at everything
+// walks over all that was relayed since then, and what asks for new rows over none of it.
+func TestRelayedRowsUnderASnapshot(t *testing.T) {
+	t.Parallel()
+	d := outboxtest.Open(t, schema.Postgres, testenv.Postgres(t))
+	s := outboxtest.NewScene(t, d)
+	const relayed = 40_000
+	fill := func(queue string, firstMs int64) {
+		d.Exec(t, "INSERT INTO {t} (queue, message_id, topic, due_ms) SELECT ?, 'id-' || n || '-' || ?::bigint, 't', ?::bigint + n FROM generate_series(1, ?::int) n",
+			queue, firstMs, firstMs, relayed)
+	}
+	const far = 1_000_000_000
+	fill("nobodys", 0)
+	fill(s.Orders, far)
+	d.Analyze(t)
+	snapshot, err := d.SQL.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, snapshot.Rollback()) }()
+	_, err = snapshot.ExecContext(t.Context(), d.Text("SELECT 1 FROM {t} LIMIT 1"))
+	require.NoError(t, err)
+	fill(s.Orders, 0)
+	d.Exec(t, "UPDATE {t} SET status = 1 WHERE queue = ? AND load_ms < ?", s.Orders, far)
+	d.Exec(t, "UPDATE {t} SET status = 2, finished_ms = 1 WHERE queue = ? AND load_ms < ?", s.Orders, far)
+	floor, err := d.Pending().Newest(t.Context())
+	require.NoError(t, err)
+	var numbers []int64
+	for i := range 20 {
+		numbers = append(numbers, s.Insert(outboxtest.Insert{ID: fmt.Sprint("new-", i), DueMs: relayed + 1}))
+	}
+	const limit = relayed / 100
+	work := table.Work{Queue: s.Orders, Operations: true, UntilMs: relayed + 1, Most: 2000}
+	later, byNumber := work, work
+	later.After, byNumber.Numbers = table.Cursor{Ms: relayed + 1}, numbers
+	queues := []string{s.Orders, "mails"}
+	for name, c := range map[string]struct {
+		statement
+		walks bool
+	}{
+		"everything":            {d.QueryWaiting(queues), true},
+		"all messages":          {d.QueryHeads(work), true},
+		"messages from there":   {d.QueryHeads(later), false},
+		"new":                   {d.QueryNew(queues, table.Floor{Number: floor, UntilMs: relayed}, relayed+1), false},
+		"new after a while":     {d.QueryNew(queues, table.Floor{Number: numbers[0], UntilMs: relayed + 1}, relayed+100), false},
+		"messages by number":    {d.QueryHeads(byNumber), false},
+		"operations by number":  {d.QueryOperations(byNumber), false},
+		"stored, from the last": {d.QueryStored("id", s.Orders, table.Cursor{Ms: relayed}, table.MaxDueMs, 1000), false},
+	} {
+		require.NoError(t, d.Within(t.Context(), func(tx *table.Tx) error {
+			var on outboxtest.Runner = d.SQL
+			text, args := c.Statement()
+			if strings.Contains(text, "FOR UPDATE") {
+				on = tx.SQL()
+			}
+			plan := explain(t, on, "EXPLAIN (ANALYZE, BUFFERS) "+text, args...)
+			if c.walks {
+				require.Greater(t, blocks(t, plan), limit, "%s: %s", name, plan)
+			} else {
+				require.Less(t, blocks(t, plan), limit, "%s: %s", name, plan)
+			}
+			return nil
+		}))
+	}
+}
+
+// blocks is how many a statement has looked at.
+func blocks(t *testing.T, plan string) (n int) {
+	t.Helper()
+	found := regexp.MustCompile(`Buffers: shared hit=(\d+)(?: read=(\d+))?`).FindStringSubmatch(plan) // The first line is that of all.
+	require.NotNil(t, found, plan)
+	for _, count := range found[1:] {
+		blocks, _ := strconv.Atoi(count) // Nothing was read.
+		n += blocks
+	}
+	return n
 }

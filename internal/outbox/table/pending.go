@@ -23,6 +23,8 @@ type Pending struct{ db *Database }
 // within the horizon.
 type Waiting struct {
 	Operations, Heads bool
+	// First is before the first row that is pending, if everything was looked at.
+	First Cursor
 	// NewOperations and NewHeads are the rows' numbers in their order, where only what is
 	// new was looked for.
 	NewOperations, NewHeads []int64
@@ -36,7 +38,9 @@ func (p Pending) Look(ctx context.Context, queues []string, untilMs int64) (map[
 		var queue string
 		var operation, firstMs sql.NullInt64
 		err := rows.Scan(&queue, &operation, &firstMs)
-		found[queue] = Waiting{Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs}
+		found[queue] = Waiting{
+			Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs, First: Cursor{Ms: firstMs.Int64},
+		}
 		return err
 	})
 	if err != nil {

@@ -24,7 +24,13 @@ type statement interface {
 func plan(t *testing.T, on outboxtest.Runner, s statement) string {
 	t.Helper()
 	text, args := s.Statement()
-	rows, err := on.QueryContext(t.Context(), "EXPLAIN "+text, args...)
+	return explain(t, on, "EXPLAIN "+text, args...)
+}
+
+// explain is what the database says about a statement.
+func explain(t *testing.T, on outboxtest.Runner, query string, args ...any) string {
+	t.Helper()
+	rows, err := on.QueryContext(t.Context(), query, args...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, rows.Close()) }()
 	names, err := rows.Columns()
@@ -111,8 +117,17 @@ func TestPlansOfALargeTable(t *testing.T) {
 		heads := d.QueryHeads(table.Work{Queue: s.Orders, Operations: true, UntilMs: time.Now().UnixMilli(), Most: 500})
 		requireIndex(t, d, heads, "box_history", "box_history")
 		requireIndex(t, d, heads, "box_due", "box_due")
+		queues := []string{s.Orders, "mails"}
+		requireIndex(t, d, d.QueryWaiting(queues), "box_due", "box_due")
+		newest, err := d.Pending().Newest(t.Context())
+		require.NoError(t, err)
+		fresh := d.QueryNew(queues, table.Floor{Number: newest - 100, UntilMs: 5}, time.Now().UnixMilli())
+		requireIndex(t, d, fresh, "box_due", "key=box_due ")
+		requireIndex(t, d, fresh, "box_pkey", "key=PRIMARY ")
+		numbers := table.Work{Queue: s.Orders, Operations: true, Numbers: []int64{1, 2, newest}, Most: 500}
+		requireIndex(t, d, d.QueryHeads(numbers), "box_pkey", "key=PRIMARY ")
+		requireIndex(t, d, d.QueryOperations(numbers), "box_pkey", "key=PRIMARY ")
 		requireIndex(t, d, d.QueryTopics(10_000, 30_000, time.Hour, 500), "box_pkey", "key=PRIMARY")
-		requireIndex(t, d, d.QueryWaiting([]string{s.Orders, "mails"}), "box_due", "box_due")
 	})
 }
 
