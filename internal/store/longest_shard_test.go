@@ -251,5 +251,10 @@ var shardCalls = []crowdCall{
 	{name: "drop", before: (*crowd).manyTombstones, call: func(c *crowd) {
 		c.eval("drop", "meta", "msg", "dead", "claims", "settled", "due", "deadlines", "attempts", "gone", "gonettl", "deadmsg", "holder", "routes")
 	}},
+	{name: "confirm", before: claimed(acked), call: func(c *crowd) {
+		here, err := c.rdb.EvalSha(c.Context(), scriptSHA("confirm"), []string{c.key("claims")}, c.settlement.Claim.Token.String()).Bool()
+		require.NoError(c, err)
+		require.True(c, here)
+	}},
 	{name: "touch", before: (*crowd).waiting, call: func(c *crowd) { c.eval("touch", "meta") }},
 }
