@@ -38,7 +38,8 @@ func statementKind(query string) string {
 	for _, known := range []struct{ text, kind string }{
 		{"finished_ms <", "look for purge"},
 		{"max(id), ''", "look for new"},
-		{"max(id)", "look for newest"},
+		{"MAX(id)", "look for the last"},
+		{"queue, topic, op = 0", "look for topics"},
 		{"(SELECT load_ms", "look"},
 		{"status + 0 = 0 AND op + 0 = 0", "lock new messages"},
 		{"op + 0 = 0", "lock messages"},

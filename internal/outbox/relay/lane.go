@@ -147,7 +147,7 @@ func (l *lane) look(ctx context.Context) (look outlook, err error) {
 		return look, err
 	}
 	if l.sight.looked(time.Now(), time.Since(now), l.relay.config.cheapLook) && len(l.sight.marks) == 0 {
-		number, failure := pending.Newest(ctx)
+		number, failure := pending.Last(ctx)
 		if failure != nil {
 			return look, errors.Join(err, failure)
 		}

@@ -74,12 +74,3 @@ func (d *Database) newQuery(queues []string, floor Floor, untilMs int64) *query 
 	}
 	return q.add(" UNION ALL (SELECT max(id), '', 0 FROM {t} WHERE id > ?)", floor.Number)
 }
-
-// Newest is the highest number that there is.
-func (p Pending) Newest(ctx context.Context) (number int64, err error) {
-	err = p.db.query("SELECT COALESCE(max(id), 0) FROM {t}").each(ctx, p.db.db, func(rows *sql.Rows) error { return rows.Scan(&number) })
-	if err != nil {
-		return 0, fmt.Errorf("look for the newest row: %w", err)
-	}
-	return number, nil
-}

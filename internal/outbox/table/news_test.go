@@ -30,7 +30,7 @@ func TestNew(t *testing.T) {
 		put("taken", outboxtest.Insert{DueMs: 150, State: table.StateStored})
 		reached := put("reached", outboxtest.Insert{DueMs: 150})
 		put("not yet", outboxtest.Insert{DueMs: 201})
-		floor, err := d.Pending().Newest(t.Context())
+		floor, err := d.Pending().Last(t.Context())
 		require.NoError(t, err)
 		written := put("written", outboxtest.Insert{DueMs: 5})
 		both := put("both", outboxtest.Insert{DueMs: 200})
@@ -119,7 +119,7 @@ func TestRelayedRowsUnderASnapshot(t *testing.T) {
 	fill(s.Orders, 0)
 	d.Exec(t, "UPDATE {t} SET status = 1 WHERE queue = ? AND load_ms < ?", s.Orders, far)
 	d.Exec(t, "UPDATE {t} SET status = 2, finished_ms = 1 WHERE queue = ? AND load_ms < ?", s.Orders, far)
-	floor, err := d.Pending().Newest(t.Context())
+	floor, err := d.Pending().Last(t.Context())
 	require.NoError(t, err)
 	var numbers []int64
 	for i := range 20 {

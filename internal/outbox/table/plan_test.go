@@ -119,7 +119,7 @@ func TestPlansOfALargeTable(t *testing.T) {
 		requireIndex(t, d, heads, "box_due", "box_due")
 		queues := []string{s.Orders, "mails"}
 		requireIndex(t, d, d.QueryWaiting(queues), "box_due", "box_due")
-		newest, err := d.Pending().Newest(t.Context())
+		newest, err := d.Pending().Last(t.Context())
 		require.NoError(t, err)
 		fresh := d.QueryNew(queues, table.Floor{Number: newest - 100, UntilMs: 5}, time.Now().UnixMilli())
 		requireIndex(t, d, fresh, "box_due", "key=box_due ")
