@@ -3,6 +3,8 @@ package app
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,7 +78,9 @@ func TestChangesOfShardsAreQuiet(t *testing.T) {
 	f.leave("b")
 	for name, log := range f.logs {
 		assert.Empty(t, log.troubles("redis_check", "start"), name)
-		assert.Len(t, log.of("layout changed "), 3, name)
+		// Where both have made the queue at the same time, it may have had a second epoch at once.
+		isFirst := func(line string) bool { return strings.HasSuffix(line, "earlier=") }
+		assert.Len(t, slices.DeleteFunc(log.of("layout changed "), isFirst), 3, name)
 		assert.Empty(t, log.of("lapsed=1"), name)
 		for _, shards := range []int{16, 64} {
 			changed := log.first("layout changed .* shards=%d ", shards)
