@@ -133,26 +133,38 @@ func (l *lane) look(ctx context.Context) (look outlook, err error) {
 	if look, err = l.relay.outlook(ctx); err != nil {
 		return look, err
 	}
-	pending, now := l.relay.db.Pending(), time.Now()
-	if !l.sight.isWhole(now) {
-		there := table.Floor{UntilMs: look.untilMs()}
-		if look.queues, there.Number, err = pending.New(ctx, l.relay.names, l.sight.floor(now), there.UntilMs); err == nil {
-			l.sight.note(now, there)
-		}
-		return look, err
+	now := time.Now()
+	if l.sight.isWhole(now) {
+		return l.lookAtAll(ctx, look)
 	}
-	look.whole = true
-	look.queues, err = pending.Look(ctx, l.relay.names, look.untilMs())
+	there := table.Floor{UntilMs: look.untilMs()}
+	look.queues, there.Number, err = l.relay.db.Pending().New(ctx, l.relay.names, l.sight.floor(now), there.UntilMs)
+	if err == nil {
+		l.sight.note(now, there)
+	}
+	return look, err
+}
+
+func (l *lane) lookAtAll(ctx context.Context, look outlook) (outlook, error) {
+	pending, began := l.relay.db.Pending(), time.Now()
+	queues, err := pending.Look(ctx, l.relay.names, look.untilMs())
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return look, err
 	}
-	if l.sight.looked(time.Now(), time.Since(now), l.relay.config.cheapLook) && len(l.sight.marks) == 0 {
-		number, failure := pending.Last(ctx)
-		if failure != nil {
-			return look, errors.Join(err, failure)
+	if l.sight.looked(time.Now(), time.Since(began), l.relay.config.cheapLook) {
+		if !l.sight.isSlow() {
+			number, failure := pending.Last(ctx)
+			if failure != nil {
+				return look, errors.Join(err, failure)
+			}
+			l.sight.note(began, table.Floor{Number: number, UntilMs: look.untilMs()})
 		}
-		l.sight.note(now, table.Floor{Number: number, UntilMs: look.untilMs()})
+		if err != nil {
+			return look, err
+		}
+		look, err = l.relay.outlook(ctx) // It may have grown too old for a transaction.
 	}
+	look.queues, look.whole = queues, true
 	return look, err
 }
 

@@ -1,13 +1,16 @@
 package relay
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 // slowLane is a lane to which each look at everything is slow, and that makes none in
@@ -62,6 +65,29 @@ func TestNewRowsBetweenSlowLooks(t *testing.T) {
 		l.work()
 		s.RequireStored(late)
 	})
+}
+
+// TestBatchAfterASlowLook: it begins within seconds after Redis' clock was
+// read, so it is read again after a look that took long.
+func TestBatchAfterASlowLook(t *testing.T) {
+	t.Parallel()
+	d := outboxtest.Open(t, schema.Postgres, testenv.Postgres(t))
+	var looked time.Time
+	s := newScene(t, d.With(t, func(c *table.Config) {
+		c.Trace = func(s table.Statement) {
+			if strings.Contains(s.Query, "(SELECT load_ms") {
+				looked = time.Now()
+			}
+		}
+	}))
+	due := s.Due(soon)
+	s.Insert(insert{ID: "first", DueMs: due})
+	l := newSlowLane(s)
+	look, err := l.look(t.Context())
+	require.NoError(t, err)
+	require.False(t, looked.IsZero())
+	require.False(t, look.read.Before(looked))
+	require.Equal(t, table.Cursor{Ms: due}, l.steps(look, "orders")[0].work.After, "a batch is locked from where the look has ended")
 }
 
 // TestSlowWayGoesOnward: batch follows batch through a backlog without a look at

@@ -66,8 +66,11 @@ func TestSight(t *testing.T) {
 			{second: 31, number: 40, whole: true},
 		},
 		"others do it": {
-			{second: 0, took: slow, number: 10, whole: true}, {second: 2.1, number: 20, floor: 10}, {second: 29, number: 30, floor: 20},
-			{second: 30, took: time.Millisecond, number: 40, whole: true}, {second: 30.1, took: time.Millisecond, number: 50, whole: true},
+			{second: 0, took: slow, number: 10, whole: true},
+			{second: 2.1, number: 20, floor: 10},
+			{second: 29, number: 30, floor: 20},
+			{second: 30, took: time.Millisecond, number: 40, whole: true},
+			{second: 30.1, took: time.Millisecond, number: 50, whole: true},
 		},
 		"a row waits": {
 			{second: 0, took: 10 * slow, number: 10, whole: true},

@@ -20,8 +20,9 @@
 // settler and the purge; [Listing] for people.
 //
 // The unit of work is an identity (queue, key, id): [Tx.Gather] locks all pending rows
-// of it, or leaves it for the next round. Rows are found by their queue and status,
-// never by "id > last": a transaction with a lower id may commit later. All locks are
+// of it, or leaves it for the next round. Rows are found by their queue and status. To
+// look above a number ([Pending.New]) is only quicker: a transaction with a lower one may
+// commit later, so somebody looks at everything, too. All locks are
 // row locks with SKIP LOCKED, and rows are changed only when Redis has answered, just
 // before the commit. So no producer's transaction waits for Redis.
 package table
