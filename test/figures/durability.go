@@ -71,13 +71,18 @@ func (r run) durability(ctx context.Context, c *durabilityCase) error {
 	if err != nil {
 		return err
 	}
+	totals, err := w.Totals(ctx)
+	if err != nil {
+		return err
+	}
 	relayed, err := relayAll(ctx, w, cmp.Or(r.count, 100_000)/5)
 	if err != nil {
 		return err
 	}
 	c.p50, c.p99 = append(c.p50, report.P50.Seconds()), append(c.p99, report.P99.Seconds())
 	c.drained, c.relayed = append(c.drained, drained), append(c.relayed, relayed)
-	fmt.Printf("durability %-8s %-16s late p50 %s p99 %s  drain %.0f/s  relay %.0f/s\n", r.broker, c.name, report.P50, report.P99, drained, relayed)
+	fmt.Printf("durability %-8s %-16s late p50 %s p99 %s  drain %.0f/s  relay %.0f/s  not confirmed in time %d\n",
+		r.broker, c.name, ms(report.P50), ms(report.P99), drained, relayed, totals.Counters["released"])
 	return nil
 }
 
