@@ -61,7 +61,7 @@ local wanted, taken, bytes, largest, size_max = #ids, 0, 0, 1, tonumber(ARGV[4])
 -- Bodies are read in small chunks, so that few are read beyond the limit: as
 -- many as would fit if they were as large as the largest before, one at first.
 while taken < wanted do
-  local room = taken == 0 and 1 or math.max(1, math.min(16, math.floor((size_max - bytes) / largest), wanted - taken))
+  local room = taken == 0 and 1 or math.max(1, math.min(8, math.floor((size_max - bytes) / largest), wanted - taken))
   local stored = redis.call('HMGET', KEYS[2], unpack(ids, taken + 1, taken + room))
   for i = 1, room do
     local size = stored[i] and #stored[i] or 0
