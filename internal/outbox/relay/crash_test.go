@@ -330,8 +330,15 @@ func TestDatabaseRestart(t *testing.T) {
 			s.Eventually("it is said", func() bool { return s.Logs.Count("outbox_database_away") == 1 })
 			server.Start()
 			s.Eventually("it is back", func() bool { return s.Logs.Count("outbox_database_back") == 1 })
-			s.RequireStored(s.Insert(insert{ID: "b", DueMs: 1}))
-			r, _ := s.Read(far)
+			var b int64
+			s.Eventually("a producer has no connection left from before", func() bool {
+				var err error
+				b, err = s.TryInsert(t.Context(), s.DB.SQL, insert{ID: "b", DueMs: 1})
+				return err == nil
+			})
+			s.RequireStored(b)
+			r, _, err := s.TryRead(far)
+			require.NoError(t, err)
 			require.Equal(t, table.StatePending, r.State)
 			require.Equal(t, 1, s.Logs.Count("outbox_database_away"))
 		})
