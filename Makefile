@@ -56,8 +56,8 @@ cover: services ## Run all tests and write coverage.txt.
 	$(SERVICES) go test $(TEST_FLAGS) -covermode=atomic -coverpkg=./... -coverprofile=coverage.txt $(PKG)
 	go tool cover -func=coverage.txt | tail -1
 
-bench: ## Measure the outbox beside a plain INSERT and River, about a quarter of an hour (BENCH_FLAGS).
-	cd bench && go run ./outbox $(BENCH_FLAGS)
+bench: ## Measure the whole path beside its limits and peers, and write docs/performance.md, about an hour and a half (BENCH_FLAGS, as -quick).
+	cd bench && go run ./compare -write ../docs/performance.md $(BENCH_FLAGS)
 
 bench-once: services ## Run each benchmark once, to see that it runs.
 	$(SERVICES) go test -run '^$$' -bench . -benchtime 1x $(PKG)
