@@ -34,6 +34,7 @@ func (m *memory) section() string { return fmt.Sprintf("{url: %q}", m.URL()) }
 type through struct {
 	producer
 
+	bench  *bench
 	rdb    redis.UniversalClient
 	bridge *flow.Bridge
 	to     target
@@ -64,7 +65,7 @@ func (b *bench) bridged(to target) func(context.Context) (sample, error) {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, bridge.Stop()) }()
-		w := &through{rdb: m.rdb, bridge: bridge, to: to, cpu: map[metric]func() time.Duration{
+		w := &through{bench: b, rdb: m.rdb, bridge: bridge, to: to, cpu: map[metric]func() time.Duration{
 			cpuRedis: ofServer(m.Server), cpuClient: bridge.CPU, cpuBroker: ofServer(to.Server()),
 		}}
 		s = sample{}
@@ -91,8 +92,7 @@ func (w *through) onTopic(ctx context.Context, do func() error) (err error) {
 
 // fill schedules messages in batches, and returns when the first one is due.
 func (w *through) fill(ctx context.Context, count int, step time.Duration) (load, error) {
-	l := load{first: w.next, count: count, size: batchSize, callers: 2, step: step}
-	l.due = time.Now().Truncate(time.Second).Add(time.Duration(count/40_000+3) * time.Second)
+	l := load{first: w.next, count: count, size: batchSize, callers: 2, step: step, due: w.bench.ahead(count, quickly)}
 	w.next += count
 	err := w.schedule(ctx, l)
 	if err == nil && time.Now().After(l.due) {

@@ -39,11 +39,10 @@ func (b *bench) burstBeside(ctx context.Context, to target, count int, steady bo
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, bridge.Stop()) }()
-	w := &through{rdb: m.rdb, bridge: bridge, to: to}
+	w := &through{bench: b, rdb: m.rdb, bridge: bridge, to: to}
 	s = sample{}
 	err = w.onTopic(ctx, func() error {
-		l := load{first: 0, count: count, size: batchSize, callers: 2}
-		l.due = time.Now().Truncate(time.Second).Add(time.Duration(count/40_000+4) * time.Second)
+		l := load{count: count, size: batchSize, callers: 2, due: b.ahead(count+int(b.window/time.Millisecond), quickly)}
 		if err := w.schedule(ctx, l); err != nil {
 			return err
 		}

@@ -35,9 +35,6 @@ type load struct {
 
 func (l load) dueAt(i int) time.Time { return l.due.Add(time.Duration(i-l.first) * l.step) }
 
-// last is when all of them are due.
-func (l load) last() time.Time { return l.dueAt(l.first + l.count - 1) }
-
 // by makes the calls, each with the number of its first message.
 func (l load) by(ctx context.Context, call func(ctx context.Context, from, n int) error) error {
 	var next atomic.Int64

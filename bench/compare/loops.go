@@ -18,6 +18,7 @@ const idle = 100 * time.Millisecond
 
 // loops are goroutines that look again at once while they find something.
 type loops struct {
+	rdb    *redis.Client
 	group  errgroup.Group
 	cancel context.CancelFunc
 	taker  taker
@@ -46,6 +47,11 @@ func (p *loops) start(ctx context.Context, count int, to *arrivals, look func(ct
 	}
 }
 
+// due are the first members, so many, that are due.
+func (p *loops) due(ctx context.Context, key string, count int64) ([]string, error) {
+	return p.rdb.ZRangeArgs(ctx, redis.ZRangeArgs{Key: key, Start: "-inf", Stop: time.Now().UnixMilli(), ByScore: true, Count: count}).Result()
+}
+
 func (p *loops) stop() error {
 	if p.cancel == nil {
 		return nil
@@ -60,7 +66,6 @@ func (p *loops) stop() error {
 type patent struct {
 	loops
 
-	rdb    *redis.Client
 	shards int
 }
 
@@ -84,7 +89,7 @@ func (p *patent) schedule(ctx context.Context, l load) error {
 
 func (p *patent) deliver(ctx context.Context, to *arrivals) error {
 	p.start(ctx, p.shards, to, func(ctx context.Context, shard int) (bool, error) {
-		due, err := p.rdb.ZRangeByScore(ctx, p.key(shard), &redis.ZRangeBy{Min: "-inf", Max: milliseconds(), Count: 1}).Result()
+		due, err := p.due(ctx, p.key(shard), 1)
 		if err != nil || len(due) == 0 {
 			return false, err
 		}
@@ -100,15 +105,12 @@ func (p *patent) deliver(ctx context.Context, to *arrivals) error {
 
 func (p *patent) close(context.Context) error { return p.stop() }
 
-func milliseconds() string { return strconv.FormatInt(time.Now().UnixMilli(), 10) }
-
 // naive is what one writes in an afternoon: one ZSET, a key a message, and pollers
 // that take five ids and own what they have removed. A crash after that loses
 // messages.
 type naive struct {
 	loops
 
-	rdb     *redis.Client
 	pollers int
 }
 
@@ -128,7 +130,7 @@ func (p *naive) schedule(ctx context.Context, l load) error {
 
 func (p *naive) deliver(ctx context.Context, to *arrivals) error {
 	p.start(ctx, p.pollers, to, func(ctx context.Context, _ int) (bool, error) {
-		due, err := p.rdb.ZRangeByScore(ctx, naiveKey, &redis.ZRangeBy{Min: "-inf", Max: milliseconds(), Count: 5}).Result()
+		due, err := p.due(ctx, naiveKey, 5)
 		for _, id := range due {
 			err = errors.Join(err, p.take(ctx, id))
 		}

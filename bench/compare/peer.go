@@ -48,7 +48,7 @@ func (v rival) on(b *bench) contender {
 		}
 		defer st.end()
 		defer func() { err = errors.Join(err, st.close(context.WithoutCancel(ctx))) }()
-		trial := &trial{stage: st, rival: v, sample: sample{}}
+		trial := &trial{stage: st, rival: v, bench: b, sample: sample{}}
 		if err := trial.one(ctx, b.count); err != nil {
 			return trial.sample, err
 		}
@@ -67,6 +67,7 @@ type trial struct {
 	*stage
 	rival
 
+	bench  *bench
 	sample sample
 	next   int // the first number that is free
 }
@@ -98,12 +99,9 @@ func (t *trial) ahead(count int, step time.Duration) load {
 	if t.batch {
 		l.size, l.callers = batchSize, 1
 	}
-	takes := time.Duration(1.5*float64(count)/t.sample[rateMany]*float64(time.Second)) + 2*time.Second
-	l.due = time.Now().Add(takes).Truncate(time.Second).Add(time.Second)
+	l.due = t.bench.ahead(count, int(t.sample[rateMany]*2/3))
 	return l
 }
-
-var errTooSlow = errors.New("messages were due before all were scheduled")
 
 // fill schedules a load ahead and begins to deliver it.
 func (t *trial) fill(ctx context.Context, l load) (*arrivals, float64, error) {

@@ -14,13 +14,13 @@ var rivals = []rival{
 	{name: "asynq", part: 1, start: onRedis(func(_ context.Context, _ *bench, m *memory) (peer, error) { return newAsynq(m), nil })},
 	{name: "BullMQ", batch: true, part: 1, start: startBull},
 	{name: "patent, 1 shard", batch: true, part: 4, start: onRedis(func(_ context.Context, _ *bench, m *memory) (peer, error) {
-		return &patent{rdb: m.rdb, shards: 1}, nil
+		return &patent{loops: loops{rdb: m.rdb}, shards: 1}, nil
 	})},
 	{name: "patent, 8 shards", batch: true, part: 1, start: onRedis(func(_ context.Context, _ *bench, m *memory) (peer, error) {
-		return &patent{rdb: m.rdb, shards: shards}, nil
+		return &patent{loops: loops{rdb: m.rdb}, shards: shards}, nil
 	})},
 	{name: "naive, 10 pollers", batch: true, part: 1, start: onRedis(func(_ context.Context, _ *bench, m *memory) (peer, error) {
-		return &naive{rdb: m.rdb, pollers: 10}, nil
+		return &naive{loops: loops{rdb: m.rdb}, pollers: 10}, nil
 	})},
 	{name: "NATS schedules", batch: true, part: 1, start: startSchedules},
 	{name: "River", batch: true, part: 10, start: startRiver},

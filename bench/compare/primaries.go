@@ -144,7 +144,7 @@ func (b *bench) bridgedFrom(count int, to target) func(context.Context) (sample,
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, bridge.Stop()) }()
-		w := &through{rdb: p.rdb, bridge: bridge, to: to, cpu: map[metric]func() time.Duration{
+		w := &through{bench: b, rdb: p.rdb, bridge: bridge, to: to, cpu: map[metric]func() time.Duration{
 			cpuRedis: p.cpu, cpuClient: bridge.CPU, cpuBroker: ofServer(to.Server()),
 		}}
 		s = sample{}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -84,34 +85,28 @@ func (p part) markdown(r *record) string {
 
 // ratios is the table of what the pairs' first ones do by what the second ones do.
 func (p part) ratios(r *record) string {
-	var rows [][]string
-	for _, pair := range p.pairs {
-		row, found := []string{pair.name + " / " + pair.base}, false
-		for _, c := range p.columns {
-			if !c.ratio {
-				continue
-			}
-			list := r.ratios(pair.name, pair.base, c.metric)
-			found = found || len(list) > 0
-			row = append(row, ratioText(list, pair.goals[c.metric]))
-		}
-		if found {
-			rows = append(rows, row)
-		}
-	}
-	var heads []string
+	t := table{corner: "ratio [least, most]"}
 	for _, c := range p.columns {
 		if c.ratio {
-			heads = append(heads, c.title)
+			t.heads = append(t.heads, c.title)
 		}
 	}
-	return markdownTable("ratio [least, most]", heads, rows)
+	for _, pair := range p.pairs {
+		row := []string{pair.name + " / " + pair.base}
+		for _, c := range p.columns {
+			if c.ratio {
+				row = append(row, ratioText(r.ratios(pair.name, pair.base, c.metric), pair.goals[c.metric]))
+			}
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t.String()
 }
 
 // ratioText is a median with the least and the most, and what it should be.
 func ratioText(sorted []float64, goal float64) string {
 	if len(sorted) == 0 {
-		return "–"
+		return ""
 	}
 	text := times(median(sorted))
 	if len(sorted) > 1 {
@@ -128,36 +123,59 @@ func ratioText(sorted []float64, goal float64) string {
 
 // figures is the table of the medians themselves.
 func (p part) figures(r *record) string {
-	var rows [][]string
+	t := table{}
+	for _, c := range p.columns {
+		t.heads = append(t.heads, c.title)
+	}
 	for _, name := range r.Names {
-		row, found := []string{name}, false
+		row := []string{name}
 		for _, c := range p.columns {
 			text := ""
 			if list := r.values(name, c.metric); len(list) > 0 {
-				text, found = c.format(median(list)), true
+				text = c.format(median(list))
 			}
-			row = append(row, cmp.Or(text, "–"))
+			row = append(row, text)
 		}
-		if found {
-			rows = append(rows, row)
-		}
+		t.rows = append(t.rows, row)
 	}
-	heads := make([]string, len(p.columns))
-	for i, c := range p.columns {
-		heads[i] = c.title
-	}
-	return markdownTable("", heads, rows)
+	return t.String()
 }
 
-// markdownTable is empty without rows.
-func markdownTable(corner string, heads []string, rows [][]string) string {
-	if len(rows) == 0 {
+// table is one in Markdown. Each row begins with its name, which has no head.
+type table struct {
+	corner string
+	heads  []string
+	rows   [][]string
+}
+
+// String leaves out rows and columns that have nothing.
+func (t table) String() string {
+	filled := make([]bool, len(t.heads))
+	t.rows = slices.DeleteFunc(t.rows, func(row []string) bool {
+		isEmpty := true
+		for i, cell := range row[1:] {
+			filled[i] = filled[i] || cell != ""
+			isEmpty = isEmpty && cell == ""
+		}
+		return isEmpty
+	})
+	if len(t.rows) == 0 {
 		return ""
 	}
 	var text strings.Builder
-	_, _ = fmt.Fprintf(&text, "| %s | %s |\n|---|%s\n", corner, strings.Join(heads, " | "), strings.Repeat("---:|", len(heads)))
-	for _, row := range rows {
-		_, _ = fmt.Fprintf(&text, "| %s |\n", strings.Join(row, " | "))
+	write := func(first string, cells []string) {
+		text.WriteString("| " + first)
+		for i, cell := range cells {
+			if filled[i] {
+				text.WriteString(" | " + cmp.Or(cell, "–"))
+			}
+		}
+		text.WriteString(" |\n")
+	}
+	write(t.corner, t.heads)
+	write("---", slices.Repeat([]string{"---:"}, len(t.heads)))
+	for _, row := range t.rows {
+		write(row[0], row[1:])
 	}
 	return text.String() + "\n"
 }

@@ -36,7 +36,7 @@ func openWaiting(ctx context.Context, b *bench) (*field, error) {
 			return nil, err
 		}
 		f.contenders = append(f.contenders, contender{[]string{nameFew, nameMany}[i], func(ctx context.Context) (sample, error) {
-			return c.measure(ctx, b.count)
+			return c.measure(ctx, b)
 		}})
 	}
 	version, err := redisVersion(ctx)
@@ -59,9 +59,9 @@ func newCrowd(ctx context.Context, waiting int) (*crowd, error) {
 	return c, o.schedule(ctx, load{count: waiting, size: batchSize, callers: 2, due: time.Now().Add(farAway), step: time.Millisecond})
 }
 
-func (c *crowd) measure(ctx context.Context, count int) (sample, error) {
+func (c *crowd) measure(ctx context.Context, b *bench) (sample, error) {
 	s := sample{}
-	l := load{first: c.next, count: count, size: batchSize, callers: 2}
-	c.next += count
+	l := load{first: c.next, count: b.count, size: batchSize, callers: 2, due: b.ahead(b.count, quickly)}
+	c.next += b.count
 	return s, c.drain(ctx, s, c.redis, l, int64(c.waiting))
 }
