@@ -75,7 +75,7 @@ type (
 	sample map[metric]float64
 )
 
-// measure measures a part and keeps what it has after each repetition. A contender
+// measure measures a part and keeps what it has after each contender. One
 // that fails does not keep the others from being measured.
 func (b *bench) measure(ctx context.Context, p part) (err error) {
 	r := b.newRecord(ctx, p)
@@ -105,9 +105,9 @@ func (b *bench) measure(ctx context.Context, p part) (err error) {
 			if ctx.Err() != nil {
 				return errors.Join(append(problems, ctx.Err())...)
 			}
-		}
-		if err := r.keep(b.kept); err != nil {
-			return err
+			if err := r.keep(b.kept); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.Join(problems...)

@@ -74,7 +74,10 @@ func installBull(ctx context.Context, root string) (string, error) {
 	if _, err := os.Stat(folder); err == nil {
 		return folder, nil
 	}
-	fresh, err := os.MkdirTemp(filepath.Join(root, ".cache"), "bullmq-new-")
+	if err := os.MkdirAll(filepath.Dir(folder), 0o755); err != nil {
+		return "", err
+	}
+	fresh, err := os.MkdirTemp(filepath.Dir(folder), "bullmq-new-")
 	if err != nil {
 		return "", err
 	}
@@ -173,7 +176,9 @@ func (p *bull) deliver(ctx context.Context, to *arrivals) error {
 }
 
 func (p *bull) close(context.Context) error {
-	_ = p.input.Close() // The process ends at the end of its input.
+	_ = p.input.Close() // The process ends at the end of its input, if it does not hang.
+	hung := time.AfterFunc(patience, func() { _ = p.process.Process.Kill() })
+	defer hung.Stop()
 	for range p.answers {
 		continue // until the reader has ended
 	}
