@@ -42,7 +42,7 @@ type promise struct {
 	cancelled, maybe bool
 	// cancelTried is when the first cancel of it was committed.
 	cancelTried time.Time
-	// operations are those that were committed, for whoever looks into a problem.
+	// operations are those that were committed.
 	operations []committedOperation
 	// refused says that it was never accepted.
 	refused bool
