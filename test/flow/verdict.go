@@ -73,9 +73,14 @@ func (l *Ledger) Judge(incidents []Incident) Verdict {
 
 // resurrected counts a message that arrived though a cancel said done. Where Redis
 // was put back, it may have forgotten the cancel, or that it was published before, or
-// a reschedule, before whose new time the cancel was in time.
+// a reschedule, before whose new time the cancel was in time. A reschedule that the
+// database has forgotten may have given the message a life of its own.
 func (v *Verdict) resurrected(id string, p *promise, incidents []Incident) {
 	if !p.cancelled || p.maybe {
+		return
+	}
+	if !slices.ContainsFunc(p.records, func(a arrival) bool { return !slices.ContainsFunc(p.lostDues, a.due.Equal) }) {
+		v.ResurrectedAllowed++
 		return
 	}
 	for _, i := range incidents {

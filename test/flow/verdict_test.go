@@ -26,6 +26,11 @@ func TestVerdict(t *testing.T) {
 			operations: []committedOperation{{at: at(second), bookedOperation: bookedOperation{due: at(120)}}},
 		}
 	}
+	rescheduled := func(records ...arrival) *promise {
+		p := cancelled(80, records...)
+		p.dues, p.lostDues = append(p.dues, at(105)), []time.Time{at(105)}
+		return p
+	}
 	due := func(records ...arrival) *promise {
 		return &promise{dues: []time.Time{at(104)}, records: records}
 	}
@@ -38,6 +43,8 @@ func TestVerdict(t *testing.T) {
 		"cancel long before":                  {cancelled(80, arrived(104, 104, "1")), reverted, Verdict{Resurrected: 1}},
 		"cancel after":                        {cancelled(103, arrived(104, 104, "1")), reverted, Verdict{Resurrected: 1}},
 		"cancel, and Redis is empty":          {cancelled(99, arrived(104, 104, "1")), lost, Verdict{Resurrected: 1}},
+		"after a reschedule that was lost":    {rescheduled(arrived(105, 105, "1")), lost, Verdict{ResurrectedAllowed: 1}},
+		"not at the lost reschedule's time":   {rescheduled(arrived(104, 104, "1")), lost, Verdict{Resurrected: 1}},
 		"reschedule taken back":               {moved(99, arrived(105, 105, "1")), reverted, Verdict{WrongDueAllowed: 1}},
 		"reschedule long before":              {moved(80, arrived(105, 105, "1")), reverted, Verdict{WrongDue: 1}},
 		"reschedule taken back before it was": {moved(99, arrived(98, 98, "1")), reverted, Verdict{WrongDue: 1}},
