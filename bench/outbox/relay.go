@@ -44,7 +44,7 @@ func carry(ctx context.Context, role, queue, profile string) error {
 	}
 	rdb := redis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
-	d, err := table.Open(table.Config{Dialect: schema.Postgres, DSN: os.Getenv(postgresEnv)})
+	d, err := table.Open(table.Config{Dialect: schema.Postgres, DSN: os.Getenv(postgresEnv), Discard: true})
 	if err != nil {
 		return err
 	}
