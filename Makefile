@@ -25,8 +25,8 @@ test: provision services lint ## Get what the tests need, lint, and run all test
 	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
 	$(MAKE) rates
 
-unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS).
-	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
+unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
+	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PKG)
 
 rates: services ## Check the counters with Prometheus' own engine, a module of its own (TEST_FLAGS).
 	$(SERVICES) go test -C test/rates $(TEST_FLAGS) ./...
