@@ -75,8 +75,9 @@ type (
 	sample map[metric]float64
 )
 
-// measure measures a part and keeps what it has after each contender. One
-// that fails does not keep the others from being measured.
+// measure measures a part and keeps what it has after each contender; what was
+// broken off goes on. A contender that fails does not keep the others from being
+// measured.
 func (b *bench) measure(ctx context.Context, p part) (err error) {
 	r := b.newRecord(ctx, p)
 	if p.text != nil {
@@ -95,9 +96,15 @@ func (b *bench) measure(ctx context.Context, p part) (err error) {
 	}
 	defer f.close()
 	r.Versions = f.versions
+	if r, err = b.unfinished(r, f.contenders); err != nil {
+		return err
+	}
 	var problems []error
 	for n := range b.repeat {
 		for _, c := range f.contenders {
+			if r.has(c.name, n) {
+				continue
+			}
 			if err := b.take(ctx, r, c, n); err != nil {
 				problems = append(problems, fmt.Errorf("%s, repetition %d: %w", c.name, n+1, err))
 				fmt.Fprintf(os.Stderr, "%s: %v\n", p.name, problems[len(problems)-1])
@@ -131,7 +138,10 @@ func (b *bench) take(ctx context.Context, r *record, c contender, n int) error {
 	for ; errors.Is(err, errTooSlow) && b.slack < mostSlack; s, err = b.try(ctx, c) {
 		b.slack *= 2
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, errSkip):
+		s = sample{} // It is not missing.
+	case err != nil:
 		s = nil
 	}
 	r.add(c.name, n, s)

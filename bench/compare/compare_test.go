@@ -118,6 +118,29 @@ func TestRecordsAreKept(t *testing.T) {
 	assert.Equal(t, map[string]*record{"nats": r}, found)
 }
 
+func TestWhatWasBrokenOffGoesOn(t *testing.T) {
+	t.Parallel()
+	b := &bench{settings: settings{kept: t.TempDir(), repeat: 3}}
+	require.NoError(t, filled().keep(b.kept))
+	both := []contender{{name: toNATS}, {name: limitNATS}}
+	fresh := &record{Part: "nats", Repeat: 3}
+
+	r, err := b.unfinished(fresh, both)
+	require.NoError(t, err)
+	assert.Equal(t, filled(), r)
+	assert.True(t, r.has(toNATS, 2))
+	assert.False(t, r.has(limitNATS, 1), "it had failed")
+
+	r, err = b.unfinished(fresh, both[:1])
+	require.NoError(t, err)
+	assert.Same(t, fresh, r, "nothing is missing, so it begins anew")
+
+	other := &record{Part: "nats", Repeat: 3, Revision: "another"}
+	r, err = b.unfinished(other, both)
+	require.NoError(t, err)
+	assert.Same(t, other, r)
+}
+
 func TestUnknownPart(t *testing.T) {
 	t.Parallel()
 	_, err := settings{only: "nats,nobody"}.parts()

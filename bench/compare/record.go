@@ -30,7 +30,7 @@ type record struct {
 }
 
 func (b *bench) newRecord(ctx context.Context, p part) *record {
-	revision, err := b.output(ctx, "git", "describe", "--always", "--dirty")
+	revision, err := b.output(ctx, "git", "rev-parse", "--short", "HEAD")
 	if err != nil {
 		revision = "unknown"
 	}
@@ -48,14 +48,39 @@ func machine() string {
 	return fmt.Sprintf("%d vCPU, %d GiB, %s/%s, servers and clients together", runtime.NumCPU(), (kilobytes+1<<19)>>20, runtime.GOOS, runtime.GOARCH)
 }
 
+// unfinished is what was kept of the same measuring, if something is missing in it;
+// else r.
+func (b *bench) unfinished(r *record, contenders []contender) (*record, error) {
+	records, err := readRecords(b.kept)
+	if err != nil {
+		return nil, err
+	}
+	kept := records[r.Part]
+	isSame := kept != nil && kept.Revision == r.Revision && kept.Machine == r.Machine && kept.Count == r.Count && kept.Repeat == r.Repeat &&
+		kept.Quick == r.Quick && slices.Equal(kept.Versions, r.Versions)
+	for n := range r.Repeat {
+		for _, c := range contenders {
+			if isSame && !kept.has(c.name, n) {
+				return kept, nil
+			}
+		}
+	}
+	return r, nil
+}
+
+// has says whether the contender was measured in that repetition.
+func (r *record) has(name string, repetition int) bool {
+	return repetition < len(r.Samples[name]) && r.Samples[name][repetition] != nil
+}
+
 func (r *record) add(name string, repetition int, s sample) {
 	if !slices.Contains(r.Names, name) {
 		r.Names = append(r.Names, name)
 	}
-	for len(r.Samples[name]) < repetition {
+	for len(r.Samples[name]) <= repetition {
 		r.Samples[name] = append(r.Samples[name], nil)
 	}
-	r.Samples[name] = append(r.Samples[name], s)
+	r.Samples[name][repetition] = s
 }
 
 func (r *record) skip(why string) {
