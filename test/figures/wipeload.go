@@ -130,11 +130,10 @@ func startWipeLoad(ctx context.Context, w *wipeWorld) *wipeLoad {
 
 // round schedules 100 messages, and cancels 5 of those of ten rounds ago.
 func (p *wipeLoad) round(ctx context.Context, n int) error {
-	requests := make([]delay.Request, 100)
+	requests, now := make([]delay.Request, 100), time.Now()
 	for i := range requests {
-		after := 2*time.Second + lateSpan*time.Duration(max(0, i-50))/50
 		requests[i] = delay.Request{
-			Message: delay.Message{ID: fmt.Sprintf("f-%d-%d", n, i), Topic: "topic", Body: wipeBody}, When: delay.After(after),
+			Message: delay.Message{ID: fmt.Sprintf("f-%d-%d", n, i), Topic: "topic", Body: wipeBody}, When: delay.At(now.Add(lead(i))),
 		}
 	}
 	tx, err := p.w.db.BeginTx(ctx, nil)
@@ -142,8 +141,7 @@ func (p *wipeLoad) round(ctx context.Context, n int) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // Nothing, where it was committed.
-	results, err := p.w.box.ScheduleBatch(ctx, tx, wipeQueue, requests)
-	if err != nil {
+	if _, err := p.w.box.ScheduleBatch(ctx, tx, wipeQueue, requests); err != nil {
 		return err
 	}
 	for i := range 5 {
@@ -158,11 +156,15 @@ func (p *wipeLoad) round(ctx context.Context, n int) error {
 	if err := tx.Commit(); err != nil {
 		return err
 	}
-	for i, result := range results {
-		p.made[requests[i].Message.ID] = promise{made: time.Now(), due: result.DueAt}
+	made := time.Now()
+	for i := range requests {
+		p.made[requests[i].Message.ID] = promise{made: made, due: now.Add(lead(i))}
 	}
 	return nil
 }
+
+// lead is how long after its round a message is due.
+func lead(i int) time.Duration { return 2*time.Second + lateSpan*time.Duration(max(0, i-50))/50 }
 
 // stop ends the producer, and waits until everything is published.
 func (p *wipeLoad) stop() {

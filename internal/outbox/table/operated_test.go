@@ -68,7 +68,11 @@ func TestPurgeOfOneIdentity(t *testing.T) {
 		})
 		require.Equal(t, 3000, s.Count("status = 2"))
 		require.Positive(t, cost)
-		require.Less(t, cost, 4000)
+		most := 2000 // rows
+		if d.IsPostgres() {
+			most = 20_000 // blocks: a lock looks at its row once more
+		}
+		require.Less(t, cost, most)
 	})
 }
 
