@@ -57,8 +57,7 @@ type ListRequest struct {
 
 // Listed is a message of a listing.
 type Listed struct {
-	Found
-
+	Found Found
 	State State
 }
 
@@ -104,7 +103,7 @@ func (r *ListRequest) check() (at place, err error) {
 		return place{state: indexOf(r.first())}, nil
 	}
 	if at, err = parsePlace(r.After); err != nil {
-		return at, fmt.Errorf("cursor: %w", err)
+		return at, fmt.Errorf("cursor %q %w", r.After, err)
 	}
 	return at, nil
 }

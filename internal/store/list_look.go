@@ -122,11 +122,11 @@ func (l *lister) listed(state State, e entry, t text) (m Listed, ok bool) {
 		m.Found = l.found(code, id, key, attempts, *t.stored, e.score)
 	}
 	f := &l.request.Filter
-	due := m.DueAt
+	due := m.Found.DueAt
 	if state == StateScheduled || state == StateInFlight {
 		_, ms := message.SplitScore(e.score)
 		due = time.UnixMilli(ms)
 	}
 	isDue := (f.From.IsZero() || !due.Before(f.From)) && (f.To.IsZero() || due.Before(f.To))
-	return m, isDue && (f.Topic == "" || f.Topic == m.Topic)
+	return m, isDue && (f.Topic == "" || f.Topic == m.Found.Topic)
 }

@@ -36,7 +36,7 @@ func listAll(t testing.TB, q *store.Queue, r store.ListRequest, between func()) 
 func listedIDs(list []store.Listed) []string {
 	ids := make([]string, len(list))
 	for i, m := range list {
-		ids[i] = m.ID
+		ids[i] = m.Found.ID
 	}
 	return ids
 }
@@ -78,10 +78,11 @@ func TestList(t *testing.T) {
 			list := listAll(t, q, store.ListRequest{Limit: limit}, nil)
 			require.Len(t, list, len(want))
 			for i, m := range list {
-				require.NoError(t, m.Err)
-				require.Equal(t, want[i], waits{m.DueAt.UnixMilli(), message.Member(m.ID, m.Key)})
+				require.NoError(t, m.Found.Err)
+				got := waits{m.Found.DueAt.UnixMilli(), message.Member(m.Found.ID, m.Found.Key)}
+				require.Equal(t, want[i], got)
 				require.Equal(t, store.StateScheduled, m.State)
-				require.Equal(t, "body", string(m.Body))
+				require.Equal(t, "body", string(m.Found.Body))
 			}
 		})
 	}
@@ -146,17 +147,17 @@ func TestListStates(t *testing.T) {
 		require.Equal(t, []string{"waits-1", "waits-2", "parked-1", "parked-2", "flies-1", "flies-2", "dead-1", "dead-2"}, listedIDs(list))
 		for i, state := range []store.State{store.StateScheduled, store.StateParked, store.StateInFlight, store.StateDead} {
 			for _, m := range list[2*i : 2*i+2] {
-				require.NoError(t, m.Err)
+				require.NoError(t, m.Found.Err)
 				require.Equal(t, state, m.State)
 				if state != store.StateScheduled {
-					require.Equal(t, past().Ms, m.DueAt.UnixMilli(), m.ID)
+					require.Equal(t, past().Ms, m.Found.DueAt.UnixMilli(), m.Found.ID)
 				}
 			}
 			of := listAll(t, q, store.ListRequest{Limit: limit, Filter: store.Filter{State: state}}, nil)
 			require.Equal(t, listedIDs(list[2*i:2*i+2]), listedIDs(of))
 		}
-		require.Equal(t, "refused", list[7].Reason)
-		require.False(t, list[7].DiedAt.IsZero())
+		require.Equal(t, "refused", list[7].Found.Reason)
+		require.False(t, list[7].Found.DiedAt.IsZero())
 	}
 }
 
@@ -198,7 +199,7 @@ func TestListFilter(t *testing.T) {
 			}
 			var got []int
 			for _, m := range listAll(t, q, store.ListRequest{Filter: c.filter, Limit: 4}, nil) {
-				got = append(got, int(m.DueAt.Sub(base).Seconds()))
+				got = append(got, int(m.Found.DueAt.Sub(base).Seconds()))
 			}
 			require.Equal(t, want, got)
 		})
@@ -240,13 +241,13 @@ func TestListRequest(t *testing.T) {
 	q := storetest.New(t, shared(t), 1)
 	now := time.Now()
 	for field, r := range map[string]store.ListRequest{
-		"limit 0":     {},
-		"limit 1001":  {Limit: 1001},
-		`state "x"`:   {Limit: 1, Filter: store.Filter{State: "x"}},
-		"due from":    {Limit: 1, Filter: store.Filter{From: now, To: now}},
-		"cursor":      {Limit: 1, After: "!"},
-		"cursor: is":  {Limit: 1, After: "OQ"},
-		"cursor: is ": {Limit: 1, After: "MCB4IHk"},
+		"limit 0":                  {},
+		"limit 1001":               {Limit: 1001},
+		`state "x"`:                {Limit: 1, Filter: store.Filter{State: "x"}},
+		"due from":                 {Limit: 1, Filter: store.Filter{From: now, To: now}},
+		`cursor "!" is none`:       {Limit: 1, After: "!"},
+		`cursor "OQ" is none`:      {Limit: 1, After: "OQ"},
+		`cursor "MCB4IHk" is none`: {Limit: 1, After: "MCB4IHk"},
 	} {
 		_, err := q.Admin().List(t.Context(), r)
 		require.ErrorIs(t, err, store.ErrListRequest)
