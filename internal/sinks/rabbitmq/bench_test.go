@@ -69,9 +69,8 @@ func plainPublish(b *testing.B, url string, connections int) func([]message.Mess
 		defer func() { channels <- channel }()
 		confirmations := make([]*amqp.DeferredConfirmation, len(batch))
 		for i := range batch {
-			p, _ := newPublishing(&batch[i], 0)
 			var err error
-			if confirmations[i], err = channel.PublishWithDeferredConfirm("", batch[i].Topic, true, false, *p); err != nil {
+			if confirmations[i], err = channel.PublishWithDeferredConfirm("", batch[i].Topic, true, false, plainPublishing(&batch[i])); err != nil {
 				b.Error(err)
 				return
 			}
@@ -82,6 +81,14 @@ func plainPublish(b *testing.B, url string, connections int) func([]message.Mess
 			}
 		}
 	}
+}
+
+func plainPublishing(m *message.Message) amqp.Publishing {
+	headers := amqp.Table{}
+	for _, header := range m.PublishedHeaders() {
+		headers[header.Name] = header.Value
+	}
+	return amqp.Publishing{Headers: headers, DeliveryMode: amqp.Persistent, MessageId: m.ID, Timestamp: m.DueAt, Body: m.Body}
 }
 
 func benchBatches(b *testing.B, url, kind string, key func(i int) string) [][]message.Message {
