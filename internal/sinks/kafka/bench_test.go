@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
@@ -108,4 +109,27 @@ func produceRaw(ctx context.Context, b *testing.B, client *kafka.Client, topic s
 		})
 	}
 	requests.Wait()
+}
+
+// TestAllocations keeps a message cheap. Not parallel: it counts the whole process.
+func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
+	brokers, topic := testenv.Kafka(t), testenv.Name(t, "topic")
+	(&testBroker{config: Config{Brokers: brokers}}).makeTopic(t, topic, partitions)
+	sink := newSink(t, Config{Brokers: brokers})
+	const most, count = 8, 500
+	each := sinktest.Allocations(func() []message.Message {
+		batch := newMessages(t, topic, "", count)
+		for i := range batch {
+			batch[i].Key = strconv.Itoa(i)
+		}
+		return batch
+	}, func(batch []message.Message) {
+		for _, outcome := range publish(t, sink, batch...) {
+			if outcome.Class != sinks.Acknowledged {
+				t.Error(outcome.Err)
+			}
+		}
+	})
+	require.Less(t, each, float64(most))
+	t.Logf("%.1f allocations a message", each)
 }

@@ -105,3 +105,28 @@ func benchBatches(b *testing.B, broker broker, key func(i int) string) [][]messa
 	}
 	return batches
 }
+
+// TestAllocations keeps a message cheap: the client itself takes five for it, and
+// thirty with its own asynchronous publish. Not parallel: it counts the whole process.
+func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
+	broker := broker{url: testenv.NATS(t)}
+	topic := testenv.Name(t, "topic")
+	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+	sink := newSink(t, nats.Config{Servers: []string{broker.url}})
+	const most, count = 10, 500
+	each := sinktest.Allocations(func() []message.Message {
+		batch := make([]message.Message, count)
+		for i := range batch {
+			batch[i] = newMessage(t, topic)
+		}
+		return batch
+	}, func(batch []message.Message) {
+		for _, outcome := range publish(t, sink, batch...) {
+			if outcome.Class != sinks.Acknowledged {
+				t.Error(outcome.Err)
+			}
+		}
+	})
+	require.Less(t, each, float64(most))
+	t.Logf("%.1f allocations a message", each)
+}

@@ -108,3 +108,27 @@ func benchBatches(b *testing.B, url, kind string, key func(i int) string) [][]me
 	}
 	return batches
 }
+
+// TestAllocations keeps a message cheap: it takes one or two, and seventy through the
+// driver. Not parallel: it counts the whole process.
+func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
+	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
+	declare(t, url, topic, nil)
+	sink := newSink(t, Config{URLs: []string{url}, Connections: 1})
+	const most, count = 6, 500
+	each := sinktest.Allocations(func() []message.Message {
+		batch := make([]message.Message, count)
+		for i := range batch {
+			batch[i] = newMessage(t, "orders", topic)
+		}
+		return batch
+	}, func(batch []message.Message) {
+		for _, outcome := range publish(t, sink, batch...) {
+			if outcome.Class != sinks.Acknowledged {
+				t.Error(outcome.Err)
+			}
+		}
+	})
+	require.Less(t, each, float64(most))
+	t.Logf("%.1f allocations a message", each)
+}

@@ -4,6 +4,7 @@ package sinktest
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"runtime/pprof"
 	"sync"
@@ -83,6 +84,22 @@ func measure(callers int, batches [][]message.Message, side Side) (c cost) {
 		c.allocations = after.Mallocs - before.Mallocs
 	})
 	return c
+}
+
+// Allocations is how many allocations a message of such a batch takes, in the
+// whole process and at the best of some batches. No parallel test may run.
+func Allocations(batch func() []message.Message, publish func([]message.Message)) float64 {
+	publish(batch()) // It connects.
+	least := math.Inf(1)
+	for range 5 {
+		published := batch()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		publish(published)
+		runtime.ReadMemStats(&after)
+		least = min(least, float64(after.Mallocs-before.Mallocs)/float64(len(published)))
+	}
+	return least
 }
 
 // cpuTime is what this process has used, in user and system mode.
