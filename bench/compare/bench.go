@@ -80,6 +80,9 @@ type (
 // measured.
 func (b *bench) measure(ctx context.Context, p part) (err error) {
 	r := b.newRecord(ctx, p)
+	if busy := r.busy(); busy != "" {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", p.name, busy)
+	}
 	if p.text != nil {
 		if r.Text, err = p.text(ctx, b); err != nil {
 			return err
