@@ -21,9 +21,9 @@ type record struct {
 	When                    time.Time
 	Count, Repeat           int
 	Quick                   bool
-	// Load is how busy others kept the machine when this began: the load average.
-	Load float64
-	Versions, Skipped       []string
+	// Load is how busy others kept the machine before all began: the load average.
+	Load              float64
+	Versions, Skipped []string
 	// Names are the contenders in their order, Samples theirs by repetition; nil
 	// where one has failed.
 	Names   []string
@@ -38,7 +38,7 @@ func (b *bench) newRecord(ctx context.Context, p part) *record {
 	}
 	return &record{
 		Part: p.name, Revision: revision, Machine: machine(), When: time.Now().UTC(), Count: b.count, Repeat: b.repeat, Quick: b.quick,
-		Load: loadAverage(), Samples: map[string][]sample{},
+		Load: b.load, Samples: map[string][]sample{},
 	}
 }
 

@@ -86,7 +86,7 @@ func (p part) markdown(r *record) string {
 	return text.String()
 }
 
-// busyLoad is more than what the part before leaves behind.
+// busyLoad is more than what building this leaves behind.
 const busyLoad = 4
 
 // busy is a warning where others used the machine.
