@@ -51,16 +51,15 @@ shard a quarter. *patent* takes the one message with the least score of its shar
 removes them before it handles them (a crash loses them), and sleeps alike. Bytes are Redis' memory, but for NATS and River what they store. NATS' schedules are on
 the file system; their times are given to the nanosecond, since jetstream.WithScheduleAt cuts them to the second, and fires that much early.`
 
-const aboutNATS = `One stream on the file system. *Drain* is from the due instant until Redis holds no message any more. nats.go publishes with
-PublishAsync, 4,000 without an answer, and Nats-Msg-Id. The bridge publishes the same bodies with ids and its own headers. Late is the stream's time, at 1,000 messages a
-second.`
+const aboutNATS = `One stream on the file system. The bridge's *drain* is from the due instant until Redis holds no message any more. nats.go publishes with
+PublishMsgAsync, 4,000 without an answer. Both send bodies and ids (Nats-Msg-Id); the bridge adds its headers. Late is the stream's time, at 1,000 messages a second.`
 
-const aboutRabbitMQ = `Persistent, with confirms, four connections each; the client library has 1,000 messages a connection without an answer, and neither ids nor
-headers. Late is when a consumer has the message, at 1,000 messages a second.`
+const aboutRabbitMQ = `Persistent, with confirms, four connections each; the client library has 1,000 messages a connection without an answer. Both send bodies and
+ids (message-id); the bridge adds its headers. Late is when a consumer has the message, at 1,000 messages a second.`
 
 const aboutKafka = `One broker, a topic of six partitions, acks=all. *To nowhere* is ours with a sink that acknowledges at once, in the measuring process. kafka-go sends
-500 bodies a request with Client.Produce, one call a partition at a time, without keys and headers; the bridge has none of Redis' work for comparison there. Late is the
-broker's time, LogAppendTime, at 1,000 messages a second.`
+500 messages a request with Client.Produce, one call a partition at a time, with the id as the one header; the bridge adds its others. Late is the broker's time,
+LogAppendTime, at 1,000 messages a second.`
 
 const aboutRedis = `Schedule, and claim with settle, beside scripts that do nothing but the same writes.`
 
