@@ -25,8 +25,8 @@ test: provision services lint ## Get what the tests need, lint, and run all test
 	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
 	$(MAKE) rates
 
-unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS).
-	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
+unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
+	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PKG)
 
 rates: services ## Check the counters with Prometheus' own engine, a module of its own (TEST_FLAGS).
 	$(SERVICES) go test -C test/rates $(TEST_FLAGS) ./...
@@ -56,8 +56,8 @@ cover: services ## Run all tests and write coverage.txt.
 	$(SERVICES) go test $(TEST_FLAGS) -covermode=atomic -coverpkg=./... -coverprofile=coverage.txt $(PKG)
 	go tool cover -func=coverage.txt | tail -1
 
-bench: ## Measure the outbox beside a plain INSERT and River, about a quarter of an hour (BENCH_FLAGS).
-	cd bench && go run ./outbox $(BENCH_FLAGS)
+bench: ## Measure the whole path beside its limits and peers, and write docs/performance.md, about an hour and a half (BENCH_FLAGS, as -quick).
+	cd bench && go run ./compare -write ../docs/performance.md $(BENCH_FLAGS)
 
 bench-once: services ## Run each benchmark once, to see that it runs.
 	$(SERVICES) go test -run '^$$' -bench . -benchtime 1x $(PKG)

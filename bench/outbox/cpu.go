@@ -13,8 +13,9 @@ import (
 // ticksPerSecond is the unit of CPU time in /proc, the same on every Linux.
 const ticksPerSecond = 100
 
-// spent is the processor time of producer, PostgreSQL, relay and Redis up to now.
-func (w *world) spent(ctx context.Context, relay *relayProcess) (cpu [4]time.Duration) {
+// spent is the processor time of producer, PostgreSQL, relay or settler and Redis up
+// to now.
+func (w *world) spent(ctx context.Context, bridge *process) (cpu [4]time.Duration) {
 	cpu[0] = processTime(os.Getpid(), false)
 	pid, _ := os.ReadFile(filepath.Join(w.postgres.Dir(), "data", "postmaster.pid"))
 	first, _, _ := strings.Cut(string(pid), "\n")
@@ -23,8 +24,8 @@ func (w *world) spent(ctx context.Context, relay *relayProcess) (cpu [4]time.Dur
 	for _, child := range childrenOf(postmaster) {
 		cpu[1] += processTime(child, true)
 	}
-	if relay != nil {
-		cpu[2] = processTime(relay.command.Process.Pid, false)
+	if bridge != nil {
+		cpu[2] = processTime(bridge.command.Process.Pid, false)
 	}
 	text, _ := w.rdb.Info(ctx, "server").Result()
 	server, _ := strconv.Atoi(field(text, "process_id:"))

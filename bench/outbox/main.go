@@ -31,7 +31,8 @@ type settings struct {
 func main() {
 	var s settings
 	var sizes string
-	relay := flag.String("relay", "", "for its own use: be the relay of this queue, and of the databases in the environment")
+	role := flag.String("role", "", "for its own use: be the relay or the settler of -queue, with the servers in the environment")
+	queue := flag.String("queue", "", "for its own use, see -role")
 	flag.IntVar(&s.count, "count", 100000, "messages a measurement in the largest transactions; less in small ones, see the output")
 	flag.IntVar(&s.repeat, "repeat", 5, "repetitions")
 	flag.IntVar(&s.producers, "producers", 4, "goroutines that commit, each with a connection")
@@ -54,8 +55,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	work := s.run
-	if *relay != "" {
-		work = func(ctx context.Context) error { return beRelay(ctx, *relay, s.profile) }
+	if *role != "" {
+		work = func(ctx context.Context) error { return carry(ctx, *role, *queue, s.profile) }
 	}
 	if err := work(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "outbox:", err)
@@ -116,7 +117,7 @@ func show(size, count int, results map[string][]result) {
 	base := results[variants[0].name]
 	fmt.Printf("\n%d messages in transactions of %d%s\n", count, size, strings.Repeat(" ", max(0, 4-len(strconv.Itoa(size)))))
 	fmt.Printf("%-28s %9s %22s %7s | CPU, us a message: %9s %9s %9s %9s\n",
-		"", "msgs/s", "", "ratio", "producer", "postgres", "relay", "redis")
+		"", "msgs/s", "", "ratio", "producer", "postgres", "bridge", "redis")
 	for _, v := range variants {
 		list := results[v.name]
 		if len(list) == 0 {
@@ -179,4 +180,4 @@ func version(module string) string {
 	return "unknown"
 }
 
-var errTimeout = errors.New("not everything has come to Redis")
+var errTimeout = errors.New("not everything was done in time")

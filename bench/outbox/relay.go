@@ -18,6 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/settler"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
@@ -28,41 +29,83 @@ const (
 	redisEnv    = "BENCH_REDIS"
 )
 
-// beRelay runs the bridge's relay for a queue until ctx ends, and says on its
-// output when it begins.
-func beRelay(ctx context.Context, queue, profile string) error {
+// What a process of our own is.
+const (
+	isRelay   = "relay"
+	isSettler = "settler"
+)
+
+// carry runs the bridge's relay or settler for a queue until ctx ends, and says on
+// its output when it begins.
+func carry(ctx context.Context, role, queue, profile string) error {
 	options, err := redis.ParseURL(os.Getenv(redisEnv))
 	if err != nil {
 		return err
 	}
 	rdb := redis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
-	d, err := table.Open(table.Config{Dialect: schema.Postgres, DSN: os.Getenv(postgresEnv)})
+	d, err := table.Open(table.Config{Dialect: schema.Postgres, DSN: os.Getenv(postgresEnv), Discard: true})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = d.Close() }()
 	q := store.New(rdb, prefix, queue)
-	r, err := relay.New(relay.Config{
-		Database: d, Clock: q.Clock,
-		Queues: []outbox.Queue{{Name: queue, Store: outbox.NewStore(q.Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
-	})
+	if _, err := q.Layouts().Ensure(ctx, layout); err != nil {
+		return err
+	}
+	run, ready, err := begin(role, d, q)
 	if err != nil {
 		return err
 	}
-	stop, err := profileTo(profile, "relay")
+	stop, err := profileTo(profile, role)
 	if err != nil {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
+	go func() { done <- run(ctx) }()
 	select {
-	case <-r.Ready():
+	case <-ready:
 		fmt.Println("ready")
 		err = <-done
 	case err = <-done:
 	}
 	return errors.Join(err, stop())
+}
+
+// begin makes what is to run, and says when it does.
+func begin(role string, d *table.Database, q *store.Queue) (run func(context.Context) error, ready <-chan struct{}, err error) {
+	if role == isSettler {
+		s, err := settler.New(settler.Config{
+			Databases: []settler.Database{{Database: d}},
+			Queues:    []settler.Queue{{Name: q.Name(), Store: q.Rows(), Held: held}},
+		})
+		at := make(chan struct{})
+		close(at)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, shard := range held() {
+			s.Notify(q.Name(), shard)
+		}
+		return s.Run, at, nil
+	}
+	r, err := relay.New(relay.Config{
+		Database: d, Clock: q.Clock,
+		Queues: []outbox.Queue{{Name: q.Name(), Store: outbox.NewStore(q.Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.Run, r.Ready(), nil
+}
+
+// held are all shards.
+func held() []int {
+	list := make([]int, shards)
+	for i := range list {
+		list[i] = i
+	}
+	return list
 }
 
 // profileTo writes a CPU profile into a folder, where one is given.
@@ -91,19 +134,19 @@ func (s settings) profiled(work func() error) error {
 	return errors.Join(work(), stop())
 }
 
-// relayProcess is a relay in a process of its own.
-type relayProcess struct {
+// process is a relay or a settler in a process of its own.
+type process struct {
 	command *exec.Cmd
 	began   time.Time
 }
 
-// startRelay returns when the relay has begun to look at the table.
-func (w *world) startRelay(ctx context.Context, q *store.Queue, profile string) (*relayProcess, error) {
+// launch returns when the process has begun to work.
+func (w *world) launch(ctx context.Context, role string, q *store.Queue, profile string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	command := exec.CommandContext(context.WithoutCancel(ctx), self, "-relay", q.Name(), "-profile", profile)
+	command := exec.CommandContext(context.WithoutCancel(ctx), self, "-role", role, "-queue", q.Name(), "-profile", profile)
 	command.Env = append(os.Environ(), postgresEnv+"="+w.postgres.URL(), redisEnv+"="+w.redis.URL())
 	command.Stderr = os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -114,16 +157,16 @@ func (w *world) startRelay(ctx context.Context, q *store.Queue, profile string) 
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	p := &relayProcess{command: command}
+	p := &process{command: command}
 	if _, err := bufio.NewReader(output).ReadString('\n'); err != nil {
 		p.close()
-		return nil, fmt.Errorf("start the relay: %w", err)
+		return nil, fmt.Errorf("start the %s: %w", role, err)
 	}
 	p.began = time.Now()
 	return p, nil
 }
 
-func (p *relayProcess) close() {
+func (p *process) close() {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
 	_ = p.command.Wait() // Its error is on the terminal.
 }

@@ -35,8 +35,9 @@ type result struct {
 type variant struct {
 	name  string
 	write func(ctx context.Context, w *world, tx pgx.Tx, queue string, from, size int) error
-	// relay: before is one that runs meanwhile, after one that begins then.
-	before, after bool
+	// before is a relay that runs meanwhile, after one that begins then. settles is a
+	// settler that begins when all messages are published.
+	before, after, settles bool
 }
 
 var variants = []variant{
@@ -44,6 +45,7 @@ var variants = []variant{
 	{name: "outbox", write: schedule, before: true},
 	{name: "outbox, no relay", write: schedule},
 	{name: "relay alone", write: schedule, after: true},
+	{name: "settler alone", write: scheduleDue, settles: true},
 	{name: "River InsertManyTx", write: riverInsert},
 	{name: "River InsertManyFastTx", write: riverFast},
 }
@@ -75,9 +77,17 @@ func plainInsert(ctx context.Context, _ *world, tx pgx.Tx, queue string, from, s
 }
 
 func schedule(ctx context.Context, w *world, tx pgx.Tx, queue string, from, size int) error {
+	return scheduleAt(ctx, w, tx, queue, dueAt, from, size)
+}
+
+func scheduleDue(ctx context.Context, w *world, tx pgx.Tx, queue string, from, size int) error {
+	return scheduleAt(ctx, w, tx, queue, time.Now(), from, size)
+}
+
+func scheduleAt(ctx context.Context, w *world, tx pgx.Tx, queue string, due time.Time, from, size int) error {
 	requests := make([]delay.Request, size)
 	for i := range requests {
-		requests[i] = delay.Request{Message: delay.Message{ID: messageID(from + i), Topic: topic, Body: []byte(body)}, When: delay.At(dueAt)}
+		requests[i] = delay.Request{Message: delay.Message{ID: messageID(from + i), Topic: topic, Body: []byte(body)}, When: delay.At(due)}
 	}
 	if size == 1 {
 		_, err := w.box.Schedule(ctx, pgxtx.Wrap(tx), queue, requests[0].Message, requests[0].When)
@@ -122,43 +132,73 @@ func (w *world) measure(ctx context.Context, v variant, l load) (r result, err e
 	if err != nil {
 		return r, err
 	}
-	var relay *relayProcess
+	var bridge *process
+	defer func() {
+		if bridge != nil {
+			bridge.close()
+		}
+	}()
 	if v.before {
-		if relay, err = w.startRelay(ctx, q, l.profile); err != nil {
-			return r, err
-		}
-		defer relay.close()
-	}
-	if v.after {
-		if err := w.produce(ctx, v, l, q); err != nil {
+		if bridge, err = w.launch(ctx, isRelay, q, l.profile); err != nil {
 			return r, err
 		}
 	}
-	before, begin := w.spent(ctx, relay), time.Now()
-	if v.after {
-		if relay, err = w.startRelay(ctx, q, l.profile); err != nil {
-			return r, err
-		}
-		defer relay.close()
-		begin = relay.began
-	} else if err := w.produce(ctx, v, l, q); err != nil {
+	if err := w.prepare(ctx, v, l, q); err != nil {
 		return r, err
 	}
+	before, begin := w.spent(ctx, bridge), time.Now()
+	switch {
+	case v.after:
+		bridge, err = w.launch(ctx, isRelay, q, l.profile)
+	case v.settles:
+		bridge, err = w.launch(ctx, isSettler, q, l.profile)
+	default:
+		err = w.produce(ctx, v, l, q)
+	}
+	if err != nil {
+		return r, err
+	}
+	if v.after || v.settles {
+		begin = bridge.began
+	}
 	committed := time.Since(begin)
-	if relay != nil {
-		if err := arrived(ctx, q, l.count); err != nil {
-			return r, err
-		}
+	switch {
+	case v.settles:
+		err = w.settled(ctx)
+	case bridge != nil:
+		err = arrived(ctx, q, l.count)
+	}
+	if err != nil {
+		return r, err
 	}
 	r.rate = float64(l.count) / time.Since(begin).Seconds()
 	if v.before {
 		r.committed = float64(l.count) / committed.Seconds()
 	}
-	after := w.spent(ctx, relay)
+	after := w.spent(ctx, bridge)
 	for i := range r.cpu {
 		r.cpu[i] = after[i] - before[i]
 	}
 	return r, nil
+}
+
+// prepare does what is not measured.
+func (w *world) prepare(ctx context.Context, v variant, l load, q *store.Queue) error {
+	if !v.after && !v.settles {
+		return nil
+	}
+	if err := w.produce(ctx, v, l, q); err != nil || !v.settles {
+		return err
+	}
+	relay, err := w.launch(ctx, isRelay, q, "")
+	if err != nil {
+		return err
+	}
+	defer relay.close()
+	if err := arrived(ctx, q, l.count); err != nil {
+		return err
+	}
+	return w.stored(ctx, q)
 }
 
 // produce writes and commits everything.

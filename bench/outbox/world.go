@@ -30,6 +30,9 @@ const (
 	postgresConfig = "shared_buffers = 1GB\nmax_wal_size = 8GB\n"
 )
 
+// layout is that of each queue.
+var layout = store.Layout{Shards: shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
+
 // world is the servers and the clients of the producers.
 type world struct {
 	postgres, redis *service.Server
@@ -132,7 +135,7 @@ func (w *world) clean(ctx context.Context) (*store.Queue, error) {
 	}
 	w.runs++
 	q := store.New(w.rdb, prefix, fmt.Sprintf("run-%d", w.runs))
-	_, err := q.Layouts().Ensure(ctx, store.Layout{Shards: shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize})
+	_, err := q.Layouts().Ensure(ctx, layout)
 	return q, err
 }
 

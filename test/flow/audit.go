@@ -116,7 +116,7 @@ func (a *audit) takeBack(c bookedOperation) {
 	if c.cancel {
 		a.p.maybe = true
 	} else {
-		a.p.dues = append(a.p.dues, c.due)
+		a.p.dues, a.p.lostDues = append(a.p.dues, c.due), append(a.p.lostDues, c.due)
 	}
 }
 

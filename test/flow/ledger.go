@@ -42,7 +42,10 @@ type promise struct {
 	cancelled, maybe bool
 	// cancelTried is when the first cancel of it was committed.
 	cancelTried time.Time
-	// operations are those that were committed, for whoever looks into a problem.
+	// lostDues are those of reschedules that a database has forgotten: the message may
+	// go out at them, whatever is done about it afterwards.
+	lostDues []time.Time
+	// operations are those that were committed.
 	operations []committedOperation
 	// refused says that it was never accepted.
 	refused bool

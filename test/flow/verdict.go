@@ -10,17 +10,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
-const (
-	// memory is how long before an incident something may have been published that
-	// it made unknown: what a row is not told stays in Redis until it can be.
-	memory = time.Minute
-	// aftermath is how long after an incident its effects may show: who dies or hangs
-	// leaves claims behind, which last a minute.
-	aftermath = 90 * time.Second
-	// operating is how long a committed operation may take to reach Redis, while
-	// other things go wrong.
-	operating = 15 * time.Second
-)
+// settling is how long a publish, or a committed operation, may be away from what it
+// changes in Redis and in the database, while other things go wrong: bridges hang for
+// half of it.
+const settling = 15 * time.Second
 
 // Verdict is what the ledger says of a run in which things went wrong. A message
 // counts once under the first name that fits.
@@ -79,14 +72,20 @@ func (l *Ledger) Judge(incidents []Incident) Verdict {
 }
 
 // resurrected counts a message that arrived though a cancel said done. Where Redis
-// was put back, it may have forgotten the cancel, or that it was published before.
+// was put back, it may have forgotten the cancel, or that it was published before, or
+// a reschedule, before whose new time the cancel was in time. A reschedule that the
+// database has forgotten may have given the message a life of its own.
 func (v *Verdict) resurrected(id string, p *promise, incidents []Incident) {
 	if !p.cancelled || p.maybe {
 		return
 	}
+	if !slices.ContainsFunc(p.records, func(a arrival) bool { return !slices.ContainsFunc(p.lostDues, a.due.Equal) }) {
+		v.ResurrectedAllowed++
+		return
+	}
 	for _, i := range incidents {
 		forgot := slices.ContainsFunc(p.records, func(a arrival) bool { return i.From.Before(a.at) && a.at.Before(i.To) }) ||
-			p.cancelTried.Before(i.To) && p.cancelTried.After(i.From.Add(-operating))
+			i.mayForget(p.cancelTried) || p.movedBack(i)
 		if i.Loss == RevertsRedis && forgot {
 			v.ResurrectedAllowed++
 			return
@@ -96,11 +95,12 @@ func (v *Verdict) resurrected(id string, p *promise, incidents []Incident) {
 	v.problem(id, p, "resurrected")
 }
 
-// moved counts a message that arrived for a due time that was not promised.
+// moved counts a message that arrived for a due time that was not promised. Where
+// Redis was put back, it may have forgotten a reschedule.
 func (v *Verdict) moved(id string, p *promise, incidents []Incident) {
 	switch {
 	case !slices.ContainsFunc(p.records, func(a arrival) bool { return !p.promised(a.due) }):
-	case p.near(RevertsRedis, incidents):
+	case slices.ContainsFunc(incidents, func(i Incident) bool { return i.Loss == RevertsRedis && p.movedBack(i) }):
 		v.WrongDueAllowed++
 	default:
 		v.WrongDue++
@@ -108,12 +108,24 @@ func (v *Verdict) moved(id string, p *promise, incidents []Incident) {
 	}
 }
 
-// near reports whether an incident of that kind, or any where it is LosesNothing,
-// may have made unknown what became of the message.
-func (p *promise) near(loss Loss, incidents []Incident) bool {
-	first, last := p.records[0].at, p.records[len(p.records)-1].at
-	return slices.ContainsFunc(incidents, func(i Incident) bool {
-		return (loss == LosesNothing || i.Loss == loss) && i.From.Before(last) && i.From.Add(-memory).Before(first) && i.To.Add(aftermath).After(first)
+// mayForget reports whether what was committed at that instant may have been among
+// the writes that an incident took back.
+func (i Incident) mayForget(committed time.Time) bool {
+	return committed.After(i.From.Add(-settling)) && committed.Before(i.To)
+}
+
+// movedBack reports whether the message arrived for a due time from before a
+// reschedule that the incident may have taken back.
+func (p *promise) movedBack(i Incident) bool {
+	return slices.ContainsFunc(p.operations, func(o committedOperation) bool { return !o.cancel && i.mayForget(o.at) }) &&
+		slices.ContainsFunc(p.records, func(a arrival) bool { return !p.promised(a.due) && a.at.After(i.From) })
+}
+
+// during reports whether one of the copies was published so near to the incident that
+// what Redis and the database knew of it may be lost.
+func (p *promise) during(i Incident) bool {
+	return slices.ContainsFunc(p.records, func(a arrival) bool {
+		return a.at.After(i.From.Add(-settling)) && a.at.Before(i.To.Add(settling))
 	})
 }
 
@@ -124,7 +136,7 @@ func (v *Verdict) copies(id string, p *promise, incidents []Incident) {
 		return
 	}
 	v.Copies += len(p.records) - 1
-	if !p.near(LosesNothing, incidents) {
+	if !slices.ContainsFunc(incidents, p.during) {
 		v.Unexplained += len(p.records) - 1
 		v.problem(id, p, "published twice without a reason")
 	}
@@ -136,7 +148,9 @@ func (v *Verdict) copies(id string, p *promise, incidents []Incident) {
 	}
 	switch {
 	case unmarked <= 0:
-	case p.forgotten || p.near(RevertsRedis, incidents):
+	case p.forgotten || slices.ContainsFunc(incidents, func(i Incident) bool {
+		return i.Loss == RevertsRedis && (p.during(i) || p.movedBack(i))
+	}):
 		v.UnmarkedAllowed += unmarked
 	default:
 		v.Unmarked += unmarked

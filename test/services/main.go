@@ -2,7 +2,9 @@
 // of each kind: Redis, NATS, RabbitMQ, Kafka, PostgreSQL and MariaDB, as in
 // "services go test ./...". It tells the command their addresses in
 // DELAYBRIDGE_TEST_*_URL, stops them when it ends, and exits with its code. A
-// server whose variable is set already is not started. "services -fetch" only gets what the servers need into .cache.
+// server whose variable is set already is not started. "services -only redis,nats"
+// starts these alone, for work on what needs no other. "services -fetch" only gets
+// what the servers need into .cache.
 package main
 
 import (
@@ -13,6 +15,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,20 +28,23 @@ import (
 const interruptGrace = 30 * time.Second
 
 type starter struct {
-	env   string
+	name  string
 	start func(context.Context) (*service.Server, error)
 }
 
+// env is where tests find the server.
+func (s starter) env() string { return "DELAYBRIDGE_TEST_" + strings.ToUpper(s.name) + "_URL" }
+
 func starters() []starter {
 	return []starter{
-		{"DELAYBRIDGE_TEST_REDIS_URL", func(ctx context.Context) (*service.Server, error) { return service.StartRedis(ctx) }},
-		{"DELAYBRIDGE_TEST_NATS_URL", func(ctx context.Context) (*service.Server, error) { return service.StartNATS(ctx, "") }},
-		{"DELAYBRIDGE_TEST_RABBITMQ_URL", func(ctx context.Context) (*service.Server, error) { return service.StartRabbitMQ(ctx, "") }},
-		{"DELAYBRIDGE_TEST_KAFKA_URL", func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") }},
-		{"DELAYBRIDGE_TEST_POSTGRES_URL", func(ctx context.Context) (*service.Server, error) {
+		{"redis", func(ctx context.Context) (*service.Server, error) { return service.StartRedis(ctx) }},
+		{"nats", func(ctx context.Context) (*service.Server, error) { return service.StartNATS(ctx, "") }},
+		{"rabbitmq", func(ctx context.Context) (*service.Server, error) { return service.StartRabbitMQ(ctx, "") }},
+		{"kafka", func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") }},
+		{"postgres", func(ctx context.Context) (*service.Server, error) {
 			return service.StartPostgres(ctx, service.PostgresUnsafe)
 		}},
-		{"DELAYBRIDGE_TEST_MARIADB_URL", func(ctx context.Context) (*service.Server, error) {
+		{"mariadb", func(ctx context.Context) (*service.Server, error) {
 			return service.StartMariaDB(ctx, service.MariaDBUnsafe)
 		}},
 	}
@@ -45,8 +52,9 @@ func starters() []starter {
 
 func main() {
 	fetch := flag.Bool("fetch", false, "only fetch and build what the servers need")
+	only := flag.String("only", "", "the servers to start, a comma list; else all")
 	flag.Usage = func() {
-		_, _ = fmt.Fprintln(flag.CommandLine.Output(), "usage: services -fetch | services COMMAND [ARGUMENT...]")
+		_, _ = fmt.Fprintln(flag.CommandLine.Output(), "usage: services -fetch | services [-only NAMES] COMMAND [ARGUMENT...]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -60,7 +68,29 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	os.Exit(exitCode(run(ctx, flag.Args())))
+	wanted, err := choose(*only)
+	if err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "services:", err)
+		os.Exit(2) //nolint:gocritic // nothing was begun
+	}
+	os.Exit(exitCode(run(ctx, wanted, flag.Args())))
+}
+
+// choose are the servers of a comma list, all where it is empty.
+func choose(only string) ([]starter, error) {
+	all := starters()
+	if only == "" {
+		return all, nil
+	}
+	var list []starter
+	for name := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(all, func(s starter) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("unknown server %q in -only", name)
+		}
+		list = append(list, all[i])
+	}
+	return list, nil
 }
 
 func fetchAll(ctx context.Context) error {
@@ -69,8 +99,8 @@ func fetchAll(ctx context.Context) error {
 	return errors.Join(natsErr, kafkaErr)
 }
 
-func run(ctx context.Context, command []string) error {
-	env, closeAll, err := startAll(ctx)
+func run(ctx context.Context, wanted []starter, command []string) error {
+	env, closeAll, err := startAll(ctx, wanted)
 	defer closeAll()
 	if err != nil {
 		return err
@@ -85,15 +115,15 @@ func run(ctx context.Context, command []string) error {
 
 // startAll starts the servers at the same time. closeAll is never nil and
 // ends those that came up.
-func startAll(ctx context.Context) (env []string, closeAll func(), err error) {
+func startAll(ctx context.Context, wanted []starter) (env []string, closeAll func(), err error) {
 	var (
 		wg      sync.WaitGroup
 		mu      sync.Mutex
 		servers []*service.Server
 	)
-	for _, s := range starters() {
-		if url := os.Getenv(s.env); url != "" {
-			_, _ = fmt.Fprintf(os.Stderr, "services: %s=%s is given\n", s.env, url)
+	for _, s := range wanted {
+		if url := os.Getenv(s.env()); url != "" {
+			_, _ = fmt.Fprintf(os.Stderr, "services: %s=%s is given\n", s.env(), url)
 			continue
 		}
 		wg.Go(func() {
@@ -103,7 +133,7 @@ func startAll(ctx context.Context) (env []string, closeAll func(), err error) {
 			defer mu.Unlock()
 			if errors.Is(startErr, service.ErrMissing) && os.Getenv("CI") != "true" {
 				// Each test process falls back to a stand-in, or skips.
-				_, _ = fmt.Fprintf(os.Stderr, "\n!!! services: NOT THE REAL THING for %s: %v\n\n", s.env, startErr)
+				_, _ = fmt.Fprintf(os.Stderr, "\n!!! services: NOT THE REAL THING for %s: %v\n\n", s.env(), startErr)
 				return
 			}
 			if startErr != nil {
@@ -111,8 +141,8 @@ func startAll(ctx context.Context) (env []string, closeAll func(), err error) {
 				return
 			}
 			servers = append(servers, server)
-			env = append(env, s.env+"="+server.URL())
-			_, _ = fmt.Fprintf(os.Stderr, "services: %s=%s after %v\n", s.env, server.URL(), time.Since(begin).Round(time.Millisecond))
+			env = append(env, s.env()+"="+server.URL())
+			_, _ = fmt.Fprintf(os.Stderr, "services: %s=%s after %v\n", s.env(), server.URL(), time.Since(begin).Round(time.Millisecond))
 		})
 	}
 	wg.Wait()

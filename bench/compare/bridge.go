@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/test/flow"
+)
+
+// startBridge runs a bridge, and waits until it is ready. redis is its section of
+// a configuration; more are further queues.
+func (b *bench) startBridge(ctx context.Context, redis string, broker flow.Broker, more ...string) (*flow.Bridge, error) {
+	dir, err := os.MkdirTemp(b.dir, "bridge-")
+	if err != nil {
+		return nil, err
+	}
+	bridge, err := flow.NewBridge(b.binary, dir, flow.Setup{
+		Redis: redis, Prefix: prefix, Queue: queue, Shards: shards, Broker: broker, Queues: more,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return bridge, bridge.Start(ctx)
+}
+
+func (m *memory) section() string { return fmt.Sprintf("{url: %q}", m.URL()) }
+
+// through is a bridge with its Redis and a topic at a broker.
+type through struct {
+	producer
+
+	bench  *bench
+	rdb    redis.UniversalClient
+	bridge *flow.Bridge
+	to     target
+	cpu    map[metric]func() time.Duration
+	next   int // the first number that is free
+}
+
+// topicSeries numbers the topics, so that no two have one name.
+var topicSeries int
+
+func (t target) newTopic(ctx context.Context) (string, error) {
+	topicSeries++
+	topic := fmt.Sprintf("%s-%d", topic, topicSeries)
+	return topic, t.makeTopic(ctx, topic)
+}
+
+// bridged measures the whole path: the drain to the broker's acknowledgement and
+// the end of all claims, and how late the broker has messages.
+func (b *bench) bridged(to target) func(context.Context) (sample, error) {
+	return func(ctx context.Context) (s sample, err error) {
+		m, err := startRedis(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer m.close()
+		bridge, err := b.startBridge(ctx, m.section(), to)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, bridge.Stop()) }()
+		w := &through{bench: b, rdb: m.rdb, bridge: bridge, to: to, cpu: map[metric]func() time.Duration{
+			cpuRedis: ofServer(m.Server), cpuClient: bridge.CPU, cpuBroker: ofServer(to.Server()),
+		}}
+		s = sample{}
+		if err := w.onTopic(ctx, func() error { return w.drain(ctx, s, b.count) }); err != nil {
+			return s, fmt.Errorf("drain: %w", err)
+		}
+		err = w.onTopic(ctx, func() error { return w.punctuality(ctx, s, int(b.window/time.Millisecond)) })
+		return s, err
+	}
+}
+
+// onTopic does something on a topic of its own.
+func (w *through) onTopic(ctx context.Context, do func() error) (err error) {
+	topic, err := w.to.newTopic(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.to.dropTopic(context.WithoutCancel(ctx), topic)) }()
+	if w.producer, err = newProducer(w.rdb, queue, topic); err != nil {
+		return err
+	}
+	return do()
+}
+
+// fill schedules messages in batches, and returns when the first one is due.
+func (w *through) fill(ctx context.Context, count int, step time.Duration) (load, error) {
+	l := load{first: w.next, count: count, size: batchSize, callers: 2, step: step, due: w.bench.ahead(count, quickly)}
+	w.next += count
+	err := w.schedule(ctx, l)
+	if err == nil && time.Now().After(l.due) {
+		err = errTooSlow
+	}
+	return l, errors.Join(err, sleepUntil(ctx, l.due))
+}
+
+func (w *through) drain(ctx context.Context, s sample, count int) error {
+	l, err := w.fill(ctx, count, 0)
+	if err != nil {
+		return err
+	}
+	meters := startMeters(w.cpu)
+	if err := settled(ctx, w.rdb, queue, 0); err != nil {
+		return err
+	}
+	s[drainRate] = float64(count) / time.Since(l.due).Seconds()
+	meters.read(s, count)
+	return w.to.holds(ctx, w.topic, count)
+}
+
+func (w *through) punctuality(ctx context.Context, s sample, count int) error {
+	to := newArrivals(load{first: w.next, count: count})
+	stop := consume(ctx, w.to, w.topic, to)
+	l, err := w.fill(ctx, count, time.Millisecond)
+	if err != nil {
+		return errors.Join(err, stop())
+	}
+	at, err := to.wait(ctx)
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	lateness(s, at, l)
+	s[twice] = float64(to.twice.Load())
+	return nil
+}
+
+// consume notes when the broker has stored the messages of a topic, until it is
+// stopped; where the broker does not tell, when a consumer gets them.
+func consume(ctx context.Context, from flow.Broker, topic string, to *arrivals) (stop func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- from.Consume(ctx, topic, func(r flow.Record) { to.noteAt(r.ID, r.At) }) }()
+	return func() error {
+		cancel()
+		return <-done
+	}
+}
+
+// limit measures the client library alone, which publishes the same messages.
+func (b *bench) limit(to target) func(context.Context) (sample, error) {
+	return func(ctx context.Context) (s sample, err error) {
+		topic, err := to.newTopic(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, to.dropTopic(context.WithoutCancel(ctx), topic)) }()
+		meters := startMeters(map[metric]func() time.Duration{cpuClient: ofSelf, cpuBroker: ofServer(to.Server())})
+		began := time.Now()
+		if err := to.publish(ctx, to, topic, b.count); err != nil {
+			return nil, err
+		}
+		s = sample{drainRate: float64(b.count) / time.Since(began).Seconds()}
+		meters.read(s, b.count)
+		return s, to.holds(ctx, topic, b.count)
+	}
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/test/flow"
+)
+
+// primaries is a Redis Cluster without replicas.
+type primaries struct {
+	nodes []*memory
+	rdb   *redis.ClusterClient
+}
+
+const clusterSlots = 16384
+
+// startPrimaries divides the slots so that each has as many of the queue's shards.
+func startPrimaries(ctx context.Context, count int) (p *primaries, err error) {
+	p = &primaries{}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	for range count {
+		node, err := startRedis(ctx, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf")
+		if err != nil {
+			return p, err
+		}
+		p.nodes = append(p.nodes, node)
+	}
+	first := p.nodes[0].rdb
+	var slots []int
+	for _, shard := range (keys.Queue{Prefix: prefix, Name: queue}).Shards(shards) {
+		slot, err := first.ClusterKeySlot(ctx, shard.Msg).Result()
+		if err != nil {
+			return p, err
+		}
+		slots = append(slots, int(slot))
+	}
+	slices.Sort(slots)
+	from := 0
+	for i, node := range p.nodes {
+		to := clusterSlots
+		if i < count-1 {
+			to = slots[shards*(i+1)/count]
+		}
+		if err := node.rdb.ClusterAddSlotsRange(ctx, from, to-1).Err(); err != nil {
+			return p, err
+		}
+		from = to
+		host, port, _ := strings.Cut(node.Addr(), ":")
+		if err := first.ClusterMeet(ctx, host, port).Err(); i > 0 && err != nil {
+			return p, err
+		}
+	}
+	for _, node := range p.nodes {
+		if err := agreed(ctx, node.rdb, count); err != nil {
+			return p, err
+		}
+	}
+	p.rdb = redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: p.addrs(), PoolSize: 100, ReadTimeout: patience, ContextTimeoutEnabled: true, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	return p, nil
+}
+
+// agreed waits until a node knows all others and their slots.
+func agreed(ctx context.Context, rdb *redis.Client, nodes int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		info, err := rdb.ClusterInfo(ctx).Result()
+		if err != nil {
+			return err
+		}
+		if strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d\r", nodes)) {
+			return nil
+		}
+		if err := sleepUntil(ctx, time.Now().Add(50*time.Millisecond)); err != nil {
+			return fmt.Errorf("the cluster does not agree: %w", err)
+		}
+	}
+}
+
+func (p *primaries) addrs() (list []string) {
+	for _, node := range p.nodes {
+		list = append(list, node.Addr())
+	}
+	return list
+}
+
+func (p *primaries) section() string {
+	return `{mode: cluster, addrs: ["` + strings.Join(p.addrs(), `", "`) + `"]}`
+}
+
+func (p *primaries) cpu() (sum time.Duration) {
+	for _, node := range p.nodes {
+		sum += ofServer(node.Server)()
+	}
+	return sum
+}
+
+func (p *primaries) close() {
+	if p.rdb != nil {
+		_ = p.rdb.Close()
+	}
+	for _, node := range p.nodes {
+		node.close()
+	}
+}
+
+func openPrimaries(ctx context.Context, b *bench) (*field, error) {
+	f, err := openBroker(ctx, b, "kafka", func(broker flow.Broker) []contender {
+		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropKafka(broker)}
+		return []contender{{nameOne, b.bridgedFrom(1, to)}, {nameTwo, b.bridgedFrom(2, to)}}
+	})
+	if err == nil {
+		f.versions = append(f.versions, kafkaVersion())
+	}
+	return f, err
+}
+
+// bridgedFrom measures the drain from so many primaries.
+func (b *bench) bridgedFrom(count int, to target) func(context.Context) (sample, error) {
+	return func(ctx context.Context) (s sample, err error) {
+		p, err := startPrimaries(ctx, count)
+		if err != nil {
+			return nil, err
+		}
+		defer p.close()
+		bridge, err := b.startBridge(ctx, p.section(), to)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, bridge.Stop()) }()
+		w := &through{bench: b, rdb: p.rdb, bridge: bridge, to: to, cpu: map[metric]func() time.Duration{
+			cpuRedis: p.cpu, cpuClient: bridge.CPU, cpuBroker: ofServer(to.Server()),
+		}}
+		s = sample{}
+		return s, w.onTopic(ctx, func() error { return w.drain(ctx, s, b.count) })
+	}
+}
