@@ -35,7 +35,7 @@ func sizeFigure(ctx context.Context, r run) error {
 
 // sized is one of the two worlds.
 type sized struct {
-	run
+	run   run
 	name  string
 	w     *flow.World
 	d     *database
@@ -125,7 +125,7 @@ func together(ctx context.Context, full, alone *sized, do func(context.Context, 
 func (s *sized) fill(ctx context.Context) error {
 	begin := time.Now()
 	far := filling{
-		queue: s.w.Store().Name(), ids: "far", topic: "far", count: cmp.Or(s.count, 10_000_000), body: 32,
+		queue: s.w.Store().Name(), ids: "far", topic: "far", count: cmp.Or(s.run.count, 10_000_000), body: 32,
 		first: begin.Add(6 * time.Hour), over: 365 * 24 * time.Hour,
 	}
 	foreign := filling{
@@ -163,7 +163,7 @@ func (s *sized) hold(ctx context.Context) (release func(), err error) {
 func (s *sized) part(ctx context.Context, name string, window time.Duration) error {
 	p := producing{
 		by: s.d.schedule(s.w.Store().Name()), ids: name, topic: s.w.Topic + "-" + name, ledger: flow.NewLedger(),
-		rate: s.rate, window: window, spread: time.Second,
+		rate: s.run.rate, window: window, spread: time.Second,
 	}
 	if err := s.w.Broker.MakeTopic(ctx, p.topic); err != nil {
 		return err
