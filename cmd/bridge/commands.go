@@ -11,6 +11,7 @@ type commands struct {
 	Run        runCommand        `cmd:"" help:"Run the bridge."`
 	Schedule   scheduleCommand   `cmd:"" help:"Schedule a message."`
 	Get        getCommand        `cmd:"" help:"Show a message."`
+	List       listCommand       `cmd:"" help:"List messages: what waits, is parked, in flight or dead."`
 	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`

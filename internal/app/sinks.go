@@ -58,9 +58,10 @@ func unknownSink(sink message.SinkType) error {
 }
 
 func natsConfig(cfg config.Sink, client string) nats.Config {
+	login := cfg.Login
 	return nats.Config{
-		Servers: cfg.URLs(), User: cfg.User, Password: cfg.Password, Token: cfg.Token,
-		CredsFile: cfg.CredsFile, NKeyFile: cfg.NKeyFile, TLS: cfg.TLS,
+		Servers: cfg.URLs(), User: login.User, Password: login.Password, Token: login.Token,
+		CredsFile: login.CredsFile, NKeyFile: login.NKeyFile, TLS: cfg.TLS,
 		PublishTimeout: cfg.PublishTimeout, Name: client,
 	}
 }

@@ -120,7 +120,8 @@ func (c checker) nats(path string, sink Sink) {
 			logins = 1
 		}
 	}
-	for _, given := range []bool{sink.User != "", sink.Token.IsSet(), sink.CredsFile != "", sink.NKeyFile != ""} {
+	login := sink.Login
+	for _, given := range []bool{login.User != "", login.Token.IsSet(), login.CredsFile != "", login.NKeyFile != ""} {
 		if given {
 			logins++
 		}
@@ -128,13 +129,13 @@ func (c checker) nats(path string, sink Sink) {
 	if logins > 1 {
 		c.add(path, "has several logins, give one: in the url, user and password, token, creds_file or nkey_file")
 	}
-	if (sink.User != "") != sink.Password.IsSet() {
+	if (login.User != "") != login.Password.IsSet() {
 		c.add(path, "has only one of user and password, give both")
 	}
-	c.file(path+".password_file", sink.PasswordFile)
-	c.file(path+".token_file", sink.TokenFile)
-	c.file(path+".creds_file", sink.CredsFile)
-	c.file(path+".nkey_file", sink.NKeyFile)
+	c.file(path+".password_file", login.PasswordFile)
+	c.file(path+".token_file", login.TokenFile)
+	c.file(path+".creds_file", login.CredsFile)
+	c.file(path+".nkey_file", login.NKeyFile)
 }
 
 func (c checker) rabbitmq(path string, sink Sink) {

@@ -13,11 +13,8 @@
 package config
 
 import (
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
@@ -104,58 +101,6 @@ type Retry struct {
 	Attempts int           `yaml:"attempts" default:"25" min:"1" max:"10000" doc:"Refusals after which the message goes to the dead letters."`
 }
 
-// Sink is one broker. Keys that are not for its Type are zero.
-type Sink struct {
-	Type           message.SinkType `yaml:"type" required:"true" enum:"kafka,nats,rabbitmq" doc:"The kind of broker."`
-	PublishTimeout time.Duration    `yaml:"publish_timeout" default:"10s" doc:"How long the broker may take to answer for a message, from its hand-over to the connection. At most a third of poller.claim_timeout."`
-	// TLS is nil where the section is missing.
-	TLS *tlsclient.Files `yaml:"tls" doc:"Turns TLS on, and says how. An empty section verifies against the system's roots."`
-
-	// URL may be a comma list and may hold users and passwords; see [Sink.URLs].
-	URL     string   `yaml:"url" only:"nats,rabbitmq" required:"true" url:"true" doc:"Where the broker is: nats:// or tls://, amqp:// or amqps://. Several, separated by commas, are tried in turn."`
-	Brokers []string `yaml:"brokers" only:"kafka" required:"true" doc:"Addresses of some of the brokers, host:port each."`
-	SASL    *SASL    `yaml:"sasl" only:"kafka" doc:"How to log in. Without this section there is no login."`
-
-	User         string        `yaml:"user" only:"nats" doc:"User to log in as, with a password."`
-	Password     secret.Secret `yaml:"password" only:"nats" doc:"The user's password."`
-	PasswordFile string        `yaml:"password_file" only:"nats" file:"true" doc:"File that holds the password. It is read at each connect."`
-	Token        secret.Secret `yaml:"token" only:"nats" doc:"Token to log in with."`
-	TokenFile    string        `yaml:"token_file" only:"nats" file:"true" doc:"File that holds the token. It is read at each connect."`
-	CredsFile    string        `yaml:"creds_file" only:"nats" file:"true" doc:"Credentials file (JWT and key) to log in with."`
-	NKeyFile     string        `yaml:"nkey_file" only:"nats" file:"true" doc:"File with the NKey seed to log in with."`
-
-	Exchange    string       `yaml:"exchange" only:"rabbitmq" default:"" doc:"Exchange to publish to. Empty: straight to the queue named by the topic."`
-	Auth        RabbitMQAuth `yaml:"auth" only:"rabbitmq" default:"plain" enum:"plain,external" doc:"How to log in: plain uses the URL's user, external the client certificate."`
-	Connections int          `yaml:"connections" only:"rabbitmq" default:"4" min:"1" max:"64" doc:"Connections to publish on. Messages of one Key use the same one."`
-}
-
-// RabbitMQAuth is the SASL mechanism of a RabbitMQ sink.
-type RabbitMQAuth string
-
-// The SASL mechanisms of a RabbitMQ sink.
-const (
-	AuthPlain    RabbitMQAuth = "plain"
-	AuthExternal RabbitMQAuth = "external"
-)
-
-// SASL is the login of a Kafka sink.
-type SASL struct {
-	Mechanism    SASLMechanism `yaml:"mechanism" required:"true" enum:"plain,scram-sha-256,scram-sha-512" doc:"The SASL mechanism."`
-	Username     string        `yaml:"username" required:"true" doc:"User to log in as."`
-	Password     secret.Secret `yaml:"password" doc:"The user's password."`
-	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
-}
-
-// SASLMechanism is the SASL mechanism of a Kafka sink.
-type SASLMechanism string
-
-// The SASL mechanisms of a Kafka sink.
-const (
-	SASLPlain       SASLMechanism = "plain"
-	SASLScramSHA256 SASLMechanism = "scram-sha-256"
-	SASLScramSHA512 SASLMechanism = "scram-sha-512"
-)
-
 // Admin says where the HTTP listeners are. An empty address is no listener.
 type Admin struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" doc:"Address of the listener with /livez, /readyz and /metrics. Empty: none."`
@@ -183,22 +128,5 @@ type variant interface {
 	variant() (value, key string)
 }
 
-func (s Sink) variant() (value, key string)  { return string(s.Type), "type" }
 func (r Redis) variant() (value, key string) { return string(r.Mode), "mode" }
 func (q Queue) variant() (value, key string) { return string(q.Durability), "durability" }
-
-// URLs returns the sink's URLs one by one, trimmed. A NATS server that is given
-// as host:port gets the scheme nats.
-func (s Sink) URLs() []string {
-	if s.URL == "" {
-		return nil
-	}
-	urls := strings.Split(s.URL, ",")
-	for i, u := range urls {
-		urls[i] = strings.TrimSpace(u)
-		if s.Type == message.NATS && !strings.Contains(urls[i], "://") {
-			urls[i] = "nats://" + urls[i]
-		}
-	}
-	return slices.DeleteFunc(urls, func(u string) bool { return u == "" || u == "nats://" })
-}

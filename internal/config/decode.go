@@ -33,7 +33,7 @@ func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 	known := make([]string, len(fields))
 	for i, f := range fields {
 		known[i] = f.name
-		d.field(join(path, f.name), nodes.values[f.name], v.Field(f.index), f)
+		d.field(join(path, f.name), nodes.values[f.name], v.FieldByIndex(f.index), f)
 	}
 	for _, key := range nodes.keys {
 		if slices.Contains(known, key) {
@@ -257,14 +257,14 @@ func pairSecrets(p *problems, path string, v reflect.Value, fields []field) {
 			continue
 		}
 		i := slices.IndexFunc(fields, func(other field) bool { return other.name == f.name+"_file" })
-		file := v.Field(fields[i].index).String()
+		file := v.FieldByIndex(fields[i].index).String()
 		if file == "" {
 			continue
 		}
-		if current, ok := reflect.TypeAssert[secret.Secret](v.Field(f.index)); ok && current.IsSet() {
+		if current, ok := reflect.TypeAssert[secret.Secret](v.FieldByIndex(f.index)); ok && current.IsSet() {
 			p.add(join(path, fields[i].name), "%s is given too, give one of them", f.name)
 		}
-		v.Field(f.index).Set(reflect.ValueOf(secret.File(file)))
+		v.FieldByIndex(f.index).Set(reflect.ValueOf(secret.File(file)))
 	}
 }
 
@@ -285,14 +285,14 @@ func (d *decoder) variant(path string, v reflect.Value, fields []field) {
 		case d.given(join(path, f.name)):
 			d.add(join(path, f.name), "is a key of %s %s, this one is %s", key, strings.Join(f.only, " and "), value)
 		default:
-			v.Field(f.index).SetZero()
+			v.FieldByIndex(f.index).SetZero()
 		}
 	}
 }
 
 func (d *decoder) require(path string, v reflect.Value, f field) {
 	full := join(path, f.name)
-	fv := v.Field(f.index)
+	fv := v.FieldByIndex(f.index)
 	empty := fv.IsZero() || fv.Kind() == reflect.Map && fv.Len() == 0
 	if f.required && empty && !d.reported(full) {
 		d.add(full, "missing, must be given")

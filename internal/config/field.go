@@ -22,7 +22,7 @@ var (
 // field is one key of a section, as its struct tags describe it.
 type field struct {
 	name     string
-	index    int
+	index    []int
 	typ      reflect.Type
 	required bool
 	// fallback is the default as it would stand in the file, if there is one.
@@ -42,14 +42,22 @@ type field struct {
 	doc    string
 }
 
-// fieldsOf returns the keys of a section in their order.
+// fieldsOf returns the keys of a section in their order. Those of a struct that
+// is inline are the section's own.
 func fieldsOf(section reflect.Type) []field {
 	fields := make([]field, 0, section.NumField())
 	for i := range section.NumField() {
 		tag := section.Field(i).Tag
-		name, _, _ := strings.Cut(tag.Get("yaml"), ",")
+		name, option, _ := strings.Cut(tag.Get("yaml"), ",")
+		if option == "inline" {
+			for _, f := range fieldsOf(section.Field(i).Type) {
+				f.index = append([]int{i}, f.index...)
+				fields = append(fields, f)
+			}
+			continue
+		}
 		f := field{
-			name: name, index: i, typ: section.Field(i).Type,
+			name: name, index: []int{i}, typ: section.Field(i).Type,
 			required: tag.Get("required") != "", isURL: tag.Get("url") != "", isFile: tag.Get("file") != "",
 			enum: splitTag(tag.Get("enum")), only: splitTag(tag.Get("only")),
 			single: tag.Get("single"), min: tag.Get("min"), max: tag.Get("max"), doc: tag.Get("doc"),

@@ -138,7 +138,7 @@ func TestPrint(t *testing.T) {
 `), append(environ, "DELAYBRIDGE__SINKS__N__URL=nats://hunter2@a:4222", "DELAYBRIDGE__SINKS__N__USER=", "DELAYBRIDGE__SINKS__N__PASSWORD="))
 	require.NoError(t, err)
 	withFile := config.Sinks["n"]
-	withFile.URL, withFile.TokenFile = "nats://a:4222", token
+	withFile.URL, withFile.Login.TokenFile = "nats://a:4222", token
 	config.Sinks["m"] = withFile
 
 	var out bytes.Buffer

@@ -41,7 +41,7 @@ func sectionNode(v reflect.Value) *yaml.Node {
 	}
 	fields := fieldsOf(v.Type())
 	for _, f := range fields {
-		fv := v.Field(f.index)
+		fv := v.FieldByIndex(f.index)
 		if !f.of(value) || fv.IsZero() && !f.hasFallback || f.typ == secretType && hasFile(v, fields, f.name) {
 			continue
 		}
@@ -53,7 +53,7 @@ func sectionNode(v reflect.Value) *yaml.Node {
 // hasFile reports whether a secret comes from the file that its key X_file names.
 func hasFile(v reflect.Value, fields []field, name string) bool {
 	i := slices.IndexFunc(fields, func(f field) bool { return f.name == name+"_file" })
-	return i >= 0 && !v.Field(fields[i].index).IsZero()
+	return i >= 0 && !v.FieldByIndex(fields[i].index).IsZero()
 }
 
 func valueNode(v reflect.Value, f field) *yaml.Node {

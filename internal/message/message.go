@@ -60,19 +60,50 @@ const TimeFormat = "2006-01-02T15:04:05.000Z"
 // PublishedHeaders returns the headers of the published message: the
 // producer's own, sorted by name, then those that the bridge adds.
 func (m *Message) PublishedHeaders() []Header {
-	headers := make([]Header, 0, len(m.Headers)+5)
+	return m.AppendHeaders(make([]Header, 0, len(m.Headers)+5))
+}
+
+// AppendHeaders appends the published message's headers, as [Message.PublishedHeaders]
+// returns them.
+func (m *Message) AppendHeaders(headers []Header) []Header {
+	before := len(headers)
 	for name, value := range m.Headers {
 		headers = append(headers, Header{name, value})
 	}
-	slices.SortFunc(headers, func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(headers[before:], func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
+	text := make([]byte, 0, 2*len(TimeFormat))
+	text = appendTime(text, m.DueAt)
+	due := len(text)
+	times := string(appendTime(text, m.ScheduledAt)) // one allocation for both
 	return append(headers,
 		Header{HeaderID, m.ID},
 		Header{HeaderQueue, m.Queue},
-		Header{HeaderDueAt, m.DueAt.UTC().Format(TimeFormat)},
-		Header{HeaderScheduledAt, m.ScheduledAt.UTC().Format(TimeFormat)},
+		Header{HeaderDueAt, times[:due]},
+		Header{HeaderScheduledAt, times[due:]},
 		Header{HeaderAttempt, strconv.Itoa(m.Attempt)},
 	)
 }
+
+// appendTime appends a time in [TimeFormat]. The library's formatting would be a
+// quarter of what publishing a message costs.
+func appendTime(b []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	if year < 1000 || year > 9999 {
+		return t.AppendFormat(b, TimeFormat)
+	}
+	hour, minute, second := t.Clock()
+	b = append(appendTwo(appendTwo(b, year/100), year%100), '-')
+	b = append(appendTwo(b, int(month)), '-')
+	b = append(appendTwo(b, day), 'T')
+	b = append(appendTwo(b, hour), ':')
+	b = append(appendTwo(b, minute), ':')
+	b = append(appendTwo(b, second), '.')
+	millis := t.Nanosecond() / int(time.Millisecond)
+	return append(appendTwo(append(b, byte('0'+millis/100)), millis%100), 'Z')
+}
+
+func appendTwo(b []byte, n int) []byte { return append(b, byte('0'+n/10), byte('0'+n%10)) }
 
 // Size is what the size limit counts: id, key, topic, headers and body, in bytes.
 func (m *Message) Size() int {

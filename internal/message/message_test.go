@@ -33,6 +33,26 @@ func TestPublishedHeaders(t *testing.T) {
 	require.Len(t, new(message.Message).PublishedHeaders(), 5)
 }
 
+// TestPublishedTimes compares with the library's formatting.
+func TestPublishedTimes(t *testing.T) {
+	t.Parallel()
+	base := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	times := []time.Time{
+		{},
+		base, base.AddDate(-1026, 0, 0), base.AddDate(-1027, 0, 0), base.AddDate(7973, 0, 0), base.AddDate(7974, 0, 0), base.AddDate(-3000, 0, 0),
+		time.Date(2028, 2, 29, 23, 59, 59, 999_999_999, time.FixedZone("", -8*3600)),
+	}
+	for i := range 1000 {
+		times = append(times, base.Add(time.Duration(i)*86_437_129*time.Millisecond))
+	}
+	for _, at := range times {
+		m := message.Message{DueAt: at, ScheduledAt: at.Add(-time.Millisecond)}
+		headers := m.PublishedHeaders()
+		require.Equal(t, at.UTC().Format(message.TimeFormat), headers[2].Value)
+		require.Equal(t, m.ScheduledAt.UTC().Format(message.TimeFormat), headers[3].Value)
+	}
+}
+
 func TestSize(t *testing.T) {
 	t.Parallel()
 	m := message.Message{ID: "12", Key: "345", Topic: "6789", Headers: map[string]string{"a": "bc", "d": ""}, Body: make([]byte, 100)}

@@ -14,6 +14,9 @@ import (
 // within its slot in due order.
 const slotSpan = int64(1) << 42
 
+// ParkedFrom is the lowest score of a message that is parked.
+const ParkedFrom = slotSpan
+
 // attemptCounts is how many numbers [Attempts.String] has.
 const attemptCounts = 4
 

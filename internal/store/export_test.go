@@ -71,3 +71,6 @@ func (q *Producer) changeAll(ctx context.Context, v verb, when When, ids []strin
 	q.do(ctx, &v, calls)
 	return answers(calls)
 }
+
+// MostLooked is how many messages one call of a listing looks at.
+const MostLooked = mostLooked

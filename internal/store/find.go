@@ -79,20 +79,31 @@ func (q *Producer) findInFlight(ctx context.Context, key, id string, found map[s
 		return fmt.Errorf("find: %w", err)
 	}
 	for _, packed := range claims {
-		for packed != "" {
-			length, rest, ok := scripts.CutInt(packed)
-			if !ok {
-				return errPacked
+		err := eachPacked(packed, func(_ int64, member string) {
+			if thisID, _ := message.SplitMember(member); thisID == id {
+				found[member] = true
 			}
-			_, rest, ok = scripts.CutInt(rest)
-			if !ok || length < 0 || length > int64(len(rest)) {
-				return errPacked
-			}
-			if thisID, _ := message.SplitMember(rest[:length]); thisID == id {
-				found[rest[:length]] = true
-			}
-			packed = rest[length:]
+		})
+		if err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// eachPacked calls do for each message of a claim.
+func eachPacked(packed string, do func(score int64, member string)) error {
+	for packed != "" {
+		length, rest, ok := scripts.CutInt(packed)
+		if !ok {
+			return errPacked
+		}
+		score, rest, ok := scripts.CutInt(rest)
+		if !ok || length < 0 || length > int64(len(rest)) {
+			return errPacked
+		}
+		do(score, rest[:length])
+		packed = rest[length:]
 	}
 	return nil
 }

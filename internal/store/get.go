@@ -58,24 +58,34 @@ func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key 
 
 func (q *Producer) parseFound(r *scripts.Reply, code Code, id, key string) Found {
 	if code == Dead {
-		letter := message.DecodeDeadLetter(message.Member(id, key), r.Text(5))
-		letter.Queue = q.keys.Name
-		found := Found{
-			Message: letter.Message, Code: code, Reason: letter.Reason,
-			MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
-		}
-		if ms := r.Int(3); ms != 0 {
-			found.DiedAt = time.UnixMilli(ms)
-		}
-		return found
+		return q.deadFound(id, key, r.Text(5), r.Int(3))
 	}
+	return q.found(code, id, key, r.Text(4), r.Text(5), r.Int(3))
+}
+
+// deadFound is a dead letter; diedMs is 0 where it is not known.
+func (q *core) deadFound(id, key, stored string, diedMs int64) Found {
+	letter := message.DecodeDeadLetter(message.Member(id, key), stored)
+	letter.Queue = q.keys.Name
+	found := Found{
+		Message: letter.Message, Code: Dead, Reason: letter.Reason,
+		MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
+	}
+	if diedMs != 0 {
+		found.DiedAt = time.UnixMilli(diedMs)
+	}
+	return found
+}
+
+// found is a message that is not dead; score is 0 where it is not known.
+func (q *core) found(code Code, id, key, attempts, stored string, score int64) Found {
 	found := Found{Code: code}
-	history, err := message.ParseHistory(r.Text(4))
+	history, err := message.ParseHistory(attempts)
 	if err == nil {
-		err = found.Decode(r.Text(5))
+		err = found.Decode(stored)
 	}
 	found.ID, found.Key, found.Queue, found.Err = id, key, q.keys.Name, err
-	if score := r.Int(3); score != 0 {
+	if score != 0 {
 		found.DueAt = history.Promised(score)
 	}
 	found.Attempt = history.Attempts.Begun + 1

@@ -30,8 +30,9 @@ func relayed(w *flow.World) inner.Queue {
 
 // carry runs relay, settler and auditor in this process, where their statements can
 // be watched; the bridge of the world has no outbox, and does the rest. The returned
-// function ends them.
-func carry(ctx context.Context, w *flow.World, d *database, shards int, note func(table.Statement)) (stop func() error, err error) {
+// function ends them. found is told what the auditor finds; it must be safe for
+// concurrent use.
+func carry(ctx context.Context, w *flow.World, d *database, shards int, note func(table.Statement), found func(auditor.Counts)) (stop func() error, err error) {
 	db, err := table.Open(table.Config{Dialect: d.dialect, DSN: d.dsn, Trace: note})
 	if err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func carry(ctx context.Context, w *flow.World, d *database, shards int, note fun
 		Databases: []settler.Database{{Database: db}},
 		Queues:    []settler.Queue{{Name: queue.Name, Store: w.Store().Rows(), Held: func() []int { return held }}},
 	})
-	a, errAuditor := auditor.New(auditor.Config{Databases: []*table.Database{db}, Queues: []auditor.Queue{{Queue: queue}}})
+	a, errAuditor := auditor.New(auditor.Config{Databases: []*table.Database{db}, Queues: []auditor.Queue{{Queue: queue}}, Observe: found})
 	if err := errors.Join(errRelay, errSettler, errAuditor); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

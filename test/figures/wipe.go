@@ -45,6 +45,8 @@ func wipeFigure(ctx context.Context, r run) error {
 	if err != nil {
 		return err
 	}
+	w.watch.show(w.say, "first start")
+	w.watch.forget()
 	p := startWipeLoad(ctx, w)
 	defer p.stop()
 	<-time.After(5 * time.Second)
@@ -61,6 +63,7 @@ func wipeFigure(ctx context.Context, r run) error {
 	if err != nil {
 		return err
 	}
+	w.watch.show(w.say, "all back")
 	there, err := w.waiting(ctx)
 	if err != nil {
 		return err
@@ -72,7 +75,12 @@ func wipeFigure(ctx context.Context, r run) error {
 	fmt.Printf("  all back after FLUSHALL  %8.1f s  %8.0f /s\n", again.Seconds(), rate(count, again))
 	fmt.Printf("  waiting then             %8d\n", there)
 	p.stop()
+	fmt.Printf("  due within %s after the FLUSHALL: lost with Redis: %s\n", lateSpan, p.late())
 	return w.judge(ctx, p, count, flying)
+}
+
+func (w *wipeWorld) say(format string, args ...any) {
+	fmt.Printf("  %s\n", fmt.Sprintf(format, args...))
 }
 
 // wipeCancels is how many of the waiting messages are cancelled right after Redis

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +16,9 @@ import (
 
 // events are when what was logged happened.
 type events struct {
-	mu      sync.Mutex
-	times   map[string][]time.Time
-	changed chan struct{}
-	sink    *countingSink
+	mu    sync.Mutex
+	times map[string][]time.Time
+	sink  *countingSink
 }
 
 func (e *events) add(name string, at time.Time) {
@@ -90,19 +90,26 @@ func (s *countingSink) copies() map[string]int {
 	return copies
 }
 
-// wipeLoad schedules messages that are due soon, 250 a second, and cancels one
-// in ten of them about when they are due.
+// wipeLoad schedules messages that are due soon: 250 a second in two seconds, of which
+// it cancels one in ten about then, and as many within the [lateSpan] after that.
 type wipeLoad struct {
 	w      *wipeWorld
 	sink   *countingSink
 	cancel context.CancelFunc
 	done   chan struct{}
 	once   sync.Once
+	made   map[string]promise // by id; read when the load has stopped
 }
+
+// promise is when a message was committed, and when it is due.
+type promise struct{ made, due time.Time }
+
+// lateSpan is how long after the FLUSHALL messages are due whose lateness is told.
+const lateSpan = 10 * time.Second
 
 func startWipeLoad(ctx context.Context, w *wipeWorld) *wipeLoad {
 	ctx, cancel := context.WithCancel(ctx)
-	p := &wipeLoad{w: w, sink: w.events.sink, cancel: cancel, done: make(chan struct{})}
+	p := &wipeLoad{w: w, sink: w.events.sink, cancel: cancel, done: make(chan struct{}), made: map[string]promise{}}
 	go func() {
 		defer close(p.done)
 		ticker := time.NewTicker(200 * time.Millisecond)
@@ -121,12 +128,12 @@ func startWipeLoad(ctx context.Context, w *wipeWorld) *wipeLoad {
 	return p
 }
 
-// round schedules 50 messages, and cancels 5 of those of ten rounds ago.
+// round schedules 100 messages, and cancels 5 of those of ten rounds ago.
 func (p *wipeLoad) round(ctx context.Context, n int) error {
-	requests := make([]delay.Request, 50)
+	requests, now := make([]delay.Request, 100), time.Now()
 	for i := range requests {
 		requests[i] = delay.Request{
-			Message: delay.Message{ID: fmt.Sprintf("f-%d-%d", n, i), Topic: "topic", Body: wipeBody}, When: delay.After(2 * time.Second),
+			Message: delay.Message{ID: fmt.Sprintf("f-%d-%d", n, i), Topic: "topic", Body: wipeBody}, When: delay.At(now.Add(lead(i))),
 		}
 	}
 	tx, err := p.w.db.BeginTx(ctx, nil)
@@ -146,8 +153,18 @@ func (p *wipeLoad) round(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	return tx.Commit()
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	made := time.Now()
+	for i := range requests {
+		p.made[requests[i].Message.ID] = promise{made: made, due: now.Add(lead(i))}
+	}
+	return nil
 }
+
+// lead is how long after its round a message is due.
+func lead(i int) time.Duration { return 2*time.Second + lateSpan*time.Duration(max(0, i-50))/50 }
 
 // stop ends the producer, and waits until everything is published.
 func (p *wipeLoad) stop() {
@@ -155,6 +172,7 @@ func (p *wipeLoad) stop() {
 		p.cancel()
 		<-p.done
 		last := maps.Clone(p.sink.copies())
+		<-time.After(lateSpan)
 		for begun := time.Now(); time.Since(begun) < time.Minute; {
 			<-time.After(4 * time.Second)
 			now := p.sink.copies()
@@ -205,4 +223,35 @@ func (w *wipeWorld) states(ctx context.Context) (map[string]fate, error) {
 		all[id] = f
 	}
 	return all, rows.Err()
+}
+
+// late says how late the messages were first published that were due within the
+// [lateSpan] after the FLUSHALL: those that Redis had lost, and those that were made
+// since.
+func (p *wipeLoad) late() string {
+	var lost, since []time.Duration
+	p.sink.mu.Lock()
+	defer p.sink.mu.Unlock()
+	for id, m := range p.made {
+		copies := p.sink.published[id]
+		if after := m.due.Sub(p.wiped()); after < 0 || after > lateSpan || len(copies) == 0 {
+			continue
+		}
+		if took := copies[0].Sub(m.due); m.made.Before(p.wiped()) {
+			lost = append(lost, took)
+		} else {
+			since = append(since, took)
+		}
+	}
+	return spread(lost) + "; made since: " + spread(since)
+}
+
+// spread tells the middle and the end of a list.
+func spread(list []time.Duration) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	slices.Sort(list)
+	at := func(percent int) time.Duration { return list[(len(list)-1)*percent/100].Round(time.Millisecond) }
+	return fmt.Sprintf("%d, late by %s (p50), %s (p99), %s (max)", len(list), at(50), at(99), at(100))
 }

@@ -48,11 +48,12 @@ type wipeWorld struct {
 	shards   int
 	due      time.Time
 	events   *events
+	watch    *watch
 	log      *slog.Logger
 }
 
 func newWipeWorld(ctx context.Context, kind string, shards int) (*wipeWorld, error) {
-	w := &wipeWorld{shards: shards, due: time.Now().Add(24 * time.Hour).Truncate(time.Second), events: &events{changed: make(chan struct{}, 1)}}
+	w := &wipeWorld{shards: shards, due: time.Now().Add(24 * time.Hour).Truncate(time.Second), events: &events{}, watch: newWatch()}
 	w.log = slog.New(eventLog{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}), w.events})
 	var err error
 	driver, start, dialect := "pgx", service.StartPostgres, sdk.PostgreSQL
@@ -164,7 +165,7 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &wipeBridge{cancel: cancel}
 	var err error
-	if b.db, err = table.Open(table.Config{Dialect: w.dialect, DSN: w.database.URL()}); err != nil {
+	if b.db, err = table.Open(table.Config{Dialect: w.dialect, DSN: w.database.URL(), Trace: w.watch.note}); err != nil {
 		cancel()
 		return nil, err
 	}

@@ -165,7 +165,8 @@ func TestManyLanes(t *testing.T) {
 			}
 			require.Less(t, s.redis.puts, rows/10, "in batches")
 		})
-		require.Zero(t, s.Logs.Count("outbox_database_away"), "no deadlock: %s", s.Logs)
+		require.Zero(t, s.Logs.Count("outbox_deadlock"), s.Logs)
+		requireNotRefused(t, s.Logs)
 	})
 }
 
@@ -192,7 +193,7 @@ func everythingAtOnce(s *realScene) {
 	stopA()
 	stopB()
 	require.Zero(s.t, s.Logs.Count("outbox_panic"))
-	require.Zero(s.t, s.Logs.Count("outbox_database_away"), "%s", s.Logs)
+	requireNotRefused(s.t, s.Logs)
 	s.Sound()
 	s.agree()
 }

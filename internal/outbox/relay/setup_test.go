@@ -2,6 +2,8 @@ package relay
 
 import (
 	"errors"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -37,6 +39,16 @@ func newRelaying(t *testing.T, s *outboxtest.Scene) relaying {
 	r := relaying{t: t, observer: &recorder{}}
 	r.config = Config{Database: s.DB.Database, Poll: 10 * time.Millisecond, Observer: r.observer, Logger: s.Logger()}
 	return r
+}
+
+// requireNotRefused: the database has ended no work of a relay. That it was slow, or could
+// not be reached in time, is the machine's doing.
+func requireNotRefused(t *testing.T, logs *outboxtest.Logs) {
+	t.Helper()
+	slow := regexp.MustCompile(errSlow.Error() + "|deadline exceeded|statement timeout|i/o timeout|failed to connect")
+	for line := range strings.Lines(logs.String()) {
+		require.False(t, strings.Contains(line, "outbox_database_away") && !slow.MatchString(line), line)
+	}
 }
 
 // relay is one that does not run.

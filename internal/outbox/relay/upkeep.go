@@ -22,14 +22,14 @@ const (
 
 // upkeep watches and tidies until ctx ends; what fails is tried again next time.
 func (r *Relay) upkeep(ctx context.Context) error {
-	var tidied time.Time
+	var tidyAt time.Time
 	for {
 		began := time.Now()
 		err := r.watch(ctx)
 		took := time.Since(began)
-		if time.Since(tidied) >= tidyEvery {
-			tidied = time.Now()
-			err = errors.Join(err, r.tidy(ctx))
+		if now := time.Now(); !now.Before(tidyAt) {
+			looked, errTidy := r.tidy(ctx)
+			tidyAt, err = now.Add(max(tidyEvery, wait.Rest(looked))), errors.Join(err, errTidy)
 		}
 		if err != nil && ctx.Err() == nil {
 			r.log.DebugContext(ctx, "outbox upkeep failed", "err", err)
@@ -67,26 +67,30 @@ func (r *Relay) watch(ctx context.Context) error {
 	return err
 }
 
-// tidy purges finished rows, and looks for rows that nobody here will ever take.
-func (r *Relay) tidy(ctx context.Context) error {
-	look, err := r.outlook(ctx)
-	if err != nil {
-		return err
-	}
+// tidy looks for rows that nobody here will ever take, and purges finished ones. looked
+// is how long that took without deleting more than one batch: while somebody holds a
+// snapshot, it walks over all that has changed since then.
+func (r *Relay) tidy(ctx context.Context) (looked time.Duration, err error) {
+	began := time.Now()
+	errUnknown := r.reportUnknown(ctx)
+	fromMs, more, err := r.db.Ended().Purge(ctx, r.config.Keep, 0)
+	looked = time.Since(began)
 	// A batch begins where the one before has ended: the database may not have forgotten
 	// yet what that has deleted.
-	for fromMs, more := int64(0), true; more && ctx.Err() == nil; {
-		if fromMs, more, err = r.db.Ended().Purge(ctx, r.config.Keep, fromMs); err != nil {
-			return err
-		}
+	for more && err == nil && ctx.Err() == nil {
+		fromMs, more, err = r.db.Ended().Purge(ctx, r.config.Keep, fromMs)
 	}
-	return r.reportUnknown(ctx, look.untilMs())
+	return looked, errors.Join(errUnknown, err)
 }
 
 // reportUnknown says how many rows wait for queues that this bridge has not.
 // Another bridge may have them; a misspelt one has nobody.
-func (r *Relay) reportUnknown(ctx context.Context, untilMs int64) error {
-	foreign, err := r.db.Pending().Foreign(ctx, r.names, untilMs)
+func (r *Relay) reportUnknown(ctx context.Context) error {
+	look, err := r.outlook(ctx)
+	if err != nil {
+		return err
+	}
+	foreign, err := r.db.Pending().Foreign(ctx, r.names, look.untilMs())
 	if err != nil {
 		return fmt.Errorf("count rows of unknown queues: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -67,6 +68,8 @@ type Database struct {
 	idle    int             // connections that are kept
 	listen  *pgx.ConnConfig // nil: no notifications
 	trace   func(Statement) // nil: nobody asks
+	// Until then no pending operations are listed; nil: no limit.
+	nextListing atomic.Pointer[time.Time]
 }
 
 // Open returns the database; it does no I/O, see [Database.Check]. The caller

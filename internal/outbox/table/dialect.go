@@ -31,6 +31,7 @@ const (
 	byDue      index = "due"
 	byIdentity index = "history"
 	byNumber   index = "number"
+	byFinished index = "finished"
 )
 
 var postgres = dialect{
@@ -54,6 +55,9 @@ var mysqlDialect = dialect{
 	size:    "LENGTH(body) + COALESCE(LENGTH(headers), 0)",
 	headers: "headers",
 	// A lock on the unique index would make a producer's duplicate wait.
-	hint:  map[index]string{byDue: " FORCE INDEX ({name}_due)", byIdentity: " FORCE INDEX ({name}_history)", byNumber: " FORCE INDEX (PRIMARY)"},
+	hint: map[index]string{
+		byDue: " FORCE INDEX ({name}_due)", byIdentity: " FORCE INDEX ({name}_history)", byNumber: " FORCE INDEX (PRIMARY)",
+		byFinished: " FORCE INDEX ({name}_finished)",
+	},
 	fence: " LIMIT 1",
 }

@@ -89,26 +89,36 @@ func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, er
 // fromMs. Where there are more, they finished at lastMs or later. Those of a message of
 // which an operation is pending are kept: they tell what overtook it.
 func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (lastMs int64, more bool, err error) {
-	var n int64
 	err = e.db.Within(ctx, func(t *Tx) error {
-		q := e.db.query("").add("SELECT id, finished_ms FROM {t} WHERE finished_ms >= ? AND finished_ms < {now} - ?", fromMs, keep.Milliseconds()).
-			withoutOperation().
-			add(" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", purgeBatch)
-		var numbers []int64
-		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
-			var number int64
-			err := rows.Scan(&number, &lastMs)
-			numbers = append(numbers, number)
-			return err
+		var list []*Row
+		err := e.db.purgeQuery(keep, fromMs).each(ctx, t.tx, func(rows *sql.Rows) error {
+			r := new(Row)
+			list = append(list, r)
+			return rows.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &lastMs)
 		})
-		if err != nil || len(numbers) == 0 {
+		if more = len(list) == purgeBatch; err != nil || len(list) == 0 {
 			return err
 		}
-		n, err = e.db.query("DELETE FROM {t} WHERE id").ids(numbers).exec(ctx, t.tx)
-		return err
+		if list, err = t.unoperated(ctx, list); err != nil {
+			return err
+		}
+		if len(list) == 0 && lastMs == fromMs {
+			lastMs++ // All of that instant that a batch can hold stay.
+		}
+		var numbers []int64
+		for _, r := range list {
+			numbers = append(numbers, r.Number)
+		}
+		return t.writeTo(ctx, numbers, e.db.query("DELETE FROM {t} WHERE id"))
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("purge finished rows: %w", err)
 	}
-	return lastMs, n == purgeBatch, nil
+	return lastMs, more, nil
+}
+
+// purgeQuery is the statement that locks the rows of a batch.
+func (d *Database) purgeQuery(keep time.Duration, fromMs int64) *query {
+	return d.query("SELECT id, queue, message_key, message_id, finished_ms").from(byFinished).
+		add(" WHERE finished_ms >= ? AND finished_ms < {now} - ? ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", fromMs, keep.Milliseconds(), purgeBatch)
 }

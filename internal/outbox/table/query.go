@@ -99,16 +99,6 @@ func (q *query) list(operator string, args []any) *query {
 	return q.add(operator+"("+marks+")", args...)
 }
 
-// hasOperation is the condition that an operation is pending. PostgreSQL shall
-// not go by the index of pending rows, where it is for an identity.
-const hasOperation = "op > 0 AND status + 0 = 0"
-
-// withoutOperation appends that no operation on the row's message is pending.
-func (q *query) withoutOperation() *query {
-	return q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
-		" AND o.message_id = {t}.message_id AND " + hasOperation + q.d.dialect.fence + ")")
-}
-
 // of is a statement that reads what of the rows of identities, each once, where
 // the condition holds; rest are a grouping, an order and a lock. In PostgreSQL
 // each identity is looked up by itself: see fence.
@@ -122,15 +112,12 @@ func (d *Database) of(list []Identity, what, condition, rest string) *query {
 	if !d.dialect.arrays {
 		// With its 8 MiB MySQL 8 gives up on 500 identities and reads the whole table.
 		// To MariaDB, which has no such limit, the hint is a comment.
-		q := d.query("SELECT /*+ SET_VAR(range_optimizer_max_mem_size = 0) */ " + what).from(byIdentity).add(" WHERE (queue, message_key, message_id) IN (")
-		for i, it := range list {
-			if i > 0 {
-				q.add(",")
-			}
-			// As bytes: an identity need not be valid text.
-			q.add("(?,?,?)", []byte(it.Queue), []byte(it.Key), []byte(it.ID))
+		q := d.query("SELECT /*+ SET_VAR(range_optimizer_max_mem_size = 0) */ " + what).from(byIdentity)
+		marks, args := strings.TrimSuffix(strings.Repeat("(?,?,?),", len(list)), ","), make([]any, 0, 3*len(list))
+		for _, it := range list {
+			args = append(args, []byte(it.Queue), []byte(it.Key), []byte(it.ID)) // An identity need not be valid text.
 		}
-		return q.add(") AND (" + condition + ")" + rest)
+		return q.add(" WHERE (queue, message_key, message_id) IN ("+marks+") AND ("+condition+")"+rest, args...)
 	}
 	queues, keys, ids := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
 	for i, it := range list {

@@ -79,19 +79,3 @@ func (t *Tx) tokens(ctx context.Context, list []Identity, lock string) (map[Vers
 	})
 	return found, err
 }
-
-// operated are the identities that have pending operations.
-func (t *Tx) operated(ctx context.Context, list []Identity) (map[Identity]bool, error) {
-	if list = t.db.possible(list); len(list) == 0 {
-		return nil, nil //nolint:nilnil // A nil map has none.
-	}
-	found := map[Identity]bool{}
-	q := t.db.of(list, "queue, message_key, message_id", hasOperation, "")
-	err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
-		var it Identity
-		err := rows.Scan(&it.Queue, &it.Key, &it.ID)
-		found[it] = true
-		return err
-	})
-	return found, err
-}

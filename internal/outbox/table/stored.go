@@ -46,19 +46,6 @@ func (s Stored) After(
 	return list, all, last, nil
 }
 
-// unoperated are the rows that have no pending operation.
-func (t *Tx) unoperated(ctx context.Context, rows []*Row) ([]*Row, error) {
-	names := make([]Identity, len(rows))
-	for i, r := range rows {
-		names[i] = r.Identity
-	}
-	operated, err := t.operated(ctx, names)
-	if err != nil {
-		return nil, fmt.Errorf("look for operations: %w", err)
-	}
-	return slices.DeleteFunc(rows, func(r *Row) bool { return operated[r.Identity] }), nil
-}
-
 // storedQuery is the statement of After. Finished operations are among MySQL's
 // entries of that status, before all others.
 func (d *Database) storedQuery(what, queue string, after Cursor, beforeMs int64, most int) *query {

@@ -1,102 +1,81 @@
+//go:build unix
+
 package kafka
 
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 const (
-	benchMessages = 200_000
+	benchMessages = 50_000
 	benchBatch    = 500
 	benchCallers  = 8
 )
 
-// BenchmarkPublish publishes 200,000 messages of 256 B per iteration in batches
-// of 500 from 8 callers to 6 partitions: through the sink, with a Key for each
-// message, without Keys and with one Key for all, and beside it, with a Key for
-// each, through kafka-go's own client and transport, which splits each batch over
-// the partitions and waits for all.
+// BenchmarkPublish publishes 50,000 messages of 256 bytes in batches of 500,
+// eight at a time, to 6 partitions, with the same Keys and headers by the sink
+// and by kafka-go's own client, which makes one request for each partition of a
+// batch.
+//
+//	go test -run '^$' -bench Publish -benchtime 5x ./internal/sinks/kafka
 func BenchmarkPublish(b *testing.B) {
 	brokers := testenv.Kafka(b)
-	sink := newSink(b, Config{Brokers: brokers})
-	through := func(ctx context.Context, batch []message.Message) {
-		for _, outcome := range sinks.Publish(ctx, sink, batch) {
-			if outcome.Class != sinks.Acknowledged {
-				b.Error(outcome.Err)
-				return
-			}
-		}
-	}
-	each := func(i int) string { return fmt.Sprintf("order-%020d", i) }
-	for _, c := range []struct {
-		name    string
-		key     func(i int) string
-		publish func(context.Context, []message.Message)
-	}{
-		{"unique", each, through},
-		{"none", func(int) string { return "" }, through},
-		{"one", func(int) string { return "order" }, through},
-		{"raw", each, rawClient(b, brokers)},
+	for name, key := range map[string]func(i int) string{
+		"no_key": func(int) string { return "" }, "unique_keys": func(i int) string { return "key-" + strconv.Itoa(i) },
 	} {
-		b.Run(c.name, func(b *testing.B) {
-			topic := testenv.Name(b, "bench")
-			(&testBroker{config: Config{Brokers: brokers}}).makeTopic(b, topic, partitions)
-			batches := benchBatches(b, topic, c.key)
-			c.publish(b.Context(), batches[0])
-			for b.Loop() {
-				publishAll(b.Context(), batches, c.publish)
-			}
-			b.ReportMetric(float64(benchMessages)*float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
+		b.Run(name, func(b *testing.B) {
+			sink := newSink(b, Config{Brokers: brokers})
+			batches := benchBatches(b, brokers, key)
+			sinktest.Beside(b, benchCallers, func() [][]message.Message { return batches },
+				sinktest.Side{Name: "sink", Publish: func(batch []message.Message) {
+					for _, outcome := range publish(b, sink, batch...) {
+						if outcome.Class != sinks.Acknowledged {
+							b.Error(outcome.Err)
+							return
+						}
+					}
+				}},
+				sinktest.Side{Name: "client", Publish: plainPublish(b, brokers)})
 		})
 	}
 }
 
-func benchBatches(b *testing.B, topic string, key func(i int) string) [][]message.Message {
+func benchBatches(b *testing.B, brokers []string, key func(i int) string) [][]message.Message {
 	b.Helper()
+	topic := testenv.Name(b, "bench")
+	(&testBroker{config: Config{Brokers: brokers}}).makeTopic(b, topic, partitions)
 	batches := make([][]message.Message, benchMessages/benchBatch)
+	template := newMessage(b, topic, "")
+	template.Body = make([]byte, 256)
 	for i := range batches {
-		batches[i] = newMessages(b, topic, "", benchBatch)
+		batches[i] = make([]message.Message, benchBatch)
 		for j := range batches[i] {
-			batches[i][j].Key = key(i*benchBatch + j)
-			batches[i][j].Body = make([]byte, 256)
+			batches[i][j] = template
+			batches[i][j].Key = key(j)
+			batches[i][j].ID = fmt.Sprintf("order-%020d", i*benchBatch+j)
 		}
 	}
 	return batches
 }
 
-func rawClient(b *testing.B, brokers []string) func(context.Context, []message.Message) {
+func plainPublish(b *testing.B, brokers []string) func([]message.Message) {
 	b.Helper()
 	transport := &kafka.Transport{}
 	b.Cleanup(transport.CloseIdleConnections)
 	client := &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}
-	return func(ctx context.Context, batch []message.Message) { produceRaw(ctx, b, client, batch[0].Topic, batch) }
-}
-
-func publishAll(ctx context.Context, batches [][]message.Message, publish func(context.Context, []message.Message)) {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
-	defer cancel()
-	work := make(chan []message.Message)
-	var callers sync.WaitGroup
-	for range benchCallers {
-		callers.Go(func() {
-			for batch := range work {
-				publish(ctx, batch)
-			}
-		})
-	}
-	for _, batch := range batches {
-		work <- batch
-	}
-	close(work)
-	callers.Wait()
+	return func(batch []message.Message) { produceRaw(b.Context(), b, client, batch[0].Topic, batch) }
 }
 
 func produceRaw(ctx context.Context, b *testing.B, client *kafka.Client, topic string, batch []message.Message) {
@@ -109,7 +88,10 @@ func produceRaw(ctx context.Context, b *testing.B, client *kafka.Client, topic s
 		for _, header := range m.PublishedHeaders() {
 			record.Headers = append(record.Headers, kafka.Header{Key: header.Name, Value: []byte(header.Value)})
 		}
-		partition := partitionOf(m.Key, numbers)
+		partition := i % partitions
+		if m.Key != "" {
+			partition = partitionOf(m.Key, numbers)
+		}
 		byPartition[partition] = append(byPartition[partition], record)
 	}
 	var requests sync.WaitGroup
@@ -127,4 +109,27 @@ func produceRaw(ctx context.Context, b *testing.B, client *kafka.Client, topic s
 		})
 	}
 	requests.Wait()
+}
+
+// TestAllocations keeps a message cheap. Not parallel: it counts the whole process.
+func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
+	brokers, topic := testenv.Kafka(t), testenv.Name(t, "topic")
+	(&testBroker{config: Config{Brokers: brokers}}).makeTopic(t, topic, partitions)
+	sink := newSink(t, Config{Brokers: brokers})
+	const most, count = 8, 500
+	each := sinktest.Allocations(func() []message.Message {
+		batch := newMessages(t, topic, "", count)
+		for i := range batch {
+			batch[i].Key = strconv.Itoa(i)
+		}
+		return batch
+	}, func(batch []message.Message) {
+		for _, outcome := range publish(t, sink, batch...) {
+			if outcome.Class != sinks.Acknowledged {
+				t.Error(outcome.Err)
+			}
+		}
+	})
+	require.Less(t, each, float64(most))
+	t.Logf("%.1f allocations a message", each)
 }

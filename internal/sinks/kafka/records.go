@@ -35,10 +35,13 @@ func recordSize(m *message.Message) int {
 // records reads messages as Kafka records, once: for a second attempt a new one
 // is needed, since kafka-go takes a consumed reader for an empty success.
 type records struct {
-	batch   []item
-	read    int
-	record  kafka.Record
+	batch  []item
+	read   int
+	record kafka.Record
+	// Memory of the record.
+	own     []message.Header
 	headers []kafka.Header
+	text    []byte
 }
 
 // ReadRecord implements [kafka.RecordReader]. The record is valid until the next call.
@@ -48,9 +51,13 @@ func (r *records) ReadRecord() (*kafka.Record, error) {
 	}
 	m := r.batch[r.read].message()
 	r.read++
-	r.headers = r.headers[:0]
-	for _, header := range m.PublishedHeaders() {
-		r.headers = append(r.headers, kafka.Header{Key: header.Name, Value: []byte(header.Value)})
+	r.own, r.headers = m.AppendHeaders(r.own[:0]), r.headers[:0]
+	if r.text == nil {
+		r.text = make([]byte, 0, 256) // An empty value is not null.
+	}
+	r.text = r.text[:0]
+	for _, header := range r.own {
+		r.headers = append(r.headers, kafka.Header{Key: header.Name, Value: r.bytes(header.Value)})
 	}
 	body := m.Body
 	if body == nil {
@@ -58,7 +65,14 @@ func (r *records) ReadRecord() (*kafka.Record, error) {
 	}
 	r.record = kafka.Record{Value: kafka.NewBytes(body), Headers: r.headers}
 	if m.Key != "" {
-		r.record.Key = kafka.NewBytes([]byte(m.Key))
+		r.record.Key = kafka.NewBytes(r.bytes(m.Key))
 	}
 	return &r.record, nil
+}
+
+// bytes copies a text into the record's memory.
+func (r *records) bytes(text string) []byte {
+	from := len(r.text)
+	r.text = append(r.text, text...)
+	return r.text[from:len(r.text):len(r.text)]
 }

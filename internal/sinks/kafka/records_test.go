@@ -44,6 +44,21 @@ func TestRecordSizeIsUpperBound(t *testing.T) {
 	}
 }
 
+func TestEmptyIsNotNull(t *testing.T) {
+	t.Parallel()
+	m := newMessage(t, "topic", "")
+	m.Headers, m.Body = map[string]string{"a": "", "b": "x", "c": ""}, nil
+	record, err := (&records{batch: itemsOf(m)}).ReadRecord()
+	require.NoError(t, err)
+	require.Nil(t, record.Key)
+	require.NotNil(t, record.Value)
+	require.Len(t, record.Headers, 8)
+	for i, value := range []string{"", "x", "", m.ID} {
+		require.NotNil(t, record.Headers[i].Value)
+		require.Equal(t, value, string(record.Headers[i].Value))
+	}
+}
+
 // TestPartitionerIsJavas holds the choice against values of
 // org.apache.kafka.common.utils.Utils.murmur2.
 func TestPartitionerIsJavas(t *testing.T) {

@@ -1,10 +1,10 @@
+//go:build unix
+
 package nats_test
 
 import (
 	"fmt"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -18,63 +18,66 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
-// One operation is one message of 256 bytes. All publish batches of 500, four at
-// a time, with the same headers.
-//
-//	go test -run '^$' -bench Publish -benchtime 100000x ./internal/sinks/nats
 const (
-	benchBatch   = 500
-	benchWriters = 4
+	benchMessages = 50_000
+	benchBatch    = 500
+	benchCallers  = 4
 )
 
+// BenchmarkPublish publishes 50,000 messages of 256 bytes in batches of 500, four
+// at a time, with the same headers by the sink and by the client's asynchronous
+// publish.
+//
+//	go test -run '^$' -bench Publish -benchtime 5x ./internal/sinks/nats
 func BenchmarkPublish(b *testing.B) {
 	broker := broker{url: testenv.NATS(b)}
-	for name, key := range map[string]func(batch, i int) string{
-		"no_key":      func(int, int) string { return "" },
-		"unique_keys": func(_, i int) string { return "key-" + strconv.Itoa(i) },
-		"100_keys":    func(batch, i int) string { return fmt.Sprintf("key-%d-%d", batch, i%100) },
-		"one_key":     func(batch, _ int) string { return "key-" + strconv.Itoa(batch) },
+	for _, keys := range []struct {
+		name string
+		key  func(i int) string
+	}{
+		{"no_key", func(int) string { return "" }},
+		{"unique_keys", func(i int) string { return "key-" + strconv.Itoa(i) }},
+		{"100_keys", func(i int) string { return "key-" + strconv.Itoa(i%100) }},
 	} {
-		b.Run("sink/"+name, func(b *testing.B) {
-			topic := benchTopic(b, broker)
+		b.Run(keys.name, func(b *testing.B) {
 			sink := newSink(b, nats.Config{Servers: []string{broker.url}})
-			require.NoError(b, sink.Ping(b.Context()))
-			benchBatches(b, topic, key, func(batch []message.Message) {
-				for _, outcome := range publish(b, sink, batch...) {
-					if outcome.Class != sinks.Acknowledged {
-						b.Error(outcome.Err)
+			nc, err := natsgo.Connect(broker.url)
+			require.NoError(b, err)
+			defer nc.Close()
+			sinktest.Beside(b, benchCallers, func() [][]message.Message { return benchBatches(b, broker, keys.key) },
+				sinktest.Side{Name: "sink", Publish: func(batch []message.Message) {
+					for _, outcome := range publish(b, sink, batch...) {
+						if outcome.Class != sinks.Acknowledged {
+							b.Error(outcome.Err)
+						}
 					}
-				}
-			})
+				}},
+				sinktest.Side{Name: "client", Publish: plainPublish(b, nc)})
 		})
 	}
-	b.Run("plain", func(b *testing.B) {
-		topic := benchTopic(b, broker)
-		nc, err := natsgo.Connect(broker.url)
-		require.NoError(b, err)
-		defer nc.Close()
-		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4000))
-		require.NoError(b, err)
-		noKey := func(int, int) string { return "" }
-		benchBatches(b, topic, noKey, func(batch []message.Message) {
-			futures := make([]jetstream.PubAckFuture, len(batch))
-			for i := range batch {
-				future, err := js.PublishMsgAsync(&natsgo.Msg{Subject: batch[i].Topic, Data: batch[i].Body, Header: plainHeaders(&batch[i])})
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				futures[i] = future
+}
+
+func plainPublish(b *testing.B, nc *natsgo.Conn) func([]message.Message) {
+	b.Helper()
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(4000))
+	require.NoError(b, err)
+	return func(batch []message.Message) {
+		futures := make([]jetstream.PubAckFuture, len(batch))
+		for i := range batch {
+			m := &natsgo.Msg{Subject: batch[i].Topic, Data: batch[i].Body, Header: plainHeaders(&batch[i])}
+			if futures[i], err = js.PublishMsgAsync(m); err != nil {
+				b.Error(err)
+				return
 			}
-			for _, future := range futures {
-				select {
-				case <-future.Ok():
-				case err := <-future.Err():
-					b.Error(err)
-				}
+		}
+		for _, future := range futures {
+			select {
+			case <-future.Ok():
+			case err := <-future.Err():
+				b.Error(err)
 			}
-		})
-	})
+		}
+	}
 }
 
 func plainHeaders(m *message.Message) natsgo.Header {
@@ -85,40 +88,45 @@ func plainHeaders(m *message.Message) natsgo.Header {
 	return headers
 }
 
-func benchTopic(b *testing.B, broker broker) string {
+func benchBatches(b *testing.B, broker broker, key func(i int) string) [][]message.Message {
 	b.Helper()
 	topic := testenv.Name(b, "bench")
 	broker.MakeTopic(b, topic, sinktest.TopicOptions{})
-	return topic
+	batches := make([][]message.Message, benchMessages/benchBatch)
+	template := newMessage(b, topic)
+	template.Body = make([]byte, 256)
+	for i := range batches {
+		batches[i] = make([]message.Message, benchBatch)
+		for j := range batches[i] {
+			batches[i][j] = template
+			batches[i][j].Key = key(j)
+			batches[i][j].ID = fmt.Sprintf("order-%020d", i*benchBatch+j)
+		}
+	}
+	return batches
 }
 
-// benchBatches publishes b.N messages.
-func benchBatches(b *testing.B, topic string, key func(batch, i int) string, publish func([]message.Message)) {
-	b.Helper()
-	batches := make(chan []message.Message, b.N/benchBatch+1)
-	template := newMessage(b, topic)
-	template.Body = []byte(strings.Repeat("x", 256))
-	template.Headers = map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-	for from := 0; from < b.N; from += benchBatch {
-		batch := make([]message.Message, min(benchBatch, b.N-from))
+// TestAllocations keeps a message cheap: the client itself takes five for it, and
+// thirty with its own asynchronous publish. Not parallel: it counts the whole process.
+func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
+	broker := broker{url: testenv.NATS(t)}
+	topic := testenv.Name(t, "topic")
+	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+	sink := newSink(t, nats.Config{Servers: []string{broker.url}})
+	const most, count = 10, 500
+	each := sinktest.Allocations(func() []message.Message {
+		batch := make([]message.Message, count)
 		for i := range batch {
-			batch[i] = template
-			batch[i].Key = key(from/benchBatch, i)
-			batch[i].ID = fmt.Sprintf("order-%020d", from+i)
+			batch[i] = newMessage(t, topic)
 		}
-		batches <- batch
-	}
-	close(batches)
-	b.ResetTimer()
-	b.ReportAllocs()
-	var writers sync.WaitGroup
-	for range benchWriters {
-		writers.Go(func() {
-			for batch := range batches {
-				publish(batch)
+		return batch
+	}, func(batch []message.Message) {
+		for _, outcome := range publish(t, sink, batch...) {
+			if outcome.Class != sinks.Acknowledged {
+				t.Error(outcome.Err)
 			}
-		})
-	}
-	writers.Wait()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msgs/s")
+		}
+	})
+	require.Less(t, each, float64(most))
+	t.Logf("%.1f allocations a message", each)
 }

@@ -1,13 +1,9 @@
 package rabbitmq
 
 import (
-	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
@@ -42,7 +38,6 @@ type channel struct {
 	ended error          // why nothing is taken any more
 
 	open        *openChannel // nil while there is none
-	opening     chan opened  // nil while it is not being opened
 	pending     []*publication
 	proven      proof
 	confirmedAt time.Time        // the last time
@@ -101,21 +96,13 @@ func (c *channel) rouse() {
 // run ends with the connection, and settles all that it still has then.
 func (c *channel) run() {
 	for {
-		c.settleConfirmed()
+		c.hear()
 		c.sweep()
 		c.handOver()
 		c.look()
-		closes, returns := c.open.notices()
 		select {
 		case <-c.wake:
 		case <-c.room:
-		case <-c.firstConfirmed():
-		case o := <-c.opening:
-			c.opened(o)
-		case r, ok := <-returns:
-			c.noteReturn(r, ok)
-		case exception := <-closes:
-			c.closed(exception)
 		case now := <-c.lookAt:
 			c.checkTime(now)
 		case <-c.connection.done:
@@ -125,22 +112,28 @@ func (c *channel) run() {
 	}
 }
 
-// firstConfirmed is closed when the first pending message has an answer.
-func (c *channel) firstConfirmed() <-chan struct{} {
-	if len(c.pending) == 0 {
-		return nil
-	}
-	return c.pending[0].confirmation.Done()
-}
-
 // handOver publishes what is queued, as far as that is possible now.
 func (c *channel) handOver() {
 	if err := c.connection.refusal(); err != nil {
 		c.refuse(classify(notHanded, err), func(*publication) bool { return true })
 	}
+	if err := c.ensureOpen(); err != nil {
+		c.refuse(classify(notHanded, err), func(*publication) bool { return true })
+	}
 	for p := c.next(); p != nil; p = c.next() {
 		c.publish(p)
 	}
+}
+
+// ensureOpen has a channel opened where a message waits for one.
+func (c *channel) ensureOpen() (err error) {
+	c.mu.Lock()
+	isNeeded := c.open == nil && len(c.queue) > 0
+	c.mu.Unlock()
+	if isNeeded {
+		c.open, err = c.connection.mux.open(c.rouse)
+	}
+	return err
 }
 
 // next takes the first message from the queue, unless it has to wait.
@@ -158,13 +151,7 @@ func (c *channel) next() *publication {
 
 func (c *channel) isReady(p *publication) bool {
 	isAlone := len(c.pending) > 0 && (c.pending[0].isAlone || !c.proven.covers(p))
-	switch {
-	case c.opening != nil:
-		return false
-	case c.open == nil:
-		c.opening = c.connection.openChannel()
-		return false
-	case isAlone, len(c.pending) >= pendingMax:
+	if c.open == nil || !c.open.isReady || isAlone || len(c.pending) >= pendingMax {
 		return false
 	}
 	c.room = c.connection.wire.full()
@@ -174,55 +161,84 @@ func (c *channel) isReady(p *publication) bool {
 func (c *channel) publish(p *publication) {
 	p.isAlone = !c.proven.covers(p)
 	p.since = time.Now()
-	wire := c.connection.wire
-	p.start = wire.position()
-	var err error
-	p.confirmation, err = c.open.amqp.PublishWithDeferredConfirm(c.connection.config.Exchange, p.topic, true, false, *p.publishing)
-	p.end = wire.position()
-	switch {
+	switch err := c.open.publish(c.connection, p); {
 	case err == nil:
 		c.pending = append(c.pending, p)
-	case errors.Is(err, amqp.ErrClosed):
-		// The driver says so before the message is complete.
-		c.mu.Lock()
-		c.queue = slices.Insert(c.queue, 0, p)
-		c.mu.Unlock()
-		c.closed(<-c.open.closes)
-	case wire.end(errLost) <= p.start:
+	case c.connection.wire.end(errLost) <= p.start:
 		c.settle(p, classify(notHanded, errLost))
 	default:
 		c.settle(p, classify(handed, errLost))
 	}
 }
 
-// settleConfirmed settles the messages from the first on that have an answer.
-func (c *channel) settleConfirmed() {
-	for len(c.pending) > 0 {
-		p := c.pending[0]
-		select {
-		case <-p.confirmation.Done():
-		default:
+// hear does what the broker's events on the channel demand.
+func (c *channel) hear() {
+	if c.open == nil {
+		return
+	}
+	for _, e := range c.open.take() {
+		switch e.method {
+		case methodConfirmOK:
+			c.open.isReady = true
+		case methodAck, methodNack:
+			c.answered(e)
+		case methodReturn:
+			c.noteReturn(e.returned)
+		case methodClose:
+			c.settleAnswered()
+			c.open.acceptClose()
+			c.closed(e.exception)
 			return
+		default: // Nothing else becomes an event.
 		}
-		if !p.confirmation.Acked() && c.open.amqp.IsClosed() {
-			c.closed(<-c.open.closes) // The driver sends it before it ends the confirmations.
-			return
+	}
+	c.settleAnswered()
+}
+
+// answered notes an answer of the broker's. The tags of what is pending are
+// consecutive.
+func (c *channel) answered(e event) {
+	first := c.open.tag + 1 - uint64(len(c.pending))
+	if e.tag < first || e.tag > c.open.tag {
+		return
+	}
+	last := int(e.tag - first)
+	from := last
+	if e.isMultiple {
+		from = 0
+	}
+	for _, p := range c.pending[from : last+1] {
+		if p.answer == 0 {
+			p.answer = e.method
 		}
-		c.noteReturns()
-		c.pending = c.pending[1:]
+	}
+}
+
+// settleAnswered settles the messages from the first on that have an answer.
+func (c *channel) settleAnswered() {
+	count := 0
+	for count < len(c.pending) && c.pending[count].answer != 0 {
+		count++
+	}
+	if count == 0 {
+		return
+	}
+	answered := c.pending[:count]
+	c.pending = c.pending[count:]
+	c.confirmedAt = time.Now()
+	c.connection.confirmed.advance(answered[count-1].start, c.confirmedAt)
+	for _, p := range answered {
 		c.judge(p)
 	}
 }
 
 // judge settles a message that the broker has answered.
 func (c *channel) judge(p *publication) {
-	c.confirmedAt = time.Now()
-	c.connection.confirmed.advance(p.start, c.confirmedAt)
 	if p.isAlone {
 		c.prove(p)
 	}
 	switch {
-	case !p.confirmation.Acked():
+	case p.answer == methodNack:
 		c.settle(p, classify(handed, errNacked))
 	case p.returned != nil:
 		c.settle(p, classify(handed, p.returned))

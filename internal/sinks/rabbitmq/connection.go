@@ -17,15 +17,15 @@ import (
 const closeTimeout = time.Second
 
 // connection is one connection to the broker, from login to its end, with the
-// channels on it. It is a [redial.Conn]. Its goroutines are watch, the wire's,
-// one for each channel, and those that open and close channels; Close waits for
-// all.
+// channels on it. It is a [redial.Conn]. Its goroutines are watch, the wire's
+// and one for each channel; Close waits for all.
 type connection struct {
 	config Config
 	host   string
 	logger *slog.Logger
 	amqp   *amqp.Connection
 	wire   *wire
+	mux    *mux
 	blocks chan amqp.Blocking
 	closes chan *amqp.Error
 	load   atomic.Int64 // messages of calls that use it
@@ -55,11 +55,15 @@ func dial(ctx context.Context, config Config, e endpoint, logger *slog.Logger) (
 		c.wire = newWire(conn, config.PublishTimeout)
 		c.work.Go(c.wire.run)
 		return c.wire
+	}, func(conn net.Conn) net.Conn {
+		c.mux = newMux(conn)
+		return c.mux
 	})
 	if err != nil {
 		c.work.Wait()
 		return nil, err
 	}
+	c.mux.begin(c.amqp.Config.ChannelMax, heartbeatsMissed*c.amqp.Config.Heartbeat/2)
 	c.closes = c.amqp.NotifyClose(make(chan *amqp.Error, 1))
 	c.blocks = c.amqp.NotifyBlocked(make(chan amqp.Blocking, 16))
 	c.work.Go(c.watch)
@@ -132,36 +136,22 @@ func (c *connection) refusal() error {
 	return nil
 }
 
-// spawn runs f in a goroutine that Close waits for, unless the connection is lost.
-func (c *connection) spawn(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cause != nil {
-		return false
-	}
-	c.work.Go(f)
-	return true
-}
-
 // ping makes the broker answer.
 func (c *connection) ping(ctx context.Context) error {
 	if err := c.refusal(); err != nil {
 		return err
 	}
-	answer := make(chan error, 1)
-	asked := c.spawn(func() {
-		channel, err := c.amqp.Channel() // It ends with the connection at the latest.
-		if err == nil {
-			err = channel.Close()
-		}
-		answer <- err
-	})
-	if !asked {
-		return c.Err()
-	}
-	select {
-	case err := <-answer:
+	answer := make(chan struct{}, 1)
+	channel, err := c.mux.open(func() { answer <- struct{}{} })
+	if err != nil {
 		return err
+	}
+	defer channel.close()
+	select {
+	case <-answer:
+		return nil
+	case <-c.done:
+		return c.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

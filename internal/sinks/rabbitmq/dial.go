@@ -2,10 +2,12 @@ package rabbitmq
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -16,6 +18,8 @@ const (
 	// the driver gives a silent connection up after one and a half, before a
 	// publish times out.
 	heartbeat = 6 * time.Second
+	// heartbeatsMissed is how many of the broker's may not come.
+	heartbeatsMissed = 3
 	// dialTimeout limits one connect, TLS and login included. RabbitMQ takes its
 	// time to refuse a login.
 	dialTimeout = 8 * time.Second
@@ -34,7 +38,7 @@ func (c Config) Dial(ctx context.Context) (*amqp.Connection, error) {
 	}
 	var errs []error
 	for _, i := range rand.Perm(len(endpoints)) {
-		conn, err := c.dialNode(ctx, endpoints[i], func(conn net.Conn) net.Conn { return &boundedWrites{conn} })
+		conn, err := c.dialNode(ctx, endpoints[i], func(conn net.Conn) net.Conn { return &boundedWrites{conn} }, nil)
 		if err == nil {
 			return conn, nil
 		}
@@ -43,10 +47,11 @@ func (c Config) Dial(ctx context.Context) (*amqp.Connection, error) {
 	return nil, errors.Join(errs...)
 }
 
-// dialNode connects to a node and logs in, over what wrap makes of the socket.
-// It ends with ctx, which the driver's handshake does not know, and leaves
-// nothing open where it fails.
-func (c Config) dialNode(ctx context.Context, e endpoint, wrap func(net.Conn) net.Conn) (*amqp.Connection, error) {
+// dialNode connects to a node and logs in. What the driver writes goes through
+// what over makes of the stream, if that is given, then through TLS, and then
+// through what under makes of the socket. It ends with ctx, which the driver's
+// handshake does not know, and leaves nothing open where it fails.
+func (c Config) dialNode(ctx context.Context, e endpoint, under, over func(net.Conn) net.Conn) (*amqp.Connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	login, err := c.login(e)
@@ -54,26 +59,31 @@ func (c Config) dialNode(ctx context.Context, e endpoint, wrap func(net.Conn) ne
 		return nil, err
 	}
 	config := amqp.Config{
-		SASL: []amqp.Authentication{login}, Heartbeat: heartbeat,
+		SASL: []amqp.Authentication{login}, Heartbeat: heartbeat, FrameSize: frameMax,
 		Properties: amqp.Table{"product": "delaybridge", "connection_name": "delaybridge " + c.Name},
-	}
-	if e.secure {
-		if config.TLSClientConfig, err = c.tlsConfig(); err != nil {
-			return nil, &loginError{err}
-		}
 	}
 	var socket net.Conn
 	hang := func() bool { return true }
-	config.Dial = func(network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	config.Dial = func(network, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, e.host)
 		if err != nil {
 			return nil, err
 		}
-		socket = wrap(conn)
+		socket = under(conn)
 		hang = context.AfterFunc(ctx, func() { _ = conn.Close() })
-		return socket, nil
+		stream := socket
+		if e.secure {
+			if stream, err = c.secure(ctx, e, socket); err != nil {
+				return nil, err
+			}
+		}
+		if over != nil {
+			stream = over(stream)
+		}
+		return stream, nil
 	}
-	conn, err := amqp.DialConfig(e.url, config)
+	// TLS is ours, so that the driver need not know of it.
+	conn, err := amqp.DialConfig(plainURL(e.url), config)
 	if inTime := hang(); err == nil && !inTime {
 		err = context.Cause(ctx)
 	}
@@ -84,6 +94,30 @@ func (c Config) dialNode(ctx context.Context, e endpoint, wrap func(net.Conn) ne
 		return nil, err
 	}
 	return conn, nil
+}
+
+// plainURL is the URL without TLS.
+func plainURL(url string) string {
+	if rest, ok := strings.CutPrefix(url, "amqps:"); ok {
+		return "amqp:" + rest
+	}
+	return url
+}
+
+// secure does the TLS handshake. It reads the files anew.
+func (c Config) secure(ctx context.Context, e endpoint, socket net.Conn) (net.Conn, error) {
+	config, err := c.tlsConfig()
+	if err != nil {
+		return nil, &loginError{err}
+	}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(e.host)
+	}
+	secured := tls.Client(socket, config)
+	if err := secured.HandshakeContext(ctx); err != nil {
+		return nil, err
+	}
+	return secured, nil
 }
 
 // boundedWrites ends a write that takes too long: the driver knows no context.

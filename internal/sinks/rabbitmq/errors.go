@@ -20,6 +20,8 @@ var (
 	errLost         = errors.New("the connection was lost")
 	errNotConnected = errors.New("no connection within the publish timeout")
 	errNoChannel    = errors.New("all channels were in use for other topics for longer than the publish timeout")
+	errNoNumber     = errors.New("the broker allows no more channels")
+	errMalformed    = errors.New("malformed AMQP frame")
 	errSilent       = errors.New("the broker did not answer within the publish timeout")
 )
 

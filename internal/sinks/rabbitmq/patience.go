@@ -27,7 +27,7 @@ func (c *channel) checkTime(now time.Time) {
 		}
 		return
 	}
-	if c.opening != nil {
+	if c.open != nil && !c.open.isReady {
 		c.refuse(classify(notHanded, errSilent), func(p *publication) bool { return now.Sub(p.since) >= timeout })
 	}
 }
@@ -55,10 +55,10 @@ func (c *channel) giveUp() {
 	}
 	open, silent := c.open, map[string]bool{}
 	pending := c.abandon()
-	c.connection.closeChannel(open)
+	open.close()
 	for _, p := range pending {
 		silent[p.topic] = true
-		if p.confirmation.Acked() {
+		if p.answer == methodAck {
 			c.judge(p)
 		} else {
 			c.settle(p, classify(handed, err))

@@ -11,8 +11,10 @@
 // A full queue refuses a message and may take the next one. So of one Key and
 // Topic at most one message is without an answer; all others are pipelined.
 //
+// The driver logs in and keeps the connection; the frames of the channels are
+// ours, see mux. The driver's own recovery is not used.
+//
 // The package declares nothing at the broker and changes none of its settings.
-// It does not use the driver's recovery, which leaves confirmations unresolved.
 package rabbitmq
 
 import (

@@ -9,14 +9,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// opened goes on where a channel was opened, or refuses what waits for it.
-func (c *channel) opened(o opened) {
-	c.opening = nil
-	if c.open = o.channel; o.err != nil {
-		c.refuse(classify(notHanded, o.err), func(*publication) bool { return true })
-	}
-}
-
 // closed settles what is pending on a channel that the broker has closed, or
 // that was lost with the connection. What is queued goes over the next one,
 // unless the broker has refused its route.
@@ -31,7 +23,7 @@ func (c *channel) closed(exception *amqp.Error) {
 	}
 	for _, p := range c.abandon() {
 		switch {
-		case p.confirmation.Acked():
+		case p.answer == methodAck:
 			c.judge(p)
 			continue
 		case given <= p.start:
@@ -53,7 +45,6 @@ func (c *channel) closed(exception *amqp.Error) {
 
 // abandon forgets the channel that is open, and returns what is pending on it.
 func (c *channel) abandon() []*publication {
-	c.noteReturns()
 	pending := c.pending
 	c.pending, c.open = nil, nil
 	return pending
@@ -61,8 +52,9 @@ func (c *channel) abandon() []*publication {
 
 // finish settles all that is left when the connection is lost.
 func (c *channel) finish() {
+	c.hear()
 	if c.open != nil {
-		c.closed(<-c.open.closes)
+		c.closed(nil)
 	}
 	err := c.connection.Err()
 	c.mu.Lock()
@@ -110,7 +102,7 @@ func (c *channel) sweep() {
 	for _, p := range c.pending {
 		if s := p.submission; s != nil && s.over.Load() {
 			p.submission = nil
-			p.publishing = nil
+			p.body = nil
 			s.settle(p.index, classify(handed, s.cause))
 		}
 	}

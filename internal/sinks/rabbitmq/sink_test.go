@@ -54,7 +54,7 @@ func TestLargestHeaders(t *testing.T) {
 	size := frame
 	for {
 		fits.Headers = map[string]string{"h": strings.Repeat("v", size)}
-		if _, refused := newPublishing(&fits, frame); refused == nil {
+		if _, refused := newEncoder(1, frame).properties(&fits); refused == nil {
 			break
 		}
 		size--

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
@@ -33,17 +31,18 @@ type publication struct {
 	submission *submission // nil once the call ended without the broker's answer
 	index      int
 	topic      string
-	id         string
-	size       int              // of the body
-	publishing *amqp.Publishing // nil once settled: the bytes are the caller's
-	refused    *sinks.Outcome   // why it cannot be handed over at all
+	id         string         // as far as AMQP has it
+	size       int            // of the body
+	properties []byte         // encoded
+	body       []byte         // nil once settled: the bytes are the caller's
+	refused    *sinks.Outcome // why it cannot be handed over at all
 	channel    *channel
 
-	since        time.Time // when it was submitted, or handed over, or when the connection last came nearer to it
-	start, end   uint64    // its bytes on the wire
-	isAlone      bool      // handed over to a channel that held no other
-	confirmation *amqp.DeferredConfirmation
-	returned     error // it came back
+	since      time.Time // when it was submitted, or handed over, or when the connection last came nearer to it
+	start, end uint64    // its bytes on the wire
+	isAlone    bool      // handed over to a channel that held no other
+	answer     method    // methodAck or methodNack, once the broker has answered
+	returned   error     // it came back
 }
 
 func newSubmission(connection *connection, batch []message.Message, outcomes *sinks.Outcomes) *submission {
@@ -53,12 +52,14 @@ func newSubmission(connection *connection, batch []message.Message, outcomes *si
 		channels: map[string]*channel{}, done: make(chan struct{}),
 	}
 	s.left.Store(int64(len(batch)))
+	encoder := newEncoder(len(batch), connection.amqp.Config.FrameSize)
 	for i := range batch {
-		p := &s.publications[i]
-		p.submission, p.index, p.topic, p.size = s, i, batch[i].Topic, len(batch[i].Body)
-		if p.publishing, p.refused = newPublishing(&batch[i], connection.amqp.Config.FrameSize); p.publishing != nil {
-			p.id = p.publishing.MessageId
+		p, m := &s.publications[i], &batch[i]
+		p.submission, p.index, p.topic, p.size, p.body = s, i, m.Topic, len(m.Body), m.Body
+		if len(m.ID) <= maxShortString {
+			p.id = m.ID
 		}
+		p.properties, p.refused = encoder.properties(m)
 	}
 	return s
 }
@@ -152,7 +153,7 @@ func (s *submission) settle(i int, outcome sinks.Outcome) {
 }
 
 func (s *submission) report(i int, outcome sinks.Outcome) {
-	s.publications[i].publishing = nil
+	s.publications[i].body = nil
 	s.outcomes.Report(i, outcome)
 	if s.left.Add(-1) == 0 {
 		close(s.done)

@@ -50,6 +50,7 @@ var (
 	Touch      = load("touch")
 	Rows       = load("rows")
 	Remove     = load("remove")
+	Page       = load("page")
 )
 
 func load(verb string) *Script {

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+type listCommand struct {
+	queueFlags
+	filterFlags
+	Limit  int    `default:"100" help:"Most to list; says when there are more."`
+	Cursor string `placeholder:"CURSOR" help:"Go on where an earlier list has ended."`
+	Body   bool   `help:"With the bodies, in JSON as base64."`
+}
+
+// filterFlags say which messages are meant.
+type filterFlags struct {
+	State    string   `placeholder:"STATE" help:"Where they are: scheduled, parked, in_flight or dead."`
+	Topic    string   `placeholder:"TOPIC" help:"Their topic."`
+	Key      string   `placeholder:"KEY" help:"Their key."`
+	IDPrefix string   `name:"id-prefix" placeholder:"TEXT" help:"How their ids begin."`
+	DueFrom  *instant `placeholder:"TIME" help:"Due at that time or later, RFC 3339."`
+	DueTo    *instant `placeholder:"TIME" help:"Due before that time, RFC 3339."`
+}
+
+// filter is what the flags say.
+func (f filterFlags) filter() store.Filter {
+	filter := store.Filter{State: store.State(f.State), Topic: f.Topic, Key: f.Key, IDPrefix: f.IDPrefix}
+	for flag, into := range map[*instant]*time.Time{f.DueFrom: &filter.From, f.DueTo: &filter.To} {
+		if flag != nil {
+			*into = time.Time(*flag)
+		}
+	}
+	return filter
+}
+
+func (listCommand) Help() string {
+	return `What waits comes first, in due order, then what is parked, in flight and dead. A message that is tried
+again counts by when that is.
+
+Example:
+
+    bridge list --config bridge.yaml --queue orders --key customer-7 --due-to 2027-01-31T09:00:00Z`
+}
+
+func (c listCommand) Run(p *program) error {
+	if c.Limit < 1 {
+		return usagef("--limit %d: must be 1 or more", c.Limit)
+	}
+	if c.Body && !c.json() {
+		return usagef("--body needs -o json here; `bridge get --body` shows one as text")
+	}
+	s, err := c.open(p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
+	shown, next, err := c.list(s, func(m *store.Listed, isFirst bool) error {
+		if c.json() {
+			return writeJSON(s.program.stdout, c.view(s, m))
+		}
+		if isFirst {
+			_, _ = fmt.Fprintln(tabs, "ID\tKEY\tTOPIC\tSTATE\tDUE\tATTEMPT") // Flush has the error.
+		}
+		_, err := fmt.Fprintf(tabs, "%s\t%s\t%s\t%s\t%s%s\t%d\n", m.Found.ID, m.Found.Key, m.Found.Topic, m.State, formatTime(m.Found.DueAt),
+			relative(m.Found.DueAt, s.queue.Now()), m.Found.Attempt)
+		return err
+	})
+	err = errors.Join(err, tabs.Flush())
+	switch {
+	case errors.Is(err, store.ErrListRequest):
+		return usagef("%v", err)
+	case err != nil:
+		return s.fail("list messages of", "", err)
+	case next != "":
+		_, _ = fmt.Fprintf(s.program.stderr, "bridge: there may be more than these %d: go on with --cursor %s\n", shown, next)
+	case shown == 0 && !c.json():
+		_, err = fmt.Fprintf(s.program.stdout, "no such messages in queue %s\n", s.name)
+	}
+	return err
+}
+
+// list asks for page after page until there are so many.
+func (c listCommand) list(s *session, show func(m *store.Listed, isFirst bool) error) (shown int, next string, err error) {
+	request := store.ListRequest{Filter: c.filter(), After: c.Cursor}
+	for {
+		request.Limit = min(c.Limit-shown, store.MaxList)
+		page, err := s.queue.Admin().List(s.ctx, request)
+		if errors.Is(err, delay.ErrNoLayout) {
+			return shown, "", nil // Nobody has ever used the queue.
+		}
+		if err != nil {
+			return shown, "", err
+		}
+		s.answered()
+		for i := range page.Messages {
+			if err := show(&page.Messages[i], shown == 0); err != nil {
+				return shown, "", err
+			}
+			shown++
+		}
+		if page.Next == "" || shown == c.Limit {
+			return shown, page.Next, nil
+		}
+		request.After = page.Next
+	}
+}
+
+func (c listCommand) view(s *session, m *store.Listed) messageJSON {
+	view := toJSON(s.name, &m.Found.Message, string(m.State)).withDeath(m.Found.Reason, m.Found.DiedAt)
+	if c.Body {
+		view = view.withBody(m.Found.Body)
+	}
+	return view
+}
