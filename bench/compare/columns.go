@@ -66,7 +66,7 @@ const aboutRedis = `Schedule, and claim with settle, beside scripts that do noth
 const aboutOutbox = `Rows that a producer commits in PostgreSQL, until they are in Redis, beside a plain INSERT of the same rows and beside River's.`
 
 const aboutWaiting = `SDK, store and poller as the bridge has them, with a sink that acknowledges a batch after a millisecond, while other messages of the same queue wait
-that are due a day later.`
+that are due a day later. Both Redis servers stay the same in all repetitions.`
 
 const aboutBurst = `One bridge with two queues, to NATS. In one queue very many messages are due in the same millisecond, in the other one 1,000 a second from then
 on. Late are those of the other queue that are due before the burst has ended.`
