@@ -53,7 +53,9 @@ func endEarly(t *testing.T, begin ending, options func(*redis.Options), do func(
 // It checks I11.
 func TestUnknownIsSettled(t *testing.T) {
 	t.Parallel()
-	deadline := func(s *scene, after time.Duration) (context.Context, func()) { return context.WithTimeout(s.Context(), after) }
+	deadline := func(s *scene, after time.Duration) (context.Context, func()) {
+		return context.WithTimeout(s.Context(), after)
+	}
 	cancelled := func(s *scene, after time.Duration) (context.Context, func()) {
 		ctx, cancel := context.WithCancel(s.Context())
 		timer := time.AfterFunc(after, cancel)
