@@ -90,11 +90,13 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 	}
 	now := c.queue.Now()
 	accepted, at = make([]store.Request, 0, len(requests)), make([]int, 0, len(requests))
+	messages := make([]message.Message, len(requests))
 	for i := range requests {
 		if errors.Is(results[i].Err, ErrInvalid) {
 			continue
 		}
-		request := store.Request{Message: toMessage(&requests[i].Message, results[i].Ref.ID)}
+		messages[i] = toMessage(&requests[i].Message, results[i].Ref.ID)
+		request := store.Request{Message: &messages[i]}
 		err := request.Message.Validate(layout.Sink, maxSize)
 		if err == nil {
 			request.When, err = requests[i].When.resolve(now)
@@ -110,8 +112,8 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 	return accepted, at
 }
 
-func toMessage(m *Message, id string) *message.Message {
-	return &message.Message{ID: id, Key: m.Key, Topic: m.Topic, Headers: m.Headers, Body: m.Body}
+func toMessage(m *Message, id string) message.Message {
+	return message.Message{ID: id, Key: m.Key, Topic: m.Topic, Headers: m.Headers, Body: m.Body}
 }
 
 // scheduled turns the store's answer into a result.

@@ -26,6 +26,7 @@ type bench struct {
 	binary    string // of the bridge
 	// slack is how many times longer than on an idle machine scheduling may take.
 	slack int
+	load  float64 // of others, at the start
 }
 
 // newBench builds the bridge.
@@ -34,7 +35,7 @@ func newBench(ctx context.Context, s settings, root string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{settings: s, root: root, dir: dir, binary: filepath.Join(dir, "bridge"), slack: 1}
+	b := &bench{settings: s, root: root, dir: dir, binary: filepath.Join(dir, "bridge"), slack: 1, load: loadAverage()}
 	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", b.binary, "./cmd/bridge")
 	if output, err := build.CombinedOutput(); err != nil {
 		b.close()
@@ -80,6 +81,9 @@ type (
 // measured.
 func (b *bench) measure(ctx context.Context, p part) (err error) {
 	r := b.newRecord(ctx, p)
+	if busy := r.busy(); busy != "" {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", p.name, busy)
+	}
 	if p.text != nil {
 		if r.Text, err = p.text(ctx, b); err != nil {
 			return err

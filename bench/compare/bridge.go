@@ -112,11 +112,7 @@ func (w *through) drain(ctx context.Context, s sample, count int) error {
 	}
 	s[drainRate] = float64(count) / time.Since(l.due).Seconds()
 	meters.read(s, count)
-	stored, err := w.to.Stored(ctx, w.topic)
-	if err == nil && stored != int64(count) {
-		err = fmt.Errorf("the broker has %d messages, want %d", stored, count)
-	}
-	return err
+	return w.to.holds(ctx, w.topic, count)
 }
 
 func (w *through) punctuality(ctx context.Context, s sample, count int) error {
@@ -147,7 +143,7 @@ func consume(ctx context.Context, from flow.Broker, topic string, to *arrivals) 
 	}
 }
 
-// limit measures the client library alone, which publishes as many equal bodies.
+// limit measures the client library alone, which publishes the same messages.
 func (b *bench) limit(to target) func(context.Context) (sample, error) {
 	return func(ctx context.Context) (s sample, err error) {
 		topic, err := to.newTopic(ctx)
@@ -157,11 +153,11 @@ func (b *bench) limit(to target) func(context.Context) (sample, error) {
 		defer func() { err = errors.Join(err, to.dropTopic(context.WithoutCancel(ctx), topic)) }()
 		meters := startMeters(map[metric]func() time.Duration{cpuClient: ofSelf, cpuBroker: ofServer(to.Server())})
 		began := time.Now()
-		if err := to.PublishRaw(ctx, topic, body, b.count); err != nil {
+		if err := to.publish(ctx, to, topic, b.count); err != nil {
 			return nil, err
 		}
 		s = sample{drainRate: float64(b.count) / time.Since(began).Seconds()}
 		meters.read(s, b.count)
-		return s, nil
+		return s, to.holds(ctx, topic, b.count)
 	}
 }

@@ -21,7 +21,9 @@ type record struct {
 	When                    time.Time
 	Count, Repeat           int
 	Quick                   bool
-	Versions, Skipped       []string
+	// Load is how busy others kept the machine before all began: the load average.
+	Load              float64
+	Versions, Skipped []string
 	// Names are the contenders in their order, Samples theirs by repetition; nil
 	// where one has failed.
 	Names   []string
@@ -36,8 +38,14 @@ func (b *bench) newRecord(ctx context.Context, p part) *record {
 	}
 	return &record{
 		Part: p.name, Revision: revision, Machine: machine(), When: time.Now().UTC(), Count: b.count, Repeat: b.repeat, Quick: b.quick,
-		Samples: map[string][]sample{},
+		Load: b.load, Samples: map[string][]sample{},
 	}
+}
+
+func loadAverage() (load float64) {
+	text, _ := os.ReadFile("/proc/loadavg")
+	_, _ = fmt.Sscan(string(text), &load)
+	return load
 }
 
 // machine says how large this one is.

@@ -63,6 +63,9 @@ func (p part) markdown(r *record) string {
 	var text strings.Builder
 	_, _ = fmt.Fprintf(&text, "## %s\n\n%s\n\n", p.title, p.about)
 	_, _ = fmt.Fprintf(&text, "%s, revision %s, %s; `go run ./compare -only %s`", r.When.Format("2006-01-02"), r.Revision, r.Machine, r.Part)
+	if busy := r.busy(); busy != "" {
+		_, _ = fmt.Fprintf(&text, "; **%s**", busy)
+	}
 	if p.text != nil {
 		_, _ = fmt.Fprintf(&text, ".\n\n```\n%s\n```\n\n", r.Text)
 		return text.String()
@@ -81,6 +84,17 @@ func (p part) markdown(r *record) string {
 		_, _ = fmt.Fprintf(&text, "%s.\n\n", why)
 	}
 	return text.String()
+}
+
+// busyLoad is more than what building this leaves behind.
+const busyLoad = 4
+
+// busy is a warning where others used the machine.
+func (r *record) busy() string {
+	if r.Load < busyLoad {
+		return ""
+	}
+	return fmt.Sprintf("others kept the machine busy, load average %.0f: believe nothing but ratios, and these little", r.Load)
 }
 
 // ratios is the table of what the pairs' first ones do by what the second ones do.

@@ -12,11 +12,22 @@ import (
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
-// target is a broker with a way to make topics and to remove them.
+// target is a broker with a way to make topics and to remove them, and its client
+// library.
 type target struct {
 	flow.Broker
 
 	makeTopic, dropTopic func(ctx context.Context, topic string) error
+	publish              publisher
+}
+
+// holds checks how many messages a topic has.
+func (t target) holds(ctx context.Context, topic string, count int) error {
+	stored, err := t.Stored(ctx, topic)
+	if err == nil && stored != int64(count) {
+		err = fmt.Errorf("the broker has %d messages, want %d", stored, count)
+	}
+	return err
 }
 
 // openBroker starts a broker, publishes something to warm it up, and returns the
@@ -49,7 +60,7 @@ func openBroker(ctx context.Context, b *bench, name string, contenders func(flow
 
 func openNATS(ctx context.Context, b *bench) (*field, error) {
 	f, err := openBroker(ctx, b, "nats", func(broker flow.Broker) []contender {
-		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropStream(broker)}
+		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropStream(broker), publish: publishNATS}
 		return []contender{{toNATS, b.bridged(to)}, {limitNATS, b.limit(to)}}
 	})
 	if err == nil {
@@ -78,8 +89,8 @@ func openRabbitMQ(ctx context.Context, b *bench) (*field, error) {
 				return err
 			})
 		}
-		quorum := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: drop}
-		classic := target{Broker: broker, dropTopic: drop, makeTopic: func(_ context.Context, topic string) error {
+		quorum := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: drop, publish: publishRabbitMQ}
+		classic := target{Broker: broker, dropTopic: drop, publish: publishRabbitMQ, makeTopic: func(_ context.Context, topic string) error {
 			return onChannel(broker, func(channel *amqp.Channel) error {
 				_, err := channel.QueueDeclare(topic, true, false, false, false, nil)
 				return err
@@ -122,7 +133,7 @@ func rabbitVersion(broker flow.Broker) string {
 
 func openKafka(ctx context.Context, b *bench) (*field, error) {
 	f, err := openBroker(ctx, b, "kafka", func(broker flow.Broker) []contender {
-		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropKafka(broker)}
+		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropKafka(broker), publish: publishKafka}
 		return []contender{{toKafka, b.bridged(to)}, {toNowhere, b.drainNowhere}, {limitKafka, b.limit(to)}}
 	})
 	if err == nil {

@@ -2,6 +2,7 @@ package poller
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -275,5 +276,25 @@ func TestAPanicOfTheStoreIsAnError(t *testing.T) {
 		})
 		b.pass(5 * time.Second)
 		assert.Equal(t, []string{"m"}, b.store.acked)
+	})
+}
+
+// TestNoClaimFindsNothing: the answer of a claim that was full tells when the next is due.
+func TestNoClaimFindsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const batch, rounds = 10, 5
+		b := setup(t, func(c *Config, b *bench) {
+			c.Claims.Batch = batch
+			for i := range batch * rounds {
+				b.store.add(due(fmt.Sprint(i), b.store.now().Add(time.Duration(i/batch)*time.Second)))
+			}
+		})
+		b.pass(rounds * time.Second)
+		assert.Len(t, b.store.acked, batch*rounds)
+		takes := b.store.takes()
+		assert.Len(t, takes, rounds)
+		for _, r := range takes {
+			assert.Equal(t, batch, r.taken)
+		}
 	})
 }

@@ -54,10 +54,7 @@ func (t *timetable) hintCounts(now time.Duration, isPending, mayTake bool) bool 
 // sawHead notes when what is due and not parked can be taken next, after a claim
 // that has asked for it if isAsked.
 func (t *timetable) sawHead(claim *message.Claim, received time.Duration, isAsked bool) {
-	t.takeAt = received
-	if !claim.More {
-		t.takeAt += untilHead(claim)
-	}
+	t.takeAt = received + untilHead(claim)
 	if isAsked && len(claim.Messages) == 0 && t.takeAt <= received {
 		t.takeAt = received + time.Millisecond // Due, but nothing was taken.
 	}

@@ -2,37 +2,41 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/store/conn"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
-// mostCoalesced is how many messages of one call and shard may travel with those
-// of others: more fill a script well enough.
-const mostCoalesced = 16
+// mostCoalesced is how many messages of one call and node may travel with those of
+// others: more fill their scripts well enough.
+const mostCoalesced = 64
 
-// coalescer has the runs of concurrent calls travel together: where a run of a
-// shard is under way, those that come meanwhile become one. A lone caller waits for
-// nobody, and a shard that hangs keeps none but its own callers.
+// coalescer has the runs of concurrent calls travel together: where runs for a node
+// are under way, those that come meanwhile become one train. A lone caller waits for
+// nobody, and a node that hangs keeps none but its own callers.
 //
-// They share the run only: what it does not answer, each call goes on with by itself.
+// They share the runs only: what these do not answer, each call goes on with by itself.
 type coalescer struct {
 	lines conn.Lines[line, *passenger]
 }
 
-// line is what runs must have in common.
+// line is what trains must have in common.
 type line struct {
 	script  *scripts.Script
 	durable Durability
-	run     run
+	epoch   string
+	node    *redis.Client
+	shard   int // where there is no node
 }
 
-// passenger is what one caller has in a run.
+// passenger is what one caller has in a train.
 type passenger struct {
-	calls    []*call
+	groups   []*group
 	deadline time.Time
-	err      error // of the run
 }
 
 // WithCoalescing has concurrent calls of few messages share runs, and returns the
@@ -44,52 +48,71 @@ func (q *Queue) WithCoalescing() *Queue {
 
 // mayCoalesce reports whether the calls may travel with those of others. A second
 // run has a start of its own, and one that has little time would cut that of the others.
-func (d *doing) mayCoalesce(ctx context.Context, r run, calls []*call) bool {
-	return d.q.coalescer != nil && !r.second && !d.verb.pinned && d.verb.within.IsZero() &&
-		len(calls) <= mostCoalesced && !endsSoon(ctx)
+func (d *doing) mayCoalesce(ctx context.Context, t *train) bool {
+	if d.q.coalescer == nil || d.verb.pinned || !d.verb.within.IsZero() || endsSoon(ctx) {
+		return false
+	}
+	calls := 0
+	for _, g := range t.groups {
+		if calls += len(g.calls); calls > mostCoalesced || g.run.second {
+			return false
+		}
+	}
+	return true
 }
 
 // coalesce runs the calls with those of others. Once they have left, they end with the
-// run, though ctx may end before.
-func (d *doing) coalesce(ctx context.Context, r run, calls []*call) error {
+// train, though ctx may end before.
+func (d *doing) coalesce(ctx context.Context, t *train) error {
 	deadline, _ := ctx.Deadline()
-	mine := &passenger{calls: calls, deadline: deadline}
-	key := line{d.verb.script, d.verb.durable, r}
-	err := d.q.coalescer.lines.Do(ctx, key, mine, d.mostOf, func(all []*passenger) { d.carry(ctx, r, all) })
-	if err != nil {
-		return err
+	key, most := line{d.verb.script, d.verb.durable, d.layout.Epoch, t.node, 0}, MaxBatch
+	if t.node == nil {
+		key.shard, most = t.groups[0].run.shard, d.verb.most
 	}
-	return mine.err
+	mine := &passenger{groups: t.groups, deadline: deadline}
+	err := d.q.coalescer.lines.Do(ctx, key, mine, func(waiting []*passenger) int { return mostOf(waiting, most) },
+		func(all []*passenger) { d.carry(ctx, t.node, all) })
+	return errors.Join(err, t.err())
 }
 
 // carry runs the calls of all for as long as each of them has time.
-func (d *doing) carry(ctx context.Context, r run, all []*passenger) {
+func (d *doing) carry(ctx context.Context, node *redis.Client, all []*passenger) {
 	if len(all) == 1 {
-		all[0].err = d.runGroup(ctx, r, all[0].calls)
+		_ = d.drive(ctx, &train{node: node, groups: all[0].groups})
 		return
 	}
-	var calls []*call
+	shared, byRun := &train{node: node}, map[run]*group{}
 	deadline := all[0].deadline
 	for _, p := range all {
-		calls = append(calls, p.calls...)
 		if p.deadline.Before(deadline) {
 			deadline = p.deadline
+		}
+		for _, g := range p.groups {
+			if byRun[g.run] == nil {
+				byRun[g.run] = &group{run: g.run, most: g.most}
+				shared.groups = append(shared.groups, byRun[g.run])
+			}
+			byRun[g.run].calls = append(byRun[g.run].calls, g.calls...)
 		}
 	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
-	err := d.runGroup(ctx, r, calls)
+	_ = d.drive(ctx, shared)
 	for _, p := range all {
-		p.err = err
+		for _, g := range p.groups {
+			g.err = byRun[g.run].err
+		}
 	}
 }
 
-// mostOf is how many of those that wait one script may take. Where they have too many
-// bytes for one, runGroup makes several.
-func (d *doing) mostOf(waiting []*passenger) int {
-	calls := 0
+// mostOf is how many of those that wait have so many messages at the most. Where they
+// have too many bytes for a script each, drive makes several.
+func mostOf(waiting []*passenger, most int) int {
 	for i, p := range waiting {
-		if calls += len(p.calls); i > 0 && calls > d.verb.most {
+		for _, g := range p.groups {
+			most -= len(g.calls)
+		}
+		if i > 0 && most < 0 {
 			return i
 		}
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/rediserr"
@@ -20,9 +18,6 @@ const (
 	firstPause = 5 * time.Millisecond
 	longPause  = 250 * time.Millisecond
 )
-
-// parallelRuns is how many runs of one call are under way at once.
-const parallelRuns = 8
 
 // doing is one verb for several messages, until each has its answer. See state
 // for what may become of each.
@@ -117,13 +112,10 @@ func (d *doing) giveUp(ctx context.Context) {
 }
 
 func (d *doing) dropAnswered() {
-	var rest []*call
-	for _, c := range d.calls {
-		if c.state != answered {
-			rest = append(rest, c)
-		}
+	isAnswered := func(c *call) bool { return c.state == answered }
+	if slices.ContainsFunc(d.calls, isAnswered) { // The list is the caller's, too.
+		d.calls = slices.DeleteFunc(slices.Clone(d.calls), isAnswered)
 	}
-	d.calls = rest
 }
 
 // round visits the homes of the messages one after the other, oldest first,
@@ -152,9 +144,12 @@ func (d *doing) round(ctx context.Context) error {
 
 // place gives the calls the homes of their messages, or ends them.
 func (d *doing) place(layout *Layout) {
+	homes := make([]int, 0, len(d.calls))
 	for _, c := range d.calls {
 		if c.visit.layout != layout {
-			c.visit = visit{layout: layout, homes: layout.Homes(c.asked.id, c.asked.key)}
+			first := len(homes)
+			homes = layout.AppendHomes(homes, c.asked.id, c.asked.key)
+			c.visit = visit{layout: layout, homes: homes[first:]}
 		}
 		switch {
 		case d.verb.pinned && layout.Epoch != d.epoch:
@@ -181,80 +176,6 @@ func (d *doing) stages() (sum int) {
 		sum += c.visit.stage
 	}
 	return sum
-}
-
-// runAll runs the script for each group of calls that it can take together.
-func (d *doing) runAll(ctx context.Context) error {
-	groups := map[run][]*call{}
-	for _, c := range d.calls {
-		r := run{
-			shard: c.visit.homes[c.visit.stage], last: c.visit.stage == len(c.visit.homes)-1, epoch: d.layout.Epoch,
-		}
-		if c.state == maybeRan {
-			r.second, r.start = true, c.start
-		}
-		groups[r] = append(groups[r], c)
-	}
-	if len(groups) == 1 {
-		for r, calls := range groups {
-			return d.runOne(ctx, r, calls)
-		}
-	}
-	var (
-		running errgroup.Group
-		mu      sync.Mutex
-		all     error
-	)
-	running.SetLimit(parallelRuns)
-	for r, calls := range groups {
-		running.Go(func() error {
-			err := d.runOne(ctx, r, calls)
-			mu.Lock()
-			defer mu.Unlock()
-			all = errors.Join(all, err)
-			return nil
-		})
-	}
-	_ = running.Wait()
-	return all
-}
-
-func (d *doing) runOne(ctx context.Context, r run, calls []*call) error {
-	if d.mayCoalesce(ctx, r, calls) {
-		return d.coalesce(ctx, r, calls)
-	}
-	return d.runGroup(ctx, r, calls)
-}
-
-// runGroup sends one run after the other, each for as many calls as one script
-// may take: fewer, where the last one has left some.
-func (d *doing) runGroup(ctx context.Context, r run, calls []*call) (all error) {
-	for most := d.verb.most; len(calls) > 0 && ctx.Err() == nil; {
-		n := batchOf(calls, most)
-		left, err := d.runOnce(ctx, r, calls[:n])
-		if len(left) == n {
-			return errors.Join(all, err) // The next round asks again.
-		}
-		all = errors.Join(all, err)
-		most = min(2*most, d.verb.most)
-		if len(left) > 0 {
-			most = n - len(left)
-		}
-		calls = append(left, calls[n:]...)
-	}
-	return all
-}
-
-// batchOf is how many of the calls, at most, one script may take.
-func batchOf(calls []*call, most int) int {
-	bytes := 0
-	for i, c := range calls[:min(most, len(calls))] {
-		bytes += len(c.asked.stored)
-		if i > 0 && bytes > MaxBatchBytes {
-			return i
-		}
-	}
-	return min(most, len(calls))
 }
 
 // wrapUnavailable says that Redis was not reached, unless there is no layout.

@@ -66,38 +66,106 @@ func (r *run) number() int {
 	return 1
 }
 
-// runOnce sends a run for one batch, and takes what it tells of each call. It
-// returns those that the script has left for the next one.
-func (d *doing) runOnce(ctx context.Context, r run, batch []*call) (left []*call, err error) {
-	k := d.layout.Keys()[r.shard]
-	var place *conn.Place
+// trip is one run for one batch, on its way.
+type trip struct {
+	conn.Trip
+
+	group   *group
+	run     run
+	batch   []*call
+	server  *clock.Clock
+	sentMs  int64
+	settled time.Time // when the run can no longer happen
+	missing error     // for its effect to be durable
+}
+
+// runTogether sends one run for a batch of each group, and takes what they tell of
+// each call.
+func (d *doing) runTogether(ctx context.Context, node *redis.Client, groups []*group) {
 	if d.verb.durable.Asked() {
-		if place, err = d.q.conn.Enter(ctx, d.verb.durable, k.Meta); err != nil {
-			return nil, d.failed(batch, err, time.Time{})
+		for _, g := range groups {
+			d.runConfirmed(ctx, g)
 		}
+		return
+	}
+	trips, sent := make([]*trip, 0, len(groups)), make([]*conn.Trip, 0, len(groups))
+	bytes := 0
+	for _, g := range groups {
+		t := d.newTrip(g)
+		for _, c := range t.batch {
+			bytes += callBytes + len(c.asked.stored)
+		}
+		if len(trips) > 0 && bytes > MaxBatchBytes {
+			break // They go with the next.
+		}
+		if err := d.prepare(ctx, t); err != nil {
+			d.ended(t, nil, d.failed(t.batch, err, time.Time{}))
+			continue
+		}
+		trips, sent = append(trips, t), append(sent, &t.Trip)
+	}
+	d.q.conn.RunTogether(ctx, node, sent)
+	for _, t := range trips {
+		d.answered(t)
+	}
+}
+
+// runConfirmed sends one run for a batch of the group, and waits until what it has
+// done is durable.
+func (d *doing) runConfirmed(ctx context.Context, g *group) {
+	t := d.newTrip(g)
+	meta := d.layout.Keys()[g.run.shard].Meta
+	place, err := d.q.conn.Enter(ctx, d.verb.durable, meta)
+	if err == nil {
 		defer place.Leave()
+		err = d.prepare(ctx, t) // Only now: the gate may have taken long.
 	}
-	server, err := d.q.clocks.Of(ctx, k.Meta)
 	if err != nil {
-		return nil, d.failed(batch, err, time.Time{})
+		d.ended(t, nil, d.failed(t.batch, err, time.Time{}))
+		return
 	}
-	// Only now: the gate may have taken long.
-	window, sentMs := d.window(ctx, &r), server.FloorMs()
-	settled := time.Now().Add(window)
-	r.notAfter = sentMs + clock.AtLeast(window).Milliseconds() - 1
-	if r.second {
-		r.startMs = r.start.by(server)
+	t.Cmd, t.missing, t.Err = d.q.conn.RunConfirmed(ctx, place, d.verb.durable, t.run.second, meta, t.Script, t.Keys, t.Args...)
+	d.answered(t)
+}
+
+func (d *doing) newTrip(g *group) *trip { return &trip{group: g, run: g.run, batch: g.batch()} }
+
+// prepare makes the run one that may happen from now on.
+func (d *doing) prepare(ctx context.Context, t *trip) (err error) {
+	k := d.layout.Keys()[t.run.shard]
+	if t.server, err = d.q.clocks.Of(ctx, k.Meta); err != nil {
+		return err
 	}
-	answer, missing, err := d.send(ctx, k, place, r, d.verb.args(r, batch))
-	if err != nil {
-		server.Doubt()
-		if d.verb.asks && !r.last && rediserr.Classify(err) == rediserr.Lost {
-			return nil, d.notRun(batch, err) // It has changed nothing.
+	window := d.window(ctx, &t.run)
+	t.sentMs, t.settled = t.server.FloorMs(), time.Now().Add(window)
+	t.run.notAfter = t.sentMs + clock.AtLeast(window).Milliseconds() - 1
+	if t.run.second {
+		t.run.startMs = t.run.start.by(t.server)
+	}
+	t.Script, t.Keys, t.Args = d.verb.script, d.verb.keys(k), d.verb.args(t.run, t.batch)
+	return nil
+}
+
+// answered takes what is known of a run.
+func (d *doing) answered(t *trip) {
+	if err := t.Err; err != nil {
+		t.server.Doubt()
+		if d.verb.asks && !t.run.last && rediserr.Classify(err) == rediserr.Lost {
+			err = d.notRun(t.batch, err) // It has changed nothing.
+		} else {
+			err = d.failed(t.batch, err, t.settled)
 		}
-		return nil, d.failed(batch, err, settled)
+		d.ended(t, nil, err)
+		return
 	}
-	server.Learn(answer.Int(1), sentMs)
-	return d.take(r, batch, answer, missing, settled)
+	answer := scripts.NewReply(t.Cmd)
+	t.server.Learn(answer.Int(1), t.sentMs)
+	left, err := d.take(t.run, t.batch, answer, t.missing, t.settled)
+	d.ended(t, left, err)
+}
+
+func (d *doing) ended(t *trip, left []*call, err error) {
+	t.group.took(len(t.batch), d.verb.most, left, err)
 }
 
 // args are what the script is told.
@@ -115,20 +183,6 @@ func (v *verb) args(r run, batch []*call) []any {
 		}
 	}
 	return args
-}
-
-// send runs the script, and says what is missing for its effect to be durable.
-func (d *doing) send(ctx context.Context, k keys.Shard, p *conn.Place, r run, args []any) (answer *scripts.Reply, missing, err error) {
-	var cmd *redis.Cmd
-	if v := d.verb; p == nil {
-		cmd, err = d.q.conn.Run(ctx, v.script, v.keys(k), args...)
-	} else {
-		cmd, missing, err = d.q.conn.RunConfirmed(ctx, p, v.durable, r.second, k.Meta, v.script, v.keys(k), args...)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return scripts.NewReply(cmd), missing, nil
 }
 
 // window is how long from now on the run may take effect.

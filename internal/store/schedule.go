@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strconv"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 
@@ -25,16 +26,26 @@ var scheduleVerb = verb{
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake, k.Deadlines}
 	},
 	head: func(r run) []any {
-		return []any{
-			r.epoch, r.notAfter, r.number(), r.startMs, message.FormatVersion, scripts.Flag(r.last), MaxBatchBytes,
-			scripts.Flag(r.relative),
+		start := ""
+		if r.second {
+			start = strconv.FormatInt(r.startMs, 10)
 		}
+		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + maxBatchBytes}
 	},
 	each: func(args []any, a *asked) []any {
 		return append(args, a.when.String(), message.Member(a.id, a.key))
 	},
 	storedLast: true,
 	asks:       true,
+}
+
+var maxBatchBytes = strconv.Itoa(MaxBatchBytes)
+
+func digit(set bool) string {
+	if set {
+		return "1"
+	}
+	return "0"
 }
 
 var replaceVerb = verb{
@@ -64,10 +75,10 @@ func (q *Producer) Schedule(ctx context.Context, requests []Request, replace boo
 		v = replaceVerb
 	}
 	v.durable = durable
-	calls := make([]*call, len(requests))
+	calls, made := make([]*call, len(requests)), make([]call, len(requests))
 	for i, token := range newTokens(len(requests)) {
 		r := &requests[i]
-		calls[i] = newCall(r.Message.ID, r.Message.Key, token, r.Earlier)
+		calls[i], made[i] = &made[i], *newCall(r.Message.ID, r.Message.Key, token, r.Earlier)
 		calls[i].asked.when, calls[i].asked.stored = r.When, message.Encode(calls[i].asked.token, r.Message)
 	}
 	q.do(ctx, &v, calls)

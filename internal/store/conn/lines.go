@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 )
@@ -18,8 +19,8 @@ type Lines[K comparable, T any] struct {
 // place is one caller's in a line.
 type place[T any] struct {
 	item T
-	lead chan struct{} // of 1: "you send now"
-	done chan struct{} // closed when the item was sent
+	lead chan struct{} // of 1: "you send now"; nil of one that need not wait
+	done chan struct{} // closed when the item was sent; nil alike
 }
 
 // Do returns when send has returned for a batch that has the item, or ctx has
@@ -30,12 +31,13 @@ func (l *Lines[K, T]) Do(ctx context.Context, line K, item T, most func([]T) int
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p := &place[T]{item: item, lead: make(chan struct{}, 1), done: make(chan struct{})}
+	p := &place[T]{item: item}
 	if busy := l.join(line, p); busy {
 		select {
 		case <-p.done:
 			return nil
 		case <-p.lead:
+			runtime.Gosched() // Those who have just been answered may want to come along.
 		case <-ctx.Done():
 			if l.leave(line, p) {
 				return ctx.Err()
@@ -48,7 +50,9 @@ func (l *Lines[K, T]) Do(ctx context.Context, line K, item T, most func([]T) int
 	defer func() {
 		l.pass(line)
 		for _, p := range batch {
-			close(p.done)
+			if p.done != nil {
+				close(p.done)
+			}
 		}
 	}()
 	send(items(batch))
@@ -62,6 +66,9 @@ func (l *Lines[K, T]) join(line K, p *place[T]) (busy bool) {
 		l.lines = map[K][]*place[T]{}
 	}
 	waiting, busy := l.lines[line]
+	if busy {
+		p.lead, p.done = make(chan struct{}, 1), make(chan struct{})
+	}
 	l.lines[line] = append(waiting, p)
 	return busy
 }

@@ -87,10 +87,14 @@ func (l *Layout) Home(id, key string) int { return sharding.Home(key, id, l.Shar
 // Homes are the shards where a message may be, each once; the last is where
 // it would be created.
 func (l *Layout) Homes(id, key string) []int {
-	newest := l.Home(id, key)
-	homes := make([]int, 0, 1+len(l.Earlier))
+	return l.AppendHomes(make([]int, 0, 1+len(l.Earlier)), id, key)
+}
+
+// AppendHomes appends what [Layout.Homes] returns.
+func (l *Layout) AppendHomes(homes []int, id, key string) []int {
+	newest, first := l.Home(id, key), len(homes)
 	for _, shards := range l.Earlier {
-		if home := sharding.Home(key, id, shards); home != newest && !slices.Contains(homes, home) {
+		if home := sharding.Home(key, id, shards); home != newest && !slices.Contains(homes[first:], home) {
 			homes = append(homes, home)
 		}
 	}

@@ -1,10 +1,10 @@
 -- schedule: create the messages whose ids are free, and say of the others where they are.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)  9 deadlines (ZSET)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, or 2 where an earlier run may have happened)
---      4 call_start_ms  5 format version  6 create (1; 0 asks only, in a home of an earlier layout, and
---      answers 11 where the id is free)  7 bytes_max read of other messages  8 relative (1: some are due after a
---      delay); then per message: when (due_ms, or "+" and a delay in ms), id; then per message: token .. encoded
+-- ARGV 1 epoch  2 not_after_ms  3 call_start_ms, where an earlier run may have happened ('': none)
+--      4 three digits and a number: format version, create (1; 0 asks only, in a home of an earlier layout, and
+--      answers 11 where the id is free), relative (1: some are due after a delay), bytes_max read of other messages;
+--      then per message: when (due_ms, or "+" and a delay in ms), id; then per message: token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again. {0, now_ms, accepted_ms}: all were created, due as asked.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
@@ -14,13 +14,14 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 -- Rounded up, so that a delay never ends early.
-local second, ask, call_start_ms, accepted_ms = ARGV[3] == '2', ARGV[6] == '0', tonumber(ARGV[4]), time[1] * 1000 + math.ceil(time[2] / 1000)
-local n, body_at, prefix, any_dead = (#ARGV - 8) / 3, (2 * #ARGV + 8) / 3, ARGV[5] .. string.format('%013.0f', accepted_ms), redis.call('ZCARD', KEYS[4]) > 0
+local second, ask, relative = ARGV[3] ~= '', string.byte(ARGV[4], 2) == 48, string.byte(ARGV[4], 3) == 49
+local accepted_ms, n, body_at = time[1] * 1000 + math.ceil(time[2] / 1000), (#ARGV - 4) / 3, (2 * #ARGV + 4) / 3
+local prefix, any_dead = string.sub(ARGV[4], 1, 1) .. string.format('%013.0f', accepted_ms), redis.call('ZCARD', KEYS[4]) > 0
 local function due_of(when, from_ms) return string.byte(when) == 43 and from_ms + tonumber(string.sub(when, 2)) or tonumber(when) end
 
 -- Redis prints a number with 17 digits, which takes long; delays are often alike.
-local entries, alike = {unpack(ARGV, 9, body_at)}, {}
-for i = 1, ARGV[8] == '1' and 2 * n or 0, 2 do
+local entries, alike = {unpack(ARGV, 5, body_at)}, {}
+for i = 1, relative and 2 * n or 0, 2 do
   alike[entries[i]] = alike[entries[i]] or string.format('%.0f', due_of(entries[i], accepted_ms))
   entries[i] = alike[entries[i]]
 end
@@ -36,13 +37,13 @@ end
 -- Mostly nothing stands in the way. Where nothing is in flight, due alone tells so: all were added, each once.
 -- Else what was added is what is free, which gets its body below.
 if not second and not ask and not any_dead and redis.call('ZCARD', KEYS[9]) == 0 and redis.call('ZADD', KEYS[1], 'NX', unpack(entries)) == n then
-  local bodies = {unpack(ARGV, 10, body_at + 1)} -- The ids are in their places.
+  local bodies = {unpack(ARGV, 6, body_at + 1)} -- The ids are in their places.
   for i = 1, n do bodies[2 * i] = prefix .. ARGV[body_at + i] end
   create(entries, bodies)
   return {0, now_ms, accepted_ms}
 end
 
-local tokens, gone, bytes_max, bytes = {}, {}, tonumber(ARGV[7]), 0
+local tokens, gone, call_start_ms, bytes_max, bytes = {}, {}, tonumber(ARGV[3]), tonumber(string.sub(ARGV[4], 4)), 0
 if second and redis.call('HLEN', KEYS[6]) > 0 then
   for i = 1, n do tokens[i] = string.sub(ARGV[body_at + i], 1, 16) end
   gone = redis.call('HMGET', KEYS[6], unpack(tokens))
@@ -51,7 +52,7 @@ end
 -- Where the message is that stands in the way. For a second run: it may be ours; or it may have come after ours
 -- had ended, and nobody can tell; else it was there before.
 local function taken(i, dead)
-  local id, when, token = entries[2 * i], ARGV[7 + 2 * i], string.sub(ARGV[body_at + i], 1, 16)
+  local id, when, token = entries[2 * i], ARGV[3 + 2 * i], string.sub(ARGV[body_at + i], 1, 16)
   local key, score = KEYS[dead and 5 or 2], not dead and redis.call('ZSCORE', KEYS[1], id)
   local due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
   local length = (dead or second) and redis.call('HSTRLEN', key, id) or 0
