@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -42,8 +40,6 @@ type sized struct {
 	w     *flow.World
 	d     *database
 	watch *watch
-	// What the auditor has put back.
-	putBack atomic.Int64
 }
 
 func (r run) size(ctx context.Context, name string) error {
@@ -67,7 +63,7 @@ func (r run) size(ctx context.Context, name string) error {
 	}
 	defer release()
 	for _, s := range []*sized{full, alone} {
-		stop, err := carry(ctx, s.w, s.d, r.shards, s.watch.note, func(c auditor.Counts) { s.putBack.Add(c.PutBack) })
+		stop, err := carry(ctx, s.w, s.d, r.shards, s.watch.note, s.watch.audited)
 		if err != nil {
 			return err
 		}
@@ -190,7 +186,7 @@ func (s *sized) part(ctx context.Context, name string, window time.Duration) err
 		return err
 	}
 	s.say("%-12s until then reclaimed %d  released %d  stale %d  put back by the auditor %d; of the copies here %d have no later attempt",
-		name, totals.Counters["reclaimed"], totals.Counters["released"], totals.Counters["stale"], s.putBack.Load(), report.DuplicatesUnmarked)
+		name, totals.Counters["reclaimed"], totals.Counters["released"], totals.Counters["stale"], s.watch.putBack.Load(), report.DuplicatesUnmarked)
 	if report.Wrong() > 0 {
 		return fmt.Errorf("%s: broken promises: %d", s.name, report.Wrong())
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 const (
@@ -16,6 +14,9 @@ const (
 	// cheapListing is how long a listing may take that is made each time. While somebody
 	// holds a snapshot it walks over all operations since then.
 	cheapListing = 50 * time.Millisecond
+	// listingRest is how much longer than a listing that was of no use the pause is in which
+	// none is made: so they take a twentieth of the time.
+	listingRest = 20
 )
 
 // hasOperation is the condition that an operation is pending. PostgreSQL shall
@@ -76,7 +77,7 @@ func (t *Tx) listOperated(ctx context.Context, rows []*Row) (found map[Identity]
 		}
 	}
 	if took := time.Since(began); !all || took > cheapListing {
-		next := time.Now().Add(wait.Rest(took))
+		next := time.Now().Add(listingRest * took)
 		t.db.nextListing.Store(&next)
 	}
 	return found, all, nil
