@@ -56,7 +56,7 @@ cover: services ## Run all tests and write coverage.txt.
 	$(SERVICES) go test $(TEST_FLAGS) -covermode=atomic -coverpkg=./... -coverprofile=coverage.txt $(PKG)
 	go tool cover -func=coverage.txt | tail -1
 
-bench: ## Measure the whole path beside its limits and peers, and write docs/performance.md, about an hour and a half (BENCH_FLAGS, as -quick).
+bench: ## Measure the whole path beside its limits and peers, and write docs/performance.md, one to two hours (BENCH_FLAGS, as -quick).
 	cd bench && go run ./compare -write ../docs/performance.md $(BENCH_FLAGS)
 
 bench-once: services ## Run each benchmark once, to see that it runs.

@@ -45,7 +45,7 @@ var burstColumns = []column{
 
 const aboutPeers = `All deliver the same bodies under the same ids to a handler that does nothing. *Drain* counts from the instant at which all messages are due,
 *first to last* from the first one that came. Late is measured with 1,000 messages a second; at that rate and in the drain all was scheduled before. Ours is
-SDK, store and poller in the measuring process, with a sink that acknowledges at once. asynq, BullMQ and River have 100 handlers and are otherwise as
+SDK, store and poller in the measuring process, with a sink that acknowledges a batch after a millisecond. asynq, BullMQ and River have 100 handlers and are otherwise as
 they come (asynq looks every 5 s for what is due, and so does River); BullMQ removes what is done. River drains a tenth of the messages, the patent's loop with one
 shard a quarter. *patent* takes the one message with the least score of its shard, and sleeps 100 ms where it is not due; *naive* takes five ids of one set,
 removes them before it handles them (a crash loses them), and sleeps alike. Bytes are Redis' memory, but for NATS and River what they store. NATS' schedules are on
@@ -57,7 +57,7 @@ PublishMsgAsync, 4,000 without an answer. Both send bodies and ids (Nats-Msg-Id)
 const aboutRabbitMQ = `Persistent, with confirms, four connections each; the client library has 1,000 messages a connection without an answer. Both send bodies and
 ids (message-id); the bridge adds its headers. Late is when a consumer has the message, at 1,000 messages a second.`
 
-const aboutKafka = `One broker, a topic of six partitions, acks=all. *To nowhere* is ours with a sink that acknowledges at once, in the measuring process. kafka-go sends
+const aboutKafka = `One broker, a topic of six partitions, acks=all. *To nowhere* is ours in the measuring process, with a sink that acknowledges a batch after a millisecond. kafka-go sends
 500 messages a request with Client.Produce, one call a partition at a time, with the id as the one header; the bridge adds its others. Late is the broker's time,
 LogAppendTime, at 1,000 messages a second.`
 
@@ -65,8 +65,8 @@ const aboutRedis = `Schedule, and claim with settle, beside scripts that do noth
 
 const aboutOutbox = `Rows that a producer commits in PostgreSQL, until they are in Redis, beside a plain INSERT of the same rows and beside River's.`
 
-const aboutWaiting = `SDK, store and poller as the bridge has them, with a sink that acknowledges at once, while other messages of the same queue wait that are due a day
-later.`
+const aboutWaiting = `SDK, store and poller as the bridge has them, with a sink that acknowledges a batch after a millisecond, while other messages of the same queue wait
+that are due a day later. Both Redis servers stay the same in all repetitions.`
 
 const aboutBurst = `One bridge with two queues, to NATS. In one queue very many messages are due in the same millisecond, in the other one 1,000 a second from then
 on. Late are those of the other queue that are due before the burst has ended.`

@@ -2,6 +2,7 @@ package main
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,9 @@ var preface string
 
 // writeDocument writes all that was kept, and the plot beside it.
 func writeDocument(file string, records map[string]*record) error {
+	if len(records) == 0 {
+		return errors.New("write the document: nothing was kept")
+	}
 	image := strings.TrimSuffix(file, filepath.Ext(file)) + ".svg"
 	var text strings.Builder
 	_, _ = fmt.Fprintf(&text, "%s\n![Messages a second, drained](%s)\n\n", preface, filepath.Base(image))

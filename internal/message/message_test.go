@@ -38,7 +38,8 @@ func TestPublishedTimes(t *testing.T) {
 	t.Parallel()
 	base := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	times := []time.Time{
-		{}, base, base.AddDate(-1026, 0, 0), base.AddDate(-1027, 0, 0), base.AddDate(7973, 0, 0), base.AddDate(7974, 0, 0), base.AddDate(-3000, 0, 0),
+		{},
+		base, base.AddDate(-1026, 0, 0), base.AddDate(-1027, 0, 0), base.AddDate(7973, 0, 0), base.AddDate(7974, 0, 0), base.AddDate(-3000, 0, 0),
 		time.Date(2028, 2, 29, 23, 59, 59, 999_999_999, time.FixedZone("", -8*3600)),
 	}
 	for i := range 1000 {

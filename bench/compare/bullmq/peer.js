@@ -53,7 +53,8 @@ async function deliver({ first, count }) {
   load = { first, count, left: count, at: new Float64Array(count), twice: 0 };
   if (worker) return;
   worker = new Worker('orders', async (job) => take(job.id), { connection: connect(), concurrency: handlers });
-  worker.on('error', (err) => console.error(err.message));
+  worker.once('error', (err) => console.error('BullMQ, the first error of perhaps many:', err.message));
+  worker.on('error', () => {}); // Without a listener the process would end.
   await worker.waitUntilReady();
 }
 
