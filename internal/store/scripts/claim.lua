@@ -48,7 +48,6 @@ if again then redis.call('ZADD', KEYS[4], until_ms, token) elseif tonumber(ARGV[
   local range = {KEYS[1], slot_score > 0 and string.format('%.0f', slot_score) or '-inf',
     string.format('%.0f', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'LIMIT', 0, ARGV[3], not alike and 'WITHSCORES' or nil}
   local found, step = redis.call('ZRANGEBYSCORE', unpack(range)), alike and 1 or 2
-  parts = alike and parts or found -- In place: each entry takes that of its message.
   for i = 1, #found / step do
     local id, score = found[step * i - step + 1], alike or found[2 * i]
     -- Redis 7.2 and later write a round number as 1.79e+12; + 0, because the
