@@ -234,6 +234,16 @@ var shardCalls = []crowdCall{
 		_, err := c.q.Admin().Stats(c.Context(), 0)
 		require.NoError(c, err)
 	}},
+	{name: "page", before: (*crowd).waiting, call: func(c *crowd) {
+		_, err := c.q.Admin().List(c.Context(), store.ListRequest{Limit: store.MaxList})
+		require.NoError(c, err)
+	}},
+	{name: "page, behind one of many that are due at once", before: (*crowd).waiting, call: func(c *crowd) {
+		first, err := c.q.Admin().List(c.Context(), store.ListRequest{Limit: 1})
+		require.NoError(c, err)
+		_, err = c.q.Admin().List(c.Context(), store.ListRequest{Limit: store.MaxList, After: first.Next})
+		require.NoError(c, err)
+	}},
 	{name: "heartbeat", before: (*crowd).beats, call: func(c *crowd) {
 		_, err := c.q.Members().Heartbeat(c.Context(), "me/1", time.Minute)
 		require.NoError(c, err)

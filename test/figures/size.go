@@ -7,13 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -37,13 +35,11 @@ func sizeFigure(ctx context.Context, r run) error {
 
 // sized is one of the two worlds.
 type sized struct {
-	run
+	run   run
 	name  string
 	w     *flow.World
 	d     *database
 	watch *watch
-	// What the auditor has put back.
-	putBack atomic.Int64
 }
 
 func (r run) size(ctx context.Context, name string) error {
@@ -67,7 +63,7 @@ func (r run) size(ctx context.Context, name string) error {
 	}
 	defer release()
 	for _, s := range []*sized{full, alone} {
-		stop, err := carry(ctx, s.w, s.d, r.shards, s.watch.note, func(c auditor.Counts) { s.putBack.Add(c.PutBack) })
+		stop, err := carry(ctx, s.w, s.d, r.shards, s.watch.note, s.watch.audited)
 		if err != nil {
 			return err
 		}
@@ -129,7 +125,7 @@ func together(ctx context.Context, full, alone *sized, do func(context.Context, 
 func (s *sized) fill(ctx context.Context) error {
 	begin := time.Now()
 	far := filling{
-		queue: s.w.Store().Name(), ids: "far", topic: "far", count: cmp.Or(s.count, 10_000_000), body: 32,
+		queue: s.w.Store().Name(), ids: "far", topic: "far", count: cmp.Or(s.run.count, 10_000_000), body: 32,
 		first: begin.Add(6 * time.Hour), over: 365 * 24 * time.Hour,
 	}
 	foreign := filling{
@@ -167,7 +163,7 @@ func (s *sized) hold(ctx context.Context) (release func(), err error) {
 func (s *sized) part(ctx context.Context, name string, window time.Duration) error {
 	p := producing{
 		by: s.d.schedule(s.w.Store().Name()), ids: name, topic: s.w.Topic + "-" + name, ledger: flow.NewLedger(),
-		rate: s.rate, window: window, spread: time.Second,
+		rate: s.run.rate, window: window, spread: time.Second,
 	}
 	if err := s.w.Broker.MakeTopic(ctx, p.topic); err != nil {
 		return err
@@ -190,7 +186,7 @@ func (s *sized) part(ctx context.Context, name string, window time.Duration) err
 		return err
 	}
 	s.say("%-12s until then reclaimed %d  released %d  stale %d  put back by the auditor %d; of the copies here %d have no later attempt",
-		name, totals.Counters["reclaimed"], totals.Counters["released"], totals.Counters["stale"], s.putBack.Load(), report.DuplicatesUnmarked)
+		name, totals.Counters["reclaimed"], totals.Counters["released"], totals.Counters["stale"], s.watch.putBack.Load(), report.DuplicatesUnmarked)
 	if report.Wrong() > 0 {
 		return fmt.Errorf("%s: broken promises: %d", s.name, report.Wrong())
 	}

@@ -5,13 +5,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// watch notes the statements of a relay. It is safe for concurrent use.
+// watch notes the statements of a relay, and what an auditor puts back. It is safe for
+// concurrent use.
 type watch struct {
+	putBack atomic.Int64 // messages, since the beginning
+
 	mu      sync.Mutex
 	took    map[string][]time.Duration
 	samples map[string]table.Statement
@@ -32,6 +37,9 @@ func (w *watch) note(s table.Statement) {
 		w.samples[kind] = s
 	}
 }
+
+// audited is what an auditor calls.
+func (w *watch) audited(c auditor.Counts) { w.putBack.Add(c.PutBack) }
 
 // statementKind tells what a relay asks for. What is unknown goes by its beginning.
 func statementKind(query string) string {

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is for slow machines.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 func logger(t testing.TB) *slog.Logger {
 	if os.Getenv("TEST_LOG") == "" {

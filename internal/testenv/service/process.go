@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	startTimeout = 90 * time.Second // RabbitMQ takes 5 s on an idle core; the tests load all of them
+	startTimeout = 5 * time.Minute // RabbitMQ takes 5 s on an idle core, and a hundred where the tests load all of them
 	stopTimeout  = 30 * time.Second
 	pollInterval = 25 * time.Millisecond
 	logTailBytes = 256 << 10
