@@ -84,8 +84,8 @@ func WithConflict(c Conflict) Option { return func(o *options) { o.conflict = c 
 func WithDurability(d Durability) Option { return func(o *options) { o.durable = d } }
 
 // WithCoalescing sets whether concurrent calls of the client travel to Redis
-// together, which they do by default: calls of the same kind for one shard that
-// come while another is under way share the next script. A lone caller waits for
+// together, which they do by default: calls of the same kind for one node of Redis that
+// come while another is under way leave together. A lone caller waits for
 // nobody. Each call keeps its own deadline and its own answer; where ctx is
 // cancelled while it travels, it ends with the script, within two seconds.
 func WithCoalescing(together bool) Option { return func(o *options) { o.alone = !together } }

@@ -36,7 +36,7 @@ type world struct {
 	queue  *store.Queue
 }
 
-func newWorld(t *testing.T, sink message.SinkType) world {
+func newWorld(t testing.TB, sink message.SinkType) world {
 	t.Helper()
 	options, err := redis.ParseURL(testenv.Redis(t))
 	require.NoError(t, err)
@@ -47,7 +47,7 @@ func newWorld(t *testing.T, sink message.SinkType) world {
 	return w
 }
 
-func (w world) client(t *testing.T, options ...delay.Option) *delay.Client {
+func (w world) client(t testing.TB, options ...delay.Option) *delay.Client {
 	t.Helper()
 	client, err := delay.NewClient(w.rdb, "orders", append([]delay.Option{delay.WithPrefix(w.prefix)}, options...)...)
 	require.NoError(t, err)

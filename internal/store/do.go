@@ -44,7 +44,7 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 	for ctx.Err() == nil {
 		before := len(d.calls)
 		err := d.round(ctx)
-		if layout.IsRefusal(err) {
+		if err != nil && layout.IsRefusal(err) {
 			if refused.IsZero() {
 				refused = time.Now()
 			}
@@ -113,9 +113,16 @@ func (d *doing) giveUp(ctx context.Context) {
 
 func (d *doing) dropAnswered() {
 	isAnswered := func(c *call) bool { return c.state == answered }
-	if slices.ContainsFunc(d.calls, isAnswered) { // The list is the caller's, too.
-		d.calls = slices.DeleteFunc(slices.Clone(d.calls), isAnswered)
+	if !slices.ContainsFunc(d.calls, isAnswered) {
+		return
 	}
+	var rest []*call // The list is the caller's, too.
+	for _, c := range d.calls {
+		if !isAnswered(c) {
+			rest = append(rest, c)
+		}
+	}
+	d.calls = rest
 }
 
 // round visits the homes of the messages one after the other, oldest first,

@@ -15,7 +15,7 @@
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
 // queue's name, the clocks, the layout in use. A producer's call and a row's are
 // one machine: call.go tells what is known of a call, do.go runs it until it is
-// answered, run.go is one run of a script.
+// answered, train.go has runs for one node travel together, run.go is one run.
 //
 // The packages below, each of which imports only those above it in this list:
 //

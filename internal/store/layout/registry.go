@@ -50,13 +50,18 @@ func (g *Registry) Current(ctx context.Context) (*Layout, error) {
 	if layout == nil || layout == g.stale.Load() {
 		return g.Load(ctx)
 	}
-	last, now := g.tried.Load(), time.Now()
-	if now.Sub(*last) > layoutAge && g.tried.CompareAndSwap(last, &now) {
+	if last := g.tried.Load(); time.Since(*last) > layoutAge && g.tryOnce(last) {
 		if newer, err := g.Load(ctx); err == nil {
 			return newer, nil
 		}
 	}
 	return layout, nil
+}
+
+// tryOnce reports whether the caller is the one to try after the last time.
+func (g *Registry) tryOnce(last *time.Time) bool {
+	now := time.Now()
+	return g.tried.CompareAndSwap(last, &now)
 }
 
 func (g *Registry) load(ctx context.Context, ensure bool, want Layout) (*Layout, error) {
