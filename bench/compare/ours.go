@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,7 +49,7 @@ func (p producer) schedule(ctx context.Context, l load) error {
 		}
 		results, err := p.client.ScheduleBatch(ctx, requests)
 		for i := range results {
-			err = errors.Join(err, results[i].Err)
+			err = cmp.Or(err, results[i].Err) // The first one tells enough.
 		}
 		return err
 	})
