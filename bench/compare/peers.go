@@ -80,10 +80,15 @@ func startSchedules(ctx context.Context, _ *bench) (*stage, error) {
 		server.Close()
 		return nil, err
 	}
+	return onServer(server, p, p.bytes), nil
+}
+
+// onServer is the stage of a peer that has a server of its own.
+func onServer(server *service.Server, p peer, bytes func(context.Context) (float64, error)) *stage {
 	return &stage{
-		peer: p, bytes: p.bytes, end: server.Close,
+		peer: p, bytes: bytes, end: server.Close,
 		cpu: map[metric]func() time.Duration{cpuBroker: ofServer(server), cpuClient: ofSelf},
-	}, nil
+	}
 }
 
 // riverConfig is a database of its own machine; all else is as it comes.
@@ -102,8 +107,5 @@ func startRiver(ctx context.Context, _ *bench) (*stage, error) {
 		server.Close()
 		return nil, err
 	}
-	return &stage{
-		peer: p, bytes: p.bytes, end: server.Close,
-		cpu: map[metric]func() time.Duration{cpuBroker: ofServer(server), cpuClient: ofSelf},
-	}, nil
+	return onServer(server, p, p.bytes), nil
 }

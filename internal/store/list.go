@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -95,33 +96,17 @@ func (r *ListRequest) check() (at place, err error) {
 	switch {
 	case r.Limit < 1 || r.Limit > MaxList:
 		return at, fmt.Errorf("limit %d: must be 1 to %d", r.Limit, MaxList)
-	case r.State != "" && indexOf(r.State) < 0:
+	case r.State != "" && !slices.Contains(states, r.State):
 		return at, fmt.Errorf("state %q: must be scheduled, parked, in_flight or dead", r.State)
 	case !r.From.IsZero() && !r.To.IsZero() && !r.From.Before(r.To):
 		return at, fmt.Errorf("due from %s is not before due to %s", r.From.Format(message.TimeFormat), r.To.Format(message.TimeFormat))
 	case r.After == "":
-		return place{state: indexOf(r.first())}, nil
+		return place{state: max(0, slices.Index(states, r.State))}, nil // Without a state, all of them.
 	}
 	if at, err = parsePlace(r.After); err != nil {
 		return at, fmt.Errorf("cursor %q %w", r.After, err)
 	}
 	return at, nil
-}
-
-func (r *ListRequest) first() State {
-	if r.State != "" {
-		return r.State
-	}
-	return states[0]
-}
-
-func indexOf(state State) int {
-	for i, s := range states {
-		if s == state {
-			return i
-		}
-	}
-	return -1
 }
 
 // place is behind a message in the order of a listing, which is that of Redis: by

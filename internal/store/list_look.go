@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
@@ -85,7 +83,7 @@ func (l *lister) texts(ctx context.Context, state State, batch []entry) ([]text,
 	if len(reads) == 0 {
 		return texts, nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && err != redis.Nil { //nolint:errorlint // HMGET answers no Nil itself
+	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, err
 	}
 	for _, take := range reads {

@@ -91,7 +91,7 @@ func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, er
 func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (lastMs int64, more bool, err error) {
 	err = e.db.Within(ctx, func(t *Tx) error {
 		var list []*Row
-		err := e.db.purgeQuery(keep, fromMs).each(ctx, t.tx, func(rows *sql.Rows) error {
+		err := e.purgeQuery(keep, fromMs).each(ctx, t.tx, func(rows *sql.Rows) error {
 			r := new(Row)
 			list = append(list, r)
 			return rows.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &lastMs)
@@ -118,7 +118,7 @@ func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (las
 }
 
 // purgeQuery is the statement that locks the rows of a batch.
-func (d *Database) purgeQuery(keep time.Duration, fromMs int64) *query {
-	return d.query("SELECT id, queue, message_key, message_id, finished_ms").from(byFinished).
+func (e Ended) purgeQuery(keep time.Duration, fromMs int64) *query {
+	return e.db.query("SELECT id, queue, message_key, message_id, finished_ms").from(byFinished).
 		add(" WHERE finished_ms >= ? AND finished_ms < {now} - ? ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", fromMs, keep.Milliseconds(), purgeBatch)
 }

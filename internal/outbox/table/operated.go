@@ -61,7 +61,7 @@ func (t *Tx) listOperated(ctx context.Context, rows []*Row) (found map[Identity]
 		}
 		seen[r.Queue] = true
 		n := 0
-		err := t.db.operatedQuery(r.Queue).each(ctx, t.tx, func(rows *sql.Rows) error {
+		err := t.operatedQuery(r.Queue).each(ctx, t.tx, func(rows *sql.Rows) error {
 			it := Identity{Queue: r.Queue}
 			err := rows.Scan(&it.Key, &it.ID)
 			found[it] = true
@@ -83,9 +83,9 @@ func (t *Tx) listOperated(ctx context.Context, rows []*Row) (found map[Identity]
 }
 
 // operatedQuery is the statement of listOperated.
-func (d *Database) operatedQuery(queue string) *query {
-	return d.query("SELECT message_key, message_id").from(byDue).
-		add(" WHERE queue = ? AND status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT ?", d.text(queue), listedOperations)
+func (t *Tx) operatedQuery(queue string) *query {
+	return t.db.query("SELECT message_key, message_id").from(byDue).
+		add(" WHERE queue = ? AND status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT ?", t.db.text(queue), listedOperations)
 }
 
 // operated are those of the identities that have pending operations.
