@@ -39,6 +39,7 @@ type scene struct {
 	client *delay.Client
 	server *httptest.Server
 	log    *syncBuffer
+	tokens string // where they are
 	sinks  []api.Sink
 }
 
@@ -71,8 +72,13 @@ const (
 type scenery struct {
 	tokens   string // the file's content; QUEUE in it is the queue's name
 	readOnly bool
-	file     string // where the tokens are
 }
+
+// How long what must happen may take, and how often it is looked for.
+const (
+	patience = time.Minute
+	tick     = 50 * time.Millisecond
+)
 
 func newScene(t testing.TB, setting scenery) *scene {
 	t.Helper()
@@ -92,9 +98,9 @@ func newScene(t testing.TB, setting scenery) *scene {
 	logger := slog.New(slog.NewTextHandler(s.log, nil))
 	var file *access.File
 	if setting.tokens != "" {
-		setting.file = filepath.Join(t.TempDir(), "tokens")
-		require.NoError(t, os.WriteFile(setting.file, []byte(strings.ReplaceAll(setting.tokens, "QUEUE", name)), 0o600))
-		file, err = access.Open(setting.file, logger)
+		s.tokens = filepath.Join(t.TempDir(), "tokens")
+		require.NoError(t, os.WriteFile(s.tokens, []byte(strings.ReplaceAll(setting.tokens, "QUEUE", name)), 0o600))
+		file, err = access.Open(s.tokens, logger)
 		require.NoError(t, err)
 	}
 	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused"}}
