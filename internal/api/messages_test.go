@@ -169,6 +169,10 @@ func TestInvalid(t *testing.T) {
 	s.call("GET", "/queues/nowhere/messages", nil).refused(http.StatusNotFound, "not_found")
 	s.call("GET", "/nothing", nil).refused(http.StatusNotFound, "not_found")
 	s.call("POST", path+"/a:explode", nil).refused(http.StatusNotFound, "not_found")
+	for _, unclean := range []string{"/..", "/a/../b", "/a//b", "/."} {
+		s.call("DELETE", path+unclean, nil).refused(http.StatusNotFound, "not_found")
+	}
+	assert.Equal(t, "id", s.call("GET", path+"/", nil).refused(http.StatusBadRequest, "invalid"))
 	s.call("PUT", path, nil).refused(http.StatusMethodNotAllowed, "not_found")
 	assert.Empty(t, s.call("GET", path, nil).is(http.StatusOK)["messages"])
 }
@@ -212,6 +216,7 @@ func TestSameAsSDK(t *testing.T) {
 		{ID: "taken", Topic: "t"}, {ID: "x"}, {ID: long, Topic: "t"}, {ID: "a\tb", Topic: "t"}, {ID: "x", Key: " k", Topic: "t"},
 		{ID: "x", Topic: long}, {ID: "x", Topic: "t", Headers: map[string]string{"a b": "c"}}, {ID: "x", Topic: "t", Headers: map[string]string{"a": "b\n"}},
 		{ID: "x", Topic: "t", Body: make([]byte, 1<<20)}, {ID: "ok", Topic: "t"}, {ID: "ü/ö:é?#%", Key: "k/ 1", Topic: "t"},
+		{ID: "..", Topic: "t"}, {ID: "a//b:reschedule", Topic: "t"},
 	} {
 		_, want := s.client.Schedule(t.Context(), m, delay.After(time.Hour))
 		got := s.call("POST", "/queues/QUEUE/messages", map[string]any{
@@ -221,7 +226,7 @@ func TestSameAsSDK(t *testing.T) {
 			got.refused(http.StatusConflict, "duplicate")
 			info, err := s.client.Get(t.Context(), delay.Ref{ID: m.ID, Key: m.Key})
 			require.NoError(t, err)
-			path := "/queues/QUEUE/messages/" + url.PathEscape(m.ID)
+			path := "/queues/QUEUE/messages/" + strings.ReplaceAll(url.PathEscape(m.ID), ".", "%2E")
 			query := "?key=" + url.QueryEscape(m.Key)
 			found := s.call("GET", path+query, nil).is(http.StatusOK)
 			assert.Equal(t, info.DueAt.UTC().Format("2006-01-02T15:04:05.000Z"), found["due_at"])
