@@ -213,10 +213,19 @@ func TestSameAsSDK(t *testing.T) {
 	}
 	long := strings.Repeat("x", 300)
 	for _, m := range []delay.Message{
-		{ID: "taken", Topic: "t"}, {ID: "x"}, {ID: long, Topic: "t"}, {ID: "a\tb", Topic: "t"}, {ID: "x", Key: " k", Topic: "t"},
-		{ID: "x", Topic: long}, {ID: "x", Topic: "t", Headers: map[string]string{"a b": "c"}}, {ID: "x", Topic: "t", Headers: map[string]string{"a": "b\n"}},
-		{ID: "x", Topic: "t", Body: make([]byte, 1<<20)}, {ID: "ok", Topic: "t"}, {ID: "ü/ö:é?#%", Key: "k/ 1", Topic: "t"},
-		{ID: "..", Topic: "t"}, {ID: "a//b:reschedule", Topic: "t"},
+		{ID: "taken", Topic: "t"},
+		{ID: "x"},
+		{ID: long, Topic: "t"},
+		{ID: "a\tb", Topic: "t"},
+		{ID: "x", Key: " k", Topic: "t"},
+		{ID: "x", Topic: long},
+		{ID: "x", Topic: "t", Headers: map[string]string{"a b": "c"}},
+		{ID: "x", Topic: "t", Headers: map[string]string{"a": "b\n"}},
+		{ID: "x", Topic: "t", Body: make([]byte, 1<<20)},
+		{ID: "ok", Topic: "t"},
+		{ID: "ü/ö:é?#%", Key: "k/ 1", Topic: "t"},
+		{ID: "..", Topic: "t"},
+		{ID: "a//b:reschedule", Topic: "t"},
 	} {
 		_, want := s.client.Schedule(t.Context(), m, delay.After(time.Hour))
 		got := s.call("POST", "/queues/QUEUE/messages", map[string]any{

@@ -157,7 +157,7 @@ func TestReadOnly(t *testing.T) {
 	for id, call := range s.operations() {
 		if call[0] != http.MethodGet {
 			path := strings.NewReplacer("{queue}", "QUEUE", "{id}", "none").Replace(call[1])
-			assert.Equal(t, "", s.call(call[0], path, `{}`, bearer(operatorToken)...).refused(http.StatusForbidden, "read_only"), id)
+			assert.Empty(t, s.call(call[0], path, `{}`, bearer(operatorToken)...).refused(http.StatusForbidden, "read_only"), id)
 		}
 	}
 	s.call("GET", "/queues/QUEUE", nil, bearer(operatorToken)...).is(http.StatusOK)

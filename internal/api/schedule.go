@@ -14,13 +14,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
-const (
-	// mostMessages is how many messages a batch has at the most.
-	mostMessages = 1000
-	// mostBody is how many bytes the body of a call has at the most: room for a batch of
-	// usual messages, or for the largest one in base64.
-	mostBody = 24 << 20
-)
+// mostBody is how many bytes the body of a call has at the most: room for a batch of
+// usual messages, or for the largest one in base64.
+const mostBody = 24 << 20
 
 // messages has the calls that schedule.
 func (a *API) messages() {
