@@ -168,6 +168,7 @@ type fakePoller struct {
 	assigned []int
 	obtained Obtained
 	paused   map[string]time.Time
+	onAssign func() // with the lock
 }
 
 func (p *fakePoller) Pause(topics map[string]time.Time) {
@@ -180,6 +181,9 @@ func (p *fakePoller) Assign(shards []int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.assigned = slices.Clone(shards)
+	if p.onAssign != nil {
+		p.onAssign()
+	}
 	return nil
 }
 

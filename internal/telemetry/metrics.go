@@ -45,7 +45,7 @@ type Metrics struct {
 	outbox   *outboxMetrics
 
 	layoutEpoch, layoutShards, instances, paused *prometheus.GaugeVec
-	shardsLost                           *prometheus.CounterVec
+	shardsLost                                   *prometheus.CounterVec
 }
 
 // New makes the metrics of a process, with a registry of their own.
