@@ -26,7 +26,8 @@ func TestPauseAndResume(t *testing.T) {
 	shards := f.ok("shards list").stdout
 	assert.Contains(t, shards, "queue orders is paused since ")
 	assert.Contains(t, shards, "topic t of queue orders is paused since ")
-	assert.Equal(t, first["since"], f.ok("shards list", "-o", "json").objects(t)[0]["paused_since"])
+	route := f.ok("shards list", "-o", "json").objects(t)[0]["routes"].([]any)[0].(map[string]any)
+	assert.Equal(t, []any{"", "paused", first["since"]}, []any{route["route"], route["reason"], route["since"]})
 
 	assert.Equal(t, "cancelled later\n", f.ok("cancel", "--id", "later").stdout)
 	assert.Regexp(t, `^queue orders goes on, it was paused since .*: 1 message`, f.ok("resume").stdout)

@@ -62,7 +62,10 @@ func (c shardsListCommand) Run(p *program) error {
 	}
 	for i := range shards {
 		shard := shardToJSON(s.name, i, layout, &shards[i])
-		shard.Paused = stamp(paused[""])
+		if since, isPaused := paused[""]; isPaused {
+			waits := int(shard.Waiting - shard.Parked)
+			shard.Routes = append(shard.Routes, routeJSON{Reason: "paused", Since: stamp(since), Messages: waits})
+		}
 		if i < len(unconfirmed) && unconfirmed[i] != nil {
 			shard.Unconfirmed = unconfirmed[i].Error()
 		}
@@ -203,10 +206,9 @@ type shardJSON struct {
 	OldestDueAge float64 `json:"oldest_due_age"`
 	// NextDue is null where nothing waits.
 	NextDue *string `json:"next_due_at"`
-	// Routes are those that messages are parked for.
+	// Routes are those that messages are parked for. Where the whole queue is paused,
+	// one without a name is what waits and is not parked.
 	Routes []routeJSON `json:"routes,omitempty"`
-	// Paused is since when the whole queue is paused; a paused topic is among the routes.
-	Paused *string `json:"paused_since,omitempty"`
 	// Unconfirmed is why nothing is published, where Redis does not confirm what the
 	// queue's durability asks.
 	Unconfirmed string `json:"unconfirmed,omitempty"`
