@@ -13,6 +13,10 @@ func (q Queue) Layout() string { return q.Prefix + ":" + q.Name + ":layout" }
 // Instances is the instances' key, and the channel that tells of their coming and going.
 func (q Queue) Instances() string { return q.Prefix + ":" + q.Name + ":instances" }
 
+// Paused is the key of what is paused. Its hash tag puts it beside the instances' key,
+// so that one script has both.
+func (q Queue) Paused() string { return q.Prefix + ":{" + q.Instances() + "}:paused" }
+
 // Shard are the keys of one shard.
 type Shard struct {
 	Due, Msg, Claims, Deadlines, Attempts string
