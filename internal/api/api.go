@@ -91,7 +91,7 @@ func New(config Config) (*API, error) {
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	}, a.router)
-	for _, register := range []func(){a.messages, a.message, a.list, a.queues, a.shards, a.forecast, a.audits, a.events} {
+	for _, register := range []func(){a.messages, a.message, a.list, a.pauses, a.queues, a.shards, a.forecast, a.audits, a.events} {
 		register()
 	}
 	spec, err := json.Marshal(a.huma.OpenAPI())
@@ -147,6 +147,7 @@ var (
 	producers = []access.Role{access.Producer, access.Operator}
 	everybody = []access.Role{access.Producer, access.Viewer, access.Operator}
 	viewers   = []access.Role{access.Viewer, access.Operator}
+	operators = []access.Role{access.Operator}
 )
 
 // register adds a call. The handler's errors become problems.

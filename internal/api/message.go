@@ -62,9 +62,6 @@ func toMessage(found *store.Found, state store.State) Message {
 	if m.Headers == nil {
 		m.Headers = map[string]string{}
 	}
-	if found.Parked != nil {
-		m.State, m.Route, m.Reason = string(store.StateParked), found.Parked.Route, found.Parked.Reason
-	}
 	if found.Err != nil {
 		m.Reason = found.Err.Error()
 	}
@@ -96,29 +93,32 @@ func (a *API) get(ctx context.Context, in *getInput) (*messageOutput, error) {
 		return nil, err
 	}
 	state := store.StateScheduled
-	switch found.Code { //nolint:exhaustive // A message is in one of three places.
+	switch found.Found.Code { //nolint:exhaustive // A message is in one of three places.
 	case store.InFlight:
 		state = store.StateInFlight
 	case store.Dead:
 		state = store.StateDead
 	}
-	out := &messageOutput{toMessage(&found, state)}
+	out := &messageOutput{toMessage(&found.Found, state)}
+	if found.Parked != nil {
+		out.Body.State, out.Body.Route, out.Body.Reason = string(store.StateParked), found.Parked.Route, found.Parked.Reason
+	}
 	if in.WithBody {
-		out.Body.withBody(found.Body)
+		out.Body.withBody(found.Found.Body)
 	}
 	return out, nil
 }
 
 // find is a message that the caller may see.
-func (a *API) find(ctx context.Context, queue string, ref delay.Ref) (store.Found, error) {
+func (a *API) find(ctx context.Context, queue string, ref delay.Ref) (store.Located, error) {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
-		return store.Found{}, errors.Join(delay.ErrInvalid, err)
+		return store.Located{}, errors.Join(delay.ErrInvalid, err)
 	}
-	found, ok, err := a.config.Queues[queue].Store.Producer().Get(ctx, ref.ID, ref.Key)
+	found, ok, err := a.config.Queues[queue].Store.Producer().Locate(ctx, ref.ID, ref.Key)
 	if err == nil && !ok {
 		err = delay.ErrNotFound
 	}
-	if caller := callOf(ctx); err == nil && !caller.MaySee(found.Topic) {
+	if caller := callOf(ctx); err == nil && !caller.MaySee(found.Found.Topic) {
 		err = forbidden(caller.Name + " may not see messages of this topic")
 	}
 	return found, err
