@@ -59,7 +59,7 @@ local function cancel(token, id, target)
   end
 
   redis.call('ZREM', KEYS[1], found and id or '')
-  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
+  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', '0', '8')
   if #old > 0 then
     redis.call('ZREM', KEYS[7], unpack(old))
     redis.call('HDEL', KEYS[6], unpack(old))

@@ -14,11 +14,11 @@ if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpac
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local second, version, bytes_max, ask = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6]), ARGV[7] == '0'
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 
 -- Reads first: what each message meets.
 local reply, plan, seen, bytes, replaced, earliest = {0, now_ms}, {}, {}, 0, 0, nil
-local prefix = version .. string.format('%013.0f', accepted_ms)
+local prefix = version .. string.format('%013d', accepted_ms)
 for i = 8, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
@@ -82,6 +82,6 @@ end
 if #plan > 0 then redis.call('HINCRBY', KEYS[8], 'scheduled', #plan) end
 if replaced > 0 then redis.call('HINCRBY', KEYS[8], 'replaced', replaced) end
 if earliest and (not head_ms or earliest < head_ms + 0) then
-  redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest))
+  redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%d', earliest))
 end
 return reply

@@ -1,6 +1,10 @@
 // Package scripts holds what Redis runs: one Lua file per verb, each with a
 // header that tells its keys, arguments and answer. Go reads the answers by
 // [Reply]. Who runs a script, and where, is the affair of package conn.
+//
+// Redis prints a number that a script passes to a command with %.17g, which takes
+// as long as a small command does. So constants are strings, and whole numbers are
+// printed with %d, which is exact: a script's numbers stay below 2^53.
 package scripts
 
 import (

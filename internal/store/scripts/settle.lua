@@ -23,14 +23,14 @@ local packed = redis.call('HGET', KEYS[3], token)
 if not packed or #packed ~= before or string.sub(packed, 1, #first) ~= first or string.sub(packed, -#last) ~= last then
   if ARGV[6] == '1' then return after ~= '' and packed == after and 0 or 1 end
   redis.call('ZREM', KEYS[4], '')
-  redis.call('HINCRBY', KEYS[8], 'stale_settles', 1)
+  redis.call('HINCRBY', KEYS[8], 'stale_settles', '1')
   return 1
 end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now_up_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local expires, tried = string.format('%.0f', now_ms + ARGV[17]), redis.call('HLEN', KEYS[5])
+local expires, tried = string.format('%d', now_ms + ARGV[17]), redis.call('HLEN', KEYS[5])
 local letters, buried, died, gone, expiry, settled, scores, counts, none, routes = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 for i = dead_at, parks_at - 4, 4 do
   local stored = redis.call('HGET', KEYS[2], ARGV[i]) or ''
@@ -81,7 +81,7 @@ for i = parks_at, parks_at + 4 * parks - 4, 4 do
   -- The same route keeps since when it is parked.
   local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
   local since, rest = string.match(redis.call('HGET', KEYS[9], ARGV[i]) or '', '^(%d+)(.*)$')
-  if not since or string.sub(rest, 1, #route) ~= route then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%.0f', now_ms) end
+  if not since or string.sub(rest, 1, #route) ~= route then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%d', now_ms) end
   routes[#routes + 1], routes[#routes + 2] = ARGV[i], since .. route .. ARGV[i + 3]
 end
 put(KEYS[9], routes)

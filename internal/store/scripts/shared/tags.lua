@@ -13,7 +13,7 @@ local function tags(command, index, id, stored, at)
   length, start = number(at + 11)
   local entries, count = {}, 0
   for tag in string.gmatch(string.sub(stored, start, start + length - 1), '[^,]+') do
-    if command == 'ZADD' then entries[#entries + 1] = 0 end
+    if command == 'ZADD' then entries[#entries + 1] = '0' end
     entries[#entries + 1], count = tag .. '\0' .. id, count + 1
   end
   redis.call(command, index, unpack(entries))
