@@ -3,12 +3,14 @@
 --      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH)
 --      9 routes (HASH slot -> route); only where an outbox message was acked: 10 gone (HASH token -> fate)
 --      11 gonettl (ZSET token -> expiry_ms)  12 settled (HASH token -> fate, id)
+--      13 tags (ZSET tag, NUL, id -> 0); 10 to 13 also where a message with tags was acked
 -- ARGV 1 claim token  2 length, 3 first and 4 last entry of the packed claim before  5 the packed claim after
 --      ('': it ends)  6 repeated (1: an earlier run may have happened)  7 acked  8 back  9 dead  10 parks: how many
 --      11 of back, retries  12 of back, parked  13 of acked, suspected duplicates  14 of acked, its first: outbox
 --      messages  15 of these, its first: those that the ledger tells of  16 their tokens, 16 bytes each
 --      17 tombstone_ms; then per acked: id; per back: id, score (or "+" and a delay in ms), attempts ('': as they
---      are, '-': none); per dead: id, due_ms, attempts, reason; per park: slot, since_ms (0: now), route, reason
+--      are, '-': none); per dead: id, due_ms, attempts, reason; per park: slot, since_ms (0: now), route, reason;
+--      then the entries in tags of what was acked
 -- RETURNS 0 done, 1 stale: the claim is not as it was before, and nothing has changed; see mark.lua
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local token, before, first, last, after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
@@ -49,6 +51,7 @@ if after == '' then redis.call('HDEL', KEYS[3], token) else redis.call('HSET', K
 if tried > 0 and tried <= 512 and acked > 16 then put(KEYS[5], {'', ''}) end
 if acked > 0 then redis.call('HDEL', KEYS[2], unpack(ARGV, 18, 17 + acked)) end
 if acked > 0 and tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 18, 17 + acked)) end
+if #ARGV >= parks_at + 4 * parks then redis.call('ZREM', KEYS[13], unpack(ARGV, parks_at + 4 * parks)) end
 -- A late writer of a row must not bring its message back.
 local traced, told = tonumber(ARGV[14]), tonumber(ARGV[15])
 for n = 1, traced do
