@@ -97,7 +97,7 @@
 // in due. Dead: in dead and deadmsg. So the messages in flight are those of msg
 // that are not in due, and this sum always holds over the counters of meta:
 //
-//	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged
+//	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged + dropped
 //
 // where the counters of dropped shards are in the layout's key, as retired.
 //
@@ -108,7 +108,7 @@
 // late, under that token; see outbox.go for why its end leaves a tombstone for as
 // long as any of them may come. What happens to it without its row's doing is
 // written into the ledger, from where a bridge tells the row: that it was
-// published (where the queue was opened with the ledger), cancelled, replaced or
+// published (where the queue was opened with the ledger), cancelled, dropped, replaced or
 // purged, or has another due time. Entries have no time to live, so that a
 // database may be down for long: every bridge with an outbox takes them out.
 // Tokens that begin with "~~" are those of messages without a row (a compensation

@@ -192,6 +192,7 @@ var shardCalls = []crowdCall{
 	{name: "settle park", before: (*crowd).manyRoutes, call: (*crowd).settle},
 	{name: "settle dead letter", before: claimed(buriedMaybe), call: (*crowd).settle},
 	{name: "settle, all kinds", before: (*crowd).manyKinds, call: (*crowd).settle},
+	{name: "settle drop", before: claimed(dropped), call: (*crowd).settle},
 	{name: "settle part", before: func(c *crowd) { claimed(kept)(c); c.settlement.Verdicts[0] = acked }, call: (*crowd).settle},
 	{name: "mark", before: late, call: (*crowd).settle},
 	{name: "reclaim", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: (*crowd).reclaimStray},
