@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -21,6 +22,10 @@ func (a *API) message() {
 		id: "reschedule", method: http.MethodPost, path: path + ":reschedule", roles: producers,
 		summary: "Move a message to another due time; a dead letter is put back, due then",
 	}, a.reschedule)
+	register(a, operation{
+		id: "publishNow", method: http.MethodPost, path: path + ":publish-now", roles: producers,
+		summary: "Make a message due now; a dead letter is put back, a parked one leaves when its route is there again",
+	}, a.publishNow)
 }
 
 // MessageParam names the message of a call.
@@ -46,6 +51,7 @@ type Message struct {
 	DiedAt         string            `json:"died_at,omitempty" format:"date-time"`
 	Route          string            `json:"route,omitempty" doc:"The route that it is parked for."`
 	MaybePublished bool              `json:"maybe_published" doc:"A copy may be at the broker already."`
+	Tags           []string          `json:"tags" nullable:"false"`
 	Headers        map[string]string `json:"headers" nullable:"false"`
 	Body           *string           `json:"body,omitempty" doc:"The payload, where it was asked for and is text."`
 	BodyBase64     *string           `json:"body_base64,omitempty" doc:"The payload, where it was asked for and is no text."`
@@ -53,11 +59,12 @@ type Message struct {
 
 // toMessage is a message of the store; reading tells what of it cannot be read.
 func toMessage(found *store.Found, state store.State) Message {
+	headers, tags := message.CutTags(found.Headers)
 	m := Message{
 		ID: found.ID, Key: found.Key, Topic: found.Topic, State: string(state),
 		DueAt: stamp(found.DueAt), ScheduledAt: stamp(found.ScheduledAt), Attempt: found.Attempt,
 		Reason: found.Reason, DiedAt: stamp(found.DiedAt), MaybePublished: found.MaybePublished,
-		Headers: found.Headers,
+		Headers: headers, Tags: slices.Concat([]string{}, tags),
 	}
 	if m.Headers == nil {
 		m.Headers = map[string]string{}
@@ -160,6 +167,10 @@ func (a *API) reschedule(ctx context.Context, in *rescheduleInput) (*changedOutp
 	return a.change(ctx, &in.MessageParam, "reschedule", "rescheduled", func(c *delay.Client) error {
 		return c.Reschedule(ctx, in.ref(), when)
 	})
+}
+
+func (a *API) publishNow(ctx context.Context, in *MessageParam) (*changedOutput, error) {
+	return a.change(ctx, in, "publish-now", "rescheduled", func(c *delay.Client) error { return c.PublishNow(ctx, in.ref()) })
 }
 
 // change makes one change of a message, and writes it down.

@@ -21,7 +21,7 @@ const threeRoles = `
 // mayCall says who may make which call.
 var mayCall = map[string]string{
 	"schedule": "producer operator", "scheduleBatch": "producer operator", "cancel": "producer operator", "reschedule": "producer operator",
-	"pause": "operator", "resume": "operator",
+	"publishNow": "producer operator", "pause": "operator", "resume": "operator",
 	"get":  "producer viewer operator",
 	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
 	"instances": "viewer operator", "forecast": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
