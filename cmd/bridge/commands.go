@@ -12,6 +12,7 @@ type commands struct {
 	Schedule   scheduleCommand   `cmd:"" help:"Schedule a message."`
 	Get        getCommand        `cmd:"" help:"Show a message."`
 	List       listCommand       `cmd:"" help:"List messages: what waits, is parked, in flight or dead."`
+	Forecast   forecastCommand   `cmd:"" help:"Show how many messages fall due when."`
 	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
 	Pause      pauseCommand      `cmd:"" help:"Stop a queue or one topic of it: what waits goes on waiting."`
