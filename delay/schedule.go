@@ -99,7 +99,7 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 		request := store.Request{Message: &messages[i]}
 		err := request.Message.Validate(layout.Sink, maxSize)
 		if err == nil {
-			request.When, err = requests[i].When.resolve(now)
+			request.When, err = requests[i].When.For(results[i].Ref).resolve(now)
 		} else {
 			err = fmt.Errorf("%w: %w", ErrInvalid, err)
 		}

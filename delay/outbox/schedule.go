@@ -183,7 +183,7 @@ func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Res
 	if err := m.Validate(limits.sink, limits.maxSize); err != nil {
 		return nil, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
-	due, err := resolve(request.When)
+	due, err := resolve(request.When.For(result.Ref))
 	if err != nil {
 		return nil, err
 	}

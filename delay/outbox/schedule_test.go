@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
+	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 var first = delay.Message{
@@ -224,5 +225,20 @@ func TestTimeZones(t *testing.T) {
 		require.Equal(t, int64(1_800_000_000_000), db.number(t, "SELECT due_ms FROM delay_outbox WHERE message_id = 'at'"))
 		require.Equal(t, int64(3), db.number(t, fmt.Sprintf(
 			"SELECT count(*) FROM delay_outbox WHERE created_ms BETWEEN %d AND %d", before, after)))
+	})
+}
+
+// TestSpread moves the row by its identity, and again by a reschedule.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, db *database) {
+		box, at := outbox.New(db.dialect), time.UnixMilli(1_900_000_000_000)
+		want := at.Add(sharding.Spread(first.Key, first.ID, time.Hour)).UnixMilli()
+		tx := db.begin(t)
+		ref, err := box.Schedule(t.Context(), tx, "orders", first, delay.At(at).Spread(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, box.Reschedule(t.Context(), tx, "orders", ref, delay.At(at).Spread(time.Hour)))
+		require.NoError(t, tx.Commit())
+		require.EqualValues(t, 2, db.number(t, fmt.Sprint("SELECT count(*) FROM delay_outbox WHERE due_ms = ", want)))
 	})
 }
