@@ -144,6 +144,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		check: set.check, drain: p.Config.DrainTimeout, made: make(chan struct{}), fatal: set.fatal,
 		logger: p.Logger.With("queue", name, "instance", p.Config.Instance),
 	}
+	p.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
 	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
@@ -156,6 +157,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 			Queue: name, Instance: instance, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },
 			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
 			Claims: claims(p.Config.Poller, durable.Asked()), ParkPatience: cfg.ParkPatience, Late: message.Late(cfg.Late),
+			Rates:  poller.Rates{Messages: cfg.Rate.Messages, Topics: cfg.Rate.ByTopic()},
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
 			Logger: p.Logger, Observer: p.Metrics,
 			Hooks: poller.Hooks{

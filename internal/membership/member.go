@@ -60,8 +60,9 @@ type Registry interface {
 
 // Poller polls the shards that it is told to.
 type Poller interface {
-	// Assign changes which shards those are. An error says that it was stopped.
-	Assign(shards []int) error
+	// Assign changes which shards those are, and of how many. An error says that it was
+	// stopped.
+	Assign(shards []int, of int) error
 	// Obtained is which shards it has come to hold since the last call.
 	Obtained() Obtained
 	// Pause says which topics are paused from now on, and since when; the empty one is
