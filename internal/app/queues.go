@@ -152,6 +152,9 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: r.queue.Admin().NewKeeper(), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
+	if limits := store.DeadLimits(cfg.Dead); limits != (store.DeadLimits{}) {
+		r.dead = &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
+	}
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
 			Queue: name, Instance: instance, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },

@@ -82,6 +82,7 @@ type Queue struct {
 	// ParkPatience is how long a route may be missing, unroutable or forbidden.
 	ParkPatience time.Duration `yaml:"park_patience" default:"24h" min:"1s" doc:"How long a topic may be missing, unroutable or forbidden before its messages go to the dead letters."`
 	Late         Late          `yaml:"late" doc:"What becomes of a message that could not be published in time, as after an outage or a pause."`
+	Dead         Dead          `yaml:"dead" doc:"Which dead letters stay. Those beyond a limit are purged, the oldest first."`
 	Rate         Rate          `yaml:"rate" doc:"How many messages a second are published at the most."`
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must have confirmed a claim before it is published, and a row's message before the row says so: nothing more than Redis' memory, replicas, or the disk (fsync)."`
@@ -113,6 +114,12 @@ type Retry struct {
 type Late struct {
 	After time.Duration      `yaml:"after" doc:"How long after its due time a message may be published. Without it there is no limit."`
 	Then  message.LateAction `yaml:"then" default:"publish" enum:"publish,dead,drop" doc:"What becomes of a message that is later: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
+}
+
+// Dead limits the dead letters. 0 is no limit.
+type Dead struct {
+	Keep time.Duration `yaml:"keep" default:"0s" min:"0s" doc:"How long a dead letter stays. 0s: for ever."`
+	Max  int           `yaml:"max" default:"0" min:"0" doc:"Most dead letters of the queue. 0: no limit."`
 }
 
 // Rate is how many messages a second are published at the most, over all shards and

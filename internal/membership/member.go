@@ -221,6 +221,10 @@ func (m *Member) Leave(ctx context.Context) {
 	}
 }
 
+// IsKeeper reports whether this instance does what one instance does for the queue. Two
+// may, for a moment.
+func (m *Member) IsKeeper() bool { return m.upkeep.mine.Load() }
+
 // Instance is the identity that this instance has in the queue, "name/boot".
 func (m *Member) Instance() string { return m.config.Instance }
 
