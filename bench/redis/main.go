@@ -14,12 +14,11 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
 )
 
 const (
@@ -33,6 +32,7 @@ type settings struct {
 	count, repeat int
 	log, alike    bool
 	batches       bool
+	servers       []string
 }
 
 func main() {
@@ -42,7 +42,9 @@ func main() {
 	flag.BoolVar(&s.log, "aof", false, "with Redis' log of changes")
 	flag.BoolVar(&s.alike, "alike", false, "all due at one instant, else each at its own millisecond")
 	flag.BoolVar(&s.batches, "batches", false, "measure batches and the drain only")
+	servers := flag.String("servers", "", "programs to run as redis-server, a comma list: they take their turn in each repetition; empty for the one that is found")
 	flag.Parse()
+	s.servers = strings.Split(*servers, ",")
 	if s.count < batchSize || s.repeat < 1 || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
@@ -56,46 +58,30 @@ func main() {
 }
 
 func (s settings) run(ctx context.Context) error {
-	args := []string{}
-	if s.log {
-		args = append(args, "--appendonly", "yes")
+	var worlds []*world
+	defer func() {
+		for _, w := range worlds {
+			w.close()
+		}
+	}()
+	for _, program := range s.servers {
+		w, err := s.start(ctx, program)
+		if err != nil {
+			return err
+		}
+		worlds = append(worlds, w)
 	}
-	server, err := service.StartRedis(ctx, args...)
-	if err != nil {
-		return err
-	}
-	defer server.Close()
-	options, err := redis.ParseURL(server.URL())
-	if err != nil {
-		return err
-	}
-	options.PoolSize, options.ReadTimeout = 64, patience
-	rdb := redis.NewClient(options)
-	defer func() { _ = rdb.Close() }()
-	fmt.Printf("Redis %s; %d shards, batches of %d, %d bytes a body; medians of %d\n",
-		rdb.InfoMap(ctx, "server").Val()["Server"]["redis_version"], shards, batchSize, bodySize, s.repeat)
-	found := map[string][2][]result{}
 	for range s.repeat {
-		for i, begin := range []func(context.Context, *redis.Client, bool) (subject, error){newOurs, newRaw} {
-			if err := rdb.FlushAll(ctx).Err(); err != nil {
+		for _, w := range worlds {
+			if err := w.measure(ctx, s); err != nil {
 				return err
-			}
-			subject, err := begin(ctx, rdb, s.alike)
-			if err != nil {
-				return err
-			}
-			for _, step := range s.steps(subject) {
-				r, err := measure(ctx, rdb, step)
-				if err != nil {
-					return fmt.Errorf("%s: %w", step.name, err)
-				}
-				list := found[step.name]
-				list[i] = append(list[i], r)
-				found[step.name] = list
 			}
 		}
 	}
-	show(s.steps(nil), found)
+	for _, w := range worlds {
+		fmt.Printf("%s; %d shards, batches of %d, %d bytes a body; medians of %d\n", w.version(ctx), shards, batchSize, bodySize, s.repeat)
+		show(s.steps(nil), w.found)
+	}
 	return nil
 }
 

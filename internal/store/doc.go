@@ -46,6 +46,7 @@
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
 //	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>"
+//	delay:{q:3}:tags       ZSET    tag, NUL, id -> 0: the index of tags
 //	delay:{q:3}:routes     HASH    slot -> "since_ms length:route reason" of a route that is parked
 //	delay:{q:3}:holder     STRING  instance|last claim number|when it was renewed, ms
 //	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms
@@ -70,6 +71,17 @@
 // the shard. Which route has which slot is told by routes, for people and for the
 // next holder; where a failover has lost that, what is parked is still found by
 // its score. A parked message waits, for every verb of a producer.
+//
+// # Tags
+//
+// A message carries its tags as a header, [message.HeaderTags], so that all that
+// carries a message carries them: rows, compensations, dead letters. The index has
+// an entry for each tag of each message, for as long as the message is anywhere. What
+// creates or ends a message keeps it, in the same script: by the message itself, in
+// which the header comes first (shared/tags.lua), or, where an acknowledged message
+// is not read, by what its claim has told. Messages without tags cost no command.
+// Whoever lists by a tag reads the messages anyway, so an entry of one that lost its
+// body, or that a bridge of an older version has settled, is passed over.
 //
 // # Claims
 //

@@ -218,6 +218,16 @@ var shardCalls = []crowdCall{
 		_, err := c.q.Admin().Purge(c.Context(), c.members)
 		require.NoError(c, err)
 	}},
+	{name: "settle ack, tagged", before: tagged(claimed(acked)), call: (*crowd).settle},
+	{name: "purge, tagged", before: tagged((*crowd).letters), call: func(c *crowd) {
+		_, err := c.q.Admin().Purge(c.Context(), c.members)
+		require.NoError(c, err)
+	}},
+	{name: "tagged", before: tagged((*crowd).tried), call: func(c *crowd) {
+		page, err := c.q.Admin().List(c.Context(), store.ListRequest{Filter: store.Filter{Tag: c.tags[0]}, Limit: store.MaxList})
+		require.NoError(c, err)
+		require.Len(c, page.Messages, c.n)
+	}},
 	{name: "parked", before: func(c *crowd) { c.manyRoutes(); c.settle() }, call: func(c *crowd) {
 		routes, err := c.q.Shard(0).Parked(c.Context())
 		require.NoError(c, err)
@@ -266,7 +276,7 @@ var shardCalls = []crowdCall{
 	{name: "scan", before: (*crowd).rowsTried, call: (*crowd).shards},
 	{name: "drained", before: (*crowd).nobody, call: (*crowd).shards},
 	{name: "drop", before: (*crowd).manyTombstones, call: func(c *crowd) {
-		c.eval("drop", "meta", "msg", "dead", "claims", "settled", "due", "deadlines", "attempts", "gone", "gonettl", "deadmsg", "holder", "routes")
+		c.eval("drop", "meta", "msg", "dead", "claims", "settled", "due", "deadlines", "attempts", "gone", "gonettl", "deadmsg", "holder", "routes", "tags")
 	}},
 	{name: "confirm", before: claimed(acked), call: func(c *crowd) {
 		here, err := c.rdb.EvalSha(c.Context(), scriptSHA("confirm"), []string{c.key("claims")}, c.settlement.Claim.Token.String()).Bool()

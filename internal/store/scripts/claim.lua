@@ -21,18 +21,18 @@ local owner, last = string.match(holder, '^(.*)|(%d+)|%d+$')
 if owner and owner ~= instance and holder ~= ARGV[8] then return {1, now_ms, redis.call('PTTL', KEYS[8]), holder} end
 last = owner == instance and tonumber(last) or 0
 -- Claims of others that outlived their lease are reclaimed first.
-local live, strays, foreign, own, extended, until_ms = {[token] = true}, {}, false, instance .. '|', {}, string.format('%.0f', now_ms + ARGV[5])
+local live, strays, foreign, own, extended, until_ms = {[token] = true}, {}, false, instance .. '|', {}, string.format('%d', now_ms + ARGV[5])
 for i = 10, live_end do live[ARGV[i]], extended[#extended + 1], extended[#extended + 2] = true, until_ms, ARGV[i] end
-for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
+for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], '0', '-1')) do
   if string.sub(claim, 1, #own) ~= own then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end end
 local again = redis.call('HGET', KEYS[3], token)
 local outdated = not again and number <= last
 -- A write that is always allowed comes first.
-local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 1000)
+local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', '0', '1000')
 redis.call('ZREM', KEYS[7], '', unpack(old))
 if #old > 0 then redis.call('HDEL', KEYS[6], unpack(old)) end
 if not foreign and not outdated then last = math.max(last, number) end
-redis.call('SET', KEYS[8], string.format('%s|%.0f|%.0f', instance, last, now_ms), 'PX', ARGV[6])
+redis.call('SET', KEYS[8], string.format('%s|%d|%d', instance, last, now_ms), 'PX', ARGV[6])
 for i = 1, #extended, 2000 do redis.call('ZADD', KEYS[4], 'XX', unpack(extended, i, math.min(i + 1999, #extended))) end
 if foreign or outdated then return {foreign and 2 or 3, now_ms, 0, ''} end
 
@@ -43,16 +43,16 @@ while again and at <= #again do
 end
 if again then redis.call('ZADD', KEYS[4], until_ms, token) elseif tonumber(ARGV[3]) > 0 then
   -- Redis takes long to print a score. Where the first and the last have the same one, all have.
-  local first, last = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2], redis.call('ZRANGE', KEYS[1], ARGV[3] - 1, ARGV[3] - 1, 'WITHSCORES')[2]
+  local first, last = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2], redis.call('ZRANGE', KEYS[1], ARGV[3] - 1, ARGV[3] - 1, 'WITHSCORES')[2]
   local alike, heads, shortens = slot_score == 0 and first == last and first, {}, (redis.REDIS_VERSION_NUM or math.huge) >= 0x070200
-  local range = {KEYS[1], slot_score > 0 and string.format('%.0f', slot_score) or '-inf',
-    string.format('%.0f', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'LIMIT', 0, ARGV[3], not alike and 'WITHSCORES' or nil}
+  local range = {KEYS[1], slot_score > 0 and string.format('%d', slot_score) or '-inf',
+    string.format('%d', slot_score + math.min(now_ms, 2 ^ 42 - 1)), 'LIMIT', '0', ARGV[3], not alike and 'WITHSCORES' or nil}
   local found, step = redis.call('ZRANGEBYSCORE', unpack(range)), alike and 1 or 2
   for i = 1, #found / step do
     local id, score = found[step * i - step + 1], alike or found[2 * i]
     -- Redis 7.2 and later write a round number as 1.79e+12; + 0, because the
     -- tonumber of the in-process Redis cannot read that.
-    if shortens and string.find(score, 'e', 1, true) then score = string.format('%.0f', score + 0) end
+    if shortens and string.find(score, 'e', 1, true) then score = string.format('%d', score + 0) end
     heads[#id] = heads[#id] or #id .. ':'
     ids[i], parts[2 * i - 1], parts[2 * i] = id, heads[#id] .. score .. ':', id
   end
@@ -86,7 +86,7 @@ if not again and taken > 0 then
 end
 for i = live_end + 1, #ARGV do
   local from = ARGV[i] * 2 ^ 42
-  if redis.call('ZCOUNT', KEYS[1], string.format('%.0f', from), string.format('(%.0f', from + 2 ^ 42)) == 0 then redis.call('HDEL', KEYS[10], ARGV[i]) end
+  if redis.call('ZCOUNT', KEYS[1], string.format('%d', from), string.format('(%d', from + 2 ^ 42)) == 0 then redis.call('HDEL', KEYS[10], ARGV[i]) end
 end
-local next_due_ms = (redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(4398046511104', 'WITHSCORES', 'LIMIT', 0, 1)[2] or -1) + 0
+local next_due_ms = (redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(4398046511104', 'WITHSCORES', 'LIMIT', '0', '1')[2] or -1) + 0
 return {0, now_ms, 0, more, next_due_ms, packed, attempts, bodies, epoch, strays}

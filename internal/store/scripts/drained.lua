@@ -8,5 +8,5 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local meta = redis.call('HMGET', KEYS[1], 'epoch', 'redriven', 'replaced')
 if meta[1] ~= ARGV[1] or (meta[2] or '') .. ' ' .. (meta[3] or '') ~= ARGV[2] then return {now_ms, 0} end
 redis.call('HDEL', KEYS[1], 'drained')
-redis.call('HSET', KEYS[1], 'drained', ARGV[1] .. ' ' .. string.format('%.0f', now_ms))
+redis.call('HSET', KEYS[1], 'drained', ARGV[1] .. ' ' .. string.format('%d', now_ms))
 return {now_ms, 1}

@@ -17,5 +17,5 @@ end
 redis.call('HDEL', KEYS[1], 'drained')
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'layout', ARGV[2])
 -- All that the shard has came later.
-if not epoch then redis.call('HSET', KEYS[1], 'born', string.format('%.0f', now_ms)) end
+if not epoch then redis.call('HSET', KEYS[1], 'born', string.format('%d', now_ms)) end
 return {now_ms, ARGV[1], ARGV[2]}

@@ -5,7 +5,7 @@
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local expires, tokens, forgotten, expiry, gone = string.format('%.0f', now_ms + ARGV[1]), {}, {}, {}, {}
+local expires, tokens, forgotten, expiry, gone = string.format('%d', now_ms + ARGV[1]), {}, {}, {}, {}
 for i = 2, #ARGV, 2 do tokens[#tokens + 1] = ARGV[i] end
 local ledger, fates = redis.call('HMGET', KEYS[1], unpack(tokens)), redis.call('HMGET', KEYS[2], unpack(tokens))
 for n, token in ipairs(tokens) do
@@ -19,7 +19,7 @@ for n, token in ipairs(tokens) do
     end
   end
 end
-local old = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'LIMIT', 0, 2 * #tokens)
+local old = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'LIMIT', '0', 2 * #tokens)
 redis.call('ZREM', KEYS[3], '', unpack(old))
 if #old > 0 then redis.call('HDEL', KEYS[2], unpack(old)) end
 if #forgotten == 0 then return 0 end

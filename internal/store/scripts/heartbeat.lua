@@ -12,4 +12,4 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms - ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], now_ms + ARGV[2], '+inf')
 redis.call('ZADD', KEYS[1], now_ms, ARGV[1])
 if not known then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[1], 'joined') end
-return {redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES'), redis.call('HGETALL', KEYS[2])}
+return {redis.call('ZRANGE', KEYS[1], '0', '-1', 'WITHSCORES'), redis.call('HGETALL', KEYS[2])}

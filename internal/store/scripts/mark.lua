@@ -18,5 +18,5 @@ for i = 3, #ARGV, 2 do
 end
 redis.call('HDEL', KEYS[3], '')
 if #marks > 0 then redis.call('HSET', KEYS[2], unpack(marks)) end
-if ARGV[1] == '1' and #marks > 0 then redis.call('HINCRBY', KEYS[3], 'stale_settles', 1) end
+if ARGV[1] == '1' and #marks > 0 then redis.call('HINCRBY', KEYS[3], 'stale_settles', '1') end
 return {looked, #marks / 2}

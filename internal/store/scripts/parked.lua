@@ -5,12 +5,12 @@
 -- COST O(slots_max * log N). CLOCK none. Writes nothing.
 local found, from = {}, ARGV[1] * 2 ^ 42
 for n = 1, tonumber(ARGV[2]) do
-  local score = redis.call('ZRANGEBYSCORE', KEYS[1], string.format('%.0f', from), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  local score = redis.call('ZRANGEBYSCORE', KEYS[1], string.format('%d', from), '+inf', 'WITHSCORES', 'LIMIT', '0', '1')[2]
   if not score then break end
   local slot = math.floor(score / 2 ^ 42)
-  local first = string.format('%.0f', slot * 2 ^ 42)
+  local first = string.format('%d', slot * 2 ^ 42)
   from = (slot + 1) * 2 ^ 42
-  found[n] = {slot, redis.call('ZCOUNT', KEYS[1], first, string.format('(%.0f', from)), score - first,
-    redis.call('HGET', KEYS[2], string.format('%.0f', slot)) or ''}
+  found[n] = {slot, redis.call('ZCOUNT', KEYS[1], first, string.format('(%d', from)), score - first,
+    redis.call('HGET', KEYS[2], string.format('%d', slot)) or ''}
 end
 return found

@@ -11,6 +11,6 @@ local wanted = ARGV[2] == '1'
 if wanted == (before >= 0) then return {before, before} end
 if wanted and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then return {-1, -1} end
 redis.call('ZREM', KEYS[2], '')
-if wanted then redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now_ms)) else redis.call('HDEL', KEYS[1], ARGV[1]) end
+if wanted then redis.call('HSET', KEYS[1], ARGV[1], string.format('%d', now_ms)) else redis.call('HDEL', KEYS[1], ARGV[1]) end
 redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[2], 'paused')
 return {before, wanted and now_ms or -1}

@@ -13,11 +13,11 @@ local function own(claim) return string.sub(claim, 1, #instance + 1) == instance
 if stray ~= '' then
   if own(stray) then chosen = {stray} end
 elseif ARGV[2] == '1' then
-  for _, claim in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
+  for _, claim in ipairs(redis.call('ZRANGE', KEYS[3], '0', '-1')) do
     if not own(claim) then chosen[#chosen + 1] = claim end
   end
 else
-  chosen = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'LIMIT', 0, 2)
+  chosen = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'LIMIT', '0', '2')
 end
 local token = chosen[1] or ''
 local packed = redis.call('HGET', KEYS[2], token) or ''

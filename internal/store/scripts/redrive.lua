@@ -35,6 +35,6 @@ for _, step in ipairs(plan) do
 end
 if #plan > 0 then
   redis.call('HINCRBY', KEYS[6], 'redriven', #plan)
-  redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[7], string.format('%.0f', now_ms))
+  redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[7], string.format('%d', now_ms))
 end
 return reply

@@ -64,7 +64,7 @@ local function reschedule(token, id, when, row, target)
   -- The token of a row's message stays in force, or its row would not know it any more.
   local in_force = row or string.byte(ended) == 126 and ended or token
 
-  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', 0, 8)
+  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', '0', '8')
   redis.call('ZREM', KEYS[7], '', unpack(old))
   redis.call('HDEL', KEYS[6], '', unpack(old))
   redis.call('ZADD', KEYS[1], due, id)
@@ -76,7 +76,7 @@ local function reschedule(token, id, when, row, target)
     redriven = redriven + 1
     if begun and begun ~= '0' then redis.call('HSET', KEYS[3], id, '0 ' .. begun .. ' ' .. maybe .. ' 0') end
   end
-  redis.call('HSET', KEYS[6], token, string.format('%d %.0f', code, due))
+  redis.call('HSET', KEYS[6], token, string.format('%d %d', code, due))
   redis.call('ZADD', KEYS[7], until_ms, token)
   -- What an earlier reschedule has answered under the token that it ends stays.
   for _, was in ipairs({ended, target ~= '' and target or nil}) do
@@ -85,13 +85,13 @@ local function reschedule(token, id, when, row, target)
       redis.call('ZADD', KEYS[7], 'GT', until_ms, was)
     end
   end
-  if not row and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[10], ended, string.format('d%.0f:', due) .. id) end
+  if not row and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[10], ended, string.format('d%d:', due) .. id) end
   moved = moved + 1
   if not earliest or due < earliest then earliest = due end
   return code, due
 end
 
-local head_ms = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
+local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 local reply, bytes = {0, now_ms}, 0
 for i = 7, #ARGV, 5 do
   local id, code, due = ARGV[i + 1], 0, 0
@@ -101,5 +101,5 @@ for i = 7, #ARGV, 5 do
 end
 if redriven > 0 then redis.call('HINCRBY', KEYS[8], 'redriven', redriven) end
 if moved > 0 then redis.call('HINCRBY', KEYS[8], 'rescheduled', moved) end
-if earliest and (not head_ms or earliest < head_ms + 0) then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%.0f', earliest)) end
+if earliest and (not head_ms or earliest < head_ms + 0) then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%d', earliest)) end
 return reply

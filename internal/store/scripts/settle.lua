@@ -3,13 +3,14 @@
 --      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH)
 --      9 routes (HASH slot -> route); only where an outbox message was removed: 10 gone (HASH token -> fate)
 --      11 gonettl (ZSET token -> expiry_ms)  12 settled (HASH token -> fate, id)
+--      13 tags (ZSET tag, NUL, id -> 0); 10 to 13 also where a message with tags was removed
 -- ARGV 1 claim token  2 length, 3 first and 4 last entry of the packed claim before  5 the packed claim after
 --      ('': it ends)  6 repeated (1: an earlier run may have happened)  7 removed  8 back  9 dead  10 parks: how many
 --      11 of back, retries  12 of back, parked  13 of removed, suspected duplicates  14 of removed, its first: outbox
 --      messages  15 of these, its first: those that the ledger tells of  16 the fate ("p" published, "c" dropped) and
 --      the token of each, 17 bytes  17 tombstone_ms  18 of removed, dropped; then per removed: id; per back: id, score
 --      (or "+" and a delay in ms), attempts ('': as they are, '-': none); per dead: id, due_ms, attempts, reason; per
---      park: slot, since_ms (0: now), route, reason
+--      park: slot, since_ms (0: now), route, reason; then the entries in tags of what was removed
 -- RETURNS 0 done, 1 stale: the claim is not as it was before, and nothing has changed; see mark.lua
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local token, before, first, last, after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
@@ -22,14 +23,14 @@ local packed = redis.call('HGET', KEYS[3], token)
 if not packed or #packed ~= before or string.sub(packed, 1, #first) ~= first or string.sub(packed, -#last) ~= last then
   if ARGV[6] == '1' then return after ~= '' and packed == after and 0 or 1 end
   redis.call('ZREM', KEYS[4], '')
-  redis.call('HINCRBY', KEYS[8], 'stale_settles', 1)
+  redis.call('HINCRBY', KEYS[8], 'stale_settles', '1')
   return 1
 end
 
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now_up_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local expires, tried = string.format('%.0f', now_ms + ARGV[17]), redis.call('HLEN', KEYS[5])
+local expires, tried = string.format('%d', now_ms + ARGV[17]), redis.call('HLEN', KEYS[5])
 local letters, buried, died, gone, expiry, settled, scores, counts, none, routes = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 for i = dead_at, parks_at - 4, 4 do
   local stored = redis.call('HGET', KEYS[2], ARGV[i]) or ''
@@ -50,6 +51,7 @@ if after == '' then redis.call('HDEL', KEYS[3], token) else redis.call('HSET', K
 if tried > 0 and tried <= 512 and removed > 16 then put(KEYS[5], {'', ''}) end
 if removed > 0 then redis.call('HDEL', KEYS[2], unpack(ARGV, 19, 18 + removed)) end
 if removed > 0 and tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 19, 18 + removed)) end
+if #ARGV >= parks_at + 4 * parks then redis.call('ZREM', KEYS[13], unpack(ARGV, parks_at + 4 * parks)) end
 -- A late writer of a row must not bring its message back.
 local traced, told = tonumber(ARGV[14]), tonumber(ARGV[15])
 for n = 1, traced do
@@ -79,7 +81,8 @@ for i = parks_at, parks_at + 4 * parks - 4, 4 do
   -- The same route keeps since when it is parked, unless that was by an operator's will.
   local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
   local since, rest = string.match(redis.call('HGET', KEYS[9], ARGV[i]) or '', '^(%d+)(.*)$')
-  if not since or string.sub(rest, 1, #route) ~= route or string.find(' paused rate ', ' ' .. string.sub(rest, #route + 1) .. ' ', 1, true) then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%.0f', now_ms) end
+  local reason = ' ' .. string.sub(rest or '', #route + 1) .. ' '
+  if not since or string.sub(rest, 1, #route) ~= route or string.find(' paused rate ', reason, 1, true) then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%d', now_ms) end
   routes[#routes + 1], routes[#routes + 2] = ARGV[i], since .. route .. ARGV[i + 3]
 end
 put(KEYS[9], routes)

@@ -7,7 +7,7 @@
 -- COST O(log N). CLOCK Redis. Writes nothing.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local head_ms = (redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(4398046511104', 'WITHSCORES', 'LIMIT', 0, 1)[2] or -1) + 0
+local head_ms = (redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(4398046511104', 'WITHSCORES', 'LIMIT', '0', '1')[2] or -1) + 0
 local holder = string.match(redis.call('GET', KEYS[5]) or '', '^(.*)|%d+|%d+$') or ''
 local due = 0
 if head_ms >= 0 and head_ms <= now_ms then due = redis.call('ZCOUNT', KEYS[1], '-inf', now_ms) end

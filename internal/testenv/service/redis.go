@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -12,11 +13,8 @@ import (
 // version, or Valkey.
 const redisProgramEnv = "DELAYBRIDGE_TEST_REDIS_SERVER"
 
-func redisProgram() (string, error) {
-	name := os.Getenv(redisProgramEnv)
-	if name == "" {
-		name = "redis-server"
-	}
+func redisProgram(name string) (string, error) {
+	name = cmp.Or(name, os.Getenv(redisProgramEnv), "redis-server")
 	bin, err := exec.LookPath(name)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", ErrMissing, name)
@@ -27,7 +25,13 @@ func redisProgram() (string, error) {
 // StartRedis runs redis-server without persistence; args are appended to its
 // arguments and override ours, as in "--appendonly", "yes".
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
-	bin, err := redisProgram()
+	return StartRedisProgram(ctx, "", args...)
+}
+
+// StartRedisProgram is [StartRedis] with a program of that name or path; empty is
+// the one that all tests take.
+func StartRedisProgram(ctx context.Context, program string, args ...string) (*Server, error) {
+	bin, err := redisProgram(program)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ const (
 // that a role given to it at run time outlives a restart, and it appends to a
 // log, so that a killed one comes back with its data.
 func newRedisNode(name string, config []string, flags ...string) (*Server, error) {
-	bin, err := redisProgram()
+	bin, err := redisProgram("")
 	if err != nil {
 		return nil, err
 	}
