@@ -32,6 +32,10 @@ type Message struct {
 	// spaces and commas. Consumers get them, sorted, each once and joined by commas, as
 	// the header delay-tags.
 	Tags []string
+	// Late says how late the message may be published, and what becomes of it where it
+	// is later; zero is what the queue is configured to. Consumers get it as the header
+	// delay-late.
+	Late Late
 }
 
 // Ref is a message's identity.

@@ -177,6 +177,9 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 
 func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Result) (*row, error) {
 	headers, err := message.WithTags(request.Message.Headers, request.Message.Tags)
+	if err == nil {
+		headers, err = message.WithLate(headers, message.Late{After: request.Message.Late.After, Then: message.LateAction(request.Message.Late.Then)})
+	}
 	m := &message.Message{
 		ID: result.Ref.ID, Key: result.Ref.Key, Topic: request.Message.Topic, Headers: headers, Body: request.Message.Body,
 	}

@@ -15,7 +15,7 @@ import (
 
 var first = delay.Message{
 	ID: "m1", Key: "k", Topic: "topic", Headers: map[string]string{"a": `"é"`, "b": ""}, Body: []byte{0, 255, '\'', '\\'},
-	Tags: []string{"sale"},
+	Tags: []string{"sale"}, Late: delay.Late{After: time.Hour, Then: delay.LateDrop},
 }
 
 func TestScheduleWritesTheRow(t *testing.T) {
@@ -37,7 +37,7 @@ func TestScheduleWritesTheRow(t *testing.T) {
 			"SELECT topic, headers, body, token, due_ms, load_ms FROM delay_outbox WHERE status = 0 AND NOT tried").
 			Scan(&topic, &headers, &body, &token, &dueMs, &loadMs))
 		require.Equal(t, first.Topic, topic)
-		require.JSONEq(t, `{"a": "\"é\"", "b": "", "delay-tags": "sale"}`, headers)
+		require.JSONEq(t, `{"a": "\"é\"", "b": "", "delay-tags": "sale", "delay-late": "drop 1h0m0s"}`, headers)
 		require.Equal(t, first.Body, body)
 		require.Regexp(t, "^~[-0-9A-Z_a-z]{15}$", token)
 		require.Equal(t, due.UnixMilli()+1, dueMs, "rounded up")
