@@ -22,6 +22,7 @@ type queueRunner struct {
 	newPoll func() (*poller.Poller, error)
 	check   *redisCheck
 	durable *durabilityWatch // nil where nothing is asked
+	dead    *deadLimits      // nil where there are none
 	// drain bounds the wait for acknowledgements at a stop.
 	drain  time.Duration
 	logger *slog.Logger
@@ -82,6 +83,9 @@ func (r *queueRunner) run(ctx context.Context) error {
 	close(r.made)
 	if r.durable != nil {
 		r.done.Go(func() { r.durable.run(ctx) })
+	}
+	if r.dead != nil {
+		r.done.Go(func() { r.dead.run(ctx) })
 	}
 	p, err := r.newPoll()
 	if err == nil {
