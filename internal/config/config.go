@@ -17,6 +17,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
+	"github.com/delaybridge/delaybridge/internal/tlsserver"
 )
 
 // Config is a whole configuration, complete and checked when it comes from [Load].
@@ -101,10 +102,20 @@ type Retry struct {
 	Attempts int           `yaml:"attempts" default:"25" min:"1" max:"10000" doc:"Refusals after which the message goes to the dead letters."`
 }
 
-// Admin says where the HTTP listeners are. An empty address is no listener.
+// Admin says where the HTTP listeners are, and who may do what there. An empty
+// address is no listener.
 type Admin struct {
-	Listen string `yaml:"listen" default:"127.0.0.1:8080" doc:"Address of the listener with /livez, /readyz and /metrics. Empty: none."`
+	Listen string `yaml:"listen" default:"127.0.0.1:8080" doc:"Address of the listener with the API, /livez, /readyz and /metrics. Empty: none."`
 	Probes string `yaml:"probes" default:"" doc:"Address of a second listener that has only /livez, /readyz and /metrics. Empty: none."`
+	Auth   Auth   `yaml:"auth" doc:"Who may use the API."`
+	// TLS is nil where the section is missing. It is for Listen, not for Probes.
+	TLS      *tlsserver.Files `yaml:"tls" doc:"Turns TLS on for admin.listen, and says how."`
+	ReadOnly bool             `yaml:"read_only" default:"false" doc:"Refuse everything in the API that changes something."`
+}
+
+// Auth says who may use the API.
+type Auth struct {
+	TokensFile string `yaml:"tokens_file" file:"true" doc:"File of the tokens, see docs/api.md; it is read again when it changes. Without it, only who calls from the host itself may change anything."`
 }
 
 // Log says what is logged.

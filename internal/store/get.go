@@ -18,6 +18,9 @@ type Found struct {
 	// Reason is the dead letter's, as DiedAt, which is zero where it is not known.
 	Reason string
 	DiedAt time.Time
+	// Parked is the route that a waiting message is parked for, as Get has found it;
+	// nil where it is not parked.
+	Parked *message.ParkedRoute
 	// MaybePublished is set where a copy may be at the broker already.
 	MaybePublished bool
 	// Err is set where the stored message cannot be decoded.
@@ -41,7 +44,7 @@ func (q *Producer) Get(ctx context.Context, id, key string) (found Found, ok boo
 // getIn looks into one home of the message.
 func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
 	k := layout.Keys()[home]
-	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead},
+	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes},
 		layout.Epoch, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)
@@ -60,7 +63,12 @@ func (q *Producer) parseFound(r *scripts.Reply, code Code, id, key string) Found
 	if code == Dead {
 		return q.deadFound(id, key, r.Text(5), r.Int(3))
 	}
-	return q.found(code, id, key, r.Text(4), r.Text(5), r.Int(3))
+	found := q.found(code, id, key, r.Text(4), r.Text(5), r.Int(3))
+	if slot, _ := message.SplitScore(r.Int(3)); code == Waiting && slot > 0 {
+		found.Parked = &message.ParkedRoute{Slot: slot}
+		nameRoute(found.Parked, r.Text(6))
+	}
+	return found
 }
 
 // deadFound is a dead letter; diedMs is 0 where it is not known.

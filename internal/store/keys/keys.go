@@ -13,6 +13,9 @@ func (q Queue) Layout() string { return q.Prefix + ":" + q.Name + ":layout" }
 // Instances is the instances' key, and the channel that tells of their coming and going.
 func (q Queue) Instances() string { return q.Prefix + ":" + q.Name + ":instances" }
 
+// Audit is the key of what was changed by whom.
+func (q Queue) Audit() string { return q.Prefix + ":" + q.Name + ":audit" }
+
 // Shard are the keys of one shard.
 type Shard struct {
 	Due, Msg, Claims, Deadlines, Attempts string
