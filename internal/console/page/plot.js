@@ -1,8 +1,9 @@
 import { el } from './dom.js';
 import { clock } from './format.js';
 
-const width = 640;
 const height = 160;
+const narrow = 640; // of a plot that has another one beside it
+const wide = 1240;
 const margin = { left: 64, right: 8, top: 8, bottom: 20 };
 
 function svg(tag, attributes, ...children) {
@@ -12,7 +13,7 @@ function svg(tag, attributes, ...children) {
   return node;
 }
 
-function frame(label, maximum, unit, from, to) {
+function frame(width, label, maximum, unit, from, to) {
   const right = width - margin.right;
   const bottom = height - margin.bottom;
   const text = (x, y, anchor, content) => svg('text', { x, y, 'text-anchor': anchor }, content);
@@ -22,8 +23,8 @@ function frame(label, maximum, unit, from, to) {
     text(margin.left - 6, margin.top + 10, 'end', unit(maximum)),
     text(margin.left - 6, (margin.top + bottom) / 2 + 4, 'end', unit(maximum / 2)),
     text(margin.left - 6, bottom, 'end', unit(0)),
-    text(margin.left, height - 4, 'start', clock(from, false)),
-    text(right, height - 4, 'end', clock(to, false)));
+    text(margin.left, height - 4, 'start', from),
+    text(right, height - 4, 'end', to));
 }
 
 // round is the next round number above n, so that the axis does not jitter.
@@ -43,11 +44,11 @@ export function lines(title, points, series, unit) {
   const maximum = round(Math.max(...found));
   const from = points[0].at;
   const to = points[points.length - 1].at;
-  const x = (at) => margin.left + (at - from) / (to - from || 1) * (width - margin.left - margin.right);
+  const x = (at) => margin.left + (at - from) / (to - from || 1) * (narrow - margin.left - margin.right);
   const y = (v) => height - margin.bottom - v / maximum * (height - margin.bottom - margin.top);
   const last = (s) => points.findLast((p) => s.of(p) !== undefined);
   const label = `${title}: ${series.map((s) => `${s.name} ${last(s) ? unit(s.of(last(s))) : 'unknown'} now`).join(', ')}`;
-  const drawn = frame(label, maximum, unit, from, to);
+  const drawn = frame(narrow, label, maximum, unit, clock(from, false), clock(to, false));
   series.forEach((s, i) => drawn.append(svg('polyline', {
     class: `line series${i}`,
     points: points.filter((p) => s.of(p) !== undefined).map((p) => `${x(p.at).toFixed(1)},${y(s.of(p)).toFixed(1)}`).join(' '),
@@ -60,13 +61,12 @@ export function lines(title, points, series, unit) {
 export function bars(title, steps, to, unit, said) {
   const maximum = round(Math.max(...steps.map((s) => s.messages)));
   const from = Date.parse(steps[0].at);
-  const drawn = frame(title, maximum, unit, from, to);
-  const inner = width - margin.left - margin.right;
-  const wide = inner / steps.length;
+  const drawn = frame(wide, title, maximum, unit, clock(from), clock(to));
+  const step = (wide - margin.left - margin.right) / steps.length;
   steps.forEach((s, i) => {
     const tall = s.messages / maximum * (height - margin.top - margin.bottom);
     drawn.append(svg('rect', {
-      class: 'bar', x: margin.left + i * wide + 0.5, width: Math.max(wide - 1, 0.5),
+      class: 'bar', x: margin.left + i * step + 0.5, width: Math.max(step - 1, 0.5),
       y: height - margin.bottom - tall, height: tall,
     }, svg('title', {}, said(s))));
   });
