@@ -14,6 +14,8 @@ type commands struct {
 	List       listCommand       `cmd:"" help:"List messages: what waits, is parked, in flight or dead."`
 	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
+	Pause      pauseCommand      `cmd:"" help:"Stop a queue or one topic of it: what waits goes on waiting."`
+	Resume     resumeCommand     `cmd:"" help:"Let a paused queue or topic go on."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
 	Shards     shardsCommands    `cmd:"" help:"Show a queue's shards, or change their number."`
 	Outbox     outboxCommands    `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`

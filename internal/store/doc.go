@@ -9,8 +9,8 @@
 //	[Producer]  schedule, cancel, reschedule, get, find
 //	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
-//	[Admin]     stats, counters, dead letters, lists, forecast, audit
-//	[Members]   heartbeats of the instances
+//	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit
+//	[Members]   heartbeats of the instances, and what they hear by them
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
 // queue's name, the clocks, the layout in use. A producer's call and a row's are
@@ -51,7 +51,9 @@
 //	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
-//	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went
+//	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
+//	delay:{delay:q:instances}:paused
+//	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue
 //	delay:q:audit          STREAM  what was changed by whom, the last 10,000
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A

@@ -245,7 +245,13 @@ var shardCalls = []crowdCall{
 		require.NoError(c, err)
 	}},
 	{name: "heartbeat", before: (*crowd).beats, call: func(c *crowd) {
-		_, err := c.q.Members().Heartbeat(c.Context(), "me/1", time.Minute)
+		_, _, err := c.q.Members().Heartbeat(c.Context(), "me/1", time.Minute)
+		require.NoError(c, err)
+	}},
+	{name: "pause", before: (*crowd).beats, call: func(c *crowd) {
+		_, err := c.q.Admin().Pause(c.Context(), "t")
+		require.NoError(c, err)
+		_, err = c.q.Admin().Resume(c.Context(), "t")
 		require.NoError(c, err)
 	}},
 	{name: "leave", before: (*crowd).beats, call: func(c *crowd) { require.NoError(c, c.q.Members().Leave(c.Context(), "me/1")) }},
