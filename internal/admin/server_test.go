@@ -25,8 +25,9 @@ func config() Config {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "delaybridge_build_info 1\n")
 		}),
-		API:    noAPI{http.NotFoundHandler()},
-		Logger: slog.New(slog.DiscardHandler),
+		API:     noAPI{http.NotFoundHandler()},
+		Console: http.NotFoundHandler(),
+		Logger:  slog.New(slog.DiscardHandler),
 	}
 }
 
