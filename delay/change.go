@@ -55,6 +55,13 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	return settled(c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.durable.wait()))
 }
 
+// PublishNow makes a waiting message due now, by Redis' clock. A parked one still
+// waits until its route is back; one in the dead letters is put back. Its errors and
+// options are those of [Client.Cancel].
+func (c *Client) PublishNow(ctx context.Context, ref Ref, opts ...CallOption) error {
+	return c.Reschedule(ctx, ref, After(0), opts...)
+}
+
 func checkRef(ref Ref) error {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -114,13 +114,17 @@ func (c *Client) compensateOne(ctx context.Context, start time.Time, request *Re
 		result.Err = err
 		return
 	}
-	m := &request.Message
+	m, err := toMessage(&request.Message, result.Ref.ID)
+	if err != nil {
+		result.Err = fmt.Errorf("%w: %w", ErrInvalid, err)
+		return
+	}
 	dueMs := when.Ms
 	if when.Relative {
 		dueMs += start.UnixMilli() + 1 // Rounded up, so that a delay never ends early.
 	}
 	body, err := compensation.Encode(&compensation.Message{
-		Kind: compensation.KindMessage, Queue: c.queue.Name(), Token: tracedToken(), ID: result.Ref.ID, Key: m.Key,
+		Kind: compensation.KindMessage, Queue: c.queue.Name(), Token: tracedToken(), ID: m.ID, Key: m.Key,
 		Topic: m.Topic, Headers: m.Headers, Body: m.Body,
 		DueAt: time.UnixMilli(dueMs), ValidUntil: start.Add(compensation.Validity),
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -50,8 +51,9 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	if !ok {
 		return Info{}, ErrNotFound
 	}
+	headers, tags := message.CutTags(found.Headers)
 	info := Info{
-		Message:     Message{ID: ref.ID, Key: ref.Key, Topic: found.Topic, Headers: found.Headers, Body: found.Body},
+		Message:     Message{ID: ref.ID, Key: ref.Key, Topic: found.Topic, Headers: headers, Body: found.Body, Tags: tags},
 		State:       stateOf(found.Code),
 		DueAt:       found.DueAt,
 		ScheduledAt: found.ScheduledAt,

@@ -37,6 +37,8 @@ func header(name, value string) delay.Message {
 	return delay.Message{ID: "x", Topic: "t", Headers: map[string]string{name: value}}
 }
 
+func tags(list ...string) delay.Message { return delay.Message{ID: "x", Topic: "t", Tags: list} }
+
 func headers(n int) delay.Message {
 	m := delay.Message{ID: "x", Topic: "t", Headers: map[string]string{}}
 	for i := range n {
@@ -58,6 +60,19 @@ const printable = `(),/;<=>?@[]{}"\`
 const tenYears = 10 * 366 * 24 * time.Hour
 
 var limitCases = []limitCase{
+	{name: "8 tags, one twice", m: tags("1", "2", "3", "4", "5", "6", "7", "8", "1")},
+	{name: "9 tags", m: tags("1", "2", "3", "4", "5", "6", "7", "8", "9"), field: "tag"},
+	{name: "tag of 64", m: tags(strings.Repeat("é", 32))},
+	{name: "tag of 65", m: tags(strings.Repeat("t", 65)), field: "tag"},
+	{name: "empty tag", m: tags(""), field: "tag"},
+	{name: "tag with signs", m: tags("spring-sale/2026:é*")},
+	{name: "tag with comma", m: tags("a,b"), field: "tag"},
+	{name: "tag with space", m: tags("a b"), field: "tag"},
+	{name: "tag with no-break space", m: tags("a\u00a0b"), field: "tag"},
+	{name: "tag with control", m: tags("a\x7f"), field: "tag"},
+	{name: "tag of no UTF-8", m: tags("\xff"), field: "tag"},
+	{name: "tags as a header", m: header("delay-tags", "a"), field: "header"},
+	{name: "tags beside 64 headers", m: delay.Message{ID: "x", Topic: "t", Headers: headers(64).Headers, Tags: []string{"a"}}},
 	{name: "id of 1", m: id("i")},
 	{name: "id of 255", m: id(strings.Repeat("i", 255))},
 	{name: "id of 256", m: id(strings.Repeat("i", 256)), field: "id"},

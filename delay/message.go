@@ -26,6 +26,11 @@ type Message struct {
 	Headers map[string]string
 	// Body is published byte for byte.
 	Body []byte
+	// Tags say what the message belongs to, so that operators find and change such
+	// messages together: at most 8, each 1 to 64 bytes of printable UTF-8 without
+	// spaces and commas. Consumers get them, sorted, each once and joined by commas, as
+	// the header delay-tags.
+	Tags []string
 }
 
 // Ref is a message's identity.

@@ -95,9 +95,11 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 		if errors.Is(results[i].Err, ErrInvalid) {
 			continue
 		}
-		messages[i] = toMessage(&requests[i].Message, results[i].Ref.ID)
 		request := store.Request{Message: &messages[i]}
-		err := request.Message.Validate(layout.Sink, maxSize)
+		var err error
+		if messages[i], err = toMessage(&requests[i].Message, results[i].Ref.ID); err == nil {
+			err = request.Message.Validate(layout.Sink, maxSize)
+		}
 		if err == nil {
 			request.When, err = requests[i].When.resolve(now)
 		} else {
@@ -112,8 +114,9 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 	return accepted, at
 }
 
-func toMessage(m *Message, id string) message.Message {
-	return message.Message{ID: id, Key: m.Key, Topic: m.Topic, Headers: m.Headers, Body: m.Body}
+func toMessage(m *Message, id string) (message.Message, error) {
+	headers, err := message.WithTags(m.Headers, m.Tags)
+	return message.Message{ID: id, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body}, err
 }
 
 // scheduled turns the store's answer into a result.

@@ -194,6 +194,7 @@ func TestChange(t *testing.T) {
 		for verb, do := range map[string]func(*delay.Client) error{
 			"cancel":     func(c *delay.Client) error { return c.Cancel(t.Context(), orderRef) },
 			"reschedule": func(c *delay.Client) error { return c.Reschedule(t.Context(), orderRef, delay.After(time.Hour)) },
+			"publish":    func(c *delay.Client) error { return c.PublishNow(t.Context(), orderRef) },
 		} {
 			t.Run(name+"/"+verb, func(t *testing.T) {
 				t.Parallel()
@@ -213,6 +214,10 @@ func TestChange(t *testing.T) {
 					}
 					require.NoError(t, err)
 					require.Equal(t, delay.Scheduled, info.State)
+					if verb == "publish" {
+						require.WithinDuration(t, time.Now(), info.DueAt, time.Minute)
+						return
+					}
 					require.True(t, info.DueAt.After(time.Now()))
 				}
 			})

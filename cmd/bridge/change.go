@@ -49,9 +49,29 @@ Example:
 }
 
 func (c rescheduleCommand) Run(p *program) error {
-	return c.operate(p, "reschedule", func(s *session, found *store.Found, ref delay.Ref) error {
-		due := c.from(s.queue.Now())
-		if err := s.done("reschedule", ref.ID, s.client.Reschedule(s.ctx, ref, c.when())); err != nil {
+	return c.reschedule(p, "reschedule", c.dueFlags)
+}
+
+type publishNowCommand struct{ messageFlags }
+
+func (publishNowCommand) Help() string {
+	return `As a reschedule to now. A message whose route is unavailable still waits for it; one in the dead
+letters is put back.
+
+Example:
+
+    bridge publish-now --config bridge.yaml --queue orders --id order-42/timeout`
+}
+
+func (c publishNowCommand) Run(p *program) error {
+	return c.reschedule(p, "publish-now", dueFlags{In: new(span)})
+}
+
+// reschedule looks for the message and moves it.
+func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
+	return f.operate(p, verb, func(s *session, found *store.Found, ref delay.Ref) error {
+		due := to.from(s.queue.Now())
+		if err := s.done(verb, ref.ID, s.client.Reschedule(s.ctx, ref, to.when())); err != nil {
 			return err
 		}
 		// The due time by Redis' clock; if it is gone already, it was due as estimated.

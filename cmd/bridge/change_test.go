@@ -96,6 +96,9 @@ func TestReschedule(t *testing.T) {
 	assert.Equal(t, "scheduled", object["state"])
 	assert.WithinDuration(t, time.Now().Add(14*24*time.Hour), dueAt(t, object), 10*time.Second)
 	assert.Contains(t, f.ok("reschedule", "--id", "a", "--at", "2030-01-02T03:04:05Z").stdout, "rescheduled a: due 2030-01-02T03:04:05.000Z")
+	object = f.ok("publish-now", "--id", "a", "-o", "json").object(t)
+	assert.WithinDuration(t, time.Now(), dueAt(t, object), 10*time.Second)
+	assert.Equal(t, exitRefused, f.run("publish-now", "--id", "b").code)
 	assert.Equal(t, exitRefused, f.run("reschedule", "--id", "b", "--in", "1h").code)
 	assert.Equal(t, exitUsage, f.run("reschedule", "--id", "a").code)
 }

@@ -23,6 +23,7 @@ type filterFlags struct {
 	State    string   `placeholder:"STATE" help:"Where they are: scheduled, parked, in_flight or dead."`
 	Topic    string   `placeholder:"TOPIC" help:"Their topic."`
 	Key      string   `placeholder:"KEY" help:"Their key."`
+	Tag      string   `placeholder:"TAG" help:"One of their tags."`
 	IDPrefix string   `name:"id-prefix" placeholder:"TEXT" help:"How their ids begin."`
 	DueFrom  *instant `placeholder:"TIME" help:"Due at that time or later, RFC 3339."`
 	DueTo    *instant `placeholder:"TIME" help:"Due before that time, RFC 3339."`
@@ -30,7 +31,7 @@ type filterFlags struct {
 
 // filter is what the flags say.
 func (f filterFlags) filter() store.Filter {
-	filter := store.Filter{State: store.State(f.State), Topic: f.Topic, Key: f.Key, IDPrefix: f.IDPrefix}
+	filter := store.Filter{State: store.State(f.State), Topic: f.Topic, Key: f.Key, Tag: f.Tag, IDPrefix: f.IDPrefix}
 	for flag, into := range map[*instant]*time.Time{f.DueFrom: &filter.From, f.DueTo: &filter.To} {
 		if flag != nil {
 			*into = time.Time(*flag)
@@ -41,7 +42,7 @@ func (f filterFlags) filter() store.Filter {
 
 func (listCommand) Help() string {
 	return `What waits comes first, in due order, then what is parked, in flight and dead. A message that is tried
-again counts by when that is.
+again counts by when that is. What has a tag is listed in the order of key and id, whatever its state.
 
 Example:
 

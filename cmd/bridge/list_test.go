@@ -18,7 +18,7 @@ func TestList(t *testing.T) {
 	for i := range 5 {
 		f.ok("schedule", "--topic", fmt.Sprint("t-", i%2), "--at", fmt.Sprintf("%sT00:00:0%dZ", day, i), "--id", fmt.Sprint("m-", i), "x")
 	}
-	f.ok("schedule", "--topic", "t-0", "--in", "1h", "--id", "of-7", "--key", "customer-7", "x")
+	f.ok("schedule", "--topic", "t-0", "--in", "1h", "--id", "of-7", "--key", "customer-7", "--tag", "sale", "--tag", "gold", "x")
 
 	ids := func(args ...string) (ids []string) {
 		for _, m := range f.ok("list", append(args, "-o", "json")...).objects(t) {
@@ -28,6 +28,11 @@ func TestList(t *testing.T) {
 	}
 	assert.Equal(t, []string{"of-7", "m-0", "m-1", "m-2", "m-3", "m-4", "dead"}, ids())
 	assert.Equal(t, []string{"of-7"}, ids("--key", "customer-7"))
+	assert.Equal(t, []string{"of-7"}, ids("--tag", "sale"))
+	assert.Empty(t, ids("--tag", "sale", "--topic", "t-1"))
+	assert.Regexp(t, `tags +gold sale\n`, f.ok("get", "--id", "of-7").stdout)
+	assert.NotContains(t, f.ok("get", "--id", "of-7").stdout, "header")
+	assert.Equal(t, []any{"gold", "sale"}, f.ok("get", "--id", "of-7", "-o", "json").objects(t)[0]["tags"])
 	assert.Equal(t, []string{"m-1", "m-3"}, ids("--topic", "t-1", "--id-prefix", "m-"))
 	assert.Equal(t, []string{"m-3"}, ids("--due-from", day+"T00:00:03Z", "--due-to", day+"T00:00:04Z"))
 	assert.Equal(t, []string{"dead"}, ids("--state", "dead"))
@@ -35,7 +40,7 @@ func TestList(t *testing.T) {
 	o := f.ok("list", "--limit", "3", "-o", "json", "--body")
 	objects := o.objects(t)
 	assert.Len(t, objects, 3)
-	requireFields(t, objects[0], "body")
+	requireFields(t, objects[0], "tags", "body")
 	assert.Equal(t, "scheduled", objects[0]["state"])
 	_, cursor, found := strings.Cut(strings.TrimSpace(o.stderr), "--cursor ")
 	assert.True(t, found, o.stderr)
@@ -46,7 +51,7 @@ func TestList(t *testing.T) {
 	assert.Contains(t, text, "customer-7")
 	assert.Contains(t, text, day+"T00:00:04.000Z")
 
-	for flag, value := range map[string]string{"--state": "gone", "--limit": "0", "--cursor": "!", "--due-to": "soon"} {
+	for flag, value := range map[string]string{"--state": "gone", "--limit": "0", "--cursor": "!", "--tag": "a b", "--due-to": "soon"} {
 		o := f.run("list", flag, value)
 		assert.Equal(t, exitUsage, o.code)
 		assert.Contains(t, o.stderr, value)

@@ -27,13 +27,14 @@ const (
 
 // messageJSON is a message as programs see it.
 type messageJSON struct {
-	ID      string  `json:"id"`
-	Key     string  `json:"key"`
-	Queue   string  `json:"queue"`
-	Topic   string  `json:"topic"`
-	DueAt   *string `json:"due_at"`
-	State   string  `json:"state"`
-	Attempt int     `json:"attempt"`
+	ID      string   `json:"id"`
+	Key     string   `json:"key"`
+	Queue   string   `json:"queue"`
+	Topic   string   `json:"topic"`
+	DueAt   *string  `json:"due_at"`
+	State   string   `json:"state"`
+	Attempt int      `json:"attempt"`
+	Tags    []string `json:"tags,omitempty"`
 	// Reason and DiedAt are of dead letters only.
 	Reason string  `json:"reason,omitempty"`
 	DiedAt *string `json:"died_at,omitempty"`
@@ -45,6 +46,7 @@ type messageJSON struct {
 func toJSON(queue string, m *message.Message, state string) messageJSON {
 	return messageJSON{
 		ID: m.ID, Key: m.Key, Queue: queue, Topic: m.Topic, DueAt: stamp(m.DueAt), State: state, Attempt: m.Attempt,
+		Tags: m.Tags(),
 	}
 }
 
@@ -114,8 +116,12 @@ func describe(w io.Writer, found *store.Found, now time.Time, withBody bool) err
 	if found.MaybePublished {
 		line("note", "a copy may have been published already")
 	}
-	for _, name := range slices.Sorted(maps.Keys(found.Headers)) {
-		line("header", name+": "+found.Headers[name])
+	headers, tags := message.CutTags(found.Headers)
+	if len(tags) > 0 {
+		line("tags", strings.Join(tags, " "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		line("header", name+": "+headers[name])
 	}
 	line("body", count(len(found.Body), "byte"))
 	if err := tabs.Flush(); err != nil || !withBody {

@@ -19,6 +19,7 @@ type scheduleCommand struct {
 	ID       string   `name:"id" placeholder:"ID" help:"The message's id. Default: a new ULID."`
 	Key      string   `placeholder:"KEY" help:"Messages of one key are published in due order; on Kafka the record's key."`
 	Header   []string `sep:"none" placeholder:"NAME=VALUE" help:"A header of the message; may be repeated."`
+	Tag      []string `sep:"none" placeholder:"TAG" help:"What the message belongs to, to find and change such messages together; may be repeated."`
 	Conflict string   `enum:"reject,keep,replace" default:"reject" placeholder:"reject|keep|replace" help:"What to do where a message of that id and key is there already."`
 	Body     string   `arg:"" help:"The message's body; - reads it from standard input."`
 }
@@ -49,7 +50,7 @@ func (c scheduleCommand) Run(p *program) error {
 		return err
 	}
 	s.answered() // Reading standard input was not Redis' fault.
-	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body}
+	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag}
 	result, err := s.schedule(m, c.when())
 	if err != nil {
 		return s.fail("schedule", result.Ref.ID, err)

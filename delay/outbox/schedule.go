@@ -176,11 +176,14 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 }
 
 func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Result) (*row, error) {
+	headers, err := message.WithTags(request.Message.Headers, request.Message.Tags)
 	m := &message.Message{
-		ID: result.Ref.ID, Key: result.Ref.Key, Topic: request.Message.Topic,
-		Headers: request.Message.Headers, Body: request.Message.Body,
+		ID: result.Ref.ID, Key: result.Ref.Key, Topic: request.Message.Topic, Headers: headers, Body: request.Message.Body,
 	}
-	if err := m.Validate(limits.sink, limits.maxSize); err != nil {
+	if err == nil {
+		err = m.Validate(limits.sink, limits.maxSize)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
 	due, err := resolve(request.When)

@@ -14,6 +14,7 @@ import (
 
 var first = delay.Message{
 	ID: "m1", Key: "k", Topic: "topic", Headers: map[string]string{"a": `"é"`, "b": ""}, Body: []byte{0, 255, '\'', '\\'},
+	Tags: []string{"sale"},
 }
 
 func TestScheduleWritesTheRow(t *testing.T) {
@@ -35,7 +36,7 @@ func TestScheduleWritesTheRow(t *testing.T) {
 			"SELECT topic, headers, body, token, due_ms, load_ms FROM delay_outbox WHERE status = 0 AND NOT tried").
 			Scan(&topic, &headers, &body, &token, &dueMs, &loadMs))
 		require.Equal(t, first.Topic, topic)
-		require.JSONEq(t, `{"a": "\"é\"", "b": ""}`, headers)
+		require.JSONEq(t, `{"a": "\"é\"", "b": "", "delay-tags": "sale"}`, headers)
 		require.Equal(t, first.Body, body)
 		require.Regexp(t, "^~[-0-9A-Z_a-z]{15}$", token)
 		require.Equal(t, due.UnixMilli()+1, dueMs, "rounded up")

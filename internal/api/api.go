@@ -19,6 +19,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -65,15 +66,14 @@ type API struct {
 	router  *router
 	huma    huma.API
 	view    *overview
-	streams chan struct{}   // a place in it is a stream that is served
-	open    context.Context //nolint:containedctx // It ends when the streams have to.
-	close   context.CancelFunc
+	streams chan struct{} // a place in it is a stream that is served
+	closed  chan struct{}
+	close   sync.Once
 }
 
 // New returns the API; it does no I/O.
 func New(config Config) (*API, error) {
-	a := &API{config: config, streams: make(chan struct{}, mostStreams)}
-	a.open, a.close = context.WithCancel(context.Background())
+	a := &API{config: config, streams: make(chan struct{}, mostStreams), closed: make(chan struct{})}
 	a.view = newOverview(&a.config)
 	a.router = newRouter(a)
 	a.huma = huma.NewAPI(huma.Config{
@@ -91,7 +91,7 @@ func New(config Config) (*API, error) {
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	}, a.router)
-	for _, register := range []func(){a.messages, a.message, a.list, a.queues, a.shards, a.forecast, a.audits, a.events} {
+	for _, register := range []func(){a.messages, a.message, a.list, a.pauses, a.queues, a.shards, a.forecast, a.audits, a.events} {
 		register()
 	}
 	spec, err := json.Marshal(a.huma.OpenAPI())
@@ -111,7 +111,7 @@ var jsonFormat = huma.DefaultJSONFormat
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
 
 // Close ends the streams. It may be called twice.
-func (a *API) Close() { a.close() }
+func (a *API) Close() { a.close.Do(func() { close(a.closed) }) }
 
 // mayUse refuses a queue that the caller may not use, and one that is not there;
 // in this order, so that nobody learns which there are.
@@ -147,6 +147,7 @@ var (
 	producers = []access.Role{access.Producer, access.Operator}
 	everybody = []access.Role{access.Producer, access.Viewer, access.Operator}
 	viewers   = []access.Role{access.Viewer, access.Operator}
+	operators = []access.Role{access.Operator}
 )
 
 // register adds a call. The handler's errors become problems.

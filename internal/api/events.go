@@ -38,7 +38,7 @@ func (a *API) events() {
 	}, func(context.Context, *struct{}) (*huma.StreamResponse, error) {
 		select {
 		case a.streams <- struct{}{}:
-			return &huma.StreamResponse{Body: func(ctx huma.Context) {
+			return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // The request's is the same.
 				defer func() { <-a.streams }()
 				r, w := humago.Unwrap(ctx)
 				a.stream(r.Context(), w)
@@ -51,9 +51,6 @@ func (a *API) events() {
 
 // stream tells one listener how everything is until it goes, or the server stops.
 func (a *API) stream(ctx context.Context, w http.ResponseWriter) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(a.open, cancel)()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it back
 	out := http.NewResponseController(w)
@@ -65,8 +62,17 @@ func (a *API) stream(ctx context.Context, w http.ResponseWriter) {
 		if _, err := fmt.Fprintf(w, "event: overview\ndata: %s\n\n", data); err != nil || out.Flush() != nil {
 			return
 		}
-		if !wait.Sleep(ctx, eventEvery) {
+		if !wait.SleepOrWake(ctx, eventEvery, a.closed) || a.isClosed() {
 			return
 		}
+	}
+}
+
+func (a *API) isClosed() bool {
+	select {
+	case <-a.closed:
+		return true
+	default:
+		return false
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // forecast has the call that tells what falls due when.
@@ -82,15 +83,20 @@ func (a *API) showForecast(ctx context.Context, in *forecastInput) (*forecastOut
 	if err != nil {
 		return nil, err
 	}
-	out := &forecastOutput{Forecast{
+	return &forecastOutput{NewForecast(&f)}, nil
+}
+
+// NewForecast is a forecast as programs see it.
+func NewForecast(f *store.Forecast) Forecast {
+	view := Forecast{
 		Now: stamp(f.Now), From: stamp(f.From), To: stamp(f.To), StepS: f.Step.Seconds(),
 		Due: f.Due, Parked: f.Parked, Before: f.Before, Later: f.Later, Steps: make([]ForecastStep, len(f.Steps)),
 		Size: ForecastSize{Mean: f.Size.Mean, Error: f.Size.Error, Sampled: f.Size.Sampled},
-	}}
+	}
 	for i, n := range f.Steps {
-		out.Body.Steps[i] = ForecastStep{
+		view.Steps[i] = ForecastStep{
 			At: stamp(f.From.Add(time.Duration(i) * f.Step)), Messages: n, Bytes: int64(float64(n) * f.Size.Mean),
 		}
 	}
-	return out, nil
+	return view
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -21,6 +22,10 @@ func (a *API) message() {
 		id: "reschedule", method: http.MethodPost, path: path + ":reschedule", roles: producers,
 		summary: "Move a message to another due time; a dead letter is put back, due then",
 	}, a.reschedule)
+	register(a, operation{
+		id: "publishNow", method: http.MethodPost, path: path + ":publish-now", roles: producers,
+		summary: "Make a message due now; a dead letter is put back, a parked one leaves when its route is there again",
+	}, a.publishNow)
 }
 
 // MessageParam names the message of a call.
@@ -46,6 +51,7 @@ type Message struct {
 	DiedAt         string            `json:"died_at,omitempty" format:"date-time"`
 	Route          string            `json:"route,omitempty" doc:"The route that it is parked for."`
 	MaybePublished bool              `json:"maybe_published" doc:"A copy may be at the broker already."`
+	Tags           []string          `json:"tags" nullable:"false"`
 	Headers        map[string]string `json:"headers" nullable:"false"`
 	Body           *string           `json:"body,omitempty" doc:"The payload, where it was asked for and is text."`
 	BodyBase64     *string           `json:"body_base64,omitempty" doc:"The payload, where it was asked for and is no text."`
@@ -53,17 +59,15 @@ type Message struct {
 
 // toMessage is a message of the store; reading tells what of it cannot be read.
 func toMessage(found *store.Found, state store.State) Message {
+	headers, tags := message.CutTags(found.Headers)
 	m := Message{
 		ID: found.ID, Key: found.Key, Topic: found.Topic, State: string(state),
 		DueAt: stamp(found.DueAt), ScheduledAt: stamp(found.ScheduledAt), Attempt: found.Attempt,
 		Reason: found.Reason, DiedAt: stamp(found.DiedAt), MaybePublished: found.MaybePublished,
-		Headers: found.Headers,
+		Headers: headers, Tags: slices.Concat([]string{}, tags),
 	}
 	if m.Headers == nil {
 		m.Headers = map[string]string{}
-	}
-	if found.Parked != nil {
-		m.State, m.Route, m.Reason = string(store.StateParked), found.Parked.Route, found.Parked.Reason
 	}
 	if found.Err != nil {
 		m.Reason = found.Err.Error()
@@ -96,29 +100,32 @@ func (a *API) get(ctx context.Context, in *getInput) (*messageOutput, error) {
 		return nil, err
 	}
 	state := store.StateScheduled
-	switch found.Code { //nolint:exhaustive // A message is in one of three places.
+	switch found.Found.Code { //nolint:exhaustive // A message is in one of three places.
 	case store.InFlight:
 		state = store.StateInFlight
 	case store.Dead:
 		state = store.StateDead
 	}
-	out := &messageOutput{toMessage(&found, state)}
+	out := &messageOutput{toMessage(&found.Found, state)}
+	if found.Parked != nil {
+		out.Body.State, out.Body.Route, out.Body.Reason = string(store.StateParked), found.Parked.Route, found.Parked.Reason
+	}
 	if in.WithBody {
-		out.Body.withBody(found.Body)
+		out.Body.withBody(found.Found.Body)
 	}
 	return out, nil
 }
 
 // find is a message that the caller may see.
-func (a *API) find(ctx context.Context, queue string, ref delay.Ref) (store.Found, error) {
+func (a *API) find(ctx context.Context, queue string, ref delay.Ref) (store.Located, error) {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
-		return store.Found{}, errors.Join(delay.ErrInvalid, err)
+		return store.Located{}, errors.Join(delay.ErrInvalid, err)
 	}
-	found, ok, err := a.config.Queues[queue].Store.Producer().Get(ctx, ref.ID, ref.Key)
+	found, ok, err := a.config.Queues[queue].Store.Producer().Locate(ctx, ref.ID, ref.Key)
 	if err == nil && !ok {
 		err = delay.ErrNotFound
 	}
-	if caller := callOf(ctx); err == nil && !caller.MaySee(found.Topic) {
+	if caller := callOf(ctx); err == nil && !caller.MaySee(found.Found.Topic) {
 		err = forbidden(caller.Name + " may not see messages of this topic")
 	}
 	return found, err
@@ -160,6 +167,10 @@ func (a *API) reschedule(ctx context.Context, in *rescheduleInput) (*changedOutp
 	return a.change(ctx, &in.MessageParam, "reschedule", "rescheduled", func(c *delay.Client) error {
 		return c.Reschedule(ctx, in.ref(), when)
 	})
+}
+
+func (a *API) publishNow(ctx context.Context, in *MessageParam) (*changedOutput, error) {
+	return a.change(ctx, in, "publish-now", "rescheduled", func(c *delay.Client) error { return c.PublishNow(ctx, in.ref()) })
 }
 
 // change makes one change of a message, and writes it down.

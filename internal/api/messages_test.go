@@ -21,7 +21,7 @@ func TestLifeOfAMessage(t *testing.T) {
 	s := newScene(t, scenery{})
 	created := s.call("POST", "/queues/QUEUE/messages", map[string]any{
 		"id": "order-42/timeout", "key": "order-42", "topic": "order.timeout", "headers": map[string]string{"a": "b"},
-		"body": "secret payload", "in": "30m",
+		"body": "secret payload", "in": "30m", "tags": []string{"vip", "eu"},
 	}).is(http.StatusCreated)
 	assert.Equal(t, "created", created["status"])
 	due, err := time.Parse("2006-01-02T15:04:05.000Z", text(created["due_at"]))
@@ -32,7 +32,7 @@ func TestLifeOfAMessage(t *testing.T) {
 		got := s.call("GET", path, nil).is(http.StatusOK)
 		assert.Equal(t, map[string]any{
 			"id": "order-42/timeout", "key": "order-42", "topic": "order.timeout", "state": "scheduled", "due_at": created["due_at"],
-			"scheduled_at": got["scheduled_at"], "attempt": 1.0, "maybe_published": false, "headers": map[string]any{"a": "b"},
+			"scheduled_at": got["scheduled_at"], "attempt": 1.0, "maybe_published": false, "headers": map[string]any{"a": "b"}, "tags": []any{"eu", "vip"},
 		}, got)
 	}
 	got := s.call("GET", "/queues/QUEUE/messages/order-42%2Ftimeout?key=order-42&body=1", nil).is(http.StatusOK)
@@ -45,6 +45,14 @@ func TestLifeOfAMessage(t *testing.T) {
 	require.Len(t, list["messages"], 1)
 	assert.Equal(t, "2031-01-01T00:00:00.000Z", list["messages"].([]any)[0].(map[string]any)["due_at"])
 	assert.Empty(t, list["next_cursor"])
+
+	assert.Len(t, s.call("GET", "/queues/QUEUE/messages?tag=vip", nil).is(http.StatusOK)["messages"], 1)
+	assert.Empty(t, s.call("GET", "/queues/QUEUE/messages?tag=other", nil).is(http.StatusOK)["messages"])
+	now := s.call("POST", "/queues/QUEUE/messages/order-42%2Ftimeout:publish-now?key=order-42", nil).is(http.StatusOK)
+	assert.Equal(t, map[string]any{"status": "rescheduled", "maybe_published": false}, now)
+	due, err = time.Parse("2006-01-02T15:04:05.000Z", text(s.call("GET", "/queues/QUEUE/messages/order-42%2Ftimeout?key=order-42", nil).is(http.StatusOK)["due_at"]))
+	require.NoError(t, err)
+	assert.WithinDuration(t, time.Now(), due, time.Minute)
 
 	cancelled := s.call("DELETE", "/queues/QUEUE/messages/order-42%2Ftimeout?key=order-42", nil).is(http.StatusOK)
 	assert.Equal(t, map[string]any{"status": "cancelled", "maybe_published": false}, cancelled)
@@ -59,6 +67,7 @@ func TestLifeOfAMessage(t *testing.T) {
 	assert.Equal(t, []string{
 		"local 127.0.0.1 cancel order-42/timeout order-42 not_found",
 		"local 127.0.0.1 cancel order-42/timeout order-42 cancelled",
+		"local 127.0.0.1 publish-now order-42/timeout order-42 rescheduled",
 		"local 127.0.0.1 reschedule order-42/timeout order-42 rescheduled",
 		"local 127.0.0.1 schedule order-42/timeout order-42 created",
 	}, log)
@@ -150,6 +159,7 @@ func TestInvalid(t *testing.T) {
 		`{"topic": "t", "in": "1h", "id": " a"}`:                                     "id",
 		`{"topic": "t", "in": "1h", "key": "` + strings.Repeat("k", 256) + `"}`:      "key",
 		`{"topic": "t", "in": "1h", "headers": {"delay-id": "x"}}`:                   "header",
+		`{"topic": "t", "in": "1h", "tags": ["a b"]}`:                                "tag",
 		`{"topic": "t", "in": "1h", "body": "x", "body_base64": "eA=="}`:             "body_base64",
 		`{"topic": "t", "in": "1h", "body": "` + "\xff" + `"}`:                       "body",
 		`{"topic": "t", "in": "1h", "body": "` + strings.Repeat("b", 961<<10) + `"}`: "body",
@@ -169,6 +179,10 @@ func TestInvalid(t *testing.T) {
 	s.call("GET", "/queues/nowhere/messages", nil).refused(http.StatusNotFound, "not_found")
 	s.call("GET", "/nothing", nil).refused(http.StatusNotFound, "not_found")
 	s.call("POST", path+"/a:explode", nil).refused(http.StatusNotFound, "not_found")
+	for _, unclean := range []string{"/..", "/a/../b", "/a//b", "/."} {
+		s.call("DELETE", path+unclean, nil).refused(http.StatusNotFound, "not_found")
+	}
+	assert.Equal(t, "id", s.call("GET", path+"/", nil).refused(http.StatusBadRequest, "invalid"))
 	s.call("PUT", path, nil).refused(http.StatusMethodNotAllowed, "not_found")
 	assert.Empty(t, s.call("GET", path, nil).is(http.StatusOK)["messages"])
 }
@@ -209,9 +223,19 @@ func TestSameAsSDK(t *testing.T) {
 	}
 	long := strings.Repeat("x", 300)
 	for _, m := range []delay.Message{
-		{ID: "taken", Topic: "t"}, {ID: "x"}, {ID: long, Topic: "t"}, {ID: "a\tb", Topic: "t"}, {ID: "x", Key: " k", Topic: "t"},
-		{ID: "x", Topic: long}, {ID: "x", Topic: "t", Headers: map[string]string{"a b": "c"}}, {ID: "x", Topic: "t", Headers: map[string]string{"a": "b\n"}},
-		{ID: "x", Topic: "t", Body: make([]byte, 1<<20)}, {ID: "ok", Topic: "t"}, {ID: "ü/ö:é?#%", Key: "k/ 1", Topic: "t"},
+		{ID: "taken", Topic: "t"},
+		{ID: "x"},
+		{ID: long, Topic: "t"},
+		{ID: "a\tb", Topic: "t"},
+		{ID: "x", Key: " k", Topic: "t"},
+		{ID: "x", Topic: long},
+		{ID: "x", Topic: "t", Headers: map[string]string{"a b": "c"}},
+		{ID: "x", Topic: "t", Headers: map[string]string{"a": "b\n"}},
+		{ID: "x", Topic: "t", Body: make([]byte, 1<<20)},
+		{ID: "ok", Topic: "t"},
+		{ID: "ü/ö:é?#%", Key: "k/ 1", Topic: "t"},
+		{ID: "..", Topic: "t"},
+		{ID: "a//b:reschedule", Topic: "t"},
 	} {
 		_, want := s.client.Schedule(t.Context(), m, delay.After(time.Hour))
 		got := s.call("POST", "/queues/QUEUE/messages", map[string]any{
@@ -221,7 +245,7 @@ func TestSameAsSDK(t *testing.T) {
 			got.refused(http.StatusConflict, "duplicate")
 			info, err := s.client.Get(t.Context(), delay.Ref{ID: m.ID, Key: m.Key})
 			require.NoError(t, err)
-			path := "/queues/QUEUE/messages/" + url.PathEscape(m.ID)
+			path := "/queues/QUEUE/messages/" + strings.ReplaceAll(url.PathEscape(m.ID), ".", "%2E")
 			query := "?key=" + url.QueryEscape(m.Key)
 			found := s.call("GET", path+query, nil).is(http.StatusOK)
 			assert.Equal(t, info.DueAt.UTC().Format("2006-01-02T15:04:05.000Z"), found["due_at"])

@@ -61,6 +61,7 @@ type moment struct {
 type queueState struct {
 	layout *store.Layout
 	shards []store.ShardStats
+	paused map[string]time.Time // by topic; "" is the queue
 	err    error
 }
 
@@ -134,15 +135,15 @@ func (q *queueState) counters() map[string]int64 {
 	return sums
 }
 
-func (q *queueState) read(ctx context.Context, queue *store.Queue) (err error) {
-	if q.layout, err = queue.AwaitLayout(ctx); err != nil {
+func (q *queueState) read(asking context.Context, queue *store.Queue) (err error) {
+	if q.layout, err = queue.AwaitLayout(asking); err != nil {
 		if errors.Is(err, delay.ErrNoLayout) {
 			return delay.ErrNoLayout
 		}
 		return err
 	}
 	q.shards = make([]store.ShardStats, q.layout.Polled())
-	group, ctx := errgroup.WithContext(ctx)
+	group, ctx := errgroup.WithContext(asking)
 	group.SetLimit(parallelShards)
 	for i := range q.shards {
 		group.Go(func() error {
@@ -153,5 +154,9 @@ func (q *queueState) read(ctx context.Context, queue *store.Queue) (err error) {
 			return nil
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	q.paused, err = queue.Admin().Paused(asking)
+	return err
 }

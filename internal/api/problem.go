@@ -20,7 +20,7 @@ import (
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, not_durable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, failed."`
+	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, not_durable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, many_paused, failed."`
 	Detail string `json:"detail" doc:"What it is, for people."`
 	Field  string `json:"field,omitempty" doc:"Which field is invalid."`
 	// What is known of a message though there is an error.
@@ -61,6 +61,7 @@ var kinds = []struct {
 	{delay.ErrInvalid, "invalid", http.StatusBadRequest},
 	{store.ErrListRequest, "invalid", http.StatusBadRequest},
 	{store.ErrForecast, "invalid", http.StatusBadRequest},
+	{store.ErrManyPaused, "many_paused", http.StatusConflict},
 	{delay.ErrDuplicate, "duplicate", http.StatusConflict},
 	{delay.ErrTooLate, "too_late", http.StatusConflict},
 	{delay.ErrNotFound, "not_found", http.StatusNotFound},
@@ -82,15 +83,13 @@ func problem(err error) *Problem {
 		return newProblem(refusal.Status, refusal.Code, refusal.Detail)
 	}
 	detail := strings.ReplaceAll(err.Error(), "delay: ", "")
+	if wrong, ok := errors.AsType[*message.InvalidError](err); ok {
+		return invalid(wrong.Field, detail)
+	}
 	for _, kind := range kinds {
-		if !errors.Is(err, kind.is) {
-			continue
+		if errors.Is(err, kind.is) {
+			return newProblem(kind.status, kind.code, detail)
 		}
-		p := newProblem(kind.status, kind.code, detail)
-		if wrong, ok := errors.AsType[*message.InvalidError](err); ok {
-			p.Field = wrong.Field
-		}
-		return p
 	}
 	return newProblem(http.StatusInternalServerError, "failed", detail)
 }

@@ -44,6 +44,7 @@ type QueueView struct {
 	NextDue   string    `json:"next_due_at,omitempty" format:"date-time" doc:"When the first message that is not parked is due."`
 	Rates     *Rates    `json:"rates,omitempty" doc:"Not there where nobody has looked a little before."`
 	Lateness  *Lateness `json:"lateness,omitempty" doc:"Not there where this instance has published nothing."`
+	Paused    []Paused  `json:"paused" nullable:"false" doc:"What of it is paused: the whole queue, or topics."`
 	Error     string    `json:"error,omitempty" doc:"Why the numbers are not known."`
 }
 
@@ -68,7 +69,7 @@ type Lateness struct {
 // view is the queue as the snapshot has it.
 func (s *snapshot) view(name, sink string) QueueView {
 	q := s.queues[name]
-	v := QueueView{Name: name, Sink: sink, Shards: len(q.shards)}
+	v := QueueView{Name: name, Sink: sink, Shards: len(q.shards), Paused: pausedView(q.paused)}
 	if q.err != nil {
 		v.Error = q.err.Error()
 		return v

@@ -50,7 +50,7 @@ func TestOverview(t *testing.T) {
 	require.Len(t, shards["shards"], 2)
 	assert.Equal(t, "bridge-1", shards["shards"].([]any)[0].(map[string]any)["holder"])
 
-	_, err := s.queue.Members().Heartbeat(t.Context(), "bridge-1/boot", time.Hour)
+	_, _, err := s.queue.Members().Heartbeat(t.Context(), "bridge-1/boot", time.Hour)
 	require.NoError(t, err)
 	instance := s.call("GET", "/instances", nil).is(http.StatusOK)["instances"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{"bridge-1", "boot"}, []any{instance["instance"], instance["boot"]})
@@ -79,6 +79,26 @@ func (s *scene) settle(verdict message.Verdict, parks ...message.ParkedRoute) {
 		_, err := s.queue.Shard(shard).Settle(s.t.Context(), settlement)
 		require.NoError(s.t, err)
 	}
+}
+
+// TestPause of a queue and of a topic, seen in the overview and written down.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	queue := s.call("POST", "/queues/QUEUE:pause", nil).is(http.StatusOK)
+	assert.Equal(t, []any{"", true}, []any{queue["topic"], queue["paused"]})
+	assert.Equal(t, queue["since"], s.call("POST", "/queues/QUEUE:pause", `{}`).is(http.StatusOK)["since"], "it was paused already")
+	topic := s.call("POST", "/queues/QUEUE:pause", `{"topic": "order.timeout"}`).is(http.StatusOK)
+	assert.Equal(t, []any{queue, topic}, s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)["paused"])
+	assert.Equal(t, "topic", s.call("POST", "/queues/QUEUE:pause", `{"topic": "a\u0000b"}`).refused(http.StatusBadRequest, "invalid"))
+	resumed := s.call("POST", "/queues/QUEUE:resume", nil).is(http.StatusOK)
+	assert.Equal(t, []any{"", false, queue["since"]}, []any{resumed["topic"], resumed["paused"], resumed["since"]})
+	assert.NotContains(t, s.call("POST", "/queues/QUEUE:resume", nil).is(http.StatusOK), "since", "it was not paused")
+	audit := s.call("GET", "/audit?limit=1", nil).is(http.StatusOK)["changes"].([]any)[0].(map[string]any)
+	assert.Equal(t, []any{"resume", "", "done"}, []any{audit["action"], audit["topic"], audit["answer"]})
+	paused, err := s.queue.Admin().Paused(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, paused, 1)
 }
 
 // TestDead are listed with their reason, and put back by a reschedule.

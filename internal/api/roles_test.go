@@ -21,6 +21,7 @@ const threeRoles = `
 // mayCall says who may make which call.
 var mayCall = map[string]string{
 	"schedule": "producer operator", "scheduleBatch": "producer operator", "cancel": "producer operator", "reschedule": "producer operator",
+	"publishNow": "producer operator", "pause": "operator", "resume": "operator",
 	"get":  "producer viewer operator",
 	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
 	"instances": "viewer operator", "forecast": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
@@ -84,6 +85,7 @@ func TestLimitedTokens(t *testing.T) {
 	s := newScene(t, scenery{tokens: `
 elsewhere-1 operator queues=other
 pay-only-token producer topics=pay.due,pay.retry
+pay-operator-token operator topics=pay.due
 pay-viewer-token viewer queues=QUEUE topics=pay.due
 ` + operatorToken + ` operator
 slow-token-1 viewer rate=2
@@ -106,6 +108,11 @@ slow-token-1 viewer rate=2
 		s.call(method, path+"p", nil, pay...).is(http.StatusOK)
 	}
 	s.call("POST", "/queues/QUEUE/messages/o:reschedule", map[string]any{"in": "1h"}, pay...).refused(http.StatusForbidden, "forbidden")
+
+	some := bearer("pay-operator-token")
+	s.call("POST", "/queues/QUEUE:pause", nil, some...).refused(http.StatusForbidden, "forbidden")
+	s.call("POST", "/queues/QUEUE:pause", `{"topic": "order.due"}`, some...).refused(http.StatusForbidden, "forbidden")
+	s.call("POST", "/queues/QUEUE:pause", `{"topic": "pay.due"}`, some...).is(http.StatusOK)
 
 	viewer := bearer("pay-viewer-token")
 	s.call("GET", "/queues/QUEUE/messages", nil, viewer...).refused(http.StatusForbidden, "forbidden")
@@ -157,7 +164,7 @@ func TestReadOnly(t *testing.T) {
 	for id, call := range s.operations() {
 		if call[0] != http.MethodGet {
 			path := strings.NewReplacer("{queue}", "QUEUE", "{id}", "none").Replace(call[1])
-			assert.Equal(t, "", s.call(call[0], path, `{}`, bearer(operatorToken)...).refused(http.StatusForbidden, "read_only"), id)
+			assert.Empty(t, s.call(call[0], path, `{}`, bearer(operatorToken)...).refused(http.StatusForbidden, "read_only"), id)
 		}
 	}
 	s.call("GET", "/queues/QUEUE", nil, bearer(operatorToken)...).is(http.StatusOK)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"mime"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -40,18 +41,18 @@ func newRouter(a *API) *router {
 // Handle implements huma's Adapter.
 func (rt *router) Handle(op *huma.Operation, handler func(huma.Context)) {
 	serve := rt.admitted(op, func(w http.ResponseWriter, r *http.Request) { handler(humago.NewContext(op, r, w)) })
-	path, verb, hasVerb := strings.Cut(op.Path, "}:")
+	where, verb, hasVerb := strings.Cut(op.Path, "}:")
 	if hasVerb {
-		path += "}"
+		where += "}"
 	}
-	pattern := op.Method + " " + base + strings.Replace(path, "{id}", "{id...}", 1)
+	pattern := op.Method + " " + base + strings.Replace(where, "{id}", "{id...}", 1)
 	if !hasVerb {
 		rt.HandleFunc(pattern, serve)
 		return
 	}
 	if rt.verbs[pattern] == nil {
 		rt.verbs[pattern] = map[string]http.HandlerFunc{}
-		name := path[strings.LastIndexByte(path, '{')+1 : len(path)-1]
+		name := where[strings.LastIndexByte(where, '{')+1 : len(where)-1]
 		rt.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { rt.byVerb(w, r, pattern, name) })
 	}
 	rt.verbs[pattern][verb] = serve
@@ -75,6 +76,10 @@ func (rt *router) byVerb(w http.ResponseWriter, r *http.Request, pattern, name s
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if escaped := r.URL.EscapedPath(); path.Clean(escaped) != strings.TrimSuffix(escaped, "/") { // The mux would send the caller elsewhere.
+		writeProblem(w, notFound("write the slashes and dots of an id as %2F and %2E"))
+		return
+	}
 	handler, pattern := rt.Handler(r)
 	if pattern != "" {
 		rt.ServeMux.ServeHTTP(w, r)

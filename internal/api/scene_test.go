@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -29,7 +30,17 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain gives the property tests the same seed each time, unless -rapid.seed says
+// otherwise.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.seed": "1", "rapid.nofailfile": "true", "rapid.checks": "100"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
 
 // scene is an API with one queue in a real Redis.
 type scene struct {
@@ -37,6 +48,7 @@ type scene struct {
 	rdb    *redis.Client
 	queue  *store.Queue
 	client *delay.Client
+	api    *api.API
 	server *httptest.Server
 	log    *syncBuffer
 	tokens string // where they are
@@ -112,6 +124,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 		Guard:    access.NewGuard(file, setting.readOnly), Logger: logger,
 	})
 	require.NoError(t, err)
+	s.api = a
 	s.server = httptest.NewServer(a)
 	t.Cleanup(func() {
 		a.Close()

@@ -14,13 +14,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
-const (
-	// mostMessages is how many messages a batch has at the most.
-	mostMessages = 1000
-	// mostBody is how many bytes the body of a call has at the most: room for a batch of
-	// usual messages, or for the largest one in base64.
-	mostBody = 24 << 20
-)
+// mostBody is how many bytes the body of a call has at the most: room for a batch of
+// usual messages, or for the largest one in base64.
+const mostBody = 24 << 20
 
 // messages has the calls that schedule.
 func (a *API) messages() {
@@ -44,6 +40,7 @@ type Schedule struct {
 	Headers    map[string]string `json:"headers,omitempty" doc:"They pass through unchanged."`
 	Body       string            `json:"body,omitempty" doc:"The payload, as text."`
 	BodyBase64 string            `json:"body_base64,omitempty" doc:"The payload in base64, in the place of body."`
+	Tags       []string          `json:"tags,omitempty" doc:"What the message belongs to: at most 8, by which it is found."`
 	Conflict   string            `json:"conflict,omitempty" enum:"reject,keep,replace" doc:"What to do where the identity is taken; reject by default."`
 }
 
@@ -91,7 +88,7 @@ func (s *Schedule) parse() (delay.Request, error) {
 		}
 	}
 	return delay.Request{
-		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body}, When: when,
+		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags}, When: when,
 	}, nil
 }
 

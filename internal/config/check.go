@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -103,6 +104,9 @@ func (c checker) queue(path string, queue Queue) {
 	if queue.Retry.Initial > queue.Retry.Max && !c.reported(path+".retry") {
 		c.add(path+".retry.initial", "%s is longer than retry.max (%s)",
 			formatDuration(queue.Retry.Initial), formatDuration(queue.Retry.Max))
+	}
+	if late := queue.Late; late.Then != message.LatePublish && late.After == 0 && !c.reported(path+".late") {
+		c.add(path+".late.after", "is needed where late.then is %s: how long after its due time a message may be published", late.Then)
 	}
 }
 

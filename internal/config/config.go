@@ -15,6 +15,7 @@ package config
 import (
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 	"github.com/delaybridge/delaybridge/internal/tlsserver"
@@ -77,6 +78,7 @@ type Queue struct {
 	Retry  Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
 	// ParkPatience is how long a route may be missing, unroutable or forbidden.
 	ParkPatience time.Duration `yaml:"park_patience" default:"24h" min:"1s" doc:"How long a topic may be missing, unroutable or forbidden before its messages go to the dead letters."`
+	Late         Late          `yaml:"late" doc:"What becomes of a message that could not be published in time, as after an outage or a pause."`
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must have confirmed a claim before it is published, and a row's message before the row says so: nothing more than Redis' memory, replicas, or the disk (fsync)."`
 	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm."`
@@ -100,6 +102,13 @@ type Retry struct {
 	Initial  time.Duration `yaml:"initial" default:"1s" doc:"Wait before the second attempt. It doubles with each further one."`
 	Max      time.Duration `yaml:"max" default:"10m" doc:"Longest wait between two attempts."`
 	Attempts int           `yaml:"attempts" default:"25" min:"1" max:"10000" doc:"Refusals after which the message goes to the dead letters."`
+}
+
+// Late is how late a message may be published, counted from its due time, and what
+// becomes of one that is later. After is 0 where there is no limit.
+type Late struct {
+	After time.Duration      `yaml:"after" doc:"How long after its due time a message may be published. Without it there is no limit."`
+	Then  message.LateAction `yaml:"then" default:"publish" enum:"publish,dead,drop" doc:"What becomes of a message that is later: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
 }
 
 // Admin says where the HTTP listeners are, and who may do what there. An empty

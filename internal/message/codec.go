@@ -16,12 +16,14 @@ import (
 //	1 byte    version
 //	13 bytes  scheduled-at, milliseconds since 1970, decimal (written by Redis)
 //	16 bytes  token in force (rewritten by a reschedule)
-//	          topic, header count, then name and value of each header: each
-//	          string behind its length, numbers as unsigned varints
+//	          topic, header count, then name and value of each header, that of
+//	          the tags first: each string behind its length, numbers as unsigned
+//	          varints
 //	rest      body
 //
 // ID and Key are not in it: they are the message's name in Redis, see [Member].
-// The scripts read the fixed part by position, so a later version keeps it.
+// The scripts read the fixed part by position, so a later version keeps it, and
+// the tags behind the topic.
 const (
 	// FormatVersion is the version that is written.
 	FormatVersion = "1"
@@ -69,7 +71,11 @@ func Encode(token string, m *Message) []byte {
 	b = appendString(b, m.Topic)
 	b = binary.AppendUvarint(b, uint64(len(m.Headers)))
 	if len(m.Headers) > 0 { // Sorting none allocates.
-		for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		names := slices.Sorted(maps.Keys(m.Headers))
+		if at := slices.Index(names, HeaderTags); at > 0 {
+			names = slices.Insert(slices.Delete(names, at, at+1), 0, HeaderTags)
+		}
+		for _, name := range names {
 			b = appendString(b, name)
 			b = appendString(b, m.Headers[name])
 		}

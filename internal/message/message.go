@@ -22,7 +22,8 @@ type Message struct {
 	Key string
 	// Topic is where the sink publishes: a Kafka topic, a RabbitMQ routing key, a NATS subject.
 	Topic string
-	// Headers are the producer's own headers and pass through unchanged.
+	// Headers are the producer's own headers, which pass through unchanged, and
+	// [HeaderTags] where the message has tags.
 	Headers map[string]string
 	// Body is published byte for byte.
 	Body []byte
@@ -58,7 +59,7 @@ const (
 const TimeFormat = "2006-01-02T15:04:05.000Z"
 
 // PublishedHeaders returns the headers of the published message: the
-// producer's own, sorted by name, then those that the bridge adds.
+// producer's own and its tags, sorted by name, then those that the bridge adds.
 func (m *Message) PublishedHeaders() []Header {
 	return m.AppendHeaders(make([]Header, 0, len(m.Headers)+5))
 }

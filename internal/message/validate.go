@@ -61,15 +61,23 @@ func checkName(field, value string, least, most int) error {
 }
 
 func checkHeaders(sink SinkType, headers map[string]string) error {
-	if len(headers) > MaxHeaders {
-		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", len(headers)), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
+	own, tags := CutTags(headers)
+	if err := checkTags(tags); err != nil {
+		return err
 	}
-	for name, value := range headers {
+	if len(own) > MaxHeaders {
+		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", len(own)), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
+	}
+	for name, value := range own {
 		if err := checkHeader(sink, name, value); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func reservedHeader(name string) error {
+	return &InvalidError{Field: "header", Value: name, Limit: "delay-*, nats-*, CC and BCC are reserved"}
 }
 
 func checkHeader(sink SinkType, name, value string) error {
@@ -86,7 +94,7 @@ func checkHeader(sink SinkType, name, value string) error {
 	}
 	lower := strings.ToLower(name)
 	if strings.HasPrefix(lower, reservedPrefix) || strings.HasPrefix(lower, reservedNATSName) || name == "CC" || name == "BCC" {
-		return &InvalidError{Field: "header", Value: name, Limit: "delay-*, nats-*, CC and BCC are reserved"}
+		return reservedHeader(name)
 	}
 	withoutTabs := strings.ReplaceAll(value, "\t", "")
 	if !utf8.ValidString(value) || hasControl(withoutTabs) || value != strings.TrimSpace(value) {

@@ -72,7 +72,7 @@ func TestPausedQueueClaimsNothing(t *testing.T) {
 		require.Greater(t, len(b.store.takes()), requests, "at once")
 		b.pass(5 * time.Second)
 		assert.Len(t, b.ackedOf("keyless"), 20)
-		assert.Equal(t, 3000, len(b.ackedOf("t")))
+		assert.Len(t, b.ackedOf("t"), 3000)
 		assertKeyOrder(t, b.sink.calls(), 5)
 	})
 }

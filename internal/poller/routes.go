@@ -289,6 +289,14 @@ func (rs *routes) succeed(r *route) {
 	}
 }
 
+// passed says that all that was claimed from the slot was too late to be published:
+// what is left of it is passed over in growing steps.
+func (rs *routes) passed(r *route) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r.size = min(r.size*rampFactor, maxBatch)
+}
+
 // parked says that so many messages that were sent to the slot are in Redis, or
 // that nobody will put them there any more.
 func (rs *routes) parked(r *route, n int) {

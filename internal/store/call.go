@@ -65,6 +65,7 @@ type asked struct {
 	when    When
 	token   string
 	stored  []byte // for schedule, replace and put
+	tags    int    // how many it has
 
 	target  string // for the operations of outbox rows
 	mark    string // for put and peek, as put.lua takes it

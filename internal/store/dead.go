@@ -86,7 +86,7 @@ func (q *Admin) Redrive(ctx context.Context, members []string) ([]Code, error) {
 // code a member, by index.
 func (q *Admin) Purge(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k keys.Shard, ids []any) (*redis.Cmd, error) {
-		return q.conn.Run(ctx, scripts.Purge, []string{k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Settled},
+		return q.conn.Run(ctx, scripts.Purge, []string{k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Settled, k.Tags},
 			append([]any{l.Epoch, MaxBatchBytes, tombstone.Milliseconds()}, ids...)...)
 	})
 }

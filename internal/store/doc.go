@@ -46,15 +46,16 @@
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
 //	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>"
+//	delay:{q:3}:tags       ZSET    tag, NUL, id -> 0: the index of tags
 //	delay:{q:3}:routes     HASH    slot -> "since_ms length:route reason" of a route that is parked
 //	delay:{q:3}:holder     STRING  instance|last claim number|when it was renewed, ms
 //	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
+//	delay:q:audit          STREAM  what was changed by whom, the last 10,000
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
 //	delay:{delay:q:instances}:paused
 //	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue
-//	delay:q:audit          STREAM  what was changed by whom, the last 10,000
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
 // hint that cannot be published is no error of the script.
@@ -72,6 +73,17 @@
 // next holder; where a failover has lost that, what is parked is still found by
 // its score. A parked message waits, for every verb of a producer.
 //
+// # Tags
+//
+// A message carries its tags as a header, [message.HeaderTags], so that all that
+// carries a message carries them: rows, compensations, dead letters. The index has
+// an entry for each tag of each message, for as long as the message is anywhere. What
+// creates or ends a message keeps it, in the same script: by the message itself, in
+// which the header comes first (shared/tags.lua), or, where an acknowledged message
+// is not read, by what its claim has told. Messages without tags cost no command.
+// Whoever lists by a tag reads the messages anyway, so an entry of one that lost its
+// body, or that a bridge of an older version has settled, is passed over.
+//
 // # Claims
 //
 // A claim takes messages out of due and packs them, as "length:score:id", under
@@ -86,7 +98,7 @@
 // in due. Dead: in dead and deadmsg. So the messages in flight are those of msg
 // that are not in due, and this sum always holds over the counters of meta:
 //
-//	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged
+//	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged + dropped
 //
 // where the counters of dropped shards are in the layout's key, as retired.
 //
@@ -97,7 +109,7 @@
 // late, under that token; see outbox.go for why its end leaves a tombstone for as
 // long as any of them may come. What happens to it without its row's doing is
 // written into the ledger, from where a bridge tells the row: that it was
-// published (where the queue was opened with the ledger), cancelled, replaced or
+// published (where the queue was opened with the ledger), cancelled, dropped, replaced or
 // purged, or has another due time. Entries have no time to live, so that a
 // database may be down for long: every bridge with an outbox takes them out.
 // Tokens that begin with "~~" are those of messages without a row (a compensation

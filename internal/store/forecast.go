@@ -17,8 +17,9 @@ import (
 const (
 	// MaxSteps is how many steps a forecast has at the most.
 	MaxSteps = 1440
-	// countsAtOnce is how many counts, of some microseconds each, are sent together.
-	countsAtOnce = 512
+	// countsAtOnce is how many counts, of some microseconds each, are sent together:
+	// Redis does them in one go, and everybody else waits.
+	countsAtOnce = 128
 	// sizesSampled is how many stored messages a forecast measures.
 	sizesSampled = 512
 )

@@ -70,11 +70,11 @@ func TestForecastParked(t *testing.T) {
 	assert.EqualValues(t, 1, f.Parked)
 	assert.Zero(t, f.Later)
 
-	found, ok, err := q.Producer().Get(t.Context(), "a", "")
+	found, ok, err := q.Producer().Locate(t.Context(), "a", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Equal(t, &message.ParkedRoute{Slot: 7, Route: "topic", Reason: "no leader", Since: time.UnixMilli(1_700_000_000_000)}, found.Parked)
-	found, _, err = q.Producer().Get(t.Context(), "b", "")
+	found, _, err = q.Producer().Locate(t.Context(), "b", "")
 	require.NoError(t, err)
 	assert.Nil(t, found.Parked)
 }

@@ -42,6 +42,8 @@ type Filter struct {
 	State State
 	// Topic, Key and IDPrefix, where not empty, are theirs.
 	Topic, Key, IDPrefix string
+	// Tag, where not empty, is one of theirs.
+	Tag string
 	// From and To, where not zero, limit when they are due: From is included, To is
 	// not. A retry counts by when it is tried again.
 	From, To time.Time
@@ -65,7 +67,8 @@ type Listed struct {
 // Page is a part of a listing.
 type Page struct {
 	// Messages are in due order within a state, dead letters in the order in which
-	// they died. There may be none though more pages follow.
+	// they died. Those of a Tag are, whatever their state, in the order of key and id.
+	// There may be none though more pages follow.
 	Messages []Listed
 	// Next is where the next page begins; empty where there is none.
 	Next string
@@ -100,14 +103,28 @@ func (r *ListRequest) check() (at place, err error) {
 		return at, fmt.Errorf("state %q: must be scheduled, parked, in_flight or dead", r.State)
 	case !r.From.IsZero() && !r.To.IsZero() && !r.From.Before(r.To):
 		return at, fmt.Errorf("due from %s is not before due to %s", r.From.Format(message.TimeFormat), r.To.Format(message.TimeFormat))
+	case r.Tag != "":
+		if err := message.CheckTag(r.Tag); err != nil {
+			return at, err
+		}
+	}
+	switch {
+	case r.After == "" && r.Tag != "":
+		return place{state: taggedPlace}, nil
 	case r.After == "":
 		return place{state: max(0, slices.Index(states, r.State))}, nil // Without a state, all of them.
 	}
 	if at, err = parsePlace(r.After); err != nil {
 		return at, fmt.Errorf("cursor %q %w", r.After, err)
 	}
+	if (at.state == taggedPlace) != (r.Tag != "") {
+		return at, fmt.Errorf("cursor %q is that of a listing with another tag", r.After)
+	}
 	return at, nil
 }
+
+// taggedPlace stands for all states where what has a tag is listed.
+var taggedPlace = len(states)
 
 // place is behind a message in the order of a listing, which is that of Redis: by
 // state, score and id.
@@ -135,7 +152,7 @@ func parsePlace(s string) (p place, err error) {
 		return p, errPlace
 	}
 	state, rest, begun := strings.Cut(string(text), " ")
-	if p.state, err = strconv.Atoi(state); err != nil || p.state < 0 || p.state >= len(states) {
+	if p.state, err = strconv.Atoi(state); err != nil || p.state < 0 || p.state > taggedPlace {
 		return p, errPlace
 	}
 	if !begun {

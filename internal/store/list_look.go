@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,11 +18,11 @@ const (
 
 // look puts those that the filter lets through into the page, until it is full, and
 // returns how many it has looked at.
-func (l *lister) look(ctx context.Context, state State, batch []entry) (looked int, err error) {
+func (l *lister) look(ctx context.Context, batch []entry) (looked int, err error) {
 	for looked < len(batch) && len(l.page.Messages) < l.request.Limit {
 		// Few are read beyond the limit.
 		n := min(len(batch)-looked, max(bodiesAtOnce, min(bodiesAtOnce*commandsAtOnce, l.request.Limit-len(l.page.Messages))))
-		texts, err := l.texts(ctx, state, batch[looked:looked+n])
+		texts, err := l.texts(ctx, batch[looked:looked+n])
 		if err != nil {
 			return looked, err
 		}
@@ -29,7 +30,7 @@ func (l *lister) look(ctx context.Context, state State, batch []entry) (looked i
 			if len(l.page.Messages) == l.request.Limit {
 				return looked + i, nil
 			}
-			if m, ok := l.listed(state, e, texts[i]); ok {
+			if m, ok := l.listed(e, texts[i]); ok {
 				l.page.Messages = append(l.page.Messages, m)
 			}
 		}
@@ -42,11 +43,16 @@ func (l *lister) look(ctx context.Context, state State, batch []entry) (looked i
 type text struct{ stored, attempts *string }
 
 // texts reads what the filter cannot leave out by their names.
-func (l *lister) texts(ctx context.Context, state State, batch []entry) ([]text, error) {
-	byShard := map[int][]int{}
+func (l *lister) texts(ctx context.Context, batch []entry) ([]text, error) {
+	type source struct {
+		shard int
+		dead  bool
+	}
+	bySource := map[source][]int{}
 	for i, e := range batch {
 		if l.named(e) {
-			byShard[e.shard] = append(byShard[e.shard], i)
+			from := source{e.shard, e.state == StateDead}
+			bySource[from] = append(bySource[from], i)
 		}
 	}
 	texts := make([]text, len(batch))
@@ -67,11 +73,11 @@ func (l *lister) texts(ctx context.Context, state State, batch []entry) ([]text,
 		})
 	}
 	stored := func(t *text) **string { return &t.stored }
-	for shard, indexes := range byShard {
-		k := l.layout.Keys()[shard]
+	for from, indexes := range bySource {
+		k := l.layout.Keys()[from.shard]
 		for len(indexes) > 0 {
 			n := min(bodiesAtOnce, len(indexes))
-			if state == StateDead {
+			if from.dead {
 				read(k.DeadMsg, indexes[:n], stored)
 			} else {
 				read(k.Msg, indexes[:n], stored)
@@ -92,25 +98,25 @@ func (l *lister) texts(ctx context.Context, state State, batch []entry) ([]text,
 	return texts, nil
 }
 
-// named reports whether the filter lets the message's id and key through.
+// named reports whether the filter lets the message's id, key and state through.
 func (l *lister) named(e entry) bool {
 	id, key := message.SplitMember(e.member)
 	f := &l.request.Filter
-	return strings.HasPrefix(id, f.IDPrefix) && (f.Key == "" || f.Key == key)
+	return (f.State == "" || f.State == e.state) && strings.HasPrefix(id, f.IDPrefix) && (f.Key == "" || f.Key == key)
 }
 
 // listed is the message, if it is still there and the filter lets it through.
-func (l *lister) listed(state State, e entry, t text) (m Listed, ok bool) {
+func (l *lister) listed(e entry, t text) (m Listed, ok bool) {
 	if t.stored == nil {
 		return m, false
 	}
 	id, key := message.SplitMember(e.member)
-	m = Listed{State: state}
-	if state == StateDead {
+	m = Listed{State: e.state}
+	if e.state == StateDead {
 		m.Found = l.deadFound(id, key, *t.stored, e.score)
 	} else {
 		code := Waiting
-		if state == StateInFlight {
+		if e.state == StateInFlight {
 			code = InFlight
 		}
 		attempts := ""
@@ -121,10 +127,11 @@ func (l *lister) listed(state State, e entry, t text) (m Listed, ok bool) {
 	}
 	f := &l.request.Filter
 	due := m.Found.DueAt
-	if state == StateScheduled || state == StateInFlight {
+	if e.state == StateScheduled || e.state == StateInFlight {
 		_, ms := message.SplitScore(e.score)
 		due = time.UnixMilli(ms)
 	}
 	isDue := (f.From.IsZero() || !due.Before(f.From)) && (f.To.IsZero() || due.Before(f.To))
-	return m, isDue && (f.Topic == "" || f.Topic == m.Found.Topic)
+	hasTag := f.Tag == "" || slices.Contains(m.Found.Tags(), f.Tag)
+	return m, isDue && hasTag && (f.Topic == "" || f.Topic == m.Found.Topic)
 }

@@ -37,12 +37,14 @@ type lister struct {
 // entry is a message by its place in a shard.
 type entry struct {
 	shard  int
+	rank   int64 // its place in the order: the score, unless the order is that of the members
 	score  int64
 	member string
+	state  State
 }
 
 func (a entry) compare(b entry) int {
-	return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.member, b.member), cmp.Compare(a.shard, b.shard))
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.member, b.member), cmp.Compare(a.shard, b.shard))
 }
 
 // list goes through the states until the page is full, or all that it may look at was
@@ -57,7 +59,7 @@ func (l *lister) list(ctx context.Context, at place) (Page, error) {
 		case !done:
 			l.page.Next = at.String()
 			return l.page, nil
-		case l.request.State != "" || at.state == len(states)-1:
+		case l.request.State != "" || at.state >= len(states)-1:
 			return l.page, nil
 		}
 		at = place{state: at.state + 1}
@@ -76,11 +78,11 @@ func (l *lister) state(ctx context.Context, at *place) (done bool, err error) {
 			return true, nil
 		}
 		var looked int
-		if looked, err = l.look(ctx, states[at.state], batch); err != nil {
+		if looked, err = l.look(ctx, batch); err != nil {
 			break
 		}
 		last := batch[looked-1]
-		at.begun, at.score, at.member = true, last.score, last.member
+		at.begun, at.score, at.member = true, last.rank, last.member
 		if l.left -= looked; looked < len(batch) || l.left <= 0 || len(l.page.Messages) >= l.request.Limit {
 			return false, nil
 		}
@@ -140,15 +142,19 @@ func (m *merge) refill(ctx context.Context) error {
 // merge begins at a place.
 func (l *lister) merge(ctx context.Context, at place) (*merge, error) {
 	shards := l.layout.InUse()
-	if states[at.state] == StateInFlight {
+	if at.state != taggedPlace && states[at.state] == StateInFlight {
 		return l.inFlight(ctx, at)
 	}
 	m := &merge{}
 	for shard := range shards {
 		m.streams = append(m.streams, &stream{shard: shard, after: at})
 	}
-	least, most := l.scores(states[at.state])
 	count := min(listedAtOnce, max(leastPage, 2*l.request.Limit/shards))
+	if at.state == taggedPlace {
+		m.fill = func(ctx context.Context, s *stream) error { return l.readTagged(ctx, s, count) }
+		return m, nil
+	}
+	least, most := l.scores(states[at.state])
 	m.fill = func(ctx context.Context, s *stream) error { return l.read(ctx, s, least, most, count) }
 	return m, nil
 }
@@ -194,10 +200,11 @@ func (l *lister) read(ctx context.Context, s *stream, least, most string, count 
 	}
 	list := r.List(2)
 	for i := 0; i+1 < len(list.Values); i += 2 {
-		s.entries = append(s.entries, entry{s.shard, list.Int(i + 1), list.Text(i)})
+		score := list.Int(i + 1)
+		s.entries = append(s.entries, entry{s.shard, score, score, list.Text(i), states[s.after.state]})
 	}
 	if n := len(s.entries); n > 0 {
-		s.after.begun, s.after.score, s.after.member = true, s.entries[n-1].score, s.entries[n-1].member
+		s.after.begun, s.after.score, s.after.member = true, s.entries[n-1].rank, s.entries[n-1].member
 	}
 	s.isWhole = len(s.entries) < count
 	if r.Err == nil {
@@ -217,7 +224,8 @@ func (l *lister) inFlight(ctx context.Context, at place) (*merge, error) {
 		s := &stream{shard: shard, isWhole: true}
 		for _, packed := range claims {
 			err := eachPacked(packed, func(score int64, member string) {
-				if e := (entry{shard, score, member}); !at.begun || e.compare(entry{math.MaxInt, at.score, at.member}) > 0 {
+				e := entry{shard, score, score, member, StateInFlight}
+				if !at.begun || e.compare(entry{shard: math.MaxInt, rank: at.score, member: at.member}) > 0 {
 					s.entries = append(s.entries, e)
 				}
 			})

@@ -243,6 +243,9 @@ func TestListRequest(t *testing.T) {
 	for field, r := range map[string]store.ListRequest{
 		"limit 0":                  {},
 		"limit 1001":               {Limit: 1001},
+		`tag "a b"`:                {Limit: 1, Filter: store.Filter{Tag: "a b"}},
+		`cursor "MA" is that`:      {Limit: 1, After: "MA", Filter: store.Filter{Tag: "a"}},
+		`cursor "NA" is that`:      {Limit: 1, After: "NA"},
 		`state "x"`:                {Limit: 1, Filter: store.Filter{State: "x"}},
 		"due from":                 {Limit: 1, Filter: store.Filter{From: now, To: now}},
 		`cursor "!" is none`:       {Limit: 1, After: "!"},

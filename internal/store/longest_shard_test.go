@@ -192,6 +192,7 @@ var shardCalls = []crowdCall{
 	{name: "settle park", before: (*crowd).manyRoutes, call: (*crowd).settle},
 	{name: "settle dead letter", before: claimed(buriedMaybe), call: (*crowd).settle},
 	{name: "settle, all kinds", before: (*crowd).manyKinds, call: (*crowd).settle},
+	{name: "settle drop", before: claimed(dropped), call: (*crowd).settle},
 	{name: "settle part", before: func(c *crowd) { claimed(kept)(c); c.settlement.Verdicts[0] = acked }, call: (*crowd).settle},
 	{name: "mark", before: late, call: (*crowd).settle},
 	{name: "reclaim", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: (*crowd).reclaimStray},
@@ -216,6 +217,16 @@ var shardCalls = []crowdCall{
 	{name: "purge", before: (*crowd).letters, call: func(c *crowd) {
 		_, err := c.q.Admin().Purge(c.Context(), c.members)
 		require.NoError(c, err)
+	}},
+	{name: "settle ack, tagged", before: tagged(claimed(acked)), call: (*crowd).settle},
+	{name: "purge, tagged", before: tagged((*crowd).letters), call: func(c *crowd) {
+		_, err := c.q.Admin().Purge(c.Context(), c.members)
+		require.NoError(c, err)
+	}},
+	{name: "tagged", before: tagged((*crowd).tried), call: func(c *crowd) {
+		page, err := c.q.Admin().List(c.Context(), store.ListRequest{Filter: store.Filter{Tag: c.tags[0]}, Limit: store.MaxList})
+		require.NoError(c, err)
+		require.Len(c, page.Messages, c.n)
 	}},
 	{name: "parked", before: func(c *crowd) { c.manyRoutes(); c.settle() }, call: func(c *crowd) {
 		routes, err := c.q.Shard(0).Parked(c.Context())
@@ -265,7 +276,7 @@ var shardCalls = []crowdCall{
 	{name: "scan", before: (*crowd).rowsTried, call: (*crowd).shards},
 	{name: "drained", before: (*crowd).nobody, call: (*crowd).shards},
 	{name: "drop", before: (*crowd).manyTombstones, call: func(c *crowd) {
-		c.eval("drop", "meta", "msg", "dead", "claims", "settled", "due", "deadlines", "attempts", "gone", "gonettl", "deadmsg", "holder", "routes")
+		c.eval("drop", "meta", "msg", "dead", "claims", "settled", "due", "deadlines", "attempts", "gone", "gonettl", "deadmsg", "holder", "routes", "tags")
 	}},
 	{name: "confirm", before: claimed(acked), call: func(c *crowd) {
 		here, err := c.rdb.EvalSha(c.Context(), scriptSHA("confirm"), []string{c.key("claims")}, c.settlement.Claim.Token.String()).Bool()

@@ -34,8 +34,11 @@ var scriptSources = sync.OnceValue(func() map[string]string {
 		if filepath.Ext(file.Name()) != ".lua" {
 			continue
 		}
-		source := must(os.ReadFile("scripts/" + file.Name()))
-		sources[strings.TrimSuffix(file.Name(), ".lua")] = string(source)
+		source := string(must(os.ReadFile("scripts/" + file.Name())))
+		if strings.Contains(source, "tags('Z") {
+			source = string(must(os.ReadFile("scripts/shared/tags.lua"))) + source
+		}
+		sources[strings.TrimSuffix(file.Name(), ".lua")] = source
 	}
 	return sources
 })

@@ -24,6 +24,7 @@ type crowd struct {
 	bridge *bridge
 	n      int
 	body   []byte
+	tags   []string
 	due    store.When
 
 	// What is to be settled, redriven or purged, and forgotten.
@@ -47,6 +48,20 @@ func (c *crowd) key(name string) string { return storetest.Key(c.q.Name(), 0, na
 func (c *crowd) id(i int) string    { return fmt.Sprintf("m-%024d", i) }
 func (c *crowd) token(i int) string { return rowToken(i) }
 
+func (c *crowd) message(i int, body []byte) *message.Message {
+	return &message.Message{ID: c.id(i), Topic: "t", Headers: must(message.WithTags(nil, c.tags)), Body: body}
+}
+
+// tagged gives the messages as many and as long tags as they may have.
+func tagged(before func(*crowd)) func(*crowd) {
+	return func(c *crowd) {
+		for i := range message.MaxTags {
+			c.tags = append(c.tags, fmt.Sprintf("%064d", i))
+		}
+		before(c)
+	}
+}
+
 func (c *crowd) ids() []string {
 	list := make([]string, c.n)
 	for i := range list {
@@ -58,7 +73,7 @@ func (c *crowd) ids() []string {
 func (c *crowd) requests(body []byte, again func(id string) *store.Earlier) []store.Request {
 	list := make([]store.Request, c.n)
 	for i := range list {
-		list[i] = store.Request{Message: &message.Message{ID: c.id(i), Topic: "t", Body: body}, When: c.due}
+		list[i] = store.Request{Message: c.message(i, body), When: c.due}
 		if again != nil {
 			list[i].Earlier = again(c.id(i))
 		}
@@ -70,7 +85,7 @@ func (c *crowd) rows(body []byte) []store.Row {
 	list := make([]store.Row, c.n)
 	for i := range list {
 		list[i] = store.Row{
-			Token: c.token(i), DueAt: time.UnixMilli(c.due.Ms), Message: &message.Message{ID: c.id(i), Topic: "t", Body: body},
+			Token: c.token(i), DueAt: time.UnixMilli(c.due.Ms), Message: c.message(i, body),
 		}
 	}
 	return list
@@ -225,6 +240,17 @@ var producerCalls = []crowdCall{
 		c.all(store.DoneMaybePublished, c.q.Producer().RescheduleAll(c.Context(), later(), c.ids()...))
 	}, true},
 	{"remove", (*crowd).rowsTried, func(c *crowd) {
+		n, err := c.q.Rows().Remove(c.Context(), c.ended())
+		require.NoError(c, err)
+		require.Equal(c, c.n, n)
+	}, true},
+	{"schedule, tagged", tagged((*crowd).nobody), (*crowd).waiting, true},
+	{"replace, tagged", tagged((*crowd).rowsTried), replaceAll, true},
+	{"put, tagged", tagged((*crowd).nobody), (*crowd).ofRows, true},
+	{"cancel, tagged", tagged((*crowd).rowsTried), func(c *crowd) {
+		c.all(store.DoneMaybePublished, c.q.Producer().CancelAll(c.Context(), c.ids()...))
+	}, true},
+	{"remove, tagged", tagged((*crowd).rowsTried), func(c *crowd) {
 		n, err := c.q.Rows().Remove(c.Context(), c.ended())
 		require.NoError(c, err)
 		require.Equal(c, c.n, n)

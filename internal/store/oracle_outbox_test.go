@@ -201,7 +201,7 @@ func (m *machine) put(t *rapid.T) {
 	_, o := m.home(r.id, r.key)
 	member := message.Member(r.id, r.key)
 	answer := m.q.Rows().Put(t.Context(), []store.Row{{
-		Token: r.token, Message: &message.Message{ID: r.id, Key: r.key, Topic: "t", Body: []byte(body)},
+		Token: r.token, Message: &message.Message{ID: r.id, Key: r.key, Topic: "t", Headers: must(message.WithTags(nil, []string{"row", r.id})), Body: []byte(body)},
 		DueAt: time.UnixMilli(due), Mark: store.MarkIf(marked),
 	}})[0]
 	require.NoError(t, answer.Err)

@@ -126,6 +126,12 @@ func drawIdentity(t *rapid.T) (id, key, member string) {
 	return who.ID, who.Key, message.Member(who.ID, who.Key)
 }
 
+// drawTags are the headers of a message, mostly with tags.
+func drawTags(t *rapid.T) map[string]string {
+	tags := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "ab", "тег"}), 0, 3, rapid.ID).Draw(t, "tags")
+	return must(message.WithTags(map[string]string{"another": "header"}, tags))
+}
+
 // drawWhen is long past, or an hour and more ahead.
 func drawWhen(t *rapid.T) store.When {
 	switch rapid.IntRange(0, 3).Draw(t, "when") {
@@ -157,7 +163,7 @@ func (m *machine) schedule(t *rapid.T, replace bool) {
 		m.bodies++
 		body := fmt.Sprintf("body %d", m.bodies)
 		requests[i] = store.Request{
-			Message: &message.Message{ID: id, Key: key, Topic: "t", Body: []byte(body)}, When: drawWhen(t),
+			Message: &message.Message{ID: id, Key: key, Topic: "t", Headers: drawTags(t), Body: []byte(body)}, When: drawWhen(t),
 		}
 	}
 	before := m.now(t)

@@ -16,7 +16,7 @@ var putVerb = verb{
 	script: scripts.Put,
 	most:   100,
 	keys: func(k keys.Shard) []string {
-		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Settled, k.Meta, k.Wake, k.GoneTTL}
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Settled, k.Meta, k.Wake, k.GoneTTL, k.Tags}
 	},
 	head: func(r run) []any {
 		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
@@ -72,7 +72,7 @@ func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 		m := row.Message
 		calls, index = append(calls, &call{asked: asked{
 			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, mark: row.mark(),
-			untilMs: row.untilMs(), stored: message.Encode(row.Token, m),
+			untilMs: row.untilMs(), stored: message.Encode(row.Token, m), tags: m.CountTags(),
 		}}), append(index, i)
 	}
 	if len(calls) > 0 {

@@ -108,7 +108,7 @@ func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int)
 // How many messages one script looks at, at the most: see verb.most.
 const (
 	rowsBatch   = 400
-	removeBatch = 120
+	removeBatch = 80
 )
 
 // Remove removes messages of rows that have ended as What says, where they wait
@@ -143,7 +143,7 @@ func (q *Rows) removeFrom(ctx context.Context, k keys.Shard, rows []SettledRow) 
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
 	}
-	cmd, err := q.conn.Run(ctx, scripts.Remove, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta}, args...)
+	cmd, err := q.conn.Run(ctx, scripts.Remove, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta, k.Tags}, args...)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -55,7 +55,7 @@ type run struct {
 	start  *start // of the calls, for second runs
 
 	startMs, notAfter int64 // by the clock of the shard's server
-	relative          bool  // some of the messages are due after a delay
+	relative, tagged  bool  // some of the messages are due after a delay, or have tags
 }
 
 // number is the run as the scripts count them.
@@ -171,7 +171,7 @@ func (d *doing) ended(t *trip, left []*call, err error) {
 // args are what the script is told.
 func (v *verb) args(r run, batch []*call) []any {
 	for _, c := range batch {
-		r.relative = r.relative || c.asked.when.Relative
+		r.relative, r.tagged = r.relative || c.asked.when.Relative, r.tagged || c.asked.tags > 0
 	}
 	args := slices.Grow(v.head(r), mostArgs*len(batch))
 	for _, c := range batch {

@@ -23,14 +23,14 @@ var scheduleVerb = verb{
 	script: scripts.Schedule,
 	most:   150,
 	keys: func(k keys.Shard) []string {
-		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake, k.Deadlines}
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake, k.Deadlines, k.Tags}
 	},
 	head: func(r run) []any {
 		start := ""
 		if r.second {
 			start = strconv.FormatInt(r.startMs, 10)
 		}
-		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + maxBatchBytes}
+		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tagged) + maxBatchBytes}
 	},
 	each: func(args []any, a *asked) []any {
 		return append(args, a.when.String(), message.Member(a.id, a.key))
@@ -53,7 +53,7 @@ var replaceVerb = verb{
 	script: scripts.Replace,
 	most:   45,
 	keys: func(k keys.Shard) []string {
-		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Wake, k.Settled}
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Wake, k.Settled, k.Tags}
 	},
 	head: func(r run) []any {
 		return []any{
@@ -80,6 +80,7 @@ func (q *Producer) Schedule(ctx context.Context, requests []Request, replace boo
 		r := &requests[i]
 		calls[i], made[i] = &made[i], *newCall(r.Message.ID, r.Message.Key, token, r.Earlier)
 		calls[i].asked.when, calls[i].asked.stored = r.When, message.Encode(calls[i].asked.token, r.Message)
+		calls[i].asked.tags = r.Message.CountTags()
 	}
 	q.do(ctx, &v, calls)
 	return answers(calls)

@@ -15,13 +15,30 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
-// deadPart is how many messages one script ends in the dead letters.
-const deadPart = 100
+// What one script ends in the dead letters, or takes out of the index of tags, weighs
+// together so much at the most.
+const (
+	mostWeight = 500
+	deadWeight = 5
+	tagWeight  = 2
+)
+
+// weight is what makes settling a message take longer than settling others.
+func weight(m *message.Claimed, v *message.Verdict) int {
+	switch v.Verb {
+	case message.VerbDeadLetter:
+		return deadWeight
+	case message.VerbAck:
+		return tagWeight * m.CountTags()
+	default:
+		return 0
+	}
+}
 
 // errVerdict is returned for a settlement that cannot be meant.
 var errVerdict = errors.New("verdict of a message")
 
-// Settle ends a claim or a part of it: each message is removed, put back, parked
+// Settle ends a claim or a part of it: each message is removed, dropped, put back, parked
 // or buried, as its verdict says, and those of [message.VerbKeep] stay in the
 // claim. stale is true where the claim was not as s has it: then nothing changes,
 // but messages that were or may have been published are marked so. A call without
@@ -54,18 +71,16 @@ func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, e
 }
 
 // parts cuts a settlement into what one script may do: those that end few
-// messages in the dead letters, whose bodies it moves.
+// messages in the dead letters, whose bodies it moves, or with many tags.
 func parts(s message.Settlement) iter.Seq[message.Settlement] {
 	return func(yield func(message.Settlement) bool) {
-		for dead := countDead(s.Verdicts); dead > deadPart; dead -= deadPart {
+		for totalWeight(&s) > mostWeight {
 			part, rest := s, s
 			part.Verdicts, rest.Verdicts, rest.Claim.Messages, rest.Parks = slices.Clone(s.Verdicts), nil, nil, nil
 			seen := 0
 			for i, v := range s.Verdicts {
-				if v.Verb == message.VerbDeadLetter {
-					seen++
-				}
-				if v.Verb == message.VerbKeep || v.Verb == message.VerbDeadLetter && seen > deadPart {
+				w := weight(&s.Claim.Messages[i], &v)
+				if seen += w; v.Verb == message.VerbKeep || w > 0 && seen > mostWeight {
 					part.Verdicts[i] = message.Verdict{Verb: message.VerbKeep}
 					rest.Verdicts = append(rest.Verdicts, v)
 					rest.Claim.Messages = append(rest.Claim.Messages, s.Claim.Messages[i])
@@ -80,13 +95,11 @@ func parts(s message.Settlement) iter.Seq[message.Settlement] {
 	}
 }
 
-func countDead(verdicts []message.Verdict) (n int) {
-	for i := range verdicts {
-		if verdicts[i].Verb == message.VerbDeadLetter {
-			n++
-		}
+func totalWeight(s *message.Settlement) (sum int) {
+	for i := range s.Verdicts {
+		sum += weight(&s.Claim.Messages[i], &s.Verdicts[i])
 	}
-	return n
+	return sum
 }
 
 // settlePart runs the script once.
@@ -96,8 +109,8 @@ func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlem
 		return false, nil
 	}
 	keys := []string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Routes}
-	if b.traced.outbox > 0 {
-		keys = append(keys, k.Gone, k.GoneTTL, k.Settled)
+	if b.traced.outbox > 0 || len(b.tags) > 0 {
+		keys = append(keys, k.Gone, k.GoneTTL, k.Settled, k.Tags)
 	}
 	cmd, err := q.conn.Run(ctx, scripts.Settle, keys, b.args(s)...)
 	if err != nil {
@@ -125,25 +138,26 @@ func checkVerdicts(s *message.Settlement) error {
 // sorted are the verdicts of a settlement by what the script does with them, and
 // their arguments.
 type sorted struct {
-	acked, back, dead []any
-	duplicates        int // of acked
-	retried, parked   int // of back
-	kept              int
-	traced            traced
-	tokens            strings.Builder // of the outbox messages among acked
-	before            int             // the length of the packed claim
-	first, last       string          // its ends
-	after             []byte          // what is left of it
+	removed, back, dead []any
+	tags                []any // of removed, their entries in the index
+	dropped, duplicates int   // of removed
+	retried, parked     int   // of back
+	kept                int
+	traced              traced
+	tokens              strings.Builder // of the outbox messages among removed, with their fates
+	before              int             // the length of the packed claim
+	first, last         string          // its ends
+	after               []byte          // what is left of it
 }
 
 func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
-	b := &sorted{traced: countTraced(s), acked: make([]any, 0, len(s.Verdicts))}
+	b := &sorted{traced: countTraced(s), removed: make([]any, 0, len(s.Verdicts))}
 	b.pack(s)
 	for _, kind := range b.traced.kinds() {
 		for i := range s.Verdicts {
 			m := &s.Claim.Messages[i]
-			if s.Verdicts[i].Verb == message.VerbAck && (kind == anyKind || kindOf(m.Token) == kind) {
-				b.ack(m, kind)
+			if removes(s.Verdicts[i].Verb) && (kind == anyKind || kindOf(m.Token) == kind) {
+				b.remove(m, s.Verdicts[i].Verb, kind)
 			}
 		}
 	}
@@ -163,7 +177,7 @@ func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
 			b.dead = append(b.dead, m.Member, m.DueAt.UnixMilli(), v.Attempts.String(), v.Reason)
 		case message.VerbKeep:
 			b.kept++
-		case message.VerbAck:
+		case message.VerbAck, message.VerbDrop:
 		}
 	}
 	if !ledger {
@@ -172,12 +186,24 @@ func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
 	return b
 }
 
-func (b *sorted) ack(m *message.Claimed, kind tokenKind) {
-	b.acked = append(b.acked, m.Member)
-	if m.Attempts.MaybeOut > 0 {
+// removes reports whether the verb ends the message, not to be found again.
+func removes(verb message.Verb) bool { return verb == message.VerbAck || verb == message.VerbDrop }
+
+func (b *sorted) remove(m *message.Claimed, verb message.Verb, kind tokenKind) {
+	b.removed = append(b.removed, m.Member)
+	for _, tag := range m.Tags() {
+		b.tags = append(b.tags, tagEntry(tag, m.Member))
+	}
+	fate := byte('p')
+	switch {
+	case verb == message.VerbDrop:
+		b.dropped++
+		fate = 'c'
+	case m.Attempts.MaybeOut > 0:
 		b.duplicates++
 	}
 	if kind == rowKind || kind == tracedKind {
+		b.tokens.WriteByte(fate)
 		b.tokens.WriteString(m.Token)
 	}
 }
@@ -206,14 +232,15 @@ func (b *sorted) pack(s *message.Settlement) {
 // args are in the order of the script.
 func (b *sorted) args(s *message.Settlement) []any {
 	parks := parkArgs(s.Parks)
-	args := make([]any, 0, 17+len(b.acked)+len(b.back)+len(b.dead)+len(parks))
+	args := make([]any, 0, 18+len(b.removed)+len(b.back)+len(b.dead)+len(parks)+len(b.tags))
 	args = append(args, s.Claim.Token.String(), b.before, b.first, b.last, b.after, scripts.Flag(s.Repeated),
-		len(b.acked), len(b.back)/3, len(b.dead)/4, len(s.Parks), b.retried, b.parked, b.duplicates,
-		b.traced.outbox, b.traced.told, b.tokens.String(), tombstone.Milliseconds())
-	args = append(args, b.acked...)
+		len(b.removed), len(b.back)/3, len(b.dead)/4, len(s.Parks), b.retried, b.parked, b.duplicates,
+		b.traced.outbox, b.traced.told, b.tokens.String(), tombstone.Milliseconds(), b.dropped)
+	args = append(args, b.removed...)
 	args = append(args, b.back...)
 	args = append(args, b.dead...)
-	return append(args, parks...)
+	args = append(args, parks...)
+	return append(args, b.tags...)
 }
 
 // attemptsArg is what is stored for a message whose score tells the promised due

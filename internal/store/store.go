@@ -18,6 +18,9 @@ const (
 	// MaxBatchBytes is how many bytes of stored messages one script handles at
 	// the most, unless it is a single message.
 	MaxBatchBytes = 1 << 20
+	// mostTags is how many tags the messages of one script have together, unless it
+	// is a single message.
+	mostTags = 200
 	// tombstone is how long a cancel or reschedule is remembered: longer than all
 	// runs of a call may take.
 	tombstone = 60 * time.Second

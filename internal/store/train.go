@@ -130,10 +130,10 @@ func (g *group) bytes() (sum int) {
 
 // batch are the calls for the next script.
 func (g *group) batch() []*call {
-	bytes := 0
+	bytes, tags := 0, 0
 	for i, c := range g.calls[:min(g.most, len(g.calls))] {
-		bytes += len(c.asked.stored)
-		if i > 0 && bytes > MaxBatchBytes {
+		bytes, tags = bytes+len(c.asked.stored), tags+c.asked.tags
+		if i > 0 && (bytes > MaxBatchBytes || tags > mostTags) {
 			return g.calls[:i]
 		}
 	}

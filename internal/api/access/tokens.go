@@ -156,7 +156,7 @@ func hashOf(token string) (hash [sha256.Size]byte, err error) {
 	if text, ok := strings.CutPrefix(token, hashedPrefix); ok {
 		if n, err := hex.Decode(hash[:], []byte(text[:min(len(text), hex.EncodedLen(len(hash)))])); err != nil ||
 			n != len(hash) || len(text) != hex.EncodedLen(len(hash)) {
-			return hash, errors.New("must have 64 hexadecimal digits behind sha256:")
+			return hash, errors.New("must have sha256: and 64 hexadecimal digits")
 		}
 		return hash, nil
 	}

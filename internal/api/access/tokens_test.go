@@ -43,7 +43,7 @@ func TestParseRefuses(t *testing.T) {
 		"secret-1 viewer rate=0":             "line 1: rate must be a whole number",
 		"secret-1 viewer queue=a":            "line 1: has an unknown field",
 		"secret-1 viewer\nsecret-1 operator": "line 2: the token is that of line 1",
-		"sha256:secret viewer":               "line 1: must have 64 hexadecimal digits",
+		"sha256:secret viewer":               "line 1: must have sha256: and 64 hexadecimal digits",
 	} {
 		_, err := Parse([]byte(content))
 		require.ErrorContains(t, err, says, "%q", content)

@@ -25,6 +25,7 @@ type Shard struct {
 	Due, Msg, Claims, Deadlines, Attempts string
 	Gone, GoneTTL, Dead, DeadMsg          string
 	Holder, Meta, Wake, Settled, Routes   string
+	Tags                                  string
 }
 
 // Shard names the keys of the shard of that number.
@@ -34,7 +35,7 @@ func (q Queue) Shard(number int) Shard {
 		Due: tag + "due", Msg: tag + "msg", Claims: tag + "claims", Deadlines: tag + "deadlines",
 		Attempts: tag + "attempts", Gone: tag + "gone", GoneTTL: tag + "gonettl",
 		Dead: tag + "dead", DeadMsg: tag + "deadmsg", Holder: tag + "holder", Meta: tag + "meta", Wake: tag + "wake",
-		Settled: tag + "settled", Routes: tag + "routes",
+		Settled: tag + "settled", Routes: tag + "routes", Tags: tag + "tags",
 	}
 }
 

@@ -1,7 +1,7 @@
 -- cancel: remove messages that wait or are dead, and say truthfully what was found.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
---      9 settled (HASH token -> fate, id)
+--      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read; then per
 --      message: operation token, id, for an outbox row the token of the row to be cancelled, else '' (another
 --      message of the id is left alone)
@@ -31,7 +31,7 @@ local function fate(at)
   return 8
 end
 
-local cancelled = 0
+local cancelled, tagged = 0, 0
 local function cancel(token, id, target)
   if ARGV[3] == '2' then
     local answer = redis.call('HGET', KEYS[6], token)
@@ -75,6 +75,7 @@ local function cancel(token, id, target)
   end
   leave(token, code)
   if theirs then -- A second run of its schedule must not bring it back.
+    tagged = tagged + tags('ZREM', KEYS[10], id, theirs, 31)
     local ended = string.sub(theirs, 15, 30)
     leave(ended, string.byte(ended) == 126 and 'c' or 'ended')
     -- Its row learns of it, unless it is the row that asks.
@@ -88,7 +89,7 @@ local reply, bytes = {0, now_ms}, 0
 for i = 7, #ARGV, 3 do
   local id, code = ARGV[i + 1], 0
   if #ARGV > 9 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
-  if i == 7 or bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2]) end
+  if i == 7 or tagged <= 200 and bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2]) end
   reply[#reply + 1], reply[#reply + 2] = code, 0
 end
 if cancelled > 0 then redis.call('HINCRBY', KEYS[8], 'cancelled', cancelled) end

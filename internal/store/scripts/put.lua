@@ -1,7 +1,7 @@
 -- put: create the messages of outbox rows, each once under the token of its row.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
---      10 gonettl (ZSET token -> expiry_ms)
+--      10 gonettl (ZSET token -> expiry_ms)  11 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 not_after_ms  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
 --      where nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
 --      due_ms, mark (1: a copy may be out; 0: none; due: one may where it is due by now; ms when the row was made:
@@ -84,6 +84,7 @@ if #entries > 0 then
   if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
   if #ends > 0 then redis.call('HSET', KEYS[6], unpack(ends)) redis.call('ZADD', KEYS[10], unpack(expiry)) end
   redis.call('HINCRBY', KEYS[8], 'scheduled', #entries / 2)
+  for id, n in pairs(ours) do tags('ZADD', KEYS[11], id, ARGV[5 * n + 5], 17) end
   if not head_ms or earliest < head_ms + 0 then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%d', earliest)) end
 end
 return reply

@@ -1,6 +1,6 @@
 -- remove: remove waiting messages of outbox rows that have ended, each only if it is there under its token.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 gone (HASH token -> fate)
---      5 gonettl (ZSET token -> expiry_ms)  6 meta (HASH)
+--      5 gonettl (ZSET token -> expiry_ms)  6 meta (HASH)  7 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 tombstone_ms  2 bytes_max read; then per message: id, token, fate ("p", "c")
 -- RETURNS {how many were removed, how many, the first of them, were looked at}
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
@@ -12,12 +12,14 @@ for i = 3, #ARGV, 3 do
   if bytes > 0 and bytes + length > tonumber(ARGV[2]) then break end
   bytes, looked = bytes + length, looked + 1
   local stored = redis.call('HGET', KEYS[2], ARGV[i])
-  if stored and string.sub(stored, 15, 30) == ARGV[i + 1] and redis.call('ZSCORE', KEYS[1], ARGV[i]) then found[#found + 1] = i end
+  if stored and string.sub(stored, 15, 30) == ARGV[i + 1] and redis.call('ZSCORE', KEYS[1], ARGV[i]) then found[#found + 1] = {i, stored} end
 end
-for _, i in ipairs(found) do
+for _, f in ipairs(found) do
+  local i = f[1]
   redis.call('ZREM', KEYS[1], ARGV[i])
   redis.call('HDEL', KEYS[2], ARGV[i])
   redis.call('HDEL', KEYS[3], ARGV[i])
+  tags('ZREM', KEYS[7], ARGV[i], f[2], 31)
   redis.call('HSET', KEYS[4], ARGV[i + 1], ARGV[i + 2])
   redis.call('ZADD', KEYS[5], now_ms + tonumber(ARGV[1]), ARGV[i + 1])
 end

@@ -2,6 +2,7 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
+--      11 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
 --      7 create (1; 0: only in the place of another, 11 where the id is free); then per message: id,
 --      when (due_ms, or "+" and a delay in ms), token .. encoded
@@ -29,8 +30,9 @@ for i = 8, #ARGV, 3 do
     local old_due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
     local dead = not old and redis.call('HGET', KEYS[5], id)
     local _, stop, dead_counts, length = string.find(dead or '', '^%-?%d+:([%d ]*):(%d+):')
-    local theirs = old and string.sub(old, 15, 30) or stop and string.sub(dead, stop + length + 15, stop + length + 30)
-    local step = {id = id, due = due, stored = stored, ended = theirs}
+    local before = old or stop and string.sub(dead, stop + length + 1)
+    local theirs = before and string.sub(before, 15, 30)
+    local step = {id = id, due = due, stored = prefix .. stored, ended = theirs, before = before}
     if second and redis.call('HGET', KEYS[6], token) then
       code, detail = 1, due
     elseif theirs and second then
@@ -42,11 +44,11 @@ for i = 8, #ARGV, 3 do
       code = 11
     else
       code, detail = old and 6 or 1, due
-      local before = old and redis.call('HGET', KEYS[3], id)
-      step.unmark = before
-      if dead then code, step.dead, before = 6, true, dead_counts end
+      local counts = old and redis.call('HGET', KEYS[3], id)
+      step.unmark = counts
+      if dead then code, step.dead, counts = 6, true, dead_counts end
       -- The mark outlives the message that it was made for: its copy may still be out.
-      local begun, maybe = string.match(before or '', '^%d+ (%d+) (%d+)')
+      local begun, maybe = string.match(counts or '', '^%d+ (%d+) (%d+)')
       if second and not dead then begun, maybe = '1', '1' end
       step.mark = maybe and maybe ~= '0' and '0 ' .. begun .. ' ' .. maybe .. ' 0'
       plan[#plan + 1] = step
@@ -57,8 +59,10 @@ for i = 8, #ARGV, 3 do
 end
 
 for _, step in ipairs(plan) do
-  redis.call('HSET', KEYS[2], step.id, prefix .. step.stored)
+  redis.call('HSET', KEYS[2], step.id, step.stored)
   redis.call('ZADD', KEYS[1], step.due, step.id)
+  if step.before then tags('ZREM', KEYS[11], step.id, step.before, 31) end
+  tags('ZADD', KEYS[11], step.id, step.stored, 31)
   if step.ended then
     redis.call('HSETNX', KEYS[6], step.ended, string.byte(step.ended) == 126 and 'c' or 'ended')
     if string.find(step.ended, '^~[^~]') then redis.call('HSET', KEYS[10], step.ended, 'c' .. step.id) end

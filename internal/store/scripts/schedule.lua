@@ -1,9 +1,11 @@
 -- schedule: create the messages whose ids are free, and say of the others where they are.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)  9 deadlines (ZSET)
+--      10 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 not_after_ms  3 call_start_ms, where an earlier run may have happened ('': none)
---      4 three digits and a number: format version, create (1; 0 asks only, in a home of an earlier layout, and
---      answers 11 where the id is free), relative (1: some are due after a delay), bytes_max read of other messages;
+--      4 four digits and a number: format version, create (1; 0 asks only, in a home of an earlier layout, and
+--      answers 11 where the id is free), relative (1: some are due after a delay), tagged (1: some have tags), bytes_max read of
+--      other messages;
 --      then per message: when (due_ms, or "+" and a delay in ms), id; then per message: token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again. {0, now_ms, accepted_ms}: all were created, due as asked.
@@ -16,6 +18,7 @@ if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms, unpac
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 -- Rounded up, so that a delay never ends early.
 local second, ask, relative = ARGV[3] ~= '', string.byte(ARGV[4], 2) == 48, string.byte(ARGV[4], 3) == 49
+local tagged = string.byte(ARGV[4], 4) == 49
 local accepted_ms, n, body_at = second_s * 1000 + math.ceil(part_ms), (#ARGV - 4) / 3, (2 * #ARGV + 4) / 3
 local prefix, any_dead = string.sub(ARGV[4], 1, 1) .. string.format('%013d', accepted_ms), redis.call('ZCARD', KEYS[4]) > 0
 local function due_of(when, from_ms) return string.byte(when) == 43 and from_ms + tonumber(string.sub(when, 2)) or tonumber(when) end
@@ -31,6 +34,7 @@ end
 local function create(added, bodies)
   redis.call('HSET', KEYS[2], unpack(bodies))
   redis.call('HINCRBY', KEYS[7], 'scheduled', string.format('%d', #bodies / 2))
+  for i = 1, tagged and #bodies or 0, 2 do tags('ZADD', KEYS[10], bodies[i], bodies[i + 1], 31) end
   local head, publish = redis.call('ZRANGE', KEYS[1], '0', '0')[1], redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH'
   for i = 2, #added, 2 do if added[i] == head then redis.pcall(publish, KEYS[8], added[i - 1]) end end
 end
@@ -44,7 +48,7 @@ if not second and not ask and not any_dead and redis.call('ZCARD', KEYS[9]) == 0
   return {0, now_ms, accepted_ms}
 end
 
-local tokens, gone, call_start_ms, bytes_max, bytes = {}, {}, tonumber(ARGV[3]), tonumber(string.sub(ARGV[4], 4)), 0
+local tokens, gone, call_start_ms, bytes_max, bytes = {}, {}, tonumber(ARGV[3]), tonumber(string.sub(ARGV[4], 5)), 0
 if second and redis.call('HLEN', KEYS[6]) > 0 then
   for i = 1, n do tokens[i] = string.sub(ARGV[body_at + i], 1, 16) end
   gone = redis.call('HMGET', KEYS[6], unpack(tokens))

@@ -16,7 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed *.lua
+//go:embed *.lua shared/*.lua
 var sources embed.FS
 
 // Script is one verb in Lua.
@@ -26,10 +26,10 @@ type Script struct {
 
 // The scripts, by their verbs.
 var (
-	Schedule   = load("schedule")
-	Replace    = load("replace")
-	Put        = load("put")
-	Cancel     = load("cancel")
+	Schedule   = loadTagging("schedule")
+	Replace    = loadTagging("replace")
+	Put        = loadTagging("put")
+	Cancel     = loadTagging("cancel")
 	Reschedule = load("reschedule")
 	Get        = load("get")
 	Claim      = load("claim")
@@ -43,7 +43,7 @@ var (
 	Leave      = load("leave")
 	Pause      = load("pause")
 	Redrive    = load("redrive")
-	Purge      = load("purge")
+	Purge      = loadTagging("purge")
 	Forget     = load("forget")
 	Stats      = load("stats")
 	Layout     = load("layout")
@@ -54,17 +54,27 @@ var (
 	Drop       = load("drop")
 	Touch      = load("touch")
 	Rows       = load("rows")
-	Remove     = load("remove")
+	Remove     = loadTagging("remove")
 	Page       = load("page")
+	Tagged     = load("tagged")
 )
 
-func load(verb string) *Script {
-	source, err := sources.ReadFile(verb + ".lua")
+func load(verb string) *Script { return script(source(verb)) }
+
+// loadTagging puts in front what a script needs that keeps the index of tags.
+func loadTagging(verb string) *Script { return script(source("shared/tags") + source(verb)) }
+
+func source(name string) string {
+	text, err := sources.ReadFile(name + ".lua")
 	if err != nil {
 		panic(err) // The file is part of the program.
 	}
-	sum := sha1.Sum(source) //nolint:gosec // see above
-	return &Script{source: string(source), sha: hex.EncodeToString(sum[:])}
+	return string(text)
+}
+
+func script(source string) *Script {
+	sum := sha1.Sum([]byte(source)) //nolint:gosec // see above
+	return &Script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
 // Command runs a script. go-redis must not resend it by itself: only we know

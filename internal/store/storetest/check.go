@@ -14,7 +14,8 @@ import (
 
 // Check reports every broken part of I6: what was accepted is
 // somewhere and counted once, every id has a body and every body an id, every
-// claim a deadline, every tombstone an expiry. Poison entries break it.
+// claim a deadline, every tombstone an expiry, every tag its entries. Poison
+// entries break it.
 func (s *Shard) Check() error {
 	inFlight, err := s.InFlight()
 	if err != nil {
@@ -35,13 +36,14 @@ func (s *Shard) Check() error {
 	}
 	accepted := s.Counter("scheduled")
 	present := int64(len(s.Due) + len(inFlight) + len(s.Dead))
-	ended := s.Counter("published") + s.Counter("cancelled") + s.Counter("replaced") + s.Counter("purged")
+	ended := s.Counter("published") + s.Counter("cancelled") + s.Counter("replaced") + s.Counter("purged") + s.Counter("dropped")
 	if accepted != present+ended {
-		complain("scheduled %d, but %d wait, %d in flight, %d dead, %d published, %d cancelled, %d replaced, %d purged",
+		complain("scheduled %d, but %d wait, %d in flight, %d dead, %d published, %d cancelled, %d replaced, %d purged, %d dropped",
 			accepted, len(s.Due), len(inFlight), len(s.Dead),
-			s.Counter("published"), s.Counter("cancelled"), s.Counter("replaced"), s.Counter("purged"))
+			s.Counter("published"), s.Counter("cancelled"), s.Counter("replaced"), s.Counter("purged"), s.Counter("dropped"))
 	}
 	s.checkMessages(inFlight, complain)
+	sameKeys(s.Tags, s.tagged(), "tags", "messages", complain)
 	sameKeys(s.Claims, s.Deadlines, "claims", "deadlines", complain)
 	sameKeys(s.Gone, s.GoneTTL, "gone", "gonettl", complain)
 	sameKeys(s.Dead, s.DeadMsg, "dead", "deadmsg", complain)
@@ -82,6 +84,26 @@ func (s *Shard) checkMessages(inFlight map[string]int64, complain func(string, .
 			complain("%q: %w", id, err)
 		}
 	}
+}
+
+// tagged are the entries that the index of tags should have.
+func (s *Shard) tagged() map[string]bool {
+	entries := map[string]bool{}
+	add := func(id string, m *message.Message) {
+		for _, tag := range m.Tags() {
+			entries[tag+"\x00"+id] = true
+		}
+	}
+	for id, stored := range s.Msg {
+		var m message.Message
+		_ = m.Decode(stored) // Complained of above.
+		add(id, &m)
+	}
+	for id, stored := range s.DeadMsg {
+		letter := message.DecodeDeadLetter(id, stored)
+		add(id, &letter.Message)
+	}
+	return entries
 }
 
 func sameKeys[A, B any](a map[string]A, b map[string]B, nameA, nameB string, complain func(string, ...any)) {

@@ -48,7 +48,7 @@ func freshName() string {
 func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards int) {
 	names := []string{
 		"due", "msg", "claims", "deadlines", "attempts", "gone", "gonettl", "dead", "deadmsg", "holder", "meta",
-		"settled", "routes",
+		"settled", "routes", "tags",
 	}
 	for shard := range shards {
 		for _, name := range names {
@@ -69,7 +69,7 @@ func Key(queue string, shard int, name string) string {
 
 // Shard is what the keys of one shard held at one moment.
 type Shard struct {
-	Due, Deadlines, GoneTTL, Dead              map[string]int64
+	Due, Deadlines, GoneTTL, Dead, Tags        map[string]int64
 	Msg, Claims, Attempts, Gone, DeadMsg, Meta map[string]string
 	Settled, Routes                            map[string]string
 	// Holder is the instance that holds the shard, and its last claim number.
@@ -81,7 +81,7 @@ func Dump(ctx context.Context, rdb redis.UniversalClient, queue string, shard in
 	sets, hashes := map[string]*redis.ZSliceCmd{}, map[string]*redis.MapStringStringCmd{}
 	var holder *redis.StringCmd
 	_, err := rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, name := range []string{"due", "deadlines", "gonettl", "dead"} {
+		for _, name := range []string{"due", "deadlines", "gonettl", "dead", "tags"} {
 			sets[name] = pipe.ZRangeWithScores(ctx, Key(queue, shard, name), 0, -1)
 		}
 		for _, name := range []string{"msg", "claims", "attempts", "gone", "deadmsg", "meta", "settled", "routes"} {
@@ -95,7 +95,7 @@ func Dump(ctx context.Context, rdb redis.UniversalClient, queue string, shard in
 	}
 	return &Shard{
 		Due: scores(sets["due"]), Deadlines: scores(sets["deadlines"]),
-		GoneTTL: scores(sets["gonettl"]), Dead: scores(sets["dead"]),
+		GoneTTL: scores(sets["gonettl"]), Dead: scores(sets["dead"]), Tags: scores(sets["tags"]),
 		Msg: hashes["msg"].Val(), Claims: hashes["claims"].Val(), Attempts: hashes["attempts"].Val(),
 		Gone: hashes["gone"].Val(), DeadMsg: hashes["deadmsg"].Val(), Meta: hashes["meta"].Val(),
 		Settled: hashes["settled"].Val(), Routes: hashes["routes"].Val(),

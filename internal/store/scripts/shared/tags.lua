@@ -1,0 +1,22 @@
+-- Puts a message's tags into the index (ZADD) or takes them out (ZREM). The header that holds them is the first of
+-- what is stored, whose topic stands at that place; see message.Encode. A message without tags costs no command.
+-- Returns how many tags it has, for the script to end before it takes long.
+local function tags(command, index, id, stored, at)
+  local function number(from) -- of one byte or two, and where it ends
+    local low = string.byte(stored, from) or 0
+    if low < 128 then return low, from + 1 end
+    return low % 128 + (string.byte(stored, from + 1) or 0) * 128, from + 2
+  end
+  local length, start = number(at)
+  at = start + length + 1 -- behind the topic and the number of headers
+  if string.sub(stored, at, at + 10) ~= '\10delay-tags' then return 0 end
+  length, start = number(at + 11)
+  local entries, count = {}, 0
+  for tag in string.gmatch(string.sub(stored, start, start + length - 1), '[^,]+') do
+    if command == 'ZADD' then entries[#entries + 1] = '0' end
+    entries[#entries + 1], count = tag .. '\0' .. id, count + 1
+  end
+  redis.call(command, index, unpack(entries))
+  return count
+end
+
