@@ -142,7 +142,7 @@ func TestPages(t *testing.T) {
 		do(b, chromedp.EmulateViewport(size[0], size[1]))
 		for page, text := range map[string]string{
 			"": "all well", "queue": "Forecast", "messages": "That is all.", "message": "due in", "dead": "There are none.",
-			"sinks": "All routes are open.", "instances": "night-shift", "audit": "newest first", "jobs": "There are none.", "find": "orders",
+			"sinks": "All routes are open.", "instances": "night-shift", "audit": "newest first", "find": "orders",
 		} {
 			b.open(page, "queue", "orders", "id", ref.ID)
 			if page == "audit" { // Its text is for those who hear the page.
@@ -154,4 +154,25 @@ func TestPages(t *testing.T) {
 			assert.LessOrEqual(t, wide, size[0], page)
 		}
 	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	b := newBrowser(t, w.address)
+	b.open("queue", "queue", "orders")
+	b.says("Shards")
+	b.click("Pause …")
+	b.fill("topic", w.topic+".timeout")
+	b.click("Pause")
+	b.says("is paused.")
+	b.says("Topic " + w.topic + ".timeout")
+	w.schedule(delay.Message{ID: "late"}, 0)
+	w.schedule(delay.Message{ID: "on time", Topic: w.topic + ".other"}, 0)
+	w.arrives("on time")
+	b.says("Parked\n1")
+	b.click("Resume")
+	b.says("What is due is published at once")
+	b.click("Resume")
+	w.arrives("late")
 }
