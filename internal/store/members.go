@@ -59,3 +59,22 @@ func (q *Members) Leave(ctx context.Context, instance string) error {
 	}
 	return nil
 }
+
+// Instances returns when each instance was last heard, and Redis' time now, for people:
+// one is in the list for some time after it died.
+func (q *Admin) Instances(ctx context.Context) (beats []Heartbeat, now time.Time, err error) {
+	err = q.repeat(ctx, func(*Layout) error {
+		rdb := q.conn.Client(ctx)
+		if now, err = rdb.Time(ctx).Result(); err != nil {
+			return err
+		}
+		entries, err := rdb.ZRangeWithScores(ctx, q.keys.Instances(), 0, -1).Result()
+		beats = make([]Heartbeat, len(entries))
+		for i, z := range entries {
+			name, _ := z.Member.(string)
+			beats[i] = Heartbeat{Instance: name, At: int64(z.Score)}
+		}
+		return err
+	})
+	return beats, now, err
+}

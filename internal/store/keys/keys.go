@@ -13,6 +13,9 @@ func (q Queue) Layout() string { return q.Prefix + ":" + q.Name + ":layout" }
 // Instances is the instances' key, and the channel that tells of their coming and going.
 func (q Queue) Instances() string { return q.Prefix + ":" + q.Name + ":instances" }
 
+// Audit is the key of what was changed by whom.
+func (q Queue) Audit() string { return q.Prefix + ":" + q.Name + ":audit" }
+
 // Paused is the key of what is paused. Its hash tag puts it beside the instances' key,
 // so that one script has both.
 func (q Queue) Paused() string { return q.Prefix + ":{" + q.Instances() + "}:paused" }
