@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -22,6 +23,7 @@ type queueRunner struct {
 	newPoll func() (*poller.Poller, error)
 	check   *redisCheck
 	durable *durabilityWatch // nil where nothing is asked
+	jobs    *jobs.Runner
 	// drain bounds the wait for acknowledgements at a stop.
 	drain  time.Duration
 	logger *slog.Logger
@@ -80,6 +82,7 @@ func (r *queueRunner) run(ctx context.Context) error {
 		return nil //nolint:nilerr // It is the end of ctx.
 	}
 	close(r.made)
+	r.done.Go(func() { r.jobs.Run(ctx) })
 	if r.durable != nil {
 		r.done.Go(func() { r.durable.run(ctx) })
 	}

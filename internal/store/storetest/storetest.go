@@ -57,7 +57,7 @@ func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards
 			}
 		}
 	}
-	_ = rdb.Del(ctx, Prefix+":"+queue+":layout", Prefix+":"+queue+":instances").Err()
+	_ = rdb.Del(ctx, Prefix+":"+queue+":layout", Prefix+":"+queue+":instances", Prefix+":"+queue+":jobs").Err()
 }
 
 // Key is the full name of a shard's key, as of due, msg or claims.
