@@ -15,6 +15,7 @@ type commands struct {
 	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
 	PublishNow publishNowCommand `cmd:"" help:"Make a message due now."`
+	Jobs       jobsCommands      `cmd:"" help:"List, show or stop what the bridges do to many messages."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
 	Shards     shardsCommands    `cmd:"" help:"Show a queue's shards, or change their number."`
 	Outbox     outboxCommands    `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`
