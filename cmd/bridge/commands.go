@@ -7,8 +7,17 @@ import (
 
 // commands are the command line's grammar.
 type commands struct {
-	Dev        devCommand        `cmd:"" help:"Start everything embedded, to try it out."`
-	Run        runCommand        `cmd:"" help:"Run the bridge."`
+	Dev      devCommand      `cmd:"" help:"Start everything embedded, to try it out."`
+	Run      runCommand      `cmd:"" help:"Run the bridge."`
+	Messages messageCommands `embed:""`
+	Queues   queueCommands   `embed:""`
+	Outbox   outboxCommands  `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`
+	Config   configCommands  `cmd:"" help:"Check, print or describe the configuration."`
+	Version  versionCommand  `cmd:"" help:"Print the version."`
+}
+
+// messageCommands are about messages.
+type messageCommands struct {
 	Schedule   scheduleCommand   `cmd:"" help:"Schedule a message."`
 	Get        getCommand        `cmd:"" help:"Show a message."`
 	List       listCommand       `cmd:"" help:"List messages: what waits, is parked, in flight or dead."`
@@ -17,10 +26,14 @@ type commands struct {
 	PublishNow publishNowCommand `cmd:"" help:"Make a message due now."`
 	Jobs       jobsCommands      `cmd:"" help:"List, show or stop what the bridges do to many messages."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
-	Shards     shardsCommands    `cmd:"" help:"Show a queue's shards, or change their number."`
-	Outbox     outboxCommands    `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`
-	Config     configCommands    `cmd:"" help:"Check, print or describe the configuration."`
-	Version    versionCommand    `cmd:"" help:"Print the version."`
+}
+
+// queueCommands are about a queue as a whole.
+type queueCommands struct {
+	Forecast forecastCommand `cmd:"" help:"Show how many messages fall due when."`
+	Pause    pauseCommand    `cmd:"" help:"Stop a queue or one topic of it: what waits goes on waiting."`
+	Resume   resumeCommand   `cmd:"" help:"Let a paused queue or topic go on."`
+	Shards   shardsCommands  `cmd:"" help:"Show a queue's shards, or change their number."`
 }
 
 // fileFlag names the configuration.

@@ -50,11 +50,22 @@ func (c shardsListCommand) Run(p *program) error {
 	if err != nil {
 		return s.fail("list shards of", "", err)
 	}
+	paused, err := s.queue.Admin().Paused(s.ctx)
+	if err != nil {
+		return s.fail("list shards of", "", err)
+	}
 	if !c.json() {
+		if err := s.describePaused(paused); err != nil {
+			return err
+		}
 		return s.describeShards(layout, shards, app.Unconfirmed(unconfirmed))
 	}
 	for i := range shards {
 		shard := shardToJSON(s.name, i, layout, &shards[i])
+		if since, isPaused := paused[""]; isPaused {
+			waits := int(shard.Waiting - shard.Parked)
+			shard.Routes = append(shard.Routes, routeJSON{Reason: "paused", Since: stamp(since), Messages: waits})
+		}
 		if i < len(unconfirmed) && unconfirmed[i] != nil {
 			shard.Unconfirmed = unconfirmed[i].Error()
 		}
@@ -131,7 +142,7 @@ func (s *session) describeRoutes(parked []message.ParkedRoute) error {
 		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Route, b.Route))
 	})
 	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintf(tabs, "\nUNAVAILABLE ROUTE\tPARKED\tREASON\tSINCE\n") // Flush has the error.
+	_, _ = fmt.Fprintf(tabs, "\nROUTE\tPARKED\tREASON\tSINCE\n") // Flush has the error.
 	for _, r := range routes {
 		_, _ = fmt.Fprintf(tabs, "%s\t%d\t%s\t%s\n", r.Route, r.Messages, r.Reason, r.Since.UTC().Format(time.RFC3339))
 	}
@@ -195,7 +206,8 @@ type shardJSON struct {
 	OldestDueAge float64 `json:"oldest_due_age"`
 	// NextDue is null where nothing waits.
 	NextDue *string `json:"next_due_at"`
-	// Routes are those that messages are parked for.
+	// Routes are those that messages are parked for. Where the whole queue is paused,
+	// one without a name is what waits and is not parked.
 	Routes []routeJSON `json:"routes,omitempty"`
 	// Unconfirmed is why nothing is published, where Redis does not confirm what the
 	// queue's durability asks.

@@ -35,7 +35,7 @@ func TestShardsList(t *testing.T) {
 	assert.Regexp(t, `(?m)^0 +test +1 +0 +0 +1 +1 +-$`, text)
 	assert.Regexp(t, `(?m)^all +1 +0 +0 +1 +1 +-$`, text)
 	assert.Contains(t, text, "queue orders has 1 shard in layout ")
-	assert.NotContains(t, text, "UNAVAILABLE")
+	assert.NotContains(t, text, "ROUTE")
 
 	_, err := f.queue.Shard(0).Settle(t.Context(), message.Settlement{
 		Claim: claims[0], Verdicts: []message.Verdict{{Verb: message.VerbPark, Slot: 7}},

@@ -24,7 +24,7 @@ type Readiness struct {
 }
 
 // probes returns what both listeners serve.
-func (s *Server) probes() http.Handler {
+func (s *Server) probes() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", s.livez)
 	mux.HandleFunc("GET /readyz", s.readyz)

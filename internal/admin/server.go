@@ -1,6 +1,6 @@
-// Package admin serves HTTP for those who operate the bridge: /livez, /readyz
-// and /metrics on the listener admin.listen, and the same three, and never
-// more, on admin.probes.
+// Package admin serves HTTP for those who operate the bridge: the API, /livez,
+// /readyz and /metrics on the listener admin.listen, and the last three, and
+// never more, on admin.probes.
 //
 // It knows nothing of Redis or brokers: functions given to it say how we are.
 // It should start first and stop last, so that a drain can be watched.
@@ -8,6 +8,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,8 +18,8 @@ import (
 	"time"
 )
 
-// Limits of a connection. A scrape may wait 2 s for Redis; nothing here reads a
-// body or answers for long.
+// Limits of a connection. A scrape may wait 2 s for Redis; the API sets limits of its
+// own for what takes longer.
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 15 * time.Second
@@ -39,7 +40,18 @@ type Config struct {
 	Ready func() Readiness
 	// Metrics serves /metrics.
 	Metrics http.Handler
-	Logger  *slog.Logger
+	// API serves what is below /api/ on Listen.
+	API API
+	// TLS, where not nil, is that of Listen.
+	TLS    *tls.Config
+	Logger *slog.Logger
+}
+
+// API is what the server needs to know of the API.
+type API interface {
+	http.Handler
+	// Close ends what would not end by itself.
+	Close()
 }
 
 // Server owns one goroutine a listener, from Start to Stop, besides those of
@@ -68,6 +80,11 @@ func New(config Config) *Server {
 		}
 		s.listeners = append(s.listeners, l)
 	}
+	main := s.listeners[0].server
+	mux := s.probes()
+	mux.Handle("/api/", config.API)
+	main.Handler, main.TLSConfig = mux, config.TLS
+	main.RegisterOnShutdown(config.API.Close)
 	return s
 }
 
@@ -89,13 +106,21 @@ func (s *Server) Start(ctx context.Context) error {
 			continue
 		}
 		s.serving.Go(func() {
-			if err := l.server.Serve(l.bound); !errors.Is(err, http.ErrServerClosed) {
+			if err := l.serve(); !errors.Is(err, http.ErrServerClosed) {
 				s.config.Logger.Error("admin listener ended", "event", "admin", "key", l.key, "err", err)
 			}
 		})
 		s.config.Logger.Info("admin listener", "event", "admin", "key", l.key, "address", l.bound.Addr().String())
 	}
 	return nil
+}
+
+// serve serves until the server is stopped.
+func (l *listener) serve() error {
+	if l.server.TLSConfig != nil {
+		return l.server.ServeTLS(l.bound, "", "")
+	}
+	return l.server.Serve(l.bound)
 }
 
 // unbind gives up what was bound before Start failed.

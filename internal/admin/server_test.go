@@ -25,9 +25,14 @@ func config() Config {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "delaybridge_build_info 1\n")
 		}),
+		API:    noAPI{http.NotFoundHandler()},
 		Logger: slog.New(slog.DiscardHandler),
 	}
 }
+
+type noAPI struct{ http.Handler }
+
+func (noAPI) Close() {}
 
 func start(t *testing.T, config Config) *Server {
 	t.Helper()

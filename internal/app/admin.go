@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -9,12 +11,13 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/internal/admin"
+	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// adminModule provides the HTTP listeners.
-var adminModule = fx.Module("admin", fx.Provide(provideAdmin))
+// adminModule provides the HTTP listeners, and the API that one of them serves.
+var adminModule = fx.Module("admin", fx.Provide(provideAdmin, provideAPI))
 
 // statusPage is what /readyz and /livez tell.
 type statusPage struct {
@@ -42,15 +45,23 @@ type adminParams struct {
 	Monitor  *monitor
 	Queues   *queueSet
 	Outboxes *outboxSet
+	API      *api.API
 }
 
-func provideAdmin(p adminParams) *admin.Server {
+func provideAdmin(p adminParams) (*admin.Server, error) {
 	cfg, logger, metrics := p.Config, p.Logger, p.Metrics
 	page := &statusPage{health: p.Health, monitor: p.Monitor, queues: p.Queues, outboxes: p.Outboxes}
+	var tls *tls.Config
+	if cfg.Admin.TLS != nil {
+		var err error
+		if tls, err = cfg.Admin.TLS.Config(); err != nil {
+			return nil, fmt.Errorf("admin.tls: %w", err)
+		}
+	}
 	return admin.New(admin.Config{
 		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes, Bound: p.Bound.Listener,
-		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), Logger: logger,
-	})
+		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), API: p.API, TLS: tls, Logger: logger,
+	}), nil
 }
 
 // start starts the listeners first and stops them last, so that a drain

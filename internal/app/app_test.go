@@ -159,6 +159,18 @@ func TestACL(t *testing.T) {
 		_, err = client.Schedule(t.Context(), m, delay.After(0))
 		require.NoError(t, err)
 	}
+	asBridge, err := NewRedis(cfg.Redis, "api")
+	require.NoError(t, err)
+	admin := store.New(asBridge, cfg.Prefix, "orders").Admin()
+	require.NoError(t, admin.Audit(t.Context(), &store.Change{Who: "ann"}))
+	_, err = admin.AuditLog(t.Context(), "", 1)
+	require.NoError(t, err)
+	_, _, err = admin.Instances(t.Context())
+	require.NoError(t, err)
+	_, err = admin.Forecast(t.Context(), time.Time{}, time.Now().Add(time.Hour), time.Hour)
+	require.NoError(t, err)
+	require.NoError(t, asBridge.Close())
+
 	queue := store.New(root, cfg.Prefix, "orders")
 	_, err = queue.AwaitLayout(t.Context())
 	require.NoError(t, err)

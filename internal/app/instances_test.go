@@ -32,6 +32,7 @@ type fleet struct {
 	prefix string
 	topic  string
 	shards int
+	more   string // of the queue's configuration
 	logs   map[string]*records
 	queue  *store.Queue
 	client *delay.Client
@@ -70,8 +71,8 @@ func newFleet(t *testing.T, redisURL string, shards int) *fleet {
 
 // config is that of an instance.
 func (f *fleet) config(name, redisURL string) *config.Config {
-	return parse(f.t, "prefix: %s\ninstance: %s\nredis: {url: %q}\nqueues: {orders: {shards: %d, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
-		f.prefix, name, redisURL, f.shards, testenv.NATS(f.t))
+	return parse(f.t, "prefix: %s\ninstance: %s\nredis: {url: %q}\nqueues: {orders: {shards: %d, sink: events%s}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
+		f.prefix, name, redisURL, f.shards, f.more, testenv.NATS(f.t))
 }
 
 func (f *fleet) join(name, redisURL string) {

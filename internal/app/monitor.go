@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -84,26 +85,23 @@ func (m *monitor) note(name string, err error) {
 
 // checks are the sinks' lines of /readyz.
 func (m *monitor) checks() []admin.Check {
+	var checks []admin.Check
+	for _, name := range slices.Sorted(maps.Keys(m.sinks)) {
+		isUp, detail := m.state(name)
+		checks = append(checks, admin.Check{Name: "sink " + name, OK: isUp, Detail: detail})
+	}
+	return checks
+}
+
+// state is whether a sink is up, and else why not.
+func (m *monitor) state(name string) (isUp bool, detail string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var checks []admin.Check
-	for name := range m.sinks {
-		check := admin.Check{Name: "sink " + name}
-		switch state := m.states[name]; {
-		case !state.known:
-			check.Detail = "not asked yet"
-		case state.err != nil:
-			check.Detail = state.err.Error()
-		default:
-			check.OK = true
-		}
-		checks = append(checks, check)
+	switch state := m.states[name]; {
+	case !state.known:
+		return false, "not asked yet"
+	case state.err != nil:
+		return false, state.err.Error()
 	}
-	slices.SortFunc(checks, func(a, b admin.Check) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
-	return checks
+	return true, ""
 }

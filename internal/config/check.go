@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/delaybridge/delaybridge/internal/api/access"
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -49,11 +51,34 @@ func (c checker) top() {
 	if !c.reported("instance") && !validInstance.MatchString(c.config.Instance) {
 		c.add("instance", rule, c.config.Instance, 128)
 	}
-	admin := c.config.Admin
+	c.admin(c.config.Admin)
+}
+
+func (c checker) admin(admin Admin) {
 	c.listener("admin.listen", admin.Listen)
 	c.listener("admin.probes", admin.Probes)
 	if admin.Probes != "" && admin.Probes == admin.Listen && !strings.HasSuffix(admin.Listen, ":0") {
 		c.add("admin.probes", "%q is the address of admin.listen too", admin.Probes)
+	}
+	c.tokens("admin.auth.tokens_file", admin.Auth.TokensFile)
+	if admin.TLS != nil && !c.reported("admin.tls") {
+		if err := c.checkListenerTLS(*admin.TLS); err != nil {
+			c.add("admin.tls", "%v", err)
+		}
+	}
+}
+
+// tokens checks each line of a file of tokens.
+func (c checker) tokens(path, name string) {
+	if name == "" || c.reported(path) {
+		return
+	}
+	content, err := c.readFile(name)
+	if err == nil {
+		_, err = access.Parse(content)
+	}
+	if err != nil {
+		c.add(path, "%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 }
 
@@ -79,6 +104,9 @@ func (c checker) queue(path string, queue Queue) {
 	if queue.Retry.Initial > queue.Retry.Max && !c.reported(path+".retry") {
 		c.add(path+".retry.initial", "%s is longer than retry.max (%s)",
 			formatDuration(queue.Retry.Initial), formatDuration(queue.Retry.Max))
+	}
+	if late := queue.Late; late.Then != message.LatePublish && late.After == 0 && !c.reported(path+".late") {
+		c.add(path+".late.after", "is needed where late.then is %s: how long after its due time a message may be published", late.Then)
 	}
 }
 

@@ -15,8 +15,10 @@ package config
 import (
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
+	"github.com/delaybridge/delaybridge/internal/tlsserver"
 )
 
 // Config is a whole configuration, complete and checked when it comes from [Load].
@@ -76,6 +78,7 @@ type Queue struct {
 	Retry  Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
 	// ParkPatience is how long a route may be missing, unroutable or forbidden.
 	ParkPatience time.Duration `yaml:"park_patience" default:"24h" min:"1s" doc:"How long a topic may be missing, unroutable or forbidden before its messages go to the dead letters."`
+	Late         Late          `yaml:"late" doc:"What becomes of a message that could not be published in time, as after an outage or a pause."`
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must have confirmed a claim before it is published, and a row's message before the row says so: nothing more than Redis' memory, replicas, or the disk (fsync)."`
 	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm."`
@@ -101,10 +104,27 @@ type Retry struct {
 	Attempts int           `yaml:"attempts" default:"25" min:"1" max:"10000" doc:"Refusals after which the message goes to the dead letters."`
 }
 
-// Admin says where the HTTP listeners are. An empty address is no listener.
+// Late is how late a message may be published, counted from its due time, and what
+// becomes of one that is later. After is 0 where there is no limit.
+type Late struct {
+	After time.Duration      `yaml:"after" doc:"How long after its due time a message may be published. Without it there is no limit."`
+	Then  message.LateAction `yaml:"then" default:"publish" enum:"publish,dead,drop" doc:"What becomes of a message that is later: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
+}
+
+// Admin says where the HTTP listeners are, and who may do what there. An empty
+// address is no listener.
 type Admin struct {
-	Listen string `yaml:"listen" default:"127.0.0.1:8080" doc:"Address of the listener with /livez, /readyz and /metrics. Empty: none."`
+	Listen string `yaml:"listen" default:"127.0.0.1:8080" doc:"Address of the listener with the API, /livez, /readyz and /metrics. Empty: none."`
 	Probes string `yaml:"probes" default:"" doc:"Address of a second listener that has only /livez, /readyz and /metrics. Empty: none."`
+	Auth   Auth   `yaml:"auth" doc:"Who may use the API."`
+	// TLS is nil where the section is missing. It is for Listen, not for Probes.
+	TLS      *tlsserver.Files `yaml:"tls" doc:"Turns TLS on for admin.listen, and says how."`
+	ReadOnly bool             `yaml:"read_only" default:"false" doc:"Refuse everything in the API that changes something."`
+}
+
+// Auth says who may use the API.
+type Auth struct {
+	TokensFile string `yaml:"tokens_file" file:"true" doc:"File of the tokens, see docs/api.md; it is read again when it changes. Without it, only who calls from the host itself may change anything."`
 }
 
 // Log says what is logged.

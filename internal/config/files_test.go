@@ -18,6 +18,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
+	"github.com/delaybridge/delaybridge/internal/tlsserver"
 )
 
 var update = flag.Bool("update", false, "rewrite configs/bridge.schema.json")
@@ -113,7 +114,7 @@ func TestTagsAreRight(t *testing.T) {
 	t.Parallel()
 	for _, section := range []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[Redis](), reflect.TypeFor[Queue](), reflect.TypeFor[Retry](), reflect.TypeFor[Sink](),
-		reflect.TypeFor[SASL](), reflect.TypeFor[Admin](), reflect.TypeFor[Log](), reflect.TypeFor[Poller](), reflect.TypeFor[Outbox](), reflect.TypeFor[tlsclient.Files](),
+		reflect.TypeFor[SASL](), reflect.TypeFor[Admin](), reflect.TypeFor[Log](), reflect.TypeFor[Poller](), reflect.TypeFor[Outbox](), reflect.TypeFor[tlsclient.Files](), reflect.TypeFor[Auth](), reflect.TypeFor[tlsserver.Files](),
 	} {
 		fields := fieldsOf(section)
 		for _, f := range fields {
@@ -171,6 +172,8 @@ func FuzzParse(f *testing.F) {
 		readFile: func(string) ([]byte, error) { return []byte("content"), nil },
 		checkTLS: func(tlsclient.Files) error { return nil },
 		checkDSN: func(schema.Dialect, string) error { return nil },
+
+		checkListenerTLS: func(tlsserver.Files) error { return nil },
 	}
 	f.Fuzz(func(t *testing.T, data []byte, env string) {
 		config, err := p.parse(data, []string{env})

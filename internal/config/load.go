@@ -19,6 +19,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
+	"github.com/delaybridge/delaybridge/internal/tlsserver"
 )
 
 // Load reads the configuration file at path, with the environment environ
@@ -42,7 +43,11 @@ func Parse(data []byte, environ []string) (*Config, error) {
 		_, err := files.Config()
 		return err
 	}
-	return parser{readFile: readFile, checkTLS: checkTLS, checkDSN: sqldb.Check}.parse(data, environ)
+	checkListenerTLS := func(files tlsserver.Files) error {
+		_, err := files.Config()
+		return err
+	}
+	return parser{readFile: readFile, checkTLS: checkTLS, checkListenerTLS: checkListenerTLS, checkDSN: sqldb.Check}.parse(data, environ)
 }
 
 // readFile is [os.ReadFile] with a bound, as anything may be named.
@@ -67,6 +72,8 @@ type parser struct {
 	readFile func(path string) ([]byte, error)
 	checkTLS func(tlsclient.Files) error
 	checkDSN func(schema.Dialect, string) error
+
+	checkListenerTLS func(tlsserver.Files) error
 }
 
 func (p parser) parse(data []byte, environ []string) (*Config, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,9 +26,10 @@ type fakeRedis struct {
 	beats   map[string]int64
 	layout  *store.Layout // nil: lost
 	lost    []int         // shards without meta
-	born    []time.Time   // of the shards
-	err     error         // what every call answers
-	errBorn error         // what Born answers
+	paused  map[string]time.Time
+	born    []time.Time // of the shards
+	err     error       // what every call answers
+	errBorn error       // what Born answers
 	calls   map[string]int
 }
 
@@ -58,11 +60,11 @@ func (f *fakeRedis) set(change func()) {
 	change()
 }
 
-func (f *fakeRedis) Heartbeat(_ context.Context, instance string, forgetAfter time.Duration) ([]store.Heartbeat, error) {
+func (f *fakeRedis) Heartbeat(_ context.Context, instance string, forgetAfter time.Duration) ([]store.Heartbeat, map[string]time.Time, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("heartbeat"); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	now := time.Now().Add(f.clock).UnixMilli()
 	for other, at := range f.beats {
@@ -76,7 +78,7 @@ func (f *fakeRedis) Heartbeat(_ context.Context, instance string, forgetAfter ti
 		all = append(all, store.Heartbeat{Instance: other, At: at})
 	}
 	slices.SortFunc(all, func(a, b store.Heartbeat) int { return cmp.Compare(a.At, b.At) })
-	return all, nil
+	return all, maps.Clone(f.paused), nil
 }
 
 func (f *fakeRedis) Leave(_ context.Context, instance string) error {
@@ -165,12 +167,23 @@ type fakePoller struct {
 	mu       sync.Mutex
 	assigned []int
 	obtained Obtained
+	paused   map[string]time.Time
+	onAssign func() // with the lock
+}
+
+func (p *fakePoller) Pause(topics map[string]time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = topics
 }
 
 func (p *fakePoller) Assign(shards []int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.assigned = slices.Clone(shards)
+	if p.onAssign != nil {
+		p.onAssign()
+	}
 	return nil
 }
 
@@ -195,7 +208,8 @@ type observed struct {
 	lost      int
 }
 
-func (*observed) Layout(string, string, int) {}
+func (*observed) Layout(string, string, int)          {}
+func (*observed) Paused(string, map[string]time.Time) {}
 
 func (o *observed) ShardsLost(_ string, n int) {
 	o.mu.Lock()

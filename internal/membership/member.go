@@ -35,8 +35,10 @@ const (
 // with ctx.
 type Store interface {
 	// Heartbeat says that the instance lives, and returns what all have said
-	// last. Redis may forget one that was silent for longer than forgetAfter.
-	Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]store.Heartbeat, error)
+	// last, and since when which topics are paused. Redis may forget an instance that
+	// was silent for longer than forgetAfter.
+	Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) (
+		all []store.Heartbeat, paused map[string]time.Time, err error)
 	// Leave forgets the instance, and tells the others.
 	Leave(ctx context.Context, instance string) error
 }
@@ -62,6 +64,9 @@ type Poller interface {
 	Assign(shards []int) error
 	// Obtained is which shards it has come to hold since the last call.
 	Obtained() Obtained
+	// Pause says which topics are paused from now on, and since when; the empty one is
+	// the whole queue.
+	Pause(topics map[string]time.Time)
 }
 
 // Obtained is which shards a poller has come to hold.
@@ -81,6 +86,9 @@ type Observer interface {
 	ShardsLost(queue string, n int)
 	// Instances gets how many instances share the queue's shards.
 	Instances(queue string, n int)
+	// Paused gets which topics are paused, and since when; the empty one is the whole
+	// queue.
+	Paused(queue string, topics map[string]time.Time)
 }
 
 // Config says what a [Member] is a member of. All but Keeper and Reborn is needed.
@@ -115,6 +123,7 @@ type Member struct {
 	namesakes namesakes
 	layouts   *layouts
 	share     share
+	pauses    pauses
 	upkeep    *upkeep
 	silence   telemetry.Trouble
 	// changed says that somebody came or went, or that the layout has changed; of 1.
@@ -128,6 +137,7 @@ func New(config Config) *Member {
 	m.namesakes = namesakes{self: config.Instance}
 	m.share = share{config: m.config, name: message.InstanceName(config.Instance)}
 	m.layouts = &layouts{config: m.config, notice: m.notice, births: births{config: m.config}}
+	m.pauses = pauses{config: m.config}
 	m.upkeep = &upkeep{config: m.config, layouts: m.layouts}
 	return m
 }
@@ -184,7 +194,7 @@ func (m *Member) Run(ctx context.Context, poller Poller) error {
 	m.layouts.births.look(ctx, m.layouts.inUse.Load())
 	for hinted := false; ctx.Err() == nil; {
 		began := time.Now()
-		heard, err := m.beat(ctx)
+		heard, err := m.beat(ctx, poller)
 		if err != nil {
 			return err
 		}
@@ -249,12 +259,12 @@ func (m *Member) awaitTurn(ctx context.Context, began time.Time) (hinted bool) {
 // Its lease lasts longer: so they merely wait, but are there when it ends.
 func (m *Member) deadAfter() time.Duration { return m.config.Lease * 3 / 5 }
 
-// beat says that this instance lives, and learns who does. Without an answer
+// beat says that this instance lives, and learns who does, and what is paused. Without an answer
 // all stays as it was: the leases decide.
-func (m *Member) beat(ctx context.Context) (heard bool, err error) {
+func (m *Member) beat(ctx context.Context, poller Poller) (heard bool, err error) {
 	callCtx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
-	answer, err := m.config.Store.Heartbeat(callCtx, m.config.Instance, forgetLeases*m.config.Lease)
+	answer, paused, err := m.config.Store.Heartbeat(callCtx, m.config.Instance, forgetLeases*m.config.Lease)
 	if ctx.Err() != nil {
 		return false, nil
 	}
@@ -280,6 +290,7 @@ func (m *Member) beat(ctx context.Context) (heard bool, err error) {
 			"instances", len(m.roll.live), "joined", joined(joining), "gone", joined(gone))
 	}
 	m.config.Observer.Instances(m.config.Queue, len(m.roll.live))
+	m.pauses.hear(paused, poller)
 	return true, nil
 }
 

@@ -185,6 +185,8 @@ const (
 	VerbPark
 	// VerbKeep leaves it in the claim, which lives on with what is kept.
 	VerbKeep
+	// VerbDrop removes it, unpublished: it is too late.
+	VerbDrop
 )
 
 // Verdict says how to settle one message of a claim.

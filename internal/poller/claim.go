@@ -134,6 +134,8 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	if from == nil {
 		s.services.routes.suspectAll(claim.Messages, s.services.config.Sink.Route, received, claim.Now)
 		b.parked = s.services.routes.parkAll(claim.Messages, s.services.config.Sink.Route)
+	} else {
+		b.parked = s.services.routes.parkPaused(from.route, claim.Messages)
 	}
 	b.occupy(s.turn.share)
 	s.turn.use(b.window.messages, b.window.bytes)

@@ -27,6 +27,7 @@ type common struct {
 	gains  gains
 
 	suspects suspects
+	paused   atomic.Pointer[pauses]
 }
 
 // news is what the shards of a queue say once for all of them.

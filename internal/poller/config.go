@@ -178,6 +178,8 @@ type Config struct {
 	// ParkPatience is how long a route may be missing, unroutable or forbidden
 	// before its messages go to the dead letters, default 24 h.
 	ParkPatience time.Duration
+	// Late says how late a message may be published; zero is however late.
+	Late message.Late
 	// Logger defaults to none, Observer to none.
 	Logger   *slog.Logger
 	Observer Observer

@@ -51,7 +51,7 @@ func (d *docket) slotFor(m *message.Message, outcome sinks.Outcome) *route {
 	}
 	if concernsRoute(outcome) && !d.services.shutdown.isCut() {
 		now := d.services.now()
-		return d.services.routes.fail(name, outcome, now, d.services.redis.clock(now))
+		return d.services.routes.fail(name, m.Topic, outcome, now, d.services.redis.clock(now))
 	}
 	return d.services.routes.park(name, m.Topic)
 }

@@ -41,6 +41,7 @@ type fakeStore struct {
 	requests  []request
 	settles   []message.Settlement
 	acked     []string
+	dropped   []string
 	dead      map[string]message.Verdict
 	stales    int
 	reclaims  []message.Reclaim
@@ -257,6 +258,8 @@ func (f *fakeStore) settle(s message.Settlement) (stale bool) {
 		switch verdict.Verb {
 		case message.VerbAck:
 			f.acked = append(f.acked, m.ID)
+		case message.VerbDrop:
+			f.dropped = append(f.dropped, m.ID)
 		case message.VerbDeadLetter:
 			f.dead[m.ID] = verdict
 		case message.VerbRetry:

@@ -60,8 +60,13 @@ func (c *call) run(s *services, messages []message.Message) {
 	s.config.Sink.Publish(s.shutdown.publishCtx, messages, c.outcomes)
 }
 
-// publish hands messages to the sink: all of them where indices is nil.
+// publish hands messages to the sink that are not too late: all of them where indices
+// is nil.
 func (r *runner) publish(indices []int) {
+	indices, none := r.inTime(indices)
+	if none {
+		return
+	}
 	messages := r.b.numbered(indices)
 	if len(messages) == 0 {
 		return

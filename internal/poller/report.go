@@ -10,6 +10,7 @@ import (
 // settled counts what was settled.
 type settled struct {
 	published, retried, deadLettered, released, parked int
+	dropped                                            int
 	suspected                                          int // of published, an earlier copy may be out
 }
 
@@ -21,6 +22,7 @@ func (d *docket) report(stale bool) {
 		return
 	}
 	var n settled
+	var dropped *message.Message // the first, which is the latest
 	for _, i := range d.decided {
 		claimed, verdict := &d.b.claim.Messages[i], &d.verdicts[i]
 		switch verdict.Verb {
@@ -35,12 +37,21 @@ func (d *docket) report(stale bool) {
 			n.deadLettered++
 			d.services.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
 				"attempt", claimed.Attempts.Begun+1, "reason", verdict.Reason)
+		case message.VerbDrop:
+			if n.dropped++; dropped == nil {
+				dropped = &claimed.Message
+			}
 		case message.VerbPark:
 			n.parked++
 		case message.VerbRelease:
 			n.released++
 		case message.VerbKeep:
 		}
+	}
+	if dropped != nil { // Redis counts them.
+		late := d.services.redis.clock(d.services.now()).Sub(dropped.DueAt)
+		d.services.log.Warn("messages dropped, they were too late", "event", "settle", "messages", n.dropped,
+			"limit", d.services.config.Late.After.String(), "late", brief(late), "id", dropped.ID, "topic", dropped.Topic)
 	}
 	d.services.config.Observer.Settled(d.services.config.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
 }

@@ -37,6 +37,8 @@ const (
 	// routeGivenUp: it was missing or forbidden for longer than the patience; what
 	// is parked goes to the dead letters.
 	routeGivenUp
+	// routePaused: an operator has paused its topic; nothing is claimed from the slot.
+	routePaused
 	// routeOpen: nothing is parked; the last messages of the slot are in flight.
 	routeOpen
 )
@@ -44,6 +46,7 @@ const (
 // route is one that is or was unavailable. Its fields are guarded by routes.mu.
 type route struct {
 	name  sinks.Route
+	topic string // of its messages; empty while that is not known
 	slot  int
 	state routeState
 	cause sinks.Outcome // why it is closed
@@ -73,7 +76,7 @@ func newRoute(name sinks.Route, slot int, since time.Time) *route {
 // could be, but for messages that are on their way into it.
 func (r *route) isReady(now time.Duration) (ready, blocked bool) {
 	switch r.state {
-	case routeOpen:
+	case routeOpen, routePaused:
 		return false, false
 	case routeDown:
 		ready = r.hung == 0 && r.out == 0 && now >= r.probeAt

@@ -28,8 +28,9 @@ type routes struct {
 	mu     sync.Mutex
 	byName map[sinks.Route]*route
 	bySlot map[int]*route
-	turn   int   // the slot that was claimed from last
-	free   []int // slots that Redis may forget
+	turn   int                  // the slot that was claimed from last
+	free   []int                // slots that Redis may forget
+	paused map[string]time.Time // topics, and since when
 }
 
 func newRoutes(log *slog.Logger, c *common) *routes {
@@ -55,6 +56,7 @@ func (rs *routes) load(parked []message.ParkedRoute, now time.Duration, isNew bo
 			r.told = sinks.Reason(p.Reason)
 			r.probeAt = now
 			rs.add(r)
+			rs.holdIfPaused(r, p.Route) // Where the topic is not the name, the first probe tells it.
 		}
 		if r.state == routeOpen { // What was claimed from it was put back.
 			r.state, r.probeAt = routeDown, now
@@ -69,6 +71,10 @@ func (rs *routes) add(r *route) {
 
 // look refreshes isAny; rs.mu is held.
 func (rs *routes) look() {
+	if len(rs.paused) > 0 {
+		rs.isAny.Store(true)
+		return
+	}
 	for _, r := range rs.bySlot {
 		if r.state != routeOpen {
 			rs.isAny.Store(true)
@@ -112,8 +118,8 @@ func (rs *routes) isDown(name sinks.Route, topic string) bool {
 	return r != nil && r.state == routeDown
 }
 
-// park sends a message to the slot of its route, where that is closed.
-// It returns nil where it is open.
+// park sends a message to the slot of its route, where that is closed or the topic
+// is paused. It returns nil where it is open.
 func (rs *routes) park(name sinks.Route, topic string) *route {
 	if !rs.isAny.Load() {
 		return nil
@@ -121,8 +127,11 @@ func (rs *routes) park(name sinks.Route, topic string) *route {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	r := rs.find(name, topic)
+	if since, isPaused := rs.paused[topic]; isPaused && r == nil {
+		r = rs.named(sinks.Route(topic), since)
+	}
 	if r != nil {
-		rs.send(r)
+		rs.send(r, topic)
 	}
 	return r
 }
@@ -145,13 +154,15 @@ func (rs *routes) parkAll(messages []message.Claimed, name func(*message.Message
 	return parked
 }
 
-func (rs *routes) send(r *route) {
+// send notes that a message goes to the route's slot.
+func (rs *routes) send(r *route, topic string) {
 	r.parks++
 	r.pending++
+	rs.holdIfPaused(r, topic)
 }
 
 // fail closes a route, and sends the message that has shown it to its slot.
-func (rs *routes) fail(name sinks.Route, cause sinks.Outcome, now time.Duration, redisNow time.Time) *route {
+func (rs *routes) fail(name sinks.Route, topic string, cause sinks.Outcome, now time.Duration, redisNow time.Time) *route {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	r := rs.closeRoute(name, cause, now, redisNow)
@@ -159,25 +170,33 @@ func (rs *routes) fail(name sinks.Route, cause sinks.Outcome, now time.Duration,
 		r.state = routeGivenUp
 		rs.log.Error("route given up, its messages go to the dead letters", rs.fields(r)...)
 	}
-	rs.send(r)
+	rs.send(r, topic)
+	return r
+}
+
+// named returns the route of that name, a new one with a slot if need be.
+func (rs *routes) named(name sinks.Route, since time.Time) *route {
+	r := rs.byName[name]
+	if r == nil {
+		r = newRoute(name, rs.freeSlot(), since)
+		if shared := rs.bySlot[r.slot]; shared != nil {
+			return shared // All slots are taken: it shares the last one.
+		}
+		rs.add(r)
+	}
 	return r
 }
 
 func (rs *routes) closeRoute(name sinks.Route, cause sinks.Outcome, now time.Duration, redisNow time.Time) *route {
-	r := rs.byName[name]
+	r := rs.named(name, redisNow)
 	switch {
-	case r == nil:
-		r = newRoute(name, rs.freeSlot(), redisNow)
-		if shared := rs.bySlot[r.slot]; shared != nil {
-			r = shared // All slots are taken: it shares the last one.
-		} else {
-			rs.add(r)
-		}
-	case r.state == routeOpen:
-		r.since = redisNow
+	case r.state == routePaused:
+		return r
 	case r.state == routeGivenUp:
 		r.cause = cause
 		return r
+	case r.state == routeOpen, r.cause.Reason == reasonPaused:
+		r.since = redisNow
 	}
 	isNew := r.state == routeOpen || r.pause.Failures() == 0
 	r.fail(cause, now)
@@ -270,6 +289,14 @@ func (rs *routes) succeed(r *route) {
 	}
 }
 
+// passed says that all that was claimed from the slot was too late to be published:
+// what is left of it is passed over in growing steps.
+func (rs *routes) passed(r *route) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r.size = min(r.size*rampFactor, maxBatch)
+}
+
 // parked says that so many messages that were sent to the slot are in Redis, or
 // that nobody will put them there any more.
 func (rs *routes) parked(r *route, n int) {
@@ -298,69 +325,6 @@ func (rs *routes) dropIfDone(r *route) {
 		}
 	}
 	rs.free = append(rs.free, r.slot)
-}
-
-// probe is a claim from a slot: what the loop asks for.
-type probe struct {
-	route *route
-	slot  int
-	size  int
-	parks int // how many were sent to the slot when the claim was asked for
-}
-
-// next is the next slot to claim from now, if any, and else when to look again.
-// blocked says that a slot waits for messages that are on their way into it.
-func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration, blocked bool) {
-	at = now + never
-	if !rs.isAny.Load() {
-		return nil, at, false
-	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	var best *route
-	for _, r := range rs.bySlot {
-		ready, waits := r.isReady(now)
-		blocked = blocked || waits
-		if ready && (best == nil || rs.distance(r) < rs.distance(best)) {
-			best = r
-		}
-		if r.state == routeDown && r.hung == 0 && r.out == 0 && r.pending == 0 {
-			at = min(at, r.probeAt)
-		}
-	}
-	if best == nil {
-		return nil, at, blocked
-	}
-	return &probe{route: best, slot: best.slot, size: best.claimSize(batch), parks: best.parks}, now, blocked
-}
-
-// distance is how far the route's slot is behind the one of the last claim, in turn.
-func (rs *routes) distance(r *route) int {
-	return (r.slot - rs.turn - 1 + message.MaxSlot) % message.MaxSlot
-}
-
-// claimed takes the answer to a claim from a slot: how many messages it gave,
-// and whether that has emptied the slot. givenUp says that they are not to be
-// published any more.
-func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, name func(*message.Message) sinks.Route) (givenUp bool) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	r := p.route
-	rs.turn = r.slot
-	r.failed = false
-	r.out += len(messages)
-	if r.name == "" && len(messages) > 0 { // A failover has lost it.
-		delete(rs.byName, "")
-		r.name = name(&messages[0].Message)
-		rs.byName[r.name] = r
-	}
-	givenUp = r.state == routeGivenUp
-	if isEmpty && r.parks == p.parks && r.hung == 0 && (r.state != routeDown || len(messages) == 0) {
-		r.state = routeOpen
-		rs.dropIfDone(r)
-		rs.look()
-	}
-	return givenUp
 }
 
 // tell returns what Redis is to know of the routes: once for each, and again

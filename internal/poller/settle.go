@@ -160,7 +160,7 @@ func (d *docket) close(isDone bool) {
 			if isDone {
 				d.services.returns.claimableFrom(d.services.now() + verdict.Delay)
 			}
-		case message.VerbAck, message.VerbDeadLetter, message.VerbKeep:
+		case message.VerbAck, message.VerbDeadLetter, message.VerbDrop, message.VerbKeep:
 		}
 	}
 	d.left -= len(d.decided)

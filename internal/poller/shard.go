@@ -20,11 +20,13 @@ type shard struct {
 
 	// The loop's own.
 	draining bool
-	times    timetable // when to call
-	holding  holding   // whether the shard is ours
-	turn     *turn     // room in the sink's window
-	asking   asking    // what was asked for, and has no answer yet
-	inFlight inFlight  // the batches
+	paused   *atomic.Pointer[pauses] // the queue's
+	heeded   *pauses                 // what is heeded of it
+	times    timetable               // when to call
+	holding  holding                 // whether the shard is ours
+	turn     *turn                   // room in the sink's window
+	asking   asking                  // what was asked for, and has no answer yet
+	inFlight inFlight                // the batches
 }
 
 // newShard makes a shard whose goroutines have not begun. ctx only carries
@@ -39,7 +41,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 			routes:   newRoutes(log, shared),
 			shutdown: ending, settled: settled,
 		},
-		gains: &shared.gains, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
+		gains: &shared.gains, paused: &shared.paused, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
 		inFlight: newInFlight(), turn: newTurn(config.Sink.Window, func() { signal(settled) }),
 	}
 	s.lastLook.Store(int64(s.services.now()))
@@ -78,6 +80,7 @@ func (s *shard) step(timer *time.Timer) (more bool) {
 	if s.services.shutdown.isStopping() && !s.draining {
 		s.draining, s.times.quietUntil = true, 0
 	}
+	s.heed()
 	if !s.asking.isPending() {
 		if pause := s.inFlight.prune(s.services.config.Claims.Batch); pause > 0 {
 			s.times.unconfirmedUntil = s.services.now() + pause
@@ -105,7 +108,7 @@ func (s *shard) step(timer *time.Timer) (more bool) {
 // mayTake reports whether messages may be claimed now, if there are any, and
 // notes when a slot can be.
 func (s *shard) mayTake(now time.Duration) bool {
-	if s.draining || !s.holding.mine || s.turn.isCrowded || s.room() == 0 {
+	if s.draining || s.isPaused() || !s.holding.mine || s.turn.isCrowded || s.room() == 0 {
 		return false
 	}
 	if s.asking.unloaded {

@@ -64,7 +64,7 @@ func TestQuietTogether(t *testing.T) {
 			})
 		}
 		asking.Go(func() {
-			live, err := q.Members().Heartbeat(t.Context(), q.Name(), time.Minute)
+			live, _, err := q.Members().Heartbeat(t.Context(), q.Name(), time.Minute)
 			assert.NoError(t, err)
 			assert.Equal(t, []string{q.Name()}, instancesOf(live), "each has its own answer")
 		})

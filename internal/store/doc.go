@@ -9,8 +9,8 @@
 //	[Producer]  schedule, cancel, reschedule, get, find
 //	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
-//	[Admin]     stats, counters, lists, dead letters, jobs; see [JobRun]
-//	[Members]   heartbeats of the instances
+//	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit, jobs; see [JobRun]
+//	[Members]   heartbeats of the instances, and what they hear by them
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
 // queue's name, the clocks, the layout in use. A producer's call and a row's are
@@ -53,7 +53,10 @@
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
 //	delay:q:jobs           HASH    id -> record of a job; "id lease", "id stop"; open -> ids that have not ended
-//	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went
+//	delay:q:audit          STREAM  what was changed by whom, the last 10,000
+//	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
+//	delay:{delay:q:instances}:paused
+//	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
 // hint that cannot be published is no error of the script.
@@ -96,7 +99,7 @@
 // in due. Dead: in dead and deadmsg. So the messages in flight are those of msg
 // that are not in due, and this sum always holds over the counters of meta:
 //
-//	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged
+//	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged + dropped
 //
 // where the counters of dropped shards are in the layout's key, as retired.
 //
@@ -107,7 +110,7 @@
 // late, under that token; see outbox.go for why its end leaves a tombstone for as
 // long as any of them may come. What happens to it without its row's doing is
 // written into the ledger, from where a bridge tells the row: that it was
-// published (where the queue was opened with the ledger), cancelled, replaced or
+// published (where the queue was opened with the ledger), cancelled, dropped, replaced or
 // purged, or has another due time. Entries have no time to live, so that a
 // database may be down for long: every bridge with an outbox takes them out.
 // Tokens that begin with "~~" are those of messages without a row (a compensation

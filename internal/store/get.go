@@ -24,8 +24,21 @@ type Found struct {
 	Err error
 }
 
+// Located is a message, and what keeps it.
+type Located struct {
+	Found Found
+	// Parked is the route that it is parked for; nil where it is not parked.
+	Parked *message.ParkedRoute
+}
+
 // Get finds a message by its identity; ok is false where there is none.
 func (q *Producer) Get(ctx context.Context, id, key string) (found Found, ok bool, err error) {
+	located, ok, err := q.Locate(ctx, id, key)
+	return located.Found, ok, err
+}
+
+// Locate is Get, and tells for which route the message is parked.
+func (q *Producer) Locate(ctx context.Context, id, key string) (found Located, ok bool, err error) {
 	err = q.repeat(ctx, func(layout *Layout) error {
 		for _, home := range layout.Homes(id, key) {
 			found, ok, err = q.getIn(ctx, layout, home, id, key)
@@ -39,9 +52,9 @@ func (q *Producer) Get(ctx context.Context, id, key string) (found Found, ok boo
 }
 
 // getIn looks into one home of the message.
-func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Found, ok bool, err error) {
+func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Located, ok bool, err error) {
 	k := layout.Keys()[home]
-	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead},
+	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes},
 		layout.Epoch, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)
@@ -56,11 +69,16 @@ func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key 
 	return found, ok, r.Err
 }
 
-func (q *Producer) parseFound(r *scripts.Reply, code Code, id, key string) Found {
+func (q *Producer) parseFound(r *scripts.Reply, code Code, id, key string) Located {
 	if code == Dead {
-		return q.deadFound(id, key, r.Text(5), r.Int(3))
+		return Located{Found: q.deadFound(id, key, r.Text(5), r.Int(3))}
 	}
-	return q.found(code, id, key, r.Text(4), r.Text(5), r.Int(3))
+	found := Located{Found: q.found(code, id, key, r.Text(4), r.Text(5), r.Int(3))}
+	if slot, _ := message.SplitScore(r.Int(3)); code == Waiting && slot > 0 {
+		found.Parked = &message.ParkedRoute{Slot: slot}
+		nameRoute(found.Parked, r.Text(6))
+	}
+	return found
 }
 
 // deadFound is a dead letter; diedMs is 0 where it is not known.

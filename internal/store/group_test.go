@@ -118,7 +118,7 @@ func deadWork(t *testing.T, q *store.Queue, claimed []string) {
 
 func upkeepWorks(t *testing.T, q *store.Queue, shards int) {
 	t.Helper()
-	live, err := q.Members().Heartbeat(t.Context(), "bridge", time.Hour)
+	live, _, err := q.Members().Heartbeat(t.Context(), "bridge", time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, []string{"bridge"}, instancesOf(live))
 	require.NoError(t, q.Members().Leave(t.Context(), "bridge"))

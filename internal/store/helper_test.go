@@ -163,6 +163,7 @@ var (
 	retried  = message.Verdict{Verb: message.VerbRetry, Delay: never, Attempts: message.Attempts{Failures: 1, Begun: 1}}
 	unknown  = message.Verdict{Verb: message.VerbRelease, Published: true, Attempts: message.Attempts{Begun: 1, MaybeOut: 1, Unknowns: 1}}
 	parked   = message.Verdict{Verb: message.VerbPark, Slot: 7}
+	dropped  = message.Verdict{Verb: message.VerbDrop}
 	kept     = message.Verdict{Verb: message.VerbKeep}
 	buried   = message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused: too large", Attempts: message.Attempts{Failures: 1, Begun: 1}}
 )

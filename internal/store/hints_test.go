@@ -153,7 +153,7 @@ func TestHintsOfSeveralQueues(t *testing.T) {
 			handOver(t, q, shard)
 			ears[i].woken(shard)
 		}
-		_, err := q.Members().Heartbeat(t.Context(), "a", time.Minute)
+		_, _, err := q.Members().Heartbeat(t.Context(), "a", time.Minute)
 		require.NoError(t, err)
 		ears[i].changed()
 		require.NoError(t, q.Members().Leave(t.Context(), "a"))

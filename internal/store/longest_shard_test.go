@@ -197,6 +197,7 @@ var shardCalls = []crowdCall{
 	{name: "settle park", before: (*crowd).manyRoutes, call: (*crowd).settle},
 	{name: "settle dead letter", before: claimed(buriedMaybe), call: (*crowd).settle},
 	{name: "settle, all kinds", before: (*crowd).manyKinds, call: (*crowd).settle},
+	{name: "settle drop", before: claimed(dropped), call: (*crowd).settle},
 	{name: "settle part", before: func(c *crowd) { claimed(kept)(c); c.settlement.Verdicts[0] = acked }, call: (*crowd).settle},
 	{name: "mark", before: late, call: (*crowd).settle},
 	{name: "reclaim", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: (*crowd).reclaimStray},
@@ -265,7 +266,13 @@ var shardCalls = []crowdCall{
 		require.NoError(c, err)
 	}},
 	{name: "heartbeat", before: (*crowd).beats, call: func(c *crowd) {
-		_, err := c.q.Members().Heartbeat(c.Context(), "me/1", time.Minute)
+		_, _, err := c.q.Members().Heartbeat(c.Context(), "me/1", time.Minute)
+		require.NoError(c, err)
+	}},
+	{name: "pause", before: (*crowd).beats, call: func(c *crowd) {
+		_, err := c.q.Admin().Pause(c.Context(), "t")
+		require.NoError(c, err)
+		_, err = c.q.Admin().Resume(c.Context(), "t")
 		require.NoError(c, err)
 	}},
 	{name: "leave", before: (*crowd).beats, call: func(c *crowd) { require.NoError(c, c.q.Members().Leave(c.Context(), "me/1")) }},

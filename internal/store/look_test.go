@@ -125,12 +125,12 @@ func TestHeartbeat(t *testing.T) {
 	t.Parallel()
 	q := storetest.New(t, shared(t), 1)
 	for i, instance := range []string{"a", "b", "a"} {
-		live, err := q.Members().Heartbeat(t.Context(), instance, time.Minute)
+		live, _, err := q.Members().Heartbeat(t.Context(), instance, time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, []string{"a", "b"}[:min(i+1, 2)], instancesOf(live))
 	}
 	require.NoError(t, q.Members().Leave(t.Context(), "b"))
-	live, err := q.Members().Heartbeat(t.Context(), "a", time.Minute)
+	live, _, err := q.Members().Heartbeat(t.Context(), "a", time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, instancesOf(live))
 }

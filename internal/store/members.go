@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -28,21 +29,27 @@ type Heartbeat struct {
 // Heartbeat says that the instance lives, and returns the last heartbeat of each,
 // this one's among them, sorted by instance. The caller decides which of them
 // live; those that were silent for forgetAfter by Redis' clock are removed.
-func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, error) {
-	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{q.keys.Instances()},
+// It also returns what is paused, see [Admin.Paused].
+func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, map[string]time.Time, error) {
+	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{q.keys.Instances(), q.keys.Paused()},
 		instance, forgetAfter.Milliseconds())
 	if err != nil {
-		return nil, fmt.Errorf("heartbeat: %w", err)
+		return nil, nil, fmt.Errorf("heartbeat: %w", err)
 	}
-	entries, err := cmd.StringSlice()
-	beats := make([]Heartbeat, 0, len(entries)/2)
-	for i := 0; i+1 < len(entries) && err == nil; i += 2 {
+	r := scripts.NewReply(cmd)
+	entries, pauses := r.List(0), r.List(1)
+	beats := make([]Heartbeat, 0, len(entries.Values)/2)
+	for i := 0; i+1 < len(entries.Values) && err == nil; i += 2 {
 		var at float64
-		at, err = strconv.ParseFloat(entries[i+1], 64)
-		beats = append(beats, Heartbeat{Instance: entries[i], At: int64(at)})
+		at, err = strconv.ParseFloat(entries.Text(i+1), 64)
+		beats = append(beats, Heartbeat{Instance: entries.Text(i), At: int64(at)})
 	}
 	slices.SortFunc(beats, func(a, b Heartbeat) int { return strings.Compare(a.Instance, b.Instance) })
-	return beats, err
+	fields := make(map[string]string, len(pauses.Values)/2)
+	for i := 0; i+1 < len(pauses.Values); i += 2 {
+		fields[pauses.Text(i)] = pauses.Text(i + 1)
+	}
+	return beats, parsePaused(fields), errors.Join(r.Err, entries.Err, pauses.Err, err)
 }
 
 // Leave forgets the instance, and tells the others.
@@ -51,4 +58,23 @@ func (q *Members) Leave(ctx context.Context, instance string) error {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil
+}
+
+// Instances returns when each instance was last heard, and Redis' time now, for people:
+// one is in the list for some time after it died.
+func (q *Admin) Instances(ctx context.Context) (beats []Heartbeat, now time.Time, err error) {
+	err = q.repeat(ctx, func(*Layout) error {
+		rdb := q.conn.Client(ctx)
+		if now, err = rdb.Time(ctx).Result(); err != nil {
+			return err
+		}
+		entries, err := rdb.ZRangeWithScores(ctx, q.keys.Instances(), 0, -1).Result()
+		beats = make([]Heartbeat, len(entries))
+		for i, z := range entries {
+			name, _ := z.Member.(string)
+			beats[i] = Heartbeat{Instance: name, At: int64(z.Score)}
+		}
+		return err
+	})
+	return beats, now, err
 }

@@ -59,7 +59,7 @@ func TestMemoryLimit(t *testing.T) {
 		do   func()
 	}{
 		{"heartbeat", func() {
-			_, err := q.Members().Heartbeat(t.Context(), b.name, never)
+			_, _, err := q.Members().Heartbeat(t.Context(), b.name, never)
 			require.NoError(t, err)
 		}},
 		{"reclaim", func() {

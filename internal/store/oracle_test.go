@@ -294,6 +294,10 @@ func (o *oracle) settle(s message.Settlement, generations []int, dueOf func(memb
 			if m.Attempts.MaybeOut > 0 {
 				o.counters["suspected_duplicates"]++
 			}
+		case message.VerbDrop:
+			delete(o.entries, m.Member)
+			o.rows.end(e, "c", true)
+			o.counters["dropped"]++
 		case message.VerbRetry:
 			e.where, e.score, e.retried = store.Waiting, dueOf(m.Member), true
 			o.counters["retried"]++

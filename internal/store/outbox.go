@@ -140,7 +140,7 @@ type traced struct{ outbox, told int }
 
 func countTraced(s *message.Settlement) (t traced) {
 	for i, v := range s.Verdicts {
-		if v.Verb != message.VerbAck {
+		if !removes(v.Verb) {
 			continue
 		}
 		switch kindOf(s.Claim.Messages[i].Token) {
@@ -154,7 +154,7 @@ func countTraced(s *message.Settlement) (t traced) {
 	return t
 }
 
-// kinds is in which order the script wants the acknowledged messages.
+// kinds is in which order the script wants the removed messages.
 func (t traced) kinds() []tokenKind {
 	if t.outbox == 0 {
 		return []tokenKind{anyKind}

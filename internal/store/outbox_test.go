@@ -263,6 +263,12 @@ func TestPutAfterItsEnd(t *testing.T) {
 			s.puts(store.EndedCancelled)
 			require.Equal(s, store.FateCancelled, s.ledger()[s.t].What)
 		},
+		"dropped": func(s *outboxScene) {
+			s.puts(store.Created)
+			s.b.finish(dropped)
+			s.puts(store.EndedCancelled)
+			require.Equal(s, store.FateCancelled, s.ledger()[s.t].What)
+		},
 		"purged": func(s *outboxScene) {
 			s.puts(store.Created)
 			s.b.finish(buried)

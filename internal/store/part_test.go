@@ -168,7 +168,7 @@ func TestHeartbeatForgets(t *testing.T) {
 	} {
 		require.NoError(t, rdb.ZAdd(t.Context(), key, redisZ(name, at)).Err())
 	}
-	beats, err := q.Members().Heartbeat(t.Context(), "me/1", never/60)
+	beats, _, err := q.Members().Heartbeat(t.Context(), "me/1", never/60)
 	require.NoError(t, err)
 	require.Equal(t, []string{"ahead/1", "me/1", "quiet/1"}, instancesOf(beats))
 	require.Equal(t, []store.Heartbeat{{Instance: "ahead/1", At: now + minute/2}, {Instance: "quiet/1", At: now - minute/2}},

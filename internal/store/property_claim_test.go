@@ -194,7 +194,7 @@ func (m *machine) settleOne(t *rapid.T, shard int, from []heldClaim) {
 
 // drawVerdict does with the counts what the poller does.
 func drawVerdict(t *rapid.T, a message.Attempts) message.Verdict {
-	v := message.Verdict{Verb: message.Verb(rapid.IntRange(0, int(message.VerbKeep)).Draw(t, "verb")), Attempts: a}
+	v := message.Verdict{Verb: message.Verb(rapid.IntRange(0, int(message.VerbDrop)).Draw(t, "verb")), Attempts: a}
 	v.Published = v.Verb == message.VerbAck || rapid.Bool().Draw(t, "published")
 	switch {
 	case v.Verb == message.VerbRetry:

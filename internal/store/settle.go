@@ -28,7 +28,7 @@ func weight(m *message.Claimed, v *message.Verdict) int {
 	switch v.Verb {
 	case message.VerbDeadLetter:
 		return deadWeight
-	case message.VerbAck:
+	case message.VerbAck, message.VerbDrop:
 		return tagWeight * m.CountTags()
 	default:
 		return 0
@@ -38,7 +38,7 @@ func weight(m *message.Claimed, v *message.Verdict) int {
 // errVerdict is returned for a settlement that cannot be meant.
 var errVerdict = errors.New("verdict of a message")
 
-// Settle ends a claim or a part of it: each message is removed, put back, parked
+// Settle ends a claim or a part of it: each message is removed, dropped, put back, parked
 // or buried, as its verdict says, and those of [message.VerbKeep] stay in the
 // claim. stale is true where the claim was not as s has it: then nothing changes,
 // but messages that were or may have been published are marked so. A call without
@@ -138,26 +138,26 @@ func checkVerdicts(s *message.Settlement) error {
 // sorted are the verdicts of a settlement by what the script does with them, and
 // their arguments.
 type sorted struct {
-	acked, back, dead []any
-	tags              []any // of acked, their entries in the index
-	duplicates        int   // of acked
-	retried, parked   int   // of back
-	kept              int
-	traced            traced
-	tokens            strings.Builder // of the outbox messages among acked
-	before            int             // the length of the packed claim
-	first, last       string          // its ends
-	after             []byte          // what is left of it
+	removed, back, dead []any
+	tags                []any // of removed, their entries in the index
+	dropped, duplicates int   // of removed
+	retried, parked     int   // of back
+	kept                int
+	traced              traced
+	tokens              strings.Builder // of the outbox messages among removed, with their fates
+	before              int             // the length of the packed claim
+	first, last         string          // its ends
+	after               []byte          // what is left of it
 }
 
 func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
-	b := &sorted{traced: countTraced(s), acked: make([]any, 0, len(s.Verdicts))}
+	b := &sorted{traced: countTraced(s), removed: make([]any, 0, len(s.Verdicts))}
 	b.pack(s)
 	for _, kind := range b.traced.kinds() {
 		for i := range s.Verdicts {
 			m := &s.Claim.Messages[i]
-			if s.Verdicts[i].Verb == message.VerbAck && (kind == anyKind || kindOf(m.Token) == kind) {
-				b.ack(m, kind)
+			if removes(s.Verdicts[i].Verb) && (kind == anyKind || kindOf(m.Token) == kind) {
+				b.remove(m, s.Verdicts[i].Verb, kind)
 			}
 		}
 	}
@@ -177,7 +177,7 @@ func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
 			b.dead = append(b.dead, m.Member, m.DueAt.UnixMilli(), v.Attempts.String(), v.Reason)
 		case message.VerbKeep:
 			b.kept++
-		case message.VerbAck:
+		case message.VerbAck, message.VerbDrop:
 		}
 	}
 	if !ledger {
@@ -186,15 +186,24 @@ func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
 	return b
 }
 
-func (b *sorted) ack(m *message.Claimed, kind tokenKind) {
-	b.acked = append(b.acked, m.Member)
+// removes reports whether the verb ends the message, not to be found again.
+func removes(verb message.Verb) bool { return verb == message.VerbAck || verb == message.VerbDrop }
+
+func (b *sorted) remove(m *message.Claimed, verb message.Verb, kind tokenKind) {
+	b.removed = append(b.removed, m.Member)
 	for _, tag := range m.Tags() {
 		b.tags = append(b.tags, tagEntry(tag, m.Member))
 	}
-	if m.Attempts.MaybeOut > 0 {
+	fate := byte('p')
+	switch {
+	case verb == message.VerbDrop:
+		b.dropped++
+		fate = 'c'
+	case m.Attempts.MaybeOut > 0:
 		b.duplicates++
 	}
 	if kind == rowKind || kind == tracedKind {
+		b.tokens.WriteByte(fate)
 		b.tokens.WriteString(m.Token)
 	}
 }
@@ -223,11 +232,11 @@ func (b *sorted) pack(s *message.Settlement) {
 // args are in the order of the script.
 func (b *sorted) args(s *message.Settlement) []any {
 	parks := parkArgs(s.Parks)
-	args := make([]any, 0, 17+len(b.acked)+len(b.back)+len(b.dead)+len(parks)+len(b.tags))
+	args := make([]any, 0, 18+len(b.removed)+len(b.back)+len(b.dead)+len(parks)+len(b.tags))
 	args = append(args, s.Claim.Token.String(), b.before, b.first, b.last, b.after, scripts.Flag(s.Repeated),
-		len(b.acked), len(b.back)/3, len(b.dead)/4, len(s.Parks), b.retried, b.parked, b.duplicates,
-		b.traced.outbox, b.traced.told, b.tokens.String(), tombstone.Milliseconds())
-	args = append(args, b.acked...)
+		len(b.removed), len(b.back)/3, len(b.dead)/4, len(s.Parks), b.retried, b.parked, b.duplicates,
+		b.traced.outbox, b.traced.told, b.tokens.String(), tombstone.Milliseconds(), b.dropped)
+	args = append(args, b.removed...)
 	args = append(args, b.back...)
 	args = append(args, b.dead...)
 	args = append(args, parks...)

@@ -86,7 +86,7 @@ func TestTrainBreaks(t *testing.T) {
 		if command != "EVALSHA" {
 			return false
 		}
-		const startArg = 2 + 9 + 2 // behind the keys
+		const startArg = 2 + 10 + 2 // behind the keys
 		if args[startArg] != "" {
 			seconds.Add(1)
 		}

@@ -29,7 +29,7 @@ var counterHelp = map[string]string{
 	"replaced":    "Messages removed because another took their place.",
 	"redriven":    "Dead letters put back.",
 	"purged":      "Messages removed by an operator.",
-	"dropped":     "Messages lost with a shard, as the database no longer knows them.",
+	"dropped":     "Messages dropped unpublished because they were too late.",
 }
 
 // counterCollector exports what the scripts count: by every instance for all

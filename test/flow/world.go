@@ -253,7 +253,7 @@ func (w *World) Totals(ctx context.Context) (Totals, error) {
 // Unbalanced says by how much the counters miss the sum that always holds.
 func (t Totals) Unbalanced() int64 {
 	c := t.Counters
-	return c["scheduled"] - t.Waiting - t.InFlight - t.Dead - c["published"] - c["cancelled"] - c["replaced"] - c["purged"]
+	return c["scheduled"] - t.Waiting - t.InFlight - t.Dead - c["published"] - c["cancelled"] - c["replaced"] - c["purged"] - c["dropped"]
 }
 
 // Drained waits until nothing waits and nothing is in flight, and returns when

@@ -38,6 +38,7 @@ type fleet struct {
 
 	rdb           redis.UniversalClient
 	prefix, topic string
+	broker        string // its URL
 	queue         *store.Queue
 	client        *delay.Client
 	sent          int
@@ -47,7 +48,7 @@ type fleet struct {
 
 func newFleet(t *testing.T, shards int) *fleet {
 	f := &fleet{
-		series: newSeries(t), prefix: testenv.Name(t, "p"), topic: testenv.Name(t, "topic"),
+		series: newSeries(t), broker: testenv.NATS(t), prefix: testenv.Name(t, "p"), topic: testenv.Name(t, "topic"),
 		addresses: map[string]string{}, stops: map[string]func(){},
 	}
 	nc, err := nats.Connect(testenv.NATS(t))
@@ -77,7 +78,7 @@ queues: {orders: {sink: events}}
 sinks: {events: {type: nats, url: %q}}
 admin: {listen: "127.0.0.1:0"}
 drain_timeout: 5s
-`, f.prefix, instance, testenv.Redis(f.t), testenv.NATS(f.t)), nil)
+`, f.prefix, instance, testenv.Redis(f.t), f.broker), nil)
 	require.NoError(f.t, err)
 	return cfg
 }

@@ -4,15 +4,18 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
@@ -55,25 +58,35 @@ func newSeries(t *testing.T) *series {
 	}
 }
 
-// scrape takes the counters of the instances, by address, once.
+// scrape takes the metrics of the instances, by address, once.
 func (s *series) scrape(instances map[string]string) {
 	s.t.Helper()
 	s.now = s.now.Add(scrapeEvery)
 	for instance, address := range instances {
 		for _, found := range s.fetch(address) {
 			found = labels.NewBuilder(found).Set("instance", instance).Labels()
-			value := found.Get("value")
+			said := found.Get("value")
 			found = labels.NewBuilder(found).Del("value").Labels()
 			var n float64
-			_, err := fmt.Sscan(value, &n)
+			_, err := fmt.Sscan(said, &n)
 			require.NoError(s.t, err)
 			s.labels[found.String()] = found
 			s.values[found.String()] = append(s.values[found.String()], sample{s.now.UnixMilli(), n})
 		}
 	}
+	s.stale()
 }
 
-// fetch reads the counters of one instance; "value" is a label of each.
+// stale ends the series that were not scraped any more, as Prometheus does.
+func (s *series) stale() {
+	for key, values := range s.values {
+		if last := values[len(values)-1]; last.T() != s.now.UnixMilli() && !value.IsStaleNaN(last.F()) {
+			s.values[key] = append(values, sample{s.now.UnixMilli(), math.Float64frombits(value.StaleNaN)})
+		}
+	}
+}
+
+// fetch reads the metrics of one instance; "value" is a label of each.
 func (s *series) fetch(address string) (all []labels.Labels) {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
@@ -86,14 +99,33 @@ func (s *series) fetch(address string) (all []labels.Labels) {
 	require.NoError(s.t, err)
 	for name, family := range families {
 		for _, metric := range family.GetMetric() {
-			if metric.GetCounter() == nil {
-				continue
-			}
-			of := map[string]string{model.MetricNameLabel: name, "value": fmt.Sprint(metric.GetCounter().GetValue())}
-			for _, pair := range metric.GetLabel() {
-				of[pair.GetName()] = pair.GetValue()
-			}
-			all = append(all, labels.FromMap(of))
+			all = append(all, samples(name, metric)...)
+		}
+	}
+	return all
+}
+
+// samples are the series that Prometheus makes of a metric.
+func samples(name string, metric *dto.Metric) (all []labels.Labels) {
+	of := map[string]string{}
+	for _, pair := range metric.GetLabel() {
+		of[pair.GetName()] = pair.GetValue()
+	}
+	add := func(name string, value any) {
+		of[model.MetricNameLabel], of["value"] = name, fmt.Sprint(value)
+		all = append(all, labels.FromMap(of))
+	}
+	switch histogram := metric.GetHistogram(); {
+	case metric.GetCounter() != nil:
+		add(name, metric.GetCounter().GetValue())
+	case metric.GetGauge() != nil:
+		add(name, metric.GetGauge().GetValue())
+	case histogram != nil:
+		add(name+"_count", histogram.GetSampleCount())
+		add(name+"_sum", histogram.GetSampleSum())
+		for _, bucket := range histogram.GetBucket() {
+			of["le"] = fmt.Sprint(bucket.GetUpperBound())
+			add(name+"_bucket", bucket.GetCumulativeCount())
 		}
 	}
 	return all
@@ -133,9 +165,9 @@ func (q *querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matc
 			continue
 		}
 		var within []chunks.Sample
-		for _, value := range q.values[key] {
-			if value.T() >= q.from && value.T() <= q.to {
-				within = append(within, value)
+		for _, one := range q.values[key] {
+			if one.T() >= q.from && one.T() <= q.to {
+				within = append(within, one)
 			}
 		}
 		found = append(found, storage.NewListSeries(q.labels[key], within))

@@ -16,6 +16,13 @@ func (q Queue) Instances() string { return q.Prefix + ":" + q.Name + ":instances
 // Jobs is the jobs' key.
 func (q Queue) Jobs() string { return q.Prefix + ":" + q.Name + ":jobs" }
 
+// Audit is the key of what was changed by whom.
+func (q Queue) Audit() string { return q.Prefix + ":" + q.Name + ":audit" }
+
+// Paused is the key of what is paused. Its hash tag puts it beside the instances' key,
+// so that one script has both.
+func (q Queue) Paused() string { return q.Prefix + ":{" + q.Instances() + "}:paused" }
+
 // Shard are the keys of one shard.
 type Shard struct {
 	Due, Msg, Claims, Deadlines, Attempts string

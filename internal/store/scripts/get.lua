@@ -1,8 +1,8 @@
 -- get: find one message, wherever it is.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
---      4 attempts (HASH)  5 deadmsg (HASH)  6 meta (HASH)  7 dead (ZSET id -> died_ms)
+--      4 attempts (HASH)  5 deadmsg (HASH)  6 meta (HASH)  7 dead (ZSET id -> died_ms)  8 routes (HASH slot -> route)
 -- ARGV 1 epoch  2 id
--- RETURNS {status, now_ms, code, score or died_ms, attempts, stored or dead letter}; see answer.go
+-- RETURNS {status, now_ms, code, score or died_ms, attempts, stored or dead letter, route}; see answer.go
 -- COST O(1), or O(messages in flight) where it is in flight. CLOCK Redis. Writes nothing.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -17,7 +17,10 @@ if not stored and not due then
   return {0, now_ms, 8, 0, '', ''}
 end
 local attempts = redis.call('HGET', KEYS[4], id) or ''
-if due then return {0, now_ms, 2, due + 0, attempts, stored or ''} end
+if due then
+  local slot = math.floor(due / 4398046511104)
+  return {0, now_ms, 2, due + 0, attempts, stored or '', slot > 0 and redis.call('HGET', KEYS[8], slot) or ''}
+end
 for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
   -- Few claims hold the id's letters at all.
   local at = string.find(packed, ':' .. id, 1, true) and 1 or #packed + 1

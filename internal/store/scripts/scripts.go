@@ -41,6 +41,7 @@ var (
 	HandOver   = load("handover")
 	Heartbeat  = load("heartbeat")
 	Leave      = load("leave")
+	Pause      = load("pause")
 	Redrive    = load("redrive")
 	Purge      = loadTagging("purge")
 	Forget     = load("forget")

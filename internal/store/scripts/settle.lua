@@ -1,21 +1,21 @@
--- settle: end a claim or a part of it: remove what the broker acknowledged, put back, park or bury the rest.
+-- settle: end a claim or a part of it: remove what the broker acknowledged or is dropped, put back, park or bury the rest.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
 --      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH)
---      9 routes (HASH slot -> route); only where an outbox message was acked: 10 gone (HASH token -> fate)
+--      9 routes (HASH slot -> route); only where an outbox message was removed: 10 gone (HASH token -> fate)
 --      11 gonettl (ZSET token -> expiry_ms)  12 settled (HASH token -> fate, id)
---      13 tags (ZSET tag, NUL, id -> 0); 10 to 13 also where a message with tags was acked
+--      13 tags (ZSET tag, NUL, id -> 0); 10 to 13 also where a message with tags was removed
 -- ARGV 1 claim token  2 length, 3 first and 4 last entry of the packed claim before  5 the packed claim after
---      ('': it ends)  6 repeated (1: an earlier run may have happened)  7 acked  8 back  9 dead  10 parks: how many
---      11 of back, retries  12 of back, parked  13 of acked, suspected duplicates  14 of acked, its first: outbox
---      messages  15 of these, its first: those that the ledger tells of  16 their tokens, 16 bytes each
---      17 tombstone_ms; then per acked: id; per back: id, score (or "+" and a delay in ms), attempts ('': as they
---      are, '-': none); per dead: id, due_ms, attempts, reason; per park: slot, since_ms (0: now), route, reason;
---      then the entries in tags of what was acked
+--      ('': it ends)  6 repeated (1: an earlier run may have happened)  7 removed  8 back  9 dead  10 parks: how many
+--      11 of back, retries  12 of back, parked  13 of removed, suspected duplicates  14 of removed, its first: outbox
+--      messages  15 of these, its first: those that the ledger tells of  16 the fate ("p" published, "c" dropped) and
+--      the token of each, 17 bytes  17 tombstone_ms  18 of removed, dropped; then per removed: id; per back: id, score
+--      (or "+" and a delay in ms), attempts ('': as they are, '-': none); per dead: id, due_ms, attempts, reason; per
+--      park: slot, since_ms (0: now), route, reason; then the entries in tags of what was removed
 -- RETURNS 0 done, 1 stale: the claim is not as it was before, and nothing has changed; see mark.lua
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local token, before, first, last, after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
-local acked, back, dead, parks = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local back_at, dead_at = 18 + acked, 18 + acked + 3 * back
+local removed, back, dead, parks = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
+local back_at, dead_at = 19 + removed, 19 + removed + 3 * back
 local parks_at = dead_at + 4 * dead
 
 -- The entries tell this claim from one that a late repetition of its number has made.
@@ -48,17 +48,17 @@ end
 
 redis.call('ZREM', KEYS[4], after == '' and token or '')
 if after == '' then redis.call('HDEL', KEYS[3], token) else redis.call('HSET', KEYS[3], token, after) end
-if tried > 0 and tried <= 512 and acked > 16 then put(KEYS[5], {'', ''}) end
-if acked > 0 then redis.call('HDEL', KEYS[2], unpack(ARGV, 18, 17 + acked)) end
-if acked > 0 and tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 18, 17 + acked)) end
+if tried > 0 and tried <= 512 and removed > 16 then put(KEYS[5], {'', ''}) end
+if removed > 0 then redis.call('HDEL', KEYS[2], unpack(ARGV, 19, 18 + removed)) end
+if removed > 0 and tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 19, 18 + removed)) end
 if #ARGV >= parks_at + 4 * parks then redis.call('ZREM', KEYS[13], unpack(ARGV, parks_at + 4 * parks)) end
 -- A late writer of a row must not bring its message back.
 local traced, told = tonumber(ARGV[14]), tonumber(ARGV[15])
 for n = 1, traced do
-  local ended = string.sub(ARGV[16], n * 16 - 15, n * 16)
-  gone[2 * n - 1], gone[2 * n] = ended, 'p'
+  local fate, ended = string.sub(ARGV[16], n * 17 - 16, n * 17 - 16), string.sub(ARGV[16], n * 17 - 15, n * 17)
+  gone[2 * n - 1], gone[2 * n] = ended, fate
   expiry[2 * n - 1], expiry[2 * n] = expires, ended
-  if n <= told then settled[2 * n - 1], settled[2 * n] = ended, 'p' .. ARGV[17 + n] end
+  if n <= told then settled[2 * n - 1], settled[2 * n] = ended, fate .. ARGV[18 + n] end
 end
 put(KEYS[10], gone)
 if traced > 0 then redis.call('ZADD', KEYS[11], 'GT', unpack(expiry)) end
@@ -78,14 +78,14 @@ if dead > 0 then
   redis.call('HSET', KEYS[7], unpack(letters))
 end
 for i = parks_at, parks_at + 4 * parks - 4, 4 do
-  -- The same route keeps since when it is parked.
+  -- The same route keeps since when it is parked, unless it was paused until now.
   local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
   local since, rest = string.match(redis.call('HGET', KEYS[9], ARGV[i]) or '', '^(%d+)(.*)$')
-  if not since or string.sub(rest, 1, #route) ~= route then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%d', now_ms) end
+  if not since or string.sub(rest, 1, #route) ~= route or string.sub(rest, #route + 1) == 'paused' then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%d', now_ms) end
   routes[#routes + 1], routes[#routes + 2] = ARGV[i], since .. route .. ARGV[i + 3]
 end
 put(KEYS[9], routes)
-local changed = {published = acked, suspected_duplicates = tonumber(ARGV[13]), retried = tonumber(ARGV[11]), parked = tonumber(ARGV[12]),
-  released = back - ARGV[11] - ARGV[12], dead_lettered = dead}
+local changed = {published = removed - ARGV[18], dropped = tonumber(ARGV[18]), suspected_duplicates = tonumber(ARGV[13]),
+  retried = tonumber(ARGV[11]), parked = tonumber(ARGV[12]), released = back - ARGV[11] - ARGV[12], dead_lettered = dead}
 for name, n in pairs(changed) do if n > 0 then redis.call('HINCRBY', KEYS[8], name, n) end end
 return 0

@@ -36,11 +36,11 @@ func (s *Shard) Check() error {
 	}
 	accepted := s.Counter("scheduled")
 	present := int64(len(s.Due) + len(inFlight) + len(s.Dead))
-	ended := s.Counter("published") + s.Counter("cancelled") + s.Counter("replaced") + s.Counter("purged")
+	ended := s.Counter("published") + s.Counter("cancelled") + s.Counter("replaced") + s.Counter("purged") + s.Counter("dropped")
 	if accepted != present+ended {
-		complain("scheduled %d, but %d wait, %d in flight, %d dead, %d published, %d cancelled, %d replaced, %d purged",
+		complain("scheduled %d, but %d wait, %d in flight, %d dead, %d published, %d cancelled, %d replaced, %d purged, %d dropped",
 			accepted, len(s.Due), len(inFlight), len(s.Dead),
-			s.Counter("published"), s.Counter("cancelled"), s.Counter("replaced"), s.Counter("purged"))
+			s.Counter("published"), s.Counter("cancelled"), s.Counter("replaced"), s.Counter("purged"), s.Counter("dropped"))
 	}
 	s.checkMessages(inFlight, complain)
 	sameKeys(s.Tags, s.tagged(), "tags", "messages", complain)

@@ -57,7 +57,9 @@ func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards
 			}
 		}
 	}
-	_ = rdb.Del(ctx, Prefix+":"+queue+":layout", Prefix+":"+queue+":instances", Prefix+":"+queue+":jobs").Err()
+	for _, name := range []string{"layout", "instances", "audit", "jobs"} { // In a Cluster, each is elsewhere.
+		_ = rdb.Del(ctx, Prefix+":"+queue+":"+name).Err()
+	}
 }
 
 // Key is the full name of a shard's key, as of due, msg or claims.

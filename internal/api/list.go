@@ -1,0 +1,84 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// list has the call that lists messages.
+func (a *API) list() {
+	register(a, operation{
+		id: "list", method: http.MethodGet, path: "/queues/{queue}/messages", roles: viewers,
+		summary: "List messages: what waits comes first, in due order, then what is parked, in flight and dead",
+	}, a.listMessages)
+}
+
+type listInput struct {
+	QueueParam
+
+	State    string `query:"state" enum:"scheduled,parked,in_flight,dead" doc:"Where they are."`
+	Topic    string `query:"topic" doc:"Their topic."`
+	Key      string `query:"key" doc:"Their key."`
+	Tag      string `query:"tag" doc:"One of their tags. They are then listed by key and id, whatever their state."`
+	IDPrefix string `query:"id_prefix" doc:"How their ids begin."`
+	DueFrom  string `query:"due_from" format:"date-time" doc:"Due then or later, RFC 3339."`
+	DueTo    string `query:"due_to" format:"date-time" doc:"Due before then, RFC 3339."`
+	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to list."`
+	Cursor   string `query:"cursor" doc:"The next_cursor of the page before."`
+}
+
+func (in *listInput) request() (store.ListRequest, error) {
+	r := store.ListRequest{
+		Filter: store.Filter{State: store.State(in.State), Topic: in.Topic, Key: in.Key, Tag: in.Tag, IDPrefix: in.IDPrefix},
+		Limit:  in.Limit, After: in.Cursor,
+	}
+	var err, err2 error
+	r.From, err = parseTime("due_from", in.DueFrom)
+	r.To, err2 = parseTime("due_to", in.DueTo)
+	return r, errors.Join(err, err2)
+}
+
+// parseTime reads a time of a query; empty is the zero time.
+func parseTime(field, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, invalid(field, field+" is not a time: give RFC 3339, as 2027-01-31T09:00:00.000Z")
+	}
+	return t, nil
+}
+
+type listOutput struct {
+	Body struct {
+		Messages []Message `json:"messages" nullable:"false" doc:"There may be none though more pages follow."`
+		Next     string    `json:"next_cursor" doc:"The cursor of the next page; empty where there is none."`
+	}
+}
+
+func (a *API) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
+	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(in.Topic) {
+		return nil, forbidden(caller.Name + " may list messages of certain topics only: name one as topic")
+	}
+	request, err := in.request()
+	if err != nil {
+		return nil, err
+	}
+	page, err := a.config.Queues[in.Queue].Store.Admin().List(ctx, request)
+	if err != nil && !errors.Is(err, delay.ErrNoLayout) { // Nobody has ever used the queue.
+		return nil, err
+	}
+	out := &listOutput{}
+	out.Body.Next = page.Next
+	out.Body.Messages = make([]Message, len(page.Messages))
+	for i := range page.Messages {
+		out.Body.Messages[i] = toMessage(&page.Messages[i].Found, page.Messages[i].State)
+	}
+	return out, nil
+}

@@ -1,0 +1,195 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// message has the calls for a single message.
+func (a *API) message() {
+	const path = "/queues/{queue}/messages/{id}"
+	register(a, operation{id: "get", method: http.MethodGet, path: path, roles: everybody, summary: "Show a message"}, a.get)
+	register(a, operation{id: "cancel", method: http.MethodDelete, path: path, roles: producers, summary: "Cancel a message"}, a.cancel)
+	register(a, operation{
+		id: "reschedule", method: http.MethodPost, path: path + ":reschedule", roles: producers,
+		summary: "Move a message to another due time; a dead letter is put back, due then",
+	}, a.reschedule)
+	register(a, operation{
+		id: "publishNow", method: http.MethodPost, path: path + ":publish-now", roles: producers,
+		summary: "Make a message due now; a dead letter is put back, a parked one leaves when its route is there again",
+	}, a.publishNow)
+}
+
+// MessageParam names the message of a call.
+type MessageParam struct {
+	QueueParam
+
+	ID  string `path:"id" doc:"The message's id; a slash in it may be written as it is, or as %2F." example:"order-42/timeout"`
+	Key string `query:"key" doc:"The message's key; empty for a message without one."`
+}
+
+func (p *MessageParam) ref() delay.Ref { return delay.Ref{ID: p.ID, Key: p.Key} }
+
+// Message is a message as it is now.
+type Message struct {
+	ID             string            `json:"id"`
+	Key            string            `json:"key"`
+	Topic          string            `json:"topic"`
+	State          string            `json:"state" enum:"scheduled,parked,in_flight,dead" doc:"Where it is. What is parked waits until its route is there again."`
+	DueAt          string            `json:"due_at,omitempty" format:"date-time"`
+	ScheduledAt    string            `json:"scheduled_at,omitempty" format:"date-time" doc:"When it was accepted first."`
+	Attempt        int               `json:"attempt" doc:"The number of the next attempt to publish it, or of the running one."`
+	Reason         string            `json:"reason,omitempty" doc:"Why it is parked, or dead."`
+	DiedAt         string            `json:"died_at,omitempty" format:"date-time"`
+	Route          string            `json:"route,omitempty" doc:"The route that it is parked for."`
+	MaybePublished bool              `json:"maybe_published" doc:"A copy may be at the broker already."`
+	Tags           []string          `json:"tags" nullable:"false"`
+	Headers        map[string]string `json:"headers" nullable:"false"`
+	Body           *string           `json:"body,omitempty" doc:"The payload, where it was asked for and is text."`
+	BodyBase64     *string           `json:"body_base64,omitempty" doc:"The payload, where it was asked for and is no text."`
+}
+
+// toMessage is a message of the store; reading tells what of it cannot be read.
+func toMessage(found *store.Found, state store.State) Message {
+	headers, tags := message.CutTags(found.Headers)
+	m := Message{
+		ID: found.ID, Key: found.Key, Topic: found.Topic, State: string(state),
+		DueAt: stamp(found.DueAt), ScheduledAt: stamp(found.ScheduledAt), Attempt: found.Attempt,
+		Reason: found.Reason, DiedAt: stamp(found.DiedAt), MaybePublished: found.MaybePublished,
+		Headers: headers, Tags: slices.Concat([]string{}, tags),
+	}
+	if m.Headers == nil {
+		m.Headers = map[string]string{}
+	}
+	if found.Err != nil {
+		m.Reason = found.Err.Error()
+	}
+	return m
+}
+
+// withBody adds the payload.
+func (m *Message) withBody(body []byte) {
+	if utf8.Valid(body) {
+		text := string(body)
+		m.Body = &text
+		return
+	}
+	text := base64.StdEncoding.EncodeToString(body)
+	m.BodyBase64 = &text
+}
+
+type getInput struct {
+	MessageParam
+
+	WithBody bool `query:"body" doc:"With the payload."`
+}
+
+type messageOutput struct{ Body Message }
+
+func (a *API) get(ctx context.Context, in *getInput) (*messageOutput, error) {
+	found, err := a.find(ctx, in.Queue, in.ref())
+	if err != nil {
+		return nil, err
+	}
+	state := store.StateScheduled
+	switch found.Found.Code { //nolint:exhaustive // A message is in one of three places.
+	case store.InFlight:
+		state = store.StateInFlight
+	case store.Dead:
+		state = store.StateDead
+	}
+	out := &messageOutput{toMessage(&found.Found, state)}
+	if found.Parked != nil {
+		out.Body.State, out.Body.Route, out.Body.Reason = string(store.StateParked), found.Parked.Route, found.Parked.Reason
+	}
+	if in.WithBody {
+		out.Body.withBody(found.Found.Body)
+	}
+	return out, nil
+}
+
+// find is a message that the caller may see.
+func (a *API) find(ctx context.Context, queue string, ref delay.Ref) (store.Located, error) {
+	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
+		return store.Located{}, errors.Join(delay.ErrInvalid, err)
+	}
+	found, ok, err := a.config.Queues[queue].Store.Producer().Locate(ctx, ref.ID, ref.Key)
+	if err == nil && !ok {
+		err = delay.ErrNotFound
+	}
+	if caller := callOf(ctx); err == nil && !caller.MaySee(found.Found.Topic) {
+		err = forbidden(caller.Name + " may not see messages of this topic")
+	}
+	return found, err
+}
+
+// mayChange refuses a message of a topic that the caller may not use. For who may
+// use all of them, it asks nobody.
+func (a *API) mayChange(ctx context.Context, queue string, ref delay.Ref) error {
+	if callOf(ctx).SeesAllTopics() {
+		return nil
+	}
+	_, err := a.find(ctx, queue, ref)
+	return err
+}
+
+// Changed is what became of a message.
+type Changed struct {
+	Status         string `json:"status" enum:"cancelled,rescheduled"`
+	MaybePublished bool   `json:"maybe_published" doc:"A copy may have been published before."`
+}
+
+type changedOutput struct{ Body Changed }
+
+func (a *API) cancel(ctx context.Context, in *MessageParam) (*changedOutput, error) {
+	return a.change(ctx, in, "cancel", "cancelled", func(c *delay.Client) error { return c.Cancel(ctx, in.ref()) })
+}
+
+type rescheduleInput struct {
+	MessageParam
+
+	Body When
+}
+
+func (a *API) reschedule(ctx context.Context, in *rescheduleInput) (*changedOutput, error) {
+	when, err := in.Body.parse()
+	if err != nil {
+		return nil, err
+	}
+	return a.change(ctx, &in.MessageParam, "reschedule", "rescheduled", func(c *delay.Client) error {
+		return c.Reschedule(ctx, in.ref(), when)
+	})
+}
+
+func (a *API) publishNow(ctx context.Context, in *MessageParam) (*changedOutput, error) {
+	return a.change(ctx, in, "publish-now", "rescheduled", func(c *delay.Client) error { return c.PublishNow(ctx, in.ref()) })
+}
+
+// change makes one change of a message, and writes it down.
+func (a *API) change(ctx context.Context, in *MessageParam, verb, done string, do func(*delay.Client) error) (*changedOutput, error) {
+	if err := a.mayChange(ctx, in.Queue, in.ref()); err != nil {
+		return nil, err
+	}
+	err := do(a.config.Queues[in.Queue].Clients[delay.Reject])
+	out := &changedOutput{Changed{Status: done, MaybePublished: errors.Is(err, delay.ErrMaybePublished)}}
+	if out.Body.MaybePublished && !errors.Is(err, delay.ErrNotDurable) {
+		err = nil
+	}
+	made := change{action: verb, id: in.ID, key: in.Key, answer: done}
+	if err != nil {
+		made.answer = problem(err).Code
+	}
+	a.audited(ctx, in.Queue, made)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}

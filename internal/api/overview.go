@@ -1,0 +1,162 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// viewFor is how long an overview is shown again, at the least: several people who
+	// look cost Redis what one does.
+	viewFor = time.Second
+	// longestView is how old an overview may be.
+	longestView = 10 * time.Second
+	// viewTimeout bounds what an overview waits for Redis.
+	viewTimeout = 5 * time.Second
+	// parallelShards is how many shards of a queue are asked at a time.
+	parallelShards = 8
+	// ratesOver and latenessOver are how far back rates and lateness reach, where
+	// somebody has looked so long.
+	ratesOver    = 10 * time.Second
+	latenessOver = time.Minute
+)
+
+// overview reads what all queues hold, for whoever asks at the same time.
+type overview struct {
+	config *Config
+
+	mu   sync.Mutex
+	last *snapshot
+	next time.Time // when Redis may be asked again
+}
+
+// snapshot is what was read at one time. Nobody changes it.
+type snapshot struct {
+	*moment
+
+	queues map[string]*queueState
+	// earlier are the moments of the last minute, and one before it.
+	earlier []*moment
+}
+
+// moment is what rates are made of.
+type moment struct {
+	at time.Time
+	// counters and lateness are by queue; a queue that could not be read has no counters.
+	counters map[string]map[string]int64
+	lateness map[string]Histogram
+}
+
+// queueState is what a queue held.
+type queueState struct {
+	layout *store.Layout
+	shards []store.ShardStats
+	paused map[string]time.Time // by topic; "" is the queue
+	err    error
+}
+
+func newOverview(config *Config) *overview { return &overview{config: config} }
+
+// look is the newest snapshot. It is as old as a second, or older where reading it takes
+// long: that takes a twentieth of the time at the most.
+func (v *overview) look(ctx context.Context) *snapshot {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if time.Now().Before(v.next) {
+		return v.last
+	}
+	// Who waits meanwhile sees the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), viewTimeout)
+	defer cancel()
+	began := time.Now()
+	s := v.read(ctx)
+	v.next = time.Now().Add(min(max(viewFor, wait.Rest(time.Since(began))), longestView))
+	if v.last != nil {
+		s.earlier = append(slices.Clone(v.last.earlier), v.last.moment)
+		for len(s.earlier) > 1 && s.at.Sub(s.earlier[1].at) >= latenessOver {
+			s.earlier = s.earlier[1:]
+		}
+	}
+	v.last = s
+	return s
+}
+
+// since is the oldest moment that is no older than so long before the snapshot; nil
+// where there is none.
+func (s *snapshot) since(over time.Duration) *moment {
+	for _, m := range s.earlier {
+		if s.at.Sub(m.at) <= over {
+			return m
+		}
+	}
+	return nil
+}
+
+// read asks all queues at once: one whose Redis does not answer takes no time from
+// the others.
+func (v *overview) read(ctx context.Context) *snapshot {
+	s := &snapshot{
+		moment: &moment{at: time.Now(), counters: map[string]map[string]int64{}, lateness: map[string]Histogram{}},
+		queues: map[string]*queueState{},
+	}
+	var reading sync.WaitGroup
+	for name, queue := range v.config.Queues {
+		q := &queueState{}
+		s.queues[name], s.lateness[name] = q, v.config.Lateness(name)
+		reading.Go(func() { q.err = q.read(ctx, queue.Store) })
+	}
+	reading.Wait()
+	for name, q := range s.queues {
+		if q.err == nil {
+			s.counters[name] = q.counters()
+		}
+	}
+	return s
+}
+
+// counters are the sums over the shards, by name.
+func (q *queueState) counters() map[string]int64 {
+	sums := map[string]int64{}
+	for i := range q.shards {
+		for name, n := range q.shards[i].Counters {
+			sums[name] += n
+		}
+	}
+	return sums
+}
+
+func (q *queueState) read(asking context.Context, queue *store.Queue) (err error) {
+	if q.layout, err = queue.AwaitLayout(asking); err != nil {
+		if errors.Is(err, delay.ErrNoLayout) {
+			return delay.ErrNoLayout
+		}
+		return err
+	}
+	q.shards = make([]store.ShardStats, q.layout.Polled())
+	group, ctx := errgroup.WithContext(asking)
+	group.SetLimit(parallelShards)
+	for i := range q.shards {
+		group.Go(func() error {
+			var err error
+			if q.shards[i], err = queue.Admin().Stats(ctx, i); err != nil {
+				return fmt.Errorf("shard %d: %w", i, errors.Join(delay.ErrUnavailable, err))
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	q.paused, err = queue.Admin().Paused(asking)
+	return err
+}

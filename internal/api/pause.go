@@ -1,0 +1,83 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// pauses has the calls that stop a queue or a topic of it, and let it go on.
+func (a *API) pauses() {
+	register(a, operation{
+		id: "pause", method: http.MethodPost, path: "/queues/{queue}:pause", roles: operators,
+		summary: "Publish nothing of the queue, or of one topic of it, until it is resumed; what waits goes on waiting",
+	}, a.pause)
+	register(a, operation{
+		id: "resume", method: http.MethodPost, path: "/queues/{queue}:resume", roles: operators,
+		summary: "Let the queue, or one topic of it, go on",
+	}, a.resume)
+}
+
+type pauseInput struct {
+	QueueParam
+
+	Body *struct {
+		Topic string `json:"topic,omitempty" doc:"Only this topic; the whole queue without it."`
+	}
+}
+
+func (in *pauseInput) topic() string {
+	if in.Body == nil {
+		return ""
+	}
+	return in.Body.Topic
+}
+
+// Paused is whether a queue, or a topic of it, is paused.
+type Paused struct {
+	Topic  string `json:"topic" doc:"Empty: the whole queue."`
+	Paused bool   `json:"paused"`
+	Since  string `json:"since,omitempty" format:"date-time" doc:"Since when it is, or was; not there where it was not."`
+}
+
+type pausedOutput struct{ Body Paused }
+
+func (a *API) pause(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
+	return a.setPaused(ctx, in, "pause", true, (*store.Admin).Pause)
+}
+
+func (a *API) resume(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
+	return a.setPaused(ctx, in, "resume", false, (*store.Admin).Resume)
+}
+
+func (a *API) setPaused(
+	ctx context.Context, in *pauseInput, action string, paused bool, do func(*store.Admin, context.Context, string) (time.Time, error),
+) (*pausedOutput, error) {
+	topic := in.topic()
+	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(topic) {
+		return nil, forbidden(caller.Name + " may use certain topics only: name one as topic")
+	}
+	since, err := do(a.config.Queues[in.Queue].Store.Admin(), ctx, topic)
+	made := change{action: action, topic: topic, answer: "done"}
+	if err != nil {
+		made.answer = problem(err).Code
+	}
+	a.audited(ctx, in.Queue, made)
+	if err != nil {
+		return nil, err
+	}
+	return &pausedOutput{Paused{Topic: topic, Paused: paused, Since: stamp(since)}}, nil
+}
+
+// pausedView are the pauses of a queue: the whole queue first, then its topics.
+func pausedView(paused map[string]time.Time) []Paused {
+	list := []Paused{}
+	for _, topic := range slices.Sorted(maps.Keys(paused)) {
+		list = append(list, Paused{Topic: topic, Paused: true, Since: stamp(paused[topic])})
+	}
+	return list
+}

@@ -1,0 +1,241 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// queues has the calls that tell how everything is.
+func (a *API) queues() {
+	register(a, operation{
+		id: "overview", method: http.MethodGet, path: "/queues", roles: viewers,
+		summary: "Show what all queues hold, how fast they are, and whether their sinks are up",
+	}, a.showQueues)
+	register(a, operation{
+		id: "queue", method: http.MethodGet, path: "/queues/{queue}", roles: viewers,
+		summary: "Show what a queue holds, and how fast it is",
+	}, a.showQueue)
+	register(a, operation{
+		id: "sinks", method: http.MethodGet, path: "/sinks", roles: viewers,
+		summary: "Show which sinks are up, or why not, and which routes messages are parked for",
+	}, a.showSinks)
+}
+
+// QueueView is a queue as it is now.
+type QueueView struct {
+	Name   string `json:"name"`
+	Sink   string `json:"sink"`
+	Shards int    `json:"shards"`
+	// Held is less than Shards where no instance polls some of them.
+	Held      int       `json:"held" doc:"How many of the shards are polled by an instance."`
+	Waiting   int64     `json:"waiting" doc:"Messages that wait, parked ones and due ones among them."`
+	Due       int64     `json:"due" doc:"Messages that wait, are due and not parked."`
+	Parked    int64     `json:"parked" doc:"Messages whose route is unavailable."`
+	InFlight  int64     `json:"in_flight"`
+	Dead      int64     `json:"dead"`
+	OldestDue float64   `json:"oldest_due_age_s" doc:"For how many seconds the first message has been due; 0 where none is."`
+	NextDue   string    `json:"next_due_at,omitempty" format:"date-time" doc:"When the first message that is not parked is due."`
+	Rates     *Rates    `json:"rates,omitempty" doc:"Not there where nobody has looked a little before."`
+	Lateness  *Lateness `json:"lateness,omitempty" doc:"Not there where this instance has published nothing."`
+	Paused    []Paused  `json:"paused" nullable:"false" doc:"What of it is paused: the whole queue, or topics."`
+	Error     string    `json:"error,omitempty" doc:"Why the numbers are not known."`
+}
+
+// Rates are how many messages a second, of the whole queue.
+type Rates struct {
+	Over      float64 `json:"over_s" doc:"Over how many seconds."`
+	Scheduled float64 `json:"scheduled"`
+	Published float64 `json:"published"`
+	Cancelled float64 `json:"cancelled"`
+	Dead      float64 `json:"dead"`
+}
+
+// Lateness is from the due time to the broker's acknowledgement, of what the instance
+// that was asked has published.
+type Lateness struct {
+	Over     float64 `json:"over_s" doc:"Over how many seconds; 0: since the instance has started."`
+	Messages uint64  `json:"messages"`
+	P50      float64 `json:"p50_s"`
+	P99      float64 `json:"p99_s"`
+}
+
+// view is the queue as the snapshot has it.
+func (s *snapshot) view(name, sink string) QueueView {
+	q := s.queues[name]
+	v := QueueView{Name: name, Sink: sink, Shards: len(q.shards), Paused: pausedView(q.paused)}
+	if q.err != nil {
+		v.Error = q.err.Error()
+		return v
+	}
+	var next time.Time
+	for i := range q.shards {
+		shard := &q.shards[i]
+		v.Waiting, v.Due, v.Parked = v.Waiting+shard.Waiting, v.Due+shard.Due, v.Parked+shard.Parked
+		v.InFlight, v.Dead, v.OldestDue = v.InFlight+shard.InFlight, v.Dead+shard.Dead, max(v.OldestDue, shard.OldestDueAge.Seconds())
+		if shard.Holder != "" {
+			v.Held++
+		}
+		if !shard.NextDue.IsZero() && (next.IsZero() || shard.NextDue.Before(next)) {
+			next = shard.NextDue
+		}
+	}
+	v.NextDue = stamp(next)
+	v.Rates, v.Lateness = s.rates(name), s.latenessOf(name)
+	return v
+}
+
+// rates compares the queue's counters with earlier ones.
+func (s *snapshot) rates(name string) *Rates {
+	earlier := s.since(ratesOver)
+	if earlier == nil || earlier.counters[name] == nil {
+		return nil
+	}
+	over := s.at.Sub(earlier.at).Seconds()
+	rate := func(counter string) float64 { // Shards that were dropped took theirs along.
+		return max(0, float64(s.counters[name][counter]-earlier.counters[name][counter])/over)
+	}
+	return &Rates{
+		Over: over, Scheduled: rate("scheduled"), Published: rate("published"),
+		Cancelled: rate("cancelled"), Dead: rate("dead_lettered"),
+	}
+}
+
+func (s *snapshot) latenessOf(name string) *Lateness {
+	h, over := s.lateness[name], 0.0
+	if earlier := s.since(latenessOver); earlier != nil {
+		h, over = h.minus(earlier.lateness[name]), s.at.Sub(earlier.at).Seconds()
+	}
+	if h.count() == 0 {
+		return nil
+	}
+	const half, nearlyAll = 0.5, 0.99
+	return &Lateness{Over: over, Messages: h.count(), P50: h.quantile(half), P99: h.quantile(nearlyAll)}
+}
+
+// SinkView is a sink as it is now.
+type SinkView struct {
+	Name   string      `json:"name"`
+	Type   string      `json:"type" enum:"kafka,nats,rabbitmq"`
+	Up     bool        `json:"up" doc:"Its broker answers the instance that was asked."`
+	Detail string      `json:"detail,omitempty" doc:"Why it is not up."`
+	Queues []string    `json:"queues" nullable:"false" doc:"The queues that publish to it."`
+	Routes []RouteView `json:"routes" nullable:"false" doc:"The routes that messages are parked for."`
+}
+
+// RouteView is a route that messages are parked for.
+type RouteView struct {
+	Queue    string `json:"queue"`
+	Route    string `json:"route"`
+	Reason   string `json:"reason"`
+	Since    string `json:"since,omitempty" format:"date-time"`
+	Messages int    `json:"messages"`
+	Oldest   string `json:"oldest_due_at,omitempty" format:"date-time"`
+}
+
+// parkedRoutes are those of a queue, over all its shards, the one with the most
+// messages first.
+func parkedRoutes(queue string, shards []store.ShardStats) []RouteView {
+	byName := map[string]*message.ParkedRoute{}
+	for i := range shards {
+		for _, p := range shards[i].Routes {
+			sum := byName[p.Route]
+			if sum == nil {
+				byName[p.Route] = &p
+				continue
+			}
+			sum.Messages += p.Messages
+			if p.Since.Before(sum.Since) {
+				sum.Since, sum.Reason = p.Since, p.Reason
+			}
+			if p.Oldest.Before(sum.Oldest) {
+				sum.Oldest = p.Oldest
+			}
+		}
+	}
+	routes := make([]RouteView, 0, len(byName))
+	for _, p := range byName {
+		routes = append(routes, RouteView{
+			Queue: queue, Route: p.Route, Reason: p.Reason, Since: stamp(p.Since), Messages: p.Messages, Oldest: stamp(p.Oldest),
+		})
+	}
+	slices.SortFunc(routes, func(a, b RouteView) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Route, b.Route))
+	})
+	return routes
+}
+
+// Overview is everything at a glance.
+type Overview struct {
+	At       string      `json:"at" format:"date-time"`
+	Instance string      `json:"instance" doc:"The instance that was asked."`
+	Queues   []QueueView `json:"queues" nullable:"false"`
+	Sinks    []SinkView  `json:"sinks" nullable:"false"`
+}
+
+// overview is what the caller may see.
+func (a *API) overview(ctx context.Context) Overview {
+	last := a.view.look(ctx)
+	o := Overview{At: stamp(last.at), Instance: a.config.Instance, Queues: []QueueView{}}
+	names := a.names(ctx)
+	for _, name := range names {
+		o.Queues = append(o.Queues, last.view(name, a.config.Queues[name].Sink))
+	}
+	o.Sinks = a.sinks(last, names)
+	return o
+}
+
+// sinks are those of the queues of these names.
+func (a *API) sinks(last *snapshot, names []string) []SinkView {
+	views := map[string]*SinkView{}
+	for _, s := range a.config.Sinks() {
+		views[s.Name] = &SinkView{Name: s.Name, Type: string(s.Type), Up: s.Up, Detail: s.Detail, Routes: []RouteView{}}
+	}
+	for _, name := range names {
+		if v := views[a.config.Queues[name].Sink]; v != nil {
+			v.Queues = append(v.Queues, name)
+			v.Routes = append(v.Routes, parkedRoutes(name, last.queues[name].shards)...)
+		}
+	}
+	list := []SinkView{}
+	for _, name := range slices.Sorted(maps.Keys(views)) {
+		if v := views[name]; len(v.Queues) > 0 {
+			list = append(list, *v)
+		}
+	}
+	return list
+}
+
+type overviewOutput struct{ Body Overview }
+
+func (a *API) showQueues(ctx context.Context, _ *struct{}) (*overviewOutput, error) {
+	return &overviewOutput{a.overview(ctx)}, nil
+}
+
+type queueOutput struct{ Body QueueView }
+
+func (a *API) showQueue(ctx context.Context, in *QueueParam) (*queueOutput, error) {
+	last := a.view.look(ctx)
+	if err := last.queues[in.Queue].err; err != nil {
+		return nil, err
+	}
+	return &queueOutput{last.view(in.Queue, a.config.Queues[in.Queue].Sink)}, nil
+}
+
+type sinksOutput struct {
+	Body struct {
+		Sinks []SinkView `json:"sinks" nullable:"false"`
+	}
+}
+
+func (a *API) showSinks(ctx context.Context, _ *struct{}) (*sinksOutput, error) {
+	out := &sinksOutput{}
+	out.Body.Sinks = a.sinks(a.view.look(ctx), a.names(ctx))
+	return out, nil
+}

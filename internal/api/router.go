@@ -1,0 +1,175 @@
+package api
+
+import (
+	"context"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/delaybridge/delaybridge/internal/api/access"
+)
+
+const (
+	// base is where the API begins.
+	base = "/api/v1"
+	// callTimeout bounds what a call may take, and its body.
+	callTimeout = 13 * time.Second
+	// mostCalls is how many calls are served at once; others wait for one of them.
+	mostCalls = 64
+)
+
+// router takes the operations from huma and puts what all of them need before them.
+// It knows two things that [http.ServeMux] does not: that the last part of a path may
+// have a verb behind a colon, and that an id may have slashes.
+type router struct {
+	*http.ServeMux
+
+	api   *API
+	verbs map[string]map[string]http.HandlerFunc // by pattern and verb
+	calls chan struct{}                          // a place in it is a call that is served
+}
+
+func newRouter(a *API) *router {
+	return &router{ServeMux: http.NewServeMux(), api: a, verbs: map[string]map[string]http.HandlerFunc{}, calls: make(chan struct{}, mostCalls)}
+}
+
+// Handle implements huma's Adapter.
+func (rt *router) Handle(op *huma.Operation, handler func(huma.Context)) {
+	serve := rt.admitted(op, func(w http.ResponseWriter, r *http.Request) { handler(humago.NewContext(op, r, w)) })
+	where, verb, hasVerb := strings.Cut(op.Path, "}:")
+	if hasVerb {
+		where += "}"
+	}
+	pattern := op.Method + " " + base + strings.Replace(where, "{id}", "{id...}", 1)
+	if !hasVerb {
+		rt.HandleFunc(pattern, serve)
+		return
+	}
+	if rt.verbs[pattern] == nil {
+		rt.verbs[pattern] = map[string]http.HandlerFunc{}
+		name := where[strings.LastIndexByte(where, '{')+1 : len(where)-1]
+		rt.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { rt.byVerb(w, r, pattern, name) })
+	}
+	rt.verbs[pattern][verb] = serve
+}
+
+// byVerb serves a path whose last part has a verb behind it.
+func (rt *router) byVerb(w http.ResponseWriter, r *http.Request, pattern, name string) {
+	value := r.PathValue(name)
+	at := strings.LastIndexByte(value, ':')
+	if at >= 0 {
+		if serve := rt.verbs[pattern][value[at+1:]]; serve != nil {
+			r.SetPathValue(name, value[:at])
+			serve(w, r)
+			return
+		}
+	}
+	writeProblem(w, notFound("there is no such call"))
+}
+
+// ServeHTTP serves the API, and answers what it does not have as it answers all else.
+func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if escaped := r.URL.EscapedPath(); path.Clean(escaped) != strings.TrimSuffix(escaped, "/") { // The mux would send the caller elsewhere.
+		writeProblem(w, notFound("write the slashes and dots of an id as %2F and %2E"))
+		return
+	}
+	handler, pattern := rt.Handler(r)
+	if pattern != "" {
+		rt.ServeMux.ServeHTTP(w, r)
+		return
+	}
+	refused := &bare{header: http.Header{}}
+	handler.ServeHTTP(refused, r)
+	p := notFound("there is no such call")
+	if allow := refused.header.Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+		p = newProblem(http.StatusMethodNotAllowed, "not_found", "allowed are "+allow)
+	}
+	writeProblem(w, p)
+}
+
+// bare keeps the header of an answer and nothing else.
+type bare struct{ header http.Header }
+
+// Header implements [http.ResponseWriter].
+func (b *bare) Header() http.Header { return b.header }
+
+// Write implements [http.ResponseWriter].
+func (b *bare) Write(p []byte) (int, error) { return len(p), nil }
+
+// WriteHeader implements [http.ResponseWriter].
+func (b *bare) WriteHeader(int) {}
+
+// Keys of an operation's metadata.
+const (
+	metaRoles = "roles"
+	metaOpen  = "open"
+)
+
+// admitted serves a call if its caller may make it, within its time and number.
+func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.HandlerFunc {
+	allowed, _ := op.Metadata[metaRoles].([]access.Role)
+	isOpen, _ := op.Metadata[metaOpen].(bool)
+	isChange := op.Method != http.MethodGet
+	return func(w http.ResponseWriter, r *http.Request) {
+		caller, err := rt.api.config.Guard.Admit(r, allowed, isChange)
+		if err == nil {
+			err = rt.api.mayUse(caller, r.PathValue("queue"))
+		}
+		if err == nil && r.ContentLength != 0 {
+			err = checkType(r)
+		}
+		if err != nil {
+			writeProblem(w, problem(err))
+			return
+		}
+		ctx := context.WithValue(r.Context(), callKey{}, call{caller, r})
+		if isOpen { // It bounds itself.
+			serve(w, r.WithContext(ctx))
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		select {
+		case rt.calls <- struct{}{}:
+			defer func() { <-rt.calls }()
+			serve(w, r.WithContext(ctx))
+		case <-ctx.Done():
+			writeProblem(w, newProblem(http.StatusTooManyRequests, "rate_limited", "too many calls at once"))
+		}
+	}
+}
+
+// checkType refuses a body that is not said to be JSON: that much, a page of another
+// site cannot send without asking first.
+func checkType(r *http.Request) error {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		p := invalid("Content-Type", "the body must be JSON: Content-Type: application/json")
+		p.Status, p.Title = http.StatusUnsupportedMediaType, http.StatusText(http.StatusUnsupportedMediaType)
+		return p
+	}
+	return nil
+}
+
+// callKey is where the context of a call has who makes it.
+type callKey struct{}
+
+// call is a call and who makes it.
+type call struct {
+	*access.Caller
+
+	request *http.Request
+}
+
+func callOf(ctx context.Context) call {
+	c, _ := ctx.Value(callKey{}).(call)
+	return c
+}

@@ -1,0 +1,224 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/api"
+	"github.com/delaybridge/delaybridge/internal/api/access"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// TestMain gives the property tests the same seed each time, unless -rapid.seed says
+// otherwise.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{"rapid.seed": "1", "rapid.nofailfile": "true", "rapid.checks": "100"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+// scene is an API with one queue in a real Redis.
+type scene struct {
+	t      testing.TB
+	rdb    *redis.Client
+	queue  *store.Queue
+	client *delay.Client
+	api    *api.API
+	server *httptest.Server
+	log    *syncBuffer
+	tokens string // where they are
+	sinks  []api.Sink
+}
+
+// syncBuffer is a log that several goroutines write.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// tokens of the scenes that have some.
+const (
+	producerToken = "producer-token-1"
+	viewerToken   = "viewer-token-1"
+	operatorToken = "operator-token-1"
+)
+
+// scenery changes a scene before it opens.
+type scenery struct {
+	tokens   string // the file's content; QUEUE in it is the queue's name
+	readOnly bool
+}
+
+// How long what must happen may take, and how often it is looked for.
+const (
+	patience = time.Minute
+	tick     = 50 * time.Millisecond
+)
+
+func newScene(t testing.TB, setting scenery) *scene {
+	t.Helper()
+	options, err := redis.ParseURL(testenv.Redis(t))
+	require.NoError(t, err)
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	s := &scene{t: t, rdb: redis.NewClient(options), log: &syncBuffer{}}
+	t.Cleanup(func() { _ = s.rdb.Close() })
+	s.queue = storetest.New(t, s.rdb, 2)
+	name := s.queue.Name()
+	clients := map[delay.Conflict]*delay.Client{}
+	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
+		clients[conflict], err = delay.NewClient(s.rdb, name, delay.WithConflict(conflict))
+		require.NoError(t, err)
+	}
+	s.client = clients[delay.Reject]
+	logger := slog.New(slog.NewTextHandler(s.log, nil))
+	var file *access.File
+	if setting.tokens != "" {
+		s.tokens = filepath.Join(t.TempDir(), "tokens")
+		require.NoError(t, os.WriteFile(s.tokens, []byte(strings.ReplaceAll(setting.tokens, "QUEUE", name)), 0o600))
+		file, err = access.Open(s.tokens, logger)
+		require.NoError(t, err)
+	}
+	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused"}}
+	a, err := api.New(api.Config{
+		Version: "v1", Instance: "bridge-1",
+		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
+		Sinks:    func() []api.Sink { return s.sinks },
+		Lateness: func(string) api.Histogram { return api.Histogram{} },
+		Guard:    access.NewGuard(file, setting.readOnly), Logger: logger,
+	})
+	require.NoError(t, err)
+	s.api = a
+	s.server = httptest.NewServer(a)
+	t.Cleanup(func() {
+		a.Close()
+		s.server.Close()
+	})
+	return s
+}
+
+// answer is what the API has answered.
+type answer struct {
+	t      testing.TB
+	status int
+	header http.Header
+	body   []byte
+}
+
+// call makes a call; QUEUE in the path is the queue's name. body is JSON, or a value.
+func (s *scene) call(method, path string, body any, headers ...string) answer {
+	s.t.Helper()
+	var reader io.Reader = http.NoBody
+	switch b := body.(type) {
+	case nil:
+	case string:
+		reader = strings.NewReader(b)
+	default:
+		encoded, err := json.Marshal(b)
+		require.NoError(s.t, err)
+		reader = bytes.NewReader(encoded)
+	}
+	url := s.server.URL + "/api/v1" + strings.ReplaceAll(path, "QUEUE", s.queue.Name())
+	request, err := http.NewRequestWithContext(s.t.Context(), method, url, reader)
+	require.NoError(s.t, err)
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			request.Host = headers[i+1]
+			continue
+		}
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := s.server.Client().Do(request)
+	require.NoError(s.t, err)
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	require.NoError(s.t, err)
+	return answer{s.t, response.StatusCode, response.Header, content}
+}
+
+func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
+
+// is requires a status and decodes the answer.
+func (a answer) is(status int) map[string]any {
+	a.t.Helper()
+	require.Equal(a.t, status, a.status, "%s", a.body)
+	var m map[string]any
+	require.NoError(a.t, json.Unmarshal(a.body, &m), "%s", a.body)
+	return m
+}
+
+// refused requires a problem of that status and code, and returns its field.
+func (a answer) refused(status int, code string) string {
+	a.t.Helper()
+	m := a.is(status)
+	require.Equal(a.t, code, m["code"], "%s", a.body)
+	require.Equal(a.t, "application/problem+json", a.header.Get("Content-Type"))
+	require.InDelta(a.t, status, m["status"], 0)
+	require.NotEmpty(a.t, m["detail"])
+	field, _ := m["field"].(string)
+	return field
+}
+
+// schedule makes a message that waits for an hour.
+func (s *scene) schedule(id string, more ...string) {
+	s.t.Helper()
+	body := map[string]any{"id": id, "topic": "t", "body": "payload", "in": "1h"}
+	for i := 0; i < len(more); i += 2 {
+		body[more[i]] = more[i+1]
+	}
+	s.call("POST", "/queues/QUEUE/messages", body).is(http.StatusCreated)
+}
+
+func text(v any) string { return fmt.Sprint(v) }
+
+// claim takes all that is due, as a bridge does.
+func (s *scene) claim() (claims []message.Claim) {
+	s.t.Helper()
+	for shard := range 2 {
+		claim, err := s.queue.Shard(shard).Claim(s.t.Context(), message.ClaimRequest{
+			Token: message.ClaimToken{Instance: "bridge-1/boot", Number: 1}, Max: 100, Timeout: time.Hour, Lease: time.Hour,
+		})
+		require.NoError(s.t, err)
+		claims = append(claims, claim)
+	}
+	return claims
+}

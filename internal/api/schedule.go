@@ -1,0 +1,245 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// mostBody is how many bytes the body of a call has at the most: room for a batch of
+// usual messages, or for the largest one in base64.
+const mostBody = 24 << 20
+
+// messages has the calls that schedule.
+func (a *API) messages() {
+	register(a, operation{
+		id: "schedule", method: http.MethodPost, path: "/queues/{queue}/messages", roles: producers,
+		summary: "Schedule a message", status: http.StatusCreated, maxBody: mostBody,
+	}, a.schedule)
+	register(a, operation{
+		id: "scheduleBatch", method: http.MethodPost, path: "/queues/{queue}/messages:batch", roles: producers,
+		summary: "Schedule messages, each for itself: one result an item, by index", maxBody: mostBody,
+	}, a.scheduleBatch)
+}
+
+// Schedule is a message to be scheduled.
+type Schedule struct {
+	When
+
+	ID         string            `json:"id,omitempty" doc:"Names the message within its key. Without it, and without Idempotency-Key, a new one is made." example:"order-42/timeout"`
+	Key        string            `json:"key,omitempty" doc:"Messages of one key and topic are published in due order."`
+	Topic      string            `json:"topic" doc:"Where it is published: Kafka topic, RabbitMQ routing key, NATS subject." example:"order.timeout"`
+	Headers    map[string]string `json:"headers,omitempty" doc:"They pass through unchanged."`
+	Body       string            `json:"body,omitempty" doc:"The payload, as text."`
+	BodyBase64 string            `json:"body_base64,omitempty" doc:"The payload in base64, in the place of body."`
+	Tags       []string          `json:"tags,omitempty" doc:"What the message belongs to: at most 8, by which it is found."`
+	Conflict   string            `json:"conflict,omitempty" enum:"reject,keep,replace" doc:"What to do where the identity is taken; reject by default."`
+}
+
+// When says when a message is due.
+type When struct {
+	In string `json:"in,omitempty" doc:"Due so long from now, by Redis' clock: 500ms, 30m, 2d. This or at." example:"30m"`
+	At string `json:"at,omitempty" doc:"Due at that instant, RFC 3339. This or in." example:"2027-01-31T09:00:00.000Z"`
+}
+
+// parse is the due time for the SDK.
+func (w When) parse() (delay.When, error) {
+	switch {
+	case (w.In == "") == (w.At == ""):
+		return delay.When{}, invalid("in", "give in or at, and not both")
+	case w.In != "":
+		d, err := config.ParseDuration(w.In)
+		if err != nil {
+			return delay.When{}, invalid("in", "in "+err.Error())
+		}
+		return delay.After(d), nil
+	}
+	at, err := time.Parse(time.RFC3339, w.At)
+	if err != nil {
+		return delay.When{}, invalid("at", "at is not a time: give RFC 3339, as 2027-01-31T09:00:00.000Z")
+	}
+	return delay.At(at), nil
+}
+
+var conflicts = map[string]delay.Conflict{"": delay.Reject, "reject": delay.Reject, "keep": delay.Keep, "replace": delay.Replace}
+
+// parse is the message for the SDK.
+func (s *Schedule) parse() (delay.Request, error) {
+	when, err := s.When.parse()
+	if err != nil {
+		return delay.Request{}, err
+	}
+	body := []byte(s.Body)
+	switch {
+	case s.BodyBase64 == "":
+	case s.Body != "":
+		return delay.Request{}, invalid("body_base64", "give body or body_base64, and not both")
+	default:
+		if body, err = base64.StdEncoding.DecodeString(s.BodyBase64); err != nil {
+			return delay.Request{}, invalid("body_base64", "body_base64 is not base64, with + and / and padding")
+		}
+	}
+	return delay.Request{
+		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags}, When: when,
+	}, nil
+}
+
+// Scheduled is what became of a message that was to be scheduled.
+type Scheduled struct {
+	ID     string `json:"id,omitempty"`
+	Key    string `json:"key"`
+	DueAt  string `json:"due_at,omitempty" format:"date-time" doc:"When it is due, by Redis' clock."`
+	Status string `json:"status,omitempty" enum:"created,replaced,existing"`
+	// Error is there in a batch.
+	Error *Problem `json:"error,omitempty" doc:"Why it was not scheduled."`
+}
+
+type scheduleInput struct {
+	QueueParam
+
+	Idempotency string `header:"Idempotency-Key" doc:"Stands for an absent id, with the conflict keep."`
+	RawBody     []byte
+	Body        Schedule
+}
+
+type scheduleOutput struct{ Body Scheduled }
+
+func (a *API) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
+	if err := checkText(in.RawBody); err != nil {
+		return nil, err
+	}
+	if in.Body.ID == "" && in.Idempotency != "" {
+		if in.Body.Conflict != "" && in.Body.Conflict != "keep" {
+			return nil, invalid("conflict", "with Idempotency-Key in the place of the id, conflict is keep")
+		}
+		in.Body.ID, in.Body.Conflict = unquote(in.Idempotency), "keep"
+	}
+	result := a.scheduleAll(ctx, in.Queue, []Schedule{in.Body})[0]
+	a.audited(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
+	if result.Error != nil {
+		result.Error.ID, result.Error.DueAt = result.ID, result.DueAt
+		return nil, result.Error
+	}
+	return &scheduleOutput{result}, nil
+}
+
+// unquote takes the quotes from a string that is given as RFC 8941 has it.
+func unquote(s string) string {
+	if len(s) > 1 && strings.HasPrefix(s, `"`) && strings.HasSuffix(s, `"`) {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
+// checkText refuses bytes that the decoder of JSON would replace without a word.
+func checkText(raw []byte) error {
+	if !utf8.Valid(raw) {
+		return invalid("body", "the request is not UTF-8: give other bytes as body_base64")
+	}
+	return nil
+}
+
+func (s *Scheduled) answer() string {
+	if s.Error != nil {
+		return s.Error.Code
+	}
+	return s.Status
+}
+
+type batchInput struct {
+	QueueParam
+
+	RawBody []byte
+	Body    struct {
+		Messages []Schedule `json:"messages" minItems:"1" maxItems:"1000" nullable:"false"`
+	}
+}
+
+type batchOutput struct {
+	Body struct {
+		Results []Scheduled `json:"results" nullable:"false"`
+	}
+}
+
+func (a *API) scheduleBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
+	if err := checkText(in.RawBody); err != nil {
+		return nil, err
+	}
+	out := &batchOutput{}
+	out.Body.Results = a.scheduleAll(ctx, in.Queue, in.Body.Messages)
+	t := tally{}
+	for i := range out.Body.Results {
+		t[out.Body.Results[i].answer()]++
+	}
+	a.audited(ctx, in.Queue, change{action: "schedule", answer: t.String()})
+	return out, nil
+}
+
+// scheduleAll schedules messages, those of one policy together.
+func (a *API) scheduleAll(ctx context.Context, queue string, messages []Schedule) []Scheduled {
+	results := make([]Scheduled, len(messages))
+	requests := map[delay.Conflict][]delay.Request{}
+	places := map[delay.Conflict][]int{}
+	for i := range messages {
+		m := &messages[i]
+		results[i].ID, results[i].Key = m.ID, m.Key
+		request, err := m.parse()
+		if err == nil {
+			err = a.mayPut(ctx, queue, m)
+		}
+		if err != nil {
+			results[i].Error = problem(err)
+			continue
+		}
+		conflict := conflicts[m.Conflict]
+		requests[conflict], places[conflict] = append(requests[conflict], request), append(places[conflict], i)
+	}
+	for conflict, batch := range requests {
+		answers, _ := a.config.Queues[queue].Clients[conflict].ScheduleBatch(ctx, batch) // Its error is each one's, too.
+		for n, answer := range answers {
+			results[places[conflict][n]] = scheduled(answer)
+		}
+	}
+	return results
+}
+
+// mayPut refuses a topic that the caller may not use, also that of a message in whose
+// place this one would be.
+func (a *API) mayPut(ctx context.Context, queue string, m *Schedule) error {
+	caller := callOf(ctx)
+	if !caller.MaySee(m.Topic) {
+		return forbidden(caller.Name + " may not use the topic " + m.Topic)
+	}
+	if conflicts[m.Conflict] != delay.Replace {
+		return nil
+	}
+	err := a.mayChange(ctx, queue, delay.Ref{ID: m.ID, Key: m.Key})
+	if errors.Is(err, delay.ErrNotFound) || errors.Is(err, delay.ErrInvalid) {
+		return nil // Schedule says so, and better.
+	}
+	return err
+}
+
+func scheduled(answer delay.Result) Scheduled {
+	s := Scheduled{ID: answer.Ref.ID, Key: answer.Ref.Key, DueAt: stamp(answer.DueAt), Status: string(answer.Status)}
+	if answer.Err != nil {
+		s.Error = problem(answer.Err)
+	}
+	return s
+}
+
+// stamp is a time as the API has it; empty where it is not known.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(message.TimeFormat)
+}

@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// shards has the calls that tell who polls what.
+func (a *API) shards() {
+	register(a, operation{
+		id: "shards", method: http.MethodGet, path: "/queues/{queue}/shards", roles: viewers,
+		summary: "Show each shard: who polls it, and what it holds",
+	}, a.showShards)
+	register(a, operation{
+		id: "instances", method: http.MethodGet, path: "/instances", roles: viewers,
+		summary: "Show the bridges, and the shards that they poll",
+	}, a.showInstances)
+}
+
+// ShardView is a shard as it is now.
+type ShardView struct {
+	Shard     int     `json:"shard"`
+	Holder    string  `json:"holder" doc:"The instance that polls it; empty where there is none: then nothing is published from it."`
+	Epoch     string  `json:"epoch" doc:"The layout that it is bound to."`
+	Drained   bool    `json:"drained" doc:"No message of an earlier layout is left in it."`
+	Waiting   int64   `json:"waiting"`
+	Due       int64   `json:"due"`
+	Parked    int64   `json:"parked"`
+	InFlight  int64   `json:"in_flight"`
+	Dead      int64   `json:"dead"`
+	OldestDue float64 `json:"oldest_due_age_s"`
+	NextDue   string  `json:"next_due_at,omitempty" format:"date-time"`
+}
+
+type shardsOutput struct {
+	Body struct {
+		Shards []ShardView `json:"shards" nullable:"false"`
+		Layout string      `json:"layout" doc:"The layout in use."`
+		Count  int         `json:"count" doc:"How many shards the queue has in that layout; others are of an earlier one."`
+	}
+}
+
+func (a *API) showShards(ctx context.Context, in *QueueParam) (*shardsOutput, error) {
+	q := a.view.look(ctx).queues[in.Queue]
+	if q.err != nil {
+		return nil, q.err
+	}
+	out := &shardsOutput{}
+	out.Body.Layout, out.Body.Count = q.layout.Epoch, q.layout.Shards
+	out.Body.Shards = make([]ShardView, len(q.shards))
+	for i := range q.shards {
+		s := &q.shards[i]
+		out.Body.Shards[i] = ShardView{
+			Shard: i, Holder: message.InstanceName(s.Holder), Epoch: s.Epoch, Drained: s.Drained || len(q.layout.Earlier) == 0,
+			Waiting: s.Waiting, Due: s.Due, Parked: s.Parked, InFlight: s.InFlight, Dead: s.Dead,
+			OldestDue: s.OldestDueAge.Seconds(), NextDue: stamp(s.NextDue),
+		}
+	}
+	return out, nil
+}
+
+// InstanceView is a bridge as the others see it.
+type InstanceView struct {
+	Instance string           `json:"instance"`
+	Boot     string           `json:"boot" doc:"Tells it from an earlier process of that name."`
+	Heard    string           `json:"heard_at" format:"date-time" doc:"Its last heartbeat, by Redis' clock. A dead one is listed for a while."`
+	Silent   float64          `json:"silent_s" doc:"For how many seconds it has not been heard."`
+	Shards   map[string][]int `json:"shards" nullable:"false" doc:"The shards that it polls, by queue."`
+}
+
+type instancesOutput struct {
+	Body struct {
+		Instances []InstanceView `json:"instances" nullable:"false"`
+	}
+}
+
+func (a *API) showInstances(ctx context.Context, _ *struct{}) (*instancesOutput, error) {
+	last := a.view.look(ctx)
+	byName := map[string]*InstanceView{}
+	for _, name := range a.names(ctx) {
+		beats, now, err := a.config.Queues[name].Store.Admin().Instances(ctx)
+		if errors.Is(err, delay.ErrNoLayout) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, beat := range beats {
+			v := byName[beat.Instance]
+			if v == nil {
+				v = &InstanceView{Instance: message.InstanceName(beat.Instance), Shards: map[string][]int{}}
+				v.Boot = beat.Instance[min(len(beat.Instance), len(v.Instance)+1):]
+				byName[beat.Instance] = v
+			}
+			if heard := stamp(time.UnixMilli(beat.At)); heard > v.Heard {
+				v.Heard, v.Silent = heard, max(0, float64(now.UnixMilli()-beat.At)/1000) //nolint:mnd // milliseconds
+			}
+			v.Shards[name] = []int{}
+		}
+		shards := last.queues[name].shards
+		for i := range shards {
+			if v := byName[shards[i].Holder]; v != nil {
+				v.Shards[name] = append(v.Shards[name], i)
+			}
+		}
+	}
+	out := &instancesOutput{}
+	out.Body.Instances = []InstanceView{}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		out.Body.Instances = append(out.Body.Instances, *byName[name])
+	}
+	return out, nil
+}

@@ -1,0 +1,191 @@
+package api_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// described is a call as the document has it.
+type described struct {
+	method, path string
+	op           *huma.Operation
+}
+
+// calls are those of the document that end by themselves.
+func calls(spec *huma.OpenAPI) (all []described) {
+	for path, item := range spec.Paths {
+		for method, op := range map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "DELETE": item.Delete, "PUT": item.Put, "PATCH": item.Patch} {
+			if op != nil && op.OperationID != "events" {
+				all = append(all, described{method, path, op})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b described) int { return strings.Compare(a.path+a.method, b.path+b.method) })
+	return all
+}
+
+var (
+	strangeTexts = []string{
+		"", "a", "t", "0s", "1h", "-5m", "2d", "30x", "2031-01-01T00:00:00Z", "1969-01-01T00:00:00Z", "keep", "replace", "dead", "in_flight",
+		"order/1", "a:reschedule", ":", "..", "%2F", "ü", "\x00", "a b", " a", "*", "eA==", strings.Repeat("x", 300), "1700000000000-0", "\"q\"",
+	}
+	strangeNumbers = []int{-1, 0, 1, 100, 1000, 1001, 1 << 40}
+)
+
+// drawn makes a value of a schema, or, now and then, one that is not.
+func drawn(t *rapid.T, spec *huma.OpenAPI, schema *huma.Schema) any {
+	if schema.Ref != "" {
+		schema = spec.Components.Schemas.SchemaFromRef(schema.Ref)
+	}
+	if rapid.IntRange(0, 19).Draw(t, "strange") == 0 {
+		return rapid.SampledFrom([]any{nil, 7, "text", true, []any{}, map[string]any{}}).Draw(t, "value")
+	}
+	switch schema.Type {
+	case huma.TypeString:
+		return rapid.SampledFrom(strangeTexts).Draw(t, "text")
+	case huma.TypeInteger, huma.TypeNumber:
+		return rapid.SampledFrom(strangeNumbers).Draw(t, "number")
+	case huma.TypeBoolean:
+		return rapid.Bool().Draw(t, "bool")
+	case huma.TypeArray:
+		list := []any{}
+		for range rapid.IntRange(0, 3).Draw(t, "items") {
+			list = append(list, drawn(t, spec, schema.Items))
+		}
+		return list
+	}
+	object := map[string]any{}
+	for _, name := range slices.Sorted(keysOf(schema.Properties)) {
+		if slices.Contains(schema.Required, name) || rapid.Bool().Draw(t, "has "+name) {
+			object[name] = drawn(t, spec, schema.Properties[name])
+			if name == "in" && rapid.Bool().Draw(t, "soon") {
+				object[name] = "1h"
+			}
+		}
+	}
+	if rapid.IntRange(0, 9).Draw(t, "more") == 0 {
+		object["unknown"] = 1
+	}
+	return object
+}
+
+func keysOf[V any](m map[string]V) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// target is the call's path with drawn parameters.
+func (d described) target(t *rapid.T) string {
+	path, query := d.path, url.Values{}
+	for _, p := range d.op.Parameters {
+		switch value := rapid.SampledFrom(strangeTexts).Draw(t, p.Name); {
+		case p.In == "path" && p.Name == "queue":
+			path = strings.Replace(path, "{queue}", rapid.SampledFrom([]string{"QUEUE", "QUEUE", "QUEUE", "nowhere"}).Draw(t, "queue"), 1)
+		case p.In == "path":
+			if rapid.Bool().Draw(t, "known") {
+				value = "a"
+			}
+			path = strings.Replace(path, "{"+p.Name+"}", url.PathEscape(value), 1)
+		case p.In == "query" && rapid.Bool().Draw(t, "has "+p.Name):
+			if p.Schema.Type == huma.TypeInteger {
+				value = strconv.Itoa(rapid.SampledFrom(strangeNumbers).Draw(t, "number"))
+			}
+			query.Set(p.Name, value)
+		}
+	}
+	return path + "?" + query.Encode()
+}
+
+// TestSpecIsKept makes calls that the document describes, with right and with strange
+// values: each answer is one that the document describes, and none is a failure.
+func TestSpecIsKept(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	spec := s.api.Spec()
+	all := calls(spec)
+	succeeded := map[string]bool{}
+	rapid.Check(t, func(rt *rapid.T) {
+		s.call(http.MethodPost, "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h", "conflict": "keep"})
+		for range 8 {
+			d := rapid.SampledFrom(all).Draw(rt, "call")
+			var body any
+			if d.op.RequestBody != nil {
+				content, err := json.Marshal(drawn(rt, spec, d.op.RequestBody.Content["application/json"].Schema))
+				require.NoError(t, err)
+				body = string(content)
+			}
+			target := d.target(rt)
+			a := s.call(d.method, target, body)
+			if a.status == http.StatusTooManyRequests {
+				continue
+			}
+			d.check(rt, spec, a, target+" "+text(body))
+			succeeded[d.op.OperationID] = succeeded[d.op.OperationID] || a.status < http.StatusBadRequest
+		}
+	})
+	for _, d := range all {
+		require.True(t, succeeded[d.op.OperationID], "%s has never succeeded", d.op.OperationID)
+	}
+}
+
+// check compares an answer with what the document says.
+func (d described) check(t *rapid.T, spec *huma.OpenAPI, a answer, asked string) {
+	if a.status >= http.StatusInternalServerError {
+		t.Fatalf("%s %s: %d %s", d.method, asked, a.status, a.body)
+	}
+	response, ok := d.op.Responses[strconv.Itoa(a.status)]
+	kind := "application/json"
+	if !ok {
+		response, kind = d.op.Responses["default"], "application/problem+json"
+		if a.status < http.StatusBadRequest {
+			t.Fatalf("%s %s: %d is not in the document", d.method, asked, a.status)
+		}
+	}
+	var value any
+	if err := json.Unmarshal(a.body, &value); err != nil || a.header.Get("Content-Type") != kind {
+		t.Fatalf("%s %s: %s %s", d.method, asked, a.header.Get("Content-Type"), a.body)
+	}
+	result := &huma.ValidateResult{}
+	huma.Validate(spec.Components.Schemas, response.Content[kind].Schema, huma.NewPathBuffer([]byte{}, 0), huma.ModeReadFromServer, value, result)
+	if len(result.Errors) > 0 {
+		t.Fatalf("%s %s: %v in %s", d.method, asked, result.Errors, a.body)
+	}
+}
+
+// FuzzSchedule: whatever the body, the answer is no failure.
+func FuzzSchedule(f *testing.F) {
+	s := newScene(f, scenery{})
+	for _, seed := range []string{
+		`{"topic": "t", "in": "1h"}`, `{"topic": "t", "at": "2031-01-01T00:00:00Z", "id": "a", "key": "k", "headers": {"a": "b"}, "body": "x", "conflict": "keep"}`,
+		`{"messages": [{"topic": "t", "in": "1h"}]}`, `{"Topic": "t", "topic": "u", "in": "1h"}`, `{"topic": "\ud800", "in": "1h"}`, `[[[[`, `{"topic": null, "in": {}}`, "\xff",
+	} {
+		f.Add(seed, false)
+		f.Add(seed, true)
+	}
+	f.Fuzz(func(t *testing.T, body string, batch bool) {
+		path := "/queues/QUEUE/messages"
+		if batch {
+			path += ":batch"
+		}
+		here := *s
+		here.t = t
+		a := here.call(http.MethodPost, path, body)
+		if a.status >= http.StatusInternalServerError || !json.Valid(a.body) {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	})
+}

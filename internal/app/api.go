@@ -1,0 +1,74 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/api"
+	"github.com/delaybridge/delaybridge/internal/api/access"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+)
+
+func provideAPI(cfg *config.Config, rdb redis.UniversalClient, sinks *monitor, metrics *telemetry.Metrics, logger *slog.Logger) (*api.API, error) {
+	var tokens *access.File
+	if file := cfg.Admin.Auth.TokensFile; file != "" {
+		var err error
+		if tokens, err = access.Open(file, logger); err != nil {
+			return nil, fmt.Errorf("admin.auth.tokens_file: %w", err)
+		}
+	}
+	queues := map[string]*api.Queue{}
+	for name, queue := range cfg.Queues {
+		clients, err := apiClients(cfg, rdb, name)
+		if err != nil {
+			return nil, err
+		}
+		queues[name] = &api.Queue{
+			Sink: queue.Sink, Clients: clients,
+			Store: store.NewWithTimeout(rdb, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(Durability(queue)),
+		}
+	}
+	return api.New(api.Config{
+		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Logger: logger,
+		Sinks: func() (states []api.Sink) {
+			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
+				isUp, detail := sinks.state(name)
+				states = append(states, api.Sink{Name: name, Type: cfg.Sinks[name].Type, Up: isUp, Detail: detail})
+			}
+			return states
+		},
+		Lateness: func(queue string) api.Histogram {
+			bounds, counts := metrics.Lateness(queue)
+			return api.Histogram{Bounds: bounds, Counts: counts}
+		},
+	})
+}
+
+// apiClients are the SDK's clients for the API: one for each policy, each as durable as
+// what the bridge itself writes for the queue.
+func apiClients(cfg *config.Config, rdb redis.UniversalClient, queue string) (map[delay.Conflict]*delay.Client, error) {
+	durable := delay.Memory
+	switch q := cfg.Queues[queue]; q.Durability {
+	case config.Replicas:
+		durable = delay.Replicas(q.Replicas)
+	case config.Fsync:
+		durable = delay.Fsync
+	case config.Memory:
+	}
+	clients := map[delay.Conflict]*delay.Client{}
+	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
+		client, err := delay.NewClient(rdb, queue, delay.WithPrefix(cfg.Prefix), delay.WithConflict(conflict), delay.WithDurability(durable))
+		if err != nil {
+			return nil, fmt.Errorf("queue %s: %w", queue, err)
+		}
+		clients[conflict] = client
+	}
+	return clients, nil
+}

@@ -1,0 +1,90 @@
+package poller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+func TestJudgeLate(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	maybe := message.Attempts{Begun: 1, MaybeOut: 1}
+	for name, c := range map[string]struct {
+		then     message.LateAction
+		late     time.Duration
+		attempts message.Attempts
+		want     message.Verdict
+		isLate   bool
+	}{
+		"publish":        {then: message.LatePublish, late: 48 * time.Hour},
+		"nothing said":   {late: 48 * time.Hour},
+		"in time":        {then: message.LateDead, late: time.Hour},
+		"dead":           {then: message.LateDead, late: 2*time.Hour + 3*time.Minute, isLate: true, want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late by 2h3m (limit 1h)"}},
+		"dead, a little": {then: message.LateDead, late: time.Hour + time.Second, isLate: true, want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late by 1h0m1s (limit 1h)"}},
+		"dead, a copy may be out": {
+			then: message.LateDead, late: 2 * time.Hour, attempts: maybe, isLate: true,
+			want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late by 2h (limit 1h)", Published: true, Attempts: maybe},
+		},
+		"drop":                    {then: message.LateDrop, late: 2 * time.Hour, isLate: true, want: message.Verdict{Verb: message.VerbDrop}},
+		"drop, in time":           {then: message.LateDrop, late: time.Minute},
+		"drop, a copy may be out": {then: message.LateDrop, late: 2 * time.Hour, attempts: maybe},
+	} {
+		m := due("x", at)
+		m.Attempts = c.attempts
+		verdict, isLate := judgeLate(message.Late{After: time.Hour, Then: c.then}, &m, at.Add(c.late))
+		require.Equal(t, c.isLate, isLate, name)
+		if isLate {
+			require.Equal(t, c.want, verdict, name)
+		}
+	}
+}
+
+// TestLateMessagesAreDropped in bulk after an outage, Keys and slots among them, and what
+// is in time is published.
+func TestLateMessagesAreDropped(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Late = message.Late{After: time.Hour, Then: message.LateDrop}
+			b.store.add(to("late", 3000, b.store.now().Add(-2*time.Hour), func(i int) string { return []string{"", "k", "l"}[i%3] })...)
+			b.store.add(to("fresh", 1000, b.store.now().Add(-30*time.Minute), noKey)...)
+		})
+		b.pass(10 * time.Second)
+		assert.Len(t, b.store.dropped, 3000)
+		assert.Len(t, b.ackedOf("fresh"), 1000)
+		lines := b.logs.count("messages dropped")
+		assert.True(t, 1 <= lines && lines <= 20, "a line a settlement, there are %d", lines)
+		assert.Zero(t, b.logs.count("panic"))
+		assert.Zero(t, b.observer.inFlight.Load())
+		messages, bytes := b.common.config.Sink.Window.InFlight()
+		assert.Zero(t, messages)
+		assert.Zero(t, bytes)
+	})
+}
+
+// TestLateMessagesOfADeadRoute leave its slot quickly, for the dead letters, while it is
+// dead and when it is back.
+func TestLateMessagesOfADeadRoute(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Late = message.Late{After: time.Hour, Then: message.LateDead}
+			b.sink.behave = byTopic(map[string]outcome{"dead": full})
+			b.store.add(to("dead", 2000, b.store.now(), noKey)...)
+		})
+		b.pass(30 * time.Minute)
+		require.Len(t, b.store.parked(), 2000)
+		b.store.add(to("dead", 2100, b.store.now(), noKey)[2000:]...)
+		b.Wake(0)
+		b.pass(31 * time.Minute)
+		require.Len(t, b.store.dead, 2000)
+		require.Len(t, b.store.parked(), 100)
+		b.sink.set(same(acked))
+		b.pass(5 * time.Second)
+		require.Len(t, b.store.acked, 100)
+		require.Empty(t, b.store.parked())
+	})
+}

@@ -1,0 +1,74 @@
+package poller
+
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// probe is a claim from a slot: what the loop asks for.
+type probe struct {
+	route *route
+	slot  int
+	size  int
+	parks int // how many were sent to the slot when the claim was asked for
+}
+
+// next is the next slot to claim from now, if any, and else when to look again.
+// blocked says that a slot waits for messages that are on their way into it.
+func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration, blocked bool) {
+	at = now + never
+	if !rs.isAny.Load() {
+		return nil, at, false
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	var best *route
+	for _, r := range rs.bySlot {
+		ready, waits := r.isReady(now)
+		blocked = blocked || waits
+		if ready && (best == nil || rs.distance(r) < rs.distance(best)) {
+			best = r
+		}
+		if r.state == routeDown && r.hung == 0 && r.out == 0 && r.pending == 0 {
+			at = min(at, r.probeAt)
+		}
+	}
+	if best == nil {
+		return nil, at, blocked
+	}
+	return &probe{route: best, slot: best.slot, size: best.claimSize(batch), parks: best.parks}, now, blocked
+}
+
+// distance is how far the route's slot is behind the one of the last claim, in turn.
+func (rs *routes) distance(r *route) int {
+	return (r.slot - rs.turn - 1 + message.MaxSlot) % message.MaxSlot
+}
+
+// claimed takes the answer to a claim from a slot: how many messages it gave,
+// and whether that has emptied the slot. givenUp says that they are not to be
+// published any more.
+func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, name func(*message.Message) sinks.Route) (givenUp bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := p.route
+	rs.turn = r.slot
+	r.failed = false
+	r.out += len(messages)
+	if r.name == "" && len(messages) > 0 { // A failover has lost it.
+		delete(rs.byName, "")
+		r.name = name(&messages[0].Message)
+		rs.byName[r.name] = r
+	}
+	givenUp = r.state == routeGivenUp
+	if len(messages) > 0 {
+		r.topic = messages[0].Topic
+	}
+	if isEmpty && r.parks == p.parks && r.hung == 0 && (r.state != routeDown || len(messages) == 0) {
+		r.state = routeOpen
+		rs.dropIfDone(r)
+		rs.look()
+	}
+	return givenUp
+}
