@@ -13,7 +13,7 @@ FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit rates test-matrix lint format tools provision services cover bench bench-once fuzz vuln clean
+.PHONY: help build test unit rates console test-matrix lint format tools provision services cover bench bench-once fuzz vuln clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,13 +23,16 @@ build: ## Build bin/bridge.
 
 test: provision services lint ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
-	$(MAKE) rates
+	$(MAKE) rates console
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PKG)
 
 rates: services ## Check the counters with Prometheus' own engine, a module of its own (TEST_FLAGS).
 	$(SERVICES) go test -C test/rates $(TEST_FLAGS) ./...
+
+console: services ## Use the console in headless Chromium, a module of its own (TEST_FLAGS).
+	$(SERVICES) -only redis,nats go test -C test/console $(TEST_FLAGS) ./...
 
 test-matrix: services ## Run the tests of these on Redis 8, Valkey 8, RabbitMQ 4, MySQL 8, PostgreSQL 12 and 18; needs root and Debian's packages.
 	@scripts/matrix.sh

@@ -45,7 +45,7 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	if _, err := c.layout(ctx); err != nil { // Sets the clock that resolve needs.
 		return earlier.Still(err)
 	}
-	due, err := when.resolve(c.queue.Now())
+	due, err := when.For(ref).resolve(c.queue.Now())
 	switch {
 	case err != nil:
 		return err

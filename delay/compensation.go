@@ -109,7 +109,7 @@ func provablyNot(err error) bool {
 
 // compensateOne gives one message to the broker.
 func (c *Client) compensateOne(ctx context.Context, start time.Time, request *Request, result *Result) {
-	when, err := request.When.resolve(start)
+	when, err := request.When.For(result.Ref).resolve(start)
 	if err != nil {
 		result.Err = err
 		return

@@ -52,8 +52,9 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 		return Info{}, ErrNotFound
 	}
 	headers, tags := message.CutTags(found.Headers)
+	headers, late, _ := message.CutLate(headers) // It was checked when it was scheduled.
 	info := Info{
-		Message:     Message{ID: ref.ID, Key: ref.Key, Topic: found.Topic, Headers: headers, Body: found.Body, Tags: tags},
+		Message:     Message{ID: ref.ID, Key: ref.Key, Topic: found.Topic, Headers: headers, Body: found.Body, Tags: tags, Late: Late{After: late.After, Then: LateAction(late.Then)}},
 		State:       stateOf(found.Code),
 		DueAt:       found.DueAt,
 		ScheduledAt: found.ScheduledAt,

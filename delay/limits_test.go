@@ -37,6 +37,10 @@ func header(name, value string) delay.Message {
 	return delay.Message{ID: "x", Topic: "t", Headers: map[string]string{name: value}}
 }
 
+func late(after time.Duration, then delay.LateAction) delay.Message {
+	return delay.Message{ID: "x", Topic: "t", Late: delay.Late{After: after, Then: then}}
+}
+
 func tags(list ...string) delay.Message { return delay.Message{ID: "x", Topic: "t", Tags: list} }
 
 func headers(n int) delay.Message {
@@ -73,6 +77,13 @@ var limitCases = []limitCase{
 	{name: "tag of no UTF-8", m: tags("\xff"), field: "tag"},
 	{name: "tags as a header", m: header("delay-tags", "a"), field: "header"},
 	{name: "tags beside 64 headers", m: delay.Message{ID: "x", Topic: "t", Headers: headers(64).Headers, Tags: []string{"a"}}},
+	{name: "late", m: late(time.Millisecond, delay.LateDrop)},
+	{name: "late, published", m: late(0, delay.LatePublish)},
+	{name: "late at once", m: late(0, delay.LateDead), field: "late"},
+	{name: "late without an action", m: late(time.Hour, ""), field: "late"},
+	{name: "late, another action", m: late(time.Hour, "burn"), field: "late"},
+	{name: "late as a header", m: header("delay-late", "drop 1h"), field: "header"},
+	{name: "late beside 64 headers", m: delay.Message{ID: "x", Topic: "t", Headers: headers(64).Headers, Late: delay.Late{After: 1, Then: delay.LatePublish}}},
 	{name: "id of 1", m: id("i")},
 	{name: "id of 255", m: id(strings.Repeat("i", 255))},
 	{name: "id of 256", m: id(strings.Repeat("i", 256)), field: "id"},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sharding"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -31,6 +32,10 @@ type Message struct {
 	// spaces and commas. Consumers get them, sorted, each once and joined by commas, as
 	// the header delay-tags.
 	Tags []string
+	// Late says how late the message may be published, and what becomes of it where it
+	// is later; zero is what the queue is configured to. Consumers get it as the header
+	// delay-late.
+	Late Late
 }
 
 // Ref is a message's identity.
@@ -76,9 +81,10 @@ type Request struct {
 
 // When is a due time. The zero value is the moment of the call.
 type When struct {
-	after time.Duration
-	at    time.Time
-	isAt  bool
+	after  time.Duration
+	at     time.Time
+	isAt   bool
+	spread time.Duration
 }
 
 // After is a due time counted from the moment at which Redis accepts the
@@ -88,6 +94,27 @@ func After(d time.Duration) When { return When{after: d} }
 // At is an instant; one that is past publishes at once. From 1970 to 10 years
 // from now. It is rounded up to whole milliseconds.
 func At(t time.Time) When { return When{at: t, isAt: true} }
+
+// Spread adds a part of over to the due time: from none to less than all of it, in whole
+// milliseconds, by the message's identity, and so the same every time. A wave of messages that
+// would be due at once is spread evenly. 0 or less adds nothing. A message without an ID is
+// spread by the one that it gets.
+func (w When) Spread(over time.Duration) When {
+	w.spread = over
+	return w
+}
+
+// For returns the due time of the message of that identity: what Spread adds is added.
+func (w When) For(ref Ref) When {
+	part := sharding.Spread(ref.Key, ref.ID, w.spread)
+	if w.isAt {
+		w.at = w.at.Add(part)
+	} else {
+		w.after = max(w.after, 0) + part
+	}
+	w.spread = 0
+	return w
+}
 
 // Instant returns the instant that [At] was given, and false where [After] made
 // the due time.

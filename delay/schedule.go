@@ -101,7 +101,7 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 			err = request.Message.Validate(layout.Sink, maxSize)
 		}
 		if err == nil {
-			request.When, err = requests[i].When.resolve(now)
+			request.When, err = requests[i].When.For(results[i].Ref).resolve(now)
 		} else {
 			err = fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
@@ -115,7 +115,7 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 }
 
 func toMessage(m *Message, id string) (message.Message, error) {
-	headers, err := message.WithTags(m.Headers, m.Tags)
+	headers, err := m.headers()
 	return message.Message{ID: id, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body}, err
 }
 

@@ -15,6 +15,7 @@ needs=(
 	maven=mvn
 	postgresql=/usr/lib/postgresql/*/bin/initdb
 	mariadb-server=/usr/bin/mariadbd-safe
+	chromium=chromium
 	gcc=gcc
 	libc6-dev=/usr/include/stdlib.h
 )

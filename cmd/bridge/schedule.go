@@ -15,6 +15,7 @@ import (
 type scheduleCommand struct {
 	queueFlags
 	dueFlags
+	Spread   *span    `placeholder:"DURATION" help:"Due up to so long after that, by the message's id and key: the same for the same message every time."`
 	Topic    string   `required:"" placeholder:"TOPIC" help:"Where to publish: a Kafka topic, a RabbitMQ routing key, a NATS subject."`
 	ID       string   `name:"id" placeholder:"ID" help:"The message's id. Default: a new ULID."`
 	Key      string   `placeholder:"KEY" help:"Messages of one key are published in due order; on Kafka the record's key."`
@@ -51,11 +52,19 @@ func (c scheduleCommand) Run(p *program) error {
 	}
 	s.answered() // Reading standard input was not Redis' fault.
 	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag}
-	result, err := s.schedule(m, c.when())
+	result, err := s.schedule(m, c.spread(c.when()))
 	if err != nil {
 		return s.fail("schedule", result.Ref.ID, err)
 	}
 	return c.print(s, result)
+}
+
+// spread adds what was asked for.
+func (c scheduleCommand) spread(when delay.When) delay.When {
+	if c.Spread == nil {
+		return when
+	}
+	return when.Spread(time.Duration(*c.Spread))
 }
 
 // schedule makes the queue's layout, if it is the first to use it.

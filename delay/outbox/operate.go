@@ -22,7 +22,7 @@ func (o *Outbox) Cancel(ctx context.Context, tx Tx, queue string, ref delay.Ref)
 // Reschedule records in the transaction that a message shall have another due
 // time, as [Outbox.Schedule] takes it. It answers as [Outbox.Cancel].
 func (o *Outbox) Reschedule(ctx context.Context, tx Tx, queue string, ref delay.Ref, when delay.When) error {
-	due, err := resolve(when)
+	due, err := resolve(when.For(ref))
 	if err != nil {
 		return err
 	}

@@ -177,6 +177,9 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 
 func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Result) (*row, error) {
 	headers, err := message.WithTags(request.Message.Headers, request.Message.Tags)
+	if err == nil {
+		headers, err = message.WithLate(headers, message.Late{After: request.Message.Late.After, Then: message.LateAction(request.Message.Late.Then)})
+	}
 	m := &message.Message{
 		ID: result.Ref.ID, Key: result.Ref.Key, Topic: request.Message.Topic, Headers: headers, Body: request.Message.Body,
 	}
@@ -186,7 +189,7 @@ func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Res
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
-	due, err := resolve(request.When)
+	due, err := resolve(request.When.For(result.Ref))
 	if err != nil {
 		return nil, err
 	}

@@ -10,11 +10,12 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
+	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 var first = delay.Message{
 	ID: "m1", Key: "k", Topic: "topic", Headers: map[string]string{"a": `"é"`, "b": ""}, Body: []byte{0, 255, '\'', '\\'},
-	Tags: []string{"sale"},
+	Tags: []string{"sale"}, Late: delay.Late{After: time.Hour, Then: delay.LateDrop},
 }
 
 func TestScheduleWritesTheRow(t *testing.T) {
@@ -36,7 +37,7 @@ func TestScheduleWritesTheRow(t *testing.T) {
 			"SELECT topic, headers, body, token, due_ms, load_ms FROM delay_outbox WHERE status = 0 AND NOT tried").
 			Scan(&topic, &headers, &body, &token, &dueMs, &loadMs))
 		require.Equal(t, first.Topic, topic)
-		require.JSONEq(t, `{"a": "\"é\"", "b": "", "delay-tags": "sale"}`, headers)
+		require.JSONEq(t, `{"a": "\"é\"", "b": "", "delay-tags": "sale", "delay-late": "drop 1h0m0s"}`, headers)
 		require.Equal(t, first.Body, body)
 		require.Regexp(t, "^~[-0-9A-Z_a-z]{15}$", token)
 		require.Equal(t, due.UnixMilli()+1, dueMs, "rounded up")
@@ -225,5 +226,20 @@ func TestTimeZones(t *testing.T) {
 		require.Equal(t, int64(1_800_000_000_000), db.number(t, "SELECT due_ms FROM delay_outbox WHERE message_id = 'at'"))
 		require.Equal(t, int64(3), db.number(t, fmt.Sprintf(
 			"SELECT count(*) FROM delay_outbox WHERE created_ms BETWEEN %d AND %d", before, after)))
+	})
+}
+
+// TestSpread moves the row by its identity, and again by a reschedule.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, db *database) {
+		box, at := outbox.New(db.dialect), time.UnixMilli(1_900_000_000_000)
+		want := at.Add(sharding.Spread(first.Key, first.ID, time.Hour)).UnixMilli()
+		tx := db.begin(t)
+		ref, err := box.Schedule(t.Context(), tx, "orders", first, delay.At(at).Spread(time.Hour))
+		require.NoError(t, err)
+		require.NoError(t, box.Reschedule(t.Context(), tx, "orders", ref, delay.At(at).Spread(time.Hour)))
+		require.NoError(t, tx.Commit())
+		require.EqualValues(t, 2, db.number(t, fmt.Sprint("SELECT count(*) FROM delay_outbox WHERE due_ms = ", want)))
 	})
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/console"
 	"go.uber.org/goleak"
 )
 
@@ -25,8 +27,9 @@ func config() Config {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "delaybridge_build_info 1\n")
 		}),
-		API:    noAPI{http.NotFoundHandler()},
-		Logger: slog.New(slog.DiscardHandler),
+		API:     noAPI{http.NotFoundHandler()},
+		Console: console.Handler(),
+		Logger:  slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -71,9 +74,12 @@ func TestBothListeners(t *testing.T) {
 			status, _ = get(t, http.MethodPost, address, path, "")
 			assert.Equal(t, http.StatusMethodNotAllowed, status, path)
 		}
-		status, _ := get(t, http.MethodGet, address, "/", "")
-		assert.Equal(t, http.StatusNotFound, status)
 	}
+	status, body := get(t, http.MethodGet, s.Addr(), "/", "")
+	assert.Equal(t, http.StatusOK, status)
+	assert.Contains(t, body, "<title>delaybridge</title>")
+	status, _ = get(t, http.MethodGet, s.ProbesAddr(), "/", "")
+	assert.Equal(t, http.StatusNotFound, status)
 }
 
 func TestUnhealthy(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
-	"slices"
 	"unicode/utf8"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -64,7 +63,7 @@ func toMessage(found *store.Found, state store.State) Message {
 		ID: found.ID, Key: found.Key, Topic: found.Topic, State: string(state),
 		DueAt: stamp(found.DueAt), ScheduledAt: stamp(found.ScheduledAt), Attempt: found.Attempt,
 		Reason: found.Reason, DiedAt: stamp(found.DiedAt), MaybePublished: found.MaybePublished,
-		Headers: headers, Tags: slices.Concat([]string{}, tags),
+		Headers: headers, Tags: append([]string{}, tags...), // Never null.
 	}
 	if m.Headers == nil {
 		m.Headers = map[string]string{}

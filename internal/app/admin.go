@@ -13,6 +13,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/admin"
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/console"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
@@ -60,7 +61,7 @@ func provideAdmin(p adminParams) (*admin.Server, error) {
 	}
 	return admin.New(admin.Config{
 		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes, Bound: p.Bound.Listener,
-		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), API: p.API, TLS: tls, Logger: logger,
+		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), API: p.API, Console: console.Handler(), TLS: tls, Logger: logger,
 	}), nil
 }
 

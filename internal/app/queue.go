@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -23,7 +22,8 @@ type queueRunner struct {
 	newPoll func() (*poller.Poller, error)
 	check   *redisCheck
 	durable *durabilityWatch // nil where nothing is asked
-	jobs    *jobs.Runner
+	// beside is what runs, until the end, once the layout is made.
+	beside []func(ctx context.Context)
 	// drain bounds the wait for acknowledgements at a stop.
 	drain  time.Duration
 	logger *slog.Logger
@@ -82,7 +82,9 @@ func (r *queueRunner) run(ctx context.Context) error {
 		return nil //nolint:nilerr // It is the end of ctx.
 	}
 	close(r.made)
-	r.done.Go(func() { r.jobs.Run(ctx) })
+	for _, run := range r.beside {
+		r.done.Go(func() { run(ctx) })
+	}
 	if r.durable != nil {
 		r.done.Go(func() { r.durable.run(ctx) })
 	}

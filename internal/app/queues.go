@@ -145,7 +145,8 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		check: set.check, drain: p.Config.DrainTimeout, made: make(chan struct{}), fatal: set.fatal,
 		logger: p.Logger.With("queue", name, "instance", p.Config.Instance),
 	}
-	r.jobs = jobs.New(r.queue.Admin(), instance, r.logger)
+	r.beside = append(r.beside, jobs.New(r.queue.Admin(), instance, r.logger).Run)
+	p.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
 	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
@@ -153,11 +154,16 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: r.queue.Admin().NewKeeper(), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
+	if limits := store.DeadLimits(cfg.Dead); limits != (store.DeadLimits{}) {
+		dead := &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
+		r.beside = append(r.beside, dead.run)
+	}
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
 			Queue: name, Instance: instance, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },
 			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
 			Claims: claims(p.Config.Poller, durable.Asked()), ParkPatience: cfg.ParkPatience, Late: message.Late(cfg.Late),
+			Rates:  poller.Rates{Messages: cfg.Rate.Messages, Topics: cfg.Rate.ByTopic()},
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
 			Logger: p.Logger, Observer: p.Metrics,
 			Hooks: poller.Hooks{

@@ -105,8 +105,36 @@ func (c checker) queue(path string, queue Queue) {
 		c.add(path+".retry.initial", "%s is longer than retry.max (%s)",
 			formatDuration(queue.Retry.Initial), formatDuration(queue.Retry.Max))
 	}
+	c.rate(path+".rate.topics", queue)
 	if late := queue.Late; late.Then != message.LatePublish && late.After == 0 && !c.reported(path+".late") {
 		c.add(path+".late.after", "is needed where late.then is %s: how long after its due time a message may be published", late.Then)
+	}
+}
+
+// maxRated is how many topics of a queue may have a rate: each may take a slot of every shard.
+const maxRated = 256
+
+// rate checks the rates of topics.
+func (c checker) rate(path string, queue Queue) {
+	if c.reported(path) {
+		return
+	}
+	if n := len(queue.Rate.Topics); n > maxRated {
+		c.add(path, "%d topics have a rate, allowed are %d", n, maxRated)
+	}
+	seen := map[string]bool{}
+	for _, text := range queue.Rate.Topics {
+		topic, _, err := parseTopicRate(text)
+		if err == nil {
+			err = message.CheckTopic(c.config.Sinks[queue.Sink].Type, topic)
+		}
+		switch {
+		case err != nil:
+			c.add(path, "%q: %v", text, err)
+		case seen[topic]:
+			c.add(path, "%q: the topic has a rate already", text)
+		}
+		seen[topic] = true
 	}
 }
 

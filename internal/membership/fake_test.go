@@ -177,7 +177,7 @@ func (p *fakePoller) Pause(topics map[string]time.Time) {
 	p.paused = topics
 }
 
-func (p *fakePoller) Assign(shards []int) error {
+func (p *fakePoller) Assign(shards []int, _ int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.assigned = slices.Clone(shards)

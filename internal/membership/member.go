@@ -60,8 +60,9 @@ type Registry interface {
 
 // Poller polls the shards that it is told to.
 type Poller interface {
-	// Assign changes which shards those are. An error says that it was stopped.
-	Assign(shards []int) error
+	// Assign changes which shards those are, and of how many. An error says that it was
+	// stopped.
+	Assign(shards []int, of int) error
 	// Obtained is which shards it has come to hold since the last call.
 	Obtained() Obtained
 	// Pause says which topics are paused from now on, and since when; the empty one is
@@ -219,6 +220,10 @@ func (m *Member) Leave(ctx context.Context) {
 		m.config.Logger.Warn("the others were not told that this instance ends, they notice", "event", "drain", "err", err)
 	}
 }
+
+// IsKeeper reports whether this instance does what one instance does for the queue. Two
+// may, for a moment.
+func (m *Member) IsKeeper() bool { return m.upkeep.mine.Load() }
 
 // Instance is the identity that this instance has in the queue, "name/boot".
 func (m *Member) Instance() string { return m.config.Instance }

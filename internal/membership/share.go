@@ -14,6 +14,7 @@ type share struct {
 	// name is the instance's: shares go by names.
 	name     string
 	assigned []int // nil before the first time
+	of       int   // so many that the queue had then
 	sources  sources
 	toldAt   time.Time
 }
@@ -24,12 +25,13 @@ func (s *share) keeps(live []string) bool { return sharding.QueueOwner(s.config.
 // assign has the poller poll the shards, of so many, whose owner this instance is.
 func (s *share) assign(poller Poller, live []string, shards int, changed func()) {
 	owned := sharding.Owned(s.config.Queue, shards, s.name, live)
-	if s.assigned != nil && slices.Equal(owned, s.assigned) {
+	if s.assigned != nil && slices.Equal(owned, s.assigned) && shards == s.of {
 		return
 	}
-	if err := poller.Assign(owned); err != nil {
+	if err := poller.Assign(owned, shards); err != nil {
 		return // It was stopped.
 	}
+	s.of = shards
 	gained, lost := without(owned, s.assigned), without(s.assigned, owned)
 	s.sources.note(s.config.Queue, gained, live, shards)
 	s.assigned = append(make([]int, 0, len(owned)), owned...)

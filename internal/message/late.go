@@ -1,6 +1,10 @@
 package message
 
-import "time"
+import (
+	"maps"
+	"strings"
+	"time"
+)
 
 // LateAction is what becomes of a message that is too late.
 type LateAction string
@@ -15,6 +19,10 @@ const (
 	LateDrop LateAction = "drop"
 )
 
+// HeaderLate is the header in which a message carries its own Late, as "drop 1h0m0s": so
+// whatever carries headers carries it, and consumers see it.
+const HeaderLate = "delay-late"
+
 // Late says how late a message may be published, counted from its promised due time,
 // and what becomes of one that is later.
 type Late struct {
@@ -25,4 +33,69 @@ type Late struct {
 // IsOver reports whether a message that was due then is too late now.
 func (l Late) IsOver(due, now time.Time) bool {
 	return (l.Then == LateDead || l.Then == LateDrop) && now.Sub(due) > l.After
+}
+
+func (l Late) String() string { return string(l.Then) + " " + l.After.String() }
+
+func (l Late) check() error {
+	switch {
+	case l.Then != LatePublish && l.Then != LateDead && l.Then != LateDrop:
+		return &InvalidError{Field: "late", Value: string(l.Then), Limit: "allowed are publish, dead and drop"}
+	case l.Then != LatePublish && l.After < time.Millisecond:
+		return &InvalidError{Field: "late", Value: l.After.String(), Limit: "allowed are 1ms and more"}
+	}
+	return nil
+}
+
+func parseLate(text string) (l Late, err error) {
+	then, after, _ := strings.Cut(text, " ")
+	if l.After, err = time.ParseDuration(after); err != nil {
+		return Late{}, &InvalidError{Field: "late", Value: text, Limit: "must be an action and a duration"}
+	}
+	l.Then = LateAction(then)
+	return l, l.check()
+}
+
+// WithLate returns the headers with what the message says of its own lateness; a zero
+// Late says nothing. The headers given are left alone, and must have no reserved one. The
+// error is an [*InvalidError].
+func WithLate(headers map[string]string, late Late) (map[string]string, error) {
+	if _, taken := headers[HeaderLate]; taken {
+		return nil, reservedHeader(HeaderLate)
+	}
+	if late == (Late{}) {
+		return headers, nil
+	}
+	if err := late.check(); err != nil {
+		return nil, err
+	}
+	all := make(map[string]string, len(headers)+1)
+	maps.Copy(all, headers)
+	all[HeaderLate] = late.String()
+	return all, nil
+}
+
+// CutLate parts what WithLate has joined. The error is an [*InvalidError].
+func CutLate(headers map[string]string) (own map[string]string, late Late, err error) {
+	text, has := headers[HeaderLate]
+	if !has {
+		return headers, Late{}, nil
+	}
+	own = maps.Clone(headers)
+	delete(own, HeaderLate)
+	late, err = parseLate(text)
+	return own, late, err
+}
+
+// LateOr is the message's own Late, or else the given one.
+func (m *Message) LateOr(queues Late) Late {
+	if len(m.Headers) == 0 {
+		return queues
+	}
+	if text, has := m.Headers[HeaderLate]; has {
+		if own, err := parseLate(text); err == nil {
+			return own
+		}
+	}
+	return queues
 }

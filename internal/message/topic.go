@@ -80,7 +80,7 @@ func checkNATSSubject(subject string) error {
 
 // InvalidError says which field of a message is outside which limit.
 type InvalidError struct {
-	// Field is topic, id, key, header, body, due or size.
+	// Field is topic, id, key, header, tag, late, body, due or size.
 	Field string
 	// Value is the offending value; long ones are shortened, bodies never shown.
 	Value string

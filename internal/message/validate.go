@@ -65,6 +65,10 @@ func checkHeaders(sink SinkType, headers map[string]string) error {
 	if err := checkTags(tags); err != nil {
 		return err
 	}
+	own, _, err := CutLate(own)
+	if err != nil {
+		return err
+	}
 	if len(own) > MaxHeaders {
 		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", len(own)), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
 	}

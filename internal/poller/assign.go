@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// Assign makes the given shards the ones that are polled, and returns at once.
+// Assign makes the given shards the ones that are polled, of so many that the queue
+// has, and returns at once.
 // New ones begin now; those that are not among them any more claim nothing from
 // now on, and each is handed over as soon as it has settled, however long the
 // others take. A shard that comes back while it drains begins when that is over.
 // An error says that the poller does not run.
-func (p *Poller) Assign(shards []int) error {
+func (p *Poller) Assign(shards []int, of int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -21,6 +22,7 @@ func (p *Poller) Assign(shards []int) error {
 	case !p.started:
 		return fmt.Errorf("assign shards: %w", errNotStarted)
 	}
+	p.common.shards.Store(int32(of)) //nolint:gosec // at most some thousands
 	clear(p.returning)
 	for _, s := range p.retire(func(index int) bool { return !slices.Contains(shards, index) }) {
 		p.handOvers.Go(func() { p.handOver(s) })

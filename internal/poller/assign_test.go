@@ -47,10 +47,10 @@ func TestAssignDoesNotWaitForALeavingShard(t *testing.T) {
 		b.pass(time.Second)
 		b.sink.set(nil)
 		began := time.Now()
-		require.NoError(t, b.Assign([]int{2}))
-		require.NoError(t, b.Assign([]int{2, 0}))
-		require.NoError(t, b.Assign([]int{2}))
-		require.NoError(t, b.Assign([]int{2, 0}))
+		require.NoError(t, b.Assign([]int{2}, 3))
+		require.NoError(t, b.Assign([]int{2, 0}, 3))
+		require.NoError(t, b.Assign([]int{2}, 3))
+		require.NoError(t, b.Assign([]int{2, 0}, 3))
 		assert.Zero(t, time.Since(began))
 		assert.Equal(t, []int{2}, b.Shards())
 		store[2].add(due("new", store[2].now()))
@@ -82,7 +82,7 @@ func TestShardThatNeverDrainsLosesItsLease(t *testing.T) {
 		store.add(due("m", store.now()))
 		b.Wake(0)
 		b.pass(time.Second)
-		require.NoError(t, b.Assign(nil))
+		require.NoError(t, b.Assign(nil, 1))
 		other := setup(t, on(store, "other", 0))
 		other.pass(13*time.Second + 6*time.Second)
 		assert.Equal(t, "other", store.holder)
@@ -105,7 +105,7 @@ func TestHandOverIsFollowedAtOnce(t *testing.T) {
 				next := setup(t, on(store, "next", 0))
 				next.pass(90 * time.Millisecond)
 				assert.Equal(t, "old", store.holder)
-				require.NoError(t, old.Assign(nil))
+				require.NoError(t, old.Assign(nil, 1))
 				old.pass(0)
 				limit := 120 * time.Millisecond
 				if hinted {
@@ -182,7 +182,7 @@ func TestQuietLooksOfAllShardsMeet(t *testing.T) {
 		store := shards{newFakeStore(), newFakeStore()}
 		b := setup(t, on(store, "me", 0))
 		b.pass(300 * time.Millisecond)
-		require.NoError(t, b.Assign([]int{0, 1}))
+		require.NoError(t, b.Assign([]int{0, 1}, 3))
 		b.pass(500 * time.Millisecond)
 		store[0].add(due("m", store[0].now().Add(3200*time.Millisecond))) // Due at 4 s, no quiet look.
 		b.Wake(0)

@@ -133,10 +133,11 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	b.confirming.Store(claims.Durable)
 	if from == nil {
 		s.services.routes.suspectAll(claim.Messages, s.services.config.Sink.Route, received, claim.Now)
-		b.parked = s.services.routes.parkAll(claim.Messages, s.services.config.Sink.Route)
+		b.parked = s.services.routes.parkAll(claim.Messages, s.services.config.Sink.Route, claim.Now)
 	} else {
 		b.parked = s.services.routes.parkPaused(from.route, claim.Messages)
 	}
+	s.limits().queue.spend(len(claim.Messages) - len(b.parked))
 	b.occupy(s.turn.share)
 	s.turn.use(b.window.messages, b.window.bytes)
 	s.asking.advance()

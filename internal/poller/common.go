@@ -28,6 +28,7 @@ type common struct {
 
 	suspects suspects
 	paused   atomic.Pointer[pauses]
+	shards   atomic.Int32 // how many the queue has
 }
 
 // news is what the shards of a queue say once for all of them.
@@ -42,6 +43,7 @@ type news struct {
 func newCommon(config Config) *common {
 	c := &common{config: config, clock: newClock(), slots: message.MaxSlot}
 	c.news.troubles.now = c.clock.now
+	c.shards.Store(int32(max(1, len(config.Shards)))) //nolint:gosec // at most some thousands
 	return c
 }
 

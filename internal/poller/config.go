@@ -179,7 +179,8 @@ type Config struct {
 	// before its messages go to the dead letters, default 24 h.
 	ParkPatience time.Duration
 	// Late says how late a message may be published; zero is however late.
-	Late message.Late
+	Late  message.Late
+	Rates Rates
 	// Logger defaults to none, Observer to none.
 	Logger   *slog.Logger
 	Observer Observer

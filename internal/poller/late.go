@@ -40,11 +40,10 @@ func brief(d time.Duration) string {
 // indices may be nil for all, and so may be what it returns. none says that no message
 // is left.
 func (r *runner) inTime(indices []int) (rest []int, none bool) {
-	limit := r.services.config.Late
-	if limit.Then == "" || limit.Then == message.LatePublish {
+	all, now := r.b.claim.Messages, r.services.redis.clock(r.services.now())
+	if !r.mayBeLate(all) {
 		return indices, false
 	}
-	all, now := r.b.claim.Messages, r.services.redis.clock(r.services.now())
 	if indices == nil {
 		indices = make([]int, len(all))
 		for i := range all {
@@ -53,7 +52,7 @@ func (r *runner) inTime(indices []int) (rest []int, none bool) {
 	}
 	var late []int
 	for _, i := range indices {
-		if verdict, isLate := judgeLate(limit, &all[i], now); isLate {
+		if verdict, isLate := judgeLate(all[i].LateOr(r.services.config.Late), &all[i], now); isLate {
 			r.docket.note(i, verdict, nil)
 			late = append(late, i)
 		} else {
@@ -65,4 +64,19 @@ func (r *runner) inTime(indices []int) (rest []int, none bool) {
 		r.services.routes.passed(r.b.route)
 	}
 	return rest, len(rest) == 0
+}
+
+// mayBeLate reports whether the queue or one of the messages says how late it may be.
+func (r *runner) mayBeLate(all []message.Claimed) bool {
+	if queues := r.services.config.Late.Then; queues != "" && queues != message.LatePublish {
+		return true
+	}
+	for i := range all {
+		if headers := all[i].Headers; len(headers) > 0 {
+			if _, says := headers[message.HeaderLate]; says {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -88,3 +88,31 @@ func TestLateMessagesOfADeadRoute(t *testing.T) {
 		require.Empty(t, b.store.parked())
 	})
 }
+
+// TestOwnLateness: what a message says goes before what its queue says.
+func TestOwnLateness(t *testing.T) {
+	for name, queues := range map[string]message.Late{"none": {}, "dead": {After: time.Hour, Then: message.LateDead}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				b := setup(t, func(c *Config, b *bench) {
+					c.Late = queues
+					for id, late := range map[string]string{"drop": "drop 1h0m0s", "soon": "drop 3h0m0s", "publish": "publish 0s", "queues": ""} {
+						m := due(id, b.store.now().Add(-2*time.Hour))
+						if late != "" {
+							m.Headers = map[string]string{message.HeaderLate: late}
+						}
+						b.store.add(m)
+					}
+				})
+				b.pass(time.Second)
+				assert.Equal(t, []string{"drop"}, b.store.dropped)
+				published := []string{"publish", "soon"}
+				if queues == (message.Late{}) {
+					published = append(published, "queues")
+				}
+				assert.ElementsMatch(t, published, b.store.acked)
+				assert.Equal(t, queues != (message.Late{}), len(b.store.dead) == 1)
+			})
+		})
+	}
+}

@@ -34,8 +34,10 @@ func (p *Poller) Pause(topics map[string]time.Time) {
 	}
 }
 
-// heed takes what operators have paused or resumed since the last turn.
+// heed takes what operators have changed since the last turn, and the rates' course.
 func (s *shard) heed() {
+	s.limits().share(int(s.shards.Load()))
+	s.times.limitedUntil = s.services.now() + s.limits().queue.wait()
 	if paused := s.paused.Load(); paused != s.heeded {
 		s.heeded = paused
 		s.services.routes.pause(paused.topics)

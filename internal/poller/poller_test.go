@@ -40,10 +40,10 @@ func TestStopWithoutStart(t *testing.T) {
 	require.NoError(t, err)
 	p.Wake(0)
 	require.NoError(t, p.Live())
-	require.Error(t, p.Assign([]int{1}))
+	require.Error(t, p.Assign([]int{1}, 3))
 	require.NoError(t, p.Stop(t.Context()))
 	require.ErrorIs(t, p.Start(t.Context()), errStopped)
-	require.ErrorIs(t, p.Assign([]int{1}), errStopped)
+	require.ErrorIs(t, p.Assign([]int{1}, 3), errStopped)
 }
 
 func TestStartAndStopFromManySides(t *testing.T) {
@@ -60,7 +60,7 @@ func TestStartAndStopFromManySides(t *testing.T) {
 				case 0:
 					_ = p.Start(t.Context())
 				case 1:
-					_ = p.Assign([]int{0, 1, 2}[:1+i/4])
+					_ = p.Assign([]int{0, 1, 2}[:1+i/4], 3)
 				case 2:
 					p.Wake(0)
 					_ = p.Live()
@@ -80,14 +80,14 @@ func TestAssignMovesShardsAndKeepsTheirNumbers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t)
 		b.pass(5 * time.Second)
-		require.NoError(t, b.Assign(nil))
+		require.NoError(t, b.Assign(nil, 1))
 		b.pass(time.Minute)
 		polled := len(b.store.requests)
 		last := b.store.requests[polled-1]
 		assert.Equal(t, 1, b.store.handOvers)
 		assert.Greater(t, time.Since(last.at), 59*time.Second, "not polled any more")
-		require.NoError(t, b.Assign([]int{0}))
-		require.NoError(t, b.Assign([]int{0}), "nothing changes")
+		require.NoError(t, b.Assign([]int{0}, 3))
+		require.NoError(t, b.Assign([]int{0}, 3), "nothing changes")
 		b.pass(time.Second)
 		next := b.store.requests[polled]
 		assert.Equal(t, last.Token.Number+1, next.Token.Number)

@@ -27,6 +27,10 @@ func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration
 	var best *route
 	for _, r := range rs.bySlot {
 		ready, waits := r.isReady(now)
+		if wait := rs.limits.topics[r.topic].wait(); wait > 0 && r.state == routeBack {
+			at = min(at, now+wait)
+			continue
+		}
 		blocked = blocked || waits
 		if ready && (best == nil || rs.distance(r) < rs.distance(best)) {
 			best = r
@@ -38,7 +42,7 @@ func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration
 	if best == nil {
 		return nil, at, blocked
 	}
-	return &probe{route: best, slot: best.slot, size: best.claimSize(batch), parks: best.parks}, now, blocked
+	return &probe{route: best, slot: best.slot, size: min(best.claimSize(batch), max(1, rs.limits.topics[best.topic].room())), parks: best.parks}, now, blocked
 }
 
 // distance is how far the route's slot is behind the one of the last claim, in turn.
@@ -64,6 +68,7 @@ func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, na
 	givenUp = r.state == routeGivenUp
 	if len(messages) > 0 {
 		r.topic = messages[0].Topic
+		rs.limits.topics[r.topic].spend(len(messages))
 	}
 	if isEmpty && r.parks == p.parks && r.hung == 0 && (r.state != routeDown || len(messages) == 0) {
 		r.state = routeOpen

@@ -31,11 +31,12 @@ type routes struct {
 	turn   int                  // the slot that was claimed from last
 	free   []int                // slots that Redis may forget
 	paused map[string]time.Time // topics, and since when
+	limits *limits              // the loop's own
 }
 
 func newRoutes(log *slog.Logger, c *common) *routes {
 	return &routes{
-		log: log, slots: c.slots, patience: c.config.ParkPatience, sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
+		limits: &limits{rates: c.config.Rates}, log: log, slots: c.slots, patience: c.config.ParkPatience, sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
 		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route),
 	}
 }
@@ -71,7 +72,7 @@ func (rs *routes) add(r *route) {
 
 // look refreshes isAny; rs.mu is held.
 func (rs *routes) look() {
-	if len(rs.paused) > 0 {
+	if len(rs.paused)+len(rs.limits.rates.Topics) > 0 {
 		rs.isAny.Store(true)
 		return
 	}
@@ -128,7 +129,7 @@ func (rs *routes) park(name sinks.Route, topic string) *route {
 	defer rs.mu.Unlock()
 	r := rs.find(name, topic)
 	if since, isPaused := rs.paused[topic]; isPaused && r == nil {
-		r = rs.named(sinks.Route(topic), since)
+		r = rs.named(name, since)
 	}
 	if r != nil {
 		rs.send(r, topic)
@@ -137,8 +138,8 @@ func (rs *routes) park(name sinks.Route, topic string) *route {
 }
 
 // parkAll decides which messages of a claim go to the slots of routes that are
-// closed. The loop does so before it goes on: a later claim may empty the slot.
-func (rs *routes) parkAll(messages []message.Claimed, name func(*message.Message) sinks.Route) (parked []parking) {
+// closed, or of topics whose rate they exceed. The loop does so before it goes on: a later claim may empty the slot.
+func (rs *routes) parkAll(messages []message.Claimed, name func(*message.Message) sinks.Route, redisNow time.Time) (parked []parking) {
 	if !rs.isAny.Load() {
 		return nil
 	}
@@ -147,7 +148,12 @@ func (rs *routes) parkAll(messages []message.Claimed, name func(*message.Message
 		if claimed.Err != nil {
 			continue
 		}
-		if r := rs.park(name(&claimed.Message), claimed.Topic); r != nil {
+		to := name(&claimed.Message)
+		r := rs.park(to, claimed.Topic)
+		if r == nil {
+			r = rs.throttle(to, claimed.Topic, redisNow)
+		}
+		if r != nil {
 			parked = append(parked, parking{i, r})
 		}
 	}
@@ -195,7 +201,7 @@ func (rs *routes) closeRoute(name sinks.Route, cause sinks.Outcome, now time.Dur
 	case r.state == routeGivenUp:
 		r.cause = cause
 		return r
-	case r.state == routeOpen, r.cause.Reason == reasonPaused:
+	case r.state == routeOpen, r.cause.Reason == reasonPaused, r.cause.Reason == reasonRate:
 		r.since = redisNow
 	}
 	isNew := r.state == routeOpen || r.pause.Failures() == 0

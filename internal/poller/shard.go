@@ -22,6 +22,7 @@ type shard struct {
 	draining bool
 	paused   *atomic.Pointer[pauses] // the queue's
 	heeded   *pauses                 // what is heeded of it
+	shards   *atomic.Int32           // how many the queue has
 	times    timetable               // when to call
 	holding  holding                 // whether the shard is ours
 	turn     *turn                   // room in the sink's window
@@ -41,7 +42,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 			routes:   newRoutes(log, shared),
 			shutdown: ending, settled: settled,
 		},
-		gains: &shared.gains, paused: &shared.paused, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
+		gains: &shared.gains, paused: &shared.paused, shards: &shared.shards, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
 		inFlight: newInFlight(), turn: newTurn(config.Sink.Window, func() { signal(settled) }),
 	}
 	s.lastLook.Store(int64(s.services.now()))
@@ -133,7 +134,7 @@ func (s *shard) pick(now time.Duration) (size int, from *probe) {
 	if !s.mayTake(now) || s.asking.unloaded {
 		return 0, nil
 	}
-	room := s.room()
+	room := min(s.room(), s.limits().queue.room())
 	next, _, isBlocked := s.nextSlot(now)
 	isDue := now >= s.times.takeAt && !isBlocked
 	switch {
@@ -147,6 +148,9 @@ func (s *shard) pick(now time.Duration) (size int, from *probe) {
 		return 0, nil
 	}
 }
+
+// limits are the shard's parts of the queue's rates.
+func (s *shard) limits() *limits { return s.services.routes.limits }
 
 // room is how many messages the next claim may take.
 func (s *shard) room() int {

@@ -23,10 +23,14 @@ type timetable struct {
 	quietUntil, pausedUntil time.Duration
 	// unconfirmedUntil is the same as pausedUntil, because claims are not confirmed.
 	unconfirmedUntil time.Duration
+	// limitedUntil is the same, because of the queue's rate.
+	limitedUntil time.Duration
 }
 
 // closedUntil is before when to take nothing.
-func (t *timetable) closedUntil() time.Duration { return max(t.pausedUntil, t.unconfirmedUntil) }
+func (t *timetable) closedUntil() time.Duration {
+	return max(t.pausedUntil, t.unconfirmedUntil, t.limitedUntil)
+}
 
 // next is when to make the next call. isPending: a call has no answer yet, and
 // is made again. mayTake: there is room for messages.

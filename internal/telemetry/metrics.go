@@ -43,9 +43,10 @@ type Metrics struct {
 	durable  *prometheus.GaugeVec
 	missing  *missingTopics
 	outbox   *outboxMetrics
+	levers   levers
 
-	layoutEpoch, layoutShards, instances, paused *prometheus.GaugeVec
-	shardsLost                                   *prometheus.CounterVec
+	layoutEpoch, layoutShards, instances *prometheus.GaugeVec
+	shardsLost                           *prometheus.CounterVec
 }
 
 // New makes the metrics of a process, with a registry of their own.
@@ -64,18 +65,18 @@ func New(version string) *Metrics {
 		durable:  gauges("durable", "1 if Redis confirms what the queue's durability asks, 0 if it does not: then nothing is published.", "queue"),
 		missing:  newMissingTopics(time.Now),
 		outbox:   newOutboxMetrics(),
+		levers:   newLevers(),
 
 		layoutEpoch:  gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
 		layoutShards: gauges("layout_shards", "Shards of the queue in the layout that this instance uses.", "queue"),
 		shardsLost:   counters("shards_lost_total", "Shards that Redis has lost, with the messages in them, as this instance saw it.", "queue"),
 		instances:    gauges("instances", "Instances that share the queue's shards, as this one sees it.", "queue"),
-		paused:       gauges("paused", "Always 1, of each topic that an operator has paused; without a topic it is the whole queue.", "queue", "topic"),
 	}
 	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.durable, m.missing, build,
-		m.layoutEpoch, m.layoutShards, m.shardsLost, m.instances, m.paused,
+		m.layoutEpoch, m.layoutShards, m.shardsLost, m.instances, m.levers.paused, m.levers.rates,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.registry.MustRegister(m.done.collectors()...)
@@ -165,12 +166,4 @@ func (m *Metrics) Layout(queue, epoch string, shards int) {
 // Instances notes how many instances share the queue's shards.
 func (m *Metrics) Instances(queue string, n int) {
 	m.instances.WithLabelValues(queue).Set(float64(n))
-}
-
-// Paused notes which topics of a queue are paused; the empty one is the whole queue.
-func (m *Metrics) Paused(queue string, topics map[string]time.Time) {
-	m.paused.DeletePartialMatch(prometheus.Labels{"queue": queue})
-	for topic := range topics {
-		m.paused.WithLabelValues(queue, topic).Set(1)
-	}
 }

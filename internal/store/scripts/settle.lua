@@ -78,10 +78,11 @@ if dead > 0 then
   redis.call('HSET', KEYS[7], unpack(letters))
 end
 for i = parks_at, parks_at + 4 * parks - 4, 4 do
-  -- The same route keeps since when it is parked, unless it was paused until now.
+  -- The same route keeps since when it is parked, unless that was by an operator's will.
   local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
   local since, rest = string.match(redis.call('HGET', KEYS[9], ARGV[i]) or '', '^(%d+)(.*)$')
-  if not since or string.sub(rest, 1, #route) ~= route or string.sub(rest, #route + 1) == 'paused' then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%d', now_ms) end
+  local reason = ' ' .. string.sub(rest or '', #route + 1) .. ' '
+  if not since or string.sub(rest, 1, #route) ~= route or string.find(' paused rate ', reason, 1, true) then since = ARGV[i + 1] ~= '0' and ARGV[i + 1] or string.format('%d', now_ms) end
   routes[#routes + 1], routes[#routes + 2] = ARGV[i], since .. route .. ARGV[i + 3]
 end
 put(KEYS[9], routes)

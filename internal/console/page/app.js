@@ -1,0 +1,120 @@
+import { Problem, setToken } from './api.js';
+import { ask } from './ask.js';
+import { el, field, input, replace } from './dom.js';
+import { follow, live, run } from './live.js';
+import * as audit from './pages/audit.js';
+import * as dead from './pages/dead.js';
+import * as find from './pages/find.js';
+import * as instances from './pages/instances.js';
+import * as jobs from './pages/jobs.js';
+import * as message from './pages/message.js';
+import * as messages from './pages/messages.js';
+import * as overview from './pages/overview.js';
+import * as queue from './pages/queue.js';
+import * as sinks from './pages/sinks.js';
+
+const pages = { '': overview, queue, messages, message, dead, jobs, sinks, instances, audit, find };
+const shownInNav = ['', 'sinks', 'jobs', 'instances', 'audit'];
+const main = document.getElementById('main');
+let leave = new AbortController();
+
+// address reads "#/page?name=value".
+function address() {
+  const [path, query] = location.hash.replace(/^#\/?/, '').split('?');
+  return { name: path, query: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+// link is the address of a page.
+export function link(name, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
+  return `#/${name}${given.length ? `?${new URLSearchParams(given)}` : ''}`;
+}
+
+async function show() {
+  leave.abort();
+  leave = new AbortController();
+  const { signal } = leave;
+  const { name, query } = address();
+  const page = pages[name];
+  const root = el('div.page');
+  navigate(name);
+  main.replaceChildren(root);
+  if (!page) {
+    root.append(el('h1', null, 'No such page'), el('p', null, el('a', { href: '#/' }, 'To the overview')));
+    return;
+  }
+  const heading = page.title(query);
+  document.title = `${heading} – delaybridge`;
+  root.append(el('h1', null, heading));
+  main.focus({ preventScroll: true });
+  scrollTo(0, 0);
+  try {
+    await page.show(root, query, signal);
+  } catch (err) {
+    if (!signal.aborted) failed(root, err);
+  }
+}
+
+// failed says on the page why it cannot be shown.
+function failed(root, err) {
+  if (!(err instanceof Problem)) console.error(err);
+  root.append(el('p.error', { role: 'alert' }, err.message), el('p', null, el('button', { type: 'button', onclick: show }, 'Try again')));
+}
+
+function navigate(current) {
+  replace(document.getElementById('nav'), shownInNav.map((name) =>
+    el('a', { href: `#/${name}`, 'aria-current': name === current ? 'page' : null }, pages[name].title({}))));
+}
+
+function tellLive() {
+  const node = document.getElementById('live');
+  if (live.failed) replace(node, el('span.badge.bad', { title: live.failed }, 'not connected'));
+  else replace(node, el('span.badge.good', { title: `told by ${live.overview.instance}` }, 'live'));
+}
+
+async function login(problem) {
+  const given = await ask('This bridge asks for a token', [
+    el('p', null, problem.message),
+    field('Token', input('token', { type: 'password', required: true, autofocus: true }), 'It stays in this tab until the tab is closed.'),
+  ], 'Use it');
+  if (given) {
+    setToken(given.token);
+    show();
+  }
+}
+
+function theme() {
+  const order = ['system', 'light', 'dark'];
+  const node = document.getElementById('theme');
+  const tell = () => { node.textContent = `Theme: ${document.documentElement.dataset.theme}`; };
+  node.addEventListener('click', () => {
+    const next = order[(order.indexOf(document.documentElement.dataset.theme) + 1) % order.length];
+    document.documentElement.dataset.theme = next;
+    localStorage.setItem('delaybridge.theme', next);
+    tell();
+  });
+  tell();
+}
+
+function search() {
+  const form = document.getElementById('find');
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    const id = form.elements.id.value.trim();
+    if (id) location.hash = link('find', { id });
+  });
+  addEventListener('keydown', (event) => {
+    const typing = event.target.closest('input, select, textarea, dialog');
+    if (event.key === '/' && !typing) {
+      event.preventDefault();
+      form.elements.id.focus();
+    }
+  });
+}
+
+theme();
+search();
+addEventListener('hashchange', show);
+follow(tellLive, new AbortController().signal);
+show();
+run(login);

@@ -1,0 +1,95 @@
+// el makes an element: properties that begin with "on" are listeners, others are
+// attributes; false, null and undefined are left out. Text is never read as HTML.
+export function el(tag, properties, ...children) {
+  const [name, ...classes] = tag.split('.');
+  const node = document.createElement(name || 'div');
+  if (classes.length) node.className = classes.join(' ');
+  for (const [key, value] of Object.entries(properties || {})) {
+    if (value === false || value === null || value === undefined) continue;
+    if (key.startsWith('on')) {
+      node.addEventListener(key.slice(2), value);
+      node.listens = true;
+    }
+    else node.setAttribute(key, value === true ? '' : value);
+  }
+  node.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  return node;
+}
+
+// replace shows other children, and changes only what differs: the focus, a selection
+// and what was unfolded stay while figures change.
+export function replace(node, ...children) {
+  const next = node.cloneNode(false);
+  next.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
+  changeChildren(node, next);
+}
+
+function changeChildren(node, next) {
+  const old = [...node.childNodes];
+  const wanted = [...next.childNodes];
+  wanted.forEach((child, i) => (old[i] ? change(old[i], child) : node.append(child)));
+  old.slice(wanted.length).forEach((child) => child.remove());
+}
+
+// change makes one node like another. One that listens is taken anew, since what it
+// does belongs to the row that it was made for.
+function change(node, next) {
+  if (node.nodeType !== next.nodeType || node.nodeName !== next.nodeName || next.listens || node.listens) {
+    const focused = node === document.activeElement;
+    node.replaceWith(next);
+    if (focused) next.focus({ preventScroll: true });
+  } else if (node.nodeType === Node.TEXT_NODE) {
+    if (node.data !== next.data) node.data = next.data;
+  } else {
+    for (const { name } of [...node.attributes]) if (name !== 'open' && !next.hasAttribute(name)) node.removeAttribute(name);
+    for (const { name, value } of next.attributes) if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+    changeChildren(node, next);
+  }
+}
+
+// table makes a table of rows; a column is {name, of(row), number}.
+export function table(caption, columns, rows, none) {
+  if (!rows.length) return el('p.none', null, none || 'None.');
+  return el('div.scroll', { tabindex: 0, role: 'region', 'aria-label': caption },
+    el('table', null,
+      el('caption', null, caption),
+      el('thead', null, el('tr', null, columns.map((c) => el(c.number ? 'th.number' : 'th', { scope: 'col' }, c.name)))),
+      el('tbody', null, rows.map((row) => el('tr', null, columns.map((c) =>
+        el(c.number ? 'td.number' : 'td', { 'data-name': c.name }, c.of(row))))))));
+}
+
+// facts makes a list of names and values; a value of null, undefined or '' is left out.
+export function facts(pairs) {
+  return el('dl.facts', null, pairs.filter(([, value]) => value !== null && value !== undefined && value !== '')
+    .map(([name, value]) => el('div', null, el('dt', null, name), el('dd', null, value))));
+}
+
+export function button(text, onclick, properties) {
+  return el('button', { type: 'button', onclick, ...properties }, text);
+}
+
+// field makes a label with its control.
+export function field(name, control, hint) {
+  return el('label.field', null, el('span', null, name), control, hint && el('small', null, hint));
+}
+
+export function input(name, properties) {
+  return el('input', { name, autocomplete: 'off', spellcheck: 'false', ...properties });
+}
+
+export function select(name, options, chosen) {
+  return el('select', { name }, options.map(([value, text]) => el('option', { value, selected: value === chosen }, text)));
+}
+
+// state shows a state in words and a colour.
+export function badge(kind, text) {
+  return el(`span.badge.${kind}`, null, text);
+}
+
+// note tells what has happened, for some seconds; an error until it is closed.
+export function note(text, failed) {
+  const shown = el(failed ? 'p.note.bad' : 'p.note', { role: failed ? 'alert' : null }, text, ' ',
+    button('Close', () => shown.remove(), { class: 'quiet' }));
+  document.getElementById('notes').append(shown);
+  if (!failed) setTimeout(() => shown.remove(), 8000);
+}

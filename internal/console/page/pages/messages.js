@@ -1,0 +1,94 @@
+import { get, name } from '../api.js';
+import { startJob, whenFields, whenOf } from '../ask.js';
+import { badge, button, el, field, input, note, select } from '../dom.js';
+import { count } from '../format.js';
+import { when } from '../when.js';
+
+const states = [['', 'anywhere'], ['scheduled', 'scheduled'], ['parked', 'parked'], ['in_flight', 'in flight'], ['dead', 'dead']];
+const limit = 100;
+
+export const title = ({ queue }) => `Messages of ${queue}`;
+
+export async function show(root, query, signal) {
+  const { queue } = query;
+  const filter = filterOf(query);
+  const body = el('tbody');
+  const more = el('p.actions');
+  root.append(form(query), bulk(queue, filter), el('div.scroll', { tabindex: 0, role: 'region', 'aria-label': 'Messages' },
+    el('table', null, el('caption', null, 'Messages'), head(), body)), more);
+  let shown = 0;
+  const page = async (cursor) => {
+    const answer = await get(`queues/${name(queue)}/messages`, { ...filter, limit, cursor }, signal);
+    body.append(...answer.messages.map((m) => row(queue, m)));
+    shown += answer.messages.length;
+    const next = answer.next_cursor;
+    more.replaceChildren(el('span', null, `${count(shown)} shown. `), next
+      ? button(answer.messages.length ? 'More' : 'Nothing found so far: look further', () => page(next).catch((err) => note(err.message, true)))
+      : el('span', null, 'That is all.'));
+  };
+  await page('');
+}
+
+// filterOf is the part of the page's address that the API reads.
+export function filterOf({ state, topic, key, tag, id_prefix: idPrefix, due_from: from, due_to: to }) {
+  const filter = { state, topic, key, tag, id_prefix: idPrefix, due_from: from, due_to: to };
+  return Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
+}
+
+function local(time) {
+  if (!time) return '';
+  const t = new Date(time);
+  return new Date(t - t.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
+}
+
+function form(query) {
+  const shown = el('form.filter', {
+    role: 'search', 'aria-label': 'Filter',
+    onsubmit: (event) => {
+      event.preventDefault();
+      const given = Object.fromEntries(new FormData(shown));
+      for (const bound of ['due_from', 'due_to']) if (given[bound]) given[bound] = new Date(given[bound]).toISOString();
+      location.hash = `#/messages?${new URLSearchParams(Object.entries({ queue: query.queue, ...given }).filter(([, value]) => value))}`;
+    },
+  },
+  field('State', select('state', states, query.state || '')),
+  field('Topic', input('topic', { value: query.topic })),
+  field('Key', input('key', { value: query.key })),
+  field('Tag', input('tag', { value: query.tag })),
+  field('Id begins with', input('id_prefix', { value: query.id_prefix })),
+  field('Due from', input('due_from', { type: 'datetime-local', step: 1, value: local(query.due_from) })),
+  field('Due before', input('due_to', { type: 'datetime-local', step: 1, value: local(query.due_to) })),
+  el('button.primary', { type: 'submit' }, 'List'));
+  return shown;
+}
+
+function bulk(queue, filter) {
+  if (!Object.keys(filter).length) return el('p.none', null, 'Filter, to cancel or reschedule all that match.');
+  return el('p.actions', null,
+    button('Cancel all that match …', () => startJob({
+      queue, path: 'messages:cancel', filter, title: 'Cancel all that match', verb: 'cancelled and will not be published', danger: true,
+    })),
+    button('Reschedule all that match …', () => startJob({
+      queue, path: 'messages:reschedule', filter, title: 'Reschedule all that match', verb: 'moved',
+      fields: [whenFields(), field('Or by', input('by', { placeholder: '+30m' }), 'Each from its own due time.')],
+      extra: (given) => (given.by ? { by: given.by.trim() } : whenOf(given)),
+    })));
+}
+
+function head() {
+  return el('thead', null, el('tr', null, ['Id', 'Key', 'Topic', 'State', 'Due', 'Attempt', 'Tags', 'Why'].map((text) => el('th', { scope: 'col' }, text))));
+}
+
+export function stateBadge(m) {
+  const kinds = { scheduled: 'plain', parked: 'warn', in_flight: 'good', dead: 'bad', published: 'good', cancelled: 'plain' };
+  return badge(kinds[m.state] || 'plain', m.state.replace('_', ' '));
+}
+
+export function row(queue, m) {
+  const cell = (label, ...content) => el('td', { 'data-name': label }, content);
+  return el('tr', null,
+    cell('Id', el('a', { href: `#/message?${new URLSearchParams({ queue, id: m.id, key: m.key })}` }, m.id)),
+    cell('Key', m.key), cell('Topic', m.topic), cell('State', stateBadge(m)), cell('Due', when(m.due_at)),
+    cell('Attempt', String(m.attempt)), cell('Tags', (m.tags || []).join(', ')), cell('Why', m.reason || ''));
+}
+

@@ -1,0 +1,25 @@
+import { badge, el, facts, replace, table } from '../dom.js';
+import { count } from '../format.js';
+import { follow } from '../live.js';
+import { when } from '../when.js';
+
+export const title = () => 'Sinks';
+
+export async function show(root, query, signal) {
+  const at = el('div');
+  root.append(at);
+  follow(({ sinks }) => replace(at, sinks.map(one)), signal);
+}
+
+function one(s) {
+  return el('section', null, el('h2', null, s.name, ' ', s.up ? badge('good', 'up') : badge('bad', 'down')),
+    facts([['Broker', s.type], ['Queues', s.queues.join(', ')], ['Why', s.detail]]),
+    table(`Routes of ${s.name} that messages are parked for`, [
+      { name: 'Route', of: (r) => r.route },
+      { name: 'Queue', of: (r) => el('a', { href: `#/messages?${new URLSearchParams({ queue: r.queue, state: 'parked' })}` }, r.queue) },
+      { name: 'Parked', number: true, of: (r) => count(r.messages) },
+      { name: 'Since', of: (r) => when(r.since) },
+      { name: 'Oldest due', of: (r) => when(r.oldest_due_at) },
+      { name: 'Why', of: (r) => r.reason },
+    ], s.routes, 'All routes are open.'));
+}

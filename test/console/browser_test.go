@@ -1,0 +1,127 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// browser is a tab of headless Chromium.
+type browser struct {
+	t    *testing.T
+	ctx  context.Context //nolint:containedctx // It is how chromedp names a tab.
+	home string
+
+	mu       sync.Mutex
+	troubles []string
+}
+
+// newBrowser opens a tab. What the page throws or logs as an error fails the test.
+func newBrowser(t *testing.T, home string) *browser {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 860),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true))
+	allocator, stop := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(stop)
+	ctx, cancel := chromedp.NewContext(allocator)
+	t.Cleanup(cancel)
+	b := &browser{t: t, ctx: ctx, home: home}
+	require.NoError(t, chromedp.Do(ctx), "start Chromium; scripts/provision.sh installs it")
+	require.NoError(t, chromedp.Listen(ctx, b.hear))
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		assert.Empty(t, b.troubles, "the page has no errors")
+	})
+	return b
+}
+
+func (b *browser) hear(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch event := event.(type) {
+	case *runtime.EventExceptionThrown:
+		b.troubles = append(b.troubles, fmt.Sprintf("%+v", event.ExceptionDetails))
+	case *log.EventEntryAdded:
+		// What the API refuses, the page tells; the browser logs it, too.
+		if event.Entry.Level == log.EntryLevelError && event.Entry.Source != log.EntrySourceNetwork {
+			b.troubles = append(b.troubles, event.Entry.Text)
+		}
+	}
+}
+
+// do does one thing, and returns its value; where it cannot, the test ends.
+func do[T any](b *browser, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 2*patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, action)
+	if err != nil {
+		text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string](`document.body.innerText`))
+		require.NoError(b.t, err, "the page says: %s", text)
+	}
+	return value
+}
+
+// until waits for an expression to be true.
+func (b *browser) until(expression string) {
+	b.t.Helper()
+	do(b, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
+}
+
+// open shows a page, such as "message", with its query: names and values.
+func (b *browser) open(page string, query ...string) {
+	b.t.Helper()
+	values := url.Values{}
+	for i := 0; i < len(query); i += 2 {
+		values.Set(query[i], query[i+1])
+	}
+	do(b, chromedp.Navigate("about:blank")) // Else only the part behind the # changes, which loads nothing.
+	do(b, chromedp.Navigate(b.home+"#/"+page+"?"+values.Encode()))
+	b.until(`document.querySelector('main h1') !== null`)
+}
+
+// says waits until the page has the text.
+func (b *browser) says(text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`document.body.innerText.includes(%q)`, text))
+}
+
+// count waits until so many elements match.
+func (b *browser) count(selector string, n int) {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`document.querySelectorAll(%q).length === %d`, selector, n))
+}
+
+// click presses the button, or follows the link, with that text. A page that is drawn
+// anew each second may have replaced it meanwhile, so it is found and pressed in one step.
+func (b *browser) click(text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`(() => {
+		const shown = document.querySelector('dialog') || document;
+		const found = [...shown.querySelectorAll('button, a')].find((e) => e.innerText.trim() === %q);
+		found?.click();
+		return found !== undefined;
+	})()`, text))
+}
+
+// fill writes into a field.
+func (b *browser) fill(name, value string) {
+	b.t.Helper()
+	do(b, chromedp.SetValue(chromedp.CSS(fmt.Sprintf(`dialog [name=%q], main [name=%q]`, name, name)), value))
+}
+
+// text is what the page shows.
+func (b *browser) text() string {
+	b.t.Helper()
+	return do(b, chromedp.Evaluate[string](`document.body.innerText`))
+}

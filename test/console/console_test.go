@@ -1,0 +1,178 @@
+package console
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/delay"
+)
+
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	ref := w.schedule(delay.Message{ID: "order-42/timeout", Key: "customer-7", Body: []byte("<b>secret</b>")}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("message", "queue", "orders", "id", ref.ID, "key", ref.Key)
+	b.says("due in")
+	assert.NotContains(t, b.text(), "secret", "the body is shown on demand")
+	b.click("Show the body")
+	b.says("<b>secret</b>")
+
+	b.click("Cancel …")
+	b.says("This cannot be undone.")
+	b.click("Cancel")
+	_, err := w.client.Get(t.Context(), ref)
+	require.NoError(t, err, "who changes his mind changes nothing")
+
+	b.click("Cancel …")
+	b.click("Cancel the message")
+	b.says("order-42/timeout is cancelled.")
+	w.gone(ref)
+	b.says("It has left")
+	b.open("audit")
+	b.says("cancel")
+	b.says("order-42/timeout")
+}
+
+func TestReschedule(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	ref := w.schedule(delay.Message{ID: "a"}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("message", "queue", "orders", "id", ref.ID)
+	b.click("Reschedule …")
+	b.fill("in", "soon")
+	b.click("Reschedule")
+	b.says("Reschedule a: ")
+	b.click("Reschedule …")
+	b.fill("in", "2d")
+	b.click("Reschedule")
+	b.says("a is rescheduled.")
+	info, err := w.client.Get(t.Context(), ref)
+	require.NoError(t, err)
+	assert.WithinDuration(t, time.Now().Add(48*time.Hour), info.DueAt, 2*patience)
+}
+
+func TestFilter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	for _, id := range []string{"a-1", "a-2", "b-1"} {
+		w.schedule(delay.Message{ID: id}, time.Hour)
+	}
+	w.schedule(delay.Message{ID: "a-3", Topic: w.topic + ".other"}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("messages", "queue", "orders")
+	b.count("main tbody tr", 4)
+	b.fill("id_prefix", "a-")
+	b.fill("topic", w.topic+".timeout")
+	b.click("List")
+	b.count("main tbody tr", 2)
+	b.says("That is all.")
+	b.click("a-2")
+	b.says("Message a-2")
+}
+
+// TestFind looks for a message whose key nobody remembers.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.schedule(delay.Message{ID: "order-42", Key: "customer-7"}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("")
+	do(b, chromedp.SendKeys(chromedp.CSS("#find input"), "order-42\n"))
+	b.click("order-42")
+	b.says("customer-7")
+}
+
+// TestLive sees the figures move without a reload, and the focus stay where it is.
+func TestLive(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	b := newBrowser(t, w.address)
+	b.open("")
+	b.says("all well")
+	do(b, chromedp.Focus(chromedp.CSS("main tbody a")))
+	w.schedule(delay.Message{ID: "a"}, time.Hour)
+	b.until(`document.querySelector('td[data-name=Waiting]').innerText === '1'`)
+	assert.Equal(t, "orders", do(b, chromedp.Evaluate[string](`document.activeElement.innerText`)))
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	const token = "0123456789abcdef0123456789abcdef"
+	require.NoError(t, os.WriteFile(file, []byte(token+" viewer\n"), 0o600))
+	w := newWorld(t, `, auth: {tokens_file: `+file+`}`)
+	ref := w.schedule(delay.Message{ID: "a"}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("")
+	b.says("This bridge asks for a token")
+	b.fill("token", token)
+	b.click("Use it")
+	b.says("all well")
+	b.open("message", "queue", "orders", "id", ref.ID)
+	b.click("Cancel …")
+	b.click("Cancel the message")
+	b.says("Cancel a: ")
+	_, err := w.client.Get(t.Context(), ref)
+	require.NoError(t, err, "a viewer changes nothing")
+}
+
+// TestPages opens each page, on a screen and on a phone, behind a path of a proxy.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	ref := w.schedule(delay.Message{ID: "a"}, time.Hour)
+	target, err := url.Parse(w.address)
+	require.NoError(t, err)
+	proxy := httptest.NewServer(http.StripPrefix("/ops/delay", httputil.NewSingleHostReverseProxy(target)))
+	t.Cleanup(proxy.Close)
+	b := newBrowser(t, proxy.URL+"/ops/delay/")
+	for _, size := range [][2]int64{{1280, 860}, {360, 740}} {
+		do(b, chromedp.EmulateViewport(size[0], size[1]))
+		for page, text := range map[string]string{
+			"": "all well", "queue": "Forecast", "messages": "That is all.", "message": "due in", "dead": "There are none.",
+			"sinks": "All routes are open.", "instances": "night-shift", "audit": "newest first", "find": "orders",
+		} {
+			b.open(page, "queue", "orders", "id", ref.ID)
+			if page == "audit" { // Its text is for those who hear the page.
+				b.count("main table", 1)
+			} else {
+				b.says(text)
+			}
+			wide := do(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`))
+			assert.LessOrEqual(t, wide, size[0], page)
+		}
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	b := newBrowser(t, w.address)
+	b.open("queue", "queue", "orders")
+	b.says("Shards")
+	b.click("Pause …")
+	b.fill("topic", w.topic+".timeout")
+	b.click("Pause")
+	b.says("is paused.")
+	b.says("Topic " + w.topic + ".timeout")
+	w.schedule(delay.Message{ID: "late"}, 0)
+	w.schedule(delay.Message{ID: "on time", Topic: w.topic + ".other"}, 0)
+	w.arrives("on time")
+	b.says("Parked\n1")
+	b.click("Resume")
+	b.says("What is due is published at once")
+	b.click("Resume")
+	w.arrives("late")
+}

@@ -1,0 +1,122 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/app"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// patience is for a busy machine; nothing waits so long where all is well.
+const patience = 2 * time.Minute
+
+// world is a bridge with one queue, "orders", and what a test looks at beside the page.
+type world struct {
+	t       *testing.T
+	topic   string // and what begins so
+	address string
+	client  *delay.Client
+	queue   *store.Queue
+	arrived chan string // ids
+}
+
+// newWorld starts a bridge; more is added to its configuration's section admin.
+func newWorld(t *testing.T, more string) *world {
+	t.Helper()
+	w := &world{t: t, topic: testenv.Name(t, "topic"), arrived: make(chan string, 1000)}
+	w.consume()
+	prefix := testenv.Name(t, "p")
+	cfg, err := config.Parse(fmt.Appendf(nil, `
+prefix: %s
+instance: night-shift
+redis: {url: %q}
+queues: {orders: {shards: 2, sink: events}}
+sinks: {events: {type: nats, url: %q}}
+admin: {listen: "127.0.0.1:0"%s}
+drain_timeout: 5s
+`, prefix, testenv.Redis(t), testenv.NATS(t), more), nil)
+	require.NoError(t, err)
+	rdb, err := app.NewRedis(cfg.Redis, "test")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
+	w.client, err = delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))
+	require.NoError(t, err)
+	w.queue = store.New(rdb, prefix, "orders")
+
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	w.address = "http://" + listener.Addr().String() + "/"
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	go func() { ended <- app.Run(ctx, cfg, logger, app.AdminListener(listener)) }()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-ended)
+	})
+	require.Eventually(t, func() bool {
+		_, err := w.queue.LoadLayout(t.Context())
+		return err == nil
+	}, patience, 10*time.Millisecond)
+	return w
+}
+
+// consume reads what arrives at the broker.
+func (w *world) consume() {
+	nc, err := nats.Connect(testenv.NATS(w.t))
+	require.NoError(w.t, err)
+	w.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(w.t, err)
+	_, err = js.CreateStream(w.t.Context(), jetstream.StreamConfig{Name: w.topic, Subjects: []string{w.topic + ".>"}})
+	require.NoError(w.t, err)
+	_, err = nc.Subscribe(w.topic+".>", func(m *nats.Msg) { w.arrived <- m.Header.Get("delay-id") })
+	require.NoError(w.t, err)
+	require.NoError(w.t, nc.Flush())
+}
+
+// schedule stores a message that is due in so long.
+func (w *world) schedule(m delay.Message, in time.Duration) delay.Ref {
+	w.t.Helper()
+	if m.Topic == "" {
+		m.Topic = w.topic + ".timeout"
+	}
+	result, err := w.client.Schedule(w.t.Context(), m, delay.After(in))
+	require.NoError(w.t, err)
+	return result.Ref
+}
+
+// gone waits until the message is in Redis no more.
+func (w *world) gone(ref delay.Ref) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		_, err := w.client.Get(w.t.Context(), ref)
+		return err != nil
+	}, patience, 20*time.Millisecond)
+	_, err := w.client.Get(w.t.Context(), ref)
+	require.ErrorIs(w.t, err, delay.ErrNotFound)
+}
+
+// arrives waits for that message, and fails where another one comes before.
+func (w *world) arrives(id string) {
+	w.t.Helper()
+	select {
+	case got := <-w.arrived:
+		require.Equal(w.t, id, got)
+	case <-time.After(patience):
+		require.Fail(w.t, "nothing has arrived", id)
+	}
+}
