@@ -218,8 +218,8 @@ type jobParam struct {
 
 type jobOutput struct{ Body Job }
 
-// find looks for a job in all queues that the caller may use.
-func (a *API) find(ctx context.Context, id string) (queue string, job store.Job, err error) {
+// findJob looks for a job in all queues that the caller may use.
+func (a *API) findJob(ctx context.Context, id string) (queue string, job store.Job, err error) {
 	for _, queue := range a.names(ctx) {
 		job, err := a.config.Queues[queue].Store.Admin().Job(ctx, id)
 		if errors.Is(err, store.ErrNoJob) || err == nil && !maySeeJob(ctx, &job) {
@@ -231,7 +231,7 @@ func (a *API) find(ctx context.Context, id string) (queue string, job store.Job,
 }
 
 func (a *API) showJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
-	queue, job, err := a.find(ctx, in.Job)
+	queue, job, err := a.findJob(ctx, in.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (a *API) showJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
 }
 
 func (a *API) stopJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
-	queue, job, err := a.find(ctx, in.Job)
+	queue, job, err := a.findJob(ctx, in.Job)
 	if err != nil {
 		return nil, err
 	}
