@@ -3,25 +3,69 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-type cancelCommand struct{ messageFlags }
+type cancelCommand struct{ changeFlags }
+
+// changeFlags name one message, or many.
+type changeFlags struct {
+	queueFlags
+	ID    string    `name:"id" placeholder:"ID" help:"The message's id."`
+	Key   *string   `placeholder:"KEY" help:"The message's key; with --all, that of the messages. Without it all messages of that id are looked for."`
+	State string    `placeholder:"STATE" help:"With --all: where they are: scheduled, parked, in_flight or dead."`
+	Bulk  bulkFlags `embed:""`
+}
+
+// one are the flags that name one message.
+func (f changeFlags) one() messageFlags {
+	return messageFlags{queueFlags: f.queueFlags, ID: f.ID, Key: f.Key}
+}
+
+// check looks whether one message is named, or many.
+func (f changeFlags) check() error {
+	switch {
+	case f.ID == "" && !f.Bulk.All:
+		return usagef("missing flags: --id=ID, or --all with what the messages have in common")
+	case f.ID != "" && f.Bulk.All:
+		return usagef("give --id or --all, not both")
+	case f.Bulk.All:
+		return nil
+	case f.Bulk.isUsed() || f.State != "":
+		return usagef("what narrows messages down goes with --all")
+	}
+	return nil
+}
+
+// filter is what the messages have in common.
+func (f changeFlags) filter() store.Filter {
+	return filterFlags{State: f.State, Key: deref(f.Key), narrowFlags: f.Bulk.narrowFlags}.filter()
+}
 
 func (cancelCommand) Help() string {
 	return `A message in the dead letters can be cancelled, too. Exit code 3: it is being published right
 now, or there is no such message. Where a copy may have been published before, the message is
 cancelled, the exit code is 0, and a warning says so.
 
+With --all the bridges cancel all messages that the flags describe, wherever they are.
+
 Example:
 
-    bridge cancel --config bridge.yaml --queue orders --id order-42/timeout`
+    bridge cancel --config bridge.yaml --queue orders --id order-42/timeout
+    bridge cancel --config bridge.yaml --queue orders --all --tag spring-sale --rate 500/s`
 }
 
 func (c cancelCommand) Run(p *program) error {
-	return c.operate(p, "cancel", func(s *session, found *store.Found, ref delay.Ref) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if c.Bulk.All {
+		return c.Bulk.start(p, c.queueFlags, store.JobSpec{Verb: store.JobCancel, Filter: c.filter()})
+	}
+	return c.one().operate(p, "cancel", func(s *session, found *store.Found, ref delay.Ref) error {
 		if err := s.done("cancel", ref.ID, s.client.Cancel(s.ctx, ref)); err != nil {
 			return err
 		}
@@ -34,8 +78,9 @@ func (c cancelCommand) Run(p *program) error {
 }
 
 type rescheduleCommand struct {
-	messageFlags
+	changeFlags
 	dueFlags
+	By *shift `xor:"due" required:"" placeholder:"DURATION" help:"With --all: so much later than each is due, or earlier with a minus: --by=-30m."`
 }
 
 func (rescheduleCommand) Help() string {
@@ -43,13 +88,29 @@ func (rescheduleCommand) Help() string {
 now, or there is no such message. Where a copy may have been published before, the message is
 moved, the exit code is 0, and a warning says so.
 
+With --all the bridges move all messages that the flags describe, wherever they are.
+
 Example:
 
-    bridge reschedule --config bridge.yaml --queue orders --id order-42/timeout --in 2h`
+    bridge reschedule --config bridge.yaml --queue orders --id order-42/timeout --in 2h
+    bridge reschedule --config bridge.yaml --queue orders --all --topic order.timeout --state scheduled --by 30m`
 }
 
 func (c rescheduleCommand) Run(p *program) error {
-	return c.reschedule(p, "reschedule", c.dueFlags)
+	if err := c.check(); err != nil {
+		return err
+	}
+	switch {
+	case c.Bulk.All:
+		spec := store.JobSpec{Verb: store.JobReschedule, Filter: c.filter()}
+		if c.By != nil {
+			spec.By = time.Duration(*c.By)
+		}
+		return c.Bulk.start(p, c.queueFlags, spec, c.dueFlags)
+	case c.By != nil:
+		return usagef("--by goes with --all; give --in or --at")
+	}
+	return c.one().reschedule(p, "reschedule", c.dueFlags)
 }
 
 type publishNowCommand struct{ messageFlags }

@@ -24,6 +24,7 @@ type messageCommands struct {
 	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
 	PublishNow publishNowCommand `cmd:"" help:"Make a message due now."`
+	Jobs       jobsCommands      `cmd:"" help:"List, show or stop what the bridges do to many messages."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
 }
 

@@ -21,7 +21,24 @@ const deadChunk = 1000
 // deadFlags name the dead letters of the verb.
 type deadFlags struct {
 	letterFlags
-	All bool `help:"All dead letters of the queue."`
+	Reason string    `placeholder:"TEXT" help:"With --all: a part of why they are dead."`
+	Bulk   bulkFlags `embed:""`
+}
+
+// isJob reports whether the bridges are to do it: not all dead letters are meant, or it
+// is to be counted or paced.
+func (f deadFlags) isJob() bool {
+	return f.Bulk.All && (f.Bulk.isUsed() || f.Key != nil || f.Reason != "")
+}
+
+// startJob has the bridges do it.
+func (f deadFlags) startJob(p *program, verb store.JobVerb) error {
+	if id, err := f.id(); err != nil || id != "" {
+		return errors.Join(err, usagef("give the id of a dead letter, or --all"))
+	}
+	filter := filterFlags{State: string(store.StateDead), Key: deref(f.Key), narrowFlags: f.Bulk.narrowFlags}.filter()
+	filter.Reason = f.Reason
+	return f.Bulk.start(p, f.queueFlags, store.JobSpec{Verb: verb, Filter: filter})
 }
 
 type deadRedriveCommand struct{ deadFlags }
@@ -33,11 +50,15 @@ such message, or it has lost its body and can only be purged.
 Example:
 
     bridge dead redrive --config bridge.yaml --queue orders order-42/timeout
-    bridge dead redrive --config bridge.yaml --queue orders --all`
+    bridge dead redrive --config bridge.yaml --queue orders --all
+    bridge dead redrive --config bridge.yaml --queue orders --all --reason unroutable --rate 100/s`
 }
 
 func (c deadRedriveCommand) Run(p *program) error {
-	s, id, err := c.start(p)
+	if c.isJob() {
+		return c.startJob(p, store.JobRedrive)
+	}
+	s, id, err := c.connect(p)
 	if err != nil {
 		return err
 	}
@@ -64,12 +85,20 @@ Example:
 }
 
 func (c deadPurgeCommand) Run(p *program) error {
-	s, id, err := c.start(p)
+	if c.isJob() {
+		if !c.Yes && !c.Bulk.DryRun {
+			if err := confirm(p, fmt.Sprintf("Delete these dead letters of queue %s for good?", c.Queue)); err != nil {
+				return err
+			}
+		}
+		return c.startJob(p, store.JobPurge)
+	}
+	s, id, err := c.connect(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	if c.All && !c.Yes {
+	if c.Bulk.All && !c.Yes {
 		s.silent.Stop()
 		if err := confirm(p, fmt.Sprintf("Delete all dead letters of queue %s for good?", s.name)); err != nil {
 			return err
@@ -101,17 +130,17 @@ func confirm(p *program, question string) error {
 	}
 }
 
-// start checks the flags and connects.
-func (f deadFlags) start(p *program) (*session, string, error) {
+// connect checks the flags and connects.
+func (f deadFlags) connect(p *program) (*session, string, error) {
 	id, err := f.id()
 	if err != nil {
 		return nil, "", err
 	}
-	if (id == "") != f.All {
+	if (id == "") != f.Bulk.All {
 		return nil, "", usagef("give the id of a dead letter, or --all")
 	}
-	if f.All && f.Key != nil {
-		return nil, "", usagef("--key goes with an id, not with --all")
+	if f.Bulk.isUsed() || f.Reason != "" {
+		return nil, "", usagef("what narrows dead letters down goes with --all")
 	}
 	s, err := f.open(p)
 	return s, id, err
@@ -128,7 +157,7 @@ type deadVerb struct {
 }
 
 func (f deadFlags) apply(s *session, id string, verb deadVerb) error {
-	if f.All {
+	if f.Bulk.All {
 		return s.applyAll(verb)
 	}
 	found, err := s.findDead(id, f.Key)

@@ -20,9 +20,14 @@ type listCommand struct {
 
 // filterFlags say which messages are meant.
 type filterFlags struct {
-	State    string   `placeholder:"STATE" help:"Where they are: scheduled, parked, in_flight or dead."`
+	State string `placeholder:"STATE" help:"Where they are: scheduled, parked, in_flight or dead."`
+	Key   string `placeholder:"KEY" help:"Their key."`
+	narrowFlags
+}
+
+// narrowFlags are those that each command with a filter has.
+type narrowFlags struct {
 	Topic    string   `placeholder:"TOPIC" help:"Their topic."`
-	Key      string   `placeholder:"KEY" help:"Their key."`
 	Tag      string   `placeholder:"TAG" help:"One of their tags."`
 	IDPrefix string   `name:"id-prefix" placeholder:"TEXT" help:"How their ids begin."`
 	DueFrom  *instant `placeholder:"TIME" help:"Due at that time or later, RFC 3339."`
@@ -31,7 +36,13 @@ type filterFlags struct {
 
 // filter is what the flags say.
 func (f filterFlags) filter() store.Filter {
-	filter := store.Filter{State: store.State(f.State), Topic: f.Topic, Key: f.Key, Tag: f.Tag, IDPrefix: f.IDPrefix}
+	filter := f.narrow()
+	filter.State, filter.Key = store.State(f.State), f.Key
+	return filter
+}
+
+func (f narrowFlags) narrow() store.Filter {
+	filter := store.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix}
 	for flag, into := range map[*instant]*time.Time{f.DueFrom: &filter.From, f.DueTo: &filter.To} {
 		if flag != nil {
 			*into = time.Time(*flag)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -40,6 +42,35 @@ func (s *span) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q %w", text, err)
 	}
 	*s = span(d)
+	return nil
+}
+
+// shift is a duration with a sign.
+type shift time.Duration
+
+// UnmarshalText reads a flag.
+func (s *shift) UnmarshalText(text []byte) error {
+	digits, isEarlier := strings.CutPrefix(string(text), "-")
+	var d span
+	if err := d.UnmarshalText([]byte(strings.TrimPrefix(digits, "+"))); err != nil {
+		return err
+	}
+	if *s = shift(d); isEarlier {
+		*s = -*s
+	}
+	return nil
+}
+
+// perSecond is a rate.
+type perSecond int
+
+// UnmarshalText reads a flag.
+func (r *perSecond) UnmarshalText(text []byte) error {
+	n, err := strconv.Atoi(strings.TrimSuffix(string(text), "/s"))
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not a rate: give messages a second, as 500/s", text)
+	}
+	*r = perSecond(n)
 	return nil
 }
 

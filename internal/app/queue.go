@@ -22,7 +22,8 @@ type queueRunner struct {
 	newPoll func() (*poller.Poller, error)
 	check   *redisCheck
 	durable *durabilityWatch // nil where nothing is asked
-	dead    *deadLimits      // nil where there are none
+	// beside is what runs, until the end, once the layout is made.
+	beside []func(ctx context.Context)
 	// drain bounds the wait for acknowledgements at a stop.
 	drain  time.Duration
 	logger *slog.Logger
@@ -81,11 +82,11 @@ func (r *queueRunner) run(ctx context.Context) error {
 		return nil //nolint:nilerr // It is the end of ctx.
 	}
 	close(r.made)
+	for _, run := range r.beside {
+		r.done.Go(func() { run(ctx) })
+	}
 	if r.durable != nil {
 		r.done.Go(func() { r.durable.run(ctx) })
-	}
-	if r.dead != nil {
-		r.done.Go(func() { r.dead.run(ctx) })
 	}
 	p, err := r.newPoll()
 	if err == nil {

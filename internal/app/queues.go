@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/admin"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/poller"
@@ -144,6 +145,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		check: set.check, drain: p.Config.DrainTimeout, made: make(chan struct{}), fatal: set.fatal,
 		logger: p.Logger.With("queue", name, "instance", p.Config.Instance),
 	}
+	r.beside = append(r.beside, jobs.New(r.queue.Admin(), instance, r.logger).Run)
 	p.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
 	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
 	r.member = membership.New(membership.Config{
@@ -153,7 +155,8 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
 	if limits := store.DeadLimits(cfg.Dead); limits != (store.DeadLimits{}) {
-		r.dead = &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
+		dead := &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
+		r.beside = append(r.beside, dead.run)
 	}
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{

@@ -118,17 +118,20 @@ func (a Answer) confirmed() Answer {
 	return a
 }
 
-// When is a due time: an instant, or a delay from the moment at which Redis
-// accepts the message. Milliseconds.
+// When is a due time: an instant, a delay from the moment at which Redis accepts
+// the message, or how far it is from the message's own due time. Milliseconds.
 type When struct {
-	Relative bool
-	Ms       int64
+	Relative, FromOwn bool
+	Ms                int64
 }
 
 // String is the form that the scripts take.
 func (w When) String() string {
 	if w.Relative {
 		return "+" + strconv.FormatInt(w.Ms, 10)
+	}
+	if w.FromOwn {
+		return "b" + strconv.FormatInt(w.Ms, 10)
 	}
 	return strconv.FormatInt(w.Ms, 10)
 }

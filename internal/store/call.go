@@ -68,6 +68,7 @@ type asked struct {
 	tags    int    // how many it has
 
 	target  string // for the operations of outbox rows
+	life    string // for jobs: the token that must be in force
 	mark    string // for put and peek, as put.lua takes it
 	untilMs string // for put: how long the tombstone lives that it leaves, as the script takes it
 }

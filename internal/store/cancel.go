@@ -20,9 +20,9 @@ var cancelVerb = verb{
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Settled, k.Tags}
 	},
 	head: func(r run) []any {
-		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes}
+		return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false)}
 	},
-	each: func(args []any, a *asked) []any { return append(args, a.token, message.Member(a.id, a.key), "") },
+	each: func(args []any, a *asked) []any { return append(args, a.token, message.Member(a.id, a.key), "", "") },
 }
 
 // Cancel removes a message that waits or is dead. Its codes are Done,

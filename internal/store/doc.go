@@ -9,7 +9,7 @@
 //	[Producer]  schedule, cancel, reschedule, get, find
 //	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
-//	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit
+//	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit, jobs; see [JobRun]
 //	[Members]   heartbeats of the instances, and what they hear by them
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
@@ -52,6 +52,7 @@
 //	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
+//	delay:q:jobs           HASH    id -> record of a job; "id lease", "id stop"; open -> ids that have not ended
 //	delay:q:audit          STREAM  what was changed by whom, the last 10,000
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
 //	delay:{delay:q:instances}:paused

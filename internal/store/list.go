@@ -44,6 +44,8 @@ type Filter struct {
 	Topic, Key, IDPrefix string
 	// Tag, where not empty, is one of theirs.
 	Tag string
+	// Reason, where not empty, is part of why they are dead.
+	Reason string
 	// From and To, where not zero, limit when they are due: From is included, To is
 	// not. A retry counts by when it is tried again.
 	From, To time.Time
@@ -103,10 +105,15 @@ func (r *ListRequest) check() (at place, err error) {
 		return at, fmt.Errorf("state %q: must be scheduled, parked, in_flight or dead", r.State)
 	case !r.From.IsZero() && !r.To.IsZero() && !r.From.Before(r.To):
 		return at, fmt.Errorf("due from %s is not before due to %s", r.From.Format(message.TimeFormat), r.To.Format(message.TimeFormat))
+	case r.Reason != "" && r.State != "" && r.State != StateDead:
+		return at, fmt.Errorf("state %q: only dead letters have a reason", r.State)
 	case r.Tag != "":
 		if err := message.CheckTag(r.Tag); err != nil {
 			return at, err
 		}
+	}
+	if r.Reason != "" {
+		r.State = StateDead
 	}
 	switch {
 	case r.After == "" && r.Tag != "":

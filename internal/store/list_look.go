@@ -133,5 +133,5 @@ func (l *lister) listed(e entry, t text) (m Listed, ok bool) {
 	}
 	isDue := (f.From.IsZero() || !due.Before(f.From)) && (f.To.IsZero() || due.Before(f.To))
 	hasTag := f.Tag == "" || slices.Contains(m.Found.Tags(), f.Tag)
-	return m, isDue && hasTag && (f.Topic == "" || f.Topic == m.Found.Topic)
+	return m, isDue && hasTag && strings.Contains(m.Found.Reason, f.Reason) && (f.Topic == "" || f.Topic == m.Found.Topic)
 }

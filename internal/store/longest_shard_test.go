@@ -171,6 +171,11 @@ func (c *crowd) shards() {
 	require.NoError(c, c.q.Admin().NewKeeper().Step(c.Context()))
 }
 
+// job starts a job for all messages.
+func (c *crowd) job() *store.JobRun {
+	return startJob(c, c.q, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}})
+}
+
 // shardCalls are those of pollers and operators.
 var shardCalls = []crowdCall{
 	{name: "claim", before: (*crowd).waiting, call: func(c *crowd) { c.bridge.claim(store.MaxBatch) }},
@@ -227,6 +232,11 @@ var shardCalls = []crowdCall{
 		page, err := c.q.Admin().List(c.Context(), store.ListRequest{Filter: store.Filter{Tag: c.tags[0]}, Limit: store.MaxList})
 		require.NoError(c, err)
 		require.Len(c, page.Messages, c.n)
+	}},
+	{name: "jobstart", before: (*crowd).waiting, call: func(c *crowd) { c.job() }},
+	{name: "jobkeep", before: (*crowd).waiting, call: func(c *crowd) {
+		_, err := c.job().Step(c.Context(), store.MaxBatch)
+		require.NoError(c, err)
 	}},
 	{name: "parked", before: func(c *crowd) { c.manyRoutes(); c.settle() }, call: func(c *crowd) {
 		routes, err := c.q.Shard(0).Parked(c.Context())

@@ -21,7 +21,7 @@ var cancelRowVerb = verb{
 	keys:   cancelVerb.keys,
 	head:   operationHead,
 	each: func(args []any, a *asked) []any {
-		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.target)
+		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.target, "")
 	},
 	pinned: true,
 }
@@ -33,13 +33,13 @@ var rescheduleRowVerb = verb{
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
 	each: func(args []any, a *asked) []any {
-		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target)
+		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target, "")
 	},
 	pinned: true,
 }
 
 func operationHead(r run) []any {
-	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes}
+	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false)}
 }
 
 // answerToken is under what the answer of an operation is remembered: under its

@@ -44,7 +44,7 @@ type verb struct {
 }
 
 // mostArgs is how many arguments a script takes for each message, at the most.
-const mostArgs = 5
+const mostArgs = 6
 
 // run is one run of a script. Calls that have the same one may share it.
 type run struct {

@@ -28,7 +28,7 @@ func weight(m *message.Claimed, v *message.Verdict) int {
 	switch v.Verb {
 	case message.VerbDeadLetter:
 		return deadWeight
-	case message.VerbAck:
+	case message.VerbAck, message.VerbDrop:
 		return tagWeight * m.CountTags()
 	default:
 		return 0

@@ -13,6 +13,9 @@ func (q Queue) Layout() string { return q.Prefix + ":" + q.Name + ":layout" }
 // Instances is the instances' key, and the channel that tells of their coming and going.
 func (q Queue) Instances() string { return q.Prefix + ":" + q.Name + ":instances" }
 
+// Jobs is the jobs' key.
+func (q Queue) Jobs() string { return q.Prefix + ":" + q.Name + ":jobs" }
+
 // Audit is the key of what was changed by whom.
 func (q Queue) Audit() string { return q.Prefix + ":" + q.Name + ":audit" }
 

@@ -2,9 +2,9 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
 --      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read; then per
---      message: operation token, id, for an outbox row the token of the row to be cancelled, else '' (another
---      message of the id is left alone)
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
+--      what is dead, which counts as purged); then per message: operation token, id, for an outbox row the token of
+--      the row to be cancelled, else '', the token that must be in force ('': any); another message of the id is left alone
 -- RETURNS {status, now_ms, {code, 0}*}; see answer.go. Nothing changes unless status is 0; where nothing is
 --      found, only that the row's token has ended. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
@@ -32,7 +32,7 @@ local function fate(at)
 end
 
 local cancelled, tagged = 0, 0
-local function cancel(token, id, target)
+local function cancel(token, id, target, life)
   if ARGV[3] == '2' then
     local answer = redis.call('HGET', KEYS[6], token)
     if answer then return tonumber(answer) end
@@ -51,6 +51,7 @@ local function cancel(token, id, target)
     maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
   end
   if target ~= '' and theirs and string.sub(theirs, 15, 30) ~= target then stored, waits, dead, found = nil, nil, nil, nil end
+  if life ~= '' and string.sub(theirs or '', 15, 30) ~= life or ARGV[7] == '1' and not dead then return 8 end
   if stored and not waits then return 3 end
   local code = maybe and maybe ~= '0' and 9 or 7
   if not found then
@@ -86,11 +87,11 @@ local function cancel(token, id, target)
 end
 
 local reply, bytes = {0, now_ms}, 0
-for i = 7, #ARGV, 3 do
+for i = 8, #ARGV, 4 do
   local id, code = ARGV[i + 1], 0
-  if #ARGV > 9 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
-  if i == 7 or tagged <= 200 and bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2]) end
+  if #ARGV > 11 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
+  if i == 8 or tagged <= 200 and bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2], ARGV[i + 3]) end
   reply[#reply + 1], reply[#reply + 2] = code, 0
 end
-if cancelled > 0 then redis.call('HINCRBY', KEYS[8], 'cancelled', cancelled) end
+if cancelled > 0 then redis.call('HINCRBY', KEYS[8], ARGV[7] == '1' and 'purged' or 'cancelled', cancelled) end
 return reply

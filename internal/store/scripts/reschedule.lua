@@ -2,10 +2,11 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read; then per
---      message: operation token, in force from now on, id, when (due_ms, or "+" and a delay in ms), and for an
---      outbox row, else '', the token in force from now on instead, and the token of the row to be rescheduled
---      (another message of the id is left alone)
+-- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
+--      (1: only what is dead); then per message: operation token, in force from now on, id, when (due_ms, "+" and a
+--      delay in ms, or "b" and how far from its own due time), for an outbox row, else '', the token in force from
+--      now on instead, and the token of the row to be rescheduled, and the token that must be in force ('': any);
+--      another message of the id is left alone
 -- RETURNS {status, now_ms, {code, due_ms}*}; see answer.go. Nothing changes unless status is 0; where nothing
 --      is found, only that the row's token has ended. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
@@ -26,7 +27,7 @@ local function fate(at, hops)
 end
 
 local moved, redriven, earliest = 0, 0, nil
-local function reschedule(token, id, when, row, target)
+local function reschedule(token, id, when, row, target, life)
   row = row ~= '' and row
   if ARGV[3] == '2' then
     local code, due = string.match(redis.call('HGET', KEYS[6], token) or '', '^(%d+) (%d+)$')
@@ -36,16 +37,18 @@ local function reschedule(token, id, when, row, target)
   local stored = redis.call('HGET', KEYS[2], id)
   local waits = redis.call('ZSCORE', KEYS[1], id)
   local dead = not stored and redis.call('HGET', KEYS[5], id)
-  local attempts
+  local attempts, own_ms
   if dead then
     local _, stop, counts, length = string.find(dead, '^%-?%d+:([%d ]*):(%d+):')
     attempts, stored = counts, stop and string.sub(dead, stop + length + 1)
+    own_ms = tonumber(string.match(dead, '^(%-?%d+):'))
   end
   -- A message whose body is missing or cut short cannot be moved.
   local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
   local due_ms = waits and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(waits, 2 ^ 42)) + 0
   if row and ended == row then return 7, due_ms or tonumber(when) end
   if row and ended and ended ~= target then stored, waits, dead, ended = nil, nil, nil, nil end
+  if life ~= '' and ended ~= life or ARGV[7] == '1' and not dead then return 8, 0 end
   if stored and not waits and not dead then return 3, 0 end
   if not ended then
     if row and fate(row, 8) then return 7, tonumber(when) end
@@ -61,6 +64,7 @@ local function reschedule(token, id, when, row, target)
   local counts, begun, maybe = string.match(attempts or '', '^(%d+ (%d+) (%d+) %d+)')
   local code = maybe and maybe ~= '0' and 9 or 7
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
+    or math.max(0, (due_ms or own_ms) + tonumber(string.sub(when, 2)))
   -- The token of a row's message stays in force, or its row would not know it any more.
   local in_force = row or string.byte(ended) == 126 and ended or token
 
@@ -93,10 +97,10 @@ end
 
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 local reply, bytes = {0, now_ms}, 0
-for i = 7, #ARGV, 5 do
+for i = 8, #ARGV, 6 do
   local id, code, due = ARGV[i + 1], 0, 0
-  if #ARGV > 11 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
-  if i == 7 or bytes <= tonumber(ARGV[6]) then code, due = reschedule(ARGV[i], id, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4]) end
+  if #ARGV > 13 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
+  if i == 8 or bytes <= tonumber(ARGV[6]) then code, due = reschedule(ARGV[i], id, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]) end
   reply[#reply + 1], reply[#reply + 2] = code, due
 end
 if redriven > 0 then redis.call('HINCRBY', KEYS[8], 'redriven', redriven) end

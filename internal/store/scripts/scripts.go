@@ -57,6 +57,8 @@ var (
 	Remove     = loadTagging("remove")
 	Page       = load("page")
 	Tagged     = load("tagged")
+	JobStart   = load("jobstart")
+	JobKeep    = load("jobkeep")
 )
 
 func load(verb string) *Script { return script(source(verb)) }

@@ -57,7 +57,7 @@ func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards
 			}
 		}
 	}
-	for _, name := range []string{"layout", "instances", "audit"} { // In a Cluster, each is elsewhere.
+	for _, name := range []string{"layout", "instances", "audit", "jobs"} { // In a Cluster, each is elsewhere.
 		_ = rdb.Del(ctx, Prefix+":"+queue+":"+name).Err()
 	}
 }

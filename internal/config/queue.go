@@ -1,0 +1,56 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// Late is how late a message may be published, counted from its due time, and what
+// becomes of one that is later. After is 0 where there is no limit.
+type Late struct {
+	After time.Duration      `yaml:"after" doc:"How long after its due time a message may be published. Without it there is no limit."`
+	Then  message.LateAction `yaml:"then" default:"publish" enum:"publish,dead,drop" doc:"What becomes of a message that is later: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
+}
+
+// Dead limits the dead letters. 0 is no limit.
+type Dead struct {
+	Keep time.Duration `yaml:"keep" default:"0s" min:"0s" doc:"How long a dead letter stays. 0s: for ever."`
+	Max  int           `yaml:"max" default:"0" min:"0" doc:"Most dead letters of the queue. 0: no limit."`
+}
+
+// Rate is how many messages a second are published at the most, over all shards and
+// instances; each shard has its even part. 0 is no limit.
+type Rate struct {
+	Messages int      `yaml:"messages" default:"0" min:"0" max:"1000000" doc:"Of the queue, over all shards and instances; each shard has its even part. 0: no limit."`
+	Topics   []string `yaml:"topics" doc:"Of single topics, TOPIC=N each. What comes faster waits in due order, out of the way of the other topics."`
+}
+
+// ByTopic are the rates of the topics. They were checked by [Load].
+func (r Rate) ByTopic() map[string]int {
+	rates := make(map[string]int, len(r.Topics))
+	for _, text := range r.Topics {
+		if topic, n, err := parseTopicRate(text); err == nil {
+			rates[topic] = n
+		}
+	}
+	return rates
+}
+
+// maxTopicRate is the most of a topic's rate.
+const maxTopicRate = 1_000_000
+
+func parseTopicRate(text string) (topic string, n int, err error) {
+	at := strings.LastIndexByte(text, '=')
+	if at < 1 {
+		return "", 0, errors.New("give TOPIC=N, N messages a second")
+	}
+	if n, err = strconv.Atoi(text[at+1:]); err != nil || n < 1 || n > maxTopicRate {
+		return "", 0, fmt.Errorf("%q is no rate, allowed are 1 to %d messages a second", text[at+1:], maxTopicRate)
+	}
+	return text[:at], n, nil
+}

@@ -1,0 +1,156 @@
+// Package jobs runs what is asked for many messages at once: cancels, reschedules,
+// redrives and purges by a filter. Any bridge of the queue may run a job, one at a
+// time; a job whose bridge has died is gone on with by another one, from where it was.
+// Why its tally is true then is told at [store.JobRun], which does one step of it.
+// The package paces the steps, and owns the goroutines of the jobs that this
+// instance runs.
+package jobs
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+const (
+	// lookEvery is how often it is looked whether there is a job.
+	lookEvery = 2 * time.Second
+	// pruneEvery is how often ended jobs are forgotten.
+	pruneEvery = time.Hour
+	// mostRunning is how many jobs of a queue one instance runs at once.
+	mostRunning = 4
+	// stepsPerSecond is how many steps a job with a rate makes, if its rate allows.
+	stepsPerSecond = 4
+	// longestPause is how long to wait while Redis is away.
+	longestPause = 5 * time.Second
+	// saidEvery is how often a failure is said again.
+	saidEvery = time.Minute
+	// releasePatience is for giving a job back at the end.
+	releasePatience = time.Second
+)
+
+// Runner runs the jobs of one queue.
+type Runner struct {
+	queue    *store.Admin
+	instance string
+	logger   *slog.Logger
+
+	mu      sync.Mutex
+	running map[string]bool
+	done    sync.WaitGroup
+}
+
+// New returns a runner, which does nothing until Run.
+func New(queue *store.Admin, instance string, logger *slog.Logger) *Runner {
+	return &Runner{queue: queue, instance: instance, logger: logger, running: map[string]bool{}}
+}
+
+// Run works until ctx ends, and then gives back what it runs.
+func (r *Runner) Run(ctx context.Context) {
+	defer r.done.Wait()
+	pruned := time.Now()
+	for {
+		r.look(ctx)
+		if time.Since(pruned) > pruneEvery {
+			pruned = time.Now()
+			_ = r.queue.PruneJobs(ctx) // The next time.
+		}
+		if !wait.Sleep(ctx, lookEvery) {
+			return
+		}
+	}
+}
+
+// look begins to run what nobody runs. Redis' absence is said by others.
+func (r *Runner) look(ctx context.Context) {
+	ids, err := r.queue.OpenJobs(ctx)
+	if err != nil {
+		return
+	}
+	for _, id := range ids {
+		if !r.begin(id) {
+			continue
+		}
+		r.done.Go(func() {
+			defer r.end(id)
+			r.run(ctx, id)
+		})
+	}
+}
+
+func (r *Runner) begin(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[id] || len(r.running) >= mostRunning {
+		return false
+	}
+	r.running[id] = true
+	return true
+}
+
+func (r *Runner) end(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.running, id)
+}
+
+// run takes the job, if it can, and makes its steps.
+func (r *Runner) run(ctx context.Context, id string) {
+	job, err := r.queue.TakeJob(ctx, id, r.instance)
+	if err != nil {
+		return // Another one runs it, or Redis is away.
+	}
+	logger := r.logger.With("job", id, "verb", job.Job().Spec.Verb)
+	logger.Info("running job", "event", "job_start")
+	if r.steps(ctx, job, logger) {
+		j := job.Job()
+		logger.Info("job has ended", "event", "job_end", "state", j.State, "matched", j.Tally.Matched, "done", j.Tally.Done,
+			"maybe_published", j.Tally.MaybePublished, "too_late", j.Tally.TooLate, "gone", j.Tally.Gone,
+			"failed", j.Tally.Failed, "unknown", j.Tally.Unknown, "reason", j.Err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasePatience)
+	defer cancel()
+	_ = job.Release(ctx) // Else it is taken when the lease has lapsed.
+}
+
+// steps makes steps, no faster than the job's rate, and reports whether it has ended.
+func (r *Runner) steps(ctx context.Context, job *store.JobRun, logger *slog.Logger) bool {
+	rate := job.Job().Spec.Rate
+	most := store.MaxBatch
+	if rate > 0 {
+		most = max(1, rate/stepsPerSecond)
+	}
+	pause := wait.Backoff{Initial: 100 * time.Millisecond, Limit: longestPause}
+	var said time.Time
+	next := time.Now()
+	for wait.Sleep(ctx, time.Until(next)) {
+		began := time.Now()
+		changed, err := job.Step(ctx, most)
+		next = began
+		if rate > 0 {
+			next = began.Add(time.Duration(changed) * time.Second / time.Duration(rate))
+		}
+		switch {
+		case errors.Is(err, store.ErrJobLost):
+			return false
+		case err != nil:
+			if time.Since(said) > saidEvery {
+				said = time.Now()
+				logger.Warn("job has to wait", "event", "job_wait", "err", err)
+			}
+			next = time.Now().Add(pause.Next())
+			continue
+		}
+		pause.Reset()
+		if job.Job().State.Ended() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,146 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/jobs"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a queue of many messages and the runners of its jobs.
+type world struct {
+	q *store.Queue
+}
+
+func newWorld(t *testing.T, messages int) *world {
+	t.Helper()
+	options, err := redis.ParseURL(testenv.Redis(t))
+	require.NoError(t, err)
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	w := &world{q: storetest.New(t, rdb, 4)}
+	requests := make([]store.Request, messages)
+	for i := range requests {
+		requests[i] = store.Request{
+			Message: &message.Message{ID: fmt.Sprintf("m-%04d", i), Topic: "t"}, When: store.When{Relative: true, Ms: time.Hour.Milliseconds()},
+		}
+	}
+	for _, a := range w.q.Producer().Schedule(t.Context(), requests, false, store.Durability{}) {
+		require.NoError(t, a.Err)
+	}
+	return w
+}
+
+// run begins a runner, which ends with the test at the latest.
+func (w *world) run(t *testing.T, instance string) (stop context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	runner := jobs.New(w.q.Admin(), instance, slog.New(slog.DiscardHandler))
+	ended := make(chan struct{})
+	go func() { defer close(ended); runner.Run(ctx) }()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return stop
+}
+
+func (w *world) start(t *testing.T, spec store.JobSpec) string {
+	t.Helper()
+	id, err := w.q.Admin().StartJob(t.Context(), spec)
+	require.NoError(t, err)
+	return id
+}
+
+// await waits until the job is as wanted.
+func (w *world) await(t *testing.T, id string, is func(store.Job) bool) (job store.Job) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var err error
+		job, err = w.q.Admin().Job(t.Context(), id)
+		require.NoError(t, err)
+		return is(job)
+	}, 2*time.Minute, 10*time.Millisecond)
+	return job
+}
+
+func ended(job store.Job) bool { return job.State.Ended() }
+
+// TestHandOver: an instance that stops in the middle gives its job to another, which finishes it.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 400)
+	id := w.start(t, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}, Rate: 200})
+	stop := w.run(t, "a")
+	w.await(t, id, func(job store.Job) bool { return job.Tally.Done > 0 })
+	stop()
+	job, err := w.q.Admin().Job(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, store.JobWaiting, job.State)
+	require.Less(t, job.Tally.Done, int64(400))
+	w.run(t, "b")
+	w.run(t, "c")
+	job = w.await(t, id, ended)
+	require.Equal(t, store.JobDone, job.State)
+	require.Equal(t, store.Tally{Matched: 400, Done: 400}, job.Tally)
+	require.NotEqual(t, "a", job.Instance)
+	page, err := w.q.Admin().List(t.Context(), store.ListRequest{Limit: 1})
+	require.NoError(t, err)
+	require.Empty(t, page.Messages)
+}
+
+// TestTwoInstances share the jobs: each job is run once.
+func TestTwoInstances(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 500)
+	w.run(t, "a")
+	w.run(t, "b")
+	var ids []string
+	for i := range 5 {
+		ids = append(ids, w.start(t, store.JobSpec{
+			Verb: store.JobReschedule, Filter: store.Filter{IDPrefix: fmt.Sprintf("m-0%d", i)}, By: time.Hour,
+		}))
+	}
+	for _, id := range ids {
+		require.Equal(t, store.Tally{Matched: 100, Done: 100}, w.await(t, id, ended).Tally)
+	}
+	list, err := w.q.Admin().List(t.Context(), store.ListRequest{Limit: store.MaxList})
+	require.NoError(t, err)
+	for _, m := range list.Messages {
+		require.WithinDuration(t, time.Now().Add(2*time.Hour), m.Found.DueAt, 10*time.Minute, m.Found.ID)
+	}
+}
+
+// TestRate: a job is no faster than it may be.
+func TestRate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 60)
+	id := w.start(t, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}, Rate: 30})
+	began := time.Now()
+	w.run(t, "a") // It looks at once.
+	require.Equal(t, int64(60), w.await(t, id, ended).Tally.Done)
+	require.GreaterOrEqual(t, time.Since(began), 1900*time.Millisecond, "60 messages at 30 a second")
+}
+
+// TestStop: a job that nobody runs any more stops when somebody does.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 50)
+	id := w.start(t, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}})
+	require.NoError(t, w.q.Admin().StopJob(t.Context(), id))
+	w.run(t, "a")
+	job := w.await(t, id, ended)
+	require.Equal(t, store.JobStopped, job.State)
+	require.Zero(t, job.Tally)
+}
