@@ -267,7 +267,7 @@ func TestSameAsSDK(t *testing.T) {
 func TestInFlight(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, scenery{})
-	s.schedule("a", "in", "0s")
+	s.schedule("a", "at", longAgo)
 	s.claim()
 	assert.Equal(t, "in_flight", s.call("GET", "/queues/QUEUE/messages/a", nil).is(http.StatusOK)["state"])
 	s.call("DELETE", "/queues/QUEUE/messages/a", nil).refused(http.StatusConflict, "too_late")

@@ -19,12 +19,12 @@ func TestOverview(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, scenery{})
 	for _, id := range []string{"a", "b", "c", "d"} {
-		s.schedule(id, "in", "0s")
+		s.schedule(id, "at", longAgo)
 	}
 	s.schedule("later")
 	since := time.UnixMilli(1_700_000_000_000)
 	s.settle(message.Verdict{Verb: message.VerbPark, Slot: 3}, message.ParkedRoute{Slot: 3, Route: "order.timeout", Reason: "no such topic", Since: since})
-	s.schedule("due", "in", "0s")
+	s.schedule("due", "at", longAgo)
 
 	all := s.call("GET", "/queues", nil).is(http.StatusOK)
 	assert.Equal(t, "bridge-1", all["instance"])
@@ -105,7 +105,7 @@ func TestPause(t *testing.T) {
 func TestDead(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, scenery{})
-	s.schedule("a", "in", "0s")
+	s.schedule("a", "at", longAgo)
 	s.settle(message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused 25 times"})
 	dead := s.call("GET", "/queues/QUEUE/messages?state=dead", nil).is(http.StatusOK)["messages"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{"a", "dead", "refused 25 times"}, []any{dead["id"], dead["state"], dead["reason"]})

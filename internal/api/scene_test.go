@@ -204,9 +204,15 @@ func (s *scene) schedule(id string, more ...string) {
 	body := map[string]any{"id": id, "topic": "t", "body": "payload", "in": "1h"}
 	for i := 0; i < len(more); i += 2 {
 		body[more[i]] = more[i+1]
+		if more[i] == "at" {
+			delete(body, "in")
+		}
 	}
 	s.call("POST", "/queues/QUEUE/messages", body).is(http.StatusCreated)
 }
+
+// longAgo makes a message due: "now" may be up to a millisecond away.
+const longAgo = "2020-01-01T00:00:00Z"
 
 func text(v any) string { return fmt.Sprint(v) }
 

@@ -117,9 +117,18 @@ func TestSpecIsKept(t *testing.T) {
 	s := newScene(t, scenery{})
 	spec := s.api.Spec()
 	all := calls(spec)
-	succeeded := map[string]bool{}
+	schedule := func() {
+		s.call(http.MethodPost, "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h", "conflict": "keep"}).is(http.StatusCreated)
+	}
+	for _, d := range all { // as it should be called
+		schedule()
+		body, target := rightBodies[d.op.OperationID], strings.Replace(d.path, "{queue}", "QUEUE", 1)
+		a := s.call(d.method, strings.Replace(target, "{id}", "a", 1), body)
+		require.Less(t, a.status, http.StatusBadRequest, "%s: %s", d.op.OperationID, a.body)
+		d.check(t, spec, a, target)
+	}
 	rapid.Check(t, func(rt *rapid.T) {
-		s.call(http.MethodPost, "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h", "conflict": "keep"})
+		schedule()
 		for range 8 {
 			d := rapid.SampledFrom(all).Draw(rt, "call")
 			var body any
@@ -130,20 +139,26 @@ func TestSpecIsKept(t *testing.T) {
 			}
 			target := d.target(rt)
 			a := s.call(d.method, target, body)
-			if a.status == http.StatusTooManyRequests {
-				continue
+			if slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, a.status) {
+				continue // A machine that is busy.
 			}
 			d.check(rt, spec, a, target+" "+text(body))
-			succeeded[d.op.OperationID] = succeeded[d.op.OperationID] || a.status < http.StatusBadRequest
 		}
 	})
-	for _, d := range all {
-		require.True(t, succeeded[d.op.OperationID], "%s has never succeeded", d.op.OperationID)
-	}
+}
+
+// rightBodies are those of the calls that need one.
+var rightBodies = map[string]any{
+	"schedule":      `{"topic": "t", "in": "1h"}`,
+	"scheduleBatch": `{"messages": [{"topic": "t", "in": "1h"}, {"topic": "", "in": "1h"}]}`,
+	"reschedule":    `{"in": "1h"}`,
+	"pause":         `{"topic": "t"}`,
 }
 
 // check compares an answer with what the document says.
-func (d described) check(t *rapid.T, spec *huma.OpenAPI, a answer, asked string) {
+func (d described) check(t interface {
+	Fatalf(format string, args ...any)
+}, spec *huma.OpenAPI, a answer, asked string) {
 	if a.status >= http.StatusInternalServerError {
 		t.Fatalf("%s %s: %d %s", d.method, asked, a.status, a.body)
 	}
