@@ -11,7 +11,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/stretchr/testify/require"
+
 	"pgregory.net/rapid"
+
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // described is a call as the document has it.
@@ -117,13 +120,15 @@ func TestSpecIsKept(t *testing.T) {
 	s := newScene(t, scenery{})
 	spec := s.api.Spec()
 	all := calls(spec)
-	schedule := func() {
-		s.call(http.MethodPost, "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h", "conflict": "keep"}).is(http.StatusCreated)
+	schedule := func() answer {
+		return s.call(http.MethodPost, "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h", "conflict": "keep"})
 	}
+	job, err := s.queue.Admin().StartJob(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Tag: "none"}})
+	require.NoError(t, err)
 	for _, d := range all { // as it should be called
-		schedule()
+		schedule().is(http.StatusCreated)
 		body, target := rightBodies[d.op.OperationID], strings.Replace(d.path, "{queue}", "QUEUE", 1)
-		a := s.call(d.method, strings.Replace(target, "{id}", "a", 1), body)
+		a := s.call(d.method, strings.NewReplacer("{id}", "a", "{job}", job).Replace(target), body)
 		require.Less(t, a.status, http.StatusBadRequest, "%s: %s", d.op.OperationID, a.body)
 		d.check(t, spec, a, target)
 	}
@@ -153,12 +158,15 @@ var rightBodies = map[string]any{
 	"scheduleBatch": `{"messages": [{"topic": "t", "in": "1h"}, {"topic": "", "in": "1h"}]}`,
 	"reschedule":    `{"in": "1h"}`,
 	"pause":         `{"topic": "t"}`,
+	"cancelAll":     `{"filter": {"tag": "none"}}`, "rescheduleAll": `{"filter": {"tag": "none"}, "by": "-30m"}`,
+	"redriveAll": `{"filter": {"state": "dead"}}`, "purgeAll": `{"filter": {"reason": "none"}, "dry_run": true}`,
 }
 
 // check compares an answer with what the document says.
 func (d described) check(t interface {
 	Fatalf(format string, args ...any)
-}, spec *huma.OpenAPI, a answer, asked string) {
+}, spec *huma.OpenAPI, a answer, asked string,
+) {
 	if a.status >= http.StatusInternalServerError {
 		t.Fatalf("%s %s: %d %s", d.method, asked, a.status, a.body)
 	}
