@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/console"
 	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/console"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

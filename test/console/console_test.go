@@ -176,3 +176,34 @@ func TestPauseAndResume(t *testing.T) {
 	b.click("Resume")
 	w.arrives("late")
 }
+
+// TestJobs counts what matches first, and then cancels just that.
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	for _, id := range []string{"a", "b"} {
+		w.schedule(delay.Message{ID: id, Tags: []string{"spring-sale"}}, time.Hour)
+	}
+	other := w.schedule(delay.Message{ID: "c"}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("messages", "queue", "orders", "tag", "spring-sale")
+	b.count("main tbody tr", 2)
+	b.click("Cancel all that match …")
+	b.says("Only count what matches")
+	b.click("Cancel all that match")
+	b.says("count only: cancel")
+	b.until(`document.querySelector('td[data-name=State]')?.innerText === 'done'`)
+	b.until(`document.querySelector('td[data-name=Matched]').innerText === '2'`)
+
+	b.open("messages", "queue", "orders", "tag", "spring-sale")
+	b.count("main tbody tr", 2)
+	b.click("Cancel all that match …")
+	b.says("Only count what matches")
+	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+	b.click("Cancel all that match")
+	w.gone(delay.Ref{ID: "a"})
+	w.gone(delay.Ref{ID: "b"})
+	b.until(`document.querySelector('td[data-name=Done]')?.innerText === '2'`)
+	_, err := w.client.Get(t.Context(), other)
+	require.NoError(t, err)
+}
