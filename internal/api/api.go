@@ -91,7 +91,7 @@ func New(config Config) (*API, error) {
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	}, a.router)
-	for _, register := range []func(){a.messages, a.message, a.list, a.pauses, a.queues, a.shards, a.forecast, a.audits, a.events} {
+	for _, register := range []func(){a.messages, a.message, a.list, a.pauses, a.jobs, a.queues, a.shards, a.forecast, a.audits, a.events} {
 		register()
 	}
 	spec, err := json.Marshal(a.huma.OpenAPI())

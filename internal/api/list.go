@@ -25,6 +25,7 @@ type listInput struct {
 	Topic    string `query:"topic" doc:"Their topic."`
 	Key      string `query:"key" doc:"Their key."`
 	Tag      string `query:"tag" doc:"One of their tags. They are then listed by key and id, whatever their state."`
+	Reason   string `query:"reason" doc:"Part of why they are dead."`
 	IDPrefix string `query:"id_prefix" doc:"How their ids begin."`
 	DueFrom  string `query:"due_from" format:"date-time" doc:"Due then or later, RFC 3339."`
 	DueTo    string `query:"due_to" format:"date-time" doc:"Due before then, RFC 3339."`
@@ -34,7 +35,7 @@ type listInput struct {
 
 func (in *listInput) request() (store.ListRequest, error) {
 	r := store.ListRequest{
-		Filter: store.Filter{State: store.State(in.State), Topic: in.Topic, Key: in.Key, Tag: in.Tag, IDPrefix: in.IDPrefix},
+		Filter: store.Filter{State: store.State(in.State), Topic: in.Topic, Key: in.Key, Tag: in.Tag, IDPrefix: in.IDPrefix, Reason: in.Reason},
 		Limit:  in.Limit, After: in.Cursor,
 	}
 	var err, err2 error

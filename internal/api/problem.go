@@ -20,7 +20,7 @@ import (
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, not_durable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, many_paused, failed."`
+	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, not_durable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, many_paused, many_jobs, failed."`
 	Detail string `json:"detail" doc:"What it is, for people."`
 	Field  string `json:"field,omitempty" doc:"Which field is invalid."`
 	// What is known of a message though there is an error.
@@ -61,6 +61,9 @@ var kinds = []struct {
 	{delay.ErrInvalid, "invalid", http.StatusBadRequest},
 	{store.ErrListRequest, "invalid", http.StatusBadRequest},
 	{store.ErrForecast, "invalid", http.StatusBadRequest},
+	{store.ErrJobSpec, "invalid", http.StatusBadRequest},
+	{store.ErrJobsOpen, "many_jobs", http.StatusConflict},
+	{store.ErrNoJob, "not_found", http.StatusNotFound},
 	{store.ErrManyPaused, "many_paused", http.StatusConflict},
 	{delay.ErrDuplicate, "duplicate", http.StatusConflict},
 	{delay.ErrTooLate, "too_late", http.StatusConflict},

@@ -22,9 +22,11 @@ const threeRoles = `
 var mayCall = map[string]string{
 	"schedule": "producer operator", "scheduleBatch": "producer operator", "cancel": "producer operator", "reschedule": "producer operator",
 	"publishNow": "producer operator", "pause": "operator", "resume": "operator",
+	"cancelAll": "operator", "rescheduleAll": "operator", "redriveAll": "operator", "purgeAll": "operator", "stopJob": "operator",
 	"get":  "producer viewer operator",
 	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
 	"instances": "viewer operator", "forecast": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
+	"jobs": "viewer operator", "job": "viewer operator",
 }
 
 // operations are those of the document that the API serves.

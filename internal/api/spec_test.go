@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // described is a call as the document has it.
@@ -126,10 +127,12 @@ func TestSpecIsKept(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+	job, err := s.queue.Admin().StartJob(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Tag: "none"}})
+	require.NoError(t, err)
 	for _, d := range all { // as it should be called
 		schedule()
 		body, target := rightBodies[d.op.OperationID], strings.Replace(d.path, "{queue}", "QUEUE", 1)
-		a := s.call(d.method, strings.Replace(target, "{id}", "a", 1), body)
+		a := s.call(d.method, strings.NewReplacer("{id}", "a", "{job}", job).Replace(target), body)
 		require.Less(t, a.status, http.StatusBadRequest, "%s: %s", d.op.OperationID, a.body)
 		d.check(t, spec, a, target)
 	}
@@ -159,6 +162,8 @@ var rightBodies = map[string]any{
 	"scheduleBatch": `{"messages": [{"topic": "t", "in": "1h"}, {"topic": "", "in": "1h"}]}`,
 	"reschedule":    `{"in": "1h"}`,
 	"pause":         `{"topic": "t"}`,
+	"cancelAll":     `{"filter": {"tag": "none"}}`, "rescheduleAll": `{"filter": {"tag": "none"}, "by": "-30m"}`,
+	"redriveAll": `{"filter": {"state": "dead"}}`, "purgeAll": `{"filter": {"reason": "none"}, "dry_run": true}`,
 }
 
 // check compares an answer with what the document says.

@@ -10,7 +10,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[5], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[5], 'epoch', 'layout'))} end
 local from = ARGV[3] == '' and '[' .. ARGV[2] .. '\0' or '(' .. ARGV[2] .. '\0' .. ARGV[3]
 local list = {}
-for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[1], from, '(' .. ARGV[2] .. '\1', 'LIMIT', 0, ARGV[4])) do
+for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[1], from, '(' .. ARGV[2] .. '\1', 'LIMIT', '0', ARGV[4])) do
   local id = string.sub(entry, #ARGV[2] + 2)
   local waits, died, where = redis.call('ZSCORE', KEYS[2], id), false, 2
   if not waits then

@@ -1,0 +1,60 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// TestJobs starts, shows and stops a job; that a bridge runs it is the affair of
+// package jobs.
+func TestJobs(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	id, _ := s.call("POST", "/queues/QUEUE/messages:reschedule", map[string]any{
+		"filter": map[string]any{"tag": "customer-7", "due_to": "2030-01-01T00:00:00.000Z"}, "by": "-30m", "rate": 500,
+	}).is(http.StatusAccepted)["job"].(string)
+	job, err := s.queue.Admin().Job(t.Context(), id)
+	require.NoError(t, err)
+	assert.Equal(t, store.JobSpec{
+		Verb: store.JobReschedule, Filter: store.Filter{Tag: "customer-7", To: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}, By: -30 * time.Minute, Rate: 500,
+	}, job.Spec)
+
+	shown := s.call("GET", "/jobs/"+id, nil).is(http.StatusOK)
+	assert.Equal(t, "waiting", shown["state"])
+	assert.Equal(t, map[string]any{"tag": "customer-7", "due_to": "2030-01-01T00:00:00.000Z"}, shown["filter"])
+	for _, count := range []string{"matched", "done", "too_late", "maybe_published", "failed"} {
+		assert.Zero(t, shown[count], count)
+	}
+	assert.Len(t, s.call("GET", "/jobs", nil).is(http.StatusOK)["jobs"], 1)
+	assert.Contains(t, []any{"waiting", "stopped"}, s.call("POST", "/jobs/"+id+":stop", nil).is(http.StatusOK)["state"])
+	changes := s.call("GET", "/audit?queue=QUEUE", nil).is(http.StatusOK)["changes"].([]any)
+	assert.Equal(t, "stop job", changes[0].(map[string]any)["action"])
+	assert.Equal(t, `{"tag":"customer-7","due_to":"2030-01-01T00:00:00.000Z"}`, changes[1].(map[string]any)["what"])
+}
+
+// TestWrongJobs: what cannot be meant is refused, and says which field it is.
+func TestWrongJobs(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	for body, field := range map[string]string{
+		`{"filter": {}}`:                                                     "filter",
+		`{"filter": {"tag": "a"}, "by": "soon"}`:                             "by",
+		`{"filter": {"tag": "a"}, "in": "soon"}`:                             "in",
+		`{"filter": {"tag": "a"}, "in": "1h", "at": "2030-01-01T00:00:00Z"}`: "in",
+		`{"filter": {"tag": "a", "due_from": "tomorrow"}, "by": "1h"}`:       "filter.due_from",
+		`{"filter": {"tag": "a"}}`:                                           "",
+		`{"filter": {"tag": "a"}, "by": "1h", "at": "2030-01-01T00:00:00Z"}`: "",
+	} {
+		assert.Equal(t, field, s.call("POST", "/queues/QUEUE/messages:reschedule", body).refused(http.StatusBadRequest, "invalid"), body)
+	}
+	s.call("POST", "/queues/QUEUE/dead:purge", `{"filter": {"state": "scheduled"}}`).refused(http.StatusBadRequest, "invalid")
+	s.call("GET", "/jobs/none", nil).refused(http.StatusNotFound, "not_found")
+	s.call("POST", "/jobs/none:stop", nil).refused(http.StatusNotFound, "not_found")
+	assert.Empty(t, s.call("GET", "/jobs", nil).is(http.StatusOK)["jobs"])
+}
