@@ -128,14 +128,14 @@ func TestASlowLink(t *testing.T) {
 		got.Add(1)
 		return true
 	})
-	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1, PublishTimeout: time.Second})
+	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1, PublishTimeout: 3 * time.Second})
 	batch := make([]message.Message, 1600)
 	for i := range batch {
 		batch[i] = newMessage(t, "orders", fmt.Sprint("topic-", i%8))
 		batch[i].Body = make([]byte, 1000)
 	}
 	requireOutcome(t, publish(t, sink, batch[0])[0], sinks.Acknowledged, "")
-	f.rate.Store(500_000)
+	f.rate.Store(150_000)
 	for _, outcome := range publish(t, sink, batch...) {
 		requireOutcome(t, outcome, sinks.Acknowledged, "")
 	}
@@ -149,8 +149,8 @@ func TestALargeMessageOnASlowLink(t *testing.T) {
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
 	proxy := testenv.NewProxy(t, address(t, url))
-	proxy.Rate(200_000)
-	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 1, PublishTimeout: 2 * time.Second})
+	proxy.Rate(100_000)
+	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 1, PublishTimeout: 5 * time.Second})
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
 	large := newMessage(t, "orders", topic)
 	large.Body = make([]byte, 1_000_000)

@@ -157,9 +157,9 @@ func hangingTopic(t *testing.T, broker Broker) {
 // timeout. Since it makes progress all the time, nothing is given up, and so
 // nothing is published twice.
 func slowLink(t *testing.T, broker Broker) {
-	const bytesPerSecond, calls, count, size = 100_000, 3, 150, 1_000
+	const bytesPerSecond, calls, count, size = 100_000, 3, 400, 1_000
 	topic := newTopic(t, broker)
-	sink := openSink(t, broker, Options{PublishTimeout: short, BytesPerSecond: bytesPerSecond})
+	sink := openSink(t, broker, Options{PublishTimeout: patient, BytesPerSecond: bytesPerSecond})
 	var l ledger
 	l.awaitPublish(t, broker, sink, topic)
 	began := time.Now()
@@ -174,6 +174,6 @@ func slowLink(t *testing.T, broker Broker) {
 		})
 	}
 	publishing.Wait()
-	assert.Greater(t, time.Since(began), 2*short, "the link is not slow")
+	assert.Greater(t, time.Since(began), 2*patient, "the link is not slow")
 	l.verify(t, broker, topic)
 }

@@ -20,6 +20,9 @@ const (
 	prompt = 10 * time.Second
 	// short is a deadline that ends while a broker is paused.
 	short = 2 * time.Second
+	// patient is a deadline that ends while a broker is slow, and not while this machine
+	// is for a moment.
+	patient = 5 * time.Second
 	// recovery is the default of Features.Recovery.
 	recovery = 15 * time.Second
 )
