@@ -30,6 +30,8 @@ type messageCommands struct {
 
 // queueCommands are about a queue as a whole.
 type queueCommands struct {
+	Stats    statsCommand    `cmd:"" help:"Show what queues hold, and how fast they are."`
+	Top      topCommand      `cmd:"" help:"The same again and again, in place."`
 	Forecast forecastCommand `cmd:"" help:"Show how many messages fall due when."`
 	Pause    pauseCommand    `cmd:"" help:"Stop a queue or one topic of it: what waits goes on waiting."`
 	Resume   resumeCommand   `cmd:"" help:"Let a paused queue or topic go on."`
@@ -38,21 +40,29 @@ type queueCommands struct {
 
 // fileFlag names the configuration.
 type fileFlag struct {
-	Config string `short:"c" required:"" placeholder:"FILE" help:"The configuration file."`
+	Config string `short:"c" required:"" env:"DELAYBRIDGE_CONFIG" placeholder:"FILE" help:"The configuration file."`
 }
 
 // outputFlag chooses the form of the results.
 type outputFlag struct {
-	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the results; json is one object each."`
+	Output string `short:"o" enum:"table,wide,json" default:"table" placeholder:"table|wide|json" help:"Form of the results: for people, with wide lists in more columns, or json, one object each."`
 }
 
 func (f outputFlag) json() bool { return f.Output == "json" }
+func (f outputFlag) wide() bool { return f.Output == "wide" }
 
 // queueFlags name a queue, and how to reach it.
 type queueFlags struct {
 	fileFlag
 	outputFlag
 	Queue string `required:"" placeholder:"QUEUE" help:"The queue, one of the configuration."`
+}
+
+// queuesFlags name a queue, or mean all.
+type queuesFlags struct {
+	fileFlag
+	outputFlag
+	Queue string `arg:"" optional:"" help:"The queue. Without it: all of the configuration."`
 }
 
 // messageFlags name a message.

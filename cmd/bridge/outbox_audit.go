@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,8 +48,10 @@ func (c outboxAuditCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := cfg.Queues[c.Queue]; !ok && c.Queue != "" {
-		return usagef("unknown queue %q: %s has %s", c.Queue, c.Config, strings.Join(slices.Sorted(maps.Keys(cfg.Queues)), ", "))
+	if c.Queue != "" {
+		if err := isKnown("queue", c.Queue, c.Config, cfg.Queues); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	defer cancel(nil)

@@ -53,12 +53,12 @@ func (a *API) showShards(ctx context.Context, in *QueueParam) (*shardsOutput, er
 		return nil, q.err
 	}
 	out := &shardsOutput{}
-	out.Body.Layout, out.Body.Count = q.layout.Epoch, q.layout.Shards
-	out.Body.Shards = make([]ShardView, len(q.shards))
-	for i := range q.shards {
-		s := &q.shards[i]
+	out.Body.Layout, out.Body.Count = q.Layout.Epoch, q.Layout.Shards
+	out.Body.Shards = make([]ShardView, len(q.Shards))
+	for i := range q.Shards {
+		s := &q.Shards[i]
 		out.Body.Shards[i] = ShardView{
-			Shard: i, Holder: message.InstanceName(s.Holder), Epoch: s.Epoch, Drained: s.Drained || len(q.layout.Earlier) == 0,
+			Shard: i, Holder: message.InstanceName(s.Holder), Epoch: s.Epoch, Drained: s.Drained || len(q.Layout.Earlier) == 0,
 			Waiting: s.Waiting, Due: s.Due, Parked: s.Parked, InFlight: s.InFlight, Dead: s.Dead,
 			OldestDue: s.OldestDueAge.Seconds(), NextDue: stamp(s.NextDue),
 		}
@@ -104,7 +104,7 @@ func (a *API) showInstances(ctx context.Context, _ *struct{}) (*instancesOutput,
 			}
 			v.Shards[name] = []int{}
 		}
-		shards := last.queues[name].shards
+		shards := last.queues[name].Shards
 		for i := range shards {
 			if v := byName[shards[i].Holder]; v != nil {
 				v.Shards[name] = append(v.Shards[name], i)
