@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -32,6 +31,7 @@ type narrowFlags struct {
 	IDPrefix string   `name:"id-prefix" placeholder:"TEXT" help:"How their ids begin."`
 	DueFrom  *instant `placeholder:"TIME" help:"Due at that time or later, RFC 3339."`
 	DueTo    *instant `placeholder:"TIME" help:"Due before that time, RFC 3339."`
+	Reason   string   `placeholder:"TEXT" help:"A part of why they are dead."`
 }
 
 // filter is what the flags say.
@@ -42,13 +42,7 @@ func (f filterFlags) filter() store.Filter {
 }
 
 func (f narrowFlags) narrow() store.Filter {
-	filter := store.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix}
-	for flag, into := range map[*instant]*time.Time{f.DueFrom: &filter.From, f.DueTo: &filter.To} {
-		if flag != nil {
-			*into = time.Time(*flag)
-		}
-	}
-	return filter
+	return store.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, From: f.DueFrom.time(), To: f.DueTo.time()}
 }
 
 func (listCommand) Help() string {

@@ -19,6 +19,9 @@ type listing struct {
 	rows    int
 }
 
+// alignedRows is how many rows are kept to make their columns as wide as they need.
+const alignedRows = 1000
+
 // onlyWide marks a column that is there with -o wide only.
 const onlyWide = "+"
 
@@ -45,6 +48,9 @@ func (l *listing) row(view func() any, cells ...any) error {
 		l.line(names)
 	}
 	l.line(cells)
+	if l.rows%alignedRows == 0 {
+		return l.tabs.Flush()
+	}
 	return nil
 }
 

@@ -157,10 +157,10 @@ func (r *auditing) run(name string) error {
 		if r.all {
 			total, _ = r.databases[name].Stored().Count(r.ctx, []string{q.Name()})
 		}
-		progress := newProgressBar(r.stderr, q.Name(), total)
+		progress := newProgressBar(r.stderr, q.Name(), "row")
 		counts, err := audit.Audit(r.ctx, q.Name(), r.all, r.dry, func(c auditor.Counts) {
 			r.stalled.Reset(auditPatience)
-			progress.show(c)
+			progress.show(c.Looked, total, fmt.Sprintf("%d put back", c.PutBack))
 		})
 		progress.end()
 		if err != nil {

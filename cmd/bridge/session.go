@@ -114,9 +114,13 @@ func (s *session) choose(cfg *config.Config, name string, options ...delay.Optio
 	s.name, s.config = name, cfg.Queues[name]
 	s.sink = cfg.Sinks[s.config.Sink].Type
 	s.queue = store.New(s.rdb, cfg.Prefix, name).WithDurability(app.Durability(s.config))
-	options = append([]delay.Option{delay.WithPrefix(cfg.Prefix), delay.WithTimeout(answerPatience)}, options...)
-	s.client, err = delay.NewClient(s.rdb, name, options...)
+	s.client, err = s.newClient(options...)
 	return err
+}
+
+func (s *session) newClient(options ...delay.Option) (*delay.Client, error) {
+	options = append([]delay.Option{delay.WithPrefix(s.queue.Keys().Prefix), delay.WithTimeout(answerPatience)}, options...)
+	return delay.NewClient(s.rdb, s.name, options...)
 }
 
 // isKnown looks for a name in a section of the configuration.

@@ -75,21 +75,29 @@ func (c topCommand) run(p *program, all []*session, s screen) error {
 				l.err = l.measure(all[i])
 			}
 		}
-		if p.ctx.Err() != nil {
-			return nil // That is how it ends.
+		if hasQuit(p, s) { // Interrupted, the looks are none.
+			return nil
 		}
 		if err := s.show(looks); err != nil || n == c.Count {
 			return err
 		}
 		took := time.Since(began)
 		wait.SleepOrWake(p.ctx, max(time.Duration(c.Every)-took, wait.Rest(took)), s.quit())
-		select {
-		case <-s.quit():
+		if hasQuit(p, s) {
 			return nil
-		case <-p.ctx.Done():
-			return nil
-		default:
 		}
+	}
+}
+
+// hasQuit reports whether the user has had enough.
+func hasQuit(p *program, s screen) bool {
+	select {
+	case <-s.quit():
+		return true
+	case <-p.ctx.Done():
+		return true
+	default:
+		return false
 	}
 }
 

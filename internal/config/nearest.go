@@ -6,7 +6,7 @@ import "fmt"
 // away from the given one, else nothing.
 func DidYouMean(name string, known []string) string {
 	const third = 3
-	nearest, least := "", len(name)/third+2
+	nearest, least := "", len(name)/third+2 // Short names are not all alike.
 	for _, candidate := range known {
 		if d := slips(name, candidate); d < least {
 			nearest, least = candidate, d
