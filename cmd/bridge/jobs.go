@@ -30,7 +30,7 @@ func (c jobsListCommand) Run(p *program) error {
 	defer s.close()
 	list := c.listing(p.stdout, "JOB", "VERB", "STATE", "STARTED", "MESSAGES", "+ENDED", "+INSTANCE", "+REASON")
 	for cursor := ""; ; {
-		jobs, next, err := s.queue.Admin().Jobs(s.ctx, cursor)
+		jobs, next, err := s.queue.Jobs().List(s.ctx, cursor)
 		if err != nil {
 			return s.fail("list jobs of", "", err)
 		}
@@ -65,7 +65,7 @@ func (c jobsStopCommand) Run(p *program) error {
 		if job.State.Ended() {
 			return &failure{code: "job_ended", exit: exitRefused, id: job.ID, text: fmt.Sprintf("job %s has ended: %s", job.ID, job.State)}
 		}
-		if err := s.queue.Admin().StopJob(s.ctx, job.ID); err != nil {
+		if err := s.queue.Jobs().Stop(s.ctx, job.ID); err != nil {
 			return s.fail("stop a job of", "", err)
 		}
 		if s.asJSON {
@@ -82,7 +82,7 @@ func (f jobFlags) look(p *program, do func(*session, *store.Job) error) error {
 		return err
 	}
 	defer s.close()
-	job, err := s.queue.Admin().Job(s.ctx, f.Job)
+	job, err := s.queue.Jobs().Get(s.ctx, f.Job)
 	switch {
 	case errors.Is(err, store.ErrNoJob):
 		return &failure{code: "not_found", exit: exitRefused, id: f.Job, text: fmt.Sprintf("there is no job %q in queue %s: jobs are kept for seven days", f.Job, s.name)}
