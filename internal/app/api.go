@@ -16,7 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-func provideAPI(cfg *config.Config, rdb redis.UniversalClient, sinks *monitor, metrics *telemetry.Metrics, logger *slog.Logger) (*api.API, error) {
+func provideAPI(cfg *config.Config, rdb redis.UniversalClient, sinks *monitor, metrics *telemetry.Metrics, traces *telemetry.Traces, logger *slog.Logger) (*api.API, error) {
 	var tokens *access.File
 	if file := cfg.Admin.Auth.TokensFile; file != "" {
 		var err error
@@ -26,7 +26,7 @@ func provideAPI(cfg *config.Config, rdb redis.UniversalClient, sinks *monitor, m
 	}
 	queues := map[string]*api.Queue{}
 	for name, queue := range cfg.Queues {
-		clients, err := apiClients(cfg, rdb, name)
+		clients, err := apiClients(cfg, rdb, traces, name)
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +53,7 @@ func provideAPI(cfg *config.Config, rdb redis.UniversalClient, sinks *monitor, m
 
 // apiClients are the SDK's clients for the API: one for each policy, each as durable as
 // what the bridge itself writes for the queue.
-func apiClients(cfg *config.Config, rdb redis.UniversalClient, queue string) (map[delay.Conflict]*delay.Client, error) {
+func apiClients(cfg *config.Config, rdb redis.UniversalClient, traces *telemetry.Traces, queue string) (map[delay.Conflict]*delay.Client, error) {
 	durable := delay.Memory
 	switch q := cfg.Queues[queue]; q.Durability {
 	case config.Replicas:
@@ -64,7 +64,8 @@ func apiClients(cfg *config.Config, rdb redis.UniversalClient, queue string) (ma
 	}
 	clients := map[delay.Conflict]*delay.Client{}
 	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		client, err := delay.NewClient(rdb, queue, delay.WithPrefix(cfg.Prefix), delay.WithConflict(conflict), delay.WithDurability(durable))
+		client, err := delay.NewClient(rdb, queue, delay.WithPrefix(cfg.Prefix), delay.WithConflict(conflict),
+			delay.WithDurability(durable), delay.WithTracerProvider(traces.Provider()))
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", queue, err)
 		}

@@ -53,6 +53,7 @@ type queueParams struct {
 	Redis      redis.UniversalClient
 	Sinks      sinkSet
 	Metrics    *telemetry.Metrics
+	Traces     *telemetry.Traces
 	Health     *health
 	Logger     *slog.Logger
 	Shutdowner fx.Shutdowner
@@ -169,6 +170,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 			Hooks: poller.Hooks{
 				OnNoLayout: func(ctx context.Context, _ int) { r.member.NoMeta(ctx) },
 				OnEpoch:    r.member.SawEpoch, OnLateAcks: r.lateAcks(),
+				OnPublished: p.Traces.Publishing(name, sink.Type),
 			},
 		})
 	}
