@@ -45,7 +45,7 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec store.JobSpec, due .
 		}
 	}
 	spec.DryRun, spec.Rate = f.DryRun, int(f.Rate)
-	id, err := s.queue.Admin().StartJob(s.ctx, spec)
+	id, err := s.queue.Jobs().Start(s.ctx, spec)
 	switch {
 	case errors.Is(err, store.ErrJobSpec):
 		return usagef("%v", err)
@@ -54,7 +54,7 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec store.JobSpec, due .
 	case f.Wait:
 		return s.followJob(id)
 	}
-	job, err := s.queue.Admin().Job(s.ctx, id)
+	job, err := s.queue.Jobs().Get(s.ctx, id)
 	if err != nil {
 		return s.fail("look for the job of", "", err)
 	}
@@ -67,7 +67,7 @@ func (s *session) followJob(id string) error {
 	said := time.Now()
 	for {
 		s.answered()
-		job, err := s.queue.Admin().Job(s.ctx, id)
+		job, err := s.queue.Jobs().Get(s.ctx, id)
 		switch {
 		case s.program.ctx.Err() != nil:
 			_, err := fmt.Fprintf(s.program.stderr, "bridge: job %s goes on: `bridge jobs show %s` tells how far it is, `bridge jobs stop %s` stops it\n", id, id, id)

@@ -31,7 +31,7 @@ func (c jobsListCommand) Run(p *program) error {
 	tabs := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	shown := 0
 	for cursor := ""; ; {
-		jobs, next, err := s.queue.Admin().Jobs(s.ctx, cursor)
+		jobs, next, err := s.queue.Jobs().List(s.ctx, cursor)
 		if err != nil {
 			return s.fail("list jobs of", "", err)
 		}
@@ -78,7 +78,7 @@ func (c jobsStopCommand) Run(p *program) error {
 		if job.State.Ended() {
 			return &failure{code: "job_ended", exit: exitRefused, id: job.ID, text: fmt.Sprintf("job %s has ended: %s", job.ID, job.State)}
 		}
-		if err := s.queue.Admin().StopJob(s.ctx, job.ID); err != nil {
+		if err := s.queue.Jobs().Stop(s.ctx, job.ID); err != nil {
 			return s.fail("stop a job of", "", err)
 		}
 		if s.asJSON {
@@ -95,7 +95,7 @@ func (f jobFlags) look(p *program, do func(*session, *store.Job) error) error {
 		return err
 	}
 	defer s.close()
-	job, err := s.queue.Admin().Job(s.ctx, f.Job)
+	job, err := s.queue.Jobs().Get(s.ctx, f.Job)
 	switch {
 	case errors.Is(err, store.ErrNoJob):
 		return &failure{code: "not_found", exit: exitRefused, id: f.Job, text: fmt.Sprintf("there is no job %q in queue %s: jobs are kept for seven days", f.Job, s.name)}

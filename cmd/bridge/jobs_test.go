@@ -20,7 +20,7 @@ func (f *fixture) runJobs() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		jobs.New(f.queue.Admin(), "test", slog.New(slog.DiscardHandler)).Run(ctx)
+		jobs.New(f.queue.Jobs(), "test", slog.New(slog.DiscardHandler)).Run(ctx)
 	}()
 	f.t.Cleanup(func() { cancel(); <-ended })
 }

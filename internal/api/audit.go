@@ -27,25 +27,25 @@ type change struct {
 
 // audited writes a change down: in the log, and in the queue's list of changes. What was
 // refused as invalid was none.
-func (a *API) audited(ctx context.Context, queue string, made change) {
+func (c *core) audited(ctx context.Context, queue string, made change) {
 	if made.answer == "invalid" || made.answer == "forbidden" {
 		return
 	}
-	c := callOf(ctx)
-	from, _, err := net.SplitHostPort(c.request.RemoteAddr)
+	caller := callOf(ctx)
+	from, _, err := net.SplitHostPort(caller.request.RemoteAddr)
 	if err != nil {
-		from = c.request.RemoteAddr
+		from = caller.request.RemoteAddr
 	}
 	what := made.id
 	if made.filter != "" {
 		what = made.filter
 	}
-	logger := a.config.Logger.With("event", "audit", "queue", queue, "who", c.Name, "from", from, "action", made.action)
+	logger := c.config.Logger.With("event", "audit", "queue", queue, "who", caller.Name, "from", from, "action", made.action)
 	logger.InfoContext(ctx, "changed", "what", what, "key", made.key, "topic", made.topic, "answer", made.answer)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout) // The change is made, whoever has gone.
 	defer cancel()
-	if err := a.config.Queues[queue].Store.Admin().Audit(ctx, &store.Change{
-		Who: c.Name, From: from, Instance: a.config.Instance, Action: made.action,
+	if err := c.config.Queues[queue].Store.Admin().Audit(ctx, &store.Change{
+		Who: caller.Name, From: from, Instance: c.config.Instance, Action: made.action,
 		What: what, Key: made.key, Topic: made.topic, Answer: made.answer,
 	}); err != nil {
 		logger.WarnContext(ctx, "change is in this log only", "err", err)
@@ -65,8 +65,10 @@ func (t tally) String() string {
 }
 
 // audits has the call that lists the changes.
-func (a *API) audits() {
-	register(a, operation{
+type audits struct{ *core }
+
+func (a *audits) register() {
+	register(a.core, operation{
 		id: "audit", method: http.MethodGet, path: "/audit", roles: viewers,
 		summary: "List the changes that were made by this API, the newest first",
 	}, a.listAudit)
@@ -98,7 +100,7 @@ type auditOutput struct {
 	}
 }
 
-func (a *API) listAudit(ctx context.Context, in *auditInput) (*auditOutput, error) {
+func (a *audits) listAudit(ctx context.Context, in *auditInput) (*auditOutput, error) {
 	caller := callOf(ctx)
 	if in.Queue == "" {
 		names := a.names(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -24,24 +25,39 @@ const (
 
 // events has the stream of overviews. It is written here and not by huma's package sse,
 // which knows no end of the server.
-func (a *API) events() {
-	huma.Register(a.huma, huma.Operation{
+type events struct {
+	*queues
+
+	streams chan struct{} // a place in it is a stream that is served
+	closed  chan struct{}
+	end     sync.Once
+}
+
+func newEvents(q *queues) *events {
+	return &events{queues: q, streams: make(chan struct{}, mostStreams), closed: make(chan struct{})}
+}
+
+// close ends the streams.
+func (e *events) close() { e.end.Do(func() { close(e.closed) }) }
+
+func (e *events) register() {
+	huma.Register(e.huma, huma.Operation{
 		OperationID: "events", Method: http.MethodGet, Path: "/events",
 		Summary:  "Stream the overview of /queues as server-sent events, one a second",
 		Metadata: map[string]any{metaRoles: viewers, metaOpen: true},
 		Responses: map[string]*huma.Response{"200": {
 			Description: "Events named overview; the data of each is an Overview in JSON.",
 			Content: map[string]*huma.MediaType{"text/event-stream": {
-				Schema: a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Overview](), true, ""),
+				Schema: e.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Overview](), true, ""),
 			}},
 		}},
 	}, func(context.Context, *struct{}) (*huma.StreamResponse, error) {
 		select {
-		case a.streams <- struct{}{}:
+		case e.streams <- struct{}{}:
 			return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // The request's is the same.
-				defer func() { <-a.streams }()
+				defer func() { <-e.streams }()
 				r, w := humago.Unwrap(ctx)
-				a.stream(r.Context(), w)
+				e.stream(r.Context(), w)
 			}}, nil
 		default:
 			return nil, newProblem(http.StatusTooManyRequests, "rate_limited", fmt.Sprintf("there are %d listeners already", mostStreams))
@@ -50,27 +66,27 @@ func (a *API) events() {
 }
 
 // stream tells one listener how everything is until it goes, or the server stops.
-func (a *API) stream(ctx context.Context, w http.ResponseWriter) {
+func (e *events) stream(ctx context.Context, w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it back
 	out := http.NewResponseController(w)
 	for {
-		data, err := json.Marshal(a.overview(ctx))
+		data, err := json.Marshal(e.overview(ctx))
 		if err != nil || out.SetWriteDeadline(time.Now().Add(eventTimeout)) != nil {
 			return
 		}
 		if _, err := fmt.Fprintf(w, "event: overview\ndata: %s\n\n", data); err != nil || out.Flush() != nil {
 			return
 		}
-		if !wait.SleepOrWake(ctx, eventEvery, a.closed) || a.isClosed() {
+		if !wait.SleepOrWake(ctx, eventEvery, e.closed) || e.isClosed() {
 			return
 		}
 	}
 }
 
-func (a *API) isClosed() bool {
+func (e *events) isClosed() bool {
 	select {
-	case <-a.closed:
+	case <-e.closed:
 		return true
 	default:
 		return false

@@ -3,4 +3,4 @@ package api
 import "github.com/danielgtaylor/huma/v2"
 
 // Spec is what the API says of itself.
-func (a *API) Spec() *huma.OpenAPI { return a.huma.OpenAPI() }
+func (a *API) Spec() *huma.OpenAPI { return a.core.huma.OpenAPI() }

@@ -9,12 +9,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// forecast has the call that tells what falls due when.
-func (a *API) forecast() {
-	register(a, operation{
+// forecasts has the call that tells what falls due when.
+type forecasts struct{ *core }
+
+func (f *forecasts) register() {
+	register(f.core, operation{
 		id: "forecast", method: http.MethodGet, path: "/queues/{queue}/forecast", roles: viewers,
 		summary: "Count how many messages fall due in each step, exactly, and estimate their bytes",
-	}, a.showForecast)
+	}, f.showForecast)
 }
 
 type forecastInput struct {
@@ -57,7 +59,7 @@ type forecastOutput struct{ Body Forecast }
 
 const oneDay = 24 * time.Hour
 
-func (a *API) showForecast(ctx context.Context, in *forecastInput) (*forecastOutput, error) {
+func (f *forecasts) showForecast(ctx context.Context, in *forecastInput) (*forecastOutput, error) {
 	from, err := parseTime("from", in.From)
 	if err != nil {
 		return nil, err
@@ -70,7 +72,7 @@ func (a *API) showForecast(ctx context.Context, in *forecastInput) (*forecastOut
 	if err != nil {
 		return nil, invalid("step", "step "+err.Error())
 	}
-	admin := a.config.Queues[in.Queue].Store.Admin()
+	admin := f.config.Queues[in.Queue].Store.Admin()
 	if to.IsZero() {
 		if to = from; from.IsZero() {
 			if to, err = admin.Clock(ctx); err != nil {
@@ -79,11 +81,11 @@ func (a *API) showForecast(ctx context.Context, in *forecastInput) (*forecastOut
 		}
 		to = to.Add(oneDay)
 	}
-	f, err := admin.Forecast(ctx, from, to, step)
+	counted, err := admin.Forecast(ctx, from, to, step)
 	if err != nil {
 		return nil, err
 	}
-	return &forecastOutput{NewForecast(&f)}, nil
+	return &forecastOutput{NewForecast(&counted)}, nil
 }
 
 // NewForecast is a forecast as programs see it.

@@ -14,22 +14,24 @@ import (
 )
 
 // jobs has the calls that do the same to all messages of a filter, and tell how far that is.
-func (a *API) jobs() {
+type jobs struct{ *core }
+
+func (j *jobs) register() {
 	start := func(id string, verb store.JobVerb, path, summary string) {
-		register(a, operation{
+		register(j.core, operation{
 			id: id, method: http.MethodPost, path: "/queues/{queue}/" + path, roles: operators, status: http.StatusAccepted, summary: summary,
-		}, func(ctx context.Context, in *jobInput) (*startedOutput, error) { return a.startJob(ctx, verb, in) })
+		}, func(ctx context.Context, in *jobInput) (*startedOutput, error) { return j.startJob(ctx, verb, in) })
 	}
 	start("cancelAll", store.JobCancel, "messages:cancel", "Cancel all messages that match, as a job")
 	start("rescheduleAll", store.JobReschedule, "messages:reschedule", "Move all messages that match to another due time, as a job")
 	start("redriveAll", store.JobRedrive, "dead:redrive", "Put back all dead letters that match, due now, as a job")
 	start("purgeAll", store.JobPurge, "dead:purge", "Delete all dead letters that match for good, as a job")
-	register(a, operation{id: "jobs", method: http.MethodGet, path: "/jobs", roles: viewers, summary: "List the newest jobs of all queues"}, a.listJobs)
-	register(a, operation{id: "job", method: http.MethodGet, path: "/jobs/{job}", roles: viewers, summary: "Show how far a job is"}, a.showJob)
-	register(a, operation{
+	register(j.core, operation{id: "jobs", method: http.MethodGet, path: "/jobs", roles: viewers, summary: "List the newest jobs of all queues"}, j.listJobs)
+	register(j.core, operation{id: "job", method: http.MethodGet, path: "/jobs/{job}", roles: viewers, summary: "Show how far a job is"}, j.showJob)
+	register(j.core, operation{
 		id: "stopJob", method: http.MethodPost, path: "/jobs/{job}:stop", roles: operators,
 		summary: "Stop a job; what is done stays done",
-	}, a.stopJob)
+	}, j.stopJob)
 }
 
 // Filter says which messages are meant.
@@ -117,12 +119,12 @@ type Started struct {
 
 type startedOutput struct{ Body Started }
 
-func (a *API) startJob(ctx context.Context, verb store.JobVerb, in *jobInput) (*startedOutput, error) {
+func (j *jobs) startJob(ctx context.Context, verb store.JobVerb, in *jobInput) (*startedOutput, error) {
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(in.Body.Filter.Topic) {
 		return nil, forbidden(caller.Name + " may use certain topics only: name one in the filter")
 	}
-	admin := a.config.Queues[in.Queue].Store.Admin()
-	now, err := admin.Clock(ctx)
+	queue := j.config.Queues[in.Queue].Store.Jobs()
+	now, err := queue.Clock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +132,7 @@ func (a *API) startJob(ctx context.Context, verb store.JobVerb, in *jobInput) (*
 	if err != nil {
 		return nil, err
 	}
-	id, err := admin.StartJob(ctx, spec)
+	id, err := queue.Start(ctx, spec)
 	made := change{action: "job " + string(verb), filter: text(in.Body.Filter), answer: "job " + id}
 	if spec.DryRun {
 		made.action += ", count only"
@@ -138,7 +140,7 @@ func (a *API) startJob(ctx context.Context, verb store.JobVerb, in *jobInput) (*
 	if err != nil {
 		made.answer = problem(err).Code
 	}
-	a.audited(ctx, in.Queue, made)
+	j.audited(ctx, in.Queue, made)
 	if err != nil {
 		return nil, err
 	}
@@ -189,11 +191,11 @@ type jobsOutput struct {
 	}
 }
 
-func (a *API) listJobs(ctx context.Context, _ *struct{}) (*jobsOutput, error) {
+func (j *jobs) listJobs(ctx context.Context, _ *struct{}) (*jobsOutput, error) {
 	out := &jobsOutput{}
 	out.Body.Jobs = []Job{}
-	for _, queue := range a.names(ctx) {
-		list, _, err := a.config.Queues[queue].Store.Admin().Jobs(ctx, "")
+	for _, queue := range j.names(ctx) {
+		list, _, err := j.config.Queues[queue].Store.Jobs().List(ctx, "")
 		if err != nil {
 			return nil, err
 		}
@@ -219,9 +221,9 @@ type jobParam struct {
 type jobOutput struct{ Body Job }
 
 // findJob looks for a job in all queues that the caller may use.
-func (a *API) findJob(ctx context.Context, id string) (queue string, job store.Job, err error) {
-	for _, queue := range a.names(ctx) {
-		job, err := a.config.Queues[queue].Store.Admin().Job(ctx, id)
+func (j *jobs) findJob(ctx context.Context, id string) (queue string, job store.Job, err error) {
+	for _, queue := range j.names(ctx) {
+		job, err := j.config.Queues[queue].Store.Jobs().Get(ctx, id)
 		if errors.Is(err, store.ErrNoJob) || err == nil && !maySeeJob(ctx, &job) {
 			continue
 		}
@@ -230,30 +232,30 @@ func (a *API) findJob(ctx context.Context, id string) (queue string, job store.J
 	return "", job, store.ErrNoJob
 }
 
-func (a *API) showJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
-	queue, job, err := a.findJob(ctx, in.Job)
+func (j *jobs) showJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
+	queue, job, err := j.findJob(ctx, in.Job)
 	if err != nil {
 		return nil, err
 	}
 	return &jobOutput{viewJob(queue, &job)}, nil
 }
 
-func (a *API) stopJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
-	queue, job, err := a.findJob(ctx, in.Job)
+func (j *jobs) stopJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
+	queue, job, err := j.findJob(ctx, in.Job)
 	if err != nil {
 		return nil, err
 	}
-	admin := a.config.Queues[queue].Store.Admin()
-	err = admin.StopJob(ctx, in.Job)
+	door := j.config.Queues[queue].Store.Jobs()
+	err = door.Stop(ctx, in.Job)
 	made := change{action: "stop job", id: in.Job, answer: "done"}
 	if err != nil {
 		made.answer = problem(err).Code
 	}
-	a.audited(ctx, queue, made)
+	j.audited(ctx, queue, made)
 	if err != nil {
 		return nil, err
 	}
-	if job, err = admin.Job(ctx, in.Job); err != nil {
+	if job, err = door.Get(ctx, in.Job); err != nil {
 		return nil, err
 	}
 	return &jobOutput{viewJob(queue, &job)}, nil

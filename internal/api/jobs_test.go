@@ -19,7 +19,7 @@ func TestJobs(t *testing.T) {
 	id, _ := s.call("POST", "/queues/QUEUE/messages:reschedule", map[string]any{
 		"filter": map[string]any{"tag": "customer-7", "due_to": "2030-01-01T00:00:00.000Z"}, "by": "-30m", "rate": 500,
 	}).is(http.StatusAccepted)["job"].(string)
-	job, err := s.queue.Admin().Job(t.Context(), id)
+	job, err := s.queue.Jobs().Get(t.Context(), id)
 	require.NoError(t, err)
 	assert.Equal(t, store.JobSpec{
 		Verb: store.JobReschedule, Filter: store.Filter{Tag: "customer-7", To: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}, By: -30 * time.Minute, Rate: 500,

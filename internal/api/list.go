@@ -10,12 +10,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// list has the call that lists messages.
-func (a *API) list() {
-	register(a, operation{
+// listing has the call that lists messages.
+type listing struct{ *core }
+
+func (l *listing) register() {
+	register(l.core, operation{
 		id: "list", method: http.MethodGet, path: "/queues/{queue}/messages", roles: viewers,
 		summary: "List messages: what waits comes first, in due order, then what is parked, in flight and dead",
-	}, a.listMessages)
+	}, l.listMessages)
 }
 
 type listInput struct {
@@ -63,7 +65,7 @@ type listOutput struct {
 	}
 }
 
-func (a *API) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
+func (l *listing) listMessages(ctx context.Context, in *listInput) (*listOutput, error) {
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(in.Topic) {
 		return nil, forbidden(caller.Name + " may list messages of certain topics only: name one as topic")
 	}
@@ -71,7 +73,7 @@ func (a *API) listMessages(ctx context.Context, in *listInput) (*listOutput, err
 	if err != nil {
 		return nil, err
 	}
-	page, err := a.config.Queues[in.Queue].Store.Admin().List(ctx, request)
+	page, err := l.config.Queues[in.Queue].Store.Admin().List(ctx, request)
 	if err != nil && !errors.Is(err, delay.ErrNoLayout) { // Nobody has ever used the queue.
 		return nil, err
 	}

@@ -12,19 +12,21 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-// message has the calls for a single message.
-func (a *API) message() {
+// messages has the calls for a single message.
+type messages struct{ *core }
+
+func (m *messages) register() {
 	const path = "/queues/{queue}/messages/{id}"
-	register(a, operation{id: "get", method: http.MethodGet, path: path, roles: everybody, summary: "Show a message"}, a.get)
-	register(a, operation{id: "cancel", method: http.MethodDelete, path: path, roles: producers, summary: "Cancel a message"}, a.cancel)
-	register(a, operation{
+	register(m.core, operation{id: "get", method: http.MethodGet, path: path, roles: everybody, summary: "Show a message"}, m.get)
+	register(m.core, operation{id: "cancel", method: http.MethodDelete, path: path, roles: producers, summary: "Cancel a message"}, m.cancel)
+	register(m.core, operation{
 		id: "reschedule", method: http.MethodPost, path: path + ":reschedule", roles: producers,
 		summary: "Move a message to another due time; a dead letter is put back, due then",
-	}, a.reschedule)
-	register(a, operation{
+	}, m.reschedule)
+	register(m.core, operation{
 		id: "publishNow", method: http.MethodPost, path: path + ":publish-now", roles: producers,
 		summary: "Make a message due now; a dead letter is put back, a parked one leaves when its route is there again",
-	}, a.publishNow)
+	}, m.publishNow)
 }
 
 // MessageParam names the message of a call.
@@ -93,8 +95,8 @@ type getInput struct {
 
 type messageOutput struct{ Body Message }
 
-func (a *API) get(ctx context.Context, in *getInput) (*messageOutput, error) {
-	found, err := a.find(ctx, in.Queue, in.ref())
+func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error) {
+	found, err := m.find(ctx, in.Queue, in.ref())
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +118,11 @@ func (a *API) get(ctx context.Context, in *getInput) (*messageOutput, error) {
 }
 
 // find is a message that the caller may see.
-func (a *API) find(ctx context.Context, queue string, ref delay.Ref) (store.Located, error) {
+func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (store.Located, error) {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
 		return store.Located{}, errors.Join(delay.ErrInvalid, err)
 	}
-	found, ok, err := a.config.Queues[queue].Store.Producer().Locate(ctx, ref.ID, ref.Key)
+	found, ok, err := m.config.Queues[queue].Store.Producer().Locate(ctx, ref.ID, ref.Key)
 	if err == nil && !ok {
 		err = delay.ErrNotFound
 	}
@@ -132,11 +134,11 @@ func (a *API) find(ctx context.Context, queue string, ref delay.Ref) (store.Loca
 
 // mayChange refuses a message of a topic that the caller may not use. For who may
 // use all of them, it asks nobody.
-func (a *API) mayChange(ctx context.Context, queue string, ref delay.Ref) error {
+func (m *messages) mayChange(ctx context.Context, queue string, ref delay.Ref) error {
 	if callOf(ctx).SeesAllTopics() {
 		return nil
 	}
-	_, err := a.find(ctx, queue, ref)
+	_, err := m.find(ctx, queue, ref)
 	return err
 }
 
@@ -148,8 +150,8 @@ type Changed struct {
 
 type changedOutput struct{ Body Changed }
 
-func (a *API) cancel(ctx context.Context, in *MessageParam) (*changedOutput, error) {
-	return a.change(ctx, in, "cancel", "cancelled", func(c *delay.Client) error { return c.Cancel(ctx, in.ref()) })
+func (m *messages) cancel(ctx context.Context, in *MessageParam) (*changedOutput, error) {
+	return m.change(ctx, in, "cancel", "cancelled", func(c *delay.Client) error { return c.Cancel(ctx, in.ref()) })
 }
 
 type rescheduleInput struct {
@@ -158,26 +160,26 @@ type rescheduleInput struct {
 	Body When
 }
 
-func (a *API) reschedule(ctx context.Context, in *rescheduleInput) (*changedOutput, error) {
+func (m *messages) reschedule(ctx context.Context, in *rescheduleInput) (*changedOutput, error) {
 	when, err := in.Body.parse()
 	if err != nil {
 		return nil, err
 	}
-	return a.change(ctx, &in.MessageParam, "reschedule", "rescheduled", func(c *delay.Client) error {
+	return m.change(ctx, &in.MessageParam, "reschedule", "rescheduled", func(c *delay.Client) error {
 		return c.Reschedule(ctx, in.ref(), when)
 	})
 }
 
-func (a *API) publishNow(ctx context.Context, in *MessageParam) (*changedOutput, error) {
-	return a.change(ctx, in, "publish-now", "rescheduled", func(c *delay.Client) error { return c.PublishNow(ctx, in.ref()) })
+func (m *messages) publishNow(ctx context.Context, in *MessageParam) (*changedOutput, error) {
+	return m.change(ctx, in, "publish-now", "rescheduled", func(c *delay.Client) error { return c.PublishNow(ctx, in.ref()) })
 }
 
 // change makes one change of a message, and writes it down.
-func (a *API) change(ctx context.Context, in *MessageParam, verb, done string, do func(*delay.Client) error) (*changedOutput, error) {
-	if err := a.mayChange(ctx, in.Queue, in.ref()); err != nil {
+func (m *messages) change(ctx context.Context, in *MessageParam, verb, done string, do func(*delay.Client) error) (*changedOutput, error) {
+	if err := m.mayChange(ctx, in.Queue, in.ref()); err != nil {
 		return nil, err
 	}
-	err := do(a.config.Queues[in.Queue].Clients[delay.Reject])
+	err := do(m.config.Queues[in.Queue].Clients[delay.Reject])
 	out := &changedOutput{Changed{Status: done, MaybePublished: errors.Is(err, delay.ErrMaybePublished)}}
 	if out.Body.MaybePublished && !errors.Is(err, delay.ErrNotDurable) {
 		err = nil
@@ -186,7 +188,7 @@ func (a *API) change(ctx context.Context, in *MessageParam, verb, done string, d
 	if err != nil {
 		made.answer = problem(err).Code
 	}
-	a.audited(ctx, in.Queue, made)
+	m.audited(ctx, in.Queue, made)
 	if err != nil {
 		return nil, err
 	}

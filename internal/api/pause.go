@@ -11,15 +11,17 @@ import (
 )
 
 // pauses has the calls that stop a queue or a topic of it, and let it go on.
-func (a *API) pauses() {
-	register(a, operation{
+type pauses struct{ *core }
+
+func (p *pauses) register() {
+	register(p.core, operation{
 		id: "pause", method: http.MethodPost, path: "/queues/{queue}:pause", roles: operators,
 		summary: "Publish nothing of the queue, or of one topic of it, until it is resumed; what waits goes on waiting",
-	}, a.pause)
-	register(a, operation{
+	}, p.pause)
+	register(p.core, operation{
 		id: "resume", method: http.MethodPost, path: "/queues/{queue}:resume", roles: operators,
 		summary: "Let the queue, or one topic of it, go on",
-	}, a.resume)
+	}, p.resume)
 }
 
 type pauseInput struct {
@@ -46,27 +48,27 @@ type Paused struct {
 
 type pausedOutput struct{ Body Paused }
 
-func (a *API) pause(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
-	return a.setPaused(ctx, in, "pause", true, (*store.Admin).Pause)
+func (p *pauses) pause(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
+	return p.setPaused(ctx, in, "pause", true, (*store.Admin).Pause)
 }
 
-func (a *API) resume(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
-	return a.setPaused(ctx, in, "resume", false, (*store.Admin).Resume)
+func (p *pauses) resume(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
+	return p.setPaused(ctx, in, "resume", false, (*store.Admin).Resume)
 }
 
-func (a *API) setPaused(
+func (p *pauses) setPaused(
 	ctx context.Context, in *pauseInput, action string, paused bool, do func(*store.Admin, context.Context, string) (time.Time, error),
 ) (*pausedOutput, error) {
 	topic := in.topic()
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(topic) {
 		return nil, forbidden(caller.Name + " may use certain topics only: name one as topic")
 	}
-	since, err := do(a.config.Queues[in.Queue].Store.Admin(), ctx, topic)
+	since, err := do(p.config.Queues[in.Queue].Store.Admin(), ctx, topic)
 	made := change{action: action, topic: topic, answer: "done"}
 	if err != nil {
 		made.answer = problem(err).Code
 	}
-	a.audited(ctx, in.Queue, made)
+	p.audited(ctx, in.Queue, made)
 	if err != nil {
 		return nil, err
 	}

@@ -13,19 +13,25 @@ import (
 )
 
 // queues has the calls that tell how everything is.
-func (a *API) queues() {
-	register(a, operation{
+type queues struct {
+	*core
+
+	view *overview
+}
+
+func (q *queues) register() {
+	register(q.core, operation{
 		id: "overview", method: http.MethodGet, path: "/queues", roles: viewers,
 		summary: "Show what all queues hold, how fast they are, and whether their sinks are up",
-	}, a.showQueues)
-	register(a, operation{
+	}, q.showQueues)
+	register(q.core, operation{
 		id: "queue", method: http.MethodGet, path: "/queues/{queue}", roles: viewers,
 		summary: "Show what a queue holds, and how fast it is",
-	}, a.showQueue)
-	register(a, operation{
+	}, q.showQueue)
+	register(q.core, operation{
 		id: "sinks", method: http.MethodGet, path: "/sinks", roles: viewers,
 		summary: "Show which sinks are up, or why not, and which routes messages are parked for",
-	}, a.showSinks)
+	}, q.showSinks)
 }
 
 // QueueView is a queue as it is now.
@@ -180,25 +186,25 @@ type Overview struct {
 }
 
 // overview is what the caller may see.
-func (a *API) overview(ctx context.Context) Overview {
-	last := a.view.look(ctx)
-	o := Overview{At: stamp(last.at), Instance: a.config.Instance, Queues: []QueueView{}}
-	names := a.names(ctx)
+func (q *queues) overview(ctx context.Context) Overview {
+	last := q.view.look(ctx)
+	o := Overview{At: stamp(last.at), Instance: q.config.Instance, Queues: []QueueView{}}
+	names := q.names(ctx)
 	for _, name := range names {
-		o.Queues = append(o.Queues, last.view(name, a.config.Queues[name].Sink))
+		o.Queues = append(o.Queues, last.view(name, q.config.Queues[name].Sink))
 	}
-	o.Sinks = a.sinks(last, names)
+	o.Sinks = q.sinks(last, names)
 	return o
 }
 
 // sinks are those of the queues of these names.
-func (a *API) sinks(last *snapshot, names []string) []SinkView {
+func (q *queues) sinks(last *snapshot, names []string) []SinkView {
 	views := map[string]*SinkView{}
-	for _, s := range a.config.Sinks() {
+	for _, s := range q.config.Sinks() {
 		views[s.Name] = &SinkView{Name: s.Name, Type: string(s.Type), Up: s.Up, Detail: s.Detail, Routes: []RouteView{}}
 	}
 	for _, name := range names {
-		if v := views[a.config.Queues[name].Sink]; v != nil {
+		if v := views[q.config.Queues[name].Sink]; v != nil {
 			v.Queues = append(v.Queues, name)
 			v.Routes = append(v.Routes, parkedRoutes(name, last.queues[name].shards)...)
 		}
@@ -214,18 +220,18 @@ func (a *API) sinks(last *snapshot, names []string) []SinkView {
 
 type overviewOutput struct{ Body Overview }
 
-func (a *API) showQueues(ctx context.Context, _ *struct{}) (*overviewOutput, error) {
-	return &overviewOutput{a.overview(ctx)}, nil
+func (q *queues) showQueues(ctx context.Context, _ *struct{}) (*overviewOutput, error) {
+	return &overviewOutput{q.overview(ctx)}, nil
 }
 
 type queueOutput struct{ Body QueueView }
 
-func (a *API) showQueue(ctx context.Context, in *QueueParam) (*queueOutput, error) {
-	last := a.view.look(ctx)
+func (q *queues) showQueue(ctx context.Context, in *QueueParam) (*queueOutput, error) {
+	last := q.view.look(ctx)
 	if err := last.queues[in.Queue].err; err != nil {
 		return nil, err
 	}
-	return &queueOutput{last.view(in.Queue, a.config.Queues[in.Queue].Sink)}, nil
+	return &queueOutput{last.view(in.Queue, q.config.Queues[in.Queue].Sink)}, nil
 }
 
 type sinksOutput struct {
@@ -234,8 +240,8 @@ type sinksOutput struct {
 	}
 }
 
-func (a *API) showSinks(ctx context.Context, _ *struct{}) (*sinksOutput, error) {
+func (q *queues) showSinks(ctx context.Context, _ *struct{}) (*sinksOutput, error) {
 	out := &sinksOutput{}
-	out.Body.Sinks = a.sinks(a.view.look(ctx), a.names(ctx))
+	out.Body.Sinks = q.sinks(q.view.look(ctx), q.names(ctx))
 	return out, nil
 }

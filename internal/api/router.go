@@ -30,13 +30,13 @@ const (
 type router struct {
 	*http.ServeMux
 
-	api   *API
+	core  *core
 	verbs map[string]map[string]http.HandlerFunc // by pattern and verb
 	calls chan struct{}                          // a place in it is a call that is served
 }
 
-func newRouter(a *API) *router {
-	return &router{ServeMux: http.NewServeMux(), api: a, verbs: map[string]map[string]http.HandlerFunc{}, calls: make(chan struct{}, mostCalls)}
+func newRouter(c *core) *router {
+	return &router{ServeMux: http.NewServeMux(), core: c, verbs: map[string]map[string]http.HandlerFunc{}, calls: make(chan struct{}, mostCalls)}
 }
 
 // Handle implements huma's Adapter.
@@ -120,9 +120,9 @@ func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.Hand
 	isOpen, _ := op.Metadata[metaOpen].(bool)
 	isChange := op.Method != http.MethodGet
 	return func(w http.ResponseWriter, r *http.Request) {
-		caller, err := rt.api.config.Guard.Admit(r, allowed, isChange)
+		caller, err := rt.core.config.Guard.Admit(r, allowed, isChange)
 		if err == nil {
-			err = rt.api.mayUse(caller, r.PathValue("queue"))
+			err = rt.core.mayUse(caller, r.PathValue("queue"))
 		}
 		if err == nil && r.ContentLength != 0 {
 			err = checkType(r)

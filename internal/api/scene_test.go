@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -50,27 +49,9 @@ type scene struct {
 	client *delay.Client
 	api    *api.API
 	server *httptest.Server
-	log    *syncBuffer
+	log    *testenv.Log
 	tokens string // where they are
 	sinks  []api.Sink
-}
-
-// syncBuffer is a log that several goroutines write.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // tokens of the scenes that have some.
@@ -97,7 +78,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 	options, err := redis.ParseURL(testenv.Redis(t))
 	require.NoError(t, err)
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	s := &scene{t: t, rdb: redis.NewClient(options), log: &syncBuffer{}}
+	s := &scene{t: t, rdb: redis.NewClient(options), log: &testenv.Log{}}
 	t.Cleanup(func() { _ = s.rdb.Close() })
 	s.queue = storetest.New(t, s.rdb, 2)
 	name := s.queue.Name()

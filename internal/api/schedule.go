@@ -18,16 +18,22 @@ import (
 // usual messages, or for the largest one in base64.
 const mostBody = 24 << 20
 
-// messages has the calls that schedule.
-func (a *API) messages() {
-	register(a, operation{
+// scheduling has the calls that schedule.
+type scheduling struct {
+	*core
+
+	messages *messages // a schedule may replace one
+}
+
+func (s *scheduling) register() {
+	register(s.core, operation{
 		id: "schedule", method: http.MethodPost, path: "/queues/{queue}/messages", roles: producers,
 		summary: "Schedule a message", status: http.StatusCreated, maxBody: mostBody,
-	}, a.schedule)
-	register(a, operation{
+	}, s.schedule)
+	register(s.core, operation{
 		id: "scheduleBatch", method: http.MethodPost, path: "/queues/{queue}/messages:batch", roles: producers,
 		summary: "Schedule messages, each for itself: one result an item, by index", maxBody: mostBody,
-	}, a.scheduleBatch)
+	}, s.scheduleBatch)
 }
 
 // Schedule is a message to be scheduled.
@@ -112,7 +118,7 @@ type scheduleInput struct {
 
 type scheduleOutput struct{ Body Scheduled }
 
-func (a *API) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
+func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
 	if err := checkText(in.RawBody); err != nil {
 		return nil, err
 	}
@@ -122,8 +128,8 @@ func (a *API) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput,
 		}
 		in.Body.ID, in.Body.Conflict = unquote(in.Idempotency), "keep"
 	}
-	result := a.scheduleAll(ctx, in.Queue, []Schedule{in.Body})[0]
-	a.audited(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
+	result := s.scheduleAll(ctx, in.Queue, []Schedule{in.Body})[0]
+	s.audited(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
 	if result.Error != nil {
 		result.Error.ID, result.Error.DueAt = result.ID, result.DueAt
 		return nil, result.Error
@@ -169,22 +175,22 @@ type batchOutput struct {
 	}
 }
 
-func (a *API) scheduleBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
+func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
 	if err := checkText(in.RawBody); err != nil {
 		return nil, err
 	}
 	out := &batchOutput{}
-	out.Body.Results = a.scheduleAll(ctx, in.Queue, in.Body.Messages)
+	out.Body.Results = s.scheduleAll(ctx, in.Queue, in.Body.Messages)
 	t := tally{}
 	for i := range out.Body.Results {
 		t[out.Body.Results[i].answer()]++
 	}
-	a.audited(ctx, in.Queue, change{action: "schedule", answer: t.String()})
+	s.audited(ctx, in.Queue, change{action: "schedule", answer: t.String()})
 	return out, nil
 }
 
 // scheduleAll schedules messages, those of one policy together.
-func (a *API) scheduleAll(ctx context.Context, queue string, messages []Schedule) []Scheduled {
+func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []Schedule) []Scheduled {
 	results := make([]Scheduled, len(messages))
 	requests := map[delay.Conflict][]delay.Request{}
 	places := map[delay.Conflict][]int{}
@@ -193,7 +199,7 @@ func (a *API) scheduleAll(ctx context.Context, queue string, messages []Schedule
 		results[i].ID, results[i].Key = m.ID, m.Key
 		request, err := m.parse()
 		if err == nil {
-			err = a.mayPut(ctx, queue, m)
+			err = s.mayPut(ctx, queue, m)
 		}
 		if err != nil {
 			results[i].Error = problem(err)
@@ -203,7 +209,7 @@ func (a *API) scheduleAll(ctx context.Context, queue string, messages []Schedule
 		requests[conflict], places[conflict] = append(requests[conflict], request), append(places[conflict], i)
 	}
 	for conflict, batch := range requests {
-		answers, _ := a.config.Queues[queue].Clients[conflict].ScheduleBatch(ctx, batch) // Its error is each one's, too.
+		answers, _ := s.config.Queues[queue].Clients[conflict].ScheduleBatch(ctx, batch) // Its error is each one's, too.
 		for n, answer := range answers {
 			results[places[conflict][n]] = scheduled(answer)
 		}
@@ -213,7 +219,7 @@ func (a *API) scheduleAll(ctx context.Context, queue string, messages []Schedule
 
 // mayPut refuses a topic that the caller may not use, also that of a message in whose
 // place this one would be.
-func (a *API) mayPut(ctx context.Context, queue string, m *Schedule) error {
+func (s *scheduling) mayPut(ctx context.Context, queue string, m *Schedule) error {
 	caller := callOf(ctx)
 	if !caller.MaySee(m.Topic) {
 		return forbidden(caller.Name + " may not use the topic " + m.Topic)
@@ -221,7 +227,7 @@ func (a *API) mayPut(ctx context.Context, queue string, m *Schedule) error {
 	if conflicts[m.Conflict] != delay.Replace {
 		return nil
 	}
-	err := a.mayChange(ctx, queue, delay.Ref{ID: m.ID, Key: m.Key})
+	err := s.messages.mayChange(ctx, queue, delay.Ref{ID: m.ID, Key: m.Key})
 	if errors.Is(err, delay.ErrNotFound) || errors.Is(err, delay.ErrInvalid) {
 		return nil // Schedule says so, and better.
 	}

@@ -13,15 +13,17 @@ import (
 )
 
 // shards has the calls that tell who polls what.
-func (a *API) shards() {
-	register(a, operation{
+type shards struct{ *queues }
+
+func (s *shards) register() {
+	register(s.core, operation{
 		id: "shards", method: http.MethodGet, path: "/queues/{queue}/shards", roles: viewers,
 		summary: "Show each shard: who polls it, and what it holds",
-	}, a.showShards)
-	register(a, operation{
+	}, s.showShards)
+	register(s.core, operation{
 		id: "instances", method: http.MethodGet, path: "/instances", roles: viewers,
 		summary: "Show the bridges, and the shards that they poll",
-	}, a.showInstances)
+	}, s.showInstances)
 }
 
 // ShardView is a shard as it is now.
@@ -47,8 +49,8 @@ type shardsOutput struct {
 	}
 }
 
-func (a *API) showShards(ctx context.Context, in *QueueParam) (*shardsOutput, error) {
-	q := a.view.look(ctx).queues[in.Queue]
+func (s *shards) showShards(ctx context.Context, in *QueueParam) (*shardsOutput, error) {
+	q := s.view.look(ctx).queues[in.Queue]
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -81,11 +83,11 @@ type instancesOutput struct {
 	}
 }
 
-func (a *API) showInstances(ctx context.Context, _ *struct{}) (*instancesOutput, error) {
-	last := a.view.look(ctx)
+func (s *shards) showInstances(ctx context.Context, _ *struct{}) (*instancesOutput, error) {
+	last := s.view.look(ctx)
 	byName := map[string]*InstanceView{}
-	for _, name := range a.names(ctx) {
-		beats, now, err := a.config.Queues[name].Store.Admin().Instances(ctx)
+	for _, name := range s.names(ctx) {
+		beats, now, err := s.config.Queues[name].Store.Admin().Instances(ctx)
 		if errors.Is(err, delay.ErrNoLayout) {
 			continue
 		}

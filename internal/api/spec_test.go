@@ -127,7 +127,7 @@ func TestSpecIsKept(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	job, err := s.queue.Admin().StartJob(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Tag: "none"}})
+	job, err := s.queue.Jobs().Start(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Tag: "none"}})
 	require.NoError(t, err)
 	for _, d := range all { // as it should be called
 		schedule()

@@ -146,7 +146,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		check: set.check, drain: p.Config.DrainTimeout, made: make(chan struct{}), fatal: set.fatal,
 		logger: p.Logger.With("queue", name, "instance", p.Config.Instance),
 	}
-	r.beside = append(r.beside, jobs.New(r.queue.Admin(), instance, r.logger).Run)
+	r.beside = append(r.beside, jobs.New(r.queue.Jobs(), instance, r.logger).Run)
 	p.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
 	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
 	r.member = membership.New(membership.Config{

@@ -36,7 +36,7 @@ const (
 
 // Runner runs the jobs of one queue.
 type Runner struct {
-	queue    *store.Admin
+	queue    *store.Jobs
 	instance string
 	logger   *slog.Logger
 
@@ -46,7 +46,7 @@ type Runner struct {
 }
 
 // New returns a runner, which does nothing until Run.
-func New(queue *store.Admin, instance string, logger *slog.Logger) *Runner {
+func New(queue *store.Jobs, instance string, logger *slog.Logger) *Runner {
 	return &Runner{queue: queue, instance: instance, logger: logger, running: map[string]bool{}}
 }
 
@@ -58,7 +58,7 @@ func (r *Runner) Run(ctx context.Context) {
 		r.look(ctx)
 		if time.Since(pruned) > pruneEvery {
 			pruned = time.Now()
-			_ = r.queue.PruneJobs(ctx) // The next time.
+			_ = r.queue.Prune(ctx) // The next time.
 		}
 		if !wait.Sleep(ctx, lookEvery) {
 			return
@@ -68,7 +68,7 @@ func (r *Runner) Run(ctx context.Context) {
 
 // look begins to run what nobody runs. Redis' absence is said by others.
 func (r *Runner) look(ctx context.Context) {
-	ids, err := r.queue.OpenJobs(ctx)
+	ids, err := r.queue.Open(ctx)
 	if err != nil {
 		return
 	}
@@ -101,7 +101,7 @@ func (r *Runner) end(id string) {
 
 // run takes the job, if it can, and makes its steps.
 func (r *Runner) run(ctx context.Context, id string) {
-	job, err := r.queue.TakeJob(ctx, id, r.instance)
+	job, err := r.queue.Take(ctx, id, r.instance)
 	if err != nil {
 		return // Another one runs it, or Redis is away.
 	}

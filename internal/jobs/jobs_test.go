@@ -48,7 +48,7 @@ func newWorld(t *testing.T, messages int) *world {
 func (w *world) run(t *testing.T, instance string) (stop context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	runner := jobs.New(w.q.Admin(), instance, slog.New(slog.DiscardHandler))
+	runner := jobs.New(w.q.Jobs(), instance, slog.New(slog.DiscardHandler))
 	ended := make(chan struct{})
 	go func() { defer close(ended); runner.Run(ctx) }()
 	stop = func() { cancel(); <-ended }
@@ -58,7 +58,7 @@ func (w *world) run(t *testing.T, instance string) (stop context.CancelFunc) {
 
 func (w *world) start(t *testing.T, spec store.JobSpec) string {
 	t.Helper()
-	id, err := w.q.Admin().StartJob(t.Context(), spec)
+	id, err := w.q.Jobs().Start(t.Context(), spec)
 	require.NoError(t, err)
 	return id
 }
@@ -68,7 +68,7 @@ func (w *world) await(t *testing.T, id string, is func(store.Job) bool) (job sto
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
-		job, err = w.q.Admin().Job(t.Context(), id)
+		job, err = w.q.Jobs().Get(t.Context(), id)
 		require.NoError(t, err)
 		return is(job)
 	}, 2*time.Minute, 10*time.Millisecond)
@@ -85,7 +85,7 @@ func TestHandOver(t *testing.T) {
 	stop := w.run(t, "a")
 	w.await(t, id, func(job store.Job) bool { return job.Tally.Done > 0 })
 	stop()
-	job, err := w.q.Admin().Job(t.Context(), id)
+	job, err := w.q.Jobs().Get(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, store.JobWaiting, job.State)
 	require.Less(t, job.Tally.Done, int64(400))
@@ -138,7 +138,7 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 50)
 	id := w.start(t, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}})
-	require.NoError(t, w.q.Admin().StopJob(t.Context(), id))
+	require.NoError(t, w.q.Jobs().Stop(t.Context(), id))
 	w.run(t, "a")
 	job := w.await(t, id, ended)
 	require.Equal(t, store.JobStopped, job.State)

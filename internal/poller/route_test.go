@@ -77,8 +77,8 @@ func TestDeadRouteDelaysNobody(t *testing.T) {
 				require.LessOrEqual(t, l, 30*time.Millisecond)
 			}
 		})
-		assert.Equal(t, 1, b.logs.count("route unavailable"))
-		assert.Zero(t, b.logs.count("sink unavailable"))
+		assert.Equal(t, 1, strings.Count(b.logs.String(), "route unavailable"))
+		assert.Zero(t, strings.Count(b.logs.String(), "sink unavailable"))
 		published := len(b.sink.calls())
 		b.sink.set(same(acked))
 		b.pass(5 * time.Second)
@@ -225,8 +225,8 @@ func TestHangingBacklog(t *testing.T) {
 				}
 			}
 		})
-		assert.Zero(t, b.logs.count("sink unavailable"))
-		assert.Equal(t, 1, b.logs.count("route unavailable"))
+		assert.Zero(t, strings.Count(b.logs.String(), "sink unavailable"))
+		assert.Equal(t, 1, strings.Count(b.logs.String(), "route unavailable"))
 	})
 }
 
@@ -278,7 +278,7 @@ func TestSlowLinkIsNoHangingRoute(t *testing.T) {
 		})
 		b.pass(30 * time.Second)
 		assert.Len(t, b.store.acked, 3000)
-		assert.Zero(t, b.logs.count("route unavailable"))
+		assert.Zero(t, strings.Count(b.logs.String(), "route unavailable"))
 		assert.Zero(t, b.observer.settled.parked)
 	})
 }
@@ -303,7 +303,7 @@ func TestBackBehindADeadRoute(t *testing.T) {
 		b.store.add(healthy)
 		b.Wake(0)
 		b.pass(time.Second)
-		require.Equal(t, 1, b.logs.count("sink unavailable"))
+		require.Equal(t, 1, strings.Count(b.logs.String(), "sink unavailable"))
 		late := to("dead", 500, b.store.now().Add(-time.Minute), noKey)
 		for i := range late {
 			late[i].ID += "late"

@@ -1,7 +1,6 @@
 package poller
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"sync"
@@ -9,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/testenv"
 
 	"github.com/stretchr/testify/require"
 )
@@ -19,14 +20,14 @@ type bench struct {
 	store    *fakeStore
 	sink     *fakeSink
 	observer *recorder
-	logs     *logBuffer
+	logs     *testenv.Log
 	slots    int // of a shard; 0 is as many as there are
 }
 
 // setup starts a poller in a bubble; the test stops it, or cleanup does.
 func setup(t *testing.T, adjust ...func(*Config, *bench)) *bench {
 	t.Helper()
-	b := &bench{store: newFakeStore(), sink: &fakeSink{}, observer: &recorder{}, logs: &logBuffer{}}
+	b := &bench{store: newFakeStore(), sink: &fakeSink{}, observer: &recorder{}, logs: &testenv.Log{}}
 	config := Config{
 		Queue: "q", Instance: "me", Shards: []int{0}, Sink: Sink{Sink: b.sink, Name: "s"}, Store: b.store.shard,
 		Observer: b.observer, Logger: slog.New(slog.NewTextHandler(b.logs, nil)),
@@ -133,23 +134,6 @@ func (r *recorder) read(look func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	look()
-}
-
-type logBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.Write(p)
-}
-
-func (l *logBuffer) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return bytes.Count(l.buffer.Bytes(), []byte(text))
 }
 
 // pass lets time pass in a bubble, until everything that is due by then is

@@ -9,7 +9,8 @@
 //	[Producer]  schedule, cancel, reschedule, get, find
 //	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
-//	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit, jobs; see [JobRun]
+//	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit
+//	[Jobs]      the same done to many messages; see [JobRun]
 //	[Members]   heartbeats of the instances, and what they hear by them
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the

@@ -1,19 +1,12 @@
 package store
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
 // Limits of what is kept of jobs.
@@ -121,35 +114,6 @@ type JobPlace struct {
 // Ended reports whether nothing more will happen.
 func (s JobState) Ended() bool { return s != JobWaiting && s != JobRunning }
 
-// StartJob writes down a job, which the bridges then run. Its errors are [ErrJobSpec],
-// [ErrJobsOpen] and those of Redis; where an answer was lost the job may have been
-// started, see [Admin.Jobs].
-func (q *Admin) StartJob(ctx context.Context, spec JobSpec) (id string, err error) {
-	now, err := q.Clock(ctx)
-	if err != nil {
-		return "", err
-	}
-	if err := spec.check(now); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrJobSpec, err)
-	}
-	if err := q.PruneJobs(ctx); err != nil {
-		return "", err
-	}
-	id = ulid.Make().String()
-	text, err := json.Marshal(jobRecord{Job: Job{ID: id, Spec: spec, State: JobWaiting, StartedAt: now}, Mark: newTokens(1)[0][:markLength]})
-	if err != nil {
-		return "", err
-	}
-	cmd, err := q.conn.Run(ctx, scripts.JobStart, []string{q.keys.Jobs()}, id, text, mostOpenJobs)
-	if err != nil {
-		return "", fmt.Errorf("start job: %w", err)
-	}
-	if n, err := cmd.Int(); err != nil || n == 0 {
-		return "", errors.Join(err, ErrJobsOpen)
-	}
-	return id, nil
-}
-
 func (s *JobSpec) check(now time.Time) error {
 	if s.Filter == (Filter{}) {
 		return errors.New("an empty filter means all messages: name a state at least")
@@ -176,123 +140,4 @@ func (s *JobSpec) check(now time.Time) error {
 		_, err := list.check()
 		return err
 	}
-}
-
-// Job is one job; [ErrNoJob] where there is none.
-func (q *Admin) Job(ctx context.Context, id string) (Job, error) {
-	jobs, err := q.readJobs(ctx, []string{id})
-	if err == nil && len(jobs) == 0 {
-		err = ErrNoJob
-	}
-	if err != nil {
-		return Job{}, err
-	}
-	return jobs[0], nil
-}
-
-// Jobs are the jobs behind the cursor, the newest first, and the cursor of those that
-// follow: empty where none do.
-func (q *Admin) Jobs(ctx context.Context, cursor string) (jobs []Job, next string, err error) {
-	ids, err := q.jobIDs(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	slices.Reverse(ids)
-	ids = slices.DeleteFunc(ids, func(id string) bool { return cursor != "" && id >= cursor })
-	if len(ids) > jobsPage {
-		ids = ids[:jobsPage]
-		next = ids[jobsPage-1]
-	}
-	jobs, err = q.readJobs(ctx, ids)
-	return jobs, next, err
-}
-
-// StopJob asks the job to stop, which it does after the messages that it is just about.
-func (q *Admin) StopJob(ctx context.Context, id string) error {
-	job, err := q.Job(ctx, id)
-	if err != nil || job.State.Ended() {
-		return err
-	}
-	if err := q.jobs(ctx).HSet(ctx, q.keys.Jobs(), id+stopField, "1").Err(); err != nil {
-		return fmt.Errorf("stop job: %w", err)
-	}
-	return nil
-}
-
-// OpenJobs are the ids of the jobs that have not ended.
-func (q *Admin) OpenJobs(ctx context.Context) ([]string, error) {
-	open, err := q.jobs(ctx).HGet(ctx, q.keys.Jobs(), openJobs).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("read open jobs: %w", err)
-	}
-	return strings.Fields(open), nil
-}
-
-func (q *Admin) jobs(ctx context.Context) redis.UniversalClient { return q.conn.Client(ctx) }
-
-// jobIDs are those of all jobs, the oldest first.
-func (q *Admin) jobIDs(ctx context.Context) ([]string, error) {
-	fields, err := q.jobs(ctx).HKeys(ctx, q.keys.Jobs()).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read jobs: %w", err)
-	}
-	slices.Sort(fields)
-	return slices.DeleteFunc(fields, func(field string) bool { return len(field) != ulid.EncodedSize }), nil
-}
-
-func (q *Admin) readJobs(ctx context.Context, ids []string) ([]Job, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	texts, err := q.jobs(ctx).HMGet(ctx, q.keys.Jobs(), ids...).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read jobs: %w", err)
-	}
-	jobs := make([]Job, 0, len(ids))
-	for i, text := range texts {
-		s, ok := text.(string)
-		if !ok {
-			continue
-		}
-		job := Job{}
-		if err := json.Unmarshal([]byte(s), &job); err != nil {
-			job = Job{ID: ids[i], State: JobFailed, Err: "its record cannot be read: " + err.Error()}
-		}
-		jobs = append(jobs, job)
-	}
-	return jobs, nil
-}
-
-// PruneJobs forgets jobs that ended seven days ago, and the oldest where there are
-// more than a thousand.
-func (q *Admin) PruneJobs(ctx context.Context) error {
-	ids, err := q.jobIDs(ctx)
-	if err != nil || len(ids) == 0 {
-		return err
-	}
-	open, err := q.OpenJobs(ctx)
-	if err != nil {
-		return err
-	}
-	cut := q.Now().Add(-jobKept)
-	var old []string
-	for i, id := range ids {
-		made, err := ulid.Parse(id)
-		switch {
-		case err != nil, slices.Contains(open, id):
-		case len(ids)-i >= mostJobs:
-			old = append(old, id, id+stopField)
-		case ulid.Time(made.Time()).Before(cut):
-			if job, err := q.Job(ctx, id); err == nil && job.EndedAt.Before(cut) {
-				old = append(old, id, id+stopField)
-			}
-		}
-	}
-	if len(old) == 0 {
-		return nil
-	}
-	if err := q.jobs(ctx).HDel(ctx, q.keys.Jobs(), old...).Err(); err != nil {
-		return fmt.Errorf("forget jobs: %w", err)
-	}
-	return nil
 }

@@ -36,7 +36,7 @@ func (j *jobRecord) item(m *Listed) jobItem {
 }
 
 // unmoved are the items but for messages of rows that the job has moved already.
-func (q *Admin) unmoved(ctx context.Context, verb JobVerb, items []jobItem) (rest []jobItem, err error) {
+func (q *Jobs) unmoved(ctx context.Context, verb JobVerb, items []jobItem) (rest []jobItem, err error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {
 		return nil, err
@@ -71,8 +71,8 @@ func (q *Admin) unmoved(ctx context.Context, verb JobVerb, items []jobItem) (res
 	return rest, nil
 }
 
-// applyJob asks for each item what the job wants; one answer an item, by index.
-func (q *Admin) applyJob(ctx context.Context, spec *JobSpec, items []jobItem) []Answer {
+// apply asks for each item what the job wants; one answer an item, by index.
+func (q *Jobs) apply(ctx context.Context, spec *JobSpec, items []jobItem) []Answer {
 	calls := make([]*call, len(items))
 	var plain, rows []*call
 	for i, item := range items {

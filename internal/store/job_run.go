@@ -80,15 +80,15 @@ type jobItem struct {
 // A message that was in flight when the job was about it, and then comes back, is
 // tried again and counted anew: see late.
 type JobRun struct {
-	q      *Admin
+	q      *Jobs
 	owner  string
 	record jobRecord
 	leased time.Time // until then
 	stop   bool
 }
 
-// TakeJob takes a job that nobody runs; [ErrJobLost] where somebody does, or it has ended.
-func (q *Admin) TakeJob(ctx context.Context, id, instance string) (*JobRun, error) {
+// Take takes a job that nobody runs; [ErrJobLost] where somebody does, or it has ended.
+func (q *Jobs) Take(ctx context.Context, id, instance string) (*JobRun, error) {
 	r := &JobRun{q: q, owner: instance + "/" + rand.Text()}
 	text, err := r.keepAs(ctx, id, "", jobLease, false)
 	if err != nil {
@@ -143,7 +143,7 @@ func (r *JobRun) Step(ctx context.Context, most int) (changed int, err error) {
 
 // find makes the next step.
 func (r *JobRun) find(ctx context.Context, next *jobRecord, most int) error {
-	page, err := r.q.List(ctx, ListRequest{Filter: next.Spec.Filter, Limit: most, After: next.Cursor})
+	page, err := r.q.admin.List(ctx, ListRequest{Filter: next.Spec.Filter, Limit: most, After: next.Cursor})
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (r *JobRun) work(ctx context.Context) (changed int, err error) {
 	}
 	ctx, cancel := context.WithDeadline(ctx, r.leased.Add(-jobMargin))
 	defer cancel()
-	answers := r.q.applyJob(ctx, &r.record.Spec, step.Items)
+	answers := r.q.apply(ctx, &r.record.Spec, step.Items)
 	// What an earlier run has answered may be forgotten by now.
 	forgotten := r.q.Now().Sub(step.At) > repeatable
 	var left []jobItem

@@ -16,9 +16,9 @@ import (
 // startJob starts a job and takes it.
 func startJob(t testing.TB, q *store.Queue, spec store.JobSpec) *store.JobRun {
 	t.Helper()
-	id, err := q.Admin().StartJob(t.Context(), spec)
+	id, err := q.Jobs().Start(t.Context(), spec)
 	require.NoError(t, err)
-	run, err := q.Admin().TakeJob(t.Context(), id, "a")
+	run, err := q.Jobs().Take(t.Context(), id, "a")
 	require.NoError(t, err)
 	return run
 }
@@ -39,10 +39,10 @@ func finish(t testing.TB, run *store.JobRun, most int) store.Job {
 func die(t testing.TB, rdb *redis.Client, q *store.Queue, run *store.JobRun) *store.JobRun {
 	t.Helper()
 	id := run.Job().ID
-	_, err := q.Admin().TakeJob(t.Context(), id, "b")
+	_, err := q.Jobs().Take(t.Context(), id, "b")
 	require.ErrorIs(t, err, store.ErrJobLost, "it is another's")
 	require.NoError(t, rdb.HDel(t.Context(), q.Keys().Jobs(), id+" lease").Err())
-	next, err := q.Admin().TakeJob(t.Context(), id, "b")
+	next, err := q.Jobs().Take(t.Context(), id, "b")
 	require.NoError(t, err)
 	return next
 }
@@ -76,10 +76,10 @@ func TestJobGoesOn(t *testing.T) {
 	for _, m := range list {
 		require.Contains(t, m.Found.ID, "other")
 	}
-	job, err := q.Admin().Job(t.Context(), run.Job().ID)
+	job, err := q.Jobs().Get(t.Context(), run.Job().ID)
 	require.NoError(t, err)
 	require.Equal(t, run.Job().Tally, job.Tally)
-	open, err := q.Admin().OpenJobs(t.Context())
+	open, err := q.Jobs().Open(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, open)
 }
@@ -178,7 +178,7 @@ func TestJobSpec(t *testing.T) {
 		"dead letters":    {Verb: store.JobPurge, Filter: store.Filter{State: store.StateParked}},
 		"tag \"a b\"":     {Verb: store.JobCancel, Filter: store.Filter{Tag: "a b"}},
 	} {
-		_, err := q.Admin().StartJob(t.Context(), spec)
+		_, err := q.Jobs().Start(t.Context(), spec)
 		require.ErrorIs(t, err, store.ErrJobSpec)
 		require.ErrorContains(t, err, text)
 	}
@@ -196,10 +196,10 @@ func TestJobStops(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, run.Release(t.Context()))
 	id := run.Job().ID
-	require.NoError(t, q.Admin().StopJob(t.Context(), id))
+	require.NoError(t, q.Jobs().Stop(t.Context(), id))
 	var next *store.JobRun
 	require.Eventually(t, func() bool {
-		next, err = q.Admin().TakeJob(t.Context(), id, "b")
+		next, err = q.Jobs().Take(t.Context(), id, "b")
 		return err == nil
 	}, time.Minute, time.Millisecond)
 	job := finish(t, next, 5)
@@ -207,11 +207,11 @@ func TestJobStops(t *testing.T) {
 	require.Equal(t, store.Tally{Matched: 5, Done: 5}, job.Tally)
 	_, err = run.Step(t.Context(), 5)
 	require.ErrorIs(t, err, store.ErrJobLost)
-	jobs, cursor, err := q.Admin().Jobs(t.Context(), "")
+	jobs, cursor, err := q.Jobs().List(t.Context(), "")
 	require.NoError(t, err)
 	require.Empty(t, cursor)
 	require.Len(t, jobs, 1)
-	_, err = q.Admin().Job(t.Context(), "none")
+	_, err = q.Jobs().Get(t.Context(), "none")
 	require.ErrorIs(t, err, store.ErrNoJob)
 }
 

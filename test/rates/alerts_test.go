@@ -115,29 +115,31 @@ func TestRollingRestart(t *testing.T) {
 	}
 }
 
+// calm is a fleet of one bridge, about which no alert fires.
+func calm(t *testing.T) (*fleet, *alarms) {
+	t.Helper()
+	f := newFleet(t, 2)
+	a := newAlarms(f)
+	f.start("a")
+	f.held("a")
+	f.settle()
+	assert.Empty(t, a.scrapes(4))
+	return f, a
+}
+
 // TestAlerts causes one fault after the other, and sees the alerts on it and no others.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 
 	t.Run("dead letters", func(t *testing.T) {
 		t.Parallel()
-		f := newFleet(t, 2)
-		a := newAlarms(f)
-		f.start("a")
-		f.held("a")
-		f.settle()
-		assert.Empty(t, a.scrapes(4))
+		f, a := calm(t)
 		f.traffic(5, 0, 3)
 		a.fires("DelaybridgeDeadLetters", "DelaybridgeDecodeErrors")
 	})
 	t.Run("a topic that nobody has made", func(t *testing.T) {
 		t.Parallel()
-		f := newFleet(t, 2)
-		a := newAlarms(f)
-		f.start("a")
-		f.held("a")
-		f.settle()
-		assert.Empty(t, a.scrapes(4))
+		f, a := calm(t)
 		_, err := f.client.Schedule(t.Context(), delay.Message{Topic: testenv.Name(t, "missing")}, delay.After(0))
 		require.NoError(t, err)
 		a.fires("DelaybridgeParked")
@@ -175,12 +177,7 @@ func TestAlerts(t *testing.T) {
 	})
 	t.Run("no bridge", func(t *testing.T) {
 		t.Parallel()
-		f := newFleet(t, 2)
-		a := newAlarms(f)
-		f.start("a")
-		f.held("a")
-		f.settle()
-		assert.Empty(t, a.scrapes(4))
+		f, a := calm(t)
 		f.stops["a"]()
 		a.fires("DelaybridgeDown")
 	})

@@ -1,7 +1,6 @@
 package rabbitmq
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -250,7 +249,7 @@ func TestPasswordFile(t *testing.T) {
 	uri, err := amqp.ParseURI(url)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "password")
-	var text safeBuffer
+	var text testenv.Log
 	sink, err := New(Config{
 		Name: "files", Connections: 1, URLs: []string{withLogin(t, url, "nobody:no-such-secret@")},
 		User: uri.Username, Password: secret.File(file),
@@ -295,22 +294,4 @@ func withLogin(t testing.TB, url, login string) string {
 		rest = after
 	}
 	return scheme + "://" + login + rest
-}
-
-// safeBuffer is a buffer for concurrent writers.
-type safeBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }

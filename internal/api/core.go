@@ -1,0 +1,106 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/delaybridge/delaybridge/internal/api/access"
+)
+
+// core is what the resources share: the queues, who may use them, and how a call is
+// described.
+type core struct {
+	config *Config
+	router *router
+	huma   huma.API
+}
+
+func newCore(config *Config) *core {
+	c := &core{config: config}
+	c.router = newRouter(c)
+	c.huma = huma.NewAPI(huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info:    &huma.Info{Title: "delaybridge", Version: config.Version, Description: "Messages that are published later, unless they are cancelled."},
+			Servers: []*huma.Server{{URL: base}},
+			Components: &huma.Components{
+				Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}},
+			},
+			Security: []map[string][]string{{"token": {}}, {}},
+		},
+		Formats:                      map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+	}, c.router)
+	return c
+}
+
+var jsonFormat = huma.DefaultJSONFormat
+
+// mayUse refuses a queue that the caller may not use, and one that is not there;
+// in this order, so that nobody learns which there are.
+func (c *core) mayUse(caller *access.Caller, queue string) error {
+	if queue == "" {
+		return nil
+	}
+	if !caller.MayUse(queue) {
+		return forbidden(caller.Name + " may not use the queue " + queue)
+	}
+	if c.config.Queues[queue] == nil {
+		return notFound("there is no queue " + queue)
+	}
+	return nil
+}
+
+// names are those of the queues that the caller may use.
+func (c *core) names(ctx context.Context) []string {
+	caller := callOf(ctx)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.config.Queues)), func(name string) bool { return !caller.MayUse(name) })
+}
+
+// operation describes a call to huma.
+type operation struct {
+	id, method, path, summary string
+	roles                     []access.Role
+	status                    int   // 0: 200
+	maxBody                   int64 // 0: 1 MiB
+}
+
+// Who may make a call.
+var (
+	producers = []access.Role{access.Producer, access.Operator}
+	everybody = []access.Role{access.Producer, access.Viewer, access.Operator}
+	viewers   = []access.Role{access.Viewer, access.Operator}
+	operators = []access.Role{access.Operator}
+)
+
+// register adds a call. The handler's errors become problems.
+func register[I, O any](c *core, op operation, handle func(ctx context.Context, in *I) (*O, error)) {
+	huma.Register(c.huma, huma.Operation{
+		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, DefaultStatus: op.status,
+		MaxBodyBytes: op.maxBody, BodyReadTimeout: callTimeout, Metadata: map[string]any{metaRoles: op.roles},
+	}, func(ctx context.Context, in *I) (*O, error) {
+		out, err := handle(ctx, in)
+		if err != nil {
+			return nil, c.failed(ctx, op.id, problem(err))
+		}
+		return out, nil
+	})
+}
+
+// failed logs what is nobody's mistake but ours.
+func (c *core) failed(ctx context.Context, operation string, p *Problem) error {
+	if p.Code == "failed" {
+		c.config.Logger.ErrorContext(ctx, "call failed", "event", "api", "operation", operation, "err", p.Detail)
+	}
+	return p
+}
+
+// QueueParam names the queue of a call.
+type QueueParam struct {
+	Queue string `path:"queue" doc:"The queue's name." example:"orders"`
+}
