@@ -44,6 +44,7 @@ type Metrics struct {
 	missing  *missingTopics
 	outbox   *outboxMetrics
 	levers   levers
+	canary   canaryMetrics
 
 	layoutEpoch, layoutShards, instances *prometheus.GaugeVec
 	shardsLost                           *prometheus.CounterVec
@@ -66,6 +67,7 @@ func New(version string) *Metrics {
 		missing:  newMissingTopics(time.Now),
 		outbox:   newOutboxMetrics(),
 		levers:   newLevers(),
+		canary:   newCanaryMetrics(),
 
 		layoutEpoch:  gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
 		layoutShards: gauges("layout_shards", "Shards of the queue in the layout that this instance uses.", "queue"),
@@ -76,7 +78,7 @@ func New(version string) *Metrics {
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.durable, m.missing, build,
-		m.layoutEpoch, m.layoutShards, m.shardsLost, m.instances, m.levers.paused, m.levers.rates,
+		m.layoutEpoch, m.layoutShards, m.shardsLost, m.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.registry.MustRegister(m.done.collectors()...)
