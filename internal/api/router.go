@@ -131,7 +131,7 @@ func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.Hand
 			writeProblem(w, problem(err))
 			return
 		}
-		ctx := context.WithValue(tracing.Caller(r), callKey{}, call{caller, r})
+		ctx := context.WithValue(tracing.Caller(r.Context(), r.Header), callKey{}, call{caller, r})
 		if isOpen { // It bounds itself.
 			serve(w, r.WithContext(ctx))
 			return

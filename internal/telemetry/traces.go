@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -123,7 +124,7 @@ func (t *Traces) Publishing(queue string, sink message.SinkType) func(*message.C
 		if !ok {
 			return
 		}
-		_, span := tracer.Start(ctx, verb+" "+queue, append(always[:len(always):len(always)],
+		_, span := tracer.Start(ctx, verb+" "+queue, append(slices.Clip(always),
 			trace.WithTimestamp(began), trace.WithLinks(trace.LinkFromContext(ctx)), trace.WithAttributes(
 				semconv.MessagingDestinationName(claimed.Topic), semconv.MessagingMessageID(claimed.ID),
 				semconv.MessagingMessageBodySize(len(claimed.Body)), tracing.DueAt(claimed.DueAt),

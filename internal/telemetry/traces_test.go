@@ -85,7 +85,7 @@ func TestPublishing(t *testing.T) {
 	assert.Equal(t, time.Second, span.EndTime().Sub(span.StartTime()))
 	values := map[string]string{}
 	for _, a := range span.Attributes() {
-		values[string(a.Key)] = a.Value.Emit()
+		values[string(a.Key)] = a.Value.String()
 	}
 	assert.Equal(t, "topic_missing", values["error.type"])
 	assert.Equal(t, "3000", values["delaybridge.lateness_ms"])
@@ -121,11 +121,11 @@ func TestTracesNeverBlock(t *testing.T) { //nolint:paralleltest // It sets the e
 		tell(claimed(sampled), time.Now(), report, 0)
 	}
 	<-asked
-	count := func(result string) float64 { return testutil.ToFloat64(traces.line.spans.WithLabelValues(result)) }
-	assert.EqualValues(t, 15, count(spansDropped))
+	count := func(result string) int { return int(testutil.ToFloat64(traces.line.spans.WithLabelValues(result))) }
+	assert.Equal(t, 15, count(spansDropped))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, traces.Stop(ctx))
-	assert.EqualValues(t, 10, count(spansFailed))
+	assert.Equal(t, 10, count(spansFailed))
 	assert.Zero(t, count(spansExported))
 }

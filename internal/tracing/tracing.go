@@ -88,9 +88,10 @@ func (s *Schedules) Mark(ctx context.Context, m *message.Message, maxSize int) {
 	m.Headers = marked.Headers
 }
 
-// Caller is the context of a request, with the span context of who sent it.
-func Caller(r *http.Request) context.Context {
-	return w3c.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+// Caller is the context of a request with the span context of who sent it, which its
+// header has.
+func Caller(ctx context.Context, header http.Header) context.Context {
+	return w3c.Extract(ctx, propagation.HeaderCarrier(header))
 }
 
 // Parent is ctx with the span context that the message carries; ok is false where it has

@@ -106,7 +106,7 @@ func TestSpans(t *testing.T) {
 func list(attributes []attribute.KeyValue) (texts []string) {
 	set := attribute.NewSet(attributes...)
 	for _, a := range set.ToSlice() {
-		texts = append(texts, string(a.Key)+"="+a.Value.Emit())
+		texts = append(texts, string(a.Key)+"="+a.Value.String())
 	}
 	return texts
 }
