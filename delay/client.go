@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel"
 
 	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -29,7 +28,7 @@ var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 // speaks to. It does no I/O; the first call loads the queue's layout. Its errors
 // are [ErrInvalid].
 func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client, error) {
-	o := options{prefix: "delay", timeout: 10 * time.Second, tracers: otel.GetTracerProvider()}
+	o := options{prefix: "delay", timeout: 10 * time.Second}
 	for _, set := range opts {
 		set(&o)
 	}

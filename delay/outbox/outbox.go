@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -118,14 +117,14 @@ func WithCompensationTopic(topic string) Option {
 }
 
 // WithTracerProvider sets who makes the spans of Schedule and ScheduleBatch, and so the
-// traceparent of messages that have none; see [delay.WithTracerProvider].
+// traceparent of messages that have none. By default there are no spans; see [delay.WithTracerProvider].
 func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
 
 // New returns an outbox. It does no I/O. What is wrong with its options, every
 // call reports as [delay.ErrInvalid].
 func New(dialect Dialect, opts ...Option) *Outbox {
 	o := &Outbox{dialect: dialect, options: options{
-		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour, tracers: otel.GetTracerProvider(),
+		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour,
 	}}
 	for _, set := range opts {
 		set(&o.options)

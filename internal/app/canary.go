@@ -72,7 +72,7 @@ func newCanary(p queueParams, r *queueRunner, name string) (*canary, error) {
 	if cfg.Topic == "" {
 		return nil, nil //nolint:nilnil // There need not be one.
 	}
-	client, err := delay.NewClient(p.Redis, name, delay.WithPrefix(p.Config.Prefix), delay.WithConflict(delay.Keep), delay.WithTracerProvider(nil))
+	client, err := delay.NewClient(p.Redis, name, delay.WithPrefix(p.Config.Prefix), delay.WithConflict(delay.Keep))
 	if err != nil {
 		return nil, err
 	}
