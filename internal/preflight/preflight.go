@@ -47,7 +47,6 @@ func (f *Flight) Steps() ([]check.Step, error) {
 	steps := []check.Step{
 		{Area: "bridge", Subject: "configuration", Run: func(context.Context) []check.Finding { return own(f.config) }},
 		{Area: "redis", Subject: "redis", Run: f.redis},
-		{Area: "redis", Subject: "queues", Run: f.queues},
 	}
 	if f.config.Redis.Mode == config.Sentinel {
 		steps = append(steps, check.Step{Area: "redis", Subject: "sentinels", Run: f.sentinels})

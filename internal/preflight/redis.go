@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/config"
@@ -19,8 +17,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/fit"
 )
 
-// redis looks at each primary.
+// redis looks at each primary, and then at the queues, unless nothing can be asked.
+// The sinks wait for the topics of what waits there.
 func (f *Flight) redis(ctx context.Context) []check.Finding {
+	defer close(f.found)
 	cfg := f.config.Redis
 	want := fit.Want{Mode: string(cfg.Mode), User: user(cfg), Prefix: f.config.Prefix}
 	for _, queue := range f.config.Queues {
@@ -32,7 +32,11 @@ func (f *Flight) redis(ctx context.Context) []check.Finding {
 		case config.Memory:
 		}
 	}
-	return fit.Check(ctx, f.rdb, want)
+	findings := fit.Check(ctx, f.rdb, want)
+	if slices.ContainsFunc(findings, fit.IsOut) {
+		return findings
+	}
+	return append(findings, f.queues(ctx)...)
 }
 
 // user is who we log in as.
@@ -82,9 +86,8 @@ func (f *Flight) sentinels(ctx context.Context) []check.Finding {
 }
 
 // queues compares each queue with what Redis has of it, and finds the topics of
-// what waits, for which the sinks wait.
+// what waits.
 func (f *Flight) queues(ctx context.Context) []check.Finding {
-	defer close(f.found)
 	var findings []check.Finding
 	for _, name := range slices.Sorted(maps.Keys(f.config.Queues)) {
 		queue := store.New(f.rdb, f.config.Prefix, name)
@@ -92,11 +95,9 @@ func (f *Flight) queues(ctx context.Context) []check.Finding {
 		switch {
 		case errors.Is(err, store.ErrNoLayout):
 			continue // Nobody has used the queue yet.
-		case err != nil && unreached(err):
-			return findings // The step redis tells.
 		case err != nil:
 			findings = append(findings, check.Finding{
-				Level: check.Warning, Code: "queue_unread", Subject: "queue " + name,
+				Level: check.Note, Code: "queue_unread", Subject: "queue " + name,
 				What: err.Error(), Why: "the topics of what waits were not looked at", Remedy: "name them: --topic " + name + "=TOPIC",
 			})
 			continue
@@ -105,12 +106,6 @@ func (f *Flight) queues(ctx context.Context) []check.Finding {
 		findings = append(findings, f.layout(name, queue)...)
 	}
 	return findings
-}
-
-// unreached reports whether Redis did not answer, or did not let us ask.
-func unreached(err error) bool {
-	var answer redis.Error
-	return !errors.As(err, &answer) || redis.IsAuthError(err) || redis.IsPermissionError(err)
 }
 
 // layout compares the configuration of a queue with what it has in Redis.

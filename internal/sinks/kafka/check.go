@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/bits"
 	"net"
@@ -189,8 +188,7 @@ func unanswered(address string, err error) check.Finding {
 		Why:    "nothing is published to this cluster until a broker answers; messages wait",
 		Remedy: "correct sinks.*.brokers, or start the broker",
 	}
-	var login *loginError
-	if errors.As(err, &login) {
+	if judge(err).reason == sinks.ReasonAuth {
 		f.Code, f.Remedy = "kafka_login", "correct sinks.*.sasl (mechanism, username, password) and sinks.*.tls: the listener's protocol must be the same"
 	}
 	return f

@@ -41,6 +41,12 @@ func Check(ctx context.Context, rdb redis.UniversalClient, want Want) []check.Fi
 	return findings
 }
 
+// IsOut reports whether a finding says that Redis does not answer, or is another
+// one than the configuration says, so that no queue can be looked at.
+func IsOut(f check.Finding) bool {
+	return slices.Contains([]string{"redis_unreachable", "redis_login", "redis_mode", "redis_tls"}, f.Code)
+}
+
 // nodesOf finds the primaries, and a key of ours on each.
 func nodesOf(ctx context.Context, rdb redis.UniversalClient, prefix string) ([]node, error) {
 	key := func(i int) string { return fmt.Sprintf("%s:{!check:%d}:meta", prefix, i) } // No queue has such a name.

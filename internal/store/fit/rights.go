@@ -56,6 +56,8 @@ func (n node) rights(ctx context.Context, want Want) []check.Finding {
 	answers, err := n.Eval(ctx, tryAll, []string{n.key}, string(asked)).StringSlice()
 	switch {
 	case err == nil:
+	case isDenied(err.Error()) && strings.Contains(err.Error(), " key"):
+		return []check.Finding{lacksKeys(want, err.Error())}
 	case isDenied(err.Error()):
 		return []check.Finding{lacks(want, "EVAL", err.Error(), "+eval +evalsha")}
 	case strings.Contains(err.Error(), "compil"): // Before 7.0 no script can be told that it may not write.
@@ -79,8 +81,7 @@ func (n node) rights(ctx context.Context, want Want) []check.Finding {
 		findings = append(findings, lacks(want, strings.Join(denied, ", "), "the scripts call it", "+"+strings.Join(denied, " +")))
 	}
 	if len(keys) > 0 {
-		pattern := fmt.Sprintf("~%s:* &%s:*", want.Prefix, want.Prefix)
-		findings = append(findings, lacks(want, "keys and channels that begin with "+want.Prefix+":", "for "+strings.Join(keys, ", "), pattern))
+		findings = append(findings, lacksKeys(want, "for "+strings.Join(keys, ", ")))
 	}
 	return append(findings, n.subscription(ctx, want)...)
 }
@@ -115,6 +116,10 @@ func (n node) subscription(ctx context.Context, want Want) []check.Finding {
 		return []check.Finding{f}
 	}
 	return nil
+}
+
+func lacksKeys(want Want, detail string) check.Finding {
+	return lacks(want, "keys or channels that begin with "+want.Prefix+":", detail, fmt.Sprintf("~%s:* &%s:*", want.Prefix, want.Prefix))
 }
 
 func lacks(want Want, what, detail, right string) check.Finding {
