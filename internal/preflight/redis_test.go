@@ -47,6 +47,7 @@ func TestRedis(t *testing.T) {
 		"denied keys":      {fit, "acl setuser default resetkeys ~other:*", "", "", []string{"error redis_denied", "note queue_unread", "warning redis_replica"}, "~delay:*"},
 		"denied info":      {fit, "acl setuser default -info", "", "", []string{"warning redis_hidden"}, "+info"},
 		"denied scripts":   {fit, "acl setuser default -eval", "", "", []string{"error redis_denied", "note queue_unread", "warning redis_replica"}, "+eval"},
+		"denied wait":      {fit, "acl setuser default -wait", "", ", durability: replicas, replicas: 1", []string{"error redis_denied", "error redis_replicas", "warning redis_replica"}, "+wait"},
 		"denied hints":     {fit, "acl setuser default -subscribe", "", "", []string{"warning redis_denied", "warning redis_replica"}, "+subscribe"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package preflight_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -227,9 +228,7 @@ func TestRabbitMQ(t *testing.T) {
 	const alone = "warning rabbitmq_members" // One node has one member.
 	quorum := func(more amqp.Table) amqp.Table {
 		all := amqp.Table{"x-queue-type": "quorum"}
-		for k, v := range more {
-			all[k] = v
-		}
+		maps.Copy(all, more)
 		return all
 	}
 	for name, args := range map[string]amqp.Table{

@@ -18,10 +18,11 @@ type exchangeRules struct {
 	bindings []binding
 }
 
+// binding leads from an exchange to a queue, or to another exchange.
 type binding struct {
-	Destination string `json:"destination"`
-	Kind        string `json:"destination_type"`
-	Key         string `json:"routing_key"`
+	To   string `json:"destination"`
+	Kind string `json:"destination_type"`
+	Key  string `json:"routing_key"`
 }
 
 func (m *management) exchange(ctx context.Context, name string) (*exchangeRules, error) {
@@ -61,7 +62,7 @@ func (e *exchangeRules) route(topic string) (queues []string, findings []check.F
 		}
 		leads = true
 		if b.Kind == "queue" {
-			queues = append(queues, b.Destination)
+			queues = append(queues, b.To)
 		}
 	}
 	if leads {

@@ -152,7 +152,7 @@ func failed(addr string, err error) check.Finding {
 	return f
 }
 
-// hidden is the note that something could not be seen.
+// hidden is the finding that something could not be seen.
 func hidden(command, what, user, right string) check.Finding {
 	return check.Finding{
 		Level: check.Warning, Code: "redis_hidden",

@@ -83,7 +83,31 @@ func (n node) rights(ctx context.Context, want Want) []check.Finding {
 	if len(keys) > 0 {
 		findings = append(findings, lacksKeys(want, "for "+strings.Join(keys, ", ")))
 	}
+	findings = append(findings, n.confirmation(ctx, want)...)
 	return append(findings, n.subscription(ctx, want)...)
+}
+
+// confirmation tries what the queues' durability asks, for nobody's confirmation.
+func (n node) confirmation(ctx context.Context, want Want) []check.Finding {
+	var findings []check.Finding
+	for _, call := range []struct {
+		isAsked bool
+		args    []any
+		right   string
+	}{
+		{want.Replicas > 0, []any{"wait", 0, 1}, "wait"},
+		{want.Fsync, []any{"waitaof", 0, 0, 1}, "waitaof"},
+	} {
+		if !call.isAsked {
+			continue
+		}
+		if err := n.Do(ctx, call.args...).Err(); err != nil && isDenied(err.Error()) {
+			f := lacks(want, strings.ToUpper(call.right), "queues.*.durability asks for it", "+"+call.right)
+			f.Why = "nothing is published until Redis confirms what it has written"
+			findings = append(findings, f)
+		}
+	}
+	return findings
 }
 
 // triedOne is what can be told of a Redis before 7.0: whether scripts may be run.
