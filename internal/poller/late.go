@@ -1,7 +1,6 @@
 package poller
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -18,8 +17,8 @@ func judgeLate(limit message.Late, claimed *message.Claimed, now time.Time) (ver
 	if limit.Then == message.LateDrop {
 		return message.Verdict{Verb: message.VerbDrop, Attempts: claimed.Attempts}, claimed.Attempts.MaybeOut == 0
 	}
-	reason := fmt.Sprintf("late by %s (limit %s)", brief(now.Sub(claimed.DueAt)), brief(limit.After))
-	return deadLetter(claimed.Attempts, claimed.Attempts.MaybeOut > 0, reason), true
+	// The reason is the same for all, for who redrives by reason; its times say how late it was.
+	return deadLetter(claimed.Attempts, claimed.Attempts.MaybeOut > 0, "late: more than "+brief(limit.After)), true
 }
 
 // brief is a duration without its zeros at the end.
