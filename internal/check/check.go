@@ -140,3 +140,12 @@ func Skew(clock string, off time.Duration) []Finding {
 
 // MaxSkew is how far two clocks may differ.
 const MaxSkew = time.Second
+
+// Certain is the part of a difference between two clocks that is there for certain,
+// where it took so long to ask one of them.
+func Certain(off, took time.Duration) time.Duration {
+	if off < 0 {
+		return min(0, off+took/2)
+	}
+	return max(0, off-took/2)
+}

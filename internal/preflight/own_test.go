@@ -79,4 +79,7 @@ func TestSkew(t *testing.T) {
 	assert.Empty(t, check.Skew("it", -time.Second))
 	assert.Contains(t, check.Skew("it", 1500*time.Millisecond)[0].What, "1.5s ahead of")
 	assert.Contains(t, check.Skew("it", -time.Hour)[0].What, "behind")
+	for _, c := range [][3]time.Duration{{5, 0, 5}, {5, 4, 3}, {5, 12, 0}, {-5, 0, -5}, {-5, 4, -3}, {-5, 12, 0}} {
+		assert.Equal(t, c[2], check.Certain(c[0], c[1]), "%v", c)
+	}
 }

@@ -78,14 +78,16 @@ func (s *seen) clock(ctx context.Context, n node) {
 	if err != nil {
 		return // The rights have told.
 	}
-	s.off, s.hasClock = now.Sub(before.Add(time.Since(before)/2)), true
+	took := time.Since(before)
+	s.off, s.hasClock = check.Certain(now.Sub(before.Add(took/2)), took), true
 	s.add(check.Skew("redis at "+n.addr, s.off)...)
 	told, err := n.Eval(ctx, "return redis.call('TIME')[1]", []string{n.key}).Text()
 	if err != nil {
 		return
 	}
 	sec, err := strconv.ParseInt(told, 10, 64)
-	if inside := time.Unix(sec, 0); err != nil || now.Sub(inside).Abs() > 2*check.MaxSkew {
+	later := time.Unix(sec, 0).Sub(now)
+	if err != nil || later < -2*check.MaxSkew || later > time.Since(before)+2*check.MaxSkew {
 		s.add(check.Finding{
 			Level: check.Error, Code: "redis_script_time",
 			What:   fmt.Sprintf("TIME is %d inside a script, and %d outside of one", sec, now.Unix()),
