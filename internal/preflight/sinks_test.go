@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -210,6 +211,29 @@ auto.create.topics.enable=true
 	require.Equal(t, []string{"error kafka_denied"}, as("bridge", "p", "a"))
 	require.Equal(t, []string{"error kafka_topic"}, as("admin", "p", "a"))
 	require.Equal(t, []string{"error kafka_topic"}, as("admin", "p", "a"), "asking makes no topic")
+
+	transport := &kafka.Transport{SASL: plain.Mechanism{Username: "admin", Password: "p"}}
+	t.Cleanup(transport.CloseIdleConnections)
+	admin := &kafka.Client{Addr: kafka.TCP(s.Addr()), Timeout: time.Minute, Transport: transport}
+	made, err := admin.CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{Topic: "a", NumPartitions: 1, ReplicationFactor: 1}}})
+	require.NoError(t, errors.Join(err, made.Errors["a"]))
+	allow := func(operation kafka.ACLOperationType) {
+		t.Helper()
+		answer, err := admin.CreateACLs(t.Context(), &kafka.CreateACLsRequest{ACLs: []kafka.ACLEntry{{
+			ResourceType: kafka.ResourceTypeTopic, ResourceName: "a", ResourcePatternType: kafka.PatternTypeLiteral,
+			Principal: "User:bridge", Host: "*", Operation: operation, PermissionType: kafka.ACLPermissionTypeAllow,
+		}}})
+		require.NoError(t, errors.Join(append(answer.Errors, err)...))
+	}
+	expect := func(expected ...string) {
+		t.Helper()
+		require.EventuallyWithT(t, func(c *assert.CollectT) { assert.Equal(c, expected, as("bridge", "p", "a")) }, time.Minute, 100*time.Millisecond, "once the broker knows the rule")
+	}
+	allow(kafka.ACLOperationTypeDescribe)
+	expect("error kafka_denied", "note kafka_hidden", "warning kafka_replicas")
+	allow(kafka.ACLOperationTypeWrite)
+	allow(kafka.ACLOperationTypeDescribeConfigs)
+	expect("warning kafka_replicas")
 }
 
 func TestRabbitMQ(t *testing.T) {
