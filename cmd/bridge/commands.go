@@ -9,6 +9,7 @@ import (
 type commands struct {
 	Dev      devCommand      `cmd:"" help:"Start everything embedded, to try it out."`
 	Run      runCommand      `cmd:"" help:"Run the bridge."`
+	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
 	Messages messageCommands `embed:""`
 	Queues   queueCommands   `embed:""`
 	Outbox   outboxCommands  `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`

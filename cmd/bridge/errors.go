@@ -137,6 +137,9 @@ func report(p *program, asJSON bool, err error) int {
 	if err == nil {
 		return exitDone
 	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
 	f := explain(err)
 	_, _ = fmt.Fprintf(p.stderr, "bridge: %s\n", f.Error()) // There is nobody else to tell.
 	if f.hint != "" {

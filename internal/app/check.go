@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/fit"
 	"github.com/delaybridge/delaybridge/internal/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/wait"
@@ -26,9 +26,6 @@ const (
 	firstPause = 100 * time.Millisecond
 	longPause  = 2 * time.Second
 )
-
-// The oldest Redis that has all commands of the scripts.
-const oldestMajor, oldestMinor = 6, 2
 
 // redisCheck looks at the settings of Redis once for all queues of the process:
 // at each primary of a Cluster.
@@ -123,50 +120,11 @@ func checkNode(ctx context.Context, rdb redis.UniversalClient, logger *slog.Logg
 	if err != nil {
 		return fmt.Errorf("ask redis for its settings: %w", err)
 	}
-	info := parseInfo(text)
-	if version := info["redis_version"]; tooOld(version) {
-		return fmt.Errorf("%w: version %s, need %d.%d or later", ErrRefused, version, oldestMajor, oldestMinor)
-	}
-	policy := info["maxmemory_policy"]
-	if strings.HasPrefix(policy, "allkeys-") {
-		return fmt.Errorf("%w: maxmemory-policy is %s, so waiting messages would be evicted; set noeviction", ErrRefused, policy)
-	}
-	for _, warning := range []struct {
-		applies bool
-		text    string
-	}{
-		{policy != "" && policy != "noeviction", "maxmemory-policy should be noeviction"},
-		{info["aof_enabled"] == "0", "appendonly is off: a restart of redis loses messages"},
-		{info["connected_slaves"] == "0", "redis has no replica: its machine is a single point of failure"},
-	} {
-		if warning.applies {
-			logger.Warn(warning.text, "event", "redis_check")
+	for _, f := range fit.Settings(fit.ParseInfo(text)) {
+		if f.Level == check.Error {
+			return fmt.Errorf("%w: %s", ErrRefused, f.What)
 		}
+		logger.Warn(f.What, "event", "redis_check")
 	}
 	return nil
-}
-
-// parseInfo reads the answer to INFO: lines of key:value.
-func parseInfo(text string) map[string]string {
-	info := map[string]string{}
-	for line := range strings.Lines(text) {
-		if key, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
-			info[key] = value
-		}
-	}
-	return info
-}
-
-// tooOld reports whether a version is known and too old.
-func tooOld(version string) bool {
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) < 2 {
-		return false
-	}
-	major, errMajor := strconv.Atoi(parts[0])
-	minor, errMinor := strconv.Atoi(parts[1])
-	if errMajor != nil || errMinor != nil {
-		return false
-	}
-	return major < oldestMajor || major == oldestMajor && minor < oldestMinor
 }

@@ -84,6 +84,31 @@ func NewRedis(cfg config.Redis, name string) (redis.UniversalClient, error) {
 	return standalone(options, cfg)
 }
 
+// NewSentinels returns a client for each configured sentinel; it does no I/O.
+func NewSentinels(cfg config.Redis) ([]*redis.SentinelClient, error) {
+	password, err := cfg.SentinelPassword.Reveal()
+	if err != nil {
+		return nil, fmt.Errorf("redis.sentinel_password: %w", err)
+	}
+	options := redis.Options{
+		Username: cfg.SentinelUsername, Password: password, DialTimeout: cfg.DialTimeout, DialerRetries: 1, DisableIdentity: true,
+		ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if cfg.TLS != nil {
+		if options.TLSConfig, err = cfg.TLS.Config(); err != nil {
+			return nil, fmt.Errorf("redis.tls: %w", err)
+		}
+	}
+	clients := make([]*redis.SentinelClient, len(cfg.Sentinels))
+	for i, addr := range cfg.Sentinels {
+		one := options
+		one.Addr = addr
+		clients[i] = redis.NewSentinelClient(&one)
+	}
+	return clients, nil
+}
+
 // standalone reads address, database and login from the URL; keys of their own win.
 func standalone(options *redis.UniversalOptions, cfg config.Redis) (redis.UniversalClient, error) {
 	fromURL, err := redis.ParseURL(cfg.URL)

@@ -25,7 +25,7 @@ type sinkSet map[string]sinks.Sink
 func provideSinks(lc fx.Lifecycle, cfg *config.Config, logger *slog.Logger) (sinkSet, error) {
 	set := sinkSet{}
 	for name, sinkConfig := range cfg.Sinks {
-		sink, err := newSink(sinkConfig, "delaybridge-"+name, logger.With("sink", name))
+		sink, err := NewSink(sinkConfig, "delaybridge-"+name, logger.With("sink", name))
 		if err != nil {
 			return nil, fmt.Errorf("sinks.%s: %w", name, err)
 		}
@@ -40,7 +40,9 @@ func provideSinks(lc fx.Lifecycle, cfg *config.Config, logger *slog.Logger) (sin
 	return set, nil
 }
 
-func newSink(cfg config.Sink, client string, logger *slog.Logger) (sinks.Sink, error) {
+// NewSink makes the sink of a configuration; it does no I/O. client is what the
+// broker sees as its name.
+func NewSink(cfg config.Sink, client string, logger *slog.Logger) (sinks.Sink, error) {
 	switch cfg.Type {
 	case message.NATS:
 		return nats.New(natsConfig(cfg, client), logger)
@@ -69,7 +71,7 @@ func natsConfig(cfg config.Sink, client string) nats.Config {
 func rabbitConfig(cfg config.Sink, client string) rabbitmq.Config {
 	return rabbitmq.Config{
 		Name: client, URLs: cfg.URLs(), Exchange: cfg.Exchange, Auth: string(cfg.Auth), TLS: cfg.TLS,
-		Connections: cfg.Connections, PublishTimeout: cfg.PublishTimeout,
+		Management: cfg.Management, Connections: cfg.Connections, PublishTimeout: cfg.PublishTimeout,
 	}
 }
 

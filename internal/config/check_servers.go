@@ -144,6 +144,9 @@ func (c checker) rabbitmq(path string, sink Sink) {
 			c.add(path+".url", "has the scheme amqp, which is without TLS, but tls is given: use amqps")
 		}
 	}
+	if u, err := url.Parse(sink.Management); sink.Management != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "") {
+		c.add(path+".management", "is no URL, give http://host:15672")
+	}
 	if len(sink.Exchange) > 255 {
 		c.add(path+".exchange", "has %d bytes, allowed are 255", len(sink.Exchange))
 	}

@@ -26,6 +26,7 @@ type Sink struct {
 
 	Exchange    string       `yaml:"exchange" only:"rabbitmq" default:"" doc:"Exchange to publish to. Empty: straight to the queue named by the topic."`
 	Auth        RabbitMQAuth `yaml:"auth" only:"rabbitmq" default:"plain" enum:"plain,external" doc:"How to log in: plain uses the URL's user, external the client certificate."`
+	Management  string       `yaml:"management" only:"rabbitmq" default:"" url:"true" doc:"Where the broker's management API is, http:// or https://, for the command check: it tells bindings, queues and alarms. Its user is that of the URL, or else the sink's. Empty: it is not asked."`
 	Connections int          `yaml:"connections" only:"rabbitmq" default:"4" min:"1" max:"64" doc:"Connections to publish on. Messages of one Key use the same one."`
 }
 

@@ -31,6 +31,9 @@ type Config struct {
 	Auth string
 	// TLS verifies the broker of amqps URLs; nil uses the system's roots.
 	TLS *tlsclient.Files
+	// Management is the URL of the management API, for [Sink.Check] only; empty: it is
+	// not asked. Without a login of its own it has that of the first of URLs.
+	Management string
 	// Connections is how many connections carry the load: 1 to 64, 0 means 4.
 	Connections int
 	// PublishTimeout is how long a message waits for its confirmation while nothing

@@ -1,0 +1,67 @@
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/check"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/outbox/migrate"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+)
+
+// outbox looks at one database.
+func (f *Flight) outbox(ctx context.Context, cfg config.Outbox) []check.Finding {
+	dsn, err := cfg.DSN.Reveal()
+	if err != nil {
+		return []check.Finding{badDSN(err)}
+	}
+	db, err := table.Open(table.Config{Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table, Connections: 2})
+	if err != nil {
+		return []check.Finding{badDSN(err)}
+	}
+	defer func() { _ = db.Close() }() // Nothing is pending.
+	findings := db.Findings(ctx)
+	for i := range findings {
+		if findings[i].Code == "outbox_schema" {
+			findings[i].What += version(ctx, cfg, dsn)
+		}
+	}
+	return findings
+}
+
+// version is how far the tables are, as a text behind another; empty where nobody
+// has recorded it.
+func version(ctx context.Context, cfg config.Outbox, dsn string) string {
+	db, err := sqldb.Open(cfg.Driver, dsn)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = db.Close() }() // Nothing is pending.
+	m, err := migrate.New(db, cfg.Driver, cfg.Table)
+	if err != nil {
+		return ""
+	}
+	steps, err := m.Status(ctx)
+	if err != nil {
+		return ""
+	}
+	var missing []string
+	for _, step := range steps {
+		if step.AppliedAt.IsZero() {
+			missing = append(missing, step.Name)
+		}
+	}
+	return fmt.Sprintf(" (not applied: %s)", strings.Join(missing, ", "))
+}
+
+func badDSN(err error) check.Finding {
+	return check.Finding{
+		Level: check.Error, Code: "outbox_dsn",
+		What:   "dsn " + strings.TrimPrefix(err.Error(), "dsn "),
+		Why:    "the database cannot be asked",
+		Remedy: "correct outbox.dsn, or the file that outbox.dsn_file names",
+	}
+}

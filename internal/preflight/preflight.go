@@ -1,0 +1,86 @@
+// Package preflight makes the steps of `bridge check` from a configuration. What
+// each part looks at is in its own package: store/fit, the sinks, outbox/table;
+// here is what no part knows of the others, and what is the bridge's own.
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/app"
+	"github.com/delaybridge/delaybridge/internal/check"
+	"github.com/delaybridge/delaybridge/internal/config"
+)
+
+// Flight is what is checked: a configuration and the topics that somebody named.
+// Close ends its connections.
+type Flight struct {
+	config *config.Config
+	named  []string
+	rdb    redis.UniversalClient
+	// waiting are the topics that were found, by queue, once found is closed.
+	waiting map[string][]string
+	found   chan struct{}
+}
+
+// New prepares the checks; it does no I/O but reading files. topics are TOPIC, for
+// every queue, or QUEUE=TOPIC.
+func New(cfg *config.Config, topics []string) (*Flight, error) {
+	rdb, err := app.NewRedis(cfg.Redis, "delaybridge-check")
+	if err != nil {
+		return nil, err
+	}
+	return &Flight{config: cfg, named: topics, rdb: rdb, waiting: map[string][]string{}, found: make(chan struct{})}, nil
+}
+
+// Close ends the connections to Redis.
+func (f *Flight) Close() { _ = f.rdb.Close() } // Nothing is pending.
+
+// Steps are all that there is to check.
+func (f *Flight) Steps() ([]check.Step, error) {
+	steps := []check.Step{
+		{Area: "bridge", Subject: "configuration", Run: func(context.Context) []check.Finding { return own(f.config) }},
+		{Area: "redis", Subject: "redis", Run: f.redis},
+	}
+	if f.config.Redis.Mode == config.Sentinel {
+		steps = append(steps, check.Step{Area: "redis", Subject: "sentinels", Run: f.sentinels})
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.config.Outbox)) {
+		steps = append(steps, check.Step{Area: "outbox", Subject: "outbox " + name, Run: func(ctx context.Context) []check.Finding {
+			return f.outbox(ctx, f.config.Outbox[name])
+		}})
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.config.Sinks)) {
+		cfg := f.config.Sinks[name]
+		// A sink logs what it meets; here its findings tell that.
+		sink, err := app.NewSink(cfg, "delaybridge-check", slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, fmt.Errorf("sinks.%s: %w", name, err)
+		}
+		steps = append(steps, check.Step{Area: string(cfg.Type), Subject: "sink " + name, Run: func(ctx context.Context) []check.Finding {
+			return f.sink(ctx, name, sink)
+		}})
+	}
+	return steps, nil
+}
+
+// topicsOf are the topics of a queue that are known without asking anybody.
+func (f *Flight) topicsOf(queue string) []string {
+	topics := slices.Collect(maps.Keys(f.config.Queues[queue].Rate.ByTopic()))
+	for _, text := range f.named {
+		of, topic, found := strings.Cut(text, "=")
+		if _, isQueue := f.config.Queues[of]; !found || !isQueue {
+			of, topic = queue, text
+		}
+		if of == queue {
+			topics = append(topics, topic)
+		}
+	}
+	return topics
+}

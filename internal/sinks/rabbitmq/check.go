@@ -1,0 +1,134 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/delaybridge/delaybridge/internal/check"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+var _ sinks.Checker = (*Sink)(nil)
+
+// Check implements [sinks.Checker]. AMQP tells whether exchanges and queues exist;
+// all else is known to the management API only.
+func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
+	ctx, cancel := s.bound(ctx)
+	defer cancel()
+	conn, socket, findings := s.firstThatAnswers(ctx)
+	if conn == nil {
+		return findings
+	}
+	defer func() { _ = conn.CloseDeadline(time.Now().Add(closeTimeout)) }() // Nothing is pending.
+	cut := context.AfterFunc(ctx, func() { _ = socket.Close() })            // The driver waits without end.
+	defer cut()
+	findings = append(findings, s.declared(conn, plan.Topics)...)
+	if s.config.Management == "" {
+		return append(findings, check.Finding{
+			Level: check.Note, Code: "rabbitmq_hidden",
+			What:   "bindings, queue types, limits and alarms were not looked at: AMQP does not tell them",
+			Why:    "an unbound routing key has its messages wait; a classic queue is lost with its node",
+			Remedy: "sinks.*.management: http://HOST:15672, with a user that has the tag monitoring",
+		})
+	}
+	m, err := newManagement(s.config)
+	if err != nil {
+		return append(findings, unmanaged(err))
+	}
+	return append(findings, m.check(ctx, s.config.Exchange, plan)...)
+}
+
+// firstThatAnswers tries all configured nodes, and returns a connection to one.
+func (s *Sink) firstThatAnswers(ctx context.Context) (first *amqp.Connection, socket net.Conn, findings []check.Finding) {
+	endpoints, err := s.config.check()
+	if err != nil {
+		return nil, nil, []check.Finding{unanswered("", err)}
+	}
+	for _, e := range endpoints {
+		var under net.Conn
+		conn, err := s.config.dialNode(ctx, e, func(c net.Conn) net.Conn { under = c; return &boundedWrites{c} }, nil)
+		switch {
+		case err != nil:
+			findings = append(findings, unanswered(e.host, err))
+		case first == nil:
+			first, socket = conn, under
+		default:
+			_ = conn.CloseDeadline(time.Now().Add(closeTimeout)) // Nothing is pending.
+		}
+	}
+	if first != nil {
+		for i := range findings { // One is enough to begin with.
+			findings[i].Level = check.Warning
+		}
+	}
+	return first, socket, findings
+}
+
+// declared asks, passively, whether the exchange is there, and without one the
+// queues that the topics name.
+func (s *Sink) declared(conn *amqp.Connection, topics []string) []check.Finding {
+	if exchange := s.config.Exchange; exchange != "" {
+		return s.passive(conn, "exchange "+exchange, fmt.Sprintf("rabbitmqadmin declare exchange name=%s type=topic durable=true", exchange),
+			func(channel *amqp.Channel) error {
+				return channel.ExchangeDeclarePassive(exchange, amqp.ExchangeTopic, true, false, false, false, nil)
+			})
+	}
+	var findings []check.Finding
+	for _, topic := range topics {
+		findings = append(findings, s.passive(conn, "queue "+topic, fmt.Sprintf("rabbitmqadmin declare queue name=%s queue_type=quorum durable=true", topic),
+			func(channel *amqp.Channel) error {
+				_, err := channel.QueueDeclarePassive(topic, true, false, false, false, nil)
+				return err
+			})...)
+	}
+	return findings
+}
+
+// passive asks for one thing on a channel of its own, which a "no" closes.
+func (s *Sink) passive(conn *amqp.Connection, what, declare string, ask func(*amqp.Channel) error) []check.Finding {
+	channel, err := conn.Channel()
+	if err != nil {
+		return []check.Finding{unanswered(what, err)}
+	}
+	defer func() { _ = channel.Close() }() // A "no" has closed it.
+	err = ask(channel)
+	f := check.Finding{Level: check.Error, Subject: what, Why: "its messages wait, and after park_patience they go to the dead letters"}
+	var exception *amqp.Error
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &exception):
+		return []check.Finding{unanswered(what, err)}
+	case exception.Code == amqp.NotFound:
+		f.Code, f.What, f.Remedy = "rabbitmq_missing", "it does not exist", declare
+	case exception.Code == amqp.AccessRefused:
+		f.Code, f.What = "rabbitmq_denied", exception.Reason
+		f.Remedy = `rabbitmqctl set_permissions -p VHOST USER "" ".*" ""`
+	case exception.Code == amqp.ResourceLocked:
+		f.Code, f.What = "rabbitmq_exclusive", "it is exclusive to another connection"
+		f.Why, f.Remedy = "it goes with that connection, and its messages with it", "declare it anew, durable and not exclusive"
+	default:
+		f.Code, f.What = "rabbitmq_refused", exception.Reason
+		f.Remedy = "mend what the broker names"
+	}
+	return []check.Finding{f}
+}
+
+// unanswered is the finding of a node that does not answer, or refuses us.
+func unanswered(subject string, err error) check.Finding {
+	f := check.Finding{
+		Level: check.Error, Code: "rabbitmq_unreachable", Subject: subject,
+		What:   err.Error(),
+		Why:    "nothing is published until a node answers; messages wait",
+		Remedy: "correct sinks.*.url, or start the node",
+	}
+	if reasonOf(err) == sinks.ReasonAuth {
+		f.Code, f.Remedy = "rabbitmq_login", "correct user, password and virtual host in sinks.*.url; `rabbitmqctl authenticate_user USER PASSWORD` tries a login"
+	}
+	return f
+}

@@ -1,0 +1,111 @@
+// Package fit tells whether a Redis is fit to keep messages: by what it says of
+// itself, and by what it does. It changes nothing.
+//
+// The bridge asks [Settings] at its start, of each primary; `bridge check` asks
+// that and everything else.
+package fit
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/check"
+)
+
+// The oldest Redis that has all commands of the scripts.
+const oldestMajor, oldestMinor = 6, 2
+
+// Info is what a Redis answers to INFO, by the names of the fields.
+type Info map[string]string
+
+// ParseInfo reads the answer to INFO: lines of key:value.
+func ParseInfo(text string) Info {
+	info := Info{}
+	for line := range strings.Lines(text) {
+		if key, value, found := strings.Cut(strings.TrimSpace(line), ":"); found {
+			info[key] = value
+		}
+	}
+	return info
+}
+
+func (i Info) number(field string) int64 {
+	n, err := strconv.ParseInt(i[field], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Settings are what is wrong with the version, the eviction, the persistence and
+// the replicas of a Redis. An Error is of a Redis on which messages would be lost.
+func Settings(info Info) []check.Finding {
+	policy := info["maxmemory_policy"]
+	return found(
+		when(tooOld(info["redis_version"]), check.Finding{
+			Level: check.Error, Code: "redis_version",
+			What:   fmt.Sprintf("version %s, need %d.%d or later", info["redis_version"], oldestMajor, oldestMinor),
+			Why:    "the scripts use commands that it does not have",
+			Remedy: "upgrade Redis",
+		}),
+		when(strings.HasPrefix(policy, "allkeys-"), check.Finding{
+			Level: check.Error, Code: "redis_eviction",
+			What:   "maxmemory-policy is " + policy + ", so waiting messages would be evicted; set noeviction",
+			Why:    "a full Redis throws away messages that it has accepted, without a word",
+			Remedy: "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
+		}),
+		when(policy != "" && policy != "noeviction" && !strings.HasPrefix(policy, "allkeys-"), check.Finding{
+			Level: check.Warning, Code: "redis_eviction",
+			What:   "maxmemory-policy should be noeviction, and is " + policy,
+			Why:    "a full Redis evicts keys with a time to live first: the leases of the shards are such keys",
+			Remedy: "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
+		}),
+		when(info["aof_enabled"] == "0", check.Finding{
+			Level: check.Warning, Code: "redis_aof",
+			What:   "appendonly is off: a restart of redis loses messages",
+			Why:    "what was accepted since the last snapshot is gone, and all of it where there are no snapshots",
+			Remedy: "CONFIG SET appendonly yes, and the same in redis.conf",
+		}),
+		when(info["connected_slaves"] == "0" && info["role"] != "slave", check.Finding{
+			Level: check.Warning, Code: "redis_replica",
+			What:   "redis has no replica: its machine is a single point of failure",
+			Why:    "what waits is lost with the machine's disk, and nothing is published while the machine is down",
+			Remedy: "start a replica (REPLICAOF host port), with Sentinel or Cluster to promote it; see durability in docs/operations.md",
+		}),
+	)
+}
+
+// when is a finding where it applies.
+func when(applies bool, f check.Finding) *check.Finding {
+	if !applies {
+		return nil
+	}
+	return &f
+}
+
+// found are the findings that apply.
+func found(list ...*check.Finding) []check.Finding {
+	var findings []check.Finding
+	for _, f := range list {
+		if f != nil {
+			findings = append(findings, *f)
+		}
+	}
+	return findings
+}
+
+// tooOld reports whether a version is known and too old.
+func tooOld(version string) bool {
+	known, enough := isAtLeast(version, oldestMajor, oldestMinor)
+	return known && !enough
+}
+
+// isAtLeast reports whether a version is known, and whether it is that one or later.
+func isAtLeast(version string, major, minor int) (known, enough bool) {
+	first, rest, _ := strings.Cut(version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	a, errMajor := strconv.Atoi(first)
+	b, errMinor := strconv.Atoi(second)
+	return errMajor == nil && errMinor == nil, a > major || a == major && b >= minor
+}
