@@ -272,7 +272,7 @@ func TestErrors(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.Equal(t, err, res.Err)
 		require.Equal(t, orderRef, res.Ref)
-		results, err := client.ScheduleBatch(t.Context(), []delay.Request{{Message: order}, {Message: order}})
+		results, err := client.ScheduleBatch(t.Context(), []delay.Request{{Message: order, When: delay.After(0)}, {Message: order, When: delay.After(0)}})
 		require.ErrorIs(t, err, want)
 		require.Len(t, results, 2)
 		require.ErrorIs(t, results[1].Err, want)
