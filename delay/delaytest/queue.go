@@ -1,0 +1,129 @@
+package delaytest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// prefix is that of the keys, as a client has it by default.
+const prefix = "delay"
+
+// Queue is a queue in memory, and the client of a producer. It is safe for concurrent
+// use, but for [Queue.Advance], which one goroutine calls at a time.
+type Queue struct {
+	// Client is a client of the queue, with the default options.
+	*delay.Client
+
+	t     testing.TB
+	name  string
+	redis *miniredis.Miniredis
+	rdb   *redis.Client
+	store *store.Queue
+
+	mu        sync.Mutex // guards what follows
+	now       time.Time
+	claims    uint64
+	paused    bool
+	handlers  map[string]func(Published)
+	refused   map[string]string
+	published []Published
+	loaded    map[string]int64 // the last row of each outbox table, see LoadOutbox
+}
+
+// Broker names a broker, whose rules decide which topics and headers are valid.
+type Broker string
+
+// The brokers.
+const (
+	Kafka    Broker = "kafka"
+	NATS     Broker = "nats"
+	RabbitMQ Broker = "rabbitmq"
+)
+
+// Option changes a queue.
+type Option func(*options)
+
+type options struct {
+	broker Broker
+	start  time.Time
+}
+
+// WithBroker sets the broker. By default any topic of 1 to 255 bytes is valid.
+func WithBroker(b Broker) Option { return func(o *options) { o.broker = b } }
+
+// WithStart sets what the clock shows at first. By default it is the present.
+func WithStart(at time.Time) Option { return func(o *options) { o.start = at } }
+
+// New makes a queue of that name, which ends with the test.
+func New(t testing.TB, name string, opts ...Option) *Queue {
+	t.Helper()
+	o := options{start: time.Now()}
+	for _, set := range opts {
+		set(&o)
+	}
+	q := &Queue{
+		t: t, name: name, redis: miniredis.NewMiniRedis(),
+		handlers: map[string]func(Published){}, refused: map[string]string{}, loaded: map[string]int64{},
+	}
+	q.set(o.start.Truncate(time.Millisecond))
+	q.rdb = redis.NewClient(&redis.Options{
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return q.redis.Dial() },
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() {
+		_ = q.rdb.Close() // It has nothing to lose.
+		q.redis.Close()
+	})
+	q.Client = q.NewClient()
+	q.store = store.New(q.rdb, prefix, name)
+	// One shard: so there is one order, that of the due times.
+	_, err := q.store.Layouts().Ensure(background(), store.Layout{
+		Shards: 1, Sink: message.SinkType(o.broker), MaxMessage: message.DefaultMaxSize,
+	})
+	q.must("make the queue", err)
+	return q
+}
+
+// NewClient returns another client of the queue, for a producer with options of its own.
+func (q *Queue) NewClient(opts ...delay.Option) *delay.Client {
+	q.t.Helper()
+	client, err := delay.NewClient(q.rdb, q.name, opts...)
+	q.must("make a client", err)
+	return client
+}
+
+// Now is what the clock shows, in whole milliseconds.
+func (q *Queue) Now() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.now
+}
+
+func (q *Queue) set(now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.now = now
+	q.redis.SetTime(now)
+}
+
+// must ends the test for what cannot be: nothing here fails by itself.
+func (q *Queue) must(what string, err error) {
+	q.t.Helper()
+	if err != nil {
+		q.t.Fatalf("delaytest: %s: %v", what, err)
+	}
+}
+
+// background is for calls that nobody waits for in vain: all is in this process.
+func background() context.Context { return context.Background() }
