@@ -42,6 +42,8 @@ type Config struct {
 	Metrics http.Handler
 	// API serves what is below /api/ on Listen.
 	API API
+	// Dev, where set, serves what is below /dev/ on Listen.
+	Dev http.Handler
 	// Console serves all else on Listen.
 	Console http.Handler
 	// TLS, where not nil, is that of Listen.
@@ -85,6 +87,9 @@ func New(config Config) *Server {
 	main := s.listeners[0].server
 	mux := s.probes()
 	mux.Handle("/api/", config.API)
+	if config.Dev != nil {
+		mux.Handle("/dev/", config.Dev)
+	}
 	mux.Handle("/", config.Console)
 	main.Handler, main.TLSConfig = mux, config.TLS
 	main.RegisterOnShutdown(config.API.Close)
