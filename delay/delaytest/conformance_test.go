@@ -98,12 +98,8 @@ func (s *transcript) publishNow(c delay.Scheduler, ref delay.Ref) {
 
 func (s *transcript) get(c delay.Scheduler, ref delay.Ref) {
 	info, err := c.Get(s.t.Context(), ref)
-	reason, _, isLate := strings.Cut(info.Reason, "late by ")
-	if isLate {
-		reason = "late"
-	}
 	s.say("get %s: %s, %s, %s %s %v %q %v %v, attempt %d, %s", ref.ID, answer(err), info.State,
-		info.ID, info.Topic, info.Headers, info.Body, info.Tags, info.Late, info.Attempt, reason)
+		info.ID, info.Topic, info.Headers, info.Body, info.Tags, info.Late, info.Attempt, info.Reason)
 }
 
 // told says what was published.

@@ -1,7 +1,6 @@
 package message
 
 import (
-	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -47,7 +46,8 @@ func (l Late) Judge(m *Claimed, now time.Time) (verdict Verdict, isLate bool) {
 	if l.Then == LateDrop {
 		return Verdict{Verb: VerbDrop, Attempts: m.Attempts}, !mayBeOut
 	}
-	reason := fmt.Sprintf("late by %s (limit %s)", Brief(now.Sub(m.DueAt)), Brief(l.After))
+	// The reason is the same for all, for who redrives by reason; its times say how late it was.
+	reason := "late: more than " + Brief(l.After)
 	return Verdict{Verb: VerbDeadLetter, Attempts: m.Attempts, Published: mayBeOut, Reason: reason}, true
 }
 
