@@ -32,7 +32,7 @@ func (q *Queue) Advance(d time.Duration) []Published {
 	before := len(q.Published())
 	for q.next(end) { //nolint:revive // It does all the work.
 	}
-	q.set(end)
+	q.clock.set(end)
 	return q.Published()[before:]
 }
 
@@ -40,14 +40,14 @@ func (q *Queue) Advance(d time.Duration) []Published {
 // where there is none.
 func (q *Queue) next(end time.Time) bool {
 	for {
-		q.mu.Lock()
-		if q.paused {
-			q.mu.Unlock()
+		q.bridge.mu.Lock()
+		if q.bridge.paused {
+			q.bridge.mu.Unlock()
 			return false
 		}
-		q.claims++
-		token := message.ClaimToken{Instance: "delaytest", Number: q.claims}
-		q.mu.Unlock()
+		q.bridge.claims++
+		token := message.ClaimToken{Instance: "delaytest", Number: q.bridge.claims}
+		q.bridge.mu.Unlock()
 		claim, err := q.store.Shard(0).Claim(background(), message.ClaimRequest{
 			Token: token, Max: 1, Timeout: time.Minute, Lease: time.Minute,
 		})
@@ -59,7 +59,7 @@ func (q *Queue) next(end time.Time) bool {
 		if claim.NextDue.IsZero() || claim.NextDue.After(end) {
 			return false
 		}
-		q.set(claim.NextDue)
+		q.clock.set(claim.NextDue)
 	}
 }
 
@@ -76,10 +76,10 @@ func (q *Queue) settle(claim message.Claim) {
 }
 
 func (q *Queue) publish(m *message.Claimed, now time.Time) message.Verdict {
-	q.mu.Lock()
-	reason, isRefused := q.refused[m.Topic]
+	q.bridge.mu.Lock()
+	reason, isRefused := q.bridge.refused[m.Topic]
 	if isRefused {
-		q.mu.Unlock()
+		q.bridge.mu.Unlock()
 		return message.Verdict{
 			Verb: message.VerbDeadLetter, Reason: reason,
 			Attempts: message.Attempts{Failures: m.Attempts.Failures + 1, Begun: m.Attempts.Begun + 1},
@@ -91,9 +91,9 @@ func (q *Queue) publish(m *message.Claimed, now time.Time) message.Verdict {
 	for _, h := range m.PublishedHeaders() {
 		p.Headers[h.Name] = h.Value
 	}
-	q.published = append(q.published, p)
-	handle := q.handlers[m.Topic]
-	q.mu.Unlock()
+	q.bridge.published = append(q.bridge.published, p)
+	handle := q.bridge.handlers[m.Topic]
+	q.bridge.mu.Unlock()
 	if handle != nil {
 		handle(p)
 	}
@@ -105,17 +105,17 @@ func (q *Queue) publish(m *message.Claimed, now time.Time) message.Verdict {
 // more. Until it returns, the message is in flight: a cancel answers
 // [delay.ErrTooLate].
 func (q *Queue) Handle(topic string, consume func(Published)) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.handlers[topic] = consume
+	q.bridge.mu.Lock()
+	defer q.bridge.mu.Unlock()
+	q.bridge.handlers[topic] = consume
 }
 
 // Refuse has the broker refuse all messages to the topic for ever: they go to the dead
 // letters, with that reason, when they are due.
 func (q *Queue) Refuse(topic, reason string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.refused[topic] = reason
+	q.bridge.mu.Lock()
+	defer q.bridge.mu.Unlock()
+	q.bridge.refused[topic] = reason
 }
 
 // Pause has nothing published, as in an outage, while the clock may go on, and
@@ -127,18 +127,18 @@ func (q *Queue) Pause() { q.setPaused(true) }
 func (q *Queue) Resume() { q.setPaused(false) }
 
 func (q *Queue) setPaused(paused bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.paused = paused
+	q.bridge.mu.Lock()
+	defer q.bridge.mu.Unlock()
+	q.bridge.paused = paused
 }
 
 // Published returns what was published so far, in order, to these topics, or to all
 // where none is given.
 func (q *Queue) Published(topics ...string) []Published {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.bridge.mu.Lock()
+	defer q.bridge.mu.Unlock()
 	var found []Published
-	for _, p := range q.published {
+	for _, p := range q.bridge.published {
 		if len(topics) == 0 || slices.Contains(topics, p.Topic) {
 			found = append(found, p)
 		}

@@ -38,18 +38,18 @@ func (q *Queue) LoadOutbox(db Rows, table string) {
 		table = schema.DefaultTable
 	}
 	q.must("load outbox", schema.CheckTable(table))
-	q.mu.Lock()
-	after := q.loaded[table]
-	q.mu.Unlock()
+	q.bridge.mu.Lock()
+	after := q.bridge.loaded[table]
+	q.bridge.mu.Unlock()
 	rows, err := q.readRows(db, table, after)
 	q.must("read "+table, err)
 	for _, r := range rows {
 		if err := q.load(r); err != nil {
 			q.t.Fatalf("delaytest: row %d of %s, message %s: a bridge would refuse it: %v", r.id, table, name(r.ref.ID, r.ref.Key), err)
 		}
-		q.mu.Lock()
-		q.loaded[table] = r.id
-		q.mu.Unlock()
+		q.bridge.mu.Lock()
+		q.bridge.loaded[table] = r.id
+		q.bridge.mu.Unlock()
 	}
 }
 
@@ -95,7 +95,7 @@ const writing = 10 * time.Millisecond
 // load does what one row says. Whether an operation came in time is no fault of it.
 func (q *Queue) load(r outboxRow) error {
 	if written := time.UnixMilli(r.createdMs).Add(writing); written.After(q.Now()) {
-		q.set(written)
+		q.clock.set(written)
 	}
 	when := delay.At(time.UnixMilli(r.dueMs))
 	var err error

@@ -25,14 +25,38 @@ type Queue struct {
 	// Client is a client of the queue, with the default options.
 	*delay.Client
 
-	t     testing.TB
-	name  string
-	redis *miniredis.Miniredis
-	rdb   *redis.Client
-	store *store.Queue
+	t      testing.TB
+	name   string
+	rdb    *redis.Client
+	store  *store.Queue
+	clock  clock
+	bridge bridge
+}
 
-	mu        sync.Mutex // guards what follows
-	now       time.Time
+// clock is the clock of a Redis in this process.
+type clock struct {
+	redis *miniredis.Miniredis
+
+	mu   sync.Mutex
+	time time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.time
+}
+
+func (c *clock) set(to time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.time = to
+	c.redis.SetTime(to)
+}
+
+// bridge is what stands behind the queue: a bridge, a broker, and consumers.
+type bridge struct {
+	mu        sync.Mutex // guards all
 	claims    uint64
 	paused    bool
 	handlers  map[string]func(Published)
@@ -72,18 +96,19 @@ func New(t testing.TB, name string, opts ...Option) *Queue {
 	for _, set := range opts {
 		set(&o)
 	}
+	server := miniredis.NewMiniRedis()
 	q := &Queue{
-		t: t, name: name, redis: miniredis.NewMiniRedis(),
-		handlers: map[string]func(Published){}, refused: map[string]string{}, loaded: map[string]int64{},
+		t: t, name: name, clock: clock{redis: server},
+		bridge: bridge{handlers: map[string]func(Published){}, refused: map[string]string{}, loaded: map[string]int64{}},
 	}
-	q.set(o.start.Truncate(time.Millisecond))
+	q.clock.set(o.start.Truncate(time.Millisecond))
 	q.rdb = redis.NewClient(&redis.Options{
-		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return q.redis.Dial() },
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() {
 		_ = q.rdb.Close() // It has nothing to lose.
-		q.redis.Close()
+		server.Close()
 	})
 	q.Client = q.NewClient()
 	q.store = store.New(q.rdb, prefix, name)
@@ -104,18 +129,7 @@ func (q *Queue) NewClient(opts ...delay.Option) *delay.Client {
 }
 
 // Now is what the clock shows, in whole milliseconds.
-func (q *Queue) Now() time.Time {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.now
-}
-
-func (q *Queue) set(now time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.now = now
-	q.redis.SetTime(now)
-}
+func (q *Queue) Now() time.Time { return q.clock.now() }
 
 // must ends the test for what cannot be: nothing here fails by itself.
 func (q *Queue) must(what string, err error) {
