@@ -212,11 +212,11 @@ func ExampleJSON() {
 		panic(err)
 	}
 	m.Key = "order-42"
-	fmt.Println(m.Topic, string(m.Body), m.Headers["content-type"])
+	fmt.Println(m.Key, m.Topic, string(m.Body), m.Headers["content-type"])
 
 	order, err := orderTimeout.Decode(m.Body)
 	fmt.Println(order.Number, err)
 	// Output:
-	// order.timeout {"number":42} application/json
+	// order-42 order.timeout {"number":42} application/json
 	// 42 <nil>
 }

@@ -30,7 +30,7 @@ func (q *Queue) Advance(d time.Duration) []Published {
 		q.t.Fatalf("delaytest: advance by %v: time does not run backwards", d)
 	}
 	before := len(q.Published())
-	for q.next(end) { //nolint:revive // It does all the work.
+	for q.next(end) {
 	}
 	q.clock.set(end)
 	return q.Published()[before:]
@@ -48,7 +48,7 @@ func (q *Queue) next(end time.Time) bool {
 		q.bridge.claims++
 		token := message.ClaimToken{Instance: "delaytest", Number: q.bridge.claims}
 		q.bridge.mu.Unlock()
-		claim, err := q.store.Shard(0).Claim(background(), message.ClaimRequest{
+		claim, err := q.store.Shard(0).Claim(q.ctx(), message.ClaimRequest{
 			Token: token, Max: 1, Timeout: time.Minute, Lease: time.Minute,
 		})
 		q.must("claim", err)
@@ -71,7 +71,7 @@ func (q *Queue) settle(claim message.Claim) {
 	if !isLate {
 		verdict = q.publish(m, claim.Now)
 	}
-	_, err := q.store.Shard(0).Settle(background(), message.Settlement{Claim: claim, Verdicts: []message.Verdict{verdict}})
+	_, err := q.store.Shard(0).Settle(q.ctx(), message.Settlement{Claim: claim, Verdicts: []message.Verdict{verdict}})
 	q.must("settle", err)
 }
 

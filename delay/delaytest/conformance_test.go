@@ -255,8 +255,11 @@ var scenarios = map[string]func(*transcript){
 	"batch": func(s *transcript) {
 		c := s.client()
 		results, err := c.ScheduleBatch(s.t.Context(), []delay.Request{
-			{Message: order, When: later}, {Message: order, When: later}, {Message: delay.Message{ID: "no topic"}, When: later},
-			{Message: delay.Message{Topic: "t"}, When: later}, {Message: order},
+			{Message: order, When: later},
+			{Message: order, When: later},
+			{Message: delay.Message{ID: "no topic"}, When: later},
+			{Message: delay.Message{Topic: "t"}, When: later},
+			{Message: order},
 		})
 		s.say("%s", answer(err))
 		for _, r := range results {

@@ -96,6 +96,7 @@ type exampleTest struct {
 }
 
 func (*exampleTest) Helper()                        {}
+func (*exampleTest) Context() context.Context       { return context.Background() }
 func (*exampleTest) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 func (e *exampleTest) Cleanup(end func())           { e.ends = append(e.ends, end) }
 func (e *exampleTest) end() {

@@ -71,7 +71,7 @@ type outboxRow struct {
 // of a queue has no quotes.
 func (q *Queue) readRows(db Rows, table string, after int64) (all []outboxRow, err error) {
 	const columns = "id, op, due_ms, created_ms, message_id, message_key, topic, headers, body"
-	rows, err := db.QueryContext(background(), fmt.Sprintf(
+	rows, err := db.QueryContext(q.ctx(), fmt.Sprintf(
 		"SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id", columns, table, q.name, after))
 	if err != nil {
 		return nil, err
@@ -101,13 +101,13 @@ func (q *Queue) load(r outboxRow) error {
 	var err error
 	switch r.op {
 	case opCancel:
-		err = q.Cancel(background(), r.ref)
+		err = q.Cancel(q.ctx(), r.ref)
 	case opReschedule:
-		err = q.Reschedule(background(), r.ref, when)
+		err = q.Reschedule(q.ctx(), r.ref, when)
 	case opSchedule:
 		var m delay.Message
 		if m, err = r.message(); err == nil {
-			_, err = q.Schedule(background(), m, when)
+			_, err = q.Schedule(q.ctx(), m, when)
 		}
 	default:
 		err = fmt.Errorf("operation %d is not known", r.op)

@@ -65,6 +65,8 @@ type bridge struct {
 	loaded    map[string]int64 // the last row of each outbox table, see LoadOutbox
 }
 
+var _ delay.Scheduler = (*Queue)(nil)
+
 // Broker names a broker, whose rules decide which topics and headers are valid.
 type Broker string
 
@@ -113,7 +115,7 @@ func New(t testing.TB, name string, opts ...Option) *Queue {
 	q.Client = q.NewClient()
 	q.store = store.New(q.rdb, prefix, name)
 	// One shard: so there is one order, that of the due times.
-	_, err := q.store.Layouts().Ensure(background(), store.Layout{
+	_, err := q.store.Layouts().Ensure(q.ctx(), store.Layout{
 		Shards: 1, Sink: message.SinkType(o.broker), MaxMessage: message.DefaultMaxSize,
 	})
 	q.must("make the queue", err)
@@ -139,5 +141,6 @@ func (q *Queue) must(what string, err error) {
 	}
 }
 
-// background is for calls that nobody waits for in vain: all is in this process.
-func background() context.Context { return context.Background() }
+// ctx is for calls that nobody waits for in vain: all is in this process. It outlives
+// the test's own, for what runs at its end.
+func (q *Queue) ctx() context.Context { return context.WithoutCancel(q.t.Context()) }

@@ -129,7 +129,7 @@ func TestSynctest(t *testing.T) {
 		began := time.Now()
 		_, err := q.Schedule(t.Context(), delay.Message{Topic: "mail"}, delay.At(began.Add(time.Hour)))
 		require.NoError(t, err)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour) //nolint:forbidigo // It takes no time here.
 		q.RequireScheduled("mail", delay.After(time.Hour))
 		q.Advance(time.Since(began))
 		q.RequirePublished("mail")

@@ -36,13 +36,13 @@ func (q *Queue) list(state store.State, topics []string) (found []delay.Info) {
 	q.t.Helper()
 	request := store.ListRequest{Filter: store.Filter{State: state}, Limit: store.MaxList}
 	for {
-		page, err := q.store.Admin().List(background(), request)
+		page, err := q.store.Admin().List(q.ctx(), request)
 		q.must("list", err)
 		for _, m := range page.Messages {
 			if len(topics) > 0 && !slices.Contains(topics, m.Found.Topic) {
 				continue
 			}
-			info, err := q.Get(background(), delay.Ref{ID: m.Found.ID, Key: m.Found.Key})
+			info, err := q.Get(q.ctx(), delay.Ref{ID: m.Found.ID, Key: m.Found.Key})
 			q.must("get "+m.Found.ID, err)
 			found = append(found, info)
 		}

@@ -117,7 +117,8 @@ func (b *bridge) pause() {
 }
 
 func (b *bridge) handle(topic string, consume func(delaytest.Published)) { b.handlers[topic] = consume }
-func (b *bridge) refuse(topic, reason string)                            { b.refused[topic] = reason }
+
+func (b *bridge) refuse(topic, reason string) { b.refused[topic] = reason }
 
 func (b *bridge) published() []delaytest.Published {
 	b.mu.Lock()
