@@ -232,7 +232,9 @@ func TestLimitsOfRefs(t *testing.T) {
 		requireInvalid(t, client.Reschedule(t.Context(), ref, delay.After(0)), field, "reschedule")
 	}
 	requireInvalid(t, client.Reschedule(t.Context(), delay.Ref{ID: "x"}, delay.After(tenYears+1)), "due", "reschedule")
-	requireInvalid(t, client.Reschedule(t.Context(), delay.Ref{ID: "x"}, delay.When{}), "due", "reschedule at no time")
+	err := client.Reschedule(t.Context(), delay.Ref{ID: "x"}, delay.When{})
+	requireInvalid(t, err, "due", "reschedule at no time")
+	require.ErrorContains(t, err, "use After or At")
 }
 
 // TestMaxSize lowers the size limit, and never raises it.
