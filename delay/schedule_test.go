@@ -240,7 +240,7 @@ func TestBatch(t *testing.T) {
 		{Message: delay.Message{ID: "taken", Topic: "t"}, When: after},
 		{Message: delay.Message{ID: "c", Topic: "t"}, When: delay.At(time.Time{})},
 		{Message: delay.Message{ID: "a", Topic: "t"}, When: delay.After(2 * time.Hour)},
-		{Message: delay.Message{ID: "a", Key: "k", Topic: "t"}},
+		{Message: delay.Message{ID: "a", Key: "k", Topic: "t"}, When: delay.After(0)},
 	})
 	require.NoError(t, err)
 	require.Len(t, results, 7)

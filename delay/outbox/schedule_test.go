@@ -116,6 +116,7 @@ func TestBatchSaysWhichIsWhich(t *testing.T) {
 		many := make([]delay.Request, 450)
 		for i := range many {
 			many[i].Message = delay.Message{ID: fmt.Sprintf("many-%d", i), Topic: "t", Body: make([]byte, 5000)}
+			many[i].When = delay.After(0)
 		}
 		results, err = box.ScheduleBatch(t.Context(), tx, "orders", many)
 		require.NoError(t, err)
@@ -180,7 +181,7 @@ func TestDueTimes(t *testing.T) {
 		box := outbox.New(db.dialect)
 		tx := db.begin(t)
 		for id, when := range map[string]delay.When{
-			"now": {}, "past": delay.After(-time.Hour), "rounded": delay.After(time.Nanosecond), "hour": delay.After(time.Hour),
+			"now": delay.After(0), "past": delay.After(-time.Hour), "rounded": delay.After(time.Nanosecond), "hour": delay.After(time.Hour),
 			"far": delay.After(250 * 365 * 24 * time.Hour), "last": delay.At(time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)),
 		} {
 			before := db.clock(t)
