@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,8 +49,10 @@ func (c outboxAuditCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := cfg.Queues[c.Queue]; !ok && c.Queue != "" {
-		return usagef("unknown queue %q: %s has %s", c.Queue, c.Config, strings.Join(slices.Sorted(maps.Keys(cfg.Queues)), ", "))
+	if c.Queue != "" {
+		if err := isKnown("queue", c.Queue, c.Config, cfg.Queues); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	defer cancel(nil)
@@ -146,7 +148,7 @@ func (r *auditing) run(name string) error {
 	}
 	audit, err := auditor.New(auditor.Config{
 		Databases: []*table.Database{r.databases[name]}, Queues: queues, Flush: r.settler.Flush,
-		Logger: telemetry.NewLogger(r.stderr, "warn", "text"),
+		Logger: telemetry.NewLogger(r.stderr, slog.LevelWarn, "text"),
 	})
 	if err != nil {
 		return err
@@ -156,10 +158,10 @@ func (r *auditing) run(name string) error {
 		if r.all {
 			total, _ = r.databases[name].Stored().Count(r.ctx, []string{q.Name()})
 		}
-		progress := newProgressBar(r.stderr, q.Name(), total)
+		progress := newProgressBar(r.stderr, q.Name(), "row")
 		counts, err := audit.Audit(r.ctx, q.Name(), r.all, r.dry, func(c auditor.Counts) {
 			r.stalled.Reset(auditPatience)
-			progress.show(c)
+			progress.show(c.Looked, total, fmt.Sprintf("%d put back", c.PutBack))
 		})
 		progress.end()
 		if err != nil {

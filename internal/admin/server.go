@@ -1,5 +1,5 @@
 // Package admin serves HTTP for those who operate the bridge: the API, the console,
-// /livez, /readyz and /metrics on the listener admin.listen, and the last three, and
+// profiles, /livez, /readyz and /metrics on the listener admin.listen, and the last three, and
 // never more, on admin.probes.
 //
 // It knows nothing of Redis or brokers: functions given to it say how we are.
@@ -44,6 +44,8 @@ type Config struct {
 	API API
 	// Dev, where set, serves what is below /dev/ on Listen.
 	Dev http.Handler
+	// Profiles serves what is below /debug/pprof/ on Listen.
+	Profiles http.Handler
 	// Console serves all else on Listen.
 	Console http.Handler
 	// TLS, where not nil, is that of Listen.
@@ -90,6 +92,7 @@ func New(config Config) *Server {
 	if config.Dev != nil {
 		mux.Handle("/dev/", config.Dev)
 	}
+	mux.Handle("/debug/pprof/", config.Profiles)
 	mux.Handle("/", config.Console)
 	main.Handler, main.TLSConfig = mux, config.TLS
 	main.RegisterOnShutdown(config.API.Close)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
+	"github.com/delaybridge/delaybridge/internal/store/sound"
 )
 
 // What one script ends in the dead letters, or takes out of the index of tags, weighs
@@ -192,7 +193,7 @@ func removes(verb message.Verb) bool { return verb == message.VerbAck || verb ==
 func (b *sorted) remove(m *message.Claimed, verb message.Verb, kind tokenKind) {
 	b.removed = append(b.removed, m.Member)
 	for _, tag := range m.Tags() {
-		b.tags = append(b.tags, tagEntry(tag, m.Member))
+		b.tags = append(b.tags, sound.TagEntry(tag, m.Member))
 	}
 	fate := byte('p')
 	switch {

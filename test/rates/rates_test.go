@@ -39,6 +39,8 @@ type fleet struct {
 	rdb           redis.UniversalClient
 	prefix, topic string
 	broker        string // its URL
+	more          string // of the queue's configuration
+	dropStream    func()
 	queue         *store.Queue
 	client        *delay.Client
 	sent          int
@@ -58,6 +60,7 @@ func newFleet(t *testing.T, shards int) *fleet {
 	require.NoError(t, err)
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: f.topic, Subjects: []string{f.topic}})
 	require.NoError(t, err)
+	f.dropStream = func() { require.NoError(t, js.DeleteStream(t.Context(), f.topic)) }
 	f.rdb, err = app.NewRedis(f.config("test").Redis, "test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })
@@ -74,11 +77,11 @@ func (f *fleet) config(instance string) *config.Config {
 prefix: %s
 instance: %s
 redis: {url: %q}
-queues: {orders: {sink: events}}
+queues: {orders: {sink: events%s}}
 sinks: {events: {type: nats, url: %q}}
 admin: {listen: "127.0.0.1:0"}
 drain_timeout: 5s
-`, f.prefix, instance, testenv.Redis(f.t), f.broker), nil)
+`, f.prefix, instance, testenv.Redis(f.t), f.more, f.broker), nil)
 	require.NoError(f.t, err)
 	return cfg
 }

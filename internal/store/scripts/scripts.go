@@ -57,6 +57,7 @@ var (
 	Remove     = loadTagging("remove")
 	Page       = load("page")
 	Tagged     = load("tagged")
+	Mend       = load("mend")
 	JobStart   = load("jobstart")
 	JobKeep    = load("jobkeep")
 )
