@@ -72,7 +72,7 @@ type outboxRow struct {
 func (q *Queue) readRows(db Rows, table string, after int64) (all []outboxRow, err error) {
 	const columns = "id, op, due_ms, created_ms, message_id, message_key, topic, headers, body"
 	rows, err := db.QueryContext(q.ctx(), fmt.Sprintf(
-		"SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id", columns, table, q.name, after))
+		"SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id", columns, table, q.store.Name(), after))
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,6 @@ type Queue struct {
 	*delay.Client
 
 	t      testing.TB
-	name   string
 	rdb    *redis.Client
 	store  *store.Queue
 	clock  clock
@@ -100,7 +99,7 @@ func New(t testing.TB, name string, opts ...Option) *Queue {
 	}
 	server := miniredis.NewMiniRedis()
 	q := &Queue{
-		t: t, name: name, clock: clock{redis: server},
+		t: t, clock: clock{redis: server},
 		bridge: bridge{handlers: map[string]func(Published){}, refused: map[string]string{}, loaded: map[string]int64{}},
 	}
 	q.clock.set(o.start.Truncate(time.Millisecond))
@@ -112,8 +111,8 @@ func New(t testing.TB, name string, opts ...Option) *Queue {
 		_ = q.rdb.Close() // It has nothing to lose.
 		server.Close()
 	})
-	q.Client = q.NewClient()
 	q.store = store.New(q.rdb, prefix, name)
+	q.Client = q.NewClient()
 	// One shard: so there is one order, that of the due times.
 	_, err := q.store.Layouts().Ensure(q.ctx(), store.Layout{
 		Shards: 1, Sink: message.SinkType(o.broker), MaxMessage: message.DefaultMaxSize,
@@ -125,7 +124,7 @@ func New(t testing.TB, name string, opts ...Option) *Queue {
 // NewClient returns another client of the queue, for a producer with options of its own.
 func (q *Queue) NewClient(opts ...delay.Option) *delay.Client {
 	q.t.Helper()
-	client, err := delay.NewClient(q.rdb, q.name, opts...)
+	client, err := delay.NewClient(q.rdb, q.store.Name(), opts...)
 	q.must("make a client", err)
 	return client
 }
