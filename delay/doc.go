@@ -30,5 +30,7 @@
 // nobody: see [WithCoalescing]. Many messages at once cost least with
 // [Client.ScheduleBatch].
 //
+// Package delaytest tests producers without a server.
+//
 // The package talks to Redis only. It imports no broker's driver.
 package delay

@@ -36,7 +36,7 @@ var (
 	// ErrFull is returned when Redis has reached its memory limit. Nothing was changed.
 	ErrFull = store.ErrFull
 	// ErrNoLayout is returned for a queue that no bridge, and no command with a
-	// configuration, has made yet.
+	// configuration, has made yet; see [EnsureQueue].
 	ErrNoLayout = store.ErrNoLayout
 	// ErrInvalid is returned for input outside a limit, and for an option that
 	// this Redis does not have: its text names the field, the value and the

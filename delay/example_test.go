@@ -182,3 +182,41 @@ func ExampleWithDurability() {
 	fmt.Println(result.Status, errors.Is(err, delay.ErrNotDurable))
 	// Output: created true
 }
+
+// A producer may start before the first bridge.
+func ExampleEnsureQueue() {
+	ctx := context.Background()
+	rdb, done := exampleRedis()
+	defer done()
+
+	if err := delay.EnsureQueue(ctx, rdb, "reminders", 8); err != nil {
+		panic(err)
+	}
+	client, err := delay.NewClient(rdb, "reminders")
+	if err != nil {
+		panic(err)
+	}
+	result, err := client.Schedule(ctx, delay.Message{Topic: "mail.reminder"}, delay.After(24*time.Hour))
+	fmt.Println(result.Status, err)
+	// Output: created <nil>
+}
+
+func ExampleJSON() {
+	type Order struct {
+		Number int `json:"number"`
+	}
+	const orderTimeout = delay.JSON[Order]("order.timeout") // Producers and consumers share it.
+
+	m, err := orderTimeout.Message("order-42/timeout", Order{Number: 42})
+	if err != nil {
+		panic(err)
+	}
+	m.Key = "order-42"
+	fmt.Println(m.Key, m.Topic, string(m.Body), m.Headers["content-type"])
+
+	order, err := orderTimeout.Decode(m.Body)
+	fmt.Println(order.Number, err)
+	// Output:
+	// order-42 order.timeout {"number":42} application/json
+	// 42 <nil>
+}

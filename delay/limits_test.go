@@ -166,7 +166,9 @@ var limitCases = []limitCase{
 	{name: "960 KiB", m: sized(960 << 10)},
 	{name: "960 KiB and a byte", m: sized(960<<10 + 1), field: "body"},
 
-	{name: "at once", m: topic("t"), when: delay.When{}},
+	{name: "no due time", m: topic("t"), field: "due"},
+	{name: "no due time, spread", m: topic("t"), when: delay.When{}.Spread(time.Hour), field: "due"},
+	{name: "at once", m: topic("t"), when: delay.After(0)},
 	{name: "after less than nothing", m: topic("t"), when: delay.After(-time.Hour)},
 	{name: "after 10 years", m: topic("t"), when: delay.After(tenYears)},
 	{name: "after more", m: topic("t"), when: delay.After(tenYears + 1), field: "due"},
@@ -190,6 +192,9 @@ func TestLimits(t *testing.T) {
 			for _, c := range limitCases {
 				if c.sink != "" && c.sink != sink {
 					continue
+				}
+				if c.when == (delay.When{}) && c.name != "no due time" {
+					c.when = delay.After(0)
 				}
 				res, err := client.Schedule(t.Context(), c.m, c.when)
 				require.Equal(t, delay.Ref{ID: c.m.ID, Key: c.m.Key}, res.Ref, c.name)
@@ -227,6 +232,9 @@ func TestLimitsOfRefs(t *testing.T) {
 		requireInvalid(t, client.Reschedule(t.Context(), ref, delay.After(0)), field, "reschedule")
 	}
 	requireInvalid(t, client.Reschedule(t.Context(), delay.Ref{ID: "x"}, delay.After(tenYears+1)), "due", "reschedule")
+	err := client.Reschedule(t.Context(), delay.Ref{ID: "x"}, delay.When{})
+	requireInvalid(t, err, "due", "reschedule at no time")
+	require.ErrorContains(t, err, "use After or At")
 }
 
 // TestMaxSize lowers the size limit, and never raises it.

@@ -79,21 +79,30 @@ type Request struct {
 	Repeat error
 }
 
-// When is a due time. The zero value is the moment of the call.
+// When is a due time, made by [After] or [At]. The zero value is none: a call that is
+// given it answers [ErrInvalid].
 type When struct {
+	kind   whenKind
 	after  time.Duration
 	at     time.Time
-	isAt   bool
 	spread time.Duration
 }
 
+type whenKind int
+
+const (
+	never whenKind = iota
+	isAfter
+	isAt
+)
+
 // After is a due time counted from the moment at which Redis accepts the
 // message: 0 or less publishes at once. At most 10 years.
-func After(d time.Duration) When { return When{after: d} }
+func After(d time.Duration) When { return When{kind: isAfter, after: d} }
 
 // At is an instant; one that is past publishes at once. From 1970 to 10 years
 // from now. It is rounded up to whole milliseconds.
-func At(t time.Time) When { return When{at: t, isAt: true} }
+func At(t time.Time) When { return When{kind: isAt, at: t} }
 
 // Spread adds a part of over to the due time: from none to less than all of it, in whole
 // milliseconds, by the message's identity, and so the same every time. A wave of messages that
@@ -107,7 +116,7 @@ func (w When) Spread(over time.Duration) When {
 // For returns the due time of the message of that identity: what Spread adds is added.
 func (w When) For(ref Ref) When {
 	part := sharding.Spread(ref.Key, ref.ID, w.spread)
-	if w.isAt {
+	if w.kind == isAt {
 		w.at = w.at.Add(part)
 	} else {
 		w.after = max(w.after, 0) + part
@@ -118,17 +127,28 @@ func (w When) For(ref Ref) When {
 
 // Instant returns the instant that [At] was given, and false where [After] made
 // the due time.
-func (w When) Instant() (time.Time, bool) { return w.at, w.isAt }
+func (w When) Instant() (time.Time, bool) { return w.at, w.kind == isAt }
 
 // Delay returns the time that [After] was given, and 0 where [At] made the due time.
 func (w When) Delay() time.Duration { return w.after }
+
+// Check reports whether a due time was given at all. Its error is [ErrInvalid].
+func (w When) Check() error {
+	if w.kind == never {
+		return invalid("due", "", "none was given: use After or At")
+	}
+	return nil
+}
 
 // maxDelay is how far away a due time may be.
 const maxDelay = message.MaxDelayYears * 366 * 24 * time.Hour
 
 // resolve checks the due time and rounds it up to milliseconds.
 func (w When) resolve(now time.Time) (store.When, error) {
-	if !w.isAt {
+	if err := w.Check(); err != nil {
+		return store.When{}, err
+	}
+	if w.kind == isAfter {
 		if w.after > maxDelay {
 			return store.When{}, invalid("due", "after "+w.after.String(), fmt.Sprintf("at most %d years", message.MaxDelayYears))
 		}

@@ -240,7 +240,7 @@ func TestBatch(t *testing.T) {
 		{Message: delay.Message{ID: "taken", Topic: "t"}, When: after},
 		{Message: delay.Message{ID: "c", Topic: "t"}, When: delay.At(time.Time{})},
 		{Message: delay.Message{ID: "a", Topic: "t"}, When: delay.After(2 * time.Hour)},
-		{Message: delay.Message{ID: "a", Key: "k", Topic: "t"}},
+		{Message: delay.Message{ID: "a", Key: "k", Topic: "t"}, When: delay.After(0)},
 	})
 	require.NoError(t, err)
 	require.Len(t, results, 7)
@@ -272,7 +272,7 @@ func TestErrors(t *testing.T) {
 		require.ErrorIs(t, err, want)
 		require.Equal(t, err, res.Err)
 		require.Equal(t, orderRef, res.Ref)
-		results, err := client.ScheduleBatch(t.Context(), []delay.Request{{Message: order}, {Message: order}})
+		results, err := client.ScheduleBatch(t.Context(), []delay.Request{{Message: order, When: delay.After(0)}, {Message: order, When: delay.After(0)}})
 		require.ErrorIs(t, err, want)
 		require.Len(t, results, 2)
 		require.ErrorIs(t, results[1].Err, want)

@@ -18,7 +18,8 @@ import (
 )
 
 type devCommand struct {
-	Data      string `placeholder:"DIR" help:"Keep the data in this folder. Default: a temporary one, removed at the end."`
+	Data      string `xor:"data" placeholder:"DIR" help:"Keep the data in this folder. Default: a temporary one, removed at the end."`
+	Memory    bool   `xor:"data" help:"Run Redis in this process, even where redis-server is installed: then its clock can be moved."`
 	Demo      bool   `help:"Schedule a few messages, print each as it arrives, and end."`
 	RedisPort int    `placeholder:"PORT" help:"Port of Redis. Default: 6379, or a free one."`
 	NATSPort  int    `name:"nats-port" placeholder:"PORT" help:"Port of NATS. Default: 4222, or a free one."`
@@ -30,12 +31,15 @@ func (devCommand) Help() string {
 	return `It needs nothing installed: it runs a NATS server with JetStream, a Redis (redis-server from
 PATH, or one in this process that keeps its data in memory only) and the bridge, and prints what
 listens where, and the commands to try next. Streams are made as messages need them. It ends on
-SIGINT or SIGTERM with exit code 0. For trying things out only: there is no login.
+SIGINT or SIGTERM with exit code 0. With the Redis in this process, POST /dev/clock/advance lets
+30 days pass in a moment: what is due meanwhile is published, each at its due time. For trying things out only: there is no login.
 
 Example:
 
     bridge dev --demo
-    bridge dev --data ./dev-data`
+    bridge dev --data ./dev-data
+    bridge dev --memory
+    curl -X POST http://127.0.0.1:8080/dev/clock/advance -d '{"by": "30d"}'`
 }
 
 // environment is a running `bridge dev`.
@@ -64,7 +68,7 @@ func (c devCommand) Run(p *program) (err error) {
 	arrivals := newPrinter(p.stdout)
 	defer arrivals.close()
 	options := dev.Options{
-		Dir: dir, RedisPort: c.RedisPort, NATSPort: c.NATSPort, AdminPort: c.AdminPort, Logger: logger,
+		Dir: dir, InMemory: c.Memory, RedisPort: c.RedisPort, NATSPort: c.NATSPort, AdminPort: c.AdminPort, Logger: logger,
 	}
 	if !c.Demo {
 		options.OnPublish = arrivals.add
@@ -86,7 +90,8 @@ func (c devCommand) Run(p *program) (err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		failed <- app.Run(ctx, env.config, logger, app.AdminListener(servers.Admin), app.LogLevel(level))
+		failed <- app.Run(ctx, env.config, logger, app.AdminListener(servers.Admin), app.LogLevel(level),
+			app.DevHandler(newDevClock(servers.Clock, env.config)))
 	}()
 	err = env.use(c)
 	stop()
@@ -175,11 +180,19 @@ Try in another terminal:
 
   %[1]s schedule --config %[2]s --queue %[3]s --topic %[4]s --id order-42/timeout --in 10s 'order 42 is not paid'
   %[1]s get --config %[2]s --queue %[3]s --id order-42/timeout
-
+%[6]s
 %[5]sWhat reaches NATS is printed here. Ctrl-C ends it.
 
-`, command, file, devQueue, devTopic, c.tryOutbox(command, file))
+`, command, file, devQueue, devTopic, c.tryOutbox(command, file), e.tryClock())
 	return err
+}
+
+// tryClock says how to let time pass, if that can be.
+func (e *environment) tryClock() string {
+	if e.servers.Clock == nil {
+		return ""
+	}
+	return fmt.Sprintf("  curl -X POST http://%s/dev/clock/advance -d '{\"by\": \"30d\"}'\n", e.servers.Admin.Addr())
 }
 
 // tryOutbox says what to try with the database, if there is one.

@@ -58,7 +58,7 @@ var snapshotLevels = []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepea
 
 var (
 	inAnHour = delay.After(time.Hour)
-	atOnce   = delay.When{}
+	atOnce   = delay.After(0)
 )
 
 func requests(when delay.When, ids ...string) []delay.Request {
@@ -142,7 +142,7 @@ func TestDuplicatesDoNotDeadlock(t *testing.T) {
 		answers := make(chan error, len(neighbours))
 		for id, tx := range neighbours {
 			go func() {
-				_, err := box.Schedule(t.Context(), tx, "orders", requests(inAnHour, id)[0].Message, delay.When{})
+				_, err := box.Schedule(t.Context(), tx, "orders", requests(inAnHour, id)[0].Message, delay.After(0))
 				if err == nil {
 					err = tx.Commit()
 				}
@@ -169,7 +169,7 @@ func TestStaleSnapshot(t *testing.T) {
 
 		results, err := box.ScheduleBatch(within(t), tx, "orders", requests(inAnHour, "ended", "deleted", "live", "new"))
 		written(t, results, err, "ended", "deleted", "new")
-		_, err = box.Schedule(within(t), tx, "orders", requests(inAnHour, "one")[0].Message, delay.When{})
+		_, err = box.Schedule(within(t), tx, "orders", requests(inAnHour, "one")[0].Message, delay.After(0))
 		require.NoError(t, err)
 		require.NoError(t, box.Cancel(within(t), tx, "orders", delay.Ref{ID: "one"}))
 		require.NoError(t, tx.Commit())
@@ -188,14 +188,14 @@ func TestCancelledSinceTheSnapshot(t *testing.T) {
 		tx := db.beginAt(t, level)
 		run(t, tx, "SELECT count(*) FROM delay_outbox")
 		db.run(t, "UPDATE delay_outbox SET status = 3")
-		_, err := box.Schedule(within(t), tx, "orders", first, delay.When{})
+		_, err := box.Schedule(within(t), tx, "orders", first, delay.After(0))
 		if db.dialect == outbox.MySQL && level == sql.LevelRepeatableRead {
 			require.ErrorIs(t, err, delay.ErrDuplicate, "as the transaction sees it")
 		} else {
 			require.NoError(t, err)
 		}
 		require.NoError(t, tx.Commit())
-		_, err = box.Schedule(within(t), db, "orders", delay.Message{ID: "m1", Key: "k", Topic: "t"}, delay.When{})
+		_, err = box.Schedule(within(t), db, "orders", delay.Message{ID: "m1", Key: "k", Topic: "t"}, delay.After(0))
 		if db.dialect == outbox.MySQL && level == sql.LevelRepeatableRead {
 			require.NoError(t, err)
 		} else {
@@ -212,7 +212,7 @@ func TestDuplicateKeepsNoRowFromTheRelay(t *testing.T) {
 		box := outbox.New(db.dialect)
 		commit(t, db, box)
 		tx := db.begin(t)
-		_, err := box.Schedule(within(t), tx, "orders", first, delay.When{})
+		_, err := box.Schedule(within(t), tx, "orders", first, delay.After(0))
 		require.ErrorIs(t, err, delay.ErrDuplicate)
 		require.NoError(t, lockAsRelay(t, db).Rollback())
 		require.NoError(t, tx.Commit())
@@ -247,22 +247,22 @@ func TestDuplicateAfterTheSnapshot(t *testing.T) {
 		tx := db.beginAt(t, level)
 		run(t, tx, "SELECT count(*) FROM delay_outbox")
 		commit(t, db, box)
-		_, err := box.Schedule(within(t), tx, "orders", first, delay.When{})
+		_, err := box.Schedule(within(t), tx, "orders", first, delay.After(0))
 		if db.dialect == outbox.MySQL {
 			require.ErrorIs(t, err, delay.ErrDuplicate)
-			_, err = box.Schedule(within(t), tx, "orders", requests(inAnHour, "next")[0].Message, delay.When{})
+			_, err = box.Schedule(within(t), tx, "orders", requests(inAnHour, "next")[0].Message, delay.After(0))
 			require.NoError(t, err)
 			require.NoError(t, tx.Commit())
 			return
 		}
 		require.Equal(t, "40001", sqlState(err), "%v", err)
 		require.NotErrorIs(t, err, delay.ErrDuplicate, "the transaction cannot go on")
-		_, err = box.Schedule(within(t), tx, "orders", requests(inAnHour, "next")[0].Message, delay.When{})
+		_, err = box.Schedule(within(t), tx, "orders", requests(inAnHour, "next")[0].Message, delay.After(0))
 		require.Equal(t, "25P02", sqlState(err), "%v", err)
 		require.NoError(t, tx.Rollback())
 
 		again := db.beginAt(t, level)
-		_, err = box.Schedule(within(t), again, "orders", first, delay.When{})
+		_, err = box.Schedule(within(t), again, "orders", first, delay.After(0))
 		require.ErrorIs(t, err, delay.ErrDuplicate)
 		require.NoError(t, again.Commit())
 	})

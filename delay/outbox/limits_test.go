@@ -31,20 +31,21 @@ func TestInvalidSendsNothing(t *testing.T) {
 		return func() error { _, err := box.Schedule(t.Context(), tx, queue, m, when); return err }
 	}
 	for want, call := range map[string]func() error{
-		`topic ""`:                     schedule(box, "orders", delay.Message{ID: "a"}, delay.When{}),
-		`id " a"`:                      schedule(box, "orders", delay.Message{ID: " a", Topic: "t"}, delay.When{}),
-		`header "delay-id"`:            schedule(box, "orders", delay.Message{Topic: "t", Headers: map[string]string{"delay-id": ""}}, delay.When{}),
-		`queue "Orders"`:               schedule(box, "Orders", good, delay.When{}),
+		`topic ""`:                     schedule(box, "orders", delay.Message{ID: "a"}, delay.After(0)),
+		`id " a"`:                      schedule(box, "orders", delay.Message{ID: " a", Topic: "t"}, delay.After(0)),
+		`header "delay-id"`:            schedule(box, "orders", delay.Message{Topic: "t", Headers: map[string]string{"delay-id": ""}}, delay.After(0)),
+		`queue "Orders"`:               schedule(box, "Orders", good, delay.After(0)),
+		`due "": none was given`:       schedule(box, "orders", good, delay.When{}),
 		`due "at 1969-12-31T23:59:59Z`: schedule(box, "orders", good, delay.At(time.Unix(-1, 0).UTC())),
 		`due "at 10000-`:               schedule(box, "orders", good, delay.At(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))),
-		`table "a-b"`:                  schedule(outbox.New(outbox.MySQL, outbox.WithTable("a-b")), "orders", good, delay.When{}),
-		`dialect "oracle"`:             schedule(outbox.New("oracle"), "orders", good, delay.When{}),
-		`max size "0"`:                 schedule(outbox.New(outbox.MySQL, outbox.WithMaxSize(0)), "orders", good, delay.When{}),
-		`notify "true"`:                schedule(outbox.New(outbox.MySQL, outbox.WithNotify()), "orders", good, delay.When{}),
+		`table "a-b"`:                  schedule(outbox.New(outbox.MySQL, outbox.WithTable("a-b")), "orders", good, delay.After(0)),
+		`dialect "oracle"`:             schedule(outbox.New("oracle"), "orders", good, delay.After(0)),
+		`max size "0"`:                 schedule(outbox.New(outbox.MySQL, outbox.WithMaxSize(0)), "orders", good, delay.After(0)),
+		`notify "true"`:                schedule(outbox.New(outbox.MySQL, outbox.WithNotify()), "orders", good, delay.After(0)),
 		`tx "nil"`:                     func() error { return box.Cancel(t.Context(), nil, "orders", delay.Ref{ID: "a"}) },
 		`id ""`:                        func() error { return box.Cancel(t.Context(), tx, "orders", delay.Ref{}) },
 		`key "\n"`: func() error {
-			return box.Reschedule(t.Context(), tx, "orders", delay.Ref{ID: "a", Key: "\n"}, delay.When{})
+			return box.Reschedule(t.Context(), tx, "orders", delay.Ref{ID: "a", Key: "\n"}, delay.After(0))
 		},
 		`id "\x00"`: func() error { _, err := box.Get(t.Context(), tx, "orders", delay.Ref{ID: "\x00"}); return err },
 		`due "at 1960-`: func() error {
@@ -61,9 +62,9 @@ func TestErrorsNameTheTable(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, db *database) {
 		box := outbox.New(db.dialect, outbox.WithTable("missing"))
-		_, err := box.Schedule(t.Context(), db.begin(t), "orders", first, delay.When{})
+		_, err := box.Schedule(t.Context(), db.begin(t), "orders", first, delay.After(0))
 		require.ErrorContains(t, err, "schedule in table missing: ")
-		results, err := box.ScheduleBatch(t.Context(), db.begin(t), "orders", []delay.Request{{Message: first}, {}})
+		results, err := box.ScheduleBatch(t.Context(), db.begin(t), "orders", []delay.Request{{Message: first, When: delay.After(0)}, {}})
 		require.ErrorContains(t, err, "schedule in table missing: ")
 		require.ErrorContains(t, results[0].Err, "schedule in table missing: ")
 		require.ErrorIs(t, results[1].Err, delay.ErrInvalid)

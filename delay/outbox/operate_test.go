@@ -65,14 +65,14 @@ func TestNothingWaitsForTheRelay(t *testing.T) {
 		tx := db.begin(t)
 		_, err = box.ScheduleBatch(within(t), tx, "orders", requests(inAnHour, "due"))
 		require.ErrorIs(t, err, delay.ErrDuplicate)
-		_, err = box.Schedule(within(t), tx, "orders", first, delay.When{})
+		_, err = box.Schedule(within(t), tx, "orders", first, delay.After(0))
 		require.ErrorIs(t, err, delay.ErrDuplicate)
 		require.NoError(t, box.Cancel(within(t), tx, "orders", firstRef))
 		require.NoError(t, box.Reschedule(within(t), tx, "orders", firstRef, delay.After(time.Hour)))
 		row, err := box.Get(within(t), tx, "orders", firstRef)
 		require.NoError(t, err)
 		require.Equal(t, outbox.OpReschedule, row.Op)
-		results, err := box.ScheduleBatch(within(t), tx, "orders", []delay.Request{{Message: first}, {Message: delay.Message{ID: "n", Topic: "t"}}})
+		results, err := box.ScheduleBatch(within(t), tx, "orders", []delay.Request{{Message: first, When: delay.After(0)}, {Message: delay.Message{ID: "n", Topic: "t"}, When: delay.After(0)}})
 		require.ErrorIs(t, err, delay.ErrDuplicate)
 		require.NoError(t, results[1].Err)
 		require.NoError(t, tx.Commit())
@@ -91,7 +91,7 @@ func TestRelayFinishesBesideOpenTransactions(t *testing.T) {
 		relay := lockAsRelay(t, db)
 		tx := db.begin(t)
 		require.NoError(t, box.Cancel(within(t), tx, "orders", firstRef))
-		require.NoError(t, box.Reschedule(within(t), tx, "orders", firstRef, delay.When{}))
+		require.NoError(t, box.Reschedule(within(t), tx, "orders", firstRef, delay.After(0)))
 		_, err := relay.ExecContext(within(t), "UPDATE delay_outbox SET status = 1 WHERE op = 0")
 		require.NoError(t, err)
 		require.NoError(t, relay.Commit())
@@ -107,12 +107,12 @@ func TestTwoTransactionsOneIdentity(t *testing.T) {
 			forEach(t, func(t *testing.T, db *database) {
 				box := outbox.New(db.dialect)
 				one, other := db.begin(t), db.begin(t)
-				_, err := box.Schedule(t.Context(), one, "orders", first, delay.When{})
+				_, err := box.Schedule(t.Context(), one, "orders", first, delay.After(0))
 				require.NoError(t, err)
 				answer := make(chan error, 1)
 				ctx := within(t)
 				go func() {
-					_, err := box.Schedule(ctx, other, "orders", first, delay.When{})
+					_, err := box.Schedule(ctx, other, "orders", first, delay.After(0))
 					answer <- err
 				}()
 				select {
@@ -208,7 +208,7 @@ func TestOnlyExec(t *testing.T) {
 		inner := db.begin(t)
 		tx := onlyExec{inner}
 		results, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{
-			{Message: first}, {Message: first}, {Message: delay.Message{ID: "n", Topic: "t"}},
+			{Message: first, When: delay.After(0)}, {Message: first, When: delay.After(0)}, {Message: delay.Message{ID: "n", Topic: "t"}, When: delay.After(0)},
 		})
 		require.ErrorIs(t, err, delay.ErrDuplicate)
 		require.NoError(t, results[0].Err)

@@ -42,7 +42,7 @@ func TestQueriesUseTheirIndex(t *testing.T) {
 	forEach(t, func(t *testing.T, db *database) {
 		requests := make([]delay.Request, 1000)
 		for i := range requests {
-			requests[i].Message = delay.Message{Topic: "t"}
+			requests[i] = delay.Request{Message: delay.Message{Topic: "t"}, When: delay.After(0)}
 		}
 		tx := db.begin(t)
 		_, err := outbox.New(db.dialect).ScheduleBatch(t.Context(), tx, "orders", requests)

@@ -35,7 +35,7 @@ func TestNotify(t *testing.T) {
 	box := outbox.New(outbox.PostgreSQL, outbox.WithNotify())
 	for name, call := range map[string]func(tx outbox.Tx) error{
 		"schedule": func(tx outbox.Tx) error {
-			_, err := box.Schedule(t.Context(), tx, "orders", delay.Message{Topic: "t"}, delay.When{})
+			_, err := box.Schedule(t.Context(), tx, "orders", delay.Message{Topic: "t"}, delay.After(0))
 			return err
 		},
 		"cancel": func(tx outbox.Tx) error { return box.Cancel(t.Context(), tx, "orders", firstRef) },
@@ -92,7 +92,7 @@ func TestIsolation(t *testing.T) {
 				tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 				require.NoError(t, err)
 				defer func() { _ = tx.Rollback() }() // Does nothing after the commit.
-				_, err = box.Schedule(within(t), tx, "orders", first, delay.When{})
+				_, err = box.Schedule(within(t), tx, "orders", first, delay.After(0))
 				require.ErrorIs(t, err, delay.ErrDuplicate)
 				require.NoError(t, box.Cancel(within(t), tx, "orders", firstRef))
 				row, err := box.Get(within(t), tx, "orders", firstRef)

@@ -115,6 +115,9 @@ var latest = time.Date(10000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // resolve checks a due time and rounds it up to milliseconds.
 func resolve(when delay.When) (due, error) {
+	if err := when.Check(); err != nil {
+		return due{}, err
+	}
 	at, absolute := when.Instant()
 	if !absolute {
 		d := max(when.Delay(), 0)

@@ -51,7 +51,7 @@ func TestRollbackLeavesNothing(t *testing.T) {
 	forEach(t, func(t *testing.T, db *database) {
 		box := outbox.New(db.dialect)
 		tx := db.begin(t)
-		_, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{{Message: first}, {Message: delay.Message{Topic: "t"}}})
+		_, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{{Message: first, When: delay.After(0)}, {Message: delay.Message{Topic: "t"}, When: delay.After(0)}})
 		require.NoError(t, err)
 		require.NoError(t, box.Cancel(t.Context(), tx, "orders", delay.Ref{ID: "other"}))
 		require.NoError(t, tx.Rollback())
@@ -70,18 +70,18 @@ func TestDuplicateLeavesTheTransactionAlive(t *testing.T) {
 		require.ErrorIs(t, err, delay.ErrDuplicate)
 		otherKey := first
 		otherKey.Key = ""
-		_, err = box.Schedule(t.Context(), tx, "orders", otherKey, delay.When{})
+		_, err = box.Schedule(t.Context(), tx, "orders", otherKey, delay.After(0))
 		require.NoError(t, err)
-		_, err = box.Schedule(t.Context(), tx, "mails", first, delay.When{})
+		_, err = box.Schedule(t.Context(), tx, "mails", first, delay.After(0))
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 		require.Equal(t, int64(3), db.number(t, "SELECT count(*) FROM delay_outbox"))
 
 		tx = db.begin(t)
-		_, err = box.Schedule(t.Context(), tx, "orders", first, delay.When{})
+		_, err = box.Schedule(t.Context(), tx, "orders", first, delay.After(0))
 		require.ErrorIs(t, err, delay.ErrDuplicate, "of another transaction")
 		db.run(t, "UPDATE delay_outbox SET status = 2 WHERE queue = 'mails'")
-		_, err = box.Schedule(t.Context(), tx, "mails", first, delay.When{})
+		_, err = box.Schedule(t.Context(), tx, "mails", first, delay.After(0))
 		require.NoError(t, err, "the identity of a published message is free")
 		require.NoError(t, tx.Commit())
 	})
@@ -92,13 +92,13 @@ func TestBatchSaysWhichIsWhich(t *testing.T) {
 	forEach(t, func(t *testing.T, db *database) {
 		box := outbox.New(db.dialect)
 		tx := db.begin(t)
-		_, err := box.Schedule(t.Context(), tx, "orders", first, delay.When{})
+		_, err := box.Schedule(t.Context(), tx, "orders", first, delay.After(0))
 		require.NoError(t, err)
 		requests := []delay.Request{
 			{Message: delay.Message{ID: "a", Topic: "t"}, When: delay.At(time.UnixMilli(5))},
-			{Message: first},
+			{Message: first, When: delay.After(0)},
 			{Message: delay.Message{ID: "b"}},
-			{Message: delay.Message{ID: "a", Topic: "t"}},
+			{Message: delay.Message{ID: "a", Topic: "t"}, When: delay.After(0)},
 			{Message: delay.Message{Topic: "t", Body: []byte("x")}, When: delay.After(time.Second)},
 		}
 		results, err := box.ScheduleBatch(t.Context(), tx, "orders", requests)
@@ -116,6 +116,7 @@ func TestBatchSaysWhichIsWhich(t *testing.T) {
 		many := make([]delay.Request, 450)
 		for i := range many {
 			many[i].Message = delay.Message{ID: fmt.Sprintf("many-%d", i), Topic: "t", Body: make([]byte, 5000)}
+			many[i].When = delay.After(0)
 		}
 		results, err = box.ScheduleBatch(t.Context(), tx, "orders", many)
 		require.NoError(t, err)
@@ -163,12 +164,12 @@ func TestLargestMessage(t *testing.T) {
 		tx := db.begin(t)
 		m := delay.Message{ID: strings.Repeat("ä", 127), Key: strings.Repeat("k", 255), Topic: strings.Repeat("t", 255)}
 		m.Body = make([]byte, 960<<10-254-255-255)
-		_, err := outbox.New(db.dialect).Schedule(t.Context(), tx, strings.Repeat("q", 63), m, delay.When{})
+		_, err := outbox.New(db.dialect).Schedule(t.Context(), tx, strings.Repeat("q", 63), m, delay.After(0))
 		require.NoError(t, err)
 		m.Body = append(m.Body, 0)
-		_, err = outbox.New(db.dialect).Schedule(t.Context(), tx, "q", m, delay.When{})
+		_, err = outbox.New(db.dialect).Schedule(t.Context(), tx, "q", m, delay.After(0))
 		require.ErrorContains(t, err, "allowed are 983040")
-		_, err = outbox.New(db.dialect, outbox.WithMaxSize(1<<20)).Schedule(t.Context(), tx, "q", m, delay.When{})
+		_, err = outbox.New(db.dialect, outbox.WithMaxSize(1<<20)).Schedule(t.Context(), tx, "q", m, delay.After(0))
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 	})
@@ -180,7 +181,7 @@ func TestDueTimes(t *testing.T) {
 		box := outbox.New(db.dialect)
 		tx := db.begin(t)
 		for id, when := range map[string]delay.When{
-			"now": {}, "past": delay.After(-time.Hour), "rounded": delay.After(time.Nanosecond), "hour": delay.After(time.Hour),
+			"now": delay.After(0), "past": delay.After(-time.Hour), "rounded": delay.After(time.Nanosecond), "hour": delay.After(time.Hour),
 			"far": delay.After(250 * 365 * 24 * time.Hour), "last": delay.At(time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)),
 		} {
 			before := db.clock(t)

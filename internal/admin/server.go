@@ -42,6 +42,8 @@ type Config struct {
 	Metrics http.Handler
 	// API serves what is below /api/ on Listen.
 	API API
+	// Dev, where set, serves what is below /dev/ on Listen.
+	Dev http.Handler
 	// Profiles serves what is below /debug/pprof/ on Listen.
 	Profiles http.Handler
 	// Console serves all else on Listen.
@@ -87,6 +89,9 @@ func New(config Config) *Server {
 	main := s.listeners[0].server
 	mux := s.probes()
 	mux.Handle("/api/", config.API)
+	if config.Dev != nil {
+		mux.Handle("/dev/", config.Dev)
+	}
 	mux.Handle("/debug/pprof/", config.Profiles)
 	mux.Handle("/", config.Console)
 	main.Handler, main.TLSConfig = mux, config.TLS

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"slices"
 
 	"go.uber.org/fx"
@@ -35,10 +36,16 @@ func AdminListener(bound net.Listener) fx.Option { return fx.Supply(adminListene
 
 type adminListener struct{ net.Listener }
 
+// DevHandler makes admin.listen serve what is below /dev/, too.
+func DevHandler(h http.Handler) fx.Option { return fx.Supply(devHandler{h}) }
+
+type devHandler struct{ http.Handler }
+
 type adminParams struct {
 	fx.In
 
 	Bound    adminListener `optional:"true"`
+	Dev      devHandler    `optional:"true"`
 	Config   *config.Config
 	Logger   *slog.Logger
 	Metrics  *telemetry.Metrics
@@ -61,7 +68,7 @@ func provideAdmin(p adminParams) (*admin.Server, error) {
 	}
 	return admin.New(admin.Config{
 		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes, Bound: p.Bound.Listener,
-		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), API: p.API, Profiles: p.API.Profiles(), Console: console.Handler(), TLS: tls, Logger: logger,
+		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), API: p.API, Dev: p.Dev.Handler, Profiles: p.API.Profiles(), Console: console.Handler(), TLS: tls, Logger: logger,
 	}), nil
 }
 

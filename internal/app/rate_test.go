@@ -30,7 +30,7 @@ func TestRates(t *testing.T) {
 			f.held(20*time.Second, "a", "b")
 			requests := make([]delay.Request, 3000)
 			for i := range requests {
-				requests[i] = delay.Request{Message: delay.Message{Topic: f.topic}}
+				requests[i] = delay.Request{Message: delay.Message{Topic: f.topic}, When: delay.After(0)}
 			}
 			began := time.Now()
 			_, err := f.client.ScheduleBatch(t.Context(), requests)

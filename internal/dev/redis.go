@@ -15,9 +15,12 @@ import (
 const oldestMajor, oldestMinor = 6, 2
 
 // startRedis starts redis-server from PATH, or the Redis in this process where
-// there is none that is new enough.
-func startRedis(ctx context.Context, addr, dir string) (server redisServer, note string, err error) {
-	bin, version := findRedis(ctx)
+// there is none that is new enough, or inMemory asks for it.
+func startRedis(ctx context.Context, addr, dir string, inMemory bool) (server redisServer, note string, err error) {
+	bin, version := "", ""
+	if !inMemory {
+		bin, version = findRedis(ctx)
+	}
 	if bin == "" {
 		server, err = startMini(addr)
 		note = "in-process, memory only: what waits is lost when it ends"
@@ -66,12 +69,19 @@ func findRedis(ctx context.Context) (path, version string) {
 }
 
 // mini is the Redis in this process.
-type mini struct{ server *miniredis.Miniredis }
+type mini struct {
+	server *miniredis.Miniredis
+	clock  *Clock
+}
 
 func startMini(addr string) (redisServer, error) {
-	m := mini{miniredis.NewMiniRedis()}
+	m := mini{server: miniredis.NewMiniRedis()}
 	m.server.ClockTTL(true) // Else a lease would never end.
-	return m, m.server.StartAddr(addr)
+	if err := m.server.StartAddr(addr); err != nil {
+		return m, err
+	}
+	m.clock = newClock(m.server)
+	return m, nil
 }
 
 func (m mini) failed() <-chan error { return nil }

@@ -21,6 +21,8 @@ const (
 type Options struct {
 	// Dir holds the data; it must exist.
 	Dir string
+	// InMemory runs Redis in this process, even where redis-server is installed.
+	InMemory bool
 	// Ports; 0 is the usual one, or a free one where that is taken.
 	RedisPort, NATSPort, AdminPort int
 	// Logger gets what the servers complain about.
@@ -38,6 +40,8 @@ type Servers struct {
 	Admin net.Listener
 	// RedisNote says which Redis it is, for people.
 	RedisNote string
+	// Clock is that of the Redis in this process; nil of a redis-server.
+	Clock *Clock
 
 	redis   redisServer
 	nats    *natsServer
@@ -80,14 +84,17 @@ func (s *Servers) start(ctx context.Context, o Options) (err error) {
 		}
 	}
 	s.RedisAddr = release(s.ports.redis)
-	if s.redis, s.RedisNote, err = startRedis(ctx, s.RedisAddr, redisDir); err != nil {
+	if s.redis, s.RedisNote, err = startRedis(ctx, s.RedisAddr, redisDir, o.InMemory); err != nil {
 		return fmt.Errorf("start redis: %w", err)
+	}
+	if m, isMini := s.redis.(mini); isMini {
+		s.Clock = m.clock
 	}
 	s.NATSAddr = release(s.ports.nats)
 	if s.nats, err = startNATS(s.NATSAddr, natsDir, o.Logger); err != nil {
 		return fmt.Errorf("start nats: %w", err)
 	}
-	if s.streams, err = startStreamMaker(ctx, s.nats, o.OnPublish, o.Logger); err != nil {
+	if s.streams, err = startStreamMaker(ctx, s.nats, s.Clock, o.OnPublish, o.Logger); err != nil {
 		return fmt.Errorf("watch nats: %w", err)
 	}
 	return nil

@@ -27,7 +27,7 @@ const (
 type Arrival struct {
 	Queue, Topic, ID string
 	DueAt            time.Time
-	// At is when it arrived here, by our clock.
+	// At is when it arrived here, by the clock of Redis.
 	At      time.Time
 	Attempt int
 }
@@ -44,6 +44,7 @@ type streamMaker struct {
 	conn      *nats.Conn
 	js        jetstream.JetStream
 	sub       *nats.Subscription
+	clock     *Clock
 	onPublish func(Arrival)
 	logger    *slog.Logger
 	cancel    context.CancelFunc
@@ -57,7 +58,7 @@ type streamMaker struct {
 	unsure int
 }
 
-func startStreamMaker(ctx context.Context, s *natsServer, onPublish func(Arrival), logger *slog.Logger) (*streamMaker, error) {
+func startStreamMaker(ctx context.Context, s *natsServer, clock *Clock, onPublish func(Arrival), logger *slog.Logger) (*streamMaker, error) {
 	conn, err := nats.Connect("", nats.InProcessServer(s), nats.NoEcho(), nats.Name("delaybridge-dev"))
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func startStreamMaker(ctx context.Context, s *natsServer, onPublish func(Arrival
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // Close ends it.
 	m := &streamMaker{
-		conn: conn, js: js, sub: sub, onPublish: onPublish, logger: logger,
+		conn: conn, js: js, sub: sub, clock: clock, onPublish: onPublish, logger: logger,
 		cancel: cancel, stopping: ctx.Done(), known: map[string]bool{},
 	}
 	m.done.Go(func() { m.run(ctx) })
@@ -105,7 +106,7 @@ func (m *streamMaker) run(ctx context.Context) {
 			m.forward(msg)
 		}
 		if m.onPublish != nil {
-			m.onPublish(arrival(msg.Subject, msg.Header))
+			m.onPublish(m.arrival(msg.Subject, msg.Header))
 		}
 	}
 }
@@ -199,7 +200,7 @@ func (m *streamMaker) follow(ctx context.Context, topic string, yield func(Arriv
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", topic, err)
 	}
-	consuming, err := consumer.Consume(func(msg jetstream.Msg) { yield(arrival(msg.Subject(), msg.Headers())) })
+	consuming, err := consumer.Consume(func(msg jetstream.Msg) { yield(m.arrival(msg.Subject(), msg.Headers())) })
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", topic, err)
 	}
@@ -215,11 +216,11 @@ func (m *streamMaker) follow(ctx context.Context, topic string, yield func(Arriv
 }
 
 // arrival reads the headers that the bridge adds.
-func arrival(topic string, header nats.Header) Arrival {
+func (m *streamMaker) arrival(topic string, header nats.Header) Arrival {
 	due, _ := time.Parse(message.TimeFormat, header.Get(message.HeaderDueAt)) // Zero says enough.
 	attempt, _ := strconv.Atoi(header.Get(message.HeaderAttempt))
 	return Arrival{
 		Queue: header.Get(message.HeaderQueue), Topic: topic, ID: header.Get(message.HeaderID),
-		DueAt: due, At: time.Now(), Attempt: attempt,
+		DueAt: due, At: m.clock.Now(), Attempt: attempt,
 	}
 }

@@ -35,6 +35,36 @@ func (l Late) IsOver(due, now time.Time) bool {
 	return (l.Then == LateDead || l.Then == LateDrop) && now.Sub(due) > l.After
 }
 
+// Judge is the verdict on a message that is too late to be published now. A message
+// of which a copy may be out is not dropped but published again: nobody could say
+// that it was dropped.
+func (l Late) Judge(m *Claimed, now time.Time) (verdict Verdict, isLate bool) {
+	if !l.IsOver(m.DueAt, now) {
+		return Verdict{}, false
+	}
+	mayBeOut := m.Attempts.MaybeOut > 0
+	if l.Then == LateDrop {
+		return Verdict{Verb: VerbDrop, Attempts: m.Attempts}, !mayBeOut
+	}
+	// The reason is the same for all, for who redrives by reason; its times say how late it was.
+	reason := "late: more than " + Brief(l.After)
+	return Verdict{Verb: VerbDeadLetter, Attempts: m.Attempts, Published: mayBeOut, Reason: reason}, true
+}
+
+// Brief is a duration without its zeros at the end.
+func Brief(d time.Duration) string {
+	text := d.Round(time.Millisecond).String()
+	if d >= time.Minute {
+		text = d.Round(time.Second).String()
+		for _, zero := range []string{"m0s", "h0m"} {
+			if whole, isZero := strings.CutSuffix(text, zero); isZero {
+				text = whole + zero[:1]
+			}
+		}
+	}
+	return text
+}
+
 func (l Late) String() string { return string(l.Then) + " " + l.After.String() }
 
 func (l Late) check() error {

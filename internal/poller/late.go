@@ -1,39 +1,6 @@
 package poller
 
-import (
-	"strings"
-	"time"
-
-	"github.com/delaybridge/delaybridge/internal/message"
-)
-
-// judgeLate is the verdict on a message that is too late to be published. A message
-// of which a copy may be out is not dropped but published again: nobody could say
-// that it was dropped.
-func judgeLate(limit message.Late, claimed *message.Claimed, now time.Time) (verdict message.Verdict, isLate bool) {
-	if !limit.IsOver(claimed.DueAt, now) {
-		return message.Verdict{}, false
-	}
-	if limit.Then == message.LateDrop {
-		return message.Verdict{Verb: message.VerbDrop, Attempts: claimed.Attempts}, claimed.Attempts.MaybeOut == 0
-	}
-	// The reason is the same for all, for who redrives by reason; its times say how late it was.
-	return deadLetter(claimed.Attempts, claimed.Attempts.MaybeOut > 0, "late: more than "+brief(limit.After)), true
-}
-
-// brief is a duration without its zeros at the end.
-func brief(d time.Duration) string {
-	text := d.Round(time.Millisecond).String()
-	if d >= time.Minute {
-		text = d.Round(time.Second).String()
-		for _, zero := range []string{"m0s", "h0m"} {
-			if whole, isZero := strings.CutSuffix(text, zero); isZero {
-				text = whole + zero[:1]
-			}
-		}
-	}
-	return text
-}
+import "github.com/delaybridge/delaybridge/internal/message"
 
 // inTime decides about those messages that are too late, and returns the others;
 // indices may be nil for all, and so may be what it returns. none says that no message
@@ -51,7 +18,7 @@ func (r *runner) inTime(indices []int) (rest []int, none bool) {
 	}
 	var late []int
 	for _, i := range indices {
-		if verdict, isLate := judgeLate(all[i].LateOr(r.services.config.Late), &all[i], now); isLate {
+		if verdict, isLate := all[i].LateOr(r.services.config.Late).Judge(&all[i], now); isLate {
 			r.docket.note(i, verdict, nil)
 			late = append(late, i)
 		} else {

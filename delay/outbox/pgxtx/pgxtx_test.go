@@ -54,7 +54,7 @@ func use(t *testing.T, tx *pgxtx.Tx) {
 	box := outbox.New(outbox.PostgreSQL)
 	m := delay.Message{ID: `it's "\`, Topic: "t", Headers: map[string]string{"a": `'"\`}, Body: []byte{0, 1, 255}}
 	request := delay.Request{Message: m, When: delay.After(time.Hour)}
-	results, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{request, request, {Message: delay.Message{Topic: "t"}}})
+	results, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{request, request, {Message: delay.Message{Topic: "t"}, When: delay.After(0)}})
 	require.ErrorIs(t, err, delay.ErrDuplicate)
 	require.NoError(t, results[2].Err)
 	require.NoError(t, box.Reschedule(t.Context(), tx, "orders", results[0].Ref, delay.After(time.Hour)))

@@ -56,7 +56,7 @@ func (cs *Clocks) ask(ctx context.Context, node redis.UniversalClient, c *Clock)
 	switch {
 	case err != nil:
 		cs.conn.Refresh(ctx, err)
-		return notSent(fmt.Errorf("ask for the time: %w", err))
+		return notSent(fmt.Errorf("ask for the time: %w", conn.Blame(node, err)))
 	case errParts != nil || len(parts) != 2:
 		return fmt.Errorf("ask for the time: %w", scripts.ErrReply)
 	}

@@ -103,15 +103,25 @@ func (c *Conn) Refresh(ctx context.Context, err error) {
 // after SCRIPT FLUSH or a failover, is given the source.
 func (c *Conn) Run(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
 	rdb := c.Client(ctx)
-	if _, err := Node(ctx, rdb, keys[0]); err != nil {
+	node, err := Node(ctx, rdb, keys[0])
+	if err != nil {
 		return nil, err
 	}
 	command := s.Command(ctx, false, keys, args)
-	err := rdb.Process(ctx, command)
+	err = rdb.Process(ctx, command)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		command = s.Command(ctx, true, keys, args)
 		err = rdb.Process(ctx, command)
 	}
 	c.Refresh(ctx, err)
-	return command.Cmd, err
+	return command.Cmd, Blame(node, err)
+}
+
+// Blame names the server in an error of it that says only that time ran out.
+func Blame(node redis.UniversalClient, err error) error {
+	client, ok := node.(*redis.Client)
+	if !ok || !rediserr.IsLateness(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", client.Options().Addr, err)
 }

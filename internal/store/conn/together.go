@@ -91,6 +91,6 @@ func exec(ctx context.Context, node *redis.Client, bySource bool, trips []*Trip)
 		if t.Cmd.Val() != nil {
 			t.Cmd.SetErr(nil) // It has answered; go-redis blames it for what those behind it met.
 		}
-		t.Err = t.Cmd.Err()
+		t.Err = Blame(node, t.Cmd.Err())
 	}
 }

@@ -14,13 +14,23 @@ import (
 // asked for. Sink and MaxMessage become the ones asked for. A layout that was
 // lost alone is taken from the shards, which know it too.
 func (g *Registry) Ensure(ctx context.Context, want Layout) (*Layout, error) {
+	return g.ensure(ctx, makeOrUpdate, want)
+}
+
+// Create is [Registry.Ensure], but that it leaves a layout alone which is there: for
+// callers who have no configuration.
+func (g *Registry) Create(ctx context.Context, want Layout) (*Layout, error) {
+	return g.ensure(ctx, makeOrKeep, want)
+}
+
+func (g *Registry) ensure(ctx context.Context, m making, want Layout) (*Layout, error) {
 	if want.Shards < 1 || want.Shards > MaxShards {
 		return nil, fmt.Errorf("%w: %d", ErrShards, want.Shards)
 	}
 	if err := g.restore(ctx, &want); err != nil {
 		return nil, err
 	}
-	layout, err := g.load(ctx, true, want)
+	layout, err := g.load(ctx, m, want)
 	if err != nil {
 		return nil, err
 	}

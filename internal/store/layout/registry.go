@@ -36,7 +36,7 @@ func NewRegistry(c *conn.Durable, clock *clock.Clock, queue keys.Queue) *Registr
 
 // Load reads the layout from Redis, and uses it from now on.
 func (g *Registry) Load(ctx context.Context) (*Layout, error) {
-	return g.load(ctx, false, Layout{})
+	return g.load(ctx, onlyRead, Layout{})
 }
 
 // InUse is the layout that was loaded last, nil before.
@@ -64,10 +64,23 @@ func (g *Registry) tryOnce(last *time.Time) bool {
 	return g.tried.CompareAndSwap(last, &now)
 }
 
-func (g *Registry) load(ctx context.Context, ensure bool, want Layout) (*Layout, error) {
+// making says what layout.lua does with a layout, as the script takes it.
+type making int
+
+const (
+	// onlyRead makes none.
+	onlyRead making = iota
+	// makeOrUpdate makes one where there is none, and gives sink and size limit to one
+	// that is there.
+	makeOrUpdate
+	// makeOrKeep makes one where there is none, and leaves one that is there alone.
+	makeOrKeep
+)
+
+func (g *Registry) load(ctx context.Context, m making, want Layout) (*Layout, error) {
 	sentMs := g.clock.FloorMs()
 	cmd, err := g.conn.Run(ctx, scripts.Layout, []string{g.queue.Layout()},
-		scripts.Flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
+		int(m), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
 	if err != nil {
 		return nil, fmt.Errorf("load layout of %s: %w", g.queue.Name, err)
 	}

@@ -124,21 +124,21 @@ func Cause(err error) string {
 			return network.Op + ": " + network.Err.Error()
 		}
 		return network.Op + " " + network.Addr.String() + ": " + network.Err.Error()
-	case isLateness(err):
+	case IsLateness(err):
 		return "no answer in time"
 	}
 	return err.Error()
 }
 
-// isLateness reports whether the error says no more than that time ran out.
-func isLateness(err error) bool {
+// IsLateness reports whether the error says no more than that time ran out.
+func IsLateness(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, redis.ErrPoolTimeout)
 }
 
 // Telling is which of two errors in a row is told at the end: the later one,
 // unless it says only that time ran out, and the earlier one says why.
 func Telling(earlier, later error) error {
-	if earlier != nil && isLateness(later) && !isLateness(earlier) {
+	if earlier != nil && IsLateness(later) && !IsLateness(earlier) {
 		return earlier
 	}
 	return later

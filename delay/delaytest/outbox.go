@@ -1,0 +1,135 @@
+package delaytest
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// Rows is what can read an outbox: a [*sql.DB], [*sql.Tx] or [*sql.Conn].
+type Rows interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// LoadOutbox does what a bridge does with the rows that package outbox has written for
+// this queue: the pending ones are scheduled, cancelled and rescheduled, in their
+// order. From a transaction it sees what that has written, from a database what was
+// committed. The rows are only read, and each counts once: call it after each step of
+// the test. An empty table is "delay_outbox".
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	shop.PlaceOrder(ctx, tx, 42) // calls box.Schedule(ctx, tx, "orders", …)
+//	queue.LoadOutbox(tx, "")
+//	queue.RequireScheduled("order.timeout", delay.After(30*time.Minute))
+//
+// A row that a bridge would refuse ends the test. The database's clock does not follow
+// the queue's: a row brings the queue's clock forward to when it was written, and what
+// it says counts from there.
+func (q *Queue) LoadOutbox(db Rows, table string) {
+	q.t.Helper()
+	if table == "" {
+		table = schema.DefaultTable
+	}
+	q.must("load outbox", schema.CheckTable(table))
+	q.bridge.mu.Lock()
+	after := q.bridge.loaded[table]
+	q.bridge.mu.Unlock()
+	rows, err := q.readRows(db, table, after)
+	q.must("read "+table, err)
+	for _, r := range rows {
+		if err := q.load(r); err != nil {
+			q.t.Fatalf("delaytest: row %d of %s, message %s: a bridge would refuse it: %v", r.id, table, name(r.ref.ID, r.ref.Key), err)
+		}
+		q.bridge.mu.Lock()
+		q.bridge.loaded[table] = r.id
+		q.bridge.mu.Unlock()
+	}
+}
+
+// The operations as the table numbers them.
+const (
+	opSchedule = iota
+	opCancel
+	opReschedule
+)
+
+type outboxRow struct {
+	id, op, dueMs, createdMs int64
+	ref                      delay.Ref
+	topic                    string
+	headers, body            []byte
+}
+
+// readRows reads the pending rows behind one. The statement needs no dialect: the name
+// of a queue has no quotes.
+func (q *Queue) readRows(db Rows, table string, after int64) (all []outboxRow, err error) {
+	const columns = "id, op, due_ms, created_ms, message_id, message_key, topic, headers, body"
+	rows, err := db.QueryContext(q.ctx(), fmt.Sprintf(
+		"SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id", columns, table, q.store.Name(), after))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var r outboxRow
+		err := rows.Scan(&r.id, &r.op, &r.dueMs, &r.createdMs, &r.ref.ID, &r.ref.Key, &r.topic, &r.headers, &r.body)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	return all, rows.Err()
+}
+
+// writing is longer than a database takes between reading its clock for a row's due
+// time and for its creation, rounded apart: an Advance by the delay gets there.
+const writing = 10 * time.Millisecond
+
+// load does what one row says. Whether an operation came in time is no fault of it.
+func (q *Queue) load(r outboxRow) error {
+	if written := time.UnixMilli(r.createdMs).Add(writing); written.After(q.Now()) {
+		q.clock.set(written)
+	}
+	when := delay.At(time.UnixMilli(r.dueMs))
+	var err error
+	switch r.op {
+	case opCancel:
+		err = q.Cancel(q.ctx(), r.ref)
+	case opReschedule:
+		err = q.Reschedule(q.ctx(), r.ref, when)
+	case opSchedule:
+		var m delay.Message
+		if m, err = r.message(); err == nil {
+			_, err = q.Schedule(q.ctx(), m, when)
+		}
+	default:
+		err = fmt.Errorf("operation %d is not known", r.op)
+	}
+	if errors.Is(err, delay.ErrNotFound) || errors.Is(err, delay.ErrTooLate) {
+		return nil
+	}
+	return err
+}
+
+func (r *outboxRow) message() (delay.Message, error) {
+	m := delay.Message{ID: r.ref.ID, Key: r.ref.Key, Topic: r.topic, Body: r.body}
+	if len(r.headers) == 0 {
+		return m, nil
+	}
+	if err := json.Unmarshal(r.headers, &m.Headers); err != nil {
+		return m, fmt.Errorf("headers: %w", err)
+	}
+	m.Headers, m.Tags = message.CutTags(m.Headers)
+	var late message.Late
+	var err error
+	m.Headers, late, err = message.CutLate(m.Headers)
+	m.Late = delay.Late{After: late.After, Then: delay.LateAction(late.Then)}
+	return m, err
+}

@@ -1,0 +1,145 @@
+package delaytest
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// prefix is that of the keys, as a client has it by default.
+const prefix = "delay"
+
+// Queue is a queue in memory, and the client of a producer. It is safe for concurrent
+// use, but for [Queue.Advance], which one goroutine calls at a time.
+type Queue struct {
+	// Client is a client of the queue, with the default options.
+	*delay.Client
+
+	t      testing.TB
+	rdb    *redis.Client
+	store  *store.Queue
+	clock  clock
+	bridge bridge
+}
+
+// clock is the clock of a Redis in this process.
+type clock struct {
+	redis *miniredis.Miniredis
+
+	mu   sync.Mutex
+	time time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.time
+}
+
+func (c *clock) set(to time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.time = to
+	c.redis.SetTime(to)
+}
+
+// bridge is what stands behind the queue: a bridge, a broker, and consumers.
+type bridge struct {
+	mu        sync.Mutex // guards all
+	claims    uint64
+	paused    bool
+	handlers  map[string]func(Published)
+	refused   map[string]string
+	published []Published
+	loaded    map[string]int64 // the last row of each outbox table, see LoadOutbox
+}
+
+var _ delay.Scheduler = (*Queue)(nil)
+
+// Broker names a broker, whose rules decide which topics and headers are valid.
+type Broker string
+
+// The brokers.
+const (
+	Kafka    Broker = "kafka"
+	NATS     Broker = "nats"
+	RabbitMQ Broker = "rabbitmq"
+)
+
+// Option changes a queue.
+type Option func(*options)
+
+type options struct {
+	broker Broker
+	start  time.Time
+}
+
+// WithBroker sets the broker. By default any topic of 1 to 255 bytes is valid.
+func WithBroker(b Broker) Option { return func(o *options) { o.broker = b } }
+
+// WithStart sets what the clock shows at first. By default it is the present.
+func WithStart(at time.Time) Option { return func(o *options) { o.start = at } }
+
+// New makes a queue of that name, which ends with the test.
+func New(t testing.TB, name string, opts ...Option) *Queue {
+	t.Helper()
+	o := options{start: time.Now()}
+	for _, set := range opts {
+		set(&o)
+	}
+	server := miniredis.NewMiniRedis()
+	q := &Queue{
+		t: t, clock: clock{redis: server},
+		bridge: bridge{handlers: map[string]func(Published){}, refused: map[string]string{}, loaded: map[string]int64{}},
+	}
+	q.clock.set(o.start.Truncate(time.Millisecond))
+	q.rdb = redis.NewClient(&redis.Options{
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() {
+		_ = q.rdb.Close() // It has nothing to lose.
+		server.Close()
+	})
+	q.store = store.New(q.rdb, prefix, name)
+	q.Client = q.NewClient()
+	// One shard: so there is one order, that of the due times.
+	_, err := q.store.Layouts().Ensure(q.ctx(), store.Layout{
+		Shards: 1, Sink: message.SinkType(o.broker), MaxMessage: message.DefaultMaxSize,
+	})
+	q.must("make the queue", err)
+	return q
+}
+
+// NewClient returns another client of the queue, for a producer with options of its own.
+func (q *Queue) NewClient(opts ...delay.Option) *delay.Client {
+	q.t.Helper()
+	client, err := delay.NewClient(q.rdb, q.store.Name(), opts...)
+	q.must("make a client", err)
+	return client
+}
+
+// Now is what the clock shows, in whole milliseconds.
+func (q *Queue) Now() time.Time { return q.clock.now() }
+
+// must ends the test for what cannot be: nothing here fails by itself.
+func (q *Queue) must(what string, err error) {
+	q.t.Helper()
+	if err != nil {
+		q.t.Fatalf("delaytest: %s: %v", what, err)
+	}
+}
+
+// ctx is for calls that nobody waits for in vain: all is in this process. It outlives
+// the test's own, for what runs at its end.
+func (q *Queue) ctx() context.Context { return context.WithoutCancel(q.t.Context()) }

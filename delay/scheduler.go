@@ -1,0 +1,18 @@
+package delay
+
+import "context"
+
+// Scheduler is what a producer calls of a [Client]. Who takes it in the Client's place
+// can be given something else in tests: a queue of package delaytest, or a value that
+// embeds one and answers some call with an error. Who calls one or two of the methods
+// had better declare an interface of these. It gets a method when Client gets one.
+type Scheduler interface {
+	Schedule(ctx context.Context, m Message, when When, opts ...CallOption) (Result, error)
+	ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error)
+	Cancel(ctx context.Context, ref Ref, opts ...CallOption) error
+	Reschedule(ctx context.Context, ref Ref, when When, opts ...CallOption) error
+	PublishNow(ctx context.Context, ref Ref, opts ...CallOption) error
+	Get(ctx context.Context, ref Ref) (Info, error)
+}
+
+var _ Scheduler = (*Client)(nil)
