@@ -14,7 +14,8 @@ var (
 	// waits, is being published, or is in the dead letters. Nothing was changed.
 	ErrDuplicate = errors.New("delay: duplicate message")
 	// ErrNotFound is returned for an identity that was published, cancelled or
-	// never seen: no trace is kept after the acknowledgement.
+	// never seen: no trace is kept after the acknowledgement, unless the queue has a
+	// history, of which [Client.Get] tells.
 	ErrNotFound = errors.New("delay: message not found")
 	// ErrTooLate is returned when the message is being published right now.
 	// Nothing was changed.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 type scheduleCommand struct {
@@ -73,10 +73,7 @@ func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, erro
 	if !errors.Is(err, delay.ErrNoLayout) {
 		return result, err
 	}
-	_, err = s.queue.Layouts().Ensure(s.ctx, store.Layout{
-		Shards: s.config.Shards, Sink: s.sink, MaxMessage: int(s.config.MaxMessage),
-	})
-	if err != nil {
+	if _, err = s.queue.Layouts().Ensure(s.ctx, app.Layout(s.config, s.sink)); err != nil {
 		return result, err
 	}
 	return s.client.Schedule(s.ctx, m, when)

@@ -109,7 +109,7 @@ func TestDead(t *testing.T) {
 	s.settle(message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused 25 times"})
 	dead := s.call("GET", "/queues/QUEUE/messages?state=dead", nil).is(http.StatusOK)["messages"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{"a", "dead", "refused 25 times"}, []any{dead["id"], dead["state"], dead["reason"]})
-	assert.NotEmpty(t, dead["died_at"])
+	assert.NotEmpty(t, dead["end"])
 	s.call("POST", "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h"}).refused(http.StatusConflict, "duplicate")
 	s.call("POST", "/queues/QUEUE/messages/a:reschedule", map[string]any{"in": "1h"}).is(http.StatusOK)
 	assert.Equal(t, "scheduled", s.call("GET", "/queues/QUEUE/messages/a", nil).is(http.StatusOK)["state"])

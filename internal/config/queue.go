@@ -23,6 +23,12 @@ type Dead struct {
 	Max  int           `yaml:"max" default:"0" min:"0" doc:"Most dead letters of the queue. 0: no limit."`
 }
 
+// History limits what is remembered of messages that have ended. Count 0 is nothing.
+type History struct {
+	Count int           `yaml:"count" default:"0" min:"0" max:"100000000" doc:"Most messages that are remembered, over all shards; each shard has its even part. 0: none."`
+	Age   time.Duration `yaml:"age" default:"24h" min:"1s" doc:"How long a message is remembered."`
+}
+
 // Rate is how many messages a second are published at the most, over all shards and
 // instances; each shard has its even part. 0 is no limit.
 type Rate struct {

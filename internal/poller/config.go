@@ -181,6 +181,8 @@ type Config struct {
 	// Late says how late a message may be published; zero is however late.
 	Late  message.Late
 	Rates Rates
+	// Places has the store told where the broker has stored each message.
+	Places bool
 	// Logger defaults to none, Observer to none.
 	Logger   *slog.Logger
 	Observer Observer

@@ -15,10 +15,10 @@ func judgeLate(limit message.Late, claimed *message.Claimed, now time.Time) (ver
 	if !limit.IsOver(claimed.DueAt, now) {
 		return message.Verdict{}, false
 	}
-	if limit.Then == message.LateDrop {
-		return message.Verdict{Verb: message.VerbDrop, Attempts: claimed.Attempts}, claimed.Attempts.MaybeOut == 0
-	}
 	reason := fmt.Sprintf("late by %s (limit %s)", brief(now.Sub(claimed.DueAt)), brief(limit.After))
+	if limit.Then == message.LateDrop {
+		return message.Verdict{Verb: message.VerbDrop, Attempts: claimed.Attempts, Reason: reason}, claimed.Attempts.MaybeOut == 0
+	}
 	return deadLetter(claimed.Attempts, claimed.Attempts.MaybeOut > 0, reason), true
 }
 

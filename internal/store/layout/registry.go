@@ -65,9 +65,13 @@ func (g *Registry) tryOnce(last *time.Time) bool {
 }
 
 func (g *Registry) load(ctx context.Context, ensure bool, want Layout) (*Layout, error) {
+	rules, err := want.Rules.encode()
+	if err != nil {
+		return nil, err
+	}
 	sentMs := g.clock.FloorMs()
 	cmd, err := g.conn.Run(ctx, scripts.Layout, []string{g.queue.Layout()},
-		scripts.Flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
+		scripts.Flag(ensure), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier), rules)
 	if err != nil {
 		return nil, fmt.Errorf("load layout of %s: %w", g.queue.Name, err)
 	}
@@ -83,7 +87,7 @@ func (g *Registry) use(r *scripts.Reply, sentMs int64) (*Layout, error) {
 	}
 	g.clock.Learn(nowMs, sentMs)
 	fields := map[string]string{}
-	for i, name := range []string{"shards", "epoch", "sink", "max_message", "earlier", "next", "retired", "dropping"} {
+	for i, name := range []string{"shards", "epoch", "sink", "max_message", "earlier", "next", "retired", "dropping", "rules"} {
 		fields[name] = list.Text(i)
 	}
 	if fields["shards"] == "" {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store/layout"
@@ -47,6 +48,11 @@ func (s *Shard) Check() error {
 	sameKeys(s.Claims, s.Deadlines, "claims", "deadlines", complain)
 	sameKeys(s.Gone, s.GoneTTL, "gone", "gonettl", complain)
 	sameKeys(s.Dead, s.DeadMsg, "dead", "deadmsg", complain)
+	for id, end := range s.Ends {
+		if _, err := message.ParseEnd(end, time.Time{}); err != nil {
+			complain("%q in the history: %w", id, err)
+		}
+	}
 	return errors.Join(broken...)
 }
 
