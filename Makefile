@@ -13,7 +13,7 @@ FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit rates console test-matrix lint format tools provision services cover bench bench-once fuzz vuln clean
+.PHONY: help build test unit rates console screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ rates: services ## Check the counters with Prometheus' own engine, a module of i
 
 console: services ## Use the console in headless Chromium, a module of its own (TEST_FLAGS).
 	$(SERVICES) -only redis,nats go test -C test/console $(TEST_FLAGS) ./...
+
+screens: services ## Draw all pages of the console into docs/console.
+	$(SERVICES) -only redis,nats go test -C test/console -count=1 -run TestLooks . -screens $(CURDIR)/docs/console
 
 test-matrix: services ## Run the tests of these on Redis 8, Valkey 8, RabbitMQ 4, MySQL 8, PostgreSQL 12 and 18; needs root and Debian's packages.
 	@scripts/matrix.sh

@@ -1,7 +1,6 @@
 package poller
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -15,7 +14,8 @@ func judgeLate(limit message.Late, claimed *message.Claimed, now time.Time) (ver
 	if !limit.IsOver(claimed.DueAt, now) {
 		return message.Verdict{}, false
 	}
-	reason := fmt.Sprintf("late by %s (limit %s)", brief(now.Sub(claimed.DueAt)), brief(limit.After))
+	// The reason is the same for all, for who redrives by reason; its times say how late it was.
+	reason := "late: more than " + brief(limit.After)
 	if limit.Then == message.LateDrop {
 		return message.Verdict{Verb: message.VerbDrop, Attempts: claimed.Attempts, Reason: reason}, claimed.Attempts.MaybeOut == 0
 	}

@@ -25,13 +25,13 @@ func TestJudgeLate(t *testing.T) {
 		"publish":        {then: message.LatePublish, late: 48 * time.Hour},
 		"nothing said":   {late: 48 * time.Hour},
 		"in time":        {then: message.LateDead, late: time.Hour},
-		"dead":           {then: message.LateDead, late: 2*time.Hour + 3*time.Minute, isLate: true, want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late by 2h3m (limit 1h)"}},
-		"dead, a little": {then: message.LateDead, late: time.Hour + time.Second, isLate: true, want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late by 1h0m1s (limit 1h)"}},
+		"dead":           {then: message.LateDead, late: 2*time.Hour + 3*time.Minute, isLate: true, want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late: more than 1h"}},
+		"dead, a little": {then: message.LateDead, late: time.Hour + time.Second, isLate: true, want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late: more than 1h"}},
 		"dead, a copy may be out": {
 			then: message.LateDead, late: 2 * time.Hour, attempts: maybe, isLate: true,
-			want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late by 2h (limit 1h)", Published: true, Attempts: maybe},
+			want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late: more than 1h", Published: true, Attempts: maybe},
 		},
-		"drop":                    {then: message.LateDrop, late: 2 * time.Hour, isLate: true, want: message.Verdict{Verb: message.VerbDrop}},
+		"drop":                    {then: message.LateDrop, late: 2 * time.Hour, isLate: true, want: message.Verdict{Verb: message.VerbDrop, Reason: "late: more than 1h"}},
 		"drop, in time":           {then: message.LateDrop, late: time.Minute},
 		"drop, a copy may be out": {then: message.LateDrop, late: 2 * time.Hour, attempts: maybe},
 	} {

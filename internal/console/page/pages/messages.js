@@ -75,7 +75,7 @@ function bulk(queue, filter) {
     })));
 }
 
-function head() {
+export function head() {
   return el('thead', null, el('tr', null, ['Id', 'Key', 'Topic', 'State', 'Due', 'Attempt', 'Tags', 'Why'].map((text) => el('th', { scope: 'col' }, text))));
 }
 

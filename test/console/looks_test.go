@@ -1,0 +1,178 @@
+package console
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/delay"
+)
+
+// screens is where pictures of all pages go; none are made without it.
+var screens = flag.String("screens", "", "folder for pictures of all pages")
+
+// died schedules messages that become dead letters.
+func (w *world) died(ids ...string) {
+	w.t.Helper()
+	for _, id := range ids {
+		_, err := w.client.Schedule(w.t.Context(), delay.Message{
+			ID: id, Topic: w.topic + ".timeout", Late: delay.Late{After: time.Minute, Then: delay.LateDead},
+		}, delay.At(time.Now().Add(-time.Hour)))
+		require.NoError(w.t, err)
+	}
+	w.eventually(func(info *delay.Info) bool { return info.State == delay.Dead }, ids...)
+}
+
+// eventually waits until all of these messages are so.
+func (w *world) eventually(is func(*delay.Info) bool, ids ...string) {
+	w.t.Helper()
+	for _, id := range ids {
+		require.Eventually(w.t, func() bool {
+			info, err := w.client.Get(w.t.Context(), delay.Ref{ID: id})
+			return err == nil && is(&info)
+		}, patience, 10*time.Millisecond, id)
+	}
+}
+
+func TestPublishNow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	ref := w.schedule(delay.Message{ID: "a"}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("message", "queue", "orders", "id", ref.ID)
+	b.click("Publish now …")
+	b.says("It is due at once")
+	b.click("Publish now")
+	w.arrives("a")
+	w.gone(ref)
+}
+
+// TestDeadLetters tries one and all others again, which all arrive, and purges the rest.
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.died("a", "b", "c", "d")
+	b := newBrowser(t, w.address)
+	b.open("dead", "queue", "orders")
+	b.says("4 × late: more than 1m")
+	b.count("main tbody tr", 4)
+	b.click("Redrive")
+	b.says("It leaves the dead letters")
+	b.click("Redrive")
+	b.says("is tried again.")
+	first := <-w.arrived
+	w.gone(delay.Ref{ID: first})
+
+	b.open("dead", "queue", "orders")
+	b.count("main tbody tr", 3)
+	b.click("Redrive these …")
+	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+	b.click("Redrive")
+	b.until(`document.querySelector('td[data-name=Done]')?.innerText === '3'`)
+	got := []string{first, <-w.arrived, <-w.arrived, <-w.arrived}
+	assert.ElementsMatch(t, []string{"a", "b", "c", "d"}, got)
+
+	w.died("e", "f")
+	b.open("dead", "queue", "orders")
+	b.click("Purge all …")
+	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+	b.click("Purge")
+	w.gone(delay.Ref{ID: "e"})
+	w.gone(delay.Ref{ID: "f"})
+}
+
+// busy makes a queue that has something of everything.
+func (w *world) busy() {
+	w.t.Helper()
+	for i := range 120 {
+		m := delay.Message{
+			ID: fmt.Sprintf("order-%d/timeout", 4200+i), Key: fmt.Sprintf("customer-%d", i%9), Body: []byte(`{"order":42}`),
+			Headers: map[string]string{"content-type": "application/json"},
+		}
+		if i%4 == 0 {
+			m.Tags = []string{"spring-sale"}
+		}
+		w.schedule(m, time.Duration(i*i)*6*time.Second+time.Hour)
+	}
+	w.schedule(delay.Message{ID: "invoice-7", Topic: "missing-" + w.topic}, 0)
+	require.Eventually(w.t, func() bool {
+		located, ok, err := w.queue.Producer().Locate(w.t.Context(), "invoice-7", "")
+		return err == nil && ok && located.Parked != nil
+	}, patience, 10*time.Millisecond)
+	w.died("order-17/timeout", "order-18/timeout")
+	_, err := w.queue.Admin().Pause(w.t.Context(), w.topic+".mail")
+	require.NoError(w.t, err)
+}
+
+// TestLooks draws each page, dark and light, on a screen and on a phone: nothing is cut
+// off, and all that can be used has a name for those who cannot see it.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.busy()
+	b := newBrowser(t, w.address)
+	b.open("messages", "queue", "orders", "tag", "spring-sale")
+	b.click("Cancel all that match …")
+	b.says("Only count what matches")
+	b.click("Cancel all that match")
+	b.until(`document.querySelector('td[data-name=State]')?.innerText === 'done'`)
+	for _, size := range [][2]int64{{1280, 860}, {390, 844}} {
+		do(b, chromedp.EmulateViewport(size[0], size[1]))
+		for _, scheme := range []string{"light", "dark"} {
+			b.likes(scheme)
+			for page, ready := range map[string]string{
+				"": "main tbody tr", "queue": "main svg", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
+				"sinks": "main tbody tr", "instances": "main tbody tr", "audit": "main tbody tr", "find": "main tbody tr", "jobs": "main tbody tr",
+			} {
+				b.open(page, "queue", "orders", "id", "order-4201/timeout", "key", "customer-1")
+				b.until(fmt.Sprintf(`document.querySelector(%q) !== null`, ready))
+				b.check(page, size[0])
+				if *screens != "" {
+					b.picture(page, scheme, size[0])
+				}
+			}
+		}
+	}
+}
+
+// likes has the page see whether the reader likes it dark or light.
+func (b *browser) likes(scheme string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+	require.NoError(b.t, err)
+}
+
+// check fails where the page is wider than the window, or has something without a name.
+func (b *browser) check(page string, width int64) {
+	b.t.Helper()
+	assert.LessOrEqual(b.t, do(b, chromedp.Evaluate[int64](`document.documentElement.scrollWidth`)), width, page)
+	nameless := do(b, chromedp.Evaluate[[]string](`
+		[...document.querySelectorAll('button, a[href], input, select, textarea, svg')]
+			.filter((e) => !(e.innerText || '').trim() && !e.getAttribute('aria-label') && !e.getAttribute('aria-hidden') &&
+				!e.getAttribute('title') && !e.labels?.length && !e.querySelector?.('title, img[alt]'))
+			.map((e) => e.outerHTML.slice(0, 200))`))
+	assert.Empty(b.t, nameless, page)
+}
+
+func (b *browser) picture(page, scheme string, width int64) {
+	b.t.Helper()
+	if page == "" {
+		page = "overview"
+	}
+	on := "desktop"
+	if width < 640 {
+		on = "phone"
+	}
+	image := do(b, chromedp.CaptureScreenshot())
+	require.NoError(b.t, os.WriteFile(filepath.Join(*screens, fmt.Sprintf("%s-%s-%s.png", page, on, scheme)), image, 0o600))
+}
