@@ -186,6 +186,9 @@ func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Res
 	if err == nil {
 		err = m.Validate(limits.sink, limits.maxSize)
 	}
+	if err == nil {
+		err = limits.topics.Check(m.Topic)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}

@@ -164,7 +164,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
 			Claims: claims(p.Config.Poller, durable.Asked()), ParkPatience: cfg.ParkPatience, Late: message.Late(cfg.Late),
 			Rates:  poller.Rates{Messages: cfg.Rate.Messages, Topics: cfg.Rate.ByTopic()},
-			Places: cfg.History.Count > 0,
+			Places: cfg.History.Count > 0, Topics: topics{r.queue},
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
 			Logger: p.Logger, Observer: p.Metrics,
 			Hooks: poller.Hooks{

@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/message"
 )
 
 // Rules are what the configuration of a queue says and its producers must know. Like
 // sink and size limit they change without an epoch: whoever started last with a
 // configuration has set them, and others learn of it within ten seconds.
 type Rules struct {
+	// Topics are those that the queue takes.
+	Topics message.Topics `json:"topics,omitempty"`
 	// History says which ends of messages are remembered.
 	History History `json:"history,omitzero"`
 }
