@@ -33,6 +33,7 @@ func TestOverview(t *testing.T) {
 	for field, want := range map[string]float64{"waiting": 6, "parked": 4, "due": 1, "in_flight": 0, "dead": 0, "shards": 2, "held": 2} {
 		assert.InDelta(t, want, queue[field], 0, field)
 	}
+	assert.Greater(t, queue["oldest_due_age_s"], 3600.0, "longAgo")
 	sink := all["sinks"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{s.queue.Name()}, sink["queues"])
 	assert.Equal(t, false, sink["up"])
@@ -110,6 +111,8 @@ func TestDead(t *testing.T) {
 	dead := s.call("GET", "/queues/QUEUE/messages?state=dead", nil).is(http.StatusOK)["messages"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{"a", "dead", "refused 25 times"}, []any{dead["id"], dead["state"], dead["reason"]})
 	assert.NotEmpty(t, dead["end"])
+	assert.Len(t, s.call("GET", "/queues/QUEUE/messages?reason=25+times", nil).is(http.StatusOK)["messages"], 1)
+	assert.Empty(t, s.call("GET", "/queues/QUEUE/messages?reason=24+times", nil).is(http.StatusOK)["messages"])
 	s.call("POST", "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h"}).refused(http.StatusConflict, "duplicate")
 	s.call("POST", "/queues/QUEUE/messages/a:reschedule", map[string]any{"in": "1h"}).is(http.StatusOK)
 	assert.Equal(t, "scheduled", s.call("GET", "/queues/QUEUE/messages/a", nil).is(http.StatusOK)["state"])

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -27,6 +28,9 @@ func TestCancel(t *testing.T) {
 	assert.NotContains(t, b.text(), "secret", "the body is shown on demand")
 	b.click("Show the body")
 	b.says("<b>secret</b>")
+	drawn := do(b, chromedp.Evaluate[string](`document.querySelector('ol.story time').innerText`))
+	b.until(fmt.Sprintf(`document.querySelector('ol.story time').innerText !== %q`, drawn))
+	assert.Contains(t, b.text(), "<b>secret</b>", "it stays while the rest is drawn anew")
 
 	b.click("Cancel …")
 	b.says("This cannot be undone.")

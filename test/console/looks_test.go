@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // screens is where pictures of all pages go; none are made without it.
@@ -87,6 +88,70 @@ func TestDeadLetters(t *testing.T) {
 	b.click("Purge")
 	w.gone(delay.Ref{ID: "e"})
 	w.gone(delay.Ref{ID: "f"})
+}
+
+// TestStopJob begins a job that would take a minute, stops it, and lets another one do the rest.
+func TestStopJob(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	const all = 60
+	for i := range all {
+		w.schedule(delay.Message{ID: fmt.Sprint("a-", i), Tags: []string{"sale"}}, time.Hour)
+	}
+	b := newBrowser(t, w.address)
+	begin := func(rate string) {
+		b.open("messages", "queue", "orders", "tag", "sale")
+		b.click("Reschedule all that match …")
+		b.fill("by", "1d")
+		b.fill("rate", rate)
+		do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+		b.click("Reschedule all that match")
+	}
+	begin("1")
+	b.until(`Number(document.querySelector('td[data-name=Done]')?.innerText) > 0`)
+	b.click("Stop …")
+	b.says("What is done stays done")
+	b.click("Stop")
+	b.until(`document.querySelector('td[data-name=State]').innerText === 'stopped'`)
+	assert.Less(t, len(w.dueIn(t, 24*time.Hour)), all)
+
+	begin("")
+	b.until(fmt.Sprintf(`[...document.querySelectorAll('td[data-name=Done]')].some((e) => e.innerText === '%d')`, all))
+	assert.Len(t, w.dueIn(t, 24*time.Hour), all)
+}
+
+// dueIn are the ids of messages that are due after so long.
+func (w *world) dueIn(t *testing.T, in time.Duration) (ids []string) {
+	t.Helper()
+	page, err := w.queue.Admin().List(t.Context(), store.ListRequest{Filter: store.Filter{From: time.Now().Add(in)}, Limit: store.MaxList})
+	require.NoError(t, err)
+	for _, m := range page.Messages {
+		ids = append(ids, m.Found.ID)
+	}
+	return ids
+}
+
+// TestTheme goes through the themes, and is remembered.
+func TestTheme(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	b := newBrowser(t, w.address)
+	b.open("")
+	background := func() string {
+		return do(b, chromedp.Evaluate[string](`getComputedStyle(document.body).backgroundColor`))
+	}
+	b.likes("light")
+	light := background()
+	b.click("Theme: system")
+	b.click("Theme: light")
+	b.says("Theme: dark")
+	assert.NotEqual(t, light, background())
+	b.open("")
+	b.says("Theme: dark")
+	assert.NotEqual(t, light, background())
+	b.click("Theme: dark")
+	b.says("Theme: system")
+	assert.Equal(t, light, background())
 }
 
 // busy makes a queue that has something of everything.

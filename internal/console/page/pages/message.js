@@ -12,14 +12,18 @@ export const title = ({ id }) => `Message ${id}`;
 export async function show(root, { queue, id, key }, signal) {
   const path = `queues/${name(queue)}/messages/${name(id)}`;
   const shown = el('div');
+  const body = payload(path, key); // It stays as it is while the rest is drawn anew.
   root.append(shown);
   let last = null;
   while (!signal.aborted) {
     try {
       last = await get(path, { key }, signal);
-      replace(shown, story(last), actions(path, key, last), about(queue, last), ended.includes(last.state) ? null : payload(path, key));
+      replace(shown, story(last), actions(path, key, last), about(queue, last));
+      if (ended.includes(last.state)) body.remove();
+      else if (!body.isConnected) root.append(body);
     } catch (err) {
       if (signal.aborted || err.code !== 'not_found') throw err;
+      body.remove();
       replace(shown, el('p.calm', null, last
         ? 'It has left: published, or cancelled. The queue keeps no history of it; consumers have it under its topic.'
         : 'There is no such message: published, cancelled and not remembered, or never scheduled.'), last && about(queue, last));
@@ -87,15 +91,14 @@ function about(queue, m) {
 
 // payload is shown on demand only: it may be large, or nobody else's affair.
 function payload(path, key) {
-  const shown = el('div');
-  return el('section', null, el('h3', null, 'Body'), button('Show the body', async (event) => {
-    const at = event.target.parentElement;
+  const section = el('section', null, el('h3', null, 'Body'), button('Show the body', async (event) => {
     try {
       const m = await get(path, { key, body: 1 });
-      at.append(el('pre', null, m.body ?? `base64: ${m.body_base64}`));
+      section.append(el('pre', null, m.body ?? `base64: ${m.body_base64}`));
       event.target.remove();
     } catch (err) {
-      at.append(el('p.error', null, err.message));
+      section.append(el('p.error', null, err.message));
     }
-  }), shown);
+  }));
+  return section;
 }
