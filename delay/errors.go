@@ -34,7 +34,8 @@ var (
 	// ErrNotDurable is returned when the call was done, but what was asked with
 	// [WithDurability] did not confirm it in time: replicas, or the disk.
 	ErrNotDurable = store.ErrNotDurable
-	// ErrFull is returned when Redis has reached its memory limit. Nothing was changed.
+	// ErrFull is returned when Redis has reached its memory limit, or the queue its
+	// budget (queues.*.budget in the bridge's configuration). Nothing was changed.
 	ErrFull = store.ErrFull
 	// ErrNoLayout is returned for a queue that no bridge, and no command with a
 	// configuration, has made yet.

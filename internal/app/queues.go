@@ -154,6 +154,10 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: r.queue.Admin().NewKeeper(), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
+	within := &budget{
+		name: name, config: cfg.Budget, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, metrics: p.Metrics, logger: r.logger,
+	}
+	r.beside = append(r.beside, within.run)
 	if limits := store.DeadLimits(cfg.Dead); limits != (store.DeadLimits{}) {
 		dead := &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
 		r.beside = append(r.beside, dead.run)

@@ -269,6 +269,10 @@ var shardCalls = []crowdCall{
 		_, err = c.q.Admin().Resume(c.Context(), "t")
 		require.NoError(c, err)
 	}},
+	{name: "budget", before: (*crowd).waiting, call: func(c *crowd) {
+		_, err := c.q.Admin().Limit(c.Context(), 1<<30)
+		require.NoError(c, err)
+	}},
 	{name: "leave", before: (*crowd).beats, call: func(c *crowd) { require.NoError(c, c.q.Members().Leave(c.Context(), "me/1")) }},
 	{name: "handover", before: claimed(acked), call: func(c *crowd) { require.NoError(c, c.q.Shard(0).HandOver(c.Context(), c.bridge.name)) }},
 	{name: "layout", before: (*crowd).nobody, call: func(c *crowd) {

@@ -222,6 +222,11 @@ func (d *doing) take(r run, batch []*call, answer *scripts.Reply, missing error,
 		return nil, d.notRun(batch, d.layout.Refused(answer, r.shard))
 	case status == statusExpired:
 		return nil, d.notRun(batch, errExpired)
+	case status == statusFull:
+		for _, c := range batch {
+			c.refused(errBudget)
+		}
+		return nil, errBudget
 	}
 	if len(answer.Values) == 3 {
 		accepted := answer.Int(2)

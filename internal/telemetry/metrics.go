@@ -77,6 +77,7 @@ func New(version string) *Metrics {
 	m.registry.MustRegister(
 		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.durable, m.missing, build,
 		m.layoutEpoch, m.layoutShards, m.shardsLost, m.instances, m.levers.paused, m.levers.rates,
+		m.levers.used, m.levers.budget, m.levers.full,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.registry.MustRegister(m.done.collectors()...)

@@ -39,6 +39,7 @@ type fleet struct {
 	rdb           redis.UniversalClient
 	prefix, topic string
 	broker        string // its URL
+	more          string // of the queue's configuration
 	queue         *store.Queue
 	client        *delay.Client
 	sent          int
@@ -74,11 +75,11 @@ func (f *fleet) config(instance string) *config.Config {
 prefix: %s
 instance: %s
 redis: {url: %q}
-queues: {orders: {sink: events}}
+queues: {orders: {sink: events%s}}
 sinks: {events: {type: nats, url: %q}}
 admin: {listen: "127.0.0.1:0"}
 drain_timeout: 5s
-`, f.prefix, instance, testenv.Redis(f.t), f.broker), nil)
+`, f.prefix, instance, testenv.Redis(f.t), f.more, f.broker), nil)
 	require.NoError(f.t, err)
 	return cfg
 }

@@ -49,6 +49,7 @@ var (
 	Stats      = load("stats")
 	Layout     = load("layout")
 	Change     = load("change")
+	Budget     = load("budget")
 	Fence      = load("fence")
 	Scan       = load("scan")
 	Drained    = load("drained")

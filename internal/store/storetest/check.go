@@ -28,7 +28,7 @@ func (s *Shard) Check() error {
 		complain("meta has no epoch")
 	}
 	for name, value := range s.Meta {
-		if name == "epoch" || name == "layout" || name == "drained" || name == layout.BornField {
+		if name == "epoch" || name == "layout" || name == "drained" || name == "budget" || name == layout.BornField {
 			continue
 		}
 		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 0 {
