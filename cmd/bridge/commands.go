@@ -14,6 +14,9 @@ type commands struct {
 	Outbox   outboxCommands  `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`
 	Config   configCommands  `cmd:"" help:"Check, print or describe the configuration."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
+
+	Completion completionCommand `cmd:"" help:"Print what makes a shell complete commands, flags and queues."`
+	Complete   completeCommand   `cmd:"" hidden:"" name:"__complete"`
 }
 
 // messageCommands are about messages.
@@ -30,29 +33,43 @@ type messageCommands struct {
 
 // queueCommands are about a queue as a whole.
 type queueCommands struct {
+	Stats    statsCommand    `cmd:"" help:"Show what queues hold, and how fast they are."`
+	Top      topCommand      `cmd:"" help:"The same again and again, in place."`
+	Verify   verifyCommand   `cmd:"" help:"Check that all that a queue holds is whole, and mend it."`
 	Forecast forecastCommand `cmd:"" help:"Show how many messages fall due when."`
 	Pause    pauseCommand    `cmd:"" help:"Stop a queue or one topic of it: what waits goes on waiting."`
 	Resume   resumeCommand   `cmd:"" help:"Let a paused queue or topic go on."`
 	Shards   shardsCommands  `cmd:"" help:"Show a queue's shards, or change their number."`
 }
 
+// configVariable names the configuration where no flag does.
+const configVariable = "DELAYBRIDGE_CONFIG"
+
 // fileFlag names the configuration.
 type fileFlag struct {
-	Config string `short:"c" required:"" placeholder:"FILE" help:"The configuration file."`
+	Config string `short:"c" required:"" env:"${config_variable}" placeholder:"FILE" help:"The configuration file."`
 }
 
 // outputFlag chooses the form of the results.
 type outputFlag struct {
-	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"Form of the results; json is one object each."`
+	Output string `short:"o" enum:"table,wide,json" default:"table" placeholder:"table|wide|json" help:"Form of the results: for people, with wide lists in more columns, or json, one object each."`
 }
 
 func (f outputFlag) json() bool { return f.Output == "json" }
+func (f outputFlag) wide() bool { return f.Output == "wide" }
 
 // queueFlags name a queue, and how to reach it.
 type queueFlags struct {
 	fileFlag
 	outputFlag
 	Queue string `required:"" placeholder:"QUEUE" help:"The queue, one of the configuration."`
+}
+
+// queuesFlags name a queue, or mean all.
+type queuesFlags struct {
+	fileFlag
+	outputFlag
+	Queue string `arg:"" optional:"" help:"The queue. Without it: all of the configuration."`
 }
 
 // messageFlags name a message.

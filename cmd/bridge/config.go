@@ -110,7 +110,11 @@ func listProblems(err error) []string {
 }
 
 func count(n int, noun string) string {
-	if n != 1 {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "y"):
+		noun = strings.TrimSuffix(noun, "y") + "ies"
+	default:
 		noun += "s"
 	}
 	return fmt.Sprintf("%d %s", n, noun)

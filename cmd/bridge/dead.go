@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/message"
@@ -44,36 +43,25 @@ func (c deadListCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	more, shown := false, 0
-	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
+	list := c.listing(p.stdout, "ID", "KEY", "TOPIC", "DIED", "ATTEMPT", "REASON", "+DUE", "+BYTES", "+TAGS")
+	more := false
 	var failed error
 	err = s.deadLetters(func(letter *message.DeadLetter) bool {
-		switch {
-		case shown == c.Limit:
-			more = true
+		if more = list.rows == c.Limit; more {
 			return false
-		case c.json():
-			failed = writeJSON(s.program.stdout, c.view(s, letter))
-		case shown == 0:
-			_, _ = fmt.Fprintln(tabs, "ID\tKEY\tTOPIC\tDIED\tATTEMPT\tREASON") // Flush has the error.
-			fallthrough
-		default:
-			_, _ = fmt.Fprintf(tabs, "%s\t%s\t%s\t%s\t%d\t%s\n",
-				letter.ID, letter.Key, letter.Topic, formatTime(letter.DiedAt), letter.Attempt, oneLine(letter))
 		}
-		shown++
+		failed = list.row(func() any { return c.view(s, letter) }, letter.ID, letter.Key, letter.Topic, formatTime(letter.DiedAt),
+			letter.Attempt, oneLine(letter), formatTime(letter.DueAt), len(letter.Body), strings.Join(letter.Tags(), " "))
 		return failed == nil
 	})
-	err = errors.Join(err, failed, tabs.Flush())
+	err = list.end(errors.Join(err, failed), "no dead letters in queue %s", s.name)
 	switch {
 	case err != nil:
 		return s.fail("list dead letters of", "", err)
 	case more:
-		_, _ = fmt.Fprintf(s.program.stderr, "bridge: there are more than these %d; --limit N shows more\n", shown)
-	case shown == 0 && !c.json():
-		_, err = fmt.Fprintf(s.program.stdout, "no dead letters in queue %s\n", s.name)
+		_, _ = fmt.Fprintf(s.program.stderr, "bridge: there are more than these %d; --limit N shows more\n", list.rows)
 	}
-	return err
+	return nil
 }
 
 func (c deadListCommand) view(s *session, letter *message.DeadLetter) messageJSON {

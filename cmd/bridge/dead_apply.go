@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -21,14 +19,13 @@ const deadChunk = 1000
 // deadFlags name the dead letters of the verb.
 type deadFlags struct {
 	letterFlags
-	Reason string    `placeholder:"TEXT" help:"With --all: a part of why they are dead."`
-	Bulk   bulkFlags `embed:""`
+	Bulk bulkFlags `embed:""`
 }
 
 // isJob reports whether the bridges are to do it: not all dead letters are meant, or it
 // is to be counted or paced.
 func (f deadFlags) isJob() bool {
-	return f.Bulk.All && (f.Bulk.isUsed() || f.Key != nil || f.Reason != "")
+	return f.Bulk.All && (f.Bulk.isUsed() || f.Key != nil)
 }
 
 // startJob has the bridges do it.
@@ -37,7 +34,6 @@ func (f deadFlags) startJob(p *program, verb store.JobVerb) error {
 		return errors.Join(err, usagef("give the id of a dead letter, or --all"))
 	}
 	filter := filterFlags{State: string(store.StateDead), Key: deref(f.Key), narrowFlags: f.Bulk.narrowFlags}.filter()
-	filter.Reason = f.Reason
 	return f.Bulk.start(p, f.queueFlags, store.JobSpec{Verb: verb, Filter: filter})
 }
 
@@ -113,8 +109,7 @@ func (c deadPurgeCommand) Run(p *program) error {
 
 // confirm asks at the terminal. Anything but yes is an error.
 func confirm(p *program, question string) error {
-	terminal, ok := p.stdin.(interface{ Fd() uintptr })
-	if !ok || !term.IsTerminal(int(terminal.Fd())) {
+	if terminal(p.stdin) < 0 {
 		return usagef("--all needs --yes where there is no terminal to ask at")
 	}
 	_, _ = fmt.Fprintf(p.stderr, "%s [y/N] ", question)
@@ -139,7 +134,7 @@ func (f deadFlags) connect(p *program) (*session, string, error) {
 	if (id == "") != f.Bulk.All {
 		return nil, "", usagef("give the id of a dead letter, or --all")
 	}
-	if f.Bulk.isUsed() || f.Reason != "" {
+	if f.Bulk.isUsed() {
 		return nil, "", usagef("what narrows dead letters down goes with --all")
 	}
 	s, err := f.open(p)

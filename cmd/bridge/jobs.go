@@ -3,8 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -28,8 +28,7 @@ func (c jobsListCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	tabs := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	shown := 0
+	list := c.listing(p.stdout, "JOB", "VERB", "STATE", "STARTED", "MESSAGES", "+ENDED", "+INSTANCE", "+REASON")
 	for cursor := ""; ; {
 		jobs, next, err := s.queue.Jobs().List(s.ctx, cursor)
 		if err != nil {
@@ -38,27 +37,15 @@ func (c jobsListCommand) Run(p *program) error {
 		s.answered()
 		for i := range jobs {
 			job := &jobs[i]
-			switch shown++; {
-			case s.asJSON:
-				if err := writeJSON(p.stdout, s.jobView(job)); err != nil {
-					return err
-				}
-			case shown == 1:
-				_, _ = fmt.Fprintln(tabs, "JOB\tVERB\tSTATE\tSTARTED\tMESSAGES") // Flush has the error.
-				fallthrough
-			default:
-				_, _ = fmt.Fprintf(tabs, "%s\t%s\t%s\t%s\t%s\n", job.ID, job.Spec.Verb, job.State, formatTime(job.StartedAt), tallyOf(job))
+			if err := list.row(func() any { return s.jobView(job) }, job.ID, job.Spec.Verb, job.State, formatTime(job.StartedAt),
+				tallyOf(job), dash(job.EndedAt), message.InstanceName(job.Instance), job.Err); err != nil {
+				return err
 			}
 		}
 		if cursor = next; next == "" {
-			break
+			return list.end(nil, "no jobs in queue %s", s.name)
 		}
 	}
-	if shown == 0 && !s.asJSON {
-		_, err := fmt.Fprintf(p.stdout, "no jobs in queue %s\n", s.name)
-		return err
-	}
-	return tabs.Flush()
 }
 
 type jobsShowCommand struct{ jobFlags }

@@ -3,8 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"text/tabwriter"
-	"time"
+	"strings"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -32,6 +31,7 @@ type narrowFlags struct {
 	IDPrefix string   `name:"id-prefix" placeholder:"TEXT" help:"How their ids begin."`
 	DueFrom  *instant `placeholder:"TIME" help:"Due at that time or later, RFC 3339."`
 	DueTo    *instant `placeholder:"TIME" help:"Due before that time, RFC 3339."`
+	Reason   string   `placeholder:"TEXT" help:"A part of why they are dead."`
 }
 
 // filter is what the flags say.
@@ -42,13 +42,7 @@ func (f filterFlags) filter() store.Filter {
 }
 
 func (f narrowFlags) narrow() store.Filter {
-	filter := store.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix}
-	for flag, into := range map[*instant]*time.Time{f.DueFrom: &filter.From, f.DueTo: &filter.To} {
-		if flag != nil {
-			*into = time.Time(*flag)
-		}
-	}
-	return filter
+	return store.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, From: f.DueFrom.time(), To: f.DueTo.time()}
 }
 
 func (listCommand) Help() string {
@@ -72,62 +66,53 @@ func (c listCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
-	shown, next, err := c.list(s, func(m *store.Listed, isFirst bool) error {
-		if c.json() {
-			return writeJSON(s.program.stdout, c.view(s, m))
-		}
-		if isFirst {
-			_, _ = fmt.Fprintln(tabs, "ID\tKEY\tTOPIC\tSTATE\tDUE\tATTEMPT") // Flush has the error.
-		}
-		_, err := fmt.Fprintf(tabs, "%s\t%s\t%s\t%s\t%s%s\t%d\n", m.Found.ID, m.Found.Key, m.Found.Topic, m.State, formatTime(m.Found.DueAt),
-			relative(m.Found.DueAt, s.queue.Now()), m.Found.Attempt)
-		return err
-	})
-	err = errors.Join(err, tabs.Flush())
+	list := c.listing(p.stdout, "ID", "KEY", "TOPIC", "STATE", "DUE", "ATTEMPT", "+SCHEDULED", "+BYTES", "+TAGS")
+	next, err := c.list(s, list)
+	err = list.end(err, "no such messages in queue %s", s.name)
 	switch {
 	case errors.Is(err, store.ErrListRequest):
 		return usagef("%v", err)
 	case err != nil:
 		return s.fail("list messages of", "", err)
 	case next != "":
-		_, _ = fmt.Fprintf(s.program.stderr, "bridge: there may be more than these %d: go on with --cursor %s\n", shown, next)
-	case shown == 0 && !c.json():
-		_, err = fmt.Fprintf(s.program.stdout, "no such messages in queue %s\n", s.name)
+		_, _ = fmt.Fprintf(s.program.stderr, "bridge: there may be more than these %d: go on with --cursor %s\n", list.rows, next)
 	}
 	return err
 }
 
 // list asks for page after page until there are so many.
-func (c listCommand) list(s *session, show func(m *store.Listed, isFirst bool) error) (shown int, next string, err error) {
+func (c listCommand) list(s *session, list *listing) (next string, err error) {
 	request := store.ListRequest{Filter: c.filter(), After: c.Cursor}
 	for {
-		request.Limit = min(c.Limit-shown, store.MaxList)
+		request.Limit = min(c.Limit-list.rows, store.MaxList)
 		page, err := s.queue.Admin().List(s.ctx, request)
 		if errors.Is(err, delay.ErrNoLayout) {
-			return shown, "", nil // Nobody has ever used the queue.
+			return "", nil // Nobody has ever used the queue.
 		}
 		if err != nil {
-			return shown, "", err
+			return "", err
 		}
 		s.answered()
 		for i := range page.Messages {
-			if err := show(&page.Messages[i], shown == 0); err != nil {
-				return shown, "", err
+			if err := c.row(s, list, &page.Messages[i]); err != nil {
+				return "", err
 			}
-			shown++
 		}
-		if page.Next == "" || shown == c.Limit {
-			return shown, page.Next, nil
+		if page.Next == "" || list.rows == c.Limit {
+			return page.Next, nil
 		}
 		request.After = page.Next
 	}
 }
 
-func (c listCommand) view(s *session, m *store.Listed) messageJSON {
-	view := toJSON(s.name, &m.Found.Message, string(m.State)).withDeath(m.Found.Reason, m.Found.DiedAt)
-	if c.Body {
-		view = view.withBody(m.Found.Body)
-	}
-	return view
+func (c listCommand) row(s *session, list *listing, m *store.Listed) error {
+	found := &m.Found
+	return list.row(func() any {
+		view := toJSON(s.name, &found.Message, string(m.State)).withDeath(found.Reason, found.DiedAt)
+		if c.Body {
+			view = view.withBody(found.Body)
+		}
+		return view
+	}, found.ID, found.Key, found.Topic, m.State, formatTime(found.DueAt)+relative(found.DueAt, s.queue.Now()), found.Attempt,
+		formatTime(found.ScheduledAt), len(found.Body), strings.Join(found.Tags(), " "))
 }

@@ -46,7 +46,7 @@ func run(p *program, args []string) int {
 		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Writers(p.stdout, p.stderr),
-		kong.Vars{"outbox_table": schema.DefaultTable, "outbox_states": strings.Join(table.States(), ", ")},
+		kong.Vars{"config_variable": configVariable, "outbox_table": schema.DefaultTable, "outbox_states": strings.Join(table.States(), ", ")},
 	)
 	if err != nil {
 		return report(p, wantsJSON(args), err)
@@ -55,5 +55,5 @@ func run(p *program, args []string) int {
 	if err != nil {
 		return report(p, wantsJSON(args), usageError(err))
 	}
-	return report(p, wantsJSON(args), command.Run(p))
+	return report(p, wantsJSON(args), command.Run(p, parser))
 }

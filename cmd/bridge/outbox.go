@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
@@ -39,10 +38,8 @@ func (f outboxFlags) load(p *program) (*config.Config, []string, error) {
 	switch {
 	case len(names) == 0:
 		return nil, nil, usagef("%s has no section outbox", f.Config)
-	case f.Name != "" && !slices.Contains(names, f.Name):
-		return nil, nil, usagef("unknown outbox %q: %s has %s", f.Name, f.Config, strings.Join(names, ", "))
 	case f.Name != "":
-		names = []string{f.Name}
+		return cfg, []string{f.Name}, isKnown("outbox", f.Name, f.Config, cfg.Outbox)
 	}
 	return cfg, names, nil
 }

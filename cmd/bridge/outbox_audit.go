@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,8 +48,10 @@ func (c outboxAuditCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := cfg.Queues[c.Queue]; !ok && c.Queue != "" {
-		return usagef("unknown queue %q: %s has %s", c.Queue, c.Config, strings.Join(slices.Sorted(maps.Keys(cfg.Queues)), ", "))
+	if c.Queue != "" {
+		if err := isKnown("queue", c.Queue, c.Config, cfg.Queues); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	defer cancel(nil)
@@ -156,10 +157,10 @@ func (r *auditing) run(name string) error {
 		if r.all {
 			total, _ = r.databases[name].Stored().Count(r.ctx, []string{q.Name()})
 		}
-		progress := newProgressBar(r.stderr, q.Name(), total)
+		progress := newProgressBar(r.stderr, q.Name(), "row")
 		counts, err := audit.Audit(r.ctx, q.Name(), r.all, r.dry, func(c auditor.Counts) {
 			r.stalled.Reset(auditPatience)
-			progress.show(c)
+			progress.show(c.Looked, total, fmt.Sprintf("%d put back", c.PutBack))
 		})
 		progress.end()
 		if err != nil {

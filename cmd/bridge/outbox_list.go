@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
@@ -49,44 +48,30 @@ func (c outboxListCommand) Run(p *program) error {
 
 // list prints page by page.
 func (c outboxListCommand) list(p *program, name string, db *table.Database) error {
-	tabs := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	list := c.listing(p.stdout, "ROW", "QUEUE", "ID", "KEY", "TOPIC", "VERB", "STATE", "DUE", "AGE", "REASON", "+CREATED", "+FINISHED", "+BYTES")
 	filter := table.Filter{Queue: c.Queue, State: c.State, After: c.Cursor}
-	for shown := 0; ; {
-		filter.Limit = c.Limit + 1 - shown
+	for {
+		filter.Limit = c.Limit + 1 - list.rows
 		page, err := db.Listing().List(p.ctx, filter)
 		if err != nil {
-			return errors.Join(tabs.Flush(), listError(name, err))
-		}
-		for i := range page {
-			if shown == c.Limit {
-				_, _ = fmt.Fprintf(p.stderr, "bridge: there are more than these %d; --cursor %d shows the next\n", shown, filter.After)
-				return tabs.Flush()
-			}
-			if err := c.print(p, tabs, name, &page[i], shown == 0); err != nil {
-				return err
-			}
-			filter.After = page[i].Number
-			shown++
+			return list.end(listError(name, err), "")
 		}
 		if len(page) == 0 {
-			if shown == 0 && !c.json() {
-				_, err = fmt.Fprintln(p.stdout, "no such rows")
+			return list.end(nil, "no such rows")
+		}
+		for i := range page {
+			if list.rows == c.Limit {
+				_, _ = fmt.Fprintf(p.stderr, "bridge: there are more than these %d; --cursor %d shows the next\n", list.rows, filter.After)
+				return list.end(nil, "")
 			}
-			return errors.Join(err, tabs.Flush())
+			e := &page[i]
+			if err := list.row(func() any { return entryToJSON(name, e) }, e.Number, e.Queue, e.ID, e.Key, e.Topic, e.Verb, e.State,
+				dash(e.DueAt), about(e.Age), strings.Join(strings.Fields(e.Reason), " "), dash(e.CreatedAt), dash(e.FinishedAt), e.Size); err != nil {
+				return err
+			}
+			filter.After = e.Number
 		}
 	}
-}
-
-func (c outboxListCommand) print(p *program, tabs *tabwriter.Writer, name string, e *table.Entry, first bool) error {
-	if c.json() {
-		return writeJSON(p.stdout, entryToJSON(name, e))
-	}
-	if first {
-		_, _ = fmt.Fprintln(tabs, "ROW\tQUEUE\tID\tKEY\tTOPIC\tVERB\tSTATE\tDUE\tAGE\tREASON") // Flush has the error.
-	}
-	_, err := fmt.Fprintf(tabs, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-		e.Number, e.Queue, e.ID, e.Key, e.Topic, e.Verb, e.State, dash(e.DueAt), about(e.Age), strings.Join(strings.Fields(e.Reason), " "))
-	return err
 }
 
 func listError(name string, err error) error {
@@ -133,20 +118,16 @@ func (c outboxShowCommand) Run(p *program) error {
 }
 
 func (c outboxShowCommand) show(p *program, name string, rows []table.Entry) error {
-	tabs := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	if len(rows) == 0 {
+		return nil // Another outbox may have some.
+	}
+	list := c.listing(p.stdout, "ROW", "KEY", "TOPIC", "VERB", "STATE", "DUE", "CREATED", "FINISHED", "BYTES", "REASON", "+AGE")
 	for i := range rows {
 		e := &rows[i]
-		if c.json() {
-			if err := writeJSON(p.stdout, entryToJSON(name, e)); err != nil {
-				return err
-			}
-			continue
+		if err := list.row(func() any { return entryToJSON(name, e) }, e.Number, e.Key, e.Topic, e.Verb, e.State, dash(e.DueAt),
+			dash(e.CreatedAt), dash(e.FinishedAt), e.Size, strings.Join(strings.Fields(e.Reason), " "), about(e.Age)); err != nil {
+			return err
 		}
-		if i == 0 {
-			_, _ = fmt.Fprintln(tabs, "ROW\tKEY\tTOPIC\tVERB\tSTATE\tDUE\tCREATED\tFINISHED\tBYTES\tREASON") // Flush has the error.
-		}
-		_, _ = fmt.Fprintf(tabs, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", e.Number, e.Key, e.Topic, e.Verb, e.State,
-			dash(e.DueAt), dash(e.CreatedAt), dash(e.FinishedAt), e.Size, strings.Join(strings.Fields(e.Reason), " "))
 	}
-	return tabs.Flush()
+	return list.end(nil, "")
 }

@@ -182,3 +182,11 @@ func about(d time.Duration) string {
 		return strings.TrimSuffix(strconv.FormatFloat(d.Hours()/24, 'f', 1, 64), ".0") + "d"
 	}
 }
+
+// printableLine is an id that may not be one: what does harm to a terminal is quoted.
+func printableLine(s string) string {
+	if quoted := strconv.Quote(s); quoted != `"`+s+`"` {
+		return quoted
+	}
+	return s
+}

@@ -124,22 +124,16 @@ func (f pauseFlags) change(p *program, verb string, do func(*session) (pauseJSON
 
 // countPaused counts what a pause keeps.
 func (s *session) countPaused(now *pauseJSON) error {
-	layout, err := s.queue.AwaitLayout(s.ctx)
+	stats, err := s.stats()
 	if err != nil {
 		return err
 	}
-	for shard := range layout.InUse() {
-		stats, err := s.queue.Admin().Stats(s.ctx, shard)
-		if err != nil {
-			return err
-		}
-		s.answered()
-		now.Waiting, now.Due, now.InFlight = now.Waiting+stats.Waiting, now.Due+stats.Due, now.InFlight+stats.InFlight
-		for _, r := range stats.Routes {
-			// A part of a topic is named behind it.
-			if now.Topic == "" || r.Route == now.Topic || strings.HasPrefix(r.Route, now.Topic+"/") {
-				now.Parked += int64(r.Messages)
-			}
+	sum := stats.Sum()
+	now.Waiting, now.Due, now.InFlight = sum.Waiting, sum.Due, sum.InFlight
+	for _, r := range sum.Routes {
+		// A part of a topic is named behind it.
+		if now.Topic == "" || r.Route == now.Topic || strings.HasPrefix(r.Route, now.Topic+"/") {
+			now.Parked += int64(r.Messages)
 		}
 	}
 	return nil

@@ -6,10 +6,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
-
-	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 )
 
 const (
@@ -21,22 +17,23 @@ const (
 
 // progressBar shows how far it is: as a bar on a terminal, else as lines.
 type progressBar struct {
-	w        io.Writer
-	queue    string
-	total    int64
-	terminal bool
+	w io.Writer
+	// queue is whose things are looked at, noun what one of them is.
+	queue, noun string
+	terminal    bool
 
 	mu    sync.Mutex
 	shown time.Time
 	drawn bool
 }
 
-func newProgressBar(w io.Writer, queue string, total int64) *progressBar {
-	file, ok := w.(interface{ Fd() uintptr })
-	return &progressBar{w: w, queue: queue, total: total, terminal: ok && term.IsTerminal(int(file.Fd())), shown: time.Now()}
+func newProgressBar(w io.Writer, queue, noun string) *progressBar {
+	return &progressBar{w: w, queue: queue, noun: noun, terminal: terminal(w) >= 0, shown: time.Now()}
 }
 
-func (p *progressBar) show(c auditor.Counts) {
+// show says that so many of about total were looked at, and what came of it; a total of 0
+// is not known.
+func (p *progressBar) show(looked, total int64, outcome string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	every := linesEvery
@@ -47,26 +44,23 @@ func (p *progressBar) show(c auditor.Counts) {
 		return
 	}
 	p.shown, p.drawn = time.Now(), true
+	share := count(int(looked), p.noun)
+	if total > 0 {
+		share = fmt.Sprintf("%d of %s", looked, count(int(max(looked, total)), p.noun))
+	}
 	before, after := "bridge: ", "\n"
 	if p.terminal {
-		before, after = "\r"+p.bar(c.Looked), "\x1b[K"
+		before, after = "\r"+bar(looked, total), "\x1b[K"
 	}
 	// There is nobody to tell that a terminal is closed.
-	_, _ = fmt.Fprintf(p.w, "%squeue %s: %s, %d put back%s", before, p.queue, p.share(c.Looked), c.PutBack, after)
+	_, _ = fmt.Fprintf(p.w, "%squeue %s: %s, %s%s", before, p.queue, share, outcome, after)
 }
 
-func (p *progressBar) share(looked int64) string {
-	if p.total == 0 {
-		return count(int(looked), "row")
-	}
-	return fmt.Sprintf("%d of %s", looked, count(int(max(looked, p.total)), "row"))
-}
-
-func (p *progressBar) bar(looked int64) string {
-	if p.total == 0 {
+func bar(looked, total int64) string {
+	if total == 0 {
 		return ""
 	}
-	full := int(min(looked, p.total) * barWidth / p.total)
+	full := int(min(looked, total) * barWidth / total)
 	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "] "
 }
 

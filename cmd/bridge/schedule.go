@@ -15,28 +15,73 @@ import (
 type scheduleCommand struct {
 	queueFlags
 	dueFlags
-	Spread   *span    `placeholder:"DURATION" help:"Due up to so long after that, by the message's id and key: the same for the same message every time."`
-	Topic    string   `required:"" placeholder:"TOPIC" help:"Where to publish: a Kafka topic, a RabbitMQ routing key, a NATS subject."`
-	ID       string   `name:"id" placeholder:"ID" help:"The message's id. Default: a new ULID."`
-	Key      string   `placeholder:"KEY" help:"Messages of one key are published in due order; on Kafka the record's key."`
-	Header   []string `sep:"none" placeholder:"NAME=VALUE" help:"A header of the message; may be repeated."`
-	Tag      []string `sep:"none" placeholder:"TAG" help:"What the message belongs to, to find and change such messages together; may be repeated."`
-	Conflict string   `enum:"reject,keep,replace" default:"reject" placeholder:"reject|keep|replace" help:"What to do where a message of that id and key is there already."`
-	Body     string   `arg:"" help:"The message's body; - reads it from standard input."`
+	Batch    string    `xor:"due" required:"" placeholder:"FILE" help:"Schedule a message a line of that file, - is standard input: JSON as the API takes it, with id, key, topic, headers, body or body_base64, in or at, spread, tags, late, conflict."`
+	Spread   *span     `placeholder:"DURATION" help:"Due up to so long after that, by the message's id and key: the same for the same message every time."`
+	Late     lateFlags `embed:""`
+	Topic    string    `placeholder:"TOPIC" help:"Where to publish: a Kafka topic, a RabbitMQ routing key, a NATS subject. Needed but with --batch."`
+	ID       string    `name:"id" placeholder:"ID" help:"The message's id. Default: a new ULID."`
+	Key      string    `placeholder:"KEY" help:"Messages of one key are published in due order; on Kafka the record's key."`
+	Header   []string  `sep:"none" placeholder:"NAME=VALUE" help:"A header of the message; may be repeated."`
+	Tag      []string  `sep:"none" placeholder:"TAG" help:"What the message belongs to, to find and change such messages together; may be repeated."`
+	Conflict string    `enum:"reject,keep,replace" default:"reject" placeholder:"reject|keep|replace" help:"What to do where a message of that id and key is there already. With --batch: for lines that do not say."`
+	Body     *string   `arg:"" optional:"" help:"The message's body; - reads it from standard input."`
+}
+
+// lateFlags say how late a message may be.
+type lateFlags struct {
+	Late     *span  `placeholder:"DURATION" help:"How late it may be published. Without it the queue's setting holds."`
+	LateThen string `enum:"publish,dead,drop" default:"dead" placeholder:"publish|dead|drop" help:"What becomes of it when it is later than --late: published all the same, to the dead letters, or dropped, counted and logged."`
+}
+
+// late is what the flags say; without them nothing.
+func (f lateFlags) late() delay.Late {
+	if f.Late == nil {
+		return delay.Late{}
+	}
+	return delay.Late{After: time.Duration(*f.Late), Then: delay.LateAction(f.LateThen)}
 }
 
 func (scheduleCommand) Help() string {
 	return `Prints the message's id and due time. Exit code 3: a message of that id is there already.
 
+With --batch each line is answered for itself, with -o json by an object with its number: a bad one does
+not stop the others. Lines are scheduled as they come, so it may be the end of a pipe. Give ids where a
+file may be scheduled again, and --conflict keep. The exit code is 1 where Redis failed, else 2 where a
+line is invalid, else 3 where one was refused.
+
 Example:
 
     bridge schedule --config bridge.yaml --queue orders --topic order.timeout \
-        --id order-42/timeout --in 30m '{"order": 42}'`
+        --id order-42/timeout --in 30m '{"order": 42}'
+    echo '{"id": "a", "topic": "order.timeout", "in": "30m", "body": "x"}' |
+        bridge schedule --config bridge.yaml --queue orders --batch -`
+}
+
+// check looks whether one message is given, or a file of them.
+func (c scheduleCommand) check() error {
+	isOne := c.Topic != "" || c.Body != nil || c.ID != "" || c.Key != "" || len(c.Header)+len(c.Tag) > 0 || c.Spread != nil || c.Late.Late != nil
+	switch {
+	case c.Batch != "" && isOne:
+		return usagef("with --batch the lines say all but --conflict")
+	case c.Batch != "":
+		return nil
+	case c.Topic == "":
+		return usagef("missing flags: --topic=TOPIC")
+	case c.Body == nil:
+		return usagef("missing the message's body: give it last, or - for standard input")
+	}
+	return nil
 }
 
 var conflicts = map[string]delay.Conflict{"reject": delay.Reject, "keep": delay.Keep, "replace": delay.Replace}
 
 func (c scheduleCommand) Run(p *program) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if c.Batch != "" {
+		return c.runBatch(p)
+	}
 	headers, err := parseHeaders(c.Header)
 	if err != nil {
 		return err
@@ -51,7 +96,7 @@ func (c scheduleCommand) Run(p *program) error {
 		return err
 	}
 	s.answered() // Reading standard input was not Redis' fault.
-	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag}
+	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag, Late: c.Late.late()}
 	result, err := s.schedule(m, c.spread(c.when()))
 	if err != nil {
 		return s.fail("schedule", result.Ref.ID, err)
@@ -73,16 +118,21 @@ func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, erro
 	if !errors.Is(err, delay.ErrNoLayout) {
 		return result, err
 	}
-	if _, err = s.queue.Layouts().Ensure(s.ctx, app.Layout(s.config, s.sink)); err != nil {
+	if err := s.ensureLayout(); err != nil {
 		return result, err
 	}
 	return s.client.Schedule(s.ctx, m, when)
 }
 
+func (s *session) ensureLayout() error {
+	_, err := s.queue.Layouts().Ensure(s.ctx, app.Layout(s.config, s.sink))
+	return err
+}
+
 // body is the argument, or standard input.
 func (c scheduleCommand) body(s *session) ([]byte, error) {
-	if c.Body != "-" {
-		return []byte(c.Body), nil
+	if *c.Body != "-" {
+		return []byte(*c.Body), nil
 	}
 	s.silent.Stop()
 	limit := int(s.config.MaxMessage)

@@ -50,32 +50,86 @@ func (f queueFlags) open(p *program, options ...delay.Option) (*session, error) 
 	if err != nil {
 		return nil, err
 	}
-	queue, ok := cfg.Queues[f.Queue]
-	if !ok {
-		known := strings.Join(slices.Sorted(maps.Keys(cfg.Queues)), ", ")
-		return nil, usagef("unknown queue %q: %s has %s", f.Queue, f.Config, known)
+	if err := isKnown("queue", f.Queue, f.Config, cfg.Queues); err != nil {
+		return nil, err
 	}
+	s, err := openRedis(p, cfg, f.json())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.choose(cfg, f.Queue, options...); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// open connects, and returns a session a queue: of those that the flags mean, in the
+// order of their names. They share a connection, which close ends.
+func (f queuesFlags) open(p *program) (all []*session, err error) {
+	cfg, err := loadConfig(p, f.Config)
+	if err != nil {
+		return nil, err
+	}
+	names := slices.Sorted(maps.Keys(cfg.Queues))
+	if f.Queue != "" {
+		if err := isKnown("queue", f.Queue, f.Config, cfg.Queues); err != nil {
+			return nil, err
+		}
+		names = []string{f.Queue}
+	}
+	first, err := openRedis(p, cfg, f.json())
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		s := *first
+		if err := s.choose(cfg, name); err != nil {
+			first.close()
+			return nil, err
+		}
+		all = append(all, &s)
+	}
+	return all, nil
+}
+
+// openRedis connects, and waits for the first answer.
+func openRedis(p *program, cfg *config.Config, asJSON bool) (*session, error) {
 	rdb, err := app.NewRedis(cfg.Redis, cfg.Instance)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{
-		program: p, asJSON: f.json(), name: f.Queue, config: queue, sink: cfg.Sinks[queue.Sink].Type,
-		rdb: rdb, server: serverName(cfg.Redis),
-	}
+	s := &session{program: p, asJSON: asJSON, rdb: rdb, server: serverName(cfg.Redis)}
 	s.ctx, s.cancel = context.WithCancel(p.ctx)
 	if err := connect(s.ctx, rdb, s.server); err != nil {
 		s.close()
 		return nil, err
 	}
-	options = append([]delay.Option{delay.WithPrefix(cfg.Prefix), delay.WithTimeout(answerPatience)}, options...)
-	if s.client, err = delay.NewClient(rdb, f.Queue, options...); err != nil {
-		s.close()
-		return nil, err
-	}
-	s.queue = store.New(rdb, cfg.Prefix, f.Queue).WithDurability(app.Durability(queue))
 	s.silent = time.AfterFunc(answerPatience, s.cancel)
 	return s, nil
+}
+
+// choose makes it a session of that queue.
+func (s *session) choose(cfg *config.Config, name string, options ...delay.Option) (err error) {
+	s.name, s.config = name, cfg.Queues[name]
+	s.sink = cfg.Sinks[s.config.Sink].Type
+	s.queue = store.New(s.rdb, cfg.Prefix, name).WithDurability(app.Durability(s.config))
+	s.client, err = s.newClient(options...)
+	return err
+}
+
+func (s *session) newClient(options ...delay.Option) (*delay.Client, error) {
+	options = append([]delay.Option{delay.WithPrefix(s.queue.Keys().Prefix), delay.WithTimeout(answerPatience)}, options...)
+	return delay.NewClient(s.rdb, s.name, options...)
+}
+
+// isKnown looks for a name in a section of the configuration.
+func isKnown[V any](what, name, file string, section map[string]V) error {
+	if _, ok := section[name]; ok {
+		return nil
+	}
+	known := slices.Sorted(maps.Keys(section))
+	return usagef("unknown %s %q: %s has %s%s", what, name, file, strings.Join(known, ", "), config.DidYouMean(name, known))
 }
 
 func (s *session) close() {

@@ -3,9 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
+	"io"
 	"text/tabwriter"
 	"time"
 
@@ -35,45 +33,27 @@ func (c shardsListCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	layout, err := s.queue.AwaitLayout(s.ctx)
+	stats, err := s.stats()
 	if err != nil {
 		return s.fail("list shards of", "", err)
-	}
-	shards := make([]store.ShardStats, layout.Polled())
-	for i := range shards {
-		if shards[i], err = s.queue.Admin().Stats(s.ctx, i); err != nil {
-			return s.fail("list shards of", "", err)
-		}
-		s.answered()
 	}
 	unconfirmed, err := s.unconfirmed()
 	if err != nil {
 		return s.fail("list shards of", "", err)
 	}
-	paused, err := s.queue.Admin().Paused(s.ctx)
-	if err != nil {
-		return s.fail("list shards of", "", err)
+	if err := s.listShards(c.outputFlag, &stats, unconfirmed); err != nil || c.json() {
+		return err
 	}
-	if !c.json() {
-		if err := s.describePaused(paused); err != nil {
-			return err
-		}
-		return s.describeShards(layout, shards, app.Unconfirmed(unconfirmed))
-	}
-	for i := range shards {
-		shard := shardToJSON(s.name, i, layout, &shards[i])
-		if since, isPaused := paused[""]; isPaused {
-			waits := int(shard.Waiting - shard.Parked)
-			shard.Routes = append(shard.Routes, routeJSON{Reason: "paused", Since: stamp(since), Messages: waits})
-		}
-		if i < len(unconfirmed) && unconfirmed[i] != nil {
-			shard.Unconfirmed = unconfirmed[i].Error()
-		}
-		if err := writeJSON(s.program.stdout, shard); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.describeQueue(&stats, app.Unconfirmed(unconfirmed))
+}
+
+// stats reads what the queue holds.
+func (s *session) stats() (stats store.QueueStats, err error) {
+	err = s.walk(func() (err error) {
+		stats, err = s.queue.Admin().StatsOfAll(s.ctx)
+		return err
+	})
+	return stats, err
 }
 
 // unconfirmed asks Redis whether it confirms what the queue's durability asks.
@@ -85,30 +65,35 @@ func (s *session) unconfirmed() ([]error, error) {
 	return s.queue.Admin().Unconfirmed(s.ctx)
 }
 
-// describeShards writes a line a shard, and the sums.
-func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats, unconfirmed error) error {
-	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
-	line := func(cells ...any) {
-		_, _ = fmt.Fprintf(tabs, strings.TrimSuffix(strings.Repeat("%v\t", len(cells)), "\t")+"\n", cells...) // Flush has the error.
-	}
-	line("SHARD", "HOLDER", "WAITING", "PARKED", "DUE", "IN FLIGHT", "DEAD", "OLDEST DUE")
-	var all store.ShardStats
-	for i := range shards {
-		shard := &shards[i]
-		holder := message.InstanceName(shard.Holder)
-		if holder == "" {
-			holder = "nobody"
+// listShards prints a line a shard, and for people the sums.
+func (s *session) listShards(output outputFlag, stats *store.QueueStats, unconfirmed []error) error {
+	list := output.listing(s.program.stdout,
+		"SHARD", "HOLDER", "WAITING", "PARKED", "DUE", "IN FLIGHT", "DEAD", "OLDEST DUE", "+NEXT DUE", "+CLAIMS", "+EPOCH", "+DRAINED")
+	for i := range stats.Shards {
+		shard := &stats.Shards[i]
+		view := shardToJSON(s.name, i, stats)
+		if i < len(unconfirmed) && unconfirmed[i] != nil {
+			view.Unconfirmed = unconfirmed[i].Error()
 		}
-		line(i, holder, shard.Waiting, shard.Parked, shard.Due, shard.InFlight, shard.Dead, late(shard))
-		all.Waiting, all.Due, all.Dead = all.Waiting+shard.Waiting, all.Due+shard.Due, all.Dead+shard.Dead
-		all.InFlight, all.OldestDueAge = all.InFlight+shard.InFlight, max(all.OldestDueAge, shard.OldestDueAge)
-		all.Parked, all.Routes = all.Parked+shard.Parked, append(all.Routes, shard.Routes...)
+		holder := cmp.Or(view.Holder, "nobody")
+		if err := list.row(func() any { return view }, i, holder, shard.Waiting, shard.Parked, shard.Due, shard.InFlight, shard.Dead, late(shard),
+			dash(shard.NextDue), shard.Claims, shard.Epoch, view.Drained); err != nil {
+			return err
+		}
 	}
-	line("all", "", all.Waiting, all.Parked, all.Due, all.InFlight, all.Dead, late(&all))
-	if err := tabs.Flush(); err != nil {
+	if !output.json() {
+		sum := stats.Sum()
+		list.line([]any{"all", "", sum.Waiting, sum.Parked, sum.Due, sum.InFlight, sum.Dead, late(&sum), dash(sum.NextDue), sum.Claims, "", ""})
+	}
+	return list.end(nil, "")
+}
+
+// describeQueue says what is paused or parked, and how far a change of the shards is.
+func (s *session) describeQueue(stats *store.QueueStats, unconfirmed error) error {
+	if err := describeRoutes(s.program.stdout, stats.Sum().Routes); err != nil {
 		return err
 	}
-	if err := s.describeRoutes(all.Routes); err != nil {
+	if err := s.describePaused(stats.Paused); err != nil {
 		return err
 	}
 	if unconfirmed != nil {
@@ -116,32 +101,17 @@ func (s *session) describeShards(layout *store.Layout, shards []store.ShardStats
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(s.program.stdout, "\nqueue %s has %s in layout %s\n%s", s.name, count(layout.Shards, "shard"), layout.Epoch, progress(layout, shards))
+	_, err := fmt.Fprintf(s.program.stdout, "\nqueue %s has %s in layout %s\n%s", s.name, count(stats.Layout.Shards, "shard"), stats.Layout.Epoch,
+		progress(stats.Layout, stats.Shards))
 	return err
 }
 
-// describeRoutes writes a line for each route that messages are parked for, over
-// all shards: the one with the most messages first.
-func (s *session) describeRoutes(parked []message.ParkedRoute) error {
-	if len(parked) == 0 {
+// describeRoutes writes a line for each route that messages are parked for.
+func describeRoutes(w io.Writer, routes []message.ParkedRoute) error {
+	if len(routes) == 0 {
 		return nil
 	}
-	byName := map[string]*message.ParkedRoute{}
-	for _, p := range parked {
-		sum := byName[p.Route]
-		if sum == nil {
-			byName[p.Route] = &p
-			continue
-		}
-		sum.Messages += p.Messages
-		if p.Since.Before(sum.Since) {
-			sum.Since, sum.Reason = p.Since, p.Reason
-		}
-	}
-	routes := slices.SortedFunc(maps.Values(byName), func(a, b *message.ParkedRoute) int {
-		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Route, b.Route))
-	})
-	tabs := tabwriter.NewWriter(s.program.stdout, 0, 0, 2, ' ', 0)
+	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(tabs, "\nROUTE\tPARKED\tREASON\tSINCE\n") // Flush has the error.
 	for _, r := range routes {
 		_, _ = fmt.Fprintf(tabs, "%s\t%d\t%s\t%s\n", r.Route, r.Messages, r.Reason, r.Since.UTC().Format(time.RFC3339))
@@ -229,11 +199,16 @@ func routesToJSON(parked []message.ParkedRoute) []routeJSON {
 	return routes
 }
 
-func shardToJSON(queue string, index int, layout *store.Layout, shard *store.ShardStats) shardJSON {
-	return shardJSON{
-		Queue: queue, Shard: index, Epoch: shard.Epoch, Shards: layout.Shards,
-		Drained: shard.Drained || len(layout.Earlier) == 0, Holder: message.InstanceName(shard.Holder),
+func shardToJSON(queue string, index int, stats *store.QueueStats) shardJSON {
+	shard := &stats.Shards[index]
+	view := shardJSON{
+		Queue: queue, Shard: index, Epoch: shard.Epoch, Shards: stats.Layout.Shards,
+		Drained: shard.Drained || len(stats.Layout.Earlier) == 0, Holder: message.InstanceName(shard.Holder),
 		Waiting: shard.Waiting, Parked: shard.Parked, Routes: routesToJSON(shard.Routes), Due: shard.Due, InFlight: shard.InFlight, Dead: shard.Dead,
 		OldestDueAge: shard.OldestDueAge.Round(time.Millisecond).Seconds(), NextDue: stamp(shard.NextDue),
 	}
+	if since, isPaused := stats.Paused[""]; isPaused {
+		view.Routes = append(view.Routes, routeJSON{Reason: "paused", Since: stamp(since), Messages: int(shard.Waiting - shard.Parked)})
+	}
+	return view
 }

@@ -77,6 +77,14 @@ func (r *perSecond) UnmarshalText(text []byte) error {
 // instant is a time in RFC 3339.
 type instant time.Time
 
+// time is zero where the flag was not given.
+func (i *instant) time() time.Time {
+	if i == nil {
+		return time.Time{}
+	}
+	return time.Time(*i)
+}
+
 // UnmarshalText reads a flag.
 func (i *instant) UnmarshalText(text []byte) error {
 	t, err := time.Parse(time.RFC3339, string(text))

@@ -34,16 +34,16 @@ func (j *jobs) register() {
 	}, j.stopJob)
 }
 
-// Filter says which messages are meant.
+// Filter says which messages are meant, in a query or in a body.
 type Filter struct {
-	State    string `json:"state,omitempty" enum:"scheduled,parked,in_flight,dead" doc:"Where they are."`
-	Topic    string `json:"topic,omitempty" doc:"Their topic."`
-	Key      string `json:"key,omitempty" doc:"Their key."`
-	Tag      string `json:"tag,omitempty" doc:"One of their tags."`
-	IDPrefix string `json:"id_prefix,omitempty" doc:"How their ids begin."`
-	Reason   string `json:"reason,omitempty" doc:"Part of why they are dead."`
-	DueFrom  string `json:"due_from,omitempty" format:"date-time" doc:"Due then or later."`
-	DueTo    string `json:"due_to,omitempty" format:"date-time" doc:"Due before then."`
+	State    string `query:"state" json:"state,omitempty" enum:"scheduled,parked,in_flight,dead" doc:"Where they are."`
+	Topic    string `query:"topic" json:"topic,omitempty" doc:"Their topic."`
+	Key      string `query:"key" json:"key,omitempty" doc:"Their key."`
+	Tag      string `query:"tag" json:"tag,omitempty" doc:"One of their tags. A list of them is in the order of key and id, whatever their state."`
+	Reason   string `query:"reason" json:"reason,omitempty" doc:"Part of why they are dead."`
+	IDPrefix string `query:"id_prefix" json:"id_prefix,omitempty" doc:"How their ids begin."`
+	DueFrom  string `query:"due_from" json:"due_from,omitempty" format:"date-time" doc:"Due then or later, RFC 3339."`
+	DueTo    string `query:"due_to" json:"due_to,omitempty" format:"date-time" doc:"Due before then, RFC 3339."`
 }
 
 func (f *Filter) parse() (store.Filter, error) {

@@ -23,27 +23,10 @@ func (l *listing) register() {
 type listInput struct {
 	QueueParam
 
-	State    string `query:"state" enum:"scheduled,parked,in_flight,dead" doc:"Where they are."`
-	Topic    string `query:"topic" doc:"Their topic."`
-	Key      string `query:"key" doc:"Their key."`
-	Tag      string `query:"tag" doc:"One of their tags. They are then listed by key and id, whatever their state."`
-	Reason   string `query:"reason" doc:"Part of why they are dead."`
-	IDPrefix string `query:"id_prefix" doc:"How their ids begin."`
-	DueFrom  string `query:"due_from" format:"date-time" doc:"Due then or later, RFC 3339."`
-	DueTo    string `query:"due_to" format:"date-time" doc:"Due before then, RFC 3339."`
-	Limit    int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to list."`
-	Cursor   string `query:"cursor" doc:"The next_cursor of the page before."`
-}
+	Filter
 
-func (in *listInput) request() (store.ListRequest, error) {
-	r := store.ListRequest{
-		Filter: store.Filter{State: store.State(in.State), Topic: in.Topic, Key: in.Key, Tag: in.Tag, IDPrefix: in.IDPrefix, Reason: in.Reason},
-		Limit:  in.Limit, After: in.Cursor,
-	}
-	var err, err2 error
-	r.From, err = parseTime("due_from", in.DueFrom)
-	r.To, err2 = parseTime("due_to", in.DueTo)
-	return r, errors.Join(err, err2)
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to list."`
+	Cursor string `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
 // parseTime reads a time of a query; empty is the zero time.
@@ -69,11 +52,11 @@ func (l *listing) listMessages(ctx context.Context, in *listInput) (*listOutput,
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(in.Topic) {
 		return nil, forbidden(caller.Name + " may list messages of certain topics only: name one as topic")
 	}
-	request, err := in.request()
+	filter, err := in.parse()
 	if err != nil {
 		return nil, err
 	}
-	page, err := l.config.Queues[in.Queue].Store.Admin().List(ctx, request)
+	page, err := l.config.Queues[in.Queue].Store.Admin().List(ctx, store.ListRequest{Filter: filter, Limit: in.Limit, After: in.Cursor})
 	if err != nil && !errors.Is(err, delay.ErrNoLayout) { // Nobody has ever used the queue.
 		return nil, err
 	}

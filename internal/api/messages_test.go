@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // TestLifeOfAMessage: scheduled, seen, moved, listed, cancelled, and each of it in the audit.
@@ -73,6 +75,35 @@ func TestLifeOfAMessage(t *testing.T) {
 	}, log)
 	assert.Contains(t, s.log.String(), "action=cancel what=order-42/timeout")
 	assert.NotContains(t, s.log.String()+string(s.call("GET", "/audit", nil).body), "secret payload")
+}
+
+// TestLateAndSpread travel with the message, and spread is the same every time.
+func TestLateAndSpread(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	const at = "2031-01-01T00:00:00.000Z"
+	begin, err := time.Parse(time.RFC3339, at)
+	require.NoError(t, err)
+	want := begin.Add(sharding.Spread("k", "a", time.Hour)).Format(message.TimeFormat)
+	require.NotEqual(t, at, want)
+	body := map[string]any{"id": "a", "key": "k", "topic": "t", "at": at, "spread": "1h", "late": map[string]any{"after": "90m", "then": "drop"}}
+	created := s.call("POST", "/queues/QUEUE/messages", body).is(http.StatusCreated)
+	assert.Equal(t, want, created["due_at"])
+	got := s.call("GET", "/queues/QUEUE/messages/a?key=k", nil).is(http.StatusOK)
+	assert.Equal(t, map[string]any{"delay-late": "drop 1h30m0s"}, got["headers"])
+	s.call("POST", "/queues/QUEUE/messages/a:reschedule?key=k", map[string]any{"in": "1m"}).is(http.StatusOK)
+	s.call("POST", "/queues/QUEUE/messages/a:reschedule?key=k", map[string]any{"at": at, "spread": "1h"}).is(http.StatusOK)
+	assert.Equal(t, want, s.call("GET", "/queues/QUEUE/messages/a?key=k", nil).is(http.StatusOK)["due_at"])
+
+	for field, value := range map[string]any{
+		"spread": "soon", "late": map[string]any{"after": "soon", "then": "drop"},
+	} {
+		wrong := map[string]any{"topic": "t", "in": "1h", field: value}
+		assert.Equal(t, field, s.call("POST", "/queues/QUEUE/messages", wrong).refused(http.StatusBadRequest, "invalid"))
+	}
+	for _, late := range []map[string]any{{"then": "burn"}, {"then": "drop"}, {"after": "1h"}} {
+		s.call("POST", "/queues/QUEUE/messages", map[string]any{"topic": "t", "in": "1h", "late": late}).refused(http.StatusBadRequest, "invalid")
+	}
 }
 
 func TestConflicts(t *testing.T) {

@@ -2,15 +2,10 @@ package api
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
@@ -23,8 +18,6 @@ const (
 	longestView = 10 * time.Second
 	// viewTimeout bounds what an overview waits for Redis.
 	viewTimeout = 5 * time.Second
-	// parallelShards is how many shards of a queue are asked at a time.
-	parallelShards = 8
 	// ratesOver and latenessOver are how far back rates and lateness reach, where
 	// somebody has looked so long.
 	ratesOver    = 10 * time.Second
@@ -59,10 +52,9 @@ type moment struct {
 
 // queueState is what a queue held.
 type queueState struct {
-	layout *store.Layout
-	shards []store.ShardStats
-	paused map[string]time.Time // by topic; "" is the queue
-	err    error
+	store.QueueStats
+
+	err error
 }
 
 func newOverview(config *Config) *overview { return &overview{config: config} }
@@ -113,50 +105,13 @@ func (v *overview) read(ctx context.Context) *snapshot {
 	for name, queue := range v.config.Queues {
 		q := &queueState{}
 		s.queues[name], s.lateness[name] = q, v.config.Lateness(name)
-		reading.Go(func() { q.err = q.read(ctx, queue.Store) })
+		reading.Go(func() { q.QueueStats, q.err = queue.Store.Admin().StatsOfAll(ctx) })
 	}
 	reading.Wait()
 	for name, q := range s.queues {
 		if q.err == nil {
-			s.counters[name] = q.counters()
+			s.counters[name] = q.Sum().Counters
 		}
 	}
 	return s
-}
-
-// counters are the sums over the shards, by name.
-func (q *queueState) counters() map[string]int64 {
-	sums := map[string]int64{}
-	for i := range q.shards {
-		for name, n := range q.shards[i].Counters {
-			sums[name] += n
-		}
-	}
-	return sums
-}
-
-func (q *queueState) read(asking context.Context, queue *store.Queue) (err error) {
-	if q.layout, err = queue.AwaitLayout(asking); err != nil {
-		if errors.Is(err, delay.ErrNoLayout) {
-			return delay.ErrNoLayout
-		}
-		return err
-	}
-	q.shards = make([]store.ShardStats, q.layout.Polled())
-	group, ctx := errgroup.WithContext(asking)
-	group.SetLimit(parallelShards)
-	for i := range q.shards {
-		group.Go(func() error {
-			var err error
-			if q.shards[i], err = queue.Admin().Stats(ctx, i); err != nil {
-				return fmt.Errorf("shard %d: %w", i, errors.Join(delay.ErrUnavailable, err))
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	q.paused, err = queue.Admin().Paused(asking)
-	return err
 }

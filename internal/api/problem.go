@@ -47,6 +47,9 @@ func invalid(field, detail string) *Problem {
 	return p
 }
 
+// Invalid says what is wrong with a field of a message.
+func Invalid(field, detail string) *Problem { return invalid(field, detail) }
+
 func forbidden(detail string) *Problem { return newProblem(http.StatusForbidden, "forbidden", detail) }
 
 func notFound(detail string) *Problem { return newProblem(http.StatusNotFound, "not_found", detail) }

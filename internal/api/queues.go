@@ -1,15 +1,12 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // queues has the calls that tell how everything is.
@@ -75,24 +72,14 @@ type Lateness struct {
 // view is the queue as the snapshot has it.
 func (s *snapshot) view(name, sink string) QueueView {
 	q := s.queues[name]
-	v := QueueView{Name: name, Sink: sink, Shards: len(q.shards), Paused: pausedView(q.paused)}
+	v := QueueView{Name: name, Sink: sink, Shards: len(q.Shards), Paused: pausedView(q.Paused)}
 	if q.err != nil {
 		v.Error = q.err.Error()
 		return v
 	}
-	var next time.Time
-	for i := range q.shards {
-		shard := &q.shards[i]
-		v.Waiting, v.Due, v.Parked = v.Waiting+shard.Waiting, v.Due+shard.Due, v.Parked+shard.Parked
-		v.InFlight, v.Dead, v.OldestDue = v.InFlight+shard.InFlight, v.Dead+shard.Dead, max(v.OldestDue, shard.OldestDueAge.Seconds())
-		if shard.Holder != "" {
-			v.Held++
-		}
-		if !shard.NextDue.IsZero() && (next.IsZero() || shard.NextDue.Before(next)) {
-			next = shard.NextDue
-		}
-	}
-	v.NextDue = stamp(next)
+	sum := q.Sum()
+	v.Held, v.Waiting, v.Due, v.Parked, v.InFlight, v.Dead = q.Held(), sum.Waiting, sum.Due, sum.Parked, sum.InFlight, sum.Dead
+	v.OldestDue, v.NextDue = sum.OldestDueAge.Seconds(), stamp(sum.NextDue)
 	v.Rates, v.Lateness = s.rates(name), s.latenessOf(name)
 	return v
 }
@@ -145,35 +132,14 @@ type RouteView struct {
 	Oldest   string `json:"oldest_due_at,omitempty" format:"date-time"`
 }
 
-// parkedRoutes are those of a queue, over all its shards, the one with the most
-// messages first.
-func parkedRoutes(queue string, shards []store.ShardStats) []RouteView {
-	byName := map[string]*message.ParkedRoute{}
-	for i := range shards {
-		for _, p := range shards[i].Routes {
-			sum := byName[p.Route]
-			if sum == nil {
-				byName[p.Route] = &p
-				continue
-			}
-			sum.Messages += p.Messages
-			if p.Since.Before(sum.Since) {
-				sum.Since, sum.Reason = p.Since, p.Reason
-			}
-			if p.Oldest.Before(sum.Oldest) {
-				sum.Oldest = p.Oldest
-			}
+// parkedRoutes are those of a queue.
+func parkedRoutes(queue string, parked []message.ParkedRoute) []RouteView {
+	routes := make([]RouteView, len(parked))
+	for i, p := range parked {
+		routes[i] = RouteView{
+			Queue: queue, Route: p.Route, Reason: p.Reason, Since: stamp(p.Since), Messages: p.Messages, Oldest: stamp(p.Oldest),
 		}
 	}
-	routes := make([]RouteView, 0, len(byName))
-	for _, p := range byName {
-		routes = append(routes, RouteView{
-			Queue: queue, Route: p.Route, Reason: p.Reason, Since: stamp(p.Since), Messages: p.Messages, Oldest: stamp(p.Oldest),
-		})
-	}
-	slices.SortFunc(routes, func(a, b RouteView) int {
-		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Route, b.Route))
-	})
 	return routes
 }
 
@@ -206,7 +172,7 @@ func (q *queues) sinks(last *snapshot, names []string) []SinkView {
 	for _, name := range names {
 		if v := views[q.config.Queues[name].Sink]; v != nil {
 			v.Queues = append(v.Queues, name)
-			v.Routes = append(v.Routes, parkedRoutes(name, last.queues[name].shards)...)
+			v.Routes = append(v.Routes, parkedRoutes(name, last.queues[name].Sum().Routes)...)
 		}
 	}
 	list := []SinkView{}

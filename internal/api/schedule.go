@@ -47,17 +47,53 @@ type Schedule struct {
 	Body       string            `json:"body,omitempty" doc:"The payload, as text."`
 	BodyBase64 string            `json:"body_base64,omitempty" doc:"The payload in base64, in the place of body."`
 	Tags       []string          `json:"tags,omitempty" doc:"What the message belongs to: at most 8, by which it is found."`
+	Late       *Late             `json:"late,omitempty" doc:"How late it may be published; without it the queue's setting holds."`
 	Conflict   string            `json:"conflict,omitempty" enum:"reject,keep,replace" doc:"What to do where the identity is taken; reject by default."`
+}
+
+// Late says how late a message may be published, and what becomes of it where it is later.
+type Late struct {
+	After string `json:"after,omitempty" doc:"So long after its due time: 30m, 1d. 1ms or more, but for publish." example:"1h"`
+	Then  string `json:"then" enum:"publish,dead,drop" doc:"What becomes of it after that: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
+}
+
+func (l *Late) parse() (delay.Late, error) {
+	if l == nil {
+		return delay.Late{}, nil
+	}
+	late := delay.Late{Then: delay.LateAction(l.Then)}
+	if l.After == "" {
+		return late, nil
+	}
+	var err error
+	if late.After, err = config.ParseDuration(l.After); err != nil {
+		return late, invalid("late", "late.after "+err.Error())
+	}
+	return late, nil
 }
 
 // When says when a message is due.
 type When struct {
 	In string `json:"in,omitempty" doc:"Due so long from now, by Redis' clock: 500ms, 30m, 2d. This or at." example:"30m"`
 	At string `json:"at,omitempty" doc:"Due at that instant, RFC 3339. This or in." example:"2027-01-31T09:00:00.000Z"`
+	// Spread is added by the message's identity, so a repetition has the same due time.
+	Spread string `json:"spread,omitempty" doc:"Due up to so long after that, by the message's id and key: the same for the same message every time." example:"10m"`
 }
 
 // parse is the due time for the SDK.
 func (w When) parse() (delay.When, error) {
+	when, err := w.instant()
+	if err != nil || w.Spread == "" {
+		return when, err
+	}
+	over, err := config.ParseDuration(w.Spread)
+	if err != nil {
+		return delay.When{}, invalid("spread", "spread "+err.Error())
+	}
+	return when.Spread(over), nil
+}
+
+func (w When) instant() (delay.When, error) {
 	switch {
 	case (w.In == "") == (w.At == ""):
 		return delay.When{}, invalid("in", "give in or at, and not both")
@@ -93,8 +129,12 @@ func (s *Schedule) parse() (delay.Request, error) {
 			return delay.Request{}, invalid("body_base64", "body_base64 is not base64, with + and / and padding")
 		}
 	}
+	late, err := s.Late.parse()
+	if err != nil {
+		return delay.Request{}, err
+	}
 	return delay.Request{
-		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags}, When: when,
+		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags, Late: late}, When: when,
 	}, nil
 }
 
@@ -189,18 +229,25 @@ func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchO
 	return out, nil
 }
 
-// scheduleAll schedules messages, those of one policy together.
 func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []Schedule) []Scheduled {
+	may := func(m *Schedule) error { return s.mayPut(ctx, queue, m) }
+	return ScheduleAll(ctx, s.config.Queues[queue].Clients, messages, may)
+}
+
+// ScheduleAll schedules messages, those of one policy together, and returns a result an
+// item, by index. may refuses some of them.
+func ScheduleAll(ctx context.Context, clients map[delay.Conflict]*delay.Client, messages []Schedule, may func(*Schedule) error) []Scheduled {
 	results := make([]Scheduled, len(messages))
 	requests := map[delay.Conflict][]delay.Request{}
 	places := map[delay.Conflict][]int{}
 	for i := range messages {
 		m := &messages[i]
 		results[i].ID, results[i].Key = m.ID, m.Key
-		request, err := m.parse()
-		if err == nil {
-			err = s.mayPut(ctx, queue, m)
+		if err := may(m); err != nil {
+			results[i].Error = problem(err)
+			continue
 		}
+		request, err := m.parse()
 		if err != nil {
 			results[i].Error = problem(err)
 			continue
@@ -209,7 +256,7 @@ func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []S
 		requests[conflict], places[conflict] = append(requests[conflict], request), append(places[conflict], i)
 	}
 	for conflict, batch := range requests {
-		answers, _ := s.config.Queues[queue].Clients[conflict].ScheduleBatch(ctx, batch) // Its error is each one's, too.
+		answers, _ := clients[conflict].ScheduleBatch(ctx, batch) // Its error is each one's, too.
 		for n, answer := range answers {
 			results[places[conflict][n]] = scheduled(answer)
 		}

@@ -55,12 +55,12 @@ func (s *shards) showShards(ctx context.Context, in *QueueParam) (*shardsOutput,
 		return nil, q.err
 	}
 	out := &shardsOutput{}
-	out.Body.Layout, out.Body.Count = q.layout.Epoch, q.layout.Shards
-	out.Body.Shards = make([]ShardView, len(q.shards))
-	for i := range q.shards {
-		s := &q.shards[i]
+	out.Body.Layout, out.Body.Count = q.Layout.Epoch, q.Layout.Shards
+	out.Body.Shards = make([]ShardView, len(q.Shards))
+	for i := range q.Shards {
+		s := &q.Shards[i]
 		out.Body.Shards[i] = ShardView{
-			Shard: i, Holder: message.InstanceName(s.Holder), Epoch: s.Epoch, Drained: s.Drained || len(q.layout.Earlier) == 0,
+			Shard: i, Holder: message.InstanceName(s.Holder), Epoch: s.Epoch, Drained: s.Drained || len(q.Layout.Earlier) == 0,
 			Waiting: s.Waiting, Due: s.Due, Parked: s.Parked, InFlight: s.InFlight, Dead: s.Dead,
 			OldestDue: s.OldestDueAge.Seconds(), NextDue: stamp(s.NextDue),
 		}
@@ -106,7 +106,7 @@ func (s *shards) showInstances(ctx context.Context, _ *struct{}) (*instancesOutp
 			}
 			v.Shards[name] = []int{}
 		}
-		shards := last.queues[name].shards
+		shards := last.queues[name].Shards
 		for i := range shards {
 			if v := byName[shards[i].Holder]; v != nil {
 				v.Shards[name] = append(v.Shards[name], i)

@@ -43,7 +43,7 @@ func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 			d.add(join(path, key), "%s", r.removed(key))
 			continue
 		}
-		d.add(join(path, key), "unknown key, known are %s", strings.Join(known, ", "))
+		d.add(join(path, key), "unknown key, known are %s%s", strings.Join(known, ", "), DidYouMean(key, known))
 	}
 	pairSecrets(d.problems, path, v, fields)
 	d.variant(path, v, fields)

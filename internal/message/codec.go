@@ -200,20 +200,34 @@ type DeadLetter struct {
 func DecodeDeadLetter(member, stored string) DeadLetter {
 	letter := DeadLetter{Member: member}
 	letter.ID, letter.Key = SplitMember(member)
-	due, rest, _ := strings.Cut(stored, ":")
-	counts, rest, _ := strings.Cut(rest, ":")
-	length, rest, found := strings.Cut(rest, ":")
+	due, counts, reason, rest, ok := cutLetter(stored)
 	dueMs, errDue := strconv.ParseInt(due, 10, 64)
-	n, errLength := strconv.Atoi(length)
-	if !found || errDue != nil || errLength != nil || n < 0 || n > len(rest) {
+	if !ok || errDue != nil {
 		letter.Err = fmt.Errorf("%w: dead letter", ErrUndecodable)
 		return letter
 	}
 	letter.DueAt = time.UnixMilli(dueMs)
-	letter.Reason = rest[:n]
+	letter.Reason = reason
 	if letter.Attempts, letter.Err = ParseAttempts(counts); letter.Err == nil {
-		letter.Err = letter.Decode(rest[n:])
+		letter.Err = letter.Decode(rest)
 	}
 	letter.Attempt = letter.Attempts.Begun + 1
 	return letter
+}
+
+// StoredOf is the stored message of a dead letter; empty where there is none.
+func StoredOf(letter string) string {
+	_, _, _, stored, _ := cutLetter(letter)
+	return stored
+}
+
+func cutLetter(letter string) (due, counts, reason, stored string, ok bool) {
+	due, rest, _ := strings.Cut(letter, ":")
+	counts, rest, _ = strings.Cut(rest, ":")
+	length, rest, found := strings.Cut(rest, ":")
+	n, err := strconv.Atoi(length)
+	if !found || err != nil || n < 0 || n > len(rest) {
+		return "", "", "", "", false
+	}
+	return due, counts, rest[:n], rest[n:], true
 }

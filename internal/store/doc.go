@@ -11,6 +11,7 @@
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
 //	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit
 //	[Jobs]      the same done to many messages; see [JobRun]
+//	[Verifier]  whether all that the keys hold is whole; mends it
 //	[Members]   heartbeats of the instances, and what they hear by them
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
@@ -22,6 +23,7 @@
 //
 //	keys      the names of the keys
 //	scripts   the Lua files, and how their replies are read
+//	sound     what must hold of what the keys have: invariant I6
 //	rediserr  what an error says: whether the command ran, and why it failed
 //	conn      how a script is run: on its node, with others, until it is confirmed
 //	clock     the clocks of the servers, estimated

@@ -167,7 +167,7 @@ func (q *Admin) sampleSizes(ctx context.Context, shards []keys.Shard, waiting []
 		}
 		members, err := q.conn.Client(ctx).ZRandMember(ctx, k.Due, int(count)).Result()
 		if err != nil {
-			return SizeEstimate{}, fmt.Errorf("forecast: sample: %w", err)
+			return SizeEstimate{}, fmt.Errorf("sample sizes: %w", err)
 		}
 		cmds, err := q.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, member := range members {
@@ -176,7 +176,7 @@ func (q *Admin) sampleSizes(ctx context.Context, shards []keys.Shard, waiting []
 			return nil
 		})
 		if err != nil {
-			return SizeEstimate{}, fmt.Errorf("forecast: sample: %w", err)
+			return SizeEstimate{}, fmt.Errorf("sample sizes: %w", err)
 		}
 		for _, cmd := range cmds {
 			if size := cmd.(*redis.IntCmd).Val(); size > 0 { //nolint:forcetypeassert // as above; 0 where it has gone.

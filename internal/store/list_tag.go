@@ -7,9 +7,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
 )
 
-// tagEntry is how a shard's index of tags has a message.
-func tagEntry(tag, member string) string { return tag + "\x00" + member }
-
 // readTagged reads the next messages of a shard that have the tag, in the order of
 // their members: one that moves, or is moved by who lists it, stays in its place.
 func (l *lister) readTagged(ctx context.Context, s *stream, count int) error {

@@ -291,5 +291,9 @@ var shardCalls = []crowdCall{
 		require.NoError(c, err)
 		require.True(c, here)
 	}},
+	{name: "mend", before: claimed(acked), call: func(c *crowd) {
+		require.NoError(c, c.rdb.HSet(c.Context(), c.key("msg"), "lost", c.body).Err())
+		require.Contains(c, breaches(c, c.q, true), "nowhere lost, mended")
+	}},
 	{name: "touch", before: (*crowd).waiting, call: func(c *crowd) { c.eval("touch", "meta") }},
 }

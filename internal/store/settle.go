@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/store/keys"
 	"github.com/delaybridge/delaybridge/internal/store/scripts"
+	"github.com/delaybridge/delaybridge/internal/store/sound"
 )
 
 // What one script ends in the dead letters, takes out of the index of tags, or remembers,
@@ -213,7 +214,7 @@ func removes(verb message.Verb) bool { return verb == message.VerbAck || verb ==
 func (b *sorted) remove(m *message.Claimed, v *message.Verdict, kind tokenKind) {
 	b.removed = append(b.removed, m.Member)
 	for _, tag := range m.Tags() {
-		b.extras.tags = append(b.extras.tags, tagEntry(tag, m.Member))
+		b.extras.tags = append(b.extras.tags, sound.TagEntry(tag, m.Member))
 	}
 	fate := byte('p')
 	switch {

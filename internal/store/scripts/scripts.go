@@ -59,6 +59,7 @@ var (
 	Remove     = load("remove", ends, tags)
 	Page       = load("page")
 	Tagged     = load("tagged")
+	Mend       = load("mend")
 	JobStart   = load("jobstart")
 	JobKeep    = load("jobkeep")
 )

@@ -3,14 +3,13 @@ package storetest
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store/layout"
+	"github.com/delaybridge/delaybridge/internal/store/sound"
 )
 
 // Check reports every broken part of I6: what was accepted is
@@ -35,19 +34,20 @@ func (s *Shard) Check() error {
 			complain("counter %s is %q", name, value)
 		}
 	}
-	accepted := s.Counter("scheduled")
-	present := int64(len(s.Due) + len(inFlight) + len(s.Dead))
-	ended := s.Counter("published") + s.Counter("cancelled") + s.Counter("replaced") + s.Counter("purged") + s.Counter("dropped")
-	if accepted != present+ended {
-		complain("scheduled %d, but %d wait, %d in flight, %d dead, %d published, %d cancelled, %d replaced, %d purged, %d dropped",
-			accepted, len(s.Due), len(inFlight), len(s.Dead),
-			s.Counter("published"), s.Counter("cancelled"), s.Counter("replaced"), s.Counter("purged"), s.Counter("dropped"))
+	found := sound.Sum(s.counters(), int64(len(s.Due)+len(inFlight)+len(s.Dead)))
+	indexed := map[string]bool{}
+	for _, m := range s.messages(inFlight) {
+		found = append(found, m.Check()...)
+		for _, tag := range m.Tags() {
+			indexed[sound.TagEntry(tag, m.Member)] = true
+		}
 	}
-	s.checkMessages(inFlight, complain)
-	sameKeys(s.Tags, s.tagged(), "tags", "messages", complain)
-	sameKeys(s.Claims, s.Deadlines, "claims", "deadlines", complain)
-	sameKeys(s.Gone, s.GoneTTL, "gone", "gonettl", complain)
-	sameKeys(s.Dead, s.DeadMsg, "dead", "deadmsg", complain)
+	found = append(found, sound.Unpaired(indexed, sound.NoTag, s.Tags, sound.StrayTag)...)
+	found = append(found, sound.Unpaired(s.Claims, sound.NoDeadline, s.Deadlines, sound.NoClaim)...)
+	found = append(found, sound.Unpaired(s.Gone, sound.NoExpiry, s.GoneTTL, sound.NoTombstone)...)
+	for _, f := range found {
+		complain("%s", f)
+	}
 	for id, end := range s.Ends {
 		if _, err := message.ParseEnd(end, time.Time{}); err != nil {
 			complain("%q in the history: %w", id, err)
@@ -56,67 +56,43 @@ func (s *Shard) Check() error {
 	return errors.Join(broken...)
 }
 
-func (s *Shard) checkMessages(inFlight map[string]int64, complain func(string, ...any)) {
+// counters are all counters of the meta.
+func (s *Shard) counters() map[string]int64 {
+	counters := map[string]int64{}
+	for name := range s.Meta {
+		counters[name] = s.Counter(name)
+	}
+	return counters
+}
+
+// messages are what the keys have under each identity that any of them has.
+func (s *Shard) messages(inFlight map[string]int64) map[string]*sound.Message {
+	all := map[string]*sound.Message{}
+	of := func(id string) *sound.Message {
+		if all[id] == nil {
+			all[id] = &sound.Message{Member: id}
+		}
+		return all[id]
+	}
 	for id := range s.Due {
-		if s.Msg[id] == "" {
-			complain("%q is due and has no body", id)
-		}
-		if _, claimed := inFlight[id]; claimed {
-			complain("%q is due and claimed", id)
-		}
+		of(id).Waits = true
 	}
-	for id := range inFlight {
-		if s.Msg[id] == "" {
-			complain("%q is claimed and has no body", id)
-		}
+	for id := range inFlight { // None is in two claims, InFlight says.
+		of(id).Claims = 1
+	}
+	for id := range s.Dead {
+		of(id).Dead = true
 	}
 	for id, stored := range s.Msg {
-		_, waits := s.Due[id]
-		if _, claimed := inFlight[id]; !waits && !claimed {
-			complain("%q has a body and is neither due nor claimed", id)
-		}
-		if _, dead := s.Dead[id]; dead {
-			complain("%q lives and is dead", id)
-		}
-		if err := new(message.Message).Decode(stored); err != nil {
-			complain("%q: %w", id, err)
-		}
+		of(id).Stored = &stored
 	}
-	for id, counts := range s.Attempts {
-		if _, lives := s.Msg[id]; !lives {
-			complain("attempts of %q, which is not there", id)
-		}
-		if _, err := message.ParseHistory(counts); err != nil {
-			complain("%q: %w", id, err)
-		}
+	for id, attempts := range s.Attempts {
+		of(id).Attempts = &attempts
 	}
-}
-
-// tagged are the entries that the index of tags should have.
-func (s *Shard) tagged() map[string]bool {
-	entries := map[string]bool{}
-	add := func(id string, m *message.Message) {
-		for _, tag := range m.Tags() {
-			entries[tag+"\x00"+id] = true
-		}
+	for id, letter := range s.DeadMsg {
+		of(id).Letter = &letter
 	}
-	for id, stored := range s.Msg {
-		var m message.Message
-		_ = m.Decode(stored) // Complained of above.
-		add(id, &m)
-	}
-	for id, stored := range s.DeadMsg {
-		letter := message.DecodeDeadLetter(id, stored)
-		add(id, &letter.Message)
-	}
-	return entries
-}
-
-func sameKeys[A, B any](a map[string]A, b map[string]B, nameA, nameB string, complain func(string, ...any)) {
-	inA, inB := slices.Sorted(maps.Keys(a)), slices.Sorted(maps.Keys(b))
-	if !slices.Equal(inA, inB) {
-		complain("%s has %q, %s has %q", nameA, inA, nameB, inB)
-	}
+	return all
 }
 
 var errPacked = errors.New("packed wrongly")

@@ -1,0 +1,78 @@
+-- mend: look again, at one instant, whether something is wrong with an entry of a shard, and mend what can be mended.
+-- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
+--      4 deadlines (ZSET token -> deadline_ms)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)
+--      7 deadmsg (HASH)  8 meta (HASH)  9 gone (HASH token -> fate)  10 gonettl (ZSET token -> expiry_ms)
+--      11 tags (ZSET tag, NUL, id -> 0)
+-- ARGV 1 kind, as package sound names it  2 id, or token  3 mend (1; 0 only looks)  4 tag  5 of a tag: how the message
+--      is stored by which it was judged, the first 30 bytes ('': there was none)  6 deadline_ms and 7 tombstone_ms of
+--      what has none
+-- RETURNS 0 nothing is wrong, 1 it is, and stays so, 2 it was, and is mended
+-- COST O(log N), and O(messages in flight). CLOCK Redis. The first write is one that a full Redis allows.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local name, entry = ARGV[2], ARGV[4] .. '\0' .. ARGV[2]
+local function has(key) return redis.call('HEXISTS', KEYS[key], name) == 1 end
+local function scored(key, member) return redis.call('ZSCORE', KEYS[key], member or name) end
+
+-- In how many claims it is.
+local function claims()
+  local count = 0
+  for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
+    local at = string.find(packed, ':' .. name, 1, true) and 1 or #packed + 1
+    while at <= #packed do
+      local _, stop, length = string.find(packed, '^(%d+):%-?%d+:', at)
+      if not stop then break end
+      if string.sub(packed, stop + 1, stop + length) == name then count = count + 1 end
+      at = stop + length + 1
+    end
+  end
+  return count
+end
+
+-- How the message is stored, alive or dead.
+local function life()
+  local stored, letter = redis.call('HGET', KEYS[2], name), redis.call('HGET', KEYS[7], name)
+  local _, stop, length = string.find(letter or '', '^%-?%d+:[%d ]*:(%d+):')
+  return string.sub(stored or stop and string.sub(letter, stop + length + 1) or '', 1, 30)
+end
+
+-- Whoever redrives it must know that a copy may be out.
+local function bury(reason, out)
+  local stored, score = redis.call('HGET', KEYS[2], name) or '', scored(1)
+  local failures, begun, maybe, unknowns, promised = string.match(redis.call('HGET', KEYS[5], name) or '', '^(%d+) (%d+) (%d+) (%d+) ?(%-?%d*)$')
+  local due = tonumber(promised or '') or score and math.fmod(score, 2 ^ 42) or tonumber(string.sub(stored, 2, 14)) or now_ms
+  redis.call('ZREM', KEYS[1], name)
+  redis.call('HDEL', KEYS[2], name)
+  redis.call('HDEL', KEYS[5], name)
+  if has(7) then return end -- Nothing is lost: there was no body.
+  redis.call('ZADD', KEYS[6], string.format('%d', now_ms), name)
+  redis.call('HSET', KEYS[7], name, string.format('%d:%d %d %d %d:%d:%s', due, failures or 0, (begun or 0) + out, (maybe or 0) + out, unknowns or 0, #reason, reason) .. stored)
+  redis.call('HINCRBY', KEYS[8], 'dead_lettered', '1')
+end
+
+-- What is wrong, and what mends it: each by its kind.
+local wrong = {
+  no_body = {function() return scored(1) and not has(2) and claims() == 0 end, function() bury('verify: it had no body', 0) end},
+  nowhere = {function() return has(2) and not scored(1) and not scored(6) and not has(7) and claims() == 0 end,
+    function() bury('verify: it was neither waiting nor in flight, when it was due is lost', 1) end},
+  waits_claimed = {function() return scored(1) and claims() > 0 end, function() redis.call('ZREM', KEYS[1], name) end},
+  claimed_no_body = {function() return not has(2) and claims() > 0 end},
+  claimed_twice = {function() return claims() > 1 end},
+  alive_and_dead = {function() return has(2) and (scored(6) or has(7)) end},
+  no_letter = {function() return scored(6) and not has(7) end,
+    function() redis.call('HSET', KEYS[7], name, string.format('%d::32:verify: the dead letter was lost', now_ms)) end},
+  unlisted_letter = {function() return has(7) and not scored(6) end, function() redis.call('ZADD', KEYS[6], string.format('%d', now_ms), name) end},
+  stray_attempts = {function() return has(5) and not has(2) and not scored(1) and claims() == 0 end, function() redis.call('HDEL', KEYS[5], name) end},
+  no_deadline = {function() return has(3) and not scored(4) end, function() redis.call('ZADD', KEYS[4], string.format('%d', now_ms + ARGV[6]), name) end},
+  no_claim = {function() return scored(4) and not has(3) end, function() redis.call('ZREM', KEYS[4], name) end},
+  no_expiry = {function() return has(9) and not scored(10) end, function() redis.call('ZADD', KEYS[10], string.format('%d', now_ms + ARGV[7]), name) end},
+  no_tombstone = {function() return scored(10) and not has(9) end, function() redis.call('ZREM', KEYS[10], name) end},
+  no_tag = {function() return not scored(11, entry) and life() == ARGV[5] end, function() redis.call('ZADD', KEYS[11], '0', entry) end},
+  stray_tag = {function() return scored(11, entry) and life() == ARGV[5] end, function() redis.call('ZREM', KEYS[11], entry) end},
+}
+local holds, mends = unpack(wrong[ARGV[1]])
+if not holds() then return 0 end
+if ARGV[3] ~= '1' or not mends then return 1 end
+redis.call('ZREM', KEYS[4], '')
+mends()
+return 2
