@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -60,7 +59,7 @@ func TestBudget(t *testing.T) {
 		if n++; err == nil {
 			break
 		}
-		require.True(t, errors.Is(err, store.ErrFull))
+		require.ErrorIs(t, err, store.ErrFull)
 	}
 	limit(0)
 	for range 300 {

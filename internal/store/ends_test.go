@@ -63,8 +63,10 @@ func TestHistory(t *testing.T) {
 		"cancelled":           {func(id string) { cancel(t, q, id) }, message.End{Kind: message.EndCancelled, Attempt: 1}},
 		"cancelled, parked":   {func(id string) { b.finish(parked); cancel(t, q, id) }, message.End{Kind: message.EndCancelled, Attempt: 1}},
 		"cancelled, retried":  {func(id string) { b.finish(retried); cancel(t, q, id) }, message.End{Kind: message.EndCancelled, Attempt: 2}},
-		"cancelled, dead": {func(id string) { b.finish(buried); cancel(t, q, id) },
-			message.End{Kind: message.EndCancelled, Attempt: 2, Detail: buried.Reason}},
+		"cancelled, dead": {
+			func(id string) { b.finish(buried); cancel(t, q, id) },
+			message.End{Kind: message.EndCancelled, Attempt: 2, Detail: buried.Reason},
+		},
 		"purged": {func(id string) { b.finish(buried); purge(id) }, message.End{Kind: message.EndPurged, Attempt: 2, Detail: buried.Reason}},
 		"purged by a job": {func(string) {
 			b.finish(buried)
