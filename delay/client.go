@@ -8,15 +8,18 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel"
 
 	"github.com/delaybridge/delaybridge/internal/compensation"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/tracing"
 )
 
 // Client schedules messages in one queue. It is safe for concurrent use, owns
 // no goroutine and no connection, and needs no Close.
 type Client struct {
 	queue *store.Producer
+	spans *tracing.Schedules
 	options
 }
 
@@ -26,7 +29,7 @@ var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 // speaks to. It does no I/O; the first call loads the queue's layout. Its errors
 // are [ErrInvalid].
 func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client, error) {
-	o := options{prefix: "delay", timeout: 10 * time.Second}
+	o := options{prefix: "delay", timeout: 10 * time.Second, tracers: otel.GetTracerProvider()}
 	for _, set := range opts {
 		set(&o)
 	}
@@ -53,7 +56,7 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 	if !o.alone {
 		q.WithCoalescing()
 	}
-	return &Client{queue: q.Producer(), options: o}, nil
+	return &Client{queue: q.Producer(), spans: tracing.NewSchedules(o.tracers, queue), options: o}, nil
 }
 
 // begin bounds a call.

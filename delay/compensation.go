@@ -81,7 +81,7 @@ func (c *Client) scheduleOrCompensate(ctx context.Context, requests []Request) (
 	stop()
 	if err != nil && provablyNot(err) {
 		// The queue's own limits are not known; those of all queues hold.
-		_, _ = c.check(&store.Layout{MaxMessage: message.DefaultMaxSize}, requests, results)
+		_, _ = c.check(ctx, &store.Layout{MaxMessage: message.DefaultMaxSize}, requests, results)
 		err = nil
 	}
 	// Redis' clock may have been learnt by this very call; its start is in the past.

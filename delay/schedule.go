@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/tracing"
 )
 
 // Schedule accepts a message that is published when it is due.
@@ -28,10 +29,19 @@ func (c *Client) Schedule(ctx context.Context, m Message, when When, opts ...Cal
 // item's error, as of Schedule, does not fail the others; the batch is not
 // atomic. The error is that of the whole batch, where no item could be tried.
 func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
+	ctx, span := c.spans.Begin(ctx)
+	var results []Result
+	var err error
 	if c.compensation.publish != nil && c.conflict != Replace {
-		return c.scheduleOrCompensate(ctx, requests)
+		results, err = c.scheduleOrCompensate(ctx, requests)
+	} else {
+		results, err = c.schedule(ctx, requests)
 	}
-	return c.schedule(ctx, requests)
+	tracing.End(span, len(results), func(i int) tracing.Item {
+		r := &results[i]
+		return tracing.Item{Topic: requests[i].Message.Topic, ID: r.Ref.ID, Status: string(r.Status), DueAt: r.DueAt, Err: r.Err}
+	})
+	return results, err
 }
 
 func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, error) {
@@ -51,7 +61,7 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 		}
 		return results, err
 	}
-	accepted, at := c.check(layout, requests, results)
+	accepted, at := c.check(ctx, layout, requests, results)
 	if len(accepted) == 0 {
 		return results, nil
 	}
@@ -83,7 +93,7 @@ func (c *Client) identity(r *Request) (Ref, *store.Earlier, error) {
 }
 
 // check validates the requests and returns the valid ones with their places.
-func (c *Client) check(layout *store.Layout, requests []Request, results []Result) (accepted []store.Request, at []int) {
+func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Request, results []Result) (accepted []store.Request, at []int) {
 	maxSize := layout.MaxMessage
 	if c.maxSize > 0 {
 		maxSize = min(maxSize, c.maxSize)
@@ -98,6 +108,7 @@ func (c *Client) check(layout *store.Layout, requests []Request, results []Resul
 		request := store.Request{Message: &messages[i]}
 		var err error
 		if messages[i], err = toMessage(&requests[i].Message, results[i].Ref.ID); err == nil {
+			c.spans.Mark(ctx, &messages[i], maxSize)
 			err = request.Message.Validate(layout.Sink, maxSize)
 		}
 		if err == nil {

@@ -56,9 +56,9 @@ func (c devCommand) Run(p *program) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	level := "warn"
+	level := telemetry.NewLevel("warn")
 	if c.Demo {
-		level = "error"
+		level = telemetry.NewLevel("error")
 	}
 	logger := slog.New(devHandler{telemetry.NewLogger(p.stderr, level, "text").Handler()})
 	arrivals := newPrinter(p.stdout)
@@ -86,7 +86,7 @@ func (c devCommand) Run(p *program) (err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		failed <- app.Run(ctx, env.config, logger, app.AdminListener(servers.Admin))
+		failed <- app.Run(ctx, env.config, logger, app.AdminListener(servers.Admin), app.LogLevel(level))
 	}()
 	err = env.use(c)
 	stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -147,7 +148,7 @@ func (r *auditing) run(name string) error {
 	}
 	audit, err := auditor.New(auditor.Config{
 		Databases: []*table.Database{r.databases[name]}, Queues: queues, Flush: r.settler.Flush,
-		Logger: telemetry.NewLogger(r.stderr, "warn", "text"),
+		Logger: telemetry.NewLogger(r.stderr, slog.LevelWarn, "text"),
 	})
 	if err != nil {
 		return err

@@ -23,5 +23,6 @@ func (c runCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, cfg.Log.Level, cfg.Log.Format))
+	level := telemetry.NewLevel(cfg.Log.Level)
+	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, level, cfg.Log.Format), app.LogLevel(level))
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
@@ -49,11 +51,14 @@ type options struct {
 	horizon time.Duration
 	notify  bool
 	sinks   map[string]Sink // by queue
+	tracers trace.TracerProvider
 
-	rdb        redis.UniversalClient
-	prefix     string
-	compensate Publisher
-	topic      string
+	rdb          redis.UniversalClient
+	prefix       string
+	compensation struct {
+		publish Publisher
+		topic   string
+	}
 }
 
 // Publisher publishes one message to the broker, with exactly these headers, and
@@ -102,17 +107,25 @@ func WithHorizon(d time.Duration) Option { return func(o *options) { o.horizon =
 // WithCompensation is for [Outbox.Track]: what could not be written to Redis is
 // told to the bridge through the broker. The bridge would find the row anyway;
 // this only is sooner where the database is under load.
-func WithCompensation(publish Publisher) Option { return func(o *options) { o.compensate = publish } }
+func WithCompensation(publish Publisher) Option {
+	return func(o *options) { o.compensation.publish = publish }
+}
 
 // WithCompensationTopic sets the topic of [WithCompensation] for all queues. The
 // default is the bridge's, "delay.compensation." and the queue's name.
-func WithCompensationTopic(topic string) Option { return func(o *options) { o.topic = topic } }
+func WithCompensationTopic(topic string) Option {
+	return func(o *options) { o.compensation.topic = topic }
+}
+
+// WithTracerProvider sets who makes the spans of Schedule and ScheduleBatch, and so the
+// traceparent of messages that have none; see [delay.WithTracerProvider].
+func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
 
 // New returns an outbox. It does no I/O. What is wrong with its options, every
 // call reports as [delay.ErrInvalid].
 func New(dialect Dialect, opts ...Option) *Outbox {
 	o := &Outbox{dialect: dialect, options: options{
-		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour,
+		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour, tracers: otel.GetTracerProvider(),
 	}}
 	for _, set := range opts {
 		set(&o.options)

@@ -92,7 +92,7 @@ func (o *Outbox) queue(name string) *store.Rows {
 
 // tell publishes the compensation message of a row that could not be written.
 func (t *Tracked) tell(ctx context.Context, r trackedRow, cause error) error {
-	if t.box.compensate == nil {
+	if t.box.compensation.publish == nil {
 		return cause
 	}
 	body, err := compensation.Encode(&compensation.Message{
@@ -101,11 +101,11 @@ func (t *Tracked) tell(ctx context.Context, r trackedRow, cause error) error {
 	if err != nil {
 		return errors.Join(cause, err)
 	}
-	topic := t.box.topic
+	topic := t.box.compensation.topic
 	if topic == "" {
 		topic = compensation.Topic(r.queue)
 	}
-	if err := t.box.compensate(ctx, topic, compensation.Headers(), body); err != nil {
+	if err := t.box.compensation.publish(ctx, topic, compensation.Headers(), body); err != nil {
 		return errors.Join(cause, fmt.Errorf("publish compensation: %w", err))
 	}
 	return nil

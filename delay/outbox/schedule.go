@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/tracing"
 )
 
 // How much one INSERT has at most; a single message may have more bytes.
@@ -37,8 +39,9 @@ const (
 // SQLSTATE 40001, which [errors.As] finds in the driver's own type. The transaction
 // is lost then, and is repeated as a whole. MySQL answers ErrDuplicate.
 func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Message, when delay.When) (delay.Ref, error) {
-	results := newResults([]delay.Request{{Message: m, When: when}})
-	if err := o.schedule(ctx, tx, queue, []delay.Request{{Message: m, When: when}}, results); err != nil {
+	requests := []delay.Request{{Message: m, When: when}}
+	results := newResults(requests)
+	if err := o.traced(ctx, tx, queue, requests, results); err != nil {
 		return results[0].Ref, err
 	}
 	return results[0].Ref, results[0].Err
@@ -49,7 +52,7 @@ func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Mess
 // error is nil where every message was written.
 func (o *Outbox) ScheduleBatch(ctx context.Context, tx Tx, queue string, requests []delay.Request) ([]delay.Result, error) {
 	results := newResults(requests)
-	if err := o.schedule(ctx, tx, queue, requests, results); err != nil {
+	if err := o.traced(ctx, tx, queue, requests, results); err != nil {
 		for i := range results {
 			if results[i].Status == "" && results[i].Err == nil {
 				results[i].Err = err
@@ -131,9 +134,23 @@ func resolve(when delay.When) (due, error) {
 	return due{ms: ms}, nil
 }
 
+// traced is schedule, with a span.
+func (o *Outbox) traced(ctx context.Context, tx Tx, queue string, requests []delay.Request, results []delay.Result) error {
+	spans := tracing.NewSchedules(o.tracers, queue)
+	ctx, span := spans.Begin(ctx)
+	err := o.schedule(ctx, tx, queue, requests, results, spans)
+	tracing.End(span, len(results), func(i int) tracing.Item {
+		r := &results[i]
+		return tracing.Item{
+			Topic: requests[i].Message.Topic, ID: r.Ref.ID, Status: string(r.Status), DueAt: r.DueAt, Err: cmp.Or(r.Err, err),
+		}
+	})
+	return err
+}
+
 // schedule inserts what is valid. The error is the database's, or one of the
 // whole call; what is wrong with an item is in its result.
-func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []delay.Request, results []delay.Result) error {
+func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []delay.Request, results []delay.Result, spans *tracing.Schedules) error {
 	if err := o.ready(tx, queue); err != nil {
 		return err
 	}
@@ -145,7 +162,7 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	limits := o.limits(queue)
 	rows := make([]*row, 0, len(requests))
 	for i := range requests {
-		r, err := o.newRow(limits, &requests[i], &results[i])
+		r, err := o.newRow(ctx, spans, limits, &requests[i], &results[i])
 		if err != nil {
 			results[i].Err = err
 			continue
@@ -175,7 +192,7 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	return nil
 }
 
-func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Result) (*row, error) {
+func (o *Outbox) newRow(ctx context.Context, spans *tracing.Schedules, limits limits, request *delay.Request, result *delay.Result) (*row, error) {
 	headers, err := message.WithTags(request.Message.Headers, request.Message.Tags)
 	if err == nil {
 		headers, err = message.WithLate(headers, message.Late{After: request.Message.Late.After, Then: message.LateAction(request.Message.Late.Then)})
@@ -184,6 +201,7 @@ func (o *Outbox) newRow(limits limits, request *delay.Request, result *delay.Res
 		ID: result.Ref.ID, Key: result.Ref.Key, Topic: request.Message.Topic, Headers: headers, Body: request.Message.Body,
 	}
 	if err == nil {
+		spans.Mark(ctx, m, limits.maxSize)
 		err = m.Validate(limits.sink, limits.maxSize)
 	}
 	if err == nil {

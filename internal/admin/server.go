@@ -1,5 +1,5 @@
 // Package admin serves HTTP for those who operate the bridge: the API, the console,
-// /livez, /readyz and /metrics on the listener admin.listen, and the last three, and
+// profiles, /livez, /readyz and /metrics on the listener admin.listen, and the last three, and
 // never more, on admin.probes.
 //
 // It knows nothing of Redis or brokers: functions given to it say how we are.
@@ -42,6 +42,8 @@ type Config struct {
 	Metrics http.Handler
 	// API serves what is below /api/ on Listen.
 	API API
+	// Profiles serves what is below /debug/pprof/ on Listen.
+	Profiles http.Handler
 	// Console serves all else on Listen.
 	Console http.Handler
 	// TLS, where not nil, is that of Listen.
@@ -85,6 +87,7 @@ func New(config Config) *Server {
 	main := s.listeners[0].server
 	mux := s.probes()
 	mux.Handle("/api/", config.API)
+	mux.Handle("/debug/pprof/", config.Profiles)
 	mux.Handle("/", config.Console)
 	main.Handler, main.TLSConfig = mux, config.TLS
 	main.RegisterOnShutdown(config.API.Close)

@@ -28,9 +28,10 @@ func config() Config {
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "delaybridge_build_info 1\n")
 		}),
-		API:     noAPI{http.NotFoundHandler()},
-		Console: console.Handler(),
-		Logger:  slog.New(slog.DiscardHandler),
+		API:      noAPI{http.NotFoundHandler()},
+		Profiles: http.NotFoundHandler(),
+		Console:  console.Handler(),
+		Logger:   slog.New(slog.DiscardHandler),
 	}
 }
 

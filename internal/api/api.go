@@ -49,8 +49,10 @@ type Config struct {
 	Sinks func() []Sink
 	// Lateness is that of the messages of a queue that this process has published.
 	Lateness func(queue string) Histogram
-	Guard    *access.Guard
-	Logger   *slog.Logger
+	// Level is what the process logs.
+	Level  Level
+	Guard  *access.Guard
+	Logger *slog.Logger
 }
 
 // API serves the calls. It owns no goroutine but those of its calls; Close ends the
@@ -67,7 +69,7 @@ func New(config Config) (*API, error) {
 	a := &API{core: c, events: newEvents(q)}
 	m := &messages{c}
 	for _, resource := range []interface{ register() }{
-		&scheduling{c, m}, m, &listing{c}, &pauses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, a.events,
+		&scheduling{c, m}, m, &listing{c}, &pauses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events,
 	} {
 		resource.register()
 	}

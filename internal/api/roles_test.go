@@ -26,6 +26,7 @@ var mayCall = map[string]string{
 	"get":  "producer viewer operator",
 	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
 	"instances": "viewer operator", "forecast": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
+	"logLevel": "viewer operator", "setLogLevel": "operator",
 	"jobs": "viewer operator", "job": "viewer operator",
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
+	"github.com/delaybridge/delaybridge/internal/tracing"
 )
 
 const (
@@ -130,7 +131,7 @@ func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.Hand
 			writeProblem(w, problem(err))
 			return
 		}
-		ctx := context.WithValue(r.Context(), callKey{}, call{caller, r})
+		ctx := context.WithValue(tracing.Caller(r.Context(), r.Header), callKey{}, call{caller, r})
 		if isOpen { // It bounds itself.
 			serve(w, r.WithContext(ctx))
 			return

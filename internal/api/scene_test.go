@@ -51,6 +51,7 @@ type scene struct {
 	server *httptest.Server
 	log    *testenv.Log
 	tokens string // where they are
+	level  *level
 	sinks  []api.Sink
 }
 
@@ -97,12 +98,13 @@ func newScene(t testing.TB, setting scenery) *scene {
 		require.NoError(t, err)
 	}
 	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused"}}
+	s.level = &level{}
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
 		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
 		Sinks:    func() []api.Sink { return s.sinks },
 		Lateness: func(string) api.Histogram { return api.Histogram{} },
-		Guard:    access.NewGuard(file, setting.readOnly), Logger: logger,
+		Guard:    access.NewGuard(file, setting.readOnly), Level: s.level, Logger: logger,
 	})
 	require.NoError(t, err)
 	s.api = a

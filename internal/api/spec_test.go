@@ -161,8 +161,8 @@ var rightBodies = map[string]any{
 	"schedule":      `{"topic": "t", "in": "1h"}`,
 	"scheduleBatch": `{"messages": [{"topic": "t", "in": "1h"}, {"topic": "", "in": "1h"}]}`,
 	"reschedule":    `{"in": "1h"}`,
-	"pause":         `{"topic": "t"}`,
-	"cancelAll":     `{"filter": {"tag": "none"}}`, "rescheduleAll": `{"filter": {"tag": "none"}, "by": "-30m"}`,
+	"pause":         `{"topic": "t"}`, "setLogLevel": `{"level": "debug", "for": "10m"}`,
+	"cancelAll": `{"filter": {"tag": "none"}}`, "rescheduleAll": `{"filter": {"tag": "none"}, "by": "-30m"}`,
 	"redriveAll": `{"filter": {"state": "dead"}}`, "purgeAll": `{"filter": {"reason": "none"}, "dry_run": true}`,
 }
 

@@ -61,7 +61,7 @@ func provideAdmin(p adminParams) (*admin.Server, error) {
 	}
 	return admin.New(admin.Config{
 		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes, Bound: p.Bound.Listener,
-		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), API: p.API, Console: console.Handler(), TLS: tls, Logger: logger,
+		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), API: p.API, Profiles: p.API.Profiles(), Console: console.Handler(), TLS: tls, Logger: logger,
 	}), nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
@@ -16,7 +17,23 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-func provideAPI(cfg *config.Config, rdb redis.UniversalClient, sinks *monitor, metrics *telemetry.Metrics, logger *slog.Logger) (*api.API, error) {
+// LogLevel is the level of the logger that the daemon is given, which the API changes.
+func LogLevel(level *telemetry.Level) fx.Option { return fx.Supply(level) }
+
+type apiParams struct {
+	fx.In
+
+	Config  *config.Config
+	Redis   redis.UniversalClient
+	Sinks   *monitor
+	Metrics *telemetry.Metrics
+	Traces  *telemetry.Traces
+	Level   *telemetry.Level `optional:"true"`
+	Logger  *slog.Logger
+}
+
+func provideAPI(p apiParams) (*api.API, error) {
+	cfg, logger := p.Config, p.Logger
 	var tokens *access.File
 	if file := cfg.Admin.Auth.TokensFile; file != "" {
 		var err error
@@ -26,26 +43,29 @@ func provideAPI(cfg *config.Config, rdb redis.UniversalClient, sinks *monitor, m
 	}
 	queues := map[string]*api.Queue{}
 	for name, queue := range cfg.Queues {
-		clients, err := apiClients(cfg, rdb, name)
+		clients, err := apiClients(cfg, p.Redis, p.Traces, name)
 		if err != nil {
 			return nil, err
 		}
 		queues[name] = &api.Queue{
 			Sink: queue.Sink, Clients: clients,
-			Store: store.NewWithTimeout(rdb, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(Durability(queue)),
+			Store: store.NewWithTimeout(p.Redis, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(Durability(queue)),
 		}
 	}
+	if p.Level == nil { // The logger has one of its own.
+		p.Level = telemetry.NewLevel(cfg.Log.Level)
+	}
 	return api.New(api.Config{
-		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Logger: logger,
+		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-				isUp, detail := sinks.state(name)
+				isUp, detail := p.Sinks.state(name)
 				states = append(states, api.Sink{Name: name, Type: cfg.Sinks[name].Type, Up: isUp, Detail: detail})
 			}
 			return states
 		},
 		Lateness: func(queue string) api.Histogram {
-			bounds, counts := metrics.Lateness(queue)
+			bounds, counts := p.Metrics.Lateness(queue)
 			return api.Histogram{Bounds: bounds, Counts: counts}
 		},
 	})
@@ -53,7 +73,7 @@ func provideAPI(cfg *config.Config, rdb redis.UniversalClient, sinks *monitor, m
 
 // apiClients are the SDK's clients for the API: one for each policy, each as durable as
 // what the bridge itself writes for the queue.
-func apiClients(cfg *config.Config, rdb redis.UniversalClient, queue string) (map[delay.Conflict]*delay.Client, error) {
+func apiClients(cfg *config.Config, rdb redis.UniversalClient, traces *telemetry.Traces, queue string) (map[delay.Conflict]*delay.Client, error) {
 	durable := delay.Memory
 	switch q := cfg.Queues[queue]; q.Durability {
 	case config.Replicas:
@@ -64,7 +84,8 @@ func apiClients(cfg *config.Config, rdb redis.UniversalClient, queue string) (ma
 	}
 	clients := map[delay.Conflict]*delay.Client{}
 	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		client, err := delay.NewClient(rdb, queue, delay.WithPrefix(cfg.Prefix), delay.WithConflict(conflict), delay.WithDurability(durable))
+		client, err := delay.NewClient(rdb, queue, delay.WithPrefix(cfg.Prefix), delay.WithConflict(conflict),
+			delay.WithDurability(durable), delay.WithTracerProvider(traces.Provider()))
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", queue, err)
 		}

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -53,13 +54,14 @@ type queueParams struct {
 	Redis      redis.UniversalClient
 	Sinks      sinkSet
 	Metrics    *telemetry.Metrics
+	Traces     *telemetry.Traces
 	Health     *health
 	Logger     *slog.Logger
 	Shutdowner fx.Shutdowner
 	Failure    *failure
 }
 
-func provideQueues(p queueParams) *queueSet {
+func provideQueues(p queueParams) (*queueSet, error) {
 	set := &queueSet{
 		windows: map[string]*window.Window{},
 		metrics: p.Metrics,
@@ -74,9 +76,13 @@ func provideQueues(p queueParams) *queueSet {
 	batcher := conn.NewBatcher(p.Redis)
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Queues)) {
 		p.Metrics.AddQueue(name)
-		set.runners = append(set.runners, newQueueRunner(p, set, batcher, name))
+		r, err := newQueueRunner(p, set, batcher, name)
+		if err != nil {
+			return nil, fmt.Errorf("queue %s: %w", name, err)
+		}
+		set.runners = append(set.runners, r)
 	}
-	return set
+	return set, nil
 }
 
 // start begins in the background.
@@ -135,7 +141,7 @@ func (set *queueSet) window(sink string) *window.Window {
 	return set.windows[sink]
 }
 
-func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name string) *queueRunner {
+func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name string) (*queueRunner, error) {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
 	instance := string(p.Identity)
@@ -162,6 +168,13 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		dead := &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
 		r.beside = append(r.beside, dead.run)
 	}
+	canary, err := newCanary(p, r, name)
+	if err != nil {
+		return nil, err
+	}
+	if canary != nil {
+		r.beside = append(r.beside, canary.run)
+	}
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
 			Queue: name, Instance: instance, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },
@@ -174,10 +187,11 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 			Hooks: poller.Hooks{
 				OnNoLayout: func(ctx context.Context, _ int) { r.member.NoMeta(ctx) },
 				OnEpoch:    r.member.SawEpoch, OnLateAcks: r.lateAcks(),
+				OnPublished: publishedHook(p.Traces.Publishing(name, sink.Type), canary),
 			},
 		})
 	}
-	return r
+	return r, nil
 }
 
 func claims(cfg config.Poller, durable bool) poller.Claims {

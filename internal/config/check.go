@@ -107,6 +107,11 @@ func (c checker) queue(path string, queue Queue) {
 	}
 	c.rate(path+".rate.topics", queue)
 	c.topics(path+".topics", queue)
+	if topic := queue.Canary.Topic; topic != "" && !c.reported(path+".canary") {
+		if err := message.CheckTopic(c.config.Sinks[queue.Sink].Type, topic); err != nil {
+			c.add(path+".canary.topic", "%q: %v", topic, err)
+		}
+	}
 	if late := queue.Late; late.Then != message.LatePublish && late.After == 0 && !c.reported(path+".late") {
 		c.add(path+".late.after", "is needed where late.then is %s: how long after its due time a message may be published", late.Then)
 	}

@@ -32,7 +32,8 @@ func TestDefaults(t *testing.T) {
 		Redis: Redis{Mode: Standalone, URL: "redis://127.0.0.1:6379/0", DialTimeout: 2 * time.Second, Timeout: 2 * time.Second},
 		Queues: map[string]Queue{"orders": {
 			Shards: 8, Sink: "events", ParkPatience: 24 * time.Hour, Late: Late{Then: "publish"}, History: History{Age: 24 * time.Hour}, Budget: Budget{Policy: BudgetRefuse}, MaxMessage: message.DefaultMaxSize, Durability: Memory,
-			Retry: Retry{Initial: time.Second, Max: 10 * time.Minute, Attempts: 25},
+			Retry:  Retry{Initial: time.Second, Max: 10 * time.Minute, Attempts: 25},
+			Canary: Canary{Every: 30 * time.Second},
 		}},
 		Sinks:        map[string]Sink{"events": {Type: message.NATS, PublishTimeout: 10 * time.Second, URL: "nats://127.0.0.1:4222"}},
 		Admin:        Admin{Listen: "127.0.0.1:8080"},

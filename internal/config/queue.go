@@ -44,6 +44,13 @@ type History struct {
 	Age   time.Duration `yaml:"age" default:"24h" min:"1s" doc:"How long a message is remembered."`
 }
 
+// Canary says where the bridge sends messages of its own through the queue.
+type Canary struct {
+	// Topic is empty where there is no canary.
+	Topic string        `yaml:"topic" doc:"Where canaries are published: a topic of their own, whose consumers need not do anything. Without it there are none."`
+	Every time.Duration `yaml:"every" default:"30s" min:"1s" max:"5m" doc:"How often one is sent, by one of the instances; none is while the one before it waits."`
+}
+
 // Rate is how many messages a second are published at the most, over all shards and
 // instances; each shard has its even part. 0 is no limit.
 type Rate struct {

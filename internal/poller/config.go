@@ -161,6 +161,10 @@ type Hooks struct {
 	// again, or never. So their rows are settled all the same. It is called from
 	// many goroutines, at the worst twice, and must not block.
 	OnLateAcks func(acked []message.Claimed)
+	// OnPublished is told what the sink said of each message that it was given, and how
+	// late the message was then. It is called once a message and attempt, from many
+	// goroutines, must not block, and keeps neither pointer.
+	OnPublished func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration)
 }
 
 // Config describes a [Poller]. Zero durations and numbers mean the defaults.

@@ -22,6 +22,7 @@ func (r *runner) take(c *call) {
 		indices[k] = c.at(n)
 		report := c.outcomes.Taken(n)
 		c.hear(r.services, n, report.Outcome)
+		r.services.observe(&r.b.claim.Messages[indices[k]], c.began, report)
 		if !isAnswer(report.Outcome) {
 			failed = append(failed, n)
 			continue
@@ -46,9 +47,6 @@ type tally struct {
 func (r *runner) answered(a *tally, n int, report *sinks.Report) {
 	i := a.call.at(n)
 	claimed := &r.b.claim.Messages[i]
-	if report.Class == sinks.Acknowledged {
-		r.services.observe(&claimed.Message, report.At)
-	}
 	if a.call.late[n] != nil {
 		a.late++
 	} else {

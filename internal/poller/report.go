@@ -56,10 +56,21 @@ func (d *docket) report(stale bool) {
 	d.services.config.Observer.Settled(d.services.config.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
 }
 
-// observe measures how late a message was that the broker acknowledged at that instant.
-func (s *services) observe(m *message.Message, at time.Time) {
+// observe tells what the sink has said of a message that it was given, and measures how
+// late one is that was acknowledged.
+func (s *services) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
+	isAcked := report.Class == sinks.Acknowledged
+	if !isAcked && s.config.Hooks.OnPublished == nil {
+		return
+	}
 	defer recovered(s.log, "settle", nil)
-	s.config.Observer.ObserveLateness(s.config.Queue, lateness(m, s.redis.clock(at.Sub(s.clock.base))))
+	late := lateness(&claimed.Message, s.redis.clock(report.At.Sub(s.clock.base)))
+	if isAcked {
+		s.config.Observer.ObserveLateness(s.config.Queue, late)
+	}
+	if s.config.Hooks.OnPublished != nil {
+		s.config.Hooks.OnPublished(claimed, began, report, late)
+	}
 }
 
 // reportOutcome counts a message that was not acknowledged.

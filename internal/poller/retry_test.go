@@ -17,7 +17,15 @@ func TestARetryKeepsItsPromise(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told []string
 		var promised time.Time
-		b := setup(t, func(_ *Config, b *bench) {
+		var reports []sinks.Class
+		var latenesses []time.Duration
+		b := setup(t, func(config *Config, b *bench) {
+			config.Hooks.OnPublished = func(m *message.Claimed, began time.Time, report *sinks.Report, late time.Duration) {
+				assert.Equal(t, "m", m.ID)
+				assert.Equal(t, len(reports), m.Attempts.Begun)
+				assert.False(t, report.At.Before(began))
+				reports, latenesses = append(reports, report.Class), append(latenesses, late)
+			}
 			promised = b.store.now()
 			b.sink.behave = func(_ context.Context, batch []message.Message) []sinks.Outcome {
 				for _, h := range batch[0].PublishedHeaders() {
@@ -38,5 +46,7 @@ func TestARetryKeepsItsPromise(t *testing.T) {
 		if assert.Len(t, b.observer.latenesses, 1) {
 			assert.GreaterOrEqual(t, b.observer.latenesses[0], testRetry.Initial/2, "the wait for the retry counts")
 		}
+		assert.Equal(t, []sinks.Class{sinks.Retryable, sinks.Acknowledged}, reports, "refusals are told, too")
+		assert.Equal(t, b.observer.latenesses[0], latenesses[1])
 	})
 }

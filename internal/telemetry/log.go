@@ -7,15 +7,10 @@ import (
 	"golang.org/x/term"
 )
 
-// NewLogger returns a logger that writes to w. level is debug, info, warn or
-// error, format auto, text or json; auto is text where w is a terminal. Other
-// values mean info and auto: the configuration has refused them before.
-func NewLogger(w io.Writer, level, format string) *slog.Logger {
-	var least slog.Level
-	if err := least.UnmarshalText([]byte(level)); err != nil {
-		least = slog.LevelInfo
-	}
-	options := &slog.HandlerOptions{Level: least}
+// NewLogger returns a logger that writes to w. format is auto, text or json; auto, and
+// any other value, is text where w is a terminal.
+func NewLogger(w io.Writer, level slog.Leveler, format string) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
 	if format == "text" || format != "json" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, options))
 	}

@@ -44,9 +44,15 @@ type Metrics struct {
 	missing  *missingTopics
 	outbox   *outboxMetrics
 	levers   levers
+	canary   canaryMetrics
 
-	layoutEpoch, layoutShards, instances *prometheus.GaugeVec
-	shardsLost                           *prometheus.CounterVec
+	layout layoutMetrics
+}
+
+// layoutMetrics tell of a queue's shards and of those who share them.
+type layoutMetrics struct {
+	epoch, shards, instances *prometheus.GaugeVec
+	lost                     *prometheus.CounterVec
 }
 
 // New makes the metrics of a process, with a registry of their own.
@@ -66,17 +72,20 @@ func New(version string) *Metrics {
 		missing:  newMissingTopics(time.Now),
 		outbox:   newOutboxMetrics(),
 		levers:   newLevers(),
+		canary:   newCanaryMetrics(),
 
-		layoutEpoch:  gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
-		layoutShards: gauges("layout_shards", "Shards of the queue in the layout that this instance uses.", "queue"),
-		shardsLost:   counters("shards_lost_total", "Shards that Redis has lost, with the messages in them, as this instance saw it.", "queue"),
-		instances:    gauges("instances", "Instances that share the queue's shards, as this one sees it.", "queue"),
+		layout: layoutMetrics{
+			epoch:     gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
+			shards:    gauges("layout_shards", "Shards of the queue in the layout that this instance uses.", "queue"),
+			lost:      counters("shards_lost_total", "Shards that Redis has lost, with the messages in them, as this instance saw it.", "queue"),
+			instances: gauges("instances", "Instances that share the queue's shards, as this one sees it.", "queue"),
+		},
 	}
 	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
 		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.durable, m.missing, build,
-		m.layoutEpoch, m.layoutShards, m.shardsLost, m.instances, m.levers.paused, m.levers.rates,
+		m.layout.epoch, m.layout.shards, m.layout.lost, m.layout.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
 		m.levers.used, m.levers.budget, m.levers.full,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -106,7 +115,7 @@ func (m *Metrics) AddQueue(queue string) {
 	m.lateness.WithLabelValues(queue)
 	m.inFlight.WithLabelValues(queue)
 	m.decode.WithLabelValues(queue)
-	m.shardsLost.WithLabelValues(queue)
+	m.layout.lost.WithLabelValues(queue)
 	m.done.add(queue)
 }
 
@@ -151,7 +160,7 @@ func (m *Metrics) DecodeError(queue string) { m.decode.WithLabelValues(queue).In
 
 // ShardsLost counts shards that Redis has lost.
 func (m *Metrics) ShardsLost(queue string, n int) {
-	m.shardsLost.WithLabelValues(queue).Add(float64(n))
+	m.layout.lost.WithLabelValues(queue).Add(float64(n))
 }
 
 // Layout notes the layout in use: the epoch's counter, which is the part before
@@ -159,12 +168,12 @@ func (m *Metrics) ShardsLost(queue string, n int) {
 func (m *Metrics) Layout(queue, epoch string, shards int) {
 	counter, _, _ := strings.Cut(epoch, "-")
 	if n, err := strconv.ParseFloat(counter, 64); err == nil {
-		m.layoutEpoch.WithLabelValues(queue).Set(n)
+		m.layout.epoch.WithLabelValues(queue).Set(n)
 	}
-	m.layoutShards.WithLabelValues(queue).Set(float64(shards))
+	m.layout.shards.WithLabelValues(queue).Set(float64(shards))
 }
 
 // Instances notes how many instances share the queue's shards.
 func (m *Metrics) Instances(queue string, n int) {
-	m.instances.WithLabelValues(queue).Set(float64(n))
+	m.layout.instances.WithLabelValues(queue).Set(float64(n))
 }

@@ -215,7 +215,7 @@ func TestLogger(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			NewLogger(&out, test.level, test.format).Info("shown", "queue", "orders")
+			NewLogger(&out, NewLevel(test.level), test.format).Info("shown", "queue", "orders")
 			if test.want == "" {
 				assert.Empty(t, out.String())
 			}

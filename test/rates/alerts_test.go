@@ -191,6 +191,18 @@ func TestAlerts(t *testing.T) {
 		assert.Empty(t, a.scrapes(40), "it is meant to be late")
 		assert.Equal(t, []string{"DelaybridgePaused"}, a.scrapes(1450), "for six hours")
 	})
+	t.Run("a canary that does not arrive", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t, 2)
+		f.more = ", canary: {topic: " + f.topic + ", every: 1s}"
+		a := newAlarms(f)
+		f.start("a")
+		f.held("a")
+		f.settle()
+		assert.Empty(t, a.scrapes(4))
+		f.dropStream()
+		a.fires("DelaybridgeCanary", "DelaybridgeParked")
+	})
 	t.Run("no bridge", func(t *testing.T) {
 		t.Parallel()
 		f, a := calm(t)

@@ -40,6 +40,7 @@ type fleet struct {
 	prefix, topic string
 	broker        string // its URL
 	more          string // of the queue's configuration
+	dropStream    func()
 	queue         *store.Queue
 	client        *delay.Client
 	sent          int
@@ -59,6 +60,7 @@ func newFleet(t *testing.T, shards int) *fleet {
 	require.NoError(t, err)
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: f.topic, Subjects: []string{f.topic}})
 	require.NoError(t, err)
+	f.dropStream = func() { require.NoError(t, js.DeleteStream(t.Context(), f.topic)) }
 	f.rdb, err = app.NewRedis(f.config("test").Redis, "test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })

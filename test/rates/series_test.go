@@ -53,7 +53,7 @@ type series struct {
 
 func newSeries(t *testing.T) *series {
 	return &series{
-		t: t, now: time.Unix(1_000_000, 0), labels: map[string]labels.Labels{}, values: map[string][]chunks.Sample{},
+		t: t, now: time.Now().Truncate(time.Second), labels: map[string]labels.Labels{}, values: map[string][]chunks.Sample{},
 		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
 	}
 }

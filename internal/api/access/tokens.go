@@ -66,6 +66,9 @@ func (c *Caller) MaySee(topic string) bool {
 	return len(c.topics) == 0 || slices.Contains(c.topics, topic)
 }
 
+// IsLimited reports whether there are queues or topics that the caller may not use.
+func (c *Caller) IsLimited() bool { return len(c.queues) > 0 || len(c.topics) > 0 }
+
 // SeesAllTopics reports whether no topic is kept from the caller.
 func (c *Caller) SeesAllTopics() bool { return len(c.topics) == 0 }
 

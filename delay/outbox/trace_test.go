@@ -1,0 +1,42 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox"
+)
+
+// TestTraces writes the context of the call's span into the row, if it has none.
+func TestTraces(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, db *database) {
+		recorder := tracetest.NewSpanRecorder()
+		box := outbox.New(db.dialect, outbox.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))))
+		tx := db.begin(t)
+		own := delay.Message{ID: "own", Topic: "t", Headers: map[string]string{"traceparent": "mine"}}
+		_, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{{Message: own}, {Message: delay.Message{ID: "a", Topic: "t"}}})
+		require.NoError(t, err)
+		_, err = box.Schedule(t.Context(), tx, "orders", own, delay.When{})
+		require.ErrorIs(t, err, delay.ErrDuplicate)
+		require.NoError(t, tx.Commit())
+		spans := recorder.Ended()
+		require.Len(t, spans, 2)
+		assert.Contains(t, spans[1].Status().Description, "duplicate")
+		header := func(where string) string {
+			var text string
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT headers FROM delay_outbox WHERE message_id = '"+where+"'").Scan(&text))
+			headers := map[string]string{}
+			require.NoError(t, json.Unmarshal([]byte(text), &headers))
+			return headers["traceparent"]
+		}
+		assert.Equal(t, "mine", header("own"))
+		assert.Contains(t, header("a"), spans[0].SpanContext().SpanID().String())
+	})
+}

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+	"strings"
+)
+
+const (
+	// profilesBase is where the profiles are; package pprof knows no other place.
+	profilesBase = "/debug/pprof/"
+	// longestProfile is how long a profile may be taken, in seconds.
+	longestProfile = 60
+)
+
+// Profiles serves what runtime/pprof has, to operators, one profile at a time. The
+// command line is not among it.
+func (a *API) Profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+profilesBase, pprof.Index)
+	mux.HandleFunc("GET "+profilesBase+"cmdline", http.NotFound)
+	mux.HandleFunc("GET "+profilesBase+"profile", pprof.Profile)
+	mux.HandleFunc("GET "+profilesBase+"symbol", pprof.Symbol)
+	mux.HandleFunc("GET "+profilesBase+"trace", pprof.Trace)
+	busy := make(chan struct{}, 1)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := a.core.mayProfile(r); err != nil {
+			writeProblem(w, problem(err))
+			return
+		}
+		select {
+		case busy <- struct{}{}:
+			defer func() { <-busy }()
+			mux.ServeHTTP(w, r)
+		default:
+			writeProblem(w, newProblem(http.StatusTooManyRequests, "rate_limited", "another profile is being taken"))
+		}
+	})
+}
+
+// mayProfile refuses who is no operator of everything, and what takes too long.
+func (c *core) mayProfile(r *http.Request) error {
+	caller, err := c.config.Guard.Admit(r, operators, false)
+	if err != nil {
+		return err
+	}
+	if caller.IsLimited() {
+		return forbidden(caller.Name + " may use certain queues or topics only, and a profile is of all of them")
+	}
+	if seconds := r.FormValue("seconds"); seconds != "" {
+		if n, err := strconv.ParseFloat(seconds, 64); err != nil || !(n > 0 && n <= longestProfile) { // NaN is refused, too.
+			return invalid("seconds", fmt.Sprintf("seconds must be more than 0, and %d at the most", longestProfile))
+		}
+	}
+	c.config.Logger.InfoContext(r.Context(), "profile", "event", "audit", "who", caller.Name, "action", "profile",
+		"what", strings.TrimPrefix(r.URL.Path, profilesBase))
+	return nil
+}

@@ -1,0 +1,67 @@
+package telemetry
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Level is the least level that is logged. It can be changed, also for a time. It is
+// safe for concurrent use.
+type Level struct {
+	current    slog.LevelVar
+	configured slog.Level
+
+	mu    sync.Mutex
+	until time.Time // zero where nothing ends the change
+	back  *time.Timer
+}
+
+// NewLevel takes debug, info, warn or error; another value means info: the configuration
+// has refused it before.
+func NewLevel(configured string) *Level {
+	l := &Level{}
+	if err := l.configured.UnmarshalText([]byte(configured)); err != nil {
+		l.configured = slog.LevelInfo
+	}
+	l.current.Set(l.configured)
+	return l
+}
+
+// Level implements [slog.Leveler].
+func (l *Level) Level() slog.Level { return l.current.Level() }
+
+// Set changes the level: for so long, and then the configured one counts again, or for as
+// long as the process lives where last is 0.
+func (l *Level) Set(level slog.Level, last time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.back != nil {
+		l.back.Stop()
+	}
+	l.back, l.until = nil, time.Time{}
+	l.current.Set(level)
+	if last > 0 {
+		until := time.Now().Add(last)
+		l.until = until
+		l.back = time.AfterFunc(last, func() { l.end(until) })
+	}
+}
+
+// end takes a change back, unless another one has followed.
+func (l *Level) end(until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until.Equal(until) {
+		l.current.Set(l.configured)
+		l.back, l.until = nil, time.Time{}
+	}
+}
+
+// Get is the level that counts, the configured one, and when that counts again; zero
+// where it does already, or nothing ends the change.
+func (l *Level) Get() (current, configured slog.Level, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.current.Level(), l.configured, l.until
+}
