@@ -14,7 +14,8 @@ var (
 	// waits, is being published, or is in the dead letters. Nothing was changed.
 	ErrDuplicate = errors.New("delay: duplicate message")
 	// ErrNotFound is returned for an identity that was published, cancelled or
-	// never seen: no trace is kept after the acknowledgement.
+	// never seen: no trace is kept after the acknowledgement, unless the queue has a
+	// history, of which [Client.Get] tells.
 	ErrNotFound = errors.New("delay: message not found")
 	// ErrTooLate is returned when the message is being published right now.
 	// Nothing was changed.
@@ -33,7 +34,8 @@ var (
 	// ErrNotDurable is returned when the call was done, but what was asked with
 	// [WithDurability] did not confirm it in time: replicas, or the disk.
 	ErrNotDurable = store.ErrNotDurable
-	// ErrFull is returned when Redis has reached its memory limit. Nothing was changed.
+	// ErrFull is returned when Redis has reached its memory limit, or the queue its
+	// budget (queues.*.budget in the bridge's configuration). Nothing was changed.
 	ErrFull = store.ErrFull
 	// ErrNoLayout is returned for a queue that no bridge, and no command with a
 	// configuration, has made yet; see [EnsureQueue].

@@ -12,7 +12,7 @@ import (
 // State is where a message is.
 type State string
 
-// The states of a message that has not ended.
+// The states of a message.
 const (
 	// Scheduled: it waits until it is due.
 	Scheduled State = "scheduled"
@@ -20,6 +20,20 @@ const (
 	InFlight State = "in flight"
 	// Dead: it is in the dead letters.
 	Dead State = "dead"
+)
+
+// The states of a message that has ended. Get tells them where the queue keeps a history
+// (queues.*.history in the bridge's configuration), for as long as it remembers; else
+// such a message is not found.
+const (
+	// Published: the broker has acknowledged it.
+	Published State = "published"
+	// Cancelled: by Cancel, or by the row of an outbox.
+	Cancelled State = "cancelled"
+	// Dropped: it was later than its queue, or it itself, allows.
+	Dropped State = "dropped"
+	// Purged: it was a dead letter, and was deleted.
+	Purged State = "purged"
 )
 
 // Info is a message as it is now.
@@ -32,11 +46,33 @@ type Info struct {
 	ScheduledAt time.Time
 	// Attempt is the number of the next attempt to publish it, or of the running one.
 	Attempt int
-	// Reason is why it is in the dead letters.
+	// Reason is why it is in the dead letters, or ended otherwise than published.
+	Reason string
+	// End is what became of the message, where State is that of one that has ended; else
+	// what became of the message that had the identity before, or of this one before it
+	// was put back from the dead letters. Nil where the queue remembers nothing.
+	End *End
+}
+
+// End is what became of a message, as the queue's history tells.
+type End struct {
+	// State is Published, Cancelled, Dropped, Purged, or Dead.
+	State State
+	// At is when, by Redis' clock.
+	At time.Time
+	// Place is where the broker has stored it: "partition 3 offset 8812" of Kafka,
+	// "stream ORDERS sequence 17" of NATS. Empty where it did not tell, as RabbitMQ.
+	Place string
+	// Topic, DueAt and Attempt are as in [Info]; DueAt is zero where it is not known.
+	Topic   string
+	DueAt   time.Time
+	Attempt int
+	// Reason is why it was dropped or died.
 	Reason string
 }
 
-// Get returns the message as it is now. Its errors are [ErrNotFound],
+// Get returns the message as it is now. One that has ended has neither headers nor body,
+// and is [ErrNotFound] where the queue remembers nothing of it. Other errors are
 // [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
 func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	ctx, cancel := c.begin(ctx)
@@ -44,13 +80,42 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	if err := checkRef(ref); err != nil {
 		return Info{}, err
 	}
-	found, ok, err := c.queue.Get(ctx, ref.ID, ref.Key)
-	if err != nil {
+	located, ok, err := c.queue.Locate(ctx, ref.ID, ref.Key)
+	switch {
+	case err != nil:
 		return Info{}, err
-	}
-	if !ok {
+	case !ok && located.End == nil:
 		return Info{}, ErrNotFound
+	case !ok:
+		return endedInfo(ref, located.End), nil
 	}
+	return livingInfo(ref, &located)
+}
+
+// endedInfo is a message of which the history tells.
+func endedInfo(ref Ref, last *message.End) Info {
+	end := endOf(last)
+	return Info{
+		Message: Message{ID: ref.ID, Key: ref.Key, Topic: end.Topic}, State: end.State,
+		DueAt: end.DueAt, Attempt: end.Attempt, Reason: end.Reason, End: end,
+	}
+}
+
+func endOf(last *message.End) *End {
+	if last == nil {
+		return nil
+	}
+	end := &End{State: State(last.Kind.String()), At: last.At, Topic: last.Topic, DueAt: last.DueAt, Attempt: last.Attempt}
+	if last.Kind == message.EndPublished {
+		end.Place = last.Detail
+	} else {
+		end.Reason = last.Detail
+	}
+	return end
+}
+
+func livingInfo(ref Ref, located *store.Located) (Info, error) {
+	found := &located.Found
 	headers, tags := message.CutTags(found.Headers)
 	headers, late, _ := message.CutLate(headers) // It was checked when it was scheduled.
 	info := Info{
@@ -60,6 +125,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 		ScheduledAt: found.ScheduledAt,
 		Attempt:     found.Attempt,
 		Reason:      found.Reason,
+		End:         endOf(located.End),
 	}
 	if found.Err != nil {
 		return info, fmt.Errorf("read message: %w", found.Err)

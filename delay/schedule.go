@@ -112,6 +112,9 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 			err = request.Message.Validate(layout.Sink, maxSize)
 		}
 		if err == nil {
+			err = layout.Rules.Topics.Check(request.Message.Topic)
+		}
+		if err == nil {
 			request.When, err = requests[i].When.For(results[i].Ref).resolve(now)
 		} else {
 			err = fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -38,6 +38,9 @@ type messageJSON struct {
 	// Reason and DiedAt are of dead letters only.
 	Reason string  `json:"reason,omitempty"`
 	DiedAt *string `json:"died_at,omitempty"`
+	// EndedAt and Place are of messages that have ended.
+	EndedAt *string `json:"ended_at,omitempty"`
+	Place   string  `json:"place,omitempty"`
 	// Body is there only where it was asked for.
 	Body *[]byte `json:"body,omitempty"`
 }
@@ -59,6 +62,16 @@ func (j messageJSON) withBody(body []byte) messageJSON {
 
 func (j messageJSON) withDeath(reason string, diedAt time.Time) messageJSON {
 	j.Reason, j.DiedAt = reason, stamp(diedAt)
+	return j
+}
+
+func (j messageJSON) withEnd(end *message.End) messageJSON {
+	j.EndedAt = stamp(end.At)
+	if end.Kind == message.EndPublished {
+		j.Place = end.Detail
+	} else {
+		j.Reason = end.Detail
+	}
 	return j
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 type scheduleCommand struct {
@@ -125,9 +125,7 @@ func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, erro
 }
 
 func (s *session) ensureLayout() error {
-	_, err := s.queue.Layouts().Ensure(s.ctx, store.Layout{
-		Shards: s.config.Shards, Sink: s.sink, MaxMessage: int(s.config.MaxMessage),
-	})
+	_, err := s.queue.Layouts().Ensure(s.ctx, app.Layout(s.config, s.sink))
 	return err
 }
 

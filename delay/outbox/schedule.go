@@ -207,6 +207,9 @@ func (o *Outbox) newRow(ctx context.Context, spans *tracing.Schedules, limits li
 		spans.Mark(ctx, m, limits.maxSize)
 		err = m.Validate(limits.sink, limits.maxSize)
 	}
+	if err == nil {
+		err = limits.topics.Check(m.Topic)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}

@@ -34,6 +34,7 @@ func (o *Outbox) checkSinks() error {
 type limits struct {
 	sink    message.SinkType // "": any
 	maxSize int
+	topics  message.Topics
 }
 
 // layoutTrust is how old what Redis has said of a queue may be to refuse a message by
@@ -43,10 +44,10 @@ const layoutTrust = time.Minute
 
 // limits are those that are known without asking anybody.
 func (o *Outbox) limits(queue string) limits {
-	l := limits{message.SinkType(o.sinks[queue]), o.maxSize}
+	l := limits{sink: message.SinkType(o.sinks[queue]), maxSize: o.maxSize}
 	if q, ok := o.queues.Load(queue); ok {
 		if layout := q.(*store.Rows).KnownLayout(layoutTrust); layout != nil {
-			l.sink, l.maxSize = layout.Sink, min(l.maxSize, layout.MaxMessage)
+			l.sink, l.maxSize, l.topics = layout.Sink, min(l.maxSize, layout.MaxMessage), layout.Rules.Topics
 		}
 	}
 	return l

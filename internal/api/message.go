@@ -44,12 +44,12 @@ type Message struct {
 	ID             string            `json:"id"`
 	Key            string            `json:"key"`
 	Topic          string            `json:"topic"`
-	State          string            `json:"state" enum:"scheduled,parked,in_flight,dead" doc:"Where it is. What is parked waits until its route is there again."`
+	State          string            `json:"state" enum:"scheduled,parked,in_flight,dead,published,cancelled,dropped,purged" doc:"Where it is. What is parked waits until its route is there again. The last four are told by the queue's history, if it keeps one."`
 	DueAt          string            `json:"due_at,omitempty" format:"date-time"`
 	ScheduledAt    string            `json:"scheduled_at,omitempty" format:"date-time" doc:"When it was accepted first."`
 	Attempt        int               `json:"attempt" doc:"The number of the next attempt to publish it, or of the running one."`
-	Reason         string            `json:"reason,omitempty" doc:"Why it is parked, or dead."`
-	DiedAt         string            `json:"died_at,omitempty" format:"date-time"`
+	Reason         string            `json:"reason,omitempty" doc:"Why it is parked, dead, or has ended."`
+	End            *End              `json:"end,omitempty" doc:"What became of it; of one that lives again, or has another's identity, what became of that before."`
 	Route          string            `json:"route,omitempty" doc:"The route that it is parked for."`
 	MaybePublished bool              `json:"maybe_published" doc:"A copy may be at the broker already."`
 	Tags           []string          `json:"tags" nullable:"false"`
@@ -64,7 +64,7 @@ func toMessage(found *store.Found, state store.State) Message {
 	m := Message{
 		ID: found.ID, Key: found.Key, Topic: found.Topic, State: string(state),
 		DueAt: stamp(found.DueAt), ScheduledAt: stamp(found.ScheduledAt), Attempt: found.Attempt,
-		Reason: found.Reason, DiedAt: stamp(found.DiedAt), MaybePublished: found.MaybePublished,
+		Reason: found.Reason, End: death(found), MaybePublished: found.MaybePublished,
 		Headers: headers, Tags: append([]string{}, tags...), // Never null.
 	}
 	if m.Headers == nil {
@@ -97,7 +97,10 @@ type messageOutput struct{ Body Message }
 
 func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error) {
 	found, err := m.find(ctx, in.Queue, in.ref())
-	if err != nil {
+	switch {
+	case errors.Is(err, delay.ErrNotFound) && found.End != nil && callOf(ctx).MaySee(found.End.Topic):
+		return &messageOutput{toEnded(in.ref(), found.End)}, nil
+	case err != nil:
 		return nil, err
 	}
 	state := store.StateScheduled
@@ -110,6 +113,9 @@ func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error
 	out := &messageOutput{toMessage(&found.Found, state)}
 	if found.Parked != nil {
 		out.Body.State, out.Body.Route, out.Body.Reason = string(store.StateParked), found.Parked.Route, found.Parked.Reason
+	}
+	if out.Body.End == nil && found.End != nil && callOf(ctx).MaySee(found.End.Topic) {
+		out.Body.End = toEnd(found.End)
 	}
 	if in.WithBody {
 		out.Body.withBody(found.Found.Body)

@@ -110,7 +110,7 @@ func TestDead(t *testing.T) {
 	s.settle(message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused 25 times"})
 	dead := s.call("GET", "/queues/QUEUE/messages?state=dead", nil).is(http.StatusOK)["messages"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{"a", "dead", "refused 25 times"}, []any{dead["id"], dead["state"], dead["reason"]})
-	assert.NotEmpty(t, dead["died_at"])
+	assert.NotEmpty(t, dead["end"])
 	assert.Len(t, s.call("GET", "/queues/QUEUE/messages?reason=25+times", nil).is(http.StatusOK)["messages"], 1)
 	assert.Empty(t, s.call("GET", "/queues/QUEUE/messages?reason=24+times", nil).is(http.StatusOK)["messages"])
 	s.call("POST", "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h"}).refused(http.StatusConflict, "duplicate")

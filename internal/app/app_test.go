@@ -124,7 +124,7 @@ func aclLine(t *testing.T, user string) []any {
 func TestACL(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
-	cfg := parse(t, "redis: {url: %q}\nqueues: {orders: {shards: 2, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\n",
+	cfg := parse(t, "redis: {url: %q}\nqueues: {orders: {shards: 2, sink: events, history: {count: 2}}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\n",
 		server.URL(), testenv.NATS(t))
 	root, err := NewRedis(cfg.Redis, "root")
 	require.NoError(t, err)

@@ -156,10 +156,14 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
-		Want:  store.Layout{Shards: cfg.Shards, Sink: sink.Type, MaxMessage: int(cfg.MaxMessage)},
+		Want:  Layout(cfg, sink.Type),
 		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: r.queue.Admin().NewKeeper(), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
+	within := &budget{
+		name: name, config: cfg.Budget, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, metrics: p.Metrics, logger: r.logger,
+	}
+	r.beside = append(r.beside, within.run)
 	if limits := store.DeadLimits(cfg.Dead); limits != (store.DeadLimits{}) {
 		dead := &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
 		r.beside = append(r.beside, dead.run)
@@ -177,6 +181,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
 			Claims: claims(p.Config.Poller, durable.Asked()), ParkPatience: cfg.ParkPatience, Late: message.Late(cfg.Late),
 			Rates:  poller.Rates{Messages: cfg.Rate.Messages, Topics: cfg.Rate.ByTopic()},
+			Places: cfg.History.Count > 0, Topics: topics{r.queue},
 			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
 			Logger: p.Logger, Observer: p.Metrics,
 			Hooks: poller.Hooks{

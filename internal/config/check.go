@@ -106,6 +106,7 @@ func (c checker) queue(path string, queue Queue) {
 			formatDuration(queue.Retry.Initial), formatDuration(queue.Retry.Max))
 	}
 	c.rate(path+".rate.topics", queue)
+	c.topics(path+".topics", queue)
 	if topic := queue.Canary.Topic; topic != "" && !c.reported(path+".canary") {
 		if err := message.CheckTopic(c.config.Sinks[queue.Sink].Type, topic); err != nil {
 			c.add(path+".canary.topic", "%q: %v", topic, err)
@@ -140,6 +141,24 @@ func (c checker) rate(path string, queue Queue) {
 			c.add(path, "%q: the topic has a rate already", text)
 		}
 		seen[topic] = true
+	}
+}
+
+// maxTopics is how many topics a queue may name: each producer reads them every ten seconds.
+const maxTopics = 256
+
+// topics checks those that the queue takes.
+func (c checker) topics(path string, queue Queue) {
+	if c.reported(path) {
+		return
+	}
+	if n := len(queue.Topics); n > maxTopics {
+		c.add(path, "%d topics are named, allowed are %d", n, maxTopics)
+	}
+	for _, pattern := range queue.Topics {
+		if err := message.CheckTopic(c.config.Sinks[queue.Sink].Type, strings.ReplaceAll(pattern, "*", "x")); err != nil {
+			c.add(path, "%q: %v", pattern, err)
+		}
 	}
 }
 

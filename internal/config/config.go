@@ -80,6 +80,9 @@ type Queue struct {
 	Late         Late          `yaml:"late" doc:"What becomes of a message that could not be published in time, as after an outage or a pause."`
 	Dead         Dead          `yaml:"dead" doc:"Which dead letters stay. Those beyond a limit are purged, the oldest first."`
 	Rate         Rate          `yaml:"rate" doc:"How many messages a second are published at the most."`
+	History      History       `yaml:"history" doc:"What the queue remembers of messages that have ended: when, how and where to."`
+	Budget       Budget        `yaml:"budget" doc:"How many bytes the queue may take in Redis."`
+	Topics       []string      `yaml:"topics" doc:"Topics that the queue takes; * stands for any characters. Messages of others are refused, and those that wait already go to the dead letters. Empty: all."`
 	Canary       Canary        `yaml:"canary" doc:"Small messages that the bridge schedules itself, to see whether the queue delivers."`
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must have confirmed a claim before it is published, and a row's message before the row says so: nothing more than Redis' memory, replicas, or the disk (fsync)."`

@@ -23,6 +23,27 @@ type Dead struct {
 	Max  int           `yaml:"max" default:"0" min:"0" doc:"Most dead letters of the queue. 0: no limit."`
 }
 
+// Budget limits how many bytes a queue takes in Redis. 0 is no limit.
+type Budget struct {
+	Bytes  Size         `yaml:"bytes" default:"0" min:"0" doc:"About how many bytes of Redis the queue may take, dead letters among them: bytes, or with a unit, as 512MiB. 0: no limit."`
+	Policy BudgetPolicy `yaml:"policy" default:"refuse" enum:"refuse,warn" doc:"What happens beyond that: producers are refused, or it is only logged and told by the metrics."`
+}
+
+// BudgetPolicy is what happens where a budget is used up.
+type BudgetPolicy string
+
+// The policies.
+const (
+	BudgetRefuse BudgetPolicy = "refuse"
+	BudgetWarn   BudgetPolicy = "warn"
+)
+
+// History limits what is remembered of messages that have ended. Count 0 is nothing.
+type History struct {
+	Count int           `yaml:"count" default:"0" min:"0" max:"100000000" doc:"Most messages that are remembered, over all shards; each shard has its even part. 0: none."`
+	Age   time.Duration `yaml:"age" default:"24h" min:"1s" doc:"How long a message is remembered."`
+}
+
 // Canary says where the bridge sends messages of its own through the queue.
 type Canary struct {
 	// Topic is empty where there is no canary.

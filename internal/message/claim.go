@@ -201,8 +201,11 @@ type Verdict struct {
 	// Published is set where the message was or may have been handed to the
 	// broker: a settle that comes too late then marks it "maybe published".
 	Published bool
-	// Reason is the dead letter's, for people: class, cause.
+	// Reason is for people: why it goes to the dead letters, or is dropped.
 	Reason string
+	// Place is, for VerbAck, where the broker has stored it, for people; empty where
+	// that is not known, or nobody keeps it.
+	Place string
 }
 
 // Settlement ends a claim or a part of it: one verdict a message, by index. The

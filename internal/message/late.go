@@ -43,11 +43,11 @@ func (l Late) Judge(m *Claimed, now time.Time) (verdict Verdict, isLate bool) {
 		return Verdict{}, false
 	}
 	mayBeOut := m.Attempts.MaybeOut > 0
-	if l.Then == LateDrop {
-		return Verdict{Verb: VerbDrop, Attempts: m.Attempts}, !mayBeOut
-	}
 	// The reason is the same for all, for who redrives by reason; its times say how late it was.
 	reason := "late: more than " + Brief(l.After)
+	if l.Then == LateDrop {
+		return Verdict{Verb: VerbDrop, Attempts: m.Attempts, Reason: reason}, !mayBeOut
+	}
 	return Verdict{Verb: VerbDeadLetter, Attempts: m.Attempts, Published: mayBeOut, Reason: reason}, true
 }
 

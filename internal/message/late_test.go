@@ -29,7 +29,7 @@ func TestJudgeLate(t *testing.T) {
 			then: message.LateDead, late: 2 * time.Hour, attempts: maybe, isLate: true,
 			want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "late: more than 1h", Published: true, Attempts: maybe},
 		},
-		"drop":                    {then: message.LateDrop, late: 2 * time.Hour, isLate: true, want: message.Verdict{Verb: message.VerbDrop}},
+		"drop":                    {then: message.LateDrop, late: 2 * time.Hour, isLate: true, want: message.Verdict{Verb: message.VerbDrop, Reason: "late: more than 1h"}},
 		"drop, in time":           {then: message.LateDrop, late: time.Minute},
 		"drop, a copy may be out": {then: message.LateDrop, late: 2 * time.Hour, attempts: maybe},
 	} {

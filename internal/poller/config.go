@@ -185,6 +185,11 @@ type Config struct {
 	// Late says how late a message may be published; zero is however late.
 	Late  message.Late
 	Rates Rates
+	// Topics limits the topics; nil for all. What waits of another one goes to the dead
+	// letters when it is due.
+	Topics Topics
+	// Places has the store told where the broker has stored each message.
+	Places bool
 	// Logger defaults to none, Observer to none.
 	Logger   *slog.Logger
 	Observer Observer

@@ -27,6 +27,9 @@ func (d *docket) decide(i int, outcome sinks.Outcome) {
 		isDown, random = d.isDown(&claimed.Message), rand.Float64()
 	}
 	verdict := d.services.config.Retry.decide(claimed, outcome, isDown, random)
+	if d.services.config.Places {
+		verdict.Place = outcome.Place.String()
+	}
 	if verdict.Verb != message.VerbRelease {
 		d.note(i, verdict, nil)
 	} else {

@@ -2,34 +2,16 @@ package poller
 
 import "github.com/delaybridge/delaybridge/internal/message"
 
-// inTime decides about those messages that are too late, and returns the others;
-// indices may be nil for all, and so may be what it returns. none says that no message
-// is left.
+// inTime decides about those messages that are too late, and returns the others; see
+// [runner.weed].
 func (r *runner) inTime(indices []int) (rest []int, none bool) {
-	all, now := r.b.claim.Messages, r.services.redis.clock(r.services.now())
-	if !r.mayBeLate(all) {
+	if !r.mayBeLate(r.b.claim.Messages) {
 		return indices, false
 	}
-	if indices == nil {
-		indices = make([]int, len(all))
-		for i := range all {
-			indices[i] = i
-		}
-	}
-	var late []int
-	for _, i := range indices {
-		if verdict, isLate := all[i].LateOr(r.services.config.Late).Judge(&all[i], now); isLate {
-			r.docket.note(i, verdict, nil)
-			late = append(late, i)
-		} else {
-			rest = append(rest, i)
-		}
-	}
-	r.skip(late)
-	if len(rest) == 0 && r.b.route != nil {
-		r.services.routes.passed(r.b.route)
-	}
-	return rest, len(rest) == 0
+	now := r.services.redis.clock(r.services.now())
+	return r.weed(indices, func(claimed *message.Claimed) (message.Verdict, bool) {
+		return claimed.LateOr(r.services.config.Late).Judge(claimed, now)
+	})
 }
 
 // mayBeLate reports whether the queue or one of the messages says how late it may be.

@@ -60,10 +60,13 @@ func (c *call) run(s *services, messages []message.Message) {
 	s.config.Sink.Publish(s.shutdown.publishCtx, messages, c.outcomes)
 }
 
-// publish hands messages to the sink that are not too late: all of them where indices
-// is nil.
+// publish hands messages to the sink that are not too late, and whose topics the queue
+// takes: all of them where indices is nil.
 func (r *runner) publish(indices []int) {
 	indices, none := r.inTime(indices)
+	if !none {
+		indices, none = r.allowed(indices)
+	}
 	if none {
 		return
 	}

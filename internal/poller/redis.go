@@ -54,6 +54,15 @@ func (r *redisView) reclaim(which message.Reclaim) (reclaimed int, more bool, er
 	return reclaimed, more, err
 }
 
+// topics are those that the queue takes now. Whether Redis answers, the loop finds out.
+func (r *redisView) topics() (topics message.Topics, err error) {
+	err = r.call("claim", func(ctx context.Context) (err error) {
+		topics, err = r.config.Topics.Ask(ctx)
+		return err
+	})
+	return topics, err
+}
+
 // confirm waits until the claim is confirmed. Whether Redis answers, the loop finds out.
 func (r *redisView) confirm(token message.ClaimToken) error {
 	return r.call("claim", func(ctx context.Context) error {

@@ -145,6 +145,8 @@ type Outcome struct {
 	// Duplicate is set where the broker acknowledged, and said that it had the
 	// message already (NATS' own deduplication).
 	Duplicate bool
+	// Place is where the broker has stored it, where Acknowledged.
+	Place Place
 }
 
 // Acked is the outcome of an acknowledged message.

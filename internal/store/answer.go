@@ -14,7 +14,10 @@ const (
 	statusDone    = 0
 	statusReload  = 1 // another epoch: load the layout again
 	statusExpired = 2 // the not-after instant has passed
+	statusFull    = 3 // the shard has as many messages as the queue's budget allows it
 )
+
+var errBudget = fmt.Errorf("%w: the queue's budget is used up", ErrFull)
 
 var errExpired = errors.New("not-after instant has passed")
 

@@ -16,6 +16,7 @@ var cancelVerb = verb{
 	name:   "cancel",
 	script: scripts.Cancel,
 	most:   mostChanged,
+	ends:   true,
 	keys: func(k keys.Shard) []string {
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Settled, k.Tags}
 	},

@@ -86,8 +86,8 @@ func (q *Admin) Redrive(ctx context.Context, members []string) ([]Code, error) {
 // code a member, by index.
 func (q *Admin) Purge(ctx context.Context, members []string) ([]Code, error) {
 	return q.eachDead(ctx, members, func(l *Layout, k keys.Shard, ids []any) (*redis.Cmd, error) {
-		return q.conn.Run(ctx, scripts.Purge, []string{k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Settled, k.Tags},
-			append([]any{l.Epoch, MaxBatchBytes, tombstone.Milliseconds()}, ids...)...)
+		keys, history := withHistory(l, k, []string{k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Settled, k.Tags})
+		return q.conn.Run(ctx, scripts.Purge, keys, append([]any{l.Epoch, MaxBatchBytes, tombstone.Milliseconds(), history}, ids...)...)
 	})
 }
 

@@ -51,11 +51,13 @@
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
 //	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>"
 //	delay:{q:3}:tags       ZSET    tag, NUL, id -> 0: the index of tags
+//	delay:{q:3}:ended      ZSET    id -> ended_ms: the history, where the queue keeps one
+//	delay:{q:3}:ends       HASH    id -> what became of the message, see [message.ParseEnd]
 //	delay:{q:3}:routes     HASH    slot -> "since_ms length:route reason" of a route that is parked
 //	delay:{q:3}:holder     STRING  instance|last claim number|when it was renewed, ms
-//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms
+//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms; budget: "12000 messages"
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
-//	delay:q:layout         HASH    shards, epoch, sink, max_message; earlier, next, retired, dropping; also a channel
+//	delay:q:layout         HASH    shards, epoch, sink, max_message, rules; earlier, next, retired, dropping; also a channel
 //	delay:q:jobs           HASH    id -> record of a job; "id lease", "id stop"; open -> ids that have not ended
 //	delay:q:audit          STREAM  what was changed by whom, the last 10,000
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
@@ -88,6 +90,14 @@
 // is not read, by what its claim has told. Messages without tags cost no command.
 // Whoever lists by a tag reads the messages anyway, so an entry of one that lost its
 // body, or that a bridge of an older version has settled, is passed over.
+//
+// # History
+//
+// A queue may remember what became of its messages. The script that ends one writes it
+// down before anything else: there a Redis at its memory limit refuses it, and no error of
+// it is the script's. So the history is never in the way, and never certain. It is trimmed
+// with each write. An end stays in its shard when homes move, so who finds nothing in the
+// homes of a message looks for its end in all shards, if the layout has ever changed.
 //
 // # Claims
 //

@@ -16,8 +16,9 @@ var (
 	ErrReload = fmt.Errorf("%w: the layout has changed", ErrUnavailable)
 	// ErrUnknown is returned when it cannot be told whether the call took effect.
 	ErrUnknown = errors.New("delay: outcome unknown")
-	// ErrFull is returned when Redis has reached its memory limit; nothing was stored.
-	ErrFull = errors.New("delay: redis is full")
+	// ErrFull is returned when Redis has reached its memory limit, or the queue its
+	// budget; nothing was stored.
+	ErrFull = errors.New("delay: full")
 	// ErrNotDurable is returned when the call took effect, but what was asked, replicas or the disk, has not confirmed it.
 	ErrNotDurable = errors.New("delay: done, but not confirmed as durable")
 	// ErrNoFsync is returned where Redis cannot confirm that a call is on its disk; nothing was written.

@@ -29,6 +29,9 @@ type Located struct {
 	Found Found
 	// Parked is the route that it is parked for; nil where it is not parked.
 	Parked *message.ParkedRoute
+	// End is what became of the message, where none is found, else of an earlier one of
+	// that identity; nil where the queue's history tells of none.
+	End *message.End
 }
 
 // Get finds a message by its identity; ok is false where there is none.
@@ -37,16 +40,23 @@ func (q *Producer) Get(ctx context.Context, id, key string) (found Found, ok boo
 	return located.Found, ok, err
 }
 
-// Locate is Get, and tells for which route the message is parked.
+// Locate is Get, and tells for which route the message is parked, and what became of
+// one that has ended.
 func (q *Producer) Locate(ctx context.Context, id, key string) (found Located, ok bool, err error) {
 	err = q.repeat(ctx, func(layout *Layout) error {
+		var last *message.End
 		for _, home := range layout.Homes(id, key) {
 			found, ok, err = q.getIn(ctx, layout, home, id, key)
+			found.End = laterEnd(found.End, last)
 			if ok || err != nil {
 				return err
 			}
+			last = found.End
 		}
-		return nil
+		if last == nil {
+			found.End, err = q.endElsewhere(ctx, layout, id, key)
+		}
+		return err
 	})
 	return found, ok, err
 }
@@ -54,8 +64,8 @@ func (q *Producer) Locate(ctx context.Context, id, key string) (found Located, o
 // getIn looks into one home of the message.
 func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key string) (found Located, ok bool, err error) {
 	k := layout.Keys()[home]
-	cmd, err := q.conn.Run(ctx, scripts.Get, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes},
-		layout.Epoch, message.Member(id, key))
+	keys, _ := withHistory(layout, k, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes})
+	cmd, err := q.conn.Run(ctx, scripts.Get, keys, layout.Epoch, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)
 	}
@@ -66,6 +76,7 @@ func (q *Producer) getIn(ctx context.Context, layout *Layout, home int, id, key 
 	if code := Code(r.Int(2)); r.Err == nil && code != NotFound {
 		found, ok = q.parseFound(r, code, id, key), true
 	}
+	found.End = endOf(layout, r.Text(7), r.Int(8), r.Int(1))
 	return found, ok, r.Err
 }
 

@@ -36,7 +36,7 @@ func groupOptions(addrs []string) *redis.UniversalOptions {
 func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Durability) {
 	t.Helper()
 	const shards = 6
-	q := storetest.New(t, rdb, shards)
+	q := remember(t, storetest.New(t, rdb, shards), history)
 	var ids []string
 	for i := range 60 {
 		ids = append(ids, fmt.Sprint("m-", i))

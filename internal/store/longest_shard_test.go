@@ -219,15 +219,9 @@ var shardCalls = []crowdCall{
 		_, err := c.q.Admin().Redrive(c.Context(), c.members)
 		require.NoError(c, err)
 	}},
-	{name: "purge", before: (*crowd).letters, call: func(c *crowd) {
-		_, err := c.q.Admin().Purge(c.Context(), c.members)
-		require.NoError(c, err)
-	}},
+	{name: "purge", before: (*crowd).letters, call: (*crowd).purge},
 	{name: "settle ack, tagged", before: tagged(claimed(acked)), call: (*crowd).settle},
-	{name: "purge, tagged", before: tagged((*crowd).letters), call: func(c *crowd) {
-		_, err := c.q.Admin().Purge(c.Context(), c.members)
-		require.NoError(c, err)
-	}},
+	{name: "purge, tagged", before: tagged((*crowd).letters), call: (*crowd).purge},
 	{name: "tagged", before: tagged((*crowd).tried), call: func(c *crowd) {
 		page, err := c.q.Admin().List(c.Context(), store.ListRequest{Filter: store.Filter{Tag: c.tags[0]}, Limit: store.MaxList})
 		require.NoError(c, err)
@@ -273,6 +267,10 @@ var shardCalls = []crowdCall{
 		_, err := c.q.Admin().Pause(c.Context(), "t")
 		require.NoError(c, err)
 		_, err = c.q.Admin().Resume(c.Context(), "t")
+		require.NoError(c, err)
+	}},
+	{name: "budget", before: (*crowd).waiting, call: func(c *crowd) {
+		_, err := c.q.Admin().Limit(c.Context(), 1<<30)
 		require.NoError(c, err)
 	}},
 	{name: "leave", before: (*crowd).beats, call: func(c *crowd) { require.NoError(c, c.q.Members().Leave(c.Context(), "me/1")) }},

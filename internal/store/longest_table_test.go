@@ -21,7 +21,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
-var crowdCalls = slices.Concat(producerCalls, shardCalls)
+var crowdCalls = slices.Concat(producerCalls, shardCalls, historyCalls)
 
 // scriptSources are the scripts by their names.
 var scriptSources = sync.OnceValue(func() map[string]string {
@@ -37,6 +37,9 @@ var scriptSources = sync.OnceValue(func() map[string]string {
 		source := string(must(os.ReadFile("scripts/" + file.Name())))
 		if strings.Contains(source, "tags('Z") {
 			source = string(must(os.ReadFile("scripts/shared/tags.lua"))) + source
+		}
+		if strings.Contains(source, "remember(") {
+			source = string(must(os.ReadFile("scripts/shared/ends.lua"))) + source
 		}
 		sources[strings.TrimSuffix(file.Name(), ".lua")] = source
 	}

@@ -25,6 +25,7 @@ type crowd struct {
 	n      int
 	body   []byte
 	tags   []string
+	topic  string
 	due    store.When
 
 	// What is to be settled, redriven or purged, and forgotten.
@@ -37,7 +38,7 @@ func newCrowd(tb testing.TB, rdb *redis.Client, n, size int) *crowd {
 	q := storetest.New(tb, hooked{rdb}, 1).WithLedger(func(int) {})
 	now, err := redisNow(tb.Context(), rdb)
 	require.NoError(tb, err)
-	c := &crowd{TB: tb, rdb: rdb, q: q, n: n, body: bytes.Repeat([]byte("x"), size)}
+	c := &crowd{TB: tb, rdb: rdb, q: q, n: n, topic: "t", body: bytes.Repeat([]byte("x"), size)}
 	c.bridge, c.due = newBridge(tb, q), store.When{Ms: now - never.Milliseconds()}
 	return c
 }
@@ -49,7 +50,7 @@ func (c *crowd) id(i int) string    { return fmt.Sprintf("m-%024d", i) }
 func (c *crowd) token(i int) string { return rowToken(i) }
 
 func (c *crowd) message(i int, body []byte) *message.Message {
-	return &message.Message{ID: c.id(i), Topic: "t", Headers: must(message.WithTags(nil, c.tags)), Body: body}
+	return &message.Message{ID: c.id(i), Topic: c.topic, Headers: must(message.WithTags(nil, c.tags)), Body: body}
 }
 
 // tagged gives the messages as many and as long tags as they may have.

@@ -20,7 +20,7 @@ import (
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenvPrivate(t, "--maxmemory", "12mb", "--maxmemory-policy", "noeviction"))
-	q := storetest.New(t, rdb, 1).WithLedger(func(int) {})
+	q := remember(t, storetest.New(t, rdb, 1).WithLedger(func(int) {}), history)
 	b := newBridge(t, q)
 
 	// Some that are dead before it is full, and one that is overdue.

@@ -18,6 +18,7 @@ var cancelRowVerb = verb{
 	name:   "cancel",
 	script: scripts.Cancel,
 	most:   1,
+	ends:   true,
 	keys:   cancelVerb.keys,
 	head:   operationHead,
 	each: func(args []any, a *asked) []any {

@@ -127,7 +127,7 @@ func (q *Rows) Remove(ctx context.Context, rows []SettledRow) (removed int, err 
 	}
 	for shard, rows := range byShard {
 		for len(rows) > 0 {
-			n, looked, err := q.removeFrom(ctx, layout.Keys()[shard], rows[:min(len(rows), removeBatch)])
+			n, looked, err := q.removeFrom(ctx, layout, layout.Keys()[shard], rows[:min(len(rows), removeBatch)])
 			if removed += n; err != nil {
 				return removed, fmt.Errorf("remove rows from shard %d of %s: %w", shard, q.keys.Name, err)
 			}
@@ -138,12 +138,13 @@ func (q *Rows) Remove(ctx context.Context, rows []SettledRow) (removed int, err 
 }
 
 // removeFrom looks at the first of the rows, as many as one script may read.
-func (q *Rows) removeFrom(ctx context.Context, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
-	args := []any{tombstone.Milliseconds(), MaxBatchBytes}
+func (q *Rows) removeFrom(ctx context.Context, l *Layout, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
+	keys, history := withHistory(l, k, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta, k.Tags})
+	args := []any{tombstone.Milliseconds(), MaxBatchBytes, history}
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
 	}
-	cmd, err := q.conn.Run(ctx, scripts.Remove, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta, k.Tags}, args...)
+	cmd, err := q.conn.Run(ctx, scripts.Remove, keys, args...)
 	if err != nil {
 		return 0, 0, err
 	}

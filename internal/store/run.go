@@ -34,6 +34,9 @@ type verb struct {
 	// asks is set where a run changes nothing but in the last home, so that it
 	// does not matter whether it happened.
 	asks bool
+	// ends is set where the script takes messages out: behind the head it is told what the
+	// queue remembers of them.
+	ends bool
 	// pinned is set where no run may name another epoch than the first did, or than
 	// epoch, unless that is empty: a change, or a loss, ends the caller's right.
 	pinned bool
@@ -56,6 +59,8 @@ type run struct {
 
 	startMs, notAfter int64 // by the clock of the shard's server
 	relative, tagged  bool  // some of the messages are due after a delay, or have tags
+
+	history string // the shard's limits, where the verb ends messages and the queue keeps a history
 }
 
 // number is the run as the scripts count them.
@@ -142,7 +147,11 @@ func (d *doing) prepare(ctx context.Context, t *trip) (err error) {
 	if t.run.second {
 		t.run.startMs = t.run.start.by(t.server)
 	}
-	t.Script, t.Keys, t.Args = d.verb.script, d.verb.keys(k), d.verb.args(t.run, t.batch)
+	t.Script, t.Keys = d.verb.script, d.verb.keys(k)
+	if d.verb.ends {
+		t.Keys, t.run.history = withHistory(d.layout, k, t.Keys)
+	}
+	t.Args = d.verb.args(t.run, t.batch)
 	return nil
 }
 
@@ -173,7 +182,10 @@ func (v *verb) args(r run, batch []*call) []any {
 	for _, c := range batch {
 		r.relative, r.tagged = r.relative || c.asked.when.Relative, r.tagged || c.asked.tags > 0
 	}
-	args := slices.Grow(v.head(r), mostArgs*len(batch))
+	args := slices.Grow(v.head(r), 1+mostArgs*len(batch))
+	if v.ends {
+		args = append(args, r.history)
+	}
 	for _, c := range batch {
 		args = v.each(args, &c.asked)
 	}
@@ -210,6 +222,11 @@ func (d *doing) take(r run, batch []*call, answer *scripts.Reply, missing error,
 		return nil, d.notRun(batch, d.layout.Refused(answer, r.shard))
 	case status == statusExpired:
 		return nil, d.notRun(batch, errExpired)
+	case status == statusFull:
+		for _, c := range batch {
+			c.refused(errBudget)
+		}
+		return nil, errBudget
 	}
 	if len(answer.Values) == 3 {
 		accepted := answer.Int(2)

@@ -16,24 +16,29 @@ import (
 	"github.com/delaybridge/delaybridge/internal/store/sound"
 )
 
-// What one script ends in the dead letters, or takes out of the index of tags, weighs
-// together so much at the most.
+// What one script ends in the dead letters, takes out of the index of tags, or remembers,
+// weighs together so much at the most.
 const (
 	mostWeight = 500
 	deadWeight = 5
 	tagWeight  = 2
+	endWeight  = 3
 )
 
 // weight is what makes settling a message take longer than settling others.
-func weight(m *message.Claimed, v *message.Verdict) int {
+func weight(m *message.Claimed, v *message.Verdict, history bool) (sum int) {
 	switch v.Verb {
 	case message.VerbDeadLetter:
-		return deadWeight
+		sum = deadWeight
 	case message.VerbAck, message.VerbDrop:
-		return tagWeight * m.CountTags()
+		sum = tagWeight * m.CountTags()
 	default:
 		return 0
 	}
+	if history {
+		sum += endWeight
+	}
+	return sum
 }
 
 // errVerdict is returned for a settlement that cannot be meant.
@@ -53,7 +58,7 @@ func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, e
 		return false, err
 	}
 	met := false // An earlier run may have got as far as any of the parts.
-	for part := range parts(s) {
+	for part := range parts(s, q.layouts.InUse().Rules.History.IsKept()) {
 		stale, err := q.settlePart(ctx, k, &part)
 		if err != nil {
 			return false, err
@@ -72,15 +77,16 @@ func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, e
 }
 
 // parts cuts a settlement into what one script may do: those that end few
-// messages in the dead letters, whose bodies it moves, or with many tags.
-func parts(s message.Settlement) iter.Seq[message.Settlement] {
+// messages in the dead letters, whose bodies it moves, or with many tags, or in all where
+// there is a history.
+func parts(s message.Settlement, history bool) iter.Seq[message.Settlement] {
 	return func(yield func(message.Settlement) bool) {
-		for totalWeight(&s) > mostWeight {
+		for totalWeight(&s, history) > mostWeight {
 			part, rest := s, s
 			part.Verdicts, rest.Verdicts, rest.Claim.Messages, rest.Parks = slices.Clone(s.Verdicts), nil, nil, nil
 			seen := 0
 			for i, v := range s.Verdicts {
-				w := weight(&s.Claim.Messages[i], &v)
+				w := weight(&s.Claim.Messages[i], &v, history)
 				if seen += w; v.Verb == message.VerbKeep || w > 0 && seen > mostWeight {
 					part.Verdicts[i] = message.Verdict{Verb: message.VerbKeep}
 					rest.Verdicts = append(rest.Verdicts, v)
@@ -96,24 +102,31 @@ func parts(s message.Settlement) iter.Seq[message.Settlement] {
 	}
 }
 
-func totalWeight(s *message.Settlement) (sum int) {
+func totalWeight(s *message.Settlement, history bool) (sum int) {
 	for i := range s.Verdicts {
-		sum += weight(&s.Claim.Messages[i], &s.Verdicts[i])
+		sum += weight(&s.Claim.Messages[i], &s.Verdicts[i], history)
 	}
 	return sum
 }
 
 // settlePart runs the script once.
 func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
-	b := sortVerdicts(s, q.ledger != nil)
+	layout := q.layouts.InUse()
+	b := sortVerdicts(s, q.ledger != nil, layout.Rules.History.IsKept())
 	if b.kept == len(s.Verdicts) && b.kept > 0 {
 		return false, nil
 	}
 	keys := []string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Routes}
-	if b.traced.outbox > 0 || len(b.tags) > 0 {
+	if b.traced.outbox > 0 || len(b.extras.tags) > 0 || len(b.extras.ends) > 0 {
 		keys = append(keys, k.Gone, k.GoneTTL, k.Settled, k.Tags)
 	}
-	cmd, err := q.conn.Run(ctx, scripts.Settle, keys, b.args(s)...)
+	args := b.args(s)
+	if len(b.extras.ends) > 0 {
+		var limits string
+		keys, limits = withHistory(layout, k, keys)
+		args = append(append(args, b.extras.ends...), len(b.extras.ends)/2, limits)
+	}
+	cmd, err := q.conn.Run(ctx, scripts.Settle, keys, args...)
 	if err != nil {
 		return false, fmt.Errorf("settle: %w", err)
 	}
@@ -140,9 +153,9 @@ func checkVerdicts(s *message.Settlement) error {
 // their arguments.
 type sorted struct {
 	removed, back, dead []any
-	tags                []any // of removed, their entries in the index
-	dropped, duplicates int   // of removed
-	retried, parked     int   // of back
+	extras              extras
+	dropped, duplicates int // of removed
+	retried, parked     int // of back
 	kept                int
 	traced              traced
 	tokens              strings.Builder // of the outbox messages among removed, with their fates
@@ -151,14 +164,21 @@ type sorted struct {
 	after               []byte          // what is left of it
 }
 
-func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
-	b := &sorted{traced: countTraced(s), removed: make([]any, 0, len(s.Verdicts))}
+// extras are what is kept of messages that end beside themselves.
+type extras struct {
+	tags    []any // of removed, their entries in the index
+	ends    []any // of removed and dead, what the history remembers of them
+	history bool  // there is one
+}
+
+func sortVerdicts(s *message.Settlement, ledger, history bool) *sorted {
+	b := &sorted{traced: countTraced(s), extras: extras{history: history}, removed: make([]any, 0, len(s.Verdicts))}
 	b.pack(s)
 	for _, kind := range b.traced.kinds() {
 		for i := range s.Verdicts {
 			m := &s.Claim.Messages[i]
 			if removes(s.Verdicts[i].Verb) && (kind == anyKind || kindOf(m.Token) == kind) {
-				b.remove(m, s.Verdicts[i].Verb, kind)
+				b.remove(m, &s.Verdicts[i], kind)
 			}
 		}
 	}
@@ -176,6 +196,7 @@ func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
 			b.back = append(b.back, m.Member, m.DueAt.UnixMilli(), attemptsArg(m, v))
 		case message.VerbDeadLetter:
 			b.dead = append(b.dead, m.Member, m.DueAt.UnixMilli(), v.Attempts.String(), v.Reason)
+			b.remember(m, message.EndDead, v.Attempts.Begun+1, v.Reason)
 		case message.VerbKeep:
 			b.kept++
 		case message.VerbAck, message.VerbDrop:
@@ -190,23 +211,36 @@ func sortVerdicts(s *message.Settlement, ledger bool) *sorted {
 // removes reports whether the verb ends the message, not to be found again.
 func removes(verb message.Verb) bool { return verb == message.VerbAck || verb == message.VerbDrop }
 
-func (b *sorted) remove(m *message.Claimed, verb message.Verb, kind tokenKind) {
+func (b *sorted) remove(m *message.Claimed, v *message.Verdict, kind tokenKind) {
 	b.removed = append(b.removed, m.Member)
 	for _, tag := range m.Tags() {
-		b.tags = append(b.tags, sound.TagEntry(tag, m.Member))
+		b.extras.tags = append(b.extras.tags, sound.TagEntry(tag, m.Member))
 	}
 	fate := byte('p')
 	switch {
-	case verb == message.VerbDrop:
+	case v.Verb == message.VerbDrop:
 		b.dropped++
 		fate = 'c'
+		b.remember(m, message.EndDropped, m.Attempt, v.Reason)
 	case m.Attempts.MaybeOut > 0:
 		b.duplicates++
+		fallthrough
+	default:
+		b.remember(m, message.EndPublished, m.Attempt, v.Place)
 	}
 	if kind == rowKind || kind == tracedKind {
 		b.tokens.WriteByte(fate)
 		b.tokens.WriteString(m.Token)
 	}
+}
+
+// remember notes what the history remembers of a message.
+func (b *sorted) remember(m *message.Claimed, kind message.EndKind, attempt int, detail string) {
+	if !b.extras.history {
+		return
+	}
+	end := message.End{Kind: kind, DueAt: m.DueAt, Topic: m.Topic, Attempt: attempt, Detail: detail}
+	b.extras.ends = append(b.extras.ends, m.Member, end.String())
 }
 
 // pack computes the claim as claim.lua has packed it, before and after.
@@ -233,7 +267,7 @@ func (b *sorted) pack(s *message.Settlement) {
 // args are in the order of the script.
 func (b *sorted) args(s *message.Settlement) []any {
 	parks := parkArgs(s.Parks)
-	args := make([]any, 0, 18+len(b.removed)+len(b.back)+len(b.dead)+len(parks)+len(b.tags))
+	args := make([]any, 0, 18+len(b.removed)+len(b.back)+len(b.dead)+len(parks)+len(b.extras.tags))
 	args = append(args, s.Claim.Token.String(), b.before, b.first, b.last, b.after, scripts.Flag(s.Repeated),
 		len(b.removed), len(b.back)/3, len(b.dead)/4, len(s.Parks), b.retried, b.parked, b.duplicates,
 		b.traced.outbox, b.traced.told, b.tokens.String(), tombstone.Milliseconds(), b.dropped)
@@ -241,7 +275,7 @@ func (b *sorted) args(s *message.Settlement) []any {
 	args = append(args, b.back...)
 	args = append(args, b.dead...)
 	args = append(args, parks...)
-	return append(args, b.tags...)
+	return append(args, b.extras.tags...)
 }
 
 // attemptsArg is what is stored for a message whose score tells the promised due

@@ -112,7 +112,7 @@ func TestSettleManyTags(t *testing.T) {
 	b := newBridge(t, q)
 	s := settlement(b.claim(store.MaxBatch), acked)
 	parts := 0
-	for range store.Parts(s) {
+	for range store.Parts(s, false) {
 		parts++
 	}
 	require.Equal(t, 4, parts)

@@ -7,12 +7,15 @@ import (
 )
 
 // levers show what operators hold a queue back with.
-type levers struct{ paused, rates *prometheus.GaugeVec }
+type levers struct{ paused, rates, used, budget, full *prometheus.GaugeVec }
 
 func newLevers() levers {
 	return levers{
 		paused: gauges("paused", "Always 1, of each topic that an operator has paused; without a topic it is the whole queue.", "queue", "topic"),
 		rates:  gauges("rate_limit", "Most messages a second that are published, over all instances; without a topic it is the whole queue's.", "queue", "topic"),
+		used:   gauges("used_bytes", "About how many bytes the queue takes in Redis. Of queues with a budget, told by one instance.", "queue"),
+		budget: gauges("budget_bytes", "How many bytes the queue may take in Redis. Of queues with a budget, told by one instance.", "queue"),
+		full:   gauges("full_seconds", "After how long the queue's budget is used up, if it grows on as in the last ten minutes; +Inf where it does not grow.", "queue"),
 	}
 }
 
@@ -32,4 +35,19 @@ func (m *Metrics) RateLimit(queue string, messages int, topics map[string]int) {
 	for topic, n := range topics {
 		m.levers.rates.WithLabelValues(queue, topic).Set(float64(n))
 	}
+}
+
+// Budget notes how many bytes a queue takes, may take, and after how many seconds that is
+// all, at its present growth.
+func (m *Metrics) Budget(queue string, used, budget int64, fullIn float64) {
+	m.levers.used.WithLabelValues(queue).Set(float64(used))
+	m.levers.budget.WithLabelValues(queue).Set(float64(budget))
+	m.levers.full.WithLabelValues(queue).Set(fullIn)
+}
+
+// NoBudget notes that another instance tells of the queue's budget.
+func (m *Metrics) NoBudget(queue string) {
+	m.levers.used.DeleteLabelValues(queue)
+	m.levers.budget.DeleteLabelValues(queue)
+	m.levers.full.DeleteLabelValues(queue)
 }

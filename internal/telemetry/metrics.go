@@ -86,6 +86,7 @@ func New(version string) *Metrics {
 	m.registry.MustRegister(
 		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.durable, m.missing, build,
 		m.layout.epoch, m.layout.shards, m.layout.lost, m.layout.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
+		m.levers.used, m.levers.budget, m.levers.full,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.registry.MustRegister(m.done.collectors()...)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"net/url"
@@ -159,6 +160,21 @@ func TestAlerts(t *testing.T) {
 		_, err := f.client.Schedule(t.Context(), delay.Message{Topic: f.topic}, delay.At(time.Now().Add(-time.Hour)))
 		require.NoError(t, err)
 		a.fires("DelaybridgeLate", "DelaybridgeSinkDown")
+	})
+	t.Run("a budget that is used up", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t, 2)
+		f.more = ", budget: {bytes: 32KiB}"
+		a := newAlarms(f)
+		f.start("a")
+		f.held("a")
+		f.settle()
+		assert.Empty(t, a.scrapes(4))
+		require.Eventually(t, func() bool {
+			_, err := f.client.Schedule(t.Context(), delay.Message{Topic: f.topic, Body: make([]byte, 500)}, delay.After(time.Hour))
+			return errors.Is(err, delay.ErrFull)
+		}, patience, time.Millisecond)
+		a.fires("DelaybridgeFullSoon")
 	})
 	t.Run("paused and late", func(t *testing.T) {
 		t.Parallel()

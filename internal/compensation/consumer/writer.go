@@ -224,7 +224,11 @@ func (w *Writer) put(ctx context.Context, batch []*Delivery, puts []int, errs []
 // refuse applies the validity and the limits of the queue.
 func (w *Writer) refuse(d *Delivery, layout *store.Layout, now time.Time) bool {
 	m := d.work.compensation
-	switch err := m.Content().Validate(layout.Sink, layout.MaxMessage); {
+	err := m.Content().Validate(layout.Sink, layout.MaxMessage)
+	if err == nil {
+		err = layout.Rules.Topics.Check(m.Content().Topic)
+	}
+	switch {
 	case now.After(m.ValidUntil):
 		d.work.dead, d.work.reason = Expired, "expired at "+m.ValidUntil.UTC().Format(message.TimeFormat)
 	case m.ValidUntil.After(now.Add(validMost)):

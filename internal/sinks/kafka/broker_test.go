@@ -30,7 +30,10 @@ func TestNullKeyAndEmptyValue(t *testing.T) {
 	batch := newMessages(t, topic, "", 2)
 	batch[1].Key, batch[1].Body = "key", nil
 	began := time.Now()
-	requireClass(t, publish(t, newSink(t, broker.config), batch...), sinks.Acknowledged, "")
+	outcomes := publish(t, newSink(t, broker.config), batch...)
+	requireClass(t, outcomes, sinks.Acknowledged, "")
+	require.Equal(t, "partition 0 offset 0", outcomes[0].Place.String())
+	require.Equal(t, "partition 0 offset 1", outcomes[1].Place.String())
 	stored := broker.readAll(t, topic, 2)[0]
 	require.False(t, stored[0].keyed, "no Key is a null key")
 	require.True(t, stored[1].keyed)

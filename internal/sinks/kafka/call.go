@@ -60,6 +60,15 @@ func settle(items []item, outcome sinks.Outcome) {
 	}
 }
 
+// settleInOrder reports the outcome of a request: the broker has stored its messages one
+// behind the other, from the place of the outcome on.
+func settleInOrder(items []item, outcome sinks.Outcome) {
+	for _, i := range items {
+		i.call.settle(i.index, outcome)
+		outcome.Place.Number++
+	}
+}
+
 // withdraw ends a call whose ctx has ended: what no request has had is never
 // sent, and the broker's answer to the others is not waited for.
 func (s *Sink) withdraw(c *call) {

@@ -15,6 +15,8 @@ import (
 type produced struct {
 	// err is why it stored none of them, or nil.
 	err error
+	// first is the offset of the first record; negative where it is not told.
+	first int64
 	// refused are the positions of the records that were to blame.
 	refused []int
 	// throttle is how long the broker wants to hear nothing more, as a quota demands.
@@ -42,7 +44,7 @@ func (c *conn) produce(ctx context.Context, to partition, reader kafka.RecordRea
 		return produced{}, errors.New("the answer names no partition")
 	}
 	stored := &response.Topics[0].Partitions[0]
-	result := produced{throttle: time.Duration(response.ThrottleTimeMs) * time.Millisecond}
+	result := produced{first: stored.BaseOffset, throttle: time.Duration(response.ThrottleTimeMs) * time.Millisecond}
 	if stored.ErrorCode != 0 {
 		result.err = kafka.Error(stored.ErrorCode)
 		if stored.ErrorMessage != "" {

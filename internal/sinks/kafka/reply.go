@@ -12,6 +12,7 @@ import (
 
 // reply is what became of one request.
 type reply struct {
+	// outcome is that of each message; its Place is that of the first.
 	outcome sinks.Outcome
 	// refused are the positions of the messages for which the broker refused
 	// the request; the others of it are not stored either.
@@ -23,7 +24,11 @@ type reply struct {
 // newReply reads the answer to a request of n messages.
 func newReply(answer produced, n int) reply {
 	if answer.err == nil {
-		return reply{outcome: sinks.Acked()}
+		r := reply{outcome: sinks.Acked()}
+		if answer.first >= 0 {
+			r.outcome.Place = sinks.Place{IsKnown: true, Number: uint64(answer.first)}
+		}
+		return r
 	}
 	r := reply{outcome: classify(answer.err)}
 	for _, code := range aboutRecords {

@@ -89,7 +89,8 @@ func (s *sender) deliver(batch []item) (blocked *sinks.Outcome) {
 	}
 	outcome := s.located(reply.outcome)
 	s.sink.failures.note(s.partition, isFailure(outcome))
-	settle(sent, outcome)
+	outcome.Place.Partition = int32(s.partition.number)
+	settleInOrder(sent, outcome)
 	if isFailure(outcome) {
 		return &outcome
 	}

@@ -16,16 +16,21 @@ var (
 	errNoResponders = natsgo.ErrNoResponders
 )
 
-// parseAck says what the answer to a publish means.
-func parseAck(m *natsgo.Msg) sinks.Outcome {
-	if isPlainAck(m.Data) {
-		return sinks.Acked()
+// parseAck says what the answer to a publish means. last keeps the name of the stream
+// that was seen last: it is mostly the same, and need not be made anew.
+func parseAck(m *natsgo.Msg, last *string) sinks.Outcome {
+	if stream, sequence, ok := cutPlainAck(m.Data); ok {
+		if *last != string(stream) {
+			*last = string(stream)
+		}
+		return stored(*last, sequence)
 	}
 	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
 		return classify(errNoResponders)
 	}
 	var ack struct {
 		Stream    string              `json:"stream"`
+		Sequence  uint64              `json:"seq"`
 		Duplicate bool                `json:"duplicate"`
 		Error     *jetstream.APIError `json:"error"`
 	}
@@ -37,32 +42,41 @@ func parseAck(m *natsgo.Msg) sinks.Outcome {
 	case ack.Stream == "":
 		return classify(errInvalidAck)
 	}
-	return sinks.Outcome{Class: sinks.Acknowledged, Duplicate: ack.Duplicate}
+	outcome := stored(ack.Stream, ack.Sequence)
+	outcome.Duplicate = ack.Duplicate
+	return outcome
 }
 
-// isPlainAck recognises {"stream":"S","seq":1}, with or without a space, byte
+func stored(stream string, sequence uint64) sinks.Outcome {
+	return sinks.Outcome{Class: sinks.Acknowledged, Place: sinks.Place{IsKnown: true, Stream: stream, Number: sequence}}
+}
+
+// cutPlainAck recognises {"stream":"S","seq":1}, with or without a space, byte
 // by byte: nearly all answers look so, and decoding JSON costs more than
 // everything else that is done about an ack. What differs is left to the decoder.
-func isPlainAck(data []byte) bool {
+func cutPlainAck(data []byte) (stream []byte, sequence uint64, ok bool) {
 	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	if !ok {
-		return false
+		return nil, 0, false
 	}
 	name := bytes.IndexByte(rest, '"')
 	if name < 1 || bytes.ContainsFunc(rest[:name], func(r rune) bool { return r < ' ' || r == '\\' }) {
-		return false
+		return nil, 0, false
 	}
+	stream = rest[:name]
 	rest, ok = bytes.CutPrefix(rest[name+1:], []byte(`,`))
 	rest = bytes.TrimPrefix(rest, []byte(` `))
 	if !ok {
-		return false
+		return nil, 0, false
 	}
 	if rest, ok = bytes.CutPrefix(rest, []byte(`"seq":`)); !ok {
-		return false
+		return nil, 0, false
 	}
 	digits := 0
 	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
+		sequence = sequence*10 + uint64(rest[digits]-'0')
 		digits++
 	}
-	return digits > 0 && rest[0] != '0' && string(rest[digits:]) == "}"
+	const most = 19 // digits that are in range for certain
+	return stream, sequence, digits > 0 && digits <= most && rest[0] != '0' && string(rest[digits:]) == "}"
 }

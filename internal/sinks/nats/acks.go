@@ -13,6 +13,7 @@ import (
 type acks struct {
 	prefix  string        // of the inbox
 	drained chan struct{} // closed when no ack can come any more
+	stream  string        // of the last ack; onAck's alone, which is not called twice at a time
 
 	mu    sync.Mutex
 	calls map[uint64]*call
@@ -60,6 +61,6 @@ func (c *connection) onAck(m *natsgo.Msg) {
 	f := c.acks.calls[number]
 	c.acks.mu.Unlock()
 	if f != nil { // else it came too late
-		f.answered(index, parseAck(m))
+		f.answered(index, parseAck(m, &c.acks.stream))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -107,26 +108,29 @@ func TestParseAck(t *testing.T) {
 		data      string
 		class     sinks.Class
 		duplicate bool
+		place     string
 	}{
-		{`{"stream":"ORDERS", "seq":12}`, sinks.Acknowledged, false},
-		{`{"stream":"ORDERS","seq":18446744073709551615}`, sinks.Acknowledged, false},
-		{`{"stream":"ORDERS","domain":"hub","seq":12}`, sinks.Acknowledged, false},
-		{`{"stream":"ORDERS","seq":12,"duplicate":true}`, sinks.Acknowledged, true},
-		{`{"stream":"ORDERS","seq":12,"val":"7"}`, sinks.Acknowledged, false},
-		{`{"type":"x","error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"ORDERS","seq":0}`, sinks.Unavailable, false},
-		{`{"stream":"ORDERS","seq":0,"error":{"code":400,"err_code":10054}}`, sinks.Permanent, false},
-		{`{"stream":"","seq":12}`, sinks.Unknown, false},
-		{`{"seq":12}`, sinks.Unknown, false},
-		{`{"stream":"ORDERS","seq":}`, sinks.Unknown, false},
-		{`{"stream":"ORDERS","seq":1`, sinks.Unknown, false},
-		{`+OK`, sinks.Unknown, false},
-		{``, sinks.Unknown, false},
+		{`{"stream":"ORDERS", "seq":12}`, sinks.Acknowledged, false, "stream ORDERS sequence 12"},
+		{`{"stream":"ORDERS","seq":18446744073709551615}`, sinks.Acknowledged, false, "stream ORDERS sequence 18446744073709551615"},
+		{`{"stream":"ORDERS","domain":"hub","seq":12}`, sinks.Acknowledged, false, "stream ORDERS sequence 12"},
+		{`{"stream":"ORDERS","seq":12,"duplicate":true}`, sinks.Acknowledged, true, "stream ORDERS sequence 12"},
+		{`{"stream":"ORDERS","seq":12,"val":"7"}`, sinks.Acknowledged, false, "stream ORDERS sequence 12"},
+		{`{"type":"x","error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"ORDERS","seq":0}`, sinks.Unavailable, false, ""},
+		{`{"stream":"ORDERS","seq":0,"error":{"code":400,"err_code":10054}}`, sinks.Permanent, false, ""},
+		{`{"stream":"","seq":12}`, sinks.Unknown, false, ""},
+		{`{"seq":12}`, sinks.Unknown, false, ""},
+		{`{"stream":"ORDERS","seq":}`, sinks.Unknown, false, ""},
+		{`{"stream":"ORDERS","seq":1`, sinks.Unknown, false, ""},
+		{`+OK`, sinks.Unknown, false, ""},
+		{``, sinks.Unknown, false, ""},
 	} {
-		outcome := parseAck(&natsgo.Msg{Data: []byte(c.data)})
+		var last string
+		outcome := parseAck(&natsgo.Msg{Data: []byte(c.data)}, &last)
+		assert.Equal(t, c.place, outcome.Place.String(), c.data)
 		assert.Equal(t, c.class.String(), outcome.Class.String(), c.data)
 		assert.Equal(t, c.duplicate, outcome.Duplicate, c.data)
 	}
-	noResponders := parseAck(&natsgo.Msg{Header: natsgo.Header{"Status": {"503"}}})
+	noResponders := parseAck(&natsgo.Msg{Header: natsgo.Header{"Status": {"503"}}}, new(string))
 	assert.ErrorIs(t, noResponders.Err, errNoResponders)
 	assert.Equal(t, sinks.Unavailable, noResponders.Class)
 }
@@ -139,16 +143,20 @@ func FuzzPlainAck(f *testing.F) {
 	f.Add([]byte("{\"stream\":\"\x00\",\"seq\":1}"))
 	f.Add([]byte(`{"stream":"a","seq":01}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if !isPlainAck(data) {
+		stream, sequence, ok := cutPlainAck(data)
+		if !ok {
 			return
 		}
 		var ack struct {
 			Stream string
-			Seq    json.Number
+			Seq    uint64
 			Error  json.RawMessage
 		}
 		if err := json.Unmarshal(data, &ack); err != nil || ack.Stream == "" || ack.Error != nil {
 			t.Fatalf("%q: %v", data, err)
+		}
+		if valid := utf8.Valid(stream); valid && ack.Stream != string(stream) || ack.Seq != sequence {
+			t.Fatalf("%q: stream %q, sequence %d", data, stream, sequence)
 		}
 	})
 }

@@ -54,7 +54,10 @@ func TestDuplicates(t *testing.T) {
 	moved := m
 	moved.Token, moved.Topic = "fedcba9876543210", stream+".bills"
 	outcomes := publish(t, sink, m, moved, m)
-	require.Equal(t, []sinks.Outcome{sinks.Acked(), sinks.Acked(), {Class: sinks.Acknowledged, Duplicate: true}}, outcomes)
+	at := func(n uint64) sinks.Place { return sinks.Place{IsKnown: true, Stream: stream, Number: n} }
+	require.Equal(t, []sinks.Outcome{
+		{Class: sinks.Acknowledged, Place: at(1)}, {Class: sinks.Acknowledged, Place: at(2)}, {Class: sinks.Acknowledged, Place: at(1), Duplicate: true},
+	}, outcomes)
 	require.Len(t, b.Read(t, stream, 2), 2)
 }
 

@@ -2,7 +2,10 @@
 // holds is told by package store.
 package keys
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Queue is a queue by its name, under the prefix of its keys.
 type Queue struct{ Prefix, Name string }
@@ -40,6 +43,12 @@ func (q Queue) Shard(number int) Shard {
 		Dead: tag + "dead", DeadMsg: tag + "deadmsg", Holder: tag + "holder", Meta: tag + "meta", Wake: tag + "wake",
 		Settled: tag + "settled", Routes: tag + "routes", Tags: tag + "tags",
 	}
+}
+
+// History names the keys of what the shard remembers, where its queue keeps a history.
+func (s *Shard) History() (ended, ends string) {
+	tag := strings.TrimSuffix(s.Due, "due")
+	return tag + "ended", tag + "ends"
 }
 
 // Shards names the keys of the first shards, so many.

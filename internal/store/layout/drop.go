@@ -49,9 +49,10 @@ func (g *Registry) drop(ctx context.Context, layout *Layout) (*Layout, error) {
 			continue
 		}
 		k := g.queue.Shard(shard)
+		ended, ends := k.History()
 		_, err := g.conn.Run(ctx, scripts.Drop, []string{
 			k.Meta, k.Msg, k.Dead, k.Claims, k.Settled, k.Due, k.Deadlines, k.Attempts, k.Gone, k.GoneTTL, k.DeadMsg, k.Holder,
-			k.Routes, k.Tags,
+			k.Routes, k.Tags, ended, ends,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("drop shard %d of %s: %w", shard, g.queue.Name, err)

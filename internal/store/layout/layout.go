@@ -37,6 +37,7 @@ type Layout struct {
 	Sink message.SinkType
 	// MaxMessage is the size limit of a message, in bytes.
 	MaxMessage int
+	Rules      Rules
 	// Earlier are the shard counts of earlier layouts, oldest first, whose
 	// messages have not all left yet.
 	Earlier []int
@@ -76,6 +77,12 @@ func (l *Layout) Life() string {
 	return life
 }
 
+// HasChanged reports whether another layout of the same life came before this one.
+func (l *Layout) HasChanged() bool {
+	counter, _ := parseEpoch(l.Epoch)
+	return counter > 1
+}
+
 // Keys are the keys of the shards that may have a fence, by their numbers.
 func (l *Layout) Keys() []keys.Shard { return l.keys }
 
@@ -105,8 +112,9 @@ func parseLayout(fields map[string]string) (*Layout, bool) {
 	now, ok := parsePlan(fields["epoch"], fields["shards"]+"|"+fields["earlier"])
 	maxMessage, err := strconv.Atoi(fields["max_message"])
 	dropping, okDropping := splitInts(fields["dropping"])
+	rules, errRules := parseRules(fields["rules"])
 	layout := &Layout{
-		Shards: now.shards, Epoch: now.epoch, Sink: message.SinkType(fields["sink"]), MaxMessage: maxMessage,
+		Shards: now.shards, Epoch: now.epoch, Sink: message.SinkType(fields["sink"]), MaxMessage: maxMessage, Rules: rules,
 		Earlier: now.earlier, Retired: map[string]int64{}, dropping: dropping,
 	}
 	if text := fields["next"]; text != "" {
@@ -119,5 +127,5 @@ func parseLayout(fields map[string]string) (*Layout, bool) {
 		name, value, _ := strings.Cut(field, "=")
 		layout.Retired[name], _ = strconv.ParseInt(value, 10, 64)
 	}
-	return layout, ok && okDropping && err == nil
+	return layout, ok && okDropping && err == nil && errRules == nil
 }

@@ -70,7 +70,7 @@ type making int
 const (
 	// onlyRead makes none.
 	onlyRead making = iota
-	// makeOrUpdate makes one where there is none, and gives sink and size limit to one
+	// makeOrUpdate makes one where there is none, and gives sink, size limit and rules to one
 	// that is there.
 	makeOrUpdate
 	// makeOrKeep makes one where there is none, and leaves one that is there alone.
@@ -78,9 +78,13 @@ const (
 )
 
 func (g *Registry) load(ctx context.Context, m making, want Layout) (*Layout, error) {
+	rules, err := want.Rules.encode()
+	if err != nil {
+		return nil, err
+	}
 	sentMs := g.clock.FloorMs()
 	cmd, err := g.conn.Run(ctx, scripts.Layout, []string{g.queue.Layout()},
-		int(m), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier))
+		int(m), want.Shards, want.Epoch, string(want.Sink), want.MaxMessage, joinInts(want.Earlier), rules)
 	if err != nil {
 		return nil, fmt.Errorf("load layout of %s: %w", g.queue.Name, err)
 	}
@@ -96,7 +100,7 @@ func (g *Registry) use(r *scripts.Reply, sentMs int64) (*Layout, error) {
 	}
 	g.clock.Learn(nowMs, sentMs)
 	fields := map[string]string{}
-	for i, name := range []string{"shards", "epoch", "sink", "max_message", "earlier", "next", "retired", "dropping"} {
+	for i, name := range []string{"shards", "epoch", "sink", "max_message", "earlier", "next", "retired", "dropping", "rules"} {
 		fields[name] = list.Text(i)
 	}
 	if fields["shards"] == "" {

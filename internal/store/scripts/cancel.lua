@@ -1,9 +1,10 @@
 -- cancel: remove messages that wait or are dead, and say truthfully what was found.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
---      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0)
+--      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0); where the queue keeps a history:
+--      11 ended (ZSET id -> ended_ms)  12 ends (HASH id -> end)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
---      what is dead, which counts as purged); then per message: operation token, id, for an outbox row the token of
+--      what is dead, which counts as purged)  8 limits of the history: count, age_ms; then per message: operation token, id, for an outbox row the token of
 --      the row to be cancelled, else '', the token that must be in force ('': any); another message of the id is left alone
 -- RETURNS {status, now_ms, {code, 0}*}; see answer.go. Nothing changes unless status is 0; where nothing is
 --      found, only that the row's token has ended. Code 0: not looked at, ask again.
@@ -41,15 +42,17 @@ local function cancel(token, id, target, life)
   local waits = redis.call('ZSCORE', KEYS[1], id)
   local dead = not stored and redis.call('HGET', KEYS[5], id)
   local found = stored or waits or dead
-  local maybe
+  local tries, due, reason
   local theirs = stored -- what is ended, in its stored form
   if dead then
-    maybe = string.match(dead, '^%-?%d+:%d+ %d+ (%d+) %d+:')
-    local _, stop, length = string.find(dead, '^%-?%d+:[%d ]*:(%d+):')
+    local _, stop, due_ms, counts, length = string.find(dead, '^(%-?%d+):([%d ]*):(%d+):')
     theirs = stop and string.sub(dead, stop + length + 1)
+    tries, due, reason = counts or '', due_ms, stop and string.sub(dead, stop + 1, stop + length)
   else
-    maybe = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ (%d+)')
+    tries = redis.call('HGET', KEYS[3], id) or ''
+    due = string.match(tries, '^%d+ %d+ %d+ %d+ (%-?%d+)$') or waits and string.format('%d', math.fmod(waits, 2 ^ 42))
   end
+  local maybe = string.match(tries, '^%d+ %d+ (%d+)')
   if target ~= '' and theirs and string.sub(theirs, 15, 30) ~= target then stored, waits, dead, found = nil, nil, nil, nil end
   if life ~= '' and string.sub(theirs or '', 15, 30) ~= life or ARGV[7] == '1' and not dead then return 8 end
   if stored and not waits then return 3 end
@@ -59,6 +62,9 @@ local function cancel(token, id, target, life)
     if code ~= 8 or target == '' or ARGV[5] ~= '1' then return code end
   end
 
+  if KEYS[12] and found and theirs then
+    remember(KEYS[11], KEYS[12], ARGV[8], now_ms, {id, told(ARGV[7] == '1' and 'u' or 'c', due or '', tries, theirs, 31, reason or '')})
+  end
   redis.call('ZREM', KEYS[1], found and id or '')
   local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', '0', '8')
   if #old > 0 then
@@ -87,10 +93,10 @@ local function cancel(token, id, target, life)
 end
 
 local reply, bytes = {0, now_ms}, 0
-for i = 8, #ARGV, 4 do
+for i = 9, #ARGV, 4 do
   local id, code = ARGV[i + 1], 0
-  if #ARGV > 11 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
-  if i == 8 or tagged <= 200 and bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2], ARGV[i + 3]) end
+  if #ARGV > 12 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
+  if i == 9 or tagged <= 200 and bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2], ARGV[i + 3]) end
   reply[#reply + 1], reply[#reply + 2] = code, 0
 end
 if cancelled > 0 then redis.call('HINCRBY', KEYS[8], ARGV[7] == '1' and 'purged' or 'cancelled', cancelled) end

@@ -17,4 +17,4 @@ if now[1] == ARGV[1] and (now[2] or '') == ARGV[2] and (now[3] or '') == ARGV[3]
   end
   redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[1], 'changed')
 end
-return {now_ms, redis.call('HMGET', KEYS[1], 'shards', 'epoch', 'sink', 'max_message', 'earlier', 'next', 'retired', 'dropping')}
+return {now_ms, redis.call('HMGET', KEYS[1], 'shards', 'epoch', 'sink', 'max_message', 'earlier', 'next', 'retired', 'dropping', 'rules')}

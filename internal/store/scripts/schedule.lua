@@ -14,13 +14,16 @@ local KEYS, ARGV = KEYS, ARGV
 local time = redis.call('TIME')
 local second_s, part_ms = time[1] + 0, time[2] / 1000
 local now_ms = second_s * 1000 + math.floor(part_ms)
-if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7], 'epoch', 'layout'))} end
+local meta = redis.call('HMGET', KEYS[7], 'epoch', 'budget')
+if meta[1] ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 -- Rounded up, so that a delay never ends early.
 local second, ask, relative = ARGV[3] ~= '', string.byte(ARGV[4], 2) == 48, string.byte(ARGV[4], 3) == 49
 local tagged = string.byte(ARGV[4], 4) == 49
 local accepted_ms, n, body_at = second_s * 1000 + math.ceil(part_ms), (#ARGV - 4) / 3, (2 * #ARGV + 4) / 3
 local prefix, any_dead = string.sub(ARGV[4], 1, 1) .. string.format('%013d', accepted_ms), redis.call('ZCARD', KEYS[4]) > 0
+-- An earlier run may have created what a further one finds, so that one is not refused.
+if meta[2] and not second and not ask and redis.call('HLEN', KEYS[2]) + n > tonumber(string.match(meta[2], '^%d+')) then return {3, now_ms} end
 local function due_of(when, from_ms) return string.byte(when) == 43 and from_ms + tonumber(string.sub(when, 2)) or tonumber(when) end
 
 -- Delays are often alike.

@@ -12,6 +12,7 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -26,15 +27,15 @@ type Script struct {
 
 // The scripts, by their verbs.
 var (
-	Schedule   = loadTagging("schedule")
-	Replace    = loadTagging("replace")
-	Put        = loadTagging("put")
-	Cancel     = loadTagging("cancel")
+	Schedule   = load("schedule", tags)
+	Replace    = load("replace", tags)
+	Put        = load("put", tags)
+	Cancel     = load("cancel", ends, tags)
 	Reschedule = load("reschedule")
 	Get        = load("get")
 	Claim      = load("claim")
 	Confirm    = load("confirm")
-	Settle     = load("settle")
+	Settle     = load("settle", ends)
 	Mark       = load("mark")
 	Parked     = load("parked")
 	Reclaim    = load("reclaim")
@@ -43,18 +44,19 @@ var (
 	Leave      = load("leave")
 	Pause      = load("pause")
 	Redrive    = load("redrive")
-	Purge      = loadTagging("purge")
+	Purge      = load("purge", ends, tags)
 	Forget     = load("forget")
 	Stats      = load("stats")
 	Layout     = load("layout")
 	Change     = load("change")
+	Budget     = load("budget")
 	Fence      = load("fence")
 	Scan       = load("scan")
 	Drained    = load("drained")
 	Drop       = load("drop")
 	Touch      = load("touch")
 	Rows       = load("rows")
-	Remove     = loadTagging("remove")
+	Remove     = load("remove", ends, tags)
 	Page       = load("page")
 	Tagged     = load("tagged")
 	Mend       = load("mend")
@@ -62,10 +64,16 @@ var (
 	JobKeep    = load("jobkeep")
 )
 
-func load(verb string) *Script { return script(source(verb)) }
+// What several scripts have in front: that keep the index of tags, and the history.
+const tags, ends = "shared/tags", "shared/ends"
 
-// loadTagging puts in front what a script needs that keeps the index of tags.
-func loadTagging(verb string) *Script { return script(source("shared/tags") + source(verb)) }
+func load(verb string, shared ...string) *Script {
+	var all strings.Builder
+	for _, name := range append(shared, verb) {
+		all.WriteString(source(name))
+	}
+	return script(all.String())
+}
 
 func source(name string) string {
 	text, err := sources.ReadFile(name + ".lua")

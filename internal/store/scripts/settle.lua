@@ -3,20 +3,24 @@
 --      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH)
 --      9 routes (HASH slot -> route); only where an outbox message was removed: 10 gone (HASH token -> fate)
 --      11 gonettl (ZSET token -> expiry_ms)  12 settled (HASH token -> fate, id)
---      13 tags (ZSET tag, NUL, id -> 0); 10 to 13 also where a message with tags was removed
+--      13 tags (ZSET tag, NUL, id -> 0); 10 to 13 also where a message with tags was removed; and all of them where the
+--      queue keeps a history: 14 ended (ZSET id -> ended_ms)  15 ends (HASH id -> end)
 -- ARGV 1 claim token  2 length, 3 first and 4 last entry of the packed claim before  5 the packed claim after
 --      ('': it ends)  6 repeated (1: an earlier run may have happened)  7 removed  8 back  9 dead  10 parks: how many
 --      11 of back, retries  12 of back, parked  13 of removed, suspected duplicates  14 of removed, its first: outbox
 --      messages  15 of these, its first: those that the ledger tells of  16 the fate ("p" published, "c" dropped) and
 --      the token of each, 17 bytes  17 tombstone_ms  18 of removed, dropped; then per removed: id; per back: id, score
 --      (or "+" and a delay in ms), attempts ('': as they are, '-': none); per dead: id, due_ms, attempts, reason; per
---      park: slot, since_ms (0: now), route, reason; then the entries in tags of what was removed
+--      park: slot, since_ms (0: now), route, reason; then the entries in tags of what was removed; then, with a history, per
+--      message that ended: id, end; then how many, and the limits of the history: count, age_ms
 -- RETURNS 0 done, 1 stale: the claim is not as it was before, and nothing has changed; see mark.lua
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local token, before, first, last, after = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 local removed, back, dead, parks = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 local back_at, dead_at = 19 + removed, 19 + removed + 3 * back
 local parks_at = dead_at + 4 * dead
+local tags_at, ends_at = parks_at + 4 * parks, #ARGV + 1
+if KEYS[15] then ends_at = #ARGV - 1 - 2 * tonumber(ARGV[#ARGV - 1]) end
 
 -- The entries tell this claim from one that a late repetition of its number has made.
 local packed = redis.call('HGET', KEYS[3], token)
@@ -46,12 +50,13 @@ local function put(key, entries)
   redis.call('HDEL', key, '')
 end
 
+if KEYS[15] then remember(KEYS[14], KEYS[15], ARGV[#ARGV], now_ms, {unpack(ARGV, ends_at, #ARGV - 2)}) end
 redis.call('ZREM', KEYS[4], after == '' and token or '')
 if after == '' then redis.call('HDEL', KEYS[3], token) else redis.call('HSET', KEYS[3], token, after) end
 if tried > 0 and tried <= 512 and removed > 16 then put(KEYS[5], {'', ''}) end
 if removed > 0 then redis.call('HDEL', KEYS[2], unpack(ARGV, 19, 18 + removed)) end
 if removed > 0 and tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 19, 18 + removed)) end
-if #ARGV >= parks_at + 4 * parks then redis.call('ZREM', KEYS[13], unpack(ARGV, parks_at + 4 * parks)) end
+if ends_at > tags_at then redis.call('ZREM', KEYS[13], unpack(ARGV, tags_at, ends_at - 1)) end
 -- A late writer of a row must not bring its message back.
 local traced, told = tonumber(ARGV[14]), tonumber(ARGV[15])
 for n = 1, traced do

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/sound"
 )
@@ -25,7 +27,7 @@ func (s *Shard) Check() error {
 		complain("meta has no epoch")
 	}
 	for name, value := range s.Meta {
-		if name == "epoch" || name == "layout" || name == "drained" || name == layout.BornField {
+		if name == "epoch" || name == "layout" || name == "drained" || name == "budget" || name == layout.BornField {
 			continue
 		}
 		if n, err := strconv.ParseInt(value, 10, 64); err != nil || n < 0 {
@@ -45,6 +47,11 @@ func (s *Shard) Check() error {
 	found = append(found, sound.Unpaired(s.Gone, sound.NoExpiry, s.GoneTTL, sound.NoTombstone)...)
 	for _, f := range found {
 		complain("%s", f)
+	}
+	for id, end := range s.Ends {
+		if _, err := message.ParseEnd(end, time.Time{}); err != nil {
+			complain("%q in the history: %w", id, err)
+		}
 	}
 	return errors.Join(broken...)
 }

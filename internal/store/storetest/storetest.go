@@ -17,6 +17,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 )
 
 // Prefix is the prefix of the keys of all queues that [New] makes.
@@ -38,6 +39,18 @@ func Layout(shards int) store.Layout {
 	return store.Layout{Shards: shards, Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize}
 }
 
+// SetRules gives the queue other rules, as a bridge with another configuration does, and
+// has q know them.
+func SetRules(t testing.TB, q *store.Queue, rules layout.Rules) {
+	t.Helper()
+	l, err := q.LoadLayout(t.Context())
+	require.NoError(t, err)
+	want := *l
+	want.Rules = rules
+	_, err = q.Layouts().Ensure(t.Context(), want)
+	require.NoError(t, err)
+}
+
 func freshName() string {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // It never fails.
@@ -48,7 +61,7 @@ func freshName() string {
 func Remove(ctx context.Context, rdb redis.UniversalClient, queue string, shards int) {
 	names := []string{
 		"due", "msg", "claims", "deadlines", "attempts", "gone", "gonettl", "dead", "deadmsg", "holder", "meta",
-		"settled", "routes", "tags",
+		"settled", "routes", "tags", "ended", "ends",
 	}
 	for shard := range shards {
 		for _, name := range names {
@@ -72,6 +85,8 @@ type Shard struct {
 	Due, Deadlines, GoneTTL, Dead, Tags        map[string]int64
 	Msg, Claims, Attempts, Gone, DeadMsg, Meta map[string]string
 	Settled, Routes                            map[string]string
+	// Ends is the history; what only a part of its keys has is empty.
+	Ends map[string]string
 	// Holder is the instance that holds the shard, and its last claim number.
 	Holder string
 }
@@ -81,10 +96,10 @@ func Dump(ctx context.Context, rdb redis.UniversalClient, queue string, shard in
 	sets, hashes := map[string]*redis.ZSliceCmd{}, map[string]*redis.MapStringStringCmd{}
 	var holder *redis.StringCmd
 	_, err := rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, name := range []string{"due", "deadlines", "gonettl", "dead", "tags"} {
+		for _, name := range []string{"due", "deadlines", "gonettl", "dead", "tags", "ended"} {
 			sets[name] = pipe.ZRangeWithScores(ctx, Key(queue, shard, name), 0, -1)
 		}
-		for _, name := range []string{"msg", "claims", "attempts", "gone", "deadmsg", "meta", "settled", "routes"} {
+		for _, name := range []string{"msg", "claims", "attempts", "gone", "deadmsg", "meta", "settled", "routes", "ends"} {
 			hashes[name] = pipe.HGetAll(ctx, Key(queue, shard, name))
 		}
 		holder = pipe.Get(ctx, Key(queue, shard, "holder"))
@@ -98,9 +113,22 @@ func Dump(ctx context.Context, rdb redis.UniversalClient, queue string, shard in
 		GoneTTL: scores(sets["gonettl"]), Dead: scores(sets["dead"]), Tags: scores(sets["tags"]),
 		Msg: hashes["msg"].Val(), Claims: hashes["claims"].Val(), Attempts: hashes["attempts"].Val(),
 		Gone: hashes["gone"].Val(), DeadMsg: hashes["deadmsg"].Val(), Meta: hashes["meta"].Val(),
-		Settled: hashes["settled"].Val(), Routes: hashes["routes"].Val(),
+		Settled: hashes["settled"].Val(), Routes: hashes["routes"].Val(), Ends: remembered(hashes["ends"].Val(), scores(sets["ended"])),
 		Holder: holding(holder.Val()),
 	}, nil
+}
+
+func remembered(ends map[string]string, ended map[string]int64) map[string]string {
+	both := map[string]string{}
+	for id := range ended {
+		both[id] = ends[id]
+	}
+	for id := range ends {
+		if _, known := ended[id]; !known {
+			both[id] = ""
+		}
+	}
+	return both
 }
 
 // holding is a holder without the instant of its last renewal.

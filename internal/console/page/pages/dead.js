@@ -48,7 +48,7 @@ function group(queue, reason, list) {
       ['Id', 'Key', 'Topic', 'Died', 'Attempts', ''].map((text) => el('th', { scope: 'col' }, text)))),
     el('tbody', null, list.map((m) => el('tr', null,
       el('td', { 'data-name': 'Id' }, el('a', { href: `#/message?${new URLSearchParams({ queue, id: m.id, key: m.key })}` }, m.id)),
-      el('td', { 'data-name': 'Key' }, m.key), el('td', { 'data-name': 'Topic' }, m.topic), el('td', { 'data-name': 'Died' }, when(m.died_at)),
+      el('td', { 'data-name': 'Key' }, m.key), el('td', { 'data-name': 'Topic' }, m.topic), el('td', { 'data-name': 'Died' }, when(m.end?.at)),
       el('td', { 'data-name': 'Attempts' }, String(m.attempt)),
       el('td', null, button('Redrive', () => one(queue, m)))))))));
 }

@@ -19,31 +19,39 @@ export async function show(root, { queue, id, key }, signal) {
     try {
       last = await get(path, { key }, signal);
       replace(shown, story(last), actions(path, key, last), about(queue, last));
-      if (!body.isConnected) root.append(body);
+      if (ended.includes(last.state)) body.remove();
+      else if (!body.isConnected) root.append(body);
     } catch (err) {
       if (signal.aborted || err.code !== 'not_found') throw err;
       body.remove();
       replace(shown, el('p.calm', null, last
-        ? 'It has left: published, or cancelled. Nothing is kept of it here; consumers have it under its topic.'
-        : 'There is no such message: published, cancelled, or never scheduled.'), last && about(queue, last));
+        ? 'It has left: published, or cancelled. The queue keeps no history of it; consumers have it under its topic.'
+        : 'There is no such message: published, cancelled and not remembered, or never scheduled.'), last && about(queue, last));
       return;
     }
     await new Promise((resolve) => setTimeout(resolve, every));
   }
 }
 
+const past = { published: 'published', cancelled: 'cancelled', dropped: 'dropped', purged: 'purged', dead: 'died' };
+const ended = ['published', 'cancelled', 'dropped', 'purged'];
+
 // story tells in sentences what has happened and what comes next.
 function story(m) {
-  const told = [['Scheduled', m.scheduled_at, '']];
+  const told = [];
+  if (m.end && m.end.state !== m.state) told.push([`Before, ${past[m.end.state]}`, m.end.at, m.end.place || m.end.reason || '']);
+  if (m.scheduled_at) told.push(['Scheduled', m.scheduled_at, '']);
   if (m.attempt > 1) told.push([`Tried ${m.attempt - 1} times`, null, m.state === 'dead' ? '' : m.reason || '']);
   if (m.maybe_published) told.push(['Maybe published', null, 'A copy may be at the broker: its answer was lost.']);
   const next = {
     scheduled: [Date.parse(m.due_at) > Date.now() ? 'Will be published' : 'Due, and not published yet', m.due_at, m.attempt > 1 ? '' : m.reason || ''],
     parked: ['Parked since its route is unavailable', m.due_at, [m.route, m.reason].filter(Boolean).join(': ')],
     in_flight: ['With the broker now', m.due_at, 'It is published when the broker acknowledges it.'],
-    dead: ['Died', m.died_at, m.reason],
-    published: ['Published', m.published_at, m.reason || ''],
-    cancelled: ['Cancelled', m.cancelled_at, ''],
+    dead: ['Died', m.end?.at, m.reason],
+    published: [`Published to ${m.topic}`, m.end?.at, [m.end?.place, `attempt ${m.attempt}`].filter(Boolean).join(', ')],
+    cancelled: ['Cancelled', m.end?.at, m.reason || ''],
+    dropped: ['Dropped', m.end?.at, m.reason || ''],
+    purged: ['Purged from the dead letters', m.end?.at, m.reason || ''],
   }[m.state];
   if (next) told.push(next);
   return el('section', null, el('p.calm', null, stateBadge(m), m.due_at && m.state === 'scheduled' ? ` due ${away(m.due_at)}` : ''),
@@ -52,7 +60,7 @@ function story(m) {
 
 function actions(path, key, m) {
   const moved = ({ maybe_published: maybe }) => (maybe ? ' A copy may have been published before.' : '');
-  if (m.state === 'published' || m.state === 'cancelled') return null;
+  if (ended.includes(m.state)) return null;
   return el('p.actions', null,
     button('Publish now …', () => act({
       title: `Publish ${m.id} now`, action: 'Publish now',
@@ -77,8 +85,8 @@ function about(queue, m) {
     ['Tags', (m.tags || []).map((tag) => el('a.badge.plain', { href: `#/messages?${new URLSearchParams({ queue, tag })}` }, tag)).flatMap((a) => [a, ' '])],
     ['Attempt', String(m.attempt)], ['Route', m.route],
   ].filter(([, value]) => !Array.isArray(value) || value.length)),
-  el('h3', null, 'Headers'),
-  table('Headers', [{ name: 'Name', of: ([header]) => header }, { name: 'Value', of: ([, value]) => value }], headers, 'It has none of the producer’s.'));
+  ended.includes(m.state) ? null : el('h3', null, 'Headers'),
+  ended.includes(m.state) ? null : table('Headers', [{ name: 'Name', of: ([header]) => header }, { name: 'Value', of: ([, value]) => value }], headers, 'It has none of the producer’s.'));
 }
 
 // payload is shown on demand only: it may be large, or nobody else's affair.

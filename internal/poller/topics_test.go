@@ -1,0 +1,64 @@
+package poller
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+)
+
+// rules are what is known of the topics, and what Redis says of them.
+type rules struct {
+	known, now message.Topics
+	isAway     atomic.Bool
+}
+
+func (r *rules) Known() message.Topics { return r.known }
+
+func (r *rules) Ask(context.Context) (message.Topics, error) {
+	if r.isAway.Load() {
+		return nil, errors.New("away")
+	}
+	return r.now, nil
+}
+
+// TestTopicsThatAreNotTaken go to the dead letters, with a reason, and no other: neither
+// those that were added a moment ago, nor any while Redis cannot be asked.
+func TestTopicsThatAreNotTaken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		limits := &rules{known: message.Topics{"orders.*"}, now: message.Topics{"orders.*", "new"}}
+		limits.isAway.Store(true)
+		b := setup(t, func(c *Config, b *bench) {
+			c.Topics = limits
+			b.store.add(to("orders.eu", 100, b.store.now(), noKey)...)
+			b.store.add(to("new", 100, b.store.now(), noKey)...)
+			b.store.add(to("old", 100, b.store.now(), noKey)...)
+		})
+		b.pass(10 * time.Second)
+		assert.Len(t, b.store.acked, 100)
+		assert.Len(t, b.ackedOf("orders.eu"), 100)
+		assert.Empty(t, b.store.dead)
+		limits.isAway.Store(false)
+		b.pass(10 * time.Second)
+		assert.Len(t, b.ackedOf("new"), 100)
+		require.Len(t, b.store.dead, 100)
+		assert.Empty(t, b.ackedOf("old"))
+	})
+}
+
+func TestJudgeTopic(t *testing.T) {
+	t.Parallel()
+	m := due("x", time.Now())
+	m.Topic, m.Attempts = "old", message.Attempts{MaybeOut: 1}
+	verdict, isRefused := judgeTopic(message.Topics{"orders.*"}, &m)
+	assert.True(t, isRefused)
+	assert.Equal(t, message.Verdict{
+		Verb: message.VerbDeadLetter, Reason: `not allowed: topic "old": the queue takes only orders.*`, Attempts: m.Attempts, Published: true,
+	}, verdict)
+}

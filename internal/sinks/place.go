@@ -1,0 +1,28 @@
+package sinks
+
+import "fmt"
+
+// Place is where a broker has stored a message, as far as its acknowledgement tells: a
+// sequence of a NATS stream, or an offset of a Kafka partition.
+type Place struct {
+	// IsKnown is false where the acknowledgement told nothing, as RabbitMQ's.
+	IsKnown bool
+	// Stream is NATS'; empty for Kafka.
+	Stream string
+	// Partition is Kafka's.
+	Partition int32
+	// Number is the sequence, or the offset.
+	Number uint64
+}
+
+// String is the place for people; empty where it is not known.
+func (p Place) String() string {
+	switch {
+	case !p.IsKnown:
+		return ""
+	case p.Stream != "":
+		return fmt.Sprintf("stream %s sequence %d", p.Stream, p.Number)
+	default:
+		return fmt.Sprintf("partition %d offset %d", p.Partition, p.Number)
+	}
+}

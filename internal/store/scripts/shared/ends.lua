@@ -1,0 +1,33 @@
+-- What became of a message, as message.ParseEnd reads it. What is stored of it, from that place on, begins with its
+-- topic; tries are its attempts.
+local function told(kind, due_ms, tries, stored, at, detail)
+  local length, start = string.byte(stored, at) or 0, at + 1
+  if length > 127 then length, start = length % 128 + (string.byte(stored, start) or 0) * 128, start + 1 end
+  local topic, begun = string.sub(stored, start, start + length - 1), string.match(tries, '^%d+ (%d+)') or 0
+  return kind .. due_ms .. string.format(' %d %d:', begun + 1, #topic) .. topic .. detail
+end
+
+-- Remembers what became of messages, {member, end}*, in a queue that keeps a history: limits are how many, and for how
+-- many ms. It is called before its script writes anything else: then a Redis at its memory limit refuses it, and it
+-- takes no memory that others need. Its errors are never the script's. As many go as came, and half as many more,
+-- where there are too many or they are too old.
+local function remember(ended, ends, limits, now_ms, list)
+  if #list == 0 then return end
+  pcall(function()
+    local most, age_ms = string.match(limits, '^(%d+) (%d+)$')
+    local at, scores, room = string.format('%d', now_ms), {}, math.ceil(#list * 3 / 4)
+    for i = 1, #list, 2 do scores[i], scores[i + 1] = at, list[i] end
+    redis.call('ZADD', ended, unpack(scores))
+    -- A value so long makes a small hash a table: in a list, each search would look at all.
+    redis.call('HSET', ends, '', string.rep(' ', 65), unpack(list))
+    redis.call('HDEL', ends, '')
+    local old = redis.call('ZRANGEBYSCORE', ended, '-inf', string.format('(%d', now_ms - age_ms), 'LIMIT', '0', string.format('%d', room))
+    local many = math.min(redis.call('ZCARD', ended) - most, room)
+    if many > #old then old = redis.call('ZRANGE', ended, '0', string.format('%d', many - 1)) end
+    if #old > 0 then
+      redis.call('ZREM', ended, unpack(old))
+      redis.call('HDEL', ends, unpack(old))
+    end
+  end)
+end
+
