@@ -21,9 +21,11 @@ func TestTraces(t *testing.T) {
 		box := outbox.New(db.dialect, outbox.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))))
 		tx := db.begin(t)
 		own := delay.Message{ID: "own", Topic: "t", Headers: map[string]string{"traceparent": "mine"}}
-		_, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{{Message: own}, {Message: delay.Message{ID: "a", Topic: "t"}}})
+		_, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{
+			{Message: own, When: delay.After(0)}, {Message: delay.Message{ID: "a", Topic: "t"}, When: delay.After(0)},
+		})
 		require.NoError(t, err)
-		_, err = box.Schedule(t.Context(), tx, "orders", own, delay.When{})
+		_, err = box.Schedule(t.Context(), tx, "orders", own, delay.After(0))
 		require.ErrorIs(t, err, delay.ErrDuplicate)
 		require.NoError(t, tx.Commit())
 		spans := recorder.Ended()
