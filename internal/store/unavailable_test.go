@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,9 +109,16 @@ func TestNotRunUntilTheEnd(t *testing.T) {
 	var asking sync.WaitGroup
 	for verb := range everyVerb(t.Context(), f.q) {
 		asking.Go(func() {
-			ctx, stop := context.WithTimeout(t.Context(), time.Second)
-			defer stop()
-			assert.ErrorIs(t, everyVerb(ctx, f.q)[verb](), store.ErrUnavailable, verb)
+			var err error
+			for range 3 { // On a machine that stands still, the last answer may come after the deadline.
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				err = everyVerb(ctx, f.q)[verb]()
+				stop()
+				if !errors.Is(err, os.ErrDeadlineExceeded) {
+					break
+				}
+			}
+			assert.ErrorIs(t, err, store.ErrUnavailable, verb)
 		})
 	}
 	asking.Wait()

@@ -18,6 +18,11 @@ import (
 
 // fill schedules count messages that are due at one instant.
 func fill(ctx context.Context, w *flow.World, count int, due time.Time) error {
+	return fillTagged(ctx, w, count, func(int) delay.When { return delay.At(due) }, "d", nil)
+}
+
+// fillTagged schedules count messages; when says when the n-th is due.
+func fillTagged(ctx context.Context, w *flow.World, count int, when func(n int) delay.When, prefix string, tags []string) error {
 	body := make([]byte, 256)
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -27,7 +32,7 @@ func fill(ctx context.Context, w *flow.World, count int, due time.Time) error {
 			requests := make([]delay.Request, min(batch, count-start))
 			for i := range requests {
 				requests[i] = delay.Request{
-					Message: delay.Message{ID: fmt.Sprintf("d-%024d", start+i), Topic: w.Topic, Body: body}, When: delay.At(due),
+					Message: delay.Message{ID: fmt.Sprintf("%s-%024d", prefix, start+i), Topic: w.Topic, Body: body, Tags: tags}, When: when(start + i),
 				}
 			}
 			results, err := w.Client.ScheduleBatch(ctx, requests)

@@ -29,7 +29,8 @@
 //	          producers' writes while Redis is away, carried by the broker
 //	durability
 //	          lateness, drain and relay with each durability of a queue
-//	operate   lists, pages and a job while 5,000,000 messages wait; what a tag costs
+//	operate   lists, pages and a job while 5,000,000 messages wait
+//	price     what tags, a history and a budget cost a message
 //	wipe      FLUSHALL while 1,000,000 messages of an outbox wait in Redis
 //
 // It starts everything itself and exits with 1 where a promise was broken.
@@ -84,10 +85,10 @@ var figures = map[string]figure{
 	"sentinel":     {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 	"chaos":  {chaosFigure, "nats", 4, 1000},
 	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
-	"size": {sizeFigure, "nats", 8, 500}, "operate": {operateFigure, "nats", 8, 5000},
+	"size": {sizeFigure, "nats", 8, 500}, "operate": {operateFigure, "nats", 8, 5000}, "price": {priceFigure, "nats", 8, 5000},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|durability|wipe|operate
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|durability|wipe|operate|price
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards

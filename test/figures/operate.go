@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
@@ -31,7 +29,7 @@ const (
 )
 
 // operateFigure measures what operators' looks and changes take while very many
-// messages wait, and what tags cost.
+// messages wait.
 func operateFigure(ctx context.Context, r run) error {
 	w, err := r.world(ctx)
 	if err != nil {
@@ -40,7 +38,7 @@ func operateFigure(ctx context.Context, r run) error {
 	defer w.Close()
 	count := cmp.Or(r.count, 5_000_000)
 	o := &operating{run: r, w: w, count: count, tagged: max(1, count/50)}
-	for _, step := range []func(context.Context) error{o.price, o.fill, o.reads, o.job, o.scripts} {
+	for _, step := range []func(context.Context) error{o.fill, o.reads, o.job, o.scripts} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -63,57 +61,7 @@ func (o *operating) say(format string, args ...any) {
 // put schedules count messages over the next day.
 func (o *operating) put(ctx context.Context, prefix string, count int, tags []string) error {
 	begin, step := time.Now().Add(time.Hour), operateDay/time.Duration(count)
-	body := make([]byte, 256)
-	var group errgroup.Group
-	group.SetLimit(8)
-	const batch = 500
-	for start := 0; start < count; start += batch {
-		group.Go(func() error {
-			requests := make([]delay.Request, min(batch, count-start))
-			for i := range requests {
-				n := start + i
-				requests[i] = delay.Request{
-					Message: delay.Message{ID: fmt.Sprintf("%s-%024d", prefix, n), Topic: o.w.Topic, Body: body, Tags: tags},
-					When:    delay.At(begin.Add(time.Duration(n) * step)),
-				}
-			}
-			results, err := o.w.Client.ScheduleBatch(ctx, requests)
-			for _, result := range results {
-				err = errors.Join(err, result.Err)
-			}
-			return err
-		})
-	}
-	return group.Wait()
-}
-
-// price compares messages with a tag and without one.
-func (o *operating) price(ctx context.Context) error {
-	const count = 100_000
-	var cpu, bytes [2][]float64
-	for turn := range 2 * o.repeat {
-		tags := []string(nil)
-		if turn%2 == 1 {
-			tags = []string{fmt.Sprint("price-", turn)}
-		}
-		before, errBefore := usedMemory(ctx, o.w)
-		began, errBegan := look(ctx, o.w, nil)
-		err := o.put(ctx, fmt.Sprint("price", turn), count, tags)
-		ended, errEnded := look(ctx, o.w, nil)
-		after, errAfter := usedMemory(ctx, o.w)
-		if err := errors.Join(errBefore, errBegan, err, errEnded, errAfter); err != nil {
-			return err
-		}
-		cpu[turn%2] = append(cpu[turn%2], each(ended.redis-began.redis, count))
-		bytes[turn%2] = append(bytes[turn%2], float64(after-before)/count)
-	}
-	for i, what := range []string{"no tag", "one tag"} {
-		slices.Sort(cpu[i])
-		slices.Sort(bytes[i])
-		o.say("%-8s scheduled in batches: Redis %.1f µs and %.0f bytes a message (medians of %d)",
-			what, cpu[i][o.repeat/2], bytes[i][o.repeat/2], o.repeat)
-	}
-	return nil
+	return fillTagged(ctx, o.w, count, func(n int) delay.When { return delay.At(begin.Add(time.Duration(n) * step)) }, prefix, tags)
 }
 
 // fill schedules what is to wait, and has Redis note what takes long from then on.
