@@ -127,7 +127,7 @@ func TestALargeMessageOnASlowLink(t *testing.T) {
 	b := broker{url: testenv.NATS(t)}
 	topic := testenv.Name(t, "topic")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
-	sink := b.NewSink(t, sinktest.Options{PublishTimeout: 5 * time.Second, BytesPerSecond: 60_000})
+	sink := b.NewSink(t, sinktest.Options{PublishTimeout: 5 * time.Second, BytesPerSecond: 75_000})
 	require.NoError(t, sink.Ping(t.Context()))
 	large := newMessage(t, topic)
 	large.Body = make([]byte, 900_000)
@@ -147,9 +147,9 @@ func TestAnswersShowProgress(t *testing.T) {
 	b := broker{url: testenv.NATS(t)}
 	topic := testenv.Name(t, "topic")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
-	sink := b.NewSink(t, sinktest.Options{PublishTimeout: 5 * time.Second, BytesPerSecond: 15_000})
+	sink := b.NewSink(t, sinktest.Options{PublishTimeout: 5 * time.Second, BytesPerSecond: 25_000})
 	require.NoError(t, sink.Ping(t.Context()))
-	batch := make([]message.Message, 150)
+	batch := make([]message.Message, 250)
 	for i := range batch {
 		batch[i] = newMessage(t, topic)
 		batch[i].Body = make([]byte, 1_000)
