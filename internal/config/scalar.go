@@ -48,7 +48,7 @@ func ParseSize(text string) (Size, error) {
 		}
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n > math.MaxInt32/factor || n < math.MinInt32/factor {
+	if err != nil || n > math.MaxInt/factor || n < math.MinInt/factor {
 		return 0, errors.New("is not a size: give bytes, or a unit, as 960KiB or 1MiB")
 	}
 	return Size(n * factor), nil
