@@ -19,6 +19,9 @@ import (
 
 const (
 	apiTimeout = 5 * time.Second
+	// unsureFor is how long what was published before a stream was made may be on its way
+	// to us after that. What is later yet, the bridge publishes again by itself.
+	unsureFor = time.Second
 	// knownMax bounds what is remembered of topics that have a stream.
 	knownMax = 4096
 )
@@ -53,9 +56,9 @@ type streamMaker struct {
 
 	// known are topics that have a stream. The goroutine's own.
 	known map[string]bool
-	// unsure is how many of the next messages may have been published before
-	// the last stream was made. The goroutine's own.
-	unsure int
+	// unsure is until when a message may come that was published before the last
+	// stream was made. The goroutine's own.
+	unsure time.Time
 }
 
 func startStreamMaker(ctx context.Context, s *natsServer, clock *Clock, onPublish func(Arrival), logger *slog.Logger) (*streamMaker, error) {
@@ -97,12 +100,10 @@ func (m *streamMaker) run(ctx context.Context) {
 		case err != nil:
 			return
 		}
-		unsure := m.unsure > 0
-		m.unsure = max(0, m.unsure-1)
 		if msg.Header.Get(message.HeaderID) == "" {
 			continue
 		}
-		if m.ensure(ctx, msg.Subject) || unsure {
+		if m.ensure(ctx, msg.Subject) || time.Now().Before(m.unsure) {
 			m.forward(msg)
 		}
 		if m.onPublish != nil {
@@ -130,11 +131,8 @@ func (m *streamMaker) ensure(ctx context.Context, topic string) (made bool) {
 		return false
 	}
 	m.known[topic] = true
-	if made {
-		// All that was published before has been sent to us before the answer.
-		if pending, _, err := m.sub.Pending(); err == nil {
-			m.unsure = pending
-		}
+	if made { // The server answers us by another way than it sends us what is published.
+		m.unsure = time.Now().Add(unsureFor)
 	}
 	return made
 }
