@@ -108,7 +108,12 @@ func TestASilentServerIsWhole(t *testing.T) {
 	requireOutcome(t, publish(t, sink, newMessage(t, topic))[0], sinks.Acknowledged, "")
 
 	proxy.Blackhole(true)
-	outcomes := publish(t, sink, ofKey(t, topic, "key", 3)...)
+	var outcomes []sinks.Outcome
+	for range 5 { // A write that a busy machine holds up looks like one that the server lets wait.
+		if outcomes = publish(t, sink, ofKey(t, topic, "key", 3)...); outcomes[0].Whole {
+			break
+		}
+	}
 	requireOutcome(t, outcomes[0], sinks.Unknown, sinks.ReasonTimeout)
 	requireOutcome(t, outcomes[1], sinks.Unavailable, sinks.ReasonTimeout)
 	for _, outcome := range outcomes {
