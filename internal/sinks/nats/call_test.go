@@ -154,7 +154,7 @@ func TestAnswersShowProgress(t *testing.T) {
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
 	sink := b.NewSink(t, sinktest.Options{PublishTimeout: 5 * time.Second, BytesPerSecond: 25_000})
 	require.NoError(t, sink.Ping(t.Context()))
-	batch := make([]message.Message, 250)
+	batch := make([]message.Message, 150)
 	for i := range batch {
 		batch[i] = newMessage(t, topic)
 		batch[i].Body = make([]byte, 1_000)
