@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -13,15 +12,7 @@ import (
 // never goes back, and whoever waits for hints is woken.
 func TestClock(t *testing.T) {
 	t.Parallel()
-	listener, err := listenOn(0)
-	require.NoError(t, err)
-	addr := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	server, err := startMini(addr)
-	require.NoError(t, err)
-	defer server.close()
-	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
+	server, rdb := newMini(t)
 	shown := func() time.Time {
 		parts, err := rdb.Eval(t.Context(), "return redis.call('TIME')", nil).StringSlice()
 		require.NoError(t, err)
@@ -29,11 +20,11 @@ func TestClock(t *testing.T) {
 		require.NoError(t, err)
 		return time.Unix(0, int64(d))
 	}
-	clock := server.(mini).clock
+	clock := server.clock
 	assert.WithinDuration(t, time.Now(), shown(), timeout)
 	hints := rdb.Subscribe(t.Context(), "delay:{q:0}:wake")
 	defer func() { _ = hints.Close() }()
-	_, err = hints.Receive(t.Context()) // It is subscribed.
+	_, err := hints.Receive(t.Context()) // It is subscribed.
 	require.NoError(t, err)
 
 	far := time.Now().Add(30 * 24 * time.Hour)

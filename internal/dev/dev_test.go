@@ -190,18 +190,25 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestMini checks what the bridge needs of the Redis in this process: keys that expire.
-func TestMini(t *testing.T) {
-	t.Parallel()
+// newMini starts the Redis in this process, with a client of it.
+func newMini(t *testing.T) (mini, *redis.Client) {
+	t.Helper()
 	listener, err := listenOn(0)
 	require.NoError(t, err)
 	addr := listener.Addr().String()
 	require.NoError(t, listener.Close())
 	server, err := startMini(addr)
 	require.NoError(t, err)
-	defer server.close()
+	t.Cleanup(server.close)
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
-	defer func() { _ = rdb.Close() }()
+	t.Cleanup(func() { _ = rdb.Close() })
+	return server.(mini), rdb
+}
+
+// TestMini checks what the bridge needs of the Redis in this process: keys that expire.
+func TestMini(t *testing.T) {
+	t.Parallel()
+	_, rdb := newMini(t)
 	require.NoError(t, rdb.Set(t.Context(), "k", "v", 50*time.Millisecond).Err())
 	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), "k").Val() == 0 }, timeout, 5*time.Millisecond)
 }

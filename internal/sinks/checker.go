@@ -25,3 +25,28 @@ type Plan struct {
 	// because whoever did it has died.
 	Again time.Duration
 }
+
+// FirstThatAnswers dials each server, and returns the first connection; ok is false where
+// there is none. What it found of the others is of less weight where one has answered:
+// one is enough to begin with.
+func FirstThatAnswers[S, C any](
+	servers []S, dial func(S) (C, error), end func(C), unanswered func(S, error) check.Finding,
+) (first C, ok bool, findings []check.Finding) {
+	for _, server := range servers {
+		conn, err := dial(server)
+		switch {
+		case err != nil:
+			findings = append(findings, unanswered(server, err))
+		case !ok:
+			first, ok = conn, true
+		default:
+			end(conn)
+		}
+	}
+	if ok {
+		for i := range findings {
+			findings[i].Level = check.Warning
+		}
+	}
+	return first, ok, findings
+}

@@ -32,8 +32,9 @@ var settingsRead = []string{
 func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	ctx, cancel := s.untilClosed(ctx)
 	defer cancel()
-	conn, findings := s.firstThatAnswers(ctx)
-	if conn == nil {
+	conn, ok, findings := sinks.FirstThatAnswers(s.config.Brokers,
+		func(address string) (*conn, error) { return s.brokers.opener.open(ctx, address) }, (*conn).close, unanswered)
+	if !ok {
 		return findings
 	}
 	defer conn.close()
@@ -58,27 +59,6 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 		findings[i].Remedy = tools.Replace(findings[i].Remedy)
 	}
 	return findings
-}
-
-// firstThatAnswers tries all configured brokers, and returns a connection to one.
-func (s *Sink) firstThatAnswers(ctx context.Context) (first *conn, findings []check.Finding) {
-	for _, address := range s.config.Brokers {
-		c, err := s.brokers.opener.open(ctx, address)
-		switch {
-		case err != nil:
-			findings = append(findings, unanswered(address, err))
-		case first == nil:
-			first = c
-		default:
-			c.close()
-		}
-	}
-	if first != nil {
-		for i := range findings { // One is enough to begin with.
-			findings[i].Level = check.Warning
-		}
-	}
-	return first, findings
 }
 
 // advertised tries the brokers by the addresses that they give themselves: that is

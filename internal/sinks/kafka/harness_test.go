@@ -33,7 +33,7 @@ const (
 	testUser     = "bridge"
 	testPassword = "correct horse"
 	partitions   = 6
-	patience     = 20 * time.Second
+	patience     = 2 * time.Minute
 )
 
 func logger() *slog.Logger {

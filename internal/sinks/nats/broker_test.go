@@ -55,7 +55,7 @@ func (b privateBroker) Start(t testing.TB) {
 	require.Eventually(t, func() bool {
 		_, err := js.AccountInfo(t.Context())
 		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 }
 
 func (broker) Features() sinktest.Features {
@@ -157,7 +157,7 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored 
 	require.Eventually(t, func() bool {
 		info, err = stream.Info(t.Context())
 		return err == nil && int(info.State.Msgs) >= atLeast //nolint:gosec // small
-	}, 20*time.Second, 20*time.Millisecond, "%d messages in %s", atLeast, topic)
+	}, 2*time.Minute, 20*time.Millisecond, "%d messages in %s", atLeast, topic)
 	var stored []sinktest.Stored
 	if info.State.Msgs == 0 {
 		return nil
@@ -168,7 +168,7 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored 
 	require.NoError(t, err)
 	defer messages.Stop()
 	for range info.State.Msgs {
-		m, err := messages.Next(jetstream.NextMaxWait(20 * time.Second))
+		m, err := messages.Next(jetstream.NextMaxWait(2 * time.Minute))
 		require.NoError(t, err)
 		headers := map[string]string{}
 		for name, values := range m.Headers() {

@@ -20,8 +20,10 @@ var _ sinks.Checker = (*Sink)(nil)
 
 // Check implements [sinks.Checker].
 func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
-	nc, findings := s.firstThatAnswers(ctx)
-	if nc == nil {
+	nc, ok, findings := sinks.FirstThatAnswers(s.config.servers(),
+		func(server string) (*natsgo.Conn, error) { return s.dialOne(ctx, server) }, (*natsgo.Conn).Close,
+		func(server string, err error) check.Finding { return unanswered(host(server), err) })
+	if !ok {
 		return findings
 	}
 	defer nc.Close()
@@ -51,27 +53,11 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	return findings
 }
 
-// firstThatAnswers tries all configured servers, and returns a connection to one.
-func (s *Sink) firstThatAnswers(ctx context.Context) (first *natsgo.Conn, findings []check.Finding) {
-	for _, server := range s.config.servers() {
-		one := s.config
-		one.Servers = []string{server}
-		nc, err := one.Connect(ctx, func() {})
-		switch {
-		case err != nil:
-			findings = append(findings, unanswered(host(server), err))
-		case first == nil:
-			first = nc
-		default:
-			nc.Close()
-		}
-	}
-	if first != nil {
-		for i := range findings { // One is enough to begin with.
-			findings[i].Level = check.Warning
-		}
-	}
-	return first, findings
+// dialOne connects to one of the configured servers.
+func (s *Sink) dialOne(ctx context.Context, server string) (*natsgo.Conn, error) {
+	one := s.config
+	one.Servers = []string{server}
+	return one.Connect(ctx, func() {})
 }
 
 // unanswered is the finding of a server that does not answer, or refuses us.

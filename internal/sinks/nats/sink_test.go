@@ -31,7 +31,7 @@ func newMessage(t testing.TB, topic string) message.Message {
 
 func publish(t testing.TB, sink sinks.Sink, batch ...message.Message) []sinks.Outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	return sinks.Publish(ctx, sink, batch)
 }

@@ -164,7 +164,7 @@ func read(t testing.TB, url, queue string, atLeast int) []amqp.Delivery {
 	channel, err := conn.Channel()
 	require.NoError(t, err)
 	var all []amqp.Delivery
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		d, ok, err := channel.Get(queue, true)
 		require.NoError(t, err)
@@ -189,7 +189,7 @@ func newMessage(t testing.TB, queue, topic string) message.Message {
 // publish publishes under a deadline that a healthy broker does not need.
 func publish(t testing.TB, sink *Sink, batch ...message.Message) []sinks.Outcome {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	return sinks.Publish(ctx, sink, batch)
 }

@@ -20,14 +20,19 @@ var _ sinks.Checker = (*Sink)(nil)
 func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	conn, socket, findings := s.firstThatAnswers(ctx)
-	if conn == nil {
+	endpoints, err := s.config.check()
+	if err != nil {
+		return []check.Finding{unanswered("", err)}
+	}
+	conn, ok, findings := sinks.FirstThatAnswers(endpoints, func(e endpoint) (looking, error) { return s.look(ctx, e) }, looking.end,
+		func(e endpoint, err error) check.Finding { return unanswered(e.host, err) })
+	if !ok {
 		return findings
 	}
-	defer func() { _ = conn.CloseDeadline(time.Now().Add(closeTimeout)) }() // Nothing is pending.
-	cut := context.AfterFunc(ctx, func() { _ = socket.Close() })            // The driver waits without end.
+	defer conn.end()
+	cut := context.AfterFunc(ctx, func() { _ = conn.socket.Close() }) // The driver waits without end.
 	defer cut()
-	findings = append(findings, s.declared(conn, plan.Topics)...)
+	findings = append(findings, s.declared(conn.Connection, plan.Topics)...)
 	if s.config.Management == "" {
 		return append(findings, check.Finding{
 			Level: check.Note, Code: "rabbitmq_hidden",
@@ -43,30 +48,20 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	return append(findings, m.check(ctx, s.config.Exchange, plan)...)
 }
 
-// firstThatAnswers tries all configured nodes, and returns a connection to one.
-func (s *Sink) firstThatAnswers(ctx context.Context) (first *amqp.Connection, socket net.Conn, findings []check.Finding) {
-	endpoints, err := s.config.check()
-	if err != nil {
-		return nil, nil, []check.Finding{unanswered("", err)}
-	}
-	for _, e := range endpoints {
-		var under net.Conn
-		conn, err := s.config.dialNode(ctx, e, func(c net.Conn) net.Conn { under = c; return &boundedWrites{c} }, nil)
-		switch {
-		case err != nil:
-			findings = append(findings, unanswered(e.host, err))
-		case first == nil:
-			first, socket = conn, under
-		default:
-			_ = conn.CloseDeadline(time.Now().Add(closeTimeout)) // Nothing is pending.
-		}
-	}
-	if first != nil {
-		for i := range findings { // One is enough to begin with.
-			findings[i].Level = check.Warning
-		}
-	}
-	return first, socket, findings
+// looking is a connection to one node, with its socket.
+type looking struct {
+	*amqp.Connection
+
+	socket net.Conn
+}
+
+// end closes the connection; nothing is pending.
+func (l looking) end() { _ = l.CloseDeadline(time.Now().Add(closeTimeout)) }
+
+// look connects to one node.
+func (s *Sink) look(ctx context.Context, e endpoint) (l looking, err error) {
+	l.Connection, err = s.config.dialNode(ctx, e, func(c net.Conn) net.Conn { l.socket = c; return &boundedWrites{c} }, nil)
+	return l, err
 }
 
 // declared asks, passively, whether the exchange is there, and without one the
