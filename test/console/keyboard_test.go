@@ -62,6 +62,13 @@ func (b *browser) tabTo(name string) {
 	require.Fail(b.t, "no Tab leads there", name)
 }
 
+// follow presses Enter on what leads to another page, and waits for the focus to be there.
+func (b *browser) follow() {
+	b.t.Helper()
+	b.press(kb.Enter)
+	b.until(`document.activeElement.id === 'main'`)
+}
+
 // redrawn waits until the page of a message is drawn anew.
 func (b *browser) redrawn() {
 	b.t.Helper()
@@ -82,24 +89,23 @@ func TestKeyboardAlone(t *testing.T) {
 	b.press(kb.Tab)
 	require.Equal(t, "Skip to the content", b.focus().Name)
 	require.False(t, b.focus().Covered)
-	b.press(kb.Enter)
-	b.until(`document.activeElement.id === 'main'`)
+	b.follow()
 	b.says("all well")
 
 	b.tabTo("orders")
-	b.press(kb.Enter)
+	b.follow()
 	b.says("Forecast")
 	b.tabTo("Messages")
-	b.press(kb.Enter)
+	b.follow()
 	b.count("main tbody tr", 2)
 	b.tabTo("State")
 	b.press(kb.ArrowDown)
 	b.tabTo("List")
-	b.press(kb.Enter)
+	b.follow()
 	b.until(`location.hash.includes('state=scheduled')`)
 	b.count("main tbody tr", 2)
 	b.tabTo("order-42")
-	b.press(kb.Enter)
+	b.follow()
 	b.says("due in")
 
 	b.tabTo("Cancel …")
