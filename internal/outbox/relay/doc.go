@@ -26,7 +26,8 @@
 // Where it is slow, it takes a twentieth of the time of one lane, and the looks in
 // between ask for new rows only: those that were written, or came within the horizon,
 // since some seconds ago. These are locked by number. What a transaction of many
-// seconds has written is found by the next look at everything, see sight.
+// seconds has written is found by the next look at everything, which comes in time however
+// seldom the relay polls, see sight.
 //
 // Beside the lanes, one goroutine compares clocks, counts what waits and purges what
 // has ended; one refuses rows beyond the horizon whose topic is wrong; another wakes

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// idleLane is how often the lanes but the first look: it wakes them when there
-	// is more than one batch.
+	// idleLane is how often the lanes but the first look at the most: it wakes them when
+	// there is more than one batch.
 	idleLane = 2 * time.Second
 	// clockTimeout limits asking Redis for the time.
 	clockTimeout = 5 * time.Second
@@ -49,7 +49,7 @@ func newLane(r *Relay, number int) *lane {
 func (l *lane) run(ctx context.Context) error {
 	for {
 		more, err := l.guardedRound(ctx)
-		pause := l.relay.config.Poll
+		var pause time.Duration
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // What fails at the end says nothing.
@@ -61,16 +61,22 @@ func (l *lane) run(ctx context.Context) error {
 			continue
 		default:
 			l.pause.Reset()
-			if l.first {
-				pause = l.sight.within(pause, time.Now())
-			} else {
-				pause = max(idleLane, pause)
-			}
+			pause = l.idle(time.Now())
 		}
 		if !wait.SleepOrWake(ctx, pause, l.relay.wake) {
 			return nil
 		}
 	}
+}
+
+// idle is how long to pause where nothing was found. However long that is, each lane
+// looks at everything in time.
+func (l *lane) idle(now time.Time) time.Duration {
+	pause := l.sight.within(l.relay.config.Poll, now)
+	if l.first {
+		return pause
+	}
+	return max(idleLane, pause)
 }
 
 // guardedRound survives a panic, and says what is away.

@@ -30,7 +30,7 @@ const (
 //
 // The zero value looks at everything. It belongs to one goroutine.
 type sight struct {
-	rest  time.Duration // the least time between two slow looks at everything
+	rest  time.Duration // the least time between two slow looks at everything, but the first two
 	next  time.Time     // when to look at everything again
 	marks []mark        // what was there, the oldest first; none: everything is looked at
 }
@@ -48,13 +48,17 @@ func (s *sight) isSlow() bool { return len(s.marks) > 0 }
 
 // looked notes a look at everything, and reports whether it was slow. Where that is
 // new, the caller notes a first floor. What was committed beside that look may be below it,
-// and is found by the next one.
+// so the next one comes soon, whatever other lanes do.
 func (s *sight) looked(now time.Time, took, cheap time.Duration) (slow bool) {
 	if took <= cheap {
 		s.reset()
 		return false
 	}
-	s.next = now.Add(min(max(wait.Rest(took), s.rest), longestRest))
+	rest := wait.Rest(took)
+	if s.isSlow() {
+		rest = max(rest, s.rest)
+	}
+	s.next = now.Add(min(rest, longestRest))
 	return true
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
+	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
 // TestSight: what a lane looks at, look by look. Numbers are those of the rows that are
@@ -67,10 +68,13 @@ func TestSight(t *testing.T) {
 		},
 		"others do it": {
 			{second: 0, took: slow, number: 10, whole: true},
-			{second: 2.1, number: 20, floor: 10},
-			{second: 29, number: 30, floor: 20},
-			{second: 30, took: time.Millisecond, number: 40, whole: true},
-			{second: 30.1, took: time.Millisecond, number: 50, whole: true},
+			{second: 1, number: 20, floor: 10},
+			// Once more: what was committed beside the first look is below the floor.
+			{second: 2.1, took: slow, number: 30, whole: true},
+			{second: 2.2, number: 40, floor: 10},
+			{second: 32, number: 50, floor: 40},
+			{second: 32.2, took: time.Millisecond, number: 60, whole: true},
+			{second: 32.3, took: time.Millisecond, number: 70, whole: true},
 		},
 		"a row waits": {
 			{second: 0, took: 10 * slow, number: 10, whole: true},
@@ -106,4 +110,33 @@ func (s *sight) after(now time.Time, there table.Floor) table.Floor {
 	floor := s.floor(now)
 	s.note(now, there)
 	return floor
+}
+
+// TestEveryLaneLooksInTime: however seldom the relay polls, each lane looks at everything
+// soon after a slow look.
+func TestEveryLaneLooksInTime(t *testing.T) {
+	t.Parallel()
+	const took = 150 * time.Millisecond // and so three seconds between looks at everything
+	for poll, idle := range map[time.Duration]struct{ cheap, slow, late []time.Duration }{
+		time.Hour: {
+			cheap: []time.Duration{time.Hour, time.Hour, time.Hour},
+			slow:  []time.Duration{wait.Rest(took), wait.Rest(took), wait.Rest(took)},
+			late:  []time.Duration{0, idleLane, idleLane},
+		},
+		200 * time.Millisecond: {
+			cheap: []time.Duration{200 * time.Millisecond, idleLane, idleLane},
+			slow:  []time.Duration{200 * time.Millisecond, idleLane, idleLane},
+			late:  []time.Duration{0, idleLane, idleLane},
+		},
+	} {
+		r := &Relay{config: Config{Poll: poll, Lanes: 3}}
+		for number := range 3 {
+			l, now := newLane(r, number), time.Now()
+			require.Equal(t, idle.cheap[number], l.idle(now), "lane %d, poll %s", number, poll)
+			require.True(t, l.sight.looked(now, took, defaultCheapLook))
+			l.sight.note(now, table.Floor{})
+			require.Equal(t, idle.slow[number], l.idle(now), "lane %d, poll %s", number, poll)
+			require.Equal(t, idle.late[number], l.idle(now.Add(time.Minute)), "lane %d, poll %s", number, poll)
+		}
+	}
 }
