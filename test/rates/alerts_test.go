@@ -54,6 +54,20 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestFewerInstances: a bridge that is gone, and whose target was taken away with it, is
+// nobody's fault.
+func TestFewerInstances(t *testing.T) {
+	t.Parallel()
+	a := calm(t, nil)
+	a.start("b")
+	a.held("a", "b")
+	a.silent(4)
+	a.stops["b"]()
+	a.held("a")
+	delete(a.targets, "b")
+	a.silent(2 * batch)
+}
+
 // TestEveryAlertHasAFault: an alert that nobody has seen fire may be one that cannot.
 func TestEveryAlertHasAFault(t *testing.T) {
 	t.Parallel()

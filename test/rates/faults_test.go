@@ -34,9 +34,20 @@ var faults = map[string]fault{
 		strike: func(a *alarms) {
 			a.start("b")
 			a.held("a", "b")
+			a.silent(4)
 			a.hidden("b")
 		},
-		fires: []string{"DelaybridgeShardsWithoutHolder"},
+		fires: []string{"DelaybridgeInstanceDown", "DelaybridgeShardsWithoutHolder"},
+	},
+	"one of two bridges is gone": {
+		strike: func(a *alarms) {
+			a.start("b")
+			a.held("a", "b")
+			a.silent(4)
+			a.stops["b"]()
+			a.held("a")
+		},
+		fires: []string{"DelaybridgeInstanceDown"},
 	},
 	"Redis is away": {
 		with:   func(f *fleet) { f.through(&f.redis) },

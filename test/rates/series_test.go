@@ -49,6 +49,7 @@ type series struct {
 	t       *testing.T
 	now     time.Time
 	scraped []scrape
+	targets map[string]bool // instances that are to be scraped, whether they answer or not
 	engine  *promql.Engine
 	labels  map[string]labels.Labels
 	values  map[string][]chunks.Sample
@@ -60,28 +61,43 @@ type scrape struct{ ours, series time.Time }
 func newSeries(t *testing.T) *series {
 	now := time.Now().Truncate(time.Second)
 	return &series{
-		t: t, now: now, scraped: []scrape{{now, now}}, labels: map[string]labels.Labels{}, values: map[string][]chunks.Sample{},
+		t: t, now: now, scraped: []scrape{{now, now}}, targets: map[string]bool{}, labels: map[string]labels.Labels{}, values: map[string][]chunks.Sample{},
 		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
 	}
 }
 
-// scrape takes the metrics of the instances, by address, once.
+// scrape takes the metrics of the instances, by address, once. Those that were scraped before
+// and are not there any more are still targets, as in a file of them.
 func (s *series) scrape(instances map[string]string) {
 	s.t.Helper()
 	s.now = s.now.Add(scrapeEvery)
 	for instance, address := range instances {
+		s.targets[instance] = true
 		for _, found := range s.fetch(address) {
 			n := valueOf(s.t, found)
-			found = labels.NewBuilder(found).Set("instance", instance).Del("value").Labels()
 			if strings.HasSuffix(found.Get(model.MetricNameLabel), "_timestamp_seconds") {
 				n = s.instant(n)
 			}
-			s.labels[found.String()] = found
-			s.values[found.String()] = append(s.values[found.String()], sample{s.now.UnixMilli(), n})
+			s.note(found, instance, n)
 		}
+	}
+	for instance := range s.targets {
+		up := 0.0
+		if instances[instance] != "" {
+			up = 1
+		}
+		s.note(labels.FromStrings(model.MetricNameLabel, "up"), instance, up)
 	}
 	s.scraped = append(s.scraped, scrape{time.Now(), s.now})
 	s.stale()
+}
+
+// note adds a value of an instance, as Prometheus labels it.
+func (s *series) note(of labels.Labels, instance string, n float64) {
+	of = labels.NewBuilder(of).Set("job", "delaybridge").Set("instance", instance).Del("value").Labels()
+	key := of.String()
+	s.labels[key] = of
+	s.values[key] = append(s.values[key], sample{s.now.UnixMilli(), n})
 }
 
 // instant is when on the clock of the series something happened, in seconds: at the last
