@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/wait"
@@ -27,6 +28,9 @@ func (statsCommand) Help() string {
 	return `WAITING counts all that waits, what is parked and what is due among it; DUE what is due and not parked,
 OLDEST for how long the first of it has been. BYTES is estimated from the sizes of messages that are
 chosen at random. IN/s and OUT/s are messages that were scheduled and published a second.
+FULL is how much is taken of the queue's budget or of Redis' maxmemory, whichever has less room; with -o wide
+both are there, with when they will be full if they grow on as in the last ten minutes. A bridge tells that
+every ten seconds; it is - where there is no limit, or no bridge runs.
 
 Example:
 
@@ -82,11 +86,11 @@ func describeLooks(w io.Writer, looks []look) error {
 			return err
 		}
 	}
-	return nil
+	return describeRooms(w, looks)
 }
 
 func (c statsCommand) print(list *listing, l *look) error {
-	if err := list.row(func() any { return l.view() }, l.cells()...); err != nil || !c.Shards {
+	if err := list.row(l.view, l.cells()...); err != nil || !c.Shards {
 		return err
 	}
 	for i := range l.stats.Shards {
@@ -110,6 +114,7 @@ type look struct {
 	at    time.Time
 	stats store.QueueStats
 	sum   store.ShardStats
+	rooms store.Rooms
 	// bytes is negative where it is not known.
 	bytes float64
 	rates *lookRates
@@ -134,7 +139,10 @@ func lookAt(all []*session, before []look) []look {
 			ctx, cancel := context.WithTimeout(s.ctx, lookTimeout)
 			defer cancel()
 			*l = look{queue: s.name, bytes: -1}
-			if l.stats, l.err = s.queue.Admin().StatsOfAll(ctx); errors.Is(l.err, delay.ErrNoLayout) {
+			if l.stats, l.err = s.queue.Admin().StatsOfAll(ctx); l.err == nil {
+				l.rooms, l.err = s.queue.Admin().Rooms(ctx)
+			}
+			if errors.Is(l.err, delay.ErrNoLayout) {
 				l.err = nil // Nobody has ever used the queue.
 			}
 			l.at, l.sum = time.Now(), l.stats.Sum()
@@ -178,8 +186,8 @@ func (l *look) shard(i int, name string) *look {
 }
 
 var (
-	narrowLook  = []string{"QUEUE", "WAITING", "DUE", "OLDEST", "IN FLIGHT", "PARKED", "DEAD", "BYTES", "IN/s", "OUT/s", "PAUSED"}
-	lookColumns = append(slices.Clip(narrowLook), "+CANCELLED/s", "+DEAD/s", "+SHARDS", "+NEXT DUE")
+	narrowLook  = []string{"QUEUE", "WAITING", "DUE", "OLDEST", "IN FLIGHT", "PARKED", "DEAD", "BYTES", "FULL", "IN/s", "OUT/s", "PAUSED"}
+	lookColumns = append(slices.Clip(narrowLook), "+CANCELLED/s", "+DEAD/s", "+SHARDS", "+NEXT DUE", "+BUDGET", "+REDIS")
 )
 
 // cells are one a column.
@@ -198,8 +206,8 @@ func (l *look) cells() []any {
 		shards = fmt.Sprintf("%d of %d held", l.stats.Held(), len(l.stats.Shards))
 	}
 	return []any{
-		l.queue, l.sum.Waiting, l.sum.Due, strings.TrimSuffix(late(&l.sum), " ago"), l.sum.InFlight, l.sum.Parked, l.sum.Dead, bytes, rates[0], rates[1],
-		l.paused(), rates[2], rates[3], shards, dash(l.sum.NextDue),
+		l.queue, l.sum.Waiting, l.sum.Due, strings.TrimSuffix(late(&l.sum), " ago"), l.sum.InFlight, l.sum.Parked, l.sum.Dead, bytes, fullest(l.rooms), rates[0], rates[1],
+		l.paused(), rates[2], rates[3], shards, dash(l.sum.NextDue), room(l.rooms.Budget), room(l.rooms.Redis),
 	}
 }
 
@@ -236,7 +244,8 @@ type statsJSON struct {
 	Paused map[string]string `json:"paused,omitempty"`
 }
 
-func (l *look) view() statsJSON {
+// view is the look with the rooms as the API has them.
+func (l *look) view() any {
 	view := statsJSON{
 		Queue: l.queue, At: formatTime(l.at), Shards: len(l.stats.Shards), Held: l.stats.Held(),
 		Waiting: l.sum.Waiting, Due: l.sum.Due, Parked: l.sum.Parked, InFlight: l.sum.InFlight, Dead: l.sum.Dead,
@@ -250,5 +259,10 @@ func (l *look) view() statsJSON {
 	for topic, since := range l.stats.Paused {
 		view.Paused[topic] = formatTime(since)
 	}
-	return view
+	return struct {
+		statsJSON
+
+		Budget *api.RoomView `json:"budget,omitempty"`
+		Redis  *api.RoomView `json:"redis_memory,omitempty"`
+	}{view, api.NewRoomView(l.rooms.Budget), api.NewRoomView(l.rooms.Redis)}
 }

@@ -4,11 +4,13 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 func TestStats(t *testing.T) {
@@ -19,14 +21,14 @@ func TestStats(t *testing.T) {
 		require.Equal(t, exitDone, o.code, "%+v", o)
 		return o
 	}
-	assert.Regexp(t, `(?m)^orders +0 +0 +- +0 +0 +0 +0 B +- +- +-$`, run("--over", "0s").stdout, "nobody has used it")
+	assert.Regexp(t, `(?m)^orders +0 +0 +- +0 +0 +0 +0 B +- +- +- +-$`, run("--over", "0s").stdout, "nobody has used it")
 	f.bury("dead")
 	f.ok("schedule", "--topic", "t", "--in", "0s", "--id", "due", "x")
 	f.ok("schedule", "--topic", "t", "--in", "1h", "--id", "later", "x")
 	f.ok("pause", "--topic", "other")
 
 	text := run("--over", "10ms").stdout
-	assert.Regexp(t, `(?m)^orders +2 +1 +\S+ +0 +0 +1 +\d+ B +0 +0 +other$`, text)
+	assert.Regexp(t, `(?m)^orders +2 +1 +\S+ +0 +0 +1 +\d+ B +- +0 +0 +other$`, text)
 	assert.Regexp(t, `(?m)^reminders +0 `, text)
 	assert.NotContains(t, text, "NEXT DUE")
 
@@ -47,6 +49,42 @@ func TestStats(t *testing.T) {
 	o := bridge(t, "", "stats", "--config", f.file, "oders")
 	assert.Equal(t, exitUsage, o.code)
 	assert.Contains(t, o.stderr, "did you mean orders?")
+}
+
+// TestStatsTellsRooms: how full the queue's budget and Redis are, and when they will be, as
+// the API has it.
+func TestStatsTellsRooms(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	stats := func(args ...string) outcome {
+		o := bridge(t, "", append([]string{"stats", "--config", f.file, "--over", "0s"}, args...)...)
+		require.Equal(t, exitDone, o.code, "%+v", o)
+		return o
+	}
+	f.ok("schedule", "--topic", "t", "--in", "1h", "x")
+	assert.NotContains(t, stats("orders", "-o", "json").object(t), "budget")
+
+	at := time.Now().Add(2*time.Hour + time.Minute).Truncate(time.Minute)
+	tell := func(rooms store.Rooms) { require.NoError(t, f.queue.Admin().TellRooms(t.Context(), rooms)) }
+	tell(store.Rooms{Budget: &store.Room{Used: 410 << 20, Limit: 512 << 20, FullAt: at}, Redis: &store.Room{Used: 1 << 29, Limit: 1 << 30}})
+	assert.Regexp(t, `(?m)^orders +1 +0 +- +0 +0 +0 +\d+ B +80% +- +- +-$`, stats("orders").stdout)
+	told := "410 MiB of 512 MiB, full at " + at.UTC().Format("2006-01-02T15:04Z")
+	assert.Regexp(t, told+` +512 MiB of 1 GiB\n`, stats("orders", "-o", "wide").stdout)
+	text := stats().stdout
+	assert.Contains(t, text, "\nqueue orders: its budget will be used up: "+told+" (in 2h")
+	assert.NotContains(t, text, "maxmemory", "it does not grow")
+	object := stats("orders", "-o", "json").object(t)
+	assert.Equal(t, map[string]any{"used_bytes": float64(410 << 20), "limit_bytes": float64(512 << 20), "full_at": formatTime(at)}, object["budget"])
+	assert.Equal(t, map[string]any{"used_bytes": float64(1 << 29), "limit_bytes": float64(1 << 30)}, object["redis_memory"])
+
+	tell(store.Rooms{Redis: &store.Room{Used: 1<<30 - 1, Limit: 1 << 30, FullAt: time.Now()}})
+	text = stats("orders", "-o", "wide").stdout
+	assert.Regexp(t, ` 99% .* - +1024 MiB of 1 GiB, full\n`, text)
+	assert.Contains(t, text, "\nredis: its maxmemory is used up: 1024 MiB of 1 GiB, full\n")
+
+	o := bridge(t, "", "top", "--config", f.file, "orders", "--count", "1")
+	assert.Regexp(t, `(?m)^TIME .* BYTES +FULL +IN/s `, o.stdout)
+	assert.Regexp(t, `Z orders +1 .* B +99% +- `, o.stdout)
 }
 
 // TestTop ends after so many looks where there is no terminal, and by a key where there

@@ -118,7 +118,7 @@ type lines struct {
 
 func (*lines) quit() <-chan struct{} { return nil }
 
-const lookLine = "%-24s %-20s %9v %9v %10v %9v %9v %9v %10v %8v %8v %s\n"
+const lookLine = "%-24s %-20s %9v %9v %10v %9v %9v %9v %10v %5v %8v %8v %s\n"
 
 func (s *lines) show(looks []look) error {
 	if !s.begun && !s.output.json() {

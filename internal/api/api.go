@@ -51,7 +51,7 @@ type Config struct {
 	// Sinks must not wait for anything.
 	Sinks func() []Sink
 	// Rooms must not wait for anything.
-	Rooms func(queue string) Rooms
+	Rooms func(queue string) store.Rooms
 	// Lateness is that of the messages of a queue that this process has published.
 	Lateness func(queue string) Histogram
 	// Level is what the process logs.

@@ -150,15 +150,23 @@ type Overview struct {
 	Instance string      `json:"instance" doc:"The instance that was asked."`
 	Queues   []QueueView `json:"queues" nullable:"false"`
 	Sinks    []SinkView  `json:"sinks" nullable:"false"`
+
+	Budgets map[string]*RoomView `json:"budgets" doc:"By queue: about how many bytes it takes in Redis, and may take. Those that have a budget."`
+	Redis   *RoomView            `json:"redis_memory,omitempty" doc:"What Redis takes of its maxmemory; of a Cluster, the primary that is full first. Not there where none is set."`
 }
 
 // overview is what the caller may see.
 func (q *queues) overview(ctx context.Context) Overview {
 	last := q.view.look(ctx)
-	o := Overview{At: stamp(last.at), Instance: q.config.Instance, Queues: []QueueView{}}
+	o := Overview{At: stamp(last.at), Instance: q.config.Instance, Queues: []QueueView{}, Budgets: map[string]*RoomView{}}
 	names := q.names(ctx)
 	for _, name := range names {
 		o.Queues = append(o.Queues, last.view(name, q.config.Queues[name].Sink))
+		rooms := q.config.Rooms(name)
+		if rooms.Budget != nil {
+			o.Budgets[name] = NewRoomView(rooms.Budget)
+		}
+		o.Redis = NewRoomView(rooms.Redis) // All queues are in the same.
 	}
 	o.Sinks = q.sinks(last, names)
 	return o
@@ -207,7 +215,7 @@ func (q *queues) showQueue(ctx context.Context, in *QueueParam) (*queueOutput, e
 	}
 	out, rooms := &queueOutput{}, q.config.Rooms(in.Queue)
 	out.Body.QueueView = last.view(in.Queue, q.config.Queues[in.Queue].Sink)
-	out.Body.Budget, out.Body.Redis = rooms.Budget.view(), rooms.Redis.view()
+	out.Body.Budget, out.Body.Redis = NewRoomView(rooms.Budget), NewRoomView(rooms.Redis)
 	return out, nil
 }
 

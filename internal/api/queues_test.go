@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 // TestOverview tells what waits, is parked, is in flight and dead, and why a sink is down.
@@ -77,13 +77,19 @@ func TestRooms(t *testing.T) {
 	none := s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)
 	assert.NotContains(t, none, "budget")
 	assert.NotContains(t, none, "redis_memory")
-	s.rooms = api.Rooms{
-		Budget: &api.Room{Used: 600, Limit: 1000, FullAt: time.UnixMilli(1_700_000_000_000)}, Redis: &api.Room{Used: 5, Limit: 1 << 40},
+	all := s.call("GET", "/queues", nil).is(http.StatusOK)
+	assert.Empty(t, all["budgets"])
+	assert.NotContains(t, all, "redis_memory")
+	s.rooms = store.Rooms{
+		Budget: &store.Room{Used: 600, Limit: 1000, FullAt: time.UnixMilli(1_700_000_000_000)}, Redis: &store.Room{Used: 5, Limit: 1 << 40},
 	}
 	queue := s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)
 	assert.Equal(t, map[string]any{"used_bytes": 600.0, "limit_bytes": 1000.0, "full_at": "2023-11-14T22:13:20.000Z"}, queue["budget"])
 	assert.Equal(t, map[string]any{"used_bytes": 5.0, "limit_bytes": float64(1 << 40)}, queue["redis_memory"], "it does not grow")
 	assert.Equal(t, s.queue.Name(), queue["name"])
+	all = s.call("GET", "/queues", nil).is(http.StatusOK)
+	assert.Equal(t, map[string]any{s.queue.Name(): queue["budget"]}, all["budgets"])
+	assert.Equal(t, queue["redis_memory"], all["redis_memory"])
 }
 
 // settle claims all that is due, and settles it with one verdict.

@@ -1,29 +1,16 @@
 package api
 
-import "time"
-
-// Room is how much is taken of what may be, in bytes.
-type Room struct {
-	Used, Limit int64
-	// FullAt is when all is taken, if it grows on as in the last minutes; zero where that
-	// is not to be expected.
-	FullAt time.Time
-}
-
-// Rooms are those of a queue; nil where there is no limit, or nothing is known yet.
-type Rooms struct {
-	// Budget is the queue's own, Redis' that of its maxmemory.
-	Budget, Redis *Room
-}
+import "github.com/delaybridge/delaybridge/internal/store"
 
 // RoomView is how much is taken of what may be.
 type RoomView struct {
 	Used   int64  `json:"used_bytes"`
 	Limit  int64  `json:"limit_bytes"`
-	FullAt string `json:"full_at,omitempty" format:"date-time" doc:"When all is taken, if it grows on as in the last ten minutes. Not there where it does not grow, or that is more than a year away."`
+	FullAt string `json:"full_at,omitempty" format:"date-time" doc:"When all is taken, if it grows on as in the last ten minutes. Not there where it does not grow, or that is more than a day away."`
 }
 
-func (r *Room) view() *RoomView {
+// NewRoomView is a room as programs see it; nil where there is none.
+func NewRoomView(r *store.Room) *RoomView {
 	if r == nil {
 		return nil
 	}

@@ -53,7 +53,7 @@ type scene struct {
 	tokens string // where they are
 	level  *level
 	sinks  []api.Sink
-	rooms  api.Rooms
+	rooms  store.Rooms
 }
 
 // tokens of the scenes that have some.
@@ -104,7 +104,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 		Version: "v1", Instance: "bridge-1",
 		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
 		Sinks:    func() []api.Sink { return s.sinks },
-		Rooms:    func(string) api.Rooms { return s.rooms },
+		Rooms:    func(string) store.Rooms { return s.rooms },
 		Lateness: func(string) api.Histogram { return api.Histogram{} },
 		Guard:    access.NewGuard(file, setting.readOnly), Level: s.level, Logger: logger,
 	})

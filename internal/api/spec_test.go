@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -122,7 +121,7 @@ func (d described) target(t *rapid.T) string {
 func TestSpecIsKept(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, scenery{})
-	s.rooms = api.Rooms{Budget: &api.Room{Used: 1, Limit: 2, FullAt: time.Now()}, Redis: &api.Room{Limit: 2}}
+	s.rooms = store.Rooms{Budget: &store.Room{Used: 1, Limit: 2, FullAt: time.Now()}, Redis: &store.Room{Limit: 2}}
 	spec := s.api.Spec()
 	all := calls(spec)
 	schedule := func() { // not by the API, which limits how often

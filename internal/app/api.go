@@ -65,9 +65,7 @@ func provideAPI(p apiParams) (*api.API, error) {
 			}
 			return states
 		},
-		Rooms: func(queue string) api.Rooms {
-			return api.Rooms{Budget: p.Queues.budgets[queue].growth.room(), Redis: p.Queues.memory.room()}
-		},
+		Rooms: p.Queues.rooms,
 		Lateness: func(queue string) api.Histogram {
 			bounds, counts := p.Metrics.Lateness(queue)
 			return api.Histogram{Bounds: bounds, Counts: counts}

@@ -78,8 +78,7 @@ func (b *budget) measure(ctx context.Context, isKeeper bool) (used int64, err er
 // tell tells metrics and log.
 func (b *budget) tell(used int64) {
 	b.metrics.Budget(b.name, used, int64(b.config.Bytes), b.growth.fullIn())
-	const nearly = 0.99 // of the budget: what is refused is not measured
-	isOver := float64(used) >= nearly*float64(b.config.Bytes)
+	isOver := (&store.Room{Used: used, Limit: int64(b.config.Bytes)}).IsFull()
 	if isOver && !b.isOver {
 		b.logger.Warn("the queue's budget is used up", "event", "budget", "policy", string(b.config.Policy),
 			"used_bytes", used, "budget_bytes", int64(b.config.Bytes))

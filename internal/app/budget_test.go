@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/testenv"
@@ -28,12 +28,16 @@ func TestFullIn(t *testing.T) {
 	now := time.Now()
 	g.add(now, 1000, 10_000)
 	assert.InDelta(t, math.Inf(1), g.fullIn(), 0, "nothing is known yet")
-	assert.Equal(t, &api.Room{Used: 1000, Limit: 10_000}, g.room())
+	assert.Equal(t, &store.Room{Used: 1000, Limit: 10_000}, g.room())
 	g.add(now.Add(10*time.Second), 2000, 10_000)
 	assert.InDelta(t, 80, g.fullIn(), 0.1)
 	assert.WithinDuration(t, now.Add(90*time.Second), g.room().FullAt, time.Millisecond)
 	g.add(now.Add(10*time.Second), 2000, 1<<60)
-	assert.Zero(t, g.room().FullAt, "more than a year away")
+	assert.Zero(t, g.room().FullAt, "more than a day away")
+	g.add(now.Add(10*time.Second), 2000, 2001+int64(growthAhead)*1000)
+	assert.Zero(t, g.room().FullAt, "too far away for what was seen")
+	g.add(now.Add(10*time.Second), 2000, 2000+int64(growthAhead)*1000)
+	assert.Equal(t, now.Add(10*time.Second*(1+growthAhead)), g.room().FullAt)
 	g.add(now.Add(15*time.Second), 10_001, 10_000)
 	assert.Zero(t, g.fullIn())
 	assert.Equal(t, now.Add(15*time.Second), g.room().FullAt, "it is full")
@@ -97,7 +101,7 @@ func TestBudgetIsKnownToAll(t *testing.T) {
 	require.Eventually(t, func() bool { return other.growth.room() != nil }, time.Minute, 10*time.Millisecond)
 	cancel()
 	<-ended
-	assert.Equal(t, &api.Room{Limit: 1000}, other.growth.room())
+	assert.Equal(t, &store.Room{Limit: 1000}, other.growth.room())
 	_, err = client.Schedule(t.Context(), delay.Message{Topic: "t", Body: make([]byte, 2000)}, delay.After(time.Hour))
 	require.NoError(t, err)
 	require.NoError(t, other.turn(t.Context(), false))
@@ -140,4 +144,25 @@ func TestFullFirst(t *testing.T) {
 	assert.Equal(t, int64(600), m.room().Used, "none grows: the one with the least left")
 	m.nodes["d"], m.nodes["e"] = grows(100, 110), grows(100, 200)
 	assert.Equal(t, int64(200), m.room().Used)
+}
+
+// TestRoomsAreTold: commands learn how full the queue and Redis are, and will be.
+func TestRoomsAreTold(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testenv.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "noeviction").URL(), 2)
+	f.more = ", budget: {bytes: 4MiB}"
+	f.join("a", f.redis)
+	f.held(20*time.Second, "a")
+	require.Eventually(t, func() bool {
+		_, err := f.client.Schedule(t.Context(), delay.Message{Topic: f.topic, Body: make([]byte, 1000)}, delay.After(time.Hour))
+		require.NoError(t, err)
+		rooms, err := f.queue.Admin().Rooms(t.Context())
+		require.NoError(t, err)
+		return rooms.Budget != nil && !rooms.Budget.FullAt.IsZero() && rooms.Redis != nil
+	}, 2*time.Minute, 100*time.Millisecond)
+	rooms, err := f.queue.Admin().Rooms(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, int64(4<<20), rooms.Budget.Limit)
+	assert.Positive(t, rooms.Budget.Used)
+	assert.Equal(t, int64(100<<20), rooms.Redis.Limit)
 }

@@ -5,15 +5,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/api"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 const (
 	// growthOver is how far back a growth is looked at, growthEvery how often.
 	growthOver  = 10 * time.Minute
 	growthEvery = 10 * time.Second
-	// growthAhead is how far ahead it is told when something will be full.
-	growthAhead = 365 * 24 * time.Hour
+	// growthAhead is how many times as far ahead it is told when something will be full: a
+	// day after ten minutes. What grew for some seconds says nothing of tomorrow.
+	growthAhead = 144
 )
 
 // growth is how many bytes something of a limited size took in the last minutes. It is
@@ -68,17 +69,17 @@ func (g *growth) fullIn() float64 {
 	return float64(g.limit-g.last.used) / (grown / over)
 }
 
-// room is what the API tells of it; nil where nothing is known.
-func (g *growth) room() *api.Room {
-	fullIn := g.fullIn()
+// room is what the API and commands tell of it; nil where nothing is known.
+func (g *growth) room() *store.Room {
+	fullIn := time.Duration(min(g.fullIn(), math.MaxInt32) * float64(time.Second))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.last.at.IsZero() {
 		return nil
 	}
-	room := &api.Room{Used: g.last.used, Limit: g.limit}
-	if fullIn <= growthAhead.Seconds() {
-		room.FullAt = g.last.at.Add(time.Duration(fullIn * float64(time.Second)))
+	room := &store.Room{Used: g.last.used, Limit: g.limit}
+	if fullIn <= growthAhead*g.last.at.Sub(g.samples[0].at) {
+		room.FullAt = g.last.at.Add(fullIn)
 	}
 	return room
 }

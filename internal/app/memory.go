@@ -8,7 +8,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/fit"
 	"github.com/delaybridge/delaybridge/internal/wait"
@@ -75,7 +74,7 @@ func (m *memory) ask(ctx context.Context, addr string, node redis.UniversalClien
 
 // room is that of the primary that is full first: then some shards take nothing more. It
 // is nil where none has a maxmemory.
-func (m *memory) room() (first *api.Room) {
+func (m *memory) room() (first *store.Room) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, g := range m.nodes {
@@ -87,7 +86,7 @@ func (m *memory) room() (first *api.Room) {
 }
 
 // isFullBefore compares two rooms; of those that do not fill, the one with less left.
-func isFullBefore(a, b *api.Room) bool {
+func isFullBefore(a, b *store.Room) bool {
 	switch {
 	case a.FullAt.IsZero() && b.FullAt.IsZero():
 		return float64(a.Used)/float64(a.Limit) > float64(b.Used)/float64(b.Limit)

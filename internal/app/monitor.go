@@ -25,6 +25,8 @@ const (
 type monitor struct {
 	sinks   sinkSet
 	metrics *telemetry.Metrics
+	// isFailing reports whether what is published to a sink fails, whatever its ping says.
+	isFailing func(sink string) bool
 
 	mu     sync.Mutex
 	states map[string]sinkState
@@ -52,8 +54,8 @@ func (s sinkState) detail() string {
 	return ""
 }
 
-func provideMonitor(lc fx.Lifecycle, set sinkSet, metrics *telemetry.Metrics) *monitor {
-	m := &monitor{sinks: set, metrics: metrics, states: map[string]sinkState{}}
+func provideMonitor(lc fx.Lifecycle, set sinkSet, queues *queueSet, metrics *telemetry.Metrics) *monitor {
+	m := &monitor{sinks: set, metrics: metrics, isFailing: queues.isFailing, states: map[string]sinkState{}}
 	lc.Append(fx.StartStopHook(m.start, m.stop))
 	return m
 }
@@ -85,20 +87,19 @@ func (m *monitor) watch(ctx context.Context, name string, sink sinks.Sink) {
 	}
 }
 
-// note keeps what a ping said. The metric follows changes only: between them the
-// poller, which sees what publishing does, knows better.
+// note keeps what a ping said. The first one begins the metric, which is of what publishing
+// does, too.
 func (m *monitor) note(name string, err error) {
 	m.mu.Lock()
 	before := m.states[name]
 	now := sinkState{known: true, err: err, since: before.since}
-	changed := !before.known || before.isUp() != now.isUp()
-	if changed {
+	if !before.known || before.isUp() != now.isUp() {
 		now.since = time.Now()
 	}
 	m.states[name] = now
 	m.mu.Unlock()
-	if changed {
-		m.metrics.SinkUp(name, now.isUp())
+	if !before.known {
+		m.metrics.AddSink(name, func() bool { return m.state(name).isUp() && !m.isFailing(name) })
 	}
 }
 

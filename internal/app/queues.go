@@ -146,6 +146,14 @@ func (set *queueSet) window(sink string) *window.Window {
 	return set.windows[sink]
 }
 
+// isFailing reports whether what the queues publish to the sink fails as a whole.
+func (set *queueSet) isFailing(sink string) bool {
+	set.opening.Lock()
+	defer set.opening.Unlock()
+	w := set.windows[sink]
+	return w != nil && w.IsDown()
+}
+
 func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name string) (*queueRunner, error) {
 	cfg := p.Config.Queues[name]
 	sink := p.Config.Sinks[cfg.Sink]
@@ -169,7 +177,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		name: name, config: cfg.Budget, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, metrics: p.Metrics, logger: r.logger,
 	}
 	set.budgets[name] = within
-	r.beside = append(r.beside, within.run)
+	r.beside = append(r.beside, within.run, func(ctx context.Context) { set.tellRooms(ctx, r) })
 	if limits := store.DeadLimits(cfg.Dead); limits != (store.DeadLimits{}) {
 		dead := &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
 		r.beside = append(r.beside, dead.run)

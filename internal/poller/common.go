@@ -35,9 +35,7 @@ type common struct {
 type news struct {
 	// redisDownShards is how many have no answer of Redis.
 	redisDownShards atomic.Int32
-	// sinkKnown: the sink has answered once.
-	sinkKnown atomic.Bool
-	troubles  troubles
+	troubles        troubles
 }
 
 func newCommon(config Config) *common {

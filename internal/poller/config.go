@@ -61,8 +61,6 @@ type Observer interface {
 	PublishFailure(queue string, class, reason string)
 	// AddInFlight changes the number of claimed, unsettled messages.
 	AddInFlight(queue string, delta int)
-	// SinkUp says whether the sink acknowledges or refuses messages by themselves.
-	SinkUp(sink string, up bool)
 	// SinkMissing counts a refusal because the topic, or what it should lead to,
 	// does not exist at the broker.
 	SinkMissing(sink, topic string)
@@ -241,7 +239,6 @@ type noObserver struct{}
 func (noObserver) ObserveLateness(string, time.Duration) {}
 func (noObserver) PublishFailure(string, string, string) {}
 func (noObserver) AddInFlight(string, int)               {}
-func (noObserver) SinkUp(string, bool)                   {}
 func (noObserver) SinkMissing(string, string)            {}
 func (noObserver) DecodeError(string)                    {}
 func (noObserver) Stale(string)                          {}

@@ -83,7 +83,6 @@ func (r *runner) failed(c *call, n int) {
 	isCut := r.services.shutdown.isCut()
 	outcome.Whole = outcome.Whole || isCut && outcome.Reason == sinks.ReasonTimeout
 	if outcome.Whole && !isCut && r.b.window.share.Down() {
-		r.services.config.Observer.SinkUp(r.services.config.Sink.Name, false)
 		r.services.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 	}
 	r.docket.decide(i, outcome)

@@ -31,7 +31,4 @@ func (s *services) sinkAnswered(wasDown bool) {
 	if wasDown {
 		s.log.Info("sink back", "event", "publish")
 	}
-	if first := !s.news.sinkKnown.Swap(true); first || wasDown {
-		s.config.Observer.SinkUp(s.config.Sink.Name, true)
-	}
 }

@@ -59,7 +59,6 @@ type recorder struct {
 	mu                     sync.Mutex
 	latenesses             []time.Duration
 	failures               map[string]int
-	ups                    []bool
 	missing                []string
 	settled                settled
 	reclaimed              int
@@ -87,12 +86,6 @@ func (r *recorder) AddInFlight(_ string, delta int) {
 	if now > r.inFlightMost.Load() {
 		r.inFlightMost.Store(now)
 	}
-}
-
-func (r *recorder) SinkUp(_ string, up bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ups = append(r.ups, up)
 }
 
 func (r *recorder) SinkMissing(_, topic string) {

@@ -33,7 +33,7 @@ func (q *Admin) Limit(ctx context.Context, budget int64) (used int64, err error)
 			if budget > 0 {
 				text = strconv.FormatInt(m.live[i]+room, 10) + " messages"
 			}
-			if _, err := q.conn.Run(ctx, scripts.Budget, []string{k.Meta}, text); err != nil {
+			if _, err := q.conn.Run(ctx, scripts.Budget, []string{k.Meta}, "budget", text); err != nil {
 				return fmt.Errorf("limit shard %d: %w", i, err)
 			}
 		}

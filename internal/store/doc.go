@@ -55,7 +55,8 @@
 //	delay:{q:3}:ends       HASH    id -> what became of the message, see [message.ParseEnd]
 //	delay:{q:3}:routes     HASH    slot -> "since_ms length:route reason" of a route that is parked
 //	delay:{q:3}:holder     STRING  instance|last claim number|when it was renewed, ms
-//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms; budget: "12000 messages"
+//	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms; budget: "12000 messages";
+//	                               room, in the first shard: how full the queue and Redis are, and will be
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
 //	delay:q:layout         HASH    shards, epoch, sink, max_message, rules; earlier, next, retired, dropping; also a channel
 //	delay:q:jobs           HASH    id -> record of a job; "id lease", "id stop"; open -> ids that have not ended

@@ -39,7 +39,6 @@ type Metrics struct {
 	failures *prometheus.CounterVec
 	decode   *prometheus.CounterVec
 	done     *doneCounters
-	sinkUp   *prometheus.GaugeVec
 	durable  *prometheus.GaugeVec
 	missing  *missingTopics
 	outbox   *outboxMetrics
@@ -67,7 +66,6 @@ func New(version string) *Metrics {
 		failures: counters("publish_failures_total", "Messages that were not acknowledged, each time.", "queue", "class", "reason"),
 		decode:   counters("decode_errors_total", "Stored messages that were missing or could not be decoded.", "queue"),
 		done:     newDoneCounters(),
-		sinkUp:   gauges("sink_up", "1 if the broker answers, 0 if it does not.", "sink"),
 		durable:  gauges("durable", "1 if Redis confirms what the queue's durability asks, 0 if it does not: then nothing is published.", "queue"),
 		missing:  newMissingTopics(time.Now),
 		outbox:   newOutboxMetrics(),
@@ -84,7 +82,7 @@ func New(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.lateness, m.inFlight, m.failures, m.decode, m.sinkUp, m.durable, m.missing, build,
+		m.lateness, m.inFlight, m.failures, m.decode, m.durable, m.missing, build,
 		m.layout.epoch, m.layout.shards, m.layout.lost, m.layout.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
 		m.levers.used, m.levers.budget, m.levers.full,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -136,8 +134,14 @@ func (m *Metrics) AddInFlight(queue string, delta int) {
 	m.inFlight.WithLabelValues(queue).Add(float64(delta))
 }
 
-// SinkUp says whether a sink's broker answers.
-func (m *Metrics) SinkUp(sink string, up bool) { m.sinkUp.WithLabelValues(sink).Set(flag(up)) }
+// AddSink shows from now on whether a sink's broker answers. It panics where it is called
+// twice for one sink.
+func (m *Metrics) AddSink(sink string, isUp func() bool) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "sink_up", ConstLabels: prometheus.Labels{"sink": sink},
+		Help: "1 if the broker answers, 0 if it does not.",
+	}, func() float64 { return flag(isUp()) }))
+}
 
 // Durable says whether Redis confirms what a queue's durability asks.
 func (m *Metrics) Durable(queue string, confirmed bool) {

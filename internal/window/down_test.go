@@ -124,3 +124,38 @@ func TestDownBeginsAnew(t *testing.T) {
 		require.Equal(t, []int{256, 64 << 10}, []int{messages, bytes})
 	})
 }
+
+// TestDownIsForgotten: a sink is not down for ever because what had failed was cancelled.
+func TestDownIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := window.New()
+		a, b := join(w), join(w)
+		fail := func() {
+			require.True(t, a.Down(), "it is news")
+			require.False(t, a.Down())
+			require.True(t, w.IsDown())
+		}
+		require.Equal(t, 1, a.send(1))
+		fail()
+		<-time.After(time.Minute)
+		require.True(t, w.IsDown(), "its answer may come")
+		a.gone(1)
+		require.False(t, w.IsDown(), "nobody has tried it for a minute")
+		require.Equal(t, 9, b.send(9), "no probe")
+		b.gone(9)
+
+		fail()
+		for range 20 { // As long as something is there to try it with.
+			<-time.After(5 * time.Second)
+			require.Positive(t, b.send(1))
+			b.gone(1)
+			require.True(t, w.IsDown())
+		}
+		<-time.After(10 * time.Second)
+		require.True(t, w.IsDown())
+		<-time.After(5 * time.Second)
+		require.False(t, w.IsDown())
+		require.False(t, a.answered(0), "it was up")
+	})
+}

@@ -10,6 +10,10 @@ const (
 	// downFirst and downMost are the pauses between two probes of a sink that is down.
 	downFirst = 100 * time.Millisecond
 	downMost  = 5 * time.Second
+	// forgetAfter is for how long nothing is sent to a sink that is down until that is
+	// forgotten: what had failed was cancelled, or paused, and nothing else is there to
+	// try it with.
+	forgetAfter = 3 * downMost
 
 	// Every widerProbe-th probe in a row lets widerProbeSize messages through, so that
 	// one message whose outcome is always unknown cannot keep the sink down for ever.
@@ -23,6 +27,7 @@ const (
 type health struct {
 	answered time.Time // the last answer of any kind
 	down     bool
+	tried    time.Time // while it is down: when something was sent last, or failed
 	// While it is down, a probe is let through at retryAt. The pause grows with each
 	// probe and not with each failure: what was in flight when the sink went down
 	// fails too, and a probe that hangs neither keeps the next one waiting nor lets
@@ -33,6 +38,7 @@ type health struct {
 
 // fail notes a failure of the whole sink, and returns true where that is new.
 func (h *health) fail(now time.Time) (isNew bool) {
+	h.tried = now
 	if h.down {
 		return false
 	}
@@ -60,7 +66,7 @@ func (h *health) probed(now time.Time, isSent bool) {
 	switch {
 	case !h.down:
 	case isSent:
-		h.retryAt = now.Add(h.pause.Next())
+		h.tried, h.retryAt = now, now.Add(h.pause.Next())
 	default:
 		h.retryAt = now
 	}
@@ -74,4 +80,12 @@ func (h *health) answer(now time.Time) (wasDown bool) {
 		h.pause.Reset()
 	}
 	return wasDown
+}
+
+// forget ends that the sink is down where nobody has tried it for long.
+func (h *health) forget(now time.Time) {
+	if h.down && now.Sub(h.tried) >= forgetAfter {
+		h.down = false
+		h.pause.Reset()
+	}
 }

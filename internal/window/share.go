@@ -27,8 +27,9 @@ type Share struct {
 func (s *Share) Reserve(want int, queued bool) (messages, bytes int, retryAt time.Time) {
 	w := s.window
 	w.mu.Lock()
+	isDown := w.isDown()
 	granted, served := s.reserve(max(1, want), queued)
-	if granted.messages == 0 && w.health.down {
+	if granted.messages == 0 && isDown {
 		retryAt = w.health.retryAt
 	}
 	w.mu.Unlock()

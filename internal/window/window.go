@@ -96,6 +96,21 @@ func (w *Window) InFlight() (messages, bytes int) {
 	return w.inFlight.messages, w.inFlight.bytes
 }
 
+// IsDown reports whether what is sent to the sink fails as a whole. It is false again with
+// the first answer, and where nothing was sent for some time.
+func (w *Window) IsDown() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.isDown()
+}
+
+func (w *Window) isDown() bool {
+	if w.inFlight.messages == 0 {
+		w.health.forget(w.now())
+	}
+	return w.health.down
+}
+
 // IsCrowded reports whether a share waits for room.
 func (w *Window) IsCrowded() bool {
 	w.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 func TestCancel(t *testing.T) {
@@ -46,6 +47,11 @@ func TestCancel(t *testing.T) {
 	b.open("audit")
 	b.says("cancel")
 	b.says("order-42/timeout")
+	b.until(`document.querySelector('td[data-name=Via]')?.innerText === 'api'`)
+
+	require.NoError(t, w.queue.Admin().Audit(t.Context(), &store.Change{Who: "ann", From: "laptop", Via: store.ViaCommand, Action: "pause", Answer: "done"}))
+	b.open("audit")
+	b.until(`document.querySelector('td[data-name=Via]')?.innerText === 'command'`) // the newest first
 }
 
 func TestReschedule(t *testing.T) {

@@ -49,17 +49,30 @@ func TestSinkDown(t *testing.T) {
 	assert.Equal(t, "once", do(b, chromedp.Evaluate[string](`window.loaded`)), "without a reload")
 }
 
-// TestBudget: a queue's page says how full the queue and Redis are, and when they will be.
+// TestBudget: a queue's page says how full the queue and Redis are, and when they will be, and
+// the overview warns in time.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	server := testenv.StartRedis(t, "--maxmemory", "100mb")
+	server := testenv.StartRedis(t, "--maxmemory", "1gb")
 	w := setting{redis: server.URL(), queue: ", budget: {bytes: 1MiB}"}.start(t)
 	b := newBrowser(t, w.address)
+	b.open("")
+	b.says("all well")
 	b.open("queue", "queue", "orders")
 	b.says("0 B of 1.0 MiB")
-	b.says("of 100.0 MiB")
+	b.says("of 1.0 GiB")
 	for range 100 {
 		w.schedule(delay.Message{Body: make([]byte, 1000)}, time.Hour)
 	}
 	b.until(`/ KiB of 1.0 MiB, full at ([0-9-]+ )?[0-9]{2}:[0-9]{2}, in /.test(document.querySelector('main').innerText)`)
+
+	b.open("")
+	b.says("Of its budget: ")
+	b.click("Queue orders will be full")
+	b.says("of 1.0 MiB, full at")
+	require.NoError(t, w.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	b.open("")
+	b.says("Of its memory: ")
+	b.click("Redis is full")
+	b.says("of 1 B, full")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -29,6 +30,7 @@ type world struct {
 	topic   string // and what begins so
 	address string
 	client  *delay.Client
+	rdb     redis.UniversalClient
 	queue   *store.Queue
 	arrived chan string // ids
 }
@@ -71,7 +73,7 @@ drain_timeout: 5s
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	w.client, err = delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))
 	require.NoError(t, err)
-	w.queue = store.New(rdb, prefix, "orders")
+	w.rdb, w.queue = rdb, store.New(rdb, prefix, "orders")
 
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)

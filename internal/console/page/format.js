@@ -55,3 +55,16 @@ export function away(time) {
   if (Math.abs(seconds) < 1) return 'now';
   return seconds > 0 ? `in ${duration(seconds)}` : `${duration(seconds)} ago`;
 }
+
+// isFull says whether next to nothing is left: a queue stays a little below its budget, since
+// what is refused is not measured.
+export function isFull(room) {
+  return room.used_bytes >= 0.99 * room.limit_bytes;
+}
+
+// room says how full something is, and when it will be, if it grows on.
+export function room(r) {
+  if (!r) return '';
+  const full = isFull(r) ? ', full' : r.full_at ? `, full at ${minute(r.full_at)}, ${away(r.full_at)}` : '';
+  return `${bytes(r.used_bytes)} of ${bytes(r.limit_bytes)}${full}`;
+}

@@ -17,11 +17,11 @@ async function audit(at, queue, signal) {
   const body = el('tbody');
   const more = el('p.actions');
   at.append(scroll(`What was changed in ${queue}, newest first`,
-    el('thead', null, el('tr', null, ['When', 'Who', 'From', 'Action', 'What', 'Answer'].map((text) => el('th', { scope: 'col' }, text)))), body), more);
+    el('thead', null, el('tr', null, ['When', 'Who', 'From', 'Via', 'Action', 'What', 'Answer'].map((text) => el('th', { scope: 'col' }, text)))), body), more);
   const page = async (cursor) => {
     const answer = await get('audit', { queue, cursor }, signal);
     body.append(...answer.changes.map((c) => el('tr', null, [
-      ['When', when(c.at)], ['Who', c.who], ['From', c.from], ['Action', c.action], ['What', [c.what, c.key && ` of ${c.key}`, c.topic && ` to ${c.topic}`].filter(Boolean).join('')], ['Answer', c.answer],
+      ['When', when(c.at)], ['Who', c.who], ['From', c.from], ['Via', c.via], ['Action', c.action], ['What', [c.what, c.key && ` of ${c.key}`, c.topic && ` to ${c.topic}`].filter(Boolean).join('')], ['Answer', c.answer],
     ].map(([label, content]) => el('td', { 'data-name': label }, content)))));
     replace(more, answer.next_cursor ? button('More', () => page(answer.next_cursor).catch((err) => note(err.message, true))) : '');
   };

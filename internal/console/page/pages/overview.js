@@ -1,5 +1,5 @@
 import { badge, el, replace, table } from '../dom.js';
-import { count, duration, rate } from '../format.js';
+import { count, duration, isFull, rate, room } from '../format.js';
 import { follow, live } from '../live.js';
 import { lines } from '../plot.js';
 import { when } from '../when.js';
@@ -14,21 +14,32 @@ export async function show(root, query, signal) {
 }
 
 // trouble is what needs somebody, before anything else.
-function trouble({ queues: list, sinks }) {
+function trouble({ queues: list, sinks, budgets, redis_memory: redis }) {
   const found = [];
+  const page = (q, name = 'queue') => `#/${name}?queue=${encodeURIComponent(q.name)}`;
   for (const s of sinks.filter((one) => !one.up)) found.push(['bad', el('a', { href: '#/sinks' }, `Sink ${s.name} is down`), [s.since ? ['since ', when(s.since), ': '] : '', s.detail]]);
   for (const q of list) {
-    const at = (page) => `#/${page}?queue=${encodeURIComponent(q.name)}`;
     if (q.error) found.push(['bad', `Queue ${q.name} cannot be read`, q.error]);
     if (!q.error && q.held < q.shards) {
-      found.push(['bad', el('a', { href: at('queue') }, `Queue ${q.name}: ${q.shards - q.held} of ${q.shards} shards have no holder`), 'Nothing is published from these.']);
+      found.push(['bad', el('a', { href: page(q) }, `Queue ${q.name}: ${q.shards - q.held} of ${q.shards} shards have no holder`), 'Nothing is published from these.']);
     }
-    if (q.oldest_due_age_s > 5) found.push(['warn', el('a', { href: at('queue') }, `Queue ${q.name} is late by ${duration(q.oldest_due_age_s)}`), `${count(q.due)} are due.`]);
+    if (q.oldest_due_age_s > 5) found.push(['warn', el('a', { href: page(q) }, `Queue ${q.name} is late by ${duration(q.oldest_due_age_s)}`), `${count(q.due)} are due.`]);
     if (q.parked) found.push(['warn', el('a', { href: '#/sinks' }, `Queue ${q.name}: ${count(q.parked)} parked`), 'Their routes are unavailable or paused.']);
-    if (q.dead) found.push(['warn', el('a', { href: at('dead') }, `Queue ${q.name}: ${count(q.dead)} dead letters`), '']);
+    if (q.dead) found.push(['warn', el('a', { href: page(q, 'dead') }, `Queue ${q.name}: ${count(q.dead)} dead letters`), '']);
+    if (isSoonFull(budgets[q.name])) found.push(['warn', el('a', { href: page(q) }, `Queue ${q.name} ${fills(budgets[q.name])}`), `Of its budget: ${room(budgets[q.name])}.`]);
   }
-  if (!found.length) return el('p.calm', null, badge('good', 'all well'), ' Every sink is up, every shard is held, nothing is late, parked or dead.');
+  if (isSoonFull(redis) && list.length) found.push(['warn', el('a', { href: page(list[0]) }, `Redis ${fills(redis)}`), `Of its memory: ${room(redis)}.`]);
+  if (!found.length) return el('p.calm', null, badge('good', 'all well'), ' Every sink is up, every shard is held, nothing is late, parked, dead or soon full.');
   return el('ul.trouble', null, found.map(([kind, what, why]) => el('li', null, badge(kind, kind === 'bad' ? 'down' : 'look'), ' ', what, why ? el('small', null, ' ', why) : '')));
+}
+
+// isSoonFull is so within a day; further ahead the bridge tells nothing.
+function isSoonFull(r) {
+  return r && (isFull(r) || r.full_at);
+}
+
+function fills(r) {
+  return isFull(r) ? 'is full' : 'will be full';
 }
 
 function queues({ queues: list }) {
