@@ -12,6 +12,7 @@ type configCommands struct {
 	Validate validateCommand `cmd:"" help:"Check a configuration: the same checks as at a start of the bridge."`
 	Print    printCommand    `cmd:"" help:"Print the configuration in effect, with all defaults; secrets are masked."`
 	Schema   schemaCommand   `cmd:"" help:"Print a JSON Schema of the configuration file."`
+	ACL      aclCommand      `cmd:"" name:"acl" help:"Print the least rights of users of Redis, its sentinels and the brokers."`
 }
 
 type validateCommand struct {

@@ -136,7 +136,12 @@ func setup(t *testing.T) *fixture {
 
 func setupWith(t *testing.T, shards int, natsURL, admin string) *fixture {
 	t.Helper()
-	url, prefix := testenv.Redis(t), testenv.Name(t, "p")
+	return setupAt(t, testenv.Redis(t), shards, natsURL, admin)
+}
+
+func setupAt(t *testing.T, url string, shards int, natsURL, admin string) *fixture {
+	t.Helper()
+	prefix := testenv.Name(t, "p")
 	options, err := redis.ParseURL(url)
 	require.NoError(t, err)
 	rdb := redis.NewClient(options)
@@ -168,6 +173,18 @@ func (f *fixture) ok(verb string, args ...string) outcome {
 	o := f.run(verb, args...)
 	require.Equal(f.t, exitDone, o.code, "%s %v: %+v", verb, args, o)
 	return o
+}
+
+// as is the fixture with a configuration that logs in to Redis as that user.
+func (f *fixture) as(user string) *fixture {
+	f.t.Helper()
+	text, err := os.ReadFile(f.file)
+	require.NoError(f.t, err)
+	login := fmt.Sprintf("redis: {username: %s, password: PASSWORD, url: ", user)
+	theirs := *f
+	theirs.file = filepath.Join(f.t.TempDir(), "bridge.yaml")
+	require.NoError(f.t, os.WriteFile(theirs.file, []byte(strings.Replace(string(text), "redis: {url: ", login, 1)), 0o600))
+	return &theirs
 }
 
 // claim takes what is due in all shards, as a bridge would.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/fx"
@@ -21,6 +21,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/secret"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rights"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
@@ -102,25 +103,17 @@ func TestRunNamesTheOccupiedPort(t *testing.T) {
 	require.ErrorContains(t, err, "admin.listen")
 }
 
-// aclLine is the line of docs/operations.md that makes the user.
-func aclLine(t *testing.T, user string) []any {
+// allow makes a user with the rights of a role.
+func allow(t *testing.T, root redis.UniversalClient, role rights.Role, setup rights.Setup) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
-	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(line); len(words) > 3 && words[0] == "ACL" && words[2] == user {
-			line := make([]any, len(words))
-			for i, word := range words {
-				line[i] = word
-			}
-			return line
-		}
+	words := []any{}
+	for word := range strings.FieldsSeq(rights.For(role, setup).SetUser(string(role), "PASSWORD")) {
+		words = append(words, word)
 	}
-	t.Fatalf("docs/operations.md makes no user %s", user)
-	return nil
+	require.NoError(t, root.Do(t.Context(), words...).Err())
 }
 
-// TestACL runs a bridge and a producer as the users of docs/operations.md.
+// TestACL runs a bridge and a producer with the rights of one queue.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
@@ -128,8 +121,9 @@ func TestACL(t *testing.T) {
 		server.URL(), testenv.NATS(t))
 	root, err := NewRedis(cfg.Redis, "root")
 	require.NoError(t, err)
-	for _, user := range []string{"bridge", "producer"} {
-		require.NoError(t, root.Do(t.Context(), aclLine(t, user)...).Err())
+	setup := rights.Setup{Prefix: cfg.Prefix, Queues: []string{"orders"}}
+	for _, role := range []rights.Role{rights.Bridge, rights.Producer} {
+		allow(t, root, role, setup)
 	}
 	require.NoError(t, root.ConfigSet(t.Context(), "acllog-max-len", "1000").Err())
 	cfg.Redis.Username, cfg.Redis.Password = "bridge", secret.Value("PASSWORD")
@@ -168,6 +162,17 @@ func TestACL(t *testing.T) {
 	_, _, err = admin.Instances(t.Context())
 	require.NoError(t, err)
 	_, err = admin.Forecast(t.Context(), time.Time{}, time.Now().Add(time.Hour), time.Hour)
+	require.NoError(t, err)
+	_, err = admin.List(t.Context(), store.ListRequest{Filter: store.Filter{Tag: "red"}, Limit: 1})
+	require.NoError(t, err)
+	jobs := store.New(asBridge, cfg.Prefix, "orders").Jobs()
+	id, err := jobs.Start(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Tag: "red"}})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		job, err := jobs.Get(t.Context(), id)
+		return err == nil && job.State == store.JobDone
+	}, time.Minute, 10*time.Millisecond)
+	_, _, err = jobs.List(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, asBridge.Close())
 

@@ -92,7 +92,7 @@ func TestBudgetIsKnownToAll(t *testing.T) {
 	client, err := delay.NewClient(rdb, queue.Name())
 	require.NoError(t, err)
 	other := &budget{
-		name: queue.Name(), config: config.Budget{Bytes: 1000}, admin: queue.Admin(), isKeeper: func() bool { return false },
+		name: queue.Name(), limits: func() config.Budget { return config.Budget{Bytes: 1000} }, admin: queue.Admin(), isKeeper: func() bool { return false },
 		metrics: telemetry.New("test"), logger: slog.New(slog.DiscardHandler),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -104,10 +104,44 @@ func TestBudgetIsKnownToAll(t *testing.T) {
 	assert.Equal(t, &store.Room{Limit: 1000}, other.growth.room())
 	_, err = client.Schedule(t.Context(), delay.Message{Topic: "t", Body: make([]byte, 2000)}, delay.After(time.Hour))
 	require.NoError(t, err)
-	require.NoError(t, other.turn(t.Context(), false))
+	require.NoError(t, other.turn(t.Context(), other.limits(), false))
 	assert.Greater(t, other.growth.room().Used, int64(2000))
 	_, err = client.Schedule(t.Context(), delay.Message{Topic: "t"}, delay.After(time.Hour))
 	require.NoError(t, err)
+}
+
+// TestBudgetIsTakenBack by a keeper that has none, and again when it comes back: the keeper
+// between may have had one.
+func TestBudgetIsTakenBack(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testenv.Redis(t))
+	queue := storetest.New(t, rdb, 2)
+	client, err := delay.NewClient(rdb, queue.Name())
+	require.NoError(t, err)
+	add := func() error {
+		_, err := client.Schedule(t.Context(), delay.Message{Topic: "t"}, delay.After(time.Hour))
+		return err
+	}
+	turns := make(chan bool) // whether it is the keeper
+	mine := &budget{
+		name: queue.Name(), limits: func() config.Budget { return config.Budget{} }, admin: queue.Admin(), isKeeper: func() bool { return <-turns },
+		metrics: telemetry.New("test"), logger: slog.New(slog.DiscardHandler),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); mine.run(ctx) }()
+	for range 2 {
+		_, err = queue.Admin().Limit(t.Context(), 1)
+		require.NoError(t, err)
+		require.ErrorIs(t, add(), delay.ErrFull)
+		for _, isKeeper := range []bool{false, true, true} { // The third comes when the second is over.
+			turns <- isKeeper
+		}
+		require.NoError(t, add())
+	}
+	cancel()
+	close(turns)
+	<-ended
 }
 
 // TestMemory: what Redis takes of its maxmemory, where it has one.

@@ -21,7 +21,8 @@ const (
 // deadLimits purges a queue's dead letters beyond its limits, on the instance that
 // keeps the queue. It owns no goroutine.
 type deadLimits struct {
-	limits store.DeadLimits
+	// limits are those in force, see reload.go.
+	limits func() store.DeadLimits
 	admin  *store.Admin
 	// isKeeper reports whether this instance does what one instance does.
 	isKeeper func() bool
@@ -32,24 +33,24 @@ type deadLimits struct {
 // run takes a turn now and then, until ctx ends.
 func (d *deadLimits) run(ctx context.Context) {
 	for wait.Sleep(ctx, trimEvery*3/4+rand.N(trimEvery/2)) { //nolint:gosec // spreads the turns of queues
-		if d.isKeeper() {
-			d.turn(ctx)
+		if limits := d.limits(); limits != (store.DeadLimits{}) && d.isKeeper() {
+			d.turn(ctx, limits)
 		}
 	}
 }
 
 // turn purges what is beyond the limits, a bounded part, and says how much.
-func (d *deadLimits) turn(ctx context.Context) {
+func (d *deadLimits) turn(ctx context.Context, limits store.DeadLimits) {
 	sum := 0
 	var err error
 	for step, more := 0, true; more && err == nil && step < trimSteps && ctx.Err() == nil; step++ {
 		var purged int
-		purged, more, err = d.admin.TrimDead(ctx, d.limits)
+		purged, more, err = d.admin.TrimDead(ctx, limits)
 		sum += purged
 	}
 	if sum > 0 {
 		d.logger.Warn("dead letters purged beyond the queue's limits", "event", "purge", "messages", sum,
-			"keep", d.limits.Keep.String(), "max", d.limits.Max)
+			"keep", limits.Keep.String(), "max", limits.Max)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -43,6 +43,13 @@ func (g *growth) add(at time.Time, used, limit int64) {
 	}
 }
 
+// forget is for something that has no limit any more.
+func (g *growth) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.limit, g.samples, g.last = 0, nil, usage{}
+}
+
 // age is how long nothing was added.
 func (g *growth) age() time.Duration {
 	g.mu.Lock()

@@ -12,11 +12,12 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/store/rights"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
-// TestWipedRedis empties Redis below a bridge that may do no more there than
-// docs/operations.md says: what was stored is put back and published.
+// TestWipedRedis empties Redis below a bridge that has the rights of its role there
+// and no others: what was stored is put back and published.
 func TestWipedRedis(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
@@ -25,8 +26,8 @@ func TestWipedRedis(t *testing.T) {
 	root, err := NewRedis(d.config.Redis, "root")
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, root.Close()) }()
-	d.config.Prefix = "delay" // That of the handbook.
-	require.NoError(t, root.Do(t.Context(), aclLine(t, "bridge")...).Err())
+	d.config.Prefix = "delay"
+	allow(t, root, rights.Bridge, rights.Setup{Prefix: "delay"})
 	require.NoError(t, root.ConfigSet(t.Context(), "acllog-max-len", "1000").Err())
 	d.config.Redis.Username, d.config.Redis.Password = "bridge", secret.Value("PASSWORD")
 

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
@@ -23,10 +22,9 @@ type queueRunner struct {
 	check   *redisCheck
 	durable *durabilityWatch // nil where nothing is asked
 	// beside is what runs, until the end, once the layout is made.
-	beside []func(ctx context.Context)
-	// drain bounds the wait for acknowledgements at a stop.
-	drain  time.Duration
-	logger *slog.Logger
+	beside   []func(ctx context.Context)
+	settings settings
+	logger   *slog.Logger
 	// fatal ends the program.
 	fatal func(error)
 
@@ -55,7 +53,7 @@ func (r *queueRunner) start(ctx context.Context) {
 // stop ends the heartbeats, tells the other instances, which begin at once to
 // wait for our shards, and drains: all within the drain timeout.
 func (r *queueRunner) stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, r.drain)
+	ctx, cancel := context.WithTimeout(ctx, r.settings.drain)
 	defer cancel()
 	r.cancel()
 	r.done.Wait()
@@ -95,7 +93,7 @@ func (r *queueRunner) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.poller.Store(p)
+	r.polls(p)
 	r.logger.Info("polling", "event", "start", "shards", layout.Shards, "earlier", fmt.Sprint(layout.Earlier), "epoch", layout.Epoch)
 	return r.member.Run(ctx, assigned{p})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
-	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/conn"
@@ -161,9 +160,11 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	durable := Durability(cfg)
 	r := &queueRunner{
 		queue: store.NewWithTimeout(p.Redis, p.Config.Prefix, name, p.Config.Redis.Timeout).WithBatcher(batcher).WithDurability(durable),
-		check: set.check, drain: p.Config.DrainTimeout, made: make(chan struct{}), fatal: set.fatal,
+		check: set.check, made: make(chan struct{}), fatal: set.fatal,
 		logger: p.Logger.With("queue", name, "instance", p.Config.Instance),
 	}
+	r.settings.drain = p.Config.DrainTimeout
+	r.settings.queue.Store(&cfg)
 	r.beside = append(r.beside, jobs.New(r.queue.Jobs(), instance, r.logger).Run)
 	p.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
 	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
@@ -174,14 +175,15 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
 	within := &budget{
-		name: name, config: cfg.Budget, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, metrics: p.Metrics, logger: r.logger,
+		name: name, limits: func() config.Budget { return r.settings.queue.Load().Budget }, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, metrics: p.Metrics, logger: r.logger,
 	}
 	set.budgets[name] = within
 	r.beside = append(r.beside, within.run, func(ctx context.Context) { set.tellRooms(ctx, r) })
-	if limits := store.DeadLimits(cfg.Dead); limits != (store.DeadLimits{}) {
-		dead := &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}
-		r.beside = append(r.beside, dead.run)
+	dead := &deadLimits{
+		limits: func() store.DeadLimits { return store.DeadLimits(r.settings.queue.Load().Dead) },
+		admin:  r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger,
 	}
+	r.beside = append(r.beside, dead.run)
 	canary, err := newCanary(p, r, name)
 	if err != nil {
 		return nil, err
@@ -193,10 +195,8 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 		return poller.New(poller.Config{
 			Queue: name, Instance: instance, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },
 			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
-			Claims: claims(p.Config.Poller, durable.Asked()), ParkPatience: cfg.ParkPatience, Late: message.Late(cfg.Late),
-			Rates:  poller.Rates{Messages: cfg.Rate.Messages, Topics: cfg.Rate.ByTopic()},
+			Claims: claims(p.Config.Poller, durable.Asked()), Policy: policyOf(r.settings.queue.Load()),
 			Places: cfg.History.Count > 0, Topics: topics{r.queue},
-			Retry:  poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
 			Logger: p.Logger, Observer: p.Metrics,
 			Hooks: poller.Hooks{
 				OnNoLayout: func(ctx context.Context, _ int) { r.member.NoMeta(ctx) },

@@ -34,6 +34,8 @@ type Config struct {
 	Instance string            `yaml:"instance" doc:"Name of this process among the instances, unique. Default: the host's name and six random characters."`
 	// DrainTimeout bounds the wait for acknowledgements at shutdown.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"20s" doc:"How long a shutdown waits for the brokers' acknowledgements before it releases the rest."`
+
+	named bool // Instance was given
 }
 
 // RedisMode says how Redis is deployed.

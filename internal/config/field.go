@@ -47,6 +47,9 @@ type field struct {
 func fieldsOf(section reflect.Type) []field {
 	fields := make([]field, 0, section.NumField())
 	for i := range section.NumField() {
+		if !section.Field(i).IsExported() {
+			continue
+		}
 		tag := section.Field(i).Tag
 		name, option, _ := strings.Cut(tag.Get("yaml"), ",")
 		if option == "inline" {

@@ -94,7 +94,7 @@ func (p parser) parse(data []byte, environ []string) (*Config, error) {
 		return nil, found.err()
 	}
 	d.structure("", root, reflect.ValueOf(config).Elem())
-	if config.Instance == "" {
+	if config.named = config.Instance != ""; !config.named {
 		config.Instance = defaultInstance()
 	}
 	checker{problems: found, config: config, parser: p}.check()

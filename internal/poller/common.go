@@ -27,6 +27,7 @@ type common struct {
 	gains  gains
 
 	suspects suspects
+	policy   atomic.Pointer[Policy]
 	paused   atomic.Pointer[pauses]
 	shards   atomic.Int32 // how many the queue has
 }
@@ -40,6 +41,7 @@ type news struct {
 
 func newCommon(config Config) *common {
 	c := &common{config: config, clock: newClock(), slots: message.MaxSlot}
+	c.policy.Store(&c.config.Policy)
 	c.news.troubles.now = c.clock.now
 	c.shards.Store(int32(max(1, len(config.Shards)))) //nolint:gosec // at most some thousands
 	return c

@@ -175,14 +175,7 @@ type Config struct {
 	Store  func(shard int) Store
 	Sink   Sink
 	Claims Claims
-	// Retry defaults to 1 s doubling to 10 min, 25 attempts.
-	Retry Retry
-	// ParkPatience is how long a route may be missing, unroutable or forbidden
-	// before its messages go to the dead letters, default 24 h.
-	ParkPatience time.Duration
-	// Late says how late a message may be published; zero is however late.
-	Late  message.Late
-	Rates Rates
+	Policy
 	// Topics limits the topics; nil for all. What waits of another one goes to the dead
 	// letters when it is due.
 	Topics Topics
@@ -212,10 +205,7 @@ func (c *Config) validate() error {
 func (c Config) withDefaults() Config {
 	c.Claims.setDefaults()
 	setDefault(&c.Sink.Timeout, defaultPublishTimeout)
-	setDefault(&c.Retry.Initial, defaultRetryInitial)
-	setDefault(&c.Retry.Max, defaultRetryMax)
-	setDefault(&c.Retry.Attempts, defaultRetryAttempts)
-	setDefault(&c.ParkPatience, defaultParkPatience)
+	c.Policy.setDefaults()
 	if c.Sink.Window == nil {
 		c.Sink.Window = window.New()
 	}

@@ -26,7 +26,7 @@ func (d *docket) decide(i int, outcome sinks.Outcome) {
 	if outcome.Class != sinks.Acknowledged { // Nearly all are, and need neither.
 		isDown, random = d.isDown(&claimed.Message), rand.Float64()
 	}
-	verdict := d.services.config.Retry.decide(claimed, outcome, isDown, random)
+	verdict := d.services.policy.Load().Retry.decide(claimed, outcome, isDown, random)
 	if d.services.config.Places {
 		verdict.Place = outcome.Place.String()
 	}

@@ -10,13 +10,13 @@ func (r *runner) inTime(indices []int) (rest []int, none bool) {
 	}
 	now := r.services.redis.clock(r.services.now())
 	return r.weed(indices, func(claimed *message.Claimed) (message.Verdict, bool) {
-		return claimed.LateOr(r.services.config.Late).Judge(claimed, now)
+		return claimed.LateOr(r.services.policy.Load().Late).Judge(claimed, now)
 	})
 }
 
 // mayBeLate reports whether the queue or one of the messages says how late it may be.
 func (r *runner) mayBeLate(all []message.Claimed) bool {
-	if queues := r.services.config.Late.Then; queues != "" && queues != message.LatePublish {
+	if queues := r.services.policy.Load().Late.Then; queues != "" && queues != message.LatePublish {
 		return true
 	}
 	for i := range all {

@@ -69,21 +69,26 @@ func (l *limit) spend(n int) {
 
 // limits are a shard's parts of the rates. Only the shard's loop uses them.
 type limits struct {
-	rates  Rates
-	shards int // of the queue, when the parts were made
+	// policy and shards, of the queue, are those by which the parts were made.
+	policy *Policy
+	shards int
 	queue  *limit
 	topics map[string]*limit
 }
 
-// share makes the parts anew where the queue has so many shards now.
-func (l *limits) share(shards int) {
-	if shards == l.shards {
-		return
+// share makes the parts anew where the policy is another one, or the queue has so many
+// shards now, and reports whether it did.
+func (l *limits) share(policy *Policy, shards int) (isNew bool) {
+	if policy == l.policy && shards == l.shards {
+		return false
 	}
-	l.shards, l.queue, l.topics = shards, newLimit(l.rates.Messages, shards), make(map[string]*limit, len(l.rates.Topics))
-	for topic, n := range l.rates.Topics {
+	rates := policy.Rates
+	l.policy, l.shards = policy, shards
+	l.queue, l.topics = newLimit(rates.Messages, shards), make(map[string]*limit, len(rates.Topics))
+	for topic, n := range rates.Topics {
 		l.topics[topic] = newLimit(n, shards)
 	}
+	return true
 }
 
 // throttle returns the route in whose slot a message has to wait that has come faster

@@ -27,16 +27,14 @@ func (p *Poller) Pause(topics map[string]time.Time) {
 		delete(next.topics, "")
 	}
 	p.common.paused.Store(next)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.running {
-		signal(s.services.settled)
-	}
+	p.lookAgain()
 }
 
 // heed takes what operators have changed since the last turn, and the rates' course.
 func (s *shard) heed() {
-	s.limits().share(int(s.shards.Load()))
+	if policy := s.services.policy.Load(); s.limits().share(policy, int(s.shards.Load())) {
+		s.services.routes.follow(policy)
+	}
 	s.times.limitedUntil = s.services.now() + s.limits().queue.wait()
 	if paused := s.paused.Load(); paused != s.heeded {
 		s.heeded = paused

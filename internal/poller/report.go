@@ -51,7 +51,7 @@ func (d *docket) report(stale bool) {
 	if dropped != nil { // Redis counts them.
 		late := d.services.redis.clock(d.services.now()).Sub(dropped.DueAt)
 		d.services.log.Warn("messages dropped, they were too late", "event", "settle", "messages", n.dropped,
-			"limit", message.Brief(dropped.LateOr(d.services.config.Late).After), "late", message.Brief(late), "id", dropped.ID, "topic", dropped.Topic)
+			"limit", message.Brief(dropped.LateOr(d.services.policy.Load().Late).After), "late", message.Brief(late), "id", dropped.ID, "topic", dropped.Topic)
 	}
 	d.services.config.Observer.Settled(d.services.config.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
 }

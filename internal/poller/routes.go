@@ -20,12 +20,12 @@ import (
 type routes struct {
 	log      *slog.Logger
 	slots    int
-	patience time.Duration
 	sayNow   func(trouble string) bool
 	isAny    atomic.Bool // a route is closed
 	suspects *suspects
 
 	mu     sync.Mutex
+	policy *Policy
 	byName map[sinks.Route]*route
 	bySlot map[int]*route
 	turn   int                  // the slot that was claimed from last
@@ -36,9 +36,23 @@ type routes struct {
 
 func newRoutes(log *slog.Logger, c *common) *routes {
 	return &routes{
-		limits: &limits{rates: c.config.Rates}, log: log, slots: c.slots, patience: c.config.ParkPatience, sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
+		limits: &limits{}, log: log, slots: c.slots, policy: c.policy.Load(), sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
 		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route),
 	}
+}
+
+// follow has another policy followed from now on. Its patience may be longer: what was
+// given up is probed again, and given up again if that fails.
+func (rs *routes) follow(policy *Policy) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.policy = policy
+	for _, r := range rs.bySlot {
+		if r.state == routeGivenUp {
+			r.state = routeDown
+		}
+	}
+	rs.look()
 }
 
 // load takes what Redis has parked in the shard. It forgets all else where the
@@ -72,7 +86,7 @@ func (rs *routes) add(r *route) {
 
 // look refreshes isAny; rs.mu is held.
 func (rs *routes) look() {
-	if len(rs.paused)+len(rs.limits.rates.Topics) > 0 {
+	if len(rs.paused)+len(rs.policy.Rates.Topics) > 0 {
 		rs.isAny.Store(true)
 		return
 	}
@@ -172,7 +186,7 @@ func (rs *routes) fail(name sinks.Route, topic string, cause sinks.Outcome, now 
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	r := rs.closeRoute(name, cause, now, redisNow)
-	if r.state != routeGivenUp && r.isHopeless(redisNow, rs.patience) {
+	if r.state != routeGivenUp && r.isHopeless(redisNow, rs.policy.ParkPatience) {
 		r.state = routeGivenUp
 		rs.log.Error("route given up, its messages go to the dead letters", rs.fields(r)...)
 	}

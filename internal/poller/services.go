@@ -2,6 +2,7 @@ package poller
 
 import (
 	"log/slog"
+	"sync/atomic"
 	"time"
 )
 
@@ -9,6 +10,7 @@ import (
 // see nothing else of it. It is safe for concurrent use.
 type services struct {
 	config *Config
+	policy *atomic.Pointer[Policy]
 	clock  clock
 	news   *news
 

@@ -37,7 +37,7 @@ func newShard(ctx context.Context, shared *common, index int, number uint64) *sh
 	ending, settled := newShutdown(ctx), make(chan struct{}, 1)
 	s := &shard{
 		services: &services{
-			config: config, clock: shared.clock, news: &shared.news, index: index, log: log,
+			config: config, policy: &shared.policy, clock: shared.clock, news: &shared.news, index: index, log: log,
 			redis:    &redisView{config: config, store: config.Store(index), log: log, ctx: ending.callCtx, downShards: &shared.news.redisDownShards},
 			routes:   newRoutes(log, shared),
 			shutdown: ending, settled: settled,

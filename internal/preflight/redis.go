@@ -22,7 +22,9 @@ import (
 func (f *Flight) redis(ctx context.Context) []check.Finding {
 	defer close(f.found)
 	cfg := f.config.Redis
-	want := fit.Want{Mode: string(cfg.Mode), User: user(cfg), Prefix: f.config.Prefix}
+	want := fit.Want{
+		Mode: string(cfg.Mode), User: user(cfg), Prefix: f.config.Prefix, Queues: slices.Sorted(maps.Keys(f.config.Queues)),
+	}
 	for _, queue := range f.config.Queues {
 		switch queue.Durability {
 		case config.Replicas:

@@ -2,8 +2,6 @@ package preflight_test
 
 import (
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/rights"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
@@ -48,7 +47,9 @@ func TestRedis(t *testing.T) {
 		"denied info":      {fit, "acl setuser default -info", "", "", []string{"warning redis_hidden"}, "+info"},
 		"denied scripts":   {fit, "acl setuser default -eval", "", "", []string{"error redis_denied", "note queue_unread", "warning redis_replica"}, "+eval"},
 		"denied wait":      {fit, "acl setuser default -wait", "", ", durability: replicas, replicas: 1", []string{"error redis_denied", "error redis_replicas", "warning redis_replica"}, "+wait"},
-		"denied hints":     {fit, "acl setuser default -subscribe", "", "", []string{"warning redis_denied", "warning redis_replica"}, "+subscribe"},
+		"denied hints":     {fit, "acl setuser default -ssubscribe", "", "", []string{"warning redis_denied", "warning redis_replica"}, "+ssubscribe"},
+		"muted hints":      {fit, "acl setuser default -spublish", "", "", []string{"warning redis_denied", "warning redis_replica"}, "+spublish"},
+		"one key denied":   {fit, "acl setuser default resetkeys ~delay:{orders:*}:* ~delay:orders:*", "", "", []string{"error redis_denied", "warning redis_replica"}, "delay:{delay:orders:instances}:paused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,31 +125,22 @@ func TestCluster(t *testing.T) {
 	require.Equal(t, []string{"error redis_mode"}, codes(findings), "%+v", findings)
 }
 
-// TestDocumentedUser has the rights that docs/operations.md gives to the bridge.
-func TestDocumentedUser(t *testing.T) {
+// TestRights: with the rights of a bridge, for all queues or for one, nothing is missed;
+// each that is left out is found.
+func TestRights(t *testing.T) {
 	t.Parallel()
 	s := testenv.StartRedis(t, "--appendonly", "yes", "--maxmemory-policy", "noeviction")
-	text, err := os.ReadFile("../../docs/operations.md")
-	require.NoError(t, err)
-	words := []any{}
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(strings.TrimSpace(line), "ACL SETUSER bridge ") {
-			for word := range strings.FieldsSeq(line) {
-				words = append(words, word)
-			}
-		}
-	}
-	require.NoError(t, client(t, s.Addr()).Do(t.Context(), words...).Err())
 	as := fmt.Sprintf("{url: %q, username: bridge, password: PASSWORD}", s.URL())
-	require.Equal(t, []string{"warning redis_replica"}, codes(inspect(t, "redis", nil, redisOnly, as, "")))
-	for _, word := range words {
-		right, ok := strings.CutPrefix(word.(string), "+")
-		if !ok || slices.Contains([]string{
-			"hello", "auth", "ping", "client|setname", "info", "subscribe", "unsubscribe", "ssubscribe", "sunsubscribe",
-			"eval", "evalsha", "wait", "spublish", "time",
-		}, right) {
-			continue // Not called by scripts, or with a finding of its own.
+	for _, queues := range [][]string{nil, {"orders"}} {
+		line := rights.For(rights.Bridge, rights.Setup{Prefix: "delay", Queues: queues}).SetUser("bridge", "PASSWORD")
+		words := []any{}
+		for word := range strings.FieldsSeq(line) {
+			words = append(words, word)
 		}
+		require.NoError(t, client(t, s.Addr()).Do(t.Context(), words...).Err())
+		require.Equal(t, []string{"warning redis_replica"}, codes(inspect(t, "redis", nil, redisOnly, as, "")))
+	}
+	for _, right := range rights.Data(rights.Bridge, false) {
 		require.NoError(t, client(t, s.Addr()).Do(t.Context(), "acl", "setuser", "bridge", "-"+right).Err())
 		f := require1(t, inspect(t, "redis", nil, redisOnly, as, ""), "redis_denied")
 		assert.Contains(t, f.Remedy, "+"+right)

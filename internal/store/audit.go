@@ -40,19 +40,13 @@ type Change struct {
 	Answer string
 }
 
-// fields are the entry as the stream has it.
-func (c *Change) fields() []any {
-	return []any{
-		"who", c.Who, "from", c.From, "via", c.Via, "instance", c.Instance, "action", c.Action,
-		"what", c.What, "key", c.Key, "topic", c.Topic, "answer", c.Answer,
-	}
-}
-
 // Audit writes a change down. The queue keeps the last 10,000, or a few more. A full
 // Redis refuses it.
 func (q *Admin) Audit(ctx context.Context, c *Change) error {
-	args := append([]any{"xadd", q.keys.Audit(), "maxlen", "~", auditKept, "*"}, c.fields()...)
-	if err := q.conn.Client(ctx).Process(ctx, scripts.NewCommand(ctx, args...)); err != nil {
+	command := scripts.NewCommand(ctx, "xadd", q.keys.Audit(), "maxlen", "~", auditKept, "*",
+		"who", c.Who, "from", c.From, "via", c.Via, "instance", c.Instance, "action", c.Action,
+		"what", c.What, "key", c.Key, "topic", c.Topic, "answer", c.Answer)
+	if err := q.conn.Client(ctx).Process(ctx, command); err != nil {
 		return fmt.Errorf("write audit: %w", err)
 	}
 	return nil

@@ -9,23 +9,33 @@ import (
 // Level is the least level that is logged. It can be changed, also for a time. It is
 // safe for concurrent use.
 type Level struct {
-	current    slog.LevelVar
-	configured slog.Level
+	current slog.LevelVar
 
-	mu    sync.Mutex
-	until time.Time // zero where nothing ends the change
-	back  *time.Timer
+	mu         sync.Mutex
+	configured slog.Level
+	until      time.Time // zero where nothing ends the change
+	back       *time.Timer
 }
 
 // NewLevel takes debug, info, warn or error; another value means info: the configuration
 // has refused it before.
 func NewLevel(configured string) *Level {
 	l := &Level{}
-	if err := l.configured.UnmarshalText([]byte(configured)); err != nil {
+	l.Configure(configured)
+	return l
+}
+
+// Configure makes another level the configured one, as [NewLevel] takes it. A change that
+// is to end goes on until then.
+func (l *Level) Configure(level string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.configured.UnmarshalText([]byte(level)); err != nil {
 		l.configured = slog.LevelInfo
 	}
-	l.current.Set(l.configured)
-	return l
+	if l.until.IsZero() {
+		l.current.Set(l.configured)
+	}
 }
 
 // Level implements [slog.Leveler].

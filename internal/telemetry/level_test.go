@@ -42,5 +42,14 @@ func TestLevel(t *testing.T) {
 		time.Sleep(time.Hour) //nolint:forbidigo // The bubble's clock.
 		current, _, _ = level.Get()
 		assert.Equal(t, slog.LevelError, current, "for good")
+
+		level.Set(slog.LevelDebug, time.Minute)
+		level.Configure("error")
+		assert.True(t, says(), "the change goes on")
+		time.Sleep(time.Hour) //nolint:forbidigo // The bubble's clock.
+		current, configured, _ = level.Get()
+		assert.Equal(t, []slog.Level{slog.LevelError, slog.LevelError}, []slog.Level{current, configured})
+		level.Configure("debug")
+		assert.True(t, says())
 	})
 }

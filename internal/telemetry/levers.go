@@ -29,6 +29,7 @@ func (m *Metrics) Paused(queue string, topics map[string]time.Time) {
 
 // RateLimit notes a queue's rate, and those of its topics; 0 is no limit.
 func (m *Metrics) RateLimit(queue string, messages int, topics map[string]int) {
+	m.levers.rates.DeletePartialMatch(prometheus.Labels{"queue": queue})
 	if messages > 0 {
 		m.levers.rates.WithLabelValues(queue, "").Set(float64(messages))
 	}

@@ -44,6 +44,7 @@ type Metrics struct {
 	outbox   *outboxMetrics
 	levers   levers
 	canary   canaryMetrics
+	reloads  reloadMetrics
 
 	layout layoutMetrics
 }
@@ -71,6 +72,7 @@ func New(version string) *Metrics {
 		outbox:   newOutboxMetrics(),
 		levers:   newLevers(),
 		canary:   newCanaryMetrics(),
+		reloads:  newReloadMetrics(),
 
 		layout: layoutMetrics{
 			epoch:     gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
@@ -84,7 +86,7 @@ func New(version string) *Metrics {
 	m.registry.MustRegister(
 		m.lateness, m.inFlight, m.failures, m.decode, m.durable, m.missing, build,
 		m.layout.epoch, m.layout.shards, m.layout.lost, m.layout.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
-		m.levers.used, m.levers.budget, m.levers.full,
+		m.levers.used, m.levers.budget, m.levers.full, m.reloads.all, m.reloads.last,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	m.registry.MustRegister(m.done.collectors()...)

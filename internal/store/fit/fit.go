@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/check"
+	"github.com/delaybridge/delaybridge/internal/store/keys"
 )
 
 // tagsTried is how many keys are tried to find one of every primary.
@@ -20,7 +21,7 @@ const tagsTried = 4096
 
 // Check looks at every primary that the client reaches.
 func Check(ctx context.Context, rdb redis.UniversalClient, want Want) []check.Finding {
-	nodes, err := nodesOf(ctx, rdb, want.Prefix)
+	nodes, err := nodesOf(ctx, rdb, want)
 	if err != nil {
 		return []check.Finding{failed("", err)}
 	}
@@ -33,6 +34,9 @@ func Check(ctx context.Context, rdb redis.UniversalClient, want Want) []check.Fi
 	var findings []check.Finding
 	for _, s := range all {
 		findings = append(findings, s.findings...)
+	}
+	if !slices.ContainsFunc(findings, func(f check.Finding) bool { return IsOut(f) || f.Code == "redis_denied" && f.Level == check.Error }) {
+		findings = append(findings, queueKeys(ctx, rdb, want)...)
 	}
 	findings = append(findings, apart(all)...)
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
@@ -47,26 +51,36 @@ func IsOut(f check.Finding) bool {
 	return slices.Contains([]string{"redis_unreachable", "redis_login", "redis_mode", "redis_tls"}, f.Code)
 }
 
-// nodesOf finds the primaries, and a key of ours on each.
-func nodesOf(ctx context.Context, rdb redis.UniversalClient, prefix string) ([]node, error) {
-	key := func(i int) string { return fmt.Sprintf("%s:{!check:%d}:meta", prefix, i) } // No queue has such a name.
+// nodesOf finds the primaries, and a key of ours on each: one that a shard of a queue could
+// have, and none has.
+func nodesOf(ctx context.Context, rdb redis.UniversalClient, want Want) ([]node, error) {
+	queue := keys.Queue{Prefix: want.Prefix, Name: "check"}
+	if len(want.Queues) > 0 {
+		queue.Name = want.Queues[0]
+	}
+	at := func(i int) node {
+		shard := queue.Shard(i)
+		return node{key: strings.TrimSuffix(shard.Meta, "meta") + "check", channel: shard.Wake}
+	}
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok {
-		addr := ""
+		n := at(0)
+		n.UniversalClient = rdb
 		if client, ok := rdb.(*redis.Client); ok && client.Options().Addr != "FailoverClient" {
-			addr = client.Options().Addr
+			n.addr = client.Options().Addr
 		}
-		return []node{{rdb, addr, key(0)}}, nil
+		return []node{n}, nil
 	}
 	byAddr := map[string]node{}
 	for i := range tagsTried {
-		master, err := cluster.MasterForKey(ctx, key(i))
+		n := at(i)
+		master, err := cluster.MasterForKey(ctx, n.key)
 		if err != nil {
 			return nil, err
 		}
-		addr := master.Options().Addr
-		if _, known := byAddr[addr]; !known {
-			byAddr[addr] = node{master, addr, key(i)}
+		n.addr, n.UniversalClient = master.Options().Addr, master
+		if _, known := byAddr[n.addr]; !known {
+			byAddr[n.addr] = n
 		}
 	}
 	return slices.Collect(maps.Values(byAddr)), nil

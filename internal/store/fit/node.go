@@ -19,16 +19,18 @@ type Want struct {
 	Mode string
 	// User is who we log in as; Prefix begins all keys.
 	User, Prefix string
+	// Queues are those of the configuration.
+	Queues []string
 	// Replicas and Fsync are the most that the durability of any queue asks.
 	Replicas int
 	Fsync    bool
 }
 
-// node is one server, and a key of ours that lives there.
+// node is one server, and a key and a channel of ours that live there.
 type node struct {
 	redis.UniversalClient
 
-	addr, key string
+	addr, key, channel string
 }
 
 // seen is what was learnt of a node.

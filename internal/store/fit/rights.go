@@ -10,17 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/check"
+	"github.com/delaybridge/delaybridge/internal/store/keys"
+	"github.com/delaybridge/delaybridge/internal/store/rights"
 )
 
-// commands are what the scripts call, each with arguments that would be right; "K"
-// stands for a key of ours and "C" for a channel.
-var commands = []string{
-	"time", "get K", "set K v", "del K", "unlink K", "pttl K",
-	"hget K f", "hset K f v", "hsetnx K f v", "hmget K f", "hdel K f", "hexists K f", "hlen K", "hstrlen K f", "hvals K", "hgetall K",
-	"hscan K 0", "hincrby K f 1",
-	"zadd K 0 m", "zrem K m", "zcard K", "zcount K 0 1", "zscore K m", "zrank K m", "zscan K 0", "zrange K 0 1", "zrangebyscore K 0 1",
-	"zremrangebyrank K 0 1", "zremrangebyscore K 0 1", "zrandmember K",
-	"xadd K * f v", "xrevrange K + -", "publish C m", "spublish C m",
+// arguments are right for the commands that a bridge needs; "K" stands for a key of
+// ours and "C" for a channel.
+var arguments = map[string]string{
+	"time": "", "get": "K", "set": "K v", "del": "K", "unlink": "K", "pttl": "K",
+	"hget": "K f", "hset": "K f v", "hsetnx": "K f v", "hmget": "K f", "hdel": "K f", "hexists": "K f", "hlen": "K",
+	"hstrlen": "K f", "hvals": "K", "hkeys": "K", "hgetall": "K", "hscan": "K 0", "hincrby": "K f 1",
+	"zadd": "K 0 m", "zrem": "K m", "zcard": "K", "zcount": "K 0 1", "zscore": "K m", "zrank": "K m", "zscan": "K 0",
+	"zrange": "K 0 1", "zrangebyscore": "K 0 1", "zrangebylex": "K [a [b", "zremrangebyrank": "K 0 1",
+	"zremrangebyscore": "K 0 1", "zrandmember": "K", "xadd": "K * f v", "xrevrange": "K + -", "spublish": "C m",
 }
 
 // tryAll calls each command as a script that may not write: Redis looks at the
@@ -37,15 +39,16 @@ return answers
 
 // rights are the rights that the user lacks.
 func (n node) rights(ctx context.Context, want Want) []check.Finding {
+	commands := rights.Data(rights.Bridge, false)
 	calls := make([][]string, len(commands))
 	for i, command := range commands {
-		calls[i] = strings.Fields(command)
+		calls[i] = append([]string{command}, strings.Fields(arguments[command])...)
 		for j, word := range calls[i] {
 			switch word {
 			case "K":
 				calls[i][j] = n.key
 			case "C":
-				calls[i][j] = n.key + ":wake"
+				calls[i][j] = n.channel
 			}
 		}
 	}
@@ -66,22 +69,27 @@ func (n node) rights(ctx context.Context, want Want) []check.Finding {
 		return []check.Finding{failed(n.addr, err)}
 	}
 	var denied, keys []string
+	isMute := false
 	for i, answer := range answers {
-		name, _, _ := strings.Cut(commands[i], " ")
 		switch {
-		case !isDenied(answer), name == "spublish": // Hints go by publish where they cannot go by spublish.
-		case strings.Contains(answer, "key"), strings.Contains(answer, "channel"):
-			keys = append(keys, name)
+		case !isDenied(answer):
+		case commands[i] == "spublish":
+			isMute = true
+		case strings.Contains(answer, "key"):
+			keys = append(keys, commands[i])
 		default:
-			denied = append(denied, name)
+			denied = append(denied, commands[i])
 		}
 	}
 	var findings []check.Finding
 	if len(denied) > 0 {
-		findings = append(findings, lacks(want, strings.Join(denied, ", "), "the scripts call it", "+"+strings.Join(denied, " +")))
+		findings = append(findings, lacks(want, strings.Join(denied, ", "), "the bridge calls it", "+"+strings.Join(denied, " +")))
 	}
 	if len(keys) > 0 {
 		findings = append(findings, lacksKeys(want, "for "+strings.Join(keys, ", ")))
+	}
+	if isMute {
+		findings = append(findings, lacksHints(want, "SPUBLISH", "hints are not given", "+spublish"))
 	}
 	findings = append(findings, n.confirmation(ctx, want)...)
 	return append(findings, n.subscription(ctx, want)...)
@@ -117,41 +125,68 @@ func (n node) triedOne(ctx context.Context, want Want) []check.Finding {
 	case err == nil:
 		return nil
 	case isDenied(err.Error()):
-		return []check.Finding{lacks(want, "a script", err.Error(), "+eval +evalsha, and what docs/operations.md lists")}
+		return []check.Finding{lacks(want, "a script", err.Error(), "+eval +evalsha, and the others")}
 	default:
 		return []check.Finding{failed(n.addr, err)}
 	}
 }
 
-// subscription tries to hear hints.
+// subscription tries to hear hints, as package hints does. Who does not know the
+// command is before 7.0, and has channels that are not sharded.
 func (n node) subscription(ctx context.Context, want Want) []check.Finding {
-	client, ok := n.UniversalClient.(interface {
-		Subscribe(ctx context.Context, channels ...string) *redis.PubSub
-	})
-	if !ok {
+	hints := n.SSubscribe(ctx, n.channel)
+	_, err := hints.Receive(ctx)
+	_ = hints.Close() // Nothing is pending.
+	if err == nil || !isDenied(err.Error()) {
 		return nil
 	}
-	hints := client.Subscribe(ctx, n.key+":wake")
-	defer func() { _ = hints.Close() }() // Nothing is pending.
-	if _, err := hints.Receive(ctx); err != nil && isDenied(err.Error()) {
-		f := lacks(want, "SUBSCRIBE", "hints are not heard", "+subscribe +unsubscribe +ssubscribe +sunsubscribe &"+want.Prefix+":*")
-		f.Level = check.Warning
-		f.Why = "a message that is due before all others is late by up to poller.max_sleep"
-		return []check.Finding{f}
+	return []check.Finding{lacksHints(want, "SSUBSCRIBE", "hints are not heard", "+ssubscribe +sunsubscribe")}
+}
+
+// queueKeys tries the keys of the queues that are not of a shard, and a shard's of each.
+// Who may use one queue only has patterns for each of them.
+func queueKeys(ctx context.Context, rdb redis.UniversalClient, want Want) []check.Finding {
+	pipe := rdb.Pipeline()
+	asked := map[string]*redis.BoolCmd{}
+	for _, name := range want.Queues {
+		q := keys.Queue{Prefix: want.Prefix, Name: name}
+		for _, key := range []string{q.Shard(0).Meta, q.Layout(), q.Instances(), q.Jobs(), q.Audit(), q.Paused()} {
+			asked[key] = pipe.HExists(ctx, key, "f")
+		}
 	}
-	return nil
+	_, _ = pipe.Exec(ctx) // Each command has its own.
+	var denied []string
+	for key, cmd := range asked {
+		if err := cmd.Err(); err != nil && isDenied(err.Error()) && strings.Contains(err.Error(), " key") {
+			denied = append(denied, key)
+		}
+	}
+	if len(denied) == 0 {
+		return nil
+	}
+	slices.Sort(denied)
+	return []check.Finding{lacksKeys(want, strings.Join(denied, ", "))}
 }
 
 func lacksKeys(want Want, detail string) check.Finding {
 	return lacks(want, "keys or channels that begin with "+want.Prefix+":", detail, fmt.Sprintf("~%s:* &%s:*", want.Prefix, want.Prefix))
 }
 
+// lacksHints is the finding of a user who cannot give or hear hints.
+func lacksHints(want Want, command, detail, right string) check.Finding {
+	f := lacks(want, command, detail, fmt.Sprintf("%s &%s:*", right, want.Prefix))
+	f.Level = check.Warning
+	f.Why = "a message that is due before all others is late by up to poller.max_sleep"
+	return f
+}
+
 func lacks(want Want, what, detail, right string) check.Finding {
 	return check.Finding{
 		Level: check.Error, Code: "redis_denied",
-		What:   fmt.Sprintf("user %s is denied %s (%s)", want.User, what, detail),
-		Why:    "a script that meets it fails, and its queue stands still",
-		Remedy: "ACL SETUSER " + want.User + " " + right + ", then ACL SAVE or the same in users.acl",
+		What: fmt.Sprintf("user %s is denied %s (%s)", want.User, what, detail),
+		Why:  "a script that meets it fails, and its queue stands still",
+		Remedy: "ACL SETUSER " + want.User + " " + right + ", then ACL SAVE or the same in users.acl; " +
+			"`bridge config acl --config FILE --role bridge` prints all that is needed",
 	}
 }
 

@@ -3,6 +3,7 @@
 -- ARGV 1 HSCAN or ZSCAN  2 cursor  3 count
 -- RETURNS {next cursor ("0": the end), bytes read, {id}*}
 -- COST O(count). CLOCK none. Writes nothing.
+-- CALLS HSCAN or ZSCAN.
 local page = redis.call(ARGV[1], KEYS[1], ARGV[2], 'COUNT', ARGV[3])
 local ids, bytes = {}, 0
 for i = 1, #page[2], 2 do

@@ -34,6 +34,7 @@ for i = 1, relative and 2 * n or 0, 2 do
 end
 
 -- What is in due gets its body, and whoever waits for the head is told.
+-- CALLS SPUBLISH or PUBLISH.
 local function create(added, bodies)
   redis.call('HSET', KEYS[2], unpack(bodies))
   redis.call('HINCRBY', KEYS[7], 'scheduled', string.format('%d', #bodies / 2))

@@ -1,6 +1,7 @@
 -- Puts a message's tags into the index (ZADD) or takes them out (ZREM). The header that holds them is the first of
 -- what is stored, whose topic stands at that place; see message.Encode. A message without tags costs no command.
 -- Returns how many tags it has, for the script to end before it takes long.
+-- CALLS ZADD or ZREM.
 local function tags(command, index, id, stored, at)
   local function number(from) -- of one byte or two, and where it ends
     local low = string.byte(stored, from) or 0
