@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/delaybridge/delaybridge/internal/app"
+	"github.com/delaybridge/delaybridge/internal/systemd"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
@@ -11,7 +12,8 @@ type runCommand struct{ fileFlag }
 
 func (runCommand) Help() string {
 	return `It polls the queues and publishes what is due until SIGTERM or SIGINT, then drains and exits
-with 0. A second signal ends it at once. Its log goes to standard error.
+with 0. A second signal ends it at once. Its log goes to standard error. A systemd unit of
+Type=notify is told when it is ready and stops, and its watchdog that no polling loop hangs.
 
 Example:
 
@@ -23,6 +25,10 @@ func (c runCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
+	supervisor, err := systemd.New(p.environ, os.Getpid())
+	if err != nil {
+		return err
+	}
 	level := telemetry.NewLevel(cfg.Log.Level)
-	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, level, cfg.Log.Format), app.LogLevel(level))
+	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, level, cfg.Log.Format), app.LogLevel(level), app.Supervised(supervisor))
 }
