@@ -66,6 +66,6 @@ func TestUnitWaitsForTheDrain(t *testing.T) {
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, timeout, defaultConfig(t).DrainTimeout+10*time.Second)
 	for _, secret := range regexp.MustCompile(`(?m)^LoadCredential=(\w+):/`).FindAllStringSubmatch(text, -1) {
-		assert.Contains(t, text, "\nSetCredential="+secret[1]+":\n", "without it a missing file keeps the bridge from starting")
+		assert.Contains(t, text, "\nSetCredential="+secret[1]+`:\n`+"\n", "without it a missing file keeps the bridge from starting")
 	}
 }
