@@ -94,8 +94,9 @@ function payload(path, key) {
   const section = el('section', null, el('h3', null, 'Body'), button('Show the body', async (event) => {
     try {
       const m = await get(path, { key, body: 1 });
-      section.append(el('pre', null, m.body ?? `base64: ${m.body_base64}`));
-      event.target.remove();
+      const shown = el('pre', { tabindex: 0, role: 'region', 'aria-label': 'Body' }, m.body ?? `base64: ${m.body_base64}`);
+      event.target.replaceWith(shown);
+      shown.focus();
     } catch (err) {
       section.append(el('p.error', null, err.message));
     }
