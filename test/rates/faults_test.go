@@ -16,7 +16,7 @@ type fault struct {
 	// with is what the fleet is like before; nil: as usual.
 	with   func(f *fleet)
 	strike func(a *alarms)
-	// fires are the alerts on it. Without any, it is no reason to call somebody.
+	// fires are the alerts on it.
 	fires []string
 }
 
@@ -144,21 +144,22 @@ var faults = map[string]fault{
 	"more is due than the queue may publish": {
 		with: func(f *fleet) { f.keys = ", rate: {messages: 4}" },
 		strike: func(a *alarms) {
-			for range 400 {
+			for range 800 {
 				a.one(ago(time.Hour))
 			}
 			a.shows("delaybridge_oldest_due_age_seconds", atLeast(3600))
 		},
-		fires: []string{"DelaybridgeLate"},
+		fires: []string{"DelaybridgeLate", "DelaybridgeLateness"},
 	},
 	"more is due than a topic may have": {
 		with: func(f *fleet) { f.keys = ", rate: {topics: [" + f.topic + "=4]}" },
 		strike: func(a *alarms) {
-			for range 400 {
-				a.one(delay.After(0))
+			for range 800 {
+				a.one(ago(time.Hour))
 			}
 			a.shows("delaybridge_parked", atLeast(1))
 		},
+		fires: []string{"DelaybridgeLateness"}, // Nothing is parked for a fault.
 	},
 	"a canary that does not arrive": {
 		with: func(f *fleet) { f.keys = ", canary: {topic: " + f.topic + ", every: 1s}" },

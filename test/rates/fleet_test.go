@@ -183,9 +183,11 @@ func (f *fleet) shows(metric string, is func(value float64) bool) {
 func exactly(want float64) func(float64) bool {
 	return func(value float64) bool { return value == want }
 }
+
 func atLeast(want float64) func(float64) bool {
 	return func(value float64) bool { return value >= want }
 }
+
 func atMost(want float64) func(float64) bool {
 	return func(value float64) bool { return value <= want }
 }
