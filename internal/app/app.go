@@ -48,7 +48,7 @@ func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 		queuesModule,
 		outboxModule,
 		adminModule,
-		fx.Invoke(feedWatchdog, start, announce),
+		fx.Invoke(start),
 		fx.StartTimeout(startTimeout),
 		fx.StopTimeout(cfg.DrainTimeout+stopMargin),
 		fx.WithLogger(func() fxevent.Logger { return quietLogger{logger} }),

@@ -11,76 +11,58 @@ import (
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
-// Supervised makes the daemon tell systemd when it is ready, lives and stops.
-func Supervised(by *systemd.Supervisor) fx.Option { return fx.Supply(by) }
-
-type supervisedParams struct {
-	fx.In
-
-	Supervisor *systemd.Supervisor `optional:"true"`
-	Queues     *queueSet
-	Logger     *slog.Logger
+// Supervised makes the daemon tell systemd when it is ready, lives and stops. Ready means that
+// everything has started, as /livez does: a Redis that is away must not end the start.
+func Supervised(by *systemd.Supervisor) fx.Option {
+	return fx.Invoke(func(lc fx.Lifecycle, queues *queueSet, logger *slog.Logger) {
+		s := &supervised{by: by, live: queues.live, logger: logger}
+		// Of all hooks this one is appended last: it starts after all others, and stops before them.
+		lc.Append(fx.StartStopHook(s.start, s.stop))
+	})
 }
 
-// announce appends the hook that starts last and stops first. Ready means that everything
-// has started, as /livez does: a Redis that is away must not end the start.
-func announce(lc fx.Lifecycle, p supervisedParams) {
-	if p.Supervisor == nil {
-		return
-	}
-	tell := func(state string) func(context.Context) {
-		return func(ctx context.Context) { tellSystemd(ctx, p.Supervisor, p.Logger, state) }
-	}
-	lc.Append(fx.StartStopHook(tell(systemd.Ready), tell(systemd.Stopping)))
-}
-
-func tellSystemd(ctx context.Context, supervisor *systemd.Supervisor, logger *slog.Logger, state string) {
-	if err := supervisor.Send(ctx, state); err != nil {
-		logger.Warn("systemd was not told", "event", "systemd", "err", err)
-	}
-}
-
-// watchdog tells systemd that we live, as long as /livez says so. It owns a goroutine.
-type watchdog struct {
-	supervisor *systemd.Supervisor
-	live       func() error
-	logger     *slog.Logger
+// supervised owns the goroutine that feeds the watchdog.
+type supervised struct {
+	by     *systemd.Supervisor
+	live   func() error
+	logger *slog.Logger
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
 
-// feedWatchdog appends the hook that starts before the queues and stops after them, so
-// that a drain is watched, too.
-func feedWatchdog(lc fx.Lifecycle, p supervisedParams) {
-	if p.Supervisor == nil || p.Supervisor.Watchdog() == 0 {
-		return
+func (s *supervised) start(ctx context.Context) {
+	s.tell(ctx, systemd.Ready)
+	ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if s.by.Watchdog() > 0 {
+		s.done.Go(func() { s.feed(ctx) })
 	}
-	w := &watchdog{supervisor: p.Supervisor, live: p.Queues.live, logger: p.Logger}
-	lc.Append(fx.StartStopHook(w.start, w.stop))
 }
 
-func (w *watchdog) start(ctx context.Context) {
-	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	w.done.Go(func() { w.feed(ctx) })
+// stop comes before the drain. From then on systemd looks at TimeoutStopSec alone.
+func (s *supervised) stop(ctx context.Context) {
+	s.cancel()
+	s.done.Wait()
+	s.tell(ctx, systemd.Stopping)
 }
 
-func (w *watchdog) stop() {
-	w.cancel()
-	w.done.Wait()
-}
-
-// feed says it three times in the time that systemd waits. While a loop hangs it says
-// nothing, so that systemd ends the process, with the stacks of all goroutines in the log.
-func (w *watchdog) feed(ctx context.Context) {
+// feed says three times in the time that systemd waits that we live, as long as /livez says
+// so. While a loop hangs it says nothing, so that systemd ends the process.
+func (s *supervised) feed(ctx context.Context) {
 	hangs := false
-	for wait.Sleep(ctx, w.supervisor.Watchdog()/3) {
-		err := w.live()
+	for wait.Sleep(ctx, s.by.Watchdog()/3) {
+		err := s.live()
 		if err == nil {
-			tellSystemd(ctx, w.supervisor, w.logger, systemd.Alive)
+			s.tell(ctx, systemd.Alive)
 		} else if !hangs {
-			w.logger.Error("a polling loop hangs, systemd will end the bridge", "event", "systemd", "err", err)
+			s.logger.Error("a polling loop hangs, systemd will end the bridge", "event", "systemd", "err", err)
 		}
 		hangs = err != nil
+	}
+}
+
+func (s *supervised) tell(ctx context.Context, state string) {
+	if err := s.by.Send(ctx, state); err != nil {
+		s.logger.Warn("systemd was not told", "event", "systemd", "err", err)
 	}
 }

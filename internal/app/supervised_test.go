@@ -14,7 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/systemd"
 )
 
-// TestWatchdogIsNotFedWhileALoopHangs: the first message comes only when we live again.
+// TestWatchdogIsNotFedWhileALoopHangs: after the start the first message comes only when we live again.
 func TestWatchdogIsNotFedWhileALoopHangs(t *testing.T) {
 	t.Parallel()
 	address := "@delaybridge-" + rand.Text()
@@ -26,17 +26,19 @@ func TestWatchdogIsNotFedWhileALoopHangs(t *testing.T) {
 
 	const hangs = 5
 	var looks atomic.Int32
-	w := &watchdog{supervisor: supervisor, logger: slog.New(slog.DiscardHandler), live: func() error {
+	s := &supervised{by: supervisor, logger: slog.New(slog.DiscardHandler), live: func() error {
 		if looks.Add(1) <= hangs {
 			return errors.New("shard 1 has not looked for 1m")
 		}
 		return nil
 	}}
-	w.start(t.Context())
-	defer w.stop()
-	buffer := make([]byte, 64)
-	n, err := socket.Read(buffer)
-	require.NoError(t, err)
-	assert.Equal(t, systemd.Alive, string(buffer[:n]))
+	s.start(t.Context())
+	defer s.stop(t.Context())
+	for _, want := range []string{systemd.Ready, systemd.Alive} {
+		buffer := make([]byte, 64)
+		n, err := socket.Read(buffer)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(buffer[:n]))
+	}
 	assert.Greater(t, looks.Load(), int32(hangs), "fed while a loop hung")
 }
