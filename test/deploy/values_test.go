@@ -2,12 +2,15 @@ package deploy
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/delaybridge/delaybridge/internal/config"
 )
@@ -91,13 +94,15 @@ func TestNetworkPolicy(t *testing.T) {
 	assert.Equal(t, 8080, policy.Ingress[1].Ports[0].Port.IntValue())
 	assert.Equal(t, map[string]string{"app": "ingress"}, policy.Ingress[1].From[0].PodSelector.MatchLabels)
 
-	open := map[int]int{} // Peers by port; 0 is everywhere.
+	open := map[string]int{} // Peers by port; 0 is everywhere.
 	for _, rule := range policy.Egress {
 		for _, port := range rule.Ports {
-			open[port.Port.IntValue()] = len(rule.To)
+			open[fmt.Sprintf("%s %v", *port.Protocol, port.Port)] = len(rule.To)
 		}
 	}
-	assert.Equal(t, map[int]int{53: 0, 6379: 1, 5432: 1, 4222: 0, 5671: 0, 5672: 0, 9092: 0, 9093: 0, 4318: 0}, open)
+	assert.Equal(t, map[string]int{
+		"UDP 53": 1, "TCP 53": 1, "TCP 6379": 1, "TCP 5432": 1, "TCP 4222": 0, "TCP 5671": 0, "TCP 5672": 0, "TCP 9092": 0, "TCP 9093": 0, "TCP 4318": 0,
+	}, open)
 
 	for _, change := range []string{"service: {enabled: false}", "networkPolicy: {ingress: {admin: []}}"} {
 		assert.Len(t, render(t, values(t, everything, change)).policy.Spec.Ingress, 1, "nobody reaches the API: %s", change)
@@ -120,19 +125,24 @@ func TestMonitoring(t *testing.T) {
 func TestWrongValuesAreRefused(t *testing.T) {
 	t.Parallel()
 	for change, want := range map[string]string{
-		"replica: 3":                                                     "replica",
-		"replicas: two":                                                  "replicas",
-		"replicas: -1":                                                   "replicas",
-		"image: {tags: v1}":                                              "tags",
-		"image: {digest: v1}":                                            "digest",
-		"resources: {limits: {memory: 0.5Gi}}":                           "memory",
-		"resources: {limits: {mem: 1Gi}}":                                "mem",
-		"secrets: [{name: redis}]":                                       "secrets",
-		"networkPolicy: {egress: {redis: {port: 6379}}}":                 "port",
+		"replica: 3":                                     "'replica' not allowed",
+		"replicas: two":                                  "replicas",
+		"replicas: -1":                                   "replicas",
+		"image: {tags: v1}":                              "'tags' not allowed",
+		"image: {digest: v1}":                            "digest",
+		"resources: {limits: {memory: 0.5Gi}}":           "memory",
+		"resources: {limits: {mem: 1Gi}}":                "'mem' not allowed",
+		"secrets: [{name: redis}]":                       "secrets",
+		"networkPolicy: {egress: {redis: {port: 6379}}}": "'port' not allowed",
+		"networkPolicy: {egress: {redis: {peers: [{podselector: {}}]}}}": "'podselector' not allowed",
+		"networkPolicy: {ingress: {admin: [{}]}}":                        "minProperties",
+		"networkPolicy: {dns: {port: 53}}":                               "'port' not allowed",
+		"serviceAccount: {token: true}":                                  "'token' not allowed",
+		"image: {tag: 1.10}":                                             "tag",
 		"podDisruptionBudget: {maxUnavailable: 0}":                       "maxUnavailable",
 		"topologySpreadConstraints: [{topologyKey: zone}]":               "topologySpreadConstraints",
-		"config: {queue: {}}":                                            "queue",
-		"config: {queues: {orders: {shard: 8}}}":                         "shard",
+		"config: {queue: {}}":                                            "'queue' not allowed",
+		"config: {queues: {orders: {shard: 8}}}":                         "'shard' not allowed",
 		"config: {sinks: {events: {type: pulsar}}}":                      "type",
 		"config: {drain_timeout: soon}":                                  "drain_timeout",
 		"config: {drain_timeout: 1d}":                                    "drain_timeout",
@@ -162,4 +172,20 @@ func defaultConfig(t *testing.T) *config.Config {
 	cfg, err := config.Parse([]byte(`{queues: {orders: {sink: events}}, sinks: {events: {type: nats, url: "nats://nats:4222"}}}`), nil)
 	require.NoError(t, err)
 	return cfg
+}
+
+// TestValuesOfThePage: what docs/deploy.md gives as an example is taken.
+func TestValuesOfThePage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(root + "docs/deploy.md")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(page), "```yaml\n# values.yaml\n")
+	require.True(t, found)
+	text, _, _ := strings.Cut(rest, "```")
+	example := map[string]any{}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &example))
+	o := render(t, example)
+	assert.NotNil(t, o.policy)
+	assert.Equal(t, "/run/secrets/delaybridge-redis", o.bridge.VolumeMounts[1].MountPath)
+	bridgeConfig(t, o)
 }
