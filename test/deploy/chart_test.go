@@ -85,7 +85,7 @@ type objects struct {
 	bridge, tester corev1.Container
 }
 
-// render reads each rendered object strictly: an unknown field, or a key that is there twice, is an error.
+// render reads each rendered object strictly: an unknown field, one that is not there and must be, or a key that is there twice, is an error.
 func render(t *testing.T, values map[string]any) *objects {
 	t.Helper()
 	files, err := template(t, values)
@@ -94,7 +94,9 @@ func render(t *testing.T, values map[string]any) *objects {
 	for name, text := range files {
 		var kind struct{ APIVersion, Kind string }
 		require.NoError(t, yaml.Unmarshal([]byte(text), &kind), name)
-		switch kind.APIVersion + " " + kind.Kind {
+		object := kind.APIVersion + " " + kind.Kind
+		assertInSchema(t, object, text)
+		switch object {
 		case "v1 ConfigMap":
 			o.config = read[corev1.ConfigMap](t, text)
 		case "apps/v1 Deployment":

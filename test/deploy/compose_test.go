@@ -73,6 +73,16 @@ func TestComposeServices(t *testing.T) {
 	}
 }
 
+// TestComposeMigratesFirst: whoever uses the tables waits until they are there. Without anybody who
+// waits for the end of migrate, `up --wait` would take it for a failure.
+func TestComposeMigratesFirst(t *testing.T) {
+	t.Parallel()
+	services := compose(t, "bridge").Services
+	for _, name := range []string{"bridge-a", "bridge-b", "producer"} {
+		assert.Equal(t, types.ServiceConditionCompletedSuccessfully, services[name].DependsOn["migrate"].Condition, name)
+	}
+}
+
 // TestComposeFindsItsServers: what the bridges, Prometheus and Grafana are told to connect to is a service.
 func TestComposeFindsItsServers(t *testing.T) {
 	t.Parallel()

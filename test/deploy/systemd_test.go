@@ -15,8 +15,9 @@ import (
 
 const unitFile = root + "deploy/systemd/delaybridge.service"
 
-// exposureMax is in tenths: systemd calls what is below 2.0 OK.
-const exposureMax = "19"
+// exposureMax is in tenths. systemd 252 counts 1.1 for the unit, and 1.3 or more without any one
+// of its user, capabilities, address families, namespaces and calls; what is below 2.0 it calls OK.
+const exposureMax = "12"
 
 // unit is a copy that starts a program that is there.
 func unit(t *testing.T) (file, text string) {
@@ -30,10 +31,16 @@ func unit(t *testing.T) (file, text string) {
 	return file, string(content)
 }
 
-// analyze returns what systemd-analyze prints, and how it ended.
+// analyze returns what systemd-analyze prints, and how it ended. Where there is no systemd the
+// test is skipped; in CI that is an error.
 func analyze(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "systemd-analyze", append(args, "--no-pager")...).CombinedOutput()
+	program, err := exec.LookPath("systemd-analyze")
+	if err != nil && os.Getenv("CI") != "true" {
+		t.Skip(err, `: "make provision" installs it`)
+	}
+	require.NoError(t, err)
+	out, err := exec.CommandContext(t.Context(), program, append(args, "--no-pager")...).CombinedOutput()
 	return string(out), err
 }
 
@@ -65,6 +72,7 @@ func TestUnitWaitsForTheDrain(t *testing.T) {
 	timeout, err := time.ParseDuration(found[1])
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, timeout, defaultConfig(t).DrainTimeout+10*time.Second)
+	assert.NotContains(t, text, "ExecReload=/usr/local/bin/bridge", "systemd gives it no credentials, which the configuration names")
 	for _, secret := range regexp.MustCompile(`(?m)^LoadCredential=(\w+):/`).FindAllStringSubmatch(text, -1) {
 		assert.Contains(t, text, "\nSetCredential="+secret[1]+`:\n`+"\n", "without it a missing file keeps the bridge from starting")
 	}
