@@ -3,7 +3,6 @@ package systemd_test
 import (
 	"crypto/rand"
 	"net"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -20,10 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestSend says each state in a message of its own, on a socket in a folder and on one without a file.
 func TestSend(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "sd") // A socket's path has at most 107 bytes.
-	require.NoError(t, err)
-	defer func() { _ = os.RemoveAll(dir) }()
-	for _, name := range []string{filepath.Join(dir, "notify"), "@delaybridge-" + rand.Text()} {
+	for _, name := range []string{filepath.Join(t.TempDir(), "notify"), "@delaybridge-" + rand.Text()} {
 		listener, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
 		require.NoError(t, err)
 		s, err := systemd.New([]string{"NOTIFY_SOCKET=" + name}, 1)
