@@ -13,7 +13,7 @@ FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit rates console screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln clean
+.PHONY: help build test unit rates console deploy manifests screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ build: ## Build bin/bridge.
 
 test: provision services lint ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
-	$(MAKE) rates console
+	$(MAKE) rates console deploy
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PKG)
@@ -33,6 +33,12 @@ rates: services ## Check the counters and the alerts with Prometheus' own engine
 
 console: services ## Use the console in headless Chromium, a module of its own (TEST_FLAGS).
 	$(SERVICES) -only redis,nats go test -C test/console $(TEST_FLAGS) ./...
+
+deploy: ## Check chart, manifests, unit and compose file with the tools that read them, a module of its own.
+	go test -C test/deploy -timeout=20m ./...
+
+manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
+	go test -C test/deploy -count=1 -run Current . -update
 
 screens: services ## Draw all pages of the console into docs/console.
 	$(SERVICES) -only redis,nats go test -C test/console -count=1 -run TestLooks . -screens $(CURDIR)/docs/console

@@ -16,6 +16,7 @@ needs=(
 	postgresql=/usr/lib/postgresql/*/bin/initdb
 	mariadb-server=/usr/bin/mariadbd-safe
 	chromium=chromium
+	systemd=systemd-analyze
 	gcc=gcc
 	libc6-dev=/usr/include/stdlib.h
 )

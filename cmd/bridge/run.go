@@ -5,6 +5,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/systemd"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
@@ -12,7 +13,8 @@ type runCommand struct{ fileFlag }
 
 func (runCommand) Help() string {
 	return `It polls the queues and publishes what is due until SIGTERM or SIGINT, then drains and exits
-with 0. A second signal ends it at once. Its log goes to standard error.
+with 0. A second signal ends it at once. Its log goes to standard error. A systemd unit of
+Type=notify is told when it is ready and stops, and its watchdog that no polling loop hangs.
 
 SIGHUP has it read the configuration again: rate, late, retry, park_patience, dead and budget of queues and log.level change at once.
 If anything else differs, or is wrong, all stays as it is, and the log says why.
@@ -28,7 +30,12 @@ func (c runCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
+	supervisor, err := systemd.New(p.environ, os.Getpid())
+	if err != nil {
+		return err
+	}
 	level := telemetry.NewLevel(cfg.Log.Level)
 	again := func() (*config.Config, error) { return loadConfig(p, c.Config) }
-	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, level, cfg.Log.Format), app.LogLevel(level), app.Reload(hangups, again))
+	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, level, cfg.Log.Format),
+		app.LogLevel(level), app.Reload(hangups, again), app.Supervised(supervisor))
 }
