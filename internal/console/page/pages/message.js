@@ -94,7 +94,10 @@ function payload(path, key) {
   const section = el('section', null, el('h3', null, 'Body'), button('Show the body', async (event) => {
     try {
       const m = await get(path, { key, body: 1 });
-      section.append(el('pre', null, m.body ?? `base64: ${m.body_base64}`));
+      const text = m.body ?? (m.body_base64 && `base64: ${m.body_base64}`);
+      section.append(text === undefined
+        ? el('p.calm', null, `It is encrypted with the key ${m.headers['delay-sealed']}, and not shown here.`)
+        : el('pre', null, text));
       event.target.remove();
     } catch (err) {
       section.append(el('p.error', null, err.message));
