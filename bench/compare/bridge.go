@@ -144,7 +144,7 @@ func consume(ctx context.Context, from flow.Broker, topic string, to *arrivals) 
 }
 
 // limit measures the client library alone, which publishes the same messages.
-func (b *bench) limit(to target) func(context.Context) (sample, error) {
+func (b *bench) limit(to target, headers headersOf) func(context.Context) (sample, error) {
 	return func(ctx context.Context) (s sample, err error) {
 		topic, err := to.newTopic(ctx)
 		if err != nil {
@@ -153,7 +153,7 @@ func (b *bench) limit(to target) func(context.Context) (sample, error) {
 		defer func() { err = errors.Join(err, to.dropTopic(context.WithoutCancel(ctx), topic)) }()
 		meters := startMeters(map[metric]func() time.Duration{cpuClient: ofSelf, cpuBroker: ofServer(to.Server())})
 		began := time.Now()
-		if err := to.publish(ctx, to, topic, b.count); err != nil {
+		if err := to.publish(ctx, to, topic, b.count, headers); err != nil {
 			return nil, err
 		}
 		s = sample{drainRate: float64(b.count) / time.Since(began).Seconds()}

@@ -52,13 +52,13 @@ removes them before it handles them (a crash loses them), and sleeps alike. Byte
 the file system; their times are given to the nanosecond, since jetstream.WithScheduleAt cuts them to the second, and fires that much early.`
 
 const aboutNATS = `One stream on the file system. The bridge's *drain* is from the due instant until Redis holds no message any more. nats.go publishes with
-PublishMsgAsync, 4,000 without an answer. Both send bodies and ids (Nats-Msg-Id); the bridge adds its headers. Late is the stream's time, at 1,000 messages a second.`
+PublishMsgAsync, 4,000 without an answer. All send bodies and ids (Nats-Msg-Id); the bridge adds its headers, and *our headers* are nats.go with the same. Late is the stream's time, at 1,000 messages a second.`
 
-const aboutRabbitMQ = `Persistent, with confirms, four connections each; the client library has 1,000 messages a connection without an answer. Both send bodies and
-ids (message-id); the bridge adds its headers. Late is when a consumer has the message, at 1,000 messages a second.`
+const aboutRabbitMQ = `Persistent, with confirms, four connections each; the client library has 1,000 messages a connection without an answer. All send bodies and
+ids (message-id); the bridge adds its headers and a timestamp, and *our headers* are amqp091-go with the same. Late is when a consumer has the message, at 1,000 messages a second.`
 
 const aboutKafka = `One broker, a topic of six partitions, acks=all. *To nowhere* is ours in the measuring process, with a sink that acknowledges a batch after a millisecond. kafka-go sends
-500 messages a request with Client.Produce, one call a partition at a time, with the id as the one header; the bridge adds its others. Late is the broker's time,
+500 messages a request with Client.Produce, one call a partition at a time, with the id as the one header; the bridge adds its others, and *our headers* are kafka-go with the same. Late is the broker's time,
 LogAppendTime, at 1,000 messages a second.`
 
 const aboutRedis = `Schedule, and claim with settle, beside scripts that do nothing but the same writes.`

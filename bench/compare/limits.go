@@ -12,15 +12,28 @@ import (
 	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
 // publisher publishes the messages 0 to count-1 with a client library alone, as
 // fast as it can, and returns when all are acknowledged.
-type publisher func(ctx context.Context, broker flow.Broker, topic string, count int) error
+type publisher func(ctx context.Context, broker flow.Broker, topic string, count int, headers headersOf) error
+
+// headersOf are those that a message has beside its id.
+type headersOf func(i int) []message.Header
+
+func none(int) []message.Header { return nil }
+
+// asBridged are the headers that the bridge gives a message.
+func asBridged(i int) []message.Header {
+	now := time.Now()
+	m := message.Message{ID: identity(i), Queue: queue, DueAt: now, ScheduledAt: now, Attempt: 1}
+	return m.AppendHeaders(nil)
+}
 
 // publishNATS keeps a window of messages without an answer.
-func publishNATS(ctx context.Context, broker flow.Broker, topic string, count int) error {
+func publishNATS(ctx context.Context, broker flow.Broker, topic string, count int, headers headersOf) error {
 	nc, js, err := connectNATS(broker.Server().URL())
 	if err != nil {
 		return err
@@ -30,6 +43,9 @@ func publishNATS(ctx context.Context, broker flow.Broker, topic string, count in
 		m := nats.NewMsg(topic)
 		m.Data = body
 		m.Header.Set(jetstream.MsgIDHeader, identity(i))
+		for _, header := range headers(i) {
+			m.Header[header.Name] = []string{header.Value}
+		}
 		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience)); err != nil {
 			return err
 		}
@@ -48,12 +64,12 @@ const (
 	rabbitWindow      = 1000
 )
 
-func publishRabbitMQ(ctx context.Context, broker flow.Broker, topic string, count int) error {
+func publishRabbitMQ(ctx context.Context, broker flow.Broker, topic string, count int, headers headersOf) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for n := range rabbitConnections {
 		group.Go(func() error {
 			return onChannel(broker, func(channel *amqp.Channel) error {
-				return publishOn(ctx, channel, topic, count*n/rabbitConnections, count*(n+1)/rabbitConnections)
+				return publishOn(ctx, channel, topic, count*n/rabbitConnections, count*(n+1)/rabbitConnections, headers)
 			})
 		})
 	}
@@ -62,7 +78,7 @@ func publishRabbitMQ(ctx context.Context, broker flow.Broker, topic string, coun
 
 // publishOn publishes on one channel, while another goroutine waits for the
 // confirms in their order.
-func publishOn(ctx context.Context, channel *amqp.Channel, topic string, from, to int) error {
+func publishOn(ctx context.Context, channel *amqp.Channel, topic string, from, to int, headers headersOf) error {
 	if err := channel.Confirm(false); err != nil {
 		return err
 	}
@@ -71,9 +87,14 @@ func publishOn(ctx context.Context, channel *amqp.Channel, topic string, from, t
 	group.Go(func() error {
 		defer close(pending)
 		for i := from; i < to; i++ {
-			confirm, err := channel.PublishWithDeferredConfirm("", topic, true, false, amqp.Publishing{
-				DeliveryMode: amqp.Persistent, MessageId: identity(i), Body: body,
-			})
+			m := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: identity(i), Body: body}
+			if own := headers(i); len(own) > 0 {
+				m.Timestamp, m.Headers = time.Now(), make(amqp.Table, len(own))
+				for _, header := range own {
+					m.Headers[header.Name] = header.Value
+				}
+			}
+			confirm, err := channel.PublishWithDeferredConfirm("", topic, true, false, m)
 			if err != nil {
 				return err
 			}
@@ -99,9 +120,14 @@ func publishOn(ctx context.Context, channel *amqp.Channel, topic string, from, t
 // kafkaPartitions is how many a topic of flow has.
 const kafkaPartitions = 6
 
+// onlyID is the one header of a message in Kafka.
+func onlyID(i int) []message.Header {
+	return []message.Header{{Name: idHeader, Value: identity(i)}}
+}
+
 // publishKafka has one request a partition under way. Leaders that are not there
 // yet are waited for.
-func publishKafka(ctx context.Context, broker flow.Broker, topic string, count int) error {
+func publishKafka(ctx context.Context, broker flow.Broker, topic string, count int, headers headersOf) error {
 	transport := &kafka.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &kafka.Client{Addr: kafka.TCP(broker.Server().Addr()), Timeout: patience, Transport: transport}
@@ -110,7 +136,7 @@ func publishKafka(ctx context.Context, broker flow.Broker, topic string, count i
 		from, to := count*partition/kafkaPartitions, count*(partition+1)/kafkaPartitions
 		group.Go(func() error {
 			for ; from < to; from += batchSize {
-				if err := produce(ctx, client, topic, partition, from, min(from+batchSize, to)); err != nil {
+				if err := produce(ctx, client, topic, partition, from, min(from+batchSize, to), headers); err != nil {
 					return err
 				}
 			}
@@ -120,12 +146,14 @@ func publishKafka(ctx context.Context, broker flow.Broker, topic string, count i
 	return group.Wait()
 }
 
-func produce(ctx context.Context, client *kafka.Client, topic string, partition, from, to int) error {
+func produce(ctx context.Context, client *kafka.Client, topic string, partition, from, to int, headers headersOf) error {
 	for {
 		records := make([]kafka.Record, to-from)
 		for i := range records {
 			records[i].Value = kafka.NewBytes(body)
-			records[i].Headers = []kafka.Header{{Key: idHeader, Value: []byte(identity(from + i))}}
+			for _, header := range headers(from + i) {
+				records[i].Headers = append(records[i].Headers, kafka.Header{Key: header.Name, Value: []byte(header.Value)})
+			}
 		}
 		response, err := client.Produce(ctx, &kafka.ProduceRequest{
 			Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),

@@ -22,18 +22,25 @@ const (
 	cpuBroker  metric = "CPU of the broker"
 )
 
+// alike is what the name of a client library ends with where it publishes the bridge's headers too.
+const alike = ", our headers"
+
 // Names of contenders. Those that begin with oursName are ours.
 const (
 	oursName     = "delaybridge"
 	toNATS       = oursName + " to NATS"
 	limitNATS    = "nats.go"
+	alikeNATS    = limitNATS + alike
 	toQuorum     = oursName + " to a quorum queue"
 	limitQuorum  = "amqp091-go to a quorum queue"
+	alikeQuorum  = limitQuorum + alike
 	toClassic    = oursName + " to a classic queue"
 	limitClassic = "amqp091-go to a classic queue"
+	alikeClassic = limitClassic + alike
 	toKafka      = oursName + " to Kafka"
 	toNowhere    = oursName + " to nowhere"
 	limitKafka   = "kafka-go"
+	alikeKafka   = limitKafka + alike
 	nameFew      = oursName + ", few waiting"
 	nameMany     = oursName + ", many waiting"
 	nameSteady   = "1,000 a second alone"
@@ -51,15 +58,22 @@ var parts = []part{
 	},
 	{
 		name: "nats", title: "To NATS JetStream", about: aboutNATS,
-		columns: brokerColumns, pairs: []pair{{name: toNATS, base: limitNATS, goals: leanClient}}, open: openNATS,
+		columns: brokerColumns, open: openNATS,
+		pairs: []pair{{name: toNATS, base: alikeNATS, goals: leanClient}, {name: toNATS, base: limitNATS}},
 	},
 	{
 		name: "rabbitmq", title: "To RabbitMQ", about: aboutRabbitMQ, columns: brokerColumns, open: openRabbitMQ,
-		pairs: []pair{{name: toQuorum, base: limitQuorum, goals: leanClient}, {name: toClassic, base: limitClassic, goals: leanClient}},
+		pairs: []pair{
+			{name: toQuorum, base: alikeQuorum, goals: leanClient},
+			{name: toQuorum, base: limitQuorum},
+			{name: toClassic, base: alikeClassic, goals: leanClient},
+			{name: toClassic, base: limitClassic},
+		},
 	},
 	{
 		name: "kafka", title: "To Kafka", about: aboutKafka,
-		columns: brokerColumns, pairs: []pair{{name: toKafka, base: toNowhere}, {name: toKafka, base: limitKafka, goals: leanClient}}, open: openKafka,
+		columns: brokerColumns, open: openKafka,
+		pairs: []pair{{name: toKafka, base: toNowhere}, {name: toKafka, base: alikeKafka, goals: leanClient}, {name: toKafka, base: limitKafka}},
 	},
 	{name: "redis", title: "Beside the least that Redis could do", about: aboutRedis, text: also("./redis", "-aof")},
 	{name: "outbox", title: "From the database to Redis", about: aboutOutbox, text: also("./outbox")},

@@ -61,7 +61,7 @@ func openBroker(ctx context.Context, b *bench, name string, contenders func(flow
 func openNATS(ctx context.Context, b *bench) (*field, error) {
 	f, err := openBroker(ctx, b, "nats", func(broker flow.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropStream(broker), publish: publishNATS}
-		return []contender{{toNATS, b.bridged(to)}, {limitNATS, b.limit(to)}}
+		return []contender{{toNATS, b.bridged(to)}, {alikeNATS, b.limit(to, asBridged)}, {limitNATS, b.limit(to, none)}}
 	})
 	if err == nil {
 		f.versions = append(f.versions, natsVersion(), "nats.go "+moduleVersion("github.com/nats-io/nats.go"))
@@ -99,9 +99,11 @@ func openRabbitMQ(ctx context.Context, b *bench) (*field, error) {
 		version = rabbitVersion(broker)
 		return []contender{
 			{toQuorum, b.bridged(quorum)},
-			{limitQuorum, b.limit(quorum)},
+			{alikeQuorum, b.limit(quorum, asBridged)},
+			{limitQuorum, b.limit(quorum, none)},
 			{toClassic, b.bridged(classic)},
-			{limitClassic, b.limit(classic)},
+			{alikeClassic, b.limit(classic, asBridged)},
+			{limitClassic, b.limit(classic, none)},
 		}
 	})
 	if err == nil {
@@ -134,7 +136,12 @@ func rabbitVersion(broker flow.Broker) string {
 func openKafka(ctx context.Context, b *bench) (*field, error) {
 	f, err := openBroker(ctx, b, "kafka", func(broker flow.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropKafka(broker), publish: publishKafka}
-		return []contender{{toKafka, b.bridged(to)}, {toNowhere, b.drainNowhere}, {limitKafka, b.limit(to)}}
+		return []contender{
+			{toKafka, b.bridged(to)},
+			{toNowhere, b.drainNowhere},
+			{alikeKafka, b.limit(to, asBridged)},
+			{limitKafka, b.limit(to, onlyID)},
+		}
 	})
 	if err == nil {
 		f.versions = append(f.versions, kafkaVersion(), "kafka-go "+moduleVersion("github.com/segmentio/kafka-go"))
