@@ -28,8 +28,8 @@ test: provision services lint ## Get what the tests need, lint, and run all test
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PKG)
 
-rates: services ## Check the counters with Prometheus' own engine, a module of its own (TEST_FLAGS).
-	$(SERVICES) go test -C test/rates $(TEST_FLAGS) ./...
+rates: services ## Check the counters and the alerts with Prometheus' own engine, a module of its own (TEST_FLAGS).
+	$(SERVICES) -only redis,nats,postgres go test -C test/rates -parallel 8 $(TEST_FLAGS) ./...
 
 console: services ## Use the console in headless Chromium, a module of its own (TEST_FLAGS).
 	$(SERVICES) -only redis,nats go test -C test/console $(TEST_FLAGS) ./...

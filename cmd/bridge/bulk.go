@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
@@ -45,12 +46,10 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec store.JobSpec, due .
 		}
 	}
 	spec.DryRun, spec.Rate = f.DryRun, int(f.Rate)
-	id, err := s.queue.Jobs().Start(s.ctx, spec)
+	id, err := s.startJob(spec)
 	switch {
-	case errors.Is(err, store.ErrJobSpec):
-		return usagef("%v", err)
 	case err != nil:
-		return s.fail("start a job for", "", err)
+		return err
 	case f.Wait:
 		return s.followJob(id)
 	}
@@ -59,6 +58,26 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec store.JobSpec, due .
 		return s.fail("look for the job of", "", err)
 	}
 	return s.showJob(&job)
+}
+
+// startJob starts a job. That is the change: what the job does is told by the job.
+func (s *session) startJob(spec store.JobSpec) (id string, err error) {
+	made := store.Change{Action: "job " + string(spec.Verb), What: api.FilterText(&spec.Filter)}
+	if spec.DryRun {
+		made.Action += ", count only"
+	}
+	err = s.audited(&made, func() (err error) {
+		id, err = s.queue.Jobs().Start(s.ctx, spec)
+		switch {
+		case errors.Is(err, store.ErrJobSpec):
+			return usagef("%v", err)
+		case err != nil:
+			return s.fail("start a job for", "", err)
+		}
+		made.Answer = "job " + id
+		return nil
+	})
+	return id, err
 }
 
 // followJob waits until the job has ended, and says how far it is. When the command is

@@ -65,10 +65,12 @@ func (c cancelCommand) Run(p *program) error {
 	if c.Bulk.All {
 		return c.Bulk.start(p, c.queueFlags, store.JobSpec{Verb: store.JobCancel, Filter: c.filter()})
 	}
-	return c.one().operate(p, "cancel", func(s *session, found *store.Found, ref delay.Ref) error {
+	return c.one().operate(p, "cancel", func(s *session, found *store.Found, made *store.Change) error {
+		ref := delay.Ref{ID: found.ID, Key: found.Key}
 		if err := s.done("cancel", ref.ID, s.client.Cancel(s.ctx, ref)); err != nil {
 			return err
 		}
+		made.Answer = stateCancelled
 		if s.asJSON {
 			return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateCancelled))
 		}
@@ -130,11 +132,12 @@ func (c publishNowCommand) Run(p *program) error {
 
 // reschedule looks for the message and moves it.
 func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
-	return f.operate(p, verb, func(s *session, found *store.Found, ref delay.Ref) error {
-		due := to.from(s.queue.Now())
+	return f.operate(p, verb, func(s *session, found *store.Found, made *store.Change) error {
+		due, ref := to.from(s.queue.Now()), delay.Ref{ID: found.ID, Key: found.Key}
 		if err := s.done(verb, ref.ID, s.client.Reschedule(s.ctx, ref, to.when())); err != nil {
 			return err
 		}
+		made.Answer = "rescheduled"
 		// The due time by Redis' clock; if it is gone already, it was due as estimated.
 		if moved, ok, err := s.queue.Producer().Get(s.ctx, ref.ID, ref.Key); err == nil && ok {
 			found = &moved
@@ -150,18 +153,17 @@ func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
 }
 
 // operate looks for the message and then does something to it.
-func (f messageFlags) operate(p *program, verb string, do func(*session, *store.Found, delay.Ref) error) error {
-	s, err := f.open(p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	found, err := s.find(f.ID, f.Key)
-	if err != nil {
-		return s.fail(verb, f.ID, err)
-	}
-	s.answered()
-	return do(s, &found, delay.Ref{ID: found.ID, Key: found.Key})
+func (f messageFlags) operate(p *program, verb string, do func(*session, *store.Found, *store.Change) error) error {
+	made := store.Change{Action: verb, What: f.ID, Key: deref(f.Key)}
+	return f.changing(p, made, func(s *session, made *store.Change) error {
+		found, err := s.find(f.ID, f.Key)
+		if err != nil {
+			return s.fail(verb, f.ID, err)
+		}
+		s.answered()
+		made.Key = found.Key
+		return do(s, &found, made)
+	})
 }
 
 // done turns the answer that a copy may be out into a warning: the call was done.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
@@ -151,10 +152,21 @@ type deadVerb struct {
 	do     func(members []string) ([]store.Code, error)
 }
 
+// apply applies the verb to one letter, or to all.
 func (f deadFlags) apply(s *session, id string, verb deadVerb) error {
+	made := store.Change{Action: verb.name, What: id, Key: deref(f.Key)}
 	if f.Bulk.All {
-		return s.applyAll(verb)
+		made.What = api.FilterText(&store.Filter{State: store.StateDead})
 	}
+	return s.audited(&made, func() error {
+		if f.Bulk.All {
+			return s.applyAll(verb, &made)
+		}
+		return f.applyOne(s, id, verb, &made)
+	})
+}
+
+func (f deadFlags) applyOne(s *session, id string, verb deadVerb, made *store.Change) error {
 	found, err := s.findDead(id, f.Key)
 	if err != nil {
 		return s.fail(verb.name, id, err)
@@ -162,6 +174,9 @@ func (f deadFlags) apply(s *session, id string, verb deadVerb) error {
 	s.answered()
 	letter := message.DeadLetter{Message: found.Message, Member: message.Member(found.ID, found.Key)}
 	done, stuck, err := s.applySome(verb, []message.DeadLetter{letter})
+	if made.Key = found.Key; done > 0 {
+		made.Answer = "done"
+	}
 	switch {
 	case err != nil:
 		return s.fail(verb.name, id, err)
@@ -177,7 +192,7 @@ func (f deadFlags) apply(s *session, id string, verb deadVerb) error {
 
 // applyAll applies the verb to the letters that were dead when it began: a message that
 // dies again must not keep it going for ever.
-func (s *session) applyAll(verb deadVerb) error {
+func (s *session) applyAll(verb deadVerb, made *store.Change) error {
 	if _, err := s.queue.AwaitLayout(s.ctx); err != nil && !errors.Is(err, delay.ErrNoLayout) {
 		return s.fail(verb.name+" dead letters of", "", err) // It sets the clock, too.
 	}
@@ -190,6 +205,7 @@ func (s *session) applyAll(verb deadVerb) error {
 		}
 		done, stuck, err := s.applySome(verb, letters)
 		total += done
+		made.Answer = tallied(map[string]int{"done": total})
 		switch {
 		case err != nil:
 			return s.fail(fmt.Sprintf("%s %s of", verb.past, count(total, "dead letter")), "", err)

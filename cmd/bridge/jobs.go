@@ -65,13 +65,16 @@ func (c jobsStopCommand) Run(p *program) error {
 		if job.State.Ended() {
 			return &failure{code: "job_ended", exit: exitRefused, id: job.ID, text: fmt.Sprintf("job %s has ended: %s", job.ID, job.State)}
 		}
-		if err := s.queue.Jobs().Stop(s.ctx, job.ID); err != nil {
-			return s.fail("stop a job of", "", err)
+		err := s.audited(&store.Change{Action: "stop job", What: job.ID}, func() error {
+			return s.fail("stop a job of", "", s.queue.Jobs().Stop(s.ctx, job.ID))
+		})
+		if err != nil {
+			return err
 		}
 		if s.asJSON {
 			return writeJSON(p.stdout, s.jobView(job))
 		}
-		_, err := fmt.Fprintf(p.stdout, "asked job %s to stop\n", job.ID)
+		_, err = fmt.Fprintf(p.stdout, "asked job %s to stop\n", job.ID)
 		return err
 	})
 }

@@ -41,13 +41,7 @@ func run(p *program, args []string) int {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:], "--help")
 	}
-	parser, err := kong.New(&commands{},
-		kong.Name("bridge"),
-		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Writers(p.stdout, p.stderr),
-		kong.Vars{"config_variable": configVariable, "outbox_table": schema.DefaultTable, "outbox_states": strings.Join(table.States(), ", ")},
-	)
+	parser, err := newParser(p)
 	if err != nil {
 		return report(p, wantsJSON(args), err)
 	}
@@ -56,4 +50,15 @@ func run(p *program, args []string) int {
 		return report(p, wantsJSON(args), usageError(err))
 	}
 	return report(p, wantsJSON(args), command.Run(p, parser))
+}
+
+func newParser(p *program) (*kong.Kong, error) {
+	return kong.New(&commands{},
+		kong.Name("bridge"),
+		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Help(printHelp),
+		kong.Writers(p.stdout, p.stderr),
+		kong.Vars{"config_variable": configVariable, "outbox_table": schema.DefaultTable, "outbox_states": strings.Join(table.States(), ", ")},
+	)
 }

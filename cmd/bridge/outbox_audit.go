@@ -81,7 +81,7 @@ type auditing struct {
 
 	rdb       redis.UniversalClient
 	databases map[string]*table.Database
-	queues    []*store.Rows
+	queues    []*store.Queue
 	settler   *settler.Settler
 }
 
@@ -119,7 +119,7 @@ func (r *auditing) open(file, only string) (err error) {
 		if only != "" && name != only {
 			continue
 		}
-		queue := store.New(r.rdb, r.config.Prefix, name).Rows()
+		queue := store.New(r.rdb, r.config.Prefix, name)
 		layout, err := queue.AwaitLayout(r.ctx)
 		if err != nil {
 			return of("audit", name, "", err)
@@ -129,7 +129,7 @@ func (r *auditing) open(file, only string) (err error) {
 			shards[i] = i
 		}
 		r.queues = append(r.queues, queue)
-		ledgers = append(ledgers, settler.Queue{Name: name, Store: queue, Held: func() []int { return shards }})
+		ledgers = append(ledgers, settler.Queue{Name: name, Store: queue.Rows(), Held: func() []int { return shards }})
 	}
 	r.settler, err = settler.New(settler.Config{Databases: databases, Queues: ledgers})
 	return err
@@ -142,7 +142,7 @@ func (r *auditing) run(name string) error {
 		cfg := r.config.Queues[q.Name()]
 		queues[i] = auditor.Queue{
 			Queue: outbox.Queue{
-				Name: q.Name(), Store: outbox.NewStore(q), Sink: r.config.Sinks[cfg.Sink].Type, MaxMessage: int(cfg.MaxMessage),
+				Name: q.Name(), Store: outbox.NewStore(q.Rows()), Sink: r.config.Sinks[cfg.Sink].Type, MaxMessage: int(cfg.MaxMessage),
 			},
 		}
 	}
@@ -165,7 +165,14 @@ func (r *auditing) run(name string) error {
 		})
 		progress.end()
 		if err != nil {
-			return r.fail(q.Name(), counts, err)
+			err = r.fail(q.Name(), counts, err)
+		}
+		if !r.dry {
+			done := tallied(map[string]int{"put_back": int(counts.PutBack), "settled": int(counts.Settled), "removed": int(counts.Removed)})
+			writeDown(r.program, r.asJSON, q.Admin(), &store.Change{Action: "outbox audit", What: name, Answer: answerOf(done, err)})
+		}
+		if err != nil {
+			return err
 		}
 		if err := r.print(name, q.Name(), counts); err != nil {
 			return err

@@ -139,6 +139,11 @@ func TestOutboxAudit(t *testing.T) {
 			assert.False(t, there("ended"))
 			assert.True(t, there("lost"))
 			assert.Equal(t, exitUsage, run("--queue", "none").code)
+
+			changes, err := queue.Admin().AuditLog(t.Context(), "", 10)
+			require.NoError(t, err)
+			require.Len(t, changes, 3, "all but the dry run")
+			assert.Equal(t, []string{"outbox audit", "default", "put_back 0, removed 1, settled 0"}, []string{changes[0].Action, changes[0].What, changes[0].Answer})
 		})
 	}
 }

@@ -96,30 +96,28 @@ func (j *pauseJSON) waiting() string {
 
 // change pauses or resumes, and tells what it means.
 func (f pauseFlags) change(p *program, verb string, do func(*session) (pauseJSON, error), describe func(pauseJSON) string) error {
-	s, err := f.open(p)
-	if err != nil {
+	return f.changing(p, store.Change{Action: verb, Topic: f.Topic}, func(s *session, made *store.Change) error {
+		now, err := do(s)
+		if invalid, ok := errors.AsType[*message.InvalidError](err); ok {
+			return usagef("--topic %s", invalid.Error())
+		}
+		if errors.Is(err, store.ErrManyPaused) {
+			return &failure{code: "many_paused", exit: exitRefused, cause: err}
+		}
+		if err == nil {
+			made.Answer = "done"
+			now.Queue, now.Topic = f.Queue, f.Topic
+			err = s.countPaused(&now)
+		}
+		switch {
+		case err != nil:
+			return s.fail(verb, "", err)
+		case s.asJSON:
+			return writeJSON(p.stdout, now)
+		}
+		_, err = fmt.Fprintln(p.stdout, describe(now))
 		return err
-	}
-	defer s.close()
-	now, err := do(s)
-	if invalid, ok := errors.AsType[*message.InvalidError](err); ok {
-		return usagef("--topic %s", invalid.Error())
-	}
-	if errors.Is(err, store.ErrManyPaused) {
-		return &failure{code: "many_paused", exit: exitRefused, cause: err}
-	}
-	if err == nil {
-		now.Queue, now.Topic = f.Queue, f.Topic
-		err = s.countPaused(&now)
-	}
-	switch {
-	case err != nil:
-		return s.fail(verb, "", err)
-	case s.asJSON:
-		return writeJSON(p.stdout, now)
-	}
-	_, err = fmt.Fprintln(p.stdout, describe(now))
-	return err
+	})
 }
 
 // countPaused counts what a pause keeps.

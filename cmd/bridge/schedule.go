@@ -10,6 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 type scheduleCommand struct {
@@ -97,11 +98,16 @@ func (c scheduleCommand) Run(p *program) error {
 	}
 	s.answered() // Reading standard input was not Redis' fault.
 	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag, Late: c.Late.late()}
-	result, err := s.schedule(m, c.spread(c.when()))
-	if err != nil {
-		return s.fail("schedule", result.Ref.ID, err)
-	}
-	return c.print(s, result)
+	made := store.Change{Action: "schedule", Key: c.Key, Topic: c.Topic}
+	return s.audited(&made, func() error {
+		result, err := s.schedule(m, c.spread(c.when()))
+		made.What = result.Ref.ID
+		if err != nil {
+			return s.fail("schedule", result.Ref.ID, err)
+		}
+		made.Answer = string(result.Status)
+		return c.print(s, result)
+	})
 }
 
 // spread adds what was asked for.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
+	"github.com/delaybridge/delaybridge/internal/store"
 )
 
 const (
@@ -74,7 +75,11 @@ func (c scheduleCommand) runBatch(p *program) error {
 			return err
 		}
 	}
-	return b.run(input)
+	err = b.run(input)
+	if len(b.tally) > 0 {
+		writeDown(p, s.asJSON, s.queue.Admin(), &store.Change{Action: "schedule", Answer: tallied(b.tally)})
+	}
+	return err
 }
 
 // run takes what lines there are, and does not wait for more than one.

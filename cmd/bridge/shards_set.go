@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -42,18 +43,13 @@ func (c shardsSetCommand) Run(p *program) error {
 		return s.fail("change the shards of", "", err)
 	}
 	var now *store.Layout
-	err = s.walk(func() (err error) {
-		ctx, cancel := context.WithTimeout(s.ctx, setPatience)
-		defer cancel()
-		now, err = s.queue.Layouts().SetShards(ctx, c.Shards)
+	err = s.audited(&store.Change{Action: "shards set", What: strconv.Itoa(c.Shards)}, func() (err error) {
+		now, err = c.set(s)
 		return err
 	})
 	switch {
-	case errors.Is(err, layout.ErrEarlierLayouts):
-		text := fmt.Sprintf("queue %s: %v; wait until they have drained, see `bridge shards list`", s.name, err)
-		return &failure{code: "draining", exit: exitRefused, text: text, cause: err}
 	case err != nil:
-		return s.fail("change the shards of", "", err)
+		return err
 	case c.json():
 		return writeJSON(s.program.stdout, layoutJSON{Queue: s.name, Shards: now.Shards, Epoch: now.Epoch, Earlier: append([]int{}, now.Earlier...)})
 	case before.Epoch == now.Epoch:
@@ -62,6 +58,20 @@ func (c shardsSetCommand) Run(p *program) error {
 		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s now, %d before\n", s.name, count(now.Shards, "shard"), before.Shards)
 	}
 	return err
+}
+
+func (c shardsSetCommand) set(s *session) (now *store.Layout, err error) {
+	err = s.walk(func() (err error) {
+		ctx, cancel := context.WithTimeout(s.ctx, setPatience)
+		defer cancel()
+		now, err = s.queue.Layouts().SetShards(ctx, c.Shards)
+		return err
+	})
+	if errors.Is(err, layout.ErrEarlierLayouts) {
+		text := fmt.Sprintf("queue %s: %v; wait until they have drained, see `bridge shards list`", s.name, err)
+		return nil, &failure{code: "draining", exit: exitRefused, text: text, cause: err}
+	}
+	return now, s.fail("change the shards of", "", err)
 }
 
 // layoutJSON is a layout as programs see it.

@@ -23,8 +23,8 @@ type verifyCommand struct {
 func (verifyCommand) Help() string {
 	return `Reads all that the queue has in Redis, in small steps, beside producers and bridges, and prints what is
 not whole: a message without a body, a body that neither waits nor is in flight, a claim without a
-deadline, an index that tells another story, counters that do not add up. What looks broken is looked
-at again at one instant before it is said.
+deadline, an index or a history that tells another story, counters that do not add up. What looks broken
+is looked at again at one instant before it is said.
 
 With --repair, what lost its body or its due time goes to the dead letters, with that reason; the
 indexes are made whole; no message is deleted. What cannot be judged stays, and is said.
@@ -47,7 +47,7 @@ func (c verifyCommand) Run(p *program) error {
 	left := 0
 	list := c.listing(p.stdout, "QUEUE", "SHARD", "WHAT", "ID", "KEY", "MENDED", "DETAIL")
 	for _, s := range all {
-		sums, err := c.verify(s, list)
+		sums, err := c.audited(s, list)
 		left += sums.found - sums.mended
 		if err != nil {
 			return list.end(s.fail("verify", "", err), "")
@@ -91,6 +91,20 @@ type breachJSON struct {
 	Tag    string `json:"tag,omitempty"`
 	Detail string `json:"detail,omitempty"`
 	Mended bool   `json:"mended"`
+}
+
+// audited verifies, and writes down what it has mended.
+func (c verifyCommand) audited(s *session, list *listing) (sums verified, err error) {
+	if !c.Repair {
+		return c.verify(s, list)
+	}
+	made := store.Change{Action: "verify --repair"}
+	err = s.audited(&made, func() (err error) {
+		sums, err = c.verify(s, list)
+		made.Answer = tallied(map[string]int{"found": sums.found, "mended": sums.mended})
+		return err
+	})
+	return sums, err
 }
 
 func (c verifyCommand) verify(s *session, list *listing) (sums verified, err error) {

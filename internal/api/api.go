@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api/access"
@@ -38,6 +39,8 @@ type Sink struct {
 	Up   bool
 	// Detail says why it is not up.
 	Detail string
+	// Since is when it went up or down, as far as is known.
+	Since time.Time
 }
 
 // Config says what the API serves, and what it asks. All of it but Open is needed.
@@ -47,6 +50,8 @@ type Config struct {
 	Queues            map[string]*Queue
 	// Sinks must not wait for anything.
 	Sinks func() []Sink
+	// Rooms must not wait for anything.
+	Rooms func(queue string) Rooms
 	// Lateness is that of the messages of a queue that this process has published.
 	Lateness func(queue string) Histogram
 	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.

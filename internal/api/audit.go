@@ -45,12 +45,15 @@ func (c *core) audited(ctx context.Context, queue string, made change) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout) // The change is made, whoever has gone.
 	defer cancel()
 	if err := c.config.Queues[queue].Store.Admin().Audit(ctx, &store.Change{
-		Who: caller.Name, From: from, Instance: c.config.Instance, Action: made.action,
+		Who: caller.Name, From: from, Via: store.ViaAPI, Instance: c.config.Instance, Action: made.action,
 		What: what, Key: made.key, Topic: made.topic, Answer: made.answer,
 	}); err != nil {
 		logger.WarnContext(ctx, "change is in this log only", "err", err)
 	}
 }
+
+// FilterText is a filter as the audit has it.
+func FilterText(f *store.Filter) string { return text(viewFilter(f)) }
 
 // tally counts answers.
 type tally map[string]int
@@ -70,7 +73,7 @@ type audits struct{ *core }
 func (a *audits) register() {
 	register(a.core, operation{
 		id: "audit", method: http.MethodGet, path: "/audit", roles: viewers,
-		summary: "List the changes that were made by this API, the newest first",
+		summary: "List the changes that were made by this API and by commands, the newest first",
 	}, a.listAudit)
 }
 
@@ -83,9 +86,10 @@ type auditInput struct {
 // Change is one change that somebody has made.
 type Change struct {
 	At       string `json:"at" format:"date-time"`
-	Who      string `json:"who" doc:"The name of the token; local without tokens."`
-	From     string `json:"from" doc:"The caller's address."`
-	Instance string `json:"instance" doc:"The bridge that was called."`
+	Who      string `json:"who" doc:"The name of the token, local without tokens; of a command, the user that ran it."`
+	From     string `json:"from" doc:"The caller's address; of a command, the host."`
+	Via      string `json:"via" enum:"api,command" doc:"How it came."`
+	Instance string `json:"instance" doc:"The bridge that was called; empty for a command."`
 	Action   string `json:"action"`
 	What     string `json:"what" doc:"The message's id, or a filter."`
 	Key      string `json:"key"`
@@ -123,7 +127,7 @@ func (a *audits) listAudit(ctx context.Context, in *auditInput) (*auditOutput, e
 	out.Body.Changes = make([]Change, len(changes))
 	for i, c := range changes {
 		out.Body.Changes[i] = Change{
-			At: stamp(c.At), Who: c.Who, From: c.From, Instance: c.Instance,
+			At: stamp(c.At), Who: c.Who, From: c.From, Via: c.Via, Instance: c.Instance,
 			Action: c.Action, What: c.What, Key: c.Key, Topic: c.Topic, Answer: c.Answer,
 		}
 	}

@@ -209,7 +209,8 @@ func TestInvalid(t *testing.T) {
 	s.call("POST", path, `{"topic": "t", "in": "1h", "body": "`+strings.Repeat("b", 25<<20)+`"}`).refused(http.StatusRequestEntityTooLarge, "invalid")
 	s.call("GET", "/queues/nowhere/messages", nil).refused(http.StatusNotFound, "not_found")
 	s.call("GET", "/nothing", nil).refused(http.StatusNotFound, "not_found")
-	s.call("POST", path+"/a:explode", nil).refused(http.StatusNotFound, "not_found")
+	s.call("POST", path+"/a:explode", nil).refused(http.StatusMethodNotAllowed, "not_found")
+	s.call("POST", "/queues/QUEUE:explode", nil).refused(http.StatusNotFound, "not_found")
 	for _, unclean := range []string{"/..", "/a/../b", "/a//b", "/."} {
 		s.call("DELETE", path+unclean, nil).refused(http.StatusNotFound, "not_found")
 	}

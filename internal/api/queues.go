@@ -118,6 +118,7 @@ type SinkView struct {
 	Type   string      `json:"type" enum:"kafka,nats,rabbitmq"`
 	Up     bool        `json:"up" doc:"Its broker answers the instance that was asked."`
 	Detail string      `json:"detail,omitempty" doc:"Why it is not up."`
+	Since  string      `json:"since,omitempty" format:"date-time" doc:"Since when it is up, or not, as far as the instance that was asked knows."`
 	Queues []string    `json:"queues" nullable:"false" doc:"The queues that publish to it."`
 	Routes []RouteView `json:"routes" nullable:"false" doc:"The routes that messages are parked for."`
 }
@@ -167,7 +168,7 @@ func (q *queues) overview(ctx context.Context) Overview {
 func (q *queues) sinks(last *snapshot, names []string) []SinkView {
 	views := map[string]*SinkView{}
 	for _, s := range q.config.Sinks() {
-		views[s.Name] = &SinkView{Name: s.Name, Type: string(s.Type), Up: s.Up, Detail: s.Detail, Routes: []RouteView{}}
+		views[s.Name] = &SinkView{Name: s.Name, Type: string(s.Type), Up: s.Up, Detail: s.Detail, Since: stamp(s.Since), Routes: []RouteView{}}
 	}
 	for _, name := range names {
 		if v := views[q.config.Queues[name].Sink]; v != nil {
@@ -190,14 +191,24 @@ func (q *queues) showQueues(ctx context.Context, _ *struct{}) (*overviewOutput, 
 	return &overviewOutput{q.overview(ctx)}, nil
 }
 
-type queueOutput struct{ Body QueueView }
+type queueOutput struct {
+	Body struct {
+		QueueView
+
+		Budget *RoomView `json:"budget,omitempty" doc:"About how many bytes the queue takes in Redis, and may take. Not there where it has no budget."`
+		Redis  *RoomView `json:"redis_memory,omitempty" doc:"What Redis takes of its maxmemory; of a Cluster, the primary that is full first. Not there where none is set."`
+	}
+}
 
 func (q *queues) showQueue(ctx context.Context, in *QueueParam) (*queueOutput, error) {
 	last := q.view.look(ctx)
 	if err := last.queues[in.Queue].err; err != nil {
 		return nil, err
 	}
-	return &queueOutput{last.view(in.Queue, q.config.Queues[in.Queue].Sink)}, nil
+	out, rooms := &queueOutput{}, q.config.Rooms(in.Queue)
+	out.Body.QueueView = last.view(in.Queue, q.config.Queues[in.Queue].Sink)
+	out.Body.Budget, out.Body.Redis = rooms.Budget.view(), rooms.Redis.view()
+	return out, nil
 }
 
 type sinksOutput struct {

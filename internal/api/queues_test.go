@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/message"
 )
 
@@ -37,7 +38,7 @@ func TestOverview(t *testing.T) {
 	sink := all["sinks"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{s.queue.Name()}, sink["queues"])
 	assert.Equal(t, false, sink["up"])
-	assert.Equal(t, "connection refused", sink["detail"])
+	assert.Equal(t, []any{"connection refused", "2023-11-14T22:13:20.000Z"}, []any{sink["detail"], sink["since"]})
 	require.Len(t, sink["routes"], 1, "over all shards")
 	route := sink["routes"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{"order.timeout", "no such topic", "2023-11-14T22:13:20.000Z", 4.0}, []any{route["route"], route["reason"], route["since"], route["messages"]})
@@ -67,6 +68,22 @@ func TestOverview(t *testing.T) {
 	for query, field := range map[string]string{"step=x": "step", "from=x": "from", "step=1s": "", "to=2001-01-01T00:00:00Z": ""} {
 		assert.Equal(t, field, s.call("GET", "/queues/QUEUE/forecast?"+query, nil).refused(http.StatusBadRequest, "invalid"), query)
 	}
+}
+
+// TestRooms: a queue tells how much its budget and Redis have left, where there is a limit.
+func TestRooms(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	none := s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)
+	assert.NotContains(t, none, "budget")
+	assert.NotContains(t, none, "redis_memory")
+	s.rooms = api.Rooms{
+		Budget: &api.Room{Used: 600, Limit: 1000, FullAt: time.UnixMilli(1_700_000_000_000)}, Redis: &api.Room{Used: 5, Limit: 1 << 40},
+	}
+	queue := s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)
+	assert.Equal(t, map[string]any{"used_bytes": 600.0, "limit_bytes": 1000.0, "full_at": "2023-11-14T22:13:20.000Z"}, queue["budget"])
+	assert.Equal(t, map[string]any{"used_bytes": 5.0, "limit_bytes": float64(1 << 40)}, queue["redis_memory"], "it does not grow")
+	assert.Equal(t, s.queue.Name(), queue["name"])
 }
 
 // settle claims all that is due, and settles it with one verdict.

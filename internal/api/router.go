@@ -63,14 +63,8 @@ func (rt *router) Handle(op *huma.Operation, handler func(huma.Context)) {
 func (rt *router) byVerb(w http.ResponseWriter, r *http.Request, pattern, name string) {
 	value := r.PathValue(name)
 	at := strings.LastIndexByte(value, ':')
-	if at >= 0 {
-		if serve := rt.verbs[pattern][value[at+1:]]; serve != nil {
-			r.SetPathValue(name, value[:at])
-			serve(w, r)
-			return
-		}
-	}
-	writeProblem(w, notFound("there is no such call"))
+	r.SetPathValue(name, value[:at])
+	rt.verbs[pattern][value[at+1:]](w, r)
 }
 
 // ServeHTTP serves the API, and answers what it does not have as it answers all else.
@@ -81,32 +75,45 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, notFound("write the slashes and dots of an id as %2F and %2E"))
 		return
 	}
-	handler, pattern := rt.Handler(r)
-	if pattern != "" {
+	if rt.has(r, r.Method) {
 		rt.ServeMux.ServeHTTP(w, r)
 		return
 	}
-	refused := &bare{header: http.Header{}}
-	handler.ServeHTTP(refused, r)
 	p := notFound("there is no such call")
-	if allow := refused.header.Get("Allow"); allow != "" {
+	if allow := strings.Join(rt.allowed(r), ", "); allow != "" {
 		w.Header().Set("Allow", allow)
 		p = newProblem(http.StatusMethodNotAllowed, "not_found", "allowed are "+allow)
 	}
 	writeProblem(w, p)
 }
 
-// bare keeps the header of an answer and nothing else.
-type bare struct{ header http.Header }
+// allowed are the methods that there is a call of at the path. The mux' own list has those of
+// other paths: of the one with a slash behind it, of all verbs, and of no verb.
+func (rt *router) allowed(r *http.Request) (methods []string) {
+	for _, method := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost, http.MethodPut} {
+		if rt.has(r, method) {
+			methods = append(methods, method)
+		}
+	}
+	return methods
+}
 
-// Header implements [http.ResponseWriter].
-func (b *bare) Header() http.Header { return b.header }
-
-// Write implements [http.ResponseWriter].
-func (b *bare) Write(p []byte) (int, error) { return len(p), nil }
-
-// WriteHeader implements [http.ResponseWriter].
-func (b *bare) WriteHeader(int) {}
+// has reports whether there is a call of that method at the path.
+func (rt *router) has(r *http.Request, method string) bool {
+	asked := r.WithContext(r.Context())
+	asked.Method = method
+	_, pattern := rt.Handler(asked)
+	if strings.Count(pattern, "/") > strings.Count(r.URL.EscapedPath(), "/") { // The mux would add a slash.
+		return false
+	}
+	last := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	at := strings.LastIndexByte(last, ':')
+	if verbs := rt.verbs[pattern]; verbs != nil {
+		return at >= 0 && verbs[last[at+1:]] != nil
+	}
+	mayHaveColon := strings.HasSuffix(pattern, "{id...}") || !strings.HasSuffix(pattern, "}")
+	return pattern != "" && (at < 0 || mayHaveColon)
+}
 
 // Keys of an operation's metadata.
 const (

@@ -53,6 +53,7 @@ type scene struct {
 	tokens string // where they are
 	level  *level
 	sinks  []api.Sink
+	rooms  api.Rooms
 }
 
 // tokens of the scenes that have some.
@@ -98,12 +99,13 @@ func newScene(t testing.TB, setting scenery) *scene {
 		file, err = access.Open(s.tokens, logger)
 		require.NoError(t, err)
 	}
-	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused"}}
+	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused", Since: time.UnixMilli(1_700_000_000_000)}}
 	s.level = &level{}
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
 		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
 		Sinks:    func() []api.Sink { return s.sinks },
+		Rooms:    func(string) api.Rooms { return s.rooms },
 		Lateness: func(string) api.Histogram { return api.Histogram{} },
 		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Level: s.level, Logger: logger,
 	})

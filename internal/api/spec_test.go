@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -120,6 +122,7 @@ func (d described) target(t *rapid.T) string {
 func TestSpecIsKept(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, scenery{})
+	s.rooms = api.Rooms{Budget: &api.Room{Used: 1, Limit: 2, FullAt: time.Now()}, Redis: &api.Room{Limit: 2}}
 	spec := s.api.Spec()
 	all := calls(spec)
 	schedule := func() { // not by the API, which limits how often
@@ -154,6 +157,32 @@ func TestSpecIsKept(t *testing.T) {
 			d.check(rt, spec, a, target+" "+text(body))
 		}
 	})
+}
+
+// TestAllow: a refused method is answered with those that the path has, and no others.
+func TestAllow(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	want := map[string][]string{
+		"/queues/QUEUE/messages/a:explode": {"DELETE", "GET"}, "/queues/QUEUE/messages/a:reschedule": {"DELETE", "GET"}, // Ids of messages.
+		"/queues/QUEUE/messages/a:publish-now": {"DELETE", "GET"}, "/openapi.json": {"GET"},
+	}
+	for _, d := range calls(s.api.Spec()) {
+		path := strings.NewReplacer("{queue}", "QUEUE", "{id}", "a", "{job}", "a").Replace(d.path)
+		want[path] = append(want[path], d.method)
+	}
+	for path, methods := range want {
+		if slices.Contains(methods, "GET") {
+			methods = append(methods, "HEAD")
+		}
+		slices.Sort(methods)
+		a := s.call("PATCH", path, nil)
+		a.refused(http.StatusMethodNotAllowed, "not_found")
+		assert.Equal(t, strings.Join(methods, ", "), a.header.Get("Allow"), path)
+	}
+	for path, method := range map[string]string{"/queues/QUEUE": "POST", "/queues/QUEUE:pause": "GET", "/queues/QUEUE/messages": "DELETE"} {
+		assert.NotContains(t, s.call(method, path, nil).header.Get("Allow"), method, path)
+	}
 }
 
 // rightBodies are those of the calls that need one.

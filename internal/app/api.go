@@ -29,6 +29,7 @@ type apiParams struct {
 	Redis   redis.UniversalClient
 	Sinks   *monitor
 	Keys    *seal.Keyring
+	Queues  *queueSet
 	Metrics *telemetry.Metrics
 	Traces  *telemetry.Traces
 	Level   *telemetry.Level `optional:"true"`
@@ -66,10 +67,13 @@ func provideAPI(p apiParams) (*api.API, error) {
 		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-				isUp, detail := p.Sinks.state(name)
-				states = append(states, api.Sink{Name: name, Type: cfg.Sinks[name].Type, Up: isUp, Detail: detail})
+				s := p.Sinks.state(name)
+				states = append(states, api.Sink{Name: name, Type: cfg.Sinks[name].Type, Up: s.isUp(), Detail: s.detail(), Since: s.since})
 			}
 			return states
+		},
+		Rooms: func(queue string) api.Rooms {
+			return api.Rooms{Budget: p.Queues.budgets[queue].growth.room(), Redis: p.Queues.memory.room()}
 		},
 		Lateness: func(queue string) api.Histogram {
 			bounds, counts := p.Metrics.Lateness(queue)

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
@@ -13,16 +12,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/wait"
 )
 
-const (
-	// budgetEvery is how often the room that is left is shared anew.
-	budgetEvery = time.Second
-	// growthOver is how far back the growth of a queue is looked at, growthEvery how often.
-	growthOver  = 10 * time.Minute
-	growthEvery = 10 * time.Second
-)
+// budgetEvery is how often the room that is left is shared anew.
+const budgetEvery = time.Second
 
-// budget keeps a queue within its bytes, on the instance that keeps the queue. It owns no
-// goroutine.
+// budget keeps a queue within its bytes, on the instance that keeps the queue. The others
+// measure it, too, so that each can tell when it is full. It owns no goroutine.
 type budget struct {
 	name   string
 	config config.Budget
@@ -39,12 +33,14 @@ type budget struct {
 // run takes a turn a second, until ctx ends. Without a budget it takes back an earlier one.
 func (b *budget) run(ctx context.Context) {
 	for isDone := false; !isDone && wait.Sleep(ctx, budgetEvery); {
-		if !b.isKeeper() {
+		isKeeper := b.isKeeper()
+		if !isKeeper {
 			b.metrics.NoBudget(b.name)
-			b.growth = growth{}
-			continue
+			if b.config.Bytes == 0 || b.growth.age() < growthEvery {
+				continue
+			}
 		}
-		err := b.turn(ctx)
+		err := b.turn(ctx, isKeeper)
 		isDone = err == nil && b.config.Bytes == 0
 		switch {
 		case ctx.Err() != nil:
@@ -56,17 +52,32 @@ func (b *budget) run(ctx context.Context) {
 	}
 }
 
-func (b *budget) turn(ctx context.Context) error {
-	enforced := int64(b.config.Bytes)
-	if b.config.Policy == config.BudgetWarn {
-		enforced = 0
-	}
-	used, err := b.admin.Limit(ctx, enforced)
+func (b *budget) turn(ctx context.Context, isKeeper bool) error {
+	used, err := b.measure(ctx, isKeeper)
 	if err != nil || b.config.Bytes == 0 {
 		return err
 	}
-	b.growth.add(time.Now(), used)
-	b.metrics.Budget(b.name, used, int64(b.config.Bytes), b.growth.fullIn(int64(b.config.Bytes)))
+	b.growth.add(time.Now(), used, int64(b.config.Bytes))
+	if isKeeper {
+		b.tell(used)
+	}
+	return nil
+}
+
+// measure is what the queue takes; its keeper has producers refused beyond the budget.
+func (b *budget) measure(ctx context.Context, isKeeper bool) (used int64, err error) {
+	switch {
+	case !isKeeper:
+		return b.admin.Used(ctx)
+	case b.config.Policy == config.BudgetWarn:
+		return b.admin.Limit(ctx, 0)
+	}
+	return b.admin.Limit(ctx, int64(b.config.Bytes))
+}
+
+// tell tells metrics and log.
+func (b *budget) tell(used int64) {
+	b.metrics.Budget(b.name, used, int64(b.config.Bytes), b.growth.fullIn())
 	const nearly = 0.99 // of the budget: what is refused is not measured
 	isOver := float64(used) >= nearly*float64(b.config.Bytes)
 	if isOver && !b.isOver {
@@ -74,40 +85,4 @@ func (b *budget) turn(ctx context.Context) error {
 			"used_bytes", used, "budget_bytes", int64(b.config.Bytes))
 	}
 	b.isOver = isOver
-	return nil
-}
-
-// growth is how many bytes a queue took in the last minutes.
-type growth struct {
-	samples []usage // the oldest first
-	last    usage
-}
-
-type usage struct {
-	at   time.Time
-	used int64
-}
-
-func (g *growth) add(at time.Time, used int64) {
-	g.last = usage{at, used}
-	if n := len(g.samples); n == 0 || at.Sub(g.samples[n-1].at) >= growthEvery {
-		g.samples = append(g.samples, g.last)
-	}
-	for len(g.samples) > 1 && at.Sub(g.samples[1].at) >= growthOver {
-		g.samples = g.samples[1:]
-	}
-}
-
-// fullIn is after how many seconds the queue takes all that it may, if it grows on as it
-// did; +Inf where it does not grow.
-func (g *growth) fullIn(limit int64) float64 {
-	first := g.samples[0]
-	over, grown := g.last.at.Sub(first.at).Seconds(), float64(g.last.used-first.used)
-	switch {
-	case g.last.used >= limit:
-		return 0
-	case over <= 0 || grown <= 0:
-		return math.Inf(1)
-	}
-	return float64(limit-g.last.used) / (grown / over)
 }

@@ -1,31 +1,46 @@
 package app
 
 import (
+	"context"
+	"fmt"
+	"log/slog"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/api"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
 func TestFullIn(t *testing.T) {
 	t.Parallel()
 	var g growth
+	assert.Nil(t, g.room())
 	now := time.Now()
-	g.add(now, 1000)
-	assert.InDelta(t, math.Inf(1), g.fullIn(10_000), 0, "nothing is known yet")
-	g.add(now.Add(10*time.Second), 2000)
-	assert.InDelta(t, 80, g.fullIn(10_000), 0.1)
-	g.add(now.Add(15*time.Second), 10_001)
-	assert.Zero(t, g.fullIn(10_000))
-	g.add(now.Add(20*time.Second), 900)
-	assert.InDelta(t, math.Inf(1), g.fullIn(10_000), 0, "it shrinks")
+	g.add(now, 1000, 10_000)
+	assert.InDelta(t, math.Inf(1), g.fullIn(), 0, "nothing is known yet")
+	assert.Equal(t, &api.Room{Used: 1000, Limit: 10_000}, g.room())
+	g.add(now.Add(10*time.Second), 2000, 10_000)
+	assert.InDelta(t, 80, g.fullIn(), 0.1)
+	assert.WithinDuration(t, now.Add(90*time.Second), g.room().FullAt, time.Millisecond)
+	g.add(now.Add(10*time.Second), 2000, 1<<60)
+	assert.Zero(t, g.room().FullAt, "more than a year away")
+	g.add(now.Add(15*time.Second), 10_001, 10_000)
+	assert.Zero(t, g.fullIn())
+	assert.Equal(t, now.Add(15*time.Second), g.room().FullAt, "it is full")
+	g.add(now.Add(20*time.Second), 900, 10_000)
+	assert.InDelta(t, math.Inf(1), g.fullIn(), 0, "it shrinks")
 	for i := range 1000 { // What was long ago does not count.
-		g.add(now.Add(time.Minute+time.Duration(i)*time.Second), 900)
+		g.add(now.Add(time.Minute+time.Duration(i)*time.Second), 900, 10_000)
 	}
 	assert.LessOrEqual(t, len(g.samples), int(growthOver/growthEvery)+2)
 }
@@ -53,4 +68,76 @@ func TestBudget(t *testing.T) {
 	f.more = ""
 	f.join("b", f.redis)
 	require.Eventually(t, func() bool { return add() == nil }, time.Minute, 10*time.Millisecond)
+}
+
+// connect opens a client.
+func connect(t *testing.T, url string) redis.UniversalClient {
+	t.Helper()
+	rdb, err := NewRedis(parse(t, redisOnly, fmt.Sprintf("{url: %q}", url)).Redis, "test")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
+	return rdb
+}
+
+// TestBudgetIsKnownToAll: an instance that does not keep the queue tells how full it is,
+// and limits nobody.
+func TestBudgetIsKnownToAll(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testenv.Redis(t))
+	queue := storetest.New(t, rdb, 2)
+	client, err := delay.NewClient(rdb, queue.Name())
+	require.NoError(t, err)
+	other := &budget{
+		name: queue.Name(), config: config.Budget{Bytes: 1000}, admin: queue.Admin(), isKeeper: func() bool { return false },
+		metrics: telemetry.New("test"), logger: slog.New(slog.DiscardHandler),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); other.run(ctx) }()
+	require.Eventually(t, func() bool { return other.growth.room() != nil }, time.Minute, 10*time.Millisecond)
+	cancel()
+	<-ended
+	assert.Equal(t, &api.Room{Limit: 1000}, other.growth.room())
+	_, err = client.Schedule(t.Context(), delay.Message{Topic: "t", Body: make([]byte, 2000)}, delay.After(time.Hour))
+	require.NoError(t, err)
+	require.NoError(t, other.turn(t.Context(), false))
+	assert.Greater(t, other.growth.room().Used, int64(2000))
+	_, err = client.Schedule(t.Context(), delay.Message{Topic: "t"}, delay.After(time.Hour))
+	require.NoError(t, err)
+}
+
+// TestMemory: what Redis takes of its maxmemory, where it has one.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	rdb := connect(t, testenv.StartRedis(t).URL())
+	m := newMemory(rdb)
+	m.look(t.Context())
+	assert.Nil(t, m.room(), "it has none")
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(1<<30)).Err())
+	m.look(t.Context())
+	require.NotNil(t, m.room())
+	assert.Equal(t, int64(1<<30), m.room().Limit)
+	assert.Positive(t, m.room().Used)
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	m.look(t.Context())
+	assert.WithinDuration(t, time.Now(), m.room().FullAt, time.Minute, "it is full")
+	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	m.look(t.Context())
+	assert.Nil(t, m.room())
+}
+
+// TestFullFirst: of several primaries, the one counts that is full first.
+func TestFullFirst(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	grows := func(used, then int64) *growth {
+		g := &growth{}
+		g.add(now, used, 1000)
+		g.add(now.Add(10*time.Second), then, 1000)
+		return g
+	}
+	m := &memory{nodes: map[string]*growth{"a": grows(500, 500), "b": grows(600, 600), "c": grows(10, 5)}}
+	assert.Equal(t, int64(600), m.room().Used, "none grows: the one with the least left")
+	m.nodes["d"], m.nodes["e"] = grows(100, 110), grows(100, 200)
+	assert.Equal(t, int64(200), m.room().Used)
 }

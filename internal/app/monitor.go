@@ -36,6 +36,20 @@ type monitor struct {
 type sinkState struct {
 	known bool
 	err   error
+	since time.Time // when a ping first said whether it is up
+}
+
+func (s sinkState) isUp() bool { return s.known && s.err == nil }
+
+// detail says why it is not up.
+func (s sinkState) detail() string {
+	switch {
+	case !s.known:
+		return "not asked yet"
+	case s.err != nil:
+		return s.err.Error()
+	}
+	return ""
 }
 
 func provideMonitor(lc fx.Lifecycle, set sinkSet, metrics *telemetry.Metrics) *monitor {
@@ -76,10 +90,15 @@ func (m *monitor) watch(ctx context.Context, name string, sink sinks.Sink) {
 func (m *monitor) note(name string, err error) {
 	m.mu.Lock()
 	before := m.states[name]
-	m.states[name] = sinkState{known: true, err: err}
+	now := sinkState{known: true, err: err, since: before.since}
+	changed := !before.known || before.isUp() != now.isUp()
+	if changed {
+		now.since = time.Now()
+	}
+	m.states[name] = now
 	m.mu.Unlock()
-	if !before.known || (before.err == nil) != (err == nil) {
-		m.metrics.SinkUp(name, err == nil)
+	if changed {
+		m.metrics.SinkUp(name, now.isUp())
 	}
 }
 
@@ -87,21 +106,15 @@ func (m *monitor) note(name string, err error) {
 func (m *monitor) checks() []admin.Check {
 	var checks []admin.Check
 	for _, name := range slices.Sorted(maps.Keys(m.sinks)) {
-		isUp, detail := m.state(name)
-		checks = append(checks, admin.Check{Name: "sink " + name, OK: isUp, Detail: detail})
+		state := m.state(name)
+		checks = append(checks, admin.Check{Name: "sink " + name, OK: state.isUp(), Detail: state.detail()})
 	}
 	return checks
 }
 
-// state is whether a sink is up, and else why not.
-func (m *monitor) state(name string) (isUp bool, detail string) {
+// state is what is known of a sink.
+func (m *monitor) state(name string) sinkState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch state := m.states[name]; {
-	case !state.known:
-		return false, "not asked yet"
-	case state.err != nil:
-		return false, state.err.Error()
-	}
-	return true, ""
+	return m.states[name]
 }

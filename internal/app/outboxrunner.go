@@ -92,7 +92,8 @@ func (r *outboxRunner) audit(p outboxParams, settling *settler.Settler) (err err
 	}
 	r.auditor, err = auditor.New(auditor.Config{
 		Databases: []*table.Database{r.database}, Queues: queues, Flush: settling.Flush, Rate: r.config.Audit,
-		Observe: func(c auditor.Counts) { c.Each(r.metrics.Audited) }, Watch: r.metrics.Watched, Logger: r.logger,
+		Observe: func(c auditor.Counts) { c.Each(r.metrics.Audited) }, Watch: r.metrics.Watched, Unwatch: r.metrics.Unwatched,
+		Logger: r.logger,
 	})
 	return err
 }

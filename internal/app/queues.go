@@ -37,7 +37,9 @@ type queueSet struct {
 	runners []*queueRunner
 	// windows are the sinks', by name: queues that name one sink share it.
 	windows map[string]*window.Window
-	opening sync.Mutex // guards windows
+	opening sync.Mutex         // guards windows
+	budgets map[string]*budget // by queue
+	memory  *memory
 	metrics *telemetry.Metrics
 	hints   *hints.Subscriber
 	check   *redisCheck
@@ -66,6 +68,8 @@ type queueParams struct {
 func provideQueues(p queueParams) (*queueSet, error) {
 	set := &queueSet{
 		windows: map[string]*window.Window{},
+		budgets: map[string]*budget{},
+		memory:  newMemory(p.Redis),
 		metrics: p.Metrics,
 		hints:   hints.New(p.Redis),
 		health:  p.Health,
@@ -92,6 +96,7 @@ func (set *queueSet) start(ctx context.Context) {
 	ctx, set.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	set.done.Go(func() { set.hints.Run(ctx) })
 	set.done.Go(func() { set.check.run(ctx, set.fatal) })
+	set.done.Go(func() { set.memory.run(ctx) })
 	for _, r := range set.runners {
 		r.start(ctx)
 	}
@@ -165,6 +170,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	within := &budget{
 		name: name, config: cfg.Budget, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, metrics: p.Metrics, logger: r.logger,
 	}
+	set.budgets[name] = within
 	r.beside = append(r.beside, within.run)
 	if limits := store.DeadLimits(cfg.Dead); limits != (store.DeadLimits{}) {
 		dead := &deadLimits{limits: limits, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger}

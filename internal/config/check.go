@@ -115,13 +115,24 @@ func (c checker) queue(path string, queue Queue) {
 	}
 	c.rate(path+".rate.topics", queue)
 	c.topics(path+".topics", queue)
-	if topic := queue.Canary.Topic; topic != "" && !c.reported(path+".canary") {
-		if err := message.CheckTopic(c.config.Sinks[queue.Sink].Type, topic); err != nil {
-			c.add(path+".canary.topic", "%q: %v", topic, err)
-		}
-	}
+	c.canary(path, queue)
 	if late := queue.Late; late.Then != message.LatePublish && late.After == 0 && !c.reported(path+".late") {
 		c.add(path+".late.after", "is needed where late.then is %s: how long after its due time a message may be published", late.Then)
+	}
+}
+
+// canary checks that the queue takes its own canaries.
+func (c checker) canary(path string, queue Queue) {
+	topic := queue.Canary.Topic
+	if topic == "" || c.reported(path+".canary") {
+		return
+	}
+	if err := message.CheckTopic(c.config.Sinks[queue.Sink].Type, topic); err != nil {
+		c.add(path+".canary.topic", "%q: %v", topic, err)
+		return
+	}
+	if taken := message.Topics(queue.Topics); !c.reported(path+".topics") && taken.Check(topic) != nil {
+		c.add(path+".canary.topic", "%q is not among %s.topics, which has only %s", topic, path, taken)
 	}
 }
 

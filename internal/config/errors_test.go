@@ -97,6 +97,8 @@ func TestQueueAndSinkErrors(t *testing.T) {
 		"rate of a topic":    {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    rate: {topics: [a=1, a=0]}", want{"line 5: queues.q.rate.topics: ", `"a=0": "0" is no rate, allowed are 1 to 1000000 messages a second`}},
 		"rate of no topic":   {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    rate: {topics: ['a b=1']}", want{"line 5: queues.q.rate.topics: ", `"a b=1": topic "a b"`}},
 		"rates of one topic": {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    rate: {topics: [a=1, a=2]}", want{"line 5: queues.q.rate.topics: ", `"a=2": the topic has a rate already`}},
+		"canary":             {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    canary: {topic: 'a b'}", want{"line 5: queues.q.canary.topic: ", `"a b": topic "a b"`}},
+		"canary of others":   {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    topics: [orders.*, 'mails']\n    canary: {topic: canary.orders}", want{"line 6: queues.q.canary.topic: ", `"canary.orders" is not among queues.q.topics, which has only orders.*, mails`}},
 		"retry":              {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    retry: {initial: 1h}", want{"line 5: queues.q.retry.initial: ", "1h is longer than retry.max (10m)"}},
 		"max_message":        {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    max_message: 17MiB", want{"line 5: queues.q.max_message: ", "allowed are 1 to 16MiB"}},
 		"no type":            {queues + "url: nats://a", want{"line 3: sinks.s.type: ", "missing"}},
@@ -147,6 +149,16 @@ func TestQueueAndSinkErrors(t *testing.T) {
 			_, err := Parse([]byte(test.text), nil)
 			assertOnly(t, err, test.want)
 		})
+	}
+}
+
+// TestCanaryOfTheQueue: its topic is one that the queue takes, by a pattern too.
+func TestCanaryOfTheQueue(t *testing.T) {
+	t.Parallel()
+	for _, topics := range []string{"[]", "[canary.orders]", "[orders, canary.*]"} {
+		_, err := Parse([]byte("queues: {orders: {sink: events, topics: "+topics+", canary: {topic: canary.orders}}}\n"+
+			"sinks: {events: {type: nats, url: 'nats://127.0.0.1:4222'}}"), nil)
+		require.NoError(t, err, topics)
 	}
 }
 

@@ -24,8 +24,6 @@ const (
 	pruneEvery = time.Hour
 	// mostRunning is how many jobs of a queue one instance runs at once.
 	mostRunning = 4
-	// stepsPerSecond is how many steps a job with a rate makes, if its rate allows.
-	stepsPerSecond = 4
 	// longestPause is how long to wait while Redis is away.
 	longestPause = 5 * time.Second
 	// saidEvery is how often a failure is said again.
@@ -119,23 +117,15 @@ func (r *Runner) run(ctx context.Context, id string) {
 	_ = job.Release(ctx) // Else it is taken when the lease has lapsed.
 }
 
-// steps makes steps, no faster than the job's rate, and reports whether it has ended.
+// steps makes steps, on average no faster than the job's rate, and reports whether it has ended.
 func (r *Runner) steps(ctx context.Context, job *store.JobRun, logger *slog.Logger) bool {
-	rate := job.Job().Spec.Rate
-	most := store.MaxBatch
-	if rate > 0 {
-		most = max(1, rate/stepsPerSecond)
-	}
+	spec := job.Job().Spec
+	pace := newPace(&spec, time.Now())
 	pause := wait.Backoff{Initial: 100 * time.Millisecond, Limit: longestPause}
 	var said time.Time
-	next := time.Now()
-	for wait.Sleep(ctx, time.Until(next)) {
-		began := time.Now()
-		changed, err := job.Step(ctx, most)
-		next = began
-		if rate > 0 {
-			next = began.Add(time.Duration(changed) * time.Second / time.Duration(rate))
-		}
+	for wait.Sleep(ctx, time.Until(pace.next())) {
+		changed, err := job.Step(ctx, pace.room(time.Now()))
+		pace.spend(changed)
 		switch {
 		case errors.Is(err, store.ErrJobLost):
 			return false
@@ -144,7 +134,9 @@ func (r *Runner) steps(ctx context.Context, job *store.JobRun, logger *slog.Logg
 				said = time.Now()
 				logger.Warn("job has to wait", "event", "job_wait", "err", err)
 			}
-			next = time.Now().Add(pause.Next())
+			if !wait.Sleep(ctx, pause.Next()) {
+				return false
+			}
 			continue
 		}
 		pause.Reset()

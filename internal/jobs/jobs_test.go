@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,16 +33,59 @@ func newWorld(t *testing.T, messages int) *world {
 	rdb := redis.NewClient(options)
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
 	w := &world{q: storetest.New(t, rdb, 4)}
+	w.schedule(t, messages, time.Hour)
+	return w
+}
+
+// schedule makes messages m-0000, m-0001 and so on.
+func (w *world) schedule(t *testing.T, messages int, in time.Duration) {
+	t.Helper()
 	requests := make([]store.Request, messages)
 	for i := range requests {
 		requests[i] = store.Request{
-			Message: &message.Message{ID: fmt.Sprintf("m-%04d", i), Topic: "t"}, When: store.When{Relative: true, Ms: time.Hour.Milliseconds()},
+			Message: &message.Message{ID: fmt.Sprintf("m-%04d", i), Topic: "t"}, When: store.When{Relative: true, Ms: in.Milliseconds()},
 		}
 	}
-	for _, a := range w.q.Producer().Schedule(t.Context(), requests, false, store.Durability{}) {
-		require.NoError(t, a.Err)
+	for chunk := range slices.Chunk(requests, store.MaxBatch) {
+		for _, a := range w.q.Producer().Schedule(t.Context(), chunk, false, store.Durability{}) {
+			require.NoError(t, a.Err)
+		}
 	}
-	return w
+}
+
+// bury claims all that is due, and makes dead letters of it.
+func (w *world) bury(t *testing.T) {
+	t.Helper()
+	for shard := range 4 {
+		for number := uint64(1); ; number++ {
+			claim, err := w.q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
+				Token: message.ClaimToken{Instance: "bridge/boot", Number: number}, Max: store.MaxBatch, Timeout: time.Hour, Lease: time.Hour,
+			})
+			require.NoError(t, err)
+			if len(claim.Messages) == 0 {
+				break
+			}
+			settlement := message.Settlement{Claim: claim}
+			for range claim.Messages {
+				settlement.Verdicts = append(settlement.Verdicts, message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused"})
+			}
+			_, err = w.q.Shard(shard).Settle(t.Context(), settlement)
+			require.NoError(t, err)
+		}
+	}
+}
+
+// list is all messages of a state, in its order.
+func (w *world) list(t *testing.T, state store.State) (all []store.Listed) {
+	t.Helper()
+	for request := (store.ListRequest{Filter: store.Filter{State: state}, Limit: store.MaxList}); ; {
+		page, err := w.q.Admin().List(t.Context(), request)
+		require.NoError(t, err)
+		all = append(all, page.Messages...)
+		if request.After = page.Next; page.Next == "" {
+			return all
+		}
+	}
 }
 
 // run begins a runner, which ends with the test at the latest.
@@ -131,6 +175,34 @@ func TestRate(t *testing.T) {
 	w.run(t, "a") // It looks at once.
 	require.Equal(t, int64(60), w.await(t, id, ended).Tally.Done)
 	require.GreaterOrEqual(t, time.Since(began), 1900*time.Millisecond, "60 messages at 30 a second")
+}
+
+// TestRedriveOfMany: 10,000 dead letters at 500 a second, all of them, the first that died first.
+func TestRedriveOfMany(t *testing.T) {
+	t.Parallel()
+	const many = 10_000
+	w := newWorld(t, 0)
+	w.schedule(t, many, 0)
+	w.bury(t)
+	dead := w.list(t, store.StateDead)
+	require.Len(t, dead, many)
+	id := w.start(t, store.JobSpec{Verb: store.JobRedrive, Filter: store.Filter{Reason: "refused"}, Rate: 500})
+	w.run(t, "a")
+	job := w.await(t, id, ended)
+	require.Equal(t, store.Tally{Matched: many, Done: many}, job.Tally)
+	due := map[string]time.Time{}
+	for _, m := range w.list(t, store.StateScheduled) {
+		due[m.Found.ID] = m.Found.DueAt
+	}
+	require.Len(t, due, many)
+	const step = 200 // messages that are put back together, in any order
+	var before time.Time
+	for i := step; i < many; i++ {
+		if at := due[dead[i-step].Found.ID]; at.After(before) {
+			before = at
+		}
+		require.False(t, due[dead[i].Found.ID].Before(before), "%s came before what had died before it", dead[i].Found.ID)
+	}
 }
 
 // TestStop: a job that nobody runs any more stops when somebody does.

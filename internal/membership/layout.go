@@ -60,6 +60,7 @@ func (l *layouts) use(layout *store.Layout) {
 	case !layout.SameLife(old):
 		l.config.Logger.Error("the queue was lost and is made again: redis has lost its messages",
 			"event", "layout_lost", "epoch", layout.Epoch, "shards", layout.Shards)
+		l.config.Observer.ShardsLost(l.config.Queue, old.InUse())
 		if l.config.Reborn != nil {
 			l.config.Reborn()
 		}

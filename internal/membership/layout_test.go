@@ -153,7 +153,7 @@ func TestLossIsRepaired(t *testing.T) {
 		r.NoMeta(t.Context())
 		asleep(2 * time.Second)
 		assert.Equal(t, 1, r.log.times("the queue was lost and is made again"))
-		assert.Equal(t, []int{2, 2}, []int{r.seen.lost, r.reborn})
+		assert.Equal(t, []int{2 + 8, 2}, []int{r.seen.lost, r.reborn})
 		assert.Len(t, r.poller.polls(), 8)
 
 		redis.set(func() { redis.layout, redis.err = nil, errors.New("away") })

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -16,6 +17,12 @@ const (
 	MaxAudit = 1000
 )
 
+// How a change came. Producers' own calls are not in the audit: they are the traffic.
+const (
+	ViaAPI     = "api"
+	ViaCommand = "command"
+)
+
 // auditCursor is what names an entry of the stream.
 var auditCursor = regexp.MustCompile(`^[0-9]{1,19}-[0-9]{1,19}$`)
 
@@ -24,8 +31,9 @@ type Change struct {
 	// Cursor names the entry, for [Admin.AuditLog]; At is when it was written, by Redis' clock.
 	Cursor string
 	At     time.Time
-	// Who is the caller's name, From its address, Instance the bridge that was called.
-	Who, From, Instance string
+	// Who is the caller's name, From its address or host, Via how the change came,
+	// Instance the bridge that was called; a command calls none.
+	Who, From, Via, Instance string
 	// Action is what was asked; What is of which messages: an id, or a filter.
 	Action, What, Key, Topic string
 	// Answer is what came of it: a status, an error's code, or a tally.
@@ -35,7 +43,7 @@ type Change struct {
 // fields are the entry as the stream has it.
 func (c *Change) fields() []any {
 	return []any{
-		"who", c.Who, "from", c.From, "instance", c.Instance, "action", c.Action,
+		"who", c.Who, "from", c.From, "via", c.Via, "instance", c.Instance, "action", c.Action,
 		"what", c.What, "key", c.Key, "topic", c.Topic, "answer", c.Answer,
 	}
 }
@@ -78,6 +86,7 @@ func (q *Admin) AuditLog(ctx context.Context, cursor string, limit int) ([]Chang
 		changes[i] = Change{
 			Cursor: entry.ID, At: time.UnixMilli(ms),
 			Who: text("who"), From: text("from"), Instance: text("instance"), Action: text("action"),
+			Via:  cmp.Or(text("via"), ViaAPI), // Earlier versions wrote down what the API did, and nothing else.
 			What: text("what"), Key: text("key"), Topic: text("topic"), Answer: text("answer"),
 		}
 	}

@@ -23,7 +23,7 @@ func TestAudit(t *testing.T) {
 	require.Empty(t, none)
 	for i := range 5 {
 		require.NoError(t, q.Admin().Audit(t.Context(), &store.Change{
-			Who: "ann", From: "127.0.0.1", Instance: "b1", Action: "cancel", What: fmt.Sprint("m ", i), Key: "k", Topic: "t", Answer: "cancelled",
+			Who: "ann", From: "127.0.0.1", Via: store.ViaCommand, Instance: "b1", Action: "cancel", What: fmt.Sprint("m ", i), Key: "k", Topic: "t", Answer: "cancelled",
 		}))
 	}
 	var all []string
@@ -36,7 +36,7 @@ func TestAudit(t *testing.T) {
 			cursor = c.Cursor
 			assert.WithinDuration(t, time.Now(), c.At, time.Minute)
 			c.Cursor, c.At, c.What = "", time.Time{}, ""
-			assert.Equal(t, store.Change{Who: "ann", From: "127.0.0.1", Instance: "b1", Action: "cancel", Key: "k", Topic: "t", Answer: "cancelled"}, c)
+			assert.Equal(t, store.Change{Who: "ann", From: "127.0.0.1", Via: store.ViaCommand, Instance: "b1", Action: "cancel", Key: "k", Topic: "t", Answer: "cancelled"}, c)
 		}
 		if len(page) < 2 {
 			break
@@ -52,6 +52,9 @@ func TestAudit(t *testing.T) {
 	}
 	_, err = pipe.Exec(t.Context())
 	require.NoError(t, err)
+	old, err := q.Admin().AuditLog(t.Context(), "", 1)
+	require.NoError(t, err)
+	assert.Equal(t, store.ViaAPI, old[0].Via, "earlier versions did not say it")
 	require.NoError(t, q.Admin().Audit(t.Context(), &store.Change{Who: "ann"}))
 	assert.Less(t, rdb.XLen(t.Context(), q.Keys().Audit()).Val(), int64(10_200))
 }

@@ -43,6 +43,9 @@ func TestBudget(t *testing.T) {
 	}
 	used := limit(budget)
 	require.InDelta(t, budget, used, budget/20)
+	measured, err := q.Admin().Used(t.Context())
+	require.NoError(t, err)
+	require.InDelta(t, used, measured, budget/100)
 	require.ErrorIs(t, add("first", true), store.ErrFull)
 	require.Equal(t, store.Done, cancel(t, q, "first"))
 	require.Equal(t, store.Done, reschedule(t, q, "m-0", later()))

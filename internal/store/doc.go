@@ -98,6 +98,9 @@
 // it is the script's. So the history is never in the way, and never certain. It is trimmed
 // with each write. An end stays in its shard when homes move, so who finds nothing in the
 // homes of a message looks for its end in all shards, if the layout has ever changed.
+// An end does not say which life of the id it was of: it stays when the id is scheduled
+// again, or a dead letter is put back. Where the limit was lowered, each end takes some of
+// those along that are too many; where no history is kept any more, the [Verifier] does.
 //
 // # Claims
 //

@@ -59,5 +59,9 @@ var historyCalls = []crowdCall{
 		require.NoError(c, err)
 		require.Equal(c, c.n, n)
 	}, true},
+	{"mend, history", remembered((*crowd).nobody), func(c *crowd) {
+		remember(c, c.q, layout.History{Count: 1, Age: never})
+		require.Contains(c, breaches(c, c.q, true), "many_ends , mended")
+	}, false},
 	{"get, history", remembered((*crowd).tried), func(c *crowd) { c.get(c.id(0)) }, true},
 }

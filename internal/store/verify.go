@@ -49,7 +49,7 @@ type Breach struct {
 	Mended bool
 }
 
-// Verifier checks invariant I6 of a queue: see package sound.
+// Verifier checks invariant I6 of a queue, and its history: see package sound.
 type Verifier struct {
 	*core
 
@@ -82,8 +82,12 @@ func (v *Verifier) Run(ctx context.Context, found func(Breach) error) (err error
 		if stats[shard], err = v.stats(ctx, shard); err != nil {
 			return err
 		}
+		ends, err := v.countEnds(ctx, shard)
+		if err != nil {
+			return err
+		}
 		// What waits is met in due and msg, and so on.
-		v.pace.total += 2*(stats[shard].Waiting+stats[shard].Dead) + stats[shard].InFlight
+		v.pace.total += 2*(stats[shard].Waiting+stats[shard].Dead+ends) + stats[shard].InFlight
 	}
 	for shard := range stats {
 		if err := v.shard(ctx, shard, &stats[shard]); err != nil {
@@ -107,7 +111,7 @@ func (v *Verifier) shard(ctx context.Context, shard int, stats *ShardStats) erro
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		w.claims, w.due, w.dead, w.bodies, w.letters, w.attempts, w.tombstones, w.tags,
+		w.claims, w.due, w.dead, w.bodies, w.letters, w.attempts, w.tombstones, w.tags, historyWalk{w}.walk,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -177,21 +181,29 @@ func (w *shardWalk) judge(ctx context.Context, suspect sound.Finding, life strin
 		return w.breach(suspect, false)
 	default:
 	}
-	k, answer := w.keys, 0
-	err := w.repeat(ctx, func(*Layout) error {
+	answer, err := w.mend(ctx, suspect, life, 0)
+	if err != nil || answer == mendSound {
+		return err
+	}
+	return w.breach(suspect, answer == mendMended)
+}
+
+// mend runs the script, which mends only where that was asked. most is how many ends may stay.
+func (w *shardWalk) mend(ctx context.Context, suspect sound.Finding, life string, most int) (answer int, err error) {
+	k := w.keys
+	ended, ends := k.History()
+	err = w.repeat(ctx, func(*Layout) error {
 		cmd, err := w.conn.Run(ctx, scripts.Mend,
-			[]string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Tags},
-			string(suspect.Kind), suspect.Name, scripts.Flag(w.asked.Mend), suspect.Tag, life, lostDeadline.Milliseconds(), lostTombstone.Milliseconds())
+			[]string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Tags, ended, ends},
+			string(suspect.Kind), suspect.Name, scripts.Flag(w.asked.Mend), suspect.Tag, life,
+			lostDeadline.Milliseconds(), lostTombstone.Milliseconds(), most, endsAtOnce)
 		if err != nil {
 			return err
 		}
 		answer, err = cmd.Int()
 		return err
 	})
-	if err != nil || answer == mendSound {
-		return err
-	}
-	return w.breach(suspect, answer == mendMended)
+	return answer, err
 }
 
 func (w *shardWalk) breach(f sound.Finding, mended bool) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/layout"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
@@ -169,6 +170,34 @@ var breakages = []breakage{
 		store.StateScheduled,
 	},
 	{
+		"an end is lost", func(s *spoiler) { s.ends(10, "e", "f"); s.do("hdel", s.key("ends"), "e") },
+		[]string{"no_end e"},
+		[]string{"no_end e, mended"},
+		nil, store.StateScheduled,
+	},
+	{
+		"an end is not listed", func(s *spoiler) { s.ends(10, "e", "f"); s.do("zrem", s.key("ended"), "e") },
+		[]string{"unlisted_end e"},
+		[]string{"unlisted_end e, mended"},
+		nil, store.StateScheduled,
+	},
+	{
+		"more ends than may be", func(s *spoiler) { s.ends(2, "e", "f"); s.end("oldest", 1) },
+		[]string{"many_ends "},
+		[]string{"many_ends , mended"},
+		nil, store.StateScheduled,
+	},
+	{
+		"ends that nobody keeps any more", func(s *spoiler) { s.ends(2, "e", "f"); s.ends(0) },
+		[]string{"many_ends "},
+		[]string{"many_ends , mended"},
+		nil, store.StateScheduled,
+	},
+	{
+		"it died, and was put back", func(s *spoiler) { s.ends(2); s.bury(); reschedule(s, s.q, "a", later()) },
+		nil, nil, nil, store.StateScheduled,
+	},
+	{
 		"another epoch", func(s *spoiler) { s.do("hset", s.key("meta"), "epoch", "0-0-0") },
 		[]string{"lost "},
 		[]string{"lost "},
@@ -181,6 +210,22 @@ func taggedRequest(id, tag string, when store.When) store.Request {
 	return store.Request{
 		Message: &message.Message{ID: id, Topic: "t", Headers: map[string]string{message.HeaderTags: tag}, Body: []byte(id)}, When: when,
 	}
+}
+
+// ends has the queue keep a history of so many, and ends messages that it remembers.
+func (s *spoiler) ends(most int, ids ...string) {
+	remember(s, s.q, layout.History{Count: most, Age: never})
+	for _, id := range ids {
+		create(s, s.q, id, later())
+		require.Equal(s, store.Done, cancel(s, s.q, id))
+	}
+}
+
+// end writes an end by hand.
+func (s *spoiler) end(id string, atMs int) {
+	end := message.End{Kind: message.EndCancelled, Topic: "t", Attempt: 1}
+	s.do("zadd", s.key("ended"), atMs, id)
+	s.do("hset", s.key("ends"), id, end.String())
 }
 
 func (s *spoiler) bury() {
@@ -216,7 +261,33 @@ func TestVerify(t *testing.T) {
 			require.Equal(t, "a", page.Messages[0].Found.ID)
 		}
 	}
-	require.Len(t, kinds, 18, "all kinds but wrong_home")
+	require.Len(t, kinds, 21, "all kinds but wrong_home")
+}
+
+// TestVerifyTrimsHistory: what is too much goes in steps, and the oldest goes.
+func TestVerifyTrimsHistory(t *testing.T) {
+	t.Parallel()
+	const most, there = 100, 1_700
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	s := &spoiler{T: t, rdb: rdb, q: q}
+	s.ends(most)
+	for i := range there {
+		s.end(fmt.Sprint("e-", i), i+1)
+	}
+	var found []store.Breach
+	var steps []int64
+	verifier := q.Verifier(store.Verification{Mend: true, Progress: func(looked, _ int64) { steps = append(steps, looked) }})
+	require.NoError(t, verifier.Run(t.Context(), func(b store.Breach) error { found = append(found, b); return nil }))
+	require.Len(t, found, 1)
+	require.True(t, found[0].Mended)
+	require.Equal(t, "1700 are remembered, 100 may be", found[0].Detail)
+	require.Equal(t, []int64{500, 1000, 1500, 2000}, steps[:4], "a script removes 500 at the most")
+	left := sound(t, rdb, q).Ends
+	require.Len(t, left, most)
+	for i := range most {
+		require.Contains(t, left, fmt.Sprint("e-", there-1-i))
+	}
 }
 
 // TestVerifyBuries tells what is known of a message that has lost its place, and that a
@@ -241,8 +312,8 @@ func TestVerifyBuries(t *testing.T) {
 	require.Contains(t, sound(t, rdb, q).Due, "a")
 }
 
-// TestVerifyBesideLoad finds and mends nothing while messages go all ways, on one server and
-// in a Cluster.
+// TestVerifyBesideLoad finds and mends nothing while messages go all ways and are remembered,
+// on one server and in a Cluster.
 func TestVerifyBesideLoad(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(*testing.T) redis.UniversalClient{
@@ -253,7 +324,7 @@ func TestVerifyBesideLoad(t *testing.T) {
 			t.Parallel()
 			rdb := connect(t)
 			const shards = 2
-			q := storetest.New(t, rdb, shards)
+			q := remember(t, storetest.New(t, rdb, shards), layout.History{Count: 200, Age: never})
 			ctx, stop := context.WithCancel(t.Context())
 			var working sync.WaitGroup
 			for worker := range 3 {

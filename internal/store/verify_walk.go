@@ -121,6 +121,19 @@ func (w *shardWalk) scored(ctx context.Context, key string, names []string) (the
 	return there, err
 }
 
+// hashed are those of the names that a hash of short values has.
+func (w *shardWalk) hashed(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
+	err = w.repeat(ctx, func(*Layout) error {
+		values, err := w.conn.Client(ctx).HMGet(ctx, key, names...).Result()
+		there = map[string]bool{}
+		for i, value := range values {
+			there[names[i]] = value != nil
+		}
+		return err
+	})
+	return there, err
+}
+
 // missing is the error of a pipeline, but that something was not there.
 func missing(err error) error {
 	if errors.Is(err, redis.Nil) {
@@ -283,14 +296,7 @@ func (w *shardWalk) tombstones(ctx context.Context) error {
 		return err
 	}
 	return w.scan(ctx, "ZSCAN", w.keys.GoneTTL, func(ctx context.Context, tokens []string) error {
-		there := map[string]bool{}
-		err := w.repeat(ctx, func(*Layout) error {
-			values, err := w.conn.Client(ctx).HMGet(ctx, w.keys.Gone, tokens...).Result()
-			for i, value := range values {
-				there[tokens[i]] = value != nil
-			}
-			return err
-		})
+		there, err := w.hashed(ctx, w.keys.Gone, tokens)
 		return errors.Join(err, w.judgeMissing(ctx, sound.NoTombstone, tokens, there))
 	})
 }

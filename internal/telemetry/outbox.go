@@ -34,7 +34,8 @@ func newOutboxMetrics() *outboxMetrics {
 		settled: counters("outbox_settled_total",
 			"Rows that this instance has told what became of their messages in Redis. Sum over the instances.", "outbox"),
 		overdue: gauges("outbox_overdue",
-			"Rows of the queue whose message was due half a minute ago and has not ended, as the auditor has counted them: up to what it compares in a second."+
+			"Rows of the queue whose message was due half a minute ago, which Redis does not have, and which were not told its end:"+
+				" of those that the auditor compares in a second."+
 				" One instance audits a queue: take the max.", "outbox", "queue"),
 		unaudited: gauges("outbox_unaudited_seconds",
 			"How long ago the row was compared with Redis for which that is longest. One instance audits a queue: take the max.", "outbox", "queue"),
@@ -135,6 +136,12 @@ func (o *Outbox) Audited(result string, count int64) {
 func (o *Outbox) Watched(queue string, overdue int, unaudited time.Duration) {
 	o.m.overdue.WithLabelValues(o.name, queue).Set(float64(overdue))
 	o.m.unaudited.WithLabelValues(o.name, queue).Set(unaudited.Seconds())
+}
+
+// Unwatched notes that another instance audits the queue.
+func (o *Outbox) Unwatched(queue string) {
+	o.m.overdue.DeleteLabelValues(o.name, queue)
+	o.m.unaudited.DeleteLabelValues(o.name, queue)
 }
 
 // Compensated counts a compensation message by what became of it.

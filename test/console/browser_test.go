@@ -2,11 +2,13 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
 	"testing"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -72,10 +74,19 @@ func do[T any](b *browser, action chromedp.Action[T]) T {
 	return value
 }
 
-// until waits for an expression to be true.
+// until waits for an expression to be true. A busy machine may ask the page that was there
+// before, which the browser refuses.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	do(b, chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience)))
+	poll := chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience))
+	do(b, func(ctx context.Context, tab *chromedp.Target) (done chromedp.Void, err error) {
+		for {
+			done, err = poll(ctx, tab)
+			if _, refused := errors.AsType[*cdproto.Error](err); !refused || ctx.Err() != nil {
+				return done, err
+			}
+		}
+	})
 }
 
 // open shows a page, such as "message", with its query: names and values.

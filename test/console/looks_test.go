@@ -177,6 +177,29 @@ func (w *world) busy() {
 	require.NoError(w.t, err)
 }
 
+// pages are all of them, with what is there once they are drawn.
+var pages = map[string]string{
+	"": "main svg", "queue": "main svg", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
+	"sinks": "main tbody tr", "instances": "main tbody tr", "audit": "main tbody tr", "find": "main tbody tr", "jobs": "main tbody tr",
+}
+
+// openBusy shows a page of a busy world, and waits until it is drawn.
+func (b *browser) openBusy(page string) {
+	b.t.Helper()
+	b.open(page, "queue", "orders", "id", "order-4201/timeout", "key", "customer-1")
+	b.until(fmt.Sprintf(`document.querySelector(%q) !== null`, pages[page]))
+}
+
+// begun begins a job, which is in the list of jobs and in the audit.
+func (b *browser) begun() {
+	b.t.Helper()
+	b.open("messages", "queue", "orders", "tag", "spring-sale")
+	b.click("Cancel all that match …")
+	b.says("Only count what matches")
+	b.click("Cancel all that match")
+	b.until(`document.querySelector('td[data-name=State]')?.innerText === 'done'`)
+}
+
 // TestLooks draws each page, dark and light, on a screen and on a phone: nothing is cut
 // off, and all that can be used has a name for those who cannot see it.
 func TestLooks(t *testing.T) {
@@ -184,21 +207,13 @@ func TestLooks(t *testing.T) {
 	w := newWorld(t, "")
 	w.busy()
 	b := newBrowser(t, w.address)
-	b.open("messages", "queue", "orders", "tag", "spring-sale")
-	b.click("Cancel all that match …")
-	b.says("Only count what matches")
-	b.click("Cancel all that match")
-	b.until(`document.querySelector('td[data-name=State]')?.innerText === 'done'`)
+	b.begun()
 	for _, size := range [][2]int64{{1280, 860}, {390, 844}} {
 		do(b, chromedp.EmulateViewport(size[0], size[1]))
 		for _, scheme := range []string{"light", "dark"} {
 			b.likes(scheme)
-			for page, ready := range map[string]string{
-				"": "main tbody tr", "queue": "main svg", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
-				"sinks": "main tbody tr", "instances": "main tbody tr", "audit": "main tbody tr", "find": "main tbody tr", "jobs": "main tbody tr",
-			} {
-				b.open(page, "queue", "orders", "id", "order-4201/timeout", "key", "customer-1")
-				b.until(fmt.Sprintf(`document.querySelector(%q) !== null`, ready))
+			for page := range pages {
+				b.openBusy(page)
 				b.check(page, size[0])
 				if *screens != "" {
 					b.picture(page, scheme, size[0])

@@ -33,21 +33,38 @@ type world struct {
 	arrived chan string // ids
 }
 
+// setting is what a world is made of; what is empty is as usual.
+type setting struct {
+	admin, queue string // more of these sections of the configuration
+	redis, nats  string // URLs
+}
+
 // newWorld starts a bridge; more is added to its configuration's section admin.
 func newWorld(t *testing.T, more string) *world {
 	t.Helper()
+	return setting{admin: more}.start(t)
+}
+
+func (s setting) start(t *testing.T) *world {
+	t.Helper()
 	w := &world{t: t, topic: testenv.Name(t, "topic"), arrived: make(chan string, 1000)}
 	w.consume()
+	if s.redis == "" {
+		s.redis = testenv.Redis(t)
+	}
+	if s.nats == "" {
+		s.nats = testenv.NATS(t)
+	}
 	prefix := testenv.Name(t, "p")
 	cfg, err := config.Parse(fmt.Appendf(nil, `
 prefix: %s
 instance: night-shift
 redis: {url: %q}
-queues: {orders: {shards: 2, sink: events}}
+queues: {orders: {shards: 2, sink: events%s}}
 sinks: {events: {type: nats, url: %q}}
 admin: {listen: "127.0.0.1:0"%s}
 drain_timeout: 5s
-`, prefix, testenv.Redis(t), testenv.NATS(t), more), nil)
+`, prefix, s.redis, s.queue, s.nats, s.admin), nil)
 	require.NoError(t, err)
 	rdb, err := app.NewRedis(cfg.Redis, "test")
 	require.NoError(t, err)

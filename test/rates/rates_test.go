@@ -1,192 +1,20 @@
 package rates
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/app"
-	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/sharding"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/testenv"
 )
-
-const patience = 40 * time.Second
-
-// fleet are bridges that share the queue "orders".
-type fleet struct {
-	*series
-
-	rdb           redis.UniversalClient
-	prefix, topic string
-	broker        string // its URL
-	more          string // of the queue's configuration
-	dropStream    func()
-	queue         *store.Queue
-	client        *delay.Client
-	sent          int
-	addresses     map[string]string
-	stops         map[string]func()
-}
-
-func newFleet(t *testing.T, shards int) *fleet {
-	f := &fleet{
-		series: newSeries(t), broker: testenv.NATS(t), prefix: testenv.Name(t, "p"), topic: testenv.Name(t, "topic"),
-		addresses: map[string]string{}, stops: map[string]func(){},
-	}
-	nc, err := nats.Connect(testenv.NATS(t))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: f.topic, Subjects: []string{f.topic}})
-	require.NoError(t, err)
-	f.dropStream = func() { require.NoError(t, js.DeleteStream(t.Context(), f.topic)) }
-	f.rdb, err = app.NewRedis(f.config("test").Redis, "test")
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })
-	f.queue = store.New(f.rdb, f.prefix, "orders")
-	_, err = f.queue.Layouts().Ensure(t.Context(), store.Layout{Shards: shards, Sink: "nats", MaxMessage: 1 << 20})
-	require.NoError(t, err)
-	f.client, err = delay.NewClient(f.rdb, "orders", delay.WithPrefix(f.prefix))
-	require.NoError(t, err)
-	return f
-}
-
-func (f *fleet) config(instance string) *config.Config {
-	cfg, err := config.Parse(fmt.Appendf(nil, `
-prefix: %s
-instance: %s
-redis: {url: %q}
-queues: {orders: {sink: events%s}}
-sinks: {events: {type: nats, url: %q}}
-admin: {listen: "127.0.0.1:0"}
-drain_timeout: 5s
-`, f.prefix, instance, testenv.Redis(f.t), f.more, f.broker), nil)
-	require.NoError(f.t, err)
-	return cfg
-}
-
-// start runs a bridge under that name until it is stopped.
-func (f *fleet) start(name string) {
-	listener, err := new(net.ListenConfig).Listen(f.t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(f.t, err)
-	ctx, cancel := context.WithCancel(f.t.Context())
-	ended := make(chan error, 1)
-	cfg := f.config(name)
-	logger := slog.New(slog.NewTextHandler(f.t.Output(), nil)).With("of", name)
-	go func() { ended <- app.Run(ctx, cfg, logger, app.AdminListener(listener)) }()
-	f.addresses[name] = listener.Addr().String()
-	f.stops[name] = func() {
-		delete(f.addresses, name)
-		delete(f.stops, name)
-		cancel()
-		assert.NoError(f.t, <-ended)
-	}
-	f.t.Cleanup(func() {
-		if stop := f.stops[name]; stop != nil {
-			stop()
-		}
-	})
-}
-
-// held waits until all shards in use are held by the live instances.
-func (f *fleet) held(live ...string) {
-	f.t.Helper()
-	require.Eventually(f.t, func() bool {
-		layout, err := f.queue.LoadLayout(f.t.Context())
-		if err != nil {
-			return false
-		}
-		for shard := range layout.InUse() {
-			stats, err := f.queue.Admin().Stats(f.t.Context(), shard)
-			if err != nil || message.InstanceName(stats.Holder) != sharding.Owner("orders", shard, live) {
-				return false
-			}
-		}
-		return true
-	}, patience, 10*time.Millisecond, "held by %v", live)
-}
-
-// traffic has messages published, cancelled and dead-lettered, and waits for that.
-func (f *fleet) traffic(published, cancelled, dead int) {
-	f.t.Helper()
-	before := f.done()
-	for i := range published + cancelled + dead {
-		f.sent++
-		id, when := fmt.Sprint("m", f.sent), delay.After(0)
-		if i >= published {
-			when = delay.After(time.Hour)
-		}
-		_, err := f.client.Schedule(f.t.Context(), delay.Message{ID: id, Topic: f.topic}, when)
-		require.NoError(f.t, err)
-		switch {
-		case i >= published+cancelled:
-			f.spoil(id)
-		case i >= published:
-			require.NoError(f.t, f.client.Cancel(f.t.Context(), delay.Ref{ID: id}))
-		}
-	}
-	require.Eventually(f.t, func() bool { return f.done() == before+published+dead }, patience, 10*time.Millisecond)
-}
-
-// spoil makes a waiting message one that cannot be read, and due.
-func (f *fleet) spoil(id string) {
-	f.t.Helper()
-	layout, err := f.queue.LoadLayout(f.t.Context())
-	require.NoError(f.t, err)
-	shard := fmt.Sprintf("%s:{orders:%d}:", f.prefix, sharding.Home("", id, layout.Shards))
-	require.NoError(f.t, f.rdb.HSet(f.t.Context(), shard+"msg", id, "spoilt").Err())
-	require.NoError(f.t, f.rdb.ZAdd(f.t.Context(), shard+"due", redis.Z{Score: 1, Member: id}).Err())
-	require.NoError(f.t, f.rdb.Publish(f.t.Context(), shard+"wake", "").Err()) // Else within two seconds.
-}
-
-// done is how many messages were published or died, over all shards.
-func (f *fleet) done() int {
-	f.t.Helper()
-	counters, err := f.queue.Admin().Counters(f.t.Context(), []string{"published", "dead_lettered"})
-	require.NoError(f.t, err)
-	sum := counters.Retired["published"] + counters.Retired["dead_lettered"]
-	for _, shard := range counters.Shards {
-		sum += shard["published"] + shard["dead_lettered"]
-	}
-	return int(sum)
-}
-
-// scrapes scrapes all instances several times.
-func (f *fleet) scrapes(times int) {
-	f.t.Helper()
-	for range times {
-		f.settle()
-		f.scrape(f.addresses)
-	}
-}
-
-// settle waits until an answer of Redis is not used again any more.
-func (f *fleet) settle() {
-	timer := time.NewTimer(1100 * time.Millisecond)
-	defer timer.Stop()
-	<-timer.C
-}
 
 // The counters by their kind, as docs/operations.md has them added up.
 var (
@@ -211,7 +39,7 @@ func (f *fleet) quiet(scrapes int, what string) {
 // counted, once.
 func TestNoFalseSteps(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 8)
+	f := newFleet(t, 8, nil)
 	f.start("a")
 	f.start("b")
 	f.held("a", "b")
@@ -274,28 +102,28 @@ func (f *fleet) forget() {
 	layout, err := f.queue.LoadLayout(f.t.Context())
 	require.NoError(f.t, err)
 	require.NotEmpty(f.t, layout.Earlier)
-	require.Eventually(f.t, func() bool {
+	f.await("drained", func() bool {
 		for shard := range layout.InUse() {
 			if stats, err := f.queue.Admin().Stats(f.t.Context(), shard); err != nil || !stats.Drained {
 				return false
 			}
 		}
 		return true
-	}, patience, 20*time.Millisecond, "drained")
+	})
 	for shard := range layout.InUse() {
 		meta := fmt.Sprintf("%s:{orders:%d}:meta", f.prefix, shard)
 		require.NoError(f.t, f.rdb.HSet(f.t.Context(), meta, "drained", layout.Epoch+" 1").Err())
 	}
-	require.Eventually(f.t, func() bool {
+	f.await("forgotten", func() bool {
 		layout, err := f.queue.LoadLayout(f.t.Context())
 		return err == nil && len(layout.Earlier) == 0
-	}, patience, 20*time.Millisecond, "forgotten")
+	})
 }
 
 // TestOpenMetrics: what Prometheus asks for by itself can be read by its parser.
 func TestOpenMetrics(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, 2)
+	f := newFleet(t, 2, nil)
 	f.start("a")
 	f.held("a")
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.addresses["a"]+"/metrics", nil)

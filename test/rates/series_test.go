@@ -7,6 +7,8 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,16 +46,21 @@ func (s sample) Copy() chunks.Sample           { return s }
 // series are what was scraped, on a clock of their own. It implements
 // [storage.Queryable].
 type series struct {
-	t      *testing.T
-	now    time.Time
-	engine *promql.Engine
-	labels map[string]labels.Labels
-	values map[string][]chunks.Sample
+	t       *testing.T
+	now     time.Time
+	scraped []scrape
+	engine  *promql.Engine
+	labels  map[string]labels.Labels
+	values  map[string][]chunks.Sample
 }
 
+// scrape is when one took place: by our clock, and by that of the series.
+type scrape struct{ ours, series time.Time }
+
 func newSeries(t *testing.T) *series {
+	now := time.Now().Truncate(time.Second)
 	return &series{
-		t: t, now: time.Now().Truncate(time.Second), labels: map[string]labels.Labels{}, values: map[string][]chunks.Sample{},
+		t: t, now: now, scraped: []scrape{{now, now}}, labels: map[string]labels.Labels{}, values: map[string][]chunks.Sample{},
 		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
 	}
 }
@@ -64,17 +71,37 @@ func (s *series) scrape(instances map[string]string) {
 	s.now = s.now.Add(scrapeEvery)
 	for instance, address := range instances {
 		for _, found := range s.fetch(address) {
-			found = labels.NewBuilder(found).Set("instance", instance).Labels()
-			said := found.Get("value")
-			found = labels.NewBuilder(found).Del("value").Labels()
-			var n float64
-			_, err := fmt.Sscan(said, &n)
-			require.NoError(s.t, err)
+			n := valueOf(s.t, found)
+			found = labels.NewBuilder(found).Set("instance", instance).Del("value").Labels()
+			if strings.HasSuffix(found.Get(model.MetricNameLabel), "_timestamp_seconds") {
+				n = s.instant(n)
+			}
 			s.labels[found.String()] = found
 			s.values[found.String()] = append(s.values[found.String()], sample{s.now.UnixMilli(), n})
 		}
 	}
+	s.scraped = append(s.scraped, scrape{time.Now(), s.now})
 	s.stale()
+}
+
+// instant is when on the clock of the series something happened, in seconds: at the last
+// scrape before it.
+func (s *series) instant(ours float64) float64 {
+	before := s.scraped[0].series
+	for _, one := range s.scraped[1:] {
+		if float64(one.ours.UnixMilli()) < 1000*ours {
+			before = one.series
+		}
+	}
+	return float64(before.Unix())
+}
+
+// valueOf is the value of a metric, as fetch returns it.
+func valueOf(t *testing.T, found labels.Labels) float64 {
+	t.Helper()
+	value, err := strconv.ParseFloat(found.Get("value"), 64)
+	require.NoError(t, err)
+	return value
 }
 
 // stale ends the series that were not scraped any more, as Prometheus does.

@@ -40,13 +40,13 @@ async function show() {
   navigate(name);
   main.replaceChildren(root);
   if (!page) {
+    document.title = 'delaybridge';
     root.append(el('h1', null, 'No such page'), el('p', null, el('a', { href: '#/' }, 'To the overview')));
     return;
   }
   const heading = page.title(query);
   document.title = `${heading} – delaybridge`;
   root.append(el('h1', null, heading));
-  main.focus({ preventScroll: true });
   scrollTo(0, 0);
   try {
     await page.show(root, query, signal);
@@ -55,10 +55,16 @@ async function show() {
   }
 }
 
+// go shows the page of the address to somebody who has followed a link: at its beginning.
+function go() {
+  main.focus({ preventScroll: true });
+  show();
+}
+
 // failed says on the page why it cannot be shown.
 function failed(root, err) {
   if (!(err instanceof Problem)) console.error(err);
-  root.append(el('p.error', { role: 'alert' }, err.message), el('p', null, el('button', { type: 'button', onclick: show }, 'Try again')));
+  root.append(el('p.error', { role: 'alert' }, err.message), el('p', null, el('button', { type: 'button', onclick: go }, 'Try again')));
 }
 
 function navigate(current) {
@@ -72,6 +78,18 @@ function tellLive() {
   else replace(node, el('span.badge.good', { title: `told by ${live.overview.instance}` }, 'live'));
 }
 
+// announce tells those who hear the page that something has broken, or is mended. Figures
+// are not told: they change each second.
+let told = null;
+function announce({ queues, sinks }) {
+  const broken = [
+    ...sinks.filter((s) => !s.up).map((s) => `Sink ${s.name} is down.`),
+    ...queues.filter((q) => q.error).map((q) => `Queue ${q.name} cannot be read.`),
+  ].join(' ') || 'All sinks are up.';
+  if (told !== null && broken !== told) document.getElementById('said').textContent = broken;
+  told = broken;
+}
+
 async function login(problem) {
   const given = await ask('This bridge asks for a token', [
     el('p', null, problem.message),
@@ -79,7 +97,7 @@ async function login(problem) {
   ], 'Use it');
   if (given) {
     setToken(given.token);
-    show();
+    go();
   }
 }
 
@@ -112,9 +130,19 @@ function search() {
   });
 }
 
+// The part behind the # is the page, so the link to the content is followed here.
+function skip() {
+  document.querySelector('.skip').addEventListener('click', (event) => {
+    event.preventDefault();
+    main.focus();
+  });
+}
+
 theme();
 search();
-addEventListener('hashchange', show);
+skip();
+addEventListener('hashchange', go);
 follow(tellLive, new AbortController().signal);
+follow(announce, new AbortController().signal);
 show();
 run(login);

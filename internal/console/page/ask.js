@@ -1,9 +1,10 @@
 // Questions: what an action will do, and what it needs to know.
 import { post } from './api.js';
-import { button, el, field, input, note } from './dom.js';
+import { button, el, field, input, keepFocus, note } from './dom.js';
 
 // ask shows a dialog with the parts and resolves with the values of its fields, or
-// null where it was cancelled. A browser keeps the focus inside, and Escape closes it.
+// null where it was cancelled. A browser keeps the focus inside, and gives it back to what
+// had it; Escape closes it.
 export function ask(title, parts, action, kind = '') {
   return new Promise((resolve) => {
     const cancel = button('Cancel', () => dialog.close());
@@ -14,6 +15,7 @@ export function ask(title, parts, action, kind = '') {
     dialog.addEventListener('close', () => {
       resolve(dialog.returnValue === 'yes' ? Object.fromEntries(new FormData(form)) : null);
       dialog.remove();
+      keepFocus();
     });
     document.body.append(dialog);
     dialog.showModal();

@@ -1,15 +1,14 @@
-// el makes an element: properties that begin with "on" are listeners, others are
-// attributes; false, null and undefined are left out. Text is never read as HTML.
+const handlers = ['onclick', 'onsubmit'];
+
+// el makes an element: properties are its attributes, but for handlers; false, null and
+// undefined are left out. Text is never read as HTML.
 export function el(tag, properties, ...children) {
   const [name, ...classes] = tag.split('.');
   const node = document.createElement(name || 'div');
   if (classes.length) node.className = classes.join(' ');
   for (const [key, value] of Object.entries(properties || {})) {
     if (value === false || value === null || value === undefined) continue;
-    if (key.startsWith('on')) {
-      node.addEventListener(key.slice(2), value);
-      node.listens = true;
-    }
+    if (handlers.includes(key)) node[key] = value;
     else node.setAttribute(key, value === true ? '' : value);
   }
   node.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
@@ -17,11 +16,19 @@ export function el(tag, properties, ...children) {
 }
 
 // replace shows other children, and changes only what differs: the focus, a selection
-// and what was unfolded stay while figures change.
+// and what was unfolded stay while figures change. Where what had the focus is gone, the
+// content has it, so that the next Tab is not at the beginning of the page.
 export function replace(node, ...children) {
+  const hadFocus = node.contains(document.activeElement);
   const next = node.cloneNode(false);
   next.append(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
   changeChildren(node, next);
+  if (hadFocus) keepFocus();
+}
+
+// keepFocus gives the focus to the content where nothing has it.
+export function keepFocus() {
+  if (document.activeElement === document.body) document.getElementById('main').focus({ preventScroll: true });
 }
 
 function changeChildren(node, next) {
@@ -31,16 +38,14 @@ function changeChildren(node, next) {
   old.slice(wanted.length).forEach((child) => child.remove());
 }
 
-// change makes one node like another. One that listens is taken anew, since what it
-// does belongs to the row that it was made for.
+// change makes one node like another, which does what the other would do.
 function change(node, next) {
-  if (node.nodeType !== next.nodeType || node.nodeName !== next.nodeName || next.listens || node.listens) {
-    const focused = node === document.activeElement;
+  if (node.nodeType !== next.nodeType || node.nodeName !== next.nodeName) {
     node.replaceWith(next);
-    if (focused) next.focus({ preventScroll: true });
   } else if (node.nodeType === Node.TEXT_NODE) {
     if (node.data !== next.data) node.data = next.data;
   } else {
+    for (const handler of handlers) node[handler] = next[handler];
     for (const { name } of [...node.attributes]) if (name !== 'open' && !next.hasAttribute(name)) node.removeAttribute(name);
     for (const { name, value } of next.attributes) if (node.getAttribute(name) !== value) node.setAttribute(name, value);
     changeChildren(node, next);
@@ -50,12 +55,15 @@ function change(node, next) {
 // table makes a table of rows; a column is {name, of(row), number}.
 export function table(caption, columns, rows, none) {
   if (!rows.length) return el('p.none', null, none || 'None.');
-  return el('div.scroll', { tabindex: 0, role: 'region', 'aria-label': caption },
-    el('table', null,
-      el('caption', null, caption),
-      el('thead', null, el('tr', null, columns.map((c) => el(c.number ? 'th.number' : 'th', { scope: 'col' }, c.name)))),
-      el('tbody', null, rows.map((row) => el('tr', null, columns.map((c) =>
-        el(c.number ? 'td.number' : 'td', { 'data-name': c.name }, c.of(row))))))));
+  return scroll(caption,
+    el('thead', null, el('tr', null, columns.map((c) => el(c.number ? 'th.number' : 'th', { scope: 'col' }, c.name)))),
+    el('tbody', null, rows.map((row) => el('tr', null, columns.map((c) =>
+      el(c.number ? 'td.number' : 'td', { 'data-name': c.name }, c.of(row)))))));
+}
+
+// scroll makes a table of its parts, which can be scrolled by keys, too, where it is wide.
+export function scroll(caption, ...parts) {
+  return el('div.scroll', { tabindex: 0, role: 'region', 'aria-label': caption }, el('table', null, el('caption', null, caption), parts));
 }
 
 // facts makes a list of names and values; a value of null, undefined or '' is left out.

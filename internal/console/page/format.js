@@ -44,6 +44,11 @@ export function clock(time, withDay = true) {
   return (withDay ? day : '') + `${pad(t.getHours())}:${pad(t.getMinutes())}:${pad(t.getSeconds())}`;
 }
 
+// minute is an instant to the minute, with its day where that is another one.
+export function minute(time) {
+  return clock(time, new Date(time).toDateString() !== new Date().toDateString()).slice(0, -3);
+}
+
 // away is how far an instant is from now, in words.
 export function away(time) {
   const seconds = (new Date(time) - Date.now()) / 1000;

@@ -48,9 +48,12 @@ type Config struct {
 	// several goroutines.
 	Observe func(Counts)
 	// Watch, where not nil, is told about twice a minute how many rows are overdue
-	// (their messages were due half a minute ago and have not ended), and how long ago
-	// the row was compared for which that is longest.
+	// (their messages were due half a minute ago, Redis does not have them, and that could
+	// not be mended at once), and how long ago the row was compared for which that is longest.
 	Watch func(queue string, overdue int, oldest time.Duration)
+	// Unwatch, where not nil, is told that the queue is not this instance's to audit. It
+	// is called again and again.
+	Unwatch func(queue string)
 	// Logger defaults to none.
 	Logger *slog.Logger
 
@@ -223,6 +226,14 @@ type report struct {
 	counts   Counts
 	progress func(Counts)
 	observe  func(Counts)
+}
+
+// mended is how many rows agree with Redis now: it has their message, or they say how
+// that has ended.
+func (r *report) mended() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int(r.counts.There + r.counts.PutBack + r.counts.Settled)
 }
 
 func (r *report) add(c Counts) {

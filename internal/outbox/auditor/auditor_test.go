@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -342,13 +343,42 @@ func TestAuditorFindsWhatNobodyNoticed(t *testing.T) {
 		s := newAuditing(t, d)
 		watched := make(chan int, 100)
 		s.config.Watch = func(_ string, overdue int, _ time.Duration) { watched <- overdue }
+		s.config.Flush = nil
+		ended := s.Stored("ended", -time.Minute)
+		s.Publish()
+		tx, commit := s.Begin()
+		d.ExecIn(t, tx, "SELECT id FROM {t} WHERE id = ? FOR UPDATE", ended)
+		defer commit()
 		s.Stored("waits", far)
-		s.Stored("overdue", -time.Minute)
+		s.Stored("late", -time.Minute)
 		defer s.Run(s.auditor().Run)()
 		s.Eventually("all are compared", func() bool { return s.Logs.Count("event=outbox_audited") == 1 })
-		require.Equal(t, 1, <-watched)
+		require.Equal(t, 1, <-watched, "of the other one, Redis has the message")
 		s.remove("waits")
 		s.Eventually("it is put back", func() bool { return s.Find("k", "waits") != nil })
+	})
+}
+
+// TestAuditorTakesBack: what an instance has told of a queue, it takes back when another
+// one audits it.
+func TestAuditorTakesBack(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		var other atomic.Bool
+		watched, unwatched := make(chan struct{}), make(chan struct{})
+		var first, last sync.Once
+		s.config.Queues[0].Mine = func() bool { return !other.Load() }
+		s.config.Watch = func(string, int, time.Duration) { first.Do(func() { close(watched) }) }
+		s.config.Unwatch = func(string) { last.Do(func() { close(unwatched) }) }
+		defer s.Run(s.auditor().Run)()
+		for _, told := range []chan struct{}{watched, unwatched} {
+			select {
+			case <-told:
+				other.Store(true)
+			case <-outboxtest.Bounded(t).Done():
+				require.Fail(t, "it says nothing")
+			}
+		}
 	})
 }
 

@@ -53,6 +53,9 @@ func (w *watch) disturbed(stop context.CancelFunc) {
 func (w *watch) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if w.queue.Mine != nil && !w.queue.Mine() {
+			if w.config.Unwatch != nil {
+				w.config.Unwatch(w.queue.Name)
+			}
 			wait.Sleep(ctx, askMine)
 			continue
 		}
@@ -111,7 +114,7 @@ func (w *watch) inTurn(ctx context.Context) {
 			n, _ := overdue.step(ctx, most)
 			overdueAt = now.Add(max(overdueEvery, wait.Rest(time.Since(now))))
 			if most -= n; w.config.Watch != nil {
-				w.config.Watch(w.queue.Name, n, time.Since(before))
+				w.config.Watch(w.queue.Name, n-overdue.report.mended(), time.Since(before))
 			}
 		}
 		pause = auditEvery

@@ -233,33 +233,42 @@ func (m *Migrator) lock(ctx context.Context, conn *sql.Conn) (unlock func() erro
 }
 
 // lockPostgres takes a lock that ends with a transaction, so that it stays with its
-// session behind a pooler, too. It asks again and again: a statement that waited
-// would hold a snapshot, for which the one that has the lock would wait when it makes
-// an index.
+// session behind a pooler, too. It asks again and again, each time in a transaction of its
+// own: whoever makes an index concurrently waits for the end of each transaction that it
+// finds with a snapshot, and the one that makes it may be the one that has the lock.
 func (m *Migrator) lockPostgres(ctx context.Context, conn *sql.Conn) (unlock func() error, err error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
+	defer cancel()
+	for {
+		unlock, err := m.tryPostgres(waiting, conn)
+		switch {
+		case err != nil:
+			return nil, errors.Join(context.Cause(waiting), err)
+		case unlock != nil:
+			return unlock, nil
+		case !wait.Sleep(waiting, lockAgain):
+			return nil, context.Cause(waiting)
+		}
+	}
+}
+
+// tryPostgres returns nil where another one has the lock.
+func (m *Migrator) tryPostgres(ctx context.Context, conn *sql.Conn) (unlock func() error, err error) {
 	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
 		return nil, err
 	}
-	waiting, cancel := context.WithTimeoutCause(ctx, lockPatience, errLocked)
-	defer cancel()
 	_, name := schema.Split(m.versions()) // Whoever finds the table without its schema has the same lock.
-	for {
-		var got bool
-		if err := tx.QueryRowContext(waiting, "SELECT pg_try_advisory_xact_lock(hashtext($1))", name).Scan(&got); err != nil {
-			return nil, errors.Join(context.Cause(waiting), err, tx.Rollback())
-		}
+	var got bool
+	err = tx.QueryRowContext(ctx, "SELECT pg_try_advisory_xact_lock(hashtext($1))", name).Scan(&got)
+	if err == nil && got {
 		// The server keeps the snapshot of the last query until another statement comes.
-		if _, err := tx.ExecContext(waiting, "SAVEPOINT asked"); err != nil {
-			return nil, errors.Join(err, tx.Rollback())
-		}
-		if got {
-			return tx.Rollback, nil
-		}
-		if !wait.Sleep(waiting, lockAgain) {
-			return nil, errors.Join(context.Cause(waiting), tx.Rollback())
-		}
+		_, err = tx.ExecContext(ctx, "SAVEPOINT asked")
 	}
+	if err != nil || !got {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return tx.Rollback, nil
 }
 
 func stepsOf(results []*goose.MigrationResult) []Step {

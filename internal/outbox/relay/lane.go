@@ -61,7 +61,9 @@ func (l *lane) run(ctx context.Context) error {
 			continue
 		default:
 			l.pause.Reset()
-			if !l.first {
+			if l.first {
+				pause = l.sight.within(pause, time.Now())
+			} else {
 				pause = max(idleLane, pause)
 			}
 		}

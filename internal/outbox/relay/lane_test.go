@@ -131,3 +131,19 @@ func TestSlowWayAfterAFailure(t *testing.T) {
 		require.True(t, l.sight.isWhole(time.Now()))
 	})
 }
+
+// TestLateCommitIsFoundWithoutPolling: looks at everything are made in time, however seldom
+// the relay polls.
+func TestLateCommitIsFoundWithoutPolling(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newScene(t, d)
+		s.config.cheapLook = time.Nanosecond
+		tx, commit := s.Begin()
+		late := s.InsertInto(tx, insert{ID: "late", DueMs: s.Due(soon)})
+		first := s.Insert(insert{ID: "first", DueMs: s.Due(soon)})
+		_, _ = s.start(func(c *Config) { c.Poll = time.Hour })
+		s.RequireStored(first)
+		commit()
+		s.RequireStored(late)
+	})
+}

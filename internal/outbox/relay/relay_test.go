@@ -130,6 +130,15 @@ func TestWatch(t *testing.T) {
 		require.InDelta(t, 90, s.observer.skew.Seconds(), 1)
 		require.Equal(t, 1, s.Logs.Count("outbox_clock_skew"))
 		require.Equal(t, 2, s.observer.skews)
+
+		s.config.Clock = func(context.Context) (time.Time, error) { return time.Time{}, errors.New("redis is away") }
+		s.Insert(insert{ID: "c", DueMs: s.Due(0), CreatedMs: longAgo})
+		away, err := New(s.config)
+		require.NoError(t, err)
+		require.Error(t, away.watch(t.Context()))
+		require.Equal(t, 3, s.observer.backlog, "rows wait all the more")
+		require.InDelta(t, 60, s.observer.oldest.Minutes(), 0.2)
+		require.Equal(t, 2, s.observer.skews)
 	})
 }
 

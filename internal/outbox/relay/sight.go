@@ -47,7 +47,8 @@ func (s *sight) isWhole(now time.Time) bool { return len(s.marks) == 0 || !now.B
 func (s *sight) isSlow() bool { return len(s.marks) > 0 }
 
 // looked notes a look at everything, and reports whether it was slow. Where that is
-// new, the caller notes a first floor.
+// new, the caller notes a first floor. What was committed beside that look may be below it,
+// and is found by the next one.
 func (s *sight) looked(now time.Time, took, cheap time.Duration) (slow bool) {
 	if took <= cheap {
 		s.reset()
@@ -55,6 +56,14 @@ func (s *sight) looked(now time.Time, took, cheap time.Duration) (slow bool) {
 	}
 	s.next = now.Add(min(max(wait.Rest(took), s.rest), longestRest))
 	return true
+}
+
+// within is how long to pause at the most until everything is looked at again.
+func (s *sight) within(pause time.Duration, now time.Time) time.Duration {
+	if !s.isSlow() {
+		return pause
+	}
+	return max(0, min(pause, s.next.Sub(now)))
 }
 
 // reset begins anew, with a look at everything.

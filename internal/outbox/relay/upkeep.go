@@ -40,7 +40,8 @@ func (r *Relay) upkeep(ctx context.Context) error {
 	}
 }
 
-// watch compares the clocks and counts what waits.
+// watch compares the clocks and counts what waits, also while Redis is away: then by
+// what its clock was last.
 func (r *Relay) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
@@ -48,6 +49,23 @@ func (r *Relay) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	away := r.compareClocks(ctx, databaseMs, read)
+	now := time.UnixMilli(databaseMs)
+	if ahead := r.skew.Load(); ahead != nil {
+		now = now.Add(-*ahead)
+	}
+	rows, oldest, err := r.db.Pending().Backlog(ctx, r.names, now.Add(r.config.Horizon).UnixMilli(), r.config.Horizon.Milliseconds())
+	if err == nil {
+		r.observer.Backlog(rows, oldest, r.blocked.count())
+	}
+	return errors.Join(away, err)
+}
+
+// compareClocks tells how far the database's clock, which was read at that instant of
+// ours, is ahead of that of Redis.
+func (r *Relay) compareClocks(ctx context.Context, databaseMs int64, read time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
+	defer cancel()
 	now, err := r.config.Clock(ctx)
 	if err != nil {
 		return err
@@ -60,11 +78,7 @@ func (r *Relay) watch(ctx context.Context) error {
 		r.log.WarnContext(ctx, "clocks of database and redis differ: a delay counts from the database's clock",
 			"event", "outbox_clock_skew", "database_ahead_ms", ahead.Milliseconds())
 	}
-	rows, oldest, err := r.db.Pending().Backlog(ctx, r.names, now.Add(r.config.Horizon).UnixMilli(), r.config.Horizon.Milliseconds())
-	if err == nil {
-		r.observer.Backlog(rows, oldest, r.blocked.count())
-	}
-	return err
+	return nil
 }
 
 // tidy looks for rows that nobody here will ever take, and purges finished ones. looked

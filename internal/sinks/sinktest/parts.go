@@ -15,7 +15,9 @@ import (
 
 // The cases of this file: a broker fails by parts, and is slow.
 
-// routes are named without asking the broker, which need not even run.
+// routes asks for the names of routes, for which the broker need not even run.
+// Messages of one Key and Topic have one route, those of different topics have
+// different ones.
 func routes(t *testing.T, broker Broker) {
 	sink := openSink(t, broker, Options{})
 	one, other := newMessage(newName("topic"), newName("key")), newMessage(newName("topic"), newName("key"))

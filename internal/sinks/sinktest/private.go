@@ -55,6 +55,8 @@ func usedSink(t testing.TB, broker Broker, l *ledger, topic string) sinks.Sink {
 	return sink
 }
 
+// pingFollowsBroker kills the broker, starts it, pauses it and resumes it. Ping
+// says soon what is so.
 func pingFollowsBroker(t *testing.T, broker PrivateBroker) {
 	sink := openSink(t, broker, Options{})
 	require.NoError(t, ping(sink, ample))
@@ -74,6 +76,9 @@ func pingFollowsBroker(t *testing.T, broker PrivateBroker) {
 	require.Eventually(t, func() bool { return ping(sink, prompt) == nil }, recovery, 50*time.Millisecond)
 }
 
+// brokerDown publishes while the broker is down. Calls end soon and say, once the
+// lost connection is seen, that nothing was stored. The sink works again by itself
+// when the broker is back.
 func brokerDown(t *testing.T, broker PrivateBroker) {
 	topic := newTopic(t, broker)
 	var l ledger
@@ -97,8 +102,8 @@ func brokerDown(t *testing.T, broker PrivateBroker) {
 }
 
 // killedMidPublish kills the broker while writers publish without a pause, and
-// starts it again. Each call has a key of its own, since a poller would not
-// publish later messages of a key before the earlier ones are settled.
+// starts it again. What was acknowledged is there, nothing is stored twice, and
+// what was said not to be stored is not.
 func killedMidPublish(t *testing.T, broker PrivateBroker) {
 	topic := newTopic(t, broker)
 	var l ledger
@@ -114,6 +119,8 @@ func killedMidPublish(t *testing.T, broker PrivateBroker) {
 			warmUp := sync.OnceFunc(warm.Done)
 			defer warmUp()
 			for !stop.Load() {
+				// Each call has a Key of its own, since a poller would not publish later
+				// messages of a Key before the earlier ones are settled.
 				outcomes := l.publish(t, sink, ample, newBatch(topic, newName("key"), 200)...)
 				warmUp()
 				if outcomes[len(outcomes)-1].Class == sinks.Acknowledged {
@@ -143,7 +150,8 @@ func killedMidPublish(t *testing.T, broker PrivateBroker) {
 }
 
 // pausedBroker publishes to a broker that answers nothing: a little, which fits
-// into the buffers on the way, and a lot, which does not.
+// into the buffers on the way, and a lot, which does not. Calls end with their
+// context, and nothing is called acknowledged or stored twice.
 func pausedBroker(t *testing.T, broker PrivateBroker) {
 	topic := newTopic(t, broker)
 	var l ledger
@@ -169,6 +177,7 @@ func pausedBroker(t *testing.T, broker PrivateBroker) {
 }
 
 // pausedConnect connects to a broker that accepts connections and says nothing.
+// The sink says that nothing was stored, and works when the broker is resumed.
 func pausedConnect(t *testing.T, broker PrivateBroker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{})
 	broker.Pause(t)
@@ -180,7 +189,8 @@ func pausedConnect(t *testing.T, broker PrivateBroker) {
 	l.verify(t, broker, topic)
 }
 
-// publishTimeout leaves it to the sink to give up.
+// publishTimeout publishes to a broker that does not answer. The sink gives up by
+// itself, after its own publish timeout.
 func publishTimeout(t *testing.T, broker PrivateBroker) {
 	topic := newTopic(t, broker)
 	var l ledger
@@ -213,6 +223,8 @@ func requireClosed(t *testing.T, sink sinks.Sink, topic string, limit time.Durat
 	require.Error(t, ping(sink, short))
 }
 
+// closeIdle closes sinks that have nothing under way. No goroutine stays, and what
+// is published afterwards is refused.
 func closeIdle(t *testing.T, broker PrivateBroker) {
 	topic := newTopic(t, broker)
 	leaks := append(broker.Features().Leaks, goleak.IgnoreCurrent())
@@ -224,7 +236,8 @@ func closeIdle(t *testing.T, broker PrivateBroker) {
 	l.verify(t, broker, topic)
 }
 
-// closeBusy closes a sink while writers publish without a pause.
+// closeBusy closes a sink while writers publish without a pause. Each of their
+// messages gets a true answer.
 func closeBusy(t *testing.T, broker PrivateBroker) {
 	topic := newTopic(t, broker)
 	leaks := append(broker.Features().Leaks, goleak.IgnoreCurrent())
@@ -254,7 +267,8 @@ func closeBusy(t *testing.T, broker PrivateBroker) {
 	l.verify(t, broker, topic)
 }
 
-// closePaused closes a sink whose broker does not answer.
+// closePaused closes a sink whose broker does not answer. It closes all the same, in
+// time, and calls nothing acknowledged.
 func closePaused(t *testing.T, broker PrivateBroker) {
 	topic := newTopic(t, broker)
 	leaks := append(broker.Features().Leaks, goleak.IgnoreCurrent())
@@ -302,8 +316,9 @@ func requireDone(t *testing.T, group *sync.WaitGroup) {
 	}
 }
 
-// wrongPassword asks several times: a client must not give up for ever, nor
-// hide the reason after the first time.
+// wrongPassword publishes with a login that the broker refuses, several times: the
+// sink neither gives up for ever nor hides the reason after the first time. The
+// messages wait.
 func wrongPassword(t *testing.T, broker PrivateBroker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{WrongPassword: true})
 	var l ledger

@@ -21,6 +21,9 @@ func newTopic(t testing.TB, broker Broker) string {
 	return topic
 }
 
+// acknowledgedIsStored publishes bodies, headers, ids and Keys of all kinds.
+// Consumers get them as they were published, byte for byte, with the bridge's
+// own headers.
 func acknowledgedIsStored(t *testing.T, broker Broker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{})
 	batch := newBatch(topic, "käse/😀", 6)
@@ -38,6 +41,7 @@ func acknowledgedIsStored(t *testing.T, broker Broker) {
 	l.verify(t, broker, topic)
 }
 
+// emptyBatch publishes nothing, and returns at once.
 func emptyBatch(t *testing.T, broker Broker) {
 	sink := openSink(t, broker, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), ample)
@@ -45,6 +49,8 @@ func emptyBatch(t *testing.T, broker Broker) {
 	require.Empty(t, sinks.Publish(ctx, sink, nil))
 }
 
+// orderOfAKey publishes batch after batch of several Keys at the same time.
+// Each Key's messages are stored in order, each once.
 func orderOfAKey(t *testing.T, broker Broker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{})
 	var l ledger
@@ -61,6 +67,8 @@ func orderOfAKey(t *testing.T, broker Broker) {
 	l.verify(t, broker, topic)
 }
 
+// largeBatch publishes 1,000 messages of several Keys, and some without one, in
+// one call. All are acknowledged and stored, each Key's in order.
 func largeBatch(t *testing.T, broker Broker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{})
 	keys := []string{newName("key"), newName("key"), newName("key"), ""}
@@ -73,6 +81,8 @@ func largeBatch(t *testing.T, broker Broker) {
 	l.verify(t, broker, topic)
 }
 
+// manySmallCalls publishes single messages from 32 callers at once. All are
+// stored, each caller's in order.
 func manySmallCalls(t *testing.T, broker Broker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{})
 	var l ledger
@@ -89,6 +99,8 @@ func manySmallCalls(t *testing.T, broker Broker) {
 	l.verify(t, broker, topic)
 }
 
+// byteLimit publishes, in one call, several times the bytes that the broker
+// takes in one request. The sink splits them, and all are stored in order.
 func byteLimit(t *testing.T, broker Broker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{})
 	const size = 300_000
@@ -122,18 +134,24 @@ func refusal(t *testing.T, broker Broker, options TopicOptions, class sinks.Clas
 	l.verify(t, broker, topic)
 }
 
+// invalidTopic publishes a message whose topic the broker can never have, in a
+// batch of its Key. It is refused for good; its mates are stored, in order.
 func invalidTopic(t *testing.T, broker Broker) {
 	refusal(t, broker, TopicOptions{}, sinks.Permanent, sinks.ReasonInvalid, func(m *message.Message) {
 		m.Topic = broker.Features().InvalidTopic
 	})
 }
 
+// tooLarge publishes a message that is larger than the broker takes, in a batch
+// of its Key. It is refused for good; its mates are stored, in order.
 func tooLarge(t *testing.T, broker Broker) {
 	refusal(t, broker, TopicOptions{}, sinks.Permanent, sinks.ReasonTooLarge, func(m *message.Message) {
 		m.Body = randomBody(broker.Features().TooLarge)
 	})
 }
 
+// tooLargeForTopic publishes a message that is larger than its topic takes, in
+// a batch of its Key. It is refused for good; its mates are stored, in order.
 func tooLargeForTopic(t *testing.T, broker Broker) {
 	const limit = 20_000
 	refusal(t, broker, TopicOptions{MaxMessageBytes: limit}, sinks.Permanent, sinks.ReasonTooLarge, func(m *message.Message) {
@@ -141,14 +159,18 @@ func tooLargeForTopic(t *testing.T, broker Broker) {
 	})
 }
 
+// missingTopicInBatch publishes a message whose topic does not exist, in a
+// batch. Its route is unavailable, and no attempt is counted; its mates are
+// stored, in order.
 func missingTopicInBatch(t *testing.T, broker Broker) {
 	refusal(t, broker, TopicOptions{}, sinks.Unavailable, broker.Features().Missing, func(m *message.Message) {
 		m.Topic = newName("missing")
 	})
 }
 
-// oversizedNames publishes what the SDK would not accept. The sink may refuse
-// it or the broker may take it; its mates must not suffer.
+// oversizedNames publishes an id and a header's name that are longer than the
+// SDK accepts. The sink may refuse them or the broker may take them; their
+// mates do not suffer.
 func oversizedNames(t *testing.T, broker Broker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{})
 	long := strings.Repeat("n", 300)
@@ -167,6 +189,8 @@ func oversizedNames(t *testing.T, broker Broker) {
 	l.verify(t, broker, topic)
 }
 
+// missingTopicAppears publishes to a topic that does not exist, and makes it.
+// The sink publishes to it from then on, by itself.
 func missingTopicAppears(t *testing.T, broker Broker) {
 	topic, sink := newName("topic"), openSink(t, broker, Options{})
 	var l ledger
@@ -178,6 +202,8 @@ func missingTopicAppears(t *testing.T, broker Broker) {
 	l.verify(t, broker, topic)
 }
 
+// interleavedTopics publishes a batch for two topics and a missing one, in
+// turn. Only those of the missing one are not stored.
 func interleavedTopics(t *testing.T, broker Broker) {
 	one, other, missing := newTopic(t, broker), newTopic(t, broker), newName("missing")
 	sink := openSink(t, broker, Options{})
@@ -197,8 +223,10 @@ func interleavedTopics(t *testing.T, broker Broker) {
 	l.verify(t, broker, other)
 }
 
-// fullTopic fills a topic. Brokers may let a few more in than the limit says,
-// but then refuse, and each message has a true answer of its own.
+// fullTopic fills a topic. A broker may let a few more in than its limit says,
+// but then refuses, and each message has a true answer of its own: the route is
+// unavailable, no attempt is counted. Another topic in the same batch does not
+// suffer.
 func fullTopic(t *testing.T, broker Broker) {
 	full, open, sink := newName("topic"), newTopic(t, broker), openSink(t, broker, Options{})
 	broker.MakeTopic(t, full, TopicOptions{MaxMessages: 5})
@@ -224,6 +252,8 @@ func fullTopic(t *testing.T, broker Broker) {
 	l.verify(t, broker, open)
 }
 
+// endedContext publishes with a context that has ended. Nothing is stored, and
+// the sink says so, at once.
 func endedContext(t *testing.T, broker Broker) {
 	topic, sink := newTopic(t, broker), openSink(t, broker, Options{})
 	var l ledger
@@ -241,6 +271,7 @@ func endedContext(t *testing.T, broker Broker) {
 	l.verify(t, broker, topic)
 }
 
+// pingUp asks a healthy broker whether it can be reached, and it can.
 func pingUp(t *testing.T, broker Broker) {
 	sink := openSink(t, broker, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), ample)

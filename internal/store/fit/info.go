@@ -32,9 +32,13 @@ func (i Info) misplaced(mode string) *check.Finding {
 	return &f
 }
 
+// Memory is how many bytes Redis takes, and may take; 0 is no limit.
+func (i Info) Memory() (used, limit int64) { return i.number("used_memory"), i.number("maxmemory") }
+
 // state is what is wrong with a Redis at the moment.
 func (i Info) state() []check.Finding {
-	used, limit, rss, all := i.number("used_memory"), i.number("maxmemory"), i.number("used_memory_rss"), i.number("total_system_memory")
+	used, limit := i.Memory()
+	rss, all := i.number("used_memory_rss"), i.number("total_system_memory")
 	clients, most := i.number("connected_clients"), i.number("maxclients")
 	full := limit > 0 && used*100 >= limit*memoryFull
 	return append(i.disk(), found(

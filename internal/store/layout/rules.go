@@ -33,8 +33,15 @@ func (h History) IsKept() bool { return h.Count > 0 && h.Age > 0 }
 // HistoryOfShard is the limit of one shard of the layout, as the scripts take it: how many ends,
 // and for how many milliseconds.
 func (l *Layout) HistoryOfShard() string {
-	h := l.Rules.History
-	return strconv.Itoa((h.Count+l.Shards-1)/l.Shards) + " " + strconv.FormatInt(h.Age.Milliseconds(), 10)
+	return strconv.Itoa(l.EndsOfShard()) + " " + strconv.FormatInt(l.Rules.History.Age.Milliseconds(), 10)
+}
+
+// EndsOfShard is how many ends one shard of the layout remembers at the most.
+func (l *Layout) EndsOfShard() int {
+	if !l.Rules.History.IsKept() {
+		return 0
+	}
+	return (l.Rules.History.Count + l.Shards - 1) / l.Shards
 }
 
 // encode is the rules as the layout's key has them: empty where there are none.

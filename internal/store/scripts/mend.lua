@@ -2,12 +2,12 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
 --      4 deadlines (ZSET token -> deadline_ms)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)
 --      7 deadmsg (HASH)  8 meta (HASH)  9 gone (HASH token -> fate)  10 gonettl (ZSET token -> expiry_ms)
---      11 tags (ZSET tag, NUL, id -> 0)
+--      11 tags (ZSET tag, NUL, id -> 0)  12 ended (ZSET id -> ended_ms)  13 ends (HASH id -> end)
 -- ARGV 1 kind, as package sound names it  2 id, or token  3 mend (1; 0 only looks)  4 tag  5 of a tag: how the message
 --      is stored by which it was judged, the first 30 bytes ('': there was none)  6 deadline_ms and 7 tombstone_ms of
---      what has none
+--      what has none  8 how many ends may stay  9 of those that are too many, how many go at once
 -- RETURNS 0 nothing is wrong, 1 it is, and stays so, 2 it was, and is mended
--- COST O(log N), and O(messages in flight). CLOCK Redis. The first write is one that a full Redis allows.
+-- COST O(log N), and O(messages in flight) or O(ends that go). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local name, entry = ARGV[2], ARGV[4] .. '\0' .. ARGV[2]
@@ -50,6 +50,14 @@ local function bury(reason, out)
   redis.call('HINCRBY', KEYS[8], 'dead_lettered', '1')
 end
 
+-- The oldest of too many ends.
+local function trim()
+  local many = math.min(redis.call('ZCARD', KEYS[12]) - tonumber(ARGV[8]), tonumber(ARGV[9]))
+  local old = redis.call('ZRANGE', KEYS[12], '0', string.format('%d', many - 1))
+  redis.call('ZREM', KEYS[12], unpack(old))
+  redis.call('HDEL', KEYS[13], unpack(old))
+end
+
 -- What is wrong, and what mends it: each by its kind.
 local wrong = {
   no_body = {function() return scored(1) and not has(2) and claims() == 0 end, function() bury('verify: it had no body', 0) end},
@@ -69,6 +77,9 @@ local wrong = {
   no_tombstone = {function() return scored(10) and not has(9) end, function() redis.call('ZREM', KEYS[10], name) end},
   no_tag = {function() return not scored(11, entry) and life() == ARGV[5] end, function() redis.call('ZADD', KEYS[11], '0', entry) end},
   stray_tag = {function() return scored(11, entry) and life() == ARGV[5] end, function() redis.call('ZREM', KEYS[11], entry) end},
+  no_end = {function() return scored(12) and not has(13) end, function() redis.call('ZREM', KEYS[12], name) end},
+  unlisted_end = {function() return has(13) and not scored(12) end, function() redis.call('HDEL', KEYS[13], name) end},
+  many_ends = {function() return redis.call('ZCARD', KEYS[12]) > tonumber(ARGV[8]) end, trim},
 }
 local holds, mends = unpack(wrong[ARGV[1]])
 if not holds() then return 0 end

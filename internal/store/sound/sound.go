@@ -1,4 +1,5 @@
-// Package sound says what must hold of what the keys of a shard have: invariant I6.
+// Package sound says what must hold of what the keys of a shard have: invariant I6, and
+// that a history is whole and no longer than its queue keeps it.
 // It is pure: who reads the keys, and at one instant or not, is the affair of its
 // callers. mend.lua judges again by the same kinds, and mends.
 package sound
@@ -54,11 +55,19 @@ const (
 	Lost        Kind = "lost"         // a shard in use without an epoch, or with another one than the layout
 )
 
+// The kinds of the history, by the id of the message that ended, and as a whole. An end
+// does not say which life of the id it was of: beside a message that lives it is none.
+const (
+	NoEnd       Kind = "no_end"       // it is listed, and what became of the message is lost
+	UnlistedEnd Kind = "unlisted_end" // it is not listed, so nobody tells it, and it would stay for ever
+	ManyEnds    Kind = "many_ends"    // there are more than the queue keeps
+)
+
 // Finding is one thing that is wrong.
 type Finding struct {
 	Kind Kind
 	// Name is the message's identity in Redis, see [message.Member], or a token; empty
-	// of a shard.
+	// of a shard or its history.
 	Name string
 	// Tag is that of NoTag and StrayTag.
 	Tag string

@@ -1,5 +1,5 @@
 import { get } from '../api.js';
-import { button, el, note } from '../dom.js';
+import { button, el, note, replace, scroll } from '../dom.js';
 import { when } from '../when.js';
 
 export const title = () => 'Audit';
@@ -16,14 +16,14 @@ export async function show(root, query, signal) {
 async function audit(at, queue, signal) {
   const body = el('tbody');
   const more = el('p.actions');
-  at.append(el('div.scroll', { tabindex: 0 }, el('table', null, el('caption', null, `What was changed in ${queue}, newest first`),
-    el('thead', null, el('tr', null, ['When', 'Who', 'From', 'Action', 'What', 'Answer'].map((text) => el('th', { scope: 'col' }, text)))), body)), more);
+  at.append(scroll(`What was changed in ${queue}, newest first`,
+    el('thead', null, el('tr', null, ['When', 'Who', 'From', 'Action', 'What', 'Answer'].map((text) => el('th', { scope: 'col' }, text)))), body), more);
   const page = async (cursor) => {
     const answer = await get('audit', { queue, cursor }, signal);
     body.append(...answer.changes.map((c) => el('tr', null, [
       ['When', when(c.at)], ['Who', c.who], ['From', c.from], ['Action', c.action], ['What', [c.what, c.key && ` of ${c.key}`, c.topic && ` to ${c.topic}`].filter(Boolean).join('')], ['Answer', c.answer],
     ].map(([label, content]) => el('td', { 'data-name': label }, content)))));
-    more.replaceChildren(answer.next_cursor ? button('More', () => page(answer.next_cursor).catch((err) => note(err.message, true))) : '');
+    replace(more, answer.next_cursor ? button('More', () => page(answer.next_cursor).catch((err) => note(err.message, true))) : '');
   };
   await page('');
 }

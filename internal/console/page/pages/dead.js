@@ -1,6 +1,6 @@
 import { get, name, post } from '../api.js';
 import { act, startJob } from '../ask.js';
-import { button, el, note } from '../dom.js';
+import { button, el, note, replace, scroll } from '../dom.js';
 import { count } from '../format.js';
 import { when } from '../when.js';
 
@@ -26,7 +26,7 @@ export async function show(root, { queue }, signal) {
 function draw(at, queue, groups, next, page) {
   const sorted = [...groups].sort(([, a], [, b]) => b.length - a.length);
   const shown = sorted.reduce((sum, [, list]) => sum + list.length, 0);
-  at.replaceChildren(
+  replace(at,
     sorted.length ? el('p.actions', null,
       button('Redrive all …', () => job(queue, 'redrive', 'Redrive', 'tried again at once')),
       button('Purge all …', () => job(queue, 'purge', 'Purge', 'removed for good', true))) : el('p.calm', null, 'There are none.'),
@@ -44,13 +44,13 @@ function group(queue, reason, list) {
     el('p.actions', null,
       button('Redrive these …', () => job(queue, 'redrive', 'Redrive', 'tried again at once', false, { state: 'dead', reason })),
       button('Purge these …', () => job(queue, 'purge', 'Purge', 'removed for good', true, { state: 'dead', reason }))),
-    el('div.scroll', { tabindex: 0 }, el('table', null, el('caption', null, reason), el('thead', null, el('tr', null,
-      ['Id', 'Key', 'Topic', 'Died', 'Attempts', ''].map((text) => el('th', { scope: 'col' }, text)))),
+    scroll(reason, el('thead', null, el('tr', null,
+      ['Id', 'Key', 'Topic', 'Died', 'Attempts', 'Action'].map((text) => el('th', { scope: 'col' }, text)))),
     el('tbody', null, list.map((m) => el('tr', null,
       el('td', { 'data-name': 'Id' }, el('a', { href: `#/message?${new URLSearchParams({ queue, id: m.id, key: m.key })}` }, m.id)),
       el('td', { 'data-name': 'Key' }, m.key), el('td', { 'data-name': 'Topic' }, m.topic), el('td', { 'data-name': 'Died' }, when(m.end?.at)),
       el('td', { 'data-name': 'Attempts' }, String(m.attempt)),
-      el('td', null, button('Redrive', () => one(queue, m)))))))));
+      el('td', { 'data-name': 'Action' }, button('Redrive', () => one(queue, m))))))));
 }
 
 function one(queue, m) {

@@ -1,5 +1,5 @@
 import { get, name } from '../api.js';
-import { button, el } from '../dom.js';
+import { button, el, keepFocus, scroll } from '../dom.js';
 import { head, row } from './messages.js';
 
 export const title = ({ id }) => `Find ${id}`;
@@ -25,11 +25,12 @@ async function look(at, queue, id, cursor, signal) {
   const page = await get(`queues/${name(queue)}/messages`, { id_prefix: id, limit: 20, cursor }, signal);
   found.push(...page.messages.filter((m) => !found.some((f) => f.id === m.id && f.key === m.key)));
   at.append(found.length
-    ? el('div.scroll', { tabindex: 0 }, el('table', null, el('caption', null, `Found in ${queue}`), head(), el('tbody', null, found.map((m) => row(queue, m)))))
+    ? scroll(`Found in ${queue}`, head(), el('tbody', null, found.map((m) => row(queue, m))))
     : el('p.none', null, page.next_cursor ? 'Nothing found so far.' : 'Nothing found.'));
   if (page.next_cursor) {
     at.append(button('Look further', (event) => {
       event.target.remove();
+      keepFocus();
       look(at, queue, id, page.next_cursor, signal);
     }));
   }

@@ -30,7 +30,7 @@ function jobTable(jobs, chosen) {
     { name: 'Maybe published', number: true, of: (j) => count(j.maybe_published) },
     { name: 'Failed', number: true, of: (j) => count(j.failed) },
     { name: 'Begun', of: (j) => when(j.started_at) },
-    { name: '', of: (j) => (['running', 'waiting'].includes(j.state) ? button('Stop …', () => stop(j)) : '') },
+    { name: 'Action', of: (j) => (['running', 'waiting'].includes(j.state) ? button('Stop …', () => stop(j)) : '') },
   ], jobs, 'There are none. They begin where messages or dead letters are filtered.');
 }
 

@@ -95,10 +95,11 @@ function payload(path, key) {
     try {
       const m = await get(path, { key, body: 1 });
       const text = m.body ?? (m.body_base64 && `base64: ${m.body_base64}`);
-      section.append(text === undefined
-        ? el('p.calm', null, `It is encrypted with the key ${m.headers['delay-sealed']}, and not shown here.`)
-        : el('pre', null, text));
-      event.target.remove();
+      const shown = text === undefined
+        ? el('p.calm', { tabindex: -1 }, `It is encrypted with the key ${m.headers['delay-sealed']}, and not shown here.`)
+        : el('pre', { tabindex: 0, role: 'region', 'aria-label': 'Body' }, text);
+      event.target.replaceWith(shown);
+      shown.focus();
     } catch (err) {
       section.append(el('p.error', null, err.message));
     }

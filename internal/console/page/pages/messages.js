@@ -1,6 +1,6 @@
 import { get, name } from '../api.js';
 import { startJob, whenFields, whenOf } from '../ask.js';
-import { badge, button, el, field, input, note, select } from '../dom.js';
+import { badge, button, el, field, input, note, replace, scroll, select } from '../dom.js';
 import { count } from '../format.js';
 import { when } from '../when.js';
 
@@ -14,15 +14,14 @@ export async function show(root, query, signal) {
   const filter = filterOf(query);
   const body = el('tbody');
   const more = el('p.actions');
-  root.append(form(query), bulk(queue, filter), el('div.scroll', { tabindex: 0, role: 'region', 'aria-label': 'Messages' },
-    el('table', null, el('caption', null, 'Messages'), head(), body)), more);
+  root.append(form(query), bulk(queue, filter), scroll('Messages', head(), body), more);
   let shown = 0;
   const page = async (cursor) => {
     const answer = await get(`queues/${name(queue)}/messages`, { ...filter, limit, cursor }, signal);
     body.append(...answer.messages.map((m) => row(queue, m)));
     shown += answer.messages.length;
     const next = answer.next_cursor;
-    more.replaceChildren(el('span', null, `${count(shown)} shown. `), next
+    replace(more, el('span', null, `${count(shown)} shown. `), next
       ? button(answer.messages.length ? 'More' : 'Nothing found so far: look further', () => page(next).catch((err) => note(err.message, true)))
       : el('span', null, 'That is all.'));
   };

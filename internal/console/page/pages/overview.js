@@ -2,6 +2,7 @@ import { badge, el, replace, table } from '../dom.js';
 import { count, duration, rate } from '../format.js';
 import { follow, live } from '../live.js';
 import { lines } from '../plot.js';
+import { when } from '../when.js';
 
 export const title = () => 'Overview';
 
@@ -15,7 +16,7 @@ export async function show(root, query, signal) {
 // trouble is what needs somebody, before anything else.
 function trouble({ queues: list, sinks }) {
   const found = [];
-  for (const s of sinks.filter((one) => !one.up)) found.push(['bad', el('a', { href: '#/sinks' }, `Sink ${s.name} is down`), s.detail]);
+  for (const s of sinks.filter((one) => !one.up)) found.push(['bad', el('a', { href: '#/sinks' }, `Sink ${s.name} is down`), [s.since ? ['since ', when(s.since), ': '] : '', s.detail]]);
   for (const q of list) {
     const at = (page) => `#/${page}?queue=${encodeURIComponent(q.name)}`;
     if (q.error) found.push(['bad', `Queue ${q.name} cannot be read`, q.error]);

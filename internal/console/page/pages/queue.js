@@ -1,7 +1,7 @@
 import { get, name, post } from '../api.js';
 import { act } from '../ask.js';
 import { badge, button, el, facts, field, input, replace, table } from '../dom.js';
-import { away, bytes, clock, count, duration, rate } from '../format.js';
+import { away, bytes, clock, count, duration, minute, rate } from '../format.js';
 import { bars } from '../plot.js';
 import { when } from '../when.js';
 
@@ -64,8 +64,17 @@ function numbers(q) {
     ['Scheduled', rate(q.rates?.scheduled)],
     ['Published', rate(q.rates?.published)],
     ['Lateness', q.lateness && `p50 ${duration(q.lateness.p50_s)}, p99 ${duration(q.lateness.p99_s)} by the instance that was asked`],
+    ['Budget', room(q.budget)],
+    ['Redis’ memory', room(q.redis_memory)],
     ['Trouble', q.error],
   ]);
+}
+
+// room says how full something is, and when it will be, if it grows on.
+function room(r) {
+  if (!r) return '';
+  const full = r.used_bytes >= r.limit_bytes ? ', full' : r.full_at ? `, full at ${minute(r.full_at)}, ${away(r.full_at)}` : '';
+  return `${bytes(r.used_bytes)} of ${bytes(r.limit_bytes)}${full}`;
 }
 
 async function drawForecast(root, queue, signal) {

@@ -13,7 +13,7 @@ export async function show(root, query, signal) {
 
 function one(s) {
   return el('section', null, el('h2', null, s.name, ' ', s.up ? badge('good', 'up') : badge('bad', 'down')),
-    facts([['Broker', s.type], ['Queues', s.queues.join(', ')], ['Why', s.detail]]),
+    facts([['Broker', s.type], ['Queues', s.queues.join(', ')], [s.up ? 'Up since' : 'Down since', s.since && when(s.since)], ['Why', s.detail]]),
     table(`Routes of ${s.name} that messages are parked for`, [
       { name: 'Route', of: (r) => r.route },
       { name: 'Queue', of: (r) => el('a', { href: `#/messages?${new URLSearchParams({ queue: r.queue, state: 'parked' })}` }, r.queue) },

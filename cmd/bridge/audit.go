@@ -1,0 +1,91 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// auditTimeout bounds the writing down of a change.
+const auditTimeout = time.Second
+
+// changing connects to the queue and has do change it, as audited tells.
+func (f queueFlags) changing(p *program, made store.Change, do func(*session, *store.Change) error, options ...delay.Option) error {
+	s, err := f.open(p, options...)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.audited(&made, func() error { return do(s, &made) })
+}
+
+// audited has do change the queue, and writes down what came of it, also where that was an
+// error. do says as made.Answer what it has done; without that it is "done". What was
+// refused for how it was asked for changed nothing, and is not written down.
+func (s *session) audited(made *store.Change, do func() error) error {
+	err := do()
+	if made.Answer = answerOf(made.Answer, err); made.Answer != "" {
+		writeDown(s.program, s.asJSON, s.queue.Admin(), made)
+	}
+	return err
+}
+
+// answerOf is what was done and which error ended it; empty where it was refused for how it
+// was asked for.
+func answerOf(done string, err error) string {
+	if err == nil {
+		return cmp.Or(done, "done")
+	}
+	f := explain(err)
+	switch {
+	case done != "":
+		return done + ", " + f.code
+	case f.exit == exitUsage:
+		return ""
+	}
+	return f.code
+}
+
+// writeDown writes a change into the queue's audit, where those of the API are. Where it
+// cannot, the change stays, and a warning says so.
+func writeDown(p *program, asJSON bool, queue *store.Admin, made *store.Change) {
+	made.Who, made.From = operator()
+	made.Via = store.ViaCommand
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), auditTimeout)
+	defer cancel()
+	if err := queue.Audit(ctx, made); err != nil {
+		warn(p, asJSON, "not_audited", made.What, fmt.Sprintf("%s is not in the audit of queue %s: %v", made.Action, queue.Name(), err))
+	}
+}
+
+// operator is who runs the command, and on which host, as the operating system has it.
+func operator() (name, host string) {
+	name = "uid " + strconv.Itoa(os.Getuid())
+	if known, err := user.Current(); err == nil && known.Username != "" {
+		name = known.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return name, host
+}
+
+// tallied counts answers, as the API does: "created 3, duplicate 1".
+func tallied(counts map[string]int) string {
+	parts := make([]string, 0, len(counts))
+	for _, answer := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%s %d", answer, counts[answer]))
+	}
+	return strings.Join(parts, ", ")
+}

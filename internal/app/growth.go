@@ -1,0 +1,84 @@
+package app
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/api"
+)
+
+const (
+	// growthOver is how far back a growth is looked at, growthEvery how often.
+	growthOver  = 10 * time.Minute
+	growthEvery = 10 * time.Second
+	// growthAhead is how far ahead it is told when something will be full.
+	growthAhead = 365 * 24 * time.Hour
+)
+
+// growth is how many bytes something of a limited size took in the last minutes. It is
+// safe for concurrent use.
+type growth struct {
+	mu      sync.Mutex
+	limit   int64
+	samples []usage // the oldest first
+	last    usage
+}
+
+type usage struct {
+	at   time.Time
+	used int64
+}
+
+func (g *growth) add(at time.Time, used, limit int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.last, g.limit = usage{at, used}, limit
+	if n := len(g.samples); n == 0 || at.Sub(g.samples[n-1].at) >= growthEvery {
+		g.samples = append(g.samples, g.last)
+	}
+	for len(g.samples) > 1 && at.Sub(g.samples[1].at) >= growthOver {
+		g.samples = g.samples[1:]
+	}
+}
+
+// age is how long nothing was added.
+func (g *growth) age() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Since(g.last.at)
+}
+
+// fullIn is after how many seconds the limit is reached, if it grows on as it did; +Inf
+// where it does not grow.
+func (g *growth) fullIn() float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.samples) == 0 {
+		return math.Inf(1)
+	}
+	first := g.samples[0]
+	over, grown := g.last.at.Sub(first.at).Seconds(), float64(g.last.used-first.used)
+	switch {
+	case g.last.used >= g.limit:
+		return 0
+	case over <= 0 || grown <= 0:
+		return math.Inf(1)
+	}
+	return float64(g.limit-g.last.used) / (grown / over)
+}
+
+// room is what the API tells of it; nil where nothing is known.
+func (g *growth) room() *api.Room {
+	fullIn := g.fullIn()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.last.at.IsZero() {
+		return nil
+	}
+	room := &api.Room{Used: g.last.used, Limit: g.limit}
+	if fullIn <= growthAhead.Seconds() {
+		room.FullAt = g.last.at.Add(time.Duration(fullIn * float64(time.Second)))
+	}
+	return room
+}

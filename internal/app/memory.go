@@ -1,0 +1,98 @@
+package app
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/api"
+	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/store/fit"
+	"github.com/delaybridge/delaybridge/internal/wait"
+)
+
+// memory watches what Redis takes of its maxmemory: each primary of a Cluster. It owns no
+// goroutine.
+type memory struct {
+	rdb redis.UniversalClient
+
+	mu    sync.Mutex
+	nodes map[string]*growth // by address; those that have a maxmemory
+}
+
+func newMemory(rdb redis.UniversalClient) *memory {
+	return &memory{rdb: rdb, nodes: map[string]*growth{}}
+}
+
+// run looks every ten seconds, until ctx ends.
+func (m *memory) run(ctx context.Context) {
+	for {
+		m.look(ctx)
+		if !wait.Sleep(ctx, growthEvery) {
+			return
+		}
+	}
+}
+
+// look asks all primaries at once. That one does not answer is told by others; it is
+// forgotten after a minute, since another may have taken its place.
+func (m *memory) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
+	defer cancel()
+	if cluster, ok := m.rdb.(*redis.ClusterClient); ok {
+		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			m.ask(ctx, node.Options().Addr, node)
+			return nil
+		})
+	} else {
+		m.ask(ctx, "", m.rdb)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.nodes, func(_ string, g *growth) bool { return g.age() > time.Minute })
+}
+
+func (m *memory) ask(ctx context.Context, addr string, node redis.UniversalClient) {
+	text, err := node.Info(ctx, "memory").Result()
+	if err != nil {
+		return
+	}
+	used, limit := fit.ParseInfo(text).Memory()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if limit == 0 {
+		delete(m.nodes, addr)
+		return
+	}
+	if m.nodes[addr] == nil {
+		m.nodes[addr] = &growth{}
+	}
+	m.nodes[addr].add(time.Now(), used, limit)
+}
+
+// room is that of the primary that is full first: then some shards take nothing more. It
+// is nil where none has a maxmemory.
+func (m *memory) room() (first *api.Room) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, g := range m.nodes {
+		if r := g.room(); first == nil || isFullBefore(r, first) {
+			first = r
+		}
+	}
+	return first
+}
+
+// isFullBefore compares two rooms; of those that do not fill, the one with less left.
+func isFullBefore(a, b *api.Room) bool {
+	switch {
+	case a.FullAt.IsZero() && b.FullAt.IsZero():
+		return float64(a.Used)/float64(a.Limit) > float64(b.Used)/float64(b.Limit)
+	case a.FullAt.IsZero() || b.FullAt.IsZero():
+		return b.FullAt.IsZero()
+	}
+	return a.FullAt.Before(b.FullAt)
+}

@@ -1,0 +1,314 @@
+package rates
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+)
+
+// fault is something that happens to a fleet of one bridge, "a".
+type fault struct {
+	// with is what the fleet is like before; nil: as usual.
+	with   func(f *fleet)
+	strike func(a *alarms)
+	// fires are the alerts on it.
+	fires []string
+}
+
+// faults are at least one for each alert.
+var faults = map[string]fault{
+	"no bridge": {
+		strike: func(a *alarms) { a.stops["a"]() },
+		fires:  []string{"DelaybridgeDown"},
+	},
+	"a bridge that is not reached": {
+		strike: func(a *alarms) { a.hidden("a") },
+		fires:  []string{"DelaybridgeDown"},
+	},
+	"a bridge that hangs": { // It is not scraped, and others do not get its leases.
+		strike: func(a *alarms) {
+			a.start("b")
+			a.held("a", "b")
+			a.hidden("b")
+		},
+		fires: []string{"DelaybridgeShardsWithoutHolder"},
+	},
+	"Redis is away": {
+		with:   func(f *fleet) { f.through(&f.redis) },
+		strike: func(a *alarms) { a.cut() },
+		fires:  []string{"DelaybridgeShardsWithoutHolder"},
+	},
+	"Redis is away at the start": {
+		with: func(f *fleet) { f.through(&f.redis) },
+		strike: func(a *alarms) {
+			a.stops["a"]()
+			a.cut()
+			a.start("a")
+			a.shows("delaybridge_build_info", exactly(1))
+		},
+		fires: []string{"DelaybridgeShardsWithoutHolder"},
+	},
+	"Redis loses a shard": {
+		strike: func(a *alarms) {
+			keys, err := a.rdb.Keys(a.t.Context(), fmt.Sprintf("%s:{orders:1}:*", a.prefix)).Result()
+			require.NoError(a.t, err)
+			require.NoError(a.t, a.rdb.Del(a.t.Context(), keys...).Err())
+			a.lost()
+		},
+		fires: []string{"DelaybridgeShardsLost"},
+	},
+	"Redis loses everything": {
+		with: ownRedis,
+		strike: func(a *alarms) {
+			a.own.Kill()
+			a.own.Start()
+			a.lost()
+		},
+		fires: []string{"DelaybridgeShardsLost"},
+	},
+	"a replica is away": {
+		with: func(f *fleet) {
+			primary := testenv.StartRedis(f.t, "--repl-diskless-sync-delay", "0")
+			f.own = testenv.StartRedis(f.t, "--replicaof", strings.Replace(primary.Addr(), ":", " ", 1))
+			f.redis, f.keys = primary.URL(), ", durability: replicas"
+		},
+		strike: func(a *alarms) {
+			a.own.Kill()
+			a.shows("delaybridge_durable", exactly(0))
+		},
+		fires: []string{"DelaybridgeNotDurable"},
+	},
+	"a budget that is used up": {
+		with: func(f *fleet) { f.keys = ", budget: {bytes: 32KiB}" },
+		strike: func(a *alarms) {
+			a.fill()
+			a.shows("delaybridge_full_seconds", atMost(60))
+		},
+		fires: []string{"DelaybridgeFullSoon"},
+	},
+	"the broker is away": {
+		with: func(f *fleet) { f.through(&f.broker) },
+		strike: func(a *alarms) {
+			a.traffic(5, 0, 0)
+			a.cut()
+			a.shows("delaybridge_sink_up", exactly(0))
+		},
+		fires: []string{"DelaybridgeSinkDown"},
+	},
+	"the broker is away while messages are due": {
+		with: func(f *fleet) { f.through(&f.broker) },
+		strike: func(a *alarms) {
+			a.cut()
+			a.one(ago(time.Hour))
+			a.shows("delaybridge_sink_up", exactly(0))
+			a.shows("delaybridge_oldest_due_age_seconds", atLeast(3600))
+		},
+		fires: []string{"DelaybridgeLate", "DelaybridgeSinkDown"},
+	},
+	"one bridge does not reach the broker": {
+		strike: func(a *alarms) {
+			a.through(&a.broker)
+			a.start("b")
+			a.held("a", "b")
+			a.ready("b")
+			a.cut()
+			a.shows("delaybridge_sink_up", exactly(0))
+		},
+		fires: []string{"DelaybridgeSinkDownForSome"},
+	},
+	"the broker is away for seconds, again and again": {
+		with: func(f *fleet) { f.through(&f.broker) },
+		strike: func(a *alarms) {
+			a.outage()
+			a.silent(12)
+			a.outage()
+		},
+		fires: []string{"DelaybridgeLateness"},
+	},
+	"answers of the broker are lost, again and again": {
+		with: func(f *fleet) { f.through(&f.broker) },
+		strike: func(a *alarms) {
+			for n := range 2 {
+				a.unanswered(n + 1)
+				a.silent(2 * batch)
+			}
+			a.unanswered(3)
+		},
+		fires: []string{"DelaybridgeDuplicates"},
+	},
+	"more is due than the queue may publish": {
+		with: func(f *fleet) { f.keys = ", rate: {messages: 4}" },
+		strike: func(a *alarms) {
+			for range 800 {
+				a.one(ago(time.Hour))
+			}
+			a.shows("delaybridge_oldest_due_age_seconds", atLeast(3600))
+		},
+		fires: []string{"DelaybridgeLate", "DelaybridgeLateness"},
+	},
+	"more is due than a topic may have": {
+		with: func(f *fleet) { f.keys = ", rate: {topics: [" + f.topic + "=4]}" },
+		strike: func(a *alarms) {
+			for range 800 {
+				a.one(ago(time.Hour))
+			}
+			a.shows("delaybridge_parked", atLeast(1))
+		},
+		fires: []string{"DelaybridgeLateness"}, // Nothing is parked for a fault.
+	},
+	"a canary that does not arrive": {
+		with: func(f *fleet) { f.keys = ", canary: {topic: " + f.topic + ", every: 1s}" },
+		strike: func(a *alarms) {
+			for n := range 4 {
+				a.shows("delaybridge_canary_seconds_count", atLeast(float64(2*n+2)))
+				a.silent(20)
+			}
+			require.NoError(a.t, a.js.DeleteStream(a.t.Context(), a.topic))
+			a.shows("delaybridge_parked", atLeast(1))
+		},
+		fires: []string{"DelaybridgeCanary", "DelaybridgeParked"},
+	},
+	"a topic that nobody has made": {
+		strike: missing,
+		fires:  []string{"DelaybridgeParked"},
+	},
+	"a topic that nobody has made, while another is paused": {
+		strike: func(a *alarms) {
+			a.pause(a.topic)
+			a.one(delay.After(0))
+			missing(a)
+		},
+		fires: []string{"DelaybridgeParked"},
+	},
+	"a queue that somebody has forgotten to resume": {
+		strike: func(a *alarms) {
+			a.pause("")
+			a.one(ago(time.Hour))
+			a.shows("delaybridge_oldest_due_age_seconds", atLeast(3600))
+			a.silent(1400) // Nearly six hours: it is meant to be late.
+		},
+		fires: []string{"DelaybridgePaused"},
+	},
+	"messages that cannot be read": {
+		strike: func(a *alarms) {
+			a.traffic(5, 0, 3)
+			a.shows("delaybridge_decode_errors_total", atLeast(1))
+		},
+		fires: []string{"DelaybridgeDeadLetters", "DelaybridgeDecodeErrors"},
+	},
+	"messages that come too late": {
+		with: func(f *fleet) { f.keys = lateKeys },
+		strike: func(a *alarms) {
+			a.one(ago(time.Hour))
+			a.shows("delaybridge_dead_lettered_total", exactly(1))
+		},
+		fires: []string{"DelaybridgeDeadLetters"},
+	},
+	"the database is away": {
+		with: func(f *fleet) {
+			outboxed(f)
+			f.through(&f.database)
+		},
+		strike: func(a *alarms) {
+			a.cut()
+			a.shows("delaybridge_outbox_up", exactly(0))
+		},
+		fires: []string{"DelaybridgeOutboxDown"},
+	},
+	"Redis is full, and rows wait": {
+		with: func(f *fleet) {
+			outboxed(f)
+			ownRedis(f)
+		},
+		strike: func(a *alarms) {
+			require.NoError(a.t, a.rdb.ConfigSet(a.t.Context(), "maxmemory", "1").Err())
+			a.waitingRow()
+		},
+		fires: []string{"DelaybridgeOutboxBehind"},
+	},
+	"Redis is away, and rows wait": {
+		with: func(f *fleet) {
+			outboxed(f)
+			f.through(&f.redis)
+		},
+		strike: func(a *alarms) {
+			a.cut()
+			a.waitingRow()
+		},
+		fires: []string{"DelaybridgeOutboxBehind", "DelaybridgeShardsWithoutHolder"},
+	},
+	"a transaction that nobody ends": {
+		with:   outboxed,
+		strike: lockedRow,
+		fires:  []string{"DelaybridgeOutboxOverdue"},
+	},
+	"a row's message that comes too late": {
+		with: func(f *fleet) {
+			outboxed(f)
+			f.keys += lateKeys
+		},
+		strike: func(a *alarms) {
+			a.row(ago(time.Hour))
+			a.shows("delaybridge_dead_lettered_total", exactly(1))
+			a.shows("delaybridge_outbox_overdue", atLeast(0))
+		},
+		fires: []string{"DelaybridgeDeadLetters"},
+	},
+}
+
+// lateKeys make dead letters of messages that are late.
+const lateKeys = ", late: {after: 1m, then: dead}"
+
+// ownRedis gives the fleet a Redis that nobody else has.
+func ownRedis(f *fleet) {
+	f.own = testenv.StartRedis(f.t)
+	f.redis = f.own.URL()
+}
+
+// lost waits until it is seen that Redis has lost shards, and they are polled again.
+func (f *fleet) lost() {
+	f.t.Helper()
+	f.shows("delaybridge_shards_lost_total", atLeast(1))
+	f.held("a")
+}
+
+// outage takes the broker away while a message is due, and waits until that is over.
+func (f *fleet) outage() {
+	f.t.Helper()
+	before := f.done()
+	f.cut()
+	f.one(delay.After(0))
+	f.shows("delaybridge_oldest_due_age_seconds", atLeast(6))
+	f.mend()
+	f.await("it is published", func() bool { return f.done() == before+1 })
+	f.shows("delaybridge_sink_up", exactly(1))
+	f.settle()
+}
+
+// unanswered has a message published without the bridge hearing of it, so that a copy
+// follows: the n-th.
+func (f *fleet) unanswered(n int) {
+	f.t.Helper()
+	before := f.stored()
+	f.link.SwallowReplies(true)
+	f.one(delay.After(0))
+	f.await("the broker has it", func() bool { return f.stored() > before })
+	f.link.SwallowReplies(false)
+	f.link.Cut()
+	f.shows("delaybridge_suspected_duplicates_total", atLeast(float64(n)))
+	f.shows("delaybridge_sink_up", exactly(1))
+	f.settle()
+}
+
+// missing schedules a message for a topic that the broker does not have.
+func missing(a *alarms) {
+	a.t.Helper()
+	_, err := a.client.Schedule(a.t.Context(), delay.Message{Topic: testenv.Name(a.t, "missing")}, delay.After(0))
+	require.NoError(a.t, err)
+	a.shows("delaybridge_sink_missing", exactly(1))
+}
