@@ -72,22 +72,43 @@ func (b *bench) bridged(to target) func(context.Context) (sample, error) {
 		if err := w.onTopic(ctx, func() error { return w.drain(ctx, s, b.count) }); err != nil {
 			return s, fmt.Errorf("drain: %w", err)
 		}
-		err = w.onTopic(ctx, func() error { return w.punctuality(ctx, s, int(b.window/time.Millisecond)) })
-		return s, err
+		return s, b.punctuality(s, func(s sample, count int, step time.Duration) error {
+			return w.onTopic(ctx, func() error { return w.paced(ctx, s, count, step) })
+		})
 	}
 }
 
+// punctuality measures how late messages are at 1,000 and at 10,000 a second.
+func (b *bench) punctuality(s sample, paced func(s sample, count int, step time.Duration) error) error {
+	const slowly, fast = time.Second / 1000, time.Second / 10_000
+	if err := paced(s, int(b.window/slowly), slowly); err != nil {
+		return fmt.Errorf("1,000 a second: %w", err)
+	}
+	more := sample{}
+	if err := paced(more, int(b.window/2/fast), fast); err != nil {
+		return fmt.Errorf("10,000 a second: %w", err)
+	}
+	s[fast99], s[earliest], s[twice] = more[late99], max(s[earliest], more[earliest]), s[twice]+more[twice]
+	return nil
+}
+
 // onTopic does something on a topic of its own.
-func (w *through) onTopic(ctx context.Context, do func() error) (err error) {
-	topic, err := w.to.newTopic(ctx)
+func (t target) onTopic(ctx context.Context, do func(topic string) error) error {
+	topic, err := t.newTopic(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, w.to.dropTopic(context.WithoutCancel(ctx), topic)) }()
-	if w.producer, err = newProducer(w.rdb, queue, topic); err != nil {
-		return err
-	}
-	return do()
+	return errors.Join(do(topic), t.dropTopic(context.WithoutCancel(ctx), topic))
+}
+
+// onTopic schedules to a topic of its own.
+func (w *through) onTopic(ctx context.Context, do func() error) error {
+	return w.to.onTopic(ctx, func(topic string) (err error) {
+		if w.producer, err = newProducer(w.rdb, queue, topic); err != nil {
+			return err
+		}
+		return do()
+	})
 }
 
 // fill schedules messages in batches, and returns when the first one is due.
@@ -115,10 +136,18 @@ func (w *through) drain(ctx context.Context, s sample, count int) error {
 	return w.to.holds(ctx, w.topic, count)
 }
 
-func (w *through) punctuality(ctx context.Context, s sample, count int) error {
-	to := newArrivals(load{first: w.next, count: count})
-	stop := consume(ctx, w.to, w.topic, to)
-	l, err := w.fill(ctx, count, time.Millisecond)
+// paced measures messages that are due one a step.
+func (w *through) paced(ctx context.Context, s sample, count int, step time.Duration) error {
+	l := load{first: w.next, count: count, step: step}
+	return w.to.arrive(ctx, w.topic, s, l, func() (load, error) { return w.fill(ctx, count, step) })
+}
+
+// arrive measures how late the broker has messages that do sends; it returns when
+// they were due.
+func (t target) arrive(ctx context.Context, topic string, s sample, l load, do func() (load, error)) error {
+	to := newArrivals(l)
+	stop := consume(ctx, t, topic, to)
+	l, err := do()
 	if err != nil {
 		return errors.Join(err, stop())
 	}
@@ -145,19 +174,38 @@ func consume(ctx context.Context, from flow.Broker, topic string, to *arrivals) 
 
 // limit measures the client library alone, which publishes the same messages.
 func (b *bench) limit(to target, headers headersOf) func(context.Context) (sample, error) {
-	return func(ctx context.Context) (s sample, err error) {
-		topic, err := to.newTopic(ctx)
+	return func(ctx context.Context) (sample, error) {
+		s := sample{}
+		return s, to.onTopic(ctx, func(topic string) error {
+			meters := startMeters(map[metric]func() time.Duration{cpuClient: ofSelf, cpuBroker: ofServer(to.Server())})
+			began := time.Now()
+			if err := to.publish(ctx, to, topic, series{load{count: b.count}, headers}); err != nil {
+				return err
+			}
+			s[drainRate] = float64(b.count) / time.Since(began).Seconds()
+			meters.read(s, b.count)
+			return to.holds(ctx, topic, b.count)
+		})
+	}
+}
+
+// limitAsBridged measures it with the bridge's headers, and how late the broker
+// has messages that are published at their time.
+func (b *bench) limitAsBridged(to target) func(context.Context) (sample, error) {
+	drain := b.limit(to, asBridged)
+	return func(ctx context.Context) (sample, error) {
+		s, err := drain(ctx)
 		if err != nil {
-			return nil, err
+			return s, err
 		}
-		defer func() { err = errors.Join(err, to.dropTopic(context.WithoutCancel(ctx), topic)) }()
-		meters := startMeters(map[metric]func() time.Duration{cpuClient: ofSelf, cpuBroker: ofServer(to.Server())})
-		began := time.Now()
-		if err := to.publish(ctx, to, topic, b.count, headers); err != nil {
-			return nil, err
-		}
-		s = sample{drainRate: float64(b.count) / time.Since(began).Seconds()}
-		meters.read(s, b.count)
-		return s, to.holds(ctx, topic, b.count)
+		return s, b.punctuality(s, func(s sample, count int, step time.Duration) error {
+			return to.onTopic(ctx, func(topic string) error {
+				l := load{count: count, step: step}
+				return to.arrive(ctx, topic, s, l, func() (load, error) {
+					l.due = time.Now().Truncate(time.Second).Add(2 * time.Second)
+					return l, to.publish(ctx, to, topic, series{l, asBridged})
+				})
+			})
+		})
 	}
 }

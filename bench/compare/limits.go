@@ -16,9 +16,26 @@ import (
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
-// publisher publishes the messages 0 to count-1 with a client library alone, as
-// fast as it can, and returns when all are acknowledged.
-type publisher func(ctx context.Context, broker flow.Broker, topic string, count int, headers headersOf) error
+// publisher publishes with a client library alone, and returns when all is
+// acknowledged.
+type publisher func(ctx context.Context, broker flow.Broker, topic string, s series) error
+
+// series are messages for a publisher: each when it is due, or, where load.due is
+// zero, all as fast as they can go.
+type series struct {
+	load
+	headers headersOf
+}
+
+func (s series) end() int { return s.first + s.count }
+
+// await waits until a message is due.
+func (s series) await(ctx context.Context, i int) error {
+	if s.due.IsZero() || !time.Now().Before(s.dueAt(i)) {
+		return nil
+	}
+	return sleepUntil(ctx, s.dueAt(i))
+}
 
 // headersOf are those that a message has beside its id.
 type headersOf func(i int) []message.Header
@@ -33,17 +50,20 @@ func asBridged(i int) []message.Header {
 }
 
 // publishNATS keeps a window of messages without an answer.
-func publishNATS(ctx context.Context, broker flow.Broker, topic string, count int, headers headersOf) error {
+func publishNATS(ctx context.Context, broker flow.Broker, topic string, s series) error {
 	nc, js, err := connectNATS(broker.Server().URL())
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	for i := range count {
+	for i := s.first; i < s.end(); i++ {
+		if err := s.await(ctx, i); err != nil {
+			return err
+		}
 		m := nats.NewMsg(topic)
 		m.Data = body
 		m.Header.Set(jetstream.MsgIDHeader, identity(i))
-		for _, header := range headers(i) {
+		for _, header := range s.headers(i) {
 			m.Header[header.Name] = []string{header.Value}
 		}
 		if _, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience)); err != nil {
@@ -64,21 +84,21 @@ const (
 	rabbitWindow      = 1000
 )
 
-func publishRabbitMQ(ctx context.Context, broker flow.Broker, topic string, count int, headers headersOf) error {
+func publishRabbitMQ(ctx context.Context, broker flow.Broker, topic string, s series) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for n := range rabbitConnections {
 		group.Go(func() error {
 			return onChannel(broker, func(channel *amqp.Channel) error {
-				return publishOn(ctx, channel, topic, count*n/rabbitConnections, count*(n+1)/rabbitConnections, headers)
+				return publishOn(ctx, channel, topic, s, n)
 			})
 		})
 	}
 	return group.Wait()
 }
 
-// publishOn publishes on one channel, while another goroutine waits for the
-// confirms in their order.
-func publishOn(ctx context.Context, channel *amqp.Channel, topic string, from, to int, headers headersOf) error {
+// publishOn publishes the nth connection's part on one channel, while another
+// goroutine waits for the confirms in their order.
+func publishOn(ctx context.Context, channel *amqp.Channel, topic string, s series, n int) error {
 	if err := channel.Confirm(false); err != nil {
 		return err
 	}
@@ -86,9 +106,12 @@ func publishOn(ctx context.Context, channel *amqp.Channel, topic string, from, t
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer close(pending)
-		for i := from; i < to; i++ {
+		for i := s.first + n; i < s.end(); i += rabbitConnections {
+			if err := s.await(ctx, i); err != nil {
+				return err
+			}
 			m := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: identity(i), Body: body}
-			if own := headers(i); len(own) > 0 {
+			if own := s.headers(i); len(own) > 0 {
 				m.Timestamp, m.Headers = time.Now(), make(amqp.Table, len(own))
 				for _, header := range own {
 					m.Headers[header.Name] = header.Value
@@ -125,18 +148,24 @@ func onlyID(i int) []message.Header {
 	return []message.Header{{Name: idHeader, Value: identity(i)}}
 }
 
-// publishKafka has one request a partition under way. Leaders that are not there
-// yet are waited for.
-func publishKafka(ctx context.Context, broker flow.Broker, topic string, count int, headers headersOf) error {
+// publishKafka has one request a partition under way, of what is due and no more
+// than a batch.
+func publishKafka(ctx context.Context, broker flow.Broker, topic string, s series) error {
 	transport := &kafka.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &kafka.Client{Addr: kafka.TCP(broker.Server().Addr()), Timeout: patience, Transport: transport}
 	group, ctx := errgroup.WithContext(ctx)
 	for partition := range kafkaPartitions {
-		from, to := count*partition/kafkaPartitions, count*(partition+1)/kafkaPartitions
 		group.Go(func() error {
-			for ; from < to; from += batchSize {
-				if err := produce(ctx, client, topic, partition, from, min(from+batchSize, to), headers); err != nil {
+			for next := s.first + partition; next < s.end(); {
+				if err := s.await(ctx, next); err != nil {
+					return err
+				}
+				var records []kafka.Record
+				for now := time.Now(); next < s.end() && len(records) < batchSize && !now.Before(s.dueAt(next)); next += kafkaPartitions {
+					records = append(records, s.record(next))
+				}
+				if err := produce(ctx, client, topic, partition, records); err != nil {
 					return err
 				}
 			}
@@ -146,15 +175,17 @@ func publishKafka(ctx context.Context, broker flow.Broker, topic string, count i
 	return group.Wait()
 }
 
-func produce(ctx context.Context, client *kafka.Client, topic string, partition, from, to int, headers headersOf) error {
+func (s series) record(i int) kafka.Record {
+	record := kafka.Record{Value: kafka.NewBytes(body)}
+	for _, header := range s.headers(i) {
+		record.Headers = append(record.Headers, kafka.Header{Key: header.Name, Value: []byte(header.Value)})
+	}
+	return record
+}
+
+// produce waits for a leader that is not there yet.
+func produce(ctx context.Context, client *kafka.Client, topic string, partition int, records []kafka.Record) error {
 	for {
-		records := make([]kafka.Record, to-from)
-		for i := range records {
-			records[i].Value = kafka.NewBytes(body)
-			for _, header := range headers(from + i) {
-				records[i].Headers = append(records[i].Headers, kafka.Header{Key: header.Name, Value: []byte(header.Value)})
-			}
-		}
 		response, err := client.Produce(ctx, &kafka.ProduceRequest{
 			Topic: topic, Partition: partition, RequiredAcks: kafka.RequireAll, Records: kafka.NewRecordReader(records...),
 		})

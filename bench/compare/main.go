@@ -30,7 +30,8 @@ type settings struct {
 	// waiting is how many messages wait beside those of the part of that name,
 	// burst how many are due in one millisecond in the part of that name.
 	waiting, burst int
-	// window is how long messages are due at 1,000 a second.
+	// window is how long messages are due at 1,000 a second; at 10,000 a second half
+	// as long.
 	window time.Duration
 	only   string
 	quick  bool
@@ -45,7 +46,7 @@ func main() {
 	flag.IntVar(&s.repeat, "repeat", 5, "repetitions")
 	flag.IntVar(&s.waiting, "waiting", 10_000_000, "messages that wait meanwhile, in the part of that name; they take 5 GB of memory and of disk")
 	flag.IntVar(&s.burst, "burst", 1_000_000, "messages due in one millisecond, in the part of that name")
-	flag.DurationVar(&s.window, "window", 10*time.Second, "how long messages are due at 1,000 a second")
+	flag.DurationVar(&s.window, "window", 10*time.Second, "how long messages are due at 1,000 a second; at 10,000 a second half as long")
 	flag.StringVar(&s.only, "only", "", "parts to measure, a comma list of "+strings.Join(partNames(), ", ")+"; empty for all")
 	flag.BoolVar(&s.quick, "quick", false, "few messages and one repetition: to see that all of it runs, not for figures")
 	flag.BoolVar(&s.render, "render", false, "measure nothing, print what was kept")

@@ -14,6 +14,7 @@ const (
 	lateMedian metric = "late p50"
 	late99     metric = "late p99"
 	lateMost   metric = "late max"
+	fast99     metric = "late p99, 10,000/s"
 	earliest   metric = "early"
 	twice      metric = "twice"
 	bytesEach  metric = "bytes each"

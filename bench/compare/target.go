@@ -61,7 +61,7 @@ func openBroker(ctx context.Context, b *bench, name string, contenders func(flow
 func openNATS(ctx context.Context, b *bench) (*field, error) {
 	f, err := openBroker(ctx, b, "nats", func(broker flow.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropStream(broker), publish: publishNATS}
-		return []contender{{toNATS, b.bridged(to)}, {alikeNATS, b.limit(to, asBridged)}, {limitNATS, b.limit(to, none)}}
+		return []contender{{toNATS, b.bridged(to)}, {alikeNATS, b.limitAsBridged(to)}, {limitNATS, b.limit(to, none)}}
 	})
 	if err == nil {
 		f.versions = append(f.versions, natsVersion(), "nats.go "+moduleVersion("github.com/nats-io/nats.go"))
@@ -99,10 +99,10 @@ func openRabbitMQ(ctx context.Context, b *bench) (*field, error) {
 		version = rabbitVersion(broker)
 		return []contender{
 			{toQuorum, b.bridged(quorum)},
-			{alikeQuorum, b.limit(quorum, asBridged)},
+			{alikeQuorum, b.limitAsBridged(quorum)},
 			{limitQuorum, b.limit(quorum, none)},
 			{toClassic, b.bridged(classic)},
-			{alikeClassic, b.limit(classic, asBridged)},
+			{alikeClassic, b.limitAsBridged(classic)},
 			{limitClassic, b.limit(classic, none)},
 		}
 	})
@@ -139,7 +139,7 @@ func openKafka(ctx context.Context, b *bench) (*field, error) {
 		return []contender{
 			{toKafka, b.bridged(to)},
 			{toNowhere, b.drainNowhere},
-			{alikeKafka, b.limit(to, asBridged)},
+			{alikeKafka, b.limitAsBridged(to)},
 			{limitKafka, b.limit(to, onlyID)},
 		}
 	})

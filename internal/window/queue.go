@@ -38,17 +38,17 @@ func (w *Window) grant(want, shares int) load {
 	}
 }
 
-// next is whose turn it is: the first that waits and holds less than its fair part,
-// or else the first. So a share whose messages hang keeps no more than its part
-// from the others.
+// next is whose turn it is: that of the share which holds the least, of several
+// the first. So a queue with little to publish does not wait behind one with much,
+// and a share whose messages hang keeps no more than its part from the others.
 func (w *Window) next() int {
-	fair := w.limit.size().messages / max(1, w.active)
+	least := 0
 	for i, s := range w.waiting {
-		if s.held() < fair {
-			return i
+		if s.held() < w.waiting[least].held() {
+			least = i
 		}
 	}
-	return 0
+	return least
 }
 
 // serve gives what is free to those that wait, in turn. It returns whom to wake.

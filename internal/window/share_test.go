@@ -173,6 +173,25 @@ func TestSharesWaitInTurn(t *testing.T) {
 	})
 }
 
+// A share that has little in flight waits for none that has much, though that one
+// has waited for longer.
+func TestLittleGoesFirst(t *testing.T) {
+	t.Parallel()
+	w := window.New()
+	most, _ := w.Limit()
+	busy, quiet := join(w), join(w)
+	require.Equal(t, most/4, busy.send(most/4))
+	rest := join(w)
+	for rest.send(1<<20) > 0 {
+		continue
+	}
+	require.Zero(t, busy.send(most))
+	require.Zero(t, quiet.send(1))
+	busy.gone(1)
+	require.Equal(t, []int{0, 1}, []int{busy.woken, quiet.woken})
+	require.Equal(t, 1, quiet.send(1))
+}
+
 func TestYieldPassesTheTurnOn(t *testing.T) {
 	t.Parallel()
 	w := window.New()

@@ -4,8 +4,8 @@
 // Redis.
 //
 // The limit follows the time to an acknowledgement, as the delay-based congestion
-// controls do: LEDBAT (RFC 6817), whose target this is, LEDBAT++
-// (draft-irtf-iccrg-ledbat-plus-plus), which slows down now and then to see the
+// controls do: LEDBAT (RFC 6817), LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus),
+// whose target this is, and which slows down now and then to see the
 // delay without its own queue, and FAST TCP (Wei, Jin, Low and Hegde, 2006), which
 // moves straight to the size that the measured delay implies. See type limit.
 //
