@@ -27,9 +27,11 @@
 //
 // # What is bound
 //
-// The tag also covers the queue, the key, the id and the topic, which nothing changes while
-// a message lives, so that a body opens in its own message alone. Due time, attempts and
-// token change with each reschedule, retry and redrive; headers with a traceparent. A
-// body that was replaced opens in place of its successor, and a clear message needs no key:
-// who may write to Redis may publish. Seals keep secrets, they prove no origin.
+// The tag also covers, each behind its length as a varint: the id of the keyring's key, and
+// the message's queue, key, id and topic, which nothing changes while it lives, so that a body
+// opens in its own message alone. Before them stands "delaybridge body 1". Due time, attempts
+// and token change with each reschedule, retry and redrive; headers with a traceparent; the
+// shard with the layout. A body that was replaced opens in place of its successor, and a clear
+// message needs no key: who may write to Redis may publish. Seals keep secrets, they prove no
+// origin.
 package seal

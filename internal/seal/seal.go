@@ -36,7 +36,7 @@ func Seal(ring *Keyring, m *message.Message) error {
 	sealed[0] = form
 	nonce := sealed[1:]
 	_, _ = rand.Read(nonce) // It never fails.
-	if sealed, err = keys.byID[keys.first].seal(sealed, nonce, m.Body, bound(m)); err != nil {
+	if sealed, err = keys.byID[keys.first].seal(sealed, nonce, m.Body, bound(keys.first, m)); err != nil {
 		return fmt.Errorf("seal with key %q: %w", keys.first, err)
 	}
 	m.Headers, m.Body = headers, sealed
@@ -66,7 +66,7 @@ func Open(ring *Keyring, m *message.Message) error {
 	if err != nil { // This process cannot, another may.
 		return fmt.Errorf("%w: %w", message.UnknownKey(id), err)
 	}
-	body, err := aead.Open(make([]byte, 0, len(sealed)-tagSize), nonce[halfNonce:], sealed, bound(m))
+	body, err := aead.Open(make([]byte, 0, len(sealed)-tagSize), nonce[halfNonce:], sealed, bound(id, m))
 	if err != nil {
 		return message.BrokenSeal(id)
 	}
@@ -84,8 +84,8 @@ func (r *Keyring) find(id string) *xaes {
 
 // bound is what the tag covers besides: each part behind its length, so that no two
 // messages have the same.
-func bound(m *message.Message) []byte {
-	parts := [...]string{m.Queue, m.Key, m.ID, m.Topic}
+func bound(keyID string, m *message.Message) []byte {
+	parts := [...]string{keyID, m.Queue, m.Key, m.ID, m.Topic}
 	size := len(label)
 	for _, part := range parts {
 		size += binary.MaxVarintLen16 + len(part)

@@ -2,6 +2,7 @@ package seal_test
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"strings"
@@ -22,6 +23,7 @@ var (
 	oldKey   = "old " + strings.Repeat("0a", 32) + "\n"
 	newKey   = "new " + strings.Repeat("0b", 32) + "\n"
 	otherOld = "old " + strings.Repeat("0c", 32) + "\n"
+	alias    = "alias " + strings.Repeat("0a", 32) + "\n" // the same key
 )
 
 const payload = "a body that nobody may read"
@@ -88,6 +90,20 @@ func TestThroughRedis(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "b"}, got.Headers)
 }
 
+// TestFormat opens what was sealed long ago: messages wait for months, and in other
+// languages the format is written by hand.
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	m := order()
+	m.Headers[message.HeaderSealed] = "old"
+	var err error
+	m.Body, err = hex.DecodeString("01" + "000102030405060708090a0b0c0d0e0f1011121314151617" +
+		"852bcb8e01af09972a90b1a667ba397805b51a1ead41b28cf888c47db1b89c4f7d3737e09302647ccba479")
+	require.NoError(t, err)
+	require.NoError(t, seal.Open(ring(t, oldKey), &m))
+	assert.Equal(t, payload, string(m.Body))
+}
+
 func TestWithoutKeys(t *testing.T) {
 	t.Parallel()
 	m := order()
@@ -117,7 +133,7 @@ func TestReservedHeader(t *testing.T) {
 // TestBrokenSeals changes every bit of a body, and all that is bound to it.
 func TestBrokenSeals(t *testing.T) {
 	t.Parallel()
-	keys, good := ring(t, oldKey+newKey), sealed(t, oldKey)
+	keys, good := ring(t, oldKey+newKey+alias), sealed(t, oldKey)
 	refused := func(what string, change func(m *message.Message)) {
 		t.Helper()
 		m := good
@@ -143,6 +159,7 @@ func TestBrokenSeals(t *testing.T) {
 		"topic":            func(m *message.Message) { m.Topic = "order.paid" },
 		"no key":           func(m *message.Message) { m.Key = "" },
 		"parts that shift": func(m *message.Message) { m.Key, m.ID = m.Key+m.ID[:1], m.ID[1:] },
+		"another name":     func(m *message.Message) { m.Headers[message.HeaderSealed] = "alias" },
 		"another's key":    func(m *message.Message) { m.Headers[message.HeaderSealed] = "new" },
 		"no id of a key":   func(m *message.Message) { m.Headers[message.HeaderSealed] = "no key's id" },
 		"an empty id":      func(m *message.Message) { m.Headers[message.HeaderSealed] = "" },
