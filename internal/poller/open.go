@@ -2,10 +2,14 @@ package poller
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
+
+// keyRoute begins the name of the route on which messages wait for their key.
+const keyRoute = "key "
 
 // open returns the messages as they are published now, their bodies clear, and decides
 // about those that do not open. indices, and those that it returns, may be nil for all of
@@ -74,6 +78,17 @@ func notOpened(m *message.Message, cause error) sinks.Outcome {
 	}
 	id, _ := m.SealedBy()
 	outcome := sinks.Failed(sinks.Unavailable, sinks.ReasonUnknownKey, cause)
-	outcome.Route = sinks.Route("key " + id)
+	outcome.Route = sinks.Route(keyRoute + id)
 	return outcome
+}
+
+// isOfKey reports whether its messages wait for a key: they are of any topics.
+func (r *route) isOfKey() bool { return strings.HasPrefix(string(r.name), keyRoute) }
+
+// isOpening reports whether messages that are claimed from the route's slot are judged one by
+// one, as those are that come due: their key is there, and their own routes and topics decide.
+func (rs *routes) isOpening(r *route) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return r.isOfKey() && r.state == routeBack
 }

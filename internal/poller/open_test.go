@@ -147,7 +147,9 @@ func TestBrokenSealsBehindAnUnknownKey(t *testing.T) {
 		b.pass(time.Minute)
 		require.Len(t, b.store.parked(), 3010)
 		keys.add("k7")
+		claims := len(b.store.takes())
 		b.pass(10 * time.Second)
+		assert.Less(t, len(b.store.takes())-claims, 100)
 		assert.Len(t, b.store.dead, 3000)
 		assert.Len(t, b.ackedOf("good"), 10)
 	})
@@ -176,5 +178,68 @@ func TestUnknownKeyOnADeadRoute(t *testing.T) {
 		assert.Len(t, b.ackedOf("clear"), 1)
 		assert.Len(t, b.ackedOf("clear2"), 500)
 		assert.Len(t, b.store.parked(), 500)
+	})
+}
+
+// TestUnknownKeyAndAPausedTopic: when the key comes, what waited for it is judged one by one:
+// a paused topic stays paused, and keeps no other; a topic's rate holds.
+func TestUnknownKeyAndAPausedTopic(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		keys := &seals{}
+		b := setup(t, func(c *Config, b *bench) {
+			c.Sink.Open, c.Rates = keys.open, Rates{Topics: map[string]int{"slow": 50}}
+			b.sink.behave = clearOnly(t, same(acked))
+			now := b.store.now()
+			b.store.add(sealedWith("k7", to("held", 1000, now.Add(-time.Minute), noKey))...)
+			for i, topic := range []string{"runs", "slow"} {
+				b.store.add(sealedWith("k7", to(topic, 1000, now.Add(time.Duration(i)), noKey))...)
+			}
+		})
+		b.pass(time.Minute)
+		require.Len(t, b.store.parked(), 3000)
+		b.Pause(b.paused("held"))
+		claims := len(b.store.takes())
+		b.pass(time.Minute)
+		assert.Empty(t, b.sink.calls())
+		assert.Less(t, len(b.store.takes())-claims, 100, "it is not claimed over and over")
+		keys.add("k7")
+		b.pass(10 * time.Second)
+		assert.Empty(t, b.ackedOf("held"))
+		assert.Len(t, b.ackedOf("runs"), 1000)
+		slow := len(b.ackedOf("slow"))
+		assert.Positive(t, slow)
+		assert.LessOrEqual(t, slow, 600, "50 a second, and what one saves up")
+
+		b.Pause(b.paused())
+		b.pass(30 * time.Second)
+		assert.Len(t, b.ackedOf("held"), 1000)
+		assert.Len(t, b.ackedOf("slow"), 1000)
+		assert.Empty(t, b.store.parked())
+		assert.Empty(t, b.store.dead)
+	})
+}
+
+// TestPauseWhileAKeyIsAskedFor: a topic that is paused while one of its messages is tried
+// does not pause those of other topics that wait for the same key.
+func TestPauseWhileAKeyIsAskedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		keys := &seals{}
+		b := setup(t, func(c *Config, b *bench) {
+			c.Sink.Open = func(m *message.Message) error {
+				b.Pause(b.paused("held"))
+				time.Sleep(time.Millisecond) //nolint:forbidigo // The bubble's clock: the loop has heard of it then.
+				return keys.open(m)
+			}
+			b.sink.behave = clearOnly(t, same(acked))
+			b.store.add(sealedWith("k7", to("held", 1, b.store.now(), noKey))...)
+		})
+		b.pass(time.Second)
+		b.store.add(sealedWith("k7", to("runs", 100, b.store.now(), noKey))...)
+		b.Wake(0)
+		b.pass(time.Second)
+		keys.add("k7")
+		b.pass(10 * time.Second)
+		assert.Len(t, b.ackedOf("runs"), 100)
+		assert.Empty(t, b.ackedOf("held"))
 	})
 }
