@@ -7,7 +7,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -67,8 +66,8 @@ func (c deadListCommand) Run(p *program) error {
 
 func (c deadListCommand) view(s *session, letter *message.DeadLetter) messageJSON {
 	view := letterJSON(s.name, letter, string(delay.Dead))
-	if c.Body && seal.Open(s.beside.keys, &letter.Message) == nil {
-		view = view.withBody(letter.Body)
+	if c.Body {
+		view = s.withBody(view, &letter.Message)
 	}
 	return view
 }

@@ -47,8 +47,9 @@ func (c getCommand) Run(p *program) error {
 // show prints a message, as far as it can be read.
 func (s *session) show(found *store.Found, withBody bool) error {
 	if withBody && found.Err == nil {
-		found.Err = seal.Open(s.beside.keys, &found.Message)
-		withBody = found.Err == nil
+		opened := found.Message
+		found.Err = seal.Open(s.beside.keys, &opened)
+		found.Body, withBody = opened.Body, found.Err == nil
 	}
 	var err error
 	if s.asJSON {

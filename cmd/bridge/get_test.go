@@ -49,7 +49,12 @@ func TestGetOfAnEncryptedBody(t *testing.T) {
 	require.NoError(t, os.WriteFile(f.file, append(without, []byte("\nencryption: {keys: "+keys+"}\n")...), 0o600))
 	f.ok("schedule", "--topic", "t", "--id", "m", "--in", "1h", "nobody's affair")
 	require.Contains(t, f.ok("get", "--id", "m", "--body").stdout, "nobody's affair")
-	require.Equal(t, "bm9ib2R5J3MgYWZmYWly", f.ok("get", "--id", "m", "--body", "-o", "json").object(t)["body"])
+	require.Contains(t, f.ok("get", "--id", "m", "--body").stdout, "delay-sealed: k1")
+	for _, args := range [][]string{{"get", "--id", "m"}, {"list"}} {
+		shown := f.ok(args[0], append(args[1:], "--body", "-o", "json")...).object(t)
+		require.Equal(t, "bm9ib2R5J3MgYWZmYWly", shown["body"], args)
+		require.Equal(t, "k1", shown["sealed_by"], args)
+	}
 	require.Contains(t, f.ok("get", "--id", "m").stdout, "delay-sealed: k1")
 
 	require.NoError(t, os.WriteFile(f.file, without, 0o600))
@@ -59,4 +64,7 @@ func TestGetOfAnEncryptedBody(t *testing.T) {
 	require.Contains(t, hidden.stderr, `sealed: unknown key "k1"`)
 	require.NotContains(t, hidden.stdout, "(base64)")
 	require.NotContains(t, f.run("get", "--id", "m", "--body", "-o", "json").object(t), "body")
+	listed := f.ok("list", "--body", "-o", "json").object(t)
+	require.NotContains(t, listed, "body")
+	require.Equal(t, "k1", listed["sealed_by"])
 }

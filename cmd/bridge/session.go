@@ -133,6 +133,14 @@ func (s *session) newClient(options ...delay.Option) (*delay.Client, error) {
 	return delay.NewClient(s.rdb, s.name, append(all, options...)...)
 }
 
+// withBody adds the body of a message of a list, unless it is encrypted and does not open.
+func (s *session) withBody(view messageJSON, m *message.Message) messageJSON {
+	if seal.Open(s.beside.keys, m) != nil {
+		return view
+	}
+	return view.withBody(m.Body)
+}
+
 // isKnown looks for a name in a section of the configuration.
 func isKnown[V any](what, name, file string, section map[string]V) error {
 	if _, ok := section[name]; ok {
