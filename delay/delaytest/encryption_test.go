@@ -32,6 +32,7 @@ func TestEncryption(t *testing.T) {
 	stored, err := q.Get(t.Context(), delay.Ref{ID: "id"})
 	require.NoError(t, err)
 	require.Error(t, stored.BodyErr, "the queue's own client has no keys")
+	assert.Equal(t, "body", string(q.RequireScheduled("t", delay.After(time.Hour)).Body))
 	q.Advance(time.Hour)
 	p := q.RequirePublished("t")
 	assert.Equal(t, "body", string(p.Body))

@@ -92,8 +92,8 @@ func WithBroker(b Broker) Option { return func(o *options) { o.broker = b } }
 // WithStart sets what the clock shows at first. By default it is the present.
 func WithStart(at time.Time) Option { return func(o *options) { o.start = at } }
 
-// WithKeyring is for producers that use [delay.WithEncryption]: the bodies of what is
-// published are opened with the keys, as a bridge does.
+// WithKeyring is for producers that use [delay.WithEncryption]: bodies are opened with the
+// keys, of what is published, as a bridge does, and of what is listed.
 func WithKeyring(keys *delay.Keyring) Option { return func(o *options) { o.keys = keys } }
 
 // New makes a queue of that name, which ends with the test.
