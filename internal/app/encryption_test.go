@@ -49,7 +49,7 @@ type sealedWorld struct {
 	problems []string
 }
 
-func newSealedWorld(t *testing.T) *sealedWorld {
+func newSealedWorld(t *testing.T, parkPatience time.Duration) *sealedWorld {
 	t.Helper()
 	s := &sealedWorld{
 		databaseFirst: newDatabaseFirst(t, schema.Postgres, testenv.Postgres(t), ""),
@@ -57,6 +57,9 @@ func newSealedWorld(t *testing.T) *sealedWorld {
 	}
 	s.write(keyOne)
 	s.config.Encryption.Keys = s.file
+	orders := s.config.Queues["orders"]
+	orders.ParkPatience = parkPatience
+	s.config.Queues["orders"] = orders
 	var err error
 	s.rdb, err = NewRedis(s.config.Redis, "producer")
 	require.NoError(t, err)
@@ -239,7 +242,7 @@ func (s *sealedWorld) scheduleAll(ring *delay.Keyring) (ids []string) {
 // table, neither before nor after the messages were published. Consumers read them.
 func TestNothingIsClear(t *testing.T) {
 	t.Parallel()
-	s := newSealedWorld(t)
+	s := newSealedWorld(t, time.Hour)
 	ring := s.ring(keyOne)
 	client, without := s.client(s.rdb, delay.WithEncryption(ring)), s.client(s.rdb)
 	ids := s.scheduleAll(ring)
@@ -331,7 +334,7 @@ func (s *sealedWorld) swapBodies(ids []string) {
 // waits for it and keeps nobody else; then it becomes the key that seals.
 func TestKeysChangeWithoutARestart(t *testing.T) {
 	t.Parallel()
-	s := newSealedWorld(t)
+	s := newSealedWorld(t, time.Hour)
 	one, two := s.client(s.rdb, delay.WithEncryption(s.ring(keyOne))), s.client(s.rdb, delay.WithEncryption(s.ring(keyTwo+keyOne)))
 	_, err := two.Schedule(t.Context(), s.message("early"), delay.After(0))
 	require.NoError(t, err)
@@ -354,4 +357,39 @@ func TestKeysChangeWithoutARestart(t *testing.T) {
 	require.NoError(t, err)
 	s.reads("late")
 	assert.NotEmpty(t, s.logs.of("keys read again"))
+}
+
+// TestClearMessages of producers that do not encrypt are published as they are.
+func TestClearMessages(t *testing.T) {
+	t.Parallel()
+	s := newSealedWorld(t, time.Hour)
+	_, err := s.client(s.rdb).Schedule(t.Context(), s.message("clear"), delay.After(0))
+	require.NoError(t, err)
+	s.commit(func(tx *sql.Tx) {
+		_, err := s.box.Schedule(t.Context(), tx, "orders", s.message("clear row"), delay.After(0))
+		require.NoError(t, err)
+	})
+	s.reads("clear")
+	s.reads("clear row")
+}
+
+// TestDeadForAnUnknownKey: what has waited too long for its key is a dead letter, and is
+// published when it is put back and the key is there.
+func TestDeadForAnUnknownKey(t *testing.T) {
+	t.Parallel()
+	s := newSealedWorld(t, 3*time.Second)
+	client, ref := s.client(s.rdb, delay.WithEncryption(s.ring(keyTwo))), delay.Ref{ID: "patient"}
+	_, err := client.Schedule(t.Context(), s.message(ref.ID), delay.After(0))
+	require.NoError(t, err)
+	var info delay.Info
+	s.within(time.Minute, "it is a dead letter", func() bool {
+		info, err = client.Get(t.Context(), ref)
+		return err == nil && info.State == delay.Dead
+	})
+	assert.Contains(t, info.Reason, `sealed: unknown key "two"`)
+	assert.Equal(t, hidden+ref.ID, string(info.Body))
+
+	s.write(keyOne + keyTwo)
+	require.NoError(t, client.PublishNow(t.Context(), ref))
+	s.reads(ref.ID)
 }
