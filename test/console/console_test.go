@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,21 @@ func TestCancel(t *testing.T) {
 	b.open("audit")
 	b.says("cancel")
 	b.says("order-42/timeout")
+}
+
+// TestEncryptedBody is not shown, and the page says why.
+func TestEncryptedBody(t *testing.T) {
+	t.Parallel()
+	ring, err := delay.ParseKeyring([]byte("2026-11 " + strings.Repeat("0f", 32)))
+	require.NoError(t, err)
+	w := setting{options: []delay.Option{delay.WithEncryption(ring)}}.start(t)
+	ref := w.schedule(delay.Message{ID: "a", Body: []byte("secret")}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("message", "queue", "orders", "id", ref.ID)
+	b.click("Show the body")
+	b.says("It is encrypted with the key 2026-11, and not shown here.")
+	b.says("delay-sealed")
+	assert.NotContains(t, b.text(), "base64")
 }
 
 func TestReschedule(t *testing.T) {
