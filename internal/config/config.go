@@ -128,7 +128,7 @@ type Auth struct {
 
 // Encryption says how bodies are encrypted.
 type Encryption struct {
-	Keys       string `yaml:"keys" file:"true" doc:"File of the keys, see docs/operations.md; it is read again when it changes. The first seals what the API and the commands schedule, all open what is published. Without it, what producers have encrypted waits."`
+	Keys       string `yaml:"keys" file:"true" doc:"File of the keys, see docs/encryption.md; it is read again when it changes. The first seals what the API and the commands schedule, all open what is published. Without it, what producers have encrypted waits."`
 	ShowBodies bool   `yaml:"show_bodies" default:"false" doc:"Show encrypted bodies, too, in the API and the console, to everybody who may see the message."`
 }
 
