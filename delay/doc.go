@@ -30,6 +30,8 @@
 // nobody: see [WithCoalescing]. Many messages at once cost least with
 // [Client.ScheduleBatch].
 //
+// [WithEncryption] keeps bodies from who can read Redis.
+//
 // Package delaytest tests producers without a server.
 //
 // The package talks to Redis only. It imports no broker's driver.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -52,6 +53,10 @@ type Info struct {
 	// what became of the message that had the identity before, or of this one before it
 	// was put back from the dead letters. Nil where the queue remembers nothing.
 	End *End
+	// BodyErr is why there is no Body where one is stored: it is encrypted, see
+	// [WithEncryption], with a key that the client does not have, or not for this message.
+	// It names the key's id.
+	BodyErr error
 }
 
 // End is what became of a message, as the queue's history tells.
@@ -89,7 +94,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	case !ok:
 		return endedInfo(ref, located.End), nil
 	}
-	return livingInfo(ref, &located)
+	return c.livingInfo(ref, &located)
 }
 
 // endedInfo is a message of which the history tells.
@@ -114,8 +119,13 @@ func endOf(last *message.End) *End {
 	return end
 }
 
-func livingInfo(ref Ref, located *store.Located) (Info, error) {
+func (c *Client) livingInfo(ref Ref, located *store.Located) (Info, error) {
 	found := &located.Found
+	bodyErr := seal.Open(c.added.keys, &found.Message)
+	if bodyErr != nil {
+		found.Body = nil
+		found.Headers, _, _ = message.CutSealed(found.Headers) // What is wrong with it, bodyErr says.
+	}
 	headers, tags := message.CutTags(found.Headers)
 	headers, late, _ := message.CutLate(headers) // It was checked when it was scheduled.
 	info := Info{
@@ -126,6 +136,7 @@ func livingInfo(ref Ref, located *store.Located) (Info, error) {
 		Attempt:     found.Attempt,
 		Reason:      found.Reason,
 		End:         endOf(located.End),
+		BodyErr:     bodyErr,
 	}
 	if found.Err != nil {
 		return info, fmt.Errorf("read message: %w", found.Err)

@@ -82,6 +82,7 @@ var limitCases = []limitCase{
 	{name: "late at once", m: late(0, delay.LateDead), field: "late"},
 	{name: "late without an action", m: late(time.Hour, ""), field: "late"},
 	{name: "late, another action", m: late(time.Hour, "burn"), field: "late"},
+	{name: "a seal as a header", m: header("delay-sealed", "k1"), field: "header"},
 	{name: "late as a header", m: header("delay-late", "drop 1h"), field: "header"},
 	{name: "late beside 64 headers", m: delay.Message{ID: "x", Topic: "t", Headers: headers(64).Headers, Late: delay.Late{After: 1, Then: delay.LatePublish}}},
 	{name: "id of 1", m: id("i")},

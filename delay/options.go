@@ -71,9 +71,16 @@ type options struct {
 	timeout  time.Duration
 	maxSize  int
 	alone    bool
-	tracers  trace.TracerProvider
+	added    added
 
 	compensation compensationOptions
+}
+
+// added is what a message gets on its way to Redis.
+type added struct {
+	tracers   trace.TracerProvider
+	keys      *Keyring
+	encrypted bool
 }
 
 // WithPrefix sets the prefix of all keys in Redis: "delay", or what the
@@ -106,4 +113,6 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 // the consumers' spans are of the same trace: about 70 bytes more in Redis a message. One
 // that has a traceparent keeps it; one without room for it, or that goes by
 // [WithCompensation], stays without.
-func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(o *options) { o.added.tracers = p }
+}

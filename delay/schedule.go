@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/tracing"
 )
@@ -107,7 +108,7 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 		}
 		request := store.Request{Message: &messages[i]}
 		var err error
-		if messages[i], err = toMessage(&requests[i].Message, results[i].Ref.ID); err == nil {
+		if messages[i], err = c.toMessage(&requests[i].Message, results[i].Ref.ID); err == nil {
 			c.spans.Mark(ctx, &messages[i], maxSize)
 			err = request.Message.Validate(layout.Sink, maxSize)
 		}
@@ -128,9 +129,14 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 	return accepted, at
 }
 
-func toMessage(m *Message, id string) (message.Message, error) {
+// toMessage is the message as it is stored: sealed, where the client has keys.
+func (c *Client) toMessage(m *Message, id string) (message.Message, error) {
 	headers, err := m.headers()
-	return message.Message{ID: id, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body}, err
+	stored := message.Message{Queue: c.queue.Name(), ID: id, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body}
+	if err == nil {
+		err = seal.Seal(c.added.keys, &stored)
+	}
+	return stored, err
 }
 
 // scheduled turns the store's answer into a result.

@@ -20,7 +20,7 @@ type deadCommands struct {
 type deadListCommand struct {
 	queueFlags
 	Limit int  `default:"100" help:"Most to list; says when there are more."`
-	Body  bool `help:"With the bodies, in JSON as base64."`
+	Body  bool `help:"With the bodies, in JSON as base64; without those whose key the configuration does not have."`
 }
 
 func (deadListCommand) Help() string {
@@ -67,7 +67,7 @@ func (c deadListCommand) Run(p *program) error {
 func (c deadListCommand) view(s *session, letter *message.DeadLetter) messageJSON {
 	view := letterJSON(s.name, letter, string(delay.Dead))
 	if c.Body {
-		view = view.withBody(letter.Body)
+		view = s.withBody(view, &letter.Message)
 	}
 	return view
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -45,6 +46,11 @@ func (c getCommand) Run(p *program) error {
 
 // show prints a message, as far as it can be read.
 func (s *session) show(found *store.Found, withBody bool) error {
+	if withBody && found.Err == nil {
+		opened := found.Message
+		found.Err = seal.Open(s.beside.keys, &opened)
+		found.Body, withBody = opened.Body, found.Err == nil
+	}
 	var err error
 	if s.asJSON {
 		view := toJSON(s.name, &found.Message, stateOf(found.Code)).withDeath(found.Reason, found.DiedAt)

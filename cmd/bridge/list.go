@@ -14,7 +14,7 @@ type listCommand struct {
 	filterFlags
 	Limit  int    `default:"100" help:"Most to list; says when there are more."`
 	Cursor string `placeholder:"CURSOR" help:"Go on where an earlier list has ended."`
-	Body   bool   `help:"With the bodies, in JSON as base64."`
+	Body   bool   `help:"With the bodies, in JSON as base64; without those whose key the configuration does not have."`
 }
 
 // filterFlags say which messages are meant.
@@ -110,7 +110,7 @@ func (c listCommand) row(s *session, list *listing, m *store.Listed) error {
 	return list.row(func() any {
 		view := toJSON(s.name, &found.Message, string(m.State)).withDeath(found.Reason, found.DiedAt)
 		if c.Body {
-			view = view.withBody(found.Body)
+			view = s.withBody(view, &found.Message)
 		}
 		return view
 	}, found.ID, found.Key, found.Topic, m.State, formatTime(found.DueAt)+relative(found.DueAt, s.queue.Now()), found.Attempt,

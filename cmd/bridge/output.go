@@ -41,15 +41,18 @@ type messageJSON struct {
 	// EndedAt and Place are of messages that have ended.
 	EndedAt *string `json:"ended_at,omitempty"`
 	Place   string  `json:"place,omitempty"`
-	// Body is there only where it was asked for.
+	// SealedBy is the id of the key with which the body is encrypted.
+	SealedBy string `json:"sealed_by,omitempty"`
+	// Body is there only where it was asked for, and is clear.
 	Body *[]byte `json:"body,omitempty"`
 }
 
 // toJSON turns a message into its JSON form; a zero due time is null.
 func toJSON(queue string, m *message.Message, state string) messageJSON {
+	id, _ := m.SealedBy()
 	return messageJSON{
 		ID: m.ID, Key: m.Key, Queue: queue, Topic: m.Topic, DueAt: stamp(m.DueAt), State: state, Attempt: m.Attempt,
-		Tags: m.Tags(),
+		Tags: m.Tags(), SealedBy: id,
 	}
 }
 

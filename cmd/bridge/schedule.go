@@ -131,7 +131,7 @@ func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, erro
 }
 
 func (s *session) ensureLayout() error {
-	_, err := s.queue.Layouts().Ensure(s.ctx, app.Layout(s.config, s.sink))
+	_, err := s.queue.Layouts().Ensure(s.ctx, app.Layout(s.config, s.beside.sink))
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
 
@@ -37,11 +38,17 @@ type session struct {
 
 	name   string
 	config config.Queue
-	sink   message.SinkType
+	beside beside
 	server string
 	queue  *store.Queue
 	client *delay.Client
 	rdb    redis.UniversalClient
+}
+
+// beside is what the configuration says beside the queue's own section.
+type beside struct {
+	sink message.SinkType
+	keys *seal.Keyring // of encrypted bodies; nil where there are none
 }
 
 // open connects to the queue that the flags name.
@@ -112,15 +119,26 @@ func openRedis(p *program, cfg *config.Config, asJSON bool) (*session, error) {
 // choose makes it a session of that queue.
 func (s *session) choose(cfg *config.Config, name string, options ...delay.Option) (err error) {
 	s.name, s.config = name, cfg.Queues[name]
-	s.sink = cfg.Sinks[s.config.Sink].Type
+	s.beside.sink = cfg.Sinks[s.config.Sink].Type
 	s.queue = store.New(s.rdb, cfg.Prefix, name).WithDurability(app.Durability(s.config))
+	if s.beside.keys, err = app.Keys(cfg, nil); err != nil {
+		return err
+	}
 	s.client, err = s.newClient(options...)
 	return err
 }
 
 func (s *session) newClient(options ...delay.Option) (*delay.Client, error) {
-	options = append([]delay.Option{delay.WithPrefix(s.queue.Keys().Prefix), delay.WithTimeout(answerPatience)}, options...)
-	return delay.NewClient(s.rdb, s.name, options...)
+	all := append(app.Sealing(s.beside.keys), delay.WithPrefix(s.queue.Keys().Prefix), delay.WithTimeout(answerPatience))
+	return delay.NewClient(s.rdb, s.name, append(all, options...)...)
+}
+
+// withBody adds the body of a message of a list, unless it is encrypted and does not open.
+func (s *session) withBody(view messageJSON, m *message.Message) messageJSON {
+	if seal.Open(s.beside.keys, m) != nil {
+		return view
+	}
+	return view.withBody(m.Body)
 }
 
 // isKnown looks for a name in a section of the configuration.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 )
 
 // Published is a message as a consumer gets it.
@@ -76,6 +77,7 @@ func (q *Queue) settle(claim message.Claim) {
 }
 
 func (q *Queue) publish(m *message.Claimed, now time.Time) message.Verdict {
+	q.must("open message "+m.ID, seal.Open(q.bridge.keys, &m.Message))
 	q.bridge.mu.Lock()
 	reason, isRefused := q.bridge.refused[m.Topic]
 	if isRefused {

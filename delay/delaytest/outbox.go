@@ -11,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 )
 
 // Rows is what can read an outbox: a [*sql.DB], [*sql.Tx] or [*sql.Conn].
@@ -106,7 +107,7 @@ func (q *Queue) load(r outboxRow) error {
 		err = q.Reschedule(q.ctx(), r.ref, when)
 	case opSchedule:
 		var m delay.Message
-		if m, err = r.message(); err == nil {
+		if m, err = q.message(r); err == nil {
 			_, err = q.Schedule(q.ctx(), m, when)
 		}
 	default:
@@ -118,18 +119,20 @@ func (q *Queue) load(r outboxRow) error {
 	return err
 }
 
-func (r *outboxRow) message() (delay.Message, error) {
-	m := delay.Message{ID: r.ref.ID, Key: r.ref.Key, Topic: r.topic, Body: r.body}
-	if len(r.headers) == 0 {
-		return m, nil
+func (q *Queue) message(r outboxRow) (delay.Message, error) {
+	m := message.Message{Queue: q.store.Name(), ID: r.ref.ID, Key: r.ref.Key, Topic: r.topic, Body: r.body}
+	if len(r.headers) > 0 {
+		if err := json.Unmarshal(r.headers, &m.Headers); err != nil {
+			return delay.Message{}, fmt.Errorf("headers: %w", err)
+		}
 	}
-	if err := json.Unmarshal(r.headers, &m.Headers); err != nil {
-		return m, fmt.Errorf("headers: %w", err)
+	if err := seal.Open(q.bridge.keys, &m); err != nil {
+		return delay.Message{}, err
 	}
-	m.Headers, m.Tags = message.CutTags(m.Headers)
-	var late message.Late
-	var err error
-	m.Headers, late, err = message.CutLate(m.Headers)
-	m.Late = delay.Late{After: late.After, Then: delay.LateAction(late.Then)}
-	return m, err
+	headers, tags := message.CutTags(m.Headers)
+	headers, late, err := message.CutLate(headers)
+	return delay.Message{
+		ID: m.ID, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body, Tags: tags,
+		Late: delay.Late{After: late.After, Then: delay.LateAction(late.Then)},
+	}, err
 }

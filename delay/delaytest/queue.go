@@ -62,6 +62,7 @@ type bridge struct {
 	refused   map[string]string
 	published []Published
 	loaded    map[string]int64 // the last row of each outbox table, see LoadOutbox
+	keys      *delay.Keyring
 }
 
 var _ delay.Scheduler = (*Queue)(nil)
@@ -82,6 +83,7 @@ type Option func(*options)
 type options struct {
 	broker Broker
 	start  time.Time
+	keys   *delay.Keyring
 }
 
 // WithBroker sets the broker. By default any topic of 1 to 255 bytes is valid.
@@ -89,6 +91,10 @@ func WithBroker(b Broker) Option { return func(o *options) { o.broker = b } }
 
 // WithStart sets what the clock shows at first. By default it is the present.
 func WithStart(at time.Time) Option { return func(o *options) { o.start = at } }
+
+// WithKeyring is for producers that use [delay.WithEncryption]: bodies are opened with the
+// keys, of what is published, as a bridge does, and of what is listed.
+func WithKeyring(keys *delay.Keyring) Option { return func(o *options) { o.keys = keys } }
 
 // New makes a queue of that name, which ends with the test.
 func New(t testing.TB, name string, opts ...Option) *Queue {
@@ -100,7 +106,7 @@ func New(t testing.TB, name string, opts ...Option) *Queue {
 	server := miniredis.NewMiniRedis()
 	q := &Queue{
 		t: t, clock: clock{redis: server},
-		bridge: bridge{handlers: map[string]func(Published){}, refused: map[string]string{}, loaded: map[string]int64{}},
+		bridge: bridge{handlers: map[string]func(Published){}, refused: map[string]string{}, loaded: map[string]int64{}, keys: o.keys},
 	}
 	q.clock.set(o.start.Truncate(time.Millisecond))
 	q.rdb = redis.NewClient(&redis.Options{

@@ -35,6 +35,10 @@ func (q *Queue) Dead(topics ...string) []delay.Info {
 func (q *Queue) list(state store.State, topics []string) (found []delay.Info) {
 	q.t.Helper()
 	request := store.ListRequest{Filter: store.Filter{State: state}, Limit: store.MaxList}
+	reader := q.Client
+	if keys := q.bridge.keys; keys != nil {
+		reader = q.NewClient(delay.WithEncryption(keys))
+	}
 	for {
 		page, err := q.store.Admin().List(q.ctx(), request)
 		q.must("list", err)
@@ -42,7 +46,7 @@ func (q *Queue) list(state store.State, topics []string) (found []delay.Info) {
 			if len(topics) > 0 && !slices.Contains(topics, m.Found.Topic) {
 				continue
 			}
-			info, err := q.Get(q.ctx(), delay.Ref{ID: m.Found.ID, Key: m.Found.Key})
+			info, err := reader.Get(q.ctx(), delay.Ref{ID: m.Found.ID, Key: m.Found.Key})
 			q.must("get "+m.Found.ID, err)
 			found = append(found, info)
 		}

@@ -50,7 +50,7 @@ type options struct {
 	horizon time.Duration
 	notify  bool
 	sinks   map[string]Sink // by queue
-	tracers trace.TracerProvider
+	added   added
 
 	rdb          redis.UniversalClient
 	prefix       string
@@ -58,6 +58,13 @@ type options struct {
 		publish Publisher
 		topic   string
 	}
+}
+
+// added is what a message gets on its way into the table.
+type added struct {
+	tracers   trace.TracerProvider
+	keys      *delay.Keyring
+	encrypted bool
 }
 
 // Publisher publishes one message to the broker, with exactly these headers, and
@@ -118,7 +125,15 @@ func WithCompensationTopic(topic string) Option {
 
 // WithTracerProvider sets who makes the spans of Schedule and ScheduleBatch, and so the
 // traceparent of messages that have none. By default there are no spans; see [delay.WithTracerProvider].
-func WithTracerProvider(p trace.TracerProvider) Option { return func(o *options) { o.tracers = p } }
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(o *options) { o.added.tracers = p }
+}
+
+// WithEncryption has bodies encrypted before they are written into a row; see
+// [delay.WithEncryption].
+func WithEncryption(keys *delay.Keyring) Option {
+	return func(o *options) { o.added.keys, o.added.encrypted = keys, true }
+}
 
 // New returns an outbox. It does no I/O. What is wrong with its options, every
 // call reports as [delay.ErrInvalid].
@@ -146,6 +161,8 @@ func (o *Outbox) check() error {
 		return invalid("max size", strconv.Itoa(o.maxSize), "1 byte or more")
 	case o.notify && o.dialect != PostgreSQL:
 		return invalid("notify", "true", "in PostgreSQL only")
+	case o.added.encrypted && o.added.keys == nil:
+		return invalid("encryption", "nil", "a keyring")
 	}
 	return o.checkSinks()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/tracing"
 )
 
@@ -139,7 +140,7 @@ func resolve(when delay.When) (due, error) {
 
 // traced is schedule, with a span.
 func (o *Outbox) traced(ctx context.Context, tx Tx, queue string, requests []delay.Request, results []delay.Result) error {
-	spans := tracing.NewSchedules(o.tracers, queue)
+	spans := tracing.NewSchedules(o.added.tracers, queue)
 	ctx, span := spans.Begin(ctx)
 	err := o.schedule(ctx, tx, queue, requests, results, spans)
 	tracing.End(span, len(results), func(i int) tracing.Item {
@@ -165,7 +166,7 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	limits := o.limits(queue)
 	rows := make([]*row, 0, len(requests))
 	for i := range requests {
-		r, err := o.newRow(ctx, spans, limits, &requests[i], &results[i])
+		r, err := o.newRow(ctx, spans, queue, limits, &requests[i], &results[i])
 		if err != nil {
 			results[i].Err = err
 			continue
@@ -195,14 +196,21 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	return nil
 }
 
-func (o *Outbox) newRow(ctx context.Context, spans *tracing.Schedules, limits limits, request *delay.Request, result *delay.Result) (*row, error) {
-	headers, err := message.WithTags(request.Message.Headers, request.Message.Tags)
+// toMessage is the message as it is stored: sealed, where the outbox has keys.
+func (o *Outbox) toMessage(queue string, m *delay.Message, ref delay.Ref) (*message.Message, error) {
+	headers, err := message.WithTags(m.Headers, m.Tags)
 	if err == nil {
-		headers, err = message.WithLate(headers, message.Late{After: request.Message.Late.After, Then: message.LateAction(request.Message.Late.Then)})
+		headers, err = message.WithLate(headers, message.Late{After: m.Late.After, Then: message.LateAction(m.Late.Then)})
 	}
-	m := &message.Message{
-		ID: result.Ref.ID, Key: result.Ref.Key, Topic: request.Message.Topic, Headers: headers, Body: request.Message.Body,
+	stored := &message.Message{Queue: queue, ID: ref.ID, Key: ref.Key, Topic: m.Topic, Headers: headers, Body: m.Body}
+	if err == nil {
+		err = seal.Seal(o.added.keys, stored)
 	}
+	return stored, err
+}
+
+func (o *Outbox) newRow(ctx context.Context, spans *tracing.Schedules, queue string, limits limits, request *delay.Request, result *delay.Result) (*row, error) {
+	m, err := o.toMessage(queue, &request.Message, result.Ref)
 	if err == nil {
 		spans.Mark(ctx, m, limits.maxSize)
 		err = m.Validate(limits.sink, limits.maxSize)

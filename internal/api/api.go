@@ -43,7 +43,7 @@ type Sink struct {
 	Since time.Time
 }
 
-// Config says what the API serves, and what it asks. All of it is needed.
+// Config says what the API serves, and what it asks. All of it but Open is needed.
 type Config struct {
 	// Version and Instance are the process' own.
 	Version, Instance string
@@ -54,6 +54,8 @@ type Config struct {
 	Rooms func(queue string) store.Rooms
 	// Lateness is that of the messages of a queue that this process has published.
 	Lateness func(queue string) Histogram
+	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.
+	Open func(m *message.Message) error
 	// Level is what the process logs.
 	Level  Level
 	Guard  *access.Guard

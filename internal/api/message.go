@@ -53,9 +53,9 @@ type Message struct {
 	Route          string            `json:"route,omitempty" doc:"The route that it is parked for."`
 	MaybePublished bool              `json:"maybe_published" doc:"A copy may be at the broker already."`
 	Tags           []string          `json:"tags" nullable:"false"`
-	Headers        map[string]string `json:"headers" nullable:"false"`
-	Body           *string           `json:"body,omitempty" doc:"The payload, where it was asked for and is text."`
-	BodyBase64     *string           `json:"body_base64,omitempty" doc:"The payload, where it was asked for and is no text."`
+	Headers        map[string]string `json:"headers" nullable:"false" doc:"With delay-sealed, which names a key, where the payload is encrypted."`
+	Body           *string           `json:"body,omitempty" doc:"The payload, where it was asked for and is text. An encrypted one is shown only where encryption.show_bodies says so."`
+	BodyBase64     *string           `json:"body_base64,omitempty" doc:"The same, where it is no text."`
 }
 
 // toMessage is a message of the store; reading tells what of it cannot be read.
@@ -117,10 +117,18 @@ func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error
 	if out.Body.End == nil && found.End != nil && callOf(ctx).MaySee(found.End.Topic) {
 		out.Body.End = toEnd(found.End)
 	}
-	if in.WithBody {
+	if in.WithBody && m.mayShow(&found.Found.Message) {
 		out.Body.withBody(found.Found.Body)
 	}
 	return out, nil
+}
+
+// mayShow reports whether the body is clear, or was made so.
+func (m *messages) mayShow(found *message.Message) bool {
+	if _, isSealed := found.SealedBy(); !isSealed {
+		return true
+	}
+	return m.config.Open != nil && m.config.Open(found) == nil
 }
 
 // find is a message that the caller may see.

@@ -67,6 +67,7 @@ const (
 type scenery struct {
 	tokens   string // the file's content; QUEUE in it is the queue's name
 	readOnly bool
+	open     func(*message.Message) error
 }
 
 // How long what must happen may take, and how often it is looked for.
@@ -106,7 +107,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 		Sinks:    func() []api.Sink { return s.sinks },
 		Rooms:    func(string) store.Rooms { return s.rooms },
 		Lateness: func(string) api.Histogram { return api.Histogram{} },
-		Guard:    access.NewGuard(file, setting.readOnly), Level: s.level, Logger: logger,
+		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Level: s.level, Logger: logger,
 	})
 	require.NoError(t, err)
 	s.api = a

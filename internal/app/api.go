@@ -13,6 +13,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -26,6 +28,7 @@ type apiParams struct {
 	Config  *config.Config
 	Redis   redis.UniversalClient
 	Sinks   *monitor
+	Keys    *seal.Keyring
 	Queues  *queueSet
 	Metrics *telemetry.Metrics
 	Traces  *telemetry.Traces
@@ -44,7 +47,7 @@ func provideAPI(p apiParams) (*api.API, error) {
 	}
 	queues := map[string]*api.Queue{}
 	for name, queue := range cfg.Queues {
-		clients, err := apiClients(cfg, p.Redis, p.Traces, name)
+		clients, err := apiClients(p, name)
 		if err != nil {
 			return nil, err
 		}
@@ -53,11 +56,15 @@ func provideAPI(p apiParams) (*api.API, error) {
 			Store: store.NewWithTimeout(p.Redis, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(Durability(queue)),
 		}
 	}
+	var open func(*message.Message) error
+	if cfg.Encryption.ShowBodies {
+		open = opener(p.Keys)
+	}
 	if p.Level == nil { // The logger has one of its own.
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
 	}
 	return api.New(api.Config{
-		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Level: p.Level, Logger: logger,
+		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 				s := p.Sinks.state(name)
@@ -75,9 +82,9 @@ func provideAPI(p apiParams) (*api.API, error) {
 
 // apiClients are the SDK's clients for the API: one for each policy, each as durable as
 // what the bridge itself writes for the queue.
-func apiClients(cfg *config.Config, rdb redis.UniversalClient, traces *telemetry.Traces, queue string) (map[delay.Conflict]*delay.Client, error) {
+func apiClients(p apiParams, queue string) (map[delay.Conflict]*delay.Client, error) {
 	durable := delay.Memory
-	switch q := cfg.Queues[queue]; q.Durability {
+	switch q := p.Config.Queues[queue]; q.Durability {
 	case config.Replicas:
 		durable = delay.Replicas(q.Replicas)
 	case config.Fsync:
@@ -86,8 +93,9 @@ func apiClients(cfg *config.Config, rdb redis.UniversalClient, traces *telemetry
 	}
 	clients := map[delay.Conflict]*delay.Client{}
 	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		client, err := delay.NewClient(rdb, queue, delay.WithPrefix(cfg.Prefix), delay.WithConflict(conflict),
-			delay.WithDurability(durable), delay.WithTracerProvider(traces.Provider()))
+		options := append(Sealing(p.Keys), delay.WithPrefix(p.Config.Prefix), delay.WithConflict(conflict),
+			delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))
+		client, err := delay.NewClient(p.Redis, queue, options...)
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", queue, err)
 		}

@@ -43,6 +43,7 @@ func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 			return identity(message.NewInstance(cfg.Instance))
 		}),
 		redisModule,
+		encryptionModule,
 		sinksModule,
 		telemetryModule,
 		queuesModule,

@@ -72,7 +72,8 @@ func newCanary(p queueParams, r *queueRunner, name string) (*canary, error) {
 	if cfg.Topic == "" {
 		return nil, nil //nolint:nilnil // There need not be one.
 	}
-	client, err := delay.NewClient(p.Redis, name, delay.WithPrefix(p.Config.Prefix), delay.WithConflict(delay.Keep))
+	options := append(Sealing(p.Keys), delay.WithPrefix(p.Config.Prefix), delay.WithConflict(delay.Keep))
+	client, err := delay.NewClient(p.Redis, name, options...)
 	if err != nil {
 		return nil, err
 	}

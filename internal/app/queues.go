@@ -17,6 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
+	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/conn"
 	"github.com/delaybridge/delaybridge/internal/store/hints"
@@ -54,6 +55,7 @@ type queueParams struct {
 	Identity   identity
 	Redis      redis.UniversalClient
 	Sinks      sinkSet
+	Keys       *seal.Keyring
 	Metrics    *telemetry.Metrics
 	Traces     *telemetry.Traces
 	Health     *health
@@ -194,7 +196,9 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	r.newPoll = func() (*poller.Poller, error) {
 		return poller.New(poller.Config{
 			Queue: name, Instance: instance, Store: func(shard int) poller.Store { return r.queue.Shard(shard) },
-			Sink:   poller.Sink{Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink)},
+			Sink: poller.Sink{
+				Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink), Open: opener(p.Keys),
+			},
 			Claims: claims(p.Config.Poller, durable.Asked()), Policy: policyOf(r.settings.queue.Load()),
 			Places: cfg.History.Count > 0, Topics: topics{r.queue},
 			Logger: p.Logger, Observer: p.Metrics,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/seal"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -52,6 +53,10 @@ func (c checker) top() {
 		c.add("instance", rule, c.config.Instance, 128)
 	}
 	c.admin(c.config.Admin)
+	c.lines("encryption.keys", c.config.Encryption.Keys, func(content []byte) error {
+		_, err := seal.Parse(content)
+		return err
+	})
 }
 
 func (c checker) admin(admin Admin) {
@@ -60,7 +65,10 @@ func (c checker) admin(admin Admin) {
 	if admin.Probes != "" && admin.Probes == admin.Listen && !strings.HasSuffix(admin.Listen, ":0") {
 		c.add("admin.probes", "%q is the address of admin.listen too", admin.Probes)
 	}
-	c.tokens("admin.auth.tokens_file", admin.Auth.TokensFile)
+	c.lines("admin.auth.tokens_file", admin.Auth.TokensFile, func(content []byte) error {
+		_, err := access.Parse(content)
+		return err
+	})
 	if admin.TLS != nil && !c.reported("admin.tls") {
 		if err := c.checkListenerTLS(*admin.TLS); err != nil {
 			c.add("admin.tls", "%v", err)
@@ -68,14 +76,14 @@ func (c checker) admin(admin Admin) {
 	}
 }
 
-// tokens checks each line of a file of tokens.
-func (c checker) tokens(path, name string) {
+// lines checks each line of a file. The errors of parse show no secret.
+func (c checker) lines(path, name string, parse func(content []byte) error) {
 	if name == "" || c.reported(path) {
 		return
 	}
 	content, err := c.readFile(name)
 	if err == nil {
-		_, err = access.Parse(content)
+		err = parse(content)
 	}
 	if err != nil {
 		c.add(path, "%s: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))

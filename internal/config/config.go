@@ -26,12 +26,13 @@ type Config struct {
 	Queues map[string]Queue `yaml:"queues" required:"true" doc:"The delay queues, by name."`
 	Sinks  map[string]Sink  `yaml:"sinks" required:"true" doc:"The brokers to publish to, by name."`
 	// Outbox has the name "default" where the section is one object.
-	Outbox   map[string]Outbox `yaml:"outbox" single:"default" doc:"The database whose outbox is relayed; or several, by name. Without this section there is none."`
-	Admin    Admin             `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
-	Poller   Poller            `yaml:"poller" doc:"How each shard is polled."`
-	Log      Log               `yaml:"log" doc:"What is logged, and how."`
-	Prefix   string            `yaml:"prefix" default:"delay" doc:"First part of every key in Redis. Producers must use the same."`
-	Instance string            `yaml:"instance" doc:"Name of this process among the instances, unique. Default: the host's name and six random characters."`
+	Outbox     map[string]Outbox `yaml:"outbox" single:"default" doc:"The database whose outbox is relayed; or several, by name. Without this section there is none."`
+	Admin      Admin             `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
+	Encryption Encryption        `yaml:"encryption" doc:"Bodies are encrypted in Redis, and in the table of an outbox."`
+	Poller     Poller            `yaml:"poller" doc:"How each shard is polled."`
+	Log        Log               `yaml:"log" doc:"What is logged, and how."`
+	Prefix     string            `yaml:"prefix" default:"delay" doc:"First part of every key in Redis. Producers must use the same."`
+	Instance   string            `yaml:"instance" doc:"Name of this process among the instances, unique. Default: the host's name and six random characters."`
 	// DrainTimeout bounds the wait for acknowledgements at shutdown.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"20s" doc:"How long a shutdown waits for the brokers' acknowledgements before it releases the rest."`
 
@@ -125,6 +126,12 @@ type Admin struct {
 // Auth says who may use the API.
 type Auth struct {
 	TokensFile string `yaml:"tokens_file" file:"true" doc:"File of the tokens, see docs/api.md; it is read again when it changes. Without it, only who calls from the host itself may change anything."`
+}
+
+// Encryption says how bodies are encrypted.
+type Encryption struct {
+	Keys       string `yaml:"keys" file:"true" doc:"File of the keys, see docs/encryption.md; it is read again when it changes. The first seals what the API and the commands schedule, all open what is published. Without it, what producers have encrypted waits."`
+	ShowBodies bool   `yaml:"show_bodies" default:"false" doc:"Show encrypted bodies, too, in the API and the console, to everybody who may see the message."`
 }
 
 // Log says what is logged.

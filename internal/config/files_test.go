@@ -114,7 +114,7 @@ func TestTagsAreRight(t *testing.T) {
 	t.Parallel()
 	for _, section := range []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[Redis](), reflect.TypeFor[Queue](), reflect.TypeFor[Retry](), reflect.TypeFor[Sink](),
-		reflect.TypeFor[SASL](), reflect.TypeFor[Admin](), reflect.TypeFor[Log](), reflect.TypeFor[Poller](), reflect.TypeFor[Outbox](), reflect.TypeFor[tlsclient.Files](), reflect.TypeFor[Auth](), reflect.TypeFor[tlsserver.Files](),
+		reflect.TypeFor[SASL](), reflect.TypeFor[Admin](), reflect.TypeFor[Log](), reflect.TypeFor[Poller](), reflect.TypeFor[Outbox](), reflect.TypeFor[tlsclient.Files](), reflect.TypeFor[Auth](), reflect.TypeFor[Encryption](), reflect.TypeFor[tlsserver.Files](),
 	} {
 		fields := fieldsOf(section)
 		for _, f := range fields {

@@ -21,6 +21,11 @@ import (
 //	          varints
 //	rest      body
 //
+// Of a message whose body is sealed, the last header is [HeaderSealed], with [sealMark]
+// in the place of its name. A bridge that knows no seals takes the mark for a length
+// beyond the message's end, and so for a message that it cannot decode: it makes it a
+// dead letter, where a clear one would be published.
+//
 // ID and Key are not in it: they are the message's name in Redis, see [Member].
 // The scripts read the fixed part by position, so a later version keeps it, and
 // the tags behind the topic.
@@ -32,6 +37,9 @@ const (
 
 	stampLength = 13
 	fixedLength = len(FormatVersion) + stampLength + TokenLength
+
+	// sealMark is the varint of 2^28-1, as long as no string of a message is.
+	sealMark = "\xff\xff\xff\x7f"
 )
 
 // Errors of stored messages that cannot be read; such a message goes to the
@@ -76,8 +84,13 @@ func Encode(token string, m *Message) []byte {
 			names = slices.Insert(slices.Delete(names, at, at+1), 0, HeaderTags)
 		}
 		for _, name := range names {
-			b = appendString(b, name)
-			b = appendString(b, m.Headers[name])
+			if name != HeaderSealed {
+				b = appendString(b, name)
+				b = appendString(b, m.Headers[name])
+			}
+		}
+		if id, isSealed := m.SealedBy(); isSealed {
+			b = appendString(append(b, sealMark...), id)
 		}
 	}
 	return append(b, m.Body...)
@@ -121,9 +134,9 @@ func (m *Message) decodeRest(rest string) error {
 	if count > 0 {
 		m.Headers = make(map[string]string, count)
 	}
-	for range count {
+	for left := count; left > 0; left-- {
 		var name, value string
-		if name, rest, ok = cutString(rest); !ok {
+		if name, rest, ok = cutName(rest, left == 1); !ok {
 			return errCutShort
 		}
 		if value, rest, ok = cutString(rest); !ok {
@@ -133,6 +146,14 @@ func (m *Message) decodeRest(rest string) error {
 	}
 	m.Body = []byte(rest)
 	return nil
+}
+
+// cutName cuts the name of a header, for which the mark stands as the last one.
+func cutName(s string, isLast bool) (name, rest string, ok bool) {
+	if rest, isMark := strings.CutPrefix(s, sealMark); isMark && isLast {
+		return HeaderSealed, rest, true
+	}
+	return cutString(s)
 }
 
 func cutString(s string) (value, rest string, ok bool) {

@@ -1,6 +1,7 @@
 package message_test
 
 import (
+	"encoding/binary"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,6 +39,54 @@ func TestStoredFormat(t *testing.T) {
 	require.Equal(t, message.Message{
 		Topic: "topic", Headers: m.Headers, Body: m.Body, Token: token, ScheduledAt: time.UnixMilli(1_790_000_000_123),
 	}, got)
+}
+
+// TestSealedFormat pins how a sealed body is marked; and that a bridge from before there
+// were seals cannot decode the message, and so does not publish it.
+func TestSealedFormat(t *testing.T) {
+	t.Parallel()
+	m := message.Message{
+		Topic: "topic", Headers: map[string]string{message.HeaderSealed: "k7", "z": "1", message.HeaderTags: "a,b"}, Body: []byte("\x01sealed"),
+	}
+	want := "1" + stamp + token + "\x05topic" + "\x03" + "\x0adelay-tags\x03a,b" + "\x01z\x011" + "\xff\xff\xff\x7f\x02k7" + "\x01sealed"
+	require.Equal(t, want, inRedis(&m))
+	var got message.Message
+	require.NoError(t, got.Decode(want))
+	require.Equal(t, m.Headers, got.Headers)
+	require.Equal(t, m.Body, got.Body)
+	require.False(t, isDecodableAsBefore(want))
+	require.True(t, isDecodableAsBefore(strings.Replace(want, "\xff\xff\xff\x7f", "\x0cdelay-sealed", 1)), "but for the mark it would be")
+
+	for n := 1; n < len(want)-len("\x01sealed"); n++ {
+		require.ErrorIs(t, new(message.Message).Decode(want[:n]), message.ErrUndecodable, "cut to %d", n)
+	}
+	early := strings.Replace(want, "\x01z\x011"+"\xff\xff\xff\x7f\x02k7", "\xff\xff\xff\x7f\x02k7"+"\x01z\x011", 1)
+	require.ErrorIs(t, new(message.Message).Decode(early), message.ErrUndecodable, "the mark is for the last header")
+}
+
+// isDecodableAsBefore is whether topic and headers could be read before there were seals.
+func isDecodableAsBefore(stored string) bool {
+	rest := []byte(stored[len(message.FormatVersion+stamp+token):])
+	number := func() (n uint64, ok bool) {
+		n, size := binary.Uvarint(rest)
+		rest = rest[max(size, 0):]
+		return n, size > 0 && n <= uint64(len(rest))
+	}
+	skip := func() bool {
+		n, ok := number()
+		if ok {
+			rest = rest[n:]
+		}
+		return ok
+	}
+	if !skip() {
+		return false
+	}
+	count, ok := number()
+	for range 2 * count {
+		ok = ok && skip()
+	}
+	return ok
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -85,6 +134,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(inRedis(&message.Message{}))
 	f.Add("")
 	f.Add("1" + stamp + token + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+	f.Add(inRedis(&message.Message{Topic: "t", Headers: map[string]string{"a": "b", message.HeaderSealed: "k"}, Body: []byte("x")}))
 	f.Fuzz(func(t *testing.T, stored string) {
 		var first, second message.Message
 		if err := first.Decode(stored); err != nil {

@@ -23,9 +23,9 @@ type Message struct {
 	// Topic is where the sink publishes: a Kafka topic, a RabbitMQ routing key, a NATS subject.
 	Topic string
 	// Headers are the producer's own headers, which pass through unchanged, and
-	// [HeaderTags] where the message has tags.
+	// [HeaderTags], [HeaderLate] and [HeaderSealed] where the message has such.
 	Headers map[string]string
-	// Body is published byte for byte.
+	// Body is published byte for byte; where it is sealed, what was sealed.
 	Body []byte
 
 	// Queue is the delay queue that the message waited in.

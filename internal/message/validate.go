@@ -69,6 +69,9 @@ func checkHeaders(sink SinkType, headers map[string]string) error {
 	if err != nil {
 		return err
 	}
+	if own, _, err = CutSealed(own); err != nil {
+		return err
+	}
 	if len(own) > MaxHeaders {
 		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", len(own)), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
 	}

@@ -131,12 +131,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	claim.Token = request.Token
 	b := newBatch(claim, s.holding.lease, first+claims.Timeout)
 	b.confirming.Store(claims.Durable)
-	if from == nil {
-		s.services.routes.suspectAll(claim.Messages, s.services.config.Sink.Route, received, claim.Now)
-		b.parked = s.services.routes.parkAll(claim.Messages, s.services.config.Sink.Route, claim.Now)
-	} else {
-		b.parked = s.services.routes.parkPaused(from.route, claim.Messages)
-	}
+	b.parked = s.park(from, &claim, received)
 	s.limits().queue.spend(len(claim.Messages) - len(b.parked))
 	b.occupy(s.turn.share)
 	s.turn.use(b.window.messages, b.window.bytes)
@@ -155,13 +150,29 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 		s.times.sawHead(&claim, received, request.Max > 0)
 	} else {
 		s.times.takeAt = min(s.times.takeAt, received+untilHead(&claim))
-		b.route, b.isGivenUp = from.route, s.services.routes.claimed(from, claim.Messages, !claim.More, s.services.config.Sink.Route)
+		isGivenUp := s.services.routes.claimed(from, claim.Messages, !claim.More, s.services.config.Sink.Route)
+		b.route, b.isGivenUp = from.route, isGivenUp && len(b.parked) == 0
 	}
 	if len(claim.Messages) > 0 {
 		s.services.config.Observer.AddInFlight(s.services.config.Queue, len(claim.Messages))
 		s.inFlight.begin(b, s.services.run)
 	}
 	s.reclaimStrays(claim.Strays)
+}
+
+// park decides which messages of a claim go back to slots at once.
+func (s *shard) park(from *probe, claim *message.Claim, received time.Duration) (parked []parking) {
+	routes, name := s.services.routes, s.services.config.Sink.Route
+	if from == nil || routes.isOpening(from.route) {
+		routes.suspectAll(claim.Messages, name, received, claim.Now)
+		parked = routes.parkAll(claim.Messages, name, claim.Now)
+	} else {
+		parked = routes.parkPaused(from.route, claim.Messages, name)
+	}
+	if from != nil && len(parked) > 0 && len(parked) == len(claim.Messages) {
+		routes.passed(from.route)
+	}
+	return parked
 }
 
 func (s *shard) tellEpoch(epoch string) {

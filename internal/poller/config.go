@@ -142,6 +142,11 @@ type Sink struct {
 	// Window is what the sink may have in flight, shared by all that publish to
 	// it; default is one of the poller's own.
 	Window *window.Window
+	// Open makes the body of a message clear that is sealed, right before the sink gets it,
+	// and takes off the header that says so. It leaves former headers and body alone. Its
+	// errors are [message.ErrUnknownKey], for which the message waits, and
+	// [message.ErrBrokenSeal], with which it is a dead letter. Nil: no key is known.
+	Open func(m *message.Message) error
 }
 
 // Hooks are told what the poller has seen. Each may be nil.

@@ -63,10 +63,10 @@ func (rs *routes) pause(topics map[string]time.Time) {
 }
 
 // holdIfPaused closes the route of a message whose topic is paused. Another topic may
-// share the slot: then it waits, too.
+// share the slot: then it waits, too. What waits for a key is told apart when the key comes.
 func (rs *routes) holdIfPaused(r *route, topic string) {
 	since, isPaused := rs.paused[topic]
-	if !isPaused {
+	if !isPaused || r.isOfKey() {
 		return
 	}
 	r.topic = topic
@@ -77,18 +77,25 @@ func (rs *routes) holdIfPaused(r *route, topic string) {
 }
 
 // parkPaused sends those messages of a claim from a slot back to it whose topic is
-// paused: it may not have been known, or was paused meanwhile.
-func (rs *routes) parkPaused(r *route, messages []message.Claimed) (parked []parking) {
+// paused: it may not have been known, or was paused meanwhile. From the slot of a key they
+// go to that of their own route, and keep no others.
+func (rs *routes) parkPaused(from *route, messages []message.Claimed, name func(*message.Message) sinks.Route) (parked []parking) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if len(rs.paused) == 0 {
 		return nil
 	}
 	for i := range messages {
-		if _, isPaused := rs.paused[messages[i].Topic]; isPaused && messages[i].Err == nil {
-			rs.send(r, messages[i].Topic)
-			parked = append(parked, parking{i, r})
+		since, isPaused := rs.paused[messages[i].Topic]
+		if !isPaused || messages[i].Err != nil {
+			continue
 		}
+		r := from
+		if from.isOfKey() {
+			r = rs.named(name(&messages[i].Message), since)
+		}
+		rs.send(r, messages[i].Topic)
+		parked = append(parked, parking{i, r})
 	}
 	return parked
 }

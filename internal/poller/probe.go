@@ -66,7 +66,7 @@ func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, na
 		rs.byName[r.name] = r
 	}
 	givenUp = r.state == routeGivenUp
-	if len(messages) > 0 {
+	if len(messages) > 0 && !r.isOfKey() {
 		r.topic = messages[0].Topic
 		rs.limits.topics[r.topic].spend(len(messages))
 	}

@@ -60,8 +60,8 @@ func (c *call) run(s *services, messages []message.Message) {
 	s.config.Sink.Publish(s.shutdown.publishCtx, messages, c.outcomes)
 }
 
-// publish hands messages to the sink that are not too late, and whose topics the queue
-// takes: all of them where indices is nil.
+// publish hands messages to the sink that are not too late, whose topics the queue takes,
+// and whose bodies open: all of them where indices is nil.
 func (r *runner) publish(indices []int) {
 	indices, none := r.inTime(indices)
 	if !none {
@@ -70,7 +70,7 @@ func (r *runner) publish(indices []int) {
 	if none {
 		return
 	}
-	messages := r.b.numbered(indices)
+	messages, indices := r.open(indices)
 	if len(messages) == 0 {
 		return
 	}

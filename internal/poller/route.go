@@ -104,7 +104,7 @@ func (r *route) claimSize(batch int) int {
 // an operator can change, for longer than the patience.
 func (r *route) isHopeless(now time.Time, patience time.Duration) bool {
 	switch r.cause.Reason {
-	case sinks.ReasonTopicMissing, sinks.ReasonUnroutable, sinks.ReasonAuth:
+	case sinks.ReasonTopicMissing, sinks.ReasonUnroutable, sinks.ReasonAuth, sinks.ReasonUnknownKey:
 		return now.Sub(r.since) > patience
 	default:
 		return false

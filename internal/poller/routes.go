@@ -309,8 +309,8 @@ func (rs *routes) succeed(r *route) {
 	}
 }
 
-// passed says that all that was claimed from the slot was too late to be published:
-// what is left of it is passed over in growing steps.
+// passed says that nothing that was claimed from the slot is to be published: what is left
+// of it is passed over in growing steps.
 func (rs *routes) passed(r *route) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

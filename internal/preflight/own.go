@@ -21,11 +21,12 @@ const expiresSoon = 30 * 24 * time.Hour
 
 // own is what is wrong with the configuration itself, beyond what makes it invalid.
 func own(cfg *config.Config) []check.Finding {
-	return slices.Concat(listener(cfg.Admin), times(cfg), lates(cfg), certificates(cfg))
+	return slices.Concat(listener(cfg), times(cfg), lates(cfg), certificates(cfg))
 }
 
-// listener is who may reach the API.
-func listener(admin config.Admin) []check.Finding {
+// listener is who may reach the API, and the files of secrets.
+func listener(cfg *config.Config) []check.Finding {
+	admin := cfg.Admin
 	var findings []check.Finding
 	warn := func(code, subject, what, why, remedy string) {
 		findings = append(findings, check.Finding{Level: check.Warning, Code: code, Subject: subject, What: what, Why: why, Remedy: remedy})
@@ -38,7 +39,7 @@ func listener(admin config.Admin) []check.Finding {
 		warn("admin_plain", "admin.listen", "tokens travel to "+admin.Listen+" in the clear",
 			"who reads one may do what it allows", "admin.tls: {cert_file: …, key_file: …}, or a proxy that ends TLS on this machine")
 	}
-	secrets := map[string]string{"admin.auth.tokens_file": tokens}
+	secrets := map[string]string{"admin.auth.tokens_file": tokens, "encryption.keys": cfg.Encryption.Keys}
 	if admin.TLS != nil {
 		secrets["admin.tls.key_file"] = admin.TLS.KeyFile
 	}

@@ -9,6 +9,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +32,8 @@ func TestOwn(t *testing.T) {
 	require.NoError(t, os.WriteFile(tokens, []byte("0123456789abcdef0123456789abcdef viewer\n"), 0o600))
 	open := filepath.Join(dir, "open")
 	require.NoError(t, os.WriteFile(open, []byte("0123456789abcdef0123456789abcdef viewer\n"), 0o644))
+	keys := filepath.Join(dir, "keys")
+	require.NoError(t, os.WriteFile(keys, []byte("k1 "+strings.Repeat("0f", 32)+"\n"), 0o644))
 	ended, soon, later := certificate(t, -time.Hour), certificate(t, 24*time.Hour), certificate(t, 90*24*time.Hour)
 	const sink = "sinks: {s: {type: nats, url: \"nats://127.0.0.1:1\"}}\n"
 	const redis = "redis: {url: \"redis://127.0.0.1:1\"}\n"
@@ -43,6 +46,7 @@ func TestOwn(t *testing.T) {
 		"no listener": {rest + "admin: {listen: \"\"}\n", []string{}},
 		"open":        {rest + "admin: {listen: \":8080\"}\n", []string{"warning admin_open"}},
 		"plain":       {rest + "admin: {listen: \"0.0.0.0:8080\", auth: {tokens_file: " + tokens + "}}\n", []string{"warning admin_plain"}},
+		"key rights":  {rest + "encryption: {keys: " + keys + "}\n", []string{"warning file_rights"}},
 		"file rights": {rest + "admin: {auth: {tokens_file: " + open + "}}\n", []string{"warning file_rights"}},
 		"lease":       {rest + "poller: {lease: 2s, max_sleep: 1s}\n", []string{"warning timeouts"}},
 		"drain":       {rest + "drain_timeout: 5s\n", []string{"warning timeouts"}},

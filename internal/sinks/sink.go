@@ -128,6 +128,10 @@ const (
 	ReasonTimeout      Reason = "timeout"
 	ReasonClosed       Reason = "closed" // the sink was closed
 	ReasonBroker       Reason = "broker" // the broker's own trouble: no leader, not enough replicas
+
+	// Of a sealed body that does not open, so that the sink does not get the message.
+	ReasonUnknownKey Reason = "unknown_key"
+	ReasonBrokenSeal Reason = "broken_seal"
 )
 
 // Outcome is what became of one message.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,21 @@ func TestCancel(t *testing.T) {
 	require.NoError(t, w.queue.Admin().Audit(t.Context(), &store.Change{Who: "ann", From: "laptop", Via: store.ViaCommand, Action: "pause", Answer: "done"}))
 	b.open("audit")
 	b.until(`document.querySelector('td[data-name=Via]')?.innerText === 'command'`) // the newest first
+}
+
+// TestEncryptedBody is not shown, and the page says why.
+func TestEncryptedBody(t *testing.T) {
+	t.Parallel()
+	ring, err := delay.ParseKeyring([]byte("2026-11 " + strings.Repeat("0f", 32)))
+	require.NoError(t, err)
+	w := setting{options: []delay.Option{delay.WithEncryption(ring)}}.start(t)
+	ref := w.schedule(delay.Message{ID: "a", Body: []byte("secret")}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("message", "queue", "orders", "id", ref.ID)
+	b.click("Show the body")
+	b.says("It is encrypted with the key 2026-11, and not shown here.")
+	b.says("delay-sealed")
+	assert.NotContains(t, b.text(), "base64")
 }
 
 func TestReschedule(t *testing.T) {

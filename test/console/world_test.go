@@ -39,6 +39,7 @@ type world struct {
 type setting struct {
 	admin, queue string // more of these sections of the configuration
 	redis, nats  string // URLs
+	options      []delay.Option
 }
 
 // newWorld starts a bridge; more is added to its configuration's section admin.
@@ -71,7 +72,7 @@ drain_timeout: 5s
 	rdb, err := app.NewRedis(cfg.Redis, "test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
-	w.client, err = delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))
+	w.client, err = delay.NewClient(rdb, "orders", append(s.options, delay.WithPrefix(prefix))...)
 	require.NoError(t, err)
 	w.rdb, w.queue = rdb, store.New(rdb, prefix, "orders")
 

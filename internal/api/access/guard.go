@@ -72,7 +72,7 @@ func (g *Guard) identify(r *http.Request) (*Caller, error) {
 		if token == "" || !strings.EqualFold(scheme, "bearer") {
 			return nil, &Refusal{http.StatusUnauthorized, "unauthorized", "needs the header Authorization: Bearer and a token"}
 		}
-		if caller := g.file.Tokens().caller(strings.TrimSpace(token)); caller != nil {
+		if caller := g.file.Get().caller(strings.TrimSpace(token)); caller != nil {
 			return caller, nil
 		}
 		return nil, &Refusal{http.StatusUnauthorized, "unauthorized", "the token is not known"}

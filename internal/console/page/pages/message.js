@@ -94,7 +94,10 @@ function payload(path, key) {
   const section = el('section', null, el('h3', null, 'Body'), button('Show the body', async (event) => {
     try {
       const m = await get(path, { key, body: 1 });
-      const shown = el('pre', { tabindex: 0, role: 'region', 'aria-label': 'Body' }, m.body ?? `base64: ${m.body_base64}`);
+      const text = m.body ?? (m.body_base64 && `base64: ${m.body_base64}`);
+      const shown = text === undefined
+        ? el('p.calm', { tabindex: -1 }, `It is encrypted with the key ${m.headers['delay-sealed']}, and not shown here.`)
+        : el('pre', { tabindex: 0, role: 'region', 'aria-label': 'Body' }, text);
       event.target.replaceWith(shown);
       shown.focus();
     } catch (err) {

@@ -1,0 +1,83 @@
+package secret
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+// lookAgain is how old what is known of a file may be.
+const lookAgain = time.Second
+
+// Watched is what a file says, which is read again when it changes: by the first call
+// that comes a second or more after the file was last looked at. It is safe for
+// concurrent use, and keeps of the content only its hash.
+type Watched[T any] struct {
+	path, what string
+	parse      func(content []byte) (T, error)
+	logger     *slog.Logger
+
+	mu     sync.Mutex
+	looked time.Time
+	hash   [sha256.Size]byte // of what was read last, though it may be wrong
+	value  T
+	// failed says that the file could not be read when it was looked at last.
+	failed bool
+}
+
+// Watch reads the file. The error is that of reading or of parse, whose errors must show
+// no secret. what names the content in the log; a nil logger logs nothing.
+func Watch[T any](path, what string, parse func(content []byte) (T, error), logger *slog.Logger) (*Watched[T], error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	value, err := parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &Watched[T]{
+		path: path, what: what, parse: parse, logger: logger, looked: time.Now(), hash: sha256.Sum256(content), value: value,
+	}, nil
+}
+
+// Get returns what the file says; where it has become wrong, what it said before.
+func (w *Watched[T]) Get() T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Since(w.looked) >= lookAgain {
+		w.looked = time.Now()
+		w.look()
+	}
+	return w.value
+}
+
+func (w *Watched[T]) look() {
+	content, err := os.ReadFile(w.path)
+	if err != nil {
+		if !w.failed {
+			w.logger.Warn(w.what+" cannot be read again, the earlier ones stay", "event", w.what, "err", err)
+		}
+		w.failed = true
+		return
+	}
+	w.failed = false
+	hash := sha256.Sum256(content)
+	if hash == w.hash {
+		return
+	}
+	w.hash = hash
+	value, err := w.parse(content)
+	if err != nil {
+		w.logger.Warn(w.what+" are wrong, the earlier ones stay", "event", w.what, "file", w.path, "err", err)
+		return
+	}
+	w.value = value
+	w.logger.Info(w.what+" read again", "event", w.what, "file", w.path)
+}
