@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"unicode/utf8"
 
@@ -134,7 +135,7 @@ func (m *messages) mayShow(found *message.Message) bool {
 // find is a message that the caller may see.
 func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (store.Located, error) {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
-		return store.Located{}, errors.Join(delay.ErrInvalid, err)
+		return store.Located{}, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
 	found, ok, err := m.config.Queues[queue].Store.Producer().Locate(ctx, ref.ID, ref.Key)
 	if err == nil && !ok {

@@ -215,6 +215,7 @@ func TestInvalid(t *testing.T) {
 		s.call("DELETE", path+unclean, nil).refused(http.StatusNotFound, "not_found")
 	}
 	assert.Equal(t, "id", s.call("GET", path+"/", nil).refused(http.StatusBadRequest, "invalid"))
+	assert.Equal(t, "key", s.call("GET", path+"/a?key=%1F", nil).refused(http.StatusBadRequest, "invalid"))
 	s.call("PUT", path, nil).refused(http.StatusMethodNotAllowed, "not_found")
 	assert.Empty(t, s.call("GET", path, nil).is(http.StatusOK)["messages"])
 }

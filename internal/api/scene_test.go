@@ -180,6 +180,7 @@ func (a answer) refused(status int, code string) string {
 	require.Equal(a.t, "application/problem+json", a.header.Get("Content-Type"))
 	require.InDelta(a.t, status, m["status"], 0)
 	require.NotEmpty(a.t, m["detail"])
+	require.NotContains(a.t, m["detail"], "\n")
 	field, _ := m["field"].(string)
 	return field
 }
