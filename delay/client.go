@@ -47,17 +47,20 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 		return nil, invalid("timeout", o.timeout.String(), "more than 0, at most "+store.MaxCall.String())
 	case o.maxSize < 0:
 		return nil, invalid("max size", strconv.Itoa(o.maxSize), "0 bytes or more")
-	case o.added.encrypted && o.added.keys == nil:
+	case o.extras.encrypted && o.extras.keys == nil:
 		return nil, invalid("encryption", "nil", "a keyring")
 	}
 	if o.compensation.topic == "" {
 		o.compensation.topic = compensation.Topic(queue)
 	}
 	q := store.New(rdb, o.prefix, queue)
+	if o.extras.logger != nil {
+		q.WithRepeated((&repeatedLog{logger: o.extras.logger.With("queue", queue)}).add)
+	}
 	if !o.alone {
 		q.WithCoalescing()
 	}
-	return &Client{queue: q.Producer(), spans: tracing.NewSchedules(o.added.tracers, queue), options: o}, nil
+	return &Client{queue: q.Producer(), spans: tracing.NewSchedules(o.extras.tracers, queue), options: o}, nil
 }
 
 // begin bounds a call.

@@ -48,5 +48,5 @@ func ParseKeyring(content []byte) (*Keyring, error) {
 // Give all bridges the keys first: what is sealed with a key that they do not have waits
 // for it, and goes to the dead letters after the queue's park_patience.
 func WithEncryption(keys *Keyring) Option {
-	return func(o *options) { o.added.keys, o.added.encrypted = keys, true }
+	return func(o *options) { o.extras.keys, o.extras.encrypted = keys, true }
 }

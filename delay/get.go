@@ -121,7 +121,7 @@ func endOf(last *message.End) *End {
 
 func (c *Client) livingInfo(ref Ref, located *store.Located) (Info, error) {
 	found := &located.Found
-	bodyErr := seal.Open(c.added.keys, &found.Message)
+	bodyErr := seal.Open(c.extras.keys, &found.Message)
 	if bodyErr != nil {
 		found.Body = nil
 		found.Headers, _, _ = message.CutSealed(found.Headers) // What is wrong with it, bodyErr says.

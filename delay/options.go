@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"log/slog"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -71,13 +72,14 @@ type options struct {
 	timeout  time.Duration
 	maxSize  int
 	alone    bool
-	added    added
+	extras   extras
 
 	compensation compensationOptions
 }
 
-// added is what a message gets on its way to Redis.
-type added struct {
+// extras is what a program brings along; each may be missing.
+type extras struct {
+	logger    *slog.Logger
 	tracers   trace.TracerProvider
 	keys      *Keyring
 	encrypted bool
@@ -114,5 +116,5 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 // that has a traceparent keeps it; one without room for it, or that goes by
 // [WithCompensation], stays without.
 func WithTracerProvider(p trace.TracerProvider) Option {
-	return func(o *options) { o.added.tracers = p }
+	return func(o *options) { o.extras.tracers = p }
 }

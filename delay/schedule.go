@@ -134,7 +134,7 @@ func (c *Client) toMessage(m *Message, id string) (message.Message, error) {
 	headers, err := m.headers()
 	stored := message.Message{Queue: c.queue.Name(), ID: id, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body}
 	if err == nil {
-		err = seal.Seal(c.added.keys, &stored)
+		err = seal.Seal(c.extras.keys, &stored)
 	}
 	return stored, err
 }

@@ -24,7 +24,8 @@ type core struct {
 	ledger  func(shard int) // nil: settling tells no rows, see WithLedger
 	durable Durability      // what a bridge writes must be, see WithDurability
 
-	coalescer *coalescer // nil: each call has runs of its own
+	coalescer *coalescer     // nil: each call has runs of its own
+	repeated  func(Repeated) // nil: nobody asks
 }
 
 // Name is the queue's name.

@@ -41,6 +41,7 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 	d.begin()
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	var refused time.Time // since when a fence refuses the runs
+	var cause error       // why there is more than one round
 	for ctx.Err() == nil {
 		before := len(d.calls)
 		err := d.round(ctx)
@@ -52,8 +53,10 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 		}
 		d.dropAnswered()
 		if len(d.calls) == 0 {
+			d.tell(cause)
 			return
 		}
+		cause = rediserr.Telling(cause, err)
 		if len(d.calls) < before {
 			pause.Reset()
 		}
@@ -66,6 +69,28 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 		}
 	}
 	d.giveUp(ctx)
+}
+
+// Repeated is calls made together that have their answers only after Redis had failed,
+// or refused, some of their runs.
+type Repeated struct {
+	Verb  string        // "schedule", "replace", "cancel", "reschedule"
+	Took  time.Duration // from the calls' start
+	Cause error         // of the last run that failed
+}
+
+// WithRepeated has that function told of calls that were repeated, and returns the
+// queue. It is called before the queue is used; the function must not block.
+func (q *Queue) WithRepeated(tell func(Repeated)) *Queue {
+	q.repeated = tell
+	return q
+}
+
+// tell tells of calls that are answered at last.
+func (d *doing) tell(cause error) {
+	if cause != nil && d.q.repeated != nil {
+		d.q.repeated(Repeated{Verb: d.verb.name, Took: time.Since(d.start.at), Cause: cause})
+	}
 }
 
 // begin gives calls that do not continue earlier ones their start.

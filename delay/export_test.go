@@ -1,0 +1,10 @@
+package delay
+
+import (
+	"log/slog"
+
+	"github.com/delaybridge/delaybridge/internal/store"
+)
+
+// NewRepeatedLog is what [WithLogger] has told of calls that were repeated.
+func NewRepeatedLog(l *slog.Logger) func(store.Repeated) { return (&repeatedLog{logger: l}).add }
