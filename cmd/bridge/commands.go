@@ -17,6 +17,7 @@ type commands struct {
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print what makes a shell complete commands, flags and queues."`
+	Man        manCommand        `cmd:"" help:"Print the manual page."`
 	Complete   completeCommand   `cmd:"" hidden:"" name:"__complete"`
 }
 

@@ -7,9 +7,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -21,7 +23,9 @@ import (
 // program is what every command gets.
 type program struct {
 	// ctx ends with the first signal.
-	ctx            context.Context
+	ctx context.Context
+	// name is what the program is called; empty means bridge.
+	name           string
 	environ        []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -32,7 +36,7 @@ func main() {
 	defer cancel()
 	go watchSignals(cancel)
 	os.Exit(run(&program{
-		ctx: ctx, environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		ctx: ctx, name: filepath.Base(os.Args[0]), environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 	}, os.Args[1:]))
 }
 
@@ -53,12 +57,29 @@ func run(p *program, args []string) int {
 }
 
 func newParser(p *program) (*kong.Kong, error) {
-	return kong.New(&commands{},
-		kong.Name("bridge"),
+	name := cmp.Or(p.name, ownName)
+	parser, err := kong.New(&commands{},
+		kong.Name(name),
 		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Help(printHelp),
 		kong.Writers(p.stdout, p.stderr),
 		kong.Vars{"config_variable": configVariable, "outbox_table": schema.DefaultTable, "outbox_states": strings.Join(table.States(), ", ")},
 	)
+	if err == nil && name != ownName {
+		rename(parser.Model.Node, name)
+	}
+	return parser, err
+}
+
+// ownName is what the program is called where it is not renamed. Packages for Linux call
+// it delaybridge, since iproute2 has a program of this name.
+const ownName = "bridge"
+
+// rename has the examples in the help begin as the program is called.
+func rename(node *kong.Node, name string) {
+	node.Detail = strings.ReplaceAll(node.Detail, "\n    "+ownName+" ", "\n    "+name+" ")
+	for _, child := range node.Children {
+		rename(child, name)
+	}
 }
