@@ -24,8 +24,8 @@ BENCH_FLAGS ?=
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build bin/bridge and bin/bridge-dev.
-	go build -o bin/ ./cmd/...
+build: ## Build bin/bridge.
+	go build -o bin/bridge ./cmd/bridge
 
 test: provision services lint ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PKG)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/preflight"
-	"github.com/delaybridge/delaybridge/internal/shell"
 )
 
 // checkCommand logs in everywhere before anything is deployed.
@@ -85,7 +84,7 @@ func newCheckReport(file string, results []check.Result) *checkReport {
 		r.Findings = append(r.Findings, step.Findings...)
 	}
 	for i := range r.Findings { // So that a remedy can be typed as it is.
-		r.Findings[i].Remedy = strings.ReplaceAll(r.Findings[i].Remedy, "--config FILE", "--config "+shell.Quote(file))
+		r.Findings[i].Remedy = strings.ReplaceAll(r.Findings[i].Remedy, "--config FILE", "--config "+quote(file))
 	}
 	for _, f := range r.Findings {
 		switch f.Level {

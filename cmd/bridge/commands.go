@@ -7,7 +7,7 @@ import (
 
 // commands are the command line's grammar.
 type commands struct {
-	Dev      devCommand      `cmd:"" passthrough:"" help:"Start everything embedded, to try it out."`
+	Dev      devCommand      `cmd:"" help:"Start everything embedded, to try it out."`
 	Run      runCommand      `cmd:"" help:"Run the bridge."`
 	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
 	Messages messageCommands `embed:""`

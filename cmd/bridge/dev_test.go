@@ -1,7 +1,6 @@
 package main
 
 import (
-	"debug/buildinfo"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,12 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
-
-// What `bridge dev` offers.
-const (
-	devQueue = "orders"
-	devTopic = "order.timeout"
 )
 
 // devEnv is an environment with or without the programs of PATH.
@@ -204,43 +197,4 @@ func TestDevPortAskedFor(t *testing.T) {
 	o = bridge(t, "", "dev", "--redis-port", port)
 	assert.Equal(t, exitFailed, o.code)
 	assert.Contains(t, o.stderr, port)
-}
-
-// TestDevIsMissing says where the other program is to be had.
-func TestDevIsMissing(t *testing.T) {
-	t.Parallel()
-	alone := filepath.Join(t.TempDir(), "bridge")
-	require.NoError(t, os.Link(binary, alone))
-	cmd := exec.CommandContext(t.Context(), alone, "dev", "--demo")
-	cmd.Env = devEnv("")
-	out, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	assert.Equal(t, exitFailed, cmd.ProcessState.ExitCode())
-	assert.Contains(t, string(out), "go install github.com/delaybridge/delaybridge/cmd/bridge-dev@latest")
-}
-
-// TestLinksNoServer: what is for trying things out is in the other program only.
-func TestLinksNoServer(t *testing.T) {
-	t.Parallel()
-	modules := func(file string) (paths []string) {
-		info, err := buildinfo.ReadFile(file)
-		require.NoError(t, err)
-		for _, module := range info.Deps {
-			paths = append(paths, module.Path)
-		}
-		return paths
-	}
-	size := func(file string) int64 {
-		info, err := os.Stat(file)
-		require.NoError(t, err)
-		return info.Size()
-	}
-	production, dev := binary, binary+"-dev"
-	for _, server := range []string{"github.com/nats-io/nats-server/v2", "github.com/alicebob/miniredis/v2"} {
-		assert.NotContains(t, modules(production), server)
-		assert.Contains(t, modules(dev), server)
-	}
-	assert.NotContains(t, modules(production), "github.com/stretchr/testify")
-	t.Logf("bridge has %d bytes, bridge-dev %d", size(production), size(dev))
-	assert.Less(t, size(production), size(dev))
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/testenv"
 )
 
-// binary is the program under test, built once; bridge-dev is beside it.
+// binary is the program under test, built once.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		log.Fatal(err)
 	}
 	binary = filepath.Join(dir, "bridge")
-	if out, err := exec.Command("go", "build", "-o", dir, ".", "../bridge-dev").CombinedOutput(); err != nil { //nolint:noctx // the test's own limit holds
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil { //nolint:noctx // the test's own limit holds
 		log.Fatalf("build: %v\n%s", err, out)
 	}
 	code := m.Run()

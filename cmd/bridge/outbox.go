@@ -9,7 +9,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
-	"github.com/delaybridge/delaybridge/internal/shell"
 )
 
 // databasePatience is how long a database may take to answer first.
@@ -67,7 +66,7 @@ func openOutbox(ctx context.Context, name, file string, cfg config.Outbox) (*tab
 	}
 	return nil, &failure{
 		code: "unfit", exit: exitFailed, text: fmt.Sprintf("outbox %s: %v", name, err), cause: err,
-		hint: "`bridge outbox migrate status --config " + shell.Quote(file) + "` shows what is there",
+		hint: "`bridge outbox migrate status --config " + quote(file) + "` shows what is there",
 	}
 }
 

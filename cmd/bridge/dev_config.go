@@ -42,7 +42,7 @@ func devOutbox(dir, dsn string) (string, error) {
 		driver = schema.Postgres
 	}
 	if err := sqldb.Check(driver, dsn); err != nil {
-		return "", usageError{fmt.Errorf("--outbox %w", err)}
+		return "", usagef("--outbox %v", err)
 	}
 	file := filepath.Join(dir, "outbox.dsn")
 	if err := os.WriteFile(file, []byte(dsn), 0o600); err != nil {

@@ -120,7 +120,7 @@ func (d *demo) consume(ctx context.Context) error {
 		case err := <-d.environment.servers.Failed():
 			return err
 		case <-ctx.Done():
-			return fmt.Errorf("%d messages did not arrive: %w", len(d.missing), ctx.Err())
+			return fmt.Errorf("%s did not arrive: %w", count(len(d.missing), "message"), ctx.Err())
 		}
 	}
 	slices.Sort(d.late)
