@@ -13,7 +13,7 @@ rm -rf "$out"
 mkdir -p "$out/programs"
 for name in bridge delaybridge; do
 	program=$out/programs/$name
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X main.release=$version" -o "$program" ./cmd/bridge
+	CGO_ENABLED=0 go build -trimpath -tags production -ldflags "-X main.release=$version" -o "$program" ./cmd/bridge
 	"$program" man >"$out/$name.1"
 	gzip -9 -n -k "$out/$name.1"
 	for shell in bash zsh fish; do

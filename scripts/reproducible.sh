@@ -12,9 +12,9 @@ for place in one/here two/somewhere/else; do
 	git -C "$scratch/$place/source" checkout -q "$(git rev-parse HEAD)"
 	for system in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
 		echo "reproducible: $system" >&2
-		for program in bridge bridge-dev; do
+		for tags in production ""; do
 			GOCACHE=$scratch/$place/cache CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} go build -C "$scratch/$place/source" \
-				-trimpath -ldflags "-s -w" -o "$scratch/$place/$program-${system/\//-}" "./cmd/$program"
+				-trimpath -tags "$tags" -ldflags "-s -w" -o "$scratch/$place/bridge-${system/\//-}-${tags:-dev}" ./cmd/bridge
 		done
 	done
 	(cd "$scratch/$place" && sha256sum bridge*) >"$scratch/${place%%/*}.sums"

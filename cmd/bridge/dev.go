@@ -1,3 +1,5 @@
+//go:build !production
+
 package main
 
 import (
@@ -223,15 +225,4 @@ func invocation() string {
 	default:
 		return quote(os.Args[0])
 	}
-}
-
-// quote protects a word from the shell, if need be.
-func quote(word string) string {
-	safe := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@%+=,", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !safe(r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
