@@ -117,7 +117,7 @@ func TestAuditKnowsAllCommands(t *testing.T) {
 		known = append(known, c.command)
 	}
 	slices.Sort(known)
-	parser, err := newParser(&program{stdout: io.Discard, stderr: io.Discard})
+	parser, err := newParser(&program{stdout: io.Discard, stderr: io.Discard}, ownName)
 	require.NoError(t, err)
 	var all []string
 	for _, command := range parser.Model.Leaves(false) {

@@ -7,7 +7,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"os"
@@ -23,9 +22,7 @@ import (
 // program is what every command gets.
 type program struct {
 	// ctx ends with the first signal.
-	ctx context.Context
-	// name is what the program is called; empty means bridge.
-	name           string
+	ctx            context.Context
 	environ        []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -36,16 +33,16 @@ func main() {
 	defer cancel()
 	go watchSignals(cancel)
 	os.Exit(run(&program{
-		ctx: ctx, name: filepath.Base(os.Args[0]), environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-	}, os.Args[1:]))
+		ctx: ctx, environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+	}, filepath.Base(os.Args[0]), os.Args[1:]))
 }
 
-// run executes one command and returns the exit code.
-func run(p *program, args []string) int {
+// run executes one command of the program, which is called name, and returns the exit code.
+func run(p *program, name string, args []string) int {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:], "--help")
 	}
-	parser, err := newParser(p)
+	parser, err := newParser(p, name)
 	if err != nil {
 		return report(p, wantsJSON(args), err)
 	}
@@ -56,8 +53,7 @@ func run(p *program, args []string) int {
 	return report(p, wantsJSON(args), command.Run(p, parser))
 }
 
-func newParser(p *program) (*kong.Kong, error) {
-	name := cmp.Or(p.name, ownName)
+func newParser(p *program, name string) (*kong.Kong, error) {
 	parser, err := kong.New(&commands{},
 		kong.Name(name),
 		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),

@@ -18,7 +18,7 @@ func TestManual(t *testing.T) {
 	t.Parallel()
 	o := bridge(t, "", "man")
 	require.Equal(t, exitDone, o.code, o.stderr)
-	parser, err := newParser(&program{stdout: io.Discard, stderr: io.Discard})
+	parser, err := newParser(&program{stdout: io.Discard, stderr: io.Discard}, ownName)
 	require.NoError(t, err)
 	leaves := parser.Model.Leaves(true)
 	require.NotEmpty(t, leaves)
