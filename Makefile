@@ -1,7 +1,7 @@
 # Versions of the tools, which go into .cache/bin and not into go.mod.
 GOLANGCI_VERSION := v2.15.0
 GOVULNCHECK_VERSION := v1.9.0
-GORELEASER_VERSION := v2.17.0
+GORELEASER_VERSION := v2.16.0
 COSIGN_VERSION := v3.0.6
 SYFT_VERSION := v1.54.0
 
