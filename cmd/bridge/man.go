@@ -102,8 +102,8 @@ func (m *manual) text(text string) {
 	}
 }
 
-// escape has a text stand for itself: a hyphen would become a dash, and could not be copied.
-var escape = strings.NewReplacer(`\`, `\e`, "-", `\-`)
+// escape has a text stand for itself: what would become a dash or a curly quote could not be copied.
+var escape = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`)
 
 func (m *manual) macro(name string, args ...string) {
 	m.roff.WriteString("." + name)
