@@ -11,9 +11,10 @@ version=${1:?usage: package.sh VERSION}
 out=bin/package
 rm -rf "$out"
 mkdir -p "$out/programs"
+CGO_ENABLED=0 go build -trimpath -tags production -ldflags "-X main.release=$version" -o "$out/programs/bridge" ./cmd/bridge
+ln "$out/programs/bridge" "$out/programs/delaybridge"
 for name in bridge delaybridge; do
 	program=$out/programs/$name
-	CGO_ENABLED=0 go build -trimpath -tags production -ldflags "-X main.release=$version" -o "$program" ./cmd/bridge
 	"$program" man >"$out/$name.1"
 	gzip -9 -n -k "$out/$name.1"
 	for shell in bash zsh fish; do

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -72,9 +73,20 @@ func newParser(p *program, name string) (*kong.Kong, error) {
 // it delaybridge, since iproute2 has a program of this name.
 const ownName = "bridge"
 
-// rename has the examples in the help begin as the program is called.
+// ownCall is the program's name as a word, and not the beginning of a file's.
+var ownCall = regexp.MustCompile(`\b` + ownName + `( |$)`)
+
+// rename has the help call the program as it is called: in examples, which are indented, and
+// behind a backquote.
 func rename(node *kong.Node, name string) {
-	node.Detail = strings.ReplaceAll(node.Detail, "\n    "+ownName+" ", "\n    "+name+" ")
+	lines := strings.Split(node.Detail, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "    ") {
+			line = ownCall.ReplaceAllString(line, name+"$1")
+		}
+		lines[i] = strings.ReplaceAll(line, "`"+ownName+" ", "`"+name+" ")
+	}
+	node.Detail = strings.Join(lines, "\n")
 	for _, child := range node.Children {
 		rename(child, name)
 	}

@@ -53,10 +53,12 @@ func TestRenamed(t *testing.T) {
 	renamed := filepath.Join(t.TempDir(), "delaybridge")
 	require.NoError(t, os.Link(binary, renamed))
 	for command, want := range map[string]string{
-		"get --help":      "Usage: delaybridge get --config",
-		"run --help":      "    delaybridge run --config bridge.yaml",
-		"completion bash": "complete -o default -F _delaybridge delaybridge\n",
-		"man":             `.TH "DELAYBRIDGE" "1"`,
+		"get --help":          "Usage: delaybridge get --config",
+		"run --help":          "    delaybridge run --config bridge.yaml",
+		"schedule --help":     "        delaybridge schedule --config bridge.yaml",
+		"config print --help": "LEVEL=debug delaybridge config print --config bridge.yaml",
+		"completion bash":     "complete -o default -F _delaybridge delaybridge\n",
+		"man":                 `.TH "DELAYBRIDGE" "1"`,
 	} {
 		out, err := exec.CommandContext(t.Context(), renamed, strings.Fields(command)...).CombinedOutput()
 		require.NoError(t, err, string(out))
