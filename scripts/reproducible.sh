@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Builds the programs of the commit twice, as a release does, from two clones in two
 # places with nothing cached, and fails unless all bytes agree. Takes minutes.
+#
+# usage: reproducible.sh [SYSTEM/ARCHITECTURE...], all without any
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 scratch=$(mktemp -d)
 trap 'chmod -R u+w "$scratch" && rm -rf "$scratch"' EXIT
@@ -10,7 +13,7 @@ for place in one/here two/somewhere/else; do
 	mkdir -p "$scratch/$place"
 	git clone -q . "$scratch/$place/source"
 	git -C "$scratch/$place/source" checkout -q "$(git rev-parse HEAD)"
-	for system in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
+	for system in "$@"; do
 		echo "reproducible: $system" >&2
 		for tags in production ""; do
 			GOCACHE=$scratch/$place/cache CGO_ENABLED=0 GOOS=${system%/*} GOARCH=${system#*/} go build -C "$scratch/$place/source" \

@@ -7,7 +7,7 @@ import (
 
 // commands are the command line's grammar.
 type commands struct {
-	Dev      devCommand      `cmd:"" help:"Start everything embedded, to try it out."`
+	Trying   tryingCommands  `embed:""`
 	Run      runCommand      `cmd:"" help:"Run the bridge."`
 	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
 	Messages messageCommands `embed:""`

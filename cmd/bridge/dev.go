@@ -19,6 +19,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
+// tryingCommands are what only this build has.
+type tryingCommands struct {
+	Dev devCommand `cmd:"" help:"Start everything embedded, to try it out."`
+}
+
 type devCommand struct {
 	Data      string `xor:"data" placeholder:"DIR" help:"Keep the data in this folder. Default: a temporary one, removed at the end."`
 	Memory    bool   `xor:"data" help:"Run Redis in this process, even where redis-server is installed: then its clock can be moved."`

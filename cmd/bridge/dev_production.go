@@ -4,6 +4,11 @@ package main
 
 import "errors"
 
+// tryingCommands are in neither help nor manual.
+type tryingCommands struct {
+	Dev devCommand `cmd:"" hidden:""`
+}
+
 // devCommand says where the servers are: this build links none.
 type devCommand struct {
 	Args []string `arg:"" optional:"" passthrough:"" hidden:""`

@@ -235,4 +235,7 @@ func TestProductionLinksNoServer(t *testing.T) {
 	assert.Equal(t, exitFailed, dev.ProcessState.ExitCode())
 	assert.Contains(t, string(out), "this build is for production")
 	assert.Contains(t, string(out), "delaybridge-dev")
+	out, err = exec.CommandContext(t.Context(), production, "man").CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.NotContains(t, string(out), "bridge dev")
 }
