@@ -88,6 +88,9 @@ fuzz: ## Run each fuzz target for FUZZ_TIME.
 vuln: $(VULN) ## Look for known vulnerabilities; needs the network.
 	$(VULN) ./...
 
+# The Go that releases are built with; its newest patch, which docs/releases.md names too.
+reproducible snapshot release: export GOTOOLCHAIN := go1.26.8
+
 reproducible: ## Build the commit twice, in two places, and compare all bytes.
 	@scripts/reproducible.sh
 

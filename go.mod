@@ -2,8 +2,6 @@ module github.com/delaybridge/delaybridge
 
 go 1.26.0
 
-toolchain go1.26.8
-
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/alicebob/miniredis/v2 v2.40.0

@@ -38,7 +38,11 @@ func earlierRelease(t *testing.T) (binary string) {
 		release = beforeFirst
 	}
 	out, err := command(t, "", "git", "cat-file", "-e", release+"^{commit}")
-	require.NoError(t, err, "this needs a clone with the whole history and its tags, as of `git fetch --unshallow --tags`: %s", out)
+	const need = "this needs a clone with the whole history and its tags, as of `git fetch --unshallow --tags`"
+	if err != nil && os.Getenv("GITHUB_ACTIONS") == "" { // There it must run; a source archive has no history.
+		t.Skip(need, ": ", out)
+	}
+	require.NoError(t, err, "%s: %s", need, out)
 	dir := t.TempDir()
 	source, archive := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar")
 	binary = filepath.Join(dir, "bridge")
