@@ -1,10 +1,16 @@
 # Versions of the tools, which go into .cache/bin and not into go.mod.
 GOLANGCI_VERSION := v2.15.0
 GOVULNCHECK_VERSION := v1.9.0
+GORELEASER_VERSION := v2.16.0
+COSIGN_VERSION := v3.0.6
+SYFT_VERSION := v1.54.0
 
 CACHE := $(CURDIR)/.cache
 LINT := $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION)
 VULN := $(CACHE)/bin/govulncheck-$(GOVULNCHECK_VERSION)
+# These call one another by their names.
+RELEASE := $(CACHE)/release-$(GORELEASER_VERSION)-$(COSIGN_VERSION)-$(SYFT_VERSION)
+GORELEASER := $(RELEASE)/goreleaser
 SERVICES := $(CACHE)/bin/services
 
 PKG ?= ./...
@@ -13,7 +19,7 @@ FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit rates console deploy manifests screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln clean
+.PHONY: help build test unit rates console deploy manifests screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +56,7 @@ lint: $(LINT) ## Check formatting, vet and lint.
 	@unformatted=$$(find . -name .cache -prune -o -name '*.go' -print0 | xargs -0 gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed on:" $$unformatted >&2; exit 1; fi
 	go vet ./...
+	go vet -tags production ./cmd/bridge
 	go vet -C bench ./...
 	$(LINT) run ./...
 
@@ -81,8 +88,21 @@ fuzz: ## Run each fuzz target for FUZZ_TIME.
 vuln: $(VULN) ## Look for known vulnerabilities; needs the network.
 	$(VULN) ./...
 
+# The Go that releases are built with; its newest patch, which docs/releases.md names too.
+reproducible snapshot release: export GOTOOLCHAIN := go1.26.8
+
+reproducible: ## Build the commit twice, in two places, and compare all bytes.
+	@scripts/reproducible.sh
+
+snapshot: $(GORELEASER) ## Build what a release of this commit would have into dist: no image, SBOM or signature.
+	$(GORELEASER) check
+	$(GORELEASER) release --snapshot --clean --skip=docker,sbom,sign
+
+release: $(GORELEASER) $(RELEASE)/cosign $(RELEASE)/syft ## Release the tag that is checked out, as a draft; CI does that.
+	PATH="$(RELEASE):$$PATH" $(GORELEASER) release --clean
+
 clean: ## Remove what was built, but not what was fetched.
-	rm -rf bin coverage.txt
+	rm -rf bin dist coverage.txt
 
 # The linter is built once a version; go install always names it the same.
 $(LINT):
@@ -92,3 +112,12 @@ $(LINT):
 $(VULN):
 	GOBIN=$(CACHE)/tmp go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
 	@mkdir -p $(@D) && mv $(CACHE)/tmp/govulncheck $@
+
+$(GORELEASER):
+	GOBIN=$(@D) go install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
+
+$(RELEASE)/cosign:
+	GOBIN=$(@D) go install github.com/sigstore/cosign/v3/cmd/cosign@$(COSIGN_VERSION)
+
+$(RELEASE)/syft:
+	GOBIN=$(@D) go install github.com/anchore/syft/cmd/syft@$(SYFT_VERSION)

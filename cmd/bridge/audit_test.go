@@ -69,7 +69,7 @@ var lookingTrials = []trial{
 // otherCommands are those that are about no queue, run the bridge, or have an outbox: for
 // those see TestOutboxAudit.
 var otherCommands = []string{
-	"dev", "run", "check", "version", "completion", "__complete", "config print", "config schema", "config acl",
+	"dev", "run", "check", "version", "completion", "man", "__complete", "config print", "config schema", "config acl",
 	"outbox list", "outbox show", "outbox audit",
 	"outbox migrate up", "outbox migrate down", "outbox migrate status", "outbox migrate print",
 }
@@ -117,7 +117,7 @@ func TestAuditKnowsAllCommands(t *testing.T) {
 		known = append(known, c.command)
 	}
 	slices.Sort(known)
-	parser, err := newParser(&program{stdout: io.Discard, stderr: io.Discard})
+	parser, err := newParser(&program{stdout: io.Discard, stderr: io.Discard}, ownName)
 	require.NoError(t, err)
 	var all []string
 	for _, command := range parser.Model.Leaves(false) {

@@ -7,7 +7,7 @@ import (
 
 // commands are the command line's grammar.
 type commands struct {
-	Dev      devCommand      `cmd:"" help:"Start everything embedded, to try it out."`
+	Trying   tryingCommands  `embed:""`
 	Run      runCommand      `cmd:"" help:"Run the bridge."`
 	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
 	Messages messageCommands `embed:""`
@@ -17,6 +17,7 @@ type commands struct {
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print what makes a shell complete commands, flags and queues."`
+	Man        manCommand        `cmd:"" help:"Print the manual page."`
 	Complete   completeCommand   `cmd:"" hidden:"" name:"__complete"`
 }
 

@@ -46,8 +46,8 @@ complete -c bridge -s c -l config -r -F
 `,
 }
 
-func (c completionCommand) Run(p *program) error {
-	_, err := fmt.Fprint(p.stdout, completions[c.Shell])
+func (c completionCommand) Run(p *program, parser *kong.Kong) error {
+	_, err := fmt.Fprint(p.stdout, strings.ReplaceAll(completions[c.Shell], ownName, parser.Model.Name))
 	return err
 }
 

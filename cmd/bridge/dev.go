@@ -1,3 +1,5 @@
+//go:build !production
+
 package main
 
 import (
@@ -16,6 +18,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/dev"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
+
+// tryingCommands are what only this build has.
+type tryingCommands struct {
+	Dev devCommand `cmd:"" help:"Start everything embedded, to try it out."`
+}
 
 type devCommand struct {
 	Data      string `xor:"data" placeholder:"DIR" help:"Keep the data in this folder. Default: a temporary one, removed at the end."`
@@ -223,15 +230,4 @@ func invocation() string {
 	default:
 		return quote(os.Args[0])
 	}
-}
-
-// quote protects a word from the shell, if need be.
-func quote(word string) string {
-	safe := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-:@%+=,", r)
-	}
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool { return !safe(r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"debug/buildinfo"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -197,4 +198,44 @@ func TestDevPortAskedFor(t *testing.T) {
 	o = bridge(t, "", "dev", "--redis-port", port)
 	assert.Equal(t, exitFailed, o.code)
 	assert.Contains(t, o.stderr, port)
+}
+
+// TestProductionLinksNoServer: what is for trying things out is in the other build only, and
+// the command says where.
+func TestProductionLinksNoServer(t *testing.T) {
+	t.Parallel()
+	production := filepath.Join(t.TempDir(), "bridge")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "production", "-o", production, ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	modules := func(file string) (paths []string) {
+		info, err := buildinfo.ReadFile(file)
+		require.NoError(t, err)
+		for _, module := range info.Deps {
+			paths = append(paths, module.Path)
+		}
+		return paths
+	}
+	size := func(file string) int64 {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		return info.Size()
+	}
+	for _, server := range []string{"github.com/nats-io/nats-server/v2", "github.com/alicebob/miniredis/v2"} {
+		assert.NotContains(t, modules(production), server)
+		assert.Contains(t, modules(binary), server)
+	}
+	assert.NotContains(t, modules(production), "github.com/stretchr/testify")
+	t.Logf("bridge has %d bytes and %d modules in production, %d and %d otherwise",
+		size(production), len(modules(production)), size(binary), len(modules(binary)))
+	assert.Less(t, size(production), size(binary))
+
+	dev := exec.CommandContext(t.Context(), production, "dev", "--demo")
+	out, err = dev.CombinedOutput()
+	require.Error(t, err)
+	assert.Equal(t, exitFailed, dev.ProcessState.ExitCode())
+	assert.Contains(t, string(out), "this build is for production")
+	assert.Contains(t, string(out), "delaybridge-dev")
+	out, err = exec.CommandContext(t.Context(), production, "man").CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.NotContains(t, string(out), "bridge dev")
 }

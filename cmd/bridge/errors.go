@@ -48,10 +48,11 @@ func (f *failure) Unwrap() error { return f.cause }
 
 // usageError says that the command line is wrong, and where to read on.
 func usageError(err error) error {
-	hint := "bridge --help"
+	hint := ownName + " --help"
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
+		hint = parse.Context.Model.Name + " --help"
 		if node := parse.Context.Selected(); node != nil {
-			hint = "bridge " + strings.TrimSpace(strings.TrimPrefix(node.Path(), "bridge")) + " --help"
+			hint = parse.Context.Model.Name + " " + node.Path() + " --help"
 		}
 	}
 	return &failure{code: "usage", exit: exitUsage, cause: err, hint: "see `" + hint + "`"}

@@ -10,6 +10,8 @@ import (
 	"context"
 	"io"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -33,15 +35,15 @@ func main() {
 	go watchSignals(cancel)
 	os.Exit(run(&program{
 		ctx: ctx, environ: os.Environ(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-	}, os.Args[1:]))
+	}, filepath.Base(os.Args[0]), os.Args[1:]))
 }
 
-// run executes one command and returns the exit code.
-func run(p *program, args []string) int {
+// run executes one command of the program, which is called name, and returns the exit code.
+func run(p *program, name string, args []string) int {
 	if len(args) > 0 && args[0] == "help" {
 		args = append(args[1:], "--help")
 	}
-	parser, err := newParser(p)
+	parser, err := newParser(p, name)
 	if err != nil {
 		return report(p, wantsJSON(args), err)
 	}
@@ -52,13 +54,40 @@ func run(p *program, args []string) int {
 	return report(p, wantsJSON(args), command.Run(p, parser))
 }
 
-func newParser(p *program) (*kong.Kong, error) {
-	return kong.New(&commands{},
-		kong.Name("bridge"),
+func newParser(p *program, name string) (*kong.Kong, error) {
+	parser, err := kong.New(&commands{},
+		kong.Name(name),
 		kong.Description("Delivers messages to Kafka, RabbitMQ or NATS when they are due, unless they are cancelled."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Help(printHelp),
 		kong.Writers(p.stdout, p.stderr),
 		kong.Vars{"config_variable": configVariable, "outbox_table": schema.DefaultTable, "outbox_states": strings.Join(table.States(), ", ")},
 	)
+	if err == nil && name != ownName {
+		rename(parser.Model.Node, name)
+	}
+	return parser, err
+}
+
+// ownName is what the program is called where it is not renamed. Packages for Linux call
+// it delaybridge, since iproute2 has a program of this name.
+const ownName = "bridge"
+
+// ownCall is the program's name as a word, and not the beginning of a file's.
+var ownCall = regexp.MustCompile(`\b` + ownName + `( |$)`)
+
+// rename has the help call the program as it is called: in examples, which are indented, and
+// behind a backquote.
+func rename(node *kong.Node, name string) {
+	lines := strings.Split(node.Detail, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, "    ") {
+			line = ownCall.ReplaceAllString(line, name+"$1")
+		}
+		lines[i] = strings.ReplaceAll(line, "`"+ownName+" ", "`"+name+" ")
+	}
+	node.Detail = strings.Join(lines, "\n")
+	for _, child := range node.Children {
+		rename(child, name)
+	}
 }

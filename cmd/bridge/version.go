@@ -1,23 +1,46 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 )
 
+// release is set with -ldflags "-X main.release=v1.2.3" where Go sees no repository to
+// read the version from, as in a container that is built.
+var release string
+
 type versionCommand struct{}
 
 func (versionCommand) Run(p *program) error {
-	_, err := fmt.Fprintf(p.stdout, "bridge %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintf(p.stdout, "bridge %s (%s, %s, %s/%s)\n", version(), commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return err
 }
 
-// version is what the build knows: a tag, or the commit.
+// version is a tag, or what Go makes of the commit: v0.0.0-<time>-<commit>.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "(unknown)"
 	}
 	return info.Main.Version
+}
+
+// commit is the one that was built, and whether files differ from it.
+func commit() string {
+	settings := map[string]string{}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, setting := range info.Settings {
+			settings[setting.Key] = setting.Value
+		}
+	}
+	text := "commit " + cmp.Or(settings["vcs.revision"], "unknown")
+	if settings["vcs.modified"] == "true" {
+		text += " and changes"
+	}
+	return text
 }

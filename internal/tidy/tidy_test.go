@@ -27,7 +27,7 @@ const (
 const repository = "../.."
 
 // notOurs are folders that are generated or fetched.
-var notOurs = []string{".git", ".cache", "bin", "node_modules"}
+var notOurs = []string{".git", ".cache", "bin", "dist", "node_modules"}
 
 // files returns the slash-separated paths of all our files with one of the
 // suffixes.

@@ -152,7 +152,7 @@ func TestTheLeast(t *testing.T) {
 	assert.Nil(t, o.monitor)
 	assert.Nil(t, o.rules)
 	assert.Equal(t, int32(2), *o.deployment.Spec.Replicas)
-	assert.Equal(t, "delaybridge:"+load(t).Metadata.AppVersion, o.bridge.Image)
+	assert.Equal(t, "ghcr.io/delaybridge/delaybridge:"+load(t).Metadata.AppVersion, o.bridge.Image)
 	assert.Equal(t, 1, o.budget.Spec.MaxUnavailable.IntValue())
 	assert.Equal(t, policyv1.AlwaysAllow, *o.budget.Spec.UnhealthyPodEvictionPolicy)
 	assert.Equal(t, "delaybridge", o.deployment.Spec.Template.Spec.ServiceAccountName)

@@ -187,12 +187,15 @@ func (w *World) startRedis(ctx context.Context, o Options) (section string, err 
 
 // SecondBridge is another instance with the same configuration but its port.
 // Close ends it.
-func (w *World) SecondBridge() (*Bridge, error) {
+func (w *World) SecondBridge() (*Bridge, error) { return w.BridgeOf(w.Bridge.binary) }
+
+// BridgeOf is a second bridge of another build.
+func (w *World) BridgeOf(binary string) (*Bridge, error) {
 	dir, err := os.MkdirTemp(w.Dir, "second-")
 	if err != nil {
 		return nil, err
 	}
-	b, err := NewBridge(w.Bridge.binary, dir, w.setup)
+	b, err := NewBridge(binary, dir, w.setup)
 	if err == nil {
 		w.others = append(w.others, b)
 	}
