@@ -35,10 +35,17 @@ func NewCerts(t testing.TB) Certs {
 	return sign(t, ca, time.Now().Add(24*time.Hour))
 }
 
-// Expired are certificates of the same authority that ended a minute ago.
-func (c Certs) Expired(t testing.TB) Certs {
+// Renewed are certificates of the same authority.
+func (c Certs) Renewed(t testing.TB) Certs {
 	t.Helper()
-	return sign(t, c.authority, time.Now().Add(-time.Minute))
+	return sign(t, c.authority, time.Now().Add(24*time.Hour))
+}
+
+// Ending are certificates of the same authority that end so soon; a negative time is
+// for those that have ended.
+func (c Certs) Ending(t testing.TB, in time.Duration) Certs {
+	t.Helper()
+	return sign(t, c.authority, time.Now().Add(in))
 }
 
 // Install replaces the files by those of other, as who rotates certificates does;

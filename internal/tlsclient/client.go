@@ -64,7 +64,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		c.heard.Store(true)
 		return n, err
 	}
-	if err = c.files.judged(err); IsTrust(err) {
+	if err = c.files.Explain(err); IsTrust(err) {
 		c.refusal.Store(&err)
 	}
 	return n, err
@@ -82,32 +82,21 @@ func (c *Conn) Refusal() error {
 	return nil
 }
 
-// judged explains how a connection ended on which the server has said nothing. Its
-// alert may be lost with the connection, but a certificate of ours that has ended is
-// reason enough.
-func (f Files) judged(err error) error {
-	if timeout, ok := errors.AsType[net.Error](err); err == nil || ok && timeout.Timeout() {
-		return err
-	}
-	if err = f.Explain(err); IsTrust(err) {
-		return err
-	}
-	if advice := f.ended(); advice != "" {
-		return &TrustError{err, advice}
-	}
-	return err
-}
-
-// Explain makes a [TrustError] of what a handshake has failed with; other errors, and
-// nil, stay as they are.
+// Explain makes a [TrustError] of what a connect has failed with, where that is a
+// matter of trust; other errors, and nil, stay as they are. Some servers end the
+// connection without a word, so a certificate of ours that has ended is reason enough.
 func (f Files) Explain(err error) error {
 	if err == nil || IsTrust(err) {
 		return err
 	}
-	if advice := f.advice(err); advice != "" {
-		return &TrustError{err, advice}
+	advice := f.advice(err)
+	if timeout, ok := errors.AsType[net.Error](err); advice == "" && (!ok || !timeout.Timeout()) {
+		advice = f.ended()
 	}
-	return err
+	if advice == "" {
+		return err
+	}
+	return &TrustError{err, advice}
 }
 
 func (f Files) advice(err error) string {
