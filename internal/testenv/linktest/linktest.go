@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/secret"
@@ -190,11 +191,12 @@ func (l *Link) rotated(t *testing.T) {
 func works(t *testing.T, try Try) {
 	t.Helper()
 	var err error
-	require.Eventually(t, func() bool {
+	if !assert.Eventually(t, func() bool {
 		err = try(soon(t))
 		return err == nil
-	}, patience, interval, "it must work again by itself")
-	require.NoError(t, err)
+	}, patience, interval, "the link must work, by itself") {
+		t.Fatal(err)
+	}
 }
 
 // refused checks the error of a link that must not work: it says what to do, and no
@@ -213,10 +215,12 @@ func (l *Link) refused(t *testing.T, err error, says string) {
 func (l *Link) becomes(t *testing.T, try Try, says string) {
 	t.Helper()
 	var err error
-	require.Eventually(t, func() bool {
+	if !assert.Eventually(t, func() bool {
 		err = try(soon(t))
 		return err != nil && strings.Contains(err.Error(), says)
-	}, patience, interval, "the link must be refused: %s", says)
+	}, patience, interval, "the link must be refused: %s", says) {
+		t.Fatal(err)
+	}
 	l.refused(t, err, says)
 }
 
