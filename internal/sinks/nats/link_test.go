@@ -149,7 +149,7 @@ func TestCredentialsEnd(t *testing.T) {
 	}
 	refused()
 
-	_, short := o.credentials(time.Now().Add(5 * time.Second))
+	_, short := o.credentials(time.Now().Add(15 * time.Second))
 	write(short)
 	works()
 	refused() // The server ends the connection when the token ends.
