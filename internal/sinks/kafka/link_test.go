@@ -29,20 +29,14 @@ var errNotPublished = errors.New("not published")
 func TestLink(t *testing.T) {
 	t.Parallel()
 	l := &linktest.Link{Certs: testenv.NewCerts(t), Password: testPassword, Ends: 90 * time.Second}
-	properties := tlsProperties(t, l.Certs)
-	server := testenv.StartKafka(t, properties)
-	password := testPassword
+	server := testenv.StartKafka(t, tlsProperties(t, l.Certs))
 	l.Restart = func(t *testing.T) {
 		t.Helper()
 		server.Kill()
-		file := filepath.Join(server.Dir(), "server.properties")
-		text, err := os.ReadFile(file)
+		text, err := os.ReadFile(filepath.Join(server.Dir(), "server.properties"))
 		require.NoError(t, err)
-		now := strings.ReplaceAll(string(text), `"`+password+`"`, `"`+l.Password+`"`)
-		now = strings.Replace(now, properties, "", 1)
-		password = l.Password
-		properties = strings.ReplaceAll(tlsProperties(t, l.Certs), `"`+testPassword+`"`, `"`+password+`"`)
-		server.Own("server.properties", []byte(now+properties)) // The last of two equal keys wins.
+		properties := strings.ReplaceAll(tlsProperties(t, l.Certs), testPassword, l.Password)
+		server.Own("server.properties", append(text, properties...)) // The last of two equal keys wins.
 		server.Start()
 	}
 	files := tlsclient.Files{CAFile: l.Certs.CAFile, CertFile: l.Certs.ClientCert, KeyFile: l.Certs.ClientKey}
