@@ -116,7 +116,7 @@ func (l *Link) wrong(t *testing.T) {
 		"unknown_certificate": {func(given *Login) { given.TLS.CertFile, given.TLS.KeyFile = other.ClientCert, other.ClientKey }, ""},
 		"unknown_authority":   {func(given *Login) { given.TLS.CAFile = other.CAFile }, "give in ca_file who has signed the server's certificate"},
 		"wrong_name":          {func(given *Login) { given.TLS.ServerName = "elsewhere.example" }, "or give it as server_name"},
-		"wrong_password":      {func(given *Login) { given.Secret = l.secret(t, "not the password") }, ""},
+		"wrong_password":      {func(given *Login) { given.Secret = l.secret(t, "not-the-password") }, ""},
 	} {
 		if name == "wrong_password" && l.Password == "" {
 			continue
