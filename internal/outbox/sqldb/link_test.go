@@ -15,6 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/secret"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 	"github.com/delaybridge/delaybridge/internal/testenv/linktest"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,6 +43,21 @@ func (d *database) run(t *testing.T, dsn string) {
 		}
 	}
 	d.Run(t)
+	t.Run("without_certificate", func(t *testing.T) { // The superuser needs none.
+		source := sqldb.Source{DSN: secret.Value(d.server.URL()), TLS: &tlsclient.Files{CAFile: d.Certs.CAFile}}
+		db, err := source.Open(d.dialect)
+		require.NoError(t, err)
+		defer func() { _ = db.Close() }()
+		var isSecure bool
+		require.NoError(t, db.QueryRowContext(t.Context(), isSecureQuery[d.dialect]).Scan(&isSecure))
+		require.True(t, isSecure)
+	})
+}
+
+// isSecureQuery asks a database whether the connection has TLS.
+var isSecureQuery = map[schema.Dialect]string{
+	schema.Postgres: "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()",
+	schema.MySQL:    "SELECT variable_value <> '' FROM information_schema.session_status WHERE variable_name = 'ssl_cipher'",
 }
 
 // execute runs statements as the superuser.
@@ -75,7 +91,7 @@ func TestPostgresLink(t *testing.T) {
 	require.NoError(t, err)
 	d.server.Own("postgresql.conf", fmt.Appendf(text, "\nssl = on\nssl_ca_file = '%s'\nssl_cert_file = '%s'\nssl_key_file = '%s'\n", ca, certificate, key))
 	d.server.Own("data/pg_hba.conf", []byte(`
-hostnossl all delaybridge all scram-sha-256
+host all delaybridge all scram-sha-256
 hostssl all bridge all scram-sha-256 clientcert=verify-ca
 `))
 	restart := func() {
