@@ -14,6 +14,11 @@ import (
 //go:embed preface.md
 var preface string
 
+// explained is what it says behind them.
+//
+//go:embed explained.md
+var explained string
+
 // writeDocument writes all that was kept, and the plot beside it.
 func writeDocument(file string, records map[string]*record) error {
 	if len(records) == 0 {
@@ -27,6 +32,7 @@ func writeDocument(file string, records map[string]*record) error {
 			text.WriteString(p.markdown(r))
 		}
 	}
+	text.WriteString(explained)
 	if err := os.WriteFile(image, []byte(plot(records)), 0o644); err != nil {
 		return fmt.Errorf("write the plot: %w", err)
 	}

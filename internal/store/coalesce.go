@@ -15,9 +15,14 @@ import (
 // others: more fill their scripts well enough.
 const mostCoalesced = 64
 
-// coalescer has the runs of concurrent calls travel together: where runs for a node
-// are under way, those that come meanwhile become one train. A lone caller waits for
-// nobody, and a node that hangs keeps none but its own callers.
+// tracks is how many trains may be under way to a node at once, each for other shards:
+// Redis works on one while the client makes the next. As many calls share a script as
+// with a single track.
+const tracks = 4
+
+// coalescer has the runs of concurrent calls travel together: where runs of a node's
+// track are under way, those that come meanwhile become one train. A lone caller waits
+// for nobody, and a node that hangs keeps none but its own callers.
 //
 // They share the runs only: what these do not answer, each call goes on with by itself.
 type coalescer struct {
@@ -30,7 +35,7 @@ type line struct {
 	durable Durability
 	epoch   string
 	node    *redis.Client
-	shard   int // where there is no node
+	track   int // of the node; where there is none, each shard has its own
 }
 
 // passenger is what one caller has in a train.
@@ -65,9 +70,10 @@ func (d *doing) mayCoalesce(ctx context.Context, t *train) bool {
 // train, though ctx may end before.
 func (d *doing) coalesce(ctx context.Context, t *train) error {
 	deadline, _ := ctx.Deadline()
-	key, most := line{d.verb.script, d.verb.durable, d.layout.Epoch, t.node, 0}, MaxBatch
+	shard := t.groups[0].run.shard // One track may carry what is of others, too.
+	key, most := line{d.verb.script, d.verb.durable, d.layout.Epoch, t.node, shard % tracks}, MaxBatch
 	if t.node == nil {
-		key.shard, most = t.groups[0].run.shard, d.verb.most
+		key.track, most = shard, d.verb.most
 	}
 	mine := &passenger{groups: t.groups, deadline: deadline}
 	err := d.q.coalescer.lines.Do(ctx, key, mine, func(waiting []*passenger) int { return mostOf(waiting, most) },

@@ -49,6 +49,9 @@ var MostMessages = map[string]int{
 	"scan": scanPage,
 }
 
+// Tracks is how many tracks a node has.
+const Tracks = tracks
+
 // InLine is how many callers wait for a run of others.
 func (q *Queue) InLine() int { return q.coalescer.lines.Waiting() }
 
