@@ -133,9 +133,11 @@ func secure(options *redis.UniversalOptions, files *tlsclient.Files) error {
 	if _, err := files.Config(); err != nil {
 		return fmt.Errorf("redis.tls: %w", err)
 	}
-	dialer := &net.Dialer{Timeout: options.DialTimeout}
+	timeout := options.DialTimeout
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dialer.DialContext(ctx, network, addr)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/testenv"
 	"github.com/delaybridge/delaybridge/internal/testenv/linktest"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 // redisLink is a link to servers of Redis that demand a certificate, and of who asks
@@ -90,6 +91,24 @@ func TestRedisLink(t *testing.T) {
 	l := newRedisLink(t)
 	l.open(config.Redis{Mode: config.Standalone, URL: "redis://127.0.0.1:" + l.start() + "/0"})
 	l.Run(t)
+}
+
+// TestRedisWithoutCertificate: a server that asks for none is reached in the clear and
+// with TLS, whose server is verified.
+func TestRedisWithoutCertificate(t *testing.T) {
+	t.Parallel()
+	certs, port := testenv.NewCerts(t), freePort(t)
+	server := testenv.StartRedis(t, "--tls-port", port, "--tls-auth-clients", "no",
+		"--tls-ca-cert-file", certs.CAFile, "--tls-cert-file", certs.ServerCert, "--tls-key-file", certs.ServerKey)
+	ping := func(url string, files *tlsclient.Files) error {
+		rdb, err := NewRedis(config.Redis{Mode: config.Standalone, URL: url, TLS: files, DialTimeout: 5 * time.Second, Timeout: 5 * time.Second}, "test")
+		require.NoError(t, err)
+		defer func() { _ = rdb.Close() }()
+		return rdb.Ping(t.Context()).Err()
+	}
+	require.NoError(t, ping("redis://"+server.Addr(), nil))
+	require.NoError(t, ping("rediss://127.0.0.1:"+port, &tlsclient.Files{CAFile: certs.CAFile}))
+	require.ErrorContains(t, ping("rediss://127.0.0.1:"+port, nil), "give in ca_file")
 }
 
 func TestSentinelLink(t *testing.T) {
