@@ -46,7 +46,8 @@ func (f Files) Client(ctx context.Context, conn net.Conn, host string) (*Conn, e
 }
 
 // Conn is a connection under TLS. Under TLS 1.3 the server judges our certificate
-// after our handshake: then the first Read fails, with what [Files.Explain] makes of it.
+// after our handshake: then the first Read or Write fails, with what [Files.Explain]
+// makes of it.
 type Conn struct {
 	*tls.Conn
 	files   Files
@@ -57,17 +58,28 @@ type Conn struct {
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.heard.Load() {
-		return n, err
-	}
 	if n > 0 {
 		c.heard.Store(true)
-		return n, err
+	}
+	return n, c.explain(err)
+}
+
+// Write implements [net.Conn]. A server that refuses us may reset the connection
+// before we have read why.
+func (c *Conn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	return n, c.explain(err)
+}
+
+func (c *Conn) explain(err error) error {
+	if err == nil || c.heard.Load() {
+		return err
 	}
 	if err = c.files.Explain(err); IsTrust(err) {
+		err = fmt.Errorf("first exchange: %w", err) // go-redis takes one layer off.
 		c.refusal.Store(&err)
 	}
-	return n, err
+	return err
 }
 
 // Refusal is why the server refused us after the handshake; nil where it did not. It
