@@ -19,6 +19,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/store"
 )
@@ -44,7 +45,7 @@ func carry(ctx context.Context, role, queue, profile string) error {
 	}
 	rdb := redis.NewClient(options)
 	defer func() { _ = rdb.Close() }()
-	d, err := table.Open(table.Config{Dialect: schema.Postgres, DSN: os.Getenv(postgresEnv), Discard: true})
+	d, err := table.Open(table.Config{Dialect: schema.Postgres, Source: sqldb.Plain(os.Getenv(postgresEnv)), Discard: true})
 	if err != nil {
 		return err
 	}

@@ -46,11 +46,7 @@ func (f outboxFlags) load(p *program) (*config.Config, []string, error) {
 
 // openOutbox connects to an outbox and checks that it is fit.
 func openOutbox(ctx context.Context, name, file string, cfg config.Outbox) (*table.Database, error) {
-	dsn, err := cfg.DSN.Reveal()
-	if err != nil {
-		return nil, err
-	}
-	db, err := table.Open(table.Config{Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table})
+	db, err := table.Open(table.Config{Dialect: cfg.Driver, Source: cfg.Source(), Table: cfg.Table})
 	if err != nil {
 		return nil, badDSN(name, err)
 	}

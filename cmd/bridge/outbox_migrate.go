@@ -11,7 +11,6 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/outbox/migrate"
-	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 )
 
 // migratePatience is how long a migration may take.
@@ -185,11 +184,7 @@ func (f outboxFlags) each(p *program, run func(context.Context, *migrate.Migrato
 }
 
 func (outboxFlags) migrate(p *program, name string, cfg config.Outbox, run func(context.Context, *migrate.Migrator, migrating) error) error {
-	dsn, err := cfg.DSN.Reveal()
-	if err != nil {
-		return err
-	}
-	db, err := sqldb.Open(cfg.Driver, dsn)
+	db, err := cfg.Source().Open(cfg.Driver)
 	if err != nil {
 		return badDSN(name, fmt.Errorf("dsn %w", err))
 	}

@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 	"github.com/delaybridge/delaybridge/internal/tlsserver"
 )
 
@@ -66,4 +68,44 @@ func TestTLS(t *testing.T) {
 	require.NoError(t, os.WriteFile(certs.CAFile+".none", nil, 0o600))
 	_, err = tlsserver.Files{CertFile: certs.ServerCert, KeyFile: certs.ServerKey, ClientCAFile: certs.CAFile + ".none"}.Config()
 	require.ErrorContains(t, err, "no certificate found")
+}
+
+// TestRotatedCertificates: a client whose certificate has ended, or whose authority is no
+// longer trusted, is refused; what replaces the files counts at the next connect.
+func TestRotatedCertificates(t *testing.T) {
+	t.Parallel()
+	certs := testenv.NewCerts(t)
+	given := config()
+	var err error
+	given.TLS, err = tlsserver.Files{CertFile: certs.ServerCert, KeyFile: certs.ServerKey, ClientCAFile: certs.CAFile}.Config()
+	require.NoError(t, err)
+	s := start(t, given)
+	ask := func(mine testenv.Certs) error {
+		files := tlsclient.Files{CAFile: mine.CAFile, CertFile: mine.ClientCert, KeyFile: mine.ClientKey}
+		config, err := files.Config()
+		require.NoError(t, err)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+s.Addr()+"/livez", nil)
+		require.NoError(t, err)
+		response, err := (&http.Transport{TLSClientConfig: config, DisableKeepAlives: true}).RoundTrip(request)
+		if err != nil {
+			return files.Explain(err)
+		}
+		return response.Body.Close()
+	}
+	mine := testenv.NewCerts(t)
+	mine.Install(t, certs)
+	require.NoError(t, ask(mine))
+	require.ErrorContains(t, ask(certs.Ending(t, -time.Minute)), "has ended on")
+
+	next := testenv.NewCerts(t)
+	certs.Install(t, next)
+	require.ErrorContains(t, ask(mine), "give in ca_file", "the listener has another authority")
+	stranger := testenv.NewCerts(t)
+	stranger.Install(t, next)
+	stranger.ClientCert, stranger.ClientKey = mine.ClientCert, mine.ClientKey
+	require.Error(t, ask(stranger), "a certificate of the authority before")
+	mine.Install(t, next)
+	require.NoError(t, ask(mine))
+	certs.Install(t, next.Ending(t, -time.Minute))
+	require.ErrorContains(t, ask(mine), "renew the server's certificate")
 }

@@ -43,13 +43,10 @@ type outboxRunner struct {
 
 func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRunner, error) {
 	cfg := p.Config.Outbox[name]
-	dsn, err := cfg.DSN.Reveal()
-	if err != nil {
-		return nil, err
-	}
 	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.runners, logger: p.Logger.With("outbox", name)}
+	var err error
 	r.database, err = table.Open(table.Config{
-		Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table, Connections: connections(cfg), Discard: cfg.Keep < time.Millisecond,
+		Dialect: cfg.Driver, Source: cfg.Source(), Table: cfg.Table, Connections: connections(cfg), Discard: cfg.Keep < time.Millisecond,
 	})
 	if err != nil {
 		return nil, err

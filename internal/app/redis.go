@@ -2,8 +2,8 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 // redisModule provides the client of Redis. It is made first and so closed last.
@@ -55,12 +56,8 @@ func NewRedis(cfg config.Redis, name string) (redis.UniversalClient, error) {
 		ConnMaxIdleTime: idleConnection, DisableIdentity: true, PoolSize: poolSize, MaxIdleConns: idlePool,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	if cfg.TLS != nil {
-		config, err := cfg.TLS.Config()
-		if err != nil {
-			return nil, fmt.Errorf("redis.tls: %w", err)
-		}
-		options.TLSConfig = config
+	if err := secure(options, cfg.TLS); err != nil {
+		return nil, err
 	}
 	switch cfg.Mode {
 	case config.Sentinel:
@@ -95,11 +92,11 @@ func NewSentinels(cfg config.Redis) ([]*redis.SentinelClient, error) {
 		ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, ContextTimeoutEnabled: true, MaxRetries: -1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	if cfg.TLS != nil {
-		if options.TLSConfig, err = cfg.TLS.Config(); err != nil {
-			return nil, fmt.Errorf("redis.tls: %w", err)
-		}
+	shared := redis.UniversalOptions{DialTimeout: cfg.DialTimeout}
+	if err := secure(&shared, cfg.TLS); err != nil {
+		return nil, err
 	}
+	options.Dialer = shared.Dialer
 	clients := make([]*redis.SentinelClient, len(cfg.Sentinels))
 	for i, addr := range cfg.Sentinels {
 		one := options
@@ -116,7 +113,11 @@ func standalone(options *redis.UniversalOptions, cfg config.Redis) (redis.Univer
 		return nil, fmt.Errorf("redis.url: %w", err)
 	}
 	options.DB = fromURL.DB
-	options.TLSConfig = mergeTLS(options.TLSConfig, fromURL.TLSConfig)
+	if fromURL.TLSConfig != nil && cfg.TLS == nil { // A rediss URL demands TLS, too.
+		if err := secure(options, &tlsclient.Files{}); err != nil {
+			return nil, err
+		}
+	}
 	options.Username, options.Password = fromURL.Username, fromURL.Password
 	login(options, cfg)
 	simple := options.Simple()
@@ -124,14 +125,31 @@ func standalone(options *redis.UniversalOptions, cfg config.Redis) (redis.Univer
 	return redis.NewClient(simple), nil
 }
 
-func mergeTLS(ours, fromURL *tls.Config) *tls.Config {
-	if ours == nil {
-		return fromURL
+// secure has each connection use TLS with the files as they are then; nil is no TLS.
+func secure(options *redis.UniversalOptions, files *tlsclient.Files) error {
+	if files == nil {
+		return nil
 	}
-	if ours.ServerName == "" && fromURL != nil {
-		ours.ServerName = fromURL.ServerName
+	if _, err := files.Config(); err != nil {
+		return fmt.Errorf("redis.tls: %w", err)
 	}
-	return ours
+	timeout := options.DialTimeout
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		host, _, _ := net.SplitHostPort(addr) // It was dialled.
+		secured, err := files.Client(ctx, conn, host)
+		if err != nil {
+			_ = conn.Close()
+			return nil, err
+		}
+		return secured, nil
+	}
+	return nil
 }
 
 // login sets the user, whose password is read again at each connect.

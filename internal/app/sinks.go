@@ -71,6 +71,7 @@ func natsConfig(cfg config.Sink, client string) nats.Config {
 func rabbitConfig(cfg config.Sink, client string) rabbitmq.Config {
 	return rabbitmq.Config{
 		Name: client, URLs: cfg.URLs(), Exchange: cfg.Exchange, Auth: string(cfg.Auth), TLS: cfg.TLS,
+		User: cfg.Login.User, Password: cfg.Login.Password,
 		Management: cfg.Management, Connections: cfg.Connections, PublishTimeout: cfg.PublishTimeout,
 	}
 }
@@ -79,7 +80,7 @@ func kafkaConfig(cfg config.Sink, client string) kafka.Config {
 	var sasl *kafka.SASL
 	if cfg.SASL != nil {
 		sasl = &kafka.SASL{
-			Mechanism: string(cfg.SASL.Mechanism), Username: cfg.SASL.Username, Password: cfg.SASL.Password,
+			Mechanism: string(cfg.SASL.Mechanism), Username: cfg.SASL.Username, Password: cfg.SASL.Password, Token: cfg.SASL.Token,
 		}
 	}
 	return kafka.Config{

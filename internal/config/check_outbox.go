@@ -48,6 +48,7 @@ func (c checker) outboxes() {
 // dsn checks where the database is, and returns it; empty if that is not known.
 func (c checker) dsn(path string, outbox Outbox) string {
 	c.file(path+".dsn_file", outbox.DSNFile)
+	c.tls(path+".tls", outbox.TLS)
 	if c.reported(path+".dsn") || c.reported(path+".dsn_file") || c.reported(path+".driver") {
 		return ""
 	}

@@ -129,17 +129,29 @@ func (c checker) nats(path string, sink Sink) {
 	if logins > 1 {
 		c.add(path, "has several logins, give one: in the url, user and password, token, creds_file or nkey_file")
 	}
-	if (login.User != "") != login.Password.IsSet() {
-		c.add(path, "has only one of user and password, give both")
-	}
-	c.file(path+".password_file", login.PasswordFile)
+	c.password(path, login)
 	c.file(path+".token_file", login.TokenFile)
 	c.file(path+".creds_file", login.CredsFile)
 	c.file(path+".nkey_file", login.NKeyFile)
 }
 
+// password checks a login by user and password.
+func (c checker) password(path string, login Login) {
+	if (login.User != "") != login.Password.IsSet() {
+		c.add(path, "has only one of user and password, give both")
+	}
+	c.file(path+".password_file", login.PasswordFile)
+}
+
 func (c checker) rabbitmq(path string, sink Sink) {
+	c.password(path, sink.Login)
+	if sink.Auth == AuthExternal && sink.Login.User != "" {
+		c.add(path+".user", "auth is external, whose login is the client certificate: give one of them")
+	}
 	for _, u := range c.urls(path, sink, "amqp", "amqps") {
+		if u.User != nil && sink.Login.User != "" {
+			c.add(path+".user", "the URL holds a login too, give one of them")
+		}
 		if u.Scheme == "amqp" && sink.TLS != nil {
 			c.add(path+".url", "has the scheme amqp, which is without TLS, but tls is given: use amqps")
 		}
@@ -160,8 +172,26 @@ func (c checker) kafka(path string, sink Sink) {
 	if sink.SASL == nil || c.reported(path+".sasl") {
 		return
 	}
-	if !sink.SASL.Password.IsSet() {
+	login := sink.SASL
+	c.file(path+".sasl.password_file", login.PasswordFile)
+	c.file(path+".sasl.token_file", login.TokenFile)
+	hasPassword := login.Username != "" || login.Password.IsSet()
+	switch {
+	case login.Mechanism == SASLOAuthBearer && hasPassword:
+		c.add(path+".sasl", "oauthbearer has a token, and neither username nor password")
+		return
+	case login.Mechanism == SASLOAuthBearer:
+		if !login.Token.IsSet() {
+			c.add(path+".sasl.token", "missing, give it or token_file")
+		}
+		return
+	case login.Token.IsSet():
+		c.add(path+".sasl.token", "is for the mechanism oauthbearer only")
+	}
+	if login.Username == "" {
+		c.add(path+".sasl.username", "missing")
+	}
+	if !login.Password.IsSet() {
 		c.add(path+".sasl.password", "missing, give it or password_file")
 	}
-	c.file(path+".sasl.password_file", sink.SASL.PasswordFile)
 }

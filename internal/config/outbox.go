@@ -5,7 +5,9 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/compensation"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 // Outbox is one database that producers write messages into.
@@ -13,16 +15,21 @@ type Outbox struct {
 	Driver schema.Dialect `yaml:"driver" required:"true" enum:"postgres,mysql" doc:"The kind of database; mysql is MariaDB, too."`
 	// DSN holds a password, and is masked as a whole.
 	DSN     secret.Secret `yaml:"dsn" doc:"Where the database is: postgres://user:password@host:5432/name, or user:password@tcp(host:3306)/name."`
-	DSNFile string        `yaml:"dsn_file" file:"true" doc:"File that holds the dsn. It is read at each start."`
-	Table   string        `yaml:"table" default:"delay_outbox" doc:"Name of the table, with its schema and a dot where the user does not find it by itself. Producers must use the same."`
-	Horizon time.Duration `yaml:"horizon" default:"1h" doc:"How long before it is due a message is brought to Redis. At least 10 times poll."`
-	Keep    time.Duration `yaml:"keep" default:"24h" min:"0s" doc:"How long a row is kept after its message has ended, to be asked for. 0: the row of a published message goes at once."`
-	Notify  bool          `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
-	Poll    time.Duration `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
-	Batch   int           `yaml:"batch" default:"2000" min:"1" max:"5000" doc:"Most rows that are taken at once."`
-	Relays  int           `yaml:"relays" default:"2" min:"1" max:"16" doc:"How many relays of this process take rows at the same time."`
-	Audit   int           `yaml:"audit" default:"1000" min:"1" max:"100000" doc:"How many rows a second of each queue are compared with Redis while nothing is known to be lost."`
+	DSNFile string        `yaml:"dsn_file" file:"true" doc:"File that holds the dsn. It is read at each connect."`
+	// TLS is nil where the section is missing: then the DSN says it.
+	TLS     *tlsclient.Files `yaml:"tls" doc:"Turns TLS on, and says how, in place of what the dsn says. An empty section verifies against the system's roots."`
+	Table   string           `yaml:"table" default:"delay_outbox" doc:"Name of the table, with its schema and a dot where the user does not find it by itself. Producers must use the same."`
+	Horizon time.Duration    `yaml:"horizon" default:"1h" doc:"How long before it is due a message is brought to Redis. At least 10 times poll."`
+	Keep    time.Duration    `yaml:"keep" default:"24h" min:"0s" doc:"How long a row is kept after its message has ended, to be asked for. 0: the row of a published message goes at once."`
+	Notify  bool             `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
+	Poll    time.Duration    `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
+	Batch   int              `yaml:"batch" default:"2000" min:"1" max:"5000" doc:"Most rows that are taken at once."`
+	Relays  int              `yaml:"relays" default:"2" min:"1" max:"16" doc:"How many relays of this process take rows at the same time."`
+	Audit   int              `yaml:"audit" default:"1000" min:"1" max:"100000" doc:"How many rows a second of each queue are compared with Redis while nothing is known to be lost."`
 }
+
+// Source is where the database is and how to get in.
+func (o Outbox) Source() sqldb.Source { return sqldb.Source{DSN: o.DSN, TLS: o.TLS} }
 
 // defaultOutbox is the name of an outbox that was given without one.
 const defaultOutbox = "default"

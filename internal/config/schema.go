@@ -14,7 +14,7 @@ const reference = `\$\{`
 
 // tlsDocs describes the keys of a TLS section, whose type is not ours to tag.
 var tlsDocs = map[string]string{
-	"ca_file":              "File with the certificates that sign the server's. Default: the system's.",
+	"ca_file":              "File with the certificates that sign the server's. Default: the system's. It is read at each connect.",
 	"cert_file":            "File with our certificate, for servers that ask for one. It is read at each connect.",
 	"key_file":             "File with the key of our certificate.",
 	"server_name":          "Name that the server's certificate must have. Default: the host that we connect to.",

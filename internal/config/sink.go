@@ -22,19 +22,19 @@ type Sink struct {
 	Brokers []string `yaml:"brokers" only:"kafka" required:"true" doc:"Addresses of some of the brokers, host:port each."`
 	SASL    *SASL    `yaml:"sasl" only:"kafka" doc:"How to log in. Without this section there is no login."`
 
-	Login NATSLogin `yaml:",inline"`
+	Login Login `yaml:",inline"`
 
 	Exchange    string       `yaml:"exchange" only:"rabbitmq" default:"" doc:"Exchange to publish to. Empty: straight to the queue named by the topic."`
-	Auth        RabbitMQAuth `yaml:"auth" only:"rabbitmq" default:"plain" enum:"plain,external" doc:"How to log in: plain uses the URL's user, external the client certificate."`
-	Management  string       `yaml:"management" only:"rabbitmq" default:"" url:"true" doc:"Where the broker's management API is, http:// or https://, for the command check: it tells bindings, queues and alarms. Its user is that of the URL, or else the sink's. Empty: it is not asked."`
+	Auth        RabbitMQAuth `yaml:"auth" only:"rabbitmq" default:"plain" enum:"plain,external" doc:"How to log in: plain with user and password, of their own or in the URL, external with the client certificate."`
+	Management  string       `yaml:"management" only:"rabbitmq" default:"" url:"true" doc:"Where the broker's management API is, http:// or https://, for the command check: it tells bindings, queues and alarms. Its login is that of the URL, or else the sink's. Empty: it is not asked."`
 	Connections int          `yaml:"connections" only:"rabbitmq" default:"4" min:"1" max:"64" doc:"Connections to publish on. Messages of one Key use the same one."`
 }
 
-// NATSLogin is the login of a NATS sink, whose URL may hold it instead.
-type NATSLogin struct {
-	User         string        `yaml:"user" only:"nats" doc:"User to log in as, with a password."`
-	Password     secret.Secret `yaml:"password" only:"nats" doc:"The user's password."`
-	PasswordFile string        `yaml:"password_file" only:"nats" file:"true" doc:"File that holds the password. It is read at each connect."`
+// Login is the login of a NATS or RabbitMQ sink, whose URL may hold it instead.
+type Login struct {
+	User         string        `yaml:"user" only:"nats,rabbitmq" doc:"User to log in as, with a password."`
+	Password     secret.Secret `yaml:"password" only:"nats,rabbitmq" doc:"The user's password."`
+	PasswordFile string        `yaml:"password_file" only:"nats,rabbitmq" file:"true" doc:"File that holds the password. It is read at each connect."`
 	Token        secret.Secret `yaml:"token" only:"nats" doc:"Token to log in with."`
 	TokenFile    string        `yaml:"token_file" only:"nats" file:"true" doc:"File that holds the token. It is read at each connect."`
 	CredsFile    string        `yaml:"creds_file" only:"nats" file:"true" doc:"Credentials file (JWT and key) to log in with."`
@@ -52,10 +52,12 @@ const (
 
 // SASL is the login of a Kafka sink.
 type SASL struct {
-	Mechanism    SASLMechanism `yaml:"mechanism" required:"true" enum:"plain,scram-sha-256,scram-sha-512" doc:"The SASL mechanism."`
-	Username     string        `yaml:"username" required:"true" doc:"User to log in as."`
+	Mechanism    SASLMechanism `yaml:"mechanism" required:"true" enum:"plain,scram-sha-256,scram-sha-512,oauthbearer" doc:"The SASL mechanism."`
+	Username     string        `yaml:"username" doc:"User to log in as. Not for oauthbearer."`
 	Password     secret.Secret `yaml:"password" doc:"The user's password."`
 	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
+	Token        secret.Secret `yaml:"token" doc:"Token of oauthbearer."`
+	TokenFile    string        `yaml:"token_file" file:"true" doc:"File that holds the token of oauthbearer, as a workload identity or an agent of the cloud keeps it. It is read at each connect."`
 }
 
 // SASLMechanism is the SASL mechanism of a Kafka sink.
@@ -66,6 +68,7 @@ const (
 	SASLPlain       SASLMechanism = "plain"
 	SASLScramSHA256 SASLMechanism = "scram-sha-256"
 	SASLScramSHA512 SASLMechanism = "scram-sha-512"
+	SASLOAuthBearer SASLMechanism = "oauthbearer"
 )
 
 func (s Sink) variant() (value, key string) { return string(s.Type), "type" }

@@ -8,17 +8,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/outbox/migrate"
-	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 // outbox looks at one database.
 func (f *Flight) outbox(ctx context.Context, cfg config.Outbox) []check.Finding {
-	dsn, err := cfg.DSN.Reveal()
-	if err != nil {
-		return []check.Finding{badDSN(err)}
-	}
-	db, err := table.Open(table.Config{Dialect: cfg.Driver, DSN: dsn, Table: cfg.Table, Connections: 2})
+	db, err := table.Open(table.Config{Dialect: cfg.Driver, Source: cfg.Source(), Table: cfg.Table, Connections: 2})
 	if err != nil {
 		return []check.Finding{badDSN(err)}
 	}
@@ -26,7 +21,7 @@ func (f *Flight) outbox(ctx context.Context, cfg config.Outbox) []check.Finding 
 	findings := db.Findings(ctx)
 	for i := range findings {
 		if findings[i].Code == "outbox_schema" {
-			findings[i].What += version(ctx, cfg, dsn)
+			findings[i].What += version(ctx, cfg)
 		}
 	}
 	return findings
@@ -34,8 +29,8 @@ func (f *Flight) outbox(ctx context.Context, cfg config.Outbox) []check.Finding 
 
 // version is how far the tables are, as a text behind another; empty where nobody
 // has recorded it.
-func version(ctx context.Context, cfg config.Outbox, dsn string) string {
-	db, err := sqldb.Open(cfg.Driver, dsn)
+func version(ctx context.Context, cfg config.Outbox) string {
+	db, err := cfg.Source().Open(cfg.Driver)
 	if err != nil {
 		return ""
 	}

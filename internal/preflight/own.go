@@ -125,6 +125,9 @@ func certificates(cfg *config.Config) []check.Finding {
 	for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 		client("sinks."+name+".tls", cfg.Sinks[name].TLS)
 	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Outbox)) {
+		client("outbox."+name+".tls", cfg.Outbox[name].TLS)
+	}
 	if tls := cfg.Admin.TLS; tls != nil {
 		files["admin.tls.cert_file"], files["admin.tls.client_ca_file"] = tls.CertFile, tls.ClientCAFile
 	}

@@ -26,6 +26,13 @@ func StartSentinel(t testing.TB, config ...string) *Sentinel {
 	return &Sentinel{t: t, group: group}
 }
 
+// StartOneSentinel starts a sentinel by itself, with these lines of configuration.
+func StartOneSentinel(t testing.TB, config ...string) *Server {
+	t.Helper()
+	server, err := service.StartOneSentinel(t.Context(), config...)
+	return private(t, server, err)
+}
+
 // Addrs are the addresses of the sentinels.
 func (s *Sentinel) Addrs() []string { return s.group.Addrs() }
 

@@ -79,6 +79,15 @@ func (s *Server) Dir() string { return s.server.Dir() }
 // Log returns the end of what the server printed, over all its runs.
 func (s *Server) Log() string { return s.server.Log() }
 
+// Own writes a file of the scratch folder, which belongs to who runs the server, and
+// returns its path.
+func (s *Server) Own(name string, content []byte) string {
+	s.t.Helper()
+	path, err := s.server.Own(name, content)
+	s.check(err)
+	return path
+}
+
 // Kill sends SIGKILL to all of the server's processes and returns when they
 // are gone. A paused server can be killed, too.
 func (s *Server) Kill() { s.check(s.server.Kill()) }

@@ -19,9 +19,9 @@ type Files struct {
 	InsecureSkipVerify bool   `yaml:"insecure_skip_verify,omitempty"`
 }
 
-// Config reads the CA file and returns a new configuration for TLS 1.2 or
-// later. The client certificate is read again at each handshake, so that a
-// rotated one is picked up at the next connect.
+// Config reads the files and returns a new configuration for TLS 1.2 or later. It
+// is for one connect, or a few: certificates of servers are verified against the CA
+// file as it is now. Our own certificate is read again at each handshake.
 func (f Files) Config() (*tls.Config, error) {
 	config := &tls.Config{
 		MinVersion:         tls.VersionTLS12,

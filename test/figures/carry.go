@@ -11,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
@@ -33,7 +34,7 @@ func relayed(w *flow.World) inner.Queue {
 // function ends them. found is told what the auditor finds; it must be safe for
 // concurrent use.
 func carry(ctx context.Context, w *flow.World, d *database, shards int, note func(table.Statement), found func(auditor.Counts)) (stop func() error, err error) {
-	db, err := table.Open(table.Config{Dialect: d.dialect, DSN: d.dsn, Trace: note})
+	db, err := table.Open(table.Config{Dialect: d.dialect, Source: sqldb.Plain(d.dsn), Trace: note})
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	inner "github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
@@ -124,7 +125,7 @@ func (h *outlooking) loaded(ctx context.Context) error {
 
 // relay runs one until the returned function is called.
 func (h *outlooking) relay(ctx context.Context) (stop func() error, err error) {
-	d, err := table.Open(table.Config{Dialect: h.d.dialect, DSN: h.d.dsn, Trace: h.watch.note})
+	d, err := table.Open(table.Config{Dialect: h.d.dialect, Source: sqldb.Plain(h.d.dsn), Trace: h.watch.note})
 	if err != nil {
 		return nil, err
 	}

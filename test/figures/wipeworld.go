@@ -24,6 +24,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/store"
@@ -165,7 +166,7 @@ func (w *wipeWorld) startBridge(ctx context.Context) (*wipeBridge, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &wipeBridge{cancel: cancel}
 	var err error
-	if b.db, err = table.Open(table.Config{Dialect: w.dialect, DSN: w.database.URL(), Trace: w.watch.note}); err != nil {
+	if b.db, err = table.Open(table.Config{Dialect: w.dialect, Source: sqldb.Plain(w.database.URL()), Trace: w.watch.note}); err != nil {
 		cancel()
 		return nil, err
 	}

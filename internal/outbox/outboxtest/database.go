@@ -48,7 +48,7 @@ func OnBoth(t *testing.T, test func(t *testing.T, d *Database)) {
 // Open opens a database and makes the tables.
 func Open(t *testing.T, dialect schema.Dialect, dsn string) *Database {
 	t.Helper()
-	d := &Database{config: table.Config{Dialect: dialect, DSN: dsn, Table: "box", Connections: 20}}
+	d := &Database{config: table.Config{Dialect: dialect, Source: sqldb.Plain(dsn), Table: "box", Connections: 20}}
 	if dialect == schema.Postgres {
 		config, err := sqldb.Postgres(dsn)
 		require.NoError(t, err)

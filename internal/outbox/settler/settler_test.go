@@ -11,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/store"
 	"github.com/delaybridge/delaybridge/internal/store/storetest"
@@ -183,7 +184,7 @@ func TestSettlerKeepsWhatAnOperationWillKnow(t *testing.T) {
 
 func TestSettlerWithADatabaseAway(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
-		away, err := table.Open(table.Config{Dialect: schema.Postgres, DSN: "postgres://nobody@127.0.0.1:1/none?sslmode=disable"})
+		away, err := table.Open(table.Config{Dialect: schema.Postgres, Source: sqldb.Plain("postgres://nobody@127.0.0.1:1/none?sslmode=disable")})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = away.Close() })
 		s := newSettling(t, d, func(c *Config) {

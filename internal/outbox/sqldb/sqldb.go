@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 )
@@ -43,25 +42,12 @@ func Check(driver schema.Dialect, dsn string) error {
 	}
 }
 
-// Open returns a pool of connections, which it does not yet make, with the
-// sessions as the server has them. The error is that of [Check].
+// Open is [Source.Open] of a DSN that never changes.
 func Open(driver schema.Dialect, dsn string) (*sql.DB, error) {
-	if driver == schema.MySQL {
-		config, err := MySQL(dsn)
-		if err != nil {
-			return nil, err
-		}
-		connector, err := mysql.NewConnector(config)
-		if err != nil {
-			return nil, errMySQL
-		}
-		return sql.OpenDB(connector), nil
-	}
-	config, err := Postgres(dsn)
-	if err != nil {
+	if err := Check(driver, dsn); err != nil {
 		return nil, err
 	}
-	return stdlib.OpenDB(*config), nil
+	return Plain(dsn).Open(driver)
 }
 
 // Postgres reads a DSN of PostgreSQL. The error is that of [Check].

@@ -3,6 +3,7 @@ package table
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -33,9 +34,9 @@ const (
 type Config struct {
 	// Dialect is schema.Postgres or schema.MySQL, which is MariaDB's too.
 	Dialect schema.Dialect
-	// DSN is a URL or key=value list for PostgreSQL, and for MySQL
+	// Source's DSN is a URL or key=value list for PostgreSQL, and for MySQL
 	// "user:password@tcp(host:port)/database".
-	DSN string
+	Source sqldb.Source
 	// Table is the outbox's table, default delay_outbox, see [schema.CheckTable].
 	Table string
 	// Connections bounds the pool, default 8.
@@ -66,8 +67,9 @@ type Database struct {
 	name    string          // without
 	keeps   bool            // rows whose message was published
 	idle    int             // connections that are kept
-	listen  *pgx.ConnConfig // nil: no notifications
 	trace   func(Statement) // nil: nobody asks
+	// listen makes the connection of Listen; nil: no notifications.
+	listen func(context.Context) (*pgx.Conn, error)
 	// Until then no pending operations are listed; nil: no limit.
 	nextListing atomic.Pointer[time.Time]
 }
@@ -89,9 +91,9 @@ func Open(config Config) (*Database, error) {
 	var err error
 	switch config.Dialect {
 	case schema.Postgres:
-		err = d.openPostgres(config.DSN)
+		err = d.openPostgres(config.Source)
 	case schema.MySQL:
-		err = d.openMySQL(config.DSN)
+		err = d.openMySQL(config.Source)
 	default:
 		err = fmt.Errorf("dialect %q: postgres or mysql", config.Dialect)
 	}
@@ -134,22 +136,41 @@ func (d *Database) Close() error { return d.db.Close() }
 
 // openPostgres prepares nothing on the server, so that a pooler may hand each
 // transaction to another session; what a session needs is set by transaction.
-func (d *Database) openPostgres(dsn string) error {
-	config, err := sqldb.Postgres(dsn)
-	if err != nil {
-		return fmt.Errorf("dsn %w", err)
+func (d *Database) openPostgres(source sqldb.Source) (err error) {
+	d.dialect = &postgres
+	d.listen = func(ctx context.Context) (*pgx.Conn, error) {
+		config, err := source.Postgres()
+		if err != nil {
+			return nil, err
+		}
+		conn, err := pgx.ConnectConfig(ctx, config)
+		return conn, source.Explain(err)
 	}
-	config.DefaultQueryExecMode = pgx.QueryExecModeExec
-	d.listen = config.Copy()
-	d.db, d.dialect = stdlib.OpenDB(*config), &postgres
-	return nil
+	d.db, err = source.Pool(func() (driver.Connector, error) {
+		config, err := source.Postgres()
+		if err != nil {
+			return nil, fmt.Errorf("dsn %w", err)
+		}
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec
+		return stdlib.GetConnector(*config), nil
+	})
+	return err
 }
 
-func (d *Database) openMySQL(dsn string) error {
-	config, err := sqldb.MySQL(dsn)
-	if err != nil {
-		return fmt.Errorf("dsn %w", err)
-	}
+func (d *Database) openMySQL(source sqldb.Source) (err error) {
+	d.dialect = &mysqlDialect
+	d.db, err = source.Pool(func() (driver.Connector, error) {
+		config, err := source.MySQL()
+		if err != nil {
+			return nil, fmt.Errorf("dsn %w", err)
+		}
+		return mysqlSession(config)
+	})
+	return err
+}
+
+// mysqlSession is how our sessions of MySQL are.
+func mysqlSession(config *mysql.Config) (driver.Connector, error) {
 	config.InterpolateParams = true // One round trip a statement.
 	config.ClientFoundRows = true
 	config.RejectReadOnly = true // Errors 1290, 1792 and 1836 of a standby drop their connection.
@@ -162,10 +183,9 @@ func (d *Database) openMySQL(dsn string) error {
 	config.Params["wait_timeout"] = "120"
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
-		return errors.New("dsn has parameters that contradict each other")
+		return nil, errors.New("dsn has parameters that contradict each other")
 	}
-	d.db, d.dialect = sql.OpenDB(connector), &mysqlDialect
-	return nil
+	return connector, nil
 }
 
 // begin starts a transaction at READ COMMITTED: without gap locks in MySQL, and

@@ -16,7 +16,7 @@ func (d *Database) CanListen() bool { return d.listen != nil }
 func (d *Database) Listen(ctx context.Context, heard func()) error {
 	connect, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	conn, err := pgx.ConnectConfig(connect, d.listen)
+	conn, err := d.listen(connect)
 	if err != nil {
 		return fmt.Errorf("connect to listen: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 )
 
 func TestVersions(t *testing.T) {
@@ -28,8 +29,8 @@ func TestOpenRefuses(t *testing.T) {
 	for name, config := range map[string]Config{
 		"dialect":  {Dialect: "oracle"},
 		"table":    {Dialect: schema.Postgres, Table: "a b"},
-		"postgres": {Dialect: schema.Postgres, DSN: "postgres://me:hidden@host:port/db"},
-		"mysql":    {Dialect: schema.MySQL, DSN: "me:hidden@what"},
+		"postgres": {Dialect: schema.Postgres, Source: sqldb.Plain("postgres://me:hidden@host:port/db")},
+		"mysql":    {Dialect: schema.MySQL, Source: sqldb.Plain("me:hidden@what")},
 	} {
 		_, err := Open(config)
 		require.Error(t, err, name)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
@@ -33,29 +34,15 @@ func (c Config) Dialer() (*kafka.Dialer, error) {
 	return dialer, nil
 }
 
-// mechanism reads the password when a login begins.
+// mechanism reads the password, or the token, when a login begins.
 type mechanism struct{ login *SASL }
 
-func (m mechanism) make() (sasl.Mechanism, error) {
-	password, err := m.login.Password.Reveal()
-	if err != nil {
-		return nil, err
-	}
-	made, err := mechanisms[m.login.Mechanism](m.login.Username, password)
-	if err != nil {
-		return nil, fmt.Errorf("prepare login: %w", err)
-	}
-	return made, nil
-}
-
 // Name implements [sasl.Mechanism].
-func (m mechanism) Name() string {
-	return map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}[m.login.Mechanism]
-}
+func (m mechanism) Name() string { return strings.ToUpper(m.login.Mechanism) }
 
 // Start implements [sasl.Mechanism].
 func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
-	made, err := m.make()
+	made, err := m.login.mechanism()
 	if err != nil {
 		return nil, nil, err
 	}

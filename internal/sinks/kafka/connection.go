@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -88,16 +87,10 @@ func (o *opener) introduce(ctx context.Context, socket *socket, address string) 
 
 // secure reads the files anew, so that rotated ones are picked up.
 func (o *opener) secure(ctx context.Context, socket net.Conn, address string) (net.Conn, error) {
-	config, err := o.config.TLS.Config()
+	host, _, _ := net.SplitHostPort(address) // New has checked it.
+	secured, err := o.config.TLS.Client(ctx, socket, host)
 	if err != nil {
-		return nil, &loginError{err}
-	}
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(address)
-	}
-	secured := tls.Client(socket, config)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, asLoginError(fmt.Errorf("tls handshake: %w", err))
+		return nil, asLoginError(err)
 	}
 	return secured, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 // notSentError is a failure before the broker can have had a whole request.
@@ -42,6 +43,8 @@ func asLoginError(err error) error {
 	var remote *net.OpError
 	var alert tls.AlertError
 	switch {
+	case tlsclient.IsTrust(err):
+		return &loginError{err}
 	case errors.As(err, &remote) && remote.Op == "remote error", errors.As(err, &alert):
 		// This is how crypto/tls reports the peer's alert, also after the handshake.
 		return &loginError{err}

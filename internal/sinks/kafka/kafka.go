@@ -180,11 +180,12 @@ func (s *Sink) untilClosed(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// SASL is a login by user name and password.
+// SASL is a login by user name and password, or by a token.
 type SASL struct {
-	// Mechanism is plain, scram-sha-256 or scram-sha-512.
+	// Mechanism is plain, scram-sha-256, scram-sha-512 or oauthbearer.
 	Mechanism string
 	Username  string
-	// Password is read anew for each connection, so that a rotated one is picked up.
-	Password secret.Secret
+	// Password, or for oauthbearer Token, is read anew for each connection, so that a
+	// rotated one is picked up.
+	Password, Token secret.Secret
 }

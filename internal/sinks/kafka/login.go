@@ -15,7 +15,8 @@ import (
 	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
-// mechanisms makes a mechanism of a user name and a password.
+// mechanisms makes a mechanism of a user name and a password; of oauthbearer the
+// password is the token.
 var mechanisms = map[string]func(username, password string) (sasl.Mechanism, error){
 	"plain": func(username, password string) (sasl.Mechanism, error) {
 		return plain.Mechanism{Username: username, Password: password}, nil
@@ -26,31 +27,46 @@ var mechanisms = map[string]func(username, password string) (sasl.Mechanism, err
 	"scram-sha-512": func(username, password string) (sasl.Mechanism, error) {
 		return scram.Mechanism(scram.SHA512, username, password)
 	},
+	oauthBearer: func(_, token string) (sasl.Mechanism, error) { return bearer{token}, nil },
 }
 
 func (s *SASL) check() error {
-	if s == nil {
+	switch {
+	case s == nil:
 		return nil
-	}
-	if mechanisms[s.Mechanism] == nil {
-		return fmt.Errorf("check kafka sink: sasl mechanism %q: must be plain, scram-sha-256 or scram-sha-512", s.Mechanism)
-	}
-	if s.Username == "" || !s.Password.IsSet() {
+	case mechanisms[s.Mechanism] == nil:
+		return fmt.Errorf("check kafka sink: sasl mechanism %q: must be plain, scram-sha-256, scram-sha-512 or oauthbearer", s.Mechanism)
+	case s.Mechanism == oauthBearer && !s.Token.IsSet():
+		return errors.New("check kafka sink: sasl: oauthbearer needs a token")
+	case s.Mechanism != oauthBearer && (s.Username == "" || !s.Password.IsSet()):
 		return errors.New("check kafka sink: sasl: username and password are needed")
 	}
 	return nil
 }
 
+// mechanism is the login with the password or the token as they are now.
+func (s *SASL) mechanism() (sasl.Mechanism, error) {
+	proof := s.Password
+	if s.Mechanism == oauthBearer {
+		proof = s.Token
+	}
+	text, err := proof.Reveal()
+	if err != nil {
+		return nil, err
+	}
+	made, err := mechanisms[s.Mechanism](s.Username, text)
+	if err != nil {
+		return nil, fmt.Errorf("prepare login: %w", err)
+	}
+	return made, nil
+}
+
 // login authenticates a new connection. It returns when the broker will want
 // a new login; zero means never.
 func (s *SASL) login(ctx context.Context, conn *protocol.Conn) (time.Time, error) {
-	password, err := s.Password.Reveal()
+	mechanism, err := s.mechanism()
 	if err != nil {
 		return time.Time{}, err
-	}
-	mechanism, err := mechanisms[s.Mechanism](s.Username, password)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("prepare login: %w", err)
 	}
 	answer, err := conn.RoundTrip(&saslhandshake.Request{Mechanism: mechanism.Name()})
 	if err != nil {

@@ -124,7 +124,7 @@ func (c *Config) connect(root context.Context, server string, l *connection) (*n
 		return nil, fmt.Errorf("connect to NATS: %w", dialer.err) // the client hides a refused connection
 	}
 	if err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", err)
+		return nil, fmt.Errorf("connect to NATS: %w", c.explain(err))
 	}
 	return nc, nil
 }
@@ -185,4 +185,12 @@ func (c *Config) secure(options *natsgo.Options) error {
 	}
 	options.Secure, options.TLSConfig = true, config
 	return nil
+}
+
+// explain says what to do about a handshake that failed.
+func (c *Config) explain(err error) error {
+	if c.TLS == nil {
+		return tlsclient.Files{}.Explain(err)
+	}
+	return c.TLS.Explain(err)
 }

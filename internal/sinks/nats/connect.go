@@ -34,7 +34,7 @@ func (c Config) Connect(ctx context.Context, closed func()) (*natsgo.Conn, error
 		if errors.Is(err, natsgo.ErrNoServers) && dialer.err != nil {
 			err = dialer.err // The client hides a refused connection.
 		}
-		errs = append(errs, fmt.Errorf("connect to NATS %s: %w", host(servers[i]), err))
+		errs = append(errs, fmt.Errorf("connect to NATS %s: %w", host(servers[i]), c.explain(err)))
 	}
 	return nil, errors.Join(errs...)
 }

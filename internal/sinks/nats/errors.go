@@ -12,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 // loginError is a login or a certificate of ours that cannot be read.
@@ -111,7 +112,7 @@ func why(err error) sinks.Reason {
 	switch {
 	case errors.Is(err, errClosed):
 		return sinks.ReasonClosed
-	case errors.As(err, &login),
+	case errors.As(err, &login), tlsclient.IsTrust(err),
 		errors.As(err, &tlsAlert) && tlsAlert.Op == "remote error", // as crypto/tls names the other side's alert
 		errors.Is(err, natsgo.ErrTLS), errors.Is(err, natsgo.ErrSecureConnRequired), errors.Is(err, natsgo.ErrSecureConnWanted),
 		errors.Is(err, natsgo.ErrAuthorization), errors.Is(err, natsgo.ErrAuthExpired),

@@ -201,6 +201,8 @@ func TestTLS(t *testing.T) {
 		t.Log(name, outcome.Err)
 		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonAuth)
 	}
+	open := testenv.StartNATS(t, `tls { cert_file: "`+certs.ServerCert+`", key_file: "`+certs.ServerKey+`" }`)
+	require.NoError(t, newSink(t, nats.Config{Servers: []string{open.URL()}, TLS: &tlsclient.Files{CAFile: certs.CAFile}}).Ping(t.Context()))
 	plain := testenv.NATS(t)
 	sink = newSink(t, nats.Config{Servers: []string{plain}, TLS: &good})
 	require.Error(t, sink.Ping(t.Context()), "TLS that is asked for is never left out")

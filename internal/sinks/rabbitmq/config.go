@@ -24,7 +24,8 @@ type Config struct {
 	// Exchange receives the messages. Empty is the default exchange: each message
 	// goes straight to the queue that its topic names.
 	Exchange string
-	// User and Password, where set, override those of the URLs.
+	// User and Password, where set, override those of the URLs. A password in a file is
+	// read at each connect.
 	User     string
 	Password secret.Secret
 	// Auth is "plain", the default, or "external": the client certificate is the login.
@@ -130,7 +131,12 @@ func (c Config) login(e endpoint) (amqp.Authentication, error) {
 	if c.Auth == AuthExternal {
 		return &amqp.ExternalAuth{}, nil
 	}
-	login := &amqp.PlainAuth{Username: e.user, Password: e.pass}
+	return c.passwordOf(e.user, e.pass)
+}
+
+// passwordOf is the login by password: ours, or else that of a URL.
+func (c Config) passwordOf(user, pass string) (*amqp.PlainAuth, error) {
+	login := &amqp.PlainAuth{Username: user, Password: pass}
 	if c.User != "" {
 		login.Username = c.User
 	}

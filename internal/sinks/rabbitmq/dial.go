@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 const (
@@ -63,6 +64,7 @@ func (c Config) dialNode(ctx context.Context, e endpoint, under, over func(net.C
 		Properties: amqp.Table{"product": "delaybridge", "connection_name": "delaybridge " + c.Name},
 	}
 	var socket net.Conn
+	var secured *tlsclient.Conn
 	hang := func() bool { return true }
 	config.Dial = func(network, _ string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, e.host)
@@ -73,9 +75,10 @@ func (c Config) dialNode(ctx context.Context, e endpoint, under, over func(net.C
 		hang = context.AfterFunc(ctx, func() { _ = conn.Close() })
 		stream := socket
 		if e.secure {
-			if stream, err = c.secure(ctx, e, socket); err != nil {
+			if secured, err = c.secure(ctx, e, socket); err != nil {
 				return nil, err
 			}
+			stream = secured
 		}
 		if over != nil {
 			stream = over(stream)
@@ -86,6 +89,9 @@ func (c Config) dialNode(ctx context.Context, e endpoint, under, over func(net.C
 	conn, err := amqp.DialConfig(plainURL(e.url), config)
 	if inTime := hang(); err == nil && !inTime {
 		err = context.Cause(ctx)
+	}
+	if refusal := secured.Refusal(); err != nil && refusal != nil {
+		err = refusal // The driver hides it.
 	}
 	if err != nil && socket != nil {
 		_ = socket.Close()
@@ -105,19 +111,13 @@ func plainURL(url string) string {
 }
 
 // secure does the TLS handshake. It reads the files anew.
-func (c Config) secure(ctx context.Context, e endpoint, socket net.Conn) (net.Conn, error) {
-	config, err := c.tlsConfig()
-	if err != nil {
-		return nil, &loginError{err}
+func (c Config) secure(ctx context.Context, e endpoint, socket net.Conn) (*tlsclient.Conn, error) {
+	var files tlsclient.Files
+	if c.TLS != nil {
+		files = *c.TLS
 	}
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(e.host)
-	}
-	secured := tls.Client(socket, config)
-	if err := secured.HandshakeContext(ctx); err != nil {
-		return nil, err
-	}
-	return secured, nil
+	host, _, _ := net.SplitHostPort(e.host) // parse has joined it.
+	return files.Client(ctx, socket, host)
 }
 
 // boundedWrites ends a write that takes too long: the driver knows no context.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/redial"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 var (
@@ -102,7 +103,7 @@ func reasonOf(err error) sinks.Reason {
 		return sinks.ReasonFull
 	case errors.Is(err, errUnroutable), errors.Is(err, errTwin):
 		return sinks.ReasonUnroutable
-	case errors.As(err, &login):
+	case errors.As(err, &login), tlsclient.IsTrust(err):
 		return sinks.ReasonAuth
 	case errors.As(err, &exception):
 		return reasonOfCode(exception)

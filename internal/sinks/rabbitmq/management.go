@@ -48,7 +48,11 @@ func newManagement(c Config) (*management, error) {
 	if err != nil {
 		return nil, errors.New("url: is no URL")
 	}
-	m := &management{base: base, user: broker.Username, password: broker.Password, vhost: broker.Vhost}
+	login, err := c.passwordOf(broker.Username, broker.Password)
+	if err != nil {
+		return nil, err
+	}
+	m := &management{base: base, user: login.Username, password: login.Password, vhost: broker.Vhost}
 	if base.User != nil {
 		m.user = base.User.Username()
 		m.password, _ = base.User.Password()

@@ -141,9 +141,9 @@ auth_mechanisms.2 = EXTERNAL
 		"wrong password":    {Config{URLs: []string{"amqps://guest:wrong@" + secure}, TLS: trust}, sinks.Unavailable, sinks.ReasonAuth},
 		"external":          {Config{URLs: []string{"amqps://" + secure}, TLS: both, Auth: AuthExternal}, sinks.Acknowledged, ""},
 		"external, no cert": {Config{URLs: []string{"amqps://" + secure}, TLS: trust, Auth: AuthExternal}, sinks.Unavailable, sinks.ReasonAuth},
-		"unknown authority": {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: &tlsclient.Files{CAFile: other.CAFile}}, sinks.Unavailable, sinks.ReasonConnection},
-		"system's roots":    {Config{URLs: []string{"amqps://guest:guest@" + secure}}, sinks.Unavailable, sinks.ReasonConnection},
-		"other host name":   {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: &tlsclient.Files{CAFile: certs.CAFile, ServerName: "example.org"}}, sinks.Unavailable, sinks.ReasonConnection},
+		"unknown authority": {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: &tlsclient.Files{CAFile: other.CAFile}}, sinks.Unavailable, sinks.ReasonAuth},
+		"system's roots":    {Config{URLs: []string{"amqps://guest:guest@" + secure}}, sinks.Unavailable, sinks.ReasonAuth},
+		"other host name":   {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: &tlsclient.Files{CAFile: certs.CAFile, ServerName: "example.org"}}, sinks.Unavailable, sinks.ReasonAuth},
 		"no TLS here":       {Config{URLs: []string{"amqps://guest:guest@" + server.Addr()}, TLS: trust}, sinks.Unavailable, sinks.ReasonConnection},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,6 +72,15 @@ func (s *Sentinel) start(ctx context.Context, config []string) error {
 	return s.AwaitFailover(ctx)
 }
 
+// StartOneSentinel runs a sentinel by itself, with these lines of configuration.
+func StartOneSentinel(ctx context.Context, config ...string) (*Server, error) {
+	s, err := newRedisNode("sentinel", config, "--sentinel")
+	if err != nil {
+		return nil, err
+	}
+	return s.start(ctx)
+}
+
 // Addrs are the addresses of the sentinels.
 func (s *Sentinel) Addrs() []string { return addrs(s.sentinels) }
 

@@ -65,6 +65,19 @@ func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.It
 // Dir is the scratch folder, which [Server.Close] removes.
 func (s *Server) Dir() string { return s.dir }
 
+// Own writes a file of the scratch folder, which belongs to who runs the server and is
+// read by nobody else, and returns its path.
+func (s *Server) Own(name string, content []byte) (string, error) {
+	path := filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return "", err
+	}
+	if s.user == nil {
+		return path, nil
+	}
+	return path, os.Chown(path, int(s.user.Uid), int(s.user.Gid))
+}
+
 // Log returns the end of what the server printed, over all its runs.
 func (s *Server) Log() string { return readTail(logPath(s.dir)) }
 

@@ -1,0 +1,148 @@
+package kafka
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/testenv/linktest"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+var errNotPublished = errors.New("not published")
+
+// TestLink logs in by PLAIN where a certificate is demanded, too. Kafka does not start
+// with a certificate that has ended, so here it ends while the broker runs.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	l := &linktest.Link{Certs: testenv.NewCerts(t), Password: testPassword, Ends: 90 * time.Second}
+	server := testenv.StartKafka(t, tlsProperties(t, l.Certs))
+	l.Restart = func(t *testing.T) {
+		t.Helper()
+		server.Kill()
+		text, err := os.ReadFile(filepath.Join(server.Dir(), "server.properties"))
+		require.NoError(t, err)
+		properties := strings.ReplaceAll(tlsProperties(t, l.Certs), testPassword, l.Password)
+		server.Own("server.properties", append(text, properties...)) // The last of two equal keys wins.
+		server.Start()
+	}
+	files := tlsclient.Files{CAFile: l.Certs.CAFile, CertFile: l.Certs.ClientCert, KeyFile: l.Certs.ClientKey}
+	broker := &testBroker{config: Config{
+		Brokers: []string{server.Addr()}, TLS: &files,
+		SASL: &SASL{Mechanism: "plain", Username: testUser, Password: secret.Value(testPassword)},
+	}}
+	topic := testenv.Name(t, "topic")
+	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+	l.Open = func(t *testing.T, login linktest.Login) linktest.Try {
+		t.Helper()
+		sink := newSink(t, Config{
+			Brokers: []string{server.Addr()}, TLS: login.TLS,
+			SASL: &SASL{Mechanism: "plain", Username: testUser, Password: login.Secret},
+		})
+		return func(ctx context.Context) error { return tryPublish(ctx, t, sink, topic) }
+	}
+	l.Run(t)
+}
+
+// TestTLSWithoutCertificate logs in by PLAIN at a broker that asks for no certificate.
+func TestTLSWithoutCertificate(t *testing.T) {
+	t.Parallel()
+	certs := testenv.NewCerts(t)
+	server := testenv.StartKafka(t, strings.Replace(tlsProperties(t, certs), "client.auth=required", "client.auth=none", 1))
+	broker := &testBroker{config: Config{
+		Brokers: []string{server.Addr()}, TLS: &tlsclient.Files{CAFile: certs.CAFile},
+		SASL: &SASL{Mechanism: "plain", Username: testUser, Password: secret.Value(testPassword)},
+	}}
+	topic := testenv.Name(t, "topic")
+	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+	requireClass(t, publish(t, newSink(t, broker.config), newMessage(t, topic, "")), sinks.Acknowledged, "")
+	other := broker.config
+	other.TLS = &tlsclient.Files{CAFile: testenv.NewCerts(t).CAFile}
+	requireRefused(t, other, topic)
+}
+
+// tryPublish publishes a message and opens a connection, since one that is open stays so
+// when a certificate ends. What cannot be sent must wait, and for no reason of its own.
+func tryPublish(ctx context.Context, t *testing.T, sink *Sink, topic string) error {
+	t.Helper()
+	outcome := sinks.Publish(ctx, sink, []message.Message{newMessage(t, topic, "")})[0]
+	switch outcome.Class {
+	case sinks.Acknowledged:
+		return sink.Ping(ctx)
+	case sinks.Permanent, sinks.Retryable:
+		t.Errorf("%s %s: %v", outcome.Class, outcome.Reason, outcome.Err)
+	case sinks.Unavailable, sinks.Unknown:
+	}
+	return errors.Join(errNotPublished, outcome.Err)
+}
+
+// bearerProperties add OAUTHBEARER to the logins, with Kafka's own validator of tokens
+// that nobody has signed.
+const bearerProperties = loginProperties + `
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.plaintext.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
+`
+
+// unsigned is such a token for the test user.
+func unsigned(until time.Time) string {
+	encode := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	return encode(`{"alg":"none"}`) + "." +
+		encode(fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, testUser, until.Add(-time.Hour).Unix(), until.Unix())) + "."
+}
+
+// TestRotatedLogins: each mechanism is refused with what is wrong or has ended, holds
+// its messages, and works with what its file has next.
+func TestRotatedLogins(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartKafka(t, bearerProperties)
+	broker := &testBroker{config: Config{
+		Brokers: []string{server.Addr()},
+		SASL:    &SASL{Mechanism: "plain", Username: testUser, Password: secret.Value(testPassword)},
+	}}
+	makeScramUser(t, broker)
+	topic := testenv.Name(t, "topic")
+	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+	token := unsigned(time.Now().Add(30 * time.Minute))
+	for mechanism, c := range map[string]struct {
+		right string
+		wrong []string
+	}{
+		"plain":         {testPassword, []string{"wrong"}},
+		"scram-sha-256": {testPassword, []string{"wrong"}},
+		"scram-sha-512": {testPassword, []string{"wrong"}},
+		"oauthbearer":   {token, []string{"", "no token", "wrong", unsigned(time.Now().Add(-time.Minute))}},
+	} {
+		t.Run(mechanism, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "secret")
+			login := &SASL{Mechanism: mechanism, Username: testUser, Password: secret.File(file)}
+			if mechanism == oauthBearer {
+				login = &SASL{Mechanism: mechanism, Token: secret.File(file)}
+			}
+			sink := newSink(t, Config{Brokers: []string{server.Addr()}, SASL: login})
+			for _, wrong := range c.wrong {
+				require.NoError(t, os.WriteFile(file, []byte(wrong+"\n"), 0o600))
+				requireClass(t, publish(t, sink, newMessage(t, topic, "")), sinks.Unavailable, sinks.ReasonAuth)
+				require.Error(t, sink.Ping(t.Context()))
+			}
+			require.NoError(t, os.WriteFile(file, []byte(c.right+"\n"), 0o600))
+			require.Eventually(t, func() bool {
+				return publish(t, sink, newMessage(t, topic, ""))[0].Class == sinks.Acknowledged
+			}, patience, 20*time.Millisecond)
+			require.NoError(t, sink.Ping(t.Context()))
+		})
+	}
+}

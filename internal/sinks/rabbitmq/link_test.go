@@ -1,0 +1,98 @@
+package rabbitmq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/testenv/linktest"
+)
+
+var errNotPublished = errors.New("not published")
+
+// TestLink logs in with a password, which is in a file.
+func TestLink(t *testing.T) {
+	t.Parallel()
+	runLink(t, &linktest.Link{Certs: testenv.NewCerts(t), Password: "correct-horse"}, AuthPlain)
+}
+
+// TestExternalLink logs in with the certificate alone.
+func TestExternalLink(t *testing.T) {
+	t.Parallel()
+	runLink(t, &linktest.Link{Certs: testenv.NewCerts(t)}, AuthExternal)
+}
+
+// runLink runs a broker that demands a certificate on its port for TLS. The other port
+// is for the test itself.
+func runLink(t *testing.T, l *linktest.Link, auth string) {
+	t.Helper()
+	definitions := filepath.Join(t.TempDir(), "definitions.json")
+	define := func() {
+		t.Helper()
+		require.NoError(t, os.WriteFile(definitions, fmt.Appendf(nil, `{
+			"vhosts": [{"name": "/"}],
+			"users": [{"name": "guest", "password": "guest", "tags": "administrator"}, {"name": "delaybridge", "password": %q, "tags": ""}],
+			"permissions": [{"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
+				{"user": "delaybridge", "vhost": "/", "configure": "", "write": ".*", "read": ""}]
+		}`, cmp.Or(l.Password, "unused")), 0o600))
+	}
+	define()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	secure := listener.Addr().String()
+	require.NoError(t, listener.Close())
+	server := testenv.StartRabbitMQ(t, fmt.Sprintf(`load_definitions = %s
+# plugins: rabbitmq_auth_mechanism_ssl
+listeners.ssl.1 = %s
+ssl_options.cacertfile = %s
+ssl_options.certfile = %s
+ssl_options.keyfile = %s
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
+ssl_cert_login_from = common_name
+auth_mechanisms.1 = PLAIN
+auth_mechanisms.2 = EXTERNAL
+`, definitions, secure, l.Certs.CAFile, l.Certs.ServerCert, l.Certs.ServerKey))
+	topic := testenv.Name(t, "topic")
+	declare(t, server.URL(), topic, nil)
+
+	l.Restart = func(t *testing.T) {
+		t.Helper()
+		server.Stop()
+		define()
+		server.Start()
+	}
+	l.Open = func(t *testing.T, login linktest.Login) linktest.Try {
+		t.Helper()
+		config := Config{URLs: []string{"amqps://" + secure}, Auth: auth, TLS: login.TLS, Connections: 1}
+		if auth == AuthPlain {
+			config.User, config.Password = "delaybridge", login.Secret
+		}
+		if login.TLS == nil {
+			config.URLs, config.Auth = []string{"amqp://" + secure}, AuthPlain
+		}
+		sink := newSink(t, config)
+		return func(ctx context.Context) error {
+			outcome := sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})[0]
+			switch outcome.Class {
+			case sinks.Acknowledged:
+				return nil
+			case sinks.Permanent, sinks.Retryable: // It must wait, and for no reason of its own.
+				t.Errorf("%s %s: %v", outcome.Class, outcome.Reason, outcome.Err)
+			case sinks.Unavailable, sinks.Unknown:
+			}
+			return errors.Join(errNotPublished, outcome.Err)
+		}
+	}
+	l.Run(t)
+}
