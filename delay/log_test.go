@@ -55,7 +55,7 @@ func TestLoggerIsBounded(t *testing.T) {
 		add := delay.NewRepeatedLog(slog.New(slog.NewJSONHandler(&written, nil)))
 		for range 25 {
 			add(store.Repeated{Verb: "cancel", Took: time.Second, Cause: errors.New("no answer")})
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		}
 		told := lines(t, &written)
 		require.Len(t, told, 3)
