@@ -72,7 +72,7 @@ func TestEnvAmbiguous(t *testing.T) {
 queues: {q: {sink: a}}
 sinks: {a: {type: nats, url: "nats://a"}, a__sasl: {type: nats, url: "nats://a", user: u}}
 `
-	_, err := Parse([]byte(text), []string{"DELAYBRIDGE__SINKS__A__SASL__PASSWORD=x", "DELAYBRIDGE__SINKS__A__SASL__TOKEN_FILE="})
+	_, err := Parse([]byte(text), []string{"DELAYBRIDGE__SINKS__A__SASL__PASSWORD=x", "DELAYBRIDGE__SINKS__A__SASL__CREDS_FILE="})
 	require.ErrorContains(t, err, "env DELAYBRIDGE__SINKS__A__SASL__PASSWORD: could mean sinks.a.sasl.password or sinks.a__sasl.password")
-	assert.NotContains(t, err.Error(), "TOKEN_FILE", "only one sink has that key")
+	assert.NotContains(t, err.Error(), "CREDS_FILE", "only one sink has that key")
 }
