@@ -4,22 +4,31 @@ GOVULNCHECK_VERSION := v1.9.0
 GORELEASER_VERSION := v2.16.0
 COSIGN_VERSION := v3.0.6
 SYFT_VERSION := v1.54.0
+APIDIFF_VERSION := v0.0.0-20261014143641-f0251eb4aa3e
 
 CACHE := $(CURDIR)/.cache
 LINT := $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION)
 VULN := $(CACHE)/bin/govulncheck-$(GOVULNCHECK_VERSION)
+APIDIFF := $(CACHE)/bin/apidiff-$(APIDIFF_VERSION)
 # These call one another by their names.
 RELEASE := $(CACHE)/release-$(GORELEASER_VERSION)-$(COSIGN_VERSION)-$(SYFT_VERSION)
 GORELEASER := $(RELEASE)/goreleaser
 SERVICES := $(CACHE)/bin/services
 
+# Every module but those whose tests need more than our own servers: the pattern takes them all.
+MODULE := github.com/delaybridge/delaybridge
+SDK := internal/sharding internal/engine delay delay/outbox delay/delaytest
+# The newest patch of the oldest Go that they take.
+OLDEST_GO := go1.25.8
+APART := bench test/rates test/console test/deploy
 PKG ?= ./...
+PACKAGES = $(PKG:./%=$(MODULE)/%)
 TEST_FLAGS ?= -race -shuffle=on -timeout=20m
 FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit rates console deploy manifests screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln reproducible snapshot release clean
+.PHONY: help build test unit rates console deploy manifests screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,12 +36,12 @@ help: ## Print this list.
 build: ## Build bin/bridge.
 	go build -o bin/bridge ./cmd/bridge
 
-test: provision services lint ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
-	$(SERVICES) go test $(TEST_FLAGS) $(PKG)
+test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
+	$(SERVICES) go test $(TEST_FLAGS) $(PACKAGES)
 	$(MAKE) rates console deploy
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
-	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PKG)
+	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PACKAGES)
 
 rates: services ## Check the counters and the alerts with Prometheus' own engine, a module of its own (TEST_FLAGS).
 	$(SERVICES) -only redis,nats,postgres go test -C test/rates -parallel 8 $(TEST_FLAGS) ./...
@@ -55,13 +64,11 @@ test-matrix: services ## Run the tests of these on Redis 8, Valkey 8, RabbitMQ 4
 lint: $(LINT) ## Check formatting, vet and lint.
 	@unformatted=$$(find . -name .cache -prune -o -name '*.go' -print0 | xargs -0 gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed on:" $$unformatted >&2; exit 1; fi
-	go vet ./...
 	go vet -tags production ./cmd/bridge
-	go vet -C bench ./...
-	$(LINT) run ./...
+	@for module in . $(SDK) $(APART); do echo "lint $$module"; (cd $$module && go vet ./... && $(LINT) run ./...) || exit 1; done
 
 format: $(LINT) ## Format all Go files.
-	$(LINT) fmt ./...
+	@for module in . $(SDK) $(APART); do (cd $$module && $(LINT) fmt ./...) || exit 1; done
 
 tools: $(LINT) ## Install the pinned linter into .cache/bin.
 
@@ -73,20 +80,26 @@ services: ## Build the suite driver, which starts the servers around a command.
 	@go build -buildvcs=false -o $(SERVICES) ./test/services
 
 cover: services ## Run all tests and write coverage.txt.
-	$(SERVICES) go test $(TEST_FLAGS) -covermode=atomic -coverpkg=./... -coverprofile=coverage.txt $(PKG)
+	$(SERVICES) go test $(TEST_FLAGS) -covermode=atomic -coverpkg=$(MODULE)/... -coverprofile=coverage.txt $(PACKAGES)
 	go tool cover -func=coverage.txt | tail -1
 
 bench: ## Measure the whole path beside its limits and peers, and write docs/performance.md, one to two hours (BENCH_FLAGS, as -quick).
 	cd bench && go run ./compare -write ../docs/performance.md $(BENCH_FLAGS)
 
 bench-once: services ## Run each benchmark once, to see that it runs.
-	$(SERVICES) go test -run '^$$' -bench . -benchtime 1x $(PKG)
+	$(SERVICES) go test -run '^$$' -bench . -benchtime 1x $(PACKAGES)
 
 fuzz: ## Run each fuzz target for FUZZ_TIME.
 	@scripts/fuzz.sh $(FUZZ_TIME)
 
 vuln: $(VULN) ## Look for known vulnerabilities; needs the network.
-	$(VULN) ./...
+	@for module in . $(SDK); do (cd $$module && $(VULN) ./...) || exit 1; done
+
+api: $(APIDIFF) ## Compare the Go API of the SDK with the newest release (BASE compares with another commit).
+	@scripts/api.sh $(APIDIFF) $(BASE)
+
+oldest: ## Build and vet the modules of the SDK with the oldest Go that they take.
+	@for module in $(SDK); do (cd $$module && GOTOOLCHAIN=$(OLDEST_GO) go vet ./...) || exit 1; done
 
 # The Go that releases are built with; its newest patch, which docs/releases.md names too.
 reproducible snapshot release: export GOTOOLCHAIN := go1.26.8
@@ -112,6 +125,10 @@ $(LINT):
 $(VULN):
 	GOBIN=$(CACHE)/tmp go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
 	@mkdir -p $(@D) && mv $(CACHE)/tmp/govulncheck $@
+
+$(APIDIFF):
+	GOBIN=$(CACHE)/tmp go install golang.org/x/exp/cmd/apidiff@$(APIDIFF_VERSION)
+	@mkdir -p $(@D) && mv $(CACHE)/tmp/apidiff $@
 
 $(GORELEASER):
 	GOBIN=$(@D) go install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)

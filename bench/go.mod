@@ -51,3 +51,18 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
+
+require (
+	github.com/delaybridge/delaybridge/delay v0.0.0
+	github.com/delaybridge/delaybridge/delay/outbox v0.0.0
+	github.com/delaybridge/delaybridge/internal/engine v0.0.0
+	github.com/delaybridge/delaybridge/internal/sharding v0.0.0
+)
+
+replace (
+	github.com/delaybridge/delaybridge/delay => ../delay
+	github.com/delaybridge/delaybridge/delay/delaytest => ../delay/delaytest
+	github.com/delaybridge/delaybridge/delay/outbox => ../delay/outbox
+	github.com/delaybridge/delaybridge/internal/engine => ../internal/engine
+	github.com/delaybridge/delaybridge/internal/sharding => ../internal/sharding
+)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // Cancel removes a message that waits, or is in the dead letters, so that it is

@@ -9,9 +9,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/delaybridge/delaybridge/internal/compensation"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/tracing"
+	"github.com/delaybridge/delaybridge/internal/engine/compensation"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/tracing"
 )
 
 // Client schedules messages in one queue. It is safe for concurrent use, owns

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/compensation"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/compensation"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // Compensated is the status of a message that Redis did not take and the broker

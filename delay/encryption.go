@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/delaybridge/delaybridge/internal/seal"
+	"github.com/delaybridge/delaybridge/internal/engine/seal"
 )
 
 // Keyring has the keys of [WithEncryption], made by [OpenKeyring] or [ParseKeyring]. It is

@@ -3,7 +3,7 @@ package delay
 import (
 	"log/slog"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // NewRepeatedLog is what [WithLogger] has told of calls that were repeated.

@@ -3,7 +3,7 @@ package delay
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // LateAction is what becomes of a message that could not be published in time.

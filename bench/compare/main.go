@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // settings are what the flags say.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // ticksPerSecond is the unit of CPU time in /proc, the same on every Linux.

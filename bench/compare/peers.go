@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // rivals are all that deliver to a handler which does nothing.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // world is one server, and what was measured with it: a list each for ours and the

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/api"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/grants"
-	"github.com/delaybridge/delaybridge/internal/store/rights"
+	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
 )
 
 // aclCommand prints what users of Redis, of its sentinels and of the brokers must be allowed.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // deadChunk is how many dead letters are collected before the verb is applied.

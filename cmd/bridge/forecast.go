@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/api"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 type forecastCommand struct {

@@ -6,9 +6,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/seal"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/seal"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 type getCommand struct {

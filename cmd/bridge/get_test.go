@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store/layout"
-	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
 // TestGetOfWhatHasEnded tells of it where the queue keeps a history, and else says that it

@@ -17,7 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // TestOutboxInASchema has the table where sessions do not look by themselves, from

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // pauseFlags name a queue, or one topic of it.

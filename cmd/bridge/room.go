@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // fullest is how much is taken of what has the least room: of the queue's budget, or of Redis'

@@ -19,7 +19,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // TestRun takes a message from the command line to the broker.

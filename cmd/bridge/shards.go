@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/app"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 type shardsCommands struct {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
 // setPatience is how long the command tries; others finish what it has begun.

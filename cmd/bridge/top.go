@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 type topCommand struct {

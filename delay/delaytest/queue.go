@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // prefix is that of the keys, as a client has it by default.

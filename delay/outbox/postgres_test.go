@@ -12,7 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // newPostgres is a new database with the tables, and its URL.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/compensation"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/compensation"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 var errAway = errors.New("redis did not answer before the commit")

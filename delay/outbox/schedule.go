@@ -13,9 +13,9 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/seal"
-	"github.com/delaybridge/delaybridge/internal/tracing"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/seal"
+	"github.com/delaybridge/delaybridge/internal/engine/tracing"
 )
 
 // How much one INSERT has at most; a single message may have more bytes.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // tokenDigits are 64 characters in the order of their bytes, so that tokens

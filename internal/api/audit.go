@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // auditTimeout bounds the writing down of a change.

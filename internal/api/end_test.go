@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/delaybridge/delaybridge/internal/store/layout"
-	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
 // TestStoryAfterItsEnd: where the queue keeps a history, a message is shown that has ended,

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // forecasts has the call that tells what falls due when.

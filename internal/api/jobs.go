@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // jobs has the calls that do the same to all messages of a filter, and tell how far that is.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // listing has the call that lists messages.

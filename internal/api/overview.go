@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 const (

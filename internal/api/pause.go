@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // pauses has the calls that stop a queue or a topic of it, and let it go on.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // queues has the calls that tell how everything is.

@@ -1,6 +1,6 @@
 package api
 
-import "github.com/delaybridge/delaybridge/internal/store"
+import "github.com/delaybridge/delaybridge/internal/engine/store"
 
 // RoomView is how much is taken of what may be.
 type RoomView struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
-	"github.com/delaybridge/delaybridge/internal/tracing"
+	"github.com/delaybridge/delaybridge/internal/engine/tracing"
 )
 
 const (

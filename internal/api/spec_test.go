@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // described is a call as the document has it.

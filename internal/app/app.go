@@ -18,7 +18,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/membership"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 const (

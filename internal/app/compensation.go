@@ -7,7 +7,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )

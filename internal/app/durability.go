@@ -10,9 +10,9 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/admin"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // askDurableEvery is how often Redis is asked whether it confirms what it is asked to.

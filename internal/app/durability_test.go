@@ -23,8 +23,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // durableBridge is a bridge with the queue "orders", and what it has published.

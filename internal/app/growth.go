@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/admin"
-	"github.com/delaybridge/delaybridge/internal/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
 )
 
 // silentRedis is how long Redis may be silent before we are not ready.

@@ -12,7 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/admin"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // TestSinkUpAfterAShortOutage: an outage between two pings, whose only message was cancelled

@@ -11,9 +11,9 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/secret"
-	"github.com/delaybridge/delaybridge/internal/store/rights"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // TestWipedRedis empties Redis below a bridge that has the rights of its role there

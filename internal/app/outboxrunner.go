@@ -15,7 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/store/hints"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
 )
 
 // queueRunner runs one queue: when Redis was checked, its member makes the layout

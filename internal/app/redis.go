@@ -11,7 +11,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 

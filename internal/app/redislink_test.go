@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/testenv"
-	"github.com/delaybridge/delaybridge/internal/testenv/linktest"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/linktest"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )

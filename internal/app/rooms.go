@@ -3,8 +3,8 @@ package app
 import (
 	"context"
 
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // rooms are how full a queue and Redis are, as far as is known.

@@ -1,8 +1,8 @@
 package app
 
 import (
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // rowSettler tells rows of outboxes what became of their messages. Its methods

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/kafka"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"

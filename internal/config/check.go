@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/seal"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 

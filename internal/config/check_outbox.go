@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 )
 
 // outboxPath is the path of an outbox in the file: that of the section itself

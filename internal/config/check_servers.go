@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // badURL does not show the URL: it may hold a password.

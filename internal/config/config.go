@@ -15,7 +15,7 @@ package config
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 	"github.com/delaybridge/delaybridge/internal/tlsserver"
 )

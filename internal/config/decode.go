@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 )
 
 // decoder fills a configuration from the nodes of a YAML file. It is our own,

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // Late is how late a message may be published, counted from its due time, and what

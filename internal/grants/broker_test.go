@@ -26,7 +26,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/grants"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // use is what the bridge does at one broker.

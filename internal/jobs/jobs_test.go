@@ -13,10 +13,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/internal/jobs"
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/store/storetest"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,7 +3,7 @@ package jobs
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 const (

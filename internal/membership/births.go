@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // births notices that Redis has lost shards, whoever has made them again: they

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // repairPause is how long a layout that was just looked after is left alone.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 const backoffInitial, backoffLimit = 200 * time.Millisecond, 5 * time.Second

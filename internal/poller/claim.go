@@ -3,7 +3,7 @@ package poller
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // look makes one claim call, of nothing if there is no room, and acts on the

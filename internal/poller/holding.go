@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // The waits for another instance's lease. It may be given up any moment, and

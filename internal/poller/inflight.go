@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // maxLive is how many claims of a shard may be under way, messages that hang and

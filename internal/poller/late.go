@@ -1,6 +1,6 @@
 package poller
 
-import "github.com/delaybridge/delaybridge/internal/message"
+import "github.com/delaybridge/delaybridge/internal/engine/message"
 
 // inTime decides about those messages that are too late, and returns the others; see
 // [runner.weed].

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 

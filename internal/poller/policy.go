@@ -3,7 +3,7 @@ package poller
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // Policy is what of a queue's settings may change while it is polled.

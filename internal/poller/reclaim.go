@@ -1,7 +1,7 @@
 package poller
 
 import (
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // maxReclaims is how many calls reclaim at a time, before the next claim

@@ -3,8 +3,8 @@ package poller
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // settleAfter is how long what was decided waits for the rest of its batch,

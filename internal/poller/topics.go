@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // askAgain is how long a message waits of which nobody can say whether it is allowed.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/store/fit"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/fit"
 )
 
 // redis looks at each primary, and then at the queues, unless nothing can be asked.

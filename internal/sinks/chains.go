@@ -1,6 +1,6 @@
 package sinks
 
-import "github.com/delaybridge/delaybridge/internal/message"
+import "github.com/delaybridge/delaybridge/internal/engine/message"
 
 // Chains says in which order the messages of a batch may be handed over, for a
 // broker that may store a later message and refuse an earlier one: of one Key

@@ -9,7 +9,7 @@ package sinks
 import (
 	"context"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // Sink publishes to one broker. All methods are safe for concurrent use: every

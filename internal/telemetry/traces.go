@@ -18,9 +18,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/tracing"
+	"github.com/delaybridge/delaybridge/internal/engine/tracing"
 )
 
 // Traces makes the bridge's spans and exports them, as the standard variables of the

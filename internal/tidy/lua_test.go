@@ -15,7 +15,7 @@ import (
 const luaLinesMax = 90
 
 // scriptsDir is where the store's scripts are.
-const scriptsDir = "internal/store/scripts"
+const scriptsDir = "internal/engine/store/scripts"
 
 var (
 	// A number in the header's list of keys: behind the word KEYS, or behind
@@ -77,7 +77,7 @@ func highest(number *regexp.Regexp, text string) int {
 
 func TestLuaScriptsAreEmbeddedAndUsed(t *testing.T) {
 	t.Parallel()
-	const home = "internal/store"
+	const home = "internal/engine/store"
 	var loader, users strings.Builder
 	for _, file := range files(t, ".go") {
 		switch dir := path.Dir(file); {

@@ -3,7 +3,7 @@ package window
 import (
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 const (

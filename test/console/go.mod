@@ -21,6 +21,8 @@ require (
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/danielgtaylor/huma/v2 v2.37.2 // indirect
+	github.com/delaybridge/delaybridge/delay/outbox v0.0.0 // indirect
+	github.com/delaybridge/delaybridge/internal/sharding v0.0.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
@@ -76,4 +78,17 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261005182115-fad411399dd8 // indirect
 	google.golang.org/grpc v1.84.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+)
+
+require (
+	github.com/delaybridge/delaybridge/delay v0.0.0
+	github.com/delaybridge/delaybridge/internal/engine v0.0.0
+)
+
+replace (
+	github.com/delaybridge/delaybridge/delay => ../../delay
+	github.com/delaybridge/delaybridge/delay/delaytest => ../../delay/delaytest
+	github.com/delaybridge/delaybridge/delay/outbox => ../../delay/outbox
+	github.com/delaybridge/delaybridge/internal/engine => ../../internal/engine
+	github.com/delaybridge/delaybridge/internal/sharding => ../../internal/sharding
 )

@@ -28,6 +28,8 @@ require (
 	github.com/buger/jsonparser v1.1.2 // indirect
 	github.com/cyphar/filepath-securejoin v0.7.0 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
+	github.com/delaybridge/delaybridge/delay/outbox v0.0.0 // indirect
+	github.com/delaybridge/delaybridge/internal/engine v0.0.0 // indirect
 	github.com/distribution/reference v0.6.0 // indirect
 	github.com/docker/go-connections v0.4.0 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
@@ -96,4 +98,12 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
+)
+
+replace (
+	github.com/delaybridge/delaybridge/delay => ../../delay
+	github.com/delaybridge/delaybridge/delay/delaytest => ../../delay/delaytest
+	github.com/delaybridge/delaybridge/delay/outbox => ../../delay/outbox
+	github.com/delaybridge/delaybridge/internal/engine => ../../internal/engine
+	github.com/delaybridge/delaybridge/internal/sharding => ../../internal/sharding
 )

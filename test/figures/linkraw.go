@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/kafka"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/testenv/faultproxy"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/faultproxy"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	sdk "github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
@@ -27,8 +27,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/poller"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 const wipeQueue = "orders"

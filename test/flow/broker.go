@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay/outbox"
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // Record is one message as a consumer of the broker sees it.

@@ -7,7 +7,7 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // patient lets a follower that is silent stay among the replicas that are in sync.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // Ledger holds what producers were promised and what consumers got, and says

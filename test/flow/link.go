@@ -7,7 +7,7 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
-	"github.com/delaybridge/delaybridge/internal/testenv/faultproxy"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/faultproxy"
 )
 
 // overLink is a broker as the bridge reaches it: through the proxy.

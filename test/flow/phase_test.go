@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/delay/outbox"
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // quorum makes the topics quorum queues, as production has them.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/testenv/faultproxy"
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/faultproxy"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // reverter is what takes commits back: of PostgreSQL a standby that is promoted,

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/testenv/faultproxy"
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/faultproxy"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // World is a Redis, a broker, and a bridge between them, in a scratch folder.

@@ -24,11 +24,11 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sharding"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/testenv"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // patience is how long a test waits for what must happen.

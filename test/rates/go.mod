@@ -144,3 +144,18 @@ require (
 	k8s.io/klog/v2 v2.130.1 // indirect
 	k8s.io/utils v0.0.0-20251002143259-bc988d571ff4 // indirect
 )
+
+require (
+	github.com/delaybridge/delaybridge/delay v0.0.0
+	github.com/delaybridge/delaybridge/delay/outbox v0.0.0
+	github.com/delaybridge/delaybridge/internal/engine v0.0.0
+	github.com/delaybridge/delaybridge/internal/sharding v0.0.0
+)
+
+replace (
+	github.com/delaybridge/delaybridge/delay => ../../delay
+	github.com/delaybridge/delaybridge/delay/delaytest => ../../delay/delaytest
+	github.com/delaybridge/delaybridge/delay/outbox => ../../delay/outbox
+	github.com/delaybridge/delaybridge/internal/engine => ../../internal/engine
+	github.com/delaybridge/delaybridge/internal/sharding => ../../internal/sharding
+)

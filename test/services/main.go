@@ -21,7 +21,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // How long an interrupted command has before it is killed.
@@ -132,8 +132,7 @@ func startAll(ctx context.Context, wanted []starter) (env []string, closeAll fun
 			mu.Lock()
 			defer mu.Unlock()
 			if errors.Is(startErr, service.ErrMissing) && os.Getenv("CI") != "true" {
-				// Each test process falls back to a stand-in, or skips.
-				_, _ = fmt.Fprintf(os.Stderr, "\n!!! services: NOT THE REAL THING for %s: %v\n\n", s.env(), startErr)
+				_, _ = fmt.Fprintf(os.Stderr, "\n!!! services: NO %s, its tests are skipped: %v\n\n", s.env(), startErr)
 				return
 			}
 			if startErr != nil {

@@ -3,7 +3,7 @@ package access
 import (
 	"log/slog"
 
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 )
 
 // File is a file of tokens, which is read again when it changes.

@@ -9,7 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	rabbitmqsink "github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // rabbitPrefetch is how many unacknowledged messages a bridge holds.

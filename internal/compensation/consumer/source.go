@@ -18,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 const (

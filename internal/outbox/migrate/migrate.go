@@ -15,7 +15,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // ErrPending is returned by [Migrator.Down] while there are messages that nobody

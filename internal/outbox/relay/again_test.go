@@ -8,7 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // TestOperationsAgain: where a transaction's end failed after Redis had answered,

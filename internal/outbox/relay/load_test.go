@@ -10,7 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 func TestLoad(t *testing.T) {

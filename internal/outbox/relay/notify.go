@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/delaybridge/delaybridge/internal/outbox"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // listen wakes the lanes when a producer notifies, until ctx ends. Notifications

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
-	"github.com/delaybridge/delaybridge/internal/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // draining is one pass of a settler.

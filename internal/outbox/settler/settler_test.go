@@ -13,8 +13,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
-	"github.com/delaybridge/delaybridge/internal/store"
-	"github.com/delaybridge/delaybridge/internal/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

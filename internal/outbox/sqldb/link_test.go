@@ -12,9 +12,9 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
-	"github.com/delaybridge/delaybridge/internal/secret"
-	"github.com/delaybridge/delaybridge/internal/testenv"
-	"github.com/delaybridge/delaybridge/internal/testenv/linktest"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/linktest"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // Verb is what a row asks for.

@@ -7,8 +7,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/secret"
-	"github.com/delaybridge/delaybridge/internal/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // TestCreateTopics makes what is missing, leaves alone what exists, and logs in.

@@ -15,7 +15,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // answer is how a fake broker answers a request for messages.

@@ -25,7 +25,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )

@@ -13,12 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/message"
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
-	"github.com/delaybridge/delaybridge/internal/testenv"
-	"github.com/delaybridge/delaybridge/internal/testenv/linktest"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/linktest"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 

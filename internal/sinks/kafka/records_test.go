@@ -9,7 +9,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // settling is how often, and how long in all, a request that provably changed

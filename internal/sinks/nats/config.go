@@ -12,7 +12,7 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 

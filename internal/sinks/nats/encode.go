@@ -3,7 +3,7 @@ package nats
 import (
 	natsgo "github.com/nats-io/nats.go"
 
-	"github.com/delaybridge/delaybridge/internal/message"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // writer turns messages into the client's form. Its memory is used again for

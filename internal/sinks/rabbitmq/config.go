@@ -10,7 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/delaybridge/delaybridge/internal/secret"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 

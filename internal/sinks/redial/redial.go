@@ -17,7 +17,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // ErrClosed is what a closed Redialer answers.

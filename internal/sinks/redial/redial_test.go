@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/internal/sinks/redial"
-	"github.com/delaybridge/delaybridge/internal/wait"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

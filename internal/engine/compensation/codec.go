@@ -1,0 +1,212 @@
+// Package compensation holds the compensation message: what a producer gives to
+// the broker where Redis did not take a write, and the bridge redoes later.
+//
+// There are two kinds. [KindRow] names the row of an outbox that has committed:
+// the row decides, the message only says that it should be looked at now.
+// [KindMessage] carries a whole message of a producer without a database.
+//
+// The package knows the format only, so that the SDK may import it. The
+// consumers are in package consumer.
+package compensation
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+)
+
+// Version is the version of the format that is written and understood.
+const Version = 1
+
+// The kinds of a compensation message.
+const (
+	KindRow     = "row"
+	KindMessage = "message"
+)
+
+const (
+	// Validity is how long after it was made a message of [KindMessage] is
+	// redone: how long Redis may be away. Later it goes to the dead topic, since
+	// nobody knows what a copy would do that a broker kept for weeks.
+	Validity = 24 * time.Hour
+	// MaxEncoded bounds what is decoded, in bytes: the largest message that a
+	// queue may be configured for, in base64, and its headers.
+	MaxEncoded = 24 << 20
+	// maxMessage is the largest that a queue may be configured for.
+	maxMessage = 16 << 20
+	// topicPrefix and the queue's name make the topic.
+	topicPrefix = "delay.compensation."
+	// latestMs is the end of the year 9999.
+	latestMs = 253_402_300_799_999
+)
+
+// ErrUndecodable is returned for what is no compensation message of this version.
+var ErrUndecodable = errors.New("undecodable compensation")
+
+var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+// Message is a compensation message. Row has only Kind, Queue, Token, ID and Key.
+type Message struct {
+	Kind  string
+	Queue string
+	// Token is that of an outbox message: 16 bytes that begin with '~'.
+	Token   string
+	ID, Key string
+
+	Topic   string
+	Headers map[string]string
+	Body    []byte
+	// DueAt and ValidUntil are in whole milliseconds, by Redis' clock.
+	DueAt, ValidUntil time.Time
+}
+
+// wire is the JSON form.
+type wire struct {
+	Version    int               `json:"v"`
+	Kind       string            `json:"kind"`
+	Queue      string            `json:"queue"`
+	Token      string            `json:"token"`
+	ID         string            `json:"id"`
+	Key        string            `json:"key,omitempty"`
+	Topic      string            `json:"topic,omitempty"`
+	Headers    map[string]string `json:"headers,omitempty"`
+	Body       []byte            `json:"body,omitempty"`
+	DueMs      *int64            `json:"due_ms,omitempty"`
+	ValidUntil *int64            `json:"valid_until_ms,omitempty"`
+}
+
+// Topic is where the compensation messages of a queue go, unless configured.
+func Topic(queue string) string { return topicPrefix + queue }
+
+// Headers are those that a compensation message is published with.
+func Headers() map[string]string {
+	return map[string]string{"content-type": "application/json"}
+}
+
+// Encode checks m and returns its JSON. The body grows by a third, as base64.
+func Encode(m *Message) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("encode compensation: %w", err)
+	}
+	w := wire{Version: Version, Kind: m.Kind, Queue: m.Queue, Token: m.Token, ID: m.ID, Key: m.Key}
+	if m.Kind == KindMessage {
+		due, until := m.DueAt.UnixMilli(), m.ValidUntil.UnixMilli()
+		w.Topic, w.Headers, w.Body, w.DueMs, w.ValidUntil = m.Topic, m.Headers, m.Body, &due, &until
+	}
+	encoded, err := json.Marshal(w)
+	if err != nil {
+		return nil, fmt.Errorf("encode compensation: %w", err)
+	}
+	return encoded, nil
+}
+
+// Decode is the inverse of [Encode]. It takes nothing that it does not know;
+// every error is an [ErrUndecodable].
+func Decode(encoded []byte) (*Message, error) {
+	if len(encoded) > MaxEncoded {
+		return nil, fmt.Errorf("%w: %d bytes, allowed are %d", ErrUndecodable, len(encoded), MaxEncoded)
+	}
+	if !utf8.Valid(encoded) {
+		return nil, fmt.Errorf("%w: not UTF-8", ErrUndecodable)
+	}
+	var w wire
+	decoder := json.NewDecoder(bytes.NewReader(encoded))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&w); err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrUndecodable, describe(err))
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something follows the object", ErrUndecodable)
+	}
+	m, err := w.message()
+	if err == nil {
+		err = m.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUndecodable, err)
+	}
+	return m, nil
+}
+
+// describe says what is wrong with the JSON, and shows none of it.
+func describe(err error) string {
+	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) {
+		return "field " + kind.Field + " has the wrong type"
+	}
+	if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found && len(name) < 64 {
+		return "unknown field " + name
+	}
+	return "not JSON"
+}
+
+func (w *wire) message() (*Message, error) {
+	m := &Message{
+		Kind: w.Kind, Queue: w.Queue, Token: w.Token, ID: w.ID, Key: w.Key,
+		Topic: w.Topic, Headers: w.Headers, Body: w.Body,
+	}
+	switch {
+	case w.Version != Version:
+		return nil, fmt.Errorf("version %d, known is %d", w.Version, Version)
+	case w.Kind == KindMessage && (w.DueMs == nil || w.ValidUntil == nil):
+		return nil, errors.New("due_ms or valid_until_ms is missing")
+	case w.Kind == KindMessage:
+		m.DueAt, m.ValidUntil = time.UnixMilli(*w.DueMs), time.UnixMilli(*w.ValidUntil)
+	case w.DueMs != nil || w.ValidUntil != nil:
+		return nil, errors.New("a row has no times")
+	}
+	return m, nil
+}
+
+// check applies the limits that hold for every broker and queue; those of the
+// queue's own are the writer's.
+func (m *Message) check() error {
+	if !queueName.MatchString(m.Queue) {
+		return errors.New("queue: not the name of one")
+	}
+	if !isToken(m.Token) {
+		return fmt.Errorf("token: must be %d printable bytes and begin with '~'", message.TokenLength)
+	}
+	switch m.Kind {
+	case KindRow:
+		if m.Topic != "" || len(m.Headers) > 0 || len(m.Body) > 0 || !m.DueAt.IsZero() || !m.ValidUntil.IsZero() {
+			return errors.New("a row has no content")
+		}
+		return message.CheckIdentity(m.ID, m.Key)
+	case KindMessage:
+		if !isTime(m.DueAt) || !isTime(m.ValidUntil) {
+			return errors.New("due_ms or valid_until_ms: out of range")
+		}
+		return m.Content().Validate("", maxMessage)
+	default:
+		return errors.New("kind: must be row or message")
+	}
+}
+
+// Content is what a message of [KindMessage] carries.
+func (m *Message) Content() *message.Message {
+	return &message.Message{ID: m.ID, Key: m.Key, Topic: m.Topic, Headers: m.Headers, Body: m.Body}
+}
+
+func isToken(token string) bool {
+	if !message.IsOutboxToken(token) {
+		return false
+	}
+	for _, c := range []byte(token) {
+		if c <= ' ' || c > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+func isTime(t time.Time) bool {
+	return !t.IsZero() && t.UnixMilli() >= 0 && t.UnixMilli() <= latestMs
+}

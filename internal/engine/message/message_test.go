@@ -1,0 +1,86 @@
+package message_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+)
+
+func TestPublishedHeaders(t *testing.T) {
+	t.Parallel()
+	east := time.FixedZone("", 2*3600)
+	m := message.Message{
+		ID: "order-42/timeout", Key: "order-42", Queue: "orders", Attempt: 3,
+		Headers:     map[string]string{"traceparent": "00-1-2-01", "Z": "last?", "a": ""},
+		DueAt:       time.Date(2026, 11, 21, 10, 0, 0, 7_999_999, east),
+		ScheduledAt: time.Date(2026, 11, 21, 1, 0, 0, 0, east),
+	}
+	require.Equal(t, []message.Header{
+		{Name: "Z", Value: "last?"},
+		{Name: "a", Value: ""},
+		{Name: "traceparent", Value: "00-1-2-01"},
+		{Name: "delay-id", Value: "order-42/timeout"},
+		{Name: "delay-queue", Value: "orders"},
+		{Name: "delay-due-at", Value: "2026-11-21T08:00:00.007Z"},
+		{Name: "delay-scheduled-at", Value: "2026-11-20T23:00:00.000Z"},
+		{Name: "delay-attempt", Value: "3"},
+	}, m.PublishedHeaders())
+	require.Len(t, m.Headers, 3, "the message is left alone")
+	require.Len(t, new(message.Message).PublishedHeaders(), 5)
+}
+
+// TestPublishedTimes compares with the library's formatting.
+func TestPublishedTimes(t *testing.T) {
+	t.Parallel()
+	base := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	times := []time.Time{
+		{},
+		base, base.AddDate(-1026, 0, 0), base.AddDate(-1027, 0, 0), base.AddDate(7973, 0, 0), base.AddDate(7974, 0, 0), base.AddDate(-3000, 0, 0),
+		time.Date(2028, 2, 29, 23, 59, 59, 999_999_999, time.FixedZone("", -8*3600)),
+	}
+	for i := range 1000 {
+		times = append(times, base.Add(time.Duration(i)*86_437_129*time.Millisecond))
+	}
+	for _, at := range times {
+		m := message.Message{DueAt: at, ScheduledAt: at.Add(-time.Millisecond)}
+		headers := m.PublishedHeaders()
+		require.Equal(t, at.UTC().Format(message.TimeFormat), headers[2].Value)
+		require.Equal(t, m.ScheduledAt.UTC().Format(message.TimeFormat), headers[3].Value)
+	}
+}
+
+func TestSize(t *testing.T) {
+	t.Parallel()
+	m := message.Message{ID: "12", Key: "345", Topic: "6789", Headers: map[string]string{"a": "bc", "d": ""}, Body: make([]byte, 100)}
+	require.Equal(t, 2+3+4+3+1+100, m.Size())
+}
+
+// TestCheckTopic is the rule that the sinks repeat; the SDK's test has every case.
+func TestCheckTopic(t *testing.T) {
+	t.Parallel()
+	for sink, topics := range map[message.SinkType][2]string{
+		message.Kafka:    {"orders.v1", "orders/v1"},
+		message.NATS:     {"orders.v1", "orders.*"},
+		message.RabbitMQ: {"orders #*", ""},
+		"another":        {"any thing", strings.Repeat("x", 256)},
+	} {
+		require.NoError(t, message.CheckTopic(sink, topics[0]), sink)
+		var invalid *message.InvalidError
+		require.ErrorAs(t, message.CheckTopic(sink, topics[1]), &invalid, sink)
+		require.Equal(t, "topic", invalid.Field)
+	}
+}
+
+func TestInvalidError(t *testing.T) {
+	t.Parallel()
+	err := &message.InvalidError{Field: "id", Value: strings.Repeat("x", 1000), Limit: "too long"}
+	require.Contains(t, err.Error(), "id \"xxx")
+	require.Contains(t, err.Error(), "too long")
+	require.Less(t, len(err.Error()), 200, "shortened")
+	body := message.Message{ID: "i", Topic: "t", Body: []byte("very secret" + strings.Repeat(" ", 100))}
+	require.NotContains(t, body.Validate(message.Kafka, 50).Error(), "secret")
+}

@@ -1,0 +1,140 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// The scripts' status: the call took place, or did not and why.
+const (
+	statusDone    = 0
+	statusReload  = 1 // another epoch: load the layout again
+	statusExpired = 2 // the not-after instant has passed
+	statusFull    = 3 // the shard has as many messages as the queue's budget allows it
+)
+
+var errBudget = fmt.Errorf("%w: the queue's budget is used up", ErrFull)
+
+var errExpired = errors.New("not-after instant has passed")
+
+// Code is what a producer's script answers for one message.
+type Code int64
+
+// The codes, as the scripts return them.
+const (
+	// NotLooked: the script left it for the next one.
+	NotLooked Code = 0
+	// Created: the message waits, or did until it was published or cancelled.
+	Created Code = 1
+	// Waiting: a message of that identity waits.
+	Waiting Code = 2
+	// InFlight: a message of that identity is being published.
+	InFlight Code = 3
+	// Dead: a message of that identity is in the dead letters.
+	Dead Code = 4
+	// Unknown: it cannot be told any more whose message is there.
+	Unknown Code = 5
+	// Replaced: as Created, in the place of another.
+	Replaced Code = 6
+	// Done: cancelled, rescheduled, redriven or purged.
+	Done Code = 7
+	// NotFound: there is no such message.
+	NotFound Code = 8
+	// DoneMaybePublished: done, but a copy may have been published before.
+	DoneMaybePublished Code = 9
+	// NoBody: a dead letter without a body cannot be redriven.
+	NoBody Code = 10
+	// free: the identity is free in the home of an earlier layout, where nothing
+	// is created any more.
+	free Code = 11
+	// Mine: the row's message is here, under its token or the one that took its place.
+	Mine Code = 12
+	// EndedPublished: the row's message was published, less than a minute ago, or
+	// the ledger tells so.
+	EndedPublished Code = 13
+	// EndedCancelled: as EndedPublished, but it was cancelled, replaced or purged,
+	// or was cancelled before it came.
+	EndedCancelled Code = 14
+	// EndedMoved: the row's token has ended for another one, of a reschedule, whose
+	// message is not here.
+	EndedMoved Code = 15
+)
+
+// Answer is what became of one message of a call.
+type Answer struct {
+	Code Code
+	// DueAt is the due time now in force, where the code has one.
+	DueAt time.Time
+	// Reason is the dead letter's, for Dead.
+	Reason string
+	// Missing says what has not confirmed the run that has told this, nil where all was
+	// confirmed that was asked. NotDurable is set where that run may have done something.
+	Missing    error
+	NotDurable bool
+	// Err is one of the package's errors, with its cause; Code has no meaning then.
+	Err error
+}
+
+var errAnother = errors.New("another message of that id is there")
+
+// read ends the call with the script's answer, whose detail is at that place of
+// the reply. missing is why what the run has done is not durable, if it has.
+func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
+	a := Answer{Code: code}
+	switch code {
+	case Unknown:
+		a.Err = c.unknown(errAnother)
+	case Dead:
+		a.Reason = r.Text(detail)
+	default:
+		if ms := r.Int(detail); ms != 0 {
+			a.DueAt = time.UnixMilli(ms)
+		}
+	}
+	a.Missing, a.NotDurable = missing, missing != nil && code != InFlight && code != NotFound
+	if r.Err == nil {
+		c.finish(a)
+	}
+}
+
+// created ends a call whose message was created, due as asked, at that instant of
+// Redis' clock. missing is as for read.
+func (c *call) created(acceptedMs int64, missing error) {
+	ms := c.asked.when.Ms
+	if c.asked.when.Relative {
+		ms += acceptedMs
+	}
+	c.finish(Answer{Code: Created, DueAt: time.UnixMilli(ms), Missing: missing, NotDurable: missing != nil})
+}
+
+// confirmed is the answer for a row, which is told nothing that a failover may make
+// untrue: also that there is no message leaves a tombstone, and one that is in
+// flight may not be after it.
+func (a Answer) confirmed() Answer {
+	if a.Err == nil && a.Missing != nil {
+		return Answer{Err: fmt.Errorf("%w: %w", ErrNotDurable, a.Missing)}
+	}
+	return a
+}
+
+// When is a due time: an instant, a delay from the moment at which Redis accepts
+// the message, or how far it is from the message's own due time. Milliseconds.
+type When struct {
+	Relative, FromOwn bool
+	Ms                int64
+}
+
+// String is the form that the scripts take.
+func (w When) String() string {
+	if w.Relative {
+		return "+" + strconv.FormatInt(w.Ms, 10)
+	}
+	if w.FromOwn {
+		return "b" + strconv.FormatInt(w.Ms, 10)
+	}
+	return strconv.FormatInt(w.Ms, 10)
+}

@@ -1,0 +1,60 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
+)
+
+// TestAudit: changes come back whole, the newest first, page by page, each once; and
+// the queue keeps a bounded number of them.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	none, err := q.Admin().AuditLog(t.Context(), "", 10)
+	require.NoError(t, err)
+	require.Empty(t, none)
+	for i := range 5 {
+		require.NoError(t, q.Admin().Audit(t.Context(), &store.Change{
+			Who: "ann", From: "127.0.0.1", Via: store.ViaCommand, Instance: "b1", Action: "cancel", What: fmt.Sprint("m ", i), Key: "k", Topic: "t", Answer: "cancelled",
+		}))
+	}
+	var all []string
+	cursor := ""
+	for {
+		page, err := q.Admin().AuditLog(t.Context(), cursor, 2)
+		require.NoError(t, err)
+		for _, c := range page {
+			all = append(all, c.What)
+			cursor = c.Cursor
+			assert.WithinDuration(t, time.Now(), c.At, time.Minute)
+			c.Cursor, c.At, c.What = "", time.Time{}, ""
+			assert.Equal(t, store.Change{Who: "ann", From: "127.0.0.1", Via: store.ViaCommand, Instance: "b1", Action: "cancel", Key: "k", Topic: "t", Answer: "cancelled"}, c)
+		}
+		if len(page) < 2 {
+			break
+		}
+	}
+	assert.Equal(t, []string{"m 4", "m 3", "m 2", "m 1", "m 0"}, all)
+	_, err = q.Admin().AuditLog(t.Context(), "1-1 + ", 1)
+	require.ErrorIs(t, err, store.ErrListRequest)
+
+	pipe := rdb.Pipeline()
+	for range 10_500 {
+		pipe.Do(t.Context(), "xadd", q.Keys().Audit(), "*", "who", "x")
+	}
+	_, err = pipe.Exec(t.Context())
+	require.NoError(t, err)
+	old, err := q.Admin().AuditLog(t.Context(), "", 1)
+	require.NoError(t, err)
+	assert.Equal(t, store.ViaAPI, old[0].Via, "earlier versions did not say it")
+	require.NoError(t, q.Admin().Audit(t.Context(), &store.Change{Who: "ann"}))
+	assert.Less(t, rdb.XLen(t.Context(), q.Keys().Audit()).Val(), int64(10_200))
+}

@@ -1,0 +1,203 @@
+package store
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
+	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+)
+
+// state is what is known of a call.
+//
+//	          a run did certainly not happen
+//	             ┌─────┐
+//	             │     ▼
+//	newCall ──► unsent ─────── Redis answers, or refuses for good ──────► answered
+//	             │      └───── ctx ends: ErrUnavailable ────────────────►  ▲ ▲ ▲
+//	a reply is   │                                                         │ │ │
+//	lost         ▼                                                         │ │ │
+//	Earlier ──► maybeRan ───── Redis answers a second run ─────────────────┘ │ │
+//	             │     ▲ └──── ctx ends: ErrUnknown, once settled ───────────┘ │
+//	             └─────┘  └─── Redis refuses for good, or it is too long ago ──┘
+//	          a reply is       that it began: ErrUnknown
+//	          lost again, or
+//	          a run did not happen
+//
+// A run whose reply is lost may have happened, may yet happen, or not. So each
+// run carries a not-after instant by the clock of its shard's server, past which
+// the script changes nothing: the caller's deadline, and the timeout of a run at
+// the latest. The call is settled when that instant has passed. Only then does
+// the next run leave, which says that it is a second run; and only then is
+// ErrUnknown answered. So what has not happened by then never will, and a lookup
+// tells the truth.
+type state int
+
+const (
+	// unsent: no run has happened, nor will one of those that were sent.
+	unsent state = iota
+	// maybeRan: a run may have happened; until settled one may happen yet.
+	maybeRan
+	// answered: answer is set.
+	answered
+)
+
+// call is one message's part of a producer's call: what is asked, what is known
+// of it, and the answer.
+type call struct {
+	asked asked
+	start *start
+	visit visit
+
+	state   state
+	settled time.Time // of maybeRan; zero: long ago
+	cause   error     // why it is not answered yet
+	answer  Answer
+}
+
+// asked is what the scripts are told of a message.
+type asked struct {
+	id, key string
+	when    When
+	token   string
+	stored  []byte // for schedule, replace and put
+	tags    int    // how many it has
+
+	target  string // for the operations of outbox rows
+	life    string // for jobs: the token that must be in force
+	mark    string // for put and peek, as put.lua takes it
+	untilMs string // for put: how long the tombstone lives that it leaves, as the script takes it
+}
+
+// visit is how far a call has got through the homes of its message.
+type visit struct {
+	layout *Layout // for which the rest counts
+	homes  []int
+	stage  int // which home is next: all before it have no such message
+}
+
+// start is when, and as what, calls began that were made together.
+type start struct {
+	queue, verb string
+	at          time.Time
+	clock       *clock.Clock // of the server that ms counts by; nil where none was known
+	ms          int64
+}
+
+// by is the instant of the start by a server's clock, or a little before it.
+func (s *start) by(c *clock.Clock) int64 {
+	if s.clock == c {
+		return s.ms
+	}
+	passed := time.Since(s.at)
+	return c.FloorMs() - clock.AtMost(passed).Milliseconds() - 1
+}
+
+// finish ends the call.
+func (c *call) finish(answer Answer) { c.state, c.answer = answered, answer }
+
+// notRun takes that a run did certainly not happen.
+func (c *call) notRun(err error) { c.cause = rediserr.Telling(c.cause, err) }
+
+// lost takes that a run may have happened, or may happen until settled.
+func (c *call) lost(err error, settled time.Time) {
+	c.state, c.settled, c.cause = maybeRan, settled, rediserr.Telling(c.cause, err)
+}
+
+// refused takes that a run did not happen, and that none will. Where an earlier
+// one may have, nobody knows.
+func (c *call) refused(err error) {
+	if c.state == maybeRan {
+		err = c.unknown(err)
+	}
+	c.finish(Answer{Err: err})
+}
+
+// giveUp ends a call whose time is over, once it is settled.
+func (c *call) giveUp(err error) {
+	if c.cause == nil {
+		c.cause = err
+	}
+	if c.state == unsent {
+		c.cause = fmt.Errorf("%w: %w", ErrUnavailable, c.cause)
+	}
+	c.refused(c.cause)
+}
+
+// unknown is the error of a call whose effect cannot be told.
+func (c *call) unknown(cause error) error {
+	return &UnknownError{Cause: cause, Call: Earlier{
+		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start,
+	}}
+}
+
+// Earlier is a call that ended with [ErrUnknown]. A call that names it is a
+// further run of it: it finds what the earlier runs have done, and creates only
+// messages that are marked maybe published.
+type Earlier struct {
+	// ID and Key are the message's identity; Queue and Verb ("schedule", "replace",
+	// "cancel" or "reschedule") tell what was to become of it.
+	Queue, Verb, ID, Key string
+
+	token string
+	start *start
+}
+
+// Still is the error of a repetition of which no run happened: what the earlier
+// runs have done is as unknown as before. Where there is no earlier call it is err.
+func (e *Earlier) Still(err error) error {
+	if e == nil {
+		return err
+	}
+	return &UnknownError{Call: *e, Cause: err}
+}
+
+// UnknownError is an [ErrUnknown].
+type UnknownError struct {
+	Call  Earlier
+	Cause error
+}
+
+func (e *UnknownError) Error() string { return ErrUnknown.Error() + ": " + e.Cause.Error() }
+
+// Is makes it an [ErrUnknown] for [errors.Is].
+func (e *UnknownError) Is(target error) bool { return target == ErrUnknown }
+
+func (e *UnknownError) Unwrap() error { return e.Cause }
+
+// repeatable is for how long after its start a call may have further runs: a
+// cancel or replace that came since has left a tombstone, which lives longer.
+const repeatable = tombstone - time.Second
+
+var errForgotten = errors.New("it began too long ago")
+
+// newCall is a call under that token, or a further run of an earlier one, unless
+// that is nil.
+func newCall(id, key, token string, e *Earlier) *call {
+	c := &call{asked: asked{id: id, key: key, token: token}}
+	if e != nil {
+		c.state, c.start, c.asked.token = maybeRan, e.start, e.token
+	}
+	return c
+}
+
+// newTokens returns tokens that nobody has used: random for the batch, counted
+// within it.
+func newTokens(n int) []string {
+	var raw [12]byte
+	_, _ = rand.Read(raw[:9]) // It never fails.
+	text := make([]byte, 0, n*message.TokenLength)
+	for i := range n {
+		raw[9], raw[10], raw[11] = byte(i>>16), byte(i>>8), byte(i)
+		text = base64.RawURLEncoding.AppendEncode(text, raw[:])
+	}
+	all, tokens := string(text), make([]string, n)
+	for i := range tokens {
+		tokens[i] = all[i*message.TokenLength : (i+1)*message.TokenLength]
+	}
+	return tokens
+}

@@ -1,0 +1,97 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// Claim takes due messages of a shard and renews the holder's lease. It may be
+// repeated with the same token until it is answered.
+func (q *Shard) Claim(ctx context.Context, request message.ClaimRequest) (message.Claim, error) {
+	k, err := q.keysOf(q.number)
+	if err != nil {
+		return message.Claim{}, err
+	}
+	run := q.conn.Run
+	if request.Quiet {
+		run = q.conn.RunQuiet
+	}
+	cmd, err := run(ctx, scripts.Claim, []string{
+		k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Gone, k.GoneTTL, k.Holder, k.Meta, k.Routes,
+	}, claimArgs(&request)...)
+	if err != nil {
+		return message.Claim{}, fmt.Errorf("claim: %w", err)
+	}
+	r := scripts.NewReply(cmd)
+	claim := message.Claim{State: message.ClaimState(r.Int(0)), Token: request.Token, Now: time.UnixMilli(r.Int(1))}
+	if r.Err != nil || claim.State != message.ClaimGranted {
+		claim.HeldFor, claim.Holder = time.Duration(r.Int(2))*time.Millisecond, r.Text(3)
+		return claim, r.Err
+	}
+	q.clocks.Queue.Observe(r.Int(1))
+	claim.More = r.Int(3) == 1
+	if ms := r.Int(4); ms >= 0 {
+		claim.NextDue = time.UnixMilli(ms)
+	}
+	claim.Epoch = r.Text(8)
+	strays := r.List(9)
+	for i := range strays.Values {
+		claim.Strays = append(claim.Strays, message.ParseClaimToken(strays.Text(i)))
+	}
+	claim.Messages, err = q.parseClaimed(r.Text(5), r.List(6), r.List(7))
+	return claim, errors.Join(r.Err, strays.Err, err)
+}
+
+func claimArgs(r *message.ClaimRequest) []any {
+	bytes := MaxBatchBytes
+	if r.MaxBytes > 0 {
+		bytes = min(bytes, r.MaxBytes)
+	}
+	args := make([]any, 0, 9+len(r.Live)+len(r.Free))
+	args = append(args, r.Token.Instance, r.Token.Number, min(r.Max, MaxBatch), bytes,
+		r.Timeout.Milliseconds(), r.Lease.Milliseconds(), r.Slot, r.Seize, len(r.Live))
+	for _, live := range r.Live {
+		args = append(args, live.String())
+	}
+	for _, slot := range r.Free {
+		args = append(args, slot)
+	}
+	return args
+}
+
+var errPacked = fmt.Errorf("%w: packed claim", scripts.ErrReply)
+
+// parseClaimed reads "length:score:id" for each message, with its attempts and body.
+func (q *Shard) parseClaimed(packed string, attempts, stored *scripts.Reply) ([]message.Claimed, error) {
+	claimed := make([]message.Claimed, len(stored.Values))
+	for i := range claimed {
+		length, rest, ok := scripts.CutInt(packed)
+		if !ok {
+			return nil, errPacked
+		}
+		score, rest, ok := scripts.CutInt(rest)
+		if !ok || length < 0 || length > int64(len(rest)) {
+			return nil, errPacked
+		}
+		c := &claimed[i]
+		c.Member, packed = rest[:length], rest[length:]
+		c.ID, c.Key = message.SplitMember(c.Member)
+		c.Queue, c.Score = q.keys.Name, score
+		var history message.History
+		if len(attempts.Values) > 0 {
+			history, c.Err = message.ParseHistory(attempts.Text(i))
+		}
+		c.Attempts, c.DueAt = history.Attempts, history.Promised(score)
+		if err := c.Decode(stored.Text(i)); c.Err == nil {
+			c.Err = err
+		}
+		c.Attempt = c.Attempts.Begun + 1
+	}
+	return claimed, errors.Join(attempts.Err, stored.Err)
+}

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// WithDurability has the writes of a bridge confirmed: its claims, where they ask
+// for it ([Shard.Confirm]), and what [Rows] writes. It returns the queue, and is
+// called before that is used. A producer's calls name their own.
+func (q *Queue) WithDurability(d Durability) *Queue {
+	q.durable = d
+	return q
+}
+
+var (
+	errUnconfirmed = errors.New("not confirmed")
+	errNoClaim     = errors.New("redis has lost the claim")
+)
+
+// Confirm returns nil once a claim of the shard is as durable as the queue asks.
+// With any error the claim may not survive a failover; [ErrNoFsync] is that Redis
+// cannot confirm what is on its disk at all.
+func (q *Shard) Confirm(ctx context.Context, token message.ClaimToken) error {
+	k, err := q.keysOf(q.number)
+	if err != nil {
+		return err
+	}
+	cmd, err := q.confirm(ctx, k.Meta, scripts.Confirm, k.Claims, token.String())
+	if err != nil {
+		return fmt.Errorf("confirm claim: %w", err)
+	}
+	if isHere, err := cmd.Bool(); err != nil || !isHere {
+		return fmt.Errorf("confirm claim: %w", errors.Join(errNoClaim, err))
+	}
+	return nil
+}
+
+// Unconfirmed asks every node now whether it confirms what the queue asks, and
+// returns, by shard, why it does not: nil where it does. The error is that the
+// layout is not known.
+func (q *Admin) Unconfirmed(ctx context.Context) ([]error, error) {
+	layout, err := q.Layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	whys := make([]error, layout.Polled())
+	asked := map[redis.UniversalClient]error{}
+	for shard := range whys {
+		meta := layout.Keys()[shard].Meta
+		node, _, err := q.conn.Node(ctx, meta)
+		if err != nil {
+			whys[shard] = err
+			continue
+		}
+		why, known := asked[node]
+		if !known {
+			_, why = q.confirm(ctx, meta, scripts.Touch, meta)
+			asked[node] = why
+		}
+		whys[shard] = why
+	}
+	return whys, nil
+}
+
+// confirm runs a script of one key until what was written before it is as durable
+// as the queue asks. The anchor is as for [conn.Durable.RunConfirmed].
+func (q *core) confirm(ctx context.Context, anchor string, s *scripts.Script, key string, args ...any) (*redis.Cmd, error) {
+	place, err := q.conn.Enter(ctx, q.durable, anchor)
+	if err != nil {
+		return nil, err
+	}
+	defer place.Leave()
+	cmd, missing, err := q.conn.RunConfirmed(ctx, place, q.durable, false, anchor, s, []string{key}, args...)
+	if err == nil && missing != nil {
+		err = fmt.Errorf("%w: %w", errUnconfirmed, missing)
+	}
+	return cmd, err
+}

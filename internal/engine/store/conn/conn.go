@@ -1,0 +1,127 @@
+// Package conn runs scripts in Redis: on the node that holds their keys, within
+// the caller's deadline, alone, together with others ([Batcher]), or until
+// replicas or the disk have confirmed them ([Durable]).
+package conn
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// Conn is how one queue reaches Redis. It is safe for concurrent use, owns no
+// goroutine and no connection, and needs no Close.
+type Conn struct {
+	rdb     redis.UniversalClient
+	timeout time.Duration
+	batcher *Batcher // nil: quiet runs go alone
+}
+
+// New returns a connection whose runs take at most so long; it does no I/O.
+func New(rdb redis.UniversalClient, timeout time.Duration) *Conn {
+	// A run whose reply is late must not block longer than its not-after instant.
+	if client, ok := rdb.(*redis.Client); ok {
+		rdb = client.WithTimeout(timeout)
+	}
+	return &Conn{rdb: rdb, timeout: timeout}
+}
+
+// SetBatcher makes quiet runs go by b, whose client must be the connection's own.
+// It is called before the connection is used.
+func (c *Conn) SetBatcher(b *Batcher) { c.batcher = b }
+
+// Timeout is how long a run may take.
+func (c *Conn) Timeout() time.Duration { return c.timeout }
+
+// Client is the one for a call within ctx: go-redis may look at ctx before it
+// sends only, so a deadline that is near becomes the timeout of the connection.
+func (c *Conn) Client(ctx context.Context) redis.UniversalClient {
+	client, ok := c.rdb.(*redis.Client)
+	if !ok {
+		return c.rdb
+	}
+	deadline, ok := ctx.Deadline()
+	if left := time.Until(deadline); ok && left < c.timeout {
+		return client.WithTimeout(max(left, time.Millisecond))
+	}
+	return client
+}
+
+// Node is the client of the node that holds the key, and whether that is one of
+// several.
+func (c *Conn) Node(ctx context.Context, key string) (node redis.UniversalClient, several bool, err error) {
+	node, err = Node(ctx, c.rdb, key)
+	return node, node != c.rdb, err
+}
+
+// Node is the client of the node that holds the key. WAIT has no key, so a
+// cluster client would send it anywhere.
+func Node(ctx context.Context, rdb redis.UniversalClient, key string) (redis.UniversalClient, error) {
+	cluster, ok := rdb.(*redis.ClusterClient)
+	if !ok {
+		return rdb, nil
+	}
+	node, err := cluster.MasterForKey(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("%w of %s: %w", rediserr.ErrNoNode, key, err)
+	}
+	return node, nil
+}
+
+// Patient is the node's client with the time for a run and a wait behind it.
+func (c *Conn) Patient(ctx context.Context, node redis.UniversalClient, wait time.Duration) redis.UniversalClient {
+	client, ok := node.(*redis.Client)
+	if !ok {
+		return node
+	}
+	limit := c.timeout + wait
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline))
+	}
+	return client.WithTimeout(max(limit, time.Millisecond))
+}
+
+// Refresh has a Cluster's slots read again after an error that may be due to
+// them: go-redis does so by itself only where a node sent it elsewhere. It reads
+// at most five times a second, whoever asks.
+func (c *Conn) Refresh(ctx context.Context, err error) {
+	cluster, ok := c.rdb.(*redis.ClusterClient)
+	if !ok || err == nil || ctx.Err() != nil {
+		return
+	}
+	if class := rediserr.Classify(err); class == rediserr.NotRun || class == rediserr.Lost {
+		cluster.ReloadState(ctx)
+	}
+}
+
+// Run executes the script once, at the most. A Redis that does not know it,
+// after SCRIPT FLUSH or a failover, is given the source.
+func (c *Conn) Run(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
+	rdb := c.Client(ctx)
+	node, err := Node(ctx, rdb, keys[0])
+	if err != nil {
+		return nil, err
+	}
+	command := s.Command(ctx, false, keys, args)
+	err = rdb.Process(ctx, command)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		command = s.Command(ctx, true, keys, args)
+		err = rdb.Process(ctx, command)
+	}
+	c.Refresh(ctx, err)
+	return command.Cmd, Blame(node, err)
+}
+
+// Blame names the server in an error of it that says only that time ran out.
+func Blame(node redis.UniversalClient, err error) error {
+	client, ok := node.(*redis.Client)
+	if !ok || !rediserr.IsLateness(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", client.Options().Addr, err)
+}

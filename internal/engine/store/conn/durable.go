@@ -1,0 +1,236 @@
+package conn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// Durability asks that a call is confirmed within Timeout: by so many replicas, or,
+// with Fsync, by the disk of the primary. Neither is asked where both are zero.
+type Durability struct {
+	Replicas int
+	Fsync    bool
+	Timeout  time.Duration
+}
+
+// Asked reports whether anything is.
+func (d Durability) Asked() bool { return d.Replicas > 0 || d.Fsync }
+
+// within is how long the confirmation may take: a part of what ctx leaves, so
+// that a script that has answered in time is not taken for one that has not.
+func (d Durability) within(ctx context.Context) time.Duration {
+	wait := d.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)*3/4)
+	}
+	return max(wait, time.Millisecond) // 0 would be for ever.
+}
+
+// confirmed is how many copies there are for certain, and why there are not
+// more where the question itself has failed.
+type confirmed struct {
+	copies int64
+	err    error
+}
+
+// missing is what a call lacks to be durable, nil if it is.
+func (d Durability) missing(c confirmed) error {
+	switch {
+	case d.Fsync && c.copies > 0, !d.Fsync && c.copies >= int64(d.Replicas):
+		return nil
+	case c.err != nil:
+		return c.err
+	case d.Fsync:
+		return errNotOnDisk
+	}
+	return fmt.Errorf("%d of %d replicas did", c.copies, d.Replicas)
+}
+
+var errNotOnDisk = errors.New("redis has not written it to disk yet")
+
+// ErrNoFsync is returned where Redis cannot confirm what is on its disk; nothing
+// was written.
+var ErrNoFsync = errors.New("redis cannot confirm what is on its disk")
+
+// Durable runs scripts of a connection until they are confirmed.
+type Durable struct {
+	*Conn
+	known sync.Map // which node knows which script
+	syncs sync.Map // the clients of nodes that answer WAITAOF
+	gates sync.Map // the gates, by gateKey
+}
+
+// NewDurable returns the durable runs of the connection; it does no I/O.
+func NewDurable(c *Conn) *Durable { return &Durable{Conn: c} }
+
+// RunConfirmed executes the script at that place of [Durable.Enter], and says
+// what is missing for its effect to be durable, nil if nothing is. The anchor is a
+// key of that node with the field epoch. again says that an earlier run of the
+// call may have happened.
+func (u *Durable) RunConfirmed(
+	ctx context.Context, p *Place, d Durability, again bool, anchor string, s *scripts.Script, keys []string, args ...any,
+) (cmd *redis.Cmd, missing, err error) {
+	// A second run is made anyway: who refused it could not tell what the first did.
+	if d.Fsync && !again {
+		if err := u.checkFsync(ctx, anchor); err != nil {
+			return nil, nil, err
+		}
+	}
+	within := d.within(ctx)
+	last, open := p.gate.opens(within)
+	if !open {
+		cmd, err := u.Run(ctx, s, keys, args...)
+		return cmd, d.missing(last), err
+	}
+	cmd, c, err := u.runAndWait(ctx, s, d, within, anchor, keys, args...)
+	if err != nil {
+		return nil, nil, err
+	}
+	if d.Fsync && c.err != nil {
+		u.ForgetFsync(ctx, anchor)
+	}
+	missing = d.missing(c)
+	p.gate.learn(within, c, missing == nil)
+	return cmd, missing, nil
+}
+
+// RunCopied executes the script and waits until so many replicas have its effect.
+// It returns how many do for certain. The key is as the anchor of RunConfirmed.
+func (u *Durable) RunCopied(
+	ctx context.Context, d Durability, s *scripts.Script, key string, args ...any,
+) (cmd *redis.Cmd, copies int64, err error) {
+	cmd, done, err := u.runAndWait(ctx, s, d, d.within(ctx), key, []string{key}, args...)
+	return cmd, done.copies, err
+}
+
+// known says that a node knows a script.
+type known struct {
+	node   redis.UniversalClient
+	script *scripts.Script
+}
+
+// runAndWait executes the script and waits so long, on the same connection,
+// until what was asked has confirmed it.
+func (u *Durable) runAndWait(
+	ctx context.Context, s *scripts.Script, d Durability, within time.Duration, anchor string, keys []string, args ...any,
+) (*redis.Cmd, confirmed, error) {
+	node, several, err := u.Node(ctx, keys[0])
+	if err != nil {
+		return nil, confirmed{}, err
+	}
+	// The source is sent where the node may not know it: that shows only after the wait.
+	at := known{node, s}
+	_, bySHA := u.known.Load(at)
+	command, c := u.pipeline(ctx, s.Command(ctx, !bySHA, keys, args), node, d, within, anchor)
+	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
+		command, c = u.pipeline(ctx, s.Command(ctx, true, keys, args), node, d, within, anchor)
+	}
+	if command.Err() == nil {
+		u.known.Store(at, true)
+	}
+	if several {
+		u.Refresh(ctx, command.Err())
+		if errors.Is(command.Err(), redis.ErrClosed) {
+			return nil, confirmed{}, fmt.Errorf("%w of %s: %w", rediserr.ErrNoNode, keys[0], command.Err())
+		}
+	}
+	return command, c, command.Err()
+}
+
+func (u *Durable) pipeline(
+	ctx context.Context, command scripts.Command, node redis.UniversalClient, d Durability, within time.Duration, anchor string,
+) (*redis.Cmd, confirmed) {
+	pipe := u.Patient(ctx, node, within).Pipeline()
+	_ = pipe.Process(ctx, command)
+	w := newWaiting(ctx, pipe, d, anchor, within)
+	_, err := pipe.Exec(ctx)
+	switch {
+	case command.Val() != nil:
+		command.SetErr(nil) // It has answered; go-redis blames it for what the wait met.
+	case command.Err() == nil:
+		command.SetErr(err)
+	}
+	return command.Cmd, w.result()
+}
+
+// waiting is the end of a pipeline that waits.
+type waiting struct {
+	fsync       bool
+	touch, wait scripts.Command
+}
+
+func newWaiting(ctx context.Context, pipe redis.Pipeliner, d Durability, anchor string, within time.Duration) *waiting {
+	w := &waiting{fsync: d.Fsync, touch: scripts.Touch.Command(ctx, true, []string{anchor}, nil)}
+	if d.Fsync {
+		w.wait = scripts.NewCommand(ctx, "waitaof", 1, 0, within.Milliseconds())
+	} else {
+		w.wait = scripts.NewCommand(ctx, "wait", d.Replicas, within.Milliseconds())
+	}
+	_ = pipe.Process(ctx, w.touch)
+	_ = pipe.Process(ctx, w.wait)
+	return w
+}
+
+func (w *waiting) result() (c confirmed) {
+	if err := w.touch.Err(); err != nil {
+		return confirmed{err: err} // What was waited for may be nothing.
+	}
+	if !w.fsync {
+		c.copies, c.err = w.wait.Int64()
+		return c
+	}
+	counts, err := w.wait.Int64Slice()
+	if err == nil && len(counts) == 0 {
+		err = scripts.ErrReply
+	}
+	if err != nil {
+		return confirmed{err: err}
+	}
+	return confirmed{copies: counts[0]}
+}
+
+// checkFsync asks the node, once, whether it can confirm what is on its disk,
+// before anything is written. Its error is [ErrNoFsync], or one that says that
+// nothing was sent.
+func (u *Durable) checkFsync(ctx context.Context, anchor string) error {
+	node, several, err := u.Node(ctx, anchor)
+	if err != nil {
+		return err
+	}
+	if _, ok := u.syncs.Load(node); ok {
+		return nil
+	}
+	pipe := u.Client(ctx).Pipeline()
+	if several {
+		pipe = node.Pipeline()
+	}
+	w := newWaiting(ctx, pipe, Durability{Fsync: true}, anchor, time.Millisecond)
+	_, _ = pipe.Exec(ctx)
+	c := w.result()
+	var refusal redis.Error
+	switch {
+	case c.err == nil:
+		u.syncs.Store(node, true)
+		return nil
+	case w.touch.Err() == nil && errors.As(c.err, &refusal):
+		return fmt.Errorf("%w: %w", ErrNoFsync, c.err)
+	}
+	err = fmt.Errorf("%w: %w", rediserr.ErrNotSent, c.err)
+	u.Refresh(ctx, err)
+	return err
+}
+
+// ForgetFsync has the node asked again: what it could do it can do no more.
+func (u *Durable) ForgetFsync(ctx context.Context, anchor string) {
+	if node, _, err := u.Node(ctx, anchor); err == nil {
+		u.syncs.Delete(node)
+	}
+}

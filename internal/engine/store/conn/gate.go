@@ -1,0 +1,103 @@
+package conn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+)
+
+const (
+	// maxWaiting is how many durable runs of a queue may hold a connection to one
+	// node at once: Redis looks at each that waits again and again.
+	maxWaiting = 256
+	// probePause is how long after one has waited in vain the next one does.
+	probePause = 250 * time.Millisecond
+)
+
+// gate keeps durable runs that wait in vain from taking all connections to a
+// node, and from being slow, one after the other. A part of the pool is left
+// to calls that do not wait. While none has been confirmed since one has waited
+// for as long in vain, only one at a time waits, to see whether that has changed.
+type gate struct {
+	slots chan struct{}
+
+	mu   sync.Mutex
+	vain time.Duration // the longest wait in vain since one was confirmed, 0 if there is none
+	told confirmed     // its answer
+	next time.Time     // when one may wait all the same
+}
+
+// gateKey is what waits have in common: where one is in vain, others are.
+type gateKey struct {
+	node     redis.UniversalClient
+	replicas int
+	fsync    bool
+}
+
+func (u *Durable) gate(node redis.UniversalClient, d Durability) *gate {
+	key := gateKey{node, d.Replicas, d.Fsync}
+	if g, ok := u.gates.Load(key); ok {
+		return g.(*gate)
+	}
+	most := maxWaiting
+	if client, ok := node.(*redis.Client); ok {
+		most = min(most, max(client.Options().PoolSize*3/4, 1))
+	}
+	g, _ := u.gates.LoadOrStore(key, &gate{slots: make(chan struct{}, most)})
+	return g.(*gate)
+}
+
+// Enter waits for a place among the durable runs at the node of the key; the
+// place is left when the run has ended. Its error says that nothing was sent.
+func (u *Durable) Enter(ctx context.Context, d Durability, key string) (*Place, error) {
+	node, _, err := u.Node(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	g := u.gate(node, d)
+	select {
+	case g.slots <- struct{}{}:
+		return &Place{g}, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w, as too many calls wait to be durable: %w", rediserr.ErrNotSent, ctx.Err())
+	}
+}
+
+// Place is one among the durable runs at a node.
+type Place struct{ gate *gate }
+
+// Leave makes room for another run.
+func (p *Place) Leave() { <-p.gate.slots }
+
+// opens reports whether a run may wait for so long. Where it may not, what was
+// confirmed when one has waited in vain is told.
+func (g *gate) opens(within time.Duration) (confirmed, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if within > g.vain {
+		return confirmed{}, true
+	}
+	if now.Before(g.next) {
+		return g.told, false
+	}
+	g.next = now.Add(within + probePause)
+	return confirmed{}, true
+}
+
+// learn takes what a run has met that has waited for so long.
+func (g *gate) learn(within time.Duration, c confirmed, durable bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case durable:
+		g.vain, g.next = 0, time.Time{}
+	case c.err == nil && within > g.vain:
+		g.vain, g.told = within, c
+	}
+}

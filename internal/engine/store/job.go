@@ -1,0 +1,143 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+)
+
+// Limits of what is kept of jobs.
+const (
+	mostOpenJobs  = 100
+	mostJobs      = 1000
+	jobKept       = 7 * 24 * time.Hour // after its end
+	jobLife       = 7 * 24 * time.Hour // after its start
+	jobsPage      = 50
+	mostJobsDelta = message.MaxDelayYears * 366 * 24 * time.Hour
+	openJobs      = "open" // the field of the ids of jobs that have not ended
+	stopField     = " stop"
+)
+
+// Errors of jobs.
+var (
+	// ErrJobSpec is returned for a job that cannot be meant; the error says why.
+	ErrJobSpec = errors.New("invalid job")
+	// ErrJobsOpen is returned where too many jobs have not ended yet.
+	ErrJobsOpen = fmt.Errorf("%d jobs have not ended yet", mostOpenJobs)
+	// ErrNoJob is returned where there is no such job, or not any more.
+	ErrNoJob = errors.New("no such job")
+)
+
+// JobVerb is what a job does with each message.
+type JobVerb string
+
+// The verbs of jobs.
+const (
+	JobCancel     JobVerb = "cancel"
+	JobReschedule JobVerb = "reschedule"
+	JobRedrive    JobVerb = "redrive"
+	JobPurge      JobVerb = "purge"
+)
+
+// JobSpec says what a job is to do.
+type JobSpec struct {
+	Verb JobVerb `json:"verb"`
+	// Filter says with which messages; it must not be empty. Of these, with those that
+	// were there when the job was started. Redrive and purge mean dead letters only.
+	Filter Filter `json:"filter"`
+	// At or By is for a reschedule: the new due time, or how far from its own one, at
+	// most 10 years.
+	At time.Time     `json:"at"`
+	By time.Duration `json:"by,omitempty"`
+	// Rate is how many messages a second at the most; 0: as many as can be.
+	Rate int `json:"rate,omitempty"`
+	// DryRun only counts.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// JobState is how far a job is.
+type JobState string
+
+// The states of a job.
+const (
+	JobWaiting JobState = "waiting" // for a bridge
+	JobRunning JobState = "running"
+	JobDone    JobState = "done"
+	JobStopped JobState = "stopped"
+	JobFailed  JobState = "failed"
+)
+
+// Tally is what became of the messages of a job: Matched is the sum of the others,
+// and of those that it is just about, but for a dry run.
+type Tally struct {
+	Matched int64 `json:"matched"`
+	// Done, and MaybePublished: done, but a copy may have been published before.
+	Done           int64 `json:"done"`
+	MaybePublished int64 `json:"maybe_published"`
+	// TooLate were in flight.
+	TooLate int64 `json:"too_late"`
+	// Gone were published, or changed by others, after they were matched.
+	Gone int64 `json:"gone"`
+	// Failed cannot be read, and so not put back.
+	Failed int64 `json:"failed"`
+	// Unknown: the bridge that did it died, or Redis was away, for a minute.
+	Unknown int64 `json:"unknown"`
+}
+
+// Job is a job as it is now.
+type Job struct {
+	ID    string   `json:"id"`
+	Spec  JobSpec  `json:"spec"`
+	State JobState `json:"state"`
+	Tally Tally    `json:"tally"`
+	// Place is where the last matched messages were, and when they were due.
+	Place JobPlace `json:"place"`
+	// StartedAt and EndedAt are by Redis' clock.
+	StartedAt time.Time `json:"started_at"`
+	EndedAt   time.Time `json:"ended_at"`
+	// Instance is the bridge that runs it, or did.
+	Instance string `json:"instance,omitempty"`
+	// Err is why it has failed.
+	Err string `json:"err,omitempty"`
+}
+
+// JobPlace is how far a job has got.
+type JobPlace struct {
+	State State     `json:"state,omitempty"`
+	DueAt time.Time `json:"due_at"`
+	ID    string    `json:"id,omitempty"`
+}
+
+// Ended reports whether nothing more will happen.
+func (s JobState) Ended() bool { return s != JobWaiting && s != JobRunning }
+
+func (s *JobSpec) check(now time.Time) error {
+	if s.Filter == (Filter{}) {
+		return errors.New("an empty filter means all messages: name a state at least")
+	}
+	if s.Verb == JobRedrive || s.Verb == JobPurge {
+		if s.Filter.State != "" && s.Filter.State != StateDead {
+			return fmt.Errorf("state %q: %s is for dead letters", s.Filter.State, s.Verb)
+		}
+		s.Filter.State = StateDead
+	}
+	moves := !s.At.IsZero() || s.By != 0
+	switch list := (&ListRequest{Filter: s.Filter, Limit: 1}); {
+	case !slices.Contains([]JobVerb{JobCancel, JobReschedule, JobRedrive, JobPurge}, s.Verb):
+		return fmt.Errorf("verb %q: must be cancel, reschedule, redrive or purge", s.Verb)
+	case s.Rate < 0:
+		return fmt.Errorf("rate %d: must be 0 or more", s.Rate)
+	case moves != (s.Verb == JobReschedule) || !s.At.IsZero() && s.By != 0:
+		return errors.New("a reschedule, and nothing else, has either at or by")
+	case s.By.Abs() > mostJobsDelta || s.By%time.Millisecond != 0:
+		return fmt.Errorf("by %v: must be whole milliseconds, at most %d years", s.By, message.MaxDelayYears)
+	case !s.At.IsZero() && (s.At.Before(time.UnixMilli(0)) || s.At.After(now.Add(mostJobsDelta))):
+		return fmt.Errorf("at %s: from 1970 to %d years from now", s.At.Format(time.RFC3339), message.MaxDelayYears)
+	default:
+		_, err := list.check()
+		return err
+	}
+}

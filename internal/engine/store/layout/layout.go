@@ -1,0 +1,131 @@
+// Package layout keeps how a queue is spread over its shards: what every producer
+// and every bridge must agree on, while it changes too. Package store tells how.
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sharding"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+)
+
+// MaxShards is how many shards a queue may have.
+const MaxShards = 4096
+
+var (
+	// ErrNoLayout is returned for a queue that no bridge and no command has made yet.
+	ErrNoLayout = errors.New("delay: queue has no layout")
+	// ErrShards is returned for a number of shards that is not from 1 to [MaxShards].
+	ErrShards = fmt.Errorf("shards must be from 1 to %d", MaxShards)
+)
+
+// Layout is how a queue is spread: what every producer and every bridge must
+// agree on.
+type Layout struct {
+	// Shards is how many shards the queue has, see [Registry.SetShards].
+	Shards int
+	// Epoch tells the layout from every other one: each change makes another,
+	// and so does making a queue anew that was wiped.
+	Epoch string
+	// Sink is the broker whose rules the topics must follow.
+	Sink message.SinkType
+	// MaxMessage is the size limit of a message, in bytes.
+	MaxMessage int
+	Rules      Rules
+	// Earlier are the shard counts of earlier layouts, oldest first, whose
+	// messages have not all left yet.
+	Earlier []int
+	// Next is the shard count of a change that has begun and is not published
+	// yet; 0 if there is none.
+	Next int
+	// Retired are the counters of shards that were dropped, summed up by name.
+	Retired map[string]int64
+
+	next     plan
+	dropping []int
+	loaded   time.Time
+	keys     []keys.Shard
+}
+
+// Age is how long ago Redis told it.
+func (l *Layout) Age() time.Duration { return time.Since(l.loaded) }
+
+// Polled is how many shards may have a fence: those in use, and those of a
+// change that is not published yet.
+func (l *Layout) Polled() int { return max(l.InUse(), l.next.polled()) }
+
+// InUse is how many shards may hold messages: those of the layout in force and
+// of the earlier ones that live. Each of them has its meta. Those that a change
+// adds are not among them until it is published.
+func (l *Layout) InUse() int { return l.plan().polled() }
+
+// SameLife reports whether both are layouts of one making of the queue: it is
+// false where Redis was wiped between them.
+func (l *Layout) SameLife(other *Layout) bool {
+	return l.Life() == other.Life()
+}
+
+// Life tells a queue from the one that had its name before Redis was wiped.
+func (l *Layout) Life() string {
+	_, life := parseEpoch(l.Epoch)
+	return life
+}
+
+// HasChanged reports whether another layout of the same life came before this one.
+func (l *Layout) HasChanged() bool {
+	counter, _ := parseEpoch(l.Epoch)
+	return counter > 1
+}
+
+// Keys are the keys of the shards that may have a fence, by their numbers.
+func (l *Layout) Keys() []keys.Shard { return l.keys }
+
+func (l *Layout) plan() plan { return plan{epoch: l.Epoch, shards: l.Shards, earlier: l.Earlier} }
+
+// Home is the shard where the message would be created.
+func (l *Layout) Home(id, key string) int { return sharding.Home(key, id, l.Shards) }
+
+// Homes are the shards where a message may be, each once; the last is where
+// it would be created.
+func (l *Layout) Homes(id, key string) []int {
+	return l.AppendHomes(make([]int, 0, 1+len(l.Earlier)), id, key)
+}
+
+// AppendHomes appends what [Layout.Homes] returns.
+func (l *Layout) AppendHomes(homes []int, id, key string) []int {
+	newest, first := l.Home(id, key), len(homes)
+	for _, shards := range l.Earlier {
+		if home := sharding.Home(key, id, shards); home != newest && !slices.Contains(homes[first:], home) {
+			homes = append(homes, home)
+		}
+	}
+	return append(homes, newest)
+}
+
+func parseLayout(fields map[string]string) (*Layout, bool) {
+	now, ok := parsePlan(fields["epoch"], fields["shards"]+"|"+fields["earlier"])
+	maxMessage, err := strconv.Atoi(fields["max_message"])
+	dropping, okDropping := splitInts(fields["dropping"])
+	rules, errRules := parseRules(fields["rules"])
+	layout := &Layout{
+		Shards: now.shards, Epoch: now.epoch, Sink: message.SinkType(fields["sink"]), MaxMessage: maxMessage, Rules: rules,
+		Earlier: now.earlier, Retired: map[string]int64{}, dropping: dropping,
+	}
+	if text := fields["next"]; text != "" {
+		var okNext bool
+		epoch, content, _ := strings.Cut(text, "|")
+		layout.next, okNext = parsePlan(epoch, content)
+		layout.Next, ok = layout.next.shards, ok && okNext
+	}
+	for field := range strings.FieldsSeq(fields["retired"]) {
+		name, value, _ := strings.Cut(field, "=")
+		layout.Retired[name], _ = strconv.ParseInt(value, 10, 64)
+	}
+	return layout, ok && okDropping && err == nil && errRules == nil
+}

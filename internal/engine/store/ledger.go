@@ -1,0 +1,97 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// WithLedger makes settling tell the rows of outbox messages that these were
+// published: by an entry in the ledger of the shard, which stays until
+// [Rows.ForgetSettled]. notify is called after a settle that wrote some; it may
+// be missed where the settle's answer was lost, and must not block. It returns
+// the queue, and is called before that is used. Without it only what others than
+// the row do (cancel, replace, purge, reschedule) is told.
+func (q *Queue) WithLedger(notify func(shard int)) *Queue {
+	q.ledger = notify
+	return q
+}
+
+// Fate is what became of an outbox message without its row's doing.
+type Fate byte
+
+// The fates, as the ledger has them.
+const (
+	// FatePublished: the broker has acknowledged it.
+	FatePublished Fate = 'p'
+	// FateCancelled: it was cancelled, replaced or purged.
+	FateCancelled Fate = 'c'
+	// FateMoved: it has another due time, and lives on.
+	FateMoved Fate = 'd'
+)
+
+// SettledRow is an entry of the ledger.
+type SettledRow struct {
+	Token, ID, Key string
+	What           Fate
+	// DueAt is the new due time of FateMoved.
+	DueAt time.Time
+
+	entry string
+}
+
+// SettledPage returns about most entries of the shard's ledger, from a cursor
+// that is 0 at first, and the next cursor, 0 at the end. They are in no order;
+// until they are forgotten they may be returned again, and a token's entry may
+// change: from FateMoved to the others.
+func (q *Rows) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
+	k, err := q.keysOf(shard)
+	if err != nil {
+		return nil, 0, err
+	}
+	page, next, err := q.conn.Client(ctx).HScan(ctx, k.Settled, cursor, "", int64(most)).Result()
+	if err != nil {
+		return nil, 0, fmt.Errorf("read ledger: %w", err)
+	}
+	rows := make([]SettledRow, 0, len(page)/2)
+	for i := 0; i+1 < len(page); i += 2 {
+		rows = append(rows, parseSettled(page[i], page[i+1]))
+	}
+	return rows, next, nil
+}
+
+func parseSettled(token, entry string) SettledRow {
+	what, dueMs, member := scripts.CutLedger(entry)
+	row := SettledRow{Token: token, What: Fate(what), entry: entry}
+	if dueMs != 0 {
+		row.DueAt = time.UnixMilli(dueMs)
+	}
+	row.ID, row.Key = message.SplitMember(member)
+	return row
+}
+
+// ForgetSettled removes entries that [Rows.SettledPage] returned from the shard's
+// ledger, unless they have changed since. What was published or cancelled leaves a
+// tombstone: a writer that has lost its row's lock may come yet.
+func (q *Rows) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
+	k, err := q.keysOf(shard)
+	if err != nil {
+		return err
+	}
+	for start := 0; start < len(rows); start += MaxBatch {
+		batch := rows[start:min(start+MaxBatch, len(rows))]
+		args := make([]any, 0, 1+2*len(batch))
+		args = append(args, tombstone.Milliseconds())
+		for _, row := range batch {
+			args = append(args, row.Token, row.entry)
+		}
+		if _, err := q.conn.Run(ctx, scripts.Forget, []string{k.Settled, k.Gone, k.GoneTTL}, args...); err != nil {
+			return fmt.Errorf("forget in ledger: %w", err)
+		}
+	}
+	return nil
+}

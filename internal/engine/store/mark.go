@@ -1,0 +1,59 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// markStale marks the messages of a settlement that came too late, where they
+// were handed to the broker and live on. Where the settlement was repeated and
+// there is none, it was our own doing that the claim had ended: it is not stale.
+//
+// It is a step of its own, since it may have to read large bodies. Where it does
+// not happen, whatever ended the claim has marked its messages, but for a
+// failover, in which a crash before the settlement is the same.
+func (q *Shard) markStale(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
+	stale = !s.Repeated
+	for handed := handedOut(s); len(handed) > 0; {
+		args := append([]any{scripts.Flag(!stale), MaxBatchBytes}, handed[:min(len(handed), 2*MaxBatch)]...)
+		cmd, err := q.conn.Run(ctx, scripts.Mark, []string{k.Msg, k.Attempts, k.Meta}, args...)
+		if err != nil {
+			return stale, fmt.Errorf("mark what was settled too late: %w", err)
+		}
+		r := scripts.NewReply(cmd)
+		looked, marked := int(r.Int(0)), r.Int(1)
+		if r.Err != nil {
+			return stale, r.Err
+		}
+		stale = stale || marked > 0
+		handed = handed[2*looked:]
+	}
+	return stale, nil
+}
+
+// handedOut are the messages that were or may have been handed to the broker,
+// and their tokens.
+func handedOut(s *message.Settlement) []any {
+	var list []any
+	for i := range s.Verdicts {
+		m, v := &s.Claim.Messages[i], &s.Verdicts[i]
+		if v.Verb != message.VerbKeep && (v.Verb == message.VerbAck || v.Published) {
+			list = append(list, m.Member, tokenOf(m))
+		}
+	}
+	return list
+}
+
+// tokenOf is a token that nothing has where the message could not be decoded.
+func tokenOf(m *message.Claimed) string {
+	if len(m.Token) != message.TokenLength {
+		return strings.Repeat("-", message.TokenLength)
+	}
+	return m.Token
+}

@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// Members is a queue as the instances see it that share its shards.
+type Members struct{ *core }
+
+// Members is the instances' door.
+func (q *Queue) Members() *Members { return &Members{q.core} }
+
+// Heartbeat is when an instance was last heard.
+type Heartbeat struct {
+	Instance string
+	// At is in milliseconds of Redis' clock, which may be set back: that it changes
+	// tells that the instance lives, that it is old tells nothing.
+	At int64
+}
+
+// Heartbeat says that the instance lives, and returns the last heartbeat of each,
+// this one's among them, sorted by instance. The caller decides which of them
+// live; those that were silent for forgetAfter by Redis' clock are removed.
+// It also returns what is paused, see [Admin.Paused].
+func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, map[string]time.Time, error) {
+	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{q.keys.Instances(), q.keys.Paused()},
+		instance, forgetAfter.Milliseconds())
+	if err != nil {
+		return nil, nil, fmt.Errorf("heartbeat: %w", err)
+	}
+	r := scripts.NewReply(cmd)
+	entries, pauses := r.List(0), r.List(1)
+	beats := make([]Heartbeat, 0, len(entries.Values)/2)
+	for i := 0; i+1 < len(entries.Values) && err == nil; i += 2 {
+		var at float64
+		at, err = strconv.ParseFloat(entries.Text(i+1), 64)
+		beats = append(beats, Heartbeat{Instance: entries.Text(i), At: int64(at)})
+	}
+	slices.SortFunc(beats, func(a, b Heartbeat) int { return strings.Compare(a.Instance, b.Instance) })
+	fields := make(map[string]string, len(pauses.Values)/2)
+	for i := 0; i+1 < len(pauses.Values); i += 2 {
+		fields[pauses.Text(i)] = pauses.Text(i + 1)
+	}
+	return beats, parsePaused(fields), errors.Join(r.Err, entries.Err, pauses.Err, err)
+}
+
+// Leave forgets the instance, and tells the others.
+func (q *Members) Leave(ctx context.Context, instance string) error {
+	if _, err := q.conn.Run(ctx, scripts.Leave, []string{q.keys.Instances()}, instance); err != nil {
+		return fmt.Errorf("leave: %w", err)
+	}
+	return nil
+}
+
+// Instances returns when each instance was last heard, and Redis' time now, for people:
+// one is in the list for some time after it died.
+func (q *Admin) Instances(ctx context.Context) (beats []Heartbeat, now time.Time, err error) {
+	err = q.repeat(ctx, func(*Layout) error {
+		rdb := q.conn.Client(ctx)
+		if now, err = rdb.Time(ctx).Result(); err != nil {
+			return err
+		}
+		entries, err := rdb.ZRangeWithScores(ctx, q.keys.Instances(), 0, -1).Result()
+		beats = make([]Heartbeat, len(entries))
+		for i, z := range entries {
+			name, _ := z.Member.(string)
+			beats[i] = Heartbeat{Instance: name, At: int64(z.Score)}
+		}
+		return err
+	})
+	return beats, now, err
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// An operation of a row may be applied again at any time, so each of its runs
+// asks first what an earlier one has answered.
+const anyRun = 2
+
+var cancelRowVerb = verb{
+	name:   "cancel",
+	script: scripts.Cancel,
+	most:   1,
+	ends:   true,
+	keys:   cancelVerb.keys,
+	head:   operationHead,
+	each: func(args []any, a *asked) []any {
+		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.target, "")
+	},
+	pinned: true,
+}
+
+var rescheduleRowVerb = verb{
+	name:   "reschedule",
+	script: scripts.Reschedule,
+	most:   1,
+	keys:   rescheduleVerb.keys,
+	head:   operationHead,
+	each: func(args []any, a *asked) []any {
+		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target, "")
+	},
+	pinned: true,
+}
+
+func operationHead(r run) []any {
+	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false)}
+}
+
+// answerToken is under what the answer of an operation is remembered: under its
+// token it would be taken for the end of the message of that token.
+func answerToken(token string) string { return "=" + token[len(message.OutboxMark):] }
+
+// Operation is a row that cancels or reschedules a message.
+type Operation struct {
+	ID, Key string
+	// Token is the operation's own: 16 bytes that begin with '~'.
+	Token string
+	// Target is the token in force of the message's row. Another message of that
+	// identity is left alone.
+	Target string
+}
+
+func (o *Operation) call() *call {
+	return &call{asked: asked{id: o.ID, key: o.Key, token: o.Token, target: o.Target}}
+}
+
+// CancelRow is [Producer.Cancel] for a row. For as long as a tombstone lives no late
+// [Rows.Put] under the target brings the message here, also where there was
+// nothing to cancel (NotFound). Two more codes, EndedPublished and EndedCancelled,
+// tell what had become of it before.
+// The ledger does not tell of what the row itself has cancelled. How ctx must end
+// is told at Put, and what [ErrReload] and [ErrNotDurable] ask for. It may be repeated; once a minute has passed since it took
+// effect, the answer is NotFound.
+func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
+	return q.operate(ctx, &cancelRowVerb, o.call())
+}
+
+// RescheduleRow is [Producer.Reschedule] for a row, see [Rows.CancelRow]. Done and
+// DoneMaybePublished: Token is the one in force from now on. NotFound: nothing is
+// here, and the target has ended; the row is to be brought here under Token.
+func (q *Rows) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
+	c := o.call()
+	c.asked.when = at(due)
+	return q.operate(ctx, &rescheduleRowVerb, c)
+}
+
+func (q *Rows) operate(ctx context.Context, v *verb, c *call) Answer {
+	if a := &c.asked; !message.IsOutboxToken(a.token) || !message.IsOutboxToken(a.target) {
+		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
+	}
+	named := *v
+	named.epoch, named.durable = q.epoch, q.durable
+	answer := q.doOne(ctx, &named, c)
+	return answer.confirmed()
+}

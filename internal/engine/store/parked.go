@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// slotsPage is how many slots one script looks at.
+const slotsPage = 160
+
+// Parked returns the slots of a shard that hold parked messages, in their order.
+// It costs as much as there are such slots, however many messages they hold.
+func (q *Shard) Parked(ctx context.Context) ([]message.ParkedRoute, error) {
+	k, err := q.keysOf(q.number)
+	if err != nil {
+		return nil, err
+	}
+	var routes []message.ParkedRoute
+	for next := 1; next <= message.MaxSlot; next = routes[len(routes)-1].Slot + 1 {
+		cmd, err := q.conn.Run(ctx, scripts.Parked, []string{k.Due, k.Routes}, next, slotsPage)
+		if err != nil {
+			return nil, fmt.Errorf("list parked: %w", err)
+		}
+		page := scripts.NewReply(cmd)
+		for i := range page.Values {
+			slot := page.List(i)
+			routes = append(routes, parseParked(slot))
+			if slot.Err != nil {
+				return nil, slot.Err
+			}
+		}
+		if page.Err != nil || len(page.Values) < slotsPage {
+			return routes, page.Err
+		}
+	}
+	return routes, nil
+}
+
+// parseParked reads what parked.lua tells of one slot. A failover may have lost
+// which route it is.
+func parseParked(r *scripts.Reply) message.ParkedRoute {
+	p := message.ParkedRoute{Slot: int(r.Int(0)), Messages: int(r.Int(1)), Oldest: time.UnixMilli(r.Int(2))}
+	nameRoute(&p, r.Text(3))
+	return p
+}
+
+// nameRoute fills in what the key routes tells of a slot.
+func nameRoute(p *message.ParkedRoute, entry string) {
+	since, rest, _ := strings.Cut(entry, " ")
+	if ms, err := strconv.ParseInt(since, 10, 64); err == nil {
+		p.Since = time.UnixMilli(ms)
+	}
+	if length, names, ok := scripts.CutInt(rest); ok && length >= 0 && length <= int64(len(names)) {
+		p.Route, p.Reason = names[:length], names[length:]
+	}
+}
+
+// parkArgs are the routes of a settlement as the script takes them.
+func parkArgs(parks []message.ParkedRoute) []any {
+	args := make([]any, 0, 4*len(parks))
+	for _, p := range parks {
+		sinceMs := int64(0)
+		if !p.Since.IsZero() {
+			sinceMs = p.Since.UnixMilli()
+		}
+		args = append(args, p.Slot, sinceMs, p.Route, p.Reason)
+	}
+	return args
+}

@@ -1,0 +1,368 @@
+package rights_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+)
+
+var lives = map[rights.Role][]step{
+	rights.Producer: slices.Concat(producing, []step{{"finish a change of others", finishChange}}),
+	rights.Viewer:   slices.Concat([]step{{"connect", ping}, finding}, viewing),
+	rights.Operator: slices.Concat([]step{{"connect", ping}, finding}, viewing, producing, auditing, operating),
+	rights.Bridge:   slices.Concat(polling, producing, viewing, auditing, serving, []step{{"hear hints", hear}}), // That takes long.
+}
+
+func ping(ctx context.Context, l *life) error { return l.rdb.Ping(ctx).Err() }
+
+// producing is what the SDK does.
+var producing = []step{
+	{"create the queue", func(ctx context.Context, l *life) error {
+		return l.q.Producer().CreateLayout(ctx, store.Layout{Shards: 1, MaxMessage: message.DefaultMaxSize})
+	}},
+	{"schedule", func(ctx context.Context, l *life) error {
+		return errors.Join(schedule(ctx, l.q, later, "a", "b"), schedule(ctx, l.q, later, "a", "dead"))
+	}},
+	{"replace", func(ctx context.Context, l *life) error {
+		return errorOf(l.q.Producer().Schedule(ctx, []store.Request{{Message: note("a"), When: later}}, true, none)...)
+	}},
+	{"reschedule", func(ctx context.Context, l *life) error {
+		return errorOf(l.q.Producer().Reschedule(ctx, "a", "", later, none))
+	}},
+	{"cancel, and get", func(ctx context.Context, l *life) error {
+		_, _, err := l.q.Producer().Get(ctx, "b", "")
+		_, _, errEnded := l.q.Producer().Locate(ctx, "a", "")
+		return errors.Join(err, errEnded, errorOf(l.q.Producer().Cancel(ctx, "a", "", none)))
+	}},
+	{"get in flight", func(ctx context.Context, l *life) error {
+		_, _, err := l.q.Producer().Get(ctx, "flying", "")
+		return err
+	}},
+	{"push a row", func(ctx context.Context, l *life) error {
+		return errorOf(l.q.Rows().PutWithin(ctx, time.Now().Add(time.Minute), []store.Row{row(1)})...)
+	}},
+	{"schedule durably", func(ctx context.Context, l *life) error {
+		return errorOf(l.q.Producer().Schedule(ctx, []store.Request{{Message: note("c"), When: later}}, false, replica)...)
+	}},
+}
+
+func row(n int) store.Row {
+	return store.Row{Token: fmt.Sprintf("~%015d", n), Message: note(fmt.Sprint("row ", n)), DueAt: time.Now().Add(time.Hour)}
+}
+
+// finishChange meets a change of the shards that somebody has begun and given up.
+func finishChange(ctx context.Context, l *life) error {
+	before, err := l.near.LoadLayout(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.root.HSet(ctx, l.near.Keys().Shard(0).Meta, "epoch", layout.NextEpoch(before.Epoch), "layout", "2|1").Err(); err != nil {
+		return err
+	}
+	if err := schedule(ctx, l.q, later, "d"); err != nil {
+		return err
+	}
+	after, err := l.near.LoadLayout(ctx)
+	if err == nil && after.Shards != 2 {
+		err = errors.New("the change was not finished")
+	}
+	return err
+}
+
+// viewing changes nothing.
+var viewing = []step{
+	{"get", func(ctx context.Context, l *life) error {
+		for _, id := range []string{"waits", "flying", "dead", "none"} {
+			if _, _, err := l.q.Producer().Locate(ctx, id, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
+	{"list", func(ctx context.Context, l *life) error {
+		for _, filter := range []store.Filter{
+			{State: store.StateScheduled}, {State: store.StateParked}, {State: store.StateInFlight}, {State: store.StateDead}, {Tag: "red"},
+		} {
+			for after := ""; ; {
+				page, err := l.q.Admin().List(ctx, store.ListRequest{Filter: filter, Limit: 1, After: after})
+				if err != nil {
+					return err
+				}
+				if after = page.Next; after == "" {
+					break
+				}
+			}
+		}
+		return nil
+	}},
+	{"stats", func(ctx context.Context, l *life) error {
+		stats, err := l.q.Admin().StatsOfAll(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = l.q.Admin().SampleSizes(ctx, &stats)
+		_, errPaused := l.q.Admin().Paused(ctx)
+		return errors.Join(err, errPaused)
+	}},
+	{"forecast", func(ctx context.Context, l *life) error {
+		_, err := l.q.Admin().Forecast(ctx, time.Time{}, time.Now().Add(time.Hour), time.Hour)
+		return err
+	}},
+	{"dead letters", func(ctx context.Context, l *life) error {
+		return l.q.Admin().DeadLetters(ctx, func(message.DeadLetter) bool { return true })
+	}},
+	{"jobs", func(ctx context.Context, l *life) error {
+		id, err := l.near.Jobs().Start(ctx, store.JobSpec{Verb: store.JobPurge, Filter: store.Filter{Reason: "none has this"}})
+		if err != nil {
+			return err
+		}
+		_, err = l.q.Jobs().Get(ctx, id)
+		_, _, errList := l.q.Jobs().List(ctx, "")
+		return errors.Join(err, errList)
+	}},
+}
+
+// finding is by an id alone.
+var finding = step{"find", func(ctx context.Context, l *life) error {
+	_, err := l.q.Producer().Find(ctx, "flying", 10)
+	return err
+}}
+
+var pausing = step{"pause", func(ctx context.Context, l *life) error {
+	_, err := l.q.Admin().Pause(ctx, "topic")
+	_, errResume := l.q.Admin().Resume(ctx, "topic")
+	return errors.Join(err, errResume)
+}}
+
+// writing is into the audit.
+var writing = step{"write the audit", func(ctx context.Context, l *life) error {
+	return l.q.Admin().Audit(ctx, &store.Change{Who: "ann"})
+}}
+
+// operating is what the commands do beside.
+var operating = []step{
+	writing,
+	{"make", func(ctx context.Context, l *life) error {
+		_, err := l.q.Layouts().Ensure(ctx, store.Layout{Shards: 1, Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize})
+		return err
+	}},
+	pausing,
+	{"jobs that change", func(ctx context.Context, l *life) error {
+		id, err := l.q.Jobs().Start(ctx, store.JobSpec{Verb: store.JobPurge, Filter: store.Filter{Reason: "none has this"}})
+		return errors.Join(err, l.q.Jobs().Stop(ctx, id))
+	}},
+	{"are replicas in time", func(ctx context.Context, l *life) error {
+		_, err := store.New(l.rdb, l.prefix, main).WithDurability(replica).Admin().Unconfirmed(ctx)
+		return err
+	}},
+	{"verify", func(ctx context.Context, l *life) error {
+		if err := l.root.HDel(ctx, l.near.Keys().Shard(0).Msg, "waits").Err(); err != nil {
+			return err
+		}
+		found := 0
+		err := l.q.Verifier(store.Verification{Mend: true}).Run(ctx, func(store.Breach) error {
+			found++
+			return nil
+		})
+		if err == nil && found == 0 {
+			err = errors.New("nothing was found")
+		}
+		return err
+	}},
+	{"redrive, purge", func(ctx context.Context, l *life) error {
+		_, err := l.q.Admin().Redrive(ctx, []string{"dead"})
+		_, errPurge := l.q.Admin().Purge(ctx, []string{"waits"})
+		return errors.Join(err, errPurge)
+	}},
+	{"change the shards", func(ctx context.Context, l *life) error {
+		_, err := l.q.Layouts().SetShards(ctx, 2)
+		return err
+	}},
+}
+
+// auditing is what an outbox does with its rows, by the bridge or by a command.
+var auditing = []step{
+	{"rows", func(ctx context.Context, l *life) error {
+		q := l.q.Rows()
+		if err := errorOf(q.Put(ctx, []store.Row{row(2), row(3)})...); err != nil {
+			return err
+		}
+		_, err := q.Born(ctx)
+		_, _, _, errPage := q.RowsPage(ctx, 0, "0", 100)
+		_, errRemove := q.Remove(ctx, []store.SettledRow{{Token: row(3).Token, ID: "row 3", What: store.FateCancelled}})
+		return errors.Join(err, errPage, errRemove, errorOf(q.Peek(ctx, []store.Row{row(2)})...))
+	}},
+	{"ledger", func(ctx context.Context, l *life) error {
+		if err := errorOf(l.near.Producer().Cancel(ctx, "row 2", "", none)); err != nil {
+			return err
+		}
+		list, _, err := l.q.Rows().SettledPage(ctx, 0, 0, 100)
+		return errors.Join(err, l.q.Rows().ForgetSettled(ctx, 0, list))
+	}},
+}
+
+var errNothing = errors.New("nothing was claimed")
+
+// polling is what pollers do.
+var polling = []step{
+	{"heartbeat", func(ctx context.Context, l *life) error {
+		_, _, err := l.q.Members().Heartbeat(ctx, "bridge", time.Hour)
+		return err
+	}},
+	{"reclaim", func(ctx context.Context, l *life) error {
+		claim, err := l.claim(ctx, l.q, "bridge", time.Minute)
+		for err == nil && claim.State == message.ClaimHeld && wait.Sleep(ctx, claim.HeldFor) {
+			claim, err = l.claim(ctx, l.q, "bridge", time.Minute)
+		}
+		if err != nil {
+			return err
+		}
+		_, _, err = l.q.Shard(0).Reclaim(ctx, message.Reclaim{Instance: "bridge", Foreign: true})
+		return err
+	}},
+	{"claim, settle", func(ctx context.Context, l *life) error {
+		claim, err := l.claim(ctx, l.q, "bridge", time.Minute)
+		if err != nil || len(claim.Messages) != 1 {
+			return errors.Join(err, errNothing)
+		}
+		verdict := message.Verdict{Verb: message.VerbPark, Slot: 8, Attempts: message.Attempts{Begun: 1, MaybeOut: 1}}
+		_, err = l.q.Shard(0).Settle(ctx, message.Settlement{
+			Claim: claim, Verdicts: []message.Verdict{verdict}, Parks: []message.ParkedRoute{{Slot: 8, Route: "r", Since: time.Now()}},
+		})
+		return err
+	}},
+	{"claim what is parked", func(ctx context.Context, l *life) error {
+		claim, err := l.claim(ctx, l.q, "bridge", time.Minute, func(r *message.ClaimRequest) { r.Slot = 8 })
+		if err != nil || len(claim.Messages) != 1 {
+			return errors.Join(err, errNothing)
+		}
+		_, errParked := l.q.Shard(0).Parked(ctx)
+		settlement := message.Settlement{Claim: claim, Verdicts: []message.Verdict{{Verb: message.VerbAck, Published: true}}}
+		_, err = l.q.Shard(0).Settle(ctx, settlement)
+		_, errLate := l.q.Shard(0).Settle(ctx, settlement)
+		return errors.Join(err, errParked, errLate)
+	}},
+	{"meet another one", func(ctx context.Context, l *life) error {
+		_, err := l.claim(ctx, l.q, "another", time.Minute)
+		return err
+	}},
+	{"confirm", func(ctx context.Context, l *life) error {
+		q := store.New(l.rdb, l.prefix, main).WithDurability(replica)
+		if _, err := q.LoadLayout(ctx); err != nil {
+			return err
+		}
+		_ = q.Shard(0).Confirm(ctx, message.ClaimToken{Instance: "bridge", Number: l.number}) // There is no replica.
+		return nil
+	}},
+	{"hand over, leave", func(ctx context.Context, l *life) error {
+		return errors.Join(l.q.Shard(0).HandOver(ctx, "bridge"), l.q.Members().Leave(ctx, "bridge"))
+	}},
+	{"repair", func(ctx context.Context, l *life) error {
+		if err := l.root.Del(ctx, l.near.Keys().Shard(0).Meta).Err(); err != nil {
+			return err
+		}
+		_, err := l.q.Layouts().Repair(ctx)
+		return err
+	}},
+	{"keep the layout", keepLayout},
+}
+
+// keepLayout drops a shard that nobody has any more.
+func keepLayout(ctx context.Context, l *life) error {
+	near, q := store.New(l.root, l.prefix, other), store.New(l.rdb, l.prefix, other)
+	_, err := near.Layouts().Ensure(ctx, store.Layout{Shards: 2, Sink: message.RabbitMQ, MaxMessage: message.DefaultMaxSize})
+	if err != nil {
+		return err
+	}
+	if _, err := near.Layouts().SetShards(ctx, 1); err != nil {
+		return err
+	}
+	keeper := layout.NewKeeper(q.Layouts(), 0)
+	for dropped := false; !dropped; {
+		if err := keeper.Step(ctx); err != nil {
+			return err
+		}
+		n, err := l.root.Exists(ctx, near.Keys().Shard(1).Meta).Result()
+		if dropped = n == 0; err != nil || !wait.Sleep(ctx, time.Millisecond) {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// hear listens for as long as it takes until the connection asks for a sign of life, and
+// then lets the shard go.
+func hear(ctx context.Context, l *life) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	queue, ignore := keys.Queue{Prefix: l.prefix, Name: main}, hints.Listener{Wake: func(int) {}, Changed: func() {}}
+	subscriber := hints.New(l.rdb)
+	subscriber.Set(queue, []int{0}, ignore)
+	running.Go(func() { subscriber.Run(ctx) })
+	if err := l.awaitCall(ctx, "ping"); err != nil {
+		return err
+	}
+	subscriber.Set(queue, []int{}, ignore)
+	return l.awaitCall(ctx, "sunsubscribe")
+}
+
+// awaitCall returns when the server was asked for that command, or has denied any.
+func (l *life) awaitCall(ctx context.Context, command string) error {
+	for {
+		info, err := l.root.Info(ctx, "commandstats").Result()
+		if err != nil || strings.Contains(info, "cmdstat_"+command+":") {
+			return err
+		}
+		if denied, err := l.denied(ctx, ""); err != nil || len(denied) > 0 {
+			return err
+		}
+		if !wait.Sleep(ctx, 20*time.Millisecond) {
+			return fmt.Errorf("nobody called %s: %w", command, ctx.Err())
+		}
+	}
+}
+
+// serving is what the API and the bridge's own chores do.
+var serving = []step{
+	writing,
+	{"read the audit", func(ctx context.Context, l *life) error {
+		_, err := l.q.Admin().AuditLog(ctx, "", 1)
+		return err
+	}},
+	{"instances", func(ctx context.Context, l *life) error {
+		_, _, err := l.q.Admin().Instances(ctx)
+		_, errCounters := l.q.Admin().Counters(ctx, []string{"scheduled"})
+		return errors.Join(err, errCounters)
+	}},
+	{"budget, dead limits", func(ctx context.Context, l *life) error {
+		_, err := l.q.Admin().Limit(ctx, 1<<30)
+		_, _, errTrim := l.q.Admin().TrimDead(ctx, store.DeadLimits{Max: 100})
+		return errors.Join(err, errTrim)
+	}},
+	{"run jobs", func(ctx context.Context, l *life) error {
+		id, err := l.q.Jobs().Start(ctx, store.JobSpec{Verb: store.JobReschedule, Filter: store.Filter{Tag: "red"}, By: time.Second})
+		if err != nil {
+			return err
+		}
+		run, err := l.q.Jobs().Take(ctx, id, "bridge")
+		for err == nil && !run.Job().State.Ended() {
+			_, err = run.Step(ctx, 100)
+		}
+		return err
+	}},
+	pausing,
+}

@@ -1,0 +1,157 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// Rows is a queue as those see it whose messages stand for rows of a database:
+// the outbox's relay, settler and auditor, and what writes compensation
+// messages.
+type Rows struct {
+	*core
+
+	epoch string // see Pin
+}
+
+// Rows is the outbox's door.
+func (q *Queue) Rows() *Rows { return &Rows{core: q.core} }
+
+// Pin returns the door as it is now: its Put, PutWithin, CancelRow and
+// RescheduleRow answer [ErrReload] when the layout is another one, and a layout
+// that Redis has lost a shard of is. So who pins it before it takes a row's lock,
+// or commits, writes nothing by what it knew before a loss. An unpinned door does
+// so from the beginning of each call.
+func (q *Rows) Pin(ctx context.Context) (*Rows, error) {
+	layout, err := q.Layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Rows{core: q.core, epoch: layout.Epoch}, nil
+}
+
+// Born is since when each shard in use has what it has, by Redis' clock: what it
+// had before, Redis has lost. It is zero where that is unknown.
+func (q *Rows) Born(ctx context.Context) ([]time.Time, error) {
+	layout, err := q.Layout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return q.layouts.Born(ctx, layout)
+}
+
+// Absent is the code where nothing is known of the row's message, see [Rows.Peek].
+const Absent = free
+
+var peekVerb = verb{
+	name:   "peek",
+	script: scripts.Put,
+	most:   putVerb.most,
+	keys:   putVerb.keys,
+	head: func(r run) []any {
+		return []any{r.epoch, r.notAfter, scripts.Flag(false), message.FormatVersion, MaxBatchBytes}
+	},
+	each: putVerb.each,
+	asks: true,
+}
+
+// Peek is [Rows.Put] that changes nothing: Absent stands for Created. Of a row
+// it needs the token, and ID and Key of the message.
+func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
+	calls := make([]*call, len(rows))
+	for i, row := range rows {
+		calls[i] = &call{asked: asked{
+			id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token), mark: row.mark(),
+		}}
+	}
+	if len(calls) > 0 {
+		q.do(ctx, &peekVerb, calls)
+	}
+	return answers(calls)
+}
+
+// RowsPage are the messages of a shard that stand for rows of a database and
+// wait: about most of them, from a cursor that is "0" at first, and the next one,
+// "0" at the end. bytes is how much of bodies Redis has read for it, in scripts
+// of MaxBatchBytes at the most. A message may come twice.
+func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
+	k, err := q.keysOf(shard)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	for args := []any{cursor, min(most, rowsBatch), MaxBatchBytes}; ; {
+		cmd, err := q.conn.Run(ctx, scripts.Rows, []string{k.Due, k.Msg}, args...)
+		if err != nil {
+			return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)
+		}
+		r := scripts.NewReply(cmd)
+		list, rest := r.List(2), r.List(3)
+		for i := 0; i+1 < len(list.Values); i += 2 {
+			id, key := message.SplitMember(list.Text(i))
+			rows = append(rows, SettledRow{ID: id, Key: key, Token: list.Text(i + 1)})
+		}
+		next, bytes = r.Text(0), bytes+int(r.Int(1))
+		if err := errors.Join(r.Err, list.Err); err != nil || len(rest.Values) == 0 {
+			return rows, next, bytes, err
+		}
+		args = append([]any{next, 0, MaxBatchBytes}, rest.Values...)
+	}
+}
+
+// How many messages one script looks at, at the most: see verb.most.
+const (
+	rowsBatch   = 400
+	removeBatch = 80
+)
+
+// Remove removes messages of rows that have ended as What says, where they wait
+// under that very token, and returns how many it has removed. A message in
+// flight stays. It may be repeated.
+func (q *Rows) Remove(ctx context.Context, rows []SettledRow) (removed int, err error) {
+	layout, err := q.Layout(ctx)
+	if err != nil {
+		return 0, err
+	}
+	byShard := map[int][]SettledRow{}
+	for _, row := range rows {
+		for _, home := range layout.Homes(row.ID, row.Key) {
+			byShard[home] = append(byShard[home], row)
+		}
+	}
+	for shard, rows := range byShard {
+		for len(rows) > 0 {
+			n, looked, err := q.removeFrom(ctx, layout, layout.Keys()[shard], rows[:min(len(rows), removeBatch)])
+			if removed += n; err != nil {
+				return removed, fmt.Errorf("remove rows from shard %d of %s: %w", shard, q.keys.Name, err)
+			}
+			rows = rows[looked:]
+		}
+	}
+	return removed, nil
+}
+
+// removeFrom looks at the first of the rows, as many as one script may read.
+func (q *Rows) removeFrom(ctx context.Context, l *Layout, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
+	keys, history := withHistory(l, k, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta, k.Tags})
+	args := []any{tombstone.Milliseconds(), MaxBatchBytes, history}
+	for _, row := range rows {
+		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
+	}
+	cmd, err := q.conn.Run(ctx, scripts.Remove, keys, args...)
+	if err != nil {
+		return 0, 0, err
+	}
+	r := scripts.NewReply(cmd)
+	removed, looked = int(r.Int(0)), int(r.Int(1))
+	if r.Err == nil && (looked < 1 || looked > len(rows)) {
+		r.Err = scripts.ErrReply
+	}
+	return removed, looked, r.Err
+}

@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// Request asks to schedule one message.
+type Request struct {
+	Message *message.Message
+	When    When
+	// Earlier, unless nil, is the call that this one repeats.
+	Earlier *Earlier
+}
+
+var scheduleVerb = verb{
+	name:   "schedule",
+	script: scripts.Schedule,
+	most:   150,
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake, k.Deadlines, k.Tags}
+	},
+	head: func(r run) []any {
+		start := ""
+		if r.second {
+			start = strconv.FormatInt(r.startMs, 10)
+		}
+		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tagged) + maxBatchBytes}
+	},
+	each: func(args []any, a *asked) []any {
+		return append(args, a.when.String(), message.Member(a.id, a.key))
+	},
+	storedLast: true,
+	asks:       true,
+}
+
+var maxBatchBytes = strconv.Itoa(MaxBatchBytes)
+
+func digit(set bool) string {
+	if set {
+		return "1"
+	}
+	return "0"
+}
+
+var replaceVerb = verb{
+	name:   "replace",
+	script: scripts.Replace,
+	most:   45,
+	keys: func(k keys.Shard) []string {
+		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Wake, k.Settled, k.Tags}
+	},
+	head: func(r run) []any {
+		return []any{
+			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last),
+		}
+	},
+	each: func(args []any, a *asked) []any {
+		return append(args, message.Member(a.id, a.key), a.when.String(), a.stored)
+	},
+}
+
+// Schedule creates messages; those whose identity is taken are answered with
+// where the other one is, or, with replace, take its place. There is one answer
+// a request, by index. An Earlier call must be one of
+// that Queue, Verb ("replace" with replace), ID and Key.
+func (q *Producer) Schedule(ctx context.Context, requests []Request, replace bool, durable Durability) []Answer {
+	v := scheduleVerb
+	if replace {
+		v = replaceVerb
+	}
+	v.durable = durable
+	calls, made := make([]*call, len(requests)), make([]call, len(requests))
+	for i, token := range newTokens(len(requests)) {
+		r := &requests[i]
+		calls[i], made[i] = &made[i], *newCall(r.Message.ID, r.Message.Key, token, r.Earlier)
+		calls[i].asked.when, calls[i].asked.stored = r.When, message.Encode(calls[i].asked.token, r.Message)
+		calls[i].asked.tags = r.Message.CountTags()
+	}
+	q.do(ctx, &v, calls)
+	return answers(calls)
+}
+
+func answers(calls []*call) []Answer {
+	list := make([]Answer, len(calls))
+	for i, c := range calls {
+		list[i] = c.answer
+	}
+	return list
+}

@@ -1,0 +1,31 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+)
+
+// errNotReady is returned by a poller's verbs before the layout is known.
+var errNotReady = fmt.Errorf("%w: ensure it first", ErrNoLayout)
+
+// Shard is one shard as its poller sees it. The layout must be known, see
+// [layout.Registry.Ensure].
+type Shard struct {
+	*core
+	number int
+}
+
+// Shard is the door of the shard of that number.
+func (q *Queue) Shard(number int) *Shard { return &Shard{q.core, number} }
+
+// keysOf names the keys of a shard that may have one.
+func (q *core) keysOf(number int) (keys.Shard, error) {
+	switch {
+	case q.layouts.InUse() == nil:
+		return keys.Shard{}, errNotReady
+	case number < 0 || number >= MaxShards:
+		return keys.Shard{}, fmt.Errorf("shard %d: must be from 0 to %d", number, MaxShards-1)
+	}
+	return q.keys.Shard(number), nil
+}

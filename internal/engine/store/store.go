@@ -1,0 +1,85 @@
+package store
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
+	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+)
+
+// Limits of one script, so that none blocks Redis for long.
+const (
+	// MaxBatch is how many messages one script handles at the most.
+	MaxBatch = 500
+	// MaxBatchBytes is how many bytes of stored messages one script handles at
+	// the most, unless it is a single message.
+	MaxBatchBytes = 1 << 20
+	// mostTags is how many tags the messages of one script have together, unless it
+	// is a single message.
+	mostTags = 200
+	// tombstone is how long a cancel or reschedule is remembered: longer than all
+	// runs of a call may take.
+	tombstone = 60 * time.Second
+	// MaxCall is how long all runs of a call may take together.
+	MaxCall = 30 * time.Second
+	// DefaultTimeout is how long one run of a script may take.
+	DefaultTimeout = 2 * time.Second
+)
+
+// What the packages below define and callers of this one need.
+type (
+	// Durability is how certain an effect must be.
+	Durability = conn.Durability
+	// Layout is how a queue is spread over its shards.
+	Layout = layout.Layout
+)
+
+// How long a confirmation may take. A disk may be asked once a second only.
+const (
+	replicaWait = time.Second
+	fsyncWait   = 3 * time.Second
+)
+
+// ByReplicas asks so many replicas to confirm within a second.
+func ByReplicas(n int) Durability { return Durability{Replicas: n, Timeout: replicaWait} }
+
+// ByFsync asks the primary to confirm within three seconds that it is on its disk.
+func ByFsync() Durability { return Durability{Fsync: true, Timeout: fsyncWait} }
+
+// ErrNoLayout is returned for a queue that no bridge and no command has made yet.
+var ErrNoLayout = layout.ErrNoLayout
+
+// MaxShards is how many shards a queue may have.
+const MaxShards = layout.MaxShards
+
+// Queue is one delay queue in Redis. Who works with it does so by one of its
+// doors. It and they are safe for concurrent use, own no goroutine and no
+// connection, and need no Close.
+type Queue struct{ *core }
+
+// New returns the queue of that name; it does no I/O. A run of a script takes
+// at most [DefaultTimeout].
+func New(rdb redis.UniversalClient, prefix, name string) *Queue {
+	return NewWithTimeout(rdb, prefix, name, DefaultTimeout)
+}
+
+// NewWithTimeout is [New] with another limit for a run of a script.
+func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time.Duration) *Queue {
+	c, queue := conn.NewDurable(conn.New(rdb, timeout)), keys.Queue{Prefix: prefix, Name: name}
+	clocks := clock.New(c.Conn)
+	return &Queue{&core{keys: queue, conn: c, clocks: clocks, layouts: layout.NewRegistry(c, &clocks.Queue, queue)}}
+}
+
+// WithBatcher makes the queue send its quiet runs by b, whose client must be
+// its own, and returns the queue. It is called before the queue is used.
+func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
+	q.conn.SetBatcher(b)
+	return q
+}
+
+// Layouts is where the queue's layout is found and changed.
+func (q *Queue) Layouts() *layout.Registry { return q.layouts }

@@ -1,0 +1,124 @@
+// Package testenv gives the tests real servers: one shared server of each
+// kind for tests that only need a broker, Redis or a database, private ones for
+// tests that kill, pause or configure them, a TCP proxy that misbehaves on
+// demand, and certificates.
+//
+// Shared servers come from DELAYBRIDGE_TEST_*_URL (REDIS, NATS, RABBITMQ, KAFKA,
+// POSTGRES, MARIADB), which the suite driver in test/services sets; without them
+// each test process starts its own on first use, and that one dies with it. Where the
+// server's program is missing a test is skipped, or fails if CI=true. Tests that share
+// a server keep apart by [Name] and never flush it.
+//
+// Only tests import this package.
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
+)
+
+// shared is one server for all tests of this process.
+type shared struct {
+	kind  string
+	env   string
+	start func(context.Context) (*service.Server, error)
+
+	mu     sync.Mutex
+	server *service.Server // held, since a collected one closes its pipe and so ends
+	url    string
+	err    error
+}
+
+var (
+	sharedRedis = &shared{
+		kind: "Redis", env: "DELAYBRIDGE_TEST_REDIS_URL",
+		start: func(ctx context.Context) (*service.Server, error) { return service.StartRedis(ctx) },
+	}
+	sharedNATS = &shared{
+		kind: "NATS", env: "DELAYBRIDGE_TEST_NATS_URL",
+		start: func(ctx context.Context) (*service.Server, error) { return service.StartNATS(ctx, "") },
+	}
+	sharedRabbitMQ = &shared{
+		kind: "RabbitMQ", env: "DELAYBRIDGE_TEST_RABBITMQ_URL",
+		start: func(ctx context.Context) (*service.Server, error) { return service.StartRabbitMQ(ctx, "") },
+	}
+	sharedKafka = &shared{
+		kind: "Kafka", env: "DELAYBRIDGE_TEST_KAFKA_URL",
+		start:   func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") },
+	}
+)
+
+// Redis returns the URL of a shared Redis.
+func Redis(t testing.TB) string {
+	t.Helper()
+	return sharedRedis.get(t)
+}
+
+// NATS returns the URL of a shared NATS server with JetStream.
+func NATS(t testing.TB) string {
+	t.Helper()
+	return sharedNATS.get(t)
+}
+
+// RabbitMQ returns the URL of a shared RabbitMQ, with its guest user.
+func RabbitMQ(t testing.TB) string {
+	t.Helper()
+	return sharedRabbitMQ.get(t)
+}
+
+// Kafka returns the brokers of a shared Kafka, which creates no topics by
+// itself.
+func Kafka(t testing.TB) []string {
+	t.Helper()
+	return strings.Split(sharedKafka.get(t), ",")
+}
+
+func (s *shared) get(t testing.TB) string {
+	t.Helper()
+	if url := os.Getenv(s.env); url != "" {
+		return url
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.url == "" && s.err == nil {
+		// Not closed: its supervisor ends it when this process ends.
+		if s.server, s.err = s.start(t.Context()); s.err == nil {
+			s.url = s.server.URL()
+		}
+	}
+	if s.err != nil {
+		missing(t, s.err)
+	}
+	return s.url
+}
+
+// missing skips a test whose server this machine does not have; any other
+// error, and any in CI, is a failure.
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, service.ErrMissing) && !inCI() {
+		_, _ = fmt.Fprintf(os.Stderr, "\n!!! testenv: %s SKIPPED: %v\n\n", t.Name(), err)
+		t.Skip(err)
+	}
+	t.Fatal(err)
+}
+
+func inCI() bool { return os.Getenv("CI") == "true" }
+
+// Name returns a fresh name, lower case letters, digits and dashes, that suits
+// topics, queues, streams and key prefixes alike.
+func Name(t testing.TB, prefix string) string {
+	t.Helper()
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return strings.ToLower(prefix) + "-" + hex.EncodeToString(random[:])
+}
