@@ -98,8 +98,8 @@ vuln: $(VULN) ## Look for known vulnerabilities; needs the network.
 api: $(APIDIFF) ## Compare the Go API of the SDK with the newest release (BASE compares with another commit).
 	@scripts/api.sh $(APIDIFF) $(BASE)
 
-oldest: ## Build and vet the modules of the SDK with the oldest Go that they take.
-	@for module in $(SDK); do (cd $$module && GOTOOLCHAIN=$(OLDEST_GO) go vet ./...) || exit 1; done
+oldest: ## Build the modules of the SDK with the oldest Go that they take.
+	@for module in $(SDK); do (cd $$module && GOTOOLCHAIN=$(OLDEST_GO) go build ./...) || exit 1; done
 
 # The Go that releases are built with; its newest patch, which docs/releases.md names too.
 reproducible snapshot release: export GOTOOLCHAIN := go1.26.8

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // Message is what a producer schedules. ID, Key, Topic, Headers and Body have

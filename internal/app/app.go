@@ -17,8 +17,8 @@ import (
 	"go.uber.org/fx/fxevent"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/membership"
 )
 
 const (

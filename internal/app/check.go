@@ -12,10 +12,10 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
-	"github.com/delaybridge/delaybridge/internal/fit"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
-	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/fit"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
 // ErrRefused is returned for a Redis on which messages would be lost.

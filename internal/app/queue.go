@@ -7,10 +7,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/delaybridge/delaybridge/internal/membership"
-	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
+	"github.com/delaybridge/delaybridge/internal/membership"
+	"github.com/delaybridge/delaybridge/internal/poller"
 )
 
 // queueRunner runs one queue: when Redis was checked, its member makes the layout

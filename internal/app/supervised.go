@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/fx"
 
-	"github.com/delaybridge/delaybridge/internal/systemd"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/systemd"
 )
 
 // Supervised makes the daemon tell systemd when it is ready, lives and stops. Ready means that

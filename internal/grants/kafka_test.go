@@ -13,8 +13,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/grants"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/grants"
 )
 
 // kafkaRights is how many lines the bridge needs in these tests.

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

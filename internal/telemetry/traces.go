@@ -19,8 +19,8 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/engine/tracing"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 // Traces makes the bridge's spans and exports them, as the standard variables of the

@@ -90,9 +90,9 @@ func TestLoadOutbox(t *testing.T) {
 		q.LoadOutbox(db, "")
 		q.RequireNotScheduled()
 
-		tx := begin()
+		tx = begin()
 		defer func() { assert.NoError(t, tx.Rollback()) }()
-		_, err := box.Schedule(t.Context(), tx, "orders", delay.Message{ID: "order-42", Key: "k", Topic: "mail"}, delay.After(0))
+		_, err = box.Schedule(t.Context(), tx, "orders", delay.Message{ID: "order-42", Key: "k", Topic: "mail"}, delay.After(0))
 		require.NoError(t, err)
 		failed := &recorder{TB: t}
 		var ended sync.WaitGroup

@@ -8,8 +8,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	rabbitmqsink "github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	rabbitmqsink "github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
 )
 
 // rabbitPrefetch is how many unacknowledged messages a bridge holds.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/compensation"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 // Store is what the writer needs of a queue; [store.Rows] is one.

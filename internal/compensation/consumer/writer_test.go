@@ -9,11 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/engine/compensation"
 	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
+	"github.com/delaybridge/delaybridge/internal/engine/compensation"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 // fakeStore answers as it is told.

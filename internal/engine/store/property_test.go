@@ -14,10 +14,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // TestScriptsAgainstOracle runs random sequences of all verbs and compares

@@ -53,7 +53,7 @@ var (
 	}
 	sharedKafka = &shared{
 		kind: "Kafka", env: "DELAYBRIDGE_TEST_KAFKA_URL",
-		start:   func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") },
+		start: func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") },
 	}
 )
 

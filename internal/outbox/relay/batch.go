@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // batch is the work on the rows of a queue in one transaction.

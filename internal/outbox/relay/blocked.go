@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 const (

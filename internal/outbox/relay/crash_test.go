@@ -13,12 +13,12 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/outbox"
-	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
-	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 // kill ends all sessions that may have a transaction, and returns when they are

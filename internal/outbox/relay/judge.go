@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 // This file decides, and does nothing else: what becomes of rows, given what the

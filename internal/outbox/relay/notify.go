@@ -3,8 +3,8 @@ package relay
 import (
 	"context"
 
-	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/outbox"
 )
 
 // listen wakes the lanes when a producer notifies, until ctx ends. Notifications

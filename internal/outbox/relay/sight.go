@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/delaybridge/delaybridge/internal/outbox/table"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
 // draining is one pass of a settler.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 // settling is how often, and how long in all, a request that provably changed

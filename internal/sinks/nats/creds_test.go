@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
-	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // pair makes a key pair and its public half.

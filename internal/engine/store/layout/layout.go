@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // MaxShards is how many shards a queue may have.
