@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/delaybridge/delaybridge => ../
 
 require (
-	github.com/delaybridge/delaybridge v0.0.0-00010101000000-000000000000
+	github.com/delaybridge/delaybridge v0.0.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/nats-io/nats.go v1.55.0

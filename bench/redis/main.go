@@ -110,7 +110,7 @@ func show(steps []step, found map[string][2][]result) {
 	total := [2][]result{}
 	for _, step := range steps {
 		list := found[step.name]
-		print(step.name, list)
+		printRow(step.name, list)
 		for i := range list {
 			if !step.sums {
 				continue
@@ -124,10 +124,10 @@ func show(steps []step, found map[string][2][]result) {
 			}
 		}
 	}
-	print("batches and drain together", total)
+	printRow("batches and drain together", total)
 }
 
-func print(name string, list [2][]result) {
+func printRow(name string, list [2][]result) {
 	rate := func(r result) float64 { return 1e6 / r.took }
 	server := func(r result) float64 { return r.server }
 	client := func(r result) float64 { return r.client }

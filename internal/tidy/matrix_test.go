@@ -34,7 +34,7 @@ func TestSecurityMatrixIsWhole(t *testing.T) {
 	links := 0
 	for _, file := range files(t, "_test.go") {
 		text := string(read(t, file))
-		if !strings.Contains(text, `/testenv/linktest"`) {
+		if !strings.Contains(text, `/internal/linktest"`) {
 			continue
 		}
 		for _, made := range testIsMade.FindAllStringSubmatch(text, -1) {

@@ -75,7 +75,7 @@ func TestModules(t *testing.T) {
 		}
 		for _, r := range m.Replace {
 			replaced = append(replaced, r.Old.Path)
-			from, err := filepath.Rel(dir, strings.TrimPrefix(r.Old.Path, ourModule+"/"))
+			from, err := filepath.Rel(dir, path.Join(".", strings.TrimPrefix(r.Old.Path, ourModule)))
 			require.NoError(t, err)
 			assert.Equal(t, from, filepath.Clean(r.New.Path), "%s: %s", dir, r.Old.Path)
 		}

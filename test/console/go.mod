@@ -7,7 +7,7 @@ replace github.com/delaybridge/delaybridge => ../..
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
-	github.com/delaybridge/delaybridge v0.0.0-00010101000000-000000000000
+	github.com/delaybridge/delaybridge v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1

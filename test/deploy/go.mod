@@ -6,7 +6,7 @@ replace github.com/delaybridge/delaybridge => ../..
 
 require (
 	github.com/compose-spec/compose-go/v2 v2.16.2
-	github.com/delaybridge/delaybridge v0.0.0-00010101000000-000000000000
+	github.com/delaybridge/delaybridge v0.0.0
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.95.1
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/stretchr/testify v1.12.1

@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/delaybridge/delaybridge => ../..
 
 require (
-	github.com/delaybridge/delaybridge v0.0.0-00010101000000-000000000000
+	github.com/delaybridge/delaybridge v0.0.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/prometheus/client_model v0.6.3
 	github.com/prometheus/common v0.72.0
