@@ -20,7 +20,7 @@ func TestCodesAreInTheHandbook(t *testing.T) {
 	inDocs := regexp.MustCompile("`((?:redis|sentinel|queue|kafka|nats|rabbitmq|outbox|admin|sink|clock|file|tls)_[a-z_]+|certificate|late|timeouts)`")
 	known := map[string]bool{"sentinel_unreachable": true, "sentinel_tls": true} // Made of Redis' codes.
 	for _, pattern := range []string{
-		"*.go", "../check/*.go", "../store/fit/*.go", "../outbox/table/fitness.go", "../sinks/*/check*.go", "../sinks/rabbitmq/manage*.go",
+		"*.go", "../check/*.go", "../fit/*.go", "../outbox/table/fitness.go", "../sinks/*/check*.go", "../sinks/rabbitmq/manage*.go",
 	} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
