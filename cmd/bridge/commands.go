@@ -10,6 +10,7 @@ type commands struct {
 	Trying   tryingCommands  `embed:""`
 	Run      runCommand      `cmd:"" help:"Run the bridge."`
 	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
+	Ready    readyCommand    `cmd:"" help:"Ask the bridge that runs whether it is ready."`
 	Messages messageCommands `embed:""`
 	Queues   queueCommands   `embed:""`
 	Outbox   outboxCommands  `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`

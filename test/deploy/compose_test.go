@@ -100,6 +100,10 @@ func TestComposeFindsItsServers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, services, at.Hostname(), address)
 	}
+	for _, name := range []string{"bridge-a", "bridge-b"} {
+		require.NotNil(t, services[name].HealthCheck, name)
+		assert.Equal(t, types.HealthCheckTest{"CMD", "/bridge", "ready", "--config", "/etc/delaybridge/bridge.yaml"}, services[name].HealthCheck.Test)
+	}
 	assert.GreaterOrEqual(t, time.Duration(*services["bridge-a"].StopGracePeriod), cfg.DrainTimeout+10*time.Second)
 
 	var prometheus struct {
