@@ -9,21 +9,17 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 )
 
-// Rows is what can read an outbox: a [*sql.DB], [*sql.Tx] or [*sql.Conn].
-type Rows interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
 // LoadOutbox does what a bridge does with the rows that package outbox has written for
 // this queue: the pending ones are scheduled, cancelled and rescheduled, in their
-// order. From a transaction it sees what that has written, from a database what was
-// committed. The rows are only read, and each counts once: call it after each step of
-// the test. An empty table is "delay_outbox".
+// order. From a transaction it sees what that has written, from a [*sql.DB] what was
+// committed; a transaction of pgx is wrapped by pgxtx.Wrap. The rows are only read, and
+// each counts once: call it after each step of the test. An empty table is "delay_outbox".
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	shop.PlaceOrder(ctx, tx, 42) // calls box.Schedule(ctx, tx, "orders", …)
@@ -33,18 +29,21 @@ type Rows interface {
 // A row that a bridge would refuse ends the test. The database's clock does not follow
 // the queue's: a row brings the queue's clock forward to when it was written, and what
 // it says counts from there.
-func (q *Queue) LoadOutbox(db Rows, table string) {
+func (q *Queue) LoadOutbox(tx outbox.Tx, table string) {
 	q.t.Helper()
 	if table == "" {
 		table = schema.DefaultTable
 	}
 	q.must("load outbox", schema.CheckTable(table))
-	q.bridge.mu.Lock()
-	after := q.bridge.loaded[table]
-	q.bridge.mu.Unlock()
-	rows, err := q.readRows(db, table, after)
-	q.must("read "+table, err)
-	for _, r := range rows {
+	for {
+		q.bridge.mu.Lock()
+		after := q.bridge.loaded[table]
+		q.bridge.mu.Unlock()
+		r, err := q.nextRow(tx, table, after)
+		if errors.Is(err, sql.ErrNoRows) {
+			return
+		}
+		q.must("read "+table, err)
 		if err := q.load(r); err != nil {
 			q.t.Fatalf("delaytest: row %d of %s, message %s: a bridge would refuse it: %v", r.id, table, name(r.ref.ID, r.ref.Key), err)
 		}
@@ -68,25 +67,25 @@ type outboxRow struct {
 	headers, body            []byte
 }
 
-// readRows reads the pending rows behind one. The statement needs no dialect: the name
-// of a queue has no quotes.
-func (q *Queue) readRows(db Rows, table string, after int64) (all []outboxRow, err error) {
+// nextRow reads the first pending row behind one; [sql.ErrNoRows] where there is none. The
+// statement needs no dialect: the name of a queue has no quotes.
+func (q *Queue) nextRow(tx outbox.Tx, table string, after int64) (r outboxRow, err error) {
 	const columns = "id, op, due_ms, created_ms, message_id, message_key, topic, headers, body"
-	rows, err := db.QueryContext(q.ctx(), fmt.Sprintf(
-		"SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id", columns, table, q.store.Name(), after))
-	if err != nil {
-		return nil, err
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id LIMIT 1", columns, table, q.store.Name(), after)
+	dest := []any{&r.id, &r.op, &r.dueMs, &r.createdMs, &r.ref.ID, &r.ref.Key, &r.topic, &r.headers, &r.body}
+	switch tx := tx.(type) {
+	case interface { // of pgxtx
+		ScanRow(ctx context.Context, query string, args []any, dest ...any) error
+	}:
+		err = tx.ScanRow(q.ctx(), query, nil, dest...)
+	case interface {
+		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	}:
+		err = tx.QueryRowContext(q.ctx(), query).Scan(dest...)
+	default:
+		err = fmt.Errorf("%T has no method QueryRowContext", tx)
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var r outboxRow
-		err := rows.Scan(&r.id, &r.op, &r.dueMs, &r.createdMs, &r.ref.ID, &r.ref.Key, &r.topic, &r.headers, &r.body)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, r)
-	}
-	return all, rows.Err()
+	return r, err
 }
 
 // writing is longer than a database takes between reading its clock for a row's due

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	_ "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
 	"github.com/stretchr/testify/assert"
@@ -17,6 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/delaytest"
 	"github.com/delaybridge/delaybridge/delay/outbox"
+	"github.com/delaybridge/delaybridge/delay/outbox/pgxtx"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -105,6 +107,36 @@ func TestLoadOutbox(t *testing.T) {
 		ended.Wait()
 		assert.Contains(t, failed.text, "message order-42 (key k): a bridge would refuse it: delay: duplicate message")
 	})
+}
+
+// TestLoadOutboxOfPgx reads a transaction of pgx itself.
+func TestLoadOutboxOfPgx(t *testing.T) {
+	t.Parallel()
+	conn, err := pgx.Connect(t.Context(), testenv.Postgres(t))
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, conn.Close(t.Context())) }()
+	statements, err := schema.Up(outbox.PostgreSQL, schema.DefaultTable)
+	require.NoError(t, err)
+	for _, statement := range statements {
+		_, err := conn.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, tx.Rollback(t.Context())) }()
+	box, q := outbox.New(outbox.PostgreSQL), delaytest.New(t, "orders")
+	full := delay.Message{ID: "a", Key: "k", Topic: "t", Body: []byte{0, 255}, Headers: map[string]string{"h": "'"}, Tags: []string{"x"}}
+	for _, m := range []delay.Message{full, {ID: "b", Topic: "t"}} {
+		_, err := box.Schedule(t.Context(), pgxtx.Wrap(tx), "orders", m, delay.After(time.Hour))
+		require.NoError(t, err)
+	}
+	require.NoError(t, box.Cancel(t.Context(), pgxtx.Wrap(tx), "orders", delay.Ref{ID: "b"}))
+	q.LoadOutbox(pgxtx.Wrap(tx), "")
+	require.Len(t, q.Scheduled(), 1)
+	stored := q.RequireScheduled("t", delay.After(time.Hour))
+	assert.Equal(t, full.Body, stored.Body)
+	assert.Equal(t, full.Headers, stored.Headers)
+	assert.Equal(t, full.Tags, stored.Tags)
 }
 
 // recorder is a test of which somebody else sees the end.
