@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // of the servers of tests
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
