@@ -61,10 +61,12 @@ func TestFewerInstances(t *testing.T) {
 	a := calm(t, nil)
 	a.start("b")
 	a.held("a", "b")
+	a.settle()
 	a.silent(4)
 	a.stops["b"]()
 	a.held("a")
 	delete(a.targets, "b")
+	a.settle()
 	a.silent(2 * batch)
 }
 
