@@ -69,7 +69,7 @@ var lookingTrials = []trial{
 // otherCommands are those that are about no queue, run the bridge, or have an outbox: for
 // those see TestOutboxAudit.
 var otherCommands = []string{
-	"dev", "run", "check", "version", "completion", "man", "__complete", "config print", "config schema", "config acl",
+	"dev", "run", "check", "ready", "version", "completion", "man", "__complete", "config print", "config schema", "config acl",
 	"outbox list", "outbox show", "outbox audit",
 	"outbox migrate up", "outbox migrate down", "outbox migrate status", "outbox migrate print",
 }
