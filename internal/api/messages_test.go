@@ -332,3 +332,15 @@ func TestNothingIsReplacedInSilence(t *testing.T) {
 	assert.Empty(t, paused)
 	s.call("GET", "/queues/QUEUE/messages/b", nil).refused(http.StatusNotFound, "not_found")
 }
+
+// TestQueryIsWhole: what would be left out of a query is refused, since another message
+// would be meant without it.
+func TestQueryIsWhole(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	s.schedule("a")
+	for query, field := range map[string]string{"key=b&key=": "key", "key=%zz": "query", "key=b;c": "query"} {
+		assert.Equal(t, field, s.call("DELETE", "/queues/QUEUE/messages/a?"+query, nil).refused(http.StatusBadRequest, "invalid"), query)
+	}
+	s.call("GET", "/queues/QUEUE/messages/a", nil).is(http.StatusOK)
+}
