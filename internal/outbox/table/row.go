@@ -141,12 +141,20 @@ var errRowToken = errors.New("its token is not 16 bytes that begin with one ~")
 
 var errDue = errors.New("due_ms is outside of 1970 to 9999")
 
+// CheckDue reports a due time that has no text form, as one in microseconds.
+func CheckDue(ms int64) error {
+	if ms < 0 || ms >= MaxDueMs {
+		return errDue
+	}
+	return nil
+}
+
 // Message makes the message of a schedule, or says why it can never be stored in a
 // queue with that sink, and that limit of a message's size in bytes.
 func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, error) {
 	m := &message.Message{ID: r.ID, Key: r.Key, Topic: r.Content.Topic, Body: r.Content.Body, Queue: r.Queue, DueAt: r.DueAt(), Token: r.Token}
-	if r.DueMs < 0 || r.DueMs >= MaxDueMs {
-		return nil, errDue
+	if err := CheckDue(r.DueMs); err != nil {
+		return nil, err
 	}
 	if !message.IsRowToken(r.Token) {
 		return nil, errRowToken
@@ -169,7 +177,7 @@ func (r *Row) CheckOperation() error {
 	switch {
 	case r.Verb != VerbCancel && r.Verb != VerbReschedule:
 		return fmt.Errorf("%w: %d", errVerb, r.Verb)
-	case r.Verb == VerbReschedule && (r.DueMs < 0 || r.DueMs >= MaxDueMs):
+	case r.Verb == VerbReschedule && CheckDue(r.DueMs) != nil:
 		return errDue
 	case !message.IsRowToken(r.Token):
 		return errRowToken
