@@ -83,6 +83,19 @@ func TestPoison(t *testing.T) {
 	})
 }
 
+// TestUnknownVerb: a row that asks for what there is not is refused, and is not pending
+// for ever.
+func TestUnknownVerb(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newScene(t, d)
+		before := s.Insert(insert{ID: "before", Verb: -1, DueMs: s.Due(soon)})
+		s.start()
+		for _, number := range []int64{before, s.Insert(insert{ID: "less", Verb: -32768}), s.Insert(insert{ID: "more", Verb: 3})} {
+			require.Contains(t, s.RequireState(number, table.StateRefused), "op is neither 0, 1 nor 2: ")
+		}
+	})
+}
+
 // TestBlocked: a row waits for another message of its id to leave, and delays no
 // other row meanwhile.
 func TestBlocked(t *testing.T) {

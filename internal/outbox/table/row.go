@@ -153,6 +153,9 @@ func CheckDue(ms int64) error {
 // queue with that sink, and that limit of a message's size in bytes.
 func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, error) {
 	m := &message.Message{ID: r.ID, Key: r.Key, Topic: r.Content.Topic, Body: r.Content.Body, Queue: r.Queue, DueAt: r.DueAt(), Token: r.Token}
+	if r.Verb != VerbSchedule {
+		return nil, fmt.Errorf("%w: %d", errVerb, r.Verb)
+	}
 	if err := CheckDue(r.DueMs); err != nil {
 		return nil, err
 	}
