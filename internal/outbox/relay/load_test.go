@@ -65,6 +65,7 @@ func TestPoison(t *testing.T) {
 			"topic":   s.Insert(insert{ID: "topic", DueMs: 1, Topic: "a b"}),
 			"headers": s.Insert(insert{ID: "headers", DueMs: 1, Headers: `["a"]`}),
 			"number":  s.Insert(insert{ID: "number", DueMs: 1, Headers: `{"a": 1}`}),
+			"null":    s.Insert(insert{ID: "null", DueMs: 1, Headers: `{"a": null}`}),
 			"header":  s.Insert(insert{ID: "header", DueMs: 1, Headers: `{"delay-x": "1"}`}),
 			"early":   s.Insert(insert{ID: "early", DueMs: -1}),
 			"id":      s.Insert(insert{ID: " ", DueMs: 1}),

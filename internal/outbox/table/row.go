@@ -163,7 +163,8 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 		return nil, errRowToken
 	}
 	if r.Content.Headers.Valid && r.Content.Headers.String != "null" {
-		if err := json.Unmarshal([]byte(r.Content.Headers.String), &m.Headers); err != nil {
+		var err error
+		if m.Headers, err = parseHeaders(r.Content.Headers.String); err != nil {
 			return nil, fmt.Errorf("headers are no object of strings: %w", err)
 		}
 	}
@@ -171,6 +172,22 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 		return nil, err
 	}
 	return m, nil
+}
+
+// parseHeaders reads an object of strings. The decoder would make an empty one of null.
+func parseHeaders(text string) (map[string]string, error) {
+	var found map[string]*string
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		return nil, err
+	}
+	headers := make(map[string]string, len(found))
+	for name, value := range found {
+		if value == nil {
+			return nil, fmt.Errorf("%.64q is null", name)
+		}
+		headers[name] = *value
+	}
+	return headers, nil
 }
 
 var errVerb = errors.New("op is neither 0, 1 nor 2")
