@@ -267,6 +267,10 @@ func TestNewClient(t *testing.T) {
 	}
 	_, err := delay.NewClient(nil, "orders")
 	requireInvalid(t, err, "rdb", "nil")
+	for _, prefix := range []string{"a{b}", "a b", "-a", "a*", "\xff", strings.Repeat("p", 64)} { // A bridge may have none of them.
+		_, err := delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))
+		requireInvalid(t, err, "prefix", prefix)
+	}
 	bad := map[string]delay.Option{
 		"prefix":     delay.WithPrefix(""),
 		"conflict":   delay.WithConflict(delay.Replace + 1),

@@ -2,6 +2,7 @@ package delay
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -119,7 +120,8 @@ func (w When) For(ref Ref) When {
 	if w.kind == isAt {
 		w.at = w.at.Add(part)
 	} else {
-		w.after = max(w.after, 0) + part
+		w.after = max(w.after, 0)
+		w.after += min(part, math.MaxInt64-w.after) // A sum that wraps around would be in the past: due at once.
 	}
 	w.spread = 0
 	return w

@@ -1,6 +1,7 @@
 package delay_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -35,4 +36,18 @@ func TestSpread(t *testing.T) {
 	part := sharding.Spread("", result.Ref.ID, 20*time.Hour)
 	require.WithinDuration(t, time.Now().Add(part), result.DueAt, time.Minute, "by the id that it got")
 	require.Equal(t, delay.After(time.Hour), delay.After(time.Hour).Spread(0).For(ref))
+}
+
+// TestSpreadWithoutEnd: what is too far away is refused, also where the sum with the
+// spread is more than a duration holds.
+func TestSpreadWithoutEnd(t *testing.T) {
+	t.Parallel()
+	client := newWorld(t, message.NATS).client(t)
+	for _, when := range []delay.When{
+		delay.After(math.MaxInt64).Spread(time.Hour), delay.After(math.MaxInt64).Spread(math.MaxInt64), delay.After(math.MaxInt64 / 2).Spread(math.MaxInt64),
+	} {
+		_, err := client.Schedule(t.Context(), delay.Message{ID: "a", Topic: "t"}, when)
+		require.ErrorIs(t, err, delay.ErrInvalid)
+		require.ErrorContains(t, err, `due "after `)
+	}
 }

@@ -3,15 +3,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/dev"
+	"github.com/delaybridge/delaybridge/internal/engine/ijson"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
@@ -82,13 +86,23 @@ func (c *devClock) serveAdvance(w http.ResponseWriter, r *http.Request) {
 	c.answer(w)
 }
 
-func readAdvance(body interface{ Read([]byte) (int, error) }) (time.Duration, error) {
+func readAdvance(body io.Reader) (time.Duration, error) {
 	var request struct {
 		By string `json:"by"`
 	}
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&request); err != nil {
+	text, err := io.ReadAll(body)
+	if err == nil {
+		decoder := json.NewDecoder(bytes.NewReader(text))
+		decoder.DisallowUnknownFields()
+		err = decoder.Decode(&request)
+		if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+			err = errors.New("something follows the object")
+		}
+	}
+	if err == nil {
+		err = ijson.Check(text)
+	}
+	if err != nil {
 		return 0, fmt.Errorf(`give {"by": "30d"}: %w`, err)
 	}
 	by, err := config.ParseDuration(request.By)

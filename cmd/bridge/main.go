@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -44,6 +45,9 @@ func run(p *program, name string, args []string) int {
 		args = append(args[1:], "--help")
 	}
 	parser, err := newParser(p, name)
+	if err == nil {
+		err = checkText(args)
+	}
 	if err != nil {
 		return report(p, wantsJSON(args), err)
 	}
@@ -52,6 +56,25 @@ func run(p *program, name string, args []string) int {
 		return report(p, wantsJSON(args), usageError(err))
 	}
 	return report(p, wantsJSON(args), command.Run(p, parser))
+}
+
+// checkText refuses bytes that the parser would replace without a word.
+func checkText(args []string) error {
+	for i, arg := range args {
+		if utf8.ValidString(arg) {
+			continue
+		}
+		value, isFlag := arg, strings.HasPrefix(arg, "--")
+		flag := "an argument"
+		switch {
+		case isFlag:
+			flag, value, _ = strings.Cut(arg, "=")
+		case i > 0 && strings.HasPrefix(args[i-1], "-"):
+			flag = args[i-1]
+		}
+		return usagef("%s: %q is not UTF-8; other bytes of a body are read from standard input", flag, value)
+	}
+	return nil
 }
 
 func newParser(p *program, name string) (*kong.Kong, error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
+	"github.com/delaybridge/delaybridge/internal/engine/ijson"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
@@ -240,7 +241,9 @@ func (l *batchLine) decode(m *api.Schedule) error {
 	decoder := json.NewDecoder(bytes.NewReader(l.text))
 	decoder.DisallowUnknownFields()
 	err := decoder.Decode(m)
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
+		return api.Invalid("", "must be a JSON object, not "+wrong.Value)
+	} else if ok {
 		return api.Invalid(wrong.Field, "must be "+wrong.Type.String()+", not "+wrong.Value)
 	}
 	if err != nil {
@@ -248,6 +251,9 @@ func (l *batchLine) decode(m *api.Schedule) error {
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return api.Invalid("", "more than one JSON object")
+	}
+	if wrong := new(ijson.Error); errors.As(ijson.Check(l.text), &wrong) {
+		return api.Invalid(wrong.Field, wrong.Error())
 	}
 	if _, ok := conflicts[m.Conflict]; !ok && m.Conflict != "" {
 		return api.Invalid("conflict", "must be reject, keep or replace")

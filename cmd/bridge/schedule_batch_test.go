@@ -59,6 +59,17 @@ func TestScheduleBatch(t *testing.T) {
 	assert.Equal(t, exitDone, run(`{"id": "a", "topic": "t", "in": "1h"}`, "--conflict", "keep").code)
 	assert.Equal(t, exitDone, run("").code)
 
+	for line, want := range map[string]string{
+		`{"id": "z", "topic": "t", "in": "1h", "in": "2h"}`:             "in: in is given twice",
+		`{"id": "\ud800", "topic": "t", "in": "1h"}`:                    `id: id has \ud800`,
+		`{"id": "z", "topic": "t", "in": "1h", "headers": {"a": null}}`: "headers.a: headers.a is null",
+		`["z"]`: "must be a JSON object, not array",
+	} {
+		o = run(line)
+		assert.Equal(t, exitUsage, o.code, line)
+		assert.Contains(t, o.stderr, want, line)
+	}
+
 	for _, args := range [][]string{{"--topic", "t"}, {"--in", "1h"}, {"body"}} {
 		assert.Equal(t, exitUsage, run("", args...).code, args)
 	}

@@ -140,3 +140,18 @@ func TestUsageErrors(t *testing.T) {
 	assert.Equal(t, exitUsage, o.code)
 	assert.Contains(t, o.stderr, "orders, reminders")
 }
+
+// TestArgumentsAreUTF8: the parser of the command line would put others in the place of
+// such bytes.
+func TestArgumentsAreUTF8(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for _, args := range [][]string{
+		{"--id=a\x80b", "--topic", "t", "x"}, {"--id", "a\x80b", "--topic", "t", "x"}, {"--id", "a", "--topic", "t", "\xff"},
+	} {
+		o := f.run("schedule", append([]string{"--in", "1h"}, args...)...)
+		assert.Equal(t, exitUsage, o.code, args)
+		assert.Contains(t, o.stderr, "is not UTF-8")
+	}
+	assert.Equal(t, exitRefused, f.run("get", "--id", "a").code)
+}

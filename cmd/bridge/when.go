@@ -50,14 +50,11 @@ type shift time.Duration
 
 // UnmarshalText reads a flag.
 func (s *shift) UnmarshalText(text []byte) error {
-	digits, isEarlier := strings.CutPrefix(string(text), "-")
-	var d span
-	if err := d.UnmarshalText([]byte(strings.TrimPrefix(digits, "+"))); err != nil {
-		return err
+	d, err := config.ParseShift(string(text))
+	if err != nil {
+		return fmt.Errorf("%q %w", text, err)
 	}
-	if *s = shift(d); isEarlier {
-		*s = -*s
-	}
+	*s = shift(d)
 	return nil
 }
 

@@ -2,12 +2,16 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
+	"github.com/delaybridge/delaybridge/internal/engine/ijson"
 )
 
 // core is what the resources share: the queues, who may use them, and how a call is
@@ -39,7 +43,31 @@ func newCore(config *Config) *core {
 	return c
 }
 
-var jsonFormat = huma.DefaultJSONFormat
+var jsonFormat = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshal}
+
+// unmarshal reads a body. huma does so twice: first into any value, to check it.
+func unmarshal(body []byte, into any) error {
+	err := json.Unmarshal(body, into)
+	if _, isFirst := into.(*any); !isFirst {
+		return err
+	}
+	if err != nil {
+		return invalid("", "the request is no JSON: "+err.Error())
+	}
+	return checkBody(body)
+}
+
+// checkBody refuses what the decoder of JSON would replace or leave out without a word.
+func checkBody(body []byte) error {
+	if !utf8.Valid(body) {
+		return invalid("body", "the request is not UTF-8: give other bytes as body_base64")
+	}
+	wrong := new(ijson.Error)
+	if err := ijson.Check(body); errors.As(err, &wrong) {
+		return invalid(wrong.Field, wrong.Error())
+	}
+	return nil
+}
 
 // mayUse refuses a queue that the caller may not use, and one that is not there;
 // in this order, so that nobody learns which there are.

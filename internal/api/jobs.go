@@ -88,13 +88,8 @@ func (in *jobInput) spec(verb store.JobVerb, now time.Time) (store.JobSpec, erro
 		return spec, invalid("filter", "filter is empty, which would mean all messages: name a state at least")
 	}
 	if b.By != "" {
-		text, isEarlier := strings.CutPrefix(strings.TrimPrefix(b.By, "+"), "-")
-		d, err := config.ParseDuration(text)
-		if err != nil {
+		if spec.By, err = config.ParseShift(b.By); err != nil {
 			return spec, invalid("by", "by "+err.Error())
-		}
-		if spec.By = d; isEarlier {
-			spec.By = -d
 		}
 	}
 	switch {

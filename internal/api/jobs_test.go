@@ -46,6 +46,8 @@ func TestWrongJobs(t *testing.T) {
 	for body, field := range map[string]string{
 		`{"filter": {}}`:                                                     "filter",
 		`{"filter": {"tag": "a"}, "by": "soon"}`:                             "by",
+		`{"filter": {"tag": "a"}, "by": "--1h"}`:                             "by",
+		`{"filter": {"tag": "a"}, "by": "+-1h"}`:                             "by",
 		`{"filter": {"tag": "a"}, "in": "soon"}`:                             "in",
 		`{"filter": {"tag": "a"}, "in": "1h", "at": "2030-01-01T00:00:00Z"}`: "in",
 		`{"filter": {"tag": "a", "due_from": "tomorrow"}, "by": "1h"}`:       "filter.due_from",

@@ -308,3 +308,39 @@ func TestInFlight(t *testing.T) {
 	list := s.call("GET", "/queues/QUEUE/messages?state=in_flight", nil).is(http.StatusOK)
 	assert.Len(t, list["messages"], 1)
 }
+
+// TestNothingIsReplacedInSilence: what the decoder of JSON would change or leave out is
+// refused.
+func TestNothingIsReplacedInSilence(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	for body, field := range map[string]string{
+		`{"id": "b", "topic": "t", "in": "1h", "in": "2h"}`:                    "in",
+		`{"id": "b", "topic": "t", "in": "1h", "headers": {"a": "", "a": ""}}`: "headers.a",
+		`{"id": "\ud800", "topic": "t", "in": "1h"}`:                           "id",
+		`{"id": "b", "topic": "t", "in": "1h", "body": "\udc00"}`:              "body",
+		`{"id": "b", "topic": "t", "in": "1h", "body": "` + "\xff" + `"}`:      "body",
+		`{"id": "b", "topic": "t", "in": "1h"} {}`:                             "",
+		`{"id": "b"`: "",
+	} {
+		assert.Equal(t, field, s.call("POST", "/queues/QUEUE/messages", body).refused(http.StatusBadRequest, "invalid"), body)
+	}
+	assert.Equal(t, "topic", s.call("POST", "/queues/QUEUE:pause", `{"topic": "a", "topic": "b"}`).refused(http.StatusBadRequest, "invalid"))
+	s.call("POST", "/queues/QUEUE:pause", "{\"topic\": \"\xff\"}").refused(http.StatusBadRequest, "invalid")
+	paused, err := s.queue.Admin().Paused(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, paused)
+	s.call("GET", "/queues/QUEUE/messages/b", nil).refused(http.StatusNotFound, "not_found")
+}
+
+// TestQueryIsWhole: what would be left out of a query is refused, since another message
+// would be meant without it.
+func TestQueryIsWhole(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	s.schedule("a")
+	for query, field := range map[string]string{"key=b&key=": "key", "key=%zz": "query", "key=b;c": "query"} {
+		assert.Equal(t, field, s.call("DELETE", "/queues/QUEUE/messages/a?"+query, nil).refused(http.StatusBadRequest, "invalid"), query)
+	}
+	s.call("GET", "/queues/QUEUE/messages/a", nil).is(http.StatusOK)
+}

@@ -123,6 +123,11 @@ func requestProblem(status int, detail string, errs []error) *Problem {
 			p.Detail = err.Error()
 			continue
 		}
+		if body, isText := found.Value.(string); isText && found.Location == "body" && status == http.StatusBadRequest {
+			if known := new(Problem); errors.As(unmarshal([]byte(body), new(any)), &known) { // huma has kept its text only.
+				return known
+			}
+		}
 		p.Field, p.Detail = fieldOf(found), found.Message
 		if p.Field != "" {
 			p.Detail = p.Field + ": " + found.Message

@@ -4,6 +4,7 @@ import (
 	"context"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -131,6 +132,9 @@ func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.Hand
 		if err == nil {
 			err = rt.core.mayUse(caller, r.PathValue("queue"))
 		}
+		if err == nil {
+			err = checkQuery(r.URL.RawQuery)
+		}
 		if err == nil && r.ContentLength != 0 {
 			err = checkType(r)
 		}
@@ -153,6 +157,21 @@ func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.Hand
 			writeProblem(w, newProblem(http.StatusTooManyRequests, "rate_limited", "too many calls at once"))
 		}
 	}
+}
+
+// checkQuery refuses what would be left out of a query without a word: another message
+// may be meant then.
+func checkQuery(query string) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return invalid("query", "the query cannot be read: "+err.Error())
+	}
+	for name, all := range values {
+		if len(all) > 1 {
+			return invalid(name, name+" is given twice")
+		}
+	}
+	return nil
 }
 
 // checkType refuses a body that is not said to be JSON: that much, a page of another

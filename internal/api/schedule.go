@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/config"
@@ -152,16 +151,12 @@ type scheduleInput struct {
 	QueueParam
 
 	Idempotency string `header:"Idempotency-Key" doc:"Stands for an absent id, with the conflict keep."`
-	RawBody     []byte
 	Body        Schedule
 }
 
 type scheduleOutput struct{ Body Scheduled }
 
 func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
-	if err := checkText(in.RawBody); err != nil {
-		return nil, err
-	}
 	if in.Body.ID == "" && in.Idempotency != "" {
 		if in.Body.Conflict != "" && in.Body.Conflict != "keep" {
 			return nil, invalid("conflict", "with Idempotency-Key in the place of the id, conflict is keep")
@@ -185,14 +180,6 @@ func unquote(s string) string {
 	return s
 }
 
-// checkText refuses bytes that the decoder of JSON would replace without a word.
-func checkText(raw []byte) error {
-	if !utf8.Valid(raw) {
-		return invalid("body", "the request is not UTF-8: give other bytes as body_base64")
-	}
-	return nil
-}
-
 func (s *Scheduled) answer() string {
 	if s.Error != nil {
 		return s.Error.Code
@@ -203,8 +190,7 @@ func (s *Scheduled) answer() string {
 type batchInput struct {
 	QueueParam
 
-	RawBody []byte
-	Body    struct {
+	Body struct {
 		Messages []Schedule `json:"messages" minItems:"1" maxItems:"1000" nullable:"false"`
 	}
 }
@@ -216,9 +202,6 @@ type batchOutput struct {
 }
 
 func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
-	if err := checkText(in.RawBody); err != nil {
-		return nil, err
-	}
 	out := &batchOutput{}
 	out.Body.Results = s.scheduleAll(ctx, in.Queue, in.Body.Messages)
 	t := tally{}

@@ -233,3 +233,16 @@ func TestSizes(t *testing.T) {
 		assert.Equal(t, want, size.String())
 	}
 }
+
+func TestParseShift(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"1h": time.Hour, "+1d": 24 * time.Hour, "-90m": -90 * time.Minute, "-0s": 0} {
+		got, err := ParseShift(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "-", "+", "--1h", "-+1h", "+-1h", "++1h", "-soon", "1h-"} {
+		_, err := ParseShift(text)
+		require.Error(t, err, text)
+	}
+}

@@ -93,6 +93,25 @@ func ParseDuration(text string) (time.Duration, error) {
 	return sum, nil
 }
 
+// ParseShift reads a duration that may have a sign, + or -.
+func ParseShift(text string) (time.Duration, error) {
+	digits, isEarlier := strings.CutPrefix(text, "-")
+	if !isEarlier {
+		digits = strings.TrimPrefix(digits, "+")
+	}
+	d, err := ParseDuration(digits)
+	switch {
+	case err != nil:
+		return 0, err
+	case strings.HasPrefix(digits, "-") || strings.HasPrefix(digits, "+"): // It would say the opposite.
+		return 0, errDuration
+	case isEarlier:
+		return -d, nil
+	default:
+		return d, nil
+	}
+}
+
 func parsePart(number, unit string) (time.Duration, error) {
 	factor, long := longUnits[unit]
 	if !long {

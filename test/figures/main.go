@@ -32,6 +32,7 @@
 //	operate   lists, pages and a job while 5,000,000 messages wait
 //	price     what tags, a history and a budget cost a message
 //	wipe      FLUSHALL while 1,000,000 messages of an outbox wait in Redis
+//	inputs    bad inputs tried at each entrance, with counts
 //
 // It starts everything itself and exits with 1 where a promise was broken.
 package main
@@ -86,9 +87,10 @@ var figures = map[string]figure{
 	"chaos":  {chaosFigure, "nats", 4, 1000},
 	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
 	"size": {sizeFigure, "nats", 8, 500}, "operate": {operateFigure, "nats", 8, 5000}, "price": {priceFigure, "nats", 8, 5000},
+	"inputs": {inputsFigure, "nats", 2, 1000},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|durability|wipe|operate|price
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|durability|wipe|operate|price|inputs
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -107,6 +109,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   durability                         what each durability costs        -brokers -count -shards -rate -repeat
   operate                            what operators ask for            -count -shards -repeat
   wipe                               Redis is emptied                   -brokers (postgres, mysql) -count -shards
+  inputs                             bad input at each entrance         -shards -seed
 
 `
 

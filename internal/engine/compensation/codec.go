@@ -11,6 +11,7 @@ package compensation
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/delaybridge/delaybridge/internal/engine/ijson"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
@@ -50,6 +52,8 @@ const (
 
 // ErrUndecodable is returned for what is no compensation message of this version.
 var ErrUndecodable = errors.New("undecodable compensation")
+
+var errKind = errors.New("kind: must be row or message")
 
 var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
@@ -126,6 +130,9 @@ func Decode(encoded []byte) (*Message, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: something follows the object", ErrUndecodable)
 	}
+	if err := ijson.Check(encoded); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUndecodable, err)
+	}
 	m, err := w.message()
 	if err == nil {
 		err = m.check()
@@ -139,7 +146,13 @@ func Decode(encoded []byte) (*Message, error) {
 // describe says what is wrong with the JSON, and shows none of it.
 func describe(err error) string {
 	if kind := new(json.UnmarshalTypeError); errors.As(err, &kind) {
+		if kind.Field == "" {
+			return "not a JSON object"
+		}
 		return "field " + kind.Field + " has the wrong type"
+	}
+	if wrong := base64.CorruptInputError(0); errors.As(err, &wrong) {
+		return "field body is not base64"
 	}
 	if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found && len(name) < 64 {
 		return "unknown field " + name
@@ -155,6 +168,8 @@ func (w *wire) message() (*Message, error) {
 	switch {
 	case w.Version != Version:
 		return nil, fmt.Errorf("version %d, known is %d", w.Version, Version)
+	case w.Kind != KindRow && w.Kind != KindMessage:
+		return nil, errKind
 	case w.Kind == KindMessage && (w.DueMs == nil || w.ValidUntil == nil):
 		return nil, errors.New("due_ms or valid_until_ms is missing")
 	case w.Kind == KindMessage:
@@ -186,7 +201,7 @@ func (m *Message) check() error {
 		}
 		return m.Content().Validate("", maxMessage)
 	default:
-		return errors.New("kind: must be row or message")
+		return errKind
 	}
 }
 

@@ -81,6 +81,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"unknown field":  strings.Replace(good, `"v":1`, `"v":1,"more":1`, 1),
 		"cut short":      good[:len(good)-1],
 		"more behind":    good + "{}",
+		"no kind":        strings.Replace(good, `"kind":"message",`, "", 1),
+		"given twice":    strings.Replace(good, `"v":1`, `"v":1,"id":"secret"`, 1),
+		"half a pair":    strings.Replace(good, `"id":"a"`, `"id":"secret\ud800"`, 1),
+		"null":           strings.Replace(good, `"headers":{`, `"headers":{"a":null,`, 1),
 		"wrong type":     strings.Replace(good, `"id":"a"`, `"id":7`, 1),
 		"no base64":      strings.Replace(good, "AP88Ig==", "secret!", 1),
 		"no due time":    strings.Replace(good, `"due_ms":1900000000123,`, "", 1),
@@ -93,6 +97,25 @@ func TestDecodeRefuses(t *testing.T) {
 		_, err := compensation.Decode([]byte(text))
 		require.ErrorIs(t, err, compensation.ErrUndecodable, name)
 		require.NotContains(t, err.Error(), "secret", "%s: the error shows none of the content", name)
+	}
+}
+
+// TestDecodeNames: an error names the field.
+func TestDecodeNames(t *testing.T) {
+	t.Parallel()
+	encoded, err := compensation.Encode(whole())
+	require.NoError(t, err)
+	good := string(encoded)
+	for text, want := range map[string]string{
+		"[]": "not a JSON object",
+		strings.Replace(good, "AP88Ig==", "#", 1):                       "field body is not base64",
+		strings.Replace(good, `"kind":"message",`, "", 1):               "kind: must be row or message",
+		strings.Replace(good, `"v":1`, `"v":1,"id":"b"`, 1):             "id is given twice",
+		strings.Replace(good, `"id":"a"`, `"id":"\ud800"`, 1):           "id has ",
+		strings.Replace(good, `"headers":{`, `"headers":{"a":null,`, 1): "headers.a is null",
+	} {
+		_, err := compensation.Decode([]byte(text))
+		require.ErrorContains(t, err, want)
 	}
 }
 

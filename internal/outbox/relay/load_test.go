@@ -65,6 +65,7 @@ func TestPoison(t *testing.T) {
 			"topic":   s.Insert(insert{ID: "topic", DueMs: 1, Topic: "a b"}),
 			"headers": s.Insert(insert{ID: "headers", DueMs: 1, Headers: `["a"]`}),
 			"number":  s.Insert(insert{ID: "number", DueMs: 1, Headers: `{"a": 1}`}),
+			"null":    s.Insert(insert{ID: "null", DueMs: 1, Headers: `{"a": null}`}),
 			"header":  s.Insert(insert{ID: "header", DueMs: 1, Headers: `{"delay-x": "1"}`}),
 			"early":   s.Insert(insert{ID: "early", DueMs: -1}),
 			"id":      s.Insert(insert{ID: " ", DueMs: 1}),
@@ -80,6 +81,19 @@ func TestPoison(t *testing.T) {
 		s.Eventually("it was said", func() bool { return s.Logs.Count("outbox_refused") > 0 })
 		require.Equal(t, 1, s.Logs.Count("outbox_refused"), "once a minute")
 		require.Len(t, s.redis.live, 1)
+	})
+}
+
+// TestUnknownVerb: a row that asks for what there is not is refused, and is not pending
+// for ever.
+func TestUnknownVerb(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newScene(t, d)
+		before := s.Insert(insert{ID: "before", Verb: -1, DueMs: s.Due(soon)})
+		s.start()
+		for _, number := range []int64{before, s.Insert(insert{ID: "less", Verb: -32768}), s.Insert(insert{ID: "more", Verb: 3})} {
+			require.Contains(t, s.RequireState(number, table.StateRefused), "op is neither 0, 1 nor 2: ")
+		}
 	})
 }
 

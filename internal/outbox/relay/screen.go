@@ -22,7 +22,8 @@ const (
 
 // screen looks through the rows beyond the horizon, and refuses what their queue's sink
 // could never take: its producer learns of it today, and not when the message is nearly
-// due. It reads each row once, from the first one on, in the order of their numbers. A
+// due. A due time after the year 9999 is refused here, since no horizon would ever
+// reach it. It reads each row once, from the first one on, in the order of their numbers. A
 // row that is committed later than those after it may be passed over, and is refused when
 // it is loaded, as everything else that is wrong with one.
 type screen struct {
@@ -68,7 +69,7 @@ func (s *screen) step(ctx context.Context) error {
 	}
 	bad := map[string][]int64{}
 	for _, t := range topics {
-		if q, ok := s.queues[t.Queue]; ok && message.CheckTopic(q.Sink, t.Topic) != nil {
+		if q, ok := s.queues[t.Queue]; ok && checkFar(q.Sink, t.Topic, t.DueMs) != nil {
 			bad[t.Queue] = append(bad[t.Queue], t.Number)
 		}
 	}
@@ -83,6 +84,14 @@ func (s *screen) step(ctx context.Context) error {
 	return nil
 }
 
+// checkFar reports what is looked for in a row beyond the horizon.
+func checkFar(sink message.SinkType, topic string, dueMs int64) error {
+	if err := message.CheckTopic(sink, topic); err != nil {
+		return err
+	}
+	return table.CheckDue(dueMs)
+}
+
 // refuse refuses those of the rows that nobody works on.
 func (s *screen) refuse(ctx context.Context, queue string, numbers []int64) error {
 	b := &batch{relay: s.Relay, queue: s.queues[queue], updates: table.Updates{}}
@@ -92,7 +101,7 @@ func (s *screen) refuse(ctx context.Context, queue string, numbers []int64) erro
 			return err
 		}
 		for _, r := range rows {
-			if err := message.CheckTopic(b.queue.Sink, r.Content.Topic); err != nil {
+			if err := checkFar(b.queue.Sink, r.Content.Topic, r.DueMs); err != nil {
 				b.refuse(r, err)
 			}
 		}

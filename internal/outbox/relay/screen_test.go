@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,5 +102,21 @@ func TestScreenRepeats(t *testing.T) {
 		d.Exec(t, "ALTER TABLE {t} RENAME COLUMN because TO reason")
 		require.NoError(t, screen.step(t.Context()))
 		s.RequireState(bad, table.StateRefused)
+	})
+}
+
+// TestScreenDue: no horizon ever reaches a due time after the year 9999, as one in
+// microseconds is, so it is refused where the others wait.
+func TestScreenDue(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newScene(t, d)
+		micros := s.Insert(insert{ID: "micros", DueMs: time.Now().UnixMicro(), Topic: "a.b"})
+		endless := s.Insert(insert{ID: "endless", DueMs: math.MaxInt64, Topic: "a.b"})
+		last := s.Insert(insert{ID: "last", DueMs: table.MaxDueMs - 1, Topic: "a.b"})
+		s.start(func(c *Config) { c.screen = time.Millisecond })
+		for _, number := range []int64{micros, endless} {
+			require.Equal(t, "due_ms is outside of 1970 to 9999", s.RequireState(number, table.StateRefused))
+		}
+		require.Equal(t, "pending", s.State(last))
 	})
 }

@@ -52,7 +52,7 @@ func (d *Database) headsQuery(w Work) *query {
 			q.after("load_ms", w.After)
 		}
 	}
-	q.add(" AND op + 0 = 0")
+	q.add(" AND op + 0 <= 0") // What is less than 0 is refused with them: nobody else takes it.
 	if len(w.Blocked) > 0 {
 		q.add(" AND NOT id + 0").ids(w.Blocked)
 	}

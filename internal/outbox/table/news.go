@@ -33,7 +33,7 @@ func (p Pending) New(ctx context.Context, queues []string, floor Floor, untilMs 
 		case queue == "":
 			newest = max(newest, number.Int64)
 			return nil
-		case verb == VerbSchedule:
+		case verb <= VerbSchedule: // see headsQuery
 			w.NewHeads = append(w.NewHeads, number.Int64)
 		default:
 			w.NewOperations = append(w.NewOperations, number.Int64)

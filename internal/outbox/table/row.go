@@ -141,18 +141,30 @@ var errRowToken = errors.New("its token is not 16 bytes that begin with one ~")
 
 var errDue = errors.New("due_ms is outside of 1970 to 9999")
 
+// CheckDue reports a due time that has no text form, as one in microseconds.
+func CheckDue(ms int64) error {
+	if ms < 0 || ms >= MaxDueMs {
+		return errDue
+	}
+	return nil
+}
+
 // Message makes the message of a schedule, or says why it can never be stored in a
 // queue with that sink, and that limit of a message's size in bytes.
 func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, error) {
 	m := &message.Message{ID: r.ID, Key: r.Key, Topic: r.Content.Topic, Body: r.Content.Body, Queue: r.Queue, DueAt: r.DueAt(), Token: r.Token}
-	if r.DueMs < 0 || r.DueMs >= MaxDueMs {
-		return nil, errDue
+	if r.Verb != VerbSchedule {
+		return nil, fmt.Errorf("%w: %d", errVerb, r.Verb)
+	}
+	if err := CheckDue(r.DueMs); err != nil {
+		return nil, err
 	}
 	if !message.IsRowToken(r.Token) {
 		return nil, errRowToken
 	}
 	if r.Content.Headers.Valid && r.Content.Headers.String != "null" {
-		if err := json.Unmarshal([]byte(r.Content.Headers.String), &m.Headers); err != nil {
+		var err error
+		if m.Headers, err = parseHeaders(r.Content.Headers.String); err != nil {
 			return nil, fmt.Errorf("headers are no object of strings: %w", err)
 		}
 	}
@@ -162,6 +174,22 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 	return m, nil
 }
 
+// parseHeaders reads an object of strings. The decoder would make an empty one of null.
+func parseHeaders(text string) (map[string]string, error) {
+	var found map[string]*string
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		return nil, err
+	}
+	headers := make(map[string]string, len(found))
+	for name, value := range found {
+		if value == nil {
+			return nil, fmt.Errorf("%.64q is null", name)
+		}
+		headers[name] = *value
+	}
+	return headers, nil
+}
+
 var errVerb = errors.New("op is neither 0, 1 nor 2")
 
 // CheckOperation reports why an operation can never be applied.
@@ -169,7 +197,7 @@ func (r *Row) CheckOperation() error {
 	switch {
 	case r.Verb != VerbCancel && r.Verb != VerbReschedule:
 		return fmt.Errorf("%w: %d", errVerb, r.Verb)
-	case r.Verb == VerbReschedule && (r.DueMs < 0 || r.DueMs >= MaxDueMs):
+	case r.Verb == VerbReschedule && CheckDue(r.DueMs) != nil:
 		return errDue
 	case !message.IsRowToken(r.Token):
 		return errRowToken

@@ -7,10 +7,11 @@ import (
 	"time"
 )
 
-// Topic is where the message of a row goes that waits beyond the horizon.
+// Topic is where the message of a row goes that waits beyond the horizon, and when.
 type Topic struct {
 	Number       int64
 	Queue, Topic string
+	DueMs        int64
 }
 
 // Last is the highest number of a row, 0 where there is none.
@@ -32,7 +33,7 @@ func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Durat
 		return p.db.topicsQuery(after, to, horizon, most).each(ctx, t.tx, func(rows *sql.Rows) error {
 			var it Topic
 			var waits bool
-			err := rows.Scan(&it.Number, &it.Queue, &it.Topic, &waits)
+			err := rows.Scan(&it.Number, &it.Queue, &it.Topic, &it.DueMs, &waits)
 			if n, read = n+1, it.Number; waits {
 				list = append(list, it)
 			}
@@ -51,20 +52,20 @@ func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Durat
 // topicsQuery is the statement of Topics. What is read is bounded, not what is found,
 // so that rows that do not wait cost no more than those that do.
 func (d *Database) topicsQuery(after, to int64, horizon time.Duration, most int) *query {
-	return d.query("").add("SELECT id, queue, topic, op = 0 AND status = 0 AND due_ms > {now} + ? FROM {t} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+	return d.query("").add("SELECT id, queue, topic, due_ms, op = 0 AND status = 0 AND due_ms > {now} + ? FROM {t} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
 		horizon.Milliseconds(), after, to, most)
 }
 
 // LockMessages locks those of the rows that are pending messages without a pending
 // operation, and leaves what somebody else has locked. It reads only what names them,
-// and their topics.
+// their topics and their due times.
 func (t *Tx) LockMessages(ctx context.Context, numbers []int64) (list []*Row, err error) {
-	q := t.db.query("SELECT id, queue, message_key, message_id, topic FROM {t} WHERE id").ids(numbers).
+	q := t.db.query("SELECT id, queue, message_key, message_id, topic, due_ms FROM {t} WHERE id").ids(numbers).
 		add(" AND op = 0 AND status = 0").withoutOperation().add(" ORDER BY id FOR UPDATE SKIP LOCKED")
 	err = q.each(ctx, t.tx, func(rows *sql.Rows) error {
 		r := new(Row)
 		list = append(list, r)
-		return rows.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &r.Content.Topic)
+		return rows.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &r.Content.Topic, &r.DueMs)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)

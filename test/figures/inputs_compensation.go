@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// deadLetters are what the dead topic of the compensations has: reasons by body.
+type deadLetters struct {
+	stream  jetstream.Stream
+	last    uint64 // what was read
+	reasons map[string]string
+}
+
+// read reads what is new.
+func (d *deadLetters) read(ctx context.Context) error {
+	info, err := d.stream.Info(ctx)
+	if err != nil {
+		return err
+	}
+	for ; d.last < info.State.LastSeq; d.last++ {
+		m, err := d.stream.GetMsg(ctx, d.last+1)
+		if err != nil {
+			return err
+		}
+		d.reasons[string(m.Data)] = m.Header.Get("compensation-reason")
+	}
+	return nil
+}
+
+// compensation publishes bad compensation messages, all at once. The bridge must take
+// each to the dead topic, as it came, with the reason.
+func (f *inputs) compensation(ctx context.Context) (list []trial, err error) {
+	publish, end, err := f.world.Broker.Publisher(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	topic := "delay.compensation." + f.world.Queue()
+	dead, err := f.deadTopic(ctx, strings.ReplaceAll(topic, ".", "-")+"-dead")
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, bad := range f.badCompensations() {
+		// The broker drops what it has had already, and a body that is empty is none.
+		if seen[bad.text] || bad.text == "" {
+			continue
+		}
+		seen[bad.text] = true
+		if err := publish(ctx, topic, nil, []byte(bad.text)); err != nil {
+			if strings.Contains(err.Error(), "maximum payload") {
+				continue
+			}
+			return nil, fmt.Errorf("publish %s: %w", bad.what, err)
+		}
+		list = append(list, trial{bad.what, bad.names, func(ctx context.Context) answer { return f.buried(ctx, dead, bad.text) }})
+	}
+	return list, nil
+}
+
+// deadTopic waits for the stream that the bridge makes at its start.
+func (f *inputs) deadTopic(ctx context.Context, name string) (*deadLetters, error) {
+	nc, err := natsgo.Connect(f.world.Broker.Server().URL())
+	if err != nil {
+		return nil, err
+	}
+	f.ends = append(f.ends, nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		stream, err := js.Stream(ctx, name)
+		if err == nil {
+			return &deadLetters{stream: stream, reasons: map[string]string{}}, nil
+		}
+		if failure := pause(ctx, 50*time.Millisecond); failure != nil { //nolint:mnd // often enough
+			return nil, errors.Join(err, failure)
+		}
+	}
+}
+
+// buried waits until the dead topic has the message.
+func (f *inputs) buried(ctx context.Context, dead *deadLetters, body string) answer {
+	ctx, cancel := f.lateAnswer(ctx)
+	defer cancel()
+	for {
+		if err := dead.read(ctx); err != nil && ctx.Err() == nil {
+			return answer{broken: true, text: err.Error()}
+		}
+		if reason, found := dead.reasons[body]; found {
+			return answer{refused: true, text: reason}
+		}
+		if pause(ctx, 20*time.Millisecond) != nil {
+			return answer{text: "not in the dead topic"}
+		}
+	}
+}
+
+// compensationMembers are a good compensation message, in the place of the first
+// message that is kept.
+func (f *inputs) compensationMembers() []member {
+	ms := func(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMilli(), 10) }
+	return []member{
+		{"v", "1"},
+		{"kind", `"message"`},
+		{"queue", quote(f.world.Queue())},
+		{"token", `"~~3456789abcdefg"`},
+		{"id", quote(keptID)},
+		{"key", `"bad"`},
+		{"topic", quote(f.world.Topic)},
+		{"headers", `{"good": "a"}`},
+		{"body", `"QUJD"`},
+		{"due_ms", ms(time.Hour)},
+		{"valid_until_ms", ms(24 * time.Hour)},
+	}
+}
+
+func (f *inputs) badCompensations() (list []document) {
+	good, rnd := f.compensationMembers(), f.random("compensation")
+	list = documents(good, rnd)
+	add := func(name, value string, names ...string) {
+		list = append(list, document{fmt.Sprintf("%s %.80s", name, value), append(names, name), object(with(good, name, value))})
+	}
+	for _, bad := range spoil(f.goodMessage(), rnd) {
+		m := good
+		for _, changed := range messageMembers(&bad.message) {
+			switch changed.name {
+			case "tags", "late": // They are headers here.
+			case "body_base64":
+				m = with(m, "body", changed.value)
+			case "key":
+				m = with(m, "key", quote(bad.message.Key))
+			default:
+				m = with(m, changed.name, changed.value)
+			}
+		}
+		if isHeader := len(bad.message.Tags) > 0 || bad.message.Late.Then != "" || bad.message.Late.After != 0; !isHeader && !reservedInRows(bad.message.Headers) {
+			list = append(list, document{bad.what, bad.names, object(m)})
+		}
+	}
+	for _, value := range []string{"0", "2", "-1", "1e3", "1.5", "99999999999999999999"} {
+		add("v", value, "version", ".v")
+	}
+	for _, value := range []string{"-1", "-9223372036854775808", "253402300800000", "9223372036854775807", "1e400", "1.5", "99999999999999999999"} {
+		add("due_ms", value, "due")
+		add("valid_until_ms", value, "valid until", "expired")
+	}
+	add("due_ms", strconv.FormatInt(time.Now().Add(mostDelay+48*time.Hour).UnixMilli(), 10), "due")
+	for _, d := range []time.Duration{-time.Millisecond, -time.Hour, 49 * time.Hour} {
+		add("valid_until_ms", strconv.FormatInt(time.Now().Add(d).UnixMilli(), 10), "valid until", "expired")
+	}
+	for _, token := range badTokens() {
+		if isTraced := len(token) == 16 && strings.HasPrefix(token, "~~"); !isTraced { // That of a message without a row.
+			add("token", quote(token))
+		}
+	}
+	for _, kind := range []string{"", "rows", "Message", "row"} { // A row has no content.
+		add("kind", quote(kind), "row")
+	}
+	for _, queue := range append(badQueues(), "nothing") {
+		add("queue", quote(queue), "UTF-8")
+	}
+	for _, value := range []string{`{"a": null}`, `{"a": 1}`, `{"a": "b", "a": "c"}`, `{"a": "\ud800"}`, `{"delay-late": "dead soon"}`, `{"delay-tags": "a b"}`, `{"delay-sealed": ""}`} {
+		add("headers", value, "header", "late", "tag")
+	}
+	for _, value := range []string{`"#"`, `"QUJ"`, `"QUJD="`} {
+		add("body", value)
+	}
+	for _, name := range []string{"v", "kind", "queue", "token", "id", "topic", "due_ms", "valid_until_ms"} {
+		list = append(list, document{"no " + name, []string{name, "version", "due_ms"}, object(without(good, name))})
+	}
+	return list
+}
+
+// reservedInRows reports whether a header is one that rows and compensations carry
+// other things in.
+func reservedInRows(headers map[string]string) bool {
+	for _, name := range []string{"delay-tags", "delay-late", "delay-sealed"} {
+		if _, has := headers[name]; has {
+			return true
+		}
+	}
+	return false
+}
