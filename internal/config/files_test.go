@@ -145,7 +145,8 @@ func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, config.Print(&out))
 	text := out.String()
-	for _, hidden := range []string{"hunter2", "pa$word", "007"} {
+	assert.NotRegexp(t, `\b007\b`, text) // A folder's name may hold it.
+	for _, hidden := range []string{"hunter2", "pa$word"} {
 		assert.NotContains(t, text, hidden)
 	}
 	assert.Contains(t, text, "amqp://u:********@a/v,amqp://u:********@b")
