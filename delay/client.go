@@ -3,13 +3,13 @@ package delay
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/compensation"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/tracing"
 )
@@ -22,13 +22,6 @@ type Client struct {
 	options
 }
 
-var (
-	queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-	// keyPrefix is what a bridge may be configured to: a brace would tear the keys of a
-	// shard apart in a Redis Cluster.
-	keyPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`)
-)
-
 // NewClient returns a client for the queue of that name, in the Redis that rdb
 // speaks to. It does no I/O; the first call loads the queue's layout. Its errors
 // are [ErrInvalid].
@@ -40,11 +33,11 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 	switch {
 	case rdb == nil:
 		return nil, invalid("rdb", "nil", "a client of go-redis")
-	case !queueName.MatchString(queue):
+	case !message.QueueName.MatchString(queue):
 		return nil, invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
 	case o.prefix == "":
 		return nil, invalid("prefix", "", "at least one byte")
-	case !keyPrefix.MatchString(o.prefix):
+	case !message.KeyPrefix.MatchString(o.prefix):
 		return nil, invalid("prefix", o.prefix, "1 to 63 of A-Z a-z 0-9 _ . : -, the first a letter or a digit")
 	case o.conflict < Reject || o.conflict > Replace:
 		return nil, invalid("conflict", strconv.Itoa(int(o.conflict)), "Reject, Keep or Replace")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -173,8 +172,6 @@ func (o *Outbox) name() string {
 	return name
 }
 
-var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-
 // ready checks what every call is given.
 func (o *Outbox) ready(tx Tx, queue string) error {
 	switch {
@@ -182,7 +179,7 @@ func (o *Outbox) ready(tx Tx, queue string) error {
 		return o.err
 	case tx == nil:
 		return invalid("tx", "nil", "a transaction")
-	case !queueName.MatchString(queue):
+	case !message.QueueName.MatchString(queue):
 		return invalidQueue(queue)
 	}
 	return nil

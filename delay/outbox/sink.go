@@ -20,7 +20,7 @@ const (
 
 func (o *Outbox) checkSinks() error {
 	for queue, sink := range o.sinks {
-		if !queueName.MatchString(queue) {
+		if !message.QueueName.MatchString(queue) {
 			return invalidQueue(queue)
 		}
 		if sink != Kafka && sink != NATS && sink != RabbitMQ {

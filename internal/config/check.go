@@ -16,11 +16,7 @@ import (
 
 const nameRule = "give 1 to 63 of a-z 0-9 _ -, the first a letter or a digit"
 
-var (
-	validName     = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
-	validPrefix   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`)
-	validInstance = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
-)
+var validInstance = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
 
 // checker makes the checks between keys and of values that have a grammar of
 // their own. It looks only at values that were decoded without a problem.
@@ -46,7 +42,7 @@ func (c checker) check() {
 
 func (c checker) top() {
 	const rule = "%q: give letters, digits and _ . : -, the first a letter or a digit, %d at the most"
-	if !c.reported("prefix") && !validPrefix.MatchString(c.config.Prefix) {
+	if !c.reported("prefix") && !message.KeyPrefix.MatchString(c.config.Prefix) {
 		c.add("prefix", rule, c.config.Prefix, 63)
 	}
 	if !c.reported("instance") && !validInstance.MatchString(c.config.Instance) {

@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
 )
 
@@ -157,7 +158,7 @@ func (d *decoder) named(path string, node *yaml.Node, v reflect.Value) {
 	spelled := map[string]string{}
 	for _, name := range nodes.keys {
 		full := join(path, name)
-		if !validName.MatchString(name) {
+		if !message.QueueName.MatchString(name) {
 			d.add(full, "%q is no name: %s", name, nameRule)
 			continue
 		}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/invopop/jsonschema"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // reference is what every value but a section may be instead, in the schema's eyes.
@@ -76,7 +78,7 @@ func describe(schema *jsonschema.Schema, t reflect.Type) {
 			describe(property.AdditionalProperties, f.typ.Elem())
 			named := jsonschema.Schema{
 				Type: property.Type, AdditionalProperties: property.AdditionalProperties,
-				PropertyNames: &jsonschema.Schema{Pattern: validName.String()},
+				PropertyNames: &jsonschema.Schema{Pattern: message.QueueName.String()},
 			}
 			if f.single == "" {
 				named.Description = property.Description

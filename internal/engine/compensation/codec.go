@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -54,8 +53,6 @@ const (
 var ErrUndecodable = errors.New("undecodable compensation")
 
 var errKind = errors.New("kind: must be row or message")
-
-var queueName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
 // Message is a compensation message. Row has only Kind, Queue, Token, ID and Key.
 type Message struct {
@@ -183,7 +180,7 @@ func (w *wire) message() (*Message, error) {
 // check applies the limits that hold for every broker and queue; those of the
 // queue's own are the writer's.
 func (m *Message) check() error {
-	if !queueName.MatchString(m.Queue) {
+	if !message.QueueName.MatchString(m.Queue) {
 		return errors.New("queue: not the name of one")
 	}
 	if !isToken(m.Token) {
