@@ -18,6 +18,6 @@ func (devCommand) Run() error {
 	return &failure{
 		code: "production_build", exit: exitFailed, cause: errors.New("built with the tag production"),
 		text: "this build is for production, and has no servers in it",
-		hint: "take bridge of the release's delaybridge-dev archive, or `go build ./cmd/bridge` in a clone",
+		hint: "take bridge of the release's delaybridge-dev archive, or `go install github.com/delaybridge/delaybridge/cmd/bridge@latest`",
 	}
 }

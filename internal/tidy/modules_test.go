@@ -84,7 +84,7 @@ func TestModules(t *testing.T) {
 			assert.Equal(t, sdkGo, m.Go, "%s: the Go of producers", dir)
 		}
 	}
-	assert.Len(t, versions, 1, "scripts/modules.sh sets the version of all")
+	assert.Len(t, versions, 1, "scripts/release.sh sets the version of all")
 }
 
 // TestMakefileKnowsModules: what the Makefile does to all modules it does to all.
