@@ -4,11 +4,13 @@ GOVULNCHECK_VERSION := v1.9.0
 GORELEASER_VERSION := v2.16.0
 COSIGN_VERSION := v3.0.6
 SYFT_VERSION := v1.54.0
+ACTIONLINT_VERSION := v1.7.12
 APIDIFF_VERSION := v0.0.0-20261014143641-f0251eb4aa3e
 
 CACHE := $(CURDIR)/.cache
 LINT := $(CACHE)/bin/golangci-lint-$(GOLANGCI_VERSION)
 VULN := $(CACHE)/bin/govulncheck-$(GOVULNCHECK_VERSION)
+ACTIONLINT := $(CACHE)/bin/actionlint-$(ACTIONLINT_VERSION)
 APIDIFF := $(CACHE)/bin/apidiff-$(APIDIFF_VERSION)
 # These call one another by their names.
 RELEASE := $(CACHE)/release-$(GORELEASER_VERSION)-$(COSIGN_VERSION)-$(SYFT_VERSION)
@@ -61,9 +63,10 @@ screens: services ## Draw all pages of the console into docs/console.
 test-matrix: services ## Run the tests of these on Redis 8, Valkey 8, RabbitMQ 4, MySQL 8, PostgreSQL 12 and 18; needs root and Debian's packages.
 	@scripts/matrix.sh
 
-lint: $(LINT) ## Check formatting, vet and lint.
+lint: $(LINT) $(ACTIONLINT) ## Check formatting, vet and lint, and the workflows.
 	@unformatted=$$(find . -name .cache -prune -o -name '*.go' -print0 | xargs -0 gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed on:" $$unformatted >&2; exit 1; fi
+	$(ACTIONLINT) -shellcheck= -pyflakes= .github/workflows/*.yml
 	go vet -tags production ./cmd/bridge
 	@for module in . $(SDK) $(APART); do echo "lint $$module"; (cd $$module && go vet ./... && $(LINT) run ./...) || exit 1; done
 
@@ -121,6 +124,10 @@ clean: ## Remove what was built, but not what was fetched.
 $(LINT):
 	GOBIN=$(CACHE)/tmp go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mkdir -p $(@D) && mv $(CACHE)/tmp/golangci-lint $@
+
+$(ACTIONLINT):
+	GOBIN=$(CACHE)/tmp go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)
+	@mkdir -p $(@D) && mv $(CACHE)/tmp/actionlint $@
 
 $(VULN):
 	GOBIN=$(CACHE)/tmp go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
