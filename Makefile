@@ -110,9 +110,9 @@ reproducible snapshot release: export GOTOOLCHAIN := go1.26.8
 reproducible: ## Build the commit twice, in two places, and compare all bytes.
 	@scripts/reproducible.sh
 
-snapshot: $(GORELEASER) ## Build what a release of this commit would have into dist: no image, SBOM or signature.
+snapshot: $(GORELEASER) $(RELEASE)/syft ## Build what a release of this commit would have into dist, but for image and signature.
 	$(GORELEASER) check
-	$(GORELEASER) release --snapshot --clean --skip=docker,sbom,sign
+	PATH="$(RELEASE):$$PATH" $(GORELEASER) release --snapshot --clean --skip=docker,sign
 
 release: $(GORELEASER) $(RELEASE)/cosign $(RELEASE)/syft ## Release the tag that is checked out, as a draft; CI does that.
 	PATH="$(RELEASE):$$PATH" $(GORELEASER) release --clean
