@@ -34,11 +34,11 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 	case rdb == nil:
 		return nil, invalid("rdb", "nil", "a client of go-redis")
 	case !message.QueueName.MatchString(queue):
-		return nil, invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
+		return nil, invalid("queue", queue, message.QueueNameRule)
 	case o.prefix == "":
 		return nil, invalid("prefix", "", "at least one byte")
 	case !message.KeyPrefix.MatchString(o.prefix):
-		return nil, invalid("prefix", o.prefix, "1 to 63 of A-Z a-z 0-9 _ . : -, the first a letter or a digit")
+		return nil, invalid("prefix", o.prefix, message.KeyPrefixRule)
 	case o.conflict < Reject || o.conflict > Replace:
 		return nil, invalid("conflict", strconv.Itoa(int(o.conflict)), "Reject, Keep or Replace")
 	case o.durable.replicas < 0:

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -92,15 +90,7 @@ func readAdvance(body io.Reader) (time.Duration, error) {
 	}
 	text, err := io.ReadAll(body)
 	if err == nil {
-		decoder := json.NewDecoder(bytes.NewReader(text))
-		decoder.DisallowUnknownFields()
-		err = decoder.Decode(&request)
-		if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-			err = errors.New("something follows the object")
-		}
-	}
-	if err == nil {
-		err = ijson.Check(text)
+		err = ijson.Decode(text, &request)
 	}
 	if err != nil {
 		return 0, fmt.Errorf(`give {"by": "30d"}: %w`, err)

@@ -127,7 +127,8 @@ func TestDevClockRefuses(t *testing.T) {
 	w := newDevWorld(t, "")
 	for body, want := range map[string]string{
 		``: "give", `{"by": "soon"}`: "is not a duration", `{"by": "-1s"}`: "must be from 0", `{"by": "11000d"}`: "must be from 0",
-		`{"to": "1s"}`: "unknown field", `{"by": "1s"} {"by": "1d"}`: "something follows", `{"by": "1s"}x`: "something follows",
+		`{"to": "1s"}`: "to is unknown", `{"by": "1s"} {"by": "1d"}`: "after top-level value", `{"by": "1s"}x`: "after top-level value",
+		`{"By": "1s"}`:             "By is unknown: it is called by",
 		`{"by": "1s", "by": "1d"}`: "by is given twice",
 	} {
 		code, answer := w.post(body)

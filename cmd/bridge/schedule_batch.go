@@ -238,22 +238,17 @@ func (l *batchLine) decode(m *api.Schedule) error {
 	case !utf8.Valid(l.text):
 		return api.Invalid("body", "the line is not UTF-8: give other bytes as body_base64")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(l.text))
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(m)
+	err := ijson.Decode(l.text, m)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
 		return api.Invalid("", "must be a JSON object, not "+wrong.Value)
 	} else if ok {
 		return api.Invalid(wrong.Field, "must be "+wrong.Type.String()+", not "+wrong.Value)
 	}
-	if err != nil {
-		return api.Invalid("", "no JSON of a message: "+err.Error())
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return api.Invalid("", "more than one JSON object")
-	}
-	if wrong := new(ijson.Error); errors.As(ijson.Check(l.text), &wrong) {
+	if wrong, ok := errors.AsType[*ijson.Error](err); ok {
 		return api.Invalid(wrong.Field, wrong.Error())
+	}
+	if err != nil {
+		return api.Invalid("", "no JSON of one message: "+err.Error())
 	}
 	if _, ok := conflicts[m.Conflict]; !ok && m.Conflict != "" {
 		return api.Invalid("conflict", "must be reject, keep or replace")

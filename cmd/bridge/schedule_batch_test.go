@@ -40,7 +40,7 @@ func TestScheduleBatch(t *testing.T) {
 		got[int(line["line"].(float64))] = a //nolint:forcetypeassert // a panic fails the test
 	}
 	assert.Equal(t, map[int]answer{
-		1: {status: "created"}, 3: {code: "invalid", field: "in"}, 4: {code: "invalid"}, 5: {code: "invalid", field: "id"},
+		1: {status: "created"}, 3: {code: "invalid", field: "in"}, 4: {code: "invalid", field: "topik"}, 5: {code: "invalid", field: "id"},
 		6: {code: "invalid"}, 7: {code: "duplicate"}, 8: {status: "existing"}, 9: {code: "invalid", field: "late"},
 		10: {code: "invalid", field: "due"}, 11: {status: "created"},
 	}, got)
@@ -60,6 +60,7 @@ func TestScheduleBatch(t *testing.T) {
 	assert.Equal(t, exitDone, run("").code)
 
 	for line, want := range map[string]string{
+		`{"id": "z", "ID": "y", "topic": "t", "in": "1h"}`:              "ID: ID is unknown: it is called id",
 		`{"id": "z", "topic": "t", "in": "1h", "in": "2h"}`:             "in: in is given twice",
 		`{"id": "\ud800", "topic": "t", "in": "1h"}`:                    `id: id has \ud800`,
 		`{"id": "z", "topic": "t", "in": "1h", "headers": {"a": null}}`: "headers.a: headers.a is null",

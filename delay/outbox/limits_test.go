@@ -41,6 +41,7 @@ func TestInvalidSendsNothing(t *testing.T) {
 		`table "a-b"`:                  schedule(outbox.New(outbox.MySQL, outbox.WithTable("a-b")), "orders", good, delay.After(0)),
 		`dialect "oracle"`:             schedule(outbox.New("oracle"), "orders", good, delay.After(0)),
 		`max size "0"`:                 schedule(outbox.New(outbox.MySQL, outbox.WithMaxSize(0)), "orders", good, delay.After(0)),
+		`prefix "{a}"`:                 schedule(outbox.New(outbox.MySQL, outbox.WithRedis(nil, "{a}")), "orders", good, delay.After(0)),
 		`notify "true"`:                schedule(outbox.New(outbox.MySQL, outbox.WithNotify()), "orders", good, delay.After(0)),
 		`tx "nil"`:                     func() error { return box.Cancel(t.Context(), nil, "orders", delay.Ref{ID: "a"}) },
 		`id ""`:                        func() error { return box.Cancel(t.Context(), tx, "orders", delay.Ref{}) },

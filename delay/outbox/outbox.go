@@ -158,6 +158,8 @@ func (o *Outbox) check() error {
 		return invalid("table", o.table, schema.TableRule)
 	case o.maxSize <= 0:
 		return invalid("max size", strconv.Itoa(o.maxSize), "1 byte or more")
+	case !message.KeyPrefix.MatchString(o.prefix):
+		return invalid("prefix", o.prefix, message.KeyPrefixRule)
 	case o.notify && o.dialect != PostgreSQL:
 		return invalid("notify", "true", "in PostgreSQL only")
 	case o.added.encrypted && o.added.keys == nil:
@@ -186,7 +188,7 @@ func (o *Outbox) ready(tx Tx, queue string) error {
 }
 
 func invalidQueue(queue string) error {
-	return invalid("queue", queue, "1 to 63 of a-z 0-9 _ -, not first _ or -")
+	return invalid("queue", queue, message.QueueNameRule)
 }
 
 func invalid(field, value, limit string) error {

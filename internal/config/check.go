@@ -14,7 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
-const nameRule = "give 1 to 63 of a-z 0-9 _ -, the first a letter or a digit"
+const nameRule = "give " + message.QueueNameRule
 
 var validInstance = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$`)
 

@@ -10,13 +10,10 @@
 package compensation
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -119,16 +116,8 @@ func Decode(encoded []byte) (*Message, error) {
 		return nil, fmt.Errorf("%w: not UTF-8", ErrUndecodable)
 	}
 	var w wire
-	decoder := json.NewDecoder(bytes.NewReader(encoded))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&w); err != nil {
+	if err := ijson.Decode(encoded, &w); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrUndecodable, describe(err))
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: something follows the object", ErrUndecodable)
-	}
-	if err := ijson.Check(encoded); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUndecodable, err)
 	}
 	m, err := w.message()
 	if err == nil {
@@ -151,10 +140,10 @@ func describe(err error) string {
 	if wrong := base64.CorruptInputError(0); errors.As(err, &wrong) {
 		return "field body is not base64"
 	}
-	if name, found := strings.CutPrefix(err.Error(), "json: unknown field "); found && len(name) < 64 {
-		return "unknown field " + name
+	if wrong := new(ijson.Error); errors.As(err, &wrong) {
+		return wrong.Error()
 	}
-	return "not JSON"
+	return "not one JSON object"
 }
 
 func (w *wire) message() (*Message, error) {

@@ -108,9 +108,11 @@ func TestDecodeNames(t *testing.T) {
 	good := string(encoded)
 	for text, want := range map[string]string{
 		"[]": "not a JSON object",
-		strings.Replace(good, "AP88Ig==", "#", 1):                       "field body is not base64",
-		strings.Replace(good, `"kind":"message",`, "", 1):               "kind: must be row or message",
-		strings.Replace(good, `"v":1`, `"v":1,"id":"b"`, 1):             "id is given twice",
+		strings.Replace(good, "AP88Ig==", "#", 1):           "field body is not base64",
+		strings.Replace(good, `"kind":"message",`, "", 1):   "kind: must be row or message",
+		strings.Replace(good, `"v":1`, `"v":1,"id":"b"`, 1): "id is given twice",
+		strings.Replace(good, `"v":1`, `"v":1,"ID":"b"`, 1): "ID is unknown: it is called id",
+		good + "{}": "not one JSON object",
 		strings.Replace(good, `"id":"a"`, `"id":"\ud800"`, 1):           "id has ",
 		strings.Replace(good, `"headers":{`, `"headers":{"a":null,`, 1): "headers.a is null",
 	} {

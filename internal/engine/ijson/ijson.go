@@ -1,20 +1,24 @@
 // Package ijson finds in JSON what the decoder of the standard library takes without a
-// word and changes: a name that is given twice, of which it keeps the last value, half
-// of a surrogate pair, in the place of which it puts U+FFFD, and a null in a list or
-// map of strings, of which it makes an empty one. RFC 7493 (I-JSON) forbids the first two.
+// word and changes: a name that is given twice, of which it keeps the last value, a name
+// in other capitals, which it takes for the same, half of a surrogate pair, in the place
+// of which it puts U+FFFD, and a null in a list or map of strings, of which it makes an
+// empty one. RFC 7493 (I-JSON) forbids the first and the third.
 package ijson
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Error says what is wrong with which field.
 type Error struct {
 	// Field is the way to it, as messages[2].headers.a; empty where the text is no object.
+	// Names that are long, or that cannot be printed, are quoted and cut.
 	Field string
 	// Text is the sentence that the field begins. It shows no value but half of a pair.
 	Text string
@@ -22,13 +26,25 @@ type Error struct {
 
 func (e *Error) Error() string { return strings.TrimSpace(e.Field + " " + e.Text) }
 
-// Check reports the first of these faults, as an [*Error]. The text must be valid JSON:
-// of another one nothing is said.
-func Check(text []byte) error {
+// Check reports the first of these faults, as an [*Error], but for capitals. The text must
+// be valid JSON: of another one nothing is said.
+func Check(text []byte) error { return check(text, nil) }
+
+// Decode decodes one value, and nothing may follow it. It reports as an [*Error] what
+// [Check] finds, and a name that is not, letter by letter, one of the struct's. Other
+// errors are those of [json.Unmarshal].
+func Decode(text []byte, into any) error {
+	if err := check(text, reflect.TypeOf(into)); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into) //nolint:wrapcheck // its types say what is wrong
+}
+
+func check(text []byte, t reflect.Type) error {
 	if !json.Valid(text) {
 		return nil
 	}
-	if found := (&reader{rest: text}).value(); found != nil {
+	if found := (&reader{rest: text}).value(t); found != nil {
 		return found
 	}
 	return nil
@@ -49,12 +65,14 @@ func (r *reader) next() byte {
 	return r.rest[0]
 }
 
-func (r *reader) value() *Error {
+// value reads one that is decoded into the type; nil is any.
+func (r *reader) value(t reflect.Type) *Error {
+	t = decoded(t)
 	switch r.next() {
 	case '{':
-		return r.object()
+		return r.object(t)
 	case '[':
-		return r.array()
+		return r.array(t)
 	case '"':
 		return half(r.text())
 	default:
@@ -70,23 +88,27 @@ func (r *reader) value() *Error {
 	}
 }
 
-func (r *reader) object() *Error {
+func (r *reader) object(t reflect.Type) *Error {
 	r.rest = r.rest[1:]
 	r.depth++
+	known := members(t)
 	seen := map[string]bool{}
 	for r.next() != '}' {
 		raw := r.text()
 		name, found := unquote(raw), half(raw)
+		below, isKnown := known.of(name)
 		switch {
 		case found != nil:
+		case !isKnown:
+			found = &Error{Text: "is unknown" + known.like(name)}
 		case seen[name]:
 			found = &Error{Text: "is given twice"}
 		default:
 			seen[name] = true
-			found = r.value()
+			found = r.value(below)
 		}
 		if found != nil {
-			return found.below(name)
+			return found.below(printable(name))
 		}
 	}
 	r.rest = r.rest[1:]
@@ -94,11 +116,16 @@ func (r *reader) object() *Error {
 	return nil
 }
 
-func (r *reader) array() *Error {
+func (r *reader) array(t reflect.Type) *Error {
 	r.rest = r.rest[1:]
 	r.depth++
+	if t != nil && t.Kind() == reflect.Slice {
+		t = t.Elem()
+	} else {
+		t = nil
+	}
 	for i := 0; r.next() != ']'; i++ {
-		if found := r.value(); found != nil {
+		if found := r.value(t); found != nil {
 			return found.below("[" + strconv.Itoa(i) + "]")
 		}
 	}
@@ -114,6 +141,16 @@ func (e *Error) below(name string) *Error {
 	}
 	e.Field = name + e.Field
 	return e
+}
+
+// printable is a name as an error shows it.
+func printable(name string) string {
+	const most = 64
+	isPlain := name != "" && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	if isPlain && len(name) <= most {
+		return name
+	}
+	return strconv.Quote(name[:min(len(name), most)])
 }
 
 // text cuts a string off, and returns it with its quotes.

@@ -48,6 +48,66 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// letters reads itself, so nothing is known of its names.
+type letters struct{ text string }
+
+func (l *letters) UnmarshalJSON(text []byte) error {
+	l.text = string(text)
+	return nil
+}
+
+type inner struct {
+	B string `json:"b,omitempty"`
+}
+
+type outer struct {
+	inner
+	ID    string             `json:"id"`
+	Late  *inner             `json:"late"`
+	All   []inner            `json:"all"`
+	Map   map[string]*inner  `json:"map"`
+	Plain map[string]string  `json:"plain"`
+	Own   map[string]letters `json:"own"`
+	Name  string
+	Left  string `json:"-"`
+	Any   any    `json:"any"`
+}
+
+func TestDecode(t *testing.T) {
+	t.Parallel()
+	var got outer
+	require.NoError(t, ijson.Decode([]byte(`{"b": "1", "id": "2", "late": {"b": "3"}, "all": [{"b": "4"}], "map": {"B": {"b": "5"}},
+		"plain": {"ID": "6", "id": "7"}, "own": {"a": {"B": 8}}, "Name": "9", "any": {"ID": 1, "id": [{"B": 2}]}}`), &got))
+	require.Equal(t, outer{
+		inner: inner{"1"}, ID: "2", Late: &inner{"3"}, All: []inner{{"4"}}, Map: map[string]*inner{"B": {"5"}},
+		Plain: map[string]string{"ID": "6", "id": "7"}, Own: map[string]letters{"a": {`{"B": 8}`}}, Name: "9",
+		Any: map[string]any{"ID": 1.0, "id": []any{map[string]any{"B": 2.0}}},
+	}, got)
+	for text, want := range map[string]string{
+		`{"ID": "a"}`:                            "ID is unknown: it is called id",
+		`{"id": "a", "Id": "b"}`:                 "Id is unknown: it is called id",
+		`{"name": "a"}`:                          "name is unknown: it is called Name",
+		`{"-": "a"}`:                             "- is unknown",
+		`{"Left": "a"}`:                          "Left is unknown",
+		`{"B": "a"}`:                             "B is unknown: it is called b",
+		`{"late": {"B": "a"}}`:                   "late.B is unknown: it is called b",
+		`{"all": [{}, {"c": 1}]}`:                "all[1].c is unknown",
+		`{"map": {"a": {"c": 1}}}`:               "map.a.c is unknown",
+		`{"id": "a", "id": "b"}`:                 "id is given twice",
+		`{"": 1}`:                                `"" is unknown`,
+		`{"a\u0000b": 1}`:                        `"a\x00b" is unknown`,
+		`{"` + strings.Repeat("a", 65) + `": 1}`: `"` + strings.Repeat("a", 64) + `" is unknown`,
+		`{"plain": {"a": null}}`:                 "plain.a is null",
+		`{"id": 7}`:                              "cannot unmarshal number",
+		`{"id": "a"} {}`:                         "after top-level value",
+		`{"id": "a"`:                             "unexpected end",
+		``:                                       "unexpected end",
+		`[{"ID": "a"}]`:                          "cannot unmarshal array",
+	} {
+		require.ErrorContains(t, ijson.Decode([]byte(text), &outer{}), want, text)
+	}
+}
+
 // FuzzCheck: whatever comes, it ends, and what it lets pass says the same decoded and
 // encoded again.
 func FuzzCheck(f *testing.F) {

@@ -9,3 +9,9 @@ var (
 	// apart in a Redis Cluster.
 	KeyPrefix = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`)
 )
+
+// What errors say of them.
+const (
+	QueueNameRule = "1 to 63 of a-z 0-9 _ -, the first a letter or a digit"
+	KeyPrefixRule = "1 to 63 of A-Z a-z 0-9 _ . : -, the first a letter or a digit"
+)
