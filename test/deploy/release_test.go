@@ -16,6 +16,7 @@ import (
 type releaseConfig struct {
 	Builds []struct{ Main string }
 	NFPMs  []struct {
+		Scripts  map[string]string
 		Contents []struct{ Src, Dst string }
 	}
 	Images []struct{ Dockerfile string } `json:"dockers_v2"`
@@ -46,6 +47,9 @@ func TestReleaseNamesWhatThereIs(t *testing.T) {
 	}
 	made := regexp.MustCompile(`^bin/package/delaybridge\.(1\.gz|bash|zsh|fish|service)$`)
 	require.Len(t, config.NFPMs, 1)
+	for _, script := range config.NFPMs[0].Scripts {
+		assert.FileExists(t, root+script)
+	}
 	require.NotEmpty(t, config.NFPMs[0].Contents)
 	for _, content := range config.NFPMs[0].Contents {
 		switch {
