@@ -21,22 +21,22 @@ func (d *Database) QueryOf(list []Identity, what, condition, rest string) *query
 	return d.of(list, what, condition, rest)
 }
 
-func (d *Database) QueryHeads(w Work) *query { return d.headsQuery(w) }
+func (d *Database) QueryHeads(w Work) *query { return (&Tx{db: d}).headsQuery(w) }
 
-func (d *Database) QueryWaiting(queues []string) *query { return d.lookQuery(queues) }
+func (d *Database) QueryWaiting(queues []string) *query { return d.Pending().lookQuery(queues) }
 
 func (d *Database) QueryNew(queues []string, floor Floor, untilMs int64) *query {
-	return d.newQuery(queues, floor, untilMs)
+	return d.Pending().newQuery(queues, floor, untilMs)
 }
 
-func (d *Database) QueryOperations(w Work) *query { return d.operationsQuery(w) }
+func (d *Database) QueryOperations(w Work) *query { return (&Tx{db: d}).operationsQuery(w) }
 
 func (d *Database) QueryStored(what, queue string, after Cursor, beforeMs int64, most int) *query {
-	return d.storedQuery(what, queue, after, beforeMs, most)
+	return d.Stored().storedQuery(what, queue, after, beforeMs, most)
 }
 
 func (d *Database) QueryTopics(after, to int64, horizon time.Duration, most int) *query {
-	return d.topicsQuery(after, to, horizon, most)
+	return d.Pending().topicsQuery(after, to, horizon, most)
 }
 
 // SQL is the transaction for other statements.

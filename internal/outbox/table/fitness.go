@@ -20,14 +20,18 @@ import (
 // changes nothing: what we may do is asked by EXPLAIN, which needs the rights of
 // the statement and does not run it.
 func (d *Database) Findings(ctx context.Context) []check.Finding {
+	f := fitness{d}
 	if err := d.Check(ctx); err != nil {
-		return []check.Finding{d.unfit(err)}
+		return []check.Finding{f.unfit(err)}
 	}
-	return slices.Concat(d.rights(ctx), d.indexes(ctx), d.server(ctx), d.clock(ctx))
+	return slices.Concat(f.rights(ctx), f.indexes(ctx), f.server(ctx), f.clock(ctx))
 }
 
+// fitness asks the database how it is set up.
+type fitness struct{ *Database }
+
 // unfit is what [Database.Check] has found.
-func (d *Database) unfit(err error) check.Finding {
+func (d fitness) unfit(err error) check.Finding {
 	f := check.Finding{
 		Level: check.Error, Code: "outbox_unreachable",
 		What:   err.Error(),
@@ -60,7 +64,7 @@ func isDenied(err error) bool {
 
 // rights are the rights on the table that the user lacks. SELECT was needed to
 // come this far.
-func (d *Database) rights(ctx context.Context) []check.Finding {
+func (d fitness) rights(ctx context.Context) []check.Finding {
 	var lacking []string
 	for _, statement := range []struct{ right, text string }{
 		{"UPDATE", "EXPLAIN UPDATE {t} SET status = status WHERE 1 = 0"},
@@ -88,7 +92,7 @@ func (d *Database) rights(ctx context.Context) []check.Finding {
 
 // indexNames are the indexes of the newest schema, behind the table's name; the
 // unique one first.
-func (d *Database) indexNames() []string {
+func (d fitness) indexNames() []string {
 	if d.dialect.name == schema.Postgres {
 		return []string{"live", "history", "finished", "due", "stored"}
 	}
@@ -96,7 +100,7 @@ func (d *Database) indexNames() []string {
 }
 
 // indexes are those that are missing, or that PostgreSQL does not use.
-func (d *Database) indexes(ctx context.Context) []check.Finding {
+func (d fitness) indexes(ctx context.Context) []check.Finding {
 	q := d.query("SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indisvalid").
 		add(" AND i.indrelid = to_regclass(?)", d.table)
 	if d.dialect.name == schema.MySQL {
@@ -138,7 +142,7 @@ func (d *Database) indexes(ctx context.Context) []check.Finding {
 }
 
 // server is how the server treats what was committed.
-func (d *Database) server(ctx context.Context) []check.Finding {
+func (d fitness) server(ctx context.Context) []check.Finding {
 	var findings []check.Finding
 	warn := func(level check.Level, code, what, why, remedy string) {
 		findings = append(findings, check.Finding{Level: level, Code: code, What: what, Why: why, Remedy: remedy})
@@ -180,7 +184,7 @@ func (d *Database) server(ctx context.Context) []check.Finding {
 }
 
 // settings reads names and values. What cannot be read is not judged.
-func (d *Database) settings(ctx context.Context, text string, args ...any) map[string]string {
+func (d fitness) settings(ctx context.Context, text string, args ...any) map[string]string {
 	values := map[string]string{}
 	_ = d.query("").add(text, args...).each(ctx, d.db, func(rows *sql.Rows) error {
 		var name, value string
@@ -192,7 +196,7 @@ func (d *Database) settings(ctx context.Context, text string, args ...any) map[s
 }
 
 // clock compares the database's clock with ours.
-func (d *Database) clock(ctx context.Context) []check.Finding {
+func (d fitness) clock(ctx context.Context) []check.Finding {
 	before := time.Now()
 	ms, read, err := d.Clock(ctx)
 	if err != nil {

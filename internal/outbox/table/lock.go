@@ -36,7 +36,7 @@ type Work struct {
 // blocked. What has pending operations is left to [Tx.LockOperations]: else
 // two lanes might hold one half each of an identity, again and again.
 func (t *Tx) LockHeads(ctx context.Context, w Work) ([]*Row, error) {
-	rows, err := t.db.rows(ctx, t.tx, t.db.headsQuery(w))
+	rows, err := t.db.rows(ctx, t.tx, t.headsQuery(w))
 	if err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
 	}
@@ -44,10 +44,10 @@ func (t *Tx) LockHeads(ctx context.Context, w Work) ([]*Row, error) {
 }
 
 // headsQuery is the statement of LockHeads.
-func (d *Database) headsQuery(w Work) *query {
-	q, order := d.numbered(w), "id"
+func (t *Tx) headsQuery(w Work) *query {
+	q, order := t.numbered(w), "id"
 	if w.Numbers == nil {
-		q, order = d.query("SELECT "+columns).from(byDue).add(" WHERE queue = ? AND status = 0 AND load_ms <= ?", d.text(w.Queue), w.UntilMs), "load_ms, id"
+		q, order = t.db.query("SELECT "+columns).from(byDue).add(" WHERE queue = ? AND status = 0 AND load_ms <= ?", t.db.text(w.Queue), w.UntilMs), "load_ms, id"
 		if w.After != (Cursor{}) {
 			q.after("load_ms", w.After)
 		}
@@ -63,13 +63,13 @@ func (d *Database) headsQuery(w Work) *query {
 }
 
 // numbered begins a statement that reads pending rows by their numbers alone.
-func (d *Database) numbered(w Work) *query {
-	return d.query("SELECT " + columns).from(byNumber).add(" WHERE id").ids(w.Numbers).add(" AND status + 0 = 0")
+func (t *Tx) numbered(w Work) *query {
+	return t.db.query("SELECT " + columns).from(byNumber).add(" WHERE id").ids(w.Numbers).add(" AND status + 0 = 0")
 }
 
 // LockOperations locks a batch of a queue's pending cancels and reschedules.
 func (t *Tx) LockOperations(ctx context.Context, w Work) ([]*Row, error) {
-	rows, err := t.db.rows(ctx, t.tx, t.db.operationsQuery(w))
+	rows, err := t.db.rows(ctx, t.tx, t.operationsQuery(w))
 	if err != nil {
 		return nil, fmt.Errorf("lock operations: %w", err)
 	}
@@ -77,11 +77,11 @@ func (t *Tx) LockOperations(ctx context.Context, w Work) ([]*Row, error) {
 }
 
 // operationsQuery is the statement of LockOperations.
-func (d *Database) operationsQuery(w Work) *query {
-	q, order := d.numbered(w), "id"
+func (t *Tx) operationsQuery(w Work) *query {
+	q, order := t.numbered(w), "id"
 	if w.Numbers == nil {
-		q, order = d.query("SELECT "+columns).from(byDue).
-			add(" WHERE queue = ? AND status = 0 AND load_ms = 0 AND id > ?", d.text(w.Queue), w.After.Number), "load_ms, id"
+		q, order = t.db.query("SELECT "+columns).from(byDue).
+			add(" WHERE queue = ? AND status = 0 AND load_ms = 0 AND id > ?", t.db.text(w.Queue), w.After.Number), "load_ms, id"
 	}
 	return q.add(" AND op + 0 > 0 ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
 }

@@ -21,7 +21,7 @@ type Floor struct{ Number, UntilMs int64 }
 // number that there is.
 func (p Pending) New(ctx context.Context, queues []string, floor Floor, untilMs int64) (found map[string]Waiting, newest int64, err error) {
 	found, newest = map[string]Waiting{}, floor.Number
-	err = p.db.newQuery(queues, floor, untilMs).each(ctx, p.db.db, func(rows *sql.Rows) error {
+	err = p.newQuery(queues, floor, untilMs).each(ctx, p.db.db, func(rows *sql.Rows) error {
 		var number sql.NullInt64
 		var queue string
 		var verb Verb
@@ -54,16 +54,16 @@ func (p Pending) New(ctx context.Context, queues []string, floor Floor, untilMs 
 // newQuery is the statement of New: what was written, what the horizon has reached of
 // each queue, and the highest number. PostgreSQL shall go to what was written by its
 // number alone, which is why no other column is one that an index has.
-func (d *Database) newQuery(queues []string, floor Floor, untilMs int64) *query {
+func (p Pending) newQuery(queues []string, floor Floor, untilMs int64) *query {
 	const what = "SELECT id, queue, op"
 	reached := func(q *query, queue string, args ...any) {
 		q.add(what).from(byDue).add(" WHERE queue = "+queue, args...).
 			add(" AND status = 0 AND op + 0 = 0 AND load_ms > ? AND load_ms <= ? AND id + 0 <= ?", floor.UntilMs, untilMs, floor.Number).
 			add(" ORDER BY load_ms, id LIMIT ?", mostNew)
 	}
-	q := d.query("("+what).from(byNumber).add(" WHERE id > ? AND queue", floor.Number).texts(queues).
+	q := p.db.query("("+what).from(byNumber).add(" WHERE id > ? AND queue", floor.Number).texts(queues).
 		add(" AND status + 0 = 0 AND load_ms + 0 <= ? ORDER BY id LIMIT ?)", untilMs, mostNew)
-	if d.dialect.arrays {
+	if p.db.dialect.arrays {
 		reached(q.add(" UNION ALL SELECT found.* FROM unnest(?::text[]) AS wanted (queue) CROSS JOIN LATERAL (", queues), "wanted.queue")
 		q.add(") AS found")
 	} else {

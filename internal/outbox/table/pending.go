@@ -34,7 +34,7 @@ type Waiting struct {
 // of an index a queue: most of the time there is nothing.
 func (p Pending) Look(ctx context.Context, queues []string, untilMs int64) (map[string]Waiting, error) {
 	found := make(map[string]Waiting, len(queues))
-	err := p.db.lookQuery(queues).each(ctx, p.db.db, func(rows *sql.Rows) error {
+	err := p.lookQuery(queues).each(ctx, p.db.db, func(rows *sql.Rows) error {
 		var queue string
 		var operation, firstMs sql.NullInt64
 		err := rows.Scan(&queue, &operation, &firstMs)
@@ -50,17 +50,17 @@ func (p Pending) Look(ctx context.Context, queues []string, untilMs int64) (map[
 }
 
 // lookQuery is the statement of Look.
-func (d *Database) lookQuery(queues []string) *query {
+func (p Pending) lookQuery(queues []string) *query {
 	one := func(q *query, queue string, args ...any) {
 		q.add(", (SELECT 1").from(byDue).add(" WHERE queue = "+queue+" AND status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT 1)", args...).
 			add(", (SELECT load_ms").from(byDue).add(" WHERE queue = "+queue+" AND status = 0 ORDER BY load_ms, id LIMIT 1)", args...)
 	}
-	if d.dialect.arrays {
-		q := d.query("SELECT wanted.queue")
+	if p.db.dialect.arrays {
+		q := p.db.query("SELECT wanted.queue")
 		one(q, "wanted.queue")
 		return q.add(" FROM unnest(?::text[]) AS wanted (queue)", queues)
 	}
-	q := d.query("")
+	q := p.db.query("")
 	for i, queue := range queues {
 		if i > 0 {
 			q.add(" UNION ALL ")

@@ -23,7 +23,7 @@ func (s Stored) After(
 		what = columns
 	}
 	err = s.db.Within(ctx, func(t *Tx) error {
-		err := s.db.storedQuery(what, queue, after, beforeMs, most).each(ctx, t.tx, func(rows *sql.Rows) error {
+		err := s.storedQuery(what, queue, after, beforeMs, most).each(ctx, t.tx, func(rows *sql.Rows) error {
 			r := &Row{Identity: Identity{Queue: queue}, State: StateStored}
 			list = append(list, r)
 			if whole {
@@ -48,16 +48,16 @@ func (s Stored) After(
 
 // storedQuery is the statement of After. Finished operations are among MySQL's
 // entries of that status, before all others.
-func (d *Database) storedQuery(what, queue string, after Cursor, beforeMs int64, most int) *query {
+func (s Stored) storedQuery(what, queue string, after Cursor, beforeMs int64, most int) *query {
 	due := "due_ms"
-	if !d.dialect.arrays {
+	if !s.db.dialect.arrays {
 		due = "load_ms"
 		if after == (Cursor{}) {
 			after.Number = math.MaxInt64
 		}
 	}
-	return d.query("SELECT "+what).from(byDue).
-		add(" WHERE queue = ? AND status = 1 AND op = 0 AND "+due+" < ?", d.text(queue), beforeMs).after(due, after).
+	return s.db.query("SELECT "+what).from(byDue).
+		add(" WHERE queue = ? AND status = 1 AND op = 0 AND "+due+" < ?", s.db.text(queue), beforeMs).after(due, after).
 		add(" ORDER BY "+due+", id LIMIT ?", most)
 }
 

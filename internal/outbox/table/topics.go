@@ -30,7 +30,7 @@ func (p Pending) Last(ctx context.Context) (number int64, err error) {
 func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Duration, most int) (list []Topic, read int64, err error) {
 	n := 0
 	err = p.db.Within(ctx, func(t *Tx) error {
-		return p.db.topicsQuery(after, to, horizon, most).each(ctx, t.tx, func(rows *sql.Rows) error {
+		return p.topicsQuery(after, to, horizon, most).each(ctx, t.tx, func(rows *sql.Rows) error {
 			var it Topic
 			var waits bool
 			err := rows.Scan(&it.Number, &it.Queue, &it.Topic, &it.DueMs, &waits)
@@ -51,8 +51,8 @@ func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Durat
 
 // topicsQuery is the statement of Topics. What is read is bounded, not what is found,
 // so that rows that do not wait cost no more than those that do.
-func (d *Database) topicsQuery(after, to int64, horizon time.Duration, most int) *query {
-	return d.query("").add("SELECT id, queue, topic, due_ms, op = 0 AND status = 0 AND due_ms > {now} + ? FROM {t} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+func (p Pending) topicsQuery(after, to int64, horizon time.Duration, most int) *query {
+	return p.db.query("").add("SELECT id, queue, topic, due_ms, op = 0 AND status = 0 AND due_ms > {now} + ? FROM {t} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
 		horizon.Milliseconds(), after, to, most)
 }
 
