@@ -1,4 +1,4 @@
-package main
+package inputs
 
 import (
 	"context"
@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/delaybridge/delaybridge/delay"
 )
 
 // developing is a `bridge dev` with a clock that can be moved.
@@ -25,26 +23,7 @@ type developing struct {
 	dir     string
 	admin   string
 	rdb     *redis.Client
-}
-
-// clock tries the calls that move the clock of `bridge dev`.
-func (f *inputs) clock(ctx context.Context) error {
-	d, err := f.develop(ctx)
-	if d != nil {
-		defer d.close()
-	}
-	if err != nil {
-		return err
-	}
-	client, err := delay.NewClient(d.rdb, "orders")
-	if err != nil {
-		return err
-	}
-	kept, err := keep(ctx, client, "order.kept", d.holds)
-	if err != nil {
-		return err
-	}
-	return f.enter(ctx, entrance{"clock", func(context.Context) ([]trial, error) { return f.badAdvances(d.admin), nil }}, kept, d.admin)
+	ended   chan struct{}
 }
 
 var (
@@ -53,9 +32,9 @@ var (
 	adminOfFile = regexp.MustCompile(`listen: "?(127[^"\s]+)`)
 )
 
-// develop starts it, and learns its addresses from the file that it prints.
-func (f *inputs) develop(ctx context.Context) (*developing, error) {
-	d := &developing{dir: filepath.Join(f.world.Dir, "dev")}
+// develop starts it in a new folder below dir, and learns its addresses from the file that it prints.
+func develop(ctx context.Context, binary, dir string) (*developing, error) {
+	d := &developing{dir: filepath.Join(dir, "dev"), ended: make(chan struct{})}
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -64,20 +43,28 @@ func (f *inputs) develop(ctx context.Context) (*developing, error) {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	d.command = exec.CommandContext(ctx, f.binary, "dev", "--memory")
+	d.command = exec.CommandContext(ctx, binary, "dev", "--memory")
 	d.command.Env = append(os.Environ(), "TMPDIR="+d.dir)
 	d.command.Stdout, d.command.Stderr = log, log
 	d.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := d.command.Start(); err != nil {
 		return nil, err
 	}
+	go func() {
+		_ = d.command.Wait() // The log says why it ended.
+		close(d.ended)
+	}()
 	for {
 		said, err := os.ReadFile(log.Name())
 		if match := configFlag.FindSubmatch(said); match != nil && strings.Contains(string(said), "Ctrl-C") {
 			return d, d.read(string(match[1]))
 		}
-		if failure := pause(ctx, 50*time.Millisecond); failure != nil { //nolint:mnd // often enough
-			return d, errors.Join(err, failure, errors.New(string(said)))
+		select {
+		case <-d.ended:
+			return nil, fmt.Errorf("bridge dev has ended: %s", said)
+		case <-ctx.Done():
+			return d, errors.Join(err, ctx.Err(), errors.New(string(said)))
+		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
@@ -99,36 +86,44 @@ func (d *developing) read(file string) error {
 	return nil
 }
 
-// holds says by how much the clock is wrong.
+// holds says by how much the clock is wrong. What the question took is no fault of the clock.
 func (d *developing) holds(ctx context.Context) (string, error) {
 	const fine = 10 * time.Second
 	var clock struct{ Now time.Time }
+	asked := time.Now()
 	a := send(ctx, http.MethodGet, "http://"+d.admin+"/dev/clock", "", nil)
 	if err := json.Unmarshal([]byte(a.text), &clock); err != nil {
 		return "", fmt.Errorf("%w: %s", err, a.text)
 	}
-	if ahead := time.Until(clock.Now).Round(time.Second); ahead.Abs() > fine {
-		return fmt.Sprint("a clock that is ahead by ", ahead), nil
+	if clock.Now.Before(asked.Add(-fine)) || time.Until(clock.Now) > fine {
+		return fmt.Sprint("a clock that is ahead by ", time.Until(clock.Now).Round(time.Second)), nil
 	}
 	return "a right clock", nil
 }
 
 func (d *developing) close() {
 	_ = d.command.Process.Signal(syscall.SIGTERM)
-	_ = d.command.Wait()
+	<-d.ended
 	if d.rdb != nil {
 		_ = d.rdb.Close()
 	}
 }
 
-// badAdvances are requests that must not move the clock.
-func (f *inputs) badAdvances(admin string) (list []trial) {
+// clockEntrance is the call that moves the clock of `bridge dev`.
+type clockEntrance struct {
+	seed
+	admin string
+}
+
+func (e clockEntrance) name() string { return "clock" }
+
+func (e clockEntrance) trials(context.Context) (list []trial, err error) {
 	add := func(what, body string, names ...string) {
 		list = append(list, trial{what, names, func(ctx context.Context) answer {
-			return send(ctx, http.MethodPost, "http://"+admin+"/dev/clock/advance", body, nil)
+			return send(ctx, http.MethodPost, "http://"+e.admin+"/dev/clock/advance", body, nil)
 		}})
 	}
-	for _, bad := range documents([]member{{"by", `"1h"`}}, f.random("clock")) {
+	for _, bad := range documents([]member{{"by", `"1h"`}}, e.random("clock")) {
 		add(bad.what, bad.text, append(bad.names, "by:", `"by"`, "by ")...)
 	}
 	for _, text := range append(badDurations(), "", "-1ns", "-1h", "87841h", "2562047h", "106751d") {
@@ -138,5 +133,5 @@ func (f *inputs) badAdvances(admin string) (list []trial) {
 	add("nothing", "{}", "by ")
 	add("null", "null", "by ")
 	add("long", `{"by": "1h"`+strings.Repeat(" ", 2000)+"}", `"by"`)
-	return list
+	return list, nil
 }

@@ -1,4 +1,4 @@
-package main
+package inputs
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 )
 
 // badChanges are changes by the API that are wrong by what they mean.
-func (f *inputs) badChanges(post func(what string, names []string, path, body string)) {
-	queue := "/queues/" + f.world.Queue()
+func (e httpEntrance) badChanges(post func(what string, names []string, path, body string)) {
+	queue := "/queues/" + e.queue
 	for _, text := range []string{"--1h", "-+1h", "+-1h", "++1h", "- 1h"} {
 		post("by "+text, []string{"by"}, queue+"/messages:reschedule", `{"filter": {"id_prefix": "kept-"}, "by": `+quote(text)+"}")
 	}
@@ -50,7 +50,7 @@ func (f *inputs) badChanges(post func(what string, names []string, path, body st
 			post(body, append(names, "at or by", "state"), queue+"/"+job, body)
 		}
 	}
-	for _, topic := range badTopics(f.random("pause")) {
+	for _, topic := range badTopics(e.random("pause")) {
 		if topic != "" { // the whole queue
 			post("topic "+topic, []string{"topic", "UTF-8"}, queue+":pause", object([]member{{"topic", quote(topic)}}))
 		}
@@ -58,10 +58,10 @@ func (f *inputs) badChanges(post func(what string, names []string, path, body st
 }
 
 // badQueries are calls that are wrong in their path or query.
-func (f *inputs) badQueries() (list []trial) {
-	queue := "/queues/" + f.world.Queue()
+func (e httpEntrance) badQueries() (list []trial) {
+	queue := "/queues/" + e.queue
 	get := func(path string, names ...string) {
-		list = append(list, f.httpTrial(fmt.Sprintf("GET %.120s", path), names, http.MethodGet, path, ""))
+		list = append(list, e.call(fmt.Sprintf("GET %.120s", path), names, http.MethodGet, path, ""))
 	}
 	for _, limit := range []string{"0", "-1", "1001", "NaN", "1.5", "1e3", "99999999999999999999", "all"} {
 		get(queue+"/messages?limit="+limit, "limit")
@@ -69,7 +69,7 @@ func (f *inputs) badQueries() (list []trial) {
 	}
 	for name, values := range map[string][]string{
 		"state": {"lost", "SCHEDULED", "scheduled,dead"}, "due_from": badTimes(), "due_to": badTimes(), "cursor": {"x", "%00", "0", strings.Repeat("A", 1000)},
-		"tag": badTags(f.random("query")), "nothing": {"1"}, "Limit": {"1"},
+		"tag": badTags(e.random("query")), "nothing": {"1"}, "Limit": {"1"},
 	} {
 		for _, value := range values {
 			if value != "" {
@@ -81,7 +81,7 @@ func (f *inputs) badQueries() (list []trial) {
 		get(queue+"/messages?"+query, "limit", "query")
 	}
 	for _, query := range []string{"key=&key=other", "key=%zz", "key=;", "Key=a", "nothing=1"} {
-		list = append(list, f.httpTrial("DELETE with "+query, []string{"key", "query", "nothing"}, http.MethodDelete, queue+"/messages/"+keptID+"?"+query, ""))
+		list = append(list, e.call("DELETE with "+query, []string{"key", "query", "nothing"}, http.MethodDelete, queue+"/messages/"+keptID+"?"+query, ""))
 	}
 	get(queue+"/messages?due_from=2030-01-02T00:00:00Z&due_to=2030-01-01T00:00:00Z", "due from")
 	get(queue+"/messages?state=scheduled&reason=a", "state")
@@ -94,35 +94,35 @@ func (f *inputs) badQueries() (list []trial) {
 	}
 	get(queue+"/forecast?from=2030-01-02T00:00:00Z&to=2030-01-01T00:00:00Z", "from", "to ")
 	get(queue+"/forecast?to=9999-01-01T00:00:00Z", "step")
-	for _, name := range badNames(f.random("path")) {
+	for _, name := range badNames(e.random("path")) {
 		path := queue + "/messages/" + url.PathEscape(name)
 		get(path, fieldNames("id")...)
-		list = append(list, f.httpTrial(fmt.Sprintf("DELETE %.120s", path), fieldNames("id"), http.MethodDelete, path, ""),
-			f.httpTrial(fmt.Sprintf("DELETE with the key %.80q", name), fieldNames("key"), http.MethodDelete, queue+"/messages/"+keptID+"?key="+url.QueryEscape(name), ""),
-			f.httpTrial(fmt.Sprintf("POST publish-now %.80q", name), fieldNames("id"), http.MethodPost, path+":publish-now", ""))
+		list = append(list, e.call(fmt.Sprintf("DELETE %.120s", path), fieldNames("id"), http.MethodDelete, path, ""),
+			e.call(fmt.Sprintf("DELETE with the key %.80q", name), fieldNames("key"), http.MethodDelete, queue+"/messages/"+keptID+"?key="+url.QueryEscape(name), ""),
+			e.call(fmt.Sprintf("POST publish-now %.80q", name), fieldNames("id"), http.MethodPost, path+":publish-now", ""))
 	}
 	for _, name := range []string{"nothing", "Orders", "a%20b", "%00", "%FF"} {
 		get("/queues/"+name, "queue")
 		get("/queues/"+name+"/messages", "queue")
-		list = append(list, f.httpTrial("POST to queue "+name, []string{"queue"}, http.MethodPost, "/queues/"+name+"/messages", object(f.goodMembers())))
+		list = append(list, e.call("POST to queue "+name, []string{"queue"}, http.MethodPost, "/queues/"+name+"/messages", object(e.members())))
 	}
 	get("/audit?queue=nothing", "queue")
 	get("/jobs/nothing", "job")
-	return append(list, f.badHeaders()...)
+	return append(list, e.badHeaders()...)
 }
 
 // badHeaders are calls with headers that the API reads.
-func (f *inputs) badHeaders() (list []trial) {
-	body := object(without(f.goodMembers(), "id"))
+func (e httpEntrance) badHeaders() (list []trial) {
+	body := object(without(e.members(), "id"))
 	call := func(what string, names []string, headers map[string]string, body string) {
 		list = append(list, trial{what, append(names, tooLargeCall), func(ctx context.Context) answer {
-			return send(ctx, http.MethodPost, "http://"+f.world.Bridge.Admin()+"/api/v1/queues/"+f.world.Queue()+"/messages", body, headers)
+			return send(ctx, http.MethodPost, "http://"+e.admin+"/api/v1/queues/"+e.queue+"/messages", body, headers)
 		}})
 	}
 	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "application/json+x", "application", "/", ";"} {
 		call("Content-Type "+kind, []string{"Content-Type"}, map[string]string{"Content-Type": kind}, body)
 	}
-	keep := object(with(without(f.goodMembers(), "id"), "conflict", `"keep"`))
+	keep := object(with(without(e.members(), "id"), "conflict", `"keep"`))
 	for _, name := range append(tooLong(mostName), "a\xff", "a\x80b", "a\u0085b") {
 		call(fmt.Sprintf("Idempotency-Key %.80q", name), fieldNames("id"), map[string]string{"Idempotency-Key": name}, keep)
 	}

@@ -1,7 +1,8 @@
-package main
+package inputs
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,35 +11,46 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // outboxInsert is a row as a producer without the SDK writes it: columns and values.
 type outboxInsert map[string]any
 
-// rows inserts bad rows by SQL, all at once; the relay refuses each. What the database
-// itself cannot store, as bytes that are no UTF-8, is not tried.
-func (f *inputs) rows(ctx context.Context) (list []trial, err error) {
+// rowsEntrance is the outbox' table, where producers without the SDK insert rows by SQL.
+// The relay refuses each. What the database itself cannot store, as bytes that are no
+// UTF-8, is not tried.
+type rowsEntrance struct {
+	aim
+	db *sql.DB
+}
+
+func (e rowsEntrance) name() string { return "rows" }
+
+func (e rowsEntrance) trials(ctx context.Context) (list []trial, err error) {
+	var p patience
 	add := func(what string, names []string, values outboxInsert) {
 		if err != nil {
 			return
 		}
 		var number int64
-		if number, err = f.insertRow(ctx, len(list), values); err != nil {
+		if number, err = e.insert(ctx, len(list), values); err != nil {
 			err = fmt.Errorf("insert a row, %s: %w", what, err)
 		}
-		list = append(list, trial{what, names, func(ctx context.Context) answer { return f.rowAnswer(ctx, number) }})
+		list = append(list, trial{what, names, func(ctx context.Context) answer { return e.decided(ctx, number, &p) }})
 	}
-	f.badContent(add)
-	f.badColumns(add)
-	f.badOperations(add)
+	e.badContent(add)
+	badColumns(add)
+	e.badOperations(add)
 	return list, err
 }
 
 // badContent is what the SDK would refuse, too. Topics are wrong far beyond the
 // horizon, where they are found all the same.
-func (f *inputs) badContent(add func(string, []string, outboxInsert)) {
+func (e rowsEntrance) badContent(add func(string, []string, outboxInsert)) {
 	far := time.Now().AddDate(100, 0, 0).UnixMilli()
-	for _, bad := range spoil(f.goodMessage(), f.random("rows")) {
+	for _, bad := range spoil(e.message(), e.random("rows")) {
 		m, names := &bad.message, bad.names
 		values := outboxInsert{"topic": m.Topic, "body": m.Body, "message_key": m.Key}
 		if m.ID != keptID {
@@ -61,7 +73,7 @@ func (f *inputs) badContent(add func(string, []string, outboxInsert)) {
 		text, _ := json.Marshal(headers) // They are strings.
 		values["headers"] = string(text)
 		add(bad.what, names, values)
-		if m.Topic != f.world.Topic {
+		if m.Topic != e.topic {
 			add("far: "+bad.what, names, withColumn(values, "due_ms", far))
 		}
 	}
@@ -78,7 +90,7 @@ func withColumn(values outboxInsert, column string, value any) outboxInsert {
 }
 
 // badColumns is what only the columns can have.
-func (f *inputs) badColumns(add func(string, []string, outboxInsert)) {
+func badColumns(add func(string, []string, outboxInsert)) {
 	for _, due := range []int64{-1, math.MinInt64, 253402300800000, 1_800_000_000_000_000, 1_800_000_000_000_000_000, math.MaxInt64} {
 		add(fmt.Sprint("due_ms ", due), []string{"due_ms"}, outboxInsert{"due_ms": due})
 	}
@@ -106,7 +118,7 @@ func badTokens() []string {
 }
 
 // badOperations are no cancels and no reschedules.
-func (f *inputs) badOperations(add func(string, []string, outboxInsert)) {
+func (e rowsEntrance) badOperations(add func(string, []string, outboxInsert)) {
 	for _, op := range []int{-1, 3, 99, math.MinInt16, math.MaxInt16} {
 		add(fmt.Sprint("op ", op), []string{"op"}, outboxInsert{"op": op})
 	}
@@ -117,7 +129,7 @@ func (f *inputs) badOperations(add func(string, []string, outboxInsert)) {
 	for _, token := range badTokens() {
 		add(fmt.Sprintf("cancel: token %q", token), []string{"token"}, outboxInsert{"op": cancel, "token": token})
 	}
-	for _, id := range badNames(f.random("operations")) {
+	for _, id := range badNames(e.random("operations")) {
 		if isStorable(id) {
 			add(fmt.Sprintf("cancel: id %.80q", id), fieldNames("id"), outboxInsert{"op": cancel, "message_id": id})
 			add(fmt.Sprintf("reschedule: key %.80q", id), fieldNames("key"), outboxInsert{"op": reschedule, "message_key": id})
@@ -125,10 +137,10 @@ func (f *inputs) badOperations(add func(string, []string, outboxInsert)) {
 	}
 }
 
-// insertRow commits a row, and returns its number.
-func (f *inputs) insertRow(ctx context.Context, n int, values outboxInsert) (number int64, err error) {
+// insert commits a row, and returns its number.
+func (e rowsEntrance) insert(ctx context.Context, n int, values outboxInsert) (number int64, err error) {
 	row := outboxInsert{
-		"queue": f.world.Queue(), "message_id": fmt.Sprint("row-", n), "topic": f.world.Topic, "body": []byte("bad"),
+		"queue": e.queue, "message_id": fmt.Sprint("row-", n), "topic": e.topic, "body": []byte("bad"),
 		"due_ms": time.Now().Add(time.Hour).UnixMilli(),
 	}
 	maps.Copy(row, values)
@@ -138,25 +150,25 @@ func (f *inputs) insertRow(ctx context.Context, n int, values outboxInsert) (num
 		marks[i], args[i] = fmt.Sprint("$", i+1), row[column]
 	}
 	query := "INSERT INTO delay_outbox (" + strings.Join(columns, ", ") + ") VALUES (" + strings.Join(marks, ", ") + ") RETURNING id"
-	err = f.world.Database.DB.QueryRowContext(ctx, query, args...).Scan(&number)
+	err = e.db.QueryRowContext(ctx, query, args...).Scan(&number)
 	return number, err
 }
 
-// rowAnswer waits until the relay has decided about a row.
-func (f *inputs) rowAnswer(ctx context.Context, number int64) answer {
+// decided waits until the relay has decided about a row.
+func (e rowsEntrance) decided(ctx context.Context, number int64, p *patience) answer {
 	const refused = 6
-	ctx, cancel := f.lateAnswer(ctx)
+	ctx, cancel := p.bound(ctx)
 	defer cancel()
 	for {
 		var status int
 		var reason string
-		err := f.world.Database.DB.QueryRowContext(ctx, "SELECT status, reason FROM delay_outbox WHERE id = $1", number).Scan(&status, &reason)
+		err := e.db.QueryRowContext(ctx, "SELECT status, reason FROM delay_outbox WHERE id = $1", number).Scan(&status, &reason)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return answer{broken: true, text: err.Error()}
 		case err == nil && status != 0:
 			return answer{refused: status == refused, text: fmt.Sprintf("%s (status %d)", reason, status)}
-		case pause(ctx, 20*time.Millisecond) != nil:
+		case !wait.Sleep(ctx, 20*time.Millisecond):
 			return answer{text: "pending still"}
 		}
 	}

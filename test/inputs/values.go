@@ -1,4 +1,4 @@
-package main
+package inputs
 
 import (
 	"fmt"
@@ -79,6 +79,17 @@ func badTopics(rnd *rand.Rand) []string {
 	return concat(wrong, tooLong(mostTopic), controls(""), notUTF8(rnd))
 }
 
+// badQueues are no names of queues.
+func badQueues() []string {
+	return concat([]string{"", "Orders", "-a", "_a", "a b", "a.b", "a/b", "ä", "a\xff", strings.Repeat("a", 64)}, controls(""))
+}
+
+// badPrefixes are no prefixes of keys: a brace would tear the keys of a shard apart in
+// a Redis Cluster.
+func badPrefixes() []string {
+	return concat([]string{"", "a{b}", "{a}", "a b", "-a", "a*", "ä", "a\xff", strings.Repeat("a", 64)}, controls(""))
+}
+
 func badTags(rnd *rand.Rand) []string {
 	return concat([]string{"", "a,b", "a b", "\u200ba", "a\ufeff"}, tooLong(mostTag), controls(""), outerSpaces(), notUTF8(rnd))
 }
@@ -145,6 +156,9 @@ func spoil(good delay.Message, rnd *rand.Rand) (list []spoiled) {
 func fieldNames(field string) []string {
 	return []string{field, field + ` "`, "UTF-8"}
 }
+
+// dueNames are how the SDK calls the due time.
+var dueNames = []string{"due"}
 
 // spoilNumbers has what is wrong by its size or its number.
 func spoilNumbers(add func(field, value string, change func(m *delay.Message))) {

@@ -1,7 +1,8 @@
-package main
+package inputs
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -13,15 +14,22 @@ import (
 // outboxLast is the first instant that is too late for a row.
 var outboxLast = time.Date(10000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// outboxSDK calls the outbox in transactions, and commits them: a bad input must
-// leave no row, and the transaction as it was.
-func (f *inputs) outboxSDK(context.Context) (list []trial, err error) {
-	box := outbox.New(outbox.PostgreSQL, outbox.WithSink(f.world.Queue(), outbox.NATS))
+// outboxEntrance is the SDK's outbox. Its calls are in transactions that are committed: a
+// bad input must leave no row, and the transaction as it was.
+type outboxEntrance struct {
+	aim
+	db *sql.DB
+}
+
+func (e outboxEntrance) name() string { return "outbox" }
+
+func (e outboxEntrance) trials(context.Context) (list []trial, err error) {
+	box := outbox.New(outbox.PostgreSQL, outbox.WithSink(e.queue, outbox.NATS))
 	add := func(what string, names []string, call func(context.Context, outbox.Tx) error) {
-		list = append(list, goTrial(what, names, func(ctx context.Context) error { return f.commit(ctx, call) }))
+		list = append(list, goTrial(what, names, func(ctx context.Context) error { return commit(ctx, e.db, call) }))
 	}
-	rnd, queue, kept := f.random("outbox"), f.world.Queue(), delay.Ref{ID: keptID}
-	for _, bad := range spoil(f.goodMessage(), rnd) {
+	rnd, queue, kept := e.random("outbox"), e.queue, delay.Ref{ID: keptID}
+	for _, bad := range spoil(e.message(), rnd) {
 		add("schedule: "+bad.what, bad.names, func(ctx context.Context, tx outbox.Tx) error {
 			_, err := box.Schedule(ctx, tx, queue, bad.message, delay.After(time.Hour))
 			return err
@@ -29,7 +37,7 @@ func (f *inputs) outboxSDK(context.Context) (list []trial, err error) {
 	}
 	for what, when := range badWhens(0, outboxLast) {
 		add("schedule: due "+what, dueNames, func(ctx context.Context, tx outbox.Tx) error {
-			_, err := box.Schedule(ctx, tx, queue, f.goodMessage(), when)
+			_, err := box.Schedule(ctx, tx, queue, e.message(), when)
 			return err
 		})
 		add("reschedule: due "+what, dueNames, func(ctx context.Context, tx outbox.Tx) error {
@@ -37,42 +45,42 @@ func (f *inputs) outboxSDK(context.Context) (list []trial, err error) {
 		})
 	}
 	for _, text := range append(badNames(rnd), "") {
-		f.outboxRefs(box, "id", delay.Ref{ID: text}, add)
+		e.refs(box, "id", delay.Ref{ID: text}, add)
 		if text != "" {
-			f.outboxRefs(box, "key", delay.Ref{ID: keptID, Key: text}, add)
+			e.refs(box, "key", delay.Ref{ID: keptID, Key: text}, add)
 		}
 	}
 	for _, text := range badQueues() {
 		add(fmt.Sprintf("schedule: queue %q", text), []string{"queue"}, func(ctx context.Context, tx outbox.Tx) error {
-			_, err := box.Schedule(ctx, tx, text, f.goodMessage(), delay.After(time.Hour))
+			_, err := box.Schedule(ctx, tx, text, e.message(), delay.After(time.Hour))
 			return err
 		})
 	}
-	return append(list, f.outboxOptions()...), nil
+	return append(list, e.options()...), nil
 }
 
-// outboxRefs are the calls that name a message.
-func (f *inputs) outboxRefs(
+// refs adds the calls that name a message.
+func (e outboxEntrance) refs(
 	box *outbox.Outbox, field string, ref delay.Ref, add func(string, []string, func(context.Context, outbox.Tx) error),
 ) {
 	what, names := fmt.Sprintf("%s %.80q", field, ref), fieldNames(field)
-	add("cancel: "+what, names, func(ctx context.Context, tx outbox.Tx) error { return box.Cancel(ctx, tx, f.world.Queue(), ref) })
+	add("cancel: "+what, names, func(ctx context.Context, tx outbox.Tx) error { return box.Cancel(ctx, tx, e.queue, ref) })
 	add("reschedule: "+what, names, func(ctx context.Context, tx outbox.Tx) error {
-		return box.Reschedule(ctx, tx, f.world.Queue(), ref, delay.After(time.Hour))
+		return box.Reschedule(ctx, tx, e.queue, ref, delay.After(time.Hour))
 	})
 	add("get: "+what, names, func(ctx context.Context, tx outbox.Tx) error {
-		_, err := box.Get(ctx, tx, f.world.Queue(), ref)
+		_, err := box.Get(ctx, tx, e.queue, ref)
 		return err
 	})
 }
 
-// outboxOptions are wrong from the beginning; each call says so.
-func (f *inputs) outboxOptions() (list []trial) {
+// options are wrong from the beginning; each call says so.
+func (e outboxEntrance) options() (list []trial) {
 	wrong := func(field, what string, dialect outbox.Dialect, opts ...outbox.Option) {
 		box := outbox.New(dialect, opts...)
 		list = append(list, goTrial(field+" "+what, []string{field}, func(ctx context.Context) error {
-			return f.commit(ctx, func(ctx context.Context, tx outbox.Tx) error {
-				_, err := box.Schedule(ctx, tx, f.world.Queue(), f.goodMessage(), delay.After(time.Hour))
+			return commit(ctx, e.db, func(ctx context.Context, tx outbox.Tx) error {
+				_, err := box.Schedule(ctx, tx, e.queue, e.message(), delay.After(time.Hour))
 				return err
 			})
 		}))
@@ -84,7 +92,7 @@ func (f *inputs) outboxOptions() (list []trial) {
 	}
 	wrong("max size", "0", outbox.PostgreSQL, outbox.WithMaxSize(0))
 	wrong("max size", "-1", outbox.PostgreSQL, outbox.WithMaxSize(-1))
-	wrong("sink", "unknown", outbox.PostgreSQL, outbox.WithSink(f.world.Queue(), "pulsar"))
+	wrong("sink", "unknown", outbox.PostgreSQL, outbox.WithSink(e.queue, "pulsar"))
 	wrong("queue", "of a sink", outbox.PostgreSQL, outbox.WithSink("a b", outbox.NATS))
 	wrong("encryption", "no keys", outbox.PostgreSQL, outbox.WithEncryption(nil))
 	wrong("notify", "in MySQL", outbox.MySQL, outbox.WithNotify())
@@ -93,8 +101,7 @@ func (f *inputs) outboxOptions() (list []trial) {
 
 // commit runs a call in a transaction of its own. A row that it has left is told, as
 // is a transaction that cannot go on.
-func (f *inputs) commit(ctx context.Context, call func(context.Context, outbox.Tx) error) error {
-	db := f.world.Database.DB
+func commit(ctx context.Context, db *sql.DB, call func(context.Context, outbox.Tx) error) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("%w: %w", delay.ErrUnavailable, err)

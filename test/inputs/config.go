@@ -1,4 +1,4 @@
-package main
+package inputs
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -71,8 +70,12 @@ func yamlOf(c section) string {
 	return string(text)
 }
 
-// config loads bad configurations.
-func (f *inputs) config(context.Context) (list []trial, err error) {
+// configEntrance is the configuration's file.
+type configEntrance struct{ seed }
+
+func (e configEntrance) name() string { return "config" }
+
+func (e configEntrance) trials(context.Context) (list []trial, err error) {
 	good := goodConfig()
 	if a := configAnswer(yamlOf(good), nil); a.text != "no error" {
 		return nil, fmt.Errorf("the good configuration: %s", a.text)
@@ -105,7 +108,7 @@ func (f *inputs) config(context.Context) (list []trial, err error) {
 			list = append(list, trial{fmt.Sprintf("%s.%q", above, name), []string{above}, func(context.Context) answer { return configAnswer(yamlOf(c), nil) }})
 		}
 	}
-	return append(list, f.badFiles(good)...), nil
+	return append(list, e.badFiles(good)...), nil
 }
 
 // setting is a value that is wrong by what it means.
@@ -147,7 +150,7 @@ func badSettings() (list []setting) {
 }
 
 // badFiles are no YAML of one section.
-func (f *inputs) badFiles(good section) (list []trial) {
+func (e configEntrance) badFiles(good section) (list []trial) {
 	text := yamlOf(good)
 	add := func(what, text string, names ...string) {
 		list = append(list, trial{fmt.Sprintf("%s %.60q", what, text), append(names, "line "), func(context.Context) answer { return configAnswer(text, nil) }})
@@ -160,7 +163,7 @@ func (f *inputs) badFiles(good section) (list []trial) {
 	for i := 1; i < len(text); i += 7 {
 		add(fmt.Sprint("cut at ", i), text[:i])
 	}
-	for _, bad := range slices.Concat(controls("\t\u0085"), notUTF8(f.random("config"))) {
+	for _, bad := range slices.Concat(controls("\t\u0085"), notUTF8(e.random("config"))) {
 		if !strings.ContainsAny(bad, "\r\n") {
 			add("control or no UTF-8", "prefix: a # "+bad+"\n"+text)
 		}
@@ -173,37 +176,4 @@ func (f *inputs) badFiles(good section) (list []trial) {
 	add("reference", `{"prefix": "${file:/nonexistent}", `+text[1:], "prefix")
 	add("reference", `{"prefix": "${", `+text[1:], "prefix")
 	return list
-}
-
-// environment overrides keys of a good file by bad values.
-func (f *inputs) environment(context.Context) (list []trial, err error) {
-	text := yamlOf(goodConfig())
-	add := func(name, value string, names ...string) {
-		list = append(list, trial{fmt.Sprintf("%s=%.80q", name, value), append(names, name), func(context.Context) answer {
-			return configAnswer(text, []string{name + "=" + value})
-		}})
-	}
-	variable := func(path []string) string { return "DELAYBRIDGE__" + strings.ToUpper(strings.Join(path, "__")) }
-	for _, l := range configLeaves() {
-		for _, value := range l.badValues() {
-			if text, isText := value.(string); isText && l.typ.Kind() != reflect.Slice {
-				add(variable(l.path), text)
-			}
-		}
-	}
-	for _, s := range configSections() {
-		if len(s) > 0 && s[0] != "tls" {
-			add(variable(s), "text")
-		}
-		add(variable(append(s, "unknown")), "1")
-	}
-	for _, bad := range badSettings() {
-		if text, isText := bad.value.(string); isText {
-			add(variable(strings.Split(bad.path, ".")), text)
-		}
-	}
-	for _, name := range []string{"DELAYBRIDGE__", "DELAYBRIDGE____", "DELAYBRIDGE__QUEUES__NEW__SINK", "DELAYBRIDGE__log__level", "DELAYBRIDGE__LOG_LEVEL"} {
-		add(name, "1")
-	}
-	return list, nil
 }

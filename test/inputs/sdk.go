@@ -1,55 +1,31 @@
-package main
+package inputs
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// goodMessage is what bad ones differ from in one thing. Each would take the place of
-// the first message that is kept.
-func (f *inputs) goodMessage() delay.Message {
-	return delay.Message{ID: keptID, Topic: f.world.Topic, Body: []byte("bad")}
+// sdkEntrance is the SDK's client.
+type sdkEntrance struct {
+	aim
+	rdb    redis.UniversalClient
+	prefix string
 }
 
-// called is what a call of a Go package has answered: a panic is a crash.
-func called(call func() error) (a answer) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			a = answer{broken: true, text: fmt.Sprint("panic: ", cause)}
-		}
-	}()
-	err := call()
-	if err == nil {
-		return answer{text: "no error"}
-	}
-	return answer{
-		refused: errors.Is(err, delay.ErrInvalid), text: err.Error(),
-		broken: errors.Is(err, delay.ErrUnavailable) || errors.Is(err, delay.ErrUnknown),
-	}
-}
+func (e sdkEntrance) name() string { return "sdk" }
 
-// goTrial is a call of a Go package.
-func goTrial(what string, names []string, call func(context.Context) error) trial {
-	return trial{what, names, func(ctx context.Context) answer { return called(func() error { return call(ctx) }) }}
-}
-
-// dueNames are how the SDK calls the due time.
-var dueNames = []string{"due"}
-
-// sdk calls the SDK's client.
-func (f *inputs) sdk(context.Context) (list []trial, err error) {
-	prefix := delay.WithPrefix(f.world.Prefix())
-	client, err := delay.NewClient(f.world.RDB, f.world.Queue(), prefix, delay.WithConflict(delay.Replace))
+func (e sdkEntrance) trials(context.Context) (list []trial, err error) {
+	client, err := delay.NewClient(e.rdb, e.queue, delay.WithPrefix(e.prefix), delay.WithConflict(delay.Replace))
 	if err != nil {
 		return nil, err
 	}
-	rnd := f.random("sdk")
-	for _, bad := range spoil(f.goodMessage(), rnd) {
+	rnd := e.random("sdk")
+	for _, bad := range spoil(e.message(), rnd) {
 		list = append(list, goTrial("schedule: "+bad.what, bad.names, func(ctx context.Context) error {
 			_, err := client.Schedule(ctx, bad.message, delay.After(time.Hour))
 			return err
@@ -58,7 +34,7 @@ func (f *inputs) sdk(context.Context) (list []trial, err error) {
 	for what, when := range badWhens(mostDelay, time.Now().Add(mostDelay+time.Hour)) {
 		list = append(list,
 			goTrial("schedule: due "+what, dueNames, func(ctx context.Context) error {
-				_, err := client.Schedule(ctx, f.goodMessage(), when)
+				_, err := client.Schedule(ctx, e.message(), when)
 				return err
 			}),
 			goTrial("reschedule: due "+what, dueNames, func(ctx context.Context) error {
@@ -71,7 +47,7 @@ func (f *inputs) sdk(context.Context) (list []trial, err error) {
 			list = append(list, sdkRefs(client, "key", delay.Ref{ID: keptID, Key: text})...)
 		}
 	}
-	return append(list, f.sdkOptions()...), nil
+	return append(list, e.options()...), nil
 }
 
 // sdkRefs are the calls that name a message.
@@ -90,37 +66,32 @@ func sdkRefs(client *delay.Client, field string, ref delay.Ref) []trial {
 	}
 }
 
-// badQueues are no names of queues.
-func badQueues() []string {
-	return concat([]string{"", "Orders", "-a", "_a", "a b", "a.b", "a/b", "ä", "a\xff", strings.Repeat("a", 64)}, controls(""))
-}
-
-// sdkOptions are the options of a client, and what a queue is made of.
-func (f *inputs) sdkOptions() (list []trial) {
-	prefix := delay.WithPrefix(f.world.Prefix())
+// options are those of a client, and what a queue is made of.
+func (e sdkEntrance) options() (list []trial) {
+	prefix := delay.WithPrefix(e.prefix)
 	option := func(field, what string, o delay.Option) {
 		list = append(list, goTrial(field+" "+what, []string{field}, func(context.Context) error {
-			_, err := delay.NewClient(f.world.RDB, f.world.Queue(), prefix, o)
+			_, err := delay.NewClient(e.rdb, e.queue, prefix, o)
 			return err
 		}))
 	}
 	for _, text := range badQueues() {
 		list = append(list, goTrial(fmt.Sprintf("queue %q", text), []string{"queue"}, func(context.Context) error {
-			_, err := delay.NewClient(f.world.RDB, text, prefix)
+			_, err := delay.NewClient(e.rdb, text, prefix)
 			return err
 		}), goTrial(fmt.Sprintf("ensure queue %q", text), []string{"queue"}, func(ctx context.Context) error {
-			return delay.EnsureQueue(ctx, f.world.RDB, text, 1, prefix)
+			return delay.EnsureQueue(ctx, e.rdb, text, 1, prefix)
 		}))
 	}
 	for _, text := range badPrefixes() {
 		option("prefix", fmt.Sprintf("%q", text), delay.WithPrefix(text))
 		list = append(list, goTrial(fmt.Sprintf("ensure queue in prefix %q", text), []string{"prefix"}, func(ctx context.Context) error {
-			return delay.EnsureQueue(ctx, f.world.RDB, "new", 1, delay.WithPrefix(text))
+			return delay.EnsureQueue(ctx, e.rdb, "new", 1, delay.WithPrefix(text))
 		}))
 	}
 	for _, shards := range []int{0, -1, 4097, 1 << 40, -1 << 62} {
 		list = append(list, goTrial(fmt.Sprint("shards ", shards), []string{"shards"}, func(ctx context.Context) error {
-			return delay.EnsureQueue(ctx, f.world.RDB, "new", shards, prefix)
+			return delay.EnsureQueue(ctx, e.rdb, "new", shards, prefix)
 		}))
 	}
 	for _, d := range []time.Duration{0, -1, 30*time.Second + 1, endlessDelay, -endlessDelay} {
@@ -132,10 +103,4 @@ func (f *inputs) sdkOptions() (list []trial) {
 	option("max size", "-1", delay.WithMaxSize(-1))
 	option("encryption", "no keys", delay.WithEncryption(nil))
 	return list
-}
-
-// badPrefixes are no prefixes of keys: a brace would tear the keys of a shard apart in
-// a Redis Cluster.
-func badPrefixes() []string {
-	return concat([]string{"", "a{b}", "{a}", "a b", "-a", "a*", "ä", "a\xff", strings.Repeat("a", 64)}, controls(""))
 }

@@ -1,9 +1,10 @@
-package main
+package inputs
 
 import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 )
 
@@ -61,6 +62,16 @@ func with(members []member, name, value string) []member {
 		changed = append(changed, member{name, value})
 	}
 	return changed
+}
+
+// without has no members of these names.
+func without(members []member, names ...string) (rest []member) {
+	for _, m := range members {
+		if !slices.Contains(names, m.name) {
+			rest = append(rest, m)
+		}
+	}
+	return rest
 }
 
 // documents are all that can be wrong with an object of these members, whatever they

@@ -1,4 +1,4 @@
-package main
+package inputs
 
 import (
 	"context"
@@ -10,6 +10,9 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/test/flow"
 )
 
 // deadLetters are what the dead topic of the compensations has: reasons by body.
@@ -35,21 +38,30 @@ func (d *deadLetters) read(ctx context.Context) error {
 	return nil
 }
 
-// compensation publishes bad compensation messages, all at once. The bridge must take
-// each to the dead topic, as it came, with the reason.
-func (f *inputs) compensation(ctx context.Context) (list []trial, err error) {
-	publish, end, err := f.world.Broker.Publisher(ctx)
+// compensationEntrance is the topic of compensation messages. The bridge must take each
+// bad one to the dead topic, as it came, with the reason.
+type compensationEntrance struct {
+	aim
+	broker flow.Broker
+	nc     *natsgo.Conn
+}
+
+func (e compensationEntrance) name() string { return "compensation" }
+
+func (e compensationEntrance) trials(ctx context.Context) (list []trial, err error) {
+	publish, end, err := e.broker.Publisher(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	topic := "delay.compensation." + f.world.Queue()
-	dead, err := f.deadTopic(ctx, strings.ReplaceAll(topic, ".", "-")+"-dead")
+	topic := "delay.compensation." + e.queue
+	dead, err := e.deadTopic(ctx, strings.ReplaceAll(topic, ".", "-")+"-dead")
 	if err != nil {
 		return nil, err
 	}
+	var p patience
 	seen := map[string]bool{}
-	for _, bad := range f.badCompensations() {
+	for _, bad := range e.badMessages() {
 		// The broker drops what it has had already, and a body that is empty is none.
 		if seen[bad.text] || bad.text == "" {
 			continue
@@ -61,19 +73,14 @@ func (f *inputs) compensation(ctx context.Context) (list []trial, err error) {
 			}
 			return nil, fmt.Errorf("publish %s: %w", bad.what, err)
 		}
-		list = append(list, trial{bad.what, bad.names, func(ctx context.Context) answer { return f.buried(ctx, dead, bad.text) }})
+		list = append(list, trial{bad.what, bad.names, func(ctx context.Context) answer { return dead.buried(ctx, bad.text, &p) }})
 	}
 	return list, nil
 }
 
 // deadTopic waits for the stream that the bridge makes at its start.
-func (f *inputs) deadTopic(ctx context.Context, name string) (*deadLetters, error) {
-	nc, err := natsgo.Connect(f.world.Broker.Server().URL())
-	if err != nil {
-		return nil, err
-	}
-	f.ends = append(f.ends, nc.Close)
-	js, err := jetstream.New(nc)
+func (e compensationEntrance) deadTopic(ctx context.Context, name string) (*deadLetters, error) {
+	js, err := jetstream.New(e.nc)
 	if err != nil {
 		return nil, err
 	}
@@ -82,41 +89,41 @@ func (f *inputs) deadTopic(ctx context.Context, name string) (*deadLetters, erro
 		if err == nil {
 			return &deadLetters{stream: stream, reasons: map[string]string{}}, nil
 		}
-		if failure := pause(ctx, 50*time.Millisecond); failure != nil { //nolint:mnd // often enough
-			return nil, errors.Join(err, failure)
+		if !wait.Sleep(ctx, 50*time.Millisecond) {
+			return nil, errors.Join(err, ctx.Err())
 		}
 	}
 }
 
 // buried waits until the dead topic has the message.
-func (f *inputs) buried(ctx context.Context, dead *deadLetters, body string) answer {
-	ctx, cancel := f.lateAnswer(ctx)
+func (d *deadLetters) buried(ctx context.Context, body string, p *patience) answer {
+	ctx, cancel := p.bound(ctx)
 	defer cancel()
 	for {
-		if err := dead.read(ctx); err != nil && ctx.Err() == nil {
+		if err := d.read(ctx); err != nil && ctx.Err() == nil {
 			return answer{broken: true, text: err.Error()}
 		}
-		if reason, found := dead.reasons[body]; found {
+		if reason, found := d.reasons[body]; found {
 			return answer{refused: true, text: reason}
 		}
-		if pause(ctx, 20*time.Millisecond) != nil {
+		if !wait.Sleep(ctx, 20*time.Millisecond) {
 			return answer{text: "not in the dead topic"}
 		}
 	}
 }
 
-// compensationMembers are a good compensation message, in the place of the first
-// message that is kept.
-func (f *inputs) compensationMembers() []member {
+// goodMembers are a good compensation message, in the place of the first message
+// that is kept.
+func (e compensationEntrance) goodMembers() []member {
 	ms := func(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMilli(), 10) }
 	return []member{
 		{"v", "1"},
 		{"kind", `"message"`},
-		{"queue", quote(f.world.Queue())},
+		{"queue", quote(e.queue)},
 		{"token", `"~~3456789abcdefg"`},
 		{"id", quote(keptID)},
 		{"key", `"bad"`},
-		{"topic", quote(f.world.Topic)},
+		{"topic", quote(e.topic)},
 		{"headers", `{"good": "a"}`},
 		{"body", `"QUJD"`},
 		{"due_ms", ms(time.Hour)},
@@ -124,13 +131,13 @@ func (f *inputs) compensationMembers() []member {
 	}
 }
 
-func (f *inputs) badCompensations() (list []document) {
-	good, rnd := f.compensationMembers(), f.random("compensation")
+func (e compensationEntrance) badMessages() (list []document) {
+	good, rnd := e.goodMembers(), e.random("compensation")
 	list = documents(good, rnd)
 	add := func(name, value string, names ...string) {
 		list = append(list, document{fmt.Sprintf("%s %.80s", name, value), append(names, name), object(with(good, name, value))})
 	}
-	for _, bad := range spoil(f.goodMessage(), rnd) {
+	for _, bad := range spoil(e.message(), rnd) {
 		m := good
 		for _, changed := range messageMembers(&bad.message) {
 			switch changed.name {
