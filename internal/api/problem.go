@@ -100,8 +100,10 @@ func problem(err error) *Problem {
 	return newProblem(http.StatusInternalServerError, "failed", detail)
 }
 
-// huma makes its own errors, and the errors in its description, by this.
 func init() {
+	// Else {"id": "a", "ID": "b"} would be the message b: names are taken letter by letter.
+	huma.ValidateStrictCasing = true
+	// huma makes its own errors, and the errors in its description, by this.
 	huma.NewError = func(status int, detail string, errs ...error) huma.StatusError {
 		return requestProblem(status, detail, errs)
 	}

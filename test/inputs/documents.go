@@ -122,14 +122,17 @@ func brokenDocuments(good string, rnd *rand.Rand) (list []document) {
 	return list
 }
 
-// badMember has a member twice, with values of other types, and as no text.
+// badMember has a member twice, once more in capitals, with values of other types, and as
+// no text.
 func badMember(members []member, m member) (list []document) {
-	names := append(fieldNames(m.name), "."+m.name)
+	capitals := strings.ToUpper(m.name)
+	names := append(fieldNames(m.name), "."+m.name, capitals)
 	add := func(what, text string) {
 		list = append(list, document{fmt.Sprintf("%s: %s: %.80q", m.name, what, text), names, text})
 	}
 	twice := append(with(members, m.name, m.value), m)
 	add("twice", object(twice))
+	add("in capitals", object(with(members, capitals, m.value)))
 	for _, value := range []string{`"text"`, "7", "true", "[[]]", `{"a": {"b": 1}}`} {
 		if kindOf(value) != kindOf(m.value) {
 			add("wrong type", object(with(members, m.name, value)))
