@@ -18,6 +18,7 @@ needs=(
 	chromium=chromium
 	systemd=systemd-analyze
 	gcc=gcc
+	openssh-client=ssh-keygen
 	libc6-dev=/usr/include/stdlib.h
 )
 
