@@ -27,12 +27,13 @@ type Error struct {
 func (e *Error) Error() string { return strings.TrimSpace(e.Field + " " + e.Text) }
 
 // Check reports the first of these faults, as an [*Error], but for capitals. The text must
-// be valid JSON: of another one nothing is said.
+// be valid JSON: of another one nothing is said. What is null in the outermost object is
+// taken for left out.
 func Check(text []byte) error { return check(text, nil) }
 
 // Decode decodes one value, and nothing may follow it. It reports as an [*Error] what
-// [Check] finds, and a name that is not, letter by letter, one of the struct's. Other
-// errors are those of [json.Unmarshal].
+// [Check] finds, a name that is not, letter by letter, one of the struct's, and a null in
+// a map. Other errors are those of [json.Unmarshal].
 func Decode(text []byte, into any) error {
 	if err := check(text, reflect.TypeOf(into)); err != nil {
 		return err
@@ -44,7 +45,12 @@ func check(text []byte, t reflect.Type) error {
 	if !json.Valid(text) {
 		return nil
 	}
-	if found := (&reader{rest: text}).value(t); found != nil {
+	r := &reader{text: text, tokens: json.NewDecoder(bytes.NewReader(text))}
+	r.tokens.UseNumber()
+	if t = decoded(t); t != nil && t.Kind() == reflect.Map {
+		r.depth = plain // Its members are values, none of which may be left out by null.
+	}
+	if found := r.value(t); found != nil {
 		return found
 	}
 	return nil
@@ -52,50 +58,48 @@ func check(text []byte, t reflect.Type) error {
 
 // reader reads valid JSON.
 type reader struct {
-	rest  []byte
-	depth int // of objects and lists around what is read
+	text   []byte
+	tokens *json.Decoder
+	depth  int // of objects and lists around what is read
 }
 
 // plain is the depth of the members of an object, where null says that there is none.
 const plain = 1
 
-// next skips spaces and what stands between values, and returns the byte behind them.
-func (r *reader) next() byte {
-	r.rest = bytes.TrimLeft(r.rest, " \t\r\n,:")
-	return r.rest[0]
+// next returns the next token, and the text up to its end, with what stands before it.
+func (r *reader) next() (json.Token, []byte) {
+	start := r.tokens.InputOffset()
+	token, _ := r.tokens.Token() // It is valid.
+	return token, r.text[start:r.tokens.InputOffset()]
 }
 
 // value reads one that is decoded into the type; nil is any.
 func (r *reader) value(t reflect.Type) *Error {
 	t = decoded(t)
-	switch r.next() {
-	case '{':
+	token, raw := r.next()
+	switch token {
+	case json.Delim('{'):
 		return r.object(t)
-	case '[':
+	case json.Delim('['):
 		return r.array(t)
-	case '"':
-		return half(r.text())
-	default:
-		end := bytes.IndexAny(r.rest, ",]} \t\r\n")
-		if end < 0 {
-			end = len(r.rest)
-		}
-		value := r.rest[:end]
-		if r.rest = r.rest[end:]; r.depth > plain && string(value) == "null" {
+	case nil:
+		if r.depth > plain {
 			return &Error{Text: "is null: leave it out"}
 		}
 		return nil
+	default:
+		return half(raw)
 	}
 }
 
 func (r *reader) object(t reflect.Type) *Error {
-	r.rest = r.rest[1:]
 	r.depth++
 	known := members(t)
 	seen := map[string]bool{}
-	for r.next() != '}' {
-		raw := r.text()
-		name, found := unquote(raw), half(raw)
+	for r.tokens.More() {
+		token, raw := r.next()
+		name, _ := token.(string)
+		found := half(raw)
 		below, isKnown := known.of(name)
 		switch {
 		case found != nil:
@@ -111,25 +115,24 @@ func (r *reader) object(t reflect.Type) *Error {
 			return found.below(printable(name))
 		}
 	}
-	r.rest = r.rest[1:]
+	r.next()
 	r.depth--
 	return nil
 }
 
 func (r *reader) array(t reflect.Type) *Error {
-	r.rest = r.rest[1:]
 	r.depth++
 	if t != nil && t.Kind() == reflect.Slice {
 		t = t.Elem()
 	} else {
 		t = nil
 	}
-	for i := 0; r.next() != ']'; i++ {
+	for i := 0; r.tokens.More(); i++ {
 		if found := r.value(t); found != nil {
 			return found.below("[" + strconv.Itoa(i) + "]")
 		}
 	}
-	r.rest = r.rest[1:]
+	r.next()
 	r.depth--
 	return nil
 }
@@ -153,30 +156,7 @@ func printable(name string) string {
 	return strconv.Quote(name[:min(len(name), most)])
 }
 
-// text cuts a string off, and returns it with its quotes.
-func (r *reader) text() []byte {
-	end := 1
-	for r.rest[end] != '"' {
-		if r.rest[end] == '\\' {
-			end++
-		}
-		end++
-	}
-	raw := r.rest[:end+1]
-	r.rest = r.rest[end+1:]
-	return raw
-}
-
-func unquote(raw []byte) string {
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1])
-	}
-	var name string
-	_ = json.Unmarshal(raw, &name) // It is valid.
-	return name
-}
-
-// half reports whether a string has a half of a surrogate pair.
+// half reports whether a string has a half of a surrogate pair. Backslashes are in strings alone.
 func half(raw []byte) *Error {
 	const (
 		escape    = len(`\uxxxx`)

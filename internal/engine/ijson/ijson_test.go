@@ -108,6 +108,19 @@ func TestDecode(t *testing.T) {
 	}
 }
 
+// TestDecodeMap: the members of a map are values, none of which is left out by null.
+func TestDecodeMap(t *testing.T) {
+	t.Parallel()
+	var got map[string]string
+	require.NoError(t, ijson.Decode([]byte(` {"a": "b", "A": "\\n"} `), &got))
+	require.Equal(t, map[string]string{"a": "b", "A": `\n`}, got)
+	for text, want := range map[string]string{
+		`{"a": null}`: "a is null", `{"a": "b", "a": "c"}`: "a is given twice", `{"a": "\udc00"}`: "a has ", `[]`: "cannot unmarshal", `{"a": 1}`: "cannot unmarshal",
+	} {
+		require.ErrorContains(t, ijson.Decode([]byte(text), &map[string]string{}), want, text)
+	}
+}
+
 // FuzzCheck: whatever comes, it ends, and what it lets pass says the same decoded and
 // encoded again.
 func FuzzCheck(f *testing.F) {

@@ -2,11 +2,11 @@ package table
 
 import (
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/engine/ijson"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
@@ -163,8 +163,7 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 		return nil, errRowToken
 	}
 	if r.Content.Headers.Valid && r.Content.Headers.String != "null" {
-		var err error
-		if m.Headers, err = parseHeaders(r.Content.Headers.String); err != nil {
+		if err := ijson.Decode([]byte(r.Content.Headers.String), &m.Headers); err != nil {
 			return nil, fmt.Errorf("headers are no object of strings: %w", err)
 		}
 	}
@@ -172,22 +171,6 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 		return nil, err
 	}
 	return m, nil
-}
-
-// parseHeaders reads an object of strings. The decoder would make an empty one of null.
-func parseHeaders(text string) (map[string]string, error) {
-	var found map[string]*string
-	if err := json.Unmarshal([]byte(text), &found); err != nil {
-		return nil, err
-	}
-	headers := make(map[string]string, len(found))
-	for name, value := range found {
-		if value == nil {
-			return nil, fmt.Errorf("%.64q is null", name)
-		}
-		headers[name] = *value
-	}
-	return headers, nil
 }
 
 var errVerb = errors.New("op is neither 0, 1 nor 2")
