@@ -12,7 +12,6 @@ fail() { echo "release.sh: $1" >&2; exit 2; }
 version=${1:-}
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || fail "a version is like v0.1.0 or v0.1.0-rc.1, not \"$version\""
 cd "$(dirname "$0")/.."
-! git rev-parse -q --verify "refs/tags/$version" >/dev/null || fail "$version is released, and a tag is never moved"
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
 grep -q "^## ${version#v} " CHANGELOG.md || fail "CHANGELOG.md has no heading \"## ${version#v} (date)\""
 grep -q "^appVersion: \"\?${version#v}\"\?$" deploy/helm/delaybridge/Chart.yaml || fail "appVersion in deploy/helm/delaybridge/Chart.yaml is not ${version#v}"
@@ -20,6 +19,9 @@ grep -q "^appVersion: \"\?${version#v}\"\?$" deploy/helm/delaybridge/Chart.yaml 
 root=$(go list -m)
 modules=(internal/sharding internal/engine delay delay/outbox delay/delaytest)
 tags=("${modules[@]/%//$version}" "$version")
+for tag in "${tags[@]}"; do
+	! git rev-parse -q --verify "refs/tags/$tag" >/dev/null || fail "the tag $tag is there, and a tag is never moved"
+done
 scratch=$(mktemp -d)
 before=$(git rev-parse HEAD)
 finished=
@@ -56,5 +58,5 @@ cp "$scratch/go.mod" "$scratch/go.sum" .
 git commit -q -a -m "go.mod: the folders stand for the modules again"
 finished=1
 echo "Look at them, then push. The release is made of the last tag, which needs the others:"
-echo "    git push origin HEAD ${tags[*]:0:5}"
+echo "    git push origin HEAD ${tags[*]:0:${#modules[@]}}"
 echo "    git push origin $version"

@@ -109,6 +109,9 @@ func TestReleaseIsInstalled(t *testing.T) {
 	c.edit("CHANGELOG.md", `(?m)^## Unreleased$`, "## Unreleased\n\n## 1.987.6 (2026-12-01)")
 	refused("appVersion in deploy/helm/delaybridge/Chart.yaml is not 1.987.6", version)
 	c.edit("deploy/helm/delaybridge/Chart.yaml", `(?m)^appVersion: .*$`, `appVersion: "1.987.6"`)
+	c.must("git", "tag", "delay/"+version)
+	refused("the tag delay/v1.987.6 is there", version)
+	c.must("git", "tag", "--delete", "delay/"+version)
 	key := c.must("git", "config", "user.signingkey")
 	c.must("git", "config", "user.signingkey", key+"-lost")
 	refused("is not signed", version)
@@ -125,7 +128,7 @@ func TestReleaseIsInstalled(t *testing.T) {
 	for dir := range sdk {
 		assert.Equal(t, tagged, c.must("git", "rev-parse", dir+"/"+version+"^{}"), dir)
 	}
-	refused("v1.987.6 is released, and a tag is never moved", version)
+	refused("is there, and a tag is never moved", version)
 
 	s := c.stranger()
 	s.must("go", "install", "-n", ourModule+"/cmd/bridge@latest") // It plans all, and builds nothing.
