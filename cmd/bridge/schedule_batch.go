@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -188,7 +189,7 @@ func (b *batch) answer(line int, result *api.Scheduled) error {
 	}
 	if p := result.Error; p != nil {
 		field := ""
-		if p.Field != "" {
+		if !strings.HasPrefix(p.Detail, p.Field) {
 			field = p.Field + ": "
 		}
 		_, err := fmt.Fprintf(b.program.stderr, "bridge: line %d: %s%s\n", line, field, p.Detail)
@@ -242,7 +243,8 @@ func (l *batchLine) decode(m *api.Schedule) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
 		return api.Invalid("", "must be a JSON object, not "+wrong.Value)
 	} else if ok {
-		return api.Invalid(wrong.Field, "must be "+wrong.Type.String()+", not "+wrong.Value)
+		field := strings.TrimPrefix(wrong.Field, "When.") // The library names the struct that is embedded, too.
+		return api.Invalid(field, field+" must be "+wrong.Type.String()+", not "+wrong.Value)
 	}
 	if wrong, ok := errors.AsType[*ijson.Error](err); ok {
 		return api.Invalid(wrong.Field, wrong.Error())

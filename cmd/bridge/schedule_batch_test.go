@@ -60,10 +60,12 @@ func TestScheduleBatch(t *testing.T) {
 	assert.Equal(t, exitDone, run("").code)
 
 	for line, want := range map[string]string{
-		`{"id": "z", "ID": "y", "topic": "t", "in": "1h"}`:              "ID: ID is unknown: it is called id",
-		`{"id": "z", "topic": "t", "in": "1h", "in": "2h"}`:             "in: in is given twice",
-		`{"id": "\ud800", "topic": "t", "in": "1h"}`:                    `id: id has \ud800`,
-		`{"id": "z", "topic": "t", "in": "1h", "headers": {"a": null}}`: "headers.a: headers.a is null",
+		`{"id": "z", "ID": "y", "topic": "t", "in": "1h"}`:              "line 1: ID is unknown: it is called id",
+		`{"id": "z", "topic": "t", "in": "1h", "in": "2h"}`:             "line 1: in is given twice",
+		`{"id": "\ud800", "topic": "t", "in": "1h"}`:                    `line 1: id has \ud800`,
+		`{"id": "z", "topic": "t", "in": "1h", "headers": {"a": null}}`: "line 1: headers.a is null",
+		`{"id": "z", "topic": "t", "in": 7}`:                            "line 1: in must be string, not number",
+		`{"id": "z", "topic": "a b", "in": "1h"}`:                       `line 1: topic: invalid: topic "a b"`,
 		`["z"]`: "must be a JSON object, not array",
 	} {
 		o = run(line)
