@@ -19,6 +19,8 @@ needs=(
 	systemd=systemd-analyze
 	gcc=gcc
 	openssh-client=ssh-keygen
+	curl=curl
+	groff-base=groff
 	libc6-dev=/usr/include/stdlib.h
 )
 

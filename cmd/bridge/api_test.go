@@ -20,14 +20,11 @@ var curlExample = regexp.MustCompile(`(?m)^ {4}(curl (?:[^\n]*\\\n)*[^\n]*)$`)
 // TestAPIExamples runs the examples of docs/api.md, in their order, against a bridge.
 func TestAPIExamples(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("needs curl")
-	}
+	testenv.Program(t, "curl")
 	addr := freeAddr(t)
 	f := setupWith(t, 2, testenv.NATS(t), addr)
 	p := start(t, os.Environ(), "run", "--config", f.file)
-	p.await(`"event":"start"`)
-	p.await(`"event":"start"`) // both queues
+	p.awaitPolling()
 	page, err := os.ReadFile("../../docs/api.md")
 	require.NoError(t, err)
 	examples := curlExample.FindAllStringSubmatch(string(page), -1)

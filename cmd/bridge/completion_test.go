@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 func TestCompletion(t *testing.T) {
@@ -37,10 +39,7 @@ func TestCompletion(t *testing.T) {
 	assert.Equal(t, exitUsage, o.code)
 	assert.Contains(t, o.stderr, "did you mean")
 
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("there is no bash")
-	}
+	bash := testenv.Program(t, "bash")
 	script := `bridge() { ` + binary + ` "$@"; }; eval "$(bridge completion bash)"; COMP_WORDS=(bridge stats -c ` + f.file + ` rem); COMP_CWORD=4; _bridge; echo "${COMPREPLY[@]}"`
 	out, err := exec.CommandContext(t.Context(), bash, "-c", script).CombinedOutput()
 	assert.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // devWorld is a running `bridge dev`, seen by a producer and a consumer.
@@ -142,7 +143,7 @@ func TestDevClockRefuses(t *testing.T) {
 // TestDevClockOfRedisServer says what to do.
 func TestDevClockOfRedisServer(t *testing.T) {
 	t.Parallel()
-	needRedisServer(t)
+	testenv.Program(t, "redis-server")
 	w := newDevWorld(t, os.Getenv("PATH"))
 	code, answer := w.post(`{"by": "1d"}`)
 	assert.Equal(t, http.StatusConflict, code)

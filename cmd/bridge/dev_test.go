@@ -14,21 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // devEnv is an environment with or without the programs of PATH.
 func devEnv(path string) []string {
 	return []string{"PATH=" + path, "HOME=/nonexistent", "TMPDIR=" + os.TempDir()}
-}
-
-func needRedisServer(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
 }
 
 func TestDemo(t *testing.T) {
@@ -37,7 +29,7 @@ func TestDemo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if path != "" {
-				needRedisServer(t)
+				testenv.Program(t, "redis-server")
 			}
 			p := start(t, devEnv(path), "dev", "--demo")
 			require.Equal(t, exitDone, p.wait(), p.output())
@@ -139,7 +131,7 @@ func TestDev(t *testing.T) {
 // TestDevKeepsData restarts on the same folder, which two cannot share.
 func TestDevKeepsData(t *testing.T) {
 	t.Parallel()
-	needRedisServer(t)
+	testenv.Program(t, "redis-server")
 	dir := filepath.Join(t.TempDir(), "it's data")
 	p, _ := startDev(t, os.Getenv("PATH"), "--data", dir)
 	assert.Contains(t, p.output(), "redis-server")
@@ -165,7 +157,7 @@ func TestDevKeepsData(t *testing.T) {
 // TestDevKilled leaves no Redis behind, and one that dies ends the whole.
 func TestDevKilled(t *testing.T) {
 	t.Parallel()
-	needRedisServer(t)
+	testenv.Program(t, "redis-server")
 	for name, kill := range map[string]func(*process, *redis.Client){
 		"bridge": func(p *process, _ *redis.Client) { p.signal(syscall.SIGKILL) },
 		"redis":  func(p *process, rdb *redis.Client) { _ = rdb.ShutdownNoSave(p.t.Context()).Err() },

@@ -298,6 +298,15 @@ func (p *process) await(text string) string {
 	}
 }
 
+// awaitPolling returns once a bridge polls all the queues of [fixtureConfig]. They start side
+// by side: the first to say so does not stand for the other.
+func (p *process) awaitPolling() {
+	p.t.Helper()
+	for range strings.Count(fixtureConfig, "sink: events") {
+		p.await(`"msg":"polling"`)
+	}
+}
+
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(s))

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // TestManual: the page has every command, with all of its flags, and groff finds no fault in it.
@@ -35,12 +37,7 @@ func TestManual(t *testing.T) {
 	assert.NotContains(t, o.stdout, "__complete")
 	assert.Contains(t, o.stdout, "\n.EX\n"+`\&bridge run \-\-config bridge.yaml`+"\n.EE\n")
 
-	groff, err := exec.LookPath("groff")
-	if err != nil {
-		t.Log("not read by groff: ", err)
-		return
-	}
-	read := exec.CommandContext(t.Context(), groff, "-man", "-wmac", "-Kutf8", "-Tutf8", "-z")
+	read := exec.CommandContext(t.Context(), testenv.Program(t, "groff"), "-man", "-wmac", "-Kutf8", "-Tutf8", "-z")
 	var problems bytes.Buffer
 	read.Stdin, read.Stderr = strings.NewReader(o.stdout), &problems
 	require.NoError(t, read.Run(), problems.String())

@@ -31,7 +31,7 @@ func TestReload(t *testing.T) {
 	write(plain, plain+", rate: {messages: 5}")
 	got := subscribe(t, url, topic)
 	p := start(t, os.Environ(), "run", "--config", f.file)
-	p.await("polling")
+	p.awaitPolling()
 
 	requests := make([]delay.Request, 600)
 	for i := range requests {

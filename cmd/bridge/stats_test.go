@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 func TestStats(t *testing.T) {
@@ -107,10 +108,7 @@ func TestTop(t *testing.T) {
 	assert.Nil(t, objects[0]["rates"])
 	assert.NotNil(t, objects[2]["rates"])
 
-	script, err := exec.LookPath("script") // It makes a terminal.
-	if err != nil {
-		t.Skip("there is no script(1)")
-	}
+	script := testenv.Program(t, "script") // It makes a terminal.
 	cmd := exec.CommandContext(t.Context(), script, "-qec", binary+" top --config "+f.file, "/dev/null")
 	keys, err := cmd.StdinPipe()
 	require.NoError(t, err)

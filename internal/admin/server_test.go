@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/internal/console"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -133,11 +134,8 @@ func TestOccupiedAddress(t *testing.T) {
 	require.ErrorContains(t, s.Start(t.Context()), "listen on "+address+" (admin.listen): ")
 	require.NoError(t, s.Stop(t.Context()))
 
-	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, free.Close())
 	second := config()
-	second.Listen, second.Probes = free.Addr().String(), address
+	second.Listen, second.Probes = "127.0.0.1:"+testenv.Port(t), address
 	s = New(second)
 	require.ErrorContains(t, s.Start(t.Context()), "listen on "+address+" (admin.probes): ")
 	assert.Empty(t, s.Addr())

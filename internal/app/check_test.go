@@ -21,11 +21,7 @@ func TestCheckCluster(t *testing.T) {
 	var servers [2]*testenv.Server
 	var nodes [2]*redis.Client
 	for i := range servers {
-		bus, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		_, busPort, err := net.SplitHostPort(bus.Addr().String())
-		require.NoError(t, err)
-		require.NoError(t, bus.Close())
+		busPort := testenv.Port(t)
 		servers[i] = testenv.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", busPort, "--maxmemory-policy", "noeviction")
 		nodes[i] = redis.NewClient(&redis.Options{Addr: servers[i].Addr()})
 		t.Cleanup(func() { _ = nodes[i].Close() })

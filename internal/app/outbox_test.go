@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,7 +59,7 @@ func newDatabaseFirst(t *testing.T, driver schema.Dialect, dsn string, keys stri
 		dialect = outbox.MySQL
 	}
 	d.box = outbox.New(dialect)
-	address := freeAddress(t)
+	address := "127.0.0.1:" + testenv.Port(t)
 	d.config = parse(t, `
 prefix: %s
 redis: {url: %q}
@@ -211,14 +210,6 @@ func (r *records) count(event string) (n int) {
 		}
 	}
 	return n
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
 }
 
 // onDatabases runs a test on each kind of database.

@@ -2,7 +2,6 @@ package app
 
 import (
 	"log/slog"
-	"net"
 	"path/filepath"
 	"testing"
 
@@ -21,11 +20,7 @@ const redisOnly = "redis: %s\nqueues: {orders: {sink: events}}\nsinks: {events: 
 func TestRedisTLS(t *testing.T) {
 	t.Parallel()
 	certs := testenv.NewCerts(t)
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
+	port := testenv.Port(t)
 	socket := filepath.Join(t.TempDir(), "redis.sock")
 	testenv.StartRedis(t, "--tls-port", port, "--tls-auth-clients", "yes", "--unixsocket", socket,
 		"--tls-ca-cert-file", certs.CAFile, "--tls-cert-file", certs.ServerCert, "--tls-key-file", certs.ServerKey)

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -67,21 +66,11 @@ func (l *redisLink) open(c config.Redis) {
 // start starts a Redis whose TLS port is free, and returns that.
 func (l *redisLink) start(args ...string) string {
 	l.t.Helper()
-	port := freePort(l.t)
+	port := testenv.Port(l.t)
 	l.servers = append(l.servers, testenv.StartRedis(l.t, append([]string{
 		"--tls-port", port, "--tls-auth-clients", "yes", "--aclfile", l.acl,
 		"--tls-ca-cert-file", l.Certs.CAFile, "--tls-cert-file", l.Certs.ServerCert, "--tls-key-file", l.Certs.ServerKey,
 	}, args...)...))
-	return port
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
 	return port
 }
 
@@ -97,7 +86,7 @@ func TestRedisLink(t *testing.T) {
 // with TLS, whose server is verified.
 func TestRedisWithoutCertificate(t *testing.T) {
 	t.Parallel()
-	certs, port := testenv.NewCerts(t), freePort(t)
+	certs, port := testenv.NewCerts(t), testenv.Port(t)
 	server := testenv.StartRedis(t, "--tls-port", port, "--tls-auth-clients", "no",
 		"--tls-ca-cert-file", certs.CAFile, "--tls-cert-file", certs.ServerCert, "--tls-key-file", certs.ServerKey)
 	ping := func(url string, files *tlsclient.Files) error {
@@ -114,7 +103,7 @@ func TestRedisWithoutCertificate(t *testing.T) {
 func TestSentinelLink(t *testing.T) {
 	t.Parallel()
 	l := newRedisLink(t)
-	data, port := l.start(), freePort(t)
+	data, port := l.start(), testenv.Port(t)
 	l.servers = append(l.servers, testenv.StartOneSentinel(t,
 		"tls-port "+port, "tls-auth-clients yes", "tls-replication yes",
 		"tls-ca-cert-file "+l.Certs.CAFile, "tls-cert-file "+l.Certs.ServerCert, "tls-key-file "+l.Certs.ServerKey,
@@ -128,7 +117,7 @@ func TestClusterLink(t *testing.T) {
 	t.Parallel()
 	l := newRedisLink(t)
 	port := l.start("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--tls-cluster", "yes",
-		"--cluster-port", freePort(t), "--cluster-announce-ip", "127.0.0.1")
+		"--cluster-port", testenv.Port(t), "--cluster-announce-ip", "127.0.0.1")
 	node := redis.NewClient(&redis.Options{Addr: l.servers[0].Addr(), Password: l.Password})
 	require.NoError(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
 	require.NoError(t, node.Close())

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -193,10 +195,7 @@ func TestTogether(t *testing.T) {
 // newMini starts the Redis in this process, with a client of it.
 func newMini(t *testing.T) (mini, *redis.Client) {
 	t.Helper()
-	listener, err := listenOn(0)
-	require.NoError(t, err)
-	addr := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	addr := "127.0.0.1:" + testenv.Port(t)
 	server, err := startMini(addr)
 	require.NoError(t, err)
 	t.Cleanup(server.close)
@@ -216,13 +215,8 @@ func TestMini(t *testing.T) {
 // TestChild runs redis-server: its data stays, its end is seen.
 func TestChild(t *testing.T) {
 	t.Parallel()
-	bin, version := findRedis(t.Context())
-	if bin == "" {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("no redis-server")
-		}
-		t.Skip("no redis-server")
-	}
+	testenv.Program(t, "redis-server")
+	_, version := findRedis(t.Context())
 	dir := t.TempDir()
 	s := startServers(t, Options{Dir: dir})
 	assert.Equal(t, "redis-server "+version, s.RedisNote)

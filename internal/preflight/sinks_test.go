@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -123,7 +122,7 @@ func TestNATSCluster(t *testing.T) {
 	t.Parallel()
 	var routes []string
 	for range 3 {
-		routes = append(routes, "127.0.0.1:"+freePort(t))
+		routes = append(routes, "127.0.0.1:"+testenv.Port(t))
 	}
 	var urls []string
 	for i, route := range routes {
@@ -238,7 +237,7 @@ auto.create.topics.enable=true
 
 func TestRabbitMQ(t *testing.T) {
 	t.Parallel()
-	port := freePort(t)
+	port := testenv.Port(t)
 	s := testenv.StartRabbitMQ(t, fmt.Sprintf("# plugins: rabbitmq_management\nmanagement.tcp.ip = 127.0.0.1\nmanagement.tcp.port = %s\n", port))
 	conn, err := amqp.Dial(s.URL())
 	require.NoError(t, err)
@@ -292,14 +291,4 @@ func TestRabbitMQ(t *testing.T) {
 	require.Equal(t, []string{"error rabbitmq_unreachable"}, codes(lookAt(t, "rabbitmq", `url: "amqp://guest:guest@127.0.0.1:1/"`, "quorum")))
 	wrong := fmt.Sprintf("url: %q, management: \"http://guest:wrong@127.0.0.1:%s\"", s.URL(), port)
 	require.Equal(t, []string{"warning rabbitmq_management"}, codes(lookAt(t, "rabbitmq", wrong, "quorum")))
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = listener.Close() }()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	require.NoError(t, err)
-	return port
 }

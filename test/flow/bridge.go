@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // Build compiles the bridge into dir and returns the binary's path.
@@ -30,6 +33,7 @@ type Bridge struct {
 	Config string
 
 	binary, log, admin string
+	free               func() // gives the port back
 	command            *exec.Cmd
 	ended              chan error
 	kills              int
@@ -52,14 +56,11 @@ type Setup struct {
 
 // NewBridge writes a configuration into dir; it starts nothing.
 func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a port that is free now
+	port, free, err := service.ReservePort()
 	if err != nil {
 		return nil, err
 	}
-	admin := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		return nil, err
-	}
+	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 	var queues strings.Builder
 	for _, name := range append([]string{s.Queue}, s.Queues...) {
 		_, _ = fmt.Fprintf(&queues, "  %s: {shards: %d, sink: broker, %s}\n", name, s.Shards, s.QueueKeys)
@@ -67,7 +68,7 @@ func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
 	config := fmt.Sprintf("prefix: %s\nredis: %s\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
 		s.Prefix, s.Redis, queues.String(), s.Broker.SinkConfig(), admin, s.Extra)
 	b := &Bridge{
-		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin,
+		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin, free: free,
 	}
 	return b, os.WriteFile(b.Config, []byte(config), 0o600)
 }
@@ -140,6 +141,14 @@ func (b *Bridge) Stop() error {
 	case <-time.After(45 * time.Second):
 		return errors.Join(errors.New("bridge did not stop in time"), b.Kill())
 	}
+}
+
+// close ends the process, where one runs, and gives its port back.
+func (b *Bridge) close() {
+	if b.command != nil && b.command.ProcessState == nil {
+		_ = b.Kill()
+	}
+	b.free()
 }
 
 // Pause stops the process as a machine does that hangs: it goes on at Resume as

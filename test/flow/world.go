@@ -278,9 +278,7 @@ func (w *World) Drained(ctx context.Context) (time.Time, error) {
 // Close stops everything.
 func (w *World) Close() {
 	for _, b := range w.Bridges() {
-		if b.command != nil && b.command.ProcessState == nil {
-			_ = b.Kill()
-		}
+		b.close()
 	}
 	if w.RDB != nil {
 		_ = w.RDB.Close()

@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"maps"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -256,11 +255,7 @@ func startCluster(t testing.TB) *cluster {
 	c := &cluster{}
 	addrs := make([]string, len(c.servers))
 	for i := range c.servers {
-		bus, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		_, port, err := net.SplitHostPort(bus.Addr().String())
-		require.NoError(t, err)
-		require.NoError(t, bus.Close())
+		port := testenv.Port(t)
 		c.servers[i] = testenv.StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", port,
 			"--cluster-node-timeout", "5000", "--cluster-require-full-coverage", "no")
 		addrs[i] = c.servers[i].Addr()

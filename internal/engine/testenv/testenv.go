@@ -5,8 +5,8 @@
 //
 // Shared servers come from DELAYBRIDGE_TEST_*_URL (REDIS, NATS, RABBITMQ, KAFKA,
 // POSTGRES, MARIADB), which the suite driver in test/services sets; without them
-// each test process starts its own on first use, and that one dies with it. Where the
-// server's program is missing a test is skipped, or fails if CI=true. Tests that share
+// each test process starts its own on first use, and that one dies with it. Where a
+// program is missing the test that needs it is skipped, or fails if CI=true. Tests that share
 // a server keep apart by [Name] and never flush it.
 //
 // Only tests import this package.
@@ -19,6 +19,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -101,7 +103,29 @@ func (s *shared) get(t testing.TB) string {
 	return s.url
 }
 
-// missing skips a test whose server this machine does not have; any other
+// Port returns a port that nobody listens on, for a server that a test starts itself. Until the
+// test ends no other test gets it, and no outgoing connection takes it.
+func Port(t testing.TB) string {
+	t.Helper()
+	port, free, err := service.ReservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(free)
+	return strconv.Itoa(port)
+}
+
+// Program returns the path of a program that a test runs itself.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing(t, fmt.Errorf("%w: %w", service.ErrMissing, err))
+	}
+	return path
+}
+
+// missing skips a test that needs a program which this machine does not have; any other
 // error, and any in CI, is a failure.
 func missing(t testing.TB, err error) {
 	t.Helper()

@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -112,10 +111,7 @@ func spoil(f func(*message.Message), m *message.Message) {
 
 func TestTLS(t *testing.T) {
 	certs, other := testenv.NewCerts(t), testenv.NewCerts(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a free port, at once given back
-	require.NoError(t, err)
-	secure := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	secure := "127.0.0.1:" + testenv.Port(t)
 	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+fmt.Sprintf(`
 # plugins: rabbitmq_auth_mechanism_ssl
 listeners.ssl.1 = %s

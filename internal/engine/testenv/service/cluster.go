@@ -60,7 +60,7 @@ func (c *Cluster) start(ctx context.Context, config []string) error {
 // newClusterNode reserves the port of the cluster's bus, too: the usual one,
 // 10,000 above, may belong to somebody else.
 func newClusterNode(config []string) (*Server, error) {
-	bus, freeBus, err := reservePort()
+	bus, freeBus, err := ReservePort()
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ exec "$@" kafka.Kafka server.properties
 // topics; extraProperties are appended to its server.properties, where the
 // last of two equal keys wins.
 func StartKafka(ctx context.Context, extraProperties string) (*Server, error) {
-	controllerPort, freeController, err := reservePort()
+	controllerPort, freeController, err := ReservePort()
 	if err != nil {
 		return nil, err
 	}

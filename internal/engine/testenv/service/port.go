@@ -20,10 +20,10 @@ const (
 	lastPort  = 32000
 )
 
-// reservePort finds a port that nobody listens on and keeps other test
+// ReservePort finds a port that nobody listens on and keeps other test
 // processes from taking it until free is called or this process ends. Byte n
 // of one lock file stands for port n.
-func reservePort() (port int, free func(), err error) {
+func ReservePort() (port int, free func(), err error) {
 	path := filepath.Join(os.TempDir(), "delaybridge-ports.lock")
 	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {

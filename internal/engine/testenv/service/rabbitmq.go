@@ -41,11 +41,11 @@ func StartRabbitMQ(ctx context.Context, extraConfig string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	mapperPort, freeMapper, err := reservePort()
+	mapperPort, freeMapper, err := ReservePort()
 	if err != nil {
 		return s.abandon(err)
 	}
-	distPort, freeDist, err := reservePort()
+	distPort, freeDist, err := ReservePort()
 	if err != nil {
 		freeMapper()
 		return s.abandon(err)

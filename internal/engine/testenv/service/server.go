@@ -46,7 +46,7 @@ func newServer(name string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make scratch folder: %w", err)
 	}
-	port, free, err := reservePort()
+	port, free, err := ReservePort()
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err
