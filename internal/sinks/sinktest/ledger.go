@@ -20,8 +20,9 @@ import (
 const (
 	// ample is a deadline that no publish to a healthy broker needs.
 	ample = 30 * time.Second
-	// margin is how much later than its ctx a call may return on a busy machine.
-	margin = 2 * time.Second
+	// margin is how much later than its ctx a call may return on a busy machine. With short it
+	// is less than a sink's default publish timeout.
+	margin = 5 * time.Second
 )
 
 // entry is one message of one call to Publish, as it was handed over, and what
