@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 
@@ -52,10 +51,14 @@ func lockByte(f *os.File, n int, kind int16) error {
 	})
 }
 
+// canListen binds to the port and does not listen. A process that is forked at this moment has
+// a copy of the socket until it runs its program: one that listened would keep the server out.
 func canListen(port int) bool {
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
-	return l.Close() == nil
+	defer func() { _ = unix.Close(fd) }()
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) == nil &&
+		unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}) == nil
 }
