@@ -189,7 +189,7 @@ func (b *batch) answer(line int, result *api.Scheduled) error {
 	}
 	if p := result.Error; p != nil {
 		field := ""
-		if !strings.HasPrefix(p.Detail, p.Field) {
+		if p.Field != "" && !strings.HasPrefix(p.Detail, p.Field+" ") {
 			field = p.Field + ": "
 		}
 		_, err := fmt.Fprintf(b.program.stderr, "bridge: line %d: %s%s\n", line, field, p.Detail)

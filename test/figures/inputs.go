@@ -23,8 +23,8 @@ func inputsFigure(ctx context.Context, r run) error {
 		return err
 	}
 	fmt.Printf("inputs  seed %d\n", r.seed)
-	fmt.Printf("inputs  %-13s | %6s %7s %11s %11s | %14s %10s %8s\n",
-		"entrance", "tried", "refused", "field named", "limit named", "accepted wrong", "broken", "changed")
+	fmt.Printf("inputs  %-13s | %6s %7s %11s | %14s %10s %8s\n",
+		"entrance", "tried", "refused", "field named", "accepted wrong", "broken", "changed")
 	_, err = inputs.Run(ctx, inputs.Options{World: w, Binary: r.binary, Seed: r.seed, Finished: printInputs})
 	return err
 }
@@ -32,8 +32,8 @@ func inputsFigure(ctx context.Context, r run) error {
 // printInputs prints an entrance's line, and its faults below.
 func printInputs(r inputs.Report) {
 	const shown = 20
-	fmt.Printf("inputs  %-13s | %6d %7d %11d %11d | %14d %10d %8d\n",
-		r.Entrance, r.Tried, r.Refused, r.FieldNamed, r.LimitNamed, r.AcceptedWrong, r.Broken, r.Changed)
+	fmt.Printf("inputs  %-13s | %6d %7d %11d | %14d %10d %8d\n",
+		r.Entrance, r.Tried, r.Refused, r.FieldNamed, r.AcceptedWrong, r.Broken, r.Changed)
 	for _, fault := range r.Faults[:min(len(r.Faults), shown)] {
 		fmt.Printf("inputs  %-13s | %s\n", r.Entrance, fault)
 	}

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/app"
+	"github.com/delaybridge/delaybridge/internal/config"
 )
 
 // developing is a `bridge dev` with a clock that can be moved.
@@ -22,15 +25,12 @@ type developing struct {
 	command *exec.Cmd
 	dir     string
 	admin   string
-	rdb     *redis.Client
+	rdb     redis.UniversalClient
 	ended   chan struct{}
 }
 
-var (
-	configFlag  = regexp.MustCompile(`--config (\S+)`)
-	redisOfFile = regexp.MustCompile(`(redis://[^"\s]+)`)
-	adminOfFile = regexp.MustCompile(`listen: "?(127[^"\s]+)`)
-)
+// configFlag is where it tells its configuration.
+var configFlag = regexp.MustCompile(`--config (\S+)`)
 
 // develop starts it in a new folder below dir, and learns its addresses from the file that it prints.
 func develop(ctx context.Context, binary, dir string) (*developing, error) {
@@ -70,20 +70,13 @@ func develop(ctx context.Context, binary, dir string) (*developing, error) {
 }
 
 func (d *developing) read(file string) error {
-	text, err := os.ReadFile(file)
+	cfg, err := config.Load(file, nil)
 	if err != nil {
 		return err
 	}
-	url, admin := redisOfFile.Find(text), adminOfFile.FindSubmatch(text)
-	if url == nil || admin == nil {
-		return fmt.Errorf("no addresses in %s", text)
-	}
-	options, err := redis.ParseURL(string(url))
-	if err != nil {
-		return err
-	}
-	d.admin, d.rdb = string(admin[1]), redis.NewClient(options)
-	return nil
+	d.admin = cfg.Admin.Listen
+	d.rdb, err = app.NewRedis(cfg.Redis, "inputs")
+	return err
 }
 
 // holds says by how much the clock is wrong. What the question took is no fault of the clock.

@@ -135,7 +135,7 @@ func (e compensationEntrance) badMessages() (list []document) {
 	good, rnd := e.goodMembers(), e.random("compensation")
 	list = documents(good, rnd)
 	add := func(name, value string, names ...string) {
-		list = append(list, document{fmt.Sprintf("%s %.80s", name, value), append(names, name), object(with(good, name, value))})
+		list = append(list, newDocument(fmt.Sprintf("%s %.80s", name, value), append(names, name), object(with(good, name, value))))
 	}
 	for _, bad := range spoil(e.message(), rnd) {
 		m := good
@@ -151,7 +151,7 @@ func (e compensationEntrance) badMessages() (list []document) {
 			}
 		}
 		if isHeader := len(bad.message.Tags) > 0 || bad.message.Late.Then != "" || bad.message.Late.After != 0; !isHeader && !reservedInRows(bad.message.Headers) {
-			list = append(list, document{bad.what, bad.names, object(m)})
+			list = append(list, newDocument(bad.what, bad.names, object(m)))
 		}
 	}
 	for _, value := range []string{"0", "2", "-1", "1e3", "1.5", "99999999999999999999"} {
@@ -174,7 +174,7 @@ func (e compensationEntrance) badMessages() (list []document) {
 		add("kind", quote(kind), "row")
 	}
 	for _, queue := range append(badQueues(), "nothing") {
-		add("queue", quote(queue), "UTF-8")
+		add("queue", quote(queue))
 	}
 	for _, value := range []string{`{"a": null}`, `{"a": 1}`, `{"a": "b", "a": "c"}`, `{"a": "\ud800"}`, `{"delay-late": "dead soon"}`, `{"delay-tags": "a b"}`, `{"delay-sealed": ""}`} {
 		add("headers", value, "header", "late", "tag")
@@ -182,8 +182,9 @@ func (e compensationEntrance) badMessages() (list []document) {
 	for _, value := range []string{`"#"`, `"QUJ"`, `"QUJD="`} {
 		add("body", value)
 	}
-	for _, name := range []string{"v", "kind", "queue", "token", "id", "topic", "due_ms", "valid_until_ms"} {
-		list = append(list, document{"no " + name, []string{name, "version", "due_ms"}, object(without(good, name))})
+	list = append(list, document{"no v", []string{"version"}, object(without(good, "v"))})
+	for _, name := range []string{"kind", "queue", "token", "id", "topic", "due_ms", "valid_until_ms"} {
+		list = append(list, document{"no " + name, []string{name}, object(without(good, name))})
 	}
 	return list
 }

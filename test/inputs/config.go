@@ -36,18 +36,12 @@ func goodConfig() section {
 }
 
 // configAnswer loads a configuration as the bridge does at its start.
-func configAnswer(text string, environ []string) (a answer) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			a = answer{broken: true, text: fmt.Sprint("panic: ", cause)}
-		}
-	}()
-	_, err := config.Parse([]byte(text), environ)
-	if err == nil {
-		return answer{text: "no error"}
-	}
-	var problem *config.Problem
-	return answer{refused: errors.As(err, &problem), broken: problem == nil, text: err.Error()}
+func configAnswer(text string, environ []string) answer {
+	isRefusal := func(err error) bool { _, is := errors.AsType[*config.Problem](err); return is }
+	return called(isRefusal, func() error {
+		_, err := config.Parse([]byte(text), environ)
+		return err
+	})
 }
 
 // set returns the configuration with one value changed; the path must lead there.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // member is one of a JSON object; value is JSON.
@@ -18,8 +19,20 @@ type document struct {
 	text  string
 }
 
+// newDocument is a text with its fault in one field. Where its bytes are no UTF-8 the error is
+// about all of it.
+func newDocument(what string, names []string, text string) document {
+	if !utf8.ValidString(text) {
+		names = append(names, notText)
+	}
+	return document{what, names, text}
+}
+
+// notText is how an error names a text whose bytes are no UTF-8.
+const notText = "UTF-8"
+
 // wholeNames are what an error may name where the fault is in no field.
-var wholeNames = []string{"JSON", "UTF-8", "object", "body"}
+var wholeNames = []string{"JSON", notText, "object", "body"}
 
 // object writes members as they are, so that one may come twice.
 func object(members []member) string {
@@ -128,7 +141,7 @@ func badMember(members []member, m member) (list []document) {
 	capitals := strings.ToUpper(m.name)
 	names := append(fieldNames(m.name), "."+m.name, capitals)
 	add := func(what, text string) {
-		list = append(list, document{fmt.Sprintf("%s: %s: %.80q", m.name, what, text), names, text})
+		list = append(list, newDocument(fmt.Sprintf("%s: %s: %.80q", m.name, what, text), names, text))
 	}
 	twice := append(with(members, m.name, m.value), m)
 	add("twice", object(twice))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // flagsEntrance are the flags of the bridge's commands.
@@ -24,6 +25,9 @@ type flagTrials struct {
 
 func (t *flagTrials) add(names []string, command string, args ...string) {
 	args = t.line.args(command, args...)
+	if !utf8.ValidString(strings.Join(args, "")) {
+		names = append(names, notText)
+	}
 	if strings.Contains(strings.Join(args, ""), "\x00") {
 		return // No argument can have it.
 	}
@@ -35,7 +39,7 @@ func (t *flagTrials) add(names []string, command string, args ...string) {
 
 // schedule would put a message in the place of the first that is kept.
 func (t *flagTrials) schedule(field string, args ...string) {
-	names := append(fieldNames(field), "--"+field, "due")
+	names := append(fieldNames(field), "--"+field)
 	t.add(names, "schedule", append([]string{"--conflict", "replace"}, args...)...)
 }
 
@@ -71,7 +75,7 @@ func (e flagsEntrance) trials(context.Context) ([]trial, error) {
 		t.schedule("late", append(good, "--late="+text)...)
 	}
 	for _, text := range append(some(badDurations()), "87841h") {
-		t.schedule("in", "--id", keptID, "--topic", e.topic, "--in="+text, "bad")
+		t.add([]string{"--in", "due"}, "schedule", "--conflict", "replace", "--id", keptID, "--topic", e.topic, "--in="+text, "bad")
 		t.add([]string{"--in", "due"}, "reschedule", "--id", keptID, "--in="+text)
 	}
 	for _, text := range append(badTimes(), "1969-12-31T23:59:59Z", "9999-12-31T23:59:59Z") {

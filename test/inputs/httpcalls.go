@@ -47,12 +47,16 @@ func (e httpEntrance) badChanges(post func(what string, names []string, path, bo
 			if job == "messages:reschedule" && strings.Contains(body, `"rate": 1e9`) {
 				continue // It lacks the due time, not the rate.
 			}
-			post(body, append(names, "at or by", "state"), queue+"/"+job, body)
+			if job != "messages:reschedule" { // It would be a second fault.
+				body = strings.Replace(body, `, "by": "1h"`, "", 1)
+			}
+			post(body, names, queue+"/"+job, body)
 		}
 	}
 	for _, topic := range badTopics(e.random("pause")) {
 		if topic != "" { // the whole queue
-			post("topic "+topic, []string{"topic", "UTF-8"}, queue+":pause", object([]member{{"topic", quote(topic)}}))
+			bad := newDocument("topic "+topic, []string{"topic"}, object([]member{{"topic", quote(topic)}}))
+			post(bad.what, bad.names, queue+":pause", bad.text)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func (e outboxEntrance) name() string { return "outbox" }
 func (e outboxEntrance) trials(context.Context) (list []trial, err error) {
 	box := outbox.New(outbox.PostgreSQL, outbox.WithSink(e.queue, outbox.NATS))
 	add := func(what string, names []string, call func(context.Context, outbox.Tx) error) {
-		list = append(list, goTrial(what, names, func(ctx context.Context) error { return commit(ctx, e.db, call) }))
+		list = append(list, sdkTrial(what, names, func(ctx context.Context) error { return commit(ctx, e.db, call) }))
 	}
 	rnd, queue, kept := e.random("outbox"), e.queue, delay.Ref{ID: keptID}
 	for _, bad := range spoil(e.message(), rnd) {
@@ -78,7 +78,7 @@ func (e outboxEntrance) refs(
 func (e outboxEntrance) options() (list []trial) {
 	wrong := func(field, what string, dialect outbox.Dialect, opts ...outbox.Option) {
 		box := outbox.New(dialect, opts...)
-		list = append(list, goTrial(field+" "+what, []string{field}, func(ctx context.Context) error {
+		list = append(list, sdkTrial(field+" "+what, []string{field}, func(ctx context.Context) error {
 			return commit(ctx, e.db, func(ctx context.Context, tx outbox.Tx) error {
 				_, err := box.Schedule(ctx, tx, e.queue, e.message(), delay.After(time.Hour))
 				return err

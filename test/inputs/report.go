@@ -20,9 +20,9 @@ type Report struct {
 	Entrance string
 	// Tried is how many inputs there were. Each is refused, accepted wrong, or broken.
 	Tried, Refused int
-	// FieldNamed and LimitNamed count the refusals that name the field, and what is allowed
-	// or what the value was.
-	FieldNamed, LimitNamed int
+	// FieldNamed counts the refusals that name the field, or the text that holds it where
+	// that is no JSON, no YAML or no UTF-8.
+	FieldNamed int
 	// AcceptedWrong is how many were taken.
 	AcceptedWrong int
 	// Broken is how many had a crash, a server's error or no answer; a bridge that is dead
@@ -47,9 +47,6 @@ func (r *Report) add(one trial, a answer) {
 		fault = "accepted"
 	default:
 		r.Refused++
-		if limitWords.MatchString(a.text) {
-			r.LimitNamed++
-		}
 		if !slices.ContainsFunc(one.names, func(name string) bool { return isNamed(a.text, name) }) {
 			fault = noField
 			break
@@ -86,9 +83,6 @@ func severity(fault string) int {
 		return 0
 	}
 }
-
-// limitWords tell a refusal that says what is allowed, or what the value was.
-var limitWords = regexp.MustCompile(`(?i)"|\d|allowed|must|give|twice|expected|known|reserved|invalid|missing|needs|takes|leave|is a section|there is no|one of|only|no |not `)
 
 // isNamed reports whether an error's text names a field. A short name is an English
 // word, too, so it counts only where a field stands.

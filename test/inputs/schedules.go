@@ -12,7 +12,7 @@ import (
 func badSchedules(a aim) (list []document) {
 	rnd, base := a.random("schedules"), []member{{"conflict", `"replace"`}, {"in", `"1h"`}}
 	for _, bad := range spoil(a.message(), rnd) {
-		list = append(list, document{bad.what, bad.names, object(append(messageMembers(&bad.message), base...))})
+		list = append(list, newDocument(bad.what, bad.names, object(append(messageMembers(&bad.message), base...))))
 	}
 	good := a.members()
 	add := func(name, value string, names ...string) {

@@ -26,18 +26,18 @@ func (e sdkEntrance) trials(context.Context) (list []trial, err error) {
 	}
 	rnd := e.random("sdk")
 	for _, bad := range spoil(e.message(), rnd) {
-		list = append(list, goTrial("schedule: "+bad.what, bad.names, func(ctx context.Context) error {
+		list = append(list, sdkTrial("schedule: "+bad.what, bad.names, func(ctx context.Context) error {
 			_, err := client.Schedule(ctx, bad.message, delay.After(time.Hour))
 			return err
 		}))
 	}
 	for what, when := range badWhens(mostDelay, time.Now().Add(mostDelay+time.Hour)) {
 		list = append(list,
-			goTrial("schedule: due "+what, dueNames, func(ctx context.Context) error {
+			sdkTrial("schedule: due "+what, dueNames, func(ctx context.Context) error {
 				_, err := client.Schedule(ctx, e.message(), when)
 				return err
 			}),
-			goTrial("reschedule: due "+what, dueNames, func(ctx context.Context) error {
+			sdkTrial("reschedule: due "+what, dueNames, func(ctx context.Context) error {
 				return client.Reschedule(ctx, delay.Ref{ID: keptID}, when)
 			}))
 	}
@@ -54,15 +54,15 @@ func (e sdkEntrance) trials(context.Context) (list []trial, err error) {
 func sdkRefs(client *delay.Client, field string, ref delay.Ref) []trial {
 	what := fmt.Sprintf("%s %.80q", field, ref)
 	return []trial{
-		goTrial("cancel: "+what, fieldNames(field), func(ctx context.Context) error { return client.Cancel(ctx, ref) }),
-		goTrial("get: "+what, fieldNames(field), func(ctx context.Context) error {
+		sdkTrial("cancel: "+what, fieldNames(field), func(ctx context.Context) error { return client.Cancel(ctx, ref) }),
+		sdkTrial("get: "+what, fieldNames(field), func(ctx context.Context) error {
 			_, err := client.Get(ctx, ref)
 			return err
 		}),
-		goTrial("reschedule: "+what, fieldNames(field), func(ctx context.Context) error {
+		sdkTrial("reschedule: "+what, fieldNames(field), func(ctx context.Context) error {
 			return client.Reschedule(ctx, ref, delay.After(time.Hour))
 		}),
-		goTrial("publish now: "+what, fieldNames(field), func(ctx context.Context) error { return client.PublishNow(ctx, ref) }),
+		sdkTrial("publish now: "+what, fieldNames(field), func(ctx context.Context) error { return client.PublishNow(ctx, ref) }),
 	}
 }
 
@@ -70,27 +70,27 @@ func sdkRefs(client *delay.Client, field string, ref delay.Ref) []trial {
 func (e sdkEntrance) options() (list []trial) {
 	prefix := delay.WithPrefix(e.prefix)
 	option := func(field, what string, o delay.Option) {
-		list = append(list, goTrial(field+" "+what, []string{field}, func(context.Context) error {
+		list = append(list, sdkTrial(field+" "+what, []string{field}, func(context.Context) error {
 			_, err := delay.NewClient(e.rdb, e.queue, prefix, o)
 			return err
 		}))
 	}
 	for _, text := range badQueues() {
-		list = append(list, goTrial(fmt.Sprintf("queue %q", text), []string{"queue"}, func(context.Context) error {
+		list = append(list, sdkTrial(fmt.Sprintf("queue %q", text), []string{"queue"}, func(context.Context) error {
 			_, err := delay.NewClient(e.rdb, text, prefix)
 			return err
-		}), goTrial(fmt.Sprintf("ensure queue %q", text), []string{"queue"}, func(ctx context.Context) error {
+		}), sdkTrial(fmt.Sprintf("ensure queue %q", text), []string{"queue"}, func(ctx context.Context) error {
 			return delay.EnsureQueue(ctx, e.rdb, text, 1, prefix)
 		}))
 	}
 	for _, text := range badPrefixes() {
 		option("prefix", fmt.Sprintf("%q", text), delay.WithPrefix(text))
-		list = append(list, goTrial(fmt.Sprintf("ensure queue in prefix %q", text), []string{"prefix"}, func(ctx context.Context) error {
+		list = append(list, sdkTrial(fmt.Sprintf("ensure queue in prefix %q", text), []string{"prefix"}, func(ctx context.Context) error {
 			return delay.EnsureQueue(ctx, e.rdb, "new", 1, delay.WithPrefix(text))
 		}))
 	}
 	for _, shards := range []int{0, -1, 4097, 1 << 40, -1 << 62} {
-		list = append(list, goTrial(fmt.Sprint("shards ", shards), []string{"shards"}, func(ctx context.Context) error {
+		list = append(list, sdkTrial(fmt.Sprint("shards ", shards), []string{"shards"}, func(ctx context.Context) error {
 			return delay.EnsureQueue(ctx, e.rdb, "new", shards, prefix)
 		}))
 	}

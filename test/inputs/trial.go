@@ -23,8 +23,9 @@ type answer struct {
 	text    string
 }
 
-// called is what a call of a Go package has answered: a panic is a crash.
-func called(call func() error) (a answer) {
+// called is what a call of a Go package has answered. A panic, and an error that is no
+// refusal, is broken.
+func called(isRefusal func(error) bool, call func() error) (a answer) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			a = answer{broken: true, text: fmt.Sprint("panic: ", cause)}
@@ -34,13 +35,12 @@ func called(call func() error) (a answer) {
 	if err == nil {
 		return answer{text: "no error"}
 	}
-	return answer{
-		refused: errors.Is(err, delay.ErrInvalid), text: err.Error(),
-		broken: errors.Is(err, delay.ErrUnavailable) || errors.Is(err, delay.ErrUnknown),
-	}
+	refused := isRefusal(err)
+	return answer{refused: refused, broken: !refused, text: err.Error()}
 }
 
-// goTrial is a call of a Go package.
-func goTrial(what string, names []string, call func(context.Context) error) trial {
-	return trial{what, names, func(ctx context.Context) answer { return called(func() error { return call(ctx) }) }}
+// sdkTrial is a call of the SDK.
+func sdkTrial(what string, names []string, call func(context.Context) error) trial {
+	isRefusal := func(err error) bool { return errors.Is(err, delay.ErrInvalid) }
+	return trial{what, names, func(ctx context.Context) answer { return called(isRefusal, func() error { return call(ctx) }) }}
 }

@@ -151,10 +151,9 @@ func spoil(good delay.Message, rnd *rand.Rand) (list []spoiled) {
 	return list
 }
 
-// fieldNames are how an error names a field: the SDK puts the value behind it, the
-// API the name before the text.
+// fieldNames are how an error names a field.
 func fieldNames(field string) []string {
-	return []string{field, field + ` "`, "UTF-8"}
+	return []string{field}
 }
 
 // dueNames are how the SDK calls the due time.

@@ -112,6 +112,8 @@ type Features struct {
 	BatchLimit int
 	// ExtraHeaders are names of headers that the sink adds for the broker (Nats-Msg-Id).
 	ExtraHeaders []string
+	// Connections is how many connections to the broker a sink takes in turn; 0 means 1.
+	Connections int
 	// Recovery is how soon after Start a sink that is being used works again
 	// by itself; 0 means 15 s.
 	Recovery time.Duration
