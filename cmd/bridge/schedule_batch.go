@@ -10,6 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -231,6 +232,18 @@ func (b *batch) end(err error) error {
 	return err
 }
 
+// jsonType is how JSON calls what is decoded into a member of a line, or into one of its values.
+func jsonType(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	default:
+		return "a string"
+	}
+}
+
 // decode reads the line. Its error names the field.
 func (l *batchLine) decode(m *api.Schedule) error {
 	switch {
@@ -244,7 +257,7 @@ func (l *batchLine) decode(m *api.Schedule) error {
 		return api.Invalid("", "must be a JSON object, not "+wrong.Value)
 	} else if ok {
 		field := strings.TrimPrefix(wrong.Field, "When.") // The library names the struct that is embedded, too.
-		return api.Invalid(field, field+" must be "+wrong.Type.String()+", not "+wrong.Value)
+		return api.Invalid(field, wrong.Value+" in the place of "+jsonType(wrong.Type))
 	}
 	if wrong, ok := errors.AsType[*ijson.Error](err); ok {
 		return api.Invalid(wrong.Field, wrong.Error())

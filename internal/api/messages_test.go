@@ -95,10 +95,11 @@ func TestLateAndSpread(t *testing.T) {
 	s.call("POST", "/queues/QUEUE/messages/a:reschedule?key=k", map[string]any{"at": at, "spread": "1h"}).is(http.StatusOK)
 	assert.Equal(t, want, s.call("GET", "/queues/QUEUE/messages/a?key=k", nil).is(http.StatusOK)["due_at"])
 
-	for field, value := range map[string]any{
-		"spread": "soon", "late": map[string]any{"after": "soon", "then": "drop"},
+	for field, wrong := range map[string]map[string]any{
+		"spread": {"spread": "soon"}, "late.after": {"late": map[string]any{"after": "soon", "then": "drop"}},
+		"late.then": {"late": map[string]any{"then": "burn"}},
 	} {
-		wrong := map[string]any{"topic": "t", "in": "1h", field: value}
+		wrong["topic"], wrong["in"] = "t", "1h"
 		assert.Equal(t, field, s.call("POST", "/queues/QUEUE/messages", wrong).refused(http.StatusBadRequest, "invalid"))
 	}
 	for _, late := range []map[string]any{{"then": "burn"}, {"then": "drop"}, {"after": "1h"}} {

@@ -66,7 +66,7 @@ func (l *Late) parse() (delay.Late, error) {
 	}
 	var err error
 	if late.After, err = config.ParseDuration(l.After); err != nil {
-		return late, invalid("late", "late.after "+err.Error())
+		return late, invalid("late.after", "late.after "+err.Error())
 	}
 	return late, nil
 }
