@@ -18,11 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const (
-	codeLinesMax = 400
-	testLinesMax = 600
-)
-
 // repository is the module's root.
 const repository = "../.."
 
@@ -63,19 +58,6 @@ func read(t *testing.T, file string) []byte {
 	text, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(file)))
 	require.NoError(t, err)
 	return text
-}
-
-func TestFilesAreShort(t *testing.T) {
-	t.Parallel()
-	goFiles := files(t, ".go")
-	require.NotEmpty(t, goFiles)
-	for _, file := range goFiles {
-		limit := codeLinesMax
-		if strings.HasSuffix(file, "_test.go") {
-			limit = testLinesMax
-		}
-		assert.LessOrEqual(t, bytes.Count(read(t, file), []byte("\n")), limit, "lines of %s", file)
-	}
 }
 
 func TestPackagesHaveAComment(t *testing.T) {
