@@ -1,8 +1,10 @@
 // Package app is the daemon: it wires configuration, Redis, sinks, pollers and
 // the admin listener together, and runs them until it is told to stop.
 //
-// It is wiring only, in one small file per module; what the parts do is in
-// their own packages. No other package but the command imports fx.
+// What the parts do is in their own packages, and each module is wired in a file of its
+// own. What a running queue needs besides its pollers is here, too: its budget and growth,
+// canaries, limits of dead letters, the reload, the runners of queues and outboxes. No
+// other package but the command imports fx.
 package app
 
 import (
