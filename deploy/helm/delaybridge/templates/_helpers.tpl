@@ -84,18 +84,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* What the pod of the bridge and that of its test have in common. */}}
-{{- define "delaybridge.pod" -}}
-serviceAccountName: {{ include "delaybridge.serviceAccountName" . }}
+{{/* What the pods of the bridge, of its test and of the migration have in common. Of root, account and configMap. */}}
+{{- define "delaybridge.podOf" -}}
+{{- $account := .account -}}
+{{- $configMap := .configMap -}}
+{{- with .root -}}
+serviceAccountName: {{ $account }}
 automountServiceAccountToken: false
 # A Service's variables could be taken for keys of the configuration.
 enableServiceLinks: false
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -110,7 +110,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 volumes:
   - name: config
-    configMap: {name: {{ include "delaybridge.fullname" . }}}
+    configMap: {name: {{ $configMap }}}
   {{- range $at, $name := .Values.secrets }}
   - name: secret-{{ $at }}
     secret: {secretName: {{ $name }}, defaultMode: 0440}
@@ -119,8 +119,16 @@ volumes:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
+{{- end -}}
 
-{{- define "delaybridge.container" -}}
+{{- define "delaybridge.pod" -}}
+{{ include "delaybridge.podOf" (dict "root" . "account" (include "delaybridge.serviceAccountName" .) "configMap" (include "delaybridge.fullname" .)) }}
+{{- end -}}
+
+{{/* Of root, and env: variables of this container alone. */}}
+{{- define "delaybridge.containerOf" -}}
+{{- $env := .env -}}
+{{- with .root -}}
 image: {{ include "delaybridge.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
@@ -130,7 +138,7 @@ env:
   - name: GOMEMLIMIT
     value: {{ quote . }}
   {{- end }}
-  {{- with .Values.extraEnv }}
+  {{- with concat .Values.extraEnv $env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- with .Values.resources }}
@@ -148,4 +156,9 @@ volumeMounts:
   {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "delaybridge.container" -}}
+{{ include "delaybridge.containerOf" (dict "root" . "env" list) }}
 {{- end -}}
