@@ -64,7 +64,8 @@ func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 // that another running bridge uses.
 func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...fx.Option) error {
 	failed := &failure{}
-	app := fx.New(Options(cfg, logger), fx.Replace(failed), fx.Options(more...))
+	var health *health
+	app := fx.New(Options(cfg, logger), fx.Replace(failed), fx.Populate(&health), fx.Options(more...))
 	background := context.WithoutCancel(ctx)
 	startCtx, cancel := context.WithTimeout(background, app.StartTimeout())
 	defer cancel()
@@ -73,6 +74,7 @@ func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...f
 	}
 	select {
 	case <-ctx.Done():
+		lameDuck(health, app, cfg.Admin.LameDuck, logger)
 	case <-app.Wait(): // A failure, or a signal that fx has seen first.
 	}
 	logger.Info("draining", "event", "drain", "instance", cfg.Instance, "timeout", cfg.DrainTimeout.String())
@@ -86,6 +88,22 @@ func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...f
 		logger.Info("stopped", "event", "stop", "instance", cfg.Instance)
 	}
 	return err
+}
+
+// lameDuck lets everything go on for a while, but that /readyz says no: a load balancer that
+// asks it sends no call any more when the listener closes.
+func lameDuck(health *health, app *fx.App, lasts time.Duration, logger *slog.Logger) {
+	if lasts <= 0 {
+		return
+	}
+	logger.Info("not ready any more, the drain begins later", "event", "lame_duck", "after", lasts.String())
+	health.draining.Store(true)
+	timer := time.NewTimer(lasts)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-app.Wait(): // A failure.
+	}
 }
 
 // failure is why the daemon ends by itself.

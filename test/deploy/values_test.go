@@ -61,11 +61,15 @@ func TestGracePeriodOutlastsTheDrain(t *testing.T) {
 		{"config: {drain_timeout: 1h}", 3615},
 		{"terminationGracePeriodSeconds: 30", 30},
 		{"{config: {drain_timeout: 5m}, terminationGracePeriodSeconds: 400}", 400},
+		{"config: {admin: {lame_duck: 7s}}", 42},
+		{"{config: {admin: {read_only: true}}, service: {enabled: true}}", 45},
+		{"{config: {admin: {read_only: true, lame_duck: 1m}}, service: {enabled: true}}", 95},
 	} {
 		o := render(t, values(t, minimal, c.change))
 		got := *o.deployment.Spec.Template.Spec.TerminationGracePeriodSeconds
 		assert.Equal(t, c.want, got, c.change)
-		least := bridgeConfig(t, o).DrainTimeout + 10*time.Second
+		cfg := bridgeConfig(t, o)
+		least := cfg.Admin.LameDuck + cfg.DrainTimeout + 10*time.Second
 		assert.GreaterOrEqual(t, time.Duration(got)*time.Second, least, c.change)
 	}
 }

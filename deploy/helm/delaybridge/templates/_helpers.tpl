@@ -47,20 +47,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail "service.enabled shows the API to others: give config.admin.auth.tokens_file, config.admin.tls.client_ca_file or config.admin.read_only" -}}
 {{- end -}}
 {{- end -}}
+{{- $lameDuck := ternary (dict "lame_duck" (include "delaybridge.lameDuck" .)) dict .Values.service.enabled -}}
 {{- $addresses := dict "listen" (ternary ":8080" "127.0.0.1:8080" .Values.service.enabled) "probes" ":8081" -}}
-{{- mergeOverwrite (deepCopy .Values.config) (dict "admin" $addresses) | toYaml -}}
+{{- mergeOverwrite (deepCopy .Values.config) (dict "admin" (merge $addresses $lameDuck)) | toYaml -}}
 {{- end -}}
 
-{{/* config.drain_timeout in seconds, rounded up. */}}
-{{- define "delaybridge.drainSeconds" -}}
-{{- $text := .Values.config.drain_timeout | default "20s" -}}
-{{- if not (regexMatch "^([0-9]+(ms|s|m|h))+$" $text) -}}
-{{- fail (printf "config.drain_timeout %q: terminationGracePeriodSeconds follows from it, so give whole numbers of h, m, s or ms" $text) -}}
+{{/* Endpoints of a Service follow /readyz within some seconds. */}}
+{{- define "delaybridge.lameDuck" -}}
+{{- dig "lame_duck" (ternary "10s" "0s" .Values.service.enabled) (.Values.config.admin | default dict) -}}
 {{- end -}}
+
+{{/* config.drain_timeout and config.admin.lame_duck in seconds, rounded up. */}}
+{{- define "delaybridge.drainSeconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
 {{- $milliseconds := 0 -}}
+{{- range $key, $text := dict "drain_timeout" (.Values.config.drain_timeout | default "20s") "admin.lame_duck" (include "delaybridge.lameDuck" .) -}}
+{{- if not (regexMatch "^([0-9]+(ms|s|m|h))+$" $text) -}}
+{{- fail (printf "config.%s %q: terminationGracePeriodSeconds follows from it, so give whole numbers of h, m, s or ms" $key $text) -}}
+{{- end -}}
 {{- range regexFindAll "[0-9]+(ms|s|m|h)" $text -1 -}}
 {{- $milliseconds = add $milliseconds (mul (regexFind "[0-9]+" .) (get $units (regexFind "[a-z]+" .))) -}}
+{{- end -}}
 {{- end -}}
 {{- div (add $milliseconds 999) 1000 -}}
 {{- end -}}
@@ -70,7 +77,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $least := add (include "delaybridge.drainSeconds" .) 10 -}}
 {{- $seconds := .Values.terminationGracePeriodSeconds | default (add $least 5) | int64 -}}
 {{- if lt $seconds $least -}}
-{{- fail (printf "terminationGracePeriodSeconds %d would cut off a drain: with this config.drain_timeout give %d or more" $seconds $least) -}}
+{{- fail (printf "terminationGracePeriodSeconds %d would cut off a drain: with these config.drain_timeout and config.admin.lame_duck give %d or more" $seconds $least) -}}
 {{- end -}}
 {{- $seconds -}}
 {{- end -}}
