@@ -110,7 +110,9 @@ func TestLameDuck(t *testing.T) {
 		require.NoError(t, err)
 		request.Header.Set("Content-Type", "application/json")
 		response, err := http.DefaultClient.Do(request)
-		require.NoError(t, err)
+		if err != nil {
+			return 0 // Nobody listens.
+		}
 		require.NoError(t, response.Body.Close())
 		return response.StatusCode
 	}
