@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -53,10 +54,13 @@ func Example_asynqHandler() {
 // margin is what is left to asynq: what is due so soon may be on its way.
 const margin = time.Minute
 
-// moveScheduled moves what waits in asynq's scheduled set, and returns how many. It may
-// be run again at any time, also after it was broken off: the client is made with
-// delay.WithConflict(delay.Keep).
-func moveScheduled(ctx context.Context, inspector *asynq.Inspector, queue string, client *delay.Client) (moved int, err error) {
+// moveScheduled moves what waits in asynq's scheduled set, and returns how many. One run
+// at a time; it may be repeated, also where it was broken off.
+func moveScheduled(ctx context.Context, inspector *asynq.Inspector, queue string, rdb redis.UniversalClient) (moved int, err error) {
+	client, err := delay.NewClient(rdb, "orders", delay.WithConflict(delay.Keep))
+	if err != nil {
+		return 0, err
+	}
 	for page := 1; ; {
 		tasks, err := inspector.ListScheduledTasks(queue, asynq.PageSize(500), asynq.Page(page))
 		if err != nil || len(tasks) == 0 {
@@ -89,8 +93,26 @@ func move(ctx context.Context, inspector *asynq.Inspector, task *asynq.TaskInfo,
 		return err
 	}
 	err = inspector.DeleteTask(task.Queue, task.ID)
-	if errors.Is(err, asynq.ErrTaskNotFound) { // Somebody has deleted it meanwhile.
-		return client.Cancel(ctx, result.Ref)
+	if errors.Is(err, asynq.ErrTaskNotFound) { // It was cancelled since it was listed.
+		err = client.Cancel(ctx, result.Ref)
+		if errors.Is(err, delay.ErrNotFound) { // By cancelBoth, which asks us last.
+			return nil
+		}
+	}
+	return err
+}
+
+// cancelBoth cancels while both may have the message: asynq first, and always both. What
+// the move schedules after our answer, it had listed before asynq's, so it finds the task
+// gone and takes the message back.
+func cancelBoth(ctx context.Context, inspector *asynq.Inspector, client *delay.Client, queue string, ref delay.Ref) error {
+	old := inspector.DeleteTask(queue, ref.ID)
+	if old != nil && !errors.Is(old, asynq.ErrTaskNotFound) && !errors.Is(old, asynq.ErrQueueNotFound) {
+		return old // Its handler runs, or asynq's Redis does not answer.
+	}
+	err := client.Cancel(ctx, ref)
+	if old == nil && errors.Is(err, delay.ErrNotFound) {
+		return nil
 	}
 	return err
 }
@@ -105,7 +127,7 @@ func TestMoveScheduled(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
 	require.NoError(t, delay.EnsureQueue(t.Context(), rdb, "orders", 2))
-	client, err := delay.NewClient(rdb, "orders", delay.WithConflict(delay.Keep))
+	client, err := delay.NewClient(rdb, "orders")
 	require.NoError(t, err)
 	old, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
 
@@ -129,7 +151,7 @@ func TestMoveScheduled(t *testing.T) {
 		}
 	}
 
-	moved, err := moveScheduled(t.Context(), inspector, "default", client)
+	moved, err := moveScheduled(t.Context(), inspector, "default", rdb)
 	require.NoError(t, err)
 	require.Equal(t, far, moved)
 	left, err := inspector.ListScheduledTasks("default", asynq.PageSize(far+near))
@@ -143,7 +165,49 @@ func TestMoveScheduled(t *testing.T) {
 		require.JSONEq(t, `{"order":42}`, string(info.Body))
 		require.False(t, info.DueAt.Before(due))
 	}
-	again, err := moveScheduled(t.Context(), inspector, "default", client)
+	again, err := moveScheduled(t.Context(), inspector, "default", rdb)
 	require.NoError(t, err)
 	require.Zero(t, again)
+}
+
+// TestMoveKeepsCancels: whatever the instant of a cancel beside the move, what it says is
+// gone waits in neither. Tasks that were cancelled when the move had listed them, and
+// before it scheduled them, are those that a cancel must not lose.
+func TestMoveKeepsCancels(t *testing.T) {
+	t.Parallel()
+	server, err := service.StartRedis(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	require.NoError(t, delay.EnsureQueue(t.Context(), rdb, "orders", 2))
+	client, err := delay.NewClient(rdb, "orders", delay.WithConflict(delay.Keep))
+	require.NoError(t, err)
+	old, inspector := asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)
+
+	const rounds = 300
+	for i := range rounds {
+		task := asynq.NewTask("order:timeout", []byte(`{"order":42}`))
+		_, err := old.EnqueueContext(t.Context(), task, asynq.ProcessIn(24*time.Hour), asynq.TaskID("order-"+strconv.Itoa(i)))
+		require.NoError(t, err)
+	}
+	listed, err := inspector.ListScheduledTasks("default", asynq.PageSize(rounds))
+	require.NoError(t, err)
+	require.Len(t, listed, rounds)
+	for i, task := range listed {
+		ref := delay.Ref{ID: task.ID}
+		moved := make(chan error, 1)
+		if i%3 == 0 { // Every third is cancelled between being listed and being scheduled.
+			require.NoError(t, cancelBoth(t.Context(), inspector, client, "default", ref))
+			moved <- move(t.Context(), inspector, task, client)
+		} else {
+			go func() { moved <- move(t.Context(), inspector, task, client) }()
+			require.NoError(t, cancelBoth(t.Context(), inspector, client, "default", ref))
+		}
+		require.NoError(t, <-moved)
+		_, err := client.Get(t.Context(), ref)
+		require.ErrorIs(t, err, delay.ErrNotFound, "it was cancelled, and waits")
+		_, err = inspector.GetTaskInfo("default", task.ID)
+		require.ErrorIs(t, err, asynq.ErrTaskNotFound)
+	}
 }

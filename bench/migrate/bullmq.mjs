@@ -36,8 +36,8 @@ export async function withDelaybridge() {
 // What is due within the next minute is left to BullMQ: it may be on its way.
 const margin = 60_000;
 
-// Moves what waits in the delayed set and returns how many. It may be run again at any
-// time, also after it was broken off. redis is a client of ioredis.
+// Moves what waits in the delayed set and returns how many. One run at a time; it may be
+// repeated, also where it was broken off. redis is a client of ioredis.
 export async function move(queue, redis) {
   let moved = 0;
   for (let start = 0; ;) {
@@ -46,10 +46,12 @@ export async function move(queue, redis) {
     const far = [];
     for (const job of jobs) {
       // job.delay does not tell: changeDelay counts it from its own call.
-      const due = Math.floor(Number(await redis.zscore(queue.toKey('delayed'), job.id)) / 4096);
+      const score = await redis.zscore(queue.toKey('delayed'), job.id);
+      if (score === null) continue; // It was cancelled since it was listed.
+      const due = Math.floor(Number(score) / 4096);
       if (due > Date.now() + margin) far.push({ job, due });
+      else start++; // It stays.
     }
-    start += jobs.length - far.length;
     if (far.length === 0) continue;
     const { results } = await call('POST', '/queues/orders/messages:batch', {
       messages: far.map(({ job, due }) => ({
@@ -58,9 +60,30 @@ export async function move(queue, redis) {
     });
     for (const [i, { job }] of far.entries()) {
       if (results[i].error) throw new Error(`${job.id}: ${results[i].error.detail}`);
-      await job.remove();
-      moved++;
+      if (await queue.getJob(job.id)) {
+        await job.remove();
+        moved++;
+      } else { // It was cancelled since it was listed.
+        await cancel(job.id);
+      }
     }
+  }
+}
+
+// Cancels while both may have the message: BullMQ first, and always both, since remove says
+// nothing of what is not there. What the move schedules after our answer, it had listed
+// before BullMQ's, so it finds the job gone and takes the message back.
+export async function cancelBoth(queue, id) {
+  if (await queue.remove(id) === 0) throw new Error(`${id}: its processor runs`);
+  await cancel(id);
+}
+
+// Cancels with us; what is not there is no error.
+async function cancel(id) {
+  try {
+    await call('DELETE', `/queues/orders/messages/${encodeURIComponent(id)}`);
+  } catch (err) {
+    if (err.code !== 'not_found') throw err;
   }
 }
 

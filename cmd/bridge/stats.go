@@ -26,8 +26,9 @@ type statsCommand struct {
 
 func (statsCommand) Help() string {
 	return `WAITING counts all that waits, what is parked and what is due among it; DUE what is due and not parked,
-OLDEST for how long the first of it has been. BYTES is estimated from the sizes of messages that are
-chosen at random. IN/s and OUT/s are messages that were scheduled and published a second.
+OLDEST for how long the first of it has been. BYTES is about what the waiting messages themselves have (id, key, topic,
+headers and body), from the sizes of some that are chosen at random: not dead letters, and not what Redis needs
+besides, which FULL counts, too. IN/s and OUT/s are messages that were scheduled and published a second.
 FULL is how much is taken of the queue's budget or of Redis' maxmemory, whichever has less room; with -o wide
 both are there, with when they will be full if they grow on as in the last ten minutes. A bridge tells that
 every ten seconds; it is - where there is no limit, or no bridge runs.

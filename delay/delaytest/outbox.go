@@ -29,7 +29,7 @@ import (
 // A row that a bridge would refuse ends the test. The database's clock does not follow
 // the queue's: a row brings the queue's clock forward to when it was written, and what
 // it says counts from there.
-func (q *Queue) LoadOutbox(tx outbox.Tx, table string) {
+func (q *Queue) LoadOutbox(tx outbox.DB, table string) {
 	q.t.Helper()
 	if table == "" {
 		table = schema.DefaultTable
@@ -69,7 +69,7 @@ type outboxRow struct {
 
 // nextRow reads the first pending row behind one; [sql.ErrNoRows] where there is none. The
 // statement needs no dialect: the name of a queue has no quotes.
-func (q *Queue) nextRow(tx outbox.Tx, table string, after int64) (r outboxRow, err error) {
+func (q *Queue) nextRow(tx outbox.DB, table string, after int64) (r outboxRow, err error) {
 	const columns = "id, op, due_ms, created_ms, message_id, message_key, topic, headers, body"
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id LIMIT 1", columns, table, q.store.Name(), after)
 	dest := []any{&r.id, &r.op, &r.dueMs, &r.createdMs, &r.ref.ID, &r.ref.Key, &r.topic, &r.headers, &r.body}

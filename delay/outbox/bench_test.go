@@ -21,6 +21,7 @@ type idleTx struct{ sql.Result }
 
 func (idleTx) ExecContext(context.Context, string, ...any) (sql.Result, error) { return idleTx{}, nil }
 func (idleTx) ScanRow(context.Context, string, []any, ...any) error            { return nil }
+func (idleTx) Commit() error                                                   { return nil }
 func (idleTx) RowsAffected() (int64, error)                                    { return benchRows, nil }
 
 func BenchmarkScheduleBatch(b *testing.B) {

@@ -80,11 +80,11 @@ type Row struct {
 	Revision int64
 }
 
-// Get returns the last operation on a message, as the transaction sees it, and
-// what became of it. The errors are [delay.ErrNotFound] where the table has
+// Get returns the last operation on a message, as the transaction or the pool sees
+// it, and what became of it. The errors are [delay.ErrNotFound] where the table has
 // nothing of that identity (rows are deleted a while after their message has
 // ended), [delay.ErrInvalid], and those of the database.
-func (o *Outbox) Get(ctx context.Context, tx Tx, queue string, ref delay.Ref) (Row, error) {
+func (o *Outbox) Get(ctx context.Context, tx DB, queue string, ref delay.Ref) (Row, error) {
 	if err := o.ready(tx, queue); err != nil {
 		return Row{}, err
 	}
@@ -107,7 +107,7 @@ func (o *Outbox) Get(ctx context.Context, tx Tx, queue string, ref delay.Ref) (R
 const rowColumns = "id, op, status, reason, due_ms, created_ms, finished_ms"
 
 // newest reads the newest row of an identity.
-func (o *Outbox) newest(ctx context.Context, tx Tx, queue string, ref delay.Ref) (Row, error) {
+func (o *Outbox) newest(ctx context.Context, tx DB, queue string, ref delay.Ref) (Row, error) {
 	identity := []any{queue, ref.Key, ref.ID}
 	row, status, err := o.scan(ctx, tx, o.newestOf(""), slices.Concat(identity, identity))
 	if err != nil {
@@ -140,7 +140,7 @@ func (o *Outbox) newestOf(condition string) string {
 		") AS newest ORDER BY id DESC LIMIT 1"
 }
 
-func (o *Outbox) scan(ctx context.Context, tx Tx, query string, args []any) (row Row, status int, err error) {
+func (o *Outbox) scan(ctx context.Context, tx DB, query string, args []any) (row Row, status int, err error) {
 	var (
 		op             int
 		dueMs, created int64

@@ -4,11 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -17,6 +19,8 @@ import (
 
 // noTx fails the test when anything is sent.
 type noTx struct{ *testing.T }
+
+func (noTx) Commit() error { return nil }
 
 func (t noTx) ExecContext(context.Context, string, ...any) (sql.Result, error) {
 	t.Error("something was sent")
@@ -89,4 +93,17 @@ func TestImports(t *testing.T) {
 	} {
 		require.False(t, slices.ContainsFunc(deps, func(d string) bool { return strings.HasPrefix(d, denied) }), denied)
 	}
+}
+
+// TestNoPool: a pool is no transaction, and what is written through it would be there
+// although the caller's transaction is rolled back. So none compiles in its place; it may
+// be read through.
+func TestNoPool(t *testing.T) {
+	t.Parallel()
+	transaction := reflect.TypeFor[outbox.Tx]()
+	assert.False(t, reflect.TypeFor[*sql.DB]().Implements(transaction))
+	assert.False(t, reflect.TypeFor[*sql.Conn]().Implements(transaction))
+	assert.True(t, reflect.TypeFor[*sql.Tx]().Implements(transaction))
+	assert.True(t, reflect.TypeFor[*outbox.Tracked]().Implements(transaction))
+	assert.True(t, reflect.TypeFor[*sql.DB]().Implements(reflect.TypeFor[outbox.DB]()))
 }

@@ -175,7 +175,7 @@ func (o *Outbox) name() string {
 }
 
 // ready checks what every call is given.
-func (o *Outbox) ready(tx Tx, queue string) error {
+func (o *Outbox) ready(tx DB, queue string) error {
 	switch {
 	case o.err != nil:
 		return o.err

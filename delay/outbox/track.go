@@ -65,6 +65,9 @@ func (t *Tracked) ExecContext(ctx context.Context, query string, args ...any) (s
 	return t.tx.ExecContext(ctx, query, args...)
 }
 
+// Commit commits the transaction, as its own Commit does. [Tracked.Push] comes after it.
+func (t *Tracked) Commit() error { return t.tx.Commit() }
+
 // prepare decides whether a row will be pushed, and marks it: the bridge must
 // then count with a message in Redis under its token.
 func (t *Tracked) prepare(ctx context.Context, r *row) error {

@@ -131,7 +131,7 @@ func TestPushLeavesToTheBridge(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, db *database) {
 		f := newFastPath(t, db, outbox.WithHorizon(time.Hour))
-		require.NoError(t, f.schedule(t, f.DB, "duplicate", delay.After(time.Minute)))
+		require.NoError(t, f.schedule(t, f.database, "duplicate", delay.After(time.Minute)))
 		tx := f.begin(t)
 		tracked := f.box.Track(tx)
 		require.ErrorIs(t, f.schedule(t, tracked, "duplicate", delay.After(time.Minute)), delay.ErrDuplicate)

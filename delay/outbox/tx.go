@@ -7,14 +7,26 @@ import (
 	"strings"
 )
 
-// Tx is a transaction of the caller's: a [*sql.Tx], a [*sql.Conn] with a
-// transaction begun, what package pgxtx makes of a pgx.Tx, or what other
-// libraries have in their place. The caller commits it or rolls it back.
+// Tx is a transaction of the caller's: a [*sql.Tx], what package pgxtx makes of a
+// pgx.Tx, or what other libraries have in their place. The caller commits it or
+// rolls it back.
 //
-// [Outbox.Get], and in MySQL [Outbox.Cancel] and [Outbox.Reschedule], need the
-// method QueryRowContext of those types, too. Without it, [Outbox.Schedule] locks
-// more in MySQL: see the package's section on locks.
+// Commit is never called here. It is in the interface because a transaction has it
+// and a [*sql.DB] has not: a row that is written outside of the transaction is there
+// although that is rolled back, and so a *sql.DB does not compile.
+//
+// In MySQL [Outbox.Cancel] and [Outbox.Reschedule] need the method QueryRowContext of
+// those types, too. Without it, [Outbox.Schedule] locks more in MySQL: see the
+// package's section on locks.
 type Tx interface {
+	DB
+	Commit() error
+}
+
+// DB is what [Outbox.Get] reads through: a [Tx], which sees what it has written itself,
+// or a [*sql.DB], which sees what was committed. Get needs the method QueryRowContext of
+// those types, too, or that of pgxtx in its place.
+type DB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
@@ -29,7 +41,7 @@ type (
 )
 
 // canRead reports whether rows can be read through the transaction.
-func canRead(tx Tx) bool {
+func canRead(tx DB) bool {
 	switch tx.(type) {
 	case rowQuerier, rowScanner:
 		return true
@@ -39,7 +51,7 @@ func canRead(tx Tx) bool {
 }
 
 // scanRow reads one row; [sql.ErrNoRows] where there is none.
-func (o *Outbox) scanRow(ctx context.Context, tx Tx, query string, args []any, dest ...any) error {
+func (o *Outbox) scanRow(ctx context.Context, tx DB, query string, args []any, dest ...any) error {
 	query = o.bind(query)
 	switch tx := tx.(type) {
 	case rowScanner:

@@ -1,8 +1,10 @@
 // Package app is the daemon: it wires configuration, Redis, sinks, pollers and
 // the admin listener together, and runs them until it is told to stop.
 //
-// It is wiring only, in one small file per module; what the parts do is in
-// their own packages. No other package but the command imports fx.
+// What the parts do is in their own packages, and each module is wired in a file of its
+// own. What a running queue needs besides its pollers is here, too: its budget and growth,
+// canaries, limits of dead letters, the reload, the runners of queues and outboxes. No
+// other package but the command imports fx.
 package app
 
 import (
@@ -62,7 +64,8 @@ func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 // that another running bridge uses.
 func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...fx.Option) error {
 	failed := &failure{}
-	app := fx.New(Options(cfg, logger), fx.Replace(failed), fx.Options(more...))
+	var health *health
+	app := fx.New(Options(cfg, logger), fx.Replace(failed), fx.Populate(&health), fx.Options(more...))
 	background := context.WithoutCancel(ctx)
 	startCtx, cancel := context.WithTimeout(background, app.StartTimeout())
 	defer cancel()
@@ -71,6 +74,7 @@ func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...f
 	}
 	select {
 	case <-ctx.Done():
+		lameDuck(health, app, cfg.Admin.LameDuck, logger)
 	case <-app.Wait(): // A failure, or a signal that fx has seen first.
 	}
 	logger.Info("draining", "event", "drain", "instance", cfg.Instance, "timeout", cfg.DrainTimeout.String())
@@ -84,6 +88,22 @@ func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...f
 		logger.Info("stopped", "event", "stop", "instance", cfg.Instance)
 	}
 	return err
+}
+
+// lameDuck lets everything go on for a while, but that /readyz says no: a load balancer that
+// asks it sends no call any more when the listener closes.
+func lameDuck(health *health, app *fx.App, lasts time.Duration, logger *slog.Logger) {
+	if lasts <= 0 {
+		return
+	}
+	logger.Info("not ready any more, the drain begins later", "event", "lame_duck", "after", lasts.String())
+	health.draining.Store(true)
+	timer := time.NewTimer(lasts)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-app.Wait(): // A failure.
+	}
 }
 
 // failure is why the daemon ends by itself.

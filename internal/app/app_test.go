@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -82,6 +84,56 @@ func TestRun(t *testing.T) {
 	assert.Equal(t, "a", m.Header.Get("delay-id"))
 	assert.Equal(t, "1", m.Header.Get("delay-attempt"))
 	cancel()
+	require.NoError(t, <-ended)
+}
+
+// TestLameDuck: after SIGTERM /readyz says no, and calls of the API are answered and messages
+// published as before, until those who ask /readyz have had their time.
+func TestLameDuck(t *testing.T) {
+	t.Parallel()
+	natsURL, topic := testenv.NATS(t), testenv.Name(t, "topic")
+	cfg := parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 2, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {lame_duck: 10s}\n",
+		testenv.Name(t, "p"), testenv.Redis(t), natsURL)
+	nc, err := nats.Connect(natsURL)
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: topic, Subjects: []string{topic}})
+	require.NoError(t, err)
+	got, err := nc.SubscribeSync(topic)
+	require.NoError(t, err)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	call := func(method, path, body string) int {
+		request, err := http.NewRequestWithContext(t.Context(), method, "http://"+listener.Addr().String()+path, strings.NewReader(body))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return 0 // Nobody listens.
+		}
+		require.NoError(t, response.Body.Close())
+		return response.StatusCode
+	}
+	becomes := func(path string, want int) {
+		require.Eventually(t, func() bool { return call(http.MethodGet, path, "") == want }, time.Minute, 10*time.Millisecond, path)
+	}
+
+	ctx, terminate := context.WithCancel(t.Context())
+	defer terminate()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, cfg, slog.New(slog.NewTextHandler(t.Output(), nil)), AdminListener(listener))
+	}()
+	becomes("/readyz", http.StatusOK)
+	becomes("/api/v1/queues/orders", http.StatusOK)
+	terminate()
+	becomes("/readyz", http.StatusServiceUnavailable)
+	assert.Equal(t, http.StatusCreated, call(http.MethodPost, "/api/v1/queues/orders/messages", fmt.Sprintf(`{"id": "a", "topic": %q, "body": "x", "in": "0s"}`, topic)))
+	m, err := got.NextMsgWithContext(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "a", m.Header.Get("delay-id"))
 	require.NoError(t, <-ended)
 }
 

@@ -49,6 +49,33 @@ func TestFullIn(t *testing.T) {
 	assert.LessOrEqual(t, len(g.samples), int(growthOver/growthEvery)+2)
 }
 
+// TestOneBurstIsNoTrend: what came once in the last ten minutes, at whatever time of them,
+// does not fill the queue; what comes again and again does.
+func TestOneBurstIsNoTrend(t *testing.T) {
+	t.Parallel()
+	const limit, steps = 10_000_000, 60
+	now := time.Now()
+	after := func(used func(step int) int64) float64 {
+		var g growth
+		for i := range steps + 1 {
+			g.add(now.Add(time.Duration(i)*growthEvery), used(i), limit)
+		}
+		return g.fullIn()
+	}
+	for burst := range steps {
+		assert.InDelta(t, math.Inf(1), after(func(i int) int64 {
+			if i > burst {
+				return 400_000
+			}
+			return 0
+		}), 0, "a burst at step %d", burst)
+	}
+	steady := after(func(i int) int64 { return int64(i) * 10_000 })
+	assert.InDelta(t, (limit-steps*10_000)/1000, steady, 1)
+	waves := after(func(i int) int64 { return int64(i/6) * 60_000 }) // One a minute, as much.
+	assert.InEpsilon(t, steady, waves, 0.1)
+}
+
 // TestBudget: producers are refused beyond the budget, and no more when it is gone.
 func TestBudget(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package app
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,9 @@ const (
 	// growthAhead is how many times as far ahead it is told when something will be full: a
 	// day after ten minutes. What grew for some seconds says nothing of tomorrow.
 	growthAhead = 144
+	// growthParts is how many parts of what was seen are compared, and growthBursts how many
+	// of them are left out: two, since a burst may lie across the border of two.
+	growthParts, growthBursts = 5, 2
 )
 
 // growth is how many bytes something of a limited size took in the last minutes. It is
@@ -58,22 +62,53 @@ func (g *growth) age() time.Duration {
 }
 
 // fullIn is after how many seconds the limit is reached, if it grows on as it did; +Inf
-// where it does not grow.
+// where it does not grow. Of what was seen it takes five equal parts and leaves out the two
+// that grew most: a single burst says nothing of the hours to come.
 func (g *growth) fullIn() float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.samples) == 0 {
 		return math.Inf(1)
 	}
-	first := g.samples[0]
-	over, grown := g.last.at.Sub(first.at).Seconds(), float64(g.last.used-first.used)
-	switch {
-	case g.last.used >= g.limit:
+	if g.last.used >= g.limit {
 		return 0
-	case over <= 0 || grown <= 0:
+	}
+	var grown [growthParts]float64
+	first := g.samples[0].at
+	part := g.last.at.Sub(first) / growthParts
+	for i := range grown {
+		from := first.Add(time.Duration(i) * part)
+		grown[i] = g.usedAt(from.Add(part)) - g.usedAt(from)
+	}
+	slices.Sort(grown[:])
+	typical := 0.0
+	for _, bytes := range grown[:growthParts-growthBursts] {
+		typical += bytes / (growthParts - growthBursts)
+	}
+	if part <= 0 || typical <= 0 {
 		return math.Inf(1)
 	}
-	return float64(g.limit-g.last.used) / (grown / over)
+	return float64(g.limit-g.last.used) / typical * part.Seconds()
+}
+
+// usedAt is what was in use at a time between the first sample and the last.
+func (g *growth) usedAt(at time.Time) float64 {
+	next := slices.IndexFunc(g.samples, func(u usage) bool { return u.at.After(at) })
+	if next == 0 {
+		return float64(g.samples[0].used)
+	}
+	until := g.last
+	if next < 0 {
+		next = len(g.samples)
+	} else {
+		until = g.samples[next]
+	}
+	since := g.samples[next-1]
+	over := until.at.Sub(since.at)
+	if over <= 0 {
+		return float64(until.used)
+	}
+	return float64(since.used) + float64(until.used-since.used)*min(1, float64(at.Sub(since.at))/float64(over))
 }
 
 // room is what the API and commands tell of it; nil where nothing is known.

@@ -201,15 +201,18 @@ func (a *arrivals) of(id string) int {
 }
 
 // count counts the lines of an event.
-func (r *records) count(event string) (n int) {
+func (r *records) count(event string) (n int) { return len(r.levels(event)) }
+
+// levels are those of the lines of an event.
+func (r *records) levels(event string) (found []slog.Level) {
 	r.list.mu.Lock()
 	defer r.list.mu.Unlock()
 	for _, l := range r.list.lines {
 		if l.event == event {
-			n++
+			found = append(found, l.level)
 		}
 	}
-	return n
+	return found
 }
 
 // onDatabases runs a test on each kind of database.
@@ -355,6 +358,7 @@ func TestDatabaseLater(t *testing.T) {
 	assert.Contains(t, d.page("/readyz"), "ok outbox default")
 	assert.Equal(t, 1, d.logs.count("outbox_database_away"))
 	assert.Equal(t, 1, d.logs.count("outbox_unfit"))
+	assert.Equal(t, []slog.Level{slog.LevelWarn}, d.logs.levels("outbox_fit"), "the error is taken back where INFO is left out")
 
 	server.Kill()
 	d.publishes(rdb, "while the database is away again")

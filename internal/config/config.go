@@ -121,6 +121,8 @@ type Admin struct {
 	// TLS is nil where the section is missing. It is for Listen, not for Probes.
 	TLS      *tlsserver.Files `yaml:"tls" doc:"Turns TLS on for admin.listen, and says how."`
 	ReadOnly bool             `yaml:"read_only" default:"false" doc:"Refuse everything in the API that changes something."`
+	// LameDuck is for load balancers, which take some seconds to hear of /readyz.
+	LameDuck time.Duration `yaml:"lame_duck" default:"0s" min:"0s" max:"10m" doc:"How long everything goes on after SIGTERM while /readyz says no already, so that whoever sends calls of the API here stops doing so first. Then the drain begins."`
 }
 
 // Auth says who may use the API.

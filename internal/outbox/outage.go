@@ -19,8 +19,8 @@ func NewBackoff() wait.Backoff { return wait.Backoff{Initial: backoffInitial, Li
 // calls succeed and others fail, it begins and ends all the time.
 const sayEvery = time.Minute
 
-// Outage says once that something is away, and once that it is back. It is safe
-// for concurrent use.
+// Outage says once that something is away, and once that it is back, at the same level:
+// who reads the one must not miss the other. It is safe for concurrent use.
 type Outage struct {
 	Log  *slog.Logger
 	What string // its name in events
@@ -49,21 +49,21 @@ func (o *Outage) Observe(ctx context.Context, err error) {
 			return
 		}
 		o.said = o.away
-		o.Log.Log(ctx, o.levelOr(slog.LevelWarn), "outbox waits: "+cmp.Or(o.Text, o.What)+" is away", "event", "outbox_"+o.What+"_away", "err", err)
+		o.Log.Log(ctx, o.level(), "outbox waits: "+cmp.Or(o.Text, o.What)+" is away", "event", "outbox_"+o.What+"_away", "err", err)
 	case err == nil && !o.away.IsZero():
 		if o.away.Equal(o.said) {
-			o.Log.Log(ctx, o.levelOr(slog.LevelInfo), "outbox goes on: "+cmp.Or(o.Text, o.What)+" is back",
+			o.Log.Log(ctx, o.level(), "outbox goes on: "+cmp.Or(o.Text, o.What)+" is back",
 				"event", "outbox_"+o.What+"_back", "away", time.Since(o.away).Round(time.Millisecond))
 		}
 		o.away = time.Time{}
 	}
 }
 
-func (o *Outage) levelOr(level slog.Level) slog.Level {
+func (o *Outage) level() slog.Level {
 	if o.Level != 0 {
 		return o.Level
 	}
-	return level
+	return slog.LevelWarn
 }
 
 // Mark notes how the last try went, and says nothing.

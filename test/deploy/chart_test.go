@@ -17,6 +17,7 @@ import (
 	"helm.sh/helm/v3/pkg/lint"
 	"helm.sh/helm/v3/pkg/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -82,6 +83,8 @@ type objects struct {
 	monitor        *monitoringv1.PodMonitor
 	rules          *monitoringv1.PrometheusRule
 	check          *corev1.Pod
+	migration      *batchv1.Job
+	migrated       *corev1.ConfigMap
 	bridge, tester corev1.Container
 }
 
@@ -98,7 +101,13 @@ func render(t *testing.T, values map[string]any) *objects {
 		assertInSchema(t, object, text)
 		switch object {
 		case "v1 ConfigMap":
-			o.config = read[corev1.ConfigMap](t, text)
+			if strings.HasSuffix(name, "/migrate-config.yaml") {
+				o.migrated = read[corev1.ConfigMap](t, text)
+			} else {
+				o.config = read[corev1.ConfigMap](t, text)
+			}
+		case "batch/v1 Job":
+			o.migration = read[batchv1.Job](t, text)
 		case "apps/v1 Deployment":
 			o.deployment = read[appsv1.Deployment](t, text)
 		case "policy/v1 PodDisruptionBudget":

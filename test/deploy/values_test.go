@@ -61,11 +61,15 @@ func TestGracePeriodOutlastsTheDrain(t *testing.T) {
 		{"config: {drain_timeout: 1h}", 3615},
 		{"terminationGracePeriodSeconds: 30", 30},
 		{"{config: {drain_timeout: 5m}, terminationGracePeriodSeconds: 400}", 400},
+		{"config: {admin: {lame_duck: 7s}}", 42},
+		{"{config: {admin: {read_only: true}}, service: {enabled: true}}", 45},
+		{"{config: {admin: {read_only: true, lame_duck: 1m}}, service: {enabled: true}}", 95},
 	} {
 		o := render(t, values(t, minimal, c.change))
 		got := *o.deployment.Spec.Template.Spec.TerminationGracePeriodSeconds
 		assert.Equal(t, c.want, got, c.change)
-		least := bridgeConfig(t, o).DrainTimeout + 10*time.Second
+		cfg := bridgeConfig(t, o)
+		least := cfg.Admin.LameDuck + cfg.DrainTimeout + 10*time.Second
 		assert.GreaterOrEqual(t, time.Duration(got)*time.Second, least, c.change)
 	}
 }
@@ -152,6 +156,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"config: {admin: {probes: \":9090\"}}":                           "set by the chart",
 		"config: {instance: bridge}":                                     "set by the chart",
 		"service: {enabled: true}":                                       "tokens_file",
+		"migrate: {enabled: true}":                                       "give config.outbox",
+		"migrate: {enable: true}":                                        "'enable' not allowed",
 	} {
 		_, err := template(t, values(t, minimal, change))
 		assert.ErrorContains(t, err, want, change)
@@ -159,6 +165,48 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	_, err := template(t, map[string]any{})
 	require.ErrorContains(t, err, "queues")
 	assert.ErrorContains(t, err, "sinks")
+}
+
+// TestMigration: the Job needs nothing of what is installed after it, and its variables are
+// its own.
+func TestMigration(t *testing.T) {
+	t.Parallel()
+	assert.Nil(t, render(t, values(t, everything)).migration)
+	o := render(t, values(t, everything, "migrate: {enabled: true, extraEnv: [{name: DELAYBRIDGE__OUTBOX__DSN_FILE, value: /run/secrets/owner/dsn}]}"))
+	require.NotNil(t, o.migration)
+	for _, annotations := range []map[string]string{o.migration.Annotations, o.migrated.Annotations} {
+		assert.Equal(t, "pre-install,pre-upgrade", annotations["helm.sh/hook"])
+	}
+	assert.Equal(t, o.config.Data, o.migrated.Data)
+	pod := o.migration.Spec.Template.Spec
+	assertMounted(t, pod)
+	assert.Equal(t, "default", pod.ServiceAccountName, "the release's is not there before the first install")
+	assert.Equal(t, o.migrated.Name, pod.Volumes[0].ConfigMap.Name)
+	container := pod.Containers[0]
+	assert.Equal(t, []string{"outbox", "migrate", "up", "--config", "/etc/delaybridge/bridge.yaml"}, container.Args)
+	assert.Equal(t, o.bridge.Image, container.Image, "the new program migrates")
+	assert.Equal(t, "/run/secrets/owner/dsn", variable(t, container, "DELAYBRIDGE__OUTBOX__DSN_FILE").Value)
+	assert.NotContains(t, fmt.Sprint(o.bridge.Env), "DELAYBRIDGE__OUTBOX__DSN_FILE")
+	assert.NotSubset(t, o.migration.Spec.Template.Labels, o.deployment.Spec.Selector.MatchLabels, "it is no bridge")
+	assert.Subset(t, o.migration.Spec.Template.Labels, o.policy.Spec.PodSelector.MatchLabels)
+}
+
+// TestUserOfThePods: the cluster may choose it.
+func TestUserOfThePods(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, int64(65532), *render(t, values(t, minimal)).deployment.Spec.Template.Spec.SecurityContext.RunAsUser)
+	chosen := render(t, values(t, minimal, "podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}")).deployment.Spec.Template.Spec.SecurityContext
+	assert.Nil(t, chosen.RunAsUser)
+	assert.Nil(t, chosen.RunAsGroup)
+	assert.Nil(t, chosen.FSGroup)
+	assert.True(t, *chosen.RunAsNonRoot)
+}
+
+// TestScaledByOthers: what an autoscaler sets is not set back by each upgrade.
+func TestScaledByOthers(t *testing.T) {
+	t.Parallel()
+	assert.Nil(t, render(t, values(t, minimal, "replicas: null")).deployment.Spec.Replicas)
+	assert.Equal(t, int32(0), *render(t, values(t, minimal, "replicas: 0")).deployment.Spec.Replicas)
 }
 
 // TestDefaultDrainTimeout: the chart and the unit count on it.

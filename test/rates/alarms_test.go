@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,21 +56,24 @@ func alertRules(t *testing.T) (all []rulefmt.Rule) {
 	return all
 }
 
-// calm are the alarms of a fleet of one bridge, about which none fires.
+// calm are the alarms of a fleet of one bridge, about which none fires. Beside it is
+// another deployment of the same names, which stays calm whatever happens.
 func calm(t *testing.T, with func(*fleet)) *alarms {
 	t.Helper()
 	f := newFleet(t, 4, with)
 	a := newAlarms(f)
+	f.neighbour = map[string]sample{}
 	f.start("a")
 	f.held("a")
 	f.ready("a")
 	f.settle()
 	a.silent(4)
+	a.freeze()
 	return a
 }
 
 // scrapes scrapes so often and evaluates all rules each time, and returns which
-// have fired meanwhile, by name.
+// have fired meanwhile, by name; those of another deployment are told so.
 func (a *alarms) scrapes(times int) []string {
 	a.t.Helper()
 	fired := map[string]bool{}
@@ -80,7 +84,11 @@ func (a *alarms) scrapes(times int) []string {
 			require.NoError(a.t, err, rule.Name())
 			rule.ForEachActiveAlert(func(alert *rules.Alert) {
 				if alert.State == rules.StateFiring {
-					fired[rule.Name()] = true
+					name := rule.Name()
+					if of := alert.Labels.Get("namespace"); of != ours {
+						name += " of namespace " + strconv.Quote(of)
+					}
+					fired[name] = true
 				}
 			})
 		}

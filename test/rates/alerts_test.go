@@ -84,19 +84,26 @@ func TestEveryAlertHasAFault(t *testing.T) {
 	assert.ElementsMatch(t, known, slices.Compact(caused))
 }
 
+// runbook is where the page of the alerts is.
+const runbook = "https://github.com/delaybridge/delaybridge/blob/main/docs/alerts.md#"
+
 // TestMetricsExist: the alerts and the dashboard ask for metrics that
-// docs/operations.md has, and every alert says what it means.
+// docs/operations.md has, and every alert says what it means, here and in docs/alerts.md.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	docs := string(content)
+	page, err := os.ReadFile("../../docs/alerts.md")
+	require.NoError(t, err)
 	var asked []string
 	for _, rule := range alertRules(t) {
 		asked = append(asked, rule.Expr)
 		assert.Contains(t, []string{"page", "ticket"}, rule.Labels["severity"], rule.Alert)
 		assert.NotEmpty(t, rule.Annotations["summary"], rule.Alert)
 		assert.NotEmpty(t, rule.Annotations["description"], rule.Alert)
+		assert.Equal(t, runbook+strings.ToLower(rule.Alert), rule.Annotations["runbook_url"])
+		assert.Contains(t, string(page), "\n## "+rule.Alert+"\n")
 	}
 	content, err = os.ReadFile("../../deploy/grafana/delaybridge.json")
 	require.NoError(t, err)
@@ -107,7 +114,7 @@ func TestMetricsExist(t *testing.T) {
 		}
 	}
 	require.NoError(t, json.Unmarshal(content, &dashboard))
-	fill := strings.NewReplacer("$__rate_interval", "1m", "$queue", ".*")
+	fill := strings.NewReplacer("$__rate_interval", "1m", "$queue", ".*", "$cluster", ".*", "$namespace", ".*")
 	for _, panel := range dashboard.Panels {
 		require.NotEmpty(t, panel.Targets, panel.Title)
 		for _, target := range panel.Targets {

@@ -53,7 +53,14 @@ type series struct {
 	engine  *promql.Engine
 	labels  map[string]labels.Labels
 	values  map[string][]chunks.Sample
+	// neighbour is another deployment in the same Prometheus, with the same names, if there is
+	// one: it lives as this one does until it is frozen, and then goes on as it was.
+	neighbour map[string]sample
+	frozen    bool
 }
+
+// The namespaces of the deployment and of its neighbour.
+const ours, theirs = "shop", "other"
 
 // scrape is when one took place: by our clock, and by that of the series.
 type scrape struct{ ours, series time.Time }
@@ -88,16 +95,33 @@ func (s *series) scrape(instances map[string]string) {
 		}
 		s.note(labels.FromStrings(model.MetricNameLabel, "up"), instance, up)
 	}
+	for key, last := range s.neighbour {
+		if strings.HasSuffix(s.labels[key].Get(model.MetricNameLabel), "_timestamp_seconds") {
+			last.value += s.now.Sub(time.UnixMilli(last.ms)).Seconds() // As long ago as it was.
+		}
+		s.values[key] = append(s.values[key], sample{s.now.UnixMilli(), last.value})
+	}
 	s.scraped = append(s.scraped, scrape{time.Now(), s.now})
 	s.stale()
 }
 
+// freeze has the neighbour go on as it is now.
+func (s *series) freeze() { s.frozen = true }
+
 // note adds a value of an instance, as Prometheus labels it.
 func (s *series) note(of labels.Labels, instance string, n float64) {
-	of = labels.NewBuilder(of).Set("job", "delaybridge").Set("instance", instance).Del("value").Labels()
-	key := of.String()
-	s.labels[key] = of
+	b := labels.NewBuilder(of).Set("job", "delaybridge").Set("instance", instance).Del("value")
+	key := s.keep(b.Set("namespace", ours).Labels())
 	s.values[key] = append(s.values[key], sample{s.now.UnixMilli(), n})
+	if s.neighbour != nil && !s.frozen {
+		s.neighbour[s.keep(b.Set("namespace", theirs).Labels())] = sample{s.now.UnixMilli(), n}
+	}
+}
+
+func (s *series) keep(of labels.Labels) (key string) {
+	key = of.String()
+	s.labels[key] = of
+	return key
 }
 
 // instant is when on the clock of the series something happened, in seconds: at the last

@@ -10,6 +10,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -31,6 +32,17 @@ func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 		return nil, err
 	}
 	return result{tag}, nil
+}
+
+// commitLimit bounds [Tx.Commit], which is given no context.
+const commitLimit = 30 * time.Second
+
+// Commit commits the transaction. Package outbox does not call it; pgx.Tx.Commit, which
+// takes a context, does the same.
+func (t *Tx) Commit() error {
+	ctx, cancel := context.WithTimeout(context.Background(), commitLimit) //nolint:forbidigo // The method of database/sql has no context.
+	defer cancel()
+	return t.tx.Commit(ctx)
 }
 
 // ScanRow reads one row; the error is [sql.ErrNoRows] where there is none.

@@ -76,7 +76,7 @@ func (q *core) AwaitLayout(ctx context.Context) (l *Layout, err error) {
 }
 
 // repeat calls a read, or a write that may as well happen twice, until it has an
-// answer or ctx ends. Where a shard refuses it, see reconcile.
+// answer or ctx ends. Where a shard refuses it, see [layout.Registry.Reconcile].
 func (q *core) repeat(ctx context.Context, do func(*Layout) error) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()

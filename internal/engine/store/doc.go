@@ -30,7 +30,6 @@
 //	hints     what Redis tells by pub/sub
 //	layout    how the queue is spread over its shards, and how that changes
 //	rights    what a user of Redis must be allowed, by its role
-//	fit       whether a Redis is fit to keep messages, for `bridge check`
 //
 // # Data model
 //

@@ -82,6 +82,7 @@ func (r *Relay) State() error {
 // returns nil. Its errors are those of a database that is unfit: of another
 // version, or without the tables, see [table.IsUnfit]; then it may be called again.
 func (r *Relay) Run(ctx context.Context) error {
+	wasUnfit := table.IsUnfit(r.State())
 	if err := r.prepare(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // Asked to stop before it began.
@@ -89,7 +90,11 @@ func (r *Relay) Run(ctx context.Context) error {
 		return err
 	}
 	r.readyOnce.Do(func() { close(r.ready) })
-	r.log.InfoContext(ctx, "outbox relay started", "table", r.db.Table(), "queues", len(r.names))
+	level := slog.LevelInfo
+	if wasUnfit { // That was said as an error, so its end is not left out where INFO is.
+		level = slog.LevelWarn
+	}
+	r.log.Log(ctx, level, "outbox relay started: the database is fit", "event", "outbox_fit", "table", r.db.Table(), "queues", len(r.names))
 	_ = r.watch(ctx) // What fails is tried again, see upkeep.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.upkeep(ctx) })

@@ -95,7 +95,7 @@ func (c *call) check(topic string) error {
 	return nil
 }
 
-// leave notes that a message is not sent any more. It is called with f.mu held.
+// leave notes that a message is not sent any more. It is called with c.mu held.
 func (c *call) leave(i int, to state) {
 	if c.entries[i].state == sent {
 		c.connection.pace.waiting.Add(-1)
@@ -104,7 +104,7 @@ func (c *call) leave(i int, to state) {
 }
 
 // settle reports an outcome and decides about the messages behind it. It is
-// called with f.mu held.
+// called with c.mu held.
 func (c *call) settle(i int, outcome sinks.Outcome) {
 	c.report(i, outcome)
 	switch outcome.Class {

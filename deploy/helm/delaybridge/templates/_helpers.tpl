@@ -47,20 +47,27 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail "service.enabled shows the API to others: give config.admin.auth.tokens_file, config.admin.tls.client_ca_file or config.admin.read_only" -}}
 {{- end -}}
 {{- end -}}
+{{- $lameDuck := ternary (dict "lame_duck" (include "delaybridge.lameDuck" .)) dict .Values.service.enabled -}}
 {{- $addresses := dict "listen" (ternary ":8080" "127.0.0.1:8080" .Values.service.enabled) "probes" ":8081" -}}
-{{- mergeOverwrite (deepCopy .Values.config) (dict "admin" $addresses) | toYaml -}}
+{{- mergeOverwrite (deepCopy .Values.config) (dict "admin" (merge $addresses $lameDuck)) | toYaml -}}
 {{- end -}}
 
-{{/* config.drain_timeout in seconds, rounded up. */}}
-{{- define "delaybridge.drainSeconds" -}}
-{{- $text := .Values.config.drain_timeout | default "20s" -}}
-{{- if not (regexMatch "^([0-9]+(ms|s|m|h))+$" $text) -}}
-{{- fail (printf "config.drain_timeout %q: terminationGracePeriodSeconds follows from it, so give whole numbers of h, m, s or ms" $text) -}}
+{{/* Endpoints of a Service follow /readyz within some seconds. */}}
+{{- define "delaybridge.lameDuck" -}}
+{{- dig "lame_duck" (ternary "10s" "0s" .Values.service.enabled) (.Values.config.admin | default dict) -}}
 {{- end -}}
+
+{{/* config.drain_timeout and config.admin.lame_duck in seconds, rounded up. */}}
+{{- define "delaybridge.drainSeconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
 {{- $milliseconds := 0 -}}
+{{- range $key, $text := dict "drain_timeout" (.Values.config.drain_timeout | default "20s") "admin.lame_duck" (include "delaybridge.lameDuck" .) -}}
+{{- if not (regexMatch "^([0-9]+(ms|s|m|h))+$" $text) -}}
+{{- fail (printf "config.%s %q: terminationGracePeriodSeconds follows from it, so give whole numbers of h, m, s or ms" $key $text) -}}
+{{- end -}}
 {{- range regexFindAll "[0-9]+(ms|s|m|h)" $text -1 -}}
 {{- $milliseconds = add $milliseconds (mul (regexFind "[0-9]+" .) (get $units (regexFind "[a-z]+" .))) -}}
+{{- end -}}
 {{- end -}}
 {{- div (add $milliseconds 999) 1000 -}}
 {{- end -}}
@@ -70,7 +77,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $least := add (include "delaybridge.drainSeconds" .) 10 -}}
 {{- $seconds := .Values.terminationGracePeriodSeconds | default (add $least 5) | int64 -}}
 {{- if lt $seconds $least -}}
-{{- fail (printf "terminationGracePeriodSeconds %d would cut off a drain: with this config.drain_timeout give %d or more" $seconds $least) -}}
+{{- fail (printf "terminationGracePeriodSeconds %d would cut off a drain: with these config.drain_timeout and config.admin.lame_duck give %d or more" $seconds $least) -}}
 {{- end -}}
 {{- $seconds -}}
 {{- end -}}
@@ -84,18 +91,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* What the pod of the bridge and that of its test have in common. */}}
-{{- define "delaybridge.pod" -}}
-serviceAccountName: {{ include "delaybridge.serviceAccountName" . }}
+{{/* What the pods of the bridge, of its test and of the migration have in common. Of root, account and configMap. */}}
+{{- define "delaybridge.podOf" -}}
+{{- $account := .account -}}
+{{- $configMap := .configMap -}}
+{{- with .root -}}
+serviceAccountName: {{ $account }}
 automountServiceAccountToken: false
 # A Service's variables could be taken for keys of the configuration.
 enableServiceLinks: false
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -110,7 +117,7 @@ tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 volumes:
   - name: config
-    configMap: {name: {{ include "delaybridge.fullname" . }}}
+    configMap: {name: {{ $configMap }}}
   {{- range $at, $name := .Values.secrets }}
   - name: secret-{{ $at }}
     secret: {secretName: {{ $name }}, defaultMode: 0440}
@@ -119,8 +126,16 @@ volumes:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
+{{- end -}}
 
-{{- define "delaybridge.container" -}}
+{{- define "delaybridge.pod" -}}
+{{ include "delaybridge.podOf" (dict "root" . "account" (include "delaybridge.serviceAccountName" .) "configMap" (include "delaybridge.fullname" .)) }}
+{{- end -}}
+
+{{/* Of root, and env: variables of this container alone. */}}
+{{- define "delaybridge.containerOf" -}}
+{{- $env := .env -}}
+{{- with .root -}}
 image: {{ include "delaybridge.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
@@ -130,7 +145,7 @@ env:
   - name: GOMEMLIMIT
     value: {{ quote . }}
   {{- end }}
-  {{- with .Values.extraEnv }}
+  {{- with concat .Values.extraEnv $env }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- with .Values.resources }}
@@ -148,4 +163,9 @@ volumeMounts:
   {{- with .Values.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "delaybridge.container" -}}
+{{ include "delaybridge.containerOf" (dict "root" . "env" list) }}
 {{- end -}}
