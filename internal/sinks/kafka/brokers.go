@@ -44,13 +44,13 @@ func newBrokers(o *opener) *brokers {
 }
 
 // acquire returns a connection for one request, to be given back by release.
-// Every error is a [notSentError].
+// Every error is a [notStoredError].
 func (b *brokers) acquire(ctx context.Context, address string) (*conn, error) {
 	owner := b.get(address)
 	select {
 	case owner.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, &notSentError{fmt.Errorf("wait for a connection to kafka broker %s: %w", address, ctx.Err())}
+		return nil, &notStoredError{fmt.Errorf("wait for a connection to kafka broker %s: %w", address, ctx.Err())}
 	}
 	if c := b.reuse(ctx, owner); c != nil {
 		return c, nil
@@ -104,7 +104,7 @@ func (b *brokers) awaitQuota(ctx context.Context, address string) error {
 	muted := owner.muted
 	b.mu.Unlock()
 	if deadline, ok := ctx.Deadline(); (ok && muted.After(deadline)) || !wait.Sleep(ctx, time.Until(muted)) {
-		return &notSentError{fmt.Errorf("wait for the quota of kafka broker %s: %w", address, kafka.ThrottlingQuotaExceeded)}
+		return &notStoredError{fmt.Errorf("wait for the quota of kafka broker %s: %w", address, kafka.ThrottlingQuotaExceeded)}
 	}
 	return nil
 }

@@ -21,6 +21,8 @@ import (
 // answer is how a fake broker answers a request for messages.
 type answer struct {
 	code kafka.Error
+	// appended is set where the code comes after the leader has appended: the answer has an offset then.
+	appended bool
 	// refused are the positions of the records that are to blame.
 	refused []int32
 	// hangUp closes the connection instead.
@@ -195,6 +197,9 @@ func (f *fake) produce(request *produce.Request) protocol.Message {
 		return nil
 	}
 	answer := produce.ResponsePartition{Partition: place.Partition, ErrorCode: int16(a.code), BaseOffset: 1}
+	if a.code != 0 && !a.appended {
+		answer.BaseOffset = -1
+	}
 	for _, position := range a.refused {
 		answer.RecordErrors = append(answer.RecordErrors, produce.ResponseError{BatchIndex: position})
 	}
