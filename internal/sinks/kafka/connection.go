@@ -99,6 +99,7 @@ func (o *opener) secure(ctx context.Context, socket net.Conn, address string) (n
 // of kafka-go's client for that request.
 type conn struct {
 	address  string
+	owner    *broker // whose connections it is one of; nil where it is of its own
 	socket   *socket // under TLS
 	wire     *wire
 	protocol *protocol.Conn

@@ -48,6 +48,7 @@ type fake struct {
 	requests   [][]string
 	places     []partition // of the requests
 	conns      []net.Conn
+	open       int // connections that neither side has closed
 }
 
 func newFake(t *testing.T, produced func(ids []string) answer) *fake {
@@ -93,6 +94,12 @@ func (f *fake) timesAsked() int {
 	return f.asked
 }
 
+func (f *fake) openConnections() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.open
+}
+
 func (f *fake) lead(address string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,10 +124,14 @@ func (f *fake) accept() {
 		}
 		f.mu.Lock()
 		f.conns = append(f.conns, conn)
+		f.open++
 		f.mu.Unlock()
 		f.serving.Go(func() {
-			defer func() { _ = conn.Close() }()
 			f.serve(conn)
+			_ = conn.Close()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.open--
 		})
 	}
 }
