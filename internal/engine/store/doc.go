@@ -108,8 +108,9 @@
 // A claim takes messages out of due and packs them, as "length:score:id", under
 // its token. It is settled as a whole or in parts: what is kept is packed anew,
 // so that the length of what is packed tells how far it is. A reclaim puts each
-// message back at its score. The instance in a token is a name and a boot id: a
-// process never takes an earlier one's claims for its own.
+// message back at its score, and nothing over what waits (I2), whatever a claim
+// says. The instance in a token is a name and a boot id: a process never takes an
+// earlier one's claims for its own.
 //
 // # Where a message is
 //

@@ -236,12 +236,8 @@ func (w *shardWalk) countClaims(ctx context.Context, messages []sound.Message) e
 		return err
 	}
 	counts := map[string]int{}
-	for token, packed := range claims {
-		if err := eachPacked(packed, func(_ int64, member string) { counts[member]++ }); err != nil {
-			if err := w.breach(sound.Finding{Kind: sound.Unreadable, Name: token, Detail: err.Error()}, false); err != nil {
-				return err
-			}
-		}
+	for _, packed := range claims {
+		_ = eachPacked(packed, func(_ int64, member string) { counts[member]++ }) // The walk over the claims tells.
 	}
 	for i := range messages {
 		messages[i].Claims = counts[messages[i].Member]
@@ -279,8 +275,14 @@ func (w *shardWalk) claims(ctx context.Context) error {
 		return err
 	}
 	var members []string
-	for _, packed := range claims {
-		_ = eachPacked(packed, func(_ int64, member string) { members = append(members, member) }) // countClaims tells.
+	for token, packed := range claims {
+		err := eachPacked(packed, func(_ int64, member string) { members = append(members, member) })
+		if err == nil {
+			continue
+		}
+		if err := w.breach(sound.Finding{Kind: sound.Unreadable, Name: token, Detail: err.Error()}, false); err != nil {
+			return err
+		}
 	}
 	slices.Sort(members)
 	return w.lookIn(ctx, slices.Compact(members), true)

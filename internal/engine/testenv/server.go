@@ -52,6 +52,14 @@ func StartKafka(t testing.TB, extraProperties string) *Server {
 	return private(t, server, err)
 }
 
+// StartKafkaFollower runs a second broker under the controller of the first one. Topics get
+// replicas on it only where they are assigned to node 2.
+func StartKafkaFollower(t testing.TB, first *Server, extraProperties string) *Server {
+	t.Helper()
+	server, err := service.StartKafkaFollower(t.Context(), first.server, extraProperties)
+	return private(t, server, err)
+}
+
 func private(t testing.TB, server *service.Server, err error) *Server {
 	t.Helper()
 	if err != nil {

@@ -39,13 +39,13 @@ func newOpener(config Config, logger *slog.Logger) *opener {
 	}}
 }
 
-// open connects to a broker and logs in. Every error is a [notSentError].
+// open connects to a broker and logs in. Every error is a [notStoredError].
 func (o *opener) open(ctx context.Context, address string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.config.connectTimeout())
 	defer cancel()
 	tcp, err := o.dial(ctx, address)
 	if err != nil {
-		return nil, &notSentError{fmt.Errorf("connect to kafka broker: %w", err)}
+		return nil, &notStoredError{fmt.Errorf("connect to kafka broker: %w", err)}
 	}
 	release := closeAtEnd(ctx, tcp)
 	conn, err := o.introduce(ctx, newSocket(tcp, o.config.PublishTimeout), address)
@@ -54,7 +54,7 @@ func (o *opener) open(ctx context.Context, address string) (*conn, error) {
 	}
 	if err != nil {
 		_ = tcp.Close()
-		return nil, &notSentError{fmt.Errorf("open connection to kafka broker %s: %w", address, err)}
+		return nil, &notStoredError{fmt.Errorf("open connection to kafka broker %s: %w", address, err)}
 	}
 	o.logger.DebugContext(ctx, "kafka connection opened", "event", "sink_connected", "broker", address)
 	return conn, nil
@@ -99,6 +99,7 @@ func (o *opener) secure(ctx context.Context, socket net.Conn, address string) (n
 // of kafka-go's client for that request.
 type conn struct {
 	address  string
+	owner    *broker // whose connections it is one of; nil where it is of its own
 	socket   *socket // under TLS
 	wire     *wire
 	protocol *protocol.Conn
@@ -144,7 +145,7 @@ func (c *conn) negotiate() error {
 }
 
 // RoundTrip implements [kafka.RoundTripper] on this very connection. An error
-// is a [notSentError] where the broker cannot have got the whole request.
+// is a [notStoredError] where the broker cannot have got the whole request.
 func (c *conn) RoundTrip(ctx context.Context, _ net.Addr, request kafka.Request) (kafka.Response, error) {
 	c.wire.begin()
 	release := closeAtEnd(ctx, c.socket)
@@ -156,7 +157,7 @@ func (c *conn) RoundTrip(ctx context.Context, _ net.Addr, request kafka.Request)
 	c.broken = c.broken || ended || err != nil
 	c.usedAt = time.Now()
 	if err != nil && !c.wire.complete() {
-		return nil, &notSentError{err}
+		return nil, &notStoredError{err}
 	}
 	return response, err
 }

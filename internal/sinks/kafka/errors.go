@@ -15,11 +15,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
-// notSentError is a failure before the broker can have had a whole request.
-type notSentError struct{ cause error }
+// notStoredError is a failure that proves that nothing was stored: the broker cannot have
+// had a whole request, or its answer says that it has appended none of it.
+type notStoredError struct{ cause error }
 
-func (e *notSentError) Error() string { return e.cause.Error() }
-func (e *notSentError) Unwrap() error { return e.cause }
+func (e *notStoredError) Error() string { return e.cause.Error() }
+func (e *notStoredError) Unwrap() error { return e.cause }
 
 // loginError is a broker that we cannot identify, or that refuses us.
 type loginError struct{ cause error }
@@ -72,40 +73,59 @@ type verdict struct {
 	reason sinks.Reason
 }
 
-// byCode says what a broker's error code means for the messages of a request. A
-// code that is not listed is Unknown: nothing says that they were not stored.
+// byCode says what a broker's error code means for the messages of a request. A code is
+// listed as refusing them only where Kafka answers it before the leader has appended
+// (KafkaApis.handleProduceRequest, Partition.appendRecordsToLeader, UnifiedLog.append), and
+// never to a request that was appended and waits for its replicas (DelayedProduce.tryComplete).
+// A code that is not listed is Unknown: nothing says that they were not stored.
 var byCode = map[kafka.Error]verdict{
+	// UnifiedLog.append checks the batch, and LogValidator each record, before any of it is written.
 	kafka.MessageSizeTooLarge: {sinks.Permanent, sinks.ReasonTooLarge},
 	kafka.RecordListTooLarge:  {sinks.Permanent, sinks.ReasonTooLarge},
-	kafka.InvalidTopic:        {sinks.Permanent, sinks.ReasonInvalid},
 	kafka.InvalidRecord:       {sinks.Permanent, sinks.ReasonInvalid}, // no key on a compacted topic
+	kafka.InvalidMessage:      {sinks.Retryable, sinks.ReasonRefused}, // a wrong checksum
+	kafka.InvalidTimestamp:    {sinks.Retryable, sinks.ReasonRefused},
+	// The name is checked before its partition is looked for.
+	kafka.InvalidTopic: {sinks.Permanent, sinks.ReasonInvalid},
+	// Not Kafka's own answer: a policy that a provider puts before the log.
+	kafka.PolicyViolation: {sinks.Retryable, sinks.ReasonRefused},
 
-	kafka.InvalidMessage:   {sinks.Retryable, sinks.ReasonRefused},
-	kafka.InvalidTimestamp: {sinks.Retryable, sinks.ReasonRefused},
-	kafka.PolicyViolation:  {sinks.Retryable, sinks.ReasonRefused},
-
-	// Not appended, and the topic's, the partition's or the broker's matter.
-	kafka.UnknownTopicOrPartition:  {sinks.Unavailable, sinks.ReasonTopicMissing},
-	kafka.TopicAuthorizationFailed: {sinks.Unavailable, sinks.ReasonAuth},
-	kafka.ThrottlingQuotaExceeded:  {sinks.Unavailable, sinks.ReasonThrottled},
-	kafka.LeaderNotAvailable:       {sinks.Unavailable, sinks.ReasonBroker},
-	kafka.NotLeaderForPartition:    {sinks.Unavailable, sinks.ReasonBroker},
-	kafka.BrokerNotAvailable:       {sinks.Unavailable, sinks.ReasonBroker},
-	kafka.ReplicaNotAvailable:      {sinks.Unavailable, sinks.ReasonBroker},
-	kafka.NotEnoughReplicas:        {sinks.Unavailable, sinks.ReasonBroker},
-	// Too old or too new a broker is no fault of any message.
-	kafka.UnsupportedVersion:         {sinks.Unavailable, sinks.ReasonBroker},
+	// Rights and versions are checked before the request is looked into, the login before it is read.
+	kafka.TopicAuthorizationFailed:   {sinks.Unavailable, sinks.ReasonAuth},
 	kafka.ClusterAuthorizationFailed: {sinks.Unavailable, sinks.ReasonAuth},
-	kafka.BrokerAuthorizationFailed:  {sinks.Unavailable, sinks.ReasonAuth},
 	kafka.UnsupportedSASLMechanism:   {sinks.Unavailable, sinks.ReasonAuth},
 	kafka.IllegalSASLState:           {sinks.Unavailable, sinks.ReasonAuth},
 	kafka.SASLAuthenticationFailed:   {sinks.Unavailable, sinks.ReasonAuth},
+	kafka.UnsupportedVersion:         {sinks.Unavailable, sinks.ReasonBroker}, // too old or too new a broker is no fault of any message
+	// The leader counts its replicas before it appends. Those that leave later are AFTER_APPEND, below.
+	kafka.NotEnoughReplicas: {sinks.Unavailable, sinks.ReasonBroker},
 
-	// Appended by the leader at least, or perhaps.
+	// Before the append, or after it, when the partition moves off the broker or is deleted
+	// while the request waits for its replicas. See [provesNotAppended].
+	kafka.NotLeaderForPartition:   {sinks.Unknown, sinks.ReasonBroker},
+	kafka.UnknownTopicOrPartition: {sinks.Unknown, sinks.ReasonTopicMissing},
+
+	// The leader has appended it and does not know of the others, or the disk failed somewhere in between.
 	kafka.RequestTimedOut:              {sinks.Unknown, sinks.ReasonTimeout},
-	kafka.NetworkException:             {sinks.Unknown, sinks.ReasonConnection},
 	kafka.NotEnoughReplicasAfterAppend: {sinks.Unknown, sinks.ReasonBroker},
 	kafka.KafkaStorageError:            {sinks.Unknown, sinks.ReasonBroker},
+	kafka.NetworkException:             {sinks.Unknown, sinks.ReasonConnection},
+
+	// Kafka answers these to other requests, where nothing is stored ([notStoredError]). What
+	// a broker means that answers a produce so is not known.
+	kafka.LeaderNotAvailable:      {sinks.Unknown, sinks.ReasonBroker},
+	kafka.BrokerNotAvailable:      {sinks.Unknown, sinks.ReasonBroker},
+	kafka.ReplicaNotAvailable:     {sinks.Unknown, sinks.ReasonBroker},
+	kafka.ThrottlingQuotaExceeded: {sinks.Unknown, sinks.ReasonThrottled},
+}
+
+// provesNotAppended reports whether the answer to a produce says by itself that the leader
+// has appended nothing. Of the codes that Kafka answers before and after the append, it
+// gives those after it with the offset at which it has appended, since DelayedProduce only
+// replaces the code of the answer, and the others with none (-1). Offsets prove nothing with
+// the other codes: a disk that fails in the append has KAFKA_STORAGE_ERROR without an offset.
+func provesNotAppended(code kafka.Error, offset int64) bool {
+	return offset < 0 && (code == kafka.NotLeaderForPartition || code == kafka.UnknownTopicOrPartition)
 }
 
 // classify says what an error means for the messages of its request. It is the
@@ -114,8 +134,8 @@ var byCode = map[kafka.Error]verdict{
 // is Unknown is always of one partition.
 func classify(err error) sinks.Outcome {
 	v := judge(err)
-	var notSent *notSentError
-	if v.class == sinks.Unknown && errors.As(err, &notSent) {
+	var notStored *notStoredError
+	if v.class == sinks.Unknown && errors.As(err, &notStored) {
 		v.class = sinks.Unavailable
 	}
 	outcome := sinks.Failed(v.class, v.reason, err)

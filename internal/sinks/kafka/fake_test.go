@@ -21,6 +21,8 @@ import (
 // answer is how a fake broker answers a request for messages.
 type answer struct {
 	code kafka.Error
+	// appended is set where the code comes after the leader has appended: the answer has an offset then.
+	appended bool
 	// refused are the positions of the records that are to blame.
 	refused []int32
 	// hangUp closes the connection instead.
@@ -46,6 +48,7 @@ type fake struct {
 	requests   [][]string
 	places     []partition // of the requests
 	conns      []net.Conn
+	open       int // connections that neither side has closed
 }
 
 func newFake(t *testing.T, produced func(ids []string) answer) *fake {
@@ -91,6 +94,12 @@ func (f *fake) timesAsked() int {
 	return f.asked
 }
 
+func (f *fake) openConnections() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.open
+}
+
 func (f *fake) lead(address string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,10 +124,14 @@ func (f *fake) accept() {
 		}
 		f.mu.Lock()
 		f.conns = append(f.conns, conn)
+		f.open++
 		f.mu.Unlock()
 		f.serving.Go(func() {
-			defer func() { _ = conn.Close() }()
 			f.serve(conn)
+			_ = conn.Close()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.open--
 		})
 	}
 }
@@ -195,6 +208,9 @@ func (f *fake) produce(request *produce.Request) protocol.Message {
 		return nil
 	}
 	answer := produce.ResponsePartition{Partition: place.Partition, ErrorCode: int16(a.code), BaseOffset: 1}
+	if a.code != 0 && !a.appended {
+		answer.BaseOffset = -1
+	}
 	for _, position := range a.refused {
 		answer.RecordErrors = append(answer.RecordErrors, produce.ResponseError{BatchIndex: position})
 	}

@@ -15,7 +15,7 @@ import (
 type produced struct {
 	// err is why it stored none of them, or nil.
 	err error
-	// first is the offset of the first record; negative where it is not told.
+	// first is the offset of the first record in the leader's log; negative where it is not told.
 	first int64
 	// refused are the positions of the records that were to blame.
 	refused []int
@@ -49,6 +49,9 @@ func (c *conn) produce(ctx context.Context, to partition, reader kafka.RecordRea
 		result.err = kafka.Error(stored.ErrorCode)
 		if stored.ErrorMessage != "" {
 			result.err = fmt.Errorf("%w: %s", result.err, stored.ErrorMessage)
+		}
+		if provesNotAppended(kafka.Error(stored.ErrorCode), stored.BaseOffset) {
+			result.err = &notStoredError{result.err}
 		}
 	}
 	for _, record := range stored.RecordErrors {

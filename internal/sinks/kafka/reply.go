@@ -53,7 +53,7 @@ func (s *Sink) failure(err error) reply { return reply{outcome: s.outcome(err)} 
 // the one to ask: the case for a moment after a topic was made or a leader moved.
 func (r reply) settling() bool {
 	err := r.outcome.Err
-	return errors.Is(err, kafka.NotLeaderForPartition) || errors.Is(err, kafka.LeaderNotAvailable) || errors.Is(err, kafka.UnknownTopicOrPartition)
+	return errors.Is(err, kafka.NotLeaderForPartition) || errors.Is(err, kafka.UnknownTopicOrPartition)
 }
 
 // split separates the messages that were refused from the others.

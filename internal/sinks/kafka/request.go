@@ -77,7 +77,7 @@ func (s *sender) request(leader string, batch []item) ([]item, reply) {
 	if err != nil {
 		return batch, s.sink.failure(fmt.Errorf("publish to kafka broker %s: %w", leader, err))
 	}
-	s.sink.brokers.throttle(leader, answer.throttle)
+	s.sink.brokers.throttle(conn, answer.throttle)
 	return batch, newReply(answer, len(batch))
 }
 

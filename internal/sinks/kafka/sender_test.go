@@ -24,6 +24,11 @@ func TestUnknownOutcomeIsNotResent(t *testing.T) {
 		"too few afterward": {code: kafka.NotEnoughReplicasAfterAppend},
 		"unlisted code":     {code: kafka.Unknown},
 		"hung up":           {hangUp: true},
+		// The partition left the broker while the request waited there for its replicas.
+		"leader moved":  {code: kafka.NotLeaderForPartition, appended: true},
+		"topic deleted": {code: kafka.UnknownTopicOrPartition, appended: true},
+		// No produce of Kafka's is answered so.
+		"no leader": {code: kafka.LeaderNotAvailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,17 +149,22 @@ func TestMovedLeaderIsFollowed(t *testing.T) {
 // TestUnknownOutcomeStaysWithMovedLeader has a reason to ask again, and must not.
 func TestUnknownOutcomeStaysWithMovedLeader(t *testing.T) {
 	t.Parallel()
-	next := newFake(t, always(answer{}))
-	var first *fake
-	first = newFake(t, func([]string) answer {
-		first.lead(next.listener.Addr().String())
-		return answer{hangUp: true}
-	})
-	sink := first.sink(t)
-	requireClass(t, publish(t, sink, newMessage(t, "topic", "key")), sinks.Unknown, sinks.ReasonConnection)
-	require.Empty(t, next.seen())
-	requireClass(t, publish(t, sink, newMessage(t, "topic", "key")), sinks.Acknowledged, "")
-	require.Len(t, next.seen(), 1, "the next call must find the new leader at once")
+	for reason, ended := range map[sinks.Reason]answer{
+		sinks.ReasonConnection: {hangUp: true},
+		sinks.ReasonBroker:     {code: kafka.NotLeaderForPartition, appended: true},
+	} {
+		next := newFake(t, always(answer{}))
+		var first *fake
+		first = newFake(t, func([]string) answer {
+			first.lead(next.listener.Addr().String())
+			return ended
+		})
+		sink := first.sink(t)
+		requireClass(t, publish(t, sink, newMessage(t, "topic", "key")), sinks.Unknown, reason)
+		require.Empty(t, next.seen())
+		requireClass(t, publish(t, sink, newMessage(t, "topic", "key")), sinks.Acknowledged, "")
+		require.Len(t, next.seen(), 1, "the next call must find the new leader at once")
+	}
 }
 
 func TestElectionIsWaitedForBriefly(t *testing.T) {

@@ -92,7 +92,7 @@ func (t *topics) leader(ctx context.Context, id partition) (string, error) {
 	case known.err != nil:
 		return "", known.err
 	case id.number >= len(known.leaders) || known.leaders[id.number] == "":
-		return "", &notSentError{fmt.Errorf("partition %d of topic %q: %w", id.number, id.topic, kafka.LeaderNotAvailable)}
+		return "", &notStoredError{fmt.Errorf("partition %d of topic %q: %w", id.number, id.topic, kafka.LeaderNotAvailable)}
 	default:
 		return known.leaders[id.number], nil
 	}
@@ -117,7 +117,7 @@ func (t *topics) settled(name string, err error) (*topic, error) {
 	case known != nil && (err == nil || !known.stale):
 		return known, nil
 	case err == nil:
-		return nil, &notSentError{fmt.Errorf("topic %q: %w", name, kafka.LeaderNotAvailable)}
+		return nil, &notStoredError{fmt.Errorf("topic %q: %w", name, kafka.LeaderNotAvailable)}
 	default:
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (t *topics) refresh(ctx context.Context, names []string) error {
 	select {
 	case t.asking <- struct{}{}:
 	case <-ctx.Done():
-		return &notSentError{fmt.Errorf("wait for kafka metadata: %w", ctx.Err())}
+		return &notStoredError{fmt.Errorf("wait for kafka metadata: %w", ctx.Err())}
 	}
 	defer func() { <-t.asking }()
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return t.fresh(name) != nil })
@@ -170,7 +170,7 @@ func (t *topics) askAny(ctx context.Context, names []string) (*kafka.MetadataRes
 	var failures []error
 	for _, address := range t.addresses() {
 		if err := ctx.Err(); err != nil {
-			return nil, &notSentError{fmt.Errorf("ask for kafka metadata: %w", errors.Join(append(failures, err)...))}
+			return nil, &notStoredError{fmt.Errorf("ask for kafka metadata: %w", errors.Join(append(failures, err)...))}
 		}
 		response, err := t.askOne(ctx, address, names)
 		if err == nil {
@@ -180,7 +180,7 @@ func (t *topics) askAny(ctx context.Context, names []string) (*kafka.MetadataRes
 		t.logger.DebugContext(ctx, "kafka metadata not answered", "event", "sink_metadata", "broker", address, "err", err)
 		failures = append(failures, err)
 	}
-	return nil, &notSentError{&deafError{fmt.Errorf("ask for kafka metadata: %w", errors.Join(failures...))}}
+	return nil, &notStoredError{&deafError{fmt.Errorf("ask for kafka metadata: %w", errors.Join(failures...))}}
 }
 
 func (t *topics) askOne(ctx context.Context, address string, names []string) (*kafka.MetadataResponse, error) {
@@ -251,7 +251,7 @@ func newTopic(answer kafka.Topic, before *topic, now time.Time) *topic {
 		known.err = kafka.LeaderNotAvailable
 	}
 	if known.err != nil {
-		known.err = &notSentError{fmt.Errorf("topic %q: %w", answer.Name, known.err)}
+		known.err = &notStoredError{fmt.Errorf("topic %q: %w", answer.Name, known.err)}
 	}
 	if known.err != nil || slices.Contains(known.leaders, "") {
 		known.until = now.Add(doubtedFor)

@@ -33,6 +33,7 @@ for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
   local at = string.find(packed, ':' .. id, 1, true) and 1 or #packed + 1
   while at <= #packed do
     local _, stop, length, score = string.find(packed, '^(%d+):(%-?%d+):', at)
+    if not stop then break end
     if string.sub(packed, stop + 1, stop + length) == id then
       return answer(3, tonumber(score), attempts, stored)
     end

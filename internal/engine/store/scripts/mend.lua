@@ -14,19 +14,30 @@ local name, entry = ARGV[2], ARGV[4] .. '\0' .. ARGV[2]
 local function has(key) return redis.call('HEXISTS', KEYS[key], name) == 1 end
 local function scored(key, member) return redis.call('ZSCORE', KEYS[key], member or name) end
 
--- In how many claims it is.
+-- Reads a claim: in it the message is so often, at that place in time. whole is false where the rest cannot be read.
+local function read(packed)
+  local count, place_ms, at = 0, nil, 1
+  while at <= #packed do
+    local _, stop, length, score = string.find(packed, '^(%d+):(%-?%d+):', at)
+    if not stop or stop + length > #packed or math.abs(score) > 2 ^ 53 then return count, place_ms, false end
+    if string.sub(packed, stop + 1, stop + length) == name then count, place_ms = count + 1, math.fmod(score, 2 ^ 42) end
+    at = stop + length + 1
+  end
+  return count, place_ms, true
+end
+
+-- In how many claims it is, and whether one of them can have taken it from where it waits: it is whole, will be
+-- reclaimed, and says that the message was due when it waits or later.
 local function claims()
-  local count = 0
-  for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
-    local at = string.find(packed, ':' .. name, 1, true) and 1 or #packed + 1
-    while at <= #packed do
-      local _, stop, length = string.find(packed, '^(%d+):%-?%d+:', at)
-      if not stop then break end
-      if string.sub(packed, stop + 1, stop + length) == name then count = count + 1 end
-      at = stop + length + 1
+  local sum, taken, waits_ms, all = 0, false, math.fmod(scored(1) or 0, 2 ^ 42), redis.call('HGETALL', KEYS[3])
+  for i = 1, #all, 2 do
+    if string.find(all[i + 1], ':' .. name, 1, true) then
+      local count, place_ms, whole = read(all[i + 1])
+      sum = sum + count
+      taken = taken or count > 0 and whole and scored(4, all[i]) and waits_ms <= place_ms and place_ms <= now_ms
     end
   end
-  return count
+  return sum, taken
 end
 
 -- How the message is stored, alive or dead.
@@ -58,12 +69,13 @@ local function trim()
   redis.call('HDEL', KEYS[13], unpack(old))
 end
 
--- What is wrong, and what mends it: each by its kind.
+-- What is wrong, what mends it, and whether that may be done, if it depends: each by its kind.
 local wrong = {
   no_body = {function() return scored(1) and not has(2) and claims() == 0 end, function() bury('verify: it had no body', 0) end},
   nowhere = {function() return has(2) and not scored(1) and not scored(6) and not has(7) and claims() == 0 end,
     function() bury('verify: it was neither waiting nor in flight, when it was due is lost', 1) end},
-  waits_claimed = {function() return scored(1) and claims() > 0 end, function() redis.call('ZREM', KEYS[1], name) end},
+  waits_claimed = {function() return scored(1) and claims() > 0 end, function() redis.call('ZREM', KEYS[1], name) end,
+    function() return select(2, claims()) end},
   claimed_no_body = {function() return not has(2) and claims() > 0 end},
   claimed_twice = {function() return claims() > 1 end},
   alive_and_dead = {function() return has(2) and (scored(6) or has(7)) end},
@@ -71,7 +83,8 @@ local wrong = {
     function() redis.call('HSET', KEYS[7], name, string.format('%d::32:verify: the dead letter was lost', now_ms)) end},
   unlisted_letter = {function() return has(7) and not scored(6) end, function() redis.call('ZADD', KEYS[6], string.format('%d', now_ms), name) end},
   stray_attempts = {function() return has(5) and not has(2) and not scored(1) and claims() == 0 end, function() redis.call('HDEL', KEYS[5], name) end},
-  no_deadline = {function() return has(3) and not scored(4) end, function() redis.call('ZADD', KEYS[4], string.format('%d', now_ms + ARGV[6]), name) end},
+  no_deadline = {function() return has(3) and not scored(4) end, function() redis.call('ZADD', KEYS[4], string.format('%d', now_ms + ARGV[6]), name) end,
+    function() return select(3, read(redis.call('HGET', KEYS[3], name))) end},
   no_claim = {function() return scored(4) and not has(3) end, function() redis.call('ZREM', KEYS[4], name) end},
   no_expiry = {function() return has(9) and not scored(10) end, function() redis.call('ZADD', KEYS[10], string.format('%d', now_ms + ARGV[7]), name) end},
   no_tombstone = {function() return scored(10) and not has(9) end, function() redis.call('ZREM', KEYS[10], name) end},
@@ -81,9 +94,9 @@ local wrong = {
   unlisted_end = {function() return has(13) and not scored(12) end, function() redis.call('HDEL', KEYS[13], name) end},
   many_ends = {function() return redis.call('ZCARD', KEYS[12]) > tonumber(ARGV[8]) end, trim},
 }
-local holds, mends = unpack(wrong[ARGV[1]])
+local holds, mends, may = unpack(wrong[ARGV[1]])
 if not holds() then return 0 end
-if ARGV[3] ~= '1' or not mends then return 1 end
+if ARGV[3] ~= '1' or not mends or may and not may() then return 1 end
 redis.call('ZREM', KEYS[4], '')
 mends()
 return 2

@@ -1,4 +1,6 @@
--- reclaim: put the messages of one claim back to where they waited, marked maybe published.
+-- reclaim: put the messages of one claim back to where they waited, marked maybe published. One that waits stays where
+-- it does. A claim that cannot be read ends all the same, or nothing of the shard would be claimed: what is behind the
+-- place keeps its body, and verify finds it.
 -- KEYS 1 due (ZSET id -> score)  2 claims (HASH token -> packed)  3 deadlines (ZSET token -> deadline_ms)
 --      4 attempts (HASH)  5 holder (STRING instance|number|renewed_ms)  6 meta (HASH)
 -- ARGV 1 instance  2 foreign (1: a claim of any other instance; 0: one past its deadline)
@@ -24,6 +26,7 @@ local packed = redis.call('HGET', KEYS[2], token) or ''
 local ids, scores, marks, at = {}, {}, {}, 1
 while at <= #packed do
   local _, stop, length, score = string.find(packed, '^(%d+):(%-?%d+):', at)
+  if not stop or stop + length > #packed then break end
   local id = string.sub(packed, stop + 1, stop + length)
   at = stop + length + 1
   ids[#ids + 1] = id
@@ -38,7 +41,7 @@ end
 redis.call('ZREM', KEYS[3], token)
 redis.call('HDEL', KEYS[2], token)
 if #ids > 0 then
-  redis.call('ZADD', KEYS[1], unpack(scores))
+  redis.call('ZADD', KEYS[1], 'NX', unpack(scores))
   redis.call('HSET', KEYS[4], unpack(marks))
   redis.call('HINCRBY', KEYS[6], 'reclaimed', #ids)
 end
