@@ -229,7 +229,16 @@ func (c *channel) settleAnswered() {
 	c.connection.confirmed.advance(answered[count-1].start, c.confirmedAt)
 	for _, p := range answered {
 		c.judge(p)
+		if p.answer == methodNack {
+			c.holdBack(p.topic)
+		}
 	}
+}
+
+// holdBack refuses what is queued behind a message that was nacked: each that is
+// handed over may leave copies, in the queue or in others of the topic.
+func (c *channel) holdBack(topic string) {
+	c.refuse(classify(notHanded, errNacked), func(p *publication) bool { return p.topic == topic })
 }
 
 // judge settles a message that the broker has answered.

@@ -15,7 +15,7 @@ import (
 var (
 	errClosed       = redial.ErrClosed
 	errBlocked      = errors.New("the broker blocks publishers: it is short of memory or disk")
-	errNacked       = errors.New("the broker refused the message (nack): the queue is full")
+	errNacked       = errors.New("the broker takes no responsibility (nack): a queue of the topic is full or has failed, and any of them may have a copy")
 	errUnroutable   = errors.New("no queue is bound for this topic")
 	errTwin         = errors.New("a message of the same id and topic was returned as unroutable, maybe this one")
 	errLost         = errors.New("the connection was lost")
@@ -49,11 +49,13 @@ const (
 
 // classify turns an error into the outcome of a message at that stage.
 func classify(s stage, err error) sinks.Outcome {
-	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: reasonOf(err), Err: err, Whole: isWhole(err)}
+	outcome := sinks.Outcome{
+		Class: sinks.Unknown, Reason: reasonOf(err), Err: err, Whole: isWhole(err), OfRoute: errors.Is(err, errNacked),
+	}
 	switch {
-	case errors.Is(err, errNacked), errors.Is(err, errUnroutable), s == notHanded:
+	case errors.Is(err, errUnroutable), s == notHanded:
 		outcome.Class = sinks.Unavailable
-	case errors.Is(err, errTwin):
+	case errors.Is(err, errNacked), errors.Is(err, errTwin):
 	case s == alone && isOfChannel(err):
 		outcome.Class = classOfRefusal(outcome.Reason)
 	}
@@ -100,7 +102,7 @@ func reasonOf(err error) sinks.Reason {
 	case errors.Is(err, errBlocked):
 		return sinks.ReasonBroker
 	case errors.Is(err, errNacked):
-		return sinks.ReasonFull
+		return sinks.ReasonRefused
 	case errors.Is(err, errUnroutable), errors.Is(err, errTwin):
 		return sinks.ReasonUnroutable
 	case errors.As(err, &login), tlsclient.IsTrust(err):

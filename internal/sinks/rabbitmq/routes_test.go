@@ -270,13 +270,15 @@ func TestAFullQueue(t *testing.T) {
 	for range 300 {
 		take()
 	}
-	refused := 0
+	classes := map[sinks.Class]int{}
 	for _, outcome := range outcomes.All() {
+		classes[outcome.Class]++
 		if outcome.Class != sinks.Acknowledged {
-			requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonFull)
+			require.Equal(t, sinks.ReasonRefused, outcome.Reason, outcome.Err)
+			require.True(t, outcome.OfRoute)
 			require.False(t, outcome.Whole)
-			refused++
 		}
 	}
-	require.Positive(t, refused)
+	require.Positive(t, classes[sinks.Unknown], "nacked")
+	require.Zero(t, classes[sinks.Permanent]+classes[sinks.Retryable])
 }
