@@ -21,6 +21,7 @@ var (
 	errLost         = errors.New("the connection was lost")
 	errNotConnected = errors.New("no connection within the publish timeout")
 	errNoChannel    = errors.New("all channels were in use for other topics for longer than the publish timeout")
+	errTooMany      = errors.New("the broker allows our user no more channels")
 	errNoNumber     = errors.New("the broker allows no more channels")
 	errMalformed    = errors.New("malformed AMQP frame")
 	errSilent       = errors.New("the broker did not answer within the publish timeout")
@@ -81,6 +82,12 @@ func isOfChannel(err error) bool {
 	return errors.As(err, &exception) && exception.Server && exception.Recover
 }
 
+// isLimit reports whether the broker closed the connection with what it says where our
+// user has as many channels as it may.
+func isLimit(exception *amqp.Error) bool {
+	return exception != nil && exception.Server && exception.Code == amqp.NotAllowed
+}
+
 // isWhole reports whether the error is the whole broker's and not a route's.
 func isWhole(err error) bool {
 	for _, ofRoute := range []error{
@@ -101,7 +108,7 @@ func reasonOf(err error) sinks.Reason {
 		return sinks.ReasonClosed
 	case errors.Is(err, errBlocked):
 		return sinks.ReasonBroker
-	case errors.Is(err, errNacked):
+	case errors.Is(err, errNacked), errors.Is(err, errTooMany):
 		return sinks.ReasonRefused
 	case errors.Is(err, errUnroutable), errors.Is(err, errTwin):
 		return sinks.ReasonUnroutable

@@ -226,6 +226,18 @@ func TestManyRoutes(t *testing.T) {
 	require.Equal(t, sinks.Acknowledged, stuck.All()[0].Class)
 }
 
+// TestPingOfARefusedChannel: that the broker says something is no answer yet.
+func TestPingOfARefusedChannel(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(string, int) bool { return true })
+	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1})
+	require.NoError(t, sink.Ping(t.Context()))
+	f.refuses.Store(true)
+	require.ErrorContains(t, sink.Ping(t.Context()), "405")
+	f.refuses.Store(false)
+	require.NoError(t, sink.Ping(t.Context()))
+}
+
 func TestRoute(t *testing.T) {
 	t.Parallel()
 	m := newMessage(t, "orders", "a/b")
