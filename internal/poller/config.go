@@ -66,8 +66,8 @@ type Observer interface {
 	SinkMissing(sink, topic string)
 	// DecodeError counts a stored message that was missing or undecodable.
 	DecodeError(queue string)
-	// Settled counts messages that were settled, by verb, and those published of
-	// which an earlier copy may be out.
+	// Settled counts messages that were settled, by verb, and those of which a copy is
+	// out, or may be, while an earlier one may be, too.
 	Settled(queue string, published, retried, deadLettered, released, parked, suspected int)
 	// Reclaimed counts messages of claims that had ended, which wait again.
 	Reclaimed(queue string, n int)

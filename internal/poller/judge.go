@@ -54,7 +54,7 @@ func isSignOfLife(outcome sinks.Outcome) bool {
 	switch outcome.Reason {
 	case sinks.ReasonFull, sinks.ReasonTopicMissing, sinks.ReasonUnroutable, sinks.ReasonAuth, sinks.ReasonThrottled,
 		sinks.ReasonRefused, sinks.ReasonBroker:
-		return outcome.Class == sinks.Unavailable && !outcome.Whole
+		return (outcome.Class == sinks.Unavailable || outcome.OfRoute) && !outcome.Whole
 	default:
 		return isAnswer(outcome)
 	}
@@ -100,14 +100,15 @@ func (r Retry) decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bo
 
 // unknown counts the copy that may be out. Where it was not the whole sink or the
 // route that failed, several in a row count as one refusal: but the message keeps
-// its place, since others of its Key must not pass it.
+// its place, since others of its Key must not pass it. What the broker itself says
+// to be of the route counts as none, however often.
 func (r Retry) unknown(attempts message.Attempts, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
 	attempts.Begun++
 	attempts.MaybeOut++
 	if outcome.Reason == reasonPanicAlone { // That is the message's fault.
 		return r.refused(attempts, true, outcome, random)
 	}
-	if concernsRoute(outcome) && !isDown {
+	if concernsRoute(outcome) && !outcome.OfRoute && !isDown {
 		attempts.Unknowns++
 	}
 	if attempts.Unknowns >= unknownsPerFailure {

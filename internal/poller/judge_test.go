@@ -21,6 +21,8 @@ func TestDecide(t *testing.T) {
 	type attempts = message.Attempts
 	refused := sinks.Failed(sinks.Retryable, sinks.ReasonTopicMissing, errBroker)
 	unknown := sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker)
+	nacked := sinks.Failed(sinks.Unknown, sinks.ReasonRefused, errBroker)
+	nacked.OfRoute = true
 	tests := []struct {
 		name    string
 		before  attempts
@@ -82,6 +84,12 @@ func TestDecide(t *testing.T) {
 			name: "unknown like all of the route", before: attempts{Unknowns: 4}, outcome: unknown, isDown: true,
 			want: message.Verdict{
 				Verb: message.VerbRelease, Published: true, Attempts: attempts{Begun: 1, MaybeOut: 1, Unknowns: 4},
+			},
+		},
+		{
+			name: "refused by the route, which proves nothing", before: attempts{Failures: 24, Begun: 30, MaybeOut: 6, Unknowns: 4}, outcome: nacked,
+			want: message.Verdict{
+				Verb: message.VerbRelease, Published: true, Attempts: attempts{Failures: 24, Begun: 31, MaybeOut: 7, Unknowns: 4},
 			},
 		},
 		{

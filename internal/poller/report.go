@@ -11,7 +11,7 @@ import (
 type settled struct {
 	published, retried, deadLettered, released, parked int
 	dropped                                            int
-	suspected                                          int // of published, an earlier copy may be out
+	suspected                                          int // copies that are out, or may be, while an earlier one may be
 }
 
 // report counts and says what a settle did.
@@ -25,12 +25,12 @@ func (d *docket) report(stale bool) {
 	var dropped *message.Message // the first, which is the latest
 	for _, i := range d.decided {
 		claimed, verdict := &d.b.claim.Messages[i], &d.verdicts[i]
+		if verdict.Published && claimed.Attempts.MaybeOut > 0 {
+			n.suspected++
+		}
 		switch verdict.Verb {
 		case message.VerbAck:
 			n.published++
-			if claimed.Attempts.MaybeOut > 0 {
-				n.suspected++
-			}
 		case message.VerbRetry:
 			n.retried++
 		case message.VerbDeadLetter:

@@ -13,13 +13,18 @@ import (
 const (
 	probeInitial = 100 * time.Millisecond
 	probeLimit   = 4 * time.Second
+	// copyingProbeLimit is for routes of which each probe may leave a copy at the
+	// broker without our knowing, see [sinks.Outcome.OfRoute].
+	copyingProbeLimit = 30 * time.Second
 )
 
 // Every widerProbe-th probe in a row takes widerProbeSize messages, so that one
-// message whose outcome is always unknown cannot keep the route closed for ever.
+// message whose outcome is always unknown cannot keep the route closed for ever;
+// copyingProbeSize where each may leave a copy.
 const (
-	widerProbe     = 4
-	widerProbeSize = 8
+	widerProbe       = 4
+	widerProbeSize   = 8
+	copyingProbeSize = 2
 )
 
 // rampFactor is how fast claims from a slot, or after a panic of the sink, grow.
@@ -94,6 +99,9 @@ func (r *route) claimSize(batch int) int {
 	case r.state == routeGivenUp:
 		return batch
 	case r.state == routeDown && r.pause.Failures()%widerProbe == widerProbe-1:
+		if r.cause.OfRoute {
+			return min(batch, copyingProbeSize)
+		}
 		return min(batch, widerProbeSize)
 	default:
 		return min(batch, r.size)
@@ -118,6 +126,10 @@ func (r *route) fail(cause sinks.Outcome, now time.Duration) {
 		return
 	}
 	r.state, r.failed, r.size = routeDown, true, 1
+	r.pause.Limit = probeLimit
+	if cause.OfRoute {
+		r.pause.Limit = copyingProbeLimit
+	}
 	r.probeAt = now + r.pause.Next()
 }
 

@@ -471,3 +471,74 @@ func TestCrowdedShardsGetTheirTurn(t *testing.T) {
 		assert.Zero(t, bytes)
 	})
 }
+
+// nacked is what a full queue answers, beside which there may be others.
+var nacked = outcome{Class: sinks.Unknown, Reason: sinks.ReasonRefused, Err: errBroker, OfRoute: true}
+
+// TestANackingRoute has a route that refuses for an hour, and proves nothing by it:
+// no attempt is counted, what was sent is marked each time, and little is sent.
+func TestANackingRoute(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Retry.Attempts = 1
+			b.sink.behave = byTopic(map[string]outcome{"full": nacked})
+			b.store.add(to("full", 50, b.store.now(), noKey)...)
+		})
+		b.pass(time.Hour)
+		b.store.add(due("x", b.store.now()))
+		b.Wake(0)
+		b.pass(time.Second)
+		assert.Equal(t, []string{"x"}, b.store.acked, "others go on")
+		sent, after := map[string]int{}, 0
+		for i, call := range b.sink.calls() {
+			for _, id := range call.ids {
+				if sent[id]++; i > 0 && id != "x" {
+					after++
+				}
+			}
+		}
+		assert.Less(t, after, 200, "probes")
+		assert.Len(t, b.store.parked(), 50)
+		copies, marked := 0, 0
+		b.store.read(func() {
+			for i := range b.store.waiting {
+				m := &b.store.waiting[i]
+				assert.Equal(t, message.Attempts{Begun: sent[m.ID], MaybeOut: sent[m.ID]}, m.Attempts, m.ID)
+				copies += max(0, sent[m.ID]-1)
+				marked += min(1, sent[m.ID])
+			}
+		})
+		b.observer.read(func() { assert.Equal(t, copies, b.observer.settled.suspected, "each further copy is counted") })
+
+		b.sink.set(same(acked))
+		b.pass(copyingProbeLimit + time.Second)
+		assert.Len(t, b.store.acked, 51)
+		assert.Empty(t, b.store.dead)
+		b.observer.read(func() { assert.Equal(t, copies+marked, b.observer.settled.suspected) })
+	})
+}
+
+// TestAMessageThatIsAlwaysNacked keeps its route closed for no longer than a few probes,
+// and is never given up.
+func TestAMessageThatIsAlwaysNacked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Retry.Attempts = 1
+			b.sink.behave = eachBy(func(id string) outcome {
+				if id == "m0000" {
+					return nacked
+				}
+				return acked
+			})
+			b.store.add(many(100, b.store.now())...)
+		})
+		for i := range 200 {
+			b.store.add(due(fmt.Sprint("x", i), b.store.now()))
+			b.Wake(0)
+			b.pass(10 * time.Second)
+		}
+		b.pass(2 * time.Minute)
+		assert.Len(t, b.store.acked, 299)
+		assert.Empty(t, b.store.dead)
+	})
+}

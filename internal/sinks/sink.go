@@ -77,7 +77,8 @@ type Class int
 // acknowledged by a default.
 const (
 	// Unknown: the broker may or may not have stored it. It is published again
-	// and counts as a possible duplicate.
+	// and counts as a possible duplicate. What is not proven is Unknown, whatever
+	// the broker calls it.
 	Unknown Class = iota
 	// Acknowledged: the broker has stored it, as far as its own promise goes.
 	Acknowledged
@@ -120,7 +121,7 @@ const (
 	ReasonInvalid      Reason = "invalid" // topic or header that the broker cannot take
 	ReasonTopicMissing Reason = "topic_missing"
 	ReasonUnroutable   Reason = "unroutable"
-	ReasonRefused      Reason = "refused" // the broker said no to this message: nack, limit reached
+	ReasonRefused      Reason = "refused" // the broker said no to this message, or took no responsibility for it: nack, limit reached
 	ReasonFull         Reason = "full"    // the queue or stream takes no more
 	ReasonThrottled    Reason = "throttled"
 	ReasonAuth         Reason = "auth"
@@ -143,6 +144,11 @@ type Outcome struct {
 	// Whole is set where an Unavailable or Unknown is of the whole broker, as for
 	// a lost connection: other routes would fare no better.
 	Whole bool
+	// OfRoute is set where the broker itself has answered that the route takes nothing,
+	// and that proves nothing of what it was sent: a queue that is full, beside others
+	// that are not. An Unknown then counts no attempt, and the route is probed seldom,
+	// since each probe may leave a copy.
+	OfRoute bool
 	// Route is the route that failed, where it is not the one that [Sink.Route]
 	// names for the message.
 	Route Route

@@ -17,7 +17,7 @@ func newDoneCounters() *doneCounters {
 		released:     counters("released_total", "Messages that this instance put back at their due time, no attempt counted.", "queue"),
 		parked:       counters("parked_total", "Messages that this instance parked because their route is unavailable, each time.", "queue"),
 		stale:        counters("stale_settles_total", "Claims that this instance settled after they had ended.", "queue"),
-		suspected:    counters("suspected_duplicates_total", "Messages that this instance published while an earlier copy may have been.", "queue"),
+		suspected:    counters("suspected_duplicates_total", "Messages that this instance published, or may have, while an earlier copy may have been.", "queue"),
 	}
 }
 

@@ -96,6 +96,13 @@ func (s *Server) Own(name string, content []byte) string {
 	return path
 }
 
+// RabbitEval evaluates an Erlang expression in a RabbitMQ: for what no client of it
+// can do.
+func (s *Server) RabbitEval(expression string) {
+	s.t.Helper()
+	s.check(s.server.RabbitEval(s.t.Context(), expression))
+}
+
 // Kill sends SIGKILL to all of the server's processes and returns when they
 // are gone. A paused server can be killed, too.
 func (s *Server) Kill() { s.check(s.server.Kill()) }

@@ -13,6 +13,7 @@ import (
 
 var (
 	errInvalidAck   = errors.New("answer is no JetStream ack")
+	errUnstored     = errors.New("the ack names no sequence: an earlier copy is on its way to the replicas, and may yet fail")
 	errNoResponders = natsgo.ErrNoResponders
 )
 
@@ -41,6 +42,8 @@ func parseAck(m *natsgo.Msg, last *string) sinks.Outcome {
 		return classify(ack.Error)
 	case ack.Stream == "":
 		return classify(errInvalidAck)
+	case ack.Sequence == 0: // {"seq":0,"duplicate":true} of clustered servers
+		return classify(errUnstored)
 	}
 	outcome := stored(ack.Stream, ack.Sequence)
 	outcome.Duplicate = ack.Duplicate

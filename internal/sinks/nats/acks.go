@@ -63,4 +63,7 @@ func (c *connection) onAck(m *natsgo.Msg) {
 	if f != nil { // else it came too late
 		f.answered(index, parseAck(m, &c.acks.stream))
 	}
+	if c.denied.isAny.Load() {
+		c.judgeDenials()
+	}
 }

@@ -174,16 +174,28 @@ func (c *call) refused(i int, outcome sinks.Outcome) {
 	}
 }
 
-// deny settles all messages of a subject that we may not publish to.
-func (c *call) deny(subject string, err error) {
+// unanswered are the messages of a subject that were handed over and have no answer.
+func (c *call) unanswered(subject string) (indices []int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
-		return
+		return nil
 	}
 	for i := range c.entries {
 		if c.entries[i].state == sent && c.batch[i].Topic == subject {
-			c.settle(i, classify(err))
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// deny settles messages that the server has denied.
+func (c *call) deny(indices []int, outcome sinks.Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, i := range indices {
+		if !c.over && c.entries[i].state == sent {
+			c.settle(i, outcome)
 		}
 	}
 }
@@ -207,6 +219,7 @@ func (c *call) expire() error {
 		if l.socket.Load().silence() >= l.timeout {
 			return errSilent
 		}
+		l.denied.isBlurred.Store(true)
 		c.settle(i, classify(fmt.Errorf("subject %s: %w", c.batch[i].Topic, errNoAnswer)))
 	}
 	return nil
@@ -228,6 +241,7 @@ func (c *call) end(err error, whole bool) {
 		case settled:
 			continue
 		case sent:
+			c.connection.denied.isBlurred.Store(true)
 			outcome.Class = sinks.Unknown
 		case noResponder:
 			outcome = classify(errNoResponders)

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 var deniedSubject = regexp.MustCompile(`(?:Publish|Subscription) to "([^"]*)"`)
@@ -20,11 +22,24 @@ const deniedLogged = 100
 type denials struct {
 	api atomic.Bool // to ask JetStream's API
 
+	// isAny: the server has denied messages of which it is not known yet which they are.
+	isAny atomic.Bool
+	// isBlurred: of a message that was handed over nobody waits for the answer any more,
+	// so that a denial may be of it.
+	isBlurred atomic.Bool
+
 	mu     sync.Mutex
-	logged map[string]bool // subjects
+	logged map[string]bool    // subjects
+	open   map[string]*denial // by subject
 }
 
-func newDenials() denials { return denials{logged: map[string]bool{}} }
+// denial is how often the server has denied a subject, but for those that were told.
+type denial struct {
+	count int
+	err   error
+}
+
+func newDenials() denials { return denials{logged: map[string]bool{}, open: map[string]*denial{}} }
 
 // isNew says whether the subject should be logged.
 func (d *denials) isNew(subject string) bool {
@@ -51,10 +66,45 @@ func (c *connection) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) 
 	case strings.HasPrefix(subject, "$JS.API."):
 		c.denied.api.Store(true)
 	}
-	for _, f := range c.acks.all() {
-		f.deny(subject, err)
+	c.denied.mu.Lock()
+	if c.denied.open[subject] == nil {
+		c.denied.open[subject] = &denial{}
 	}
+	c.denied.open[subject].count++
+	c.denied.open[subject].err = err
+	c.denied.isAny.Store(true)
+	c.denied.mu.Unlock()
+	c.judgeDenials()
 	if c.denied.isNew(subject) {
 		c.logger.Warn("NATS denies us a subject", "event", "sink_denied", "topic", subject)
 	}
+}
+
+// judgeDenials tells which messages the server has denied. It names only the subject,
+// once for each message, and permissions change while we are connected: an earlier
+// message may be stored, and its ack on its way. So they are known when as many are
+// denied as have no answer. It is called after each denial, and after each answer while
+// there are some.
+func (c *connection) judgeDenials() {
+	c.denied.mu.Lock()
+	defer c.denied.mu.Unlock()
+	for subject, d := range c.denied.open {
+		calls := c.acks.all()
+		unanswered, count := make([][]int, len(calls)), 0
+		for k, f := range calls {
+			unanswered[k] = f.unanswered(subject)
+			count += len(unanswered[k])
+		}
+		outcome := classify(d.err)
+		if c.denied.isBlurred.Load() {
+			outcome.Class = sinks.Unknown
+		} else if count > d.count {
+			continue // It is some of them. What is answered, or overdue, tells.
+		}
+		delete(c.denied.open, subject)
+		for k, f := range calls {
+			f.deny(unanswered[k], outcome)
+		}
+	}
+	c.denied.isAny.Store(len(c.denied.open) > 0)
 }

@@ -67,7 +67,7 @@ func classify(err error) sinks.Outcome {
 		return sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, err) // the client took nothing
 	case errors.Is(err, natsgo.ErrHeadersNotSupported):
 		return sinks.FailedWhole(sinks.Unavailable, sinks.ReasonBroker, err)
-	case errors.Is(err, errInvalidAck):
+	case errors.Is(err, errInvalidAck), errors.Is(err, errUnstored):
 		return sinks.Failed(sinks.Unknown, sinks.ReasonBroker, err)
 	case errors.Is(err, errNoAnswer):
 		return sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, err)

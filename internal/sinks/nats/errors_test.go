@@ -117,6 +117,8 @@ func TestParseAck(t *testing.T) {
 		{`{"stream":"ORDERS","seq":12,"val":"7"}`, sinks.Acknowledged, false, "stream ORDERS sequence 12"},
 		{`{"type":"x","error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"ORDERS","seq":0}`, sinks.Unavailable, false, ""},
 		{`{"stream":"ORDERS","seq":0,"error":{"code":400,"err_code":10054}}`, sinks.Permanent, false, ""},
+		{`{"stream":"ORDERS","seq":0,"duplicate":true}`, sinks.Unknown, false, ""},
+		{`{"stream":"ORDERS","seq":0}`, sinks.Unknown, false, ""},
 		{`{"stream":"","seq":12}`, sinks.Unknown, false, ""},
 		{`{"seq":12}`, sinks.Unknown, false, ""},
 		{`{"stream":"ORDERS","seq":}`, sinks.Unknown, false, ""},

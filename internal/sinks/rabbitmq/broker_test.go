@@ -50,6 +50,7 @@ func (b *broker) Features() sinktest.Features {
 		Missing:      sinks.ReasonUnroutable,
 		InvalidTopic: strings.Repeat("t", 256),
 		TooLarge:     limitedBytes + 1,
+		NacksFull:    true,
 		Connections:  defaultConnections,
 	}
 }

@@ -29,6 +29,7 @@ const (
 type channel struct {
 	connection *connection
 	topic      string       // that it serves; guarded by the connection's mu
+	isRetired  bool         // gets no more messages; guarded by the connection's mu
 	users      atomic.Int64 // chains that have not ended
 	wake       chan struct{}
 
@@ -36,6 +37,7 @@ type channel struct {
 	queue []*publication // submitted, and not handed over
 	swept bool           // a call has ended early: look for its messages
 	ended error          // why nothing is taken any more
+	over  bool           // nobody uses it any more: it ends
 
 	open        *openChannel // nil while there is none
 	pending     []*publication
@@ -93,9 +95,29 @@ func (c *channel) rouse() {
 	}
 }
 
-// run ends with the connection, and settles all that it still has then.
+// end has the channel closed, which nobody uses any more.
+func (c *channel) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	c.rouse()
+}
+
+// isOver reports whether the channel is to end, and closes it then. What is pending
+// nobody waits for any more.
+func (c *channel) isOver() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over && c.open != nil {
+		c.open.close()
+	}
+	return c.over
+}
+
+// run ends with the connection, and settles all that it still has then, or when the
+// channel is one too many.
 func (c *channel) run() {
-	for {
+	for !c.isOver() {
 		c.hear()
 		c.sweep()
 		c.handOver()
@@ -229,7 +251,16 @@ func (c *channel) settleAnswered() {
 	c.connection.confirmed.advance(answered[count-1].start, c.confirmedAt)
 	for _, p := range answered {
 		c.judge(p)
+		if p.answer == methodNack {
+			c.holdBack(p.topic)
+		}
 	}
+}
+
+// holdBack refuses what is queued behind a message that was nacked: each that is
+// handed over may leave copies, in the queue or in others of the topic.
+func (c *channel) holdBack(topic string) {
+	c.refuse(classify(notHanded, errNacked), func(p *publication) bool { return p.topic == topic })
 }
 
 // judge settles a message that the broker has answered.

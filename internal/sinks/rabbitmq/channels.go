@@ -1,6 +1,9 @@
 package rabbitmq
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // channelsMax bounds the channels of a connection, one for each route in use.
 // Where there are more, they wait for each other.
@@ -10,6 +13,7 @@ const channelsMax = 128
 type channelTable struct {
 	all     []*channel
 	byTopic map[string]*channel
+	lessons int // of the limit, when it was last looked at
 	// freed is closed, and replaced, when a channel has become free and isAwaited.
 	freed     chan struct{}
 	isAwaited bool
@@ -88,6 +92,7 @@ func (c *connection) leave(channel *channel) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.endRetired(channel)
 	if c.channels.isAwaited {
 		c.channels.isAwaited = false
 		close(c.channels.freed)
@@ -96,7 +101,38 @@ func (c *connection) leave(channel *channel) {
 }
 
 // channelsMax leaves ids for channels that are being closed, where the broker
-// allows only a few.
+// allows only a few, and is the connection's share of what our user may have.
 func (c *connection) channelsMax() int {
-	return max(1, min(channelsMax, int(c.amqp.Config.ChannelMax)/2))
+	most := max(1, min(channelsMax, int(c.amqp.Config.ChannelMax)/2))
+	if share, isLimited := c.limit.share(c.number); isLimited {
+		return min(most, share)
+	}
+	return most
+}
+
+// fit gives back the channels that are beyond the connection's share since the limit
+// is known, each as soon as it is not used any more.
+func (c *connection) fit() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lessons := c.limit.lesson()
+	if c.channels.lessons == lessons {
+		return
+	}
+	c.channels.lessons = lessons
+	keep := min(len(c.channels.all), c.channelsMax())
+	beyond := slices.Clone(c.channels.all[keep:])
+	c.channels.all = slices.Delete(c.channels.all, keep, len(c.channels.all))
+	for _, channel := range beyond {
+		delete(c.channels.byTopic, channel.topic)
+		channel.isRetired = true
+		c.endRetired(channel)
+	}
+}
+
+// endRetired ends a channel that is beyond the connection's share, once it is free. c.mu is held.
+func (c *connection) endRetired(channel *channel) {
+	if channel.isRetired && channel.users.Load() == 0 {
+		channel.end()
+	}
 }

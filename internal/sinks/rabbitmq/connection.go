@@ -21,15 +21,19 @@ const closeTimeout = time.Second
 // and one for each channel; Close waits for all.
 type connection struct {
 	config Config
+	number int // among those of the sink
 	host   string
 	logger *slog.Logger
 	amqp   *amqp.Connection
 	wire   *wire
 	mux    *mux
-	blocks chan amqp.Blocking
-	closes chan *amqp.Error
-	load   atomic.Int64 // messages of calls that use it
-	work   sync.WaitGroup
+	limit  *channelLimit
+	// lessons is how often the limit had changed when the connection began.
+	lessons int
+	blocks  chan amqp.Blocking
+	closes  chan *amqp.Error
+	load    atomic.Int64 // messages of calls that use it
+	work    sync.WaitGroup
 
 	mu       sync.Mutex
 	cause    error // why it ended; not nil once done is closed
@@ -47,16 +51,20 @@ type position struct {
 	at      time.Time // when that was last moved
 }
 
-// dial connects to a node and logs in. It ends with ctx.
-func dial(ctx context.Context, config Config, e endpoint, logger *slog.Logger) (*connection, error) {
-	c := &connection{config: config, host: e.host, logger: logger, done: make(chan struct{}), channels: newChannelTable()}
+// dial connects to a node and logs in, as the connection of that number. It ends with ctx.
+func dial(ctx context.Context, config Config, e endpoint, number int, limit *channelLimit, logger *slog.Logger) (*connection, error) {
+	c := &connection{
+		config: config, number: number, host: e.host, limit: limit, lessons: limit.begin(time.Now()), logger: logger,
+		done: make(chan struct{}), channels: newChannelTable(),
+	}
+	c.channels.lessons = c.lessons
 	var err error
 	c.amqp, err = config.dialNode(ctx, e, func(conn net.Conn) net.Conn {
 		c.wire = newWire(conn, config.PublishTimeout)
 		c.work.Go(c.wire.run)
 		return c.wire
 	}, func(conn net.Conn) net.Conn {
-		c.mux = newMux(conn)
+		c.mux = newMux(conn, limit)
 		return c.mux
 	})
 	if err != nil {
@@ -86,6 +94,12 @@ func (c *connection) watch() {
 				cause = fmt.Errorf("%w: %w", errLost, exception)
 			}
 			c.wire.end(errLost)
+			if isLimit(exception) && c.mux.isAsking() {
+				cause = fmt.Errorf("%w: %w: %w", errLost, errTooMany, exception)
+				most := c.limit.refused(c.lessons, time.Now())
+				c.logger.Warn("rabbitmq allows our user no more channels", "event", "sink_channels", "server", c.host, "channels", most)
+			}
+			c.mux.end()
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.cause = cause
@@ -136,20 +150,24 @@ func (c *connection) refusal() error {
 	return nil
 }
 
-// ping makes the broker answer.
+// ping makes the broker open a channel. Where we may have none for that, it is the
+// heartbeats that tell.
 func (c *connection) ping(ctx context.Context) error {
-	if err := c.refusal(); err != nil {
+	if err := c.refusal(); err != nil || !c.limit.allowsPing() {
 		return err
 	}
-	answer := make(chan struct{}, 1)
-	channel, err := c.mux.open(func() { answer <- struct{}{} })
-	if err != nil {
+	answered := make(chan struct{}, 1)
+	channel, err := c.mux.open(func() { answered <- struct{}{} }) // Called once, until its event is taken.
+	switch {
+	case errors.Is(err, errNoNumber):
+		return nil
+	case err != nil:
 		return err
 	}
 	defer channel.close()
 	select {
-	case <-answer:
-		return nil
+	case <-answered:
+		return channel.isOpened()
 	case <-c.done:
 		return c.Err()
 	case <-ctx.Done():

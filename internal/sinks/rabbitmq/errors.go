@@ -15,12 +15,13 @@ import (
 var (
 	errClosed       = redial.ErrClosed
 	errBlocked      = errors.New("the broker blocks publishers: it is short of memory or disk")
-	errNacked       = errors.New("the broker refused the message (nack): the queue is full")
+	errNacked       = errors.New("the broker takes no responsibility (nack): a queue of the topic is full or has failed, and any of them may have a copy")
 	errUnroutable   = errors.New("no queue is bound for this topic")
 	errTwin         = errors.New("a message of the same id and topic was returned as unroutable, maybe this one")
 	errLost         = errors.New("the connection was lost")
 	errNotConnected = errors.New("no connection within the publish timeout")
 	errNoChannel    = errors.New("all channels were in use for other topics for longer than the publish timeout")
+	errTooMany      = errors.New("the broker allows our user no more channels")
 	errNoNumber     = errors.New("the broker allows no more channels")
 	errMalformed    = errors.New("malformed AMQP frame")
 	errSilent       = errors.New("the broker did not answer within the publish timeout")
@@ -49,11 +50,13 @@ const (
 
 // classify turns an error into the outcome of a message at that stage.
 func classify(s stage, err error) sinks.Outcome {
-	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: reasonOf(err), Err: err, Whole: isWhole(err)}
+	outcome := sinks.Outcome{
+		Class: sinks.Unknown, Reason: reasonOf(err), Err: err, Whole: isWhole(err), OfRoute: errors.Is(err, errNacked),
+	}
 	switch {
-	case errors.Is(err, errNacked), errors.Is(err, errUnroutable), s == notHanded:
+	case errors.Is(err, errUnroutable), s == notHanded:
 		outcome.Class = sinks.Unavailable
-	case errors.Is(err, errTwin):
+	case errors.Is(err, errNacked), errors.Is(err, errTwin):
 	case s == alone && isOfChannel(err):
 		outcome.Class = classOfRefusal(outcome.Reason)
 	}
@@ -79,6 +82,12 @@ func isOfChannel(err error) bool {
 	return errors.As(err, &exception) && exception.Server && exception.Recover
 }
 
+// isLimit reports whether the broker closed the connection with what it says where our
+// user has as many channels as it may.
+func isLimit(exception *amqp.Error) bool {
+	return exception != nil && exception.Server && exception.Code == amqp.NotAllowed
+}
+
 // isWhole reports whether the error is the whole broker's and not a route's.
 func isWhole(err error) bool {
 	for _, ofRoute := range []error{
@@ -99,8 +108,8 @@ func reasonOf(err error) sinks.Reason {
 		return sinks.ReasonClosed
 	case errors.Is(err, errBlocked):
 		return sinks.ReasonBroker
-	case errors.Is(err, errNacked):
-		return sinks.ReasonFull
+	case errors.Is(err, errNacked), errors.Is(err, errTooMany):
+		return sinks.ReasonRefused
 	case errors.Is(err, errUnroutable), errors.Is(err, errTwin):
 		return sinks.ReasonUnroutable
 	case errors.As(err, &login), tlsclient.IsTrust(err):

@@ -43,7 +43,7 @@ func TestClassify(t *testing.T) {
 		{"too large", soft(amqp.PreconditionFailed), [3]string{"unavailable too_large", "unknown too_large", "permanent too_large"}},
 		{"content too large", soft(amqp.ContentTooLarge), [3]string{"unavailable too_large", "unknown too_large", "permanent too_large"}},
 		{"locked", soft(amqp.ResourceLocked), [3]string{"unavailable refused", "unknown refused", "retryable refused"}},
-		{"nack", errNacked, [3]string{"unavailable full", "unavailable full", "unavailable full"}},
+		{"nack", errNacked, [3]string{"unavailable refused of_route", "unknown refused of_route", "unknown refused of_route"}},
 		{"returned", fmt.Errorf("%w: 312", errUnroutable), [3]string{"unavailable unroutable", "unavailable unroutable", "unavailable unroutable"}},
 		{"twin", errTwin, [3]string{"unavailable unroutable", "unknown unroutable", "unknown unroutable"}},
 	} {
@@ -53,6 +53,9 @@ func TestClassify(t *testing.T) {
 				told := got.Class.String() + " " + string(got.Reason)
 				if got.Whole {
 					told += " whole"
+				}
+				if got.OfRoute {
+					told += " of_route"
 				}
 				require.Equal(t, c.want[i], told, "%s at stage %d", c.name, s)
 				require.ErrorIs(t, got.Err, c.err)

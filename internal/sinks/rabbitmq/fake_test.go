@@ -26,6 +26,7 @@ type fake struct {
 	onPublish func(topic string, size int) bool
 	serving   sync.WaitGroup
 	rate      atomic.Int64 // bytes that a connection takes in a second; 0 is no limit
+	refuses   atomic.Bool  // it closes each channel in place of opening it
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -135,6 +136,10 @@ func (f *fake) method(conn net.Conn, channels map[uint16]*fakeChannel, number ui
 		return false
 	case [2]uint16{20, 10}: // channel open
 		channels[number] = &fakeChannel{}
+		if f.refuses.Load() {
+			send(conn, number, 20, 40, []byte{0x01, 0x95, 0}, []byte{0, 20, 0, 10}) // 405, no text, for channel.open
+			return true
+		}
 		send(conn, number, 20, 11, []byte{0, 0, 0, 0})
 	case [2]uint16{20, 40}: // channel close
 		f.mu.Lock()
@@ -142,6 +147,9 @@ func (f *fake) method(conn net.Conn, channels map[uint16]*fakeChannel, number ui
 		f.mu.Unlock()
 		send(conn, number, 20, 41)
 	case [2]uint16{85, 10}: // confirm
+		if f.refuses.Load() {
+			return true
+		}
 		send(conn, number, 85, 11)
 	case [2]uint16{60, 40}: // publish
 		rest := payload[6:]

@@ -33,10 +33,13 @@ type mux struct {
 	mu       sync.Mutex
 	channels map[uint16]*openChannel
 	most     uint16 // the highest number of a channel
+	limit    *channelLimit
+	counted  int // channels that the broker has opened
+	isOver   bool
 }
 
-func newMux(conn net.Conn) *mux {
-	m := &mux{Conn: conn, channels: map[uint16]*openChannel{}}
+func newMux(conn net.Conn, limit *channelLimit) *mux {
+	m := &mux{Conn: conn, channels: map[uint16]*openChannel{}, limit: limit}
 	m.in = bufio.NewReaderSize(&patient{m}, 32<<10)
 	return m
 }
@@ -144,4 +147,36 @@ func (m *mux) release(channel *openChannel) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.channels, channel.number)
+	if channel.isCounted && !m.isOver {
+		m.counted--
+		m.limit.opened(-1)
+	}
+}
+
+// count notes that the broker has opened a channel.
+func (m *mux) count(channel *openChannel) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if channel.isCounted || m.isOver {
+		return
+	}
+	channel.isCounted = true
+	m.counted++
+	m.limit.opened(1)
+}
+
+// isAsking reports whether the broker has not opened a channel yet that we asked for.
+func (m *mux) isAsking() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.counted < len(m.channels)
+}
+
+// end counts the channels off, with the connection that is lost.
+func (m *mux) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.isOver = true
+	m.limit.opened(-m.counted)
+	m.counted = 0
 }

@@ -18,7 +18,7 @@ import (
 func newMuxPipe(t *testing.T) (m *mux, driver <-chan []byte, broker net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
-	m = newMux(near)
+	m = newMux(near, &channelLimit{})
 	m.begin(2, time.Minute)
 	frames := make(chan []byte, 16)
 	var reading sync.WaitGroup

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -22,6 +23,7 @@ type openChannel struct {
 	taken   []event // memory of take
 
 	returning *returned // its content is not complete; the reader's own
+	isCounted bool      // the broker has opened it; the mux guards it
 
 	mu       sync.Mutex
 	events   []event
@@ -69,6 +71,7 @@ func (o *openChannel) receive(kind byte, payload []byte) (isOver bool, err error
 func (o *openChannel) receiveMethod(m method, r *reader) (isOver bool, err error) {
 	switch m {
 	case methodOpenOK:
+		o.mux.count(o)
 	case methodConfirmOK:
 		o.add(event{method: m})
 	case methodAck, methodNack:
@@ -126,6 +129,17 @@ func (o *openChannel) add(e event) bool {
 		o.rouse()
 	}
 	return true
+}
+
+// isOpened returns nil where the first that the broker said of a new channel is that it
+// confirms messages.
+func (o *openChannel) isOpened() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if first := o.events[0]; first.method != methodConfirmOK {
+		return fmt.Errorf("channel closed: %w", first.exception)
+	}
+	return nil
 }
 
 // take returns the events since the last call; they are valid until the next.

@@ -24,6 +24,7 @@ const (
 // connection that is lost or slow is passed over while there are others.
 type pool struct {
 	places []*place
+	limit  *channelLimit
 	turn   atomic.Uint64
 }
 
@@ -34,7 +35,7 @@ type place struct {
 }
 
 func newPool(config Config, endpoints []endpoint, logger *slog.Logger) *pool {
-	p := &pool{}
+	p := &pool{limit: &channelLimit{connections: config.Connections}}
 	for number := range config.Connections {
 		place := &place{next: number}
 		logger := logger.With("connection", number)
@@ -43,7 +44,9 @@ func newPool(config Config, endpoints []endpoint, logger *slog.Logger) *pool {
 			Initial: backoffInitial, Limit: backoffLimit, Stable: stableAfter,
 			Logger: logger,
 			Dial: func(ctx context.Context) (*connection, error) {
-				return place.dial(ctx, config, endpoints, logger)
+				return place.dial(ctx, endpoints, func(e endpoint) (*connection, error) {
+					return dial(ctx, config, e, number, p.limit, logger)
+				})
 			},
 		})
 		p.places = append(p.places, place)
@@ -52,12 +55,12 @@ func newPool(config Config, endpoints []endpoint, logger *slog.Logger) *pool {
 }
 
 // dial tries each endpoint once, the one that worked last first.
-func (p *place) dial(ctx context.Context, config Config, endpoints []endpoint, logger *slog.Logger) (*connection, error) {
+func (p *place) dial(ctx context.Context, endpoints []endpoint, dial func(endpoint) (*connection, error)) (*connection, error) {
 	var err error
 	for range endpoints {
 		e := endpoints[p.next%len(endpoints)]
 		var connection *connection
-		if connection, err = dial(ctx, config, e, logger); err == nil {
+		if connection, err = dial(e); err == nil {
 			return connection, nil
 		}
 		err = fmt.Errorf("connect to %s: %w", e.host, err)
@@ -77,7 +80,8 @@ func (p *pool) get(ctx context.Context) (*connection, error) {
 	}
 	best := p.live(true)
 	if best == nil {
-		place := p.places[p.turn.Add(1)%uint64(len(p.places))]
+		places := p.usable()
+		place := places[p.turn.Add(1)%uint64(len(places))]
 		connection, err := place.Get(ctx, false)
 		if err == nil {
 			best = connection
@@ -93,9 +97,14 @@ func (p *pool) get(ctx context.Context) (*connection, error) {
 // Where one is blocked all are: the alarm is the whole broker's.
 func (p *pool) live(start bool) *connection {
 	var best *connection
-	for _, place := range p.places {
+	usable := len(p.usable())
+	for i, place := range p.places {
 		connection, ok := place.Current()
+		if ok {
+			connection.fit()
+		}
 		switch {
+		case i >= usable:
 		case !ok && start:
 			place.Start()
 		case !ok:
@@ -106,6 +115,17 @@ func (p *pool) live(start bool) *connection {
 		}
 	}
 	return best
+}
+
+// usable are the places whose connections may have channels: all, unless the broker
+// allows fewer channels than there are connections.
+func (p *pool) usable() []*place {
+	for number := range p.places {
+		if share, isLimited := p.limit.share(number); isLimited && share == 0 {
+			return p.places[:number]
+		}
+	}
+	return p.places
 }
 
 // ping asks the broker over the first connection that there is.

@@ -226,6 +226,18 @@ func TestManyRoutes(t *testing.T) {
 	require.Equal(t, sinks.Acknowledged, stuck.All()[0].Class)
 }
 
+// TestPingOfARefusedChannel: that the broker says something is no answer yet.
+func TestPingOfARefusedChannel(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func(string, int) bool { return true })
+	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1})
+	require.NoError(t, sink.Ping(t.Context()))
+	f.refuses.Store(true)
+	require.ErrorContains(t, sink.Ping(t.Context()), "405")
+	f.refuses.Store(false)
+	require.NoError(t, sink.Ping(t.Context()))
+}
+
 func TestRoute(t *testing.T) {
 	t.Parallel()
 	m := newMessage(t, "orders", "a/b")
@@ -270,13 +282,15 @@ func TestAFullQueue(t *testing.T) {
 	for range 300 {
 		take()
 	}
-	refused := 0
+	classes := map[sinks.Class]int{}
 	for _, outcome := range outcomes.All() {
+		classes[outcome.Class]++
 		if outcome.Class != sinks.Acknowledged {
-			requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonFull)
+			require.Equal(t, sinks.ReasonRefused, outcome.Reason, outcome.Err)
+			require.True(t, outcome.OfRoute)
 			require.False(t, outcome.Whole)
-			refused++
 		}
 	}
-	require.Positive(t, refused)
+	require.Positive(t, classes[sinks.Unknown], "nacked")
+	require.Zero(t, classes[sinks.Permanent]+classes[sinks.Retryable])
 }

@@ -112,6 +112,9 @@ type Features struct {
 	BatchLimit int
 	// ExtraHeaders are names of headers that the sink adds for the broker (Nats-Msg-Id).
 	ExtraHeaders []string
+	// NacksFull is set where the refusal of a full topic proves nothing of the message:
+	// Unknown, of the route, sinks.ReasonRefused, in place of Unavailable.
+	NacksFull bool
 	// Connections is how many connections to the broker a sink takes in turn; 0 means 1.
 	Connections int
 	// Recovery is how soon after Start a sink that is being used works again
