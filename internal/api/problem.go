@@ -69,6 +69,7 @@ var kinds = []struct {
 	{store.ErrNoJob, "not_found", http.StatusNotFound},
 	{store.ErrManyPaused, "many_paused", http.StatusConflict},
 	{delay.ErrDuplicate, "duplicate", http.StatusConflict},
+	{store.ErrOtherTopic, "forbidden", http.StatusForbidden},
 	{delay.ErrTooLate, "too_late", http.StatusConflict},
 	{delay.ErrNotFound, "not_found", http.StatusNotFound},
 	{delay.ErrUnknown, "unknown", http.StatusGatewayTimeout},

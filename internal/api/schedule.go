@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -18,11 +17,7 @@ import (
 const mostBody = 24 << 20
 
 // scheduling has the calls that schedule.
-type scheduling struct {
-	*core
-
-	messages *messages // a schedule may replace one
-}
+type scheduling struct{ *core }
 
 func (s *scheduling) register() {
 	register(s.core, operation{
@@ -213,7 +208,7 @@ func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchO
 }
 
 func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []Schedule) []Scheduled {
-	may := func(m *Schedule) error { return s.mayPut(ctx, queue, m) }
+	may := func(m *Schedule) error { return mayPut(ctx, m) }
 	return ScheduleAll(ctx, s.config.Queues[queue].Clients, messages, may)
 }
 
@@ -247,21 +242,13 @@ func ScheduleAll(ctx context.Context, clients map[delay.Conflict]*delay.Client, 
 	return results
 }
 
-// mayPut refuses a topic that the caller may not use, also that of a message in whose
-// place this one would be.
-func (s *scheduling) mayPut(ctx context.Context, queue string, m *Schedule) error {
-	caller := callOf(ctx)
-	if !caller.MaySee(m.Topic) {
+// mayPut refuses a topic that the caller may not use. That of a message in whose place
+// this one would be, the script looks at.
+func mayPut(ctx context.Context, m *Schedule) error {
+	if caller := callOf(ctx); !caller.MaySee(m.Topic) {
 		return forbidden(caller.Name + " may not use the topic " + m.Topic)
 	}
-	if conflicts[m.Conflict] != delay.Replace {
-		return nil
-	}
-	err := s.messages.mayChange(ctx, queue, delay.Ref{ID: m.ID, Key: m.Key})
-	if errors.Is(err, delay.ErrNotFound) || errors.Is(err, delay.ErrInvalid) {
-		return nil // Schedule says so, and better.
-	}
-	return err
+	return nil
 }
 
 func scheduled(answer delay.Result) Scheduled {

@@ -28,6 +28,7 @@ type doing struct {
 	start  *start  // of those that do not continue earlier ones
 	layout *Layout // of this round
 	epoch  string  // that all runs must name, where the verb is pinned
+	topics string  // those that the caller may touch, see WithTopics
 }
 
 // do runs the verb for all calls until each has an answer or ctx ends.
@@ -37,7 +38,7 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 		ctx, cancel = context.WithTimeout(ctx, MaxCall)
 		defer cancel()
 	}
-	d := doing{q: q, verb: v, calls: calls}
+	d := doing{q: q, verb: v, calls: calls, topics: topicsOf(ctx)}
 	d.begin()
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	var refused time.Time // since when a fence refuses the runs

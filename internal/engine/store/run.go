@@ -60,6 +60,7 @@ type run struct {
 	startMs, notAfter int64 // by the clock of the shard's server
 	relative, tagged  bool  // some of the messages are due after a delay, or have tags
 
+	topics  string // those that the caller may touch, see [WithTopics]
 	history string // the shard's limits, where the verb ends messages and the queue keeps a history
 }
 

@@ -30,7 +30,7 @@ var scheduleVerb = verb{
 		if r.second {
 			start = strconv.FormatInt(r.startMs, 10)
 		}
-		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tagged) + maxBatchBytes}
+		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tagged) + maxBatchBytes + behindSpace(r.topics)}
 	},
 	each: func(args []any, a *asked) []any {
 		return append(args, a.when.String(), message.Member(a.id, a.key))
@@ -40,6 +40,13 @@ var scheduleVerb = verb{
 }
 
 var maxBatchBytes = strconv.Itoa(MaxBatchBytes)
+
+func behindSpace(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " " + text
+}
 
 func digit(set bool) string {
 	if set {
@@ -57,7 +64,7 @@ var replaceVerb = verb{
 	},
 	head: func(r run) []any {
 		return []any{
-			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last),
+			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics,
 		}
 	},
 	each: func(args []any, a *asked) []any {

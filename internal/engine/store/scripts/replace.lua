@@ -4,7 +4,8 @@
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 --      11 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
---      7 create (1; 0: only in the place of another, 11 where the id is free); then per message: id,
+--      7 create (1; 0: only in the place of another, 11 where the id is free)  8 topics of the caller, see limit; in the
+--      place of others it creates nothing, which is answered 16; then per message: id,
 --      when (due_ms, or "+" and a delay in ms), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
@@ -15,14 +16,14 @@ if meta[1] ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8]
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local second, version, bytes_max, ask = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6]), ARGV[7] == '0'
 -- An earlier run may have created what a further one finds, so that one is not refused.
-if meta[2] and not second and not ask and redis.call('HLEN', KEYS[2]) + (#ARGV - 7) / 3 > tonumber(string.match(meta[2], '^%d+')) then return {3, now_ms} end
+if meta[2] and not second and not ask and redis.call('HLEN', KEYS[2]) + (#ARGV - 8) / 3 > tonumber(string.match(meta[2], '^%d+')) then return {3, now_ms} end
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 
 -- Reads first: what each message meets.
 local reply, plan, seen, bytes, replaced, earliest = {0, now_ms}, {}, {}, 0, 0, nil
-local prefix = version .. string.format('%013d', accepted_ms)
-for i = 8, #ARGV, 3 do
+local topics, prefix = limit(ARGV[8]), version .. string.format('%013d', accepted_ms)
+for i = 9, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
   local token, code, detail = string.sub(stored, 1, 16), 0, 0
@@ -41,6 +42,8 @@ for i = 8, #ARGV, 3 do
     elseif theirs and second then
       -- Ours, or it cannot be told whose: an older version must not cover a newer one.
       if theirs == token then code, detail = 1, old_due or due else code = 5 end
+    elseif topics and (old or score or dead) and not topics[topic_of(before or '', 31)] then
+      code = 16
     elseif old and not old_due then
       code = 3
     elseif ask and not old and not dead then

@@ -5,7 +5,7 @@
 -- ARGV 1 epoch  2 not_after_ms  3 call_start_ms, where an earlier run may have happened ('': none)
 --      4 four digits and a number: format version, create (1; 0 asks only, in a home of an earlier layout, and
 --      answers 11 where the id is free), relative (1: some are due after a delay), tagged (1: some have tags), bytes_max read of
---      other messages;
+--      other messages, and behind a space the topics of the caller, see limit; that a message of others is there, 16 says;
 --      then per message: when (due_ms, or "+" and a delay in ms), id; then per message: token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again. {0, now_ms, accepted_ms}: all were created, due as asked.
@@ -52,7 +52,9 @@ if not second and not ask and not any_dead and redis.call('ZCARD', KEYS[9]) == 0
   return {0, now_ms, accepted_ms}
 end
 
-local tokens, gone, call_start_ms, bytes_max, bytes = {}, {}, tonumber(ARGV[3]), tonumber(string.sub(ARGV[4], 5)), 0
+local tokens, gone, call_start_ms, bytes = {}, {}, tonumber(ARGV[3]), 0
+local bytes_max, topics = string.match(ARGV[4], '^....(%d+) ?(.*)$')
+bytes_max, topics = tonumber(bytes_max), limit(topics)
 if second and redis.call('HLEN', KEYS[6]) > 0 then
   for i = 1, n do tokens[i] = string.sub(ARGV[body_at + i], 1, 16) end
   gone = redis.call('HMGET', KEYS[6], unpack(tokens))
@@ -64,7 +66,7 @@ local function taken(i, dead)
   local id, when, token = entries[2 * i], ARGV[3 + 2 * i], string.sub(ARGV[body_at + i], 1, 16)
   local key, score = KEYS[dead and 5 or 2], not dead and redis.call('ZSCORE', KEYS[1], id)
   local due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
-  local length = (dead or second) and redis.call('HSTRLEN', key, id) or 0
+  local length = (dead or second or topics) and redis.call('HSTRLEN', key, id) or 0
   if bytes > 0 and bytes + length > bytes_max then return 0, 0 end
   bytes = bytes + length
   local stored = length > 0 and redis.call('HGET', key, id) or ''
@@ -75,6 +77,7 @@ local function taken(i, dead)
     if string.sub(stored, before + 15, before + 30) == token then return 1, due or due_of(when, stored_ms) end
     if stored_ms >= call_start_ms then return 5, 0 end
   end
+  if topics and not topics[topic_of(stored, dead and (stop or #stored) + (size or 0) + 31 or 31)] then return 16, 0 end
   if dead then return 4, stop and string.sub(stored, stop + 1, stop + size) or '' end
   return due and 2 or 3, due or 0
 end
