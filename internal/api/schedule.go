@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -34,7 +33,7 @@ func (s *scheduling) register() {
 type Schedule struct {
 	When
 
-	ID         string            `json:"id,omitempty" doc:"Names the message within its key. Without it, and without Idempotency-Key, a new one is made." example:"order-42/timeout"`
+	ID         string            `json:"id,omitempty" doc:"Names the message within its key. Without it, a new one is made." example:"order-42/timeout"`
 	Key        string            `json:"key,omitempty" doc:"Messages of one key and topic are published in due order."`
 	Topic      string            `json:"topic" doc:"Where it is published: Kafka topic, RabbitMQ routing key, NATS subject." example:"order.timeout"`
 	Headers    map[string]string `json:"headers,omitempty" doc:"They pass through unchanged."`
@@ -43,6 +42,8 @@ type Schedule struct {
 	Tags       []string          `json:"tags,omitempty" doc:"What the message belongs to: at most 8, by which it is found."`
 	Late       *Late             `json:"late,omitempty" doc:"How late it may be published; without it the queue's setting holds."`
 	Conflict   string            `json:"conflict,omitempty" enum:"reject,keep,replace" doc:"What to do where the identity is taken; reject by default."`
+
+	call error // that it is, under an idempotency key; see store.Once
 }
 
 // Late says how late a message may be published, and what becomes of it where it is later.
@@ -128,7 +129,7 @@ func (s *Schedule) parse() (delay.Request, error) {
 		return delay.Request{}, err
 	}
 	return delay.Request{
-		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags, Late: late}, When: when,
+		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags, Late: late}, When: when, Repeat: s.call,
 	}, nil
 }
 
@@ -144,35 +145,29 @@ type Scheduled struct {
 
 type scheduleInput struct {
 	QueueParam
+	IdempotencyParam
 
-	Idempotency string `header:"Idempotency-Key" doc:"Stands for an absent id, with the conflict keep."`
-	Body        Schedule
+	Body Schedule
 }
 
-type scheduleOutput struct{ Body Scheduled }
+type scheduleOutput struct {
+	Replayed
+
+	Body Scheduled
+}
 
 func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
-	if in.Body.ID == "" && in.Idempotency != "" {
-		if in.Body.Conflict != "" && in.Body.Conflict != "keep" {
-			return nil, invalid("conflict", "with Idempotency-Key in the place of the id, conflict is keep")
-		}
-		in.Body.ID, in.Body.Conflict = unquote(in.Idempotency), "keep"
+	results, replayed, err := s.scheduleOnce(ctx, in.Queue, "schedule", []Schedule{in.Body})
+	if err != nil {
+		return nil, err
 	}
-	result := s.scheduleAll(ctx, in.Queue, []Schedule{in.Body})[0]
+	result := results[0]
 	s.audited(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
 	if result.Error != nil {
 		result.Error.ID, result.Error.DueAt = result.ID, result.DueAt
 		return nil, result.Error
 	}
-	return &scheduleOutput{result}, nil
-}
-
-// unquote takes the quotes from a string that is given as RFC 8941 has it.
-func unquote(s string) string {
-	if len(s) > 1 && strings.HasPrefix(s, `"`) && strings.HasSuffix(s, `"`) {
-		return s[1 : len(s)-1]
-	}
-	return s
+	return &scheduleOutput{replayed, result}, nil
 }
 
 func (s *Scheduled) answer() string {
@@ -184,6 +179,7 @@ func (s *Scheduled) answer() string {
 
 type batchInput struct {
 	QueueParam
+	IdempotencyParam
 
 	Body struct {
 		Messages []Schedule `json:"messages" minItems:"1" maxItems:"1000" nullable:"false"`
@@ -191,14 +187,20 @@ type batchInput struct {
 }
 
 type batchOutput struct {
+	Replayed
+
 	Body struct {
 		Results []Scheduled `json:"results" nullable:"false"`
 	}
 }
 
 func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
-	out := &batchOutput{}
-	out.Body.Results = s.scheduleAll(ctx, in.Queue, in.Body.Messages)
+	results, replayed, err := s.scheduleOnce(ctx, in.Queue, "scheduleBatch", in.Body.Messages)
+	if err != nil {
+		return nil, err
+	}
+	out := &batchOutput{Replayed: replayed}
+	out.Body.Results = results
 	t := tally{}
 	for i := range out.Body.Results {
 		t[out.Body.Results[i].answer()]++

@@ -187,6 +187,8 @@ func (d *doing) place(layout *Layout) {
 		switch {
 		case d.verb.pinned && layout.Epoch != d.epoch:
 			c.refused(ErrReload)
+		case c.kept != nil && c.kept.again && layout.Epoch != c.kept.epoch:
+			c.refused(errOnceMoved)
 		case c.state == maybeRan && time.Since(c.start.at) > repeatable:
 			c.refused(errForgotten)
 		}

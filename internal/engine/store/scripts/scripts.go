@@ -62,6 +62,8 @@ var (
 	Mend       = load("mend")
 	JobStart   = load("jobstart")
 	JobKeep    = load("jobkeep")
+	OnceBegin  = load("oncebegin")
+	OnceEnd    = load("onceend")
 )
 
 // What several scripts have in front: that keep the index of tags, and the history, ask
