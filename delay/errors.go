@@ -61,6 +61,8 @@ func settled(answer store.Answer) error {
 		return ErrTooLate
 	case store.NotFound:
 		return ErrNotFound
+	case store.OtherTopic:
+		return store.ErrOtherTopic
 	case store.DoneMaybePublished:
 		err = ErrMaybePublished
 	default:

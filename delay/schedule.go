@@ -151,6 +151,10 @@ func (c *Client) scheduled(result *Result, answer store.Answer) {
 		result.Status = Replaced
 	case answer.Code == store.Dead:
 		result.Err = fmt.Errorf("%w: in the dead letters: %s", ErrDuplicate, answer.Reason)
+	case answer.Code == store.OtherTopic && c.conflict == Reject:
+		result.Err = fmt.Errorf("%w: %w", ErrDuplicate, store.ErrOtherTopic)
+	case answer.Code == store.OtherTopic:
+		result.Err = store.ErrOtherTopic
 	case answer.Code == store.InFlight && c.conflict == Replace:
 		result.Err = ErrTooLate
 	case c.conflict == Keep:

@@ -76,7 +76,7 @@ func New(config Config) (*API, error) {
 	a := &API{core: c, events: newEvents(q)}
 	m := &messages{c}
 	for _, resource := range []interface{ register() }{
-		&scheduling{c, m}, m, &listing{c}, &pauses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events,
+		&scheduling{c}, m, &listing{c}, &pauses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events,
 	} {
 		resource.register()
 	}

@@ -123,24 +123,6 @@ func TestConflicts(t *testing.T) {
 	assert.Equal(t, "2", s.call("GET", "/queues/QUEUE/messages/a?body=true", nil).is(http.StatusOK)["body"])
 }
 
-// TestIdempotencyKey stands for an absent id, and the second call is content.
-func TestIdempotencyKey(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, scenery{})
-	put := func(body map[string]any, key string) answer {
-		body["topic"], body["in"] = "t", "1h"
-		return s.call("POST", "/queues/QUEUE/messages", body, "Idempotency-Key", key)
-	}
-	first := put(map[string]any{}, "pay-1").is(http.StatusCreated)
-	assert.Equal(t, "pay-1", first["id"])
-	again := put(map[string]any{}, `"pay-1"`).is(http.StatusCreated)
-	assert.Equal(t, "existing", again["status"])
-	assert.Equal(t, first["due_at"], again["due_at"])
-	assert.Equal(t, "mine", put(map[string]any{"id": "mine"}, "pay-1").is(http.StatusCreated)["id"])
-	assert.Equal(t, "conflict", put(map[string]any{"conflict": "replace"}, "pay-1").refused(http.StatusBadRequest, "invalid"))
-	assert.NotEmpty(t, s.call("POST", "/queues/QUEUE/messages", map[string]any{"topic": "t", "in": "0s"}).is(http.StatusCreated)["id"], "an id is made")
-}
-
 // TestBatch: a result an item, by index; one that is bad does not fail the others.
 func TestBatch(t *testing.T) {
 	t.Parallel()

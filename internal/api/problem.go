@@ -20,7 +20,7 @@ import (
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, not_durable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, many_paused, many_jobs, failed."`
+	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, not_durable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, many_paused, many_jobs, key_in_use, key_reused, failed."`
 	Detail string `json:"detail" doc:"What it is, for people."`
 	Field  string `json:"field,omitempty" doc:"Which field is invalid."`
 	// What is known of a message though there is an error.
@@ -69,6 +69,7 @@ var kinds = []struct {
 	{store.ErrNoJob, "not_found", http.StatusNotFound},
 	{store.ErrManyPaused, "many_paused", http.StatusConflict},
 	{delay.ErrDuplicate, "duplicate", http.StatusConflict},
+	{store.ErrOtherTopic, "forbidden", http.StatusForbidden},
 	{delay.ErrTooLate, "too_late", http.StatusConflict},
 	{delay.ErrNotFound, "not_found", http.StatusNotFound},
 	{delay.ErrUnknown, "unknown", http.StatusGatewayTimeout},

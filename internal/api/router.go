@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/tracing"
 )
 
@@ -143,6 +144,7 @@ func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.Hand
 			return
 		}
 		ctx := context.WithValue(tracing.Caller(r.Context(), r.Header), callKey{}, call{caller, r})
+		ctx = store.WithTopics(ctx, caller.Topics())
 		if isOpen { // It bounds itself.
 			serve(w, r.WithContext(ctx))
 			return

@@ -2,11 +2,13 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -65,7 +67,8 @@ const (
 
 // scenery changes a scene before it opens.
 type scenery struct {
-	tokens   string // the file's content; QUEUE in it is the queue's name
+	dial     func(ctx context.Context, network, addr string) (net.Conn, error) // to Redis; nil: as ever
+	tokens   string                                                            // the file's content; QUEUE in it is the queue's name
 	readOnly bool
 	open     func(*message.Message) error
 }
@@ -81,6 +84,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 	options, err := redis.ParseURL(testenv.Redis(t))
 	require.NoError(t, err)
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	options.Dialer = setting.dial
 	s := &scene{t: t, rdb: redis.NewClient(options), log: &testenv.Log{}}
 	t.Cleanup(func() { _ = s.rdb.Close() })
 	s.queue = storetest.New(t, s.rdb, 2)

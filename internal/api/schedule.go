@@ -3,9 +3,7 @@ package api
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -18,11 +16,7 @@ import (
 const mostBody = 24 << 20
 
 // scheduling has the calls that schedule.
-type scheduling struct {
-	*core
-
-	messages *messages // a schedule may replace one
-}
+type scheduling struct{ *core }
 
 func (s *scheduling) register() {
 	register(s.core, operation{
@@ -39,7 +33,7 @@ func (s *scheduling) register() {
 type Schedule struct {
 	When
 
-	ID         string            `json:"id,omitempty" doc:"Names the message within its key. Without it, and without Idempotency-Key, a new one is made." example:"order-42/timeout"`
+	ID         string            `json:"id,omitempty" doc:"Names the message within its key. Without it, a new one is made." example:"order-42/timeout"`
 	Key        string            `json:"key,omitempty" doc:"Messages of one key and topic are published in due order."`
 	Topic      string            `json:"topic" doc:"Where it is published: Kafka topic, RabbitMQ routing key, NATS subject." example:"order.timeout"`
 	Headers    map[string]string `json:"headers,omitempty" doc:"They pass through unchanged."`
@@ -48,6 +42,8 @@ type Schedule struct {
 	Tags       []string          `json:"tags,omitempty" doc:"What the message belongs to: at most 8, by which it is found."`
 	Late       *Late             `json:"late,omitempty" doc:"How late it may be published; without it the queue's setting holds."`
 	Conflict   string            `json:"conflict,omitempty" enum:"reject,keep,replace" doc:"What to do where the identity is taken; reject by default."`
+
+	call error // that it is, under an idempotency key; see store.Once
 }
 
 // Late says how late a message may be published, and what becomes of it where it is later.
@@ -133,7 +129,7 @@ func (s *Schedule) parse() (delay.Request, error) {
 		return delay.Request{}, err
 	}
 	return delay.Request{
-		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags, Late: late}, When: when,
+		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags, Late: late}, When: when, Repeat: s.call,
 	}, nil
 }
 
@@ -149,35 +145,29 @@ type Scheduled struct {
 
 type scheduleInput struct {
 	QueueParam
+	IdempotencyParam
 
-	Idempotency string `header:"Idempotency-Key" doc:"Stands for an absent id, with the conflict keep."`
-	Body        Schedule
+	Body Schedule
 }
 
-type scheduleOutput struct{ Body Scheduled }
+type scheduleOutput struct {
+	Replayed
+
+	Body Scheduled
+}
 
 func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
-	if in.Body.ID == "" && in.Idempotency != "" {
-		if in.Body.Conflict != "" && in.Body.Conflict != "keep" {
-			return nil, invalid("conflict", "with Idempotency-Key in the place of the id, conflict is keep")
-		}
-		in.Body.ID, in.Body.Conflict = unquote(in.Idempotency), "keep"
+	results, replayed, err := s.scheduleOnce(ctx, in.Queue, "schedule", []Schedule{in.Body})
+	if err != nil {
+		return nil, err
 	}
-	result := s.scheduleAll(ctx, in.Queue, []Schedule{in.Body})[0]
+	result := results[0]
 	s.audited(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
 	if result.Error != nil {
 		result.Error.ID, result.Error.DueAt = result.ID, result.DueAt
 		return nil, result.Error
 	}
-	return &scheduleOutput{result}, nil
-}
-
-// unquote takes the quotes from a string that is given as RFC 8941 has it.
-func unquote(s string) string {
-	if len(s) > 1 && strings.HasPrefix(s, `"`) && strings.HasSuffix(s, `"`) {
-		return s[1 : len(s)-1]
-	}
-	return s
+	return &scheduleOutput{replayed, result}, nil
 }
 
 func (s *Scheduled) answer() string {
@@ -189,6 +179,7 @@ func (s *Scheduled) answer() string {
 
 type batchInput struct {
 	QueueParam
+	IdempotencyParam
 
 	Body struct {
 		Messages []Schedule `json:"messages" minItems:"1" maxItems:"1000" nullable:"false"`
@@ -196,14 +187,20 @@ type batchInput struct {
 }
 
 type batchOutput struct {
+	Replayed
+
 	Body struct {
 		Results []Scheduled `json:"results" nullable:"false"`
 	}
 }
 
 func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
-	out := &batchOutput{}
-	out.Body.Results = s.scheduleAll(ctx, in.Queue, in.Body.Messages)
+	results, replayed, err := s.scheduleOnce(ctx, in.Queue, "scheduleBatch", in.Body.Messages)
+	if err != nil {
+		return nil, err
+	}
+	out := &batchOutput{Replayed: replayed}
+	out.Body.Results = results
 	t := tally{}
 	for i := range out.Body.Results {
 		t[out.Body.Results[i].answer()]++
@@ -213,7 +210,7 @@ func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchO
 }
 
 func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []Schedule) []Scheduled {
-	may := func(m *Schedule) error { return s.mayPut(ctx, queue, m) }
+	may := func(m *Schedule) error { return mayPut(ctx, m) }
 	return ScheduleAll(ctx, s.config.Queues[queue].Clients, messages, may)
 }
 
@@ -247,21 +244,13 @@ func ScheduleAll(ctx context.Context, clients map[delay.Conflict]*delay.Client, 
 	return results
 }
 
-// mayPut refuses a topic that the caller may not use, also that of a message in whose
-// place this one would be.
-func (s *scheduling) mayPut(ctx context.Context, queue string, m *Schedule) error {
-	caller := callOf(ctx)
-	if !caller.MaySee(m.Topic) {
+// mayPut refuses a topic that the caller may not use. That of a message in whose place
+// this one would be, the script looks at.
+func mayPut(ctx context.Context, m *Schedule) error {
+	if caller := callOf(ctx); !caller.MaySee(m.Topic) {
 		return forbidden(caller.Name + " may not use the topic " + m.Topic)
 	}
-	if conflicts[m.Conflict] != delay.Replace {
-		return nil
-	}
-	err := s.messages.mayChange(ctx, queue, delay.Ref{ID: m.ID, Key: m.Key})
-	if errors.Is(err, delay.ErrNotFound) || errors.Is(err, delay.ErrInvalid) {
-		return nil // Schedule says so, and better.
-	}
-	return err
+	return nil
 }
 
 func scheduled(answer delay.Result) Scheduled {

@@ -51,6 +51,8 @@ type Caller struct {
 	// Name is for logs and the audit.
 	Name string
 	Role Role
+	// identity tells callers apart: names may be alike.
+	identity string
 	// queues and topics are those that it may use; empty means all.
 	queues, topics []string
 	limiter        *rate.Limiter
@@ -65,6 +67,13 @@ func (c *Caller) MayUse(queue string) bool {
 func (c *Caller) MaySee(topic string) bool {
 	return len(c.topics) == 0 || slices.Contains(c.topics, topic)
 }
+
+// Topics are those that the caller may see and change messages of; none means all.
+func (c *Caller) Topics() []string { return c.topics }
+
+// Identity is the caller's own, whatever its name: the hash of its token, empty without tokens. It is no secret
+// that lets anybody in, and belongs into no log all the same.
+func (c *Caller) Identity() string { return c.identity }
 
 // IsLimited reports whether there are queues or topics that the caller may not use.
 func (c *Caller) IsLimited() bool { return len(c.queues) > 0 || len(c.topics) > 0 }
@@ -126,7 +135,7 @@ func parseLine(fields []string) (hash [sha256.Size]byte, caller *Caller, err err
 		return hash, nil, errors.New("must have a role behind the token: producer, viewer or operator")
 	}
 	caller = &Caller{
-		Name: fields[1] + "-" + hex.EncodeToString(hash[:3]), Role: Role(fields[1]),
+		Name: fields[1] + "-" + hex.EncodeToString(hash[:3]), Role: Role(fields[1]), identity: hex.EncodeToString(hash[:]),
 		limiter: rate.NewLimiter(defaultRate, defaultRate),
 	}
 	for _, field := range fields[2:] {

@@ -62,6 +62,9 @@ const (
 	// EndedMoved: the row's token has ended for another one, of a reschedule, whose
 	// message is not here.
 	EndedMoved Code = 15
+	// OtherTopic: a message of that identity is there, whose topic the caller may not
+	// touch, see [WithTopics].
+	OtherTopic Code = 16
 )
 
 // Answer is what became of one message of a call.
@@ -95,7 +98,7 @@ func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
 			a.DueAt = time.UnixMilli(ms)
 		}
 	}
-	a.Missing, a.NotDurable = missing, missing != nil && code != InFlight && code != NotFound
+	a.Missing, a.NotDurable = missing, missing != nil && code != InFlight && code != NotFound && code != OtherTopic
 	if r.Err == nil {
 		c.finish(a)
 	}

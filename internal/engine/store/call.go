@@ -52,6 +52,7 @@ type call struct {
 	asked asked
 	start *start
 	visit visit
+	kept  *kept // of the calls of a Once; nil of others
 
 	state   state
 	settled time.Time // of maybeRan; zero: long ago
@@ -131,7 +132,7 @@ func (c *call) giveUp(err error) {
 // unknown is the error of a call whose effect cannot be told.
 func (c *call) unknown(cause error) error {
 	return &UnknownError{Cause: cause, Call: Earlier{
-		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start,
+		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start, kept: c.kept,
 	}}
 }
 
@@ -145,12 +146,13 @@ type Earlier struct {
 
 	token string
 	start *start
+	kept  *kept // of the calls of a Once; nil of others
 }
 
 // Still is the error of a repetition of which no run happened: what the earlier
 // runs have done is as unknown as before. Where there is no earlier call it is err.
 func (e *Earlier) Still(err error) error {
-	if e == nil {
+	if e == nil || e.kept != nil && !e.kept.again {
 		return err
 	}
 	return &UnknownError{Call: *e, Cause: err}
@@ -179,8 +181,12 @@ var errForgotten = errors.New("it began too long ago")
 // that is nil.
 func newCall(id, key, token string, e *Earlier) *call {
 	c := &call{asked: asked{id: id, key: key, token: token}}
-	if e != nil {
-		c.state, c.start, c.asked.token = maybeRan, e.start, e.token
+	if e == nil {
+		return c
+	}
+	c.start, c.asked.token, c.kept = e.start, e.token, e.kept
+	if c.kept == nil || c.kept.again {
+		c.state = maybeRan
 	}
 	return c
 }

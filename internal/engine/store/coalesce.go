@@ -34,6 +34,7 @@ type line struct {
 	script  *scripts.Script
 	durable Durability
 	epoch   string
+	topics  string // of the callers
 	node    *redis.Client
 	track   int // of the node; where there is none, each shard has its own
 }
@@ -71,7 +72,7 @@ func (d *doing) mayCoalesce(ctx context.Context, t *train) bool {
 func (d *doing) coalesce(ctx context.Context, t *train) error {
 	deadline, _ := ctx.Deadline()
 	shard := t.groups[0].run.shard // One track may carry what is of others, too.
-	key, most := line{d.verb.script, d.verb.durable, d.layout.Epoch, t.node, shard % tracks}, MaxBatch
+	key, most := line{d.verb.script, d.verb.durable, d.layout.Epoch, d.topics, t.node, shard % tracks}, MaxBatch
 	if t.node == nil {
 		key.track, most = shard, d.verb.most
 	}

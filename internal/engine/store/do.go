@@ -28,6 +28,7 @@ type doing struct {
 	start  *start  // of those that do not continue earlier ones
 	layout *Layout // of this round
 	epoch  string  // that all runs must name, where the verb is pinned
+	topics string  // those that the caller may touch, see WithTopics
 }
 
 // do runs the verb for all calls until each has an answer or ctx ends.
@@ -37,7 +38,7 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 		ctx, cancel = context.WithTimeout(ctx, MaxCall)
 		defer cancel()
 	}
-	d := doing{q: q, verb: v, calls: calls}
+	d := doing{q: q, verb: v, calls: calls, topics: topicsOf(ctx)}
 	d.begin()
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	var refused time.Time // since when a fence refuses the runs
@@ -186,6 +187,8 @@ func (d *doing) place(layout *Layout) {
 		switch {
 		case d.verb.pinned && layout.Epoch != d.epoch:
 			c.refused(ErrReload)
+		case c.kept != nil && c.kept.again && layout.Epoch != c.kept.epoch:
+			c.refused(errOnceMoved)
 		case c.state == maybeRan && time.Since(c.start.at) > repeatable:
 			c.refused(errForgotten)
 		}

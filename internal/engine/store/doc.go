@@ -46,6 +46,8 @@
 //	                               of an outbox message: "p" published, "c" cancelled, "n" cancelled
 //	                               before it was here, "m<next token>" moved; of one without a row it is
 //	                               there from the start, as "c": it counts once the message is not here
+//	                               of one that was created under an idempotency key, from its creation on,
+//	                               "s<code> <due_ms>": what its schedule has answered, see [Once]
 //	delay:{q:3}:gonettl    ZSET    token -> expiry_ms of its entry in gone
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
@@ -62,6 +64,7 @@
 //	delay:q:jobs           HASH    id -> record of a job; "id lease", "id stop"; open -> ids that have not ended
 //	delay:q:audit          STREAM  what was changed by whom, the last 10,000
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
+//	delay:{q:DIGEST}:once  STRING  the record of a request under an idempotency key, for a day, see [Once]
 //	delay:{delay:q:instances}:paused
 //	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue
 //

@@ -21,6 +21,8 @@ var (
 	ErrFull = errors.New("delay: full")
 	// ErrNotDurable is returned when the call took effect, but what was asked, replicas or the disk, has not confirmed it.
 	ErrNotDurable = errors.New("delay: done, but not confirmed as durable")
+	// ErrOtherTopic is returned for a message whose topic the caller may not touch, see [WithTopics]; nothing was changed.
+	ErrOtherTopic = errors.New("delay: the message is of a topic that the caller may not touch")
 	// ErrNoFsync is returned where Redis cannot confirm that a call is on its disk; nothing was written.
 	ErrNoFsync = conn.ErrNoFsync
 )

@@ -75,5 +75,8 @@ func (q *Producer) changeAll(ctx context.Context, v verb, when When, ids []strin
 	return answers(calls)
 }
 
+// Find makes the job's next step, which is then to be done.
+func (r *JobRun) Find(ctx context.Context, most int) error { return r.find(ctx, &r.record, most) }
+
 // MostLooked is how many messages one call of a listing looks at.
 const MostLooked = mostLooked

@@ -62,6 +62,7 @@ func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Durability
 			answered(t, store.Replaced, q.Producer().Schedule(t.Context(), requests(past(), id), true, durable)[0])
 		}
 	}
+	onceWorks(t, q, durable)
 	claimed := settleAll(t, q, shards)
 	require.Len(t, claimed, 40)
 	for shard := range shards {

@@ -125,9 +125,13 @@ func (s *JobSpec) verb(rememberedMs int64) verb {
 		}
 	}
 	v.pinned = true // Others' calls have another head, so these may not travel with them.
+	topics := ""    // A message that cannot be read was matched without its token: another may be there by now.
+	if s.Filter.Topic != "" {
+		topics = packTopics([]string{s.Filter.Topic})
+	}
 	onlyDead := scripts.Flag(s.Verb == JobRedrive || s.Verb == JobPurge)
 	v.head = func(r run) []any {
-		return []any{r.epoch, r.notAfter, anyRun, rememberedMs, scripts.Flag(r.last), MaxBatchBytes, onlyDead}
+		return []any{r.epoch, r.notAfter, anyRun, rememberedMs, scripts.Flag(r.last), MaxBatchBytes, onlyDead, topics}
 	}
 	return v
 }

@@ -295,5 +295,9 @@ var shardCalls = []crowdCall{
 		require.NoError(c, c.rdb.HSet(c.Context(), c.key("msg"), "lost", c.body).Err())
 		require.Contains(c, breaches(c, c.q, true), "nowhere lost, mended")
 	}},
+	{name: "oncebegin", before: (*crowd).nobody, call: func(c *crowd) { once(c, c.q, "longest", store.OnceBegun) }},
+	{name: "onceend", before: (*crowd).nobody, call: func(c *crowd) {
+		require.NoError(c, once(c, c.q, "end", store.OnceBegun).Answered(c.Context(), c.body))
+	}},
 	{name: "touch", before: (*crowd).waiting, call: func(c *crowd) { c.eval("touch", "meta") }},
 }

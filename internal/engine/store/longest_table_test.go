@@ -35,11 +35,10 @@ var scriptSources = sync.OnceValue(func() map[string]string {
 			continue
 		}
 		source := string(must(os.ReadFile("scripts/" + file.Name())))
-		if strings.Contains(source, "tags('Z") {
-			source = string(must(os.ReadFile("scripts/shared/tags.lua"))) + source
-		}
-		if strings.Contains(source, "remember(") {
-			source = string(must(os.ReadFile("scripts/shared/ends.lua"))) + source
+		for _, shared := range []struct{ used, name string }{{"tags('Z", "tags"}, {"remember(", "ends"}, {" limit(", "limit"}, {"topic_of(", "topic"}} {
+			if strings.Contains(source, shared.used) {
+				source = string(must(os.ReadFile("scripts/shared/"+shared.name+".lua"))) + source
+			}
 		}
 		sources[strings.TrimSuffix(file.Name(), ".lua")] = source
 	}

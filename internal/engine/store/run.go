@@ -34,6 +34,8 @@ type verb struct {
 	// asks is set where a run changes nothing but in the last home, so that it
 	// does not matter whether it happened.
 	asks bool
+	// gonettl is set where a run that is kept names that key of the tombstones, too.
+	gonettl bool
 	// ends is set where the script takes messages out: behind the head it is told what the
 	// queue remembers of them.
 	ends bool
@@ -54,12 +56,14 @@ type run struct {
 	shard  int
 	epoch  string
 	second bool   // an earlier one may have happened
+	kept   bool   // what it creates leaves a tombstone, and is not created again: see Once
 	last   bool   // the shard is the last home of the messages
 	start  *start // of the calls, for second runs
 
 	startMs, notAfter int64 // by the clock of the shard's server
 	relative, tagged  bool  // some of the messages are due after a delay, or have tags
 
+	topics  string // those that the caller may touch, see [WithTopics]
 	history string // the shard's limits, where the verb ends messages and the queue keeps a history
 }
 
@@ -148,6 +152,9 @@ func (d *doing) prepare(ctx context.Context, t *trip) (err error) {
 		t.run.startMs = t.run.start.by(t.server)
 	}
 	t.Script, t.Keys = d.verb.script, d.verb.keys(k)
+	if d.verb.gonettl && t.run.kept {
+		t.Keys = append(t.Keys, k.GoneTTL)
+	}
 	if d.verb.ends {
 		t.Keys, t.run.history = withHistory(d.layout, k, t.Keys)
 	}

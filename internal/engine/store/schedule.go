@@ -30,16 +30,35 @@ var scheduleVerb = verb{
 		if r.second {
 			start = strconv.FormatInt(r.startMs, 10)
 		}
-		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tagged) + maxBatchBytes}
+		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tagged) + maxBatchBytes + r.more()}
 	},
 	each: func(args []any, a *asked) []any {
 		return append(args, a.when.String(), message.Member(a.id, a.key))
 	},
 	storedLast: true,
 	asks:       true,
+	gonettl:    true,
 }
 
 var maxBatchBytes = strconv.Itoa(MaxBatchBytes)
+
+// more is what few runs tell schedule.lua: how long tombstones live, and topics.
+func (r *run) more() string {
+	if r.topics == "" && !r.kept {
+		return ""
+	}
+	return " " + r.tracedMs() + " " + r.topics
+}
+
+// tracedMs is how long what a run creates leaves a tombstone: "0", if it does not.
+func (r *run) tracedMs() string {
+	if !r.kept {
+		return "0"
+	}
+	return onceTracedMs
+}
+
+var onceTracedMs = strconv.FormatInt(onceTraced.Milliseconds(), 10)
 
 func digit(set bool) string {
 	if set {
@@ -57,7 +76,7 @@ var replaceVerb = verb{
 	},
 	head: func(r run) []any {
 		return []any{
-			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last),
+			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
 		}
 	},
 	each: func(args []any, a *asked) []any {

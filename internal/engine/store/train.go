@@ -55,7 +55,7 @@ func (d *doing) groups() (groups []*group) {
 	byRun := make(map[run]*group)
 	for _, c := range d.calls {
 		r := run{
-			shard: c.visit.homes[c.visit.stage], last: c.visit.stage == len(c.visit.homes)-1, epoch: d.layout.Epoch,
+			shard: c.visit.homes[c.visit.stage], last: c.visit.stage == len(c.visit.homes)-1, epoch: d.layout.Epoch, topics: d.topics, kept: c.kept != nil,
 		}
 		if c.state == maybeRan {
 			r.second, r.start = true, c.start

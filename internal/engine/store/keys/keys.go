@@ -26,6 +26,10 @@ func (q Queue) Audit() string { return q.Prefix + ":" + q.Name + ":audit" }
 // so that one script has both.
 func (q Queue) Paused() string { return q.Prefix + ":{" + q.Instances() + "}:paused" }
 
+// Once is the key of the record of that name, see Once in package store. Its hash tag is as a shard's, so
+// that who may use the shards' keys may use it, and the records are spread over a Cluster.
+func (q Queue) Once(name string) string { return q.Prefix + ":{" + q.Name + ":" + name + "}:once" }
+
 // Shard are the keys of one shard.
 type Shard struct {
 	Due, Msg, Claims, Deadlines, Attempts string

@@ -338,6 +338,15 @@ func (l *life) awaitCall(ctx context.Context, command string) error {
 
 // serving is what the API and the bridge's own chores do.
 var serving = []step{
+	{"begin and end a request under an idempotency key", func(ctx context.Context, l *life) error {
+		o, err := l.q.Producer().Once(ctx, "name", "fingerprint", time.Minute)
+		if err != nil {
+			return err
+		}
+		errLet := o.LetGo(ctx)
+		again, err := l.q.Producer().Once(ctx, "name", "fingerprint", time.Minute)
+		return errors.Join(errLet, err, again.Answered(ctx, nil))
+	}},
 	writing,
 	{"read the audit", func(ctx context.Context, l *life) error {
 		_, err := l.q.Admin().AuditLog(ctx, "", 1)

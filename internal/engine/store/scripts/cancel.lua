@@ -4,7 +4,8 @@
 --      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0); where the queue keeps a history:
 --      11 ended (ZSET id -> ended_ms)  12 ends (HASH id -> end)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
---      what is dead, which counts as purged)  8 limits of the history: count, age_ms; then per message: operation token, id, for an outbox row the token of
+--      what is dead, which counts as purged)  8 topics of the caller, see limit; others are answered 16
+--      9 limits of the history: count, age_ms; then per message: operation token, id, for an outbox row the token of
 --      the row to be cancelled, else '', the token that must be in force ('': any); another message of the id is left alone
 -- RETURNS {status, now_ms, {code, 0}*}; see answer.go. Nothing changes unless status is 0; where nothing is
 --      found, only that the row's token has ended. Code 0: not looked at, ask again.
@@ -13,7 +14,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local until_ms = now_ms + tonumber(ARGV[4])
+local until_ms, topics = now_ms + tonumber(ARGV[4]), limit(ARGV[8])
 
 -- What a reschedule has answered under a token stays.
 local function leave(ended, fate)
@@ -55,6 +56,7 @@ local function cancel(token, id, target, life)
   local maybe = string.match(tries, '^%d+ %d+ (%d+)')
   if target ~= '' and theirs and string.sub(theirs, 15, 30) ~= target then stored, waits, dead, found = nil, nil, nil, nil end
   if life ~= '' and string.sub(theirs or '', 15, 30) ~= life or ARGV[7] == '1' and not dead then return 8 end
+  if topics and found and not topics[topic_of(theirs or '', 31)] then return 16 end
   if stored and not waits then return 3 end
   local code = maybe and maybe ~= '0' and 9 or 7
   if not found then
@@ -63,7 +65,7 @@ local function cancel(token, id, target, life)
   end
 
   if KEYS[12] and found and theirs then
-    remember(KEYS[11], KEYS[12], ARGV[8], now_ms, {id, told(ARGV[7] == '1' and 'u' or 'c', due or '', tries, theirs, 31, reason or '')})
+    remember(KEYS[11], KEYS[12], ARGV[9], now_ms, {id, told(ARGV[7] == '1' and 'u' or 'c', due or '', tries, theirs, 31, reason or '')})
   end
   redis.call('ZREM', KEYS[1], found and id or '')
   local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', '0', '8')
@@ -93,10 +95,10 @@ local function cancel(token, id, target, life)
 end
 
 local reply, bytes = {0, now_ms}, 0
-for i = 9, #ARGV, 4 do
+for i = 10, #ARGV, 4 do
   local id, code = ARGV[i + 1], 0
-  if #ARGV > 12 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
-  if i == 9 or tagged <= 200 and bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2], ARGV[i + 3]) end
+  if #ARGV > 13 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
+  if i == 10 or tagged <= 200 and bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2], ARGV[i + 3]) end
   reply[#reply + 1], reply[#reply + 2] = code, 0
 end
 if cancelled > 0 then redis.call('HINCRBY', KEYS[8], ARGV[7] == '1' and 'purged' or 'cancelled', cancelled) end

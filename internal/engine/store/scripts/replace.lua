@@ -4,7 +4,9 @@
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 --      11 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
---      7 create (1; 0: only in the place of another, 11 where the id is free); then per message: id,
+--      7 create (1; 0: only in the place of another, 11 where the id is free)  8 topics of the caller, see limit; in the
+--      place of others it creates nothing, which is answered 16  9 tombstone_ms, where what is created leaves one, and
+--      a message that has one is not created again, else 0; then per message: id,
 --      when (due_ms, or "+" and a delay in ms), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
@@ -15,14 +17,14 @@ if meta[1] ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8]
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local second, version, bytes_max, ask = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6]), ARGV[7] == '0'
 -- An earlier run may have created what a further one finds, so that one is not refused.
-if meta[2] and not second and not ask and redis.call('HLEN', KEYS[2]) + (#ARGV - 7) / 3 > tonumber(string.match(meta[2], '^%d+')) then return {3, now_ms} end
+if meta[2] and not second and not ask and redis.call('HLEN', KEYS[2]) + (#ARGV - 9) / 3 > tonumber(string.match(meta[2], '^%d+')) then return {3, now_ms} end
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 
 -- Reads first: what each message meets.
 local reply, plan, seen, bytes, replaced, earliest = {0, now_ms}, {}, {}, 0, 0, nil
-local prefix = version .. string.format('%013d', accepted_ms)
-for i = 8, #ARGV, 3 do
+local topics, kept, prefix = limit(ARGV[8]), ARGV[9] ~= '0', version .. string.format('%013d', accepted_ms)
+for i = 10, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
   local token, code, detail = string.sub(stored, 1, 16), 0, 0
@@ -36,11 +38,15 @@ for i = 8, #ARGV, 3 do
     local before = old or stop and string.sub(dead, stop + length + 1)
     local theirs = before and string.sub(before, 15, 30)
     local step = {id = id, due = due, stored = prefix .. stored, ended = theirs, before = before}
-    if second and redis.call('HGET', KEYS[6], token) then
-      code, detail = 1, due
-    elseif theirs and second then
+    local was = (second or kept) and redis.call('HGET', KEYS[6], token)
+    if was then -- As an earlier run has told it, where it could.
+      local told, told_due = string.match(was, '^s(%d+) (%d+)$')
+      code, detail = told and told + 0 or 1, told and told_due + 0 or due
+    elseif theirs and second and not kept then
       -- Ours, or it cannot be told whose: an older version must not cover a newer one.
       if theirs == token then code, detail = 1, old_due or due else code = 5 end
+    elseif topics and (old or score or dead) and not topics[topic_of(before or '', 31)] then
+      code = 16
     elseif old and not old_due then
       code = 3
     elseif ask and not old and not dead then
@@ -52,8 +58,9 @@ for i = 8, #ARGV, 3 do
       if dead then code, step.dead, counts = 6, true, dead_counts end
       -- The mark outlives the message that it was made for: its copy may still be out.
       local begun, maybe = string.match(counts or '', '^%d+ (%d+) (%d+)')
-      if second and not dead then begun, maybe = '1', '1' end
+      if second and not dead and not kept then begun, maybe = '1', '1' end
       step.mark = maybe and maybe ~= '0' and '0 ' .. begun .. ' ' .. maybe .. ' 0'
+      step.trace, step.token = kept and string.format('s%d %d', code, due), token
       plan[#plan + 1] = step
       if code == 6 then replaced = replaced + 1 end
     end
@@ -70,6 +77,10 @@ for _, step in ipairs(plan) do
     redis.call('HSETNX', KEYS[6], step.ended, string.byte(step.ended) == 126 and 'c' or 'ended')
     if string.find(step.ended, '^~[^~]') then redis.call('HSET', KEYS[10], step.ended, 'c' .. step.id) end
     redis.call('ZADD', KEYS[7], 'GT', now_ms + tonumber(ARGV[4]), step.ended)
+  end
+  if step.trace then
+    redis.call('HSET', KEYS[6], step.token, step.trace)
+    redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[9]), step.token)
   end
   if step.dead then
     redis.call('ZREM', KEYS[4], step.id)

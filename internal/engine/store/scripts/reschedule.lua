@@ -3,7 +3,7 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
---      (1: only what is dead); then per message: operation token, in force from now on, id, when (due_ms, "+" and a
+--      (1: only what is dead)  8 topics of the caller, see limit; others are answered 16; then per message: operation token, in force from now on, id, when (due_ms, "+" and a
 --      delay in ms, or "b" and how far from its own due time), for an outbox row, else '', the token in force from
 --      now on instead, and the token of the row to be rescheduled, and the token that must be in force ('': any);
 --      another message of the id is left alone
@@ -15,7 +15,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local until_ms = now_ms + tonumber(ARGV[4])
+local until_ms, topics = now_ms + tonumber(ARGV[4]), limit(ARGV[8])
 
 -- How a token has ended that is in force no more: 13 published, 14 cancelled. Where nobody had brought the
 -- message ('n'), this run and the cancel after it are done again: the first must find what it found then.
@@ -49,6 +49,7 @@ local function reschedule(token, id, when, row, target, life)
   if row and ended == row then return 7, due_ms or tonumber(when) end
   if row and ended and ended ~= target then stored, waits, dead, ended = nil, nil, nil, nil end
   if life ~= '' and ended ~= life or ARGV[7] == '1' and not dead then return 8, 0 end
+  if topics and (stored or waits or dead) and not topics[topic_of(stored or '', 31)] then return 16, 0 end
   if stored and not waits and not dead then return 3, 0 end
   if not ended then
     if row and fate(row, 8) then return 7, tonumber(when) end
@@ -97,10 +98,10 @@ end
 
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 local reply, bytes = {0, now_ms}, 0
-for i = 8, #ARGV, 6 do
+for i = 9, #ARGV, 6 do
   local id, code, due = ARGV[i + 1], 0, 0
-  if #ARGV > 13 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
-  if i == 8 or bytes <= tonumber(ARGV[6]) then code, due = reschedule(ARGV[i], id, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]) end
+  if #ARGV > 14 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
+  if i == 9 or bytes <= tonumber(ARGV[6]) then code, due = reschedule(ARGV[i], id, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]) end
   reply[#reply + 1], reply[#reply + 2] = code, due
 end
 if redriven > 0 then redis.call('HINCRBY', KEYS[8], 'redriven', redriven) end

@@ -1,11 +1,13 @@
 -- schedule: create the messages whose ids are free, and say of the others where they are.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)  9 deadlines (ZSET)
---      10 tags (ZSET tag, NUL, id -> 0)
+--      10 tags (ZSET tag, NUL, id -> 0); where what is created leaves a tombstone, and what has one is not created
+--      again:  11 gonettl (ZSET token -> expiry_ms)
 -- ARGV 1 epoch  2 not_after_ms  3 call_start_ms, where an earlier run may have happened ('': none)
 --      4 four digits and a number: format version, create (1; 0 asks only, in a home of an earlier layout, and
 --      answers 11 where the id is free), relative (1: some are due after a delay), tagged (1: some have tags), bytes_max read of
---      other messages;
+--      other messages; few calls have more behind it, each with a space before: tombstone_ms, and the topics of the
+--      caller, see limit: that a message of others is there, 16 says;
 --      then per message: when (due_ms, or "+" and a delay in ms), id; then per message: token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again. {0, now_ms, accepted_ms}: all were created, due as asked.
@@ -19,7 +21,7 @@ if meta[1] ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7]
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 -- Rounded up, so that a delay never ends early.
 local second, ask, relative = ARGV[3] ~= '', string.byte(ARGV[4], 2) == 48, string.byte(ARGV[4], 3) == 49
-local tagged = string.byte(ARGV[4], 4) == 49
+local tagged, kept = string.byte(ARGV[4], 4) == 49, KEYS[11]
 local accepted_ms, n, body_at = second_s * 1000 + math.ceil(part_ms), (#ARGV - 4) / 3, (2 * #ARGV + 4) / 3
 local prefix, any_dead = string.sub(ARGV[4], 1, 1) .. string.format('%013d', accepted_ms), redis.call('ZCARD', KEYS[4]) > 0
 -- An earlier run may have created what a further one finds, so that one is not refused.
@@ -45,15 +47,17 @@ end
 
 -- Mostly nothing stands in the way. Where nothing is dead or in flight, due alone tells so: all were added, each
 -- once. Else what was added is what is free, which gets its body below.
-if not second and not ask and not any_dead and redis.call('ZCARD', KEYS[9]) == 0 and redis.call('ZADD', KEYS[1], 'NX', unpack(entries)) == n then
+if not second and not ask and not any_dead and not kept and redis.call('ZCARD', KEYS[9]) == 0 and redis.call('ZADD', KEYS[1], 'NX', unpack(entries)) == n then
   local bodies = {unpack(ARGV, 6, body_at + 1)} -- The ids are in their places.
   for i = 1, n do bodies[2 * i] = prefix .. ARGV[body_at + i] end
   create(entries, bodies)
   return {0, now_ms, accepted_ms}
 end
 
-local tokens, gone, call_start_ms, bytes_max, bytes = {}, {}, tonumber(ARGV[3]), tonumber(string.sub(ARGV[4], 5)), 0
-if second and redis.call('HLEN', KEYS[6]) > 0 then
+local tokens, gone, call_start_ms, bytes = {}, {}, tonumber(ARGV[3]), 0
+local bytes_max, kept_ms, topics = string.match(ARGV[4], '^....(%d+) ?(%d*) ?(.*)$')
+bytes_max, topics = tonumber(bytes_max), limit(topics)
+if (second or kept) and redis.call('HLEN', KEYS[6]) > 0 then
   for i = 1, n do tokens[i] = string.sub(ARGV[body_at + i], 1, 16) end
   gone = redis.call('HMGET', KEYS[6], unpack(tokens))
 end
@@ -64,26 +68,29 @@ local function taken(i, dead)
   local id, when, token = entries[2 * i], ARGV[3 + 2 * i], string.sub(ARGV[body_at + i], 1, 16)
   local key, score = KEYS[dead and 5 or 2], not dead and redis.call('ZSCORE', KEYS[1], id)
   local due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
-  local length = (dead or second) and redis.call('HSTRLEN', key, id) or 0
+  local length = (dead or second or topics) and redis.call('HSTRLEN', key, id) or 0
   if bytes > 0 and bytes + length > bytes_max then return 0, 0 end
   bytes = bytes + length
   local stored = length > 0 and redis.call('HGET', key, id) or ''
   local _, stop, size = string.find(dead and stored or '', '^%-?%d+:[%d ]*:(%d+):')
-  if second and (stop or not dead) then
+  if second and not kept and (stop or not dead) then
     local before = dead and stop + size or 0
     local stored_ms = tonumber(string.sub(stored, before + 2, before + 14)) or now_ms
     if string.sub(stored, before + 15, before + 30) == token then return 1, due or due_of(when, stored_ms) end
     if stored_ms >= call_start_ms then return 5, 0 end
   end
+  if topics and not topics[topic_of(stored, dead and (stop or #stored) + (size or 0) + 31 or 31)] then return 16, 0 end
   if dead then return 4, stop and string.sub(stored, stop + 1, stop + size) or '' end
   return due and 2 or 3, due or 0
 end
 
 -- ours: id -> due_ms of what this call has created; a second one is a duplicate.
-local reply, ours, free, bodies, marked = {0, now_ms}, {}, {}, {}, {}
+local reply, ours, free, bodies, marked, traces, expiry = {0, now_ms}, {}, {}, {}, {}, {}, {}
 for i = 1, n do
   local id, code, detail = entries[2 * i], 1, tonumber(entries[2 * i - 1])
-  if any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = taken(i, true)
+  local was, was_due = string.match(gone[i] or '', '^s(%d+) (%d+)$')
+  if was then code, detail = was + 0, was_due + 0 -- As an earlier run of these has told it.
+  elseif any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = taken(i, true)
   elseif gone[i] then code = 1 -- An earlier run created it, and a cancel or a replace has ended it since.
   elseif ours[id] then code, detail = 2, ours[id]
   elseif redis.call('HEXISTS', KEYS[2], id) == 1 then code, detail = taken(i)
@@ -92,7 +99,12 @@ for i = 1, n do
     free[#free + 1], free[#free + 2] = entries[2 * i - 1], id
     bodies[#bodies + 1], bodies[#bodies + 2] = id, prefix .. ARGV[body_at + i]
     -- Its first life may have ended already: published, without our knowing.
-    if second then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    if second and not kept then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    if kept then
+      local token = string.sub(ARGV[body_at + i], 1, 16)
+      traces[#traces + 1], traces[#traces + 2] = token, string.format('s1 %d', detail)
+      expiry[#expiry + 1], expiry[#expiry + 2] = string.format('%d', now_ms + kept_ms), token
+    end
   end
   if code == 1 then ours[id] = ours[id] or detail end
   reply[#reply + 1], reply[#reply + 2] = code, detail
@@ -101,5 +113,9 @@ if #free > 0 then
   redis.call('ZADD', KEYS[1], unpack(free))
   if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
   create(free, bodies)
+  if kept then
+    redis.call('HSET', KEYS[6], unpack(traces))
+    redis.call('ZADD', kept, unpack(expiry))
+  end
 end
 return reply

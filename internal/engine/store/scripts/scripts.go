@@ -27,15 +27,15 @@ type Script struct {
 
 // The scripts, by their verbs.
 var (
-	Schedule   = load("schedule", tags)
-	Replace    = load("replace", tags)
+	Schedule   = load("schedule", topic, limit, tags)
+	Replace    = load("replace", topic, limit, tags)
 	Put        = load("put", tags)
-	Cancel     = load("cancel", ends, tags)
-	Reschedule = load("reschedule")
+	Cancel     = load("cancel", topic, limit, ends, tags)
+	Reschedule = load("reschedule", topic, limit)
 	Get        = load("get")
 	Claim      = load("claim")
 	Confirm    = load("confirm")
-	Settle     = load("settle", ends)
+	Settle     = load("settle", topic, ends)
 	Mark       = load("mark")
 	Parked     = load("parked")
 	Reclaim    = load("reclaim")
@@ -44,7 +44,7 @@ var (
 	Leave      = load("leave")
 	Pause      = load("pause")
 	Redrive    = load("redrive")
-	Purge      = load("purge", ends, tags)
+	Purge      = load("purge", topic, ends, tags)
 	Forget     = load("forget")
 	Stats      = load("stats")
 	Layout     = load("layout")
@@ -56,16 +56,19 @@ var (
 	Drop       = load("drop")
 	Touch      = load("touch")
 	Rows       = load("rows")
-	Remove     = load("remove", ends, tags)
+	Remove     = load("remove", topic, ends, tags)
 	Page       = load("page")
 	Tagged     = load("tagged")
 	Mend       = load("mend")
 	JobStart   = load("jobstart")
 	JobKeep    = load("jobkeep")
+	OnceBegin  = load("oncebegin")
+	OnceEnd    = load("onceend")
 )
 
-// What several scripts have in front: that keep the index of tags, and the history.
-const tags, ends = "shared/tags", "shared/ends"
+// What several scripts have in front: that keep the index of tags, and the history, ask
+// for a message's topic, and know which ones their caller may touch.
+const tags, ends, topic, limit = "shared/tags", "shared/ends", "shared/topic", "shared/limit"
 
 func load(verb string, shared ...string) *Script {
 	var all strings.Builder

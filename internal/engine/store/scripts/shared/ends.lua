@@ -1,9 +1,7 @@
 -- What became of a message, as message.ParseEnd reads it. What is stored of it, from that place on, begins with its
 -- topic; tries are its attempts.
 local function told(kind, due_ms, tries, stored, at, detail)
-  local length, start = string.byte(stored, at) or 0, at + 1
-  if length > 127 then length, start = length % 128 + (string.byte(stored, start) or 0) * 128, start + 1 end
-  local topic, begun = string.sub(stored, start, start + length - 1), string.match(tries, '^%d+ (%d+)') or 0
+  local topic, begun = topic_of(stored, at), string.match(tries, '^%d+ (%d+)') or 0
   return kind .. due_ms .. string.format(' %d %d:', begun + 1, #topic) .. topic .. detail
 end
 

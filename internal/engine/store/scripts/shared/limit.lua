@@ -1,0 +1,13 @@
+-- The topics that the caller may touch, {topic: true}, of a list with each behind its length and a colon; nil of an empty
+-- list: it may touch all. A message whose topic cannot be read is of none of them.
+local function limit(list)
+  local topics, at = list ~= '' and {} or nil, 1
+  while at <= #list do
+    local _, stop, length = string.find(list, '^(%d+):', at)
+    topics[string.sub(list, stop + 1, stop + length)] = true
+    at = stop + length + 1
+  end
+  if topics then topics[''] = nil end
+  return topics
+end
+
