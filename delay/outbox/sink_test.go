@@ -53,7 +53,7 @@ func TestScheduleLearnsOfAnotherSink(t *testing.T) {
 	db, _ := newPostgres(t)
 	f := newFastPath(t, db)
 	schedule := func(topic string) error {
-		_, err := f.box.Schedule(t.Context(), f.box.Track(f.DB), "orders", delay.Message{Topic: topic}, delay.After(time.Minute))
+		_, err := f.box.Schedule(t.Context(), f.box.Track(f.database), "orders", delay.Message{Topic: topic}, delay.After(time.Minute))
 		return err
 	}
 	require.NoError(t, schedule("a..b"))
