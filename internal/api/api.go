@@ -7,6 +7,10 @@
 // the OpenAPI document. router.go is what every call passes: who calls ([access]), how
 // long and how many at once. problem.go is the one mapping of errors.
 //
+// A body is counted while it is read, and its call takes a place when all of it is there
+// (body.go). What is limited is limited for each caller, too, and a part of it is kept for
+// operators (quota.go): calls, streams, bytes.
+//
 // A change is written down, see audit.go. Payloads are in no log, no error and no
 // audit entry.
 package api

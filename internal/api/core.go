@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,8 +95,8 @@ func (c *core) names(ctx context.Context) []string {
 type operation struct {
 	id, method, path, summary string
 	roles                     []access.Role
-	status                    int   // 0: 200
-	maxBody                   int64 // 0: 1 MiB
+	status                    int        // 0: 200
+	body                      bodyLimits // smallLimits by default
 }
 
 // Who may make a call.
@@ -110,7 +111,8 @@ var (
 func register[I, O any](c *core, op operation, handle func(ctx context.Context, in *I) (*O, error)) {
 	huma.Register(c.huma, huma.Operation{
 		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, DefaultStatus: op.status,
-		MaxBodyBytes: op.maxBody, BodyReadTimeout: callTimeout, Metadata: map[string]any{metaRoles: op.roles},
+		MaxBodyBytes: -1, BodyReadTimeout: -1, // The body is here already, see router.serve.
+		Metadata: map[string]any{metaRoles: op.roles, metaBody: cmp.Or(op.body, smallLimits)},
 	}, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {

@@ -13,10 +13,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// mostBody is how many bytes the body of a call has at the most: room for a batch of
-// usual messages, or for the largest one in base64.
-const mostBody = 24 << 20
-
 // scheduling has the calls that schedule.
 type scheduling struct {
 	*core
@@ -27,11 +23,11 @@ type scheduling struct {
 func (s *scheduling) register() {
 	register(s.core, operation{
 		id: "schedule", method: http.MethodPost, path: "/queues/{queue}/messages", roles: producers,
-		summary: "Schedule a message", status: http.StatusCreated, maxBody: mostBody,
+		summary: "Schedule a message", status: http.StatusCreated, body: oneLimits,
 	}, s.schedule)
 	register(s.core, operation{
 		id: "scheduleBatch", method: http.MethodPost, path: "/queues/{queue}/messages:batch", roles: producers,
-		summary: "Schedule messages, each for itself: one result an item, by index", maxBody: mostBody,
+		summary: "Schedule messages, each for itself: one result an item, by index", body: batchLimits,
 	}, s.scheduleBatch)
 }
 

@@ -33,8 +33,8 @@ type Guard struct {
 func NewGuard(file *File, readOnly bool) *Guard {
 	return &Guard{
 		file: file, readOnly: readOnly, sites: http.NewCrossOriginProtection(),
-		local:  &Caller{Name: "local", Role: Operator, limiter: rate.NewLimiter(defaultRate, defaultRate)},
-		remote: &Caller{Name: "remote", Role: Viewer, limiter: rate.NewLimiter(defaultRate, defaultRate)},
+		local:  &Caller{Name: "local", Role: Operator, limiter: rate.NewLimiter(defaultRate, defaultRate), isAnyone: true},
+		remote: &Caller{Name: "remote", Role: Viewer, limiter: rate.NewLimiter(defaultRate, defaultRate), isAnyone: true},
 	}
 }
 
