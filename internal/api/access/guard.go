@@ -58,6 +58,16 @@ func (g *Guard) Admit(r *http.Request, allowed []Role, isChange bool) (*Caller, 
 	return caller, nil
 }
 
+// CheckSite refuses a page of another site also what changes nothing, where it costs much.
+func (g *Guard) CheckSite(r *http.Request) error {
+	asked := r.WithContext(r.Context())
+	asked.Method = http.MethodPost // What is safe is let in from everywhere.
+	if err := g.sites.Check(asked); err != nil {
+		return &Refusal{http.StatusForbidden, "forbidden", "a page of another site may not do this: " + err.Error()}
+	}
+	return nil
+}
+
 func (g *Guard) wrongRole(caller *Caller, isChange bool) *Refusal {
 	detail := "the role " + string(caller.Role) + " may not do this"
 	if isChange && caller == g.remote {
@@ -84,7 +94,7 @@ func (g *Guard) identify(r *http.Request) (*Caller, error) {
 	if !isLoopback(r.Host) {
 		return nil, &Refusal{http.StatusForbidden, "forbidden", "the header Host must name this host itself: localhost, or an address of it"}
 	}
-	if r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" {
+	if isForwarded(r.Header) {
 		return g.remote, nil // A proxy here speaks for others.
 	}
 	return g.local, nil
