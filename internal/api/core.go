@@ -21,6 +21,8 @@ type core struct {
 	config *Config
 	router *router
 	huma   huma.API
+	// told bounds what there may be much of in the audit.
+	told tellings
 }
 
 func newCore(config *Config) *core {
@@ -116,7 +118,9 @@ func register[I, O any](c *core, op operation, handle func(ctx context.Context, 
 	}, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
-			return nil, c.failed(ctx, op.id, problem(err))
+			p := problem(err)
+			c.refused(ctx, callOf(ctx).request, callOf(ctx).Name, op.id, p)
+			return nil, c.failed(ctx, op.id, p)
 		}
 		return out, nil
 	})

@@ -120,6 +120,7 @@ func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error
 	}
 	if in.WithBody && m.mayShow(&found.Found.Message) {
 		out.Body.withBody(found.Found.Body)
+		m.auditedRead(ctx, in.Queue, change{action: "read body", id: in.ID, key: in.Key, topic: found.Found.Topic})
 	}
 	return out, nil
 }
@@ -203,7 +204,7 @@ func (m *messages) change(ctx context.Context, in *MessageParam, verb, done stri
 	if err != nil {
 		made.answer = problem(err).Code
 	}
-	m.audited(ctx, in.Queue, made)
+	m.auditedCall(ctx, in.Queue, made)
 	if err != nil {
 		return nil, err
 	}

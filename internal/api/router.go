@@ -136,12 +136,11 @@ const (
 func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.HandlerFunc {
 	allowed, _ := op.Metadata[metaRoles].([]access.Role)
 	isOpen, _ := op.Metadata[metaOpen].(bool)
-	limits, _ := op.Metadata[metaBody].(bodyLimits)
 	isTraffic := slices.Contains(allowed, access.Producer)
 	return func(w http.ResponseWriter, r *http.Request) {
 		caller, err := rt.mayCall(r, op, allowed)
 		if err != nil {
-			writeProblem(w, problem(err))
+			rt.refuse(w, r, caller, op.OperationID, problem(err))
 			return
 		}
 		// Without tokens, producers on the host are as good as operators: they have no reserve.
@@ -151,8 +150,18 @@ func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.Hand
 			serve(w, r.WithContext(ctx))
 			return
 		}
-		rt.serve(w, r.WithContext(ctx), limits, serve)
+		rt.serve(w, r.WithContext(ctx), op, serve)
 	}
+}
+
+// refuse answers a call that is not served. The caller may be nil.
+func (rt *router) refuse(w http.ResponseWriter, r *http.Request, caller *access.Caller, action string, p *Problem) {
+	who := ""
+	if caller != nil {
+		who = caller.Name
+	}
+	rt.core.refused(r.Context(), r, who, action, p)
+	writeProblem(w, p)
 }
 
 // mayCall returns who calls, if that may be.
@@ -172,12 +181,13 @@ func (rt *router) mayCall(r *http.Request, op *huma.Operation, allowed []access.
 
 // serve serves a call when its body is there, and then a place: who is slow to send takes
 // none from others.
-func (rt *router) serve(w http.ResponseWriter, r *http.Request, limits bodyLimits, serve http.HandlerFunc) {
+func (rt *router) serve(w http.ResponseWriter, r *http.Request, op *huma.Operation, serve http.HandlerFunc) {
 	caller := callOf(r.Context())
+	limits, _ := op.Metadata[metaBody].(bodyLimits)
 	if r.ContentLength != 0 {
 		done, err := rt.readBody(w, r, limits, payerOf(caller.Caller, r), caller.isOperator)
 		if err != nil {
-			writeProblem(w, problem(err))
+			rt.refuse(w, r, caller.Caller, op.OperationID, problem(err))
 			return
 		}
 		defer done()
@@ -187,7 +197,7 @@ func (rt *router) serve(w http.ResponseWriter, r *http.Request, limits bodyLimit
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout)) // As for reading.
 	place := rt.calls.holding(payerOf(caller.Caller, r), caller.isOperator)
 	if !place.wait(ctx, 1) {
-		writeProblem(w, newProblem(http.StatusTooManyRequests, "rate_limited", "too many calls at once"))
+		rt.refuse(w, r, caller.Caller, op.OperationID, newProblem(http.StatusTooManyRequests, "rate_limited", "too many calls at once"))
 		return
 	}
 	defer place.release()

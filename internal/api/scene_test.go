@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,6 +55,8 @@ type scene struct {
 	level  *level
 	sinks  []api.Sink
 	rooms  store.Rooms
+
+	refusals *refusals
 }
 
 // tokens of the scenes that have some.
@@ -100,14 +103,14 @@ func newScene(t testing.TB, setting scenery) *scene {
 		require.NoError(t, err)
 	}
 	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused", Since: time.UnixMilli(1_700_000_000_000)}}
-	s.level = &level{}
+	s.level, s.refusals = &level{}, &refusals{counts: map[string]int{}}
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
 		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
 		Sinks:    func() []api.Sink { return s.sinks },
 		Rooms:    func(string) store.Rooms { return s.rooms },
 		Lateness: func(string) api.Histogram { return api.Histogram{} },
-		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Level: s.level, Logger: logger,
+		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
 	})
 	require.NoError(t, err)
 	s.api = a
@@ -214,4 +217,32 @@ func (s *scene) claim() (claims []message.Claim) {
 		claims = append(claims, claim)
 	}
 	return claims
+}
+
+// refusals counts the calls that were refused, by code.
+type refusals struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (r *refusals) count(code string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts[code]++
+}
+
+func (r *refusals) of(code string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts[code]
+}
+
+// changes are the entries of the audit, the newest first: who, what and what came of it.
+func (s *scene) changes(headers ...string) (log []string) {
+	s.t.Helper()
+	for _, c := range s.call("GET", "/audit?limit=1000&queue=QUEUE", nil, headers...).is(http.StatusOK)["changes"].([]any) {
+		m := c.(map[string]any)
+		log = append(log, fmt.Sprint(m["who"], " ", m["action"], " ", m["what"], " ", m["answer"]))
+	}
+	return log
 }

@@ -160,7 +160,7 @@ func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*schedule
 		in.Body.ID, in.Body.Conflict = unquote(in.Idempotency), "keep"
 	}
 	result := s.scheduleAll(ctx, in.Queue, []Schedule{in.Body})[0]
-	s.audited(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
+	s.auditedCall(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
 	if result.Error != nil {
 		result.Error.ID, result.Error.DueAt = result.ID, result.DueAt
 		return nil, result.Error
@@ -204,7 +204,7 @@ func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchO
 	for i := range out.Body.Results {
 		t[out.Body.Results[i].answer()]++
 	}
-	s.audited(ctx, in.Queue, change{action: "schedule", answer: t.String()})
+	s.auditedCall(ctx, in.Queue, change{action: "schedule", answer: t.String()})
 	return out, nil
 }
 

@@ -38,8 +38,8 @@ func NewGuard(file *File, readOnly bool) *Guard {
 	}
 }
 
-// Admit returns who calls, if that is one of those who may; a call that changes
-// something is a change. The error is a [*Refusal].
+// Admit returns who calls, and an error unless that is one of those who may; a call that
+// changes something is a change. The error is a [*Refusal]; the caller may be known all the same.
 func (g *Guard) Admit(r *http.Request, allowed []Role, isChange bool) (*Caller, error) {
 	if err := g.sites.Check(r); err != nil {
 		return nil, &Refusal{http.StatusForbidden, "forbidden", "a page of another site may change nothing: " + err.Error()}
@@ -49,11 +49,11 @@ func (g *Guard) Admit(r *http.Request, allowed []Role, isChange bool) (*Caller, 
 	case err != nil:
 		return nil, err
 	case !slices.Contains(allowed, caller.Role):
-		return nil, g.wrongRole(caller, isChange)
+		return caller, g.wrongRole(caller, isChange)
 	case isChange && g.readOnly:
-		return nil, &Refusal{http.StatusForbidden, "read_only", "admin.read_only is set: nothing may be changed here"}
+		return caller, &Refusal{http.StatusForbidden, "read_only", "admin.read_only is set: nothing may be changed here"}
 	case !caller.limiter.Allow():
-		return nil, &Refusal{http.StatusTooManyRequests, "rate_limited", "more calls a second than " + caller.Name + " may make"}
+		return caller, &Refusal{http.StatusTooManyRequests, "rate_limited", "more calls a second than " + caller.Name + " may make"}
 	}
 	return caller, nil
 }
