@@ -33,7 +33,7 @@ func (c *core) audited(ctx context.Context, queue string, made change) {
 		return
 	}
 	caller := callOf(ctx)
-	c.write(ctx, queue, caller.Name, addressOf(caller.request), made, (*store.Admin).Audit)
+	c.write(ctx, queue, caller.Name, caller.request, made, (*store.Admin).Audit)
 }
 
 // auditedCall is audited for a single message, by somebody who is no producer: producers'
@@ -44,7 +44,7 @@ func (c *core) auditedCall(ctx context.Context, queue string, made change) {
 	if isTraffic || made.answer == "invalid" || made.answer == "forbidden" {
 		return
 	}
-	c.write(ctx, queue, caller.Name, addressOf(caller.request), made, (*store.Admin).AuditCall)
+	c.write(ctx, queue, caller.Name, caller.request, made, (*store.Admin).AuditCall)
 }
 
 // auditedRead writes down that a payload was shown: each of the first of a caller, and then
@@ -72,8 +72,7 @@ func (c *core) refused(ctx context.Context, r *http.Request, who, action string,
 	default:
 		return
 	}
-	from := addressOf(r)
-	n, isTold := c.told.note(told{who, from, p.Code}, 1)
+	n, isTold := c.told.note(told{who, addressOf(r), p.Code}, 1)
 	if !isTold {
 		return
 	}
@@ -87,25 +86,25 @@ func (c *core) refused(ctx context.Context, r *http.Request, who, action string,
 	}
 	var writing sync.WaitGroup // A Redis that is away delays the answer once, not for each queue.
 	for _, queue := range queues {
-		writing.Go(func() { c.write(ctx, queue, who, from, made, (*store.Admin).AuditCall) })
+		writing.Go(func() { c.write(ctx, queue, who, r, made, (*store.Admin).AuditCall) })
 	}
 	writing.Wait()
 }
 
-func (c *core) write(ctx context.Context, queue, who, from string, made change, write func(*store.Admin, context.Context, *store.Change) error) {
-	what := made.id
+func (c *core) write(ctx context.Context, queue, who string, r *http.Request, made change, write func(*store.Admin, context.Context, *store.Change) error) {
+	what, from := made.id, addressOf(r)
 	if made.filter != "" {
 		what = made.filter
 	}
 	logger := c.config.Logger.With("event", "audit", "queue", queue, "who", who, "from", from, "action", made.action)
-	logger.InfoContext(ctx, "called", "what", what, "key", made.key, "topic", made.topic, "answer", made.answer)
+	logger.InfoContext(ctx, "called", "what", what, "key", made.key, "topic", made.topic, "answer", made.answer, "request", r.Header.Get(requestID))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout) // The change is made, whoever has gone.
 	defer cancel()
 	if err := write(c.config.Queues[queue].Store.Admin(), ctx, &store.Change{
 		Who: who, From: from, Via: store.ViaAPI, Instance: c.config.Instance, Action: made.action,
 		What: what, Key: made.key, Topic: made.topic, Answer: made.answer,
 	}); err != nil {
-		logger.WarnContext(ctx, "call is in this log only", "err", err)
+		logger.WarnContext(ctx, "change is in this log only", "err", err)
 	}
 }
 

@@ -129,7 +129,7 @@ func register[I, O any](c *core, op operation, handle func(ctx context.Context, 
 // failed logs what is nobody's mistake but ours.
 func (c *core) failed(ctx context.Context, operation string, p *Problem) error {
 	if p.Code == "failed" {
-		c.config.Logger.ErrorContext(ctx, "call failed", "event", "api", "operation", operation, "err", p.Detail)
+		c.config.Logger.ErrorContext(ctx, "call failed", "event", "api", "operation", operation, "request", callOf(ctx).request.Header.Get(requestID), "err", p.Detail)
 	}
 	return p
 }

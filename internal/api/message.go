@@ -162,6 +162,7 @@ func (m *messages) mayChange(ctx context.Context, queue string, ref delay.Ref) e
 type Changed struct {
 	Status         string `json:"status" enum:"cancelled,rescheduled"`
 	MaybePublished bool   `json:"maybe_published" doc:"A copy may have been published before."`
+	NotDurable     bool   `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
 }
 
 type changedOutput struct{ Body Changed }
@@ -196,8 +197,10 @@ func (m *messages) change(ctx context.Context, in *MessageParam, verb, done stri
 		return nil, err
 	}
 	err := do(m.config.Queues[in.Queue].Clients[delay.Reject])
-	out := &changedOutput{Changed{Status: done, MaybePublished: errors.Is(err, delay.ErrMaybePublished)}}
-	if out.Body.MaybePublished && !errors.Is(err, delay.ErrNotDurable) {
+	out := &changedOutput{Changed{
+		Status: done, MaybePublished: errors.Is(err, delay.ErrMaybePublished), NotDurable: errors.Is(err, delay.ErrNotDurable),
+	}}
+	if out.Body.MaybePublished || out.Body.NotDurable { // It is done.
 		err = nil
 	}
 	made := change{action: verb, id: in.ID, key: in.Key, answer: done}

@@ -208,14 +208,14 @@ func TestInvalid(t *testing.T) {
 	s.call("POST", path, `{"topic": "t", "in": "1h", "body": "`+strings.Repeat("b", 25<<20)+`"}`).refused(http.StatusRequestEntityTooLarge, "invalid")
 	s.call("GET", "/queues/nowhere/messages", nil).refused(http.StatusNotFound, "not_found")
 	s.call("GET", "/nothing", nil).refused(http.StatusNotFound, "not_found")
-	s.call("POST", path+"/a:explode", nil).refused(http.StatusMethodNotAllowed, "not_found")
+	s.call("POST", path+"/a:explode", nil).refused(http.StatusMethodNotAllowed, "method_not_allowed")
 	s.call("POST", "/queues/QUEUE:explode", nil).refused(http.StatusNotFound, "not_found")
 	for _, unclean := range []string{"/..", "/a/../b", "/a//b", "/."} {
 		s.call("DELETE", path+unclean, nil).refused(http.StatusNotFound, "not_found")
 	}
 	assert.Equal(t, "id", s.call("GET", path+"/", nil).refused(http.StatusBadRequest, "invalid"))
 	assert.Equal(t, "key", s.call("GET", path+"/a?key=%1F", nil).refused(http.StatusBadRequest, "invalid"))
-	s.call("PUT", path, nil).refused(http.StatusMethodNotAllowed, "not_found")
+	s.call("PUT", path, nil).refused(http.StatusMethodNotAllowed, "method_not_allowed")
 	assert.Empty(t, s.call("GET", path, nil).is(http.StatusOK)["messages"])
 }
 

@@ -28,6 +28,7 @@ func (a *API) Profiles() http.Handler {
 	mux.HandleFunc("GET "+profilesBase+"trace", pprof.Trace)
 	busy := make(chan struct{}, 1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		identify(w, r)
 		if caller, err := a.core.mayProfile(r); err != nil {
 			a.core.router.refuse(w, r, caller, "profile", problem(err))
 			return
@@ -59,7 +60,7 @@ func (c *core) mayProfile(r *http.Request) (*access.Caller, error) {
 			return caller, invalid("seconds", fmt.Sprintf("seconds must be more than 0, and %d at the most", longestProfile))
 		}
 	}
-	c.config.Logger.InfoContext(r.Context(), "profile", "event", "audit", "who", caller.Name, "action", "profile",
+	c.config.Logger.InfoContext(r.Context(), "profile", "event", "audit", "request", r.Header.Get(requestID), "who", caller.Name, "action", "profile",
 		"what", strings.TrimPrefix(r.URL.Path, profilesBase))
 	return caller, nil
 }

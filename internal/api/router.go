@@ -2,10 +2,12 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
 	"mime"
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -79,6 +81,7 @@ func (rt *router) byVerb(w http.ResponseWriter, r *http.Request, pattern, name s
 
 // ServeHTTP serves the API, and answers what it does not have as it answers all else.
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	identify(w, r)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if escaped := r.URL.EscapedPath(); path.Clean(escaped) != strings.TrimSuffix(escaped, "/") { // The mux would send the caller elsewhere.
@@ -92,7 +95,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := notFound("there is no such call")
 	if allow := strings.Join(rt.allowed(r), ", "); allow != "" {
 		w.Header().Set("Allow", allow)
-		p = newProblem(http.StatusMethodNotAllowed, "not_found", "allowed are "+allow)
+		p = newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "allowed are "+allow)
 	}
 	writeProblem(w, p)
 }
@@ -202,6 +205,20 @@ func (rt *router) serve(w http.ResponseWriter, r *http.Request, op *huma.Operati
 	}
 	defer place.release()
 	serve(w, r.WithContext(ctx))
+}
+
+// requestID is the header that names a request in its answer and in the log.
+const requestID = "X-Request-Id"
+
+// saneID is a name that a caller may give its request.
+var saneID = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
+
+// identify names a request in its answer: as the caller does, or anew.
+func identify(w http.ResponseWriter, r *http.Request) {
+	if !saneID.MatchString(r.Header.Get(requestID)) {
+		r.Header.Set(requestID, rand.Text())
+	}
+	w.Header().Set(requestID, r.Header.Get(requestID))
 }
 
 // checkQuery refuses what would be left out of a query without a word: another message

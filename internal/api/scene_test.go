@@ -70,6 +70,7 @@ const (
 type scenery struct {
 	tokens   string // the file's content; QUEUE in it is the queue's name
 	readOnly bool
+	durable  *delay.Durability
 	open     func(*message.Message) error
 }
 
@@ -90,7 +91,11 @@ func newScene(t testing.TB, setting scenery) *scene {
 	name := s.queue.Name()
 	clients := map[delay.Conflict]*delay.Client{}
 	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		clients[conflict], err = delay.NewClient(s.rdb, name, delay.WithConflict(conflict))
+		options := []delay.Option{delay.WithConflict(conflict)}
+		if setting.durable != nil {
+			options = append(options, delay.WithDurability(*setting.durable))
+		}
+		clients[conflict], err = delay.NewClient(s.rdb, name, options...)
 		require.NoError(t, err)
 	}
 	s.client = clients[delay.Reject]

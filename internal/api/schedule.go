@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -88,16 +90,26 @@ func (w When) parse() (delay.When, error) {
 	return when.Spread(over), nil
 }
 
+// parseDelay reads how long from now something is due. What should be due in the past, as
+// a time may be that has passed meanwhile, is a mistake as a delay.
+func parseDelay(field, text string) (time.Duration, error) {
+	d, err := config.ParseDuration(text)
+	if err != nil {
+		return 0, invalid(field, field+" "+err.Error())
+	}
+	if d < 0 {
+		return 0, invalid(field, fmt.Sprintf("%s %q: must be 0s or more", field, text))
+	}
+	return d, nil
+}
+
 func (w When) instant() (delay.When, error) {
 	switch {
 	case (w.In == "") == (w.At == ""):
 		return delay.When{}, invalid("in", "give in or at, and not both")
 	case w.In != "":
-		d, err := config.ParseDuration(w.In)
-		if err != nil {
-			return delay.When{}, invalid("in", "in "+err.Error())
-		}
-		return delay.After(d), nil
+		d, err := parseDelay("in", w.In)
+		return delay.After(d), err
 	}
 	at, err := time.Parse(time.RFC3339, w.At)
 	if err != nil {
@@ -139,6 +151,8 @@ type Scheduled struct {
 	Key    string `json:"key"`
 	DueAt  string `json:"due_at,omitempty" format:"date-time" doc:"When it is due, by Redis' clock."`
 	Status string `json:"status,omitempty" enum:"created,replaced,existing"`
+	// NotDurable is told by the API; commands tell an error.
+	NotDurable bool `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
 	// Error is there in a batch.
 	Error *Problem `json:"error,omitempty" doc:"Why it was not scheduled."`
 }
@@ -150,7 +164,10 @@ type scheduleInput struct {
 	Body        Schedule
 }
 
-type scheduleOutput struct{ Body Scheduled }
+type scheduleOutput struct {
+	Location string `header:"Location" doc:"Where the message is."`
+	Body     Scheduled
+}
 
 func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
 	if in.Body.ID == "" && in.Idempotency != "" {
@@ -165,7 +182,18 @@ func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*schedule
 		result.Error.ID, result.Error.DueAt = result.ID, result.DueAt
 		return nil, result.Error
 	}
-	return &scheduleOutput{result}, nil
+	return &scheduleOutput{locate(in.Queue, delay.Ref{ID: result.ID, Key: result.Key}), result}, nil
+}
+
+// locate is where a message is, below the API.
+func locate(queue string, ref delay.Ref) string {
+	// The mux takes what is no name for a way: see router.ServeHTTP.
+	id := strings.ReplaceAll(url.PathEscape(ref.ID), ".", "%2E")
+	where := base + "/queues/" + url.PathEscape(queue) + "/messages/" + id
+	if ref.Key != "" {
+		where += "?key=" + url.QueryEscape(ref.Key)
+	}
+	return where
 }
 
 // unquote takes the quotes from a string that is given as RFC 8941 has it.
@@ -210,7 +238,13 @@ func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchO
 
 func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []Schedule) []Scheduled {
 	may := func(m *Schedule) error { return s.mayPut(ctx, queue, m) }
-	return ScheduleAll(ctx, s.config.Queues[queue].Clients, messages, may)
+	results := ScheduleAll(ctx, s.config.Queues[queue].Clients, messages, may)
+	for i := range results {
+		if p := results[i].Error; p != nil && p.Code == codeNotDurable { // It is done.
+			results[i].NotDurable, results[i].Error = true, nil
+		}
+	}
+	return results
 }
 
 // ScheduleAll schedules messages, those of one policy together, and returns a result an
