@@ -185,11 +185,11 @@ func TestInvalid(t *testing.T) {
 		`{"topic": "t", "in": "1h", "at": "2031-01-01T00:00:00Z"}`:                   "in",
 		`{"topic": "t", "in": "soon"}`:                                               "in",
 		`{"topic": "t", "at": "soon"}`:                                               "at",
-		`{"topic": "t", "in": "4000d"}`:                                              "due",
+		`{"topic": "t", "in": "4000d"}`:                                              "in",
 		`{"topic": "t", "in": "1h", "id": " a"}`:                                     "id",
 		`{"topic": "t", "in": "1h", "key": "` + strings.Repeat("k", 256) + `"}`:      "key",
-		`{"topic": "t", "in": "1h", "headers": {"delay-id": "x"}}`:                   "header",
-		`{"topic": "t", "in": "1h", "tags": ["a b"]}`:                                "tag",
+		`{"topic": "t", "in": "1h", "headers": {"delay-id": "x"}}`:                   "headers",
+		`{"topic": "t", "in": "1h", "tags": ["a b"]}`:                                "tags",
 		`{"topic": "t", "in": "1h", "body": "x", "body_base64": "eA=="}`:             "body_base64",
 		`{"topic": "t", "in": "1h", "body": "` + "\xff" + `"}`:                       "body",
 		`{"topic": "t", "in": "1h", "body": "` + strings.Repeat("b", 961<<10) + `"}`: "body",
@@ -290,7 +290,7 @@ func TestSameAsSDK(t *testing.T) {
 		p := got.is(got.status)
 		require.ErrorIs(t, want, codes[text(p["code"])], "%.40q", m.ID)
 		if field := text(p["field"]); field != "<nil>" {
-			assert.Contains(t, want.Error(), field)
+			assert.Contains(t, want.Error(), strings.TrimSuffix(field, "s"))
 		}
 	}
 }

@@ -103,6 +103,19 @@ func parseDelay(field, text string) (time.Duration, error) {
 	return d, nil
 }
 
+// asSent is what the caller calls the SDK's field.
+func (w When) asSent(field string) string {
+	switch {
+	case field == "due" && w.In != "":
+		return "in"
+	case field == "due":
+		return "at"
+	case field == "header" || field == "tag":
+		return field + "s"
+	}
+	return field
+}
+
 func (w When) instant() (delay.When, error) {
 	switch {
 	case (w.In == "") == (w.At == ""):
@@ -242,6 +255,8 @@ func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []S
 	for i := range results {
 		if p := results[i].Error; p != nil && p.Code == codeNotDurable { // It is done.
 			results[i].NotDurable, results[i].Error = true, nil
+		} else if p != nil {
+			p.Field = messages[i].asSent(p.Field)
 		}
 	}
 	return results
