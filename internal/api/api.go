@@ -7,8 +7,13 @@
 // the OpenAPI document. router.go is what every call passes: who calls ([access]), how
 // long and how many at once. problem.go is the one mapping of errors.
 //
-// A change is written down, see audit.go. Payloads are in no log, no error and no
-// audit entry.
+// A body is counted while it is read, and its call takes a place when all of it is there
+// (body.go). What is limited is limited for each caller, too, and a part of it is kept for
+// operators (quota.go): calls, streams, bytes.
+//
+// What operators change and read, and what is refused, is written down, and what producers
+// do is not: it is the traffic, and would leave no room for the rest; see audit.go.
+// Payloads are in no log, no error and no audit entry.
 package api
 
 import (
@@ -56,6 +61,8 @@ type Config struct {
 	Lateness func(queue string) Histogram
 	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.
 	Open func(m *message.Message) error
+	// Refused counts a call that was refused: unauthorized, forbidden, read_only or rate_limited.
+	Refused func(code string)
 	// Level is what the process logs.
 	Level  Level
 	Guard  *access.Guard

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,8 @@ type core struct {
 	config *Config
 	router *router
 	huma   huma.API
+	// told bounds what there may be much of in the audit.
+	told tellings
 }
 
 func newCore(config *Config) *core {
@@ -94,8 +97,8 @@ func (c *core) names(ctx context.Context) []string {
 type operation struct {
 	id, method, path, summary string
 	roles                     []access.Role
-	status                    int   // 0: 200
-	maxBody                   int64 // 0: 1 MiB
+	status                    int        // 0: 200
+	body                      bodyLimits // smallLimits by default
 }
 
 // Who may make a call.
@@ -110,11 +113,14 @@ var (
 func register[I, O any](c *core, op operation, handle func(ctx context.Context, in *I) (*O, error)) {
 	huma.Register(c.huma, huma.Operation{
 		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, DefaultStatus: op.status,
-		MaxBodyBytes: op.maxBody, BodyReadTimeout: callTimeout, Metadata: map[string]any{metaRoles: op.roles},
+		MaxBodyBytes: -1, BodyReadTimeout: -1, // The body is here already, see router.serve.
+		Metadata: map[string]any{metaRoles: op.roles, metaBody: cmp.Or(op.body, smallLimits)},
 	}, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
-			return nil, c.failed(ctx, op.id, problem(err))
+			p := problem(err)
+			c.refused(ctx, callOf(ctx).request, callOf(ctx).Name, op.id, p)
+			return nil, c.failed(ctx, op.id, p)
 		}
 		return out, nil
 	})
@@ -123,7 +129,7 @@ func register[I, O any](c *core, op operation, handle func(ctx context.Context, 
 // failed logs what is nobody's mistake but ours.
 func (c *core) failed(ctx context.Context, operation string, p *Problem) error {
 	if p.Code == "failed" {
-		c.config.Logger.ErrorContext(ctx, "call failed", "event", "api", "operation", operation, "err", p.Detail)
+		c.config.Logger.ErrorContext(ctx, "call failed", "event", "api", "operation", operation, "request", callOf(ctx).request.Header.Get(requestID), "err", p.Detail)
 	}
 	return p
 }

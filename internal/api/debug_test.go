@@ -83,6 +83,15 @@ func TestProfiles(t *testing.T) {
 		assert.Equal(t, want, get(s, "/debug/pprof/"+path, operatorToken, here).Code, path)
 	}
 
+	for site, want := range map[string]int{"cross-site": http.StatusForbidden, "same-site": http.StatusForbidden, "none": http.StatusOK, "same-origin": http.StatusOK} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+operatorToken)
+		r.Header.Set("Sec-Fetch-Site", site)
+		w := httptest.NewRecorder()
+		s.api.Profiles().ServeHTTP(w, r)
+		assert.Equal(t, want, w.Code, site)
+	}
+
 	open := newScene(t, scenery{})
 	assert.Equal(t, http.StatusOK, get(open, "/debug/pprof/", "", here).Code)
 	assert.Equal(t, http.StatusForbidden, get(open, "/debug/pprof/", "", elsewhere).Code)

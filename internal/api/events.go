@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// mostStreams is how many listeners there may be.
-	mostStreams = 32
+	// How many listeners there may be.
+	mostStreams, shareOfStreams, reserveOfStreams = 32, 16, 4
 	// eventEvery is how often a listener is told; eventTimeout how long it may take to read.
 	eventEvery   = time.Second
 	eventTimeout = 5 * time.Second
@@ -28,13 +28,13 @@ const (
 type events struct {
 	*queues
 
-	streams chan struct{} // a place in it is a stream that is served
+	streams *quota
 	closed  chan struct{}
 	end     sync.Once
 }
 
 func newEvents(q *queues) *events {
-	return &events{queues: q, streams: make(chan struct{}, mostStreams), closed: make(chan struct{})}
+	return &events{queues: q, streams: newQuota(mostStreams, shareOfStreams, reserveOfStreams), closed: make(chan struct{})}
 }
 
 // close ends the streams.
@@ -51,17 +51,18 @@ func (e *events) register() {
 				Schema: e.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Overview](), true, ""),
 			}},
 		}},
-	}, func(context.Context, *struct{}) (*huma.StreamResponse, error) {
-		select {
-		case e.streams <- struct{}{}:
-			return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // The request's is the same.
-				defer func() { <-e.streams }()
-				r, w := humago.Unwrap(ctx)
-				e.stream(r.Context(), w)
-			}}, nil
-		default:
-			return nil, newProblem(http.StatusTooManyRequests, "rate_limited", fmt.Sprintf("there are %d listeners already", mostStreams))
+	}, func(ctx context.Context, _ *struct{}) (*huma.StreamResponse, error) {
+		caller := callOf(ctx)
+		place := e.streams.holding(payerOf(caller.Caller, caller.request), caller.isOperator)
+		if !place.try(1) {
+			return nil, newProblem(http.StatusTooManyRequests, "rate_limited",
+				fmt.Sprintf("there are too many listeners: %d at the most, and %d of one caller", mostStreams, shareOfStreams))
 		}
+		return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // The request's is the same.
+			defer place.release()
+			r, w := humago.Unwrap(ctx)
+			e.stream(r.Context(), w)
+		}}, nil
 	})
 }
 

@@ -96,9 +96,9 @@ func (in *jobInput) spec(verb store.JobVerb, now time.Time) (store.JobSpec, erro
 	case b.In != "" && b.At != "":
 		return spec, invalid("in", "give one of in, at and by")
 	case b.In != "":
-		d, err := config.ParseDuration(b.In)
+		d, err := parseDelay("in", b.In)
 		if err != nil {
-			return spec, invalid("in", "in "+err.Error())
+			return spec, err
 		}
 		spec.At = now.Add(d)
 	case b.At != "":
@@ -112,7 +112,10 @@ type Started struct {
 	Job string `json:"job"`
 }
 
-type startedOutput struct{ Body Started }
+type startedOutput struct {
+	Location string `header:"Location" doc:"Where the job tells how far it is."`
+	Body     Started
+}
 
 func (j *jobs) startJob(ctx context.Context, verb store.JobVerb, in *jobInput) (*startedOutput, error) {
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(in.Body.Filter.Topic) {
@@ -139,7 +142,7 @@ func (j *jobs) startJob(ctx context.Context, verb store.JobVerb, in *jobInput) (
 	if err != nil {
 		return nil, err
 	}
-	return &startedOutput{Started{id}}, nil
+	return &startedOutput{base + "/jobs/" + id, Started{id}}, nil
 }
 
 // text is a filter in JSON, for people.

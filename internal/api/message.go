@@ -120,6 +120,7 @@ func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error
 	}
 	if in.WithBody && m.mayShow(&found.Found.Message) {
 		out.Body.withBody(found.Found.Body)
+		m.auditedRead(ctx, in.Queue, change{action: "read body", id: in.ID, key: in.Key, topic: found.Found.Topic})
 	}
 	return out, nil
 }
@@ -151,6 +152,7 @@ func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (store
 type Changed struct {
 	Status         string `json:"status" enum:"cancelled,rescheduled"`
 	MaybePublished bool   `json:"maybe_published" doc:"A copy may have been published before."`
+	NotDurable     bool   `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
 }
 
 type changedOutput struct{ Body Changed }
@@ -182,15 +184,17 @@ func (m *messages) publishNow(ctx context.Context, in *MessageParam) (*changedOu
 // change makes one change of a message, and writes it down.
 func (m *messages) change(ctx context.Context, in *MessageParam, verb, done string, do func(*delay.Client) error) (*changedOutput, error) {
 	err := do(m.config.Queues[in.Queue].Clients[delay.Reject])
-	out := &changedOutput{Changed{Status: done, MaybePublished: errors.Is(err, delay.ErrMaybePublished)}}
-	if out.Body.MaybePublished && !errors.Is(err, delay.ErrNotDurable) {
+	out := &changedOutput{Changed{
+		Status: done, MaybePublished: errors.Is(err, delay.ErrMaybePublished), NotDurable: errors.Is(err, delay.ErrNotDurable),
+	}}
+	if out.Body.MaybePublished || out.Body.NotDurable { // It is done.
 		err = nil
 	}
 	made := change{action: verb, id: in.ID, key: in.Key, answer: done}
 	if err != nil {
 		made.answer = problem(err).Code
 	}
-	m.audited(ctx, in.Queue, made)
+	m.auditedCall(ctx, in.Queue, made)
 	if err != nil {
 		return nil, err
 	}

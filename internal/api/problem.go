@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -20,7 +21,7 @@ import (
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, not_durable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, many_paused, many_jobs, key_in_use, key_reused, failed."`
+	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, method_not_allowed, many_paused, many_jobs, key_in_use, key_reused, failed."`
 	Detail string `json:"detail" doc:"What it is, for people."`
 	Field  string `json:"field,omitempty" doc:"Which field is invalid."`
 	// What is known of a message though there is an error.
@@ -33,6 +34,14 @@ func (p *Problem) Error() string { return p.Detail }
 
 // GetStatus implements huma's StatusError.
 func (p *Problem) GetStatus() int { return p.Status }
+
+// GetHeaders implements huma's HeadersError: who may come again is told when.
+func (p *Problem) GetHeaders() http.Header {
+	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
+		return http.Header{"Retry-After": {"1"}}
+	}
+	return nil
+}
 
 // ContentType implements huma's ContentTypeFilter.
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
@@ -54,8 +63,12 @@ func forbidden(detail string) *Problem { return newProblem(http.StatusForbidden,
 
 func notFound(detail string) *Problem { return newProblem(http.StatusNotFound, "not_found", detail) }
 
+// codeNotDurable is what was done all the same.
+const codeNotDurable = "not_durable"
+
 // kinds are the known errors, the first that fits wins: the one mapping of the SDK's
-// errors. Nothing was done, but with not_durable, and perhaps with unknown.
+// errors. Nothing was done, but perhaps with unknown. not_durable is none to a caller of the
+// API, see [Scheduled] and [Changed]; commands tell it.
 var kinds = []struct {
 	is     error
 	code   string
@@ -73,7 +86,7 @@ var kinds = []struct {
 	{delay.ErrTooLate, "too_late", http.StatusConflict},
 	{delay.ErrNotFound, "not_found", http.StatusNotFound},
 	{delay.ErrUnknown, "unknown", http.StatusGatewayTimeout},
-	{delay.ErrNotDurable, "not_durable", http.StatusGatewayTimeout},
+	{delay.ErrNotDurable, codeNotDurable, http.StatusGatewayTimeout},
 	{delay.ErrFull, "full", http.StatusInsufficientStorage},
 	{delay.ErrNoLayout, "no_layout", http.StatusServiceUnavailable},
 	{delay.ErrUnavailable, "unavailable", http.StatusServiceUnavailable},
@@ -158,9 +171,7 @@ func writeProblem(w http.ResponseWriter, p *Problem) {
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="delaybridge"`)
 	}
-	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "1")
-	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // An error means that the caller has gone.
 }

@@ -6,6 +6,8 @@ import (
 	"net/http/pprof"
 	"strconv"
 	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/api/access"
 )
 
 const (
@@ -26,8 +28,9 @@ func (a *API) Profiles() http.Handler {
 	mux.HandleFunc("GET "+profilesBase+"trace", pprof.Trace)
 	busy := make(chan struct{}, 1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := a.core.mayProfile(r); err != nil {
-			writeProblem(w, problem(err))
+		identify(w, r)
+		if caller, err := a.core.mayProfile(r); err != nil {
+			a.core.router.refuse(w, r, caller, "profile", problem(err))
 			return
 		}
 		select {
@@ -41,20 +44,23 @@ func (a *API) Profiles() http.Handler {
 }
 
 // mayProfile refuses who is no operator of everything, and what takes too long.
-func (c *core) mayProfile(r *http.Request) error {
+func (c *core) mayProfile(r *http.Request) (*access.Caller, error) {
+	if err := c.config.Guard.CheckSite(r); err != nil {
+		return nil, err
+	}
 	caller, err := c.config.Guard.Admit(r, operators, false)
 	if err != nil {
-		return err
+		return caller, err
 	}
 	if caller.IsLimited() {
-		return forbidden(caller.Name + " may use certain queues or topics only, and a profile is of all of them")
+		return caller, forbidden(caller.Name + " may use certain queues or topics only, and a profile is of all of them")
 	}
-	if seconds := r.FormValue("seconds"); seconds != "" {
+	if seconds := r.URL.Query().Get("seconds"); seconds != "" {
 		if n, err := strconv.ParseFloat(seconds, 64); err != nil || !(n > 0 && n <= longestProfile) { // NaN is refused, too.
-			return invalid("seconds", fmt.Sprintf("seconds must be more than 0, and %d at the most", longestProfile))
+			return caller, invalid("seconds", fmt.Sprintf("seconds must be more than 0, and %d at the most", longestProfile))
 		}
 	}
-	c.config.Logger.InfoContext(r.Context(), "profile", "event", "audit", "who", caller.Name, "action", "profile",
+	c.config.Logger.InfoContext(r.Context(), "profile", "event", "audit", "request", r.Header.Get(requestID), "who", caller.Name, "action", "profile",
 		"what", strings.TrimPrefix(r.URL.Path, profilesBase))
-	return nil
+	return caller, nil
 }

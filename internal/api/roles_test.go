@@ -149,6 +149,21 @@ func TestWithoutTokens(t *testing.T) {
 	s.call("GET", "/queues", nil, "Host", "evil.example").refused(http.StatusForbidden, "forbidden")
 	put("X-Forwarded-For", "10.0.0.7").refused(http.StatusForbidden, "forbidden")
 	put("Forwarded", "for=10.0.0.7").refused(http.StatusForbidden, "forbidden")
+	for _, header := range []string{
+		"Via", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server", "X-Forwarded-Prefix", "X-Forwarded-User", "X-Real-IP",
+		"X-Client-IP", "X-Cluster-Client-IP", "True-Client-IP", "CF-Connecting-IP", "CF-Ray", "Fly-Client-IP", "Fastly-Client-IP", "CDN-Loop",
+		"X-Original-Forwarded-For", "X-Original-URL", "X-Envoy-External-Address", "X-Azure-ClientIP", "X-Amzn-Trace-Id", "X-Appengine-User-IP",
+		"Tailscale-User-Login", "X-Auth-Request-User", "Remote-User",
+	} {
+		for _, value := range []string{"127.0.0.1", ""} {
+			put(header, value).refused(http.StatusForbidden, "forbidden")
+			s.call("POST", "/queues/QUEUE:pause", nil, header, value).refused(http.StatusForbidden, "forbidden")
+			s.call("GET", "/queues", nil, header, value).is(http.StatusOK)
+		}
+	}
+	for _, header := range []string{"User-Agent", "X-Request-Id", "Traceparent", "Accept-Encoding", "Proxy-Connection"} {
+		put(header, "1").is(http.StatusCreated)
+	}
 	s.call("GET", "/queues", nil, "X-Forwarded-For", "10.0.0.7").is(http.StatusOK)
 	put("Sec-Fetch-Site", "cross-site").refused(http.StatusForbidden, "forbidden")
 	put("Sec-Fetch-Site", "same-site").refused(http.StatusForbidden, "forbidden")
@@ -157,7 +172,7 @@ func TestWithoutTokens(t *testing.T) {
 	put("Origin", s.server.URL).is(http.StatusCreated)
 	put("Content-Type", "text/plain").refused(http.StatusUnsupportedMediaType, "invalid")
 	s.call("DELETE", "/queues/QUEUE/messages/x", nil, "Origin", "http://evil.example").refused(http.StatusForbidden, "forbidden")
-	assert.Len(t, s.call("GET", "/queues/QUEUE/messages", nil).is(http.StatusOK)["messages"], 5)
+	assert.Len(t, s.call("GET", "/queues/QUEUE/messages", nil).is(http.StatusOK)["messages"], 10)
 }
 
 // TestReadOnly: nobody changes anything, everybody sees it.

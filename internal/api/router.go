@@ -2,10 +2,13 @@ package api
 
 import (
 	"context"
+	"crypto/rand"
 	"mime"
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,10 +23,12 @@ import (
 const (
 	// base is where the API begins.
 	base = "/api/v1"
-	// callTimeout bounds what a call may take, and its body.
-	callTimeout = 13 * time.Second
-	// mostCalls is how many calls are served at once; others wait for one of them.
-	mostCalls = 64
+	// callTimeout bounds what a call may take from when its body is there; answerTimeout
+	// what it may take to be answered.
+	callTimeout   = 13 * time.Second
+	answerTimeout = callTimeout + 2*time.Second
+	// Calls that are served at once; others wait for one of them.
+	mostCalls, shareOfCalls, reserveOfCalls = 64, 32, 8
 )
 
 // router takes the operations from huma and puts what all of them need before them.
@@ -34,11 +39,17 @@ type router struct {
 
 	core  *core
 	verbs map[string]map[string]http.HandlerFunc // by pattern and verb
-	calls chan struct{}                          // a place in it is a call that is served
+	// calls are those that are served; bytes and large are of the bodies in flight, see body.go.
+	calls, bytes, large *quota
+	bodyTimeout         time.Duration
 }
 
 func newRouter(c *core) *router {
-	return &router{ServeMux: http.NewServeMux(), core: c, verbs: map[string]map[string]http.HandlerFunc{}, calls: make(chan struct{}, mostCalls)}
+	return &router{
+		ServeMux: http.NewServeMux(), core: c, verbs: map[string]map[string]http.HandlerFunc{}, bodyTimeout: bodyTimeout,
+		calls: newQuota(mostCalls, shareOfCalls, reserveOfCalls), bytes: newQuota(mostBytes, shareOfBytes, reserveOfBytes),
+		large: newQuota(mostLarge, shareOfLarge, 0),
+	}
 }
 
 // Handle implements huma's Adapter.
@@ -71,6 +82,7 @@ func (rt *router) byVerb(w http.ResponseWriter, r *http.Request, pattern, name s
 
 // ServeHTTP serves the API, and answers what it does not have as it answers all else.
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	identify(w, r)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if escaped := r.URL.EscapedPath(); path.Clean(escaped) != strings.TrimSuffix(escaped, "/") { // The mux would send the caller elsewhere.
@@ -84,7 +96,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p := notFound("there is no such call")
 	if allow := strings.Join(rt.allowed(r), ", "); allow != "" {
 		w.Header().Set("Allow", allow)
-		p = newProblem(http.StatusMethodNotAllowed, "not_found", "allowed are "+allow)
+		p = newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "allowed are "+allow)
 	}
 	writeProblem(w, p)
 }
@@ -121,44 +133,94 @@ func (rt *router) has(r *http.Request, method string) bool {
 const (
 	metaRoles = "roles"
 	metaOpen  = "open"
+	metaBody  = "body"
 )
 
 // admitted serves a call if its caller may make it, within its time and number.
 func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.HandlerFunc {
 	allowed, _ := op.Metadata[metaRoles].([]access.Role)
 	isOpen, _ := op.Metadata[metaOpen].(bool)
-	isChange := op.Method != http.MethodGet
+	isTraffic := slices.Contains(allowed, access.Producer)
 	return func(w http.ResponseWriter, r *http.Request) {
-		caller, err := rt.core.config.Guard.Admit(r, allowed, isChange)
-		if err == nil {
-			err = rt.core.mayUse(caller, r.PathValue("queue"))
-		}
-		if err == nil {
-			err = checkQuery(r.URL.RawQuery)
-		}
-		if err == nil && r.ContentLength != 0 {
-			err = checkType(r)
-		}
+		caller, err := rt.mayCall(r, op, allowed)
 		if err != nil {
-			writeProblem(w, problem(err))
+			rt.refuse(w, r, caller, op.OperationID, problem(err))
 			return
 		}
-		ctx := context.WithValue(tracing.Caller(r.Context(), r.Header), callKey{}, call{caller, r})
+		// Without tokens, producers on the host are as good as operators: they have no reserve.
+		isOperator := caller.Role == access.Operator && (!isTraffic || !caller.IsAnyone())
+		ctx := context.WithValue(tracing.Caller(r.Context(), r.Header), callKey{}, call{caller, r, isOperator})
 		ctx = store.WithTopics(ctx, caller.Topics())
 		if isOpen { // It bounds itself.
 			serve(w, r.WithContext(ctx))
 			return
 		}
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		select {
-		case rt.calls <- struct{}{}:
-			defer func() { <-rt.calls }()
-			serve(w, r.WithContext(ctx))
-		case <-ctx.Done():
-			writeProblem(w, newProblem(http.StatusTooManyRequests, "rate_limited", "too many calls at once"))
-		}
+		rt.serve(w, r.WithContext(ctx), op, serve)
 	}
+}
+
+// refuse answers a call that is not served. The caller may be nil.
+func (rt *router) refuse(w http.ResponseWriter, r *http.Request, caller *access.Caller, action string, p *Problem) {
+	who := ""
+	if caller != nil {
+		who = caller.Name
+	}
+	rt.core.refused(r.Context(), r, who, action, p)
+	writeProblem(w, p)
+}
+
+// mayCall returns who calls, if that may be.
+func (rt *router) mayCall(r *http.Request, op *huma.Operation, allowed []access.Role) (*access.Caller, error) {
+	caller, err := rt.core.config.Guard.Admit(r, allowed, op.Method != http.MethodGet)
+	if err == nil {
+		err = rt.core.mayUse(caller, r.PathValue("queue"))
+	}
+	if err == nil {
+		err = checkQuery(r.URL.RawQuery)
+	}
+	if err == nil && r.ContentLength != 0 {
+		err = checkType(r)
+	}
+	return caller, err
+}
+
+// serve serves a call when its body is there, and then a place: who is slow to send takes
+// none from others.
+func (rt *router) serve(w http.ResponseWriter, r *http.Request, op *huma.Operation, serve http.HandlerFunc) {
+	caller := callOf(r.Context())
+	limits, _ := op.Metadata[metaBody].(bodyLimits)
+	if r.ContentLength != 0 {
+		done, err := rt.readBody(w, r, limits, payerOf(caller.Caller, r), caller.isOperator)
+		if err != nil {
+			rt.refuse(w, r, caller.Caller, op.OperationID, problem(err))
+			return
+		}
+		defer done()
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTimeout)) // As for reading.
+	place := rt.calls.holding(payerOf(caller.Caller, r), caller.isOperator)
+	if !place.wait(ctx, 1) {
+		rt.refuse(w, r, caller.Caller, op.OperationID, newProblem(http.StatusTooManyRequests, "rate_limited", "too many calls at once"))
+		return
+	}
+	defer place.release()
+	serve(w, r.WithContext(ctx))
+}
+
+// requestID is the header that names a request in its answer and in the log.
+const requestID = "X-Request-Id"
+
+// saneID is a name that a caller may give its request.
+var saneID = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
+
+// identify names a request in its answer: as the caller does, or anew.
+func identify(w http.ResponseWriter, r *http.Request) {
+	if !saneID.MatchString(r.Header.Get(requestID)) {
+		r.Header.Set(requestID, rand.Text())
+	}
+	w.Header().Set(requestID, r.Header.Get(requestID))
 }
 
 // checkQuery refuses what would be left out of a query without a word: another message
@@ -196,6 +258,8 @@ type call struct {
 	*access.Caller
 
 	request *http.Request
+	// isOperator says that it may use what is kept for operators.
+	isOperator bool
 }
 
 func callOf(ctx context.Context) call {

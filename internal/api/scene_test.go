@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,6 +57,8 @@ type scene struct {
 	level  *level
 	sinks  []api.Sink
 	rooms  store.Rooms
+
+	refusals *refusals
 }
 
 // tokens of the scenes that have some.
@@ -70,6 +73,7 @@ type scenery struct {
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error) // to Redis; nil: as ever
 	tokens   string                                                            // the file's content; QUEUE in it is the queue's name
 	readOnly bool
+	durable  *delay.Durability
 	open     func(*message.Message) error
 }
 
@@ -91,7 +95,11 @@ func newScene(t testing.TB, setting scenery) *scene {
 	name := s.queue.Name()
 	clients := map[delay.Conflict]*delay.Client{}
 	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		clients[conflict], err = delay.NewClient(s.rdb, name, delay.WithConflict(conflict))
+		options := []delay.Option{delay.WithConflict(conflict)}
+		if setting.durable != nil {
+			options = append(options, delay.WithDurability(*setting.durable))
+		}
+		clients[conflict], err = delay.NewClient(s.rdb, name, options...)
 		require.NoError(t, err)
 	}
 	s.client = clients[delay.Reject]
@@ -104,14 +112,14 @@ func newScene(t testing.TB, setting scenery) *scene {
 		require.NoError(t, err)
 	}
 	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused", Since: time.UnixMilli(1_700_000_000_000)}}
-	s.level = &level{}
+	s.level, s.refusals = &level{}, &refusals{counts: map[string]int{}}
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
 		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
 		Sinks:    func() []api.Sink { return s.sinks },
 		Rooms:    func(string) store.Rooms { return s.rooms },
 		Lateness: func(string) api.Histogram { return api.Histogram{} },
-		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Level: s.level, Logger: logger,
+		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
 	})
 	require.NoError(t, err)
 	s.api = a
@@ -218,4 +226,32 @@ func (s *scene) claim() (claims []message.Claim) {
 		claims = append(claims, claim)
 	}
 	return claims
+}
+
+// refusals counts the calls that were refused, by code.
+type refusals struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (r *refusals) count(code string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts[code]++
+}
+
+func (r *refusals) of(code string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts[code]
+}
+
+// changes are the entries of the audit, the newest first: who, what and what came of it.
+func (s *scene) changes(headers ...string) (log []string) {
+	s.t.Helper()
+	for _, c := range s.call("GET", "/audit?limit=1000&queue=QUEUE", nil, headers...).is(http.StatusOK)["changes"].([]any) {
+		m := c.(map[string]any)
+		log = append(log, fmt.Sprint(m["who"], " ", m["action"], " ", m["what"], " ", m["answer"]))
+	}
+	return log
 }

@@ -3,7 +3,10 @@ package api
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -11,21 +14,17 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// mostBody is how many bytes the body of a call has at the most: room for a batch of
-// usual messages, or for the largest one in base64.
-const mostBody = 24 << 20
-
 // scheduling has the calls that schedule.
 type scheduling struct{ *core }
 
 func (s *scheduling) register() {
 	register(s.core, operation{
 		id: "schedule", method: http.MethodPost, path: "/queues/{queue}/messages", roles: producers,
-		summary: "Schedule a message", status: http.StatusCreated, maxBody: mostBody,
+		summary: "Schedule a message", status: http.StatusCreated, body: oneLimits,
 	}, s.schedule)
 	register(s.core, operation{
 		id: "scheduleBatch", method: http.MethodPost, path: "/queues/{queue}/messages:batch", roles: producers,
-		summary: "Schedule messages, each for itself: one result an item, by index", maxBody: mostBody,
+		summary: "Schedule messages, each for itself: one result an item, by index", body: batchLimits,
 	}, s.scheduleBatch)
 }
 
@@ -88,16 +87,39 @@ func (w When) parse() (delay.When, error) {
 	return when.Spread(over), nil
 }
 
+// parseDelay reads how long from now something is due. What should be due in the past, as
+// a time may be that has passed meanwhile, is a mistake as a delay.
+func parseDelay(field, text string) (time.Duration, error) {
+	d, err := config.ParseDuration(text)
+	if err != nil {
+		return 0, invalid(field, field+" "+err.Error())
+	}
+	if d < 0 {
+		return 0, invalid(field, fmt.Sprintf("%s %q: must be 0s or more", field, text))
+	}
+	return d, nil
+}
+
+// asSent is what the caller calls the SDK's field.
+func (w When) asSent(field string) string {
+	switch {
+	case field == "due" && w.In != "":
+		return "in"
+	case field == "due":
+		return "at"
+	case field == "header" || field == "tag":
+		return field + "s"
+	}
+	return field
+}
+
 func (w When) instant() (delay.When, error) {
 	switch {
 	case (w.In == "") == (w.At == ""):
 		return delay.When{}, invalid("in", "give in or at, and not both")
 	case w.In != "":
-		d, err := config.ParseDuration(w.In)
-		if err != nil {
-			return delay.When{}, invalid("in", "in "+err.Error())
-		}
-		return delay.After(d), nil
+		d, err := parseDelay("in", w.In)
+		return delay.After(d), err
 	}
 	at, err := time.Parse(time.RFC3339, w.At)
 	if err != nil {
@@ -139,6 +161,8 @@ type Scheduled struct {
 	Key    string `json:"key"`
 	DueAt  string `json:"due_at,omitempty" format:"date-time" doc:"When it is due, by Redis' clock."`
 	Status string `json:"status,omitempty" enum:"created,replaced,existing"`
+	// NotDurable is told by the API; commands tell an error.
+	NotDurable bool `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
 	// Error is there in a batch.
 	Error *Problem `json:"error,omitempty" doc:"Why it was not scheduled."`
 }
@@ -153,7 +177,8 @@ type scheduleInput struct {
 type scheduleOutput struct {
 	Replayed
 
-	Body Scheduled
+	Location string `header:"Location" doc:"Where the message is."`
+	Body     Scheduled
 }
 
 func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
@@ -162,12 +187,23 @@ func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*schedule
 		return nil, err
 	}
 	result := results[0]
-	s.audited(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
+	s.auditedCall(ctx, in.Queue, change{action: "schedule", id: result.ID, key: result.Key, topic: in.Body.Topic, answer: result.answer()})
 	if result.Error != nil {
 		result.Error.ID, result.Error.DueAt = result.ID, result.DueAt
 		return nil, result.Error
 	}
-	return &scheduleOutput{replayed, result}, nil
+	return &scheduleOutput{replayed, locate(in.Queue, delay.Ref{ID: result.ID, Key: result.Key}), result}, nil
+}
+
+// locate is where a message is, below the API.
+func locate(queue string, ref delay.Ref) string {
+	// The mux takes what is no name for a way: see router.ServeHTTP.
+	id := strings.ReplaceAll(url.PathEscape(ref.ID), ".", "%2E")
+	where := base + "/queues/" + url.PathEscape(queue) + "/messages/" + id
+	if ref.Key != "" {
+		where += "?key=" + url.QueryEscape(ref.Key)
+	}
+	return where
 }
 
 func (s *Scheduled) answer() string {
@@ -205,13 +241,21 @@ func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchO
 	for i := range out.Body.Results {
 		t[out.Body.Results[i].answer()]++
 	}
-	s.audited(ctx, in.Queue, change{action: "schedule", answer: t.String()})
+	s.auditedCall(ctx, in.Queue, change{action: "schedule", answer: t.String()})
 	return out, nil
 }
 
 func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []Schedule) []Scheduled {
 	may := func(m *Schedule) error { return mayPut(ctx, m) }
-	return ScheduleAll(ctx, s.config.Queues[queue].Clients, messages, may)
+	results := ScheduleAll(ctx, s.config.Queues[queue].Clients, messages, may)
+	for i := range results {
+		if p := results[i].Error; p != nil && p.Code == codeNotDurable { // It is done.
+			results[i].NotDurable, results[i].Error = true, nil
+		} else if p != nil {
+			p.Field = messages[i].asSent(p.Field)
+		}
+	}
+	return results
 }
 
 // ScheduleAll schedules messages, those of one policy together, and returns a result an

@@ -176,7 +176,7 @@ func TestAllow(t *testing.T) {
 		}
 		slices.Sort(methods)
 		a := s.call("PATCH", path, nil)
-		a.refused(http.StatusMethodNotAllowed, "not_found")
+		a.refused(http.StatusMethodNotAllowed, "method_not_allowed")
 		assert.Equal(t, strings.Join(methods, ", "), a.header.Get("Allow"), path)
 	}
 	for path, method := range map[string]string{"/queues/QUEUE": "POST", "/queues/QUEUE:pause": "GET", "/queues/QUEUE/messages": "DELETE"} {

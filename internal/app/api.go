@@ -72,7 +72,7 @@ func provideAPI(p apiParams) (*api.API, error) {
 			}
 			return states
 		},
-		Rooms: p.Queues.rooms,
+		Refused: p.Metrics.CallRefused, Rooms: p.Queues.rooms,
 		Lateness: func(queue string) api.Histogram {
 			bounds, counts := p.Metrics.Lateness(queue)
 			return api.Histogram{Bounds: bounds, Counts: counts}

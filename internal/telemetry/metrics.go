@@ -38,6 +38,7 @@ type Metrics struct {
 	inFlight *prometheus.GaugeVec
 	failures *prometheus.CounterVec
 	decode   *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 	done     *doneCounters
 	durable  *prometheus.GaugeVec
 	missing  *missingTopics
@@ -66,6 +67,7 @@ func New(version string) *Metrics {
 		inFlight: gauges("in_flight", "Messages that this instance has claimed and not settled.", "queue"),
 		failures: counters("publish_failures_total", "Messages that were not acknowledged, each time.", "queue", "class", "reason"),
 		decode:   counters("decode_errors_total", "Stored messages that were missing or could not be decoded.", "queue"),
+		refused:  counters("api_refused_total", "Calls of the API that were refused for who made them, or how often.", "code"),
 		done:     newDoneCounters(),
 		durable:  gauges("durable", "1 if Redis confirms what the queue's durability asks, 0 if it does not: then nothing is published.", "queue"),
 		missing:  newMissingTopics(time.Now),
@@ -84,11 +86,14 @@ func New(version string) *Metrics {
 	build := gauges("build_info", "Always 1; the labels tell what runs.", "version", "goversion")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.lateness, m.inFlight, m.failures, m.decode, m.durable, m.missing, build,
+		m.lateness, m.inFlight, m.failures, m.decode, m.refused, m.durable, m.missing, build,
 		m.layout.epoch, m.layout.shards, m.layout.lost, m.layout.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
 		m.levers.used, m.levers.budget, m.levers.full, m.reloads.all, m.reloads.last,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	for _, code := range []string{"unauthorized", "forbidden", "read_only", "rate_limited"} {
+		m.refused.WithLabelValues(code)
+	}
 	m.registry.MustRegister(m.done.collectors()...)
 	m.registry.MustRegister(m.outbox.collectors()...)
 	return m
@@ -163,6 +168,9 @@ func (m *Metrics) SinkMissing(sink, topic string) { m.missing.note(sink, topic) 
 
 // DecodeError counts a stored message that was missing or could not be decoded.
 func (m *Metrics) DecodeError(queue string) { m.decode.WithLabelValues(queue).Inc() }
+
+// CallRefused counts a call of the API that was refused, by the code of the answer.
+func (m *Metrics) CallRefused(code string) { m.refused.WithLabelValues(code).Inc() }
 
 // ShardsLost counts shards that Redis has lost.
 func (m *Metrics) ShardsLost(queue string, n int) {

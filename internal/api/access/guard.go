@@ -33,13 +33,13 @@ type Guard struct {
 func NewGuard(file *File, readOnly bool) *Guard {
 	return &Guard{
 		file: file, readOnly: readOnly, sites: http.NewCrossOriginProtection(),
-		local:  &Caller{Name: "local", Role: Operator, limiter: rate.NewLimiter(defaultRate, defaultRate)},
-		remote: &Caller{Name: "remote", Role: Viewer, limiter: rate.NewLimiter(defaultRate, defaultRate)},
+		local:  &Caller{Name: "local", Role: Operator, limiter: rate.NewLimiter(defaultRate, defaultRate), isAnyone: true},
+		remote: &Caller{Name: "remote", Role: Viewer, limiter: rate.NewLimiter(defaultRate, defaultRate), isAnyone: true},
 	}
 }
 
-// Admit returns who calls, if that is one of those who may; a call that changes
-// something is a change. The error is a [*Refusal].
+// Admit returns who calls, and an error unless that is one of those who may; a call that
+// changes something is a change. The error is a [*Refusal]; the caller may be known all the same.
 func (g *Guard) Admit(r *http.Request, allowed []Role, isChange bool) (*Caller, error) {
 	if err := g.sites.Check(r); err != nil {
 		return nil, &Refusal{http.StatusForbidden, "forbidden", "a page of another site may change nothing: " + err.Error()}
@@ -49,13 +49,23 @@ func (g *Guard) Admit(r *http.Request, allowed []Role, isChange bool) (*Caller, 
 	case err != nil:
 		return nil, err
 	case !slices.Contains(allowed, caller.Role):
-		return nil, g.wrongRole(caller, isChange)
+		return caller, g.wrongRole(caller, isChange)
 	case isChange && g.readOnly:
-		return nil, &Refusal{http.StatusForbidden, "read_only", "admin.read_only is set: nothing may be changed here"}
+		return caller, &Refusal{http.StatusForbidden, "read_only", "admin.read_only is set: nothing may be changed here"}
 	case !caller.limiter.Allow():
-		return nil, &Refusal{http.StatusTooManyRequests, "rate_limited", "more calls a second than " + caller.Name + " may make"}
+		return caller, &Refusal{http.StatusTooManyRequests, "rate_limited", "more calls a second than " + caller.Name + " may make"}
 	}
 	return caller, nil
+}
+
+// CheckSite refuses a page of another site also what changes nothing, where it costs much.
+func (g *Guard) CheckSite(r *http.Request) error {
+	asked := r.WithContext(r.Context())
+	asked.Method = http.MethodPost // What is safe is let in from everywhere.
+	if err := g.sites.Check(asked); err != nil {
+		return &Refusal{http.StatusForbidden, "forbidden", "a page of another site may not do this: " + err.Error()}
+	}
+	return nil
 }
 
 func (g *Guard) wrongRole(caller *Caller, isChange bool) *Refusal {
@@ -84,7 +94,7 @@ func (g *Guard) identify(r *http.Request) (*Caller, error) {
 	if !isLoopback(r.Host) {
 		return nil, &Refusal{http.StatusForbidden, "forbidden", "the header Host must name this host itself: localhost, or an address of it"}
 	}
-	if r.Header.Get("X-Forwarded-For") != "" || r.Header.Get("Forwarded") != "" {
+	if isForwarded(r.Header) {
 		return g.remote, nil // A proxy here speaks for others.
 	}
 	return g.local, nil

@@ -56,7 +56,11 @@ type Caller struct {
 	// queues and topics are those that it may use; empty means all.
 	queues, topics []string
 	limiter        *rate.Limiter
+	isAnyone       bool
 }
+
+// IsAnyone reports whether the caller stands for all who call without a token.
+func (c *Caller) IsAnyone() bool { return c.isAnyone }
 
 // MayUse reports whether the caller may use the queue.
 func (c *Caller) MayUse(queue string) bool {

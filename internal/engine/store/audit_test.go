@@ -2,9 +2,11 @@ package store_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -45,6 +47,26 @@ func TestAudit(t *testing.T) {
 	assert.Equal(t, []string{"m 4", "m 3", "m 2", "m 1", "m 0"}, all)
 	_, err = q.Admin().AuditLog(t.Context(), "1-1 + ", 1)
 	require.ErrorIs(t, err, store.ErrListRequest)
+
+	for i := range 3 { // In both lists at the same time.
+		for _, key := range []string{q.Keys().Audit(), q.Keys().AuditCalls()} {
+			require.NoError(t, rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: key, ID: fmt.Sprintf("99999999999999-%d", i), Values: []string{"what", key}}).Err())
+		}
+	}
+	cursor = ""
+	var both []string
+	for range 6 {
+		page, err := q.Admin().AuditLog(t.Context(), cursor, 1)
+		require.NoError(t, err)
+		require.Len(t, page, 1)
+		cursor = page[0].Cursor
+		both = append(both, cursor)
+	}
+	assert.Equal(t, strings.Fields("99999999999999-2 99999999999999-2c 99999999999999-1 99999999999999-1c 99999999999999-0 99999999999999-0c"), both)
+	page, err := q.Admin().AuditLog(t.Context(), cursor, 10)
+	require.NoError(t, err)
+	assert.Len(t, page, 5)
+	require.NoError(t, rdb.Del(t.Context(), q.Keys().Audit(), q.Keys().AuditCalls()).Err())
 
 	pipe := rdb.Pipeline()
 	for range 10_500 {

@@ -63,6 +63,7 @@
 //	delay:q:layout         HASH    shards, epoch, sink, max_message, rules; earlier, next, retired, dropping; also a channel
 //	delay:q:jobs           HASH    id -> record of a job; "id lease", "id stop"; open -> ids that have not ended
 //	delay:q:audit          STREAM  what was changed by whom, the last 10,000
+//	delay:q:audit:calls    STREAM  single messages that operators changed or read by the API, and refusals, the last 10,000
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
 //	delay:{q:DIGEST}:once  STRING  the record of a request under an idempotency key, for a day, see [Once]
 //	delay:{delay:q:instances}:paused

@@ -22,6 +22,9 @@ func (q Queue) Jobs() string { return q.Prefix + ":" + q.Name + ":jobs" }
 // Audit is the key of what was changed by whom.
 func (q Queue) Audit() string { return q.Prefix + ":" + q.Name + ":audit" }
 
+// AuditCalls is the key of who did what to single messages by the API, and of what was refused.
+func (q Queue) AuditCalls() string { return q.Audit() + ":calls" }
+
 // Paused is the key of what is paused. Its hash tag puts it beside the instances' key,
 // so that one script has both.
 func (q Queue) Paused() string { return q.Prefix + ":{" + q.Instances() + "}:paused" }

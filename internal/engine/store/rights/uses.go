@@ -74,7 +74,7 @@ var uses = map[Role]use{
 			"xadd", "xrevrange", "zcard", "zcount", "zrandmember", "zrange", "zscore",
 		},
 		connection: with(login, "ping", "info", "wait", "ssubscribe", "sunsubscribe"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.Paused},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.AuditCalls, keys.Queue.Paused},
 		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout, keys.Queue.Instances},
 	},
 }
