@@ -361,7 +361,7 @@ func (n *insertion) sortOut(ctx context.Context, rows []*row, inserted int) erro
 // another live message of the identity beside it, so it is asked for by its token.
 func (n *insertion) isWritten(ctx context.Context, r *row) (bool, error) {
 	var id int64
-	err := n.scanRow(ctx, n.tx, "SELECT id FROM "+n.table+liveWhere+" AND token = ?",
+	err := n.scanRow(ctx, n.tx, "SELECT id"+n.fromLive()+" AND token = ?",
 		[]any{n.queue, r.message.Key, r.message.ID, r.token}, &id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -369,11 +369,19 @@ func (n *insertion) isWritten(ctx context.Context, r *row) (bool, error) {
 	return err == nil, err
 }
 
-// liveWhere finds the live message of an identity: under REPEATABLE READ and
-// above also one that has ended since the snapshot, beside the transaction's own.
-const liveWhere = " WHERE queue = ? AND message_key = ? AND message_id = ? AND op = 0 AND status IN (0, 1)"
+// fromLive finds the live message of an identity: under REPEATABLE READ and above also
+// one that has ended since the snapshot, beside the transaction's own. It goes by the
+// unique index, however many rows the identity had before; MySQL would not by itself, and
+// where it knew that there is one only, it would find one.
+func (o *Outbox) fromLive() string {
+	const of = " WHERE queue = ? AND message_key = ? AND message_id = ?"
+	if o.dialect == MySQL {
+		return " FROM " + o.table + " FORCE INDEX (" + o.name() + "_live)" + of + " AND live > 0"
+	}
+	return " FROM " + o.table + of + " AND op = 0 AND status IN (0, 1)"
+}
 
 // liveID is the newest one's id.
 func (o *Outbox) liveID() string {
-	return "SELECT id FROM " + o.table + liveWhere + " ORDER BY id DESC LIMIT 1"
+	return "SELECT id" + o.fromLive() + " ORDER BY id DESC LIMIT 1"
 }
