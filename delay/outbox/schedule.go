@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,9 @@ func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Mess
 
 // ScheduleBatch is [Outbox.Schedule] of several messages: one result an item, by
 // index. An item that is a duplicate or invalid leaves its mates written. The
-// error is nil where every message was written.
+// error is nil where every message was written. The rows are written in the order of
+// their keys and ids, so that two batches never deadlock; several calls in one
+// transaction may, unless the caller keeps such an order.
 func (o *Outbox) ScheduleBatch(ctx context.Context, tx Tx, queue string, requests []delay.Request) ([]delay.Result, error) {
 	results := newResults(requests)
 	if err := o.traced(ctx, tx, queue, requests, results); err != nil {
@@ -165,7 +168,7 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	}
 	limits := o.limits(queue)
 	rows := make([]*row, 0, len(requests))
-	for i := range requests {
+	for _, i := range inOrder(results) {
 		r, err := o.newRow(ctx, spans, queue, limits, &requests[i], &results[i])
 		if err != nil {
 			results[i].Err = err
@@ -194,6 +197,20 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 		return o.failed("notify", err)
 	}
 	return nil
+}
+
+// inOrder are the items in the order of their identities. Whoever writes several rows does
+// so in this order: two transactions that write the same ones wait for each other, and do
+// not deadlock.
+func inOrder(results []delay.Result) []int {
+	order := make([]int, len(results))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(results[a].Ref.Key, results[b].Ref.Key), cmp.Compare(results[a].Ref.ID, results[b].Ref.ID))
+	})
+	return order
 }
 
 // toMessage is the message as it is stored: sealed, where the outbox has keys.
