@@ -53,7 +53,8 @@ const (
 	Unknown State = "unknown"
 	// Refused: the row's Reason says why it can never be scheduled.
 	Refused State = "refused"
-	// Superseded is of a cancel or reschedule: a later one was applied before it.
+	// Superseded is of a cancel or reschedule: a later reschedule was applied before it.
+	// One that changed nothing overtakes none.
 	Superseded State = "superseded"
 )
 
@@ -104,12 +105,12 @@ func (o *Outbox) Get(ctx context.Context, tx DB, queue string, ref delay.Ref) (R
 	return row, nil
 }
 
-const rowColumns = "id, op, status, reason, due_ms, created_ms, finished_ms"
+const rowColumns = "id, op, status, reason, due_ms, created_ms, finished_ms, target"
 
 // newest reads the newest row of an identity.
 func (o *Outbox) newest(ctx context.Context, tx DB, queue string, ref delay.Ref) (Row, error) {
 	identity := []any{queue, ref.Key, ref.ID}
-	row, status, err := o.scan(ctx, tx, o.newestOf(""), slices.Concat(identity, identity))
+	row, status, target, err := o.scan(ctx, tx, o.newestOf(""), slices.Concat(identity, identity))
 	if err != nil {
 		return Row{}, err
 	}
@@ -117,9 +118,14 @@ func (o *Outbox) newest(ctx context.Context, tx DB, queue string, ref delay.Ref)
 	if row.Op != OpReschedule || status != storedStatus {
 		return row, nil
 	}
-	// It was applied, so the message's own row knows what came after.
+	// It was applied, so the message's own row knows what came after. Which that is, it
+	// knows but where it was written before the message could be seen.
 	applied := append(identity, row.Revision)
-	head, _, err := o.scan(ctx, tx, o.newestOf(" AND op = 0 AND revision = ?"), slices.Concat(applied, applied))
+	query, args := o.newestOf(" AND op = 0 AND revision = ?"), slices.Concat(applied, applied)
+	if target.Valid {
+		query, args = "SELECT "+rowColumns+" FROM "+o.table+" WHERE id = ? AND op = 0 AND revision = ?", []any{target.Int64, row.Revision}
+	}
+	head, _, _, err := o.scan(ctx, tx, query, args)
 	switch {
 	case err == nil:
 		row.State, row.Reason, row.FinishedAt, row.DueAt = head.State, head.Reason, head.FinishedAt, head.DueAt
@@ -132,25 +138,30 @@ func (o *Outbox) newest(ctx context.Context, tx DB, queue string, ref delay.Ref)
 // newestOf selects the newest row of an identity that meets a condition. Live
 // messages and all other rows have an index each, hence two parts.
 func (o *Outbox) newestOf(condition string) string {
-	const other = " WHERE queue = ? AND message_key = ? AND message_id = ? AND (op > 0 OR status > 1)"
-	from := "SELECT " + rowColumns + " FROM " + o.table
-	return "SELECT " + rowColumns + " FROM (" +
-		"(" + from + liveWhere + condition + ") UNION ALL " +
-		"(" + from + other + condition + " ORDER BY id DESC LIMIT 1)" +
+	other := " FROM " + o.table
+	if o.dialect == MySQL {
+		other += " FORCE INDEX (" + o.name() + "_history)"
+	}
+	other += " WHERE queue = ? AND message_key = ? AND message_id = ? AND (op > 0 OR status > 1)"
+	const columns = "SELECT " + rowColumns
+	return columns + " FROM (" +
+		"(" + columns + o.fromLive() + condition + ") UNION ALL " +
+		"(" + columns + other + condition + " ORDER BY id DESC LIMIT 1)" +
 		") AS newest ORDER BY id DESC LIMIT 1"
 }
 
-func (o *Outbox) scan(ctx context.Context, tx DB, query string, args []any) (row Row, status int, err error) {
+func (o *Outbox) scan(ctx context.Context, tx DB, query string, args []any) (row Row, status int, target sql.NullInt64, err error) {
 	var (
 		op             int
 		dueMs, created int64
 		finished       sql.NullInt64
 	)
-	if err := o.scanRow(ctx, tx, query, args, &row.Revision, &op, &status, &row.Reason, &dueMs, &created, &finished); err != nil {
-		return Row{}, 0, err
+	err = o.scanRow(ctx, tx, query, args, &row.Revision, &op, &status, &row.Reason, &dueMs, &created, &finished, &target)
+	if err != nil {
+		return Row{}, 0, target, err
 	}
 	if op < 0 || op >= len(opNames) || status < 0 || status >= len(states) {
-		return Row{}, 0, fmt.Errorf("row %d has op %d and status %d, which are not known here", row.Revision, op, status)
+		return Row{}, 0, target, fmt.Errorf("row %d has op %d and status %d, which are not known here", row.Revision, op, status)
 	}
 	row.Op, row.State, row.CreatedAt = opNames[op], states[status], time.UnixMilli(created)
 	if op != cancelCode {
@@ -159,5 +170,5 @@ func (o *Outbox) scan(ctx context.Context, tx DB, query string, args []any) (row
 	if finished.Valid {
 		row.FinishedAt = time.UnixMilli(finished.Int64)
 	}
-	return row, status, nil
+	return row, status, target, nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,9 @@ func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Mess
 
 // ScheduleBatch is [Outbox.Schedule] of several messages: one result an item, by
 // index. An item that is a duplicate or invalid leaves its mates written. The
-// error is nil where every message was written.
+// error is nil where every message was written. The rows are written in the order of
+// their keys and ids, so that two batches never deadlock; several calls in one
+// transaction may, unless the caller keeps such an order.
 func (o *Outbox) ScheduleBatch(ctx context.Context, tx Tx, queue string, requests []delay.Request) ([]delay.Result, error) {
 	results := newResults(requests)
 	if err := o.traced(ctx, tx, queue, requests, results); err != nil {
@@ -165,7 +168,7 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	}
 	limits := o.limits(queue)
 	rows := make([]*row, 0, len(requests))
-	for i := range requests {
+	for _, i := range inOrder(results) {
 		r, err := o.newRow(ctx, spans, queue, limits, &requests[i], &results[i])
 		if err != nil {
 			results[i].Err = err
@@ -194,6 +197,20 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 		return o.failed("notify", err)
 	}
 	return nil
+}
+
+// inOrder are the items in the order of their identities. Whoever writes several rows does
+// so in this order: two transactions that write the same ones wait for each other, and do
+// not deadlock.
+func inOrder(results []delay.Result) []int {
+	order := make([]int, len(results))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(results[a].Ref.Key, results[b].Ref.Key), cmp.Compare(results[a].Ref.ID, results[b].Ref.ID))
+	})
+	return order
 }
 
 // toMessage is the message as it is stored: sealed, where the outbox has keys.
@@ -361,7 +378,7 @@ func (n *insertion) sortOut(ctx context.Context, rows []*row, inserted int) erro
 // another live message of the identity beside it, so it is asked for by its token.
 func (n *insertion) isWritten(ctx context.Context, r *row) (bool, error) {
 	var id int64
-	err := n.scanRow(ctx, n.tx, "SELECT id FROM "+n.table+liveWhere+" AND token = ?",
+	err := n.scanRow(ctx, n.tx, "SELECT id"+n.fromLive()+" AND token = ?",
 		[]any{n.queue, r.message.Key, r.message.ID, r.token}, &id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -369,11 +386,19 @@ func (n *insertion) isWritten(ctx context.Context, r *row) (bool, error) {
 	return err == nil, err
 }
 
-// liveWhere finds the live message of an identity: under REPEATABLE READ and
-// above also one that has ended since the snapshot, beside the transaction's own.
-const liveWhere = " WHERE queue = ? AND message_key = ? AND message_id = ? AND op = 0 AND status IN (0, 1)"
+// fromLive finds the live message of an identity: under REPEATABLE READ and above also
+// one that has ended since the snapshot, beside the transaction's own. It goes by the
+// unique index, however many rows the identity had before; MySQL would not by itself, and
+// where it knew that there is one only, it would find one.
+func (o *Outbox) fromLive() string {
+	const of = " WHERE queue = ? AND message_key = ? AND message_id = ?"
+	if o.dialect == MySQL {
+		return " FROM " + o.table + " FORCE INDEX (" + o.name() + "_live)" + of + " AND live > 0"
+	}
+	return " FROM " + o.table + of + " AND op = 0 AND status IN (0, 1)"
+}
 
 // liveID is the newest one's id.
 func (o *Outbox) liveID() string {
-	return "SELECT id FROM " + o.table + liveWhere + " ORDER BY id DESC LIMIT 1"
+	return "SELECT id" + o.fromLive() + " ORDER BY id DESC LIMIT 1"
 }

@@ -2,6 +2,7 @@ package migrate_test
 
 import (
 	"database/sql"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,12 @@ func upStatusDown(t *testing.T, db *sql.DB, dialect schema.Dialect, table string
 	require.NoError(t, err)
 	status, err := m.Status(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []migrate.Step{{Version: 1, Name: "00001_outbox.sql"}, {Version: 2, Name: "00002_queues.sql"}}, status)
+	known, err := schema.Migrations(dialect, table)
+	require.NoError(t, err)
+	require.Len(t, status, len(known))
+	for i, k := range known {
+		require.Equal(t, migrate.Step{Version: k.Version, Name: k.Name}, status[i])
+	}
 	require.Zero(t, tables(t, db, dialect, in), "asking changes nothing")
 
 	steps, err := m.Up(t.Context())
@@ -82,9 +88,11 @@ func upStatusDown(t *testing.T, db *sql.DB, dialect schema.Dialect, table string
 
 	_, err = db.ExecContext(t.Context(), "INSERT INTO "+table+" (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
 	require.NoError(t, err)
-	steps, err = m.Down(t.Context(), false)
-	require.NoError(t, err, "the messages stay")
-	require.Equal(t, status[1].Version, steps[0].Version)
+	for _, k := range slices.Backward(known[1:]) {
+		steps, err = m.Down(t.Context(), false)
+		require.NoError(t, err, "the messages stay")
+		require.Equal(t, k.Version, steps[0].Version)
+	}
 	_, err = m.Down(t.Context(), false)
 	require.ErrorIs(t, err, migrate.ErrPending)
 	_, err = m.Up(t.Context())

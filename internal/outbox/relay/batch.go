@@ -205,13 +205,14 @@ func (b *batch) tell(ctx context.Context) {
 	}
 }
 
-// report is tell, and says what the rows have told of Redis.
-func (b *batch) report(ctx context.Context, outages map[string]*outbox.Outage) {
+// report is tell, and says what the rows have told of Redis. It reports whether more of
+// them are blocked than are told apart.
+func (b *batch) report(ctx context.Context, outages map[string]*outbox.Outage) (crowded bool) {
 	b.tell(ctx)
 	b.relay.blocked.settled(b.queue.Name, b.updates)
-	b.relay.blocked.add(ctx, b.queue.Name, b.tally.blocked)
+	crowded = b.relay.blocked.add(ctx, b.queue.Name, b.tally.blocked)
 	if errors.Is(b.tally.err, store.ErrReload) {
-		return // Nothing is away: the next round knows the layout.
+		return crowded // Nothing is away: the next round knows the layout.
 	}
 	var err error
 	if b.tally.waiting > 0 && b.tally.err != nil {
@@ -221,9 +222,10 @@ func (b *batch) report(ctx context.Context, outages map[string]*outbox.Outage) {
 		}
 	}
 	outages[b.queue.Name].Observe(ctx, err)
+	return crowded
 }
 
 // outcome is how the batch went.
 func (b *batch) outcome(last *table.Row, full bool) outcome {
-	return outcome{settled: b.tally.settled, waiting: b.tally.waiting, last: last.Cursor(), full: full}
+	return outcome{settled: b.tally.settled, waiting: b.tally.waiting, blocked: len(b.tally.blocked), last: last.Cursor(), full: full}
 }

@@ -14,8 +14,8 @@ const (
 	// blockedPause is how long a row rests that another message of its id is in the
 	// way of, blockedLong after how long it is tried again at the latest.
 	blockedPause, blockedLong = time.Second, 10 * time.Second
-	// mostBlocked is how many such rows of a queue are told apart. With more of them,
-	// some are tried with every batch.
+	// mostBlocked is how many such rows of a queue are told apart. With more of them, a lane
+	// tries the others each time it goes through the queue, and rests before the next.
 	mostBlocked = 1000
 )
 
@@ -57,10 +57,11 @@ func newBlocked(log *slog.Logger) *blocked {
 	return &blocked{log: log, rows: map[string]map[int64]time.Time{}}
 }
 
-// add lets rows rest, and says it once a minute.
-func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) {
+// add lets rows rest, and says it once a minute. It reports whether there was no room for
+// some.
+func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) (crowded bool) {
 	if len(rows) == 0 {
-		return
+		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,8 +69,10 @@ func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) {
 		b.rows[queue] = map[int64]time.Time{}
 	}
 	for _, r := range rows {
-		if len(b.rows[queue]) < mostBlocked {
+		if _, known := b.rows[queue][r.number]; known || len(b.rows[queue]) < mostBlocked {
 			b.rows[queue][r.number] = time.Now().Add(blockedPause)
+		} else {
+			crowded = true
 		}
 	}
 	if time.Since(b.said) >= sayEvery {
@@ -77,6 +80,7 @@ func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) {
 		b.log.WarnContext(ctx, "outbox row waits for another message of its id", "event", "outbox_blocked",
 			"queue", queue, "id", rows[0].ID, "reason", rows[0].why, "rows", len(rows))
 	}
+	return crowded
 }
 
 // list are the queue's rows that rest now. Of one that was not tried again for long,

@@ -18,8 +18,9 @@
 // that, it refuses what the batch writes, and the rows are read anew.
 //
 // What must wait delays nothing else. A batch whose rows all wait has its queue rest for
-// longer and longer. Where only some wait, the next batch goes on behind it. A row that
-// another message of its id is in the way of is left out for a second.
+// longer and longer. Where only some wait, the next batch goes on behind it, whether it was found
+// by a slow look or a fast one. A row that another message of its id is in the way of waits,
+// too, but rests alone: it is left out for a second.
 //
 // A look at everything walks over all that was relayed while somebody holds a snapshot
 // of the database, as a dump does: no database forgets entries of an index meanwhile.

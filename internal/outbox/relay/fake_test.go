@@ -21,6 +21,7 @@ type fakeRedis struct {
 	answers  map[string]store.Answer
 	created  map[table.Identity]int
 	puts     int
+	asked    int // rows of all puts
 	err      error
 	ahead    time.Duration
 	fail     func(table.Identity) error // for single messages
@@ -100,6 +101,7 @@ func (q *fakeQueue) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.puts++
+	q.asked += len(rows)
 	for i, r := range rows {
 		it := table.Identity{Queue: q.name, Key: r.Message.Key, ID: r.Message.ID}
 		one := err

@@ -105,16 +105,16 @@ func ended(v table.Verb, head table.State) verdict {
 	return verdict{op: table.Update{State: table.StateUnknown, Reason: reasonNotInTable}}
 }
 
-// late is the verdict on an operation that a later one has overtaken.
+// late is the verdict on an operation that a later one has overtaken. Only what was
+// applied overtakes: a reschedule stands in its message's row, and a cancel has ended
+// it. What found no message, or was refused, has changed nothing, and an operation
+// whose transaction took longer still counts, see docs/model/Overtake.tla.
 func late() verdict {
 	return verdict{op: table.Update{State: table.StateSuperseded, Reason: reasonLater}}
 }
 
 // judgeByTable decides where Redis need not be asked.
 func judgeByTable(g *table.Group, op *table.Row) (v verdict, ok bool) {
-	if op.Number < g.Overtaken || g.Head != nil && op.Number < g.Head.Revision {
-		return late(), true
-	}
 	if op.Target.Valid {
 		if how, found := g.Ended[op.Target.Int64]; found {
 			return ended(op.Verb, how), true
@@ -127,6 +127,8 @@ func judgeByTable(g *table.Group, op *table.Row) (v verdict, ok bool) {
 		return ended(op.Verb, g.Last), true
 	case g.Head.Number > op.Number:
 		return ended(op.Verb, table.StatePending), true // A later message under that id.
+	case op.Number < g.Head.Revision:
+		return late(), true
 	default:
 		// A row that came between the operation and the one that it saw.
 		return late(), op.Target.Valid && op.Target.Int64 != g.Head.Number

@@ -202,9 +202,11 @@ func TestJudgeByTable(t *testing.T) {
 		"head is later, target published": {
 			target: 5, g: table.Group{Head: head(15, table.StateStored), Ended: map[int64]table.State{5: table.StatePublished}}, want: "too_late -",
 		},
-		"overtaken":          {target: 5, g: table.Group{Head: head(5, table.StatePending), Overtaken: 11}, want: "superseded -"},
-		"not overtaken":      {target: 5, g: table.Group{Head: head(5, table.StatePending), Overtaken: 9}},
-		"overtaken, by head": {target: 5, g: table.Group{Head: &table.Row{Number: 5, Revision: 11}}, want: "superseded -"},
+		"overtaken": {target: 5, g: table.Group{Head: &table.Row{Number: 5, Revision: 11}}, want: "superseded -"},
+		"overtaken, its message ended": {target: 4, g: table.Group{
+			Head: &table.Row{Number: 5, Revision: 11}, Ended: map[int64]table.State{4: table.StatePublished},
+		}, want: "too_late -"},
+		"not overtaken": {target: 5, g: table.Group{Head: &table.Row{Number: 5, Revision: 9}}},
 	} {
 		op := &table.Row{Number: 10, Verb: table.VerbCancel}
 		op.Target.Int64, op.Target.Valid = c.target, c.target != 0

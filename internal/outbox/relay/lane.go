@@ -124,7 +124,7 @@ func (l *lane) round(ctx context.Context) (more bool, err error) {
 			if err != nil {
 				return false, err
 			}
-			if o.waiting > 0 {
+			if o.waiting+o.blocked > 0 {
 				l.sight.hurry(time.Now().Add(waitingAgain))
 			}
 			more = s.course.note(o, s.onward) || more
@@ -227,12 +227,14 @@ type courses struct{ newOperations, operations, newHeads, heads course }
 // course is how a lane goes through the pending rows of a queue. It begins with
 // what is due first, as long as rows leave. Where some had to wait, the next batch
 // goes on where the last one ended, so that rows that cannot be stored do not keep
-// those behind them waiting; at the end it returns to the beginning. It belongs to
-// one goroutine.
+// those behind them waiting; at the end it returns to the beginning. Where it has met
+// more rows that another message is in the way of than are told apart, it rests before, for
+// as long as each of those does. It belongs to one goroutine.
 type course struct {
-	pause wait.Backoff
-	until time.Time // it rests until then
-	after table.Cursor
+	pause  wait.Backoff
+	until  time.Time // it rests until then
+	after  table.Cursor
+	crowds bool // since the beginning it has met more blocked rows than are told apart
 }
 
 func newCourse() course { return course{pause: outbox.NewBackoff()} }
@@ -242,6 +244,8 @@ func (c *course) isReady() bool { return !time.Now().Before(c.until) }
 // outcome is how a batch went.
 type outcome struct {
 	settled, waiting int
+	blocked          int  // rows that another message is in the way of
+	crowded          bool // they are more than are told apart
 	last             table.Cursor
 	full             bool // more rows may be behind last
 }
@@ -263,10 +267,16 @@ func (c *course) note(o outcome, onward bool) (more bool) {
 	} else {
 		c.pause.Reset()
 	}
-	going := onward || o.waiting > 0 || c.after != (table.Cursor{})
-	c.after = table.Cursor{}
-	if going && o.full {
+	going := onward || o.waiting+o.blocked > 0 || c.after != (table.Cursor{})
+	c.after, c.crowds = table.Cursor{}, c.crowds || o.crowded
+	switch {
+	case going && o.full:
 		c.after = o.last
+	case c.crowds:
+		c.crowds = false
+		if rest := time.Now().Add(blockedPause); rest.After(c.until) {
+			c.until = rest
+		}
 	}
 	return o.full && c.isReady()
 }

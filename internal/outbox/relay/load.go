@@ -31,7 +31,7 @@ func (l *lane) load(ctx context.Context, look outlook, work table.Work) (o outco
 		return t.Write(inside, b.updates)
 	})
 	if err == nil {
-		b.report(ctx, l.relay.outages.queues)
+		o.crowded = b.report(ctx, l.relay.outages.queues)
 	}
 	return o, err
 }

@@ -171,6 +171,53 @@ func TestLateOperation(t *testing.T) {
 	})
 }
 
+// TestNothingOvertakes: an operation that has changed nothing overtakes none that is
+// committed after it.
+func TestNothingOvertakes(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newReal(t, d)
+		s.start()
+		tx, commit := s.Begin()
+		message := s.InsertInto(tx, insert{ID: "a", DueMs: s.Due(far)})
+		early := s.InsertInto(tx, insert{ID: "a", Verb: table.VerbCancel})
+		blind := s.Insert(insert{ID: "a", Verb: table.VerbCancel}) // It does not see the message.
+		s.RequireState(blind, table.StateUnknown)
+		commit()
+		s.RequireState(early, table.StateCancelled)
+		s.RequireState(message, table.StateCancelled)
+
+		message = s.Insert(insert{ID: "b", DueMs: s.Due(soon)})
+		s.RequireStored(message)
+		tx, commit = s.Begin()
+		early = s.InsertInto(tx, insert{ID: "b", Verb: table.VerbReschedule, DueMs: s.Due(far)})
+		s.RequireState(s.Insert(insert{ID: "b", Verb: table.VerbReschedule, DueMs: -1}), table.StateRefused)
+		commit()
+		s.RequireStored(early)
+		row, _ := s.Read(message)
+		require.Equal(t, early, row.Revision)
+	})
+}
+
+// TestCancelOvertakes: what is committed after a later cancel was applied is told that the
+// message was cancelled.
+func TestCancelOvertakes(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newReal(t, d)
+		s.start()
+		message := s.Insert(insert{ID: "a", DueMs: s.Due(soon)})
+		s.RequireStored(message)
+		tx, commit := s.Begin()
+		moved := s.InsertInto(tx, insert{ID: "a", Verb: table.VerbReschedule, DueMs: s.Due(far)})
+		cancelled := s.InsertInto(tx, insert{ID: "a", Verb: table.VerbCancel})
+		s.RequireState(s.Insert(insert{ID: "a", Verb: table.VerbCancel}), table.StateCancelled)
+		commit()
+		require.Equal(t, reasonWasEnded, s.RequireState(moved, table.StateTooLate))
+		s.RequireState(cancelled, table.StateCancelled)
+		s.RequireState(message, table.StateCancelled)
+		require.Nil(t, s.Find("", "a"))
+	})
+}
+
 // TestRedisFull: what is scheduled waits, what is cancelled goes on.
 func TestRedisFull(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {

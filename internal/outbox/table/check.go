@@ -50,8 +50,17 @@ func (d *Database) Check(ctx context.Context) error {
 	if err := q.each(ctx, d.db, func(*sql.Rows) error { return nil }); err != nil {
 		return d.schemaError(err)
 	}
+	have, err := d.indexes(ctx)
+	switch name := d.name + "_" + string(d.dialect.newest); {
+	case err != nil:
+		return fmt.Errorf("ask for the indexes: %w", err)
+	case !have[name]: // PostgreSQL would read the whole table for each message, MySQL refuses.
+		return fmt.Errorf("%w: index %s of table %s is missing or not ready; %s", errUnfit, name, d.table, migrateUp)
+	}
 	return nil
 }
+
+const migrateUp = `run "bridge outbox migrate up --config FILE"`
 
 func (d *dialect) checkVersion(version string) error {
 	switch {
@@ -101,7 +110,7 @@ func (d *Database) schemaError(err error) error {
 		missing = my.Number == 1146 || my.Number == 1054 || my.Number == 1049 // table, column, schema
 	}
 	if missing {
-		return fmt.Errorf("%w: table %s is missing or of another version; run \"bridge outbox migrate up --config FILE\": %w", errUnfit, d.table, err)
+		return fmt.Errorf("%w: table %s is missing or of another version; %s: %w", errUnfit, d.table, migrateUp, err)
 	}
 	return fmt.Errorf("check the tables: %w", err)
 }

@@ -16,6 +16,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestCheck(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		require.NoError(t, d.Check(t.Context()))
+		if d.IsPostgres() {
+			d.Exec(t, "ALTER INDEX box_operations RENAME TO other")
+		} else {
+			d.Exec(t, "ALTER TABLE {t} RENAME KEY box_open TO other")
+		}
+		lacking := d.Check(t.Context())
+		require.True(t, table.IsUnfit(lacking), "%v", lacking)
+		require.ErrorContains(t, lacking, "bridge outbox migrate up")
 		d.Exec(t, "ALTER TABLE {t} DROP COLUMN maybe")
 		err := d.Check(t.Context())
 		require.True(t, table.IsUnfit(err), "%v", err)

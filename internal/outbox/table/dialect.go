@@ -17,6 +17,12 @@ type dialect struct {
 	beginning string
 	// arrays says that a list is one argument, and that arguments are numbered.
 	arrays bool
+	// live and operation are the conditions of an identity's live message and of a pending
+	// operation on it, open are those of both. They go with the index byOpen.
+	live, operation string
+	open            []string
+	// newest is the index of the newest migration that no statement does without.
+	newest index
 	// hint names the index to use.
 	hint map[index]string
 	// fence ends a subquery that is to be run row by row, and not as a join: by
@@ -31,6 +37,7 @@ const (
 	byDue      index = "due"
 	byIdentity index = "history"
 	byNumber   index = "number"
+	byOpen     index = "open"
 	byFinished index = "finished"
 )
 
@@ -45,8 +52,12 @@ var postgres = dialect{
 	beginning: "SELECT set_config('idle_in_transaction_session_timeout', '60s', true), set_config('lock_timeout', '5s', true), " +
 		"set_config('statement_timeout', '10s', true), set_config('enable_seqscan', 'off', true), " +
 		"set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)",
-	arrays: true,
-	fence:  " OFFSET 0",
+	arrays:    true,
+	live:      "op = 0 AND status IN (0, 1)",
+	operation: "op * 1 > 0 AND status * 1 = 0", // op > 0 and status = 0, in the words of the index: no other will do
+	open:      []string{"{live}", "{operation}"},
+	newest:    "operations",
+	fence:     " OFFSET 0",
 }
 
 var mysqlDialect = dialect{
@@ -57,7 +68,11 @@ var mysqlDialect = dialect{
 	// A lock on the unique index would make a producer's duplicate wait.
 	hint: map[index]string{
 		byDue: " FORCE INDEX ({name}_due)", byIdentity: " FORCE INDEX ({name}_history)", byNumber: " FORCE INDEX (PRIMARY)",
-		byFinished: " FORCE INDEX ({name}_finished)",
+		byFinished: " FORCE INDEX ({name}_finished)", byOpen: " FORCE INDEX ({name}_open)",
 	},
-	fence: " LIMIT 1",
+	live:      "finished_ms IS NULL AND op = 0 AND status IN (0, 1)",
+	operation: "finished_ms IS NULL AND op > 0 AND status = 0",
+	newest:    byOpen,
+	open:      []string{"finished_ms IS NULL AND (op = 0 AND status IN (0, 1) OR op > 0 AND status = 0)"},
+	fence:     " LIMIT 1",
 }

@@ -20,7 +20,8 @@
 // settler and the purge; [Listing] for people.
 //
 // The unit of work is an identity (queue, key, id): [Tx.Gather] locks all pending rows
-// of it, or leaves it for the next round. Rows are found by their queue and status. To
+// of it, or leaves it for the next round. What is open of an identity has an index of its own,
+// and is locked by its numbers: so neither reads nor locks grow with what has ended. Rows are found by their queue and status. To
 // look above a number ([Pending.New]) is only quicker: a transaction with a lower one may
 // commit later, so somebody looks at everything, too. All locks are
 // row locks with SKIP LOCKED, and rows are changed only when Redis has answered, just

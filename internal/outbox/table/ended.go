@@ -69,7 +69,7 @@ func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, er
 	if names = e.db.possible(names); len(names) == 0 {
 		return found, nil
 	}
-	q := e.db.of(names, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
+	q := e.db.query("").of(byIdentity, names, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
 	err := e.db.Within(ctx, func(t *Tx) error {
 		return q.each(ctx, t.tx, func(rows *sql.Rows) error {
 			var v Version

@@ -6,10 +6,7 @@ import (
 )
 
 // What tests see of the statements.
-const (
-	Columns      = columns
-	HasOperation = hasOperation
-)
+const Columns = columns
 
 // ErrState is the answer to a state that there is not.
 var ErrState = errState
@@ -17,8 +14,12 @@ var ErrState = errState
 // Statement is its text, with its arguments.
 func (q *query) Statement() (text string, args []any) { return q.text.String(), q.args }
 
-func (d *Database) QueryOf(list []Identity, what, condition, rest string) *query {
-	return d.of(list, what, condition, rest)
+func (d *Database) QueryOpen(list []Identity) *query { return (&Tx{db: d}).openQuery(list) }
+
+func (d *Database) QueryRecent(list []Identity) *query { return d.recentQuery(list) }
+
+func (d *Database) QueryEnded(list []Identity) *query {
+	return d.query("").of(byIdentity, list, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
 }
 
 func (d *Database) QueryHeads(w Work) *query { return (&Tx{db: d}).headsQuery(w) }

@@ -24,7 +24,7 @@ func (d *Database) Findings(ctx context.Context) []check.Finding {
 	if err := d.Check(ctx); err != nil {
 		return []check.Finding{f.unfit(err)}
 	}
-	return slices.Concat(f.rights(ctx), f.indexes(ctx), f.server(ctx), f.clock(ctx))
+	return slices.Concat(f.rights(ctx), f.missing(ctx), f.server(ctx), f.clock(ctx))
 }
 
 // fitness asks the database how it is set up.
@@ -94,13 +94,13 @@ func (d fitness) rights(ctx context.Context) []check.Finding {
 // unique one first.
 func (d fitness) indexNames() []string {
 	if d.dialect.name == schema.Postgres {
-		return []string{"live", "history", "finished", "due", "stored"}
+		return []string{"live", "history", "finished", "due", "stored", "operations"}
 	}
-	return []string{"live", "history", "finished", "due"}
+	return []string{"live", "history", "finished", "due", "open"}
 }
 
-// indexes are those that are missing, or that PostgreSQL does not use.
-func (d fitness) indexes(ctx context.Context) []check.Finding {
+// indexes are those that the table has and the database uses.
+func (d *Database) indexes(ctx context.Context) (have map[string]bool, err error) {
 	q := d.query("SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indisvalid").
 		add(" AND i.indrelid = to_regclass(?)", d.table)
 	if d.dialect.name == schema.MySQL {
@@ -108,13 +108,19 @@ func (d fitness) indexes(ctx context.Context) []check.Finding {
 		q = d.query("SELECT DISTINCT index_name FROM information_schema.statistics").
 			add(" WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?", in, name)
 	}
-	have := map[string]bool{}
-	err := q.each(ctx, d.db, func(rows *sql.Rows) error {
+	have = map[string]bool{}
+	err = q.each(ctx, d.db, func(rows *sql.Rows) error {
 		var name string
 		err := rows.Scan(&name)
 		have[name] = true
 		return err
 	})
+	return have, err
+}
+
+// missing are the indexes that the table lacks, or that PostgreSQL does not use.
+func (d fitness) missing(ctx context.Context) []check.Finding {
+	have, err := d.indexes(ctx)
 	if err != nil {
 		return []check.Finding{d.unfit(fmt.Errorf("ask for the indexes: %w", err))}
 	}

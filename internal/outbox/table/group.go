@@ -1,10 +1,10 @@
 package table
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -16,9 +16,6 @@ type Group struct {
 	// Ended are the states of targets that live no more; a target that is missing
 	// was deleted.
 	Ended map[int64]State
-	// Overtaken is the highest number of a finished row: operations below it come
-	// too late.
-	Overtaken int64
 	// Last is how the last message has ended, pending where that is not known.
 	Last State
 }
@@ -39,134 +36,235 @@ func (t *Tx) Gather(ctx context.Context, list []Identity) (groups []*Group, busy
 		}
 	}
 	busy = map[Identity]bool{}
-	if err := t.lockPending(ctx, list, all); err != nil {
-		return nil, nil, fmt.Errorf("lock identities: %w", err)
+	open, err := t.open(ctx, list)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for open rows: %w", err)
 	}
-	if err := t.readHeads(ctx, list, all, busy); err != nil {
-		return nil, nil, fmt.Errorf("read heads: %w", err)
+	mine, err := t.lockOpen(ctx, open)
+	if err != nil {
+		return nil, nil, fmt.Errorf("lock open rows: %w", err)
 	}
-	if err := t.readHistory(ctx, list, all, busy); err != nil {
-		return nil, nil, fmt.Errorf("read history: %w", err)
+	held := make(map[int64]bool, len(mine))
+	for _, r := range mine {
+		g := all[r.Identity]
+		if held[r.Number] = true; r.Verb == VerbSchedule {
+			g.Head = r
+		} else {
+			g.Operations = append(g.Operations, r)
+		}
+	}
+	if open, err = t.open(ctx, list); err != nil {
+		return nil, nil, fmt.Errorf("look for the rows of others: %w", err)
+	}
+	for _, r := range open {
+		if !held[r.Number] {
+			busy[r.Identity] = true
+		}
 	}
 	groups = slices.DeleteFunc(groups, func(g *Group) bool { return busy[g.Identity] })
-	if err := t.readTargets(ctx, groups); err != nil {
-		return nil, nil, fmt.Errorf("read targets: %w", err)
+	if err := t.readEnds(ctx, groups); err != nil {
+		return nil, nil, fmt.Errorf("read ended messages: %w", err)
 	}
 	return groups, busy, nil
 }
 
-// lockPending locks operations and live messages.
-func (t *Tx) lockPending(ctx context.Context, list []Identity, all map[Identity]*Group) error {
-	q := t.db.of(list, columns, hasOperation, " FOR UPDATE SKIP LOCKED")
-	rows, err := t.db.rows(ctx, t.tx, q)
+// open finds the open rows of identities: their live messages and pending operations.
+// It reads what names them, and takes no lock.
+func (t *Tx) open(ctx context.Context, list []Identity) (rows []*Row, err error) {
+	if list = t.db.possible(list); len(list) == 0 {
+		return nil, nil
+	}
+	err = t.openQuery(list).each(ctx, t.tx, func(found *sql.Rows) error {
+		r := new(Row)
+		rows = append(rows, r)
+		return found.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &r.Verb, &r.Token)
+	})
+	return rows, err
+}
+
+// openQuery is the statement of open.
+func (t *Tx) openQuery(list []Identity) *query {
+	q := t.db.query("")
+	for i, condition := range t.db.dialect.open {
+		if i > 0 {
+			q.add(" UNION ALL ")
+		}
+		q.of(byOpen, list, "id, queue, message_key, message_id, op, token", condition, "")
+	}
+	return q
+}
+
+// lockChunk is how many rows one statement locks.
+const lockChunk = 5000
+
+// lockOpen locks those of the rows that are still open and that nobody else holds, in
+// the order of their numbers, and reads them as they are now. They are locked by their
+// numbers alone: no index is, where a producer or another relay would wait.
+func (t *Tx) lockOpen(ctx context.Context, open []*Row) (rows []*Row, err error) {
+	numbers := make([]int64, len(open))
+	for i, r := range open {
+		numbers[i] = r.Number
+	}
+	slices.Sort(numbers)
+	for chunk := range slices.Chunk(numbers, lockChunk) {
+		q := t.db.query("SELECT " + columns).from(byNumber).add(" WHERE id").ids(chunk).
+			add(" AND (op + 0 = 0 AND status + 0 IN (0, 1) OR op + 0 > 0 AND status + 0 = 0) ORDER BY id FOR UPDATE SKIP LOCKED")
+		part, err := t.db.rows(ctx, t.tx, q)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, part...)
+	}
+	return rows, nil
+}
+
+// readEnds reads how those messages have ended that operations are about and that live
+// no more: their targets, and else the newest message of their identity.
+func (t *Tx) readEnds(ctx context.Context, groups []*Group) error {
+	var targets []int64
+	for _, g := range groups {
+		targets = append(targets, g.strangers()...)
+	}
+	ends, err := t.ends(ctx, targets)
 	if err != nil {
 		return err
 	}
-	for _, r := range rows {
-		if g := all[r.Identity]; g != nil {
-			g.Operations = append(g.Operations, r)
-		}
-	}
-	q = t.db.of(list, columns, "op = 0 AND status IN (0, 1)", " FOR UPDATE SKIP LOCKED")
-	if rows, err = t.db.rows(ctx, t.tx, q); err != nil {
-		return err
-	}
-	for _, r := range rows {
-		if g := all[r.Identity]; g != nil {
-			g.Head = r
-		}
-	}
-	for _, g := range all {
-		slices.SortFunc(g.Operations, func(a, b *Row) int { return cmp.Compare(a.Number, b.Number) })
-	}
-	return nil
-}
-
-// readHeads finds live messages that somebody else holds.
-func (t *Tx) readHeads(ctx context.Context, list []Identity, all map[Identity]*Group, busy map[Identity]bool) error {
-	q := t.db.of(list, "queue, message_key, message_id, id", "op = 0 AND status IN (0, 1)", "")
-	return q.each(ctx, t.tx, func(rows *sql.Rows) error {
-		var it Identity
-		var number int64
-		err := rows.Scan(&it.Queue, &it.Key, &it.ID, &number)
-		if g := all[it]; g != nil && (g.Head == nil || g.Head.Number != number) {
-			busy[it] = true
-		}
-		return err
-	})
-}
-
-// readHistory finds operations that somebody else holds, and what has finished.
-func (t *Tx) readHistory(ctx context.Context, list []Identity, all map[Identity]*Group, busy map[Identity]bool) error {
-	q := t.db.of(list, "queue, message_key, message_id, SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), MAX(CASE WHEN status = 0 THEN 0 ELSE id END),"+
-		" MAX(CASE WHEN op = 0 THEN id ELSE 0 END), MAX(CASE WHEN op = 0 AND status = 2 THEN id ELSE 0 END),"+
-		" MAX(CASE WHEN op = 0 AND status = 3 AND reason = '' THEN id ELSE 0 END)",
-		"op > 0 OR status > 1", " GROUP BY queue, message_key, message_id")
-	return q.each(ctx, t.tx, func(rows *sql.Rows) error {
-		var it Identity
-		var waiting int
-		var message, published, cancelled int64
-		var g Group
-		err := rows.Scan(&it.Queue, &it.Key, &it.ID, &waiting, &g.Overtaken, &message, &published, &cancelled)
-		if known := all[it]; known != nil {
-			known.Overtaken = g.Overtaken
-			switch {
-			case message == 0:
-			case published == message:
-				known.Last = StatePublished
-			case cancelled == message:
-				known.Last = StateCancelled
-			}
-			if waiting != len(known.Operations) {
-				busy[it] = true
-			}
-		}
-		return err
-	})
-}
-
-// readTargets reads how the targets of operations have ended.
-func (t *Tx) readTargets(ctx context.Context, groups []*Group) error {
-	wanted := map[int64][]*Group{}
-	var numbers []int64
-	var list []Identity
+	var unknown []*Group
 	for _, g := range groups {
 		g.Ended = map[int64]State{}
-		before := len(numbers)
-		for _, op := range g.Operations {
-			if op.Target.Valid && (g.Head == nil || g.Head.Number != op.Target.Int64) {
-				wanted[op.Target.Int64] = append(wanted[op.Target.Int64], g)
-				numbers = append(numbers, op.Target.Int64)
+		all := true
+		for _, number := range g.strangers() {
+			end, found := ends[number]
+			if found = found && end.Identity == g.Identity; found {
+				g.Ended[number] = end.how.End()
 			}
+			all = all && found
 		}
-		if len(numbers) > before {
-			list = append(list, g.Identity)
-		}
-	}
-	tell := func(rows *sql.Rows) error {
-		var number int64
-		var it Identity
-		var how Update
-		err := rows.Scan(&number, &it.Queue, &it.Key, &it.ID, &how.State, &how.Reason)
-		for _, g := range wanted[number] {
-			if g.Identity == it {
-				g.Ended[number] = how.End()
-			}
-		}
-		return err
-	}
-	// A deleted row says nothing, but the operation that has cancelled it does.
-	for chunk := range slices.Chunk(list, BatchRows) {
-		q := t.db.of(chunk, "target, queue, message_key, message_id, status, reason", "op = 1 AND status IN (3, 5) AND target IS NOT NULL", " ORDER BY id DESC")
-		if err := q.each(ctx, t.tx, tell); err != nil {
-			return err
+		if !all || g.Head == nil && slices.ContainsFunc(g.Operations, func(op *Row) bool { return !op.Target.Valid }) {
+			unknown = append(unknown, g)
 		}
 	}
-	for chunk := range slices.Chunk(numbers, BatchRows) {
-		q := t.db.query("SELECT id, queue, message_key, message_id, status, reason FROM {t} WHERE id").ids(chunk).add(" AND op = 0 AND status > 1")
-		if err := q.each(ctx, t.tx, tell); err != nil {
+	for chunk := range slices.Chunk(unknown, recentGroups) {
+		if err := t.readRecent(ctx, chunk); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// strangers are the targets of operations that are not the head.
+func (g *Group) strangers() (numbers []int64) {
+	for _, op := range g.Operations {
+		if op.Target.Valid && (g.Head == nil || g.Head.Number != op.Target.Int64) {
+			numbers = append(numbers, op.Target.Int64)
+		}
+	}
+	return numbers
+}
+
+// end is how a message has ended.
+type end struct {
+	Identity
+	how Update
+}
+
+// ends reads how messages have ended, by the numbers of their rows.
+func (t *Tx) ends(ctx context.Context, numbers []int64) (map[int64]end, error) {
+	found := make(map[int64]end, len(numbers))
+	for chunk := range slices.Chunk(numbers, BatchRows) {
+		q := t.db.query("SELECT id, queue, message_key, message_id, status, reason FROM {t} WHERE id").ids(chunk).add(" AND op = 0 AND status > 1")
+		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
+			var number int64
+			var e end
+			err := rows.Scan(&number, &e.Queue, &e.Key, &e.ID, &e.how.State, &e.how.Reason)
+			found[number] = e
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+const (
+	// recentRows is how many of an identity's ended rows are read, the newest ones.
+	recentRows = 32
+	// recentGroups is of how many identities at once.
+	recentGroups = 50
+)
+
+// ended is one of an identity's ended rows.
+type ended struct {
+	Identity
+	number int64
+	verb   Verb
+	target sql.NullInt64
+	how    Update
+}
+
+// message is the number of the message's row, 0 where that is not known.
+func (e *ended) message() int64 {
+	if e.verb <= VerbSchedule {
+		return e.number
+	}
+	return e.target.Int64
+}
+
+// readRecent reads the newest ended rows of identities. They tell which message was the
+// last, since an operation names its message; and how one has ended whose row was
+// deleted, since the operation that has cancelled it says so. Where more operations
+// than these came after a message had ended, nobody knows.
+func (t *Tx) readRecent(ctx context.Context, groups []*Group) error {
+	list := make([]Identity, len(groups))
+	for i, g := range groups {
+		list[i] = g.Identity
+	}
+	rows, newest := map[Identity][]*ended{}, map[Identity]int64{}
+	err := t.db.recentQuery(list).each(ctx, t.tx, func(found *sql.Rows) error {
+		e := new(ended)
+		err := found.Scan(&e.number, &e.Queue, &e.Key, &e.ID, &e.verb, &e.target, &e.how.State, &e.how.Reason)
+		rows[e.Identity] = append(rows[e.Identity], e)
+		newest[e.Identity] = max(newest[e.Identity], e.message())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	ends, err := t.ends(ctx, slices.Collect(maps.Values(newest)))
+	if err != nil {
+		return err
+	}
+	for _, g := range groups {
+		if last := ends[newest[g.Identity]]; last.Identity == g.Identity {
+			if how := last.how.End(); how == StatePublished || how == StateCancelled {
+				g.Last = how
+			}
+		}
+		for _, e := range slices.Backward(rows[g.Identity]) { // The first one has done it.
+			_, known := g.Ended[e.target.Int64]
+			if !known && e.verb == VerbCancel && e.target.Valid && (e.how.State == StateCancelled || e.how.State == StateUnknown) {
+				g.Ended[e.target.Int64] = e.how.End()
+			}
+		}
+	}
+	return nil
+}
+
+// recentQuery is the statement of readRecent, the newest rows first.
+func (d *Database) recentQuery(list []Identity) *query {
+	const what, condition = "id, queue, message_key, message_id, op, target, status, reason", "(op > 0 OR status > 1) AND status > 0"
+	newest := fmt.Sprintf(" ORDER BY id DESC LIMIT %d", recentRows)
+	if d.dialect.arrays {
+		return d.query("").of(byIdentity, list, what, condition, newest)
+	}
+	q := d.query("")
+	for i, it := range list { // MariaDB has no LATERAL.
+		if i > 0 {
+			q.add(" UNION ALL ")
+		}
+		q.add("(SELECT "+what).from(byIdentity).
+			add(" WHERE queue = ? AND message_key = ? AND message_id = ? AND "+condition+newest+")", []byte(it.Queue), []byte(it.Key), []byte(it.ID))
+	}
+	return q
 }

@@ -78,8 +78,8 @@ func (l Listing) Show(ctx context.Context, queue, id string, key *string) ([]Ent
 	}
 	// Live messages and all other rows have an index each.
 	q := l.db.query("SELECT * FROM (SELECT "+entryColumns+" FROM {t}").add(is+" AND op = 0 AND status IN (0, 1)", args...).
-		add(" UNION ALL SELECT "+entryColumns+" FROM {t}").add(is+" AND (op > 0 OR status > 1)", args...).
-		add(") list ORDER BY id LIMIT ?", listMost)
+		add(" UNION ALL (SELECT "+entryColumns+" FROM {t}").add(is+" AND (op > 0 OR status > 1)", args...).
+		add(" ORDER BY id LIMIT ?)) list ORDER BY id LIMIT ?", listMost, listMost)
 	list, err := l.entries(ctx, q)
 	if err != nil {
 		return nil, fmt.Errorf("show rows: %w", err)

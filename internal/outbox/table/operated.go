@@ -18,14 +18,12 @@ const (
 	cheapListing = 50 * time.Millisecond
 )
 
-// hasOperation is the condition that an operation is pending. PostgreSQL shall
-// not go by the index of pending rows, where it is for an identity.
-const hasOperation = "op > 0 AND status + 0 = 0"
-
-// withoutOperation appends that no operation on the row's message is pending.
+// withoutOperation appends that no operation on the row's message is pending. No row is
+// another one's: that is said so that MariaDB looks for each row, by the index, and does not
+// read the whole table once.
 func (q *query) withoutOperation() *query {
-	return q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byIdentity).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
-		" AND o.message_id = {t}.message_id AND " + hasOperation + q.d.dialect.fence + ")")
+	return q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byOpen).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
+		" AND o.message_id = {t}.message_id AND o.id <> {t}.id AND {operation}" + q.d.dialect.fence + ")")
 }
 
 // unoperated are the rows that have no pending operation. A queue has few of them as a
@@ -94,7 +92,7 @@ func (t *Tx) operated(ctx context.Context, list []Identity) (map[Identity]bool, 
 		return nil, nil //nolint:nilnil // A nil map has none.
 	}
 	found := map[Identity]bool{}
-	q := t.db.of(list, "queue, message_key, message_id", hasOperation, "")
+	q := t.db.query("").of(byOpen, list, "queue, message_key, message_id", "{operation}", "")
 	err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
 		var it Identity
 		err := rows.Scan(&it.Queue, &it.Key, &it.ID)

@@ -72,12 +72,10 @@ func TestPlansOfAFreshTable(t *testing.T) {
 	}
 	require.NoError(t, d.Within(t.Context(), func(tx *table.Tx) error {
 		for name, q := range map[string]statement{
-			"operations": d.QueryOf(list, table.Columns, table.HasOperation, " FOR UPDATE SKIP LOCKED"),
-			"live":       d.QueryOf(list, table.Columns, "op = 0 AND status IN (0, 1)", ""),
-			"ended":      d.QueryOf(list, table.Columns, "op = 0 AND status > 1", ""),
-			"history":    d.QueryOf(list, "queue, message_key, message_id, MAX(id)", "op > 0 OR status > 1", " GROUP BY queue, message_key, message_id"),
-			"targets":    d.QueryOf(list, "target, status", "op = 1 AND status IN (3, 5)", " ORDER BY id DESC"),
-			"heads":      d.QueryHeads(table.Work{Queue: s.Orders, Operations: true, UntilMs: time.Now().UnixMilli(), Most: 500}),
+			"open":   d.QueryOpen(list),
+			"ended":  d.QueryEnded(list),
+			"recent": d.QueryRecent(list),
+			"heads":  d.QueryHeads(table.Work{Queue: s.Orders, Operations: true, UntilMs: time.Now().UnixMilli(), Most: 500}),
 		} {
 			plan := plan(t, tx.SQL(), q)
 			require.NotContains(t, plan, "Seq Scan", name)
@@ -109,13 +107,13 @@ func TestPlansOfALargeTable(t *testing.T) {
 		for i := range 500 {
 			list = append(list, table.Identity{Queue: s.Orders, Key: "k", ID: fmt.Sprintf("many-%d", i*7)})
 		}
-		live := d.QueryOf(list, "id, queue, message_key, message_id, token", "op = 0 AND status IN (0, 1)", " FOR UPDATE SKIP LOCKED")
-		requireIndex(t, d, live, "box_live", "box_history")
-		ended := d.QueryOf(list, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
-		requireIndex(t, d, ended, "box_history", "box_history")
+		requireIndex(t, d, d.QueryOpen(list), "box_live", "box_open")
+		requireIndex(t, d, d.QueryOpen(list), "box_operations", "box_open")
+		requireIndex(t, d, d.QueryEnded(list), "box_history", "box_history")
+		requireIndex(t, d, d.QueryRecent(list[:50]), "box_history", "box_history")
 		requireIndex(t, d, d.QueryStored(table.Columns, s.Orders, table.Cursor{Ms: 5, Number: 5}, table.MaxDueMs, 500), "box_stored", "box_due")
 		heads := d.QueryHeads(table.Work{Queue: s.Orders, Operations: true, UntilMs: time.Now().UnixMilli(), Most: 500})
-		requireIndex(t, d, heads, "box_history", "box_history")
+		requireIndex(t, d, heads, "box_operations", "box_open")
 		requireIndex(t, d, heads, "box_due", "box_due")
 		queues := []string{s.Orders, "mails"}
 		requireIndex(t, d, d.QueryWaiting(queues), "box_due", "box_due")

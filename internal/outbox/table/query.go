@@ -18,15 +18,15 @@ type query struct {
 }
 
 // query begins a statement; "{t}" stands for the table, "{name}" for its name without the schema, "{now}" for the
-// database's clock, "{size}" and "{headers}" for what the dialect calls them.
+// database's clock, "{size}", "{headers}", "{live}" and "{operation}" for what the dialect calls them.
 func (d *Database) query(text string) *query {
 	return (&query{d: d}).add(text)
 }
 
 // add appends text; each "?" takes the next of args.
 func (q *query) add(text string, args ...any) *query {
-	text = strings.NewReplacer("{t}", q.d.table, "{name}", q.d.name, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size, "{headers}", q.d.dialect.headers).
-		Replace(text)
+	text = strings.NewReplacer("{t}", q.d.table, "{name}", q.d.name, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size,
+		"{headers}", q.d.dialect.headers, "{live}", q.d.dialect.live, "{operation}", q.d.dialect.operation).Replace(text)
 	if !q.d.dialect.arrays {
 		q.text.WriteString(text)
 		q.args = append(q.args, args...)
@@ -99,20 +99,20 @@ func (q *query) list(operator string, args []any) *query {
 	return q.add(operator+"("+marks+")", args...)
 }
 
-// of is a statement that reads what of the rows of identities, each once, where
-// the condition holds; rest are a grouping, an order and a lock. In PostgreSQL
-// each identity is looked up by itself: see fence.
-func (d *Database) of(list []Identity, what, condition, rest string) *query {
+// of appends a statement that reads what of the rows of identities, each once, where
+// the condition holds; rest are an order and a limit. In PostgreSQL each identity is
+// looked up by itself: see fence.
+func (q *query) of(by index, list []Identity, what, condition, rest string) *query {
 	seen := make(map[Identity]bool, len(list))
 	list = slices.DeleteFunc(slices.Clone(list), func(it Identity) bool {
 		twice := seen[it]
 		seen[it] = true
 		return twice
 	})
-	if !d.dialect.arrays {
+	if !q.d.dialect.arrays {
 		// With its 8 MiB MySQL 8 gives up on 500 identities and reads the whole table.
 		// To MariaDB, which has no such limit, the hint is a comment.
-		q := d.query("SELECT /*+ SET_VAR(range_optimizer_max_mem_size = 0) */ " + what).from(byIdentity)
+		q.add("SELECT /*+ SET_VAR(range_optimizer_max_mem_size = 0) */ " + what).from(by)
 		marks, args := strings.TrimSuffix(strings.Repeat("(?,?,?),", len(list)), ","), make([]any, 0, 3*len(list))
 		for _, it := range list {
 			args = append(args, []byte(it.Queue), []byte(it.Key), []byte(it.ID)) // An identity need not be valid text.
@@ -123,10 +123,10 @@ func (d *Database) of(list []Identity, what, condition, rest string) *query {
 	for i, it := range list {
 		queues[i], keys[i], ids[i] = it.Queue, it.Key, it.ID
 	}
-	return d.query("").add("SELECT found.* FROM unnest(?::text[], ?::text[], ?::text[]) AS wanted (queue, message_key, message_id)"+
+	return q.add("SELECT found.* FROM unnest(?::text[], ?::text[], ?::text[]) AS wanted (queue, message_key, message_id)"+
 		" CROSS JOIN LATERAL (SELECT "+what+" FROM {t}"+
 		" WHERE {t}.queue = wanted.queue AND {t}.message_key = wanted.message_key AND {t}.message_id = wanted.message_id"+
-		" AND ("+condition+")"+rest+d.dialect.fence+") AS found", queues, keys, ids)
+		" AND ("+condition+")"+rest+q.d.dialect.fence+") AS found", queues, keys, ids)
 }
 
 // possible are the identities that the database could have: PostgreSQL refuses

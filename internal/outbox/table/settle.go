@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 )
 
 // settle is the transaction of [Ended.Settle].
@@ -12,23 +13,31 @@ func (t *Tx) settle(ctx context.Context, fates []Fate) ([]Known, error) {
 	for i, f := range fates {
 		list[i] = f.Identity
 	}
-	locked, err := t.tokens(ctx, list, " FOR UPDATE SKIP LOCKED")
+	locked, err := t.lockTokens(ctx, list)
 	if err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
 	}
-	operated, err := t.operated(ctx, list)
+	open, err := t.open(ctx, list)
 	if err != nil {
-		return nil, fmt.Errorf("look for operations: %w", err)
+		return nil, fmt.Errorf("look for open rows: %w", err)
 	}
-	outcome, absent := make([]Known, len(fates)), false
+	operated, live := map[Identity]bool{}, map[Version]bool{}
+	for _, r := range open {
+		if r.Verb == VerbSchedule {
+			live[r.Version()] = true
+		} else {
+			operated[r.Identity] = true
+		}
+	}
+	outcome := make([]Known, len(fates))
 	updates := Updates{}
 	for i, f := range fates {
 		number, mine := locked[f.Version]
 		switch {
-		case operated[f.Identity]:
+		case operated[f.Identity], !mine && live[f.Version]:
 			outcome[i] = KnownBusy
 		case !mine:
-			absent = true
+			outcome[i] = KnownAbsent
 		default:
 			outcome[i] = KnownSettled
 			if err := t.settleOne(ctx, number, f, updates); err != nil {
@@ -36,19 +45,7 @@ func (t *Tx) settle(ctx context.Context, fates []Fate) ([]Known, error) {
 			}
 		}
 	}
-	if err := t.Write(ctx, updates); err != nil || !absent {
-		return outcome, err
-	}
-	live, err := t.tokens(ctx, list, "")
-	if err != nil {
-		return nil, fmt.Errorf("look for rows: %w", err)
-	}
-	for i, f := range fates {
-		if _, there := live[f.Version]; there && outcome[i] == KnownAbsent {
-			outcome[i] = KnownBusy
-		}
-	}
-	return outcome, nil
+	return outcome, t.Write(ctx, updates)
 }
 
 func (t *Tx) settleOne(ctx context.Context, number int64, f Fate, updates Updates) error {
@@ -63,19 +60,34 @@ func (t *Tx) settleOne(ctx context.Context, number int64, f Fate, updates Update
 	return nil
 }
 
-// tokens finds the live rows of messages, by their tokens.
-func (t *Tx) tokens(ctx context.Context, list []Identity, lock string) (map[Version]int64, error) {
-	found := make(map[Version]int64, len(list))
-	if list = t.db.possible(list); len(list) == 0 {
-		return found, nil
+// lockTokens locks the live rows of messages that nobody else holds, by their numbers
+// as lockOpen does, and tells them by their tokens.
+func (t *Tx) lockTokens(ctx context.Context, list []Identity) (map[Version]int64, error) {
+	open, err := t.open(ctx, list)
+	if err != nil {
+		return nil, err
 	}
-	q := t.db.of(list, "id, queue, message_key, message_id, token", "op = 0 AND status IN (0, 1)", lock)
-	err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
-		var number int64
-		var v Version
-		err := rows.Scan(&number, &v.Queue, &v.Key, &v.ID, &v.Token)
-		found[v] = number
-		return err
-	})
-	return found, err
+	var numbers []int64
+	for _, r := range open {
+		if r.Verb == VerbSchedule {
+			numbers = append(numbers, r.Number)
+		}
+	}
+	slices.Sort(numbers)
+	found := make(map[Version]int64, len(numbers))
+	for chunk := range slices.Chunk(numbers, lockChunk) {
+		q := t.db.query("SELECT id, queue, message_key, message_id, token").from(byNumber).add(" WHERE id").ids(chunk).
+			add(" AND op + 0 = 0 AND status + 0 IN (0, 1) ORDER BY id FOR UPDATE SKIP LOCKED")
+		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
+			var number int64
+			var v Version
+			err := rows.Scan(&number, &v.Queue, &v.Key, &v.ID, &v.Token)
+			found[v] = number
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }

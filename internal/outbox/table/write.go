@@ -1,8 +1,10 @@
 package table
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -63,7 +65,8 @@ type ending struct {
 func (t *Tx) Write(ctx context.Context, updates Updates) error {
 	var removed, stored []int64
 	ended := map[ending][]int64{}
-	for number, update := range updates {
+	for _, number := range slices.Sorted(maps.Keys(updates)) { // Whoever else writes several rows does so in this order.
+		update := updates[number]
 		switch {
 		case update.Move != nil:
 			if err := t.writeMoved(ctx, number, update); err != nil {
@@ -86,7 +89,10 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 	if err := t.writeTo(ctx, stored, q); err != nil {
 		return err
 	}
-	for by, numbers := range ended {
+	for _, by := range slices.SortedFunc(maps.Keys(ended), func(a, b ending) int {
+		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.reason, b.reason))
+	}) {
+		numbers := ended[by]
 		q := t.db.query("").add("UPDATE {t} SET status = ?, reason = ?, finished_ms = {now} WHERE id", int64(by.state), by.reason)
 		if err := t.writeTo(ctx, numbers, q); err != nil {
 			return err
@@ -99,7 +105,7 @@ func (t *Tx) writeTo(ctx context.Context, numbers []int64, q *query) error {
 	if len(numbers) == 0 {
 		return nil
 	}
-	slices.Sort(numbers) // Whoever else updates several rows does so in this order.
+	slices.Sort(numbers)
 	if _, err := q.ids(numbers).exec(ctx, t.tx); err != nil {
 		return fmt.Errorf("write rows: %w", err)
 	}
