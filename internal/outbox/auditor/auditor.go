@@ -47,9 +47,10 @@ type Config struct {
 	// Observe, where not nil, is told what each step has found. It is called from
 	// several goroutines.
 	Observe func(Counts)
-	// Watch, where not nil, is told about twice a minute how many rows are overdue
+	// Watch, where not nil, is told at least twice a minute how many rows are overdue
 	// (their messages were due half a minute ago, Redis does not have them, and that could
 	// not be mended at once), and how long ago the row was compared for which that is longest.
+	// Where there are so many that a round takes longer, it is the count of the last one.
 	Watch func(queue string, overdue int, oldest time.Duration)
 	// Unwatch, where not nil, is told that the queue is not this instance's to audit. It
 	// is called again and again.
@@ -57,8 +58,9 @@ type Config struct {
 	// Logger defaults to none.
 	Logger *slog.Logger
 
-	// For tests: how long to wait before the second look, and for flushing.
-	second, grace time.Duration
+	// For tests: how long to wait before the second look, for flushing, and between the
+	// rounds of overdue rows.
+	second, grace, overdue time.Duration
 }
 
 // Counts are what an audit has found, in messages.
@@ -126,6 +128,7 @@ func New(config Config) (*Auditor, error) {
 	config.Rate = cmp.Or(config.Rate, defaultAuditRate)
 	config.second = cmp.Or(config.second, secondLook)
 	config.grace = cmp.Or(config.grace, graceBefore)
+	config.overdue = cmp.Or(config.overdue, overdueEvery)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}

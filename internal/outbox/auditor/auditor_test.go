@@ -48,7 +48,7 @@ func newAuditing(t *testing.T, d *outboxtest.Database) *auditing {
 	s.config = Config{
 		Databases: []*table.Database{d.Database}, Queues: []Queue{{Queue: s.Queue}},
 		Flush: s.settler.Flush, Logger: s.Logger(),
-		second: time.Millisecond, grace: time.Millisecond,
+		second: time.Millisecond, grace: time.Millisecond, overdue: time.Second,
 	}
 	return s
 }
@@ -125,6 +125,59 @@ func TestAuditPutsBack(t *testing.T) {
 
 		require.Equal(t, Counts{Looked: 2502, There: 2502}, s.audit(true, false), "again, nothing is missing")
 		s.Sound()
+	})
+}
+
+// TestAuditDueAtZero: a message that a producer in SQL wants at once comes back, by hand,
+// after a loss, and where nobody has noticed that it is gone; and it is found among any
+// number of operations that have ended (I1).
+func TestAuditDueAtZero(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		s.config.Rate = 20
+		zero := func(i *insert) { i.DueMs = 0 }
+		s.Stored("first", 0, zero)
+		s.StoreMany(2500, far)
+		d.Exec(t, "INSERT INTO {t} (queue, message_key, message_id, op, status, finished_ms, due_ms)"+
+			" SELECT queue, message_key, message_id, 2, 1, 5, 7 FROM {t} WHERE message_id LIKE 'many-%'")
+		s.Stored("last", 0, zero)
+		s.Lose()
+		require.Equal(t, Counts{Looked: 2, PutBack: 2}, s.audit(false, false))
+		require.Equal(t, Counts{Looked: 2502, PutBack: 2500, There: 2}, s.audit(true, false))
+		s.Lose()
+		defer s.Run(s.auditor().Run)()
+		s.Eventually("all are compared", func() bool { return s.Logs.Count("event=outbox_audited") == 1 })
+		require.NotNil(t, s.Find("k", "first"))
+		s.remove("last")
+		s.Eventually("it is put back", func() bool { return s.Find("k", "last") != nil })
+	})
+}
+
+// TestAuditManyOverdue: however many rows stay overdue, those behind them have their
+// turn, and are counted.
+func TestAuditManyOverdue(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		watched := make(chan int, 1000)
+		s.config.Watch = func(_ string, overdue int, _ time.Duration) { watched <- overdue }
+		s.config.Rate = 20
+		s.StoreMany(50, -2*time.Minute)
+		s.Take() // As if they were dead letters: Redis has them, and they stay.
+		request := store.Request{Message: &message.Message{ID: "taken", Key: "k", Topic: "t"}, When: store.When{Ms: s.Due(far)}}
+		require.NoError(t, s.Store.Producer().Schedule(t.Context(), []store.Request{request}, false, store.Durability{})[0].Err)
+		s.Insert(insert{ID: "taken", Key: "k", State: table.StateStored, DueMs: s.Due(-time.Minute)})
+		defer s.Run(s.auditor().Run)()
+		for {
+			select {
+			case overdue := <-watched:
+				if overdue == 1 {
+					return
+				}
+				require.Zero(t, overdue)
+			case <-outboxtest.Bounded(t).Done():
+				require.Fail(t, "the last one is never counted")
+			}
+		}
 	})
 }
 
@@ -308,12 +361,12 @@ func TestAuditReadsRowsAgain(t *testing.T) {
 		s := newAuditing(t, d)
 		number := s.Stored("one", far)
 		s.Lose()
-		rows, _, _, err := d.Stored().After(t.Context(), s.Orders, table.Cursor{}, table.MaxDueMs, 10, false)
+		page, err := d.Stored().After(t.Context(), s.Orders, d.Stored().Behind(), table.MaxDueMs, 10, false)
 		require.NoError(t, err)
-		require.Len(t, rows, 1)
+		require.Len(t, page.Rows, 1)
 		d.Exec(t, "UPDATE {t} SET status = 2 WHERE id = ?", number)
 		p := &pass{Auditor: s.auditor(), db: d.Database, queue: &s.config.Queues[0], report: &report{}}
-		require.NoError(t, p.work(outboxtest.Bounded(t), chunk{rows: rows}))
+		require.NoError(t, p.work(outboxtest.Bounded(t), chunk{rows: page.Rows}))
 		require.Nil(t, s.Find("k", "one"))
 		require.Equal(t, Counts{Skipped: 1}, p.report.counts)
 	})

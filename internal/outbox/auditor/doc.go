@@ -19,7 +19,11 @@
 // Where most of a chunk was missing, the next is read whole and put without asking.
 //
 // By itself it compares all rows at its start and when it is told of a loss, then once
-// more half a minute later; after that the overdue ones every 30 s, and all others in
-// turn at a limited rate. By hand it can also remove from Redis what has ended by its
-// row, as after a restore of Redis from a backup.
+// more half a minute later; after that the overdue ones in rounds, one every 30 s or as
+// long as half of the rate makes it, and all others in turn. What is due at 0 stands in
+// MySQL's index among the operations that have ended: it is a round of its own, in steps
+// that are bounded by what they read and not by what they find.
+//
+// By hand it can also remove from Redis what has ended by its row, as after a restore of
+// Redis from a backup.
 package auditor

@@ -106,12 +106,13 @@ func (p *pass) readOnce(ctx context.Context, most int) (c chunk, end bool, err e
 			return c, false, err
 		}
 	}
-	var all int
-	if c.rows, all, p.after, err = p.db.Stored().After(ctx, p.queue.Name, p.after, before, most, c.whole); err != nil {
+	page, err := p.db.Stored().After(ctx, p.queue.Name, p.after, before, most, c.whole)
+	if err != nil {
 		return c, false, err
 	}
-	p.report.add(Counts{Looked: int64(all), Skipped: int64(all - len(c.rows))})
-	return c, all < most, nil
+	c.rows, p.after = page.Rows, page.Last
+	p.report.add(Counts{Looked: int64(page.All), Skipped: int64(page.All - len(c.rows))})
+	return c, page.End, nil
 }
 
 // read is readOnce, repeated until the database answers or ctx ends.
@@ -148,6 +149,9 @@ func (p *pass) work(ctx context.Context, c chunk) error {
 // compare compares rows, and returns those that are to be compared again, with the
 // reason. Those that are whole may be missing; of the others, Redis is asked first.
 func (p *pass) compare(ctx context.Context, c chunk) (left []*table.Row, err error) {
+	if len(c.rows) == 0 {
+		return nil, nil
+	}
 	if !c.whole {
 		var absent []*table.Row
 		if absent, left, err = p.ask(ctx, c.rows); err != nil {
