@@ -38,7 +38,10 @@ type Queue struct {
 type Config struct {
 	// Databases are those of the rows.
 	Databases []*table.Database
-	Queues    []Queue
+	// Others may have rows of the same queues: what lives there is in the way of a row
+	// of ours, and stays.
+	Others []*table.Database
+	Queues []Queue
 	// Flush settles what this bridge knows by now, as its settler does.
 	Flush func(ctx context.Context) error
 	// Rate is how many rows a second are compared while nothing is known to be lost,

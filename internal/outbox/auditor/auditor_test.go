@@ -167,15 +167,15 @@ func TestAuditManyOverdue(t *testing.T) {
 		require.NoError(t, s.Store.Producer().Schedule(t.Context(), []store.Request{request}, false, store.Durability{})[0].Err)
 		s.Insert(insert{ID: "taken", Key: "k", State: table.StateStored, DueMs: s.Due(-time.Minute)})
 		defer s.Run(s.auditor().Run)()
-		for {
+		for ended := outboxtest.Bounded(t).Done(); ; {
 			select {
 			case overdue := <-watched:
 				if overdue == 1 {
 					return
 				}
 				require.Zero(t, overdue)
-			case <-outboxtest.Bounded(t).Done():
-				require.Fail(t, "the last one is never counted")
+			case <-ended:
+				require.FailNow(t, "the last one is never counted")
 			}
 		}
 	})
@@ -307,6 +307,93 @@ func TestAuditRemovesWhatHasEnded(t *testing.T) {
 		for _, id := range []string{"flies", "again", "lives", "unlisted"} {
 			require.NotNil(t, s.Find("k", id), id)
 		}
+		s.Sound()
+	})
+}
+
+// backup is what Redis has of the queue.
+func (s *auditing) backup() map[string]string {
+	s.t.Helper()
+	saved := map[string]string{}
+	keys, err := s.RDB.Keys(s.t.Context(), "*"+s.Orders+"*").Result()
+	require.NoError(s.t, err)
+	for _, key := range keys {
+		saved[key], err = s.RDB.Dump(s.t.Context(), key).Result()
+		require.NoError(s.t, err)
+	}
+	return saved
+}
+
+// restore puts Redis back to what it had.
+func (s *auditing) restore(saved map[string]string) {
+	s.t.Helper()
+	storetest.Remove(s.t.Context(), s.RDB, s.Orders, 2)
+	for key, value := range saved {
+		require.NoError(s.t, s.RDB.RestoreReplace(s.t.Context(), key, 0, value).Err())
+	}
+}
+
+// TestAuditRestored: a message that waits under a token from before gives way to what its
+// row says now, so that it is published neither at its old time nor twice (I2, I12). What
+// lives in another database stays, and so does what no row tells of.
+func TestAuditRestored(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		other := d.With(t, func(c *table.Config) { c.Table = "other" })
+		other.MakeTable(t)
+		s.config.Others = []*table.Database{other.Database}
+		moved, marked, elsewhere := s.Stored("moved", soon), s.Stored("marked", soon), s.Stored("elsewhere", soon)
+		lost, again, unlisted := s.Stored("lost", soon), s.Stored("again", soon), s.Stored("unlisted", soon)
+		flies := s.Stored("flies", past)
+		flying, _ := s.Read(flies)
+		for shard := range 2 {
+			if s.RDB.HExists(t.Context(), storetest.Key(s.Orders, shard, "msg"), message.Member("marked", "k")).Val() {
+				require.NoError(t, s.RDB.HSet(t.Context(), storetest.Key(s.Orders, shard, "attempts"), message.Member("marked", "k"), "0 1 1 0").Err())
+			}
+		}
+		old, _ := s.Read(moved)
+		before, _ := s.Read(elsewhere)
+		s.Take()
+		saved := s.backup()
+
+		// What becomes of them after the backup.
+		due := s.Due(far)
+		d.Exec(t, "UPDATE {t} SET status = 2, finished_ms = 5 WHERE id = ?", again)
+		d.Exec(t, "DELETE FROM {t} WHERE id = ?", unlisted)
+		for id, number := range map[string]int64{"moved": moved, "marked": marked, "elsewhere": elsewhere, "lost": lost, "flies": flies} {
+			status := 1
+			if id == "lost" { // It was lost once already, and waits for the relay since.
+				status = 0
+			}
+			d.Exec(t, "UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = 1000 WHERE id = ?", status, fmt.Sprintf("~%-15s", id), due, number)
+		}
+		later := s.Insert(insert{ID: "again", Key: "k", State: table.StateStored, DueMs: due, Body: "later"})
+		s.Insert(insert{ID: "unlisted", Key: "k", State: table.StateStored, DueMs: due})
+		other.Exec(t, "INSERT INTO {t} (queue, message_key, message_id, status, topic, body, due_ms, token) VALUES (?, 'k', 'elsewhere', 1, 't', ?, 5, ?)",
+			s.Orders, []byte("theirs"), before.Token)
+		s.restore(saved)
+
+		require.Equal(t, Counts{Looked: 6, PutBack: 5, Removed: 1, Blocked: 2}, s.audit(true, true), "a dry run does not ask what is in flight")
+		require.Equal(t, old.Token, s.Find("k", "moved").Token)
+		counts := s.audit(true, false)
+		require.EqualValues(t, 4, counts.PutBack, "three that are stored, and the pending one")
+		for id, number := range map[string]int64{"moved": moved, "marked": marked, "lost": lost, "again": later} {
+			found, r := s.Find("k", id), (*table.Row)(nil)
+			r, _ = s.Read(number)
+			require.Equal(t, due, found.DueAt.UnixMilli(), id)
+			require.Equal(t, r.Token, found.Token, id)
+			require.Equal(t, "stored", s.State(number), id)
+			require.Equal(t, id == "marked", found.MaybePublished, id)
+			require.Equal(t, id == "marked", r.Maybe, id)
+		}
+		require.Equal(t, "later", string(s.Find("k", "again").Body))
+		require.Equal(t, before.Token, s.Find("k", "elsewhere").Token, "it is another database's")
+		require.Less(t, s.Find("k", "unlisted").DueAt.UnixMilli(), due, "nobody knows whose it is")
+		require.Equal(t, flying.Token, s.Find("k", "flies").Token)
+		r, _ := s.Read(flies)
+		require.True(t, r.Maybe, "it is being published at its old time")
+		late := store.Row{Token: old.Token, Message: s.MessageOf(old), DueAt: old.DueAt()}
+		require.Equal(t, store.Mine, s.Store.Rows().Put(t.Context(), []store.Row{late})[0].Code, "a late writer")
 		s.Sound()
 	})
 }

@@ -11,8 +11,8 @@
 //	                                              ▼ or have a pending operation
 //	                             put under the row's token, in 25 s
 //
-// It locks no row. Whatever ended a message since its row was read has left a trace in
-// Redis that lives longer than those 25 s, and the put obeys it; a loss after the store
+// It locks no row, but one whose message waits under a token from before, see renew.
+// Whatever ended a message since its row was read has left a trace in Redis that lives longer than those 25 s, and the put obeys it; a loss after the store
 // was pinned has it refused. So it may run beside everything else, and beside others of
 // its kind.
 //

@@ -85,6 +85,23 @@ func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, er
 	return found, nil
 }
 
+// Living are the live rows of the identities, as they are now, or those that are pending:
+// their numbers, by the versions that are in force.
+func (e Ended) Living(ctx context.Context, list []Identity, pending bool) (found map[Version]int64, err error) {
+	which := isLive
+	if pending {
+		which = "op = 0 AND status = 0"
+	}
+	err = e.db.Within(ctx, func(t *Tx) error {
+		found, err = t.tokens(ctx, list, which, "")
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read live rows: %w", err)
+	}
+	return found, nil
+}
+
 // Purge deletes a batch of rows that finished longer ago than keep, but not before
 // fromMs. Where there are more, they finished at lastMs or later. Those of a message of
 // which an operation is pending are kept: they tell what overtook it.

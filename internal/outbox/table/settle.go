@@ -12,7 +12,7 @@ func (t *Tx) settle(ctx context.Context, fates []Fate) ([]Known, error) {
 	for i, f := range fates {
 		list[i] = f.Identity
 	}
-	locked, err := t.tokens(ctx, list, " FOR UPDATE SKIP LOCKED")
+	locked, err := t.tokens(ctx, list, isLive, " FOR UPDATE SKIP LOCKED")
 	if err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
 	}
@@ -39,7 +39,7 @@ func (t *Tx) settle(ctx context.Context, fates []Fate) ([]Known, error) {
 	if err := t.Write(ctx, updates); err != nil || !absent {
 		return outcome, err
 	}
-	live, err := t.tokens(ctx, list, "")
+	live, err := t.tokens(ctx, list, isLive, "")
 	if err != nil {
 		return nil, fmt.Errorf("look for rows: %w", err)
 	}
@@ -63,13 +63,16 @@ func (t *Tx) settleOne(ctx context.Context, number int64, f Fate, updates Update
 	return nil
 }
 
-// tokens finds the live rows of messages, by their tokens.
-func (t *Tx) tokens(ctx context.Context, list []Identity, lock string) (map[Version]int64, error) {
+// isLive is the condition that a row is that of a message, and lives.
+const isLive = "op = 0 AND status IN (0, 1)"
+
+// tokens finds live rows of messages, by their tokens.
+func (t *Tx) tokens(ctx context.Context, list []Identity, condition, lock string) (map[Version]int64, error) {
 	found := make(map[Version]int64, len(list))
 	if list = t.db.possible(list); len(list) == 0 {
 		return found, nil
 	}
-	q := t.db.of(list, "id, queue, message_key, message_id, token", "op = 0 AND status IN (0, 1)", lock)
+	q := t.db.of(list, "id, queue, message_key, message_id, token", condition, lock)
 	err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
 		var number int64
 		var v Version

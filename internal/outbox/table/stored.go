@@ -139,6 +139,25 @@ func (s Stored) Again(ctx context.Context, list []*Row) (fresh []*Row, err error
 	return fresh, nil
 }
 
+// LockLive locks those of the rows that are still what they were, live and without a
+// pending operation, and leaves what somebody else has locked. It reads them whole.
+func (t *Tx) LockLive(ctx context.Context, list []*Row) (fresh []*Row, err error) {
+	tokens, numbers := make(map[int64]string, len(list)), make([]int64, len(list))
+	for i, r := range list {
+		tokens[r.Number], numbers[i] = r.Token, r.Number
+	}
+	slices.Sort(numbers)
+	q := t.db.query("SELECT "+columns+" FROM {t} WHERE id").ids(numbers).add(" AND op = 0 AND status IN (0, 1) ORDER BY id FOR UPDATE SKIP LOCKED")
+	if fresh, err = t.db.rows(ctx, t.tx, q); err != nil {
+		return nil, fmt.Errorf("lock rows: %w", err)
+	}
+	fresh = slices.DeleteFunc(fresh, func(r *Row) bool { return tokens[r.Number] != r.Token })
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	return t.unoperated(ctx, fresh)
+}
+
 // Complete reads headers and bodies that did not come with their rows.
 func (s Stored) Complete(ctx context.Context, rows []*Row) error {
 	return s.db.complete(ctx, s.db.db, rows)
