@@ -90,6 +90,16 @@ func (s *auditing) remove(id string) {
 	}
 }
 
+// mark marks a message maybe published, as after an unknown outcome.
+func (s *auditing) mark(id string) {
+	s.t.Helper()
+	for shard := range 2 {
+		if s.RDB.HExists(s.t.Context(), storetest.Key(s.Orders, shard, "msg"), message.Member(id, "k")).Val() {
+			require.NoError(s.t, s.RDB.HSet(s.t.Context(), storetest.Key(s.Orders, shard, "attempts"), message.Member(id, "k"), "0 1 1 0").Err())
+		}
+	}
+}
+
 func TestAuditPutsBack(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
@@ -260,6 +270,54 @@ func TestAuditRemembersCopies(t *testing.T) {
 	})
 }
 
+// TestMarkOutlivesALoss: that a copy may be out is told to the row, whoever reschedules
+// the message, and so it outlives a loss; and no cancel says that it was not published
+// (I11).
+func TestMarkOutlivesALoss(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		heads := map[string]int64{}
+		for _, id := range []string{"client's", "row's", "died", "ended"} {
+			heads[id] = s.Stored(id, soon)
+			s.mark(id)
+		}
+		for _, id := range []string{"client's", "ended"} { // Without the database.
+			require.NoError(t, s.Store.Producer().Reschedule(t.Context(), id, "k", store.When{Ms: s.Due(far)}, store.Durability{}).Err)
+		}
+		s.Insert(insert{ID: "row's", Key: "k", Verb: table.VerbReschedule, DueMs: s.Due(far)})
+		// A relay that died before it told its row, more than a tombstone's life ago.
+		died := s.Insert(insert{ID: "died", Key: "k", Verb: table.VerbReschedule, DueMs: s.Due(far)})
+		head, _ := s.Read(heads["died"])
+		op, _ := s.Read(died)
+		o := store.Operation{ID: "died", Key: "k", Token: op.Token, Target: head.Token}
+		require.Equal(t, store.DoneMaybePublished, s.Store.Rows().RescheduleRow(t.Context(), o, op.DueAt()).Code)
+		for shard := range 2 {
+			require.NoError(t, s.RDB.Del(t.Context(), storetest.Key(s.Orders, shard, "gone"), storetest.Key(s.Orders, shard, "gonettl")).Err())
+		}
+		stop := s.relay()
+		s.Drained()
+		stop()
+		require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		require.NoError(t, s.Store.Producer().Cancel(t.Context(), "ended", "k", store.Durability{}).Err)
+		require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		require.Equal(t, "cancelled", s.State(heads["ended"]))
+		s.Lose()
+		require.EqualValues(t, 3, s.audit(true, false).PutBack)
+		for id, number := range heads {
+			r, _ := s.Read(number)
+			require.True(t, r.Maybe, id)
+			if id != "ended" {
+				require.True(t, s.Find("k", id).MaybePublished, id)
+			}
+		}
+		defer s.relay()()
+		for id, number := range heads {
+			cancel := s.Insert(insert{ID: id, Key: "k", Verb: table.VerbCancel, Target: number})
+			s.RequireState(cancel, table.StateUnknown)
+		}
+	})
+}
+
 func TestAuditBlocked(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
@@ -346,11 +404,7 @@ func TestAuditRestored(t *testing.T) {
 		lost, again, unlisted := s.Stored("lost", soon), s.Stored("again", soon), s.Stored("unlisted", soon)
 		flies := s.Stored("flies", past)
 		flying, _ := s.Read(flies)
-		for shard := range 2 {
-			if s.RDB.HExists(t.Context(), storetest.Key(s.Orders, shard, "msg"), message.Member("marked", "k")).Val() {
-				require.NoError(t, s.RDB.HSet(t.Context(), storetest.Key(s.Orders, shard, "attempts"), message.Member("marked", "k"), "0 1 1 0").Err())
-			}
-		}
+		s.mark("marked")
 		old, _ := s.Read(moved)
 		before, _ := s.Read(elsewhere)
 		s.Take()

@@ -25,8 +25,9 @@ type Version struct {
 type Fate struct {
 	Version
 	State State
-	// DueMs is the new due time of what is stored.
+	// DueMs is the new due time of what is stored, Maybe that a copy of it may be out.
 	DueMs int64
+	Maybe bool
 }
 
 // Known is what a database knows of a fate.

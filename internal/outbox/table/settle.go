@@ -56,7 +56,7 @@ func (t *Tx) settleOne(ctx context.Context, number int64, f Fate, updates Update
 		updates.Set(number, Update{State: f.State})
 		return nil
 	}
-	q := t.db.query("").add("UPDATE {t} SET due_ms = ? WHERE id = ?", f.DueMs, number)
+	q := t.db.query("").add("UPDATE {t} SET due_ms = ?, maybe = (maybe OR ?) WHERE id = ?", f.DueMs, f.Maybe, number)
 	if _, err := q.exec(ctx, t.tx); err != nil {
 		return fmt.Errorf("move row: %w", err)
 	}

@@ -10,6 +10,9 @@ import (
 // reasonLength is how much of a reason a row takes, in characters.
 const reasonLength = 1000
 
+// ReasonCopy is why nobody can say of a message that it was not published.
+const ReasonCopy = "a copy may be out"
+
 // Update is what becomes of one row. The zero value leaves it as it is.
 type Update struct {
 	State  State // 0: stays pending, or what it is
@@ -97,6 +100,10 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 	}
 	for by, numbers := range ended {
 		q := t.db.query("").add("UPDATE {t} SET status = ?, reason = ?, finished_ms = {now} WHERE id", int64(by.state), by.reason)
+		if by == (ending{state: StateCancelled}) {
+			q = t.db.query("").add("UPDATE {t} SET status = ?, reason = CASE WHEN op = 0 AND maybe THEN ? ELSE '' END, finished_ms = {now} WHERE id",
+				int64(by.state), ReasonCopy)
+		}
 		if err := t.writeTo(ctx, numbers, q); err != nil {
 			return err
 		}
