@@ -432,8 +432,8 @@ func TestAuditRestored(t *testing.T) {
 		counts := s.audit(true, false)
 		require.EqualValues(t, 4, counts.PutBack, "three that are stored, and the pending one")
 		for id, number := range map[string]int64{"moved": moved, "marked": marked, "lost": lost, "again": later} {
-			found, r := s.Find("k", id), (*table.Row)(nil)
-			r, _ = s.Read(number)
+			found := s.Find("k", id)
+			r, _ := s.Read(number)
 			require.Equal(t, due, found.DueAt.UnixMilli(), id)
 			require.Equal(t, r.Token, found.Token, id)
 			require.Equal(t, "stored", s.State(number), id)

@@ -58,7 +58,7 @@ func (s Stored) After(ctx context.Context, queue string, after Cursor, beforeMs 
 		page.Last = after
 		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
 			r := &Row{Identity: Identity{Queue: queue}, State: StateStored}
-			err := error(nil)
+			var err error
 			if whole {
 				err = r.scan(rows)
 			} else {
