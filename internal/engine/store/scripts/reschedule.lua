@@ -28,8 +28,7 @@ end
 
 -- Whether a copy may be out, by a message's attempts.
 local function marked(attempts)
-  local maybe = string.match(attempts or '', '^%d+ %d+ (%d+)')
-  return maybe and maybe ~= '0'
+  return string.find(attempts or '', '^%d+ %d+ [1-9]')
 end
 
 local moved, redriven, earliest = 0, 0, nil
