@@ -35,7 +35,8 @@ type outboxAuditCommand struct {
 
 func (outboxAuditCommand) Help() string {
 	return `Compares rows with Redis: a message that Redis should have and has not is put back (marked as maybe published, if it was due by
-then). With --all, what Redis has is compared with the rows, too: a message that has ended, as its row says, is removed. Beside
+then), and one that waits in Redis as it was before a reschedule gives way to what its row says. With --all, what Redis has is
+compared with the rows, too: a message that has ended, as its row says, is removed. Beside
 running bridges and producers it does no harm. Bridges audit all the time by themselves; by hand it is to see at once, and for
 a Redis that was put back to an earlier state.
 
@@ -146,8 +147,14 @@ func (r *auditing) run(name string) error {
 			},
 		}
 	}
+	var others []*table.Database
+	for other, db := range r.databases {
+		if other != name {
+			others = append(others, db)
+		}
+	}
 	audit, err := auditor.New(auditor.Config{
-		Databases: []*table.Database{r.databases[name]}, Queues: queues, Flush: r.settler.Flush,
+		Databases: []*table.Database{r.databases[name]}, Others: others, Queues: queues, Flush: r.settler.Flush,
 		Logger: telemetry.NewLogger(r.stderr, slog.LevelWarn, "text"),
 	})
 	if err != nil {

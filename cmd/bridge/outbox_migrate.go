@@ -193,6 +193,10 @@ func (outboxFlags) migrate(p *program, name string, cfg config.Outbox, run func(
 	if err != nil {
 		return err
 	}
+	m.OnWaiting(func(w migrate.Waiting) {
+		_, _ = fmt.Fprintf(p.stderr, "table %s: %s has waited %v for transactions that use the table; producers go on meanwhile: %s\n",
+			cfg.Table, w.Step, w.Since.Round(time.Second), w.Statement)
+	})
 	answer, cancel := context.WithTimeout(p.ctx, databasePatience)
 	defer cancel()
 	if err := db.PingContext(answer); err != nil {

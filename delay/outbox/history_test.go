@@ -24,6 +24,8 @@ type counting struct {
 	read     int
 }
 
+func (*counting) Commit() error { return nil }
+
 func (c *counting) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	c.explain(ctx, query, args)
 	return c.tx.ExecContext(ctx, query, args...)

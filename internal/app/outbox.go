@@ -95,7 +95,7 @@ func (set *outboxSet) open(p outboxParams) error {
 		q.tellRows(set.settler, set.reborn)
 	}
 	for _, r := range set.outboxes {
-		if err := r.audit(p, set.settler); err != nil {
+		if err := r.audit(p, set.outboxes, set.settler); err != nil {
 			return fmt.Errorf("outbox %s: %w", r.name, err)
 		}
 	}

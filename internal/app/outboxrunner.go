@@ -79,8 +79,14 @@ func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
 // one instance does: two that do for a moment only do the work twice.
 func (r *queueRunner) isFirst() bool { return slices.Contains(r.polled(), 0) }
 
-// audit makes the auditor.
-func (r *outboxRunner) audit(p outboxParams, settling *settler.Settler) (err error) {
+// audit makes the auditor; all are the outboxes of the configuration.
+func (r *outboxRunner) audit(p outboxParams, all []*outboxRunner, settling *settler.Settler) (err error) {
+	var others []*table.Database
+	for _, o := range all {
+		if o != r {
+			others = append(others, o.database)
+		}
+	}
 	queues := make([]auditor.Queue, len(r.queues))
 	for i, q := range r.queues {
 		queues[i] = auditor.Queue{
@@ -88,7 +94,7 @@ func (r *outboxRunner) audit(p outboxParams, settling *settler.Settler) (err err
 		}
 	}
 	r.auditor, err = auditor.New(auditor.Config{
-		Databases: []*table.Database{r.database}, Queues: queues, Flush: settling.Flush, Rate: r.config.Audit,
+		Databases: []*table.Database{r.database}, Others: others, Queues: queues, Flush: settling.Flush, Rate: r.config.Audit,
 		Observe: func(c auditor.Counts) { c.Each(r.metrics.Audited) }, Watch: r.metrics.Watched, Unwatch: r.metrics.Unwatched,
 		Logger: r.logger,
 	})

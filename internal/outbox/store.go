@@ -24,6 +24,9 @@ type Store interface {
 	CancelRow(ctx context.Context, o store.Operation) store.Answer
 	RescheduleRow(ctx context.Context, o store.Operation, due time.Time) store.Answer
 
+	Renew(ctx context.Context, rows []store.Row) []store.Answer
+	Tokens(ctx context.Context, rows []store.Row) ([]string, error)
+
 	RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []store.SettledRow, next string, bytes int, err error)
 	Remove(ctx context.Context, rows []store.SettledRow) (removed int, err error)
 }

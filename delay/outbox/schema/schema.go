@@ -49,6 +49,9 @@ type Migration struct {
 	SQL string
 	// Up makes the step and Down takes it back, in SQL without marks of a tool.
 	Up, Down string
+	// Atomic says that one transaction may cover all of a direction's statements; else each
+	// stands for itself, and may be repeated.
+	Atomic bool
 }
 
 // CheckTable reports whether the outbox's table may have that name, "name" or
@@ -94,6 +97,7 @@ func Migrations(dialect Dialect, table string) ([]Migration, error) {
 		m := Migration{Version: int64(i + 1), Name: entry.Name(), SQL: names.Replace(string(text))}
 		head, rest, _ := strings.Cut(m.SQL, "-- +goose Up\n")
 		m.Up, m.Down, _ = strings.Cut(rest, "-- +goose Down\n")
+		m.Atomic = dialect == Postgres && !strings.Contains(head, "-- +goose NO TRANSACTION")
 		head = strings.ReplaceAll(head, "-- +goose NO TRANSACTION\n\n", "")
 		m.Up = head + strings.TrimLeft(m.Up, "\n")
 		m.Down = strings.TrimLeft(m.Down, "\n")
@@ -111,13 +115,13 @@ func Up(dialect Dialect, table string) ([]string, error) {
 	}
 	var statements []string
 	for _, m := range migrations {
-		statements = append(statements, split(m.Up)...)
+		statements = append(statements, Statements(m.Up)...)
 	}
 	return statements, nil
 }
 
-// split cuts SQL at the semicolons that end a line, and leaves out its comments.
-func split(text string) []string {
+// Statements cuts SQL at the semicolons that end a line, and leaves out its comments.
+func Statements(text string) []string {
 	var statements []string
 	var statement strings.Builder
 	for line := range strings.Lines(text) {

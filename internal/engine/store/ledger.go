@@ -40,6 +40,8 @@ type SettledRow struct {
 	What           Fate
 	// DueAt is the new due time of FateMoved.
 	DueAt time.Time
+	// Maybe says that a copy of what was moved may be out.
+	Maybe bool
 
 	entry string
 }
@@ -65,8 +67,8 @@ func (q *Rows) SettledPage(ctx context.Context, shard int, cursor uint64, most i
 }
 
 func parseSettled(token, entry string) SettledRow {
-	what, dueMs, member := scripts.CutLedger(entry)
-	row := SettledRow{Token: token, What: Fate(what), entry: entry}
+	what, dueMs, maybe, member := scripts.CutLedger(entry)
+	row := SettledRow{Token: token, What: Fate(what), Maybe: maybe, entry: entry}
 	if dueMs != 0 {
 		row.DueAt = time.UnixMilli(dueMs)
 	}

@@ -92,6 +92,15 @@ func (c *crowd) rows(body []byte) []store.Row {
 	return list
 }
 
+// renewed are the rows under their next tokens.
+func (c *crowd) renewed() []store.Row {
+	list := c.rows(c.body)
+	for i := range list {
+		list[i].Before, list[i].Token = list[i].Token, rowToken(c.n+i)
+	}
+	return list
+}
+
 func (c *crowd) ended() []store.SettledRow {
 	list := make([]store.SettledRow, c.n)
 	for i := range list {
@@ -240,6 +249,8 @@ var producerCalls = []crowdCall{
 	{"reschedule of dead ids", (*crowd).rowsDead, func(c *crowd) {
 		c.all(store.DoneMaybePublished, c.q.Producer().RescheduleAll(c.Context(), later(), c.ids()...))
 	}, true},
+	{"renew", (*crowd).rowsTried, func(c *crowd) { c.all(store.DoneMaybePublished, c.q.Rows().Renew(c.Context(), c.renewed())) }, true},
+	{"renew, tagged", tagged((*crowd).ofRows), func(c *crowd) { c.all(store.Replaced, c.q.Rows().Renew(c.Context(), c.renewed())) }, true},
 	{"remove", (*crowd).rowsTried, func(c *crowd) {
 		n, err := c.q.Rows().Remove(c.Context(), c.ended())
 		require.NoError(c, err)

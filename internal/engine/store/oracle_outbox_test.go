@@ -137,7 +137,7 @@ func (o *oracle) rescheduleRow(member, token, target string, due int64) store.Co
 	}
 	switch {
 	case e != nil && e.token == token:
-		return store.Done
+		return done(e)
 	case e == nil:
 		if code, _ := o.rows.fate(token, nil, 9); code != 0 && !o.endsIn(token, "n") {
 			return store.Done

@@ -157,6 +157,9 @@ func (o *oracle) reschedule(member string, due int64) store.Code {
 		e.generation = o.generation
 	} else {
 		o.rows.ledger[e.token] = fmt.Sprintf("d%d:%s", due, member)
+		if code == store.DoneMaybePublished {
+			o.rows.ledger[e.token] = fmt.Sprintf("d+%d:%s", due, member)
+		}
 	}
 	o.counters["rescheduled"]++
 	return code

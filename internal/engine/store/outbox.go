@@ -61,6 +61,8 @@ type Row struct {
 	// Until is when the last one may bring the message that has no row; zero for a
 	// row's. Until then its token is not brought here a second time.
 	Until time.Time
+	// Before is the token of the message whose place it takes, for [Rows.Renew].
+	Before string
 }
 
 // untilMs is how long the tombstone lives that putting the row leaves: a minute

@@ -82,11 +82,22 @@ func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 // "0" at the end. bytes is how much of bodies Redis has read for it, in scripts
 // of MaxBatchBytes at the most. A message may come twice.
 func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
+	return q.readRows(ctx, shard, []any{cursor, min(most, rowsBatch), MaxBatchBytes})
+}
+
+// rowsOf are those of the members that a shard has, and that stand for rows.
+func (q *Rows) rowsOf(ctx context.Context, shard int, members []any) (rows []SettledRow, err error) {
+	rows, _, _, err = q.readRows(ctx, shard, append([]any{"0", 0, MaxBatchBytes}, members...))
+	return rows, err
+}
+
+// readRows runs the script until it has read all that it was asked for.
+func (q *Rows) readRows(ctx context.Context, shard int, args []any) (rows []SettledRow, next string, bytes int, err error) {
 	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, "", 0, err
 	}
-	for args := []any{cursor, min(most, rowsBatch), MaxBatchBytes}; ; {
+	for {
 		cmd, err := q.conn.Run(ctx, scripts.Rows, []string{k.Due, k.Msg}, args...)
 		if err != nil {
 			return nil, "", 0, fmt.Errorf("read rows of shard %d: %w", shard, err)

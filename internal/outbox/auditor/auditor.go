@@ -38,7 +38,10 @@ type Queue struct {
 type Config struct {
 	// Databases are those of the rows.
 	Databases []*table.Database
-	Queues    []Queue
+	// Others may have rows of the same queues: what lives there is in the way of a row
+	// of ours, and stays.
+	Others []*table.Database
+	Queues []Queue
 	// Flush settles what this bridge knows by now, as its settler does.
 	Flush func(ctx context.Context) error
 	// Rate is how many rows a second are compared while nothing is known to be lost,
@@ -47,9 +50,10 @@ type Config struct {
 	// Observe, where not nil, is told what each step has found. It is called from
 	// several goroutines.
 	Observe func(Counts)
-	// Watch, where not nil, is told about twice a minute how many rows are overdue
+	// Watch, where not nil, is told at least twice a minute how many rows are overdue
 	// (their messages were due half a minute ago, Redis does not have them, and that could
 	// not be mended at once), and how long ago the row was compared for which that is longest.
+	// Where there are so many that a round takes longer, it is the count of the last one.
 	Watch func(queue string, overdue int, oldest time.Duration)
 	// Unwatch, where not nil, is told that the queue is not this instance's to audit. It
 	// is called again and again.
@@ -57,8 +61,9 @@ type Config struct {
 	// Logger defaults to none.
 	Logger *slog.Logger
 
-	// For tests: how long to wait before the second look, and for flushing.
-	second, grace time.Duration
+	// For tests: how long to wait before the second look, for flushing, and between the
+	// rounds of overdue rows.
+	second, grace, overdue time.Duration
 }
 
 // Counts are what an audit has found, in messages.
@@ -126,6 +131,7 @@ func New(config Config) (*Auditor, error) {
 	config.Rate = cmp.Or(config.Rate, defaultAuditRate)
 	config.second = cmp.Or(config.second, secondLook)
 	config.grace = cmp.Or(config.grace, graceBefore)
+	config.overdue = cmp.Or(config.overdue, overdueEvery)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}

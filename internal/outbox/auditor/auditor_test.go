@@ -48,7 +48,7 @@ func newAuditing(t *testing.T, d *outboxtest.Database) *auditing {
 	s.config = Config{
 		Databases: []*table.Database{d.Database}, Queues: []Queue{{Queue: s.Queue}},
 		Flush: s.settler.Flush, Logger: s.Logger(),
-		second: time.Millisecond, grace: time.Millisecond,
+		second: time.Millisecond, grace: time.Millisecond, overdue: time.Second,
 	}
 	return s
 }
@@ -90,6 +90,16 @@ func (s *auditing) remove(id string) {
 	}
 }
 
+// mark marks a message maybe published, as after an unknown outcome.
+func (s *auditing) mark(id string) {
+	s.t.Helper()
+	for shard := range 2 {
+		if s.RDB.HExists(s.t.Context(), storetest.Key(s.Orders, shard, "msg"), message.Member(id, "k")).Val() {
+			require.NoError(s.t, s.RDB.HSet(s.t.Context(), storetest.Key(s.Orders, shard, "attempts"), message.Member(id, "k"), "0 1 1 0").Err())
+		}
+	}
+}
+
 func TestAuditPutsBack(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
@@ -125,6 +135,59 @@ func TestAuditPutsBack(t *testing.T) {
 
 		require.Equal(t, Counts{Looked: 2502, There: 2502}, s.audit(true, false), "again, nothing is missing")
 		s.Sound()
+	})
+}
+
+// TestAuditDueAtZero: a message that a producer in SQL wants at once comes back, by hand,
+// after a loss, and where nobody has noticed that it is gone; and it is found among any
+// number of operations that have ended (I1).
+func TestAuditDueAtZero(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		s.config.Rate = 20
+		zero := func(i *insert) { i.DueMs = 0 }
+		s.Stored("first", 0, zero)
+		s.StoreMany(2500, far)
+		d.Exec(t, "INSERT INTO {t} (queue, message_key, message_id, op, status, finished_ms, due_ms)"+
+			" SELECT queue, message_key, message_id, 2, 1, 5, 7 FROM {t} WHERE message_id LIKE 'many-%'")
+		s.Stored("last", 0, zero)
+		s.Lose()
+		require.Equal(t, Counts{Looked: 2, PutBack: 2}, s.audit(false, false))
+		require.Equal(t, Counts{Looked: 2502, PutBack: 2500, There: 2}, s.audit(true, false))
+		s.Lose()
+		defer s.Run(s.auditor().Run)()
+		s.Eventually("all are compared", func() bool { return s.Logs.Count("event=outbox_audited") == 1 })
+		require.NotNil(t, s.Find("k", "first"))
+		s.remove("last")
+		s.Eventually("it is put back", func() bool { return s.Find("k", "last") != nil })
+	})
+}
+
+// TestAuditManyOverdue: however many rows stay overdue, those behind them have their
+// turn, and are counted.
+func TestAuditManyOverdue(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		watched := make(chan int, 1000)
+		s.config.Watch = func(_ string, overdue int, _ time.Duration) { watched <- overdue }
+		s.config.Rate = 20
+		s.StoreMany(50, -2*time.Minute)
+		s.Take() // As if they were dead letters: Redis has them, and they stay.
+		request := store.Request{Message: &message.Message{ID: "taken", Key: "k", Topic: "t"}, When: store.When{Ms: s.Due(far)}}
+		require.NoError(t, s.Store.Producer().Schedule(t.Context(), []store.Request{request}, false, store.Durability{})[0].Err)
+		s.Insert(insert{ID: "taken", Key: "k", State: table.StateStored, DueMs: s.Due(-time.Minute)})
+		defer s.Run(s.auditor().Run)()
+		for ended := outboxtest.Bounded(t).Done(); ; {
+			select {
+			case overdue := <-watched:
+				if overdue == 1 {
+					return
+				}
+				require.Zero(t, overdue)
+			case <-ended:
+				require.FailNow(t, "the last one is never counted")
+			}
+		}
 	})
 }
 
@@ -207,6 +270,54 @@ func TestAuditRemembersCopies(t *testing.T) {
 	})
 }
 
+// TestMarkOutlivesALoss: that a copy may be out is told to the row, whoever reschedules
+// the message, and so it outlives a loss; and no cancel says that it was not published
+// (I11).
+func TestMarkOutlivesALoss(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		heads := map[string]int64{}
+		for _, id := range []string{"client's", "row's", "died", "ended"} {
+			heads[id] = s.Stored(id, soon)
+			s.mark(id)
+		}
+		for _, id := range []string{"client's", "ended"} { // Without the database.
+			require.NoError(t, s.Store.Producer().Reschedule(t.Context(), id, "k", store.When{Ms: s.Due(far)}, store.Durability{}).Err)
+		}
+		s.Insert(insert{ID: "row's", Key: "k", Verb: table.VerbReschedule, DueMs: s.Due(far)})
+		// A relay that died before it told its row, more than a tombstone's life ago.
+		died := s.Insert(insert{ID: "died", Key: "k", Verb: table.VerbReschedule, DueMs: s.Due(far)})
+		head, _ := s.Read(heads["died"])
+		op, _ := s.Read(died)
+		o := store.Operation{ID: "died", Key: "k", Token: op.Token, Target: head.Token}
+		require.Equal(t, store.DoneMaybePublished, s.Store.Rows().RescheduleRow(t.Context(), o, op.DueAt()).Code)
+		for shard := range 2 {
+			require.NoError(t, s.RDB.Del(t.Context(), storetest.Key(s.Orders, shard, "gone"), storetest.Key(s.Orders, shard, "gonettl")).Err())
+		}
+		stop := s.relay()
+		s.Drained()
+		stop()
+		require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		require.NoError(t, s.Store.Producer().Cancel(t.Context(), "ended", "k", store.Durability{}).Err)
+		require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		require.Equal(t, "cancelled", s.State(heads["ended"]))
+		s.Lose()
+		require.EqualValues(t, 3, s.audit(true, false).PutBack)
+		for id, number := range heads {
+			r, _ := s.Read(number)
+			require.True(t, r.Maybe, id)
+			if id != "ended" {
+				require.True(t, s.Find("k", id).MaybePublished, id)
+			}
+		}
+		defer s.relay()()
+		for id, number := range heads {
+			cancel := s.Insert(insert{ID: id, Key: "k", Verb: table.VerbCancel, Target: number})
+			s.RequireState(cancel, table.StateUnknown)
+		}
+	})
+}
+
 func TestAuditBlocked(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)
@@ -254,6 +365,89 @@ func TestAuditRemovesWhatHasEnded(t *testing.T) {
 		for _, id := range []string{"flies", "again", "lives", "unlisted"} {
 			require.NotNil(t, s.Find("k", id), id)
 		}
+		s.Sound()
+	})
+}
+
+// backup is what Redis has of the queue.
+func (s *auditing) backup() map[string]string {
+	s.t.Helper()
+	saved := map[string]string{}
+	keys, err := s.RDB.Keys(s.t.Context(), "*"+s.Orders+"*").Result()
+	require.NoError(s.t, err)
+	for _, key := range keys {
+		saved[key], err = s.RDB.Dump(s.t.Context(), key).Result()
+		require.NoError(s.t, err)
+	}
+	return saved
+}
+
+// restore puts Redis back to what it had.
+func (s *auditing) restore(saved map[string]string) {
+	s.t.Helper()
+	storetest.Remove(s.t.Context(), s.RDB, s.Orders, 2)
+	for key, value := range saved {
+		require.NoError(s.t, s.RDB.RestoreReplace(s.t.Context(), key, 0, value).Err())
+	}
+}
+
+// TestAuditRestored: a message that waits under a token from before gives way to what its
+// row says now, so that it is published neither at its old time nor twice (I2, I12). What
+// lives in another database stays, and so does what no row tells of.
+func TestAuditRestored(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		other := d.With(t, func(c *table.Config) { c.Table = "other" })
+		other.MakeTable(t)
+		s.config.Others = []*table.Database{other.Database}
+		moved, marked, elsewhere := s.Stored("moved", soon), s.Stored("marked", soon), s.Stored("elsewhere", soon)
+		lost, again, unlisted := s.Stored("lost", soon), s.Stored("again", soon), s.Stored("unlisted", soon)
+		flies := s.Stored("flies", past)
+		flying, _ := s.Read(flies)
+		s.mark("marked")
+		old, _ := s.Read(moved)
+		before, _ := s.Read(elsewhere)
+		s.Take()
+		saved := s.backup()
+
+		// What becomes of them after the backup.
+		due := s.Due(far)
+		d.Exec(t, "UPDATE {t} SET status = 2, finished_ms = 5 WHERE id = ?", again)
+		d.Exec(t, "DELETE FROM {t} WHERE id = ?", unlisted)
+		for id, number := range map[string]int64{"moved": moved, "marked": marked, "elsewhere": elsewhere, "lost": lost, "flies": flies} {
+			status := 1
+			if id == "lost" { // It was lost once already, and waits for the relay since.
+				status = 0
+			}
+			d.Exec(t, "UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = 1000 WHERE id = ?", status, fmt.Sprintf("~%-15s", id), due, number)
+		}
+		later := s.Insert(insert{ID: "again", Key: "k", State: table.StateStored, DueMs: due, Body: "later"})
+		s.Insert(insert{ID: "unlisted", Key: "k", State: table.StateStored, DueMs: due})
+		other.Exec(t, "INSERT INTO {t} (queue, message_key, message_id, status, topic, body, due_ms, token) VALUES (?, 'k', 'elsewhere', 1, 't', ?, 5, ?)",
+			s.Orders, []byte("theirs"), before.Token)
+		s.restore(saved)
+
+		require.Equal(t, Counts{Looked: 6, PutBack: 5, Removed: 1, Blocked: 2}, s.audit(true, true), "a dry run does not ask what is in flight")
+		require.Equal(t, old.Token, s.Find("k", "moved").Token)
+		counts := s.audit(true, false)
+		require.EqualValues(t, 4, counts.PutBack, "three that are stored, and the pending one")
+		for id, number := range map[string]int64{"moved": moved, "marked": marked, "lost": lost, "again": later} {
+			found := s.Find("k", id)
+			r, _ := s.Read(number)
+			require.Equal(t, due, found.DueAt.UnixMilli(), id)
+			require.Equal(t, r.Token, found.Token, id)
+			require.Equal(t, "stored", s.State(number), id)
+			require.Equal(t, id == "marked", found.MaybePublished, id)
+			require.Equal(t, id == "marked", r.Maybe, id)
+		}
+		require.Equal(t, "later", string(s.Find("k", "again").Body))
+		require.Equal(t, before.Token, s.Find("k", "elsewhere").Token, "it is another database's")
+		require.Less(t, s.Find("k", "unlisted").DueAt.UnixMilli(), due, "nobody knows whose it is")
+		require.Equal(t, flying.Token, s.Find("k", "flies").Token)
+		r, _ := s.Read(flies)
+		require.True(t, r.Maybe, "it is being published at its old time")
+		late := store.Row{Token: old.Token, Message: s.MessageOf(old), DueAt: old.DueAt()}
+		require.Equal(t, store.Mine, s.Store.Rows().Put(t.Context(), []store.Row{late})[0].Code, "a late writer")
 		s.Sound()
 	})
 }
@@ -308,12 +502,12 @@ func TestAuditReadsRowsAgain(t *testing.T) {
 		s := newAuditing(t, d)
 		number := s.Stored("one", far)
 		s.Lose()
-		rows, _, _, err := d.Stored().After(t.Context(), s.Orders, table.Cursor{}, table.MaxDueMs, 10, false)
+		page, err := d.Stored().After(t.Context(), s.Orders, d.Stored().Behind(), table.MaxDueMs, 10, false)
 		require.NoError(t, err)
-		require.Len(t, rows, 1)
+		require.Len(t, page.Rows, 1)
 		d.Exec(t, "UPDATE {t} SET status = 2 WHERE id = ?", number)
 		p := &pass{Auditor: s.auditor(), db: d.Database, queue: &s.config.Queues[0], report: &report{}}
-		require.NoError(t, p.work(outboxtest.Bounded(t), chunk{rows: rows}))
+		require.NoError(t, p.work(outboxtest.Bounded(t), chunk{rows: page.Rows}))
 		require.Nil(t, s.Find("k", "one"))
 		require.Equal(t, Counts{Skipped: 1}, p.report.counts)
 	})

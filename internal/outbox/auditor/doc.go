@@ -11,15 +11,19 @@
 //	                                              ▼ or have a pending operation
 //	                             put under the row's token, in 25 s
 //
-// It locks no row. Whatever ended a message since its row was read has left a trace in
-// Redis that lives longer than those 25 s, and the put obeys it; a loss after the store
+// It locks no row, but one whose message waits under a token from before, see renew.
+// Whatever ended a message since its row was read has left a trace in Redis that lives longer than those 25 s, and the put obeys it; a loss after the store
 // was pinned has it refused. So it may run beside everything else, and beside others of
 // its kind.
 //
 // Where most of a chunk was missing, the next is read whole and put without asking.
 //
 // By itself it compares all rows at its start and when it is told of a loss, then once
-// more half a minute later; after that the overdue ones every 30 s, and all others in
-// turn at a limited rate. By hand it can also remove from Redis what has ended by its
-// row, as after a restore of Redis from a backup.
+// more half a minute later; after that the overdue ones in rounds, one every 30 s or as
+// long as half of the rate makes it, and all others in turn. What is due at 0 stands in
+// MySQL's index among the operations that have ended: it is a round of its own, in steps
+// that are bounded by what they read and not by what they find.
+//
+// By hand it can also remove from Redis what has ended by its row, as after a restore of
+// Redis from a backup.
 package auditor

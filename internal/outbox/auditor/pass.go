@@ -106,12 +106,13 @@ func (p *pass) readOnce(ctx context.Context, most int) (c chunk, end bool, err e
 			return c, false, err
 		}
 	}
-	var all int
-	if c.rows, all, p.after, err = p.db.Stored().After(ctx, p.queue.Name, p.after, before, most, c.whole); err != nil {
+	page, err := p.db.Stored().After(ctx, p.queue.Name, p.after, before, most, c.whole)
+	if err != nil {
 		return c, false, err
 	}
-	p.report.add(Counts{Looked: int64(all), Skipped: int64(all - len(c.rows))})
-	return c, all < most, nil
+	c.rows, p.after = page.Rows, page.Last
+	p.report.add(Counts{Looked: int64(page.All), Skipped: int64(page.All - len(c.rows))})
+	return c, page.End, nil
 }
 
 // read is readOnce, repeated until the database answers or ctx ends.
@@ -148,6 +149,9 @@ func (p *pass) work(ctx context.Context, c chunk) error {
 // compare compares rows, and returns those that are to be compared again, with the
 // reason. Those that are whole may be missing; of the others, Redis is asked first.
 func (p *pass) compare(ctx context.Context, c chunk) (left []*table.Row, err error) {
+	if len(c.rows) == 0 {
+		return nil, nil
+	}
 	if !c.whole {
 		var absent []*table.Row
 		if absent, left, err = p.ask(ctx, c.rows); err != nil {
@@ -211,7 +215,8 @@ func (p *pass) ask(ctx context.Context, rows []*table.Row) (absent, left []*tabl
 		}
 		found.add(rows[i], answer)
 	}
-	return absent, found.left, errors.Join(found.err, p.tell(ctx, &found))
+	again, err := p.renew(ctx, found.waiting)
+	return absent, append(found.left, again...), errors.Join(err, found.err, p.tell(ctx, &found))
 }
 
 // markOf is when a row's message is marked that Redis has lost: it may have been
@@ -232,13 +237,8 @@ func (p *pass) putBack(ctx context.Context, redis outbox.Store, rows []*table.Ro
 	var puts []store.Row
 	var good []*table.Row
 	for _, r := range rows {
-		if r.IsHuge() {
-			continue
-		}
-		m, err := r.Message(p.queue.Sink, p.queue.MaxMessage)
+		m, err := p.message(ctx, r)
 		if err != nil {
-			p.log.DebugContext(ctx, "outbox row cannot be put back", "queue", r.Queue, "id", r.ID, "err", err)
-			p.report.add(Counts{Blocked: 1})
 			continue
 		}
 		puts = append(puts, store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: markOf(r)})
@@ -252,15 +252,35 @@ func (p *pass) putBack(ctx context.Context, redis outbox.Store, rows []*table.Ro
 	for i, answer := range redis.Put(limited, puts) {
 		found.add(good[i], answer)
 	}
-	return found, errors.Join(found.err, p.tell(ctx, &found))
+	again, err := p.renew(ctx, found.waiting)
+	found.left = append(found.left, again...)
+	return found, errors.Join(err, found.err, p.tell(ctx, &found))
+}
+
+var errHuge = errors.New("headers and body are too large to read")
+
+// message is that of a row, or why the row can never be put back.
+func (p *pass) message(ctx context.Context, r *table.Row) (m *message.Message, err error) {
+	if r.IsHuge() {
+		err = errHuge
+	} else {
+		m, err = r.Message(p.queue.Sink, p.queue.MaxMessage)
+	}
+	if err != nil {
+		p.log.DebugContext(ctx, "outbox row cannot be put back", "queue", r.Queue, "id", r.ID, "err", err)
+		p.report.add(Counts{Blocked: 1})
+	}
+	return m, err
 }
 
 // findings are what Redis has answered.
 type findings struct {
 	counts Counts
 	ended  []table.Fate
-	left   []*table.Row
-	err    error // why some are left
+	// waiting are rows for which another message of their identity waits, or is published.
+	waiting []*table.Row
+	left    []*table.Row
+	err     error // why some are left
 }
 
 func (f *findings) add(r *table.Row, answer store.Answer) {
@@ -279,6 +299,8 @@ func (f *findings) add(r *table.Row, answer store.Answer) {
 		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StateCancelled})
 	case store.EndedMoved:
 		f.counts.Skipped++ // The operation that has moved it is done again.
+	case store.Waiting, store.InFlight:
+		f.waiting = append(f.waiting, r)
 	default:
 		f.counts.Blocked++
 	}

@@ -19,8 +19,9 @@ const (
 	scanBytes = 256 << 10
 )
 
-// removeEnded removes messages that have ended, as a row with their token says:
-// Redis has them where it was put back to an earlier state. A row that has ended
+// removeEnded removes messages that have ended, as a row with their token says, and puts
+// rows that live in the place of those that wait under a token from before: Redis has
+// both where it was put back to an earlier state. A row that has ended
 // lives no more, and nobody else has its token: so it does not matter when it was
 // read. What no row tells of, and what is in flight, stays.
 func (a *Auditor) removeEnded(ctx context.Context, q *Queue, dry bool, report *report) error {
@@ -78,6 +79,9 @@ func (a *Auditor) removePage(ctx context.Context, q *Queue, rows []store.Settled
 			}
 		}
 	}
+	if err := a.renewPage(ctx, q, list, dry, report); err != nil {
+		return err
+	}
 	if len(ended) == 0 {
 		return nil
 	}
@@ -89,5 +93,32 @@ func (a *Auditor) removePage(ctx context.Context, q *Queue, rows []store.Settled
 		}
 	}
 	report.add(Counts{Removed: int64(n)})
+	return nil
+}
+
+// renewPage puts rows that are pending in the place of those of the messages that wait
+// under another token: no comparison of stored rows finds these.
+func (a *Auditor) renewPage(ctx context.Context, q *Queue, list []table.Version, dry bool, report *report) error {
+	names := make([]table.Identity, len(list))
+	for i, v := range list {
+		names[i] = v.Identity
+	}
+	for _, d := range a.config.Databases {
+		living, err := d.Ended().Living(ctx, names, true)
+		if err != nil {
+			return err
+		}
+		for _, v := range list {
+			delete(living, v)
+		}
+		rows := make([]*table.Row, 0, len(living))
+		for v, number := range living {
+			rows = append(rows, &table.Row{Identity: v.Identity, Number: number, Token: v.Token})
+		}
+		p := &pass{Auditor: a, db: d, queue: q, dry: dry, report: report}
+		if _, err := p.renew(ctx, rows); err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -3,13 +3,10 @@
 package migrate
 
 import (
-	"archive/zip"
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/pressly/goose/v3"
@@ -31,10 +28,11 @@ const (
 
 // Migrator migrates the outbox with one table name in one database.
 type Migrator struct {
-	db      *sql.DB
-	dialect schema.Dialect
-	table   string
-	files   fs.FS
+	db         *sql.DB
+	dialect    schema.Dialect
+	table      string
+	migrations []schema.Migration
+	waiting    func(Waiting)
 }
 
 // Step is one migration.
@@ -45,45 +43,26 @@ type Step struct {
 	AppliedAt time.Time
 }
 
-// New returns a migrator. It does no I/O and does not close db, which needs two
+// New returns a migrator. It does no I/O and does not close db, which needs three
 // connections and, for MySQL, the option parseTime.
 func New(db *sql.DB, dialect schema.Dialect, table string) (*Migrator, error) {
 	migrations, err := schema.Migrations(dialect, table)
 	if err != nil {
 		return nil, err
 	}
-	files, err := archive(migrations)
-	if err != nil {
-		return nil, err
-	}
-	return &Migrator{db: db, dialect: dialect, table: table, files: files}, nil
+	return &Migrator{db: db, dialect: dialect, table: table, migrations: migrations, waiting: func(Waiting) {}}, nil
 }
 
-// archive is a file system of the migrations, which the library asks for.
-func archive(migrations []schema.Migration) (fs.FS, error) {
-	var buffer bytes.Buffer
-	writer := zip.NewWriter(&buffer)
-	for _, m := range migrations {
-		file, err := writer.Create(m.Name)
-		if err != nil {
-			return nil, fmt.Errorf("collect migrations: %w", err)
-		}
-		if _, err := file.Write([]byte(m.SQL)); err != nil {
-			return nil, fmt.Errorf("collect migrations: %w", err)
-		}
-	}
-	if err := writer.Close(); err != nil {
-		return nil, fmt.Errorf("collect migrations: %w", err)
-	}
-	return zip.NewReader(bytes.NewReader(buffer.Bytes()), int64(buffer.Len()))
-}
+// OnWaiting has tell told when a step waits for transactions that use the table, and then
+// about every five seconds. It is called before the migrator is used.
+func (m *Migrator) OnWaiting(tell func(Waiting)) { m.waiting = tell }
 
 // Up applies all migrations that were not yet, and returns them. Of several that
 // run at once, one does it, the others wait.
 func (m *Migrator) Up(ctx context.Context) (steps []Step, err error) {
 	err = m.locked(ctx, func(p *goose.Provider) error {
 		results, err := p.Up(ctx)
-		steps = stepsOf(results)
+		steps = m.stepsOf(results)
 		return err
 	})
 	if err != nil {
@@ -107,7 +86,7 @@ func (m *Migrator) Down(ctx context.Context, force bool) (steps []Step, err erro
 			}
 		}
 		result, err := p.Down(ctx)
-		steps = stepsOf([]*goose.MigrationResult{result})
+		steps = m.stepsOf([]*goose.MigrationResult{result})
 		return err
 	})
 	if err != nil {
@@ -149,7 +128,7 @@ func (m *Migrator) status(ctx context.Context) ([]Step, error) {
 		sources := provider.ListSources()
 		steps := make([]Step, len(sources))
 		for i, source := range sources {
-			steps[i] = Step{Version: source.Version, Name: source.Path}
+			steps[i] = Step{Version: source.Version, Name: m.name(source.Version)}
 		}
 		return steps, nil
 	}
@@ -159,7 +138,7 @@ func (m *Migrator) status(ctx context.Context) ([]Step, error) {
 	}
 	steps := make([]Step, len(list))
 	for i, s := range list {
-		steps[i] = Step{Version: s.Source.Version, Name: s.Source.Path, AppliedAt: s.AppliedAt}
+		steps[i] = Step{Version: s.Source.Version, Name: m.name(s.Source.Version), AppliedAt: s.AppliedAt}
 	}
 	return steps, nil
 }
@@ -183,8 +162,12 @@ func (m *Migrator) provider() (*goose.Provider, error) {
 	if m.dialect == schema.Postgres {
 		dialect = goose.DialectPostgres
 	}
+	steps := make([]*goose.Migration, len(m.migrations))
+	for i := range m.migrations {
+		steps[i] = m.step(&m.migrations[i])
+	}
 	// Its Close would close the pool, which is the caller's.
-	return goose.NewProvider(dialect, m.db, m.files, goose.WithTableName(m.versions()), goose.WithDisableGlobalRegistry(true))
+	return goose.NewProvider(dialect, m.db, nil, goose.WithGoMigrations(steps...), goose.WithTableName(m.versions()), goose.WithDisableGlobalRegistry(true))
 }
 
 // locked runs what changes the tables while nobody else does: the library has a
@@ -271,11 +254,14 @@ func (m *Migrator) tryPostgres(ctx context.Context, conn *sql.Conn) (unlock func
 	return tx.Rollback, nil
 }
 
-func stepsOf(results []*goose.MigrationResult) []Step {
+// name is the file's name of a migration.
+func (m *Migrator) name(version int64) string { return m.migrations[version-1].Name }
+
+func (m *Migrator) stepsOf(results []*goose.MigrationResult) []Step {
 	var steps []Step
 	for _, r := range results {
 		if r != nil && r.Error == nil {
-			steps = append(steps, Step{Version: r.Source.Version, Name: r.Source.Path})
+			steps = append(steps, Step{Version: r.Source.Version, Name: m.name(r.Source.Version)})
 		}
 	}
 	return steps

@@ -1,7 +1,9 @@
 package migrate_test
 
 import (
+	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -165,4 +167,54 @@ func TestErrors(t *testing.T) {
 		require.NotContains(t, err.Error(), "hunter2")
 	}
 	require.Error(t, sqldb.Check("oracle", ""))
+}
+
+// TestUpLetsProducersGoOn: while a transaction uses the table, a migration neither waits
+// for it with producers behind, nor gives up.
+func TestUpLetsProducersGoOn(t *testing.T) {
+	t.Parallel()
+	forEach(t, func(t *testing.T, db *sql.DB, dialect schema.Dialect) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		m, err := migrate.New(db, dialect, "outgoing")
+		require.NoError(t, err)
+		_, err = m.Up(ctx)
+		require.NoError(t, err)
+		for range schema.Version - 1 {
+			_, err = m.Down(ctx, false)
+			require.NoError(t, err)
+		}
+		const insert = "INSERT INTO outgoing (queue, message_id, topic, body, due_ms) VALUES ('q', '%d', 't', '', 5)"
+		held, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		defer func() { _ = held.Rollback() }()
+		_, err = held.ExecContext(ctx, fmt.Sprintf(insert, 0))
+		require.NoError(t, err)
+
+		waits, done := make(chan migrate.Waiting, 100), make(chan error, 1)
+		m.OnWaiting(func(w migrate.Waiting) { waits <- w })
+		go func() {
+			_, err := m.Up(ctx)
+			done <- err
+		}()
+		select {
+		case w := <-waits:
+			require.Equal(t, "00002_queues.sql", w.Step)
+			require.Contains(t, w.Statement, "ALTER TABLE outgoing")
+		case err := <-done:
+			require.FailNow(t, "it did not wait", "%v", err)
+		case <-ctx.Done():
+			require.FailNow(t, "it says nothing")
+		}
+		for i := 1; i <= 20; i++ { // While it tries again.
+			_, err = db.ExecContext(ctx, fmt.Sprintf(insert, i))
+			require.NoError(t, err)
+		}
+		require.Empty(t, done, "it goes on trying")
+		require.NoError(t, held.Commit())
+		require.NoError(t, <-done)
+		status, err := m.Status(ctx)
+		require.NoError(t, err)
+		require.False(t, status[len(status)-1].AppliedAt.IsZero())
+	})
 }

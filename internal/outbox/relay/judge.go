@@ -13,7 +13,7 @@ import (
 
 // Reasons, for people.
 const (
-	reasonCopy       = "a copy may be out"
+	reasonCopy       = table.ReasonCopy
 	reasonForgotten  = "it may have been published before"
 	reasonNotInTable = "not in the table"
 	reasonLater      = "a later operation came first"
@@ -71,6 +71,8 @@ type situation struct {
 	// maybe: a copy may be out of which neither Redis nor the row knows, if Redis has
 	// no trace of the message.
 	maybe bool
+	// marked: the row remembers that a copy may be out, whatever Redis does.
+	marked bool
 	// op is what a reschedule gives to the message's row.
 	op table.Moved
 }
@@ -147,6 +149,9 @@ func judge(s situation, answer store.Answer) verdict {
 	}
 	switch answer.Code {
 	case store.Done:
+		if s.marked {
+			return s.done(reasonCopy)
+		}
 		return s.done("")
 	case store.DoneMaybePublished:
 		return s.done(reasonCopy)
@@ -157,6 +162,10 @@ func judge(s situation, answer store.Answer) verdict {
 	case store.EndedCancelled:
 		v := ended(s.verb, table.StateCancelled)
 		v.head = table.Update{State: table.StateCancelled}
+		if s.marked && s.verb == table.VerbCancel {
+			v.op = table.Update{State: table.StateUnknown, Reason: reasonCopy}
+			v.head.Reason = reasonCopy
+		}
 		return v
 	case store.NotFound:
 		return s.notFound()

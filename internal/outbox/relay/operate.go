@@ -84,7 +84,7 @@ func (b *batch) operateOne(ctx context.Context, g *table.Group, op *table.Row) (
 	if v, ok := judgeByTable(g, op); ok {
 		return v, nil
 	}
-	s := situation{verb: op.Verb, op: table.Moved{Token: op.Token, DueMs: op.DueMs, Revision: op.Number}}
+	s := situation{verb: op.Verb, marked: g.Head.Maybe, op: table.Moved{Token: op.Token, DueMs: op.DueMs, Revision: op.Number}}
 	o := store.Operation{ID: op.ID, Key: op.Key, Token: op.Token, Target: g.Head.Token}
 	var answer store.Answer
 	if op.Verb == table.VerbCancel {

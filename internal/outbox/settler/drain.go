@@ -35,7 +35,7 @@ func fateOf(queue string, row store.SettledRow) table.Fate {
 	case store.FateCancelled:
 		fate.State = table.StateCancelled
 	case store.FateMoved:
-		fate.State, fate.DueMs = table.StateStored, row.DueAt.UnixMilli()
+		fate.State, fate.DueMs, fate.Maybe = table.StateStored, row.DueAt.UnixMilli(), row.Maybe
 	}
 	return fate
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -68,6 +69,17 @@ func Postgres(dsn string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
+// sessionMySQL is how our sessions of MySQL are, whatever the server or the DSN says. With
+// autocommit off, a look outside of a transaction would begin one that nobody ends: it sees
+// the same rows forever, and what it writes is never committed.
+var sessionMySQL = map[string]string{
+	"autocommit":       "1",
+	"completion_type":  "0", // Else COMMIT begins the next transaction.
+	"sql_mode":         "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'",
+	"sql_safe_updates": "0",
+	"sql_select_limit": "18446744073709551615",
+}
+
 // MySQL reads a DSN of MySQL or MariaDB. The error is that of [Check].
 func MySQL(dsn string) (*mysql.Config, error) {
 	config, err := mysql.ParseDSN(dsn)
@@ -80,6 +92,10 @@ func MySQL(dsn string) (*mysql.Config, error) {
 	if config.Timeout == 0 {
 		config.Timeout = connectTimeout
 	}
+	if config.Params == nil {
+		config.Params = map[string]string{}
+	}
+	maps.Copy(config.Params, sessionMySQL)
 	config.ParseTime = true
 	config.Logger = &mysql.NopLogger{} // What it says, the errors say too.
 	return config, nil

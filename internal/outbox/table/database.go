@@ -174,9 +174,6 @@ func mysqlSession(config *mysql.Config) (driver.Connector, error) {
 	config.InterpolateParams = true // One round trip a statement.
 	config.ClientFoundRows = true
 	config.RejectReadOnly = true // Errors 1290, 1792 and 1836 of a standby drop their connection.
-	if config.Params == nil {
-		config.Params = map[string]string{}
-	}
 	config.Params["time_zone"] = "'+00:00'"
 	config.Params["innodb_lock_wait_timeout"] = "5"
 	// A relay whose machine has vanished holds its locks no longer than this.

@@ -25,8 +25,9 @@ type Version struct {
 type Fate struct {
 	Version
 	State State
-	// DueMs is the new due time of what is stored.
+	// DueMs is the new due time of what is stored, Maybe that a copy of it may be out.
 	DueMs int64
+	Maybe bool
 }
 
 // Known is what a database knows of a fate.
@@ -81,6 +82,23 @@ func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, er
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read ended rows: %w", err)
+	}
+	return found, nil
+}
+
+// Living are the live rows of the identities, as they are now, or those that are pending:
+// their numbers, by the versions that are in force.
+func (e Ended) Living(ctx context.Context, list []Identity, pending bool) (found map[Version]int64, err error) {
+	which := ""
+	if pending {
+		which = " AND status = 0"
+	}
+	err = e.db.Within(ctx, func(t *Tx) error {
+		found, err = t.tokens(ctx, list, which)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read live rows: %w", err)
 	}
 	return found, nil
 }

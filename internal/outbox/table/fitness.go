@@ -168,6 +168,17 @@ func (d fitness) server(ctx context.Context) []check.Finding {
 		}
 		return findings
 	}
+	for name, odd := range d.settings(ctx, "SHOW GLOBAL VARIABLES WHERE variable_name = 'autocommit' AND value = 'OFF'"+
+		" OR variable_name = 'completion_type' AND value <> 'NO_CHAIN'"+
+		" OR variable_name IN ('tx_read_only', 'transaction_read_only') AND value = 'ON'") {
+		if strings.HasSuffix(name, "read_only") {
+			warn(check.Error, "outbox_read_only", name+" is ON", "transactions may not write, unless they say so: rows cannot be taken", "SET GLOBAL "+name+" = OFF")
+			continue
+		}
+		warn(check.Warning, "outbox_session", name+" is "+odd+" for new sessions",
+			"the bridge sets its own; a producer's row that is inserted outside of a transaction waits for a COMMIT that may never come",
+			"SET GLOBAL "+name+" = DEFAULT, or set it in the producers' sessions")
+	}
 	v := d.settings(ctx, "SHOW VARIABLES WHERE variable_name IN"+
 		" ('read_only', 'super_read_only', 'innodb_flush_log_at_trx_commit', 'transaction_isolation', 'tx_isolation')")
 	in, name := schema.Split(d.table)

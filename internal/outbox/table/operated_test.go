@@ -115,11 +115,11 @@ func TestStoredRowsAreReadOnce(t *testing.T) {
 		d.Analyze(t)
 		read := func(whole bool) int {
 			return costOf(t, d, func(d *outboxtest.Database) {
-				list, all, _, err := d.Stored().After(t.Context(), s.Orders, table.Cursor{}, table.MaxDueMs, 1000, whole)
+				page, err := d.Stored().After(t.Context(), s.Orders, d.Stored().Behind(), table.MaxDueMs, 1000, whole)
 				require.NoError(t, err)
-				require.Equal(t, 1000, all)
+				require.Equal(t, 1000, page.All)
 				if whole {
-					require.Len(t, list, 999, "without the one that an operation is about")
+					require.Len(t, page.Rows, 999, "without the one that an operation is about")
 				}
 			})
 		}
@@ -136,10 +136,10 @@ func TestManyOperations(t *testing.T) {
 		d.Exec(t, "INSERT INTO {t} (queue, message_key, message_id, op, due_ms) SELECT queue, message_key, message_id, 1, 0 FROM {t} ORDER BY id LIMIT ?", 1400)
 		d.Analyze(t)
 		for range 3 { // Also while nothing is listed, and afterwards.
-			list, all, _, err := d.Stored().After(t.Context(), s.Orders, table.Cursor{}, table.MaxDueMs, 2000, true)
+			page, err := d.Stored().After(t.Context(), s.Orders, d.Stored().Behind(), table.MaxDueMs, 2000, true)
 			require.NoError(t, err)
-			require.Equal(t, 1500, all)
-			require.Len(t, list, 100)
+			require.Equal(t, 1500, page.All)
+			require.Len(t, page.Rows, 100)
 		}
 	})
 }

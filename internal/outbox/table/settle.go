@@ -53,7 +53,7 @@ func (t *Tx) settleOne(ctx context.Context, number int64, f Fate, updates Update
 		updates.Set(number, Update{State: f.State})
 		return nil
 	}
-	q := t.db.query("").add("UPDATE {t} SET due_ms = ? WHERE id = ?", f.DueMs, number)
+	q := t.db.query("").add("UPDATE {t} SET due_ms = ?, maybe = (maybe OR ?) WHERE id = ?", f.DueMs, f.Maybe, number)
 	if _, err := q.exec(ctx, t.tx); err != nil {
 		return fmt.Errorf("move row: %w", err)
 	}
@@ -90,4 +90,22 @@ func (t *Tx) lockTokens(ctx context.Context, list []Identity) (map[Version]int64
 		}
 	}
 	return found, nil
+}
+
+// tokens are the numbers of the identities' live rows that also meet a condition, by their
+// tokens. It takes no lock.
+func (t *Tx) tokens(ctx context.Context, list []Identity, condition string) (map[Version]int64, error) {
+	found := make(map[Version]int64, len(list))
+	if list = t.db.possible(list); len(list) == 0 {
+		return found, nil
+	}
+	q := t.db.query("").of(byOpen, list, "id, queue, message_key, message_id, token", "{live}"+condition, "")
+	err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
+		var number int64
+		var v Version
+		err := rows.Scan(&number, &v.Queue, &v.Key, &v.ID, &v.Token)
+		found[v] = number
+		return err
+	})
+	return found, err
 }

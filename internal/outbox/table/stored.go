@@ -11,54 +11,105 @@ import (
 // Stored reads the rows whose messages Redis has, as they say, and locks nothing.
 type Stored struct{ db *Database }
 
+// Page is what [Stored.After] has read.
+type Page struct {
+	Rows []*Row
+	// All is how many there were: those that have a pending operation are not among Rows.
+	All int
+	// Last is where the next page begins, End that there is none.
+	Last Cursor
+	End  bool
+}
+
+// perRow is how many entries of an index are read for a row that is asked for, where
+// most are of finished operations.
+const perRow = 10
+
+// Behind is the cursor behind the rows that are due at 0, which in MySQL's index stand
+// among the finished operations: to read those costs as much as there are of these. It is
+// the beginning where there is no such place.
+func (s Stored) Behind() Cursor {
+	if s.db.dialect.arrays {
+		return Cursor{}
+	}
+	return Cursor{Number: math.MaxInt64}
+}
+
 // After reads the next rows of a queue that say that Redis has their message,
-// due before an instant, in the order of their due times: what identifies them, or the
-// whole rows, without those that have a pending operation, which are the relay's. all
-// is how many there were, last the last one.
-func (s Stored) After(
-	ctx context.Context, queue string, after Cursor, beforeMs int64, most int, whole bool,
-) (list []*Row, all int, last Cursor, err error) {
-	what := "id, message_key, message_id, token, due_ms"
+// due before an instant, in the order of their due times, at most so many: what
+// identifies them, or the whole rows, without those that have a pending operation, which
+// are the relay's. Up to [Stored.Behind] a page may have few rows, and is not the last.
+func (s Stored) After(ctx context.Context, queue string, after Cursor, beforeMs int64, most int, whole bool) (page Page, err error) {
+	what := "id, message_key, message_id, token, due_ms, op"
 	if whole {
 		what = columns
 	}
+	behind := s.Behind()
+	mixed := after.Ms == 0 && after.Number < behind.Number
 	err = s.db.Within(ctx, func(t *Tx) error {
-		err := s.storedQuery(what, queue, after, beforeMs, most).each(ctx, t.tx, func(rows *sql.Rows) error {
-			r := &Row{Identity: Identity{Queue: queue}, State: StateStored}
-			list = append(list, r)
-			if whole {
-				return r.scan(rows)
+		entries, q := most, s.storedQuery(what, queue, after, beforeMs, most)
+		if mixed {
+			if !whole {
+				entries = perRow * most
 			}
-			return rows.Scan(&r.Number, &r.Key, &r.ID, &r.Token, &r.DueMs)
-		})
-		if all, last = len(list), after; err != nil || all == 0 {
-			return err
+			q = s.mixedQuery(what, queue, after, entries)
 		}
-		last = Cursor{list[all-1].DueMs, list[all-1].Number}
-		if whole {
-			list, err = t.unoperated(ctx, list)
+		read := 0
+		page.Last = after
+		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
+			r := &Row{Identity: Identity{Queue: queue}, State: StateStored}
+			var err error
+			if whole {
+				err = r.scan(rows)
+			} else {
+				err = rows.Scan(&r.Number, &r.Key, &r.ID, &r.Token, &r.DueMs, &r.Verb)
+			}
+			read++
+			switch {
+			case len(page.Rows) == most: // The next page begins there.
+			case r.Verb == VerbSchedule:
+				page.Rows, page.Last = append(page.Rows, r), Cursor{r.DueMs, r.Number}
+			default:
+				page.Last = Cursor{0, r.Number}
+			}
+			return err
+		})
+		page.All = len(page.Rows)
+		switch {
+		case err != nil:
+			return err
+		case mixed && read < entries && page.All < most:
+			page.Last = behind
+		case !mixed:
+			page.End = read < most
+		}
+		if whole && page.All > 0 {
+			page.Rows, err = t.unoperated(ctx, page.Rows)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, 0, after, fmt.Errorf("read stored rows: %w", err)
+		return Page{}, fmt.Errorf("read stored rows: %w", err)
 	}
-	return list, all, last, nil
+	return page, nil
 }
 
-// storedQuery is the statement of After. Finished operations are among MySQL's
-// entries of that status, before all others.
+// storedQuery is the statement of After.
 func (s Stored) storedQuery(what, queue string, after Cursor, beforeMs int64, most int) *query {
 	due := "due_ms"
 	if !s.db.dialect.arrays {
 		due = "load_ms"
-		if after == (Cursor{}) {
-			after.Number = math.MaxInt64
-		}
 	}
 	return s.db.query("SELECT "+what).from(byDue).
 		add(" WHERE queue = ? AND status = 1 AND op = 0 AND "+due+" < ?", s.db.text(queue), beforeMs).after(due, after).
 		add(" ORDER BY "+due+", id LIMIT ?", most)
+}
+
+// mixedQuery reads entries up to [Stored.Behind], of finished operations, too: so many,
+// whatever they are.
+func (s Stored) mixedQuery(what, queue string, after Cursor, entries int) *query {
+	return s.db.query("SELECT "+what).from(byDue).
+		add(" WHERE queue = ? AND status = 1 AND load_ms = 0 AND id > ? ORDER BY load_ms, id LIMIT ?", s.db.text(queue), after.Number, entries)
 }
 
 // Again reads rows whole that are still what they were, and have no pending
@@ -86,6 +137,25 @@ func (s Stored) Again(ctx context.Context, list []*Row) (fresh []*Row, err error
 		return nil, fmt.Errorf("read rows: %w", err)
 	}
 	return fresh, nil
+}
+
+// LockLive locks those of the rows that are still what they were, live and without a
+// pending operation, and leaves what somebody else has locked. It reads them whole.
+func (t *Tx) LockLive(ctx context.Context, list []*Row) (fresh []*Row, err error) {
+	tokens, numbers := make(map[int64]string, len(list)), make([]int64, len(list))
+	for i, r := range list {
+		tokens[r.Number], numbers[i] = r.Token, r.Number
+	}
+	slices.Sort(numbers)
+	q := t.db.query("SELECT " + columns + " FROM {t} WHERE id").ids(numbers).add(" AND op = 0 AND status IN (0, 1) ORDER BY id FOR UPDATE SKIP LOCKED")
+	if fresh, err = t.db.rows(ctx, t.tx, q); err != nil {
+		return nil, fmt.Errorf("lock rows: %w", err)
+	}
+	fresh = slices.DeleteFunc(fresh, func(r *Row) bool { return tokens[r.Number] != r.Token })
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	return t.unoperated(ctx, fresh)
 }
 
 // Complete reads headers and bodies that did not come with their rows.

@@ -12,11 +12,16 @@ import (
 // reasonLength is how much of a reason a row takes, in characters.
 const reasonLength = 1000
 
+// ReasonCopy is why nobody can say of a message that it was not published.
+const ReasonCopy = "a copy may be out"
+
 // Update is what becomes of one row. The zero value leaves it as it is.
 type Update struct {
 	State  State // 0: stays pending, or what it is
 	Reason string
 	Move   *Moved
+	// Maybe notes that a copy may be out. No update takes that back.
+	Maybe bool
 }
 
 // Moved is what a reschedule gives to the message's row.
@@ -51,6 +56,7 @@ func (u Updates) Set(number int64, to Update) {
 	if to.Move == nil {
 		to.Move = u[number].Move
 	}
+	to.Maybe = to.Maybe || u[number].Maybe
 	u[number] = to
 }
 
@@ -63,10 +69,13 @@ type ending struct {
 // Write applies the updates, in few statements. Messages that were published are
 // deleted where the database keeps no ended rows.
 func (t *Tx) Write(ctx context.Context, updates Updates) error {
-	var removed, stored []int64
+	var removed, stored, maybe []int64
 	ended := map[ending][]int64{}
 	for _, number := range slices.Sorted(maps.Keys(updates)) { // Whoever else writes several rows does so in this order.
 		update := updates[number]
+		if update.Maybe {
+			maybe = append(maybe, number)
+		}
 		switch {
 		case update.Move != nil:
 			if err := t.writeMoved(ctx, number, update); err != nil {
@@ -84,6 +93,9 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 	if err := t.writeTo(ctx, removed, t.db.query("DELETE FROM {t} WHERE id")); err != nil {
 		return err
 	}
+	if err := t.writeTo(ctx, maybe, t.db.query("UPDATE {t} SET maybe = TRUE WHERE id")); err != nil {
+		return err
+	}
 	// An operation that was carried out is finished, a stored message is not.
 	q := t.db.query("UPDATE {t} SET status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END WHERE id")
 	if err := t.writeTo(ctx, stored, q); err != nil {
@@ -94,6 +106,10 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 	}) {
 		numbers := ended[by]
 		q := t.db.query("").add("UPDATE {t} SET status = ?, reason = ?, finished_ms = {now} WHERE id", int64(by.state), by.reason)
+		if by == (ending{state: StateCancelled}) {
+			q = t.db.query("").add("UPDATE {t} SET status = ?, reason = CASE WHEN op = 0 AND maybe THEN ? ELSE '' END, finished_ms = {now} WHERE id",
+				int64(by.state), ReasonCopy)
+		}
 		if err := t.writeTo(ctx, numbers, q); err != nil {
 			return err
 		}
@@ -114,7 +130,7 @@ func (t *Tx) writeTo(ctx context.Context, numbers []int64, q *query) error {
 
 // writeMoved gives a message's row the token and due time of a reschedule.
 func (t *Tx) writeMoved(ctx context.Context, number int64, c Update) error {
-	q := t.db.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?, maybe = ?",
+	q := t.db.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?, maybe = (maybe OR ?)",
 		int64(c.State), c.Move.Token, c.Move.DueMs, c.Move.Revision, c.Move.Maybe)
 	if c.State > StateStored {
 		q.add(", reason = ?, finished_ms = {now}", clean(c.Reason))

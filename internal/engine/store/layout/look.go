@@ -159,7 +159,7 @@ func (l *look) ledgerPage(ctx context.Context, g *Registry, layout *Layout) erro
 		return fmt.Errorf("read ledger: %w", err)
 	}
 	for i := 0; i+1 < len(page); i += 2 {
-		_, _, member := scripts.CutLedger(page[i+1])
+		_, _, _, member := scripts.CutLedger(page[i+1])
 		if l.isStranger(layout, member) {
 			l.cursor, l.ledger = "", 0
 			return nil

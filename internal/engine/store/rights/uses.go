@@ -52,7 +52,7 @@ var uses = map[Role]use{
 	Operator: {
 		scripts: slices.Concat(producing, looking, []*scripts.Script{
 			scripts.Redrive, scripts.Purge, scripts.Pause, scripts.JobStart, scripts.Scan, scripts.Mend,
-			scripts.Rows, scripts.Remove, scripts.Forget,
+			scripts.Rows, scripts.Remove, scripts.Renew, scripts.Forget,
 		}),
 		data: []string{
 			"time", "hdel", "hget", "hgetall", "hkeys", "hmget", "hscan", "hset", "hstrlen", "hvals",
@@ -67,7 +67,7 @@ var uses = map[Role]use{
 			scripts.Claim, scripts.Confirm, scripts.Settle, scripts.Mark, scripts.Reclaim, scripts.HandOver,
 			scripts.Heartbeat, scripts.Leave, scripts.Pause, scripts.Budget, scripts.Purge,
 			scripts.Scan, scripts.Drained, scripts.Drop,
-			scripts.Rows, scripts.Remove, scripts.Forget, scripts.JobStart, scripts.JobKeep, scripts.OnceBegin, scripts.OnceEnd,
+			scripts.Rows, scripts.Remove, scripts.Renew, scripts.Forget, scripts.JobStart, scripts.JobKeep, scripts.OnceBegin, scripts.OnceEnd,
 		}),
 		data: []string{
 			"time", "hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "hstrlen", "hvals",

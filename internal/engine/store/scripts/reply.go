@@ -85,17 +85,17 @@ func Flag(set bool) int {
 	return 0
 }
 
-// CutLedger reads an entry of a ledger: "p<member>", "c<member>" or
-// "d<due_ms>:<member>".
-func CutLedger(entry string) (what byte, dueMs int64, member string) {
+// CutLedger reads an entry of a ledger: "p<member>", "c<member>" or "d<due_ms>:<member>",
+// where a plus in front of due_ms says that a copy may be out.
+func CutLedger(entry string) (what byte, dueMs int64, maybe bool, member string) {
 	if entry == "" {
-		return 0, 0, ""
+		return 0, 0, false, ""
 	}
 	what, member = entry[0], entry[1:]
 	if what == 'd' {
 		if ms, rest, ok := CutInt(member); ok {
-			dueMs, member = ms, rest
+			dueMs, maybe, member = ms, member[0] == '+', rest
 		}
 	}
-	return what, dueMs, member
+	return what, dueMs, maybe, member
 }

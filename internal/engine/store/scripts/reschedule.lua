@@ -26,6 +26,11 @@ local function fate(at, hops)
   return sign == 'p' and 13 or sign == 'c' and 14
 end
 
+-- Whether a copy may be out, by a message's attempts.
+local function marked(attempts)
+  return string.find(attempts or '', '^%d+ %d+ [1-9]')
+end
+
 local moved, redriven, earliest = 0, 0, nil
 local function reschedule(token, id, when, row, target, life)
   row = row ~= '' and row
@@ -46,7 +51,8 @@ local function reschedule(token, id, when, row, target, life)
   -- A message whose body is missing or cut short cannot be moved.
   local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
   local due_ms = waits and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(waits, 2 ^ 42)) + 0
-  if row and ended == row then return 7, due_ms or tonumber(when) end
+  -- Its own effect; that the message is marked, its row may not know yet.
+  if row and ended == row then return marked(dead and attempts or redis.call('HGET', KEYS[3], id)) and 9 or 7, due_ms or tonumber(when) end
   if row and ended and ended ~= target then stored, waits, dead, ended = nil, nil, nil, nil end
   if life ~= '' and ended ~= life or ARGV[7] == '1' and not dead then return 8, 0 end
   if topics and (stored or waits or dead) and not topics[topic_of(stored or '', 31)] then return 16, 0 end
@@ -63,7 +69,7 @@ local function reschedule(token, id, when, row, target, life)
   end
   if not dead then attempts = redis.call('HGET', KEYS[3], id) end
   local counts, begun, maybe = string.match(attempts or '', '^(%d+ (%d+) (%d+) %d+)')
-  local code = maybe and maybe ~= '0' and 9 or 7
+  local code = marked(attempts) and 9 or 7
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
     or math.max(0, (due_ms or own_ms) + tonumber(string.sub(when, 2)))
   -- The token of a row's message stays in force, or its row would not know it any more.
@@ -90,7 +96,7 @@ local function reschedule(token, id, when, row, target, life)
       redis.call('ZADD', KEYS[7], 'GT', until_ms, was)
     end
   end
-  if not row and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[10], ended, string.format('d%d:', due) .. id) end
+  if not row and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[10], ended, string.format(code == 9 and 'd+%d:' or 'd%d:', due) .. id) end
   moved = moved + 1
   if not earliest or due < earliest then earliest = due end
   return code, due

@@ -57,6 +57,7 @@ var (
 	Touch      = load("touch")
 	Rows       = load("rows")
 	Remove     = load("remove", topic, ends, tags)
+	Renew      = load("renew", tags)
 	Page       = load("page")
 	Tagged     = load("tagged")
 	Mend       = load("mend")
