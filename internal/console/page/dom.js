@@ -15,6 +15,21 @@ export function el(tag, properties, ...children) {
   return node;
 }
 
+// hidden are characters that show nothing, or change how others are shown: controls, marks of
+// the direction of text, spaces of no width.
+const hidden = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+// visible is a text that comes from elsewhere, with what it hides written out.
+export function visible(text) {
+  return String(text).replace(hidden, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+}
+
+// given shows a text that comes from elsewhere, such as an id: what it hides is written out,
+// and its direction changes nothing around it.
+export function given(text) {
+  return text === undefined || text === null || text === '' ? '' : el('bdi', null, visible(text));
+}
+
 // replace shows other children, and changes only what differs: the focus, a selection
 // and what was unfolded stay while figures change. Where what had the focus is gone, the
 // content has it, so that the next Tab is not at the beginning of the page.

@@ -44,8 +44,9 @@ type Filter struct {
 	Topic, Key, IDPrefix string
 	// Tag, where not empty, is one of theirs.
 	Tag string
-	// Reason, where not empty, is part of why they are dead.
-	Reason string
+	// Reason, where not empty, is why they are dead, to the letter; ReasonContains is a part
+	// of it. At most one of them is needed: a part of another reason is refused.
+	Reason, ReasonContains string
 	// From and To, where not zero, limit when they are due: From is included, To is
 	// not. A retry counts by when it is tried again.
 	From, To time.Time
@@ -105,14 +106,16 @@ func (r *ListRequest) check() (at place, err error) {
 		return at, fmt.Errorf("state %q: must be scheduled, parked, in_flight or dead", r.State)
 	case !r.From.IsZero() && !r.To.IsZero() && !r.From.Before(r.To):
 		return at, fmt.Errorf("due from %s is not before due to %s", r.From.Format(message.TimeFormat), r.To.Format(message.TimeFormat))
-	case r.Reason != "" && r.State != "" && r.State != StateDead:
+	case (r.Reason != "" || r.ReasonContains != "") && r.State != "" && r.State != StateDead:
 		return at, fmt.Errorf("state %q: only dead letters have a reason", r.State)
+	case r.Reason != "" && !strings.Contains(r.Reason, r.ReasonContains):
+		return at, fmt.Errorf("reason_contains %q: is no part of reason %q, so nothing could match", r.ReasonContains, r.Reason)
 	case r.Tag != "":
 		if err := message.CheckTag(r.Tag); err != nil {
 			return at, err
 		}
 	}
-	if r.Reason != "" {
+	if r.Reason != "" || r.ReasonContains != "" {
 		r.State = StateDead
 	}
 	switch {

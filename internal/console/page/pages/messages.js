@@ -65,10 +65,12 @@ function bulk(queue, filter) {
   if (!Object.keys(filter).length) return el('p.none', null, 'Filter, to cancel or reschedule all that match.');
   return el('p.actions', null,
     button('Cancel all that match …', () => startJob({
-      queue, path: 'messages:cancel', filter, title: 'Cancel all that match', verb: 'cancelled and will not be published', danger: true,
+      queue, path: 'messages:cancel', filter, title: `Cancel all that match in ${queue}`, verb: 'Cancel', danger: true,
+      effect: 'Each message that matches is removed and will not be published. This cannot be undone.',
     })),
     button('Reschedule all that match …', () => startJob({
-      queue, path: 'messages:reschedule', filter, title: 'Reschedule all that match', verb: 'moved',
+      queue, path: 'messages:reschedule', filter, title: `Reschedule all that match in ${queue}`, verb: 'Reschedule',
+      effect: 'Each message that matches gets another due time.',
       fields: [whenFields(), field('Or by', input('by', { placeholder: '+30m' }), 'Each from its own due time.')],
       extra: (given) => (given.by ? { by: given.by.trim() } : whenOf(given)),
     })));
