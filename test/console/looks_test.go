@@ -1,10 +1,13 @@
 package console
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -113,7 +116,7 @@ func TestPurgeThese(t *testing.T) {
 	assert.Contains(t, asked, "Queue\norders")
 	assert.Contains(t, asked, "Reason\nlate: more than 1m\n")
 	assert.Contains(t, asked, "This cannot be undone.")
-	b.shot("purge")
+
 	const button = `document.querySelector('dialog [type=submit]')`
 	assert.Equal(t, "Only count them", do(b, chromedp.Evaluate[string](button+`.innerText`)), "by default nothing is changed")
 	assert.NotContains(t, do(b, chromedp.Evaluate[string](button+`.className`)), "danger")
@@ -212,8 +215,36 @@ func (w *world) busy() {
 		return err == nil && ok && located.Parked != nil
 	}, patience, 10*time.Millisecond)
 	w.died("order-17/timeout", "order-18/timeout")
-	_, err := w.queue.Admin().Pause(w.t.Context(), w.topic+".mail")
+	_, err := w.queue.Admin().Pause(w.t.Context(), w.topic+".mail", "ann")
 	require.NoError(w.t, err)
+}
+
+// works keeps the queue at work until the test ends: messages come all the time, in waves, and
+// are published a little later. It returns when there is something to see of it.
+func (w *world) works() {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.t.Context())
+	var working sync.WaitGroup
+	w.t.Cleanup(func() { stop(); working.Wait() })
+	working.Go(func() {
+		for {
+			select {
+			case <-w.arrived:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	working.Go(func() {
+		for began := time.Now(); ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+			requests := make([]delay.Request, 4+int(3*math.Sin(time.Since(began).Seconds()/12)))
+			for i := range requests {
+				requests[i] = delay.Request{Message: delay.Message{Topic: w.topic + ".timeout"}, When: delay.After(time.Duration(2+i) * time.Second)}
+			}
+			_, _ = w.client.ScheduleBatch(ctx, requests) // The picture shows what came of it.
+		}
+	})
+	time.Sleep(100 * time.Second)
 }
 
 // pages are all of them, with what is there once they are drawn.
@@ -245,6 +276,9 @@ func TestLooks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
 	w.busy()
+	if *screens != "" {
+		w.works()
+	}
 	b := newBrowser(t, w.address)
 	b.begun()
 	for _, size := range [][2]int64{{1280, 860}, {390, 844}} {
@@ -294,12 +328,4 @@ func (b *browser) picture(page, scheme string, width int64) {
 	}
 	image := do(b, chromedp.CaptureScreenshot())
 	require.NoError(b.t, os.WriteFile(filepath.Join(*screens, fmt.Sprintf("%s-%s-%s.png", page, on, scheme)), image, 0o600))
-}
-
-func (b *browser) shot(name string) {
-	if os.Getenv("SHOTS") == "" {
-		return
-	}
-	image := do(b, chromedp.CaptureScreenshot())
-	require.NoError(b.t, os.WriteFile(filepath.Join(os.Getenv("SHOTS"), name+".png"), image, 0o600))
 }

@@ -66,6 +66,9 @@ func (c *Caller) MaySee(topic string) bool {
 	return len(c.topics) == 0 || slices.Contains(c.topics, topic)
 }
 
+// Topics are those that the caller may use; none means all.
+func (c *Caller) Topics() []string { return slices.Clone(c.topics) }
+
 // IsLimited reports whether there are queues or topics that the caller may not use.
 func (c *Caller) IsLimited() bool { return len(c.queues) > 0 || len(c.topics) > 0 }
 

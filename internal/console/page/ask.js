@@ -1,7 +1,7 @@
 // Questions: what an action will do, and what it needs to know.
 import { get, name, post } from './api.js';
 import { button, el, facts, field, given, input, keepFocus, note, replace } from './dom.js';
-import { count } from './format.js';
+import { count, instant, zone } from './format.js';
 
 // ask shows a dialog with the parts and resolves with the values of its fields, or
 // null where it was cancelled. A browser keeps the focus inside, and gives it back to what
@@ -18,6 +18,13 @@ export function ask(title, parts, action, kind = '') {
       dialog.remove();
       keepFocus();
     });
+    // What cannot be undone, or stops something, is not done by Enter in a field.
+    const stay = (event) => {
+      const does = form.querySelector('button[type=submit]');
+      if (event.key === 'Enter' && event.target.localName === 'input' && does.classList.contains('danger')) event.preventDefault();
+    };
+    form.addEventListener('keydown', stay);
+    form.addEventListener('keypress', stay);
     document.body.append(dialog);
     dialog.showModal();
   });
@@ -41,12 +48,12 @@ export async function act({ title, effect, fields = [], action, danger, does, do
 export function whenFields() {
   return [
     field('In', input('in', { placeholder: '30m' }), 'From now by Redis’ clock: 90s, 30m, 2d.'),
-    field('Or at', input('at', { type: 'datetime-local', step: 1 }), 'By the clock of this computer.'),
+    field('Or at', input('at', { type: 'datetime-local', step: 1 }), `In the zone shown: ${zone()}.`),
   ];
 }
 
 export function whenOf({ in: delay, at }) {
-  return at ? { at: new Date(at).toISOString() } : { in: delay.trim() };
+  return at ? { at: instant(at) } : { in: delay.trim() };
 }
 
 const sampled = 5; // ids that a question shows

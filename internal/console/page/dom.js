@@ -49,12 +49,12 @@ export function keepFocus() {
 function changeChildren(node, next) {
   const old = [...node.childNodes];
   const wanted = [...next.childNodes];
-  wanted.forEach((child, i) => (old[i] ? change(old[i], child) : node.append(child)));
+  wanted.forEach((child, i) => (old[i] ? liken(old[i], child) : node.append(child)));
   old.slice(wanted.length).forEach((child) => child.remove());
 }
 
-// change makes one node like another, which does what the other would do.
-function change(node, next) {
+// liken makes one node like another, which does what the other would do.
+function liken(node, next) {
   if (node.nodeType !== next.nodeType || node.nodeName !== next.nodeName) {
     node.replaceWith(next);
   } else if (node.nodeType === Node.TEXT_NODE) {
@@ -89,6 +89,11 @@ export function facts(pairs) {
 
 export function button(text, onclick, properties) {
   return el('button', { type: 'button', onclick, ...properties }, text);
+}
+
+// change makes a button for what only an operator may do: others do not see it.
+export function change(text, onclick, properties) {
+  return el('button.changes', { type: 'button', onclick, ...properties }, text);
 }
 
 // field makes a label with its control.

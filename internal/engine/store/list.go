@@ -73,6 +73,8 @@ type Page struct {
 	// they died. Those of a Tag are, whatever their state, in the order of key and id.
 	// There may be none though more pages follow.
 	Messages []Listed
+	// Looked is how many messages were looked at for it, at the most 20,000.
+	Looked int
 	// Next is where the next page begins; empty where there is none.
 	Next string
 }
@@ -91,7 +93,9 @@ func (q *Admin) List(ctx context.Context, r ListRequest) (page Page, err error) 
 		return Page{}, fmt.Errorf("%w: %w", ErrListRequest, err)
 	}
 	err = q.repeat(ctx, func(layout *Layout) error {
-		page, err = (&lister{core: q.core, layout: layout, request: &r, left: mostLooked}).list(ctx, at)
+		l := &lister{core: q.core, layout: layout, request: &r, left: mostLooked}
+		page, err = l.list(ctx, at)
+		page.Looked = mostLooked - l.left
 		return err
 	})
 	return page, err

@@ -1,6 +1,7 @@
 import { get, name, post } from '../api.js';
 import { act, startJob } from '../ask.js';
-import { button, el, given, note, replace, scroll, visible } from '../dom.js';
+import { button, change, el, given, note, replace, scroll, visible } from '../dom.js';
+import { asOf } from '../fresh.js';
 import { count } from '../format.js';
 import { when } from '../when.js';
 
@@ -12,6 +13,7 @@ export async function show(root, { queue }, signal) {
   const groups = new Map();
   const at = el('div');
   root.append(at);
+  asOf(root, signal);
   const page = async (cursor) => {
     const answer = await get(`queues/${name(queue)}/messages`, { state: 'dead', limit, cursor }, signal);
     for (const m of answer.messages) {
@@ -28,8 +30,8 @@ function draw(at, queue, groups, next, page) {
   const shown = sorted.reduce((sum, [, list]) => sum + list.length, 0);
   replace(at,
     sorted.length ? el('p.actions', null,
-      button('Redrive all …', () => job(queue, redrive, 'all')),
-      button('Purge all …', () => job(queue, purge, 'all'))) : el('p.calm', null, 'There are none.'),
+      change('Redrive all …', () => job(queue, redrive, 'all')),
+      change('Purge all …', () => job(queue, purge, 'all'))) : el('p.calm', null, 'There are none.'),
     ...sorted.map(([reason, list]) => group(queue, reason, list, next)),
     el('p.actions', null, el('span', null, `${count(shown)} shown. `),
       next ? button('More', () => page(next).catch((err) => note(err.message, true))) : ''));
@@ -48,15 +50,15 @@ function group(queue, reason, list, more) {
   const filter = { state: 'dead', reason, reason_contains: reason };
   return el('details.group', { open: list.length < 20 }, el('summary', null, `${more ? 'at least ' : ''}${count(list.length)} × `, reason ? given(reason) : 'no reason is known'),
     reason && el('p.actions', null,
-      button('Redrive these …', () => job(queue, redrive, 'these', filter)),
-      button('Purge these …', () => job(queue, purge, 'these', filter))),
+      change('Redrive these …', () => job(queue, redrive, 'these', filter)),
+      change('Purge these …', () => job(queue, purge, 'these', filter))),
     scroll(visible(reason || 'no reason is known'), el('thead', null, el('tr', null,
       ['Id', 'Key', 'Topic', 'Died', 'Attempts', 'Action'].map((text) => el('th', { scope: 'col' }, text)))),
     el('tbody', null, list.map((m) => el('tr', null,
       el('td', { 'data-name': 'Id' }, el('a', { href: `#/message?${new URLSearchParams({ queue, id: m.id, key: m.key })}` }, given(m.id))),
       el('td', { 'data-name': 'Key' }, given(m.key)), el('td', { 'data-name': 'Topic' }, given(m.topic)), el('td', { 'data-name': 'Died' }, when(m.end?.at)),
       el('td', { 'data-name': 'Attempts' }, String(m.attempt)),
-      el('td', { 'data-name': 'Action' }, button('Redrive', () => one(queue, m))))))));
+      el('td', { 'data-name': 'Action' }, change('Redrive', () => one(queue, m))))))));
 }
 
 function one(queue, m) {
