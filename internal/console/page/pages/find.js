@@ -33,13 +33,10 @@ class Search {
 
   async run() {
     this.tell('Looking …');
-    // A browser takes an id of dots for a way up: such a one is found below.
-    if (!['.', '..'].includes(this.id)) {
-      const exact = await get(`queues/${name(this.queue)}/messages/${name(this.id)}`, null, this.signal).catch((err) => {
-        if (err.code !== 'not_found' && err.code !== 'forbidden') throw err;
-      });
-      if (exact) this.add([exact]);
-    }
+    const exact = await get(`queues/${name(this.queue)}/messages/${name(this.id)}`, null, this.signal).catch((err) => {
+      if (err.code !== 'not_found' && err.code !== 'forbidden') throw err;
+    });
+    if (exact) this.add([exact]);
     for (const filter of [{ id_prefix: this.id }, { key: this.id }]) await this.walk(filter);
     const all = `all ${count(this.looked)} messages were looked at, by id and by key.`;
     this.tell(this.found ? `${count(this.found)} found; ${all}` : `Nothing found; ${all}`);
