@@ -115,7 +115,7 @@ type JobPlace struct {
 // exactReason stands for [StateDead] in the record of a job whose filter has a Reason.
 // Bridges of earlier versions took a reason for a part of one: they know no such state, and
 // leave the job to others, where they would do more than was asked.
-const exactReason State = "dead, reason to the letter"
+const exactReason = "dead, reason to the letter"
 
 // filterRecord is a filter in the record of a job: its fields have the names that they have
 // always had, and Reason is a part of one unless the state says otherwise.
