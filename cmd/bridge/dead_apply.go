@@ -48,7 +48,7 @@ Example:
 
     bridge dead redrive --config bridge.yaml --queue orders order-42/timeout
     bridge dead redrive --config bridge.yaml --queue orders --all
-    bridge dead redrive --config bridge.yaml --queue orders --all --reason unroutable --rate 100/s`
+    bridge dead redrive --config bridge.yaml --queue orders --all --reason-contains unroutable --rate 100/s`
 }
 
 func (c deadRedriveCommand) Run(p *program) error {

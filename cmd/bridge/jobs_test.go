@@ -59,15 +59,16 @@ func TestJobs(t *testing.T) {
 	f.ok("reschedule", "--all", "--topic", "t", "--in", "2d")
 	assert.WithinDuration(t, time.Now().Add(48*time.Hour), dueAt(t, f.ok("get", "--id", "m-2", "-o", "json").object(t)), time.Minute)
 
-	assert.Contains(t, f.ok("dead redrive", "--all", "--reason", "too large", "--id-prefix", "dead-1").stdout, "1 matched, 1 done")
-	assert.Contains(t, f.ok("dead purge", "--all", "--reason", "large", "--yes").stdout, "1 matched, 1 done")
+	assert.Contains(t, f.ok("dead redrive", "--all", "--reason-contains", "too large", "--id-prefix", "dead-1").stdout, "1 matched, 1 done")
+	assert.Contains(t, f.ok("dead purge", "--all", "--reason", "large", "--yes").stdout, "0 matched, 0 done", "a part of it")
+	assert.Contains(t, f.ok("dead purge", "--all", "--reason", "permanent: too large", "--yes").stdout, "1 matched, 1 done")
 	assert.Empty(t, f.listed("--state", "dead"))
 
 	list := f.ok("jobs list", "-o", "json").objects(t)
-	require.Len(t, list, 8)
+	require.Len(t, list, 9)
 	id := fmt.Sprint(list[0]["job"])
 	assert.Contains(t, f.ok("jobs show", id).stdout, "purge done")
-	assert.Len(t, strings.Split(strings.TrimSpace(f.ok("jobs list").stdout), "\n"), 9)
+	assert.Len(t, strings.Split(strings.TrimSpace(f.ok("jobs list").stdout), "\n"), 10)
 	assert.Equal(t, exitRefused, f.run("jobs stop", id).code)
 	assert.Equal(t, exitRefused, f.run("jobs show", "none").code)
 }

@@ -26,12 +26,13 @@ type filterFlags struct {
 
 // narrowFlags are those that each command with a filter has.
 type narrowFlags struct {
-	Topic    string   `placeholder:"TOPIC" help:"Their topic."`
-	Tag      string   `placeholder:"TAG" help:"One of their tags."`
-	IDPrefix string   `name:"id-prefix" placeholder:"TEXT" help:"How their ids begin."`
-	DueFrom  *instant `placeholder:"TIME" help:"Due at that time or later, RFC 3339."`
-	DueTo    *instant `placeholder:"TIME" help:"Due before that time, RFC 3339."`
-	Reason   string   `placeholder:"TEXT" help:"A part of why they are dead."`
+	Topic          string   `placeholder:"TOPIC" help:"Their topic."`
+	Tag            string   `placeholder:"TAG" help:"One of their tags."`
+	IDPrefix       string   `name:"id-prefix" placeholder:"TEXT" help:"How their ids begin."`
+	DueFrom        *instant `placeholder:"TIME" help:"Due at that time or later, RFC 3339."`
+	DueTo          *instant `placeholder:"TIME" help:"Due before that time, RFC 3339."`
+	Reason         string   `placeholder:"TEXT" help:"Why they are dead, to the letter."`
+	ReasonContains string   `placeholder:"TEXT" help:"A part of why they are dead."`
 }
 
 // filter is what the flags say.
@@ -42,7 +43,7 @@ func (f filterFlags) filter() store.Filter {
 }
 
 func (f narrowFlags) narrow() store.Filter {
-	return store.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, From: f.DueFrom.time(), To: f.DueTo.time()}
+	return store.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, ReasonContains: f.ReasonContains, From: f.DueFrom.time(), To: f.DueTo.time()}
 }
 
 func (listCommand) Help() string {

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -41,7 +41,7 @@ Example:
 
 func (c pauseCommand) Run(p *program) error {
 	return c.change(p, "pause", func(s *session) (pauseJSON, error) {
-		since, err := s.queue.Admin().Pause(s.ctx, c.Topic)
+		since, err := s.queue.Admin().Pause(s.ctx, c.Topic, by())
 		return pauseJSON{Paused: true, Since: stamp(since)}, err
 	}, func(now pauseJSON) string {
 		return fmt.Sprintf("%s is paused since %s: %s, %d in flight", c.what(), *now.Since, now.waiting(), now.InFlight)
@@ -120,6 +120,12 @@ func (f pauseFlags) change(p *program, verb string, do func(*session) (pauseJSON
 	})
 }
 
+// by is who pauses, in the words of the audit.
+func by() string {
+	name, host := operator()
+	return name + "@" + host
+}
+
 // countPaused counts what a pause keeps.
 func (s *session) countPaused(now *pauseJSON) error {
 	stats, err := s.stats()
@@ -138,10 +144,10 @@ func (s *session) countPaused(now *pauseJSON) error {
 }
 
 // describePaused writes a line for each pause of the queue.
-func (s *session) describePaused(paused map[string]time.Time) error {
+func (s *session) describePaused(paused map[string]store.Pause) error {
 	for _, topic := range slices.Sorted(maps.Keys(paused)) {
 		what := pauseFlags{queueFlags{Queue: s.name}, topic}.what()
-		if _, err := fmt.Fprintf(s.program.stdout, "\n%s is paused since %s\n", what, formatTime(paused[topic])); err != nil {
+		if _, err := fmt.Fprintf(s.program.stdout, "\n%s is paused since %s by %s\n", what, formatTime(paused[topic].Since), cmp.Or(paused[topic].By, "unknown")); err != nil {
 			return err
 		}
 	}

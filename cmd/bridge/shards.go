@@ -207,8 +207,8 @@ func shardToJSON(queue string, index int, stats *store.QueueStats) shardJSON {
 		Waiting: shard.Waiting, Parked: shard.Parked, Routes: routesToJSON(shard.Routes), Due: shard.Due, InFlight: shard.InFlight, Dead: shard.Dead,
 		OldestDueAge: shard.OldestDueAge.Round(time.Millisecond).Seconds(), NextDue: stamp(shard.NextDue),
 	}
-	if since, isPaused := stats.Paused[""]; isPaused {
-		view.Routes = append(view.Routes, routeJSON{Reason: "paused", Since: stamp(since), Messages: int(shard.Waiting - shard.Parked)})
+	if pause, isPaused := stats.Paused[""]; isPaused {
+		view.Routes = append(view.Routes, routeJSON{Reason: "paused", Since: stamp(pause.Since), Messages: int(shard.Waiting - shard.Parked)})
 	}
 	return view
 }

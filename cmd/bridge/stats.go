@@ -257,8 +257,8 @@ func (l *look) view() any {
 		bytes := int64(l.bytes)
 		view.Bytes = &bytes
 	}
-	for topic, since := range l.stats.Paused {
-		view.Paused[topic] = formatTime(since)
+	for topic, pause := range l.stats.Paused {
+		view.Paused[topic] = formatTime(pause.Since)
 	}
 	return struct {
 		statsJSON

@@ -103,7 +103,7 @@ func TestHistoryCostsNothing(t *testing.T) {
 			box, postgres := outbox.New(db.dialect), db.dialect == outbox.PostgreSQL
 			live, ended := delay.Ref{ID: "live"}, delay.Ref{ID: "ended"}
 			for _, ref := range []delay.Ref{live, ended} {
-				_, err := box.Schedule(t.Context(), db.DB, "orders", delay.Message{ID: ref.ID, Topic: "t"}, delay.After(0))
+				_, err := box.Schedule(t.Context(), db, "orders", delay.Message{ID: ref.ID, Topic: "t"}, delay.After(0))
 				require.NoError(t, err)
 			}
 			measure := func() map[string]int {

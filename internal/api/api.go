@@ -17,6 +17,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -55,6 +56,8 @@ type Config struct {
 	Queues            map[string]*Queue
 	// Sinks must not wait for anything.
 	Sinks func() []Sink
+	// Rules are what the configuration in force says of a queue.
+	Rules func(queue string) RulesView
 	// Rooms must not wait for anything.
 	Rooms func(queue string) store.Rooms
 	// Lateness is that of the messages of a queue that this process has published.
@@ -69,21 +72,22 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// API serves the calls. It owns no goroutine but those of its calls; Close ends the
+// API serves the calls. It owns no goroutine but those of its calls, and Run; Close ends the
 // streams, which would not end by themselves.
 type API struct {
 	core   *core
 	events *events
+	track  *track
 }
 
 // New returns the API; it does no I/O.
 func New(config Config) (*API, error) {
 	c := newCore(&config)
 	q := &queues{c, newOverview(&config)}
-	a := &API{core: c, events: newEvents(q)}
+	a := &API{core: c, events: newEvents(q), track: newTrack(c)}
 	m := &messages{c}
 	for _, resource := range []interface{ register() }{
-		&scheduling{c}, m, &listing{c}, &pauses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events,
+		&scheduling{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events, a.track,
 	} {
 		resource.register()
 	}
@@ -100,6 +104,9 @@ func New(config Config) (*API, error) {
 
 // ServeHTTP serves what is below /api/v1/.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.core.router.ServeHTTP(w, r) }
+
+// Run keeps the rates and the lateness of the last ten minutes until ctx ends.
+func (a *API) Run(ctx context.Context) { a.track.run(ctx) }
 
 // Close ends the streams. It may be called twice.
 func (a *API) Close() { a.events.close() }

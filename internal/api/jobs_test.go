@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
@@ -60,4 +61,31 @@ func TestWrongJobs(t *testing.T) {
 	s.call("GET", "/jobs/none", nil).refused(http.StatusNotFound, "not_found")
 	s.call("POST", "/jobs/none:stop", nil).refused(http.StatusNotFound, "not_found")
 	assert.Empty(t, s.call("GET", "/jobs", nil).is(http.StatusOK)["jobs"])
+}
+
+// TestReason: a reason is meant to the letter, a part of it by another name.
+func TestReason(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	reasons := map[string]string{"a": "refused", "b": "refused: too large"}
+	s.schedule("a", "at", longAgo)
+	s.schedule("b", "at", longAgo)
+	for shard, claim := range s.claim() {
+		settlement := message.Settlement{Claim: claim}
+		for _, m := range claim.Messages {
+			settlement.Verdicts = append(settlement.Verdicts, message.Verdict{Verb: message.VerbDeadLetter, Reason: reasons[m.ID]})
+		}
+		_, err := s.queue.Shard(shard).Settle(t.Context(), settlement)
+		require.NoError(t, err)
+	}
+	for query, want := range map[string]int{"reason=refused": 1, "reason=refuse": 0, "reason_contains=refuse": 2, "reason=refused&reason_contains=fuse": 1} {
+		assert.Len(t, s.call("GET", "/queues/QUEUE/messages?"+query, nil).is(http.StatusOK)["messages"], want, query)
+	}
+	filter := map[string]any{"state": "dead", "reason": "refused"}
+	id, _ := s.call("POST", "/queues/QUEUE/dead:purge", map[string]any{"filter": filter}).is(http.StatusAccepted)["job"].(string)
+	assert.Equal(t, filter, s.call("GET", "/jobs/"+id, nil).is(http.StatusOK)["filter"])
+	filter = map[string]any{"state": "dead", "reason_contains": "refused"}
+	id, _ = s.call("POST", "/queues/QUEUE/dead:purge", map[string]any{"filter": filter}).is(http.StatusAccepted)["job"].(string)
+	assert.Equal(t, filter, s.call("GET", "/jobs/"+id, nil).is(http.StatusOK)["filter"])
+	s.call("POST", "/queues/QUEUE/dead:purge", `{"filter": {"reason": "a", "reason_contains": "b"}}`).refused(http.StatusBadRequest, "invalid")
 }

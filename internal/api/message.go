@@ -34,7 +34,7 @@ func (m *messages) register() {
 type MessageParam struct {
 	QueueParam
 
-	ID  string `path:"id" doc:"The message's id; a slash in it may be written as it is, or as %2F." example:"order-42/timeout"`
+	ID  string `path:"id" doc:"The message's id; a slash in it may be written as it is, or as %2F. Clients that take . and .. for a way up give - and dots=1 or dots=2 in the query." example:"order-42/timeout"`
 	Key string `query:"key" doc:"The message's key; empty for a message without one."`
 }
 

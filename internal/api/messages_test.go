@@ -325,3 +325,18 @@ func TestQueryIsWhole(t *testing.T) {
 	}
 	s.call("GET", "/queues/QUEUE/messages/a", nil).is(http.StatusOK)
 }
+
+// TestDots: a browser can ask for the ids that it would take for a way up.
+func TestDots(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	for query, id := range map[string]string{"dots=1": ".", "dots=2": ".."} {
+		s.schedule(id)
+		assert.Equal(t, id, s.call("GET", "/queues/QUEUE/messages/-?key=&"+query, nil).is(http.StatusOK)["id"])
+		s.call("DELETE", "/queues/QUEUE/messages/-?"+query, nil).is(http.StatusOK)
+		s.call("GET", "/queues/QUEUE/messages/-?"+query, nil).refused(http.StatusNotFound, "not_found")
+	}
+	assert.Equal(t, "dots", s.call("GET", "/queues/QUEUE/messages/-?dots=3", nil).refused(http.StatusBadRequest, "invalid"))
+	s.schedule("-")
+	assert.Equal(t, "-", s.call("GET", "/queues/QUEUE/messages/-", nil).is(http.StatusOK)["id"])
+}

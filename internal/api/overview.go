@@ -83,6 +83,9 @@ func (v *overview) look(ctx context.Context) *snapshot {
 	return s
 }
 
+// age is how many seconds ago it was read.
+func (s *snapshot) age() float64 { return time.Since(s.at).Seconds() }
+
 // since is the oldest moment that is no older than so long before the snapshot; nil
 // where there is none.
 func (s *snapshot) since(over time.Duration) *moment {

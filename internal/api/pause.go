@@ -44,12 +44,16 @@ type Paused struct {
 	Topic  string `json:"topic" doc:"Empty: the whole queue."`
 	Paused bool   `json:"paused"`
 	Since  string `json:"since,omitempty" format:"date-time" doc:"Since when it is, or was; not there where it was not."`
+	By     string `json:"by,omitempty" doc:"Who has paused it; not there where that is not known."`
 }
 
 type pausedOutput struct{ Body Paused }
 
 func (p *pauses) pause(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
-	return p.setPaused(ctx, in, "pause", true, (*store.Admin).Pause)
+	by := callOf(ctx).Name
+	return p.setPaused(ctx, in, "pause", true, func(admin *store.Admin, ctx context.Context, topic string) (time.Time, error) {
+		return admin.Pause(ctx, topic, by)
+	})
 }
 
 func (p *pauses) resume(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
@@ -76,10 +80,10 @@ func (p *pauses) setPaused(
 }
 
 // pausedView are the pauses of a queue: the whole queue first, then its topics.
-func pausedView(paused map[string]time.Time) []Paused {
+func pausedView(paused map[string]store.Pause) []Paused {
 	list := []Paused{}
 	for _, topic := range slices.Sorted(maps.Keys(paused)) {
-		list = append(list, Paused{Topic: topic, Paused: true, Since: stamp(paused[topic])})
+		list = append(list, Paused{Topic: topic, Paused: true, Since: stamp(paused[topic].Since), By: paused[topic].By})
 	}
 	return list
 }

@@ -31,23 +31,26 @@ func (q *queues) register() {
 	}, q.showSinks)
 }
 
-// QueueView is a queue as it is now.
+// QueueView is a queue as it is now. Where Redis does not tell, there are no figures: none is
+// 0 that is not known.
 type QueueView struct {
 	Name   string `json:"name"`
 	Sink   string `json:"sink"`
-	Shards int    `json:"shards"`
+	Shards *int   `json:"shards,omitempty" doc:"Not there, as all figures, where it is not known: see error."`
 	// Held is less than Shards where no instance polls some of them.
-	Held      int       `json:"held" doc:"How many of the shards are polled by an instance."`
-	Waiting   int64     `json:"waiting" doc:"Messages that wait, parked ones and due ones among them."`
-	Due       int64     `json:"due" doc:"Messages that wait, are due and not parked."`
-	Parked    int64     `json:"parked" doc:"Messages whose route is unavailable."`
-	InFlight  int64     `json:"in_flight"`
-	Dead      int64     `json:"dead"`
-	OldestDue float64   `json:"oldest_due_age_s" doc:"For how many seconds the first message has been due; 0 where none is."`
+	Held      *int      `json:"held,omitempty" doc:"How many of the shards are polled by an instance."`
+	Waiting   *int64    `json:"waiting,omitempty" doc:"Messages that wait, parked ones and due ones among them."`
+	Due       *int64    `json:"due,omitempty" doc:"Messages that wait, are due and not parked."`
+	Parked    *int64    `json:"parked,omitempty" doc:"Messages whose route is unavailable."`
+	InFlight  *int64    `json:"in_flight,omitempty"`
+	Dead      *int64    `json:"dead,omitempty"`
+	OldestDue *float64  `json:"oldest_due_age_s,omitempty" doc:"For how many seconds the first message has been due; 0 where none is."`
 	NextDue   string    `json:"next_due_at,omitempty" format:"date-time" doc:"When the first message that is not parked is due."`
-	Rates     *Rates    `json:"rates,omitempty" doc:"Not there where nobody has looked a little before."`
+	Rates     *Rates    `json:"rates,omitempty" doc:"Not there where nobody has looked a little before, or what was counted then is lost."`
 	Lateness  *Lateness `json:"lateness,omitempty" doc:"Not there where this instance has published nothing."`
-	Paused    []Paused  `json:"paused" nullable:"false" doc:"What of it is paused: the whole queue, or topics."`
+	Paused    []Paused  `json:"paused" nullable:"true" doc:"What of it is paused: the whole queue, or topics; null where that is not known."`
+	Losses    []Loss    `json:"losses" nullable:"true" doc:"What Redis has lost of it, and no operator has acknowledged; null where that is not known."`
+	MadeAt    string    `json:"made_at,omitempty" format:"date-time" doc:"Since when it has what it has, by Redis' clock: what it had before, Redis has lost."`
 	Error     string    `json:"error,omitempty" doc:"Why the numbers are not known."`
 }
 
@@ -69,17 +72,22 @@ type Lateness struct {
 	P99      float64 `json:"p99_s"`
 }
 
+// rated are the counters that rates are made of.
+var rated = []string{"scheduled", "published", "cancelled", "dead_lettered"}
+
 // view is the queue as the snapshot has it.
 func (s *snapshot) view(name, sink string) QueueView {
 	q := s.queues[name]
-	v := QueueView{Name: name, Sink: sink, Shards: len(q.Shards), Paused: pausedView(q.Paused)}
+	v := QueueView{Name: name, Sink: sink}
 	if q.err != nil {
-		v.Error = q.err.Error()
+		v.Error = problem(q.err).Detail
 		return v
 	}
 	sum := q.Sum()
-	v.Held, v.Waiting, v.Due, v.Parked, v.InFlight, v.Dead = q.Held(), sum.Waiting, sum.Due, sum.Parked, sum.InFlight, sum.Dead
-	v.OldestDue, v.NextDue = sum.OldestDueAge.Seconds(), stamp(sum.NextDue)
+	v.Shards, v.Held, v.Waiting, v.Due = new(len(q.Shards)), new(q.Held()), &sum.Waiting, &sum.Due
+	v.Parked, v.InFlight, v.Dead = &sum.Parked, &sum.InFlight, &sum.Dead
+	v.OldestDue, v.NextDue = new(sum.OldestDueAge.Seconds()), stamp(sum.NextDue)
+	v.Paused, v.Losses, v.MadeAt = pausedView(q.Paused), lossViews(q.Losses), stamp(q.MadeAt())
 	v.Rates, v.Lateness = s.rates(name), s.latenessOf(name)
 	return v
 }
@@ -91,13 +99,15 @@ func (s *snapshot) rates(name string) *Rates {
 		return nil
 	}
 	over := s.at.Sub(earlier.at).Seconds()
-	rate := func(counter string) float64 { // Shards that were dropped took theirs along.
-		return max(0, float64(s.counters[name][counter]-earlier.counters[name][counter])/over)
+	by := map[string]float64{}
+	for _, counter := range rated {
+		more := s.counters[name][counter] - earlier.counters[name][counter]
+		if more < 0 {
+			return nil // Redis has lost them, or shards that were dropped took theirs along.
+		}
+		by[counter] = float64(more) / over
 	}
-	return &Rates{
-		Over: over, Scheduled: rate("scheduled"), Published: rate("published"),
-		Cancelled: rate("cancelled"), Dead: rate("dead_lettered"),
-	}
+	return &Rates{Over: over, Scheduled: by["scheduled"], Published: by["published"], Cancelled: by["cancelled"], Dead: by["dead_lettered"]}
 }
 
 func (s *snapshot) latenessOf(name string) *Lateness {
@@ -120,7 +130,9 @@ type SinkView struct {
 	Detail string      `json:"detail,omitempty" doc:"Why it is not up."`
 	Since  string      `json:"since,omitempty" format:"date-time" doc:"Since when it is up, or not, as far as the instance that was asked knows."`
 	Queues []string    `json:"queues" nullable:"false" doc:"The queues that publish to it."`
-	Routes []RouteView `json:"routes" nullable:"false" doc:"The routes that messages are parked for."`
+	Routes []RouteView `json:"routes" nullable:"true" doc:"The routes that messages are parked for; null where those of no queue are known."`
+	// Unknown is there so that an empty list of routes calms nobody.
+	Unknown []string `json:"unknown,omitempty" doc:"The queues whose parked routes are not known, since Redis does not tell."`
 }
 
 // RouteView is a route that messages are parked for.
@@ -146,7 +158,9 @@ func parkedRoutes(queue string, parked []message.ParkedRoute) []RouteView {
 
 // Overview is everything at a glance.
 type Overview struct {
-	At       string      `json:"at" format:"date-time"`
+	At       string      `json:"at" format:"date-time" doc:"When the figures were read, by the clock of the instance that was asked."`
+	Age      float64     `json:"age_s" doc:"How many seconds ago that was."`
+	Caller   CallerView  `json:"caller"`
 	Instance string      `json:"instance" doc:"The instance that was asked."`
 	Queues   []QueueView `json:"queues" nullable:"false"`
 	Sinks    []SinkView  `json:"sinks" nullable:"false"`
@@ -158,10 +172,13 @@ type Overview struct {
 // overview is what the caller may see.
 func (q *queues) overview(ctx context.Context) Overview {
 	last := q.view.look(ctx)
-	o := Overview{At: stamp(last.at), Instance: q.config.Instance, Queues: []QueueView{}, Budgets: map[string]*RoomView{}}
+	o := Overview{At: stamp(last.at), Age: last.age(), Caller: viewCaller(callOf(ctx).Caller, q.config.Guard), Instance: q.config.Instance, Queues: []QueueView{}, Budgets: map[string]*RoomView{}}
 	names := q.names(ctx)
 	for _, name := range names {
 		o.Queues = append(o.Queues, last.view(name, q.config.Queues[name].Sink))
+		if last.queues[name].err != nil {
+			continue // What is known of its room is as old.
+		}
 		rooms := q.config.Rooms(name)
 		if rooms.Budget != nil {
 			o.Budgets[name] = NewRoomView(rooms.Budget)
@@ -176,12 +193,16 @@ func (q *queues) overview(ctx context.Context) Overview {
 func (q *queues) sinks(last *snapshot, names []string) []SinkView {
 	views := map[string]*SinkView{}
 	for _, s := range q.config.Sinks() {
-		views[s.Name] = &SinkView{Name: s.Name, Type: string(s.Type), Up: s.Up, Detail: s.Detail, Since: stamp(s.Since), Routes: []RouteView{}}
+		views[s.Name] = &SinkView{Name: s.Name, Type: string(s.Type), Up: s.Up, Detail: s.Detail, Since: stamp(s.Since)}
 	}
 	for _, name := range names {
 		if v := views[q.config.Queues[name].Sink]; v != nil {
 			v.Queues = append(v.Queues, name)
-			v.Routes = append(v.Routes, parkedRoutes(name, last.queues[name].Sum().Routes)...)
+			if last.queues[name].err != nil {
+				v.Unknown = append(v.Unknown, name)
+				continue
+			}
+			v.Routes = append(append([]RouteView{}, v.Routes...), parkedRoutes(name, last.queues[name].Sum().Routes)...)
 		}
 	}
 	list := []SinkView{}
@@ -203,6 +224,8 @@ type queueOutput struct {
 	Body struct {
 		QueueView
 
+		Age    float64   `json:"age_s" doc:"How many seconds ago the figures were read."`
+		Rules  RulesView `json:"rules"`
 		Budget *RoomView `json:"budget,omitempty" doc:"About how many bytes the queue takes in Redis, and may take. Not there where it has no budget."`
 		Redis  *RoomView `json:"redis_memory,omitempty" doc:"What Redis takes of its maxmemory; of a Cluster, the primary that is full first. Not there where none is set."`
 	}
@@ -214,6 +237,7 @@ func (q *queues) showQueue(ctx context.Context, in *QueueParam) (*queueOutput, e
 		return nil, err
 	}
 	out, rooms := &queueOutput{}, q.config.Rooms(in.Queue)
+	out.Body.Age, out.Body.Rules = last.age(), q.config.Rules(in.Queue)
 	out.Body.QueueView = last.view(in.Queue, q.config.Queues[in.Queue].Sink)
 	out.Body.Budget, out.Body.Redis = NewRoomView(rooms.Budget), NewRoomView(rooms.Redis)
 	return out, nil

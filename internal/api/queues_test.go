@@ -113,7 +113,12 @@ func TestPause(t *testing.T) {
 	assert.Equal(t, []any{"", true}, []any{queue["topic"], queue["paused"]})
 	assert.Equal(t, queue["since"], s.call("POST", "/queues/QUEUE:pause", `{}`).is(http.StatusOK)["since"], "it was paused already")
 	topic := s.call("POST", "/queues/QUEUE:pause", `{"topic": "order.timeout"}`).is(http.StatusOK)
-	assert.Equal(t, []any{queue, topic}, s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)["paused"])
+	listed := s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)["paused"].([]any)
+	for i, want := range []map[string]any{queue, topic} {
+		assert.Equal(t, "local", listed[i].(map[string]any)["by"])
+		delete(listed[i].(map[string]any), "by")
+		assert.Equal(t, want, listed[i])
+	}
 	assert.Equal(t, "topic", s.call("POST", "/queues/QUEUE:pause", `{"topic": "a\u0000b"}`).refused(http.StatusBadRequest, "invalid"))
 	resumed := s.call("POST", "/queues/QUEUE:resume", nil).is(http.StatusOK)
 	assert.Equal(t, []any{"", false, queue["since"]}, []any{resumed["topic"], resumed["paused"], resumed["since"]})
@@ -134,8 +139,8 @@ func TestDead(t *testing.T) {
 	dead := s.call("GET", "/queues/QUEUE/messages?state=dead", nil).is(http.StatusOK)["messages"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{"a", "dead", "refused 25 times"}, []any{dead["id"], dead["state"], dead["reason"]})
 	assert.NotEmpty(t, dead["end"])
-	assert.Len(t, s.call("GET", "/queues/QUEUE/messages?reason=25+times", nil).is(http.StatusOK)["messages"], 1)
-	assert.Empty(t, s.call("GET", "/queues/QUEUE/messages?reason=24+times", nil).is(http.StatusOK)["messages"])
+	assert.Len(t, s.call("GET", "/queues/QUEUE/messages?reason_contains=25+times", nil).is(http.StatusOK)["messages"], 1)
+	assert.Empty(t, s.call("GET", "/queues/QUEUE/messages?reason_contains=24+times", nil).is(http.StatusOK)["messages"])
 	s.call("POST", "/queues/QUEUE/messages", map[string]any{"id": "a", "topic": "t", "in": "1h"}).refused(http.StatusConflict, "duplicate")
 	s.call("POST", "/queues/QUEUE/messages/a:reschedule", map[string]any{"in": "1h"}).is(http.StatusOK)
 	assert.Equal(t, "scheduled", s.call("GET", "/queues/QUEUE/messages/a", nil).is(http.StatusOK)["state"])
@@ -211,4 +216,60 @@ func TestRedisDown(t *testing.T) {
 	queue := s.call("GET", "/queues", nil).is(http.StatusOK)["queues"].([]any)[0].(map[string]any)
 	assert.NotEmpty(t, queue["error"])
 	assert.Contains(t, s.log.String(), "change is in this log only")
+}
+
+// TestNothingIsZero: where Redis does not tell, there are no figures beside the error, no route
+// seems open, and no pause seems to have ended.
+func TestNothingIsZero(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	s.schedule("a")
+	known := s.call("GET", "/queues", nil).is(http.StatusOK)
+	assert.Contains(t, known, "age_s")
+	assert.Equal(t, []any{"local", "operator", true}, []any{
+		known["caller"].(map[string]any)["name"], known["caller"].(map[string]any)["role"], known["caller"].(map[string]any)["may_change"],
+	})
+	assert.NotEmpty(t, known["queues"].([]any)[0].(map[string]any)["made_at"])
+	require.NoError(t, s.rdb.Close())
+	var queue, all map[string]any
+	require.Eventually(t, func() bool {
+		all = s.call("GET", "/queues", nil).is(http.StatusOK)
+		queue = all["queues"].([]any)[0].(map[string]any)
+		return queue["error"] != nil
+	}, patience, tick)
+	for field, value := range queue {
+		switch field {
+		case "name", "sink", "error":
+		case "paused", "losses":
+			assert.Nil(t, value, field)
+		default:
+			assert.Fail(t, "it is not known", "%s: %v", field, value)
+		}
+	}
+	sink := all["sinks"].([]any)[0].(map[string]any)
+	assert.Nil(t, sink["routes"])
+	assert.Equal(t, []any{s.queue.Name()}, sink["unknown"])
+	assert.NotEqual(t, http.StatusOK, s.call("GET", "/queues/QUEUE", nil).status)
+	assert.NotEqual(t, http.StatusOK, s.call("GET", "/queues/QUEUE/shards", nil).status)
+	assert.NotEqual(t, http.StatusOK, s.call("GET", "/instances", nil).status)
+}
+
+// TestLosses are told until somebody has acknowledged them, which is written down.
+func TestLosses(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	at := time.UnixMilli(1_700_000_000_000)
+	require.NoError(t, s.queue.Layouts().RecordLoss(t.Context(), store.Loss{ID: "shards:3", Kind: store.LostShards, Shards: []int{1}, At: at, Instance: "b"}))
+	losses := s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)["losses"]
+	assert.Equal(t, []any{map[string]any{
+		"id": "shards:3", "kind": "shards", "shards": []any{1.0}, "at": "2023-11-14T22:13:20.000Z", "instance": "b",
+	}}, losses)
+	s.call("POST", "/queues/QUEUE/losses:acknowledge", `{"losses": []}`).refused(http.StatusBadRequest, "invalid")
+	done := s.call("POST", "/queues/QUEUE/losses:acknowledge", `{"losses": ["shards:3", "none"]}`).is(http.StatusOK)
+	assert.InDelta(t, 1, done["acknowledged"], 0)
+	left, err := s.queue.Admin().Losses(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	changes := s.call("GET", "/audit?queue=QUEUE", nil).is(http.StatusOK)["changes"].([]any)
+	assert.Equal(t, "acknowledge loss", changes[0].(map[string]any)["action"])
 }

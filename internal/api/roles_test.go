@@ -27,6 +27,7 @@ var mayCall = map[string]string{
 	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
 	"instances": "viewer operator", "forecast": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
 	"logLevel": "viewer operator", "setLogLevel": "operator",
+	"recent": "viewer operator", "acknowledgeLosses": "operator",
 	"jobs": "viewer operator", "job": "viewer operator",
 }
 
@@ -118,7 +119,11 @@ slow-token-1 viewer rate=2
 	s.call("POST", "/queues/QUEUE:pause", `{"topic": "pay.due"}`, some...).is(http.StatusOK)
 
 	viewer := bearer("pay-viewer-token")
-	s.call("GET", "/queues/QUEUE/messages", nil, viewer...).refused(http.StatusForbidden, "forbidden")
+	put("p", "pay.due", "reject", pay).is(http.StatusCreated)
+	listed := s.call("GET", "/queues/QUEUE/messages", nil, viewer...).is(http.StatusOK)["messages"].([]any)
+	require.Len(t, listed, 1, "what it may see, and nothing else")
+	assert.Equal(t, "p", listed[0].(map[string]any)["id"])
+	assert.Equal(t, []any{"pay.due"}, s.call("GET", "/queues", nil, viewer...).is(http.StatusOK)["caller"].(map[string]any)["topics"])
 	s.call("GET", "/queues/QUEUE/messages?topic=order.due", nil, viewer...).refused(http.StatusForbidden, "forbidden")
 	s.call("GET", "/queues/QUEUE/messages?topic=pay.due", nil, viewer...).is(http.StatusOK)
 	s.call("GET", "/audit", nil, viewer...).refused(http.StatusForbidden, "forbidden")

@@ -61,7 +61,7 @@ func (rt *router) Handle(op *huma.Operation, handler func(huma.Context)) {
 	}
 	pattern := op.Method + " " + base + strings.Replace(where, "{id}", "{id...}", 1)
 	if !hasVerb {
-		rt.HandleFunc(pattern, serve)
+		rt.HandleFunc(pattern, withDots(serve))
 		return
 	}
 	if rt.verbs[pattern] == nil {

@@ -57,6 +57,7 @@ type scene struct {
 	level  *level
 	sinks  []api.Sink
 	rooms  store.Rooms
+	rules  api.RulesView
 
 	refusals *refusals
 }
@@ -118,6 +119,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
 		Sinks:    func() []api.Sink { return s.sinks },
 		Rooms:    func(string) store.Rooms { return s.rooms },
+		Rules:    func(string) api.RulesView { return s.rules },
 		Lateness: func(string) api.Histogram { return api.Histogram{} },
 		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
 	})

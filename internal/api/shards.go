@@ -45,16 +45,19 @@ type shardsOutput struct {
 	Body struct {
 		Shards []ShardView `json:"shards" nullable:"false"`
 		Layout string      `json:"layout" doc:"The layout in use."`
+		Age    float64     `json:"age_s" doc:"How many seconds ago the figures were read."`
 		Count  int         `json:"count" doc:"How many shards the queue has in that layout; others are of an earlier one."`
 	}
 }
 
 func (s *shards) showShards(ctx context.Context, in *QueueParam) (*shardsOutput, error) {
-	q := s.view.look(ctx).queues[in.Queue]
+	last := s.view.look(ctx)
+	q := last.queues[in.Queue]
 	if q.err != nil {
 		return nil, q.err
 	}
 	out := &shardsOutput{}
+	out.Body.Age = last.age()
 	out.Body.Layout, out.Body.Count = q.Layout.Epoch, q.Layout.Shards
 	out.Body.Shards = make([]ShardView, len(q.Shards))
 	for i := range q.Shards {
@@ -74,7 +77,7 @@ type InstanceView struct {
 	Boot     string           `json:"boot" doc:"Tells it from an earlier process of that name."`
 	Heard    string           `json:"heard_at" format:"date-time" doc:"Its last heartbeat, by Redis' clock. A dead one is listed for a while."`
 	Silent   float64          `json:"silent_s" doc:"For how many seconds it has not been heard."`
-	Shards   map[string][]int `json:"shards" nullable:"false" doc:"The shards that it polls, by queue."`
+	Shards   map[string][]int `json:"shards" nullable:"false" doc:"The shards that it polls, by queue; those of a queue are null where they are not known."`
 }
 
 type instancesOutput struct {
@@ -104,7 +107,9 @@ func (s *shards) showInstances(ctx context.Context, _ *struct{}) (*instancesOutp
 			if heard := stamp(time.UnixMilli(beat.At)); heard > v.Heard {
 				v.Heard, v.Silent = heard, max(0, float64(now.UnixMilli()-beat.At)/1000) //nolint:mnd // milliseconds
 			}
-			v.Shards[name] = []int{}
+			if v.Shards[name] = nil; last.queues[name].err == nil {
+				v.Shards[name] = []int{}
+			}
 		}
 		shards := last.queues[name].Shards
 		for i := range shards {

@@ -191,7 +191,8 @@ var rightBodies = map[string]any{
 	"reschedule":    `{"in": "1h"}`,
 	"pause":         `{"topic": "t"}`, "setLogLevel": `{"level": "debug", "for": "10m"}`,
 	"cancelAll": `{"filter": {"tag": "none"}}`, "rescheduleAll": `{"filter": {"tag": "none"}, "by": "-30m"}`,
-	"redriveAll": `{"filter": {"state": "dead"}}`, "purgeAll": `{"filter": {"reason": "none"}, "dry_run": true}`,
+	"acknowledgeLosses": `{"losses": ["queue:none"]}`,
+	"redriveAll":        `{"filter": {"state": "dead"}}`, "purgeAll": `{"filter": {"reason": "none"}, "dry_run": true}`,
 }
 
 // check compares an answer with what the document says.

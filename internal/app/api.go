@@ -1,10 +1,12 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
@@ -36,7 +38,7 @@ type apiParams struct {
 	Logger  *slog.Logger
 }
 
-func provideAPI(p apiParams) (*api.API, error) {
+func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 	cfg, logger := p.Config, p.Logger
 	var tokens *access.File
 	if file := cfg.Admin.Auth.TokensFile; file != "" {
@@ -63,7 +65,7 @@ func provideAPI(p apiParams) (*api.API, error) {
 	if p.Level == nil { // The logger has one of its own.
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
 	}
-	return api.New(api.Config{
+	a, err := api.New(api.Config{
 		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
@@ -77,7 +79,38 @@ func provideAPI(p apiParams) (*api.API, error) {
 			bounds, counts := p.Metrics.Lateness(queue)
 			return api.Histogram{Bounds: bounds, Counts: counts}
 		},
+		Rules: p.Queues.rules,
 	})
+	if err != nil {
+		return nil, err
+	}
+	var cancel context.CancelFunc
+	var tracking sync.WaitGroup
+	lc.Append(fx.StartStopHook(func(ctx context.Context) {
+		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
+		tracking.Go(func() { a.Run(ctx) })
+	}, func() {
+		cancel()
+		tracking.Wait()
+	}))
+	return a, nil
+}
+
+// rules are what the configuration in force says of a queue.
+func (set *queueSet) rules(queue string) (v api.RulesView) {
+	at := slices.IndexFunc(set.runners, func(r *queueRunner) bool { return r.queue.Name() == queue })
+	if at < 0 {
+		return v
+	}
+	cfg := set.runners[at].settings.queue.Load()
+	v.Rate, v.Rates = cfg.Rate.Messages, cfg.Rate.ByTopic()
+	if cfg.History.Count > 0 {
+		v.History = &api.HistoryRule{Count: cfg.History.Count, Age: cfg.History.Age.Seconds()}
+	}
+	if cfg.Late.After > 0 {
+		v.Late = &api.LateRule{After: cfg.Late.After.Seconds(), Then: string(cfg.Late.Then)}
+	}
+	return v
 }
 
 // apiClients are the SDK's clients for the API: one for each policy, each as durable as

@@ -67,7 +67,7 @@ func TestCanaryMakesRoom(t *testing.T) {
 	f.more = ", canary: {topic: " + f.topic + ", every: 1s}, late: {after: 1ms, then: dead}"
 	f.join("a", f.redis)
 	f.held(20*time.Second, "a")
-	_, err := f.queue.Admin().Pause(t.Context(), "")
+	_, err := f.queue.Admin().Pause(t.Context(), "", "ann")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return f.sums().Waiting == 1 }, time.Minute, 10*time.Millisecond)
 	assert.Never(t, func() bool { return f.sums().Waiting > 1 }, 3*time.Second, 100*time.Millisecond)

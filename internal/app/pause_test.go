@@ -54,7 +54,7 @@ func TestPausedQueueSurvives(t *testing.T) {
 	f.join("b", address)
 	f.held(20*time.Second, "a", "b")
 	f.send()
-	since, err := f.queue.Admin().Pause(t.Context(), "")
+	since, err := f.queue.Admin().Pause(t.Context(), "", "ann")
 	require.NoError(t, err)
 	f.send()
 	require.Eventually(t, func() bool {
@@ -107,7 +107,7 @@ func TestPausedTopicBesideAnother(t *testing.T) {
 	}
 	f.join("a", f.redis)
 	f.held(20*time.Second, "a")
-	_, err := f.queue.Admin().Pause(t.Context(), f.topic)
+	_, err := f.queue.Admin().Pause(t.Context(), f.topic, "ann")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(f.logs["a"].of("pauses changed")) == 1 }, 10*time.Second, 10*time.Millisecond)
 	schedule(f.topic, "held-", 300)

@@ -1,6 +1,12 @@
 // Package console is the page for operators: one document with its style and its
 // scripts, embedded as they are, without a build and without anything from elsewhere.
 // All that it shows and does goes through the API, with the reader's own rights.
+//
+// It must calm nobody wrongly: a figure is shown with its age, what is not known is shown as
+// unknown and never as 0, and only what has come over the stream, and how old that was, makes
+// it live. What others have written, such as an id, is shown by dom.js' given, which writes
+// out what it hides. A change that cannot be undone is never what Enter in a field does, and
+// its button says what it does.
 package console
 
 import (

@@ -12,6 +12,7 @@ import (
 // Its methods are called from the member's turns.
 type births struct {
 	config *Config
+	lost   func(store.Loss)
 
 	layout *store.Layout // of known
 	known  []time.Time
@@ -53,6 +54,7 @@ func (b *births) learn(born []time.Time) (lost []int) {
 
 func (b *births) tell(lost []int) {
 	b.config.Observer.ShardsLost(b.config.Queue, len(lost))
+	b.lost(store.Loss{ID: "shards:" + b.layout.Epoch, Kind: store.LostShards, Shards: lost})
 	b.config.Logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
 		"event", "layout_lost", "shards", len(lost), "which", joined(lost))
 	if b.config.Reborn != nil {

@@ -21,16 +21,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeRedis is what the members of a queue share. Its methods are safe for concurrent use.
 type fakeRedis struct {
-	mu      sync.Mutex
-	clock   time.Duration // by how much it is ahead of ours
-	beats   map[string]int64
-	layout  *store.Layout // nil: lost
-	lost    []int         // shards without meta
-	paused  map[string]time.Time
-	born    []time.Time // of the shards
-	err     error       // what every call answers
-	errBorn error       // what Born answers
-	calls   map[string]int
+	mu         sync.Mutex
+	clock      time.Duration // by how much it is ahead of ours
+	beats      map[string]int64
+	layout     *store.Layout // nil: lost
+	lost       []int         // shards without meta
+	losses     []store.Loss  // recorded, of so many attempts
+	recordings int
+	paused     map[string]time.Time
+	born       []time.Time // of the shards
+	err        error       // what every call answers
+	errBorn    error       // what Born answers
+	calls      map[string]int
 }
 
 func newFakeRedis(shards int) *fakeRedis {
@@ -148,6 +150,17 @@ func (f *fakeRedis) Repair(context.Context) ([]int, error) {
 		f.remake(lost...)
 	}
 	return lost, nil
+}
+
+// RecordLoss fails the first time.
+func (f *fakeRedis) RecordLoss(_ context.Context, loss store.Loss) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.recordings++; f.recordings == 1 {
+		return errors.New("redis is full")
+	}
+	f.losses = append(f.losses, loss)
+	return nil
 }
 
 func (f *fakeRedis) Step(context.Context) error {

@@ -34,6 +34,7 @@ type layouts struct {
 	// reloadAt and births are of the member's turns.
 	reloadAt time.Time
 	births   births
+	losses   losses
 
 	repairing  sync.Mutex
 	repairedAt time.Time // under repairing
@@ -61,6 +62,7 @@ func (l *layouts) use(layout *store.Layout) {
 		l.config.Logger.Error("the queue was lost and is made again: redis has lost its messages",
 			"event", "layout_lost", "epoch", layout.Epoch, "shards", layout.Shards)
 		l.config.Observer.ShardsLost(l.config.Queue, old.InUse())
+		l.losses.add(store.Loss{ID: "queue:" + layout.Life(), Kind: store.LostQueue})
 		if l.config.Reborn != nil {
 			l.config.Reborn()
 		}
@@ -123,6 +125,7 @@ func (l *layouts) reload(ctx context.Context) bool {
 	}
 	l.use(layout)
 	l.births.look(ctx, layout)
+	l.losses.record(ctx, l.config)
 	l.loaded(time.Now())
 	return true
 }

@@ -154,6 +154,12 @@ func TestLossIsRepaired(t *testing.T) {
 		asleep(2 * time.Second)
 		assert.Equal(t, 1, r.log.times("the queue was lost and is made again"))
 		assert.Equal(t, []int{2 + 8, 2}, []int{r.seen.lost, r.reborn})
+		asleep(15 * time.Second)
+		redis.set(func() {
+			assert.Len(t, redis.losses, 2, "written down, though Redis had no room the first time")
+			assert.Equal(t, []any{store.LostShards, []int{2, 5}, store.LostQueue}, []any{redis.losses[0].Kind, redis.losses[0].Shards, redis.losses[1].Kind})
+			assert.Equal(t, "a", redis.losses[0].Instance)
+		})
 		assert.Len(t, r.poller.polls(), 8)
 
 		redis.set(func() { redis.layout, redis.err = nil, errors.New("away") })

@@ -56,6 +56,8 @@ type Registry interface {
 	Born(ctx context.Context, layout *store.Layout) ([]time.Time, error)
 	// Repair gives shards a new meta where Redis has lost it, and returns them.
 	Repair(ctx context.Context) (lost []int, err error)
+	// RecordLoss writes down what Redis has lost, for operators.
+	RecordLoss(ctx context.Context, loss store.Loss) error
 }
 
 // Poller polls the shards that it is told to.
@@ -137,7 +139,8 @@ func New(config Config) *Member {
 	m.roll = roll{self: config.Instance, deadAfter: m.deadAfter()}
 	m.namesakes = namesakes{self: config.Instance}
 	m.share = share{config: m.config, name: message.InstanceName(config.Instance)}
-	m.layouts = &layouts{config: m.config, notice: m.notice, births: births{config: m.config}}
+	m.layouts = &layouts{config: m.config, notice: m.notice}
+	m.layouts.births = births{config: m.config, lost: m.layouts.losses.add}
 	m.pauses = pauses{config: m.config}
 	m.upkeep = &upkeep{config: m.config, layouts: m.layouts}
 	return m

@@ -49,6 +49,7 @@ func (l *layouts) makeAgain(ctx context.Context) error {
 	if err == nil && layout.SameLife(old) {
 		l.config.Logger.Error("redis has lost the layout, which is restored from the shards",
 			"event", "layout_lost", "epoch", layout.Epoch)
+		l.losses.add(store.Loss{ID: "layout:" + layout.Epoch, Kind: store.LostLayout})
 	}
 	return err
 }

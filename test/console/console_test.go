@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -118,6 +119,112 @@ func TestFind(t *testing.T) {
 	do(b, chromedp.SendKeys(chromedp.CSS("#find input"), "order-42\n"))
 	b.click("order-42")
 	b.says("customer-7")
+	b.open("find", "id", "customer-7")
+	b.says("1 found; all 1 messages were looked at, by id and by key.")
+	b.click("order-42")
+	b.says("Message order-42")
+}
+
+// TestSearchGoesOn by itself, through more than one call looks at, and says how far it is.
+func TestSearchGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	const many = 25_000
+	requests := make([]delay.Request, 0, 1000)
+	for i := range many {
+		requests = append(requests, delay.Request{Message: delay.Message{ID: fmt.Sprint("m-", i), Topic: w.topic + ".timeout"}, When: delay.After(time.Hour)})
+		if len(requests) == cap(requests) {
+			results, err := w.client.ScheduleBatch(t.Context(), requests)
+			require.NoError(t, err)
+			require.Len(t, results, len(requests))
+			requests = requests[:0]
+		}
+	}
+	w.schedule(delay.Message{ID: "the last", Key: "k"}, 2*time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("find", "id", "the l")
+	b.says("1 found; all 25,001 messages were looked at, by id and by key.")
+	b.count("main tbody tr", 1)
+}
+
+// TestForeignCharacters: an id can neither turn the text around it, nor hide a part of itself,
+// in lists, headings and questions.
+func TestForeignCharacters(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	const id = "order-\u202e24\u200b"
+	w.schedule(delay.Message{ID: id}, time.Hour)
+	b := newBrowser(t, w.address)
+	const shown = "order-⟨U+202E⟩24⟨U+200B⟩"
+	b.open("messages", "queue", "orders")
+	b.until(fmt.Sprintf(`document.querySelector('td[data-name=Id] bdi')?.innerText === %q`, shown))
+	b.click(shown)
+	b.until(fmt.Sprintf(`document.querySelector('h1 bdi')?.innerText === %q`, shown))
+	assert.Equal(t, "Message "+shown+" – delaybridge", do(b, chromedp.Evaluate[string](`document.title`)))
+	b.click("Cancel …")
+	b.until(fmt.Sprintf(`document.querySelector('dialog h2 bdi')?.innerText === %q`, shown))
+	b.click("Cancel the message")
+	b.says(shown + " is cancelled.")
+	w.gone(delay.Ref{ID: id})
+	for _, dots := range []string{".", ".."} {
+		w.schedule(delay.Message{ID: dots}, time.Hour)
+		b.open("find", "id", dots)
+		b.until(fmt.Sprintf(`[...document.querySelectorAll('td[data-name=Id]')].some((e) => e.innerText === %q)`, dots))
+		b.click(dots)
+		b.says("due in")
+		b.click("Cancel …")
+		b.click("Cancel the message")
+		w.gone(delay.Ref{ID: dots})
+	}
+}
+
+// TestTopicViewer finds, lists and sees what is of its topic, and nothing else.
+func TestTopicViewer(t *testing.T) {
+	t.Parallel()
+	const token, topic = "0123456789abcdef0123456789abcdef", "viewer-topic.mail"
+	file := filepath.Join(t.TempDir(), "tokens")
+	require.NoError(t, os.WriteFile(file, []byte(token+" viewer name=ann topics="+topic+"\n"), 0o600))
+	w := newWorld(t, `, auth: {tokens_file: `+file+`}`)
+	w.schedule(delay.Message{ID: "order-1", Topic: topic}, time.Hour)
+	w.schedule(delay.Message{ID: "order-2"}, time.Hour)
+	b := newBrowser(t, w.address)
+	b.open("")
+	b.fill("token", token)
+	b.click("Use it")
+	b.until(`document.getElementById('who').innerText.startsWith('ann')`)
+	for _, page := range []string{"find", "messages"} {
+		b.open(page, "queue", "orders", "id", "order-")
+		b.count("main tbody tr", 1)
+		assert.NotContains(t, b.text(), "order-2")
+	}
+	b.click("order-1")
+	b.says("due in")
+}
+
+// TestZone shows and asks times by the clock of the reader, or by UTC.
+func TestZone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	ref := w.schedule(delay.Message{ID: "a"}, time.Hour)
+	b := newBrowser(t, w.address)
+	_, err := chromedp.Call(b.ctx, emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Tokyo"})
+	require.NoError(t, err)
+	b.open("message", "queue", "orders", "id", ref.ID)
+	b.says("Time: Asia/Tokyo")
+	info, err := w.client.Get(t.Context(), ref)
+	require.NoError(t, err)
+	const layout = "2006-01-02 15:04:05"
+	b.says(info.DueAt.Add(9 * time.Hour).UTC().Format(layout))
+	b.click("Time: Asia/Tokyo")
+	b.says("Time: UTC")
+	b.says(info.DueAt.UTC().Format(layout))
+	b.click("Reschedule …")
+	b.fill("at", "2031-01-31T09:00:30")
+	b.click("Reschedule")
+	b.says("a is rescheduled.")
+	info, err = w.client.Get(t.Context(), ref)
+	require.NoError(t, err)
+	assert.Equal(t, "2031-01-31T09:00:30Z", info.DueAt.UTC().Format(time.RFC3339))
 }
 
 // TestLive sees the figures move without a reload, and the focus stay where it is.
@@ -146,12 +253,13 @@ func TestToken(t *testing.T) {
 	b.fill("token", token)
 	b.click("Use it")
 	b.says("all well")
+	b.until(`document.getElementById('who').innerText.startsWith('viewer')`)
 	b.open("message", "queue", "orders", "id", ref.ID)
-	b.click("Cancel …")
-	b.click("Cancel the message")
-	b.says("Cancel a: ")
-	_, err := w.client.Get(t.Context(), ref)
-	require.NoError(t, err, "a viewer changes nothing")
+	b.says("due in")
+	offered := do(b, chromedp.Evaluate[[]string](`[...document.querySelectorAll('main button')].filter((e) => e.checkVisibility()).map((e) => e.innerText)`))
+	assert.Equal(t, []string{"Show the body"}, offered, "a viewer changes nothing")
+	b.click("Sign out")
+	b.says("This bridge asks for a token")
 }
 
 // TestPages opens each page, on a screen and on a phone, behind a path of a proxy.
@@ -189,7 +297,11 @@ func TestPauseAndResume(t *testing.T) {
 	b.open("queue", "queue", "orders")
 	b.says("Shards")
 	b.click("Pause …")
-	b.fill("topic", w.topic+".timeout")
+	do(b, chromedp.SendKeys(chromedp.CSS("dialog [name=topic]"), w.topic+".timeout\n"))
+	b.count("dialog[open]", 1)
+	paused, err := w.queue.Admin().Paused(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, paused, "Enter pauses nothing")
 	b.click("Pause")
 	b.says("is paused.")
 	b.says("Topic " + w.topic + ".timeout")
@@ -197,7 +309,7 @@ func TestPauseAndResume(t *testing.T) {
 	w.schedule(delay.Message{ID: "on time", Topic: w.topic + ".other"}, 0)
 	w.arrives("on time")
 	b.says("Parked\n1")
-	b.click("Resume")
+	b.click("Resume …")
 	b.says("What is due is published at once")
 	b.click("Resume")
 	w.arrives("late")
@@ -216,7 +328,7 @@ func TestJobs(t *testing.T) {
 	b.count("main tbody tr", 2)
 	b.click("Cancel all that match …")
 	b.says("Only count what matches")
-	b.click("Cancel all that match")
+	b.click("Only count them")
 	b.says("count only: cancel")
 	b.until(`document.querySelector('td[data-name=State]')?.innerText === 'done'`)
 	b.until(`document.querySelector('td[data-name=Matched]').innerText === '2'`)
@@ -226,7 +338,7 @@ func TestJobs(t *testing.T) {
 	b.click("Cancel all that match …")
 	b.says("Only count what matches")
 	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
-	b.click("Cancel all that match")
+	b.click("Cancel 2 messages")
 	w.gone(delay.Ref{ID: "a"})
 	w.gone(delay.Ref{ID: "b"})
 	b.until(`document.querySelector('td[data-name=Done]')?.innerText === '2'`)

@@ -1,10 +1,13 @@
 package console
 
 import (
+	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,9 +26,15 @@ var screens = flag.String("screens", "", "folder for pictures of all pages")
 // died schedules messages that become dead letters.
 func (w *world) died(ids ...string) {
 	w.t.Helper()
+	w.diedAfter(time.Minute, ids...)
+}
+
+// diedAfter schedules messages that become dead letters, with the time in the reason.
+func (w *world) diedAfter(after time.Duration, ids ...string) {
+	w.t.Helper()
 	for _, id := range ids {
 		_, err := w.client.Schedule(w.t.Context(), delay.Message{
-			ID: id, Topic: w.topic + ".timeout", Late: delay.Late{After: time.Minute, Then: delay.LateDead},
+			ID: id, Topic: w.topic + ".timeout", Late: delay.Late{After: after, Then: delay.LateDead},
 		}, delay.At(time.Now().Add(-time.Hour)))
 		require.NoError(w.t, err)
 	}
@@ -76,7 +85,7 @@ func TestDeadLetters(t *testing.T) {
 	b.count("main tbody tr", 3)
 	b.click("Redrive these …")
 	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
-	b.click("Redrive")
+	b.click("Redrive 3 dead letters")
 	b.until(`document.querySelector('td[data-name=Done]')?.innerText === '3'`)
 	got := []string{first, <-w.arrived, <-w.arrived, <-w.arrived}
 	assert.ElementsMatch(t, []string{"a", "b", "c", "d"}, got)
@@ -85,9 +94,41 @@ func TestDeadLetters(t *testing.T) {
 	b.open("dead", "queue", "orders")
 	b.click("Purge all …")
 	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
-	b.click("Purge")
+	b.click("Purge 2 dead letters")
 	w.gone(delay.Ref{ID: "e"})
 	w.gone(delay.Ref{ID: "f"})
+}
+
+// TestPurgeThese deletes the dead letters of a group, and not those of another one whose reason
+// begins alike. The question names what it is about, and its button says what it does.
+func TestPurgeThese(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.died("a", "b")
+	w.diedAfter(90*time.Second, "c")
+	b := newBrowser(t, w.address)
+	b.open("dead", "queue", "orders")
+	b.says("2 × late: more than 1m\n")
+	b.says("1 × late: more than 1m30s")
+	b.click("Purge these …") // the larger group is the first
+	b.until(`/^2 messages match now, among them:\s+a to .*\s+b to /m.test(document.querySelector('dialog').innerText)`)
+	asked := do(b, chromedp.Evaluate[string](`document.querySelector('dialog').innerText`))
+	assert.Contains(t, asked, "Queue\norders")
+	assert.Contains(t, asked, "Reason\nlate: more than 1m\n")
+	assert.Contains(t, asked, "This cannot be undone.")
+
+	const button = `document.querySelector('dialog [type=submit]')`
+	assert.Equal(t, "Only count them", do(b, chromedp.Evaluate[string](button+`.innerText`)), "by default nothing is changed")
+	assert.NotContains(t, do(b, chromedp.Evaluate[string](button+`.className`)), "danger")
+	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+	b.until(button + `.className === 'danger'`)
+	b.click("Purge 2 dead letters")
+	b.until(`document.querySelector('td[data-name=Done]')?.innerText === '2'`)
+	w.gone(delay.Ref{ID: "a"})
+	w.gone(delay.Ref{ID: "b"})
+	info, err := w.client.Get(t.Context(), delay.Ref{ID: "c"})
+	require.NoError(t, err, "it died for another reason")
+	assert.Equal(t, "late: more than 1m30s", info.Reason)
 }
 
 // TestStopJob begins a job that would take a minute, stops it, and lets another one do the rest.
@@ -105,7 +146,8 @@ func TestStopJob(t *testing.T) {
 		b.fill("by", "1d")
 		b.fill("rate", rate)
 		do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
-		b.click("Reschedule all that match")
+		b.until(`/^Reschedule [0-9]+ messages$/.test(document.querySelector('dialog [type=submit]').innerText)`)
+		do(b, chromedp.Click(chromedp.CSS("dialog [type=submit]")))
 	}
 	begin("1")
 	b.until(`Number(document.querySelector('td[data-name=Done]')?.innerText) > 0`)
@@ -173,13 +215,41 @@ func (w *world) busy() {
 		return err == nil && ok && located.Parked != nil
 	}, patience, 10*time.Millisecond)
 	w.died("order-17/timeout", "order-18/timeout")
-	_, err := w.queue.Admin().Pause(w.t.Context(), w.topic+".mail")
+	_, err := w.queue.Admin().Pause(w.t.Context(), w.topic+".mail", "ann")
 	require.NoError(w.t, err)
+}
+
+// works keeps the queue at work until the test ends: messages come all the time, in waves, and
+// are published a little later. It returns when there is something to see of it.
+func (w *world) works() {
+	w.t.Helper()
+	ctx, stop := context.WithCancel(w.t.Context())
+	var working sync.WaitGroup
+	w.t.Cleanup(func() { stop(); working.Wait() })
+	working.Go(func() {
+		for {
+			select {
+			case <-w.arrived:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	working.Go(func() {
+		for began := time.Now(); ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+			requests := make([]delay.Request, 4+int(3*math.Sin(time.Since(began).Seconds()/12)))
+			for i := range requests {
+				requests[i] = delay.Request{Message: delay.Message{Topic: w.topic + ".timeout"}, When: delay.After(time.Duration(2+i) * time.Second)}
+			}
+			_, _ = w.client.ScheduleBatch(ctx, requests) // The picture shows what came of it.
+		}
+	})
+	time.Sleep(100 * time.Second)
 }
 
 // pages are all of them, with what is there once they are drawn.
 var pages = map[string]string{
-	"": "main svg", "queue": "main svg", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
+	"": "main figure:nth-child(3) svg", "queue": "main svg", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
 	"sinks": "main tbody tr", "instances": "main tbody tr", "audit": "main tbody tr", "find": "main tbody tr", "jobs": "main tbody tr",
 }
 
@@ -196,7 +266,7 @@ func (b *browser) begun() {
 	b.open("messages", "queue", "orders", "tag", "spring-sale")
 	b.click("Cancel all that match …")
 	b.says("Only count what matches")
-	b.click("Cancel all that match")
+	b.click("Only count them")
 	b.until(`document.querySelector('td[data-name=State]')?.innerText === 'done'`)
 }
 
@@ -206,6 +276,9 @@ func TestLooks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
 	w.busy()
+	if *screens != "" {
+		w.works()
+	}
 	b := newBrowser(t, w.address)
 	b.begun()
 	for _, size := range [][2]int64{{1280, 860}, {390, 844}} {

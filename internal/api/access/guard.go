@@ -38,6 +38,12 @@ func NewGuard(file *File, readOnly bool) *Guard {
 	}
 }
 
+// IsReadOnly reports whether nobody may change anything.
+func (g *Guard) IsReadOnly() bool { return g.readOnly }
+
+// HasTokens reports whether callers are known by tokens.
+func (g *Guard) HasTokens() bool { return g.file != nil }
+
 // Admit returns who calls, and an error unless that is one of those who may; a call that
 // changes something is a change. The error is a [*Refusal]; the caller may be known all the same.
 func (g *Guard) Admit(r *http.Request, allowed []Role, isChange bool) (*Caller, error) {

@@ -22,7 +22,9 @@ export function hasToken() {
 }
 
 async function send(method, path, { query, body, signal } = {}) {
-  const url = new URL(path, base);
+  const dots = /\/messages\/(\.\.?)$/.exec(path); // Else it is a way up.
+  const url = new URL(dots ? path.slice(0, -dots[1].length) + '-' : path, base);
+  if (dots) url.searchParams.set('dots', dots[1].length);
   for (const [name, value] of Object.entries(query || {})) {
     if (value !== undefined && value !== null && value !== '') url.searchParams.set(name, value);
   }

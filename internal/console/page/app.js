@@ -1,7 +1,8 @@
-import { Problem, setToken } from './api.js';
+import { hasToken, Problem, setToken } from './api.js';
 import { ask } from './ask.js';
-import { el, field, input, replace } from './dom.js';
-import { follow, live, run } from './live.js';
+import { button, el, field, given, input, replace } from './dom.js';
+import { switchZone, zone } from './format.js';
+import { follow, live, run, stale, watch } from './live.js';
 import * as audit from './pages/audit.js';
 import * as dead from './pages/dead.js';
 import * as find from './pages/find.js';
@@ -44,12 +45,14 @@ async function show() {
     root.append(el('h1', null, 'No such page'), el('p', null, el('a', { href: '#/' }, 'To the overview')));
     return;
   }
-  const heading = page.title(query);
-  document.title = `${heading} – delaybridge`;
-  root.append(el('h1', null, heading));
+  const heading = el('h1', null, page.title(query));
+  document.title = `${heading.textContent} – delaybridge`;
+  root.append(heading);
+  const content = el('div');
+  root.append(content);
   scrollTo(0, 0);
   try {
-    await page.show(root, query, signal);
+    await page.show(content, query, signal);
   } catch (err) {
     if (!signal.aborted) failed(root, err);
   }
@@ -74,8 +77,19 @@ function navigate(current) {
 
 function tellLive() {
   const node = document.getElementById('live');
-  if (live.failed) replace(node, el('span.badge.bad', { title: live.failed }, 'not connected'));
-  else replace(node, el('span.badge.good', { title: `told by ${live.overview.instance}` }, 'live'));
+  const why = stale();
+  if (!why) replace(node, el('span.badge.good', { title: `told by ${live.overview.instance}` }, 'live'));
+  else if (live.failed || live.overview) replace(node, el('span.badge.bad', { title: why }, live.failed ? 'not connected' : 'stale'));
+  else replace(node, el('span.badge.plain', { title: why }, 'connecting'));
+}
+
+// tellWho says as whom the bridge knows the reader, who may leave.
+function tellWho() {
+  const caller = live.overview?.caller;
+  const limits = caller?.topics ? `, ${caller.topics.length === 1 ? 'one topic' : `${caller.topics.length} topics`} only` : '';
+  replace(document.getElementById('who'),
+    caller?.by_token ? [given(caller.name), el('small', null, ` ${caller.role === caller.name ? '' : `(${caller.role}${limits})`}`)] : '',
+    hasToken() ? button('Sign out', () => { setToken(null); location.reload(); }, { class: 'quiet' }) : '');
 }
 
 // announce tells those who hear the page that something has broken, or is mended. Figures
@@ -85,6 +99,8 @@ function announce({ queues, sinks }) {
   const broken = [
     ...sinks.filter((s) => !s.up).map((s) => `Sink ${s.name} is down.`),
     ...queues.filter((q) => q.error).map((q) => `Queue ${q.name} cannot be read.`),
+    ...queues.filter((q) => q.losses?.length).map((q) => `Redis has lost messages of queue ${q.name}.`),
+    ...queues.filter((q) => q.paused?.length).map((q) => `Queue ${q.name} is paused${q.paused.some((p) => !p.topic) ? '' : ' in part'}.`),
   ].join(' ') || 'All sinks are up.';
   if (told !== null && broken !== told) document.getElementById('said').textContent = broken;
   told = broken;
@@ -114,6 +130,17 @@ function theme() {
   tell();
 }
 
+function clocks() {
+  const node = document.getElementById('zone');
+  const tell = () => { node.textContent = `Time: ${zone()}`; };
+  node.addEventListener('click', () => {
+    switchZone();
+    tell();
+    show();
+  });
+  tell();
+}
+
 function search() {
   const form = document.getElementById('find');
   form.addEventListener('submit', (event) => {
@@ -139,10 +166,12 @@ function skip() {
 }
 
 theme();
+clocks();
 search();
 skip();
 addEventListener('hashchange', go);
-follow(tellLive, new AbortController().signal);
+watch(tellLive);
+watch(tellWho);
 follow(announce, new AbortController().signal);
 show();
 run(login);

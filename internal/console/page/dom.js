@@ -15,6 +15,21 @@ export function el(tag, properties, ...children) {
   return node;
 }
 
+// hidden are characters that show nothing, or change how others are shown: controls, marks of
+// the direction of text, spaces of no width.
+const hidden = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+// visible is a text that comes from elsewhere, with what it hides written out.
+export function visible(text) {
+  return String(text).replace(hidden, (c) => `⟨U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+}
+
+// given shows a text that comes from elsewhere, such as an id: what it hides is written out,
+// and its direction changes nothing around it.
+export function given(text) {
+  return text === undefined || text === null || text === '' ? '' : el('bdi', null, visible(text));
+}
+
 // replace shows other children, and changes only what differs: the focus, a selection
 // and what was unfolded stay while figures change. Where what had the focus is gone, the
 // content has it, so that the next Tab is not at the beginning of the page.
@@ -34,12 +49,12 @@ export function keepFocus() {
 function changeChildren(node, next) {
   const old = [...node.childNodes];
   const wanted = [...next.childNodes];
-  wanted.forEach((child, i) => (old[i] ? change(old[i], child) : node.append(child)));
+  wanted.forEach((child, i) => (old[i] ? liken(old[i], child) : node.append(child)));
   old.slice(wanted.length).forEach((child) => child.remove());
 }
 
-// change makes one node like another, which does what the other would do.
-function change(node, next) {
+// liken makes one node like another, which does what the other would do.
+function liken(node, next) {
   if (node.nodeType !== next.nodeType || node.nodeName !== next.nodeName) {
     node.replaceWith(next);
   } else if (node.nodeType === Node.TEXT_NODE) {
@@ -74,6 +89,11 @@ export function facts(pairs) {
 
 export function button(text, onclick, properties) {
   return el('button', { type: 'button', onclick, ...properties }, text);
+}
+
+// change makes a button for what only an operator may do: others do not see it.
+export function change(text, onclick, properties) {
+  return el('button.changes', { type: 'button', onclick, ...properties }, text);
 }
 
 // field makes a label with its control.

@@ -1,7 +1,7 @@
 const whole = new Intl.NumberFormat('en');
 
 export function count(n) {
-  return n === undefined || n === null ? '–' : whole.format(n);
+  return n === undefined || n === null ? 'unknown' : whole.format(n);
 }
 
 export function rate(n) {
@@ -37,16 +37,37 @@ function pad(n, digits = 2) {
   return String(n).padStart(digits, '0');
 }
 
-// clock is an instant in the reader's time zone, to the second.
+const zoneKey = 'delaybridge.zone';
+const here = Intl.DateTimeFormat().resolvedOptions().timeZone || 'local time';
+
+// zone is whose clock times are shown and asked by: the reader's own, or UTC.
+export const zone = () => (isUTC() ? 'UTC' : here);
+export const isUTC = () => localStorage.getItem(zoneKey) === 'UTC';
+
+export function switchZone() {
+  if (isUTC()) localStorage.removeItem(zoneKey);
+  else localStorage.setItem(zoneKey, 'UTC');
+}
+
+// instant is what a field for day and time says, in the zone shown; typed is the
+// other way round.
+export const instant = (text) => new Date(isUTC() ? `${text}Z` : text).toISOString();
+
+export function typed(time) {
+  return time ? clock(time).replace(' ', 'T') : '';
+}
+
+// clock is an instant in the zone shown, to the second.
 export function clock(time, withDay = true) {
-  const t = new Date(time);
+  const given = new Date(time);
+  const t = isUTC() ? new Date(given.getTime() + given.getTimezoneOffset() * 60000) : given;
   const day = `${t.getFullYear()}-${pad(t.getMonth() + 1)}-${pad(t.getDate())} `;
   return (withDay ? day : '') + `${pad(t.getHours())}:${pad(t.getMinutes())}:${pad(t.getSeconds())}`;
 }
 
 // minute is an instant to the minute, with its day where that is another one.
 export function minute(time) {
-  return clock(time, new Date(time).toDateString() !== new Date().toDateString()).slice(0, -3);
+  return clock(time, clock(time).slice(0, 10) !== clock(Date.now()).slice(0, 10)).slice(0, -3);
 }
 
 // away is how far an instant is from now, in words.

@@ -49,20 +49,38 @@ export function lines(title, points, series, unit) {
   const last = (s) => points.findLast((p) => s.of(p) !== undefined);
   const label = `${title}: ${series.map((s) => `${s.name} ${last(s) ? unit(s.of(last(s))) : 'unknown'} now`).join(', ')}`;
   const drawn = frame(narrow, label, maximum, unit, clock(from, false), clock(to, false));
-  series.forEach((s, i) => drawn.append(svg('polyline', {
-    class: `line series${i}`,
-    points: points.filter((p) => s.of(p) !== undefined).map((p) => `${x(p.at).toFixed(1)},${y(s.of(p)).toFixed(1)}`).join(' '),
-  })));
+  series.forEach((s, i) => {
+    for (const run of runs(points, s)) {
+      drawn.append(svg('polyline', { class: `line series${i}`, points: run.map((p) => `${x(p.at).toFixed(1)},${y(s.of(p)).toFixed(1)}`).join(' ') }));
+    }
+  });
   const legend = series.map((s, i) => el(`span.key.series${i}`, null, s.name, ' ', el('b', null, last(s) ? unit(s.of(last(s))) : '–')));
   return el('figure', null, el('figcaption', null, title, ' ', legend), drawn);
 }
 
-// bars draws steps {at, messages}; said(step) is the tooltip of one.
-export function bars(title, steps, to, unit, said) {
+const longestStep = 25000; // ms between points that belong together
+
+// runs are the points of a series that follow one another: where none is known, no line
+// says that there was something between.
+function runs(points, s) {
+  const all = [];
+  let before = null;
+  for (const p of points) {
+    if (s.of(p) === undefined) continue;
+    if (!before || p.at - before.at > longestStep) all.push([]);
+    all.at(-1).push(p);
+    before = p;
+  }
+  return all;
+}
+
+// bars draws steps {at, messages}; said(step) is the tooltip of one. Half as wide, it may have another plot beside it.
+export function bars(caption, title, steps, to, unit, said, half = false) {
+  const width = half ? narrow : wide;
   const maximum = round(Math.max(...steps.map((s) => s.messages)));
   const from = Date.parse(steps[0].at);
-  const drawn = frame(wide, title, maximum, unit, clock(from), clock(to));
-  const step = (wide - margin.left - margin.right) / steps.length;
+  const drawn = frame(width, title, maximum, unit, clock(from), clock(to));
+  const step = (width - margin.left - margin.right) / steps.length;
   steps.forEach((s, i) => {
     const tall = s.messages / maximum * (height - margin.top - margin.bottom);
     drawn.append(svg('rect', {
@@ -70,5 +88,5 @@ export function bars(title, steps, to, unit, said) {
       y: height - margin.bottom - tall, height: tall,
     }, svg('title', {}, said(s))));
   });
-  return el('figure', null, el('figcaption', null, title), drawn);
+  return el('figure', null, el('figcaption', null, caption), drawn);
 }

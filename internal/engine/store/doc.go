@@ -60,14 +60,16 @@
 //	delay:{q:3}:meta       HASH    epoch and layout of the fence, counters, drained; born: when it was made, ms; budget: "12000 messages";
 //	                               room, in the first shard: how full the queue and Redis are, and will be
 //	delay:{q:3}:wake       channel "the head moved earlier", or the holder gave the shard up
-//	delay:q:layout         HASH    shards, epoch, sink, max_message, rules; earlier, next, retired, dropping; also a channel
+//	delay:q:layout         HASH    shards, epoch, sink, max_message, rules; earlier, next, retired, dropping; also a channel;
+//	                               "lost:" and an id -> what Redis has lost, until an operator has acknowledged it
 //	delay:q:jobs           HASH    id -> record of a job; "id lease", "id stop"; open -> ids that have not ended
 //	delay:q:audit          STREAM  what was changed by whom, the last 10,000
 //	delay:q:audit:calls    STREAM  single messages that operators changed or read by the API, and refusals, the last 10,000
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
 //	delay:{q:DIGEST}:once  STRING  the record of a request under an idempotency key, for a day, see [Once]
 //	delay:{delay:q:instances}:paused
-//	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue
+//	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue;
+//	                               "by", tab, topic -> the same instant and who has paused it
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
 // hint that cannot be published is no error of the script.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,6 +110,42 @@ type JobPlace struct {
 	State State     `json:"state,omitempty"`
 	DueAt time.Time `json:"due_at"`
 	ID    string    `json:"id,omitempty"`
+}
+
+// exactReason stands for [StateDead] in the record of a job whose filter has a Reason.
+// Bridges of earlier versions took a reason for a part of one: they know no such state, and
+// leave the job to others, where they would do more than was asked.
+const exactReason = "dead, reason to the letter"
+
+// filterRecord is a filter in the record of a job: its fields have the names that they have
+// always had, and Reason is a part of one unless the state says otherwise.
+type filterRecord struct {
+	State                     State
+	Topic, Key, IDPrefix, Tag string
+	Reason                    string
+	From, To                  time.Time
+}
+
+// MarshalJSON implements [json.Marshaler] for the records of jobs.
+func (f Filter) MarshalJSON() ([]byte, error) {
+	record := filterRecord{f.State, f.Topic, f.Key, f.IDPrefix, f.Tag, f.ReasonContains, f.From, f.To}
+	if f.Reason != "" { // It has the other one in it, see check.
+		record.State, record.Reason = exactReason, f.Reason
+	}
+	return json.Marshal(record)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler] for the records of jobs.
+func (f *Filter) UnmarshalJSON(text []byte) error {
+	var r filterRecord
+	if err := json.Unmarshal(text, &r); err != nil {
+		return err
+	}
+	*f = Filter{State: r.State, Topic: r.Topic, Key: r.Key, IDPrefix: r.IDPrefix, Tag: r.Tag, ReasonContains: r.Reason, From: r.From, To: r.To}
+	if r.State == exactReason {
+		f.State, f.Reason, f.ReasonContains = StateDead, r.Reason, ""
+	}
+	return nil
 }
 
 // Ended reports whether nothing more will happen.

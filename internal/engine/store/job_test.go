@@ -143,7 +143,7 @@ func TestJobTally(t *testing.T) {
 		"cancel parked": {store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{State: store.StateParked}}, store.Tally{Matched: 2, Done: 2}, 6},
 		"dry run":       {store.JobSpec{Verb: store.JobCancel, Filter: ofNotes, DryRun: true}, store.Tally{Matched: 8}, 8},
 		"reschedule":    {store.JobSpec{Verb: store.JobReschedule, Filter: ofNotes, At: time.Now().Add(never)}, store.Tally{Matched: 8, Done: 6, TooLate: 2}, 8},
-		"redrive":       {store.JobSpec{Verb: store.JobRedrive, Filter: store.Filter{Reason: "fuse"}}, store.Tally{Matched: 2, Done: 2}, 8},
+		"redrive":       {store.JobSpec{Verb: store.JobRedrive, Filter: store.Filter{ReasonContains: "fuse"}}, store.Tally{Matched: 2, Done: 2}, 8},
 		"purge":         {store.JobSpec{Verb: store.JobPurge, Filter: store.Filter{IDPrefix: "dead-2"}}, store.Tally{Matched: 1, Done: 1}, 7},
 		"other reason":  {store.JobSpec{Verb: store.JobPurge, Filter: store.Filter{Reason: "other"}}, store.Tally{}, 8},
 	} {

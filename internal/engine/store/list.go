@@ -44,8 +44,9 @@ type Filter struct {
 	Topic, Key, IDPrefix string
 	// Tag, where not empty, is one of theirs.
 	Tag string
-	// Reason, where not empty, is part of why they are dead.
-	Reason string
+	// Reason, where not empty, is why they are dead, to the letter; ReasonContains is a part
+	// of it. At most one of them is needed: a part of another reason is refused.
+	Reason, ReasonContains string
 	// From and To, where not zero, limit when they are due: From is included, To is
 	// not. A retry counts by when it is tried again.
 	From, To time.Time
@@ -72,6 +73,8 @@ type Page struct {
 	// they died. Those of a Tag are, whatever their state, in the order of key and id.
 	// There may be none though more pages follow.
 	Messages []Listed
+	// Looked is how many messages were looked at for it, at the most 20,000.
+	Looked int
 	// Next is where the next page begins; empty where there is none.
 	Next string
 }
@@ -90,7 +93,9 @@ func (q *Admin) List(ctx context.Context, r ListRequest) (page Page, err error) 
 		return Page{}, fmt.Errorf("%w: %w", ErrListRequest, err)
 	}
 	err = q.repeat(ctx, func(layout *Layout) error {
-		page, err = (&lister{core: q.core, layout: layout, request: &r, left: mostLooked}).list(ctx, at)
+		l := &lister{core: q.core, layout: layout, request: &r, left: mostLooked}
+		page, err = l.list(ctx, at)
+		page.Looked = mostLooked - l.left
 		return err
 	})
 	return page, err
@@ -105,14 +110,16 @@ func (r *ListRequest) check() (at place, err error) {
 		return at, fmt.Errorf("state %q: must be scheduled, parked, in_flight or dead", r.State)
 	case !r.From.IsZero() && !r.To.IsZero() && !r.From.Before(r.To):
 		return at, fmt.Errorf("due from %s is not before due to %s", r.From.Format(message.TimeFormat), r.To.Format(message.TimeFormat))
-	case r.Reason != "" && r.State != "" && r.State != StateDead:
+	case (r.Reason != "" || r.ReasonContains != "") && r.State != "" && r.State != StateDead:
 		return at, fmt.Errorf("state %q: only dead letters have a reason", r.State)
+	case r.Reason != "" && !strings.Contains(r.Reason, r.ReasonContains):
+		return at, fmt.Errorf("reason_contains %q: is no part of reason %q, so nothing could match", r.ReasonContains, r.Reason)
 	case r.Tag != "":
 		if err := message.CheckTag(r.Tag); err != nil {
 			return at, err
 		}
 	}
-	if r.Reason != "" {
+	if r.Reason != "" || r.ReasonContains != "" {
 		r.State = StateDead
 	}
 	switch {

@@ -133,5 +133,14 @@ func (l *lister) listed(e entry, t text) (m Listed, ok bool) {
 	}
 	isDue := (f.From.IsZero() || !due.Before(f.From)) && (f.To.IsZero() || due.Before(f.To))
 	hasTag := f.Tag == "" || slices.Contains(m.Found.Tags(), f.Tag)
-	return m, isDue && hasTag && strings.Contains(m.Found.Reason, f.Reason) && (f.Topic == "" || f.Topic == m.Found.Topic)
+	return m, isDue && hasTag && f.isReason(&m.Found) && (f.Topic == "" || f.Topic == m.Found.Topic)
+}
+
+// isReason reports whether the filter lets through why the message is dead. One that cannot
+// be read says so in place of its reason, so both count.
+func (f *Filter) isReason(m *Found) bool {
+	is := func(reason string) bool {
+		return strings.Contains(reason, f.ReasonContains) && (f.Reason == "" || f.Reason == reason)
+	}
+	return is(m.Reason) || m.Err != nil && is(m.Err.Error())
 }

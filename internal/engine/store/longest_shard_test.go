@@ -264,7 +264,7 @@ var shardCalls = []crowdCall{
 		require.NoError(c, err)
 	}},
 	{name: "pause", before: (*crowd).beats, call: func(c *crowd) {
-		_, err := c.q.Admin().Pause(c.Context(), "t")
+		_, err := c.q.Admin().Pause(c.Context(), "t", "ann")
 		require.NoError(c, err)
 		_, err = c.q.Admin().Resume(c.Context(), "t")
 		require.NoError(c, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -18,12 +19,27 @@ const maxPaused = 256
 // ErrManyPaused is returned where as many topics are paused as may be.
 var ErrManyPaused = fmt.Errorf("delay: %d topics of the queue are paused, no more may be", maxPaused)
 
-// Pause stops one topic of the queue, or the whole queue where it is empty, and
-// returns since when it is stopped, by Redis' clock: that was before this call where
-// it was paused already. Nothing of it is claimed any more, as soon as the instances
+// Who paused stands beside the pause, in a field that names no topic: topics have no tab.
+// Earlier versions take it for a topic that no message has. It says of which pause it is,
+// since these leave it when they resume.
+const byField = "by\t"
+
+// maxBy is how long the name of who has paused may be, in bytes.
+const maxBy = 128
+
+// Pause is a pause of a queue or of a topic.
+type Pause struct {
+	Since time.Time
+	// By is who has paused it; empty where that is not known: a version before this one did.
+	By string
+}
+
+// Pause stops one topic of the queue, or the whole queue where it is empty, in
+// the name of by, and returns since when it is stopped, by Redis' clock: that was before
+// this call where it was paused already, by whomever. Nothing of it is claimed any more, as soon as the instances
 // have heard of it: at once, or within a heartbeat. What is in flight is finished. Its
 // error may be a [message.InvalidError] of the topic.
-func (q *Admin) Pause(ctx context.Context, topic string) (since time.Time, err error) {
+func (q *Admin) Pause(ctx context.Context, topic, by string) (since time.Time, err error) {
 	if topic != "" {
 		l, err := q.AwaitLayout(ctx)
 		if err != nil {
@@ -33,7 +49,7 @@ func (q *Admin) Pause(ctx context.Context, topic string) (since time.Time, err e
 			return time.Time{}, err
 		}
 	}
-	_, since, err = q.setPaused(ctx, topic, true)
+	_, since, err = q.setPaused(ctx, topic, by, true)
 	if err == nil && since.IsZero() {
 		err = ErrManyPaused
 	}
@@ -43,13 +59,13 @@ func (q *Admin) Pause(ctx context.Context, topic string) (since time.Time, err e
 // Resume lets a topic, or the queue, go on, and returns since when it was paused;
 // zero if it was not.
 func (q *Admin) Resume(ctx context.Context, topic string) (since time.Time, err error) {
-	since, _, err = q.setPaused(ctx, topic, false)
+	since, _, err = q.setPaused(ctx, topic, "", false)
 	return since, err
 }
 
-func (q *Admin) setPaused(ctx context.Context, topic string, pause bool) (before, now time.Time, err error) {
+func (q *Admin) setPaused(ctx context.Context, topic, by string, pause bool) (before, now time.Time, err error) {
 	err = q.repeat(ctx, func(*Layout) error {
-		cmd, err := q.conn.Run(ctx, scripts.Pause, []string{q.keys.Paused(), q.keys.Instances()}, topic, scripts.Flag(pause), maxPaused)
+		cmd, err := q.conn.Run(ctx, scripts.Pause, []string{q.keys.Paused(), q.keys.Instances()}, topic, scripts.Flag(pause), maxPaused, byField+topic, strings.ToValidUTF8(by[:min(len(by), maxBy)], ""))
 		if err != nil {
 			return err
 		}
@@ -68,12 +84,11 @@ func instantOf(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Paused returns which topics are paused, and since when; the empty one is the
-// whole queue.
-func (q *Admin) Paused(ctx context.Context) (paused map[string]time.Time, err error) {
+// Paused returns which topics are paused; the empty one is the whole queue.
+func (q *Admin) Paused(ctx context.Context) (paused map[string]Pause, err error) {
 	err = q.repeat(ctx, func(*Layout) error {
 		fields, err := q.conn.Client(ctx).HGetAll(ctx, q.keys.Paused()).Result()
-		paused = parsePaused(fields)
+		paused = parsePauses(fields)
 		return err
 	})
 	return paused, err
@@ -82,8 +97,23 @@ func (q *Admin) Paused(ctx context.Context) (paused map[string]time.Time, err er
 func parsePaused(fields map[string]string) map[string]time.Time {
 	paused := make(map[string]time.Time, len(fields))
 	for topic, text := range fields {
+		if strings.HasPrefix(topic, byField) {
+			continue
+		}
 		ms, _ := strconv.ParseInt(text, 10, 64) // Paused all the same.
 		paused[topic] = time.UnixMilli(ms)
 	}
 	return paused
+}
+
+func parsePauses(fields map[string]string) map[string]Pause {
+	pauses := make(map[string]Pause, len(fields))
+	for topic, since := range parsePaused(fields) {
+		of, by, _ := strings.Cut(fields[byField+topic], " ")
+		if of != fields[topic] {
+			by = ""
+		}
+		pauses[topic] = Pause{since, by}
+	}
+	return pauses
 }

@@ -21,15 +21,18 @@ func TestPause(t *testing.T) {
 		require.NoError(t, err)
 		told, err := q.Admin().Paused(t.Context())
 		require.NoError(t, err)
-		require.Equal(t, told, paused)
+		require.Len(t, told, len(paused))
+		for topic, since := range paused {
+			require.Equal(t, store.Pause{Since: since, By: "ann"}, told[topic])
+		}
 		return paused
 	}
 	require.Empty(t, heard())
-	queue, err := q.Admin().Pause(t.Context(), "")
+	queue, err := q.Admin().Pause(t.Context(), "", "ann")
 	require.NoError(t, err)
-	topic, err := q.Admin().Pause(t.Context(), "orders.eu")
+	topic, err := q.Admin().Pause(t.Context(), "orders.eu", "ann")
 	require.NoError(t, err)
-	again, err := q.Admin().Pause(t.Context(), "")
+	again, err := q.Admin().Pause(t.Context(), "", "bob")
 	require.NoError(t, err)
 	require.Equal(t, queue, again)
 	require.WithinDuration(t, time.Now(), queue, time.Minute)
@@ -43,7 +46,7 @@ func TestPause(t *testing.T) {
 	require.Zero(t, was, "it was not paused")
 	require.Equal(t, map[string]time.Time{"orders.eu": topic}, heard())
 
-	_, err = q.Admin().Pause(t.Context(), "no\x00topic")
+	_, err = q.Admin().Pause(t.Context(), "no\x00topic", "ann")
 	var invalid *message.InvalidError
 	require.ErrorAs(t, err, &invalid)
 }
@@ -53,11 +56,39 @@ func TestPausesAreBounded(t *testing.T) {
 	t.Parallel()
 	q := storetest.New(t, shared(t), 1)
 	for i := range 256 {
-		_, err := q.Admin().Pause(t.Context(), fmt.Sprint("t", i))
+		_, err := q.Admin().Pause(t.Context(), fmt.Sprint("t", i), "ann")
 		require.NoError(t, err)
 	}
-	_, err := q.Admin().Pause(t.Context(), "one more")
+	_, err := q.Admin().Pause(t.Context(), "one more", "ann")
 	require.ErrorIs(t, err, store.ErrManyPaused)
-	_, err = q.Admin().Pause(t.Context(), "t7")
+	_, err = q.Admin().Pause(t.Context(), "t7", "ann")
 	require.NoError(t, err)
+}
+
+// TestWhoPaused stands beside a pause, and is never that of another one: earlier versions know
+// the pause only, and leave the name when they resume.
+func TestWhoPaused(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	_, err := q.Admin().Pause(t.Context(), "mine", "ann")
+	require.NoError(t, err)
+	_, err = q.Admin().Pause(t.Context(), "theirs", "ann")
+	require.NoError(t, err)
+	key := "delay:{delay:" + q.Name() + ":instances}:paused"
+	require.NoError(t, rdb.HDel(t.Context(), key, "theirs").Err(), "an earlier version resumes")
+	require.NoError(t, rdb.HSet(t.Context(), key, "theirs", "1700000000000", "older", "1700000000000").Err(), "and pauses")
+	told, err := q.Admin().Paused(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, store.Pause{Since: time.UnixMilli(1_700_000_000_000)}, told["theirs"])
+	require.Equal(t, told["theirs"], told["older"])
+	require.Equal(t, "ann", told["mine"].By)
+	require.Len(t, told, 3)
+	for _, topic := range []string{"mine", "theirs", "older"} {
+		_, err = q.Admin().Resume(t.Context(), topic)
+		require.NoError(t, err)
+	}
+	left, err := rdb.Exists(t.Context(), key).Result()
+	require.NoError(t, err)
+	require.Zero(t, left)
 }

@@ -31,6 +31,8 @@ type ShardStats struct {
 	Routes []message.ParkedRoute
 	// Holder is the instance whose lease lasts; empty if there is none.
 	Holder string
+	// Born is when it was made, by Redis' clock; zero where that is not known.
+	Born time.Time
 	// Epoch is that of the layout to which the shard is bound.
 	Epoch string
 	// Drained is set where no message is here that has another home in that layout.
@@ -69,7 +71,12 @@ func (q *Admin) Stats(ctx context.Context, shard int) (ShardStats, error) {
 		case "drained":
 			drained = counters.Text(i + 1)
 		}
-		if n, err := strconv.ParseInt(counters.Text(i+1), 10, 64); err == nil && counters.Text(i) != layout.BornField {
+		n, err := strconv.ParseInt(counters.Text(i+1), 10, 64)
+		switch {
+		case err != nil:
+		case counters.Text(i) == layout.BornField:
+			stats.Born = time.UnixMilli(n)
+		default:
 			stats.Counters[counters.Text(i)] = n
 		}
 	}

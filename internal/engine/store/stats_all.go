@@ -18,8 +18,10 @@ const statsAtOnce = 8
 type QueueStats struct {
 	Layout *Layout
 	Shards []ShardStats
-	// Paused is since when topics are paused; the empty one is the whole queue.
-	Paused map[string]time.Time
+	// Paused is which topics are paused; the empty one is the whole queue.
+	Paused map[string]Pause
+	// Losses are those that nobody has acknowledged.
+	Losses []Loss
 }
 
 // StatsOfAll counts what all shards hold that are polled, also those of earlier layouts.
@@ -40,8 +42,13 @@ func (q *Admin) StatsOfAll(ctx context.Context) (stats QueueStats, err error) {
 	if err := group.Wait(); err != nil {
 		return QueueStats{}, wrapUnavailable(err)
 	}
-	stats.Paused, err = q.Paused(ctx)
-	return stats, err
+	if stats.Paused, err = q.Paused(ctx); err != nil {
+		return QueueStats{}, wrapUnavailable(err)
+	}
+	if stats.Losses, err = q.Losses(ctx); err != nil {
+		return QueueStats{}, wrapUnavailable(err)
+	}
+	return stats, nil
 }
 
 // SampleSizes estimates how large the messages are that wait. It measures some of them.
@@ -69,6 +76,15 @@ func (s *QueueStats) Sum() ShardStats {
 	}
 	sum.Routes = s.routes()
 	return sum
+}
+
+// MadeAt is since when the queue has what it has, or the first of its shards: before, there
+// was none, or Redis has lost it. It is zero where that is not known.
+func (s *QueueStats) MadeAt() (at time.Time) {
+	for i := range s.Shards {
+		at = earlier(at, s.Shards[i].Born)
+	}
+	return at
 }
 
 // Held is how many shards an instance polls.

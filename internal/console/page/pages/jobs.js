@@ -1,6 +1,7 @@
 import { get, name, post } from '../api.js';
 import { act } from '../ask.js';
-import { badge, button, el, replace, table } from '../dom.js';
+import { badge, change, el, given, replace, table } from '../dom.js';
+import { poll } from '../fresh.js';
 import { count } from '../format.js';
 import { when } from '../when.js';
 
@@ -11,18 +12,17 @@ export const title = () => 'Jobs';
 export async function show(root, query, signal) {
   const at = el('div');
   root.append(at);
-  while (!signal.aborted) {
+  await poll(root, every, signal, async () => {
     const { jobs } = await get('jobs', null, signal);
     replace(at, jobTable(jobs, query.job));
-    await new Promise((resolve) => setTimeout(resolve, every));
-  }
+  });
 }
 
 function jobTable(jobs, chosen) {
   return table('Jobs', [
     { name: 'Job', of: (j) => (j.job === chosen ? el('b', null, j.job) : j.job) },
     { name: 'Queue', of: (j) => j.queue },
-    { name: 'What', of: (j) => [j.dry_run ? 'count only: ' : '', j.verb, ' ', el('small', null, JSON.stringify(j.filter))] },
+    { name: 'What', of: (j) => [j.dry_run ? 'count only: ' : '', j.verb, ' ', el('small', null, given(JSON.stringify(j.filter)))] },
     { name: 'State', of: (j) => badge({ failed: 'bad', running: 'good' }[j.state] || 'plain', j.state) },
     { name: 'Matched', number: true, of: (j) => count(j.matched) },
     { name: 'Done', number: true, of: (j) => count(j.done) },
@@ -30,7 +30,7 @@ function jobTable(jobs, chosen) {
     { name: 'Maybe published', number: true, of: (j) => count(j.maybe_published) },
     { name: 'Failed', number: true, of: (j) => count(j.failed) },
     { name: 'Begun', of: (j) => when(j.started_at) },
-    { name: 'Action', of: (j) => (['running', 'waiting'].includes(j.state) ? button('Stop …', () => stop(j)) : '') },
+    { name: 'Action', of: (j) => (['running', 'waiting'].includes(j.state) ? change('Stop …', () => stop(j)) : '') },
   ], jobs, 'There are none. They begin where messages or dead letters are filtered.');
 }
 

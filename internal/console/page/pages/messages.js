@@ -1,7 +1,8 @@
 import { get, name } from '../api.js';
 import { startJob, whenFields, whenOf } from '../ask.js';
-import { badge, button, el, field, input, note, replace, scroll, select } from '../dom.js';
-import { count } from '../format.js';
+import { badge, button, change, el, field, given, input, note, replace, scroll, select } from '../dom.js';
+import { asOf } from '../fresh.js';
+import { instant, typed, zone, count } from '../format.js';
 import { when } from '../when.js';
 
 const states = [['', 'anywhere'], ['scheduled', 'scheduled'], ['parked', 'parked'], ['in_flight', 'in flight'], ['dead', 'dead']];
@@ -25,6 +26,7 @@ export async function show(root, query, signal) {
       ? button(answer.messages.length ? 'More' : 'Nothing found so far: look further', () => page(next).catch((err) => note(err.message, true)))
       : el('span', null, 'That is all.'));
   };
+  asOf(root, signal);
   await page('');
 }
 
@@ -34,20 +36,14 @@ export function filterOf({ state, topic, key, tag, id_prefix: idPrefix, due_from
   return Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
 }
 
-function local(time) {
-  if (!time) return '';
-  const t = new Date(time);
-  return new Date(t - t.getTimezoneOffset() * 60000).toISOString().slice(0, 19);
-}
-
 function form(query) {
   const shown = el('form.filter', {
     role: 'search', 'aria-label': 'Filter',
     onsubmit: (event) => {
       event.preventDefault();
-      const given = Object.fromEntries(new FormData(shown));
-      for (const bound of ['due_from', 'due_to']) if (given[bound]) given[bound] = new Date(given[bound]).toISOString();
-      location.hash = `#/messages?${new URLSearchParams(Object.entries({ queue: query.queue, ...given }).filter(([, value]) => value))}`;
+      const values = Object.fromEntries(new FormData(shown));
+      for (const bound of ['due_from', 'due_to']) if (values[bound]) values[bound] = instant(values[bound]);
+      location.hash = `#/messages?${new URLSearchParams(Object.entries({ queue: query.queue, ...values }).filter(([, value]) => value))}`;
     },
   },
   field('State', select('state', states, query.state || '')),
@@ -55,8 +51,8 @@ function form(query) {
   field('Key', input('key', { value: query.key })),
   field('Tag', input('tag', { value: query.tag })),
   field('Id begins with', input('id_prefix', { value: query.id_prefix })),
-  field('Due from', input('due_from', { type: 'datetime-local', step: 1, value: local(query.due_from) })),
-  field('Due before', input('due_to', { type: 'datetime-local', step: 1, value: local(query.due_to) })),
+  field('Due from', input('due_from', { type: 'datetime-local', step: 1, value: typed(query.due_from), title: zone() })),
+  field('Due before', input('due_to', { type: 'datetime-local', step: 1, value: typed(query.due_to), title: zone() })),
   el('button.primary', { type: 'submit' }, 'List'));
   return shown;
 }
@@ -64,13 +60,15 @@ function form(query) {
 function bulk(queue, filter) {
   if (!Object.keys(filter).length) return el('p.none', null, 'Filter, to cancel or reschedule all that match.');
   return el('p.actions', null,
-    button('Cancel all that match …', () => startJob({
-      queue, path: 'messages:cancel', filter, title: 'Cancel all that match', verb: 'cancelled and will not be published', danger: true,
+    change('Cancel all that match …', () => startJob({
+      queue, path: 'messages:cancel', filter, title: `Cancel all that match in ${queue}`, verb: 'Cancel', danger: true,
+      effect: 'Each message that matches is removed and will not be published. This cannot be undone.',
     })),
-    button('Reschedule all that match …', () => startJob({
-      queue, path: 'messages:reschedule', filter, title: 'Reschedule all that match', verb: 'moved',
+    change('Reschedule all that match …', () => startJob({
+      queue, path: 'messages:reschedule', filter, title: `Reschedule all that match in ${queue}`, verb: 'Reschedule',
+      effect: 'Each message that matches gets another due time.',
       fields: [whenFields(), field('Or by', input('by', { placeholder: '+30m' }), 'Each from its own due time.')],
-      extra: (given) => (given.by ? { by: given.by.trim() } : whenOf(given)),
+      extra: (values) => (values.by ? { by: values.by.trim() } : whenOf(values)),
     })));
 }
 
@@ -86,8 +84,8 @@ export function stateBadge(m) {
 export function row(queue, m) {
   const cell = (label, ...content) => el('td', { 'data-name': label }, content);
   return el('tr', null,
-    cell('Id', el('a', { href: `#/message?${new URLSearchParams({ queue, id: m.id, key: m.key })}` }, m.id)),
-    cell('Key', m.key), cell('Topic', m.topic), cell('State', stateBadge(m)), cell('Due', when(m.due_at)),
-    cell('Attempt', String(m.attempt)), cell('Tags', (m.tags || []).join(', ')), cell('Why', m.reason || ''));
+    cell('Id', el('a', { href: `#/message?${new URLSearchParams({ queue, id: m.id, key: m.key })}` }, given(m.id))),
+    cell('Key', given(m.key)), cell('Topic', given(m.topic)), cell('State', stateBadge(m)), cell('Due', when(m.due_at)),
+    cell('Attempt', String(m.attempt)), cell('Tags', given((m.tags || []).join(', '))), cell('Why', given(m.reason)));
 }
 

@@ -1,11 +1,14 @@
 import { get, name, post } from '../api.js';
 import { act } from '../ask.js';
-import { badge, button, el, facts, field, input, replace, table } from '../dom.js';
+import { badge, change, el, facts, field, given, input, replace, table } from '../dom.js';
+import { poll } from '../fresh.js';
 import { away, bytes, clock, count, duration, rate, room } from '../format.js';
 import { bars } from '../plot.js';
 import { when } from '../when.js';
+import { resume } from './overview.js';
 
 const every = 2000;
+const forecastEvery = 60000;
 const day = 24 * 3600 * 1000;
 
 export const title = ({ queue }) => `Queue ${queue}`;
@@ -16,20 +19,22 @@ export async function show(root, { queue }, signal) {
   const forecast = el('section');
   root.append(actions(queue), state, forecast, shards);
   drawForecast(forecast, queue, signal);
-  while (!signal.aborted) {
+  const again = setInterval(() => drawForecast(forecast, queue, signal), forecastEvery);
+  signal.addEventListener('abort', () => clearInterval(again));
+  await poll(root, every, signal, async () => {
     const [q, all] = await Promise.all([
       get(`queues/${name(queue)}`, null, signal), get(`queues/${name(queue)}/shards`, null, signal)]);
     replace(state, numbers(q), paused(queue, q.paused || []));
     replace(shards, el('h2', null, 'Shards'), shardTable(all));
-    await new Promise((resolve) => setTimeout(resolve, every));
-  }
+    return q.age_s;
+  });
 }
 
 function actions(queue) {
   return el('p.actions', null,
     el('a.button', { href: `#/messages?queue=${name(queue)}` }, 'Messages'),
     el('a.button', { href: `#/dead?queue=${name(queue)}` }, 'Dead letters'),
-    button('Pause …', () => pause(queue)));
+    change('Pause …', () => pause(queue)));
 }
 
 function pause(queue) {
@@ -39,17 +44,13 @@ function pause(queue) {
     fields: [field('Topic', input('topic'), 'Only this one; empty for the whole queue.')],
     action: 'Pause', danger: true,
     does: ({ topic }) => post(`queues/${name(queue)}:pause`, topic ? { topic } : {}),
-    done: (answer, { topic }) => `${topic || queue} is paused.`,
+    done: (answer, { topic }) => [topic ? given(topic) : queue, ' is paused.'],
   });
 }
 
 function paused(queue, list) {
-  return list.map((p) => el('p.calm', null, badge('warn', 'paused'), ' ', p.topic ? `Topic ${p.topic}` : 'The whole queue', ', since ', when(p.since), ' ',
-    button('Resume', () => act({
-      title: `Resume ${p.topic || queue}`, effect: 'What is due is published at once, in due order.', action: 'Resume',
-      does: () => post(`queues/${name(queue)}:resume`, p.topic ? { topic: p.topic } : {}),
-      done: () => `${p.topic || queue} is resumed.`,
-    }))));
+  return list.map((p) => el('p.calm', null, badge('warn', 'paused'), ' ', p.topic ? ['Topic ', given(p.topic)] : 'The whole queue', ', since ', when(p.since),
+    ', by ', p.by ? given(p.by) : 'an unknown', ' ', resume(queue, p)));
 }
 
 function numbers(q) {
@@ -66,6 +67,7 @@ function numbers(q) {
     ['Lateness', q.lateness && `p50 ${duration(q.lateness.p50_s)}, p99 ${duration(q.lateness.p99_s)} by the instance that was asked`],
     ['Budget', room(q.budget)],
     ['Redis’ memory', room(q.redis_memory)],
+    ['Made', q.made_at && when(q.made_at)],
     ['Trouble', q.error],
   ]);
 }
@@ -75,8 +77,9 @@ async function drawForecast(root, queue, signal) {
   const to = new Date(from.getTime() + day);
   try {
     const f = await get(`queues/${name(queue)}/forecast`, { from: from.toISOString(), to: to.toISOString(), step: '15m' }, signal);
+    const due = 'Messages that fall due, by quarters of an hour, next 24 hours';
     const said = (s) => `${clock(s.at)}: ${count(s.messages)} messages, about ${bytes(s.bytes)}`;
-    replace(root, el('h2', null, 'Forecast'), bars('Messages that fall due, by quarters of an hour, next 24 hours', f.steps, to, count, said),
+    replace(root, el('h2', null, 'Forecast'), bars(`${due}; as of ${clock(f.now, false)}`, due, f.steps, to, count, said),
       el('p', null, `Due now ${count(f.due)}, ${count(f.parked)} of them parked; after these hours ${count(f.later)}. A message has ${bytes(f.message_bytes.mean)} on average, ± ${bytes(f.message_bytes.error)}.`),
       el('details', null, el('summary', null, 'As a table'), table('Forecast', [
         { name: 'From', of: (s) => clock(s.at) },

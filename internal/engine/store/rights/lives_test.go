@@ -141,7 +141,7 @@ var finding = step{"find", func(ctx context.Context, l *life) error {
 }}
 
 var pausing = step{"pause", func(ctx context.Context, l *life) error {
-	_, err := l.q.Admin().Pause(ctx, "topic")
+	_, err := l.q.Admin().Pause(ctx, "topic", "ann")
 	_, errResume := l.q.Admin().Resume(ctx, "topic")
 	return errors.Join(err, errResume)
 }}
