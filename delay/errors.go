@@ -26,9 +26,13 @@ var (
 	// ErrUnknown is returned when a reply was lost and it cannot be told whether
 	// the call took effect. What it has not done by then it never will, so Get
 	// tells the truth from then on; but a message that is not found may have been
-	// published already. To make sure, repeat the call with [Repeat] in the next
-	// minute.
+	// published already. To make sure, repeat the call with [Repeat] within 59 s
+	// of its start.
 	ErrUnknown = store.ErrUnknown
+	// ErrForgotten is returned to a repetition, see [Repeat], where it cannot be told
+	// any more what became of the call. The repetition has changed nothing; look with Get,
+	// and remember that a message that is not found may have been published.
+	ErrForgotten = store.ErrForgotten
 	// ErrUnavailable is returned when Redis was not reached. Nothing was changed.
 	ErrUnavailable = store.ErrUnavailable
 	// ErrNotDurable is returned when the call was done, but what was asked with

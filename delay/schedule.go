@@ -103,7 +103,7 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 	accepted, at = make([]store.Request, 0, len(requests)), make([]int, 0, len(requests))
 	messages := make([]message.Message, len(requests))
 	for i := range requests {
-		if errors.Is(results[i].Err, ErrInvalid) {
+		if errors.Is(results[i].Err, ErrInvalid) || errors.Is(results[i].Err, ErrForgotten) {
 			continue
 		}
 		request := store.Request{Message: &messages[i]}

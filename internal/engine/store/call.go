@@ -1,15 +1,16 @@
 package store
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // state is what is known of a call.
@@ -23,8 +24,8 @@ import (
 //	lost         ▼                                                         │ │ │
 //	Earlier ──► maybeRan ───── Redis answers a second run ─────────────────┘ │ │
 //	             │     ▲ └──── ctx ends: ErrUnknown, once settled ───────────┘ │
-//	             └─────┘  └─── Redis refuses for good, or it is too long ago ──┘
-//	          a reply is       that it began: ErrUnknown
+//	             └─────┘  └─── Redis refuses for good: ErrUnknown; or it is ───┘
+//	          a reply is       too long ago that it began: ErrForgotten
 //	          lost again, or
 //	          a run did not happen
 //
@@ -132,6 +133,7 @@ func (c *call) giveUp(err error) {
 func (c *call) unknown(cause error) error {
 	return &UnknownError{Cause: cause, Call: Earlier{
 		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start,
+		ended: time.Now(),
 	}}
 }
 
@@ -145,6 +147,21 @@ type Earlier struct {
 
 	token string
 	start *start
+	ended time.Time // when the error was made
+}
+
+// BetweenRepetitions is the least time from the end of a call to its repetition.
+const BetweenRepetitions = 100 * time.Millisecond
+
+// Again is asked before an earlier call is repeated. It waits until a short while after
+// that has ended, so that who repeats calls that end at once does not spin: not for longer,
+// and so also where the caller's time is over. Its error is [ErrForgotten].
+func (e *Earlier) Again() error {
+	if time.Since(e.start.at) > repeatable {
+		return ErrForgotten
+	}
+	wait.Sleep(context.Background(), time.Until(e.ended.Add(BetweenRepetitions)))
+	return nil
 }
 
 // Still is the error of a repetition of which no run happened: what the earlier
@@ -153,7 +170,9 @@ func (e *Earlier) Still(err error) error {
 	if e == nil {
 		return err
 	}
-	return &UnknownError{Call: *e, Cause: err}
+	again := *e
+	again.ended = time.Now()
+	return &UnknownError{Call: again, Cause: err}
 }
 
 // UnknownError is an [ErrUnknown].
@@ -172,8 +191,6 @@ func (e *UnknownError) Unwrap() error { return e.Cause }
 // repeatable is for how long after its start a call may have further runs: a
 // cancel or replace that came since has left a tombstone, which lives longer.
 const repeatable = tombstone - time.Second
-
-var errForgotten = errors.New("it began too long ago")
 
 // newCall is a call under that token, or a further run of an earlier one, unless
 // that is nil.

@@ -187,7 +187,7 @@ func (d *doing) place(layout *Layout) {
 		case d.verb.pinned && layout.Epoch != d.epoch:
 			c.refused(ErrReload)
 		case c.state == maybeRan && time.Since(c.start.at) > repeatable:
-			c.refused(errForgotten)
+			c.finish(Answer{Err: ErrForgotten})
 		}
 	}
 }
