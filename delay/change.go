@@ -10,6 +10,13 @@ import (
 // Cancel removes a message that waits, or is in the dead letters, so that it is
 // never published.
 //
+// A message is named by its ID and its Key. Where ref has no Key and nothing is found, the
+// queue is looked through once for messages that have that ID under some Key: for up to
+// 1,000 of a shard that wait and as many dead letters, those that are due next, and 256
+// shards; and for 2,000 messages a second, with 20,000 at once, as long as a client asks for
+// what is gone. One that is found is answered with [ErrInvalid], whose field is the key, and
+// nothing is changed; where not all could be looked at, the text of [ErrNotFound] says so.
+//
 // Its errors are [ErrTooLate], [ErrNotFound], [ErrMaybePublished], with which
 // the message is removed all the same, [ErrUnavailable], [ErrUnknown],
 // [ErrNoLayout], [ErrInvalid], and [ErrNotDurable]. For the options see [Repeat].
@@ -19,14 +26,14 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CallOption) error 
 	if err := checkRef(ref); err != nil {
 		return err
 	}
-	earlier, err := c.earlier(repeated(opts), verbCancel, ref)
+	earlier, err := c.earlier(ctx, repeated(opts), verbCancel, ref)
 	switch {
 	case err != nil:
 		return err
 	case earlier != nil:
-		return settled(c.queue.CancelAgain(ctx, earlier, c.durable.wait()))
+		return c.settled(ctx, ref, c.queue.CancelAgain(ctx, earlier, c.durable.wait()))
 	}
-	return settled(c.queue.Cancel(ctx, ref.ID, ref.Key, c.durable.wait()))
+	return c.settled(ctx, ref, c.queue.Cancel(ctx, ref.ID, ref.Key, c.durable.wait()))
 }
 
 // Reschedule moves a waiting message to another due time. A message in the dead
@@ -38,7 +45,7 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	if err := checkRef(ref); err != nil {
 		return err
 	}
-	earlier, err := c.earlier(repeated(opts), verbReschedule, ref)
+	earlier, err := c.earlier(ctx, repeated(opts), verbReschedule, ref)
 	if err != nil {
 		return err
 	}
@@ -50,9 +57,9 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	case err != nil:
 		return err
 	case earlier != nil:
-		return settled(c.queue.RescheduleAgain(ctx, earlier, due, c.durable.wait()))
+		return c.settled(ctx, ref, c.queue.RescheduleAgain(ctx, earlier, due, c.durable.wait()))
 	}
-	return settled(c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.durable.wait()))
+	return c.settled(ctx, ref, c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.durable.wait()))
 }
 
 // PublishNow makes a waiting message due now, by Redis' clock. A parked one still

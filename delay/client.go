@@ -19,6 +19,7 @@ import (
 type Client struct {
 	queue *store.Producer
 	spans *tracing.Schedules
+	looks looks
 	options
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/compensation"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
-	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // Compensated is the status of a message that Redis did not take and the broker
@@ -75,7 +74,7 @@ func WithCompensationTopic(topic string) Option {
 // scheduleOrCompensate is ScheduleBatch of a client with a compensation.
 func (c *Client) scheduleOrCompensate(ctx context.Context, requests []Request) ([]Result, error) {
 	if slices.ContainsFunc(requests, func(r Request) bool { return errors.Is(r.Repeat, errBoth) }) {
-		wait.Sleep(context.WithoutCancel(ctx), store.BetweenRepetitions)
+		store.RestUntilAgain(ctx, time.Now())
 	}
 	ctx, cancel := c.begin(ctx)
 	defer cancel()

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -55,7 +56,7 @@ func invalid(field, value, limit string) error {
 }
 
 // settled turns a store's answer into the call's error.
-func settled(answer store.Answer) error {
+func (c *Client) settled(ctx context.Context, ref Ref, answer store.Answer) error {
 	if answer.Err != nil {
 		return failed(answer.Err)
 	}
@@ -64,7 +65,7 @@ func settled(answer store.Answer) error {
 	case store.InFlight:
 		return ErrTooLate
 	case store.NotFound:
-		return ErrNotFound
+		return c.notFound(ctx, ref)[ref]
 	case store.DoneMaybePublished:
 		err = ErrMaybePublished
 	default:

@@ -77,8 +77,8 @@ type End struct {
 }
 
 // Get returns the message as it is now. One that has ended has neither headers nor body,
-// and is [ErrNotFound] where the queue remembers nothing of it. Other errors are
-// [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
+// and is [ErrNotFound] where the queue remembers nothing of it; a Key that was forgotten is met
+// as by [Client.Cancel]. Other errors are [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
 func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
@@ -90,7 +90,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	case err != nil:
 		return Info{}, err
 	case !ok && located.End == nil:
-		return Info{}, ErrNotFound
+		return Info{}, c.notFound(ctx, ref)[ref]
 	case !ok:
 		return endedInfo(ref, located.End), nil
 	}

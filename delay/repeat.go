@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"context"
 	"errors"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -53,7 +54,7 @@ const (
 
 // earlier is the call of which err tells that its outcome is unknown, nil where
 // there is none. Without an ID ref is any of the Key.
-func (c *Client) earlier(err error, verb string, ref Ref) (*store.Earlier, error) {
+func (c *Client) earlier(ctx context.Context, err error, verb string, ref Ref) (*store.Earlier, error) {
 	var unknown *store.UnknownError
 	if !errors.As(err, &unknown) {
 		return nil, nil //nolint:nilnil // No call is repeated, which is no error.
@@ -66,5 +67,5 @@ func (c *Client) earlier(err error, verb string, ref Ref) (*store.Earlier, error
 	if was != is || e.Key != ref.Key {
 		return nil, invalid("repeat", is, "the call that was "+was)
 	}
-	return e, e.Again()
+	return e, e.Again(ctx)
 }

@@ -51,7 +51,7 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 	results := make([]Result, len(requests))
 	earlier := make([]*store.Earlier, len(requests))
 	for i := range requests {
-		results[i].Ref, earlier[i], results[i].Err = c.identity(&requests[i])
+		results[i].Ref, earlier[i], results[i].Err = c.identity(ctx, &requests[i])
 	}
 	layout, err := c.layout(ctx)
 	if err != nil {
@@ -76,13 +76,13 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 }
 
 // identity is the message's, and the call that the request repeats, if any.
-func (c *Client) identity(r *Request) (Ref, *store.Earlier, error) {
+func (c *Client) identity(ctx context.Context, r *Request) (Ref, *store.Earlier, error) {
 	verb := verbSchedule
 	if c.conflict == Replace {
 		verb = verbReplace
 	}
 	ref := Ref{ID: r.Message.ID, Key: r.Message.Key}
-	earlier, err := c.earlier(r.Repeat, verb, ref)
+	earlier, err := c.earlier(ctx, r.Repeat, verb, ref)
 	switch {
 	case ref.ID != "":
 	case earlier != nil:

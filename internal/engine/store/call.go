@@ -150,17 +150,21 @@ type Earlier struct {
 	ended time.Time // when the error was made
 }
 
-// BetweenRepetitions is the least time from the end of a call to its repetition.
-const BetweenRepetitions = 100 * time.Millisecond
+// betweenRepetitions is the least time from the end of a call to its repetition.
+const betweenRepetitions = 100 * time.Millisecond
 
-// Again is asked before an earlier call is repeated. It waits until a short while after
-// that has ended, so that who repeats calls that end at once does not spin: not for longer,
-// and so also where the caller's time is over. Its error is [ErrForgotten].
-func (e *Earlier) Again() error {
+// RestUntilAgain waits until a call that ended then may be repeated, so that who repeats
+// calls that end at once does not spin: also where ctx has ended.
+func RestUntilAgain(ctx context.Context, ended time.Time) {
+	wait.Sleep(context.WithoutCancel(ctx), time.Until(ended.Add(betweenRepetitions)))
+}
+
+// Again is asked before an earlier call is repeated, and rests. Its error is [ErrForgotten].
+func (e *Earlier) Again(ctx context.Context) error {
 	if time.Since(e.start.at) > repeatable {
 		return ErrForgotten
 	}
-	wait.Sleep(context.Background(), time.Until(e.ended.Add(BetweenRepetitions)))
+	RestUntilAgain(ctx, e.ended)
 	return nil
 }
 
