@@ -40,6 +40,9 @@ const (
 // Info is a message as it is now.
 type Info struct {
 	Message
+	// UID names the message where its ID is used again; consumers get it as [HeaderUID].
+	// Empty of one that has ended.
+	UID   string
 	State State
 	// DueAt is the due time now in force.
 	DueAt time.Time
@@ -126,10 +129,13 @@ func (c *Client) livingInfo(ref Ref, located *store.Located) (Info, error) {
 		found.Body = nil
 		found.Headers, _, _ = message.CutSealed(found.Headers) // What is wrong with it, bodyErr says.
 	}
-	headers, tags := message.CutTags(found.Headers)
+	uid := found.UID()
+	headers, _ := message.CutUID(found.Headers)
+	headers, tags := message.CutTags(headers)
 	headers, late, _ := message.CutLate(headers) // It was checked when it was scheduled.
 	info := Info{
 		Message:     Message{ID: ref.ID, Key: ref.Key, Topic: found.Topic, Headers: headers, Body: found.Body, Tags: tags, Late: Late{After: late.After, Then: LateAction(late.Then)}},
+		UID:         uid,
 		State:       stateOf(found.Code),
 		DueAt:       found.DueAt,
 		ScheduledAt: found.ScheduledAt,

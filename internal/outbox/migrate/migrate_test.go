@@ -2,6 +2,7 @@ package migrate_test
 
 import (
 	"database/sql"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func upStatusDown(t *testing.T, db *sql.DB, dialect schema.Dialect, table string
 	require.NoError(t, err)
 	status, err := m.Status(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []migrate.Step{{Version: 1, Name: "00001_outbox.sql"}, {Version: 2, Name: "00002_queues.sql"}}, status)
+	require.Equal(t, []migrate.Step{{Version: 1, Name: "00001_outbox.sql"}, {Version: 2, Name: "00002_queues.sql"}, {Version: 3, Name: "00003_uid.sql"}}, status)
 	require.Zero(t, tables(t, db, dialect, in), "asking changes nothing")
 
 	steps, err := m.Up(t.Context())
@@ -82,9 +83,11 @@ func upStatusDown(t *testing.T, db *sql.DB, dialect schema.Dialect, table string
 
 	_, err = db.ExecContext(t.Context(), "INSERT INTO "+table+" (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
 	require.NoError(t, err)
-	steps, err = m.Down(t.Context(), false)
-	require.NoError(t, err, "the messages stay")
-	require.Equal(t, status[1].Version, steps[0].Version)
+	for _, step := range slices.Backward(status[1:]) {
+		steps, err = m.Down(t.Context(), false)
+		require.NoError(t, err, "the messages stay")
+		require.Equal(t, step.Version, steps[0].Version)
+	}
 	_, err = m.Down(t.Context(), false)
 	require.ErrorIs(t, err, migrate.ErrPending)
 	_, err = m.Up(t.Context())

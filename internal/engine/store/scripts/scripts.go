@@ -31,7 +31,7 @@ var (
 	Replace    = load("replace", tags)
 	Put        = load("put", tags)
 	Cancel     = load("cancel", ends, tags)
-	Reschedule = load("reschedule")
+	Reschedule = load("reschedule", uid)
 	Get        = load("get")
 	Claim      = load("claim")
 	Confirm    = load("confirm")
@@ -64,8 +64,9 @@ var (
 	JobKeep    = load("jobkeep")
 )
 
-// What several scripts have in front: that keep the index of tags, and the history.
-const tags, ends = "shared/tags", "shared/ends"
+// What scripts have in front: that keep the index of tags, and the history, and that give a
+// message another token.
+const tags, ends, uid = "shared/tags", "shared/ends", "shared/uid"
 
 func load(verb string, shared ...string) *Script {
 	var all strings.Builder
