@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // Cancel removes a message that waits, or is in the dead letters, so that it is
@@ -34,6 +35,47 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CallOption) error 
 		return c.settled(ctx, ref, c.queue.CancelAgain(ctx, earlier, c.durable.wait()))
 	}
 	return c.settled(ctx, ref, c.queue.Cancel(ctx, ref.ID, ref.Key, c.durable.wait()))
+}
+
+// CancelBatch is [Client.Cancel] of several messages: a result for each, by index, whose Err
+// is what Cancel would answer; the batch is not atomic. It costs a script for each fifty
+// messages of a shard. A call whose Err is [ErrUnknown] goes on by Cancel with [Repeat].
+// The error is that of the whole batch, where no item could be tried.
+func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) {
+	ctx, cancel := c.begin(ctx)
+	defer cancel()
+	results := make([]Result, len(refs))
+	names, at := make([][2]string, 0, len(refs)), make([]int, 0, len(refs))
+	for i, ref := range refs {
+		results[i] = Result{Ref: ref, Err: checkRef(ref)}
+		if results[i].Err == nil {
+			names, at = append(names, [2]string{ref.ID, ref.Key}), append(at, i)
+		}
+	}
+	if len(at) == 0 {
+		return results, nil
+	}
+	if _, err := c.layout(ctx); err != nil {
+		for _, i := range at {
+			results[i].Err = err
+		}
+		return results, err
+	}
+	var missing []Ref
+	var places []int
+	for n, answer := range c.queue.CancelAll(ctx, names, c.durable.wait()) {
+		r := &results[at[n]]
+		if answer.Err == nil && answer.Code == store.NotFound {
+			missing, places = append(missing, r.Ref), append(places, at[n])
+			continue
+		}
+		r.Err = c.settled(ctx, r.Ref, answer)
+	}
+	found := c.notFound(ctx, missing...)
+	for _, i := range places {
+		results[i].Err = found[results[i].Ref]
+	}
+	return results, nil
 }
 
 // Reschedule moves a waiting message to another due time. A message in the dead

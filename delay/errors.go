@@ -51,6 +51,26 @@ var (
 	ErrInvalid = errors.New("delay: invalid")
 )
 
+// InvalidError is the cause of an [ErrInvalid], for errors.As: Field names what is wrong, as
+// topic, id, key, header, tag, late, body or due, or the option or parameter; Value is what
+// was given, shortened, and never a body; Limit says what is allowed.
+type InvalidError = message.InvalidError
+
+// Done reports whether a call that answered err took effect: where err is nil, and also
+// where it tells of a copy that may be out ([ErrMaybePublished]) or of copies that are
+// missing ([ErrNotDurable]). After [ErrUnknown] and [ErrForgotten] nobody knows, and it is false.
+func Done(err error) bool {
+	if err == nil {
+		return true
+	}
+	for _, not := range []error{ErrDuplicate, ErrNotFound, ErrTooLate, ErrUnknown, ErrForgotten, ErrUnavailable, ErrFull, ErrNoLayout, ErrInvalid} {
+		if errors.Is(err, not) {
+			return false
+		}
+	}
+	return errors.Is(err, ErrMaybePublished) || errors.Is(err, ErrNotDurable)
+}
+
 func invalid(field, value, limit string) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, &message.InvalidError{Field: field, Value: value, Limit: limit})
 }

@@ -18,7 +18,7 @@ const (
 	// Scheduled: it waits until it is due.
 	Scheduled State = "scheduled"
 	// InFlight: it is being published.
-	InFlight State = "in flight"
+	InFlight State = "in_flight"
 	// Dead: it is in the dead letters.
 	Dead State = "dead"
 )
