@@ -63,7 +63,7 @@ func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) 
 	}
 	var missing []Ref
 	var places []int
-	for n, answer := range c.queue.CancelAll(ctx, names, c.durable.wait()) {
+	for n, answer := range c.queue.CancelEach(ctx, names, c.durable.wait()) {
 		r := &results[at[n]]
 		if answer.Err == nil && answer.Code == store.NotFound {
 			missing, places = append(missing, r.Ref), append(places, at[n])

@@ -34,9 +34,9 @@ func (q *Producer) Cancel(ctx context.Context, id, key string, durable Durabilit
 	return q.doOne(ctx, &v, newCall(id, key, newTokens(1)[0], nil))
 }
 
-// CancelAll is Cancel of several messages, which are named by ID and Key: an answer for
+// CancelEach is Cancel of several messages, which are named by ID and Key: an answer for
 // each, by index.
-func (q *Producer) CancelAll(ctx context.Context, names [][2]string, durable Durability) []Answer {
+func (q *Producer) CancelEach(ctx context.Context, names [][2]string, durable Durability) []Answer {
 	v := cancelVerb
 	v.durable = durable
 	calls := make([]*call, len(names))
