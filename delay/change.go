@@ -5,10 +5,18 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // Cancel removes a message that waits, or is in the dead letters, so that it is
 // never published.
+//
+// A message is named by its ID and its Key. Where ref has no Key and nothing is found, the
+// queue is looked through once for messages that have that ID under some Key: for up to
+// 1,000 of a shard that wait and as many dead letters, those that are due next, and 256
+// shards; and for 2,000 messages a second, with 20,000 at once, as long as a client asks for
+// what is gone. One that is found is answered with [ErrInvalid], whose field is the key, and
+// nothing is changed; where not all could be looked at, the text of [ErrNotFound] says so.
 //
 // Its errors are [ErrTooLate], [ErrNotFound], [ErrMaybePublished], with which
 // the message is removed all the same, [ErrUnavailable], [ErrUnknown],
@@ -19,14 +27,55 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CallOption) error 
 	if err := checkRef(ref); err != nil {
 		return err
 	}
-	earlier, err := c.earlier(repeated(opts), verbCancel, ref)
+	earlier, err := c.earlier(ctx, repeated(opts), verbCancel, ref)
 	switch {
 	case err != nil:
 		return err
 	case earlier != nil:
-		return settled(c.queue.CancelAgain(ctx, earlier, c.durable.wait()))
+		return c.settled(ctx, ref, c.queue.CancelAgain(ctx, earlier, c.durable.wait()))
 	}
-	return settled(c.queue.Cancel(ctx, ref.ID, ref.Key, c.durable.wait()))
+	return c.settled(ctx, ref, c.queue.Cancel(ctx, ref.ID, ref.Key, c.durable.wait()))
+}
+
+// CancelBatch is [Client.Cancel] of several messages: a result for each, by index, whose Err
+// is what Cancel would answer; the batch is not atomic. It costs a script for each fifty
+// messages of a shard. A call whose Err is [ErrUnknown] goes on by Cancel with [Repeat].
+// The error is that of the whole batch, where no item could be tried.
+func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) {
+	ctx, cancel := c.begin(ctx)
+	defer cancel()
+	results := make([]Result, len(refs))
+	names, at := make([][2]string, 0, len(refs)), make([]int, 0, len(refs))
+	for i, ref := range refs {
+		results[i] = Result{Ref: ref, Err: checkRef(ref)}
+		if results[i].Err == nil {
+			names, at = append(names, [2]string{ref.ID, ref.Key}), append(at, i)
+		}
+	}
+	if len(at) == 0 {
+		return results, nil
+	}
+	if _, err := c.layout(ctx); err != nil {
+		for _, i := range at {
+			results[i].Err = err
+		}
+		return results, err
+	}
+	var missing []Ref
+	var places []int
+	for n, answer := range c.queue.CancelEach(ctx, names, c.durable.wait()) {
+		r := &results[at[n]]
+		if answer.Err == nil && answer.Code == store.NotFound {
+			missing, places = append(missing, r.Ref), append(places, at[n])
+			continue
+		}
+		r.Err = c.settled(ctx, r.Ref, answer)
+	}
+	found := c.notFound(ctx, missing...)
+	for _, i := range places {
+		results[i].Err = found[results[i].Ref]
+	}
+	return results, nil
 }
 
 // Reschedule moves a waiting message to another due time. A message in the dead
@@ -38,7 +87,7 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	if err := checkRef(ref); err != nil {
 		return err
 	}
-	earlier, err := c.earlier(repeated(opts), verbReschedule, ref)
+	earlier, err := c.earlier(ctx, repeated(opts), verbReschedule, ref)
 	if err != nil {
 		return err
 	}
@@ -50,9 +99,9 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	case err != nil:
 		return err
 	case earlier != nil:
-		return settled(c.queue.RescheduleAgain(ctx, earlier, due, c.durable.wait()))
+		return c.settled(ctx, ref, c.queue.RescheduleAgain(ctx, earlier, due, c.durable.wait()))
 	}
-	return settled(c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.durable.wait()))
+	return c.settled(ctx, ref, c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.durable.wait()))
 }
 
 // PublishNow makes a waiting message due now, by Redis' clock. A parked one still

@@ -19,6 +19,7 @@ import (
 type Client struct {
 	queue *store.Producer
 	spans *tracing.Schedules
+	looks looks
 	options
 }
 
@@ -39,10 +40,10 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 		return nil, invalid("prefix", "", "at least one byte")
 	case !message.KeyPrefix.MatchString(o.prefix):
 		return nil, invalid("prefix", o.prefix, message.KeyPrefixRule)
-	case o.conflict < Reject || o.conflict > Replace:
-		return nil, invalid("conflict", strconv.Itoa(int(o.conflict)), "Reject, Keep or Replace")
-	case o.durable.replicas < 0:
-		return nil, invalid("durability", strconv.Itoa(o.durable.replicas), "0 replicas or more")
+	case !o.conflict.isKnown():
+		return nil, invalidConflict(o.conflict)
+	case o.durable < 0 && o.durable != Fsync:
+		return nil, invalid("durability", strconv.Itoa(int(o.durable)), "0 replicas or more")
 	case o.timeout <= 0 || o.timeout > store.MaxCall:
 		return nil, invalid("timeout", o.timeout.String(), "more than 0, at most "+store.MaxCall.String())
 	case o.maxSize < 0:

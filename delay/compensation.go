@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,6 +73,9 @@ func WithCompensationTopic(topic string) Option {
 
 // scheduleOrCompensate is ScheduleBatch of a client with a compensation.
 func (c *Client) scheduleOrCompensate(ctx context.Context, requests []Request) ([]Result, error) {
+	if slices.ContainsFunc(requests, func(r Request) bool { return errors.Is(r.Repeat, errBoth) }) {
+		store.RestUntilAgain(ctx, time.Now())
+	}
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
 	began := time.Now()
@@ -89,7 +93,7 @@ func (c *Client) scheduleOrCompensate(ctx context.Context, requests []Request) (
 	var sending sync.WaitGroup
 	slots := make(chan struct{}, compensators)
 	for i := range results {
-		if ctx.Err() != nil || results[i].Err == nil || !provablyNot(results[i].Err) {
+		if ctx.Err() != nil || results[i].Err == nil || !provablyNot(results[i].Err) || c.policy(&requests[i]) == Replace {
 			continue
 		}
 		slots <- struct{}{}
@@ -101,6 +105,10 @@ func (c *Client) scheduleOrCompensate(ctx context.Context, requests []Request) (
 	sending.Wait()
 	return results, err
 }
+
+// errBoth is what neither Redis nor the broker has taken for certain. To repeat that is a new
+// call, which may fail as fast.
+var errBoth = fmt.Errorf("%w", ErrUnknown)
 
 // provablyNot reports whether the run did not happen.
 func provablyNot(err error) bool {
@@ -133,7 +141,7 @@ func (c *Client) compensateOne(ctx context.Context, start time.Time, request *Re
 		return
 	}
 	if err := c.compensation.publish(ctx, c.compensation.topic, compensation.Headers(), body); err != nil {
-		result.Err = fmt.Errorf("%w: %w; compensation: %w", ErrUnknown, result.Err, err)
+		result.Err = fmt.Errorf("%w: %w; compensation: %w", errBoth, result.Err, err)
 		return
 	}
 	result.Status, result.DueAt, result.Err = Compensated, time.UnixMilli(dueMs), nil

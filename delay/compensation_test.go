@@ -194,6 +194,10 @@ func TestCompensationFails(t *testing.T) {
 	require.ErrorIs(t, err, delay.ErrUnknown, "the broker may have it")
 	require.ErrorIs(t, err, cause)
 	require.Empty(t, result.Status)
+	began := time.Now()
+	_, err = client.Schedule(t.Context(), one("a"), delay.After(time.Minute), delay.Repeat(err))
+	require.ErrorIs(t, err, delay.ErrUnknown)
+	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond, "a loop over it is no busy one")
 }
 
 // TestCompensationOfABatch: a message for each item, some at a time.

@@ -8,7 +8,7 @@
 // An accepted message is published at least once, never before its due time by
 // Redis' clock, and is removed only after the broker acknowledged it, or it was
 // cancelled, or it went to the dead letters with a reason. Duplicates carry the
-// same message id. Cancel and reschedule answer truthfully: done, too late,
+// same header delay-uid, see [ReadHeaders]. Cancel and reschedule answer truthfully: done, too late,
 // maybe published, or not found.
 //
 // # Identity

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -26,9 +27,13 @@ var (
 	// ErrUnknown is returned when a reply was lost and it cannot be told whether
 	// the call took effect. What it has not done by then it never will, so Get
 	// tells the truth from then on; but a message that is not found may have been
-	// published already. To make sure, repeat the call with [Repeat] in the next
-	// minute.
+	// published already. To make sure, repeat the call with [Repeat] within 59 s
+	// of its start.
 	ErrUnknown = store.ErrUnknown
+	// ErrForgotten is returned to a repetition, see [Repeat], where it cannot be told
+	// any more what became of the call. The repetition has changed nothing; look with Get,
+	// and remember that a message that is not found may have been published.
+	ErrForgotten = store.ErrForgotten
 	// ErrUnavailable is returned when Redis was not reached. Nothing was changed.
 	ErrUnavailable = store.ErrUnavailable
 	// ErrNotDurable is returned when the call was done, but what was asked with
@@ -46,12 +51,32 @@ var (
 	ErrInvalid = errors.New("delay: invalid")
 )
 
+// InvalidError is the cause of an [ErrInvalid], for errors.As: Field names what is wrong, as
+// topic, id, key, header, tag, late, body or due, or the option or parameter; Value is what
+// was given, shortened, and never a body; Limit says what is allowed.
+type InvalidError = message.InvalidError
+
+// Done reports whether a call that answered err took effect: where err is nil, and also
+// where it tells of a copy that may be out ([ErrMaybePublished]) or of copies that are
+// missing ([ErrNotDurable]). After [ErrUnknown] and [ErrForgotten] nobody knows, and it is false.
+func Done(err error) bool {
+	if err == nil {
+		return true
+	}
+	for _, not := range []error{ErrDuplicate, ErrNotFound, ErrTooLate, ErrUnknown, ErrForgotten, ErrUnavailable, ErrFull, ErrNoLayout, ErrInvalid} {
+		if errors.Is(err, not) {
+			return false
+		}
+	}
+	return errors.Is(err, ErrMaybePublished) || errors.Is(err, ErrNotDurable)
+}
+
 func invalid(field, value, limit string) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, &message.InvalidError{Field: field, Value: value, Limit: limit})
 }
 
 // settled turns a store's answer into the call's error.
-func settled(answer store.Answer) error {
+func (c *Client) settled(ctx context.Context, ref Ref, answer store.Answer) error {
 	if answer.Err != nil {
 		return failed(answer.Err)
 	}
@@ -60,7 +85,7 @@ func settled(answer store.Answer) error {
 	case store.InFlight:
 		return ErrTooLate
 	case store.NotFound:
-		return ErrNotFound
+		return c.notFound(ctx, ref)[ref]
 	case store.OtherTopic:
 		return store.ErrOtherTopic
 	case store.DoneMaybePublished:

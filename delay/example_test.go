@@ -106,6 +106,34 @@ func ExampleClient_Cancel() {
 	// it was published or cancelled before
 }
 
+// A call whose reply was lost goes on as the same call. The loop ends: with an answer, with
+// ctx, or when nobody can tell any more.
+func ExampleRepeat() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	rdb, done := exampleRedis()
+	defer done()
+	client, err := delay.NewClient(rdb, "orders")
+	if err != nil {
+		panic(err)
+	}
+
+	m := delay.Message{ID: "a", Topic: "order.timeout"}
+	result, err := client.Schedule(ctx, m, delay.After(time.Hour))
+	for errors.Is(err, delay.ErrUnknown) && ctx.Err() == nil {
+		result, err = client.Schedule(ctx, m, delay.After(time.Hour), delay.Repeat(err))
+	}
+	switch {
+	case err == nil:
+		fmt.Println("it waits:", result.Status)
+	case errors.Is(err, delay.ErrUnknown), errors.Is(err, delay.ErrForgotten):
+		fmt.Println("it may wait, may have been published, or was never there: alert a human, or schedule it again")
+	default:
+		fmt.Println("it does not wait:", err)
+	}
+	// Output: it waits: created
+}
+
 func ExampleClient_Reschedule() {
 	ctx := context.Background()
 	rdb, done := exampleRedis()

@@ -18,7 +18,7 @@ const (
 	// Scheduled: it waits until it is due.
 	Scheduled State = "scheduled"
 	// InFlight: it is being published.
-	InFlight State = "in flight"
+	InFlight State = "in_flight"
 	// Dead: it is in the dead letters.
 	Dead State = "dead"
 )
@@ -40,6 +40,9 @@ const (
 // Info is a message as it is now.
 type Info struct {
 	Message
+	// UID names the message where its ID is used again; consumers get it as [HeaderUID].
+	// Empty of one that has ended.
+	UID   string
 	State State
 	// DueAt is the due time now in force.
 	DueAt time.Time
@@ -77,8 +80,8 @@ type End struct {
 }
 
 // Get returns the message as it is now. One that has ended has neither headers nor body,
-// and is [ErrNotFound] where the queue remembers nothing of it. Other errors are
-// [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
+// and is [ErrNotFound] where the queue remembers nothing of it; a Key that was forgotten is met
+// as by [Client.Cancel]. Other errors are [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
 func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
@@ -90,7 +93,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	case err != nil:
 		return Info{}, err
 	case !ok && located.End == nil:
-		return Info{}, ErrNotFound
+		return Info{}, c.notFound(ctx, ref)[ref]
 	case !ok:
 		return endedInfo(ref, located.End), nil
 	}
@@ -126,10 +129,13 @@ func (c *Client) livingInfo(ref Ref, located *store.Located) (Info, error) {
 		found.Body = nil
 		found.Headers, _, _ = message.CutSealed(found.Headers) // What is wrong with it, bodyErr says.
 	}
-	headers, tags := message.CutTags(found.Headers)
+	uid := found.UID()
+	headers, _ := message.CutUID(found.Headers)
+	headers, tags := message.CutTags(headers)
 	headers, late, _ := message.CutLate(headers) // It was checked when it was scheduled.
 	info := Info{
 		Message:     Message{ID: ref.ID, Key: ref.Key, Topic: found.Topic, Headers: headers, Body: found.Body, Tags: tags, Late: Late{After: late.After, Then: LateAction(late.Then)}},
+		UID:         uid,
 		State:       stateOf(found.Code),
 		DueAt:       found.DueAt,
 		ScheduledAt: found.ScheduledAt,

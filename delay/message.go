@@ -75,6 +75,8 @@ type Result struct {
 type Request struct {
 	Message Message
 	When    When
+	// Conflict is the policy for this message; zero is the client's.
+	Conflict Conflict
 	// Repeat is the Err of an earlier batch's result for the same message, as of
 	// [Repeat]; nil for a new call.
 	Repeat error

@@ -2,6 +2,8 @@ package delay
 
 import (
 	"log/slog"
+	"math"
+	"strconv"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -14,8 +16,10 @@ type Conflict int
 
 // The conflict policies.
 const (
+	// AsClient is, in a [Request], the policy of the client; and the client's own default, Reject.
+	AsClient Conflict = iota
 	// Reject answers [ErrDuplicate] and leaves the other message alone. The default.
-	Reject Conflict = iota
+	Reject
 	// Keep leaves the other message alone and is content: the policy for
 	// repeating a call whose outcome is unknown.
 	Keep
@@ -24,17 +28,32 @@ const (
 	Replace
 )
 
+func (c Conflict) isKnown() bool { return c >= AsClient && c <= Replace }
+
+func invalidConflict(c Conflict) error {
+	return invalid("conflict", strconv.Itoa(int(c)), "Reject, Keep or Replace")
+}
+
+// policy is what holds for a request.
+func (o *options) policy(r *Request) Conflict {
+	switch {
+	case r.Conflict != AsClient:
+		return r.Conflict
+	case o.conflict != AsClient:
+		return o.conflict
+	default:
+		return Reject
+	}
+}
+
 // Durability says when a call may be called done. Where that is not confirmed in
 // time, the call is done all the same and answers [ErrNotDurable].
-type Durability struct {
-	replicas int
-	fsync    bool
-}
+type Durability int
 
 // Memory calls it done when the primary has it in memory: it survives crashes
 // of producers and bridges, and of Redis as far as its own persistence goes.
 // The default.
-var Memory = Durability{}
+const Memory Durability = 0
 
 // Replicas calls it done when n replicas have confirmed it within a second, too.
 // It survives a failover to one of them; not a primary that was cut off from
@@ -42,7 +61,7 @@ var Memory = Durability{}
 // than n confirm, a call waits for a second, two at the worst, and answers
 // [ErrNotDurable]; so does from then on one at a time, while the others answer
 // it at once, until n confirm again.
-func Replicas(n int) Durability { return Durability{replicas: n} }
+func Replicas(n int) Durability { return Durability(n) }
 
 // Fsync calls it done when the primary has confirmed within three seconds that
 // it is on its disk. It survives a crash of Redis and of its machine, but not a
@@ -53,13 +72,13 @@ func Replicas(n int) Durability { return Durability{replicas: n} }
 // client's pool, and no more than 256 connections to a node, wait at once; further
 // calls wait for them. With appendfsync no, Redis never confirms it. A disk that
 // is late is met as replicas that are missing are, see [Replicas].
-var Fsync = Durability{fsync: true}
+const Fsync Durability = math.MinInt
 
 func (d Durability) wait() store.Durability {
-	if d.fsync {
+	if d == Fsync {
 		return store.ByFsync()
 	}
-	return store.ByReplicas(d.replicas)
+	return store.ByReplicas(int(d))
 }
 
 // Option changes a client's default.

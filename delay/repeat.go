@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"context"
 	"errors"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -14,9 +15,13 @@ type callOptions struct{ earlier error }
 // Repeat makes a call the repetition of an earlier one, whose error it is given:
 //
 //	res, err := client.Schedule(ctx, m, when)
-//	for errors.Is(err, delay.ErrUnknown) {
+//	for errors.Is(err, delay.ErrUnknown) && ctx.Err() == nil {
 //		res, err = client.Schedule(ctx, m, when, delay.Repeat(err))
 //	}
+//
+// The loop ends with the call's answer, with ctx, or with [ErrForgotten]: from 59 s after
+// the first call's start on it cannot be told any more what became of it. A repetition
+// begins 100 ms after the call before has ended, at the earliest.
 //
 // After [ErrUnknown] it is the same call: where that took effect, its answer is
 // given and nothing is done again, also where the message was cancelled, replaced
@@ -28,9 +33,7 @@ type callOptions struct{ earlier error }
 // The verb, the message and its due time must be those of the earlier call, and so
 // must the policy be, as far as it is [Replace] or not; another verb, queue or
 // identity is [ErrInvalid]. An empty ID is the one that the earlier call made.
-// The error works in the process that got it. From 59 s after the first call's
-// start on it cannot be told any more what became of it: the answer is ErrUnknown
-// again, and nothing is done.
+// The error works in the process that got it.
 func Repeat(err error) CallOption { return func(o *callOptions) { o.earlier = err } }
 
 func repeated(opts []CallOption) error {
@@ -51,7 +54,7 @@ const (
 
 // earlier is the call of which err tells that its outcome is unknown, nil where
 // there is none. Without an ID ref is any of the Key.
-func (c *Client) earlier(err error, verb string, ref Ref) (*store.Earlier, error) {
+func (c *Client) earlier(ctx context.Context, err error, verb string, ref Ref) (*store.Earlier, error) {
 	var unknown *store.UnknownError
 	if !errors.As(err, &unknown) {
 		return nil, nil //nolint:nilnil // No call is repeated, which is no error.
@@ -64,5 +67,5 @@ func (c *Client) earlier(err error, verb string, ref Ref) (*store.Earlier, error
 	if was != is || e.Key != ref.Key {
 		return nil, invalid("repeat", is, "the call that was "+was)
 	}
-	return e, nil
+	return e, e.Again(ctx)
 }

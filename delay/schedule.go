@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -28,12 +29,14 @@ func (c *Client) Schedule(ctx context.Context, m Message, when When, opts ...Cal
 
 // ScheduleBatch schedules several messages: one result an item, by index. An
 // item's error, as of Schedule, does not fail the others; the batch is not
-// atomic. The error is that of the whole batch, where no item could be tried.
+// atomic: messages that replace others (see [Request]) are scheduled after the rest of it.
+// The error is that of the whole batch, where no item could be tried.
 func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
 	ctx, span := c.spans.Begin(ctx)
 	var results []Result
 	var err error
-	if c.compensation.publish != nil && c.conflict != Replace {
+	compensates := func(r Request) bool { return c.policy(&r) != Replace }
+	if c.compensation.publish != nil && slices.ContainsFunc(requests, compensates) {
 		results, err = c.scheduleOrCompensate(ctx, requests)
 	} else {
 		results, err = c.schedule(ctx, requests)
@@ -51,7 +54,7 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 	results := make([]Result, len(requests))
 	earlier := make([]*store.Earlier, len(requests))
 	for i := range requests {
-		results[i].Ref, earlier[i], results[i].Err = c.identity(&requests[i])
+		results[i].Ref, earlier[i], results[i].Err = c.identity(ctx, &requests[i])
 	}
 	layout, err := c.layout(ctx)
 	if err != nil {
@@ -66,23 +69,36 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 	if len(accepted) == 0 {
 		return results, nil
 	}
-	for n, i := range at {
-		accepted[n].Earlier = earlier[i]
-	}
-	for n, answer := range c.queue.Schedule(ctx, accepted, c.conflict == Replace, c.durable.wait()) {
-		c.scheduled(&results[at[n]], answer)
+	for _, replace := range []bool{false, true} {
+		var list []store.Request
+		var places []int
+		for n, i := range at {
+			if replace == (c.policy(&requests[i]) == Replace) {
+				accepted[n].Earlier = earlier[i]
+				list, places = append(list, accepted[n]), append(places, i)
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		for n, answer := range c.queue.Schedule(ctx, list, replace, c.durable.wait()) {
+			c.scheduled(&results[places[n]], c.policy(&requests[places[n]]), answer)
+		}
 	}
 	return results, nil
 }
 
 // identity is the message's, and the call that the request repeats, if any.
-func (c *Client) identity(r *Request) (Ref, *store.Earlier, error) {
+func (c *Client) identity(ctx context.Context, r *Request) (Ref, *store.Earlier, error) {
 	verb := verbSchedule
-	if c.conflict == Replace {
+	if c.policy(r) == Replace {
 		verb = verbReplace
 	}
 	ref := Ref{ID: r.Message.ID, Key: r.Message.Key}
-	earlier, err := c.earlier(r.Repeat, verb, ref)
+	earlier, err := c.earlier(ctx, r.Repeat, verb, ref)
+	if !r.Conflict.isKnown() {
+		err = invalidConflict(r.Conflict)
+	}
 	switch {
 	case ref.ID != "":
 	case earlier != nil:
@@ -103,7 +119,7 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 	accepted, at = make([]store.Request, 0, len(requests)), make([]int, 0, len(requests))
 	messages := make([]message.Message, len(requests))
 	for i := range requests {
-		if errors.Is(results[i].Err, ErrInvalid) {
+		if errors.Is(results[i].Err, ErrInvalid) || errors.Is(results[i].Err, ErrForgotten) {
 			continue
 		}
 		request := store.Request{Message: &messages[i]}
@@ -140,7 +156,7 @@ func (c *Client) toMessage(m *Message, id string) (message.Message, error) {
 }
 
 // scheduled turns the store's answer into a result.
-func (c *Client) scheduled(result *Result, answer store.Answer) {
+func (c *Client) scheduled(result *Result, conflict Conflict, answer store.Answer) {
 	result.DueAt = answer.DueAt
 	switch {
 	case answer.Err != nil:
@@ -151,13 +167,13 @@ func (c *Client) scheduled(result *Result, answer store.Answer) {
 		result.Status = Replaced
 	case answer.Code == store.Dead:
 		result.Err = fmt.Errorf("%w: in the dead letters: %s", ErrDuplicate, answer.Reason)
-	case answer.Code == store.OtherTopic && c.conflict == Reject:
+	case answer.Code == store.OtherTopic && conflict == Reject:
 		result.Err = fmt.Errorf("%w: %w", ErrDuplicate, store.ErrOtherTopic)
 	case answer.Code == store.OtherTopic:
 		result.Err = store.ErrOtherTopic
-	case answer.Code == store.InFlight && c.conflict == Replace:
+	case answer.Code == store.InFlight && conflict == Replace:
 		result.Err = ErrTooLate
-	case c.conflict == Keep:
+	case conflict == Keep:
 		result.Status = Existing
 	case answer.Code == store.InFlight:
 		result.Err = fmt.Errorf("%w: it is in flight", ErrDuplicate)

@@ -85,7 +85,7 @@ func TestGet(t *testing.T) {
 	require.Equal(t, 1, info.Attempt)
 	require.WithinRange(t, info.ScheduledAt, time.Now().Add(-time.Minute), time.Now().Add(time.Minute))
 	_, err = client.Get(t.Context(), delay.Ref{ID: order.ID})
-	require.ErrorIs(t, err, delay.ErrNotFound, "the identity is key and ID")
+	require.ErrorIs(t, err, delay.ErrInvalid, "the identity is key and ID")
 
 	p.finish(t, unknown)
 	info, err = client.Get(t.Context(), orderRef)

@@ -10,6 +10,7 @@ type Scheduler interface {
 	Schedule(ctx context.Context, m Message, when When, opts ...CallOption) (Result, error)
 	ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error)
 	Cancel(ctx context.Context, ref Ref, opts ...CallOption) error
+	CancelBatch(ctx context.Context, refs []Ref) ([]Result, error)
 	Reschedule(ctx context.Context, ref Ref, when When, opts ...CallOption) error
 	PublishNow(ctx context.Context, ref Ref, opts ...CallOption) error
 	Get(ctx context.Context, ref Ref) (Info, error)

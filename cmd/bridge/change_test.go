@@ -108,7 +108,7 @@ func TestInFlight(t *testing.T) {
 	f := setup(t)
 	f.ok("schedule", "--topic", "t", "--in", "0s", "--id", "a", "x")
 	claims := f.claim()
-	assert.Equal(t, "in flight", f.ok("get", "--id", "a", "-o", "json").object(t)["state"])
+	assert.Equal(t, "in_flight", f.ok("get", "--id", "a", "-o", "json").object(t)["state"])
 	for _, verb := range [][]string{{"cancel"}, {"reschedule", "--in", "1h"}, {"schedule", "--topic", "t", "--in", "1h", "--conflict", "replace", "x"}} {
 		o := f.run(verb[0], append(verb[1:], "--id", "a", "-o", "json")...)
 		assert.Equal(t, exitRefused, o.code, o)

@@ -132,7 +132,8 @@ func describe(w io.Writer, found *store.Found, now time.Time, withBody bool) err
 	if found.MaybePublished {
 		line("note", "a copy may have been published already")
 	}
-	headers, tags := message.CutTags(found.Headers)
+	headers, _ := message.CutUID(found.Headers)
+	headers, tags := message.CutTags(headers)
 	if len(tags) > 0 {
 		line("tags", strings.Join(tags, " "))
 	}

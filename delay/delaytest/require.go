@@ -15,8 +15,9 @@ import (
 // that compute it with a clock of their own are a little off.
 const tolerance = time.Second
 
-// AnyTime is for [Queue.RequireScheduled], where it does not matter when.
-var AnyTime delay.When
+// AnyTime is for [Queue.RequireScheduled], where it does not matter when. It is an instant
+// that no message is due at, and so no due time that was forgotten, which is refused.
+var AnyTime = delay.At(time.Unix(-1, 0))
 
 // Scheduled returns what waits, in due order, to these topics, or to all where none is
 // given.
@@ -63,6 +64,9 @@ func (q *Queue) list(state store.State, topics []string) (found []delay.Info) {
 //	m := queue.RequireScheduled("order.timeout", delaytest.AnyTime)
 func (q *Queue) RequireScheduled(topic string, when delay.When) delay.Info {
 	q.t.Helper()
+	if err := when.Check(); err != nil {
+		q.t.Fatalf("delaytest: %v; or AnyTime", err)
+	}
 	waiting := q.Scheduled()
 	at, isAt := when.Instant()
 	if !isAt {

@@ -61,7 +61,8 @@ type Message struct {
 
 // toMessage is a message of the store; reading tells what of it cannot be read.
 func toMessage(found *store.Found, state store.State) Message {
-	headers, tags := message.CutTags(found.Headers)
+	headers, _ := message.CutUID(found.Headers)
+	headers, tags := message.CutTags(headers)
 	m := Message{
 		ID: found.ID, Key: found.Key, Topic: found.Topic, State: string(state),
 		DueAt: stamp(found.DueAt), ScheduledAt: stamp(found.ScheduledAt), Attempt: found.Attempt,

@@ -110,7 +110,7 @@ func (s *transcript) told() {
 			switch name {
 			case message.HeaderDueAt:
 				value = fmt.Sprint(value == p.DueAt.UTC().Format(message.TimeFormat))
-			case message.HeaderScheduledAt, message.HeaderQueue:
+			case message.HeaderScheduledAt, message.HeaderQueue, message.HeaderUID:
 				value = ""
 			}
 			headers = append(headers, name+"="+value)

@@ -290,7 +290,7 @@ func (f *fleet) done() int {
 // pause pauses a topic, or the queue where it is empty, and waits until the bridges know.
 func (f *fleet) pause(topic string) {
 	f.t.Helper()
-	_, err := f.queue.Admin().Pause(f.t.Context(), topic)
+	_, err := f.queue.Admin().Pause(f.t.Context(), topic, "test")
 	require.NoError(f.t, err)
 	f.shows("delaybridge_paused", exactly(1))
 }

@@ -17,8 +17,8 @@ import (
 //	13 bytes  scheduled-at, milliseconds since 1970, decimal (written by Redis)
 //	16 bytes  token in force (rewritten by a reschedule)
 //	          topic, header count, then name and value of each header, that of
-//	          the tags first: each string behind its length, numbers as unsigned
-//	          varints
+//	          the tags first, then that of the UID: each string behind its length,
+//	          numbers as unsigned varints
 //	rest      body
 //
 // Of a message whose body is sealed, the last header is [HeaderSealed], with [sealMark]
@@ -28,7 +28,8 @@ import (
 //
 // ID and Key are not in it: they are the message's name in Redis, see [Member].
 // The scripts read the fixed part by position, so a later version keeps it, and
-// the tags behind the topic.
+// the tags behind the topic. A reschedule puts the token that it ends in front of the
+// other headers, as the UID, unless there is one.
 const (
 	// FormatVersion is the version that is written.
 	FormatVersion = "1"
@@ -80,8 +81,10 @@ func Encode(token string, m *Message) []byte {
 	b = binary.AppendUvarint(b, uint64(len(m.Headers)))
 	if len(m.Headers) > 0 { // Sorting none allocates.
 		names := slices.Sorted(maps.Keys(m.Headers))
-		if at := slices.Index(names, HeaderTags); at > 0 {
-			names = slices.Insert(slices.Delete(names, at, at+1), 0, HeaderTags)
+		for _, first := range []string{HeaderUID, HeaderTags} {
+			if at := slices.Index(names, first); at > 0 {
+				names = slices.Insert(slices.Delete(names, at, at+1), 0, first)
+			}
 		}
 		for _, name := range names {
 			if name != HeaderSealed {

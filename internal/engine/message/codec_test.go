@@ -64,6 +64,16 @@ func TestSealedFormat(t *testing.T) {
 	require.ErrorIs(t, new(message.Message).Decode(early), message.ErrUndecodable, "the mark is for the last header")
 }
 
+// TestUIDFormat pins that the UID stands behind the tags and before all others, where the
+// scripts look for it.
+func TestUIDFormat(t *testing.T) {
+	t.Parallel()
+	m := message.Message{Topic: "topic", Headers: map[string]string{"a": "1", message.HeaderTags: "a,b", message.HeaderUID: "u"}}
+	want := "1" + stamp + token + "\x05topic" + "\x03" + "\x0adelay-tags\x03a,b" + "\x09delay-uid\x01u" + "\x01a\x011"
+	require.Equal(t, want, inRedis(&m))
+	require.True(t, isDecodableAsBefore(want), "a bridge that knows no UIDs publishes it, with the header")
+}
+
 // isDecodableAsBefore is whether topic and headers could be read before there were seals.
 func isDecodableAsBefore(stored string) bool {
 	rest := []byte(stored[len(message.FormatVersion+stamp+token):])

@@ -23,7 +23,7 @@ type Message struct {
 	// Topic is where the sink publishes: a Kafka topic, a RabbitMQ routing key, a NATS subject.
 	Topic string
 	// Headers are the producer's own headers, which pass through unchanged, and
-	// [HeaderTags], [HeaderLate] and [HeaderSealed] where the message has such.
+	// [HeaderUID], [HeaderTags], [HeaderLate] and [HeaderSealed] where the message has such.
 	Headers map[string]string
 	// Body is published byte for byte; where it is sealed, what was sealed.
 	Body []byte
@@ -48,6 +48,8 @@ type Header struct {
 
 // Names of the headers that the bridge adds to every published message.
 const (
+	// HeaderUID is also stored, where a reschedule has taken the token that it says.
+	HeaderUID         = "delay-uid"
 	HeaderID          = "delay-id"
 	HeaderQueue       = "delay-queue"
 	HeaderDueAt       = "delay-due-at"
@@ -61,7 +63,7 @@ const TimeFormat = "2006-01-02T15:04:05.000Z"
 // PublishedHeaders returns the headers of the published message: the
 // producer's own and its tags, sorted by name, then those that the bridge adds.
 func (m *Message) PublishedHeaders() []Header {
-	return m.AppendHeaders(make([]Header, 0, len(m.Headers)+5))
+	return m.AppendHeaders(make([]Header, 0, len(m.Headers)+6))
 }
 
 // AppendHeaders appends the published message's headers, as [Message.PublishedHeaders]
@@ -69,7 +71,9 @@ func (m *Message) PublishedHeaders() []Header {
 func (m *Message) AppendHeaders(headers []Header) []Header {
 	before := len(headers)
 	for name, value := range m.Headers {
-		headers = append(headers, Header{name, value})
+		if name != HeaderUID {
+			headers = append(headers, Header{name, value})
+		}
 	}
 	slices.SortFunc(headers[before:], func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
 	text := make([]byte, 0, 2*len(TimeFormat))
@@ -82,6 +86,7 @@ func (m *Message) AppendHeaders(headers []Header) []Header {
 		Header{HeaderDueAt, times[:due]},
 		Header{HeaderScheduledAt, times[due:]},
 		Header{HeaderAttempt, strconv.Itoa(m.Attempt)},
+		Header{HeaderUID, m.UID()},
 	)
 }
 

@@ -14,7 +14,7 @@ func TestPublishedHeaders(t *testing.T) {
 	t.Parallel()
 	east := time.FixedZone("", 2*3600)
 	m := message.Message{
-		ID: "order-42/timeout", Key: "order-42", Queue: "orders", Attempt: 3,
+		ID: "order-42/timeout", Key: "order-42", Queue: "orders", Attempt: 3, Token: "AbCdEfGhIjKlMnOp",
 		Headers:     map[string]string{"traceparent": "00-1-2-01", "Z": "last?", "a": ""},
 		DueAt:       time.Date(2026, 11, 21, 10, 0, 0, 7_999_999, east),
 		ScheduledAt: time.Date(2026, 11, 21, 1, 0, 0, 0, east),
@@ -28,9 +28,26 @@ func TestPublishedHeaders(t *testing.T) {
 		{Name: "delay-due-at", Value: "2026-11-21T08:00:00.007Z"},
 		{Name: "delay-scheduled-at", Value: "2026-11-20T23:00:00.000Z"},
 		{Name: "delay-attempt", Value: "3"},
+		{Name: "delay-uid", Value: "AbCdEfGhIjKlMnOp"},
 	}, m.PublishedHeaders())
 	require.Len(t, m.Headers, 3, "the message is left alone")
-	require.Len(t, new(message.Message).PublishedHeaders(), 5)
+	require.Len(t, new(message.Message).PublishedHeaders(), 6)
+}
+
+// TestPublishedUID is the token, unless the message has had another one before.
+func TestPublishedUID(t *testing.T) {
+	t.Parallel()
+	m := message.Message{Token: "now", Headers: message.WithUID(map[string]string{"a": "b"}, "first")}
+	headers := m.PublishedHeaders()
+	require.Len(t, headers, 7, "once")
+	require.Equal(t, message.Header{Name: message.HeaderUID, Value: "first"}, headers[6])
+	own, uid := message.CutUID(m.Headers)
+	require.Equal(t, map[string]string{"a": "b"}, own)
+	require.Equal(t, "first", uid)
+	m.Headers = own
+	require.Equal(t, "now", m.UID())
+	m.Token = "~\n\x00é"
+	require.Equal(t, "7e0a00c3a9", m.UID(), "no header holds it")
 }
 
 // TestPublishedTimes compares with the library's formatting.

@@ -1,15 +1,16 @@
 package store
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // state is what is known of a call.
@@ -23,8 +24,8 @@ import (
 //	lost         ▼                                                         │ │ │
 //	Earlier ──► maybeRan ───── Redis answers a second run ─────────────────┘ │ │
 //	             │     ▲ └──── ctx ends: ErrUnknown, once settled ───────────┘ │
-//	             └─────┘  └─── Redis refuses for good, or it is too long ago ──┘
-//	          a reply is       that it began: ErrUnknown
+//	             └─────┘  └─── Redis refuses for good: ErrUnknown; or it is ───┘
+//	          a reply is       too long ago that it began: ErrForgotten
 //	          lost again, or
 //	          a run did not happen
 //
@@ -132,7 +133,8 @@ func (c *call) giveUp(err error) {
 // unknown is the error of a call whose effect cannot be told.
 func (c *call) unknown(cause error) error {
 	return &UnknownError{Cause: cause, Call: Earlier{
-		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start, kept: c.kept,
+		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start,
+		kept: c.kept, ended: time.Now(),
 	}}
 }
 
@@ -146,7 +148,26 @@ type Earlier struct {
 
 	token string
 	start *start
-	kept  *kept // of the calls of a Once; nil of others
+	kept  *kept     // of the calls of a Once; nil of others
+	ended time.Time // when the error was made
+}
+
+// betweenRepetitions is the least time from the end of a call to its repetition.
+const betweenRepetitions = 100 * time.Millisecond
+
+// RestUntilAgain waits until a call that ended then may be repeated, so that who repeats
+// calls that end at once does not spin: also where ctx has ended.
+func RestUntilAgain(ctx context.Context, ended time.Time) {
+	wait.Sleep(context.WithoutCancel(ctx), time.Until(ended.Add(betweenRepetitions)))
+}
+
+// Again is asked before an earlier call is repeated, and rests. Its error is [ErrForgotten].
+func (e *Earlier) Again(ctx context.Context) error {
+	if time.Since(e.start.at) > repeatable {
+		return ErrForgotten
+	}
+	RestUntilAgain(ctx, e.ended)
+	return nil
 }
 
 // Still is the error of a repetition of which no run happened: what the earlier
@@ -155,7 +176,9 @@ func (e *Earlier) Still(err error) error {
 	if e == nil || e.kept != nil && !e.kept.again {
 		return err
 	}
-	return &UnknownError{Call: *e, Cause: err}
+	again := *e
+	again.ended = time.Now()
+	return &UnknownError{Call: again, Cause: err}
 }
 
 // UnknownError is an [ErrUnknown].
@@ -174,8 +197,6 @@ func (e *UnknownError) Unwrap() error { return e.Cause }
 // repeatable is for how long after its start a call may have further runs: a
 // cancel or replace that came since has left a tombstone, which lives longer.
 const repeatable = tombstone - time.Second
-
-var errForgotten = errors.New("it began too long ago")
 
 // newCall is a call under that token, or a further run of an earlier one, unless
 // that is nil.

@@ -34,6 +34,19 @@ func (q *Producer) Cancel(ctx context.Context, id, key string, durable Durabilit
 	return q.doOne(ctx, &v, newCall(id, key, newTokens(1)[0], nil))
 }
 
+// CancelEach is Cancel of several messages, which are named by ID and Key: an answer for
+// each, by index.
+func (q *Producer) CancelEach(ctx context.Context, names [][2]string, durable Durability) []Answer {
+	v := cancelVerb
+	v.durable = durable
+	calls := make([]*call, len(names))
+	for i, token := range newTokens(len(names)) {
+		calls[i] = newCall(names[i][0], names[i][1], token, nil)
+	}
+	q.do(ctx, &v, calls)
+	return answers(calls)
+}
+
 // CancelAgain repeats a cancel whose outcome is unknown.
 func (q *Producer) CancelAgain(ctx context.Context, e *Earlier, durable Durability) Answer {
 	v := cancelVerb

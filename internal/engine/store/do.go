@@ -190,7 +190,7 @@ func (d *doing) place(layout *Layout) {
 		case c.kept != nil && c.kept.again && layout.Epoch != c.kept.epoch:
 			c.refused(errOnceMoved)
 		case c.state == maybeRan && time.Since(c.start.at) > repeatable:
-			c.refused(errForgotten)
+			c.finish(Answer{Err: ErrForgotten})
 		}
 	}
 }

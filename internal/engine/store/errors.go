@@ -16,6 +16,10 @@ var (
 	ErrReload = fmt.Errorf("%w: the layout has changed", ErrUnavailable)
 	// ErrUnknown is returned when it cannot be told whether the call took effect.
 	ErrUnknown = errors.New("delay: outcome unknown")
+	// ErrForgotten is returned to the repetition of a call that began too long ago: it
+	// cannot be told any more whether that took effect, and the repetition has done
+	// nothing. It is no [ErrUnknown], which may be repeated.
+	ErrForgotten = errors.New("delay: outcome unknown for good, the call began too long ago")
 	// ErrFull is returned when Redis has reached its memory limit, or the queue its
 	// budget; nothing was stored.
 	ErrFull = errors.New("delay: full")

@@ -179,11 +179,11 @@ func (s *Scene) Read(number int64) (r *table.Row, reason string) {
 func (s *Scene) TryRead(number int64) (r *table.Row, reason string, err error) {
 	var found table.Row
 	into := []any{
-		&found.Number, &found.Queue, &found.Key, &found.ID, &found.Verb, &found.State, &found.Maybe, &found.Token, &found.Target, &found.Revision,
+		&found.Number, &found.Queue, &found.Key, &found.ID, &found.Verb, &found.State, &found.Maybe, &found.Token, &found.UID, &found.Target, &found.Revision,
 		&found.DueMs, &found.CreatedMs, &found.Content.Topic, &found.Content.Headers, &found.Content.Body, &reason,
 	}
 	err = s.DB.Query(s.t.Context(), s.DB.SQL, into, func() { r = &found },
-		"SELECT id, queue, message_key, message_id, op, status, maybe, token, target, revision, due_ms, created_ms, topic, headers, body, reason"+
+		"SELECT id, queue, message_key, message_id, op, status, maybe, token, uid, target, revision, due_ms, created_ms, topic, headers, body, reason"+
 			" FROM {t} WHERE id = ?", number)
 	return r, reason, err
 }

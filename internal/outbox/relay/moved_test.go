@@ -24,6 +24,7 @@ func TestMovedAndMore(t *testing.T) {
 		}
 
 		stored := s.Insert(insert{Key: "k", ID: "stored", DueMs: s.Due(far)})
+		first, _ := s.Read(stored)
 		due := s.Due(soon)
 		move := s.Insert(insert{Key: "k", ID: "stored", Verb: table.VerbReschedule, DueMs: due})
 		take("stored")
@@ -31,6 +32,8 @@ func TestMovedAndMore(t *testing.T) {
 		row, _ := s.Read(stored)
 		require.Equal(t, []any{table.StateStored, op.Token, due, move}, []any{row.State, row.Token, row.DueMs, row.Revision})
 		require.Equal(t, op.Token, s.Find("k", "stored").Token)
+
+		require.Equal(t, []string{first.Token, first.Token}, []string{row.UID, s.Find("k", "stored").UID()}, "consumers know it by that")
 
 		cancelled := s.Insert(insert{Key: "k", ID: "cancelled", DueMs: s.Due(far)})
 		move = s.Insert(insert{Key: "k", ID: "cancelled", Verb: table.VerbReschedule, DueMs: due})

@@ -127,7 +127,8 @@ func (b *batch) setHead(g *table.Group, c table.Update) {
 	}
 	head := g.Head
 	if c.Move != nil {
-		head.Token, head.DueMs, head.Revision = c.Move.Token, c.Move.DueMs, c.Move.Revision
+		head.Rename(c.Move.Token)
+		head.DueMs, head.Revision = c.Move.DueMs, c.Move.Revision
 		head.Maybe = head.Maybe || c.Move.Maybe
 		c.Move.Maybe = head.Maybe
 	}

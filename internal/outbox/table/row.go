@@ -70,6 +70,7 @@ type Row struct {
 	State     State
 	Maybe     bool // a copy may be out, as a reschedule has learned
 	Token     string
+	UID       string // the first token, where a reschedule has taken it; else empty
 	Target    sql.NullInt64
 	Revision  int64
 	DueMs     int64
@@ -100,12 +101,12 @@ const (
 	// itself: larger ones are read when it is their turn.
 	inlineSize = 16 << 10
 	// columns are what scan reads.
-	columns = "id, queue, message_key, message_id, op, status, maybe, token, target, revision, due_ms, created_ms, {size}, topic, " +
+	columns = "id, queue, message_key, message_id, op, status, maybe, token, uid, target, revision, due_ms, created_ms, {size}, topic, " +
 		"CASE WHEN {size} <= 16384 THEN {headers} END, CASE WHEN {size} <= 16384 THEN body END"
 )
 
 func (r *Row) scan(rows *sql.Rows) error {
-	err := rows.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &r.Verb, &r.State, &r.Maybe, &r.Token, &r.Target, &r.Revision,
+	err := rows.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &r.Verb, &r.State, &r.Maybe, &r.Token, &r.UID, &r.Target, &r.Revision,
 		&r.DueMs, &r.CreatedMs, &r.Content.Size, &r.Content.Topic, &r.Content.Headers, &r.Content.Body)
 	r.Content.whole = r.Content.Size <= inlineSize
 	return err
@@ -127,6 +128,14 @@ func (r *Row) Cursor() Cursor {
 
 // Version is the row's message under its token.
 func (r *Row) Version() Version { return Version{r.Identity, r.Token} }
+
+// Rename gives the row another token, as Write does in the table.
+func (r *Row) Rename(token string) {
+	if r.UID == "" && r.Token != token {
+		r.UID = r.Token
+	}
+	r.Token = token
+}
 
 // IsHuge reports that the row is too large to be read, with any queue's limits.
 func (r *Row) IsHuge() bool { return r.Content.Size > hugeRow }
@@ -170,6 +179,7 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 	if err := m.Validate(sink, maxSize); err != nil {
 		return nil, err
 	}
+	m.Headers = message.WithUID(m.Headers, message.UIDOf(r.UID))
 	return m, nil
 }
 

@@ -130,8 +130,10 @@ func (t *Tx) writeTo(ctx context.Context, numbers []int64, q *query) error {
 
 // writeMoved gives a message's row the token and due time of a reschedule.
 func (t *Tx) writeMoved(ctx context.Context, number int64, c Update) error {
-	q := t.db.query("").add("UPDATE {t} SET status = ?, token = ?, due_ms = ?, revision = ?, maybe = (maybe OR ?)",
-		int64(c.State), c.Move.Token, c.Move.DueMs, c.Move.Revision, c.Move.Maybe)
+	// MySQL assigns from left to right, so uid comes before token.
+	q := t.db.query("").add("UPDATE {t} SET status = ?, uid = CASE WHEN uid = '' AND token <> ? THEN token ELSE uid END, token = ?,"+
+		" due_ms = ?, revision = ?, maybe = (maybe OR ?)",
+		int64(c.State), c.Move.Token, c.Move.Token, c.Move.DueMs, c.Move.Revision, c.Move.Maybe)
 	if c.State > StateStored {
 		q.add(", reason = ?, finished_ms = {now}", clean(c.Reason))
 	}

@@ -19,8 +19,8 @@ const (
 	// headerOverhead is the most that the lengths of a header take.
 	headerOverhead = 6
 	// ownHeaders is the most that the bridge's own headers take, without id and queue.
-	ownHeaders = len(message.HeaderID+message.HeaderQueue+message.HeaderDueAt+message.HeaderScheduledAt+message.HeaderAttempt) +
-		5*headerOverhead + 2*len(message.TimeFormat) + 20
+	ownHeaders = len(message.HeaderUID+message.HeaderID+message.HeaderQueue+message.HeaderDueAt+message.HeaderScheduledAt+message.HeaderAttempt) +
+		6*headerOverhead + 2*message.TokenLength + 2*len(message.TimeFormat) + 20
 )
 
 // recordSize is an upper bound of what a message takes in a request, in bytes.

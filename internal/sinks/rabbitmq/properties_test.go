@@ -37,6 +37,7 @@ func TestProperties(t *testing.T) {
 		headers: map[string]string{
 			"traceparent": encodedString("00-1-2-01"), "x-empty": encodedString(""),
 			"delay-id": encodedString(m.ID), "delay-queue": encodedString("orders"), "delay-attempt": encodedString("1"),
+			"delay-uid":    encodedString(m.Token),
 			"delay-due-at": encodedString("2030-03-17T17:46:40.123Z"), "delay-scheduled-at": encodedString("2027-01-15T08:00:00.000Z"),
 		},
 		contentType: "text/plain", id: m.ID,
@@ -66,7 +67,7 @@ func TestPropertiesAtTheConsumer(t *testing.T) {
 	got := read(t, url, queue, 1)[0]
 	require.Equal(t, amqp.Publishing{
 		Headers: amqp.Table{
-			"x-empty": "", "delay-id": m.ID, "delay-queue": "orders", "delay-attempt": "1",
+			"x-empty": "", "delay-id": m.ID, "delay-queue": "orders", "delay-attempt": "1", "delay-uid": m.Token,
 			"delay-due-at": "2030-03-17T17:46:40.123Z", "delay-scheduled-at": "2027-01-15T08:00:00.000Z",
 		},
 		ContentType: "text/plain", DeliveryMode: amqp.Persistent, MessageId: m.ID, Timestamp: m.DueAt.Truncate(time.Second), Body: m.Body,

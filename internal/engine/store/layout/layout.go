@@ -20,7 +20,7 @@ const MaxShards = 4096
 
 var (
 	// ErrNoLayout is returned for a queue that no bridge and no command has made yet.
-	ErrNoLayout = errors.New("delay: queue has no layout")
+	ErrNoLayout = errors.New("delay: no such queue in this Redis: no bridge that is configured for it has started yet, or its name or the prefix is another")
 	// ErrShards is returned for a number of shards that is not from 1 to [MaxShards].
 	ErrShards = fmt.Errorf("shards must be from 1 to %d", MaxShards)
 )

@@ -37,7 +37,7 @@ var looking = []*scripts.Script{scripts.Get, scripts.Layout, scripts.Stats, scri
 var uses = map[Role]use{
 	Producer: {
 		scripts:    producing,
-		data:       []string{"time", "hmget", "hget", "zscore"},
+		data:       []string{"time", "hmget", "hget", "zrange", "zscore"},
 		connection: with(login, "wait"),
 		keys:       []func(keys.Queue) string{keys.Queue.Layout},
 		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout},

@@ -79,7 +79,7 @@ local function reschedule(token, id, when, row, target, life)
   redis.call('ZREM', KEYS[7], '', unpack(old))
   redis.call('HDEL', KEYS[6], '', unpack(old))
   redis.call('ZADD', KEYS[1], due, id)
-  redis.call('HSET', KEYS[2], id, string.sub(stored, 1, 14) .. in_force .. string.sub(stored, 31))
+  redis.call('HSET', KEYS[2], id, renamed(stored, in_force))
   if counts and counts ~= attempts and not dead then redis.call('HSET', KEYS[3], id, counts) end -- A new promise.
   if dead then
     redis.call('ZREM', KEYS[4], id)

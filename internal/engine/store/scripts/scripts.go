@@ -31,7 +31,7 @@ var (
 	Replace    = load("replace", topic, limit, tags)
 	Put        = load("put", tags)
 	Cancel     = load("cancel", topic, limit, ends, tags)
-	Reschedule = load("reschedule", topic, limit)
+	Reschedule = load("reschedule", topic, limit, uid)
 	Get        = load("get")
 	Claim      = load("claim")
 	Confirm    = load("confirm")
@@ -68,8 +68,9 @@ var (
 )
 
 // What several scripts have in front: that keep the index of tags, and the history, ask
-// for a message's topic, and know which ones their caller may touch.
-const tags, ends, topic, limit = "shared/tags", "shared/ends", "shared/topic", "shared/limit"
+// for a message's topic, know which ones their caller may touch, and give a message
+// another token.
+const tags, ends, topic, limit, uid = "shared/tags", "shared/ends", "shared/topic", "shared/limit", "shared/uid"
 
 func load(verb string, shared ...string) *Script {
 	var all strings.Builder

@@ -10,7 +10,8 @@ local function tags(command, index, id, stored, at)
   end
   local length, start = number(at)
   at = start + length + 1 -- behind the topic and the number of headers
-  if string.sub(stored, at, at + 10) ~= '\10delay-tags' then return 0 end
+  -- Without headers the body stands here, which may look like one.
+  if string.byte(stored, at - 1) == 0 or string.sub(stored, at, at + 10) ~= '\10delay-tags' then return 0 end
   length, start = number(at + 11)
   local entries, count = {}, 0
   for tag in string.gmatch(string.sub(stored, start, start + length - 1), '[^,]+') do

@@ -1,0 +1,94 @@
+package delay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+)
+
+// What a client spends on looks for Keys that were forgotten, in messages looked at: a look
+// is a page of each shard, and a queue whose messages are mostly gone when they are asked for
+// must not be read again and again.
+const (
+	lookAtMost   = 1_000 // of those that wait in a shard, and of its dead letters
+	looksAtOnce  = 20_000
+	looksASecond = 2_000
+	lookCosts    = 8 // a page, beside what is on it
+	lookTakes    = time.Second
+)
+
+// looks is the budget.
+type looks struct {
+	mu    sync.Mutex
+	spent float64
+	as    time.Time
+}
+
+// reserve returns how many messages of each page may be looked at, 0 where there is no
+// budget, and takes what that may cost.
+func (l *looks) reserve(pages int) (each, cost int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	l.spent, l.as = max(0, l.spent-looksASecond*now.Sub(l.as).Seconds()), now
+	each = min(lookAtMost, int(looksAtOnce-l.spent)/pages-lookCosts)
+	if each < lookCosts {
+		return 0, 0
+	}
+	cost = pages * (each + lookCosts)
+	l.spent += float64(cost)
+	return each, cost
+}
+
+func (l *looks) refund(cost int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.spent -= float64(cost)
+}
+
+// notFound are the errors of refs for which nothing was found: [ErrNotFound]; or, of one
+// without a Key whose ID is there under some Key, that this is so.
+func (c *Client) notFound(ctx context.Context, refs ...Ref) map[Ref]error {
+	errs, keys := make(map[Ref]error, len(refs)), map[string]string{}
+	for _, ref := range refs {
+		errs[ref] = ErrNotFound
+		if ref.Key == "" {
+			keys[ref.ID] = ""
+		}
+	}
+	if len(keys) == 0 {
+		return errs
+	}
+	whole := c.lookUnderKeys(ctx, keys)
+	for id, key := range keys {
+		switch {
+		case key != "":
+			errs[Ref{ID: id}] = invalid("key", "", fmt.Sprintf("a message of the id %q is there under the key %q", id, key))
+		case !whole:
+			errs[Ref{ID: id}] = fmt.Errorf("%w: without a key; not all that have a key were looked through for its id", ErrNotFound)
+		}
+	}
+	return errs
+}
+
+// lookUnderKeys fills in under which Keys the ids are there, and tells whether it has seen
+// all that waits or is dead.
+func (c *Client) lookUnderKeys(ctx context.Context, keys map[string]string) (whole bool) {
+	ctx, cancel := context.WithTimeout(ctx, lookTakes)
+	defer cancel()
+	layout, err := c.queue.Layout(ctx)
+	if err != nil {
+		return false
+	}
+	pages := store.PagesByID(layout)
+	each, cost := c.looks.reserve(pages)
+	if each == 0 {
+		return false
+	}
+	looked, whole, err := c.queue.FindUnderKeys(ctx, keys, each)
+	c.looks.refund(cost - looked - pages*lookCosts)
+	return whole && err == nil
+}
