@@ -161,9 +161,10 @@ func RestUntilAgain(ctx context.Context, ended time.Time) {
 	wait.Sleep(context.WithoutCancel(ctx), time.Until(ended.Add(betweenRepetitions)))
 }
 
-// Again is asked before an earlier call is repeated, and rests. Its error is [ErrForgotten].
+// Again is asked before an earlier call is repeated, and rests. Its error is [ErrForgotten];
+// a call of a [Once] is remembered for as long as that is.
 func (e *Earlier) Again(ctx context.Context) error {
-	if time.Since(e.start.at) > repeatable {
+	if e.kept == nil && time.Since(e.start.at) > repeatable {
 		return ErrForgotten
 	}
 	RestUntilAgain(ctx, e.ended)
