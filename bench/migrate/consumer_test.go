@@ -30,7 +30,7 @@ func Example_natsConsumer() {
 		log.Fatal(err)
 	}
 	running, err := consumer.Consume(func(m jetstream.Msg) {
-		if !seen(ctx, m.Headers().Get("delay-id")) {
+		if !seen(ctx, m.Headers().Get("delay-uid")) {
 			if err := callOff(ctx, m.Data()); err != nil {
 				_ = m.NakWithDelay(time.Minute) // The broker tries again, not the bridge.
 				return

@@ -39,7 +39,7 @@ const (
 func main() {
 	count := flag.Int("count", 10_000, "how many races")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) //nolint:forbidigo // The first context of the program.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *count)
 	stop()
 	if err != nil {
@@ -140,7 +140,8 @@ func (r *races) cancel(ctx context.Context, js jetstream.JetStream, id string, s
 	m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, "schedule."+id)
 	_, err := js.PublishMsg(ctx, m)
 	var refused *jetstream.APIError
-	if err != nil && !(errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence) {
+	hasFired := errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+	if err != nil && !hasFired {
 		return err
 	}
 	r.mu.Lock()
@@ -165,6 +166,6 @@ func (r *races) tell(count int) {
 			lost++
 		}
 	}
-	fmt.Fprintf(os.Stdout, "%d races: %d cancelled and not fired, %d refused and fired, %d cancelled and fired, %d refused and never fired\n",
+	fmt.Printf("%d races: %d cancelled and not fired, %d refused and fired, %d cancelled and fired, %d refused and never fired\n",
 		count, inTime, tooLate, lies, lost)
 }

@@ -142,11 +142,27 @@ func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (store
 	found, ok, err := m.config.Queues[queue].Store.Producer().Locate(ctx, ref.ID, ref.Key)
 	if err == nil && !ok {
 		err = delay.ErrNotFound
+		if ref.Key == "" && found.End == nil {
+			// The client looks whether the key was forgotten. What it found by itself has come since.
+			if _, looked := m.config.Queues[queue].Clients[delay.Reject].Get(ctx, ref); looked != nil {
+				err = hideKey(ctx, looked)
+			}
+		}
 	}
 	if caller := callOf(ctx); err == nil && !caller.MaySee(found.Found.Topic) {
 		err = forbidden(caller.Name + " may not see messages of this topic")
 	}
 	return found, err
+}
+
+// hideKey makes "not found" of an error that tells under which key a message of the id is
+// there, where the caller may not see all topics: it may be another's.
+func hideKey(ctx context.Context, err error) error {
+	var refused *delay.InvalidError
+	if errors.As(err, &refused) && refused.Field == "key" && refused.Value == "" && len(callOf(ctx).Topics()) > 0 {
+		return delay.ErrNotFound
+	}
+	return err
 }
 
 // Changed is what became of a message.
@@ -192,7 +208,7 @@ func (m *messages) change(ctx context.Context, in *MessageParam, verb, done stri
 		err = nil
 	}
 	made := change{action: verb, id: in.ID, key: in.Key, answer: done}
-	if err != nil {
+	if err = hideKey(ctx, err); err != nil {
 		made.answer = problem(err).Code
 	}
 	m.auditedCall(ctx, in.Queue, made)

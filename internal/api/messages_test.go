@@ -39,7 +39,12 @@ func TestLifeOfAMessage(t *testing.T) {
 	}
 	got := s.call("GET", "/queues/QUEUE/messages/order-42%2Ftimeout?key=order-42&body=1", nil).is(http.StatusOK)
 	assert.Equal(t, "secret payload", got["body"])
-	s.call("GET", "/queues/QUEUE/messages/order-42%2Ftimeout", nil).refused(http.StatusNotFound, "not_found")
+	for _, method := range []string{"GET", "DELETE"} { // Not found would be taken for gone.
+		forgotten := s.call(method, "/queues/QUEUE/messages/order-42%2Ftimeout", nil)
+		assert.Equal(t, "key", forgotten.refused(http.StatusBadRequest, "invalid"))
+		assert.Contains(t, string(forgotten.body), `\"order-42\"`)
+	}
+	s.call("GET", "/queues/QUEUE/messages/never", nil).refused(http.StatusNotFound, "not_found")
 
 	moved := s.call("POST", "/queues/QUEUE/messages/order-42%2Ftimeout:reschedule?key=order-42", map[string]any{"at": "2031-01-01T00:00:00Z"}).is(http.StatusOK)
 	assert.Equal(t, map[string]any{"status": "rescheduled", "maybe_published": false}, moved)

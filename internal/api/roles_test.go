@@ -111,6 +111,10 @@ slow-token-1 viewer rate=2
 		s.call(method, "/queues/QUEUE/messages/o", nil, pay...).refused(http.StatusForbidden, "forbidden")
 		s.call(method, "/queues/QUEUE/messages/p", nil, pay...).is(http.StatusOK)
 	}
+	s.call("POST", "/queues/QUEUE/messages", map[string]any{"id": "k", "key": "secret", "topic": "order.due", "in": "1h"}, bearer(operatorToken)...).is(http.StatusCreated)
+	for _, method := range []string{"GET", "DELETE"} { // Under which key another's message is, is not told.
+		s.call(method, "/queues/QUEUE/messages/k", nil, pay...).refused(http.StatusNotFound, "not_found")
+	}
 	s.call("POST", "/queues/QUEUE/messages/o:reschedule", map[string]any{"in": "1h"}, pay...).refused(http.StatusForbidden, "forbidden")
 
 	some := bearer("pay-operator-token")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // screens is where pictures of all pages go; none are made without it.
@@ -236,7 +237,7 @@ func (w *world) works() {
 		}
 	})
 	working.Go(func() {
-		for began := time.Now(); ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+		for began := time.Now(); wait.Sleep(ctx, 100*time.Millisecond); {
 			requests := make([]delay.Request, 4+int(3*math.Sin(time.Since(began).Seconds()/12)))
 			for i := range requests {
 				requests[i] = delay.Request{Message: delay.Message{Topic: w.topic + ".timeout"}, When: delay.After(time.Duration(2+i) * time.Second)}
@@ -244,7 +245,7 @@ func (w *world) works() {
 			_, _ = w.client.ScheduleBatch(ctx, requests) // The picture shows what came of it.
 		}
 	})
-	time.Sleep(100 * time.Second)
+	wait.Sleep(ctx, 100*time.Second) // So long a line the charts show.
 }
 
 // pages are all of them, with what is there once they are drawn.

@@ -98,7 +98,7 @@ func (e sdkEntrance) options() (list []trial) {
 		option("timeout", d.String(), delay.WithTimeout(d))
 	}
 	option("conflict", "-1", delay.WithConflict(-1))
-	option("conflict", "3", delay.WithConflict(3)) //nolint:mnd // there is none
+	option("conflict", "4", delay.WithConflict(4)) //nolint:mnd // there is none
 	option("durability", "-1", delay.WithDurability(delay.Replicas(-1)))
 	option("max size", "-1", delay.WithMaxSize(-1))
 	option("encryption", "no keys", delay.WithEncryption(nil))

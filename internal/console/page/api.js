@@ -8,6 +8,8 @@ export class Problem extends Error {
     super(body.detail || body.title || `the bridge answered ${status}`);
     this.status = status;
     this.code = body.code || '';
+    // Without a key nothing is there; something may be under one, which the search finds.
+    this.isMissing = this.code === 'not_found' || (this.code === 'invalid' && body.field === 'key');
     this.field = body.field || '';
   }
 }

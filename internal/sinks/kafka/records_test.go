@@ -52,7 +52,7 @@ func TestEmptyIsNotNull(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, record.Key)
 	require.NotNil(t, record.Value)
-	require.Len(t, record.Headers, 8)
+	require.Len(t, record.Headers, 9)
 	for i, value := range []string{"", "x", "", m.ID} {
 		require.NotNil(t, record.Headers[i].Value)
 		require.Equal(t, value, string(record.Headers[i].Value))

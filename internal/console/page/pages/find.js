@@ -34,7 +34,7 @@ class Search {
   async run() {
     this.tell('Looking …');
     const exact = await get(`queues/${name(this.queue)}/messages/${name(this.id)}`, null, this.signal).catch((err) => {
-      if (err.code !== 'not_found' && err.code !== 'forbidden') throw err;
+      if (!err.isMissing && err.code !== 'forbidden') throw err;
     });
     if (exact) this.add([exact]);
     for (const filter of [{ id_prefix: this.id }, { key: this.id }]) await this.walk(filter);

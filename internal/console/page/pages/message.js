@@ -19,7 +19,7 @@ export async function show(root, { queue, id, key }, signal) {
   let last = null;
   await poll(root, every, signal, async () => {
     const [m, q] = await Promise.all([
-      get(path, { key }, signal).catch((err) => { if (err.code !== 'not_found') throw err; }), get(`queues/${name(queue)}`, null, signal)]);
+      get(path, { key }, signal).catch((err) => { if (!err.isMissing) throw err; }), get(`queues/${name(queue)}`, null, signal)]);
     if (!m) {
       body.remove();
       replace(shown, missing(q, id, key, last), last && about(queue, last));
