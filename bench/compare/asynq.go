@@ -15,7 +15,7 @@ type asynqTasks struct {
 	taker  taker
 }
 
-// handlers is how many messages asynq, BullMQ and River handle at a time.
+// handlers is how many messages asynq and BullMQ handle at a time.
 const handlers = 100
 
 func newAsynq(m *memory) *asynqTasks {

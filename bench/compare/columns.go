@@ -46,10 +46,10 @@ var burstColumns = []column{
 
 const aboutPeers = `All deliver the same bodies under the same ids to a handler that does nothing. *Drain* counts from the instant at which all messages are due,
 *first to last* from the first one that came. Late is measured with 1,000 messages a second; at that rate and in the drain all was scheduled before. Ours is
-SDK, store and poller in the measuring process, with a sink that acknowledges a batch after a millisecond. asynq, BullMQ and River have 100 handlers and are otherwise as
-they come (asynq looks every 5 s for what is due, and so does River); BullMQ removes what is done. River drains a tenth of the messages, the patent's loop with one
-shard a quarter. *patent* takes the one message with the least score of its shard, and sleeps 100 ms where it is not due; *naive* takes five ids of one set,
-removes them before it handles them (a crash loses them), and sleeps alike. Bytes are Redis' memory, but for NATS and River what they store. NATS' schedules are on
+SDK, store and poller in the measuring process, with a sink that acknowledges a batch after a millisecond. asynq and BullMQ have 100 handlers and are otherwise as
+they come (asynq looks every 5 s for what is due); BullMQ removes what is done. The patent's loop with one
+shard drains a quarter of the messages. *patent* takes the one message with the least score of its shard, and sleeps 100 ms where it is not due; *naive* takes five ids of one set,
+removes them before it handles them (a crash loses them), and sleeps alike. Bytes are Redis' memory, but for NATS what it stores. NATS' schedules are on
 the file system; their times are given to the nanosecond, since jetstream.WithScheduleAt cuts them to the second, and fires that much early.`
 
 const aboutNATS = `One stream on the file system. The bridge's *drain* is from the due instant until Redis holds no message any more. nats.go publishes with

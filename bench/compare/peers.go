@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
@@ -23,7 +22,6 @@ var rivals = []rival{
 		return &naive{loops: loops{rdb: m.rdb}, pollers: 10}, nil
 	})},
 	{name: "NATS schedules", batch: true, part: 1, start: startSchedules},
-	{name: "River", batch: true, part: 10, start: startRiver},
 }
 
 func openPeers(ctx context.Context, b *bench) (*field, error) {
@@ -34,7 +32,6 @@ func openPeers(ctx context.Context, b *bench) (*field, error) {
 	version, err := redisVersion(ctx)
 	f.versions = []string{
 		version, "asynq " + moduleVersion("github.com/hibiken/asynq"), "BullMQ " + bullVersion(), natsVersion(),
-		"River " + moduleVersion("github.com/riverqueue/river"),
 	}
 	return f, err
 }
@@ -89,23 +86,4 @@ func onServer(server *service.Server, p peer, bytes func(context.Context) (float
 		peer: p, bytes: bytes, end: server.Close,
 		cpu: map[metric]func() time.Duration{cpuBroker: ofServer(server), cpuClient: ofSelf},
 	}
-}
-
-// riverConfig is a database of its own machine; all else is as it comes.
-const riverConfig = "shared_buffers = 1GB\nmax_wal_size = 8GB\n"
-
-func startRiver(ctx context.Context, _ *bench) (*stage, error) {
-	server, err := service.StartPostgres(ctx, riverConfig)
-	if errors.Is(err, service.ErrMissing) {
-		return nil, errors.Join(errSkip, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	p, err := newRiver(ctx, server)
-	if err != nil {
-		server.Close()
-		return nil, err
-	}
-	return onServer(server, p, p.bytes), nil
 }
