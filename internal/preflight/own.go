@@ -16,7 +16,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
-// expiresSoon is how long before its end a certificate is told of.
+// expiresSoon is how long before its end a certificate is told of, unless a third of its
+// life is less: one that lives for a day is renewed every day, and nothing is wrong with it.
 const expiresSoon = 30 * 24 * time.Hour
 
 // own is what is wrong with the configuration itself, beyond what makes it invalid.
@@ -162,7 +163,7 @@ func ends(key, name string) []check.Finding {
 		Remedy: "renew it; files are read again at each connect, nothing needs a restart",
 	}
 	switch {
-	case left > expiresSoon:
+	case left > min(expiresSoon, certificate.NotAfter.Sub(certificate.NotBefore)/3):
 		return nil
 	case left < 0:
 		f.Level, f.What, f.Why = check.Error, fmt.Sprintf("%s has ended on %s", name, certificate.NotAfter.UTC().Format(time.DateOnly)), "no connection with it is made"

@@ -34,7 +34,9 @@ func TestOwn(t *testing.T) {
 	require.NoError(t, os.WriteFile(open, []byte("0123456789abcdef0123456789abcdef viewer\n"), 0o644))
 	keys := filepath.Join(dir, "keys")
 	require.NoError(t, os.WriteFile(keys, []byte("k1 "+strings.Repeat("0f", 32)+"\n"), 0o644))
-	ended, soon, later := certificate(t, -time.Hour), certificate(t, 24*time.Hour), certificate(t, 90*24*time.Hour)
+	const day = 24 * time.Hour
+	ended, soon, later := certificate(t, 2*day, -time.Hour), certificate(t, 300*day, 20*day), certificate(t, 300*day, 90*day)
+	shortLived, nearlyOver := certificate(t, 2*time.Hour, 22*time.Hour), certificate(t, 20*time.Hour, 4*time.Hour)
 	const sink = "sinks: {s: {type: nats, url: \"nats://127.0.0.1:1\"}}\n"
 	const redis = "redis: {url: \"redis://127.0.0.1:1\"}\n"
 	const rest = redis + "queues: {orders: {sink: s}}\n" + sink
@@ -55,6 +57,8 @@ func TestOwn(t *testing.T) {
 		"ended":       {redis + queueOf + "{type: nats, url: \"tls://127.0.0.1:1\", tls: {ca_file: " + ended + "}}}\n", []string{"error certificate"}},
 		"ends soon":   {redis + queueOf + "{type: nats, url: \"tls://127.0.0.1:1\", tls: {ca_file: " + soon + "}}}\n", []string{"warning certificate"}},
 		"ends later":  {redis + queueOf + "{type: nats, url: \"tls://127.0.0.1:1\", tls: {ca_file: " + later + "}}}\n", []string{}},
+		"short-lived": {redis + queueOf + "{type: nats, url: \"tls://127.0.0.1:1\", tls: {ca_file: " + shortLived + "}}}\n", []string{}},
+		"not renewed": {redis + queueOf + "{type: nats, url: \"tls://127.0.0.1:1\", tls: {ca_file: " + nearlyOver + "}}}\n", []string{"warning certificate"}},
 		"trusts all":  {redis + queueOf + "{type: nats, url: \"tls://127.0.0.1:1\", tls: {insecure_skip_verify: true}}}\n", []string{"warning tls_unverified"}},
 	} {
 		findings := inspect(t, "bridge", nil, "%s", c.config)
@@ -64,12 +68,12 @@ func TestOwn(t *testing.T) {
 
 const queueOf = "queues: {orders: {sink: s}}\nsinks: {s: "
 
-// certificate makes one that ends by then, and returns its file.
-func certificate(t *testing.T, left time.Duration) string {
+// certificate makes one of that age, with that much of its life left, and returns its file.
+func certificate(t *testing.T, age, left time.Duration) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(left)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-age), NotAfter: time.Now().Add(left)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "certificate.pem")

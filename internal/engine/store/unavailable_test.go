@@ -133,8 +133,14 @@ func TestRefusedForGood(t *testing.T) {
 		"WRONGTYPE Operation against a key holding the wrong kind of value", "ERR unknown command",
 	} {
 		for verb, do := range everyVerb(t.Context(), f.q) {
-			f.refuse(refusal, 1)
-			err := do()
+			var err error
+			for range 3 { // On a machine that stands still an answer may come too late, and prove nothing.
+				f.refuse(refusal, 1<<40)
+				if err = do(); !errors.Is(err, store.ErrUnknown) {
+					break
+				}
+			}
+			f.refuse(refusal, 0)
 			require.ErrorIs(t, err, store.ErrUnavailable, verb)
 			require.ErrorContains(t, err, refusal[:8], verb)
 		}
