@@ -30,7 +30,7 @@ FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit rates console deploy manifests screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit rates console deploy moves manifests screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ build: ## Build bin/bridge.
 
 test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PACKAGES)
-	$(MAKE) rates console deploy
+	$(MAKE) rates console deploy moves
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PACKAGES)
@@ -53,6 +53,9 @@ console: services ## Use the console in headless Chromium, a module of its own (
 
 deploy: ## Check chart, manifests, unit and compose file with the tools that read them, a module of its own.
 	go test -C test/deploy -timeout=20m ./...
+
+moves: services ## Move messages from asynq as docs/migrate says, a module of its own (TEST_FLAGS).
+	$(SERVICES) -only redis go test -C bench $(TEST_FLAGS) ./migrate
 
 manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
 	go test -C test/deploy -count=1 -run Current . -update

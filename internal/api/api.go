@@ -64,6 +64,8 @@ type Config struct {
 	Lateness func(queue string) Histogram
 	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.
 	Open func(m *message.Message) error
+	// Timed serves a call and notes how long that took; nil: nobody asks.
+	Timed func(call string, next http.Handler) http.Handler
 	// Refused counts a call that was refused: unauthorized, forbidden, read_only or rate_limited.
 	Refused func(code string)
 	// Level is what the process logs.

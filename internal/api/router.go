@@ -55,6 +55,9 @@ func newRouter(c *core) *router {
 // Handle implements huma's Adapter.
 func (rt *router) Handle(op *huma.Operation, handler func(huma.Context)) {
 	serve := rt.admitted(op, func(w http.ResponseWriter, r *http.Request) { handler(humago.NewContext(op, r, w)) })
+	if isOpen, _ := op.Metadata[metaOpen].(bool); rt.core.config.Timed != nil && !isOpen {
+		serve = rt.core.config.Timed(op.OperationID, serve).ServeHTTP
+	}
 	where, verb, hasVerb := strings.Cut(op.Path, "}:")
 	if hasVerb {
 		where += "}"

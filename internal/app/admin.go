@@ -58,6 +58,7 @@ type adminParams struct {
 
 func provideAdmin(p adminParams) (*admin.Server, error) {
 	cfg, logger, metrics := p.Config, p.Logger, p.Metrics
+	metrics.RegisterRedis(func() bool { return p.Health.redis().OK })
 	page := &statusPage{health: p.Health, monitor: p.Monitor, queues: p.Queues, outboxes: p.Outboxes}
 	var tls *tls.Config
 	if cfg.Admin.TLS != nil {

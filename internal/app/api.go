@@ -74,7 +74,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 			}
 			return states
 		},
-		Refused: p.Metrics.CallRefused, Rooms: p.Queues.rooms,
+		Refused: p.Metrics.CallRefused, Timed: p.Metrics.Timed, Rooms: p.Queues.rooms,
 		Lateness: func(queue string) api.Histogram {
 			bounds, counts := p.Metrics.Lateness(queue)
 			return api.Histogram{Bounds: bounds, Counts: counts}

@@ -175,7 +175,7 @@ func TestBudgetIsTakenBack(t *testing.T) {
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testenv.StartRedis(t).URL())
-	m := newMemory(rdb)
+	m := newMemory(rdb, telemetry.New(""))
 	m.look(t.Context())
 	assert.Nil(t, m.room(), "it has none")
 	require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(1<<30)).Err())

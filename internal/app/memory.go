@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"maps"
 	"sync"
 	"time"
 
@@ -11,19 +10,22 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/fit"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
 // memory watches what Redis takes of its maxmemory: each primary of a Cluster. It owns no
 // goroutine.
 type memory struct {
-	rdb redis.UniversalClient
+	rdb     redis.UniversalClient
+	metrics *telemetry.Metrics
 
 	mu    sync.Mutex
-	nodes map[string]*growth // by address; those that have a maxmemory
+	nodes map[string]*growth   // by address; those that have a maxmemory
+	heard map[string]time.Time // when each has answered last
 }
 
-func newMemory(rdb redis.UniversalClient) *memory {
-	return &memory{rdb: rdb, nodes: map[string]*growth{}}
+func newMemory(rdb redis.UniversalClient, metrics *telemetry.Metrics) *memory {
+	return &memory{rdb: rdb, metrics: metrics, nodes: map[string]*growth{}, heard: map[string]time.Time{}}
 }
 
 // run looks every ten seconds, until ctx ends.
@@ -51,7 +53,13 @@ func (m *memory) look(ctx context.Context) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.nodes, func(_ string, g *growth) bool { return g.age() > time.Minute })
+	for addr, last := range m.heard {
+		if time.Since(last) > time.Minute {
+			delete(m.heard, addr)
+			delete(m.nodes, addr)
+			m.metrics.NoRedisMemory(addr)
+		}
+	}
 }
 
 func (m *memory) ask(ctx context.Context, addr string, node redis.UniversalClient) {
@@ -60,8 +68,10 @@ func (m *memory) ask(ctx context.Context, addr string, node redis.UniversalClien
 		return
 	}
 	used, limit := fit.ParseInfo(text).Memory()
+	m.metrics.RedisMemory(addr, used, limit)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.heard[addr] = time.Now()
 	if limit == 0 {
 		delete(m.nodes, addr)
 		return

@@ -68,7 +68,7 @@ func provideQueues(p queueParams) (*queueSet, error) {
 	set := &queueSet{
 		windows: map[string]*window.Window{},
 		budgets: map[string]*budget{},
-		memory:  newMemory(p.Redis),
+		memory:  newMemory(p.Redis, p.Metrics),
 		metrics: p.Metrics,
 		hints:   hints.New(p.Redis),
 		health:  p.Health,

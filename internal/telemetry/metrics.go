@@ -46,6 +46,7 @@ type Metrics struct {
 	levers   levers
 	canary   canaryMetrics
 	reloads  reloadMetrics
+	servers  serverMetrics
 
 	layout layoutMetrics
 }
@@ -75,6 +76,7 @@ func New(version string) *Metrics {
 		levers:   newLevers(),
 		canary:   newCanaryMetrics(),
 		reloads:  newReloadMetrics(),
+		servers:  newServerMetrics(),
 
 		layout: layoutMetrics{
 			epoch:     gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
@@ -89,6 +91,7 @@ func New(version string) *Metrics {
 		m.lateness, m.inFlight, m.failures, m.decode, m.refused, m.durable, m.missing, build,
 		m.layout.epoch, m.layout.shards, m.layout.lost, m.layout.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
 		m.levers.used, m.levers.budget, m.levers.full, m.reloads.all, m.reloads.last,
+		m.servers.used, m.servers.limit, m.servers.calls,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	for _, code := range []string{"unauthorized", "forbidden", "read_only", "rate_limited"} {
