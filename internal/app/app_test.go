@@ -130,7 +130,7 @@ func TestLameDuck(t *testing.T) {
 	becomes("/api/v1/queues/orders", http.StatusOK)
 	terminate()
 	becomes("/readyz", http.StatusServiceUnavailable)
-	assert.Equal(t, http.StatusCreated, call(http.MethodPost, "/api/v1/queues/orders/messages", fmt.Sprintf(`{"id": "a", "topic": %q, "body": "x", "in": "0s"}`, topic)))
+	require.Equal(t, http.StatusCreated, call(http.MethodPost, "/api/v1/queues/orders/messages", fmt.Sprintf(`{"id": "a", "topic": %q, "body": "x", "in": "0s"}`, topic)))
 	m, err := got.NextMsgWithContext(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "a", m.Header.Get("delay-id"))
