@@ -13,14 +13,12 @@ import (
 const (
 	probeInitial = 100 * time.Millisecond
 	probeLimit   = 4 * time.Second
-	// copyingProbeLimit is for routes of which each probe may leave a copy at the
-	// broker without our knowing, see [sinks.Outcome.OfRoute].
-	copyingProbeLimit = 30 * time.Second
 )
 
 // Every widerProbe-th probe in a row takes widerProbeSize messages, so that one
 // message whose outcome is always unknown cannot keep the route closed for ever;
-// copyingProbeSize where each may leave a copy.
+// copyingProbeSize where each may leave a copy at the broker without our knowing, see
+// [sinks.Outcome.OfRoute].
 const (
 	widerProbe       = 4
 	widerProbeSize   = 8
@@ -126,10 +124,6 @@ func (r *route) fail(cause sinks.Outcome, now time.Duration) {
 		return
 	}
 	r.state, r.failed, r.size = routeDown, true, 1
-	r.pause.Limit = probeLimit
-	if cause.OfRoute {
-		r.pause.Limit = copyingProbeLimit
-	}
 	r.probeAt = now + r.pause.Next()
 }
 
