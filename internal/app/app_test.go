@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -55,15 +53,7 @@ func TestRun(t *testing.T) {
 	redisURL, natsURL, topic := testenv.Redis(t), testenv.NATS(t), testenv.Name(t, "topic")
 	cfg := parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 2, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\n",
 		testenv.Name(t, "p"), redisURL, natsURL)
-	nc, err := nats.Connect(natsURL)
-	require.NoError(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: topic, Subjects: []string{topic}})
-	require.NoError(t, err)
-	got, err := nc.SubscribeSync(topic)
-	require.NoError(t, err)
+	got := subscribed(t, topic)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -94,15 +84,7 @@ func TestLameDuck(t *testing.T) {
 	natsURL, topic := testenv.NATS(t), testenv.Name(t, "topic")
 	cfg := parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 2, sink: events}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {lame_duck: 10s}\n",
 		testenv.Name(t, "p"), testenv.Redis(t), natsURL)
-	nc, err := nats.Connect(natsURL)
-	require.NoError(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: topic, Subjects: []string{topic}})
-	require.NoError(t, err)
-	got, err := nc.SubscribeSync(topic)
-	require.NoError(t, err)
+	got := subscribed(t, topic)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	call := func(method, path, body string) int {
