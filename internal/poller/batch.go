@@ -29,6 +29,9 @@ type batch struct {
 	parked []parking
 	fates  fates
 	open   atomic.Int64 // messages without a verdict
+	hung   atomic.Int64 // of these, those that hang
+	// isProbe: it was claimed from a slot whose route takes nothing, as far as is known.
+	isProbe bool
 	window occupied
 	lesson lesson
 
@@ -61,8 +64,13 @@ func newBatch(claim message.Claim, under *lease, deadline time.Duration) *batch 
 	return b
 }
 
-// left is how many messages have no fate yet.
-func (b *batch) left() int { return int(b.open.Load()) }
+// working is how many messages somebody may hope for: none of a probe, nor what hangs.
+func (b *batch) working() int {
+	if b.isProbe {
+		return 0
+	}
+	return int(b.open.Load() - b.hung.Load())
+}
 
 func (b *batch) finished() bool { return closed(b.done) }
 

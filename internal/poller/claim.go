@@ -151,6 +151,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	} else {
 		s.times.takeAt = min(s.times.takeAt, received+untilHead(&claim))
 		isGivenUp := s.services.routes.claimed(from, claim.Messages, !claim.More, s.services.config.Sink.Route)
+		b.isProbe = from.isFirst
 		b.route, b.isGivenUp = from.route, isGivenUp && len(b.parked) == 0
 	}
 	if len(claim.Messages) > 0 {
@@ -163,10 +164,13 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 // park decides which messages of a claim go back to slots at once.
 func (s *shard) park(from *probe, claim *message.Claim, received time.Duration) (parked []parking) {
 	routes, name := s.services.routes, s.services.config.Sink.Route
-	if from == nil || routes.isOpening(from.route) {
+	switch {
+	case from != nil && s.services.returns.keepSlots(claim):
+		parked = routes.putBack(from.route, claim.Messages)
+	case from == nil, routes.isOpening(from.route):
 		routes.suspectAll(claim.Messages, name, received, claim.Now)
 		parked = routes.parkAll(claim.Messages, name, claim.Now)
-	} else {
+	default:
 		parked = routes.parkPaused(from.route, claim.Messages, name)
 	}
 	if from != nil && len(parked) > 0 && len(parked) == len(claim.Messages) {

@@ -356,13 +356,20 @@ func (f *fakeSink) Publish(ctx context.Context, batch []message.Message, outcome
 	}
 }
 
-func (f *fakeSink) publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
+// note notes a call.
+func (f *fakeSink) note(batch []message.Message) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	p := published{at: time.Now()}
 	for i := range batch {
 		p.ids = append(p.ids, batch[i].ID)
 	}
 	f.published = append(f.published, p)
+}
+
+func (f *fakeSink) publish(ctx context.Context, batch []message.Message) []sinks.Outcome {
+	f.note(batch)
+	f.mu.Lock()
 	f.under++
 	f.most = max(f.most, f.under)
 	latency, behave := f.latency, f.behave

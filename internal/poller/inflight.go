@@ -8,9 +8,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// maxLive is how many claims of a shard may be under way, messages that hang and
-// keep theirs among them.
-const maxLive = 64
+// How many batches of a shard may be under way. Those that wait for routes which may be
+// dead have bounds of their own, so that they keep nobody from the others: probes, and
+// batches of which all that is left hangs. While maxProbing of these are under way no
+// route is probed; what hangs is the probe of its route.
+const (
+	maxLive    = 64
+	maxProbing = 256
+	maxHanging = 1024
+)
 
 // inFlight is what a shard has in flight: its batches from their claims to their
 // ends. Only the shard's loop uses it.
@@ -61,23 +67,37 @@ func (f *inFlight) prune(most int) (pause time.Duration) {
 
 // room is how many messages the next claim may take.
 func (f *inFlight) room(claims *Claims) int {
-	switch {
-	case len(f.live) >= maxLive:
-		return 0
-	case f.pause.Failures() > 0: // One message finds out whether claims are confirmed again.
+	if f.pause.Failures() > 0 { // One message finds out whether claims are confirmed again.
 		return max(0, 1-len(f.live))
 	}
-	messages, confirming := 0, 0
+	messages, confirming, working := 0, 0, 0
 	for _, b := range f.live {
-		messages += b.left()
+		if left := b.working(); left > 0 {
+			messages += left
+			working++
+		}
 		if b.confirming.Load() {
 			confirming++
 		}
 	}
-	if confirming >= claims.InFlight { // Each holds a connection.
+	if confirming >= claims.InFlight || working >= maxLive || len(f.live)-working >= maxHanging { // Each confirmation holds a connection.
 		return 0
 	}
 	return min(claims.Batch, claims.Batch*claims.InFlight-messages, f.ramp.room(len(f.live) == 0))
+}
+
+// mayProbe reports whether another route may be probed.
+func (f *inFlight) mayProbe() bool {
+	if len(f.live) < maxProbing {
+		return true
+	}
+	probing := 0
+	for _, b := range f.live {
+		if b.working() == 0 {
+			probing++
+		}
+	}
+	return probing < maxProbing
 }
 
 // tokens are the claims whose deadlines are to be extended.

@@ -1,15 +1,19 @@
 package poller
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // chain names the messages that must be published in due order (I15).
 type chain struct{ key, topic string }
 
 // order keeps the messages of a chain in due order across the batches of a
 // shard. It knows the last batch that has messages of each chain: those of a later
-// batch wait for what becomes of them. A batch that ends before an earlier one
-// leaves the chain to that one. Only the shard's loop uses it; messages without a
-// Key never touch it.
+// batch wait for what becomes of them. A segment leaves the chain when its batch has
+// ended, or before that where its messages wait again: whoever is claimed from then on
+// is claimed with them, in due order. What leaves before an earlier segment leaves the
+// chain to that one. Only the shard's loop uses it; messages without a Key never touch it.
 //
 // Within one batch the sink keeps the order.
 type order struct {
@@ -26,11 +30,13 @@ type segment struct {
 	// by fates.next.
 	first, end int32
 
-	// The loop's own: the segments before and behind it.
+	// The loop's own: the segments before and behind it, and whether it has left the chain.
 	earlier, later *segment
+	hasLeft        bool
 
 	// Guarded by the batch's fates.
 	open    int32    // messages without a fate
+	away    int32    // of those that go back to wait: not there yet
 	broken  bool     // one of them goes back to wait
 	waiting *segment // is told when all have their fates
 }
@@ -83,21 +89,58 @@ func (o *order) enter(b *batch, i int, c chain) {
 // forget drops a batch that has ended.
 func (o *order) forget(b *batch) {
 	for i, s := range b.fates.of {
-		if s == nil || int(s.first) != i { // Each once.
-			continue
-		}
-		switch {
-		case s.later != nil:
-			s.later.earlier = s.earlier
-		case s.earlier != nil:
-			o.last[s.chain()] = s.earlier
-		default:
-			delete(o.last, s.chain())
-		}
-		if s.earlier != nil {
-			s.earlier.later = s.later
+		if s != nil && int(s.first) == i { // Each once.
+			o.leave(s)
 		}
 	}
+}
+
+// leave takes a segment out of its chain.
+func (o *order) leave(s *segment) {
+	if s.hasLeft {
+		return
+	}
+	s.hasLeft = true
+	switch {
+	case s.later != nil:
+		s.later.earlier = s.earlier
+	case s.earlier != nil:
+		o.last[s.chain()] = s.earlier
+	default:
+		delete(o.last, s.chain())
+	}
+	if s.earlier != nil {
+		s.earlier.later = s.later
+	}
+}
+
+// departures are segments whose messages all have their fates, and wait again where
+// they were to. It is safe for concurrent use.
+type departures struct {
+	isAny    atomic.Bool
+	mu       sync.Mutex
+	segments []*segment
+}
+
+func (d *departures) add(segments []*segment) {
+	if len(segments) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.segments = append(d.segments, segments...)
+	d.isAny.Store(true)
+}
+
+func (d *departures) take() (segments []*segment) {
+	if !d.isAny.Load() {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	segments, d.segments = d.segments, nil
+	d.isAny.Store(false)
+	return segments
 }
 
 func (s *segment) chain() chain {
@@ -185,10 +228,11 @@ func (f *fates) appendTo(indices []int, s *segment) []int {
 }
 
 // set notes what became of messages. Those that wait for the last of a segment
-// are told.
-func (f *fates) set(indices []int, fate func(i int) fate) {
+// are told. It returns the segments of which nothing else is under way, but for those
+// that passed: these keep nobody.
+func (f *fates) set(indices []int, fate func(i int) fate) (departed []*segment) {
 	if f.of == nil {
-		return
+		return nil
 	}
 	var told []passage
 	f.mu.Lock()
@@ -198,7 +242,13 @@ func (f *fates) set(indices []int, fate func(i int) fate) {
 			continue
 		}
 		s.open--
-		s.broken = s.broken || fate(i) == fateBroken
+		if fate(i) == fateBroken {
+			s.broken = true
+			s.away++
+		}
+		if s.open == 0 && s.broken && s.away == 0 {
+			departed = append(departed, s)
+		}
 		if s.open == 0 && s.waiting != nil {
 			told = append(told, passage{s.waiting, s.broken})
 			s.waiting = nil
@@ -213,6 +263,27 @@ func (f *fates) set(indices []int, fate func(i int) fate) {
 		b.fates.tell(b, told[:n]...)
 		told = told[n:]
 	}
+	return departed
+}
+
+// back notes that messages wait again which were to, and returns the segments of which
+// nothing else is under way.
+func (f *fates) back(indices []int, fate func(i int) fate) (departed []*segment) {
+	if f.of == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range indices {
+		s := f.of[i]
+		if s == nil || fate(i) != fateBroken {
+			continue
+		}
+		if s.away--; s.away == 0 && s.open == 0 {
+			departed = append(departed, s)
+		}
+	}
+	return departed
 }
 
 func (f *fates) tell(b *batch, passages ...passage) {

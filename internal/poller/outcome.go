@@ -21,7 +21,7 @@ func (r *runner) take(c *call) {
 	for k, n := range fresh {
 		indices[k] = c.at(n)
 		report := c.outcomes.Taken(n)
-		c.hear(r.services, n, report.Outcome)
+		c.hear(r.services, r.b, n, report.Outcome)
 		r.services.observe(&r.b.claim.Messages[indices[k]], c.began, report)
 		if !isAnswer(report.Outcome) {
 			failed = append(failed, n)

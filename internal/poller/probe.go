@@ -12,12 +12,15 @@ type probe struct {
 	route *route
 	slot  int
 	size  int
+	// isFirst: the route takes nothing, as far as is known.
+	isFirst bool
 	parks int // how many were sent to the slot when the claim was asked for
 }
 
 // next is the next slot to claim from now, if any, and else when to look again.
 // blocked says that a slot waits for messages that are on their way into it.
-func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration, blocked bool) {
+// mayProbe says that a route may be tried which takes nothing, as far as is known.
+func (rs *routes) next(now time.Duration, batch int, mayProbe bool) (p *probe, at time.Duration, blocked bool) {
 	at = now + never
 	if !rs.isAny.Load() {
 		return nil, at, false
@@ -26,6 +29,9 @@ func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration
 	defer rs.mu.Unlock()
 	var best *route
 	for _, r := range rs.bySlot {
+		if r.state == routeDown && !mayProbe {
+			continue
+		}
 		ready, waits := r.isReady(now)
 		if wait := rs.limits.topics[r.topic].wait(); wait > 0 && r.state == routeBack {
 			at = min(at, now+wait)
@@ -42,7 +48,7 @@ func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration
 	if best == nil {
 		return nil, at, blocked
 	}
-	return &probe{route: best, slot: best.slot, size: min(best.claimSize(batch), max(1, rs.limits.topics[best.topic].room())), parks: best.parks}, now, blocked
+	return &probe{route: best, slot: best.slot, isFirst: best.state == routeDown, size: min(best.claimSize(batch), max(1, rs.limits.topics[best.topic].room())), parks: best.parks}, now, blocked
 }
 
 // distance is how far the route's slot is behind the one of the last claim, in turn.

@@ -28,8 +28,9 @@ func (c *call) at(n int) int {
 }
 
 // hear ends the wait for a message that hung.
-func (c *call) hear(s *services, n int, outcome sinks.Outcome) {
+func (c *call) hear(s *services, b *batch, n int, outcome sinks.Outcome) {
 	if late := c.late[n]; late != nil {
+		b.hung.Add(-1)
 		s.routes.heard(late, isAnswer(outcome), s.now())
 	}
 }
@@ -117,6 +118,7 @@ func (r *runner) findHanging() {
 				c.late = make(map[int]*route)
 			}
 			at := r.services.now()
+			r.b.hung.Add(1)
 			c.late[n] = r.services.routes.hang(r.services.config.Sink.Route(m), at, r.services.redis.clock(at))
 			r.b.window.gone(1, weight(m))
 		}

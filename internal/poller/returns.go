@@ -13,12 +13,15 @@ type returns struct {
 	// underWay counts those that are not there yet: nothing is claimed until they
 	// are, or the parts of a Key could hold each other up for ever.
 	underWay atomic.Int64
-	// upTo is the last of their due times, in milliseconds; 0 is none. No slot is
-	// claimed from before all that is due until then was claimed again: it may
-	// belong in front of what is in a slot.
+	// upTo is the last of their due times, in milliseconds; 0 is none. Before all that
+	// waits until then was claimed again, no slot is claimed from while any of it is due:
+	// it may belong in front of what is in a slot. A clock that is set back makes it due
+	// later, and what is in the slots with it.
 	upTo atomic.Int64
 	// claimable is from when the first of them can be claimed; 0 is no instant.
 	claimable atomic.Int64
+	// departed are the segments whose messages are back.
+	departed departures
 }
 
 // begin notes a message that is on its way back.
@@ -63,8 +66,14 @@ func (r *returns) takeClaimable() (at time.Duration, isAny bool) {
 
 func (r *returns) isUnderWay() bool { return r.underWay.Load() > 0 }
 
-// keepsSlots reports whether no slot may be claimed from for their sake.
-func (r *returns) keepsSlots() bool { return r.upTo.Load() != 0 }
+// isAny reports whether one of them may not have been claimed again.
+func (r *returns) isAny() bool { return r.upTo.Load() != 0 }
+
+// keepSlots reports whether what a claim took from a slot may have to be published after
+// what went back.
+func (r *returns) keepSlots(claim *message.Claim) bool {
+	return r.isAny() && !claim.NextDue.IsZero() && !claim.NextDue.After(claim.Now)
+}
 
 // saw takes the answer of a claim: all that went back may have been claimed again.
 func (r *returns) saw(claim *message.Claim) {

@@ -347,6 +347,17 @@ func (rs *routes) dropIfDone(r *route) {
 	rs.free = append(rs.free, r.slot)
 }
 
+// putBack sends what was claimed from a slot back to it.
+func (rs *routes) putBack(to *route, messages []message.Claimed) (parked []parking) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for i := range messages {
+		rs.send(to, messages[i].Topic)
+		parked = append(parked, parking{i, to})
+	}
+	return parked
+}
+
 // tell returns what Redis is to know of the routes: once for each, and again
 // where the reason has changed.
 func (rs *routes) tell(used map[*route]bool) []message.ParkedRoute {

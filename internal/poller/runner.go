@@ -60,6 +60,11 @@ func (r *runner) finish() {
 	}
 	r.docket.tellAcks(r.docket.decided)
 	r.docket.close(false)
+	for _, p := range r.b.parked { // On their way into slots, which are claimed from when they are there.
+		if !r.docket.ended[p.index] {
+			r.services.routes.parked(p.route, 1)
+		}
+	}
 	// What a panic has left without a verdict.
 	r.services.config.Observer.AddInFlight(r.services.config.Queue, -r.docket.left)
 	if r.b.route != nil {
@@ -153,7 +158,7 @@ func (r *runner) skip(indices []int) {
 // decided tells the loop and those who wait for them of messages that have verdicts.
 func (r *runner) decided(indices []int) {
 	r.b.open.Store(int64(r.docket.open))
-	r.b.fates.set(indices, r.docket.fate)
+	r.services.returns.departed.add(r.b.fates.set(indices, r.docket.fate))
 }
 
 // await waits for an outcome, for an earlier batch, or until there is something to do.

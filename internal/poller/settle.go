@@ -164,6 +164,7 @@ func (d *docket) close(isDone bool) {
 		}
 	}
 	d.left -= len(d.decided)
+	d.services.returns.departed.add(d.b.fates.back(d.decided, d.fate)) // Before anything lets the loop claim them.
 	if d.b.route != nil {
 		d.services.routes.settled(d.b.route, len(d.decided))
 	}

@@ -82,7 +82,10 @@ func (s *shard) step(timer *time.Timer) (more bool) {
 		s.draining, s.times.quietUntil = true, 0
 	}
 	s.heed()
-	if !s.asking.isPending() {
+	if !s.asking.isPending() { // Else it may have been made before these were back.
+		for _, departed := range s.services.returns.departed.take() {
+			s.inFlight.order.leave(departed)
+		}
 		if pause := s.inFlight.prune(s.services.config.Claims.Batch); pause > 0 {
 			s.times.unconfirmedUntil = s.services.now() + pause
 		}
@@ -122,10 +125,10 @@ func (s *shard) mayTake(now time.Duration) bool {
 
 // nextSlot is the slot to claim from, if any, see [routes.next].
 func (s *shard) nextSlot(now time.Duration) (next *probe, at time.Duration, isBlocked bool) {
-	if s.services.returns.keepsSlots() {
+	if s.services.returns.isAny() && now >= s.times.takeAt {
 		return nil, now + never, false
 	}
-	return s.services.routes.next(now, s.services.config.Claims.Batch)
+	return s.services.routes.next(now, s.services.config.Claims.Batch, s.inFlight.mayProbe())
 }
 
 // pick chooses what the next claim takes: so many messages of what is due, or of
