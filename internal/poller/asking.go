@@ -16,21 +16,33 @@ const (
 // freeNumbers is how many outdated numbers in a row are replaced without a pause.
 const freeNumbers = 8
 
-// asking is the state of the shard's claim calls. A request stays pending,
-// token and all, until it is answered. Only the shard's loop uses it.
+// asking is the state of the calls that a shard makes one at a time. A request for a claim
+// stays pending, token and all, until it is answered.
 type asking struct {
-	number  uint64
-	pending *message.ClaimRequest
-	first   time.Duration // when pending was first sent
-	probe   *probe        // the slot that pending claims from; nil: what is due
+	isUnderWay bool // a call has no answer yet, and none is made before it has
+	number     uint64
+	pending    *message.ClaimRequest
+	first      time.Duration // when pending was first sent
+	began      time.Duration // when it was sent last
+	probe      *probe        // the slot that pending claims from; nil: what is due
 	// unloaded: what is parked in the shard has to be read from Redis first.
 	// isLoaded: it was read since the shard is ours.
 	unloaded, isLoaded bool
-	slotNext           bool // whose turn it is, where both what is due and a slot could be claimed
+	next               *probe // the slot that can be claimed from now
+	slotNext           bool   // whose turn it is, where both what is due and a slot could be claimed
 	outdated           int
 	epoch              string // the last that was told
 	redis              wait.Backoff
 	layout             wait.Backoff
+	reclaiming         reclaiming
+}
+
+// reclaiming is what is being reclaimed, a call after the other.
+type reclaiming struct {
+	which     message.Reclaim
+	strays    []message.ClaimToken // after that
+	calls     int
+	reclaimed int
 }
 
 func newAsking(number uint64) asking {
@@ -59,6 +71,7 @@ func (a *asking) skip() (isOften bool) {
 
 // answered forgets the troubles that this answer ends.
 func (a *asking) answered(state message.ClaimState) {
+	a.redis.Reset()
 	if state != message.ClaimOutdated {
 		a.outdated = 0
 	}

@@ -28,7 +28,7 @@ func (p *Poller) Assign(shards []int, of int) error {
 		p.handOvers.Go(func() { p.handOver(s) })
 	}
 	for _, index := range shards {
-		if old := p.retired[index]; old != nil && !closed(old.services.shutdown.done) {
+		if old := p.retired[index]; old != nil && !closed(old.done) {
 			p.returning[index] = true
 			continue
 		}
@@ -41,18 +41,18 @@ func (p *Poller) Assign(shards []int, of int) error {
 // begins with it again if it has come back meanwhile. Where the sink hangs, the
 // shard's calls are cut off in the end and its lease lapses; then this goroutine
 // waits as long as the sink does.
-func (p *Poller) handOver(s *shard) {
+func (p *Poller) handOver(s *driver) {
 	ctx, cancel := context.WithTimeout(p.ctx, p.common.config.Sink.handOverTime())
 	defer cancel()
 	if err := s.drain(ctx); err != nil {
-		s.services.log.Warn("shard not handed over in time, its lease lapses", "event", "drain", "err", err)
-		<-s.services.shutdown.done
+		s.shard.log.Warn("shard not handed over in time, its lease lapses", "event", "drain", "err", err)
+		<-s.done
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.returning[s.services.index] && p.retired[s.services.index] == s && !p.stopped {
-		delete(p.returning, s.services.index)
-		p.begin(s.services.index)
+	if p.returning[s.shard.index] && p.retired[s.shard.index] == s && !p.stopped {
+		delete(p.returning, s.shard.index)
+		p.begin(s.shard.index)
 	}
 }
 
@@ -67,17 +67,17 @@ func (p *Poller) begin(index int) {
 	}
 	number := uint64(1)
 	if old := p.retired[index]; old != nil {
-		number = old.asking.number
+		number = old.shard.asking.number
 		delete(p.retired, index)
 	}
-	s := newShard(p.ctx, p.common, index, number)
+	s := newDriver(p.ctx, p.common, index, number)
 	p.running[index] = s
 	go s.loop()
 }
 
 // retire takes shards out of the running ones; p.mu is held.
-func (p *Poller) retire(leaves func(index int) bool) []*shard {
-	var leaving []*shard
+func (p *Poller) retire(leaves func(index int) bool) []*driver {
+	var leaving []*driver
 	for index, s := range p.running {
 		if leaves(index) {
 			delete(p.running, index)

@@ -6,102 +6,34 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// look makes one claim call, of nothing if there is no room, and acts on the
-// answer.
+// look makes one claim call, of nothing if there is no room.
 func (s *shard) look() {
-	began := s.services.now()
-	if !s.asking.isPending() && !s.ask(began) {
+	if !s.asking.isPending() && !s.ask() {
 		return
 	}
-	claim, err := s.services.redis.claim(*s.asking.pending)
-	if err != nil {
+	s.asking.isUnderWay, s.asking.began = true, s.now
+	s.do.claim(*s.asking.pending)
+}
+
+// claimed takes the answer to a claim, which was received then.
+func (s *shard) claimed(now time.Duration, claim message.Claim, received time.Duration, err error) {
+	s.now, s.asking.isUnderWay = now, false
+	if s.heard("claim", err); err != nil {
 		s.backOff()
-		if s.draining {
+		if s.isDraining {
 			s.advance() // The next holder reclaims what it may have taken.
 		}
 		return
 	}
-	s.asking.redis.Reset()
-	s.times.renewAt = s.services.clock.nextCommon(began, s.services.config.Claims.renewEvery())
-	s.act(began, claim)
-}
-
-// backOff makes no call for a while.
-func (s *shard) backOff() {
-	s.times.quietUntil = s.services.now() + s.asking.redis.Next()
-}
-
-// ask makes the next request pending. It returns false where there is nothing to
-// ask for: the sink has no room, and the lease need not be renewed yet.
-func (s *shard) ask(now time.Duration) bool {
-	claims := &s.services.config.Claims
-	request := message.ClaimRequest{
-		Token:   message.ClaimToken{Instance: s.services.config.Instance, Number: s.asking.number},
-		Timeout: claims.Timeout,
-		Lease:   claims.Lease,
-		Free:    s.services.routes.takeFree(),
-		Seize:   s.holding.seize(now, claims.Lease),
-	}
-	s.reserve(&request, now)
-	if request.Max == 0 && s.mayWait(now) && len(request.Free) == 0 {
-		return false
-	}
-	request.Live = s.inFlight.tokens()
-	if request.Max > 0 && request.Slot == 0 {
-		drainSignal(s.hint) // What it hints at, this claim sees.
-	}
-	request.Quiet = request.Max == 0 && s.holding.mine
-	s.asking.pending, s.asking.first = &request, now
-	return true
-}
-
-// mayWait reports whether the loop has nothing to do before its turn in the window
-// comes, the sink is probed again or the lease is to be renewed.
-func (s *shard) mayWait(now time.Duration) bool {
-	isRefused := s.turn.isCrowded || now < s.times.closedUntil()
-	return isRefused && s.holding.mine && !s.draining && now < s.times.renewAt
-}
-
-// reserve chooses what to take, what is due or a slot in turn, and gets room for
-// it in the sink's window. Where there is none, the claim takes nothing.
-func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
-	if !s.draining && (now < s.times.closedUntil() || s.turn.isCrowded) { // Its turn in the window comes.
-		return
-	}
-	size, from := s.pick(now)
-	if size == 0 {
-		s.turn.share.Yield()
-		return
-	}
-	messages, bytes, retryAt := s.turn.reserve(size)
-	if !retryAt.IsZero() {
-		s.times.pausedUntil = now + time.Until(retryAt)
-	}
-	if messages == 0 {
-		return
-	}
-	request.Max, request.MaxBytes = messages, bytes
-	if from != nil {
-		request.Slot, s.asking.probe = from.slot, from
-	}
-}
-
-// advance gives up the pending request, its number and its room in the window.
-func (s *shard) advance() {
-	s.turn.use(0, 0)
-	s.asking.advance()
-}
-
-func (s *shard) act(began time.Duration, claim message.Claim) {
+	s.times.renewAt = s.clock.nextCommon(s.asking.began, s.config.Claims.renewEvery())
 	s.asking.answered(claim.State)
 	switch claim.State {
 	case message.ClaimGranted:
-		s.granted(began, claim)
+		s.granted(claim, received)
 	case message.ClaimHeld:
 		s.advance()
 		s.times.takeAt, s.times.renewAt = 0, 0
-		received := s.services.now()
-		s.times.quietUntil = received + s.holding.isOthers(began, received, &claim)
+		s.times.quietUntil = received + s.holding.isOthers(s.asking.began, received, &claim)
 	case message.ClaimReclaimFirst:
 		s.holding.mine, s.holding.left = false, true
 		s.reclaimForeign()
@@ -118,54 +50,140 @@ func (s *shard) act(began time.Duration, claim message.Claim) {
 	default:
 		s.advance()
 		s.times.renewAt = 0
-		s.services.log.Error("claim answered with an unknown state", "event", "claim", "state", int(claim.State))
+		s.log.Error("claim answered with an unknown state", "event", "claim", "state", int(claim.State))
 		s.backOff()
 	}
 }
 
+// backOff makes no call for a while.
+func (s *shard) backOff() {
+	s.times.quietUntil = s.now + s.asking.redis.Next()
+}
+
+// ask makes the next request pending. It returns false where there is nothing to
+// ask for: the sink has no room, and the lease need not be renewed yet.
+func (s *shard) ask() bool {
+	claims := &s.config.Claims
+	request := message.ClaimRequest{
+		Token:   message.ClaimToken{Instance: s.config.Instance, Number: s.asking.number},
+		Timeout: claims.Timeout,
+		Lease:   claims.Lease,
+		Free:    s.routes.takeFree(),
+		Seize:   s.holding.seize(s.now, claims.Lease),
+	}
+	s.reserve(&request)
+	if request.Max == 0 && s.mayWait() && len(request.Free) == 0 {
+		return false
+	}
+	request.Live = s.tokens()
+	request.Quiet = request.Max == 0 && s.holding.mine
+	s.asking.pending, s.asking.first = &request, s.now
+	return true
+}
+
+// mayWait reports whether the loop has nothing to do before its turn in the window
+// comes, the sink is probed again or the lease is to be renewed.
+func (s *shard) mayWait() bool {
+	isRefused := s.turn.isCrowded || s.now < s.times.closedUntil()
+	return isRefused && s.holding.mine && !s.isDraining && s.now < s.times.renewAt
+}
+
+// reserve chooses what to take, what is due or a slot in turn, and gets room for
+// it in the sink's window. Where there is none, the claim takes nothing.
+func (s *shard) reserve(request *message.ClaimRequest) {
+	if !s.isDraining && (s.now < s.times.closedUntil() || s.turn.isCrowded) { // Its turn in the window comes.
+		return
+	}
+	size, from := s.pick()
+	if size == 0 {
+		s.turn.share.Yield()
+		return
+	}
+	messages, bytes, retryAt := s.turn.reserve(size, s.now)
+	if !retryAt.IsZero() {
+		s.times.pausedUntil = s.now + time.Until(retryAt)
+	}
+	if messages == 0 {
+		return
+	}
+	request.Max, request.MaxBytes = messages, bytes
+	if from != nil {
+		request.Slot, s.asking.probe = from.slot, from
+	}
+}
+
+// pick chooses what the next claim takes: so many messages of what is due, or of
+// a slot; each in turn where both could be.
+func (s *shard) pick() (size int, from *probe) {
+	if !s.takes || s.asking.unloaded {
+		return 0, nil
+	}
+	room := min(s.room(), s.routes.limits.queue.room())
+	next, isDue := s.asking.next, s.now >= s.times.takeAt && !s.times.isBlocked
+	switch {
+	case next != nil && (!isDue || s.asking.slotNext):
+		s.asking.slotNext = false
+		return min(room, next.size), next
+	case isDue:
+		s.asking.slotNext = true
+		return room, nil
+	default:
+		return 0, nil
+	}
+}
+
+// advance gives up the pending request, its number and its room in the window.
+func (s *shard) advance() {
+	s.turn.use(0, 0)
+	s.asking.advance()
+	s.order.answered()
+}
+
 // granted takes the answer of a claim that held the lease.
-func (s *shard) granted(began time.Duration, claim message.Claim) {
-	received := s.services.now()
-	request, from, first := *s.asking.pending, s.asking.probe, s.asking.first
-	claims := &s.services.config.Claims
+func (s *shard) granted(claim message.Claim, received time.Duration) {
+	request, from, began, first := *s.asking.pending, s.asking.probe, s.asking.began, s.asking.first
+	claims := &s.config.Claims
 	claim.Token = request.Token
 	b := newBatch(claim, s.holding.lease, first+claims.Timeout)
-	b.confirming.Store(claims.Durable)
+	b.lookedAt, b.confirming = s.now, claims.Durable
 	b.parked = s.park(from, &claim, received)
-	s.limits().queue.spend(len(claim.Messages) - len(b.parked))
+	s.routes.limits.queue.spend(len(claim.Messages) - len(b.parked))
 	b.occupy(s.turn.share)
 	s.turn.use(b.window.messages, b.window.bytes)
 	s.asking.advance()
 	if isNew, lapsed := s.holding.granted(received); isNew {
-		s.gains.add(s.services.index, lapsed)
+		s.gains.add(s.index, lapsed)
 		s.asking.unloaded, s.asking.isLoaded = true, false
 	}
-	s.services.redis.sawTime(claim.Now, received)
+	s.redis.sawTime(claim.Now, received)
 	s.holding.renew(began, claims.Lease)
 	b.lease = s.holding.lease
-	s.inFlight.extend(request.Live, began, claims.Timeout)
+	s.extend(request.Live, began)
 	s.tellEpoch(claim.Epoch)
-	s.services.returns.saw(&claim)
+	s.returns.saw(&claim)
 	if from == nil {
 		s.times.sawHead(&claim, received, request.Max > 0)
 	} else {
 		s.times.takeAt = min(s.times.takeAt, received+untilHead(&claim))
-		isGivenUp := s.services.routes.claimed(from, claim.Messages, !claim.More, s.services.config.Sink.Route)
+		isGivenUp := s.routes.claimed(from, claim.Messages, !claim.More, s.config.Sink.Route)
 		b.isProbe = from.isFirst
 		b.route, b.isGivenUp = from.route, isGivenUp && len(b.parked) == 0
 	}
 	if len(claim.Messages) > 0 {
-		s.services.config.Observer.AddInFlight(s.services.config.Queue, len(claim.Messages))
-		s.inFlight.begin(b, s.services.run)
+		s.config.Observer.AddInFlight(s.config.Queue, len(claim.Messages))
+		s.order.register(b)
+		s.live = append(s.live, b)
+		s.begin(b)
 	}
+	s.order.answered()
 	s.reclaimStrays(claim.Strays)
 }
 
 // park decides which messages of a claim go back to slots at once.
 func (s *shard) park(from *probe, claim *message.Claim, received time.Duration) (parked []parking) {
-	routes, name := s.services.routes, s.services.config.Sink.Route
+	routes, name := s.routes, s.config.Sink.Route
 	switch {
-	case from != nil && s.services.returns.keepSlots(claim):
+	case from != nil && s.returns.keepSlots(claim):
 		parked = routes.putBack(from.route, claim.Messages)
 	case from == nil, routes.isOpening(from.route):
 		routes.suspectAll(claim.Messages, name, received, claim.Now)
@@ -180,7 +198,7 @@ func (s *shard) park(from *probe, claim *message.Claim, received time.Duration) 
 }
 
 func (s *shard) tellEpoch(epoch string) {
-	if tell := s.services.config.Hooks.OnEpoch; s.asking.isNewEpoch(epoch) && tell != nil {
+	if tell := s.config.Hooks.OnEpoch; s.asking.isNewEpoch(epoch) && tell != nil {
 		tell(epoch)
 	}
 }
@@ -189,25 +207,101 @@ func (s *shard) tellEpoch(epoch string) {
 // away because it was dropped. Which of them it is, OnNoLayout can tell and say.
 func (s *shard) noLayout() {
 	first := s.asking.layout.Failures() == 0
-	s.times.quietUntil = s.services.now() + s.asking.layout.Next()
-	hook := s.services.config.Hooks.OnNoLayout
+	s.times.quietUntil = s.now + s.asking.layout.Next()
 	switch {
-	case hook != nil && !s.draining:
-		ctx, cancel := s.services.redis.limited()
-		defer cancel()
-		hook(ctx, s.services.index)
-	case hook == nil && first:
-		s.services.log.Warn("the layout is missing in redis", "event", "claim")
+	case s.config.Hooks.OnNoLayout != nil && !s.isDraining:
+		s.asking.isUnderWay = true
+		s.do.noLayout()
+	case s.config.Hooks.OnNoLayout == nil && first:
+		s.log.Warn("the layout is missing in redis", "event", "claim")
 	}
 }
 
-// load reads what is parked in the shard.
-func (s *shard) load() {
-	parked, err := s.services.redis.parked()
-	if err != nil {
+// reported says that OnNoLayout has returned.
+func (s *shard) reported(now time.Duration) {
+	s.now, s.asking.isUnderWay = now, false
+}
+
+// loaded takes what is parked in the shard.
+func (s *shard) loaded(now time.Duration, parked []message.ParkedRoute, err error) {
+	s.now, s.asking.isUnderWay = now, false
+	if s.heard("claim", err); err != nil {
 		s.backOff()
 		return
 	}
-	s.services.routes.load(parked, s.services.now(), !s.asking.isLoaded)
+	s.routes.load(parked, now, !s.asking.isLoaded)
 	s.asking.unloaded, s.asking.isLoaded = false, true
+}
+
+// reclaimForeign returns the claims of earlier holders. The claim that was
+// refused for their sake is then asked for again.
+func (s *shard) reclaimForeign() {
+	if s.isDraining {
+		s.advance()
+		return
+	}
+	s.times.takeAt, s.times.renewAt = 0, 0
+	s.reclaim(reclaiming{which: message.Reclaim{Instance: s.config.Instance, Foreign: true}})
+}
+
+// reclaimStrays returns claims of ours that no batch of ours is: a failover has
+// taken their settling back, or a settle had no answer for too long.
+func (s *shard) reclaimStrays(strays []message.ClaimToken) {
+	if len(strays) > 0 {
+		s.reclaim(reclaiming{which: message.Reclaim{Instance: s.config.Instance, Stray: strays[0]}, strays: strays[1:]})
+	}
+}
+
+func (s *shard) reclaim(r reclaiming) {
+	s.asking.reclaiming, s.asking.isUnderWay = r, true
+	s.do.reclaim(r.which)
+}
+
+// reclaimed takes the answer to a call that reclaims. The next one follows until nothing
+// is left, or as often as one look allows.
+func (s *shard) reclaimed(now time.Duration, messages int, more bool, err error) {
+	s.now, s.asking.isUnderWay = now, false
+	s.heard("reclaim", err)
+	r := s.asking.reclaiming
+	r.reclaimed += messages
+	r.calls++
+	if err == nil && more && r.calls < maxReclaims {
+		s.reclaim(r)
+		return
+	}
+	if r.reclaimed > 0 {
+		s.config.Observer.Reclaimed(s.config.Queue, r.reclaimed)
+		s.times.takeAt = 0
+		s.asking.unloaded = true // What was parked is parked again.
+		s.returns.note(s.redis.clock(now))
+	}
+	if r.which.Foreign {
+		s.asking.first = now // Nothing was taken so far.
+		s.gains.reclaimed(r.reclaimed)
+		if err != nil || r.reclaimed == 0 {
+			// Nothing to reclaim, and yet the claim was refused: do not spin.
+			s.times.quietUntil = now + s.holding.reclaimPause.Next()
+			return
+		}
+		s.holding.reclaimPause.Reset()
+		return
+	}
+	if err != nil {
+		return
+	}
+	s.lose(r.which.Stray)
+	if r.reclaimed > 0 {
+		s.log.Warn("a claim came back that had been settled or given up, reclaimed",
+			"event", "reclaim", "claim", r.which.Stray.String(), "messages", r.reclaimed)
+	}
+	s.reclaimStrays(r.strays)
+}
+
+// lose notes that a claim was reclaimed.
+func (s *shard) lose(token message.ClaimToken) {
+	for _, b := range s.live {
+		if b.claim.Token == token {
+			b.lost = true
+		}
+	}
 }

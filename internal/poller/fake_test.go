@@ -311,6 +311,20 @@ func (f *fakeStore) HandOver(ctx context.Context, instance string) error {
 	return ctx.Err()
 }
 
+// firstVerdict is the first that was settled on a message.
+func (f *fakeStore) firstVerdict(id string) (verdict message.Verdict) {
+	f.read(func() {
+		for _, s := range slices.Backward(f.settles) {
+			for i := range s.Verdicts {
+				if s.Claim.Messages[i].ID == id && s.Verdicts[i].Verb != message.VerbKeep {
+					verdict = s.Verdicts[i]
+				}
+			}
+		}
+	})
+	return verdict
+}
+
 // read gives a look at the store under its lock.
 func (f *fakeStore) read(look func()) {
 	f.mu.Lock()
@@ -386,6 +400,16 @@ func (f *fakeSink) publish(ctx context.Context, batch []message.Message) []sinks
 		return all(batch, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, ctx.Err()))
 	}
 	return all(batch, sinks.Acked())
+}
+
+// last is in which call a message was published last.
+func (f *fakeSink) last(id string) (call int) {
+	for n, c := range f.calls() {
+		if slices.Contains(c.ids, id) {
+			call = n
+		}
+	}
+	return call
 }
 
 func (f *fakeSink) set(behave func(context.Context, []message.Message) []sinks.Outcome) {

@@ -49,7 +49,7 @@ func (h *holding) isOthers(began, received time.Duration, claim *message.Claim) 
 	if !h.byOther || claim.Holder != h.holder {
 		h.holder, h.since = claim.Holder, received
 	}
-	h.lease.until.Store(0)
+	h.lease.until = 0
 	h.byOther, h.mine = true, false
 	h.refusedAt, h.othersUntil = received, began+claim.HeldFor
 	return max(leastHeld, min(claim.HeldFor, h.pause.Next()))
@@ -83,10 +83,10 @@ func (h *holding) granted(received time.Duration) (isNew, lapsed bool) {
 // renew prolongs the lease from before the call. A lapsed one is another one:
 // batches of the old one must not be published any more.
 func (h *holding) renew(began, lasts time.Duration) {
-	if int64(began) >= h.lease.until.Load() {
+	if began >= h.lease.until {
 		h.lease = &lease{}
 	}
-	h.lease.until.Store(int64(began + lasts))
+	h.lease.until = began + lasts
 }
 
 // Obtained is which shards the poller has come to hold.

@@ -98,8 +98,6 @@ func (rs *routes) throttle(name sinks.Route, topic string, redisNow time.Time) *
 	if l == nil || l.bucket.Allow() {
 		return nil
 	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r := rs.named(name, redisNow)
 	if rs.byName[name] == r { // It shares no slot.
 		r.topic, r.state, r.since, r.size = topic, routeBack, redisNow, maxBatch

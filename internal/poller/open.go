@@ -14,11 +14,11 @@ const keyRoute = "key "
 // open returns the messages as they are published now, their bodies clear, and decides
 // about those that do not open. indices, and those that it returns, may be nil for all of
 // the batch. The batch's own messages stay sealed.
-func (r *runner) open(indices []int) (messages []message.Message, opened []int) {
-	messages = r.b.numbered(indices)
+func (s *shard) open(b *batch, indices []int) (messages []message.Message, opened []int) {
+	messages = b.numbered(indices)
 	var causes []error // by place in messages; nil while all of them open
 	for n := range messages {
-		if err := r.openOne(&messages[n]); err != nil {
+		if err := s.openOne(&messages[n]); err != nil {
 			if causes == nil {
 				causes = make([]error, len(messages))
 			}
@@ -28,12 +28,12 @@ func (r *runner) open(indices []int) (messages []message.Message, opened []int) 
 	if causes == nil {
 		return messages, indices
 	}
-	return r.leaveSealed(messages, indices, causes)
+	return s.leaveSealed(b, messages, indices, causes)
 }
 
-func (r *runner) openOne(m *message.Message) error {
+func (s *shard) openOne(m *message.Message) error {
 	id, isSealed := m.SealedBy()
-	switch open := r.services.config.Sink.Open; {
+	switch open := s.config.Sink.Open; {
 	case !isSealed:
 		return nil
 	case open == nil:
@@ -45,7 +45,7 @@ func (r *runner) openOne(m *message.Message) error {
 
 // leaveSealed decides about the messages that have a cause not to be published, and
 // returns the others, and their places in the batch.
-func (r *runner) leaveSealed(messages []message.Message, indices []int, causes []error) (opened []message.Message, at []int) {
+func (s *shard) leaveSealed(b *batch, messages []message.Message, indices []int, causes []error) (opened []message.Message, at []int) {
 	var left []int
 	var outcomes []sinks.Outcome
 	for n, cause := range causes {
@@ -59,13 +59,13 @@ func (r *runner) leaveSealed(messages []message.Message, indices []int, causes [
 			left, outcomes = append(left, i), append(outcomes, notOpened(&messages[n], cause))
 		}
 	}
-	if len(opened) == 0 && r.b.route != nil { // Nor is any answer of the sink to tell the route on.
-		r.services.routes.passed(r.b.route)
+	if len(opened) == 0 && b.route != nil { // Nor is any answer of the sink to tell the route on.
+		s.routes.passed(b.route)
 	}
+	s.skip(b, left)
 	for n, i := range left {
-		r.docket.decide(i, outcomes[n])
+		s.decide(b, i, outcomes[n])
 	}
-	r.skip(left)
 	return opened, at
 }
 
@@ -88,7 +88,5 @@ func (r *route) isOfKey() bool { return strings.HasPrefix(string(r.name), keyRou
 // isOpening reports whether messages that are claimed from the route's slot are judged one by
 // one, as those are that come due: their key is there, and their own routes and topics decide.
 func (rs *routes) isOpening(r *route) bool {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	return r.isOfKey() && r.state == routeBack
 }

@@ -32,13 +32,13 @@ func (p *Poller) Pause(topics map[string]time.Time) {
 
 // heed takes what operators have changed since the last turn, and the rates' course.
 func (s *shard) heed() {
-	if policy := s.services.policy.Load(); s.limits().share(policy, int(s.shards.Load())) {
-		s.services.routes.follow(policy)
+	if policy := s.policy.Load(); s.routes.limits.share(policy, int(s.shards.Load())) {
+		s.routes.follow(policy)
 	}
-	s.times.limitedUntil = s.services.now() + s.limits().queue.wait()
+	s.times.limitedUntil = s.now + s.routes.limits.queue.wait()
 	if paused := s.paused.Load(); paused != s.heeded {
 		s.heeded = paused
-		s.services.routes.pause(paused.topics)
+		s.routes.pause(paused.topics)
 	}
 }
 
@@ -48,8 +48,6 @@ func (s *shard) isPaused() bool { return s.heeded != nil && s.heeded.queue }
 // pause takes which topics are paused from now on. A route of another topic goes on
 // where it was: what is parked of it is claimed, in due order.
 func (rs *routes) pause(topics map[string]time.Time) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	rs.paused = topics
 	for _, r := range rs.bySlot {
 		if r.state != routeOpen {
@@ -80,8 +78,6 @@ func (rs *routes) holdIfPaused(r *route, topic string) {
 // paused: it may not have been known, or was paused meanwhile. From the slot of a key they
 // go to that of their own route, and keep no others.
 func (rs *routes) parkPaused(from *route, messages []message.Claimed, name func(*message.Message) sinks.Route) (parked []parking) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	if len(rs.paused) == 0 {
 		return nil
 	}

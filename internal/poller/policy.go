@@ -38,6 +38,6 @@ func (p *Poller) lookAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.running {
-		signal(s.services.settled)
+		signal(s.news)
 	}
 }

@@ -29,9 +29,9 @@ type Poller struct {
 	mu      sync.Mutex
 	started bool
 	stopped bool
-	running map[int]*shard
+	running map[int]*driver
 	// retired shards drain or have drained: their claim numbers go on if they come back.
-	retired map[int]*shard
+	retired map[int]*driver
 	// returning are those of the retired ones that are to begin again when they
 	// have drained.
 	returning map[int]bool
@@ -49,8 +49,8 @@ func New(config Config) (*Poller, error) {
 	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.Sink.Name, "instance", message.InstanceName(config.Instance))
 	return &Poller{
 		common:    newCommon(config),
-		running:   make(map[int]*shard),
-		retired:   make(map[int]*shard),
+		running:   make(map[int]*driver),
+		retired:   make(map[int]*driver),
 		returning: make(map[int]bool),
 	}, nil
 }
@@ -83,7 +83,7 @@ func (p *Poller) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	p.stopped = true
 	p.retire(func(int) bool { return true })
-	draining := make([]*shard, 0, len(p.retired))
+	draining := make([]*driver, 0, len(p.retired))
 	for _, s := range p.retired {
 		draining = append(draining, s)
 	}
@@ -95,7 +95,7 @@ func (p *Poller) Stop(ctx context.Context) error {
 	return err
 }
 
-func drainAll(ctx context.Context, shards []*shard) error {
+func drainAll(ctx context.Context, shards []*driver) error {
 	failures := make([]error, len(shards))
 	var drains sync.WaitGroup
 	for i, s := range shards {

@@ -14,7 +14,7 @@ type probe struct {
 	size  int
 	// isFirst: the route takes nothing, as far as is known.
 	isFirst bool
-	parks int // how many were sent to the slot when the claim was asked for
+	parks   int // how many were sent to the slot when the claim was asked for
 }
 
 // next is the next slot to claim from now, if any, and else when to look again.
@@ -22,11 +22,9 @@ type probe struct {
 // mayProbe says that a route may be tried which takes nothing, as far as is known.
 func (rs *routes) next(now time.Duration, batch int, mayProbe bool) (p *probe, at time.Duration, blocked bool) {
 	at = now + never
-	if !rs.isAny.Load() {
+	if !rs.isAny {
 		return nil, at, false
 	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	var best *route
 	for _, r := range rs.bySlot {
 		if r.state == routeDown && !mayProbe {
@@ -60,8 +58,6 @@ func (rs *routes) distance(r *route) int {
 // and whether that has emptied the slot. givenUp says that they are not to be
 // published any more.
 func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, name func(*message.Message) sinks.Route) (givenUp bool) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r := p.route
 	rs.turn = r.slot
 	r.failed = false

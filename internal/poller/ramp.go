@@ -9,9 +9,9 @@ type ramp struct {
 // learn draws the conclusions from a batch that has ended.
 func (r *ramp) learn(b *batch, most int) {
 	switch {
-	case b.lesson.panicked:
+	case b.panicked:
 		r.size = 1
-	case r.size > 0 && b.lesson.answered:
+	case r.size > 0 && b.answered:
 		r.size = max(r.size, len(b.claim.Messages)) * rampFactor
 		if r.size >= most {
 			r.size = 0

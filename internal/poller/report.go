@@ -15,16 +15,16 @@ type settled struct {
 }
 
 // report counts and says what a settle did.
-func (d *docket) report(stale bool) {
+func (s *shard) report(b *batch, indices []int, stale bool) {
 	if stale {
-		d.services.config.Observer.Stale(d.services.config.Queue)
-		d.services.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(d.decided))
+		s.config.Observer.Stale(s.config.Queue)
+		s.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(indices))
 		return
 	}
 	var n settled
 	var dropped *message.Message // the first, which is the latest
-	for _, i := range d.decided {
-		claimed, verdict := &d.b.claim.Messages[i], &d.verdicts[i]
+	for _, i := range indices {
+		claimed, verdict := &b.claim.Messages[i], &b.verdicts[i]
 		if verdict.Published && claimed.Attempts.MaybeOut > 0 {
 			n.suspected++
 		}
@@ -35,7 +35,7 @@ func (d *docket) report(stale bool) {
 			n.retried++
 		case message.VerbDeadLetter:
 			n.deadLettered++
-			d.services.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
+			s.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
 				"attempt", claimed.Attempts.Begun+1, "reason", verdict.Reason)
 		case message.VerbDrop:
 			if n.dropped++; dropped == nil {
@@ -49,16 +49,16 @@ func (d *docket) report(stale bool) {
 		}
 	}
 	if dropped != nil { // Redis counts them.
-		late := d.services.redis.clock(d.services.now()).Sub(dropped.DueAt)
-		d.services.log.Warn("messages dropped, they were too late", "event", "settle", "messages", n.dropped,
-			"limit", message.Brief(dropped.LateOr(d.services.policy.Load().Late).After), "late", message.Brief(late), "id", dropped.ID, "topic", dropped.Topic)
+		late := s.redis.clock(s.now).Sub(dropped.DueAt)
+		s.log.Warn("messages dropped, they were too late", "event", "settle", "messages", n.dropped,
+			"limit", message.Brief(dropped.LateOr(s.policy.Load().Late).After), "late", message.Brief(late), "id", dropped.ID, "topic", dropped.Topic)
 	}
-	d.services.config.Observer.Settled(d.services.config.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
+	s.config.Observer.Settled(s.config.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
 }
 
 // observe tells what the sink has said of a message that it was given, and measures how
 // late one is that was acknowledged.
-func (s *services) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
+func (s *shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
 	isAcked := report.Class == sinks.Acknowledged
 	if !isAcked && s.config.Hooks.OnPublished == nil {
 		return
@@ -74,7 +74,7 @@ func (s *services) observe(claimed *message.Claimed, began time.Time, report *si
 }
 
 // reportOutcome counts a message that was not acknowledged.
-func (s *services) reportOutcome(claimed *message.Claimed, outcome sinks.Outcome) {
+func (s *shard) reportOutcome(claimed *message.Claimed, outcome sinks.Outcome) {
 	switch {
 	case claimed.Err != nil:
 		s.config.Observer.DecodeError(s.config.Queue)

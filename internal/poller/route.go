@@ -46,7 +46,7 @@ const (
 	routeOpen
 )
 
-// route is one that is or was unavailable. Its fields are guarded by routes.mu.
+// route is one that is or was unavailable.
 type route struct {
 	name  sinks.Route
 	topic string // of its messages; empty while that is not known

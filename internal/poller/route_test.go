@@ -446,7 +446,7 @@ func TestManyDeadRoutes(t *testing.T) {
 		healed.Store(true)
 		b.pass(time.Minute)
 		assert.Len(t, b.store.acked, slots+210)
-		assert.Empty(t, b.running[0].services.routes.bySlot)
+		assert.Empty(t, b.running[0].shard.routes.bySlot)
 	})
 }
 

@@ -2,8 +2,6 @@ package poller
 
 import (
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -11,8 +9,8 @@ import (
 )
 
 // routes knows which routes of a shard are closed, and the slots in which their
-// messages are parked. The loop claims from the slots, the runners close routes
-// and open them by what the sink says. It is safe for concurrent use.
+// messages are parked. Claims come from the slots; what the sink says closes routes and
+// opens them.
 //
 // A message is sent to a slot only while its route is closed, and a route is
 // opened only when a claim has emptied the slot and none was sent there since:
@@ -21,17 +19,16 @@ type routes struct {
 	log      *slog.Logger
 	slots    int
 	sayNow   func(trouble string) bool
-	isAny    atomic.Bool // a route is closed
+	isAny    bool // a route is closed
 	suspects *suspects
 
-	mu     sync.Mutex
 	policy *Policy
 	byName map[sinks.Route]*route
 	bySlot map[int]*route
 	turn   int                  // the slot that was claimed from last
 	free   []int                // slots that Redis may forget
 	paused map[string]time.Time // topics, and since when
-	limits *limits              // the loop's own
+	limits *limits
 }
 
 func newRoutes(log *slog.Logger, c *common) *routes {
@@ -44,8 +41,6 @@ func newRoutes(log *slog.Logger, c *common) *routes {
 // follow has another policy followed from now on. Its patience may be longer: what was
 // given up is probed again, and given up again if that fails.
 func (rs *routes) follow(policy *Policy) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	rs.policy = policy
 	for _, r := range rs.bySlot {
 		if r.state == routeGivenUp {
@@ -58,8 +53,6 @@ func (rs *routes) follow(policy *Policy) {
 // load takes what Redis has parked in the shard. It forgets all else where the
 // shard has come from another holder.
 func (rs *routes) load(parked []message.ParkedRoute, now time.Duration, isNew bool) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	if isNew {
 		rs.byName, rs.bySlot, rs.free = make(map[sinks.Route]*route), make(map[int]*route), nil
 	}
@@ -84,19 +77,19 @@ func (rs *routes) add(r *route) {
 	rs.byName[r.name], rs.bySlot[r.slot] = r, r
 }
 
-// look refreshes isAny; rs.mu is held.
+// look refreshes isAny.
 func (rs *routes) look() {
 	if len(rs.paused)+len(rs.policy.Rates.Topics) > 0 {
-		rs.isAny.Store(true)
+		rs.isAny = true
 		return
 	}
 	for _, r := range rs.bySlot {
 		if r.state != routeOpen {
-			rs.isAny.Store(true)
+			rs.isAny = true
 			return
 		}
 	}
-	rs.isAny.Store(false)
+	rs.isAny = false
 }
 
 // find returns the closed route that one of the names belongs to: a sink may
@@ -113,22 +106,18 @@ func (rs *routes) find(name sinks.Route, topic string) *route {
 
 // isClosed reports whether a message's route is.
 func (rs *routes) isClosed(name sinks.Route, topic string) bool {
-	if !rs.isAny.Load() {
+	if !rs.isAny {
 		return false
 	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	return rs.find(name, topic) != nil
 }
 
 // isDown reports whether a message's route is closed, and nobody has had an answer
 // since.
 func (rs *routes) isDown(name sinks.Route, topic string) bool {
-	if !rs.isAny.Load() {
+	if !rs.isAny {
 		return false
 	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r := rs.find(name, topic)
 	return r != nil && r.state == routeDown
 }
@@ -136,11 +125,9 @@ func (rs *routes) isDown(name sinks.Route, topic string) bool {
 // park sends a message to the slot of its route, where that is closed or the topic
 // is paused. It returns nil where it is open.
 func (rs *routes) park(name sinks.Route, topic string) *route {
-	if !rs.isAny.Load() {
+	if !rs.isAny {
 		return nil
 	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r := rs.find(name, topic)
 	if since, isPaused := rs.paused[topic]; isPaused && r == nil {
 		r = rs.named(name, since)
@@ -152,9 +139,9 @@ func (rs *routes) park(name sinks.Route, topic string) *route {
 }
 
 // parkAll decides which messages of a claim go to the slots of routes that are
-// closed, or of topics whose rate they exceed. The loop does so before it goes on: a later claim may empty the slot.
+// closed, or of topics whose rate they exceed.
 func (rs *routes) parkAll(messages []message.Claimed, name func(*message.Message) sinks.Route, redisNow time.Time) (parked []parking) {
-	if !rs.isAny.Load() {
+	if !rs.isAny {
 		return nil
 	}
 	for i := range messages {
@@ -183,8 +170,6 @@ func (rs *routes) send(r *route, topic string) {
 
 // fail closes a route, and sends the message that has shown it to its slot.
 func (rs *routes) fail(name sinks.Route, topic string, cause sinks.Outcome, now time.Duration, redisNow time.Time) *route {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r := rs.closeRoute(name, cause, now, redisNow)
 	if r.state != routeGivenUp && r.isHopeless(redisNow, rs.policy.ParkPatience) {
 		r.state = routeGivenUp
@@ -220,7 +205,7 @@ func (rs *routes) closeRoute(name sinks.Route, cause sinks.Outcome, now time.Dur
 	}
 	isNew := r.state == routeOpen || r.pause.Failures() == 0
 	r.fail(cause, now)
-	rs.isAny.Store(true)
+	rs.isAny = true
 	if isNew && rs.sayNow("route\x00"+string(name)) {
 		rs.log.Warn("route unavailable, its messages are parked", append(rs.fields(r), "err", cause.Err)...)
 	}
@@ -244,8 +229,6 @@ func (rs *routes) freeSlot() int {
 // hang closes a route of which a message is with the sink for too long: those
 // behind it are parked until its outcome is known.
 func (rs *routes) hang(name sinks.Route, now time.Duration, redisNow time.Time) *route {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	cause := sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errHangs)
 	r := rs.closeRoute(name, cause, now, redisNow)
 	r.hung++
@@ -269,8 +252,6 @@ func (rs *routes) suspect(name sinks.Route, now time.Duration, redisNow time.Tim
 	if !rs.suspects.has(name, now) {
 		return
 	}
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	if r := rs.byName[name]; r == nil || r.state == routeOpen {
 		rs.closeRoute(name, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errHangs), now, redisNow)
 	}
@@ -278,8 +259,6 @@ func (rs *routes) suspect(name sinks.Route, now time.Duration, redisNow time.Tim
 
 // heard says that the outcome of a message that hung is known.
 func (rs *routes) heard(r *route, isAnswer bool, now time.Duration) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r.hung--
 	if isAnswer {
 		rs.suspects.clear(r.name)
@@ -292,8 +271,6 @@ func (rs *routes) heard(r *route, isAnswer bool, now time.Duration) {
 
 // succeed says that the broker has taken a message that was claimed from the slot.
 func (rs *routes) succeed(r *route) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	rs.suspects.clear(r.name)
 	r.size *= rampFactor
 	if r.size > maxBatch {
@@ -312,23 +289,17 @@ func (rs *routes) succeed(r *route) {
 // passed says that nothing that was claimed from the slot is to be published: what is left
 // of it is passed over in growing steps.
 func (rs *routes) passed(r *route) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r.size = min(r.size*rampFactor, maxBatch)
 }
 
 // parked says that so many messages that were sent to the slot are in Redis, or
 // that nobody will put them there any more.
 func (rs *routes) parked(r *route, n int) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r.pending -= n
 }
 
 // settled says that so many messages that were claimed from the slot are settled.
 func (rs *routes) settled(r *route, n int) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	r.out -= n
 	rs.dropIfDone(r)
 }
@@ -349,8 +320,6 @@ func (rs *routes) dropIfDone(r *route) {
 
 // putBack sends what was claimed from a slot back to it.
 func (rs *routes) putBack(to *route, messages []message.Claimed) (parked []parking) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	for i := range messages {
 		rs.send(to, messages[i].Topic)
 		parked = append(parked, parking{i, to})
@@ -361,8 +330,6 @@ func (rs *routes) putBack(to *route, messages []message.Claimed) (parked []parki
 // tell returns what Redis is to know of the routes: once for each, and again
 // where the reason has changed.
 func (rs *routes) tell(used map[*route]bool) []message.ParkedRoute {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	var told []message.ParkedRoute
 	for r := range used {
 		if r.told != r.cause.Reason || r.told == "" {
@@ -375,8 +342,6 @@ func (rs *routes) tell(used map[*route]bool) []message.ParkedRoute {
 
 // takeFree returns the slots that Redis may forget.
 func (rs *routes) takeFree() []int {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	var free []int
 	for _, slot := range rs.free {
 		if rs.bySlot[slot] == nil { // Else it has been taken again since.
@@ -385,11 +350,4 @@ func (rs *routes) takeFree() []int {
 	}
 	rs.free = nil
 	return free
-}
-
-// refusal is why the messages of a route that was given up are dead letters.
-func (rs *routes) refusal(r *route) (sinks.Outcome, time.Time) {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	return r.cause, r.since
 }

@@ -21,13 +21,24 @@ func keys(keys ...string) *batch {
 
 // waits are the messages of a batch that wait.
 func waits(b *batch) (indices []int) {
-	for _, s := range b.fates.behind {
-		indices = b.fates.appendTo(indices, s)
+	for _, s := range b.behind {
+		indices = b.segments.appendTo(indices, s)
 	}
 	return indices
 }
 
-func are(f fate) func(int) fate { return func(int) fate { return f } }
+// become gives messages of a batch their fates.
+func become(o *order, b *batch, f fate, indices ...int) {
+	for _, i := range indices {
+		o.set(b, i, f, false)
+	}
+}
+
+// hears returns what a batch was told since the last call.
+func hears(b *batch) (told []passage) {
+	told, b.told = b.told, nil
+	return told
+}
 
 // TestSegmentsWait checks I15 among batches.
 func TestSegmentsWait(t *testing.T) {
@@ -39,29 +50,53 @@ func TestSegmentsWait(t *testing.T) {
 	assert.Empty(t, waits(first))
 	assert.Equal(t, []int{0, 2, 4}, waits(second))
 
-	first.fates.set([]int{0, 2, 4}, are(fatePassed))
-	assert.Empty(t, second.fates.take(), "nobody asked about c, and one of a is left")
-	first.fates.set([]int{3, 1}, are(fatePassed))
-	b, a := second.fates.behind[0], second.fates.behind[1]
-	assert.Equal(t, []passage{{a, false}, {b, false}}, second.fates.take())
-	assert.Len(t, second.changed, 1)
+	become(&o, first, fatePassed, 0, 2, 4)
+	assert.Empty(t, hears(second), "nobody asked about c, and one of a is left")
+	become(&o, first, fatePassed, 3, 1)
+	b, a := second.behind[0], second.behind[1]
+	assert.Equal(t, []passage{{a, false}, {b, false}}, hears(second))
 
-	// What has passed keeps nobody back; what is broken does, until it has ended.
+	// What has passed keeps nobody back; what is broken does, until it is back.
 	third := keys("c", "x")
 	o.register(third)
 	assert.Equal(t, []int{1}, waits(third))
-	second.fates.set([]int{1}, are(fateBroken))
-	assert.Equal(t, []passage{{third.fates.behind[0], true}}, third.fates.take())
+	become(&o, second, fateBroken, 1)
+	assert.Equal(t, []passage{{third.behind[0], true}}, hears(third))
 	fourth := keys("b", "a")
-	second.fates.set([]int{0, 2}, are(fatePassed))
-	second.fates.set([]int{4}, are(fateBroken))
+	become(&o, second, fatePassed, 0, 2)
+	become(&o, second, fateBroken, 4)
 	o.register(fourth)
 	assert.Equal(t, []int{1}, waits(fourth))
-	assert.Equal(t, []passage{{fourth.fates.behind[0], true}}, fourth.fates.take(), "told at once")
+	assert.Equal(t, []passage{{fourth.behind[0], true}}, hears(fourth), "told at once")
+	become(&o, fourth, fateBroken, 1)
+
+	// Whoever is claimed after it is back is claimed with it, though its batch lives on.
+	o.back(second, 4, false)
+	o.back(fourth, 1, false)
+	fifth := keys("a")
+	o.register(fifth)
+	assert.Empty(t, waits(fifth))
 }
 
-// A batch that has ended leaves its chains to the one before it.
-func TestSegmentsAreForgotten(t *testing.T) {
+// A claim without an answer may have been made before what went back was there.
+func TestSegmentsWaitForAnAnswer(t *testing.T) {
+	t.Parallel()
+	var o order
+	first, asked, later := keys("a"), keys("a"), keys("a")
+	o.register(first)
+	become(&o, first, fateBroken, 0)
+	o.back(first, 0, true)
+	o.register(asked)
+	assert.Equal(t, []passage{{asked.behind[0], true}}, hears(asked))
+	o.answered()
+	become(&o, asked, fateBroken, 0)
+	o.back(asked, 0, false)
+	o.register(later)
+	assert.Empty(t, waits(later))
+}
+
+// What has nothing under way any more leaves its chains to what is before it.
+func TestSegmentsLeave(t *testing.T) {
 	t.Parallel()
 	var o order
 	first, second, third := keys("a", "b"), keys("a", "b"), keys("a")
@@ -71,15 +106,14 @@ func TestSegmentsAreForgotten(t *testing.T) {
 	o.forget(second)
 	again := keys("b", "a")
 	o.register(again)
-	first.fates.set([]int{1}, are(fatePassed))
-	require.Len(t, again.fates.behind, 2)
-	assert.Equal(t, []passage{{again.fates.behind[0], false}}, again.fates.take(), "it waits for the first")
-	third.fates.set([]int{0}, are(fatePassed))
-	assert.Equal(t, []passage{{again.fates.behind[1], false}}, again.fates.take(), "and here for the third")
-	for _, b := range []*batch{again, first, third} {
-		assert.NotEmpty(t, o.last)
-		o.forget(b)
-	}
+	become(&o, first, fatePassed, 1)
+	require.Len(t, again.behind, 2)
+	assert.Equal(t, []passage{{again.behind[0], false}}, hears(again), "it waits for the first")
+	become(&o, third, fatePassed, 0)
+	assert.Equal(t, []passage{{again.behind[1], false}}, hears(again), "and here for the third")
+	become(&o, again, fatePassed, 0, 1)
+	assert.NotEmpty(t, o.last)
+	o.forget(first)
 	assert.Empty(t, o.last)
 }
 
@@ -93,13 +127,13 @@ func TestParkedMessagesOfSegments(t *testing.T) {
 	o.register(first)
 	o.register(second)
 	assert.Equal(t, []int{0}, waits(second))
-	first.fates.set([]int{0}, are(fatePassed))
-	assert.Empty(t, second.fates.take())
-	first.fates.set([]int{1, 2}, are(fateBroken))
-	assert.Equal(t, []passage{{second.fates.behind[0], true}}, second.fates.take())
-	o.forget(first)
+	become(&o, first, fatePassed, 0)
+	assert.Empty(t, hears(second))
+	become(&o, first, fateBroken, 1, 2)
+	assert.Equal(t, []passage{{second.behind[0], true}}, hears(second))
 	assert.Len(t, o.last, 2)
-	o.forget(second)
+	become(&o, second, fatePassed, 0, 1)
+	o.back(first, 2, false)
 	assert.Empty(t, o.last)
 }
 
@@ -115,9 +149,8 @@ func TestManySegmentsKeepTheirPlaces(t *testing.T) {
 	o.register(second)
 	all := waits(second)
 	require.Len(t, all, len(names))
-	first.fates.set(all, are(fatePassed))
-	assert.Len(t, second.fates.take(), len(names))
-	o.forget(first)
-	o.forget(second)
+	become(&o, first, fatePassed, all...)
+	assert.Len(t, hears(second), len(names))
+	become(&o, second, fatePassed, all...)
 	assert.Empty(t, o.last)
 }

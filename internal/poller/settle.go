@@ -1,196 +1,182 @@
 package poller
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// settleAfter is how long what was decided waits for the rest of its batch,
-// giveBackAfter where messages go back: they may be others' predecessors.
-const (
-	settleAfter   = 100 * time.Millisecond
-	giveBackAfter = 10 * time.Millisecond
-)
-
-// docket holds the verdicts on a batch's messages, and writes them to Redis in
-// parts: what is decided now, while the rest of the claim lives on. The batch's
-// runner owns it.
-type docket struct {
-	services *services
-	b        *batch
-	verdicts []message.Verdict
-	parkedIn []*route // by message; nil where none was parked
-	decided  []int    // not settled yet
-	since    time.Duration
-	ended    []bool
-	left     int // not settled
-	open     int // not decided
-	goesBack bool
-}
-
-func newDocket(s *services, b *batch) *docket {
-	n := len(b.claim.Messages)
-	return &docket{
-		services: s, b: b, verdicts: make([]message.Verdict, n), decided: make([]int, 0, n), ended: make([]bool, n), left: n, open: n,
-	}
-}
-
-// note records a verdict; in is the route whose slot the message goes to.
-func (d *docket) note(i int, verdict message.Verdict, in *route) {
-	if len(d.decided) == 0 {
-		d.since = d.services.now()
-	}
-	if in != nil {
-		if d.parkedIn == nil {
-			d.parkedIn = make([]*route, len(d.verdicts))
-		}
-		verdict.Verb, verdict.Slot = message.VerbPark, in.slot
-		d.parkedIn[i] = in
-	} else if verdict.Verb == message.VerbRelease {
-		d.services.returns.begin(d.b.claim.Messages[i].DueAt)
-	}
-	d.goesBack = d.goesBack || fateOf(&verdict) == fateBroken
-	d.verdicts[i] = verdict
-	d.decided = append(d.decided, i)
-	d.open--
-}
-
-func (d *docket) fate(i int) fate { return fateOf(&d.verdicts[i]) }
-
-// isDue reports whether to write what is decided now.
-func (d *docket) isDue() bool {
-	return len(d.decided) > 0 && (d.open == 0 || d.until() <= 0)
-}
-
-// until is how long to wait for more verdicts, where there are any.
-func (d *docket) until() time.Duration {
-	after := settleAfter
-	if d.goesBack {
-		after = giveBackAfter
-	}
-	return d.since + after - d.services.now()
-}
-
-// settle writes what is decided. It repeats an unanswered call for as long as
-// the claim may still be ours: until the loop has reclaimed it, or the drain
-// ends. It reports false where it gave up.
-func (d *docket) settle() bool {
-	settlement := d.settlement()
-	pause := wait.Backoff{Initial: redisBackoffInitial, Limit: redisBackoffLimit}
-	for began := d.services.now(); ; settlement.Repeated = true {
-		stale, err := d.services.redis.settle(settlement)
-		if err == nil {
-			d.report(stale)
-			if stale || settlement.Repeated {
-				d.tellAcks(d.decided)
+// decide records the verdict on a message. A panic concerns this message alone.
+func (s *shard) decide(b *batch, i int, outcome sinks.Outcome) {
+	open := b.open
+	defer func() {
+		if cause := recover(); cause != nil {
+			logPanic(s.log, "settle", cause)
+			if b.open == open { // It was not decided: a copy may be out.
+				attempts := b.claim.Messages[i].Attempts
+				attempts.Begun++
+				attempts.MaybeOut++
+				s.note(b, i, message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}, nil)
 			}
-			d.close(!stale)
-			return true
 		}
-		// Where only settling fails, the claim must end by itself some day.
-		if d.services.now()-began > d.services.config.Claims.Timeout {
-			d.b.forsaken.Store(true)
-		}
-		if d.b.lost.Load() || !wait.Sleep(d.services.redis.ctx, pause.Next()) {
-			d.services.log.Warn("claim left to be reclaimed", "event", "settle", "messages", d.left, "err", err)
-			return false
-		}
+	}()
+	claimed := &b.claim.Messages[i]
+	isDown, random := false, 0.0
+	if outcome.Class != sinks.Acknowledged { // Nearly all are, and need neither.
+		isDown, random = s.routes.isDown(s.config.Sink.Route(&claimed.Message), claimed.Topic), rand.Float64()
+	}
+	verdict := s.policy.Load().Retry.decide(claimed, outcome, isDown, random)
+	if s.config.Places {
+		verdict.Place = outcome.Place.String()
+	}
+	var in *route
+	if verdict.Verb == message.VerbRelease {
+		in = s.slotFor(&claimed.Message, outcome)
+	}
+	s.note(b, i, verdict, in)
+	if outcome.Class != sinks.Acknowledged || claimed.Err != nil {
+		s.reportOutcome(claimed, outcome)
 	}
 }
 
-// settlement is the part of the claim that is not settled, with the verdicts
-// that there are, and VerbKeep for what has none.
-func (d *docket) settlement() message.Settlement {
-	all := d.b.claim.Messages
-	settlement := message.Settlement{Claim: d.b.claim, Parks: d.parks()}
-	if len(d.decided) == len(all) {
-		settlement.Verdicts = d.verdicts
-		return settlement
+// slotFor returns the closed route to whose slot a message goes back; nil where
+// it waits with what is due.
+func (s *shard) slotFor(m *message.Message, outcome sinks.Outcome) *route {
+	name := outcome.Route
+	if name == "" {
+		name = s.config.Sink.Route(m)
 	}
-	kept := make([]bool, len(all))
-	for i := range kept {
-		kept[i] = true
+	if concernsRoute(outcome) && !s.isCut {
+		return s.routes.fail(name, m.Topic, outcome, s.now, s.redis.clock(s.now))
 	}
-	for _, i := range d.decided {
-		kept[i] = false
+	return s.routes.park(name, m.Topic)
+}
+
+// note records a verdict; in is the route whose slot the message goes to. Those that wait
+// for the message's chain learn of it.
+func (s *shard) note(b *batch, i int, verdict message.Verdict, in *route) {
+	b.note(i, verdict, in, s.now)
+	if in == nil && verdict.Verb == message.VerbRelease {
+		s.returns.begin(b.claim.Messages[i].DueAt)
 	}
-	settlement.Claim.Messages = make([]message.Claimed, 0, d.left)
-	settlement.Verdicts = make([]message.Verdict, 0, d.left)
-	for i := range all {
-		verdict := d.verdicts[i]
-		switch {
-		case d.ended[i]:
-			continue
-		case kept[i]:
-			verdict = message.Verdict{Verb: message.VerbKeep}
-		}
-		settlement.Claim.Messages = append(settlement.Claim.Messages, all[i])
-		settlement.Verdicts = append(settlement.Verdicts, verdict)
+	if told := s.order.set(b, i, fateOf(&b.verdicts[i]), s.asking.isPending()); told != nil {
+		s.told = append(s.told, told)
 	}
-	return settlement
+}
+
+// settle writes what is decided.
+func (s *shard) settle(b *batch) {
+	b.settle(s.parks(b), s.now)
+	b.settling.isCalled = true
+	s.do.settle(b)
 }
 
 // parks is what Redis is to know of the routes whose messages are parked.
-func (d *docket) parks() []message.ParkedRoute {
-	if d.parkedIn == nil {
+func (s *shard) parks(b *batch) []message.ParkedRoute {
+	if b.parkedIn == nil {
 		return nil
 	}
 	used := make(map[*route]bool)
-	for _, i := range d.decided {
-		if r := d.parkedIn[i]; r != nil {
+	for _, i := range b.decided {
+		if r := b.parkedIn[i]; r != nil {
 			used[r] = true
 		}
 	}
-	return d.services.routes.tell(used)
+	return s.routes.tell(used)
 }
 
-// close ends the messages that are decided, in Redis too where isDone.
-func (d *docket) close(isDone bool) {
-	released, sent := 0, map[*route]int{}
-	for _, i := range d.decided {
-		d.ended[i] = true
-		switch verdict := &d.verdicts[i]; verdict.Verb {
+// settled takes the answer to a settle. A call without an answer is repeated for as long
+// as the claim may still be ours: until the loop has reclaimed it, or the drain ends.
+func (s *shard) settled(now time.Duration, b *batch, stale bool, err error) {
+	s.now = now
+	w := &b.settling
+	w.isCalled = false
+	s.heard("settle", err)
+	if err == nil {
+		s.report(b, w.indices, stale)
+		if stale || w.settlement.Repeated {
+			s.tellAcks(b, w.indices)
+		}
+		s.close(b, w.indices, !stale)
+		b.settling = settling{}
+		return
+	}
+	// Where only settling fails, the claim must end by itself some day.
+	if now-w.began > s.config.Claims.Timeout {
+		b.forsaken = true
+	}
+	if b.lost || s.isOver {
+		s.log.Warn("claim left to be reclaimed", "event", "settle", "messages", b.left, "err", err)
+		s.abandon(b)
+		return
+	}
+	w.againAt = now + w.pause.Next()
+}
+
+// abandon leaves a claim to be reclaimed: it is not ours to settle any more.
+func (s *shard) abandon(b *batch) {
+	b.abandoned = true
+	b.decided = append(b.settling.indices, b.decided...)
+	b.settling = settling{}
+}
+
+// close ends messages that are decided, in Redis too where isDone.
+func (s *shard) close(b *batch, indices []int, isDone bool) {
+	for _, i := range indices {
+		verdict := &b.verdicts[i]
+		switch verdict.Verb {
 		case message.VerbPark:
-			sent[d.parkedIn[i]]++
+			s.routes.parked(b.parkedIn[i], 1)
 		case message.VerbRelease:
-			released++
+			s.returns.end(s.now)
 		case message.VerbRetry:
 			if isDone {
-				d.services.returns.claimableFrom(d.services.now() + verdict.Delay)
+				s.returns.claimable = min(s.returns.claimable, s.now+verdict.Delay)
 			}
 		case message.VerbAck, message.VerbDeadLetter, message.VerbDrop, message.VerbKeep:
 		}
+		if fateOf(verdict) == fateBroken {
+			s.order.back(b, i, s.asking.isPending())
+		}
 	}
-	d.left -= len(d.decided)
-	d.services.returns.departed.add(d.b.fates.back(d.decided, d.fate)) // Before anything lets the loop claim them.
-	if d.b.route != nil {
-		d.services.routes.settled(d.b.route, len(d.decided))
+	b.end(indices)
+	if b.route != nil {
+		s.routes.settled(b.route, len(indices))
 	}
-	for r, n := range sent {
-		d.services.routes.parked(r, n)
+	s.config.Observer.AddInFlight(s.config.Queue, -len(indices))
+	s.turn.isCrowded, s.times.pausedUntil = false, 0 // Ask again.
+}
+
+// finish ends a batch, and gives up what a claim that was lost has left.
+func (s *shard) finish(b *batch) {
+	b.window.end()
+	if b.left > 0 {
+		s.tellAcks(b, b.decided)
+		s.close(b, b.decided, false)
+		if b.left > 0 { // What a panic has left without a verdict.
+			s.config.Observer.AddInFlight(s.config.Queue, -b.left)
+			if b.route != nil {
+				s.routes.settled(b.route, b.left)
+			}
+		}
+		s.order.forget(b)
 	}
-	if released > 0 {
-		d.services.returns.end(released, d.services.now())
-	}
-	d.services.config.Observer.AddInFlight(d.services.config.Queue, -len(d.decided))
-	d.decided, d.goesBack = d.decided[:0], false
-	signal(d.services.settled)
 }
 
 // tellAcks hands over the outbox messages that the broker has acknowledged.
-func (d *docket) tellAcks(indices []int) {
-	if d.services.config.Hooks.OnLateAcks == nil {
+func (s *shard) tellAcks(b *batch, indices []int) {
+	if s.config.Hooks.OnLateAcks == nil {
 		return
 	}
 	var acked []message.Claimed
 	for _, i := range indices {
-		if m := &d.b.claim.Messages[i]; d.verdicts[i].Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
+		if m := &b.claim.Messages[i]; b.verdicts[i].Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
 			acked = append(acked, *m)
 		}
 	}
 	if len(acked) > 0 {
-		d.services.config.Hooks.OnLateAcks(acked)
+		s.config.Hooks.OnLateAcks(acked)
 	}
 }

@@ -1,216 +1,348 @@
 package poller
 
 import (
-	"context"
-	"fmt"
-	"sync/atomic"
+	"log/slog"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// shard polls one shard. Its goroutines are the loop, which alone makes claims,
-// and a runner for each batch in flight. They end after drain, or at the latest
-// when its context ends and the sink and the store return.
-//
-// The loop is a turn over parts: each knows one thing, and none knows another.
-type shard struct {
-	services *services
-	gains    *gains
-	lastLook atomic.Int64
-	hint     chan struct{} // "look again", of 1
+// maxReclaims is how many calls reclaim at a time, before the next claim
+// renews the lease.
+const maxReclaims = 16
 
-	// The loop's own.
-	draining bool
-	paused   *atomic.Pointer[pauses] // the queue's
-	heeded   *pauses                 // what is heeded of it
-	shards   *atomic.Int32           // how many the queue has
-	times    timetable               // when to call
-	holding  holding                 // whether the shard is ours
-	turn     *turn                   // room in the sink's window
-	asking   asking                  // what was asked for, and has no answer yet
-	inFlight inFlight                // the batches
+// How many batches of a shard may be under way. Those that wait for routes which may be
+// dead have bounds of their own, so that they keep nobody from the others: probes, and
+// batches of which all that is left hangs. While maxProbing of these are under way no
+// route is probed; what hangs is the probe of its route.
+const (
+	maxLive    = 64
+	maxProbing = 256
+	maxHanging = 1024
+)
+
+// The waits for a store that does not confirm claims. The limit is part of how long
+// a shard stands still after that, so it is short.
+const (
+	unconfirmedInitial = 100 * time.Millisecond
+	unconfirmedLimit   = 2 * time.Second
+)
+
+// Messages that hang are looked for now and then. One hangs if it was not
+// answered for so long, while messages that were handed over later were; or while
+// nobody was and the window is full: then all that fill it may be of routes that
+// hang, and no answer to others can come.
+const (
+	lookForHanging = 125 * time.Millisecond
+	leastHanging   = 500 * time.Millisecond
+	hangingTimes   = 4 // the usual time to an answer
+)
+
+// shard is one shard's part in publishing, as a machine: it is told what has happened, and
+// says what to do ([calls]). It starts no goroutine, waits for nothing and reads no clock:
+// now is when it was told last. It is not safe for concurrent use; its [driver] is who
+// tells it.
+type shard struct {
+	*common
+
+	index int
+	log   *slog.Logger
+	do    calls
+	// changed, of 1, is told when an outcome has come.
+	changed chan struct{}
+	now     time.Duration
+
+	isDraining bool // claim no more, and begin no publish
+	isCut      bool // what was being published was cut short
+	isOver     bool // the store is not called any more
+
+	heeded  *pauses   // what is heeded of the queue's
+	times   timetable // when to call
+	holding holding   // whether the shard is ours
+	turn    turn      // room in the sink's window
+	takes   bool      // messages can be claimed, if there are any
+	asking  asking    // what was asked for, and has no answer yet
+	redis   redisView // whether Redis answers, and what its clock says
+	routes  *routes
+	order   order
+	returns returns
+
+	live             []*batch     // in the order of their claims
+	told             []*batch     // that have been told what became of earlier messages
+	ramp             ramp         // after a panic of the sink
+	unconfirmedPause wait.Backoff // after claims that were not confirmed
 }
 
-// newShard makes a shard whose goroutines have not begun. ctx only carries
-// values; number is the first claim number.
-func newShard(ctx context.Context, shared *common, index int, number uint64) *shard {
-	config, log := &shared.config, shared.config.Logger.With("shard", index)
-	ending, settled := newShutdown(ctx), make(chan struct{}, 1)
+// calls is what a shard has done for it. Each begins something and returns at once; what
+// comes of it, the shard is told.
+type calls interface {
+	claim(request message.ClaimRequest)       // claimed
+	reclaim(which message.Reclaim)            // reclaimed
+	parked()                                  // loaded
+	noLayout()                                // reported
+	confirm(b *batch)                         // confirmed
+	topics(b *batch, indices []int)           // toldTopics
+	publish(c *call, batch []message.Message) // c.outcomes
+	settle(b *batch)                          // settled
+}
+
+// newShard makes a shard that has not begun; number is the first claim number.
+func newShard(c *common, index int, number uint64, do calls) *shard {
+	log := c.config.Logger.With("shard", index)
 	s := &shard{
-		services: &services{
-			config: config, policy: &shared.policy, clock: shared.clock, news: &shared.news, index: index, log: log,
-			redis:    &redisView{config: config, store: config.Store(index), log: log, ctx: ending.callCtx, downShards: &shared.news.redisDownShards},
-			routes:   newRoutes(log, shared),
-			shutdown: ending, settled: settled,
-		},
-		gains: &shared.gains, paused: &shared.paused, shards: &shared.shards, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
-		inFlight: newInFlight(), turn: newTurn(config.Sink.Window, func() { signal(settled) }),
+		common: c, index: index, log: log, do: do, asking: newAsking(number), holding: newHolding(), routes: newRoutes(log, c),
+		redis: redisView{log: log, downShards: &c.news.redisDownShards},
+		turn:  turn{roomUntil: never, grantUntil: never}, returns: returns{claimable: never},
 	}
-	s.lastLook.Store(int64(s.services.now()))
+	s.unconfirmedPause = wait.Backoff{Initial: unconfirmedInitial, Limit: unconfirmedLimit}
 	return s
 }
 
-// loop is the goroutine of the shard: sleep until something is due, a hint, or MaxSleep; claim;
-// hand the batch on. It returns when the drain is over.
-func (s *shard) loop() {
-	defer s.services.shutdown.end()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for s.step(timer) {
-		s.lastLook.Store(int64(s.services.now()))
+// step does all that is to be done now: it takes the outcomes that have come, settles,
+// and makes the next call of the loop where it is time. It returns when to step again if
+// nothing happens before; more is false when the drain is over.
+func (s *shard) step(now time.Duration) (next time.Duration, more bool) {
+	s.now = now
+	s.heed()
+	next = min(s.turn.lapse(now), s.seeThrough())
+	s.prune()
+	if !s.asking.isPending() {
+		s.times.takeAt, s.returns.claimable = min(s.times.takeAt, s.returns.claimable), never
 	}
-	s.inFlight.runners.Wait()
-	if s.asking.isPending() {
-		s.advance()
+	if len(s.live) == 0 && !s.asking.isUnderWay && (s.isOver || s.isDraining && !s.asking.isPending()) {
+		return 0, false
 	}
-	s.end()
+	if s.asking.isUnderWay || s.isOver {
+		return next, true
+	}
+	at := s.nextCall()
+	if at <= now {
+		if s.call(); s.asking.isUnderWay {
+			return next, true
+		}
+		at = s.nextCall() // There was nothing to ask for.
+	}
+	return min(next, at), true
 }
 
-// step is one turn of the loop, and reports false when the drain is over. No
-// error and no panic ends the loop.
-func (s *shard) step(timer *time.Timer) (more bool) {
-	if s.services.redis.ctx.Err() != nil {
-		return false
+// nextCall is when the loop makes its next call.
+func (s *shard) nextCall() time.Duration {
+	s.takes = s.mayTake()
+	at := s.times.next(s.asking.isPending(), s.takes)
+	if heard := s.holding.refusedAt + leastHeld; s.holding.byOther && heard > s.now {
+		at = min(at, heard) // From then on hints are heard.
 	}
-	defer func() {
-		if cause := recover(); cause != nil {
-			logPanic(s.services.log, "claim", cause)
-			s.backOff()
-			more = true
-		}
-	}()
-	if s.services.shutdown.isStopping() && !s.draining {
-		s.draining, s.times.quietUntil = true, 0
-	}
-	s.heed()
-	if !s.asking.isPending() { // Else it may have been made before these were back.
-		for _, departed := range s.services.returns.departed.take() {
-			s.inFlight.order.leave(departed)
-		}
-		if pause := s.inFlight.prune(s.services.config.Claims.Batch); pause > 0 {
-			s.times.unconfirmedUntil = s.services.now() + pause
-		}
-		if at, isAny := s.services.returns.takeClaimable(); isAny {
-			s.times.takeAt = min(s.times.takeAt, at)
-		}
-	}
-	if s.draining && !s.asking.isPending() && len(s.inFlight.live) == 0 {
-		return false
-	}
-	now := s.services.now()
-	mayTake := s.mayTake(now)
-	switch wait := s.times.next(s.asking.isPending(), mayTake) - now; {
-	case wait > 0:
-		s.sleep(timer, wait, mayTake)
-	case s.asking.unloaded && s.holding.mine && !s.asking.isPending() && !s.draining:
-		s.load()
+	return at
+}
+
+// call makes the loop's next call, if there is anything to ask for.
+func (s *shard) call() {
+	switch {
+	case s.holding.byOther && s.now < s.times.quietUntil: // See nextCall.
+	case s.asking.unloaded && s.holding.mine && !s.asking.isPending() && !s.isDraining:
+		s.asking.isUnderWay = true
+		s.do.parked()
 	default:
 		s.look()
 	}
-	return true
+}
+
+// hears reports whether a hint is of use now. Else it is kept until it is.
+func (s *shard) hears(now time.Duration) bool {
+	if s.asking.isUnderWay || s.asking.isPending() {
+		return false
+	}
+	if s.holding.byOther { // The holder may have given it up. A busy producer's hints say the same.
+		return now >= s.holding.refusedAt+leastHeld
+	}
+	return s.takes && now >= s.times.quietUntil && now >= s.times.closedUntil()
+}
+
+// hinted says that the head may have moved earlier, or that the shard's holder gave it up.
+func (s *shard) hinted() {
+	s.times.takeAt = 0
+	if s.holding.byOther {
+		s.times.quietUntil, s.times.renewAt = 0, 0
+	}
+}
+
+// woken says that there may be room in the window, or that the sink is back.
+func (s *shard) woken(now time.Duration) {
+	s.turn.woken(now, s.asking.isUnderWay)
+	s.times.pausedUntil = 0
+}
+
+// drain says that the shard is to end: what is in flight is finished first.
+func (s *shard) drain() {
+	if !s.isDraining {
+		s.isDraining, s.times.quietUntil = true, 0
+	}
+}
+
+// leave gives back what it holds in the window, when all has ended.
+func (s *shard) leave() {
+	if s.asking.isPending() {
+		s.advance()
+	}
+	s.turn.share.Leave()
+	s.redis.leave()
+}
+
+// end says that the store is not called any more, and that what it has in flight is lost.
+func (s *shard) end(now time.Duration) {
+	s.now, s.isOver = now, true
+	for _, b := range s.live {
+		if !b.settling.isCalled {
+			s.abandon(b)
+		}
+	}
 }
 
 // mayTake reports whether messages may be claimed now, if there are any, and
 // notes when a slot can be.
-func (s *shard) mayTake(now time.Duration) bool {
-	if s.draining || s.isPaused() || !s.holding.mine || s.turn.isCrowded || s.room() == 0 {
+func (s *shard) mayTake() bool {
+	s.asking.next = nil
+	if s.isDraining || s.isPaused() || !s.holding.mine || s.turn.isCrowded || s.room() == 0 {
 		return false
 	}
 	if s.asking.unloaded {
 		s.times.probeAt = 0
 		return true
 	}
-	_, s.times.probeAt, s.times.isBlocked = s.nextSlot(now)
+	s.asking.next, s.times.probeAt, s.times.isBlocked = s.nextSlot()
 	return true
 }
 
 // nextSlot is the slot to claim from, if any, see [routes.next].
-func (s *shard) nextSlot(now time.Duration) (next *probe, at time.Duration, isBlocked bool) {
-	if s.services.returns.isAny() && now >= s.times.takeAt {
-		return nil, now + never, false
+func (s *shard) nextSlot() (next *probe, at time.Duration, isBlocked bool) {
+	if s.returns.isAny() && s.now >= s.times.takeAt {
+		return nil, s.now + never, false
 	}
-	return s.services.routes.next(now, s.services.config.Claims.Batch, s.inFlight.mayProbe())
+	return s.routes.next(s.now, s.config.Claims.Batch, s.mayProbe())
 }
-
-// pick chooses what the next claim takes: so many messages of what is due, or of
-// a slot; each in turn where both could be.
-func (s *shard) pick(now time.Duration) (size int, from *probe) {
-	if !s.mayTake(now) || s.asking.unloaded {
-		return 0, nil
-	}
-	room := min(s.room(), s.limits().queue.room())
-	next, _, isBlocked := s.nextSlot(now)
-	isDue := now >= s.times.takeAt && !isBlocked
-	switch {
-	case next != nil && (!isDue || s.asking.slotNext):
-		s.asking.slotNext = false
-		return min(room, next.size), next
-	case isDue:
-		s.asking.slotNext = true
-		return room, nil
-	default:
-		return 0, nil
-	}
-}
-
-// limits are the shard's parts of the queue's rates.
-func (s *shard) limits() *limits { return s.services.routes.limits }
 
 // room is how many messages the next claim may take.
 func (s *shard) room() int {
-	if s.services.returns.isUnderWay() {
+	claims := &s.config.Claims
+	switch {
+	case s.returns.underWay > 0: // The parts of a Key could hold each other up for ever.
+		return 0
+	case s.unconfirmedPause.Failures() > 0: // One message finds out whether claims are confirmed again.
+		return max(0, 1-len(s.live))
+	}
+	messages, confirming, working := 0, 0, 0
+	for _, b := range s.live {
+		if left := b.working(); left > 0 {
+			messages += left
+			working++
+		}
+		if b.confirming {
+			confirming++
+		}
+	}
+	if confirming >= claims.InFlight || working >= maxLive || len(s.live)-working >= maxHanging { // Each confirmation holds a connection.
 		return 0
 	}
-	return s.inFlight.room(&s.services.config.Claims)
+	return min(claims.Batch, claims.Batch*claims.InFlight-messages, s.ramp.room(len(s.live) == 0))
 }
 
-// sleep waits, less long where a hint, something settled or the drain comes first.
-func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
-	hint := s.hint
-	now := s.services.now()
+// mayProbe reports whether another route may be probed.
+func (s *shard) mayProbe() bool {
+	if len(s.live) < maxProbing {
+		return true
+	}
+	probing := 0
+	for _, b := range s.live {
+		if b.working() == 0 {
+			probing++
+		}
+	}
+	return probing < maxProbing
+}
+
+// seeThrough does what is to be done for the batches in flight, and returns when to come
+// again.
+func (s *shard) seeThrough() (next time.Duration) {
+	for _, b := range s.live {
+		for _, c := range b.calls {
+			if c.left > 0 {
+				s.take(b, c)
+			}
+		}
+	}
+	next = never
+	hasLooked := false
+	for _, b := range s.live {
+		if s.now-b.lookedAt >= lookForHanging {
+			b.lookedAt, hasLooked = s.now, true
+			s.findHanging(b)
+		}
+		if b.open > 0 {
+			next = min(next, b.lookedAt+lookForHanging)
+		}
+	}
 	switch {
-	case s.holding.byOther && !s.asking.isPending():
-		// The holder may have given it up. A busy producer's hints say the same.
-		if soon := s.holding.refusedAt + leastHeld - now; soon > 0 {
-			hint, wait = nil, min(wait, soon)
-		}
-	case !s.times.hintCounts(now, s.asking.isPending(), mayTake):
-		hint = nil // It stays in the channel until it can be followed.
+	case s.isDraining:
+		s.giveBackBehind(func(*segment) bool { return true })
+	case hasLooked:
+		s.giveBackBehind(s.isClosed)
 	}
-	stop := s.services.shutdown.stop
-	if s.draining {
-		stop = nil
-	}
-	timer.Reset(wait)
-	select {
-	case <-timer.C:
-	case <-hint:
-		s.times.takeAt = 0
-		if s.holding.byOther {
-			s.times.quietUntil, s.times.renewAt = 0, 0
+	s.unblock()
+	for _, b := range s.live {
+		switch at := b.settleAt(); {
+		case at > s.now:
+			next = min(next, at)
+		case len(b.settling.indices) > 0:
+			b.settling.isCalled, b.settling.settlement.Repeated = true, true
+			s.do.settle(b)
+		default:
+			s.settle(b)
 		}
-	case <-s.services.settled: // Or there is room in the window, or the sink is back.
-		s.turn.isCrowded, s.times.pausedUntil = false, 0
-	case <-stop:
-	case <-s.services.redis.ctx.Done():
+	}
+	return next
+}
+
+// prune forgets the batches that have ended.
+func (s *shard) prune() {
+	kept := s.live[:0]
+	for _, b := range s.live {
+		if !b.hasEnded() || b.left > 0 && s.asking.isPending() { // Of a lost claim: it may be behind it.
+			kept = append(kept, b)
+			continue
+		}
+		s.finish(b)
+		s.ramp.learn(b, s.config.Claims.Batch)
+	}
+	clear(s.live[len(kept):])
+	s.live = kept
+}
+
+// tokens are the claims whose deadlines are to be extended.
+func (s *shard) tokens() (tokens []message.ClaimToken) {
+	for _, b := range s.live {
+		if !b.forsaken {
+			tokens = append(tokens, b.claim.Token)
+		}
+	}
+	return tokens
+}
+
+// extend notes the new deadlines of claims, which a request of then has listed.
+func (s *shard) extend(tokens []message.ClaimToken, began time.Duration) {
+	for _, b := range s.live { // Both in the order of their numbers.
+		for len(tokens) > 0 && tokens[0].Number < b.claim.Token.Number {
+			tokens = tokens[1:] // It has ended.
+		}
+		if len(tokens) > 0 && b.claim.Token == tokens[0] && began < b.deadline {
+			b.deadline = began + s.config.Claims.Timeout
+		}
 	}
 }
 
-// end gives the lease up, so that another instance need not wait for it to lapse.
-func (s *shard) end() {
-	s.turn.leave()
-	s.services.redis.leave()
-	if s.services.redis.ctx.Err() != nil {
-		return
+// sinkAnswered is told of answers of the sink.
+func (s *shard) sinkAnswered(wasDown bool) {
+	if wasDown {
+		s.log.Info("sink back", "event", "publish")
 	}
-	if err := s.services.redis.handOver(); err != nil {
-		s.services.log.Warn("lease not handed over, it lapses by itself", "event", "drain", "err", err)
-	}
-}
-
-// drain ends the shard, see [shutdown.drain].
-func (s *shard) drain(ctx context.Context) error {
-	if err := s.services.shutdown.drain(ctx); err != nil {
-		return fmt.Errorf("drain shard %d: %w", s.services.index, err)
-	}
-	return nil
 }
