@@ -31,6 +31,7 @@ func (c *call) at(n int) int {
 // begin decides what is not to be published of a batch, and publishes what need not wait:
 // once its claim is confirmed, where it has to be.
 func (s *shard) begin(b *batch) {
+	defer s.recovered(b)
 	if b.isGivenUp {
 		s.giveUpAll(b)
 		return
@@ -51,6 +52,7 @@ func (s *shard) begin(b *batch) {
 // while, and then one message, until a claim is confirmed. Why, the store's owner says: it
 // knows so of idle queues, too.
 func (s *shard) confirmed(now time.Duration, b *batch, err error) {
+	defer s.recovered(b)
 	s.now = now
 	b.confirming, b.unconfirmed = false, err != nil
 	if b.unconfirmed && now >= s.times.unconfirmedUntil {
@@ -144,28 +146,34 @@ func (s *shard) unblock() {
 	for len(s.told) > 0 {
 		b := s.told[len(s.told)-1]
 		s.told = s.told[:len(s.told)-1]
-		if b.confirming {
-			continue // It is told again.
+		if b.confirming || b.open == 0 { // It comes again once it is confirmed.
+			continue
 		}
-		passages, may := b.told, s.mayPublish(b)
-		b.told = nil
-		var ready, back []int
-		for _, p := range passages {
-			switch {
-			case !p.segment.isBehind:
-				continue
-			case p.broken, !may, s.isClosed(p.segment):
-				back = b.segments.appendTo(back, p.segment)
-			default:
-				ready = b.segments.appendTo(ready, p.segment)
-			}
-			p.segment.isBehind = false
+		s.hearOf(b)
+	}
+}
+
+// hearOf acts on what became of the messages that a batch has waited for.
+func (s *shard) hearOf(b *batch) {
+	defer s.recovered(b)
+	passages, may := b.told, s.mayPublish(b)
+	b.told = nil
+	var ready, back []int
+	for _, p := range passages {
+		switch {
+		case !p.segment.isBehind:
+			continue
+		case p.broken, !may, s.isClosed(p.segment):
+			back = b.segments.appendTo(back, p.segment)
+		default:
+			ready = b.segments.appendTo(ready, p.segment)
 		}
-		s.giveBack(b, back)
-		if len(ready) > 0 {
-			slices.Sort(ready) // In due order.
-			s.publish(b, ready)
-		}
+		p.segment.isBehind = false
+	}
+	s.giveBack(b, back)
+	if len(ready) > 0 {
+		slices.Sort(ready) // In due order.
+		s.publish(b, ready)
 	}
 }
 
@@ -302,6 +310,16 @@ func (s *shard) findHanging(b *batch) {
 			b.hung++
 			c.late[n] = s.routes.hang(s.config.Sink.Route(m), s.now, s.redis.clock(s.now))
 			b.window.gone(1, weight(m))
+		}
+	}
+}
+
+// takeAll takes the outcomes that have come for a batch.
+func (s *shard) takeAll(b *batch) {
+	defer s.recovered(b)
+	for _, c := range b.calls {
+		if c.left > 0 {
+			s.take(b, c)
 		}
 	}
 }

@@ -90,6 +90,7 @@ func (s *shard) parks(b *batch) []message.ParkedRoute {
 // settled takes the answer to a settle. A call without an answer is repeated for as long
 // as the claim may still be ours: until the loop has reclaimed it, or the drain ends.
 func (s *shard) settled(now time.Duration, b *batch, stale bool, err error) {
+	defer s.recovered(b)
 	s.now = now
 	w := &b.settling
 	w.isCalled = false
@@ -155,6 +156,11 @@ func (s *shard) finish(b *batch) {
 	if b.left > 0 {
 		s.tellAcks(b, b.decided)
 		s.close(b, b.decided, false)
+		for _, p := range b.parked { // Nobody puts them into their slots any more.
+			if !b.ended[p.index] {
+				s.routes.parked(p.route, 1)
+			}
+		}
 		if b.left > 0 { // What a panic has left without a verdict.
 			s.config.Observer.AddInFlight(s.config.Queue, -b.left)
 			if b.route != nil {

@@ -264,16 +264,13 @@ func (s *shard) mayProbe() bool {
 // seeThrough does what is to be done for the batches in flight, and returns when to come
 // again.
 func (s *shard) seeThrough() (next time.Duration) {
-	for _, b := range s.live {
-		for _, c := range b.calls {
-			if c.left > 0 {
-				s.take(b, c)
-			}
-		}
-	}
 	next = never
 	hasLooked := false
 	for _, b := range s.live {
+		if b.open == 0 {
+			continue
+		}
+		s.takeAll(b)
 		if s.now-b.lookedAt >= lookForHanging {
 			b.lookedAt, hasLooked = s.now, true
 			s.findHanging(b)
@@ -301,6 +298,16 @@ func (s *shard) seeThrough() (next time.Duration) {
 		}
 	}
 	return next
+}
+
+// recovered, deferred, gives a batch up with which something panicked: its claim is left
+// to be reclaimed.
+func (s *shard) recovered(b *batch) {
+	if cause := recover(); cause != nil {
+		logPanic(s.log, "settle", cause)
+		s.abandon(b)
+		b.open, b.hung = 0, 0
+	}
 }
 
 // prune forgets the batches that have ended.

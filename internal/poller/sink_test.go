@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -422,5 +423,41 @@ func TestSettlingThatAlwaysFailsEndsByReclaim(t *testing.T) {
 		assert.Equal(t, []string{"m"}, b.store.acked, "nobody waits for the claim's deadline")
 		assert.Equal(t, int64(0), b.observer.inFlight.Load())
 		assert.Equal(t, 1, strings.Count(b.logs.String(), "claim left to be reclaimed"))
+	})
+}
+
+// A panic outside the sink gives its batch up: the claim is reclaimed, and its messages are
+// published after all.
+func TestPanicOfABatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var panicked atomic.Bool
+		b := setup(t, func(c *Config, b *bench) {
+			c.Sink.Open = func(m *message.Message) error {
+				if !panicked.Swap(true) {
+					panic("bad key")
+				}
+				delete(m.Headers, message.HeaderSealed)
+				return nil
+			}
+			dead := keyed("parked", "k", b.store.now())
+			dead.Topic = "dead"
+			b.sink.behave = byTopic(map[string]outcome{"dead": full})
+			b.store.add(dead)
+		})
+		b.pass(50 * time.Millisecond)
+		require.Equal(t, []string{"parked"}, b.store.parked())
+		sealed := keyed("sealed", "k", b.store.now())
+		sealed.Headers = map[string]string{message.HeaderSealed: "key"}
+		late := keyed("late", "k", b.store.now())
+		late.Topic = "dead" // Sent to the slot by the batch that panics.
+		b.store.add(sealed, keyed("behind", "k", b.store.now()), late)
+		b.Wake(0)
+		b.pass(time.Second)
+		assert.True(t, panicked.Load())
+		assert.ElementsMatch(t, []string{"sealed", "behind"}, b.store.acked)
+		assert.Equal(t, int64(0), b.observer.inFlight.Load())
+		b.sink.set(same(acked))
+		b.pass(10 * time.Second)
+		assert.Len(t, b.store.acked, 4, "the slot is claimed from")
 	})
 }

@@ -22,6 +22,7 @@ type Topics interface {
 // and hands the others over. A topic that was added a moment ago is not known yet, though
 // producers may use it: so Redis is asked before a message goes to the dead letters.
 func (s *shard) toldTopics(now time.Duration, b *batch, indices []int, topics message.Topics, err error) {
+	defer s.recovered(b)
 	s.now = now
 	known := s.config.Topics.Known()
 	rest, none := s.weed(b, indices, func(claimed *message.Claimed) (message.Verdict, bool) {
