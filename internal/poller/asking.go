@@ -45,11 +45,11 @@ type reclaiming struct {
 	reclaimed int
 }
 
-func newAsking(number uint64) asking {
+func newAsking(c *common, number uint64) asking {
 	return asking{
 		number: number, unloaded: true,
-		redis:  wait.Backoff{Initial: redisBackoffInitial, Limit: redisBackoffLimit},
-		layout: wait.Backoff{Initial: layoutBackoffInitial, Limit: layoutBackoffLimit},
+		redis:  c.backoff(redisBackoffInitial, redisBackoffLimit),
+		layout: c.backoff(layoutBackoffInitial, layoutBackoffLimit),
 	}
 }
 

@@ -148,12 +148,10 @@ func (b *batch) settleAt() time.Duration {
 
 // settle moves what is decided into a settlement: the part of the claim that is not
 // settled, with the verdicts that there are, and VerbKeep for what has none.
-func (b *batch) settle(parks []message.ParkedRoute, now time.Duration) message.Settlement {
+func (b *batch) settle(parks []message.ParkedRoute, now time.Duration, pause wait.Backoff) message.Settlement {
 	all := b.claim.Messages
 	settlement := message.Settlement{Claim: b.claim, Parks: parks}
-	b.settling = settling{
-		indices: b.decided, began: now, pause: wait.Backoff{Initial: redisBackoffInitial, Limit: redisBackoffLimit},
-	}
+	b.settling = settling{indices: b.decided, began: now, pause: pause}
 	b.goesBack = false
 	if len(b.decided) == len(all) {
 		settlement.Verdicts, b.decided = b.verdicts, nil

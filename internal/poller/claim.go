@@ -165,7 +165,7 @@ func (s *shard) granted(claim message.Claim, received time.Duration) {
 		s.times.sawHead(&claim, received, request.Max > 0)
 	} else {
 		s.times.takeAt = min(s.times.takeAt, received+untilHead(&claim))
-		isGivenUp := s.routes.claimed(from, claim.Messages, !claim.More, s.config.Sink.Route)
+		isGivenUp := s.routes.claimed(from, claim.Messages, !claim.More, s.now, s.config.Sink.Route)
 		b.isProbe = from.isFirst
 		b.route, b.isGivenUp = from.route, isGivenUp && len(b.parked) == 0
 	}

@@ -3,12 +3,14 @@ package poller
 import (
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // sayAgain is how often the same trouble is logged, maxTroubles how many are
@@ -23,6 +25,9 @@ type common struct {
 	config Config
 	clock  clock
 	slots  int // for parked messages in a shard
+	// random, in [0, 1), is all that is left to chance; nil is from nowhere that can be
+	// told before.
+	random func() float64
 	news   news
 	gains  gains
 
@@ -45,6 +50,19 @@ func newCommon(config Config) *common {
 	c.news.troubles.now = c.clock.now
 	c.shards.Store(int32(max(1, len(config.Shards)))) //nolint:gosec // at most some thousands
 	return c
+}
+
+// backoff is a pause that grows with each failure in a row.
+func (c *common) backoff(initial, limit time.Duration) wait.Backoff {
+	return wait.Backoff{Initial: initial, Limit: limit, Random: c.random}
+}
+
+// chance is a number in [0, 1).
+func (c *common) chance() float64 {
+	if c.random == nil {
+		return rand.Float64()
+	}
+	return c.random()
 }
 
 // troubles remembers what was logged. It is safe for concurrent use.

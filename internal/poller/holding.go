@@ -35,11 +35,11 @@ type holding struct {
 	pause, reclaimPause wait.Backoff
 }
 
-func newHolding() holding {
+func newHolding(c *common) holding {
 	return holding{
 		lease:        &lease{},
-		pause:        wait.Backoff{Initial: heldInitial, Limit: heldLimit},
-		reclaimPause: wait.Backoff{Initial: leastHeld, Limit: time.Second},
+		pause:        c.backoff(heldInitial, heldLimit),
+		reclaimPause: c.backoff(leastHeld, time.Second),
 	}
 }
 

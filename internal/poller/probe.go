@@ -42,6 +42,9 @@ func (rs *routes) next(now time.Duration, batch int, mayProbe bool) (p *probe, a
 		if r.state == routeDown && r.hung == 0 && r.out == 0 && r.pending == 0 {
 			at = min(at, r.probeAt)
 		}
+		if now < r.restUntil {
+			at = min(at, r.restUntil)
+		}
 	}
 	if best == nil {
 		return nil, at, blocked
@@ -57,7 +60,7 @@ func (rs *routes) distance(r *route) int {
 // claimed takes the answer to a claim from a slot: how many messages it gave,
 // and whether that has emptied the slot. givenUp says that they are not to be
 // published any more.
-func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, name func(*message.Message) sinks.Route) (givenUp bool) {
+func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, now time.Duration, name func(*message.Message) sinks.Route) (givenUp bool) {
 	r := p.route
 	rs.turn = r.slot
 	r.failed = false
@@ -68,6 +71,9 @@ func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, na
 		rs.byName[r.name] = r
 	}
 	givenUp = r.state == routeGivenUp
+	if len(messages) == 0 && !isEmpty { // Redis' clock was set back, and may be set again.
+		r.restUntil = now + restFor
+	}
 	if len(messages) > 0 && !r.isOfKey() {
 		r.topic = messages[0].Topic
 		rs.limits.topics[r.topic].spend(len(messages))

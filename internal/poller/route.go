@@ -13,6 +13,8 @@ import (
 const (
 	probeInitial = 100 * time.Millisecond
 	probeLimit   = 4 * time.Second
+	// restFor is how long a slot is left alone in which nothing is due.
+	restFor = 2 * time.Second
 )
 
 // Every widerProbe-th probe in a row takes widerProbeSize messages, so that one
@@ -56,8 +58,9 @@ type route struct {
 	since time.Time     // when it was closed, by Redis' clock
 	told  sinks.Reason  // the reason that Redis has
 
-	pause   wait.Backoff
-	probeAt time.Duration
+	pause     wait.Backoff
+	probeAt   time.Duration
+	restUntil time.Duration // nothing was due in the slot
 	// failed is set once an outcome of the present probe or claim has counted.
 	failed bool
 	size   int // how many messages the next claim takes
@@ -68,10 +71,10 @@ type route struct {
 	hung    int // with the sink for suspiciously long
 }
 
-func newRoute(name sinks.Route, slot int, since time.Time) *route {
+func newRoute(name sinks.Route, slot int, since time.Time, pause wait.Backoff) *route {
 	return &route{
 		name: name, slot: slot, since: since, size: 1,
-		pause: wait.Backoff{Initial: probeInitial, Limit: probeLimit},
+		pause: pause,
 	}
 }
 
@@ -88,6 +91,7 @@ func (r *route) isReady(now time.Duration) (ready, blocked bool) {
 	case routeBack:
 		ready = r.hung == 0 && r.out <= r.size
 	}
+	ready = ready && now >= r.restUntil
 	return ready && r.pending == 0, ready && r.pending > 0
 }
 

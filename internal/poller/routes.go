@@ -2,9 +2,12 @@ package poller
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
@@ -29,12 +32,14 @@ type routes struct {
 	free   []int                // slots that Redis may forget
 	paused map[string]time.Time // topics, and since when
 	limits *limits
+
+	backoff func(initial, limit time.Duration) wait.Backoff
 }
 
 func newRoutes(log *slog.Logger, c *common) *routes {
 	return &routes{
 		limits: &limits{}, log: log, slots: c.slots, policy: c.policy.Load(), sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
-		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route),
+		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route), backoff: c.backoff,
 	}
 }
 
@@ -59,7 +64,7 @@ func (rs *routes) load(parked []message.ParkedRoute, now time.Duration, isNew bo
 	for _, p := range parked {
 		r := rs.bySlot[p.Slot]
 		if r == nil {
-			r = newRoute(sinks.Route(p.Route), p.Slot, p.Since)
+			r = newRoute(sinks.Route(p.Route), p.Slot, p.Since, rs.backoff(probeInitial, probeLimit))
 			r.cause = sinks.Failed(sinks.Unavailable, sinks.Reason(p.Reason), nil)
 			r.told = sinks.Reason(p.Reason)
 			r.probeAt = now
@@ -183,7 +188,7 @@ func (rs *routes) fail(name sinks.Route, topic string, cause sinks.Outcome, now 
 func (rs *routes) named(name sinks.Route, since time.Time) *route {
 	r := rs.byName[name]
 	if r == nil {
-		r = newRoute(name, rs.freeSlot(), since)
+		r = newRoute(name, rs.freeSlot(), since, rs.backoff(probeInitial, probeLimit))
 		if shared := rs.bySlot[r.slot]; shared != nil {
 			return shared // All slots are taken: it shares the last one.
 		}
@@ -331,7 +336,7 @@ func (rs *routes) putBack(to *route, messages []message.Claimed) (parked []parki
 // where the reason has changed.
 func (rs *routes) tell(used map[*route]bool) []message.ParkedRoute {
 	var told []message.ParkedRoute
-	for r := range used {
+	for _, r := range slices.SortedFunc(maps.Keys(used), func(a, b *route) int { return a.slot - b.slot }) {
 		if r.told != r.cause.Reason || r.told == "" {
 			r.told = r.cause.Reason
 			told = append(told, r.info())

@@ -1,7 +1,6 @@
 package poller
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -25,7 +24,7 @@ func (s *shard) decide(b *batch, i int, outcome sinks.Outcome) {
 	claimed := &b.claim.Messages[i]
 	isDown, random := false, 0.0
 	if outcome.Class != sinks.Acknowledged { // Nearly all are, and need neither.
-		isDown, random = s.routes.isDown(s.config.Sink.Route(&claimed.Message), claimed.Topic), rand.Float64()
+		isDown, random = s.routes.isDown(s.config.Sink.Route(&claimed.Message), claimed.Topic), s.chance()
 	}
 	verdict := s.policy.Load().Retry.decide(claimed, outcome, isDown, random)
 	if s.config.Places {
@@ -68,7 +67,7 @@ func (s *shard) note(b *batch, i int, verdict message.Verdict, in *route) {
 
 // settle writes what is decided.
 func (s *shard) settle(b *batch) {
-	b.settle(s.parks(b), s.now)
+	b.settle(s.parks(b), s.now, s.backoff(redisBackoffInitial, redisBackoffLimit))
 	b.settling.isCalled = true
 	s.do.settle(b)
 }

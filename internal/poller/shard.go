@@ -91,11 +91,11 @@ type calls interface {
 func newShard(c *common, index int, number uint64, do calls) *shard {
 	log := c.config.Logger.With("shard", index)
 	s := &shard{
-		common: c, index: index, log: log, do: do, asking: newAsking(number), holding: newHolding(), routes: newRoutes(log, c),
+		common: c, index: index, log: log, do: do, asking: newAsking(c, number), holding: newHolding(c), routes: newRoutes(log, c),
 		redis: redisView{log: log, downShards: &c.news.redisDownShards},
 		turn:  turn{roomUntil: never, grantUntil: never}, returns: returns{claimable: never},
 	}
-	s.unconfirmedPause = wait.Backoff{Initial: unconfirmedInitial, Limit: unconfirmedLimit}
+	s.unconfirmedPause = c.backoff(unconfirmedInitial, unconfirmedLimit)
 	return s
 }
 

@@ -64,11 +64,15 @@ func (l load) minus(other load) load {
 }
 
 // New returns a window that has yet to learn what the sink can do.
-func New() *Window {
+func New() *Window { return NewSeeded(nil) }
+
+// NewSeeded is [New] with a source for what is left to chance, for a simulation; see
+// [wait.Backoff].
+func NewSeeded(random func() float64) *Window {
 	return &Window{
 		began:  time.Now(),
 		limit:  newLimit(),
-		health: health{pause: wait.Backoff{Initial: downFirst, Limit: downMost}},
+		health: health{pause: wait.Backoff{Initial: downFirst, Limit: downMost, Random: random}},
 	}
 }
 

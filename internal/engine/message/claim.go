@@ -94,7 +94,8 @@ type Claim struct {
 	State    ClaimState
 	Token    ClaimToken
 	Messages []Claimed
-	// More is set where the batch ended at a limit: more may be due already.
+	// More is set where the batch ended at a limit: more may be due already. Of a slot, it is
+	// set where anything is left in it, due or not.
 	More bool
 	// Now is Redis' clock when the claim ran, in whole milliseconds.
 	Now time.Time

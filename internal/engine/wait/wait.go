@@ -52,13 +52,20 @@ const jitter = 0.2
 type Backoff struct {
 	// Initial is the first pause, Limit the longest.
 	Initial, Limit time.Duration
-	failures       int
+	// Random is where the jitter comes from, in [0, 1); by default from nowhere that can
+	// be told before.
+	Random   func() float64
+	failures int
 }
 
 // Next counts a failure and returns how long to pause: never more than Limit.
 func (b *Backoff) Next() time.Duration {
 	b.failures = min(b.failures+1, 1<<20)
-	return Exponential(b.Initial, b.Limit, b.failures, rand.Float64())
+	random := b.Random
+	if random == nil {
+		random = rand.Float64
+	}
+	return Exponential(b.Initial, b.Limit, b.failures, random())
 }
 
 // Failures is how many there were in a row.

@@ -5,7 +5,8 @@
 -- ARGV 1 instance  2 number of this claim  3 messages_max (0 renews only)  4 bytes_max
 --      5 claim_timeout_ms  6 lease_ms  7 slot to take from (0: what is not parked)  8 a holder that counts as
 --      lapsed ('': none)  9 how many live claims; then their tokens; then slots to be forgotten if they are empty
--- RETURNS {0, now_ms, 0, more, next_due_ms of what is not parked (-1: none), packed, {attempts}, {stored},
+-- RETURNS {0, now_ms, 0, more (the limit was reached; of a slot: it is not empty), next_due_ms of what is not
+--      parked (-1: none), packed, {attempts}, {stored},
 --      epoch, {stray claims}}, or {state, now_ms, held_ms, holder}; states as message.ClaimState.
 --      packed is "length:score:id" for each message, in due order.
 -- COST O(n + log N): ids leave due by rank, one packed entry is written. CLOCK Redis, read once.
@@ -84,6 +85,8 @@ if not again and taken > 0 then
   redis.call('ZADD', KEYS[4], until_ms, token)
   if taken < #ids or taken == tonumber(ARGV[3]) then more = 1 end
 end
+-- What is left in a slot may be due later: the clock was set back.
+if slot_score > 0 and more == 0 and redis.call('ZCOUNT', KEYS[1], string.format('%d', slot_score), string.format('(%d', slot_score + 2 ^ 42)) > 0 then more = 1 end
 for i = live_end + 1, #ARGV do
   local from = ARGV[i] * 2 ^ 42
   if redis.call('ZCOUNT', KEYS[1], string.format('%d', from), string.format('(%d', from + 2 ^ 42)) == 0 then redis.call('HDEL', KEYS[10], ARGV[i]) end

@@ -1,0 +1,884 @@
+package poller
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"flag"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/window"
+)
+
+var (
+	simSeed  = flag.Uint64("seed", 0, "the one seed to simulate, with its trace; 0 is as many as -seeds says")
+	simSeeds = flag.Int("seeds", 150, "how many seeds to simulate")
+)
+
+// TestSimulation runs the machines of a queue, of several instances, against a store and a
+// broker in memory. All that happens is an event of one queue, ordered by time, and one
+// goroutine takes them in turn; what is left to chance comes from a seed. So a seed always
+// tells the same story: -seed N -v prints it. There are faults at every edge: calls that are
+// lost before or after they were executed, or executed late; instances that die, come
+// back, drain, or are both in charge; routes that are full, missing, slow, nack or hang; a
+// broker and a Redis that are down; clocks that are set; pauses and rates. It checks I1,
+// I3, I6, I7, I9 and I15, and that no machine turns without end.
+func TestSimulation(t *testing.T) {
+	if *simSeed != 0 {
+		simulate(t, *simSeed, t.Logf)
+		return
+	}
+	met := map[string]int{}
+	for seed := range uint64(*simSeeds) {
+		pairs, _ := simulate(t, seed+1, nil)
+		for pair, n := range pairs {
+			met[pair] += n
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d: run it again with -run TestSimulation -v -seed %d", seed+1, seed+1)
+		}
+	}
+	for i, a := range conditions {
+		for _, b := range conditions[i+1:] {
+			if met[a+" × "+b] == 0 {
+				t.Errorf("%s and %s never met", a, b)
+			}
+		}
+	}
+}
+
+// TestSimulationReplays has a seed tell its story twice.
+func TestSimulationReplays(t *testing.T) {
+	for seed := range uint64(5) {
+		_, first := simulate(t, seed+1, nil)
+		_, second := simulate(t, seed+1, nil)
+		require.Equal(t, first, second)
+	}
+}
+
+func simulate(t *testing.T, seed uint64, log func(string, ...any)) (pairs map[string]int, trace string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, seed, log)
+		w.live()
+		w.check()
+		pairs, trace = w.pairs, fmt.Sprintf("%016x", w.hash.Sum64())
+	})
+	if log != nil {
+		log("seed %d: trace %s", seed, trace)
+	}
+	return pairs, trace
+}
+
+// conditions are what may be the matter at a time.
+var conditions = []string{"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "clock", "pause", "rate", "drain", "crash", "two holders"}
+
+const (
+	simShards = 2
+	simFor    = 4 * time.Minute // with faults
+	simHealed = 30 * time.Minute
+	turnsMost = 100 // of one machine in one instant
+)
+
+// world is all that is simulated.
+type world struct {
+	t      *testing.T
+	log    func(string, ...any)
+	random *rand.Rand
+	began  time.Time
+	events eventQueue
+	number int
+	hash   hash.Hash64
+	pairs  map[string]int
+
+	active  map[string]int // conditions
+	policy  Policy
+	paused  map[string]time.Time
+	stores  []*fakeStore
+	windows int
+
+	promises map[string]*promise
+	order    []*promise
+	stored   []copyOf
+	modes    map[string]string // of topics
+	isDown   bool              // the broker
+	isAway   bool              // Redis
+	isFlaky  bool
+	isHealed bool
+	changes  [simShards][]time.Duration // when a shard's holder changed
+	holders  [simShards]string
+
+	instances []*simInstance
+	made      int
+}
+
+// promise is a message that was accepted.
+type promise struct {
+	id, key, topic string
+	shard          int
+	due            time.Time
+	at             time.Duration // accepted
+	claimed        time.Duration // first
+	cancelled      bool
+	refused        bool // by itself
+	faults         int  // that may have made copies
+}
+
+// copyOf is what the broker has stored of a message.
+type copyOf struct {
+	id      string
+	attempt int
+	at      time.Duration
+}
+
+type event struct {
+	at     time.Duration
+	number int
+	name   string
+	do     func()
+}
+
+type eventQueue []event
+
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(q[i].at, q[j].at), cmp.Compare(q[i].number, q[j].number)) < 0
+}
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Push implements [heap.Interface].
+func (q *eventQueue) Push(x any) { *q = append(*q, x.(event)) } //nolint:forcetypeassert // only events are pushed
+
+// Pop implements [heap.Interface].
+func (q *eventQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+func newWorld(t *testing.T, seed uint64, log func(string, ...any)) *world {
+	t.Helper()
+	w := &world{
+		t: t, log: log, random: rand.New(rand.NewPCG(seed, seed)), began: time.Now(), hash: fnv.New64a(), pairs: map[string]int{},
+		active: map[string]int{}, promises: map[string]*promise{}, modes: map[string]string{}, paused: map[string]time.Time{},
+	}
+	w.policy = Policy{Retry: Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 1 << 20}, ParkPatience: time.Hour}
+	w.policy.setDefaults()
+	for range simShards {
+		w.stores = append(w.stores, newFakeStore())
+	}
+	return w
+}
+
+func (w *world) now() time.Duration { return time.Since(w.began) }
+
+// after has something happen.
+func (w *world) after(d time.Duration, name string, do func()) {
+	w.number++
+	heap.Push(&w.events, event{w.now() + max(0, d), w.number, name, do})
+}
+
+// run lets things happen until then.
+func (w *world) run(until time.Duration) {
+	for len(w.events) > 0 && w.events[0].at <= until && !w.t.Failed() {
+		e := heap.Pop(&w.events).(event) //nolint:forcetypeassert // see Push
+		time.Sleep(e.at - w.now())       //nolint:forbidigo // the bubble's clock, which nobody else moves
+		w.tell(e.name)
+		e.do()
+	}
+	time.Sleep(until - w.now()) //nolint:forbidigo // as above
+}
+
+// tell writes a line of the story.
+func (w *world) tell(line string) {
+	if line == "" {
+		return
+	}
+	fmt.Fprintf(w.hash, "%d %s\n", w.now(), line)
+	if w.log != nil {
+		w.log("%12s %s", w.now(), line)
+	}
+}
+
+func (w *world) chance(oneIn int) bool { return w.random.IntN(oneIn) == 0 }
+
+// between is a duration, small ones as often as large ones.
+func (w *world) between(least, most time.Duration) time.Duration {
+	d := least
+	for d < most/2 && w.random.IntN(3) > 0 {
+		d *= 2
+	}
+	return min(most, d+time.Duration(w.random.Int64N(int64(d)+1)))
+}
+
+var simTopics = []string{"a", "b", "c", "d"}
+
+// live is the whole story.
+func (w *world) live() {
+	for range 1 + w.random.IntN(2) {
+		w.start()
+	}
+	w.produce()
+	w.trouble()
+	w.run(simFor)
+	w.heal()
+	w.run(w.now() + simHealed)
+	for _, in := range slices.Clone(w.instances) {
+		in.drain(0)
+	}
+	w.run(w.now() + time.Minute)
+}
+
+// produce accepts a message now and then, and cancels some.
+func (w *world) produce() {
+	if w.now() > simFor {
+		return
+	}
+	for range 1 + w.random.IntN(6) {
+		w.made++
+		p := &promise{id: fmt.Sprintf("m%04d", w.made), topic: simTopics[w.random.IntN(len(simTopics))], at: w.now()}
+		p.shard = w.random.IntN(simShards)
+		if w.random.IntN(4) > 0 {
+			p.key = fmt.Sprintf("k%d-%d", p.shard, w.random.IntN(3))
+		}
+		store := w.stores[p.shard]
+		p.due = store.now().Add(time.Duration(w.random.IntN(4000)-1000) * time.Millisecond)
+		m := keyed(p.id, p.key, p.due)
+		m.Topic, m.ScheduledAt = p.topic, store.now()
+		w.promises[p.id] = p
+		w.order = append(w.order, p)
+		store.add(m)
+		w.tell(fmt.Sprintf("schedule %s key %s topic %s", p.id, p.key, p.topic))
+		w.hint(p.shard)
+		if w.chance(10) {
+			w.after(w.between(time.Millisecond, 4*time.Second), "cancel "+p.id, func() { w.cancel(p) })
+		}
+	}
+	w.after(w.between(50*time.Millisecond, 2*time.Second), "", w.produce)
+}
+
+func (w *world) hint(shard int) {
+	if w.chance(5) {
+		return // It may be lost.
+	}
+	for _, in := range w.instances {
+		if d := in.shards[shard]; d != nil {
+			w.after(w.between(100*time.Microsecond, 10*time.Millisecond), "", func() {
+				if !d.isGone && d.shard.hears(d.shard.clock.now()) {
+					d.shard.hinted()
+					d.step()
+				}
+			})
+		}
+	}
+}
+
+func (w *world) cancel(p *promise) {
+	f := w.stores[p.shard]
+	n := len(f.waiting)
+	f.waiting = slices.DeleteFunc(f.waiting, func(m message.Claimed) bool { return m.ID == p.id })
+	p.cancelled = len(f.waiting) < n
+}
+
+// during makes something the matter for a while.
+func (w *world) during(name string, lasts time.Duration, begin, end func()) {
+	w.tell("begin " + name)
+	w.active[name]++
+	begin()
+	w.after(lasts, "end "+name, func() {
+		w.active[name]--
+		end()
+	})
+}
+
+// trouble begins one now and then.
+func (w *world) trouble() {
+	if w.now() > simFor {
+		return
+	}
+	topic := simTopics[w.random.IntN(len(simTopics)-1)] // One is always well.
+	lasts := w.between(200*time.Millisecond, 40*time.Second)
+	mode := func(name string) {
+		w.during(name, lasts, func() { w.modes[topic] = name }, func() { delete(w.modes, topic) })
+	}
+	switch name := conditions[w.random.IntN(len(conditions))]; name {
+	case "hang", "full", "missing", "nack", "slow":
+		mode(name)
+	case "broker down":
+		w.during(name, lasts, func() { w.isDown = true }, func() { w.isDown = false })
+	case "redis down":
+		w.during(name, min(lasts, 20*time.Second), func() { w.isAway = true }, func() { w.isAway = false })
+	case "redis flaky":
+		w.during(name, lasts, func() { w.isFlaky = true }, func() { w.isFlaky = false })
+	case "clock":
+		by := time.Duration(w.random.IntN(1200)-600) * time.Second
+		w.during(name, lasts, func() { w.skew(by) }, func() { w.skew(0) })
+	case "pause":
+		if w.chance(3) {
+			topic = ""
+		}
+		w.during(name, lasts, func() { w.pause(topic, true) }, func() { w.pause(topic, false) })
+	case "rate":
+		w.during(name, lasts, func() {
+			w.rate(Rates{Messages: w.random.IntN(40), Topics: map[string]int{topic: 1 + w.random.IntN(20)}})
+		},
+			func() { w.rate(Rates{}) })
+	case "drain":
+		w.during(name, min(lasts, 5*time.Second), func() { w.anyone(func(in *simInstance) { in.drain(10 * time.Second) }) }, w.start)
+	case "crash":
+		w.during(name, min(lasts, 5*time.Second), func() { w.anyone((*simInstance).crash) }, w.start)
+	case "two holders":
+		w.during(name, lasts, w.start, func() {})
+	}
+	w.after(w.between(50*time.Millisecond, 20*time.Second), "", w.trouble)
+}
+
+func (w *world) skew(by time.Duration) {
+	for _, f := range w.stores {
+		f.skew = by
+	}
+}
+
+func (w *world) pause(topic string, isPaused bool) {
+	if isPaused {
+		w.paused[topic] = w.stores[0].now()
+	} else {
+		delete(w.paused, topic)
+	}
+	w.everyone(func(in *simInstance) { in.pause(maps.Clone(w.paused)) })
+}
+
+func (w *world) rate(rates Rates) {
+	w.policy.Rates = rates
+	w.everyone(func(in *simInstance) { in.follow(w.policy) })
+}
+
+func (w *world) anyone(do func(*simInstance)) {
+	if n := len(w.instances); n > 0 {
+		do(w.instances[w.random.IntN(n)])
+	}
+}
+
+func (w *world) everyone(do func(*simInstance)) {
+	for _, in := range w.instances {
+		do(in)
+	}
+}
+
+// heal ends all trouble: what is left in the queue of events to end it changes nothing.
+func (w *world) heal() {
+	w.tell("healed")
+	w.isHealed, w.isDown, w.isAway, w.isFlaky = true, false, false, false
+	clear(w.modes)
+	w.skew(0)
+	w.rate(Rates{})
+	clear(w.paused)
+	w.everyone(func(in *simInstance) { in.pause(map[string]time.Time{}) })
+	if len(w.instances) == 0 {
+		w.start()
+	}
+}
+
+// simInstance is one process with its own poller's parts.
+type simInstance struct {
+	w      *world
+	name   string
+	common *common
+	shards [simShards]*simDriver
+}
+
+// start begins an instance that polls all shards.
+func (w *world) start() {
+	if len(w.instances) >= 3 {
+		return
+	}
+	w.windows++
+	name := fmt.Sprint("i", w.windows)
+	in := &simInstance{w: w, name: name}
+	random := func() float64 { return w.random.Float64() }
+	config := Config{
+		Queue: "q", Instance: name, Shards: []int{0, 1}, Store: func(int) Store { return nil },
+		Sink:   Sink{Sink: simRoutes{}, Name: "s", Window: window.NewSeeded(random)},
+		Claims: Claims{Batch: 1 + w.random.IntN(20), InFlight: 1 + w.random.IntN(4), Durable: w.chance(4)},
+		Logger: slog.New(slog.NewTextHandler(storyWriter{w}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})),
+	}
+	config.Policy = w.policy
+	require.NoError(w.t, config.validate())
+	in.common = newCommon(config.withDefaults())
+	in.common.clock.phase, in.common.random = 0, random
+	in.pause(maps.Clone(w.paused))
+	w.instances = append(w.instances, in)
+	w.tell("start " + name)
+	for i := range in.shards {
+		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1)}
+		d.shard = newShard(in.common, i, 1, d)
+		d.shard.changed = d.changed
+		d.shard.turn.share = in.common.config.Sink.Window.Join(func() { d.later("", func() { d.shard.woken(d.now()) }) })
+		in.shards[i] = d
+		d.later("", func() {})
+	}
+}
+
+func (in *simInstance) pause(topics map[string]time.Time) {
+	next := &pauses{topics: topics}
+	if _, next.queue = topics[""]; next.queue {
+		delete(next.topics, "")
+	}
+	in.common.paused.Store(next)
+	in.turn()
+}
+
+func (in *simInstance) follow(policy Policy) {
+	in.common.policy.Store(&policy)
+	in.turn()
+}
+
+func (in *simInstance) turn() {
+	for _, d := range in.shards {
+		if d != nil {
+			d.later("", func() {})
+		}
+	}
+}
+
+// crash ends an instance as kill -9 does.
+func (in *simInstance) crash() {
+	in.leave()
+	for _, d := range in.shards {
+		d.isGone = true
+		for _, b := range d.shard.live {
+			for i := range b.claim.Messages {
+				in.w.promises[b.claim.Messages[i].ID].faults++
+			}
+		}
+	}
+}
+
+// drain ends an instance as SIGTERM does. What has not ended after the budget is cut.
+func (in *simInstance) drain(budget time.Duration) {
+	in.leave()
+	for _, d := range in.shards {
+		d.isDraining = true
+		d.later("", func() {})
+		if budget > 0 {
+			in.w.after(budget, "cut "+in.name, d.cut)
+		}
+	}
+}
+
+// leave takes the instance out of those that live.
+func (in *simInstance) leave() {
+	in.w.tell("leave " + in.name)
+	in.w.instances = slices.DeleteFunc(in.w.instances, func(other *simInstance) bool { return other == in })
+}
+
+// storyWriter makes log lines a part of the story.
+type storyWriter struct{ w *world }
+
+func (s storyWriter) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if strings.Contains(text, "msg=panic") {
+		s.w.t.Error(text)
+	}
+	if s.w.log != nil {
+		s.w.log("%12s   %s", s.w.now(), text)
+	}
+	return len(line), nil
+}
+
+// simRoutes is what a shard asks a sink for by itself.
+type simRoutes struct{ sinks.Sink }
+
+func (simRoutes) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
+
+// simDriver drives a shard by the world's events.
+type simDriver struct {
+	w          *world
+	in         *simInstance
+	index      int
+	shard      *shard
+	store      *fakeStore
+	changed    chan struct{}
+	isGone     bool // it died, or has ended
+	isDraining bool
+	isCut      bool
+	steps      int // planned ones, by which those are known that came to nothing
+	turns      int // in this instant
+	turnsAt    time.Duration
+	underWay   []func() // ends what is with the sink
+}
+
+func (d *simDriver) now() time.Duration { return d.shard.clock.now() }
+
+// later tells the shard something in a moment.
+func (d *simDriver) later(name string, do func()) {
+	d.w.after(0, name, func() {
+		if !d.isGone {
+			do()
+			d.step()
+		}
+	})
+}
+
+func (d *simDriver) step() {
+	if d.isGone {
+		return
+	}
+	drainSignal(d.changed)
+	now := d.now()
+	if now != d.turnsAt {
+		d.turns, d.turnsAt = 0, now
+	}
+	if d.turns++; d.turns > turnsMost {
+		d.w.t.Errorf("%s: shard %d of %s turns without end", d.w.now(), d.index, d.in.name)
+		d.isGone = true
+		return
+	}
+	d.shard.isCut = d.isCut
+	if d.isDraining {
+		d.shard.drain()
+	}
+	next, more := d.shard.step(now)
+	if !more {
+		d.ended()
+		return
+	}
+	d.steps++
+	number := d.steps
+	d.w.after(next-now, "", func() {
+		if number == d.steps {
+			d.step()
+		}
+	})
+}
+
+// ended checks what a shard has left behind that has drained.
+func (d *simDriver) ended() {
+	d.isGone = true
+	d.shard.leave()
+	if !d.w.isAway {
+		_ = d.store.HandOver(d.w.t.Context(), d.in.name)
+	}
+	s := d.shard
+	if len(s.live)+len(s.order.last)+len(s.order.departed)+s.returns.underWay != 0 {
+		d.w.t.Errorf("shard %d of %s has ended with %d batches, %d chains, %d returns", d.index, d.in.name, len(s.live), len(s.order.last), s.returns.underWay)
+	}
+	for _, r := range s.routes.bySlot {
+		if r.pending+r.out+r.hung != 0 {
+			d.w.t.Errorf("route %s of %s has ended with %d on their way to it, %d out, %d hung", r.name, d.in.name, r.pending, r.out, r.hung)
+		}
+	}
+	if messages, bytes := s.config.Sink.Window.InFlight(); messages+bytes != 0 && !slices.ContainsFunc(d.in.shards[:], func(o *simDriver) bool { return !o.isGone }) {
+		d.w.t.Errorf("%s has ended with %d messages in its window", d.in.name, messages)
+	}
+}
+
+// cut ends what is being published.
+func (d *simDriver) cut() {
+	d.isCut = true
+	for _, end := range d.underWay {
+		end()
+	}
+	d.underWay = nil
+}
+
+var errLost = errors.New("no answer")
+
+// request has a call executed, and answered: or not, or late.
+func (d *simDriver) request(name string, execute func(), answer func(now time.Duration, err error)) {
+	w := d.w
+	name = fmt.Sprintf("%s %s/%d", name, d.in.name, d.index)
+	run := func() {
+		if w.isAway {
+			return
+		}
+		execute()
+	}
+	tell := func(err error) func() {
+		return func() {
+			if !d.isGone {
+				answer(d.now(), err)
+				d.step()
+			}
+		}
+	}
+	there, back := w.between(100*time.Microsecond, 2*time.Millisecond), w.between(100*time.Microsecond, 2*time.Millisecond)
+	const timeout = 5 * time.Second
+	fate := 99
+	if w.isFlaky {
+		fate = w.random.IntN(12)
+	}
+	switch {
+	case w.isAway || fate == 0:
+		w.after(w.between(time.Millisecond, 100*time.Millisecond), name+" is not sent", tell(errLost))
+	case fate == 1:
+		w.after(there, name+", whose answer is lost", run)
+		w.after(there+w.between(time.Millisecond, timeout), "", tell(errLost))
+	case fate == 2:
+		w.after(there+w.between(time.Millisecond, timeout), "", tell(errLost))
+		w.after(there+w.between(time.Millisecond, 2*timeout), name+" late", run)
+	default:
+		w.after(there, name, func() {
+			if w.isAway {
+				w.after(back, "", tell(errLost))
+				return
+			}
+			execute()
+			w.after(back, "", tell(nil))
+		})
+	}
+}
+
+func (d *simDriver) claim(r message.ClaimRequest) {
+	var claim message.Claim
+	d.request("claim", func() {
+		claim = d.store.claim(r)
+		w := d.w
+		if claim.State == message.ClaimGranted && w.holders[d.index] != d.in.name {
+			w.holders[d.index] = d.in.name
+			w.changes[d.index] = append(w.changes[d.index], w.now())
+		}
+		for i := range claim.Messages {
+			p := w.promises[claim.Messages[i].ID]
+			if p.claimed == 0 {
+				p.claimed = w.now()
+			}
+			w.tell(fmt.Sprintf("  takes %s from slot %d", p.id, r.Slot))
+		}
+		w.meet()
+	}, func(now time.Duration, err error) { d.shard.claimed(now, claim, now, err) })
+}
+
+// meet notes which conditions hold at once.
+func (w *world) meet() {
+	for i, a := range conditions {
+		for _, b := range conditions[i+1:] {
+			if w.active[a] > 0 && w.active[b] > 0 && !w.isHealed {
+				w.pairs[a+" × "+b]++
+			}
+		}
+	}
+}
+
+func (d *simDriver) reclaim(which message.Reclaim) {
+	n, more := 0, false
+	d.request("reclaim", func() {
+		for token, c := range d.store.claims {
+			if which.Foreign && token.Instance != which.Instance || token == which.Stray {
+				for i := range c.messages {
+					d.w.promises[c.messages[i].ID].faults++
+				}
+			}
+		}
+		for range 100 { // All at once: which of several comes first is left to a map.
+			some, again, _ := d.store.Reclaim(d.w.t.Context(), which)
+			n += some
+			if !again {
+				break
+			}
+		}
+	}, func(now time.Duration, err error) { d.shard.reclaimed(now, n, more, err) })
+}
+
+func (d *simDriver) parked() {
+	var parked []message.ParkedRoute
+	d.request("parked", func() {
+		parked, _ = d.store.Parked(d.w.t.Context())
+		slices.SortFunc(parked, func(a, b message.ParkedRoute) int { return a.Slot - b.Slot })
+	}, func(now time.Duration, err error) { d.shard.loaded(now, parked, err) })
+}
+
+func (d *simDriver) noLayout() { panic("there is one") }
+
+func (d *simDriver) topics(*batch, []int) { panic("all topics are taken") }
+
+func (d *simDriver) confirm(b *batch) {
+	d.request("confirm", func() {}, func(now time.Duration, err error) { d.shard.confirmed(now, b, err) })
+}
+
+func (d *simDriver) settle(b *batch) {
+	settlement := b.settling.settlement
+	for i, v := range settlement.Verdicts {
+		p := d.w.promises[settlement.Claim.Messages[i].ID]
+		p.refused = p.refused || v.Verb == message.VerbRetry
+		if v.Published && v.Verb != message.VerbAck {
+			p.faults++
+		}
+	}
+	stale := false
+	d.request("settle", func() { stale = d.store.settle(settlement) }, func(now time.Duration, err error) { d.shard.settled(now, b, stale, err) })
+}
+
+// publish gives messages to the broker, one of a chain after the other, as a sink must.
+func (d *simDriver) publish(c *call, batch []message.Message) {
+	w, left := d.w, len(batch)
+	chains := sinks.NewChains(batch)
+	report := func(i int, o outcome) {
+		if !c.outcomes.Report(i, o) {
+			return
+		}
+		w.tell(fmt.Sprintf("  %s of %s: %s %s", batch[i].ID, d.in.name, o.Class, o.Reason))
+		if left--; left == 0 {
+			c.hasReturned.Store(true)
+		}
+		d.later("", func() {})
+	}
+	rest := func(i int) {
+		for _, n := range chains.Rest(i) {
+			report(n, sinks.Failed(sinks.Unavailable, sinks.ReasonConnection, errBroker))
+		}
+	}
+	var hand func(i int)
+	hand = func(i int) {
+		m := &batch[i]
+		took, o, stores := w.broker(m)
+		isOver := false
+		end := func(o outcome, stores bool) {
+			if isOver {
+				return
+			}
+			isOver = true
+			if stores {
+				w.stored = append(w.stored, copyOf{m.ID, m.Attempt, w.now()})
+				w.tell("  stored " + m.ID)
+			}
+			report(i, o)
+			switch {
+			case o.Class == sinks.Acknowledged || o.Class == sinks.Retryable:
+				if next, ok := chains.Next(i); ok {
+					hand(next)
+				}
+			default:
+				rest(i)
+			}
+		}
+		d.underWay = append(d.underWay, func() { end(sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errBroker), w.chance(2)) })
+		w.after(took, "", func() { end(o, stores) })
+	}
+	for _, i := range chains.Heads() {
+		hand(i)
+	}
+}
+
+// broker is what becomes of a message, and after how long.
+func (w *world) broker(m *message.Message) (took time.Duration, o outcome, stores bool) {
+	took = w.between(200*time.Microsecond, 20*time.Millisecond)
+	fail := func(class sinks.Class, reason sinks.Reason) outcome { return sinks.Failed(class, reason, errBroker) }
+	if w.isDown {
+		if w.chance(3) {
+			return took, sinks.FailedWhole(sinks.Unknown, sinks.ReasonConnection, errBroker), w.chance(2)
+		}
+		return took, sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, errBroker), false
+	}
+	switch w.modes[m.Topic] {
+	case "hang":
+		return 10 * time.Second, fail(sinks.Unknown, sinks.ReasonTimeout), w.chance(2)
+	case "full":
+		return took, fail(sinks.Unavailable, sinks.ReasonFull), false
+	case "missing":
+		return took, fail(sinks.Unavailable, sinks.ReasonTopicMissing), false
+	case "nack":
+		o := fail(sinks.Unknown, sinks.ReasonRefused)
+		o.OfRoute = true
+		return took, o, w.chance(2)
+	case "slow":
+		return took + time.Duration(w.random.IntN(3000))*time.Millisecond, acked, true
+	}
+	switch w.random.IntN(60) {
+	case 0:
+		return took, fail(sinks.Retryable, sinks.ReasonRefused), false
+	case 1:
+		return took, fail(sinks.Unknown, sinks.ReasonTimeout), w.chance(2)
+	default:
+		return took, acked, true
+	}
+}
+
+// check looks at what has come of everything.
+func (w *world) check() {
+	t := w.t
+	first := map[string]copyOf{}
+	attempts := map[string]bool{}
+	copies := map[string]int{}
+	for _, c := range w.stored {
+		p := w.promises[c.id]
+		copies[c.id]++
+		if copies[c.id] == 1 {
+			first[c.id] = c
+		}
+		if attempt := fmt.Sprint(c.id, " ", c.attempt); attempts[attempt] {
+			t.Errorf("I3: two copies of %s have the attempt %d", c.id, c.attempt)
+		} else {
+			attempts[attempt] = true
+		}
+		if copies[c.id] > 1+p.faults {
+			t.Errorf("I3: %d copies of %s after %d faults", copies[c.id], c.id, p.faults)
+		}
+	}
+	for _, p := range w.order {
+		switch {
+		case p.cancelled: // Of one that was published before, the mark would tell.
+		case copies[p.id] == 0:
+			t.Errorf("I1: %s was lost", p.id)
+		}
+	}
+	for i, f := range w.stores {
+		if len(f.waiting)+len(f.claims) > 0 {
+			t.Errorf("I7: shard %d has %d waiting and %d claims after %s without trouble", i, len(f.waiting), len(f.claims), simHealed)
+			for _, m := range f.waiting {
+				t.Logf("%s waits in slot %d until %s", m.ID, slotOf(&m), waitingSince(&m).Sub(w.began))
+			}
+		}
+	}
+	chains := map[chain][]*promise{}
+	for _, p := range w.order {
+		if p.key != "" && !p.cancelled && copies[p.id] > 0 {
+			c := chain{p.key, p.topic}
+			chains[c] = append(chains[c], p)
+		}
+	}
+	for _, members := range chains {
+		for _, a := range members {
+			for _, b := range members {
+				if w.isPassed(a, b, first) {
+					t.Errorf("I15: %s (due %s, claimed %s, stored %s) was passed by %s (due %s, claimed %s, stored %s) of key %s topic %s",
+						a.id, a.due.Sub(w.began), a.claimed, first[a.id].at, b.id, b.due.Sub(w.began), b.claimed, first[b.id].at, a.key, a.topic)
+					return
+				}
+			}
+		}
+	}
+}
+
+// isPassed reports whether b was published before a, though it is due later, and nothing
+// excuses that.
+func (w *world) isPassed(a, b *promise, first map[string]copyOf) bool {
+	before := cmp.Or(a.due.Truncate(time.Millisecond).Compare(b.due.Truncate(time.Millisecond)), cmp.Compare(a.id, b.id)) < 0
+	if !before || first[b.id].at >= first[a.id].at || a.refused || b.refused {
+		return false
+	}
+	earliest := min(a.claimed, b.claimed)
+	if a.at >= earliest || b.at >= earliest {
+		return false // Not there yet when the other was claimed.
+	}
+	return !slices.ContainsFunc(w.changes[a.shard], func(at time.Duration) bool { return at >= earliest && at <= first[a.id].at })
+}
