@@ -40,9 +40,8 @@ func (rs *routes) next(now time.Duration, batch int, mayProbe bool) (p *probe, a
 			best = r
 		}
 		if r.state == routeDown && r.hung == 0 && r.out == 0 && r.pending == 0 {
-			at = min(at, r.probeAt)
-		}
-		if now < r.restUntil {
+			at = min(at, max(r.probeAt, r.restUntil))
+		} else if now < r.restUntil {
 			at = min(at, r.restUntil)
 		}
 	}

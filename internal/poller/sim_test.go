@@ -89,9 +89,14 @@ var conditions = []string{"hang", "full", "missing", "nack", "slow", "broker dow
 
 const (
 	simShards = 2
-	simFor    = 4 * time.Minute // with faults
-	simHealed = 30 * time.Minute
-	turnsMost = 100 // of one machine in one instant
+	simFor    = 4 * time.Minute  // with faults
+	simHealed = 30 * time.Minute // at the most, until all is out
+	simSettle = time.Minute      // at the least
+	turnsMost = 100              // of one machine in one instant
+	// claimsMost is how many claims of one machine in a second need no reason; for each
+	// message that one of them takes there may be a few more.
+	claimsMost     = 80
+	claimsAMessage = 4
 )
 
 // world is all that is simulated.
@@ -236,11 +241,23 @@ func (w *world) live() {
 	w.trouble()
 	w.run(simFor)
 	w.heal()
-	w.run(w.now() + simHealed)
+	for until := w.now() + simHealed; w.now() < until && !(w.isEmpty() && w.now() > simFor+simSettle) && !w.t.Failed(); {
+		w.run(w.now() + 10*time.Second)
+	}
 	for _, in := range slices.Clone(w.instances) {
 		in.drain(0)
 	}
 	w.run(w.now() + time.Minute)
+}
+
+// isEmpty reports whether nothing waits and nothing is in flight.
+func (w *world) isEmpty() bool {
+	for _, f := range w.stores {
+		if len(f.waiting)+len(f.claims) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // produce accepts a message now and then, and cancels some.
@@ -429,7 +446,7 @@ func (w *world) start() {
 	w.instances = append(w.instances, in)
 	w.tell("start " + name)
 	for i := range in.shards {
-		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1)}
+		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1), claimed: map[string]bool{}}
 		d.shard = newShard(in.common, i, 1, d)
 		d.shard.changed = d.changed
 		d.shard.turn.share = in.common.config.Sink.Window.Join(func() { d.later("", func() { d.shard.woken(d.now()) }) })
@@ -524,6 +541,9 @@ type simDriver struct {
 	steps      int // planned ones, by which those are known that came to nothing
 	turns      int // in this instant
 	turnsAt    time.Duration
+	claims     int             // in this second
+	claimed    map[string]bool // by these
+	claimsAt   time.Duration
 	underWay   []func() // ends what is with the sink
 }
 
@@ -648,9 +668,21 @@ func (d *simDriver) request(name string, execute func(), answer func(now time.Du
 	}
 }
 
+// count looks whether claims are made for nothing.
+func (d *simDriver) count() {
+	if second := d.now().Truncate(time.Second); second != d.claimsAt {
+		d.claims, d.claimed, d.claimsAt = 0, map[string]bool{}, second
+	}
+	if d.claims++; d.claims > claimsMost+claimsAMessage*len(d.claimed) {
+		d.w.t.Errorf("I9: shard %d of %s has made %d claims for %d messages in a second, at %s", d.index, d.in.name, d.claims, len(d.claimed), d.w.now())
+		d.isGone = true
+	}
+}
+
 func (d *simDriver) claim(r message.ClaimRequest) {
 	var claim message.Claim
-	d.request("claim", func() {
+	d.count()
+	d.request(fmt.Sprintf("claim max %d slot %d live %d", r.Max, r.Slot, len(r.Live)), func() {
 		claim = d.store.claim(r)
 		w := d.w
 		if claim.State == message.ClaimGranted && w.holders[d.index] != d.in.name {
@@ -659,6 +691,7 @@ func (d *simDriver) claim(r message.ClaimRequest) {
 		}
 		for i := range claim.Messages {
 			p := w.promises[claim.Messages[i].ID]
+			d.claimed[p.id] = true
 			if p.claimed == 0 {
 				p.claimed = w.now()
 			}
