@@ -2,26 +2,41 @@
 // a queue it claims what is due, hands it to the sink, and settles each message
 // by what the sink said of it.
 //
+// # A machine and its driver
+//
+// A shard of a queue is a machine, type [shard]: it is told what has happened, and says
+// what to do. It reads no clock, waits for nothing and starts no goroutine, so a test can
+// replay any story of it from a seed (TestSimulation). Its [driver] has the clock, sleeps,
+// makes the calls, each in a goroutine of its own, and tells it what came of them:
+//
+//	              what it is told                      what it has done
+//	           claimed, reclaimed, loaded            claim, reclaim, parked
+//	driver ──► confirmed, toldTopics, settled ──►    confirm, topics, settle   ──► driver
+//	           outcomes, hinted, woken, drain        publish
+//	                            step: what is due by now
+//
+// All that a shard knows is written by this one goroutine; what the shards of a process
+// share is the sink's window, the rates, [suspects] and the little in [common].
+//
 // # One turn
 //
-// One goroutine a shard, the loop, makes all claims:
+// [shard.step] takes the outcomes that have come, settles what is decided, and makes the
+// next claim where it is time:
 //
-//	sleep ──► pick ──► reserve ──► claim ──► dispatch ──► sleep
-//	 until     what is   room in     up to so   a goroutine    …
-//	 due, a    due, or   the sink's  many, and  that runs
-//	 hint, or  a slot    window      renew the  the batch
+//	sleep ──► pick ──► reserve ──► claim ──► begin ──► sleep
+//	 until     what is   room in     up to so   publish    …
+//	 due, a    due, or   the sink's  many, and  what need
+//	 hint, or  a slot    window      renew the  not wait
 //	 a renewal of parked             lease
 //
-// The timed look is the truth, a hint may be lost. The loop, type [shard], goes
-// over parts that do not know each other: every instant that it waits for is in its
-// [timetable], the lease in [holding], its place in the window in [turn], the
-// request without an answer in [asking], and the batches in [inFlight].
+// The timed look is the truth, a hint may be lost. Every instant that it waits for is in its
+// [timetable], the lease in [holding], its place in the window in [turn], and the call
+// without an answer in [asking].
 //
 // # One batch
 //
-// What a claim took is a batch, and one goroutine, its runner, sees it through.
-// Where the queue asks for durability, it waits first until the claim is confirmed.
-// A message of it is, in this order:
+// What a claim took is a batch. Where the queue asks for durability, nothing of it is
+// published before the claim is confirmed. A message of it is, in this order:
 //
 //	behind ──► with the sink ──► decided ──► settled
 //	  │ an earlier batch      one outcome   a verdict each, written to Redis
@@ -29,7 +44,9 @@
 //	  └───────────────────────────────────► given back: it goes to wait again
 //
 // So a message that hangs keeps nobody: what was acknowledged is settled, and
-// the rest of the claim lives on under its token.
+// the rest of the claim lives on under its token. Nor does it keep its Key for longer than
+// what it is behind: see [order]. Batches of which all that is left hangs, and probes, have a
+// bound of their own.
 //
 // # Routes
 //

@@ -148,6 +148,31 @@ func must[T any](v T, err error) T {
 }
 
 // TestParkedManySlots lists more slots than one script looks at.
+// TestParkedForLater: a slot is not empty whose messages are due later, as they are once the
+// clock was set back.
+func TestParkedForLater(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	b := newBridge(t, q)
+	create(t, q, "m", at(1))
+	b.park(7)
+	create(t, q, "other", later())
+	due := storetest.Key(q.Name(), 0, "due")
+	move := func(ms int64) {
+		require.NoError(t, rdb.ZAddXX(t.Context(), due, redisZ("m", 7<<42+ms)).Err())
+	}
+	move(time.Now().Add(time.Hour).UnixMilli())
+	claim := b.claimSlot(7, 10)
+	require.Empty(t, claim.Messages)
+	require.True(t, claim.More)
+	require.False(t, b.claimSlot(8, 10).More)
+	move(1)
+	claim = b.claimSlot(7, 10)
+	require.Equal(t, []string{"m"}, ids(claim))
+	require.False(t, claim.More)
+}
+
 func TestParkedManySlots(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
