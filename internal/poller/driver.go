@@ -93,11 +93,10 @@ func (d *driver) step() (next time.Duration, more bool) {
 		d.tell(event, now)
 		events[i] = nil
 	}
-	next, more = s.step(now)
 	if !s.asking.isUnderWay {
 		d.lastLook.Store(int64(now))
 	}
-	return next, more
+	return s.step(now)
 }
 
 // tell tells the shard of one event. A panic is of this event alone.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
@@ -91,6 +92,23 @@ func TestAssignMovesShardsAndKeepsTheirNumbers(t *testing.T) {
 		b.pass(time.Second)
 		next := b.store.requests[polled]
 		assert.Equal(t, last.Token.Number+1, next.Token.Number)
+	})
+}
+
+// A loop that always has something to claim is live.
+func TestBusyLoopIsLive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, b *bench) {
+			c.Claims.Batch = 1
+			b.store.beforeClaim = func(message.ClaimRequest) error {
+				wait.Sleep(t.Context(), 100*time.Millisecond)
+				return nil
+			}
+			b.store.add(many(1000, b.store.now())...)
+		})
+		b.pass(90 * time.Second)
+		require.Less(t, len(b.store.acked), 1000)
+		require.NoError(t, b.Live())
 	})
 }
 

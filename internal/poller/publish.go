@@ -328,7 +328,8 @@ func (s *shard) takeAll(b *batch) {
 // answers come first: whether the broker has answered anything decides what a
 // missing answer means.
 func (s *shard) take(b *batch, c *call) {
-	fresh := c.outcomes.Take(nil)
+	s.fresh = c.outcomes.Take(s.fresh[:0])
+	fresh := s.fresh
 	if len(fresh) == 0 {
 		return
 	}

@@ -69,6 +69,7 @@ type shard struct {
 	returns returns
 
 	live             []*batch     // in the order of their claims
+	fresh            []int        // outcomes, while they are taken
 	told             []*batch     // that have been told what became of earlier messages
 	ramp             ramp         // after a panic of the sink
 	unconfirmedPause wait.Backoff // after claims that were not confirmed

@@ -213,7 +213,7 @@ func (w *world) tell(line string) {
 	if line == "" {
 		return
 	}
-	fmt.Fprintf(w.hash, "%d %s\n", w.now(), line)
+	_, _ = fmt.Fprintf(w.hash, "%d %s\n", w.now(), line) // It never fails.
 	if w.log != nil {
 		w.log("%12s %s", w.now(), line)
 	}
@@ -241,7 +241,7 @@ func (w *world) live() {
 	w.trouble()
 	w.run(simFor)
 	w.heal()
-	for until := w.now() + simHealed; w.now() < until && !(w.isEmpty() && w.now() > simFor+simSettle) && !w.t.Failed(); {
+	for until := w.now() + simHealed; w.now() < until && (!w.isEmpty() || w.now() <= simFor+simSettle) && !w.t.Failed(); {
 		w.run(w.now() + 10*time.Second)
 	}
 	for _, in := range slices.Clone(w.instances) {
@@ -795,12 +795,12 @@ func (d *simDriver) publish(c *call, batch []message.Message) {
 				w.tell("  stored " + m.ID)
 			}
 			report(i, o)
-			switch {
-			case o.Class == sinks.Acknowledged || o.Class == sinks.Retryable:
+			switch o.Class {
+			case sinks.Acknowledged, sinks.Retryable, sinks.Permanent:
 				if next, ok := chains.Next(i); ok {
 					hand(next)
 				}
-			default:
+			case sinks.Unknown, sinks.Unavailable:
 				rest(i)
 			}
 		}

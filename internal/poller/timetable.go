@@ -49,12 +49,6 @@ func (t *timetable) next(isPending, mayTake bool) time.Duration {
 	return max(at, t.quietUntil)
 }
 
-// hintCounts says whether a hint ends the sleep: it is of use only where it
-// could be followed.
-func (t *timetable) hintCounts(now time.Duration, isPending, mayTake bool) bool {
-	return !isPending && mayTake && now >= t.quietUntil && now >= t.closedUntil()
-}
-
 // sawHead notes when what is due and not parked can be taken next, after a claim
 // that has asked for it if isAsked.
 func (t *timetable) sawHead(claim *message.Claim, received time.Duration, isAsked bool) {

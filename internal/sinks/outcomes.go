@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,6 +11,7 @@ import (
 // is safe for concurrent use. The first report of a message counts.
 type Outcomes struct {
 	changed chan struct{} // of 1
+	isNew   atomic.Bool   // something was reported, and not taken yet
 
 	mu    sync.Mutex
 	all   []Report
@@ -64,6 +66,7 @@ func (o *Outcomes) note(i int, outcome Outcome, now time.Time) bool {
 	o.known[i] = true
 	o.all[i] = Report{Outcome: outcome, At: now}
 	o.fresh = append(o.fresh, i)
+	o.isNew.Store(true)
 	o.left--
 	return true
 }
@@ -82,6 +85,9 @@ func (o *Outcomes) Changed() <-chan struct{} { return o.changed }
 // Take appends the messages whose outcomes were reported since the last call to
 // indices, in the order of the reports.
 func (o *Outcomes) Take(indices []int) []int {
+	if !o.isNew.Swap(false) {
+		return indices
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	indices = append(indices, o.fresh...)
