@@ -91,7 +91,7 @@ const (
 	simShards = 2
 	simFor    = 4 * time.Minute  // with faults
 	simHealed = 30 * time.Minute // at the most, until all is out
-	simSettle = time.Minute      // at the least
+	simSettle = time.Minute      // until all is out that is due
 	turnsMost = 100              // of one machine in one instant
 	// claimsMost is how many claims of one machine in a second need no reason; for each
 	// message that one of them takes there may be a few more.
@@ -239,9 +239,15 @@ func (w *world) live() {
 	}
 	w.produce()
 	w.trouble()
+	if w.chance(2) {
+		w.after(simFor-w.between(time.Millisecond, 4*time.Second), "clock set back", func() { w.skew(-time.Duration(w.random.IntN(600)) * time.Second) })
+	}
 	w.run(simFor)
 	w.heal()
-	for until := w.now() + simHealed; w.now() < until && (!w.isEmpty() || w.now() <= simFor+simSettle) && !w.t.Failed(); {
+	w.run(w.now() + simSettle)
+	w.overdue()
+	w.skew(0)
+	for until := w.now() + simHealed; w.now() < until && !w.isEmpty() && !w.t.Failed(); {
 		w.run(w.now() + 10*time.Second)
 	}
 	for _, in := range slices.Clone(w.instances) {
@@ -365,6 +371,9 @@ func (w *world) trouble() {
 }
 
 func (w *world) skew(by time.Duration) {
+	if w.isHealed && by == 0 && w.now() < simFor+simSettle {
+		return // It ends later.
+	}
 	for _, f := range w.stores {
 		f.skew = by
 	}
@@ -396,12 +405,23 @@ func (w *world) everyone(do func(*simInstance)) {
 	}
 }
 
-// heal ends all trouble: what is left in the queue of events to end it changes nothing.
+// overdue looks for messages that are due, by whatever clock Redis has now.
+func (w *world) overdue() {
+	for i, f := range w.stores {
+		for _, m := range f.waiting {
+			if at := waitingSince(&m); f.now().Sub(at) > simSettle {
+				w.t.Errorf("I7: %s of shard %d waits in slot %d, due for %s, %s after the trouble was over", m.ID, i, slotOf(&m), f.now().Sub(at), simSettle)
+			}
+		}
+	}
+}
+
+// heal ends all trouble but that of clocks: what is left in the queue of events to end it
+// changes nothing.
 func (w *world) heal() {
 	w.tell("healed")
 	w.isHealed, w.isDown, w.isAway, w.isFlaky = true, false, false, false
 	clear(w.modes)
-	w.skew(0)
 	w.rate(Rates{})
 	clear(w.paused)
 	w.everyone(func(in *simInstance) { in.pause(map[string]time.Time{}) })
