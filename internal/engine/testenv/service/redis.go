@@ -31,6 +31,14 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 // StartRedisProgram is [StartRedis] with a program of that name or path; empty is
 // the one that all tests take.
 func StartRedisProgram(ctx context.Context, program string, args ...string) (*Server, error) {
+	s, err := prepareRedis(program, args...)
+	if err != nil {
+		return nil, err
+	}
+	return s.start(ctx)
+}
+
+func prepareRedis(program string, args ...string) (*Server, error) {
 	bin, err := redisProgram(program)
 	if err != nil {
 		return nil, err
@@ -45,7 +53,7 @@ func StartRedisProgram(ctx context.Context, program string, args ...string) (*Se
 		"--dir", s.dir, "--save", "", "--daemonize", "no",
 	}, args...)
 	s.ready = s.redisReady
-	return s.start(ctx)
+	return s, nil
 }
 
 // redisReady accepts a refusal for lack of a password as an answer, since the
