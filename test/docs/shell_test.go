@@ -181,7 +181,11 @@ func (s *shell) typeIn(c command) {
 		if !look.MatchString(c.name()) || time.Now().After(deadline) {
 			require.FailNow(s.t, problem, "line %d: %s", c.line, text)
 		}
-		time.Sleep(200 * time.Millisecond)
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-s.t.Context().Done():
+			return
+		}
 	}
 }
 
