@@ -197,8 +197,8 @@ var own = map[string]map[int][]string{
 	"schedule":      {http.StatusConflict: {"duplicate", "too_late", "key_in_use"}, http.StatusUnprocessableEntity: {"key_reused"}},
 	"scheduleBatch": {http.StatusConflict: {"key_in_use"}, http.StatusUnprocessableEntity: {"key_reused"}},
 	"cancel":        {http.StatusConflict: {"too_late"}},
-	"reschedule":    {http.StatusConflict: {"duplicate", "too_late"}},
-	"publishNow":    {http.StatusConflict: {"duplicate", "too_late"}},
+	"reschedule":    {http.StatusConflict: {"too_late"}},
+	"publishNow":    {http.StatusConflict: {"too_late"}},
 	"pause":         {http.StatusConflict: {"many_paused"}},
 	"cancelAll":     {http.StatusConflict: {"many_jobs"}},
 	"rescheduleAll": {http.StatusConflict: {"many_jobs"}},
@@ -221,7 +221,10 @@ func problemsOf(op *huma.Operation) map[int][]string {
 	if op.Path != "/log-level" {
 		all[http.StatusServiceUnavailable] = []string{"unavailable", "no_layout"}
 		if isChange {
-			all[http.StatusGatewayTimeout], all[http.StatusInsufficientStorage] = []string{"unknown"}, []string{"full"}
+			all[http.StatusGatewayTimeout] = []string{"unknown"}
+		}
+		if isChange && !strings.Contains(op.Path, "/messages/{id}") { // What frees memory, Redis takes when it is full.
+			all[http.StatusInsufficientStorage] = []string{"full"}
 		}
 	}
 	if strings.Contains(op.Path, "{") || op.Path == "/audit" {
