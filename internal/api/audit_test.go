@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"testing"
@@ -41,12 +42,11 @@ func TestTrafficIsNotAudited(t *testing.T) {
 // nextMillisecond returns when Redis' clock shows another millisecond.
 func (s *scene) nextMillisecond() {
 	s.t.Helper()
-	now := func() int64 {
+	for began, now := int64(0), int64(0); now == began; {
 		at, err := s.rdb.Time(s.t.Context()).Result()
 		require.NoError(s.t, err)
-		return at.UnixMilli()
-	}
-	for began := now(); now() == began; {
+		now = at.UnixMilli()
+		began = cmp.Or(began, now)
 	}
 }
 
