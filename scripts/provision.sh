@@ -20,6 +20,8 @@ needs=(
 	gcc=gcc
 	openssh-client=ssh-keygen
 	curl=curl
+	jq=jq
+	openssl=openssl
 	groff-base=groff
 	libc6-dev=/usr/include/stdlib.h
 )

@@ -67,7 +67,7 @@ func (p part) markdown(r *record) string {
 		_, _ = fmt.Fprintf(&text, "; **%s**", busy)
 	}
 	if p.text != nil {
-		_, _ = fmt.Fprintf(&text, ".\n\n```\n%s\n```\n\n", r.Text)
+		_, _ = fmt.Fprintf(&text, ".\n\n```text\n%s\n```\n\n", r.Text)
 		return text.String()
 	}
 	_, _ = fmt.Fprintf(&text, "; %d messages, medians of %d", r.Count, r.Repeat)

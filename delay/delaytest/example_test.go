@@ -45,8 +45,8 @@ func (s Shop) Paid(ctx context.Context, number int) (inTime bool, err error) {
 // TestShop tests the producer: this is how yours may look.
 func TestShop(t *testing.T) {
 	t.Parallel()
-	queue := delaytest.New(t, "orders")
-	shop := Shop{Queue: queue}
+	queue := delaytest.New(t, "orders") // package delay/delaytest: in memory, with a clock that the test moves
+	shop := Shop{Queue: queue.Client}   // the real client
 	for number := range 2 {
 		if err := shop.Place(t.Context(), number); err != nil {
 			t.Fatal(err)
@@ -69,6 +69,24 @@ func TestShop(t *testing.T) {
 		t.Fatal(inTime, err)
 	}
 	queue.RequireNotScheduled()
+}
+
+// TestUnpaidOrderIsCalledOff is the test that docs/testing.md shows.
+func TestUnpaidOrderIsCalledOff(t *testing.T) {
+	queue := delaytest.New(t, "orders", delaytest.WithBroker(delaytest.Kafka))
+	shop := Shop{Queue: queue.Client} // a *delay.Client; queue itself is a delay.Scheduler
+
+	err := shop.Place(t.Context(), 42)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue.RequireScheduled("order.timeout", delay.After(30*time.Minute))
+
+	queue.Advance(30 * time.Minute)
+	m := queue.RequirePublished("order.timeout") // its headers are those that a consumer gets
+	if m.Headers["delay-id"] != "order-42/timeout" {
+		t.Fatal(m.Headers)
+	}
 }
 
 // full is a queue whose Redis is full; it embeds one for all other calls.

@@ -26,6 +26,12 @@ func TestRequestID(t *testing.T) {
 	}
 	s.call("POST", "/queues/QUEUE:pause", nil, "X-Request-Id", "mine-2").is(http.StatusOK)
 	assert.Contains(t, s.log.String(), "request=mine-2")
+	require.NoError(t, s.rdb.Close())
+	s.call("POST", "/queues/QUEUE:pause", nil, "X-Request-Id", "mine-3").refused(http.StatusServiceUnavailable, "unavailable")
+	assert.Contains(t, s.log.String(), "change is in this log only")
+	for line := range strings.Lines(s.log.String()) {
+		assert.Contains(t, line, "request=mine-")
+	}
 }
 
 // TestLocation: what was made is where the answer says.

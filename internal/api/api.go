@@ -5,7 +5,8 @@
 // answers; operators' calls go through [store.Admin]. There is one file a resource,
 // and in each the operations with their types, from which huma reads requests and makes
 // the OpenAPI document. router.go is what every call passes: who calls ([access]), how
-// long and how many at once. problem.go is the one mapping of errors.
+// long and how many at once. problem.go is the one mapping of errors. schema.go adds to the
+// document what huma does not know: the limits that the SDK checks, and the problems of each call.
 //
 // A body is counted while it is read, and its call takes a place when all of it is there
 // (body.go). What is limited is limited for each caller, too, and a part of it is kept for
@@ -93,7 +94,7 @@ func New(config Config) (*API, error) {
 	} {
 		resource.register()
 	}
-	spec, err := json.Marshal(c.huma.OpenAPI())
+	spec, err := json.Marshal(c.description())
 	if err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)
 	}

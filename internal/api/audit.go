@@ -96,8 +96,9 @@ func (c *core) write(ctx context.Context, queue, who string, r *http.Request, ma
 	if made.filter != "" {
 		what = made.filter
 	}
-	logger := c.config.Logger.With("event", "audit", "queue", queue, "who", who, "from", from, "action", made.action)
-	logger.InfoContext(ctx, "called", "what", what, "key", made.key, "topic", made.topic, "answer", made.answer, "request", r.Header.Get(requestID))
+	logger := c.config.Logger.With("event", "audit", "queue", queue, "who", who, "from", from,
+		"request", r.Header.Get(requestID), "action", made.action)
+	logger.InfoContext(ctx, "called", "what", what, "key", made.key, "topic", made.topic, "answer", made.answer)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout) // The change is made, whoever has gone.
 	defer cancel()
 	if err := write(c.config.Queues[queue].Store.Admin(), ctx, &store.Change{

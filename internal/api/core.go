@@ -21,6 +21,8 @@ type core struct {
 	config *Config
 	router *router
 	huma   huma.API
+	// described is what the API says of itself, see schema.go.
+	described huma.API
 	// told bounds what there may be much of in the audit.
 	told tellings
 }
@@ -29,20 +31,12 @@ func newCore(config *Config) *core {
 	c := &core{config: config}
 	c.router = newRouter(c)
 	c.huma = huma.NewAPI(huma.Config{
-		OpenAPI: &huma.OpenAPI{
-			OpenAPI: "3.1.0",
-			Info:    &huma.Info{Title: "delaybridge", Version: config.Version, Description: "Messages that are published later, unless they are cancelled."},
-			Servers: []*huma.Server{{URL: base}},
-			Components: &huma.Components{
-				Schemas:         huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
-				SecuritySchemes: map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}},
-			},
-			Security: []map[string][]string{{"token": {}}, {}},
-		},
+		OpenAPI:                      newDescription(config.Version),
 		Formats:                      map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat},
 		DefaultFormat:                "application/json",
 		RejectUnknownQueryParameters: true,
 	}, c.router)
+	c.described = huma.NewAPI(huma.Config{OpenAPI: newDescription(config.Version)}, nowhere{})
 	return c
 }
 
@@ -111,11 +105,13 @@ var (
 
 // register adds a call. The handler's errors become problems.
 func register[I, O any](c *core, op operation, handle func(ctx context.Context, in *I) (*O, error)) {
-	huma.Register(c.huma, huma.Operation{
+	call := huma.Operation{
 		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, DefaultStatus: op.status,
 		MaxBodyBytes: -1, BodyReadTimeout: -1, // The body is here already, see router.serve.
 		Metadata: map[string]any{metaRoles: op.roles, metaBody: cmp.Or(op.body, smallLimits)},
-	}, func(ctx context.Context, in *I) (*O, error) {
+	}
+	describe[I, O](c, call)
+	huma.Register(c.huma, call, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handle(ctx, in)
 		if err != nil {
 			p := problem(err)

@@ -41,17 +41,8 @@ func newEvents(q *queues) *events {
 func (e *events) close() { e.end.Do(func() { close(e.closed) }) }
 
 func (e *events) register() {
-	huma.Register(e.huma, huma.Operation{
-		OperationID: "events", Method: http.MethodGet, Path: "/events",
-		Summary:  "Stream the overview of /queues as server-sent events, one a second",
-		Metadata: map[string]any{metaRoles: viewers, metaOpen: true},
-		Responses: map[string]*huma.Response{"200": {
-			Description: "Events named overview; the data of each is an Overview in JSON.",
-			Content: map[string]*huma.MediaType{"text/event-stream": {
-				Schema: e.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Overview](), true, ""),
-			}},
-		}},
-	}, func(ctx context.Context, _ *struct{}) (*huma.StreamResponse, error) {
+	describe[struct{}, huma.StreamResponse](e.core, eventsCall(e.described))
+	huma.Register(e.huma, eventsCall(e.huma), func(ctx context.Context, _ *struct{}) (*huma.StreamResponse, error) {
 		caller := callOf(ctx)
 		place := e.streams.holding(payerOf(caller.Caller, caller.request), caller.isOperator)
 		if !place.try(1) {
@@ -64,6 +55,20 @@ func (e *events) register() {
 			e.stream(r.Context(), w)
 		}}, nil
 	})
+}
+
+func eventsCall(api huma.API) huma.Operation {
+	return huma.Operation{
+		OperationID: "events", Method: http.MethodGet, Path: "/events",
+		Summary:  "Stream the overview of /queues as server-sent events, one a second",
+		Metadata: map[string]any{metaRoles: viewers, metaOpen: true},
+		Responses: map[string]*huma.Response{"200": {
+			Description: "Events named overview; the data of each is an Overview in JSON.",
+			Content: map[string]*huma.MediaType{"text/event-stream": {
+				Schema: api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Overview](), true, ""),
+			}},
+		}},
+	}
 }
 
 // stream tells one listener how everything is until it goes, or the server stops.

@@ -1,13 +1,54 @@
 package api
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Spec is what the API says of itself.
-func (a *API) Spec() *huma.OpenAPI { return a.core.huma.OpenAPI() }
+// Spec is what the API says of itself, so that values can be compared with it.
+func (a *API) Spec() *huma.OpenAPI {
+	doc := a.core.described.OpenAPI()
+	for _, schema := range doc.Components.Schemas.Map() {
+		schema.PrecomputeMessages()
+		for _, property := range schema.Properties {
+			if values, ok := property.AdditionalProperties.(*huma.Schema); ok {
+				values.PrecomputeMessages()
+			}
+		}
+	}
+	for _, response := range doc.Components.Responses {
+		for _, media := range response.Content {
+			media.Schema.PrecomputeMessages()
+		}
+	}
+	for op := range operations(doc) {
+		for _, p := range op.Parameters {
+			p.Schema.PrecomputeMessages()
+		}
+		if op.RequestBody != nil {
+			op.RequestBody.Content["application/json"].Schema.PrecomputeMessages()
+		}
+	}
+	return doc
+}
+
+// Problems are all that calls may answer, by status.
+func (a *API) Problems() map[int]map[string]bool {
+	all := map[int]map[string]bool{http.StatusMethodNotAllowed: {"method_not_allowed": true}}
+	for op := range operations(a.core.described.OpenAPI()) {
+		for status, codes := range problemsOf(op) {
+			if all[status] == nil {
+				all[status] = map[string]bool{}
+			}
+			for _, code := range codes {
+				all[status][code] = true
+			}
+		}
+	}
+	return all
+}
 
 // SetBodyTimeout sets how long a body may take to arrive.
 func (a *API) SetBodyTimeout(timeout time.Duration) { a.core.router.bodyTimeout = timeout }

@@ -21,7 +21,7 @@ import (
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Code   string `json:"code" example:"too_late" doc:"What it is, for programs: duplicate, not_found, too_late, unknown, unavailable, full, no_layout, invalid; unauthorized, forbidden, read_only, rate_limited, method_not_allowed, many_paused, many_jobs, key_in_use, key_reused, failed."`
+	Code   string `json:"code" example:"too_late" doc:"What it is, for programs; the answers of each call name those that it may have."`
 	Detail string `json:"detail" doc:"What it is, for people."`
 	Field  string `json:"field,omitempty" doc:"Which field is invalid."`
 	// What is known of a message though there is an error.

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
@@ -51,13 +52,16 @@ type scene struct {
 	queue  *store.Queue
 	client *delay.Client
 	api    *api.API
-	server *httptest.Server
-	log    *testenv.Log
-	tokens string // where they are
-	level  *level
-	sinks  []api.Sink
-	rooms  store.Rooms
-	rules  api.RulesView
+	spec   *huma.OpenAPI
+
+	findables []findable
+	server    *httptest.Server
+	log       *testenv.Log
+	tokens    string // where they are
+	level     *level
+	sinks     []api.Sink
+	rooms     store.Rooms
+	rules     api.RulesView
 
 	refusals *refusals
 }
@@ -124,7 +128,8 @@ func newScene(t testing.TB, setting scenery) *scene {
 		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
 	})
 	require.NoError(t, err)
-	s.api = a
+	s.api, s.spec = a, a.Spec()
+	s.findables = findables(s.spec)
 	s.server = httptest.NewServer(a)
 	t.Cleanup(func() {
 		a.Close()
@@ -172,7 +177,9 @@ func (s *scene) call(method, path string, body any, headers ...string) answer {
 	defer func() { _ = response.Body.Close() }()
 	content, err := io.ReadAll(response.Body)
 	require.NoError(s.t, err)
-	return answer{s.t, response.StatusCode, response.Header, content}
+	a := answer{s.t, response.StatusCode, response.Header, content}
+	s.documented(method, path, a)
+	return a
 }
 
 func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,10 +29,10 @@ type described struct {
 
 // calls are those of the document that end by themselves.
 func calls(spec *huma.OpenAPI) (all []described) {
-	for path, item := range spec.Paths {
+	for where, item := range spec.Paths {
 		for method, op := range map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "DELETE": item.Delete, "PUT": item.Put, "PATCH": item.Patch} {
 			if op != nil && op.OperationID != "events" {
-				all = append(all, described{method, path, op})
+				all = append(all, described{method, where, op})
 			}
 		}
 	}
@@ -49,6 +50,9 @@ var (
 
 // drawn makes a value of a schema, or, now and then, one that is not.
 func drawn(t *rapid.T, spec *huma.OpenAPI, schema *huma.Schema) any {
+	if len(schema.AllOf) > 0 {
+		schema = schema.AllOf[0]
+	}
 	if schema.Ref != "" {
 		schema = spec.Components.Schemas.SchemaFromRef(schema.Ref)
 	}
@@ -96,16 +100,16 @@ func keysOf[V any](m map[string]V) func(func(string) bool) {
 
 // target is the call's path with drawn parameters.
 func (d described) target(t *rapid.T) string {
-	path, query := d.path, url.Values{}
+	where, query := d.path, url.Values{}
 	for _, p := range d.op.Parameters {
 		switch value := rapid.SampledFrom(strangeTexts).Draw(t, p.Name); {
 		case p.In == "path" && p.Name == "queue":
-			path = strings.Replace(path, "{queue}", rapid.SampledFrom([]string{"QUEUE", "QUEUE", "QUEUE", "nowhere"}).Draw(t, "queue"), 1)
+			where = strings.Replace(where, "{queue}", rapid.SampledFrom([]string{"QUEUE", "QUEUE", "QUEUE", "nowhere"}).Draw(t, "queue"), 1)
 		case p.In == "path":
 			if rapid.Bool().Draw(t, "known") {
 				value = "a"
 			}
-			path = strings.Replace(path, "{"+p.Name+"}", url.PathEscape(value), 1)
+			where = strings.Replace(where, "{"+p.Name+"}", url.PathEscape(value), 1)
 		case p.In == "query" && rapid.IntRange(0, 3).Draw(t, "has "+p.Name) == 0: // Few are right by chance.
 			if p.Schema.Type == huma.TypeInteger {
 				value = strconv.Itoa(rapid.SampledFrom(strangeNumbers).Draw(t, "number"))
@@ -113,7 +117,7 @@ func (d described) target(t *rapid.T) string {
 			query.Set(p.Name, value)
 		}
 	}
-	return path + "?" + query.Encode()
+	return where + "?" + query.Encode()
 }
 
 // TestSpecIsKept makes calls that the document describes, with right and with strange
@@ -167,20 +171,20 @@ func TestAllow(t *testing.T) {
 		"/queues/QUEUE/messages/a:publish-now": {"DELETE", "GET"}, "/openapi.json": {"GET"},
 	}
 	for _, d := range calls(s.api.Spec()) {
-		path := strings.NewReplacer("{queue}", "QUEUE", "{id}", "a", "{job}", "a").Replace(d.path)
-		want[path] = append(want[path], d.method)
+		where := strings.NewReplacer("{queue}", "QUEUE", "{id}", "a", "{job}", "a").Replace(d.path)
+		want[where] = append(want[where], d.method)
 	}
-	for path, methods := range want {
+	for where, methods := range want {
 		if slices.Contains(methods, "GET") {
 			methods = append(methods, "HEAD")
 		}
 		slices.Sort(methods)
-		a := s.call("PATCH", path, nil)
+		a := s.call("PATCH", where, nil)
 		a.refused(http.StatusMethodNotAllowed, "method_not_allowed")
-		assert.Equal(t, strings.Join(methods, ", "), a.header.Get("Allow"), path)
+		assert.Equal(t, strings.Join(methods, ", "), a.header.Get("Allow"), where)
 	}
-	for path, method := range map[string]string{"/queues/QUEUE": "POST", "/queues/QUEUE:pause": "GET", "/queues/QUEUE/messages": "DELETE"} {
-		assert.NotContains(t, s.call(method, path, nil).header.Get("Allow"), method, path)
+	for where, method := range map[string]string{"/queues/QUEUE": "POST", "/queues/QUEUE:pause": "GET", "/queues/QUEUE/messages": "DELETE"} {
+		assert.NotContains(t, s.call(method, where, nil).header.Get("Allow"), method, where)
 	}
 }
 
@@ -195,6 +199,15 @@ var rightBodies = map[string]any{
 	"redriveAll":        `{"filter": {"state": "dead"}}`, "purgeAll": `{"filter": {"reason": "none"}, "dry_run": true}`,
 }
 
+// response is what the document says of a status; nil where it says nothing.
+func (d described) response(spec *huma.OpenAPI, status int) *huma.Response {
+	response := d.op.Responses[strconv.Itoa(status)]
+	if response != nil && response.Ref != "" {
+		return spec.Components.Responses[path.Base(response.Ref)]
+	}
+	return response
+}
+
 // check compares an answer with what the document says.
 func (d described) check(t interface {
 	Fatalf(format string, args ...any)
@@ -203,13 +216,12 @@ func (d described) check(t interface {
 	if a.status >= http.StatusInternalServerError {
 		t.Fatalf("%s %s: %d %s", d.method, asked, a.status, a.body)
 	}
-	response, ok := d.op.Responses[strconv.Itoa(a.status)]
-	kind := "application/json"
-	if !ok {
-		response, kind = d.op.Responses["default"], "application/problem+json"
-		if a.status < http.StatusBadRequest {
-			t.Fatalf("%s %s: %d is not in the document", d.method, asked, a.status)
-		}
+	response, kind := d.response(spec, a.status), "application/json"
+	if response == nil {
+		t.Fatalf("%s %s: %d is not in the document", d.method, asked, a.status)
+	}
+	if a.status >= http.StatusBadRequest {
+		kind = "application/problem+json"
 	}
 	var value any
 	if err := json.Unmarshal(a.body, &value); err != nil || a.header.Get("Content-Type") != kind {
@@ -233,13 +245,13 @@ func FuzzSchedule(f *testing.F) {
 		f.Add(seed, true)
 	}
 	f.Fuzz(func(t *testing.T, body string, batch bool) {
-		path := "/queues/QUEUE/messages"
+		where := "/queues/QUEUE/messages"
 		if batch {
-			path += ":batch"
+			where += ":batch"
 		}
 		here := *s
 		here.t = t
-		a := here.call(http.MethodPost, path, body)
+		a := here.call(http.MethodPost, where, body)
 		if a.status >= http.StatusInternalServerError || !json.Valid(a.body) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}

@@ -38,8 +38,8 @@ func TestHandbookIsCurrent(t *testing.T) {
 		users[string(role)] = rights.For(role, rights.Setup{Prefix: "delay"})
 	}
 	for user, r := range users {
-		want := "    " + r.SetUser(user, "PASSWORD")
-		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "    ACL SETUSER "+user+" ") })
+		want := r.SetUser(user, "PASSWORD")
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "ACL SETUSER "+user+" ") })
 		require.GreaterOrEqual(t, at, 0, "%s has no user %s", handbook, user)
 		if *update {
 			lines[at] = want

@@ -1,0 +1,199 @@
+package docs_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/test/flow"
+)
+
+// binary is the bridge that a reader has installed.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "delaybridge-docs-")
+	if err == nil {
+		defer func() { _ = os.RemoveAll(dir) }()
+		binary, err = flow.Build(context.Background(), dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// Why a command cannot be typed here.
+const (
+	needsModule     = "it fetches a release of ours"
+	needsDocker     = "it needs Docker and its images; test/deploy reads the compose file"
+	needsKubernetes = "it needs a Kubernetes; test/deploy renders the chart"
+	needsHost       = "it changes the machine; test/deploy reads unit and package"
+	needsRelease    = "it needs the files of a release"
+	isThisTest      = "it runs this test"
+	needsCollector  = "it needs a collector; test/tracing has one"
+)
+
+// untyped are the commands that cannot be typed here, by page and reason: the first line of
+// each.
+var untyped = map[string]map[string][]string{
+	"README.md": {
+		isThisTest:  {"make test"},
+		needsModule: {"go get github.com/delaybridge/delaybridge/delay"},
+	},
+	"docs/deploy.md": {
+		needsDocker: {
+			"docker compose up -d --wait",
+			"docker compose --profile brokers up -d --wait",
+			"docker compose --profile bridge up -d --build --wait",
+			"docker compose logs -f consumer",
+			"docker compose --profile '*' down --volumes",
+		},
+		needsHost: {
+			"apt install ./delaybridge_0.1.0_linux_amd64.deb",
+			"delaybridge check --config /etc/delaybridge/bridge.yaml",
+			"systemctl enable --now delaybridge",
+			"install -m 0755 bridge /usr/local/bin/bridge",
+			"install -d -m 0755 /etc/delaybridge && install -d -m 0700 /etc/delaybridge/secrets",
+			"install -m 0644 bridge.yaml /etc/delaybridge/bridge.yaml",
+			"install -m 0600 redis-password /etc/delaybridge/secrets/redis",
+			"install -m 0644 deploy/systemd/delaybridge.service /etc/systemd/system/",
+			"systemctl daemon-reload && systemctl enable --now delaybridge",
+		},
+		needsKubernetes: {
+			"kubectl create secret generic delaybridge-redis --from-file=password=redis-password",
+			"helm install delaybridge deploy/helm/delaybridge --values values.yaml",
+			"helm test delaybridge --logs",
+			"kubectl port-forward deploy/delaybridge 8080",
+			"kubectl exec deploy/delaybridge -- /bridge stats --config /etc/delaybridge/bridge.yaml",
+			"kubectl apply -f deploy/kubernetes/delaybridge.yaml",
+		},
+	},
+	"docs/operations.md": {
+		needsCollector: {"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 OTEL_SERVICE_NAME=delaybridge bridge run --config bridge.yaml"},
+	},
+	"docs/releases.md": {
+		needsRelease: {
+			"version=0.1.0",
+			"workflow=https://github.com/delaybridge/delaybridge/.github/workflows/release.yml@refs/tags/v$version",
+			"issuer=https://token.actions.githubusercontent.com",
+			`cosign verify-blob --bundle checksums.txt.sigstore.json \`,
+			"sha256sum --check --ignore-missing checksums.txt",
+			`cosign verify --certificate-identity "$workflow" --certificate-oidc-issuer "$issuer" \`,
+			"git clone --branch v0.1.0 https://github.com/delaybridge/delaybridge && cd delaybridge",
+			`GOTOOLCHAIN=go1.26.8 CGO_ENABLED=0 GOOS=linux GOARCH=amd64 \`,
+			"sha256sum bridge",
+		},
+		needsModule: {
+			"go get github.com/delaybridge/delaybridge/delay@latest",
+			"go install github.com/delaybridge/delaybridge/cmd/bridge@latest",
+		},
+	},
+}
+
+// worlds are what is there before a page is read, where that is more than an installed bridge.
+var worlds = map[string]func(*shell){
+	"docs/api.md":        (*shell).runsABridge,
+	"docs/check.md":      (*shell).hasFaults,
+	"docs/encryption.md": (*shell).runsABridge,
+	"docs/operations.md": (*shell).configured,
+	"README.md":          (*shell).ownsServers,
+	"docs/testing.md":    func(s *shell) { s.start(s.here("bridge dev --memory")) },
+}
+
+// configures writes bridge.yaml, for a Redis and the shared NATS.
+func (s *shell) configures(redis string) {
+	s.write("bridge.yaml", fmt.Sprintf(`
+prefix: %s
+redis: {url: %q}
+queues:
+  orders: {shards: 2, sink: events}
+sinks:
+  events: {type: nats, url: %q}
+admin: {listen: "127.0.0.1:%s"}
+`, testenv.Name(s.t, "docs"), redis, testenv.NATS(s.t), s.ports["8080"]))
+}
+
+// ownsServers has a Redis and a NATS at the usual ports, in what is shown of a configuration.
+func (s *shell) ownsServers() {
+	s.ports["6379"] = port(s.soundRedis().Addr())
+	s.ports["4222"] = port(testenv.StartNATS(s.t, "").Addr())
+	s.run("export DELAYBRIDGE_ADMIN_LISTEN=127.0.0.1:" + s.ports["8081"]) // At 8080 is bridge dev.
+}
+
+// soundRedis is one with which check finds nothing.
+func (s *shell) soundRedis() *testenv.Server {
+	redis := testenv.StartRedis(s.t, "--appendonly", "yes", "--min-replicas-to-write", "1", "--repl-diskless-sync-delay", "0")
+	testenv.StartRedis(s.t, "--replicaof", "127.0.0.1 "+port(redis.Addr()))
+	return redis
+}
+
+// hasFaults has a Redis that keeps nothing, which is at the usual port, and no stream.
+func (s *shell) hasFaults() {
+	redis := testenv.StartRedis(s.t)
+	s.ports["6379"] = port(redis.Addr())
+	s.configures(redis.URL())
+}
+
+// configured has a configuration with which check finds nothing.
+func (s *shell) configured() {
+	s.configures(s.soundRedis().URL())
+}
+
+// runsABridge has a bridge that runs, with its configuration.
+func (s *shell) runsABridge() {
+	s.configures(testenv.Redis(s.t))
+	s.start("bridge run --config bridge.yaml")
+}
+
+// TestPages types the commands of all pages.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	names, count := map[string]bool{}, 0
+	for _, p := range readPages(t) {
+		names[p.name] = true
+		typed, left := p.commands(t), map[string]bool{}
+		for _, listed := range untyped[p.name] {
+			for _, name := range listed {
+				left[name] = true
+			}
+		}
+		isListed := func(c command) bool { return left[c.name()] }
+		for name := range left {
+			isThere := slices.ContainsFunc(typed, func(c command) bool { return c.name() == name })
+			assert.True(t, isThere, "%s has no such command any more: %s", p.name, name)
+		}
+		typed = slices.DeleteFunc(typed, isListed)
+		count += len(typed)
+		if len(typed) == 0 {
+			assert.NotContains(t, worlds, p.name, "nothing is typed there")
+			continue
+		}
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			s := newShell(t)
+			if world := worlds[p.name]; world != nil {
+				world(s)
+			}
+			for _, b := range p.blocks {
+				s.save(b)
+			}
+			for _, c := range typed {
+				s.typeIn(c)
+			}
+		})
+	}
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(untyped)), slices.Collect(maps.Keys(worlds))) {
+		assert.True(t, names[name], "there is no page %s any more", name)
+	}
+	t.Log(count, "commands are typed")
+}
