@@ -75,7 +75,7 @@ func (d *database) execute(t *testing.T, statements ...string) {
 func TestPostgresLink(t *testing.T) {
 	t.Parallel()
 	d := &database{Link: &linktest.Link{Certs: testenv.NewCerts(t), Password: "correct-horse"}, dialect: schema.Postgres}
-	d.server = testenv.StartPostgres(t, "")
+	d.server = testenv.StartPostgres(t, "password_encryption = 'scram-sha-256'") // PostgreSQL 12 has another default
 	d.execute(t, "CREATE ROLE bridge LOGIN PASSWORD '"+d.Password+"'")
 	// The server must own its files.
 	own := func(name, file string) string {
