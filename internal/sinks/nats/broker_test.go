@@ -16,14 +16,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
+	"github.com/delaybridge/delaybridge/internal/sinks/nats/natstest"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	user     = "bridge"
-	password = "correct horse"
+	user     = natstest.User
+	password = natstest.Password
 	login    = `authorization { user: "` + user + `", password: "` + password + `" }`
 )
 
@@ -38,10 +39,7 @@ func TestConformance(t *testing.T) {
 }
 
 // broker is a NATS server, or a cluster, with the user's login where that is not empty.
-type broker struct {
-	url, user string
-	replicas  int // of each stream; 0 is 1
-}
+type broker struct{ url, user string }
 
 type privateBroker struct {
 	broker
@@ -115,7 +113,7 @@ func (b broker) open(t testing.TB) (*natsgo.Conn, jetstream.JetStream) {
 func (b broker) MakeTopic(t testing.TB, topic string, options sinktest.TopicOptions) {
 	t.Helper()
 	b.makeStream(t, jetstream.StreamConfig{
-		Name: streamOf(topic), Subjects: []string{topic}, Discard: jetstream.DiscardNew, Replicas: b.replicas,
+		Name: streamOf(topic), Subjects: []string{topic}, Discard: jetstream.DiscardNew,
 		MaxMsgs: int64(options.MaxMessages), MaxMsgSize: int32(options.MaxMessageBytes), //nolint:gosec // small
 	})
 }
