@@ -15,7 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
-	"github.com/delaybridge/delaybridge/internal/sinks/nats/natstest"
+	"github.com/delaybridge/delaybridge/test/natstest"
 )
 
 // electing is a producer of a bridge whose stream's leaders move.

@@ -16,8 +16,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
-	"github.com/delaybridge/delaybridge/internal/sinks/nats/natstest"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+	"github.com/delaybridge/delaybridge/test/natstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

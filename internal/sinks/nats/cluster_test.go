@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
-	"github.com/delaybridge/delaybridge/internal/sinks/nats/natstest"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+	"github.com/delaybridge/delaybridge/test/natstest"
 )
 
 // TestMovingLeaders has a stream of three replicas whose leader is deposed, killed, stopped
