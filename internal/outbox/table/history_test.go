@@ -17,7 +17,7 @@ import (
 // timeout that slides. The database has forgotten that the operations were pending.
 func slide(t *testing.T, d *outboxtest.Database, times int) {
 	t.Helper()
-	series, settle := fmt.Sprintf("seq_1_to_%d n", times), "OPTIMIZE TABLE {t}"
+	series, settle := fmt.Sprintf("JSON_TABLE(CONCAT('[0', REPEAT(',0', %d - 1), ']'), '$[*]' COLUMNS (n INT PATH '$')) n", times), "OPTIMIZE TABLE {t}"
 	if d.IsPostgres() {
 		series, settle = fmt.Sprintf("generate_series(1, %d) n", times), "VACUUM ANALYZE {t}"
 	}

@@ -17,13 +17,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+	"github.com/delaybridge/delaybridge/test/natstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	user     = "bridge"
-	password = "correct horse"
+	user     = natstest.User
+	password = natstest.Password
 	login    = `authorization { user: "` + user + `", password: "` + password + `" }`
 )
 
@@ -37,7 +38,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// broker is a NATS server, with the user's login where that is not empty.
+// broker is a NATS server, or a cluster, with the user's login where that is not empty.
 type broker struct{ url, user string }
 
 type privateBroker struct {
@@ -70,7 +71,7 @@ func (broker) Features() sinktest.Features {
 
 func (b broker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink {
 	t.Helper()
-	config := nats.Config{Servers: []string{b.url}, User: b.user, PublishTimeout: options.PublishTimeout}
+	config := nats.Config{Servers: strings.Split(b.url, ","), User: b.user, PublishTimeout: options.PublishTimeout}
 	if options.BytesPerSecond > 0 {
 		proxy := testenv.NewProxy(t, strings.TrimPrefix(b.url, "nats://"))
 		proxy.Rate(options.BytesPerSecond)
@@ -172,7 +173,9 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored 
 		require.NoError(t, err)
 		headers := map[string]string{}
 		for name, values := range m.Headers() {
-			require.Len(t, values, 1, name)
+			if len(values) != 1 {
+				t.Fatalf("%d values of %s", len(values), name)
+			}
 			headers[name] = values[0]
 		}
 		stored = append(stored, sinktest.Stored{Headers: headers, Body: m.Data()})

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,7 +35,7 @@ const (
 	codeMessageTooLarge      = 10054
 	codeStreamNotFound       = 10059
 	codeNotEnabled           = 10076
-	codeStoreFailed          = 10077 // messages, bytes or messages of a subject at their limit
+	codeStoreFailed          = 10077 // for the reason in its description
 	codeHeadersTooLarge      = 10097
 	codeSealed               = 10109
 	codeOffline              = 10118
@@ -46,6 +47,12 @@ const (
 // serverFault is the least of JetStream's own status codes, as in HTTP, that
 // says that the message is not to blame.
 const serverFault = 500
+
+// A server refuses to store what would pass a limit of the stream, all its replicas alike.
+const (
+	limitReached = "maximum " // messages, bytes, messages per subject
+	tooLarge     = "message too large"
+)
 
 // classify says what an answer or error means for the message that it belongs
 // to, or that would have been sent. It is the only place that does.
@@ -77,29 +84,35 @@ func classify(err error) sinks.Outcome {
 }
 
 // classifyAPI decides by JetStream's own error code; where it does not know
-// that, by whether the server says that it is its own fault. A limit of the
+// that, by whether the server says that it is its own fault: that is no proof, since
+// the leader of a replicated stream answers after the replicas have agreed to store the
+// message, with what went wrong in storing its own copy. A limit of the
 // account is of one kind of storage or one tier, so it is the route's matter.
 func classifyAPI(api *jetstream.APIError, err error) sinks.Outcome {
+	isStoring := int(api.ErrorCode) == codeStoreFailed
 	switch code := int(api.ErrorCode); {
-	case code == codeMessageTooLarge, code == codeHeadersTooLarge:
+	case code == codeMessageTooLarge, code == codeHeadersTooLarge, isStoring && api.Description == tooLarge:
 		return sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, err)
 	case code == codeStreamNotFound:
 		return sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, err)
 	case code == codeTooManyRequests:
 		return sinks.Failed(sinks.Unavailable, sinks.ReasonThrottled, err)
-	case code == codeDuplicateInProcess:
-		// An earlier copy is on its way to the replicas and may yet fail.
-		return sinks.Failed(sinks.Unknown, sinks.ReasonBroker, err)
-	case slices.Contains([]int{
-		codeStoreFailed, codeResourcesExceeded, codeInsufficientResource, codeMemoryExceeded, codeStorageExceeded,
-	}, code):
+	case slices.Contains([]int{codeResourcesExceeded, codeInsufficientResource, codeMemoryExceeded, codeStorageExceeded}, code),
+		isStoring && strings.HasPrefix(api.Description, limitReached):
 		return sinks.Failed(sinks.Unavailable, sinks.ReasonFull, err)
 	case code == codeSealed, code == codeOffline, code == codeOfflineReason:
 		return sinks.Failed(sinks.Unavailable, sinks.ReasonRefused, err)
 	case code == codeNoAccount, code == codeNotEnabled, code == codeNotEnabledForAccount:
 		return sinks.FailedWhole(sinks.Unavailable, sinks.ReasonBroker, err)
-	case code == codeClusterNotAssigned, code == codeClusterNotAvailable, code == codeClusterNotLeader, api.Code >= serverFault:
+	case code == codeClusterNotAssigned, code == codeClusterNotAvailable, code == codeClusterNotLeader:
 		return sinks.Failed(sinks.Unavailable, sinks.ReasonBroker, err)
+	case code == codeDuplicateInProcess:
+		// An earlier copy is on its way to the replicas and may yet fail.
+		return sinks.Failed(sinks.Unknown, sinks.ReasonBroker, err)
+	case isStoring, api.Code >= serverFault:
+		outcome := sinks.Failed(sinks.Unknown, sinks.ReasonBroker, err)
+		outcome.OfRoute = true
+		return outcome
 	default:
 		return sinks.Failed(sinks.Retryable, sinks.ReasonRefused, err)
 	}

@@ -25,7 +25,10 @@ func TestClassify(t *testing.T) {
 	api := func(code int) error {
 		return fmt.Errorf("publish: %w", &jetstream.APIError{ErrorCode: jetstream.ErrorCode(code)})
 	}
-	fault := func(code int) error { return &jetstream.APIError{Code: 500, ErrorCode: jetstream.ErrorCode(code)} }
+	fault := func(code int) error { return &jetstream.APIError{Code: 503, ErrorCode: jetstream.ErrorCode(code)} }
+	storeFailed := func(description string) error {
+		return &jetstream.APIError{Code: 503, ErrorCode: 10077, Description: description}
+	}
 	const route, whole = false, true
 	for _, c := range []struct {
 		err    error
@@ -39,12 +42,18 @@ func TestClassify(t *testing.T) {
 		{message.CheckTopic(message.NATS, "a b"), sinks.Permanent, sinks.ReasonInvalid, route},
 		{natsgo.ErrBadSubject, sinks.Permanent, sinks.ReasonInvalid, route},
 		{natsgo.ErrBadHeaderMsg, sinks.Permanent, sinks.ReasonInvalid, route},
-		{api(10071), sinks.Retryable, sinks.ReasonRefused, route},    // wrong last sequence
-		{api(19999), sinks.Retryable, sinks.ReasonRefused, route},    // a code of a later server, the request's fault
-		{fault(19999), sinks.Unavailable, sinks.ReasonBroker, route}, // and its own
+		{api(10071), sinks.Retryable, sinks.ReasonRefused, route}, // wrong last sequence
+		{api(19999), sinks.Retryable, sinks.ReasonRefused, route}, // a code of a later server, the request's fault
+		{fault(19999), sinks.Unknown, sinks.ReasonBroker, route},  // and its own: before or after it was stored
+		{fault(10063), sinks.Unknown, sinks.ReasonBroker, route},  // a leader that cannot apply what the replicas have agreed on
 		{api(10059), sinks.Unavailable, sinks.ReasonTopicMissing, route},
 		{jetstream.ErrStreamNotFound, sinks.Unavailable, sinks.ReasonTopicMissing, route},
-		{api(10077), sinks.Unavailable, sinks.ReasonFull, route}, // maximum messages exceeded
+		{storeFailed("maximum messages exceeded"), sinks.Unavailable, sinks.ReasonFull, route},
+		{storeFailed("maximum bytes exceeded"), sinks.Unavailable, sinks.ReasonFull, route},
+		{storeFailed("maximum messages per subject exceeded"), sinks.Unavailable, sinks.ReasonFull, route},
+		{storeFailed("message too large"), sinks.Permanent, sinks.ReasonTooLarge, route},
+		{storeFailed("store is closed"), sinks.Unknown, sinks.ReasonBroker, route}, // the leader's, and the others have stored it
+		{storeFailed("no space left on device"), sinks.Unknown, sinks.ReasonBroker, route},
 		{api(10002), sinks.Unavailable, sinks.ReasonFull, route}, // of the account, for one kind of storage
 		{api(10023), sinks.Unavailable, sinks.ReasonFull, route},
 		{api(10028), sinks.Unavailable, sinks.ReasonFull, route},
@@ -55,6 +64,7 @@ func TestClassify(t *testing.T) {
 		{api(10167), sinks.Unavailable, sinks.ReasonThrottled, route},
 		{fmt.Errorf("x: %w", natsgo.ErrPermissionViolation), sinks.Unavailable, sinks.ReasonAuth, route},
 		{api(10158), sinks.Unknown, sinks.ReasonBroker, route},
+		{api(10007), sinks.Unavailable, sinks.ReasonBroker, route},
 		{api(10008), sinks.Unavailable, sinks.ReasonBroker, route},
 		{api(10009), sinks.Unavailable, sinks.ReasonBroker, route},
 		{api(10035), sinks.Unavailable, sinks.ReasonBroker, whole},
@@ -74,6 +84,8 @@ func TestClassify(t *testing.T) {
 		assert.Equal(t, c.class.String(), outcome.Class.String(), c.err)
 		assert.Equal(t, c.reason, outcome.Reason, c.err)
 		assert.Equal(t, c.whole, outcome.Whole, c.err)
+		var refusal *jetstream.APIError // which is of the route, and no proof
+		assert.Equal(t, c.class == sinks.Unknown && errors.As(c.err, &refusal) && refusal.Code == 503, outcome.OfRoute, c.err)
 		assert.ErrorIs(t, outcome.Err, c.err)
 	}
 }
@@ -116,6 +128,8 @@ func TestParseAck(t *testing.T) {
 		{`{"stream":"ORDERS","seq":12,"duplicate":true}`, sinks.Acknowledged, true, "stream ORDERS sequence 12"},
 		{`{"stream":"ORDERS","seq":12,"val":"7"}`, sinks.Acknowledged, false, "stream ORDERS sequence 12"},
 		{`{"type":"x","error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"ORDERS","seq":0}`, sinks.Unavailable, false, ""},
+		{`{"error":{"code":503,"err_code":10077,"description":"store is closed"},"stream":"ORDERS","seq":0}`, sinks.Unknown, false, ""},
+		{`{"error":{"code":503,"err_code":10063,"description":"expected stream sequence does not match"},"stream":"ORDERS","seq":0}`, sinks.Unknown, false, ""},
 		{`{"stream":"ORDERS","seq":0,"error":{"code":400,"err_code":10054}}`, sinks.Permanent, false, ""},
 		{`{"stream":"ORDERS","seq":0,"duplicate":true}`, sinks.Unknown, false, ""},
 		{`{"stream":"ORDERS","seq":0}`, sinks.Unknown, false, ""},

@@ -56,9 +56,17 @@ func TestAUsersLimitOfChannels(t *testing.T) {
 			}
 			require.Len(t, acknowledged, len(batch))
 			require.Equal(t, acknowledged, stored)
-			for range 5 { // From then on there is room for all, in turn, and for a ping.
-				require.NoError(t, sink.Ping(t.Context()))
-				for _, outcome := range publish(t, sink, batch...) {
+			// From then on there is room for all, in turn, and for a ping. RabbitMQ's count of a
+			// user's channels lags behind, so it may have let in one more; that is a lesson, too.
+			for rounds := 0; rounds < 5; rounds++ {
+				lesson := sink.connections.limit.lesson()
+				err, left := sink.Ping(t.Context()), publish(t, sink, batch...)
+				if sink.connections.limit.lesson() != lesson {
+					rounds = -1
+					continue
+				}
+				require.NoError(t, err)
+				for _, outcome := range left {
 					requireOutcome(t, outcome, sinks.Acknowledged, "")
 				}
 			}

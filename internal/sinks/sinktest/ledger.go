@@ -82,18 +82,53 @@ func (l *ledger) publishCtx(t testing.TB, ctx context.Context, sink sinks.Sink, 
 	return outcomes
 }
 
+// claim is what the sink said about one message, in all calls that it was in.
+type claim struct {
+	entry                 // of the first call
+	all   []sinks.Outcome // of each call
+	// There are at least, and at most, so many copies.
+	least, most int
+}
+
+// claims are those about the messages of a topic, in the order of their first calls. It is
+// called with l.mu held.
+func (l *ledger) claims(topic string) (list []*claim) {
+	byID := map[string]*claim{}
+	for _, e := range l.entries {
+		if e.message.Topic != topic {
+			continue
+		}
+		c := byID[e.message.ID]
+		if c == nil {
+			c = &claim{entry: e}
+			byID[e.message.ID], list = c, append(list, c)
+		}
+		c.all = append(c.all, e.outcome)
+		switch e.outcome.Class {
+		case sinks.Acknowledged:
+			c.least = 1
+			if !e.outcome.Duplicate { // else there was one
+				c.most++
+			}
+		case sinks.Unknown:
+			c.most++
+		case sinks.Permanent, sinks.Retryable, sinks.Unavailable:
+		}
+	}
+	return list
+}
+
 // verify reads the topic and holds it against the ledger: what was acknowledged
 // is stored, byte for byte; what the sink said was not handed over or refused
-// is not stored; and the messages of a key are in order, without a gap.
-func (l *ledger) verify(t testing.TB, broker Broker, topic string) {
+// is not stored; and the messages of a key are in order, without a gap. It returns what
+// was never acknowledged, and stored.
+func (l *ledger) verify(t testing.TB, broker Broker, topic string) (unasked int) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	acknowledged := 0
-	for _, e := range l.entries {
-		if e.message.Topic == topic && e.outcome.Class == sinks.Acknowledged {
-			acknowledged++
-		}
+	claims, acknowledged := l.claims(topic), 0
+	for _, c := range claims {
+		acknowledged += c.least
 	}
 	stored := broker.Read(t, topic, acknowledged)
 	first, copies := map[string]int{}, map[string]int{}
@@ -103,32 +138,20 @@ func (l *ledger) verify(t testing.TB, broker Broker, topic string) {
 			first[id] = i
 		}
 	}
-	for _, e := range l.entries {
-		if e.message.Topic != topic {
-			require.NotContains(t, copies, e.message.ID, "stored in another topic")
-			continue
+	for _, c := range claims {
+		n := copies[c.message.ID]
+		if n < c.least || n > c.most {
+			t.Fatalf("%d copies of message %s: %+v", n, c.message.ID, c.all)
 		}
-		verifyEntry(t, broker.Features(), e, stored, first, copies)
-		delete(copies, e.message.ID)
+		if n > 0 {
+			verifyContent(t, broker.Features(), &c.message, stored[first[c.message.ID]])
+			unasked += 1 - c.least
+		}
+		delete(copies, c.message.ID)
 	}
-	require.Empty(t, copies, "stored, but never published here")
-	l.verifyOrder(t, topic, first)
-}
-
-func verifyEntry(t testing.TB, features Features, e entry, stored []Stored, first, copies map[string]int) {
-	t.Helper()
-	count := copies[e.message.ID]
-	switch e.outcome.Class {
-	case sinks.Acknowledged:
-		require.Equal(t, 1, count, "copies of the acknowledged message %s", e.message.ID)
-	case sinks.Unknown:
-		require.LessOrEqual(t, count, 1, "copies of message %s, outcome unknown", e.message.ID)
-	case sinks.Permanent, sinks.Retryable, sinks.Unavailable:
-		require.Zero(t, count, "copies of message %s: %s, %s, %v", e.message.ID, e.outcome.Class, e.outcome.Reason, e.outcome.Err)
-	}
-	if count > 0 {
-		verifyContent(t, features, &e.message, stored[first[e.message.ID]])
-	}
+	require.Empty(t, copies, "stored, but never published to the topic")
+	verifyOrder(t, claims, first)
+	return unasked
 }
 
 func verifyContent(t testing.TB, features Features, published *message.Message, stored Stored) {
@@ -153,30 +176,30 @@ func verifyContent(t testing.TB, features Features, published *message.Message, 
 // verifyOrder checks the messages of each key: first copies are in the order of
 // publishing; and within a call, where one is missing that was not refused by
 // itself, no later one is stored: it would overtake.
-func (l *ledger) verifyOrder(t testing.TB, topic string, first map[string]int) {
+func verifyOrder(t testing.TB, claims []*claim, first map[string]int) {
 	t.Helper()
 	type mark struct {
 		position, missingIn int
 	}
 	last := map[string]mark{}
-	for _, e := range l.entries {
-		if e.message.Topic != topic || e.message.Key == "" {
+	for _, c := range claims {
+		if c.message.Key == "" {
 			continue
 		}
-		before, seen := last[e.message.Key]
+		before, seen := last[c.message.Key]
 		if !seen {
 			before.position = -1
 		}
-		position, isStored := first[e.message.ID]
+		position, isStored := first[c.message.ID]
 		switch {
 		case isStored:
-			require.Greater(t, position, before.position, "order of key %s", e.message.Key)
-			require.NotEqual(t, e.call, before.missingIn, "message %s overtook an earlier one of its key", e.message.ID)
+			require.Greater(t, position, before.position, "order of key %s", c.message.Key)
+			require.NotEqual(t, c.call, before.missingIn, "message %s overtook an earlier one of its key", c.message.ID)
 			before.position = position
-		case e.outcome.Class == sinks.Unknown || e.outcome.Class == sinks.Unavailable:
-			before.missingIn = e.call
+		case c.outcome.Class == sinks.Unknown || c.outcome.Class == sinks.Unavailable:
+			before.missingIn = c.call
 		}
-		last[e.message.Key] = before
+		last[c.message.Key] = before
 	}
 }
 
@@ -196,7 +219,7 @@ func newMessage(topic, key string) message.Message {
 			"content-type": "application/json",
 			"X-Mixed-Case": id,
 		},
-		Body:        []byte(`{"id":"` + id + `"}`),
+		Body:        bodyOf(id),
 		Queue:       "orders",
 		DueAt:       time.UnixMilli(1_900_000_000_123).UTC(),
 		ScheduledAt: time.UnixMilli(1_800_000_000_000).UTC(),
@@ -204,6 +227,8 @@ func newMessage(topic, key string) message.Message {
 		Token:       fmt.Sprintf("%016x", rand.Uint64()),
 	}
 }
+
+func bodyOf(id string) []byte { return []byte(`{"id":"` + id + `"}`) }
 
 // newBatch makes count messages of one key, in a topic.
 func newBatch(topic, key string, count int) []message.Message {

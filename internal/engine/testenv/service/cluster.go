@@ -60,21 +60,17 @@ func (c *Cluster) start(ctx context.Context, config []string) error {
 // newClusterNode reserves the port of the cluster's bus, too: the usual one,
 // 10,000 above, may belong to somebody else.
 func newClusterNode(config []string) (*Server, error) {
-	bus, freeBus, err := ReservePort()
-	if err != nil {
-		return nil, err
-	}
 	node, err := newRedisNode("cluster", dataConfig(append([]string{
-		"cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-port " + strconv.Itoa(bus),
+		"cluster-enabled yes", "cluster-config-file nodes.conf",
 		"cluster-node-timeout 2000", "cluster-replica-validity-factor 0", "cluster-allow-replica-migration no",
 	}, config...)...))
 	if err != nil {
-		freeBus()
 		return nil, err
 	}
-	node.bus = bus
-	freePort := node.free
-	node.free = func() { freePort(); freeBus() }
+	if err := node.reserveBus(); err != nil {
+		return node.abandon(err)
+	}
+	node.argv = append(node.argv, "--cluster-port", strconv.Itoa(node.bus))
 	return node, nil
 }
 

@@ -32,18 +32,14 @@ exec "$@" kafka.Kafka server.properties
 // topics; extraProperties are appended to its server.properties, where the
 // last of two equal keys wins.
 func StartKafka(ctx context.Context, extraProperties string) (*Server, error) {
-	controllerPort, freeController, err := ReservePort()
-	if err != nil {
-		return nil, err
-	}
 	s, err := newKafka(ctx)
 	if err != nil {
-		freeController()
 		return nil, err
 	}
-	freePort := s.free
-	s.free = func() { freePort(); freeController() }
-	return s.startKafka(ctx, s.kafkaProperties(controllerPort)+extraProperties+"\n")
+	if err := s.reserveBus(); err != nil {
+		return s.abandon(err)
+	}
+	return s.startKafka(ctx, s.kafkaProperties()+extraProperties+"\n")
 }
 
 // StartKafkaFollower runs a second broker under the controller of a first one that
@@ -112,8 +108,8 @@ func (s *Server) kafkaReady(ctx context.Context, started int64) error {
 	return conn.Close()
 }
 
-func (s *Server) kafkaProperties(controllerPort int) string {
-	controller := net.JoinHostPort("127.0.0.1", strconv.Itoa(controllerPort))
+func (s *Server) kafkaProperties() string {
+	controller := net.JoinHostPort("127.0.0.1", strconv.Itoa(s.bus))
 	return `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@` + controller + `

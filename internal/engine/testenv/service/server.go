@@ -25,7 +25,7 @@ type Server struct {
 	url  string
 	dir  string
 	port int
-	bus  int // of a cluster's node: the port for its peers
+	bus  int // the port for its peers, see reserveBus
 	argv []string
 	env  []string
 	user *syscall.Credential // who runs it; nil is who runs us
@@ -52,6 +52,17 @@ func newServer(name string) (*Server, error) {
 		return nil, err
 	}
 	return &Server{name: name, dir: dir, port: port, env: os.Environ(), stop: syscall.SIGTERM, free: free}, nil
+}
+
+// reserveBus reserves a second port, for the server's peers.
+func (s *Server) reserveBus() error {
+	bus, freeBus, err := ReservePort()
+	if err != nil {
+		return err
+	}
+	freePort := s.free
+	s.bus, s.free = bus, func() { freePort(); freeBus() }
+	return nil
 }
 
 // URL is where clients connect: redis://, nats://, amqp:// with the guest
