@@ -68,18 +68,20 @@ func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
 	if !s.draining && (now < s.times.closedUntil() || s.turn.isCrowded) { // Its turn in the window comes.
 		return
 	}
-	size, from := s.pick(now)
-	if size == 0 {
+	allowed, from := s.pick(now)
+	if allowed.messages == 0 {
 		s.turn.share.Yield()
 		return
 	}
-	messages, bytes, retryAt := s.turn.reserve(size)
+	messages, bytes, retryAt := s.turn.reserve(allowed.messages)
 	if !retryAt.IsZero() {
 		s.times.pausedUntil = now + time.Until(retryAt)
 	}
 	if messages == 0 {
+		s.services.quota.use(allowed, 0)
 		return
 	}
+	s.asking.allowed = allowed
 	request.Max, request.MaxBytes = messages, bytes
 	if from != nil {
 		request.Slot, s.asking.probe = from.slot, from
@@ -89,6 +91,7 @@ func (s *shard) reserve(request *message.ClaimRequest, now time.Duration) {
 // advance gives up the pending request, its number and its room in the window.
 func (s *shard) advance() {
 	s.turn.use(0, 0)
+	s.services.quota.use(s.asking.allowed, 0)
 	s.asking.advance()
 }
 
@@ -132,7 +135,7 @@ func (s *shard) granted(began time.Duration, claim message.Claim) {
 	b := newBatch(claim, s.holding.lease, first+claims.Timeout)
 	b.confirming.Store(claims.Durable)
 	b.parked = s.park(from, &claim, received)
-	s.limits().queue.spend(len(claim.Messages) - len(b.parked))
+	s.services.quota.use(s.asking.allowed, len(claim.Messages)-len(b.parked))
 	b.occupy(s.turn.share)
 	s.turn.use(b.window.messages, b.window.bytes)
 	s.asking.advance()
@@ -168,6 +171,7 @@ func (s *shard) park(from *probe, claim *message.Claim, received time.Duration) 
 		parked = routes.parkAll(claim.Messages, name, claim.Now)
 	} else {
 		parked = routes.parkPaused(from.route, claim.Messages, name)
+		s.services.quota.spend(claim.Messages, parked)
 	}
 	if from != nil && len(parked) > 0 && len(parked) == len(claim.Messages) {
 		routes.passed(from.route)

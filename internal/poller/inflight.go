@@ -67,9 +67,8 @@ func (f *inFlight) room(claims *Claims) int {
 	case f.pause.Failures() > 0: // One message finds out whether claims are confirmed again.
 		return max(0, 1-len(f.live))
 	}
-	messages, confirming := 0, 0
+	confirming := 0
 	for _, b := range f.live {
-		messages += b.left()
 		if b.confirming.Load() {
 			confirming++
 		}
@@ -77,7 +76,15 @@ func (f *inFlight) room(claims *Claims) int {
 	if confirming >= claims.InFlight { // Each holds a connection.
 		return 0
 	}
-	return min(claims.Batch, claims.Batch*claims.InFlight-messages, f.ramp.room(len(f.live) == 0))
+	return min(claims.Batch, claims.Batch*claims.InFlight-f.messages(), f.ramp.room(len(f.live) == 0))
+}
+
+// messages is how many have no fate yet.
+func (f *inFlight) messages() (n int) {
+	for _, b := range f.live {
+		n += b.left()
+	}
+	return n
 }
 
 // tokens are the claims whose deadlines are to be extended.

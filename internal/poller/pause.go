@@ -30,12 +30,10 @@ func (p *Poller) Pause(topics map[string]time.Time) {
 	p.lookAgain()
 }
 
-// heed takes what operators have changed since the last turn, and the rates' course.
+// heed takes what operators have changed since the last turn.
 func (s *shard) heed() {
-	if policy := s.services.policy.Load(); s.limits().share(policy, int(s.shards.Load())) {
-		s.services.routes.follow(policy)
-	}
-	s.times.limitedUntil = s.services.now() + s.limits().queue.wait()
+	s.services.routes.follow(s.services.policy.Load())
+	s.services.quota.holds(!s.draining && s.holding.isMine(s.services.now()))
 	if paused := s.paused.Load(); paused != s.heeded {
 		s.heeded = paused
 		s.services.routes.pause(paused.topics)

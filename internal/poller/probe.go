@@ -12,7 +12,10 @@ type probe struct {
 	route *route
 	slot  int
 	size  int
-	parks int // how many were sent to the slot when the claim was asked for
+	// limited is the topic of whose rate there is enough; empty where it is not asked for: a
+	// probe goes out in any case.
+	limited string
+	parks   int // how many were sent to the slot when the claim was asked for
 }
 
 // next is the next slot to claim from now, if any, and else when to look again.
@@ -27,8 +30,7 @@ func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration
 	var best *route
 	for _, r := range rs.bySlot {
 		ready, waits := r.isReady(now)
-		if wait := rs.limits.topics[r.topic].wait(); wait > 0 && r.state == routeBack {
-			at = min(at, now+wait)
+		if r.state == routeBack && (ready || waits) && !rs.quota.mayTake(r.topic, r.out) { // It is woken.
 			continue
 		}
 		blocked = blocked || waits
@@ -42,7 +44,11 @@ func (rs *routes) next(now time.Duration, batch int) (p *probe, at time.Duration
 	if best == nil {
 		return nil, at, blocked
 	}
-	return &probe{route: best, slot: best.slot, size: min(best.claimSize(batch), max(1, rs.limits.topics[best.topic].room())), parks: best.parks}, now, blocked
+	p = &probe{route: best, slot: best.slot, size: best.claimSize(batch), parks: best.parks}
+	if best.state == routeBack {
+		p.limited = best.topic
+	}
+	return p, now, blocked
 }
 
 // distance is how far the route's slot is behind the one of the last claim, in turn.
@@ -68,7 +74,6 @@ func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, na
 	givenUp = r.state == routeGivenUp
 	if len(messages) > 0 && !r.isOfKey() {
 		r.topic = messages[0].Topic
-		rs.limits.topics[r.topic].spend(len(messages))
 	}
 	if isEmpty && r.parks == p.parks && r.hung == 0 && (r.state != routeDown || len(messages) == 0) {
 		r.state = routeOpen

@@ -31,14 +31,16 @@ type routes struct {
 	turn   int                  // the slot that was claimed from last
 	free   []int                // slots that Redis may forget
 	paused map[string]time.Time // topics, and since when
-	limits *limits              // the loop's own
+	quota  *quota
 }
 
-func newRoutes(log *slog.Logger, c *common) *routes {
-	return &routes{
-		limits: &limits{}, log: log, slots: c.slots, policy: c.policy.Load(), sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
+func newRoutes(log *slog.Logger, c *common, q *quota) *routes {
+	rs := &routes{
+		quota: q, log: log, slots: c.slots, policy: c.policy.Load(), sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
 		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route),
 	}
+	rs.look()
+	return rs
 }
 
 // follow has another policy followed from now on. Its patience may be longer: what was
@@ -46,6 +48,9 @@ func newRoutes(log *slog.Logger, c *common) *routes {
 func (rs *routes) follow(policy *Policy) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+	if rs.policy == policy {
+		return
+	}
 	rs.policy = policy
 	for _, r := range rs.bySlot {
 		if r.state == routeGivenUp {

@@ -138,7 +138,9 @@ func (r *runner) giveUpAll() {
 }
 
 // skip ends messages that were decided without the sink.
-func (r *runner) skip(indices []int) {
+func (r *runner) skip(indices []int) { r.leaveOut(indices, false) }
+
+func (r *runner) leaveOut(indices []int, isHeldBack bool) {
 	if len(indices) == 0 {
 		return
 	}
@@ -147,6 +149,7 @@ func (r *runner) skip(indices []int) {
 		bytes += weight(&r.b.claim.Messages[i].Message)
 	}
 	r.b.window.gone(len(indices), bytes)
+	r.services.quota.refund(r.b.claim.Messages, indices, isHeldBack)
 	r.decided(indices)
 }
 
@@ -242,7 +245,7 @@ func (r *runner) giveBack(indices []int) {
 	for _, i := range indices {
 		r.docket.decide(i, heldBack)
 	}
-	r.skip(indices)
+	r.leaveOut(indices, true)
 }
 
 // isClosed reports whether the route of a segment's messages was closed since the

@@ -18,6 +18,7 @@ type services struct {
 	log    *slog.Logger
 	redis  *redisView
 	routes *routes
+	quota  *quota
 
 	shutdown *shutdown
 	returns  returns

@@ -22,7 +22,6 @@ type shard struct {
 	draining bool
 	paused   *atomic.Pointer[pauses] // the queue's
 	heeded   *pauses                 // what is heeded of it
-	shards   *atomic.Int32           // how many the queue has
 	times    timetable               // when to call
 	holding  holding                 // whether the shard is ours
 	turn     *turn                   // room in the sink's window
@@ -35,14 +34,16 @@ type shard struct {
 func newShard(ctx context.Context, shared *common, index int, number uint64) *shard {
 	config, log := &shared.config, shared.config.Logger.With("shard", index)
 	ending, settled := newShutdown(ctx), make(chan struct{}, 1)
+	q := &quota{rates: shared.rates, shard: index, wake: func() { signal(settled) }}
 	s := &shard{
 		services: &services{
 			config: config, policy: &shared.policy, clock: shared.clock, news: &shared.news, index: index, log: log,
 			redis:    &redisView{config: config, store: config.Store(index), log: log, ctx: ending.callCtx, downShards: &shared.news.redisDownShards},
-			routes:   newRoutes(log, shared),
+			routes:   newRoutes(log, shared, q),
+			quota:    q,
 			shutdown: ending, settled: settled,
 		},
-		gains: &shared.gains, paused: &shared.paused, shards: &shared.shards, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
+		gains: &shared.gains, paused: &shared.paused, hint: make(chan struct{}, 1), asking: newAsking(number), holding: newHolding(),
 		inFlight: newInFlight(), turn: newTurn(config.Sink.Window, func() { signal(settled) }),
 	}
 	s.lastLook.Store(int64(s.services.now()))
@@ -130,27 +131,30 @@ func (s *shard) nextSlot(now time.Duration) (next *probe, at time.Duration, isBl
 
 // pick chooses what the next claim takes: so many messages of what is due, or of
 // a slot; each in turn where both could be.
-func (s *shard) pick(now time.Duration) (size int, from *probe) {
+func (s *shard) pick(now time.Duration) (a allowance, from *probe) {
 	if !s.mayTake(now) || s.asking.unloaded {
-		return 0, nil
+		return allowance{}, nil
 	}
-	room := min(s.room(), s.limits().queue.room())
 	next, _, isBlocked := s.nextSlot(now)
 	isDue := now >= s.times.takeAt && !isBlocked
+	inFlight := s.inFlight.messages()
 	switch {
 	case next != nil && (!isDue || s.asking.slotNext):
-		s.asking.slotNext = false
-		return min(room, next.size), next
+		a, from = s.services.quota.allow(next.limited, min(s.room(), next.size), inFlight), next
 	case isDue:
-		s.asking.slotNext = true
-		return room, nil
+		a = s.services.quota.allow("", s.room(), inFlight)
 	default:
-		return 0, nil
+		return allowance{}, nil
 	}
+	if a.messages == 0 {
+		if !s.services.quota.mayTake("", inFlight) { // It is woken.
+			s.times.limitedUntil = now + askAgain
+		}
+		return allowance{}, nil
+	}
+	s.asking.slotNext = from == nil
+	return a, from
 }
-
-// limits are the shard's parts of the queue's rates.
-func (s *shard) limits() *limits { return s.services.routes.limits }
 
 // room is how many messages the next claim may take.
 func (s *shard) room() int {
@@ -185,8 +189,8 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 		if s.holding.byOther {
 			s.times.quietUntil, s.times.renewAt = 0, 0
 		}
-	case <-s.services.settled: // Or there is room in the window, or the sink is back.
-		s.turn.isCrowded, s.times.pausedUntil = false, 0
+	case <-s.services.settled: // Or there is room in the window or by a rate, or the sink is back.
+		s.turn.isCrowded, s.times.pausedUntil, s.times.limitedUntil = false, 0, 0
 	case <-stop:
 	case <-s.services.redis.ctx.Done():
 	}
@@ -195,6 +199,7 @@ func (s *shard) sleep(timer *time.Timer, wait time.Duration, mayTake bool) {
 // end gives the lease up, so that another instance need not wait for it to lapse.
 func (s *shard) end() {
 	s.turn.leave()
+	s.services.quota.leave()
 	s.services.redis.leave()
 	if s.services.redis.ctx.Err() != nil {
 		return
