@@ -33,15 +33,17 @@ type fleet struct {
 	topic  string
 	shards int
 	more   string // of the queue's configuration
-	logs   map[string]*records
-	queue  *store.Queue
-	client *delay.Client
-	got    *nats.Subscription
-	sent   int
-	seen   map[string]bool // ids
-	copies map[string]bool // ids and attempts
-	cancel map[string]context.CancelFunc
-	ended  map[string]chan error
+	// meanwhile is what happens when so many messages have come, see keepsRate.
+	meanwhile map[int]func()
+	logs      map[string]*records
+	queue     *store.Queue
+	client    *delay.Client
+	got       *nats.Subscription
+	sent      int
+	seen      map[string]bool // ids
+	copies    map[string]bool // ids and attempts
+	cancel    map[string]context.CancelFunc
+	ended     map[string]chan error
 }
 
 func newFleet(t *testing.T, redisURL string, shards int) *fleet {

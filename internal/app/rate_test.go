@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,27 +29,97 @@ func TestRates(t *testing.T) {
 			f.join("a", f.redis)
 			f.join("b", f.redis)
 			f.held(20*time.Second, "a", "b")
-			requests := make([]delay.Request, 3000)
-			for i := range requests {
-				requests[i] = delay.Request{Message: delay.Message{Topic: f.topic}, When: delay.After(0)}
-			}
-			began := time.Now()
-			_, err := f.client.ScheduleBatch(t.Context(), requests)
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			for n := range 1000 {
-				_, err := f.got.NextMsgWithContext(ctx)
-				require.NoError(t, err)
-				// A second's worth may have been saved up before the first was due.
-				if most := 200*time.Since(began).Seconds() + 200; float64(n) > most+20 {
-					require.Fail(t, "faster than the rate", "%d within %s", n, time.Since(began))
-				}
-			}
-			t.Logf("%s: 1000 messages in %.2f s at 200 a second", name, time.Since(began).Seconds())
+			f.keepsRate(200, 3000, 1000, "")
 			if name == "topic" {
 				assert.Positive(t, f.sums().Parked)
 			}
 		})
 	}
+}
+
+// TestRateOfFewShards has all that is due in one of 32 shards: because what is left of an
+// earlier layout keeps the others alive, or because all is of one Key. The rate is reached
+// all the same; a 32nd of it would take two minutes.
+func TestRateOfFewShards(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ instances, shards, key string }{
+		"fewer shards": {"a", "1", ""},
+		"one key":      {"ab", "", "k"},
+	} {
+		for of, more := range map[string]func(topic string) string{
+			"queue": func(string) string { return ", rate: {messages: 640}" },
+			"topic": func(topic string) string { return ", rate: {topics: [" + topic + "=640]}" },
+		} {
+			t.Run(name+" of a "+of, func(t *testing.T) {
+				t.Parallel()
+				f := newFleet(t, testenv.Redis(t), 32)
+				f.more = more(f.topic)
+				names := strings.Split(c.instances, "")
+				for _, name := range names {
+					f.join(name, f.redis)
+				}
+				f.held(time.Minute, names...)
+				if c.shards != "" {
+					left := make([]delay.Request, 64)
+					for i := range left {
+						left[i] = delay.Request{Message: delay.Message{Topic: f.topic}, When: delay.After(time.Hour)}
+					}
+					_, err := f.client.ScheduleBatch(t.Context(), left)
+					require.NoError(t, err)
+					_, err = f.queue.Layouts().SetShards(t.Context(), 1)
+					require.NoError(t, err)
+				}
+				f.keepsRate(640, 2400, 2400, c.key)
+			})
+		}
+	}
+}
+
+// TestRateThroughTakeovers: while instances come, fall silent, come back and leave, and Redis loses
+// what it knows of the rate, it is never exceeded, and the messages go on to come.
+func TestRateThroughTakeovers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, testenv.Redis(t), 8)
+	f.more = ", rate: {messages: 300}"
+	address, proxy := proxied(t, f.redis)
+	f.join("a", f.redis)
+	f.join("b", address)
+	f.held(time.Minute, "a", "b")
+	f.meanwhile = map[int]func(){
+		300:  func() { proxy.Blackhole(true) },
+		1200: func() { proxy.Blackhole(false) },
+		1800: func() { f.join("c", f.redis) },
+		2100: func() { assert.NoError(t, f.rdb.Del(t.Context(), f.queue.Keys().Rates()).Err()) },
+		2400: func() { f.leave("a") },
+		3000: func() { f.join("a", f.redis) },
+	}
+	f.keepsRate(300, 3600, 3600, "")
+}
+
+// keepsRate has messages due at once. So many of them come within a minute, and never
+// faster than the rate.
+func (f *fleet) keepsRate(rate, due, awaited int, key string) {
+	f.t.Helper()
+	requests := make([]delay.Request, due)
+	for i := range requests {
+		requests[i] = delay.Request{Message: delay.Message{Topic: f.topic, Key: key}, When: delay.After(0)}
+	}
+	began := time.Now()
+	_, err := f.client.ScheduleBatch(f.t.Context(), requests)
+	require.NoError(f.t, err)
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
+	defer cancel()
+	for n := range awaited {
+		if do := f.meanwhile[n]; do != nil {
+			do()
+		}
+		_, err := f.got.NextMsgWithContext(ctx)
+		require.NoError(f.t, err, "after %d messages", n)
+		// A second's worth may have been saved up before the first was due, and a fifth and a message for
+		// each instance be in hand.
+		if most := float64(rate) * (time.Since(began).Seconds() + 1.2); float64(n) > most+20 {
+			require.Fail(f.t, "faster than the rate", "%d within %s", n, time.Since(began))
+		}
+	}
+	f.t.Logf("%d messages in %.2f s at %d a second", awaited, time.Since(began).Seconds(), rate)
 }

@@ -52,9 +52,9 @@ type Canary struct {
 }
 
 // Rate is how many messages a second are published at the most, over all shards and
-// instances; each shard has its even part. 0 is no limit.
+// instances. 0 is no limit.
 type Rate struct {
-	Messages int      `yaml:"messages" default:"0" min:"0" max:"1000000" doc:"Of the queue, over all shards and instances; each shard has its even part. 0: no limit."`
+	Messages int      `yaml:"messages" default:"0" min:"0" max:"1000000" doc:"Of the queue, over all shards and instances, whichever of them have the messages. 0: no limit."`
 	Topics   []string `yaml:"topics" doc:"Of single topics, TOPIC=N each. What comes faster waits in due order, out of the way of the other topics."`
 }
 

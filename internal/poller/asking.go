@@ -25,6 +25,7 @@ type asking struct {
 	first      time.Duration // when pending was first sent
 	began      time.Duration // when it was sent last
 	probe      *probe        // the slot that pending claims from; nil: what is due
+	allowed    allowance     // what pending may take by the rates
 	// unloaded: what is parked in the shard has to be read from Redis first.
 	// isLoaded: it was read since the shard is ours.
 	unloaded, isLoaded bool
@@ -57,7 +58,7 @@ func (a *asking) isPending() bool { return a.pending != nil }
 
 // advance gives up the pending request and its number.
 func (a *asking) advance() {
-	a.pending, a.probe = nil, nil
+	a.pending, a.probe, a.allowed = nil, nil, allowance{}
 	a.number++
 }
 

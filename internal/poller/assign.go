@@ -22,7 +22,7 @@ func (p *Poller) Assign(shards []int, of int) error {
 	case !p.started:
 		return fmt.Errorf("assign shards: %w", errNotStarted)
 	}
-	p.common.shards.Store(int32(of)) //nolint:gosec // at most some thousands
+	p.common.rates.shards.Store(int32(of)) //nolint:gosec // at most some thousands
 	clear(p.returning)
 	for _, s := range p.retire(func(index int) bool { return !slices.Contains(shards, index) }) {
 		p.handOvers.Go(func() { p.handOver(s) })

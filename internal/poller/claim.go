@@ -94,18 +94,20 @@ func (s *shard) reserve(request *message.ClaimRequest) {
 	if !s.isDraining && (s.now < s.times.closedUntil() || s.turn.isCrowded) { // Its turn in the window comes.
 		return
 	}
-	size, from := s.pick()
-	if size == 0 {
+	allowed, from := s.pick()
+	if allowed.messages == 0 {
 		s.turn.share.Yield()
 		return
 	}
-	messages, bytes, retryAt := s.turn.reserve(size, s.now)
+	messages, bytes, retryAt := s.turn.reserve(allowed.messages, s.now)
 	if !retryAt.IsZero() {
 		s.times.pausedUntil = s.now + time.Until(retryAt)
 	}
 	if messages == 0 {
+		s.quota.use(allowed, 0)
 		return
 	}
+	s.asking.allowed = allowed
 	request.Max, request.MaxBytes = messages, bytes
 	if from != nil {
 		request.Slot, s.asking.probe = from.slot, from
@@ -114,27 +116,34 @@ func (s *shard) reserve(request *message.ClaimRequest) {
 
 // pick chooses what the next claim takes: so many messages of what is due, or of
 // a slot; each in turn where both could be.
-func (s *shard) pick() (size int, from *probe) {
+func (s *shard) pick() (a allowance, from *probe) {
 	if !s.takes || s.asking.unloaded {
-		return 0, nil
+		return allowance{}, nil
 	}
-	room := min(s.room(), s.routes.limits.queue.room())
 	next, isDue := s.asking.next, s.now >= s.times.takeAt && !s.times.isBlocked
+	inFlight := s.working()
 	switch {
 	case next != nil && (!isDue || s.asking.slotNext):
-		s.asking.slotNext = false
-		return min(room, next.size), next
+		a, from = s.quota.allow(next.limited, min(s.room(), next.size), inFlight), next
 	case isDue:
-		s.asking.slotNext = true
-		return room, nil
+		a = s.quota.allow("", s.room(), inFlight)
 	default:
-		return 0, nil
+		return allowance{}, nil
 	}
+	if a.messages == 0 {
+		if !s.quota.mayTake("", inFlight) { // It is woken.
+			s.times.limitedUntil = s.now + askAgain
+		}
+		return allowance{}, nil
+	}
+	s.asking.slotNext = from == nil
+	return a, from
 }
 
 // advance gives up the pending request, its number and its room in the window.
 func (s *shard) advance() {
 	s.turn.use(0, 0)
+	s.quota.use(s.asking.allowed, 0)
 	s.asking.advance()
 	s.order.answered()
 }
@@ -147,7 +156,7 @@ func (s *shard) granted(claim message.Claim, received time.Duration) {
 	b := newBatch(claim, s.holding.lease, first+claims.Timeout)
 	b.lookedAt, b.confirming = s.now, claims.Durable
 	b.parked = s.park(from, &claim, received)
-	s.routes.limits.queue.spend(len(claim.Messages) - len(b.parked))
+	s.quota.use(s.asking.allowed, len(claim.Messages)-len(b.parked))
 	b.occupy(s.turn.share)
 	s.turn.use(b.window.messages, b.window.bytes)
 	s.asking.advance()
@@ -190,6 +199,7 @@ func (s *shard) park(from *probe, claim *message.Claim, received time.Duration) 
 		parked = routes.parkAll(claim.Messages, name, claim.Now)
 	default:
 		parked = routes.parkPaused(from.route, claim.Messages, name)
+		s.quota.spend(claim.Messages, parked)
 	}
 	if from != nil && len(parked) > 0 && len(parked) == len(claim.Messages) {
 		routes.passed(from.route)

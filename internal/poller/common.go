@@ -34,7 +34,7 @@ type common struct {
 	suspects suspects
 	policy   atomic.Pointer[Policy]
 	paused   atomic.Pointer[pauses]
-	shards   atomic.Int32 // how many the queue has
+	rates    *rates
 }
 
 // news is what the shards of a queue say once for all of them.
@@ -48,7 +48,7 @@ func newCommon(config Config) *common {
 	c := &common{config: config, clock: newClock(), slots: message.MaxSlot}
 	c.policy.Store(&c.config.Policy)
 	c.news.troubles.now = c.clock.now
-	c.shards.Store(int32(max(1, len(config.Shards)))) //nolint:gosec // at most some thousands
+	c.rates = newRates(&c.config, c.clock, c.news.troubles.sayNow)
 	return c
 }
 

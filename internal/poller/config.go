@@ -184,6 +184,9 @@ type Config struct {
 	// Topics limits the topics; nil for all. What waits of another one goes to the dead
 	// letters when it is due.
 	Topics Topics
+	// Bucket is where the queue's rates are shared with other instances. Nil: each instance has
+	// the part of its shards.
+	Bucket Bucket
 	// Places has the store told where the broker has stored each message.
 	Places bool
 	// Logger defaults to none, Observer to none.

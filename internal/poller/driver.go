@@ -20,9 +20,10 @@ type driver struct {
 	shard *shard
 	store Store
 	// news, of 1: something was posted, an outcome was reported, or there is room in the window.
-	news  chan struct{}
-	hint  chan struct{} // "look again", of 1
-	isLit atomic.Bool   // the window has room, or the sink is back
+	news chan struct{}
+	hint chan struct{} // "look again", of 1
+	// hasRoom: the window has room, or the sink is back. isAllowed: the rates may allow more.
+	hasRoom, isAllowed atomic.Bool
 	// lastLook is when the loop had no call without an answer.
 	lastLook atomic.Int64
 
@@ -41,9 +42,13 @@ func newDriver(ctx context.Context, c *common, index int, number uint64) *driver
 	d.shard = newShard(c, index, number, d)
 	d.shard.changed = d.news
 	d.shard.turn.share = c.config.Sink.Window.Join(func() {
-		d.isLit.Store(true)
+		d.hasRoom.Store(true)
 		signal(d.news)
 	})
+	d.shard.quota.wake = func() {
+		d.isAllowed.Store(true)
+		signal(d.news)
+	}
 	d.lastLook.Store(int64(c.clock.now()))
 	return d
 }
@@ -86,8 +91,11 @@ func (d *driver) step() (next time.Duration, more bool) {
 	if d.callCtx.Err() != nil {
 		s.end(now)
 	}
-	if d.isLit.Swap(false) {
+	if d.hasRoom.Swap(false) {
 		s.woken(now)
+	}
+	if d.isAllowed.Swap(false) {
+		s.allowed()
 	}
 	for i, event := range events {
 		d.tell(event, now)

@@ -55,6 +55,11 @@ func (h *holding) isOthers(began, received time.Duration, claim *message.Claim) 
 	return max(leastHeld, min(claim.HeldFor, h.pause.Next()))
 }
 
+// isMine reports whether the shard is, and the lease has not lapsed.
+func (h *holding) isMine(now time.Duration) bool {
+	return h.mine && now < h.lease.until
+}
+
 // seize names the other's lease where it has not been renewed for longer than it
 // lasts, by our own clock: Redis' clock may have been set back, and would keep it.
 func (h *holding) seize(now, lasts time.Duration) string {

@@ -30,12 +30,10 @@ func (p *Poller) Pause(topics map[string]time.Time) {
 	p.lookAgain()
 }
 
-// heed takes what operators have changed since the last turn, and the rates' course.
+// heed takes what operators have changed since the last turn.
 func (s *shard) heed() {
-	if policy := s.policy.Load(); s.routes.limits.share(policy, int(s.shards.Load())) {
-		s.routes.follow(policy)
-	}
-	s.times.limitedUntil = s.now + s.routes.limits.queue.wait()
+	s.routes.follow(s.policy.Load())
+	s.quota.holds(!s.isDraining && s.holding.isMine(s.now))
 	if paused := s.paused.Load(); paused != s.heeded {
 		s.heeded = paused
 		s.routes.pause(paused.topics)

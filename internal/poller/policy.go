@@ -26,10 +26,11 @@ func (p *Policy) setDefaults() {
 }
 
 // Change gives the queue another policy. What is decided from now on is decided by it,
-// of messages in flight, too; rates begin empty, as at a start.
+// of messages in flight, too. Of rates nothing is in hand.
 func (p *Poller) Change(policy Policy) {
 	policy.setDefaults()
 	p.common.policy.Store(&policy)
+	p.common.rates.follow(policy.Rates)
 	p.lookAgain()
 }
 

@@ -46,7 +46,7 @@ func TestChange(t *testing.T) {
 // TestPatienceChanges: what was given up is probed again under another patience.
 func TestPatienceChanges(t *testing.T) {
 	t.Parallel()
-	rs := newRoutes(slog.New(slog.DiscardHandler), newCommon(Config{Policy: Policy{ParkPatience: time.Hour}}.withDefaults()))
+	rs := newRoutes(slog.New(slog.DiscardHandler), newCommon(Config{Policy: Policy{ParkPatience: time.Hour}}.withDefaults()), &quota{})
 	began, cause := time.Now(), sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, nil)
 	after := func(missing time.Duration) routeState { return rs.fail("t", "t", cause, 0, began.Add(missing)).state }
 	assert.Equal(t, routeDown, after(0))

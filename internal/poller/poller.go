@@ -69,6 +69,7 @@ func (p *Poller) Start(ctx context.Context) error {
 	}
 	p.started = true
 	p.ctx = context.WithoutCancel(ctx)
+	p.common.rates.start(p.ctx) //nolint:contextcheck // as below
 	for _, index := range p.common.config.Shards {
 		p.begin(index) //nolint:contextcheck // The polling outlives ctx, Stop ends it.
 	}
@@ -89,6 +90,7 @@ func (p *Poller) Stop(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	err := drainAll(ctx, draining)
+	p.common.rates.stop()
 	if err == nil {
 		p.handOvers.Wait() // All shards have ended, and so do these.
 	}

@@ -14,6 +14,9 @@ type probe struct {
 	size  int
 	// isFirst: the route takes nothing, as far as is known.
 	isFirst bool
+	// limited is the topic of whose rate there is enough; empty where it is not asked for: a
+	// probe goes out in any case.
+	limited string
 	parks   int // how many were sent to the slot when the claim was asked for
 }
 
@@ -31,8 +34,7 @@ func (rs *routes) next(now time.Duration, batch int, mayProbe bool) (p *probe, a
 			continue
 		}
 		ready, waits := r.isReady(now)
-		if wait := rs.limits.topics[r.topic].wait(); wait > 0 && r.state == routeBack {
-			at = min(at, now+wait)
+		if r.state == routeBack && (ready || waits) && !rs.quota.mayTake(r.topic, r.out) { // It is woken.
 			continue
 		}
 		blocked = blocked || waits
@@ -48,7 +50,11 @@ func (rs *routes) next(now time.Duration, batch int, mayProbe bool) (p *probe, a
 	if best == nil {
 		return nil, at, blocked
 	}
-	return &probe{route: best, slot: best.slot, isFirst: best.state == routeDown, size: min(best.claimSize(batch), max(1, rs.limits.topics[best.topic].room())), parks: best.parks}, now, blocked
+	p = &probe{route: best, slot: best.slot, size: best.claimSize(batch), isFirst: best.state == routeDown, parks: best.parks}
+	if best.state == routeBack {
+		p.limited = best.topic
+	}
+	return p, now, blocked
 }
 
 // distance is how far the route's slot is behind the one of the last claim, in turn.
@@ -75,7 +81,6 @@ func (rs *routes) claimed(p *probe, messages []message.Claimed, isEmpty bool, no
 	}
 	if len(messages) > 0 && !r.isOfKey() {
 		r.topic = messages[0].Topic
-		rs.limits.topics[r.topic].spend(len(messages))
 	}
 	if isEmpty && r.parks == p.parks && r.hung == 0 && (r.state != routeDown || len(messages) == 0) {
 		r.state = routeOpen

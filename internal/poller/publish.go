@@ -120,8 +120,11 @@ func (s *shard) giveUpAll(b *batch) {
 	}
 }
 
-// skip takes messages out of the window that the sink does not get.
-func (s *shard) skip(b *batch, indices []int) {
+// skip takes messages out of the window, and of what the rates count, that the sink does
+// not get.
+func (s *shard) skip(b *batch, indices []int) { s.leaveOut(b, indices, false) }
+
+func (s *shard) leaveOut(b *batch, indices []int, isHeldBack bool) {
 	if len(indices) == 0 {
 		return
 	}
@@ -130,11 +133,12 @@ func (s *shard) skip(b *batch, indices []int) {
 		bytes += weight(&b.claim.Messages[i].Message)
 	}
 	b.window.gone(len(indices), bytes)
+	s.quota.refund(b.claim.Messages, indices, isHeldBack)
 }
 
 // giveBack decides that messages were not handed over.
 func (s *shard) giveBack(b *batch, indices []int) {
-	s.skip(b, indices)
+	s.leaveOut(b, indices, true)
 	for _, i := range indices {
 		s.decide(b, i, heldBack)
 	}

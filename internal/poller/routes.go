@@ -31,21 +31,26 @@ type routes struct {
 	turn   int                  // the slot that was claimed from last
 	free   []int                // slots that Redis may forget
 	paused map[string]time.Time // topics, and since when
-	limits *limits
+	quota  *quota
 
 	backoff func(initial, limit time.Duration) wait.Backoff
 }
 
-func newRoutes(log *slog.Logger, c *common) *routes {
-	return &routes{
-		limits: &limits{}, log: log, slots: c.slots, policy: c.policy.Load(), sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
+func newRoutes(log *slog.Logger, c *common, q *quota) *routes {
+	rs := &routes{
+		quota: q, log: log, slots: c.slots, policy: c.policy.Load(), sayNow: c.news.troubles.sayNow, suspects: &c.suspects,
 		byName: make(map[sinks.Route]*route), bySlot: make(map[int]*route), backoff: c.backoff,
 	}
+	rs.look()
+	return rs
 }
 
 // follow has another policy followed from now on. Its patience may be longer: what was
 // given up is probed again, and given up again if that fails.
 func (rs *routes) follow(policy *Policy) {
+	if rs.policy == policy {
+		return
+	}
 	rs.policy = policy
 	for _, r := range rs.bySlot {
 		if r.state == routeGivenUp {

@@ -146,7 +146,7 @@ func (s *shard) close(b *batch, indices []int, isDone bool) {
 		s.routes.settled(b.route, len(indices))
 	}
 	s.config.Observer.AddInFlight(s.config.Queue, -len(indices))
-	s.turn.isCrowded, s.times.pausedUntil = false, 0 // Ask again.
+	s.turn.isCrowded, s.times.pausedUntil, s.times.limitedUntil = false, 0, 0 // Ask again.
 }
 
 // finish ends a batch, and gives up what a claim that was lost has left.

@@ -61,6 +61,7 @@ type shard struct {
 	times   timetable // when to call
 	holding holding   // whether the shard is ours
 	turn    turn      // room in the sink's window
+	quota   *quota    // what the rates allow
 	takes   bool      // messages can be claimed, if there are any
 	asking  asking    // what was asked for, and has no answer yet
 	redis   redisView // whether Redis answers, and what its clock says
@@ -90,9 +91,9 @@ type calls interface {
 
 // newShard makes a shard that has not begun; number is the first claim number.
 func newShard(c *common, index int, number uint64, do calls) *shard {
-	log := c.config.Logger.With("shard", index)
+	log, q := c.config.Logger.With("shard", index), &quota{rates: c.rates, shard: index}
 	s := &shard{
-		common: c, index: index, log: log, do: do, asking: newAsking(c, number), holding: newHolding(c), routes: newRoutes(log, c),
+		common: c, index: index, log: log, do: do, asking: newAsking(c, number), holding: newHolding(c), quota: q, routes: newRoutes(log, c, q),
 		redis: redisView{log: log, downShards: &c.news.redisDownShards},
 		turn:  turn{roomUntil: never, grantUntil: never}, returns: returns{claimable: never},
 	}
@@ -174,6 +175,9 @@ func (s *shard) woken(now time.Duration) {
 	s.times.pausedUntil = 0
 }
 
+// allowed says that the rates may allow more.
+func (s *shard) allowed() { s.times.limitedUntil = 0 }
+
 // drain says that the shard is to end: what is in flight is finished first.
 func (s *shard) drain() {
 	if !s.isDraining {
@@ -187,6 +191,7 @@ func (s *shard) leave() {
 		s.advance()
 	}
 	s.turn.share.Leave()
+	s.quota.leave()
 	s.redis.leave()
 }
 
@@ -232,10 +237,9 @@ func (s *shard) room() int {
 	case s.unconfirmedPause.Failures() > 0: // One message finds out whether claims are confirmed again.
 		return max(0, 1-len(s.live))
 	}
-	messages, confirming, working := 0, 0, 0
+	confirming, working := 0, 0
 	for _, b := range s.live {
-		if left := b.working(); left > 0 {
-			messages += left
+		if b.working() > 0 {
 			working++
 		}
 		if b.confirming {
@@ -245,7 +249,15 @@ func (s *shard) room() int {
 	if confirming >= claims.InFlight || working >= maxLive || len(s.live)-working >= maxHanging { // Each confirmation holds a connection.
 		return 0
 	}
-	return min(claims.Batch, claims.Batch*claims.InFlight-messages, s.ramp.room(len(s.live) == 0))
+	return min(claims.Batch, claims.Batch*claims.InFlight-s.working(), s.ramp.room(len(s.live) == 0))
+}
+
+// working is how many messages are in flight, but for those of probes and those that hang.
+func (s *shard) working() (n int) {
+	for _, b := range s.live {
+		n += b.working()
+	}
+	return n
 }
 
 // mayProbe reports whether another route may be probed.

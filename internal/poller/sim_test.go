@@ -463,12 +463,14 @@ func (w *world) start() {
 	in.common = newCommon(config.withDefaults())
 	in.common.clock.phase, in.common.random = 0, random
 	in.pause(maps.Clone(w.paused))
+	in.accrue()
 	w.instances = append(w.instances, in)
 	w.tell("start " + name)
 	for i := range in.shards {
 		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1), claimed: map[string]bool{}}
 		d.shard = newShard(in.common, i, 1, d)
 		d.shard.changed = d.changed
+		d.shard.quota.wake = func() { d.later("", func() { d.shard.allowed() }) }
 		d.shard.turn.share = in.common.config.Sink.Window.Join(func() { d.later("", func() { d.shard.woken(d.now()) }) })
 		in.shards[i] = d
 		d.later("", func() {})
@@ -486,7 +488,25 @@ func (in *simInstance) pause(topics map[string]time.Time) {
 
 func (in *simInstance) follow(policy Policy) {
 	in.common.policy.Store(&policy)
+	in.common.rates.follow(policy.Rates)
 	in.turn()
+}
+
+// accrue has the part of an instance come in, as the goroutine of its rates does.
+func (in *simInstance) accrue() {
+	if in.isGone() {
+		return
+	}
+	pause := time.Second
+	if in.common.rates.isAny.Load() {
+		pause = askEvery
+		in.common.rates.ask()
+	}
+	in.w.after(pause, "", in.accrue)
+}
+
+func (in *simInstance) isGone() bool {
+	return in.shards[0] != nil && !slices.ContainsFunc(in.shards[:], func(d *simDriver) bool { return !d.isGone })
 }
 
 func (in *simInstance) turn() {

@@ -263,6 +263,14 @@ var shardCalls = []crowdCall{
 		_, _, err := c.q.Members().Heartbeat(c.Context(), "me/1", time.Minute)
 		require.NoError(c, err)
 	}},
+	{name: "rate", before: (*crowd).nobody, call: func(c *crowd) {
+		asked := make([]message.RateRequest, 500)
+		for i := range asked {
+			asked[i] = message.RateRequest{Topic: fmt.Sprint("topic ", i), Rate: 7, Messages: 1}
+		}
+		_, err := c.q.Members().TakeRates(c.Context(), asked)
+		require.NoError(c, err)
+	}},
 	{name: "pause", before: (*crowd).beats, call: func(c *crowd) {
 		_, err := c.q.Admin().Pause(c.Context(), "t", "ann")
 		require.NoError(c, err)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -50,6 +51,33 @@ func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter ti
 		fields[pauses.Text(i)] = pauses.Text(i + 1)
 	}
 	return beats, parsePaused(fields), errors.Join(r.Err, entries.Err, pauses.Err, err)
+}
+
+// mostRates is how many rates one script takes of.
+const mostRates = 500
+
+// TakeRates takes what the queue's rates allow, of all instances together, or gives back what
+// was not used of it; granted is how much of each. It is at most what has come in since it was
+// taken last, and a second's worth. An error means that it may have been taken or not.
+func (q *Members) TakeRates(ctx context.Context, asked []message.RateRequest) (granted []int, err error) {
+	for from := 0; from < len(asked); from += mostRates {
+		args := make([]any, 0, 3*mostRates)
+		for _, r := range asked[from:min(from+mostRates, len(asked))] {
+			args = append(args, r.Topic, r.Rate, r.Messages)
+		}
+		cmd, err := q.conn.Run(ctx, scripts.Rate, []string{q.keys.Rates()}, args...)
+		if err != nil {
+			return nil, fmt.Errorf("rates: %w", err)
+		}
+		r := scripts.NewReply(cmd)
+		for i := range len(args) / 3 {
+			granted = append(granted, int(r.Int(i)))
+		}
+		if r.Err != nil {
+			return nil, fmt.Errorf("rates: %w", r.Err)
+		}
+	}
+	return granted, nil
 }
 
 // Leave forgets the instance, and tells the others.

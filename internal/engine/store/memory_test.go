@@ -62,6 +62,7 @@ func TestMemoryLimit(t *testing.T) {
 			_, _, err := q.Members().Heartbeat(t.Context(), b.name, never)
 			require.NoError(t, err)
 		}},
+		{"rate", func() { taken(t, q, ofQueue(10, 1)) }},
 		{"reclaim", func() {
 			n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name})
 			require.NoError(t, err)

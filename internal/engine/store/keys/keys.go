@@ -29,6 +29,10 @@ func (q Queue) AuditCalls() string { return q.Audit() + ":calls" }
 // so that one script has both.
 func (q Queue) Paused() string { return q.Prefix + ":{" + q.Instances() + "}:paused" }
 
+// Rates is the key of how far the queue's rates are used up. It is beside the instances' key,
+// so that who is heard there can take of them.
+func (q Queue) Rates() string { return q.Prefix + ":{" + q.Instances() + "}:rates" }
+
 // Once is the key of the record of that name, see Once in package store. Its hash tag is as a shard's, so
 // that who may use the shards' keys may use it, and the records are spread over a Cluster.
 func (q Queue) Once(name string) string { return q.Prefix + ":{" + q.Name + ":" + name + "}:once" }

@@ -221,6 +221,10 @@ var polling = []step{
 		_, _, err := l.q.Members().Heartbeat(ctx, "bridge", time.Hour)
 		return err
 	}},
+	{"rate", func(ctx context.Context, l *life) error {
+		_, err := l.q.Members().TakeRates(ctx, []message.RateRequest{{Rate: 10, Messages: 1}})
+		return err
+	}},
 	{"reclaim", func(ctx context.Context, l *life) error {
 		claim, err := l.claim(ctx, l.q, "bridge", time.Minute)
 		for err == nil && claim.State == message.ClaimHeld && wait.Sleep(ctx, claim.HeldFor) {

@@ -68,13 +68,14 @@ var uses = map[Role]use{
 			scripts.Heartbeat, scripts.Leave, scripts.Pause, scripts.Budget, scripts.Purge,
 			scripts.Scan, scripts.Drained, scripts.Drop,
 			scripts.Rows, scripts.Remove, scripts.Renew, scripts.Forget, scripts.JobStart, scripts.JobKeep, scripts.OnceBegin, scripts.OnceEnd,
+			scripts.Rate,
 		}),
 		data: []string{
 			"time", "hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "hstrlen", "hvals",
 			"xadd", "xrevrange", "zcard", "zcount", "zrandmember", "zrange", "zscore",
 		},
 		connection: with(login, "ping", "info", "wait", "ssubscribe", "sunsubscribe"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.AuditCalls, keys.Queue.Paused},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.AuditCalls, keys.Queue.Paused, keys.Queue.Rates},
 		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout, keys.Queue.Instances},
 	},
 }

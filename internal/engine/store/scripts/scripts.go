@@ -65,6 +65,7 @@ var (
 	JobKeep    = load("jobkeep")
 	OnceBegin  = load("oncebegin")
 	OnceEnd    = load("onceend")
+	Rate       = load("rate")
 )
 
 // What several scripts have in front: that keep the index of tags, and the history, ask
