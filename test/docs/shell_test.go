@@ -32,7 +32,7 @@ type shell struct {
 	dir   string
 	ports map[string]string // by those that the page names
 	dev   string            // flags of bridge dev, where the page names no port
-	typed io.Writer
+	typed io.WriteCloser
 	lines chan string
 	count int
 }
@@ -76,14 +76,15 @@ func newShell(t *testing.T) *shell {
 		}
 	}()
 	t.Cleanup(func() {
-		_, _ = io.WriteString(s.typed, "kill $(jobs -p) 2>/dev/null; wait; exit\n")
+		_ = s.typed.Close()
 		hung := time.AfterFunc(patience, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 		_ = cmd.Wait()
 		hung.Stop()
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // What may have outlived it.
 		_ = read.Close()
 	})
-	s.run("set -o pipefail")
+	// Its input ends with the test, however that ends, and what it has started with it.
+	s.run("set -o pipefail; trap 'kill $(jobs -p) 2>/dev/null; wait' EXIT")
 	return s
 }
 
