@@ -135,8 +135,8 @@ func (f *fake) method(conn net.Conn, channels map[uint16]*fakeChannel, number ui
 		send(conn, 0, 10, 51)
 		return false
 	case [2]uint16{20, 10}: // channel open
-		channels[number] = &fakeChannel{}
-		if f.refuses.Load() {
+		channels[number] = &fakeChannel{over: f.refuses.Load()}
+		if channels[number].over {
 			send(conn, number, 20, 40, []byte{0x01, 0x95, 0}, []byte{0, 20, 0, 10}) // 405, no text, for channel.open
 			return true
 		}
@@ -147,10 +147,9 @@ func (f *fake) method(conn net.Conn, channels map[uint16]*fakeChannel, number ui
 		f.mu.Unlock()
 		send(conn, number, 20, 41)
 	case [2]uint16{85, 10}: // confirm
-		if f.refuses.Load() {
-			return true
+		if !channels[number].over {
+			send(conn, number, 85, 11)
 		}
-		send(conn, number, 85, 11)
 	case [2]uint16{60, 40}: // publish
 		rest := payload[6:]
 		rest = rest[1+int(rest[0]):] // the exchange
