@@ -10,16 +10,21 @@ import (
 
 var errClosed = errors.New("kafka sink is closed")
 
+// anyPartition is the route of messages without a Key, behind their topic. It is none of
+// those that messages with a Key have: they would wait with the others while it is closed,
+// and then where their partition fails in another place.
+const anyPartition = "/*"
+
 // Route implements [sinks.Sink]. A message with a Key has a partition of its
 // topic, and that is its route as soon as the topic's partitions are known; they
-// are asked for when something is published to it. Until then, and without a
-// Key, the route is the topic. So the messages of a Key change their route once,
-// from "topic" to "topic/3".
+// are asked for when something is published to it. Until then the route is the
+// topic. So the messages of a Key change their route once, from "topic" to "topic/3".
 func (s *Sink) Route(m *message.Message) sinks.Route {
-	if m.Key != "" {
-		if numbers := s.topics.partitions(m.Topic); len(numbers) > 0 {
-			return partition{m.Topic, partitionOf(m.Key, numbers)}.route()
-		}
+	if m.Key == "" {
+		return sinks.Route(m.Topic + anyPartition)
+	}
+	if numbers := s.topics.partitions(m.Topic); len(numbers) > 0 {
+		return partition{m.Topic, partitionOf(m.Key, numbers)}.route()
 	}
 	return sinks.Route(m.Topic)
 }

@@ -23,12 +23,13 @@ func TestRouteIsThePartitionOnceKnown(t *testing.T) {
 	keyed, keyless := newMessage(t, "topic", "order-42"), newMessage(t, "topic", "")
 	route := func(m message.Message) string { return string(sink.Route(&m)) }
 	require.Equal(t, "topic", route(keyed))
+	require.Equal(t, "topic/*", route(keyless), "else what fails of it would be the route of those with a Key, too")
 	require.Zero(t, broker.timesAsked(), "a route is told without asking")
 
 	requireClass(t, publish(t, sink, keyed), sinks.Acknowledged, "")
 	require.Equal(t, broker.last().route(), sinks.Route(route(keyed)))
 	require.Equal(t, "topic/"+strconv.Itoa(broker.last().number), route(keyed))
-	require.Equal(t, "topic", route(keyless))
+	require.Equal(t, "topic/*", route(keyless))
 	require.Equal(t, "other", route(newMessage(t, "other", "order-42")))
 
 	known := route(keyed)
