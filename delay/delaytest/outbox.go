@@ -58,6 +58,7 @@ const (
 	opSchedule = iota
 	opCancel
 	opReschedule
+	opReplace
 )
 
 type outboxRow struct {
@@ -104,10 +105,16 @@ func (q *Queue) load(r outboxRow) error {
 		err = q.Cancel(q.ctx(), r.ref)
 	case opReschedule:
 		err = q.Reschedule(q.ctx(), r.ref, when)
-	case opSchedule:
-		var m delay.Message
-		if m, err = q.message(r); err == nil {
-			_, err = q.Schedule(q.ctx(), m, when)
+	case opSchedule, opReplace:
+		request := delay.Request{When: when}
+		if r.op == opReplace {
+			request.Conflict = delay.Replace
+		}
+		if request.Message, err = q.message(r); err == nil {
+			var results []delay.Result
+			if results, err = q.ScheduleBatch(q.ctx(), []delay.Request{request}); err == nil {
+				err = results[0].Err
+			}
 		}
 	default:
 		err = fmt.Errorf("operation %d is not known", r.op)

@@ -24,6 +24,17 @@
 // over those before it. Who schedules an identity again after its cancel begins
 // another message, which no operation from before touches.
 //
+// # One message in the place of another
+//
+// What Schedule does with an identity that is taken, [WithConflict] says, or the
+// [delay.Request] of a batch. With [delay.Replace], and where the transaction sees a cancel
+// of the message that is there, its own too, the new message is written as one that takes
+// the place of the other: the bridge cancels that first. While it is being published the new
+// one waits, whatever its due time, until that has ended. So at no moment both are on their way,
+// and the old one's row says how it has ended: cancelled, with a reason where a copy may be
+// out, or published. Cancels and reschedules that are written from then on are about the
+// new one, a message with a token and a [delay.HeaderUID] of its own.
+//
 // # Locks
 //
 // No call waits for the bridge, which locks rows while it talks to Redis. Two

@@ -27,9 +27,11 @@ const (
 	scheduleCode = iota
 	cancelCode
 	rescheduleCode
+	// replaceCode is a message's until it takes the place of the one before it.
+	replaceCode
 )
 
-var opNames = []Op{scheduleCode: OpSchedule, cancelCode: OpCancel, rescheduleCode: OpReschedule}
+var opNames = []Op{scheduleCode: OpSchedule, cancelCode: OpCancel, rescheduleCode: OpReschedule, replaceCode: OpSchedule}
 
 // State is what became of a row.
 type State string
@@ -147,7 +149,8 @@ func (o *Outbox) newestOf(condition string) string {
 	return columns + " FROM (" +
 		"(" + columns + o.fromLive() + condition + ") UNION ALL " +
 		"(" + columns + other + condition + " ORDER BY id DESC LIMIT 1)" +
-		") AS newest ORDER BY id DESC LIMIT 1"
+		// A message that lives may be older than one whose place it took.
+		") AS newest ORDER BY CASE WHEN op = 0 AND status > 1 THEN 1 ELSE 0 END, id DESC LIMIT 1"
 }
 
 func (o *Outbox) scan(ctx context.Context, tx DB, query string, args []any) (row Row, status int, target sql.NullInt64, err error) {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -47,8 +48,8 @@ func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, ref delay.Ref
 	args := []any{queue, ref.Key, ref.ID, token, d.ms}
 	var err error
 	if o.dialect == PostgreSQL {
-		args = append(args, queue, ref.Key, ref.ID)
-		_, err = o.exec(ctx, tx, insert+"SELECT "+values+"("+o.liveID()+")", args)
+		args = append(args, queue, ref.Key, ref.ID, queue, ref.Key, ref.ID)
+		_, err = o.exec(ctx, tx, insert+"SELECT "+values+"("+o.standingID()+")", args)
 	} else {
 		err = o.insertOperation(ctx, tx, insert+"VALUES ("+values+"?)", args)
 	}
@@ -65,7 +66,8 @@ func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, ref delay.Ref
 // a SELECT inside the INSERT would lock what it reads, and so wait for the relay.
 func (o *Outbox) insertOperation(ctx context.Context, tx Tx, insert string, args []any) error {
 	var target sql.NullInt64
-	err := o.scanRow(ctx, tx, o.liveID(), args[:3], &target)
+	identity := args[:identityColumns]
+	err := o.scanRow(ctx, tx, o.standingID(), slices.Concat(identity, identity), &target)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
 	}

@@ -18,6 +18,9 @@ const (
 	VerbSchedule   Verb = 0
 	VerbCancel     Verb = 1
 	VerbReschedule Verb = 2
+	// VerbReplace is a message that takes the place of the one that lives: of its target, or of
+	// any where it has none. Until then it is an operation, and from then on a schedule.
+	VerbReplace Verb = 3
 )
 
 func (v Verb) String() string {
@@ -28,6 +31,8 @@ func (v Verb) String() string {
 		return "cancel"
 	case VerbReschedule:
 		return "reschedule"
+	case VerbReplace:
+		return "replace"
 	default:
 		return "unknown"
 	}
@@ -137,6 +142,16 @@ func (r *Row) Rename(token string) {
 	r.Token = token
 }
 
+// IsWhole reports that headers and body were read.
+func (r *Row) IsWhole() bool { return r.Content.whole }
+
+// Forget lets go of headers and body, where they are large.
+func (r *Row) Forget() {
+	if r.Content.Size > inlineSize {
+		r.Content.Headers, r.Content.Body, r.Content.whole = sql.NullString{}, nil, false
+	}
+}
+
 // IsHuge reports that the row is too large to be read, with any queue's limits.
 func (r *Row) IsHuge() bool { return r.Content.Size > hugeRow }
 
@@ -162,7 +177,7 @@ func CheckDue(ms int64) error {
 // queue with that sink, and that limit of a message's size in bytes.
 func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, error) {
 	m := &message.Message{ID: r.ID, Key: r.Key, Topic: r.Content.Topic, Body: r.Content.Body, Queue: r.Queue, DueAt: r.DueAt(), Token: r.Token}
-	if r.Verb != VerbSchedule {
+	if r.Verb != VerbSchedule && r.Verb != VerbReplace {
 		return nil, fmt.Errorf("%w: %d", errVerb, r.Verb)
 	}
 	if err := CheckDue(r.DueMs); err != nil {
@@ -183,14 +198,14 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 	return m, nil
 }
 
-var errVerb = errors.New("op is neither 0, 1 nor 2")
+var errVerb = errors.New("op is not 0 to 3")
 
 // CheckOperation reports why an operation can never be applied.
 func (r *Row) CheckOperation() error {
 	switch {
-	case r.Verb != VerbCancel && r.Verb != VerbReschedule:
+	case r.Verb < VerbCancel || r.Verb > VerbReplace:
 		return fmt.Errorf("%w: %d", errVerb, r.Verb)
-	case r.Verb == VerbReschedule && CheckDue(r.DueMs) != nil:
+	case r.Verb != VerbCancel && CheckDue(r.DueMs) != nil:
 		return errDue
 	case !message.IsRowToken(r.Token):
 		return errRowToken
