@@ -51,7 +51,7 @@ func (n *insertion) freed(ctx context.Context, rows []*row) (freed []*row, err e
 			args = append(args, n.queue, r.message.Key, r.message.ID)
 		}
 	}
-	targets, err := n.look(ctx, "SELECT target"+n.fromOperations()+" AND op = 1 AND target = ("+n.standingID()+") LIMIT 1", len(rows), args)
+	targets, err := n.look(ctx, n.tx, "SELECT target"+n.fromOperations()+" AND op = 1 AND target = ("+n.standingID()+") LIMIT 1", len(rows), args)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,7 @@
 //
 //	box := outbox.New(outbox.PostgreSQL)
 //	ref, err := box.Schedule(ctx, tx, "orders", delay.Message{ID: "order-42/timeout", Topic: "order.timeout"}, delay.After(30*time.Minute))
-//	err = box.Cancel(ctx, tx, "orders", ref)
+//	err = box.Cancel(ctx, tx, "orders", ref) // or CancelBatch, as there are ScheduleBatch and RescheduleBatch
 //	row, err := box.Get(ctx, tx, "orders", ref)
 //
 // The calls write rows into a table (see [WithTable]) that "bridge outbox migrate
