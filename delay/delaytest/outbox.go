@@ -71,7 +71,7 @@ type outboxRow struct {
 // nextRow reads the first pending row behind one; [sql.ErrNoRows] where there is none. The
 // statement needs no dialect: the name of a queue has no quotes.
 func (q *Queue) nextRow(tx outbox.DB, table string, after int64) (r outboxRow, err error) {
-	const columns = "id, op, due_ms, created_ms, message_id, message_key, topic, headers, body"
+	const columns = "id, op, CASE WHEN op = 2 AND revision > 0 THEN revision ELSE due_ms END, created_ms, message_id, message_key, topic, headers, body"
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id LIMIT 1", columns, table, q.store.Name(), after)
 	dest := []any{&r.id, &r.op, &r.dueMs, &r.createdMs, &r.ref.ID, &r.ref.Key, &r.topic, &r.headers, &r.body}
 	switch tx := tx.(type) {

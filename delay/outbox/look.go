@@ -127,10 +127,16 @@ func unanswered(rows []*row) []*row {
 // look runs a query several times at once. Each answer is a column, since not
 // every [Tx] can read more than one row.
 func (o *Outbox) look(ctx context.Context, tx Tx, query string, times int, args []any) ([]sql.NullInt64, error) {
+	return o.lookBoth(ctx, tx, []string{query}, times, args)
+}
+
+// lookBoth is look of several queries, by turns.
+func (o *Outbox) lookBoth(ctx context.Context, tx Tx, queries []string, times int, args []any) ([]sql.NullInt64, error) {
 	if times == 0 {
 		return nil, nil
 	}
-	answers, places := make([]sql.NullInt64, times), make([]any, times)
+	query := strings.Join(queries, "), (")
+	answers, places := make([]sql.NullInt64, len(queries)*times), make([]any, len(queries)*times)
 	for i := range answers {
 		places[i] = &answers[i]
 	}

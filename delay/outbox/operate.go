@@ -77,9 +77,16 @@ func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, op int, chang
 		}
 		tx = tracked.tx
 	}
+	insert := o.insertOperations
+	if o.merges && op == rescheduleCode && canRead(tx) {
+		list, insert = lastOfEach(list), o.mergeReschedules
+	}
 	for chunk := range slices.Chunk(list, insertRows) {
-		if err == nil {
-			err = o.insertOperations(ctx, tx, queue, op, chunk)
+		if err != nil {
+			break
+		}
+		if err = insert(ctx, tx, queue, op, chunk); err != nil {
+			err = o.failed(string(opNames[op]), err)
 		}
 	}
 	if err == nil && len(list) > 0 {
@@ -125,35 +132,41 @@ func (o *Outbox) operations(tx Tx, queue string, op int, changes []Change, resul
 // insertOperations inserts a chunk. In MySQL it reads the messages' rows before: a SELECT
 // inside the INSERT would lock what it reads, and so wait for the relay.
 func (o *Outbox) insertOperations(ctx context.Context, tx Tx, queue string, op int, list []operation) error {
-	const columns, times = 6, 3 // that have an argument; that a row has the identity
-	identities := make([]any, 0, 2*identityColumns*len(list))
-	for _, it := range list {
-		for range times - 1 {
-			identities = append(identities, queue, it.ref.Key, it.ref.ID)
-		}
-	}
 	target, targets := "("+o.standingID()+")", make([]sql.NullInt64, len(list))
 	if o.dialect == MySQL {
+		identities := make([]any, 0, 2*identityColumns*len(list))
+		for _, it := range list {
+			identities = append(identities, twice(queue, it.ref)...)
+		}
 		var err error
 		target = "?"
 		if targets, err = o.look(ctx, tx, o.standingID(), len(list), identities); err != nil {
-			return o.failed(string(opNames[op]), err)
+			return err
 		}
 	}
+	return o.insertAbout(ctx, tx, queue, op, list, target, targets)
+}
+
+// insertAbout inserts operations with their targets.
+func (o *Outbox) insertAbout(ctx context.Context, tx Tx, queue string, op int, list []operation, target string, targets []sql.NullInt64) error {
+	const columns = 6 // that have an argument
 	values, args := make([]string, len(list)), make([]any, 0, (columns+2*identityColumns)*len(list))
 	for i, it := range list {
-		values[i] = fmt.Sprintf("(%[1]s, %[1]s, %[1]s, %[2]d, %[1]s, %[3]s, %[4]s)", o.text(), op, o.dueSQL(it.due), target)
+		values[i] = fmt.Sprintf("(%[1]s, %[1]s, %[1]s, %[2]d, %[1]s, %[3]s, %[4]s, %[5]s)", o.text(), op, o.dueSQL(it.due), o.merged(op, it.due), target)
 		args = append(args, queue, it.ref.Key, it.ref.ID, it.token, it.due.ms)
 		if o.dialect == MySQL {
 			args = append(args, targets[i])
 		} else {
-			args = append(args, identities[:2*identityColumns]...)
-			identities = identities[2*identityColumns:]
+			args = append(args, twice(queue, it.ref)...)
 		}
 	}
-	insert := "INSERT INTO " + o.table + " (queue, message_key, message_id, op, token, due_ms, target) VALUES " + strings.Join(values, ", ")
-	if _, err := o.exec(ctx, tx, insert, args); err != nil {
-		return o.failed(string(opNames[op]), err)
-	}
-	return nil
+	_, err := o.exec(ctx, tx, "INSERT INTO "+o.table+operationColumns+" VALUES "+strings.Join(values, ", "), args)
+	return err
+}
+
+const operationColumns = " (queue, message_key, message_id, op, token, due_ms, revision, target)"
+
+// twice is an identity as [Outbox.standingID] wants it.
+func twice(queue string, ref delay.Ref) []any {
+	return []any{queue, ref.Key, ref.ID, queue, ref.Key, ref.ID}
 }

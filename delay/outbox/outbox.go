@@ -50,6 +50,7 @@ type options struct {
 	conflict delay.Conflict
 	horizon  time.Duration
 	notify   bool
+	merges   bool
 	sinks    map[string]Sink // by queue
 	added    added
 
@@ -96,6 +97,18 @@ func WithConflict(c delay.Conflict) Option {
 		}
 	}
 }
+
+// WithMerge has [Outbox.Reschedule] write its due time into the row of the reschedule before
+// it, where the bridge has not begun with that: a timeout that is pushed on again and again
+// costs one row, not one each time. Then both have one row, and one answer.
+//
+// The row stays locked until the transaction ends, and so long the bridge does not see to the
+// earlier reschedule. Hence it is merged only where neither the message nor that is due within a
+// minute; where nobody else has the row locked; and in PostgreSQL at READ COMMITTED only,
+// in MariaDB without innodb_snapshot_isolation, so that no call fails for it. In all other
+// cases there is another row. Producers need UPDATE on the table. Bridges of a version
+// without it must have been upgraded before.
+func WithMerge() Option { return func(o *options) { o.merges = true } }
 
 // WithSink says which broker a queue's messages go to, so that [Outbox.Schedule]
 // refuses what that broker could never take; else the bridge refuses the row soon

@@ -453,6 +453,7 @@ func (o *Outbox) fromOperations() string {
 // standingID is the id of the message that stands for an identity, with its identity twice
 // for arguments: the newest one that lives, or will take its place.
 func (o *Outbox) standingID() string {
-	return "SELECT id FROM ((SELECT id" + o.fromLive() + ") UNION ALL (SELECT id" + o.fromOperations() +
-		fmt.Sprintf(" AND op = %d", replaceCode) + ")) AS standing ORDER BY id DESC LIMIT 1"
+	const newest = " ORDER BY id DESC LIMIT 1), 0)"
+	return "SELECT NULLIF(GREATEST(COALESCE((SELECT id" + o.fromLive() + newest + ", COALESCE((SELECT id" + o.fromOperations() +
+		fmt.Sprintf(" AND op = %d", replaceCode) + newest + "), 0)"
 }

@@ -49,6 +49,10 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 			return nil
 		}
 		g := groups[0]
+		if numbers := unnoted(groups); len(numbers) > 0 {
+			taken = TakenLocked
+			return t.Note(inside, numbers)
+		}
 		if len(g.Operations) == 0 && (g.Head == nil || g.Head.State != table.StatePending) {
 			taken = TakenAbsent
 			return nil

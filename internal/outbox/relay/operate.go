@@ -14,11 +14,22 @@ import (
 // operations of one go one after the other.
 const operateWidth = 16
 
-// operate applies a batch of a queue's operations.
-func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (o outcome, err error) {
+// operate applies a batch of a queue's operations, once it is noted that it may.
+func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (outcome, error) {
+	o, noted, err := l.operateNoted(ctx, look, work, true)
+	if noted && err == nil {
+		o, _, err = l.operateNoted(ctx, look, work, false)
+	}
+	return o, err
+}
+
+// operateNoted applies a batch of those operations of which it is noted that they may be
+// tried. With note it notes that of the others first, if there are any, and does nothing else then.
+func (l *lane) operateNoted(ctx context.Context, look outlook, work table.Work, note bool) (o outcome, noted bool, err error) {
 	b, err := l.relay.batch(ctx, look, work.Queue)
 	if err != nil {
-		return l.unpinned(ctx, work.Queue, l.relay.outages.operations, err)
+		o, err = l.unpinned(ctx, work.Queue, l.relay.outages.operations, err)
+		return o, false, err
 	}
 	err = l.relay.transact(ctx, look, func(inside context.Context, t *transaction) error {
 		work.Blocked, work.Most = l.relay.blocked.list(work.Queue), min(l.relay.config.Batch, table.BatchRows)
@@ -34,6 +45,10 @@ func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (o ou
 		if err != nil {
 			return err
 		}
+		if numbers := unnoted(groups); note && len(numbers) > 0 {
+			noted = true
+			return t.Note(inside, numbers)
+		}
 		b.wait(len(busy), nil)
 		b.reads(inside, t)
 		redis, cancel := t.redis(ctx)
@@ -42,12 +57,25 @@ func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (o ou
 		o = b.outcome(rows[len(rows)-1], len(rows) == work.Most)
 		return t.Write(inside, b.updates)
 	})
-	if err == nil {
-		o.crowded = b.report(ctx, l.relay.outages.operations)
-	} else {
+	switch {
+	case err != nil:
 		b.restLiving(ctx)
+	case !noted:
+		o.crowded = b.report(ctx, l.relay.outages.operations)
 	}
-	return o, err
+	return o, noted, err
+}
+
+// unnoted are the numbers of the reschedules that a producer may still change.
+func unnoted(groups []*table.Group) (numbers []int64) {
+	for _, g := range groups {
+		for _, op := range g.Operations {
+			if op.IsUnnoted() {
+				numbers = append(numbers, op.Number)
+			}
+		}
+	}
+	return numbers
 }
 
 // restLiving lets those replaces rest that could not go live: it may be that a transaction is
@@ -85,6 +113,10 @@ func (b *batch) isLoadable(r *table.Row) bool { return r.DueMs <= b.look.untilMs
 // operateGroup applies the operations of one identity until one must wait.
 func (b *batch) operateGroup(ctx context.Context, g *table.Group) {
 	for _, op := range g.Operations {
+		if op.IsUnnoted() {
+			b.wait(1, nil) // It came since the others were noted.
+			return
+		}
 		v, err := b.operateOne(ctx, g, op)
 		if v.inTheWay != "" {
 			b.block(op, v.inTheWay)

@@ -92,6 +92,12 @@ func (t *Tx) operationsQuery(w Work) *query {
 	return q.add(" AND op + 0 > 0 ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
 }
 
+// Note says of reschedules that they may be tried once this is committed: no producer changes
+// them any more, see docs/model/Merge.tla.
+func (t *Tx) Note(ctx context.Context, numbers []int64) error {
+	return t.writeTo(ctx, numbers, t.db.query("UPDATE {t} SET due_ms = revision, revision = 0 WHERE revision > 0 AND id"))
+}
+
 // Complete reads headers and bodies that did not come with their rows.
 func (t *Tx) Complete(ctx context.Context, rows []*Row) error {
 	return t.db.complete(ctx, t.tx, rows)

@@ -77,7 +77,7 @@ type Row struct {
 	Token     string
 	UID       string // the first token, where a reschedule has taken it; else empty
 	Target    sql.NullInt64
-	Revision  int64
+	Revision  int64 // of a message: the last reschedule that was applied
 	DueMs     int64
 	CreatedMs int64
 	Content   Content
@@ -130,6 +130,10 @@ func (r *Row) Cursor() Cursor {
 	}
 	return Cursor{r.DueMs, r.Number}
 }
+
+// IsUnnoted reports that a producer may still change the reschedule: until [Tx.Note], its
+// revision is the due time in force.
+func (r *Row) IsUnnoted() bool { return r.Verb == VerbReschedule && r.Revision > 0 }
 
 // Version is the row's message under its token.
 func (r *Row) Version() Version { return Version{r.Identity, r.Token} }
