@@ -17,7 +17,7 @@ const (
 	reasonForgotten  = "it may have been published before"
 	reasonNotInTable = "not in the table"
 	reasonLater      = "a later operation came first"
-	reasonWasRefused = "the message was refused"
+	reasonWasRefused = table.ReasonRefused
 	reasonWasEnded   = "the message was cancelled"
 	reasonNoBody     = "the dead letter has no body"
 	reasonTaken      = "another message of that id was scheduled first"

@@ -12,6 +12,9 @@ import (
 // reasonLength is how much of a reason a row takes, in characters.
 const reasonLength = 1000
 
+// ReasonRefused is why an operation did nothing: its message had been refused.
+const ReasonRefused = "the message was refused"
+
 // ReasonCopy is why nobody can say of a message that it was not published.
 const ReasonCopy = "a copy may be out"
 
