@@ -172,7 +172,7 @@ func TestEnded(t *testing.T) {
 		"reschedule published": "too_late", "reschedule cancelled": "too_late", "reschedule refused": "too_late",
 	}
 	for s := table.StatePending; s <= table.StateSuperseded; s++ {
-		for _, v := range []table.Verb{table.VerbCancel, table.VerbReschedule, table.VerbReplace} {
+		for _, v := range []table.Verb{table.VerbCancel, table.VerbReschedule} {
 			expect, ok := want[v.String()+" "+s.String()]
 			if !ok {
 				expect = "unknown"
