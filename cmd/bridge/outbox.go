@@ -15,10 +15,11 @@ import (
 const databasePatience = 10 * time.Second
 
 type outboxCommands struct {
-	Migrate migrateCommands    `cmd:"" help:"Make, change or show the tables of an outbox."`
-	List    outboxListCommand  `cmd:"" help:"List rows: what waits, and what became of the others."`
-	Show    outboxShowCommand  `cmd:"" help:"Show all rows of a message."`
-	Audit   outboxAuditCommand `cmd:"" help:"Put back what Redis has lost, and remove from it what has ended."`
+	Migrate migrateCommands      `cmd:"" help:"Make, change or show the tables of an outbox."`
+	List    outboxListCommand    `cmd:"" help:"List rows: what waits, and what became of the others."`
+	Show    outboxShowCommand    `cmd:"" help:"Show all rows of a message."`
+	Redrive outboxRedriveCommand `cmd:"" help:"Try refused messages again."`
+	Audit   outboxAuditCommand   `cmd:"" help:"Put back what Redis has lost, and remove from it what has ended."`
 }
 
 // outboxFlags name outboxes of the configuration.

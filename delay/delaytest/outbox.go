@@ -58,6 +58,7 @@ const (
 	opSchedule = iota
 	opCancel
 	opReschedule
+	opReplace
 )
 
 type outboxRow struct {
@@ -70,7 +71,7 @@ type outboxRow struct {
 // nextRow reads the first pending row behind one; [sql.ErrNoRows] where there is none. The
 // statement needs no dialect: the name of a queue has no quotes.
 func (q *Queue) nextRow(tx outbox.DB, table string, after int64) (r outboxRow, err error) {
-	const columns = "id, op, due_ms, created_ms, message_id, message_key, topic, headers, body"
+	const columns = "id, op, CASE WHEN op = 2 AND revision > 0 THEN revision ELSE due_ms END, created_ms, message_id, message_key, topic, headers, body"
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id LIMIT 1", columns, table, q.store.Name(), after)
 	dest := []any{&r.id, &r.op, &r.dueMs, &r.createdMs, &r.ref.ID, &r.ref.Key, &r.topic, &r.headers, &r.body}
 	switch tx := tx.(type) {
@@ -104,10 +105,16 @@ func (q *Queue) load(r outboxRow) error {
 		err = q.Cancel(q.ctx(), r.ref)
 	case opReschedule:
 		err = q.Reschedule(q.ctx(), r.ref, when)
-	case opSchedule:
-		var m delay.Message
-		if m, err = q.message(r); err == nil {
-			_, err = q.Schedule(q.ctx(), m, when)
+	case opSchedule, opReplace:
+		request := delay.Request{When: when}
+		if r.op == opReplace {
+			request.Conflict = delay.Replace
+		}
+		if request.Message, err = q.message(r); err == nil {
+			var results []delay.Result
+			if results, err = q.ScheduleBatch(q.ctx(), []delay.Request{request}); err == nil {
+				err = results[0].Err
+			}
 		}
 	default:
 		err = fmt.Errorf("operation %d is not known", r.op)

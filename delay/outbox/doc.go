@@ -4,7 +4,7 @@
 //
 //	box := outbox.New(outbox.PostgreSQL)
 //	ref, err := box.Schedule(ctx, tx, "orders", delay.Message{ID: "order-42/timeout", Topic: "order.timeout"}, delay.After(30*time.Minute))
-//	err = box.Cancel(ctx, tx, "orders", ref)
+//	err = box.Cancel(ctx, tx, "orders", ref) // or CancelBatch, as there are ScheduleBatch and RescheduleBatch
 //	row, err := box.Get(ctx, tx, "orders", ref)
 //
 // The calls write rows into a table (see [WithTable]) that "bridge outbox migrate
@@ -23,6 +23,17 @@
 // [Outbox.Get] tells afterwards. An operation of a higher revision always wins
 // over those before it. Who schedules an identity again after its cancel begins
 // another message, which no operation from before touches.
+//
+// # One message in the place of another
+//
+// What Schedule does with an identity that is taken, [WithConflict] says, or the
+// [delay.Request] of a batch. With [delay.Replace], and where the transaction sees a cancel
+// of the message that is there, its own too, the new message is written as one that takes
+// the place of the other: the bridge cancels that first. While it is being published the new
+// one waits, whatever its due time, until that has ended. So at no moment both are on their way,
+// and the old one's row says how it has ended: cancelled, with a reason where a copy may be
+// out, or published. Cancels and reschedules that are written from then on are about the
+// new one, a message with a token and a [delay.HeaderUID] of its own.
 //
 // # Locks
 //

@@ -27,9 +27,11 @@ const (
 	scheduleCode = iota
 	cancelCode
 	rescheduleCode
+	// replaceCode is a message's until it takes the place of the one before it.
+	replaceCode
 )
 
-var opNames = []Op{scheduleCode: OpSchedule, cancelCode: OpCancel, rescheduleCode: OpReschedule}
+var opNames = []Op{scheduleCode: OpSchedule, cancelCode: OpCancel, rescheduleCode: OpReschedule, replaceCode: OpSchedule}
 
 // State is what became of a row.
 type State string
@@ -77,7 +79,7 @@ type Row struct {
 	CreatedAt time.Time
 	// FinishedAt is when it got its last state; zero while it is pending or stored.
 	FinishedAt time.Time
-	// Revision grows with each operation.
+	// Revision grows with each operation that has a row of its own, see [WithMerge].
 	Revision int64
 }
 
@@ -105,7 +107,9 @@ func (o *Outbox) Get(ctx context.Context, tx DB, queue string, ref delay.Ref) (R
 	return row, nil
 }
 
-const rowColumns = "id, op, status, reason, due_ms, created_ms, finished_ms, target"
+// rowColumns are what scan reads. Of a reschedule that others may be merged into, the due time
+// is in the column revision.
+const rowColumns = "id, op, status, reason, CASE WHEN op = 2 AND revision > 0 THEN revision ELSE due_ms END AS due_ms, created_ms, finished_ms, target"
 
 // newest reads the newest row of an identity.
 func (o *Outbox) newest(ctx context.Context, tx DB, queue string, ref delay.Ref) (Row, error) {
@@ -144,10 +148,11 @@ func (o *Outbox) newestOf(condition string) string {
 	}
 	other += " WHERE queue = ? AND message_key = ? AND message_id = ? AND (op > 0 OR status > 1)"
 	const columns = "SELECT " + rowColumns
-	return columns + " FROM (" +
+	return "SELECT * FROM (" +
 		"(" + columns + o.fromLive() + condition + ") UNION ALL " +
 		"(" + columns + other + condition + " ORDER BY id DESC LIMIT 1)" +
-		") AS newest ORDER BY id DESC LIMIT 1"
+		// A message that lives may be older than one whose place it took.
+		") AS newest ORDER BY CASE WHEN op = 0 AND status > 1 THEN 1 ELSE 0 END, id DESC LIMIT 1"
 }
 
 func (o *Outbox) scan(ctx context.Context, tx DB, query string, args []any) (row Row, status int, target sql.NullInt64, err error) {

@@ -49,7 +49,7 @@ func (n *insertion) findLive(ctx context.Context, rows []*row) (due []*row, ids 
 	for _, r := range rows {
 		args = append(args, n.queue, r.message.Key, r.message.ID)
 	}
-	live, err := n.look(ctx, "SELECT CASE WHEN due_ms > "+n.now()+" THEN 0 ELSE id END FROM "+n.table+
+	live, err := n.look(ctx, n.tx, "SELECT CASE WHEN due_ms > "+n.now()+" THEN 0 ELSE id END FROM "+n.table+
 		" WHERE queue = ? AND message_key = ? AND message_id = ? AND live = 1", len(rows), args)
 	if err != nil {
 		return nil, nil, err
@@ -69,7 +69,7 @@ func (n *insertion) findLive(ctx context.Context, rows []*row) (due []*row, ids 
 // its id. The lock on that has no gap, but keeps the bridge from it: hence it is
 // not asked while the bridge has time to take it.
 func (n *insertion) findPresent(ctx context.Context, rows []*row, ids []any) error {
-	live, err := n.look(ctx, fmt.Sprintf(present, n.table), len(rows), ids)
+	live, err := n.look(ctx, n.tx, fmt.Sprintf(present, n.table), len(rows), ids)
 	if err != nil {
 		return err
 	}
@@ -126,14 +126,20 @@ func unanswered(rows []*row) []*row {
 
 // look runs a query several times at once. Each answer is a column, since not
 // every [Tx] can read more than one row.
-func (n *insertion) look(ctx context.Context, query string, times int, args []any) ([]sql.NullInt64, error) {
+func (o *Outbox) look(ctx context.Context, tx Tx, query string, times int, args []any) ([]sql.NullInt64, error) {
+	return o.lookBoth(ctx, tx, []string{query}, times, args)
+}
+
+// lookBoth is look of several queries, by turns.
+func (o *Outbox) lookBoth(ctx context.Context, tx Tx, queries []string, times int, args []any) ([]sql.NullInt64, error) {
 	if times == 0 {
 		return nil, nil
 	}
-	answers, places := make([]sql.NullInt64, times), make([]any, times)
+	query := strings.Join(queries, "), (")
+	answers, places := make([]sql.NullInt64, len(queries)*times), make([]any, len(queries)*times)
 	for i := range answers {
 		places[i] = &answers[i]
 	}
 	all := strings.TrimSuffix(strings.Repeat("("+query+"), ", times), ", ")
-	return answers, n.scanRow(ctx, n.tx, "SELECT "+all, args, places...)
+	return answers, o.scanRow(ctx, tx, "SELECT "+all, args, places...)
 }

@@ -3,8 +3,9 @@ package outbox
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -16,59 +17,156 @@ import (
 // whether it came in time. The errors are [delay.ErrInvalid] and those of the
 // database.
 func (o *Outbox) Cancel(ctx context.Context, tx Tx, queue string, ref delay.Ref) error {
-	return o.operate(ctx, tx, queue, ref, cancelCode, due{})
+	return only(o.operate(ctx, tx, queue, cancelCode, []Change{{Ref: ref}}))
+}
+
+// CancelBatch is [Outbox.Cancel] of several messages: one result an item, by index. What
+// is invalid leaves its mates written. The rows are written in the order of their keys and
+// ids, so that two batches never deadlock. The error is nil where every item was written.
+func (o *Outbox) CancelBatch(ctx context.Context, tx Tx, queue string, refs []delay.Ref) ([]delay.Result, error) {
+	changes := make([]Change, len(refs))
+	for i, ref := range refs {
+		changes[i].Ref = ref
+	}
+	return o.operate(ctx, tx, queue, cancelCode, changes)
+}
+
+// Change is one item of [Outbox.RescheduleBatch].
+type Change struct {
+	Ref  delay.Ref
+	When delay.When
 }
 
 // Reschedule records in the transaction that a message shall have another due
 // time, as [Outbox.Schedule] takes it. It answers as [Outbox.Cancel].
 func (o *Outbox) Reschedule(ctx context.Context, tx Tx, queue string, ref delay.Ref, when delay.When) error {
-	due, err := resolve(when.For(ref))
-	if err != nil {
-		return err
-	}
-	return o.operate(ctx, tx, queue, ref, rescheduleCode, due)
+	return only(o.operate(ctx, tx, queue, rescheduleCode, []Change{{ref, when}}))
 }
 
-// operate inserts an operation.
-func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, ref delay.Ref, op int, d due) error {
-	if err := o.ready(tx, queue); err != nil {
-		return err
+// RescheduleBatch is [Outbox.Reschedule] of several messages, and answers as
+// [Outbox.CancelBatch].
+func (o *Outbox) RescheduleBatch(ctx context.Context, tx Tx, queue string, changes []Change) ([]delay.Result, error) {
+	return o.operate(ctx, tx, queue, rescheduleCode, changes)
+}
+
+// only is the error of a batch of one.
+func only(results []delay.Result, err error) error {
+	if results[0].Err != nil {
+		return results[0].Err
 	}
-	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
-		return fmt.Errorf("%w: %w", delay.ErrInvalid, err)
+	return err
+}
+
+// operation is a cancel or reschedule to insert.
+type operation struct {
+	ref   delay.Ref
+	token string
+	due   due
+}
+
+// operate inserts operations of one kind.
+func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, op int, changes []Change) ([]delay.Result, error) {
+	results := make([]delay.Result, len(changes))
+	for i := range changes {
+		results[i].Ref = changes[i].Ref
 	}
+	list, err := o.operations(tx, queue, op, changes, results)
 	if tracked, ok := tx.(*Tracked); ok {
-		tracked.forget(queue, ref)
+		for _, it := range list {
+			tracked.forget(queue, it.ref)
+		}
 		tx = tracked.tx
 	}
-	token := processTokens.next(time.Now())
-	insert := "INSERT INTO " + o.table + " (queue, message_key, message_id, op, token, due_ms, target) "
-	values := fmt.Sprintf("%[1]s, %[1]s, %[1]s, %[2]d, %[1]s, %[3]s, ", o.text(), op, o.dueSQL(d))
-	args := []any{queue, ref.Key, ref.ID, token, d.ms}
-	var err error
-	if o.dialect == PostgreSQL {
-		args = append(args, queue, ref.Key, ref.ID)
-		_, err = o.exec(ctx, tx, insert+"SELECT "+values+"("+o.liveID()+")", args)
-	} else {
-		err = o.insertOperation(ctx, tx, insert+"VALUES ("+values+"?)", args)
+	insert := o.insertOperations
+	if o.merges && op == rescheduleCode && canRead(tx) {
+		list, insert = lastOfEach(list), o.mergeReschedules
+	}
+	for chunk := range slices.Chunk(list, insertRows) {
+		if err != nil {
+			break
+		}
+		if err = insert(ctx, tx, queue, op, chunk); err != nil {
+			err = o.failed(string(opNames[op]), err)
+		}
+	}
+	if err == nil && len(list) > 0 {
+		if err = o.wake(ctx, tx); err != nil {
+			err = o.failed("notify", err)
+		}
 	}
 	if err == nil {
-		err = o.wake(ctx, tx)
+		return results, firstError(results)
 	}
-	if err != nil {
-		return o.failed(string(opNames[op]), err)
+	for i := range results {
+		if results[i].Err == nil {
+			results[i].Err = err
+		}
 	}
-	return nil
+	return results, err
 }
 
-// insertOperation reads the message's row and then inserts the operation. In MySQL,
-// a SELECT inside the INSERT would lock what it reads, and so wait for the relay.
-func (o *Outbox) insertOperation(ctx context.Context, tx Tx, insert string, args []any) error {
-	var target sql.NullInt64
-	err := o.scanRow(ctx, tx, o.liveID(), args[:3], &target)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return err
+// operations are those of the changes that are valid, in the order of their identities.
+func (o *Outbox) operations(tx Tx, queue string, op int, changes []Change, results []delay.Result) ([]operation, error) {
+	if err := o.ready(tx, queue); err != nil {
+		return nil, err
 	}
-	_, err = o.exec(ctx, tx, insert, append(args, target))
+	list := make([]operation, 0, len(changes))
+	for _, i := range inOrder(results) {
+		it := operation{ref: changes[i].Ref, token: processTokens.next(time.Now())}
+		var err error
+		if op == rescheduleCode {
+			it.due, err = resolve(changes[i].When.For(it.ref))
+		}
+		if invalid := message.CheckIdentity(it.ref.ID, it.ref.Key); err == nil && invalid != nil {
+			err = fmt.Errorf("%w: %w", delay.ErrInvalid, invalid)
+		}
+		if err != nil {
+			results[i].Err = err
+			continue
+		}
+		list = append(list, it)
+	}
+	return list, nil
+}
+
+// insertOperations inserts a chunk. In MySQL it reads the messages' rows before: a SELECT
+// inside the INSERT would lock what it reads, and so wait for the relay.
+func (o *Outbox) insertOperations(ctx context.Context, tx Tx, queue string, op int, list []operation) error {
+	target, targets := "("+o.standingID()+")", make([]sql.NullInt64, len(list))
+	if o.dialect == MySQL {
+		identities := make([]any, 0, 2*identityColumns*len(list))
+		for _, it := range list {
+			identities = append(identities, twice(queue, it.ref)...)
+		}
+		var err error
+		target = "?"
+		if targets, err = o.look(ctx, tx, o.standingID(), len(list), identities); err != nil {
+			return err
+		}
+	}
+	return o.insertAbout(ctx, tx, queue, op, list, target, targets)
+}
+
+// insertAbout inserts operations with their targets.
+func (o *Outbox) insertAbout(ctx context.Context, tx Tx, queue string, op int, list []operation, target string, targets []sql.NullInt64) error {
+	const columns = 6 // that have an argument
+	values, args := make([]string, len(list)), make([]any, 0, (columns+2*identityColumns)*len(list))
+	for i, it := range list {
+		values[i] = fmt.Sprintf("(%[1]s, %[1]s, %[1]s, %[2]d, %[1]s, %[3]s, %[4]s, %[5]s)", o.text(), op, o.dueSQL(it.due), o.merged(op, it.due), target)
+		args = append(args, queue, it.ref.Key, it.ref.ID, it.token, it.due.ms)
+		if o.dialect == MySQL {
+			args = append(args, targets[i])
+		} else {
+			args = append(args, twice(queue, it.ref)...)
+		}
+	}
+	_, err := o.exec(ctx, tx, "INSERT INTO "+o.table+operationColumns+" VALUES "+strings.Join(values, ", "), args)
 	return err
+}
+
+const operationColumns = " (queue, message_key, message_id, op, token, due_ms, revision, target)"
+
+// twice is an identity as [Outbox.standingID] wants it.
+func twice(queue string, ref delay.Ref) []any {
+	return []any{queue, ref.Key, ref.ID, queue, ref.Key, ref.ID}
 }

@@ -46,10 +46,13 @@ type Option func(*options)
 type options struct {
 	table   string
 	maxSize int
-	horizon time.Duration
-	notify  bool
-	sinks   map[string]Sink // by queue
-	added   added
+	// conflict is never AsClient.
+	conflict delay.Conflict
+	horizon  time.Duration
+	notify   bool
+	merges   bool
+	sinks    map[string]Sink // by queue
+	added    added
 
 	rdb          redis.UniversalClient
 	prefix       string
@@ -79,6 +82,33 @@ func WithTable(name string) Option { return func(o *options) { o.table = name } 
 // WithMaxSize sets the size limit of a message in bytes. The default is 960 KiB,
 // that of a queue; the bridge refuses rows beyond the queue's own.
 func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes } }
+
+// WithConflict sets what Schedule does with an identity of which the table has a message
+// that is not published or cancelled: [delay.Reject], the default, [delay.Keep] or
+// [delay.Replace]. A [delay.Request] may have its own.
+//
+// Replace takes the place of that message. The bridge cancels it first, and the new one is
+// on its way only then; while the old one is being published, the new one waits until that
+// has ended. Bridges of a version without Replace refuse such rows: upgrade them before.
+func WithConflict(c delay.Conflict) Option {
+	return func(o *options) {
+		if o.conflict = c; c == delay.AsClient {
+			o.conflict = delay.Reject
+		}
+	}
+}
+
+// WithMerge has [Outbox.Reschedule] write its due time into the row of the reschedule before
+// it, where the bridge has not begun with that: a timeout that is pushed on again and again
+// costs one row, not one each time. Then both have one row, and one answer.
+//
+// The row stays locked until the transaction ends, and so long the bridge does not see to the
+// earlier reschedule. Hence it is merged only where neither the message nor that is due within a
+// minute; where nobody else has the row locked; and in PostgreSQL at READ COMMITTED only,
+// in MariaDB without innodb_snapshot_isolation, so that no call fails for it. In all other
+// cases there is another row. Producers need UPDATE on the table. Bridges of a version
+// without it must have been upgraded before.
+func WithMerge() Option { return func(o *options) { o.merges = true } }
 
 // WithSink says which broker a queue's messages go to, so that [Outbox.Schedule]
 // refuses what that broker could never take; else the bridge refuses the row soon
@@ -138,7 +168,7 @@ func WithEncryption(keys *delay.Keyring) Option {
 // call reports as [delay.ErrInvalid].
 func New(dialect Dialect, opts ...Option) *Outbox {
 	o := &Outbox{dialect: dialect, options: options{
-		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour,
+		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour, conflict: delay.Reject,
 	}}
 	for _, set := range opts {
 		set(&o.options)
@@ -160,6 +190,8 @@ func (o *Outbox) check() error {
 		return invalid("max size", strconv.Itoa(o.maxSize), "1 byte or more")
 	case !message.KeyPrefix.MatchString(o.prefix):
 		return invalid("prefix", o.prefix, message.KeyPrefixRule)
+	case !isKnown(o.conflict):
+		return invalidConflict(o.conflict)
 	case o.notify && o.dialect != PostgreSQL:
 		return invalid("notify", "true", "in PostgreSQL only")
 	case o.added.encrypted && o.added.keys == nil:
@@ -185,6 +217,12 @@ func (o *Outbox) ready(tx DB, queue string) error {
 		return invalidQueue(queue)
 	}
 	return nil
+}
+
+func isKnown(c delay.Conflict) bool { return c >= delay.AsClient && c <= delay.Replace }
+
+func invalidConflict(c delay.Conflict) error {
+	return invalid("conflict", strconv.Itoa(int(c)), "Reject, Keep or Replace")
 }
 
 func invalidQueue(queue string) error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,8 +33,14 @@ const (
 // [delay.After] counts from the database's clock at the call; due times may lie
 // up to the year 9999. The errors are [delay.ErrDuplicate] where the table has a
 // message of that identity that is not published or cancelled, with which
-// nothing was written and the transaction can go on, [delay.ErrInvalid], and
-// those of the database. A topic or header that the queue's broker could never take
+// nothing was written and the transaction can go on, unless [WithConflict] says
+// otherwise; [delay.ErrInvalid], and those of the database. Where the transaction sees a
+// cancel of that message, also one of its own, the new message comes after it, whatever the
+// conflict policy. Should two transactions do that at once after one cancel, the bridge
+// refuses the second, and the row's reason says so; to have the last one win, use
+// [delay.Replace].
+//
+// A topic or header that the queue's broker could never take
 // is ErrInvalid where that broker is known, see [WithSink].
 //
 // In PostgreSQL at REPEATABLE READ and SERIALIZABLE, a duplicate that was committed
@@ -104,8 +111,13 @@ type row struct {
 	due     due
 	tried   bool
 	// newID says that the identity was made here, so that nobody else has it.
-	newID  bool
-	result *delay.Result
+	newID    bool
+	conflict delay.Conflict
+	result   *delay.Result
+	// op is scheduleCode, or replaceCode where it takes the place of target, of any message
+	// where that is NULL.
+	op     int
+	target sql.NullInt64
 }
 
 // due is a due time, or a delay that the database adds to its clock.
@@ -167,8 +179,16 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 		tracked.pin(ctx, queue)
 	}
 	limits := o.limits(queue)
+	for i := range requests {
+		if c := requests[i].Conflict; !isKnown(c) {
+			results[i].Err = invalidConflict(c)
+		}
+	}
 	rows := make([]*row, 0, len(requests))
 	for _, i := range inOrder(results) {
+		if results[i].Err != nil {
+			continue
+		}
 		r, err := o.newRow(ctx, spans, queue, limits, &requests[i], &results[i])
 		if err != nil {
 			results[i].Err = err
@@ -242,7 +262,10 @@ func (o *Outbox) newRow(ctx context.Context, spans *tracing.Schedules, queue str
 	if err != nil {
 		return nil, err
 	}
-	r := &row{message: m, token: processTokens.next(time.Now()), due: due, newID: request.Message.ID == "", result: result}
+	r := &row{
+		message: m, token: processTokens.next(time.Now()), due: due, newID: request.Message.ID == "", result: result,
+		conflict: cmp.Or(request.Conflict, o.conflict),
+	}
 	if len(m.Headers) > 0 {
 		text, err := json.Marshal(m.Headers)
 		if err != nil {
@@ -279,15 +302,21 @@ type insertion struct {
 	queue string
 }
 
-// write inserts those of the rows that are no duplicates.
+// write inserts the rows that are no duplicates, and then does with the others as their
+// policy says.
 func (n *insertion) write(ctx context.Context, rows []*row) error {
+	left := rows
+	var err error
 	if n.dialect == MySQL && canRead(n.tx) {
-		var err error
-		if rows, err = n.leaveOut(ctx, rows); err != nil || len(rows) == 0 {
-			return err
-		}
+		left, err = n.leaveOut(ctx, rows)
 	}
-	return n.insert(ctx, rows)
+	if err == nil && len(left) > 0 {
+		err = n.insert(ctx, left)
+	}
+	if err != nil {
+		return err
+	}
+	return n.settleConflicts(ctx, rows)
 }
 
 // insert writes rows with one statement. One that is a duplicate is left out by
@@ -296,11 +325,14 @@ func (n *insertion) insert(ctx context.Context, rows []*row) error {
 	const columns = 8 // that have an argument
 	var query strings.Builder
 	verb, end := "INSERT INTO ", " ON CONFLICT (queue, message_key, message_id) WHERE op = 0 AND status IN (0, 1) DO NOTHING"
-	if n.dialect == MySQL {
+	switch replaces := rows[0].op == replaceCode; {
+	case replaces:
+		end = ""
+	case n.dialect == MySQL:
 		// All values are checked, so that a duplicate is all there is to ignore.
 		verb, end = "INSERT IGNORE INTO ", ""
 	}
-	query.WriteString(verb + n.table + " (queue, message_key, message_id, token, tried, due_ms, topic, headers, body) VALUES ")
+	query.WriteString(verb + n.table + " (queue, message_key, message_id, op, target, token, tried, due_ms, topic, headers, body) VALUES ")
 	args := make([]any, 0, columns*len(rows))
 	var values string
 	for i, r := range rows {
@@ -308,7 +340,7 @@ func (n *insertion) insert(ctx context.Context, rows []*row) error {
 		case i == 0:
 			values = n.values(r)
 			query.Grow((len(values) + 2) * len(rows))
-		case r.tried != rows[i-1].tried || r.due.relative != rows[i-1].due.relative:
+		case r.tried != rows[i-1].tried || r.target != rows[i-1].target || r.due.relative != rows[i-1].due.relative:
 			values = n.values(r)
 		}
 		if i > 0 {
@@ -332,7 +364,7 @@ func (n *insertion) insert(ctx context.Context, rows []*row) error {
 func (n *insertion) values(r *row) string {
 	text := n.text()
 	return "(" + strings.Join([]string{
-		text, text, text, text, sqlBool(r.tried), n.dueSQL(r.due), text, n.object(), n.binary(),
+		text, text, text, strconv.Itoa(r.op), sqlNumber(r.target), text, sqlBool(r.tried), n.dueSQL(r.due), text, n.object(), n.binary(),
 	}, ", ") + ")"
 }
 
@@ -341,6 +373,13 @@ func sqlBool(b bool) string {
 		return "TRUE"
 	}
 	return "FALSE"
+}
+
+func sqlNumber(n sql.NullInt64) string {
+	if n.Valid {
+		return strconv.FormatInt(n.Int64, 10)
+	}
+	return "NULL"
 }
 
 func (o *Outbox) dueSQL(d due) string {
@@ -366,7 +405,10 @@ func (n *insertion) sortOut(ctx context.Context, rows []*row, inserted int) erro
 			r.result.Err = errDuplicate
 			continue
 		}
-		r.result.Status = delay.Created
+		r.result.Err, r.result.Status = nil, delay.Created
+		if r.op == replaceCode && !r.target.Valid {
+			r.result.Status = delay.Replaced
+		}
 		if !r.due.relative {
 			r.result.DueAt = time.UnixMilli(r.due.ms)
 		}
@@ -398,7 +440,20 @@ func (o *Outbox) fromLive() string {
 	return " FROM " + o.table + of + " AND op = 0 AND status IN (0, 1)"
 }
 
-// liveID is the newest one's id.
-func (o *Outbox) liveID() string {
-	return "SELECT id" + o.fromLive() + " ORDER BY id DESC LIMIT 1"
+// fromOperations finds the pending cancels, reschedules and replaces of an identity, by
+// their own index.
+func (o *Outbox) fromOperations() string {
+	const of = " WHERE queue = ? AND message_key = ? AND message_id = ?"
+	if o.dialect == MySQL {
+		return " FROM " + o.table + " FORCE INDEX (" + o.name() + "_open)" + of + " AND finished_ms IS NULL AND op > 0 AND status = 0"
+	}
+	return " FROM " + o.table + of + " AND op * 1 > 0 AND status * 1 = 0" // In the words of the index.
+}
+
+// standingID is the id of the message that stands for an identity, with its identity twice
+// for arguments: the newest one that lives, or will take its place.
+func (o *Outbox) standingID() string {
+	const newest = " ORDER BY id DESC LIMIT 1), 0)"
+	return "SELECT NULLIF(GREATEST(COALESCE((SELECT id" + o.fromLive() + newest + ", COALESCE((SELECT id" + o.fromOperations() +
+		fmt.Sprintf(" AND op = %d", replaceCode) + newest + "), 0)"
 }

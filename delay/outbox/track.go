@@ -129,6 +129,10 @@ func (t *Tracked) readClock(ctx context.Context) error {
 // before the push, so it keeps copies.
 func (t *Tracked) remember(queue string, rows []*row) {
 	for _, r := range rows {
+		if r.op == replaceCode {
+			t.forget(queue, r.result.Ref)
+			continue
+		}
 		if !r.tried || r.result.Status != delay.Created {
 			continue
 		}

@@ -57,7 +57,7 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 		queues[i] = q.asOutbox(p.Config)
 	}
 	r.relay, err = relay.New(relay.Config{
-		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond),
+		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond), KeepOperations: cfg.KeepOperations,
 		Batch: cfg.Batch, Lanes: cfg.Relays, Mine: r.queues[0].isFirst, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
 	})
 	return r, err

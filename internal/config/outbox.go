@@ -21,11 +21,13 @@ type Outbox struct {
 	Table   string           `yaml:"table" default:"delay_outbox" doc:"Name of the table, with its schema and a dot where the user does not find it by itself. Producers must use the same."`
 	Horizon time.Duration    `yaml:"horizon" default:"1h" doc:"How long before it is due a message is brought to Redis. At least 10 times poll."`
 	Keep    time.Duration    `yaml:"keep" default:"24h" min:"0s" doc:"How long a row is kept after its message has ended, to be asked for. 0: the row of a published message goes at once."`
-	Notify  bool             `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
-	Poll    time.Duration    `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
-	Batch   int              `yaml:"batch" default:"2000" min:"1" max:"5000" doc:"Most rows that are taken at once."`
-	Relays  int              `yaml:"relays" default:"2" min:"1" max:"16" doc:"How many relays of this process take rows at the same time."`
-	Audit   int              `yaml:"audit" default:"1000" min:"1" max:"100000" doc:"How many rows a second of each queue are compared with Redis while nothing is known to be lost."`
+	// KeepOperations is 0 where they are kept as all rows are.
+	KeepOperations time.Duration `yaml:"keep_operations" min:"0s" doc:"How long the row of a cancel or reschedule is kept after it has ended, where that is shorter than keep. Without it: as long as keep."`
+	Notify         bool          `yaml:"notify" only:"postgres" default:"false" doc:"Listen for the notifications of producers that send some, too."`
+	Poll           time.Duration `yaml:"poll" default:"200ms" doc:"Wait between two looks at the table."`
+	Batch          int           `yaml:"batch" default:"2000" min:"1" max:"5000" doc:"Most rows that are taken at once."`
+	Relays         int           `yaml:"relays" default:"2" min:"1" max:"16" doc:"How many relays of this process take rows at the same time."`
+	Audit          int           `yaml:"audit" default:"1000" min:"1" max:"100000" doc:"How many rows a second of each queue are compared with Redis while nothing is known to be lost."`
 }
 
 // Source is where the database is and how to get in.

@@ -93,6 +93,19 @@ func TestLoadOutbox(t *testing.T) {
 		q.RequireNotScheduled()
 
 		tx = begin()
+		at := delay.At(time.Now().Add(48 * time.Hour).Truncate(time.Millisecond))
+		again, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{
+			{Message: delay.Message{ID: "twice", Topic: "mail"}, When: delay.After(time.Hour)},
+			{Message: delay.Message{ID: "twice", Topic: "letter"}, When: at, Conflict: delay.Replace},
+		})
+		require.NoError(t, err)
+		require.Equal(t, delay.Replaced, again[1].Status)
+		require.NoError(t, tx.Commit())
+		q.LoadOutbox(db, "")
+		q.RequireNotScheduled("mail")
+		q.RequireScheduled("letter", at)
+
+		tx = begin()
 		defer func() { assert.NoError(t, tx.Rollback()) }()
 		_, err = box.Schedule(t.Context(), tx, "orders", delay.Message{ID: "order-42", Key: "k", Topic: "mail"}, delay.After(0))
 		require.NoError(t, err)

@@ -19,6 +19,11 @@ type batch struct {
 	redis outbox.Store // of the queue, pinned
 	look  outlook
 	born  born
+	// bodies reads headers and bodies, for one at a time.
+	bodies struct {
+		sync.Mutex
+		complete func(*table.Row) error
+	}
 
 	mu      sync.Mutex
 	updates table.Updates
@@ -85,9 +90,7 @@ func (b *batch) put(ctx context.Context, rows []*table.Row) {
 
 func (b *batch) putAnswered(r *table.Row, answer store.Answer) {
 	if why := inTheWay(answer); why != "" {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.tally.blocked = append(b.tally.blocked, blockedRow{r.Identity, r.Number, why})
+		b.block(r, why)
 		return
 	}
 	b.set(r, judgePut(answer), answer.Err)
@@ -161,14 +164,24 @@ func (b *batch) made(r *table.Row) time.Time {
 func (b *batch) set(r *table.Row, c table.Update, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c.State == table.StatePending {
+	switch {
+	case c.Lives:
+		b.tally.settled++
+	case c.State == table.StatePending:
 		b.tally.waiting++
 		b.tally.err = err
-	} else {
+	default:
 		b.tally.settled++
 		b.applied = append(b.applied, applied{r.Identity, r.Verb, c.State, c.Reason})
 	}
 	b.updates.Set(r.Number, c)
+}
+
+// block records that a row waits for another message of its id to leave.
+func (b *batch) block(r *table.Row, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tally.blocked = append(b.tally.blocked, blockedRow{r.Identity, r.Number, why})
 }
 
 // refuse records that a row can never be stored.

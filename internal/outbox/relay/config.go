@@ -37,6 +37,9 @@ type Config struct {
 	// Keep is how long rows are kept whose message has ended, default 24 h. See
 	// [table.Config] for those that shall go at once.
 	Keep time.Duration
+	// KeepOperations is how long cancels and reschedules are kept that have ended, where that is
+	// shorter; by default as all rows.
+	KeepOperations time.Duration
 	// Batch is how many rows a lane takes at once at the most, default 2,000.
 	Batch int
 	// Lanes is how many batches are worked on at a time, default 2.
@@ -65,7 +68,7 @@ func (c *Config) validate() error {
 		return errors.New("a relay needs a queue")
 	case c.Notify && !c.Database.CanListen():
 		return errors.New("only PostgreSQL notifies")
-	case c.Horizon < 0 || c.Poll < 0 || c.Keep < 0 || c.Batch < 0 || c.Lanes < 0:
+	case c.Horizon < 0 || c.Poll < 0 || c.Keep < 0 || c.KeepOperations < 0 || c.Batch < 0 || c.Lanes < 0:
 		return errors.New("a relay's numbers must not be negative")
 	}
 	c.Horizon = cmp.Or(c.Horizon, defaultHorizon)

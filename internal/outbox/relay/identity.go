@@ -49,6 +49,10 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 			return nil
 		}
 		g := groups[0]
+		if numbers := unnoted(groups); len(numbers) > 0 {
+			taken = TakenLocked
+			return t.Note(inside, numbers)
+		}
 		if len(g.Operations) == 0 && (g.Head == nil || g.Head.State != table.StatePending) {
 			taken = TakenAbsent
 			return nil
@@ -58,6 +62,7 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 				return err
 			}
 		}
+		b.reads(inside, t)
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.takeGroup(redis, g)
@@ -80,7 +85,7 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 func (b *batch) takeGroup(ctx context.Context, g *table.Group) {
 	defer b.guard(ctx)
 	b.operateGroup(ctx, g)
-	if b.tally.waiting == 0 && g.Head != nil && g.Head.State == table.StatePending && b.isLoadable(g.Head) {
+	if b.tally.waiting == 0 && g.Head != nil && g.Head.State == table.StatePending && b.isLoadable(g.Head) && g.Head.IsWhole() {
 		b.put(ctx, []*table.Row{g.Head})
 	}
 }

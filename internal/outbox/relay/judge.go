@@ -17,9 +17,10 @@ const (
 	reasonForgotten  = "it may have been published before"
 	reasonNotInTable = "not in the table"
 	reasonLater      = "a later operation came first"
-	reasonWasRefused = "the message was refused"
+	reasonWasRefused = table.ReasonRefused
 	reasonWasEnded   = "the message was cancelled"
 	reasonNoBody     = "the dead letter has no body"
+	reasonTaken      = "another message of that id was scheduled first"
 )
 
 // failure says what an answer that is none means for its row.
@@ -82,6 +83,17 @@ type verdict struct {
 	op, head table.Update
 	// stop: the operation was not carried out, nor may later ones be.
 	stop bool
+	// inTheWay is why a replace waits, and so do later ones.
+	inTheWay string
+}
+
+// refusal is the verdict on an operation that can never be carried out, or must wait where
+// nobody knows yet.
+func refusal(why error) verdict {
+	if why == nil {
+		return verdict{stop: true}
+	}
+	return verdict{op: table.Update{State: table.StateRefused, Reason: why.Error()}}
 }
 
 // ended is the verdict on an operation whose message is no live row any more:
@@ -115,8 +127,19 @@ func late() verdict {
 	return verdict{op: table.Update{State: table.StateSuperseded, Reason: reasonLater}}
 }
 
-// judgeByTable decides where Redis need not be asked.
+// judgeByTable decides where Redis need not be asked. A replace takes the place of the
+// message whose cancel its transaction has seen, or of whichever lives, see
+// docs/model/Replace.tla.
 func judgeByTable(g *table.Group, op *table.Row) (v verdict, ok bool) {
+	switch {
+	case op.Verb != table.VerbReplace:
+	case g.Head == nil:
+		return verdict{op: table.Update{Lives: true}}, true
+	case op.Target.Valid && op.Target.Int64 != g.Head.Number:
+		return verdict{op: table.Update{State: table.StateRefused, Reason: reasonTaken}}, true
+	default:
+		return verdict{}, false
+	}
 	if op.Target.Valid {
 		if how, found := g.Ended[op.Target.Int64]; found {
 			return ended(op.Verb, how), true
@@ -140,6 +163,9 @@ func judgeByTable(g *table.Group, op *table.Row) (v verdict, ok bool) {
 // judge decides what becomes of an operation and of its message's live row, by the
 // answer of Redis.
 func judge(s situation, answer store.Answer) verdict {
+	if s.verb == table.VerbReplace {
+		return s.replaced(answer)
+	}
 	switch failureOf(answer.Err) {
 	case failureLater:
 		return verdict{stop: true}
@@ -174,6 +200,20 @@ func judge(s situation, answer store.Answer) verdict {
 	default:
 		return verdict{stop: true}
 	}
+}
+
+// replaced: the message before it ends as by a cancel, and then the new one lives. While
+// that is in flight nobody knows how it will end, so the new one waits.
+func (s situation) replaced(answer store.Answer) verdict {
+	if answer.Err == nil && answer.Code == store.InFlight {
+		return verdict{stop: true, inTheWay: inTheWay(answer)}
+	}
+	s.verb = table.VerbCancel
+	v := judge(s, answer)
+	if !v.head.IsZero() {
+		v.op = table.Update{Lives: true}
+	}
+	return v
 }
 
 // done: Redis did it; copyOut says that the broker may have had it before.

@@ -24,6 +24,9 @@ func updateText(u table.Update) string {
 	if u.State != table.StatePending {
 		words = append(words, u.State.String())
 	}
+	if u.Lives {
+		words = append(words, "lives")
+	}
 	if u.Move != nil {
 		words = append(words, "moved")
 		if u.Move.Maybe {
@@ -62,6 +65,10 @@ var judged = map[string]map[string]string{
 		"done": "stored stored+moved", "maybe": "unknown stored+moved+maybe", "in flight": "too_late -", "not found": "stored moved",
 		"was published": "too_late published", "was cancelled": "too_late cancelled", "no body": "refused -",
 	},
+	"replace": {
+		"done": "lives cancelled", "maybe": "lives cancelled", "in flight": "- - stop", "not found": "lives cancelled",
+		"was published": "lives published", "was cancelled": "lives cancelled", "no body": "refused -",
+	},
 }
 
 // maybeJudged are the verdicts that differ where a copy may be out of which neither
@@ -73,7 +80,7 @@ var maybeJudged = map[string]string{
 // TestJudge goes through every verb and answer.
 func TestJudge(t *testing.T) {
 	t.Parallel()
-	for _, v := range []table.Verb{table.VerbCancel, table.VerbReschedule} {
+	for _, v := range []table.Verb{table.VerbCancel, table.VerbReschedule, table.VerbReplace} {
 		for code, codeName := range codeNames {
 			for _, maybe := range []bool{false, true} {
 				want, ok := judged[v.String()][codeName]
@@ -127,7 +134,7 @@ func TestJudgeErrors(t *testing.T) {
 		if name == "invalid" {
 			want = "refused -"
 		}
-		for _, v := range []table.Verb{table.VerbCancel, table.VerbReschedule} {
+		for _, v := range []table.Verb{table.VerbCancel, table.VerbReschedule, table.VerbReplace} {
 			got := judge(situation{verb: v, op: moveTo}, store.Answer{Code: store.Done, Err: err})
 			require.Equal(t, want, got.text(), "%s %s", v, name)
 		}

@@ -91,8 +91,8 @@ func TestUnknownVerb(t *testing.T) {
 		s := newScene(t, d)
 		before := s.Insert(insert{ID: "before", Verb: -1, DueMs: s.Due(soon)})
 		s.start()
-		for _, number := range []int64{before, s.Insert(insert{ID: "less", Verb: -32768}), s.Insert(insert{ID: "more", Verb: 3})} {
-			require.Contains(t, s.RequireState(number, table.StateRefused), "op is neither 0, 1 nor 2: ")
+		for _, number := range []int64{before, s.Insert(insert{ID: "less", Verb: -32768}), s.Insert(insert{ID: "more", Verb: 4})} {
+			require.Contains(t, s.RequireState(number, table.StateRefused), "op is not 0 to 3: ")
 		}
 	})
 }

@@ -14,14 +14,25 @@ import (
 // operations of one go one after the other.
 const operateWidth = 16
 
-// operate applies a batch of a queue's operations.
-func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (o outcome, err error) {
+// operate applies a batch of a queue's operations, once it is noted that it may.
+func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (outcome, error) {
+	o, noted, err := l.operateNoted(ctx, look, work, true)
+	if noted && err == nil {
+		o, _, err = l.operateNoted(ctx, look, work, false)
+	}
+	return o, err
+}
+
+// operateNoted applies a batch of those operations of which it is noted that they may be
+// tried. With note it notes that of the others first, if there are any, and does nothing else then.
+func (l *lane) operateNoted(ctx context.Context, look outlook, work table.Work, note bool) (o outcome, noted bool, err error) {
 	b, err := l.relay.batch(ctx, look, work.Queue)
 	if err != nil {
-		return l.unpinned(ctx, work.Queue, l.relay.outages.operations, err)
+		o, err = l.unpinned(ctx, work.Queue, l.relay.outages.operations, err)
+		return o, false, err
 	}
 	err = l.relay.transact(ctx, look, func(inside context.Context, t *transaction) error {
-		work.Most = min(l.relay.config.Batch, table.BatchRows)
+		work.Blocked, work.Most = l.relay.blocked.list(work.Queue), min(l.relay.config.Batch, table.BatchRows)
 		rows, err := t.LockOperations(inside, work)
 		if err != nil || len(rows) == 0 {
 			return err
@@ -34,17 +45,54 @@ func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (o ou
 		if err != nil {
 			return err
 		}
+		if numbers := unnoted(groups); note && len(numbers) > 0 {
+			noted = true
+			return t.Note(inside, numbers)
+		}
 		b.wait(len(busy), nil)
+		b.reads(inside, t)
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.operateAll(redis, groups)
 		o = b.outcome(rows[len(rows)-1], len(rows) == work.Most)
 		return t.Write(inside, b.updates)
 	})
-	if err == nil {
-		b.report(ctx, l.relay.outages.operations)
+	switch {
+	case err != nil:
+		b.restLiving(ctx)
+	case !noted:
+		o.crowded = b.report(ctx, l.relay.outages.operations)
 	}
-	return o, err
+	return o, noted, err
+}
+
+// unnoted are the numbers of the reschedules that a producer may still change.
+func unnoted(groups []*table.Group) (numbers []int64) {
+	for _, g := range groups {
+		for _, op := range g.Operations {
+			if op.IsUnnoted() {
+				numbers = append(numbers, op.Number)
+			}
+		}
+	}
+	return numbers
+}
+
+// restLiving lets those replaces rest that could not go live: it may be that a transaction is
+// open in which their id was scheduled, and the others need not wait for that again.
+func (b *batch) restLiving(ctx context.Context) {
+	var rows []blockedRow
+	for number, update := range b.updates {
+		if update.Lives {
+			rows = append(rows, blockedRow{table.Identity{Queue: b.queue.Name}, number, "another transaction schedules that id"})
+		}
+	}
+	b.relay.blocked.add(ctx, b.queue.Name, rows)
+}
+
+// reads has bodies be read through a transaction.
+func (b *batch) reads(ctx context.Context, t *transaction) {
+	b.bodies.complete = func(r *table.Row) error { return t.Complete(ctx, []*table.Row{r}) }
 }
 
 func (b *batch) operateAll(ctx context.Context, groups []*table.Group) {
@@ -65,11 +113,23 @@ func (b *batch) isLoadable(r *table.Row) bool { return r.DueMs <= b.look.untilMs
 // operateGroup applies the operations of one identity until one must wait.
 func (b *batch) operateGroup(ctx context.Context, g *table.Group) {
 	for _, op := range g.Operations {
+		if op.IsUnnoted() {
+			b.wait(1, nil) // It came since the others were noted.
+			return
+		}
 		v, err := b.operateOne(ctx, g, op)
+		if v.inTheWay != "" {
+			b.block(op, v.inTheWay)
+			return
+		}
 		b.set(op, v.op, err)
 		b.setHead(g, v.head)
 		if v.stop {
 			return
+		}
+		if v.op.Lives {
+			op.Verb = table.VerbSchedule
+			g.Head = op
 		}
 	}
 }
@@ -79,7 +139,12 @@ func (b *batch) operateGroup(ctx context.Context, g *table.Group) {
 // touches no other message of that id.
 func (b *batch) operateOne(ctx context.Context, g *table.Group, op *table.Row) (verdict, error) {
 	if err := op.CheckOperation(); err != nil {
-		return verdict{op: table.Update{State: table.StateRefused, Reason: err.Error()}}, nil //nolint:nilerr // The row says it.
+		return refusal(err), nil
+	}
+	if op.Verb == table.VerbReplace {
+		if why, err := b.unfit(op); why != nil || err != nil {
+			return refusal(why), err
+		}
 	}
 	if v, ok := judgeByTable(g, op); ok {
 		return v, nil
@@ -87,7 +152,7 @@ func (b *batch) operateOne(ctx context.Context, g *table.Group, op *table.Row) (
 	s := situation{verb: op.Verb, marked: g.Head.Maybe, op: table.Moved{Token: op.Token, DueMs: op.DueMs, Revision: op.Number}}
 	o := store.Operation{ID: op.ID, Key: op.Key, Token: op.Token, Target: g.Head.Token}
 	var answer store.Answer
-	if op.Verb == table.VerbCancel {
+	if op.Verb != table.VerbReschedule {
 		answer = b.redis.CancelRow(ctx, o)
 	} else {
 		answer = b.redis.RescheduleRow(ctx, o, op.DueAt())
@@ -99,6 +164,20 @@ func (b *batch) operateOne(ctx context.Context, g *table.Group, op *table.Row) (
 		}
 	}
 	return judge(s, answer), answer.Err
+}
+
+// unfit says why a message could never be stored: it takes the place of none then.
+func (b *batch) unfit(r *table.Row) (why, err error) {
+	if !r.IsWhole() && !r.IsHuge() {
+		b.bodies.Lock()
+		defer b.bodies.Unlock()
+		if err := b.bodies.complete(r); err != nil {
+			return nil, err
+		}
+		defer r.Forget()
+	}
+	_, why = b.prepareRow(r)
+	return why, nil
 }
 
 // maybeOut reports whether a copy of the row's message may be out, where Redis knows

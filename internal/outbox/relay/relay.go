@@ -36,6 +36,8 @@ type Relay struct {
 	wake      chan struct{}
 	ready     chan struct{} // closed once the database was found fit
 	readyOnce sync.Once
+	// purgedMs is up to when finished operations were purged. It belongs to the upkeep.
+	purgedMs int64
 }
 
 // New returns a relay; [Relay.Run] runs it.

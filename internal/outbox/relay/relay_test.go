@@ -107,6 +107,60 @@ func TestPurge(t *testing.T) {
 	})
 }
 
+// TestPurgeOperations: operations that have ended go before messages do, but for those of a message
+// of which one is pending, and what a message that was refused was told.
+func TestPurgeOperations(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newScene(t, d)
+		s.config.Keep, s.config.KeepOperations = 3*time.Hour, time.Hour
+		relay, err := New(s.config)
+		require.NoError(t, err)
+		ended := func(id string, verb table.Verb, state table.State, age time.Duration, reason string) {
+			t.Helper()
+			number := s.Insert(insert{ID: id, Verb: verb, State: state, DueMs: 1})
+			d.Exec(t, "UPDATE {t} SET finished_ms = ?, reason = ? WHERE id = ?", s.Now()-age.Milliseconds(), reason, number)
+		}
+		count := func() map[string]int {
+			found := map[string]int{}
+			for _, id := range []string{"old", "young", "busy", "refused"} {
+				found[id] = s.Count("op > 0 AND message_id = '" + id + "'")
+			}
+			return found
+		}
+		for range 1200 { // More than one batch, in one instant.
+			s.Insert(insert{ID: "old", Verb: table.VerbReschedule, State: table.StateStored, DueMs: 1})
+		}
+		d.Exec(t, "UPDATE {t} SET finished_ms = ? WHERE op = 2", s.Now()-150*time.Minute.Milliseconds())
+		ended("old", table.VerbSchedule, table.StatePublished, 2*time.Hour, "")
+		ended("old", table.VerbCancel, table.StateTooLate, 61*time.Minute, "")
+		ended("young", table.VerbCancel, table.StateTooLate, 59*time.Minute, "")
+		ended("busy", table.VerbReschedule, table.StateUnknown, 2*time.Hour, "")
+		s.Insert(insert{ID: "busy", Verb: table.VerbCancel})
+		ended("refused", table.VerbCancel, table.StateCancelled, 2*time.Hour, table.ReasonRefused)
+		want := map[string]int{"old": 0, "young": 1, "busy": 2, "refused": 1}
+		for range 2 {
+			_, err = relay.tidy(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, want, count())
+		}
+		require.Equal(t, 1, s.Count("op = 0"), "the message")
+		d.Exec(t, "UPDATE {t} SET finished_ms = finished_ms - 90000 WHERE message_id = 'young'")
+		relay.purgedMs -= 90000 // As if so much time had passed.
+		_, err = relay.tidy(t.Context())
+		require.NoError(t, err)
+		want["young"] = 0
+		require.Equal(t, want, count())
+
+		s.config.KeepOperations = 0
+		relay, err = New(s.config)
+		require.NoError(t, err)
+		ended("old", table.VerbCancel, table.StateTooLate, 2*time.Hour, "")
+		_, err = relay.tidy(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, count()["old"], "as all rows")
+	})
+}
+
 func TestWatch(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)

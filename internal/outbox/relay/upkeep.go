@@ -94,7 +94,40 @@ func (r *Relay) tidy(ctx context.Context) (looked time.Duration, err error) {
 	for more && err == nil && ctx.Err() == nil {
 		fromMs, more, err = r.db.Ended().Purge(ctx, r.config.Keep, fromMs)
 	}
-	return looked, errors.Join(errUnknown, err)
+	return looked, errors.Join(errUnknown, err, r.purgeOperations(ctx))
+}
+
+const (
+	// purgeSpan is of how long one statement looks for operations among what has ended.
+	purgeSpan = time.Minute
+	// purgeAgain is how long before the last purge of operations it is looked for such again
+	// that were committed since: no transaction of ours takes so long.
+	purgeAgain = time.Minute
+)
+
+// purgeOperations purges cancels and reschedules before messages. It goes on where the last
+// one has ended, since messages that have ended stand in between.
+func (r *Relay) purgeOperations(ctx context.Context) error {
+	keep := r.config.KeepOperations
+	if keep == 0 || keep >= r.config.Keep {
+		return nil
+	}
+	nowMs, _, err := r.db.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	untilMs := nowMs - keep.Milliseconds()
+	for from := max(r.purgedMs, nowMs-r.config.Keep.Milliseconds()); from < untilMs; from += purgeSpan.Milliseconds() {
+		at, before, more := from, min(untilMs, from+purgeSpan.Milliseconds()), true
+		for more && err == nil && ctx.Err() == nil {
+			at, more, err = r.db.Ended().PurgeOperations(ctx, at, before)
+		}
+		if err != nil || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+	r.purgedMs = untilMs - purgeAgain.Milliseconds()
+	return nil
 }
 
 // reportUnknown says how many rows wait for queues that this bridge has not.

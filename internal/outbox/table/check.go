@@ -116,15 +116,15 @@ func (d *Database) schemaError(err error) error {
 }
 
 // IsDeadlock reports whether the database ended a transaction so that others
-// could go on.
+// could go on, or since one has committed a message of the same identity.
 func IsDeadlock(err error) bool {
 	var pg *pgconn.PgError
 	var my *mysql.MySQLError
 	switch {
 	case errors.As(err, &pg):
-		return pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "55P03" // deadlock, serialization, lock timeout
+		return pg.Code == "40P01" || pg.Code == "40001" || pg.Code == "55P03" || pg.Code == "23505" // deadlock, serialization, lock timeout, a live message
 	case errors.As(err, &my):
-		return my.Number == 1213 || my.Number == 1205 // deadlock, lock timeout
+		return my.Number == 1213 || my.Number == 1205 || my.Number == 1062 // deadlock, lock timeout, a live message
 	}
 	return false
 }

@@ -122,6 +122,9 @@ func (d *Database) Ended() Ended { return Ended{d} }
 // Listing is all rows, for people.
 func (d *Database) Listing() Listing { return Listing{d} }
 
+// Refused has refused rows tried again.
+func (d *Database) Refused() Refused { return Refused{d} }
+
 // Heed drops the connections that are not in use where one has led to a server that
 // is read-only: a standby now, and the name leads to another.
 func (d *Database) Heed(err error) {

@@ -107,9 +107,23 @@ func (e Ended) Living(ctx context.Context, list []Identity, pending bool) (found
 // fromMs. Where there are more, they finished at lastMs or later. Those of a message of
 // which an operation is pending are kept: they tell what overtook it.
 func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (lastMs int64, more bool, err error) {
+	return e.purge(ctx, e.purgeQuery(keep, fromMs), fromMs)
+}
+
+// PurgeOperations is Purge of cancels and reschedules that finished before an instant. Those
+// of a message that was refused are kept: it may be tried again only where none has cancelled it.
+func (e Ended) PurgeOperations(ctx context.Context, fromMs, beforeMs int64) (lastMs int64, more bool, err error) {
+	q := e.db.query("SELECT id, queue, message_key, message_id, finished_ms").from(byFinished).
+		add(" WHERE finished_ms >= ? AND finished_ms < ? AND op + 0 > 0 AND status + 0 <> 6 AND reason <> ?", fromMs, beforeMs, ReasonRefused).
+		add(" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", purgeBatch)
+	return e.purge(ctx, q, fromMs)
+}
+
+// purge deletes the rows that q has locked.
+func (e Ended) purge(ctx context.Context, q *query, fromMs int64) (lastMs int64, more bool, err error) {
 	err = e.db.Within(ctx, func(t *Tx) error {
 		var list []*Row
-		err := e.purgeQuery(keep, fromMs).each(ctx, t.tx, func(rows *sql.Rows) error {
+		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
 			r := new(Row)
 			list = append(list, r)
 			return rows.Scan(&r.Number, &r.Queue, &r.Key, &r.ID, &lastMs)

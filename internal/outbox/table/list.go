@@ -47,7 +47,7 @@ func States() []string { return slices.Clone(stateNames[:]) }
 
 var errState = errors.New("unknown state")
 
-const entryColumns = "id, queue, message_key, message_id, op, status, topic, due_ms, created_ms, finished_ms, reason, {size}, {now}"
+const entryColumns = "id, queue, message_key, message_id, op, status, topic, CASE WHEN op = 2 AND revision > 0 THEN revision ELSE due_ms END, created_ms, finished_ms, reason, {size}, {now}"
 
 // List returns rows, the oldest first. It takes no locks, and reads no bodies.
 func (l Listing) List(ctx context.Context, f Filter) ([]Entry, error) {

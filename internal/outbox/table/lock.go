@@ -53,13 +53,18 @@ func (t *Tx) headsQuery(w Work) *query {
 		}
 	}
 	q.add(" AND op + 0 <= 0") // What is less than 0 is refused with them: nobody else takes it.
-	if len(w.Blocked) > 0 {
-		q.add(" AND NOT id + 0").ids(w.Blocked)
-	}
+	q.without(w.Blocked)
 	if w.Operations {
 		q.withoutOperation()
 	}
 	return q.add(" ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
+}
+
+// without appends that these rows are left out.
+func (q *query) without(numbers []int64) {
+	if len(numbers) > 0 {
+		q.add(" AND NOT id + 0").ids(numbers)
+	}
 }
 
 // numbered begins a statement that reads pending rows by their numbers alone.
@@ -83,7 +88,14 @@ func (t *Tx) operationsQuery(w Work) *query {
 		q, order = t.db.query("SELECT "+columns).from(byDue).
 			add(" WHERE queue = ? AND status = 0 AND load_ms = 0 AND id > ?", t.db.text(w.Queue), w.After.Number), "load_ms, id"
 	}
+	q.without(w.Blocked)
 	return q.add(" AND op + 0 > 0 ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
+}
+
+// Note says of reschedules that they may be tried once this is committed: no producer changes
+// them any more, see docs/model/Merge.tla.
+func (t *Tx) Note(ctx context.Context, numbers []int64) error {
+	return t.writeTo(ctx, numbers, t.db.query("UPDATE {t} SET due_ms = revision, revision = 0 WHERE revision > 0 AND id"))
 }
 
 // Complete reads headers and bodies that did not come with their rows.

@@ -18,6 +18,9 @@ const (
 	VerbSchedule   Verb = 0
 	VerbCancel     Verb = 1
 	VerbReschedule Verb = 2
+	// VerbReplace is a message that takes the place of the one that lives: of its target, or of
+	// any where it has none. Until then it is an operation, and from then on a schedule.
+	VerbReplace Verb = 3
 )
 
 func (v Verb) String() string {
@@ -28,6 +31,8 @@ func (v Verb) String() string {
 		return "cancel"
 	case VerbReschedule:
 		return "reschedule"
+	case VerbReplace:
+		return "replace"
 	default:
 		return "unknown"
 	}
@@ -72,7 +77,7 @@ type Row struct {
 	Token     string
 	UID       string // the first token, where a reschedule has taken it; else empty
 	Target    sql.NullInt64
-	Revision  int64
+	Revision  int64 // of a message: the last reschedule that was applied
 	DueMs     int64
 	CreatedMs int64
 	Content   Content
@@ -126,6 +131,10 @@ func (r *Row) Cursor() Cursor {
 	return Cursor{r.DueMs, r.Number}
 }
 
+// IsUnnoted reports that a producer may still change the reschedule: until [Tx.Note], its
+// revision is the due time in force.
+func (r *Row) IsUnnoted() bool { return r.Verb == VerbReschedule && r.Revision > 0 }
+
 // Version is the row's message under its token.
 func (r *Row) Version() Version { return Version{r.Identity, r.Token} }
 
@@ -135,6 +144,16 @@ func (r *Row) Rename(token string) {
 		r.UID = r.Token
 	}
 	r.Token = token
+}
+
+// IsWhole reports that headers and body were read.
+func (r *Row) IsWhole() bool { return r.Content.whole }
+
+// Forget lets go of headers and body, where they are large.
+func (r *Row) Forget() {
+	if r.Content.Size > inlineSize {
+		r.Content.Headers, r.Content.Body, r.Content.whole = sql.NullString{}, nil, false
+	}
 }
 
 // IsHuge reports that the row is too large to be read, with any queue's limits.
@@ -162,7 +181,7 @@ func CheckDue(ms int64) error {
 // queue with that sink, and that limit of a message's size in bytes.
 func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, error) {
 	m := &message.Message{ID: r.ID, Key: r.Key, Topic: r.Content.Topic, Body: r.Content.Body, Queue: r.Queue, DueAt: r.DueAt(), Token: r.Token}
-	if r.Verb != VerbSchedule {
+	if r.Verb != VerbSchedule && r.Verb != VerbReplace {
 		return nil, fmt.Errorf("%w: %d", errVerb, r.Verb)
 	}
 	if err := CheckDue(r.DueMs); err != nil {
@@ -183,14 +202,14 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 	return m, nil
 }
 
-var errVerb = errors.New("op is neither 0, 1 nor 2")
+var errVerb = errors.New("op is not 0 to 3")
 
 // CheckOperation reports why an operation can never be applied.
 func (r *Row) CheckOperation() error {
 	switch {
-	case r.Verb != VerbCancel && r.Verb != VerbReschedule:
+	case r.Verb < VerbCancel || r.Verb > VerbReplace:
 		return fmt.Errorf("%w: %d", errVerb, r.Verb)
-	case r.Verb == VerbReschedule && CheckDue(r.DueMs) != nil:
+	case r.Verb != VerbCancel && CheckDue(r.DueMs) != nil:
 		return errDue
 	case !message.IsRowToken(r.Token):
 		return errRowToken

@@ -12,6 +12,9 @@ import (
 // reasonLength is how much of a reason a row takes, in characters.
 const reasonLength = 1000
 
+// ReasonRefused is why an operation did nothing: its message had been refused.
+const ReasonRefused = "the message was refused"
+
 // ReasonCopy is why nobody can say of a message that it was not published.
 const ReasonCopy = "a copy may be out"
 
@@ -22,6 +25,9 @@ type Update struct {
 	Move   *Moved
 	// Maybe notes that a copy may be out. No update takes that back.
 	Maybe bool
+	// Lives says that the message of a replace is its identity's from now on. Nor does any
+	// update take that back.
+	Lives bool
 }
 
 // Moved is what a reschedule gives to the message's row.
@@ -57,6 +63,7 @@ func (u Updates) Set(number int64, to Update) {
 		to.Move = u[number].Move
 	}
 	to.Maybe = to.Maybe || u[number].Maybe
+	to.Lives = to.Lives || u[number].Lives
 	u[number] = to
 }
 
@@ -69,12 +76,15 @@ type ending struct {
 // Write applies the updates, in few statements. Messages that were published are
 // deleted where the database keeps no ended rows.
 func (t *Tx) Write(ctx context.Context, updates Updates) error {
-	var removed, stored, maybe []int64
+	var removed, stored, maybe, lives []int64
 	ended := map[ending][]int64{}
 	for _, number := range slices.Sorted(maps.Keys(updates)) { // Whoever else writes several rows does so in this order.
 		update := updates[number]
 		if update.Maybe {
 			maybe = append(maybe, number)
+		}
+		if update.Lives {
+			lives = append(lives, number)
 		}
 		switch {
 		case update.Move != nil:
@@ -96,11 +106,6 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 	if err := t.writeTo(ctx, maybe, t.db.query("UPDATE {t} SET maybe = TRUE WHERE id")); err != nil {
 		return err
 	}
-	// An operation that was carried out is finished, a stored message is not.
-	q := t.db.query("UPDATE {t} SET status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END WHERE id")
-	if err := t.writeTo(ctx, stored, q); err != nil {
-		return err
-	}
 	for _, by := range slices.SortedFunc(maps.Keys(ended), func(a, b ending) int {
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.reason, b.reason))
 	}) {
@@ -114,7 +119,12 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 			return err
 		}
 	}
-	return nil
+	// One message lives, so those before them have ended above.
+	if err := t.writeTo(ctx, lives, t.db.query("UPDATE {t} SET op = 0, target = NULL WHERE id")); err != nil {
+		return err
+	}
+	// An operation that was carried out is finished, a stored message is not.
+	return t.writeTo(ctx, stored, t.db.query("UPDATE {t} SET status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END WHERE id"))
 }
 
 func (t *Tx) writeTo(ctx context.Context, numbers []int64, q *query) error {
