@@ -46,7 +46,7 @@ var MostMessages = map[string]int{
 	"schedule": scheduleVerb.most, "replace": replaceVerb.most, "put": putVerb.most, "cancel": mostChanged, "reschedule": mostChanged,
 	"claim": MaxBatch, "settle": MaxBatch, "mark": MaxBatch, "reclaim": MaxBatch, "parked": slotsPage,
 	"redrive": deadBatch, "purge": deadBatch, "forget": MaxBatch, "rows": rowsBatch, "remove": removeBatch, "get": 1,
-	"scan": scanPage,
+	"scan": scanPage, "members": namesPage,
 }
 
 // Tracks is how many tracks a node has.
