@@ -55,8 +55,13 @@ const Tracks = tracks
 // InLine is how many callers wait for a run of others.
 func (q *Queue) InLine() int { return q.coalescer.lines.Waiting() }
 
-// CancelAll cancels several messages with as few scripts as may be.
-func (q *Producer) CancelAll(ctx context.Context, ids ...string) []Answer {
+// CancelMembers cancels messages if they have the tag.
+func (q *Producer) CancelMembers(ctx context.Context, tag string, members ...string) []Answer {
+	return q.cancelMembers(ctx, tag, members, Durability{})
+}
+
+// CancelThese cancels several messages with as few scripts as may be.
+func (q *Producer) CancelThese(ctx context.Context, ids ...string) []Answer {
 	return q.changeAll(ctx, cancelVerb, When{}, ids)
 }
 

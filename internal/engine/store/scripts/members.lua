@@ -4,7 +4,7 @@
 -- ARGV 1 epoch  2 cursor ('': the given ids)  3 count; of a page only those of  4 this pattern of ids  5 this topic ('': any)
 --      6 ids, behind the key, that begin so, and not of  7 tokens that begin so ('': of all), and if they wait unparked with
 --      8 score_min  9 score_max, not included; then the ids
--- RETURNS {0, now_ms, run id of the server, on which alone the cursor means something ('': not known), next cursor
+-- RETURNS {0, now_ms, what tells the server from others, on which alone the cursor means something, next cursor
 --      ("0": the end), bytes read, {id, where (2 waiting, 3 in flight, 4 dead, 8 gone), its score or died_ms}*}, or
 --      {1, now_ms, epoch, layout} of another epoch
 -- COST O(count * log N). CLOCK Redis. Writes nothing.
@@ -20,8 +20,7 @@ local function add(id, least, most)
 end
 for i = 10, #ARGV do add(ARGV[i], -math.huge, math.huge) end
 if ARGV[2] ~= '' then
-  local info = redis.pcall('INFO', 'server')
-  server = type(info) == 'string' and string.match(info, 'run_id:(%x+)') or ''
+  server = tostring(redis) -- Where a process has it in its memory; INFO would be a right more.
   local page = redis.call('HSCAN', KEYS[1], ARGV[2], 'COUNT', ARGV[3], 'MATCH', ARGV[4])
   next = page[1]
   local topic, prefix, mark, least, most = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
