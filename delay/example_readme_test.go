@@ -33,7 +33,13 @@ func Example_calls() {
 			return err
 		}
 		fmt.Println(info.DueAt)
-		return client.Cancel(ctx, res.Ref) // nil: it will never be published
+		err = client.Cancel(ctx, res.Ref) // nil: it will never be published
+		if err != nil {
+			return err
+		}
+		n, err := client.CancelAll(ctx, delay.Filter{Tag: "customer-7"}) // all of a tag, or of a Key
+		fmt.Println(n.Done)
+		return err
 	}
 	_ = use
 }

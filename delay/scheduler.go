@@ -11,6 +11,7 @@ type Scheduler interface {
 	ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error)
 	Cancel(ctx context.Context, ref Ref, opts ...CallOption) error
 	CancelBatch(ctx context.Context, refs []Ref) ([]Result, error)
+	CancelAll(ctx context.Context, filter Filter) (CancelCount, error)
 	Reschedule(ctx context.Context, ref Ref, when When, opts ...CallOption) error
 	PublishNow(ctx context.Context, ref Ref, opts ...CallOption) error
 	Get(ctx context.Context, ref Ref) (Info, error)

@@ -137,5 +137,8 @@ func tallyOf(job *store.Job) string {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
+	if job.Remaining != nil && *job.Remaining > 0 {
+		parts = append(parts, fmt.Sprintf("%d still match", *job.Remaining))
+	}
 	return strings.Join(parts, ", ")
 }

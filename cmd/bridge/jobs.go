@@ -102,6 +102,7 @@ type jobJSON struct {
 	Verb  store.JobVerb  `json:"verb"`
 	State store.JobState `json:"state"`
 	store.Tally
+	Remaining *int64  `json:"remaining"`
 	DryRun    bool    `json:"dry_run,omitempty"`
 	StartedAt *string `json:"started_at"`
 	EndedAt   *string `json:"ended_at"`
@@ -110,7 +111,7 @@ type jobJSON struct {
 
 func (s *session) jobView(job *store.Job) jobJSON {
 	return jobJSON{
-		Job: job.ID, Queue: s.name, Verb: job.Spec.Verb, State: job.State, Tally: job.Tally, DryRun: job.Spec.DryRun,
+		Job: job.ID, Queue: s.name, Verb: job.Spec.Verb, State: job.State, Tally: job.Tally, Remaining: job.Remaining, DryRun: job.Spec.DryRun,
 		StartedAt: stamp(job.StartedAt), EndedAt: stamp(job.EndedAt), Reason: job.Err,
 	}
 }

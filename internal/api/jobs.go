@@ -166,10 +166,11 @@ type Job struct {
 	State          string `json:"state" enum:"waiting,running,done,stopped,failed"`
 	Matched        int64  `json:"matched"`
 	Done           int64  `json:"done"`
-	TooLate        int64  `json:"too_late" doc:"They were in flight."`
+	TooLate        int64  `json:"too_late" doc:"They were in flight whenever the job was about them."`
 	MaybePublished int64  `json:"maybe_published" doc:"Done, but a copy may have been published before."`
 	Gone           int64  `json:"gone" doc:"Published, or changed by others, after they were matched."`
 	Failed         int64  `json:"failed" doc:"They cannot be read, or nobody knows what became of them."`
+	Remaining      *int64 `json:"remaining,omitempty" doc:"How many of the matched still match as the job ends, in flight or failed; absent where that is not known."`
 	StartedAt      string `json:"started_at" format:"date-time"`
 	EndedAt        string `json:"ended_at,omitempty" format:"date-time"`
 	Error          string `json:"error,omitempty" doc:"Why it has failed."`
@@ -179,7 +180,7 @@ func viewJob(queue string, j *store.Job) Job {
 	return Job{
 		Job: j.ID, Queue: queue, Verb: string(j.Spec.Verb), Filter: viewFilter(&j.Spec.Filter), DryRun: j.Spec.DryRun, State: string(j.State),
 		Matched: j.Tally.Matched, Done: j.Tally.Done, TooLate: j.Tally.TooLate, MaybePublished: j.Tally.MaybePublished,
-		Gone: j.Tally.Gone, Failed: j.Tally.Failed + j.Tally.Unknown,
+		Gone: j.Tally.Gone, Failed: j.Tally.Failed + j.Tally.Unknown, Remaining: j.Remaining,
 		StartedAt: stamp(j.StartedAt), EndedAt: stamp(j.EndedAt), Error: j.Err,
 	}
 }

@@ -28,6 +28,7 @@ func (m *messages) register() {
 		id: "publishNow", method: http.MethodPost, path: path + ":publish-now", roles: producers,
 		summary: "Make a message due now; a dead letter is put back, a parked one leaves when its route is there again",
 	}, m.publishNow)
+	m.registerCancelAll()
 }
 
 // MessageParam names the message of a call.

@@ -20,7 +20,7 @@ const threeRoles = `
 
 // mayCall says who may make which call.
 var mayCall = map[string]string{
-	"schedule": "producer operator", "scheduleBatch": "producer operator", "cancel": "producer operator", "reschedule": "producer operator",
+	"schedule": "producer operator", "scheduleBatch": "producer operator", "cancel": "producer operator", "cancelTagged": "producer operator", "reschedule": "producer operator",
 	"publishNow": "producer operator", "pause": "operator", "resume": "operator",
 	"cancelAll": "operator", "rescheduleAll": "operator", "redriveAll": "operator", "purgeAll": "operator", "stopJob": "operator",
 	"get":  "producer viewer operator",

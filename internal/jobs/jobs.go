@@ -28,6 +28,10 @@ const (
 	longestPause = 5 * time.Second
 	// saidEvery is how often a failure is said again.
 	saidEvery = time.Minute
+	// leftPatience is for what was in flight when a job was about it to come back: longer than
+	// a claim lives. Between two looks at it there are so long pauses.
+	leftPatience           = 90 * time.Second
+	firstRest, longestRest = 100 * time.Millisecond, 2 * time.Second
 	// releasePatience is for giving a job back at the end.
 	releasePatience = time.Second
 )
@@ -109,7 +113,7 @@ func (r *Runner) run(ctx context.Context, id string) {
 		j := job.Job()
 		logger.Info("job has ended", "event", "job_end", "state", j.State, "matched", j.Tally.Matched, "done", j.Tally.Done,
 			"maybe_published", j.Tally.MaybePublished, "too_late", j.Tally.TooLate, "gone", j.Tally.Gone,
-			"failed", j.Tally.Failed, "unknown", j.Tally.Unknown, "reason", j.Err)
+			"failed", j.Tally.Failed, "unknown", j.Tally.Unknown, "remaining", remaining(&j), "reason", j.Err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasePatience)
@@ -117,14 +121,38 @@ func (r *Runner) run(ctx context.Context, id string) {
 	_ = job.Release(ctx) // Else it is taken when the lease has lapsed.
 }
 
+// remaining is how many messages still match; nil where nobody knows.
+func remaining(j *store.Job) any {
+	if j.Remaining == nil {
+		return nil
+	}
+	return *j.Remaining
+}
+
 // steps makes steps, on average no faster than the job's rate, and reports whether it has ended.
 func (r *Runner) steps(ctx context.Context, job *store.JobRun, logger *slog.Logger) bool {
 	spec := job.Job().Spec
 	pace := newPace(&spec, time.Now())
 	pause := wait.Backoff{Initial: 100 * time.Millisecond, Limit: longestPause}
-	var said time.Time
+	rest := wait.Backoff{Initial: firstRest, Limit: longestRest}
+	var said, waits time.Time // when a failure was said last; since when what is in flight is waited for
 	for wait.Sleep(ctx, time.Until(pace.next())) {
-		changed, err := job.Step(ctx, pace.room(time.Now()))
+		var changed int
+		var err error
+		switch {
+		case !job.Waits():
+			changed, err = job.Step(ctx, pace.room(time.Now()))
+		case !waits.IsZero() && time.Since(waits) > leftPatience:
+			err = job.Finish(ctx)
+		default:
+			if waits.IsZero() {
+				waits = time.Now()
+			}
+			if !wait.Sleep(ctx, rest.Next()) {
+				return false
+			}
+			changed, err = job.Step(ctx, pace.room(time.Now()))
+		}
 		pace.spend(changed)
 		switch {
 		case errors.Is(err, store.ErrJobLost):

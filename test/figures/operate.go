@@ -38,7 +38,7 @@ func operateFigure(ctx context.Context, r run) error {
 	defer w.Close()
 	count := cmp.Or(r.count, 5_000_000)
 	o := &operating{run: r, w: w, count: count, tagged: max(1, count/50)}
-	for _, step := range []func(context.Context) error{o.fill, o.reads, o.job, o.scripts} {
+	for _, step := range []func(context.Context) error{o.fill, o.reads, o.job, o.walk, o.scripts} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -153,16 +153,40 @@ func (o *operating) call(ctx context.Context, method, path, body string) ([]byte
 
 // job cancels all that are tagged.
 func (o *operating) job(ctx context.Context) error {
-	begin := time.Now()
-	content, err := o.call(ctx, http.MethodPost, "/api/v1/queues/"+o.w.Queue()+"/messages:cancel", `{"filter":{"tag":"`+operateTag+`"}}`)
+	matched, done, took, err := o.cancel(ctx, `{"tag":"`+operateTag+`"}`)
 	if err != nil {
 		return err
+	}
+	o.say("cancel all of a tag: %d matched, %d done in %.1f s, %.0f a second", matched, done, took.Seconds(), rate(done, took))
+	if done != o.tagged {
+		o.problems = append(o.problems, fmt.Errorf("the job has cancelled %d of %d", done, o.tagged))
+	}
+	return nil
+}
+
+// walk has jobs look at all that waits and find nothing.
+func (o *operating) walk(ctx context.Context) error {
+	for _, filter := range []string{`{"topic":"nobodys"}`, `{"id_prefix":"nobodys"}`, `{"due_to":"2001-01-01T00:00:00.000Z"}`} {
+		matched, _, took, err := o.cancel(ctx, filter)
+		if err != nil {
+			return err
+		}
+		o.say("cancel all of %s: %d matched, in %.1f s", filter, matched, took.Seconds())
+	}
+	return nil
+}
+
+func (o *operating) cancel(ctx context.Context, filter string) (matched, done int, took time.Duration, err error) {
+	begin := time.Now()
+	content, err := o.call(ctx, http.MethodPost, "/api/v1/queues/"+o.w.Queue()+"/messages:cancel", `{"filter":`+filter+`}`)
+	if err != nil {
+		return 0, 0, 0, err
 	}
 	var started struct {
 		Job string `json:"job"`
 	}
 	if err := json.Unmarshal(content, &started); err != nil {
-		return err
+		return 0, 0, 0, err
 	}
 	var job struct {
 		State         string `json:"state"`
@@ -170,21 +194,19 @@ func (o *operating) job(ctx context.Context) error {
 	}
 	for job.State != "done" && job.State != "failed" {
 		if err := pause(ctx, 100*time.Millisecond); err != nil { //nolint:mnd // often enough
-			return err
+			return 0, 0, 0, err
 		}
 		if content, err = o.call(ctx, http.MethodGet, "/api/v1/jobs/"+started.Job, ""); err != nil {
-			return err
+			return 0, 0, 0, err
 		}
 		if err := json.Unmarshal(content, &job); err != nil {
-			return err
+			return 0, 0, 0, err
 		}
 	}
-	took := time.Since(begin)
-	o.say("cancel all of a tag: %s, %d matched, %d done in %.1f s, %.0f a second", job.State, job.Matched, job.Done, took.Seconds(), rate(job.Done, took))
-	if job.Done != o.tagged {
-		o.problems = append(o.problems, fmt.Errorf("the job has cancelled %d of %d", job.Done, o.tagged))
+	if job.State == "failed" {
+		err = errors.New("the job has failed")
 	}
-	return nil
+	return job.Matched, job.Done, time.Since(begin), err
 }
 
 // scripts says what has taken Redis long since the messages wait.

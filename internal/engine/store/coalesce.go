@@ -55,7 +55,7 @@ func (q *Queue) WithCoalescing() *Queue {
 // mayCoalesce reports whether the calls may travel with those of others. A second
 // run has a start of its own, and one that has little time would cut that of the others.
 func (d *doing) mayCoalesce(ctx context.Context, t *train) bool {
-	if d.q.coalescer == nil || d.verb.pinned || !d.verb.within.IsZero() || endsSoon(ctx) {
+	if d.q.coalescer == nil || d.verb.pinned || d.verb.alone || !d.verb.within.IsZero() || endsSoon(ctx) {
 		return false
 	}
 	calls := 0

@@ -46,7 +46,7 @@ var MostMessages = map[string]int{
 	"schedule": scheduleVerb.most, "replace": replaceVerb.most, "put": putVerb.most, "cancel": mostChanged, "reschedule": mostChanged,
 	"claim": MaxBatch, "settle": MaxBatch, "mark": MaxBatch, "reclaim": MaxBatch, "parked": slotsPage,
 	"redrive": deadBatch, "purge": deadBatch, "forget": MaxBatch, "rows": rowsBatch, "remove": removeBatch, "get": 1,
-	"scan": scanPage,
+	"scan": scanPage, "members": namesPage,
 }
 
 // Tracks is how many tracks a node has.
@@ -55,8 +55,13 @@ const Tracks = tracks
 // InLine is how many callers wait for a run of others.
 func (q *Queue) InLine() int { return q.coalescer.lines.Waiting() }
 
-// CancelAll cancels several messages with as few scripts as may be.
-func (q *Producer) CancelAll(ctx context.Context, ids ...string) []Answer {
+// CancelMembers cancels messages if they have the tag.
+func (q *Producer) CancelMembers(ctx context.Context, tag string, members ...string) []Answer {
+	return q.cancelMembers(ctx, tag, members, Durability{})
+}
+
+// CancelThese cancels several messages with as few scripts as may be.
+func (q *Producer) CancelThese(ctx context.Context, ids ...string) []Answer {
 	return q.changeAll(ctx, cancelVerb, When{}, ids)
 }
 

@@ -78,7 +78,7 @@ type Tally struct {
 	// Done, and MaybePublished: done, but a copy may have been published before.
 	Done           int64 `json:"done"`
 	MaybePublished int64 `json:"maybe_published"`
-	// TooLate were in flight.
+	// TooLate were in flight whenever the job was about them.
 	TooLate int64 `json:"too_late"`
 	// Gone were published, or changed by others, after they were matched.
 	Gone int64 `json:"gone"`
@@ -94,6 +94,10 @@ type Job struct {
 	Spec  JobSpec  `json:"spec"`
 	State JobState `json:"state"`
 	Tally Tally    `json:"tally"`
+	// Remaining is how many of the matched still match as the job ends: they are in flight,
+	// or cannot be read. It is nil where that is not known: the job goes on, only counts, or
+	// has not looked at all.
+	Remaining *int64 `json:"remaining,omitempty"`
 	// Place is where the last matched messages were, and when they were due.
 	Place JobPlace `json:"place"`
 	// StartedAt and EndedAt are by Redis' clock.

@@ -18,7 +18,7 @@ const markLength = 8
 
 // item is a message as the job is to change it.
 func (j *jobRecord) item(m *Listed) jobItem {
-	member := message.Member(m.Found.ID, m.Found.Key)
+	member := m.member()
 	item := jobItem{Member: member, Life: m.Found.Token}
 	if m.Found.Err != nil {
 		item.Life = ""

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"time"
 
@@ -24,23 +23,27 @@ const (
 	// clockMargin is how far the clocks of the nodes may differ: a message that came so
 	// much later than the job still counts as one that was there.
 	clockMargin = 2 * time.Second
-	// mostLate is how many messages that were too late a job remembers.
-	mostLate = 4096
+	// mostLeft is how many messages that were in flight a job knows by their names.
+	mostLeft = 8192
 )
 
 // ErrJobLost is returned to a runner whose job another one has taken, or that has ended.
 var ErrJobLost = errors.New("job is run by another, or has ended")
 
-// jobRecord is what Redis has of a job. Cursor is behind the messages of Step.
+// jobRecord is what Redis has of a job. Its place, Part to Rest, is behind the messages of Step.
 type jobRecord struct {
 	Job
 
-	Cursor string   `json:"cursor,omitempty"`
-	IsLast bool     `json:"is_last,omitempty"` // nothing follows Cursor
-	Mark   string   `json:"mark"`              // the tokens that it gives begin with it
-	Serial uint64   `json:"serial"`            // of the tokens that it has given
-	Late   []uint64 `json:"late,omitempty"`    // hashes of those that were too late
-	Step   *jobWork `json:"step,omitempty"`
+	Part   int        `json:"part,omitempty"`    // of the walk
+	Cursor string     `json:"cursor,omitempty"`  // in a listing
+	Scan   *scanPlace `json:"scan,omitempty"`    // in the names
+	Rest   []string   `json:"rest,omitempty"`    // members to be looked at before the walk goes on
+	IsLast bool       `json:"is_last,omitempty"` // the walk is over
+	Left   []string   `json:"left,omitempty"`    // members that were in flight as the job was about them
+	More   int64      `json:"more,omitempty"`    // how many more were, see mostLeft
+	Mark   string     `json:"mark"`              // the tokens that it gives begin with it
+	Serial uint64     `json:"serial"`            // of the tokens that it has given
+	Step   *jobWork   `json:"step,omitempty"`
 }
 
 // jobWork is what the runner is about to do.
@@ -70,21 +73,36 @@ type jobItem struct {
 // force must be the one that was matched. Later than a minute, one that is not there
 // any more may be our own doing or another's, and counts as unknown.
 //
-// A message that was rescheduled may come before the cursor again. A token in force
+// A message that was rescheduled may be met again. A token in force
 // that begins with the job's mark tells that it was; a row's message keeps its token,
 // and so the token of its operation is made of that, and stays remembered for as long
 // as the job may last. An upper bound would not do: messages die, are parked and
 // tried again meanwhile. That only messages count that were there at the start makes
 // the job end.
 //
-// A message that was in flight when the job was about it, and then comes back, is
-// tried again and counted anew: see late.
+// # Why it meets all of them
+//
+// What waits is listed first in the order in which it is due, so that a job with a rate is
+// about what comes next before what comes later. But messages move while it is listed: one
+// that is released, reclaimed, put back or tried earlier is behind the cursor. So then the
+// job goes through the shards' messages by their names, which they keep wherever they
+// are: a scan of a hash returns each that is in it from the scan's beginning to its end,
+// and a server that has taken over, to which the cursor means nothing, has its shard
+// scanned anew. The index of a tag is in the order of names itself, and a dead letter
+// that comes later is listed later, so these are gone through once. Only what others put
+// back from the dead letters meanwhile may be missed, and counts as one that came later.
+//
+// A message that was in flight when the job was about it stays known by its name, see
+// Left. When the walk is over these are looked at again, round by round, until none is
+// left or [JobRun.Finish] gives up on them: then they are what still matches.
 type JobRun struct {
 	q      *Jobs
 	owner  string
 	record jobRecord
 	leased time.Time // until then
 	stop   bool
+	names  int // how many the next page of them has
+	moves  int // how often in a row all that were looked at by name had moved
 }
 
 // Take takes a job that nobody runs; [ErrJobLost] where somebody does, or it has ended.
@@ -119,13 +137,13 @@ func (r *JobRun) Step(ctx context.Context, most int) (changed int, err error) {
 		switch {
 		case r.stop:
 			return 0, r.end(ctx, JobStopped, "")
-		case r.record.IsLast:
-			return 0, r.end(ctx, JobDone, "")
+		case r.record.IsLast && len(r.record.Rest)+len(r.record.Left) == 0:
+			return 0, r.Finish(ctx)
 		case r.q.Now().Sub(r.record.StartedAt) > jobLife:
 			return 0, r.end(ctx, JobFailed, "it took longer than "+jobLife.String())
 		}
 		next := r.record // The old one holds where this fails.
-		next.Late = slices.Clone(next.Late)
+		next.Rest, next.Left = slices.Clone(next.Rest), slices.Clone(next.Left)
 		if err := r.find(ctx, &next, min(most, jobStep)); err != nil {
 			return 0, err
 		}
@@ -141,16 +159,25 @@ func (r *JobRun) Step(ctx context.Context, most int) (changed int, err error) {
 	return r.work(ctx)
 }
 
+// Waits reports whether nothing is to be done but to look again at what was in flight, which
+// the next step does.
+func (r *JobRun) Waits() bool {
+	return r.record.Step == nil && r.record.IsLast && len(r.record.Rest) == 0 && len(r.record.Left) > 0
+}
+
+// Finish ends the job whose walk is over, whatever was in flight.
+func (r *JobRun) Finish(ctx context.Context) error { return r.end(ctx, JobDone, "") }
+
 // find makes the next step.
 func (r *JobRun) find(ctx context.Context, next *jobRecord, most int) error {
-	page, err := r.q.admin.List(ctx, ListRequest{Filter: next.Spec.Filter, Limit: most, After: next.Cursor})
+	list, err := r.next(ctx, next, most)
 	if err != nil {
 		return err
 	}
-	next.Cursor, next.IsLast = page.Next, page.Next == ""
+	next.IsLast = next.IsLast || next.Part >= len(next.Spec.walk())
 	var found []*Listed
-	for i := range page.Messages {
-		if m := &page.Messages[i]; next.means(m) {
+	for i := range list {
+		if m := &list[i]; next.means(m) {
 			found = append(found, m)
 		}
 	}
@@ -187,34 +214,29 @@ func (r *JobRun) find(ctx context.Context, next *jobRecord, most int) error {
 // and the job has not moved it.
 func (j *jobRecord) means(m *Listed) bool {
 	until := j.StartedAt.Add(clockMargin)
-	if m.Found.ScheduledAt.After(until) || m.State == StateDead && j.Spec.Verb != JobCancel && m.Found.DiedAt.After(until) {
+	if m.Found.ScheduledAt.After(until) || j.Spec.isOfDead() && j.Spec.Verb != JobCancel && m.Found.DiedAt.After(until) {
 		return false
 	}
 	return !hasMark(m.Found.Token, j.Mark)
 }
 
-// matched counts a message, once: one that was too late is no more.
+// matched counts a message, once: one that was in flight before is no more.
 func (j *jobRecord) matched(member string) {
-	if at := slices.Index(j.Late, lateHash(member)); at >= 0 {
-		j.Late = slices.Delete(j.Late, at, at+1)
+	if at := slices.Index(j.Left, member); at >= 0 {
+		j.Left = slices.Delete(j.Left, at, at+1)
 		j.Tally.TooLate--
 		return
 	}
 	j.Tally.Matched++
 }
 
-// late remembers a message that was too late. Of very many the first are forgotten,
-// and so would be counted twice if they came back.
-func (j *jobRecord) late(member string) {
-	if j.Late = append(j.Late, lateHash(member)); len(j.Late) > mostLate {
-		j.Late = slices.Delete(j.Late, 0, 1)
+// left remembers a message that was in flight. Of very many the last are only counted.
+func (j *jobRecord) left(member string) {
+	if len(j.Left) < mostLeft {
+		j.Left = append(j.Left, member)
+	} else {
+		j.More++
 	}
-}
-
-func lateHash(member string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(member)) // It never fails.
-	return h.Sum64()
 }
 
 // work changes the messages of the step that are not answered yet.
@@ -245,25 +267,30 @@ func (r *JobRun) work(ctx context.Context) (changed int, err error) {
 
 func (r *JobRun) count(code Code, member string, forgotten bool) {
 	t := &r.record.Tally
-	switch {
-	case code == Done:
+	switch code {
+	case Done:
 		t.Done++
-	case code == DoneMaybePublished:
+	case DoneMaybePublished:
 		t.MaybePublished++
-	case code == InFlight:
+	case InFlight:
 		t.TooLate++
-		r.record.late(member)
-	case forgotten:
-		t.Unknown++
+		r.record.left(member)
 	default:
-		t.Gone++
+		if r.record.Rest = append(r.record.Rest, member); forgotten { // Others may have changed it only.
+			t.Unknown++
+		} else {
+			t.Gone++
+		}
 	}
 }
 
 // end is the last that is written of the job.
 func (r *JobRun) end(ctx context.Context, state JobState, why string) error {
 	r.record.State, r.record.Err, r.record.EndedAt = state, why, r.q.Now()
-	r.record.Late, r.record.Cursor = nil, ""
+	if remaining := int64(len(r.record.Left)) + r.record.More + r.record.Tally.Failed; state == JobDone && !r.record.Spec.DryRun {
+		r.record.Remaining = &remaining
+	}
+	r.record.Left, r.record.Cursor = nil, ""
 	return r.keep(ctx, jobLease, true)
 }
 

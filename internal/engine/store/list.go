@@ -67,6 +67,9 @@ type Listed struct {
 	State State
 }
 
+// member names the message within its shard.
+func (m *Listed) member() string { return message.Member(m.Found.ID, m.Found.Key) }
+
 // Page is a part of a listing.
 type Page struct {
 	// Messages are in due order within a state, dead letters in the order in which

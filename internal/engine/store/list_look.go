@@ -32,6 +32,8 @@ func (l *lister) look(ctx context.Context, batch []entry) (looked int, err error
 			}
 			if m, ok := l.listed(e, texts[i]); ok {
 				l.page.Messages = append(l.page.Messages, m)
+			} else if texts[i].stored == nil && l.named(e) && !e.isGone {
+				l.moved = append(l.moved, e.member)
 			}
 		}
 		looked += n
@@ -98,11 +100,26 @@ func (l *lister) texts(ctx context.Context, batch []entry) ([]text, error) {
 	return texts, nil
 }
 
-// named reports whether the filter lets the message's id, key and state through.
+// named reports whether the filter lets through what is known of the message without its text.
 func (l *lister) named(e entry) bool {
 	id, key := message.SplitMember(e.member)
 	f := &l.request.Filter
-	return (f.State == "" || f.State == e.state) && strings.HasPrefix(id, f.IDPrefix) && (f.Key == "" || f.Key == key)
+	due, isKnown := e.dueAt()
+	return (f.State == "" || f.State == e.state) && strings.HasPrefix(id, f.IDPrefix) && (f.Key == "" || f.Key == key) &&
+		(!isKnown || f.isDue(due))
+}
+
+// dueAt is when the message is due, if its place tells that.
+func (a entry) dueAt() (due time.Time, isKnown bool) {
+	if a.state != StateScheduled && a.state != StateInFlight {
+		return due, false
+	}
+	_, ms := message.SplitScore(a.score)
+	return time.UnixMilli(ms), true
+}
+
+func (f *Filter) isDue(due time.Time) bool {
+	return (f.From.IsZero() || !due.Before(f.From)) && (f.To.IsZero() || due.Before(f.To))
 }
 
 // listed is the message, if it is still there and the filter lets it through.
@@ -126,14 +143,12 @@ func (l *lister) listed(e entry, t text) (m Listed, ok bool) {
 		m.Found = l.found(code, id, key, attempts, *t.stored, e.score)
 	}
 	f := &l.request.Filter
-	due := m.Found.DueAt
-	if e.state == StateScheduled || e.state == StateInFlight {
-		_, ms := message.SplitScore(e.score)
-		due = time.UnixMilli(ms)
+	due, isKnown := e.dueAt()
+	if !isKnown {
+		due = m.Found.DueAt
 	}
-	isDue := (f.From.IsZero() || !due.Before(f.From)) && (f.To.IsZero() || due.Before(f.To))
 	hasTag := f.Tag == "" || slices.Contains(m.Found.Tags(), f.Tag)
-	return m, isDue && hasTag && f.isReason(&m.Found) && (f.Topic == "" || f.Topic == m.Found.Topic)
+	return m, f.isDue(due) && hasTag && f.isReason(&m.Found) && (f.Topic == "" || f.Topic == m.Found.Topic)
 }
 
 // isReason reports whether the filter lets through why the message is dead. One that cannot

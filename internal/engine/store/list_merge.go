@@ -32,6 +32,7 @@ type lister struct {
 	request *ListRequest
 	left    int // to be looked at
 	page    Page
+	moved   []string // members of which no text was where their place is: they have another one now
 }
 
 // entry is a message by its place in a shard.
@@ -41,6 +42,7 @@ type entry struct {
 	score  int64
 	member string
 	state  State
+	isGone bool // from all places
 }
 
 func (a entry) compare(b entry) int {
@@ -201,7 +203,7 @@ func (l *lister) read(ctx context.Context, s *stream, least, most string, count 
 	list := r.List(2)
 	for i := 0; i+1 < len(list.Values); i += 2 {
 		score := list.Int(i + 1)
-		s.entries = append(s.entries, entry{s.shard, score, score, list.Text(i), states[s.after.state]})
+		s.entries = append(s.entries, entry{shard: s.shard, rank: score, score: score, member: list.Text(i), state: states[s.after.state]})
 	}
 	if n := len(s.entries); n > 0 {
 		s.after.begun, s.after.score, s.after.member = true, s.entries[n-1].rank, s.entries[n-1].member
@@ -224,7 +226,7 @@ func (l *lister) inFlight(ctx context.Context, at place) (*merge, error) {
 		s := &stream{shard: shard, isWhole: true}
 		for _, packed := range claims {
 			err := eachPacked(packed, func(score int64, member string) {
-				e := entry{shard, score, score, member, StateInFlight}
+				e := entry{shard: shard, rank: score, score: score, member: member, state: StateInFlight}
 				if !at.begun || e.compare(entry{shard: math.MaxInt, rank: at.score, member: at.member}) > 0 {
 					s.entries = append(s.entries, e)
 				}

@@ -48,10 +48,10 @@ var historyCalls = []crowdCall{
 	{"settle dead letter, history", remembered(claimed(buriedMaybe)), (*crowd).settle, true},
 	{"settle, all kinds, history", remembered((*crowd).manyKinds), (*crowd).settle, true},
 	{"cancel, history", remembered((*crowd).rowsTried), func(c *crowd) {
-		c.all(store.DoneMaybePublished, c.q.Producer().CancelAll(c.Context(), c.ids()...))
+		c.all(store.DoneMaybePublished, c.q.Producer().CancelThese(c.Context(), c.ids()...))
 	}, true},
 	{"cancel of dead ids, tagged, history", remembered(tagged((*crowd).rowsDead)), func(c *crowd) {
-		c.all(store.DoneMaybePublished, c.q.Producer().CancelAll(c.Context(), c.ids()...))
+		c.all(store.DoneMaybePublished, c.q.Producer().CancelThese(c.Context(), c.ids()...))
 	}, true},
 	{"purge, tagged, history", remembered(tagged((*crowd).letters)), (*crowd).purge, true},
 	{"remove, history", remembered((*crowd).rowsTried), func(c *crowd) {

@@ -232,6 +232,10 @@ var shardCalls = []crowdCall{
 		_, err := c.job().Step(c.Context(), store.MaxBatch)
 		require.NoError(c, err)
 	}},
+	{name: "members", before: (*crowd).waiting, call: func(c *crowd) {
+		job := startJob(c.TB, c.q, store.JobSpec{Verb: store.JobReschedule, Filter: store.Filter{Topic: "another"}, By: time.Hour})
+		require.Zero(c, finish(c.TB, job, store.MaxBatch).Tally)
+	}},
 	{name: "parked", before: func(c *crowd) { c.manyRoutes(); c.settle() }, call: func(c *crowd) {
 		routes, err := c.q.Shard(0).Parked(c.Context())
 		require.NoError(c, err)

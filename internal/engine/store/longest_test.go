@@ -241,8 +241,8 @@ var producerCalls = []crowdCall{
 	{"put of what was moved", (*crowd).moved, func(c *crowd) { c.all(store.EndedMoved, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
 	{"put of dead ids", (*crowd).dead, func(c *crowd) { c.all(store.Dead, c.q.Rows().Put(c.Context(), c.rows(nil))) }, true},
 	{"put, peek", (*crowd).rowsTried, func(c *crowd) { c.all(store.Mine, c.q.Rows().Peek(c.Context(), c.rows(nil))) }, true},
-	{"cancel", (*crowd).rowsTried, func(c *crowd) { c.all(store.DoneMaybePublished, c.q.Producer().CancelAll(c.Context(), c.ids()...)) }, true},
-	{"cancel of dead ids", (*crowd).rowsDead, func(c *crowd) { c.all(store.DoneMaybePublished, c.q.Producer().CancelAll(c.Context(), c.ids()...)) }, true},
+	{"cancel", (*crowd).rowsTried, func(c *crowd) { c.all(store.DoneMaybePublished, c.q.Producer().CancelThese(c.Context(), c.ids()...)) }, true},
+	{"cancel of dead ids", (*crowd).rowsDead, func(c *crowd) { c.all(store.DoneMaybePublished, c.q.Producer().CancelThese(c.Context(), c.ids()...)) }, true},
 	{"reschedule", (*crowd).rowsTried, func(c *crowd) {
 		c.all(store.DoneMaybePublished, c.q.Producer().RescheduleAll(c.Context(), later(), c.ids()...))
 	}, true},
@@ -260,7 +260,7 @@ var producerCalls = []crowdCall{
 	{"replace, tagged", tagged((*crowd).rowsTried), replaceAll, true},
 	{"put, tagged", tagged((*crowd).nobody), (*crowd).ofRows, true},
 	{"cancel, tagged", tagged((*crowd).rowsTried), func(c *crowd) {
-		c.all(store.DoneMaybePublished, c.q.Producer().CancelAll(c.Context(), c.ids()...))
+		c.all(store.DoneMaybePublished, c.q.Producer().CancelThese(c.Context(), c.ids()...))
 	}, true},
 	{"remove, tagged", tagged((*crowd).rowsTried), func(c *crowd) {
 		n, err := c.q.Rows().Remove(c.Context(), c.ended())

@@ -36,6 +36,8 @@ type verb struct {
 	asks bool
 	// gonettl is set where a run that is kept names that key of the tombstones, too.
 	gonettl bool
+	// alone is set where the head is of these calls only, so that others' may not travel with them.
+	alone bool
 	// ends is set where the script takes messages out: behind the head it is told what the
 	// queue remembers of them.
 	ends bool

@@ -29,6 +29,7 @@ function jobTable(jobs, chosen) {
     { name: 'Too late', number: true, of: (j) => count(j.too_late) },
     { name: 'Maybe published', number: true, of: (j) => count(j.maybe_published) },
     { name: 'Failed', number: true, of: (j) => count(j.failed) },
+    { name: 'Still match', number: true, of: (j) => (j.remaining === undefined ? '' : count(j.remaining)) },
     { name: 'Begun', of: (j) => when(j.started_at) },
     { name: 'Action', of: (j) => (['running', 'waiting'].includes(j.state) ? change('Stop …', () => stop(j)) : '') },
   ], jobs, 'There are none. They begin where messages or dead letters are filtered.');

@@ -46,6 +46,13 @@ var producing = []step{
 		_, _, errEnded := l.q.Producer().Locate(ctx, "a", "")
 		return errors.Join(err, errEnded, errorOf(l.q.Producer().Cancel(ctx, "a", "", none)))
 	}},
+	{"cancel all of a tag, and of a key", func(ctx context.Context, l *life) error {
+		keyed := []store.Request{{Message: &message.Message{ID: "e", Key: "key", Topic: "topic"}, When: later}}
+		err := errors.Join(schedule(ctx, l.q, later, "a"), errorOf(l.q.Producer().Schedule(ctx, keyed, false, none)...))
+		_, _, errKey := l.q.Producer().CancelAll(ctx, "", "key", 1, none)
+		_, _, errTag := l.q.Producer().CancelAll(ctx, "blue", "", 1, none)
+		return errors.Join(err, errKey, errTag)
+	}},
 	{"get in flight", func(ctx context.Context, l *life) error {
 		_, _, err := l.q.Producer().Get(ctx, "flying", "")
 		return err

@@ -28,7 +28,7 @@ var login = []string{"client|setname", "eval", "evalsha"}
 // It asks INFO how many replicas there are, and does without the answer.
 var producing = []*scripts.Script{
 	scripts.Schedule, scripts.Replace, scripts.Put, scripts.Cancel, scripts.Reschedule, scripts.Get,
-	scripts.Layout, scripts.Change, scripts.Fence, scripts.Touch,
+	scripts.Layout, scripts.Change, scripts.Fence, scripts.Touch, scripts.Tagged, scripts.Members, scripts.Page,
 }
 
 // What the lists and sums are made of.

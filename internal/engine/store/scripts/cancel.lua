@@ -4,7 +4,7 @@
 --      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0); where the queue keeps a history:
 --      11 ended (ZSET id -> ended_ms)  12 ends (HASH id -> end)
 -- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
---      what is dead, which counts as purged)  8 topics of the caller, see limit; others are answered 16
+--      what is dead, which counts as purged), or t and a tag that they must have  8 topics of the caller, see limit; others are answered 16
 --      9 limits of the history: count, age_ms; then per message: operation token, id, for an outbox row the token of
 --      the row to be cancelled, else '', the token that must be in force ('': any); another message of the id is left alone
 -- RETURNS {status, now_ms, {code, 0}*}; see answer.go. Nothing changes unless status is 0; where nothing is
@@ -15,6 +15,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local until_ms, topics = now_ms + tonumber(ARGV[4]), limit(ARGV[8])
+local tag = string.match(ARGV[7], '^t(.*)$')
 
 -- What a reschedule has answered under a token stays.
 local function leave(ended, fate)
@@ -56,6 +57,7 @@ local function cancel(token, id, target, life)
   local maybe = string.match(tries, '^%d+ %d+ (%d+)')
   if target ~= '' and theirs and string.sub(theirs, 15, 30) ~= target then stored, waits, dead, found = nil, nil, nil, nil end
   if life ~= '' and string.sub(theirs or '', 15, 30) ~= life or ARGV[7] == '1' and not dead then return 8 end
+  if tag and not redis.call('ZSCORE', KEYS[10], tag .. '\0' .. id) then return 8 end
   if topics and found and not topics[topic_of(theirs or '', 31)] then return 16 end
   if stored and not waits then return 3 end
   local code = maybe and maybe ~= '0' and 9 or 7

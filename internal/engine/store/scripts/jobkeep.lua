@@ -9,7 +9,9 @@ local open, id = redis.call('HGET', KEYS[1], 'open') or '', ARGV[1]
 local first, last = string.find(open, id .. ' ', 1, true)
 local till, owner = string.match(redis.call('HGET', KEYS[1], id .. ' lease') or '', '^(%d+) (.*)$')
 local record = redis.call('HGET', KEYS[1], id)
-local mine = owner == ARGV[2] or ARGV[4] == '' and (not owner or tonumber(till) < now_ms)
+-- One that has more left than any lease has at first is from before the clock was set back.
+local left = owner and till - now_ms or -1
+local mine = owner == ARGV[2] or ARGV[4] == '' and (left < 0 or left > tonumber(ARGV[3]))
 if not first or not record or not mine then return {0, now_ms} end
 redis.call('HDEL', KEYS[1], '')
 if ARGV[4] ~= '' then record = ARGV[4] end

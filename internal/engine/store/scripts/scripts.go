@@ -59,7 +59,8 @@ var (
 	Remove     = load("remove", topic, ends, tags)
 	Renew      = load("renew", tags)
 	Page       = load("page")
-	Tagged     = load("tagged")
+	Tagged     = load("tagged", where)
+	Members    = load("members", topic, where)
 	Mend       = load("mend")
 	JobStart   = load("jobstart")
 	JobKeep    = load("jobkeep")
@@ -69,9 +70,12 @@ var (
 )
 
 // What several scripts have in front: that keep the index of tags, and the history, ask
-// for a message's topic, know which ones their caller may touch, and give a message
-// another token.
-const tags, ends, topic, limit, uid = "shared/tags", "shared/ends", "shared/topic", "shared/limit", "shared/uid"
+// for a message's topic, know which ones their caller may touch, give a message another
+// token, and tell where one is.
+const (
+	tags, ends, topic = "shared/tags", "shared/ends", "shared/topic"
+	limit, uid, where = "shared/limit", "shared/uid", "shared/where"
+)
 
 func load(verb string, shared ...string) *Script {
 	var all strings.Builder

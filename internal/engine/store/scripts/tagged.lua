@@ -12,11 +12,7 @@ local from = ARGV[3] == '' and '[' .. ARGV[2] .. '\0' or '(' .. ARGV[2] .. '\0' 
 local list = {}
 for _, entry in ipairs(redis.call('ZRANGEBYLEX', KEYS[1], from, '(' .. ARGV[2] .. '\1', 'LIMIT', '0', ARGV[4])) do
   local id = string.sub(entry, #ARGV[2] + 2)
-  local waits, died, where = redis.call('ZSCORE', KEYS[2], id), false, 2
-  if not waits then
-    died = redis.call('ZSCORE', KEYS[4], id)
-    where = died and 4 or redis.call('HEXISTS', KEYS[3], id) == 1 and 3 or 8
-  end
-  list[#list + 1], list[#list + 2], list[#list + 3] = id, where, (waits or died or 0) + 0
+  local n = #list
+  list[n + 1], list[n + 2], list[n + 3] = id, where(KEYS[2], KEYS[3], KEYS[4], id)
 end
 return {0, now_ms, list}

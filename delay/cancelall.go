@@ -1,0 +1,78 @@
+package delay
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+)
+
+// Filter says which messages [Client.CancelAll] is for: those that have the Tag, those that
+// have the Key, or, where both are given, those that have both.
+type Filter struct{ Tag, Key string }
+
+// CancelCount counts what became of the messages of a [Client.CancelAll].
+type CancelCount struct {
+	// Done will never be published. MaybePublished are removed as well, but a copy of each
+	// may have been published before.
+	Done, MaybePublished int
+	// TooLate were in flight: they are published, or come back, and then wait again.
+	TooLate int
+}
+
+// CancelAll cancels all messages of the queue that the filter means and that wait or are in
+// the dead letters, as when a customer is deleted. None is missed that is there from the
+// call's beginning to its end, also if it is parked, tried again or claimed and put back
+// meanwhile; those that are scheduled meanwhile may be met or not. What was in flight is
+// counted as TooLate. So call it until it finds nothing, if nothing may be left.
+//
+// By a tag it costs what it finds, up to fifty messages a script. By a Key it reads the names
+// of all messages in the Key's shard, about 2 µs of Redis' time each, up to 500 a script: prefer
+// a tag where it is called often. It goes on until it is through or ctx ends;
+// the client's timeout does not bound it.
+//
+// Its errors are [ErrInvalid], [ErrNoLayout], [ErrUnavailable] and [ErrUnknown], with which
+// what is counted is done and the rest is not or not known, and [ErrNotDurable], with
+// which all is done. It may be called again after each of them.
+func (c *Client) CancelAll(ctx context.Context, filter Filter) (CancelCount, error) {
+	if err := filter.check(); err != nil {
+		return CancelCount{}, err
+	}
+	if err := c.load(ctx); err != nil {
+		return CancelCount{}, err
+	}
+	all, _, err := c.queue.CancelAll(ctx, filter.Tag, filter.Key, math.MaxInt, c.durable.wait())
+	done := CancelCount{Done: all.Done, MaybePublished: all.MaybePublished, TooLate: all.TooLate}
+	switch {
+	case err != nil:
+		return done, failed(err)
+	case all.NotDurable > 0:
+		return done, notDurable(store.Answer{Missing: all.Missing})
+	}
+	return done, nil
+}
+
+// load loads the queue's layout within the time of a call.
+func (c *Client) load(ctx context.Context) error {
+	ctx, cancel := c.begin(ctx)
+	defer cancel()
+	_, err := c.layout(ctx)
+	return err
+}
+
+func (f Filter) check() error {
+	if f == (Filter{}) {
+		return invalid("filter", "", "a tag or a key")
+	}
+	if f.Tag != "" {
+		if err := message.CheckTag(f.Tag); err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+	}
+	if err := message.CheckIdentity("id", f.Key); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+)
+
+// cancelAllTime is how long one call cancels what a filter means.
+const cancelAllTime = 10 * time.Second
+
+// registerCancelAll registers the call that is for producers what a job is for operators.
+func (m *messages) registerCancelAll() {
+	register(m.core, operation{
+		id: "cancelTagged", method: http.MethodDelete, path: "/queues/{queue}/messages", roles: producers,
+		summary: "Cancel all messages of a tag, or of a key, that the caller may cancel one by one",
+	}, m.cancelAll)
+}
+
+type cancelAllInput struct {
+	QueueParam
+
+	Tag string `query:"tag" doc:"Their tag. This, key, or both."`
+	Key string `query:"key" doc:"Their key."`
+}
+
+// CancelledAll counts what became of the messages.
+type CancelledAll struct {
+	Done           int  `json:"done" doc:"Cancelled."`
+	MaybePublished int  `json:"maybe_published" doc:"Cancelled, but a copy may have been published before."`
+	TooLate        int  `json:"too_late" doc:"They are in flight: published, or waiting again soon."`
+	More           bool `json:"more" doc:"The call took as long as one may: call again."`
+	NotDurable     bool `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
+}
+
+type cancelAllOutput struct{ Body CancelledAll }
+
+func (m *messages) cancelAll(ctx context.Context, in *cancelAllInput) (*cancelAllOutput, error) {
+	limited, cancel := context.WithTimeout(ctx, cancelAllTime)
+	defer cancel()
+	n, err := m.config.Queues[in.Queue].Clients[delay.Reject].CancelAll(limited, delay.Filter{Tag: in.Tag, Key: in.Key})
+	out := &cancelAllOutput{CancelledAll{
+		Done: n.Done, MaybePublished: n.MaybePublished, TooLate: n.TooLate, NotDurable: errors.Is(err, delay.ErrNotDurable),
+		More: err != nil && n != (delay.CancelCount{}) && limited.Err() != nil && ctx.Err() == nil,
+	}}
+	if out.Body.More || out.Body.NotDurable {
+		err = nil
+	}
+	made := change{action: "cancel all", filter: text(Filter{Tag: in.Tag, Key: in.Key}), answer: "done"}
+	if err != nil {
+		made.answer = problem(err).Code
+	}
+	m.auditedCall(ctx, in.Queue, made)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
