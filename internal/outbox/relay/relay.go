@@ -32,6 +32,7 @@ type Relay struct {
 	outages   outages
 	refusals  *refusals
 	blocked   *blocked
+	lookout   lookout
 	skew      atomic.Pointer[time.Duration] // how far the database's clock is ahead, nil before it was measured
 	wake      chan struct{}
 	ready     chan struct{} // closed once the database was found fit

@@ -160,7 +160,12 @@ type querier interface {
 
 // each runs a query and hands over its rows.
 func (q *query) each(ctx context.Context, db querier, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	return q.eachWithin(ctx, db, statementTimeout, scan)
+}
+
+// eachWithin is each for a statement that may take longer than others.
+func (q *query) eachWithin(ctx context.Context, db querier, within time.Duration, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	defer q.traced(db)()
 	rows, err := db.QueryContext(ctx, q.text.String(), q.args...)
