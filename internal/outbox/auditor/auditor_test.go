@@ -660,3 +660,36 @@ func TestMarks(t *testing.T) {
 	require.Equal(t, store.MarkDue, markOf(&table.Row{}))
 	require.Equal(t, store.MarkAlways, markOf(&table.Row{Maybe: true}))
 }
+
+// TestAuditRestoredAfterItsEnd: a message that was rescheduled and has ended since waits in a Redis that was
+// put back under a token from before, its first one or that of a reschedule. Its row tells that it has ended.
+func TestAuditRestoredAfterItsEnd(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		const then, last = "~then-----------", "~last-----------"
+		first, moved, lives := s.Stored("first", soon), s.Stored("moved", soon, func(i *insert) { i.Token = then }), s.Stored("lives", soon)
+		later := s.Stored("later", soon)
+		saved := s.backup()
+
+		end := func(number int64, state table.State) {
+			d.Exec(t, "UPDATE {t} SET status = ?, finished_ms = 5, uid = token, token = ? WHERE id = ?", int64(state), last, number)
+		}
+		end(first, table.StateCancelled)
+		end(later, table.StatePublished)
+		again := s.Insert(insert{ID: "later", Key: "k", State: table.StateStored, DueMs: s.Due(far), Body: "again"})
+		s.Insert(insert{ID: "moved", Key: "k", Verb: table.VerbReschedule, State: table.StateStored, Token: then, Target: moved})
+		d.Exec(t, "UPDATE {t} SET status = 3, finished_ms = 5, uid = '~first----------', token = ? WHERE id = ?", last, moved)
+		s.Insert(insert{ID: "lives", Key: "k", Verb: table.VerbReschedule, State: table.StateStored, Token: last, Target: lives})
+		s.restore(saved)
+
+		counts := s.audit(true, false)
+		require.EqualValues(t, 2, counts.Removed)
+		require.EqualValues(t, 1, counts.PutBack)
+		require.Nil(t, s.Find("k", "first"), "cancelled, and so not published")
+		require.Nil(t, s.Find("k", "moved"))
+		require.NotNil(t, s.Find("k", "lives"))
+		r, _ := s.Read(again)
+		require.Equal(t, r.Token, s.Find("k", "later").Token)
+		s.Sound()
+	})
+}
