@@ -19,6 +19,7 @@ type outboxCommands struct {
 	List    outboxListCommand  `cmd:"" help:"List rows: what waits, and what became of the others."`
 	Show    outboxShowCommand  `cmd:"" help:"Show all rows of a message."`
 	Audit   outboxAuditCommand `cmd:"" help:"Put back what Redis has lost, and remove from it what has ended."`
+	Adopt   outboxAdoptCommand `cmd:"" help:"Have the rows of a queue belong to this Redis."`
 }
 
 // outboxFlags name outboxes of the configuration.

@@ -58,6 +58,9 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 				return err
 			}
 		}
+		if err := b.checkLife(inside, t); err != nil {
+			return err
+		}
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.takeGroup(redis, g)

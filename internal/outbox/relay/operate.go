@@ -34,6 +34,9 @@ func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (o ou
 		if err != nil {
 			return err
 		}
+		if err := b.checkLife(inside, t); err != nil {
+			return err
+		}
 		b.wait(len(busy), nil)
 		redis, cancel := t.redis(ctx)
 		defer cancel()
@@ -41,6 +44,9 @@ func (l *lane) operate(ctx context.Context, look outlook, work table.Work) (o ou
 		o = b.outcome(rows[len(rows)-1], len(rows) == work.Most)
 		return t.Write(inside, b.updates)
 	})
+	if l.disown(ctx, work.Queue, l.relay.outages.operations, err) {
+		return outcome{waiting: 1}, nil
+	}
 	if err == nil {
 		b.report(ctx, l.relay.outages.operations)
 	}
