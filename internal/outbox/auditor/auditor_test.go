@@ -326,6 +326,79 @@ func TestMarkOutlivesALoss(t *testing.T) {
 	})
 }
 
+// TestMarkOutlivesAClientsCancel: that a copy may be out is known to Redis alone, and a client cancels the message there.
+// Its row learns both, or the auditor does, and no later cancel is told that it was in time (I11).
+func TestMarkOutlivesAClientsCancel(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		heads := map[string]int64{}
+		for _, id := range []string{"settled", "audited", "operated"} {
+			heads[id] = s.Stored(id, soon)
+			s.mark(id)
+		}
+		cancel := func(id string) {
+			require.NoError(t, s.Store.Producer().Cancel(t.Context(), id, "k", store.Durability{}).Err)
+		}
+		cancel("settled")
+		require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		cancel("audited")
+		s.config.Flush = func(context.Context) error { return nil }
+		require.EqualValues(t, 1, s.audit(true, false).Settled)
+		cancel("operated")
+		first := s.Insert(insert{ID: "operated", Key: "k", Verb: table.VerbCancel})
+		stop := s.relay()
+		s.RequireState(first, table.StateUnknown)
+		stop()
+		for id, number := range heads {
+			r, reason := s.Read(number)
+			require.Equal(t, []any{"cancelled", true, table.ReasonCopy}, []any{r.State.String(), r.Maybe, reason}, id)
+		}
+		defer s.relay()()
+		for id, number := range heads {
+			s.RequireState(s.Insert(insert{ID: id, Key: "k", Verb: table.VerbCancel, Target: number}), table.StateUnknown)
+		}
+	})
+}
+
+// TestADeadLettersRowLivesOn: what a broker refuses for good ends no row, so it outlives a loss of Redis, and is published
+// when it is redriven; only who purges it ends the row.
+func TestADeadLettersRowLivesOn(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		number, purged := s.Stored("dead", past), s.Stored("purged", past)
+		bury := func() {
+			for shard, claim := range s.Take() {
+				verdicts := make([]message.Verdict, len(claim.Messages))
+				for i := range verdicts {
+					verdicts[i] = message.Verdict{Verb: message.VerbDeadLetter, Reason: "too large", Attempts: message.Attempts{Failures: 1, Begun: 1}}
+				}
+				if len(verdicts) > 0 {
+					_, err := s.Store.Shard(shard).Settle(t.Context(), message.Settlement{Claim: claim, Verdicts: verdicts})
+					require.NoError(t, err)
+				}
+			}
+			require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		}
+		bury()
+		require.Equal(t, "too large", s.Find("k", "dead").Reason)
+		require.Equal(t, Counts{Looked: 2, There: 2}, s.audit(true, false))
+		s.Lose()
+		require.EqualValues(t, 2, s.audit(true, false).PutBack)
+		bury()
+		codes, err := s.Store.Admin().Purge(t.Context(), []string{message.Member("purged", "k")})
+		require.NoError(t, err)
+		require.Equal(t, []store.Code{store.Done}, codes)
+		codes, err = s.Store.Admin().Redrive(t.Context(), []string{message.Member("dead", "k")})
+		require.NoError(t, err)
+		require.Equal(t, []store.Code{store.Done}, codes)
+		require.Equal(t, "stored", s.State(number))
+		s.Publish()
+		require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		require.Equal(t, "published", s.State(number))
+		require.Equal(t, "cancelled", s.State(purged))
+	})
+}
+
 func TestAuditBlocked(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newAuditing(t, d)

@@ -311,6 +311,8 @@ func (f *findings) add(r *table.Row, answer store.Answer) {
 		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StatePublished})
 	case store.EndedCancelled:
 		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StateCancelled})
+	case store.EndedMaybe:
+		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StateCancelled, Maybe: true})
 	case store.EndedMoved:
 		f.counts.Skipped++ // The operation that has moved it is done again.
 	case store.Waiting, store.InFlight:

@@ -27,7 +27,7 @@ type Version struct {
 type Fate struct {
 	Version
 	State State
-	// DueMs is the new due time of what is stored, Maybe that a copy of it may be out.
+	// DueMs is the new due time of what is stored, Maybe that a copy of it, or of what was cancelled, may be out.
 	DueMs int64
 	Maybe bool
 }
