@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -40,7 +41,7 @@ func (p Pending) Look(ctx context.Context, queues []string, untilMs int64, withi
 		var operation, firstMs sql.NullInt64
 		err := rows.Scan(&queue, &operation, &firstMs)
 		found[queue] = Waiting{
-			Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs, First: Cursor{Ms: firstMs.Int64},
+			Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs, First: Cursor{firstMs.Int64, math.MinInt64},
 		}
 		return err
 	})
