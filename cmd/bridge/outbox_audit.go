@@ -150,7 +150,7 @@ func (r *auditing) checkLife(name string, q *store.Queue) error {
 		return nil
 	}
 	return &failure{
-		code: "other_redis", exit: exitRefused, id: q.Name(), text: fmt.Sprintf("outbox %s: %v", name, outbox.OtherRedis(q.Name(), layout.Life(), rows)),
+		code: "other_redis", exit: exitRefused, id: q.Name(), text: fmt.Sprintf("outbox %s: %v", name, outbox.CheckLife(q.Name(), layout.Life(), rows.Name, rows.Silent)),
 		hint: "where this Redis is the right one: `bridge outbox adopt`",
 	}
 }

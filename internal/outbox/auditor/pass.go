@@ -268,7 +268,7 @@ func (p *pass) checkLife(ctx context.Context, redis outbox.Store) error {
 	if err != nil {
 		return err
 	}
-	return outbox.CheckLife(p.queue.Name, redis, life)
+	return outbox.CheckLife(p.queue.Name, redis.Life(), life.Name, life.Silent)
 }
 
 var errHuge = errors.New("headers and body are too large to read")

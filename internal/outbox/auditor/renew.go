@@ -69,7 +69,7 @@ func (p *pass) renewSome(ctx context.Context, rows []*table.Row) (left []*table.
 		}
 		life, err := t.Life(ctx, p.queue.Name)
 		if err == nil {
-			err = outbox.CheckLife(p.queue.Name, redis, life)
+			err = outbox.CheckLife(p.queue.Name, redis.Life(), life.Name, life.Silent)
 		}
 		if err != nil {
 			return err

@@ -115,14 +115,14 @@ func (l *lives) await(ctx context.Context, queue string, rows table.Life, redis 
 		l.silent[queue] = s
 	}
 	if time.Since(s.since) < l.config.lapse {
-		return outbox.OtherRedis(queue, redis.Life(), rows)
+		return outbox.CheckLife(queue, redis.Life(), rows.Name, rows.Silent)
 	}
 	born, err := l.bornOf(ctx, redis)
 	if err != nil {
 		return err
 	}
 	if born.Before(rows.Seen.Add(-beside)) {
-		return outbox.OtherRedis(queue, redis.Life(), rows)
+		return outbox.CheckLife(queue, redis.Life(), rows.Name, rows.Silent)
 	}
 	return l.take(ctx, queue, rows, redis.Life(), "nobody with another Redis is there, and ours is newer")
 }
@@ -196,7 +196,7 @@ func (b *batch) checkLife(ctx context.Context, t *transaction) error {
 	if err != nil {
 		return err
 	}
-	return outbox.CheckLife(b.queue.Name, b.redis, rows)
+	return outbox.CheckLife(b.queue.Name, b.redis.Life(), rows.Name, rows.Silent)
 }
 
 // disown is how a batch went whose rows belong to another Redis, and whether err says so: the
