@@ -20,6 +20,7 @@ type outboxCommands struct {
 	Show    outboxShowCommand    `cmd:"" help:"Show all rows of a message."`
 	Redrive outboxRedriveCommand `cmd:"" help:"Try refused messages again."`
 	Audit   outboxAuditCommand   `cmd:"" help:"Put back what Redis has lost, and remove from it what has ended."`
+	Adopt   outboxAdoptCommand   `cmd:"" help:"Have the rows of a queue belong to this Redis."`
 }
 
 // outboxFlags name outboxes of the configuration.

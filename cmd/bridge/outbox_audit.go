@@ -136,6 +136,25 @@ func (r *auditing) open(file, only string) (err error) {
 	return err
 }
 
+// checkLife reports where the rows belong to another Redis: what is not in ours is not lost.
+func (r *auditing) checkLife(name string, q *store.Queue) error {
+	rows, err := r.databases[name].Lives().Of(r.ctx, q.Name())
+	if err != nil {
+		return databaseAway(name, err)
+	}
+	layout, err := q.Layout(r.ctx)
+	switch {
+	case err != nil:
+		return of("audit", q.Name(), "", err)
+	case rows.Name == "" || rows.Name == layout.Life():
+		return nil
+	}
+	return &failure{
+		code: "other_redis", exit: exitRefused, id: q.Name(), text: fmt.Sprintf("outbox %s: %v", name, outbox.CheckLife(q.Name(), layout.Life(), rows.Name, rows.Silent)),
+		hint: "where this Redis is the right one: `bridge outbox adopt`",
+	}
+}
+
 // run audits one outbox, queue by queue.
 func (r *auditing) run(name string) error {
 	queues := make([]auditor.Queue, len(r.queues))
@@ -164,6 +183,9 @@ func (r *auditing) run(name string) error {
 		var total int64 // 0: progress is shown without an end.
 		if r.all {
 			total, _ = r.databases[name].Stored().Count(r.ctx, []string{q.Name()})
+		}
+		if err := r.checkLife(name, q); err != nil {
+			return err
 		}
 		progress := newProgressBar(r.stderr, q.Name(), "row")
 		counts, err := audit.Audit(r.ctx, q.Name(), r.all, r.dry, func(c auditor.Counts) {

@@ -143,7 +143,30 @@ func TestOutboxAudit(t *testing.T) {
 			changes, err := queue.Admin().AuditLog(t.Context(), "", 10)
 			require.NoError(t, err)
 			require.Len(t, changes, 3, "all but the dry run")
+			adoptRows(t, db, file, run)
 			assert.Equal(t, []string{"outbox audit", "default", "put_back 0, removed 1, settled 0"}, []string{changes[0].Action, changes[0].What, changes[0].Answer})
 		})
 	}
+}
+
+// adoptRows: rows that belong to another Redis are left alone until an operator says otherwise,
+// which nobody can while its bridges are there.
+func adoptRows(t *testing.T, db *sql.DB, file string, audit func(...string) outcome) {
+	t.Helper()
+	adopt := func() outcome { return bridge(t, "", "outbox", "adopt", "--config", file, "--queue", "orders") }
+	o := adopt()
+	assert.Equal(t, outcome{0, "orders: its rows belong to this Redis\n", ""}, o)
+	execSQL(t, db, "UPDATE delay_outbox_lives SET life = 'theirs'")
+	o = audit("--all")
+	code, _ := o.errorOf(t)
+	assert.Equal(t, []any{exitRefused, "other_redis"}, []any{o.code, code})
+	o = adopt()
+	assert.Equal(t, exitRefused, o.code)
+	assert.Contains(t, o.stderr, "stop the bridges that have the other Redis")
+	execSQL(t, db, "UPDATE delay_outbox_lives SET seen_ms = 1")
+	o = bridge(t, "", "check", "--config", file)
+	assert.Contains(t, o.stdout, "outbox_other_redis")
+	o = adopt()
+	assert.Equal(t, outcome{0, "orders: its rows belong to this Redis from now on\n", ""}, o)
+	assert.Equal(t, 0, audit("--all").code)
 }

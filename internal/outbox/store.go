@@ -15,6 +15,8 @@ type Store interface {
 	// Pin returns the store as it is now: it writes nothing once Redis has lost a
 	// part of it.
 	Pin(ctx context.Context) (Store, error)
+	// Life is the queue's when the store was pinned.
+	Life() string
 	Born(ctx context.Context) ([]time.Time, error)
 	Clock(ctx context.Context) (time.Time, error)
 	LoadLayout(ctx context.Context) (*store.Layout, error)

@@ -3,10 +3,14 @@ package preflight
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/outbox/migrate"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
@@ -23,6 +27,27 @@ func (f *Flight) outbox(ctx context.Context, cfg config.Outbox) []check.Finding 
 		if findings[i].Code == "outbox_schema" {
 			findings[i].What += version(ctx, cfg)
 		}
+	}
+	return append(findings, f.lives(ctx, db)...)
+}
+
+// lives are the queues whose rows belong to another Redis. What does not answer, others tell.
+func (f *Flight) lives(ctx context.Context, db *table.Database) (findings []check.Finding) {
+	for _, name := range slices.Sorted(maps.Keys(f.config.Queues)) {
+		rows, err := db.Lives().Of(ctx, name)
+		if err != nil || rows.Name == "" {
+			continue
+		}
+		layout, err := store.New(f.rdb, f.config.Prefix, name).LoadLayout(ctx)
+		if err != nil || layout.Life() == rows.Name {
+			continue
+		}
+		findings = append(findings, check.Finding{
+			Level: check.Error, Code: "outbox_other_redis",
+			What:   fmt.Sprintf("the rows of queue %s belong to another Redis, whose bridges were there %s ago", name, rows.Silent.Round(time.Second)),
+			Why:    "this bridge takes none of them",
+			Remedy: "correct redis or prefix, or, once the bridges of the other Redis have stopped, bridge outbox adopt --config FILE --queue " + name,
+		})
 	}
 	return findings
 }

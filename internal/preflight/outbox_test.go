@@ -98,9 +98,13 @@ func TestOutbox(t *testing.T) {
 			bridge := d.as(t, dsn, "bridge", "p")
 			grantee := map[schema.Dialect]string{schema.Postgres: "bridge", schema.MySQL: "bridge@'%'"}[d.dialect]
 			run("GRANT SELECT ON delay_outbox TO " + grantee)
-			f = expect(bridge, "error outbox_denied")[0]
-			assert.Contains(t, f.Remedy, "GRANT UPDATE, DELETE ON delay_outbox")
+			run("GRANT SELECT ON delay_outbox_lives TO " + grantee)
+			denied := expect(bridge, "error outbox_denied")
+			require.Len(t, denied, 2)
+			assert.Contains(t, denied[0].Remedy, "GRANT UPDATE, DELETE ON delay_outbox TO")
+			assert.Contains(t, denied[1].Remedy, "GRANT INSERT, UPDATE ON delay_outbox_lives TO")
 			run("GRANT UPDATE, DELETE ON delay_outbox TO " + grantee)
+			run("GRANT INSERT, UPDATE ON delay_outbox_lives TO " + grantee)
 			expect(bridge)
 
 			run(d.reindex)

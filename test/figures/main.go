@@ -25,6 +25,8 @@
 //	          statements, lateness of what is due soon
 //	size      a queue beside 10,000,000 far rows, 300,000 foreign ones and a long
 //	          snapshot, and without them
+//	snapshot  lateness while somebody holds a snapshot under which 300,000 rows
+//	          were relayed, and without one
 //	compensation
 //	          producers' writes while Redis is away, carried by the broker
 //	durability
@@ -86,11 +88,11 @@ var figures = map[string]figure{
 	"sentinel":     {sentinelFigure, "nats", 8, 1000}, "cluster": {clusterFigure, "nats", 8, 1000},
 	"chaos":  {chaosFigure, "nats", 4, 1000},
 	"outbox": {outboxFigure, "nats", 4, 200}, "horizon": {horizonFigure, "nats", 8, 1000},
-	"size": {sizeFigure, "nats", 8, 500}, "operate": {operateFigure, "nats", 8, 5000}, "price": {priceFigure, "nats", 8, 5000},
+	"size": {sizeFigure, "nats", 8, 500}, "snapshot": {snapshotFigure, "nats", 8, heldRate}, "operate": {operateFigure, "nats", 8, 5000}, "price": {priceFigure, "nats", 8, 5000},
 	"inputs": {inputsFigure, "nats", 2, 1000},
 }
 
-const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|compensation|durability|wipe|operate|price|inputs
+const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idle|drain|routes|links|instances|scale|grow|sentinel|cluster|outbox|chaos|horizon|size|snapshot|compensation|durability|wipe|operate|price|inputs
 
   flow, race, kill, outage           promises under load and trouble    -brokers -count -shards
   backlog, memory, drain             one bridge with many messages      -brokers -count -shards
@@ -105,6 +107,7 @@ const usage = `usage: figures [FLAG...] flow|race|kill|outage|backlog|memory|idl
   chaos                              all that can be lost               -databases -shards -rate -pause -repeat -seed
   horizon                            an outbox of a year                -databases -count -rate -window
   size                               a full table, and an empty one    -databases -count -rate -window
+  snapshot                           a long snapshot, and none         -databases -count -rate -window
   compensation                       the broker carries the writes     -brokers -count -shards -window
   durability                         what each durability costs        -brokers -count -shards -rate -repeat
   operate                            what operators ask for            -count -shards -repeat

@@ -15,7 +15,7 @@ import (
 // schedule is a way to schedule messages.
 type schedule func(context.Context, []delay.Request) ([]delay.Result, error)
 
-// producing is a steady load in batches of ten.
+// producing is a steady load in batches of ten, or of one where it is small.
 type producing struct {
 	by           schedule
 	ids, topic   string
@@ -27,12 +27,16 @@ type producing struct {
 
 // run keeps the rate for the window; who has fallen behind catches up.
 func (p producing) run(ctx context.Context) error {
-	const producers, batch = 4, 10
-	every := time.Second * producers * batch / time.Duration(p.rate)
+	const producers = 4
+	batch := 10
+	if p.rate < 10*batch {
+		batch = 1
+	}
+	every := time.Second * time.Duration(producers*batch) / time.Duration(p.rate)
 	group, ctx := errgroup.WithContext(ctx)
 	for n := range producers {
 		group.Go(func() error {
-			begin := time.Now()
+			begin := time.Now().Add(every * time.Duration(n) / producers)
 			for i := range int(p.window / every) {
 				if err := pause(ctx, time.Until(begin.Add(time.Duration(i)*every))); err != nil {
 					return err

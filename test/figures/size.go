@@ -74,7 +74,7 @@ func (r run) size(ctx context.Context, name string) error {
 		name   string
 		window time.Duration
 	}{{"warm", min(r.window, 15*time.Second)}, {"grows", r.window * 4 / 5}, {"grown", r.window / 5}} {
-		if err := together(ctx, full, alone, func(ctx context.Context, s *sized) error { return s.part(ctx, part.name, part.window) }); err != nil {
+		if err := together(ctx, full, alone, func(ctx context.Context, s *sized) error { return s.part(ctx, part.name, part.window, time.Second) }); err != nil {
 			return err
 		}
 	}
@@ -158,12 +158,12 @@ func (s *sized) hold(ctx context.Context) (release func(), err error) {
 	return func() { _ = tx.Rollback() }, nil // It was for reading only.
 }
 
-// part runs the load for a window, and says how late its messages came, and which
-// statements took long.
-func (s *sized) part(ctx context.Context, name string, window time.Duration) error {
+// part runs the load for a window, each message due within spread, and says how late they
+// came, and which statements took long.
+func (s *sized) part(ctx context.Context, name string, window, spread time.Duration) error {
 	p := producing{
 		by: s.d.schedule(s.w.Store().Name()), ids: name, topic: s.w.Topic + "-" + name, ledger: flow.NewLedger(),
-		rate: s.run.rate, window: window, spread: time.Second,
+		rate: s.run.rate, window: window, spread: spread,
 	}
 	if err := s.w.Broker.MakeTopic(ctx, p.topic); err != nil {
 		return err

@@ -32,7 +32,7 @@ const TableRule = "1 to 41 of a-z 0-9 _, the first no digit; a schema of the sam
 const fileTable = "app." + DefaultTable
 
 // Version is the version of the newest migration.
-const Version = 4
+const Version = 5
 
 //go:embed postgres/*.sql mysql/*.sql
 var files embed.FS

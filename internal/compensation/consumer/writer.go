@@ -250,7 +250,7 @@ func (w *Writer) answered(ctx context.Context, d *Delivery, answer store.Answer)
 	case answer.Code == store.Created:
 		w.count(Stored)
 	case answer.Code == store.Mine || answer.Code == store.EndedPublished ||
-		answer.Code == store.EndedCancelled || answer.Code == store.EndedMoved:
+		answer.Code == store.EndedCancelled || answer.Code == store.EndedMaybe || answer.Code == store.EndedMoved:
 		w.count(Already)
 	default:
 		w.count(Duplicate)

@@ -65,6 +65,8 @@ const (
 	// OtherTopic: a message of that identity is there, whose topic the caller may not
 	// touch, see [WithTopics].
 	OtherTopic Code = 16
+	// EndedMaybe: as EndedCancelled, but a copy may have been published before.
+	EndedMaybe Code = 17
 )
 
 // Answer is what became of one message of a call.

@@ -51,7 +51,7 @@
 //	delay:{q:3}:gonettl    ZSET    token -> expiry_ms of its entry in gone
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]
-//	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>", "d+" where a copy may be out
+//	delay:{q:3}:settled    HASH    the ledger: token of a row -> "p<id>", "c<id>" or "d<due_ms>:<id>", "C" and "d+" where a copy may be out
 //	delay:{q:3}:tags       ZSET    tag, NUL, id -> 0: the index of tags
 //	delay:{q:3}:ended      ZSET    id -> ended_ms: the history, where the queue keeps one
 //	delay:{q:3}:ends       HASH    id -> what became of the message, see [message.ParseEnd]

@@ -40,7 +40,7 @@ type SettledRow struct {
 	What           Fate
 	// DueAt is the new due time of FateMoved.
 	DueAt time.Time
-	// Maybe says that a copy of what was moved may be out.
+	// Maybe says that a copy of what was moved or cancelled may be out.
 	Maybe bool
 
 	entry string

@@ -36,11 +36,22 @@ func (r rowsOracle) end(e *entry, fate string, over bool) {
 	if e.token == "" {
 		return
 	}
+	if fate == "c" {
+		fate = cancelled(e)
+	}
 	if over {
 		r.fates[e.token] = fate
 	}
 	r.leave(e.token, fate)
 	r.ledger[e.token] = fate + e.member
+}
+
+// cancelled is the fate of a message that is: a copy may be out.
+func cancelled(e *entry) string {
+	if done(e) == store.DoneMaybePublished {
+		return "C"
+	}
+	return "c"
 }
 
 // fate follows a token; moved is whether another one took its place.
@@ -58,6 +69,8 @@ func (r rowsOracle) fate(token string, e *entry, hops int) (code store.Code, mov
 			return store.EndedPublished, moved
 		case strings.HasPrefix(what, "c"):
 			return store.EndedCancelled, moved
+		case strings.HasPrefix(what, "C"):
+			return store.EndedMaybe, moved
 		case strings.HasPrefix(what, "n"):
 			return store.EndedCancelled, moved
 		case !strings.HasPrefix(what, "m"):
@@ -110,7 +123,7 @@ func (o *oracle) cancelRow(member, token, target string) store.Code {
 	}
 	delete(o.entries, member)
 	o.counters["cancelled"]++
-	o.rows.leave(target, "c")
+	o.rows.leave(target, cancelled(e))
 	o.rows.answers[token] = store.Answer{Code: done(e)}
 	return done(e)
 }

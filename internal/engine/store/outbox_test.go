@@ -255,6 +255,18 @@ func TestPutAfterItsEnd(t *testing.T) {
 			s.puts(store.EndedCancelled)
 			require.Equal(s, store.FateCancelled, s.ledger()[s.t].What)
 		},
+		"a copy may be out, then cancelled by the SDK": func(s *outboxScene) {
+			s.puts(store.Created)
+			s.b.finish(unknown)
+			require.Equal(s, store.DoneMaybePublished, cancel(s, s.q, s.row))
+			s.puts(store.EndedMaybe)
+			require.Equal(s, store.EndedMaybe, s.rescheduleRow(rowToken(7), s.t, rowDue))
+			require.Equal(s, store.EndedMaybe, s.cancelRow(rowToken(8), s.t))
+			s.forgotten()
+			s.puts(store.EndedMaybe)
+			told := s.ledger()[s.t]
+			require.Equal(s, []any{store.FateCancelled, true, s.row}, []any{told.What, told.Maybe, told.ID})
+		},
 		"replaced": func(s *outboxScene) {
 			s.puts(store.Created)
 			answered(s, store.Replaced, s.q.Producer().Schedule(s.Context(), requests(past(), s.row), true, store.Durability{})[0])

@@ -9,6 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -36,6 +37,9 @@ func (q *Rows) Pin(ctx context.Context) (*Rows, error) {
 	}
 	return &Rows{core: q.core, epoch: layout.Epoch}, nil
 }
+
+// Life is that of the queue when the door was pinned, see [Layout.Life]; empty where it is not pinned.
+func (q *Rows) Life() string { return layout.LifeOf(q.epoch) }
 
 // Born is since when each shard in use has what it has, by Redis' clock: what it
 // had before, Redis has lost. It is zero where that is unknown.

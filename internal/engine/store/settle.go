@@ -220,7 +220,9 @@ func (b *sorted) remove(m *message.Claimed, v *message.Verdict, kind tokenKind) 
 	switch {
 	case v.Verb == message.VerbDrop:
 		b.dropped++
-		fate = 'c'
+		if fate = 'c'; m.Attempts.MaybeOut > 0 {
+			fate = 'C'
+		}
 		b.remember(m, message.EndDropped, m.Attempt, v.Reason)
 	case m.Attempts.MaybeOut > 0:
 		b.duplicates++

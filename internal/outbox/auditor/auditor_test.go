@@ -53,6 +53,14 @@ func newAuditing(t *testing.T, d *outboxtest.Database) *auditing {
 	return s
 }
 
+// Lose is what happens where Redis comes back empty, and its bridges have seen it: the rows are
+// still theirs.
+func (s *auditing) Lose() {
+	s.t.Helper()
+	s.Real.Lose()
+	s.DB.Exec(s.t, "DELETE FROM {t}_lives WHERE queue = ?", s.Orders)
+}
+
 // relay runs a relay until the returned function is called, or the test ends.
 func (s *auditing) relay() (stop func()) {
 	s.t.Helper()
@@ -315,6 +323,79 @@ func TestMarkOutlivesALoss(t *testing.T) {
 			cancel := s.Insert(insert{ID: id, Key: "k", Verb: table.VerbCancel, Target: number})
 			s.RequireState(cancel, table.StateUnknown)
 		}
+	})
+}
+
+// TestMarkOutlivesAClientsCancel: that a copy may be out is known to Redis alone, and a client cancels the message there.
+// Its row learns both, or the auditor does, and no later cancel is told that it was in time (I11).
+func TestMarkOutlivesAClientsCancel(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		heads := map[string]int64{}
+		for _, id := range []string{"settled", "audited", "operated"} {
+			heads[id] = s.Stored(id, soon)
+			s.mark(id)
+		}
+		cancel := func(id string) {
+			require.NoError(t, s.Store.Producer().Cancel(t.Context(), id, "k", store.Durability{}).Err)
+		}
+		cancel("settled")
+		require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		cancel("audited")
+		s.config.Flush = func(context.Context) error { return nil }
+		require.EqualValues(t, 1, s.audit(true, false).Settled)
+		cancel("operated")
+		first := s.Insert(insert{ID: "operated", Key: "k", Verb: table.VerbCancel})
+		stop := s.relay()
+		s.RequireState(first, table.StateUnknown)
+		stop()
+		for id, number := range heads {
+			r, reason := s.Read(number)
+			require.Equal(t, []any{"cancelled", true, table.ReasonCopy}, []any{r.State.String(), r.Maybe, reason}, id)
+		}
+		defer s.relay()()
+		for id, number := range heads {
+			s.RequireState(s.Insert(insert{ID: id, Key: "k", Verb: table.VerbCancel, Target: number}), table.StateUnknown)
+		}
+	})
+}
+
+// TestADeadLettersRowLivesOn: what a broker refuses for good ends no row, so it outlives a loss of Redis, and is published
+// when it is redriven; only who purges it ends the row.
+func TestADeadLettersRowLivesOn(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		number, purged := s.Stored("dead", past), s.Stored("purged", past)
+		bury := func() {
+			for shard, claim := range s.Take() {
+				verdicts := make([]message.Verdict, len(claim.Messages))
+				for i := range verdicts {
+					verdicts[i] = message.Verdict{Verb: message.VerbDeadLetter, Reason: "too large", Attempts: message.Attempts{Failures: 1, Begun: 1}}
+				}
+				if len(verdicts) > 0 {
+					_, err := s.Store.Shard(shard).Settle(t.Context(), message.Settlement{Claim: claim, Verdicts: verdicts})
+					require.NoError(t, err)
+				}
+			}
+			require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		}
+		bury()
+		require.Equal(t, "too large", s.Find("k", "dead").Reason)
+		require.Equal(t, Counts{Looked: 2, There: 2}, s.audit(true, false))
+		s.Lose()
+		require.EqualValues(t, 2, s.audit(true, false).PutBack)
+		bury()
+		codes, err := s.Store.Admin().Purge(t.Context(), []string{message.Member("purged", "k")})
+		require.NoError(t, err)
+		require.Equal(t, []store.Code{store.Done}, codes)
+		codes, err = s.Store.Admin().Redrive(t.Context(), []string{message.Member("dead", "k")})
+		require.NoError(t, err)
+		require.Equal(t, []store.Code{store.Done}, codes)
+		require.Equal(t, "stored", s.State(number))
+		s.Publish()
+		require.NoError(t, s.settler.Flush(outboxtest.Bounded(t)))
+		require.Equal(t, "published", s.State(number))
+		require.Equal(t, "cancelled", s.State(purged))
 	})
 }
 
@@ -659,4 +740,37 @@ func TestMarks(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, store.MarkDue, markOf(&table.Row{}))
 	require.Equal(t, store.MarkAlways, markOf(&table.Row{Maybe: true}))
+}
+
+// TestAuditRestoredAfterItsEnd: a message that was rescheduled and has ended since waits in a Redis that was
+// put back under a token from before, its first one or that of a reschedule. Its row tells that it has ended.
+func TestAuditRestoredAfterItsEnd(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		const then, last = "~then-----------", "~last-----------"
+		first, moved, lives := s.Stored("first", soon), s.Stored("moved", soon, func(i *insert) { i.Token = then }), s.Stored("lives", soon)
+		later := s.Stored("later", soon)
+		saved := s.backup()
+
+		end := func(number int64, state table.State) {
+			d.Exec(t, "UPDATE {t} SET status = ?, finished_ms = 5, uid = token, token = ? WHERE id = ?", int64(state), last, number)
+		}
+		end(first, table.StateCancelled)
+		end(later, table.StatePublished)
+		again := s.Insert(insert{ID: "later", Key: "k", State: table.StateStored, DueMs: s.Due(far), Body: "again"})
+		s.Insert(insert{ID: "moved", Key: "k", Verb: table.VerbReschedule, State: table.StateStored, Token: then, Target: moved})
+		d.Exec(t, "UPDATE {t} SET status = 3, finished_ms = 5, uid = '~first----------', token = ? WHERE id = ?", last, moved)
+		s.Insert(insert{ID: "lives", Key: "k", Verb: table.VerbReschedule, State: table.StateStored, Token: last, Target: lives})
+		s.restore(saved)
+
+		counts := s.audit(true, false)
+		require.EqualValues(t, 2, counts.Removed)
+		require.EqualValues(t, 1, counts.PutBack)
+		require.Nil(t, s.Find("k", "first"), "cancelled, and so not published")
+		require.Nil(t, s.Find("k", "moved"))
+		require.NotNil(t, s.Find("k", "lives"))
+		r, _ := s.Read(again)
+		require.Equal(t, r.Token, s.Find("k", "later").Token)
+		s.Sound()
+	})
 }

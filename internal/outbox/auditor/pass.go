@@ -247,6 +247,11 @@ func (p *pass) putBack(ctx context.Context, redis outbox.Store, rows []*table.Ro
 	if len(puts) == 0 {
 		return found, nil
 	}
+	// What belongs to another Redis is not missing here.
+	if err := p.checkLife(ctx, redis); err != nil {
+		found.left = good
+		return found, err
+	}
 	limited, cancel := context.WithTimeout(ctx, putPhase)
 	defer cancel()
 	for i, answer := range redis.Put(limited, puts) {
@@ -255,6 +260,15 @@ func (p *pass) putBack(ctx context.Context, redis outbox.Store, rows []*table.Ro
 	again, err := p.renew(ctx, found.waiting)
 	found.left = append(found.left, again...)
 	return found, errors.Join(err, found.err, p.tell(ctx, &found))
+}
+
+// checkLife reports where the rows belong to another Redis.
+func (p *pass) checkLife(ctx context.Context, redis outbox.Store) error {
+	life, err := p.db.Lives().Confirm(ctx, p.queue.Name, redis.Life())
+	if err != nil {
+		return err
+	}
+	return outbox.CheckLife(p.queue.Name, redis.Life(), life.Name, life.Silent)
 }
 
 var errHuge = errors.New("headers and body are too large to read")
@@ -297,6 +311,8 @@ func (f *findings) add(r *table.Row, answer store.Answer) {
 		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StatePublished})
 	case store.EndedCancelled:
 		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StateCancelled})
+	case store.EndedMaybe:
+		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StateCancelled, Maybe: true})
 	case store.EndedMoved:
 		f.counts.Skipped++ // The operation that has moved it is done again.
 	case store.Waiting, store.InFlight:

@@ -45,6 +45,9 @@ func (p *pass) renewSome(ctx context.Context, rows []*table.Row) (left []*table.
 	if len(s.rows) == 0 {
 		return nil, nil
 	}
+	if err := p.checkLife(ctx, redis); err != nil {
+		return rows, err
+	}
 	var found findings
 	began := time.Now()
 	err = p.db.Within(ctx, func(t *table.Tx) error {
@@ -62,6 +65,13 @@ func (p *pass) renewSome(ctx context.Context, rows []*table.Row) (left []*table.
 		n := table.Affordable(fresh)
 		found.left, fresh = append(found.left, fresh[n:]...), fresh[:n]
 		if err := t.Complete(ctx, fresh); err != nil {
+			return err
+		}
+		life, err := t.Life(ctx, p.queue.Name)
+		if err == nil {
+			err = outbox.CheckLife(p.queue.Name, redis.Life(), life.Name, life.Silent)
+		}
+		if err != nil {
 			return err
 		}
 		limited, cancel := context.WithDeadline(ctx, began.Add(lockPhase))

@@ -86,7 +86,7 @@ func upStatusDown(t *testing.T, db *sql.DB, dialect schema.Dialect, table string
 	status, err = m.Status(t.Context())
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now(), status[0].AppliedAt, 24*time.Hour)
-	require.Equal(t, 2, tables(t, db, dialect, in))
+	require.Equal(t, 3, tables(t, db, dialect, in))
 
 	_, err = db.ExecContext(t.Context(), "INSERT INTO "+table+" (queue, message_id, topic, body, due_ms) VALUES ('q', 'm', 't', '', 5)")
 	require.NoError(t, err)

@@ -24,11 +24,13 @@
 //
 // A look at everything walks over all that was relayed while somebody holds a snapshot
 // of the database, as a dump does: no database forgets entries of an index meanwhile.
-// Where it is slow, it takes a twentieth of the time of one lane, and the looks in
+// Where it is slow, it takes a twentieth of the time of a lane, and the looks in
 // between ask for new rows only: those that were written, or came within the horizon,
-// since some seconds ago. These are locked by number. What a transaction of many
-// seconds has written is found by the next look at everything, which comes in time however
-// seldom the relay polls, see sight.
+// since some seconds ago. These are locked by number. The first lane leaves slow looks to the
+// others, so that no new row waits for one. What a transaction of many
+// seconds has written, and what had to wait or is pending again, is found by the next look at
+// everything, which comes in time however seldom the relay polls, and is given more time
+// where it has not ended, see sight.
 //
 // Beside the lanes, one goroutine compares clocks, counts what waits and purges what
 // has ended; one refuses rows beyond the horizon whose topic is wrong; another wakes

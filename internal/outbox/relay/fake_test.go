@@ -24,6 +24,7 @@ type fakeRedis struct {
 	asked    int // rows of all puts
 	err      error
 	ahead    time.Duration
+	life     string
 	fail     func(table.Identity) error // for single messages
 	hang     chan struct{}              // closed: calls go on
 	entered  chan struct{}              // a call has begun to hang
@@ -42,7 +43,7 @@ type fakeMessage struct {
 func newFakeRedis() *fakeRedis {
 	return &fakeRedis{
 		live: map[table.Identity]*fakeMessage{}, ended: map[string]store.Code{}, answers: map[string]store.Answer{},
-		created: map[table.Identity]int{}, entered: make(chan struct{}, 1000),
+		created: map[table.Identity]int{}, life: "life", entered: make(chan struct{}, 1000),
 	}
 }
 
@@ -92,6 +93,12 @@ type fakeQueue struct {
 }
 
 func (q *fakeQueue) Pin(context.Context) (outbox.Store, error) { return q, nil }
+
+func (q *fakeQueue) Life() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.life
+}
 
 func (q *fakeQueue) Born(context.Context) ([]time.Time, error) { return nil, nil }
 

@@ -62,6 +62,9 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 				return err
 			}
 		}
+		if err := b.checkLife(inside, t); err != nil {
+			return err
+		}
 		b.reads(inside, t)
 		redis, cancel := t.redis(ctx)
 		defer cancel()

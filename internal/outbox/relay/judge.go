@@ -61,6 +61,8 @@ func judgePut(answer store.Answer) table.Update {
 		return table.Update{State: table.StatePublished}
 	case store.EndedCancelled:
 		return table.Update{State: table.StateCancelled}
+	case store.EndedMaybe:
+		return table.Update{State: table.StateCancelled, Reason: reasonCopy, Maybe: true}
 	default:
 		return table.Update{} // EndedMoved is by a reschedule that is not recorded: it comes again.
 	}
@@ -185,9 +187,12 @@ func judge(s situation, answer store.Answer) verdict {
 		return verdict{op: table.Update{State: table.StateTooLate}}
 	case store.EndedPublished:
 		return verdict{op: table.Update{State: table.StateTooLate}, head: table.Update{State: table.StatePublished}}
-	case store.EndedCancelled:
+	case store.EndedCancelled, store.EndedMaybe:
 		v := ended(s.verb, table.StateCancelled)
 		v.head = table.Update{State: table.StateCancelled}
+		if answer.Code == store.EndedMaybe {
+			s.marked, v.head.Maybe, v.head.Reason = true, true, reasonCopy
+		}
 		if s.marked && s.verb == table.VerbCancel {
 			v.op = table.Update{State: table.StateUnknown, Reason: reasonCopy}
 			v.head.Reason = reasonCopy

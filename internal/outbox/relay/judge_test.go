@@ -49,7 +49,7 @@ func (v verdict) text() string {
 
 var codeNames = map[store.Code]string{
 	store.Done: "done", store.DoneMaybePublished: "maybe", store.InFlight: "in flight", store.NotFound: "not found",
-	store.EndedPublished: "was published", store.EndedCancelled: "was cancelled", store.NoBody: "no body",
+	store.EndedPublished: "was published", store.EndedCancelled: "was cancelled", store.EndedMaybe: "was cancelled, maybe", store.NoBody: "no body",
 	store.EndedMoved: "moved", store.Unknown: "unknown", store.Created: "created", store.Mine: "mine", store.Dead: "dead",
 	store.Waiting: "waiting", store.Replaced: "replaced", store.NotLooked: "not looked",
 }
@@ -59,11 +59,11 @@ var codeNames = map[store.Code]string{
 var judged = map[string]map[string]string{
 	"cancel": {
 		"done": "cancelled cancelled", "maybe": "unknown cancelled", "in flight": "too_late -", "not found": "cancelled cancelled",
-		"was published": "too_late published", "was cancelled": "cancelled cancelled", "no body": "refused -",
+		"was published": "too_late published", "was cancelled": "cancelled cancelled", "was cancelled, maybe": "unknown cancelled", "no body": "refused -",
 	},
 	"reschedule": {
 		"done": "stored stored+moved", "maybe": "unknown stored+moved+maybe", "in flight": "too_late -", "not found": "stored moved",
-		"was published": "too_late published", "was cancelled": "too_late cancelled", "no body": "refused -",
+		"was published": "too_late published", "was cancelled": "too_late cancelled", "was cancelled, maybe": "too_late cancelled", "no body": "refused -",
 	},
 	"replace": {
 		"done": "lives cancelled", "maybe": "lives cancelled", "in flight": "- - stop", "not found": "lives cancelled",
@@ -143,7 +143,7 @@ func TestJudgeErrors(t *testing.T) {
 
 func TestPutVerdicts(t *testing.T) {
 	t.Parallel()
-	want := map[string]string{"created": "stored", "mine": "stored", "was published": "published", "was cancelled": "cancelled"}
+	want := map[string]string{"created": "stored", "mine": "stored", "was published": "published", "was cancelled": "cancelled", "was cancelled, maybe": "cancelled"}
 	inTheWayOf := map[string]bool{"waiting": true, "in flight": true, "dead": true}
 	for code, name := range codeNames {
 		expect, ok := want[name]

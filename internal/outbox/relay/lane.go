@@ -36,9 +36,7 @@ type lane struct {
 
 func newLane(r *Relay, number int) *lane {
 	l := &lane{relay: r, first: number == 0, pause: outbox.NewBackoff(), turn: number, courses: map[string]*courses{}}
-	if l.first && r.config.Lanes > 1 {
-		l.sight.rest = longestRest // The others look at everything while it takes what is new.
-	}
+	l.sight.shared, l.sight.leaves = &r.lookout, l.first && r.config.Lanes > 1
 	for _, name := range r.names {
 		l.courses[name] = &courses{newCourse(), newCourse(), newCourse(), newCourse()}
 	}
@@ -69,10 +67,10 @@ func (l *lane) run(ctx context.Context) error {
 	}
 }
 
-// idle is how long to pause where nothing was found. However long that is, each lane
+// idle is how long to pause where nothing was found. However long that is, somebody
 // looks at everything in time.
 func (l *lane) idle(now time.Time) time.Duration {
-	pause := l.sight.within(l.relay.config.Poll, now)
+	pause := l.sight.pause(l.relay.config.Poll, now)
 	if l.first {
 		return pause
 	}
@@ -155,8 +153,11 @@ func (l *lane) look(ctx context.Context) (look outlook, err error) {
 
 func (l *lane) lookAtAll(ctx context.Context, look outlook) (outlook, error) {
 	pending, began := l.relay.db.Pending(), time.Now()
-	queues, err := pending.Look(ctx, l.relay.names, look.untilMs())
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+	queues, err := pending.Look(ctx, l.relay.names, look.untilMs(), l.sight.within())
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		l.sight.gaveUp()
+	case err != nil:
 		return look, err
 	}
 	if l.sight.looked(time.Now(), time.Since(began), l.relay.config.cheapLook) {

@@ -13,7 +13,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// slowLane is a lane to which each look at everything is slow, and that makes none in
+// slowLane is a lane, not the first, to which each look at everything is slow, and that makes none in
 // the next hour once rest was called.
 type slowLane struct {
 	*lane
@@ -22,7 +22,7 @@ type slowLane struct {
 
 func newSlowLane(s *scene) slowLane {
 	s.config.cheapLook, s.config.Batch = time.Nanosecond, 2
-	return slowLane{newLane(s.relay(), 0), s}
+	return slowLane{newLane(s.relay(), 1), s}
 }
 
 func (l slowLane) rest() { l.sight.next = time.Now().Add(time.Hour) }

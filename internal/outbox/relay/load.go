@@ -24,12 +24,18 @@ func (l *lane) load(ctx context.Context, look outlook, work table.Work) (o outco
 		if err := t.Complete(inside, rows); err != nil {
 			return err
 		}
+		if err := b.checkLife(inside, t); err != nil {
+			return err
+		}
 		redis, cancel := t.redis(ctx)
 		defer cancel()
 		b.put(redis, rows)
 		o = b.outcome(rows[n-1], full)
 		return t.Write(inside, b.updates)
 	})
+	if l.disown(ctx, work.Queue, l.relay.outages.queues, err) {
+		return outcome{waiting: 1}, nil
+	}
 	if err == nil {
 		o.crowded = b.report(ctx, l.relay.outages.queues)
 	}

@@ -45,6 +45,9 @@ func (l *lane) operateNoted(ctx context.Context, look outlook, work table.Work, 
 		if err != nil {
 			return err
 		}
+		if err := b.checkLife(inside, t); err != nil {
+			return err
+		}
 		if numbers := unnoted(groups); note && len(numbers) > 0 {
 			noted = true
 			return t.Note(inside, numbers)
@@ -57,6 +60,9 @@ func (l *lane) operateNoted(ctx context.Context, look outlook, work table.Work, 
 		o = b.outcome(rows[len(rows)-1], len(rows) == work.Most)
 		return t.Write(inside, b.updates)
 	})
+	if l.disown(ctx, work.Queue, l.relay.outages.operations, err) {
+		return outcome{waiting: 1}, false, nil
+	}
 	switch {
 	case err != nil:
 		b.restLiving(ctx)
@@ -138,7 +144,11 @@ func (b *batch) operateGroup(ctx context.Context, g *table.Group) {
 // does not tell. Redis is told the token of the row that the operation means, so it
 // touches no other message of that id.
 func (b *batch) operateOne(ctx context.Context, g *table.Group, op *table.Row) (verdict, error) {
-	if err := op.CheckOperation(); err != nil {
+	err := op.CheckOperation()
+	if op.Number < 1 {
+		err = errNumber
+	}
+	if err != nil {
 		return refusal(err), nil
 	}
 	if op.Verb == table.VerbReplace {

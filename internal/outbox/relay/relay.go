@@ -19,8 +19,8 @@ import (
 // Relay brings the rows of one database into Redis. Any number of relays may
 // work on one database: what one has locked, the others skip.
 //
-// [Relay.Run] owns its goroutines: one a lane, one for upkeep, one that screens rows
-// beyond the horizon, and one that listens where that is asked for.
+// [Relay.Run] owns its goroutines: one a lane, one for upkeep, one that looks to which Redis
+// the rows belong, one that screens rows beyond the horizon, and one that listens where that is asked for.
 type Relay struct {
 	config   Config
 	db       *table.Database
@@ -32,6 +32,9 @@ type Relay struct {
 	outages   outages
 	refusals  *refusals
 	blocked   *blocked
+	lookout   lookout
+	others    others
+	disowned  chan struct{}                 // a batch has found that its rows belong to another Redis
 	skew      atomic.Pointer[time.Duration] // how far the database's clock is ahead, nil before it was measured
 	wake      chan struct{}
 	ready     chan struct{} // closed once the database was found fit
@@ -48,7 +51,7 @@ func New(config Config) (*Relay, error) {
 	log := config.Logger.With("component", "outbox")
 	r := &Relay{
 		config: config, db: config.Database, queues: map[string]*outbox.Queue{}, log: log, observer: config.Observer,
-		refusals: &refusals{log: log}, blocked: newBlocked(log), wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}),
+		refusals: &refusals{log: log}, blocked: newBlocked(log), wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}), disowned: make(chan struct{}, 1),
 	}
 	for i := range config.Queues {
 		q := &config.Queues[i]
@@ -66,14 +69,14 @@ func (r *Relay) Ready() <-chan struct{} { return r.ready }
 var errNotReached = errors.New("has not answered yet")
 
 // State is nil where the database answered the last time, and else says why not,
-// or that it is unfit.
+// that it is unfit, or that the rows of a queue belong to another Redis.
 func (r *Relay) State() error {
 	if err := r.outages.database.Last(); err != nil {
 		return err
 	}
 	select {
 	case <-r.ready:
-		return nil
+		return r.others.any(r.names)
 	default:
 		return errNotReached
 	}
@@ -98,8 +101,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.log.Log(ctx, level, "outbox relay started: the database is fit", "event", "outbox_fit", "table", r.db.Table(), "queues", len(r.names))
 	_ = r.watch(ctx) // What fails is tried again, see upkeep.
+	lives := newLives(r)
+	lives.step(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.upkeep(ctx) })
+	group.Go(func() error { return lives.run(ctx) })
 	group.Go(func() error { return (&screen{Relay: r}).run(ctx) })
 	for i := range r.config.Lanes {
 		group.Go(func() error { return newLane(r, i).run(ctx) })

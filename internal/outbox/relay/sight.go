@@ -2,6 +2,7 @@ package relay
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
@@ -18,6 +19,10 @@ const (
 	lateAfter = 3 * time.Second
 	// markEvery is how often the floor may move.
 	markEvery = 500 * time.Millisecond
+	// firstPatience is how long a look at everything may take. Where that does not suffice, the
+	// next one may take twice as long, up to mostPatience: one that never ends would leave what
+	// committed late unseen for as long as somebody holds a snapshot.
+	firstPatience, mostPatience = 10 * time.Second, 3 * time.Minute
 )
 
 // sight decides how a lane looks for pending rows.
@@ -26,13 +31,57 @@ const (
 // forgotten: while somebody holds a snapshot, that is all that was relayed since then.
 // So it is made each time only while it is cheap. Otherwise it takes a small part of the
 // time, and the looks in between ask for what is new: what is above the floor, which is
-// what was there some seconds ago.
+// what was there some seconds ago. Of several lanes, the first one then takes what is new and
+// nothing else, so that no row waits for a slow look.
 //
 // The zero value looks at everything. It belongs to one goroutine.
 type sight struct {
-	rest  time.Duration // the least time between two slow looks at everything, but the first two
-	next  time.Time     // when to look at everything again
-	marks []mark        // what was there, the oldest first; none: everything is looked at
+	leaves   bool // the others look at everything while that is slow
+	shared   *lookout
+	next     time.Time     // when to look at everything again
+	slow     time.Time     // when that was slow the last time
+	patience time.Duration // how long it may take; 0: firstPatience
+	marks    []mark        // what was there, the oldest first; none: everything is looked at
+}
+
+// lookout is what the lanes of a relay tell each other of their looks at everything.
+type lookout struct {
+	mu    sync.Mutex
+	cheap time.Time // when one was cheap the last time
+	by    time.Time // when the next one is wanted; zero: it is nobody's wish
+}
+
+// tell says that a look at everything has ended, which began then.
+func (o *lookout) tell(began time.Time, cheap bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if cheap && began.After(o.cheap) {
+		o.cheap = began
+	}
+	if o.by.Before(began) {
+		o.by = time.Time{}
+	}
+}
+
+// wish has somebody look at everything by then.
+func (o *lookout) wish(by time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.by.IsZero() || by.Before(o.by) {
+		o.by = by
+	}
+}
+
+func (o *lookout) isWished(now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.by.IsZero() && !now.Before(o.by)
+}
+
+func (o *lookout) cheapAt() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.cheap
 }
 
 // mark is what was there at an instant.
@@ -41,41 +90,54 @@ type mark struct {
 	floor table.Floor
 }
 
-func (s *sight) isWhole(now time.Time) bool { return len(s.marks) == 0 || !now.Before(s.next) }
+// isWhole reports whether to look at everything now.
+func (s *sight) isWhole(now time.Time) bool {
+	if s.leaves && s.shared.cheapAt().After(s.slow) {
+		s.reset()
+	}
+	return len(s.marks) == 0 || !s.leaves && (!now.Before(s.next) || s.shared.isWished(now))
+}
 
 // isSlow reports whether not every look is one at everything.
 func (s *sight) isSlow() bool { return len(s.marks) > 0 }
 
-// looked notes a look at everything, and reports whether it was slow. Where that is
+// within is how long a look at everything may take.
+func (s *sight) within() time.Duration { return max(firstPatience, s.patience) }
+
+// gaveUp notes that it did not suffice.
+func (s *sight) gaveUp() { s.patience = min(2*s.within(), mostPatience) }
+
+// looked notes a look at everything that has ended now, and reports whether it was slow. Where that is
 // new, the caller notes a first floor. What was committed beside that look may be below it,
-// so the next one comes soon, whatever other lanes do.
+// so the next one comes soon.
 func (s *sight) looked(now time.Time, took, cheap time.Duration) (slow bool) {
-	if took <= cheap {
+	slow = took > cheap
+	s.shared.tell(now.Add(-took), !slow)
+	if !slow {
 		s.reset()
 		return false
 	}
-	rest := wait.Rest(took)
-	if s.isSlow() {
-		rest = max(rest, s.rest)
-	}
-	s.next = now.Add(min(rest, longestRest))
+	s.slow, s.next = now, now.Add(min(wait.Rest(took), max(longestRest, took)))
 	return true
 }
 
-// within is how long to pause at the most until everything is looked at again.
-func (s *sight) within(pause time.Duration, now time.Time) time.Duration {
-	if !s.isSlow() {
-		return pause
+// pause is how long to pause at the most until everything is looked at again.
+func (s *sight) pause(longest time.Duration, now time.Time) time.Duration {
+	if s.leaves || !s.isSlow() {
+		return longest
 	}
-	return max(0, min(pause, s.next.Sub(now)))
+	return max(0, min(longest, s.next.Sub(now)))
 }
 
 // reset begins anew, with a look at everything.
-func (s *sight) reset() { s.next, s.marks = time.Time{}, nil }
+func (s *sight) reset() { s.next, s.marks, s.patience = time.Time{}, nil, 0 }
 
 // hurry has everything be looked at by then.
 func (s *sight) hurry(by time.Time) {
-	if by.Before(s.next) {
+	switch {
+	case s.leaves && s.isSlow():
+		s.shared.wish(by)
+	case by.Before(s.next):
 		s.next = by
 	}
 }

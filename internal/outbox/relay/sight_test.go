@@ -20,10 +20,11 @@ func TestSight(t *testing.T) {
 		took   time.Duration // of a look at everything
 		number int64
 		hurry  float64 // 0: no row had to wait
+		cheap  bool    // another lane has found it cheap just before
 		whole  bool
 		floor  int64
 	}
-	rest := map[string]time.Duration{"others do it": longestRest}
+	leaves := map[string]bool{"others do it": true, "others find it cheap": true, "others shall": true}
 	for name, looks := range map[string][]look{
 		"cheap": {
 			{second: 0, took: time.Millisecond, number: 1, whole: true},
@@ -69,12 +70,22 @@ func TestSight(t *testing.T) {
 		"others do it": {
 			{second: 0, took: slow, number: 10, whole: true},
 			{second: 1, number: 20, floor: 10},
-			// Once more: what was committed beside the first look is below the floor.
-			{second: 2.1, took: slow, number: 30, whole: true},
-			{second: 2.2, number: 40, floor: 10},
-			{second: 32, number: 50, floor: 40},
-			{second: 32.2, took: time.Millisecond, number: 60, whole: true},
-			{second: 32.3, took: time.Millisecond, number: 70, whole: true},
+			{second: 2.1, number: 30, floor: 10},
+			{second: 3.5, number: 40, floor: 10},
+			{second: 40, number: 50, floor: 40},
+			{second: 4000, number: 60, floor: 50},
+		},
+		"others find it cheap": {
+			{second: 0, took: slow, number: 10, whole: true},
+			{second: 1, number: 20, floor: 10},
+			{second: 2, took: time.Millisecond, number: 30, cheap: true, whole: true},
+			{second: 2.2, took: slow, number: 40, whole: true},
+			{second: 2.4, number: 50, floor: 40},
+		},
+		"others shall": {
+			{second: 0, took: slow, number: 10, whole: true},
+			{second: 1, number: 20, floor: 10, hurry: 6},
+			{second: 7, number: 30, floor: 20},
 		},
 		"a row waits": {
 			{second: 0, took: 10 * slow, number: 10, whole: true},
@@ -86,11 +97,15 @@ func TestSight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := sight{rest: rest[name]}
+			others := &lookout{}
+			s := sight{leaves: leaves[name], shared: others}
 			start := time.Now()
 			at := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }
 			for _, l := range looks {
 				there := table.Floor{Number: l.number, UntilMs: 1000 + l.number}
+				if l.cheap {
+					others.tell(at(l.second), true)
+				}
 				require.Equal(t, l.whole, s.isWhole(at(l.second)), "second %g", l.second)
 				if !l.whole {
 					require.Equal(t, table.Floor{Number: l.floor, UntilMs: 1000 + l.floor}, s.after(at(l.second), there), "second %g", l.second)
@@ -101,8 +116,26 @@ func TestSight(t *testing.T) {
 					s.hurry(at(l.hurry))
 				}
 			}
+			require.Equal(t, name == "others shall", others.isWished(at(7)))
 		})
 	}
+}
+
+// TestALookThatDoesNotEnd: it is given more time, until it ends.
+func TestALookThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	s, now := sight{shared: &lookout{}}, time.Now()
+	for _, within := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, mostPatience, mostPatience} {
+		require.Equal(t, within, s.within())
+		s.gaveUp()
+		now = now.Add(within)
+		require.True(t, s.looked(now, within, defaultCheapLook))
+		s.note(now, table.Floor{})
+		require.False(t, s.isWhole(now.Add(min(within, longestRest)-time.Second)), "it takes half of the time at the most")
+		require.True(t, s.isWhole(now.Add(max(within, longestRest))))
+	}
+	s.reset()
+	require.Equal(t, firstPatience, s.within())
 }
 
 // after is the floor of a look at what is new, and then what that has seen is noted.
@@ -112,31 +145,29 @@ func (s *sight) after(now time.Time, there table.Floor) table.Floor {
 	return floor
 }
 
-// TestEveryLaneLooksInTime: however seldom the relay polls, each lane looks at everything
-// soon after a slow look.
-func TestEveryLaneLooksInTime(t *testing.T) {
+// TestSomebodyLooksInTime: however seldom the relay polls, each lane but the first looks at
+// everything soon after a slow look, and the first where there is no other.
+func TestSomebodyLooksInTime(t *testing.T) {
 	t.Parallel()
 	const took = 150 * time.Millisecond // and so three seconds between looks at everything
-	for poll, idle := range map[time.Duration]struct{ cheap, slow, late []time.Duration }{
-		time.Hour: {
-			cheap: []time.Duration{time.Hour, time.Hour, time.Hour},
-			slow:  []time.Duration{wait.Rest(took), wait.Rest(took), wait.Rest(took)},
-			late:  []time.Duration{0, idleLane, idleLane},
-		},
-		200 * time.Millisecond: {
-			cheap: []time.Duration{200 * time.Millisecond, idleLane, idleLane},
-			slow:  []time.Duration{200 * time.Millisecond, idleLane, idleLane},
-			late:  []time.Duration{0, idleLane, idleLane},
-		},
+	for _, c := range []struct {
+		poll             time.Duration
+		lanes, lane      int
+		cheap, slow, due time.Duration
+	}{
+		{poll: time.Hour, lanes: 2, lane: 0, cheap: time.Hour, slow: time.Hour, due: time.Hour},
+		{poll: time.Hour, lanes: 2, lane: 1, cheap: time.Hour, slow: wait.Rest(took), due: idleLane},
+		{poll: time.Hour, lanes: 1, lane: 0, cheap: time.Hour, slow: wait.Rest(took)},
+		{poll: 200 * time.Millisecond, lanes: 2, lane: 0, cheap: 200 * time.Millisecond, slow: 200 * time.Millisecond, due: 200 * time.Millisecond},
+		{poll: 200 * time.Millisecond, lanes: 2, lane: 1, cheap: idleLane, slow: idleLane, due: idleLane},
+		{poll: 200 * time.Millisecond, lanes: 1, lane: 0, cheap: 200 * time.Millisecond, slow: 200 * time.Millisecond},
 	} {
-		r := &Relay{config: Config{Poll: poll, Lanes: 3}}
-		for number := range 3 {
-			l, now := newLane(r, number), time.Now()
-			require.Equal(t, idle.cheap[number], l.idle(now), "lane %d, poll %s", number, poll)
-			require.True(t, l.sight.looked(now, took, defaultCheapLook))
-			l.sight.note(now, table.Floor{})
-			require.Equal(t, idle.slow[number], l.idle(now), "lane %d, poll %s", number, poll)
-			require.Equal(t, idle.late[number], l.idle(now.Add(time.Minute)), "lane %d, poll %s", number, poll)
-		}
+		r := &Relay{config: Config{Poll: c.poll, Lanes: c.lanes}}
+		l, now := newLane(r, c.lane), time.Now()
+		require.Equal(t, c.cheap, l.idle(now), "%+v", c)
+		require.True(t, l.sight.looked(now, took, defaultCheapLook))
+		l.sight.note(now, table.Floor{})
+		require.Equal(t, c.slow, l.idle(now), "%+v", c)
+		require.Equal(t, c.due, l.idle(now.Add(time.Minute)), "%+v", c)
 	}
 }

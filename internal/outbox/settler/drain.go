@@ -33,7 +33,7 @@ func fateOf(queue string, row store.SettledRow) table.Fate {
 	case store.FatePublished:
 		fate.State = table.StatePublished
 	case store.FateCancelled:
-		fate.State = table.StateCancelled
+		fate.State, fate.Maybe = table.StateCancelled, row.Maybe
 	case store.FateMoved:
 		fate.State, fate.DueMs, fate.Maybe = table.StateStored, row.DueAt.UnixMilli(), row.Maybe
 	}

@@ -50,6 +50,10 @@ func (d *Database) Check(ctx context.Context) error {
 	if err := q.each(ctx, d.db, func(*sql.Rows) error { return nil }); err != nil {
 		return d.schemaError(err)
 	}
+	q = d.query("SELECT queue, life, seen_ms FROM {t}_lives WHERE 1 = 0")
+	if err := q.each(ctx, d.db, func(*sql.Rows) error { return nil }); err != nil {
+		return d.schemaError(err)
+	}
 	have, err := d.indexes(ctx)
 	switch name := d.name + "_" + string(d.dialect.newest); {
 	case err != nil:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -25,7 +27,7 @@ type Version struct {
 type Fate struct {
 	Version
 	State State
-	// DueMs is the new due time of what is stored, Maybe that a copy of it may be out.
+	// DueMs is the new due time of what is stored, Maybe that a copy of it, or of what was cancelled, may be out.
 	DueMs int64
 	Maybe bool
 }
@@ -60,30 +62,58 @@ func (e Ended) Settle(ctx context.Context, fates []Fate) (outcome []Known, err e
 	return outcome, nil
 }
 
-// Among are those of the versions of which a row says that they have ended, and how.
+// Among are those of the versions of which a row says that they have ended, and how: under
+// the token that it had at its end, the one that it had first, or that of a reschedule in between.
 func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, error) {
 	found := map[Version]State{}
-	names := make([]Identity, len(list))
+	names, tokens := make([]Identity, len(list)), make([]string, len(list))
 	for i, v := range list {
-		names[i] = v.Identity
+		names[i], tokens[i] = v.Identity, v.Token
 	}
 	if names = e.db.possible(names); len(names) == 0 {
 		return found, nil
 	}
-	q := e.db.query("").of(byIdentity, names, "queue, message_key, message_id, token, status", "op = 0 AND status > 1", "")
 	err := e.db.Within(ctx, func(t *Tx) error {
-		return q.each(ctx, t.tx, func(rows *sql.Rows) error {
+		moved := map[Version]int64{} // the numbers of the messages that reschedules have moved
+		err := e.amongQuery(names, tokens).each(ctx, t.tx, func(rows *sql.Rows) error {
 			var v Version
+			var verb Verb
+			var target sql.NullInt64
+			var first string
 			var how State
-			err := rows.Scan(&v.Queue, &v.Key, &v.ID, &v.Token, &how)
+			err := rows.Scan(&v.Queue, &v.Key, &v.ID, &verb, &target, &v.Token, &first, &how)
+			if verb == VerbReschedule {
+				moved[v] = target.Int64
+				return err
+			}
 			found[v] = how
+			if first != "" {
+				found[Version{v.Identity, first}] = how
+			}
 			return err
 		})
+		if err != nil || len(moved) == 0 {
+			return err
+		}
+		ends, err := t.ends(ctx, slices.Collect(maps.Values(moved)))
+		for v, number := range moved {
+			if end, ok := ends[number]; ok && end.Identity == v.Identity {
+				found[v] = end.how.State
+			}
+		}
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read ended rows: %w", err)
 	}
 	return found, nil
+}
+
+// amongQuery is the statement of Among.
+func (e Ended) amongQuery(names []Identity, tokens []string) *query {
+	in, args := e.db.in(tokens)
+	return e.db.query("").of(byIdentity, names, "queue, message_key, message_id, op, target, token, uid, status",
+		"op = 0 AND status > 1 AND (token"+in+" OR uid"+in+") OR op = 2 AND status = 1 AND token"+in, "", slices.Concat(args, args, args)...)
 }
 
 // Living are the live rows of the identities, as they are now, or those that are pending:

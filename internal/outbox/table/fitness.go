@@ -46,7 +46,7 @@ func (d fitness) unfit(err error) check.Finding {
 	case IsUnfit(err):
 		f.Code, f.Remedy = "outbox_schema", "bridge outbox migrate up --config FILE"
 	case isDenied(err):
-		f.Code, f.Remedy = "outbox_denied", "GRANT SELECT, UPDATE, DELETE ON "+d.table+" TO the user"
+		f.Code, f.Remedy = "outbox_denied", "GRANT SELECT, UPDATE, DELETE ON "+d.table+" TO the user, and SELECT, INSERT, UPDATE ON "+d.table+"_lives"
 	case errors.As(err, &pg) && (strings.HasPrefix(pg.Code, "28") || pg.Code == "3D000"), // login, database
 		errors.As(err, &my) && (my.Number == 1045 || my.Number == 1698 || my.Number == 1044): // password, plugin, database
 		f.Code, f.Remedy = "outbox_login", "correct user, password and database in outbox.dsn"
@@ -65,11 +65,21 @@ func isDenied(err error) bool {
 // rights are the rights on the table that the user lacks. SELECT was needed to
 // come this far.
 func (d fitness) rights(ctx context.Context) []check.Finding {
-	var lacking []string
-	for _, statement := range []struct{ right, text string }{
+	return append(d.rightsOn(ctx, d.table, "rows cannot be taken, told what became of their messages, or purged", []statement{
 		{"UPDATE", "EXPLAIN UPDATE {t} SET status = status WHERE 1 = 0"},
 		{"DELETE", "EXPLAIN DELETE FROM {t} WHERE 1 = 0"},
-	} {
+	}), d.rightsOn(ctx, d.table+"_lives", "it cannot be told to which Redis the rows belong, and none is taken", []statement{
+		{"INSERT", "EXPLAIN INSERT INTO {t}_lives (queue, life, seen_ms) VALUES ('', '', 0)"},
+		{"UPDATE", "EXPLAIN UPDATE {t}_lives SET life = life WHERE 1 = 0"},
+	})...)
+}
+
+// statement is one that needs a right.
+type statement struct{ right, text string }
+
+func (d fitness) rightsOn(ctx context.Context, table, why string, statements []statement) []check.Finding {
+	var lacking []string
+	for _, statement := range statements {
 		err := d.query(statement.text).each(ctx, d.db, func(*sql.Rows) error { return nil })
 		switch {
 		case isDenied(err):
@@ -84,9 +94,9 @@ func (d fitness) rights(ctx context.Context) []check.Finding {
 	rights := strings.Join(lacking, ", ")
 	return []check.Finding{{
 		Level: check.Error, Code: "outbox_denied",
-		What:   "the user may not " + rights + " in " + d.table,
-		Why:    "rows cannot be taken, told what became of their messages, or purged",
-		Remedy: "GRANT " + rights + " ON " + d.table + " TO the user",
+		What:   "the user may not " + rights + " in " + table,
+		Why:    why,
+		Remedy: "GRANT " + rights + " ON " + table + " TO the user",
 	}}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -31,15 +32,16 @@ type Waiting struct {
 }
 
 // Look asks what the queues have pending, and takes no lock. It reads two entries
-// of an index a queue: most of the time there is nothing.
-func (p Pending) Look(ctx context.Context, queues []string, untilMs int64) (map[string]Waiting, error) {
+// of an index a queue: most of the time there is nothing. While somebody holds a snapshot it
+// walks over all that was taken since, so the caller says how long it may take.
+func (p Pending) Look(ctx context.Context, queues []string, untilMs int64, within time.Duration) (map[string]Waiting, error) {
 	found := make(map[string]Waiting, len(queues))
-	err := p.lookQuery(queues).each(ctx, p.db.db, func(rows *sql.Rows) error {
+	err := p.lookQuery(queues).eachWithin(ctx, p.db.db, within, func(rows *sql.Rows) error {
 		var queue string
 		var operation, firstMs sql.NullInt64
 		err := rows.Scan(&queue, &operation, &firstMs)
 		found[queue] = Waiting{
-			Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs, First: Cursor{Ms: firstMs.Int64},
+			Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs, First: Cursor{firstMs.Int64, math.MinInt64},
 		}
 		return err
 	})

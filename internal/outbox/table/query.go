@@ -77,6 +77,19 @@ func (q *query) texts(list []string) *query {
 	return q.list(" IN ", bytes)
 }
 
+// in is the text "IN (…)" for a condition that is written before its arguments are added, and these,
+// but for those that the database could not have, see possible.
+func (d *Database) in(list []string) (text string, args []any) {
+	if d.dialect.arrays {
+		return " = ANY(?::text[])", []any{slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !isPostgresText(s) })}
+	}
+	args = make([]any, len(list))
+	for i, s := range list {
+		args[i] = []byte(s)
+	}
+	return " IN (" + strings.TrimSuffix(strings.Repeat("?,", len(list)), ",") + ")", args
+}
+
 // text is an argument that is compared with an identity. MySQL has it as bytes:
 // an identity need not be valid text.
 func (d *Database) text(s string) any {
@@ -100,9 +113,9 @@ func (q *query) list(operator string, args []any) *query {
 }
 
 // of appends a statement that reads what of the rows of identities, each once, where
-// the condition holds; rest are an order and a limit. In PostgreSQL each identity is
+// the condition holds, of which more are the arguments; rest are an order and a limit. In PostgreSQL each identity is
 // looked up by itself: see fence.
-func (q *query) of(by index, list []Identity, what, condition, rest string) *query {
+func (q *query) of(by index, list []Identity, what, condition, rest string, more ...any) *query {
 	seen := make(map[Identity]bool, len(list))
 	list = slices.DeleteFunc(slices.Clone(list), func(it Identity) bool {
 		twice := seen[it]
@@ -117,7 +130,7 @@ func (q *query) of(by index, list []Identity, what, condition, rest string) *que
 		for _, it := range list {
 			args = append(args, []byte(it.Queue), []byte(it.Key), []byte(it.ID)) // An identity need not be valid text.
 		}
-		return q.add(" WHERE (queue, message_key, message_id) IN ("+marks+") AND ("+condition+")"+rest, args...)
+		return q.add(" WHERE (queue, message_key, message_id) IN ("+marks+") AND ("+condition+")"+rest, append(args, more...)...)
 	}
 	queues, keys, ids := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
 	for i, it := range list {
@@ -126,20 +139,21 @@ func (q *query) of(by index, list []Identity, what, condition, rest string) *que
 	return q.add("SELECT found.* FROM unnest(?::text[], ?::text[], ?::text[]) AS wanted (queue, message_key, message_id)"+
 		" CROSS JOIN LATERAL (SELECT "+what+" FROM {t}"+
 		" WHERE {t}.queue = wanted.queue AND {t}.message_key = wanted.message_key AND {t}.message_id = wanted.message_id"+
-		" AND ("+condition+")"+rest+q.d.dialect.fence+") AS found", queues, keys, ids)
+		" AND ("+condition+")"+rest+q.d.dialect.fence+") AS found", append([]any{queues, keys, ids}, more...)...)
 }
 
 // possible are the identities that the database could have: PostgreSQL refuses
 // a statement that holds others.
 func (d *Database) possible(list []Identity) []Identity {
-	valid := func(it Identity) bool {
-		return utf8.ValidString(it.Key) && utf8.ValidString(it.ID) && !strings.Contains(it.Key+it.ID, "\x00")
-	}
+	valid := func(it Identity) bool { return isPostgresText(it.Key + "/" + it.ID) }
 	if !d.dialect.arrays || !slices.ContainsFunc(list, func(it Identity) bool { return !valid(it) }) {
 		return list
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(it Identity) bool { return !valid(it) })
 }
+
+// isPostgresText reports whether PostgreSQL takes it for text.
+func isPostgresText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
 func (d *Database) rows(ctx context.Context, tx querier, q *query) ([]*Row, error) {
 	var list []*Row
@@ -160,7 +174,12 @@ type querier interface {
 
 // each runs a query and hands over its rows.
 func (q *query) each(ctx context.Context, db querier, scan func(*sql.Rows) error) error {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	return q.eachWithin(ctx, db, statementTimeout, scan)
+}
+
+// eachWithin is each for a statement that may take longer than others.
+func (q *query) eachWithin(ctx context.Context, db querier, within time.Duration, scan func(*sql.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	defer q.traced(db)()
 	rows, err := db.QueryContext(ctx, q.text.String(), q.args...)

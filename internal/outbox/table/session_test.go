@@ -38,7 +38,7 @@ func TestSessionsAreOurs(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, d.Close()) }()
 	look := func() bool {
-		found, err := d.Pending().Look(t.Context(), []string{"orders", "mails"}, time.Now().UnixMilli())
+		found, err := d.Pending().Look(t.Context(), []string{"orders", "mails"}, time.Now().UnixMilli(), time.Minute)
 		require.NoError(t, err)
 		return found["orders"].Heads
 	}

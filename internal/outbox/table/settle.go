@@ -50,7 +50,7 @@ func (t *Tx) settle(ctx context.Context, fates []Fate) ([]Known, error) {
 
 func (t *Tx) settleOne(ctx context.Context, number int64, f Fate, updates Updates) error {
 	if f.State != StateStored {
-		updates.Set(number, Update{State: f.State})
+		updates.Set(number, Update{State: f.State, Maybe: f.Maybe})
 		return nil
 	}
 	q := t.db.query("").add("UPDATE {t} SET due_ms = ?, maybe = (maybe OR ?) WHERE id = ?", f.DueMs, f.Maybe, number)

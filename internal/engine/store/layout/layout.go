@@ -72,8 +72,11 @@ func (l *Layout) SameLife(other *Layout) bool {
 }
 
 // Life tells a queue from the one that had its name before Redis was wiped.
-func (l *Layout) Life() string {
-	_, life := parseEpoch(l.Epoch)
+func (l *Layout) Life() string { return LifeOf(l.Epoch) }
+
+// LifeOf is the life that an epoch is of, empty where it is none.
+func LifeOf(epoch string) string {
+	_, life := parseEpoch(epoch)
 	return life
 }
 

@@ -23,12 +23,12 @@ local function leave(ended, fate)
   redis.call('ZADD', KEYS[7], 'GT', until_ms, ended)
 end
 
--- How the row's token has ended: 13 published, 14 cancelled, 8 nobody knows.
+-- How the row's token has ended: 13 published, 14 cancelled, 17 and a copy may be out, 8 nobody knows.
 local function fate(at)
   for hop = 1, 8 do
     local what = redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[9], at) or ''
     local sign = string.sub(what, 1, 1)
-    if sign == 'p' then return 13 elseif sign == 'c' then return 14 elseif sign ~= 'm' then return 8 end
+    if sign == 'p' then return 13 elseif sign == 'c' then return 14 elseif sign == 'C' then return 17 elseif sign ~= 'm' then return 8 end
     at = string.sub(what, 2)
   end
   return 8
@@ -61,6 +61,7 @@ local function cancel(token, id, target, life)
   if topics and found and not topics[topic_of(theirs or '', 31)] then return 16 end
   if stored and not waits then return 3 end
   local code = maybe and maybe ~= '0' and 9 or 7
+  local how = code == 9 and 'C' or 'c'
   if not found then
     code = target ~= '' and fate(target) or 8
     if code ~= 8 or target == '' or ARGV[5] ~= '1' then return code end
@@ -76,7 +77,7 @@ local function cancel(token, id, target, life)
     redis.call('HDEL', KEYS[6], unpack(old))
   end
   -- A late writer of the row must not bring it, or bring it back.
-  if target ~= '' then leave(target, found and 'c' or 'n') end
+  if target ~= '' then leave(target, found and how or 'n') end
   if not found then return code end
   redis.call('HDEL', KEYS[2], id)
   redis.call('HDEL', KEYS[3], id)
@@ -88,9 +89,9 @@ local function cancel(token, id, target, life)
   if theirs then -- A second run of its schedule must not bring it back.
     tagged = tagged + tags('ZREM', KEYS[10], id, theirs, 31)
     local ended = string.sub(theirs, 15, 30)
-    leave(ended, string.byte(ended) == 126 and 'c' or 'ended')
+    leave(ended, string.byte(ended) == 126 and how or 'ended')
     -- Its row learns of it, unless it is the row that asks.
-    if ended ~= target and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[9], ended, 'c' .. id) end
+    if ended ~= target and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[9], ended, how .. id) end
   end
   cancelled = cancelled + 1
   return code

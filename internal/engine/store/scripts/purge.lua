@@ -25,16 +25,16 @@ for i = 5, #ARGV do
     local found = redis.call('ZREM', KEYS[1], ARGV[i])
     redis.call('HDEL', KEYS[2], ARGV[i])
     if stop then tagged = tagged + tags('ZREM', KEYS[7], ARGV[i], dead, stop + length + 31) end
-    if string.byte(token) == 126 then ended[#ended + 1] = {token, ARGV[i]} end
+    if string.byte(token) == 126 then ended[#ended + 1] = {token, ARGV[i], string.find(tries, '^%d+ %d+ [1-9]') and 'C' or 'c'} end
     purged, code = purged + found, found == 1 and 7 or 8
   end
   reply[#reply + 1] = code
 end
 -- An outbox message leaves a trace, so that no late writer brings it back.
 for _, e in ipairs(ended) do
-  redis.call('HSET', KEYS[4], e[1], 'c')
+  redis.call('HSET', KEYS[4], e[1], e[3])
   redis.call('ZADD', KEYS[5], 'GT', now_ms + tonumber(ARGV[3]), e[1])
-  if string.byte(e[1], 2) ~= 126 then redis.call('HSET', KEYS[6], e[1], 'c' .. e[2]) end
+  if string.byte(e[1], 2) ~= 126 then redis.call('HSET', KEYS[6], e[1], e[3] .. e[2]) end
 end
 if purged > 0 then redis.call('HINCRBY', KEYS[3], 'purged', purged) end
 return reply

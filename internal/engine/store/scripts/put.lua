@@ -44,6 +44,7 @@ local function trace(id, token, n)
     local sign = string.sub(what, 1, 1)
     if sign == 'p' then return 13, 0 end
     if sign == 'c' or sign == 'n' then return 14, 0 end
+    if sign == 'C' then return 17, 0 end
     if sign ~= 'm' then break end
     hops = hops + 1
     token = string.sub(what, 2) -- Two statements: the in-process Redis loses count of the loop over one.

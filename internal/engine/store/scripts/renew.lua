@@ -14,7 +14,7 @@ if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms, unpac
 if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local prefix = ARGV[4] .. string.format('%013d', time[1] * 1000 + math.ceil(time[2] / 1000))
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
-local ended = {p = 13, c = 14, n = 14, m = 15}
+local ended = {p = 13, c = 14, n = 14, m = 15, C = 17}
 
 local reply, bytes, renewed, earliest = {0, now_ms}, 0, 0, nil
 local function renew(id, due, mark, before, stored)

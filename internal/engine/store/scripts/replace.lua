@@ -60,6 +60,7 @@ for i = 10, #ARGV, 3 do
       local begun, maybe = string.match(counts or '', '^%d+ (%d+) (%d+)')
       if second and not dead and not kept then begun, maybe = '1', '1' end
       step.mark = maybe and maybe ~= '0' and '0 ' .. begun .. ' ' .. maybe .. ' 0'
+      step.how = string.find(dead and dead_counts or counts or '', '^%d+ %d+ [1-9]') and 'C' or 'c'
       step.trace, step.token = kept and string.format('s%d %d', code, due), token
       plan[#plan + 1] = step
       if code == 6 then replaced = replaced + 1 end
@@ -74,8 +75,8 @@ for _, step in ipairs(plan) do
   if step.before then tags('ZREM', KEYS[11], step.id, step.before, 31) end
   tags('ZADD', KEYS[11], step.id, step.stored, 31)
   if step.ended then
-    redis.call('HSETNX', KEYS[6], step.ended, string.byte(step.ended) == 126 and 'c' or 'ended')
-    if string.find(step.ended, '^~[^~]') then redis.call('HSET', KEYS[10], step.ended, 'c' .. step.id) end
+    redis.call('HSETNX', KEYS[6], step.ended, string.byte(step.ended) == 126 and step.how or 'ended')
+    if string.find(step.ended, '^~[^~]') then redis.call('HSET', KEYS[10], step.ended, step.how .. step.id) end
     redis.call('ZADD', KEYS[7], 'GT', now_ms + tonumber(ARGV[4]), step.ended)
   end
   if step.trace then

@@ -86,12 +86,15 @@ func Flag(set bool) int {
 }
 
 // CutLedger reads an entry of a ledger: "p<member>", "c<member>" or "d<due_ms>:<member>",
-// where a plus in front of due_ms says that a copy may be out.
+// where "C" for "c", or a plus in front of due_ms, says that a copy may be out.
 func CutLedger(entry string) (what byte, dueMs int64, maybe bool, member string) {
 	if entry == "" {
 		return 0, 0, false, ""
 	}
 	what, member = entry[0], entry[1:]
+	if what == 'C' {
+		return 'c', 0, true, member
+	}
 	if what == 'd' {
 		if ms, rest, ok := CutInt(member); ok {
 			dueMs, maybe, member = ms, member[0] == '+', rest

@@ -17,13 +17,13 @@ if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local until_ms, topics = now_ms + tonumber(ARGV[4]), limit(ARGV[8])
 
--- How a token has ended that is in force no more: 13 published, 14 cancelled. Where nobody had brought the
+-- How a token has ended that is in force no more: 13 published, 14 cancelled, 17 and a copy may be out. Where nobody had brought the
 -- message ('n'), this run and the cancel after it are done again: the first must find what it found then.
 local function fate(at, hops)
   local what = at ~= '' and (redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[10], at)) or ''
   local sign = string.sub(what, 1, 1)
   if sign == 'm' and hops > 0 then return fate(string.sub(what, 2), hops - 1) end
-  return sign == 'p' and 13 or sign == 'c' and 14
+  return sign == 'p' and 13 or sign == 'c' and 14 or sign == 'C' and 17
 end
 
 -- Whether a copy may be out, by a message's attempts.

@@ -1,0 +1,96 @@
+package table
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// seenEvery is how often it is written at the most that a bridge is there.
+const seenEvery = 10 * time.Second
+
+// Lives tells to which life of a queue in Redis the rows of the queue belong. A life is
+// a queue from its making until Redis loses it, see [store.Layout.Life].
+type Lives struct{ db *Database }
+
+// Lives are those of the table.
+func (d *Database) Lives() Lives { return Lives{d} }
+
+// Life is what a table knows of a queue's.
+type Life struct {
+	Name string // empty: nothing was stored of the queue yet
+	// Seen is when a bridge with that Redis was there last, by the database's clock, and Silent how
+	// long ago.
+	Seen   time.Time
+	Silent time.Duration
+}
+
+// Of reads that of a queue.
+func (l Lives) Of(ctx context.Context, queue string) (life Life, err error) {
+	return l.db.life(ctx, l.db.db, queue)
+}
+
+// Life is [Lives.Of], as it is within the transaction.
+func (t *Tx) Life(ctx context.Context, queue string) (Life, error) {
+	return t.db.life(ctx, t.tx, queue)
+}
+
+func (d *Database) life(ctx context.Context, by querier, queue string) (life Life, err error) {
+	err = d.query("").add("SELECT life, seen_ms, {now} - seen_ms FROM {t}_lives WHERE queue = ?", d.text(queue)).each(ctx, by, func(rows *sql.Rows) error {
+		var seen, silent int64
+		err := rows.Scan(&life.Name, &seen, &silent)
+		life.Seen, life.Silent = time.UnixMilli(seen), time.Duration(silent)*time.Millisecond
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("read the queue's life: %w", err)
+	}
+	return life, err
+}
+
+// Confirm is [Lives.Of], and notes the first life where there is none.
+func (l Lives) Confirm(ctx context.Context, queue, ours string) (life Life, err error) {
+	life, err = l.Of(ctx, queue)
+	if err != nil || life.Name != "" {
+		return life, err
+	}
+	if err := l.begin(ctx, queue, ours); err != nil {
+		return life, err
+	}
+	return l.Of(ctx, queue)
+}
+
+func (l Lives) begin(ctx context.Context, queue, life string) error {
+	insert, ignore := "INSERT IGNORE", ""
+	if l.db.dialect.arrays {
+		insert, ignore = "INSERT", " ON CONFLICT DO NOTHING"
+	}
+	q := l.db.query(insert).add(" INTO {t}_lives (queue, life, seen_ms) VALUES (?, ?, {now})"+ignore, l.db.text(queue), l.db.text(life))
+	return l.write(ctx, q)
+}
+
+// Renew notes that a bridge of that life is there, if that was not noted lately.
+func (l Lives) Renew(ctx context.Context, queue, life string) error {
+	q := l.db.query("").add("UPDATE {t}_lives SET seen_ms = {now} WHERE queue = ? AND life = ? AND seen_ms < {now} - ?",
+		l.db.text(queue), l.db.text(life), seenEvery.Milliseconds())
+	return l.write(ctx, q)
+}
+
+// Replace has the rows of a queue belong to another life, if they belong to the one that is
+// named. It reports whether that was so.
+func (l Lives) Replace(ctx context.Context, queue, from, to string) (done bool, err error) {
+	q := l.db.query("").add("UPDATE {t}_lives SET life = ?, seen_ms = {now} WHERE queue = ? AND life = ?", l.db.text(to), l.db.text(queue), l.db.text(from))
+	n, err := q.exec(ctx, l.db.db)
+	if err != nil {
+		return false, fmt.Errorf("write the queue's life: %w", err)
+	}
+	return n > 0, nil
+}
+
+func (l Lives) write(ctx context.Context, q *query) error {
+	if _, err := q.exec(ctx, l.db.db); err != nil {
+		return fmt.Errorf("write the queue's life: %w", err)
+	}
+	return nil
+}
