@@ -312,7 +312,7 @@ func (s *shard) findHanging(b *batch) {
 				c.late = make(map[int]*route)
 			}
 			b.hung++
-			c.late[n] = s.routes.hang(s.config.Sink.Route(m), s.now, s.redis.clock(s.now))
+			c.late[n] = s.routes.hang(s.config.Sink.Route(m), m.Topic, s.now, s.redis.clock(s.now))
 			b.window.gone(1, weight(m))
 		}
 	}

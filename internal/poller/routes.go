@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -180,6 +181,9 @@ func (rs *routes) send(r *route, topic string) {
 
 // fail closes a route, and sends the message that has shown it to its slot.
 func (rs *routes) fail(name sinks.Route, topic string, cause sinks.Outcome, now time.Duration, redisNow time.Time) *route {
+	if r := rs.find(name, topic); r != nil && !strings.HasPrefix(string(name), keyRoute) { // Of one Key, none wait anywhere else.
+		name = r.name
+	}
 	r := rs.closeRoute(name, cause, now, redisNow)
 	if r.state != routeGivenUp && r.isHopeless(redisNow, rs.policy.ParkPatience) {
 		r.state = routeGivenUp
@@ -238,11 +242,13 @@ func (rs *routes) freeSlot() int {
 
 // hang closes a route of which a message is with the sink for too long: those
 // behind it are parked until its outcome is known.
-func (rs *routes) hang(name sinks.Route, now time.Duration, redisNow time.Time) *route {
-	cause := sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errHangs)
-	r := rs.closeRoute(name, cause, now, redisNow)
-	r.hung++
+func (rs *routes) hang(name sinks.Route, topic string, now time.Duration, redisNow time.Time) *route {
 	rs.suspects.add(name, now)
+	if r := rs.find(name, topic); r != nil {
+		name = r.name
+	}
+	r := rs.closeRoute(name, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errHangs), now, redisNow)
+	r.hung++
 	return r
 }
 
@@ -253,16 +259,16 @@ func (rs *routes) suspectAll(messages []message.Claimed, name func(*message.Mess
 	}
 	for i := range messages {
 		if messages[i].Err == nil {
-			rs.suspect(name(&messages[i].Message), now, redisNow)
+			rs.suspect(name(&messages[i].Message), messages[i].Topic, now, redisNow)
 		}
 	}
 }
 
-func (rs *routes) suspect(name sinks.Route, now time.Duration, redisNow time.Time) {
+func (rs *routes) suspect(name sinks.Route, topic string, now time.Duration, redisNow time.Time) {
 	if !rs.suspects.has(name, now) {
 		return
 	}
-	if r := rs.byName[name]; r == nil || r.state == routeOpen {
+	if rs.find(name, topic) == nil {
 		rs.closeRoute(name, sinks.Failed(sinks.Unknown, sinks.ReasonTimeout, errHangs), now, redisNow)
 	}
 }
