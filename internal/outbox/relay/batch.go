@@ -96,16 +96,9 @@ func (b *batch) putAnswered(r *table.Row, answer store.Answer) {
 	b.set(r, judgePut(answer), answer.Err)
 }
 
-var (
-	errHuge = errors.New("headers and body are too large to read")
-	// errNumber: an id is the revision, and none is 0.
-	errNumber = errors.New("its id is not 1 or more: leave the ids to the database")
-)
+var errHuge = errors.New("headers and body are too large to read")
 
 func (b *batch) prepareRow(r *table.Row) (store.Row, error) {
-	if r.Number < 1 {
-		return store.Row{}, errNumber
-	}
 	if r.IsHuge() {
 		return store.Row{}, fmt.Errorf("%w: %d bytes", errHuge, r.Content.Size)
 	}

@@ -144,11 +144,7 @@ func (b *batch) operateGroup(ctx context.Context, g *table.Group) {
 // does not tell. Redis is told the token of the row that the operation means, so it
 // touches no other message of that id.
 func (b *batch) operateOne(ctx context.Context, g *table.Group, op *table.Row) (verdict, error) {
-	err := op.CheckOperation()
-	if op.Number < 1 {
-		err = errNumber
-	}
-	if err != nil {
+	if err := op.CheckOperation(); err != nil {
 		return refusal(err), nil
 	}
 	if op.Verb == table.VerbReplace {

@@ -305,21 +305,3 @@ func unfitOperations(s *realScene) {
 	s.RequireState(good, table.StateUnknown)
 	s.RequireStored(a)
 }
-
-// TestNumbersBelowOne: a row whose id somebody has given, and that is no revision, is refused, with the reason, and
-// not left alone.
-func TestNumbersBelowOne(t *testing.T) {
-	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
-		s := newScene(t, d)
-		const given = "INSERT INTO {t} (id, queue, message_id, op, topic, due_ms) VALUES (?, 'orders', ?, ?, 't', ?)"
-		d.Exec(t, given, -5, "first", 0, 0)
-		d.Exec(t, given, -4, "due", 0, s.Due(soon))
-		good := s.Insert(insert{ID: "good", DueMs: s.Due(soon)})
-		d.Exec(t, given, -3, "good", 1, 0)
-		s.start()
-		for _, number := range []int64{-5, -4, -3} {
-			require.Contains(t, s.RequireState(number, table.StateRefused), "leave the ids to the database")
-		}
-		s.RequireStored(good)
-	})
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 )
@@ -41,7 +40,7 @@ func (p Pending) Look(ctx context.Context, queues []string, untilMs int64, withi
 		var operation, firstMs sql.NullInt64
 		err := rows.Scan(&queue, &operation, &firstMs)
 		found[queue] = Waiting{
-			Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs, First: Cursor{firstMs.Int64, math.MinInt64},
+			Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs, First: Cursor{Ms: firstMs.Int64},
 		}
 		return err
 	})
