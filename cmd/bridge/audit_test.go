@@ -70,7 +70,7 @@ var lookingTrials = []trial{
 // those see TestOutboxAudit.
 var otherCommands = []string{
 	"dev", "run", "check", "ready", "version", "completion", "man", "__complete", "config print", "config schema", "config acl",
-	"outbox list", "outbox show", "outbox audit", "outbox adopt",
+	"outbox list", "outbox show", "outbox audit", "outbox adopt", "outbox redrive",
 	"outbox migrate up", "outbox migrate down", "outbox migrate status", "outbox migrate print",
 }
 

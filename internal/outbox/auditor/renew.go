@@ -67,7 +67,7 @@ func (p *pass) renewSome(ctx context.Context, rows []*table.Row) (left []*table.
 		if err := t.Complete(ctx, fresh); err != nil {
 			return err
 		}
-		life, err := t.Life(ctx, p.queue.Name)
+		life, err := t.Life(ctx, p.queue.Name, redis.Life())
 		if err == nil {
 			err = outbox.CheckLife(p.queue.Name, redis.Life(), life.Name, life.Silent)
 		}

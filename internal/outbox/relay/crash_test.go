@@ -301,7 +301,10 @@ type announcer struct {
 	first func()
 }
 
-func (a *announcer) Pin(context.Context) (outbox.Store, error) { return a, nil }
+func (a *announcer) Pin(ctx context.Context) (outbox.Store, error) {
+	pinned, err := a.Store.Pin(ctx)
+	return &announcer{pinned, a.first}, err
+}
 
 func (a *announcer) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	a.first()

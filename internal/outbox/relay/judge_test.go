@@ -67,7 +67,7 @@ var judged = map[string]map[string]string{
 	},
 	"replace": {
 		"done": "lives cancelled", "maybe": "lives cancelled", "in flight": "- - stop", "not found": "lives cancelled",
-		"was published": "lives published", "was cancelled": "lives cancelled", "no body": "refused -",
+		"was published": "lives published", "was cancelled": "lives cancelled", "was cancelled, maybe": "lives cancelled", "no body": "refused -",
 	},
 }
 

@@ -192,7 +192,7 @@ func (o *others) any(names []string) error {
 // checkLife is for batches that have locked their rows: what they bring to Redis belongs
 // there.
 func (b *batch) checkLife(ctx context.Context, t *transaction) error {
-	rows, err := t.Life(ctx, b.queue.Name)
+	rows, err := t.Life(ctx, b.queue.Name, b.redis.Life())
 	if err != nil {
 		return err
 	}

@@ -31,9 +31,10 @@ func (l Lives) Of(ctx context.Context, queue string) (life Life, err error) {
 	return l.db.life(ctx, l.db.db, queue)
 }
 
-// Life is [Lives.Of], as it is within the transaction.
-func (t *Tx) Life(ctx context.Context, queue string) (Life, error) {
-	return t.db.life(ctx, t.tx, queue)
+// Life is [Lives.Confirm], as it is within the transaction: the first batch of a queue need
+// not wait for anybody to have looked.
+func (t *Tx) Life(ctx context.Context, queue, ours string) (Life, error) {
+	return t.db.confirm(ctx, t.tx, queue, ours)
 }
 
 func (d *Database) life(ctx context.Context, by querier, queue string) (life Life, err error) {
@@ -50,24 +51,24 @@ func (d *Database) life(ctx context.Context, by querier, queue string) (life Lif
 }
 
 // Confirm is [Lives.Of], and notes the first life where there is none.
-func (l Lives) Confirm(ctx context.Context, queue, ours string) (life Life, err error) {
-	life, err = l.Of(ctx, queue)
+func (l Lives) Confirm(ctx context.Context, queue, ours string) (Life, error) {
+	return l.db.confirm(ctx, l.db.db, queue, ours)
+}
+
+func (d *Database) confirm(ctx context.Context, by querier, queue, ours string) (life Life, err error) {
+	life, err = d.life(ctx, by, queue)
 	if err != nil || life.Name != "" {
 		return life, err
 	}
-	if err := l.begin(ctx, queue, ours); err != nil {
-		return life, err
-	}
-	return l.Of(ctx, queue)
-}
-
-func (l Lives) begin(ctx context.Context, queue, life string) error {
 	insert, ignore := "INSERT IGNORE", ""
-	if l.db.dialect.arrays {
+	if d.dialect.arrays {
 		insert, ignore = "INSERT", " ON CONFLICT DO NOTHING"
 	}
-	q := l.db.query(insert).add(" INTO {t}_lives (queue, life, seen_ms) VALUES (?, ?, {now})"+ignore, l.db.text(queue), l.db.text(life))
-	return l.write(ctx, q)
+	q := d.query(insert).add(" INTO {t}_lives (queue, life, seen_ms) VALUES (?, ?, {now})"+ignore, d.text(queue), d.text(ours))
+	if _, err := q.exec(ctx, by); err != nil {
+		return life, fmt.Errorf("write the queue's life: %w", err)
+	}
+	return d.life(ctx, by, queue)
 }
 
 // Renew notes that a bridge of that life is there, if that was not noted lately.
