@@ -6,12 +6,19 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
+
+// knownAgain is how often a broker is asked whether it knows topics that were just made.
+const knownAgain = 50 * time.Millisecond
 
 // Dialer returns a dialer of kafka-go with the login and the TLS of the
 // configuration, for readers. It reads the CA file; the password is read at
@@ -95,7 +102,7 @@ func createTopicsAt(ctx context.Context, o *opener, address string, partitions i
 		}
 	}
 	if len(request.Topics) == 0 {
-		return nil
+		return awaitTopics(ctx, o, answer.Brokers, topics)
 	}
 	controller, err := o.open(ctx, net.JoinHostPort(answer.Controller.Host, strconv.Itoa(answer.Controller.Port)))
 	if err != nil {
@@ -112,7 +119,40 @@ func createTopicsAt(ctx context.Context, o *opener, address string, partitions i
 		}
 		o.logger.InfoContext(ctx, "kafka topic created", "event", "topic_created", "topic", topic, "partitions", partitions)
 	}
+	return awaitTopics(ctx, o, answer.Brokers, topics)
+}
+
+// awaitTopics waits until each broker that can be reached knows the topics. A group whose
+// coordinator does not gives its members no partition; and where the coordinator has learned of
+// them a moment later, kafka-go sees no change that would have the group share them anew.
+func awaitTopics(ctx context.Context, o *opener, brokers []kafka.Broker, topics []string) error {
+	for _, broker := range brokers {
+		conn, err := o.open(ctx, net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port)))
+		if err != nil {
+			continue // It is nobody's coordinator.
+		}
+		err = conn.awaitTopics(ctx, topics)
+		conn.close()
+		if err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+func (c *conn) awaitTopics(ctx context.Context, topics []string) error {
+	for {
+		answer, err := c.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
+		if err != nil {
+			return fmt.Errorf("look for topics: %w", err)
+		}
+		if !slices.ContainsFunc(answer.Topics, func(t kafka.Topic) bool { return len(t.Partitions) == 0 }) {
+			return nil
+		}
+		if !wait.Sleep(ctx, knownAgain) {
+			return fmt.Errorf("broker %s does not know the topics: %w", c.client.Addr, ctx.Err())
+		}
+	}
 }
 
 var _ sasl.Mechanism = mechanism{}

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 	"github.com/stretchr/testify/require"
@@ -48,4 +49,26 @@ func TestDialer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = dialer.DialContext(t.Context(), "tcp", broker.config.Brokers[0])
 	require.ErrorIs(t, err, kafka.SASLAuthenticationFailed)
+}
+
+// TestTopicsThatABrokerLearnsOf: what is made is there only once each broker knows it.
+func TestTopicsThatABrokerLearnsOf(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, func([]string) answer { return answer{} })
+	conn, err := newOpener(Config{Brokers: []string{f.leader}, PublishTimeout: time.Minute}, logger()).open(t.Context(), f.leader)
+	require.NoError(t, err)
+	defer conn.close()
+	asked := func() (n int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.asked
+	}
+	known := make(chan error, 1)
+	go func() { known <- conn.awaitTopics(t.Context(), []string{"there", f.missing}) }()
+	require.Eventually(t, func() bool { return asked() > 1 }, time.Minute, time.Millisecond)
+	require.Empty(t, known)
+	f.mu.Lock()
+	f.missing = ""
+	f.mu.Unlock()
+	require.NoError(t, <-known)
 }
