@@ -26,7 +26,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("seed", 0, "the one seed to simulate, with its trace; 0 is as many as -seeds says")
-	simSeeds = flag.Int("seeds", 150, "how many seeds to simulate")
+	simSeeds = flag.Int("seeds", 100, "how many seeds to simulate")
 )
 
 // TestSimulation runs the machines of a queue, of several instances, against a store and a
