@@ -119,7 +119,7 @@ func badTokens() []string {
 
 // badOperations are no cancels and no reschedules.
 func (e rowsEntrance) badOperations(add func(string, []string, outboxInsert)) {
-	for _, op := range []int{-1, 3, 99, math.MinInt16, math.MaxInt16} {
+	for _, op := range []int{-1, 4, 99, math.MinInt16, math.MaxInt16} {
 		add(fmt.Sprint("op ", op), []string{"op"}, outboxInsert{"op": op})
 	}
 	const cancel, reschedule = 1, 2
