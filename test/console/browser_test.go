@@ -104,7 +104,7 @@ func (b *browser) open(page string, query ...string) {
 // says waits until the page has the text.
 func (b *browser) says(text string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf(`document.body.innerText.includes(%q)`, text))
+	b.until(fmt.Sprintf(`document.body?.innerText.includes(%q)`, text)) // A page that is being loaded has none.
 }
 
 // count waits until so many elements match.
