@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/log"
@@ -87,6 +88,19 @@ func (b *browser) until(expression string) {
 			}
 		}
 	})
+}
+
+// asks clicks until a dialog is open: a list that is drawn anew at that moment loses a click.
+func (b *browser) asks(text string) {
+	b.t.Helper()
+	isOpen := chromedp.Poll[chromedp.Void](`document.querySelector('dialog')?.open === true`, chromedp.WithPollingTimeout(5*time.Second))
+	for range 10 {
+		b.click(text)
+		if _, err := chromedp.Run(b.ctx, isOpen); err == nil {
+			return
+		}
+	}
+	require.Fail(b.t, "no dialog opens", text)
 }
 
 // open shows a page, such as "message", with its query: names and values.

@@ -84,7 +84,7 @@ func TestDeadLetters(t *testing.T) {
 
 	b.open("dead", "queue", "orders")
 	b.count("main tbody tr", 3)
-	b.click("Redrive these …")
+	b.asks("Redrive these …")
 	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
 	b.click("Redrive 3 dead letters")
 	b.until(`document.querySelector('td[data-name=Done]')?.innerText === '3'`)
@@ -93,7 +93,7 @@ func TestDeadLetters(t *testing.T) {
 
 	w.died("e", "f")
 	b.open("dead", "queue", "orders")
-	b.click("Purge all …")
+	b.asks("Purge all …")
 	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
 	b.click("Purge 2 dead letters")
 	w.gone(delay.Ref{ID: "e"})
