@@ -148,7 +148,7 @@ func (b *batch) settleAt() time.Duration {
 
 // settle moves what is decided into a settlement: the part of the claim that is not
 // settled, with the verdicts that there are, and VerbKeep for what has none.
-func (b *batch) settle(parks []message.ParkedRoute, now time.Duration, pause wait.Backoff) message.Settlement {
+func (b *batch) settle(parks []message.ParkedRoute, now time.Duration, pause wait.Backoff) {
 	all := b.claim.Messages
 	settlement := message.Settlement{Claim: b.claim, Parks: parks}
 	b.settling = settling{indices: b.decided, began: now, pause: pause}
@@ -156,7 +156,7 @@ func (b *batch) settle(parks []message.ParkedRoute, now time.Duration, pause wai
 	if len(b.decided) == len(all) {
 		settlement.Verdicts, b.decided = b.verdicts, nil
 		b.settling.settlement = settlement
-		return settlement
+		return
 	}
 	decided := make([]bool, len(all))
 	for _, i := range b.decided {
@@ -177,7 +177,6 @@ func (b *batch) settle(parks []message.ParkedRoute, now time.Duration, pause wai
 		settlement.Verdicts = append(settlement.Verdicts, verdict)
 	}
 	b.settling.settlement = settlement
-	return settlement
 }
 
 // end notes that messages are settled, or not ours to settle.

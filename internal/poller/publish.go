@@ -55,11 +55,11 @@ func (s *shard) confirmed(now time.Duration, b *batch, err error) {
 	defer s.recovered(b)
 	s.now = now
 	b.confirming, b.unconfirmed = false, err != nil
-	if b.unconfirmed && now >= s.times.unconfirmedUntil {
-		s.times.unconfirmedUntil = now + s.unconfirmedPause.Next()
-	}
-	if !b.unconfirmed {
+	switch {
+	case !b.unconfirmed:
 		s.unconfirmedPause.Reset()
+	case now >= s.times.unconfirmedUntil:
+		s.times.unconfirmedUntil = now + s.unconfirmedPause.Next()
 	}
 	s.publishFirst(b)
 }
@@ -274,14 +274,16 @@ func (s *shard) weed(b *batch, indices []int, judge func(*message.Claimed) (mess
 			indices[i] = i
 		}
 	}
+	var out []int
 	for _, i := range indices {
 		if verdict, isOut := judge(&all[i]); isOut {
-			s.skip(b, []int{i})
 			s.note(b, i, verdict, nil)
+			out = append(out, i)
 		} else {
 			rest = append(rest, i)
 		}
 	}
+	s.skip(b, out)
 	if len(rest) == 0 && b.route != nil {
 		s.routes.passed(b.route)
 	}

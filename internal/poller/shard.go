@@ -140,14 +140,12 @@ func (s *shard) nextCall() time.Duration {
 
 // call makes the loop's next call, if there is anything to ask for.
 func (s *shard) call() {
-	switch {
-	case s.holding.byOther && s.now < s.times.quietUntil: // See nextCall.
-	case s.asking.unloaded && s.holding.mine && !s.asking.isPending() && !s.isDraining:
+	if s.asking.unloaded && s.holding.mine && !s.asking.isPending() && !s.isDraining {
 		s.asking.isUnderWay = true
 		s.do.parked()
-	default:
-		s.look()
+		return
 	}
+	s.look()
 }
 
 // hears reports whether a hint is of use now. Else it is kept until it is.
