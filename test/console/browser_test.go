@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/log"
@@ -90,17 +89,12 @@ func (b *browser) until(expression string) {
 	})
 }
 
-// asks clicks until a dialog is open: a list that is drawn anew at that moment loses a click.
-func (b *browser) asks(text string) {
+// forReal says in the question of a job that it is to change something, once it has counted:
+// until then what it shows still grows.
+func (b *browser) forReal() {
 	b.t.Helper()
-	isOpen := chromedp.Poll[chromedp.Void](`document.querySelector('dialog')?.open === true`, chromedp.WithPollingTimeout(5*time.Second))
-	for range 10 {
-		b.click(text)
-		if _, err := chromedp.Run(b.ctx, isOpen); err == nil {
-			return
-		}
-	}
-	require.Fail(b.t, "no dialog opens", text)
+	b.until(`/messages? match(es)? now/.test(document.querySelector('dialog')?.innerText)`)
+	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
 }
 
 // open shows a page, such as "message", with its query: names and values.

@@ -337,7 +337,7 @@ func TestJobs(t *testing.T) {
 	b.count("main tbody tr", 2)
 	b.click("Cancel all that match …")
 	b.says("Only count what matches")
-	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+	b.forReal()
 	b.click("Cancel 2 messages")
 	w.gone(delay.Ref{ID: "a"})
 	w.gone(delay.Ref{ID: "b"})

@@ -84,8 +84,8 @@ func TestDeadLetters(t *testing.T) {
 
 	b.open("dead", "queue", "orders")
 	b.count("main tbody tr", 3)
-	b.asks("Redrive these …")
-	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+	b.click("Redrive these …")
+	b.forReal()
 	b.click("Redrive 3 dead letters")
 	b.until(`document.querySelector('td[data-name=Done]')?.innerText === '3'`)
 	got := []string{first, <-w.arrived, <-w.arrived, <-w.arrived}
@@ -93,8 +93,8 @@ func TestDeadLetters(t *testing.T) {
 
 	w.died("e", "f")
 	b.open("dead", "queue", "orders")
-	b.asks("Purge all …")
-	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+	b.click("Purge all …")
+	b.forReal()
 	b.click("Purge 2 dead letters")
 	w.gone(delay.Ref{ID: "e"})
 	w.gone(delay.Ref{ID: "f"})
@@ -121,7 +121,7 @@ func TestPurgeThese(t *testing.T) {
 	const button = `document.querySelector('dialog [type=submit]')`
 	assert.Equal(t, "Only count them", do(b, chromedp.Evaluate[string](button+`.innerText`)), "by default nothing is changed")
 	assert.NotContains(t, do(b, chromedp.Evaluate[string](button+`.className`)), "danger")
-	do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+	b.forReal()
 	b.until(button + `.className === 'danger'`)
 	b.click("Purge 2 dead letters")
 	b.until(`document.querySelector('td[data-name=Done]')?.innerText === '2'`)
@@ -146,7 +146,7 @@ func TestStopJob(t *testing.T) {
 		b.click("Reschedule all that match …")
 		b.fill("by", "1d")
 		b.fill("rate", rate)
-		do(b, chromedp.Click(chromedp.CSS("dialog [name=dry_run]")))
+		b.forReal()
 		b.until(`/^Reschedule [0-9]+ messages$/.test(document.querySelector('dialog [type=submit]').innerText)`)
 		do(b, chromedp.Click(chromedp.CSS("dialog [type=submit]")))
 	}

@@ -88,7 +88,7 @@ async function counted(at, queue, filter, signal) {
 // startJob does something to all that a filter matches. The question says what that is: the
 // queue, the filter, how many match, and some of these. A dry run changes nothing.
 export async function startJob({ queue, path, filter, title, verb, effect, of = 'messages', fields = [], extra = () => ({}), danger }) {
-  const sample = el('div', null, el('p.none', null, 'Counting …'));
+  const sample = el('div.counted', null, el('p.none', null, 'Counting …'));
   const closed = new AbortController();
   let many = '';
   const dry = input('dry_run', { type: 'checkbox', checked: true });
