@@ -6,11 +6,9 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
-
-// adoptSilence is for how long no bridge with the other Redis may have been there.
-const adoptSilence = 30 * time.Second
 
 type outboxAdoptCommand struct {
 	outboxFlags
@@ -73,11 +71,11 @@ func (c outboxAdoptCommand) adopt(p *program, name string, db *table.Database, o
 	switch {
 	case rows.Name == ours:
 		return "its rows belong to this Redis", nil
-	case rows.Silent < adoptSilence:
+	case rows.Silent < outbox.Lapse:
 		return "", &failure{
 			code: "refused", exit: exitRefused, id: c.Queue,
 			text: fmt.Sprintf("outbox %s: a bridge with the other Redis was there %s ago", name, rows.Silent.Round(time.Second)),
-			hint: fmt.Sprintf("stop the bridges that have the other Redis, and wait for %s", adoptSilence),
+			hint: fmt.Sprintf("stop the bridges that have the other Redis, and wait for %s", outbox.Lapse),
 		}
 	}
 	done, err := db.Lives().Replace(p.ctx, c.Queue, rows.Name, ours)

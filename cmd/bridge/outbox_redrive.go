@@ -67,27 +67,34 @@ func (c outboxRedriveCommand) Run(p *program) error {
 
 // redrive goes through one outbox.
 func (c outboxRedriveCommand) redrive(p *program, db *table.Database) (total table.Tally, err error) {
-	var numbers []int64
-	next := int64(0)
-	for page := 0; page == 0 || next > 0; page++ {
-		if c.All {
-			numbers, next, err = db.Refused().After(p.ctx, c.Queue, c.Reason, next)
-		} else {
-			numbers, err = db.Refused().Of(p.ctx, table.Identity{Queue: c.Queue, Key: c.Key, ID: c.ID})
+	refused := db.Refused()
+	if !c.All {
+		numbers, err := refused.Of(p.ctx, table.Identity{Queue: c.Queue, Key: c.Key, ID: c.ID})
+		if err == nil {
+			err = c.redriveRows(p, refused, numbers, &total)
 		}
-		for chunk := range slices.Chunk(numbers, table.BatchRows) {
-			if err != nil {
-				break
-			}
-			var tally table.Tally
-			tally, err = db.Refused().Redrive(p.ctx, chunk, c.DryRun)
-			total.Redriven, total.Overtaken, total.Busy = total.Redriven+tally.Redriven, total.Overtaken+tally.Overtaken, total.Busy+tally.Busy
+		return total, err
+	}
+	for next := int64(0); ; {
+		var numbers []int64
+		if numbers, next, err = refused.After(p.ctx, c.Queue, c.Reason, next); err != nil {
+			return total, err
 		}
-		if err != nil {
+		if err = c.redriveRows(p, refused, numbers, &total); err != nil || next == 0 {
 			return total, err
 		}
 	}
-	return total, nil
+}
+
+func (c outboxRedriveCommand) redriveRows(p *program, refused table.Refused, numbers []int64, total *table.Tally) error {
+	for chunk := range slices.Chunk(numbers, table.BatchRows) {
+		tally, err := refused.Redrive(p.ctx, chunk, c.DryRun)
+		if err != nil {
+			return err
+		}
+		total.Redriven, total.Overtaken, total.Busy = total.Redriven+tally.Redriven, total.Overtaken+tally.Overtaken, total.Busy+tally.Busy
+	}
+	return nil
 }
 
 func (c outboxRedriveCommand) print(p *program, name string, t table.Tally) error {

@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// Lapse is for how long nobody with another Redis must have been there before the rows of a queue
+// may be ours: bridges write every ten seconds that they are there.
+const Lapse = 30 * time.Second
+
 // ErrOtherRedis is returned where the rows of a queue belong to another Redis than ours.
 var ErrOtherRedis = errors.New("the rows belong to another Redis")
 

@@ -248,7 +248,7 @@ func (p *pass) putBack(ctx context.Context, redis outbox.Store, rows []*table.Ro
 		return found, nil
 	}
 	// What belongs to another Redis is not missing here.
-	if err := p.checkLife(ctx, redis); err != nil {
+	if err := p.checkLife(ctx, redis, p.db.Lives().Confirm); err != nil {
 		found.left = good
 		return found, err
 	}
@@ -262,9 +262,10 @@ func (p *pass) putBack(ctx context.Context, redis outbox.Store, rows []*table.Ro
 	return found, errors.Join(err, found.err, p.tell(ctx, &found))
 }
 
-// checkLife reports where the rows belong to another Redis.
-func (p *pass) checkLife(ctx context.Context, redis outbox.Store) error {
-	life, err := p.db.Lives().Confirm(ctx, p.queue.Name, redis.Life())
+// checkLife reports where the rows belong to another Redis; confirm reads that in a
+// transaction or outside.
+func (p *pass) checkLife(ctx context.Context, redis outbox.Store, confirm func(ctx context.Context, queue, ours string) (table.Life, error)) error {
+	life, err := confirm(ctx, p.queue.Name, redis.Life())
 	if err != nil {
 		return err
 	}

@@ -45,9 +45,6 @@ func (p *pass) renewSome(ctx context.Context, rows []*table.Row) (left []*table.
 	if len(s.rows) == 0 {
 		return nil, nil
 	}
-	if err := p.checkLife(ctx, redis); err != nil {
-		return rows, err
-	}
 	var found findings
 	began := time.Now()
 	err = p.db.Within(ctx, func(t *table.Tx) error {
@@ -58,6 +55,9 @@ func (p *pass) renewSome(ctx context.Context, rows []*table.Row) (left []*table.
 		found.counts.Skipped = int64(len(s.rows) - len(fresh))
 		fresh = slices.DeleteFunc(fresh, func(r *table.Row) bool { return !s.ended[r.Number] && r.Revision == 0 })
 		found.counts.Blocked = int64(len(s.rows)-len(fresh)) - found.counts.Skipped
+		if err := p.checkLife(ctx, redis, t.Life); err != nil {
+			return err
+		}
 		if p.dry {
 			found.counts.PutBack = int64(len(fresh))
 			return nil
@@ -65,13 +65,6 @@ func (p *pass) renewSome(ctx context.Context, rows []*table.Row) (left []*table.
 		n := table.Affordable(fresh)
 		found.left, fresh = append(found.left, fresh[n:]...), fresh[:n]
 		if err := t.Complete(ctx, fresh); err != nil {
-			return err
-		}
-		life, err := t.Life(ctx, p.queue.Name, redis.Life())
-		if err == nil {
-			err = outbox.CheckLife(p.queue.Name, redis.Life(), life.Name, life.Silent)
-		}
-		if err != nil {
 			return err
 		}
 		limited, cancel := context.WithDeadline(ctx, began.Add(lockPhase))

@@ -55,7 +55,7 @@ type Config struct {
 	Logger   *slog.Logger
 	Observer Observer
 
-	lapse  time.Duration // see the constant; tests have it shorter
+	lapse  time.Duration // see [outbox.Lapse]; tests have it shorter
 	screen time.Duration // how often rows are screened; tests have it sooner
 	// For tests: how long a look at everything may take that is made each time.
 	cheapLook time.Duration
@@ -77,7 +77,7 @@ func (c *Config) validate() error {
 	c.Keep = cmp.Or(c.Keep, defaultKeep)
 	c.Batch = cmp.Or(c.Batch, defaultBatch)
 	c.Lanes = cmp.Or(c.Lanes, defaultLanes)
-	c.lapse = cmp.Or(c.lapse, lapse)
+	c.lapse = cmp.Or(c.lapse, outbox.Lapse)
 	c.screen = cmp.Or(c.screen, screenEvery)
 	c.cheapLook = cmp.Or(c.cheapLook, defaultCheapLook)
 	if c.Logger == nil {

@@ -48,6 +48,9 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 			taken = TakenLocked
 			return nil
 		}
+		if err := b.checkLife(inside, t); err != nil {
+			return err
+		}
 		g := groups[0]
 		if numbers := unnoted(groups); len(numbers) > 0 {
 			taken = TakenLocked
@@ -61,9 +64,6 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 			if err := t.Complete(inside, []*table.Row{g.Head}); err != nil {
 				return err
 			}
-		}
-		if err := b.checkLife(inside, t); err != nil {
-			return err
 		}
 		b.reads(inside, t)
 		redis, cancel := t.redis(ctx)

@@ -17,9 +17,6 @@ const (
 	// livesEvery is how often it is looked to which Redis the rows belong, livesAgain how soon
 	// again where a batch has found that it is not ours.
 	livesEvery, livesAgain = 5 * time.Second, 100 * time.Millisecond
-	// lapse is for how long nobody of another life must have been there, by our own clock, before
-	// the rows are ours: bridges write every ten seconds that they are.
-	lapse = 30 * time.Second
 	// beside is how much longer than a bridge of another life a Redis must have been there to be
 	// another one for sure, and not that one, emptied: so wrong may the clocks be.
 	beside = time.Minute

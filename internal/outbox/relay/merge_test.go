@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
@@ -75,6 +76,17 @@ func TestMergeableIsNoted(t *testing.T) {
 			found := s.Find("k", "a")
 			require.Equal(t, op.Token, found.Message.Token)
 			require.Equal(t, op.DueMs, found.DueAt.UnixMilli())
+		})
+		t.Run("of another Redis", func(t *testing.T) {
+			s := newReal(t, d)
+			s.Stored("a", soon)
+			number := s.mergeable("a", 2*soon)
+			_, err := d.Lives().Confirm(t.Context(), s.Orders, "theirs")
+			require.NoError(t, err)
+			_, err = s.relay().TakeIdentity(t.Context(), s.Orders, "k", "a")
+			require.ErrorIs(t, err, outbox.ErrOtherRedis)
+			op, _ := s.Read(number)
+			require.True(t, op.IsUnnoted(), "nothing is written")
 		})
 	})
 }
