@@ -55,6 +55,7 @@ type call struct {
 	visit visit
 	kept  *kept // of the calls of a Once; nil of others
 
+	pass    pass
 	state   state
 	settled time.Time // of maybeRan; zero: long ago
 	cause   error     // why it is not answered yet
@@ -82,6 +83,13 @@ type visit struct {
 	stage  int // which home is next: all before it have no such message
 }
 
+// pass is what the last pass of runs has told of a call that it has not answered.
+type pass struct {
+	failure  error // why its run has not
+	hasMoved bool  // the message is not in the home that was visited
+	isLeft   bool  // the script did not get to it
+}
+
 // start is when, and as what, calls began that were made together.
 type start struct {
 	queue, verb string
@@ -103,11 +111,26 @@ func (s *start) by(c *clock.Clock) int64 {
 func (c *call) finish(answer Answer) { c.state, c.answer = answered, answer }
 
 // notRun takes that a run did certainly not happen.
-func (c *call) notRun(err error) { c.cause = rediserr.Telling(c.cause, err) }
+func (c *call) notRun(err error) { c.pass.failure, c.cause = err, rediserr.Telling(c.cause, err) }
 
 // lost takes that a run may have happened, or may happen until settled.
 func (c *call) lost(err error, settled time.Time) {
-	c.state, c.settled, c.cause = maybeRan, settled, rediserr.Telling(c.cause, err)
+	c.notRun(err)
+	c.state, c.settled = maybeRan, settled
+}
+
+// notHere takes that the message is not in the home that was visited: the next one is.
+func (c *call) notHere() { c.visit.stage, c.pass.hasMoved = c.visit.stage+1, true }
+
+// kind is what its next run must have in common with other calls'.
+func (c *call) kind(epoch, topics string) kind {
+	k := kind{
+		shard: c.visit.homes[c.visit.stage], last: c.visit.stage == len(c.visit.homes)-1, kept: c.kept != nil, epoch: epoch, topics: topics,
+	}
+	if c.state == maybeRan {
+		k.second, k.start = true, c.start
+	}
+	return k
 }
 
 // refused takes that a run did not happen, and that none will. Where an earlier

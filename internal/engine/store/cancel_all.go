@@ -62,7 +62,7 @@ func (q *Producer) cancelMembers(ctx context.Context, tag string, members []stri
 	v.durable = durable
 	if tag != "" {
 		v.alone = true
-		v.head = func(r run) []any {
+		v.head = func(r *run) []any {
 			return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, "t" + tag, r.topics}
 		}
 	}

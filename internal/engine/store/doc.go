@@ -16,8 +16,8 @@
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
 // queue's name, the clocks, the layout in use. A producer's call and a row's are
-// one machine: call.go tells what is known of a call, do.go runs it until it is
-// answered, train.go has runs for one node travel together, run.go is one run.
+// one machine: call.go tells what is known of a call, caller.go which runs follow until all
+// are answered, run.go is one run, and send.go sends it, with others of its node.
 //
 // The packages below, each of which imports only those above it in this list:
 //

@@ -130,7 +130,7 @@ func (s *JobSpec) verb(rememberedMs int64) verb {
 		topics = packTopics([]string{s.Filter.Topic})
 	}
 	onlyDead := scripts.Flag(s.Verb == JobRedrive || s.Verb == JobPurge)
-	v.head = func(r run) []any {
+	v.head = func(r *run) []any {
 		return []any{r.epoch, r.notAfter, anyRun, rememberedMs, scripts.Flag(r.last), MaxBatchBytes, onlyDead, topics}
 	}
 	return v

@@ -39,7 +39,7 @@ var rescheduleRowVerb = verb{
 	pinned: true,
 }
 
-func operationHead(r run) []any {
+func operationHead(r *run) []any {
 	return []any{r.epoch, r.notAfter, anyRun, tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
 }
 

@@ -18,7 +18,7 @@ var putVerb = verb{
 	keys: func(k keys.Shard) []string {
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Settled, k.Meta, k.Wake, k.GoneTTL, k.Tags}
 	},
-	head: func(r run) []any {
+	head: func(r *run) []any {
 		return []any{r.epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(args []any, a *asked) []any {

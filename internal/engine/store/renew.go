@@ -17,7 +17,7 @@ var renewVerb = verb{
 	keys: func(k keys.Shard) []string {
 		return []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Settled, k.Meta, k.Wake, k.Tags}
 	},
-	head: func(r run) []any {
+	head: func(r *run) []any {
 		return []any{r.epoch, r.notAfter, tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(args []any, a *asked) []any {

@@ -59,7 +59,7 @@ var peekVerb = verb{
 	script: scripts.Put,
 	most:   putVerb.most,
 	keys:   putVerb.keys,
-	head: func(r run) []any {
+	head: func(r *run) []any {
 		return []any{r.epoch, r.notAfter, scripts.Flag(false), message.FormatVersion, MaxBatchBytes}
 	},
 	each: putVerb.each,

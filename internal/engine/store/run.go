@@ -1,13 +1,10 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
@@ -26,7 +23,7 @@ type verb struct {
 	durable Durability
 	keys    func(keys.Shard) []string
 	// head are the arguments before the messages.
-	head func(run) []any
+	head func(*run) []any
 	// each appends the arguments of one message.
 	each func([]any, *asked) []any
 	// storedLast is set where what is stored stands behind the arguments of all.
@@ -50,23 +47,55 @@ type verb struct {
 	within time.Time
 }
 
-// mostArgs is how many arguments a script takes for each message, at the most.
-const mostArgs = 6
-
-// run is one run of a script. Calls that have the same one may share it.
-type run struct {
+// kind is what calls have in common that may share a run of a script.
+type kind struct {
 	shard  int
-	epoch  string
-	second bool   // an earlier one may have happened
-	kept   bool   // what it creates leaves a tombstone, and is not created again: see Once
-	last   bool   // the shard is the last home of the messages
+	last   bool // the shard is the last home of the messages
+	kept   bool // what it creates leaves a tombstone, and is not created again: see Once
+	second bool // an earlier one may have happened
 	start  *start // of the calls, for second runs
+	epoch  string
+	topics string // those that the callers may touch, see [WithTopics]
+}
 
-	startMs, notAfter int64 // by the clock of the shard's server
-	relative, tagged  bool  // some of the messages are due after a delay, or have tags
+// run is one run of a verb's script for some calls, and its answer.
+type run struct {
+	kind
+	conn.Trip
 
-	topics  string // those that the caller may touch, see [WithTopics]
-	history string // the shard's limits, where the verb ends messages and the queue keeps a history
+	layout *Layout
+	calls  []*call
+	isFull bool // further calls go with another run
+	bytes  int  // of what the calls store, and of themselves
+	stored int  // of these, what is stored
+	tags   int
+
+	server            *clock.Clock // of the shard
+	startMs, notAfter int64        // by it
+	sentMs            int64
+	settled           time.Time // when the run can no longer happen
+	missing           error     // for its effect to be durable
+	relative          bool      // some of the messages are due after a delay
+	history           string    // the shard's limits, where the verb ends messages and the queue keeps a history
+}
+
+const (
+	// mostArgs is how many arguments a script takes for each message, at the most.
+	mostArgs = 6
+	// callBytes is what a call counts for in a pipeline, beside what it stores.
+	callBytes = 256
+)
+
+// add has the run serve that call, too, unless it would be too much for one script.
+func (r *run) add(c *call, most int) (isAdded bool) {
+	stored, tags := r.stored+len(c.asked.stored), r.tags+c.asked.tags
+	if n := len(r.calls); r.isFull || n >= most || n > 0 && (stored > MaxBatchBytes || tags > mostTags) {
+		r.isFull = true
+		return false
+	}
+	r.calls, r.stored, r.tags, r.bytes = append(r.calls, c), stored, tags, r.bytes+callBytes+len(c.asked.stored)
+	r.relative = r.relative || c.asked.when.Relative
+	return true
 }
 
 // number is the run as the scripts count them.
@@ -77,216 +106,114 @@ func (r *run) number() int {
 	return 1
 }
 
-// trip is one run for one batch, on its way.
-type trip struct {
-	conn.Trip
-
-	group   *group
-	run     run
-	batch   []*call
-	server  *clock.Clock
-	sentMs  int64
-	settled time.Time // when the run can no longer happen
-	missing error     // for its effect to be durable
-}
-
-// runTogether sends one run for a batch of each group, and takes what they tell of
-// each call.
-func (d *doing) runTogether(ctx context.Context, node *redis.Client, groups []*group) {
-	if d.verb.durable.Asked() {
-		for _, g := range groups {
-			d.runConfirmed(ctx, g)
-		}
-		return
+// prepare makes the run one that may happen from now on, for that long, in a server of
+// that clock.
+func (r *run) prepare(v *verb, server *clock.Clock, window time.Duration) {
+	r.server, r.sentMs, r.settled = server, server.FloorMs(), time.Now().Add(window)
+	r.notAfter = r.sentMs + clock.AtLeast(window).Milliseconds() - 1
+	if r.second {
+		r.startMs = r.start.by(server)
 	}
-	trips, sent := make([]*trip, 0, len(groups)), make([]*conn.Trip, 0, len(groups))
-	bytes := 0
-	for _, g := range groups {
-		t := d.newTrip(g)
-		for _, c := range t.batch {
-			bytes += callBytes + len(c.asked.stored)
-		}
-		if len(trips) > 0 && bytes > MaxBatchBytes {
-			break // They go with the next.
-		}
-		if err := d.prepare(ctx, t); err != nil {
-			d.ended(t, nil, d.failed(t.batch, err, time.Time{}))
-			continue
-		}
-		trips, sent = append(trips, t), append(sent, &t.Trip)
+	k := r.layout.Keys()[r.shard]
+	r.Script, r.Keys = v.script, v.keys(k)
+	if v.gonettl && r.kept {
+		r.Keys = append(r.Keys, k.GoneTTL)
 	}
-	d.q.conn.RunTogether(ctx, node, sent)
-	for _, t := range trips {
-		d.answered(t)
-	}
-}
-
-// runConfirmed sends one run for a batch of the group, and waits until what it has
-// done is durable.
-func (d *doing) runConfirmed(ctx context.Context, g *group) {
-	t := d.newTrip(g)
-	meta := d.layout.Keys()[g.run.shard].Meta
-	place, err := d.q.conn.Enter(ctx, d.verb.durable, meta)
-	if err == nil {
-		defer place.Leave()
-		err = d.prepare(ctx, t) // Only now: the gate may have taken long.
-	}
-	if err != nil {
-		d.ended(t, nil, d.failed(t.batch, err, time.Time{}))
-		return
-	}
-	t.Cmd, t.missing, t.Err = d.q.conn.RunConfirmed(ctx, place, d.verb.durable, t.run.second, meta, t.Script, t.Keys, t.Args...)
-	d.answered(t)
-}
-
-func (d *doing) newTrip(g *group) *trip { return &trip{group: g, run: g.run, batch: g.batch()} }
-
-// prepare makes the run one that may happen from now on.
-func (d *doing) prepare(ctx context.Context, t *trip) (err error) {
-	k := d.layout.Keys()[t.run.shard]
-	if t.server, err = d.q.clocks.Of(ctx, k.Meta); err != nil {
-		return err
-	}
-	window := d.window(ctx, &t.run)
-	t.sentMs, t.settled = t.server.FloorMs(), time.Now().Add(window)
-	t.run.notAfter = t.sentMs + clock.AtLeast(window).Milliseconds() - 1
-	if t.run.second {
-		t.run.startMs = t.run.start.by(t.server)
-	}
-	t.Script, t.Keys = d.verb.script, d.verb.keys(k)
-	if d.verb.gonettl && t.run.kept {
-		t.Keys = append(t.Keys, k.GoneTTL)
-	}
-	if d.verb.ends {
-		t.Keys, t.run.history = withHistory(d.layout, k, t.Keys)
-	}
-	t.Args = d.verb.args(t.run, t.batch)
-	return nil
-}
-
-// answered takes what is known of a run.
-func (d *doing) answered(t *trip) {
-	if err := t.Err; err != nil {
-		t.server.Doubt()
-		if d.verb.asks && !t.run.last && rediserr.Classify(err) == rediserr.Lost {
-			err = d.notRun(t.batch, err) // It has changed nothing.
-		} else {
-			err = d.failed(t.batch, err, t.settled)
-		}
-		d.ended(t, nil, err)
-		return
-	}
-	answer := scripts.NewReply(t.Cmd)
-	t.server.Learn(answer.Int(1), t.sentMs)
-	left, err := d.take(t.run, t.batch, answer, t.missing, t.settled)
-	d.ended(t, left, err)
-}
-
-func (d *doing) ended(t *trip, left []*call, err error) {
-	t.group.took(len(t.batch), d.verb.most, left, err)
-}
-
-// args are what the script is told.
-func (v *verb) args(r run, batch []*call) []any {
-	for _, c := range batch {
-		r.relative, r.tagged = r.relative || c.asked.when.Relative, r.tagged || c.asked.tags > 0
-	}
-	args := slices.Grow(v.head(r), 1+mostArgs*len(batch))
 	if v.ends {
-		args = append(args, r.history)
+		r.Keys, r.history = withHistory(r.layout, k, r.Keys)
 	}
-	for _, c := range batch {
-		args = v.each(args, &c.asked)
+	r.Args = slices.Grow(v.head(r), 1+mostArgs*len(r.calls))
+	if v.ends {
+		r.Args = append(r.Args, r.history)
+	}
+	for _, c := range r.calls {
+		r.Args = v.each(r.Args, &c.asked)
 	}
 	if v.storedLast {
-		for _, c := range batch {
-			args = append(args, c.asked.stored)
+		for _, c := range r.calls {
+			r.Args = append(r.Args, c.asked.stored)
 		}
 	}
-	return args
 }
 
-// window is how long from now on the run may take effect.
-func (d *doing) window(ctx context.Context, r *run) time.Duration {
-	window := d.q.conn.Timeout()
-	if deadline, ok := ctx.Deadline(); ok {
-		window = min(window, time.Until(deadline))
+// answered has each call learn what is known of the run.
+func (r *run) answered(v *verb) {
+	if r.Err != nil {
+		r.server.Doubt()
+		r.failed(v, r.Err)
+		return
 	}
-	if !d.verb.within.IsZero() {
-		window = min(window, time.Until(d.verb.within))
-	}
-	if r.second {
-		window = min(window, time.Until(r.start.at.Add(repeatable)))
-	}
-	return max(window, 0)
-}
-
-// take reads a script's answer.
-func (d *doing) take(r run, batch []*call, answer *scripts.Reply, missing error, settled time.Time) (left []*call, err error) {
-	status := answer.Int(0)
-	switch {
-	case answer.Err != nil:
-		return nil, d.failed(batch, answer.Err, settled)
+	reply := scripts.NewReply(r.Cmd)
+	r.server.Learn(reply.Int(1), r.sentMs)
+	switch status := reply.Int(0); {
+	case reply.Err != nil:
+		r.failed(v, reply.Err)
 	case status == statusReload:
-		return nil, d.notRun(batch, d.layout.Refused(answer, r.shard))
+		r.notRun(r.layout.Refused(reply, r.shard))
 	case status == statusExpired:
-		return nil, d.notRun(batch, errExpired)
+		r.notRun(errExpired)
 	case status == statusFull:
-		for _, c := range batch {
-			c.refused(errBudget)
+		r.refused(errBudget)
+	case len(reply.Values) == 3: // All were created, at that instant.
+		accepted := reply.Int(2)
+		for _, c := range r.calls {
+			c.created(accepted, r.missing)
 		}
-		return nil, errBudget
+	default:
+		r.read(v, reply)
 	}
-	if len(answer.Values) == 3 {
-		accepted := answer.Int(2)
-		for _, c := range batch {
-			c.created(accepted, missing)
-		}
-		return nil, answer.Err
-	}
-	for i, c := range batch {
-		code := Code(answer.Int(2 + 2*i))
+}
+
+// read takes the script's answer for each message.
+func (r *run) read(v *verb, reply *scripts.Reply) {
+	for i, c := range r.calls {
+		code := Code(reply.Int(2 + 2*i))
 		switch {
 		case !r.last && (code == free || code == NotFound):
-			c.visit.stage++
+			c.notHere()
 		case code == NotLooked:
-			left = append(left, c)
-		case answer.Err == nil:
-			c.read(code, answer, 3+2*i, missing)
+			c.pass.isLeft = true
+		default:
+			c.read(code, reply, 3+2*i, r.missing)
+		}
+		if reply.Err != nil { // It says nothing of those that follow, either.
+			rest := *r
+			rest.calls = r.calls[i:]
+			rest.failed(v, reply.Err)
+			return
 		}
 	}
-	return left, answer.Err
 }
 
-// failed takes an error of a run, which tells whether it may have happened; if
-// so, it may until settled.
-func (d *doing) failed(batch []*call, err error, settled time.Time) error {
-	err = fmt.Errorf("%s: %w", d.verb.name, err)
-	final := err
+// failed takes an error of the run, which tells whether it may have happened; if
+// so, it may until it is settled.
+func (r *run) failed(v *verb, err error) {
+	err = fmt.Errorf("%s: %w", v.name, err)
 	switch class := rediserr.Classify(err); {
 	case errors.Is(err, ErrNoFsync):
+		r.refused(err)
 	case class == rediserr.Full:
-		final = fmt.Errorf("%w: %w", ErrFull, err)
+		r.refused(fmt.Errorf("%w: %w", ErrFull, err))
 	case class == rediserr.Fatal:
-		final = fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case class == rediserr.Lost:
-		for _, c := range batch {
-			c.lost(err, settled)
+		r.refused(fmt.Errorf("%w: %w", ErrUnavailable, err))
+	case class == rediserr.Lost && (r.last || !v.asks):
+		for _, c := range r.calls {
+			c.lost(err, r.settled)
 		}
-		return err
-	default:
-		return d.notRun(batch, err)
+	default: // Or it has changed nothing.
+		r.notRun(err)
 	}
-	for _, c := range batch {
-		c.refused(final)
-	}
-	return err
 }
 
-// notRun takes that a run did certainly not happen.
-func (d *doing) notRun(batch []*call, err error) error {
-	for _, c := range batch {
+// notRun takes that the run did certainly not happen, refused that none will.
+func (r *run) notRun(err error) {
+	for _, c := range r.calls {
 		c.notRun(err)
 	}
-	return err
+}
+
+func (r *run) refused(err error) {
+	for _, c := range r.calls {
+		c.refused(err)
+	}
 }

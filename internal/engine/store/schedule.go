@@ -25,12 +25,12 @@ var scheduleVerb = verb{
 	keys: func(k keys.Shard) []string {
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Meta, k.Wake, k.Deadlines, k.Tags}
 	},
-	head: func(r run) []any {
+	head: func(r *run) []any {
 		start := ""
 		if r.second {
 			start = strconv.FormatInt(r.startMs, 10)
 		}
-		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tagged) + maxBatchBytes + r.more()}
+		return []any{r.epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tags > 0) + maxBatchBytes + r.more()}
 	},
 	each: func(args []any, a *asked) []any {
 		return append(args, a.when.String(), message.Member(a.id, a.key))
@@ -74,7 +74,7 @@ var replaceVerb = verb{
 	keys: func(k keys.Shard) []string {
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Wake, k.Settled, k.Tags}
 	},
-	head: func(r run) []any {
+	head: func(r *run) []any {
 		return []any{
 			r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
 		}

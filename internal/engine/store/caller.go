@@ -1,0 +1,235 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+)
+
+// The pauses between the passes of a caller: a run that did certainly not happen is
+// repeated after the first, doubled each time up to the longest.
+const (
+	firstPause = 5 * time.Millisecond
+	longPause  = 250 * time.Millisecond
+)
+
+// caller is one verb for several messages, until each has its answer, as a machine: it
+// calls nobody and waits for nothing. What may become of each call is told at state.
+//
+//	plan ──► the runs of a pass ──► send: each call learns of its own ──► next
+//	 ▲                                                                     │
+//	 ├── at once, where calls have got on: to the next home of their ──────┤
+//	 │   messages, or because one script could not take all                │
+//	 └── after a pause, where a run has failed ────────────────────────────┤
+//	                                            all are answered: the end ◄┘
+type caller struct {
+	verb  *verb
+	calls []*call // without those that are answered
+	start *start  // of those that do not continue earlier ones
+
+	epoch  string // that all runs must name, where the verb is pinned
+	topics string // those that the caller may touch, see WithTopics
+	most   int    // how many messages the next runs may take
+
+	pause   wait.Backoff
+	cause   error     // why there is more than one pass
+	refusal error     // of the last pass: a fence has refused a run
+	refused time.Time // since when fences do
+}
+
+// do runs the verb for all calls until each has an answer or ctx ends.
+func (q *core) do(ctx context.Context, v *verb, calls []*call) {
+	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > MaxCall {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, MaxCall)
+		defer cancel()
+	}
+	c := newCaller(v, calls, &start{queue: q.keys.Name, verb: v.name, at: time.Now()}, topicsOf(ctx))
+	for ctx.Err() == nil {
+		if layout, err := q.Layout(ctx); err != nil {
+			c.noLayout(err)
+		} else {
+			q.send(ctx, v, c.plan(layout, &q.clocks.Queue, time.Now()))
+		}
+		pause, more := c.next(time.Now())
+		if !more {
+			q.tell(&c)
+			return
+		}
+		if c.refusal != nil {
+			q.layouts.Reconcile(ctx, c.refusal, c.refused)
+		}
+		if c.hasEnded() || pause > 0 && (!wait.Sleep(ctx, pause) || endsSoon(ctx)) {
+			break
+		}
+	}
+	wait.Sleep(context.WithoutCancel(ctx), time.Until(c.settled()))
+	c.giveUp(ctx.Err())
+}
+
+func newCaller(v *verb, calls []*call, began *start, topics string) caller {
+	for _, c := range calls {
+		if c.start == nil {
+			c.start = began
+		}
+	}
+	return caller{
+		verb: v, calls: calls, start: began, epoch: v.epoch, topics: topics, most: v.most,
+		pause: wait.Backoff{Initial: firstPause, Limit: longPause},
+	}
+}
+
+// plan is the runs of the next pass: for the calls of each kind as many as one script may
+// take, in their order. Each visits the next home of its message, the oldest first.
+func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (runs []*run) {
+	if c.epoch == "" {
+		c.epoch = l.Epoch
+	}
+	if c.start.clock == nil && queue.Known() {
+		c.start.clock, c.start.ms = queue, queue.FloorMs()
+	}
+	byKind := make(map[kind]*run)
+	for _, call := range c.calls {
+		if call.pass = (pass{}); !c.place(call, l, now) {
+			continue
+		}
+		k := call.kind(l.Epoch, c.topics)
+		if byKind[k] == nil {
+			byKind[k] = &run{kind: k, layout: l}
+			runs = append(runs, byKind[k])
+		}
+		byKind[k].add(call, c.most)
+	}
+	return runs
+}
+
+// place gives a call the homes of its message, or ends it.
+func (c *caller) place(call *call, l *Layout, now time.Time) (goesOn bool) {
+	if call.visit.layout != l {
+		call.visit = visit{layout: l, homes: l.Homes(call.asked.id, call.asked.key)}
+	}
+	switch {
+	case c.verb.pinned && l.Epoch != c.epoch:
+		call.refused(ErrReload)
+	case call.kept != nil && call.kept.again && l.Epoch != call.kept.epoch:
+		call.refused(errOnceMoved)
+	case call.state == maybeRan && now.Sub(call.start.at) > repeatable:
+		call.finish(Answer{Err: ErrForgotten})
+	}
+	return call.state != answered
+}
+
+// noLayout takes that the layout could not be loaded: no run happened.
+func (c *caller) noLayout(err error) {
+	isFinal := errors.Is(err, ErrNoLayout) || rediserr.Classify(err) == rediserr.Fatal
+	for _, call := range c.calls {
+		if isFinal {
+			call.refused(wrapUnavailable(err))
+		} else {
+			call.notRun(err)
+		}
+	}
+}
+
+// next takes what a pass has told of each call, and says when the next one begins; more is
+// false where all are answered.
+func (c *caller) next(now time.Time) (pause time.Duration, more bool) {
+	left := slices.DeleteFunc(slices.Clone(c.calls), func(call *call) bool { return call.state == answered })
+	hasMoved, isLeft := len(left) < len(c.calls), false
+	c.calls, c.refusal = left, nil
+	var failure error
+	for _, call := range left {
+		hasMoved, isLeft = hasMoved || call.pass.hasMoved, isLeft || call.pass.isLeft
+		if call.pass.failure != nil {
+			failure = rediserr.Telling(failure, call.pass.failure)
+		}
+		if layout.IsRefusal(call.pass.failure) {
+			c.refusal = call.pass.failure
+		}
+	}
+	if c.most = min(2*c.most, c.verb.most); isLeft { // It had to read too much.
+		c.most = max(1, c.most/4)
+	}
+	if hasMoved {
+		c.pause.Reset()
+	}
+	if failure != nil {
+		c.cause = rediserr.Telling(c.cause, failure)
+	}
+	if c.refusal != nil && c.refused.IsZero() {
+		c.refused = now
+	}
+	if len(left) > 0 && (failure != nil || !hasMoved) {
+		pause = max(c.pause.Next(), c.settled().Sub(now))
+	}
+	return pause, len(left) > 0
+}
+
+// settled is when the last run that may yet happen no longer can, zero where none may have.
+func (c *caller) settled() (last time.Time) {
+	for _, call := range c.calls {
+		if call.state == maybeRan && !call.settled.Before(last) {
+			last = call.settled
+		}
+	}
+	return last
+}
+
+// hasEnded reports whether nothing is run any more: what may have happened must not be
+// repeated.
+func (c *caller) hasEnded() bool { return !c.verb.within.IsZero() && !c.settled().IsZero() }
+
+// giveUp ends the calls that have no answer when their time is over. What has not happened
+// by now never will.
+func (c *caller) giveUp(err error) {
+	if err == nil {
+		err = context.DeadlineExceeded // It ends soon.
+	}
+	for _, call := range c.calls {
+		call.giveUp(err)
+	}
+}
+
+// endsSoon reports whether a further run would hardly be answered in time, so
+// that it could only turn what is known into what is not.
+func endsSoon(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) < longPause
+}
+
+// wrapUnavailable says that Redis was not reached, unless there is no layout.
+func wrapUnavailable(err error) error {
+	if errors.Is(err, ErrNoLayout) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// Repeated is calls made together that have their answers only after Redis had failed,
+// or refused, some of their runs.
+type Repeated struct {
+	Verb  string        // "schedule", "replace", "cancel", "reschedule"
+	Took  time.Duration // from the calls' start
+	Cause error         // of the last run that failed
+}
+
+// WithRepeated has that function told of calls that were repeated, and returns the
+// queue. It is called before the queue is used; the function must not block.
+func (q *Queue) WithRepeated(tell func(Repeated)) *Queue {
+	q.repeated = tell
+	return q
+}
+
+// tell tells of calls that are answered at last.
+func (q *core) tell(c *caller) {
+	if c.cause != nil && q.repeated != nil {
+		q.repeated(Repeated{Verb: c.verb.name, Took: time.Since(c.start.at), Cause: c.cause})
+	}
+}

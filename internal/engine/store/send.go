@@ -1,0 +1,238 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+const (
+	// mostParcels is how many parcels of one caller are under way at once.
+	mostParcels = 8
+	// mostCoalesced is how many messages of one parcel may travel with those of others:
+	// more fill their scripts well enough.
+	mostCoalesced = 64
+	// tracks is how many parcels may be under way to a node at once, each for other shards:
+	// Redis works on one while the client makes the next. As many calls share a script as
+	// with a single track.
+	tracks = 4
+)
+
+// parcel is runs that travel to one node in one pipeline; or a single one, where there
+// is no such node, or it waits to be confirmed.
+type parcel struct {
+	verb     *verb
+	node     *redis.Client
+	runs     []*run
+	bytes    int
+	deadline time.Time
+}
+
+// send sends the runs of a pass, and has each call learn what becomes of its own. Those of
+// one node travel together.
+func (q *core) send(ctx context.Context, v *verb, runs []*run) {
+	parcels := q.pack(ctx, v, runs)
+	if len(parcels) == 1 {
+		q.sendParcel(ctx, parcels[0])
+		return
+	}
+	var sending errgroup.Group
+	sending.SetLimit(mostParcels)
+	for _, p := range parcels {
+		sending.Go(func() error {
+			q.sendParcel(ctx, p)
+			return nil
+		})
+	}
+	_ = sending.Wait()
+}
+
+// pack puts the runs of a node into one parcel, up to as many bytes as one script may have.
+func (q *core) pack(ctx context.Context, v *verb, runs []*run) (parcels []*parcel) {
+	deadline, _ := ctx.Deadline()
+	open := map[*redis.Client]*parcel{}
+	for _, r := range runs {
+		var node *redis.Client
+		if !v.durable.Asked() {
+			node = q.conn.Single(ctx, r.layout.Keys()[r.shard].Meta)
+		}
+		p := open[node]
+		if node == nil || p == nil || p.bytes+r.bytes > MaxBatchBytes {
+			p = &parcel{verb: v, node: node, deadline: deadline}
+			open[node], parcels = p, append(parcels, p)
+		}
+		p.runs, p.bytes = append(p.runs, r), p.bytes+r.bytes
+	}
+	return parcels
+}
+
+// lane is what parcels must have in common that travel together.
+type lane struct {
+	script  *scripts.Script
+	durable Durability
+	epoch   string
+	topics  string // of the callers
+	node    *redis.Client
+	track   int // of the node; where there is none, each shard has its own
+}
+
+// coalescer has parcels of concurrent callers travel together: while one of a node's track
+// is under way, those that come wait, and become one. A lone caller waits for nobody, and a
+// node that hangs keeps none but its own callers.
+//
+// They share the runs only: what these do not answer, each caller goes on with by itself.
+type coalescer struct {
+	lines conn.Lines[lane, *parcel]
+}
+
+// WithCoalescing has concurrent calls of few messages share runs, and returns the
+// queue. It is called before the queue is used.
+func (q *Queue) WithCoalescing() *Queue {
+	q.coalescer = &coalescer{}
+	return q
+}
+
+func (q *core) sendParcel(ctx context.Context, p *parcel) {
+	if q.coalescer == nil || !p.mayCoalesce(ctx) {
+		q.deliver(ctx, p)
+		return
+	}
+	first := p.runs[0] // One track may carry what is of others, too.
+	at, most := lane{p.verb.script, p.verb.durable, first.epoch, first.topics, p.node, first.shard % tracks}, MaxBatch
+	if p.node == nil {
+		at.track, most = first.shard, p.verb.most
+	}
+	// Once they have left, they end with the parcel, though ctx may end before.
+	err := q.coalescer.lines.Do(ctx, at, p, func(waiting []*parcel) int { return fitting(waiting, most) }, func(all []*parcel) { q.deliverAll(ctx, all) })
+	if err != nil {
+		for _, r := range p.runs {
+			r.notRun(err)
+		}
+	}
+}
+
+// mayCoalesce reports whether the runs may be shared with others' calls. A second run has a
+// start of its own, and one that has little time would cut that of the others.
+func (p *parcel) mayCoalesce(ctx context.Context) bool {
+	v, calls := p.verb, 0
+	if v.pinned || v.alone || !v.within.IsZero() || endsSoon(ctx) {
+		return false
+	}
+	for _, r := range p.runs {
+		if calls += len(r.calls); calls > mostCoalesced || r.second {
+			return false
+		}
+	}
+	return true
+}
+
+// fitting is how many of those that wait have so many messages at the most.
+func fitting(waiting []*parcel, most int) int {
+	for i, p := range waiting {
+		for _, r := range p.runs {
+			most -= len(r.calls)
+		}
+		if i > 0 && most < 0 {
+			return i
+		}
+	}
+	return len(waiting)
+}
+
+// deliverAll delivers what several callers have, calls of a kind by one run, within the
+// time that each of them has.
+func (q *core) deliverAll(ctx context.Context, all []*parcel) {
+	if len(all) == 1 {
+		q.deliver(ctx, all[0])
+		return
+	}
+	shared, last := *all[0], map[kind]*run{}
+	shared.runs = nil
+	for _, p := range all {
+		if p.deadline.Before(shared.deadline) {
+			shared.deadline = p.deadline
+		}
+		for _, r := range p.runs {
+			for _, c := range r.calls {
+				if last[r.kind] == nil || !last[r.kind].add(c, p.verb.most) {
+					last[r.kind] = &run{kind: r.kind, layout: r.layout}
+					shared.runs = append(shared.runs, last[r.kind])
+					last[r.kind].add(c, 1)
+				}
+			}
+		}
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), shared.deadline)
+	defer cancel()
+	q.deliver(ctx, &shared)
+}
+
+// deliver sends the runs of a parcel, no more bytes at once than one script may have.
+func (q *core) deliver(ctx context.Context, p *parcel) {
+	if p.verb.durable.Asked() {
+		for _, r := range p.runs {
+			q.confirmRun(ctx, p, r)
+		}
+		return
+	}
+	for runs := p.runs; len(runs) > 0; {
+		var sent []*run
+		var trips []*conn.Trip
+		for bytes := 0; len(runs) > 0 && (bytes == 0 || bytes+runs[0].bytes <= MaxBatchBytes); runs = runs[1:] {
+			bytes += runs[0].bytes
+			if q.prepare(ctx, p.verb, runs[0]) {
+				sent, trips = append(sent, runs[0]), append(trips, &runs[0].Trip)
+			}
+		}
+		q.conn.RunTogether(ctx, p.node, trips)
+		for _, r := range sent {
+			r.answered(p.verb)
+		}
+	}
+}
+
+// confirmRun sends a run, and waits until what it has done is durable.
+func (q *core) confirmRun(ctx context.Context, p *parcel, r *run) {
+	meta := r.layout.Keys()[r.shard].Meta
+	place, err := q.conn.Enter(ctx, p.verb.durable, meta)
+	if err != nil {
+		r.failed(p.verb, err)
+		return
+	}
+	defer place.Leave()
+	if q.prepare(ctx, p.verb, r) { // Only now: the gate may have taken long.
+		r.Cmd, r.missing, r.Err = q.conn.RunConfirmed(ctx, place, p.verb.durable, r.second, meta, r.Script, r.Keys, r.Args...)
+		r.answered(p.verb)
+	}
+}
+
+// prepare makes the run one that may happen from now on. It may have to ask for the time.
+func (q *core) prepare(ctx context.Context, v *verb, r *run) (ok bool) {
+	server, err := q.clocks.Of(ctx, r.layout.Keys()[r.shard].Meta)
+	if err != nil {
+		r.failed(v, err)
+		return false
+	}
+	r.prepare(v, server, q.window(ctx, v, r))
+	return true
+}
+
+// window is how long from now on the run may take effect.
+func (q *core) window(ctx context.Context, v *verb, r *run) time.Duration {
+	window := q.conn.Timeout()
+	if deadline, ok := ctx.Deadline(); ok {
+		window = min(window, time.Until(deadline))
+	}
+	if !v.within.IsZero() {
+		window = min(window, time.Until(v.within))
+	}
+	if r.second {
+		window = min(window, time.Until(r.start.at.Add(repeatable)))
+	}
+	return max(window, 0)
+}
