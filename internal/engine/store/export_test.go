@@ -2,7 +2,10 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // ForgetFsync has the node asked again whether it can confirm its disk, as one
@@ -38,7 +41,20 @@ func (q *Producer) EarlierCall(replace bool) func(id string) *Earlier {
 func (e *Earlier) Age(d time.Duration) { e.start.at = e.start.at.Add(-d) }
 
 // Parts are the scripts of a settlement.
-var Parts = parts
+func Parts(s message.Settlement, history bool) (parts []message.Settlement) {
+	for {
+		b, _ := sortVerdicts(&s, history)
+		part := s
+		part.Verdicts = slices.Clone(s.Verdicts)
+		for _, i := range b.left {
+			part.Verdicts[i] = message.Verdict{Verb: message.VerbKeep}
+		}
+		if parts = append(parts, part); !b.isCut {
+			return parts
+		}
+		s = b.rest(&s)
+	}
+}
 
 // MostMessages is how many messages, slots or entries a script handles at the most;
 // those that are not here handle one, or what there is.

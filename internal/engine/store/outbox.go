@@ -115,55 +115,6 @@ func (r *Row) mark() string {
 	return "0"
 }
 
-// tokenKind is what follows from a token.
-type tokenKind int
-
-const (
-	anyKind    tokenKind = iota
-	rowKind              // of a row: ends leave a tombstone, and the ledger tells of them
-	tracedKind           // ends leave a tombstone
-	plainKind
-)
-
-func kindOf(token string) tokenKind {
-	switch {
-	case message.IsRowToken(token):
-		return rowKind
-	case message.IsOutboxToken(token):
-		return tracedKind
-	default:
-		return plainKind
-	}
-}
-
-// traced are the acknowledged outbox messages of a settlement: all of them, and
-// those that the ledger tells of.
-type traced struct{ outbox, told int }
-
-func countTraced(s *message.Settlement) (t traced) {
-	for i, v := range s.Verdicts {
-		if !removes(v.Verb) {
-			continue
-		}
-		switch kindOf(s.Claim.Messages[i].Token) {
-		case rowKind:
-			t.outbox, t.told = t.outbox+1, t.told+1
-		case tracedKind:
-			t.outbox++
-		case anyKind, plainKind:
-		}
-	}
-	return t
-}
-
-// kinds is in which order the script wants the removed messages.
-func (t traced) kinds() []tokenKind {
-	if t.outbox == 0 {
-		return []tokenKind{anyKind}
-	}
-	return []tokenKind{rowKind, tracedKind, plainKind}
-}
-
 // at is an instant for the scripts: rounded up, so that nothing is early.
 func at(t time.Time) When {
 	ms := t.UnixMilli()

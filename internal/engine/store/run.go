@@ -50,9 +50,9 @@ type verb struct {
 // kind is what calls have in common that may share a run of a script.
 type kind struct {
 	shard  int
-	last   bool // the shard is the last home of the messages
-	kept   bool // what it creates leaves a tombstone, and is not created again: see Once
-	second bool // an earlier one may have happened
+	last   bool   // the shard is the last home of the messages
+	kept   bool   // what it creates leaves a tombstone, and is not created again: see Once
+	second bool   // an earlier one may have happened
 	start  *start // of the calls, for second runs
 	epoch  string
 	topics string // those that the callers may touch, see [WithTopics]

@@ -111,11 +111,7 @@ func TestSettleManyTags(t *testing.T) {
 	}
 	b := newBridge(t, q)
 	s := settlement(b.claim(store.MaxBatch), acked)
-	parts := 0
-	for range store.Parts(s, false) {
-		parts++
-	}
-	require.Equal(t, 4, parts)
+	require.Len(t, store.Parts(s, false), 4)
 	stale, err := q.Shard(0).Settle(t.Context(), s)
 	require.NoError(t, err)
 	require.False(t, stale)
