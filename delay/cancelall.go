@@ -43,7 +43,7 @@ func (c *Client) CancelAll(ctx context.Context, filter Filter) (CancelCount, err
 	if err := c.load(ctx); err != nil {
 		return CancelCount{}, err
 	}
-	all, _, err := c.queue.CancelAll(ctx, filter.Tag, filter.Key, math.MaxInt, c.durable.wait())
+	all, _, err := c.queue.CancelAll(ctx, filter.Tag, filter.Key, math.MaxInt, c.confirm)
 	done := CancelCount{Done: all.Done, MaybePublished: all.MaybePublished, TooLate: all.TooLate}
 	switch {
 	case err != nil:

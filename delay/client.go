@@ -21,6 +21,8 @@ type Client struct {
 	spans *tracing.Schedules
 	looks looks
 	options
+
+	confirm store.Durability // of all calls
 }
 
 // NewClient returns a client for the queue of that name, in the Redis that rdb
@@ -61,7 +63,7 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 	if !o.alone {
 		q.WithCoalescing()
 	}
-	return &Client{queue: q.Producer(), spans: tracing.NewSchedules(o.extras.tracers, queue), options: o}, nil
+	return &Client{queue: q.Producer(), spans: tracing.NewSchedules(o.extras.tracers, queue), options: o, confirm: o.durable.wait()}, nil
 }
 
 // begin bounds a call.

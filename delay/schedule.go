@@ -81,7 +81,7 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 		if len(list) == 0 {
 			continue
 		}
-		for n, answer := range c.queue.Schedule(ctx, list, replace, c.durable.wait()) {
+		for n, answer := range c.queue.Schedule(ctx, list, replace, c.confirm) {
 			c.scheduled(&results[places[n]], c.policy(&requests[places[n]]), answer)
 		}
 	}

@@ -3,10 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
-
-	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
 // The scripts' status: the call took place, or did not and why.
@@ -84,38 +81,6 @@ type Answer struct {
 	Err error
 }
 
-var errAnother = errors.New("another message of that id is there")
-
-// read ends the call with the script's answer, whose detail is at that place of
-// the reply. missing is why what the run has done is not durable, if it has.
-func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
-	a := Answer{Code: code}
-	switch code {
-	case Unknown:
-		a.Err = c.unknown(errAnother)
-	case Dead:
-		a.Reason = r.Text(detail)
-	default:
-		if ms := r.Int(detail); ms != 0 {
-			a.DueAt = time.UnixMilli(ms)
-		}
-	}
-	a.Missing, a.NotDurable = missing, missing != nil && code != InFlight && code != NotFound && code != OtherTopic
-	if r.Err == nil {
-		c.finish(a)
-	}
-}
-
-// created ends a call whose message was created, due as asked, at that instant of
-// Redis' clock. missing is as for read.
-func (c *call) created(acceptedMs int64, missing error) {
-	ms := c.asked.when.Ms
-	if c.asked.when.Relative {
-		ms += acceptedMs
-	}
-	c.finish(Answer{Code: Created, DueAt: time.UnixMilli(ms), Missing: missing, NotDurable: missing != nil})
-}
-
 // confirmed is the answer for a row, which is told nothing that a failover may make
 // untrue: also that there is no message leaves a tombstone, and one that is in
 // flight may not be after it.
@@ -124,22 +89,4 @@ func (a Answer) confirmed() Answer {
 		return Answer{Err: fmt.Errorf("%w: %w", ErrNotDurable, a.Missing)}
 	}
 	return a
-}
-
-// When is a due time: an instant, a delay from the moment at which Redis accepts
-// the message, or how far it is from the message's own due time. Milliseconds.
-type When struct {
-	Relative, FromOwn bool
-	Ms                int64
-}
-
-// String is the form that the scripts take.
-func (w When) String() string {
-	if w.Relative {
-		return "+" + strconv.FormatInt(w.Ms, 10)
-	}
-	if w.FromOwn {
-		return "b" + strconv.FormatInt(w.Ms, 10)
-	}
-	return strconv.FormatInt(w.Ms, 10)
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -76,6 +79,24 @@ type asked struct {
 	untilMs string // for put: how long the tombstone lives that it leaves, as the script takes it
 }
 
+// When is a due time: an instant, a delay from the moment at which Redis accepts
+// the message, or how far it is from the message's own due time. Milliseconds.
+type When struct {
+	Relative, FromOwn bool
+	Ms                int64
+}
+
+// String is the form that the scripts take.
+func (w When) String() string {
+	if w.Relative {
+		return "+" + strconv.FormatInt(w.Ms, 10)
+	}
+	if w.FromOwn {
+		return "b" + strconv.FormatInt(w.Ms, 10)
+	}
+	return strconv.FormatInt(w.Ms, 10)
+}
+
 // visit is how far a call has got through the homes of its message.
 type visit struct {
 	layout *Layout // for which the rest counts
@@ -109,6 +130,38 @@ func (s *start) by(c *clock.Clock) int64 {
 
 // finish ends the call.
 func (c *call) finish(answer Answer) { c.state, c.answer = answered, answer }
+
+var errAnother = errors.New("another message of that id is there")
+
+// read ends the call with the script's answer, whose detail is at that place of
+// the reply. missing is why what the run has done is not durable, if it has.
+func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
+	a := Answer{Code: code}
+	switch code {
+	case Unknown:
+		a.Err = c.unknown(errAnother)
+	case Dead:
+		a.Reason = r.Text(detail)
+	default:
+		if ms := r.Int(detail); ms != 0 {
+			a.DueAt = time.UnixMilli(ms)
+		}
+	}
+	a.Missing, a.NotDurable = missing, missing != nil && code != InFlight && code != NotFound && code != OtherTopic
+	if r.Err == nil {
+		c.finish(a)
+	}
+}
+
+// created ends a call whose message was created, due as asked, at that instant of
+// Redis' clock. missing is as for read.
+func (c *call) created(acceptedMs int64, missing error) {
+	ms := c.asked.when.Ms
+	if c.asked.when.Relative {
+		ms += acceptedMs
+	}
+	c.finish(Answer{Code: Created, DueAt: time.UnixMilli(ms), Missing: missing, NotDurable: missing != nil})
+}
 
 // notRun takes that a run did certainly not happen.
 func (c *call) notRun(err error) { c.pass.failure, c.cause = err, rediserr.Telling(c.cause, err) }

@@ -61,16 +61,3 @@ func nameRoute(p *message.ParkedRoute, entry string) {
 		p.Route, p.Reason = names[:length], names[length:]
 	}
 }
-
-// parkArgs are the routes of a settlement as the script takes them.
-func parkArgs(parks []message.ParkedRoute) []any {
-	args := make([]any, 0, 4*len(parks))
-	for _, p := range parks {
-		sinceMs := int64(0)
-		if !p.Since.IsZero() {
-			sinceMs = p.Since.UnixMilli()
-		}
-		args = append(args, p.Slot, sinceMs, p.Route, p.Reason)
-	}
-	return args
-}

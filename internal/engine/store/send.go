@@ -145,69 +145,67 @@ func fitting(waiting []*parcel, most int) int {
 }
 
 // deliverAll delivers what several callers have, calls of a kind by one run, within the
-// time that each of them has.
+// time that each of them has, and no more bytes at once than one script may have.
 func (q *core) deliverAll(ctx context.Context, all []*parcel) {
 	if len(all) == 1 {
 		q.deliver(ctx, all[0])
 		return
 	}
-	shared, last := *all[0], map[kind]*run{}
-	shared.runs = nil
+	first, last := all[0], map[kind]*run{}
+	deadline := first.deadline
+	var runs []*run
 	for _, p := range all {
-		if p.deadline.Before(shared.deadline) {
-			shared.deadline = p.deadline
+		if p.deadline.Before(deadline) {
+			deadline = p.deadline
 		}
 		for _, r := range p.runs {
 			for _, c := range r.calls {
 				if last[r.kind] == nil || !last[r.kind].add(c, p.verb.most) {
 					last[r.kind] = &run{kind: r.kind, layout: r.layout}
-					shared.runs = append(shared.runs, last[r.kind])
+					runs = append(runs, last[r.kind])
 					last[r.kind].add(c, 1)
 				}
 			}
 		}
 	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), shared.deadline)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
-	q.deliver(ctx, &shared)
+	for _, p := range q.pack(ctx, first.verb, runs) {
+		q.deliver(ctx, p)
+	}
 }
 
-// deliver sends the runs of a parcel, no more bytes at once than one script may have.
+// deliver sends the runs of a parcel.
 func (q *core) deliver(ctx context.Context, p *parcel) {
 	if p.verb.durable.Asked() {
-		for _, r := range p.runs {
-			q.confirmRun(ctx, p, r)
-		}
+		q.confirmRun(ctx, p.verb, p.runs[0])
 		return
 	}
-	for runs := p.runs; len(runs) > 0; {
-		var sent []*run
-		var trips []*conn.Trip
-		for bytes := 0; len(runs) > 0 && (bytes == 0 || bytes+runs[0].bytes <= MaxBatchBytes); runs = runs[1:] {
-			bytes += runs[0].bytes
-			if q.prepare(ctx, p.verb, runs[0]) {
-				sent, trips = append(sent, runs[0]), append(trips, &runs[0].Trip)
-			}
+	var sent []*run
+	var trips []*conn.Trip
+	for _, r := range p.runs {
+		if q.prepare(ctx, p.verb, r) {
+			sent, trips = append(sent, r), append(trips, &r.Trip)
 		}
-		q.conn.RunTogether(ctx, p.node, trips)
-		for _, r := range sent {
-			r.answered(p.verb)
-		}
+	}
+	q.conn.RunTogether(ctx, p.node, trips)
+	for _, r := range sent {
+		r.answered(p.verb)
 	}
 }
 
 // confirmRun sends a run, and waits until what it has done is durable.
-func (q *core) confirmRun(ctx context.Context, p *parcel, r *run) {
+func (q *core) confirmRun(ctx context.Context, v *verb, r *run) {
 	meta := r.layout.Keys()[r.shard].Meta
-	place, err := q.conn.Enter(ctx, p.verb.durable, meta)
+	place, err := q.conn.Enter(ctx, v.durable, meta)
 	if err != nil {
-		r.failed(p.verb, err)
+		r.failed(v, err)
 		return
 	}
 	defer place.Leave()
-	if q.prepare(ctx, p.verb, r) { // Only now: the gate may have taken long.
-		r.Cmd, r.missing, r.Err = q.conn.RunConfirmed(ctx, place, p.verb.durable, r.second, meta, r.Script, r.Keys, r.Args...)
-		r.answered(p.verb)
+	if q.prepare(ctx, v, r) { // Only now: the gate may have taken long.
+		r.Cmd, r.missing, r.Err = q.conn.RunConfirmed(ctx, place, v.durable, r.second, meta, r.Script, r.Keys, r.Args...)
+		r.answered(v)
 	}
 }
 

@@ -239,6 +239,19 @@ func (b *sorted) args(s *message.Settlement, told int) []any {
 	return slices.Concat(args, b.removed[ofRow], b.removed[traced], b.removed[plain], b.back, b.dead, parkArgs(s.Parks), b.tags)
 }
 
+// parkArgs are the routes of a settlement as the script takes them.
+func parkArgs(parks []message.ParkedRoute) []any {
+	args := make([]any, 0, 4*len(parks))
+	for _, p := range parks {
+		sinceMs := int64(0)
+		if !p.Since.IsZero() {
+			sinceMs = p.Since.UnixMilli()
+		}
+		args = append(args, p.Slot, sinceMs, p.Route, p.Reason)
+	}
+	return args
+}
+
 // rest is what the next script has to settle.
 func (b *sorted) rest(s *message.Settlement) message.Settlement {
 	rest := *s
