@@ -176,10 +176,8 @@ func (c *call) lost(err error, settled time.Time) {
 func (c *call) notHere() { c.visit.stage, c.pass.hasMoved = c.visit.stage+1, true }
 
 // kind is what its next run must have in common with other calls'.
-func (c *call) kind(epoch, topics string) kind {
-	k := kind{
-		shard: c.visit.homes[c.visit.stage], last: c.visit.stage == len(c.visit.homes)-1, kept: c.kept != nil, epoch: epoch, topics: topics,
-	}
+func (c *call) kind() kind {
+	k := kind{shard: c.visit.homes[c.visit.stage], last: c.visit.stage == len(c.visit.homes)-1, kept: c.kept != nil}
 	if c.state == maybeRan {
 		k.second, k.start = true, c.start
 	}

@@ -97,35 +97,38 @@ func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (runs []*run
 	if c.start.clock == nil && queue.Known() {
 		c.start.clock, c.start.ms = queue, queue.FloorMs()
 	}
-	byKind := make(map[kind]*run)
+	byKind, homes := make(map[kind]*run), make([]int, 0, len(c.calls))
 	for _, call := range c.calls {
-		if call.pass = (pass{}); !c.place(call, l, now) {
+		call.pass = pass{}
+		if call.visit.layout != l {
+			first := len(homes)
+			homes = l.AppendHomes(homes, call.asked.id, call.asked.key)
+			call.visit = visit{layout: l, homes: homes[first:]}
+		}
+		if c.end(call, now); call.state == answered {
 			continue
 		}
-		k := call.kind(l.Epoch, c.topics)
-		if byKind[k] == nil {
-			byKind[k] = &run{kind: k, layout: l}
-			runs = append(runs, byKind[k])
+		k := call.kind()
+		r := byKind[k]
+		if r == nil {
+			r = &run{kind: k, layout: l, topics: c.topics}
+			byKind[k], runs = r, append(runs, r)
 		}
-		byKind[k].add(call, c.most)
+		r.add(call, c.most)
 	}
 	return runs
 }
 
-// place gives a call the homes of its message, or ends it.
-func (c *caller) place(call *call, l *Layout, now time.Time) (goesOn bool) {
-	if call.visit.layout != l {
-		call.visit = visit{layout: l, homes: l.Homes(call.asked.id, call.asked.key)}
-	}
-	switch {
-	case c.verb.pinned && l.Epoch != c.epoch:
+// end ends a call that must not have a further run.
+func (c *caller) end(call *call, now time.Time) {
+	switch epoch := call.visit.layout.Epoch; {
+	case c.verb.pinned && epoch != c.epoch:
 		call.refused(ErrReload)
-	case call.kept != nil && call.kept.again && l.Epoch != call.kept.epoch:
+	case call.kept != nil && call.kept.again && epoch != call.kept.epoch:
 		call.refused(errOnceMoved)
 	case call.state == maybeRan && now.Sub(call.start.at) > repeatable:
 		call.finish(Answer{Err: ErrForgotten})
 	}
-	return call.state != answered
 }
 
 // noLayout takes that the layout could not be loaded: no run happened.

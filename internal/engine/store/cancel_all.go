@@ -63,7 +63,7 @@ func (q *Producer) cancelMembers(ctx context.Context, tag string, members []stri
 	if tag != "" {
 		v.alone = true
 		v.head = func(r *run) []any {
-			return []any{r.epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, "t" + tag, r.topics}
+			return []any{r.layout.Epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, "t" + tag, r.topics}
 		}
 	}
 	calls := make([]*call, len(members))

@@ -131,7 +131,7 @@ func (s *JobSpec) verb(rememberedMs int64) verb {
 	}
 	onlyDead := scripts.Flag(s.Verb == JobRedrive || s.Verb == JobPurge)
 	v.head = func(r *run) []any {
-		return []any{r.epoch, r.notAfter, anyRun, rememberedMs, scripts.Flag(r.last), MaxBatchBytes, onlyDead, topics}
+		return []any{r.layout.Epoch, r.notAfter, anyRun, rememberedMs, scripts.Flag(r.last), MaxBatchBytes, onlyDead, topics}
 	}
 	return v
 }

@@ -54,8 +54,6 @@ type kind struct {
 	kept   bool   // what it creates leaves a tombstone, and is not created again: see Once
 	second bool   // an earlier one may have happened
 	start  *start // of the calls, for second runs
-	epoch  string
-	topics string // those that the callers may touch, see [WithTopics]
 }
 
 // run is one run of a verb's script for some calls, and its answer.
@@ -64,6 +62,7 @@ type run struct {
 	conn.Trip
 
 	layout *Layout
+	topics string // those that the callers may touch, see [WithTopics]
 	calls  []*call
 	isFull bool // further calls go with another run
 	bytes  int  // of what the calls store, and of themselves

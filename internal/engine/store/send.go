@@ -103,7 +103,7 @@ func (q *core) sendParcel(ctx context.Context, p *parcel) {
 		return
 	}
 	first := p.runs[0] // One track may carry what is of others, too.
-	at, most := lane{p.verb.script, p.verb.durable, first.epoch, first.topics, p.node, first.shard % tracks}, MaxBatch
+	at, most := lane{p.verb.script, p.verb.durable, first.layout.Epoch, first.topics, p.node, first.shard % tracks}, MaxBatch
 	if p.node == nil {
 		at.track, most = first.shard, p.verb.most
 	}
@@ -161,7 +161,7 @@ func (q *core) deliverAll(ctx context.Context, all []*parcel) {
 		for _, r := range p.runs {
 			for _, c := range r.calls {
 				if last[r.kind] == nil || !last[r.kind].add(c, p.verb.most) {
-					last[r.kind] = &run{kind: r.kind, layout: r.layout}
+					last[r.kind] = &run{kind: r.kind, layout: r.layout, topics: r.topics}
 					runs = append(runs, last[r.kind])
 					last[r.kind].add(c, 1)
 				}
