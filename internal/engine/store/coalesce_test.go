@@ -232,6 +232,25 @@ func TestCoalescingDeadlines(t *testing.T) {
 	require.False(t, c.isThere("left"))
 }
 
+// TestCoalescingHurry: calls that have little time share runs with each other, and none
+// with those that have enough: nobody's run is cut to what another one has left.
+func TestCoalescingHurry(t *testing.T) {
+	t.Parallel()
+	c := newCallers(t, 1)
+	var first, second, short store.Answer
+	c.first(c.schedules(t.Context(), &first, "first", ""))
+	c.join(c.schedules(t.Context(), &second, "second", ""))
+	require.Eventually(t, func() bool { // It waits for neither; on a busy machine it may have too little time.
+		hasty, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		c.schedules(hasty, &short, "short", "")()
+		return short.Err == nil
+	}, settled, time.Millisecond)
+	c.release()
+	answered(t, store.Created, first)
+	answered(t, store.Created, second)
+}
+
 // TestCoalescingBounds: what is too much for one script goes with the next, and a
 // large batch waits for nobody.
 func TestCoalescingBounds(t *testing.T) {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math/bits"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -79,6 +80,7 @@ type lane struct {
 	topics  string // of the callers
 	node    *redis.Client
 	track   int // of the node; where there is none, each shard has its own
+	hurry   int // how much time they have, as a power of two; 0 is enough for a run
 }
 
 // coalescer has parcels of concurrent callers travel together: while one of a node's track
@@ -98,14 +100,18 @@ func (q *Queue) WithCoalescing() *Queue {
 }
 
 func (q *core) sendParcel(ctx context.Context, p *parcel) {
-	if q.coalescer == nil || !p.mayCoalesce(ctx) {
+	if q.coalescer == nil || !p.mayCoalesce() {
 		q.deliver(ctx, p)
 		return
 	}
 	first := p.runs[0] // One track may carry what is of others, too.
-	at, most := lane{p.verb.script, p.verb.durable, first.layout.Epoch, first.topics, p.node, first.shard % tracks}, MaxBatch
+	at := lane{script: p.verb.script, durable: p.verb.durable, epoch: first.layout.Epoch, topics: first.topics, node: p.node, track: first.shard % tracks}
+	most := MaxBatch
 	if p.node == nil {
 		at.track, most = first.shard, p.verb.most
+	}
+	if left := time.Until(p.deadline); left < q.conn.Timeout() { // So nobody's run is cut to less than half of its time.
+		at.hurry = bits.Len64(uint64(max(left, 1)))
 	}
 	// Once they have left, they end with the parcel, though ctx may end before.
 	err := q.coalescer.lines.Do(ctx, at, p, func(waiting []*parcel) int { return fitting(waiting, most) }, func(all []*parcel) { q.deliverAll(ctx, all) })
@@ -117,10 +123,10 @@ func (q *core) sendParcel(ctx context.Context, p *parcel) {
 }
 
 // mayCoalesce reports whether the runs may be shared with others' calls. A second run has a
-// start of its own, and one that has little time would cut that of the others.
-func (p *parcel) mayCoalesce(ctx context.Context) bool {
+// start of its own.
+func (p *parcel) mayCoalesce() bool {
 	v, calls := p.verb, 0
-	if v.pinned || v.alone || !v.within.IsZero() || endsSoon(ctx) {
+	if v.pinned || v.alone || !v.within.IsZero() {
 		return false
 	}
 	for _, r := range p.runs {
