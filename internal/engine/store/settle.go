@@ -95,7 +95,7 @@ const (
 
 // weight is what makes settling a message take longer than settling others.
 func weight(m *message.Claimed, verb message.Verb, history bool) (sum int) {
-	switch verb { //nolint:exhaustive // The others end nothing.
+	switch verb {
 	case message.VerbDeadLetter:
 		sum = deadWeight
 	case message.VerbAck, message.VerbDrop:
