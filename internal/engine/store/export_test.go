@@ -2,10 +2,12 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 )
 
 // ForgetFsync has the node asked again whether it can confirm its disk, as one
@@ -101,3 +103,83 @@ func (r *JobRun) Find(ctx context.Context, most int) error { return r.find(ctx, 
 
 // MostLooked is how many messages one call of a listing looks at.
 const MostLooked = mostLooked
+
+// Caller is the machine of a producer's call, and what its driver does, for tests of its
+// decisions alone.
+type Caller struct{ caller }
+
+// NewCaller makes so many calls, with scripts of most messages at the most.
+func NewCaller(calls, most int, began time.Time) *Caller {
+	list := make([]*call, calls)
+	for i := range list {
+		list[i] = newCall(fmt.Sprint("m-", i), "", fmt.Sprint("m-", i), nil)
+	}
+	c := &Caller{newCaller(&verb{name: "schedule", most: most, asks: true}, list, &start{at: began}, "")}
+	c.pause.Random = func() float64 { return 0.5 }
+	return c
+}
+
+// Answers are those of the calls by their tokens, as far as there are any.
+func (c *Caller) Answers() map[string]*Answer {
+	all := map[string]*Answer{}
+	for _, call := range c.calls {
+		if all[call.asked.token] = nil; call.state == answered {
+			all[call.asked.token] = &call.answer
+		}
+	}
+	return all
+}
+
+// Run is one of a pass.
+type Run struct{ r *run }
+
+// Plan is the pass of that instant.
+func (c *Caller) Plan(l *Layout, now time.Time) (runs []Run) {
+	for _, r := range c.plan(l, &clock.Clock{}, now) {
+		runs = append(runs, Run{r})
+	}
+	return runs
+}
+
+// Next is what follows, GiveUp the end. Settled is when no run can happen any more.
+func (c *Caller) Next(now time.Time) (pause time.Duration, more bool) { return c.next(now) }
+
+// GiveUp ends the calls that have no answer.
+func (c *Caller) GiveUp() { c.giveUp(nil) }
+
+// Settled is when no run of the calls can happen any more.
+func (c *Caller) Settled() time.Time { return c.settled() }
+
+// IsSecond reports whether an earlier run may have happened, IsLast whether it creates.
+func (r Run) IsSecond() bool { return r.r.second }
+
+// IsLast reports whether the run is of the last homes of its messages: it creates them.
+func (r Run) IsLast() bool { return r.r.last }
+
+// Tokens are those of the run's calls.
+func (r Run) Tokens() (tokens []string) {
+	for _, c := range r.r.calls {
+		tokens = append(tokens, c.asked.token)
+	}
+	return tokens
+}
+
+// Fail has the run fail by that error; it may happen until then.
+func (r Run) Fail(err error, settled time.Time) {
+	r.r.settled = settled
+	r.r.failed(&verb{name: "schedule", asks: true}, err)
+}
+
+// Answer has the run answered: each message was created, or is not there, or the script has not got to it.
+func (r Run) Answer(left func(token string) bool) {
+	for _, c := range r.r.calls {
+		switch {
+		case left(c.asked.token):
+			c.pass.isLeft = true
+		case r.r.last:
+			c.created(0, nil)
+		default:
+			c.notHere()
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package tidy_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The bounds of a message's way, as one walks it: how many files one opens, and how
+// often one comes back to a file that one has left.
+const (
+	storyFiles   = 15
+	storyReturns = 8
+)
+
+// step is one of docs/one-message.md: a line that begins with a number and a link, whose text
+// is a function or a script, and whose target is the file that has it.
+var step = regexp.MustCompile("(?m)^(\\d+)\\. \\[`([\\w.]+)`\\]\\(\\.\\./([\\w./]+)\\)")
+
+// storyFile is what a file of the story declares: functions, and the names that each uses.
+type storyFile map[string]map[string]bool
+
+func readStoryFile(t *testing.T, file string) storyFile {
+	t.Helper()
+	if path.Ext(file) == ".lua" {
+		return storyFile{path.Base(file): {}}
+	}
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, read(t, file), parser.SkipObjectResolution)
+	require.NoError(t, err)
+	declared := storyFile{}
+	for _, d := range parsed.Decls {
+		f, isFunc := d.(*ast.FuncDecl)
+		if !isFunc {
+			continue
+		}
+		name, used := f.Name.Name, map[string]bool{}
+		if f.Recv != nil {
+			name = typeName(f.Recv.List[0].Type) + "." + name
+		}
+		ast.Inspect(f, func(node ast.Node) bool {
+			if id, isIdent := node.(*ast.Ident); isIdent && id != f.Name {
+				used[id.Name] = true
+			}
+			return true
+		})
+		declared[name] = used
+	}
+	return declared
+}
+
+// TestOneMessageIsToldByItsCode: each step of the page is there, and is called by one before
+// it; and the whole way is short enough to be walked.
+func TestOneMessageIsToldByItsCode(t *testing.T) {
+	t.Parallel()
+	steps := step.FindAllStringSubmatch(string(read(t, "docs/one-message.md")), -1)
+	require.NotEmpty(t, steps)
+	opened, used, last, returns := map[string]storyFile{}, map[string]bool{}, "", 0
+	for i, s := range steps {
+		number, name, file := s[1], s[2], s[3]
+		assert.Equal(t, strconv.Itoa(i+1), number, "the number of %s", name)
+		declared, isKnown := opened[file]
+		if !isKnown {
+			declared = readStoryFile(t, file)
+			opened[file] = declared
+		} else if file != last {
+			returns++
+		}
+		calls, isThere := declared[name]
+		assert.True(t, isThere, "step %s: %s has no %s", number, file, name)
+		short := name[strings.LastIndex(name, ".")+1:]
+		if script, isScript := strings.CutSuffix(name, ".lua"); isScript {
+			short = strings.ToUpper(script[:1]) + script[1:]
+		}
+		assert.True(t, i == 0 || used[short], "step %s: no step before it names %s", number, short)
+		for id := range calls {
+			used[id] = true
+		}
+		last = file
+	}
+	assert.LessOrEqual(t, len(opened), storyFiles, "files")
+	assert.LessOrEqual(t, returns, storyReturns, "returns")
+	t.Logf("%d steps, %d files, %d returns", len(steps), len(opened), returns)
+}
