@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -38,9 +39,7 @@ func TestCaller(t *testing.T) {
 		}
 		for passes, more := 0, true; more && now.Before(deadline); passes++ {
 			require.Less(t, passes, 1000, "it turns without end")
-			for token, answer := range c.Answers() {
-				answers[token] = answer
-			}
+			maps.Copy(answers, c.Answers())
 			runs := c.Plan(layout, now)
 			for _, r := range runs {
 				settled := now.Add(min(timeout, deadline.Sub(now)))
@@ -77,9 +76,7 @@ func TestCaller(t *testing.T) {
 					r.Answer(func(token string) bool { return left[token] })
 				}
 			}
-			for token, answer := range c.Answers() {
-				answers[token] = answer
-			}
+			maps.Copy(answers, c.Answers())
 			var pause time.Duration
 			pause, more = c.Next(now)
 			elapse(now.Add(pause + time.Millisecond))
