@@ -11,13 +11,16 @@
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
 //	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit
 //	[Jobs]      the same done to many messages; see [JobRun]
-//	[Verifier]  whether all that the keys hold is whole; mends it
 //	[Members]   heartbeats of the instances, and what they hear by them
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
 // queue's name, the clocks, the layout in use. A producer's call and a row's are
 // one machine: call.go tells what is known of a call, do.go runs it until it is
 // answered, train.go has runs for one node travel together, run.go is one run.
+//
+// Packages that have doors of their own import this one:
+//
+//	verify    whether all that the keys hold is whole; mends it
 //
 // The packages below, each of which imports only those above it in this list:
 //
@@ -107,7 +110,7 @@
 // homes of a message looks for its end in all shards, if the layout has ever changed.
 // An end does not say which life of the id it was of: it stays when the id is scheduled
 // again, or a dead letter is put back. Where the limit was lowered, each end takes some of
-// those along that are too many; where no history is kept any more, the [Verifier] does.
+// those along that are too many; where no history is kept any more, package verify does.
 //
 // # Claims
 //

@@ -17,13 +17,6 @@ import (
 // history is a bound that no test reaches by chance.
 var history = layout.History{Count: 10_000, Age: never}
 
-// remember has the queue keep a history.
-func remember(t testing.TB, q *store.Queue, h layout.History) *store.Queue {
-	t.Helper()
-	storetest.SetRules(t, q, layout.Rules{History: h})
-	return q
-}
-
 // endOf is what the history tells of a message that has ended, or lives again.
 func endOf(t testing.TB, q *store.Queue, id string, lives bool) *message.End {
 	t.Helper()

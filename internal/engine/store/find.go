@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -79,7 +78,7 @@ func (q *Producer) findInFlight(ctx context.Context, key, id string, found map[s
 		return fmt.Errorf("find: %w", err)
 	}
 	for _, packed := range claims {
-		err := eachPacked(packed, func(_ int64, member string) {
+		err := scripts.EachPacked(packed, func(_ int64, member string) {
 			if thisID, _ := message.SplitMember(member); thisID == id {
 				found[member] = true
 			}
@@ -87,23 +86,6 @@ func (q *Producer) findInFlight(ctx context.Context, key, id string, found map[s
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// eachPacked calls do for each message of a claim.
-func eachPacked(packed string, do func(score int64, member string)) error {
-	for packed != "" {
-		length, rest, ok := scripts.CutInt(packed)
-		if !ok {
-			return errPacked
-		}
-		score, rest, ok := scripts.CutInt(rest)
-		if !ok || length < 0 || length > int64(len(rest)) {
-			return errPacked
-		}
-		do(score, rest[:length])
-		packed = rest[length:]
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (m *mover) move() {
 		m.keep(m.claimSlot(parked.Slot, n))
 	case len(m.claims) == 0:
 	case m.random.IntN(5) == 0: // As if its holder had died.
-		_, _, err := m.q.Shard(0).Reclaim(m.t.Context(), message.Reclaim{Instance: m.name, Stray: m.claims[0].Token})
+		_, _, err := m.q.Shard(0).Reclaim(m.t.Context(), message.Reclaim{Instance: m.Instance, Stray: m.claims[0].Token})
 		require.NoError(m.t, err)
 		m.claims = m.claims[1:]
 	default:

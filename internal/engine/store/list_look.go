@@ -9,19 +9,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-const (
-	// bodiesAtOnce is how many bodies, which may be large, one command reads;
-	// commandsAtOnce how many of these commands are sent together.
-	bodiesAtOnce   = 8
-	commandsAtOnce = 32
-)
+// textsAtOnce is how many texts are read together.
+const textsAtOnce = 32 * BodiesAtOnce
 
 // look puts those that the filter lets through into the page, until it is full, and
 // returns how many it has looked at.
 func (l *lister) look(ctx context.Context, batch []entry) (looked int, err error) {
 	for looked < len(batch) && len(l.page.Messages) < l.request.Limit {
 		// Few are read beyond the limit.
-		n := min(len(batch)-looked, max(bodiesAtOnce, min(bodiesAtOnce*commandsAtOnce, l.request.Limit-len(l.page.Messages))))
+		n := min(len(batch)-looked, max(BodiesAtOnce, min(textsAtOnce, l.request.Limit-len(l.page.Messages))))
 		texts, err := l.texts(ctx, batch[looked:looked+n])
 		if err != nil {
 			return looked, err
@@ -78,7 +74,7 @@ func (l *lister) texts(ctx context.Context, batch []entry) ([]text, error) {
 	for from, indexes := range bySource {
 		k := l.layout.Keys()[from.shard]
 		for len(indexes) > 0 {
-			n := min(bodiesAtOnce, len(indexes))
+			n := min(BodiesAtOnce, len(indexes))
 			if from.dead {
 				read(k.DeadMsg, indexes[:n], stored)
 			} else {

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -225,7 +224,7 @@ func (l *lister) inFlight(ctx context.Context, at place) (*merge, error) {
 		}
 		s := &stream{shard: shard, isWhole: true}
 		for _, packed := range claims {
-			err := eachPacked(packed, func(score int64, member string) {
+			err := scripts.EachPacked(packed, func(score int64, member string) {
 				e := entry{shard: shard, rank: score, score: score, member: member, state: StateInFlight}
 				if !at.begun || e.compare(entry{shard: math.MaxInt, rank: at.score, member: at.member}) > 0 {
 					s.entries = append(s.entries, e)

@@ -74,7 +74,7 @@ func (l *lister) scoreInFlight(ctx context.Context, shard int, entries []entry) 
 		}
 		scores := map[string]int64{}
 		for _, packed := range claims {
-			if err := eachPacked(packed, func(score int64, member string) { scores[member] = score }); err != nil {
+			if err := scripts.EachPacked(packed, func(score int64, member string) { scores[member] = score }); err != nil {
 				return err
 			}
 		}

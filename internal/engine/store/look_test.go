@@ -112,7 +112,7 @@ func TestStats(t *testing.T) {
 	require.EqualValues(t, 1, stats.Due)
 	require.EqualValues(t, 1, stats.InFlight)
 	require.EqualValues(t, 1, stats.Claims)
-	require.Equal(t, b.name, stats.Holder)
+	require.Equal(t, b.Instance, stats.Holder)
 	require.Equal(t, past().Ms, stats.NextDue.UnixMilli())
 	require.Greater(t, stats.OldestDueAge, 24*time.Hour)
 	require.EqualValues(t, 3, stats.Counters["scheduled"])
@@ -147,7 +147,7 @@ func TestClaimRenews(t *testing.T) {
 	_, err := q.Shard(0).Claim(t.Context(), request)
 	require.NoError(t, err)
 	renewal := b.request(0)
-	renewal.Live = []message.ClaimToken{request.Token, {Instance: b.name, Number: 99}}
+	renewal.Live = []message.ClaimToken{request.Token, {Instance: b.Instance, Number: 99}}
 	claim, err := q.Shard(0).Claim(t.Context(), renewal)
 	require.NoError(t, err)
 	s := sound(t, rdb, q)

@@ -59,12 +59,12 @@ func TestMemoryLimit(t *testing.T) {
 		do   func()
 	}{
 		{"heartbeat", func() {
-			_, _, err := q.Members().Heartbeat(t.Context(), b.name, never)
+			_, _, err := q.Members().Heartbeat(t.Context(), b.Instance, never)
 			require.NoError(t, err)
 		}},
 		{"rate", func() { taken(t, q, ofQueue(10, 1)) }},
 		{"reclaim", func() {
-			n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name})
+			n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.Instance})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
 		}},
@@ -107,7 +107,7 @@ func TestMemoryLimit(t *testing.T) {
 			answered(t, store.Done, answer)
 			require.ErrorContains(t, answer.Missing, "0 of 1 replicas")
 		}},
-		{"hand over", func() { require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name)) }},
+		{"hand over", func() { require.NoError(t, q.Shard(0).HandOver(t.Context(), b.Instance)) }},
 		{"claim anew", func() { b.claim(0) }},
 		{"get", func() {
 			_, ok, err := q.Producer().Get(t.Context(), "fill-6", "")

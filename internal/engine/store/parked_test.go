@@ -24,17 +24,6 @@ func (b *bridge) verdicts(claim message.Claim, list ...message.Verdict) message.
 	return s
 }
 
-// claimSlot takes up to most messages of a slot.
-func (b *bridge) claimSlot(slot, most int, free ...int) message.Claim {
-	b.t.Helper()
-	r := b.request(most)
-	r.Slot, r.Free = slot, free
-	claim, err := b.q.Shard(0).Claim(b.t.Context(), r)
-	require.NoError(b.t, err)
-	require.Equal(b.t, message.ClaimGranted, claim.State)
-	return claim
-}
-
 func ids(claim message.Claim) []string {
 	list := make([]string, len(claim.Messages))
 	for i, m := range claim.Messages {
@@ -210,8 +199,8 @@ func TestParkedReclaimed(t *testing.T) {
 	create(t, q, "x", at(5))
 	b.park(9)
 	b.claimSlot(9, 1)
-	require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name))
-	b.name = "next"
+	require.NoError(t, q.Shard(0).HandOver(t.Context(), b.Instance))
+	b.Instance = "next"
 	b.takeOver()
 	s := sound(t, rdb, q)
 	require.Equal(t, message.ParkedScore(9, time.UnixMilli(5)), s.Due["x"])
@@ -243,7 +232,7 @@ func TestPromise(t *testing.T) {
 	}
 	claim := next(0)
 	require.NoError(t, rdb.ZAdd(t.Context(), storetest.Key(q.Name(), 0, "deadlines"), redisZ(claim.Token.String(), 1)).Err())
-	n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name})
+	n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.Instance})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, claim.Messages[0].Score, sound(t, rdb, q).Due["x"], "reclaimed to where it was")

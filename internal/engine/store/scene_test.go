@@ -85,7 +85,7 @@ func (s *scene) loadScripts() {
 	answered(s, store.Replaced, q.Producer().Schedule(s.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	b.finish(buried)
 	cancel(s, q, "x")
-	_, _, err := q.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: b.name})
+	_, _, err := q.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: b.Instance})
 	require.NoError(s, err)
 }
 
@@ -269,12 +269,6 @@ func (s *scene) found(there bool) store.Found {
 	require.NoError(s, err)
 	require.Equal(s, there, ok, "the message is there")
 	return found
-}
-
-func answered(t testing.TB, code store.Code, answer store.Answer) {
-	t.Helper()
-	require.NoError(t, answer.Err)
-	require.Equal(t, code, answer.Code)
 }
 
 func cases(t *testing.T, list map[string]func(*scene)) {

@@ -109,8 +109,8 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.claim(1)
-			require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name))
-			b.name = "next"
+			require.NoError(t, q.Shard(0).HandOver(t.Context(), b.Instance))
+			b.Instance = "next"
 			b.takeOver()
 		},
 		get: store.Waiting, marked: true, schedule: store.Waiting, replace: store.Replaced,
@@ -190,7 +190,7 @@ func (b *bridge) takeOver() {
 	_, err := b.q.Shard(0).Claim(b.t.Context(), request)
 	require.NoError(b.t, err)
 	for more := true; more; {
-		_, more, err = b.q.Shard(0).Reclaim(b.t.Context(), message.Reclaim{Instance: b.name, Foreign: true})
+		_, more, err = b.q.Shard(0).Reclaim(b.t.Context(), message.Reclaim{Instance: b.Instance, Foreign: true})
 		require.NoError(b.t, err)
 	}
 }

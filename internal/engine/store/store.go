@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -9,6 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
 // Limits of one script, so that none blocks Redis for long.
@@ -18,6 +20,8 @@ const (
 	// MaxBatchBytes is how many bytes of stored messages one script handles at
 	// the most, unless it is a single message.
 	MaxBatchBytes = 1 << 20
+	// BodiesAtOnce is how many stored messages, which may be large, one command reads.
+	BodiesAtOnce = 8
 	// mostTags is how many tags the messages of one script have together, unless it
 	// is a single message.
 	mostTags = 200
@@ -83,3 +87,18 @@ func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
 
 // Layouts is where the queue's layout is found and changed.
 func (q *Queue) Layouts() *layout.Registry { return q.layouts }
+
+// What the packages need that have doors of their own, see the package comment.
+
+// Run executes a script once, at the most, on the node that holds its keys.
+func (q *Queue) Run(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
+	return q.conn.Run(ctx, s, keys, args...)
+}
+
+// Redis is the client for a call within ctx.
+func (q *Queue) Redis(ctx context.Context) redis.UniversalClient { return q.conn.Client(ctx) }
+
+// Repeat calls a read, or a write that may as well happen twice, until it has an
+// answer or ctx ends: then its error is [ErrUnavailable]. It reconciles the layout where a
+// shard refuses it, see [layout.Layout.Refused].
+func (q *Queue) Repeat(ctx context.Context, do func(*Layout) error) error { return q.repeat(ctx, do) }

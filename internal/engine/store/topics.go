@@ -33,7 +33,7 @@ func (q *Admin) Topics(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("look what waits: %w", err)
 		}
-		for chunk := range slices.Chunk(members, bodiesAtOnce) {
+		for chunk := range slices.Chunk(members, BodiesAtOnce) {
 			if bytes > topicsBytes {
 				break
 			}

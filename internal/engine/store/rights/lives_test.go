@@ -15,6 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
+	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -179,7 +180,7 @@ var operating = []step{
 			return err
 		}
 		found := 0
-		err := l.q.Verifier(store.Verification{Mend: true}).Run(ctx, func(store.Breach) error {
+		err := verify.Run(ctx, l.q, verify.Options{Mend: true}, func(verify.Breach) error {
 			found++
 			return nil
 		})

@@ -77,6 +77,34 @@ func CutInt(s string) (n int64, rest string, ok bool) {
 	return 0, "", false
 }
 
+var errPacked = fmt.Errorf("%w: packed claim", ErrReply)
+
+// CutPacked reads the first message of a claim as that is packed: "length:score:member".
+func CutPacked(packed string) (score int64, member, rest string, err error) {
+	length, rest, ok := CutInt(packed)
+	if !ok {
+		return 0, "", "", errPacked
+	}
+	score, rest, ok = CutInt(rest)
+	if !ok || length < 0 || length > int64(len(rest)) {
+		return 0, "", "", errPacked
+	}
+	return score, rest[:length], rest[length:], nil
+}
+
+// EachPacked calls do for each message of a claim.
+func EachPacked(packed string, do func(score int64, member string)) error {
+	for packed != "" {
+		score, member, rest, err := CutPacked(packed)
+		if err != nil {
+			return err
+		}
+		do(score, member)
+		packed = rest
+	}
+	return nil
+}
+
 // Flag is a bool as the scripts take it.
 func Flag(set bool) int {
 	if set {

@@ -1,4 +1,4 @@
-package store
+package verify
 
 import (
 	"context"
@@ -10,18 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
 )
 
 // scan reads a key to its end, some names at a time. A scan returns what is there from its
 // beginning to its end, some of it twice.
-func (w *shardWalk) scan(ctx context.Context, command, key string, look func(context.Context, []string) error) error {
+func (w *walk) scan(ctx context.Context, command, key string, look func(context.Context, []string) error) error {
 	cursor, count := "0", 1
 	for {
 		var names []string
-		err := w.repeat(ctx, func(*Layout) error {
-			cmd, err := w.conn.Run(ctx, scripts.Scan, []string{key}, command, cursor, count)
+		err := w.queue.Repeat(ctx, func(*store.Layout) error {
+			cmd, err := w.queue.Run(ctx, scripts.Scan, []string{key}, command, cursor, count)
 			if err != nil {
 				return err
 			}
@@ -36,17 +37,17 @@ func (w *shardWalk) scan(ctx context.Context, command, key string, look func(con
 			}
 			cursor = next
 			switch { // The script passes over the values, too.
-			case bytes > verifyBytes:
+			case bytes > pageBytes:
 				count = max(1, count/4)
-			case bytes*4 <= verifyBytes:
-				count = min(4*count, verifyPage)
+			case bytes*4 <= pageBytes:
+				count = min(4*count, pageSize)
 			}
 			return nil
 		})
 		if err != nil {
 			return err
 		}
-		for page := range slices.Chunk(names, verifyPage) {
+		for page := range slices.Chunk(names, pageSize) {
 			if err := look(ctx, page); err != nil {
 				return err
 			}
@@ -58,32 +59,32 @@ func (w *shardWalk) scan(ctx context.Context, command, key string, look func(con
 }
 
 // due looks at what waits.
-func (w *shardWalk) due(ctx context.Context) error {
+func (w *walk) due(ctx context.Context) error {
 	return w.scan(ctx, "ZSCAN", w.keys.Due, w.counted(w.look))
 }
 
 // dead looks at what is listed among the dead.
-func (w *shardWalk) dead(ctx context.Context) error {
+func (w *walk) dead(ctx context.Context) error {
 	return w.scan(ctx, "ZSCAN", w.keys.Dead, w.counted(w.look))
 }
 
 // bodies looks at what has a body and does not wait: what waits was looked at.
-func (w *shardWalk) bodies(ctx context.Context) error {
+func (w *walk) bodies(ctx context.Context) error {
 	return w.scan(ctx, "HSCAN", w.keys.Msg, w.counted(w.unless(w.keys.Due)))
 }
 
 // letters looks at letters that are not listed.
-func (w *shardWalk) letters(ctx context.Context) error {
+func (w *walk) letters(ctx context.Context) error {
 	return w.scan(ctx, "HSCAN", w.keys.DeadMsg, w.counted(w.unless(w.keys.Dead)))
 }
 
 // attempts looks at those of messages that do not wait.
-func (w *shardWalk) attempts(ctx context.Context) error {
+func (w *walk) attempts(ctx context.Context) error {
 	return w.scan(ctx, "HSCAN", w.keys.Attempts, w.unless(w.keys.Due))
 }
 
 // counted counts what is looked at towards the total.
-func (w *shardWalk) counted(look func(context.Context, []string) error) func(context.Context, []string) error {
+func (w *walk) counted(look func(context.Context, []string) error) func(context.Context, []string) error {
 	return func(ctx context.Context, names []string) error {
 		if err := look(ctx, names); err != nil {
 			return err
@@ -93,7 +94,7 @@ func (w *shardWalk) counted(look func(context.Context, []string) error) func(con
 }
 
 // unless looks at those that are not in a sorted set.
-func (w *shardWalk) unless(key string) func(context.Context, []string) error {
+func (w *walk) unless(key string) func(context.Context, []string) error {
 	return func(ctx context.Context, members []string) error {
 		there, err := w.scored(ctx, key, members)
 		if err != nil {
@@ -104,9 +105,9 @@ func (w *shardWalk) unless(key string) func(context.Context, []string) error {
 }
 
 // scored are those of the names that a sorted set has.
-func (w *shardWalk) scored(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
-	err = w.repeat(ctx, func(*Layout) error {
-		cmds, err := w.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
+func (w *walk) scored(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
+	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+		cmds, err := w.queue.Redis(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, name := range names {
 				pipe.ZScore(ctx, key, name)
 			}
@@ -122,9 +123,9 @@ func (w *shardWalk) scored(ctx context.Context, key string, names []string) (the
 }
 
 // hashed are those of the names that a hash of short values has.
-func (w *shardWalk) hashed(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
-	err = w.repeat(ctx, func(*Layout) error {
-		values, err := w.conn.Client(ctx).HMGet(ctx, key, names...).Result()
+func (w *walk) hashed(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
+	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+		values, err := w.queue.Redis(ctx).HMGet(ctx, key, names...).Result()
 		there = map[string]bool{}
 		for i, value := range values {
 			there[names[i]] = value != nil
@@ -143,14 +144,14 @@ func missing(err error) error {
 }
 
 // look checks messages, and judges again what looks broken.
-func (w *shardWalk) look(ctx context.Context, members []string) error {
+func (w *walk) look(ctx context.Context, members []string) error {
 	return w.lookIn(ctx, members, false)
 }
 
 // lookIn is look; claimed messages are looked for in the claims whatever else is known of
 // them, others only where they are nowhere else.
-func (w *shardWalk) lookIn(ctx context.Context, members []string, claimed bool) error {
-	for part := range slices.Chunk(members, bodiesAtOnce*commandsAtOnce) {
+func (w *walk) lookIn(ctx context.Context, members []string, claimed bool) error {
+	for part := range slices.Chunk(members, pageSize) {
 		messages, err := w.read(ctx, part)
 		if err != nil {
 			return err
@@ -172,7 +173,7 @@ func (w *shardWalk) lookIn(ctx context.Context, members []string, claimed bool) 
 	return nil
 }
 
-func (w *shardWalk) check(ctx context.Context, m *sound.Message) error {
+func (w *walk) check(ctx context.Context, m *sound.Message) error {
 	suspects := m.Check()
 	if isThere := m.Waits || m.Stored != nil || m.Dead || m.Letter != nil; isThere && !w.isHome(m.Member) {
 		suspects = append(suspects, sound.Finding{Kind: sound.WrongHome, Name: m.Member})
@@ -181,16 +182,16 @@ func (w *shardWalk) check(ctx context.Context, m *sound.Message) error {
 }
 
 // isHome reports whether somebody looks for the message in this shard.
-func (w *shardWalk) isHome(member string) bool {
+func (w *walk) isHome(member string) bool {
 	return slices.Contains(w.layout.Homes(message.SplitMember(member)), w.shard)
 }
 
 // read reads what the keys but the claims have of the messages, not at one instant: where
 // a message waits is read first, so that what goes its usual way is met somewhere.
-func (w *shardWalk) read(ctx context.Context, members []string) ([]sound.Message, error) {
+func (w *walk) read(ctx context.Context, members []string) ([]sound.Message, error) {
 	messages := make([]sound.Message, len(members))
-	err := w.repeat(ctx, func(*Layout) error {
-		pipe := w.conn.Client(ctx).Pipeline()
+	err := w.queue.Repeat(ctx, func(*store.Layout) error {
+		pipe := w.queue.Redis(ctx).Pipeline()
 		var takes []func()
 		for i, member := range members {
 			due, dead := pipe.ZScore(ctx, w.keys.Due, member), pipe.ZScore(ctx, w.keys.Dead, member)
@@ -198,8 +199,8 @@ func (w *shardWalk) read(ctx context.Context, members []string) ([]sound.Message
 				messages[i] = sound.Message{Member: member, Waits: due.Err() == nil, Dead: dead.Err() == nil}
 			})
 		}
-		for from := 0; from < len(members); from += bodiesAtOnce {
-			names := members[from:min(from+bodiesAtOnce, len(members))]
+		for from := 0; from < len(members); from += store.BodiesAtOnce {
+			names := members[from:min(from+store.BodiesAtOnce, len(members))]
 			stored, attempts := pipe.HMGet(ctx, w.keys.Msg, names...), pipe.HMGet(ctx, w.keys.Attempts, names...)
 			letters := pipe.HMGet(ctx, w.keys.DeadMsg, names...)
 			takes = append(takes, func() {
@@ -230,14 +231,14 @@ func textAt(cmd *redis.SliceCmd, i int) *string {
 }
 
 // countClaims reads in how many claims the messages are.
-func (w *shardWalk) countClaims(ctx context.Context, messages []sound.Message) error {
+func (w *walk) countClaims(ctx context.Context, messages []sound.Message) error {
 	claims, err := w.readClaims(ctx)
 	if err != nil {
 		return err
 	}
 	counts := map[string]int{}
 	for _, packed := range claims {
-		_ = eachPacked(packed, func(_ int64, member string) { counts[member]++ }) // The walk over the claims tells.
+		_ = scripts.EachPacked(packed, func(_ int64, member string) { counts[member]++ }) // The walk over the claims tells.
 	}
 	for i := range messages {
 		messages[i].Claims = counts[messages[i].Member]
@@ -246,23 +247,23 @@ func (w *shardWalk) countClaims(ctx context.Context, messages []sound.Message) e
 }
 
 // readClaims reads all claims. Windows bound how many there are.
-func (w *shardWalk) readClaims(ctx context.Context) (claims map[string]string, err error) {
-	err = w.repeat(ctx, func(*Layout) (err error) {
-		claims, err = w.conn.Client(ctx).HGetAll(ctx, w.keys.Claims).Result()
+func (w *walk) readClaims(ctx context.Context) (claims map[string]string, err error) {
+	err = w.queue.Repeat(ctx, func(*store.Layout) (err error) {
+		claims, err = w.queue.Redis(ctx).HGetAll(ctx, w.keys.Claims).Result()
 		return err
 	})
 	return claims, err
 }
 
 // claims compares claims with deadlines, and looks at what is in them.
-func (w *shardWalk) claims(ctx context.Context) error {
+func (w *walk) claims(ctx context.Context) error {
 	claims, err := w.readClaims(ctx)
 	if err != nil {
 		return err
 	}
 	deadlines := map[string]bool{}
-	err = w.repeat(ctx, func(*Layout) error {
-		tokens, err := w.conn.Client(ctx).ZRange(ctx, w.keys.Deadlines, 0, -1).Result()
+	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+		tokens, err := w.queue.Redis(ctx).ZRange(ctx, w.keys.Deadlines, 0, -1).Result()
 		for _, token := range tokens {
 			deadlines[token] = true
 		}
@@ -276,7 +277,7 @@ func (w *shardWalk) claims(ctx context.Context) error {
 	}
 	var members []string
 	for token, packed := range claims {
-		err := eachPacked(packed, func(_ int64, member string) { members = append(members, member) })
+		err := scripts.EachPacked(packed, func(_ int64, member string) { members = append(members, member) })
 		if err == nil {
 			continue
 		}
@@ -289,7 +290,7 @@ func (w *shardWalk) claims(ctx context.Context) error {
 }
 
 // tombstones compares tombstones with their expiries.
-func (w *shardWalk) tombstones(ctx context.Context) error {
+func (w *walk) tombstones(ctx context.Context) error {
 	err := w.scan(ctx, "HSCAN", w.keys.Gone, func(ctx context.Context, tokens []string) error {
 		there, err := w.scored(ctx, w.keys.GoneTTL, tokens)
 		return errors.Join(err, w.judgeMissing(ctx, sound.NoExpiry, tokens, there))
@@ -303,7 +304,7 @@ func (w *shardWalk) tombstones(ctx context.Context) error {
 	})
 }
 
-func (w *shardWalk) judgeMissing(ctx context.Context, kind sound.Kind, names []string, there map[string]bool) error {
+func (w *walk) judgeMissing(ctx context.Context, kind sound.Kind, names []string, there map[string]bool) error {
 	for _, name := range names {
 		if there[name] {
 			continue
@@ -316,7 +317,7 @@ func (w *shardWalk) judgeMissing(ctx context.Context, kind sound.Kind, names []s
 }
 
 // checkTags looks for the entries of the messages' tags.
-func (w *shardWalk) checkTags(ctx context.Context, messages []sound.Message) error {
+func (w *walk) checkTags(ctx context.Context, messages []sound.Message) error {
 	owners := map[string]*sound.Message{}
 	for i := range messages {
 		for _, tag := range messages[i].Tags() {
@@ -342,13 +343,13 @@ func (w *shardWalk) checkTags(ctx context.Context, messages []sound.Message) err
 	return nil
 }
 
-func (w *shardWalk) judgeTag(ctx context.Context, kind sound.Kind, entry string, m *sound.Message) error {
+func (w *walk) judgeTag(ctx context.Context, kind sound.Kind, entry string, m *sound.Message) error {
 	tag, _, _ := strings.Cut(entry, "\x00")
 	return w.judge(ctx, sound.Finding{Kind: kind, Name: m.Member, Tag: tag}, m.Life())
 }
 
 // tags looks for entries of messages that do not have the tag.
-func (w *shardWalk) tags(ctx context.Context) error {
+func (w *walk) tags(ctx context.Context) error {
 	return w.scan(ctx, "ZSCAN", w.keys.Tags, func(ctx context.Context, entries []string) error {
 		members := make([]string, len(entries))
 		for i, entry := range entries {

@@ -1,4 +1,4 @@
-package store_test
+package verify_test
 
 import (
 	"testing"
@@ -28,18 +28,20 @@ func TestVerifyTrustsNoForgedClaim(t *testing.T) {
 		"1:9999999999999:a": {"no_deadline forged|1, mended", "waits_claimed a"},
 	} {
 		q := storetest.New(t, rdb, 1)
-		b := newBridge(t, q)
-		create(t, q, "a", later())
-		create(t, q, "b", later())
-		due := sound(t, rdb, q).Due
+		b := storetest.NewBridge(t, q)
+		storetest.Create(t, q, "a", storetest.Later())
+		storetest.Create(t, q, "b", storetest.Later())
+		due := storetest.Sound(t, rdb, q).Due
 		require.NoError(t, rdb.HSet(t.Context(), storetest.Key(q.Name(), 0, "claims"), "forged|1", packed).Err())
 		require.ElementsMatch(t, want, breaches(t, q, true), packed)
 		breaches(t, q, true) // A later run must not make more of what the first one did.
 
-		b.reclaimAll(rdb)
-		require.Equal(t, due, dump(t, rdb, q).Due, packed)
-		create(t, q, "now", past())
-		claim := b.claim(10)
+		reclaimAll(b, rdb)
+		dump, err := storetest.Dump(t.Context(), rdb, q.Name(), 0)
+		require.NoError(t, err)
+		require.Equal(t, due, dump.Due, packed)
+		storetest.Create(t, q, "now", storetest.Past())
+		claim := b.Claim(10)
 		require.Len(t, claim.Messages, 1, packed)
 		require.Equal(t, "now", claim.Messages[0].ID)
 	}
@@ -51,10 +53,11 @@ func TestUnreadableClaimStopsNoShard(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
-	lost, b := &bridge{t: t, q: q, name: "lost"}, newBridge(t, q)
-	create(t, q, "a", past())
-	create(t, q, "bb", past())
-	claims, token := storetest.Key(q.Name(), 0, "claims"), lost.claim(10).Token.String()
+	lost, b := storetest.NewBridge(t, q), storetest.NewBridge(t, q)
+	lost.Instance = "lost"
+	storetest.Create(t, q, "a", storetest.Past())
+	storetest.Create(t, q, "bb", storetest.Past())
+	claims, token := storetest.Key(q.Name(), 0, "claims"), lost.Claim(10).Token.String()
 	packed := rdb.HGet(t.Context(), claims, token).Val()
 	require.NoError(t, rdb.HSet(t.Context(), claims, token, packed[:len(packed)-1]).Err())
 	require.NoError(t, rdb.Del(t.Context(), storetest.Key(q.Name(), 0, "holder")).Err())
@@ -62,26 +65,26 @@ func TestUnreadableClaimStopsNoShard(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 
-	b.reclaimAll(rdb)
-	claim := b.claim(10)
+	reclaimAll(b, rdb)
+	claim := b.Claim(10)
 	require.Len(t, claim.Messages, 1)
 	require.Equal(t, "a", claim.Messages[0].ID)
-	b.settle(claim, acked)
+	b.Settle(claim, storetest.Acked)
 	require.Equal(t, []string{"nowhere bb, mended"}, breaches(t, q, true))
-	sound(t, rdb, q)
+	storetest.Sound(t, rdb, q)
 }
 
 // reclaimAll takes the shard when all deadlines have passed, and reclaims what there is.
-func (b *bridge) reclaimAll(rdb redis.UniversalClient) {
-	b.t.Helper()
-	deadlines := storetest.Key(b.q.Name(), 0, "deadlines")
-	for _, token := range rdb.ZRange(b.t.Context(), deadlines, 0, -1).Val() {
-		require.NoError(b.t, rdb.ZAdd(b.t.Context(), deadlines, redisZ(token, 1)).Err())
+func reclaimAll(b *storetest.Bridge, rdb redis.UniversalClient) {
+	b.Helper()
+	deadlines := storetest.Key(b.Queue.Name(), 0, "deadlines")
+	for _, token := range rdb.ZRange(b.Context(), deadlines, 0, -1).Val() {
+		require.NoError(b, rdb.ZAdd(b.Context(), deadlines, redis.Z{Member: token, Score: 1}).Err())
 	}
-	_, err := b.q.Shard(0).Claim(b.t.Context(), b.request(0))
-	require.NoError(b.t, err)
+	_, err := b.Queue.Shard(0).Claim(b.Context(), b.Request(0))
+	require.NoError(b, err)
 	for more := true; more; {
-		_, more, err = b.q.Shard(0).Reclaim(b.t.Context(), message.Reclaim{Instance: b.name})
-		require.NoError(b.t, err)
+		_, more, err = b.Queue.Shard(0).Reclaim(b.Context(), message.Reclaim{Instance: b.Instance})
+		require.NoError(b, err)
 	}
 }

@@ -1,19 +1,18 @@
-package store
+package verify
 
 import (
 	"context"
 	"fmt"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
 )
 
 // endsAtOnce is how many ends of a history one script removes at the most.
 const endsAtOnce = 500
 
-// historyWalk looks at what a shard remembers, also where its queue keeps no history any more.
-type historyWalk struct{ *shardWalk }
-
-func (w historyWalk) walk(ctx context.Context) error {
+// history looks at what a shard remembers, also where its queue keeps no history any more.
+func (w *walk) history(ctx context.Context) error {
 	if err := w.trim(ctx); err != nil {
 		return err
 	}
@@ -38,13 +37,13 @@ func (w historyWalk) walk(ctx context.Context) error {
 }
 
 // trim looks for more ends than the queue keeps, and removes the oldest, some at a time.
-func (w historyWalk) trim(ctx context.Context) error {
+func (w *walk) trim(ctx context.Context) error {
 	there, err := w.countEnds(ctx, w.shard)
 	if err != nil {
 		return err
 	}
 	for trimmed := false; ; trimmed = true {
-		layout, err := w.LoadLayout(ctx) // Somebody may have raised the limit meanwhile.
+		layout, err := w.queue.LoadLayout(ctx) // Somebody may have raised the limit meanwhile.
 		if err != nil {
 			return err
 		}
@@ -67,10 +66,10 @@ func (w historyWalk) trim(ctx context.Context) error {
 }
 
 // countEnds counts what a shard remembers.
-func (v *Verifier) countEnds(ctx context.Context, shard int) (n int64, err error) {
+func (v *verification) countEnds(ctx context.Context, shard int) (n int64, err error) {
 	ended, _ := v.layout.Keys()[shard].History()
-	err = v.repeat(ctx, func(*Layout) (err error) {
-		n, err = v.conn.Client(ctx).ZCard(ctx, ended).Result()
+	err = v.queue.Repeat(ctx, func(*store.Layout) (err error) {
+		n, err = v.queue.Redis(ctx).ZCard(ctx, ended).Result()
 		return err
 	})
 	return n, err

@@ -1,4 +1,4 @@
-package store_test
+package verify_test
 
 import (
 	"context"
@@ -8,19 +8,30 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// shared is a client of the shared Redis.
+func shared(t testing.TB) *redis.Client {
+	t.Helper()
+	return storetest.Connect(t, testenv.Redis(t))
+}
 
 // breaches verifies a queue.
 func breaches(t testing.TB, q *store.Queue, mend bool) (found []string) {
 	t.Helper()
-	require.NoError(t, q.Verifier(store.Verification{Mend: mend}).Run(t.Context(), func(b store.Breach) error {
+	require.NoError(t, verify.Run(t.Context(), q, verify.Options{Mend: mend}, func(b verify.Breach) error {
 		text := string(b.Kind) + " " + b.Name
 		if b.Tag != "" {
 			text += " " + b.Tag
@@ -48,7 +59,7 @@ type spoiler struct {
 	*testing.T
 	rdb redis.UniversalClient
 	q   *store.Queue
-	b   *bridge
+	b   *storetest.Bridge
 }
 
 func (s *spoiler) key(name string) string { return storetest.Key(s.q.Name(), 0, name) }
@@ -70,26 +81,26 @@ var breakages = []breakage{
 		nil, store.StateDead,
 	},
 	{
-		"it waits and is in flight", func(s *spoiler) { s.b.claim(10); s.do("zadd", s.key("due"), 1, "a") },
+		"it waits and is in flight", func(s *spoiler) { s.b.Claim(10); s.do("zadd", s.key("due"), 1, "a") },
 		[]string{"waits_claimed a"},
 		[]string{"waits_claimed a, mended"},
 		nil, store.StateInFlight,
 	},
 	{
-		"it lost its body in flight", func(s *spoiler) { s.b.claim(10); s.do("hdel", s.key("msg"), "a") },
+		"it lost its body in flight", func(s *spoiler) { s.b.Claim(10); s.do("hdel", s.key("msg"), "a") },
 		[]string{"counters ", "claimed_no_body a", "stray_tag a x"},
 		[]string{"counters ", "claimed_no_body a", "stray_tag a x, mended"},
 		[]string{"counters ", "claimed_no_body a"},
 		"",
 	},
 	{"it is in two claims", func(s *spoiler) {
-		claim := s.b.claim(10)
+		claim := s.b.Claim(10)
 		packed := s.rdb.HGet(s.Context(), s.key("claims"), claim.Token.String()).Val()
 		s.do("hset", s.key("claims"), "other|1", packed)
 		s.do("zadd", s.key("deadlines"), 1, "other|1")
 	}, []string{"claimed_twice a"}, []string{"claimed_twice a"}, []string{"claimed_twice a"}, ""},
 	{
-		"a claim without a deadline", func(s *spoiler) { token := s.b.claim(10).Token.String(); s.do("zrem", s.key("deadlines"), token) },
+		"a claim without a deadline", func(s *spoiler) { token := s.b.Claim(10).Token.String(); s.do("zrem", s.key("deadlines"), token) },
 		[]string{"no_deadline bridge|1"},
 		[]string{"no_deadline bridge|1, mended"},
 		nil, store.StateInFlight,
@@ -194,7 +205,7 @@ var breakages = []breakage{
 		nil, store.StateScheduled,
 	},
 	{
-		"it died, and was put back", func(s *spoiler) { s.ends(2); s.bury(); reschedule(s, s.q, "a", later()) },
+		"it died, and was put back", func(s *spoiler) { s.ends(2); s.bury(); storetest.Reschedule(s, s.q, "a", storetest.Later()) },
 		nil, nil, nil, store.StateScheduled,
 	},
 	{
@@ -214,10 +225,10 @@ func taggedRequest(id, tag string, when store.When) store.Request {
 
 // ends has the queue keep a history of so many, and ends messages that it remembers.
 func (s *spoiler) ends(most int, ids ...string) {
-	remember(s, s.q, layout.History{Count: most, Age: never})
+	storetest.Remember(s, s.q, layout.History{Count: most, Age: storetest.Never})
 	for _, id := range ids {
-		create(s, s.q, id, later())
-		require.Equal(s, store.Done, cancel(s, s.q, id))
+		storetest.Create(s, s.q, id, storetest.Later())
+		require.Equal(s, store.Done, storetest.Cancel(s, s.q, id))
 	}
 }
 
@@ -229,7 +240,7 @@ func (s *spoiler) end(id string, atMs int) {
 }
 
 func (s *spoiler) bury() {
-	s.b.finish(buried)
+	s.b.Finish(storetest.Buried)
 }
 
 // TestVerify breaks a shard in every way that verify knows.
@@ -239,8 +250,8 @@ func TestVerify(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, br := range breakages {
 		q := storetest.New(t, rdb, 1)
-		s := &spoiler{T: t, rdb: rdb, q: q, b: newBridge(t, q)}
-		answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{taggedRequest("a", "x", past())}, false, store.Durability{})[0])
+		s := &spoiler{T: t, rdb: rdb, q: q, b: storetest.NewBridge(t, q)}
+		storetest.Answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{taggedRequest("a", "x", storetest.Past())}, false, store.Durability{})[0])
 		br.spoil(s)
 		require.ElementsMatch(t, br.want, breaches(t, q, false), br.name)
 		require.ElementsMatch(t, br.want, breaches(t, q, false), "%s: to look changes nothing", br.name)
@@ -252,7 +263,7 @@ func TestVerify(t *testing.T) {
 			kinds[kind] = true
 		}
 		if br.stays == nil {
-			require.NoError(t, dump(t, rdb, q).Check(), br.name)
+			storetest.Sound(t, rdb, q)
 		}
 		if br.state != "" {
 			page, err := q.Admin().List(t.Context(), store.ListRequest{Limit: 10, Filter: store.Filter{State: br.state}})
@@ -275,15 +286,15 @@ func TestVerifyTrimsHistory(t *testing.T) {
 	for i := range there {
 		s.end(fmt.Sprint("e-", i), i+1)
 	}
-	var found []store.Breach
+	var found []verify.Breach
 	var steps []int64
-	verifier := q.Verifier(store.Verification{Mend: true, Progress: func(looked, _ int64) { steps = append(steps, looked) }})
-	require.NoError(t, verifier.Run(t.Context(), func(b store.Breach) error { found = append(found, b); return nil }))
+	options := verify.Options{Mend: true, Progress: func(looked, _ int64) { steps = append(steps, looked) }}
+	require.NoError(t, verify.Run(t.Context(), q, options, func(b verify.Breach) error { found = append(found, b); return nil }))
 	require.Len(t, found, 1)
 	require.True(t, found[0].Mended)
 	require.Equal(t, "1700 are remembered, 100 may be", found[0].Detail)
 	require.Equal(t, []int64{500, 1000, 1500, 2000}, steps[:4], "a script removes 500 at the most")
-	left := sound(t, rdb, q).Ends
+	left := storetest.Sound(t, rdb, q).Ends
 	require.Len(t, left, most)
 	for i := range most {
 		require.Contains(t, left, fmt.Sprint("e-", there-1-i))
@@ -296,7 +307,7 @@ func TestVerifyBuries(t *testing.T) {
 	t.Parallel()
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 1)
-	create(t, q, "a", later())
+	storetest.Create(t, q, "a", storetest.Later())
 	require.NoError(t, rdb.ZRem(t.Context(), storetest.Key(q.Name(), 0, "due"), "a").Err())
 	require.Equal(t, []string{"nowhere a, mended"}, breaches(t, q, true))
 	found, ok, err := q.Producer().Get(t.Context(), "a", "")
@@ -309,7 +320,7 @@ func TestVerifyBuries(t *testing.T) {
 	codes, err := q.Admin().Redrive(t.Context(), []string{"a"})
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.Done}, codes)
-	require.Contains(t, sound(t, rdb, q).Due, "a")
+	require.Contains(t, storetest.Sound(t, rdb, q).Due, "a")
 }
 
 // TestVerifyBesideLoad finds and mends nothing while messages go all ways and are remembered,
@@ -318,13 +329,20 @@ func TestVerifyBesideLoad(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(*testing.T) redis.UniversalClient{
 		"standalone": func(t *testing.T) redis.UniversalClient { return shared(t) },
-		"cluster":    func(t *testing.T) redis.UniversalClient { return clustered(t, testenv.StartCluster(t)) },
+		"cluster": func(t *testing.T) redis.UniversalClient {
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs: testenv.StartCluster(t).Addrs(), ClusterStateReloadInterval: time.Second,
+				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+			})
+			t.Cleanup(func() { _ = rdb.Close() })
+			return rdb
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rdb := connect(t)
 			const shards = 2
-			q := remember(t, storetest.New(t, rdb, shards), layout.History{Count: 200, Age: never})
+			q := storetest.Remember(t, storetest.New(t, rdb, shards), layout.History{Count: 200, Age: storetest.Never})
 			ctx, stop := context.WithCancel(t.Context())
 			var working sync.WaitGroup
 			for worker := range 3 {
@@ -360,7 +378,7 @@ func churn(ctx context.Context, q *store.Queue, worker int) {
 		q.Producer().Schedule(context.WithoutCancel(ctx), requests, n%2 == 0, store.Durability{})
 		for i := range 10 {
 			q.Producer().Cancel(context.WithoutCancel(ctx), requests[i].Message.ID, "", store.Durability{})
-			q.Producer().Reschedule(context.WithoutCancel(ctx), requests[20+i].Message.ID, "", past(), store.Durability{})
+			q.Producer().Reschedule(context.WithoutCancel(ctx), requests[20+i].Message.ID, "", storetest.Past(), store.Durability{})
 		}
 	}
 }

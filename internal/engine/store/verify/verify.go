@@ -1,4 +1,7 @@
-package store
+// Package verify checks invariant I6 of a whole queue, and its history, beside producers and
+// pollers, and mends what can be mended without a guess. Package sound says what must hold: a
+// walk finds suspects by it, and mend.lua judges each again, at one instant.
+package verify
 
 import (
 	"context"
@@ -7,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
@@ -14,10 +18,10 @@ import (
 )
 
 const (
-	// verifyPage is about how many entries one step of a walk reads, and verifyBytes how
+	// pageSize is about how many entries one step of a walk reads, and pageBytes how
 	// many bytes of messages Redis may pass over for it.
-	verifyPage  = 256
-	verifyBytes = 1 << 20
+	pageSize  = 256
+	pageBytes = 1 << 20
 	// saidMost is how many breaches of a shard are remembered, so that each is said once.
 	saidMost = 100_000
 	// lostDeadline is when a claim that had no deadline may be reclaimed: later than any
@@ -28,8 +32,8 @@ const (
 	lostTombstone = 24 * time.Hour
 )
 
-// Verification says how a queue is verified.
-type Verification struct {
+// Options say how a queue is verified.
+type Options struct {
 	// Mend mends what can be mended without a guess. A message that has lost its due time
 	// or its body goes to the dead letters, with that reason.
 	Mend bool
@@ -49,13 +53,12 @@ type Breach struct {
 	Mended bool
 }
 
-// Verifier checks invariant I6 of a queue, and its history: see package sound.
-type Verifier struct {
-	*core
-
-	asked  Verification
+// verification is that of one queue.
+type verification struct {
+	queue  *store.Queue
+	asked  Options
 	found  func(Breach) error
-	layout *Layout
+	layout *store.Layout
 
 	pace pace
 }
@@ -66,18 +69,14 @@ type pace struct {
 	looked, total int64
 }
 
-// Verifier returns a verifier; it does no I/O.
-func (q *Queue) Verifier(asked Verification) *Verifier { return &Verifier{core: q.core, asked: asked} }
-
-// Run walks over all shards in small steps, beside producers and pollers, and calls found for
-// each breach; found's error ends it. What looks broken is judged again, and mended, by a
-// script: at one instant. Run is called once.
-func (v *Verifier) Run(ctx context.Context, found func(Breach) error) (err error) {
-	if v.layout, err = v.AwaitLayout(ctx); err != nil {
+// Run walks over all shards of a queue in small steps and calls found for each breach; found's
+// error ends it. Its own is [store.ErrNoLayout] where nobody has used the queue.
+func Run(ctx context.Context, queue *store.Queue, asked Options, found func(Breach) error) (err error) {
+	v := &verification{queue: queue, asked: asked, found: found, pace: pace{began: time.Now()}}
+	if v.layout, err = queue.AwaitLayout(ctx); err != nil {
 		return err
 	}
-	v.found, v.pace.began = found, time.Now()
-	stats := make([]ShardStats, v.layout.InUse())
+	stats := make([]store.ShardStats, v.layout.InUse())
 	for shard := range stats {
 		if stats[shard], err = v.stats(ctx, shard); err != nil {
 			return err
@@ -97,21 +96,21 @@ func (v *Verifier) Run(ctx context.Context, found func(Breach) error) (err error
 	return nil
 }
 
-func (v *Verifier) stats(ctx context.Context, shard int) (stats ShardStats, err error) {
-	err = v.repeat(ctx, func(*Layout) (err error) {
-		stats, err = (&Admin{v.core}).Stats(ctx, shard)
+func (v *verification) stats(ctx context.Context, shard int) (stats store.ShardStats, err error) {
+	err = v.queue.Repeat(ctx, func(*store.Layout) (err error) {
+		stats, err = v.queue.Admin().Stats(ctx, shard)
 		return err
 	})
 	return stats, err
 }
 
-func (v *Verifier) shard(ctx context.Context, shard int, stats *ShardStats) error {
-	w := &shardWalk{Verifier: v, shard: shard, keys: v.layout.Keys()[shard], said: map[sound.Finding]bool{}}
+func (v *verification) shard(ctx context.Context, shard int, stats *store.ShardStats) error {
+	w := &walk{verification: v, shard: shard, keys: v.layout.Keys()[shard], said: map[sound.Finding]bool{}}
 	if err := w.whole(ctx, stats); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		w.claims, w.due, w.dead, w.bodies, w.letters, w.attempts, w.tombstones, w.tags, historyWalk{w}.walk,
+		w.claims, w.due, w.dead, w.bodies, w.letters, w.attempts, w.tombstones, w.tags, w.history,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -120,9 +119,9 @@ func (v *Verifier) shard(ctx context.Context, shard int, stats *ShardStats) erro
 	return nil
 }
 
-// shardWalk looks at one shard.
-type shardWalk struct {
-	*Verifier
+// walk looks at one shard.
+type walk struct {
+	*verification
 	shard int
 	keys  keys.Shard
 	// said are the first breaches: what is in several keys is met several times.
@@ -130,7 +129,7 @@ type shardWalk struct {
 }
 
 // whole judges the shard as a whole.
-func (w *shardWalk) whole(ctx context.Context, stats *ShardStats) error {
+func (w *walk) whole(ctx context.Context, stats *store.ShardStats) error {
 	for _, finding := range sound.Sum(stats.Counters, stats.Waiting+stats.InFlight+stats.Dead) {
 		if err := w.breach(finding, false); err != nil {
 			return err
@@ -140,7 +139,7 @@ func (w *shardWalk) whole(ctx context.Context, stats *ShardStats) error {
 		return nil
 	}
 	// It may be that a change of the shards is under way, or just was.
-	layout, err := w.LoadLayout(ctx)
+	layout, err := w.queue.LoadLayout(ctx)
 	if err != nil || layout.Next != 0 || w.shard >= layout.InUse() {
 		return err
 	}
@@ -152,7 +151,7 @@ func (w *shardWalk) whole(ctx context.Context, stats *ShardStats) error {
 }
 
 // judgeAll looks again at what looked broken.
-func (w *shardWalk) judgeAll(ctx context.Context, suspects []sound.Finding) error {
+func (w *walk) judgeAll(ctx context.Context, suspects []sound.Finding) error {
 	for _, suspect := range suspects {
 		if err := w.judge(ctx, suspect, ""); err != nil {
 			return err
@@ -169,12 +168,12 @@ const (
 
 // judge looks again at one suspect, at one instant, and mends it if that was asked. life is
 // how the message was stored by which a tag was judged.
-func (w *shardWalk) judge(ctx context.Context, suspect sound.Finding, life string) error {
+func (w *walk) judge(ctx context.Context, suspect sound.Finding, life string) error {
 	switch suspect.Kind {
 	case sound.Unreadable: // By one value, and so at one instant.
 		return w.breach(suspect, false)
 	case sound.WrongHome:
-		layout, err := w.LoadLayout(ctx)
+		layout, err := w.queue.LoadLayout(ctx)
 		if err != nil || slices.Contains(layout.Homes(message.SplitMember(suspect.Name)), w.shard) {
 			return err
 		}
@@ -189,11 +188,11 @@ func (w *shardWalk) judge(ctx context.Context, suspect sound.Finding, life strin
 }
 
 // mend runs the script, which mends only where that was asked. most is how many ends may stay.
-func (w *shardWalk) mend(ctx context.Context, suspect sound.Finding, life string, most int) (answer int, err error) {
+func (w *walk) mend(ctx context.Context, suspect sound.Finding, life string, most int) (answer int, err error) {
 	k := w.keys
 	ended, ends := k.History()
-	err = w.repeat(ctx, func(*Layout) error {
-		cmd, err := w.conn.Run(ctx, scripts.Mend,
+	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+		cmd, err := w.queue.Run(ctx, scripts.Mend,
 			[]string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Tags, ended, ends},
 			string(suspect.Kind), suspect.Name, scripts.Flag(w.asked.Mend), suspect.Tag, life,
 			lostDeadline.Milliseconds(), lostTombstone.Milliseconds(), most, endsAtOnce)
@@ -206,7 +205,7 @@ func (w *shardWalk) mend(ctx context.Context, suspect sound.Finding, life string
 	return answer, err
 }
 
-func (w *shardWalk) breach(f sound.Finding, mended bool) error {
+func (w *walk) breach(f sound.Finding, mended bool) error {
 	if w.said[f] {
 		return nil
 	}
@@ -217,7 +216,7 @@ func (w *shardWalk) breach(f sound.Finding, mended bool) error {
 }
 
 // step counts entries, keeps the pace, and says how far it is.
-func (w *shardWalk) step(ctx context.Context, entries int) error {
+func (w *walk) step(ctx context.Context, entries int) error {
 	p := &w.pace
 	p.looked += int64(entries)
 	if w.asked.Progress != nil {
