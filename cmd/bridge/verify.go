@@ -8,7 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 )
 
@@ -99,7 +99,7 @@ func (c verifyCommand) audited(s *session, list *listing) (sums verified, err er
 	if !c.Repair {
 		return c.verify(s, list)
 	}
-	made := store.Change{Action: "verify --repair"}
+	made := inspect.Change{Action: "verify --repair"}
 	err = s.audited(&made, func() (err error) {
 		sums, err = c.verify(s, list)
 		made.Answer = tallied(map[string]int{"found": sums.found, "mended": sums.mended})

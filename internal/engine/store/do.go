@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -201,7 +200,7 @@ func (d *doing) noLayout(err error) error {
 		return d.notRun(d.calls, err)
 	}
 	for _, c := range d.calls {
-		c.refused(wrapUnavailable(err))
+		c.refused(Unavailable(err))
 	}
 	return err
 }
@@ -211,12 +210,4 @@ func (d *doing) stages() (sum int) {
 		sum += c.visit.stage
 	}
 	return sum
-}
-
-// wrapUnavailable says that Redis was not reached, unless there is no layout.
-func wrapUnavailable(err error) error {
-	if errors.Is(err, ErrNoLayout) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }

@@ -6,11 +6,9 @@
 // A [Queue] is one delay queue. Each reader has a door, with what it needs and no
 // more:
 //
-//	[Producer]  schedule, cancel, reschedule, get, find
+//	[Producer]  schedule, cancel, reschedule
 //	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
-//	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit
-//	[Jobs]      the same done to many messages; see [JobRun]
 //	[Members]   heartbeats of the instances, and what they hear by them
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
@@ -18,8 +16,12 @@
 // one machine: call.go tells what is known of a call, do.go runs it until it is
 // answered, train.go has runs for one node travel together, run.go is one run.
 //
-// Packages that have doors of their own import this one:
+// What is not on the way of a message is in packages that import this one, and reach the
+// queue by [Queue.Run], [Queue.Redis], [Queue.Repeat] and the layout:
 //
+//	inspect   all that looks: one message, lists, stats, counters, forecast, audit; and what
+//	          operators do by hand
+//	job       the same done to many messages
 //	verify    whether all that the keys hold is whole; mends it
 //
 // The packages below, each of which imports only those above it in this list:
@@ -31,6 +33,7 @@
 //	conn      how a script is run: on its node, with others, until it is confirmed
 //	clock     the clocks of the servers, estimated
 //	hints     what Redis tells by pub/sub
+//	pause     how the pauses of a queue are written down
 //	layout    how the queue is spread over its shards, and how that changes
 //	rights    what a user of Redis must be allowed, by its role
 //

@@ -38,18 +38,21 @@ const (
 )
 
 var (
-	connect    = storetest.Connect
-	redisNow   = storetest.Now
-	remember   = storetest.Remember
-	note       = storetest.Note
-	past       = storetest.Past
-	later      = storetest.Later
-	schedule   = storetest.Schedule
-	create     = storetest.Create
-	cancel     = storetest.Cancel
-	reschedule = storetest.Reschedule
-	answered   = storetest.Answered
-	settlement = storetest.Settlement
+	connect      = storetest.Connect
+	redisNow     = storetest.Now
+	remember     = storetest.Remember
+	note         = storetest.Note
+	tag          = storetest.Tag
+	scheduleMany = storetest.ScheduleMany
+	at           = storetest.At
+	past         = storetest.Past
+	later        = storetest.Later
+	schedule     = storetest.Schedule
+	create       = storetest.Create
+	cancel       = storetest.Cancel
+	reschedule   = storetest.Reschedule
+	answered     = storetest.Answered
+	settlement   = storetest.Settlement
 
 	acked, released, retried, unknown = storetest.Acked, storetest.Released, storetest.Retried, storetest.Unknown
 	parked, dropped, kept, buried     = storetest.Parked, storetest.Dropped, storetest.Kept, storetest.Buried

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
@@ -35,7 +36,7 @@ func remembered(before func(*crowd)) func(*crowd) {
 
 // purge purges the dead letters.
 func (c *crowd) purge() {
-	_, err := c.q.Admin().Purge(c.Context(), c.members)
+	_, err := inspect.NewAdmin(c.q).Purge(c.Context(), c.members)
 	require.NoError(c, err)
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 )
@@ -114,7 +116,7 @@ func (c *crowd) reclaimStray() {
 // letters are the dead letters of rows, to be redriven or purged.
 func (c *crowd) letters() {
 	c.rowsDead()
-	require.NoError(c, c.q.Admin().DeadLetters(c.Context(), func(l message.DeadLetter) bool {
+	require.NoError(c, inspect.NewAdmin(c.q).DeadLetters(c.Context(), func(l message.DeadLetter) bool {
 		c.members = append(c.members, l.Member)
 		return true
 	}))
@@ -161,7 +163,7 @@ func (c *crowd) eval(script string, keys ...string) {
 }
 
 func (c *crowd) get(id string) {
-	_, _, err := c.q.Producer().Get(c.Context(), id, "")
+	_, _, err := inspect.Get(c.Context(), c.q, id, "")
 	require.NoError(c, err)
 }
 
@@ -180,12 +182,22 @@ func (c *crowd) mended() (kind string) {
 func (c *crowd) shards() {
 	_, err := c.q.Layouts().SetShards(c.Context(), 2)
 	require.NoError(c, err)
-	require.NoError(c, c.q.Admin().NewKeeper().Step(c.Context()))
+	require.NoError(c, c.q.NewKeeper().Step(c.Context()))
+}
+
+// start starts a job and takes it.
+func (c *crowd) start(spec job.Spec) *job.Run {
+	jobs := job.New(c.q)
+	id, err := jobs.Start(c.Context(), spec)
+	require.NoError(c, err)
+	run, err := jobs.Take(c.Context(), id, "a")
+	require.NoError(c, err)
+	return run
 }
 
 // job starts a job for all messages.
-func (c *crowd) job() *store.JobRun {
-	return startJob(c, c.q, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}})
+func (c *crowd) job() *job.Run {
+	return c.start(job.Spec{Verb: job.Cancel, Filter: inspect.Filter{IDPrefix: "m-"}})
 }
 
 // shardCalls are those of pollers and operators.
@@ -228,14 +240,14 @@ var shardCalls = []crowdCall{
 		require.True(c, more)
 	}},
 	{name: "redrive", before: (*crowd).letters, call: func(c *crowd) {
-		_, err := c.q.Admin().Redrive(c.Context(), c.members)
+		_, err := inspect.NewAdmin(c.q).Redrive(c.Context(), c.members)
 		require.NoError(c, err)
 	}},
 	{name: "purge", before: (*crowd).letters, call: (*crowd).purge},
 	{name: "settle ack, tagged", before: tagged(claimed(acked)), call: (*crowd).settle},
 	{name: "purge, tagged", before: tagged((*crowd).letters), call: (*crowd).purge},
 	{name: "tagged", before: tagged((*crowd).tried), call: func(c *crowd) {
-		page, err := c.q.Admin().List(c.Context(), store.ListRequest{Filter: store.Filter{Tag: c.tags[0]}, Limit: store.MaxList})
+		page, err := inspect.NewAdmin(c.q).List(c.Context(), inspect.ListRequest{Filter: inspect.Filter{Tag: c.tags[0]}, Limit: inspect.MaxList})
 		require.NoError(c, err)
 		require.Len(c, page.Messages, c.n)
 	}},
@@ -245,8 +257,12 @@ var shardCalls = []crowdCall{
 		require.NoError(c, err)
 	}},
 	{name: "members", before: (*crowd).waiting, call: func(c *crowd) {
-		job := startJob(c.TB, c.q, store.JobSpec{Verb: store.JobReschedule, Filter: store.Filter{Topic: "another"}, By: time.Hour})
-		require.Zero(c, finish(c.TB, job, store.MaxBatch).Tally)
+		run := c.start(job.Spec{Verb: job.Reschedule, Filter: inspect.Filter{Topic: "another"}, By: time.Hour})
+		for !run.Job().State.Ended() {
+			_, err := run.Step(c.Context(), store.MaxBatch)
+			require.NoError(c, err)
+		}
+		require.Zero(c, run.Job().Tally)
 	}},
 	{name: "parked", before: func(c *crowd) { c.manyRoutes(); c.settle() }, call: func(c *crowd) {
 		routes, err := c.q.Shard(0).Parked(c.Context())
@@ -262,17 +278,17 @@ var shardCalls = []crowdCall{
 		require.NoError(c, c.q.Rows().ForgetSettled(c.Context(), 0, c.rowsTold))
 	}},
 	{name: "stats", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: func(c *crowd) {
-		_, err := c.q.Admin().Stats(c.Context(), 0)
+		_, err := inspect.NewAdmin(c.q).Stats(c.Context(), 0)
 		require.NoError(c, err)
 	}},
 	{name: "page", before: (*crowd).waiting, call: func(c *crowd) {
-		_, err := c.q.Admin().List(c.Context(), store.ListRequest{Limit: store.MaxList})
+		_, err := inspect.NewAdmin(c.q).List(c.Context(), inspect.ListRequest{Limit: inspect.MaxList})
 		require.NoError(c, err)
 	}},
 	{name: "page, behind one of many that are due at once", before: (*crowd).waiting, call: func(c *crowd) {
-		first, err := c.q.Admin().List(c.Context(), store.ListRequest{Limit: 1})
+		first, err := inspect.NewAdmin(c.q).List(c.Context(), inspect.ListRequest{Limit: 1})
 		require.NoError(c, err)
-		_, err = c.q.Admin().List(c.Context(), store.ListRequest{Limit: store.MaxList, After: first.Next})
+		_, err = inspect.NewAdmin(c.q).List(c.Context(), inspect.ListRequest{Limit: inspect.MaxList, After: first.Next})
 		require.NoError(c, err)
 	}},
 	{name: "heartbeat", before: (*crowd).beats, call: func(c *crowd) {
@@ -288,13 +304,13 @@ var shardCalls = []crowdCall{
 		require.NoError(c, err)
 	}},
 	{name: "pause", before: (*crowd).beats, call: func(c *crowd) {
-		_, err := c.q.Admin().Pause(c.Context(), "t", "ann")
+		_, err := inspect.NewAdmin(c.q).Pause(c.Context(), "t", "ann")
 		require.NoError(c, err)
-		_, err = c.q.Admin().Resume(c.Context(), "t")
+		_, err = inspect.NewAdmin(c.q).Resume(c.Context(), "t")
 		require.NoError(c, err)
 	}},
 	{name: "budget", before: (*crowd).waiting, call: func(c *crowd) {
-		_, err := c.q.Admin().Limit(c.Context(), 1<<30)
+		_, err := inspect.NewAdmin(c.q).Limit(c.Context(), 1<<30)
 		require.NoError(c, err)
 	}},
 	{name: "leave", before: (*crowd).beats, call: func(c *crowd) { require.NoError(c, c.q.Members().Leave(c.Context(), "me/1")) }},

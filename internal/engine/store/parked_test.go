@@ -9,10 +9,9 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
-
-func at(ms int64) store.When { return store.When{Ms: ms} }
 
 // verdicts settles a claim with one verdict a message.
 func (b *bridge) verdicts(claim message.Claim, list ...message.Verdict) message.Settlement {
@@ -40,14 +39,7 @@ func listParked(t testing.TB, q *store.Queue) []message.ParkedRoute {
 }
 
 // park claims all that is due and parks it in the slot.
-func (b *bridge) park(slot int, routes ...message.ParkedRoute) {
-	b.t.Helper()
-	s := settlement(b.claim(100), message.Verdict{Verb: message.VerbPark, Slot: slot})
-	s.Parks = routes
-	stale, err := b.q.Shard(0).Settle(b.t.Context(), s)
-	require.NoError(b.t, err)
-	require.False(b.t, stale)
-}
+func (b *bridge) park(slot int, routes ...message.ParkedRoute) { b.Helper(); b.Park(slot, routes...) }
 
 // TestParked leaves the way of what is due, is found by slot, and comes back in
 // due order at its promised due time.
@@ -64,7 +56,7 @@ func TestParked(t *testing.T) {
 	create(t, q, "healthy", at(4))
 	create(t, q, "later", later())
 
-	stats, err := q.Admin().Stats(t.Context(), 0)
+	stats, err := inspect.NewAdmin(q).Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 8, stats.Waiting)
 	require.EqualValues(t, 6, stats.Parked)
@@ -81,7 +73,7 @@ func TestParked(t *testing.T) {
 	require.Equal(t, []string{"dead-5", "dead-4"}, ids(tried))
 	require.EqualValues(t, 2, tried.Messages[1].DueAt.UnixMilli())
 	require.True(t, tried.More)
-	found, _, err := q.Producer().Get(t.Context(), "dead-4", "")
+	found, _, err := inspect.Get(t.Context(), q, "dead-4", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, found.DueAt.UnixMilli())
 	b.settle(tried, message.Verdict{Verb: message.VerbPark, Slot: 2047})
@@ -243,7 +235,7 @@ func TestPromise(t *testing.T) {
 	require.Equal(t, again.Attempts.String(), sound(t, rdb, q).Attempts["x"])
 	b.settle(next(1), again)
 	b.settle(next(0), buried)
-	found, _, err := q.Producer().Get(t.Context(), "x", "")
+	found, _, err := inspect.Get(t.Context(), q, "x", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 77, found.DueAt.UnixMilli(), "dead")
 }

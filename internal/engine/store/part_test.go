@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -149,7 +150,7 @@ func TestSeize(t *testing.T) {
 	require.Equal(t, []string{"x"}, ids(ask("")))
 	_, err = q.Shard(0).Claim(t.Context(), again)
 	require.NoError(t, err)
-	stats, err := q.Admin().Stats(t.Context(), 0)
+	stats, err := inspect.NewAdmin(q).Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, next.Instance, stats.Holder)
 }

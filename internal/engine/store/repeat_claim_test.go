@@ -8,6 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -245,7 +246,7 @@ func TestGhostClaim(t *testing.T) {
 	stale, err = q.Shard(0).Settle(t.Context(), settlement)
 	require.NoError(t, err)
 	require.True(t, stale, "it is another claim")
-	found, ok, err := q.Producer().Get(t.Context(), "second", "")
+	found, ok, err := inspect.Get(t.Context(), q, "second", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, store.InFlight, found.Code)

@@ -158,7 +158,7 @@ func (d *doing) prepare(ctx context.Context, t *trip) (err error) {
 		t.Keys = append(t.Keys, k.GoneTTL)
 	}
 	if d.verb.ends {
-		t.Keys, t.run.history = withHistory(d.layout, k, t.Keys)
+		t.Keys, t.run.history = d.layout.WithHistory(k, t.Keys)
 	}
 	t.Args = d.verb.args(t.run, t.batch)
 	return nil

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
@@ -123,7 +122,7 @@ func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlem
 	args := b.args(s)
 	if len(b.extras.ends) > 0 {
 		var limits string
-		keys, limits = withHistory(layout, k, keys)
+		keys, limits = layout.WithHistory(k, keys)
 		args = append(append(args, b.extras.ends...), len(b.extras.ends)/2, limits)
 	}
 	cmd, err := q.conn.Run(ctx, scripts.Settle, keys, args...)

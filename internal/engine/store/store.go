@@ -25,9 +25,10 @@ const (
 	// mostTags is how many tags the messages of one script have together, unless it
 	// is a single message.
 	mostTags = 200
-	// tombstone is how long a cancel or reschedule is remembered: longer than all
+	// Tombstone is how long a cancel or reschedule is remembered: longer than all
 	// runs of a call may take.
-	tombstone = 60 * time.Second
+	Tombstone = 60 * time.Second
+	tombstone = Tombstone
 	// MaxCall is how long all runs of a call may take together.
 	MaxCall = 30 * time.Second
 	// DefaultTimeout is how long one run of a script may take.
@@ -40,6 +41,15 @@ type (
 	Durability = conn.Durability
 	// Layout is how a queue is spread over its shards.
 	Layout = layout.Layout
+	// Loss is what Redis has lost of a queue.
+	Loss = layout.Loss
+)
+
+// What may be lost.
+const (
+	LostQueue  = layout.LostQueue
+	LostShards = layout.LostShards
+	LostLayout = layout.LostLayout
 )
 
 // How long a confirmation may take. A disk may be asked once a second only.
@@ -87,6 +97,13 @@ func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
 
 // Layouts is where the queue's layout is found and changed.
 func (q *Queue) Layouts() *layout.Registry { return q.layouts }
+
+// forgetAfter is how long earlier layouts are kept after they have drained: as
+// long as a repeated run of a call may ask them for what it did.
+const forgetAfter = tombstone + MaxCall
+
+// NewKeeper returns a keeper of the queue's layout; it does no I/O.
+func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, forgetAfter) }
 
 // What the packages need that have doors of their own, see the package comment.
 

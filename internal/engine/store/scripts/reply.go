@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -129,4 +131,16 @@ func CutLedger(entry string) (what byte, dueMs int64, maybe bool, member string)
 		}
 	}
 	return what, dueMs, maybe, member
+}
+
+// CutRoute reads what the key routes tells of a slot: "since_ms length:route reason".
+func CutRoute(entry string) (since time.Time, route, reason string) {
+	text, rest, _ := strings.Cut(entry, " ")
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		since = time.UnixMilli(ms)
+	}
+	if length, names, ok := CutInt(rest); ok && length >= 0 && length <= int64(len(names)) {
+		route, reason = names[:length], names[length:]
+	}
+	return since, route, reason
 }

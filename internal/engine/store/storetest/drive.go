@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
@@ -64,6 +66,9 @@ func Note(id, body string) *message.Message {
 // Past is an instant long ago.
 func Past() store.When { return store.When{Ms: 1_000_000} }
 
+// At is that instant.
+func At(ms int64) store.When { return store.When{Ms: ms} }
+
 // Later is an instant that does not come.
 func Later() store.When { return store.When{Relative: true, Ms: Never.Milliseconds()} }
 
@@ -102,6 +107,65 @@ func Answered(t testing.TB, code store.Code, answer store.Answer) {
 	t.Helper()
 	require.NoError(t, answer.Err)
 	require.Equal(t, code, answer.Code)
+}
+
+// Tag schedules a message with tags.
+func Tag(t testing.TB, q *store.Queue, m *message.Message, when store.When, tags ...string) {
+	t.Helper()
+	var err error
+	m.Headers, err = message.WithTags(m.Headers, tags)
+	require.NoError(t, err)
+	Answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{{Message: m, When: when}}, false, store.Durability{})[0])
+}
+
+// ScheduleMany schedules that many messages, whose ids begin with the prefix.
+func ScheduleMany(t testing.TB, q *store.Queue, prefix string, n int, body []byte) {
+	t.Helper()
+	list := make([]store.Request, n)
+	for i := range list {
+		list[i] = store.Request{
+			Message: &message.Message{ID: fmt.Sprintf("%s-%05d", prefix, i), Topic: "t", Body: body}, When: Past(),
+		}
+	}
+	for _, answer := range q.Producer().Schedule(t.Context(), list, false, store.Durability{}) {
+		Answered(t, store.Created, answer)
+	}
+}
+
+// ListAll goes through all pages; between, unless nil, is called between them.
+func ListAll(t testing.TB, q *store.Queue, r inspect.ListRequest, between func()) (all []inspect.Listed) {
+	t.Helper()
+	for {
+		page, err := inspect.NewAdmin(q).List(t.Context(), r)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page.Messages), r.Limit)
+		all = append(all, page.Messages...)
+		if r.After = page.Next; page.Next == "" {
+			return all
+		}
+		if between != nil {
+			between()
+		}
+	}
+}
+
+// States makes a queue with two messages in each state.
+func States(t testing.TB, rdb *redis.Client) *store.Queue {
+	t.Helper()
+	q := New(t, rdb, 1)
+	b := NewBridge(t, q)
+	two := func(name string, when store.When) {
+		Create(t, q, name+"-1", when)
+		Create(t, q, name+"-2", when)
+	}
+	two("dead", Past())
+	b.Settle(b.Claim(10), message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused"})
+	two("parked", Past())
+	b.Settle(b.Claim(10), Parked)
+	two("flies", Past())
+	b.Claim(10)
+	two("waits", Later())
+	return q
 }
 
 // Bridge is an instance that claims and settles shard 0.
@@ -151,6 +215,16 @@ func (b *Bridge) claim(r message.ClaimRequest) message.Claim {
 func (b *Bridge) Settle(claim message.Claim, v message.Verdict) {
 	b.Helper()
 	stale, err := b.Queue.Shard(0).Settle(b.Context(), Settlement(claim, v))
+	require.NoError(b, err)
+	require.False(b, stale)
+}
+
+// Park claims all that is due and parks it in the slot.
+func (b *Bridge) Park(slot int, routes ...message.ParkedRoute) {
+	b.Helper()
+	s := Settlement(b.Claim(100), message.Verdict{Verb: message.VerbPark, Slot: slot})
+	s.Parks = routes
+	stale, err := b.Queue.Shard(0).Settle(b.Context(), s)
 	require.NoError(b, err)
 	require.False(b, stale)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -61,7 +62,7 @@ func TestUnreadableClaimStopsNoShard(t *testing.T) {
 	packed := rdb.HGet(t.Context(), claims, token).Val()
 	require.NoError(t, rdb.HSet(t.Context(), claims, token, packed[:len(packed)-1]).Err())
 	require.NoError(t, rdb.Del(t.Context(), storetest.Key(q.Name(), 0, "holder")).Err())
-	_, ok, err := q.Producer().Get(t.Context(), "bb", "")
+	_, ok, err := inspect.Get(t.Context(), q, "bb", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
@@ -76,7 +77,7 @@ func Run(ctx context.Context, queue *store.Queue, asked Options, found func(Brea
 	if v.layout, err = queue.AwaitLayout(ctx); err != nil {
 		return err
 	}
-	stats := make([]store.ShardStats, v.layout.InUse())
+	stats := make([]inspect.ShardStats, v.layout.InUse())
 	for shard := range stats {
 		if stats[shard], err = v.stats(ctx, shard); err != nil {
 			return err
@@ -96,15 +97,15 @@ func Run(ctx context.Context, queue *store.Queue, asked Options, found func(Brea
 	return nil
 }
 
-func (v *verification) stats(ctx context.Context, shard int) (stats store.ShardStats, err error) {
+func (v *verification) stats(ctx context.Context, shard int) (stats inspect.ShardStats, err error) {
 	err = v.queue.Repeat(ctx, func(*store.Layout) (err error) {
-		stats, err = v.queue.Admin().Stats(ctx, shard)
+		stats, err = inspect.NewAdmin(v.queue).Stats(ctx, shard)
 		return err
 	})
 	return stats, err
 }
 
-func (v *verification) shard(ctx context.Context, shard int, stats *store.ShardStats) error {
+func (v *verification) shard(ctx context.Context, shard int, stats *inspect.ShardStats) error {
 	w := &walk{verification: v, shard: shard, keys: v.layout.Keys()[shard], said: map[sound.Finding]bool{}}
 	if err := w.whole(ctx, stats); err != nil {
 		return err
@@ -129,7 +130,7 @@ type walk struct {
 }
 
 // whole judges the shard as a whole.
-func (w *walk) whole(ctx context.Context, stats *store.ShardStats) error {
+func (w *walk) whole(ctx context.Context, stats *inspect.ShardStats) error {
 	for _, finding := range sound.Sum(stats.Counters, stats.Waiting+stats.InFlight+stats.Dead) {
 		if err := w.breach(finding, false); err != nil {
 			return err

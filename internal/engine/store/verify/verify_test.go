@@ -14,6 +14,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
@@ -52,7 +53,7 @@ type breakage struct {
 	want  []string // as it is found; a second look finds the same
 	mend  []string // as it is mended, and what stays is found again
 	stays []string
-	state store.State // where message "a" is once it is mended; empty: it is not there
+	state inspect.State // where message "a" is once it is mended; empty: it is not there
 }
 
 type spoiler struct {
@@ -67,24 +68,24 @@ func (s *spoiler) key(name string) string { return storetest.Key(s.q.Name(), 0, 
 func (s *spoiler) do(args ...any) { require.NoError(s, s.rdb.Do(s.Context(), args...).Err()) }
 
 var breakages = []breakage{
-	{"nothing", func(*spoiler) {}, nil, nil, nil, store.StateScheduled},
+	{"nothing", func(*spoiler) {}, nil, nil, nil, inspect.StateScheduled},
 	{
 		"a body is lost", func(s *spoiler) { s.do("hdel", s.key("msg"), "a") },
 		[]string{"counters ", "no_body a", "stray_tag a x"},
 		[]string{"counters ", "no_body a, mended", "stray_tag a x, mended"},
-		nil, store.StateDead,
+		nil, inspect.StateDead,
 	},
 	{
 		"a place is lost", func(s *spoiler) { s.do("zrem", s.key("due"), "a") },
 		[]string{"nowhere a"},
 		[]string{"nowhere a, mended"},
-		nil, store.StateDead,
+		nil, inspect.StateDead,
 	},
 	{
 		"it waits and is in flight", func(s *spoiler) { s.b.Claim(10); s.do("zadd", s.key("due"), 1, "a") },
 		[]string{"waits_claimed a"},
 		[]string{"waits_claimed a, mended"},
-		nil, store.StateInFlight,
+		nil, inspect.StateInFlight,
 	},
 	{
 		"it lost its body in flight", func(s *spoiler) { s.b.Claim(10); s.do("hdel", s.key("msg"), "a") },
@@ -103,110 +104,110 @@ var breakages = []breakage{
 		"a claim without a deadline", func(s *spoiler) { token := s.b.Claim(10).Token.String(); s.do("zrem", s.key("deadlines"), token) },
 		[]string{"no_deadline bridge|1"},
 		[]string{"no_deadline bridge|1, mended"},
-		nil, store.StateInFlight,
+		nil, inspect.StateInFlight,
 	},
 	{
 		"a deadline without a claim", func(s *spoiler) { s.do("zadd", s.key("deadlines"), 1, "gone|7") },
 		[]string{"no_claim gone|7"},
 		[]string{"no_claim gone|7, mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"a dead letter is lost", func(s *spoiler) { s.bury(); s.do("hdel", s.key("deadmsg"), "a") },
 		[]string{"no_letter a", "stray_tag a x"},
 		[]string{"no_letter a, mended", "stray_tag a x, mended"},
-		nil, store.StateDead,
+		nil, inspect.StateDead,
 	},
 	{
 		"a dead letter is not listed", func(s *spoiler) { s.bury(); s.do("zrem", s.key("dead"), "a") },
 		[]string{"counters ", "unlisted_letter a"},
 		[]string{"counters ", "unlisted_letter a, mended"},
-		nil, store.StateDead,
+		nil, inspect.StateDead,
 	},
 	{
 		"it lives and is dead", func(s *spoiler) { s.do("hset", s.key("deadmsg"), "a", "1::1:x"); s.do("zadd", s.key("dead"), 1, "a") },
 		[]string{"alive_and_dead a", "counters "},
 		[]string{"alive_and_dead a", "counters "},
 		[]string{"alive_and_dead a", "counters "},
-		store.StateScheduled,
+		inspect.StateScheduled,
 	},
 	{
 		"attempts of nothing", func(s *spoiler) { s.do("hset", s.key("attempts"), "b", "1 1 0 0") },
 		[]string{"stray_attempts b"},
 		[]string{"stray_attempts b, mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"it cannot be read", func(s *spoiler) { s.do("hset", s.key("attempts"), "a", "one") },
 		[]string{"unreadable a"},
 		[]string{"unreadable a"},
 		[]string{"unreadable a"},
-		store.StateScheduled,
+		inspect.StateScheduled,
 	},
 	{
 		"a tombstone without an expiry", func(s *spoiler) { s.do("hset", s.key("gone"), "token", "c") },
 		[]string{"no_expiry token"},
 		[]string{"no_expiry token, mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"an expiry without a tombstone", func(s *spoiler) { s.do("zadd", s.key("gonettl"), 1, "token") },
 		[]string{"no_tombstone token"},
 		[]string{"no_tombstone token, mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"a tag is not in the index", func(s *spoiler) { s.do("zrem", s.key("tags"), "x\x00a") },
 		[]string{"no_tag a x"},
 		[]string{"no_tag a x, mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"the index has a tag that it lacks", func(s *spoiler) { s.do("zadd", s.key("tags"), 0, "y\x00a", 0, "y\x00b") },
 		[]string{"stray_tag a y", "stray_tag b y"},
 		[]string{"stray_tag a y, mended", "stray_tag b y, mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"a tag of a dead letter", func(s *spoiler) { s.bury(); s.do("zrem", s.key("tags"), "x\x00a") },
 		[]string{"no_tag a x"},
 		[]string{"no_tag a x, mended"},
-		nil, store.StateDead,
+		nil, inspect.StateDead,
 	},
 	{
 		"a counter", func(s *spoiler) { s.do("hincrby", s.key("meta"), "published", 1) },
 		[]string{"counters "},
 		[]string{"counters "},
 		[]string{"counters "},
-		store.StateScheduled,
+		inspect.StateScheduled,
 	},
 	{
 		"an end is lost", func(s *spoiler) { s.ends(10, "e", "f"); s.do("hdel", s.key("ends"), "e") },
 		[]string{"no_end e"},
 		[]string{"no_end e, mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"an end is not listed", func(s *spoiler) { s.ends(10, "e", "f"); s.do("zrem", s.key("ended"), "e") },
 		[]string{"unlisted_end e"},
 		[]string{"unlisted_end e, mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"more ends than may be", func(s *spoiler) { s.ends(2, "e", "f"); s.end("oldest", 1) },
 		[]string{"many_ends "},
 		[]string{"many_ends , mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"ends that nobody keeps any more", func(s *spoiler) { s.ends(2, "e", "f"); s.ends(0) },
 		[]string{"many_ends "},
 		[]string{"many_ends , mended"},
-		nil, store.StateScheduled,
+		nil, inspect.StateScheduled,
 	},
 	{
 		"it died, and was put back", func(s *spoiler) { s.ends(2); s.bury(); storetest.Reschedule(s, s.q, "a", storetest.Later()) },
-		nil, nil, nil, store.StateScheduled,
+		nil, nil, nil, inspect.StateScheduled,
 	},
 	{
 		"another epoch", func(s *spoiler) { s.do("hset", s.key("meta"), "epoch", "0-0-0") },
@@ -266,7 +267,7 @@ func TestVerify(t *testing.T) {
 			storetest.Sound(t, rdb, q)
 		}
 		if br.state != "" {
-			page, err := q.Admin().List(t.Context(), store.ListRequest{Limit: 10, Filter: store.Filter{State: br.state}})
+			page, err := inspect.NewAdmin(q).List(t.Context(), inspect.ListRequest{Limit: 10, Filter: inspect.Filter{State: br.state}})
 			require.NoError(t, err)
 			require.Len(t, page.Messages, 1, br.name)
 			require.Equal(t, "a", page.Messages[0].Found.ID)
@@ -310,14 +311,14 @@ func TestVerifyBuries(t *testing.T) {
 	storetest.Create(t, q, "a", storetest.Later())
 	require.NoError(t, rdb.ZRem(t.Context(), storetest.Key(q.Name(), 0, "due"), "a").Err())
 	require.Equal(t, []string{"nowhere a, mended"}, breaches(t, q, true))
-	found, ok, err := q.Producer().Get(t.Context(), "a", "")
+	found, ok, err := inspect.Get(t.Context(), q, "a", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.NoError(t, found.Err)
 	require.Equal(t, "a", string(found.Body))
 	require.True(t, found.MaybePublished)
 	require.Contains(t, found.Reason, "when it was due is lost")
-	codes, err := q.Admin().Redrive(t.Context(), []string{"a"})
+	codes, err := inspect.NewAdmin(q).Redrive(t.Context(), []string{"a"})
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.Done}, codes)
 	require.Contains(t, storetest.Sound(t, rdb, q).Due, "a")
@@ -408,7 +409,7 @@ func drainShard(ctx context.Context, q *store.Queue, shard int) {
 		if _, err := q.Shard(shard).Settle(context.WithoutCancel(ctx), s); err != nil {
 			continue
 		}
-		_, _ = q.Admin().Redrive(context.WithoutCancel(ctx), dead[:len(dead)/2])
-		_, _ = q.Admin().Purge(context.WithoutCancel(ctx), dead[len(dead)/2:])
+		_, _ = inspect.NewAdmin(q).Redrive(context.WithoutCancel(ctx), dead[:len(dead)/2])
+		_, _ = inspect.NewAdmin(q).Purge(context.WithoutCancel(ctx), dead[len(dead)/2:])
 	}
 }
