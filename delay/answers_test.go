@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // TestDone tells what took effect, also of an error that tells two things.
@@ -89,7 +90,7 @@ func TestCancelBatch(t *testing.T) {
 		require.ErrorIs(t, r.Err, want[i], "%d: %v", i, r.Ref)
 		require.Equal(t, want[i] == nil, delay.Done(r.Err))
 	}
-	stats, err := p.queue.Admin().Stats(t.Context(), 0)
+	stats, err := inspect.NewAdmin(p.queue).Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 120, stats.Counters["cancelled"])
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 // Filter says which messages [Client.CancelAll] is for: those that have the Tag, those that
@@ -43,7 +44,7 @@ func (c *Client) CancelAll(ctx context.Context, filter Filter) (CancelCount, err
 	if err := c.load(ctx); err != nil {
 		return CancelCount{}, err
 	}
-	all, _, err := c.queue.CancelAll(ctx, filter.Tag, filter.Key, math.MaxInt, c.confirm)
+	all, _, err := job.CancelAll(ctx, c.store, filter.Tag, filter.Key, math.MaxInt, c.confirm)
 	done := CancelCount{Done: all.Done, MaybePublished: all.MaybePublished, TooLate: all.TooLate}
 	switch {
 	case err != nil:

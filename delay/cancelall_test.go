@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // customers schedules messages of two customers and of nobody, whose names are alike.
@@ -60,7 +61,7 @@ func TestCancelAll(t *testing.T) {
 			require.Zero(t, again)
 			left := 0
 			for shard := range 4 {
-				stats, err := w.queue.Admin().Stats(t.Context(), shard)
+				stats, err := inspect.NewAdmin(w.queue).Stats(t.Context(), shard)
 				require.NoError(t, err)
 				left += int(stats.Waiting)
 			}

@@ -17,6 +17,7 @@ import (
 // Client schedules messages in one queue. It is safe for concurrent use, owns
 // no goroutine and no connection, and needs no Close.
 type Client struct {
+	store *store.Queue
 	queue *store.Producer
 	spans *tracing.Schedules
 	looks looks
@@ -63,7 +64,7 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 	if !o.alone {
 		q.WithCoalescing()
 	}
-	return &Client{queue: q.Producer(), spans: tracing.NewSchedules(o.extras.tracers, queue), options: o, confirm: o.durable.wait()}, nil
+	return &Client{store: q, queue: q.Producer(), spans: tracing.NewSchedules(o.extras.tracers, queue), options: o, confirm: o.durable.wait()}, nil
 }
 
 // begin bounds a call.

@@ -8,6 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // State is where a message is.
@@ -88,7 +89,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	if err := checkRef(ref); err != nil {
 		return Info{}, err
 	}
-	located, ok, err := c.queue.Locate(ctx, ref.ID, ref.Key)
+	located, ok, err := inspect.Locate(ctx, c.store, ref.ID, ref.Key)
 	switch {
 	case err != nil:
 		return Info{}, err
@@ -122,7 +123,7 @@ func endOf(last *message.End) *End {
 	return end
 }
 
-func (c *Client) livingInfo(ref Ref, located *store.Located) (Info, error) {
+func (c *Client) livingInfo(ref Ref, located *inspect.Located) (Info, error) {
 	found := &located.Found
 	bodyErr := seal.Open(c.extras.keys, &found.Message)
 	if bodyErr != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -61,7 +62,7 @@ func TestRepeatEnds(t *testing.T) {
 		clients[name], unknown[name] = far, call(far)
 		require.ErrorIs(t, unknown[name], delay.ErrUnknown, name)
 	}
-	before, err := near.queue.Admin().Stats(t.Context(), 0)
+	before, err := inspect.NewAdmin(near.queue).Stats(t.Context(), 0)
 	require.NoError(t, err)
 	server.Pause()
 	t.Run("frozen", func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestRepeatEnds(t *testing.T) {
 		}
 	})
 	server.Resume()
-	after, err := near.queue.Admin().Stats(t.Context(), 0)
+	after, err := inspect.NewAdmin(near.queue).Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, before.Counters, after.Counters)
 }

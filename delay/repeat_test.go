@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -78,7 +79,7 @@ func (f *far) lost(t *testing.T, call func(), counter string, n int64, between f
 		call()
 	}()
 	require.Eventually(t, func() bool {
-		stats, err := f.queue.Admin().Stats(t.Context(), 0)
+		stats, err := inspect.NewAdmin(f.queue).Stats(t.Context(), 0)
 		return err == nil && stats.Counters[counter] >= n
 	}, soon, 5*time.Millisecond, "the first run is executed")
 	between()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 var (
@@ -311,7 +312,7 @@ func TestNotDurable(t *testing.T) {
 // scheduled is how many messages were ever created.
 func (p *place) scheduled(t testing.TB) int64 {
 	t.Helper()
-	stats, err := p.queue.Admin().Stats(t.Context(), 0)
+	stats, err := inspect.NewAdmin(p.queue).Stats(t.Context(), 0)
 	require.NoError(t, err)
 	return stats.Counters["scheduled"]
 }

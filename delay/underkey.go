@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // What a client spends on looks for Keys that were forgotten, in messages looked at: a look
@@ -83,12 +83,12 @@ func (c *Client) lookUnderKeys(ctx context.Context, keys map[string]string) (who
 	if err != nil {
 		return false
 	}
-	pages := store.PagesByID(layout)
+	pages := inspect.PagesByID(layout)
 	each, cost := c.looks.reserve(pages)
 	if each == 0 {
 		return false
 	}
-	looked, whole, err := c.queue.FindUnderKeys(ctx, keys, each)
+	looked, whole, err := inspect.FindUnderKeys(ctx, c.store, keys, each)
 	c.looks.refund(cost - looked - pages*lookCosts)
 	return whole && err == nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
@@ -146,7 +147,7 @@ func arrived(ctx context.Context, q *store.Queue, count int) error {
 	for {
 		var waiting int64
 		for shard := range shards {
-			stats, err := q.Admin().Stats(ctx, shard)
+			stats, err := inspect.NewAdmin(q).Stats(ctx, shard)
 			if err != nil {
 				return err
 			}

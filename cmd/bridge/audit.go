@@ -14,13 +14,14 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // auditTimeout bounds the writing down of a change.
 const auditTimeout = time.Second
 
 // changing connects to the queue and has do change it, as audited tells.
-func (f queueFlags) changing(p *program, made store.Change, do func(*session, *store.Change) error, options ...delay.Option) error {
+func (f queueFlags) changing(p *program, made inspect.Change, do func(*session, *inspect.Change) error, options ...delay.Option) error {
 	s, err := f.open(p, options...)
 	if err != nil {
 		return err
@@ -32,10 +33,10 @@ func (f queueFlags) changing(p *program, made store.Change, do func(*session, *s
 // audited has do change the queue, and writes down what came of it, also where that was an
 // error. do says as made.Answer what it has done; without that it is "done". What was
 // refused for how it was asked for changed nothing, and is not written down.
-func (s *session) audited(made *store.Change, do func() error) error {
+func (s *session) audited(made *inspect.Change, do func() error) error {
 	err := do()
 	if made.Answer = answerOf(made.Answer, err); made.Answer != "" {
-		writeDown(s.program, s.asJSON, s.queue.Admin(), made)
+		writeDown(s.program, s.asJSON, s.queue, made)
 	}
 	return err
 }
@@ -58,12 +59,12 @@ func answerOf(done string, err error) string {
 
 // writeDown writes a change into the queue's audit, where those of the API are. Where it
 // cannot, the change stays, and a warning says so.
-func writeDown(p *program, asJSON bool, queue *store.Admin, made *store.Change) {
+func writeDown(p *program, asJSON bool, queue *store.Queue, made *inspect.Change) {
 	made.Who, made.From = operator()
-	made.Via = store.ViaCommand
+	made.Via = inspect.ViaCommand
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), auditTimeout)
 	defer cancel()
-	if err := queue.Audit(ctx, made); err != nil {
+	if err := inspect.NewAdmin(queue).Audit(ctx, made); err != nil {
 		warn(p, asJSON, "not_audited", made.What, fmt.Sprintf("%s is not in the audit of queue %s: %v", made.Action, queue.Name(), err))
 	}
 }

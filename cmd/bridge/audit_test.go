@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // trial is a run of a command, and what the audit has of it.
@@ -20,34 +20,34 @@ type trial struct {
 	// flags, the configuration, a file of messages, and the last job.
 	command, args string
 	exit          int
-	want          store.Change
+	want          inspect.Change
 }
 
 // changingTrials change a queue, one after another: each leaves an entry, or none where its
 // arguments are wrong.
 var changingTrials = []trial{
-	{"schedule", "QUEUE --topic t --in 1h --id a --key k x", exitDone, store.Change{Action: "schedule", What: "a", Key: "k", Topic: "t", Answer: "created"}},
-	{"schedule", "QUEUE --topic t --in 1h --id a --key k x", exitRefused, store.Change{Action: "schedule", What: "a", Key: "k", Topic: "t", Answer: "duplicate"}},
-	{"schedule", "QUEUE --batch LINES", exitUsage, store.Change{Action: "schedule", Answer: "created 2, invalid 1"}},
-	{"schedule", "QUEUE --topic t --in -1h --id b x", exitUsage, store.Change{}},
-	{"reschedule", "QUEUE --id a --in 2h", exitDone, store.Change{Action: "reschedule", What: "a", Key: "k", Answer: "rescheduled"}},
-	{"reschedule", "QUEUE --all --topic t --by 1h --no-wait", exitDone, store.Change{Action: "job reschedule", What: `{"topic":"t"}`, Answer: "job JOB"}},
-	{"reschedule", "QUEUE --all --by 1h --no-wait", exitUsage, store.Change{}},
-	{"publish-now", "QUEUE --id a", exitDone, store.Change{Action: "publish-now", What: "a", Key: "k", Answer: "rescheduled"}},
-	{"publish-now", "QUEUE --id dead-1", exitDone, store.Change{Action: "publish-now", What: "dead-1", Answer: "rescheduled"}},
-	{"cancel", "QUEUE --id a", exitDone, store.Change{Action: "cancel", What: "a", Key: "k", Answer: "cancelled"}},
-	{"cancel", "QUEUE --id a", exitRefused, store.Change{Action: "cancel", What: "a", Answer: "not_found"}},
-	{"cancel", "QUEUE --all --tag x --dry-run --no-wait", exitDone, store.Change{Action: "job cancel, count only", What: `{"tag":"x"}`, Answer: "job JOB"}},
-	{"jobs stop", "QUEUE JOB", exitDone, store.Change{Action: "stop job", What: "JOB", Answer: "done"}},
-	{"pause", "QUEUE --topic t", exitDone, store.Change{Action: "pause", Topic: "t", Answer: "done"}},
-	{"resume", "QUEUE --topic t", exitDone, store.Change{Action: "resume", Topic: "t", Answer: "done"}},
-	{"dead redrive", "QUEUE dead-2", exitDone, store.Change{Action: "redrive", What: "dead-2", Answer: "done"}},
-	{"dead redrive", "QUEUE --all --reason large --no-wait", exitDone, store.Change{Action: "job redrive", What: `{"state":"dead","reason":"large"}`, Answer: "job JOB"}},
-	{"dead purge", "QUEUE dead-3", exitDone, store.Change{Action: "purge", What: "dead-3", Answer: "done"}},
-	{"dead purge", "QUEUE --all", exitUsage, store.Change{}},
-	{"dead purge", "QUEUE --all --yes", exitDone, store.Change{Action: "purge", What: `{"state":"dead"}`, Answer: "done 1"}},
-	{"shards set", "QUEUE 8", exitDone, store.Change{Action: "shards set", What: "8", Answer: "done"}},
-	{"verify", "-c FILE orders --repair", exitDone, store.Change{Action: "verify --repair", Answer: "found 0, mended 0"}},
+	{"schedule", "QUEUE --topic t --in 1h --id a --key k x", exitDone, inspect.Change{Action: "schedule", What: "a", Key: "k", Topic: "t", Answer: "created"}},
+	{"schedule", "QUEUE --topic t --in 1h --id a --key k x", exitRefused, inspect.Change{Action: "schedule", What: "a", Key: "k", Topic: "t", Answer: "duplicate"}},
+	{"schedule", "QUEUE --batch LINES", exitUsage, inspect.Change{Action: "schedule", Answer: "created 2, invalid 1"}},
+	{"schedule", "QUEUE --topic t --in -1h --id b x", exitUsage, inspect.Change{}},
+	{"reschedule", "QUEUE --id a --in 2h", exitDone, inspect.Change{Action: "reschedule", What: "a", Key: "k", Answer: "rescheduled"}},
+	{"reschedule", "QUEUE --all --topic t --by 1h --no-wait", exitDone, inspect.Change{Action: "job reschedule", What: `{"topic":"t"}`, Answer: "job JOB"}},
+	{"reschedule", "QUEUE --all --by 1h --no-wait", exitUsage, inspect.Change{}},
+	{"publish-now", "QUEUE --id a", exitDone, inspect.Change{Action: "publish-now", What: "a", Key: "k", Answer: "rescheduled"}},
+	{"publish-now", "QUEUE --id dead-1", exitDone, inspect.Change{Action: "publish-now", What: "dead-1", Answer: "rescheduled"}},
+	{"cancel", "QUEUE --id a", exitDone, inspect.Change{Action: "cancel", What: "a", Key: "k", Answer: "cancelled"}},
+	{"cancel", "QUEUE --id a", exitRefused, inspect.Change{Action: "cancel", What: "a", Answer: "not_found"}},
+	{"cancel", "QUEUE --all --tag x --dry-run --no-wait", exitDone, inspect.Change{Action: "job cancel, count only", What: `{"tag":"x"}`, Answer: "job JOB"}},
+	{"jobs stop", "QUEUE JOB", exitDone, inspect.Change{Action: "stop job", What: "JOB", Answer: "done"}},
+	{"pause", "QUEUE --topic t", exitDone, inspect.Change{Action: "pause", Topic: "t", Answer: "done"}},
+	{"resume", "QUEUE --topic t", exitDone, inspect.Change{Action: "resume", Topic: "t", Answer: "done"}},
+	{"dead redrive", "QUEUE dead-2", exitDone, inspect.Change{Action: "redrive", What: "dead-2", Answer: "done"}},
+	{"dead redrive", "QUEUE --all --reason large --no-wait", exitDone, inspect.Change{Action: "job redrive", What: `{"state":"dead","reason":"large"}`, Answer: "job JOB"}},
+	{"dead purge", "QUEUE dead-3", exitDone, inspect.Change{Action: "purge", What: "dead-3", Answer: "done"}},
+	{"dead purge", "QUEUE --all", exitUsage, inspect.Change{}},
+	{"dead purge", "QUEUE --all --yes", exitDone, inspect.Change{Action: "purge", What: `{"state":"dead"}`, Answer: "done 1"}},
+	{"shards set", "QUEUE 8", exitDone, inspect.Change{Action: "shards set", What: "8", Answer: "done"}},
+	{"verify", "-c FILE orders --repair", exitDone, inspect.Change{Action: "verify --repair", Answer: "found 0, mended 0"}},
 }
 
 // lookingTrials change nothing, and leave no entry.
@@ -90,9 +90,9 @@ func TestAudit(t *testing.T) {
 		words := strings.NewReplacer("QUEUE", "--config "+f.file+" --queue orders", "FILE", f.file, "LINES", lines, "JOB", job)
 		o := bridge(t, "", strings.Fields(c.command+" "+words.Replace(c.args))...)
 		require.Equal(t, c.exit, o.code, "%+v: %+v", c, o)
-		log, err := f.queue.Admin().AuditLog(t.Context(), "", store.MaxAudit)
+		log, err := inspect.NewAdmin(f.queue).AuditLog(t.Context(), "", inspect.MaxAudit)
 		require.NoError(t, err)
-		if c.want == (store.Change{}) {
+		if c.want == (inspect.Change{}) {
 			require.Len(t, log, entries, "%+v", c)
 			continue
 		}
@@ -103,7 +103,7 @@ func TestAudit(t *testing.T) {
 			job = id
 		}
 		want := c.want
-		want.Cursor, want.At, want.Who, want.From, want.Via = got.Cursor, got.At, who, host, store.ViaCommand
+		want.Cursor, want.At, want.Who, want.From, want.Via = got.Cursor, got.At, who, host, inspect.ViaCommand
 		want.What, want.Answer = strings.Replace(want.What, "JOB", job, 1), strings.Replace(want.Answer, "JOB", job, 1)
 		require.Equal(t, want, got, "%+v", c)
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/api"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -27,10 +28,10 @@ type bulkFlags struct {
 }
 
 // isUsed reports whether any flag but --all is given.
-func (f bulkFlags) isUsed() bool { return f.narrow() != (store.Filter{}) || f.DryRun || f.Rate > 0 }
+func (f bulkFlags) isUsed() bool { return f.narrow() != (inspect.Filter{}) || f.DryRun || f.Rate > 0 }
 
 // start has the bridges do it, and waits until they have.
-func (f bulkFlags) start(p *program, queue queueFlags, spec store.JobSpec, due ...dueFlags) error {
+func (f bulkFlags) start(p *program, queue queueFlags, spec job.Spec, due ...dueFlags) error {
 	s, err := queue.open(p)
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec store.JobSpec, due .
 	defer s.close()
 	for _, d := range due {
 		if d.At != nil || d.In != nil {
-			now, err := s.queue.Admin().Clock(s.ctx)
+			now, err := s.queue.Clock(s.ctx)
 			if err != nil {
 				return s.fail("read the clock of", "", err)
 			}
@@ -53,23 +54,23 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec store.JobSpec, due .
 	case f.Wait:
 		return s.followJob(id)
 	}
-	job, err := s.queue.Jobs().Get(s.ctx, id)
+	found, err := job.New(s.queue).Get(s.ctx, id)
 	if err != nil {
 		return s.fail("look for the job of", "", err)
 	}
-	return s.showJob(&job)
+	return s.showJob(&found)
 }
 
 // startJob starts a job. That is the change: what the job does is told by the job.
-func (s *session) startJob(spec store.JobSpec) (id string, err error) {
-	made := store.Change{Action: "job " + string(spec.Verb), What: api.FilterText(&spec.Filter)}
+func (s *session) startJob(spec job.Spec) (id string, err error) {
+	made := inspect.Change{Action: "job " + string(spec.Verb), What: api.FilterText(&spec.Filter)}
 	if spec.DryRun {
 		made.Action += ", count only"
 	}
 	err = s.audited(&made, func() (err error) {
-		id, err = s.queue.Jobs().Start(s.ctx, spec)
+		id, err = job.New(s.queue).Start(s.ctx, spec)
 		switch {
-		case errors.Is(err, store.ErrJobSpec):
+		case errors.Is(err, job.ErrSpec):
 			return usagef("%v", err)
 		case err != nil:
 			return s.fail("start a job for", "", err)
@@ -86,40 +87,40 @@ func (s *session) followJob(id string) error {
 	said := time.Now()
 	for {
 		s.answered()
-		job, err := s.queue.Jobs().Get(s.ctx, id)
+		found, err := job.New(s.queue).Get(s.ctx, id)
 		switch {
 		case s.program.ctx.Err() != nil:
 			_, err := fmt.Fprintf(s.program.stderr, "bridge: job %s goes on: `bridge jobs show %s` tells how far it is, `bridge jobs stop %s` stops it\n", id, id, id)
 			return err
 		case err != nil:
 			return s.fail("look for job "+id+" of", "", err)
-		case job.State.Ended():
-			return s.showJob(&job)
+		case found.State.Ended():
+			return s.showJob(&found)
 		}
 		if time.Since(said) > jobSaid {
 			said = time.Now()
-			_, _ = fmt.Fprintln(s.program.stderr, "bridge: "+progressOf(&job)) // There is nobody to tell.
+			_, _ = fmt.Fprintln(s.program.stderr, "bridge: "+progressOf(&found)) // There is nobody to tell.
 		}
 		wait.Sleep(s.program.ctx, jobEvery)
 	}
 }
 
 // progressOf says how far a job is.
-func progressOf(job *store.Job) string {
-	if job.State == store.JobWaiting {
-		return fmt.Sprintf("job %s waits for a bridge of the queue to run it", job.ID)
+func progressOf(found *job.Job) string {
+	if found.State == job.Waiting {
+		return fmt.Sprintf("job %s waits for a bridge of the queue to run it", found.ID)
 	}
-	text := fmt.Sprintf("job %s: %s", job.ID, tallyOf(job))
-	if job.Place.ID != "" && !job.State.Ended() {
-		text += fmt.Sprintf("; now at %s, %s, due %s", job.Place.ID, job.Place.State, formatTime(job.Place.DueAt))
+	text := fmt.Sprintf("job %s: %s", found.ID, tallyOf(found))
+	if found.Place.ID != "" && !found.State.Ended() {
+		text += fmt.Sprintf("; now at %s, %s, due %s", found.Place.ID, found.Place.State, formatTime(found.Place.DueAt))
 	}
 	return text
 }
 
 // tallyOf counts what became of a job's messages.
-func tallyOf(job *store.Job) string {
-	t := &job.Tally
-	if job.Spec.DryRun {
+func tallyOf(found *job.Job) string {
+	t := &found.Tally
+	if found.Spec.DryRun {
 		return fmt.Sprintf("%d matched, nothing was changed", t.Matched)
 	}
 	parts := []string{fmt.Sprintf("%d matched, %d done", t.Matched, t.Done+t.MaybePublished)}
@@ -137,8 +138,8 @@ func tallyOf(job *store.Job) string {
 			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
 		}
 	}
-	if job.Remaining != nil && *job.Remaining > 0 {
-		parts = append(parts, fmt.Sprintf("%d still match", *job.Remaining))
+	if found.Remaining != nil && *found.Remaining > 0 {
+		parts = append(parts, fmt.Sprintf("%d still match", *found.Remaining))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 type cancelCommand struct{ changeFlags }
@@ -41,7 +43,7 @@ func (f changeFlags) check() error {
 }
 
 // filter is what the messages have in common.
-func (f changeFlags) filter() store.Filter {
+func (f changeFlags) filter() inspect.Filter {
 	return filterFlags{State: f.State, Key: deref(f.Key), narrowFlags: f.Bulk.narrowFlags}.filter()
 }
 
@@ -63,9 +65,9 @@ func (c cancelCommand) Run(p *program) error {
 		return err
 	}
 	if c.Bulk.All {
-		return c.Bulk.start(p, c.queueFlags, store.JobSpec{Verb: store.JobCancel, Filter: c.filter()})
+		return c.Bulk.start(p, c.queueFlags, job.Spec{Verb: job.Cancel, Filter: c.filter()})
 	}
-	return c.one().operate(p, "cancel", func(s *session, found *store.Found, made *store.Change) error {
+	return c.one().operate(p, "cancel", func(s *session, found *inspect.Found, made *inspect.Change) error {
 		ref := delay.Ref{ID: found.ID, Key: found.Key}
 		if err := s.done("cancel", ref.ID, s.client.Cancel(s.ctx, ref)); err != nil {
 			return err
@@ -104,7 +106,7 @@ func (c rescheduleCommand) Run(p *program) error {
 	}
 	switch {
 	case c.Bulk.All:
-		spec := store.JobSpec{Verb: store.JobReschedule, Filter: c.filter()}
+		spec := job.Spec{Verb: job.Reschedule, Filter: c.filter()}
 		if c.By != nil {
 			spec.By = time.Duration(*c.By)
 		}
@@ -132,14 +134,14 @@ func (c publishNowCommand) Run(p *program) error {
 
 // reschedule looks for the message and moves it.
 func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
-	return f.operate(p, verb, func(s *session, found *store.Found, made *store.Change) error {
+	return f.operate(p, verb, func(s *session, found *inspect.Found, made *inspect.Change) error {
 		due, ref := to.from(s.queue.Now()), delay.Ref{ID: found.ID, Key: found.Key}
 		if err := s.done(verb, ref.ID, s.client.Reschedule(s.ctx, ref, to.when())); err != nil {
 			return err
 		}
 		made.Answer = "rescheduled"
 		// The due time by Redis' clock; if it is gone already, it was due as estimated.
-		if moved, ok, err := s.queue.Producer().Get(s.ctx, ref.ID, ref.Key); err == nil && ok {
+		if moved, ok, err := inspect.Get(s.ctx, s.queue, ref.ID, ref.Key); err == nil && ok {
 			found = &moved
 		} else {
 			found.DueAt, found.Code = due, store.Waiting
@@ -153,9 +155,9 @@ func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
 }
 
 // operate looks for the message and then does something to it.
-func (f messageFlags) operate(p *program, verb string, do func(*session, *store.Found, *store.Change) error) error {
-	made := store.Change{Action: verb, What: f.ID, Key: deref(f.Key)}
-	return f.changing(p, made, func(s *session, made *store.Change) error {
+func (f messageFlags) operate(p *program, verb string, do func(*session, *inspect.Found, *inspect.Change) error) error {
+	made := inspect.Change{Action: verb, What: f.ID, Key: deref(f.Key)}
+	return f.changing(p, made, func(s *session, made *inspect.Change) error {
 		found, err := s.find(f.ID, f.Key)
 		if err != nil {
 			return s.fail(verb, f.ID, err)

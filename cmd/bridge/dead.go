@@ -8,6 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 type deadCommands struct {
@@ -92,7 +93,7 @@ func oneLine(letter *message.DeadLetter) string {
 
 // deadLetters walks over all dead letters. A queue that nobody has used has none.
 func (s *session) deadLetters(yield func(*message.DeadLetter) bool) error {
-	err := s.queue.Admin().DeadLetters(s.ctx, func(letter message.DeadLetter) bool {
+	err := inspect.NewAdmin(s.queue).DeadLetters(s.ctx, func(letter message.DeadLetter) bool {
 		s.answered()
 		return yield(&letter)
 	})
@@ -152,7 +153,7 @@ func (c deadShowCommand) Run(p *program) error {
 }
 
 // findDead is find for a message that must be in the dead letters.
-func (s *session) findDead(id string, key *string) (store.Found, error) {
+func (s *session) findDead(id string, key *string) (inspect.Found, error) {
 	found, err := s.find(id, key)
 	if err == nil && found.Code != store.Dead {
 		text := fmt.Sprintf("%q is not in the dead letters: it is %s", id, stateOf(found.Code))

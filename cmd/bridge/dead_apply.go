@@ -12,6 +12,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 // deadChunk is how many dead letters are collected before the verb is applied.
@@ -30,12 +32,12 @@ func (f deadFlags) isJob() bool {
 }
 
 // startJob has the bridges do it.
-func (f deadFlags) startJob(p *program, verb store.JobVerb) error {
+func (f deadFlags) startJob(p *program, verb job.Verb) error {
 	if id, err := f.id(); err != nil || id != "" {
 		return errors.Join(err, usagef("give the id of a dead letter, or --all"))
 	}
-	filter := filterFlags{State: string(store.StateDead), Key: deref(f.Key), narrowFlags: f.Bulk.narrowFlags}.filter()
-	return f.Bulk.start(p, f.queueFlags, store.JobSpec{Verb: verb, Filter: filter})
+	filter := filterFlags{State: string(inspect.StateDead), Key: deref(f.Key), narrowFlags: f.Bulk.narrowFlags}.filter()
+	return f.Bulk.start(p, f.queueFlags, job.Spec{Verb: verb, Filter: filter})
 }
 
 type deadRedriveCommand struct{ deadFlags }
@@ -53,7 +55,7 @@ Example:
 
 func (c deadRedriveCommand) Run(p *program) error {
 	if c.isJob() {
-		return c.startJob(p, store.JobRedrive)
+		return c.startJob(p, job.Redrive)
 	}
 	s, id, err := c.connect(p)
 	if err != nil {
@@ -62,7 +64,7 @@ func (c deadRedriveCommand) Run(p *program) error {
 	defer s.close()
 	return c.apply(s, id, deadVerb{
 		name: "redrive", past: "redrove", state: string(delay.Scheduled), dueNow: true,
-		do: func(members []string) ([]store.Code, error) { return s.queue.Admin().Redrive(s.ctx, members) },
+		do: func(members []string) ([]store.Code, error) { return inspect.NewAdmin(s.queue).Redrive(s.ctx, members) },
 	})
 }
 
@@ -88,7 +90,7 @@ func (c deadPurgeCommand) Run(p *program) error {
 				return err
 			}
 		}
-		return c.startJob(p, store.JobPurge)
+		return c.startJob(p, job.Purge)
 	}
 	s, id, err := c.connect(p)
 	if err != nil {
@@ -104,7 +106,7 @@ func (c deadPurgeCommand) Run(p *program) error {
 	}
 	return c.apply(s, id, deadVerb{
 		name: "purge", past: "purged", state: statePurged,
-		do: func(members []string) ([]store.Code, error) { return s.queue.Admin().Purge(s.ctx, members) },
+		do: func(members []string) ([]store.Code, error) { return inspect.NewAdmin(s.queue).Purge(s.ctx, members) },
 	})
 }
 
@@ -154,9 +156,9 @@ type deadVerb struct {
 
 // apply applies the verb to one letter, or to all.
 func (f deadFlags) apply(s *session, id string, verb deadVerb) error {
-	made := store.Change{Action: verb.name, What: id, Key: deref(f.Key)}
+	made := inspect.Change{Action: verb.name, What: id, Key: deref(f.Key)}
 	if f.Bulk.All {
-		made.What = api.FilterText(&store.Filter{State: store.StateDead})
+		made.What = api.FilterText(&inspect.Filter{State: inspect.StateDead})
 	}
 	return s.audited(&made, func() error {
 		if f.Bulk.All {
@@ -166,7 +168,7 @@ func (f deadFlags) apply(s *session, id string, verb deadVerb) error {
 	})
 }
 
-func (f deadFlags) applyOne(s *session, id string, verb deadVerb, made *store.Change) error {
+func (f deadFlags) applyOne(s *session, id string, verb deadVerb, made *inspect.Change) error {
 	found, err := s.findDead(id, f.Key)
 	if err != nil {
 		return s.fail(verb.name, id, err)
@@ -192,7 +194,7 @@ func (f deadFlags) applyOne(s *session, id string, verb deadVerb, made *store.Ch
 
 // applyAll applies the verb to the letters that were dead when it began: a message that
 // dies again must not keep it going for ever.
-func (s *session) applyAll(verb deadVerb, made *store.Change) error {
+func (s *session) applyAll(verb deadVerb, made *inspect.Change) error {
 	if _, err := s.queue.AwaitLayout(s.ctx); err != nil && !errors.Is(err, delay.ErrNoLayout) {
 		return s.fail(verb.name+" dead letters of", "", err) // It sets the clock, too.
 	}

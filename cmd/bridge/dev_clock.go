@@ -16,6 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/ijson"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -155,7 +156,7 @@ func settled(ctx context.Context, queue *store.Queue, layout *store.Layout) (nex
 	for until := time.Now().Add(clockPatience); time.Now().Before(until); {
 		next, isDone = time.Time{}, true
 		for shard := range layout.InUse() {
-			stats, err := queue.Admin().Stats(ctx, shard)
+			stats, err := inspect.NewAdmin(queue).Stats(ctx, shard)
 			if err != nil {
 				return next, false, err
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // candidatesShown is how many messages of one id are listed.
@@ -15,11 +15,11 @@ const candidatesShown = 20
 
 // find looks for the message that the flags name. Without a key that is the
 // message without one or, where there is none, the only one of that id.
-func (s *session) find(id string, key *string) (store.Found, error) {
+func (s *session) find(id string, key *string) (inspect.Found, error) {
 	if err := invalidIdentity(id, deref(key)); err != nil {
-		return store.Found{}, err
+		return inspect.Found{}, err
 	}
-	found, ok, err := s.queue.Producer().Get(s.ctx, id, deref(key))
+	found, ok, err := inspect.Get(s.ctx, s.queue, id, deref(key))
 	switch {
 	case errors.Is(err, delay.ErrNoLayout):
 		return found, delay.ErrNotFound // Nobody has ever used the queue.
@@ -32,14 +32,14 @@ func (s *session) find(id string, key *string) (store.Found, error) {
 	return s.findAnywhere(id)
 }
 
-func (s *session) findAnywhere(id string) (found store.Found, err error) {
+func (s *session) findAnywhere(id string) (found inspect.Found, err error) {
 	var members []string
 	err = s.walk(func() (err error) {
-		members, err = s.queue.Producer().Find(s.ctx, id, candidatesShown)
+		members, err = inspect.Find(s.ctx, s.queue, id, candidatesShown)
 		return err
 	})
 	switch {
-	case errors.Is(err, store.ErrTooMany):
+	case errors.Is(err, inspect.ErrTooMany):
 		return found, ambiguous(id, fmt.Sprintf("more than %d messages have that id", candidatesShown))
 	case err != nil:
 		return found, err
@@ -54,7 +54,7 @@ func (s *session) findAnywhere(id string) (found store.Found, err error) {
 		return found, ambiguous(id, fmt.Sprintf("%d messages have that id:\n  %s", len(members), strings.Join(keys, "\n  ")))
 	}
 	_, key := message.SplitMember(members[0])
-	found, ok, err := s.queue.Producer().Get(s.ctx, id, key)
+	found, ok, err := inspect.Get(s.ctx, s.queue, id, key)
 	if err == nil && !ok {
 		err = delay.ErrNotFound
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/api"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 type forecastCommand struct {
@@ -34,8 +34,8 @@ func (c forecastCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	admin := s.queue.Admin()
-	from, err := admin.Clock(s.ctx)
+	admin := inspect.NewAdmin(s.queue)
+	from, err := s.queue.Clock(s.ctx)
 	if err != nil {
 		return s.fail("forecast", "", err)
 	}
@@ -46,13 +46,13 @@ func (c forecastCommand) Run(p *program) error {
 	if c.To != nil {
 		to = time.Time(*c.To)
 	}
-	var f store.Forecast
+	var f inspect.Forecast
 	err = s.walk(func() (err error) {
 		f, err = admin.Forecast(s.ctx, from, to, time.Duration(c.Step))
 		return err
 	})
 	switch {
-	case errors.Is(err, store.ErrForecast):
+	case errors.Is(err, inspect.ErrForecast):
 		return usagef("%v", err)
 	case err != nil:
 		return s.fail("forecast", "", err)
@@ -66,7 +66,7 @@ func (c forecastCommand) Run(p *program) error {
 const plotWidth = 50
 
 // plot draws a bar a step.
-func plot(w io.Writer, f *store.Forecast) error {
+func plot(w io.Writer, f *inspect.Forecast) error {
 	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	most := max(f.Due, 1)
 	for _, n := range f.Steps {

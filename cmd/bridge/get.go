@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 type getCommand struct {
@@ -45,7 +45,7 @@ func (c getCommand) Run(p *program) error {
 }
 
 // show prints a message, as far as it can be read.
-func (s *session) show(found *store.Found, withBody bool) error {
+func (s *session) show(found *inspect.Found, withBody bool) error {
 	if withBody && found.Err == nil {
 		opened := found.Message
 		found.Err = seal.Open(s.beside.keys, &opened)
@@ -70,7 +70,7 @@ func (s *session) show(found *store.Found, withBody bool) error {
 // showEnd prints what the queue remembers of a message that is not there; the error is
 // notFound where that is nothing.
 func (s *session) showEnd(id, key string, notFound error) error {
-	located, ok, err := s.queue.Producer().Locate(s.ctx, id, key)
+	located, ok, err := inspect.Locate(s.ctx, s.queue, id, key)
 	switch {
 	case errors.Is(err, delay.ErrNoLayout):
 		return s.fail("get", id, notFound)

@@ -5,7 +5,8 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 type jobsCommands struct {
@@ -30,15 +31,15 @@ func (c jobsListCommand) Run(p *program) error {
 	defer s.close()
 	list := c.listing(p.stdout, "JOB", "VERB", "STATE", "STARTED", "MESSAGES", "+ENDED", "+INSTANCE", "+REASON")
 	for cursor := ""; ; {
-		jobs, next, err := s.queue.Jobs().List(s.ctx, cursor)
+		jobs, next, err := job.New(s.queue).List(s.ctx, cursor)
 		if err != nil {
 			return s.fail("list jobs of", "", err)
 		}
 		s.answered()
 		for i := range jobs {
-			job := &jobs[i]
-			if err := list.row(func() any { return s.jobView(job) }, job.ID, job.Spec.Verb, job.State, formatTime(job.StartedAt),
-				tallyOf(job), dash(job.EndedAt), message.InstanceName(job.Instance), job.Err); err != nil {
+			found := &jobs[i]
+			if err := list.row(func() any { return s.jobView(found) }, found.ID, found.Spec.Verb, found.State, formatTime(found.StartedAt),
+				tallyOf(found), dash(found.EndedAt), message.InstanceName(found.Instance), found.Err); err != nil {
 				return err
 			}
 		}
@@ -51,7 +52,7 @@ func (c jobsListCommand) Run(p *program) error {
 type jobsShowCommand struct{ jobFlags }
 
 func (c jobsShowCommand) Run(p *program) error {
-	return c.look(p, func(s *session, job *store.Job) error { return s.showJob(job) })
+	return c.look(p, func(s *session, found *job.Job) error { return s.showJob(found) })
 }
 
 type jobsStopCommand struct{ jobFlags }
@@ -61,47 +62,47 @@ func (jobsStopCommand) Help() string {
 }
 
 func (c jobsStopCommand) Run(p *program) error {
-	return c.look(p, func(s *session, job *store.Job) error {
-		if job.State.Ended() {
-			return &failure{code: "job_ended", exit: exitRefused, id: job.ID, text: fmt.Sprintf("job %s has ended: %s", job.ID, job.State)}
+	return c.look(p, func(s *session, found *job.Job) error {
+		if found.State.Ended() {
+			return &failure{code: "job_ended", exit: exitRefused, id: found.ID, text: fmt.Sprintf("job %s has ended: %s", found.ID, found.State)}
 		}
-		err := s.audited(&store.Change{Action: "stop job", What: job.ID}, func() error {
-			return s.fail("stop a job of", "", s.queue.Jobs().Stop(s.ctx, job.ID))
+		err := s.audited(&inspect.Change{Action: "stop job", What: found.ID}, func() error {
+			return s.fail("stop a job of", "", job.New(s.queue).Stop(s.ctx, found.ID))
 		})
 		if err != nil {
 			return err
 		}
 		if s.asJSON {
-			return writeJSON(p.stdout, s.jobView(job))
+			return writeJSON(p.stdout, s.jobView(found))
 		}
-		_, err = fmt.Fprintf(p.stdout, "asked job %s to stop\n", job.ID)
+		_, err = fmt.Fprintf(p.stdout, "asked job %s to stop\n", found.ID)
 		return err
 	})
 }
 
-func (f jobFlags) look(p *program, do func(*session, *store.Job) error) error {
+func (f jobFlags) look(p *program, do func(*session, *job.Job) error) error {
 	s, err := f.open(p)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	job, err := s.queue.Jobs().Get(s.ctx, f.Job)
+	found, err := job.New(s.queue).Get(s.ctx, f.Job)
 	switch {
-	case errors.Is(err, store.ErrNoJob):
+	case errors.Is(err, job.ErrNone):
 		return &failure{code: "not_found", exit: exitRefused, id: f.Job, text: fmt.Sprintf("there is no job %q in queue %s: jobs are kept for seven days", f.Job, s.name)}
 	case err != nil:
 		return s.fail("look for a job of", "", err)
 	}
-	return do(s, &job)
+	return do(s, &found)
 }
 
 // jobJSON is a job as programs see it.
 type jobJSON struct {
-	Job   string         `json:"job"`
-	Queue string         `json:"queue"`
-	Verb  store.JobVerb  `json:"verb"`
-	State store.JobState `json:"state"`
-	store.Tally
+	Job   string    `json:"job"`
+	Queue string    `json:"queue"`
+	Verb  job.Verb  `json:"verb"`
+	State job.State `json:"state"`
+	job.Tally
 	Remaining *int64  `json:"remaining"`
 	DryRun    bool    `json:"dry_run,omitempty"`
 	StartedAt *string `json:"started_at"`
@@ -109,22 +110,22 @@ type jobJSON struct {
 	Reason    string  `json:"reason,omitempty"`
 }
 
-func (s *session) jobView(job *store.Job) jobJSON {
+func (s *session) jobView(found *job.Job) jobJSON {
 	return jobJSON{
-		Job: job.ID, Queue: s.name, Verb: job.Spec.Verb, State: job.State, Tally: job.Tally, Remaining: job.Remaining, DryRun: job.Spec.DryRun,
-		StartedAt: stamp(job.StartedAt), EndedAt: stamp(job.EndedAt), Reason: job.Err,
+		Job: found.ID, Queue: s.name, Verb: found.Spec.Verb, State: found.State, Tally: found.Tally, Remaining: found.Remaining, DryRun: found.Spec.DryRun,
+		StartedAt: stamp(found.StartedAt), EndedAt: stamp(found.EndedAt), Reason: found.Err,
 	}
 }
 
 // showJob prints a job, and fails with it.
-func (s *session) showJob(job *store.Job) (err error) {
+func (s *session) showJob(found *job.Job) (err error) {
 	if s.asJSON {
-		err = writeJSON(s.program.stdout, s.jobView(job))
+		err = writeJSON(s.program.stdout, s.jobView(found))
 	} else {
-		_, err = fmt.Fprintf(s.program.stdout, "%s %s, %s\n", job.Spec.Verb, job.State, progressOf(job))
+		_, err = fmt.Fprintf(s.program.stdout, "%s %s, %s\n", found.Spec.Verb, found.State, progressOf(found))
 	}
-	if err == nil && job.State == store.JobFailed {
-		err = &failure{code: "failed", exit: exitFailed, id: job.ID, text: fmt.Sprintf("job %s has failed: %s", job.ID, job.Err)}
+	if err == nil && found.State == job.Failed {
+		err = &failure{code: "failed", exit: exitFailed, id: found.ID, text: fmt.Sprintf("job %s has failed: %s", found.ID, found.Err)}
 	}
 	return err
 }

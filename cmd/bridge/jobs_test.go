@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/jobs"
 )
 
@@ -20,7 +21,7 @@ func (f *fixture) runJobs() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		jobs.New(f.queue.Jobs(), "test", slog.New(slog.DiscardHandler)).Run(ctx)
+		jobs.New(job.New(f.queue), "test", slog.New(slog.DiscardHandler)).Run(ctx)
 	}()
 	f.t.Cleanup(func() { cancel(); <-ended })
 }

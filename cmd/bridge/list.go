@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 type listCommand struct {
@@ -36,14 +36,14 @@ type narrowFlags struct {
 }
 
 // filter is what the flags say.
-func (f filterFlags) filter() store.Filter {
+func (f filterFlags) filter() inspect.Filter {
 	filter := f.narrow()
-	filter.State, filter.Key = store.State(f.State), f.Key
+	filter.State, filter.Key = inspect.State(f.State), f.Key
 	return filter
 }
 
-func (f narrowFlags) narrow() store.Filter {
-	return store.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, ReasonContains: f.ReasonContains, From: f.DueFrom.time(), To: f.DueTo.time()}
+func (f narrowFlags) narrow() inspect.Filter {
+	return inspect.Filter{Topic: f.Topic, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, ReasonContains: f.ReasonContains, From: f.DueFrom.time(), To: f.DueTo.time()}
 }
 
 func (listCommand) Help() string {
@@ -71,7 +71,7 @@ func (c listCommand) Run(p *program) error {
 	next, err := c.list(s, list)
 	err = list.end(err, "no such messages in queue %s", s.name)
 	switch {
-	case errors.Is(err, store.ErrListRequest):
+	case errors.Is(err, inspect.ErrListRequest):
 		return usagef("%v", err)
 	case err != nil:
 		return s.fail("list messages of", "", err)
@@ -83,10 +83,10 @@ func (c listCommand) Run(p *program) error {
 
 // list asks for page after page until there are so many.
 func (c listCommand) list(s *session, list *listing) (next string, err error) {
-	request := store.ListRequest{Filter: c.filter(), After: c.Cursor}
+	request := inspect.ListRequest{Filter: c.filter(), After: c.Cursor}
 	for {
-		request.Limit = min(c.Limit-list.rows, store.MaxList)
-		page, err := s.queue.Admin().List(s.ctx, request)
+		request.Limit = min(c.Limit-list.rows, inspect.MaxList)
+		page, err := inspect.NewAdmin(s.queue).List(s.ctx, request)
 		if errors.Is(err, delay.ErrNoLayout) {
 			return "", nil // Nobody has ever used the queue.
 		}
@@ -106,7 +106,7 @@ func (c listCommand) list(s *session, list *listing) (next string, err error) {
 	}
 }
 
-func (c listCommand) row(s *session, list *listing, m *store.Listed) error {
+func (c listCommand) row(s *session, list *listing, m *inspect.Listed) error {
 	found := &m.Found
 	return list.row(func() any {
 		view := toJSON(s.name, &found.Message, string(m.State)).withDeath(found.Reason, found.DiedAt)

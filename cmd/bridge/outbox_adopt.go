@@ -6,6 +6,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
@@ -53,7 +54,7 @@ func (c outboxAdoptCommand) Run(p *program) error {
 		if err != nil {
 			return err
 		}
-		writeDown(p, c.json(), queue.Admin(), &store.Change{Action: "outbox adopt", What: name, Answer: answer})
+		writeDown(p, c.json(), queue, &inspect.Change{Action: "outbox adopt", What: name, Answer: answer})
 		if c.json() {
 			return writeJSON(p.stdout, map[string]string{"outbox": name, "queue": c.Queue, "life": layout.Life(), "answer": answer})
 		}

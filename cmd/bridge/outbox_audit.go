@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
@@ -198,7 +199,7 @@ func (r *auditing) run(name string) error {
 		}
 		if !r.dry {
 			done := tallied(map[string]int{"put_back": int(counts.PutBack), "settled": int(counts.Settled), "removed": int(counts.Removed)})
-			writeDown(r.program, r.asJSON, q.Admin(), &store.Change{Action: "outbox audit", What: name, Answer: answerOf(done, err)})
+			writeDown(r.program, r.asJSON, q, &inspect.Change{Action: "outbox audit", What: name, Answer: answerOf(done, err)})
 		}
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 )
@@ -118,7 +119,7 @@ func TestOutboxAudit(t *testing.T) {
 					id, time.Now().Add(due).UnixMilli()))
 			}
 			there := func(id string) bool {
-				_, ok, err := queue.Producer().Get(context.WithoutCancel(t.Context()), id, "")
+				_, ok, err := inspect.Get(context.WithoutCancel(t.Context()), queue, id, "")
 				require.NoError(t, err)
 				return ok
 			}
@@ -140,7 +141,7 @@ func TestOutboxAudit(t *testing.T) {
 			assert.True(t, there("lost"))
 			assert.Equal(t, exitUsage, run("--queue", "none").code)
 
-			changes, err := queue.Admin().AuditLog(t.Context(), "", 10)
+			changes, err := inspect.NewAdmin(queue).AuditLog(t.Context(), "", 10)
 			require.NoError(t, err)
 			require.Len(t, changes, 3, "all but the dry run")
 			adoptRows(t, db, file, run)

@@ -17,6 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // States of a result that no waiting message has.
@@ -112,7 +113,7 @@ func stateOf(code store.Code) string {
 }
 
 // describe writes a message for people, a field a line.
-func describe(w io.Writer, found *store.Found, now time.Time, withBody bool) error {
+func describe(w io.Writer, found *inspect.Found, now time.Time, withBody bool) error {
 	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) { _, _ = fmt.Fprintf(tabs, "%s\t%s\n", name, value) } // Flush has the error.
 	line("id", found.ID)

@@ -9,7 +9,8 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/pause"
 )
 
 // pauseFlags name a queue, or one topic of it.
@@ -41,7 +42,7 @@ Example:
 
 func (c pauseCommand) Run(p *program) error {
 	return c.change(p, "pause", func(s *session) (pauseJSON, error) {
-		since, err := s.queue.Admin().Pause(s.ctx, c.Topic, by())
+		since, err := inspect.NewAdmin(s.queue).Pause(s.ctx, c.Topic, by())
 		return pauseJSON{Paused: true, Since: stamp(since)}, err
 	}, func(now pauseJSON) string {
 		return fmt.Sprintf("%s is paused since %s: %s, %d in flight", c.what(), *now.Since, now.waiting(), now.InFlight)
@@ -60,7 +61,7 @@ Example:
 
 func (c resumeCommand) Run(p *program) error {
 	return c.change(p, "resume", func(s *session) (pauseJSON, error) {
-		since, err := s.queue.Admin().Resume(s.ctx, c.Topic)
+		since, err := inspect.NewAdmin(s.queue).Resume(s.ctx, c.Topic)
 		return pauseJSON{Since: stamp(since)}, err
 	}, func(now pauseJSON) string {
 		if now.Since == nil {
@@ -96,12 +97,12 @@ func (j *pauseJSON) waiting() string {
 
 // change pauses or resumes, and tells what it means.
 func (f pauseFlags) change(p *program, verb string, do func(*session) (pauseJSON, error), describe func(pauseJSON) string) error {
-	return f.changing(p, store.Change{Action: verb, Topic: f.Topic}, func(s *session, made *store.Change) error {
+	return f.changing(p, inspect.Change{Action: verb, Topic: f.Topic}, func(s *session, made *inspect.Change) error {
 		now, err := do(s)
 		if invalid, ok := errors.AsType[*message.InvalidError](err); ok {
 			return usagef("--topic %s", invalid.Error())
 		}
-		if errors.Is(err, store.ErrManyPaused) {
+		if errors.Is(err, inspect.ErrManyPaused) {
 			return &failure{code: "many_paused", exit: exitRefused, cause: err}
 		}
 		if err == nil {
@@ -144,7 +145,7 @@ func (s *session) countPaused(now *pauseJSON) error {
 }
 
 // describePaused writes a line for each pause of the queue.
-func (s *session) describePaused(paused map[string]store.Pause) error {
+func (s *session) describePaused(paused map[string]pause.Pause) error {
 	for _, topic := range slices.Sorted(maps.Keys(paused)) {
 		what := pauseFlags{queueFlags{Queue: s.name}, topic}.what()
 		if _, err := fmt.Fprintf(s.program.stdout, "\n%s is paused since %s by %s\n", what, formatTime(paused[topic].Since), cmp.Or(paused[topic].By, "unknown")); err != nil {

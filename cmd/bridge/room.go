@@ -6,14 +6,14 @@ import (
 	"math"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // fullest is how much is taken of what has the least room: of the queue's budget, or of Redis'
 // maxmemory.
-func fullest(rooms store.Rooms) string {
+func fullest(rooms inspect.Rooms) string {
 	most := -1.0
-	for _, r := range []*store.Room{rooms.Budget, rooms.Redis} {
+	for _, r := range []*inspect.Room{rooms.Budget, rooms.Redis} {
 		if r != nil {
 			most = max(most, float64(r.Used)/float64(r.Limit))
 		}
@@ -25,7 +25,7 @@ func fullest(rooms store.Rooms) string {
 }
 
 // room says how much is taken, and when all will be, to the minute.
-func room(r *store.Room) string {
+func room(r *inspect.Room) string {
 	if r == nil {
 		return "-"
 	}
@@ -42,7 +42,7 @@ func room(r *store.Room) string {
 // describeRooms says what is full, or will be.
 func describeRooms(w io.Writer, looks []look) error {
 	now := time.Now()
-	describe := func(what string, r *store.Room) error {
+	describe := func(what string, r *inspect.Room) error {
 		var err error
 		switch {
 		case r == nil:
@@ -53,7 +53,7 @@ func describeRooms(w io.Writer, looks []look) error {
 		}
 		return err
 	}
-	var redis *store.Room // All queues are in the same.
+	var redis *inspect.Room // All queues are in the same.
 	for i := range looks {
 		l := &looks[i]
 		if l.rooms.Redis != nil {

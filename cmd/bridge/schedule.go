@@ -10,7 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 type scheduleCommand struct {
@@ -98,7 +98,7 @@ func (c scheduleCommand) Run(p *program) error {
 	}
 	s.answered() // Reading standard input was not Redis' fault.
 	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag, Late: c.Late.late()}
-	made := store.Change{Action: "schedule", Key: c.Key, Topic: c.Topic}
+	made := inspect.Change{Action: "schedule", Key: c.Key, Topic: c.Topic}
 	return s.audited(&made, func() error {
 		result, err := s.schedule(m, c.spread(c.when()))
 		made.What = result.Ref.ID
@@ -187,7 +187,7 @@ func (c scheduleCommand) print(s *session, result delay.Result) error {
 
 // printExisting shows the message that was kept.
 func (c scheduleCommand) printExisting(s *session, result delay.Result) error {
-	found, ok, err := s.queue.Producer().Get(s.ctx, result.Ref.ID, result.Ref.Key)
+	found, ok, err := inspect.Get(s.ctx, s.queue, result.Ref.ID, result.Ref.Key)
 	if err != nil {
 		return s.fail("get", result.Ref.ID, err)
 	}

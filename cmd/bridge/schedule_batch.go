@@ -18,7 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/engine/ijson"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 const (
@@ -80,7 +80,7 @@ func (c scheduleCommand) runBatch(p *program) error {
 	}
 	err = b.run(input)
 	if len(b.tally) > 0 {
-		writeDown(p, s.asJSON, s.queue.Admin(), &store.Change{Action: "schedule", Answer: tallied(b.tally)})
+		writeDown(p, s.asJSON, s.queue, &inspect.Change{Action: "schedule", Answer: tallied(b.tally)})
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
@@ -63,7 +64,7 @@ func TestScheduleStandardInput(t *testing.T) {
 	args := []string{"schedule", "--config", f.file, "--queue", "orders", "--topic", "a", "--in", "1h", "--id"}
 	body := "two\nlines\x00"
 	require.Equal(t, exitDone, bridge(t, body, append(args, "stdin", "--header", "a=b;c=d", "--header", "e=", "-")...).code)
-	found, ok, err := f.queue.Producer().Get(t.Context(), "stdin", "")
+	found, ok, err := inspect.Get(t.Context(), f.queue, "stdin", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Equal(t, body, string(found.Body))

@@ -10,6 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 type shardsCommands struct {
@@ -48,9 +49,9 @@ func (c shardsListCommand) Run(p *program) error {
 }
 
 // stats reads what the queue holds.
-func (s *session) stats() (stats store.QueueStats, err error) {
+func (s *session) stats() (stats inspect.QueueStats, err error) {
 	err = s.walk(func() (err error) {
-		stats, err = s.queue.Admin().StatsOfAll(s.ctx)
+		stats, err = inspect.NewAdmin(s.queue).StatsOfAll(s.ctx)
 		return err
 	})
 	return stats, err
@@ -62,11 +63,11 @@ func (s *session) unconfirmed() ([]error, error) {
 		return nil, nil
 	}
 	defer s.answered()
-	return s.queue.Admin().Unconfirmed(s.ctx)
+	return s.queue.Unconfirmed(s.ctx)
 }
 
 // listShards prints a line a shard, and for people the sums.
-func (s *session) listShards(output outputFlag, stats *store.QueueStats, unconfirmed []error) error {
+func (s *session) listShards(output outputFlag, stats *inspect.QueueStats, unconfirmed []error) error {
 	list := output.listing(s.program.stdout,
 		"SHARD", "HOLDER", "WAITING", "PARKED", "DUE", "IN FLIGHT", "DEAD", "OLDEST DUE", "+NEXT DUE", "+CLAIMS", "+EPOCH", "+DRAINED")
 	for i := range stats.Shards {
@@ -89,7 +90,7 @@ func (s *session) listShards(output outputFlag, stats *store.QueueStats, unconfi
 }
 
 // describeQueue says what is paused or parked, and how far a change of the shards is.
-func (s *session) describeQueue(stats *store.QueueStats, unconfirmed error) error {
+func (s *session) describeQueue(stats *inspect.QueueStats, unconfirmed error) error {
 	if err := describeRoutes(s.program.stdout, stats.Sum().Routes); err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func describeRoutes(w io.Writer, routes []message.ParkedRoute) error {
 }
 
 // progress says how far a change of the shards is; nothing where none is under way.
-func progress(layout *store.Layout, shards []store.ShardStats) string {
+func progress(layout *store.Layout, shards []inspect.ShardStats) string {
 	switch {
 	case layout.Next != 0:
 		return fmt.Sprintf("a change to %s has begun\n", count(layout.Next, "shard"))
@@ -150,7 +151,7 @@ func progress(layout *store.Layout, shards []store.ShardStats) string {
 }
 
 // late is how long the first due message has waited already.
-func late(shard *store.ShardStats) string {
+func late(shard *inspect.ShardStats) string {
 	if shard.Due == 0 {
 		return "-"
 	}
@@ -199,7 +200,7 @@ func routesToJSON(parked []message.ParkedRoute) []routeJSON {
 	return routes
 }
 
-func shardToJSON(queue string, index int, stats *store.QueueStats) shardJSON {
+func shardToJSON(queue string, index int, stats *inspect.QueueStats) shardJSON {
 	shard := &stats.Shards[index]
 	view := shardJSON{
 		Queue: queue, Shard: index, Epoch: shard.Epoch, Shards: stats.Layout.Shards,

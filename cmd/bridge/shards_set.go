@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
@@ -43,7 +44,7 @@ func (c shardsSetCommand) Run(p *program) error {
 		return s.fail("change the shards of", "", err)
 	}
 	var now *store.Layout
-	err = s.audited(&store.Change{Action: "shards set", What: strconv.Itoa(c.Shards)}, func() (err error) {
+	err = s.audited(&inspect.Change{Action: "shards set", What: strconv.Itoa(c.Shards)}, func() (err error) {
 		now, err = c.set(s)
 		return err
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -113,9 +113,9 @@ const lookTimeout = 5 * time.Second
 type look struct {
 	queue string
 	at    time.Time
-	stats store.QueueStats
-	sum   store.ShardStats
-	rooms store.Rooms
+	stats inspect.QueueStats
+	sum   inspect.ShardStats
+	rooms inspect.Rooms
 	// bytes is negative where it is not known.
 	bytes float64
 	rates *lookRates
@@ -140,8 +140,8 @@ func lookAt(all []*session, before []look) []look {
 			ctx, cancel := context.WithTimeout(s.ctx, lookTimeout)
 			defer cancel()
 			*l = look{queue: s.name, bytes: -1}
-			if l.stats, l.err = s.queue.Admin().StatsOfAll(ctx); l.err == nil {
-				l.rooms, l.err = s.queue.Admin().Rooms(ctx)
+			if l.stats, l.err = inspect.NewAdmin(s.queue).StatsOfAll(ctx); l.err == nil {
+				l.rooms, l.err = inspect.NewAdmin(s.queue).Rooms(ctx)
 			}
 			if errors.Is(l.err, delay.ErrNoLayout) {
 				l.err = nil // Nobody has ever used the queue.
@@ -174,7 +174,7 @@ func (l *look) measure(s *session) error {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, lookTimeout)
 	defer cancel()
-	sizes, err := s.queue.Admin().SampleSizes(ctx, &l.stats)
+	sizes, err := inspect.NewAdmin(s.queue).SampleSizes(ctx, &l.stats)
 	if err == nil {
 		l.bytes = sizes.Mean * float64(l.sum.Waiting)
 	}

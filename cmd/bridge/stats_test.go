@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -66,8 +66,8 @@ func TestStatsTellsRooms(t *testing.T) {
 	assert.NotContains(t, stats("orders", "-o", "json").object(t), "budget")
 
 	at := time.Now().Add(2*time.Hour + time.Minute).Truncate(time.Minute)
-	tell := func(rooms store.Rooms) { require.NoError(t, f.queue.Admin().TellRooms(t.Context(), rooms)) }
-	tell(store.Rooms{Budget: &store.Room{Used: 410 << 20, Limit: 512 << 20, FullAt: at}, Redis: &store.Room{Used: 1 << 29, Limit: 1 << 30}})
+	tell := func(rooms inspect.Rooms) { require.NoError(t, inspect.NewAdmin(f.queue).TellRooms(t.Context(), rooms)) }
+	tell(inspect.Rooms{Budget: &inspect.Room{Used: 410 << 20, Limit: 512 << 20, FullAt: at}, Redis: &inspect.Room{Used: 1 << 29, Limit: 1 << 30}})
 	assert.Regexp(t, `(?m)^orders +1 +0 +- +0 +0 +0 +\d+ B +80% +- +- +-$`, stats("orders").stdout)
 	told := "410 MiB of 512 MiB, full at " + at.UTC().Format("2006-01-02T15:04Z")
 	assert.Regexp(t, told+` +512 MiB of 1 GiB\n`, stats("orders", "-o", "wide").stdout)
@@ -78,7 +78,7 @@ func TestStatsTellsRooms(t *testing.T) {
 	assert.Equal(t, map[string]any{"used_bytes": float64(410 << 20), "limit_bytes": float64(512 << 20), "full_at": formatTime(at)}, object["budget"])
 	assert.Equal(t, map[string]any{"used_bytes": float64(1 << 29), "limit_bytes": float64(1 << 30)}, object["redis_memory"])
 
-	tell(store.Rooms{Redis: &store.Room{Used: 1<<30 - 1, Limit: 1 << 30, FullAt: time.Now()}})
+	tell(inspect.Rooms{Redis: &inspect.Room{Used: 1<<30 - 1, Limit: 1 << 30, FullAt: time.Now()}})
 	text = stats("orders", "-o", "wide").stdout
 	assert.Regexp(t, ` 99% .* - +1024 MiB of 1 GiB, full\n`, text)
 	assert.Contains(t, text, "\nredis: its maxmemory is used up: 1024 MiB of 1 GiB, full\n")

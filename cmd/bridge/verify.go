@@ -8,7 +8,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 )
 
 // verifyPatience is how long a verification may make no progress.
@@ -98,7 +99,7 @@ func (c verifyCommand) audited(s *session, list *listing) (sums verified, err er
 	if !c.Repair {
 		return c.verify(s, list)
 	}
-	made := store.Change{Action: "verify --repair"}
+	made := inspect.Change{Action: "verify --repair"}
 	err = s.audited(&made, func() (err error) {
 		sums, err = c.verify(s, list)
 		made.Answer = tallied(map[string]int{"found": sums.found, "mended": sums.mended})
@@ -114,15 +115,15 @@ func (c verifyCommand) verify(s *session, list *listing) (sums verified, err err
 	defer cancel(nil)
 	stalled := time.AfterFunc(verifyPatience, func() { cancel(fmt.Errorf("no answer for %v", verifyPatience)) })
 	defer stalled.Stop()
-	verifier := s.queue.Verifier(store.Verification{
+	options := verify.Options{
 		Mend: c.Repair, Rate: int(c.Rate),
 		Progress: func(looked, total int64) {
 			stalled.Reset(verifyPatience)
 			sums.looked = looked
 			progress.show(looked, total, fmt.Sprintf("%d not whole", sums.found))
 		},
-	})
-	err = verifier.Run(ctx, func(b store.Breach) error {
+	}
+	err = verify.Run(ctx, s.queue, options, func(b verify.Breach) error {
 		if sums.found++; b.Mended {
 			sums.mended++
 		}
@@ -138,12 +139,12 @@ func (c verifyCommand) verify(s *session, list *listing) (sums verified, err err
 	return sums, err
 }
 
-func breachView(queue string, b *store.Breach) breachJSON {
+func breachView(queue string, b *verify.Breach) breachJSON {
 	id, key := message.SplitMember(b.Name)
 	return breachJSON{Queue: queue, Shard: b.Shard, What: string(b.Kind), ID: id, Key: key, Tag: b.Tag, Detail: b.Detail, Mended: b.Mended}
 }
 
-func breachCells(queue string, b *store.Breach) []any {
+func breachCells(queue string, b *verify.Breach) []any {
 	id, key := message.SplitMember(b.Name)
 	mended, detail := "no", b.Detail
 	if b.Mended {

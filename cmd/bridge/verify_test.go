@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 func TestVerify(t *testing.T) {
@@ -34,7 +36,7 @@ func TestVerify(t *testing.T) {
 	assert.Equal(t, exitDone, o.code, "%+v", o)
 	assert.Regexp(t, `(?m)^orders +0 +nowhere +lost +k +yes`, o.stdout)
 	assert.Contains(t, o.stderr, "1 thing not whole, 1 of them mended")
-	log, err := f.queue.Admin().AuditLog(t.Context(), "", 1)
+	log, err := inspect.NewAdmin(f.queue).AuditLog(t.Context(), "", 1)
 	require.NoError(t, err)
 	assert.Equal(t, "found 1, mended 1", log[0].Answer)
 	assert.Equal(t, exitDone, run().code)

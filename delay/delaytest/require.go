@@ -8,7 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // tolerance is how far from the time that a test asks for a due time may be: producers
@@ -23,25 +23,25 @@ var AnyTime = delay.At(time.Unix(-1, 0))
 // given.
 func (q *Queue) Scheduled(topics ...string) []delay.Info {
 	q.t.Helper()
-	return q.list(store.StateScheduled, topics)
+	return q.list(inspect.StateScheduled, topics)
 }
 
 // Dead returns the dead letters, oldest first, of these topics, or of all where none is
 // given.
 func (q *Queue) Dead(topics ...string) []delay.Info {
 	q.t.Helper()
-	return q.list(store.StateDead, topics)
+	return q.list(inspect.StateDead, topics)
 }
 
-func (q *Queue) list(state store.State, topics []string) (found []delay.Info) {
+func (q *Queue) list(state inspect.State, topics []string) (found []delay.Info) {
 	q.t.Helper()
-	request := store.ListRequest{Filter: store.Filter{State: state}, Limit: store.MaxList}
+	request := inspect.ListRequest{Filter: inspect.Filter{State: state}, Limit: inspect.MaxList}
 	reader := q.Client
 	if keys := q.bridge.keys; keys != nil {
 		reader = q.NewClient(delay.WithEncryption(keys))
 	}
 	for {
-		page, err := q.store.Admin().List(q.ctx(), request)
+		page, err := inspect.NewAdmin(q.store).List(q.ctx(), request)
 		q.must("list", err)
 		for _, m := range page.Messages {
 			if len(topics) > 0 && !slices.Contains(topics, m.Found.Topic) {

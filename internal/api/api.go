@@ -2,7 +2,7 @@
 // programs in other languages, for people, and for the console.
 //
 // Producers' calls go through [delay.Client], so that the API answers what the SDK
-// answers; operators' calls go through [store.Admin]. There is one file a resource,
+// answers; operators' calls go through [inspect.Admin]. There is one file a resource,
 // and in each the operations with their types, from which huma reads requests and makes
 // the OpenAPI document. router.go is what every call passes: who calls ([access]), how
 // long and how many at once. problem.go is the one mapping of errors. schema.go adds to the
@@ -29,6 +29,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // Queue is what the API needs of a queue.
@@ -60,7 +61,7 @@ type Config struct {
 	// Rules are what the configuration in force says of a queue.
 	Rules func(queue string) RulesView
 	// Rooms must not wait for anything.
-	Rooms func(queue string) store.Rooms
+	Rooms func(queue string) inspect.Rooms
 	// Lateness is that of the messages of a queue that this process has published.
 	Lateness func(queue string) Histogram
 	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.

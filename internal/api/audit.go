@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // auditTimeout bounds the writing down of a change.
@@ -33,7 +33,7 @@ func (c *core) audited(ctx context.Context, queue string, made change) {
 		return
 	}
 	caller := callOf(ctx)
-	c.write(ctx, queue, caller.Name, caller.request, made, (*store.Admin).Audit)
+	c.write(ctx, queue, caller.Name, caller.request, made, (*inspect.Admin).Audit)
 }
 
 // auditedCall is audited for a single message, by somebody who is no producer: producers'
@@ -44,7 +44,7 @@ func (c *core) auditedCall(ctx context.Context, queue string, made change) {
 	if isTraffic || made.answer == "invalid" || made.answer == "forbidden" {
 		return
 	}
-	c.write(ctx, queue, caller.Name, caller.request, made, (*store.Admin).AuditCall)
+	c.write(ctx, queue, caller.Name, caller.request, made, (*inspect.Admin).AuditCall)
 }
 
 // auditedRead writes down that a payload was shown: each of the first of a caller, and then
@@ -86,12 +86,12 @@ func (c *core) refused(ctx context.Context, r *http.Request, who, action string,
 	}
 	var writing sync.WaitGroup // A Redis that is away delays the answer once, not for each queue.
 	for _, queue := range queues {
-		writing.Go(func() { c.write(ctx, queue, who, r, made, (*store.Admin).AuditCall) })
+		writing.Go(func() { c.write(ctx, queue, who, r, made, (*inspect.Admin).AuditCall) })
 	}
 	writing.Wait()
 }
 
-func (c *core) write(ctx context.Context, queue, who string, r *http.Request, made change, write func(*store.Admin, context.Context, *store.Change) error) {
+func (c *core) write(ctx context.Context, queue, who string, r *http.Request, made change, write func(*inspect.Admin, context.Context, *inspect.Change) error) {
 	what, from := made.id, addressOf(r)
 	if made.filter != "" {
 		what = made.filter
@@ -101,8 +101,8 @@ func (c *core) write(ctx context.Context, queue, who string, r *http.Request, ma
 	logger.InfoContext(ctx, "called", "what", what, "key", made.key, "topic", made.topic, "answer", made.answer)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout) // The change is made, whoever has gone.
 	defer cancel()
-	if err := write(c.config.Queues[queue].Store.Admin(), ctx, &store.Change{
-		Who: who, From: from, Via: store.ViaAPI, Instance: c.config.Instance, Action: made.action,
+	if err := write(inspect.NewAdmin(c.config.Queues[queue].Store), ctx, &inspect.Change{
+		Who: who, From: from, Via: inspect.ViaAPI, Instance: c.config.Instance, Action: made.action,
 		What: what, Key: made.key, Topic: made.topic, Answer: made.answer,
 	}); err != nil {
 		logger.WarnContext(ctx, "change is in this log only", "err", err)
@@ -164,7 +164,7 @@ func (t *tellings) note(what told, first int) (n int, isTold bool) {
 }
 
 // FilterText is a filter as the audit has it.
-func FilterText(f *store.Filter) string { return text(viewFilter(f)) }
+func FilterText(f *inspect.Filter) string { return text(viewFilter(f)) }
 
 // tally counts answers.
 type tally map[string]int
@@ -230,7 +230,7 @@ func (a *audits) listAudit(ctx context.Context, in *auditInput) (*auditOutput, e
 	if !caller.SeesAllTopics() {
 		return nil, forbidden(caller.Name + " may see certain topics only, and the audit has all")
 	}
-	changes, err := a.config.Queues[in.Queue].Store.Admin().AuditLog(ctx, in.Cursor, in.Limit)
+	changes, err := inspect.NewAdmin(a.config.Queues[in.Queue].Store).AuditLog(ctx, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}

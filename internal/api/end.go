@@ -4,6 +4,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // End is what became of a message.
@@ -32,11 +33,11 @@ func toEnd(last *message.End) *End {
 }
 
 // death is the end of a dead letter, which needs no history.
-func death(found *store.Found) *End {
+func death(found *inspect.Found) *End {
 	if found.Code != store.Dead {
 		return nil
 	}
-	return &End{State: string(store.StateDead), At: stamp(found.DiedAt), Topic: found.Topic, Attempt: found.Attempt, Reason: found.Reason}
+	return &End{State: string(inspect.StateDead), At: stamp(found.DiedAt), Topic: found.Topic, Attempt: found.Attempt, Reason: found.Reason}
 }
 
 // toEnded is a message that is not there any more.

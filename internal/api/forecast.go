@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // forecasts has the call that tells what falls due when.
@@ -72,16 +72,16 @@ func (f *forecasts) showForecast(ctx context.Context, in *forecastInput) (*forec
 	if err != nil {
 		return nil, invalid("step", "step "+err.Error())
 	}
-	admin := f.config.Queues[in.Queue].Store.Admin()
+	queue := f.config.Queues[in.Queue].Store
 	if to.IsZero() {
 		if to = from; from.IsZero() {
-			if to, err = admin.Clock(ctx); err != nil {
+			if to, err = queue.Clock(ctx); err != nil {
 				return nil, err
 			}
 		}
 		to = to.Add(oneDay)
 	}
-	counted, err := admin.Forecast(ctx, from, to, step)
+	counted, err := inspect.NewAdmin(queue).Forecast(ctx, from, to, step)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (f *forecasts) showForecast(ctx context.Context, in *forecastInput) (*forec
 }
 
 // NewForecast is a forecast as programs see it.
-func NewForecast(f *store.Forecast) Forecast {
+func NewForecast(f *inspect.Forecast) Forecast {
 	view := Forecast{
 		Now: stamp(f.Now), From: stamp(f.From), To: stamp(f.To), StepS: f.Step.Seconds(),
 		Due: f.Due, Parked: f.Parked, Before: f.Before, Later: f.Later, Steps: make([]ForecastStep, len(f.Steps)),

@@ -10,22 +10,23 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 // jobs has the calls that do the same to all messages of a filter, and tell how far that is.
 type jobs struct{ *core }
 
 func (j *jobs) register() {
-	start := func(id string, verb store.JobVerb, path, summary string) {
+	start := func(id string, verb job.Verb, path, summary string) {
 		register(j.core, operation{
 			id: id, method: http.MethodPost, path: "/queues/{queue}/" + path, roles: operators, status: http.StatusAccepted, summary: summary,
 		}, func(ctx context.Context, in *jobInput) (*startedOutput, error) { return j.startJob(ctx, verb, in) })
 	}
-	start("cancelAll", store.JobCancel, "messages:cancel", "Cancel all messages that match, as a job")
-	start("rescheduleAll", store.JobReschedule, "messages:reschedule", "Move all messages that match to another due time, as a job")
-	start("redriveAll", store.JobRedrive, "dead:redrive", "Put back all dead letters that match, due now, as a job")
-	start("purgeAll", store.JobPurge, "dead:purge", "Delete all dead letters that match for good, as a job")
+	start("cancelAll", job.Cancel, "messages:cancel", "Cancel all messages that match, as a job")
+	start("rescheduleAll", job.Reschedule, "messages:reschedule", "Move all messages that match to another due time, as a job")
+	start("redriveAll", job.Redrive, "dead:redrive", "Put back all dead letters that match, due now, as a job")
+	start("purgeAll", job.Purge, "dead:purge", "Delete all dead letters that match for good, as a job")
 	register(j.core, operation{id: "jobs", method: http.MethodGet, path: "/jobs", roles: viewers, summary: "List the newest jobs of all queues"}, j.listJobs)
 	register(j.core, operation{id: "job", method: http.MethodGet, path: "/jobs/{job}", roles: viewers, summary: "Show how far a job is"}, j.showJob)
 	register(j.core, operation{
@@ -47,9 +48,9 @@ type Filter struct {
 	DueTo          string `query:"due_to" json:"due_to,omitempty" format:"date-time" doc:"Due before then, RFC 3339."`
 }
 
-func (f *Filter) parse() (store.Filter, error) {
-	found := store.Filter{
-		State: store.State(f.State), Topic: f.Topic, Key: f.Key, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, ReasonContains: f.ReasonContains,
+func (f *Filter) parse() (inspect.Filter, error) {
+	found := inspect.Filter{
+		State: inspect.State(f.State), Topic: f.Topic, Key: f.Key, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, ReasonContains: f.ReasonContains,
 	}
 	var err, err2 error
 	found.From, err = parseTime("due_from", f.DueFrom)
@@ -57,7 +58,7 @@ func (f *Filter) parse() (store.Filter, error) {
 	return found, errors.Join(err, err2)
 }
 
-func viewFilter(f *store.Filter) Filter {
+func viewFilter(f *inspect.Filter) Filter {
 	return Filter{
 		State: string(f.State), Topic: f.Topic, Key: f.Key, Tag: f.Tag, IDPrefix: f.IDPrefix, Reason: f.Reason, ReasonContains: f.ReasonContains,
 		DueFrom: stamp(f.From), DueTo: stamp(f.To),
@@ -78,14 +79,14 @@ type jobInput struct {
 }
 
 // spec is the job for the store; now is Redis' clock.
-func (in *jobInput) spec(verb store.JobVerb, now time.Time) (store.JobSpec, error) {
+func (in *jobInput) spec(verb job.Verb, now time.Time) (job.Spec, error) {
 	b := &in.Body
 	filter, err := b.Filter.parse()
-	spec := store.JobSpec{Verb: verb, Filter: filter, Rate: b.Rate, DryRun: b.DryRun}
+	spec := job.Spec{Verb: verb, Filter: filter, Rate: b.Rate, DryRun: b.DryRun}
 	if err != nil {
 		return spec, err
 	}
-	if filter == (store.Filter{}) {
+	if filter == (inspect.Filter{}) {
 		return spec, invalid("filter", "filter is empty, which would mean all messages: name a state at least")
 	}
 	if b.By != "" {
@@ -118,11 +119,11 @@ type startedOutput struct {
 	Body     Started
 }
 
-func (j *jobs) startJob(ctx context.Context, verb store.JobVerb, in *jobInput) (*startedOutput, error) {
+func (j *jobs) startJob(ctx context.Context, verb job.Verb, in *jobInput) (*startedOutput, error) {
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(in.Body.Filter.Topic) {
 		return nil, forbidden(caller.Name + " may use certain topics only: name one in the filter")
 	}
-	queue := j.config.Queues[in.Queue].Store.Jobs()
+	queue := j.config.Queues[in.Queue].Store
 	now, err := queue.Clock(ctx)
 	if err != nil {
 		return nil, err
@@ -131,7 +132,7 @@ func (j *jobs) startJob(ctx context.Context, verb store.JobVerb, in *jobInput) (
 	if err != nil {
 		return nil, err
 	}
-	id, err := queue.Start(ctx, spec)
+	id, err := job.New(queue).Start(ctx, spec)
 	made := change{action: "job " + string(verb), filter: text(in.Body.Filter), answer: "job " + id}
 	if spec.DryRun {
 		made.action += ", count only"
@@ -176,7 +177,7 @@ type Job struct {
 	Error          string `json:"error,omitempty" doc:"Why it has failed."`
 }
 
-func viewJob(queue string, j *store.Job) Job {
+func viewJob(queue string, j *job.Job) Job {
 	return Job{
 		Job: j.ID, Queue: queue, Verb: string(j.Spec.Verb), Filter: viewFilter(&j.Spec.Filter), DryRun: j.Spec.DryRun, State: string(j.State),
 		Matched: j.Tally.Matched, Done: j.Tally.Done, TooLate: j.Tally.TooLate, MaybePublished: j.Tally.MaybePublished,
@@ -195,7 +196,7 @@ func (j *jobs) listJobs(ctx context.Context, _ *struct{}) (*jobsOutput, error) {
 	out := &jobsOutput{}
 	out.Body.Jobs = []Job{}
 	for _, queue := range j.names(ctx) {
-		list, _, err := j.config.Queues[queue].Store.Jobs().List(ctx, "")
+		list, _, err := job.New(j.config.Queues[queue].Store).List(ctx, "")
 		if err != nil {
 			return nil, err
 		}
@@ -209,7 +210,7 @@ func (j *jobs) listJobs(ctx context.Context, _ *struct{}) (*jobsOutput, error) {
 	return out, nil
 }
 
-func maySeeJob(ctx context.Context, j *store.Job) bool {
+func maySeeJob(ctx context.Context, j *job.Job) bool {
 	caller := callOf(ctx)
 	return caller.SeesAllTopics() || caller.MaySee(j.Spec.Filter.Topic)
 }
@@ -221,31 +222,31 @@ type jobParam struct {
 type jobOutput struct{ Body Job }
 
 // findJob looks for a job in all queues that the caller may use.
-func (j *jobs) findJob(ctx context.Context, id string) (queue string, job store.Job, err error) {
+func (j *jobs) findJob(ctx context.Context, id string) (queue string, found job.Job, err error) {
 	for _, queue := range j.names(ctx) {
-		job, err := j.config.Queues[queue].Store.Jobs().Get(ctx, id)
-		if errors.Is(err, store.ErrNoJob) || err == nil && !maySeeJob(ctx, &job) {
+		found, err := job.New(j.config.Queues[queue].Store).Get(ctx, id)
+		if errors.Is(err, job.ErrNone) || err == nil && !maySeeJob(ctx, &found) {
 			continue
 		}
-		return queue, job, err
+		return queue, found, err
 	}
-	return "", job, store.ErrNoJob
+	return "", found, job.ErrNone
 }
 
 func (j *jobs) showJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
-	queue, job, err := j.findJob(ctx, in.Job)
+	queue, found, err := j.findJob(ctx, in.Job)
 	if err != nil {
 		return nil, err
 	}
-	return &jobOutput{viewJob(queue, &job)}, nil
+	return &jobOutput{viewJob(queue, &found)}, nil
 }
 
 func (j *jobs) stopJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
-	queue, job, err := j.findJob(ctx, in.Job)
+	queue, found, err := j.findJob(ctx, in.Job)
 	if err != nil {
 		return nil, err
 	}
-	door := j.config.Queues[queue].Store.Jobs()
+	door := job.New(j.config.Queues[queue].Store)
 	err = door.Stop(ctx, in.Job)
 	made := change{action: "stop job", id: in.Job, answer: "done"}
 	if err != nil {
@@ -255,8 +256,8 @@ func (j *jobs) stopJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	if job, err = door.Get(ctx, in.Job); err != nil {
+	if found, err = door.Get(ctx, in.Job); err != nil {
 		return nil, err
 	}
-	return &jobOutput{viewJob(queue, &job)}, nil
+	return &jobOutput{viewJob(queue, &found)}, nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 // TestJobs starts, shows and stops a job; that a bridge runs it is the affair of
@@ -20,11 +21,11 @@ func TestJobs(t *testing.T) {
 	id, _ := s.call("POST", "/queues/QUEUE/messages:reschedule", map[string]any{
 		"filter": map[string]any{"tag": "customer-7", "due_to": "2030-01-01T00:00:00.000Z"}, "by": "-30m", "rate": 500,
 	}).is(http.StatusAccepted)["job"].(string)
-	job, err := s.queue.Jobs().Get(t.Context(), id)
+	found, err := job.New(s.queue).Get(t.Context(), id)
 	require.NoError(t, err)
-	assert.Equal(t, store.JobSpec{
-		Verb: store.JobReschedule, Filter: store.Filter{Tag: "customer-7", To: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}, By: -30 * time.Minute, Rate: 500,
-	}, job.Spec)
+	assert.Equal(t, job.Spec{
+		Verb: job.Reschedule, Filter: inspect.Filter{Tag: "customer-7", To: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}, By: -30 * time.Minute, Rate: 500,
+	}, found.Spec)
 
 	shown := s.call("GET", "/jobs/"+id, nil).is(http.StatusOK)
 	assert.Equal(t, "waiting", shown["state"])

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // listing has the call that lists messages.
@@ -58,7 +58,7 @@ func (l *listing) listMessages(ctx context.Context, in *listInput) (*listOutput,
 	if err != nil {
 		return nil, err
 	}
-	page, err := l.config.Queues[in.Queue].Store.Admin().List(ctx, store.ListRequest{Filter: filter, Limit: in.Limit, After: in.Cursor})
+	page, err := inspect.NewAdmin(l.config.Queues[in.Queue].Store).List(ctx, inspect.ListRequest{Filter: filter, Limit: in.Limit, After: in.Cursor})
 	if err != nil && !errors.Is(err, delay.ErrNoLayout) { // Nobody has ever used the queue.
 		return nil, err
 	}

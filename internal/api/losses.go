@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // losses has the call by which an operator says that a loss is known.
@@ -54,7 +55,7 @@ func (l *losses) acknowledge(ctx context.Context, in *acknowledgeInput) (*acknow
 		return nil, forbidden(caller.Name + " may use certain topics only, and a loss is of all")
 	}
 	out := &acknowledgeOutput{}
-	n, err := l.config.Queues[in.Queue].Store.Admin().Acknowledge(ctx, in.Body.Losses)
+	n, err := inspect.NewAdmin(l.config.Queues[in.Queue].Store).Acknowledge(ctx, in.Body.Losses)
 	made := change{action: "acknowledge loss", id: strings.Join(in.Body.Losses, " "), answer: "done"}
 	if err != nil {
 		made.answer = problem(err).Code

@@ -11,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // messages has the calls for a single message.
@@ -61,7 +62,7 @@ type Message struct {
 }
 
 // toMessage is a message of the store; reading tells what of it cannot be read.
-func toMessage(found *store.Found, state store.State) Message {
+func toMessage(found *inspect.Found, state inspect.State) Message {
 	headers, _ := message.CutUID(found.Headers)
 	headers, tags := message.CutTags(headers)
 	m := Message{
@@ -106,16 +107,16 @@ func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error
 	case err != nil:
 		return nil, err
 	}
-	state := store.StateScheduled
+	state := inspect.StateScheduled
 	switch found.Found.Code { //nolint:exhaustive // A message is in one of three places.
 	case store.InFlight:
-		state = store.StateInFlight
+		state = inspect.StateInFlight
 	case store.Dead:
-		state = store.StateDead
+		state = inspect.StateDead
 	}
 	out := &messageOutput{toMessage(&found.Found, state)}
 	if found.Parked != nil {
-		out.Body.State, out.Body.Route, out.Body.Reason = string(store.StateParked), found.Parked.Route, found.Parked.Reason
+		out.Body.State, out.Body.Route, out.Body.Reason = string(inspect.StateParked), found.Parked.Route, found.Parked.Reason
 	}
 	if out.Body.End == nil && found.End != nil && callOf(ctx).MaySee(found.End.Topic) {
 		out.Body.End = toEnd(found.End)
@@ -136,11 +137,11 @@ func (m *messages) mayShow(found *message.Message) bool {
 }
 
 // find is a message that the caller may see.
-func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (store.Located, error) {
+func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (inspect.Located, error) {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
-		return store.Located{}, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
+		return inspect.Located{}, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
-	found, ok, err := m.config.Queues[queue].Store.Producer().Locate(ctx, ref.ID, ref.Key)
+	found, ok, err := inspect.Locate(ctx, m.config.Queues[queue].Store, ref.ID, ref.Key)
 	if err == nil && !ok {
 		err = delay.ErrNotFound
 		if ref.Key == "" && found.End == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
@@ -313,7 +314,7 @@ func TestNothingIsReplacedInSilence(t *testing.T) {
 	}
 	assert.Equal(t, "topic", s.call("POST", "/queues/QUEUE:pause", `{"topic": "a", "topic": "b"}`).refused(http.StatusBadRequest, "invalid"))
 	s.call("POST", "/queues/QUEUE:pause", "{\"topic\": \"\xff\"}").refused(http.StatusBadRequest, "invalid")
-	paused, err := s.queue.Admin().Paused(t.Context())
+	paused, err := inspect.NewAdmin(s.queue).Paused(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, paused)
 	s.call("GET", "/queues/QUEUE/messages/b", nil).refused(http.StatusNotFound, "not_found")

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -52,7 +52,7 @@ type moment struct {
 
 // queueState is what a queue held.
 type queueState struct {
-	store.QueueStats
+	inspect.QueueStats
 
 	err error
 }
@@ -108,7 +108,7 @@ func (v *overview) read(ctx context.Context) *snapshot {
 	for name, queue := range v.config.Queues {
 		q := &queueState{}
 		s.queues[name], s.lateness[name] = q, v.config.Lateness(name)
-		reading.Go(func() { q.QueueStats, q.err = queue.Store.Admin().StatsOfAll(ctx) })
+		reading.Go(func() { q.QueueStats, q.err = inspect.NewAdmin(queue.Store).StatsOfAll(ctx) })
 	}
 	reading.Wait()
 	for name, q := range s.queues {

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/pause"
 )
 
 // pauses has the calls that stop a queue or a topic of it, and let it go on.
@@ -51,23 +52,23 @@ type pausedOutput struct{ Body Paused }
 
 func (p *pauses) pause(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
 	by := callOf(ctx).Name
-	return p.setPaused(ctx, in, "pause", true, func(admin *store.Admin, ctx context.Context, topic string) (time.Time, error) {
+	return p.setPaused(ctx, in, "pause", true, func(admin *inspect.Admin, ctx context.Context, topic string) (time.Time, error) {
 		return admin.Pause(ctx, topic, by)
 	})
 }
 
 func (p *pauses) resume(ctx context.Context, in *pauseInput) (*pausedOutput, error) {
-	return p.setPaused(ctx, in, "resume", false, (*store.Admin).Resume)
+	return p.setPaused(ctx, in, "resume", false, (*inspect.Admin).Resume)
 }
 
 func (p *pauses) setPaused(
-	ctx context.Context, in *pauseInput, action string, paused bool, do func(*store.Admin, context.Context, string) (time.Time, error),
+	ctx context.Context, in *pauseInput, action string, paused bool, do func(*inspect.Admin, context.Context, string) (time.Time, error),
 ) (*pausedOutput, error) {
 	topic := in.topic()
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(topic) {
 		return nil, forbidden(caller.Name + " may use certain topics only: name one as topic")
 	}
-	since, err := do(p.config.Queues[in.Queue].Store.Admin(), ctx, topic)
+	since, err := do(inspect.NewAdmin(p.config.Queues[in.Queue].Store), ctx, topic)
 	made := change{action: action, topic: topic, answer: "done"}
 	if err != nil {
 		made.answer = problem(err).Code
@@ -80,7 +81,7 @@ func (p *pauses) setPaused(
 }
 
 // pausedView are the pauses of a queue: the whole queue first, then its topics.
-func pausedView(paused map[string]store.Pause) []Paused {
+func pausedView(paused map[string]pause.Pause) []Paused {
 	list := []Paused{}
 	for _, topic := range slices.Sorted(maps.Keys(paused)) {
 		list = append(list, Paused{Topic: topic, Paused: true, Since: stamp(paused[topic].Since), By: paused[topic].By})

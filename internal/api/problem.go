@@ -15,6 +15,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 // Problem is an error as RFC 9457 has it. Its code is for programs.
@@ -75,12 +77,12 @@ var kinds = []struct {
 	status int
 }{
 	{delay.ErrInvalid, "invalid", http.StatusBadRequest},
-	{store.ErrListRequest, "invalid", http.StatusBadRequest},
-	{store.ErrForecast, "invalid", http.StatusBadRequest},
-	{store.ErrJobSpec, "invalid", http.StatusBadRequest},
-	{store.ErrJobsOpen, "many_jobs", http.StatusConflict},
-	{store.ErrNoJob, "not_found", http.StatusNotFound},
-	{store.ErrManyPaused, "many_paused", http.StatusConflict},
+	{inspect.ErrListRequest, "invalid", http.StatusBadRequest},
+	{inspect.ErrForecast, "invalid", http.StatusBadRequest},
+	{job.ErrSpec, "invalid", http.StatusBadRequest},
+	{job.ErrManyOpen, "many_jobs", http.StatusConflict},
+	{job.ErrNone, "not_found", http.StatusNotFound},
+	{inspect.ErrManyPaused, "many_paused", http.StatusConflict},
 	{delay.ErrDuplicate, "duplicate", http.StatusConflict},
 	{store.ErrOtherTopic, "forbidden", http.StatusForbidden},
 	{delay.ErrTooLate, "too_late", http.StatusConflict},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // TestOverview tells what waits, is parked, is in flight and dead, and why a sink is down.
@@ -80,8 +81,8 @@ func TestRooms(t *testing.T) {
 	all := s.call("GET", "/queues", nil).is(http.StatusOK)
 	assert.Empty(t, all["budgets"])
 	assert.NotContains(t, all, "redis_memory")
-	s.rooms = store.Rooms{
-		Budget: &store.Room{Used: 600, Limit: 1000, FullAt: time.UnixMilli(1_700_000_000_000)}, Redis: &store.Room{Used: 5, Limit: 1 << 40},
+	s.rooms = inspect.Rooms{
+		Budget: &inspect.Room{Used: 600, Limit: 1000, FullAt: time.UnixMilli(1_700_000_000_000)}, Redis: &inspect.Room{Used: 5, Limit: 1 << 40},
 	}
 	queue := s.call("GET", "/queues/QUEUE", nil).is(http.StatusOK)
 	assert.Equal(t, map[string]any{"used_bytes": 600.0, "limit_bytes": 1000.0, "full_at": "2023-11-14T22:13:20.000Z"}, queue["budget"])
@@ -125,7 +126,7 @@ func TestPause(t *testing.T) {
 	assert.NotContains(t, s.call("POST", "/queues/QUEUE:resume", nil).is(http.StatusOK), "since", "it was not paused")
 	audit := s.call("GET", "/audit?limit=1", nil).is(http.StatusOK)["changes"].([]any)[0].(map[string]any)
 	assert.Equal(t, []any{"resume", "", "done"}, []any{audit["action"], audit["topic"], audit["answer"]})
-	paused, err := s.queue.Admin().Paused(t.Context())
+	paused, err := inspect.NewAdmin(s.queue).Paused(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, paused, 1)
 }
@@ -267,7 +268,7 @@ func TestLosses(t *testing.T) {
 	s.call("POST", "/queues/QUEUE/losses:acknowledge", `{"losses": []}`).refused(http.StatusBadRequest, "invalid")
 	done := s.call("POST", "/queues/QUEUE/losses:acknowledge", `{"losses": ["shards:3", "none"]}`).is(http.StatusOK)
 	assert.InDelta(t, 1, done["acknowledged"], 0)
-	left, err := s.queue.Admin().Losses(t.Context())
+	left, err := inspect.NewAdmin(s.queue).Losses(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	changes := s.call("GET", "/audit?queue=QUEUE", nil).is(http.StatusOK)["changes"].([]any)

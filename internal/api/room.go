@@ -1,6 +1,6 @@
 package api
 
-import "github.com/delaybridge/delaybridge/internal/engine/store"
+import "github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 
 // RoomView is how much is taken of what may be.
 type RoomView struct {
@@ -10,7 +10,7 @@ type RoomView struct {
 }
 
 // NewRoomView is a room as programs see it; nil where there is none.
-func NewRoomView(r *store.Room) *RoomView {
+func NewRoomView(r *inspect.Room) *RoomView {
 	if r == nil {
 		return nil
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -60,7 +61,7 @@ type scene struct {
 	tokens    string // where they are
 	level     *level
 	sinks     []api.Sink
-	rooms     store.Rooms
+	rooms     inspect.Rooms
 	rules     api.RulesView
 
 	refusals *refusals
@@ -122,7 +123,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 		Version: "v1", Instance: "bridge-1",
 		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
 		Sinks:    func() []api.Sink { return s.sinks },
-		Rooms:    func(string) store.Rooms { return s.rooms },
+		Rooms:    func(string) inspect.Rooms { return s.rooms },
 		Rules:    func(string) api.RulesView { return s.rules },
 		Lateness: func(string) api.Histogram { return api.Histogram{} },
 		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // shards has the calls that tell who polls what.
@@ -90,7 +91,7 @@ func (s *shards) showInstances(ctx context.Context, _ *struct{}) (*instancesOutp
 	last := s.view.look(ctx)
 	byName := map[string]*InstanceView{}
 	for _, name := range s.names(ctx) {
-		beats, now, err := s.config.Queues[name].Store.Admin().Instances(ctx)
+		beats, now, err := inspect.NewAdmin(s.config.Queues[name].Store).Instances(ctx)
 		if errors.Is(err, delay.ErrNoLayout) {
 			continue
 		}

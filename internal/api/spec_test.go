@@ -18,7 +18,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 // described is a call as the document has it.
@@ -125,7 +126,7 @@ func (d described) target(t *rapid.T) string {
 func TestSpecIsKept(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, scenery{})
-	s.rooms = store.Rooms{Budget: &store.Room{Used: 1, Limit: 2, FullAt: time.Now()}, Redis: &store.Room{Limit: 2}}
+	s.rooms = inspect.Rooms{Budget: &inspect.Room{Used: 1, Limit: 2, FullAt: time.Now()}, Redis: &inspect.Room{Limit: 2}}
 	spec := s.api.Spec()
 	all := calls(spec)
 	schedule := func() { // not by the API, which limits how often
@@ -133,7 +134,7 @@ func TestSpecIsKept(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	job, err := s.queue.Jobs().Start(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Tag: "none"}})
+	found, err := job.New(s.queue).Start(t.Context(), job.Spec{Verb: job.Cancel, Filter: inspect.Filter{Tag: "none"}})
 	require.NoError(t, err)
 	for _, d := range all { // as it should be called
 		schedule()
@@ -141,7 +142,7 @@ func TestSpecIsKept(t *testing.T) {
 		if d.op.OperationID == "cancelTagged" {
 			target += "?tag=none"
 		}
-		a := s.call(d.method, strings.NewReplacer("{id}", "a", "{job}", job).Replace(target), body)
+		a := s.call(d.method, strings.NewReplacer("{id}", "a", "{job}", found).Replace(target), body)
 		require.Less(t, a.status, http.StatusBadRequest, "%s: %s", d.op.OperationID, a.body)
 		d.check(t, spec, a, target)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -73,7 +74,7 @@ func (t *track) add(ctx context.Context) {
 
 func (t *track) look(ctx context.Context, name string) mark {
 	m := mark{at: time.Now(), lateness: t.config.Lateness(name)}
-	found, err := t.config.Queues[name].Store.Admin().Counters(ctx, rated)
+	found, err := inspect.NewAdmin(t.config.Queues[name].Store).Counters(ctx, rated)
 	if err != nil {
 		return m
 	}

@@ -21,6 +21,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -189,22 +191,22 @@ func TestACL(t *testing.T) {
 	}
 	asBridge, err := NewRedis(cfg.Redis, "api")
 	require.NoError(t, err)
-	admin := store.New(asBridge, cfg.Prefix, "orders").Admin()
-	require.NoError(t, admin.Audit(t.Context(), &store.Change{Who: "ann"}))
+	admin := inspect.NewAdmin(store.New(asBridge, cfg.Prefix, "orders"))
+	require.NoError(t, admin.Audit(t.Context(), &inspect.Change{Who: "ann"}))
 	_, err = admin.AuditLog(t.Context(), "", 1)
 	require.NoError(t, err)
 	_, _, err = admin.Instances(t.Context())
 	require.NoError(t, err)
 	_, err = admin.Forecast(t.Context(), time.Time{}, time.Now().Add(time.Hour), time.Hour)
 	require.NoError(t, err)
-	_, err = admin.List(t.Context(), store.ListRequest{Filter: store.Filter{Tag: "red"}, Limit: 1})
+	_, err = admin.List(t.Context(), inspect.ListRequest{Filter: inspect.Filter{Tag: "red"}, Limit: 1})
 	require.NoError(t, err)
-	jobs := store.New(asBridge, cfg.Prefix, "orders").Jobs()
-	id, err := jobs.Start(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Tag: "red"}})
+	jobs := job.New(store.New(asBridge, cfg.Prefix, "orders"))
+	id, err := jobs.Start(t.Context(), job.Spec{Verb: job.Cancel, Filter: inspect.Filter{Tag: "red"}})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		job, err := jobs.Get(t.Context(), id)
-		return err == nil && job.State == store.JobDone
+		found, err := jobs.Get(t.Context(), id)
+		return err == nil && found.State == job.Done
 	}, time.Minute, 10*time.Millisecond)
 	_, _, err = jobs.List(t.Context(), "")
 	require.NoError(t, err)
@@ -216,7 +218,7 @@ func TestACL(t *testing.T) {
 	require.Eventually(t, func() bool { // Their topic is missing.
 		parked := int64(0)
 		for shard := range 2 {
-			stats, err := queue.Admin().Stats(t.Context(), shard)
+			stats, err := inspect.NewAdmin(queue).Stats(t.Context(), shard)
 			parked += stats.Parked
 			if err != nil {
 				return false

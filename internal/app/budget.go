@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
@@ -21,7 +21,7 @@ type budget struct {
 	name string
 	// limits are those in force, see reload.go.
 	limits func() config.Budget
-	admin  *store.Admin
+	admin  *inspect.Admin
 	// isKeeper reports whether this instance does what one instance does.
 	isKeeper func() bool
 	metrics  *telemetry.Metrics
@@ -88,7 +88,7 @@ func (b *budget) measure(ctx context.Context, limits config.Budget, isKeeper boo
 // tell tells metrics and log.
 func (b *budget) tell(limits config.Budget, used int64) {
 	b.metrics.Budget(b.name, used, int64(limits.Bytes), b.growth.fullIn())
-	isOver := (&store.Room{Used: used, Limit: int64(limits.Bytes)}).IsFull()
+	isOver := (&inspect.Room{Used: used, Limit: int64(limits.Bytes)}).IsFull()
 	if isOver && !b.isOver {
 		b.logger.Warn("the queue's budget is used up", "event", "budget", "policy", string(limits.Policy),
 			"used_bytes", used, "budget_bytes", int64(limits.Bytes))

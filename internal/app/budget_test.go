@@ -15,7 +15,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
@@ -28,7 +28,7 @@ func TestFullIn(t *testing.T) {
 	now := time.Now()
 	g.add(now, 1000, 10_000)
 	assert.InDelta(t, math.Inf(1), g.fullIn(), 0, "nothing is known yet")
-	assert.Equal(t, &store.Room{Used: 1000, Limit: 10_000}, g.room())
+	assert.Equal(t, &inspect.Room{Used: 1000, Limit: 10_000}, g.room())
 	g.add(now.Add(10*time.Second), 2000, 10_000)
 	assert.InDelta(t, 80, g.fullIn(), 0.1)
 	assert.WithinDuration(t, now.Add(90*time.Second), g.room().FullAt, time.Millisecond)
@@ -119,7 +119,7 @@ func TestBudgetIsKnownToAll(t *testing.T) {
 	client, err := delay.NewClient(rdb, queue.Name())
 	require.NoError(t, err)
 	other := &budget{
-		name: queue.Name(), limits: func() config.Budget { return config.Budget{Bytes: 1000} }, admin: queue.Admin(), isKeeper: func() bool { return false },
+		name: queue.Name(), limits: func() config.Budget { return config.Budget{Bytes: 1000} }, admin: inspect.NewAdmin(queue), isKeeper: func() bool { return false },
 		metrics: telemetry.New("test"), logger: slog.New(slog.DiscardHandler),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -128,7 +128,7 @@ func TestBudgetIsKnownToAll(t *testing.T) {
 	require.Eventually(t, func() bool { return other.growth.room() != nil }, time.Minute, 10*time.Millisecond)
 	cancel()
 	<-ended
-	assert.Equal(t, &store.Room{Limit: 1000}, other.growth.room())
+	assert.Equal(t, &inspect.Room{Limit: 1000}, other.growth.room())
 	_, err = client.Schedule(t.Context(), delay.Message{Topic: "t", Body: make([]byte, 2000)}, delay.After(time.Hour))
 	require.NoError(t, err)
 	require.NoError(t, other.turn(t.Context(), other.limits(), false))
@@ -151,14 +151,14 @@ func TestBudgetIsTakenBack(t *testing.T) {
 	}
 	turns := make(chan bool) // whether it is the keeper
 	mine := &budget{
-		name: queue.Name(), limits: func() config.Budget { return config.Budget{} }, admin: queue.Admin(), isKeeper: func() bool { return <-turns },
+		name: queue.Name(), limits: func() config.Budget { return config.Budget{} }, admin: inspect.NewAdmin(queue), isKeeper: func() bool { return <-turns },
 		metrics: telemetry.New("test"), logger: slog.New(slog.DiscardHandler),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); mine.run(ctx) }()
 	for range 2 {
-		_, err = queue.Admin().Limit(t.Context(), 1)
+		_, err = inspect.NewAdmin(queue).Limit(t.Context(), 1)
 		require.NoError(t, err)
 		require.ErrorIs(t, add(), delay.ErrFull)
 		for _, isKeeper := range []bool{false, true, true} { // The third comes when the second is over.
@@ -217,11 +217,11 @@ func TestRoomsAreTold(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := f.client.Schedule(t.Context(), delay.Message{Topic: f.topic, Body: make([]byte, 1000)}, delay.After(time.Hour))
 		require.NoError(t, err)
-		rooms, err := f.queue.Admin().Rooms(t.Context())
+		rooms, err := inspect.NewAdmin(f.queue).Rooms(t.Context())
 		require.NoError(t, err)
 		return rooms.Budget != nil && !rooms.Budget.FullAt.IsZero() && rooms.Redis != nil
 	}, 2*time.Minute, 100*time.Millisecond)
-	rooms, err := f.queue.Admin().Rooms(t.Context())
+	rooms, err := inspect.NewAdmin(f.queue).Rooms(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, int64(4<<20), rooms.Budget.Limit)
 	assert.Positive(t, rooms.Budget.Used)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -67,11 +68,11 @@ func TestCanaryMakesRoom(t *testing.T) {
 	f.more = ", canary: {topic: " + f.topic + ", every: 1s}, late: {after: 1ms, then: dead}"
 	f.join("a", f.redis)
 	f.held(20*time.Second, "a")
-	_, err := f.queue.Admin().Pause(t.Context(), "", "ann")
+	_, err := inspect.NewAdmin(f.queue).Pause(t.Context(), "", "ann")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return f.sums().Waiting == 1 }, time.Minute, 10*time.Millisecond)
 	assert.Never(t, func() bool { return f.sums().Waiting > 1 }, 3*time.Second, 100*time.Millisecond)
-	_, err = f.queue.Admin().Resume(t.Context(), "") // It is late now.
+	_, err = inspect.NewAdmin(f.queue).Resume(t.Context(), "") // It is late now.
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return f.sums().Dead == 1 }, time.Minute, 10*time.Millisecond)
 	require.Eventually(t, func() bool { return f.sums().Counters["cancelled"] == 1 }, time.Minute, 10*time.Millisecond)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -35,7 +36,7 @@ func (f *fleet) forgets() {
 	require.NotEmpty(f.t, layout.Earlier)
 	require.Eventually(f.t, func() bool {
 		for shard := range layout.InUse() {
-			if stats, err := f.queue.Admin().Stats(f.t.Context(), shard); err != nil || !stats.Drained {
+			if stats, err := inspect.NewAdmin(f.queue).Stats(f.t.Context(), shard); err != nil || !stats.Drained {
 				return false
 			}
 		}

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
@@ -22,8 +22,8 @@ const (
 // keeps the queue. It owns no goroutine.
 type deadLimits struct {
 	// limits are those in force, see reload.go.
-	limits func() store.DeadLimits
-	admin  *store.Admin
+	limits func() inspect.DeadLimits
+	admin  *inspect.Admin
 	// isKeeper reports whether this instance does what one instance does.
 	isKeeper func() bool
 	logger   *slog.Logger
@@ -33,14 +33,14 @@ type deadLimits struct {
 // run takes a turn now and then, until ctx ends.
 func (d *deadLimits) run(ctx context.Context) {
 	for wait.Sleep(ctx, trimEvery*3/4+rand.N(trimEvery/2)) { //nolint:gosec // spreads the turns of queues
-		if limits := d.limits(); limits != (store.DeadLimits{}) && d.isKeeper() {
+		if limits := d.limits(); limits != (inspect.DeadLimits{}) && d.isKeeper() {
 			d.turn(ctx, limits)
 		}
 	}
 }
 
 // turn purges what is beyond the limits, a bounded part, and says how much.
-func (d *deadLimits) turn(ctx context.Context, limits store.DeadLimits) {
+func (d *deadLimits) turn(ctx context.Context, limits inspect.DeadLimits) {
 	sum := 0
 	var err error
 	for step, more := 0, true; more && err == nil && step < trimSteps && ctx.Err() == nil; step++ {

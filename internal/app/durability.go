@@ -31,7 +31,7 @@ func Durability(queue config.Queue) store.Durability {
 }
 
 // Unconfirmed says of which shards the writes are not confirmed, and why; it is nil
-// where all are. whys is as [store.Admin.Unconfirmed] returns it.
+// where all are. whys is as [inspect.Admin.Unconfirmed] returns it.
 func Unconfirmed(whys []error) error {
 	var first error
 	n := 0
@@ -77,7 +77,7 @@ func newDurabilityWatch(queue *store.Queue, d store.Durability, metrics *telemet
 func (w *durabilityWatch) run(ctx context.Context) {
 	for {
 		call, cancel := context.WithTimeout(ctx, store.MaxCall)
-		whys, err := w.queue.Admin().Unconfirmed(call)
+		whys, err := w.queue.Unconfirmed(call)
 		cancel()
 		if ctx.Err() != nil {
 			return

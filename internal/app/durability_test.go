@@ -24,6 +24,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -242,7 +243,7 @@ func (b *durableBridge) left(ctx context.Context) (left int64, err error) {
 		return 0, err
 	}
 	for shard := range 2 {
-		stats, err := b.queue.Admin().Stats(ctx, shard)
+		stats, err := inspect.NewAdmin(b.queue).Stats(ctx, shard)
 		if err != nil {
 			return 0, err
 		}

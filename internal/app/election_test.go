@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/test/natstest"
 )
@@ -86,7 +87,7 @@ func (e *electing) produce(number int) {
 func (e *electing) waiting() (n int64) {
 	e.t.Helper()
 	for shard := range 2 {
-		stats, err := e.queue.Admin().Stats(e.t.Context(), shard)
+		stats, err := inspect.NewAdmin(e.queue).Stats(e.t.Context(), shard)
 		require.NoError(e.t, err)
 		require.Zero(e.t, stats.Dead)
 		n += stats.Waiting + stats.InFlight

@@ -27,6 +27,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -293,7 +294,7 @@ func TestNothingIsClear(t *testing.T) {
 	var dead []string
 	s.eventually("the swapped ones are dead letters", func() bool {
 		dead = nil
-		require.NoError(t, store.New(s.rdb, s.config.Prefix, "orders").Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+		require.NoError(t, inspect.NewAdmin(store.New(s.rdb, s.config.Prefix, "orders")).DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 			dead = append(dead, letter.ID+": "+letter.Reason)
 			return true
 		}))

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 const (
@@ -112,14 +112,14 @@ func (g *growth) usedAt(at time.Time) float64 {
 }
 
 // room is what the API and commands tell of it; nil where nothing is known.
-func (g *growth) room() *store.Room {
+func (g *growth) room() *inspect.Room {
 	fullIn := time.Duration(min(g.fullIn(), math.MaxInt32) * float64(time.Second))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.last.at.IsZero() {
 		return nil
 	}
-	room := &store.Room{Used: g.last.used, Limit: g.limit}
+	room := &inspect.Room{Used: g.last.used, Limit: g.limit}
 	if fullIn <= growthAhead*g.last.at.Sub(g.samples[0].at) {
 		room.FullAt = g.last.at.Add(fullIn)
 	}

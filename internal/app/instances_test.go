@@ -20,6 +20,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sharding"
 )
@@ -124,7 +125,7 @@ func (f *fleet) held(within time.Duration, live ...string) {
 			return false
 		}
 		for shard := range f.shards {
-			stats, err := f.queue.Admin().Stats(f.t.Context(), shard)
+			stats, err := inspect.NewAdmin(f.queue).Stats(f.t.Context(), shard)
 			if err != nil || message.InstanceName(stats.Holder) != sharding.Owner("orders", shard, live) {
 				return false
 			}

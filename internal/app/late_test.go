@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -44,7 +45,7 @@ func TestLateAtRestart(t *testing.T) {
 			if want["dropped"] > 0 {
 				require.Eventually(t, func() bool { return len(f.logs["b"].of("messages dropped")) > 0 }, 5*time.Second, 10*time.Millisecond)
 			}
-			require.NoError(t, f.queue.Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+			require.NoError(t, inspect.NewAdmin(f.queue).DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 				assert.Equal(t, "late: more than 1h", letter.Reason)
 				return true
 			}))

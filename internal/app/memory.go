@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/fit"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
@@ -84,7 +85,7 @@ func (m *memory) ask(ctx context.Context, addr string, node redis.UniversalClien
 
 // room is that of the primary that is full first: then some shards take nothing more. It
 // is nil where none has a maxmemory.
-func (m *memory) room() (first *store.Room) {
+func (m *memory) room() (first *inspect.Room) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, g := range m.nodes {
@@ -96,7 +97,7 @@ func (m *memory) room() (first *store.Room) {
 }
 
 // isFullBefore compares two rooms; of those that do not fill, the one with less left.
-func isFullBefore(a, b *store.Room) bool {
+func isFullBefore(a, b *inspect.Room) bool {
 	switch {
 	case a.FullAt.IsZero() && b.FullAt.IsZero():
 		return float64(a.Used)/float64(a.Limit) > float64(b.Used)/float64(b.Limit)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -47,11 +48,11 @@ func TestANackIsToldToProducers(t *testing.T) {
 		_, err := client.Schedule(t.Context(), delay.Message{ID: ref.ID, Topic: topic}, delay.After(0))
 		return err == nil
 	}, time.Minute, 10*time.Millisecond, "the bridge makes the layout")
-	var stats store.ShardStats
+	var stats inspect.ShardStats
 	require.Eventually(t, func() bool {
 		state, err := channel.QueueDeclarePassive(topic+".other", true, false, false, false, nil)
 		require.NoError(t, err)
-		stats, err = queue.Admin().Stats(t.Context(), 0)
+		stats, err = inspect.NewAdmin(queue).Stats(t.Context(), 0)
 		return err == nil && state.Messages >= 6 && stats.InFlight == 0
 	}, time.Minute, 10*time.Millisecond, "each probe leaves a copy")
 	assert.Zero(t, stats.Dead, "no attempt is used up")

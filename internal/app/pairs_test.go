@@ -17,6 +17,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -138,9 +139,9 @@ func (p *pair) schedule(requests ...delay.Request) {
 	}
 }
 
-func (p *pair) stats() store.ShardStats {
+func (p *pair) stats() inspect.ShardStats {
 	p.t.Helper()
-	stats, err := p.queue.Admin().Stats(p.t.Context(), 0)
+	stats, err := inspect.NewAdmin(p.queue).Stats(p.t.Context(), 0)
 	require.NoError(p.t, err)
 	return stats
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // sums are the stats of all shards of the fleet's queue.
-func (f *fleet) sums() (sum store.ShardStats) {
+func (f *fleet) sums() (sum inspect.ShardStats) {
 	f.t.Helper()
 	sum.Counters = map[string]int64{}
 	layout, err := f.queue.Layout(f.t.Context())
 	require.NoError(f.t, err)
 	for shard := range layout.InUse() {
-		stats, err := f.queue.Admin().Stats(f.t.Context(), shard)
+		stats, err := inspect.NewAdmin(f.queue).Stats(f.t.Context(), shard)
 		require.NoError(f.t, err)
 		sum.Waiting, sum.Due, sum.InFlight, sum.Parked = sum.Waiting+stats.Waiting, sum.Due+stats.Due, sum.InFlight+stats.InFlight, sum.Parked+stats.Parked
 		sum.Dead += stats.Dead
@@ -54,7 +54,7 @@ func TestPausedQueueSurvives(t *testing.T) {
 	f.join("b", address)
 	f.held(20*time.Second, "a", "b")
 	f.send()
-	since, err := f.queue.Admin().Pause(t.Context(), "", "ann")
+	since, err := inspect.NewAdmin(f.queue).Pause(t.Context(), "", "ann")
 	require.NoError(t, err)
 	f.send()
 	require.Eventually(t, func() bool {
@@ -78,7 +78,7 @@ func TestPausedQueueSurvives(t *testing.T) {
 	f.quiet(before.Waiting + 60)
 	assert.Equal(t, before.Counters["published"], f.sums().Counters["published"], "nothing was published")
 
-	was, err := f.queue.Admin().Resume(t.Context(), "")
+	was, err := inspect.NewAdmin(f.queue).Resume(t.Context(), "")
 	require.NoError(t, err)
 	assert.Equal(t, since, was)
 	f.all()
@@ -107,7 +107,7 @@ func TestPausedTopicBesideAnother(t *testing.T) {
 	}
 	f.join("a", f.redis)
 	f.held(20*time.Second, "a")
-	_, err := f.queue.Admin().Pause(t.Context(), f.topic, "ann")
+	_, err := inspect.NewAdmin(f.queue).Pause(t.Context(), f.topic, "ann")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(f.logs["a"].of("pauses changed")) == 1 }, 10*time.Second, 10*time.Millisecond)
 	schedule(f.topic, "held-", 300)
@@ -115,7 +115,7 @@ func TestPausedTopicBesideAnother(t *testing.T) {
 	inOrder(t, got, 300)
 	require.Eventually(t, func() bool { return f.sums().Parked == 300 }, 20*time.Second, 10*time.Millisecond)
 	for shard := range f.shards {
-		stats, err := f.queue.Admin().Stats(t.Context(), shard)
+		stats, err := inspect.NewAdmin(f.queue).Stats(t.Context(), shard)
 		require.NoError(t, err)
 		for _, r := range stats.Routes {
 			assert.Equal(t, []string{f.topic, "paused"}, []string{r.Route, r.Reason})
@@ -130,7 +130,7 @@ func TestPausedTopicBesideAnother(t *testing.T) {
 	schedule(other, "more-", 100)
 	inOrder(t, got, 100)
 	assert.EqualValues(t, 299, f.sums().Parked)
-	_, err = f.queue.Admin().Resume(t.Context(), f.topic)
+	_, err = inspect.NewAdmin(f.queue).Resume(t.Context(), f.topic)
 	require.NoError(t, err)
 	inOrder(t, f.got, 299)
 }

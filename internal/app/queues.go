@@ -18,6 +18,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
@@ -167,23 +169,23 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	}
 	r.settings.drain = p.Config.DrainTimeout
 	r.settings.queue.Store(&cfg)
-	r.beside = append(r.beside, jobs.New(r.queue.Jobs(), instance, r.logger).Run)
+	r.beside = append(r.beside, jobs.New(job.New(r.queue), instance, r.logger).Run)
 	p.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
 	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
 	r.member = membership.New(membership.Config{
 		Queue: name, Instance: instance, Lease: p.Config.Poller.Lease,
 		Want:  Layout(cfg, sink.Type),
-		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: r.queue.Admin().NewKeeper(), Observer: p.Metrics, Logger: r.logger,
+		Store: r.queue.Members(), Registry: r.queue.Layouts(), Keeper: r.queue.NewKeeper(), Observer: p.Metrics, Logger: r.logger,
 		Heard: p.Health.redisHeard, Hear: r.hear(set.hints), Reborn: r.wasReborn,
 	})
 	within := &budget{
-		name: name, limits: func() config.Budget { return r.settings.queue.Load().Budget }, admin: r.queue.Admin(), isKeeper: r.member.IsKeeper, metrics: p.Metrics, logger: r.logger,
+		name: name, limits: func() config.Budget { return r.settings.queue.Load().Budget }, admin: inspect.NewAdmin(r.queue), isKeeper: r.member.IsKeeper, metrics: p.Metrics, logger: r.logger,
 	}
 	set.budgets[name] = within
 	r.beside = append(r.beside, within.run, func(ctx context.Context) { set.tellRooms(ctx, r) })
 	dead := &deadLimits{
-		limits: func() store.DeadLimits { return store.DeadLimits(r.settings.queue.Load().Dead) },
-		admin:  r.queue.Admin(), isKeeper: r.member.IsKeeper, logger: r.logger,
+		limits: func() inspect.DeadLimits { return inspect.DeadLimits(r.settings.queue.Load().Dead) },
+		admin:  inspect.NewAdmin(r.queue), isKeeper: r.member.IsKeeper, logger: r.logger,
 	}
 	r.beside = append(r.beside, dead.run)
 	canary, err := newCanary(p, r, name)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -52,7 +53,7 @@ func (r *queueRunner) stats(ctx context.Context, p *poller.Poller) ([]telemetry.
 	group.SetLimit(parallelStats)
 	for i, shard := range polled {
 		group.Go(func() error {
-			stats, err := r.queue.Admin().Stats(ctx, shard)
+			stats, err := inspect.NewAdmin(r.queue).Stats(ctx, shard)
 			if err != nil || stats.Holder != instance {
 				return err
 			}
@@ -87,7 +88,7 @@ func (set *queueSet) Counters(ctx context.Context, names []string) ([]telemetry.
 			continue // There may be no layout yet.
 		}
 		asking.Go(func() {
-			counters, err := r.queue.Admin().Counters(ctx, names)
+			counters, err := inspect.NewAdmin(r.queue).Counters(ctx, names)
 			if err != nil {
 				problems[i] = fmt.Errorf("queue %s: %w", r.queue.Name(), err)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -36,7 +37,7 @@ func TestTopics(t *testing.T) {
 	assert.Contains(t, err.Error(), "the queue takes only other")
 	require.NoError(t, f.client.PublishNow(t.Context(), ref))
 	require.Eventually(t, func() bool { return f.sums().Dead == 1 }, time.Minute, 10*time.Millisecond)
-	require.NoError(t, f.queue.Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(t, inspect.NewAdmin(f.queue).DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 		assert.Equal(t, ref.ID, letter.ID)
 		assert.True(t, strings.HasPrefix(letter.Reason, "not allowed: topic "), letter.Reason)
 		return true

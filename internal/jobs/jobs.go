@@ -1,7 +1,7 @@
 // Package jobs runs what is asked for many messages at once: cancels, reschedules,
 // redrives and purges by a filter. Any bridge of the queue may run a job, one at a
 // time; a job whose bridge has died is gone on with by another one, from where it was.
-// Why its tally is true then is told at [store.JobRun], which does one step of it.
+// Why its tally is true then is told at [job.Run], which does one step of it.
 // The package paces the steps, and owns the goroutines of the jobs that this
 // instance runs.
 package jobs
@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -38,7 +38,7 @@ const (
 
 // Runner runs the jobs of one queue.
 type Runner struct {
-	queue    *store.Jobs
+	queue    *job.Jobs
 	instance string
 	logger   *slog.Logger
 
@@ -48,7 +48,7 @@ type Runner struct {
 }
 
 // New returns a runner, which does nothing until Run.
-func New(queue *store.Jobs, instance string, logger *slog.Logger) *Runner {
+func New(queue *job.Jobs, instance string, logger *slog.Logger) *Runner {
 	return &Runner{queue: queue, instance: instance, logger: logger, running: map[string]bool{}}
 }
 
@@ -103,14 +103,14 @@ func (r *Runner) end(id string) {
 
 // run takes the job, if it can, and makes its steps.
 func (r *Runner) run(ctx context.Context, id string) {
-	job, err := r.queue.Take(ctx, id, r.instance)
+	run, err := r.queue.Take(ctx, id, r.instance)
 	if err != nil {
 		return // Another one runs it, or Redis is away.
 	}
-	logger := r.logger.With("job", id, "verb", job.Job().Spec.Verb)
+	logger := r.logger.With("job", id, "verb", run.Job().Spec.Verb)
 	logger.Info("running job", "event", "job_start")
-	if r.steps(ctx, job, logger) {
-		j := job.Job()
+	if r.steps(ctx, run, logger) {
+		j := run.Job()
 		logger.Info("job has ended", "event", "job_end", "state", j.State, "matched", j.Tally.Matched, "done", j.Tally.Done,
 			"maybe_published", j.Tally.MaybePublished, "too_late", j.Tally.TooLate, "gone", j.Tally.Gone,
 			"failed", j.Tally.Failed, "unknown", j.Tally.Unknown, "remaining", remaining(&j), "reason", j.Err)
@@ -118,11 +118,11 @@ func (r *Runner) run(ctx context.Context, id string) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasePatience)
 	defer cancel()
-	_ = job.Release(ctx) // Else it is taken when the lease has lapsed.
+	_ = run.Release(ctx) // Else it is taken when the lease has lapsed.
 }
 
 // remaining is how many messages still match; nil where nobody knows.
-func remaining(j *store.Job) any {
+func remaining(j *job.Job) any {
 	if j.Remaining == nil {
 		return nil
 	}
@@ -130,8 +130,8 @@ func remaining(j *store.Job) any {
 }
 
 // steps makes steps, on average no faster than the job's rate, and reports whether it has ended.
-func (r *Runner) steps(ctx context.Context, job *store.JobRun, logger *slog.Logger) bool {
-	spec := job.Job().Spec
+func (r *Runner) steps(ctx context.Context, run *job.Run, logger *slog.Logger) bool {
+	spec := run.Job().Spec
 	pace := newPace(&spec, time.Now())
 	pause := wait.Backoff{Initial: 100 * time.Millisecond, Limit: longestPause}
 	rest := wait.Backoff{Initial: firstRest, Limit: longestRest}
@@ -140,10 +140,10 @@ func (r *Runner) steps(ctx context.Context, job *store.JobRun, logger *slog.Logg
 		var changed int
 		var err error
 		switch {
-		case !job.Waits():
-			changed, err = job.Step(ctx, pace.room(time.Now()))
+		case !run.Waits():
+			changed, err = run.Step(ctx, pace.room(time.Now()))
 		case !waits.IsZero() && time.Since(waits) > leftPatience:
-			err = job.Finish(ctx)
+			err = run.Finish(ctx)
 		default:
 			if waits.IsZero() {
 				waits = time.Now()
@@ -151,11 +151,11 @@ func (r *Runner) steps(ctx context.Context, job *store.JobRun, logger *slog.Logg
 			if !wait.Sleep(ctx, rest.Next()) {
 				return false
 			}
-			changed, err = job.Step(ctx, pace.room(time.Now()))
+			changed, err = run.Step(ctx, pace.room(time.Now()))
 		}
 		pace.spend(changed)
 		switch {
-		case errors.Is(err, store.ErrJobLost):
+		case errors.Is(err, job.ErrLost):
 			return false
 		case err != nil:
 			if time.Since(said) > saidEvery {
@@ -168,7 +168,7 @@ func (r *Runner) steps(ctx context.Context, job *store.JobRun, logger *slog.Logg
 			continue
 		}
 		pause.Reset()
-		if job.Job().State.Ended() {
+		if run.Job().State.Ended() {
 			return true
 		}
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/jobs"
@@ -76,10 +78,10 @@ func (w *world) bury(t *testing.T) {
 }
 
 // list is all messages of a state, in its order.
-func (w *world) list(t *testing.T, state store.State) (all []store.Listed) {
+func (w *world) list(t *testing.T, state inspect.State) (all []inspect.Listed) {
 	t.Helper()
-	for request := (store.ListRequest{Filter: store.Filter{State: state}, Limit: store.MaxList}); ; {
-		page, err := w.q.Admin().List(t.Context(), request)
+	for request := (inspect.ListRequest{Filter: inspect.Filter{State: state}, Limit: inspect.MaxList}); ; {
+		page, err := inspect.NewAdmin(w.q).List(t.Context(), request)
 		require.NoError(t, err)
 		all = append(all, page.Messages...)
 		if request.After = page.Next; page.Next == "" {
@@ -92,7 +94,7 @@ func (w *world) list(t *testing.T, state store.State) (all []store.Listed) {
 func (w *world) run(t *testing.T, instance string) (stop context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	runner := jobs.New(w.q.Jobs(), instance, slog.New(slog.DiscardHandler))
+	runner := jobs.New(job.New(w.q), instance, slog.New(slog.DiscardHandler))
 	ended := make(chan struct{})
 	go func() { defer close(ended); runner.Run(ctx) }()
 	stop = func() { cancel(); <-ended }
@@ -100,46 +102,46 @@ func (w *world) run(t *testing.T, instance string) (stop context.CancelFunc) {
 	return stop
 }
 
-func (w *world) start(t *testing.T, spec store.JobSpec) string {
+func (w *world) start(t *testing.T, spec job.Spec) string {
 	t.Helper()
-	id, err := w.q.Jobs().Start(t.Context(), spec)
+	id, err := job.New(w.q).Start(t.Context(), spec)
 	require.NoError(t, err)
 	return id
 }
 
 // await waits until the job is as wanted.
-func (w *world) await(t *testing.T, id string, is func(store.Job) bool) (job store.Job) {
+func (w *world) await(t *testing.T, id string, is func(job.Job) bool) (found job.Job) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
-		job, err = w.q.Jobs().Get(t.Context(), id)
+		found, err = job.New(w.q).Get(t.Context(), id)
 		require.NoError(t, err)
-		return is(job)
+		return is(found)
 	}, 2*time.Minute, 10*time.Millisecond)
-	return job
+	return found
 }
 
-func ended(job store.Job) bool { return job.State.Ended() }
+func ended(found job.Job) bool { return found.State.Ended() }
 
 // TestHandOver: an instance that stops in the middle gives its job to another, which finishes it.
 func TestHandOver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 400)
-	id := w.start(t, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}, Rate: 200})
+	id := w.start(t, job.Spec{Verb: job.Cancel, Filter: inspect.Filter{IDPrefix: "m-"}, Rate: 200})
 	stop := w.run(t, "a")
-	w.await(t, id, func(job store.Job) bool { return job.Tally.Done > 0 })
+	w.await(t, id, func(found job.Job) bool { return found.Tally.Done > 0 })
 	stop()
-	job, err := w.q.Jobs().Get(t.Context(), id)
+	found, err := job.New(w.q).Get(t.Context(), id)
 	require.NoError(t, err)
-	require.Equal(t, store.JobWaiting, job.State)
-	require.Less(t, job.Tally.Done, int64(400))
+	require.Equal(t, job.Waiting, found.State)
+	require.Less(t, found.Tally.Done, int64(400))
 	w.run(t, "b")
 	w.run(t, "c")
-	job = w.await(t, id, ended)
-	require.Equal(t, store.JobDone, job.State)
-	require.Equal(t, store.Tally{Matched: 400, Done: 400}, job.Tally)
-	require.NotEqual(t, "a", job.Instance)
-	page, err := w.q.Admin().List(t.Context(), store.ListRequest{Limit: 1})
+	found = w.await(t, id, ended)
+	require.Equal(t, job.Done, found.State)
+	require.Equal(t, job.Tally{Matched: 400, Done: 400}, found.Tally)
+	require.NotEqual(t, "a", found.Instance)
+	page, err := inspect.NewAdmin(w.q).List(t.Context(), inspect.ListRequest{Limit: 1})
 	require.NoError(t, err)
 	require.Empty(t, page.Messages)
 }
@@ -152,14 +154,14 @@ func TestTwoInstances(t *testing.T) {
 	w.run(t, "b")
 	var ids []string
 	for i := range 5 {
-		ids = append(ids, w.start(t, store.JobSpec{
-			Verb: store.JobReschedule, Filter: store.Filter{IDPrefix: fmt.Sprintf("m-0%d", i)}, By: time.Hour,
+		ids = append(ids, w.start(t, job.Spec{
+			Verb: job.Reschedule, Filter: inspect.Filter{IDPrefix: fmt.Sprintf("m-0%d", i)}, By: time.Hour,
 		}))
 	}
 	for _, id := range ids {
-		require.Equal(t, store.Tally{Matched: 100, Done: 100}, w.await(t, id, ended).Tally)
+		require.Equal(t, job.Tally{Matched: 100, Done: 100}, w.await(t, id, ended).Tally)
 	}
-	list, err := w.q.Admin().List(t.Context(), store.ListRequest{Limit: store.MaxList})
+	list, err := inspect.NewAdmin(w.q).List(t.Context(), inspect.ListRequest{Limit: inspect.MaxList})
 	require.NoError(t, err)
 	for _, m := range list.Messages {
 		require.WithinDuration(t, time.Now().Add(2*time.Hour), m.Found.DueAt, 10*time.Minute, m.Found.ID)
@@ -170,7 +172,7 @@ func TestTwoInstances(t *testing.T) {
 func TestRate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 60)
-	id := w.start(t, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}, Rate: 30})
+	id := w.start(t, job.Spec{Verb: job.Cancel, Filter: inspect.Filter{IDPrefix: "m-"}, Rate: 30})
 	began := time.Now()
 	w.run(t, "a") // It looks at once.
 	require.Equal(t, int64(60), w.await(t, id, ended).Tally.Done)
@@ -184,14 +186,14 @@ func TestRedriveOfMany(t *testing.T) {
 	w := newWorld(t, 0)
 	w.schedule(t, many, 0)
 	w.bury(t)
-	dead := w.list(t, store.StateDead)
+	dead := w.list(t, inspect.StateDead)
 	require.Len(t, dead, many)
-	id := w.start(t, store.JobSpec{Verb: store.JobRedrive, Filter: store.Filter{Reason: "refused"}, Rate: 500})
+	id := w.start(t, job.Spec{Verb: job.Redrive, Filter: inspect.Filter{Reason: "refused"}, Rate: 500})
 	w.run(t, "a")
-	job := w.await(t, id, ended)
-	require.Equal(t, store.Tally{Matched: many, Done: many}, job.Tally)
+	found := w.await(t, id, ended)
+	require.Equal(t, job.Tally{Matched: many, Done: many}, found.Tally)
 	due := map[string]time.Time{}
-	for _, m := range w.list(t, store.StateScheduled) {
+	for _, m := range w.list(t, inspect.StateScheduled) {
 		due[m.Found.ID] = m.Found.DueAt
 	}
 	require.Len(t, due, many)
@@ -209,10 +211,10 @@ func TestRedriveOfMany(t *testing.T) {
 func TestStop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, 50)
-	id := w.start(t, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{IDPrefix: "m-"}})
-	require.NoError(t, w.q.Jobs().Stop(t.Context(), id))
+	id := w.start(t, job.Spec{Verb: job.Cancel, Filter: inspect.Filter{IDPrefix: "m-"}})
+	require.NoError(t, job.New(w.q).Stop(t.Context(), id))
 	w.run(t, "a")
-	job := w.await(t, id, ended)
-	require.Equal(t, store.JobStopped, job.State)
-	require.Zero(t, job.Tally)
+	found := w.await(t, id, ended)
+	require.Equal(t, job.Stopped, found.State)
+	require.Zero(t, found.Tally)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 const (
@@ -21,7 +22,7 @@ type pace struct {
 }
 
 // newPace begins with nothing saved. Counting changes nothing and so has no rate.
-func newPace(spec *store.JobSpec, now time.Time) *pace {
+func newPace(spec *job.Spec, now time.Time) *pace {
 	if spec.DryRun {
 		return &pace{paid: now}
 	}

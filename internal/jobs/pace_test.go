@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
 // TestPace makes steps by a clock of the test: however long they take, the rate is held on
@@ -30,7 +31,7 @@ func TestPace(t *testing.T) {
 			t.Parallel()
 			begin := time.Now()
 			now, end := begin, begin.Add(time.Minute)
-			p := newPace(&store.JobSpec{Rate: c.rate}, now)
+			p := newPace(&job.Spec{Rate: c.rate}, now)
 			type done struct {
 				at       time.Time
 				messages int
@@ -65,7 +66,7 @@ func TestPace(t *testing.T) {
 func TestNoPace(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	for _, spec := range []store.JobSpec{{}, {Rate: 1, DryRun: true}} {
+	for _, spec := range []job.Spec{{}, {Rate: 1, DryRun: true}} {
 		p := newPace(&spec, now)
 		p.spend(store.MaxBatch)
 		require.False(t, p.next().After(now))

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// inspect checks a configuration, and returns what it has found in one area.
-func inspect(t *testing.T, area string, topics []string, format string, args ...any) []check.Finding {
+// look checks a configuration, and returns what it has found in one area.
+func look(t *testing.T, area string, topics []string, format string, args ...any) []check.Finding {
 	t.Helper()
 	text := fmt.Sprintf(format, args...)
 	// The machine may stand still for longer than Redis is given by default.

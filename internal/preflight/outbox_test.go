@@ -23,7 +23,7 @@ const outboxOnly = "redis: {url: \"redis://127.0.0.1:1\"}\nqueues: {orders: {sin
 
 func lookAtOutbox(t *testing.T, dialect schema.Dialect, dsn string) []check.Finding {
 	t.Helper()
-	findings := inspect(t, "outbox", nil, outboxOnly, dialect, dsn)
+	findings := look(t, "outbox", nil, outboxOnly, dialect, dsn)
 	assert.NotContains(t, fmt.Sprint(findings), "hidden")
 	return findings
 }

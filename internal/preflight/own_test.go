@@ -61,7 +61,7 @@ func TestOwn(t *testing.T) {
 		"not renewed": {redis + queueOf + "{type: nats, url: \"tls://127.0.0.1:1\", tls: {ca_file: " + nearlyOver + "}}}\n", []string{"warning certificate"}},
 		"trusts all":  {redis + queueOf + "{type: nats, url: \"tls://127.0.0.1:1\", tls: {insecure_skip_verify: true}}}\n", []string{"warning tls_unverified"}},
 	} {
-		findings := inspect(t, "bridge", nil, "%s", c.config)
+		findings := look(t, "bridge", nil, "%s", c.config)
 		assert.Equal(t, c.codes, codes(findings), "%s: %+v", name, findings)
 	}
 }

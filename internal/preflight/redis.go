@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/fit"
 )
 
@@ -93,7 +94,7 @@ func (f *Flight) queues(ctx context.Context) []check.Finding {
 	var findings []check.Finding
 	for _, name := range slices.Sorted(maps.Keys(f.config.Queues)) {
 		queue := store.New(f.rdb, f.config.Prefix, name)
-		topics, err := queue.Admin().Topics(ctx)
+		topics, err := inspect.NewAdmin(queue).Topics(ctx)
 		switch {
 		case errors.Is(err, store.ErrNoLayout):
 			continue // Nobody has used the queue yet.

@@ -15,6 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -65,7 +66,7 @@ func TestRedis(t *testing.T) {
 			if c.url != "" {
 				url = fmt.Sprintf(c.url, s.Addr())
 			}
-			findings := inspect(t, "redis", nil, redisOnly, fmt.Sprintf("{url: %q}", url), c.queue)
+			findings := look(t, "redis", nil, redisOnly, fmt.Sprintf("{url: %q}", url), c.queue)
 			require.Equal(t, c.codes, codes(findings), "%+v", findings)
 			_, code, _ := strings.Cut(c.codes[0], " ")
 			f := require1(t, findings, code)
@@ -81,10 +82,10 @@ func TestRedisUnreachable(t *testing.T) {
 		"refused": `{url: "redis://127.0.0.1:1"}`, "no such host": `{url: "redis://nowhere.invalid:6379"}`,
 		"cluster": `{mode: cluster, addrs: ["127.0.0.1:1"]}`,
 	} {
-		findings := inspect(t, "redis", nil, redisOnly, redis, "")
+		findings := look(t, "redis", nil, redisOnly, redis, "")
 		assert.Equal(t, []string{"error redis_unreachable"}, codes(findings), name)
 	}
-	findings := inspect(t, "redis", nil, redisOnly, `{mode: sentinel, master: m, sentinels: ["127.0.0.1:1"]}`, "")
+	findings := look(t, "redis", nil, redisOnly, `{mode: sentinel, master: m, sentinels: ["127.0.0.1:1"]}`, "")
 	assert.Equal(t, []string{"error redis_unreachable", "warning sentinel_few", "warning sentinel_unreachable"}, codes(findings))
 }
 
@@ -94,13 +95,13 @@ func TestSentinel(t *testing.T) {
 	group := testenv.StartSentinel(t, "appendonly yes", "maxmemory-policy noeviction", "min-replicas-to-write 1")
 	ask := func(master string, sentinels ...string) []string {
 		redis := fmt.Sprintf("{mode: sentinel, master: %s, sentinels: [%s]}", master, strings.Join(sentinels, ", "))
-		return codes(inspect(t, "redis", nil, redisOnly, redis, ", durability: replicas, replicas: 2"))
+		return codes(look(t, "redis", nil, redisOnly, redis, ", durability: replicas, replicas: 2"))
 	}
 	require.Empty(t, ask(group.Master(), group.Addrs()...))
 	require.Equal(t, []string{"error redis_unreachable", "error sentinel_master", "warning sentinel_few"}, ask("other", group.Addrs()...))
 	require.Equal(t, []string{"warning sentinel_few", "warning sentinel_unreachable"}, ask(group.Master(), group.Addrs()[0], "127.0.0.1:1"))
 	sentinel := fmt.Sprintf("{url: %q}", "redis://"+group.Addrs()[0])
-	require.Equal(t, []string{"error redis_mode"}, codes(inspect(t, "redis", nil, redisOnly, sentinel, "")))
+	require.Equal(t, []string{"error redis_mode"}, codes(look(t, "redis", nil, redisOnly, sentinel, "")))
 }
 
 // TestCluster has a sound cluster, one primary of which is then spoilt.
@@ -108,20 +109,20 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	group := testenv.StartCluster(t, "appendonly yes", "maxmemory-policy noeviction", "min-replicas-to-write 1")
 	cluster := fmt.Sprintf("{mode: cluster, addrs: [%s]}", strings.Join(group.Addrs(), ", "))
-	findings := inspect(t, "redis", nil, redisOnly, cluster, "")
+	findings := look(t, "redis", nil, redisOnly, cluster, "")
 	require.Empty(t, findings)
 	primary := group.PrimaryOf("a")
 	require.NoError(t, client(t, primary.Addr()).ConfigSet(t.Context(), "appendonly", "no").Err())
 	require.NoError(t, client(t, primary.Addr()).Do(t.Context(), "acl", "setuser", "default", "-zrem").Err())
-	findings = inspect(t, "redis", nil, redisOnly, cluster, "")
+	findings = look(t, "redis", nil, redisOnly, cluster, "")
 	require.Equal(t, []string{"error redis_denied", "warning redis_aof"}, codes(findings))
 	for _, f := range findings {
 		assert.Contains(t, f.Subject, primary.Addr())
 	}
 	standalone := fmt.Sprintf("{url: %q}", "redis://"+primary.Addr())
-	require.Equal(t, []string{"error redis_mode"}, codes(inspect(t, "redis", nil, redisOnly, standalone, "")))
+	require.Equal(t, []string{"error redis_mode"}, codes(look(t, "redis", nil, redisOnly, standalone, "")))
 	alone := testenv.StartRedis(t)
-	findings = inspect(t, "redis", nil, redisOnly, fmt.Sprintf("{mode: cluster, addrs: [%q]}", alone.Addr()), "")
+	findings = look(t, "redis", nil, redisOnly, fmt.Sprintf("{mode: cluster, addrs: [%q]}", alone.Addr()), "")
 	require.Equal(t, []string{"error redis_mode"}, codes(findings), "%+v", findings)
 }
 
@@ -138,11 +139,11 @@ func TestRights(t *testing.T) {
 			words = append(words, word)
 		}
 		require.NoError(t, client(t, s.Addr()).Do(t.Context(), words...).Err())
-		require.Equal(t, []string{"warning redis_replica"}, codes(inspect(t, "redis", nil, redisOnly, as, "")))
+		require.Equal(t, []string{"warning redis_replica"}, codes(look(t, "redis", nil, redisOnly, as, "")))
 	}
 	for _, right := range rights.Data(rights.Bridge, false) {
 		require.NoError(t, client(t, s.Addr()).Do(t.Context(), "acl", "setuser", "bridge", "-"+right).Err())
-		f := require1(t, inspect(t, "redis", nil, redisOnly, as, ""), "redis_denied")
+		f := require1(t, look(t, "redis", nil, redisOnly, as, ""), "redis_denied")
 		assert.Contains(t, f.Remedy, "+"+right)
 		require.NoError(t, client(t, s.Addr()).Do(t.Context(), "acl", "setuser", "bridge", "+"+right).Err())
 	}
@@ -163,7 +164,7 @@ func TestScriptTime(t *testing.T) {
 		}
 		return true
 	})
-	findings := inspect(t, "redis", nil, redisOnly, fmt.Sprintf("{url: %q}", "redis://"+fake.Addr()), "")
+	findings := look(t, "redis", nil, redisOnly, fmt.Sprintf("{url: %q}", "redis://"+fake.Addr()), "")
 	require1(t, findings, "redis_script_time")
 }
 
@@ -181,11 +182,11 @@ func TestNothingChanges(t *testing.T) {
 		_, err := sdk.Schedule(t.Context(), delay.Message{ID: fmt.Sprint(i), Topic: fmt.Sprint("topic.", i%3)}, delay.After(time.Hour))
 		require.NoError(t, err)
 	}
-	topics, err := queue.Admin().Topics(t.Context())
+	topics, err := inspect.NewAdmin(queue).Topics(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"topic.0", "topic.1", "topic.2"}, topics)
 	before := dump(t, rdb)
-	findings := inspect(t, "redis", nil, redisOnly, fmt.Sprintf("{url: %q}", s.URL()), ", shards: 8")
+	findings := look(t, "redis", nil, redisOnly, fmt.Sprintf("{url: %q}", s.URL()), ", shards: 8")
 	f := require1(t, findings, "queue_shards")
 	assert.Contains(t, f.Remedy, "--queue orders")
 	require.Equal(t, before, dump(t, rdb))

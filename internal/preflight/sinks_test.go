@@ -27,7 +27,7 @@ const sinkOnly = "redis: {url: \"redis://127.0.0.1:1\"}\nqueues: {orders: {sink:
 // lookAt checks one sink.
 func lookAt(t *testing.T, kind, settings string, topics ...string) []check.Finding {
 	t.Helper()
-	return inspect(t, kind, topics, sinkOnly, "{type: "+kind+", "+settings+"}")
+	return look(t, kind, topics, sinkOnly, "{type: "+kind+", "+settings+"}")
 }
 
 func natsClient(t *testing.T, url string, options ...nats.Option) jetstream.JetStream {

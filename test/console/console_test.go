@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 func TestCancel(t *testing.T) {
@@ -51,7 +51,7 @@ func TestCancel(t *testing.T) {
 	b.says("order-42/timeout")
 	b.until(`document.querySelector('td[data-name=Via]')?.innerText === 'api'`)
 
-	require.NoError(t, w.queue.Admin().Audit(t.Context(), &store.Change{Who: "ann", From: "laptop", Via: store.ViaCommand, Action: "pause", Answer: "done"}))
+	require.NoError(t, inspect.NewAdmin(w.queue).Audit(t.Context(), &inspect.Change{Who: "ann", From: "laptop", Via: inspect.ViaCommand, Action: "pause", Answer: "done"}))
 	b.open("audit")
 	b.until(`document.querySelector('td[data-name=Via]')?.innerText === 'command'`) // the newest first
 }
@@ -299,7 +299,7 @@ func TestPauseAndResume(t *testing.T) {
 	b.click("Pause …")
 	do(b, chromedp.SendKeys(chromedp.CSS("dialog [name=topic]"), w.topic+".timeout\n"))
 	b.count("dialog[open]", 1)
-	paused, err := w.queue.Admin().Paused(t.Context())
+	paused, err := inspect.NewAdmin(w.queue).Paused(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, paused, "Enter pauses nothing")
 	b.click("Pause")

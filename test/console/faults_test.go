@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -88,7 +89,7 @@ func TestPausedIsNotWell(t *testing.T) {
 	b := newBrowser(t, w.address)
 	b.open("")
 	b.says("all well")
-	_, err := w.queue.Admin().Pause(t.Context(), "", "ann")
+	_, err := inspect.NewAdmin(w.queue).Pause(t.Context(), "", "ann")
 	require.NoError(t, err)
 	b.says("Queue orders is paused since")
 	b.says("by ann")
@@ -185,7 +186,7 @@ func TestWhyNot(t *testing.T) {
 			b.says(text)
 		}
 	}
-	_, err = w.queue.Admin().Pause(t.Context(), w.topic+".mail", "ann")
+	_, err = inspect.NewAdmin(w.queue).Pause(t.Context(), w.topic+".mail", "ann")
 	require.NoError(t, err)
 	w.schedule(delay.Message{ID: "later", Topic: w.topic + ".mail"}, time.Hour)
 	page("later", "is never published before", "by ann. Unless that is resumed before, it will be late.", "within 3 h of its due time")

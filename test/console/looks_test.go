@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -166,7 +166,7 @@ func TestStopJob(t *testing.T) {
 // dueIn are the ids of messages that are due after so long.
 func (w *world) dueIn(t *testing.T, in time.Duration) (ids []string) {
 	t.Helper()
-	page, err := w.queue.Admin().List(t.Context(), store.ListRequest{Filter: store.Filter{From: time.Now().Add(in)}, Limit: store.MaxList})
+	page, err := inspect.NewAdmin(w.queue).List(t.Context(), inspect.ListRequest{Filter: inspect.Filter{From: time.Now().Add(in)}, Limit: inspect.MaxList})
 	require.NoError(t, err)
 	for _, m := range page.Messages {
 		ids = append(ids, m.Found.ID)
@@ -212,11 +212,11 @@ func (w *world) busy() {
 	}
 	w.schedule(delay.Message{ID: "invoice-7", Topic: "missing-" + w.topic}, 0)
 	require.Eventually(w.t, func() bool {
-		located, ok, err := w.queue.Producer().Locate(w.t.Context(), "invoice-7", "")
+		located, ok, err := inspect.Locate(w.t.Context(), w.queue, "invoice-7", "")
 		return err == nil && ok && located.Parked != nil
 	}, patience, 10*time.Millisecond)
 	w.died("order-17/timeout", "order-18/timeout")
-	_, err := w.queue.Admin().Pause(w.t.Context(), w.topic+".mail", "ann")
+	_, err := inspect.NewAdmin(w.queue).Pause(w.t.Context(), w.topic+".mail", "ann")
 	require.NoError(w.t, err)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay/delaytest"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/sinks"
@@ -75,7 +76,7 @@ func (b *bridge) client(opts ...delay.Option) delay.Scheduler {
 }
 
 func (b *bridge) now() time.Time {
-	now, err := b.queue.Admin().Clock(b.t.Context())
+	now, err := b.queue.Clock(b.t.Context())
 	require.NoError(b.t, err)
 	return now
 }
@@ -92,7 +93,7 @@ func (b *bridge) pass(d time.Duration) {
 		}
 		b.poll.Wake(0) // Hints are the wiring's to pass on.
 		isOver := b.now().After(end.Add(roundedUp))
-		stats, err := b.queue.Admin().Stats(b.t.Context(), 0)
+		stats, err := inspect.NewAdmin(b.queue).Stats(b.t.Context(), 0)
 		return isOver && err == nil && stats.Due == 0 && stats.InFlight == 0
 	}, time.Minute, 5*time.Millisecond)
 }
@@ -137,7 +138,7 @@ func (b *bridge) publish(m *message.Message) sinks.Outcome {
 		return sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, errors.New("refused"))
 	}
 	p := delaytest.Published{
-		ID: m.ID, Key: m.Key, Topic: m.Topic, Body: append([]byte{}, m.Body...), Headers: map[string]string{}, DueAt: m.DueAt, At: b.queue.Admin().Now(),
+		ID: m.ID, Key: m.Key, Topic: m.Topic, Body: append([]byte{}, m.Body...), Headers: map[string]string{}, DueAt: m.DueAt, At: b.queue.Now(),
 	}
 	for _, h := range m.PublishedHeaders() {
 		p.Headers[h.Name] = h.Value

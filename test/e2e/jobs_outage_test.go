@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -35,32 +36,32 @@ func TestJobInAnOutage(t *testing.T) {
 				totals, err := w.Totals(t.Context())
 				return err == nil && totals.InFlight > 0
 			}, time.Minute, 10*time.Millisecond)
-			_, err = w.Store().Admin().Pause(t.Context(), "", "test")
+			_, err = inspect.NewAdmin(w.Store()).Pause(t.Context(), "", "test")
 			require.NoError(t, err)
 			scheduleMany(t, w, "other", others, nil)
-			id, err := w.Store().Jobs().Start(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Topic: w.Topic}, Rate: 100})
+			id, err := job.New(w.Store()).Start(t.Context(), job.Spec{Verb: job.Cancel, Filter: inspect.Filter{Topic: w.Topic}, Rate: 100})
 			require.NoError(t, err)
-			var job store.Job
+			var found job.Job
 			await := func(is func() bool) {
 				require.Eventually(t, func() bool {
-					job, err = w.Store().Jobs().Get(t.Context(), id)
+					found, err = job.New(w.Store()).Get(t.Context(), id)
 					return err == nil && is()
 				}, 5*time.Minute, 10*time.Millisecond)
 			}
-			await(func() bool { return job.State == store.JobRunning && job.Tally.Done > 0 })
+			await(func() bool { return found.State == job.Running && found.Tally.Done > 0 })
 			totals, err := w.Totals(t.Context())
 			require.NoError(t, err)
 			t.Logf("%d in flight, %d wait", totals.InFlight, totals.Waiting)
 			require.NoError(t, strike(w))
-			await(func() bool { return job.State.Ended() })
-			assert.Equal(t, store.JobDone, job.State, job.Err)
+			await(func() bool { return found.State.Ended() })
+			assert.Equal(t, job.Done, found.State, found.Err)
 			if totals, err = w.Totals(t.Context()); assert.NoError(t, err) {
-				assert.Zero(t, totals.Waiting+totals.InFlight+totals.Dead, "left behind a job that says %+v", job.Tally)
+				assert.Zero(t, totals.Waiting+totals.InFlight+totals.Dead, "left behind a job that says %+v", found.Tally)
 			}
-			if assert.NotNil(t, job.Remaining) {
-				assert.Zero(t, *job.Remaining)
+			if assert.NotNil(t, found.Remaining) {
+				assert.Zero(t, *found.Remaining)
 			}
-			assert.Equal(t, int64(due+others), job.Tally.Done+job.Tally.MaybePublished, "%+v", job.Tally)
+			assert.Equal(t, int64(due+others), found.Tally.Done+found.Tally.MaybePublished, "%+v", found.Tally)
 		})
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -26,26 +27,26 @@ func TestJobOfKilledBridges(t *testing.T) {
 	scheduleMany(t, w, "sale", tagged, []string{"sale"})
 	scheduleMany(t, w, "other", others, nil)
 
-	jobs := w.Store().Jobs()
-	id, err := jobs.Start(t.Context(), store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Tag: "sale"}, Rate: 500})
+	jobs := job.New(w.Store())
+	id, err := jobs.Start(t.Context(), job.Spec{Verb: job.Cancel, Filter: inspect.Filter{Tag: "sale"}, Rate: 500})
 	require.NoError(t, err)
-	var job store.Job
+	var found job.Job
 	await := func(what string, is func() bool) {
 		require.Eventually(t, func() bool {
-			job, err = jobs.Get(t.Context(), id)
+			found, err = jobs.Get(t.Context(), id)
 			return err == nil && is()
 		}, 3*time.Minute, 10*time.Millisecond, what)
 	}
 	for _, part := range []int64{tagged / 4, tagged / 2} {
-		await("a bridge is in the middle of it", func() bool { return job.State == store.JobRunning && job.Tally.Done >= part })
+		await("a bridge is in the middle of it", func() bool { return found.State == job.Running && found.Tally.Done >= part })
 		require.NoError(t, w.Bridge.Kill())
 		require.NoError(t, second.Kill())
 		require.NoError(t, w.Bridge.Start(t.Context()))
 		require.NoError(t, second.Start(t.Context()))
 	}
-	await("it ends", func() bool { return job.State.Ended() })
-	assert.Equal(t, store.JobDone, job.State, job.Err)
-	assert.Equal(t, store.Tally{Matched: tagged, Done: tagged}, job.Tally)
+	await("it ends", func() bool { return found.State.Ended() })
+	assert.Equal(t, job.Done, found.State, found.Err)
+	assert.Equal(t, job.Tally{Matched: tagged, Done: tagged}, found.Tally)
 	totals, err := w.Totals(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, int64(others), totals.Waiting)

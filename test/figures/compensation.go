@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -221,7 +222,7 @@ func (c *compensating) stored(ctx context.Context, back time.Time) (time.Duratio
 	for {
 		var waiting int64
 		for shard := range c.run.shards {
-			stats, err := q.Admin().Stats(ctx, shard)
+			stats, err := inspect.NewAdmin(q).Stats(ctx, shard)
 			if err != nil {
 				return 0, err
 			}

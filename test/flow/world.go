@@ -15,6 +15,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/faultproxy"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
@@ -239,7 +240,7 @@ func (w *World) Totals(ctx context.Context) (Totals, error) {
 	}
 	maps.Copy(totals.Counters, layout.Retired)
 	for shard := range layout.Polled() {
-		stats, err := w.queue.Admin().Stats(ctx, shard)
+		stats, err := inspect.NewAdmin(w.queue).Stats(ctx, shard)
 		if err != nil {
 			return totals, err
 		}

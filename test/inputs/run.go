@@ -9,6 +9,8 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/test/flow"
 )
 
@@ -161,11 +163,11 @@ func holds(ctx context.Context, w *flow.World) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	paused, err := w.Store().Admin().Paused(ctx)
+	paused, err := inspect.NewAdmin(w.Store()).Paused(ctx)
 	if err != nil {
 		return "", err
 	}
-	jobs, _, err := w.Store().Jobs().List(ctx, "")
+	jobs, _, err := job.New(w.Store()).List(ctx, "")
 	if err != nil {
 		return "", err
 	}

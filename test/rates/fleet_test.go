@@ -26,6 +26,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/sharding"
@@ -225,7 +226,7 @@ func (f *fleet) held(live ...string) {
 			return false
 		}
 		for shard := range layout.InUse() {
-			stats, err := f.queue.Admin().Stats(f.t.Context(), shard)
+			stats, err := inspect.NewAdmin(f.queue).Stats(f.t.Context(), shard)
 			if err != nil || message.InstanceName(stats.Holder) != sharding.Owner("orders", shard, live) {
 				return false
 			}
@@ -278,7 +279,7 @@ func (f *fleet) spoil(id string) {
 // done is how many messages were published or died, over all shards.
 func (f *fleet) done() int {
 	f.t.Helper()
-	counters, err := f.queue.Admin().Counters(f.t.Context(), []string{"published", "dead_lettered"})
+	counters, err := inspect.NewAdmin(f.queue).Counters(f.t.Context(), []string{"published", "dead_lettered"})
 	require.NoError(f.t, err)
 	sum := counters.Retired["published"] + counters.Retired["dead_lettered"]
 	for _, shard := range counters.Shards {
@@ -290,7 +291,7 @@ func (f *fleet) done() int {
 // pause pauses a topic, or the queue where it is empty, and waits until the bridges know.
 func (f *fleet) pause(topic string) {
 	f.t.Helper()
-	_, err := f.queue.Admin().Pause(f.t.Context(), topic, "test")
+	_, err := inspect.NewAdmin(f.queue).Pause(f.t.Context(), topic, "test")
 	require.NoError(f.t, err)
 	f.shows("delaybridge_paused", exactly(1))
 }

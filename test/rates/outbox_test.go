@@ -9,6 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/outbox/sqldb"
 )
@@ -87,7 +88,7 @@ func lockedRow(a *alarms) {
 	require.NoError(a.t, err)
 	_, err = tx.ExecContext(a.t.Context(), "SELECT id FROM "+schema.DefaultTable+" FOR UPDATE")
 	require.NoError(a.t, err)
-	_, err = a.queue.Admin().Resume(a.t.Context(), "")
+	_, err = inspect.NewAdmin(a.queue).Resume(a.t.Context(), "")
 	require.NoError(a.t, err)
 	a.await("it is published", func() bool { return a.done() == 1 })
 	a.shows("delaybridge_outbox_overdue", exactly(1))

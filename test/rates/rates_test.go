@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
 // The counters by their kind, as docs/operations.md has them added up.
@@ -86,12 +87,12 @@ func TestNoFalseSteps(t *testing.T) {
 func (f *fleet) purge() {
 	f.t.Helper()
 	var ids []string
-	require.NoError(f.t, f.queue.Admin().DeadLetters(f.t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(f.t, inspect.NewAdmin(f.queue).DeadLetters(f.t.Context(), func(letter message.DeadLetter) bool {
 		ids = append(ids, letter.ID)
 		return true
 	}))
 	require.NotEmpty(f.t, ids)
-	_, err := f.queue.Admin().Purge(f.t.Context(), ids)
+	_, err := inspect.NewAdmin(f.queue).Purge(f.t.Context(), ids)
 	require.NoError(f.t, err)
 }
 
@@ -104,7 +105,7 @@ func (f *fleet) forget() {
 	require.NotEmpty(f.t, layout.Earlier)
 	f.await("drained", func() bool {
 		for shard := range layout.InUse() {
-			if stats, err := f.queue.Admin().Stats(f.t.Context(), shard); err != nil || !stats.Drained {
+			if stats, err := inspect.NewAdmin(f.queue).Stats(f.t.Context(), shard); err != nil || !stats.Drained {
 				return false
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/compensation"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
@@ -185,7 +186,7 @@ func TestRedisAway(t *testing.T) {
 			t.Logf("MEASURED %s: in Redis %s after Redis takes requests, %s after its process was started",
 				name, took.Round(time.Millisecond), time.Since(started).Round(time.Millisecond))
 			require.Less(t, took, prompt)
-			info, found, err := w.queue.Producer().Get(t.Context(), "late", "k")
+			info, found, err := inspect.Get(t.Context(), w.queue, "late", "k")
 			require.NoError(t, err)
 			require.True(t, found)
 			require.Equal(t, result.DueAt.UnixMilli(), info.DueAt.UnixMilli())
@@ -309,7 +310,7 @@ func TestCancelledForGood(t *testing.T) {
 	require.Equal(t, 1, remembered, "only the compensation, not the call")
 	publish(t, w.sink, w.topic, body)
 	w.counts.await(t, consumer.Already, 1)
-	_, found, err := w.queue.Producer().Get(t.Context(), "a", "")
+	_, found, err := inspect.Get(t.Context(), w.queue, "a", "")
 	require.NoError(t, err)
 	require.False(t, found)
 }

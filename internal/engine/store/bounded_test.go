@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -76,7 +77,7 @@ func TestBoundedBatches(t *testing.T) {
 	scheduleMany(t, q, "m", n, []byte("x"))
 	var left int64
 	for shard := range 2 {
-		stats, err := q.Admin().Stats(t.Context(), shard)
+		stats, err := inspect.NewAdmin(q).Stats(t.Context(), shard)
 		require.NoError(t, err)
 		left += stats.Waiting
 		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
@@ -91,16 +92,16 @@ func TestBoundedBatches(t *testing.T) {
 	}
 	require.EqualValues(t, n, left)
 	var members []string
-	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(t, inspect.NewAdmin(q).DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 		require.NoError(t, letter.Err)
 		members = append(members, letter.Member)
 		return true
 	}))
 	require.Len(t, members, 2*store.MaxBatch)
-	codes, err := q.Admin().Redrive(t.Context(), members[:store.MaxBatch])
+	codes, err := inspect.NewAdmin(q).Redrive(t.Context(), members[:store.MaxBatch])
 	require.NoError(t, err)
 	require.NotContains(t, codes, store.NotFound)
-	codes, err = q.Admin().Purge(t.Context(), members)
+	codes, err = inspect.NewAdmin(q).Purge(t.Context(), members)
 	require.NoError(t, err)
 	require.Contains(t, codes[:store.MaxBatch], store.NotFound)
 	require.NotContains(t, codes[store.MaxBatch:], store.NotFound)
@@ -108,19 +109,6 @@ func TestBoundedBatches(t *testing.T) {
 		s, err := storetest.Dump(t.Context(), rdb, q.Name(), shard)
 		require.NoError(t, err)
 		require.NoError(t, s.Check())
-	}
-}
-
-func scheduleMany(t *testing.T, q *store.Queue, prefix string, n int, body []byte) {
-	t.Helper()
-	list := make([]store.Request, n)
-	for i := range list {
-		list[i] = store.Request{
-			Message: &message.Message{ID: fmt.Sprintf("%s-%05d", prefix, i), Topic: "t", Body: body}, When: past(),
-		}
-	}
-	for _, answer := range q.Producer().Schedule(t.Context(), list, false, store.Durability{}) {
-		answered(t, store.Created, answer)
 	}
 }
 

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,7 +135,7 @@ func (c *caller) noLayout(err error) {
 	isFinal := errors.Is(err, ErrNoLayout) || rediserr.Classify(err) == rediserr.Fatal
 	for _, call := range c.calls {
 		if isFinal {
-			call.refused(wrapUnavailable(err))
+			call.refused(Unavailable(err))
 		} else {
 			call.notRun(err)
 		}
@@ -207,14 +206,6 @@ func (c *caller) giveUp(err error) {
 func endsSoon(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < longPause
-}
-
-// wrapUnavailable says that Redis was not reached, unless there is no layout.
-func wrapUnavailable(err error) error {
-	if errors.Is(err, ErrNoLayout) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // Repeated is calls made together that have their answers only after Redis had failed,

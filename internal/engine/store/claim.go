@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -65,22 +64,16 @@ func claimArgs(r *message.ClaimRequest) []any {
 	return args
 }
 
-var errPacked = fmt.Errorf("%w: packed claim", scripts.ErrReply)
-
 // parseClaimed reads "length:score:id" for each message, with its attempts and body.
 func (q *Shard) parseClaimed(packed string, attempts, stored *scripts.Reply) ([]message.Claimed, error) {
 	claimed := make([]message.Claimed, len(stored.Values))
 	for i := range claimed {
-		length, rest, ok := scripts.CutInt(packed)
-		if !ok {
-			return nil, errPacked
-		}
-		score, rest, ok := scripts.CutInt(rest)
-		if !ok || length < 0 || length > int64(len(rest)) {
-			return nil, errPacked
+		score, member, rest, err := scripts.CutPacked(packed)
+		if err != nil {
+			return nil, err
 		}
 		c := &claimed[i]
-		c.Member, packed = rest[:length], rest[length:]
+		c.Member, packed = member, rest
 		c.ID, c.Key = message.SplitMember(c.Member)
 		c.Queue, c.Score = q.keys.Name, score
 		var history message.History

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -108,7 +109,7 @@ func (c *callers) schedules(ctx context.Context, answer *store.Answer, id, body 
 }
 
 func (c *callers) isThere(id string) bool {
-	_, ok, err := c.q.Producer().Get(c.Context(), id, "")
+	_, ok, err := inspect.Get(c.Context(), c.q, id, "")
 	require.NoError(c, err)
 	return ok
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/sharding"
@@ -73,7 +74,7 @@ func TestCompensatedEnds(t *testing.T) {
 			s.compensates(store.Created, rowDue)
 			s.b.finish(buried)
 			s.compensates(store.Mine, rowDue)
-			_, err := s.q.Admin().Purge(s.Context(), []string{s.row})
+			_, err := inspect.NewAdmin(s.q).Purge(s.Context(), []string{s.row})
 			require.NoError(s, err)
 		},
 		"dead, replaced, cancelled": func(s *outboxScene) {
@@ -85,7 +86,7 @@ func TestCompensatedEnds(t *testing.T) {
 		"dead, redriven, cancelled": func(s *outboxScene) {
 			s.compensates(store.Created, rowDue)
 			s.b.finish(buried)
-			_, err := s.q.Admin().Redrive(s.Context(), []string{s.row})
+			_, err := inspect.NewAdmin(s.q).Redrive(s.Context(), []string{s.row})
 			require.NoError(s, err)
 			s.compensates(store.Mine, rowDue)
 			require.Equal(s, store.Done, cancel(s, s.q, s.row))

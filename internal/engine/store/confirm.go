@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -46,7 +45,7 @@ func (q *Shard) Confirm(ctx context.Context, token message.ClaimToken) error {
 // Unconfirmed asks every node now whether it confirms what the queue asks, and
 // returns, by shard, why it does not: nil where it does. The error is that the
 // layout is not known.
-func (q *Admin) Unconfirmed(ctx context.Context) ([]error, error) {
+func (q *Queue) Unconfirmed(ctx context.Context) ([]error, error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {
 		return nil, err

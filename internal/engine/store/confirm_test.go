@@ -34,7 +34,7 @@ func TestConfirm(t *testing.T) {
 	replica.Pause()
 	claim := b.claim(1)
 	require.ErrorContains(t, q.Shard(0).Confirm(t.Context(), claim.Token), "not confirmed: 0 of 1 replicas did")
-	whys, err := q.Admin().Unconfirmed(t.Context())
+	whys, err := q.Unconfirmed(t.Context())
 	require.NoError(t, err)
 	require.Len(t, whys, 2)
 	for _, why := range whys {
@@ -48,7 +48,7 @@ func TestConfirm(t *testing.T) {
 	onReplica, err := connect(t, replica.URL()).HExists(t.Context(), storetest.Key(q.Name(), 0, "claims"), claim.Token.String()).Result()
 	require.NoError(t, err)
 	require.True(t, onReplica)
-	whys, err = q.Admin().Unconfirmed(t.Context())
+	whys, err = q.Unconfirmed(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, make([]error, 2), whys)
 
@@ -65,7 +65,7 @@ func TestConfirmNotPossible(t *testing.T) {
 	b := newBridge(t, q)
 	claim := b.claim(1)
 	require.ErrorIs(t, q.Shard(0).Confirm(t.Context(), claim.Token), store.ErrNoFsync)
-	whys, err := q.Admin().Unconfirmed(t.Context())
+	whys, err := q.Unconfirmed(t.Context())
 	require.NoError(t, err)
 	require.ErrorIs(t, whys[0], store.ErrNoFsync)
 	b.settle(claim, acked)

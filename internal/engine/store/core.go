@@ -99,7 +99,7 @@ func (q *core) repeat(ctx context.Context, do func(*Layout) error) error {
 		case errors.Is(err, ErrNoLayout), errors.Is(err, scripts.ErrReply):
 			return err
 		case rediserr.Classify(err) == rediserr.Fatal:
-			return wrapUnavailable(err)
+			return Unavailable(err)
 		}
 		cause = rediserr.Telling(cause, err)
 		if !wait.Sleep(ctx, pause.Next()) {

@@ -6,18 +6,23 @@
 // A [Queue] is one delay queue. Each reader has a door, with what it needs and no
 // more:
 //
-//	[Producer]  schedule, cancel, reschedule, get, find
+//	[Producer]  schedule, cancel, reschedule
 //	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
-//	[Admin]     stats, counters, dead letters, lists, pauses, forecast, audit
-//	[Jobs]      the same done to many messages; see [JobRun]
-//	[Verifier]  whether all that the keys hold is whole; mends it
 //	[Members]   heartbeats of the instances, and what they hear by them
 //
 // and [Queue.Layouts] finds and changes the layout. The doors share a core: the
 // queue's name, the clocks, the layout in use. A producer's call and a row's are
 // one machine: call.go tells what is known of a call, caller.go which runs follow until all
 // are answered, run.go is one run, and send.go sends it, with others of its node.
+//
+// What is not on the way of a message is in packages that import this one, and reach the
+// queue by [Queue.Run], [Queue.Redis], [Queue.Repeat] and the layout:
+//
+//	inspect   all that looks: one message, lists, stats, counters, forecast, audit; and what
+//	          operators do by hand
+//	job       the same done to many messages
+//	verify    whether all that the keys hold is whole; mends it
 //
 // The packages below, each of which imports only those above it in this list:
 //
@@ -28,6 +33,7 @@
 //	conn      how a script is run: on its node, with others, until it is confirmed
 //	clock     the clocks of the servers, estimated
 //	hints     what Redis tells by pub/sub
+//	pause     how the pauses of a queue are written down
 //	layout    how the queue is spread over its shards, and how that changes
 //	rights    what a user of Redis must be allowed, by its role
 //
@@ -107,7 +113,7 @@
 // homes of a message looks for its end in all shards, if the layout has ever changed.
 // An end does not say which life of the id it was of: it stays when the id is scheduled
 // again, or a dead letter is put back. Where the limit was lowered, each end takes some of
-// those along that are too many; where no history is kept any more, the [Verifier] does.
+// those along that are too many; where no history is kept any more, package verify does.
 //
 // # Claims
 //

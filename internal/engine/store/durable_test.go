@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -51,11 +52,11 @@ func TestScriptFlush(t *testing.T) {
 			answered(t, store.Done, q.Producer().Cancel(t.Context(), id, "", durable))
 		default:
 			b.finish(buried)
-			codes, err := q.Admin().Purge(t.Context(), []string{id})
+			codes, err := inspect.NewAdmin(q).Purge(t.Context(), []string{id})
 			require.NoError(t, err)
 			require.Equal(t, []store.Code{store.Done}, codes)
 		}
-		_, ok, err := q.Producer().Get(t.Context(), id, "")
+		_, ok, err := inspect.Get(t.Context(), q, id, "")
 		require.NoError(t, err)
 		require.False(t, ok)
 	}

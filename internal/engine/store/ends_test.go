@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
@@ -17,17 +18,10 @@ import (
 // history is a bound that no test reaches by chance.
 var history = layout.History{Count: 10_000, Age: never}
 
-// remember has the queue keep a history.
-func remember(t testing.TB, q *store.Queue, h layout.History) *store.Queue {
-	t.Helper()
-	storetest.SetRules(t, q, layout.Rules{History: h})
-	return q
-}
-
 // endOf is what the history tells of a message that has ended, or lives again.
 func endOf(t testing.TB, q *store.Queue, id string, lives bool) *message.End {
 	t.Helper()
-	found, ok, err := q.Producer().Locate(t.Context(), id, "")
+	found, ok, err := inspect.Locate(t.Context(), q, id, "")
 	require.NoError(t, err)
 	require.Equal(t, lives, ok, id)
 	return found.End
@@ -40,7 +34,7 @@ func TestHistory(t *testing.T) {
 	q := remember(t, storetest.New(t, rdb, 1), history)
 	b := newBridge(t, q)
 	purge := func(id string) {
-		codes, err := q.Admin().Purge(t.Context(), []string{id})
+		codes, err := inspect.NewAdmin(q).Purge(t.Context(), []string{id})
 		require.NoError(t, err)
 		require.Equal(t, []store.Code{store.Done}, codes)
 	}
@@ -70,7 +64,14 @@ func TestHistory(t *testing.T) {
 		"purged": {func(id string) { b.finish(buried); purge(id) }, message.End{Kind: message.EndPurged, Attempt: 2, Detail: buried.Reason}},
 		"purged by a job": {func(string) {
 			b.finish(buried)
-			finish(t, startJob(t, q, store.JobSpec{Verb: store.JobPurge, Filter: store.Filter{State: store.StateDead}}), store.MaxBatch)
+			letters := storetest.ListAll(t, q, inspect.ListRequest{Filter: inspect.Filter{State: inspect.StateDead}, Limit: 10}, nil)
+			items := make([]store.BulkItem, len(letters))
+			for i, token := range store.NewTokens(len(letters)) {
+				items[i] = store.BulkItem{Member: letters[i].Member(), Token: token}
+			}
+			for _, answer := range q.ChangeMany(t.Context(), store.BulkChange{OnlyDead: true}, items) {
+				answered(t, store.Done, answer)
+			}
 		}, message.End{Kind: message.EndPurged, Attempt: 2, Detail: buried.Reason}},
 	} {
 		add(id)
@@ -180,7 +181,7 @@ func TestHistoryInTheWay(t *testing.T) {
 		stale, err := q.Shard(0).Settle(t.Context(), s)
 		require.NoError(t, err)
 		require.False(t, stale)
-		codes, err := q.Admin().Purge(t.Context(), []string{"buried"})
+		codes, err := inspect.NewAdmin(q).Purge(t.Context(), []string{"buried"})
 		require.NoError(t, err)
 		require.Equal(t, []store.Code{store.Done}, codes)
 		create(t, q, "cancelled", later())

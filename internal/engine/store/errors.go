@@ -30,3 +30,11 @@ var (
 	// ErrNoFsync is returned where Redis cannot confirm that a call is on its disk; nothing was written.
 	ErrNoFsync = conn.ErrNoFsync
 )
+
+// Unavailable says that Redis was not reached, unless there is no layout.
+func Unavailable(err error) error {
+	if errors.Is(err, ErrNoLayout) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}

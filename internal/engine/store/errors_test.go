@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -69,4 +71,27 @@ func TestClusterForgetsTheDead(t *testing.T) {
 	defer cancel()
 	answer := q.Producer().Schedule(ctx, requests(later(), "x"), false, store.Durability{})[0]
 	answered(t, store.Created, answer)
+}
+
+// TestCauseOutlivesTheDeadline: a call that has run out of time says why nothing
+// came of it, and not that it has run out of time.
+func TestCauseOutlivesTheDeadline(t *testing.T) {
+	t.Parallel()
+	// go-redis dials five times by default, 100 ms apart, and tells nothing before.
+	for retries, within := range map[int]time.Duration{1: 2 * time.Second, 5: 4 * time.Second} {
+		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ContextTimeoutEnabled: true, DialerRetries: retries})
+		t.Cleanup(func() { _ = rdb.Close() })
+		q := store.New(rdb, "delay", "orders")
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		answer := q.Producer().Cancel(ctx, "a", "", store.Durability{})
+		require.ErrorIs(t, answer.Err, store.ErrUnavailable)
+		require.ErrorContains(t, answer.Err, "connection refused", within)
+		require.Equal(t, "dial 127.0.0.1:1: connect: connection refused", rediserr.Cause(answer.Err))
+
+		ctx, cancelGet := context.WithTimeout(t.Context(), within)
+		defer cancelGet()
+		_, _, err := inspect.Get(ctx, q, "a", "")
+		require.ErrorContains(t, err, "connection refused", within)
+	}
 }

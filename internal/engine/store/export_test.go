@@ -63,8 +63,7 @@ func Parts(s message.Settlement, history bool) (parts []message.Settlement) {
 var MostMessages = map[string]int{
 	"schedule": scheduleVerb.most, "replace": replaceVerb.most, "put": putVerb.most, "cancel": mostChanged, "reschedule": mostChanged,
 	"claim": MaxBatch, "settle": MaxBatch, "mark": MaxBatch, "reclaim": MaxBatch, "parked": slotsPage,
-	"redrive": deadBatch, "purge": deadBatch, "forget": MaxBatch, "rows": rowsBatch, "remove": removeBatch, "get": 1,
-	"scan": scanPage, "members": namesPage,
+	"forget": MaxBatch, "rows": rowsBatch, "remove": removeBatch, "get": 1,
 }
 
 // Tracks is how many tracks a node has.
@@ -72,11 +71,6 @@ const Tracks = tracks
 
 // InLine is how many callers wait for a run of others.
 func (q *Queue) InLine() int { return q.coalescer.lines.Waiting() }
-
-// CancelMembers cancels messages if they have the tag.
-func (q *Producer) CancelMembers(ctx context.Context, tag string, members ...string) []Answer {
-	return q.cancelMembers(ctx, tag, members, Durability{})
-}
 
 // CancelThese cancels several messages with as few scripts as may be.
 func (q *Producer) CancelThese(ctx context.Context, ids ...string) []Answer {
@@ -97,12 +91,6 @@ func (q *Producer) changeAll(ctx context.Context, v verb, when When, ids []strin
 	q.do(ctx, &v, calls)
 	return answers(calls)
 }
-
-// Find makes the job's next step, which is then to be done.
-func (r *JobRun) Find(ctx context.Context, most int) error { return r.find(ctx, &r.record, most) }
-
-// MostLooked is how many messages one call of a listing looks at.
-const MostLooked = mostLooked
 
 // Caller is the machine of a producer's call, and what its driver does, for tests of its
 // decisions alone.

@@ -116,7 +116,7 @@ func TestBetweenIntentAndPublish(t *testing.T) {
 
 		create(t, before, id, later())
 		require.Equal(t, store.Waiting, schedule(t, again(t, q.Name()), id, later()).Code, "%s, step %d", state, step)
-		require.NoError(t, again(t, q.Name()).Admin().NewKeeper().Step(t.Context()))
+		require.NoError(t, again(t, q.Name()).NewKeeper().Step(t.Context()))
 		after := again(t, q.Name())
 		layout, errLayout := after.LoadLayout(t.Context())
 		require.NoError(t, errLayout)

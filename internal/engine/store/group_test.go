@@ -16,6 +16,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/sharding"
 )
@@ -46,7 +47,7 @@ func verbsWork(t *testing.T, rdb redis.UniversalClient, durable store.Durability
 		require.False(t, answer.NotDurable)
 	}
 	for i, id := range ids {
-		found, ok, err := q.Producer().Get(t.Context(), id, "")
+		found, ok, err := inspect.Get(t.Context(), q, id, "")
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, store.Waiting, found.Code)
@@ -102,13 +103,13 @@ func settleAll(t *testing.T, q *store.Queue, shards int) (claimed []string) {
 func deadWork(t *testing.T, q *store.Queue, claimed []string) {
 	t.Helper()
 	var dead []string
-	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(d message.DeadLetter) bool {
+	require.NoError(t, inspect.NewAdmin(q).DeadLetters(t.Context(), func(d message.DeadLetter) bool {
 		dead = append(dead, d.ID)
 		return true
 	}))
 	require.Len(t, dead, len(claimed)/2)
 	half := len(dead) / 2
-	for i, do := range []func(context.Context, []string) ([]store.Code, error){q.Admin().Redrive, q.Admin().Purge} {
+	for i, do := range []func(context.Context, []string) ([]store.Code, error){inspect.NewAdmin(q).Redrive, inspect.NewAdmin(q).Purge} {
 		codes, err := do(t.Context(), [][]string{dead[:half], dead[half:]}[i])
 		require.NoError(t, err)
 		for _, code := range codes {
@@ -128,7 +129,7 @@ func upkeepWorks(t *testing.T, q *store.Queue, shards int) {
 	require.Equal(t, shards, layout.Shards)
 	var waiting, published int64
 	for shard := range shards {
-		stats, err := q.Admin().Stats(t.Context(), shard)
+		stats, err := inspect.NewAdmin(q).Stats(t.Context(), shard)
 		require.NoError(t, err)
 		waiting += stats.Waiting
 		published += stats.Counters["published"]

@@ -1,15 +1,12 @@
 package store_test
 
 import (
-	"context"
 	"flag"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -34,34 +31,37 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// Time scales of the tests: what is due is due for long, what is not stays so.
+// What the tests of the packages around share, see [storetest].
 const (
-	never = time.Hour
-	lease = time.Hour
+	never = storetest.Never
+	lease = storetest.Lease
 )
 
-func connect(t testing.TB, url string, change ...func(*redis.Options)) *redis.Client {
-	t.Helper()
-	options, err := redis.ParseURL(url)
-	require.NoError(t, err)
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	for _, set := range change {
-		set(options)
-	}
-	rdb := redis.NewClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
+var (
+	connect      = storetest.Connect
+	redisNow     = storetest.Now
+	remember     = storetest.Remember
+	note         = storetest.Note
+	tag          = storetest.Tag
+	scheduleMany = storetest.ScheduleMany
+	at           = storetest.At
+	past         = storetest.Past
+	later        = storetest.Later
+	schedule     = storetest.Schedule
+	create       = storetest.Create
+	cancel       = storetest.Cancel
+	reschedule   = storetest.Reschedule
+	answered     = storetest.Answered
+	settlement   = storetest.Settlement
+
+	acked, released, retried, unknown = storetest.Acked, storetest.Released, storetest.Retried, storetest.Unknown
+	parked, dropped, kept, buried     = storetest.Parked, storetest.Dropped, storetest.Kept, storetest.Buried
+)
 
 // shared is a client of the shared Redis.
 func shared(t testing.TB) *redis.Client {
 	t.Helper()
 	return connect(t, testenv.Redis(t))
-}
-
-func redisNow(ctx context.Context, rdb *redis.Client) (int64, error) {
-	now, err := rdb.Time(ctx).Result()
-	return now.UnixMilli(), err
 }
 
 func dump(t testing.TB, rdb *redis.Client, q *store.Queue) *storetest.Shard {
@@ -74,106 +74,35 @@ func dump(t testing.TB, rdb *redis.Client, q *store.Queue) *storetest.Shard {
 // sound dumps shard 0 and checks I6.
 func sound(t testing.TB, rdb *redis.Client, q *store.Queue) *storetest.Shard {
 	t.Helper()
-	s := dump(t, rdb, q)
-	require.NoError(t, s.Check())
-	return s
-}
-
-func note(id, body string) *message.Message {
-	return &message.Message{ID: id, Topic: "topic", Headers: map[string]string{"h": "v"}, Body: []byte(body)}
-}
-
-func past() store.When { return store.When{Ms: 1_000_000} }
-
-func later() store.When { return store.When{Relative: true, Ms: never.Milliseconds()} }
-
-func schedule(t testing.TB, q *store.Queue, id string, when store.When) store.Answer {
-	t.Helper()
-	answer := q.Producer().Schedule(t.Context(), []store.Request{{Message: note(id, id), When: when}}, false, store.Durability{})[0]
-	require.NoError(t, answer.Err)
-	return answer
-}
-
-// create schedules a message whose identity is free.
-func create(t testing.TB, q *store.Queue, id string, when store.When) {
-	t.Helper()
-	require.Equal(t, store.Created, schedule(t, q, id, when).Code)
-}
-
-func cancel(t testing.TB, q *store.Queue, id string) store.Code {
-	t.Helper()
-	answer := q.Producer().Cancel(t.Context(), id, "", store.Durability{})
-	require.NoError(t, answer.Err)
-	return answer.Code
-}
-
-func reschedule(t testing.TB, q *store.Queue, id string, when store.When) store.Code {
-	t.Helper()
-	answer := q.Producer().Reschedule(t.Context(), id, "", when, store.Durability{})
-	require.NoError(t, answer.Err)
-	return answer.Code
+	return storetest.Sound(t, rdb, q)
 }
 
 // bridge is one instance that claims and settles shard 0.
 type bridge struct {
-	t      testing.TB
-	q      *store.Queue
-	name   string
-	number uint64
+	*storetest.Bridge
+
+	t testing.TB
+	q *store.Queue
 }
 
-func newBridge(t testing.TB, q *store.Queue) *bridge { return &bridge{t: t, q: q, name: "bridge"} }
-
-func (b *bridge) request(most int) message.ClaimRequest {
-	b.number++
-	return message.ClaimRequest{
-		Token: message.ClaimToken{Instance: b.name, Number: b.number}, Max: most, Timeout: never, Lease: lease,
-	}
+func newBridge(t testing.TB, q *store.Queue) *bridge {
+	return &bridge{storetest.NewBridge(t, q), t, q}
 }
 
-// claim takes up to most due messages; it must be granted.
-func (b *bridge) claim(most int) message.Claim {
-	b.t.Helper()
-	claim, err := b.q.Shard(0).Claim(b.t.Context(), b.request(most))
-	require.NoError(b.t, err)
-	require.Equal(b.t, message.ClaimGranted, claim.State)
-	return claim
+// another is an instance of that name.
+func another(t testing.TB, q *store.Queue, name string) *bridge {
+	b := newBridge(t, q)
+	b.Instance = name
+	return b
 }
 
-// settle ends the claim with one verdict for all; it must not be stale.
-func (b *bridge) settle(claim message.Claim, v message.Verdict) {
-	b.t.Helper()
-	stale, err := b.q.Shard(0).Settle(b.t.Context(), settlement(claim, v))
-	require.NoError(b.t, err)
-	require.False(b.t, stale)
-}
-
-func settlement(claim message.Claim, v message.Verdict) message.Settlement {
-	s := message.Settlement{Claim: claim, Verdicts: make([]message.Verdict, len(claim.Messages))}
-	for i := range s.Verdicts {
-		s.Verdicts[i] = v
-	}
-	return s
-}
-
-// The verdicts of the tests.
-var (
-	acked    = message.Verdict{Verb: message.VerbAck, Published: true}
-	released = message.Verdict{Verb: message.VerbRelease}
-	retried  = message.Verdict{Verb: message.VerbRetry, Delay: never, Attempts: message.Attempts{Failures: 1, Begun: 1}}
-	unknown  = message.Verdict{Verb: message.VerbRelease, Published: true, Attempts: message.Attempts{Begun: 1, MaybeOut: 1, Unknowns: 1}}
-	parked   = message.Verdict{Verb: message.VerbPark, Slot: 7}
-	dropped  = message.Verdict{Verb: message.VerbDrop}
-	kept     = message.Verdict{Verb: message.VerbKeep}
-	buried   = message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused: too large", Attempts: message.Attempts{Failures: 1, Begun: 1}}
-)
-
-// finish claims the one due message and settles it.
-func (b *bridge) finish(v message.Verdict) {
-	b.t.Helper()
-	claim := b.claim(10)
-	require.Len(b.t, claim.Messages, 1)
-	b.settle(claim, v)
+func (b *bridge) request(most int) message.ClaimRequest         { return b.Request(most) }
+func (b *bridge) claim(most int) message.Claim                  { b.Helper(); return b.Claim(most) }
+func (b *bridge) settle(claim message.Claim, v message.Verdict) { b.Helper(); b.Settle(claim, v) }
+func (b *bridge) finish(v message.Verdict)                      { b.Helper(); b.Finish(v) }
+func (b *bridge) claimSlot(slot, most int, free ...int) message.Claim {
+	b.Helper()
+	return b.ClaimSlot(slot, most, free...)
 }
 
 // testenvPrivate is the URL of a Redis of this test's own.

@@ -110,7 +110,7 @@ func handOver(t testing.TB, q *store.Queue, shard int) {
 	b := newBridge(t, q)
 	_, err := q.Shard(shard).Claim(t.Context(), b.request(0))
 	require.NoError(t, err)
-	require.NoError(t, q.Shard(shard).HandOver(t.Context(), b.name))
+	require.NoError(t, q.Shard(shard).HandOver(t.Context(), b.Instance))
 }
 
 // subscribers counts the connections that have subscribed.

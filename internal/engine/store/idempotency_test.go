@@ -14,6 +14,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -69,7 +70,7 @@ var onceFates = []onceFate{
 	{"is dead", past(), func(_ testing.TB, _ *store.Queue, b *bridge) { b.finish(buried) }},
 	{"died and was purged", past(), func(t testing.TB, q *store.Queue, b *bridge) {
 		b.finish(buried)
-		_, err := q.Admin().Purge(t.Context(), []string{"a"})
+		_, err := inspect.NewAdmin(q).Purge(t.Context(), []string{"a"})
 		require.NoError(t, err)
 	}},
 	{"was moved", later(), func(t testing.TB, q *store.Queue, _ *bridge) {
@@ -124,7 +125,7 @@ func testOnceAfterDeath(t *testing.T, rdb *redis.Client, replace bool, fate once
 	rest := scheduleOnce(t, q, second, 1, "b", later(), replace)
 	require.NoError(t, rest.Err)
 	assert.Equal(t, store.Created, rest.Code)
-	found, ok, err := q.Producer().Get(t.Context(), "b", "")
+	found, ok, err := inspect.Get(t.Context(), q, "b", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.False(t, found.MaybePublished)
@@ -228,7 +229,7 @@ func TestOnceAfterChange(t *testing.T) {
 	require.NoError(t, err)
 	again := scheduleOnce(t, q, once(t, q, "k", store.OnceAgain), 0, "a", past(), false)
 	require.ErrorIs(t, again.Err, store.ErrUnknown)
-	_, ok, err := q.Producer().Get(t.Context(), "a", "")
+	_, ok, err := inspect.Get(t.Context(), q, "a", "")
 	require.NoError(t, err)
 	assert.False(t, ok)
 

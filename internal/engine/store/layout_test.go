@@ -16,6 +16,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
@@ -128,7 +129,7 @@ func (p *producer) step() bool {
 			want = store.Done
 		}
 	case 4:
-		found, ok, err := p.q.Producer().Get(ctx, id, "")
+		found, ok, err := inspect.Get(ctx, p.q, id, "")
 		if !assert.NoError(p.t, err) {
 			return false
 		}
@@ -257,7 +258,7 @@ func TestDrains(t *testing.T) {
 		require.NoError(t, keeper.Step(t.Context()))
 	}
 	for shard := 2; shard < 5; shard++ {
-		stats, err := q.Admin().Stats(t.Context(), shard)
+		stats, err := inspect.NewAdmin(q).Stats(t.Context(), shard)
 		require.NoError(t, err)
 		require.False(t, stats.Drained)
 		require.Equal(t, two.Epoch, stats.Epoch)
@@ -268,7 +269,7 @@ func TestDrains(t *testing.T) {
 		require.NoError(t, keeper.Step(t.Context()))
 		two, err = q.LoadLayout(t.Context())
 		require.NoError(t, err)
-		if stats, err := q.Admin().Stats(t.Context(), 0); err == nil && stats.Drained {
+		if stats, err := inspect.NewAdmin(q).Stats(t.Context(), 0); err == nil && stats.Drained {
 			drained = true
 		}
 		return len(two.Earlier) == 0
@@ -279,7 +280,7 @@ func TestDrains(t *testing.T) {
 	require.Positive(t, published)
 	require.NotContains(t, two.Retired, layout.BornField)
 	for shard := range 2 {
-		stats, err := q.Admin().Stats(t.Context(), shard)
+		stats, err := inspect.NewAdmin(q).Stats(t.Context(), shard)
 		require.NoError(t, err)
 		published += stats.Counters["published"]
 		require.NotContains(t, stats.Counters, layout.BornField)
@@ -314,17 +315,17 @@ func TestOldHome(t *testing.T) {
 	require.NoError(t, err)
 
 	seen := 0
-	require.NoError(t, other.Admin().DeadLetters(t.Context(), func(message.DeadLetter) bool { seen++; return true }))
+	require.NoError(t, inspect.NewAdmin(other).DeadLetters(t.Context(), func(message.DeadLetter) bool { seen++; return true }))
 	require.Equal(t, 12, seen)
-	codes, err := other.Admin().Redrive(t.Context(), append(ids[:6:6], "nobody"))
+	codes, err := inspect.NewAdmin(other).Redrive(t.Context(), append(ids[:6:6], "nobody"))
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{7, 7, 7, 7, 7, 7, 8}, codes)
-	codes, err = other.Admin().Purge(t.Context(), ids[6:9])
+	codes, err = inspect.NewAdmin(other).Purge(t.Context(), ids[6:9])
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{7, 7, 7}, codes)
 	for _, id := range ids[:6] {
 		require.Equal(t, store.Waiting, schedule(t, other, id, later()).Code)
-		found, err := other.Producer().Find(t.Context(), id, 5)
+		found, err := inspect.Find(t.Context(), other, id, 5)
 		require.NoError(t, err)
 		require.Equal(t, []string{id}, found)
 	}
@@ -369,7 +370,7 @@ func TestLostByFailover(t *testing.T) {
 	}
 	require.Equal(t, all, epochs())
 	back(1, before["epoch"], "2|") // The keeper raises it.
-	require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
+	require.NoError(t, q.NewKeeper().Step(t.Context()))
 	require.Equal(t, all, epochs())
 
 	// The publication is lost; a caller finishes what the fences tell of.
@@ -382,7 +383,7 @@ func TestLostByFailover(t *testing.T) {
 	require.NoError(t, rdb.HSet(t.Context(), layoutKey, before).Err())
 	require.NoError(t, rdb.HDel(t.Context(), layoutKey, "earlier").Err())
 	back(0, layout.NextEpoch(before["epoch"]), "7|2")
-	require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
+	require.NoError(t, q.NewKeeper().Step(t.Context()))
 	merged, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 7, max(merged.Polled(), merged.Shards))

@@ -116,30 +116,6 @@ func TestCallsOfOneLimitTravelTogether(t *testing.T) {
 	assert.Equal(t, map[store.Code]int{store.Done: 200, store.OtherTopic: 100}, counted)
 }
 
-// TestJobKeepsToItsTopic: what a job matched without its token, as it cannot be read, may
-// be another message when its turn comes.
-func TestJobKeepsToItsTopic(t *testing.T) {
-	t.Parallel()
-	rdb := shared(t)
-	q := storetest.New(t, rdb, 1)
-	create(t, q, "a", later())
-	msg := q.Keys().Shard(0).Msg
-	// Its topic is there, and its headers are cut short.
-	require.NoError(t, rdb.HSet(t.Context(), msg, "a", rdb.HGet(t.Context(), msg, "a").Val()[:38]).Err())
-	run := startJob(t, q, store.JobSpec{Verb: store.JobCancel, Filter: store.Filter{Topic: "topic"}})
-	require.NoError(t, run.Find(t.Context(), 100))
-	m := &message.Message{ID: "a", Topic: "other", Body: []byte("theirs")}
-	answer := q.Producer().Schedule(t.Context(), []store.Request{{Message: m, When: later()}}, true, store.Durability{})[0]
-	require.NoError(t, answer.Err)
-	require.Equal(t, store.Replaced, answer.Code)
-	job := finish(t, run, 100)
-	assert.Equal(t, store.Tally{Matched: 1, Gone: 1}, job.Tally)
-	found, ok, err := q.Producer().Get(t.Context(), "a", "")
-	require.NoError(t, err)
-	require.True(t, ok)
-	assert.Equal(t, "other", found.Topic)
-}
-
 // TestLimitCostsNobodyElse: Redis runs as many commands for a caller without a limit as
 // for one that there is none for.
 func TestLimitCostsNobodyElse(t *testing.T) {

@@ -10,47 +10,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
-
-// TestFind looks for an ID under every key and in every state.
-func TestFind(t *testing.T) {
-	t.Parallel()
-	rdb := shared(t)
-	q := storetest.New(t, rdb, 3)
-	const id = "*[a]?\\"
-	var members []string
-	for _, key := range []string{"", "k1", "k2", "k3", "k4"} {
-		m := &message.Message{ID: id, Key: key, Topic: "t"}
-		answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{{Message: m, When: past()}}, false, store.Durability{})[0])
-		members = append(members, message.Member(id, key))
-	}
-	other := &message.Message{ID: "xxa?\\", Key: "k1", Topic: "t"}
-	answered(t, store.Created, q.Producer().Schedule(t.Context(), []store.Request{{Message: other, When: past()}}, false, store.Durability{})[0])
-	find := func() {
-		t.Helper()
-		found, err := q.Producer().Find(t.Context(), id, 10)
-		require.NoError(t, err)
-		require.ElementsMatch(t, members, found)
-	}
-	find() // They wait.
-	verdict := buried
-	for shard := range 3 {
-		claim, err := q.Shard(shard).Claim(t.Context(), message.ClaimRequest{
-			Token: message.ClaimToken{Instance: "a", Number: 1}, Max: 10, Timeout: never, Lease: lease,
-		})
-		require.NoError(t, err)
-		find() // Some are in flight.
-		_, err = q.Shard(shard).Settle(t.Context(), settlement(claim, verdict))
-		require.NoError(t, err)
-	}
-	find() // All are dead.
-	_, err := q.Producer().Find(t.Context(), id, 2)
-	require.ErrorIs(t, err, store.ErrTooMany)
-	found, err := q.Producer().Find(t.Context(), "nobody", 2)
-	require.NoError(t, err)
-	require.Empty(t, found)
-}
 
 // TestHints hears when the head of a shard moves earlier, and only then.
 func TestHints(t *testing.T) {
@@ -83,7 +45,7 @@ func TestHints(t *testing.T) {
 	reschedule(t, q, "y", past())
 	hear("rescheduled to the head")
 	b.finish(buried)
-	_, err := q.Admin().Redrive(t.Context(), []string{"y"})
+	_, err := inspect.NewAdmin(q).Redrive(t.Context(), []string{"y"})
 	require.NoError(t, err)
 	hear("redriven")
 	answered(t, store.Replaced, q.Producer().Schedule(t.Context(), requests(past(), "x"), true, store.Durability{})[0])
@@ -91,33 +53,6 @@ func TestHints(t *testing.T) {
 	require.Empty(t, heard, "and nothing else was said")
 	stop()
 	<-ended
-}
-
-// TestStats counts what a shard holds.
-func TestStats(t *testing.T) {
-	t.Parallel()
-	q := storetest.New(t, shared(t), 1)
-	b := newBridge(t, q)
-	empty, err := q.Admin().Stats(t.Context(), 0)
-	require.NoError(t, err)
-	require.True(t, empty.NextDue.IsZero())
-	require.Zero(t, empty.OldestDueAge)
-	create(t, q, "future", later())
-	create(t, q, "flying", past())
-	b.claim(1)
-	create(t, q, "due", past())
-	stats, err := q.Admin().Stats(t.Context(), 0)
-	require.NoError(t, err)
-	require.EqualValues(t, 2, stats.Waiting)
-	require.EqualValues(t, 1, stats.Due)
-	require.EqualValues(t, 1, stats.InFlight)
-	require.EqualValues(t, 1, stats.Claims)
-	require.Equal(t, b.name, stats.Holder)
-	require.Equal(t, past().Ms, stats.NextDue.UnixMilli())
-	require.Greater(t, stats.OldestDueAge, 24*time.Hour)
-	require.EqualValues(t, 3, stats.Counters["scheduled"])
-	_, err = q.Admin().Stats(t.Context(), -1)
-	require.Error(t, err, "no such shard")
 }
 
 // TestHeartbeat knows the instances that live.
@@ -147,7 +82,7 @@ func TestClaimRenews(t *testing.T) {
 	_, err := q.Shard(0).Claim(t.Context(), request)
 	require.NoError(t, err)
 	renewal := b.request(0)
-	renewal.Live = []message.ClaimToken{request.Token, {Instance: b.name, Number: 99}}
+	renewal.Live = []message.ClaimToken{request.Token, {Instance: b.Instance, Number: 99}}
 	claim, err := q.Shard(0).Claim(t.Context(), renewal)
 	require.NoError(t, err)
 	s := sound(t, rdb, q)

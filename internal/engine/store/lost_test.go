@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
@@ -41,7 +42,7 @@ func TestLostShardsAreTold(t *testing.T) {
 	born, err := q.Rows().Born(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, rdb.Del(t.Context(), meta(1)).Err())
-	keeper := q.Admin().NewKeeper()
+	keeper := q.NewKeeper()
 	require.Eventually(t, func() bool {
 		require.NoError(t, keeper.Step(t.Context()))
 		layout, err := q.LoadLayout(t.Context())
@@ -78,7 +79,7 @@ func TestDroppedShardAnswers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, message.ClaimNoLayout, claim.State)
 	require.NoError(t, q.Shard(7).HandOver(t.Context(), "a"))
-	stats, err := q.Admin().Stats(t.Context(), 7)
+	stats, err := inspect.NewAdmin(q).Stats(t.Context(), 7)
 	require.NoError(t, err)
 	require.Empty(t, stats.Holder)
 	require.Zero(t, rdb.Exists(t.Context(), storetest.Key(q.Name(), 7, "holder"), storetest.Key(q.Name(), 7, "meta")).Val())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/pause"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -30,7 +31,7 @@ type Heartbeat struct {
 // Heartbeat says that the instance lives, and returns the last heartbeat of each,
 // this one's among them, sorted by instance. The caller decides which of them
 // live; those that were silent for forgetAfter by Redis' clock are removed.
-// It also returns what is paused, see [Admin.Paused].
+// It also returns what is paused, by topic: since when.
 func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, map[string]time.Time, error) {
 	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{q.keys.Instances(), q.keys.Paused()},
 		instance, forgetAfter.Milliseconds())
@@ -50,7 +51,11 @@ func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter ti
 	for i := 0; i+1 < len(pauses.Values); i += 2 {
 		fields[pauses.Text(i)] = pauses.Text(i + 1)
 	}
-	return beats, parsePaused(fields), errors.Join(r.Err, entries.Err, pauses.Err, err)
+	since := make(map[string]time.Time, len(fields))
+	for topic, p := range pause.Parse(fields) {
+		since[topic] = p.Since
+	}
+	return beats, since, errors.Join(r.Err, entries.Err, pauses.Err, err)
 }
 
 // mostRates is how many rates one script takes of.
@@ -86,23 +91,4 @@ func (q *Members) Leave(ctx context.Context, instance string) error {
 		return fmt.Errorf("leave: %w", err)
 	}
 	return nil
-}
-
-// Instances returns when each instance was last heard, and Redis' time now, for people:
-// one is in the list for some time after it died.
-func (q *Admin) Instances(ctx context.Context) (beats []Heartbeat, now time.Time, err error) {
-	err = q.repeat(ctx, func(*Layout) error {
-		rdb := q.conn.Client(ctx)
-		if now, err = rdb.Time(ctx).Result(); err != nil {
-			return err
-		}
-		entries, err := rdb.ZRangeWithScores(ctx, q.keys.Instances(), 0, -1).Result()
-		beats = make([]Heartbeat, len(entries))
-		for i, z := range entries {
-			name, _ := z.Member.(string)
-			beats[i] = Heartbeat{Instance: name, At: int64(z.Score)}
-		}
-		return err
-	})
-	return beats, now, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -59,12 +60,12 @@ func TestMemoryLimit(t *testing.T) {
 		do   func()
 	}{
 		{"heartbeat", func() {
-			_, _, err := q.Members().Heartbeat(t.Context(), b.name, never)
+			_, _, err := q.Members().Heartbeat(t.Context(), b.Instance, never)
 			require.NoError(t, err)
 		}},
 		{"rate", func() { taken(t, q, ofQueue(10, 1)) }},
 		{"reclaim", func() {
-			n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name})
+			n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.Instance})
 			require.NoError(t, err)
 			require.Equal(t, 1, n)
 		}},
@@ -98,7 +99,7 @@ func TestMemoryLimit(t *testing.T) {
 		{"reschedule", func() { require.Equal(t, store.Done, reschedule(t, q, "fill-5", later())) }},
 		{"reschedule of a dead one", func() { require.Equal(t, store.Done, reschedule(t, q, "dead-0", past())) }},
 		{"redrive", func() {
-			codes, err := q.Admin().Redrive(t.Context(), []string{"dead-1"})
+			codes, err := inspect.NewAdmin(q).Redrive(t.Context(), []string{"dead-1"})
 			require.NoError(t, err)
 			require.Equal(t, []store.Code{store.Done}, codes)
 		}},
@@ -107,10 +108,10 @@ func TestMemoryLimit(t *testing.T) {
 			answered(t, store.Done, answer)
 			require.ErrorContains(t, answer.Missing, "0 of 1 replicas")
 		}},
-		{"hand over", func() { require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name)) }},
+		{"hand over", func() { require.NoError(t, q.Shard(0).HandOver(t.Context(), b.Instance)) }},
 		{"claim anew", func() { b.claim(0) }},
 		{"get", func() {
-			_, ok, err := q.Producer().Get(t.Context(), "fill-6", "")
+			_, ok, err := inspect.Get(t.Context(), q, "fill-6", "")
 			require.NoError(t, err)
 			require.True(t, ok)
 		}},
@@ -122,7 +123,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	// Those that free memory.
 	require.Equal(t, store.Done, cancel(t, q, "fill-7"))
-	codes, err := q.Admin().Purge(t.Context(), []string{"dead-2"})
+	codes, err := inspect.NewAdmin(q).Purge(t.Context(), []string{"dead-2"})
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.Done}, codes)
 

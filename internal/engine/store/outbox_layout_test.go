@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
@@ -96,7 +97,7 @@ func rowsWork(t *testing.T, rdb redis.UniversalClient, change func(*store.Queue)
 			require.Equal(t, store.FatePublished, row.What)
 			settled[row.Token] = true
 		}
-		stats, err := q.Admin().Stats(t.Context(), shard)
+		stats, err := inspect.NewAdmin(q).Stats(t.Context(), shard)
 		require.NoError(t, err)
 		require.EqualValues(t, len(rows), stats.Ledger)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -148,7 +149,7 @@ func TestPut(t *testing.T) {
 			s.puts(store.Created)
 			s.b.finish(buried)
 			s.puts(store.Mine)
-			codes, err := s.q.Admin().Redrive(s.Context(), []string{s.row})
+			codes, err := inspect.NewAdmin(s.q).Redrive(s.Context(), []string{s.row})
 			require.NoError(s, err)
 			require.Equal(s, []store.Code{store.Done}, codes)
 			s.puts(store.Mine)
@@ -284,7 +285,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 		"purged": func(s *outboxScene) {
 			s.puts(store.Created)
 			s.b.finish(buried)
-			codes, err := s.q.Admin().Purge(s.Context(), []string{s.row, "nobody"})
+			codes, err := inspect.NewAdmin(s.q).Purge(s.Context(), []string{s.row, "nobody"})
 			require.NoError(s, err)
 			require.Equal(s, []store.Code{store.Done, store.NotFound}, codes)
 			s.puts(store.EndedCancelled)

@@ -3,12 +3,9 @@ package store
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -47,17 +44,6 @@ func (q *Shard) Parked(ctx context.Context) ([]message.ParkedRoute, error) {
 // which route it is.
 func parseParked(r *scripts.Reply) message.ParkedRoute {
 	p := message.ParkedRoute{Slot: int(r.Int(0)), Messages: int(r.Int(1)), Oldest: time.UnixMilli(r.Int(2))}
-	nameRoute(&p, r.Text(3))
+	p.Since, p.Route, p.Reason = scripts.CutRoute(r.Text(3))
 	return p
-}
-
-// nameRoute fills in what the key routes tells of a slot.
-func nameRoute(p *message.ParkedRoute, entry string) {
-	since, rest, _ := strings.Cut(entry, " ")
-	if ms, err := strconv.ParseInt(since, 10, 64); err == nil {
-		p.Since = time.UnixMilli(ms)
-	}
-	if length, names, ok := scripts.CutInt(rest); ok && length >= 0 && length <= int64(len(names)) {
-		p.Route, p.Reason = names[:length], names[length:]
-	}
 }

@@ -9,10 +9,9 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
-
-func at(ms int64) store.When { return store.When{Ms: ms} }
 
 // verdicts settles a claim with one verdict a message.
 func (b *bridge) verdicts(claim message.Claim, list ...message.Verdict) message.Settlement {
@@ -22,17 +21,6 @@ func (b *bridge) verdicts(claim message.Claim, list ...message.Verdict) message.
 	require.NoError(b.t, err)
 	require.False(b.t, stale)
 	return s
-}
-
-// claimSlot takes up to most messages of a slot.
-func (b *bridge) claimSlot(slot, most int, free ...int) message.Claim {
-	b.t.Helper()
-	r := b.request(most)
-	r.Slot, r.Free = slot, free
-	claim, err := b.q.Shard(0).Claim(b.t.Context(), r)
-	require.NoError(b.t, err)
-	require.Equal(b.t, message.ClaimGranted, claim.State)
-	return claim
 }
 
 func ids(claim message.Claim) []string {
@@ -51,14 +39,7 @@ func listParked(t testing.TB, q *store.Queue) []message.ParkedRoute {
 }
 
 // park claims all that is due and parks it in the slot.
-func (b *bridge) park(slot int, routes ...message.ParkedRoute) {
-	b.t.Helper()
-	s := settlement(b.claim(100), message.Verdict{Verb: message.VerbPark, Slot: slot})
-	s.Parks = routes
-	stale, err := b.q.Shard(0).Settle(b.t.Context(), s)
-	require.NoError(b.t, err)
-	require.False(b.t, stale)
-}
+func (b *bridge) park(slot int, routes ...message.ParkedRoute) { b.Helper(); b.Park(slot, routes...) }
 
 // TestParked leaves the way of what is due, is found by slot, and comes back in
 // due order at its promised due time.
@@ -75,7 +56,7 @@ func TestParked(t *testing.T) {
 	create(t, q, "healthy", at(4))
 	create(t, q, "later", later())
 
-	stats, err := q.Admin().Stats(t.Context(), 0)
+	stats, err := inspect.NewAdmin(q).Stats(t.Context(), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, 8, stats.Waiting)
 	require.EqualValues(t, 6, stats.Parked)
@@ -92,7 +73,7 @@ func TestParked(t *testing.T) {
 	require.Equal(t, []string{"dead-5", "dead-4"}, ids(tried))
 	require.EqualValues(t, 2, tried.Messages[1].DueAt.UnixMilli())
 	require.True(t, tried.More)
-	found, _, err := q.Producer().Get(t.Context(), "dead-4", "")
+	found, _, err := inspect.Get(t.Context(), q, "dead-4", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, found.DueAt.UnixMilli())
 	b.settle(tried, message.Verdict{Verb: message.VerbPark, Slot: 2047})
@@ -210,8 +191,8 @@ func TestParkedReclaimed(t *testing.T) {
 	create(t, q, "x", at(5))
 	b.park(9)
 	b.claimSlot(9, 1)
-	require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name))
-	b.name = "next"
+	require.NoError(t, q.Shard(0).HandOver(t.Context(), b.Instance))
+	b.Instance = "next"
 	b.takeOver()
 	s := sound(t, rdb, q)
 	require.Equal(t, message.ParkedScore(9, time.UnixMilli(5)), s.Due["x"])
@@ -243,7 +224,7 @@ func TestPromise(t *testing.T) {
 	}
 	claim := next(0)
 	require.NoError(t, rdb.ZAdd(t.Context(), storetest.Key(q.Name(), 0, "deadlines"), redisZ(claim.Token.String(), 1)).Err())
-	n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name})
+	n, _, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.Instance})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, claim.Messages[0].Score, sound(t, rdb, q).Due["x"], "reclaimed to where it was")
@@ -254,7 +235,7 @@ func TestPromise(t *testing.T) {
 	require.Equal(t, again.Attempts.String(), sound(t, rdb, q).Attempts["x"])
 	b.settle(next(1), again)
 	b.settle(next(0), buried)
-	found, _, err := q.Producer().Get(t.Context(), "x", "")
+	found, _, err := inspect.Get(t.Context(), q, "x", "")
 	require.NoError(t, err)
 	require.EqualValues(t, 77, found.DueAt.UnixMilli(), "dead")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -86,20 +87,20 @@ func TestStrays(t *testing.T) {
 	require.Equal(t, []message.ClaimToken{stray.Token}, claim.Strays)
 
 	for _, other := range []message.Reclaim{
-		{Instance: "other", Stray: stray.Token}, {Instance: b.name, Stray: message.ClaimToken{Instance: "other", Number: 1}},
+		{Instance: "other", Stray: stray.Token}, {Instance: b.Instance, Stray: message.ClaimToken{Instance: "other", Number: 1}},
 	} {
 		n, _, err := q.Shard(0).Reclaim(t.Context(), other)
 		require.NoError(t, err)
 		require.Zero(t, n)
 	}
 	require.NoError(t, rdb.HSet(t.Context(), storetest.Key(q.Name(), 0, "claims"), "other|1", "1:0:9").Err())
-	n, more, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name, Stray: message.ClaimToken{Instance: "other", Number: 1}})
+	n, more, err := q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.Instance, Stray: message.ClaimToken{Instance: "other", Number: 1}})
 	require.NoError(t, err)
 	require.Zero(t, n, "not its own")
 	require.False(t, more)
 	require.NoError(t, rdb.HDel(t.Context(), storetest.Key(q.Name(), 0, "claims"), "other|1").Err())
 
-	n, _, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name, Stray: stray.Token})
+	n, _, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.Instance, Stray: stray.Token})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	s := sound(t, rdb, q)
@@ -114,10 +115,10 @@ func TestSeize(t *testing.T) {
 	q := storetest.New(t, rdb, 1)
 	b := newBridge(t, q)
 	create(t, q, "x", past())
-	b.name = message.NewInstance("pod-0.eu:1")
+	b.Instance = message.NewInstance("pod-0.eu:1")
 	b.claim(1)
-	next := &bridge{t: t, q: q, name: message.NewInstance("pod-0.eu:1")}
-	require.NotEqual(t, b.name, next.name)
+	next := another(t, q, message.NewInstance("pod-0.eu:1"))
+	require.NotEqual(t, b.Instance, next.Instance)
 	ask := func(seize string) message.Claim {
 		r := next.request(1)
 		r.Seize = seize
@@ -133,7 +134,7 @@ func TestSeize(t *testing.T) {
 	for now := held.Now.UnixMilli(); now <= held.Now.UnixMilli()+1; { // It has a new lease in another millisecond.
 		now = must(redisNow(t.Context(), rdb))
 	}
-	again := message.ClaimRequest{Token: message.ClaimToken{Instance: b.name, Number: b.number}, Timeout: never, Lease: lease}
+	again := message.ClaimRequest{Token: message.ClaimToken{Instance: b.Instance, Number: b.Number}, Timeout: never, Lease: lease}
 	_, err := q.Shard(0).Claim(t.Context(), again)
 	require.NoError(t, err)
 	require.Equal(t, s.Holder, dump(t, rdb, q).Holder)
@@ -142,15 +143,15 @@ func TestSeize(t *testing.T) {
 	require.NotEqual(t, held.Holder, renewed.Holder)
 	require.Equal(t, message.ClaimReclaimFirst, ask(renewed.Holder).State)
 	for more := true; more; {
-		_, more, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: next.name, Foreign: true})
+		_, more, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: next.Instance, Foreign: true})
 		require.NoError(t, err)
 	}
 	require.Equal(t, []string{"x"}, ids(ask("")))
 	_, err = q.Shard(0).Claim(t.Context(), again)
 	require.NoError(t, err)
-	stats, err := q.Admin().Stats(t.Context(), 0)
+	stats, err := inspect.NewAdmin(q).Stats(t.Context(), 0)
 	require.NoError(t, err)
-	require.Equal(t, next.name, stats.Holder)
+	require.Equal(t, next.Instance, stats.Holder)
 }
 
 // TestHeartbeatForgets what was silent for long, or is ahead of a clock that was

@@ -7,6 +7,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -26,7 +27,7 @@ func TestPoison(t *testing.T) {
 	require.NoError(t, rdb.HSet(t.Context(), msg, "4-version", "9"+good[1:]).Err())
 	require.NoError(t, rdb.HSet(t.Context(), storetest.Key(q.Name(), 0, "attempts"), "5-attempts", "one two").Err())
 
-	found, ok, err := q.Producer().Get(t.Context(), "2-missing", "")
+	found, ok, err := inspect.Get(t.Context(), q, "2-missing", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.ErrorIs(t, found.Err, message.ErrMissingBody)
@@ -55,7 +56,7 @@ func TestPoison(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, stale)
 	reasons := map[string]string{}
-	require.NoError(t, q.Admin().DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
+	require.NoError(t, inspect.NewAdmin(q).DeadLetters(t.Context(), func(letter message.DeadLetter) bool {
 		reasons[letter.ID] = letter.Reason
 		require.Equal(t, letter.ID == "5-attempts", letter.Err == nil, letter.ID)
 		require.False(t, letter.DiedAt.IsZero())
@@ -66,10 +67,10 @@ func TestPoison(t *testing.T) {
 
 	// Without a body it cannot come back, with one it can.
 	members := []string{"2-missing", "3-garbage", "4-version", "5-attempts"}
-	codes, err := q.Admin().Redrive(t.Context(), members)
+	codes, err := inspect.NewAdmin(q).Redrive(t.Context(), members)
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.NoBody, store.NoBody, store.Done, store.Done}, codes)
-	codes, err = q.Admin().Purge(t.Context(), members)
+	codes, err = inspect.NewAdmin(q).Purge(t.Context(), members)
 	require.NoError(t, err)
 	require.Equal(t, []store.Code{store.Done, store.Done, store.NotFound, store.NotFound}, codes)
 	answer := q.Producer().Cancel(t.Context(), "4-version", "", store.Durability{})
@@ -100,7 +101,7 @@ func TestPoisonScheduledAgain(t *testing.T) {
 	create(t, q, "x", past())
 	require.NoError(t, rdb.HDel(t.Context(), storetest.Key(q.Name(), 0, "msg"), "x").Err())
 	schedule(t, q, "x", later())
-	found, ok, err := q.Producer().Get(t.Context(), "x", "")
+	found, ok, err := inspect.Get(t.Context(), q, "x", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.NoError(t, found.Err, "whole again")

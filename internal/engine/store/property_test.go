@@ -15,6 +15,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sharding"
@@ -52,9 +53,9 @@ func TestScriptsAgainstOracle(t *testing.T) {
 					"moveRow":    m.rescheduleRow,
 					"forget":     m.forget,
 					"lapse":      m.lapse,
-					"redrive":    func(t *rapid.T) { m.dead(t, m.q.Admin().Redrive, (*oracle).redrive) },
+					"redrive":    func(t *rapid.T) { m.dead(t, inspect.NewAdmin(m.q).Redrive, (*oracle).redrive) },
 					"purge": func(t *rapid.T) {
-						m.dead(t, m.q.Admin().Purge, func(o *oracle, member string, _ int64) store.Code { return o.purge(member) })
+						m.dead(t, inspect.NewAdmin(m.q).Purge, func(o *oracle, member string, _ int64) store.Code { return o.purge(member) })
 					},
 				})
 				m.drain(t)
@@ -214,7 +215,7 @@ func (m *machine) reschedule(t *rapid.T) {
 func (m *machine) get(t *rapid.T) {
 	id, key, member := drawIdentity(t)
 	_, o := m.home(id, key)
-	found, ok, err := m.q.Producer().Get(t.Context(), id, key)
+	found, ok, err := inspect.Get(t.Context(), m.q, id, key)
 	require.NoError(t, err)
 	e := o.entries[member]
 	require.Equal(t, e != nil, ok, "found")
@@ -297,7 +298,7 @@ func (m *machine) check(t *rapid.T) {
 }
 
 func (m *machine) checkStats(t *rapid.T, shard int, o *oracle) {
-	stats, err := m.q.Admin().Stats(t.Context(), shard)
+	stats, err := inspect.NewAdmin(m.q).Stats(t.Context(), shard)
 	require.NoError(t, err)
 	count := map[store.Code]int64{}
 	parked := int64(0)

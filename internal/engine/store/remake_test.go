@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
@@ -59,7 +60,7 @@ var remakers = map[string]func(*testing.T, redis.UniversalClient, *store.Queue) 
 		return err
 	},
 	"the keeper": func(t *testing.T, _ redis.UniversalClient, q *store.Queue) error {
-		return q.Admin().NewKeeper().Step(t.Context())
+		return q.NewKeeper().Step(t.Context())
 	},
 	"a bridge that starts": func(t *testing.T, _ redis.UniversalClient, q *store.Queue) error {
 		_, err := q.Layouts().Ensure(t.Context(), storetest.Layout(2))
@@ -104,7 +105,7 @@ func TestNothingComesFromBeforeALoss(t *testing.T) {
 			}
 			answer := far.Rows().Put(t.Context(), []store.Row{{Token: rowToken(1), Message: note(id, ""), DueAt: rowDue}})[0]
 			require.ErrorIs(t, answer.Err, store.ErrReload)
-			_, found, err := near.Producer().Get(t.Context(), id, "")
+			_, found, err := inspect.Get(t.Context(), near, id, "")
 			require.NoError(t, err)
 			require.False(t, found, "it was cancelled in time")
 
@@ -185,8 +186,8 @@ func TestManyMeetALoss(t *testing.T) {
 			})
 		}
 		running.Wait()
-		require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
-		require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
+		require.NoError(t, q.NewKeeper().Step(t.Context()))
+		require.NoError(t, q.NewKeeper().Step(t.Context()))
 		list, inForce := epochs(t, rdb, q)
 		require.Equal(t, slices.Repeat([]string{inForce.Epoch}, shards), list)
 		require.Equal(t, shards, inForce.Shards)
@@ -216,7 +217,7 @@ func TestRemakeBrokenOff(t *testing.T) {
 			create(t, again(t, q.Name()), homed(3, home), later())
 		}
 		require.Equal(t, store.Waiting, schedule(t, again(t, q.Name()), homed(3, 2), later()).Code)
-		require.NoError(t, q.Admin().NewKeeper().Step(t.Context()))
+		require.NoError(t, q.NewKeeper().Step(t.Context()))
 		list, inForce := epochs(t, rdb, q)
 		require.Equal(t, slices.Repeat([]string{inForce.Epoch}, 3), list, "step %d", step)
 		if died == nil {
@@ -347,10 +348,10 @@ func TestFenceMakesNothing(t *testing.T) {
 		}
 		return load()
 	}
-	require.NoError(t, late.Admin().NewKeeper().Step(t.Context()))
+	require.NoError(t, late.NewKeeper().Step(t.Context()))
 	list, inForce := epochs(t, rdb, q)
 	require.Equal(t, []string{""}, list)
-	require.NoError(t, late.Admin().NewKeeper().Step(t.Context()))
+	require.NoError(t, late.NewKeeper().Step(t.Context()))
 	list, after := epochs(t, rdb, q)
 	require.Equal(t, []string{after.Epoch}, list)
 	require.NotEqual(t, inForce.Epoch, after.Epoch)

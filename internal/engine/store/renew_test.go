@@ -8,6 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -47,7 +48,7 @@ func TestRenew(t *testing.T) {
 	answered(t, store.DoneMaybePublished, renew("due", 13, 3, time.Now()))
 	require.Error(t, rows.Renew(ctx, []store.Row{{Token: rowToken(15), Before: "not-of-an-outbox", Message: note("plain", "x")}})[0].Err)
 
-	found, ok, err := q.Producer().Get(ctx, "plain", "")
+	found, ok, err := inspect.Get(ctx, q, "plain", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, "after", string(found.Body))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -71,7 +72,7 @@ func TestClaimRepeated(t *testing.T) {
 			s.create(past())()
 			var err error
 			s.late(s.farClaim(s.bridge.request(10), &err), s.nothing, func() {
-				other := &bridge{t: s, q: s.near, name: "other"}
+				other := another(s, s.near, "other")
 				other.claim(0)
 			})
 			require.Error(s, err)
@@ -161,9 +162,9 @@ func TestReclaimRepeated(t *testing.T) {
 		"lost": func(s *scene) {
 			overdue(s)
 			var err error
-			s.lost(s.farReclaim(s.bridge.name, &err), claims(0), s.nothing)
+			s.lost(s.farReclaim(s.bridge.Instance, &err), claims(0), s.nothing)
 			require.Error(s, err)
-			n, more, err := s.near.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: s.bridge.name})
+			n, more, err := s.near.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: s.bridge.Instance})
 			require.NoError(s, err)
 			require.Zero(s, n)
 			require.False(s, more)
@@ -172,8 +173,8 @@ func TestReclaimRepeated(t *testing.T) {
 		"late, claimed again": func(s *scene) {
 			overdue(s)
 			var err error
-			s.late(s.farReclaim(s.bridge.name, &err), s.nothing, func() {
-				n, _, err := s.near.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: s.bridge.name})
+			s.late(s.farReclaim(s.bridge.Instance, &err), s.nothing, func() {
+				n, _, err := s.near.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: s.bridge.Instance})
 				require.NoError(s, err)
 				require.Equal(s, 1, n)
 				s.claim()
@@ -245,7 +246,7 @@ func TestGhostClaim(t *testing.T) {
 	stale, err = q.Shard(0).Settle(t.Context(), settlement)
 	require.NoError(t, err)
 	require.True(t, stale, "it is another claim")
-	found, ok, err := q.Producer().Get(t.Context(), "second", "")
+	found, ok, err := inspect.Get(t.Context(), q, "second", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, store.InFlight, found.Code)

@@ -119,7 +119,7 @@ func (r *run) prepare(v *verb, server *clock.Clock, window time.Duration) {
 		r.Keys = append(r.Keys, k.GoneTTL)
 	}
 	if v.ends {
-		r.Keys, r.history = withHistory(r.layout, k, r.Keys)
+		r.Keys, r.history = r.layout.WithHistory(k, r.Keys)
 	}
 	r.Args = slices.Grow(v.head(r), 1+mostArgs*len(r.calls))
 	if v.ends {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -85,7 +86,7 @@ func (s *scene) loadScripts() {
 	answered(s, store.Replaced, q.Producer().Schedule(s.Context(), requests(past(), "x"), true, store.Durability{})[0])
 	b.finish(buried)
 	cancel(s, q, "x")
-	_, _, err := q.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: b.name})
+	_, _, err := q.Shard(0).Reclaim(s.Context(), message.Reclaim{Instance: b.Instance})
 	require.NoError(s, err)
 }
 
@@ -238,7 +239,7 @@ func (s *scene) claim()   { s.bridge.claim(10) }
 func (s *scene) mark() { s.bridge.finish(unknown) }
 
 func (s *scene) redrive() {
-	codes, err := s.near.Admin().Redrive(s.Context(), []string{"x"})
+	codes, err := inspect.NewAdmin(s.near).Redrive(s.Context(), []string{"x"})
 	require.NoError(s, err)
 	require.Equal(s, []store.Code{store.Done}, codes)
 }
@@ -263,18 +264,12 @@ func steps(list ...func()) func() {
 }
 
 // found is the message as it is now; it must be there or not.
-func (s *scene) found(there bool) store.Found {
+func (s *scene) found(there bool) inspect.Found {
 	s.Helper()
-	found, ok, err := s.near.Producer().Get(s.Context(), "x", "")
+	found, ok, err := inspect.Get(s.Context(), s.near, "x", "")
 	require.NoError(s, err)
 	require.Equal(s, there, ok, "the message is there")
 	return found
-}
-
-func answered(t testing.TB, code store.Code, answer store.Answer) {
-	t.Helper()
-	require.NoError(t, answer.Err)
-	require.Equal(t, code, answer.Code)
 }
 
 func cases(t *testing.T, list map[string]func(*scene)) {

@@ -70,7 +70,7 @@ func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlem
 	}
 	if len(b.ends) > 0 {
 		var limits string
-		keys, limits = withHistory(q.layouts.InUse(), k, keys)
+		keys, limits = q.layouts.InUse().WithHistory(k, keys)
 		args = append(append(args, b.ends...), len(b.ends)/2, limits)
 	}
 	cmd, err := q.conn.Run(ctx, scripts.Settle, keys, args...)

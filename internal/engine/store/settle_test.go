@@ -126,7 +126,7 @@ func TestStaleSettleDiesHalfway(t *testing.T) {
 				create(t, q, id, past())
 			}
 			claim := b.claim(10)
-			_, _, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.name, Stray: claim.Token})
+			_, _, err = q.Shard(0).Reclaim(t.Context(), message.Reclaim{Instance: b.Instance, Stray: claim.Token})
 			require.NoError(t, err)
 
 			late := settlement(claim, acked)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -109,8 +110,8 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.claim(1)
-			require.NoError(t, q.Shard(0).HandOver(t.Context(), b.name))
-			b.name = "next"
+			require.NoError(t, q.Shard(0).HandOver(t.Context(), b.Instance))
+			b.Instance = "next"
 			b.takeOver()
 		},
 		get: store.Waiting, marked: true, schedule: store.Waiting, replace: store.Replaced,
@@ -150,7 +151,7 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.finish(buried)
-			_, err := q.Admin().Redrive(t.Context(), []string{"x"})
+			_, err := inspect.NewAdmin(q).Redrive(t.Context(), []string{"x"})
 			require.NoError(t, err)
 		},
 		get: store.Waiting, schedule: store.Waiting, replace: store.Replaced, cancel: store.Done, reschedule: store.Done,
@@ -176,7 +177,7 @@ var states = []state{
 		enter: func(t *testing.T, q *store.Queue, b *bridge) {
 			create(t, q, "x", past())
 			b.finish(buried)
-			_, err := q.Admin().Purge(t.Context(), []string{"x"})
+			_, err := inspect.NewAdmin(q).Purge(t.Context(), []string{"x"})
 			require.NoError(t, err)
 		},
 		schedule: store.Created, replace: store.Created, cancel: store.NotFound, reschedule: store.NotFound,
@@ -190,7 +191,7 @@ func (b *bridge) takeOver() {
 	_, err := b.q.Shard(0).Claim(b.t.Context(), request)
 	require.NoError(b.t, err)
 	for more := true; more; {
-		_, more, err = b.q.Shard(0).Reclaim(b.t.Context(), message.Reclaim{Instance: b.name, Foreign: true})
+		_, more, err = b.q.Shard(0).Reclaim(b.t.Context(), message.Reclaim{Instance: b.Instance, Foreign: true})
 		require.NoError(b.t, err)
 	}
 }
@@ -216,7 +217,7 @@ func TestStates(t *testing.T) {
 }
 
 func (s state) asksGet(t *testing.T, _ *redis.Client, q *store.Queue) {
-	found, ok, err := q.Producer().Get(t.Context(), "x", "")
+	found, ok, err := inspect.Get(t.Context(), q, "x", "")
 	require.NoError(t, err)
 	require.Equal(t, s.get != 0, ok)
 	if !ok {
@@ -237,7 +238,7 @@ func (s state) asksGet(t *testing.T, _ *redis.Client, q *store.Queue) {
 }
 
 func (s state) asksSchedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
-	found, _, err := q.Producer().Get(t.Context(), "x", "")
+	found, _, err := inspect.Get(t.Context(), q, "x", "")
 	require.NoError(t, err)
 	before := dump(t, rdb, q)
 	answer := schedule(t, q, "x", later())
@@ -263,7 +264,7 @@ func (s state) asksReplace(t *testing.T, rdb *redis.Client, q *store.Queue) {
 		require.Equal(t, before, dump(t, rdb, q), "nothing was changed")
 		return
 	}
-	found, _, err := q.Producer().Get(t.Context(), "x", "")
+	found, _, err := inspect.Get(t.Context(), q, "x", "")
 	require.NoError(t, err)
 	require.Equal(t, "new", string(found.Body))
 	require.Equal(t, store.Waiting, found.Code)
@@ -274,7 +275,7 @@ func (s state) asksReplace(t *testing.T, rdb *redis.Client, q *store.Queue) {
 func (s state) asksCancel(t *testing.T, rdb *redis.Client, q *store.Queue) {
 	before := dump(t, rdb, q)
 	require.Equal(t, s.cancel, cancel(t, q, "x"))
-	_, ok, err := q.Producer().Get(t.Context(), "x", "")
+	_, ok, err := inspect.Get(t.Context(), q, "x", "")
 	require.NoError(t, err)
 	require.Equal(t, s.cancel == store.InFlight, ok)
 	if s.cancel == store.InFlight || s.cancel == store.NotFound {
@@ -292,7 +293,7 @@ func (s state) asksReschedule(t *testing.T, rdb *redis.Client, q *store.Queue) {
 		return
 	}
 	require.Equal(t, when.Ms, answer.DueAt.UnixMilli())
-	found, _, err := q.Producer().Get(t.Context(), "x", "")
+	found, _, err := inspect.Get(t.Context(), q, "x", "")
 	require.NoError(t, err)
 	require.Equal(t, store.Waiting, found.Code)
 	require.Equal(t, when.Ms, found.DueAt.UnixMilli())

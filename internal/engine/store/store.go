@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -9,6 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
 // Limits of one script, so that none blocks Redis for long.
@@ -18,12 +20,15 @@ const (
 	// MaxBatchBytes is how many bytes of stored messages one script handles at
 	// the most, unless it is a single message.
 	MaxBatchBytes = 1 << 20
+	// BodiesAtOnce is how many stored messages, which may be large, one command reads.
+	BodiesAtOnce = 8
 	// mostTags is how many tags the messages of one script have together, unless it
 	// is a single message.
 	mostTags = 200
-	// tombstone is how long a cancel or reschedule is remembered: longer than all
+	// Tombstone is how long a cancel or reschedule is remembered: longer than all
 	// runs of a call may take.
-	tombstone = 60 * time.Second
+	Tombstone = 60 * time.Second
+	tombstone = Tombstone
 	// MaxCall is how long all runs of a call may take together.
 	MaxCall = 30 * time.Second
 	// DefaultTimeout is how long one run of a script may take.
@@ -36,6 +41,15 @@ type (
 	Durability = conn.Durability
 	// Layout is how a queue is spread over its shards.
 	Layout = layout.Layout
+	// Loss is what Redis has lost of a queue.
+	Loss = layout.Loss
+)
+
+// What may be lost.
+const (
+	LostQueue  = layout.LostQueue
+	LostShards = layout.LostShards
+	LostLayout = layout.LostLayout
 )
 
 // How long a confirmation may take. A disk may be asked once a second only.
@@ -83,3 +97,25 @@ func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
 
 // Layouts is where the queue's layout is found and changed.
 func (q *Queue) Layouts() *layout.Registry { return q.layouts }
+
+// forgetAfter is how long earlier layouts are kept after they have drained: as
+// long as a repeated run of a call may ask them for what it did.
+const forgetAfter = tombstone + MaxCall
+
+// NewKeeper returns a keeper of the queue's layout; it does no I/O.
+func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, forgetAfter) }
+
+// What the packages need that have doors of their own, see the package comment.
+
+// Run executes a script once, at the most, on the node that holds its keys.
+func (q *Queue) Run(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
+	return q.conn.Run(ctx, s, keys, args...)
+}
+
+// Redis is the client for a call within ctx.
+func (q *Queue) Redis(ctx context.Context) redis.UniversalClient { return q.conn.Client(ctx) }
+
+// Repeat calls a read, or a write that may as well happen twice, until it has an
+// answer or ctx ends: then its error is [ErrUnavailable]. It reconciles the layout where a
+// shard refuses it, see [layout.Layout.Refused].
+func (q *Queue) Repeat(ctx context.Context, do func(*Layout) error) error { return q.repeat(ctx, do) }

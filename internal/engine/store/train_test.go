@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -40,7 +41,7 @@ func TestTrain(t *testing.T) {
 	require.LessOrEqual(t, connections(t, near)-before, 1, "what is more is a pipeline's first")
 	var waiting int64
 	for shard := range shards {
-		stats, err := q.Admin().Stats(t.Context(), shard)
+		stats, err := inspect.NewAdmin(q).Stats(t.Context(), shard)
 		require.NoError(t, err)
 		waiting += stats.Waiting
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -18,7 +19,7 @@ import (
 // get is the message as it is stored.
 func get(t *testing.T, q *store.Queue, m *message.Message) *message.Message {
 	t.Helper()
-	found, ok, err := q.Producer().Get(t.Context(), m.ID, m.Key)
+	found, ok, err := inspect.Get(t.Context(), q, m.ID, m.Key)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.NoError(t, found.Err)
@@ -72,7 +73,7 @@ func TestRescheduleKeepsUID(t *testing.T) {
 				answered(t, store.Replaced, q.Producer().Schedule(t.Context(), []store.Request{{Message: &m, When: later()}}, true, store.Durability{})[0])
 				require.NotEqual(t, before.UID(), get(t, q, &m).UID(), name)
 			}
-			page, err := q.Admin().List(t.Context(), store.ListRequest{Limit: 10, Filter: store.Filter{Tag: "a"}})
+			page, err := inspect.NewAdmin(q).List(t.Context(), inspect.ListRequest{Limit: 10, Filter: inspect.Filter{Tag: "a"}})
 			require.NoError(t, err)
 			require.Len(t, page.Messages, 2, "the scripts find the tags in front")
 		})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -36,9 +37,9 @@ func everyVerb(ctx context.Context, q *store.Queue) map[string]func() error {
 		},
 		"cancel":     func() error { return q.Producer().Cancel(ctx, "x", "", store.Durability{}).Err },
 		"reschedule": func() error { return q.Producer().Reschedule(ctx, "x", "", later(), store.Durability{}).Err },
-		"get":        func() error { _, _, err := q.Producer().Get(ctx, "x", ""); return err },
-		"redrive":    func() error { _, err := q.Admin().Redrive(ctx, []string{"x"}); return err },
-		"purge":      func() error { _, err := q.Admin().Purge(ctx, []string{"x"}); return err },
+		"get":        func() error { _, _, err := inspect.Get(ctx, q, "x", ""); return err },
+		"redrive":    func() error { _, err := inspect.NewAdmin(q).Redrive(ctx, []string{"x"}); return err },
+		"purge":      func() error { _, err := inspect.NewAdmin(q).Purge(ctx, []string{"x"}); return err },
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
@@ -385,10 +386,10 @@ func TestADeadLettersRowLivesOn(t *testing.T) {
 		s.Lose()
 		require.EqualValues(t, 2, s.audit(true, false).PutBack)
 		bury()
-		codes, err := s.Store.Admin().Purge(t.Context(), []string{message.Member("purged", "k")})
+		codes, err := inspect.NewAdmin(s.Store).Purge(t.Context(), []string{message.Member("purged", "k")})
 		require.NoError(t, err)
 		require.Equal(t, []store.Code{store.Done}, codes)
-		codes, err = s.Store.Admin().Redrive(t.Context(), []string{message.Member("dead", "k")})
+		codes, err = inspect.NewAdmin(s.Store).Redrive(t.Context(), []string{message.Member("dead", "k")})
 		require.NoError(t, err)
 		require.Equal(t, []store.Code{store.Done}, codes)
 		require.Equal(t, "stored", s.State(number))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/outbox"
@@ -95,9 +96,9 @@ func (s *Real) Publish() {
 }
 
 // Find returns the message in Redis, nil if there is none.
-func (s *Real) Find(key, id string) *store.Found {
+func (s *Real) Find(key, id string) *inspect.Found {
 	s.t.Helper()
-	found, ok, err := s.Store.Producer().Get(s.t.Context(), id, key)
+	found, ok, err := inspect.Get(s.t.Context(), s.Store, id, key)
 	require.NoError(s.t, err)
 	if !ok {
 		return nil

@@ -94,6 +94,15 @@ func IsRefusal(err error) bool {
 	return errors.As(err, &r)
 }
 
+// Accepted is the refusal of a script that reads, if the shard is bound to another layout than this one.
+func (l *Layout) Accepted(r *scripts.Reply, shard int) error {
+	const reload = 1
+	if r.Int(0) != reload {
+		return nil
+	}
+	return l.Refused(r, shard)
+}
+
 // Refused reads a shard's refusal of a run for this layout.
 func (l *Layout) Refused(r *scripts.Reply, shard int) error {
 	epoch := r.Text(2)

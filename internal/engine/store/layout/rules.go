@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
 // Rules are what the configuration of a queue says and its producers must know. Like
@@ -30,10 +31,20 @@ type History struct {
 // IsKept reports whether the queue remembers any ends.
 func (h History) IsKept() bool { return h.Count > 0 && h.Age > 0 }
 
-// HistoryOfShard is the limit of one shard of the layout, as the scripts take it: how many ends,
+// historyOfShard is the limit of one shard of the layout, as the scripts take it: how many ends,
 // and for how many milliseconds.
-func (l *Layout) HistoryOfShard() string {
+func (l *Layout) historyOfShard() string {
 	return strconv.Itoa(l.EndsOfShard()) + " " + strconv.FormatInt(l.Rules.History.Age.Milliseconds(), 10)
+}
+
+// WithHistory adds the keys of the history, where the queue keeps one, to those of a script
+// that are of shard k, and returns the limits of the shard's part as the scripts take them.
+func (l *Layout) WithHistory(k keys.Shard, names []string) (all []string, limits string) {
+	if !l.Rules.History.IsKept() {
+		return names, ""
+	}
+	ended, ends := k.History()
+	return append(names, ended, ends), l.historyOfShard()
 }
 
 // EndsOfShard is how many ends one shard of the layout remembers at the most.

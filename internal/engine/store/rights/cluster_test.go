@@ -12,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -64,7 +65,7 @@ func TestCluster(t *testing.T) {
 	require.NoError(t, err)
 	migration := group.MigrateSlotOf(q.Keys().Shard(0).Meta)
 	require.Positive(t, migration.Move(1000))
-	_, err = q.Admin().Counters(t.Context(), []string{"scheduled"})
+	_, err = inspect.NewAdmin(q).Counters(t.Context(), []string{"scheduled"})
 	require.NoError(t, err)
 	assert.Empty(t, denied())
 
@@ -72,7 +73,7 @@ func TestCluster(t *testing.T) {
 		onAll("acl setuser bridge -" + left)
 		q := open()
 		_, _ = q.LoadLayout(t.Context()) // The logs tell.
-		_, _ = q.Admin().Counters(t.Context(), []string{"scheduled"})
+		_, _ = inspect.NewAdmin(q).Counters(t.Context(), []string{"scheduled"})
 		assert.Contains(t, denied(), left)
 		onAll("acl setuser bridge +" + left)
 	}

@@ -12,9 +12,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
+	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
@@ -42,19 +45,19 @@ var producing = []step{
 		return errorOf(l.q.Producer().Reschedule(ctx, "a", "", later, none))
 	}},
 	{"cancel, and get", func(ctx context.Context, l *life) error {
-		_, _, err := l.q.Producer().Get(ctx, "b", "")
-		_, _, errEnded := l.q.Producer().Locate(ctx, "a", "")
+		_, _, err := inspect.Get(ctx, l.q, "b", "")
+		_, _, errEnded := inspect.Locate(ctx, l.q, "a", "")
 		return errors.Join(err, errEnded, errorOf(l.q.Producer().Cancel(ctx, "a", "", none)))
 	}},
 	{"cancel all of a tag, and of a key", func(ctx context.Context, l *life) error {
 		keyed := []store.Request{{Message: &message.Message{ID: "e", Key: "key", Topic: "topic"}, When: later}}
 		err := errors.Join(schedule(ctx, l.q, later, "a"), errorOf(l.q.Producer().Schedule(ctx, keyed, false, none)...))
-		_, _, errKey := l.q.Producer().CancelAll(ctx, "", "key", 1, none)
-		_, _, errTag := l.q.Producer().CancelAll(ctx, "blue", "", 1, none)
+		_, _, errKey := job.CancelAll(ctx, l.q, "", "key", 1, none)
+		_, _, errTag := job.CancelAll(ctx, l.q, "blue", "", 1, none)
 		return errors.Join(err, errKey, errTag)
 	}},
 	{"get in flight", func(ctx context.Context, l *life) error {
-		_, _, err := l.q.Producer().Get(ctx, "flying", "")
+		_, _, err := inspect.Get(ctx, l.q, "flying", "")
 		return err
 	}},
 	{"push a row", func(ctx context.Context, l *life) error {
@@ -92,18 +95,18 @@ func finishChange(ctx context.Context, l *life) error {
 var viewing = []step{
 	{"get", func(ctx context.Context, l *life) error {
 		for _, id := range []string{"waits", "flying", "dead", "none"} {
-			if _, _, err := l.q.Producer().Locate(ctx, id, ""); err != nil {
+			if _, _, err := inspect.Locate(ctx, l.q, id, ""); err != nil {
 				return err
 			}
 		}
 		return nil
 	}},
 	{"list", func(ctx context.Context, l *life) error {
-		for _, filter := range []store.Filter{
-			{State: store.StateScheduled}, {State: store.StateParked}, {State: store.StateInFlight}, {State: store.StateDead}, {Tag: "red"},
+		for _, filter := range []inspect.Filter{
+			{State: inspect.StateScheduled}, {State: inspect.StateParked}, {State: inspect.StateInFlight}, {State: inspect.StateDead}, {Tag: "red"},
 		} {
 			for after := ""; ; {
-				page, err := l.q.Admin().List(ctx, store.ListRequest{Filter: filter, Limit: 1, After: after})
+				page, err := inspect.NewAdmin(l.q).List(ctx, inspect.ListRequest{Filter: filter, Limit: 1, After: after})
 				if err != nil {
 					return err
 				}
@@ -115,47 +118,47 @@ var viewing = []step{
 		return nil
 	}},
 	{"stats", func(ctx context.Context, l *life) error {
-		stats, err := l.q.Admin().StatsOfAll(ctx)
+		stats, err := inspect.NewAdmin(l.q).StatsOfAll(ctx)
 		if err != nil {
 			return err
 		}
-		_, err = l.q.Admin().SampleSizes(ctx, &stats)
-		_, errPaused := l.q.Admin().Paused(ctx)
+		_, err = inspect.NewAdmin(l.q).SampleSizes(ctx, &stats)
+		_, errPaused := inspect.NewAdmin(l.q).Paused(ctx)
 		return errors.Join(err, errPaused)
 	}},
 	{"forecast", func(ctx context.Context, l *life) error {
-		_, err := l.q.Admin().Forecast(ctx, time.Time{}, time.Now().Add(time.Hour), time.Hour)
+		_, err := inspect.NewAdmin(l.q).Forecast(ctx, time.Time{}, time.Now().Add(time.Hour), time.Hour)
 		return err
 	}},
 	{"dead letters", func(ctx context.Context, l *life) error {
-		return l.q.Admin().DeadLetters(ctx, func(message.DeadLetter) bool { return true })
+		return inspect.NewAdmin(l.q).DeadLetters(ctx, func(message.DeadLetter) bool { return true })
 	}},
 	{"jobs", func(ctx context.Context, l *life) error {
-		id, err := l.near.Jobs().Start(ctx, store.JobSpec{Verb: store.JobPurge, Filter: store.Filter{Reason: "none has this"}})
+		id, err := job.New(l.near).Start(ctx, job.Spec{Verb: job.Purge, Filter: inspect.Filter{Reason: "none has this"}})
 		if err != nil {
 			return err
 		}
-		_, err = l.q.Jobs().Get(ctx, id)
-		_, _, errList := l.q.Jobs().List(ctx, "")
+		_, err = job.New(l.q).Get(ctx, id)
+		_, _, errList := job.New(l.q).List(ctx, "")
 		return errors.Join(err, errList)
 	}},
 }
 
 // finding is by an id alone.
 var finding = step{"find", func(ctx context.Context, l *life) error {
-	_, err := l.q.Producer().Find(ctx, "flying", 10)
+	_, err := inspect.Find(ctx, l.q, "flying", 10)
 	return err
 }}
 
 var pausing = step{"pause", func(ctx context.Context, l *life) error {
-	_, err := l.q.Admin().Pause(ctx, "topic", "ann")
-	_, errResume := l.q.Admin().Resume(ctx, "topic")
+	_, err := inspect.NewAdmin(l.q).Pause(ctx, "topic", "ann")
+	_, errResume := inspect.NewAdmin(l.q).Resume(ctx, "topic")
 	return errors.Join(err, errResume)
 }}
 
 // writing is into the audit.
 var writing = step{"write the audit", func(ctx context.Context, l *life) error {
-	return l.q.Admin().Audit(ctx, &store.Change{Who: "ann"})
+	return inspect.NewAdmin(l.q).Audit(ctx, &inspect.Change{Who: "ann"})
 }}
 
 // operating is what the commands do beside.
@@ -167,11 +170,11 @@ var operating = []step{
 	}},
 	pausing,
 	{"jobs that change", func(ctx context.Context, l *life) error {
-		id, err := l.q.Jobs().Start(ctx, store.JobSpec{Verb: store.JobPurge, Filter: store.Filter{Reason: "none has this"}})
-		return errors.Join(err, l.q.Jobs().Stop(ctx, id))
+		id, err := job.New(l.q).Start(ctx, job.Spec{Verb: job.Purge, Filter: inspect.Filter{Reason: "none has this"}})
+		return errors.Join(err, job.New(l.q).Stop(ctx, id))
 	}},
 	{"are replicas in time", func(ctx context.Context, l *life) error {
-		_, err := store.New(l.rdb, l.prefix, main).WithDurability(replica).Admin().Unconfirmed(ctx)
+		_, err := store.New(l.rdb, l.prefix, main).WithDurability(replica).Unconfirmed(ctx)
 		return err
 	}},
 	{"verify", func(ctx context.Context, l *life) error {
@@ -179,7 +182,7 @@ var operating = []step{
 			return err
 		}
 		found := 0
-		err := l.q.Verifier(store.Verification{Mend: true}).Run(ctx, func(store.Breach) error {
+		err := verify.Run(ctx, l.q, verify.Options{Mend: true}, func(verify.Breach) error {
 			found++
 			return nil
 		})
@@ -189,8 +192,8 @@ var operating = []step{
 		return err
 	}},
 	{"redrive, purge", func(ctx context.Context, l *life) error {
-		_, err := l.q.Admin().Redrive(ctx, []string{"dead"})
-		_, errPurge := l.q.Admin().Purge(ctx, []string{"waits"})
+		_, err := inspect.NewAdmin(l.q).Redrive(ctx, []string{"dead"})
+		_, errPurge := inspect.NewAdmin(l.q).Purge(ctx, []string{"waits"})
 		return errors.Join(err, errPurge)
 	}},
 	{"change the shards", func(ctx context.Context, l *life) error {
@@ -360,25 +363,25 @@ var serving = []step{
 	}},
 	writing,
 	{"read the audit", func(ctx context.Context, l *life) error {
-		_, err := l.q.Admin().AuditLog(ctx, "", 1)
+		_, err := inspect.NewAdmin(l.q).AuditLog(ctx, "", 1)
 		return err
 	}},
 	{"instances", func(ctx context.Context, l *life) error {
-		_, _, err := l.q.Admin().Instances(ctx)
-		_, errCounters := l.q.Admin().Counters(ctx, []string{"scheduled"})
+		_, _, err := inspect.NewAdmin(l.q).Instances(ctx)
+		_, errCounters := inspect.NewAdmin(l.q).Counters(ctx, []string{"scheduled"})
 		return errors.Join(err, errCounters)
 	}},
 	{"budget, dead limits", func(ctx context.Context, l *life) error {
-		_, err := l.q.Admin().Limit(ctx, 1<<30)
-		_, _, errTrim := l.q.Admin().TrimDead(ctx, store.DeadLimits{Max: 100})
+		_, err := inspect.NewAdmin(l.q).Limit(ctx, 1<<30)
+		_, _, errTrim := inspect.NewAdmin(l.q).TrimDead(ctx, inspect.DeadLimits{Max: 100})
 		return errors.Join(err, errTrim)
 	}},
 	{"run jobs", func(ctx context.Context, l *life) error {
-		id, err := l.q.Jobs().Start(ctx, store.JobSpec{Verb: store.JobReschedule, Filter: store.Filter{Tag: "red"}, By: time.Second})
+		id, err := job.New(l.q).Start(ctx, job.Spec{Verb: job.Reschedule, Filter: inspect.Filter{Tag: "red"}, By: time.Second})
 		if err != nil {
 			return err
 		}
-		run, err := l.q.Jobs().Take(ctx, id, "bridge")
+		run, err := job.New(l.q).Take(ctx, id, "bridge")
 		for err == nil && !run.Job().State.Ended() {
 			_, err = run.Step(ctx, 100)
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -77,6 +79,34 @@ func CutInt(s string) (n int64, rest string, ok bool) {
 	return 0, "", false
 }
 
+var errPacked = fmt.Errorf("%w: packed claim", ErrReply)
+
+// CutPacked reads the first message of a claim as that is packed: "length:score:member".
+func CutPacked(packed string) (score int64, member, rest string, err error) {
+	length, rest, ok := CutInt(packed)
+	if !ok {
+		return 0, "", "", errPacked
+	}
+	score, rest, ok = CutInt(rest)
+	if !ok || length < 0 || length > int64(len(rest)) {
+		return 0, "", "", errPacked
+	}
+	return score, rest[:length], rest[length:], nil
+}
+
+// EachPacked calls do for each message of a claim.
+func EachPacked(packed string, do func(score int64, member string)) error {
+	for packed != "" {
+		score, member, rest, err := CutPacked(packed)
+		if err != nil {
+			return err
+		}
+		do(score, member)
+		packed = rest
+	}
+	return nil
+}
+
 // Flag is a bool as the scripts take it.
 func Flag(set bool) int {
 	if set {
@@ -101,4 +131,16 @@ func CutLedger(entry string) (what byte, dueMs int64, maybe bool, member string)
 		}
 	}
 	return what, dueMs, maybe, member
+}
+
+// CutRoute reads what the key routes tells of a slot: "since_ms length:route reason".
+func CutRoute(entry string) (since time.Time, route, reason string) {
+	text, rest, _ := strings.Cut(entry, " ")
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		since = time.UnixMilli(ms)
+	}
+	if length, names, ok := CutInt(rest); ok && length >= 0 && length <= int64(len(names)) {
+		route, reason = names[:length], names[length:]
+	}
+	return since, route, reason
 }

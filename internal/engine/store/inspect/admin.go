@@ -1,0 +1,37 @@
+// Package inspect is all that looks at a queue: stats, counters, lists, dead letters, the
+// forecast, the audit, and what becomes of one message. With it goes what operators do by hand
+// (redrive, purge, pause, limits): no poller and no producer runs it.
+package inspect
+
+import (
+	"context"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+)
+
+// Admin is a queue as its operators see it: what it holds, what it has counted,
+// and its dead letters.
+type Admin struct{ queue *store.Queue }
+
+// NewAdmin is the operators' door.
+func NewAdmin(queue *store.Queue) *Admin { return &Admin{queue} }
+
+// Instances returns when each instance was last heard, and Redis' time now, for people:
+// one is in the list for some time after it died.
+func (a *Admin) Instances(ctx context.Context) (beats []store.Heartbeat, now time.Time, err error) {
+	err = a.queue.Repeat(ctx, func(*store.Layout) error {
+		rdb := a.queue.Redis(ctx)
+		if now, err = rdb.Time(ctx).Result(); err != nil {
+			return err
+		}
+		entries, err := rdb.ZRangeWithScores(ctx, a.queue.Keys().Instances(), 0, -1).Result()
+		beats = make([]store.Heartbeat, len(entries))
+		for i, z := range entries {
+			name, _ := z.Member.(string)
+			beats[i] = store.Heartbeat{Instance: name, At: int64(z.Score)}
+		}
+		return err
+	})
+	return beats, now, err
+}

@@ -1,0 +1,136 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+const (
+	// auditKept is about how many changes a queue remembers, and how many calls besides.
+	auditKept = 10_000
+	// MaxAudit is how many changes one call of [Admin.AuditLog] returns at the most.
+	MaxAudit = 1000
+)
+
+// How a change came. Producers' own calls are not in the audit, in whatever language they
+// are made: they are the traffic.
+const (
+	ViaAPI     = "api"
+	ViaCommand = "command"
+)
+
+// auditCursor is what names an entry of the stream.
+var auditCursor = regexp.MustCompile(`^([0-9]{1,19}-[0-9]{1,19})(c?)$`)
+
+// ofCalls ends the cursor of an entry of the calls.
+const ofCalls = "c"
+
+// Change is one change of a queue by somebody: for the record, so without payloads.
+type Change struct {
+	// Cursor names the entry, for [Admin.AuditLog]; At is when it was written, by Redis' clock.
+	Cursor string
+	At     time.Time
+	// Who is the caller's name, From its address or host, Via how the change came,
+	// Instance the bridge that was called; a command calls none.
+	Who, From, Via, Instance string
+	// Action is what was asked; What is of which messages: an id, or a filter.
+	Action, What, Key, Topic string
+	// Answer is what came of it: a status, an error's code, or a tally.
+	Answer string
+}
+
+// Audit writes a change down. The queue keeps the last 10,000, or a few more. A full
+// Redis refuses it.
+func (a *Admin) Audit(ctx context.Context, c *Change) error {
+	return a.writeAudit(ctx, a.queue.Keys().Audit(), c)
+}
+
+// AuditCall is Audit for what there may be much of: changes and reads of single messages, and
+// what was refused. As many are kept besides, so that they take no room from changes.
+func (a *Admin) AuditCall(ctx context.Context, c *Change) error {
+	return a.writeAudit(ctx, a.queue.Keys().AuditCalls(), c)
+}
+
+func (a *Admin) writeAudit(ctx context.Context, key string, c *Change) error {
+	command := scripts.NewCommand(ctx, "xadd", key, "maxlen", "~", auditKept, "*",
+		"who", c.Who, "from", c.From, "via", c.Via, "instance", c.Instance, "action", c.Action,
+		"what", c.What, "key", c.Key, "topic", c.Topic, "answer", c.Answer)
+	if err := a.queue.Redis(ctx).Process(ctx, command); err != nil {
+		return fmt.Errorf("write audit: %w", err)
+	}
+	return nil
+}
+
+// AuditLog returns up to limit changes and calls, the newest first, that are older than the
+// one of that cursor; from the newest on where it is empty. There are more where
+// limit of them are returned.
+func (a *Admin) AuditLog(ctx context.Context, cursor string, limit int) ([]Change, error) {
+	limit = min(limit, MaxAudit)
+	newestChange, newestCall := "+", "+"
+	if cursor != "" {
+		parts := auditCursor.FindStringSubmatch(cursor)
+		if parts == nil {
+			return nil, fmt.Errorf("%w: cursor %q %w", ErrListRequest, cursor, errPlace)
+		}
+		newestChange, newestCall = "("+parts[1], parts[1] // A call comes behind a change of its time.
+		if parts[2] == ofCalls {
+			newestCall = newestChange
+		}
+	}
+	changes, err := a.readAudit(ctx, a.queue.Keys().Audit(), newestChange, limit, "")
+	if err != nil {
+		return nil, err
+	}
+	calls, err := a.readAudit(ctx, a.queue.Keys().AuditCalls(), newestCall, limit, ofCalls)
+	if err != nil && !redis.IsPermissionError(err) { // Rights of before there were calls do not reach them.
+		return nil, err
+	}
+	all := append(changes, calls...)
+	slices.SortStableFunc(all, func(a, b Change) int { return compareStreamIDs(b.Cursor, a.Cursor) })
+	return all[:min(len(all), limit)], nil
+}
+
+// compareStreamIDs compares what names two entries: milliseconds, and then a number.
+func compareStreamIDs(a, b string) int {
+	at := func(id string) (ms, number uint64) {
+		_, _ = fmt.Sscanf(id, "%d-%d", &ms, &number) // It was read from a stream.
+		return ms, number
+	}
+	ms1, number1 := at(a)
+	ms2, number2 := at(b)
+	return cmp.Or(cmp.Compare(ms1, ms2), cmp.Compare(number1, number2))
+}
+
+func (a *Admin) readAudit(ctx context.Context, key, newest string, limit int, mark string) ([]Change, error) {
+	entries, err := a.queue.Redis(ctx).XRevRangeN(ctx, key, newest, "-", int64(limit)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read audit: %w", store.Unavailable(err))
+	}
+	changes := make([]Change, len(entries))
+	for i, entry := range entries {
+		text := func(name string) string {
+			value, _ := entry.Values[name].(string)
+			return value
+		}
+		var ms int64
+		if _, err := fmt.Sscanf(entry.ID, "%d-", &ms); err != nil {
+			return nil, fmt.Errorf("%w: audit entry %q", scripts.ErrReply, entry.ID)
+		}
+		changes[i] = Change{
+			Cursor: entry.ID + mark, At: time.UnixMilli(ms),
+			Who: text("who"), From: text("from"), Instance: text("instance"), Action: text("action"),
+			Via:  cmp.Or(text("via"), ViaAPI), // Earlier versions wrote down what the API did, and nothing else.
+			What: text("what"), Key: text("key"), Topic: text("topic"), Answer: text("answer"),
+		}
+	}
+	return changes, nil
+}

@@ -1,0 +1,123 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+// Found is a message as it is now.
+type Found struct {
+	message.Message
+	// Code is Waiting, InFlight or Dead.
+	Code store.Code
+	// Reason is the dead letter's, as DiedAt, which is zero where it is not known.
+	Reason string
+	DiedAt time.Time
+	// MaybePublished is set where a copy may be at the broker already.
+	MaybePublished bool
+	// Err is set where the stored message cannot be decoded.
+	Err error
+}
+
+// Located is a message, and what keeps it.
+type Located struct {
+	Found Found
+	// Parked is the route that it is parked for; nil where it is not parked.
+	Parked *message.ParkedRoute
+	// End is what became of the message, where none is found, else of an earlier one of
+	// that identity; nil where the queue's history tells of none.
+	End *message.End
+}
+
+// Get finds a message by its identity; ok is false where there is none.
+func Get(ctx context.Context, queue *store.Queue, id, key string) (found Found, ok bool, err error) {
+	located, ok, err := Locate(ctx, queue, id, key)
+	return located.Found, ok, err
+}
+
+// Locate is Get, and tells for which route the message is parked, and what became of
+// one that has ended.
+func Locate(ctx context.Context, queue *store.Queue, id, key string) (found Located, ok bool, err error) {
+	err = queue.Repeat(ctx, func(layout *store.Layout) error {
+		var last *message.End
+		for _, home := range layout.Homes(id, key) {
+			found, ok, err = getIn(ctx, queue, layout, home, id, key)
+			found.End = laterEnd(found.End, last)
+			if ok || err != nil {
+				return err
+			}
+			last = found.End
+		}
+		if last == nil {
+			found.End, err = endElsewhere(ctx, queue, layout, id, key)
+		}
+		return err
+	})
+	return found, ok, err
+}
+
+// getIn looks into one home of the message.
+func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home int, id, key string) (found Located, ok bool, err error) {
+	k := layout.Keys()[home]
+	keys, _ := layout.WithHistory(k, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes})
+	cmd, err := queue.Run(ctx, scripts.Get, keys, layout.Epoch, message.Member(id, key))
+	if err != nil {
+		return found, false, fmt.Errorf("get: %w", err)
+	}
+	r := scripts.NewReply(cmd)
+	if err := layout.Accepted(r, home); err != nil {
+		return found, false, err
+	}
+	if code := store.Code(r.Int(2)); r.Err == nil && code != store.NotFound {
+		found, ok = parseFound(queue.Name(), r, code, id, key), true
+	}
+	found.End = endOf(layout, r.Text(7), r.Int(8), r.Int(1))
+	return found, ok, r.Err
+}
+
+func parseFound(queue string, r *scripts.Reply, code store.Code, id, key string) Located {
+	if code == store.Dead {
+		return Located{Found: deadFound(queue, id, key, r.Text(5), r.Int(3))}
+	}
+	found := Located{Found: livingFound(queue, code, id, key, r.Text(4), r.Text(5), r.Int(3))}
+	if slot, _ := message.SplitScore(r.Int(3)); code == store.Waiting && slot > 0 {
+		found.Parked = &message.ParkedRoute{Slot: slot}
+		found.Parked.Since, found.Parked.Route, found.Parked.Reason = scripts.CutRoute(r.Text(6))
+	}
+	return found
+}
+
+// deadFound is a dead letter; diedMs is 0 where it is not known.
+func deadFound(queue, id, key, stored string, diedMs int64) Found {
+	letter := message.DecodeDeadLetter(message.Member(id, key), stored)
+	letter.Queue = queue
+	found := Found{
+		Message: letter.Message, Code: store.Dead, Reason: letter.Reason,
+		MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
+	}
+	if diedMs != 0 {
+		found.DiedAt = time.UnixMilli(diedMs)
+	}
+	return found
+}
+
+// livingFound is a message that is not dead; score is 0 where it is not known.
+func livingFound(queue string, code store.Code, id, key, attempts, stored string, score int64) Found {
+	found := Found{Code: code}
+	history, err := message.ParseHistory(attempts)
+	if err == nil {
+		err = found.Decode(stored)
+	}
+	found.ID, found.Key, found.Queue, found.Err = id, key, queue, err
+	if score != 0 {
+		found.DueAt = history.Promised(score)
+	}
+	found.Attempt = history.Attempts.Begun + 1
+	found.MaybePublished = history.Attempts.MaybeOut > 0
+	return found
+}

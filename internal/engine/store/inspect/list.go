@@ -1,0 +1,191 @@
+package inspect
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+)
+
+// Limits of a listing.
+const (
+	// MaxList is how many messages one call of [Admin.List] returns at the most.
+	MaxList = 1000
+	// MaxLooked is how many messages one call looks at: what a filter leaves out
+	// costs as much as what it finds.
+	MaxLooked = 20_000
+)
+
+// State is where a message is.
+type State string
+
+// The states, in the order in which they are listed: who goes on while a listing is
+// made goes from an earlier one to a later one, but for retries.
+const (
+	StateScheduled State = "scheduled"
+	StateParked    State = "parked"
+	StateInFlight  State = "in_flight"
+	StateDead      State = "dead"
+)
+
+var states = []State{StateScheduled, StateParked, StateInFlight, StateDead}
+
+// Filter says which messages are meant. The zero value means all.
+type Filter struct {
+	// State, where not empty, is where they are.
+	State State
+	// Topic, Key and IDPrefix, where not empty, are theirs.
+	Topic, Key, IDPrefix string
+	// Tag, where not empty, is one of theirs.
+	Tag string
+	// Reason, where not empty, is why they are dead, to the letter; ReasonContains is a part
+	// of it. At most one of them is needed: a part of another reason is refused.
+	Reason, ReasonContains string
+	// From and To, where not zero, limit when they are due: From is included, To is
+	// not. A retry counts by when it is tried again.
+	From, To time.Time
+}
+
+// ListRequest asks for a page of a listing.
+type ListRequest struct {
+	Filter
+	// Limit is how many messages to return at the most, 1 to [MaxList].
+	Limit int
+	// After is where the page before ended, see [Page]; empty for the first one.
+	After string
+}
+
+// Listed is a message of a listing.
+type Listed struct {
+	Found Found
+	State State
+}
+
+// Member names the message within its shard.
+func (m *Listed) Member() string { return message.Member(m.Found.ID, m.Found.Key) }
+
+// Page is a part of a listing.
+type Page struct {
+	// Messages are in due order within a state, dead letters in the order in which
+	// they died. Those of a Tag are, whatever their state, in the order of key and id.
+	// There may be none though more pages follow.
+	Messages []Listed
+	// Looked is how many messages were looked at for it, at the most 20,000.
+	Looked int
+	// Next is where the next page begins; empty where there is none.
+	Next string
+}
+
+// ErrListRequest is returned for a request that cannot be answered; the error says
+// which field is wrong.
+var ErrListRequest = errors.New("invalid list request")
+
+// List returns messages of all shards, with their bodies. A page costs a bounded
+// amount of work, so a filter that finds little may take many. What stays where it
+// is for as long as the listing takes is in it once; what moves meanwhile may be
+// missed where it was tried again, and be there twice where it was rescheduled.
+func (a *Admin) List(ctx context.Context, r ListRequest) (page Page, err error) {
+	at, err := r.check()
+	if err != nil {
+		return Page{}, fmt.Errorf("%w: %w", ErrListRequest, err)
+	}
+	err = a.queue.Repeat(ctx, func(layout *store.Layout) error {
+		l := &lister{queue: a.queue, layout: layout, request: &r, left: MaxLooked}
+		page, err = l.list(ctx, at)
+		page.Looked = MaxLooked - l.left
+		return err
+	})
+	return page, err
+}
+
+// Check is the error that [Admin.List] would return for the request, without its kind.
+func (r ListRequest) Check() error {
+	_, err := r.check()
+	return err
+}
+
+// check returns where the listing goes on.
+func (r *ListRequest) check() (at place, err error) {
+	switch {
+	case r.Limit < 1 || r.Limit > MaxList:
+		return at, fmt.Errorf("limit %d: must be 1 to %d", r.Limit, MaxList)
+	case r.State != "" && !slices.Contains(states, r.State):
+		return at, fmt.Errorf("state %q: must be scheduled, parked, in_flight or dead", r.State)
+	case !r.From.IsZero() && !r.To.IsZero() && !r.From.Before(r.To):
+		return at, fmt.Errorf("due from %s is not before due to %s", r.From.Format(message.TimeFormat), r.To.Format(message.TimeFormat))
+	case (r.Reason != "" || r.ReasonContains != "") && r.State != "" && r.State != StateDead:
+		return at, fmt.Errorf("state %q: only dead letters have a reason", r.State)
+	case r.Reason != "" && !strings.Contains(r.Reason, r.ReasonContains):
+		return at, fmt.Errorf("reason_contains %q: is no part of reason %q, so nothing could match", r.ReasonContains, r.Reason)
+	case r.Tag != "":
+		if err := message.CheckTag(r.Tag); err != nil {
+			return at, err
+		}
+	}
+	if r.Reason != "" || r.ReasonContains != "" {
+		r.State = StateDead
+	}
+	switch {
+	case r.After == "" && r.Tag != "":
+		return place{state: taggedPlace}, nil
+	case r.After == "":
+		return place{state: max(0, slices.Index(states, r.State))}, nil // Without a state, all of them.
+	}
+	if at, err = parsePlace(r.After); err != nil {
+		return at, fmt.Errorf("cursor %q %w", r.After, err)
+	}
+	if (at.state == taggedPlace) != (r.Tag != "") {
+		return at, fmt.Errorf("cursor %q is that of a listing with another tag", r.After)
+	}
+	return at, nil
+}
+
+// taggedPlace stands for all states where what has a tag is listed.
+var taggedPlace = len(states)
+
+// place is behind a message in the order of a listing, which is that of Redis: by
+// state, score and id.
+type place struct {
+	state  int
+	begun  bool // there is such a message
+	score  int64
+	member string
+}
+
+var errPlace = errors.New("is none that a listing has returned")
+
+// String is the place as callers keep it.
+func (p place) String() string {
+	text := strconv.Itoa(p.state)
+	if p.begun {
+		text += " " + strconv.FormatInt(p.score, 10) + " " + p.member
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(text))
+}
+
+func parsePlace(s string) (p place, err error) {
+	text, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return p, errPlace
+	}
+	state, rest, begun := strings.Cut(string(text), " ")
+	if p.state, err = strconv.Atoi(state); err != nil || p.state < 0 || p.state > taggedPlace {
+		return p, errPlace
+	}
+	if !begun {
+		return p, nil
+	}
+	score, member, isWhole := strings.Cut(rest, " ")
+	if p.score, err = strconv.ParseInt(score, 10, 64); err != nil || !isWhole {
+		return p, errPlace
+	}
+	p.begun, p.member = true, member
+	return p, nil
+}

@@ -1,0 +1,241 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+const (
+	// listedAtOnce is how many messages of a state are looked at together.
+	listedAtOnce = 256
+	// leastPage is how many of a shard are read at once, at the least.
+	leastPage = 32
+	// parallelPages is how many shards are read at once.
+	parallelPages = 8
+)
+
+// lister makes one page of a listing.
+type lister struct {
+	queue   *store.Queue
+	layout  *store.Layout
+	request *ListRequest
+	left    int // to be looked at
+	page    Page
+	moved   []string // members of which no text was where their place is: they have another one now
+}
+
+// entry is a message by its place in a shard.
+type entry struct {
+	shard  int
+	rank   int64 // its place in the order: the score, unless the order is that of the members
+	score  int64
+	member string
+	state  State
+	isGone bool // from all places
+}
+
+func (a entry) compare(b entry) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.member, b.member), cmp.Compare(a.shard, b.shard))
+}
+
+// list goes through the states until the page is full, or all that it may look at was
+// looked at.
+func (l *lister) list(ctx context.Context, at place) (Page, error) {
+	for {
+		done, err := l.state(ctx, &at)
+		if err != nil {
+			return Page{}, err
+		}
+		switch {
+		case !done:
+			l.page.Next = at.String()
+			return l.page, nil
+		case l.request.State != "" || at.state >= len(states)-1:
+			return l.page, nil
+		}
+		at = place{state: at.state + 1}
+	}
+}
+
+// state lists one state from a place on, and moves it. It is done where nothing follows.
+func (l *lister) state(ctx context.Context, at *place) (done bool, err error) {
+	m, err := l.merge(ctx, *at)
+	for err == nil {
+		var batch []entry
+		if batch, err = m.next(ctx, min(listedAtOnce, max(l.left, 1))); err != nil {
+			break
+		}
+		if len(batch) == 0 {
+			return true, nil
+		}
+		var looked int
+		if looked, err = l.look(ctx, batch); err != nil {
+			break
+		}
+		last := batch[looked-1]
+		at.begun, at.score, at.member = true, last.rank, last.member
+		if l.left -= looked; looked < len(batch) || l.left <= 0 || len(l.page.Messages) >= l.request.Limit {
+			return false, nil
+		}
+	}
+	return false, fmt.Errorf("list: %w", err)
+}
+
+// merge brings what the shards hold in one state into one order.
+type merge struct {
+	streams []*stream
+	fill    func(ctx context.Context, s *stream) error // nil: the streams are whole
+}
+
+// stream is what one shard holds, from a place on.
+type stream struct {
+	shard   int
+	after   place
+	entries []entry
+	isWhole bool // nothing follows the entries
+}
+
+// next are the first n that remain, fewer at the end.
+func (m *merge) next(ctx context.Context, n int) (batch []entry, err error) {
+	for len(batch) < n {
+		if err := m.refill(ctx); err != nil {
+			return nil, err
+		}
+		var least *stream
+		for _, s := range m.streams {
+			if len(s.entries) > 0 && (least == nil || s.entries[0].compare(least.entries[0]) < 0) {
+				least = s
+			}
+		}
+		if least == nil {
+			break
+		}
+		batch, least.entries = append(batch, least.entries[0]), least.entries[1:]
+	}
+	return batch, nil
+}
+
+// refill reads on where a shard's first entry is not known.
+func (m *merge) refill(ctx context.Context) error {
+	if !slices.ContainsFunc(m.streams, func(s *stream) bool { return len(s.entries) == 0 && !s.isWhole }) {
+		return nil
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelPages)
+	for _, s := range m.streams {
+		if len(s.entries) == 0 && !s.isWhole {
+			group.Go(func() error { return m.fill(ctx, s) })
+		}
+	}
+	return group.Wait()
+}
+
+// merge begins at a place.
+func (l *lister) merge(ctx context.Context, at place) (*merge, error) {
+	shards := l.layout.InUse()
+	if at.state != taggedPlace && states[at.state] == StateInFlight {
+		return l.inFlight(ctx, at)
+	}
+	m := &merge{}
+	for shard := range shards {
+		m.streams = append(m.streams, &stream{shard: shard, after: at})
+	}
+	count := min(listedAtOnce, max(leastPage, 2*l.request.Limit/shards))
+	if at.state == taggedPlace {
+		m.fill = func(ctx context.Context, s *stream) error { return l.readTagged(ctx, s, count) }
+		return m, nil
+	}
+	least, most := l.scores(states[at.state])
+	m.fill = func(ctx context.Context, s *stream) error { return l.read(ctx, s, least, most, count) }
+	return m, nil
+}
+
+// scores are those of a state, the last one not included, as far as the filter's times
+// limit them.
+func (l *lister) scores(state State) (least, most string) {
+	bound := func(ms int64) string { return strconv.FormatInt(ms, 10) }
+	switch state {
+	case StateParked:
+		return bound(message.ParkedFrom), "+inf"
+	case StateDead:
+		return "-inf", "+inf"
+	case StateScheduled, StateInFlight:
+	}
+	least, most = "-inf", bound(message.ParkedFrom)
+	if from := l.request.From; !from.IsZero() {
+		least = bound(from.UnixMilli())
+	}
+	if to := l.request.To; !to.IsZero() {
+		most = bound(min(to.UnixMilli(), message.ParkedFrom))
+	}
+	return least, most
+}
+
+// read reads the next entries of a shard.
+func (l *lister) read(ctx context.Context, s *stream, least, most string, count int) error {
+	k := l.layout.Keys()[s.shard]
+	key, after := k.Due, ""
+	if states[s.after.state] == StateDead {
+		key = k.Dead
+	}
+	if s.after.begun {
+		after = strconv.FormatInt(s.after.score, 10)
+	}
+	cmd, err := l.queue.Run(ctx, scripts.Page, []string{key, k.Meta}, l.layout.Epoch, least, most, after, s.after.member, count)
+	if err != nil {
+		return err
+	}
+	r := scripts.NewReply(cmd)
+	if err := l.layout.Accepted(r, s.shard); err != nil {
+		return err
+	}
+	list := r.List(2)
+	for i := 0; i+1 < len(list.Values); i += 2 {
+		score := list.Int(i + 1)
+		s.entries = append(s.entries, entry{shard: s.shard, rank: score, score: score, member: list.Text(i), state: states[s.after.state]})
+	}
+	if n := len(s.entries); n > 0 {
+		s.after.begun, s.after.score, s.after.member = true, s.entries[n-1].rank, s.entries[n-1].member
+	}
+	s.isWhole = len(s.entries) < count
+	if r.Err == nil {
+		r.Err = list.Err
+	}
+	return r.Err
+}
+
+// inFlight reads all claims of all shards: windows bound what they hold.
+func (l *lister) inFlight(ctx context.Context, at place) (*merge, error) {
+	m := &merge{}
+	for shard, k := range l.layout.Keys()[:l.layout.InUse()] {
+		claims, err := l.queue.Redis(ctx).HVals(ctx, k.Claims).Result()
+		if err != nil {
+			return nil, err
+		}
+		s := &stream{shard: shard, isWhole: true}
+		for _, packed := range claims {
+			err := scripts.EachPacked(packed, func(score int64, member string) {
+				e := entry{shard: shard, rank: score, score: score, member: member, state: StateInFlight}
+				if !at.begun || e.compare(entry{shard: math.MaxInt, rank: at.score, member: at.member}) > 0 {
+					s.entries = append(s.entries, e)
+				}
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		slices.SortFunc(s.entries, entry.compare)
+		m.streams = append(m.streams, s)
+	}
+	return m, nil
+}

@@ -1,0 +1,242 @@
+package inspect
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+)
+
+const (
+	// MaxNames is how many names a page has at the most.
+	MaxNames = 500
+	// scanBytes is how many bytes of messages a page of names may pass over.
+	scanBytes = 256 << 10
+)
+
+// ScanPlace is how far the names of the shards were gone through. A cursor means something
+// to the server that gave it only.
+type ScanPlace struct {
+	Shard  int    `json:"shard"`
+	Cursor string `json:"cursor"`
+	Server string `json:"server"`
+}
+
+// Scan goes through the names of all that waits or is in flight, shard by shard: a scan of a
+// hash returns each that is in it from the scan's beginning to its end, wherever it moves.
+type Scan struct {
+	queue  *store.Queue
+	filter Filter
+	mark   string
+	page   int // how many names the next page has
+}
+
+// NewScan begins one; messages whose token begins with the mark are passed over.
+func NewScan(queue *store.Queue, filter Filter, mark string) *Scan {
+	return &Scan{queue: queue, filter: filter, mark: mark}
+}
+
+// NamesPage is a page of names.
+type NamesPage struct {
+	// Messages are those that the filter lets through; Moved names those that were somewhere
+	// else when they were looked at.
+	Messages []Listed
+	Moved    []string
+	// Looked is about how many names it had.
+	Looked int
+	// After is where the next page begins, unless it IsLast.
+	After  ScanPlace
+	IsLast bool
+}
+
+// Next reads the page at a place.
+func (s *Scan) Next(ctx context.Context, at ScanPlace) (page NamesPage, err error) {
+	err = s.queue.Repeat(ctx, func(layout *store.Layout) error {
+		for s.filter.Key != "" && at.Shard < layout.InUse() && !slices.Contains(layout.Homes("", s.filter.Key), at.Shard) {
+			at = ScanPlace{Shard: at.Shard + 1, Cursor: "0"}
+		}
+		if at.Shard >= layout.InUse() {
+			page = NamesPage{After: at, IsLast: true}
+			return nil
+		}
+		l := newLister(s.queue, layout, &s.filter)
+		entries, after, err := l.scan(ctx, at, s.mark, &s.page)
+		if err != nil {
+			return err
+		}
+		if _, err := l.look(ctx, entries); err != nil {
+			return err
+		}
+		page = NamesPage{Messages: l.page.Messages, Moved: l.moved, Looked: s.page, After: after, IsLast: after.Shard >= layout.InUse()}
+		return nil
+	})
+	return page, err
+}
+
+// Named looks at messages by their names: it returns those that the filter lets through, and
+// the names of those that were somewhere else by the time they were looked at.
+func (a *Admin) Named(ctx context.Context, filter *Filter, members []string) (found []Listed, moved []string, err error) {
+	err = a.queue.Repeat(ctx, func(layout *store.Layout) error {
+		l := newLister(a.queue, layout, filter)
+		homes := map[int][]string{}
+		for _, member := range members {
+			for _, home := range layout.Homes(message.SplitMember(member)) {
+				homes[home] = append(homes[home], member)
+			}
+		}
+		for shard, members := range homes {
+			r, err := l.places(ctx, shard, members)
+			if err != nil {
+				return err
+			}
+			entries, err := l.placed(ctx, shard, r)
+			if err != nil {
+				return err
+			}
+			if _, err := l.look(ctx, entries); err != nil {
+				return err
+			}
+		}
+		found, moved = l.page.Messages, l.moved
+		return nil
+	})
+	return found, moved, err
+}
+
+// newLister looks at messages whose places are known, however many.
+func newLister(queue *store.Queue, layout *store.Layout, filter *Filter) *lister {
+	return &lister{queue: queue, layout: layout, request: &ListRequest{Filter: *filter, Limit: 1 << 30}}
+}
+
+// scan reads a page of a shard's names, of so many, and tells the place behind it. Before a
+// server that has taken over, the shard begins anew.
+func (l *lister) scan(ctx context.Context, at ScanPlace, mark string, count *int) (entries []entry, after ScanPlace, err error) {
+	*count = max(1, *count)
+	f := &l.request.Filter
+	pattern, least, most := "*", "0", strconv.FormatInt(message.ParkedFrom, 10)
+	if f.Key != "" {
+		pattern = globEscaper.Replace(message.Member(f.IDPrefix, f.Key)) + "*"
+	}
+	if !f.From.IsZero() {
+		least = strconv.FormatInt(f.From.UnixMilli(), 10)
+	}
+	if !f.To.IsZero() {
+		most = strconv.FormatInt(f.To.UnixMilli(), 10)
+	}
+	r, err := l.places(ctx, at.Shard, nil, at.Cursor, *count, pattern, f.Topic, f.IDPrefix, mark, least, most)
+	if err != nil {
+		return nil, at, err
+	}
+	after = ScanPlace{Shard: at.Shard, Server: r.Text(2), Cursor: r.Text(3)}
+	switch bytes := r.Int(4); {
+	case bytes > scanBytes:
+		*count = max(1, *count/4)
+	case bytes*4 <= scanBytes:
+		*count = min(4**count, MaxNames)
+	}
+	if at.Cursor != "0" && at.Server != after.Server {
+		return nil, ScanPlace{Shard: at.Shard, Cursor: "0"}, r.Err
+	}
+	if after.Cursor == "0" {
+		after.Shard++
+	}
+	entries, err = l.placed(ctx, at.Shard, r)
+	return entries, after, err
+}
+
+// places asks where these members are; or, with the arguments of a page, those of the page.
+func (l *lister) places(ctx context.Context, shard int, members []string, page ...any) (*scripts.Reply, error) {
+	if page == nil {
+		page = []any{"", 0, "", "", "", "", 0, 0}
+	}
+	args := append([]any{l.layout.Epoch}, page...)
+	for _, member := range members {
+		args = append(args, member)
+	}
+	k := l.layout.Keys()[shard]
+	cmd, err := l.queue.Run(ctx, scripts.Members, []string{k.Msg, k.Due, k.Dead, k.Meta}, args...)
+	if err != nil {
+		return nil, err
+	}
+	r := scripts.NewReply(cmd)
+	if err := l.layout.Accepted(r, shard); err != nil {
+		return nil, err
+	}
+	return r, r.Err
+}
+
+func (l *lister) placed(ctx context.Context, shard int, r *scripts.Reply) ([]entry, error) {
+	entries, err := entriesOf(shard, r.List(5))
+	if err != nil {
+		return nil, err
+	}
+	return entries, l.scoreInFlight(ctx, shard, entries)
+}
+
+// Walk goes through the names of the messages of one shard that have a tag or a Key, all that
+// are there from its beginning to its end: by the index of the tag; or those of the Key by a
+// scan of what lives, and then by a listing of what is dead.
+type Walk struct {
+	queue  *store.Queue
+	shard  int
+	filter Filter
+	stream stream // of the index, or of the dead
+	at     ScanPlace
+	names  int // how many the next page of the scan has
+	isDead bool
+	isOver bool
+}
+
+// NewWalk begins one; the filter has a Tag, a Key or both, and nothing else.
+func NewWalk(queue *store.Queue, filter Filter, shard int) *Walk {
+	return &Walk{queue: queue, shard: shard, filter: filter, at: ScanPlace{Shard: shard, Cursor: "0"}}
+}
+
+// IsOver reports whether no page follows.
+func (w *Walk) IsOver() bool { return w.isOver }
+
+// Next are the names of a page.
+func (w *Walk) Next(ctx context.Context) (members []string, err error) {
+	err = w.queue.Repeat(ctx, func(layout *store.Layout) error {
+		if members = nil; w.shard >= layout.InUse() { // It has drained, and was dropped.
+			w.isOver = true
+			return nil
+		}
+		entries, err := w.page(ctx, newLister(w.queue, layout, &w.filter))
+		for _, e := range entries {
+			if _, key := message.SplitMember(e.member); w.filter.Key == "" || key == w.filter.Key {
+				members = append(members, e.member)
+			}
+		}
+		return err
+	})
+	return members, err
+}
+
+func (w *Walk) page(ctx context.Context, l *lister) ([]entry, error) {
+	if w.filter.Tag == "" && !w.isDead {
+		entries, after, err := l.scan(ctx, w.at, "", &w.names)
+		if err != nil {
+			return nil, err
+		}
+		w.at, w.isDead = after, after.Shard != w.shard
+		return entries, nil
+	}
+	s := stream{shard: w.shard, after: w.stream.after}
+	var err error
+	if w.filter.Tag != "" {
+		s.after.state = taggedPlace
+		err = l.readTagged(ctx, &s, MaxNames)
+	} else {
+		s.after.state = slices.Index(states, StateDead)
+		err = l.read(ctx, &s, "-inf", "+inf", MaxNames)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.stream, w.isOver = s, s.isWhole
+	return s.entries, nil
+}

@@ -1,0 +1,231 @@
+// Package verify checks invariant I6 of a whole queue, and its history, beside producers and
+// pollers, and mends what can be mended without a guess. Package sound says what must hold: a
+// walk finds suspects by it, and mend.lua judges each again, at one instant.
+package verify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+)
+
+const (
+	// pageSize is about how many entries one step of a walk reads, and pageBytes how
+	// many bytes of messages Redis may pass over for it.
+	pageSize  = 256
+	pageBytes = 1 << 20
+	// saidMost is how many breaches of a shard are remembered, so that each is said once.
+	saidMost = 100_000
+	// lostDeadline is when a claim that had no deadline may be reclaimed: later than any
+	// instance that lives extends it.
+	lostDeadline = time.Minute
+	// lostTombstone is how long a tombstone stays that had no expiry: as long as a broker
+	// may bring a message again.
+	lostTombstone = 24 * time.Hour
+)
+
+// Options say how a queue is verified.
+type Options struct {
+	// Mend mends what can be mended without a guess. A message that has lost its due time
+	// or its body goes to the dead letters, with that reason.
+	Mend bool
+	// Rate is how many entries a second are looked at, at the most; 0: as many as can be.
+	Rate int
+	// Progress, where not nil, is told of every step: how many entries of about how many
+	// were looked at.
+	Progress func(looked, total int64)
+}
+
+// Breach is a part of invariant I6 that does not hold.
+type Breach struct {
+	sound.Finding
+
+	Shard int
+	// Mended is set where it holds again.
+	Mended bool
+}
+
+// verification is that of one queue.
+type verification struct {
+	queue  *store.Queue
+	asked  Options
+	found  func(Breach) error
+	layout *store.Layout
+
+	pace pace
+}
+
+// pace is how far a verification is.
+type pace struct {
+	began         time.Time
+	looked, total int64
+}
+
+// Run walks over all shards of a queue in small steps and calls found for each breach; found's
+// error ends it. Its own is [store.ErrNoLayout] where nobody has used the queue.
+func Run(ctx context.Context, queue *store.Queue, asked Options, found func(Breach) error) (err error) {
+	v := &verification{queue: queue, asked: asked, found: found, pace: pace{began: time.Now()}}
+	if v.layout, err = queue.AwaitLayout(ctx); err != nil {
+		return err
+	}
+	stats := make([]inspect.ShardStats, v.layout.InUse())
+	for shard := range stats {
+		if stats[shard], err = v.stats(ctx, shard); err != nil {
+			return err
+		}
+		ends, err := v.countEnds(ctx, shard)
+		if err != nil {
+			return err
+		}
+		// What waits is met in due and msg, and so on.
+		v.pace.total += 2*(stats[shard].Waiting+stats[shard].Dead+ends) + stats[shard].InFlight
+	}
+	for shard := range stats {
+		if err := v.shard(ctx, shard, &stats[shard]); err != nil {
+			return fmt.Errorf("verify shard %d: %w", shard, err)
+		}
+	}
+	return nil
+}
+
+func (v *verification) stats(ctx context.Context, shard int) (stats inspect.ShardStats, err error) {
+	err = v.queue.Repeat(ctx, func(*store.Layout) (err error) {
+		stats, err = inspect.NewAdmin(v.queue).Stats(ctx, shard)
+		return err
+	})
+	return stats, err
+}
+
+func (v *verification) shard(ctx context.Context, shard int, stats *inspect.ShardStats) error {
+	w := &walk{verification: v, shard: shard, keys: v.layout.Keys()[shard], said: map[sound.Finding]bool{}}
+	if err := w.whole(ctx, stats); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{
+		w.claims, w.due, w.dead, w.bodies, w.letters, w.attempts, w.tombstones, w.tags, w.history,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk looks at one shard.
+type walk struct {
+	*verification
+	shard int
+	keys  keys.Shard
+	// said are the first breaches: what is in several keys is met several times.
+	said map[sound.Finding]bool
+}
+
+// whole judges the shard as a whole.
+func (w *walk) whole(ctx context.Context, stats *inspect.ShardStats) error {
+	for _, finding := range sound.Sum(stats.Counters, stats.Waiting+stats.InFlight+stats.Dead) {
+		if err := w.breach(finding, false); err != nil {
+			return err
+		}
+	}
+	if stats.Epoch == w.layout.Epoch {
+		return nil
+	}
+	// It may be that a change of the shards is under way, or just was.
+	layout, err := w.queue.LoadLayout(ctx)
+	if err != nil || layout.Next != 0 || w.shard >= layout.InUse() {
+		return err
+	}
+	now, err := w.stats(ctx, w.shard)
+	if err != nil || now.Epoch == layout.Epoch {
+		return err
+	}
+	return w.breach(sound.Finding{Kind: sound.Lost, Detail: fmt.Sprintf("the layout has the epoch %s, the shard %q", layout.Epoch, now.Epoch)}, false)
+}
+
+// judgeAll looks again at what looked broken.
+func (w *walk) judgeAll(ctx context.Context, suspects []sound.Finding) error {
+	for _, suspect := range suspects {
+		if err := w.judge(ctx, suspect, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Answers of the script.
+const (
+	mendSound  = 0
+	mendMended = 2
+)
+
+// judge looks again at one suspect, at one instant, and mends it if that was asked. life is
+// how the message was stored by which a tag was judged.
+func (w *walk) judge(ctx context.Context, suspect sound.Finding, life string) error {
+	switch suspect.Kind {
+	case sound.Unreadable: // By one value, and so at one instant.
+		return w.breach(suspect, false)
+	case sound.WrongHome:
+		layout, err := w.queue.LoadLayout(ctx)
+		if err != nil || slices.Contains(layout.Homes(message.SplitMember(suspect.Name)), w.shard) {
+			return err
+		}
+		return w.breach(suspect, false)
+	default:
+	}
+	answer, err := w.mend(ctx, suspect, life, 0)
+	if err != nil || answer == mendSound {
+		return err
+	}
+	return w.breach(suspect, answer == mendMended)
+}
+
+// mend runs the script, which mends only where that was asked. most is how many ends may stay.
+func (w *walk) mend(ctx context.Context, suspect sound.Finding, life string, most int) (answer int, err error) {
+	k := w.keys
+	ended, ends := k.History()
+	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+		cmd, err := w.queue.Run(ctx, scripts.Mend,
+			[]string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Tags, ended, ends},
+			string(suspect.Kind), suspect.Name, scripts.Flag(w.asked.Mend), suspect.Tag, life,
+			lostDeadline.Milliseconds(), lostTombstone.Milliseconds(), most, endsAtOnce)
+		if err != nil {
+			return err
+		}
+		answer, err = cmd.Int()
+		return err
+	})
+	return answer, err
+}
+
+func (w *walk) breach(f sound.Finding, mended bool) error {
+	if w.said[f] {
+		return nil
+	}
+	if len(w.said) < saidMost {
+		w.said[f] = true
+	}
+	return w.found(Breach{Finding: f, Shard: w.shard, Mended: mended})
+}
+
+// step counts entries, keeps the pace, and says how far it is.
+func (w *walk) step(ctx context.Context, entries int) error {
+	p := &w.pace
+	p.looked += int64(entries)
+	if w.asked.Progress != nil {
+		w.asked.Progress(p.looked, max(p.looked, p.total))
+	}
+	if w.asked.Rate > 0 {
+		due := time.Duration(float64(p.looked) / float64(w.asked.Rate) * float64(time.Second))
+		wait.Sleep(ctx, due-time.Since(p.began))
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,373 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
+	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
+)
+
+// scan reads a key to its end, some names at a time. A scan returns what is there from its
+// beginning to its end, some of it twice.
+func (w *walk) scan(ctx context.Context, command, key string, look func(context.Context, []string) error) error {
+	cursor, count := "0", 1
+	for {
+		var names []string
+		err := w.queue.Repeat(ctx, func(*store.Layout) error {
+			cmd, err := w.queue.Run(ctx, scripts.Scan, []string{key}, command, cursor, count)
+			if err != nil {
+				return err
+			}
+			r := scripts.NewReply(cmd)
+			next, bytes, list := r.Text(0), r.Int(1), r.List(2)
+			names = make([]string, len(list.Values))
+			for i := range names {
+				names[i] = list.Text(i)
+			}
+			if err := errors.Join(r.Err, list.Err); err != nil {
+				return err
+			}
+			cursor = next
+			switch { // The script passes over the values, too.
+			case bytes > pageBytes:
+				count = max(1, count/4)
+			case bytes*4 <= pageBytes:
+				count = min(4*count, pageSize)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for page := range slices.Chunk(names, pageSize) {
+			if err := look(ctx, page); err != nil {
+				return err
+			}
+		}
+		if cursor == "0" {
+			return nil
+		}
+	}
+}
+
+// due looks at what waits.
+func (w *walk) due(ctx context.Context) error {
+	return w.scan(ctx, "ZSCAN", w.keys.Due, w.counted(w.look))
+}
+
+// dead looks at what is listed among the dead.
+func (w *walk) dead(ctx context.Context) error {
+	return w.scan(ctx, "ZSCAN", w.keys.Dead, w.counted(w.look))
+}
+
+// bodies looks at what has a body and does not wait: what waits was looked at.
+func (w *walk) bodies(ctx context.Context) error {
+	return w.scan(ctx, "HSCAN", w.keys.Msg, w.counted(w.unless(w.keys.Due)))
+}
+
+// letters looks at letters that are not listed.
+func (w *walk) letters(ctx context.Context) error {
+	return w.scan(ctx, "HSCAN", w.keys.DeadMsg, w.counted(w.unless(w.keys.Dead)))
+}
+
+// attempts looks at those of messages that do not wait.
+func (w *walk) attempts(ctx context.Context) error {
+	return w.scan(ctx, "HSCAN", w.keys.Attempts, w.unless(w.keys.Due))
+}
+
+// counted counts what is looked at towards the total.
+func (w *walk) counted(look func(context.Context, []string) error) func(context.Context, []string) error {
+	return func(ctx context.Context, names []string) error {
+		if err := look(ctx, names); err != nil {
+			return err
+		}
+		return w.step(ctx, len(names))
+	}
+}
+
+// unless looks at those that are not in a sorted set.
+func (w *walk) unless(key string) func(context.Context, []string) error {
+	return func(ctx context.Context, members []string) error {
+		there, err := w.scored(ctx, key, members)
+		if err != nil {
+			return err
+		}
+		return w.look(ctx, slices.DeleteFunc(members, func(member string) bool { return there[member] }))
+	}
+}
+
+// scored are those of the names that a sorted set has.
+func (w *walk) scored(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
+	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+		cmds, err := w.queue.Redis(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, name := range names {
+				pipe.ZScore(ctx, key, name)
+			}
+			return nil
+		})
+		there = map[string]bool{}
+		for i, cmd := range cmds {
+			there[names[i]] = cmd.Err() == nil
+		}
+		return missing(err)
+	})
+	return there, err
+}
+
+// hashed are those of the names that a hash of short values has.
+func (w *walk) hashed(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
+	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+		values, err := w.queue.Redis(ctx).HMGet(ctx, key, names...).Result()
+		there = map[string]bool{}
+		for i, value := range values {
+			there[names[i]] = value != nil
+		}
+		return err
+	})
+	return there, err
+}
+
+// missing is the error of a pipeline, but that something was not there.
+func missing(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
+
+// look checks messages, and judges again what looks broken.
+func (w *walk) look(ctx context.Context, members []string) error {
+	return w.lookIn(ctx, members, false)
+}
+
+// lookIn is look; claimed messages are looked for in the claims whatever else is known of
+// them, others only where they are nowhere else.
+func (w *walk) lookIn(ctx context.Context, members []string, claimed bool) error {
+	for part := range slices.Chunk(members, pageSize) {
+		messages, err := w.read(ctx, part)
+		if err != nil {
+			return err
+		}
+		if claimed || slices.ContainsFunc(messages, func(m sound.Message) bool { return m.Waits != (m.Stored != nil) }) {
+			if err := w.countClaims(ctx, messages); err != nil {
+				return err
+			}
+		}
+		for i := range messages {
+			if err := w.check(ctx, &messages[i]); err != nil {
+				return err
+			}
+		}
+		if err := w.checkTags(ctx, messages); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) check(ctx context.Context, m *sound.Message) error {
+	suspects := m.Check()
+	if isThere := m.Waits || m.Stored != nil || m.Dead || m.Letter != nil; isThere && !w.isHome(m.Member) {
+		suspects = append(suspects, sound.Finding{Kind: sound.WrongHome, Name: m.Member})
+	}
+	return w.judgeAll(ctx, suspects)
+}
+
+// isHome reports whether somebody looks for the message in this shard.
+func (w *walk) isHome(member string) bool {
+	return slices.Contains(w.layout.Homes(message.SplitMember(member)), w.shard)
+}
+
+// read reads what the keys but the claims have of the messages, not at one instant: where
+// a message waits is read first, so that what goes its usual way is met somewhere.
+func (w *walk) read(ctx context.Context, members []string) ([]sound.Message, error) {
+	messages := make([]sound.Message, len(members))
+	err := w.queue.Repeat(ctx, func(*store.Layout) error {
+		pipe := w.queue.Redis(ctx).Pipeline()
+		var takes []func()
+		for i, member := range members {
+			due, dead := pipe.ZScore(ctx, w.keys.Due, member), pipe.ZScore(ctx, w.keys.Dead, member)
+			takes = append(takes, func() {
+				messages[i] = sound.Message{Member: member, Waits: due.Err() == nil, Dead: dead.Err() == nil}
+			})
+		}
+		for from := 0; from < len(members); from += store.BodiesAtOnce {
+			names := members[from:min(from+store.BodiesAtOnce, len(members))]
+			stored, attempts := pipe.HMGet(ctx, w.keys.Msg, names...), pipe.HMGet(ctx, w.keys.Attempts, names...)
+			letters := pipe.HMGet(ctx, w.keys.DeadMsg, names...)
+			takes = append(takes, func() {
+				for n := range names {
+					m := &messages[from+n]
+					m.Stored, m.Attempts, m.Letter = textAt(stored, n), textAt(attempts, n), textAt(letters, n)
+				}
+			})
+		}
+		if _, err := pipe.Exec(ctx); missing(err) != nil {
+			return err
+		}
+		for _, take := range takes {
+			take()
+		}
+		return nil
+	})
+	return messages, err
+}
+
+func textAt(cmd *redis.SliceCmd, i int) *string {
+	if values := cmd.Val(); i < len(values) {
+		if s, ok := values[i].(string); ok {
+			return &s
+		}
+	}
+	return nil
+}
+
+// countClaims reads in how many claims the messages are.
+func (w *walk) countClaims(ctx context.Context, messages []sound.Message) error {
+	claims, err := w.readClaims(ctx)
+	if err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	for _, packed := range claims {
+		_ = scripts.EachPacked(packed, func(_ int64, member string) { counts[member]++ }) // The walk over the claims tells.
+	}
+	for i := range messages {
+		messages[i].Claims = counts[messages[i].Member]
+	}
+	return nil
+}
+
+// readClaims reads all claims. Windows bound how many there are.
+func (w *walk) readClaims(ctx context.Context) (claims map[string]string, err error) {
+	err = w.queue.Repeat(ctx, func(*store.Layout) (err error) {
+		claims, err = w.queue.Redis(ctx).HGetAll(ctx, w.keys.Claims).Result()
+		return err
+	})
+	return claims, err
+}
+
+// claims compares claims with deadlines, and looks at what is in them.
+func (w *walk) claims(ctx context.Context) error {
+	claims, err := w.readClaims(ctx)
+	if err != nil {
+		return err
+	}
+	deadlines := map[string]bool{}
+	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+		tokens, err := w.queue.Redis(ctx).ZRange(ctx, w.keys.Deadlines, 0, -1).Result()
+		for _, token := range tokens {
+			deadlines[token] = true
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.judgeAll(ctx, sound.Unpaired(claims, sound.NoDeadline, deadlines, sound.NoClaim)); err != nil {
+		return err
+	}
+	var members []string
+	for token, packed := range claims {
+		err := scripts.EachPacked(packed, func(_ int64, member string) { members = append(members, member) })
+		if err == nil {
+			continue
+		}
+		if err := w.breach(sound.Finding{Kind: sound.Unreadable, Name: token, Detail: err.Error()}, false); err != nil {
+			return err
+		}
+	}
+	slices.Sort(members)
+	return w.lookIn(ctx, slices.Compact(members), true)
+}
+
+// tombstones compares tombstones with their expiries.
+func (w *walk) tombstones(ctx context.Context) error {
+	err := w.scan(ctx, "HSCAN", w.keys.Gone, func(ctx context.Context, tokens []string) error {
+		there, err := w.scored(ctx, w.keys.GoneTTL, tokens)
+		return errors.Join(err, w.judgeMissing(ctx, sound.NoExpiry, tokens, there))
+	})
+	if err != nil {
+		return err
+	}
+	return w.scan(ctx, "ZSCAN", w.keys.GoneTTL, func(ctx context.Context, tokens []string) error {
+		there, err := w.hashed(ctx, w.keys.Gone, tokens)
+		return errors.Join(err, w.judgeMissing(ctx, sound.NoTombstone, tokens, there))
+	})
+}
+
+func (w *walk) judgeMissing(ctx context.Context, kind sound.Kind, names []string, there map[string]bool) error {
+	for _, name := range names {
+		if there[name] {
+			continue
+		}
+		if err := w.judge(ctx, sound.Finding{Kind: kind, Name: name}, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTags looks for the entries of the messages' tags.
+func (w *walk) checkTags(ctx context.Context, messages []sound.Message) error {
+	owners := map[string]*sound.Message{}
+	for i := range messages {
+		for _, tag := range messages[i].Tags() {
+			owners[sound.TagEntry(tag, messages[i].Member)] = &messages[i]
+		}
+	}
+	if len(owners) == 0 {
+		return nil
+	}
+	entries := slices.Sorted(maps.Keys(owners))
+	there, err := w.scored(ctx, w.keys.Tags, entries)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if there[entry] {
+			continue
+		}
+		if err := w.judgeTag(ctx, sound.NoTag, entry, owners[entry]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) judgeTag(ctx context.Context, kind sound.Kind, entry string, m *sound.Message) error {
+	tag, _, _ := strings.Cut(entry, "\x00")
+	return w.judge(ctx, sound.Finding{Kind: kind, Name: m.Member, Tag: tag}, m.Life())
+}
+
+// tags looks for entries of messages that do not have the tag.
+func (w *walk) tags(ctx context.Context) error {
+	return w.scan(ctx, "ZSCAN", w.keys.Tags, func(ctx context.Context, entries []string) error {
+		members := make([]string, len(entries))
+		for i, entry := range entries {
+			_, members[i], _ = strings.Cut(entry, "\x00")
+		}
+		messages, err := w.read(ctx, members)
+		if err != nil {
+			return err
+		}
+		for i, entry := range entries {
+			tag, _, _ := strings.Cut(entry, "\x00")
+			if slices.Contains(messages[i].Tags(), tag) {
+				continue
+			}
+			if err := w.judgeTag(ctx, sound.StrayTag, entry, &messages[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
