@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +40,7 @@ func (j *Jobs) Start(ctx context.Context, spec Spec) (id string, err error) {
 	if err := j.Prune(ctx); err != nil {
 		return "", err
 	}
-	id = ulid.Make().String()
+	id = ulid.MustNew(ulid.Now(), rand.Reader).String()
 	text, err := json.Marshal(record{Job: Job{ID: id, Spec: spec, State: Waiting, StartedAt: now}, Mark: store.NewTokens(1)[0][:markLength]})
 	if err != nil {
 		return "", err
