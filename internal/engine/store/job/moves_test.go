@@ -218,12 +218,21 @@ func TestJobLeaseAfterClock(t *testing.T) {
 }
 
 // TestJobBesideKeeper: an earlier layout's shard is emptied by the last step of a job whose
-// runner dies before it is written down. The keeper leaves the shard, and with it what it
-// remembers, for longer than the step may be asked for; when it is dropped all the same, the
-// job says that it does not know.
+// runner dies before it is written down: it cancels all, or has all published. The keeper
+// leaves the shard, and with it what it remembers, for longer than the step may be asked for;
+// when it is dropped all the same, the job says that it does not know.
 func TestJobBesideKeeper(t *testing.T) {
 	t.Parallel()
-	for name, isLate := range map[string]bool{"within the minute": false, "later": true} {
+	now := time.UnixMilli(storetest.Past().Ms)
+	for name, c := range map[string]struct {
+		spec   job.Spec
+		isLate bool
+	}{
+		"cancelled within the minute": {job.Spec{Verb: job.Cancel, Filter: ofNotes}, false},
+		"cancelled, later":            {job.Spec{Verb: job.Cancel, Filter: ofNotes}, true},
+		"published within the minute": {job.Spec{Verb: job.Reschedule, Filter: ofNotes, At: now}, false},
+		"published, later":            {job.Spec{Verb: job.Reschedule, Filter: ofNotes, At: now}, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rdb := shared(t)
@@ -234,22 +243,17 @@ func TestJobBesideKeeper(t *testing.T) {
 			}
 			_, err := q.Layouts().SetShards(t.Context(), 1)
 			require.NoError(t, err)
-			run := startJob(t, q, job.Spec{Verb: job.Cancel, Filter: ofNotes})
+			run := startJob(t, q, c.spec)
 			_, err = run.Step(t.Context(), store.MaxBatch)
 			require.NoError(t, err)
 			require.Equal(t, job.Tally{Matched: count, Done: count}, run.Job().Tally, "nobody has written it down")
+			if c.spec.Verb == job.Reschedule {
+				require.Equal(t, count, publishAll(t, q))
+			}
 			keeper := q.NewKeeper()
-			if isLate {
+			if c.isLate {
 				keeper = layout.NewKeeper(q.Layouts(), 0)
-				field := run.Job().ID
-				text, err := rdb.HGet(t.Context(), q.Keys().Jobs(), field).Result()
-				require.NoError(t, err)
-				var record map[string]any
-				require.NoError(t, json.Unmarshal([]byte(text), &record))
-				record["step"].(map[string]any)["at"] = time.Now().Add(-2 * time.Minute)
-				spoilt, err := json.Marshal(record)
-				require.NoError(t, err)
-				require.NoError(t, rdb.HSet(t.Context(), q.Keys().Jobs(), field, spoilt).Err())
+				stepBegan(t, rdb, q, run, time.Now().Add(-2*time.Minute))
 			}
 			var after *store.Layout
 			for range 20 {
@@ -258,13 +262,13 @@ func TestJobBesideKeeper(t *testing.T) {
 				require.NoError(t, err)
 			}
 			want := job.Tally{Matched: count, Done: count}
-			if require.Equal(t, isLate, len(after.Earlier) == 0); isLate {
+			if require.Equal(t, c.isLate, len(after.Earlier) == 0); c.isLate {
 				n, err := rdb.Exists(t.Context(), storetest.Key(q.Name(), 1, "meta")).Result()
 				require.NoError(t, err)
 				require.Zero(t, n, "dropped")
 			}
 			found := finish(t, die(t, rdb, q, run), store.MaxBatch)
-			if isLate { // What the shard in force remembers is known still.
+			if c.isLate { // What the shard in force remembers is known still.
 				require.Positive(t, found.Tally.Unknown)
 				want = job.Tally{Matched: count, Done: count - found.Tally.Unknown, Unknown: found.Tally.Unknown}
 			}
@@ -272,4 +276,33 @@ func TestJobBesideKeeper(t *testing.T) {
 			require.Equal(t, want, found.Tally)
 		})
 	}
+}
+
+// publishAll claims and acknowledges what is due in both shards.
+func publishAll(t *testing.T, q *store.Queue) (published int) {
+	t.Helper()
+	_, err := q.LoadLayout(t.Context())
+	require.NoError(t, err)
+	for number := range 2 {
+		claim, err := q.Shard(number).Claim(t.Context(), storetest.NewBridge(t, q).Request(store.MaxBatch))
+		require.NoError(t, err)
+		_, err = q.Shard(number).Settle(t.Context(), storetest.Settlement(claim, storetest.Acked))
+		require.NoError(t, err)
+		published += len(claim.Messages)
+	}
+	return published
+}
+
+// stepBegan has the step in the job's record begin then.
+func stepBegan(t *testing.T, rdb *redis.Client, q *store.Queue, run *job.Run, at time.Time) {
+	t.Helper()
+	field := run.Job().ID
+	text, err := rdb.HGet(t.Context(), q.Keys().Jobs(), field).Result()
+	require.NoError(t, err)
+	var record map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &record))
+	record["step"].(map[string]any)["at"] = at
+	changed, err := json.Marshal(record)
+	require.NoError(t, err)
+	require.NoError(t, rdb.HSet(t.Context(), q.Keys().Jobs(), field, changed).Err())
 }
