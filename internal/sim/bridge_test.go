@@ -13,6 +13,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	storeconn "github.com/delaybridge/delaybridge/internal/engine/store/conn"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
@@ -74,7 +75,7 @@ func (w *world) startBridge() *bridge {
 	ctx, b.cancel = context.WithCancel(context.Background())
 	b.member = membership.New(membership.Config{
 		Queue: queueName, Instance: identity, Lease: lease, Want: w.plan.layout(),
-		Store: b.queue.Members(), Registry: b.queue.Layouts(), Keeper: b.queue.Admin().NewKeeper(), Observer: noObserver{}, Logger: logger,
+		Store: b.queue.Members(), Registry: b.queue.Layouts(), Keeper: b.queue.NewKeeper(), Observer: noObserver{}, Logger: logger,
 		Heard: func(error) {}, Hear: b.hear,
 	})
 	config := poller.Config{
@@ -96,7 +97,7 @@ func (b *bridge) run(ctx context.Context, config poller.Config, identity string,
 	if _, err := b.member.Prepare(ctx); err != nil {
 		return
 	}
-	b.done.Go(func() { jobs.New(b.queue.Jobs(), identity, logger).Run(ctx) })
+	b.done.Go(func() { jobs.New(job.New(b.queue), identity, logger).Run(ctx) })
 	p, err := poller.New(config)
 	if err == nil {
 		err = p.Start(ctx)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/poller"
 )
 
@@ -143,7 +145,7 @@ func (a *actor) insist(call string, do func(context.Context) error) bool {
 
 func (a *actor) pause(topic string) {
 	a.insist("pause "+topic, func(ctx context.Context) error {
-		_, err := a.w.plan.operator.queue.Admin().Pause(ctx, topic, "ann")
+		_, err := inspect.NewAdmin(a.w.plan.operator.queue).Pause(ctx, topic, "ann")
 		return err
 	})
 	if a.w.healed {
@@ -153,7 +155,7 @@ func (a *actor) pause(topic string) {
 
 func (a *actor) resume(topic string) {
 	a.insist("resume "+topic, func(ctx context.Context) error {
-		_, err := a.w.plan.operator.queue.Admin().Resume(ctx, topic)
+		_, err := inspect.NewAdmin(a.w.plan.operator.queue).Resume(ctx, topic)
 		return err
 	})
 }
@@ -171,7 +173,7 @@ func (a *actor) reshard(shards int) {
 
 // job has many messages cancelled, moved, redriven or purged, and looks at what it has left.
 func (a *actor) job() {
-	spec := store.JobSpec{Verb: []store.JobVerb{store.JobCancel, store.JobCancel, store.JobReschedule, store.JobRedrive, store.JobPurge}[a.random.IntN(5)]}
+	spec := job.Spec{Verb: []job.Verb{job.Cancel, job.Cancel, job.Reschedule, job.Redrive, job.Purge}[a.random.IntN(5)]}
 	switch a.random.IntN(4) {
 	case 0:
 		spec.Filter.Topic = simTopics[a.random.IntN(len(simTopics))]
@@ -180,11 +182,11 @@ func (a *actor) job() {
 	default:
 		spec.Filter.Tag = fmt.Sprintf("tag%d", a.random.IntN(3))
 	}
-	if spec.Verb == store.JobReschedule {
+	if spec.Verb == job.Reschedule {
 		spec.By = time.Duration(1+a.random.IntN(20)) * time.Second
 	}
-	if spec.Verb == store.JobRedrive || spec.Verb == store.JobPurge {
-		spec.Filter.State = store.StateDead
+	if spec.Verb == job.Redrive || spec.Verb == job.Purge {
+		spec.Filter.State = inspect.StateDead
 	}
 	matches := func(l *life) bool {
 		return (spec.Filter.Topic == "" || spec.Filter.Topic == l.topic) && (spec.Filter.Key == "" || spec.Filter.Key == l.key) &&
@@ -200,14 +202,14 @@ func (a *actor) job() {
 				before = append(before, l)
 			}
 			l.isFixed, l.ends = false, append(l.ends, "job")
-			if spec.Verb == store.JobReschedule {
+			if spec.Verb == job.Reschedule {
 				for _, due := range l.dues {
 					l.dues = append(l.dues, due.Add(spec.By))
 				}
 			}
 		}
 	})
-	jobs := a.w.plan.operator.queue.Jobs()
+	jobs := job.New(a.w.plan.operator.queue)
 	id := ""
 	if !a.insist(fmt.Sprintf("job %s %+v", spec.Verb, spec.Filter), func(ctx context.Context) (err error) {
 		id, err = jobs.Start(ctx, spec)
@@ -221,25 +223,25 @@ func (a *actor) job() {
 		}
 		a.rest(between(a.random, 100*time.Millisecond, 5*time.Second))
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		job, err := jobs.Get(ctx, id)
+		found, err := jobs.Get(ctx, id)
 		cancel()
-		if errors.Is(err, store.ErrNoJob) {
+		if errors.Is(err, job.ErrNone) {
 			return // A restore has taken it.
 		}
-		if err != nil || !job.State.Ended() {
+		if err != nil || !found.State.Ended() {
 			continue
 		}
-		a.in("looks", func() { a.w.jobEnded(a.name, job, before) })
+		a.in("looks", func() { a.w.jobEnded(a.name, found, before) })
 		return
 	}
 	a.w.fail("%s has not ended", a.name)
 }
 
 // jobEnded checks that nothing is left that a job should have ended, but what it tells of.
-func (w *world) jobEnded(name string, job store.Job, before []*life) {
-	t := job.Tally
-	w.tell(fmt.Sprintf("%s has ended %s: %+v", name, job.State, t))
-	if job.State != store.JobDone || job.Spec.Verb != store.JobCancel {
+func (w *world) jobEnded(name string, j job.Job, before []*life) {
+	t := j.Tally
+	w.tell(fmt.Sprintf("%s has ended %s: %+v", name, j.State, t))
+	if j.State != job.Done || j.Spec.Verb != job.Cancel {
 		return
 	}
 	left, example := int64(0), (*life)(nil)
@@ -249,8 +251,8 @@ func (w *world) jobEnded(name string, job store.Job, before []*life) {
 		}
 	}
 	excused := t.TooLate + t.Failed + t.Unknown
-	if job.Remaining != nil {
-		excused = max(excused, *job.Remaining)
+	if j.Remaining != nil {
+		excused = max(excused, *j.Remaining)
 	}
 	if left > excused {
 		w.fail("job: %s has ended with %+v, and %d messages are left that it should have cancelled, as %s", name, t, left, example)
