@@ -45,7 +45,7 @@ func newEngine() *engine {
 	return e
 }
 
-// verbLine is the first line of a script's own header.
+// verbLine is the first line of a script's header.
 var verbLine = regexp.MustCompile(`(?m)^-- ([a-z]+): `)
 
 func (e *engine) compile(source string) (string, error) {
@@ -63,8 +63,9 @@ func (e *engine) compile(source string) (string, error) {
 		return "", err
 	}
 	verb := "unnamed"
-	if match := verbLine.FindStringSubmatch(source); match != nil {
-		verb = match[1]
+	// What it shares with others stands in front of its own header.
+	if all := verbLine.FindAllStringSubmatch(source[:max(0, strings.Index(source, "\n-- KEYS"))], -1); len(all) > 0 {
+		verb = all[len(all)-1][1]
 	}
 	e.scripts[name] = &compiled{verb, e.state.NewFunctionFromProto(proto)}
 	return name, nil

@@ -51,6 +51,7 @@ type life struct {
 	tag        string // the shard's
 	isRefused  bool   // the broker refused it by itself
 	isDead     bool   // it was a dead letter
+	isAgain    bool   // it was made again
 	unknowns   int
 	copies     []*copied
 	removed    string // by which script
@@ -145,6 +146,9 @@ func (m *model) effect(e effect) {
 			if l.cameAt < 0 {
 				l.cameAt = now
 			}
+			// A further run of a schedule makes again what was published meanwhile, and a redrive
+			// forgets the attempts.
+			l.isAgain = l.isAgain || l.removed == "settle" || script == "redrive"
 			m.current[at], l.removed, l.tag = l, "", tag
 			return
 		}
@@ -299,11 +303,11 @@ func (m *model) stores(msg *message.Message, c *copied) {
 		return
 	}
 	for _, other := range l.copies {
-		if other != c && other.stored >= 0 && other.attempt == c.attempt && !l.isLoose {
+		if other != c && other.stored >= 0 && other.attempt == c.attempt && !l.isLoose && !l.isAgain {
 			m.w.fail("I3: two copies of %s have the attempt %d", l, c.attempt)
 		}
 	}
-	if l.hasCopy() && !l.isLoose && l.unknowns == 0 && !m.was(l.began, faults...) {
+	if l.hasCopy() && !l.isLoose && !l.isAgain && l.unknowns == 0 && !m.was(l.began, faults...) {
 		m.w.fail("I3: a second copy of %s though nothing was the matter", l)
 	}
 	c.stored = m.w.now()

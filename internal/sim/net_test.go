@@ -310,7 +310,9 @@ func (e *redisEdge) asked(c *conn, commands [][]string) {
 		w.after(w.between(time.Millisecond, late), name+" late", func() { e.execute(c, commands) })
 	case 4:
 		w.after(there, name, func() { e.reply(c, e.execute(c, commands), back) })
-		w.after(there+w.between(time.Millisecond, late), name+" once more", func() { e.execute(c, commands) })
+		if mayDouble(commands) {
+			w.after(there+w.between(time.Millisecond, late), name+" once more", func() { e.execute(c, commands) })
+		}
 	case 5:
 		some := w.random.IntN(len(commands) + 1)
 		w.after(there, fmt.Sprintf("%s, %d of them", name, some), func() {
@@ -359,16 +361,35 @@ func (e *redisEdge) reply(c *conn, answer []byte, back time.Duration) {
 	})
 }
 
+// mayDouble reports whether all of it may be delivered once more after it was answered. The
+// producers' verbs may not: what they answer without a trace is true once, see package store.
+func mayDouble(commands [][]string) bool {
+	return !slices.ContainsFunc(commands, func(command []string) bool {
+		switch verbOf(command) {
+		case "claim", "settle", "reclaim", "confirm", "parked", "handover", "heartbeat", "layout", "fence":
+			return false
+		}
+		return true
+	})
+}
+
+// verbOf is the script's, or the command's name.
+func verbOf(command []string) string {
+	name := strings.ToLower(command[0])
+	if name == "evalsha" {
+		if s := theEngine.scripts[command[1]]; s != nil {
+			return s.verb
+		}
+	}
+	return name
+}
+
 // describe names commands in the story, without what is left to chance.
 func (e *redisEdge) describe(h *host, commands [][]string) string {
 	names := make([]string, len(commands))
 	for i, command := range commands {
-		names[i] = strings.ToLower(command[0])
-		if s := theEngine.scripts[command[1%len(command)]]; s != nil && names[i] == "evalsha" {
-			names[i] = s.verb
-			if len(command) > 3 {
-				names[i] += " " + shortKey(command[3])
-			}
+		if names[i] = verbOf(command); len(command) > 3 {
+			names[i] += " " + shortKey(command[3])
 		}
 	}
 	if len(names) > 4 {

@@ -83,12 +83,19 @@ func simulate(t *testing.T, seed uint64, without map[int]bool, log func(string, 
 	cryptotest.SetGlobalRandom(t, seed)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // It would change which goroutine runs first.
+	isTold := false
+	defer func() {
+		if !isTold {
+			fmt.Printf("seed %d: goroutines are left at its end, or one has panicked\n", seed)
+		}
+	}()
 	synctest.Test(t, func(t *testing.T) {
 		wait.Began = time.Now()
 		w := newWorld(t, newPlan(seed, without), log)
 		w.live()
 		o = outcome{w.failed, fmt.Sprintf("%016x", w.hash.Sum64()), w.lines, w.pairs, w.redis.commands, len(w.model.lives)}
 	})
+	isTold = true
 	return o
 }
 
