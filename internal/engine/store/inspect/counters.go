@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
 // QueueCounters are what the scripts count for the whole queue.
@@ -20,9 +22,6 @@ type QueueCounters struct {
 	Shards []map[string]int64
 }
 
-// countersPage is how many shards one pipeline asks.
-const countersPage = 512
-
 // Counters reads the named counters of every shard: a pipeline a node. An error
 // says that some shards have not answered; the others are told all the same. It
 // is [ErrNoLayout] where there is no queue.
@@ -32,26 +31,19 @@ func (a *Admin) Counters(ctx context.Context, names []string) (QueueCounters, er
 		return QueueCounters{}, err
 	}
 	counters := QueueCounters{Life: layout.Life(), Retired: layout.Retired, Shards: make([]map[string]int64, layout.InUse())}
-	var problem error
 	fields := append([]string{"epoch"}, names...)
-	for from := 0; from < len(counters.Shards); from += countersPage {
-		to := min(len(counters.Shards), from+countersPage)
-		cmds, err := a.queue.Redis(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, k := range layout.Keys()[from:to] {
-				pipe.HMGet(ctx, k.Meta, fields...)
-			}
-			return nil
-		})
-		if err != nil {
-			problem = fmt.Errorf("read counters of %s: %w", a.queue.Name(), err)
-		}
-		for i, cmd := range cmds {
-			if values, err := cmd.(*redis.SliceCmd).Result(); err == nil && values[0] != nil {
-				counters.Shards[from+i] = parseCounters(names, values[1:])
-			}
+	metas, err := ask(ctx, a.queue, layout.Keys()[:layout.InUse()], func(pipe redis.Pipeliner, k keys.Shard) *redis.SliceCmd {
+		return pipe.HMGet(ctx, k.Meta, fields...)
+	})
+	if err != nil {
+		err = fmt.Errorf("read counters of %s: %w", a.queue.Name(), err)
+	}
+	for i, cmd := range metas {
+		if values := cmd.Val(); cmd.Err() == nil && values[0] != nil {
+			counters.Shards[i] = parseCounters(names, values[1:])
 		}
 	}
-	return counters, problem
+	return counters, err
 }
 
 func parseCounters(names []string, values []any) map[string]int64 {

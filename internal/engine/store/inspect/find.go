@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -11,7 +12,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
-	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
 // scanPage is how many entries one step of a scan looks at.
@@ -35,19 +35,19 @@ func Find(ctx context.Context, queue *store.Queue, id string, limit int) ([]stri
 				return nil, err
 			}
 		}
-		if err := findInFlight(ctx, queue, k.Claims, id, found); err != nil {
-			return nil, err
+		err := eachClaimed(ctx, queue, k, func(_ int64, member string) {
+			if thisID, _ := message.SplitMember(member); thisID == id {
+				found[member] = true
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("find: %w", err)
 		}
 		if len(found) > limit {
 			return nil, fmt.Errorf("%w: more than %d", ErrTooMany, limit)
 		}
 	}
-	members := make([]string, 0, len(found))
-	for member := range found {
-		members = append(members, member)
-	}
-	slices.Sort(members)
-	return members, nil
+	return slices.Sorted(maps.Keys(found)), nil
 }
 
 func findIn(ctx context.Context, queue *store.Queue, key, id string, found map[string]bool) error {
@@ -72,21 +72,3 @@ func findIn(ctx context.Context, queue *store.Queue, key, id string, found map[s
 }
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
-
-func findInFlight(ctx context.Context, queue *store.Queue, key, id string, found map[string]bool) error {
-	claims, err := queue.Redis(ctx).HVals(ctx, key).Result()
-	if err != nil {
-		return fmt.Errorf("find: %w", err)
-	}
-	for _, packed := range claims {
-		err := scripts.EachPacked(packed, func(_ int64, member string) {
-			if thisID, _ := message.SplitMember(member); thisID == id {
-				found[member] = true
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}

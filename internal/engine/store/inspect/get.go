@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -64,8 +67,8 @@ func Locate(ctx context.Context, queue *store.Queue, id, key string) (found Loca
 // getIn looks into one home of the message.
 func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home int, id, key string) (found Located, ok bool, err error) {
 	k := layout.Keys()[home]
-	keys, _ := layout.WithHistory(k, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes})
-	cmd, err := queue.Run(ctx, scripts.Get, keys, layout.Epoch, message.Member(id, key))
+	names, _ := layout.WithHistory(k, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes})
+	cmd, err := queue.Run(ctx, scripts.Get, names, layout.Epoch, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)
 	}
@@ -120,4 +123,48 @@ func livingFound(queue string, code store.Code, id, key, attempts, stored string
 	found.Attempt = history.Attempts.Begun + 1
 	found.MaybePublished = history.Attempts.MaybeOut > 0
 	return found
+}
+
+// endOf reads an end; nil where there is none, or it is too old.
+func endOf(l *store.Layout, stored string, endedMs, nowMs int64) *message.End {
+	if stored == "" || nowMs-endedMs > l.Rules.History.Age.Milliseconds() {
+		return nil
+	}
+	end, err := message.ParseEnd(stored, time.UnixMilli(endedMs))
+	if err != nil {
+		return nil // It is of a later version. No history is better than none of the message.
+	}
+	return &end
+}
+
+// laterEnd is the later one of two that may be nil.
+func laterEnd(a, b *message.End) *message.End {
+	if a == nil || b != nil && b.At.After(a.At) {
+		return b
+	}
+	return a
+}
+
+// endElsewhere looks in all shards for what became of a message: the end stays where the
+// message was, and a change of the layout may have given it another home since.
+func endElsewhere(ctx context.Context, queue *store.Queue, l *store.Layout, id, key string) (last *message.End, err error) {
+	if !l.Rules.History.IsKept() || !l.HasChanged() {
+		return nil, nil
+	}
+	nowMs, member := queue.Now().UnixMilli(), message.Member(id, key)
+	type end struct {
+		what *redis.StringCmd
+		when *redis.FloatCmd
+	}
+	asked, err := ask(ctx, queue, l.Keys()[:l.InUse()], func(pipe redis.Pipeliner, k keys.Shard) end {
+		ended, ends := k.History()
+		return end{pipe.HGet(ctx, ends, member), pipe.ZScore(ctx, ended, member)}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read history: %w", err)
+	}
+	for _, e := range asked {
+		last = laterEnd(endOf(l, e.what.Val(), int64(e.when.Val()), nowMs), last)
+	}
+	return last, nil
 }

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -48,6 +50,11 @@ func (a entry) compare(b entry) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.member, b.member), cmp.Compare(a.shard, b.shard))
 }
 
+// place is behind the entry, where it stands in the order of that state.
+func (a entry) place(state int) place {
+	return place{state: state, begun: true, score: a.rank, member: a.member}
+}
+
 // list goes through the states until the page is full, or all that it may look at was
 // looked at.
 func (l *lister) list(ctx context.Context, at place) (Page, error) {
@@ -82,8 +89,7 @@ func (l *lister) state(ctx context.Context, at *place) (done bool, err error) {
 		if looked, err = l.look(ctx, batch); err != nil {
 			break
 		}
-		last := batch[looked-1]
-		at.begun, at.score, at.member = true, last.rank, last.member
+		*at = batch[looked-1].place(at.state)
 		if l.left -= looked; looked < len(batch) || l.left <= 0 || len(l.page.Messages) >= l.request.Limit {
 			return false, nil
 		}
@@ -103,6 +109,15 @@ type stream struct {
 	after   place
 	entries []entry
 	isWhole bool // nothing follows the entries
+}
+
+// add appends the entries that come next; fewer than were asked for are the last.
+func (s *stream) add(entries []entry, asked int) {
+	s.entries = append(s.entries, entries...)
+	if n := len(entries); n > 0 {
+		s.after = entries[n-1].place(s.after.state)
+	}
+	s.isWhole = len(entries) < asked
 }
 
 // next are the first n that remain, fewer at the end.
@@ -200,42 +215,45 @@ func (l *lister) read(ctx context.Context, s *stream, least, most string, count 
 		return err
 	}
 	list := r.List(2)
+	entries := make([]entry, 0, len(list.Values)/2)
 	for i := 0; i+1 < len(list.Values); i += 2 {
 		score := list.Int(i + 1)
-		s.entries = append(s.entries, entry{shard: s.shard, rank: score, score: score, member: list.Text(i), state: states[s.after.state]})
+		entries = append(entries, entry{shard: s.shard, rank: score, score: score, member: list.Text(i), state: states[s.after.state]})
 	}
-	if n := len(s.entries); n > 0 {
-		s.after.begun, s.after.score, s.after.member = true, s.entries[n-1].rank, s.entries[n-1].member
+	if err := errors.Join(r.Err, list.Err); err != nil {
+		return err
 	}
-	s.isWhole = len(s.entries) < count
-	if r.Err == nil {
-		r.Err = list.Err
-	}
-	return r.Err
+	s.add(entries, count)
+	return nil
 }
 
 // inFlight reads all claims of all shards: windows bound what they hold.
 func (l *lister) inFlight(ctx context.Context, at place) (*merge, error) {
 	m := &merge{}
 	for shard, k := range l.layout.Keys()[:l.layout.InUse()] {
-		claims, err := l.queue.Redis(ctx).HVals(ctx, k.Claims).Result()
+		s := &stream{shard: shard, isWhole: true}
+		err := eachClaimed(ctx, l.queue, k, func(score int64, member string) {
+			e := entry{shard: shard, rank: score, score: score, member: member, state: StateInFlight}
+			if !at.begun || e.compare(entry{shard: math.MaxInt, rank: at.score, member: at.member}) > 0 {
+				s.entries = append(s.entries, e)
+			}
+		})
 		if err != nil {
 			return nil, err
-		}
-		s := &stream{shard: shard, isWhole: true}
-		for _, packed := range claims {
-			err := scripts.EachPacked(packed, func(score int64, member string) {
-				e := entry{shard: shard, rank: score, score: score, member: member, state: StateInFlight}
-				if !at.begun || e.compare(entry{shard: math.MaxInt, rank: at.score, member: at.member}) > 0 {
-					s.entries = append(s.entries, e)
-				}
-			})
-			if err != nil {
-				return nil, err
-			}
 		}
 		slices.SortFunc(s.entries, entry.compare)
 		m.streams = append(m.streams, s)
 	}
 	return m, nil
+}
+
+// eachClaimed calls do for each message in the claims of a shard.
+func eachClaimed(ctx context.Context, queue *store.Queue, k keys.Shard, do func(score int64, member string)) error {
+	claims, err := queue.Redis(ctx).HVals(ctx, k.Claims).Result()
+	for _, packed := range claims {
+		if err := scripts.EachPacked(packed, do); err != nil {
+			return err
+		}
+	}
+	return err
 }

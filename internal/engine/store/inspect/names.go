@@ -183,7 +183,7 @@ type Walk struct {
 	queue  *store.Queue
 	shard  int
 	filter Filter
-	stream stream // of the index, or of the dead
+	after  place // in the index, or among the dead
 	at     ScanPlace
 	names  int // how many the next page of the scan has
 	isDead bool
@@ -192,7 +192,11 @@ type Walk struct {
 
 // NewWalk begins one; the filter has a Tag, a Key or both, and nothing else.
 func NewWalk(queue *store.Queue, filter Filter, shard int) *Walk {
-	return &Walk{queue: queue, shard: shard, filter: filter, at: ScanPlace{Shard: shard, Cursor: "0"}}
+	w := &Walk{queue: queue, shard: shard, filter: filter, at: ScanPlace{Shard: shard, Cursor: "0"}}
+	if w.after.state = taggedPlace; filter.Tag == "" {
+		w.after.state = slices.Index(states, StateDead)
+	}
+	return w
 }
 
 // IsOver reports whether no page follows.
@@ -225,18 +229,14 @@ func (w *Walk) page(ctx context.Context, l *lister) ([]entry, error) {
 		w.at, w.isDead = after, after.Shard != w.shard
 		return entries, nil
 	}
-	s := stream{shard: w.shard, after: w.stream.after}
-	var err error
+	s := stream{shard: w.shard, after: w.after}
+	read := func() error { return l.read(ctx, &s, "-inf", "+inf", MaxNames) }
 	if w.filter.Tag != "" {
-		s.after.state = taggedPlace
-		err = l.readTagged(ctx, &s, MaxNames)
-	} else {
-		s.after.state = slices.Index(states, StateDead)
-		err = l.read(ctx, &s, "-inf", "+inf", MaxNames)
+		read = func() error { return l.readTagged(ctx, &s, MaxNames) }
 	}
-	if err != nil {
+	if err := read(); err != nil {
 		return nil, err
 	}
-	w.stream, w.isOver = s, s.isWhole
+	w.after, w.isOver = s.after, s.isWhole
 	return s.entries, nil
 }

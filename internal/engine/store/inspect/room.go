@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -77,4 +79,71 @@ func (a *Admin) Rooms(ctx context.Context) (rooms Rooms, err error) {
 		return nil
 	})
 	return rooms, err
+}
+
+// messageOverhead is about what a message takes in Redis beside what is stored of it: its
+// id in two keys, and their tables.
+const messageOverhead = 270
+
+// Limit measures the queue, as [Admin.Used] does, and has producers refused beyond a budget
+// of so many bytes: each shard may take its even part of the room that is left. 0 is no
+// limit. It is called about once a second: until the next call, what is in the shards' meta
+// is in force. It returns how many bytes the queue takes.
+func (a *Admin) Limit(ctx context.Context, budget int64) (used int64, err error) {
+	err = a.queue.Repeat(ctx, func(l *store.Layout) error {
+		shards := l.Keys()[:l.InUse()]
+		m, err := a.measure(ctx, shards)
+		if err != nil {
+			return err
+		}
+		used = m.used
+		room := max(0, budget-used) / m.each / int64(len(shards))
+		for i, k := range shards {
+			text := ""
+			if budget > 0 {
+				text = strconv.FormatInt(m.live[i]+room, 10) + " messages"
+			}
+			if _, err := a.queue.Run(ctx, scripts.Budget, []string{k.Meta}, "budget", text); err != nil {
+				return fmt.Errorf("limit shard %d: %w", i, err)
+			}
+		}
+		return nil
+	})
+	return used, err
+}
+
+// Used is about how many bytes the queue takes, dead letters among them: an estimate from a
+// sample of its messages.
+func (a *Admin) Used(ctx context.Context) (used int64, err error) {
+	err = a.queue.Repeat(ctx, func(l *store.Layout) error {
+		m, err := a.measure(ctx, l.Keys()[:l.InUse()])
+		used = m.used
+		return err
+	})
+	return used, err
+}
+
+// measured is what a queue takes.
+type measured struct {
+	live       []int64 // messages of each shard but for dead ones
+	each, used int64   // bytes: of a message on average, and of all
+}
+
+func (a *Admin) measure(ctx context.Context, shards []keys.Shard) (m measured, err error) {
+	type lengths struct{ live, dead *redis.IntCmd }
+	counts, err := ask(ctx, a.queue, shards, func(pipe redis.Pipeliner, k keys.Shard) lengths {
+		return lengths{pipe.HLen(ctx, k.Msg), pipe.ZCard(ctx, k.Dead)}
+	})
+	if err != nil {
+		return m, fmt.Errorf("count messages: %w", err)
+	}
+	var all int64
+	for _, c := range counts {
+		m.live = append(m.live, c.live.Val())
+		all += c.live.Val() + c.dead.Val()
+	}
+	size, err := a.sampleSizes(ctx, shards, m.live)
+	m.each = int64(size.Mean) + messageOverhead
+	m.used = all * m.each
+	return m, err
 }

@@ -29,11 +29,7 @@ func (l *lister) readTagged(ctx context.Context, s *stream, count int) error {
 	if err := l.scoreInFlight(ctx, s.shard, entries); err != nil {
 		return err
 	}
-	s.entries = append(s.entries, entries...)
-	if n := len(entries); n > 0 {
-		s.after.begun, s.after.member = true, entries[n-1].member
-	}
-	s.isWhole = len(entries) < count
+	s.add(entries, count)
 	return nil
 }
 
@@ -69,15 +65,10 @@ func (l *lister) scoreInFlight(ctx context.Context, shard int, entries []entry) 
 		if !slices.ContainsFunc(entries, flying) {
 			return nil
 		}
-		claims, err := l.queue.Redis(ctx).HVals(ctx, l.layout.Keys()[shard].Claims).Result()
+		scores := map[string]int64{}
+		err := eachClaimed(ctx, l.queue, l.layout.Keys()[shard], func(score int64, member string) { scores[member] = score })
 		if err != nil {
 			return err
-		}
-		scores := map[string]int64{}
-		for _, packed := range claims {
-			if err := scripts.EachPacked(packed, func(score int64, member string) { scores[member] = score }); err != nil {
-				return err
-			}
 		}
 		var asked []string
 		for i := range entries {

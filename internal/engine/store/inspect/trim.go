@@ -57,24 +57,22 @@ type deadHeads struct {
 
 func (a *Admin) deadHeads(ctx context.Context, shards []keys.Shard) (heads deadHeads, err error) {
 	most := min(max(1, trimStep/len(shards)), MaxDead)
-	for page := range slices.Chunk(shards, countersPage) {
-		counts, oldest := make([]*redis.IntCmd, len(page)), make([]*redis.ZSliceCmd, len(page))
-		_, err := a.queue.Redis(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for i, k := range page {
-				counts[i], oldest[i] = pipe.ZCard(ctx, k.Dead), pipe.ZRangeWithScores(ctx, k.Dead, 0, int64(most-1))
-			}
-			return nil
-		})
-		if err != nil {
-			return deadHeads{}, err
-		}
-		for i := range page {
-			list := oldest[i].Val()
-			heads.total += int(counts[i].Val())
-			heads.oldest = append(heads.oldest, list...)
-			if last := len(list) - 1; len(list) == most && (heads.complete == 0 || list[last].Score < heads.complete) {
-				heads.complete = list[last].Score
-			}
+	type head struct {
+		count  *redis.IntCmd
+		oldest *redis.ZSliceCmd
+	}
+	asked, err := ask(ctx, a.queue, shards, func(pipe redis.Pipeliner, k keys.Shard) head {
+		return head{pipe.ZCard(ctx, k.Dead), pipe.ZRangeWithScores(ctx, k.Dead, 0, int64(most-1))}
+	})
+	if err != nil {
+		return deadHeads{}, err
+	}
+	for _, of := range asked {
+		list := of.oldest.Val()
+		heads.total += int(of.count.Val())
+		heads.oldest = append(heads.oldest, list...)
+		if last := len(list) - 1; len(list) == most && (heads.complete == 0 || list[last].Score < heads.complete) {
+			heads.complete = list[last].Score
 		}
 	}
 	slices.SortFunc(heads.oldest, func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) })
