@@ -2,7 +2,12 @@
 // clock, no state. What it computes is stored in Redis and so is fixed forever.
 package sharding
 
-import "github.com/cespare/xxhash/v2"
+import (
+	"math/bits"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // Home returns the shard, 0 to shards-1, of the message (key, id): the jump
 // hash of the key, or of the id where the key is empty. All messages of one key
@@ -25,4 +30,14 @@ func jump(hash uint64, buckets int) int {
 		next = int64(float64(bucket+1) * (float64(int64(1)<<31) / float64((hash>>33)+1)))
 	}
 	return int(bucket)
+}
+
+// Spread returns an identity's place within a time: whole milliseconds from 0 to less
+// than over, the same every time and everywhere. It does not follow from the shard.
+func Spread(key, id string, over time.Duration) time.Duration {
+	if over < time.Millisecond {
+		return 0
+	}
+	place, _ := bits.Mul64(xxhash.Sum64String(key+"\x00"+id+"\x00spread"), uint64(over.Milliseconds()))
+	return time.Duration(place) * time.Millisecond //nolint:gosec // less than over
 }

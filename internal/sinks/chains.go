@@ -5,7 +5,7 @@ import "github.com/delaybridge/delaybridge/internal/engine/message"
 // Chains says in which order the messages of a batch may be handed over, for a
 // broker that may store a later message and refuse an earlier one: of one Key
 // and Topic, only one at a time is without an answer. Messages without a Key
-// wait for nobody. It is not safe for concurrent use.
+// wait for nobody. It is safe for concurrent use: it does not change.
 type Chains struct {
 	heads []int
 	next  []int // the following message of the same Key and Topic; 0 is none
@@ -15,25 +15,34 @@ type Chains struct {
 func NewChains(batch []message.Message) *Chains {
 	type chain struct{ key, topic string }
 	c := &Chains{heads: make([]int, 0, len(batch)), next: make([]int, len(batch))}
-	var last map[chain]int
+	last := map[chain]int{}
 	for i := range batch {
-		m := &batch[i]
-		if m.Key == "" {
-			c.heads = append(c.heads, i)
-			continue
-		}
-		if last == nil {
-			last = make(map[chain]int)
-		}
-		id := chain{m.Key, m.Topic}
+		id := chain{batch[i].Key, batch[i].Topic}
 		if before, ok := last[id]; ok {
 			c.next[before] = i
 		} else {
 			c.heads = append(c.heads, i)
 		}
-		last[id] = i
+		if id.key != "" {
+			last[id] = i
+		}
 	}
 	return c
+}
+
+// Settle reports the outcome of the i-th message, and returns the next of its chain
+// where that may be handed over now. Where the message is Unknown or Unavailable, those
+// behind it are Unavailable, and ok is false.
+func (c *Chains) Settle(i int, outcome Outcome, outcomes *Outcomes) (next int, ok bool) {
+	outcomes.Report(i, outcome)
+	if outcome.Class != Unknown && outcome.Class != Unavailable {
+		return c.Next(i)
+	}
+	outcome.Class = Unavailable
+	for _, behind := range c.Rest(i) {
+		outcomes.Report(behind, outcome)
+	}
+	return 0, false
 }
 
 // Heads are the messages that may be handed over at once, in the order of the batch.

@@ -34,6 +34,35 @@ func TestChains(t *testing.T) {
 	require.Empty(t, sinks.NewChains(nil).Heads())
 }
 
+// The way of a chain is open behind a message that was acknowledged, or refused by itself.
+func TestAChainIsSettled(t *testing.T) {
+	t.Parallel()
+	batch := make([]message.Message, 4)
+	for i := range batch {
+		batch[i] = message.Message{Key: "a", Topic: "t"}
+	}
+	for _, class := range []sinks.Class{sinks.Unknown, sinks.Acknowledged, sinks.Permanent, sinks.Retryable, sinks.Unavailable} {
+		chains, outcomes := sinks.NewChains(batch), sinks.NewOutcomes(len(batch))
+		next, ok := chains.Settle(0, sinks.Acked(), outcomes)
+		require.Equal(t, []any{1, true}, []any{next, ok})
+		next, ok = chains.Settle(1, sinks.FailedWhole(class, sinks.ReasonTimeout, nil), outcomes)
+		if class != sinks.Unknown && class != sinks.Unavailable {
+			require.Equal(t, []any{2, true}, []any{next, ok}, class)
+			require.Equal(t, 2, outcomes.Left(), class)
+			select {
+			case <-outcomes.Done():
+				t.Error("two have no outcome")
+			default:
+			}
+			continue
+		}
+		require.False(t, ok, class)
+		<-outcomes.Done()
+		behind := sinks.FailedWhole(sinks.Unavailable, sinks.ReasonTimeout, nil)
+		require.Equal(t, []sinks.Outcome{sinks.Acked(), sinks.FailedWhole(class, sinks.ReasonTimeout, nil), behind, behind}, outcomes.All())
+	}
+}
+
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	outcomes := sinks.NewOutcomes(4)

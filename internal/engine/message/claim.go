@@ -40,6 +40,16 @@ func (t ClaimToken) String() string {
 	return t.Instance + "|" + strconv.FormatUint(t.Number, 10)
 }
 
+// ParseClaimToken is the inverse of [ClaimToken.String]; what is none is the zero value.
+func ParseClaimToken(s string) ClaimToken {
+	at := strings.LastIndexByte(s, '|')
+	number, err := strconv.ParseUint(s[at+1:], 10, 64)
+	if at < 0 || err != nil {
+		return ClaimToken{}
+	}
+	return ClaimToken{Instance: s[:at], Number: number}
+}
+
 // ClaimRequest asks for due messages of one shard, and renews the holder's
 // lease, of nothing, too.
 type ClaimRequest struct {

@@ -71,32 +71,32 @@ func SplitMember(member string) (id, key string) {
 // Encode returns the token and the part of the stored format behind it; Redis
 // puts version and scheduled-at in front.
 func Encode(token string, m *Message) []byte {
-	size := TokenLength + len(m.Body) + len(m.Topic) + 2*binary.MaxVarintLen32
-	for name, value := range m.Headers {
-		size += len(name) + len(value) + 2*binary.MaxVarintLen32
-	}
-	b := make([]byte, 0, size)
-	b = append(b, token...)
-	b = appendString(b, m.Topic)
+	b := make([]byte, 0, TokenLength+m.Size()+(1+len(m.Headers))*2*binary.MaxVarintLen32)
+	b = appendString(append(b, token...), m.Topic)
 	b = binary.AppendUvarint(b, uint64(len(m.Headers)))
-	if len(m.Headers) > 0 { // Sorting none allocates.
-		names := slices.Sorted(maps.Keys(m.Headers))
-		for _, first := range []string{HeaderUID, HeaderTags} {
-			if at := slices.Index(names, first); at > 0 {
-				names = slices.Insert(slices.Delete(names, at, at+1), 0, first)
-			}
-		}
-		for _, name := range names {
-			if name != HeaderSealed {
-				b = appendString(b, name)
-				b = appendString(b, m.Headers[name])
-			}
-		}
-		if id, isSealed := m.SealedBy(); isSealed {
-			b = appendString(append(b, sealMark...), id)
-		}
+	if len(m.Headers) > 0 {
+		b = m.appendStored(b)
 	}
 	return append(b, m.Body...)
+}
+
+// appendStored appends the headers in the order of the stored format.
+func (m *Message) appendStored(b []byte) []byte {
+	names := slices.Sorted(maps.Keys(m.Headers))
+	for _, first := range []string{HeaderUID, HeaderTags} {
+		if at := slices.Index(names, first); at > 0 {
+			names = slices.Insert(slices.Delete(names, at, at+1), 0, first)
+		}
+	}
+	for _, name := range names {
+		if name != HeaderSealed {
+			b = appendString(appendString(b, name), m.Headers[name])
+		}
+	}
+	if id, isSealed := m.SealedBy(); isSealed {
+		b = appendString(append(b, sealMark...), id)
+	}
+	return b
 }
 
 func appendString(b []byte, s string) []byte {
@@ -107,48 +107,43 @@ func appendString(b []byte, s string) []byte {
 // Decode fills topic, headers, body, scheduled-at and token from the stored
 // format. Its errors are [ErrMissingBody] and [ErrUndecodable].
 func (m *Message) Decode(stored string) error {
-	if stored == "" {
+	switch {
+	case stored == "":
 		return ErrMissingBody
-	}
-	if len(stored) < fixedLength {
+	case len(stored) < fixedLength:
 		return errCutShort
-	}
-	if stored[:1] != FormatVersion {
+	case stored[:1] != FormatVersion:
 		return errFormatVersion
 	}
 	stamp, err := strconv.ParseInt(stored[1:1+stampLength], 10, 64)
-	if err != nil {
+	topic, rest, isTopic := cutString(stored[fixedLength:])
+	headers, rest, isCount := cutUvarint(rest)
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w: scheduled-at", ErrUndecodable)
+	case !isTopic || !isCount || headers > uint64(len(rest)):
+		return errCutShort
+	case headers > 0:
+		if rest, err = m.decodeHeaders(int(headers), rest); err != nil { //nolint:gosec // not more than a string's length
+			return err
+		}
 	}
-	m.ScheduledAt = time.UnixMilli(stamp)
-	m.Token = stored[1+stampLength : fixedLength]
-	return m.decodeRest(stored[fixedLength:])
+	m.ScheduledAt, m.Token = time.UnixMilli(stamp), stored[1+stampLength:fixedLength]
+	m.Topic, m.Body = topic, []byte(rest)
+	return nil
 }
 
-func (m *Message) decodeRest(rest string) error {
-	var ok bool
-	if m.Topic, rest, ok = cutString(rest); !ok {
-		return errCutShort
-	}
-	count, rest, ok := cutUvarint(rest)
-	if !ok || count > uint64(len(rest)) {
-		return errCutShort
-	}
-	if count > 0 {
-		m.Headers = make(map[string]string, count)
-	}
+func (m *Message) decodeHeaders(count int, stored string) (rest string, err error) {
+	m.Headers = make(map[string]string, count)
 	for left := count; left > 0; left-- {
-		var name, value string
-		if name, rest, ok = cutName(rest, left == 1); !ok {
-			return errCutShort
+		name, afterName, isName := cutName(stored, left == 1)
+		value, afterValue, isValue := cutString(afterName)
+		if !isName || !isValue {
+			return "", errCutShort
 		}
-		if value, rest, ok = cutString(rest); !ok {
-			return errCutShort
-		}
-		m.Headers[name] = value
+		m.Headers[name], stored = value, afterValue
 	}
-	m.Body = []byte(rest)
-	return nil
+	return stored, nil
 }
 
 // cutName cuts the name of a header, for which the mark stands as the last one.
@@ -168,23 +163,30 @@ func cutString(s string) (value, rest string, ok bool) {
 }
 
 func cutUvarint(s string) (value uint64, rest string, ok bool) {
-	for i := 0; i < len(s) && i < binary.MaxVarintLen64; i++ {
-		value |= uint64(s[i]&0x7f) << (7 * i)
-		if s[i] < 0x80 {
-			return value, s[i+1:], true
-		}
-	}
-	return 0, "", false
+	value, length := binary.Uvarint([]byte(s[:min(len(s), binary.MaxVarintLen64)]))
+	return value, s[max(length, 0):], length > 0
 }
 
-// ParseClaimToken is the inverse of [ClaimToken.String]; what is none is the zero value.
-func ParseClaimToken(s string) ClaimToken {
-	at := strings.LastIndexByte(s, '|')
-	number, err := strconv.ParseUint(s[at+1:], 10, 64)
-	if at < 0 || err != nil {
-		return ClaimToken{}
-	}
-	return ClaimToken{Instance: s[:at], Number: number}
+// A waiting message stands in its shard's order at a score, which Redis keeps
+// as a float of 53 bits. The upper 11 are the slot that it is parked in, 0 where
+// it is not parked; the lower 42 are milliseconds since 1970, up to the year
+// 2109. So all that is parked comes behind all that is not, slot by slot, and
+// within its slot in due order.
+const slotSpan = int64(1) << 42
+
+// ParkedFrom is the lowest score of a message that is parked.
+const ParkedFrom = slotSpan
+
+// ParkedScore is where a message of that due time stands in the slot, 1 to
+// [MaxSlot]. A due time before 1970 becomes 1970.
+func ParkedScore(slot int, due time.Time) int64 {
+	return int64(slot)*slotSpan + min(max(due.UnixMilli(), 0), slotSpan-1)
+}
+
+// SplitScore is the slot that a score is in, 0 where it is that of a message
+// that is not parked, and the instant, in milliseconds since 1970.
+func SplitScore(score int64) (slot int, ms int64) {
+	return int(score / slotSpan), score % slotSpan
 }
 
 // String is the counts as Redis stores them.
@@ -204,54 +206,53 @@ func ParseAttempts(s string) (Attempts, error) {
 	return a, nil
 }
 
-// DeadLetter is a message that will not be tried again until somebody redrives it.
-type DeadLetter struct {
-	Message
-	// Member is its identity in Redis, see [Member].
-	Member string
-	// Reason says why it died, for people.
-	Reason string
-	// Attempts is what it went through.
+// attemptCounts is how many numbers [Attempts.String] has.
+const attemptCounts = 4
+
+// History is what Redis keeps of the earlier attempts of a message.
+type History struct {
 	Attempts Attempts
-	// DiedAt is when it was moved here, by Redis' clock.
-	DiedAt time.Time
-	// Err is set where the stored message cannot be decoded.
-	Err error
+	// promised is the promised due time, where the score does not tell it.
+	promised time.Time
 }
 
-// DecodeDeadLetter reads a dead letter: "due_ms:attempts:length of reason:",
-// reason and the stored message.
-func DecodeDeadLetter(member, stored string) DeadLetter {
-	letter := DeadLetter{Member: member}
-	letter.ID, letter.Key = SplitMember(member)
-	due, counts, reason, rest, ok := cutLetter(stored)
-	dueMs, errDue := strconv.ParseInt(due, 10, 64)
-	if !ok || errDue != nil {
-		letter.Err = fmt.Errorf("%w: dead letter", ErrUndecodable)
-		return letter
-	}
-	letter.DueAt = time.UnixMilli(dueMs)
-	letter.Reason = reason
-	if letter.Attempts, letter.Err = ParseAttempts(counts); letter.Err == nil {
-		letter.Err = letter.Decode(rest)
-	}
-	letter.Attempt = letter.Attempts.Begun + 1
-	return letter
+// NewHistory is the history of a message whose score does not tell its promised
+// due time, as that of a retry.
+func NewHistory(a Attempts, promised time.Time) History {
+	return History{Attempts: a, promised: promised}
 }
 
-// StoredOf is the stored message of a dead letter; empty where there is none.
-func StoredOf(letter string) string {
-	_, _, _, stored, _ := cutLetter(letter)
-	return stored
+// String is the history as Redis stores it: the counts, and behind them the
+// promised due time in milliseconds where the score does not tell it.
+func (h History) String() string {
+	if h.promised.IsZero() {
+		return h.Attempts.String()
+	}
+	return h.Attempts.String() + " " + strconv.FormatInt(h.promised.UnixMilli(), 10)
 }
 
-func cutLetter(letter string) (due, counts, reason, stored string, ok bool) {
-	due, rest, _ := strings.Cut(letter, ":")
-	counts, rest, _ = strings.Cut(rest, ":")
-	length, rest, found := strings.Cut(rest, ":")
-	n, err := strconv.Atoi(length)
-	if !found || err != nil || n < 0 || n > len(rest) {
-		return "", "", "", "", false
+// ParseHistory is the inverse of [History.String]; the empty string is the
+// history of a message without earlier attempts.
+func ParseHistory(s string) (h History, err error) {
+	counts := s
+	if strings.Count(s, " ") == attemptCounts {
+		at := strings.LastIndexByte(s, ' ')
+		ms, err := strconv.ParseInt(s[at+1:], 10, 64)
+		if err != nil {
+			return h, fmt.Errorf("%w: attempts %q", ErrUndecodable, s)
+		}
+		counts, h.promised = s[:at], time.UnixMilli(ms)
 	}
-	return due, counts, rest[:n], rest[n:], true
+	h.Attempts, err = ParseAttempts(counts)
+	return h, err
+}
+
+// Promised is the due time that the producer was promised, where the message
+// stands at that score.
+func (h History) Promised(score int64) time.Time {
+	if !h.promised.IsZero() {
+		return h.promised
+	}
+	_, ms := SplitScore(score)
+	return time.UnixMilli(ms)
 }

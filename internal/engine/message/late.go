@@ -1,7 +1,6 @@
 package message
 
 import (
-	"maps"
 	"strings"
 	"time"
 )
@@ -18,10 +17,6 @@ const (
 	// LateDrop removes it, counted and logged.
 	LateDrop LateAction = "drop"
 )
-
-// HeaderLate is the header in which a message carries its own Late, as "drop 1h0m0s": so
-// whatever carries headers carries it, and consumers see it.
-const HeaderLate = "delay-late"
 
 // Late says how late a message may be published, counted from its promised due time,
 // and what becomes of one that is later.
@@ -84,48 +79,4 @@ func parseLate(text string) (l Late, err error) {
 	}
 	l.Then = LateAction(then)
 	return l, l.check()
-}
-
-// WithLate returns the headers with what the message says of its own lateness; a zero
-// Late says nothing. The headers given are left alone, and must have no reserved one. The
-// error is an [*InvalidError].
-func WithLate(headers map[string]string, late Late) (map[string]string, error) {
-	if _, taken := headers[HeaderLate]; taken {
-		return nil, reservedHeader(HeaderLate)
-	}
-	if late == (Late{}) {
-		return headers, nil
-	}
-	if err := late.check(); err != nil {
-		return nil, err
-	}
-	all := make(map[string]string, len(headers)+1)
-	maps.Copy(all, headers)
-	all[HeaderLate] = late.String()
-	return all, nil
-}
-
-// CutLate parts what WithLate has joined. The error is an [*InvalidError].
-func CutLate(headers map[string]string) (own map[string]string, late Late, err error) {
-	text, has := headers[HeaderLate]
-	if !has {
-		return headers, Late{}, nil
-	}
-	own = maps.Clone(headers)
-	delete(own, HeaderLate)
-	late, err = parseLate(text)
-	return own, late, err
-}
-
-// LateOr is the message's own Late, or else the given one.
-func (m *Message) LateOr(queues Late) Late {
-	if len(m.Headers) == 0 {
-		return queues
-	}
-	if text, has := m.Headers[HeaderLate]; has {
-		if own, err := parseLate(text); err == nil {
-			return own
-		}
-	}
-	return queues
 }

@@ -2,8 +2,19 @@ package message
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
+)
+
+// SinkType names a broker; its rules decide which topics are valid.
+type SinkType string
+
+// The brokers that the bridge publishes to.
+const (
+	Kafka    SinkType = "kafka"
+	NATS     SinkType = "nats"
+	RabbitMQ SinkType = "rabbitmq"
 )
 
 // Limits on what a producer may schedule. They keep a message inside the
@@ -19,6 +30,7 @@ const (
 	reservedNATSName = "nats-"
 	// natsHeaderRefused are the separators of RFC 9110 that nats.go does not send in a name.
 	natsHeaderRefused = `"(),/;<=>?@[\]{}`
+	plainBytes        = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 )
 
 // Validate checks every field but the due time against the limits. maxSize is
@@ -50,6 +62,40 @@ func CheckIdentity(id, key string) error {
 	return checkName("key", key, 0, MaxKeyLength)
 }
 
+// CheckTopic reports whether the broker could ever accept the topic. The SDK
+// asks before it schedules, the sink again before it publishes. An unknown
+// broker accepts any topic of 1 to 255 bytes of UTF-8 without control characters.
+func CheckTopic(sink SinkType, topic string) error {
+	if err := checkLength("topic", topic, 1, longestTopic(sink)); err != nil {
+		return err
+	}
+	var limit string
+	switch {
+	case sink == Kafka && (topic == "." || topic == ".."): // as org.apache.kafka.common.internals.Topic
+		limit = `a Kafka topic cannot be "." or ".."`
+	case sink == Kafka && strings.Trim(topic, plainBytes) != "":
+		limit = "a Kafka topic has only A-Z a-z 0-9 . _ -"
+	case sink == NATS && strings.ContainsAny(topic, " *>"):
+		limit = "a NATS subject has no space, control character, * or >"
+	case sink == NATS && (topic[0] == '.' || topic[len(topic)-1] == '.' || strings.Contains(topic, "..")):
+		limit = "a NATS subject has no empty token"
+	case sink == NATS && (topic[0] == '$' || topic == "_INBOX" || strings.HasPrefix(topic, "_INBOX.")):
+		limit = "a NATS subject that starts with $ or _INBOX is the server's own"
+	case !utf8.ValidString(topic) || hasControl(topic):
+		limit = "must be UTF-8 without control characters"
+	default:
+		return nil
+	}
+	return &InvalidError{Field: "topic", Value: topic, Limit: limit}
+}
+
+func longestTopic(sink SinkType) int {
+	if sink == Kafka {
+		return 249
+	}
+	return 255
+}
+
 func checkName(field, value string, least, most int) error {
 	if err := checkLength(field, value, least, most); err != nil {
 		return err
@@ -60,25 +106,27 @@ func checkName(field, value string, least, most int) error {
 	return nil
 }
 
-func checkHeaders(sink SinkType, headers map[string]string) error {
-	own, tags := CutTags(headers)
-	if err := checkTags(tags); err != nil {
-		return err
-	}
-	own, _, err := CutLate(own)
-	if err != nil {
-		return err
-	}
-	if own, _, err = CutSealed(own); err != nil {
-		return err
-	}
-	if len(own) > MaxHeaders {
-		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", len(own)), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
-	}
-	for name, value := range own {
-		if err := checkHeader(sink, name, value); err != nil {
+// checkHeaders checks the producer's own headers, and what tags, late and seal say in theirs.
+func checkHeaders(sink SinkType, headers map[string]string) (err error) {
+	own := 0
+	for name, value := range headers {
+		switch name {
+		case HeaderTags:
+			err = checkTags(strings.Split(value, tagSeparator))
+		case HeaderLate:
+			_, err = parseLate(value)
+		case HeaderSealed:
+			err = checkKeyID(value)
+		default:
+			own++
+			err = checkHeader(sink, name, value)
+		}
+		if err != nil {
 			return err
 		}
+	}
+	if own > MaxHeaders {
+		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", own), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
 	}
 	return nil
 }
@@ -108,4 +156,76 @@ func checkHeader(sink SinkType, name, value string) error {
 		return &InvalidError{Field: "header", Value: name, Limit: "its value must be UTF-8 without control characters or outer spaces"}
 	}
 	return nil
+}
+
+// Topics are those that a queue takes: names, in which * stands for any characters, none
+// among them. Without any, it takes all.
+type Topics []string
+
+// Check reports whether the queue takes the topic; else its error is an [*InvalidError].
+func (t Topics) Check(topic string) error {
+	if len(t) == 0 || slices.ContainsFunc(t, func(pattern string) bool { return matches(pattern, topic) }) {
+		return nil
+	}
+	return &InvalidError{Field: "topic", Value: topic, Limit: "the queue takes only " + t.String()}
+}
+
+// String lists the topics for people, the first of many.
+func (t Topics) String() string {
+	const shown = 8
+	if len(t) > shown {
+		return strings.Join(t[:shown], ", ") + ", …"
+	}
+	return strings.Join(t, ", ")
+}
+
+func matches(pattern, topic string) bool {
+	first, rest, some := strings.Cut(pattern, "*")
+	if !some {
+		return topic == pattern
+	}
+	topic, isPrefix := strings.CutPrefix(topic, first)
+	if !isPrefix {
+		return false
+	}
+	parts := strings.Split(rest, "*")
+	last := len(parts) - 1
+	for _, part := range parts[:last] { // The first place is the best: it leaves most to the others.
+		_, after, found := strings.Cut(topic, part)
+		if !found {
+			return false
+		}
+		topic = after
+	}
+	return strings.HasSuffix(topic, parts[last])
+}
+
+// InvalidError says which field of a message is outside which limit.
+type InvalidError struct {
+	// Field is topic, id, key, header, tag, late, body, due or size.
+	Field string
+	// Value is the offending value; long ones are shortened, bodies never shown.
+	Value string
+	// Limit says what is allowed.
+	Limit string
+}
+
+func (e *InvalidError) Error() string {
+	const shown = 64
+	value := e.Value
+	if len(value) > shown {
+		value = value[:shown] + "…"
+	}
+	return fmt.Sprintf("%s %q: %s", e.Field, value, e.Limit)
+}
+
+func checkLength(field, value string, least, most int) error {
+	if len(value) >= least && len(value) <= most {
+		return nil
+	}
+	return &InvalidError{Field: field, Value: value, Limit: fmt.Sprintf("%d bytes, allowed are %d to %d", len(value), least, most)}
+}
+
+func hasControl(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
@@ -14,8 +13,6 @@ import (
 type call struct {
 	batch    []message.Message
 	outcomes *sinks.Outcomes
-	left     atomic.Int64   // messages without an outcome
-	done     chan struct{}  // closed when left is 0
 	encoding sync.WaitGroup // the requests that read the batch now
 
 	// Guarded by Sink.mu.
@@ -33,30 +30,19 @@ type item struct {
 func (i item) message() *message.Message { return &i.call.batch[i.index] }
 
 func newCall(batch []message.Message, outcomes *sinks.Outcomes) *call {
-	c := &call{batch: batch, outcomes: outcomes, done: make(chan struct{}), handed: make([]bool, len(batch))}
-	c.left.Store(int64(len(batch)))
-	return c
-}
-
-// settle reports the outcome of one message. It is called once for each message
-// at the most.
-func (c *call) settle(index int, outcome sinks.Outcome) {
-	c.outcomes.Report(index, outcome)
-	if c.left.Add(-1) == 0 {
-		close(c.done)
-	}
+	return &call{batch: batch, outcomes: outcomes, handed: make([]bool, len(batch))}
 }
 
 func (c *call) settleAll(indices []int, outcome sinks.Outcome) {
 	for _, index := range indices {
-		c.settle(index, outcome)
+		c.outcomes.Report(index, outcome)
 	}
 }
 
 // settle reports the same outcome for all.
 func settle(items []item, outcome sinks.Outcome) {
 	for _, i := range items {
-		i.call.settle(i.index, outcome)
+		i.call.outcomes.Report(i.index, outcome)
 	}
 }
 
@@ -64,7 +50,7 @@ func settle(items []item, outcome sinks.Outcome) {
 // behind the other, from the place of the outcome on.
 func settleInOrder(items []item, outcome sinks.Outcome) {
 	for _, i := range items {
-		i.call.settle(i.index, outcome)
+		i.call.outcomes.Report(i.index, outcome)
 		outcome.Place.Number++
 	}
 }

@@ -40,7 +40,7 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 		s.place(ctx, c)
 	}
 	select {
-	case <-c.done:
+	case <-outcomes.Done():
 	case <-ctx.Done():
 		s.withdraw(c)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"strconv"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -54,32 +55,15 @@ func stored(stream string, sequence uint64) sinks.Outcome {
 	return sinks.Outcome{Class: sinks.Acknowledged, Place: sinks.Place{IsKnown: true, Stream: stream, Number: sequence}}
 }
 
-// cutPlainAck recognises {"stream":"S","seq":1}, with or without a space, byte
-// by byte: nearly all answers look so, and decoding JSON costs more than
-// everything else that is done about an ack. What differs is left to the decoder.
+// cutPlainAck recognises {"stream":"S","seq":1}, with or without a space: nearly all
+// answers look so, and decoding JSON costs more than everything else that is done
+// about an ack. What differs is left to the decoder.
 func cutPlainAck(data []byte) (stream []byte, sequence uint64, ok bool) {
-	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
-	if !ok {
-		return nil, 0, false
-	}
-	name := bytes.IndexByte(rest, '"')
-	if name < 1 || bytes.ContainsFunc(rest[:name], func(r rune) bool { return r < ' ' || r == '\\' }) {
-		return nil, 0, false
-	}
-	stream = rest[:name]
-	rest, ok = bytes.CutPrefix(rest[name+1:], []byte(`,`))
-	rest = bytes.TrimPrefix(rest, []byte(` `))
-	if !ok {
-		return nil, 0, false
-	}
-	if rest, ok = bytes.CutPrefix(rest, []byte(`"seq":`)); !ok {
-		return nil, 0, false
-	}
-	digits := 0
-	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
-		sequence = sequence*10 + uint64(rest[digits]-'0')
-		digits++
-	}
-	const most = 19 // digits that are in range for certain
-	return stream, sequence, digits > 0 && digits <= most && rest[0] != '0' && string(rest[digits:]) == "}"
+	rest, isAck := bytes.CutPrefix(data, []byte(`{"stream":"`))
+	stream, rest, _ = bytes.Cut(rest, []byte(`",`))
+	digits, isSequence := bytes.CutPrefix(bytes.TrimPrefix(rest, []byte(` `)), []byte(`"seq":`))
+	digits, isAll := bytes.CutSuffix(digits, []byte(`}`))
+	sequence, err := strconv.ParseUint(string(digits), 10, 64)
+	isPlain := len(stream) > 0 && !bytes.ContainsFunc(stream, func(r rune) bool { return r < ' ' || r == '\\' || r == '"' })
+	return stream, sequence, isAck && isSequence && isAll && isPlain && err == nil && digits[0] != '0'
 }

@@ -23,23 +23,34 @@ type connection struct {
 	socket  atomic.Pointer[socket]
 	cause   atomic.Pointer[error] // why we broke it off, or it ended
 	down    chan struct{}         // closed when the connection has ended
-	acks    acks
-	pace    pace
+	inbox   string                // what the subjects of all answers begin with
+	drained chan struct{}         // closed when no answer can come any more
+	stream  string                // of the last ack; onAck's alone, which is not called twice at a time
 	asked   questions
-	denied  denials
 
-	mu     sync.Mutex
-	ending bool // spawn starts nothing more
+	turn   chan struct{} // of 1: taken by the call that hands over
+	writer writer        // of the holder of the turn
+
+	mu            sync.Mutex
+	number        uint64             // of the message that was handed over last
+	waiting       map[uint64]waiting // by number
+	reached       uint64             // the highest number that was answered
+	reachedBefore uint64             // at the last tick
+	ticks         uint64             // since the connection was made
+	denied        denials
+
 	work   sync.WaitGroup
+	starts sync.Mutex
+	ending bool // spawn starts nothing more; starts guards it
 }
 
-// openLink connects to one server and subscribes to the acks.
+// openConnection connects to one server and subscribes to the acks.
 func openConnection(root context.Context, config *Config, server string, logger *slog.Logger) (*connection, error) {
-	l := &connection{root: root, logger: logger, timeout: config.PublishTimeout, down: make(chan struct{})}
-	l.acks = newAcks()
-	l.pace = newPace()
-	l.asked = newQuestions()
-	l.denied = newDenials()
+	l := &connection{
+		root: root, logger: logger, timeout: config.PublishTimeout, down: make(chan struct{}),
+		inbox: natsgo.NewInbox() + ".", drained: make(chan struct{}), asked: newQuestions(),
+		turn: make(chan struct{}, 1), waiting: map[uint64]waiting{}, denied: newDenials(),
+	}
 	nc, err := config.connect(root, server, l)
 	if err != nil {
 		if s := l.socket.Load(); s != nil {
@@ -54,15 +65,16 @@ func openConnection(root context.Context, config *Config, server string, logger 
 		<-l.down
 		return nil, fmt.Errorf("subscribe to acks: %w", err)
 	}
+	l.spawn(l.watch)
 	return l, nil
 }
 
 func (c *connection) subscribe(root context.Context) error {
-	sub, err := c.nc.Subscribe(c.acks.prefix+">", c.onAck)
+	sub, err := c.nc.Subscribe(c.inbox+">", c.onAck)
 	if err != nil {
 		return err
 	}
-	sub.SetClosedHandler(func(string) { close(c.acks.drained) })
+	sub.SetClosedHandler(func(string) { close(c.drained) })
 	// Acks are bounded by the messages in flight, and none may be dropped.
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
@@ -98,10 +110,10 @@ func (c *connection) Close() {
 	c.abort(natsgo.ErrConnectionClosed)
 	c.nc.Close()
 	<-c.down
-	<-c.acks.drained
-	c.mu.Lock()
+	<-c.drained
+	c.starts.Lock()
 	c.ending = true
-	c.mu.Unlock()
+	c.starts.Unlock()
 	c.work.Wait()
 }
 
@@ -121,8 +133,8 @@ func (c *connection) onClosed(nc *natsgo.Conn) {
 
 // spawn runs f as a goroutine of the connection; false where it has ended.
 func (c *connection) spawn(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.starts.Lock()
+	defer c.starts.Unlock()
 	if c.ending {
 		return false
 	}

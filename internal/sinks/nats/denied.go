@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -18,19 +17,15 @@ var deniedSubject = regexp.MustCompile(`(?:Publish|Subscription) to "([^"]*)"`)
 // deniedLogged bounds the subjects that are remembered as logged.
 const deniedLogged = 100
 
-// denials are what the server does not permit us.
+// denials are what the server does not permit us. But for api, the connection's mu guards them.
 type denials struct {
 	api atomic.Bool // to ask JetStream's API
 
-	// isAny: the server has denied messages of which it is not known yet which they are.
-	isAny atomic.Bool
+	open map[string]*denial // by subject: messages of it are denied, and it is not known yet which
 	// isBlurred: of a message that was handed over nobody waits for the answer any more,
 	// so that a denial may be of it.
-	isBlurred atomic.Bool
-
-	mu     sync.Mutex
-	logged map[string]bool    // subjects
-	open   map[string]*denial // by subject
+	isBlurred bool
+	logged    map[string]bool // subjects
 }
 
 // denial is how often the server has denied a subject, but for those that were told.
@@ -43,8 +38,6 @@ func newDenials() denials { return denials{logged: map[string]bool{}, open: map[
 
 // isNew says whether the subject should be logged.
 func (d *denials) isNew(subject string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if d.logged[subject] || len(d.logged) >= deniedLogged {
 		return false
 	}
@@ -61,19 +54,18 @@ func (c *connection) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) 
 	}
 	subject := match[1]
 	switch {
-	case strings.HasPrefix(subject, c.acks.prefix):
+	case strings.HasPrefix(subject, c.inbox):
 		c.abort(err) // without acks nothing can work
 	case strings.HasPrefix(subject, "$JS.API."):
 		c.denied.api.Store(true)
 	}
-	c.denied.mu.Lock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.denied.open[subject] == nil {
 		c.denied.open[subject] = &denial{}
 	}
 	c.denied.open[subject].count++
 	c.denied.open[subject].err = err
-	c.denied.isAny.Store(true)
-	c.denied.mu.Unlock()
 	c.judgeDenials()
 	if c.denied.isNew(subject) {
 		c.logger.Warn("NATS denies us a subject", "event", "sink_denied", "topic", subject)
@@ -84,27 +76,24 @@ func (c *connection) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) 
 // once for each message, and permissions change while we are connected: an earlier
 // message may be stored, and its ack on its way. So they are known when as many are
 // denied as have no answer. It is called after each denial, and after each answer while
-// there are some.
+// there are some, with c.mu held.
 func (c *connection) judgeDenials() {
-	c.denied.mu.Lock()
-	defer c.denied.mu.Unlock()
 	for subject, d := range c.denied.open {
-		calls := c.acks.all()
-		unanswered, count := make([][]int, len(calls)), 0
-		for k, f := range calls {
-			unanswered[k] = f.unanswered(subject)
-			count += len(unanswered[k])
+		var unanswered []uint64
+		for number, w := range c.waiting {
+			if w.call.batch[w.index].Topic == subject {
+				unanswered = append(unanswered, number)
+			}
 		}
 		outcome := classify(d.err)
-		if c.denied.isBlurred.Load() {
+		if c.denied.isBlurred {
 			outcome.Class = sinks.Unknown
-		} else if count > d.count {
+		} else if len(unanswered) > d.count {
 			continue // It is some of them. What is answered, or overdue, tells.
 		}
 		delete(c.denied.open, subject)
-		for k, f := range calls {
-			f.deny(unanswered[k], outcome)
+		for _, number := range unanswered {
+			c.settle(number, outcome)
 		}
 	}
-	c.denied.isAny.Store(len(c.denied.open) > 0)
 }

@@ -26,27 +26,27 @@ const (
 // soon after apiTimeout.
 type questions struct {
 	mu      sync.Mutex
-	waiting map[string][]unexplained // by subject
-	queue   []string                 // subjects that nobody asks for yet
+	waiting map[string][]waiting // by subject
+	queue   []string             // subjects that nobody asks for yet
 	askers  int
 }
 
-// unexplained is a message that had no responders.
-type unexplained struct {
-	call  *call
-	index int
-}
+func newQuestions() questions { return questions{waiting: map[string][]waiting{}} }
 
-func newQuestions() questions { return questions{waiting: map[string][]unexplained{}} }
-
-// explain answers, some time later, why the subject had no responders. It does
-// not block.
-func (c *connection) explain(subject string, m unexplained) {
+// explain settles a message that had no responders, some time later, when it is known
+// why. It does not block, and is called with c.mu held.
+func (c *connection) explain(number uint64) {
+	w, ok := c.waiting[number]
+	if !ok {
+		return
+	}
+	delete(c.waiting, number)
+	subject := w.call.batch[w.index].Topic
 	q := &c.asked
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting, asked := q.waiting[subject]
-	q.waiting[subject] = append(waiting, m)
+	others, asked := q.waiting[subject]
+	q.waiting[subject] = append(others, w)
 	if asked {
 		return
 	}
@@ -69,8 +69,8 @@ func (c *connection) ask() {
 		if !isAnswer {
 			waiting = append(waiting, q.takeQueued()...)
 		}
-		for _, m := range waiting {
-			m.call.explained(m.index, outcome)
+		for _, w := range waiting {
+			w.call.settle(w.index, outcome)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (q *questions) next() (subject string, ok bool) {
 	return subject, true
 }
 
-func (q *questions) take(subject string) []unexplained {
+func (q *questions) take(subject string) []waiting {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting := q.waiting[subject]
@@ -96,10 +96,10 @@ func (q *questions) take(subject string) []unexplained {
 }
 
 // takeQueued takes those whose subjects nobody asks for yet.
-func (q *questions) takeQueued() []unexplained {
+func (q *questions) takeQueued() []waiting {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var waiting []unexplained
+	var waiting []waiting
 	for _, subject := range q.queue {
 		waiting = append(waiting, q.waiting[subject]...)
 		delete(q.waiting, subject)

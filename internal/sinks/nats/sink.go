@@ -71,23 +71,6 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 // stream binds it.
 func (s *Sink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
 
-// Publish implements [sinks.Sink].
-func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
-	if len(batch) == 0 {
-		return
-	}
-	dialing, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
-	defer cancel()
-	l, err := s.connection.Get(dialing, false)
-	if err != nil {
-		outcome := sinks.Failed(sinks.Unavailable, why(err), err)
-		outcome.Whole = ctx.Err() == nil
-		outcomes.Rest(outcome)
-		return
-	}
-	newCall(l, batch, outcomes).run(ctx)
-}
-
 // Ping implements [sinks.Sink]: the account answers that it has JetStream.
 func (s *Sink) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)

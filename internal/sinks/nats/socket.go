@@ -33,6 +33,8 @@ type socket struct {
 	stop    func() bool
 	born    time.Time
 	moved   atomic.Int64 // the last progress, nanoseconds after born
+	// hasWaited: a write had to wait, and so the other side takes bytes, since somebody looked.
+	hasWaited atomic.Bool
 }
 
 func newSocket(root context.Context, conn net.Conn, timeout time.Duration, fail func(error)) *socket {
@@ -79,6 +81,7 @@ func (s *socket) Write(p []byte) (written int, err error) {
 		}
 		if time.Since(began) >= waited {
 			s.progress()
+			s.hasWaited.Store(true)
 		}
 	}
 	return written, nil

@@ -93,10 +93,10 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	submission := newSubmission(connection, batch, outcomes)
 	submission.begin(ctx)
 	select {
-	case <-submission.done:
+	case <-outcomes.Done():
 	case <-ctx.Done():
 		submission.end(context.Cause(ctx))
-		<-submission.done
+		<-outcomes.Done()
 	}
 }
 

@@ -10,16 +10,14 @@ import (
 )
 
 // submission is one call to Publish: it submits each message to the channel of
-// its route when its turn in its chain has come, and is done when all have an
-// outcome.
+// its route when its turn in its chain has come.
 type submission struct {
 	connection   *connection
+	batch        []message.Message
 	publications []publication // by index
 	chains       *sinks.Chains
 	outcomes     *sinks.Outcomes
 	channels     map[string]*channel // by topic; those that were given a message
-	left         atomic.Int64        // messages without an outcome
-	done         chan struct{}
 
 	cause error // why the call ended early; set before isOver
 	over  atomic.Bool
@@ -34,7 +32,7 @@ type publication struct {
 	id         string         // as far as AMQP has it
 	size       int            // of the body
 	properties []byte         // encoded
-	body       []byte         // nil once settled: the bytes are the caller's
+	body       []byte         // from when it is submitted until it is settled: the bytes are the caller's
 	refused    *sinks.Outcome // why it cannot be handed over at all
 	channel    *channel
 
@@ -47,15 +45,13 @@ type publication struct {
 
 func newSubmission(connection *connection, batch []message.Message, outcomes *sinks.Outcomes) *submission {
 	s := &submission{
-		connection: connection, publications: make([]publication, len(batch)),
-		chains: sinks.NewChains(batch), outcomes: outcomes,
-		channels: map[string]*channel{}, done: make(chan struct{}),
+		connection: connection, batch: batch, publications: make([]publication, len(batch)),
+		chains: sinks.NewChains(batch), outcomes: outcomes, channels: map[string]*channel{},
 	}
-	s.left.Store(int64(len(batch)))
 	encoder := newEncoder(len(batch), connection.amqp.Config.FrameSize)
 	for i := range batch {
 		p, m := &s.publications[i], &batch[i]
-		p.submission, p.index, p.topic, p.size, p.body = s, i, m.Topic, len(m.Body), m.Body
+		p.submission, p.index, p.topic, p.size = s, i, m.Topic, len(m.Body)
 		if len(m.ID) <= maxShortString {
 			p.id = m.ID
 		}
@@ -90,7 +86,7 @@ func (s *submission) begin(ctx context.Context) {
 // handed over at all, and returns the first of the others.
 func (s *submission) skipRefused(i int) (first int, ok bool) {
 	for ok = true; ok && s.publications[i].refused != nil; i, ok = s.chains.Next(i) {
-		s.report(i, *s.publications[i].refused)
+		s.outcomes.Report(i, *s.publications[i].refused)
 	}
 	return i, ok
 }
@@ -115,6 +111,7 @@ func (s *submission) submit(i int) *sinks.Outcome {
 	if p.refused != nil {
 		return p.refused
 	}
+	p.body = s.batch[i].Body
 	err := p.channel.submit(p)
 	if err == nil {
 		return nil
@@ -123,19 +120,11 @@ func (s *submission) submit(i int) *sinks.Outcome {
 	return &outcome
 }
 
-// settle reports the outcome of a message and goes on with its chain: with the
-// next message where the way is open, else nothing of it is handed over any more.
+// settle reports the outcome of a message and goes on with its chain.
 func (s *submission) settle(i int, outcome sinks.Outcome) {
 	for {
-		s.report(i, outcome)
-		if outcome.Class == sinks.Unknown || outcome.Class == sinks.Unavailable {
-			outcome.Class = sinks.Unavailable
-			for _, rest := range s.chains.Rest(i) {
-				s.report(rest, outcome)
-			}
-			break
-		}
-		next, ok := s.chains.Next(i)
+		s.publications[i].body = nil
+		next, ok := s.chains.Settle(i, outcome, s.outcomes)
 		if !ok {
 			break
 		}
@@ -149,14 +138,6 @@ func (s *submission) settle(i int, outcome sinks.Outcome) {
 	}
 	if channel := s.publications[i].channel; channel != nil {
 		s.connection.leave(channel)
-	}
-}
-
-func (s *submission) report(i int, outcome sinks.Outcome) {
-	s.publications[i].body = nil
-	s.outcomes.Report(i, outcome)
-	if s.left.Add(-1) == 0 {
-		close(s.done)
 	}
 }
 

@@ -1,0 +1,205 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// The way of a batch. Publish makes a call of it, in whose goroutine run takes what is
+// ready, at first the first message of each chain; send encodes it and gives it to the
+// client, under a number that the reply subject carries. JetStream's answer comes to
+// onAck, in the client's goroutine, by that number; parseAck makes an outcome of it,
+// settle reports it and makes the next message of the chain ready. The call is over when
+// all have an outcome, or else gives them one in end.
+
+// runMost is how many messages a call hands over before another has its turn.
+const runMost = 64
+
+// call is one of Publish.
+type call struct {
+	connection *connection
+	batch      []message.Message
+	chains     *sinks.Chains
+	outcomes   *sinks.Outcomes
+	ready      chan int    // may be handed over, in this order; it has room for the whole batch
+	returned   atomic.Bool // run is over, and nothing of the call is in the client
+}
+
+// waiting is a message that was handed to the client and has no answer.
+type waiting struct {
+	call  *call
+	index int
+	since uint64 // from which tick of the connection on its time counts
+}
+
+// Publish implements [sinks.Sink].
+func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	if len(batch) == 0 {
+		return
+	}
+	dialing, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
+	defer cancel()
+	l, err := s.connection.Get(dialing, false)
+	if err != nil {
+		outcomes.Rest(sinks.Outcome{Class: sinks.Unavailable, Reason: why(err), Err: err, Whole: ctx.Err() == nil})
+		return
+	}
+	c := &call{connection: l, batch: batch, chains: sinks.NewChains(batch), outcomes: outcomes, ready: make(chan int, len(batch))}
+	if err := c.run(ctx); err != nil {
+		c.end(err, ctx.Err() == nil)
+	}
+}
+
+// run hands over what is ready until all messages have an outcome; else it returns
+// why the rest has none.
+func (c *call) run(ctx context.Context) error {
+	defer c.returned.Store(true)
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, c.breakOff) })()
+	for _, head := range c.chains.Heads() {
+		c.ready <- head
+	}
+	for ctx.Err() == nil {
+		select {
+		case next := <-c.ready:
+			if err := c.handOver(ctx, next); err != nil {
+				return err
+			}
+		case <-c.outcomes.Done():
+			return nil
+		case <-c.connection.down:
+			return c.connection.Err()
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// handOver hands over a run of messages, when it is the call's turn. Its error is not
+// about one of them: nothing may follow.
+func (c *call) handOver(ctx context.Context, next int) error {
+	l := c.connection
+	select {
+	case l.turn <- struct{}{}:
+		defer l.endTurn()
+	case <-l.down:
+		return l.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := l.awaitRoom(ctx); err != nil {
+		return err
+	}
+	for left := runMost - 1; ; left-- {
+		if err := c.send(next); err != nil || left == 0 || len(c.ready) == 0 {
+			return err
+		}
+		next = <-c.ready
+	}
+}
+
+// endTurn lets another call hand over, and leaves nothing of the batch behind.
+func (c *connection) endTurn() {
+	c.writer.msg.Data = nil
+	<-c.turn
+}
+
+// send hands one message to the client.
+func (c *call) send(i int) error {
+	m, l := &c.batch[i], c.connection
+	if m.Topic != l.writer.msg.Subject { // Most are like the one before.
+		if err := message.CheckTopic(message.NATS, m.Topic); err != nil {
+			c.settle(i, classify(err))
+			return nil
+		}
+	}
+	number := l.await(c, i)
+	err := l.nc.PublishMsg(l.writer.encode(m, l.inbox, number))
+	if err == nil {
+		return nil
+	}
+	return l.refused(number, err)
+}
+
+// await is called before the message is sent: its answer may be quick.
+func (c *connection) await(f *call, i int) (number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.number++
+	c.waiting[c.number] = waiting{f, i, c.ticks}
+	return c.number
+}
+
+// writer turns messages into the client's form. Its memory is used again for
+// the next message: the client copies.
+type writer struct {
+	msg     natsgo.Msg
+	headers []message.Header
+	names   []string // of the headers in msg
+	values  []string // of the same; msg has them in slices of one
+	reply   []byte
+}
+
+func (w *writer) encode(m *message.Message, inbox string, number uint64) *natsgo.Msg {
+	// The token's width is fixed, so no two pairs of ID and token look alike.
+	w.headers = append(w.headers[:0], message.Header{Name: natsgo.MsgIdHdr, Value: m.ID + ":" + m.Token})
+	w.headers = m.AppendHeaders(w.headers)
+	if !slices.EqualFunc(w.headers, w.names, func(h message.Header, name string) bool { return h.Name == name }) {
+		w.name()
+	}
+	for i := range w.headers {
+		w.values[i] = w.headers[i].Value
+	}
+	w.reply = strconv.AppendUint(append(w.reply[:0], inbox...), number, 10)
+	w.msg.Subject, w.msg.Reply, w.msg.Data = m.Topic, string(w.reply), m.Body
+	return &w.msg
+}
+
+// name makes room for headers that have other names than those of the message before.
+func (w *writer) name() {
+	w.msg.Header, w.names, w.values = make(natsgo.Header, len(w.headers)), w.names[:0], make([]string, len(w.headers))
+	for i, header := range w.headers {
+		w.names = append(w.names, header.Name)
+		w.msg.Header[header.Name] = w.values[i : i+1 : i+1]
+	}
+}
+
+// onAck hears all answers of a connection, one after the other: it must not block.
+func (c *connection) onAck(m *natsgo.Msg) {
+	number, _ := strconv.ParseUint(m.Subject[len(c.inbox):], 10, 64)
+	outcome := parseAck(m, &c.stream)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reached = max(c.reached, number)
+	if errors.Is(outcome.Err, errNoResponders) {
+		c.explain(number)
+	} else {
+		c.settle(number, outcome)
+	}
+	if len(c.denied.open) > 0 {
+		c.judgeDenials()
+	}
+}
+
+// settle ends the wait for an answer, if it has not ended. It is called with c.mu held.
+func (c *connection) settle(number uint64, outcome sinks.Outcome) {
+	if w, ok := c.waiting[number]; ok {
+		delete(c.waiting, number)
+		w.call.settle(w.index, outcome)
+	}
+}
+
+// settle reports an outcome, and makes the next message of the chain ready.
+func (c *call) settle(i int, outcome sinks.Outcome) {
+	if next, ok := c.chains.Settle(i, outcome, c.outcomes); ok {
+		c.ready <- next
+	}
+}
