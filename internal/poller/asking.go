@@ -1,44 +1,146 @@
 package poller
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/poller/batch"
+	"github.com/delaybridge/delaybridge/internal/poller/rate"
+	"github.com/delaybridge/delaybridge/internal/poller/routes"
 )
 
-// The waits of a shard that nobody has a layout for.
+// never is further away than anything that a shard waits for.
+const never = 24 * time.Hour
+
+// How many batches of a shard may be under way. Those that wait for routes which may be
+// dead have bounds of their own, so that they keep nobody from the others: probes, and
+// batches of which all that is left hangs. While maxProbing of these are under way no
+// route is probed; what hangs is the probe of its route.
 const (
-	layoutBackoffInitial = 100 * time.Millisecond
-	layoutBackoffLimit   = 5 * time.Second
+	maxLive    = 64
+	maxProbing = 256
+	maxHanging = 1024
 )
 
-// freeNumbers is how many outdated numbers in a row are replaced without a pause.
-const freeNumbers = 8
+const (
+	// maxReclaims is how many calls reclaim at a time, before the next claim
+	// renews the lease.
+	maxReclaims = 16
+	// freeNumbers is how many outdated numbers in a row are replaced without a pause.
+	freeNumbers = 8
+	// askAgain is how long nothing is taken, or a message waits, of which nobody can say
+	// whether it is allowed.
+	askAgain = time.Second
+	// rampFactor is how fast claims grow after a panic of the sink.
+	rampFactor = 4
+)
 
-// asking is the state of the calls that a shard makes one at a time. A request for a claim
-// stays pending, token and all, until it is answered.
+// The waits between two calls.
+const (
+	// Of a store that does not answer. The limit is part of how long a shard stands still
+	// after a failover, so it is short. It costs little: the store's client soon dials a dead
+	// Redis once a second only.
+	redisInitial = 50 * time.Millisecond
+	redisLimit   = 500 * time.Millisecond
+	// Of one that has no layout.
+	layoutInitial = 100 * time.Millisecond
+	layoutLimit   = 5 * time.Second
+	// Of one that does not confirm claims.
+	unconfirmedInitial = 100 * time.Millisecond
+	unconfirmedLimit   = 2 * time.Second
+	// For another instance's lease. It may be given up any moment, and
+	// the hint that says so may be lost; a shard is not held by another for long
+	// while it is ours to poll.
+	leastHeld   = 10 * time.Millisecond
+	heldInitial = 25 * time.Millisecond
+	heldLimit   = 500 * time.Millisecond
+)
+
+// action is what a shard is to call.
+type action uint8
+
+const (
+	actionNone   action = iota
+	actionClaim         // the pending request
+	actionParked        // what is parked
+)
+
+// asking decides when a shard calls the store, and for what: a call at a time, of nothing to
+// keep the lease, of what is due, or of a slot.
+//
+//	          ┌──────── not answered: the same request, after a pause ◄─┐
+//	          ▼                                                         │
+//	next ──► pending: a number, room in the window, a part of the rates ┴─► granted: advance
+//	  ▲                  │ another holds the shard, outdated, no layout ──► given up: advance
+//	  │                  └─ earlier holders have left claims: reclaim, then the same request
+//	  └── due, a slot, a hint, or a renewal of the lease
+//
+// The timed look is the truth, a hint may be lost. A request for a claim stays pending, token and
+// all, until it is answered: so a batch is never taken and forgotten. All instants that the
+// shard waits for are here, on its own clock.
 type asking struct {
+	queue  *Queue
+	log    *slog.Logger
+	flight *batch.Flight
+	routes *routes.Table
+	quota  *rate.Quota
+	turn   *turn
+
+	isDraining bool // claim no more
+	isOver     bool // the store is not called any more
+	isPaused   bool // the whole queue is
+
+	// takeAt is when the head of what is due and not parked can be taken, probeAt
+	// when the next slot of parked messages can.
+	takeAt, probeAt time.Duration
+	// isBlocked: what is due waits for messages that are on their way into a slot.
+	isBlocked bool
+	// renewAt is when to claim in any case, be it nothing.
+	renewAt time.Duration
+	// quietUntil is before when to call nothing; the others are before when to take nothing:
+	// the sink is down, claims are not confirmed, or the queue's rate is used up.
+	quietUntil, pausedUntil, unconfirmedUntil, limitedUntil time.Duration
+
+	takes    bool          // messages can be claimed, if there are any
+	load     batch.Load    // what is in flight
+	slot     *routes.Probe // the slot that can be claimed from now
+	slotNext bool          // whose turn it is, where both what is due and a slot could be claimed
+	rampSize int           // how many messages to take after a panic of the sink; 0 is no limit
+
 	isUnderWay bool // a call has no answer yet, and none is made before it has
 	number     uint64
 	pending    *message.ClaimRequest
-	first      time.Duration // when pending was first sent
-	began      time.Duration // when it was sent last
-	probe      *probe        // the slot that pending claims from; nil: what is due
-	allowed    allowance     // what pending may take by the rates
+	first      time.Duration  // when pending was first sent
+	began      time.Duration  // when it was sent last
+	probe      *routes.Probe  // the slot that pending claims from; nil: what is due
+	allowed    rate.Allowance // what pending may take by the rates
+	outdated   int
+	reclaiming reclaiming
 	// unloaded: what is parked in the shard has to be read from Redis first.
 	// isLoaded: it was read since the shard is ours.
 	unloaded, isLoaded bool
-	next               *probe // the slot that can be claimed from now
-	slotNext           bool   // whose turn it is, where both what is due and a slot could be claimed
-	outdated           int
-	epoch              string // the last that was told
-	redis              wait.Backoff
-	layout             wait.Backoff
-	reclaiming         reclaiming
+
+	lease *batch.Lease
+	// mine: the last claim was granted. byOther: the last one found another holder,
+	// at refusedAt. left: an earlier holder has left claims behind.
+	mine, byOther, left bool
+	refusedAt           time.Duration
+	// othersUntil is when the lease of another ends at the earliest, as its last
+	// answer told; zero if it told of none.
+	othersUntil time.Duration
+	// holder is what names the other's lease, and since when it has not changed.
+	holder string
+	since  time.Duration
+
+	redisOffset int64 // Redis' clock, in Unix nanoseconds, minus ours
+	isSilent    bool  // Redis does not answer
+
+	redisPause, layoutPause, unconfirmedPause, heldPause, reclaimPause wait.Backoff
 }
 
-// reclaiming is what is being reclaimed, a call after the other.
+// reclaiming is what is being reclaimed, a call after the other. It is a record.
 type reclaiming struct {
 	which     message.Reclaim
 	strays    []message.ClaimToken // after that
@@ -46,44 +148,492 @@ type reclaiming struct {
 	reclaimed int
 }
 
-func newAsking(c *common, number uint64) asking {
-	return asking{
-		number: number, unloaded: true,
-		redis:  c.backoff(redisBackoffInitial, redisBackoffLimit),
-		layout: c.backoff(layoutBackoffInitial, layoutBackoffLimit),
+func newAsking(q *Queue, log *slog.Logger, number uint64, f *batch.Flight, rs *routes.Table, quota *rate.Quota, t *turn) *asking {
+	return &asking{
+		queue: q, log: log, flight: f, routes: rs, quota: quota, turn: t, number: number, unloaded: true, lease: &batch.Lease{},
+		redisPause:       q.backoff(redisInitial, redisLimit),
+		layoutPause:      q.backoff(layoutInitial, layoutLimit),
+		unconfirmedPause: q.backoff(unconfirmedInitial, unconfirmedLimit),
+		heldPause:        q.backoff(heldInitial, heldLimit),
+		reclaimPause:     q.backoff(leastHeld, time.Second),
 	}
 }
 
-func (a *asking) isPending() bool { return a.pending != nil }
+// next is what to call now, and else when to ask again.
+func (a *asking) next(now time.Duration) (do action, at time.Duration) {
+	if a.pending == nil {
+		a.takeAt = min(a.takeAt, a.flight.Claimable())
+	}
+	switch at = a.callAt(now); {
+	case at > now:
+		return actionNone, at
+	case a.unloaded && a.mine && a.pending == nil && !a.isDraining:
+		a.isUnderWay = true
+		return actionParked, 0
+	case a.pending == nil && !a.request(now):
+		return actionNone, a.callAt(now)
+	}
+	a.isUnderWay, a.began = true, now
+	return actionClaim, 0
+}
 
-// advance gives up the pending request and its number.
+// callAt is when to make the next call.
+func (a *asking) callAt(now time.Duration) time.Duration {
+	a.look(now)
+	at := a.renewAt
+	switch {
+	case a.pending != nil:
+		at = a.quietUntil
+	case a.takes && a.isBlocked:
+		at = min(at, max(a.probeAt, a.closedUntil()))
+	case a.takes:
+		at = min(at, max(min(a.probeAt, a.takeAt), a.closedUntil()))
+	}
+	at = max(at, a.quietUntil)
+	if heard := a.refusedAt + leastHeld; a.byOther && heard > now {
+		at = min(at, heard) // From then on hints are heard.
+	}
+	return at
+}
+
+// closedUntil is before when to take nothing.
+func (a *asking) closedUntil() time.Duration {
+	return max(a.pausedUntil, a.unconfirmedUntil, a.limitedUntil)
+}
+
+// look finds whether messages may be claimed now, if there are any, and from which slot.
+func (a *asking) look(now time.Duration) {
+	a.slot, a.takes, a.load = nil, false, a.flight.Load()
+	switch {
+	case a.isDraining || a.isPaused || !a.mine || a.turn.isCrowded || a.room() == 0:
+		return
+	case a.unloaded:
+		a.probeAt = 0
+	case a.flight.KeepsSlots() && now >= a.takeAt:
+		a.probeAt, a.isBlocked = now+never, false
+	default:
+		a.slot, a.probeAt, a.isBlocked = a.routes.Next(now, a.queue.config.Claims.Batch, a.load.Batches-a.load.Working < maxProbing)
+	}
+	a.takes = true
+}
+
+// room is how many messages the next claim may take.
+func (a *asking) room() int {
+	claims, l := &a.queue.config.Claims, &a.load
+	most := min(claims.Batch, claims.Batch*claims.InFlight-l.Messages)
+	switch {
+	case a.flight.IsReturning(): // The parts of a Key could hold each other up for ever.
+		return 0
+	case a.unconfirmedPause.Failures() > 0: // One message finds out whether claims are confirmed again.
+		return max(0, 1-l.Batches)
+	case l.Confirming >= claims.InFlight || l.Working >= maxLive || l.Batches-l.Working >= maxHanging: // Each confirmation holds a connection.
+		return 0
+	case a.rampSize > 0 && l.Batches > 0: // A message that makes the sink panic is soon alone, and punished alone.
+		return 0
+	case a.rampSize > 0:
+		return min(most, a.rampSize)
+	}
+	return most
+}
+
+// request makes the next request pending. It returns false where there is nothing to
+// ask for: the sink has no room, and the lease need not be renewed yet.
+func (a *asking) request(now time.Duration) bool {
+	claims := &a.queue.config.Claims
+	request := message.ClaimRequest{
+		Token:   message.ClaimToken{Instance: a.queue.config.Instance, Number: a.number},
+		Timeout: claims.Timeout,
+		Lease:   claims.Lease,
+		Free:    a.routes.TakeFree(),
+	}
+	if a.byOther && now-a.since > claims.Lease+claims.Lease/2 { // It was not renewed, by our own clock: Redis' clock may have been set back.
+		request.Seize = a.holder
+	}
+	a.reserve(&request, now)
+	isRefused := a.turn.isCrowded || now < a.closedUntil()
+	if request.Max == 0 && isRefused && a.mine && !a.isDraining && now < a.renewAt && len(request.Free) == 0 {
+		return false
+	}
+	request.Live = a.flight.Tokens()
+	request.Quiet = request.Max == 0 && a.mine
+	a.pending, a.first = &request, now
+	a.flight.Ask()
+	return true
+}
+
+// reserve chooses what to take, what is due or a slot in turn, and gets room for
+// it in the sink's window. Where there is none, the claim takes nothing.
+func (a *asking) reserve(request *message.ClaimRequest, now time.Duration) {
+	if !a.isDraining && (now < a.closedUntil() || a.turn.isCrowded) { // Its turn in the window comes.
+		return
+	}
+	allowed, from := a.pick(now)
+	if allowed.Messages == 0 {
+		a.turn.share.Yield()
+		return
+	}
+	messages, bytes, retryAt := a.turn.reserve(allowed.Messages, now)
+	if !retryAt.IsZero() {
+		a.pausedUntil = now + retryAt.Sub(a.queue.at(now))
+	}
+	if messages == 0 {
+		a.quota.Use(allowed, 0)
+		return
+	}
+	a.allowed, a.probe = allowed, from
+	request.Max, request.MaxBytes = messages, bytes
+	if from != nil {
+		request.Slot = from.Route.Slot()
+	}
+}
+
+// pick chooses what the next claim takes: so many messages of what is due, or of
+// a slot; each in turn where both could be.
+func (a *asking) pick(now time.Duration) (allowed rate.Allowance, from *routes.Probe) {
+	if !a.takes || a.unloaded {
+		return allowed, nil
+	}
+	isDue := now >= a.takeAt && !a.isBlocked
+	switch {
+	case a.slot != nil && (!isDue || a.slotNext):
+		from = a.slot
+		allowed = a.quota.Allow(from.Limited, min(a.room(), from.Size), a.load.Messages)
+	case isDue:
+		allowed = a.quota.Allow("", a.room(), a.load.Messages)
+	default:
+		return allowed, nil
+	}
+	if allowed.Messages == 0 {
+		if !a.quota.Await("", a.load.Messages) { // It is woken.
+			a.limitedUntil = now + askAgain
+		}
+		return allowed, nil
+	}
+	a.slotNext = from == nil
+	return allowed, from
+}
+
+// advance gives up the pending request, its number and its room in the window.
 func (a *asking) advance() {
-	a.pending, a.probe, a.allowed = nil, nil, allowance{}
+	a.turn.use(0, 0)
+	a.quota.Use(a.allowed, 0)
+	a.done()
+	a.flight.Answered()
+}
+
+// done ends the pending request.
+func (a *asking) done() {
+	a.pending, a.probe, a.allowed = nil, nil, rate.Allowance{}
 	a.number++
 }
 
-// skip leaves numbers out, in growing steps: ours may be far behind. It reports
-// whether it was done so often that a pause is due.
-func (a *asking) skip() (isOften bool) {
-	a.number += 1<<min(a.outdated, 20) - 1
-	a.outdated++
-	return a.outdated > freeNumbers
+// backOff makes no call for a while.
+func (a *asking) backOff(now time.Duration) { a.quietUntil = now + a.redisPause.Next() }
+
+// unanswered says that a claim had no answer. What it may have taken in a drain, the next
+// holder reclaims.
+func (a *asking) unanswered(now time.Duration) {
+	a.backOff(now)
+	if a.isDraining {
+		a.advance()
+	}
 }
 
-// answered forgets the troubles that this answer ends.
+// answered takes the answer to a claim, and forgets the troubles that it ends.
 func (a *asking) answered(state message.ClaimState) {
-	a.redis.Reset()
+	a.renewAt = a.queue.nextCommon(a.began, a.queue.config.Claims.renewEvery())
+	a.redisPause.Reset()
 	if state != message.ClaimOutdated {
 		a.outdated = 0
 	}
 	if state != message.ClaimNoLayout {
-		a.layout.Reset()
+		a.layoutPause.Reset()
 	}
 }
 
-// isNewEpoch notes the epoch of an answer, and reports whether it was not told yet.
-func (a *asking) isNewEpoch(epoch string) bool {
-	isNew := epoch != a.epoch
-	a.epoch = epoch
+// grant is a request that was granted. It is a record.
+type grant struct {
+	request message.ClaimRequest
+	probe   *routes.Probe
+	allowed rate.Allowance
+	// began is when it was sent, deadline when nothing of it may be published any more.
+	began, deadline time.Duration
+	// isNew: the shard was not ours before. hasLapsed: its last holder had fallen silent.
+	isNew, hasLapsed bool
+}
+
+// granted takes the answer of a claim that held the lease, which was received then.
+func (a *asking) granted(claim *message.Claim, received time.Duration) (g grant) {
+	claims := &a.queue.config.Claims
+	g = grant{request: *a.pending, probe: a.probe, allowed: a.allowed, began: a.began, deadline: a.first + claims.Timeout}
+	a.done()
+	a.byOther = false
+	a.heldPause.Reset()
+	if g.isNew = !a.mine; g.isNew {
+		g.hasLapsed = a.left
+		if a.othersUntil > 0 {
+			g.hasLapsed = received >= a.othersUntil
+		}
+		a.mine, a.left, a.othersUntil = true, false, 0
+		a.unloaded, a.isLoaded = true, false
+	}
+	a.redisOffset = claim.Now.UnixNano() - int64(received)
+	a.lease = a.lease.Renew(g.began, claims.Lease)
+	if head := received + untilHead(claim); g.probe == nil {
+		a.takeAt = head
+		if g.request.Max > 0 && len(claim.Messages) == 0 && head <= received {
+			a.takeAt = received + time.Millisecond // Due, but nothing was taken.
+		}
+	} else {
+		a.takeAt = min(a.takeAt, head)
+	}
+	return g
+}
+
+// untilHead is how long after the answer the first waiting message is due, as
+// far as the store knows. The estimate of Redis' clock that it implies (the
+// answer's time and what passed since it was received) is never ahead of that clock.
+func untilHead(claim *message.Claim) time.Duration {
+	if claim.NextDue.IsZero() {
+		return never
+	}
+	return min(never, max(0, claim.NextDue.Sub(claim.Now)))
+}
+
+// redisClock is what Redis' clock said at that instant of ours: never ahead of it but
+// by its own drift.
+func (a *asking) redisClock(at time.Duration) time.Time {
+	return time.Unix(0, a.redisOffset+int64(at))
+}
+
+// refused takes an answer of a claim that says that nothing can be claimed.
+func (a *asking) refused(now time.Duration, claim *message.Claim, received time.Duration) {
+	a.advance()
+	a.renewAt = 0
+	switch claim.State {
+	case message.ClaimHeld:
+		a.takeAt, a.quietUntil = 0, received+a.held(claim, received)
+	case message.ClaimOutdated: // Ours may be far behind: numbers are left out, in growing steps.
+		a.takeAt = 0
+		a.number += 1<<min(a.outdated, 20) - 1
+		if a.outdated++; a.outdated > freeNumbers {
+			a.backOff(now)
+		}
+	case message.ClaimNoLayout:
+		a.noLayout(now)
+	case message.ClaimGranted, message.ClaimReclaimFirst:
+	default:
+		a.log.Error("claim answered with an unknown state", "event", "claim", "state", int(claim.State))
+		a.backOff(now)
+	}
+}
+
+// held notes that another instance holds the shard, and returns how long to
+// wait before asking again.
+func (a *asking) held(claim *message.Claim, received time.Duration) time.Duration {
+	if !a.byOther || claim.Holder != a.holder {
+		a.holder, a.since = claim.Holder, received
+	}
+	a.lease.End()
+	a.byOther, a.mine = true, false
+	a.refusedAt, a.othersUntil = received, a.began+claim.HeldFor
+	return max(leastHeld, min(claim.HeldFor, a.heldPause.Next()))
+}
+
+// noLayout waits until somebody made the layout, perhaps us, or took the shard
+// away because it was dropped. Which of them it is, OnNoLayout can tell and say.
+func (a *asking) noLayout(now time.Duration) {
+	if a.queue.config.Hooks.OnNoLayout != nil {
+		a.isUnderWay = !a.isDraining // It is asked.
+	} else if a.layoutPause.Failures() == 0 {
+		a.log.Warn("the layout is missing in redis", "event", "claim")
+	}
+	a.quietUntil = now + a.layoutPause.Next()
+}
+
+// ended says that the call which was under way has an answer, or none. What fails after the
+// shard's end is nobody's trouble.
+func (a *asking) ended() { a.isUnderWay = false }
+
+// heard notes whether a call was answered.
+func (a *asking) heard(event string, err error) {
+	switch {
+	case err == nil && a.isSilent:
+		a.isSilent = false
+		if a.queue.redisBack() {
+			a.log.Info("redis back", "event", "claim")
+		}
+	case err != nil && !a.isSilent && !a.isOver:
+		a.isSilent = true
+		if a.queue.redisSilent() {
+			a.log.Warn("redis unavailable", "event", event, "err", err)
+		}
+	}
+}
+
+// loaded notes that what is parked is known, and reports whether that is so for the first time
+// since the shard is ours.
+func (a *asking) loaded() (isNew bool) {
+	isNew = !a.isLoaded
+	a.unloaded, a.isLoaded = false, true
 	return isNew
+}
+
+// reclaimForeign begins to return the claims of earlier holders. The claim that was
+// refused for their sake is then asked for again.
+func (a *asking) reclaimForeign() (which message.Reclaim, begins bool) {
+	a.mine, a.left = false, true
+	if a.isDraining {
+		a.advance()
+		return which, false
+	}
+	a.takeAt, a.renewAt = 0, 0
+	return a.reclaim(reclaiming{which: message.Reclaim{Instance: a.queue.config.Instance, Foreign: true}}), true
+}
+
+// reclaimStrays begins to return claims of ours that no batch of ours is: a failover has
+// taken their settling back, or a settle had no answer for too long.
+func (a *asking) reclaimStrays(strays []message.ClaimToken) (which message.Reclaim, begins bool) {
+	if len(strays) == 0 {
+		return which, false
+	}
+	return a.reclaim(reclaiming{which: message.Reclaim{Instance: a.queue.config.Instance, Stray: strays[0]}, strays: strays[1:]}), true
+}
+
+func (a *asking) reclaim(r reclaiming) message.Reclaim {
+	a.reclaiming, a.isUnderWay = r, true
+	return r.which
+}
+
+// reclaimed takes the answer to a call that reclaims. The next one follows until nothing
+// is left, or as often as one look allows.
+func (a *asking) reclaimed(now time.Duration, messages int, more bool, err error) (which message.Reclaim, goesOn bool) {
+	r := a.reclaiming
+	r.reclaimed += messages
+	r.calls++
+	if err == nil && more && r.calls < maxReclaims {
+		return a.reclaim(r), true
+	}
+	if r.reclaimed > 0 {
+		a.queue.config.Observer.Reclaimed(a.queue.config.Queue, r.reclaimed)
+		a.takeAt = 0
+		a.unloaded = true // What was parked is parked again.
+		a.flight.Returned(a.redisClock(now))
+	}
+	switch {
+	case r.which.Foreign:
+		a.reclaimedForeign(now, r.reclaimed, err)
+		return which, false
+	case err != nil:
+		return which, false
+	}
+	a.flight.Lose(r.which.Stray)
+	if r.reclaimed > 0 {
+		a.log.Warn("a claim came back that had been settled or given up, reclaimed",
+			"event", "reclaim", "claim", r.which.Stray.String(), "messages", r.reclaimed)
+	}
+	return a.reclaimStrays(r.strays)
+}
+
+func (a *asking) reclaimedForeign(now time.Duration, messages int, err error) {
+	a.first = now // Nothing was taken so far.
+	a.queue.reclaim(messages)
+	if err != nil || messages == 0 { // Nothing to reclaim, and yet the claim was refused: do not spin.
+		a.quietUntil = now + a.reclaimPause.Next()
+		return
+	}
+	a.reclaimPause.Reset()
+}
+
+// confirmed notes whether a claim is as durable as the queue asks. Where it is not, the shard
+// takes nothing for a while, and then one message, until a claim is confirmed.
+func (a *asking) confirmed(now time.Duration, isDurable bool) {
+	switch {
+	case isDurable:
+		a.unconfirmedPause.Reset()
+	case now >= a.unconfirmedUntil:
+		a.unconfirmedUntil = now + a.unconfirmedPause.Next()
+	}
+}
+
+// settled says that something has left the window: room may be there.
+func (a *asking) settled() {
+	a.turn.tryAgain()
+	a.pausedUntil, a.limitedUntil = 0, 0
+}
+
+// learn draws the conclusions from a batch that has ended.
+func (a *asking) learn(b *batch.Batch) {
+	switch {
+	case b.HasPanicked():
+		a.rampSize = 1
+	case a.rampSize > 0 && b.HasAnswered():
+		a.rampSize = max(a.rampSize, b.Size()) * rampFactor
+		if a.rampSize >= a.queue.config.Claims.Batch {
+			a.rampSize = 0
+		}
+	}
+}
+
+// hears reports whether a hint is of use now. Else it is kept until it is.
+func (a *asking) hears(now time.Duration) bool {
+	switch {
+	case a.isUnderWay || a.pending != nil:
+		return false
+	case a.byOther: // The holder may have given it up. A busy producer's hints say the same.
+		return now >= a.refusedAt+leastHeld
+	default:
+		return a.takes && now >= a.quietUntil && now >= a.closedUntil()
+	}
+}
+
+// hinted says that the head may have moved earlier, or that the shard's holder gave it up.
+func (a *asking) hinted() {
+	a.takeAt = 0
+	if a.byOther {
+		a.quietUntil, a.renewAt = 0, 0
+	}
+}
+
+// woken says that there may be room in the window, or that the sink is back.
+func (a *asking) woken(now time.Duration) {
+	a.turn.woken(now, a.isUnderWay)
+	a.pausedUntil = 0
+}
+
+// allow says that the rates may allow more.
+func (a *asking) allow() { a.limitedUntil = 0 }
+
+// pause says whether the whole queue is paused.
+func (a *asking) pause(isPaused bool) { a.isPaused = isPaused }
+
+// drain says that nothing is to be claimed any more.
+func (a *asking) drain() {
+	if !a.isDraining {
+		a.isDraining, a.quietUntil = true, 0
+	}
+}
+
+// end says that the store is not called any more.
+func (a *asking) end() { a.isOver = true }
+
+// isDone reports whether nothing is to come any more.
+func (a *asking) isDone() bool {
+	return !a.isUnderWay && (a.isOver || a.isDraining && a.pending == nil)
+}
+
+// isMine reports whether the shard is, and the lease has not lapsed.
+func (a *asking) isMine(now time.Duration) bool { return a.mine && a.lease.Lasts(now) }
+
+// leave gives back what it holds, when all has ended.
+func (a *asking) leave() {
+	if a.pending != nil {
+		a.advance()
+	}
+	a.turn.share.Leave()
+	a.quota.Leave()
+	if a.isSilent {
+		a.isSilent = false
+		a.queue.redisBack()
+	}
 }

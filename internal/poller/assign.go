@@ -22,7 +22,7 @@ func (p *Poller) Assign(shards []int, of int) error {
 	case !p.started:
 		return fmt.Errorf("assign shards: %w", errNotStarted)
 	}
-	p.common.rates.shards.Store(int32(of)) //nolint:gosec // at most some thousands
+	p.queue.Rates().Spread(of)
 	clear(p.returning)
 	for _, s := range p.retire(func(index int) bool { return !slices.Contains(shards, index) }) {
 		p.handOvers.Go(func() { p.handOver(s) })
@@ -42,17 +42,17 @@ func (p *Poller) Assign(shards []int, of int) error {
 // shard's calls are cut off in the end and its lease lapses; then this goroutine
 // waits as long as the sink does.
 func (p *Poller) handOver(s *driver) {
-	ctx, cancel := context.WithTimeout(p.ctx, p.common.config.Sink.handOverTime())
+	ctx, cancel := context.WithTimeout(p.ctx, p.queue.config.Sink.handOverTime())
 	defer cancel()
 	if err := s.drain(ctx); err != nil {
-		s.shard.log.Warn("shard not handed over in time, its lease lapses", "event", "drain", "err", err)
+		s.log.Warn("shard not handed over in time, its lease lapses", "event", "drain", "err", err)
 		<-s.done
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.returning[s.shard.index] && p.retired[s.shard.index] == s && !p.stopped {
-		delete(p.returning, s.shard.index)
-		p.begin(s.shard.index)
+	if p.returning[s.index] && p.retired[s.index] == s && !p.stopped {
+		delete(p.returning, s.index)
+		p.begin(s.index)
 	}
 }
 
@@ -67,10 +67,10 @@ func (p *Poller) begin(index int) {
 	}
 	number := uint64(1)
 	if old := p.retired[index]; old != nil {
-		number = old.shard.asking.number
+		number = old.shard.Number()
 		delete(p.retired, index)
 	}
-	s := newDriver(p.ctx, p.common, index, number)
+	s := newDriver(p.ctx, p.queue, index, number)
 	p.running[index] = s
 	go s.loop()
 }

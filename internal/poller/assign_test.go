@@ -211,7 +211,7 @@ func TestQuietLooksOfAllShardsMeet(t *testing.T) {
 func TestCommonInstants(t *testing.T) {
 	t.Parallel()
 	for _, phase := range []time.Duration{0, 1, 3 * time.Second, -5*time.Second - 1} {
-		c, claims := clock{phase: phase}, Claims{MaxSleep: time.Second, Lease: time.Minute}
+		c, claims := &Queue{phase: phase}, Claims{MaxSleep: time.Second, Lease: time.Minute}
 		for _, now := range []time.Duration{0, 1, time.Second - 1, time.Second, 7 * time.Second / 2} {
 			next := c.nextCommon(now, claims.renewEvery())
 			assert.Zero(t, (next+phase)%time.Second)

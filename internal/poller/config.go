@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/poller/batch"
+	"github.com/delaybridge/delaybridge/internal/poller/rate"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
@@ -75,12 +77,41 @@ type Observer interface {
 	Stale(queue string)
 }
 
-// Retry says how refused messages are tried again.
-type Retry struct {
-	// Initial is the wait after the first refusal; it doubles with each, up to Max.
-	Initial, Max time.Duration
-	// Attempts is how many refusals make a dead letter.
-	Attempts int
+// Of what a queue's policy is made.
+type (
+	// Retry says how refused messages are tried again.
+	Retry = batch.Retry
+	// Rates say how many messages a second are published at the most.
+	Rates = rate.Limits
+	// Bucket is where the rates are shared with other instances.
+	Bucket = rate.Bucket
+)
+
+// Policy is what of a queue's settings may change while it is polled.
+type Policy struct {
+	// Retry defaults to 1 s doubling to 10 min, 25 attempts.
+	Retry Retry
+	// ParkPatience is how long a route may be missing, unroutable or forbidden
+	// before its messages go to the dead letters, default 24 h.
+	ParkPatience time.Duration
+	// Late says how late a message may be published; zero is however late.
+	Late  message.Late
+	Rates Rates
+}
+
+func (p *Policy) setDefaults() {
+	setDefault(&p.Retry.Initial, defaultRetryInitial)
+	setDefault(&p.Retry.Max, defaultRetryMax)
+	setDefault(&p.Retry.Attempts, defaultRetryAttempts)
+	setDefault(&p.ParkPatience, defaultParkPatience)
+}
+
+// Topics tells which topics the queue takes. It is safe for concurrent use.
+type Topics interface {
+	// Known are those that were in force some seconds ago. It asks nobody.
+	Known() message.Topics
+	// Ask returns those in force now.
+	Ask(ctx context.Context) (message.Topics, error)
 }
 
 // Claims say how a shard's messages are claimed. Zero values mean the defaults.

@@ -3,12 +3,13 @@ package poller
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/poller/batch"
 )
 
 // driver runs a [shard]: it has the clock, sleeps, makes its calls, each in a goroutine of
@@ -17,7 +18,10 @@ import (
 // store return.
 type driver struct {
 	*shutdown
-	shard *shard
+	queue *Queue
+	index int
+	log   *slog.Logger
+	shard *Shard
 	store Store
 	// news, of 1: something was posted, an outcome was reported, or there is room in the window.
 	news chan struct{}
@@ -35,21 +39,19 @@ type driver struct {
 
 // newDriver makes a driver whose goroutines have not begun. ctx only carries
 // values; number is the first claim number.
-func newDriver(ctx context.Context, c *common, index int, number uint64) *driver {
+func newDriver(ctx context.Context, q *Queue, index int, number uint64) *driver {
 	d := &driver{
-		shutdown: newShutdown(ctx), store: c.config.Store(index), news: make(chan struct{}, 1), hint: make(chan struct{}, 1),
+		shutdown: newShutdown(ctx), queue: q, index: index, log: q.config.Logger.With("shard", index),
+		store: q.config.Store(index), news: make(chan struct{}, 1), hint: make(chan struct{}, 1),
 	}
-	d.shard = newShard(c, index, number, d)
-	d.shard.changed = d.news
-	d.shard.turn.share = c.config.Sink.Window.Join(func() {
-		d.hasRoom.Store(true)
-		signal(d.news)
-	})
-	d.shard.quota.wake = func() {
-		d.isAllowed.Store(true)
-		signal(d.news)
+	wake := func(what *atomic.Bool) func() {
+		return func() {
+			what.Store(true)
+			signal(d.news)
+		}
 	}
-	d.lastLook.Store(int64(c.clock.now()))
+	d.shard = NewShard(q, index, number, d, Wakes{Outcomes: d.news, Room: wake(&d.hasRoom), Rates: wake(&d.isAllowed)})
+	d.lastLook.Store(int64(q.Now()))
 	return d
 }
 
@@ -71,48 +73,48 @@ func (d *driver) loop() {
 
 // step tells the shard what has happened, and has it act. No error and no panic ends the loop.
 func (d *driver) step() (next time.Duration, more bool) {
-	s := d.shard
-	now := s.clock.now()
+	s, now := d.shard, d.queue.Now()
 	defer func() {
 		if cause := recover(); cause != nil {
-			logPanic(s.log, "claim", cause)
-			s.backOff()
-			next, more = s.times.quietUntil, true
+			logPanic(d.log, "claim", cause)
+			next, more = s.BackOff(now), true
 		}
 	}()
 	d.mu.Lock()
 	events := d.events
 	d.events = nil
 	d.mu.Unlock()
-	s.isCut = d.isCut()
+	if d.isCut() {
+		s.Cut()
+	}
 	if d.isStopping() {
-		s.drain()
+		s.Drain()
 	}
 	if d.callCtx.Err() != nil {
-		s.end(now)
+		s.End(now)
 	}
 	if d.hasRoom.Swap(false) {
-		s.woken(now)
+		s.Woken(now)
 	}
 	if d.isAllowed.Swap(false) {
-		s.allowed()
+		s.Allowed()
 	}
 	for i, event := range events {
 		d.tell(event, now)
 		events[i] = nil
 	}
-	if !s.asking.isUnderWay {
+	if !s.IsWaiting() {
 		d.lastLook.Store(int64(now))
 	}
-	return s.step(now)
+	return s.Step(now)
 }
 
 // tell tells the shard of one event. A panic is of this event alone.
 func (d *driver) tell(event func(time.Duration), now time.Duration) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			logPanic(d.shard.log, "claim", cause)
-			d.shard.backOff()
+			logPanic(d.log, "claim", cause)
+			d.shard.BackOff(now)
 		}
 	}()
 	event(now)
@@ -120,15 +122,15 @@ func (d *driver) tell(event func(time.Duration), now time.Duration) {
 
 // sleep waits until then, or until something happens.
 func (d *driver) sleep(timer *time.Timer, until time.Duration) {
-	now := d.shard.clock.now()
+	now := d.queue.Now()
 	hint, stop, over := d.hint, d.stop, d.callCtx.Done()
-	if !d.shard.hears(now) {
+	if !d.shard.Hears(now) {
 		hint = nil // It stays in the channel until it can be followed.
 	}
-	if d.shard.isDraining {
+	if d.shard.IsDraining() {
 		stop = nil
 	}
-	if d.shard.isOver {
+	if d.shard.IsOver() {
 		over = nil
 	}
 	timer.Reset(until - now)
@@ -136,7 +138,7 @@ func (d *driver) sleep(timer *time.Timer, until time.Duration) {
 	case <-timer.C:
 	case <-d.news:
 	case <-hint:
-		d.shard.hinted()
+		d.shard.Hinted()
 	case <-stop:
 	case <-over:
 	}
@@ -145,20 +147,19 @@ func (d *driver) sleep(timer *time.Timer, until time.Duration) {
 // drain ends the shard, see [shutdown.drain].
 func (d *driver) drain(ctx context.Context) error {
 	if err := d.shutdown.drain(ctx); err != nil {
-		return fmt.Errorf("drain shard %d: %w", d.shard.index, err)
+		return fmt.Errorf("drain shard %d: %w", d.index, err)
 	}
 	return nil
 }
 
 // leave gives the lease up, so that another instance need not wait for it to lapse.
 func (d *driver) leave() {
-	s := d.shard
-	s.leave()
+	d.shard.Leave()
 	if d.callCtx.Err() != nil {
 		return
 	}
-	if err := d.call("drain", func(ctx context.Context) error { return d.store.HandOver(ctx, s.config.Instance) }); err != nil {
-		s.log.Warn("lease not handed over, it lapses by itself", "event", "drain", "err", err)
+	if err := d.call("drain", func(ctx context.Context) error { return d.store.HandOver(ctx, d.queue.config.Instance) }); err != nil {
+		d.log.Warn("lease not handed over, it lapses by itself", "event", "drain", "err", err)
 	}
 }
 
@@ -172,7 +173,7 @@ func (d *driver) post(event func(now time.Duration)) {
 
 // call limits a call's time. A panic in it is no answer.
 func (d *driver) call(event string, call func(context.Context) error) (err error) {
-	defer recovered(d.shard.log, event, &err)
+	defer recovered(d.log, event, &err)
 	ctx, cancel := d.limited()
 	defer cancel()
 	return call(ctx)
@@ -180,10 +181,11 @@ func (d *driver) call(event string, call func(context.Context) error) (err error
 
 // limited is the context of one call.
 func (d *driver) limited() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.callCtx, d.shard.config.Claims.callTimeout())
+	return context.WithTimeout(d.callCtx, d.queue.config.Claims.callTimeout())
 }
 
-func (d *driver) claim(request message.ClaimRequest) {
+// Claim implements [Calls].
+func (d *driver) Claim(request message.ClaimRequest) {
 	if request.Max > 0 && request.Slot == 0 {
 		drainSignal(d.hint) // What it hints at, this claim sees.
 	}
@@ -193,89 +195,177 @@ func (d *driver) claim(request message.ClaimRequest) {
 			claim, err = d.store.Claim(ctx, request)
 			return err
 		})
-		received := d.shard.clock.now()
-		d.post(func(now time.Duration) { d.shard.claimed(now, claim, received, err) })
+		received := d.queue.Now()
+		d.post(func(now time.Duration) { d.shard.Claimed(now, claim, received, err) })
 	})
 }
 
-func (d *driver) reclaim(which message.Reclaim) {
+// Reclaim implements [Calls].
+func (d *driver) Reclaim(which message.Reclaim) {
 	d.goroutines.Go(func() {
 		reclaimed, more := 0, false
 		err := d.call("reclaim", func(ctx context.Context) (err error) {
 			reclaimed, more, err = d.store.Reclaim(ctx, which)
 			return err
 		})
-		d.post(func(now time.Duration) { d.shard.reclaimed(now, reclaimed, more, err) })
+		d.post(func(now time.Duration) { d.shard.Reclaimed(now, reclaimed, more, err) })
 	})
 }
 
-func (d *driver) parked() {
+// Parked implements [Calls].
+func (d *driver) Parked() {
 	d.goroutines.Go(func() {
 		var parked []message.ParkedRoute
 		err := d.call("claim", func(ctx context.Context) (err error) {
 			parked, err = d.store.Parked(ctx)
 			return err
 		})
-		d.post(func(now time.Duration) { d.shard.loaded(now, parked, err) })
+		d.post(func(now time.Duration) { d.shard.Loaded(now, parked, err) })
 	})
 }
 
-func (d *driver) noLayout() {
+// NoLayout implements [Calls].
+func (d *driver) NoLayout() {
 	d.goroutines.Go(func() {
 		_ = d.call("claim", func(ctx context.Context) error {
-			d.shard.config.Hooks.OnNoLayout(ctx, d.shard.index)
+			d.queue.config.Hooks.OnNoLayout(ctx, d.index)
 			return nil
 		})
-		d.post(d.shard.reported)
+		d.post(d.shard.Reported)
 	})
 }
 
-func (d *driver) confirm(b *batch) {
+// Confirm implements [Calls].
+func (d *driver) Confirm(b *batch.Batch) {
 	d.goroutines.Go(func() {
-		err := d.call("claim", func(ctx context.Context) error { return d.store.Confirm(ctx, b.claim.Token) })
-		d.post(func(now time.Duration) { d.shard.confirmed(now, b, err) })
+		err := d.call("claim", func(ctx context.Context) error { return d.store.Confirm(ctx, b.Token()) })
+		d.post(func(now time.Duration) { d.shard.Confirmed(now, b, err) })
 	})
 }
 
-func (d *driver) topics(b *batch, indices []int) {
+// Topics implements [Calls].
+func (d *driver) Topics(b *batch.Batch, indices []int) {
 	d.goroutines.Go(func() {
 		var topics message.Topics
 		err := d.call("claim", func(ctx context.Context) (err error) {
-			topics, err = d.shard.config.Topics.Ask(ctx)
+			topics, err = d.queue.config.Topics.Ask(ctx)
 			return err
 		})
-		d.post(func(now time.Duration) { d.shard.toldTopics(now, b, indices, topics, err) })
+		d.post(func(now time.Duration) { d.shard.ToldTopics(now, b, indices, topics, err) })
 	})
 }
 
-func (d *driver) settle(b *batch) {
-	settlement := b.settling.settlement
+// Settle implements [Calls].
+func (d *driver) Settle(b *batch.Batch, settlement message.Settlement) {
 	d.goroutines.Go(func() {
 		stale := false
 		err := d.call("settle", func(ctx context.Context) (err error) {
 			stale, err = d.store.Settle(ctx, settlement)
 			return err
 		})
-		d.post(func(now time.Duration) { d.shard.settled(now, b, stale, err) })
+		d.post(func(now time.Duration) { d.shard.Settled(now, b, stale, err) })
 	})
 }
 
-// publish answers for a sink that panics or leaves outcomes out.
-func (d *driver) publish(c *call, batch []message.Message) {
+// Publish implements [Calls]. It answers for a sink that panics or leaves outcomes out.
+func (d *driver) Publish(c *batch.Call, messages []message.Message) {
 	d.goroutines.Go(func() {
-		rest := sinks.Failed(sinks.Unknown, reasonNoOutcome, errNoOutcome)
+		rest := batch.NoOutcome()
 		defer func() {
 			if cause := recover(); cause != nil {
-				logPanic(d.shard.log, "publish", cause)
-				reason := reasonPanic
-				if len(batch) == 1 {
-					reason = reasonPanicAlone
-				}
-				rest = sinks.Failed(sinks.Unknown, reason, fmt.Errorf("sink panicked: %v", cause))
+				logPanic(d.log, "publish", cause)
+				rest = batch.Panicked(cause, len(messages))
 			}
-			c.hasReturned.Store(true)
-			c.outcomes.Rest(rest)
+			c.Return()
+			c.Outcomes.Rest(rest)
 		}()
-		d.shard.config.Sink.Publish(d.publishCtx, batch, c.outcomes)
+		d.queue.config.Sink.Publish(d.publishCtx, messages, c.Outcomes)
 	})
+}
+
+// maxDrainMargin is the longest time kept at the end of a drain for settling
+// what was cut short.
+const maxDrainMargin = 3 * time.Second
+
+// shutdown is how a shard ends: publishing first, the calls of the store last. Both
+// outlive the claiming, in a drain for as long as its budget allows.
+type shutdown struct {
+	publishCtx, callCtx       context.Context // end what is being published, and the calls of the store
+	cancelPublish, cancelCall context.CancelFunc
+	stop                      chan struct{} // closed: claim no more, and begin no publish
+	stopOnce                  sync.Once
+	done                      chan struct{} // closed: all goroutines have ended
+}
+
+// newShutdown begins nothing; ctx only carries values.
+func newShutdown(ctx context.Context) *shutdown {
+	ctx = context.WithoutCancel(ctx)
+	s := &shutdown{stop: make(chan struct{}), done: make(chan struct{})}
+	s.publishCtx, s.cancelPublish = context.WithCancel(ctx)
+	s.callCtx, s.cancelCall = context.WithCancel(ctx)
+	return s
+}
+
+// isStopping reports whether nothing is to begin any more.
+func (s *shutdown) isStopping() bool { return closed(s.stop) }
+
+// isCut reports whether publishing was cut short.
+func (s *shutdown) isCut() bool { return s.publishCtx.Err() != nil }
+
+// drain stops claiming, waits for what is in flight until shortly before ctx
+// ends, then cuts publishing, and the settling last. It may be called twice.
+func (s *shutdown) drain(ctx context.Context) error {
+	if _, limited := ctx.Deadline(); !limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, defaultDrain)
+		defer cancel()
+	}
+	s.stopOnce.Do(func() { close(s.stop) })
+	deadline, _ := ctx.Deadline()
+	budget := time.Until(deadline)
+	margin := min(maxDrainMargin, budget/4)
+	defer time.AfterFunc(budget-margin, s.cancelPublish).Stop()
+	defer time.AfterFunc(budget-margin/4, s.cancelCall).Stop()
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.cancelPublish()
+	s.cancelCall()
+	if closed(s.done) {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// end lets go of what a shard whose goroutines end does not need any more.
+func (s *shutdown) end() {
+	s.cancelCall()
+	s.cancelPublish()
+	close(s.done)
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal notes in a channel of 1 that something happened; several become one.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func drainSignal(c <-chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
 }

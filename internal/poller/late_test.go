@@ -27,7 +27,7 @@ func TestLateMessagesAreDropped(t *testing.T) {
 		assert.True(t, 1 <= lines && lines <= 20, "a line a settlement, there are %d", lines)
 		assert.Zero(t, strings.Count(b.logs.String(), "panic"))
 		assert.Zero(t, b.observer.inFlight.Load())
-		messages, bytes := b.common.config.Sink.Window.InFlight()
+		messages, bytes := b.queue.config.Sink.Window.InFlight()
 		assert.Zero(t, messages)
 		assert.Zero(t, bytes)
 	})

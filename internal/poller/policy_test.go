@@ -2,14 +2,12 @@ package poller
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 // TestChange gives a queue another policy while it is polled, and a rate of a topic has
@@ -41,18 +39,4 @@ func TestChange(t *testing.T) {
 		assert.Equal(t, []string{"late"}, b.store.dropped)
 		assert.Len(t, b.store.dead, 3)
 	})
-}
-
-// TestPatienceChanges: what was given up is probed again under another patience.
-func TestPatienceChanges(t *testing.T) {
-	t.Parallel()
-	rs := newRoutes(slog.New(slog.DiscardHandler), newCommon(Config{Policy: Policy{ParkPatience: time.Hour}}.withDefaults()), &quota{})
-	began, cause := time.Now(), sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, nil)
-	after := func(missing time.Duration) routeState { return rs.fail("t", "t", cause, 0, began.Add(missing)).state }
-	assert.Equal(t, routeDown, after(0))
-	assert.Equal(t, routeGivenUp, after(61*time.Minute))
-	rs.follow(&Policy{ParkPatience: 2 * time.Hour})
-	assert.Equal(t, routeDown, rs.byName["t"].state)
-	assert.Equal(t, routeDown, after(119*time.Minute))
-	assert.Equal(t, routeGivenUp, after(121*time.Minute))
 }

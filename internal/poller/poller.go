@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 var (
@@ -24,7 +22,7 @@ const looksMissed = 3
 // Poller polls shards of one queue. It owns a goroutine a shard and one for
 // each batch in flight, from Start to Stop.
 type Poller struct {
-	common *common
+	queue *Queue
 
 	mu      sync.Mutex
 	started bool
@@ -42,17 +40,11 @@ type Poller struct {
 
 // New checks the configuration. It starts nothing.
 func New(config Config) (*Poller, error) {
-	if err := config.validate(); err != nil {
-		return nil, fmt.Errorf("poller of queue %q: %w", config.Queue, err)
+	queue, err := NewQueue(config)
+	if err != nil {
+		return nil, err
 	}
-	config = config.withDefaults()
-	config.Logger = config.Logger.With("queue", config.Queue, "sink", config.Sink.Name, "instance", message.InstanceName(config.Instance))
-	return &Poller{
-		common:    newCommon(config),
-		running:   make(map[int]*driver),
-		retired:   make(map[int]*driver),
-		returning: make(map[int]bool),
-	}, nil
+	return &Poller{queue: queue, running: make(map[int]*driver), retired: make(map[int]*driver), returning: make(map[int]bool)}, nil
 }
 
 // Start begins to poll the configured shards and returns at once; ctx does not
@@ -69,8 +61,8 @@ func (p *Poller) Start(ctx context.Context) error {
 	}
 	p.started = true
 	p.ctx = context.WithoutCancel(ctx)
-	p.common.rates.start(p.ctx) //nolint:contextcheck // as below
-	for _, index := range p.common.config.Shards {
+	p.queue.Rates().Start(p.ctx) //nolint:contextcheck // as below
+	for _, index := range p.queue.config.Shards {
 		p.begin(index) //nolint:contextcheck // The polling outlives ctx, Stop ends it.
 	}
 	return nil
@@ -90,7 +82,7 @@ func (p *Poller) Stop(ctx context.Context) error {
 	}
 	p.mu.Unlock()
 	err := drainAll(ctx, draining)
-	p.common.rates.stop()
+	p.queue.Rates().Stop()
 	if err == nil {
 		p.handOvers.Wait() // All shards have ended, and so do these.
 	}
@@ -118,6 +110,35 @@ func (p *Poller) Wake(shard int) {
 	}
 }
 
+// Pause says which topics are paused from now on, and since when by Redis' clock; the
+// empty one is the whole queue. The messages of a paused topic are parked without
+// probes; of a paused queue nothing is claimed, while its leases are renewed. What is
+// in flight is finished.
+func (p *Poller) Pause(topics map[string]time.Time) {
+	p.queue.Pause(topics)
+	p.lookAgain()
+}
+
+// Change gives the queue another policy. What is decided from now on is decided by it,
+// of messages in flight, too. Of rates nothing is in hand.
+func (p *Poller) Change(policy Policy) {
+	p.queue.Follow(policy)
+	p.lookAgain()
+}
+
+// lookAgain has each shard take a turn, which heeds what has changed.
+func (p *Poller) lookAgain() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.running {
+		signal(s.news)
+	}
+}
+
+// Obtained returns which shards were obtained since the last call, so that many that come at
+// once are told of together.
+func (p *Poller) Obtained() Obtained { return p.queue.takeObtained() }
+
 // Shards are those that are polled now, sorted: not those that drain.
 func (p *Poller) Shards() []int {
 	p.mu.Lock()
@@ -133,10 +154,10 @@ func (p *Poller) LastLook() time.Time {
 
 // Live returns an error where a loop has not looked for so long that it must hang.
 func (p *Poller) Live() error {
-	limit := looksMissed * (p.common.config.Claims.MaxSleep + p.common.config.Claims.callTimeout())
+	limit := looksMissed * (p.queue.config.Claims.MaxSleep + p.queue.config.Claims.callTimeout())
 	index, look := p.longestAgo()
 	if ago := time.Since(look); !look.IsZero() && ago > limit {
-		return fmt.Errorf("shard %d of queue %q has not looked for %s", index, p.common.config.Queue, ago.Round(time.Millisecond))
+		return fmt.Errorf("shard %d of queue %q has not looked for %s", index, p.queue.config.Queue, ago.Round(time.Millisecond))
 	}
 	return nil
 }
@@ -145,7 +166,7 @@ func (p *Poller) longestAgo() (index int, look time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, s := range p.running {
-		at := p.common.clock.base.Add(time.Duration(s.lastLook.Load()))
+		at := p.queue.at(time.Duration(s.lastLook.Load()))
 		if look.IsZero() || at.Before(look) {
 			index, look = i, at
 		}

@@ -1,93 +1,102 @@
 package poller
 
 import (
+	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/poller/batch"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// settled counts what was settled.
-type settled struct {
-	published, retried, deadLettered, released, parked int
-	dropped                                            int
-	suspected                                          int // copies that are out, or may be, while an earlier one may be
-}
-
 // report counts and says what a settle did.
-func (s *shard) report(b *batch, indices []int, stale bool) {
+func (s *Shard) report(b *batch.Batch, indices []int, stale bool) {
 	if stale {
-		s.config.Observer.Stale(s.config.Queue)
+		s.queue.config.Observer.Stale(s.queue.config.Queue)
 		s.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(indices))
 		return
 	}
-	var n settled
-	var dropped *message.Message // the first, which is the latest
+	var n [message.VerbDrop + 1]int
+	suspected := 0 // copies that are out, or may be, while an earlier one may be
 	for _, i := range indices {
-		claimed, verdict := &b.claim.Messages[i], &b.verdicts[i]
-		if verdict.Published && claimed.Attempts.MaybeOut > 0 {
-			n.suspected++
+		claimed, verdict := b.At(i), b.Verdict(i)
+		if n[verdict.Verb]++; verdict.Published && claimed.Attempts.MaybeOut > 0 {
+			suspected++
 		}
-		switch verdict.Verb {
-		case message.VerbAck:
-			n.published++
-		case message.VerbRetry:
-			n.retried++
-		case message.VerbDeadLetter:
-			n.deadLettered++
-			s.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
-				"attempt", claimed.Attempts.Begun+1, "reason", verdict.Reason)
-		case message.VerbDrop:
-			if n.dropped++; dropped == nil {
-				dropped = &claimed.Message
-			}
-		case message.VerbPark:
-			n.parked++
-		case message.VerbRelease:
-			n.released++
-		case message.VerbKeep:
+		if verdict.Verb != message.VerbAck {
+			s.say(claimed, verdict)
 		}
 	}
-	if dropped != nil { // Redis counts them.
-		late := s.redis.clock(s.now).Sub(dropped.DueAt)
-		s.log.Warn("messages dropped, they were too late", "event", "settle", "messages", n.dropped,
-			"limit", message.Brief(dropped.LateOr(s.policy.Load().Late).After), "late", message.Brief(late), "id", dropped.ID, "topic", dropped.Topic)
+	if dropped := n[message.VerbDrop]; dropped > 0 {
+		s.sayDropped(b, indices, dropped)
 	}
-	s.config.Observer.Settled(s.config.Queue, n.published, n.retried, n.deadLettered, n.released, n.parked, n.suspected)
+	s.queue.config.Observer.Settled(s.queue.config.Queue, n[message.VerbAck], n[message.VerbRetry], n[message.VerbDeadLetter],
+		n[message.VerbRelease], n[message.VerbPark], suspected)
+}
+
+func (s *Shard) say(claimed *message.Claimed, verdict *message.Verdict) {
+	if verdict.Verb == message.VerbDeadLetter {
+		s.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
+			"attempt", claimed.Attempts.Begun+1, "reason", verdict.Reason)
+	}
+}
+
+// sayDropped tells of the first, which is the latest. Redis counts them.
+func (s *Shard) sayDropped(b *batch.Batch, indices []int, dropped int) {
+	m := b.At(indices[slices.IndexFunc(indices, func(i int) bool { return b.Verdict(i).Verb == message.VerbDrop })])
+	late := s.asking.redisClock(s.now).Sub(m.DueAt)
+	s.log.Warn("messages dropped, they were too late", "event", "settle", "messages", dropped,
+		"limit", message.Brief(m.LateOr(s.policy.Late).After), "late", message.Brief(late), "id", m.ID, "topic", m.Topic)
 }
 
 // observe tells what the sink has said of a message that it was given, and measures how
 // late one is that was acknowledged.
-func (s *shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
+func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
 	isAcked := report.Class == sinks.Acknowledged
-	if !isAcked && s.config.Hooks.OnPublished == nil {
+	if !isAcked && s.queue.config.Hooks.OnPublished == nil {
 		return
 	}
 	defer recovered(s.log, "settle", nil)
-	late := lateness(&claimed.Message, s.redis.clock(report.At.Sub(s.clock.base)))
+	late := batch.Lateness(&claimed.Message, s.asking.redisClock(report.At.Sub(s.queue.base)))
 	if isAcked {
-		s.config.Observer.ObserveLateness(s.config.Queue, late)
+		s.queue.config.Observer.ObserveLateness(s.queue.config.Queue, late)
 	}
-	if s.config.Hooks.OnPublished != nil {
-		s.config.Hooks.OnPublished(claimed, began, report, late)
+	if s.queue.config.Hooks.OnPublished != nil {
+		s.queue.config.Hooks.OnPublished(claimed, began, report, late)
 	}
 }
 
 // reportOutcome counts a message that was not acknowledged.
-func (s *shard) reportOutcome(claimed *message.Claimed, outcome sinks.Outcome) {
+func (s *Shard) reportOutcome(claimed *message.Claimed, outcome sinks.Outcome) {
 	switch {
 	case claimed.Err != nil:
-		s.config.Observer.DecodeError(s.config.Queue)
+		s.queue.config.Observer.DecodeError(s.queue.config.Queue)
 		return
-	case outcome.Reason == reasonHeldBack:
+	case outcome.Reason == batch.ReasonHeldBack:
 		return
 	}
-	s.config.Observer.PublishFailure(s.config.Queue, outcome.Class.String(), string(outcome.Reason))
+	s.queue.config.Observer.PublishFailure(s.queue.config.Queue, outcome.Class.String(), string(outcome.Reason))
 	if outcome.Reason == sinks.ReasonTopicMissing || outcome.Reason == sinks.ReasonUnroutable {
-		s.config.Observer.SinkMissing(s.config.Sink.Name, claimed.Topic)
+		s.queue.config.Observer.SinkMissing(s.queue.config.Sink.Name, claimed.Topic)
 	}
-	if outcome.Class == sinks.Retryable && s.news.troubles.sayNow(claimed.Topic+"\x00"+string(outcome.Reason)) {
+	if outcome.Class == sinks.Retryable && s.queue.sayNow(claimed.Topic+"\x00"+string(outcome.Reason)) {
 		s.log.Warn("message refused, tried again later; said once a minute", "event", "settle", "id", claimed.ID,
 			"topic", claimed.Topic, "attempt", claimed.Attempts.Begun+1, "reason", string(outcome.Reason), "err", outcome.Err)
+	}
+}
+
+// tellAcks hands over the outbox messages that the broker has acknowledged.
+func (s *Shard) tellAcks(b *batch.Batch, indices []int) {
+	if s.queue.config.Hooks.OnLateAcks == nil {
+		return
+	}
+	var acked []message.Claimed
+	for _, i := range indices {
+		if m := b.At(i); b.Verdict(i).Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
+			acked = append(acked, *m)
+		}
+	}
+	if len(acked) > 0 {
+		s.queue.config.Hooks.OnLateAcks(acked)
 	}
 }

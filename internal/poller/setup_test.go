@@ -37,9 +37,9 @@ func setup(t *testing.T, adjust ...func(*Config, *bench)) *bench {
 	}
 	poller, err := New(config)
 	require.NoError(t, err)
-	poller.common.clock.phase = 0 // The bubble has a clock of its own.
+	poller.queue.phase = 0 // The bubble has a clock of its own.
 	if b.slots > 0 {
-		poller.common.slots = b.slots
+		poller.queue.slots = b.slots
 	}
 	b.Poller = poller
 	require.NoError(t, poller.Start(t.Context()))
@@ -52,6 +52,12 @@ func (b *bench) stop(t *testing.T, budget time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), budget)
 	defer cancel()
 	return b.Stop(ctx)
+}
+
+// settled counts what was settled.
+type settled struct {
+	published, retried, deadLettered, released, parked int
+	suspected                                          int // copies that are out, or may be, while an earlier one may be
 }
 
 // recorder is an Observer.

@@ -5,362 +5,323 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/poller/batch"
+	"github.com/delaybridge/delaybridge/internal/poller/rate"
+	"github.com/delaybridge/delaybridge/internal/poller/routes"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// maxReclaims is how many calls reclaim at a time, before the next claim
-// renews the lease.
-const maxReclaims = 16
-
-// How many batches of a shard may be under way. Those that wait for routes which may be
-// dead have bounds of their own, so that they keep nobody from the others: probes, and
-// batches of which all that is left hangs. While maxProbing of these are under way no
-// route is probed; what hangs is the probe of its route.
-const (
-	maxLive    = 64
-	maxProbing = 256
-	maxHanging = 1024
-)
-
-// The waits for a store that does not confirm claims. The limit is part of how long
-// a shard stands still after that, so it is short.
-const (
-	unconfirmedInitial = 100 * time.Millisecond
-	unconfirmedLimit   = 2 * time.Second
-)
-
-// Messages that hang are looked for now and then. One hangs if it was not
-// answered for so long, while messages that were handed over later were; or while
-// nobody was and the window is full: then all that fill it may be of routes that
-// hang, and no answer to others can come.
-const (
-	lookForHanging = 125 * time.Millisecond
-	leastHanging   = 500 * time.Millisecond
-	hangingTimes   = 4 // the usual time to an answer
-)
-
-// shard is one shard's part in publishing, as a machine: it is told what has happened, and
-// says what to do ([calls]). It starts no goroutine, waits for nothing and reads no clock:
-// now is when it was told last. It is not safe for concurrent use; its [driver] is who
+// Shard is one shard's part in publishing, as a machine: it is told what has happened, and
+// says what to do ([Calls]). It starts no goroutine, waits for nothing and reads no clock:
+// now is when it was told last. It is not safe for concurrent use; its driver is who
 // tells it.
-type shard struct {
-	*common
-
+type Shard struct {
+	queue *Queue
 	index int
 	log   *slog.Logger
-	do    calls
+	do    Calls
 	// changed, of 1, is told when an outcome has come.
 	changed chan struct{}
 	now     time.Duration
+	isCut   bool // what was being published was cut short
 
-	isDraining bool // claim no more, and begin no publish
-	isCut      bool // what was being published was cut short
-	isOver     bool // the store is not called any more
+	policy *Policy // what is heeded of the queue's
+	paused *pauses // likewise
+	epoch  string  // the last that was told
 
-	heeded  *pauses   // what is heeded of the queue's
-	times   timetable // when to call
-	holding holding   // whether the shard is ours
-	turn    turn      // room in the sink's window
-	quota   *quota    // what the rates allow
-	takes   bool      // messages can be claimed, if there are any
-	asking  asking    // what was asked for, and has no answer yet
-	redis   redisView // whether Redis answers, and what its clock says
-	routes  *routes
-	order   order
-	returns returns
-
-	live             []*batch     // in the order of their claims
-	fresh            []int        // outcomes, while they are taken
-	told             []*batch     // that have been told what became of earlier messages
-	ramp             ramp         // after a panic of the sink
-	unconfirmedPause wait.Backoff // after claims that were not confirmed
+	asking *asking
+	routes *routes.Table
+	flight *batch.Flight
+	quota  *rate.Quota
+	turn   *turn
+	fresh  []int // outcomes, while they are taken
 }
 
-// calls is what a shard has done for it. Each begins something and returns at once; what
+// Calls is what a shard has done for it. Each begins something and returns at once; what
 // comes of it, the shard is told.
-type calls interface {
-	claim(request message.ClaimRequest)       // claimed
-	reclaim(which message.Reclaim)            // reclaimed
-	parked()                                  // loaded
-	noLayout()                                // reported
-	confirm(b *batch)                         // confirmed
-	topics(b *batch, indices []int)           // toldTopics
-	publish(c *call, batch []message.Message) // c.outcomes
-	settle(b *batch)                          // settled
+type Calls interface {
+	Claim(request message.ClaimRequest)                   // Claimed
+	Reclaim(which message.Reclaim)                        // Reclaimed
+	Parked()                                              // Loaded
+	NoLayout()                                            // Reported
+	Confirm(b *batch.Batch)                               // Confirmed
+	Topics(b *batch.Batch, indices []int)                 // ToldTopics
+	Publish(c *batch.Call, messages []message.Message)    // its Outcomes, and Return
+	Settle(b *batch.Batch, settlement message.Settlement) // Settled
 }
 
-// newShard makes a shard that has not begun; number is the first claim number.
-func newShard(c *common, index int, number uint64, do calls) *shard {
-	log, q := c.config.Logger.With("shard", index), &quota{rates: c.rates, shard: index}
-	s := &shard{
-		common: c, index: index, log: log, do: do, asking: newAsking(c, number), holding: newHolding(c), quota: q, routes: newRoutes(log, c, q),
-		redis: redisView{log: log, downShards: &c.news.redisDownShards},
-		turn:  turn{roomUntil: never, grantUntil: never}, returns: returns{claimable: never},
-	}
-	s.unconfirmedPause = c.backoff(unconfirmedInitial, unconfirmedLimit)
+// Wakes are how others tell a shard's driver that it is to be told something.
+type Wakes struct {
+	// Outcomes, of 1, receives when an outcome has come: then it is to step.
+	Outcomes chan struct{}
+	// Room is called when the window may have room: then it is Woken. Rates is called when
+	// the rates may allow more: then it is Allowed. They must not block, and are called from
+	// any goroutine.
+	Room, Rates func()
+}
+
+// NewShard makes a shard that has not begun; number is the first claim number.
+func NewShard(q *Queue, index int, number uint64, do Calls, wakes Wakes) *Shard {
+	s := &Shard{queue: q, index: index, log: q.config.Logger.With("shard", index), do: do, changed: wakes.Outcomes, policy: q.policy.Load()}
+	s.quota = q.rates.Quota(index, wakes.Rates)
+	s.turn = newTurn(q.config.Sink.Window.Join(wakes.Room))
+	s.routes = routes.New(routes.Config{
+		Log: s.log, Slots: q.slots, Name: q.config.Sink.Route, SayNow: q.sayNow, Suspects: &q.suspects, Quota: s.quota, Backoff: q.backoff,
+	})
+	s.routes.Follow(s.policy.ParkPatience, len(s.policy.Rates.Topics) > 0)
+	s.flight = batch.NewFlight(s.routes)
+	s.asking = newAsking(q, s.log, number, s.flight, s.routes, s.quota, s.turn)
 	return s
 }
 
-// step does all that is to be done now: it takes the outcomes that have come, settles,
+// Step does all that is to be done now: it takes the outcomes that have come, settles,
 // and makes the next call of the loop where it is time. It returns when to step again if
 // nothing happens before; more is false when the drain is over.
-func (s *shard) step(now time.Duration) (next time.Duration, more bool) {
+func (s *Shard) Step(now time.Duration) (next time.Duration, more bool) {
 	s.now = now
 	s.heed()
 	next = min(s.turn.lapse(now), s.seeThrough())
-	s.prune()
-	if !s.asking.isPending() {
-		s.times.takeAt, s.returns.claimable = min(s.times.takeAt, s.returns.claimable), never
+	for _, b := range s.flight.Prune() {
+		s.finish(b)
 	}
-	if len(s.live) == 0 && !s.asking.isUnderWay && (s.isOver || s.isDraining && !s.asking.isPending()) {
+	switch {
+	case len(s.flight.Live()) == 0 && s.asking.isDone():
 		return 0, false
-	}
-	if s.asking.isUnderWay || s.isOver {
+	case s.asking.isUnderWay || s.asking.isOver:
 		return next, true
 	}
-	at := s.nextCall()
-	if at <= now {
-		if s.call(); s.asking.isUnderWay {
-			return next, true
-		}
-		at = s.nextCall() // There was nothing to ask for.
+	do, at := s.asking.next(now)
+	switch do {
+	case actionParked:
+		s.do.Parked()
+	case actionClaim:
+		s.do.Claim(*s.asking.pending)
+	case actionNone:
+		next = min(next, at)
 	}
-	return min(next, at), true
+	return next, true
 }
 
-// nextCall is when the loop makes its next call.
-func (s *shard) nextCall() time.Duration {
-	s.takes = s.mayTake()
-	at := s.times.next(s.asking.isPending(), s.takes)
-	if heard := s.holding.refusedAt + leastHeld; s.holding.byOther && heard > s.now {
-		at = min(at, heard) // From then on hints are heard.
+// heed takes what operators have changed since the last turn.
+func (s *Shard) heed() {
+	if policy := s.queue.policy.Load(); policy != s.policy {
+		s.policy = policy
+		s.routes.Follow(policy.ParkPatience, len(policy.Rates.Topics) > 0)
 	}
-	return at
-}
-
-// call makes the loop's next call, if there is anything to ask for.
-func (s *shard) call() {
-	if s.asking.unloaded && s.holding.mine && !s.asking.isPending() && !s.isDraining {
-		s.asking.isUnderWay = true
-		s.do.parked()
-		return
+	s.quota.Holds(!s.asking.isDraining && s.asking.isMine(s.now))
+	if paused := s.queue.paused.Load(); paused != s.paused {
+		s.paused = paused
+		s.asking.pause(paused.isAll)
+		s.routes.Pause(paused.topics)
 	}
-	s.look()
-}
-
-// hears reports whether a hint is of use now. Else it is kept until it is.
-func (s *shard) hears(now time.Duration) bool {
-	if s.asking.isUnderWay || s.asking.isPending() {
-		return false
-	}
-	if s.holding.byOther { // The holder may have given it up. A busy producer's hints say the same.
-		return now >= s.holding.refusedAt+leastHeld
-	}
-	return s.takes && now >= s.times.quietUntil && now >= s.times.closedUntil()
-}
-
-// hinted says that the head may have moved earlier, or that the shard's holder gave it up.
-func (s *shard) hinted() {
-	s.times.takeAt = 0
-	if s.holding.byOther {
-		s.times.quietUntil, s.times.renewAt = 0, 0
-	}
-}
-
-// woken says that there may be room in the window, or that the sink is back.
-func (s *shard) woken(now time.Duration) {
-	s.turn.woken(now, s.asking.isUnderWay)
-	s.times.pausedUntil = 0
-}
-
-// allowed says that the rates may allow more.
-func (s *shard) allowed() { s.times.limitedUntil = 0 }
-
-// drain says that the shard is to end: what is in flight is finished first.
-func (s *shard) drain() {
-	if !s.isDraining {
-		s.isDraining, s.times.quietUntil = true, 0
-	}
-}
-
-// leave gives back what it holds in the window, when all has ended.
-func (s *shard) leave() {
-	if s.asking.isPending() {
-		s.advance()
-	}
-	s.turn.share.Leave()
-	s.quota.leave()
-	s.redis.leave()
-}
-
-// end says that the store is not called any more, and that what it has in flight is lost.
-func (s *shard) end(now time.Duration) {
-	s.now, s.isOver = now, true
-	for _, b := range s.live {
-		if !b.settling.isCalled {
-			s.abandon(b)
-		}
-	}
-}
-
-// mayTake reports whether messages may be claimed now, if there are any, and
-// notes when a slot can be.
-func (s *shard) mayTake() bool {
-	s.asking.next = nil
-	if s.isDraining || s.isPaused() || !s.holding.mine || s.turn.isCrowded || s.room() == 0 {
-		return false
-	}
-	if s.asking.unloaded {
-		s.times.probeAt = 0
-		return true
-	}
-	s.asking.next, s.times.probeAt, s.times.isBlocked = s.nextSlot()
-	return true
-}
-
-// nextSlot is the slot to claim from, if any, see [routes.next].
-func (s *shard) nextSlot() (next *probe, at time.Duration, isBlocked bool) {
-	if s.returns.isAny() && s.now >= s.times.takeAt {
-		return nil, s.now + never, false
-	}
-	return s.routes.next(s.now, s.config.Claims.Batch, s.mayProbe())
-}
-
-// room is how many messages the next claim may take.
-func (s *shard) room() int {
-	claims := &s.config.Claims
-	switch {
-	case s.returns.underWay > 0: // The parts of a Key could hold each other up for ever.
-		return 0
-	case s.unconfirmedPause.Failures() > 0: // One message finds out whether claims are confirmed again.
-		return max(0, 1-len(s.live))
-	}
-	confirming, working := 0, 0
-	for _, b := range s.live {
-		if b.working() > 0 {
-			working++
-		}
-		if b.confirming {
-			confirming++
-		}
-	}
-	if confirming >= claims.InFlight || working >= maxLive || len(s.live)-working >= maxHanging { // Each confirmation holds a connection.
-		return 0
-	}
-	return min(claims.Batch, claims.Batch*claims.InFlight-s.working(), s.ramp.room(len(s.live) == 0))
-}
-
-// working is how many messages are in flight, but for those of probes and those that hang.
-func (s *shard) working() (n int) {
-	for _, b := range s.live {
-		n += b.working()
-	}
-	return n
-}
-
-// mayProbe reports whether another route may be probed.
-func (s *shard) mayProbe() bool {
-	if len(s.live) < maxProbing {
-		return true
-	}
-	probing := 0
-	for _, b := range s.live {
-		if b.working() == 0 {
-			probing++
-		}
-	}
-	return probing < maxProbing
 }
 
 // seeThrough does what is to be done for the batches in flight, and returns when to come
 // again.
-func (s *shard) seeThrough() (next time.Duration) {
+func (s *Shard) seeThrough() (next time.Duration) {
 	next = never
 	hasLooked := false
-	for _, b := range s.live {
-		if b.open == 0 {
-			continue
-		}
-		s.takeAll(b)
-		if s.now-b.lookedAt >= lookForHanging {
-			b.lookedAt, hasLooked = s.now, true
+	for _, b := range s.flight.Live() {
+		s.take(b)
+		isTime, at := b.Look(s.now, lookForHanging)
+		if isTime {
 			s.findHanging(b)
+			hasLooked = true
 		}
-		if b.open > 0 {
-			next = min(next, b.lookedAt+lookForHanging)
-		}
+		next = min(next, at)
 	}
-	switch {
-	case s.isDraining:
-		s.giveBackBehind(func(*segment) bool { return true })
-	case hasLooked:
-		s.giveBackBehind(s.isClosed)
+	if s.asking.isDraining || hasLooked {
+		s.flight.GiveBack(s.asking.isDraining)
 	}
-	s.unblock()
-	for _, b := range s.live {
-		switch at := b.settleAt(); {
-		case at > s.now:
+	for b, ready, back := s.flight.Next(); b != nil; b, ready, back = s.flight.Next() {
+		s.goOn(b, ready, back)
+	}
+	for _, b := range s.flight.Live() {
+		if at := b.SettleAt(); at > s.now {
 			next = min(next, at)
-		case len(b.settling.indices) > 0:
-			b.settling.isCalled, b.settling.settlement.Repeated = true, true
-			s.do.settle(b)
-		default:
-			s.settle(b)
+		} else {
+			s.do.Settle(b, s.flight.Settle(b, s.now))
 		}
 	}
 	return next
 }
 
-// recovered, deferred, gives a batch up with which something panicked: its claim is left
-// to be reclaimed.
-func (s *shard) recovered(b *batch) {
-	if cause := recover(); cause != nil {
-		logPanic(s.log, "settle", cause)
-		s.abandon(b)
-		b.open, b.hung = 0, 0
+// Claimed takes the answer to a claim, which was received then.
+func (s *Shard) Claimed(now time.Duration, claim message.Claim, received time.Duration, err error) {
+	s.now = now
+	s.asking.ended()
+	if s.asking.heard("claim", err); err != nil {
+		s.asking.unanswered(now)
+		return
+	}
+	s.asking.answered(claim.State)
+	switch claim.State {
+	case message.ClaimGranted:
+		s.granted(claim, received)
+	case message.ClaimReclaimFirst:
+		s.reclaim(s.asking.reclaimForeign())
+	default:
+		if s.asking.refused(now, &claim, received); s.asking.isUnderWay {
+			s.do.NoLayout()
+		}
 	}
 }
 
-// prune forgets the batches that have ended.
-func (s *shard) prune() {
-	kept := s.live[:0]
-	for _, b := range s.live {
-		if !b.hasEnded() || b.left > 0 && s.asking.isPending() && !s.isOver { // Of a lost claim: it may be behind it.
-			kept = append(kept, b)
+// granted takes what a claim has taken, and publishes what need not wait: once the claim is
+// confirmed, where it has to be.
+func (s *Shard) granted(claim message.Claim, received time.Duration) {
+	g := s.asking.granted(&claim, received)
+	if claim.Token = g.request.Token; g.isNew {
+		s.queue.obtain(s.index, g.hasLapsed)
+	}
+	c := batch.Claim{Claim: claim, Lease: s.asking.lease, Deadline: g.deadline, Durable: s.queue.config.Claims.Durable}
+	c.Parked = s.park(g.probe, &claim, received)
+	s.quota.Use(g.allowed, len(claim.Messages)-len(c.Parked))
+	s.flight.Extend(g.request.Live, g.began, s.queue.config.Claims.Timeout)
+	s.flight.Saw(&claim)
+	s.tellEpoch(claim.Epoch)
+	isGivenUp := false
+	if g.probe != nil {
+		c.From, c.IsProbe = g.probe.Route, g.probe.IsFirst
+		isGivenUp = s.routes.Claimed(g.probe, claim.Messages, !claim.More, s.now) && len(c.Parked) == 0
+	}
+	if len(claim.Messages) > 0 {
+		b := s.flight.Add(c, s.now)
+		s.turn.use(b.Room())
+		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, b.Size())
+		s.begin(b, isGivenUp)
+	}
+	s.turn.use(0, 0) // If it has taken nothing.
+	s.flight.Answered()
+	s.reclaim(s.asking.reclaimStrays(claim.Strays))
+}
+
+// begin publishes what of a batch need not wait.
+func (s *Shard) begin(b *batch.Batch, isGivenUp bool) {
+	defer s.recovered(b)
+	switch {
+	case isGivenUp:
+		s.giveUp(b)
+	case s.queue.config.Claims.Durable:
+		s.do.Confirm(b)
+	default:
+		s.publish(b, b.Indices(batch.Held), false)
+	}
+}
+
+// publish hands messages to the sink, but for those that are not to be published. areTold: the
+// queue was asked for its topics, and takes theirs. None starts after the lease or the claim's
+// deadline, for order (I15), in a drain, or of a claim that is not confirmed: they go back.
+func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
+	if s.asking.isDraining || !b.MayPublish(s.now) {
+		s.giveBack(b, indices)
+		return
+	}
+	messages, admitted := make([]message.Message, 0, len(indices)), indices[:0]
+	var toAsk []int
+	for _, i := range indices {
+		switch m, is := s.admit(b, i, areTold); is {
+		case admittedYes:
+			messages, admitted = append(messages, m), append(admitted, i)
+		case admittedNobodyKnows:
+			toAsk = append(toAsk, i)
+		case admittedNo:
+		}
+	}
+	switch {
+	case len(toAsk) > 0:
+		s.do.Topics(b, toAsk)
+	case len(messages) == 0 && b.From() != nil && len(indices) > 0: // No answer of the sink will tell its route to go on.
+		s.routes.Passed(b.From())
+	}
+	if len(messages) > 0 {
+		s.do.Publish(b.HandOver(admitted, s.queue.at(s.now), s.changed), messages)
+	}
+}
+
+// take decides about the messages of a batch whose outcomes have come. The answers come first:
+// whether the broker has answered anything decides what a missing answer means.
+func (s *Shard) take(b *batch.Batch) {
+	defer s.recovered(b)
+	for _, c := range b.Calls() {
+		if s.fresh = c.Take(s.fresh[:0]); len(s.fresh) > 0 && b.Open() > 0 {
+			s.hear(b, c, s.fresh)
+		}
+	}
+}
+
+func (s *Shard) hear(b *batch.Batch, c *batch.Call, fresh []int) {
+	var failed []int
+	messages, bytes, took, isAnswered := 0, 0, time.Duration(0), false
+	for _, n := range fresh {
+		i, report := c.At(n)
+		isAnswer := batch.IsAnswer(report.Outcome)
+		s.flight.Heard(b, i, isAnswer, s.now)
+		if s.observe(b.At(i), c.Began(), report); !isAnswer {
+			failed = append(failed, n)
 			continue
 		}
-		s.finish(b)
-		s.ramp.learn(b, s.config.Claims.Batch)
-	}
-	clear(s.live[len(kept):])
-	s.live = kept
-}
-
-// tokens are the claims whose deadlines are to be extended.
-func (s *shard) tokens() (tokens []message.ClaimToken) {
-	for _, b := range s.live {
-		if !b.forsaken {
-			tokens = append(tokens, b.claim.Token)
+		isAnswered = true
+		if s.decide(b, i, report.Outcome) == batch.Out {
+			messages++
+			bytes += batch.Weight(&b.At(i).Message)
+			took += report.At.Sub(c.Began())
 		}
 	}
-	return tokens
-}
-
-// extend notes the new deadlines of claims, which a request of then has listed.
-func (s *shard) extend(tokens []message.ClaimToken, began time.Duration) {
-	for _, b := range s.live { // Both in the order of their numbers.
-		for len(tokens) > 0 && tokens[0].Number < b.claim.Token.Number {
-			tokens = tokens[1:] // It has ended.
-		}
-		if len(tokens) > 0 && b.claim.Token == tokens[0] && began < b.deadline {
-			b.deadline = began + s.config.Claims.Timeout
-		}
+	if isAnswered {
+		s.answered(b, messages, bytes, took/time.Duration(max(1, messages)))
+	}
+	for _, n := range failed {
+		i, report := c.At(n)
+		s.fail(b, i, report.Outcome)
 	}
 }
 
-// sinkAnswered is told of answers of the sink.
-func (s *shard) sinkAnswered(wasDown bool) {
-	if wasDown {
+// answered tells the window, and the route that was probed, of answers.
+func (s *Shard) answered(b *batch.Batch, messages, bytes int, took time.Duration) {
+	if wasDown := s.turn.share.Answered(messages, bytes, took); wasDown {
 		s.log.Info("sink back", "event", "publish")
 	}
+	if isFirst := b.Answer(); isFirst && b.From() != nil {
+		s.routes.Succeed(b.From())
+	}
+}
+
+// decide records the verdict on a message. It returns where the message was.
+func (s *Shard) decide(b *batch.Batch, i int, outcome sinks.Outcome) (was batch.State) {
+	claimed := b.At(i)
+	if outcome.Class != sinks.Acknowledged || claimed.Err != nil {
+		return s.judge(b, i, outcome)
+	}
+	verdict := batch.Ack(claimed)
+	if s.queue.config.Places {
+		verdict.Place = outcome.Place.String()
+	}
+	return s.flight.Decide(b, i, verdict, nil, s.now)
+}
+
+// Settled takes the answer to a settle.
+func (s *Shard) Settled(now time.Duration, b *batch.Batch, stale bool, err error) {
+	defer s.recovered(b)
+	s.now = now
+	if s.asking.heard("settle", err); err != nil {
+		s.unsettled(b, err)
+		return
+	}
+	indices, isRepeated := s.flight.Settled(b, !stale, now)
+	if s.report(b, indices, stale); stale || isRepeated {
+		s.tellAcks(b, indices)
+	}
+	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -len(indices))
+	s.asking.settled()
+}
+
+// finish forgets a batch that has ended.
+func (s *Shard) finish(b *batch.Batch) {
+	if left := b.Left(); left > 0 {
+		s.tellAcks(b, s.flight.Forget(b, s.now))
+		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -left)
+		s.asking.settled()
+	}
+	s.asking.learn(b)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/poller/batch"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
@@ -301,8 +302,8 @@ func (w *world) hint(shard int) {
 	for _, in := range w.instances {
 		if d := in.shards[shard]; d != nil {
 			w.after(w.between(100*time.Microsecond, 10*time.Millisecond), "", func() {
-				if !d.isGone && d.shard.hears(d.shard.clock.now()) {
-					d.shard.hinted()
+				if !d.isGone && d.shard.Hears(d.now()) {
+					d.shard.Hinted()
 					d.step()
 				}
 			})
@@ -434,7 +435,7 @@ func (w *world) heal() {
 type simInstance struct {
 	w      *world
 	name   string
-	common *common
+	queue  *Queue
 	shards [simShards]*simDriver
 }
 
@@ -459,36 +460,32 @@ func (w *world) start() {
 		}})),
 	}
 	config.Policy = w.policy
-	require.NoError(w.t, config.validate())
-	in.common = newCommon(config.withDefaults())
-	in.common.clock.phase, in.common.random = 0, random
+	var err error
+	in.queue, err = NewSimulated(config, random)
+	require.NoError(w.t, err)
 	in.pause(maps.Clone(w.paused))
 	in.accrue()
 	w.instances = append(w.instances, in)
 	w.tell("start " + name)
 	for i := range in.shards {
 		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1), claimed: map[string]bool{}}
-		d.shard = newShard(in.common, i, 1, d)
-		d.shard.changed = d.changed
-		d.shard.quota.wake = func() { d.later("", func() { d.shard.allowed() }) }
-		d.shard.turn.share = in.common.config.Sink.Window.Join(func() { d.later("", func() { d.shard.woken(d.now()) }) })
+		d.shard = NewShard(in.queue, i, 1, d, Wakes{
+			Outcomes: d.changed,
+			Room:     func() { d.later("", func() { d.shard.Woken(d.now()) }) },
+			Rates:    func() { d.later("", func() { d.shard.Allowed() }) },
+		})
 		in.shards[i] = d
 		d.later("", func() {})
 	}
 }
 
 func (in *simInstance) pause(topics map[string]time.Time) {
-	next := &pauses{topics: topics}
-	if _, next.queue = topics[""]; next.queue {
-		delete(next.topics, "")
-	}
-	in.common.paused.Store(next)
+	in.queue.Pause(topics)
 	in.turn()
 }
 
 func (in *simInstance) follow(policy Policy) {
-	in.common.policy.Store(&policy)
-	in.common.rates.follow(policy.Rates)
+	in.queue.Follow(policy)
 	in.turn()
 }
 
@@ -497,12 +494,7 @@ func (in *simInstance) accrue() {
 	if in.isGone() {
 		return
 	}
-	pause := time.Second
-	if in.common.rates.isAny.Load() {
-		pause = askEvery
-		in.common.rates.ask()
-	}
-	in.w.after(pause, "", in.accrue)
+	in.w.after(in.queue.Rates().Step(), "", in.accrue)
 }
 
 func (in *simInstance) isGone() bool {
@@ -522,9 +514,9 @@ func (in *simInstance) crash() {
 	in.leave()
 	for _, d := range in.shards {
 		d.isGone = true
-		for _, b := range d.shard.live {
-			for i := range b.claim.Messages {
-				in.w.promises[b.claim.Messages[i].ID].faults++
+		for _, b := range d.shard.flight.Live() {
+			for i := range b.Size() {
+				in.w.promises[b.At(i).ID].faults++
 			}
 		}
 	}
@@ -572,7 +564,7 @@ type simDriver struct {
 	w          *world
 	in         *simInstance
 	index      int
-	shard      *shard
+	shard      *Shard
 	store      *fakeStore
 	changed    chan struct{}
 	isGone     bool // it died, or has ended
@@ -587,7 +579,7 @@ type simDriver struct {
 	underWay   []func() // ends what is with the sink
 }
 
-func (d *simDriver) now() time.Duration { return d.shard.clock.now() }
+func (d *simDriver) now() time.Duration { return d.in.queue.Now() }
 
 // later tells the shard something in a moment.
 func (d *simDriver) later(name string, do func()) {
@@ -613,11 +605,13 @@ func (d *simDriver) step() {
 		d.isGone = true
 		return
 	}
-	d.shard.isCut = d.isCut
-	if d.isDraining {
-		d.shard.drain()
+	if d.isCut {
+		d.shard.Cut()
 	}
-	next, more := d.shard.step(now)
+	if d.isDraining {
+		d.shard.Drain()
+	}
+	next, more := d.shard.Step(now)
 	if !more {
 		d.ended()
 		return
@@ -634,20 +628,20 @@ func (d *simDriver) step() {
 // ended checks what a shard has left behind that has drained.
 func (d *simDriver) ended() {
 	d.isGone = true
-	d.shard.leave()
+	d.shard.Leave()
 	if !d.w.isAway {
 		_ = d.store.HandOver(d.w.t.Context(), d.in.name)
 	}
 	s := d.shard
-	if len(s.live)+len(s.order.last)+len(s.order.departed)+s.returns.underWay != 0 {
-		d.w.t.Errorf("shard %d of %s has ended with %d batches, %d chains, %d returns", d.index, d.in.name, len(s.live), len(s.order.last), s.returns.underWay)
+	if live, chains := len(s.flight.Live()), s.flight.Chains(); live+chains != 0 || s.flight.IsReturning() {
+		d.w.t.Errorf("shard %d of %s has ended with %d batches, %d chains, returning: %t", d.index, d.in.name, live, chains, s.flight.IsReturning())
 	}
-	for _, r := range s.routes.bySlot {
-		if r.pending+r.out+r.hung != 0 {
-			d.w.t.Errorf("route %s of %s has ended with %d on their way to it, %d out, %d hung", r.name, d.in.name, r.pending, r.out, r.hung)
+	for _, r := range s.routes.All() {
+		if pending, out, hung := r.InFlight(); pending != 0 || out != 0 || hung != 0 {
+			d.w.t.Errorf("the route of slot %d of %s has ended with %d on their way to it, %d out, %d hung", r.Slot(), d.in.name, pending, out, hung)
 		}
 	}
-	if messages, bytes := s.config.Sink.Window.InFlight(); messages+bytes != 0 && !slices.ContainsFunc(d.in.shards[:], func(o *simDriver) bool { return !o.isGone }) {
+	if messages, bytes := s.queue.config.Sink.Window.InFlight(); messages+bytes != 0 && !slices.ContainsFunc(d.in.shards[:], func(o *simDriver) bool { return !o.isGone }) {
 		d.w.t.Errorf("%s has ended with %d messages in its window", d.in.name, messages)
 	}
 }
@@ -719,7 +713,7 @@ func (d *simDriver) count() {
 	}
 }
 
-func (d *simDriver) claim(r message.ClaimRequest) {
+func (d *simDriver) Claim(r message.ClaimRequest) {
 	var claim message.Claim
 	d.count()
 	d.request(fmt.Sprintf("claim max %d slot %d live %d", r.Max, r.Slot, len(r.Live)), func() {
@@ -738,7 +732,7 @@ func (d *simDriver) claim(r message.ClaimRequest) {
 			w.tell(fmt.Sprintf("  takes %s from slot %d", p.id, r.Slot))
 		}
 		w.meet()
-	}, func(now time.Duration, err error) { d.shard.claimed(now, claim, now, err) })
+	}, func(now time.Duration, err error) { d.shard.Claimed(now, claim, now, err) })
 }
 
 // meet notes which conditions hold at once.
@@ -752,7 +746,7 @@ func (w *world) meet() {
 	}
 }
 
-func (d *simDriver) reclaim(which message.Reclaim) {
+func (d *simDriver) Reclaim(which message.Reclaim) {
 	n, more := 0, false
 	d.request("reclaim", func() {
 		for token, c := range d.store.claims {
@@ -769,27 +763,26 @@ func (d *simDriver) reclaim(which message.Reclaim) {
 				break
 			}
 		}
-	}, func(now time.Duration, err error) { d.shard.reclaimed(now, n, more, err) })
+	}, func(now time.Duration, err error) { d.shard.Reclaimed(now, n, more, err) })
 }
 
-func (d *simDriver) parked() {
+func (d *simDriver) Parked() {
 	var parked []message.ParkedRoute
 	d.request("parked", func() {
 		parked, _ = d.store.Parked(d.w.t.Context())
 		slices.SortFunc(parked, func(a, b message.ParkedRoute) int { return a.Slot - b.Slot })
-	}, func(now time.Duration, err error) { d.shard.loaded(now, parked, err) })
+	}, func(now time.Duration, err error) { d.shard.Loaded(now, parked, err) })
 }
 
-func (d *simDriver) noLayout() { panic("there is one") }
+func (d *simDriver) NoLayout() { panic("there is one") }
 
-func (d *simDriver) topics(*batch, []int) { panic("all topics are taken") }
+func (d *simDriver) Topics(*batch.Batch, []int) { panic("all topics are taken") }
 
-func (d *simDriver) confirm(b *batch) {
-	d.request("confirm", func() {}, func(now time.Duration, err error) { d.shard.confirmed(now, b, err) })
+func (d *simDriver) Confirm(b *batch.Batch) {
+	d.request("confirm", func() {}, func(now time.Duration, err error) { d.shard.Confirmed(now, b, err) })
 }
 
-func (d *simDriver) settle(b *batch) {
-	settlement := b.settling.settlement
+func (d *simDriver) Settle(b *batch.Batch, settlement message.Settlement) {
 	for i, v := range settlement.Verdicts {
 		p := d.w.promises[settlement.Claim.Messages[i].ID]
 		p.refused = p.refused || v.Verb == message.VerbRetry
@@ -798,20 +791,20 @@ func (d *simDriver) settle(b *batch) {
 		}
 	}
 	stale := false
-	d.request("settle", func() { stale = d.store.settle(settlement) }, func(now time.Duration, err error) { d.shard.settled(now, b, stale, err) })
+	d.request("settle", func() { stale = d.store.settle(settlement) }, func(now time.Duration, err error) { d.shard.Settled(now, b, stale, err) })
 }
 
-// publish gives messages to the broker, one of a chain after the other, as a sink must.
-func (d *simDriver) publish(c *call, batch []message.Message) {
+// Publish gives messages to the broker, one of a chain after the other, as a sink must.
+func (d *simDriver) Publish(c *batch.Call, batch []message.Message) {
 	w, left := d.w, len(batch)
 	chains := sinks.NewChains(batch)
 	report := func(i int, o outcome) {
-		if !c.outcomes.Report(i, o) {
+		if !c.Outcomes.Report(i, o) {
 			return
 		}
 		w.tell(fmt.Sprintf("  %s of %s: %s %s", batch[i].ID, d.in.name, o.Class, o.Reason))
 		if left--; left == 0 {
-			c.hasReturned.Store(true)
+			c.Return()
 		}
 		d.later("", func() {})
 	}
@@ -922,6 +915,7 @@ func (w *world) check() {
 			}
 		}
 	}
+	type chain struct{ key, topic string }
 	chains := map[chain][]*promise{}
 	for _, p := range w.order {
 		if p.key != "" && !p.cancelled && copies[p.id] > 0 {

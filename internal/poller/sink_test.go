@@ -51,12 +51,12 @@ func TestSinkDown(t *testing.T) {
 			}
 		})
 		assert.Equal(t, 1, strings.Count(b.logs.String(), "sink unavailable"))
-		assert.True(t, b.common.config.Sink.Window.IsDown())
+		assert.True(t, b.queue.config.Sink.Window.IsDown())
 		b.sink.set(same(acked))
 		b.pass(6 * time.Second)
 		assert.Len(t, b.store.acked, 3000)
 		assert.Equal(t, 1, strings.Count(b.logs.String(), "sink back"))
-		assert.False(t, b.common.config.Sink.Window.IsDown())
+		assert.False(t, b.queue.config.Sink.Window.IsDown())
 	})
 }
 

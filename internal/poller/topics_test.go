@@ -51,14 +51,3 @@ func TestTopicsThatAreNotTaken(t *testing.T) {
 		assert.Empty(t, b.ackedOf("old"))
 	})
 }
-
-func TestJudgeTopic(t *testing.T) {
-	t.Parallel()
-	m := due("x", time.Now())
-	m.Topic, m.Attempts = "old", message.Attempts{MaybeOut: 1}
-	verdict, isRefused := judgeTopic(message.Topics{"orders.*"}, &m)
-	assert.True(t, isRefused)
-	assert.Equal(t, message.Verdict{
-		Verb: message.VerbDeadLetter, Reason: `not allowed: topic "old": the queue takes only orders.*`, Attempts: m.Attempts, Published: true,
-	}, verdict)
-}

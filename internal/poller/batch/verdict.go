@@ -1,4 +1,4 @@
-package poller
+package batch
 
 import (
 	"errors"
@@ -20,9 +20,9 @@ const maxReason = 512
 
 // Reasons of outcomes that the poller makes itself.
 const (
-	// reasonHeldBack: not handed to the sink, to keep order or because the lease
+	// ReasonHeldBack: not handed to the sink, to keep order or because the lease
 	// or the process ended. Nobody's failure.
-	reasonHeldBack sinks.Reason = "held_back"
+	ReasonHeldBack sinks.Reason = "held_back"
 	// reasonPanic: the sink panicked.
 	reasonPanic sinks.Reason = "panic"
 	// reasonPanicAlone: the sink panicked on this message alone.
@@ -32,13 +32,13 @@ const (
 )
 
 var (
-	heldBack     = sinks.Failed(sinks.Unavailable, reasonHeldBack, nil)
+	// HeldBack is the outcome of what is not handed to the sink.
+	HeldBack     = sinks.Failed(sinks.Unavailable, ReasonHeldBack, nil)
 	errNoOutcome = errors.New("the sink reported no outcome")
-	errHangs     = errors.New("a message was not answered for long")
 )
 
-// isAnswer reports whether the broker dealt with the message by itself.
-func isAnswer(outcome sinks.Outcome) bool {
+// IsAnswer reports whether the broker dealt with the message by itself.
+func IsAnswer(outcome sinks.Outcome) bool {
 	switch outcome.Class {
 	case sinks.Acknowledged, sinks.Permanent, sinks.Retryable:
 		return true
@@ -49,38 +49,51 @@ func isAnswer(outcome sinks.Outcome) bool {
 	}
 }
 
-// isSignOfLife reports whether the broker said so itself, if only to refuse.
-func isSignOfLife(outcome sinks.Outcome) bool {
+// IsSignOfLife reports whether the broker said so itself, if only to refuse.
+func IsSignOfLife(outcome sinks.Outcome) bool {
 	switch outcome.Reason {
 	case sinks.ReasonFull, sinks.ReasonTopicMissing, sinks.ReasonUnroutable, sinks.ReasonAuth, sinks.ReasonThrottled,
 		sinks.ReasonRefused, sinks.ReasonBroker:
 		return (outcome.Class == sinks.Unavailable || outcome.OfRoute) && !outcome.Whole
 	default:
-		return isAnswer(outcome)
+		return IsAnswer(outcome)
 	}
 }
 
-// isPanic reports whether it was the sink itself that failed.
-func isPanic(outcome sinks.Outcome) bool {
+// IsPanic reports whether it was the sink itself that failed.
+func IsPanic(outcome sinks.Outcome) bool {
 	return outcome.Reason == reasonPanic || outcome.Reason == reasonPanicAlone
 }
 
-// concernsRoute reports whether the message's route is to be closed for it.
-func concernsRoute(outcome sinks.Outcome) bool {
-	return !isAnswer(outcome) && !outcome.Whole && outcome.Reason != reasonHeldBack && !isPanic(outcome)
+// ConcernsRoute reports whether the message's route is to be closed for it.
+func ConcernsRoute(outcome sinks.Outcome) bool {
+	return !IsAnswer(outcome) && !outcome.Whole && outcome.Reason != ReasonHeldBack && !IsPanic(outcome)
 }
 
-// decide says how to settle one message. A message that goes back to wait is
+// Ack is the verdict on a message that the broker has taken.
+func Ack(claimed *message.Claimed) message.Verdict {
+	return message.Verdict{Verb: message.VerbAck, Attempts: claimed.Attempts, Published: true}
+}
+
+// Retry says how refused messages are tried again.
+type Retry struct {
+	// Initial is the wait after the first refusal; it doubles with each, up to Max.
+	Initial, Max time.Duration
+	// Attempts is how many refusals make a dead letter.
+	Attempts int
+}
+
+// Decide says how to settle one message. A message that goes back to wait is
 // released; the caller parks it instead where its route is closed. isDown says that
 // the route takes nothing from anybody. random is in [0, 1).
-func (r Retry) decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
+func (r Retry) Decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
 	if claimed.Err != nil {
 		return deadLetter(claimed.Attempts, false, undecodable(claimed.Err))
 	}
 	attempts := claimed.Attempts
 	switch outcome.Class {
 	case sinks.Acknowledged:
-		return message.Verdict{Verb: message.VerbAck, Attempts: attempts, Published: true}
+		return Ack(claimed)
 	case sinks.Permanent:
 		attempts.Begun++
 		attempts.Failures++
@@ -108,7 +121,7 @@ func (r Retry) unknown(attempts message.Attempts, outcome sinks.Outcome, isDown 
 	if outcome.Reason == reasonPanicAlone { // That is the message's fault.
 		return r.refused(attempts, true, outcome, random)
 	}
-	if concernsRoute(outcome) && !outcome.OfRoute && !isDown {
+	if ConcernsRoute(outcome) && !outcome.OfRoute && !isDown {
 		attempts.Unknowns++
 	}
 	if attempts.Unknowns >= unknownsPerFailure {
@@ -145,8 +158,13 @@ func deadLetter(attempts message.Attempts, published bool, reason string) messag
 	return message.Verdict{Verb: message.VerbDeadLetter, Attempts: attempts, Published: published, Reason: reason}
 }
 
-// giveUp is the verdict on a message of a route that was closed for too long.
-func giveUp(claimed *message.Claimed, cause sinks.Outcome, closedFor time.Duration) message.Verdict {
+// NotAllowed is the verdict on a message of a topic that the queue does not take.
+func NotAllowed(claimed *message.Claimed, why error) message.Verdict {
+	return deadLetter(claimed.Attempts, claimed.Attempts.MaybeOut > 0, "not allowed: "+why.Error())
+}
+
+// GiveUp is the verdict on a message of a route that was closed for too long.
+func GiveUp(claimed *message.Claimed, cause sinks.Outcome, closedFor time.Duration) message.Verdict {
 	if claimed.Err != nil {
 		return deadLetter(claimed.Attempts, false, undecodable(claimed.Err))
 	}
@@ -173,17 +191,30 @@ func describe(outcome sinks.Outcome) string {
 	return text
 }
 
-// fateOf is what a verdict means for later messages of the Key.
-func fateOf(verdict *message.Verdict) fate {
-	if verdict.Verb == message.VerbRelease || verdict.Verb == message.VerbPark {
-		return fateBroken
+// NoOutcome is the outcome of what a sink has left out, Panicked of what made it panic, with
+// so many messages at once.
+func NoOutcome() sinks.Outcome { return sinks.Failed(sinks.Unknown, reasonNoOutcome, errNoOutcome) }
+
+// Panicked is NoOutcome where the sink has panicked.
+func Panicked(cause any, messages int) sinks.Outcome {
+	reason := reasonPanic
+	if messages == 1 {
+		reason = reasonPanicAlone
 	}
-	return fatePassed
+	return sinks.Failed(sinks.Unknown, reason, fmt.Errorf("sink panicked: %v", cause))
 }
 
-// lateness is how long after its promised due time, or after it was scheduled if
+// MaybeOut is the verdict on a message that could not be decided: a copy may be out.
+func MaybeOut(claimed *message.Claimed) message.Verdict {
+	attempts := claimed.Attempts
+	attempts.Begun++
+	attempts.MaybeOut++
+	return message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}
+}
+
+// Lateness is how long after its promised due time, or after it was scheduled if
 // that was later, the message was acknowledged.
-func lateness(m *message.Message, acknowledged time.Time) time.Duration {
+func Lateness(m *message.Message, acknowledged time.Time) time.Duration {
 	from := m.DueAt
 	if m.ScheduledAt.After(from) {
 		from = m.ScheduledAt

@@ -1,4 +1,4 @@
-package poller
+package batch
 
 import (
 	"errors"
@@ -13,7 +13,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-var testRetry = Retry{Initial: time.Second, Max: 10 * time.Minute, Attempts: 25}
+var (
+	testRetry = Retry{Initial: time.Second, Max: 10 * time.Minute, Attempts: 25}
+	errBroker = errors.New("broker trouble")
+)
 
 func TestDecide(t *testing.T) {
 	t.Parallel()
@@ -103,11 +106,11 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
-			name: "undecodable", err: fmt.Errorf("%w: cut short", message.ErrUndecodable), outcome: heldBack,
+			name: "undecodable", err: fmt.Errorf("%w: cut short", message.ErrUndecodable), outcome: HeldBack,
 			want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "decode: undecodable message: cut short"},
 		},
 		{
-			name: "missing body", err: message.ErrMissingBody, outcome: heldBack,
+			name: "missing body", err: message.ErrMissingBody, outcome: HeldBack,
 			want: message.Verdict{Verb: message.VerbDeadLetter, Reason: "missing body"},
 		},
 	}
@@ -115,7 +118,7 @@ func TestDecide(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			claimed := message.Claimed{Attempts: test.before, Err: test.err}
-			assert.Equal(t, test.want, testRetry.decide(&claimed, test.outcome, test.isDown, middle))
+			assert.Equal(t, test.want, testRetry.Decide(&claimed, test.outcome, test.isDown, middle))
 		})
 	}
 }
@@ -123,7 +126,15 @@ func TestDecide(t *testing.T) {
 func TestReasonIsBounded(t *testing.T) {
 	t.Parallel()
 	outcome := sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, errors.New(strings.Repeat("ü", maxReason)))
-	verdict := testRetry.decide(&message.Claimed{}, outcome, false, 0)
+	verdict := testRetry.Decide(&message.Claimed{}, outcome, false, 0)
 	assert.LessOrEqual(t, len(verdict.Reason), maxReason)
 	assert.True(t, strings.HasSuffix(verdict.Reason, "ü"), "cut at a character")
+}
+
+func TestNotAllowed(t *testing.T) {
+	t.Parallel()
+	m := message.Claimed{Message: message.Message{Topic: "old"}, Attempts: message.Attempts{MaybeOut: 1}}
+	assert.Equal(t, message.Verdict{
+		Verb: message.VerbDeadLetter, Reason: `not allowed: topic "old": the queue takes only orders.*`, Attempts: m.Attempts, Published: true,
+	}, NotAllowed(&m, message.Topics{"orders.*"}.Check(m.Topic)))
 }

@@ -22,6 +22,10 @@ type turn struct {
 	grantUntil time.Duration
 }
 
+func newTurn(share *window.Share) *turn {
+	return &turn{share: share, roomUntil: never, grantUntil: never}
+}
+
 // woken says that a reservation that was refused would succeed.
 func (t *turn) woken(now time.Duration, isBusy bool) {
 	t.isCrowded, t.grantUntil = false, never
@@ -29,6 +33,9 @@ func (t *turn) woken(now time.Duration, isBusy bool) {
 		t.grantUntil = now + reservedFor
 	}
 }
+
+// tryAgain has room asked for again.
+func (t *turn) tryAgain() { t.isCrowded = false }
 
 // reserve gets room for up to so many messages, see [window.Share.Reserve].
 func (t *turn) reserve(size int, now time.Duration) (messages, bytes int, retryAt time.Time) {

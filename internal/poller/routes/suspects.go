@@ -1,4 +1,4 @@
-package poller
+package routes
 
 import (
 	"sync"
@@ -15,16 +15,16 @@ const (
 	maxSuspects = 1024
 )
 
-// suspects are the routes that hang, as one of the queue's shards has found. The
+// Suspects are the routes that hang, as one of the queue's shards has found. The
 // others need not find out by themselves, each with messages that fill the window.
 // It is safe for concurrent use.
-type suspects struct {
+type Suspects struct {
 	until atomic.Int64 // there is none from that instant on
 	mu    sync.Mutex
 	since map[sinks.Route]time.Duration
 }
 
-func (s *suspects) add(name sinks.Route, now time.Duration) {
+func (s *Suspects) add(name sinks.Route, now time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.since == nil || len(s.since) >= maxSuspects {
@@ -34,16 +34,16 @@ func (s *suspects) add(name sinks.Route, now time.Duration) {
 	s.until.Store(int64(now + suspectFor))
 }
 
-func (s *suspects) isAny(now time.Duration) bool { return int64(now) < s.until.Load() }
+func (s *Suspects) isAny(now time.Duration) bool { return int64(now) < s.until.Load() }
 
 // clear says that the route has answered.
-func (s *suspects) clear(name sinks.Route) {
+func (s *Suspects) clear(name sinks.Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.since, name)
 }
 
-func (s *suspects) has(name sinks.Route, now time.Duration) bool {
+func (s *Suspects) has(name sinks.Route, now time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since, known := s.since[name]

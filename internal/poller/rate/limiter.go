@@ -1,11 +1,26 @@
-package poller
+// Package rate keeps the rates of a queue: how many messages a second all its instances
+// together may publish, of the queue and of each topic.
+//
+// A [Limiter] is what an instance has of them. It takes from a [Bucket] that all instances
+// share, a little at a time while there is traffic, and hands it to the [Quota] of each shard
+// that asks for it:
+//
+//	bucket ──ask──► free ──take──► claimed ──► published
+//	   ▲             │ ▲              │
+//	   └── too much ─┘ └─ give, refund ┘  handed out to those that wait: kept, until it lapses
+//
+// So no more is published than the rates allow, whichever shards have the traffic, and no shard
+// waits for a call. Only the Limiter's one goroutine calls the bucket.
+package rate
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,14 +53,12 @@ type Bucket interface {
 	TakeRates(ctx context.Context, asked []message.RateRequest) (granted []int, err error)
 }
 
-// rates keep the rates of a queue, for all its shards in this process: they take from the
-// bucket a little at a time, while there is traffic, and hand it to the shards that ask for
-// it. So the rate is reached whichever shards have the traffic, and no shard waits for a call
-// to the bucket. Where that does not answer, the process has the part of its shards. It is
-// safe for concurrent use, and owns one goroutine, while there is something to ask for.
-type rates struct {
+// Limiter has the rates of a queue for all its shards in this process. Where the bucket does not
+// answer, the process has the part of its shards. It is safe for concurrent use, and owns one
+// goroutine, while there is something to ask for.
+type Limiter struct {
 	bucket Bucket // nil: the part of our shards
-	clock  clock
+	now    func() time.Duration
 	log    *slog.Logger
 	sayNow func(trouble string) bool
 	shards atomic.Int32 // how many the queue has
@@ -65,25 +78,35 @@ type rates struct {
 	askedAt, retryAt, accruedTo time.Duration
 }
 
-func newRates(c *Config, clock clock, sayNow func(string) bool) *rates {
-	rs := &rates{
-		bucket: c.Bucket, isEven: c.Bucket == nil, clock: clock, log: c.Logger, sayNow: sayNow,
+// New returns a limiter of a queue of so many shards. now is the time since some instant;
+// sayNow reports whether a trouble is worth a line in the log again.
+func New(limits Limits, bucket Bucket, shards int, now func() time.Duration, log *slog.Logger, sayNow func(string) bool) *Limiter {
+	rs := &Limiter{
+		bucket: bucket, isEven: bucket == nil, now: now, log: log, sayNow: sayNow,
 		held: make(map[int]bool), askedAt: -askEvery,
 	}
-	rs.shards.Store(int32(max(1, len(c.Shards)))) //nolint:gosec // at most some thousands
-	rs.follow(c.Rates)
+	rs.Spread(shards)
+	rs.Follow(limits)
 	return rs
 }
 
-// start lets the bucket be asked; ctx only carries values.
-func (rs *rates) start(ctx context.Context) {
+// Quota is the way of a shard to the rates; wake is called when there may be more for it.
+func (rs *Limiter) Quota(shard int, wake func()) *Quota {
+	return &Quota{rates: rs, shard: shard, wake: wake}
+}
+
+// Spread says how many shards the queue has.
+func (rs *Limiter) Spread(shards int) { rs.shards.Store(int32(max(1, shards))) } //nolint:gosec // at most some thousands
+
+// Start lets the bucket be asked; ctx only carries values.
+func (rs *Limiter) Start(ctx context.Context) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.ctx, rs.stopCalls = context.WithCancel(ctx)
 }
 
-// stop ends the asking. What is in hand is lost.
-func (rs *rates) stop() {
+// Stop ends the asking. What is in hand is lost.
+func (rs *Limiter) Stop() {
 	rs.mu.Lock()
 	if rs.ctx != nil {
 		rs.stopCalls()
@@ -92,11 +115,11 @@ func (rs *rates) stop() {
 	rs.asking.Wait()
 }
 
-// follow takes other rates, with nothing in hand.
-func (rs *rates) follow(all Rates) {
+// Follow takes other rates, with nothing in hand.
+func (rs *Limiter) Follow(all Limits) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	rs.limits, rs.accruedTo = make(map[string]*limit), rs.clock.now()
+	rs.limits, rs.accruedTo = make(map[string]*limit), rs.now()
 	if all.Messages > 0 {
 		rs.limits[""] = newLimit(all.Messages)
 	}
@@ -107,7 +130,7 @@ func (rs *rates) follow(all Rates) {
 }
 
 // with does something with the limit of a topic, if it has one, and what follows from it.
-func (rs *rates) with(topic string, do func(*limit)) {
+func (rs *Limiter) with(topic string, do func(*limit)) {
 	if !rs.isAny.Load() {
 		return
 	}
@@ -123,13 +146,13 @@ func (rs *rates) with(topic string, do func(*limit)) {
 }
 
 // handOut keeps what is free for the shards that wait.
-func (rs *rates) handOut(l *limit) {
+func (rs *Limiter) handOut(l *limit) {
 	if len(l.waiting) > 0 && l.free >= 1 {
-		l.handOut(rs.incoming(), rs.clock.now()+keptFor)
+		l.handOut(rs.incoming(), rs.now()+keptFor)
 	}
 }
 
-func (rs *rates) hold(shard int, isHeld bool) {
+func (rs *Limiter) hold(shard int, isHeld bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if isHeld {
@@ -140,7 +163,7 @@ func (rs *rates) hold(shard int, isHeld bool) {
 }
 
 // leave forgets a shard.
-func (rs *rates) leave(q *quota) {
+func (rs *Limiter) leave(q *Quota) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	delete(rs.held, q.shard)
@@ -151,15 +174,15 @@ func (rs *rates) leave(q *quota) {
 }
 
 // topics are those that have a limit, in an order that is always the same.
-func (rs *rates) topics() []string { return slices.Sorted(maps.Keys(rs.limits)) }
+func (rs *Limiter) topics() []string { return slices.Sorted(maps.Keys(rs.limits)) }
 
 // part is which part of the queue is ours.
-func (rs *rates) part() float64 {
-	return min(1, float64(len(rs.held))/float64(max(1, rs.shards.Load())))
+func (rs *Limiter) part() float64 {
+	return min(1, float64(len(rs.held))/float64(rs.shards.Load()))
 }
 
 // incoming is which part of the rates may come in: others may leave us all.
-func (rs *rates) incoming() float64 {
+func (rs *Limiter) incoming() float64 {
 	if rs.isEven {
 		return rs.part()
 	}
@@ -167,7 +190,7 @@ func (rs *rates) incoming() float64 {
 }
 
 // goal is how many messages to have in hand.
-func (rs *rates) goal(l *limit) float64 {
+func (rs *Limiter) goal(l *limit) float64 {
 	n := inHand * float64(l.perSecond)
 	if len(l.waiting) == 0 {
 		return max(1, n*rs.part())
@@ -176,7 +199,7 @@ func (rs *rates) goal(l *limit) float64 {
 }
 
 // begin has the goroutine run; rs.mu is held.
-func (rs *rates) begin() {
+func (rs *Limiter) begin() {
 	if rs.isAsking || rs.ctx == nil || rs.ctx.Err() != nil {
 		return
 	}
@@ -189,7 +212,16 @@ func (rs *rates) begin() {
 	})
 }
 
-func (rs *rates) isBusy() bool {
+// Step does for a simulation what the goroutine does, and returns when it is to do so again.
+func (rs *Limiter) Step() time.Duration {
+	if !rs.isAny.Load() {
+		return time.Second
+	}
+	rs.ask()
+	return askEvery
+}
+
+func (rs *Limiter) isBusy() bool {
 	for _, l := range rs.limits {
 		if l.isBusy() {
 			return true
@@ -200,23 +232,23 @@ func (rs *rates) isBusy() bool {
 
 // pause is how long until the bucket may be asked. It varies, so that of instances that wait
 // for the same, each has its turn.
-func (rs *rates) pause() time.Duration {
+func (rs *Limiter) pause() time.Duration {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	every := askEvery*4/5 + rand.N(askEvery*2/5)
-	return max(0, rs.askedAt+every-rs.clock.now())
+	return max(0, rs.askedAt+every-rs.now())
 }
 
 // ask gets what is missing, from the bucket or of our part. It reports false where there
 // is nothing to ask for any more.
-func (rs *rates) ask() (more bool) {
+func (rs *Limiter) ask() (more bool) {
 	rs.mu.Lock()
 	rs.isAsking = rs.isBusy()
 	if !rs.isAsking {
 		rs.mu.Unlock()
 		return false
 	}
-	now := rs.clock.now()
+	now := rs.now()
 	rs.askedAt = now
 	asked, limits := rs.missing(now)
 	if rs.bucket == nil || now < rs.retryAt {
@@ -231,7 +263,7 @@ func (rs *rates) ask() (more bool) {
 }
 
 // missing is what to ask the bucket for, or to give back to it.
-func (rs *rates) missing(now time.Duration) (asked []message.RateRequest, of []*limit) {
+func (rs *Limiter) missing(now time.Duration) (asked []message.RateRequest, of []*limit) {
 	for _, topic := range rs.topics() {
 		l := rs.limits[topic]
 		l.lapse(now)
@@ -239,9 +271,9 @@ func (rs *rates) missing(now time.Duration) (asked []message.RateRequest, of []*
 		goal := rs.goal(l)
 		n := int(math.Ceil(goal - l.free))
 		isMissing := len(l.waiting) > 0 && n > 0 || l.isUsed && float64(n) > goal/2
-		l.isUsed = false
+		l.asked()
 		if n < 0 && !rs.isEven {
-			l.free += float64(n)
+			l.grant(n)
 		} else if !isMissing {
 			continue
 		}
@@ -251,20 +283,24 @@ func (rs *rates) missing(now time.Duration) (asked []message.RateRequest, of []*
 }
 
 // accrue has our part come in since the last time, a second's worth at the most.
-func (rs *rates) accrue(now time.Duration) {
+func (rs *Limiter) accrue(now time.Duration) {
 	seconds := min(1, (now - rs.accruedTo).Seconds())
 	rs.accruedTo = now
 	for _, topic := range rs.topics() {
 		l := rs.limits[topic]
 		each := float64(l.perSecond) * rs.part()
-		l.free = max(l.free, min(l.free+each*seconds, max(1, each)))
+		l.accrue(each, seconds)
 		rs.handOut(l)
 	}
 }
 
 // call asks the bucket; nil is no answer.
-func (rs *rates) call(asked []message.RateRequest) (granted []int) {
-	defer recovered(rs.log, "rate", nil)
+func (rs *Limiter) call(asked []message.RateRequest) (granted []int) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			rs.log.Error("panic", "event", "rate", "err", fmt.Sprint(cause), "stack", string(debug.Stack()))
+		}
+	}()
 	ctx, cancel := context.WithTimeout(rs.ctx, askTimeout)
 	defer cancel()
 	granted, err := rs.bucket.TakeRates(ctx, asked)
@@ -278,10 +314,10 @@ func (rs *rates) call(asked []message.RateRequest) (granted []int) {
 }
 
 // granted takes the answer of the bucket, see call.
-func (rs *rates) granted(granted []int, limits []*limit) {
+func (rs *Limiter) granted(granted []int, limits []*limit) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	now := rs.clock.now()
+	now := rs.now()
 	if len(granted) < len(limits) {
 		if !rs.isEven {
 			rs.isEven, rs.accruedTo = true, now
@@ -291,7 +327,7 @@ func (rs *rates) granted(granted []int, limits []*limit) {
 	}
 	rs.isEven, rs.retryAt = false, 0
 	for i, l := range limits {
-		l.free += float64(max(0, granted[i])) // What is given back has left already.
+		l.grant(max(0, granted[i])) // What is given back has left already.
 		rs.handOut(l)
 	}
 }

@@ -1,0 +1,366 @@
+package batch
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/poller/routes"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// settleAfter is how long what was decided waits for the rest of its batch,
+// giveBackAfter where messages go back: they may be others' predecessors.
+const (
+	settleAfter   = 100 * time.Millisecond
+	giveBackAfter = 10 * time.Millisecond
+)
+
+// The pauses between two settles of a batch that had no answer.
+const (
+	settleInitial = 50 * time.Millisecond
+	settleLimit   = 500 * time.Millisecond
+)
+
+// never is further away than anything that is waited for.
+const never = 24 * time.Hour
+
+// State is how far a message of a batch has come.
+type State uint8
+
+// The states of a message. Of each, a message has one at a time.
+const (
+	// Held: nothing is in its way.
+	Held State = iota
+	// Behind: it waits for earlier ones of its Key and Topic.
+	Behind
+	// Out: it is with the sink.
+	Out
+	// Hung: it is with the sink for suspiciously long, and counts no more in the window.
+	Hung
+	// Decided: it has a verdict.
+	Decided
+	// Lost: something panicked, and it will have none.
+	Lost
+	// Ended: it is settled, or not ours to settle.
+	Ended
+	states
+)
+
+// Lease is an unbroken time of holding a shard. Once it lapsed it never comes
+// back: what was claimed under it may belong to somebody else by now.
+type Lease struct{ until time.Duration }
+
+// Renew prolongs the lease, which may have lapsed: then it is another one.
+func (l *Lease) Renew(began, lasts time.Duration) *Lease {
+	if began >= l.until {
+		return &Lease{until: began + lasts}
+	}
+	l.until = began + lasts
+	return l
+}
+
+// End says that somebody else holds the shard.
+func (l *Lease) End() { l.until = 0 }
+
+// Lasts reports whether it has not lapsed.
+func (l *Lease) Lasts(now time.Duration) bool { return now < l.until }
+
+// Batch is one claim from its answer to its end.
+type Batch struct {
+	claim message.Claim
+	lease *Lease
+	// deadline is when no publish may start any more.
+	deadline time.Duration
+	// from is the closed route from whose slot it was claimed; nil where it was due
+	// and not parked. isProbe: it took nothing then, as far as was known.
+	from    *routes.Route
+	isProbe bool
+
+	members  []member
+	count    [states]int
+	segments []segment // by first message; nil where none has a Key
+	behind   []*segment
+	told     []passage
+	calls    []*Call
+
+	verdicts []message.Verdict
+	since    time.Duration // when the first was decided that is not being settled
+	goesBack bool          // one of them does
+	settling settling
+
+	lookedAt time.Duration // for messages that hang
+	// confirming: the claim has to be confirmed yet. unconfirmed: it was not.
+	confirming, unconfirmed bool
+	// hasAnswered and hasPanicked are what the sink did.
+	hasAnswered, hasPanicked bool
+	// forsaken: its deadline is not extended any more. lost: it was reclaimed. abandoned:
+	// it is not ours to settle any more.
+	forsaken, lost, abandoned bool
+}
+
+// member is one message of a batch. It is a record: the batch writes it.
+type member struct {
+	state   State
+	next    int32         // the one behind it in its segment
+	segment *segment      // nil where it has no Key
+	route   *routes.Route // to whose slot it goes; or that was closed because it hangs
+}
+
+// settling is a settle that is under way. It is a record: the batch writes it.
+type settling struct {
+	settlement message.Settlement
+	indices    []int // none: none is
+	began      time.Duration
+	isCalled   bool          // it has no answer yet
+	againAt    time.Duration // where it has failed
+	pause      wait.Backoff
+}
+
+// Call is one call of the sink: some of a batch's messages, in due order.
+type Call struct {
+	Outcomes    *sinks.Outcomes
+	indices     []int // in the batch
+	began       time.Time
+	left        int // without an outcome
+	hasReturned atomic.Bool
+}
+
+// Return says that the sink has returned. It is safe for concurrent use.
+func (c *Call) Return() { c.hasReturned.Store(true) }
+
+// Began is when the messages were handed over.
+func (c *Call) Began() time.Time { return c.began }
+
+// Take appends the outcomes that have come since the last call to fresh, by place in the call.
+func (c *Call) Take(fresh []int) []int {
+	if c.left > 0 {
+		fresh = c.Outcomes.Take(fresh)
+		c.left -= len(fresh)
+	}
+	return fresh
+}
+
+// At is the n-th message of the call: its place in the batch, and its outcome, which has come.
+func (c *Call) At(n int) (i int, report *sinks.Report) { return c.indices[n], c.Outcomes.Taken(n) }
+
+// Claim is what is known of a claim that was granted.
+type Claim struct {
+	message.Claim
+	Lease    *Lease
+	Deadline time.Duration // when no publish may start any more
+	// From is the closed route from whose slot it was claimed, if any. IsProbe: it took nothing.
+	From    *routes.Route
+	IsProbe bool
+	// Parked are the messages whose routes were closed when it was claimed.
+	Parked []routes.Parking
+	// Durable: it has to be confirmed before anything is published.
+	Durable bool
+}
+
+func newBatch(c Claim, now time.Duration) *Batch {
+	n := len(c.Messages)
+	b := &Batch{
+		claim: c.Claim, lease: c.Lease, deadline: c.Deadline, from: c.From, isProbe: c.IsProbe,
+		confirming: c.Durable, lookedAt: now,
+		members: make([]member, n), verdicts: make([]message.Verdict, n),
+	}
+	b.count[Held] = n
+	return b
+}
+
+// Token names its claim.
+func (b *Batch) Token() message.ClaimToken { return b.claim.Token }
+
+// Size is how many messages it had.
+func (b *Batch) Size() int { return len(b.members) }
+
+// At is a message of it, as it was claimed.
+func (b *Batch) At(i int) *message.Claimed { return &b.claim.Messages[i] }
+
+// Verdict is that on a message which has one.
+func (b *Batch) Verdict(i int) *message.Verdict { return &b.verdicts[i] }
+
+// From is the closed route from whose slot it was claimed, if any.
+func (b *Batch) From() *routes.Route { return b.from }
+
+// Calls are those of the sink.
+func (b *Batch) Calls() []*Call { return b.calls }
+
+// Open is how many messages have no verdict.
+func (b *Batch) Open() int { return b.count[Held] + b.count[Behind] + b.count[Out] + b.count[Hung] }
+
+// Left is how many are not settled.
+func (b *Batch) Left() int { return len(b.members) - b.count[Ended] }
+
+// working is how many messages somebody may hope for: none of a probe, nor what hangs.
+func (b *Batch) working() int {
+	if b.isProbe {
+		return 0
+	}
+	return b.Open() - b.count[Hung]
+}
+
+// Weight is what a message counts for in the window: with what surrounds it.
+func Weight(m *message.Message) int {
+	const envelope = 128
+	return m.Size() + envelope
+}
+
+// Room is what it takes in the window: all that may yet be published, but for what hangs.
+func (b *Batch) Room() (messages, bytes int) {
+	for i := range b.members {
+		if b.members[i].state <= Out {
+			messages++
+			bytes += Weight(&b.claim.Messages[i].Message)
+		}
+	}
+	return messages, bytes
+}
+
+// Indices are the messages in a state, in due order.
+func (b *Batch) Indices(state State) []int {
+	indices := make([]int, 0, b.count[state])
+	for i := range b.members {
+		if b.members[i].state == state {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+func (b *Batch) confirm(isDurable bool) { b.confirming, b.unconfirmed = false, !isDurable }
+
+// MayPublish reports whether a publish may start: the lease and the claim last, for order
+// (I15), and the claim is confirmed.
+func (b *Batch) MayPublish(now time.Duration) bool {
+	return !b.unconfirmed && b.lease.Lasts(now) && now < b.deadline
+}
+
+// move notes that a message has come further. It returns where it was.
+func (b *Batch) move(i int, to State) (was State) {
+	m := &b.members[i]
+	was, m.state = m.state, to
+	b.count[was]--
+	b.count[to]++
+	return was
+}
+
+// HandOver notes that messages are given to the sink. changed is told of outcomes.
+func (b *Batch) HandOver(indices []int, now time.Time, changed chan struct{}) *Call {
+	for _, i := range indices {
+		b.move(i, Out)
+	}
+	c := &Call{Outcomes: sinks.NewOutcomesTo(len(indices), changed), indices: indices, began: now, left: len(indices)}
+	b.calls = append(b.calls, c)
+	return c
+}
+
+// Answer notes that the broker has dealt with a message. It reports whether that is the first.
+func (b *Batch) Answer() (isFirst bool) {
+	isFirst = !b.hasAnswered
+	b.hasAnswered = true
+	return isFirst
+}
+
+// Panic notes that the sink has panicked.
+func (b *Batch) Panic() { b.hasPanicked = true }
+
+// HasAnswered and HasPanicked report what the sink did.
+func (b *Batch) HasAnswered() bool { return b.hasAnswered }
+
+// HasPanicked reports whether the sink did.
+func (b *Batch) HasPanicked() bool { return b.hasPanicked }
+
+// decide records a verdict.
+func (b *Batch) decide(i int, verdict message.Verdict, now time.Duration) (was State) {
+	if b.count[Decided] == len(b.settling.indices) {
+		b.since = now
+	}
+	b.goesBack = b.goesBack || goesBack(verdict.Verb)
+	b.verdicts[i] = verdict
+	return b.move(i, Decided)
+}
+
+// SettleAt is when to write what is decided.
+func (b *Batch) SettleAt() time.Duration {
+	switch {
+	case b.settling.isCalled || b.abandoned || b.count[Decided] == 0:
+		return never
+	case len(b.settling.indices) > 0:
+		return b.settling.againAt
+	case b.Open() == 0:
+		return 0
+	case b.goesBack:
+		return b.since + giveBackAfter
+	default:
+		return b.since + settleAfter
+	}
+}
+
+// settle begins to write what is decided: the part of the claim that is not settled, with
+// the verdicts that there are, and VerbKeep for what has none.
+func (b *Batch) settle(now time.Duration) {
+	b.settling = settling{
+		settlement: message.Settlement{Claim: b.claim, Verdicts: b.verdicts},
+		indices:    b.Indices(Decided), began: now, isCalled: true,
+	}
+	b.goesBack = false
+	if len(b.settling.indices) < len(b.members) {
+		b.settlePart()
+	}
+}
+
+func (b *Batch) settlePart() {
+	s := &b.settling.settlement
+	s.Claim.Messages, s.Verdicts = make([]message.Claimed, 0, b.Left()), make([]message.Verdict, 0, b.Left())
+	for i := range b.members {
+		verdict := message.Verdict{Verb: message.VerbKeep}
+		switch b.members[i].state {
+		case Ended:
+			continue
+		case Decided:
+			verdict = b.verdicts[i]
+		default:
+		}
+		s.Claim.Messages, s.Verdicts = append(s.Claim.Messages, b.claim.Messages[i]), append(s.Verdicts, verdict)
+	}
+}
+
+// again repeats a settle that had no answer.
+func (b *Batch) again() { b.settling.isCalled, b.settling.settlement.Repeated = true, true }
+
+// unanswered notes that a settle had no answer. Where only settling fails, the claim must end
+// by itself some day: after so long.
+func (b *Batch) unanswered(now, patience time.Duration, backoff func(initial, limit time.Duration) wait.Backoff) {
+	w := &b.settling
+	w.isCalled = false
+	if now-w.began > patience {
+		b.forsaken = true
+	}
+	if w.pause.Failures() == 0 {
+		w.pause = backoff(settleInitial, settleLimit)
+	}
+	w.againAt = now + w.pause.Next()
+}
+
+// abandon leaves the claim to be reclaimed: it is not ours to settle any more.
+func (b *Batch) abandon() { b.abandoned, b.settling = true, settling{} }
+
+// lose notes that a claim was reclaimed, which may be its own.
+func (b *Batch) lose(token message.ClaimToken) { b.lost = b.lost || b.claim.Token == token }
+
+func (b *Batch) extendTo(deadline time.Duration) { b.deadline = deadline }
+
+// end notes that a message is settled, or not ours to settle.
+func (b *Batch) end(i int) { b.move(i, Ended) }
+
+// hasEnded reports whether nothing is left to do for it, and no call of the sink runs.
+func (b *Batch) hasEnded() bool {
+	if b.Left() > 0 && (!b.abandoned || b.Open() > 0) || b.settling.isCalled {
+		return false
+	}
+	return !slices.ContainsFunc(b.calls, func(c *Call) bool { return !c.hasReturned.Load() })
+}

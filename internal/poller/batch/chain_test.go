@@ -1,0 +1,170 @@
+package batch
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/poller/routes"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// flight is one whose batches are made of Keys.
+type flight struct {
+	*Flight
+	made uint64
+}
+
+func newFlight() *flight {
+	return &flight{Flight: NewFlight(routes.New(routes.Config{
+		Log: slog.New(slog.DiscardHandler), Slots: 3, SayNow: func(string) bool { return false },
+		Name:     func(m *message.Message) sinks.Route { return sinks.Route(m.Topic) },
+		Suspects: &routes.Suspects{},
+		Backoff:  func(initial, limit time.Duration) wait.Backoff { return wait.Backoff{Initial: initial, Limit: limit} },
+	}))}
+}
+
+// add claims a message of each Key; an empty one is no Key.
+func (f *flight) add(keys ...string) *Batch { return f.addParked(nil, keys...) }
+
+func (f *flight) addParked(parked []routes.Parking, keys ...string) *Batch {
+	f.made++
+	c := Claim{Lease: (&Lease{}).Renew(0, time.Hour), Deadline: time.Hour, Parked: parked}
+	c.Token.Number = f.made
+	for _, key := range keys {
+		c.Messages = append(c.Messages, message.Claimed{Message: message.Message{ID: "m", Topic: "t", Key: key}})
+	}
+	return f.Flight.Add(c, 0)
+}
+
+// decide gives messages of a batch verdicts.
+func (f *flight) decide(b *Batch, verb message.Verb, indices ...int) {
+	for _, i := range indices {
+		f.Decide(b, i, message.Verdict{Verb: verb}, nil, 0)
+	}
+}
+
+// settle writes what is decided.
+func (f *flight) settle(b *Batch) {
+	f.Settle(b, 0)
+	f.Settled(b, true, 0)
+}
+
+// heard are what batches were told since the last call.
+func (f *flight) heard() (heard []freed) {
+	for {
+		b, ready, back := f.Next()
+		if b == nil {
+			return heard
+		}
+		heard = append(heard, freed{b.Token().Number, ready, back})
+	}
+}
+
+// freed is what a batch need not wait for any more.
+type freed struct {
+	batch       uint64
+	ready, back []int
+}
+
+const (
+	ack     = message.VerbAck
+	release = message.VerbRelease
+)
+
+// TestChainsWait checks I15 among batches.
+func TestChainsWait(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	first, second := f.add("a", "b", "", "a", "c"), f.add("b", "x", "a", "", "a")
+	assert.Empty(t, first.Indices(Behind))
+	assert.Equal(t, []int{0, 2, 4}, second.Indices(Behind))
+
+	f.decide(first, ack, 0, 2, 4)
+	assert.Empty(t, f.heard(), "nobody asked about c, and one of a is left")
+	f.decide(first, ack, 3, 1)
+	assert.Equal(t, []freed{{2, []int{0, 2, 4}, nil}}, f.heard())
+	assert.Equal(t, []int{0, 1, 2, 3, 4}, second.Indices(Held))
+
+	// What has passed keeps nobody back; what goes back does, until it is there.
+	third := f.add("c", "x")
+	assert.Equal(t, []int{1}, third.Indices(Behind))
+	f.decide(second, release, 1)
+	assert.Equal(t, []freed{{3, nil, []int{1}}}, f.heard())
+	f.decide(second, ack, 0, 2)
+	f.decide(second, release, 4)
+	fourth := f.add("b", "a")
+	assert.Equal(t, []int{1}, fourth.Indices(Behind))
+	assert.Equal(t, []freed{{4, nil, []int{1}}}, f.heard(), "told at once")
+	f.decide(fourth, release, 1)
+
+	// Whoever is claimed after it is back is claimed with it, though its batch lives on.
+	f.settle(second)
+	f.settle(fourth)
+	assert.Empty(t, f.add("a").Indices(Behind))
+	assert.Positive(t, second.Open()+fourth.Open())
+}
+
+// A claim without an answer may have been made before what went back was there.
+func TestChainsWaitForAnAnswer(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	first := f.add("a")
+	f.Ask()
+	f.decide(first, release, 0)
+	f.settle(first)
+	asked := f.add("a")
+	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
+	f.Answered()
+	f.decide(asked, release, 0)
+	f.settle(asked)
+	assert.Empty(t, f.add("a").Indices(Behind))
+}
+
+// What has nothing under way any more leaves its chains to what is before it.
+func TestChainsOfLostClaims(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	first, second, third := f.add("a", "b"), f.add("a", "b"), f.add("a")
+	f.Fail(second, 0)
+	assert.Equal(t, []freed{{3, nil, []int{0}}}, f.heard(), "nobody waits for what is lost")
+	require.Equal(t, []*Batch{second}, f.Prune())
+	f.Forget(second, 0)
+	again := f.add("b", "a")
+	f.decide(first, ack, 1)
+	assert.Equal(t, []freed{{4, []int{0}, nil}}, f.heard(), "it waits for the first")
+	f.decide(third, ack, 0)
+	assert.Equal(t, []freed{{4, []int{1}, nil}}, f.heard(), "and here for the third")
+	f.decide(again, ack, 0, 1)
+	assert.Positive(t, f.Chains())
+	f.Fail(first, 0)
+	f.Forget(first, 0)
+	assert.Zero(t, f.Chains())
+}
+
+// What is parked when it is claimed waits for nobody, and is no predecessor; but
+// others of its chain that are not parked have to wait for it to be decided.
+func TestParkedMessagesOfChains(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	m := message.Message{Topic: "t"}
+	in := f.routes.Fail(&m, sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil), 0, time.Time{})
+	f.routes.Park("", &m)
+	first := f.addParked([]routes.Parking{{Index: 1, Route: in}, {Index: 2, Route: in}}, "a", "b", "a")
+	second := f.add("a", "b")
+	assert.Equal(t, []int{0}, second.Indices(Behind))
+	assert.Empty(t, f.heard())
+	f.decide(first, ack, 0)
+	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
+	assert.Equal(t, 2, f.Chains())
+	f.decide(second, ack, 0, 1)
+	f.settle(first)
+	assert.Zero(t, f.Chains())
+	pending, _, _ := in.InFlight()
+	assert.Zero(t, pending)
+}

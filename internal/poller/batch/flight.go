@@ -1,0 +1,599 @@
+// Package batch knows what a shard has in flight: what claims have taken, until it is settled.
+//
+// What a claim took is a [Batch]. A message of it is in one [State] at a time:
+//
+//	         its Key is free           one outcome each      written to Redis, in parts:
+//	Behind ─────────────────► Held ──► Out ────────► Decided ─────────────────────► Ended
+//	   │ an earlier batch      │        │ no answer    ▲  ▲     100 ms after the first
+//	   │ has its Key           │        └────► Hung ───┘  │
+//	   └───────────────────────┴──────────────────────────┘ given back, refused
+//
+// So a message that hangs keeps nobody: what was acknowledged is settled, and the rest of the
+// claim lives on under its token. Nor does it keep its Key for longer than what it is behind.
+//
+// A [Flight] has all batches of a shard, and keeps the messages of a Key and Topic, a chain, in
+// due order across them (I15): those of a later batch wait for what becomes of the earlier
+// ones. Within one batch the sink keeps the order. The part of a chain that one batch has is a
+// segment. It stays in its chain for as long as one of its messages has no verdict, or goes back
+// to wait and is not there yet. Whoever is claimed after that is claimed with them, in due
+// order, whatever else their batch still holds. A claim that has no answer yet may have been
+// made before that: so a segment of which something went back stays until it is answered.
+//
+// It is told what was claimed, decided and settled, and answers what may be published, and what
+// to settle. It reads no clock, does no I/O and starts no goroutine.
+package batch
+
+import (
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/poller/routes"
+)
+
+// chain names the messages that must be published in due order (I15).
+type chain struct{ key, topic string }
+
+// segment is the part of a chain that one batch has. It is a record: the flight writes it.
+type segment struct {
+	batch *Batch
+	// first and end are the first and the last of its messages; between them it goes
+	// by member.next.
+	first, end int32
+	// isBehind: its messages wait for those of the segment before it.
+	isBehind bool
+
+	open    int32 // messages without a verdict
+	away    int32 // those that go back to wait: not there yet
+	broken  bool  // one of them goes back to wait
+	hasLeft bool  // the chain
+
+	earlier, later *segment // of the chain
+}
+
+// passage says that the messages in front of a segment have their verdicts, and
+// whether one of them was broken.
+type passage struct {
+	segment *segment
+	broken  bool
+}
+
+// Flight is what a shard has in flight. It is not safe for concurrent use.
+type Flight struct {
+	routes *routes.Table
+	live   []*Batch           // in the order of their claims
+	told   []*Batch           // of which segments were told what became of earlier messages
+	last   map[chain]*segment // of each chain
+	// departed may leave their chains once the claim is answered that has no answer now.
+	departed []*segment
+	isAsked  bool // a claim has no answer yet
+
+	// Of messages that go back to what is due: how many are not there yet, the last of their
+	// due times, in milliseconds (0 is none), and when the first of them can be claimed.
+	returning int
+	upTo      int64
+	claimable time.Duration
+}
+
+// NewFlight returns one of nothing. What is parked is told the routes.
+func NewFlight(rs *routes.Table) *Flight {
+	return &Flight{routes: rs, last: make(map[chain]*segment), claimable: never}
+}
+
+// Ask says that a claim is made, Answered that it was answered, or was given up.
+func (f *Flight) Ask() { f.isAsked = true }
+
+// Answered lets those segments leave that had to wait for a claim's answer.
+func (f *Flight) Answered() {
+	f.isAsked = false
+	for _, s := range f.departed {
+		f.leave(s)
+	}
+	f.departed = nil
+}
+
+// Add takes what was claimed. What is parked already is decided; what of the rest need not wait
+// for earlier messages is held.
+func (f *Flight) Add(c Claim, now time.Duration) *Batch {
+	b := newBatch(c, now)
+	for _, p := range c.Parked {
+		f.park(b, p, now)
+	}
+	for i := range c.Messages {
+		if m := &c.Messages[i]; m.Key != "" && b.members[i].state == Held {
+			f.enter(b, int32(i), chain{m.Key, m.Topic}) //nolint:gosec // some hundreds
+		}
+	}
+	if len(c.Parked) > 0 {
+		f.enterParked(b, c.Parked)
+	}
+	f.live = append(f.live, b)
+	return b
+}
+
+func (f *Flight) park(b *Batch, p routes.Parking, now time.Duration) {
+	verdict := message.Verdict{Verb: message.VerbPark, Slot: p.Route.Slot(), Attempts: b.At(p.Index).Attempts}
+	b.decide(p.Index, verdict, now)
+	b.members[p.Index].route = p.Route
+}
+
+// enterParked has those who wait for a chain learn of what is parked of it. It waits for nobody
+// itself, and is no predecessor: a batch that ends before an earlier one must not take its place.
+func (f *Flight) enterParked(b *Batch, parked []routes.Parking) {
+	for _, p := range parked {
+		m := b.At(p.Index)
+		if s := f.last[chain{m.Key, m.Topic}]; s != nil && s.batch == b {
+			b.members[p.Index].segment = s
+			s.away, s.broken = s.away+1, true
+		}
+	}
+}
+
+// enter notes a message of a chain.
+func (f *Flight) enter(b *Batch, i int32, c chain) {
+	before := f.last[c]
+	if before != nil && before.batch == b {
+		b.extend(before, i)
+		return
+	}
+	s := b.begin(i)
+	f.last[c] = s
+	if before != nil {
+		f.follow(s, before)
+	}
+}
+
+// begin makes a segment of a message.
+func (b *Batch) begin(i int32) *segment {
+	if b.segments == nil {
+		b.segments = make([]segment, len(b.members)) // It never grows, there are pointers into it.
+	}
+	s := &b.segments[i]
+	*s = segment{batch: b, first: i, end: i, open: 1}
+	b.members[i].segment = s
+	return s
+}
+
+// extend puts a message behind those of a segment.
+func (b *Batch) extend(s *segment, i int32) {
+	b.members[s.end].next, b.members[i].segment, s.end = i, s, i
+	s.open++
+	if s.isBehind {
+		b.move(int(i), Behind)
+	}
+}
+
+// follow puts a segment behind another in its chain.
+func (f *Flight) follow(s, before *segment) {
+	s.earlier, before.later = before, s
+	if before.open == 0 && !before.broken {
+		return
+	}
+	s.batch.wait(s)
+	if before.open == 0 { // It is on its way back.
+		f.tell(s, true)
+	}
+}
+
+// wait has a segment of one message wait for the one before it.
+func (b *Batch) wait(s *segment) {
+	s.isBehind, b.behind = true, append(b.behind, s)
+	b.move(int(s.first), Behind)
+}
+
+// Next is the next batch of which messages had to wait for earlier ones: those that are ready
+// now, and those that are to be given back, since an earlier one goes back, too, or their
+// route was closed meanwhile. There is none where it is nil.
+func (f *Flight) Next() (b *Batch, ready, back []int) {
+	for len(f.told) > 0 {
+		b = f.told[len(f.told)-1]
+		f.told = f.told[:len(f.told)-1]
+		if b.confirming || b.Open() == 0 { // It comes again once it is confirmed.
+			continue
+		}
+		for _, p := range b.hear() {
+			switch {
+			case !p.segment.isBehind:
+			case p.broken || f.isClosed(p.segment):
+				back = b.free(p.segment, back)
+			default:
+				ready = b.free(p.segment, ready)
+			}
+		}
+		slices.Sort(ready) // In due order.
+		return b, ready, back
+	}
+	return nil, nil, nil
+}
+
+// free has a segment wait no more, and appends its messages to indices.
+func (b *Batch) free(s *segment, indices []int) []int {
+	s.isBehind = false
+	for i := s.first; ; i = b.members[i].next {
+		if b.members[i].state == Behind {
+			b.move(int(i), Held)
+			indices = append(indices, int(i))
+		}
+		if i == s.end {
+			return indices
+		}
+	}
+}
+
+// isClosed reports whether the route of a segment's messages was closed since the
+// claim. What was claimed from a slot is a probe, and goes out all the same.
+func (f *Flight) isClosed(s *segment) bool {
+	return s.batch.from == nil && f.routes.IsClosed(&s.batch.At(int(s.first)).Message)
+}
+
+// Confirmed says whether a batch's claim is as durable as it has to be.
+func (f *Flight) Confirmed(b *Batch, isDurable bool) {
+	b.confirm(isDurable)
+	if len(b.told) > 0 {
+		f.told = append(f.told, b)
+	}
+}
+
+// GiveBack has what waits for earlier messages go back: of routes that are closed now, or all.
+func (f *Flight) GiveBack(all bool) {
+	for _, b := range f.live {
+		for _, s := range b.behind {
+			if s.isBehind && (all || f.isClosed(s)) {
+				f.tell(s, true)
+			}
+		}
+	}
+}
+
+// tell has a segment hear of what it is behind.
+func (f *Flight) tell(s *segment, broken bool) {
+	if isFirst := s.batch.tell(passage{s, broken}); isFirst {
+		f.told = append(f.told, s.batch)
+	}
+}
+
+func (b *Batch) tell(p passage) (isFirst bool) {
+	b.told = append(b.told, p)
+	return len(b.told) == 1
+}
+
+// hear returns what it was told since the last call.
+func (b *Batch) hear() (told []passage) {
+	told, b.told = b.told, nil
+	return told
+}
+
+// Decide records what is to become of a message; in is the route where it is parked. It returns
+// where the message was.
+func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Route, now time.Duration) (was State) {
+	was = b.decide(i, verdict, now)
+	if goesBack(verdict.Verb) {
+		f.depart(b, i, in)
+	}
+	if s := b.members[i].segment; s != nil {
+		s.open--
+		f.pass(s)
+	}
+	return was
+}
+
+// goesBack reports whether a message waits again where it was, and so must those behind it.
+func goesBack(verb message.Verb) bool { return verb == message.VerbRelease || verb == message.VerbPark }
+
+// depart notes that a message goes back to wait.
+func (f *Flight) depart(b *Batch, i int, in *routes.Route) {
+	m := &b.members[i]
+	m.route = in
+	if in == nil {
+		f.returning++
+		f.Returned(b.At(i).DueAt)
+	} else {
+		b.verdicts[i].Verb, b.verdicts[i].Slot = message.VerbPark, in.Slot()
+	}
+	if m.segment != nil {
+		m.segment.broken = true
+		m.segment.away++
+	}
+}
+
+// arrive notes that it is there, and is claimed again from then on.
+func (f *Flight) arrive(b *Batch, i int, now time.Duration) {
+	m := &b.members[i]
+	if m.route != nil {
+		f.routes.Parked(m.route)
+	} else {
+		f.returning--
+		f.claimable = min(f.claimable, now)
+	}
+	if m.segment != nil {
+		m.segment.away--
+		f.pass(m.segment)
+	}
+}
+
+// pass tells the segment behind of one that has all its verdicts, and takes it out of its chain
+// if nothing of it is on its way.
+func (f *Flight) pass(s *segment) {
+	if s.open > 0 {
+		return
+	}
+	if s.later != nil && s.later.isBehind {
+		f.tell(s.later, s.broken)
+	}
+	switch {
+	case s.away > 0:
+	case f.isAsked && s.broken:
+		f.departed = append(f.departed, s)
+	default:
+		f.leave(s)
+	}
+}
+
+func (f *Flight) leave(s *segment) {
+	if s.hasLeft {
+		return
+	}
+	s.hasLeft = true
+	m := s.batch.At(int(s.first))
+	switch {
+	case s.later != nil:
+		s.later.earlier = s.earlier
+	case s.earlier != nil:
+		f.last[chain{m.Key, m.Topic}] = s.earlier
+	default:
+		delete(f.last, chain{m.Key, m.Topic})
+	}
+	if s.earlier != nil {
+		s.earlier.later = s.later
+	}
+}
+
+// Hang notes that a message is with the sink for too long, and that its route was closed for it.
+func (f *Flight) Hang(b *Batch, i int, in *routes.Route) {
+	b.move(i, Hung)
+	b.members[i].route = in
+}
+
+// Heard ends the wait for a message that hung, if it did.
+func (f *Flight) Heard(b *Batch, i int, isAnswer bool, now time.Duration) {
+	if m := &b.members[i]; m.state == Hung {
+		f.routes.Heard(m.route, isAnswer, now)
+		m.route = nil
+	}
+}
+
+// Hanging returns the messages of a batch that are with the sink for longer than the limit
+// though it answers others, and were not known to hang.
+func (b *Batch) Hanging(isLate func(since time.Time) bool) (hanging []int) {
+	for _, c := range b.calls {
+		if c.left == 0 || !isLate(c.began) {
+			continue
+		}
+		for n, i := range c.indices {
+			if _, known := c.Outcomes.At(n); !known && b.members[i].state == Out {
+				hanging = append(hanging, i)
+			}
+		}
+	}
+	return hanging
+}
+
+// Look reports when to look for messages that hang, once in a while, and notes it if that is now.
+func (b *Batch) Look(now, every time.Duration) (isTime bool, next time.Duration) {
+	if b.Open() == 0 {
+		return false, never
+	}
+	if isTime = now-b.lookedAt >= every; isTime {
+		b.lookedAt = now
+	}
+	return isTime, b.lookedAt + every
+}
+
+// Settle begins to write what is decided of a batch, or repeats what had no answer.
+func (f *Flight) Settle(b *Batch, now time.Duration) message.Settlement {
+	if len(b.settling.indices) > 0 {
+		b.again()
+		return b.settling.settlement
+	}
+	isParking := b.goesBack
+	if b.settle(now); isParking {
+		b.settling.settlement.Parks = f.parks(b)
+	}
+	return b.settling.settlement
+}
+
+// parks is what Redis is to know of the routes whose messages are parked.
+func (f *Flight) parks(b *Batch) []message.ParkedRoute {
+	var used []*routes.Route
+	for _, i := range b.settling.indices {
+		if r := b.members[i].route; r != nil {
+			used = append(used, r)
+		}
+	}
+	return f.routes.Tell(used)
+}
+
+// Settled takes the answer to a settle, and returns the messages. isDone: Redis has done what
+// was decided; else the claim was not ours any more. isRepeated: an earlier call may have
+// done it.
+func (f *Flight) Settled(b *Batch, isDone bool, now time.Duration) (indices []int, isRepeated bool) {
+	w := b.settling
+	b.settling = settling{}
+	f.close(b, w.indices, isDone, now)
+	return w.indices, w.settlement.Repeated
+}
+
+// Unanswered says that a settle had no answer. It is repeated for as long as the claim may
+// still be ours: until it was reclaimed. Where only settling fails, the claim must end by
+// itself some day: after its patience. It reports false where the claim is given up.
+func (f *Flight) Unanswered(b *Batch, isOver bool, now, patience time.Duration, backoff func(initial, limit time.Duration) wait.Backoff) (goesOn bool) {
+	b.unanswered(now, patience, backoff)
+	if b.lost || isOver {
+		b.abandon()
+		return false
+	}
+	return true
+}
+
+// close ends messages that are decided, in Redis too where isDone.
+func (f *Flight) close(b *Batch, indices []int, isDone bool, now time.Duration) {
+	for _, i := range indices {
+		b.end(i)
+		switch verdict := &b.verdicts[i]; {
+		case goesBack(verdict.Verb):
+			f.arrive(b, i, now)
+		case isDone && verdict.Verb == message.VerbRetry:
+			f.claimable = min(f.claimable, now+verdict.Delay)
+		}
+	}
+	if b.from != nil {
+		f.routes.Settled(b.from, len(indices))
+	}
+}
+
+// Fail gives a batch up with which something panicked: its claim is left to be reclaimed.
+func (f *Flight) Fail(b *Batch, now time.Duration) {
+	b.abandon()
+	for i := range b.members {
+		if b.members[i].state >= Decided {
+			continue
+		}
+		f.Heard(b, i, false, now)
+		b.move(i, Lost)
+		if s := b.members[i].segment; s != nil { // It never arrives, and stays until it is forgotten.
+			s.open, s.away, s.broken = s.open-1, s.away+1, true
+			f.pass(s)
+		}
+	}
+}
+
+// Abandon leaves all claims to be reclaimed that are not being settled: the store is not called
+// any more.
+func (f *Flight) Abandon() {
+	for _, b := range f.live {
+		if !b.settling.isCalled {
+			b.abandon()
+		}
+	}
+}
+
+// Lose notes that a claim was reclaimed.
+func (f *Flight) Lose(token message.ClaimToken) {
+	for _, b := range f.live {
+		b.lose(token)
+	}
+}
+
+// Prune forgets the batches that have ended, and returns them. Those of which something is left
+// were lost.
+func (f *Flight) Prune() (ended []*Batch) {
+	kept := f.live[:0]
+	for _, b := range f.live {
+		if !b.hasEnded() || b.Left() > 0 && f.isAsked { // Of a lost claim: it may be behind it.
+			kept = append(kept, b)
+		} else {
+			ended = append(ended, b)
+		}
+	}
+	clear(f.live[len(kept):])
+	f.live = kept
+	return ended
+}
+
+// Forget gives up what a claim that was lost has left. It returns what was decided.
+func (f *Flight) Forget(b *Batch, now time.Duration) (decided []int) {
+	decided = b.Indices(Decided)
+	f.close(b, decided, false, now)
+	if left := b.Left(); left > 0 && b.from != nil { // What a panic has left without a verdict.
+		f.routes.Settled(b.from, left)
+	}
+	for i := range b.segments {
+		if s := &b.segments[i]; s.batch != nil {
+			f.leave(s)
+		}
+	}
+	return decided
+}
+
+// Live are the batches, in the order of their claims.
+func (f *Flight) Live() []*Batch { return f.live }
+
+// Load is how much is in flight.
+type Load struct {
+	Batches    int
+	Confirming int // of these, those that are not confirmed yet
+	Working    int // and those of which somebody may hope for something
+	Messages   int // that somebody may hope for
+}
+
+// Load counts what is in flight. Messages of probes, and those that hang, are nobody's hope.
+func (f *Flight) Load() (l Load) {
+	l.Batches = len(f.live)
+	for _, b := range f.live {
+		if working := b.working(); working > 0 {
+			l.Working++
+			l.Messages += working
+		}
+		if b.confirming {
+			l.Confirming++
+		}
+	}
+	return l
+}
+
+// Tokens are the claims whose deadlines are to be extended.
+func (f *Flight) Tokens() (tokens []message.ClaimToken) {
+	for _, b := range f.live {
+		if !b.forsaken {
+			tokens = append(tokens, b.claim.Token)
+		}
+	}
+	return tokens
+}
+
+// Extend notes the new deadlines of claims, which a request of then has listed.
+func (f *Flight) Extend(tokens []message.ClaimToken, began, lasts time.Duration) {
+	for _, b := range f.live { // Both in the order of their numbers.
+		for len(tokens) > 0 && tokens[0].Number < b.claim.Token.Number {
+			tokens = tokens[1:] // It has ended.
+		}
+		if len(tokens) > 0 && b.claim.Token == tokens[0] && began < b.deadline {
+			b.extendTo(began + lasts)
+		}
+	}
+}
+
+// Returned notes the due time of a message that goes back to what is due.
+func (f *Flight) Returned(due time.Time) { f.upTo = max(f.upTo, 1, due.UnixMilli()) }
+
+// IsReturning reports whether messages are on their way back. Nothing is claimed until they are
+// there, or the parts of a Key could hold each other up for ever.
+func (f *Flight) IsReturning() bool { return f.returning > 0 }
+
+// KeepsSlots reports whether something that went back may not have been claimed again. While
+// it is due, no slot is claimed from: it may belong in front of what is in a slot. A clock
+// that is set back makes it due later, and what is in the slots with it.
+func (f *Flight) KeepsSlots() bool { return f.upTo != 0 }
+
+// KeepsSlot reports whether what a claim took from a slot may have to be published after what
+// went back.
+func (f *Flight) KeepsSlot(claim *message.Claim) bool {
+	return f.KeepsSlots() && !claim.NextDue.IsZero() && !claim.NextDue.After(claim.Now)
+}
+
+// Saw takes the answer of a claim: all that went back may have been claimed again.
+func (f *Flight) Saw(claim *message.Claim) {
+	if f.returning == 0 && (claim.NextDue.IsZero() || claim.NextDue.UnixMilli() > f.upTo) {
+		f.upTo = 0
+	}
+}
+
+// Claimable is when something that went back can be claimed since the last call.
+func (f *Flight) Claimable() (at time.Duration) {
+	at, f.claimable = f.claimable, never
+	return at
+}
+
+// Chains is how many chains have something under way.
+func (f *Flight) Chains() int { return len(f.last) + len(f.departed) }

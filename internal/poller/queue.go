@@ -1,0 +1,204 @@
+package poller
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/poller/rate"
+	"github.com/delaybridge/delaybridge/internal/poller/routes"
+)
+
+// sayAgain is how often the same trouble is logged, maxTroubles how many are
+// remembered.
+const (
+	sayAgain    = time.Minute
+	maxTroubles = 256
+)
+
+// Queue is what the shards of a queue share in a process. It is safe for concurrent use.
+type Queue struct {
+	config Config
+	slots  int // for parked messages in a shard
+	// base is when it was made: the instants of its shards count from then, by the
+	// monotonic clock. phase is how long it is after [wait.Began].
+	base  time.Time
+	phase time.Duration
+	// random, in [0, 1), is all that is left to chance; nil is from nowhere that can be
+	// told before.
+	random func() float64
+
+	suspects routes.Suspects
+	rates    *rate.Limiter
+	policy   atomic.Pointer[Policy]
+	paused   atomic.Pointer[pauses]
+	// redisDown is how many shards have no answer of Redis.
+	redisDown atomic.Int32
+
+	mu       sync.Mutex
+	said     map[string]time.Duration // when a trouble was logged last
+	obtained Obtained
+}
+
+// pauses are what operators have paused of a queue. It never changes.
+type pauses struct {
+	isAll  bool
+	topics map[string]time.Time // and since when
+}
+
+// NewQueue checks a configuration, and returns what the shards of the queue share. It starts
+// nothing.
+func NewQueue(config Config) (*Queue, error) {
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("poller of queue %q: %w", config.Queue, err)
+	}
+	q := &Queue{config: config.withDefaults(), base: time.Now(), slots: message.MaxSlot}
+	q.config.Logger = q.config.Logger.With("queue", config.Queue, "sink", config.Sink.Name, "instance", message.InstanceName(config.Instance))
+	q.phase = q.base.Sub(wait.Began)
+	q.policy.Store(&q.config.Policy)
+	q.rates = rate.New(config.Rates, config.Bucket, len(config.Shards), q.Now, q.config.Logger, q.sayNow)
+	return q, nil
+}
+
+// NewSimulated is [NewQueue] for a simulation: with what is left to chance, in [0, 1), and with
+// a phase of 0.
+func NewSimulated(config Config, random func() float64) (*Queue, error) {
+	q, err := NewQueue(config)
+	if err == nil {
+		q.phase, q.random = 0, random
+	}
+	return q, err
+}
+
+// Now is the present instant of its shards.
+func (q *Queue) Now() time.Duration { return time.Since(q.base) }
+
+// at is the time of an instant.
+func (q *Queue) at(now time.Duration) time.Time { return q.base.Add(now) }
+
+// nextCommon is the first of the instants after now at which all shards of the
+// process renew their leases, so that their calls can travel together. There is
+// one in each such time.
+func (q *Queue) nextCommon(now, every time.Duration) time.Duration {
+	passed := (now + q.phase) % every
+	if passed < 0 {
+		passed += every
+	}
+	return now + every - passed
+}
+
+// backoff is a pause that grows with each failure in a row.
+func (q *Queue) backoff(initial, limit time.Duration) wait.Backoff {
+	return wait.Backoff{Initial: initial, Limit: limit, Random: q.random}
+}
+
+// chance is a number in [0, 1).
+func (q *Queue) chance() float64 {
+	if q.random == nil {
+		return rand.Float64()
+	}
+	return q.random()
+}
+
+// Follow has another policy followed from now on, see [Poller.Change].
+func (q *Queue) Follow(policy Policy) {
+	policy.setDefaults()
+	q.policy.Store(&policy)
+	q.rates.Follow(policy.Rates)
+}
+
+// Pause says which topics are paused from now on, see [Poller.Pause].
+func (q *Queue) Pause(topics map[string]time.Time) {
+	next := &pauses{topics: maps.Clone(topics)}
+	if _, next.isAll = topics[""]; next.isAll {
+		delete(next.topics, "")
+	}
+	q.paused.Store(next)
+}
+
+// Rates are those of the queue.
+func (q *Queue) Rates() *rate.Limiter { return q.rates }
+
+// sayNow reports whether the trouble was not said within the last minute, and notes that it is.
+func (q *Queue) sayNow(trouble string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.Now()
+	if last, known := q.said[trouble]; known && now-last < sayAgain {
+		return false
+	}
+	if q.said == nil || len(q.said) >= maxTroubles {
+		q.said = make(map[string]time.Duration)
+	}
+	q.said[trouble] = now
+	return true
+}
+
+// Obtained is which shards the poller has come to hold.
+type Obtained struct {
+	// Free are the shards that nobody held, or that were handed over. Lapsed are
+	// those whose holder had fallen silent: its lease had to end first.
+	Free, Lapsed []int
+	// Reclaimed counts the messages of claims that earlier holders had left.
+	Reclaimed int
+}
+
+// takeObtained returns what was obtained since the last call. The lists are sorted.
+func (q *Queue) takeObtained() Obtained {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	got := q.obtained
+	q.obtained = Obtained{}
+	slices.Sort(got.Free)
+	slices.Sort(got.Lapsed)
+	return got
+}
+
+// obtain notes a shard. The lists are bounded by the number of shards, whoever reads
+// them.
+func (q *Queue) obtain(shard int, hasLapsed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	list := &q.obtained.Free
+	if hasLapsed {
+		list = &q.obtained.Lapsed
+	}
+	if !slices.Contains(*list, shard) {
+		*list = append(*list, shard)
+	}
+}
+
+// reclaim notes messages of claims that earlier holders had left.
+func (q *Queue) reclaim(messages int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.obtained.Reclaimed += messages
+}
+
+// redisSilent notes that a shard has no answer of Redis. It reports whether it is the first.
+func (q *Queue) redisSilent() (isFirst bool) { return q.redisDown.Add(1) == 1 }
+
+// redisBack notes that it has again. It reports whether it is the last that had not.
+func (q *Queue) redisBack() (isLast bool) { return q.redisDown.Add(-1) == 0 }
+
+// recovered, deferred, makes an error of a panic. A nil err drops it.
+func recovered(log *slog.Logger, event string, err *error) {
+	if cause := recover(); cause != nil {
+		logPanic(log, event, cause)
+		if err != nil {
+			*err = fmt.Errorf("%s panicked: %v", event, cause)
+		}
+	}
+}
+
+func logPanic(log *slog.Logger, event string, cause any) {
+	log.Error("panic", "event", event, "err", fmt.Sprint(cause), "stack", string(debug.Stack()))
+}

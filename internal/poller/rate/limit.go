@@ -1,0 +1,135 @@
+package rate
+
+import (
+	"slices"
+	"time"
+)
+
+// most is how many messages a claim takes at the most.
+const most = 500
+
+// Limits say how many messages a second are published at the most, over all shards: of
+// the queue, and of topics. 0 is no limit.
+type Limits struct {
+	Messages int
+	Topics   map[string]int
+}
+
+// limit is what this process has of a rate. It is guarded by [Limiter].mu.
+type limit struct {
+	perSecond int
+	free      float64 // messages that may be claimed; below 0 some were in advance
+	back      int     // free from the next look at the bucket on
+	isUsed    bool    // since the bucket was asked
+	waiting   []waiter
+	kept      map[*Quota]kept
+}
+
+// waiter is a shard that waits for a claim of so many messages, or fewer.
+type waiter struct {
+	quota *Quota
+	worth int
+}
+
+// kept is what a shard that has waited may claim, if it comes for it in time.
+type kept struct {
+	messages int
+	until    time.Duration
+}
+
+func newLimit(perSecond int) *limit {
+	return &limit{perSecond: perSecond, kept: make(map[*Quota]kept)}
+}
+
+// isBusy reports whether anything was used since the bucket was asked, or is waited for.
+func (l *limit) isBusy() bool { return l.isUsed || len(l.waiting)+len(l.kept)+l.back > 0 }
+
+// take takes up to so many messages. Nobody takes what others wait for.
+func (l *limit) take(q *Quota, messages int) int {
+	n := l.kept[q].messages
+	l.drop(q)
+	if len(l.waiting) == 0 || l.free < float64(n) { // Or what was kept is owed.
+		n = int(l.free)
+	}
+	n = max(0, min(messages, n))
+	l.add(-n)
+	return n
+}
+
+// add gives messages back, or takes them, below 0, in any case.
+func (l *limit) add(messages int) {
+	l.free += float64(messages)
+	l.isUsed = l.isUsed || messages != 0
+}
+
+// grant adds messages that were granted, or takes those that are given back to the bucket.
+func (l *limit) grant(messages int) { l.free += float64(messages) }
+
+// giveLater gives messages back from the next look at the bucket on.
+func (l *limit) giveLater(messages int) { l.back += messages }
+
+// asked notes that the bucket is asked.
+func (l *limit) asked() { l.isUsed = false }
+
+// accrue has a part come in, a second's worth at the most.
+func (l *limit) accrue(each, seconds float64) {
+	l.free = max(l.free, min(l.free+each*seconds, max(1, each)))
+}
+
+// wait has the shard stand in line, once. It has so many messages in flight, and those of a Key
+// go from claim to claim: the longer the answers take, the larger the next claim has to be.
+func (l *limit) wait(q *Quota, inFlight int) {
+	i := slices.IndexFunc(l.waiting, func(w waiter) bool { return w.quota == q })
+	if i < 0 {
+		i = len(l.waiting)
+		l.waiting = append(l.waiting, waiter{quota: q})
+	}
+	l.waiting[i].worth = inFlight / 2
+}
+
+// leave takes the shard out of the line.
+func (l *limit) leave(q *Quota) {
+	l.waiting = slices.DeleteFunc(l.waiting, func(w waiter) bool { return w.quota == q })
+	l.drop(q)
+}
+
+// drop frees what is kept for a shard.
+func (l *limit) drop(q *Quota) {
+	l.free += float64(l.kept[q].messages)
+	delete(l.kept, q)
+}
+
+// handOut keeps what is free for the shards that wait, an even part for each, if that is
+// worth a claim; what is little goes to those that have waited the longest. part is which part of
+// the rate comes in, as far as is known.
+func (l *limit) handOut(part float64, until time.Duration) {
+	for len(l.waiting) > 0 {
+		q, n := l.waiting[0].quota, max(l.worth(part), int(l.free)/len(l.waiting))
+		if l.free < float64(n) {
+			return
+		}
+		l.waiting = slices.Delete(l.waiting, 0, 1)
+		l.free -= float64(n)
+		l.kept[q] = kept{n, until}
+		q.wake()
+	}
+}
+
+// worth is how many messages the first that waits is handed at the least: no more than what comes
+// in for it in a second.
+func (l *limit) worth(part float64) int {
+	each := float64(l.perSecond) * part / float64(len(l.waiting))
+	return max(1, min(int(each), most, max(l.waiting[0].worth, int(worthClaim*each))))
+}
+
+// lapse frees what shards have not come for, and what went back.
+func (l *limit) lapse(now time.Duration) {
+	l.add(l.back)
+	l.back = 0
+	for q, k := range l.kept {
+		if now >= k.until {
+			l.drop(q)
+			l.isUsed = true
+		}
+	}
+}

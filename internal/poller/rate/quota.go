@@ -1,0 +1,104 @@
+package rate
+
+// Quota is a shard's way to the rates of its queue. What is taken counts until it is given
+// back. Its methods are safe for concurrent use, and wait for nobody.
+type Quota struct {
+	rates *Limiter
+	shard int
+	wake  func()
+	// isHeld is the loop's own: what holds has noted last.
+	isHeld bool
+}
+
+// take returns how many of so many messages of a topic may be claimed, of the whole queue
+// where the topic is empty. Where that is none, the shard is woken when there are some;
+// inFlight is how many it has in flight.
+func (q *Quota) take(topic string, messages, inFlight int) (n int) {
+	n = messages
+	q.rates.with(topic, func(l *limit) {
+		if n = l.take(q, messages); n == 0 {
+			l.wait(q, inFlight)
+		}
+	})
+	return n
+}
+
+// Await reports whether there are any. Where there are none, the shard stands in line, and is woken, as by take.
+func (q *Quota) Await(topic string, inFlight int) bool {
+	may := true
+	q.rates.with(topic, func(l *limit) {
+		if may = l.kept[q].messages > 0 || l.free >= 1 && len(l.waiting) == 0; !may {
+			l.wait(q, inFlight)
+		}
+	})
+	return may
+}
+
+// TakeOne takes one message of a topic that was claimed already. It waits for none.
+func (q *Quota) TakeOne(topic string) (may bool) {
+	may = true
+	q.rates.with(topic, func(l *limit) { may = l.kept[q].messages == 0 && l.take(q, 1) == 1 })
+	return may
+}
+
+// give gives messages back.
+func (q *Quota) give(topic string, messages int) {
+	if messages != 0 {
+		q.rates.with(topic, func(l *limit) { l.add(messages) })
+	}
+}
+
+// Spend takes a message from its topic, in any case.
+func (q *Quota) Spend(topic string) { q.give(topic, -1) }
+
+// Refund gives a message back that is not handed to the sink. One that is held back may be
+// claimed again at once, for the same end: what it has taken is free a moment later.
+func (q *Quota) Refund(topic string, isHeldBack bool) {
+	give := func(l *limit) { l.add(1) }
+	if isHeldBack {
+		give = func(l *limit) { l.giveLater(1) }
+	}
+	q.rates.with("", give)
+	if topic != "" {
+		q.rates.with(topic, give)
+	}
+}
+
+// Holds notes whether the shard is ours: so large is our part of the rates, where the bucket
+// does not answer.
+func (q *Quota) Holds(isHeld bool) {
+	if isHeld != q.isHeld {
+		q.isHeld = isHeld
+		q.rates.hold(q.shard, isHeld)
+	}
+}
+
+// Leave gives back what is kept for the shard.
+func (q *Quota) Leave() { q.rates.leave(q) }
+
+// Allowance is what a claim without an answer may take by the rates.
+type Allowance struct {
+	Topic    string // whose rate it has been taken from, beside the queue's
+	Messages int
+}
+
+// Allow takes from the rates what a claim may take: from that of the queue, and for a slot of
+// a topic from its own.
+func (q *Quota) Allow(topic string, messages, inFlight int) Allowance {
+	a := Allowance{topic, q.take("", messages, inFlight)}
+	if topic != "" && a.Messages > 0 {
+		n := q.take(topic, a.Messages, inFlight)
+		q.give("", a.Messages-n)
+		a.Messages = n
+	}
+	return a
+}
+
+// Use gives an Allowance back but for what is published. The topics of messages are counted
+// one by one.
+func (q *Quota) Use(a Allowance, published int) {
+	q.give("", a.Messages-published)
+	if a.Topic != "" {
+		q.give(a.Topic, a.Messages)
+	}
+}

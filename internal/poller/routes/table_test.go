@@ -1,0 +1,94 @@
+package routes
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/poller/rate"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// newTable is one of so many slots, in which a message's route is its topic.
+func newTable(slots int) *Table {
+	now := func() time.Duration { return 0 }
+	sayNow := func(string) bool { return true }
+	log := slog.New(slog.DiscardHandler)
+	return New(Config{
+		Log: log, Slots: slots, SayNow: sayNow, Suspects: &Suspects{},
+		Quota:   rate.New(rate.Limits{}, nil, 1, now, log, sayNow).Quota(0, func() {}),
+		Name:    func(m *message.Message) sinks.Route { return sinks.Route(m.Topic) },
+		Backoff: func(initial, limit time.Duration) wait.Backoff { return wait.Backoff{Initial: initial, Limit: limit} },
+	})
+}
+
+func of(topic string) *message.Message { return &message.Message{Topic: topic} }
+
+// TestPatienceChanges: what was given up is probed again under another patience.
+func TestPatienceChanges(t *testing.T) {
+	t.Parallel()
+	rs := newTable(9)
+	rs.Follow(time.Hour, false)
+	began, cause := time.Now(), sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, nil)
+	after := func(missing time.Duration) state { return rs.Fail(of("t"), cause, 0, began.Add(missing)).state }
+	assert.Equal(t, down, after(0))
+	assert.Equal(t, givenUp, after(61*time.Minute))
+	rs.Follow(2*time.Hour, false)
+	assert.Equal(t, down, rs.byName["t"].state)
+	assert.Equal(t, down, after(119*time.Minute))
+	assert.Equal(t, givenUp, after(121*time.Minute))
+}
+
+// TestSharedSlot: routes that have no slot of their own are closed with those whose slot they
+// share, until it is empty: else what comes due would pass what is parked (I15).
+func TestSharedSlot(t *testing.T) {
+	t.Parallel()
+	rs := newTable(2)
+	full := sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil)
+	first, last := rs.Fail(of("a"), full, 0, time.Time{}), rs.Fail(of("b"), full, 0, time.Time{})
+	assert.Equal(t, []int{1, 2}, []int{first.Slot(), last.Slot()})
+	assert.Same(t, last, rs.Fail(of("c"), full, 0, time.Time{}))
+	assert.True(t, rs.IsClosed(of("c")))
+	assert.Same(t, last, rs.Park("", of("c")))
+	assert.Nil(t, rs.Park("", of("d")), "nothing of it is parked")
+
+	// Another holder of the shard does not know whose messages they are.
+	parked := []message.ParkedRoute{first.info(), last.info()}
+	rs = newTable(2)
+	rs.Load(parked, 0, true)
+	for _, topic := range []string{"b", "c", "d"} {
+		assert.True(t, rs.IsClosed(of(topic)), topic)
+	}
+	p, _, _ := rs.Next(0, 500, true)
+	assert.Equal(t, 1, p.Route.Slot())
+	rs.Claimed(p, nil, true, 0)
+	p, _, _ = rs.Next(0, 500, true)
+	assert.Equal(t, 2, p.Route.Slot())
+	rs.Claimed(p, []message.Claimed{{Message: *of("c")}}, false, 0)
+	rs.Succeed(p.Route)
+	rs.Settled(p.Route, 1)
+	p, _, _ = rs.Next(0, 500, true)
+	rs.Claimed(p, nil, true, 0)
+	for _, topic := range []string{"b", "c", "d"} {
+		assert.False(t, rs.IsClosed(of(topic)), topic)
+	}
+	assert.Equal(t, []int{1, 2}, rs.TakeFree())
+	assert.Empty(t, rs.All())
+}
+
+// TestManySharingRoutes: their names are bounded.
+func TestManySharingRoutes(t *testing.T) {
+	t.Parallel()
+	rs := newTable(1)
+	full := sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil)
+	name := func(i int) *message.Message { return of("t" + time.Duration(i).String()) }
+	for i := range 2 * maxSharing {
+		rs.Fail(name(i), full, 0, time.Time{})
+	}
+	assert.LessOrEqual(t, len(rs.byName), maxSharing+1)
+	assert.True(t, rs.IsClosed(name(2*maxSharing-1)))
+}

@@ -1,0 +1,352 @@
+package poller
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/poller/batch"
+	"github.com/delaybridge/delaybridge/internal/poller/routes"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// Messages that hang are looked for now and then. One hangs if it was not
+// answered for so long, while messages that were handed over later were; or while
+// nobody was and the window is full: then all that fill it may be of routes that
+// hang, and no answer to others can come.
+const (
+	lookForHanging = 125 * time.Millisecond
+	leastHanging   = 500 * time.Millisecond
+	hangingTimes   = 4 // the usual time to an answer
+)
+
+// admission is whether a message is to be published.
+type admission uint8
+
+const (
+	admittedYes         admission = iota
+	admittedNo                    // it is decided what becomes of it
+	admittedNobodyKnows           // a topic may have been added a moment ago
+)
+
+// admit returns a message as it is published now, its body clear, and whether it is to be. The
+// batch's own stays sealed.
+func (s *Shard) admit(b *batch.Batch, i int, areTold bool) (m message.Message, is admission) {
+	claimed := b.At(i)
+	m = claimed.Message
+	m.Attempt = claimed.Attempts.Begun + 1
+	if claimed.Err != nil {
+		s.leave(b, i, s.decide(b, i, sinks.Outcome{}), false)
+		return m, admittedNo
+	}
+	if verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now)); isLate {
+		s.leave(b, i, s.flight.Decide(b, i, verdict, nil, s.now), false)
+		return m, admittedNo
+	}
+	if t := s.queue.config.Topics; t != nil && !areTold && t.Known().Check(m.Topic) != nil {
+		return m, admittedNobodyKnows
+	}
+	if _, isSealed := m.SealedBy(); isSealed && !s.open(b, i, &m) {
+		return m, admittedNo
+	}
+	return m, admittedYes
+}
+
+// open makes the body of a message clear, and decides about one that does not open. A key that
+// is unknown may be added, so there is a route of that name: its messages wait there, and keep
+// no others of their topics.
+func (s *Shard) open(b *batch.Batch, i int, m *message.Message) bool {
+	id, _ := m.SealedBy()
+	err := message.UnknownKey(id)
+	if s.queue.config.Sink.Open != nil {
+		err = s.queue.config.Sink.Open(m)
+	}
+	if err == nil {
+		return true
+	}
+	outcome := sinks.Failed(sinks.Permanent, sinks.ReasonBrokenSeal, err)
+	if errors.Is(err, message.ErrUnknownKey) {
+		outcome = sinks.Failed(sinks.Unavailable, sinks.ReasonUnknownKey, err)
+		outcome.Route = sinks.Route(routes.KeyRoute + id)
+	}
+	s.leave(b, i, s.decide(b, i, outcome), false)
+	return false
+}
+
+// ToldTopics decides about those messages whose topics the queue does not take any more,
+// and hands the others over. A topic that was added a moment ago is not known yet, though
+// producers may use it: so Redis is asked before a message goes to the dead letters.
+func (s *Shard) ToldTopics(now time.Duration, b *batch.Batch, indices []int, topics message.Topics, err error) {
+	defer s.recovered(b)
+	s.now = now
+	known := s.queue.config.Topics.Known()
+	taken := slices.DeleteFunc(indices, func(i int) bool {
+		claimed := b.At(i)
+		if known.Check(claimed.Topic) == nil {
+			return false
+		}
+		// Released, it would be claimed again at once.
+		verdict := message.Verdict{Verb: message.VerbRetry, Delay: askAgain, Attempts: claimed.Attempts}
+		if err == nil {
+			refused := topics.Check(claimed.Topic)
+			if refused == nil {
+				return false
+			}
+			verdict = batch.NotAllowed(claimed, refused)
+		}
+		s.leave(b, i, s.flight.Decide(b, i, verdict, nil, s.now), false)
+		return true
+	})
+	if len(taken) > 0 {
+		s.publish(b, taken, true)
+	} else if b.From() != nil {
+		s.routes.Passed(b.From())
+	}
+}
+
+// Confirmed says whether the claim is as durable as the queue asks. What is published
+// before could come again without a mark, where a failover takes the claim back. A
+// claim that is not confirmed goes back to wait; the shard takes nothing for a
+// while, and then one message, until a claim is confirmed. Why, the store's owner says: it
+// knows so of idle queues, too.
+func (s *Shard) Confirmed(now time.Duration, b *batch.Batch, err error) {
+	defer s.recovered(b)
+	s.now = now
+	s.flight.Confirmed(b, err == nil)
+	s.asking.confirmed(now, err == nil)
+	s.publish(b, b.Indices(batch.Held), false)
+}
+
+// park decides which messages of a claim go back to slots at once.
+func (s *Shard) park(from *routes.Probe, claim *message.Claim, received time.Duration) (parked []routes.Parking) {
+	switch {
+	case from == nil:
+		return s.routes.ParkAll(claim.Messages, received, claim.Now)
+	case s.flight.KeepsSlot(claim):
+		parked = s.routes.PutBack(from.Route, claim.Messages)
+	case s.routes.IsOpening(from.Route):
+		parked = s.routes.ParkAll(claim.Messages, received, claim.Now)
+	default:
+		parked = s.routes.ParkPaused(from.Route, claim.Messages)
+		s.spend(claim.Messages, parked)
+	}
+	if len(parked) > 0 && len(parked) == len(claim.Messages) {
+		s.routes.Passed(from.Route)
+	}
+	return parked
+}
+
+// spend takes those messages of a claim from their topics' rates that are not parked.
+func (s *Shard) spend(messages []message.Claimed, parked []routes.Parking) {
+	for i := range messages {
+		if len(parked) > 0 && parked[0].Index == i {
+			parked = parked[1:]
+		} else if messages[i].Err == nil {
+			s.quota.Spend(messages[i].Topic)
+		}
+	}
+}
+
+// goOn publishes messages that had to wait for earlier ones, or gives them back.
+func (s *Shard) goOn(b *batch.Batch, ready, back []int) {
+	defer s.recovered(b)
+	s.giveBack(b, back)
+	if len(ready) > 0 {
+		s.publish(b, ready, false)
+	}
+}
+
+// giveBack decides that messages were not handed over.
+func (s *Shard) giveBack(b *batch.Batch, indices []int) {
+	for _, i := range indices {
+		s.leave(b, i, s.decide(b, i, batch.HeldBack), true)
+	}
+}
+
+// giveUp sends the messages of a route that was given up to the dead letters.
+func (s *Shard) giveUp(b *batch.Batch) {
+	cause, since := b.From().Cause()
+	closedFor := s.asking.redisClock(s.now).Sub(since)
+	for i := range b.Size() {
+		verdict := batch.GiveUp(b.At(i), cause, closedFor)
+		s.leave(b, i, s.flight.Decide(b, i, verdict, nil, s.now), false)
+	}
+}
+
+// leave takes a message out of the window, and out of what the rates count where the sink did
+// not get it.
+func (s *Shard) leave(b *batch.Batch, i int, was batch.State, isHeldBack bool) {
+	claimed := b.At(i)
+	if was != batch.Hung {
+		s.turn.share.Gone(1, batch.Weight(&claimed.Message))
+	}
+	if was < batch.Out {
+		topic := claimed.Topic
+		if claimed.Err != nil {
+			topic = ""
+		}
+		s.quota.Refund(topic, isHeldBack)
+	}
+}
+
+// fail decides about a message that the broker has not answered by itself.
+func (s *Shard) fail(b *batch.Batch, i int, outcome sinks.Outcome) {
+	if batch.IsPanic(outcome) {
+		b.Panic()
+	}
+	if batch.IsSignOfLife(outcome) && s.turn.share.Answered(0, 0, 0) {
+		s.log.Info("sink back", "event", "publish")
+	}
+	outcome.Whole = outcome.Whole || s.isCut && outcome.Reason == sinks.ReasonTimeout
+	if outcome.Whole && !s.isCut && s.turn.share.Down() {
+		s.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
+	}
+	s.leave(b, i, s.decide(b, i, outcome), false)
+}
+
+// judge records the verdict on a message that was not acknowledged. A panic concerns this
+// message alone.
+func (s *Shard) judge(b *batch.Batch, i int, outcome sinks.Outcome) (was batch.State) {
+	claimed, isDecided := b.At(i), false
+	defer func() {
+		if cause := recover(); cause != nil {
+			logPanic(s.log, "settle", cause)
+			if !isDecided {
+				was = s.flight.Decide(b, i, batch.MaybeOut(claimed), nil, s.now)
+			}
+		}
+	}()
+	verdict := s.policy.Retry.Decide(claimed, outcome, s.routes.IsDown(&claimed.Message), s.queue.chance())
+	var in *routes.Route
+	if verdict.Verb == message.VerbRelease {
+		if batch.ConcernsRoute(outcome) && !s.isCut {
+			in = s.routes.Fail(&claimed.Message, outcome, s.now, s.asking.redisClock(s.now))
+		} else {
+			in = s.routes.Park(outcome.Route, &claimed.Message)
+		}
+	}
+	was, isDecided = s.flight.Decide(b, i, verdict, in, s.now), true
+	s.reportOutcome(claimed, outcome)
+	return was
+}
+
+// findHanging closes the routes of messages that hang, so that no more of them
+// follow, and takes them out of the window, so that they keep nobody else.
+func (s *Shard) findHanging(b *batch.Batch) {
+	pace, now := s.queue.config.Sink.Window.Pace(), s.queue.at(s.now)
+	limit := max(leastHanging, hangingTimes*pace.Took)
+	isStuck := now.Sub(pace.Answered) >= limit && s.queue.config.Sink.Window.IsCrowded()
+	hanging := b.Hanging(func(since time.Time) bool {
+		return now.Sub(since) >= limit && (isStuck || pace.Overtaken.Sub(since) >= limit/2)
+	})
+	for _, i := range hanging {
+		m := &b.At(i).Message
+		s.flight.Hang(b, i, s.routes.Hang(m, s.now, s.asking.redisClock(s.now)))
+		s.turn.share.Gone(1, batch.Weight(m))
+	}
+}
+
+// unsettled says that a settle had no answer. It is repeated for as long as the claim may still
+// be ours: until the loop has reclaimed it, or the drain ends.
+func (s *Shard) unsettled(b *batch.Batch, err error) {
+	if !s.flight.Unanswered(b, s.asking.isOver, s.now, s.queue.config.Claims.Timeout, s.queue.backoff) {
+		s.log.Warn("claim left to be reclaimed", "event", "settle", "messages", b.Left(), "err", err)
+	}
+}
+
+// recovered, deferred, gives a batch up with which something panicked: its claim is left
+// to be reclaimed.
+func (s *Shard) recovered(b *batch.Batch) {
+	if cause := recover(); cause != nil {
+		logPanic(s.log, "settle", cause)
+		s.turn.share.Gone(b.Room())
+		s.flight.Fail(b, s.now)
+	}
+}
+
+func (s *Shard) tellEpoch(epoch string) {
+	if isNew := epoch != s.epoch; isNew && s.queue.config.Hooks.OnEpoch != nil {
+		s.queue.config.Hooks.OnEpoch(epoch)
+	}
+	s.epoch = epoch
+}
+
+// reclaim calls the store to reclaim, if something is to be.
+func (s *Shard) reclaim(which message.Reclaim, begins bool) {
+	if begins {
+		s.do.Reclaim(which)
+	}
+}
+
+// Reclaimed takes the answer to a call that reclaims.
+func (s *Shard) Reclaimed(now time.Duration, messages int, more bool, err error) {
+	s.now = now
+	s.asking.ended()
+	s.asking.heard("reclaim", err)
+	s.reclaim(s.asking.reclaimed(now, messages, more, err))
+}
+
+// Reported says that OnNoLayout has returned.
+func (s *Shard) Reported(now time.Duration) {
+	s.now = now
+	s.asking.ended()
+}
+
+// Loaded takes what is parked in the shard.
+func (s *Shard) Loaded(now time.Duration, parked []message.ParkedRoute, err error) {
+	s.now = now
+	s.asking.ended()
+	if s.asking.heard("claim", err); err != nil {
+		s.asking.backOff(now)
+		return
+	}
+	s.routes.Load(parked, now, s.asking.loaded())
+}
+
+// Hears reports whether a hint is of use now. Else it is kept until it is.
+func (s *Shard) Hears(now time.Duration) bool { return s.asking.hears(now) }
+
+// Hinted says that the head may have moved earlier, or that the shard's holder gave it up.
+func (s *Shard) Hinted() { s.asking.hinted() }
+
+// Woken says that there may be room in the window, or that the sink is back.
+func (s *Shard) Woken(now time.Duration) { s.asking.woken(now) }
+
+// Allowed says that the rates may allow more.
+func (s *Shard) Allowed() { s.asking.allow() }
+
+// Drain says that the shard is to end: what is in flight is finished first.
+func (s *Shard) Drain() { s.asking.drain() }
+
+// Cut says that what is being published is cut short.
+func (s *Shard) Cut() { s.isCut = true }
+
+// End says that the store is not called any more, and that what it has in flight is lost.
+func (s *Shard) End(now time.Duration) {
+	s.now = now
+	s.asking.end()
+	s.flight.Answered() // Nobody waits for a claim any more, nor for what it may be behind.
+	s.flight.Abandon()
+}
+
+// Leave gives back what it holds in the window and of the rates, when all has ended.
+func (s *Shard) Leave() { s.asking.leave() }
+
+// BackOff has it make no call for a while.
+func (s *Shard) BackOff(now time.Duration) (until time.Duration) {
+	s.asking.backOff(now)
+	return s.asking.quietUntil
+}
+
+// Number is that of its next claim.
+func (s *Shard) Number() uint64 { return s.asking.number }
+
+// IsWaiting reports whether a call of its loop has no answer yet.
+func (s *Shard) IsWaiting() bool { return s.asking.isUnderWay }
+
+// IsDraining reports whether it was told to drain, IsOver whether it was told to end.
+func (s *Shard) IsDraining() bool { return s.asking.isDraining }
+
+// IsOver reports whether it was told to end.
+func (s *Shard) IsOver() bool { return s.asking.isOver }
