@@ -8,8 +8,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// Producer is a queue as those see it who schedule messages and ask for them: the
-// SDK, and people by the commands. Its verbs keep to "one call, one effect", see
+// Producer is a queue as those see it who schedule messages and change them: the
+// SDK, and people by the commands. Who asks for one uses package inspect. Its verbs keep to "one call, one effect", see
 // state.
 type Producer struct{ *core }
 
