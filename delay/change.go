@@ -45,11 +45,11 @@ func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) 
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
 	results := make([]Result, len(refs))
-	names, at := make([][2]string, 0, len(refs)), make([]int, 0, len(refs))
+	names, at := make([]string, 0, len(refs)), make([]int, 0, len(refs))
 	for i, ref := range refs {
 		results[i] = Result{Ref: ref, Err: checkRef(ref)}
 		if results[i].Err == nil {
-			names, at = append(names, [2]string{ref.ID, ref.Key}), append(at, i)
+			names, at = append(names, message.Member(ref.ID, ref.Key)), append(at, i)
 		}
 	}
 	if len(at) == 0 {
@@ -63,7 +63,7 @@ func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) 
 	}
 	var missing []Ref
 	var places []int
-	for n, answer := range c.queue.CancelEach(ctx, names, c.confirm) {
+	for n, answer := range c.queue.CancelMembers(ctx, "", names, c.confirm) {
 		r := &results[at[n]]
 		if answer.Err == nil && answer.Code == store.NotFound {
 			missing, places = append(missing, r.Ref), append(places, at[n])

@@ -66,7 +66,7 @@ func (c *BulkChange) verb() verb {
 		}
 	}
 	v.pinned = true // Others' calls have another head, so these may not travel with them.
-	remembered, onlyDead, topics := (tombstone + c.Remembered).Milliseconds(), scripts.Flag(c.OnlyDead), ""
+	remembered, onlyDead, topics := (Tombstone + c.Remembered).Milliseconds(), scripts.Flag(c.OnlyDead), ""
 	if c.Topic != "" {
 		topics = packTopics([]string{c.Topic})
 	}
@@ -84,7 +84,7 @@ func (q *Producer) CancelMembers(ctx context.Context, tag string, members []stri
 	if tag != "" {
 		v.alone = true
 		v.head = func(r *run) []any {
-			return []any{r.layout.Epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, "t" + tag, r.topics}
+			return []any{r.layout.Epoch, r.notAfter, r.number(), Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, "t" + tag, r.topics}
 		}
 	}
 	calls := make([]*call, len(members))

@@ -271,7 +271,7 @@ func (e *UnknownError) Unwrap() error { return e.Cause }
 
 // repeatable is for how long after its start a call may have further runs: a
 // cancel or replace that came since has left a tombstone, which lives longer.
-const repeatable = tombstone - time.Second
+const repeatable = Tombstone - time.Second
 
 // newCall is a call under that token, or a further run of an earlier one, unless
 // that is nil.

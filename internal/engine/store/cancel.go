@@ -21,7 +21,7 @@ var cancelVerb = verb{
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Settled, k.Tags}
 	},
 	head: func(r *run) []any {
-		return []any{r.layout.Epoch, r.notAfter, r.number(), tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
+		return []any{r.layout.Epoch, r.notAfter, r.number(), Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
 	},
 	each: func(args []any, a *asked) []any { return append(args, a.token, message.Member(a.id, a.key), "", "") },
 }
@@ -32,19 +32,6 @@ func (q *Producer) Cancel(ctx context.Context, id, key string, durable Durabilit
 	v := cancelVerb
 	v.durable = durable
 	return q.doOne(ctx, &v, newCall(id, key, newTokens(1)[0], nil))
-}
-
-// CancelEach is Cancel of several messages, which are named by ID and Key: an answer for
-// each, by index.
-func (q *Producer) CancelEach(ctx context.Context, names [][2]string, durable Durability) []Answer {
-	v := cancelVerb
-	v.durable = durable
-	calls := make([]*call, len(names))
-	for i, token := range newTokens(len(names)) {
-		calls[i] = newCall(names[i][0], names[i][1], token, nil)
-	}
-	q.do(ctx, &v, calls)
-	return answers(calls)
 }
 
 // CancelAgain repeats a cancel whose outcome is unknown.

@@ -87,7 +87,7 @@ func (q *Rows) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) 
 	for start := 0; start < len(rows); start += MaxBatch {
 		batch := rows[start:min(start+MaxBatch, len(rows))]
 		args := make([]any, 0, 1+2*len(batch))
-		args = append(args, tombstone.Milliseconds())
+		args = append(args, Tombstone.Milliseconds())
 		for _, row := range batch {
 			args = append(args, row.Token, row.entry)
 		}

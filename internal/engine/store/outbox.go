@@ -72,7 +72,7 @@ func (r *Row) untilMs() string {
 	if r.Until.IsZero() {
 		return ""
 	}
-	return strconv.FormatInt(r.Until.Add(tombstone).UnixMilli(), 10)
+	return strconv.FormatInt(r.Until.Add(Tombstone).UnixMilli(), 10)
 }
 
 // Mark is when a message that [Rows.Put] creates is marked maybe published. The

@@ -154,7 +154,7 @@ func (q *Rows) Remove(ctx context.Context, rows []SettledRow) (removed int, err 
 // removeFrom looks at the first of the rows, as many as one script may read.
 func (q *Rows) removeFrom(ctx context.Context, l *Layout, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
 	keys, history := l.WithHistory(k, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta, k.Tags})
-	args := []any{tombstone.Milliseconds(), MaxBatchBytes, history}
+	args := []any{Tombstone.Milliseconds(), MaxBatchBytes, history}
 	for _, row := range rows {
 		args = append(args, message.Member(row.ID, row.Key), row.Token, string(row.What))
 	}

@@ -76,7 +76,7 @@ var replaceVerb = verb{
 	},
 	head: func(r *run) []any {
 		return []any{
-			r.layout.Epoch, r.notAfter, r.number(), tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
+			r.layout.Epoch, r.notAfter, r.number(), Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
 		}
 	},
 	each: func(args []any, a *asked) []any {

@@ -234,7 +234,7 @@ func (b *sorted) args(s *message.Settlement, told int) []any {
 	args := []any{
 		s.Claim.Token.String(), b.before, b.first, b.last, b.after, scripts.Flag(s.Repeated),
 		outbox + len(b.removed[plain]), len(b.back) / 3, len(b.dead) / 4, len(s.Parks), b.retried, b.parked, b.duplicates,
-		outbox, told, slices.Concat(b.fates[:]...), tombstone.Milliseconds(), b.dropped,
+		outbox, told, slices.Concat(b.fates[:]...), Tombstone.Milliseconds(), b.dropped,
 	}
 	return slices.Concat(args, b.removed[ofRow], b.removed[traced], b.removed[plain], b.back, b.dead, parkArgs(s.Parks), b.tags)
 }

@@ -28,7 +28,6 @@ const (
 	// Tombstone is how long a cancel or reschedule is remembered: longer than all
 	// runs of a call may take.
 	Tombstone = 60 * time.Second
-	tombstone = Tombstone
 	// MaxCall is how long all runs of a call may take together.
 	MaxCall = 30 * time.Second
 	// DefaultTimeout is how long one run of a script may take.
@@ -100,7 +99,7 @@ func (q *Queue) Layouts() *layout.Registry { return q.layouts }
 
 // forgetAfter is how long earlier layouts are kept after they have drained: as
 // long as a repeated run of a call may ask them for what it did.
-const forgetAfter = tombstone + MaxCall
+const forgetAfter = Tombstone + MaxCall
 
 // NewKeeper returns a keeper of the queue's layout; it does no I/O.
 func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, forgetAfter) }
