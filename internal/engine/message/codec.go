@@ -105,7 +105,8 @@ func appendString(b []byte, s string) []byte {
 }
 
 // Decode fills topic, headers, body, scheduled-at and token from the stored
-// format. Its errors are [ErrMissingBody] and [ErrUndecodable].
+// format. Its errors are [ErrMissingBody] and [ErrUndecodable]; what stands before the
+// place that cannot be read is filled in all the same.
 func (m *Message) Decode(stored string) error {
 	switch {
 	case stored == "":
@@ -116,21 +117,23 @@ func (m *Message) Decode(stored string) error {
 		return errFormatVersion
 	}
 	stamp, err := strconv.ParseInt(stored[1:1+stampLength], 10, 64)
-	topic, rest, isTopic := cutString(stored[fixedLength:])
-	headers, rest, isCount := cutUvarint(rest)
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("%w: scheduled-at", ErrUndecodable)
-	case !isTopic || !isCount || headers > uint64(len(rest)):
-		return errCutShort
-	case headers > 0:
-		if rest, err = m.decodeHeaders(int(headers), rest); err != nil { //nolint:gosec // not more than a string's length
-			return err
-		}
 	}
 	m.ScheduledAt, m.Token = time.UnixMilli(stamp), stored[1+stampLength:fixedLength]
-	m.Topic, m.Body = topic, []byte(rest)
-	return nil
+	topic, rest, isTopic := cutString(stored[fixedLength:])
+	m.Topic = topic
+	headers, rest, isCount := cutUvarint(rest)
+	if !isTopic || !isCount || headers > uint64(len(rest)) {
+		return errCutShort
+	}
+	if headers > 0 {
+		rest, err = m.decodeHeaders(int(headers), rest) //nolint:gosec // not more than a string's length
+	}
+	if err == nil {
+		m.Body = []byte(rest)
+	}
+	return err
 }
 
 func (m *Message) decodeHeaders(count int, stored string) (rest string, err error) {

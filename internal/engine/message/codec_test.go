@@ -124,8 +124,11 @@ func TestDecodeErrors(t *testing.T) {
 	good := inRedis(&message.Message{Topic: "t", Headers: map[string]string{"a": "b"}})
 	require.ErrorIs(t, new(message.Message).Decode(""), message.ErrMissingBody)
 	for n := 1; n < len(good); n++ {
-		err := new(message.Message).Decode(good[:n])
-		require.ErrorIs(t, err, message.ErrUndecodable, "cut to %d", n)
+		var m message.Message
+		require.ErrorIs(t, m.Decode(good[:n]), message.ErrUndecodable, "cut to %d", n)
+		if isThere := n >= len(message.FormatVersion+stamp+token+"\x01t"); isThere {
+			require.Equal(t, "t", m.Topic, "cut to %d: who may touch it, and whom it is listed for", n)
+		}
 	}
 	for name, stored := range map[string]string{
 		"version":          "2" + good[1:],
