@@ -1,10 +1,12 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -41,7 +43,10 @@ func TestSimulation(t *testing.T) {
 	if *oneSeed != 0 {
 		var log func(string, ...any)
 		if testing.Verbose() {
-			log = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+			// A write of its own for each line would change which goroutine runs next.
+			var story bytes.Buffer
+			log = func(format string, args ...any) { fmt.Fprintf(&story, format+"\n", args...) }
+			defer func() { _, _ = os.Stdout.Write(story.Bytes()) }()
 		}
 		o := simulate(t, *oneSeed, nil, log)
 		if o.failed != "" && *shrinks {

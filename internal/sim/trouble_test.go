@@ -192,6 +192,7 @@ func (a *actor) job() {
 	}
 	var before []*life
 	a.in("chooses", func() {
+		a.w.model.jobs = append(a.w.model.jobs, matches)
 		for _, l := range a.w.model.lives {
 			if !matches(l) {
 				continue
@@ -244,7 +245,7 @@ func (w *world) jobEnded(name string, job store.Job, before []*life) {
 	}
 	left, example := int64(0), (*life)(nil)
 	for _, l := range before {
-		if w.model.current[l.tag+l.member] == l && !l.isLoose && len(l.ends) == 1 {
+		if w.model.current[l.tag+l.member] == l && !l.isLoose && len(l.ends) == 1 && !w.model.was(l.began, "clock") { // The job is about what was there, by the clock.
 			left, example = left+1, l
 		}
 	}
