@@ -18,15 +18,18 @@ import (
 type change struct{ file, old, new string }
 
 var changes = []change{
-	{"synctest.go", "	active  int // other sources of activity\n", "	active  int // other sources of activity\n	rng     uint64 // of math/rand/v2\n	selects uint64 // so many\n"},
+	{"synctest.go", "	active  int // other sources of activity\n", "	active  int // other sources of activity\n	rng     uint64 // how many were asked for in this instant\n	rngAt   int64\n	selects uint64 // so many\n"},
 	{"rand.go", "func rand() uint64 {\n", `func rand() uint64 {
 	if b := getg().bubble; b != nil {
+		if b.rngAt != b.now {
+			b.rng, b.rngAt = 0, b.now
+		}
 		b.rng++
-		return mixed(b.rng)
+		return mixed(uint64(b.now) + b.rng<<48)
 	}
 `},
-	// Whether a map is made may depend on what the process has done before, so each of these
-	// takes from nothing but the time.
+	// What is asked for may depend on what the process has done before, so there is no one
+	// sequence: all comes from the time.
 	{"rand.go", "//go:linkname maps_rand internal/runtime/maps.rand\nfunc maps_rand() uint64 {\n", `//go:nosplit
 func mixed(x uint64) uint64 {
 	x *= 0x9e3779b97f4a7c15
