@@ -23,6 +23,7 @@ type model struct {
 	changes map[string][]time.Duration // of holders, by the tag of the shard
 	layouts []time.Duration            // when the layout was changed
 	events  map[string][]time.Duration // when something was the matter, or ceased to be
+	jobs    []func(*life) bool         // which lives each of them matches
 	left    []*life                    // by a settle, in this command
 	claims  map[string]*claimCount
 }
@@ -190,6 +191,9 @@ func (m *model) remove(l *life, script string) {
 	l.removed, l.removedAt = script, m.w.now()
 	switch script {
 	case "cancel", "remove", "replace", "purge":
+		if by := m.w.redis.server.by; by != nil && strings.HasPrefix(by.name, "bridge") && slices.ContainsFunc(m.jobs, func(matches func(*life) bool) bool { return matches(l) }) {
+			l.ends, l.isFixed = append(l.ends, "job"), false
+		}
 		if len(l.ends) == 0 && !l.isLoose {
 			m.w.fail("I4: %s removed %s, which nobody had asked for", script, l)
 		}

@@ -310,7 +310,7 @@ func (e *redisEdge) asked(c *conn, commands [][]string) {
 		w.after(w.between(time.Millisecond, late), name+" late", func() { e.execute(c, commands) })
 	case 4:
 		w.after(there, name, func() { e.reply(c, e.execute(c, commands), back) })
-		if mayDouble(commands) {
+		if e.mayDouble(commands) {
 			w.after(there+w.between(time.Millisecond, late), name+" once more", func() { e.execute(c, commands) })
 		}
 	case 5:
@@ -363,9 +363,9 @@ func (e *redisEdge) reply(c *conn, answer []byte, back time.Duration) {
 
 // mayDouble reports whether all of it may be delivered once more after it was answered. The
 // producers' verbs may not: what they answer without a trace is true once, see package store.
-func mayDouble(commands [][]string) bool {
+func (e *redisEdge) mayDouble(commands [][]string) bool {
 	return !slices.ContainsFunc(commands, func(command []string) bool {
-		switch verbOf(command) {
+		switch e.verbOf(command) {
 		case "claim", "settle", "reclaim", "confirm", "parked", "handover", "heartbeat", "layout", "fence":
 			return false
 		}
@@ -374,12 +374,10 @@ func mayDouble(commands [][]string) bool {
 }
 
 // verbOf is the script's, or the command's name.
-func verbOf(command []string) string {
+func (e *redisEdge) verbOf(command []string) string {
 	name := strings.ToLower(command[0])
-	if name == "evalsha" {
-		if s := theEngine.scripts[command[1]]; s != nil {
-			return s.verb
-		}
+	if name == "evalsha" && e.server.known[command[1]] {
+		return theEngine.scripts[command[1]].verb
 	}
 	return name
 }
@@ -388,7 +386,7 @@ func verbOf(command []string) string {
 func (e *redisEdge) describe(h *host, commands [][]string) string {
 	names := make([]string, len(commands))
 	for i, command := range commands {
-		if names[i] = verbOf(command); len(command) > 3 {
+		if names[i] = e.verbOf(command); len(command) > 3 {
 			names[i] += " " + shortKey(command[3])
 		}
 	}

@@ -194,6 +194,7 @@ func (a *actor) job() {
 	}
 	var before []*life
 	a.in("chooses", func() {
+		a.w.model.jobs = append(a.w.model.jobs, matches)
 		for _, l := range a.w.model.lives {
 			if !matches(l) {
 				continue
@@ -246,7 +247,7 @@ func (w *world) jobEnded(name string, j job.Job, before []*life) {
 	}
 	left, example := int64(0), (*life)(nil)
 	for _, l := range before {
-		if w.model.current[l.tag+l.member] == l && !l.isLoose && len(l.ends) == 1 {
+		if w.model.current[l.tag+l.member] == l && !l.isLoose && len(l.ends) == 1 && !w.model.was(l.began, "clock") { // The job is about what was there, by the clock.
 			left, example = left+1, l
 		}
 	}

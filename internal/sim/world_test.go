@@ -43,6 +43,7 @@ type world struct {
 	active map[string]int // conditions
 	healed bool
 	isOver bool // everything ends
+	ended  time.Duration
 }
 
 // arrival is something that a goroutine asks of the world.

@@ -18,19 +18,37 @@ import (
 type change struct{ file, old, new string }
 
 var changes = []change{
-	{"synctest.go", "	active  int // other sources of activity\n", "	active  int // other sources of activity\n	rng     uint64\n"},
+	{"synctest.go", "	active  int // other sources of activity\n", "	active  int // other sources of activity\n	rng     uint64 // how many were asked for in this instant\n	rngAt   int64\n	selects uint64 // so many\n"},
 	{"rand.go", "func rand() uint64 {\n", `func rand() uint64 {
 	if b := getg().bubble; b != nil {
-		b.rng += 0x9e3779b97f4a7c15
-		x := (b.rng ^ b.rng>>30) * 0xbf58476d1ce4e5b9
-		x = (x ^ x>>27) * 0x94d049bb133111eb
-		return x ^ x>>31
+		if b.rngAt != b.now {
+			b.rng, b.rngAt = 0, b.now
+		}
+		b.rng++
+		return mixed(uint64(b.now) + b.rng<<48)
+	}
+`},
+	// What is asked for may depend on what the process has done before, so there is no one
+	// sequence: all comes from the time.
+	{"rand.go", "//go:linkname maps_rand internal/runtime/maps.rand\nfunc maps_rand() uint64 {\n", `//go:nosplit
+func mixed(x uint64) uint64 {
+	x *= 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+//go:linkname maps_rand internal/runtime/maps.rand
+func maps_rand() uint64 {
+	if b := getg().bubble; b != nil {
+		return mixed(uint64(b.now))
 	}
 `},
 	{"rand.go", "	globalRand.state.Init(*seed)\n", "	for i := range seed {\n		seed[i] = byte(i + 1)\n	}\n	globalRand.state.Init(*seed)\n"},
 	{"select.go", "		j := cheaprandn(uint32(norder + 1))\n", `		var j uint32
-		if getg().bubble != nil {
-			j = uint32(rand() % uint64(norder+1))
+		if b := getg().bubble; b != nil {
+			b.selects++
+			j = uint32(mixed(b.selects) % uint64(norder+1))
 		} else {
 			j = cheaprandn(uint32(norder + 1))
 		}
