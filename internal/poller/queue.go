@@ -84,9 +84,6 @@ func NewSimulated(config Config, random func() float64) (*Queue, error) {
 // Now is the present instant of its shards.
 func (q *Queue) Now() time.Duration { return time.Since(q.base) }
 
-// at is the time of an instant.
-func (q *Queue) at(now time.Duration) time.Time { return q.base.Add(now) }
-
 // nextCommon is the first of the instants after now at which all shards of the
 // process renew their leases, so that their calls can travel together. There is
 // one in each such time.

@@ -79,19 +79,17 @@ type Batch struct {
 	from    *routes.Route
 	isProbe bool
 
-	members  []member
-	count    [states]int
-	segments []segment // by first message; nil where none has a Key
-	behind   []*segment
-	told     []passage
-	calls    []*Call
+	members []member
+	count   [states]int
+	behind  []*segment
+	told    []passage
+	calls   []*Call
 
 	verdicts []message.Verdict
 	since    time.Duration // when the first was decided that is not being settled
 	goesBack bool          // one of them does
 	settling settling
 
-	lookedAt time.Duration // for messages that hang
 	// confirming: the claim has to be confirmed yet. unconfirmed: it was not.
 	confirming, unconfirmed bool
 	// hasAnswered and hasPanicked are what the sink did.
@@ -160,12 +158,12 @@ type Claim struct {
 	Durable bool
 }
 
-func newBatch(c Claim, now time.Duration) *Batch {
+func newBatch(c Claim) *Batch {
 	n := len(c.Messages)
 	b := &Batch{
 		claim: c.Claim, lease: c.Lease, deadline: c.Deadline, from: c.From, isProbe: c.IsProbe,
-		confirming: c.Durable, lookedAt: now,
-		members: make([]member, n), verdicts: make([]message.Verdict, n),
+		confirming: c.Durable,
+		members:    make([]member, n), verdicts: make([]message.Verdict, n),
 	}
 	b.count[Held] = n
 	return b
@@ -220,6 +218,9 @@ func (b *Batch) Room() (messages, bytes int) {
 	return messages, bytes
 }
 
+// IsHung reports whether a message hangs.
+func (b *Batch) IsHung(i int) bool { return b.members[i].state == Hung }
+
 // Indices are the messages in a state, in due order.
 func (b *Batch) Indices(state State) []int {
 	indices := make([]int, 0, b.count[state])
@@ -260,8 +261,7 @@ func (b *Batch) HandOver(indices []int, now time.Time, changed chan struct{}) *C
 
 // Answer notes that the broker has dealt with a message. It reports whether that is the first.
 func (b *Batch) Answer() (isFirst bool) {
-	isFirst = !b.hasAnswered
-	b.hasAnswered = true
+	isFirst, b.hasAnswered = !b.hasAnswered, true
 	return isFirst
 }
 
@@ -307,7 +307,6 @@ func (b *Batch) settle(now time.Duration) {
 		settlement: message.Settlement{Claim: b.claim, Verdicts: b.verdicts},
 		indices:    b.Indices(Decided), began: now, isCalled: true,
 	}
-	b.goesBack = false
 	if len(b.settling.indices) < len(b.members) {
 		b.settlePart()
 	}
@@ -327,6 +326,11 @@ func (b *Batch) settlePart() {
 		}
 		s.Claim.Messages, s.Verdicts = append(s.Claim.Messages, b.claim.Messages[i]), append(s.Verdicts, verdict)
 	}
+}
+
+// park adds what Redis is to know of the routes whose messages are parked.
+func (b *Batch) park(parks []message.ParkedRoute) {
+	b.goesBack, b.settling.settlement.Parks = false, parks
 }
 
 // again repeats a settle that had no answer.
@@ -354,13 +358,9 @@ func (b *Batch) lose(token message.ClaimToken) { b.lost = b.lost || b.claim.Toke
 
 func (b *Batch) extendTo(deadline time.Duration) { b.deadline = deadline }
 
-// end notes that a message is settled, or not ours to settle.
-func (b *Batch) end(i int) { b.move(i, Ended) }
-
 // hasEnded reports whether nothing is left to do for it, and no call of the sink runs.
 func (b *Batch) hasEnded() bool {
-	if b.Left() > 0 && (!b.abandoned || b.Open() > 0) || b.settling.isCalled {
-		return false
-	}
-	return !slices.ContainsFunc(b.calls, func(c *Call) bool { return !c.hasReturned.Load() })
+	isSettled := b.Left() == 0 || b.abandoned && b.Open() == 0
+	isCalled := slices.ContainsFunc(b.calls, func(c *Call) bool { return !c.hasReturned.Load() })
+	return isSettled && !b.settling.isCalled && !isCalled
 }
