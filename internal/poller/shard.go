@@ -170,10 +170,10 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 		s.queue.obtain(s.index, g.hasLapsed)
 	}
 	c := batch.Claim{Claim: claim, Lease: s.asking.lease, Deadline: g.deadline, Durable: s.queue.config.Claims.Durable}
+	s.flight.Saw(&claim)
 	c.Parked = s.park(g.probe, &claim, received)
 	s.quota.Use(g.allowed, len(claim.Messages)-len(c.Parked))
 	s.flight.Extend(g.request.Live, g.began, s.queue.config.Claims.Timeout)
-	s.flight.Saw(&claim)
 	s.tellEpoch(claim.Epoch)
 	isGivenUp := false
 	if g.probe != nil {
