@@ -237,6 +237,13 @@ func (a *asking) room() int {
 	return most
 }
 
+// isFull reports whether as much is in flight as may be, and more than the sink's window takes.
+func (a *asking) isFull() bool {
+	claims := &a.queue.config.Claims
+	most, _ := a.queue.config.Sink.Window.Limit()
+	return a.load.Messages >= max(most, claims.Batch*claims.InFlight)
+}
+
 // request makes the next request pending. It returns false where there is nothing to
 // ask for: the sink has no room, and the lease need not be renewed yet.
 func (a *asking) request(now time.Duration) bool {

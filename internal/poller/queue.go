@@ -64,7 +64,6 @@ func NewQueue(config Config) (*Queue, error) {
 		return nil, fmt.Errorf("poller of queue %q: %w", config.Queue, err)
 	}
 	q := &Queue{config: config.withDefaults(), base: time.Now(), slots: message.MaxSlot}
-	q.config.Logger = q.config.Logger.With("queue", config.Queue, "sink", config.Sink.Name, "instance", message.InstanceName(config.Instance))
 	q.phase = q.base.Sub(processBase)
 	q.policy.Store(&q.config.Policy)
 	q.rates = rate.New(config.Rates, config.Bucket, len(config.Shards), q.Now, q.config.Logger, q.sayNow)

@@ -13,7 +13,7 @@ import (
 
 // Messages that hang are looked for now and then. One hangs if it was not
 // answered for so long, while messages that were handed over later were; or while
-// nobody was and the window is full: then all that fill it may be of routes that
+// nobody was, and the window or the shard is full: then all that fill it may be of routes that
 // hang, and no answer to others can come.
 const (
 	lookEvery    = 50 * time.Millisecond
@@ -146,6 +146,9 @@ func (s *Shard) spend(messages []message.Claimed, parked []routes.Parking) {
 // goOn publishes messages that had to wait for earlier ones, or gives them back.
 func (s *Shard) goOn(b *batch.Batch, ready, back []int) {
 	defer s.recovered(b)
+	for _, i := range slices.Concat(back, ready) {
+		s.turn.share.Enter(1, batch.Weight(&b.At(i).Message))
+	}
 	s.giveBack(b, back)
 	if len(ready) > 0 {
 		s.publish(b, ready, false)
@@ -173,7 +176,7 @@ func (s *Shard) giveUp(b *batch.Batch) {
 // not get it.
 func (s *Shard) leave(b *batch.Batch, i int, was batch.State, isHeldBack bool) {
 	claimed := b.At(i)
-	if was != batch.Hung {
+	if was == batch.Held || was == batch.Out {
 		s.turn.share.Gone(1, batch.Weight(&claimed.Message))
 	}
 	if was < batch.Out {
@@ -253,7 +256,7 @@ func (s *Shard) lookForHanging() {
 func (s *Shard) findHanging(b *batch.Batch) {
 	pace, now := s.queue.config.Sink.Window.Pace(), s.queue.base.Add(s.now)
 	limit := max(leastHanging, hangingTimes*pace.Took)
-	isStuck := now.Sub(pace.Answered) >= limit && s.queue.config.Sink.Window.IsCrowded()
+	isStuck := now.Sub(pace.Answered) >= limit && (s.queue.config.Sink.Window.IsCrowded() || s.asking.isFull())
 	hanging := b.Hanging(func(since time.Time) bool {
 		return now.Sub(since) >= limit && (isStuck || pace.Overtaken.Sub(since) >= limit/2)
 	})

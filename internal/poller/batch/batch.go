@@ -49,6 +49,8 @@ const (
 	states
 )
 
+func (s State) isInWindow() bool { return s == Held || s == Out }
+
 // Lease is an unbroken time of holding a shard. Once it lapsed it never comes
 // back: what was claimed under it may belong to somebody else by now.
 type Lease struct{ until time.Duration }
@@ -207,10 +209,11 @@ func Weight(m *message.Message) int {
 	return m.Size() + envelope
 }
 
-// Room is what it takes in the window: all that may yet be published, but for what hangs.
+// Room is what it takes in the window: all that is with the sink or about to be, but for what
+// hangs. What waits behind others is neither.
 func (b *Batch) Room() (messages, bytes int) {
 	for i := range b.members {
-		if b.members[i].state <= Out {
+		if b.members[i].state.isInWindow() {
 			messages++
 			bytes += Weight(&b.claim.Messages[i].Message)
 		}
@@ -335,6 +338,12 @@ func (b *Batch) park(parks []message.ParkedRoute) {
 
 // again repeats a settle that had no answer.
 func (b *Batch) again() { b.settling.isCalled, b.settling.settlement.Repeated = true, true }
+
+// settled ends a settle.
+func (b *Batch) settled() (w settling) {
+	w, b.settling = b.settling, settling{}
+	return w
+}
 
 // unanswered notes that a settle had no answer. Where only settling fails, the claim must end
 // by itself some day: after so long.

@@ -398,8 +398,7 @@ type Tally struct {
 // was decided; else the claim was not ours any more. isRepeated: an earlier call may have
 // done it.
 func (f *Flight) Settled(b *Batch, isDone bool, now time.Duration) (indices []int, n Tally, isRepeated bool) {
-	w := b.settling
-	b.settling = settling{}
+	w := b.settled()
 	return w.indices, f.close(b, w.indices, isDone, now), w.settlement.Repeated
 }
 
