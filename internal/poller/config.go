@@ -251,6 +251,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.Logger = c.Logger.With("queue", c.Queue, "sink", c.Sink.Name, "instance", message.InstanceName(c.Instance))
 	if c.Observer == nil {
 		c.Observer = noObserver{}
 	}

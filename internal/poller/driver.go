@@ -184,103 +184,95 @@ func (d *driver) limited() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(d.callCtx, d.queue.config.Claims.callTimeout())
 }
 
+// ask makes a call of the store, in a goroutine of its own, and has the shard told of its end.
+func (d *driver) ask(event string, call func(context.Context) error, tell func(now time.Duration, err error)) {
+	d.goroutines.Go(func() {
+		err := d.call(event, call)
+		d.post(func(now time.Duration) { tell(now, err) })
+	})
+}
+
 // Claim implements [Calls].
 func (d *driver) Claim(request message.ClaimRequest) {
 	if request.Max > 0 && request.Slot == 0 {
 		drainSignal(d.hint) // What it hints at, this claim sees.
 	}
-	d.goroutines.Go(func() {
-		var claim message.Claim
-		err := d.call("claim", func(ctx context.Context) (err error) {
-			claim, err = d.store.Claim(ctx, request)
-			return err
-		})
-		received := d.queue.Now()
-		d.post(func(now time.Duration) { d.shard.Claimed(now, claim, received, err) })
-	})
+	var claim message.Claim
+	var received time.Duration
+	d.ask("claim", func(ctx context.Context) (err error) {
+		claim, err = d.store.Claim(ctx, request)
+		received = d.queue.Now()
+		return err
+	}, func(now time.Duration, err error) { d.shard.Claimed(now, claim, received, err) })
 }
 
 // Reclaim implements [Calls].
 func (d *driver) Reclaim(which message.Reclaim) {
-	d.goroutines.Go(func() {
-		reclaimed, more := 0, false
-		err := d.call("reclaim", func(ctx context.Context) (err error) {
-			reclaimed, more, err = d.store.Reclaim(ctx, which)
-			return err
-		})
-		d.post(func(now time.Duration) { d.shard.Reclaimed(now, reclaimed, more, err) })
-	})
+	reclaimed, more := 0, false
+	d.ask("reclaim", func(ctx context.Context) (err error) {
+		reclaimed, more, err = d.store.Reclaim(ctx, which)
+		return err
+	}, func(now time.Duration, err error) { d.shard.Reclaimed(now, reclaimed, more, err) })
 }
 
 // Parked implements [Calls].
 func (d *driver) Parked() {
-	d.goroutines.Go(func() {
-		var parked []message.ParkedRoute
-		err := d.call("claim", func(ctx context.Context) (err error) {
-			parked, err = d.store.Parked(ctx)
-			return err
-		})
-		d.post(func(now time.Duration) { d.shard.Loaded(now, parked, err) })
-	})
+	var parked []message.ParkedRoute
+	d.ask("claim", func(ctx context.Context) (err error) {
+		parked, err = d.store.Parked(ctx)
+		return err
+	}, func(now time.Duration, err error) { d.shard.Loaded(now, parked, err) })
 }
 
 // NoLayout implements [Calls].
 func (d *driver) NoLayout() {
-	d.goroutines.Go(func() {
-		_ = d.call("claim", func(ctx context.Context) error {
-			d.queue.config.Hooks.OnNoLayout(ctx, d.index)
-			return nil
-		})
-		d.post(d.shard.Reported)
-	})
+	d.ask("claim", func(ctx context.Context) error {
+		d.queue.config.Hooks.OnNoLayout(ctx, d.index)
+		return nil
+	}, func(now time.Duration, _ error) { d.shard.Reported(now) })
 }
 
 // Confirm implements [Calls].
 func (d *driver) Confirm(b *batch.Batch) {
-	d.goroutines.Go(func() {
-		err := d.call("claim", func(ctx context.Context) error { return d.store.Confirm(ctx, b.Token()) })
-		d.post(func(now time.Duration) { d.shard.Confirmed(now, b, err) })
-	})
+	d.ask("claim", func(ctx context.Context) error { return d.store.Confirm(ctx, b.Token()) },
+		func(now time.Duration, err error) { d.shard.Confirmed(now, b, err) })
 }
 
 // Topics implements [Calls].
 func (d *driver) Topics(b *batch.Batch, indices []int) {
-	d.goroutines.Go(func() {
-		var topics message.Topics
-		err := d.call("claim", func(ctx context.Context) (err error) {
-			topics, err = d.queue.config.Topics.Ask(ctx)
-			return err
-		})
-		d.post(func(now time.Duration) { d.shard.ToldTopics(now, b, indices, topics, err) })
-	})
+	var topics message.Topics
+	d.ask("claim", func(ctx context.Context) (err error) {
+		topics, err = d.queue.config.Topics.Ask(ctx)
+		return err
+	}, func(now time.Duration, err error) { d.shard.ToldTopics(now, b, indices, topics, err) })
 }
 
 // Settle implements [Calls].
 func (d *driver) Settle(b *batch.Batch, settlement message.Settlement) {
+	stale := false
+	d.ask("settle", func(ctx context.Context) (err error) {
+		stale, err = d.store.Settle(ctx, settlement)
+		return err
+	}, func(now time.Duration, err error) { d.shard.Settled(now, b, stale, err) })
+}
+
+// Publish implements [Calls].
+func (d *driver) Publish(c *batch.Call, messages []message.Message) {
 	d.goroutines.Go(func() {
-		stale := false
-		err := d.call("settle", func(ctx context.Context) (err error) {
-			stale, err = d.store.Settle(ctx, settlement)
-			return err
-		})
-		d.post(func(now time.Duration) { d.shard.Settled(now, b, stale, err) })
+		defer d.returned(c, len(messages))
+		d.queue.config.Sink.Publish(d.publishCtx, messages, c.Outcomes)
 	})
 }
 
-// Publish implements [Calls]. It answers for a sink that panics or leaves outcomes out.
-func (d *driver) Publish(c *batch.Call, messages []message.Message) {
-	d.goroutines.Go(func() {
-		rest := batch.NoOutcome()
-		defer func() {
-			if cause := recover(); cause != nil {
-				logPanic(d.log, "publish", cause)
-				rest = batch.Panicked(cause, len(messages))
-			}
-			c.Return()
-			c.Outcomes.Rest(rest)
-		}()
-		d.queue.config.Sink.Publish(d.publishCtx, messages, c.Outcomes)
-	})
+// returned, deferred, answers for a sink that panics or leaves outcomes out.
+func (d *driver) returned(c *batch.Call, messages int) {
+	rest := batch.NoOutcome()
+	if cause := recover(); cause != nil {
+		logPanic(d.log, "publish", cause)
+		rest = batch.Panicked(cause, messages)
+	}
+	c.Return()
+	c.Outcomes.Rest(rest)
 }
 
 // maxDrainMargin is the longest time kept at the end of a drain for settling

@@ -166,7 +166,7 @@ func (p *Poller) longestAgo() (index int, look time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, s := range p.running {
-		at := p.queue.at(time.Duration(s.lastLook.Load()))
+		at := p.queue.base.Add(time.Duration(s.lastLook.Load()))
 		if look.IsZero() || at.Before(look) {
 			index, look = i, at
 		}

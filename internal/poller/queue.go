@@ -61,7 +61,6 @@ func NewQueue(config Config) (*Queue, error) {
 		return nil, fmt.Errorf("poller of queue %q: %w", config.Queue, err)
 	}
 	q := &Queue{config: config.withDefaults(), base: time.Now(), slots: message.MaxSlot}
-	q.config.Logger = q.config.Logger.With("queue", config.Queue, "sink", config.Sink.Name, "instance", message.InstanceName(config.Instance))
 	q.phase = q.base.Sub(wait.Began)
 	q.policy.Store(&q.config.Policy)
 	q.rates = rate.New(config.Rates, config.Bucket, len(config.Shards), q.Now, q.config.Logger, q.sayNow)
@@ -80,9 +79,6 @@ func NewSimulated(config Config, random func() float64) (*Queue, error) {
 
 // Now is the present instant of its shards.
 func (q *Queue) Now() time.Duration { return time.Since(q.base) }
-
-// at is the time of an instant.
-func (q *Queue) at(now time.Duration) time.Time { return q.base.Add(now) }
 
 // nextCommon is the first of the instants after now at which all shards of the
 // process renew their leases, so that their calls can travel together. There is

@@ -34,7 +34,9 @@ type Shard struct {
 	flight *batch.Flight
 	quota  *rate.Quota
 	turn   *turn
-	fresh  []int // outcomes, while they are taken
+	fresh  []int         // outcomes, while they are taken
+	toAsk  []int         // messages whose topics nobody knows, while they are admitted
+	lookAt time.Duration // when to look for messages that hang
 }
 
 // Calls is what a shard has done for it. Each begins something and returns at once; what
@@ -120,18 +122,11 @@ func (s *Shard) heed() {
 // again.
 func (s *Shard) seeThrough() (next time.Duration) {
 	next = never
-	hasLooked := false
 	for _, b := range s.flight.Live() {
 		s.take(b)
-		isTime, at := b.Look(s.now, lookForHanging)
-		if isTime {
-			s.findHanging(b)
-			hasLooked = true
-		}
-		next = min(next, at)
 	}
-	if s.asking.isDraining || hasLooked {
-		s.flight.GiveBack(s.asking.isDraining)
+	if s.lookForHanging(); len(s.flight.Live()) > 0 {
+		next = s.lookAt
 	}
 	for b, ready, back := s.flight.Next(); b != nil; b, ready, back = s.flight.Next() {
 		s.goOn(b, ready, back)
@@ -175,10 +170,10 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 		s.queue.obtain(s.index, g.hasLapsed)
 	}
 	c := batch.Claim{Claim: claim, Lease: s.asking.lease, Deadline: g.deadline, Durable: s.queue.config.Claims.Durable}
+	s.flight.Saw(&claim)
 	c.Parked = s.park(g.probe, &claim, received)
 	s.quota.Use(g.allowed, len(claim.Messages)-len(c.Parked))
 	s.flight.Extend(g.request.Live, g.began, s.queue.config.Claims.Timeout)
-	s.flight.Saw(&claim)
 	s.tellEpoch(claim.Epoch)
 	isGivenUp := false
 	if g.probe != nil {
@@ -217,26 +212,33 @@ func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 		s.giveBack(b, indices)
 		return
 	}
-	messages, admitted := make([]message.Message, 0, len(indices)), indices[:0]
-	var toAsk []int
+	messages, admitted := make([]message.Message, 0, len(indices)), make([]int, 0, len(indices))
 	for _, i := range indices {
-		switch m, is := s.admit(b, i, areTold); is {
-		case admittedYes:
+		if m, isAdmitted := s.admit(b, i, areTold); isAdmitted {
 			messages, admitted = append(messages, m), append(admitted, i)
-		case admittedNobodyKnows:
-			toAsk = append(toAsk, i)
-		case admittedNo:
 		}
 	}
-	switch {
-	case len(toAsk) > 0:
-		s.do.Topics(b, toAsk)
-	case len(messages) == 0 && b.From() != nil && len(indices) > 0: // No answer of the sink will tell its route to go on.
-		s.routes.Passed(b.From())
+	if len(admitted) < len(indices) {
+		s.leftOut(b, len(admitted) > 0)
 	}
-	if len(messages) > 0 {
-		s.do.Publish(b.HandOver(admitted, s.queue.at(s.now), s.changed), messages)
+	if len(admitted) > 0 {
+		s.do.Publish(b.HandOver(admitted, s.queue.base.Add(s.now), s.changed), messages)
 	}
+}
+
+// admit returns a message as it is published now, its body clear, and whether it is to be: if
+// not, it is decided what becomes of it, or its topic is asked for. The batch's own stays sealed.
+func (s *Shard) admit(b *batch.Batch, i int, isTold bool) (m message.Message, isAdmitted bool) {
+	claimed := b.At(i)
+	m = claimed.Message
+	m.Attempt = claimed.Attempts.Begun + 1
+	_, isSealed := m.SealedBy()
+	isTaken := isTold || s.queue.config.Topics == nil || s.queue.config.Topics.Known().Check(m.Topic) == nil
+	verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now))
+	if claimed.Err == nil && !isLate && isTaken && !isSealed {
+		return m, true
+	}
+	return m, s.admitSpecial(b, i, &m, verdict, isLate, isTaken)
 }
 
 // take decides about the messages of a batch whose outcomes have come. The answers come first:
@@ -252,28 +254,22 @@ func (s *Shard) take(b *batch.Batch) {
 
 func (s *Shard) hear(b *batch.Batch, c *batch.Call, fresh []int) {
 	var failed []int
-	messages, bytes, took, isAnswered := 0, 0, time.Duration(0), false
+	messages, bytes, took := 0, 0, time.Duration(0)
 	for _, n := range fresh {
 		i, report := c.At(n)
-		isAnswer := batch.IsAnswer(report.Outcome)
-		s.flight.Heard(b, i, isAnswer, s.now)
-		if s.observe(b.At(i), c.Began(), report); !isAnswer {
+		if s.observe(b.At(i), c.Began(), report); !batch.IsAnswer(report.Outcome) {
 			failed = append(failed, n)
-			continue
-		}
-		isAnswered = true
-		if s.decide(b, i, report.Outcome) == batch.Out {
-			messages++
-			bytes += batch.Weight(&b.At(i).Message)
-			took += report.At.Sub(c.Began())
+		} else if was := s.decide(b, i, report.Outcome); was == batch.Hung {
+			s.flight.Heard(b, i, true, s.now)
+		} else {
+			messages, bytes, took = messages+1, bytes+batch.Weight(&b.At(i).Message), took+report.At.Sub(c.Began())
 		}
 	}
-	if isAnswered {
+	if len(failed) < len(fresh) {
 		s.answered(b, messages, bytes, took/time.Duration(max(1, messages)))
 	}
-	for _, n := range failed {
-		i, report := c.At(n)
-		s.fail(b, i, report.Outcome)
+	if len(failed) > 0 {
+		s.fail(b, c, failed)
 	}
 }
 
@@ -308,12 +304,27 @@ func (s *Shard) Settled(now time.Duration, b *batch.Batch, stale bool, err error
 		s.unsettled(b, err)
 		return
 	}
-	indices, isRepeated := s.flight.Settled(b, !stale, now)
-	if s.report(b, indices, stale); stale || isRepeated {
+	indices, n, isRepeated := s.flight.Settled(b, !stale, now)
+	if stale || isRepeated {
 		s.tellAcks(b, indices)
 	}
+	s.report(b, indices, n, stale)
 	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -len(indices))
 	s.asking.settled()
+}
+
+// report counts what a settle did.
+func (s *Shard) report(b *batch.Batch, indices []int, n batch.Tally, stale bool) {
+	if stale {
+		s.sayStale(indices)
+		return
+	}
+	if n.Verbs[message.VerbAck] < len(indices) {
+		s.say(b, indices, &n)
+	}
+	v := &n.Verbs
+	s.queue.config.Observer.Settled(s.queue.config.Queue, v[message.VerbAck], v[message.VerbRetry], v[message.VerbDeadLetter],
+		v[message.VerbRelease], v[message.VerbPark], n.Suspected)
 }
 
 // finish forgets a batch that has ended.
@@ -324,4 +335,31 @@ func (s *Shard) finish(b *batch.Batch) {
 		s.asking.settled()
 	}
 	s.asking.learn(b)
+}
+
+// observe tells what the sink has said of a message that it was given, and measures how
+// late one is that was acknowledged.
+func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
+	isAcked := report.Class == sinks.Acknowledged
+	if !isAcked && s.queue.config.Hooks.OnPublished == nil {
+		return
+	}
+	defer recovered(s.log, "settle", nil)
+	late := batch.Lateness(&claimed.Message, s.asking.redisClock(report.At.Sub(s.queue.base)))
+	if isAcked {
+		s.queue.config.Observer.ObserveLateness(s.queue.config.Queue, late)
+	}
+	if s.queue.config.Hooks.OnPublished != nil {
+		s.queue.config.Hooks.OnPublished(claimed, began, report, late)
+	}
+}
+
+// recovered, deferred, gives a batch up with which something panicked: its claim is left
+// to be reclaimed.
+func (s *Shard) recovered(b *batch.Batch) {
+	if cause := recover(); cause != nil {
+		logPanic(s.log, "settle", cause)
+		s.turn.share.Gone(b.Room())
+		s.flight.Fail(b, s.now)
+	}
 }

@@ -13,44 +13,39 @@ import (
 
 // Messages that hang are looked for now and then. One hangs if it was not
 // answered for so long, while messages that were handed over later were; or while
-// nobody was and the window is full: then all that fill it may be of routes that
+// nobody was, and the window or the shard is full: then all that fill it may be of routes that
 // hang, and no answer to others can come.
 const (
-	lookForHanging = 125 * time.Millisecond
-	leastHanging   = 500 * time.Millisecond
-	hangingTimes   = 4 // the usual time to an answer
+	lookEvery    = 50 * time.Millisecond
+	leastHanging = 500 * time.Millisecond
+	hangingTimes = 4 // the usual time to an answer
 )
 
-// admission is whether a message is to be published.
-type admission uint8
-
-const (
-	admittedYes         admission = iota
-	admittedNo                    // it is decided what becomes of it
-	admittedNobodyKnows           // a topic may have been added a moment ago
-)
-
-// admit returns a message as it is published now, its body clear, and whether it is to be. The
-// batch's own stays sealed.
-func (s *Shard) admit(b *batch.Batch, i int, areTold bool) (m message.Message, is admission) {
-	claimed := b.At(i)
-	m = claimed.Message
-	m.Attempt = claimed.Attempts.Begun + 1
-	if claimed.Err != nil {
+// admitSpecial decides about a message that is unreadable, too late, sealed, or of a topic that
+// is not known: it may have been added a moment ago, so that it is asked for.
+func (s *Shard) admitSpecial(b *batch.Batch, i int, m *message.Message, late message.Verdict, isLate, isTaken bool) bool {
+	switch {
+	case b.At(i).Err != nil:
 		s.leave(b, i, s.decide(b, i, sinks.Outcome{}), false)
-		return m, admittedNo
+	case isLate:
+		s.leave(b, i, s.flight.Decide(b, i, late, nil, s.now), false)
+	case !isTaken:
+		s.toAsk = append(s.toAsk, i)
+	default:
+		return s.open(b, i, m)
 	}
-	if verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now)); isLate {
-		s.leave(b, i, s.flight.Decide(b, i, verdict, nil, s.now), false)
-		return m, admittedNo
+	return false
+}
+
+// leftOut says that not all messages are published.
+func (s *Shard) leftOut(b *batch.Batch, someAre bool) {
+	switch {
+	case len(s.toAsk) > 0:
+		s.do.Topics(b, s.toAsk)
+		s.toAsk = nil
+	case !someAre && b.From() != nil: // No answer of the sink will tell its route to go on.
+		s.routes.Passed(b.From())
 	}
-	if t := s.queue.config.Topics; t != nil && !areTold && t.Known().Check(m.Topic) != nil {
-		return m, admittedNobodyKnows
-	}
-	if _, isSealed := m.SealedBy(); isSealed && !s.open(b, i, &m) {
-		return m, admittedNo
-	}
-	return m, admittedYes
 }
 
 // open makes the body of a message clear, and decides about one that does not open. A key that
@@ -151,6 +146,9 @@ func (s *Shard) spend(messages []message.Claimed, parked []routes.Parking) {
 // goOn publishes messages that had to wait for earlier ones, or gives them back.
 func (s *Shard) goOn(b *batch.Batch, ready, back []int) {
 	defer s.recovered(b)
+	for _, i := range slices.Concat(back, ready) {
+		s.turn.share.Enter(1, batch.Weight(&b.At(i).Message))
+	}
 	s.giveBack(b, back)
 	if len(ready) > 0 {
 		s.publish(b, ready, false)
@@ -178,7 +176,7 @@ func (s *Shard) giveUp(b *batch.Batch) {
 // not get it.
 func (s *Shard) leave(b *batch.Batch, i int, was batch.State, isHeldBack bool) {
 	claimed := b.At(i)
-	if was != batch.Hung {
+	if was == batch.Held || was == batch.Out {
 		s.turn.share.Gone(1, batch.Weight(&claimed.Message))
 	}
 	if was < batch.Out {
@@ -190,19 +188,26 @@ func (s *Shard) leave(b *batch.Batch, i int, was batch.State, isHeldBack bool) {
 	}
 }
 
-// fail decides about a message that the broker has not answered by itself.
-func (s *Shard) fail(b *batch.Batch, i int, outcome sinks.Outcome) {
-	if batch.IsPanic(outcome) {
-		b.Panic()
+// fail decides about messages that the broker has not answered by themselves.
+func (s *Shard) fail(b *batch.Batch, c *batch.Call, failed []int) {
+	for _, n := range failed {
+		i, report := c.At(n)
+		outcome := report.Outcome
+		if batch.IsPanic(outcome) {
+			b.Panic()
+		}
+		if batch.IsSignOfLife(outcome) && s.turn.share.Answered(0, 0, 0) {
+			s.log.Info("sink back", "event", "publish")
+		}
+		outcome.Whole = outcome.Whole || s.isCut && outcome.Reason == sinks.ReasonTimeout
+		if outcome.Whole && !s.isCut && s.turn.share.Down() {
+			s.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
+		}
+		if b.IsHung(i) {
+			s.flight.Heard(b, i, false, s.now)
+		}
+		s.leave(b, i, s.decide(b, i, outcome), false)
 	}
-	if batch.IsSignOfLife(outcome) && s.turn.share.Answered(0, 0, 0) {
-		s.log.Info("sink back", "event", "publish")
-	}
-	outcome.Whole = outcome.Whole || s.isCut && outcome.Reason == sinks.ReasonTimeout
-	if outcome.Whole && !s.isCut && s.turn.share.Down() {
-		s.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
-	}
-	s.leave(b, i, s.decide(b, i, outcome), false)
 }
 
 // judge records the verdict on a message that was not acknowledged. A panic concerns this
@@ -231,12 +236,27 @@ func (s *Shard) judge(b *batch.Batch, i int, outcome sinks.Outcome) (was batch.S
 	return was
 }
 
+// lookForHanging looks now and then for messages that hang, and gives back what waits behind
+// routes that were closed since, or behind anything in a drain.
+func (s *Shard) lookForHanging() {
+	if s.now >= s.lookAt {
+		s.lookAt = s.now + lookEvery
+		for _, b := range s.flight.Live() {
+			s.findHanging(b)
+		}
+		s.flight.GiveBack(false)
+	}
+	if s.asking.isDraining {
+		s.flight.GiveBack(true)
+	}
+}
+
 // findHanging closes the routes of messages that hang, so that no more of them
 // follow, and takes them out of the window, so that they keep nobody else.
 func (s *Shard) findHanging(b *batch.Batch) {
-	pace, now := s.queue.config.Sink.Window.Pace(), s.queue.at(s.now)
+	pace, now := s.queue.config.Sink.Window.Pace(), s.queue.base.Add(s.now)
 	limit := max(leastHanging, hangingTimes*pace.Took)
-	isStuck := now.Sub(pace.Answered) >= limit && s.queue.config.Sink.Window.IsCrowded()
+	isStuck := now.Sub(pace.Answered) >= limit && (s.queue.config.Sink.Window.IsCrowded() || s.asking.isFull())
 	hanging := b.Hanging(func(since time.Time) bool {
 		return now.Sub(since) >= limit && (isStuck || pace.Overtaken.Sub(since) >= limit/2)
 	})
@@ -252,16 +272,6 @@ func (s *Shard) findHanging(b *batch.Batch) {
 func (s *Shard) unsettled(b *batch.Batch, err error) {
 	if !s.flight.Unanswered(b, s.asking.isOver, s.now, s.queue.config.Claims.Timeout, s.queue.backoff) {
 		s.log.Warn("claim left to be reclaimed", "event", "settle", "messages", b.Left(), "err", err)
-	}
-}
-
-// recovered, deferred, gives a batch up with which something panicked: its claim is left
-// to be reclaimed.
-func (s *Shard) recovered(b *batch.Batch) {
-	if cause := recover(); cause != nil {
-		logPanic(s.log, "settle", cause)
-		s.turn.share.Gone(b.Room())
-		s.flight.Fail(b, s.now)
 	}
 }
 

@@ -105,8 +105,7 @@ func (l *limit) acknowledged(acked load, took time.Duration, inFlight load, now 
 	if r.of == 0 {
 		*r = newRound(inFlight, now)
 	}
-	r.acked.messages += acked.messages
-	r.acked.bytes += acked.bytes
+	r.acked = r.acked.plus(acked)
 	r.sum += time.Duration(acked.messages) * took
 	if lasted := now.Sub(r.began); l.isRound(lasted) {
 		l.took = max(1, r.sum/time.Duration(r.acked.messages))

@@ -60,42 +60,35 @@ func (w *Window) serve() (served []*Share) {
 		if granted.messages == 0 {
 			break
 		}
-		s.holds(s.inFlight, granted)
-		s.isGranted, s.isWaiting = true, false // It stays active.
+		s.grant(granted)
 		w.waiting = slices.Delete(w.waiting, i, i+1)
 		served = append(served, s)
 	}
 	return served
 }
 
-func (w *Window) joinQueue(s *Share, want int) {
-	s.want = want
-	if s.isWaiting {
-		return
-	}
-	wasActive := s.isActive()
-	s.isWaiting = true
-	w.waiting = append(w.waiting, s)
-	w.count(s, wasActive)
-}
-
-func (w *Window) leaveQueue(s *Share) {
-	if !s.isWaiting {
-		return
-	}
-	s.isWaiting = false
-	w.waiting = slices.DeleteFunc(w.waiting, func(other *Share) bool { return other == s })
-	w.count(s, true)
+// hold notes what a share holds instead of what it held.
+func (w *Window) hold(inFlight, inFlightNow, kept, keptNow load) {
+	w.inFlight = w.inFlight.plus(inFlightNow).minus(inFlight)
+	w.kept = w.kept.plus(keptNow).minus(kept)
+	w.limit.holds(w.inFlight)
 }
 
 // count keeps the number of active shares.
-func (w *Window) count(s *Share, wasActive bool) {
-	switch isActive := s.isActive(); {
+func (w *Window) count(isActive, wasActive bool) {
+	switch {
 	case isActive && !wasActive:
 		w.active++
 	case wasActive && !isActive:
 		w.active--
 	}
+}
+
+// enqueue lets a share wait for its turn, dequeue ends that.
+func (w *Window) enqueue(s *Share) { w.waiting = append(w.waiting, s) }
+
+func (w *Window) dequeue(s *Share) {
+	w.waiting = slices.DeleteFunc(w.waiting, func(other *Share) bool { return other == s })
 }
 
 // activeWith is how many shares are active with this one.

@@ -46,7 +46,7 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 			granted = load{min(want, most), w.limit.size().bytes}
 			s.holds(s.inFlight, granted)
 			s.isProbe = true
-			w.leaveQueue(s)
+			s.leaveQueue()
 		}
 	case s.isGranted:
 		granted = s.fetch()
@@ -57,7 +57,7 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 	if granted.messages > 0 || !queued {
 		return granted, nil
 	}
-	w.joinQueue(s, want)
+	s.joinQueue(want)
 	served = w.serve()
 	if i := slices.Index(served, s); i >= 0 { // It was its turn.
 		granted, served = s.fetch(), slices.Delete(served, i, i+1)
@@ -69,7 +69,7 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 // queue: there is nothing to claim for it any more.
 func (s *Share) Yield() {
 	s.window.mu.Lock()
-	s.window.leaveQueue(s)
+	s.leaveQueue()
 	s.drop()
 	served := s.window.serve()
 	s.window.mu.Unlock()
@@ -91,27 +91,27 @@ func (s *Share) Use(messages, bytes int) {
 	wake(served)
 }
 
+// Enter says that messages are in flight for which no room was reserved: they were claimed before,
+// and had to wait for others that are in flight.
+func (s *Share) Enter(messages, bytes int) {
+	s.window.mu.Lock()
+	s.holds(s.inFlight.plus(load{messages, bytes}), s.kept)
+	s.window.mu.Unlock()
+}
+
 // Answered says that the broker acknowledged so many messages, or refused them,
 // took after they were handed to the sink, on average; it is what the limit learns
 // from. For messages that Gone was called for already it is called with none: the
 // broker answers, nothing else. It returns true where the sink was down until now;
 // then all that wait are woken.
 func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool) {
-	w := s.window
-	now := w.now()
-	w.mu.Lock()
-	wasDown = w.health.answer(now)
-	if messages > 0 {
-		w.limit.acknowledged(load{messages, bytes}, took, w.inFlight, now)
-		if began := now.Add(-took); began.After(w.overtaken) {
-			w.overtaken = began
-		}
-	}
+	s.window.mu.Lock()
+	wasDown = s.window.answered(load{messages, bytes}, took)
 	served := s.free(load{messages, bytes})
 	if wasDown {
-		served = append(served, w.waiting...)
+		served = append(served, s.window.waiting...)
 	}
-	w.mu.Unlock()
+	s.window.mu.Unlock()
 	wake(served)
 	return wasDown
 }
@@ -145,7 +145,7 @@ func (s *Share) Down() (isNew bool) {
 // but not before the last Answered and Gone of what it held.
 func (s *Share) Leave() {
 	s.window.mu.Lock()
-	s.window.leaveQueue(s)
+	s.leaveQueue()
 	s.isProbe = false
 	s.holds(load{}, load{})
 	served := s.window.serve()
@@ -174,14 +174,37 @@ func (s *Share) free(part load) (served []*Share) {
 
 // holds sets what the share holds.
 func (s *Share) holds(inFlight, kept load) {
-	w := s.window
 	wasActive := s.isActive()
-	w.inFlight = w.inFlight.plus(inFlight).minus(s.inFlight)
-	w.kept = w.kept.plus(kept).minus(s.kept)
+	s.window.hold(s.inFlight, inFlight, s.kept, kept)
 	s.inFlight, s.kept = inFlight, kept
 	s.isGranted = s.isGranted && kept.messages > 0
-	w.limit.holds(w.inFlight)
-	w.count(s, wasActive)
+	s.window.count(s.isActive(), wasActive)
+}
+
+// grant gives a share that waits what it holds from now on. It stays active.
+func (s *Share) grant(granted load) {
+	s.holds(s.inFlight, granted)
+	s.isGranted, s.isWaiting = true, false
+}
+
+func (s *Share) joinQueue(want int) {
+	s.want = want
+	if s.isWaiting {
+		return
+	}
+	wasActive := s.isActive()
+	s.isWaiting = true
+	s.window.enqueue(s)
+	s.window.count(s.isActive(), wasActive)
+}
+
+func (s *Share) leaveQueue() {
+	if !s.isWaiting {
+		return
+	}
+	s.isWaiting = false
+	s.window.dequeue(s)
+	s.window.count(s.isActive(), true)
 }
 
 func (s *Share) held() int { return s.inFlight.messages + s.kept.messages }

@@ -115,6 +115,18 @@ func (w *Window) isDown() bool {
 	return w.health.down
 }
 
+// answered learns from messages that the broker has answered, took after they were handed over.
+func (w *Window) answered(acked load, took time.Duration) (wasDown bool) {
+	now := w.now()
+	if acked.messages > 0 {
+		w.limit.acknowledged(acked, took, w.inFlight, now)
+		if began := now.Add(-took); began.After(w.overtaken) {
+			w.overtaken = began
+		}
+	}
+	return w.health.answer(now)
+}
+
 // IsCrowded reports whether a share waits for room.
 func (w *Window) IsCrowded() bool {
 	w.mu.Lock()

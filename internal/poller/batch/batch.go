@@ -49,6 +49,8 @@ const (
 	states
 )
 
+func (s State) isInWindow() bool { return s == Held || s == Out }
+
 // Lease is an unbroken time of holding a shard. Once it lapsed it never comes
 // back: what was claimed under it may belong to somebody else by now.
 type Lease struct{ until time.Duration }
@@ -79,19 +81,17 @@ type Batch struct {
 	from    *routes.Route
 	isProbe bool
 
-	members  []member
-	count    [states]int
-	segments []segment // by first message; nil where none has a Key
-	behind   []*segment
-	told     []passage
-	calls    []*Call
+	members []member
+	count   [states]int
+	behind  []*segment
+	told    []passage
+	calls   []*Call
 
 	verdicts []message.Verdict
 	since    time.Duration // when the first was decided that is not being settled
 	goesBack bool          // one of them does
 	settling settling
 
-	lookedAt time.Duration // for messages that hang
 	// confirming: the claim has to be confirmed yet. unconfirmed: it was not.
 	confirming, unconfirmed bool
 	// hasAnswered and hasPanicked are what the sink did.
@@ -160,12 +160,12 @@ type Claim struct {
 	Durable bool
 }
 
-func newBatch(c Claim, now time.Duration) *Batch {
+func newBatch(c Claim) *Batch {
 	n := len(c.Messages)
 	b := &Batch{
 		claim: c.Claim, lease: c.Lease, deadline: c.Deadline, from: c.From, isProbe: c.IsProbe,
-		confirming: c.Durable, lookedAt: now,
-		members: make([]member, n), verdicts: make([]message.Verdict, n),
+		confirming: c.Durable,
+		members:    make([]member, n), verdicts: make([]message.Verdict, n),
 	}
 	b.count[Held] = n
 	return b
@@ -209,16 +209,20 @@ func Weight(m *message.Message) int {
 	return m.Size() + envelope
 }
 
-// Room is what it takes in the window: all that may yet be published, but for what hangs.
+// Room is what it takes in the window: all that is with the sink or about to be, but for what
+// hangs. What waits behind others is neither.
 func (b *Batch) Room() (messages, bytes int) {
 	for i := range b.members {
-		if b.members[i].state <= Out {
+		if b.members[i].state.isInWindow() {
 			messages++
 			bytes += Weight(&b.claim.Messages[i].Message)
 		}
 	}
 	return messages, bytes
 }
+
+// IsHung reports whether a message hangs.
+func (b *Batch) IsHung(i int) bool { return b.members[i].state == Hung }
 
 // Indices are the messages in a state, in due order.
 func (b *Batch) Indices(state State) []int {
@@ -260,8 +264,7 @@ func (b *Batch) HandOver(indices []int, now time.Time, changed chan struct{}) *C
 
 // Answer notes that the broker has dealt with a message. It reports whether that is the first.
 func (b *Batch) Answer() (isFirst bool) {
-	isFirst = !b.hasAnswered
-	b.hasAnswered = true
+	isFirst, b.hasAnswered = !b.hasAnswered, true
 	return isFirst
 }
 
@@ -307,7 +310,6 @@ func (b *Batch) settle(now time.Duration) {
 		settlement: message.Settlement{Claim: b.claim, Verdicts: b.verdicts},
 		indices:    b.Indices(Decided), began: now, isCalled: true,
 	}
-	b.goesBack = false
 	if len(b.settling.indices) < len(b.members) {
 		b.settlePart()
 	}
@@ -329,8 +331,19 @@ func (b *Batch) settlePart() {
 	}
 }
 
+// park adds what Redis is to know of the routes whose messages are parked.
+func (b *Batch) park(parks []message.ParkedRoute) {
+	b.goesBack, b.settling.settlement.Parks = false, parks
+}
+
 // again repeats a settle that had no answer.
 func (b *Batch) again() { b.settling.isCalled, b.settling.settlement.Repeated = true, true }
+
+// settled ends a settle.
+func (b *Batch) settled() (w settling) {
+	w, b.settling = b.settling, settling{}
+	return w
+}
 
 // unanswered notes that a settle had no answer. Where only settling fails, the claim must end
 // by itself some day: after so long.
@@ -354,13 +367,9 @@ func (b *Batch) lose(token message.ClaimToken) { b.lost = b.lost || b.claim.Toke
 
 func (b *Batch) extendTo(deadline time.Duration) { b.deadline = deadline }
 
-// end notes that a message is settled, or not ours to settle.
-func (b *Batch) end(i int) { b.move(i, Ended) }
-
 // hasEnded reports whether nothing is left to do for it, and no call of the sink runs.
 func (b *Batch) hasEnded() bool {
-	if b.Left() > 0 && (!b.abandoned || b.Open() > 0) || b.settling.isCalled {
-		return false
-	}
-	return !slices.ContainsFunc(b.calls, func(c *Call) bool { return !c.hasReturned.Load() })
+	isSettled := b.Left() == 0 || b.abandoned && b.Open() == 0
+	isCalled := slices.ContainsFunc(b.calls, func(c *Call) bool { return !c.hasReturned.Load() })
+	return isSettled && !b.settling.isCalled && !isCalled
 }

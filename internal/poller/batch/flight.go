@@ -37,6 +37,7 @@ type chain struct{ key, topic string }
 
 // segment is the part of a chain that one batch has. It is a record: the flight writes it.
 type segment struct {
+	chain chain
 	batch *Batch
 	// first and end are the first and the last of its messages; between them it goes
 	// by member.next.
@@ -88,7 +89,9 @@ func (f *Flight) Ask() { f.isAsked = true }
 func (f *Flight) Answered() {
 	f.isAsked = false
 	for _, s := range f.departed {
-		f.leave(s)
+		if !s.hasLeft { // It may have been forgotten.
+			f.leave(s)
+		}
 	}
 	f.departed = nil
 }
@@ -96,7 +99,7 @@ func (f *Flight) Answered() {
 // Add takes what was claimed. What is parked already is decided; what of the rest need not wait
 // for earlier messages is held.
 func (f *Flight) Add(c Claim, now time.Duration) *Batch {
-	b := newBatch(c, now)
+	b := newBatch(c)
 	for _, p := range c.Parked {
 		f.park(b, p, now)
 	}
@@ -137,22 +140,11 @@ func (f *Flight) enter(b *Batch, i int32, c chain) {
 		b.extend(before, i)
 		return
 	}
-	s := b.begin(i)
-	f.last[c] = s
+	s := &segment{chain: c, batch: b, first: i, end: i, open: 1}
+	b.members[i].segment, f.last[c] = s, s
 	if before != nil {
 		f.follow(s, before)
 	}
-}
-
-// begin makes a segment of a message.
-func (b *Batch) begin(i int32) *segment {
-	if b.segments == nil {
-		b.segments = make([]segment, len(b.members)) // It never grows, there are pointers into it.
-	}
-	s := &b.segments[i]
-	*s = segment{batch: b, first: i, end: i, open: 1}
-	b.members[i].segment = s
-	return s
 }
 
 // extend puts a message behind those of a segment.
@@ -272,8 +264,9 @@ func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Rou
 		f.depart(b, i, in)
 	}
 	if s := b.members[i].segment; s != nil {
-		s.open--
-		f.pass(s)
+		if s.open--; s.open == 0 {
+			f.pass(s)
+		}
 	}
 	return was
 }
@@ -307,17 +300,15 @@ func (f *Flight) arrive(b *Batch, i int, now time.Duration) {
 		f.claimable = min(f.claimable, now)
 	}
 	if m.segment != nil {
-		m.segment.away--
-		f.pass(m.segment)
+		if m.segment.away--; m.segment.open == 0 {
+			f.pass(m.segment)
+		}
 	}
 }
 
 // pass tells the segment behind of one that has all its verdicts, and takes it out of its chain
 // if nothing of it is on its way.
 func (f *Flight) pass(s *segment) {
-	if s.open > 0 {
-		return
-	}
 	if s.later != nil && s.later.isBehind {
 		f.tell(s.later, s.broken)
 	}
@@ -331,18 +322,14 @@ func (f *Flight) pass(s *segment) {
 }
 
 func (f *Flight) leave(s *segment) {
-	if s.hasLeft {
+	if s.hasLeft = true; s.earlier == nil && s.later == nil {
+		delete(f.last, s.chain)
 		return
 	}
-	s.hasLeft = true
-	m := s.batch.At(int(s.first))
-	switch {
-	case s.later != nil:
+	if s.later != nil {
 		s.later.earlier = s.earlier
-	case s.earlier != nil:
-		f.last[chain{m.Key, m.Topic}] = s.earlier
-	default:
-		delete(f.last, chain{m.Key, m.Topic})
+	} else {
+		f.last[s.chain] = s.earlier
 	}
 	if s.earlier != nil {
 		s.earlier.later = s.later
@@ -355,12 +342,10 @@ func (f *Flight) Hang(b *Batch, i int, in *routes.Route) {
 	b.members[i].route = in
 }
 
-// Heard ends the wait for a message that hung, if it did.
+// Heard says that the outcome of a message that hung is known, or that it never will be.
 func (f *Flight) Heard(b *Batch, i int, isAnswer bool, now time.Duration) {
-	if m := &b.members[i]; m.state == Hung {
-		f.routes.Heard(m.route, isAnswer, now)
-		m.route = nil
-	}
+	f.routes.Heard(b.members[i].route, isAnswer, now)
+	b.members[i].route = nil
 }
 
 // Hanging returns the messages of a batch that are with the sink for longer than the limit
@@ -379,26 +364,14 @@ func (b *Batch) Hanging(isLate func(since time.Time) bool) (hanging []int) {
 	return hanging
 }
 
-// Look reports when to look for messages that hang, once in a while, and notes it if that is now.
-func (b *Batch) Look(now, every time.Duration) (isTime bool, next time.Duration) {
-	if b.Open() == 0 {
-		return false, never
-	}
-	if isTime = now-b.lookedAt >= every; isTime {
-		b.lookedAt = now
-	}
-	return isTime, b.lookedAt + every
-}
-
 // Settle begins to write what is decided of a batch, or repeats what had no answer.
 func (f *Flight) Settle(b *Batch, now time.Duration) message.Settlement {
 	if len(b.settling.indices) > 0 {
 		b.again()
 		return b.settling.settlement
 	}
-	isParking := b.goesBack
-	if b.settle(now); isParking {
-		b.settling.settlement.Parks = f.parks(b)
+	if b.settle(now); b.goesBack {
+		b.park(f.parks(b))
 	}
 	return b.settling.settlement
 }
@@ -414,14 +387,19 @@ func (f *Flight) parks(b *Batch) []message.ParkedRoute {
 	return f.routes.Tell(used)
 }
 
+// Tally counts what was settled, by verb.
+type Tally struct {
+	Verbs [message.VerbDrop + 1]int
+	// Suspected are copies that are out, or may be, while an earlier one may be.
+	Suspected int
+}
+
 // Settled takes the answer to a settle, and returns the messages. isDone: Redis has done what
 // was decided; else the claim was not ours any more. isRepeated: an earlier call may have
 // done it.
-func (f *Flight) Settled(b *Batch, isDone bool, now time.Duration) (indices []int, isRepeated bool) {
-	w := b.settling
-	b.settling = settling{}
-	f.close(b, w.indices, isDone, now)
-	return w.indices, w.settlement.Repeated
+func (f *Flight) Settled(b *Batch, isDone bool, now time.Duration) (indices []int, n Tally, isRepeated bool) {
+	w := b.settled()
+	return w.indices, f.close(b, w.indices, isDone, now), w.settlement.Repeated
 }
 
 // Unanswered says that a settle had no answer. It is repeated for as long as the claim may
@@ -437,19 +415,25 @@ func (f *Flight) Unanswered(b *Batch, isOver bool, now, patience time.Duration, 
 }
 
 // close ends messages that are decided, in Redis too where isDone.
-func (f *Flight) close(b *Batch, indices []int, isDone bool, now time.Duration) {
+func (f *Flight) close(b *Batch, indices []int, isDone bool, now time.Duration) (n Tally) {
 	for _, i := range indices {
-		b.end(i)
-		switch verdict := &b.verdicts[i]; {
-		case goesBack(verdict.Verb):
-			f.arrive(b, i, now)
-		case isDone && verdict.Verb == message.VerbRetry:
+		b.move(i, Ended)
+		verdict := &b.verdicts[i]
+		n.Verbs[verdict.Verb]++
+		if verdict.Published && b.At(i).Attempts.MaybeOut > 0 {
+			n.Suspected++
+		}
+		if isDone && verdict.Verb == message.VerbRetry {
 			f.claimable = min(f.claimable, now+verdict.Delay)
+		}
+		if goesBack(verdict.Verb) {
+			f.arrive(b, i, now)
 		}
 	}
 	if b.from != nil {
 		f.routes.Settled(b.from, len(indices))
 	}
+	return n
 }
 
 // Fail gives a batch up with which something panicked: its claim is left to be reclaimed.
@@ -459,11 +443,13 @@ func (f *Flight) Fail(b *Batch, now time.Duration) {
 		if b.members[i].state >= Decided {
 			continue
 		}
-		f.Heard(b, i, false, now)
-		b.move(i, Lost)
+		if b.move(i, Lost) == Hung {
+			f.Heard(b, i, false, now)
+		}
 		if s := b.members[i].segment; s != nil { // It never arrives, and stays until it is forgotten.
-			s.open, s.away, s.broken = s.open-1, s.away+1, true
-			f.pass(s)
+			if s.open, s.away, s.broken = s.open-1, s.away+1, true; s.open == 0 {
+				f.pass(s)
+			}
 		}
 	}
 }
@@ -508,8 +494,8 @@ func (f *Flight) Forget(b *Batch, now time.Duration) (decided []int) {
 	if left := b.Left(); left > 0 && b.from != nil { // What a panic has left without a verdict.
 		f.routes.Settled(b.from, left)
 	}
-	for i := range b.segments {
-		if s := &b.segments[i]; s.batch != nil {
+	for i := range b.members {
+		if s := b.members[i].segment; s != nil && int(s.first) == i && !s.hasLeft { // Each once.
 			f.leave(s)
 		}
 	}

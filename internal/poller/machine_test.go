@@ -1,0 +1,235 @@
+package poller
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/poller/batch"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// machine is a shard that is told what happens by hand, at instants of the test's own: it notes
+// what the shard has done for it.
+type machine struct {
+	*Shard
+	t         *testing.T
+	now       time.Duration
+	claims    []message.ClaimRequest
+	published []string
+	calls     map[string]func(sinks.Outcome) // by message
+	settles   []settleCall
+}
+
+type settleCall struct {
+	batch      *batch.Batch
+	settlement message.Settlement
+}
+
+func (m *machine) Claim(r message.ClaimRequest) { m.claims = append(m.claims, r) }
+func (m *machine) Reclaim(message.Reclaim)      {}
+func (m *machine) Parked()                      {}
+func (m *machine) NoLayout()                    {}
+func (m *machine) Confirm(*batch.Batch)         {}
+func (m *machine) Topics(*batch.Batch, []int)   {}
+func (m *machine) Settle(b *batch.Batch, s message.Settlement) {
+	m.settles = append(m.settles, settleCall{b, s})
+}
+
+// Publish implements [Calls].
+func (m *machine) Publish(c *batch.Call, messages []message.Message) {
+	left := len(messages)
+	for i := range messages {
+		m.published = append(m.published, messages[i].ID)
+		m.calls[messages[i].ID] = func(o sinks.Outcome) {
+			c.Outcomes.Report(i, o)
+			if left--; left == 0 {
+				c.Return()
+			}
+		}
+	}
+}
+
+// newMachine is one that holds its shard, in which these routes have messages parked.
+func newMachine(t *testing.T, parked ...string) *machine {
+	t.Helper()
+	q, err := NewSimulated(Config{
+		Queue: "q", Instance: "i", Shards: []int{0}, Store: func(int) Store { return nil }, Sink: Sink{Sink: simRoutes{}},
+		Claims: Claims{Timeout: time.Minute, Lease: 5 * time.Second},
+	}, func() float64 { return 0.5 })
+	require.NoError(t, err)
+	m := &machine{t: t, calls: map[string]func(sinks.Outcome){}}
+	m.Shard = NewShard(q, 0, 1, m, Wakes{Outcomes: make(chan struct{}, 1), Room: func() {}, Rates: func() {}})
+	due := m.redisNow()
+	m.answer(nil, &due)
+	var routes []message.ParkedRoute
+	for i, name := range parked {
+		routes = append(routes, message.ParkedRoute{Slot: i + 1, Route: name, Reason: "full"})
+	}
+	m.step()
+	m.Loaded(m.now, routes, nil)
+	return m
+}
+
+func (m *machine) step() { m.Step(m.now) }
+
+// after has time pass, and a turn taken.
+func (m *machine) after(d time.Duration) {
+	m.now += d
+	m.step()
+}
+
+// redisNow is what Redis' clock says.
+func (m *machine) redisNow() time.Time { return time.Unix(1_000_000, 0).Add(m.now) }
+
+// claim is the request that is to be made now.
+func (m *machine) claim() message.ClaimRequest {
+	m.t.Helper()
+	n := len(m.claims)
+	m.step()
+	require.Len(m.t, m.claims, n+1)
+	return m.claims[n]
+}
+
+// answer has a request made, unless one is under way, and answered with messages; what waits next
+// is due then, if anything.
+func (m *machine) answer(messages []message.Claimed, next *time.Time) {
+	m.t.Helper()
+	if !m.IsWaiting() {
+		m.claim()
+	}
+	claim := message.Claim{Now: m.redisNow(), Messages: messages, More: true}
+	if next != nil {
+		claim.NextDue = *next
+	}
+	m.Claimed(m.now, claim, m.now, nil)
+}
+
+func (m *machine) message(id, topic string) message.Claimed {
+	c := keyed(id, "k", m.redisNow())
+	c.Topic = topic
+	return c
+}
+
+// settle writes what is decided, and returns the verbs.
+func (m *machine) settle() (verbs []message.Verb) {
+	m.t.Helper()
+	m.after(settleSoon)
+	require.NotEmpty(m.t, m.settles)
+	for _, s := range m.settles {
+		for _, v := range s.settlement.Verdicts {
+			verbs = append(verbs, v.Verb)
+		}
+		m.Settled(m.now, s.batch, false, nil)
+	}
+	m.settles = nil
+	return verbs
+}
+
+const settleSoon = 150 * time.Millisecond
+
+var sinkDown = sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, errBroker)
+
+// A claim that has no answer yet may have been made before an earlier message of the Key was
+// back: what it has taken must not pass that one (I15).
+func TestClaimThatCrossesAReturn(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	due := m.redisNow()
+	m.answer([]message.Claimed{m.message("m1", "t")}, &due)
+	require.Positive(t, m.claim().Max)
+	m.calls["m1"](sinkDown)
+	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
+	m.answer([]message.Claimed{m.message("m2", "t")}, &due)
+	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
+	assert.Equal(t, []string{"m1"}, m.published)
+}
+
+// Nothing is claimed while messages are on their way back: the parts of a Key could hold each
+// other up for ever.
+func TestReturnsAreAwaited(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	due := m.redisNow()
+	require.Positive(t, m.claim().Max)
+	m.now = 61 * time.Second // Too late to publish any of it.
+	m.answer([]message.Claimed{m.message("m1", "t")}, &due)
+	for range 9 {
+		m.after(time.Millisecond)
+		if n := len(m.claims); m.IsWaiting() {
+			require.Zero(t, m.claims[n-1].Max)
+			m.answer(nil, &due)
+		}
+	}
+	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
+	m.after(time.Millisecond)
+	assert.Positive(t, m.claims[len(m.claims)-1].Max)
+	assert.Empty(t, m.published)
+}
+
+// What a claim has taken from a slot goes back to it where a message that went back meanwhile is
+// due, which may belong in front of it; and no slot is claimed from until that one was claimed.
+// Then they are, though others are due all the time.
+func TestSlotsWaitForReturns(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "t")
+	due := m.redisNow()
+	first := m.message("m1", "u")
+	for m.claim().Slot == 0 { // In turn: what is due, and the slot.
+		m.answer([]message.Claimed{first}, &due)
+	}
+	require.Equal(t, 1, m.claims[len(m.claims)-1].Slot)
+	require.Equal(t, []string{"m1"}, m.published)
+	m.calls["m1"](sinkDown)
+	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
+	m.answer([]message.Claimed{m.message("p1", "t")}, &due)
+	require.Equal(t, []message.Verb{message.VerbPark}, m.settle())
+	require.Equal(t, []string{"m1"}, m.published)
+
+	slots := func() (n int) {
+		for range 20 {
+			m.after(time.Second)
+			if !m.IsWaiting() {
+				continue
+			}
+			if m.claims[len(m.claims)-1].Slot == 1 {
+				n++
+			}
+			m.answer(nil, &due)
+		}
+		return n
+	}
+	require.Zero(t, slots())
+	due = m.redisNow() // m1 was claimed, and another is due.
+	m.answer([]message.Claimed{m.message("m1", "u")}, &due)
+	m.calls["m1"](acked)
+	m.settle()
+	assert.Positive(t, slots())
+}
+
+// What waits for an earlier message of its Key is not published after the lease.
+func TestNothingIsPublishedAfterTheLease(t *testing.T) {
+	t.Parallel()
+	for _, late := range []time.Duration{0, 6 * time.Second} {
+		t.Run(fmt.Sprint(late), func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			due := m.redisNow()
+			m.answer([]message.Claimed{m.message("m1", "t")}, &due)
+			m.answer([]message.Claimed{m.message("m2", "t")}, nil)
+			m.now += late // The renewal is under way, and not answered.
+			m.calls["m1"](acked)
+			m.step()
+			if late == 0 {
+				assert.Equal(t, []string{"m1", "m2"}, m.published)
+			} else {
+				assert.Equal(t, []string{"m1"}, m.published)
+				assert.Equal(t, []message.Verb{message.VerbAck, message.VerbRelease}, m.settle())
+			}
+		})
+	}
+}
