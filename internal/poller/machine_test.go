@@ -221,15 +221,33 @@ func TestNothingIsPublishedAfterTheLease(t *testing.T) {
 			due := m.redisNow()
 			m.answer([]message.Claimed{m.message("m1", "t")}, &due)
 			m.answer([]message.Claimed{m.message("m2", "t")}, nil)
+			inWindow := func() int { n, _ := m.queue.config.Sink.Window.InFlight(); return n }
+			assert.Equal(t, 1, inWindow(), "what waits takes no room")
 			m.now += late // The renewal is under way, and not answered.
 			m.calls["m1"](acked)
 			m.step()
 			if late == 0 {
 				assert.Equal(t, []string{"m1", "m2"}, m.published)
+				assert.Equal(t, 1, inWindow())
 			} else {
 				assert.Equal(t, []string{"m1"}, m.published)
 				assert.Equal(t, []message.Verb{message.VerbAck, message.VerbRelease}, m.settle())
 			}
 		})
 	}
+}
+
+// A message that the broker has refused by itself is claimed again when it is due, though the
+// store has told of nothing that waits.
+func TestRetriesAreClaimedInTime(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.answer([]message.Claimed{m.message("m1", "t")}, nil)
+	m.calls["m1"](sinks.Failed(sinks.Retryable, sinks.ReasonRefused, errBroker))
+	require.Equal(t, []message.Verb{message.VerbRetry}, m.settle())
+	m.after(time.Second - time.Millisecond)
+	require.False(t, m.IsWaiting())
+	m.after(time.Millisecond)
+	require.True(t, m.IsWaiting())
+	assert.Positive(t, m.claims[len(m.claims)-1].Max)
 }

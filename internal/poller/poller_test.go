@@ -186,7 +186,7 @@ func (e *endless) Claim(_ context.Context, r message.ClaimRequest) (message.Clai
 	if e.left < 0 {
 		return message.Claim{Now: time.Now()}, nil
 	}
-	return message.Claim{Now: time.Now(), Messages: e.messages, More: true}, nil
+	return message.Claim{Now: time.Now(), NextDue: time.Now(), Messages: e.messages, More: true}, nil
 }
 
 func (e *endless) Confirm(context.Context, message.ClaimToken) error { return nil }

@@ -123,7 +123,9 @@ func (s *Shard) heed() {
 func (s *Shard) seeThrough() (next time.Duration) {
 	next = never
 	for _, b := range s.flight.Live() {
-		s.take(b)
+		for _, c := range b.Calls() {
+			s.take(b, c)
+		}
 	}
 	if s.lookForHanging(); len(s.flight.Live()) > 0 {
 		next = s.lookAt
@@ -212,60 +214,55 @@ func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 		s.giveBack(b, indices)
 		return
 	}
-	messages, admitted := make([]message.Message, 0, len(indices)), make([]int, 0, len(indices))
+	messages, admitted := make([]message.Message, len(indices)), make([]int, 0, len(indices))
 	for _, i := range indices {
-		if m, isAdmitted := s.admit(b, i, areTold); isAdmitted {
-			messages, admitted = append(messages, m), append(admitted, i)
+		if s.admit(b, i, &messages[len(admitted)], areTold) {
+			admitted = append(admitted, i)
 		}
 	}
 	if len(admitted) < len(indices) {
 		s.leftOut(b, len(admitted) > 0)
 	}
 	if len(admitted) > 0 {
-		s.do.Publish(b.HandOver(admitted, s.queue.base.Add(s.now), s.changed), messages)
+		s.do.Publish(b.HandOver(admitted, s.queue.base.Add(s.now), s.changed), messages[:len(admitted)])
 	}
 }
 
-// admit returns a message as it is published now, its body clear, and whether it is to be: if
-// not, it is decided what becomes of it, or its topic is asked for. The batch's own stays sealed.
-func (s *Shard) admit(b *batch.Batch, i int, isTold bool) (m message.Message, isAdmitted bool) {
+// admit makes m of a message as it is published now, its body clear, and reports whether it is to
+// be: if not, it is decided what becomes of it, or its topic is asked for. The batch's own stays sealed.
+func (s *Shard) admit(b *batch.Batch, i int, m *message.Message, isTold bool) bool {
 	claimed := b.At(i)
-	m = claimed.Message
+	*m = claimed.Message
 	m.Attempt = claimed.Attempts.Begun + 1
 	_, isSealed := m.SealedBy()
 	isTaken := isTold || s.queue.config.Topics == nil || s.queue.config.Topics.Known().Check(m.Topic) == nil
 	verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now))
 	if claimed.Err == nil && !isLate && isTaken && !isSealed {
-		return m, true
+		return true
 	}
-	return m, s.admitSpecial(b, i, &m, verdict, isLate, isTaken)
+	return s.admitSpecial(b, i, m, verdict, isLate, isTaken)
 }
 
-// take decides about the messages of a batch whose outcomes have come. The answers come first:
+// take decides about the messages of a call whose outcomes have come. The answers come first:
 // whether the broker has answered anything decides what a missing answer means.
-func (s *Shard) take(b *batch.Batch) {
+func (s *Shard) take(b *batch.Batch, c *batch.Call) {
 	defer s.recovered(b)
-	for _, c := range b.Calls() {
-		if s.fresh = c.Take(s.fresh[:0]); len(s.fresh) > 0 && b.Open() > 0 {
-			s.hear(b, c, s.fresh)
-		}
+	if s.fresh = c.Take(s.fresh[:0]); len(s.fresh) == 0 || b.Open() == 0 {
+		return
 	}
-}
-
-func (s *Shard) hear(b *batch.Batch, c *batch.Call, fresh []int) {
 	var failed []int
 	messages, bytes, took := 0, 0, time.Duration(0)
-	for _, n := range fresh {
-		i, report := c.At(n)
-		if s.observe(b.At(i), c.Began(), report); !batch.IsAnswer(report.Outcome) {
+	for _, n := range s.fresh {
+		i, report, began := c.At(n)
+		if s.observe(b.At(i), began, report); !batch.IsAnswer(report.Outcome) {
 			failed = append(failed, n)
 		} else if was := s.decide(b, i, report.Outcome); was == batch.Hung {
 			s.flight.Heard(b, i, true, s.now)
 		} else {
-			messages, bytes, took = messages+1, bytes+batch.Weight(&b.At(i).Message), took+report.At.Sub(c.Began())
+			messages, bytes, took = messages+1, bytes+batch.Weight(&b.At(i).Message), took+report.At.Sub(began)
 		}
 	}
-	if len(failed) < len(fresh) {
+	if len(failed) < len(s.fresh) {
 		s.answered(b, messages, bytes, took/time.Duration(max(1, messages)))
 	}
 	if len(failed) > 0 {

@@ -191,7 +191,7 @@ func (s *Shard) leave(b *batch.Batch, i int, was batch.State, isHeldBack bool) {
 // fail decides about messages that the broker has not answered by themselves.
 func (s *Shard) fail(b *batch.Batch, c *batch.Call, failed []int) {
 	for _, n := range failed {
-		i, report := c.At(n)
+		i, report, _ := c.At(n)
 		outcome := report.Outcome
 		if batch.IsPanic(outcome) {
 			b.Panic()

@@ -174,7 +174,7 @@ func written(f *ast.FuncDecl) (fields []*ast.SelectorExpr) {
 // foreign is the type whose field a function writes though it is not its own; empty if it may.
 func (s *sources) foreign(f *ast.FuncDecl, sel *ast.SelectorExpr, info *types.Info) string {
 	owner := structOf(info.TypeOf(sel.X))
-	if owner == nil || !s.isOurs(owner) || s.isBuilt(sel.X, f, info) {
+	if owner == nil || !s.isOwned(owner) || s.isBuilt(sel.X, f, info) {
 		return ""
 	}
 	name := owner.Obj().Name()
@@ -188,8 +188,8 @@ func (s *sources) foreign(f *ast.FuncDecl, sel *ast.SelectorExpr, info *types.In
 	return ""
 }
 
-func (s *sources) isOurs(t *types.Named) bool {
-	return t.Obj().Pkg() != nil && strings.HasPrefix(t.Obj().Pkg().Path()+"/", s.module)
+func (s *sources) isOwned(t *types.Named) bool {
+	return t.Obj().Pkg() != nil && slices.Contains(owned, strings.TrimPrefix(t.Obj().Pkg().Path(), s.module))
 }
 
 // isBuilt reports whether what is written is a value of the function's own.

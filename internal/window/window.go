@@ -17,8 +17,10 @@
 // its bytes once, from Reserve until one of the three ends:
 //
 //	Reserve ──► kept ──Use──► in flight ──Answered──► free, and learned from
-//	   ▲         │               ├───────Gone──────► free
+//	   ▲         │        Enter ─┼───────Gone──────► free
 //	   └── wake  └─ unused: free └───────Leave─────► free
+//
+// What was claimed and waits for others in flight enters when it is published.
 //
 // What is kept for a claim is mostly more than the claim will find. So where little
 // is in flight, a share gets room for a few messages whatever others keep.

@@ -81,11 +81,12 @@ type Batch struct {
 	from    *routes.Route
 	isProbe bool
 
-	members []member
-	count   [states]int
-	behind  []*segment
-	told    []passage
-	calls   []*Call
+	members  []member
+	segments []segment // by first message; nil where none has a Key
+	count    [states]int
+	behind   []*segment
+	told     []passage
+	calls    []*Call
 
 	verdicts []message.Verdict
 	since    time.Duration // when the first was decided that is not being settled
@@ -131,20 +132,18 @@ type Call struct {
 // Return says that the sink has returned. It is safe for concurrent use.
 func (c *Call) Return() { c.hasReturned.Store(true) }
 
-// Began is when the messages were handed over.
-func (c *Call) Began() time.Time { return c.began }
-
 // Take appends the outcomes that have come since the last call to fresh, by place in the call.
 func (c *Call) Take(fresh []int) []int {
-	if c.left > 0 {
-		fresh = c.Outcomes.Take(fresh)
-		c.left -= len(fresh)
-	}
+	fresh = c.Outcomes.Take(fresh)
+	c.left -= len(fresh)
 	return fresh
 }
 
-// At is the n-th message of the call: its place in the batch, and its outcome, which has come.
-func (c *Call) At(n int) (i int, report *sinks.Report) { return c.indices[n], c.Outcomes.Taken(n) }
+// At is the n-th message of the call: its place in the batch, its outcome, which has come, and
+// when it was handed over.
+func (c *Call) At(n int) (i int, report *sinks.Report, began time.Time) {
+	return c.indices[n], c.Outcomes.Taken(n), c.began
+}
 
 // Claim is what is known of a claim that was granted.
 type Claim struct {
@@ -162,13 +161,10 @@ type Claim struct {
 
 func newBatch(c Claim) *Batch {
 	n := len(c.Messages)
-	b := &Batch{
-		claim: c.Claim, lease: c.Lease, deadline: c.Deadline, from: c.From, isProbe: c.IsProbe,
-		confirming: c.Durable,
-		members:    make([]member, n), verdicts: make([]message.Verdict, n),
+	return &Batch{
+		claim: c.Claim, lease: c.Lease, deadline: c.Deadline, from: c.From, isProbe: c.IsProbe, confirming: c.Durable,
+		members: make([]member, n), verdicts: make([]message.Verdict, n), count: [states]int{Held: n},
 	}
-	b.count[Held] = n
-	return b
 }
 
 // Token names its claim.
@@ -245,10 +241,8 @@ func (b *Batch) MayPublish(now time.Duration) bool {
 
 // move notes that a message has come further. It returns where it was.
 func (b *Batch) move(i int, to State) (was State) {
-	m := &b.members[i]
-	was, m.state = m.state, to
-	b.count[was]--
-	b.count[to]++
+	was, b.members[i].state = b.members[i].state, to
+	b.count[was], b.count[to] = b.count[was]-1, b.count[to]+1
 	return was
 }
 
@@ -303,18 +297,17 @@ func (b *Batch) SettleAt() time.Duration {
 	}
 }
 
-// settle begins to write what is decided: the part of the claim that is not settled, with
-// the verdicts that there are, and VerbKeep for what has none.
+// settle begins to write what is decided.
 func (b *Batch) settle(now time.Duration) {
-	b.settling = settling{
-		settlement: message.Settlement{Claim: b.claim, Verdicts: b.verdicts},
-		indices:    b.Indices(Decided), began: now, isCalled: true,
-	}
+	b.settling = settling{indices: b.Indices(Decided), began: now, isCalled: true}
+	b.settling.settlement = message.Settlement{Claim: b.claim, Verdicts: b.verdicts}
 	if len(b.settling.indices) < len(b.members) {
 		b.settlePart()
 	}
 }
 
+// settlePart writes the part of the claim that is not settled, with the verdicts that there are,
+// and VerbKeep for what has none.
 func (b *Batch) settlePart() {
 	s := &b.settling.settlement
 	s.Claim.Messages, s.Verdicts = make([]message.Claimed, 0, b.Left()), make([]message.Verdict, 0, b.Left())
@@ -361,6 +354,14 @@ func (b *Batch) unanswered(now, patience time.Duration, backoff func(initial, li
 
 // abandon leaves the claim to be reclaimed: it is not ours to settle any more.
 func (b *Batch) abandon() { b.abandoned, b.settling = true, settling{} }
+
+// begin makes room for a segment. The first makes it for all: there are pointers into it.
+func (b *Batch) begin(i int32) *segment {
+	if b.segments == nil {
+		b.segments = make([]segment, len(b.members))
+	}
+	return &b.segments[i]
+}
 
 // lose notes that a claim was reclaimed, which may be its own.
 func (b *Batch) lose(token message.ClaimToken) { b.lost = b.lost || b.claim.Token == token }

@@ -168,3 +168,15 @@ func TestParkedMessagesOfChains(t *testing.T) {
 	pending, _, _ := in.InFlight()
 	assert.Zero(t, pending)
 }
+
+// What waits for earlier messages goes back where its route was closed meanwhile, though these
+// have passed: no more follow into it.
+func TestChainsOfClosedRoutes(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	first, second := f.add("a"), f.add("a")
+	f.routes.Fail(&message.Message{Topic: "t"}, sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil), 0, time.Time{})
+	f.decide(first, ack, 0)
+	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
+	assert.Equal(t, []int{0}, second.Indices(Held))
+}

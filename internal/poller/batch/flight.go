@@ -140,7 +140,8 @@ func (f *Flight) enter(b *Batch, i int32, c chain) {
 		b.extend(before, i)
 		return
 	}
-	s := &segment{chain: c, batch: b, first: i, end: i, open: 1}
+	s := b.begin(i)
+	*s = segment{chain: c, batch: b, first: i, end: i, open: 1}
 	b.members[i].segment, f.last[c] = s, s
 	if before != nil {
 		f.follow(s, before)

@@ -92,3 +92,14 @@ func TestManySharingRoutes(t *testing.T) {
 	assert.LessOrEqual(t, len(rs.byName), maxSharing+1)
 	assert.True(t, rs.IsClosed(name(2*maxSharing-1)))
 }
+
+// BenchmarkNext is what a turn costs beside as many closed routes as there are slots.
+func BenchmarkNext(b *testing.B) {
+	rs := newTable(message.MaxSlot)
+	for i := range message.MaxSlot {
+		rs.Fail(of("t"+time.Duration(i).String()), sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil), 0, time.Time{})
+	}
+	for b.Loop() {
+		rs.Next(time.Minute, 500, true)
+	}
+}
