@@ -112,13 +112,15 @@ type asking struct {
 
 	isUnderWay bool // a call has no answer yet, and none is made before it has
 	number     uint64
-	pending    *message.ClaimRequest
-	first      time.Duration  // when pending was first sent
-	began      time.Duration  // when it was sent last
-	probe      *routes.Probe  // the slot that pending claims from; nil: what is due
-	allowed    rate.Allowance // what pending may take by the rates
-	outdated   int
-	reclaiming reclaiming
+	// lastGranted is the number of the last claim that was granted.
+	lastGranted uint64
+	pending     *message.ClaimRequest
+	first       time.Duration  // when pending was first sent
+	began       time.Duration  // when it was sent last
+	probe       *routes.Probe  // the slot that pending claims from; nil: what is due
+	allowed     rate.Allowance // what pending may take by the rates
+	outdated    int
+	reclaiming  reclaiming
 	// unloaded: what is parked in the shard has to be read from Redis first.
 	// isLoaded: it was read since the shard is ours.
 	unloaded, isLoaded bool
@@ -384,7 +386,10 @@ func (a *asking) granted(claim *message.Claim, received time.Duration) (g grant)
 		}
 		a.mine, a.left, a.othersUntil = true, false, 0
 		a.unloaded, a.isLoaded = true, false
+	} else if claim.Last < a.lastGranted { // A failover has taken back what was claimed since: also from slots.
+		a.unloaded = true
 	}
+	a.lastGranted = g.request.Token.Number
 	a.redisOffset = claim.Now.UnixNano() - int64(received)
 	a.lease = a.lease.Renew(g.began, claims.Lease)
 	if head := received + untilHead(claim); g.probe == nil {

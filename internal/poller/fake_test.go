@@ -177,6 +177,7 @@ func (f *fakeStore) claim(r message.ClaimRequest) message.Claim {
 		claim.State = message.ClaimOutdated
 		return claim
 	}
+	claim.Last = f.used[r.Token.Instance]
 	f.used[r.Token.Instance] = max(f.used[r.Token.Instance], r.Token.Number)
 	for _, token := range r.Live {
 		if c := f.claims[token]; c != nil {

@@ -102,7 +102,7 @@ func (m *machine) answer(messages []message.Claimed, next *time.Time) {
 	if !m.IsWaiting() {
 		m.claim()
 	}
-	claim := message.Claim{Now: m.redisNow(), Messages: messages, More: true}
+	claim := message.Claim{Now: m.redisNow(), Messages: messages, More: true, Last: m.claims[len(m.claims)-1].Token.Number - 1}
 	if next != nil {
 		claim.NextDue = *next
 	}

@@ -3,6 +3,7 @@ package poller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -539,5 +540,26 @@ func TestAMessageThatIsAlwaysNacked(t *testing.T) {
 		b.pass(2 * time.Minute)
 		assert.Len(t, b.store.acked, 299)
 		assert.Empty(t, b.store.dead)
+	})
+}
+
+// TestParkedAgainByAFailover: Redis is put back to when messages were parked whose route has
+// healed since. Their holder looks for them, though it has seen their slot empty. It checks I7.
+func TestParkedAgainByAFailover(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) { b.sink.behave = byTopic(map[string]outcome{"t": full}) })
+		b.store.add(to("t", 20, b.store.now(), noKey)...)
+		b.pass(5 * time.Second)
+		require.Len(t, b.store.parked(), 20)
+		var parked []message.Claimed
+		used := map[string]uint64{}
+		b.store.read(func() { parked, used = slices.Clone(b.store.waiting), maps.Clone(b.store.used) })
+		b.sink.set(same(acked))
+		b.pass(10 * time.Second)
+		require.Len(t, b.store.acked, 20)
+		b.store.read(func() { b.store.waiting, b.store.used = parked, used })
+		b.pass(10 * time.Second)
+		assert.Empty(t, b.store.parked())
+		assert.Len(t, b.store.acked, 40)
 	})
 }

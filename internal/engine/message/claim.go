@@ -121,6 +121,10 @@ type Claim struct {
 	// Strays are claims of this instance that the request did not list: a failover
 	// has taken their settling back, or their answers were lost.
 	Strays []ClaimToken
+	// Last is the number of this instance's last claim of the shard before this one, as Redis
+	// knows it. Where it is smaller than the instance does, a failover has taken the shard
+	// back to an earlier state.
+	Last uint64
 }
 
 // MaxSlot is the highest slot of parked messages in a shard.

@@ -38,7 +38,7 @@ func (q *Shard) Claim(ctx context.Context, request message.ClaimRequest) (messag
 	if ms := r.Int(4); ms >= 0 {
 		claim.NextDue = time.UnixMilli(ms)
 	}
-	claim.Epoch = r.Text(8)
+	claim.Epoch, claim.Last = r.Text(8), uint64(r.Int(10)) //nolint:gosec // it counts
 	strays := r.List(9)
 	for i := range strays.Values {
 		claim.Strays = append(claim.Strays, message.ParseClaimToken(strays.Text(i)))

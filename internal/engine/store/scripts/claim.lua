@@ -7,7 +7,7 @@
 --      lapsed ('': none)  9 how many live claims; then their tokens; then slots to be forgotten if they are empty
 -- RETURNS {0, now_ms, 0, more (the limit was reached; of a slot: it is not empty), next_due_ms of what is not
 --      parked (-1: none), packed, {attempts}, {stored},
---      epoch, {stray claims}}, or {state, now_ms, held_ms, holder}; states as message.ClaimState.
+--      epoch, {stray claims}, the last number that the instance has claimed by, as it was before}, or {state, now_ms, held_ms, holder}; states as message.ClaimState.
 --      packed is "length:score:id" for each message, in due order.
 -- COST O(n + log N): ids leave due by rank, one packed entry is written. CLOCK Redis, read once.
 -- The first write is one that a full Redis allows.
@@ -21,6 +21,7 @@ local holder = redis.call('GET', KEYS[8]) or ''
 local owner, last = string.match(holder, '^(.*)|(%d+)|%d+$')
 if owner and owner ~= instance and holder ~= ARGV[8] then return {1, now_ms, redis.call('PTTL', KEYS[8]), holder} end
 last = owner == instance and tonumber(last) or 0
+local before = last
 -- Claims of others that outlived their lease are reclaimed first.
 local live, strays, foreign, own, extended, until_ms = {[token] = true}, {}, false, instance .. '|', {}, string.format('%d', now_ms + ARGV[5])
 for i = 10, live_end do live[ARGV[i]], extended[#extended + 1], extended[#extended + 2] = true, until_ms, ARGV[i] end
@@ -92,4 +93,4 @@ for i = live_end + 1, #ARGV do
   if redis.call('ZCOUNT', KEYS[1], string.format('%d', from), string.format('(%d', from + 2 ^ 42)) == 0 then redis.call('HDEL', KEYS[10], ARGV[i]) end
 end
 local next_due_ms = (redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(4398046511104', 'WITHSCORES', 'LIMIT', '0', '1')[2] or -1) + 0
-return {0, now_ms, 0, more, next_due_ms, packed, attempts, bodies, epoch, strays}
+return {0, now_ms, 0, more, next_due_ms, packed, attempts, bodies, epoch, strays, before}
