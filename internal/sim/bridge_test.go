@@ -108,6 +108,7 @@ func (b *bridge) run(ctx context.Context, config poller.Config, identity string,
 	b.mu.Lock()
 	b.poller = p
 	b.mu.Unlock()
+	p.Change(b.w.plan.fleet.policy) // It may have changed since the start.
 	if err := b.member.Run(ctx, assigned{p}); err != nil {
 		b.w.fail("%s: %s", b.h.name, err)
 	}

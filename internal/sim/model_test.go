@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -125,6 +126,13 @@ func tagOf(key string) string {
 func (m *model) effect(e effect) {
 	tag, script, now := tagOf(e.key), m.w.redis.server.script, m.w.now()
 	at := tag + e.member
+	if *watched != "" && m.w.log != nil && strings.HasSuffix(e.member, *watched) {
+		by := ""
+		if h := m.w.redis.server.by; h != nil {
+			by = h.name
+		}
+		m.w.log("%14s     %s by %s: %s of %q, gone %v, score %.0f in slot %d, %.60q", m.w.now(), script, by, e.key, e.member, e.isGone, math.Mod(e.score, 1<<42), int64(e.score)>>42, e.value)
+	}
 	switch e.what {
 	case "holder":
 		name, _, _ := strings.Cut(e.value, "|")
