@@ -55,7 +55,7 @@ type fleet struct {
 
 // startBridge begins a process.
 func (w *world) startBridge() *bridge {
-	if len(w.plan.fleet.all) >= 3 || w.isOver {
+	if len(w.plan.fleet.all) >= 3 || w.isOver || w.isNight {
 		return nil
 	}
 	f := &w.plan.fleet
