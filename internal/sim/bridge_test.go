@@ -56,7 +56,7 @@ type fleet struct {
 
 // startBridge begins a process.
 func (w *world) startBridge() *bridge {
-	if len(w.plan.fleet.all) >= 3 || w.isOver {
+	if len(w.plan.fleet.all) >= 3 || w.isOver || w.isNight {
 		return nil
 	}
 	f := &w.plan.fleet
@@ -109,6 +109,7 @@ func (b *bridge) run(ctx context.Context, config poller.Config, identity string,
 	b.mu.Lock()
 	b.poller = p
 	b.mu.Unlock()
+	p.Change(b.w.plan.fleet.policy) // It may have changed since the start.
 	if err := b.member.Run(ctx, assigned{p}); err != nil {
 		b.w.fail("%s: %s", b.h.name, err)
 	}

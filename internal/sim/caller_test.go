@@ -145,8 +145,11 @@ func (a *actor) message(id, key string) (delay.Message, *life) {
 // when chooses a due time, and the least that it may be by Redis' clock.
 func (a *actor) when() (delay.When, time.Time) {
 	d := between(a.random, time.Millisecond, 40*time.Second)
-	if a.chance(3) {
+	switch {
+	case a.chance(3):
 		d = 0
+	case a.chance(15) && a.w.now() < actLasts: // Due in the night.
+		d = between(a.random, time.Minute, 50*time.Minute)
 	}
 	clock := a.w.redis.clock()
 	if a.chance(2) {

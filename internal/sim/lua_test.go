@@ -21,8 +21,9 @@ type engine struct {
 }
 
 type compiled struct {
-	verb string
-	run  *lua.LFunction
+	verb, sha, source string
+
+	run *lua.LFunction
 }
 
 var theEngine = newEngine()
@@ -67,7 +68,7 @@ func (e *engine) compile(source string) (string, error) {
 	if all := verbLine.FindAllStringSubmatch(source[:max(0, strings.Index(source, "\n-- KEYS"))], -1); len(all) > 0 {
 		verb = all[len(all)-1][1]
 	}
-	e.scripts[name] = &compiled{verb, e.state.NewFunctionFromProto(proto)}
+	e.scripts[name] = &compiled{verb, name, source, e.state.NewFunctionFromProto(proto)}
 	return name, nil
 }
 

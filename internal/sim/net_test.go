@@ -35,7 +35,6 @@ type redisEdge struct {
 	replicas bool // they are there
 	dials    int
 	commands int
-	record   func(commands [][]string, replies []any) // nil: nobody asks
 }
 
 type skewed struct {
@@ -340,11 +339,11 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 			replies[i] = e.server.run(command)
 		}
 		answer = appendReply(answer, replies[i])
+		if recording != nil {
+			recording(e.clock(), command, replies[i])
+		}
 	}
 	e.server.by = nil
-	if e.record != nil {
-		e.record(commands, replies)
-	}
 	e.w.tell(fmt.Sprintf("  answers %s", printable(replies)))
 	e.w.model.meet()
 	return answer

@@ -43,7 +43,7 @@ func (d *decision) random() *rand.Rand { return rand.New(rand.NewPCG(d.seed, 7))
 const (
 	simHealed = 15 * time.Minute // until all is out, at the most
 	simSettle = time.Minute      // until all is out that is due
-	hour      = time.Hour
+	actLasts  = time.Minute
 )
 
 // newPlan makes the plan of a seed, without those decisions.
@@ -53,19 +53,20 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 		seed: seed, isCalm: random.IntN(20) == 0, shards: 1 + random.IntN(3), batch: 1 + random.IntN(20), inFlight: 1 + random.IntN(4),
 		durable: random.IntN(4) == 0, bridges: 1 + random.IntN(2),
 	}
-	p.span = 3 * time.Minute
+	p.span = time.Hour
 	p.fleet.policy = poller.Policy{
 		Retry: poller.Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 3 + random.IntN(20)}, ParkPatience: time.Hour,
 	}
 	add := func(at time.Duration, kind string) {
 		p.decisions = append(p.decisions, &decision{len(p.decisions), at, kind, random.Uint64()})
 	}
-	for at := time.Duration(0); at < p.span; at += between(random, 100*time.Millisecond, 20*time.Second) {
-		add(at+time.Second, "burst")
+	add(actLasts, "night")
+	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
+		add(p.when(at+time.Second), "burst")
 	}
 	if !p.isCalm {
-		for at := time.Duration(0); at < p.span; at += between(random, 50*time.Millisecond, 15*time.Second) {
-			add(at+3*time.Second, conditions[random.IntN(len(conditions))])
+		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {
+			add(p.when(at+3*time.Second), conditions[random.IntN(len(conditions))])
 		}
 	}
 	kept := p.decisions[:0:0]
@@ -76,6 +77,14 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	}
 	p.decisions = kept
 	return p
+}
+
+// when is the instant of the story: between two acts there is a night without bridges.
+func (p *plan) when(at time.Duration) time.Duration {
+	if at < actLasts {
+		return at
+	}
+	return p.span - 2*actLasts + at
 }
 
 func (p *plan) layout() store.Layout {

@@ -52,8 +52,11 @@ func (e redisError) Error() string { return string(e) }
 
 var errWrongType = redisError("WRONGTYPE Operation against a key holding the wrong kind of value")
 
+// nowMs is the clock by which keys live.
+func (s *redisServer) nowMs() time.Time { return s.now().Truncate(time.Millisecond) }
+
 func (s *redisServer) expire(key string) {
-	if until, ok := s.until[key]; ok && !s.now().Before(until) {
+	if until, ok := s.until[key]; ok && !s.nowMs().Before(until) {
 		delete(s.values, key)
 		delete(s.until, key)
 	}
@@ -174,7 +177,7 @@ func (s *redisServer) do(args []string) any {
 		delete(s.until, args[1])
 		if len(args) == 5 && strings.EqualFold(args[3], "PX") {
 			ms, _ := strconv.ParseInt(args[4], 10, 64)
-			s.until[args[1]] = s.now().Add(time.Duration(ms) * time.Millisecond)
+			s.until[args[1]] = s.nowMs().Add(time.Duration(ms) * time.Millisecond)
 		}
 		if kind(args[1]) == "holder" {
 			s.tell("holder", args[1], "", false, args[2], 0)
@@ -188,7 +191,7 @@ func (s *redisServer) do(args []string) any {
 		if !ok {
 			return int64(-1)
 		}
-		return until.Sub(s.now()).Milliseconds()
+		return until.Sub(s.nowMs()).Milliseconds()
 	case "DEL":
 		n := int64(0)
 		for _, key := range args[1:] {
@@ -384,8 +387,13 @@ func (s *redisServer) doSorted(name, key string, args []string) any {
 	case "ZRANGE":
 		start, _ := strconv.ParseFloat(args[0], 64)
 		stop, _ := strconv.ParseFloat(args[1], 64)
+		all := z.all
+		if has(2, "REV") > 0 {
+			all = slices.Clone(all)
+			slices.Reverse(all)
+		}
 		from, to := z.ranks(int(start), int(stop))
-		return list(z.all[from:to], has(2, "WITHSCORES") > 0)
+		return list(all[from:to], has(2, "WITHSCORES") > 0)
 	case "ZRANGEBYSCORE":
 		from, to := z.between(args[0], args[1])
 		return list(limit(z.all[from:to], 2), has(2, "WITHSCORES") > 0)

@@ -30,6 +30,8 @@ var (
 	most    = flag.Int("failures", 1, "after how many seeds that fail to end")
 	shrinks = flag.Bool("shrink", false, "make the story of a seed that fails as short as it can be")
 	without = flag.String("without", "", "decisions of the seed to leave out, as 3,17")
+	known   = flag.Bool("known", true, "pass over what is known to be broken, see isBroughtBack")
+	watched = flag.String("watch", "", "the id of which the story tells all that Redis does with it")
 	inJSON  = flag.Bool("json", false, "tell the outcome of a seed as JSON, for whoever has started the process")
 )
 

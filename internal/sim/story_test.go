@@ -30,8 +30,10 @@ func (w *world) live() {
 		})
 	}
 	for until := 10 * time.Second; until <= p.span && !w.hasFailed(); until += 10 * time.Second {
-		w.run(until)
-		w.model.sound()
+		lines := w.lines
+		if w.run(until); w.lines > lines {
+			w.model.sound()
+		}
 	}
 	w.heal()
 	w.run(w.now() + simSettle)

@@ -102,6 +102,17 @@ func (w *world) trouble(d *decision) {
 	case "restore":
 		shard := random.IntN(3)
 		w.restore(shard, min(lasts, 5*time.Second))
+	case "night":
+		for _, b := range slices.Clone(w.plan.fleet.all) {
+			b.drain(20*time.Second, func(error) {})
+		}
+		w.isNight = true
+		w.after(w.plan.span-2*actLasts-10*time.Second, "morning", func() {
+			w.isNight = false
+			for range w.plan.bridges {
+				w.startBridge()
+			}
+		})
 	default:
 		panic("no trouble: " + d.kind)
 	}
@@ -218,11 +229,13 @@ func (a *actor) job() {
 	}) {
 		return
 	}
-	for range 200 {
+	for looks := 0; looks < 200; looks++ {
 		if a.w.isOver {
 			return
 		}
-		a.rest(between(a.random, 100*time.Millisecond, 5*time.Second))
+		if a.rest(between(a.random, 100*time.Millisecond, 5*time.Second)); a.w.isNight {
+			looks = 0 // Nobody runs it.
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		found, err := jobs.Get(ctx, id)
 		cancel()

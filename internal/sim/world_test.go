@@ -44,6 +44,8 @@ type world struct {
 	healed bool
 	isOver bool // everything ends
 	ended  time.Duration
+	// isNight: no bridge runs, nor does one start.
+	isNight bool
 }
 
 // arrival is something that a goroutine asks of the world.

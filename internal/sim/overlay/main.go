@@ -55,6 +55,8 @@ func maps_rand() uint64 {
 `},
 	{"time.go", "			t.rand = cheaprand()\n", "			fakeTimers++\n			t.rand = fakeTimers\n"},
 	{"time.go", "func (ts *timers) lock() {\n", "var fakeTimers uint32 // of those of bubbles, of which one is at a time\n\nfunc (ts *timers) lock() {\n"},
+	// The queue of all threads is looked at now and then; that of the thread is in order.
+	{"proc.go", "		runqput(pp, gp, true)\n	} else {\n		lock(&sched.lock)\n", "		runqput(pp, gp, true)\n	} else if gp.bubble != nil {\n		runqput(pp, gp, false)\n	} else {\n		lock(&sched.lock)\n"},
 	{"proc.go", "	gp.preempt = true\n\n	// Every call in a goroutine checks for stack overflow by\n", "	if gp.bubble != nil {\n		return false\n	}\n	gp.preempt = true\n\n	// Every call in a goroutine checks for stack overflow by\n"},
 }
 
