@@ -251,3 +251,17 @@ func TestRetriesAreClaimedInTime(t *testing.T) {
 	require.True(t, m.IsWaiting())
 	assert.Positive(t, m.claims[len(m.claims)-1].Max)
 }
+
+// So is one that goes back.
+func TestReturnsAreClaimedAtOnce(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	require.Positive(t, m.claim().Max)
+	m.now = 61 * time.Second // Too late to publish any of it.
+	m.answer([]message.Claimed{m.message("m1", "t")}, nil)
+	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
+	if m.IsWaiting() { // The lease was renewed meanwhile.
+		m.answer(nil, nil)
+	}
+	assert.Positive(t, m.claim().Max)
+}

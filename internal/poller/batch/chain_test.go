@@ -180,3 +180,15 @@ func TestChainsOfClosedRoutes(t *testing.T) {
 	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
 	assert.Equal(t, []int{0}, second.Indices(Held))
 }
+
+// A lost claim stays while another has no answer: that one may be of messages behind it.
+func TestLostClaimsStayForAnAnswer(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	lost := f.add("a")
+	f.Ask()
+	f.Fail(lost, 0)
+	assert.Empty(t, f.Prune())
+	f.Answered()
+	assert.Equal(t, []*Batch{lost}, f.Prune())
+}

@@ -93,6 +93,30 @@ func TestManySharingRoutes(t *testing.T) {
 	assert.True(t, rs.IsClosed(name(2*maxSharing-1)))
 }
 
+// TestHangKeepsClosed: a slot that is empty opens no route of which a message hangs.
+func TestHangKeepsClosed(t *testing.T) {
+	t.Parallel()
+	rs := newTable(2)
+	r := rs.Park("", of("t"))
+	assert.Nil(t, r)
+	rs.Load([]message.ParkedRoute{{Slot: 1, Route: "t", Reason: "full"}}, 0, true)
+	p, _, _ := rs.Next(0, 500, true)
+	rs.Claimed(p, []message.Claimed{{Message: *of("t")}}, false, 0)
+	rs.Succeed(p.Route)
+	rs.Settled(p.Route, 1)
+	p, _, _ = rs.Next(0, 500, true)
+	hung := rs.Hang(of("t"), 0, time.Time{})
+	rs.Heard(hung, true, 0) // It is back.
+	hung = rs.Hang(of("t"), 0, time.Time{})
+	rs.Succeed(hung)
+	rs.Claimed(p, nil, true, 0)
+	assert.True(t, rs.IsClosed(of("t")))
+	rs.Heard(hung, true, 0)
+	p, _, _ = rs.Next(time.Minute, 500, true)
+	rs.Claimed(p, nil, true, time.Minute)
+	assert.False(t, rs.IsClosed(of("t")))
+}
+
 // BenchmarkNext is what a turn costs beside as many closed routes as there are slots.
 func BenchmarkNext(b *testing.B) {
 	rs := newTable(message.MaxSlot)
