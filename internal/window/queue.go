@@ -84,10 +84,10 @@ func (w *Window) count(isActive, wasActive bool) {
 	}
 }
 
-// enqueue lets a share wait for its turn, dequeue ends that.
-func (w *Window) enqueue(s *Share) { w.waiting = append(w.waiting, s) }
+// lineUp lets a share wait for its turn, stepOut ends that.
+func (w *Window) lineUp(s *Share) { w.waiting = append(w.waiting, s) }
 
-func (w *Window) dequeue(s *Share) {
+func (w *Window) stepOut(s *Share) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(other *Share) bool { return other == s })
 }
 

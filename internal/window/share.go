@@ -194,7 +194,7 @@ func (s *Share) joinQueue(want int) {
 	}
 	wasActive := s.isActive()
 	s.isWaiting = true
-	s.window.enqueue(s)
+	s.window.lineUp(s)
 	s.window.count(s.isActive(), wasActive)
 }
 
@@ -203,7 +203,7 @@ func (s *Share) leaveQueue() {
 		return
 	}
 	s.isWaiting = false
-	s.window.dequeue(s)
+	s.window.stepOut(s)
 	s.window.count(s.isActive(), true)
 }
 

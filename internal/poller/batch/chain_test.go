@@ -192,3 +192,17 @@ func TestLostClaimsStayForAnAnswer(t *testing.T) {
 	f.Answered()
 	assert.Equal(t, []*Batch{lost}, f.Prune())
 }
+
+// What is decided waits for the rest of its batch, for a while.
+func TestSettleAt(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	b := f.add("", "", "")
+	assert.Equal(t, never, b.SettleAt())
+	f.decide(b, ack, 0)
+	assert.Equal(t, settleAfter, b.SettleAt())
+	f.decide(b, release, 1)
+	assert.Equal(t, giveBackAfter, b.SettleAt())
+	f.decide(b, ack, 2)
+	assert.Zero(t, b.SettleAt())
+}
