@@ -325,7 +325,7 @@ func (s *shard) recovered(b *batch) {
 func (s *shard) prune() {
 	kept := s.live[:0]
 	for _, b := range s.live {
-		if !b.hasEnded() || b.left > 0 && s.asking.isPending() { // Of a lost claim: it may be behind it.
+		if !b.hasEnded() || b.left > 0 && s.asking.isPending() && !s.isOver { // Of a lost claim: it may be behind it.
 			kept = append(kept, b)
 			continue
 		}
