@@ -1,21 +1,22 @@
 package poller
 
-import "time"
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+)
 
 // clock tells the instants of a queue's shards: how long a moment is after the
 // poller was made, by the monotonic clock.
 type clock struct {
 	base time.Time
-	// phase is how long base is after processBase.
+	// phase is how long base is after [wait.Began].
 	phase time.Duration
 }
 
-// processBase is where the common instants of all pollers of the process count from.
-var processBase = time.Now()
-
 func newClock() clock {
 	base := time.Now()
-	return clock{base: base, phase: base.Sub(processBase)}
+	return clock{base: base, phase: base.Sub(wait.Began)}
 }
 
 func (c *clock) now() time.Duration { return time.Since(c.base) }

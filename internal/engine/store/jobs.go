@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (q *Jobs) Start(ctx context.Context, spec JobSpec) (id string, err error) {
 	if err := q.Prune(ctx); err != nil {
 		return "", err
 	}
-	id = ulid.Make().String()
+	id = ulid.MustNew(ulid.Now(), rand.Reader).String()
 	text, err := json.Marshal(jobRecord{Job: Job{ID: id, Spec: spec, State: JobWaiting, StartedAt: now}, Mark: newTokens(1)[0][:markLength]})
 	if err != nil {
 		return "", err

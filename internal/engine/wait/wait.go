@@ -10,6 +10,10 @@ import (
 	"time"
 )
 
+// Began is when the process began, from which its common instants count. Only a simulation
+// sets it, before anything runs.
+var Began = time.Now()
+
 // Sleep waits, and reports false where ctx ended first. A duration of 0 or less
 // does not wait.
 func Sleep(ctx context.Context, d time.Duration) bool {
