@@ -1,0 +1,92 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/poller"
+)
+
+// plan is what a seed decides before anything happens: the setting, and when what is to begin.
+// Each decision has chance of its own, so that one can be left out and the others stay as they
+// are: that is how a story is shrunk.
+type plan struct {
+	seed      uint64
+	span      time.Duration // of the story with trouble
+	isCalm    bool          // there is no trouble at all
+	shards    int
+	batch     int
+	inFlight  int
+	durable   bool
+	bridges   int
+	decisions []*decision
+
+	fleet     fleet
+	producers []*producer
+	operator  *operator
+	actors    sync.WaitGroup
+}
+
+// decision is one burst of messages, or one trouble.
+type decision struct {
+	index int
+	at    time.Duration
+	kind  string
+	seed  uint64
+}
+
+func (d *decision) random() *rand.Rand { return rand.New(rand.NewPCG(d.seed, 7)) }
+
+const (
+	simHealed = 15 * time.Minute // until all is out, at the most
+	simSettle = time.Minute      // until all is out that is due
+	actLasts  = time.Minute
+)
+
+// newPlan makes the plan of a seed, without those decisions.
+func newPlan(seed uint64, without map[int]bool) *plan {
+	random := rand.New(rand.NewPCG(seed, 2))
+	p := &plan{
+		seed: seed, isCalm: random.IntN(20) == 0, shards: 1 + random.IntN(3), batch: 1 + random.IntN(20), inFlight: 1 + random.IntN(4),
+		durable: random.IntN(4) == 0, bridges: 1 + random.IntN(2),
+	}
+	p.span = time.Hour
+	p.fleet.policy = poller.Policy{
+		Retry: poller.Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 3 + random.IntN(20)}, ParkPatience: time.Hour,
+	}
+	add := func(at time.Duration, kind string) {
+		p.decisions = append(p.decisions, &decision{len(p.decisions), at, kind, random.Uint64()})
+	}
+	add(actLasts, "night")
+	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
+		add(p.when(at+time.Second), "burst")
+	}
+	if !p.isCalm {
+		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {
+			add(p.when(at+3*time.Second), conditions[random.IntN(len(conditions))])
+		}
+	}
+	kept := p.decisions[:0:0]
+	for _, d := range p.decisions {
+		if !without[d.index] {
+			kept = append(kept, d)
+		}
+	}
+	p.decisions = kept
+	return p
+}
+
+// when is the instant of the story: between two acts there is a night without bridges.
+func (p *plan) when(at time.Duration) time.Duration {
+	if at < actLasts {
+		return at
+	}
+	return p.span - 2*actLasts + at
+}
+
+func (p *plan) layout() store.Layout {
+	return store.Layout{Shards: p.shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
+}

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/poller"
+)
+
+// live is the whole story.
+func (w *world) live() {
+	p := w.plan
+	p.producers = []*producer{w.startProducer("producer1", true), w.startProducer("producer2", false)}
+	p.operator = w.startOperator()
+	for range p.bridges {
+		w.startBridge()
+	}
+	for _, d := range p.decisions {
+		w.after(d.at, fmt.Sprintf("decision %d: %s", d.index, d.kind), func() {
+			if w.isOver {
+				return
+			}
+			if d.kind == "burst" {
+				w.burst(d)
+			} else {
+				w.trouble(d)
+			}
+		})
+	}
+	for until := 10 * time.Second; until <= p.span && !w.hasFailed(); until += 10 * time.Second {
+		lines := w.lines
+		if w.run(until); w.lines > lines {
+			w.model.sound()
+		}
+	}
+	w.heal()
+	w.run(w.now() + simSettle)
+	w.model.overdue(simSettle)
+	for until := w.now() + simHealed; w.now() < until && w.model.waits() > 0 && !w.hasFailed(); {
+		w.run(w.now() + 10*time.Second)
+	}
+	if n := w.model.waits(); n > 0 {
+		w.fail("I7: %d messages wait %s after all trouble was over", n, simHealed)
+	}
+	w.ended = w.now()
+	w.end()
+	if !w.hasFailed() {
+		w.model.sound()
+		w.model.check()
+	}
+}
+
+// heal ends all trouble: what is left in the queue of events to end it changes nothing.
+func (w *world) heal() {
+	w.tell("healed")
+	w.healed = true
+	w.broker.isDown, w.redis.isFlaky, w.redis.isSlow, w.redis.replicas = false, false, false, true
+	w.redis.leave(false)
+	clear(w.broker.modes)
+	w.redis.set(0)
+	w.change(func(policy *poller.Policy) { policy.Rates = poller.Rates{} })
+	w.actor("healer", rand.New(rand.NewPCG(1, 1)), func(a *actor) {
+		for _, topic := range append([]string{""}, simTopics...) {
+			a.resume(topic)
+		}
+	})
+	if len(w.plan.fleet.all) == 0 {
+		w.startBridge()
+	}
+}
+
+// end stops everything, and waits until all goroutines have ended.
+func (w *world) end() {
+	w.isOver = true
+	for _, b := range slices.Clone(w.plan.fleet.all) {
+		if w.hasFailed() {
+			b.crash()
+			continue
+		}
+		b.drain(20*time.Second, func(err error) {
+			if err != nil {
+				w.fail("I13: %s: %s", b.h.name, err)
+			}
+		})
+	}
+	over := make(chan struct{})
+	go func() {
+		w.plan.actors.Wait()
+		close(over)
+	}()
+	if w.hasFailed() {
+		for _, h := range w.hosts {
+			h.die()
+		}
+	}
+	w.drainEvents(over)
+	for _, p := range w.plan.producers {
+		_ = p.rdb.Close()
+	}
+	_ = w.plan.operator.rdb.Close()
+	time.Sleep(5 * time.Minute) // What was cut off ends by itself.
+}
+
+// drainEvents goes on until all actors and bridges have ended.
+func (w *world) drainEvents(over chan struct{}) {
+	failed := w.failed
+	w.failed = ""
+	for until := w.now() + 30*time.Minute; w.now() < until; {
+		w.run(w.now() + time.Second)
+		if failed == "" {
+			failed = w.failed
+		}
+		w.failed = ""
+		if isClosed(over) && !slices.ContainsFunc(w.plan.fleet.ever, func(b *bridge) bool { return !isClosed(b.gone) }) {
+			break
+		}
+	}
+	w.failed = failed
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,272 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/poller"
+)
+
+// conditions are what may be the matter at a time. Each pair of them must have met.
+var conditions = []string{
+	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
+	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas",
+}
+
+// operator is a process of those who operate the queue.
+type operator struct {
+	h     *host
+	rdb   *redis.Client
+	queue *store.Queue
+}
+
+func (w *world) startOperator() *operator {
+	o := &operator{h: w.newHost("operator")}
+	o.rdb = o.h.client()
+	o.queue = store.New(o.rdb, prefix, queueName)
+	return o
+}
+
+// trouble is what one decision does.
+func (w *world) trouble(d *decision) {
+	random := d.random()
+	topic := simTopics[random.IntN(len(simTopics)-1)] // One is always well.
+	lasts := between(random, 200*time.Millisecond, 30*time.Second)
+	mode := func() {
+		w.during(d.kind, lasts, func() { w.broker.modes[topic] = d.kind }, func() { delete(w.broker.modes, topic) })
+	}
+	anyBridge := func(do func(*bridge)) {
+		if all := w.plan.fleet.all; len(all) > 0 {
+			do(all[random.IntN(len(all))])
+		}
+	}
+	act := func(name string, run func(*actor)) { w.actor(fmt.Sprint(name, d.index), random, run) }
+	switch d.kind {
+	case "hang", "full", "missing", "nack", "slow":
+		mode()
+	case "broker down":
+		w.during(d.kind, lasts, func() { w.broker.isDown = true }, func() { w.broker.isDown = false })
+	case "redis down":
+		w.during(d.kind, min(lasts, 15*time.Second), func() { w.redis.leave(true) }, func() { w.redis.leave(false) })
+	case "redis flaky":
+		w.during(d.kind, lasts, func() { w.redis.isFlaky = true }, func() { w.redis.isFlaky = false })
+	case "slow redis":
+		w.during(d.kind, lasts, func() { w.redis.isSlow = true }, func() { w.redis.isSlow = false })
+	case "no replicas":
+		w.during(d.kind, lasts, func() { w.redis.replicas = false }, func() { w.redis.replicas = true })
+	case "clock":
+		by := time.Duration(random.IntN(1200)-600) * time.Second
+		w.during(d.kind, lasts, func() { w.redis.set(by) }, func() {
+			if !w.healed {
+				w.redis.set(0)
+			}
+		})
+	case "pause":
+		if random.IntN(3) == 0 {
+			topic = ""
+		}
+		w.during(d.kind, lasts, func() { act("pause", func(a *actor) { a.pause(topic) }) }, func() { act("resume", func(a *actor) { a.resume(topic) }) })
+	case "rate":
+		rates := poller.Rates{Messages: random.IntN(40), Topics: map[string]int{topic: 1 + random.IntN(20)}}
+		w.during(d.kind, lasts, func() { w.change(func(p *poller.Policy) { p.Rates = rates }) }, func() { w.change(func(p *poller.Policy) { p.Rates = poller.Rates{} }) })
+	case "late policy":
+		late := message.Late{After: time.Duration(1+random.IntN(30)) * time.Second, Then: []message.LateAction{message.LateDead, message.LateDrop}[random.IntN(2)]}
+		for _, l := range w.model.lives {
+			l.mayBeLate = true
+		}
+		w.during(d.kind, lasts, func() { w.change(func(p *poller.Policy) { p.Late = late }) }, func() { w.change(func(p *poller.Policy) { p.Late = message.Late{} }) })
+	case "drain":
+		w.during(d.kind, min(lasts, 5*time.Second), func() { anyBridge(func(b *bridge) { b.drain(10*time.Second, func(error) {}) }) }, func() { w.startBridge() })
+	case "crash":
+		w.during(d.kind, min(lasts, 5*time.Second), func() { anyBridge((*bridge).crash) }, func() { w.startBridge() })
+	case "two holders": // A bridge more: the shards move.
+		w.during(d.kind, lasts, func() { w.startBridge() }, func() {})
+	case "stall":
+		lasts = min(lasts, 12*time.Second)
+		w.during(d.kind, lasts, func() { anyBridge(func(b *bridge) { b.h.stalled = w.now() + lasts }) }, func() {})
+	case "reshard":
+		shards := 1 + random.IntN(4)
+		w.model.layouts = append(w.model.layouts, w.now())
+		w.during(d.kind, max(lasts, 10*time.Second), func() { act("reshard", func(a *actor) { a.reshard(shards) }) }, func() {})
+	case "job":
+		w.during(d.kind, max(lasts, 5*time.Second), func() { act("job", (*actor).job) }, func() {})
+	case "restore":
+		shard := random.IntN(3)
+		w.restore(shard, min(lasts, 5*time.Second))
+	case "night":
+		for _, b := range slices.Clone(w.plan.fleet.all) {
+			b.drain(20*time.Second, func(error) {})
+		}
+		w.isNight = true
+		w.after(w.plan.span-2*actLasts-10*time.Second, "morning", func() {
+			w.isNight = false
+			for range w.plan.bridges {
+				w.startBridge()
+			}
+		})
+	default:
+		panic("no trouble: " + d.kind)
+	}
+}
+
+func (w *world) change(change func(*poller.Policy)) {
+	policy := w.plan.fleet.policy
+	change(&policy)
+	w.follow(policy)
+}
+
+// restore puts a shard back to what it was a while ago, as a failover to a late replica does.
+func (w *world) restore(shard int, ago time.Duration) {
+	tag := fmt.Sprintf("{%s:%d}", queueName, shard)
+	was := w.redis.server.snapshot(tag)
+	w.during("restore", ago, func() {}, func() {
+		if w.healed {
+			return
+		}
+		w.tell("restore " + tag)
+		w.model.lost(tag)
+		w.redis.server.restore(tag, was)
+		w.model.lost(tag)
+	})
+}
+
+// insist makes an operator's call until it succeeds, for some minutes.
+func (a *actor) insist(call string, do func(context.Context) error) bool {
+	for range 60 {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err := do(ctx)
+		cancel()
+		a.answered(call, err)
+		if err == nil || a.w.isOver {
+			return err == nil
+		}
+		a.rest(between(a.random, 100*time.Millisecond, 5*time.Second))
+	}
+	return false
+}
+
+func (a *actor) pause(topic string) {
+	a.insist("pause "+topic, func(ctx context.Context) error {
+		_, err := a.w.plan.operator.queue.Admin().Pause(ctx, topic, "ann")
+		return err
+	})
+	if a.w.healed {
+		a.resume(topic)
+	}
+}
+
+func (a *actor) resume(topic string) {
+	a.insist("resume "+topic, func(ctx context.Context) error {
+		_, err := a.w.plan.operator.queue.Admin().Resume(ctx, topic)
+		return err
+	})
+}
+
+func (a *actor) reshard(shards int) {
+	a.insist(fmt.Sprint("reshard to ", shards), func(ctx context.Context) error {
+		_, err := a.w.plan.operator.queue.Layouts().SetShards(ctx, shards)
+		if a.w.healed {
+			return nil
+		}
+		return err
+	})
+	a.in("resharded", func() { a.w.model.layouts = append(a.w.model.layouts, a.w.now()) })
+}
+
+// job has many messages cancelled, moved, redriven or purged, and looks at what it has left.
+func (a *actor) job() {
+	spec := store.JobSpec{Verb: []store.JobVerb{store.JobCancel, store.JobCancel, store.JobReschedule, store.JobRedrive, store.JobPurge}[a.random.IntN(5)]}
+	switch a.random.IntN(4) {
+	case 0:
+		spec.Filter.Topic = simTopics[a.random.IntN(len(simTopics))]
+	case 1:
+		spec.Filter.Key = fmt.Sprintf("k%d", a.random.IntN(4))
+	default:
+		spec.Filter.Tag = fmt.Sprintf("tag%d", a.random.IntN(3))
+	}
+	if spec.Verb == store.JobReschedule {
+		spec.By = time.Duration(1+a.random.IntN(20)) * time.Second
+	}
+	if spec.Verb == store.JobRedrive || spec.Verb == store.JobPurge {
+		spec.Filter.State = store.StateDead
+	}
+	matches := func(l *life) bool {
+		return (spec.Filter.Topic == "" || spec.Filter.Topic == l.topic) && (spec.Filter.Key == "" || spec.Filter.Key == l.key) &&
+			(spec.Filter.Tag == "" || slices.Contains(l.tags, spec.Filter.Tag))
+	}
+	var before []*life
+	a.in("chooses", func() {
+		a.w.model.jobs = append(a.w.model.jobs, matches)
+		for _, l := range a.w.model.lives {
+			if !matches(l) {
+				continue
+			}
+			if l.isFixed && l.cameAt >= 0 && l.accepted >= 0 && len(l.ends) == 0 && !l.isLoose {
+				before = append(before, l)
+			}
+			l.isFixed, l.ends = false, append(l.ends, "job")
+			if spec.Verb == store.JobReschedule {
+				for _, due := range l.dues {
+					l.dues = append(l.dues, due.Add(spec.By))
+				}
+			}
+		}
+	})
+	jobs := a.w.plan.operator.queue.Jobs()
+	id := ""
+	if !a.insist(fmt.Sprintf("job %s %+v", spec.Verb, spec.Filter), func(ctx context.Context) (err error) {
+		id, err = jobs.Start(ctx, spec)
+		return err
+	}) {
+		return
+	}
+	for looks := 0; looks < 200; looks++ {
+		if a.w.isOver {
+			return
+		}
+		if a.rest(between(a.random, 100*time.Millisecond, 5*time.Second)); a.w.isNight {
+			looks = 0 // Nobody runs it.
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		job, err := jobs.Get(ctx, id)
+		cancel()
+		if errors.Is(err, store.ErrNoJob) {
+			return // A restore has taken it.
+		}
+		if err != nil || !job.State.Ended() {
+			continue
+		}
+		a.in("looks", func() { a.w.jobEnded(a.name, job, before) })
+		return
+	}
+	a.w.fail("%s has not ended", a.name)
+}
+
+// jobEnded checks that nothing is left that a job should have ended, but what it tells of.
+func (w *world) jobEnded(name string, job store.Job, before []*life) {
+	t := job.Tally
+	w.tell(fmt.Sprintf("%s has ended %s: %+v", name, job.State, t))
+	if job.State != store.JobDone || job.Spec.Verb != store.JobCancel {
+		return
+	}
+	left, example := int64(0), (*life)(nil)
+	for _, l := range before {
+		if w.model.current[l.tag+l.member] == l && !l.isLoose && len(l.ends) == 1 && !w.model.was(l.began, "clock") { // The job is about what was there, by the clock.
+			left, example = left+1, l
+		}
+	}
+	excused := t.TooLate + t.Failed + t.Unknown
+	if job.Remaining != nil {
+		excused = max(excused, *job.Remaining)
+	}
+	if left > excused {
+		w.fail("job: %s has ended with %+v, and %d messages are left that it should have cancelled, as %s", name, t, left, example)
+	}
+}
