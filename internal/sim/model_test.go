@@ -342,6 +342,7 @@ func (m *model) outcome(msg *message.Message, o sinks.Outcome) {
 		l.unknowns++
 	case sinks.Retryable, sinks.Permanent:
 		l.isRefused = true
+	case sinks.Acknowledged, sinks.Unavailable:
 	}
 }
 

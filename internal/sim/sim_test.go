@@ -202,7 +202,7 @@ func simulateOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Printf("%s\n", line)
+		_, _ = os.Stdout.Write(append(line, '\n'))
 		return
 	}
 	if o.Failed != "" && *shrinks {
@@ -223,7 +223,7 @@ func simulate(t *testing.T, seed uint64, leaveOut map[int]bool, log func(string,
 	isTold := false
 	defer func() {
 		if !isTold {
-			fmt.Printf("seed %d: goroutines are left at its end, or one has panicked\n", seed)
+			_, _ = fmt.Fprintf(os.Stdout, "seed %d: goroutines are left at its end, or one has panicked\n", seed)
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {

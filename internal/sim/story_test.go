@@ -100,7 +100,7 @@ func (w *world) end() {
 		_ = p.rdb.Close()
 	}
 	_ = w.plan.operator.rdb.Close()
-	time.Sleep(5 * time.Minute) // What was cut off ends by itself.
+	time.Sleep(5 * time.Minute) //nolint:forbidigo // the bubble's clock: what was cut off ends by itself
 }
 
 // drainEvents goes on until all actors and bridges have ended.

@@ -197,6 +197,9 @@ func (a *actor) job() {
 	if spec.Verb == store.JobRedrive || spec.Verb == store.JobPurge {
 		spec.Filter.State = store.StateDead
 	}
+	if a.chance(2) { // It takes a while, and messages move meanwhile.
+		spec.Rate = 1 + a.random.IntN(10)
+	}
 	matches := func(l *life) bool {
 		return (spec.Filter.Topic == "" || spec.Filter.Topic == l.topic) && (spec.Filter.Key == "" || spec.Filter.Key == l.key) &&
 			(spec.Filter.Tag == "" || slices.Contains(l.tags, spec.Filter.Tag))
