@@ -28,9 +28,11 @@ PACKAGES = $(PKG:./%=$(MODULE)/%)
 TEST_FLAGS ?= -race -shuffle=on -timeout=20m
 FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
+SEEDS ?= 2000
+SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit rates console deploy moves manifests screens test-matrix lint format tools provision services cover bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit rates console deploy moves manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +46,11 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PACKAGES)
+
+sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM_FLAGS=-shrink; see internal/sim).
+	go run ./internal/sim/overlay $(CACHE)/sim
+	go test -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim
+	cd internal/sim && $(CACHE)/sim/sim.test -test.run 'TestSimulation$$' -test.v -test.timeout 3h $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) $(SIM_FLAGS)
 
 rates: services ## Check the counters and the alerts with Prometheus' own engine, a module of its own (TEST_FLAGS).
 	$(SERVICES) -only redis,nats,postgres go test -C test/rates -parallel 8 $(TEST_FLAGS) ./...

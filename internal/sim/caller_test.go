@@ -343,7 +343,7 @@ func (s *story) cancel() {
 			}
 		}
 		switch {
-		case errors.Is(err, delay.ErrTooLate), errors.Is(err, delay.ErrNotFound), errors.Is(err, delay.ErrUnavailable):
+		case errors.Is(err, delay.ErrTooLate), errors.Is(err, delay.ErrUnavailable):
 			for _, other := range s.all {
 				if at := slices.Index(other.ends, "cancel"); at >= 0 {
 					other.ends = slices.Delete(other.ends, at, at+1)

@@ -1,2 +1,41 @@
-// Package sim tells whole stories of delaybridge from seeds; it has tests only.
+// Package sim tells whole stories of delaybridge from seeds, and looks whether what is promised
+// holds in each. It has tests only.
+//
+// # A story
+//
+// Producers with the SDK, bridges with their members, pollers, keepers and jobs, operators, a
+// Redis and a broker live for an hour in one bubble of testing/synctest: two acts full of trouble,
+// and a night without bridges between them. All code of ours is that of production, down to the
+// bytes that go-redis writes. Redis is of this package: its data is in data_test.go, its commands
+// in redis_test.go, and the product's own scripts run in it, see lua_test.go; TestRealRedis gives the
+// same commands to a real server and compares each answer.
+//
+// All that happens is an event of one queue, see [world]. Between two events the world waits
+// until every goroutine waits for it. So goroutines do nothing at the same time that matters, and
+// chance comes from the seed:
+//
+//	world ──► next event ──► goroutines run until all wait ──► what they have asked
+//	  ▲                                                        for, in a fixed order
+//	  └───────── when it arrives, and whether: an event ◄──────────────┘
+//
+// What Go itself leaves to chance (select, maps, timers that are due at once, who runs next)
+// [command overlay] takes out of the runtime: with it, and a process for each seed, a story is the
+// same wherever and however often it is told. Without it, as under go test, most are.
+//
+// # How to use it
+//
+//	make sim                              2,000 seeds
+//	make sim SEED=7                       that story, which ends with its trace
+//	make sim SEED=7 SIM_FLAGS=-shrink     as few decisions of it as still fail
+//	make sim SEED=7 SIM_FLAGS="-watch m3-2"   all that Redis does with one id
+//
+// # How to extend it
+//
+// A plan ([newPlan]) is made of decisions: bursts of calls ([world.burst]) and troubles
+// ([world.trouble]), each with chance of its own. A new trouble is a name in [conditions] and a
+// case in [world.trouble]; each pair of conditions must meet in the default run. What callers were
+// answered, what Redis did to each message, and what the broker has stored, the [model] is told, and
+// it names the invariant (design, I1 to I15) that a failure breaks.
+//
+// Nothing of ours may hold a mutex while it waits for Redis: the bubble would stand still.
 package sim

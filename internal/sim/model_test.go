@@ -158,7 +158,9 @@ func (m *model) effect(e effect) {
 			}
 			// A further run of a schedule makes again what was published meanwhile, and a redrive
 			// forgets the attempts.
-			l.isAgain = l.isAgain || l.removed == "settle" || script == "redrive"
+			if l.removed == "settle" || script == "redrive" {
+				l.isAgain, l.isFixed = true, false
+			}
 			m.current[at], l.removed, l.tag = l, "", tag
 			return
 		}

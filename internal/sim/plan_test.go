@@ -41,7 +41,7 @@ type decision struct {
 func (d *decision) random() *rand.Rand { return rand.New(rand.NewPCG(d.seed, 7)) }
 
 const (
-	simHealed = 15 * time.Minute // until all is out, at the most
+	simHealed = 30 * time.Minute // until all is out, at the most
 	simSettle = time.Minute      // until all is out that is due
 	actLasts  = time.Minute
 )

@@ -65,7 +65,7 @@ func TestRealRedis(t *testing.T) {
 }
 
 // realSeeds is how many stories are given to a real server at the most.
-const realSeeds = 10
+const realSeeds = 5
 
 // record tells a story without failovers, which are no commands.
 func record(t *testing.T, seed uint64) (story []recorded) {

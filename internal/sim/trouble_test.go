@@ -199,6 +199,9 @@ func (a *actor) job() {
 	if spec.Verb == job.Redrive || spec.Verb == job.Purge {
 		spec.Filter.State = inspect.StateDead
 	}
+	if a.chance(2) { // It takes a while, and messages move meanwhile.
+		spec.Rate = 1 + a.random.IntN(10)
+	}
 	matches := func(l *life) bool {
 		return (spec.Filter.Topic == "" || spec.Filter.Topic == l.topic) && (spec.Filter.Key == "" || spec.Filter.Key == l.key) &&
 			(spec.Filter.Tag == "" || slices.Contains(l.tags, spec.Filter.Tag))
@@ -252,10 +255,10 @@ func (a *actor) job() {
 }
 
 // jobEnded checks that nothing is left that a job should have ended, but what it tells of.
-func (w *world) jobEnded(name string, j job.Job, before []*life) {
-	t := j.Tally
-	w.tell(fmt.Sprintf("%s has ended %s: %+v", name, j.State, t))
-	if j.State != job.Done || j.Spec.Verb != job.Cancel {
+func (w *world) jobEnded(name string, ended job.Job, before []*life) {
+	t := ended.Tally
+	w.tell(fmt.Sprintf("%s has ended %s: %+v", name, ended.State, t))
+	if ended.State != job.Done || ended.Spec.Verb != job.Cancel {
 		return
 	}
 	left, example := int64(0), (*life)(nil)
@@ -265,8 +268,8 @@ func (w *world) jobEnded(name string, j job.Job, before []*life) {
 		}
 	}
 	excused := t.TooLate + t.Failed + t.Unknown
-	if j.Remaining != nil {
-		excused = max(excused, *j.Remaining)
+	if ended.Remaining != nil {
+		excused = max(excused, *ended.Remaining)
 	}
 	if left > excused {
 		w.fail("job: %s has ended with %+v, and %d messages are left that it should have cancelled, as %s", name, t, left, example)
