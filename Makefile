@@ -42,6 +42,7 @@ build: ## Build bin/bridge.
 
 test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PACKAGES)
+	$(MAKE) sim SEEDS=1000
 	$(MAKE) rates console deploy moves
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
@@ -49,8 +50,8 @@ unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_
 
 sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM_FLAGS=-shrink; see internal/sim).
 	go run ./internal/sim/overlay $(CACHE)/sim
-	go test -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim
-	cd internal/sim && $(CACHE)/sim/sim.test -test.run 'TestSimulation$$' -test.v -test.timeout 3h $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) $(SIM_FLAGS)
+	go test -vet=off -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim
+	cd internal/sim && $(CACHE)/sim/sim.test -test.run '$(if $(SEED),TestSimulation$$,TestSimulation$$|TestReplays)' -test.v -test.timeout 3h $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) $(SIM_FLAGS)
 
 rates: services ## Check the counters and the alerts with Prometheus' own engine, a module of its own (TEST_FLAGS).
 	$(SERVICES) -only redis,nats,postgres go test -C test/rates -parallel 8 $(TEST_FLAGS) ./...

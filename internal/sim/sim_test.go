@@ -25,12 +25,12 @@ import (
 
 var (
 	oneSeed = flag.Uint64("seed", 0, "the one seed to simulate, with its story where -v is set; 0 is as many as -seeds says")
-	seeds   = flag.Int("seeds", 10, "how many seeds to simulate")
+	seeds   = flag.Int("seeds", 2, "how many seeds to simulate; make sim tells many, and each as it was told before")
 	first   = flag.Uint64("first", 1, "the first of these seeds")
 	most    = flag.Int("failures", 1, "after how many seeds that fail to end")
 	shrinks = flag.Bool("shrink", false, "make the story of a seed that fails as short as it can be")
 	without = flag.String("without", "", "decisions of the seed to leave out, as 3,17")
-	known   = flag.Bool("known", true, "pass over what is known to be broken, see isBroughtBack")
+	known   = flag.Bool("known", true, "pass over what is known of clocks that are set, see docs/ARCHITECTURE.md, Known limits")
 	watched = flag.String("watch", "", "the id of which the story tells all that Redis does with it")
 	inJSON  = flag.Bool("json", false, "tell the outcome of a seed as JSON, for whoever has started the process")
 )
