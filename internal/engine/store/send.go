@@ -72,8 +72,8 @@ func (q *core) pack(ctx context.Context, v *verb, runs []*run) (parcels []*parce
 	return parcels
 }
 
-// lane is what parcels must have in common that travel together.
-type lane struct {
+// line is what parcels must have in common that travel together.
+type line struct {
 	script  *scripts.Script
 	durable Durability
 	epoch   string
@@ -89,7 +89,7 @@ type lane struct {
 //
 // They share the runs only: what these do not answer, each caller goes on with by itself.
 type coalescer struct {
-	lines conn.Lines[lane, *parcel]
+	lines conn.Lines[line, *parcel]
 }
 
 // WithCoalescing has concurrent calls of few messages share runs, and returns the
@@ -105,7 +105,7 @@ func (q *core) sendParcel(ctx context.Context, p *parcel) {
 		return
 	}
 	first := p.runs[0] // One track may carry what is of others, too.
-	at := lane{script: p.verb.script, durable: p.verb.durable, epoch: first.layout.Epoch, topics: first.topics, node: p.node, track: first.shard % tracks}
+	at := line{script: p.verb.script, durable: p.verb.durable, epoch: first.layout.Epoch, topics: first.topics, node: p.node, track: first.shard % tracks}
 	most := MaxBatch
 	if p.node == nil {
 		at.track, most = first.shard, p.verb.most
