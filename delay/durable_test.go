@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -58,7 +59,7 @@ func TestFsyncRefused(t *testing.T) {
 func TestFsync(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t, "--appendonly", "yes")
-	rdb := connect(t, server.URL())
+	rdb := storetest.Connect(t, server.URL())
 	if known, err := rdb.Do(t.Context(), "command", "info", "waitaof").Slice(); err != nil || known[0] == nil {
 		_, _ = fmt.Fprintf(os.Stderr, "\n!!! %s SKIPPED: this Redis has no WAITAOF; make test-matrix runs it on others\n\n", t.Name())
 		t.Skip("this Redis has no WAITAOF")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
 const (
@@ -256,7 +257,7 @@ func TestMaxSize(t *testing.T) {
 // TestNewClient checks options, and does no I/O.
 func TestNewClient(t *testing.T) {
 	t.Parallel()
-	rdb := connect(t, "redis://127.0.0.1:1")
+	rdb := storetest.Connect(t, "redis://127.0.0.1:1")
 	for _, queue := range []string{"o", "orders", "0-a_b", strings.Repeat("q", 63)} {
 		_, err := delay.NewClient(rdb, queue)
 		require.NoError(t, err)

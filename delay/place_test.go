@@ -6,27 +6,14 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
-
-func connect(t testing.TB, url string, change ...func(*redis.Options)) *redis.Client {
-	t.Helper()
-	options, err := redis.ParseURL(url)
-	require.NoError(t, err)
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	for _, set := range change {
-		set(options)
-	}
-	rdb := redis.NewClient(options)
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
 
 // place is a queue of its own, seen from the bridge's side.
 type place struct {
@@ -37,13 +24,13 @@ type place struct {
 // newPlace makes a queue in a real Redis.
 func newPlace(t testing.TB, sink message.SinkType) *place {
 	t.Helper()
-	return placeIn(t, connect(t, testenv.Redis(t)), sink)
+	return placeIn(t, storetest.Connect(t, testenv.Redis(t)), sink)
 }
 
 // newFakePlace makes a queue in an in-process Redis.
 func newFakePlace(t testing.TB, sink message.SinkType) *place {
 	t.Helper()
-	return placeIn(t, connect(t, "redis://"+miniredis.RunT(t).Addr()), sink)
+	return placeIn(t, storetest.Connect(t, "redis://"+miniredis.RunT(t).Addr()), sink)
 }
 
 func placeIn(t testing.TB, rdb *redis.Client, sink message.SinkType) *place {

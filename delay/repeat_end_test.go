@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -22,7 +23,7 @@ const mostTurns = 1000
 func TestRepeatEnds(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
-	near := placeIn(t, connect(t, server.URL()), kafka)
+	near := placeIn(t, storetest.Connect(t, server.URL()), kafka)
 	verbs := map[string]func(*delay.Client, ...delay.CallOption) error{
 		"schedule": func(far *delay.Client, opts ...delay.CallOption) error {
 			_, err := far.Schedule(t.Context(), delay.Message{ID: "schedule", Topic: "t"}, delay.After(time.Hour), opts...)
@@ -46,7 +47,7 @@ func TestRepeatEnds(t *testing.T) {
 	clients, unknown := map[string]*delay.Client{}, map[string]error{}
 	for name, call := range verbs {
 		proxy := testenv.NewProxy(t, server.Addr())
-		far, err := delay.NewClient(connect(t, "redis://"+proxy.Addr()), near.queue.Name(), delay.WithTimeout(2*time.Second))
+		far, err := delay.NewClient(storetest.Connect(t, "redis://"+proxy.Addr()), near.queue.Name(), delay.WithTimeout(2*time.Second))
 		require.NoError(t, err)
 		// Redis gets to know the script, and the client its clock.
 		switch err := call(far); name {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -31,7 +32,7 @@ func newFar(t *testing.T, opts ...delay.Option) *far {
 	addr := f.rdb.Options().Addr
 	f.proxy = testenv.NewProxy(t, addr)
 	var dials atomic.Int32
-	rdb := connect(t, url, func(o *redis.Options) {
+	rdb := storetest.Connect(t, url, func(o *redis.Options) {
 		o.PoolSize, o.DialTimeout = 1, soon
 		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var dialer net.Dialer

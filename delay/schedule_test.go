@@ -11,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
 var (
@@ -263,7 +264,7 @@ func TestBatch(t *testing.T) {
 // TestErrors tells apart what a producer must tell apart.
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	rdb := connect(t, "redis://127.0.0.1:1")
+	rdb := storetest.Connect(t, "redis://127.0.0.1:1")
 	unreachable, err := delay.NewClient(rdb, "orders", delay.WithTimeout(100*time.Millisecond))
 	require.NoError(t, err)
 	nobodys, err := delay.NewClient(newFakePlace(t, kafka).rdb, "nobody-made-this")

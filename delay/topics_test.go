@@ -17,7 +17,7 @@ import (
 // the error names the limit; others of its batch are scheduled.
 func TestTopicsOfTheQueue(t *testing.T) {
 	t.Parallel()
-	rdb := connect(t, testenv.Redis(t))
+	rdb := storetest.Connect(t, testenv.Redis(t))
 	queue := storetest.New(t, rdb, 2)
 	storetest.SetRules(t, queue, layout.Rules{Topics: message.Topics{"orders.*"}})
 	client, err := delay.NewClient(rdb, queue.Name())

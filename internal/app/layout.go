@@ -1,8 +1,6 @@
 package app
 
 import (
-	"context"
-
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -17,24 +15,4 @@ func Layout(cfg config.Queue, sink message.SinkType) store.Layout {
 		l.Rules.History = layout.History(cfg.History)
 	}
 	return l
-}
-
-// topics are those that a queue takes, by its layout.
-type topics struct{ queue *store.Queue }
-
-// Known implements [poller.Topics].
-func (t topics) Known() message.Topics {
-	if l := t.queue.Layouts().InUse(); l != nil {
-		return l.Rules.Topics
-	}
-	return nil
-}
-
-// Ask implements [poller.Topics].
-func (t topics) Ask(ctx context.Context) (message.Topics, error) {
-	l, err := t.queue.LoadLayout(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return l.Rules.Topics, nil
 }

@@ -202,7 +202,7 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 				Sink: p.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: sink.PublishTimeout, Window: set.window(cfg.Sink), Open: opener(p.Keys),
 			},
 			Claims: claims(p.Config.Poller, durable.Asked()), Policy: policyOf(r.settings.queue.Load()),
-			Places: cfg.History.Count > 0, Topics: topics{r.queue}, Bucket: r.queue.Members(),
+			Places: cfg.History.Count > 0, Topics: r.queue.Topics(), Bucket: r.queue.Members(),
 			Logger: p.Logger, Observer: p.Metrics,
 			Hooks: poller.Hooks{
 				OnNoLayout: func(ctx context.Context, _ int) { r.member.NoMeta(ctx) },

@@ -57,7 +57,7 @@ func (m *machine) Publish(c *batch.Call, messages []message.Message) {
 // newMachine is one that holds its shard, in which these routes have messages parked.
 func newMachine(t *testing.T, parked ...string) *machine {
 	t.Helper()
-	q, err := NewSimulated(Config{
+	q, err := newSimulated(Config{
 		Queue: "q", Instance: "i", Shards: []int{0}, Store: func(int) Store { return nil }, Sink: Sink{Sink: simRoutes{}},
 		Claims: Claims{Timeout: time.Minute, Lease: 5 * time.Second},
 	}, func() float64 { return 0.5 })

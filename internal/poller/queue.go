@@ -67,16 +67,6 @@ func NewQueue(config Config) (*Queue, error) {
 	return q, nil
 }
 
-// NewSimulated is [NewQueue] for a simulation: with what is left to chance, in [0, 1), and with
-// a phase of 0.
-func NewSimulated(config Config, random func() float64) (*Queue, error) {
-	q, err := NewQueue(config)
-	if err == nil {
-		q.phase, q.random = 0, random
-	}
-	return q, err
-}
-
 // Now is the present instant of its shards.
 func (q *Queue) Now() time.Duration { return time.Since(q.base) }
 

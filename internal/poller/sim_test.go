@@ -461,7 +461,7 @@ func (w *world) start() {
 	}
 	config.Policy = w.policy
 	var err error
-	in.queue, err = NewSimulated(config, random)
+	in.queue, err = newSimulated(config, random)
 	require.NoError(w.t, err)
 	in.pause(maps.Clone(w.paused))
 	in.accrue()
@@ -948,4 +948,13 @@ func (w *world) isPassed(a, b *promise, first map[string]copyOf) bool {
 		return false // Not there yet when the other was claimed.
 	}
 	return !slices.ContainsFunc(w.changes[a.shard], func(at time.Duration) bool { return at >= earliest && at <= first[a.id].at })
+}
+
+// newSimulated is [NewQueue] with what is left to chance, in [0, 1), and with a phase of 0.
+func newSimulated(config Config, random func() float64) (*Queue, error) {
+	q, err := NewQueue(config)
+	if err == nil {
+		q.phase, q.random = 0, random
+	}
+	return q, err
 }

@@ -82,7 +82,7 @@ func (w *world) startBridge() *bridge {
 		Queue: queueName, Instance: identity, Store: func(shard int) poller.Store { return b.queue.Shard(shard) },
 		Sink:   poller.Sink{Sink: &sink{h: b.h}, Name: "s", Window: window.New()},
 		Claims: poller.Claims{Batch: w.plan.batch, InFlight: w.plan.inFlight, Lease: lease, Timeout: 20 * time.Second, Durable: w.plan.durable},
-		Policy: f.policy, Topics: topics{b.queue}, Bucket: b.queue.Members(), Logger: logger,
+		Policy: f.policy, Topics: b.queue.Topics(), Bucket: b.queue.Members(), Logger: logger,
 		Hooks: poller.Hooks{
 			OnNoLayout: func(ctx context.Context, _ int) { b.member.NoMeta(ctx) },
 			OnEpoch:    b.member.SawEpoch,
@@ -113,26 +113,6 @@ func (b *bridge) run(ctx context.Context, config poller.Config, identity string,
 	if err := b.member.Run(ctx, assigned{p}); err != nil {
 		b.w.fail("%s: %s", b.h.name, err)
 	}
-}
-
-// topics are those that the queue takes, by its layout.
-type topics struct{ queue *store.Queue }
-
-// Known implements [poller.Topics].
-func (t topics) Known() message.Topics {
-	if l := t.queue.Layouts().InUse(); l != nil {
-		return l.Rules.Topics
-	}
-	return nil
-}
-
-// Ask implements [poller.Topics].
-func (t topics) Ask(ctx context.Context) (message.Topics, error) {
-	l, err := t.queue.LoadLayout(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return l.Rules.Topics, nil
 }
 
 // assigned is the poller as the member knows it.

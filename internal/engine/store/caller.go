@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -145,11 +144,16 @@ func (c *caller) noLayout(err error) {
 // next takes what a pass has told of each call, and says when the next one begins; more is
 // false where all are answered.
 func (c *caller) next(now time.Time) (pause time.Duration, more bool) {
-	left := slices.DeleteFunc(slices.Clone(c.calls), func(call *call) bool { return call.state == answered })
-	hasMoved, isLeft := len(left) < len(c.calls), false
-	c.calls, c.refusal = left, nil
+	var left []*call // The list is the caller's, too.
 	var failure error
-	for _, call := range left {
+	hasMoved, isLeft := false, false
+	c.refusal = nil
+	for _, call := range c.calls {
+		if call.state == answered {
+			hasMoved = true
+			continue
+		}
+		left = append(left, call)
 		hasMoved, isLeft = hasMoved || call.pass.hasMoved, isLeft || call.pass.isLeft
 		if call.pass.failure != nil {
 			failure = rediserr.Telling(failure, call.pass.failure)
@@ -158,6 +162,7 @@ func (c *caller) next(now time.Time) (pause time.Duration, more bool) {
 			c.refusal = call.pass.failure
 		}
 	}
+	c.calls = left
 	if c.most = min(2*c.most, c.verb.most); isLeft { // It had to read too much.
 		c.most = max(1, c.most/4)
 	}

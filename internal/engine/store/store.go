@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
@@ -118,3 +119,26 @@ func (q *Queue) Redis(ctx context.Context) redis.UniversalClient { return q.conn
 // answer or ctx ends: then its error is [ErrUnavailable]. It reconciles the layout where a
 // shard refuses it, see [layout.Layout.Refused].
 func (q *Queue) Repeat(ctx context.Context, do func(*Layout) error) error { return q.repeat(ctx, do) }
+
+// Topics are those that the queue takes, by its layout.
+type Topics struct{ queue *Queue }
+
+// Topics is who tells them.
+func (q *Queue) Topics() Topics { return Topics{q} }
+
+// Known are those of the layout in use: all topics, before one was loaded. It asks nobody.
+func (t Topics) Known() message.Topics {
+	if l := t.queue.layouts.InUse(); l != nil {
+		return l.Rules.Topics
+	}
+	return nil
+}
+
+// Ask returns those in force now.
+func (t Topics) Ask(ctx context.Context) (message.Topics, error) {
+	l, err := t.queue.LoadLayout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return l.Rules.Topics, nil
+}
