@@ -12,7 +12,7 @@ import (
 
 const (
 	// trackEvery is how often a point is added, trackOver how far back they reach.
-	trackEvery = 10 * time.Second
+	trackEvery = 20 * time.Second
 	trackOver  = 10 * time.Minute
 	mostPoints = int(trackOver/trackEvery) + 1
 )

@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
+	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
 )
@@ -20,6 +21,7 @@ type queueRunner struct {
 	member  *membership.Member
 	newPoll func() (*poller.Poller, error)
 	check   *redisCheck
+	jobs    *jobs.Runner
 	durable *durabilityWatch // nil where nothing is asked
 	// beside is what runs, until the end, once the layout is made.
 	beside   []func(ctx context.Context)
@@ -104,10 +106,11 @@ type assigned struct{ *poller.Poller }
 // Obtained implements [membership.Poller].
 func (a assigned) Obtained() membership.Obtained { return membership.Obtained(a.Poller.Obtained()) }
 
-// hear has the hints of the shards passed on.
+// hear has the hints of the shards passed on. One of a change may be of a job, too.
 func (r *queueRunner) hear(subscriber *hints.Subscriber) func(shards []int, changed func()) {
 	return func(shards []int, changed func()) {
-		subscriber.Set(r.queue.Keys(), shards, hints.Listener{Wake: r.poller.Load().Wake, Changed: changed})
+		all := func() { changed(); r.jobs.Wake() }
+		subscriber.Set(r.queue.Keys(), shards, hints.Listener{Wake: r.poller.Load().Wake, Changed: all})
 	}
 }
 

@@ -169,7 +169,8 @@ func newQueueRunner(p queueParams, set *queueSet, batcher *conn.Batcher, name st
 	}
 	r.settings.drain = p.Config.DrainTimeout
 	r.settings.queue.Store(&cfg)
-	r.beside = append(r.beside, jobs.New(job.New(r.queue), instance, r.logger).Run)
+	r.jobs = jobs.New(job.New(r.queue), instance, r.logger)
+	r.beside = append(r.beside, r.jobs.Run)
 	p.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
 	r.durable = newDurabilityWatch(r.queue, durable, p.Metrics, r.logger)
 	r.member = membership.New(membership.Config{

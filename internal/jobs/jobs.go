@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked whether there is a job.
-	lookEvery = 2 * time.Second
+	// lookEvery is the interval between polls for jobs: a hint that tells of one may be lost.
+	lookEvery = 5 * time.Second
 	// pruneEvery is how often ended jobs are forgotten.
 	pruneEvery = time.Hour
 	// mostRunning is how many jobs of a queue one instance runs at once.
@@ -41,6 +41,7 @@ type Runner struct {
 	queue    *job.Jobs
 	instance string
 	logger   *slog.Logger
+	wake     chan struct{} // of 1
 
 	mu      sync.Mutex
 	running map[string]bool
@@ -49,7 +50,15 @@ type Runner struct {
 
 // New returns a runner, which does nothing until Run.
 func New(queue *job.Jobs, instance string, logger *slog.Logger) *Runner {
-	return &Runner{queue: queue, instance: instance, logger: logger, running: map[string]bool{}}
+	return &Runner{queue: queue, instance: instance, logger: logger, running: map[string]bool{}, wake: make(chan struct{}, 1)}
+}
+
+// Wake has it look at once. It does not block.
+func (r *Runner) Wake() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // It will look anyway.
+	}
 }
 
 // Run works until ctx ends, and then gives back what it runs.
@@ -62,7 +71,7 @@ func (r *Runner) Run(ctx context.Context) {
 			pruned = time.Now()
 			_ = r.queue.Prune(ctx) // The next time.
 		}
-		if !wait.Sleep(ctx, lookEvery) {
+		if !wait.SleepOrWake(ctx, lookEvery, r.wake) {
 			return
 		}
 	}

@@ -20,8 +20,9 @@ type Listener struct {
 	// Wake says that the head of a shard moved earlier, or that its holder gave
 	// it up, or that either may have happened unheard.
 	Wake func(shard int)
-	// Changed says that an instance came or went, or that the layout has
-	// changed, or that either may have happened unheard.
+	// Changed says that an instance came or went, that the layout has changed,
+	// that a topic was paused or a job was begun, or that any of it may have
+	// happened unheard.
 	Changed func()
 }
 

@@ -1,7 +1,9 @@
 package job_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
@@ -52,6 +55,27 @@ func die(t testing.TB, rdb *redis.Client, q *store.Queue, run *job.Run) *job.Run
 	next, err := job.New(q).Take(t.Context(), id, "b")
 	require.NoError(t, err)
 	return next
+}
+
+// TestStartTellsBridges: a bridge looks for jobs now and then only, so who starts one says so.
+func TestStartTellsBridges(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	told := make(chan struct{}, 100)
+	bridge := hints.New(rdb)
+	bridge.Set(q.Keys(), []int{}, hints.Listener{Changed: func() { told <- struct{}{} }})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { bridge.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	for range 2 { // It listens, to changes of the instances and of the layout.
+		<-told
+	}
+	_, err := job.New(q).Start(t.Context(), job.Spec{Verb: job.Cancel, Filter: inspect.Filter{Tag: "sale"}})
+	require.NoError(t, err)
+	<-told
 }
 
 // TestJobGoesOn: whenever runners die between what they do and its record, another one

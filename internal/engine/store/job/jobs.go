@@ -52,6 +52,8 @@ func (j *Jobs) Start(ctx context.Context, spec Spec) (id string, err error) {
 	if n, err := cmd.Int(); err != nil || n == 0 {
 		return "", errors.Join(err, ErrManyOpen)
 	}
+	// A hint, which Redis knows from 7.0 on: the bridges look by themselves now and then.
+	_ = j.queue.Redis(ctx).SPublish(ctx, j.queue.Keys().Instances(), "job").Err()
 	return id, nil
 }
 

@@ -55,7 +55,7 @@ var uses = map[Role]use{
 			scripts.Rows, scripts.Remove, scripts.Renew, scripts.Forget,
 		}),
 		data: []string{
-			"time", "hdel", "hget", "hgetall", "hkeys", "hmget", "hscan", "hset", "hstrlen", "hvals",
+			"time", "hdel", "hget", "hgetall", "hkeys", "hmget", "hscan", "hset", "hstrlen", "hvals", "spublish",
 			"xadd", "zcard", "zcount", "zrandmember", "zrange", "zscan", "zscore",
 		},
 		connection: with(login, "ping", "info", "wait"),
@@ -71,7 +71,7 @@ var uses = map[Role]use{
 			scripts.Rate,
 		}),
 		data: []string{
-			"time", "hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "hstrlen", "hvals",
+			"time", "hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "hstrlen", "hvals", "spublish",
 			"xadd", "xrevrange", "zcard", "zcount", "zrandmember", "zrange", "zscore",
 		},
 		connection: with(login, "ping", "info", "wait", "ssubscribe", "sunsubscribe"),
