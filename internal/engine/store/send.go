@@ -30,7 +30,9 @@ type parcel struct {
 	verb     *verb
 	node     *redis.Client
 	runs     []*run
+	calls    int // of the runs
 	bytes    int
+	isSecond bool // one of the runs is: it has a start of its own
 	deadline time.Time
 }
 
@@ -67,7 +69,8 @@ func (q *core) pack(ctx context.Context, v *verb, runs []*run) (parcels []*parce
 			p = &parcel{verb: v, node: node, deadline: deadline}
 			open[node], parcels = p, append(parcels, p)
 		}
-		p.runs, p.bytes = append(p.runs, r), p.bytes+r.bytes
+		p.runs, p.calls, p.bytes = append(p.runs, r), p.calls+len(r.calls), p.bytes+r.bytes
+		p.isSecond = p.isSecond || r.second
 	}
 	return parcels
 }
@@ -100,54 +103,26 @@ func (q *Queue) WithCoalescing() *Queue {
 }
 
 func (q *core) sendParcel(ctx context.Context, p *parcel) {
-	if q.coalescer == nil || !p.mayCoalesce() {
+	v, first := p.verb, p.runs[0] // One track may carry what is of others, too.
+	if q.coalescer == nil || v.pinned || v.alone || !v.within.IsZero() || p.isSecond || p.calls > mostCoalesced {
 		q.deliver(ctx, p)
 		return
 	}
-	first := p.runs[0] // One track may carry what is of others, too.
-	at := line{script: p.verb.script, durable: p.verb.durable, epoch: first.layout.Epoch, topics: first.topics, node: p.node, track: first.shard % tracks}
+	at := line{script: v.script, durable: v.durable, epoch: first.layout.Epoch, topics: first.topics, node: p.node, track: first.shard % tracks}
 	most := MaxBatch
 	if p.node == nil {
-		at.track, most = first.shard, p.verb.most
+		at.track, most = first.shard, v.most
 	}
 	if left := time.Until(p.deadline); left < q.conn.Timeout() { // So nobody's run is cut to less than half of its time.
 		at.hurry = bits.Len64(uint64(max(left, 1)))
 	}
 	// Once they have left, they end with the parcel, though ctx may end before.
-	err := q.coalescer.lines.Do(ctx, at, p, func(waiting []*parcel) int { return fitting(waiting, most) }, func(all []*parcel) { q.deliverAll(ctx, all) })
+	err := q.coalescer.lines.Do(ctx, at, p, p.calls, most, func(all []*parcel) { q.deliverAll(ctx, all) })
 	if err != nil {
 		for _, r := range p.runs {
 			r.notRun(err)
 		}
 	}
-}
-
-// mayCoalesce reports whether the runs may be shared with others' calls. A second run has a
-// start of its own.
-func (p *parcel) mayCoalesce() bool {
-	v, calls := p.verb, 0
-	if v.pinned || v.alone || !v.within.IsZero() {
-		return false
-	}
-	for _, r := range p.runs {
-		if calls += len(r.calls); calls > mostCoalesced || r.second {
-			return false
-		}
-	}
-	return true
-}
-
-// fitting is how many of those that wait have so many messages at the most.
-func fitting(waiting []*parcel, most int) int {
-	for i, p := range waiting {
-		for _, r := range p.runs {
-			most -= len(r.calls)
-		}
-		if i > 0 && most < 0 {
-			return i
-		}
-	}
-	return len(waiting)
 }
 
 // deliverAll delivers what several callers have, calls of a kind by one run, within the

@@ -38,7 +38,7 @@ func (c *Conn) RunQuiet(ctx context.Context, s *scripts.Script, keys []string, a
 		return c.Run(ctx, s, keys, args...)
 	}
 	t := &Trip{Script: s, Keys: keys, Args: args}
-	err := c.batcher.lines.Do(ctx, node, t, mostQuiet, func(batch []*Trip) { sendQuiet(ctx, node, c.timeout, batch) })
+	err := c.batcher.lines.Do(ctx, node, t, 1, maxQuietRuns, func(batch []*Trip) { sendQuiet(ctx, node, c.timeout, batch) })
 	if err != nil {
 		return nil, err
 	}
@@ -57,5 +57,3 @@ func sendQuiet(ctx context.Context, node *redis.Client, timeout time.Duration, b
 	defer cancel()
 	pipe(ctx, node.WithTimeout(timeout), batch)
 }
-
-func mostQuiet(waiting []*Trip) int { return min(len(waiting), maxQuietRuns) }

@@ -19,19 +19,20 @@ type Lines[K comparable, T any] struct {
 // place is one caller's in a line.
 type place[T any] struct {
 	item T
+	size int
 	lead chan struct{} // of 1: "you send now"; nil of one that need not wait
 	done chan struct{} // closed when the item was sent; nil alike
 }
 
 // Do returns when send has returned for a batch that has the item, or ctx has
-// ended before it was taken: then its error is that of ctx. Of the items that
-// wait, the first so many leave as most says, at least one. The sender's ctx
-// must not end the call of others.
-func (l *Lines[K, T]) Do(ctx context.Context, line K, item T, most func([]T) int, send func([]T)) error {
+// ended before it was taken: then its error is that of ctx. Of the items that wait the
+// first leave whose sizes are most together, at least one. The sender's ctx must not end
+// the call of others.
+func (l *Lines[K, T]) Do(ctx context.Context, line K, item T, size, most int, send func([]T)) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p := &place[T]{item: item}
+	p := &place[T]{item: item, size: size}
 	if busy := l.join(line, p); busy {
 		select {
 		case <-p.done:
@@ -73,11 +74,14 @@ func (l *Lines[K, T]) join(line K, p *place[T]) (busy bool) {
 	return busy
 }
 
-func (l *Lines[K, T]) take(line K, most func([]T) int) []*place[T] {
+func (l *Lines[K, T]) take(line K, most int) []*place[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waiting := l.lines[line]
-	n := most(items(waiting))
+	waiting, n := l.lines[line], 0
+	for n < len(waiting) && (n == 0 || waiting[n].size <= most) {
+		most -= waiting[n].size
+		n++
+	}
 	l.lines[line] = waiting[n:]
 	return waiting[:n:n]
 }
