@@ -17,12 +17,12 @@ RELEASE := $(CACHE)/release-$(GORELEASER_VERSION)-$(COSIGN_VERSION)-$(SYFT_VERSI
 GORELEASER := $(RELEASE)/goreleaser
 SERVICES := $(CACHE)/bin/services
 
-# Every module but those whose tests need more than our own servers: the pattern takes them all.
+# Every module but the one whose tests need what others make: the pattern takes them all.
 MODULE := github.com/delaybridge/delaybridge
-SDK := internal/sharding internal/engine delay delay/outbox delay/delaytest
+SDK := internal/engine delay delay/outbox
 # The newest patch of the oldest Go that they take.
 OLDEST_GO := go1.25.8
-APART := bench test/rates test/console test/deploy
+APART := test/thirdparty
 PKG ?= ./...
 PACKAGES = $(PKG:./%=$(MODULE)/%)
 TEST_FLAGS ?= -race -shuffle=on -timeout=20m
@@ -53,23 +53,23 @@ sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM
 	go test -vet=off -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim
 	cd internal/sim && $(CACHE)/sim/sim.test -test.run '$(if $(SEED),TestSimulation$$,TestSimulation$$|TestReplays)' -test.v -test.timeout 3h $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) $(SIM_FLAGS)
 
-rates: services ## Check the counters and the alerts with Prometheus' own engine, a module of its own (TEST_FLAGS).
-	$(SERVICES) -only redis,nats,postgres go test -C test/rates -parallel 8 $(TEST_FLAGS) ./...
+rates: services ## Check the counters and the alerts with Prometheus' own engine (TEST_FLAGS).
+	$(SERVICES) -only redis,nats,postgres go test -C test/thirdparty -parallel 8 $(TEST_FLAGS) ./rates
 
-console: services ## Use the console in headless Chromium, a module of its own (TEST_FLAGS).
-	$(SERVICES) -only redis,nats go test -C test/console $(TEST_FLAGS) ./...
+console: services ## Use the console in headless Chromium (TEST_FLAGS).
+	$(SERVICES) -only redis,nats go test -C test/thirdparty $(TEST_FLAGS) ./console
 
-deploy: ## Check chart, manifests, unit and compose file with the tools that read them, a module of its own.
-	go test -C test/deploy -timeout=20m ./...
+deploy: ## Check chart, manifests, unit and compose file with the tools that read them.
+	go test -C test/thirdparty -timeout=20m ./deploy
 
-moves: services ## Move messages from asynq as docs/migrate says, a module of its own (TEST_FLAGS).
-	$(SERVICES) -only redis go test -C bench $(TEST_FLAGS) ./migrate
+moves: services ## Move messages from asynq as docs/migrate says (TEST_FLAGS).
+	$(SERVICES) -only redis go test -C test/thirdparty $(TEST_FLAGS) ./bench/migrate
 
 manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
-	go test -C test/deploy -count=1 -run Current . -update
+	go test -C test/thirdparty -count=1 -run Current ./deploy -update
 
 screens: services ## Draw all pages of the console into docs/console.
-	$(SERVICES) -only redis,nats go test -C test/console -count=1 -run TestLooks . -screens $(CURDIR)/docs/console
+	$(SERVICES) -only redis,nats go test -C test/thirdparty -count=1 -run TestLooks ./console -screens $(CURDIR)/docs/console
 
 test-matrix: services ## Run the tests of these on Redis 8, Valkey 8, RabbitMQ 4, MySQL 8, PostgreSQL 12 and 18; needs root and Debian's packages.
 	@scripts/matrix.sh
@@ -98,7 +98,7 @@ cover: services ## Run all tests and write coverage.txt.
 	go tool cover -func=coverage.txt | tail -1
 
 bench: ## Measure the whole path beside its limits and peers, and write docs/performance.md, one to two hours (BENCH_FLAGS, as -quick).
-	cd bench && go run ./compare -write ../docs/performance.md $(BENCH_FLAGS)
+	cd test/thirdparty/bench && go run ./compare -write ../../../docs/performance.md $(BENCH_FLAGS)
 
 bench-once: services ## Run each benchmark once, to see that it runs.
 	$(SERVICES) go test -run '^$$' -bench . -benchtime 1x $(PACKAGES)

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/danielgtaylor/huma/v2 v2.37.2
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/invopop/jsonschema v0.14.0
@@ -89,16 +89,12 @@ require (
 
 require (
 	github.com/delaybridge/delaybridge/delay v0.0.0
-	github.com/delaybridge/delaybridge/delay/delaytest v0.0.0
 	github.com/delaybridge/delaybridge/delay/outbox v0.0.0
 	github.com/delaybridge/delaybridge/internal/engine v0.0.0
-	github.com/delaybridge/delaybridge/internal/sharding v0.0.0
 )
 
 replace (
 	github.com/delaybridge/delaybridge/delay => ./delay
-	github.com/delaybridge/delaybridge/delay/delaytest => ./delay/delaytest
 	github.com/delaybridge/delaybridge/delay/outbox => ./delay/outbox
 	github.com/delaybridge/delaybridge/internal/engine => ./internal/engine
-	github.com/delaybridge/delaybridge/internal/sharding => ./internal/sharding
 )

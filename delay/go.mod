@@ -5,7 +5,6 @@ go 1.25.0
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/delaybridge/delaybridge/internal/engine v0.0.0
-	github.com/delaybridge/delaybridge/internal/sharding v0.0.0
 	github.com/oklog/ulid/v2 v2.1.2
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/stretchr/testify v1.12.1
@@ -23,7 +22,4 @@ require (
 	golang.org/x/sys v0.47.0 // indirect
 )
 
-replace (
-	github.com/delaybridge/delaybridge/internal/engine => ../internal/engine
-	github.com/delaybridge/delaybridge/internal/sharding => ../internal/sharding
-)
+replace github.com/delaybridge/delaybridge/internal/engine => ../internal/engine

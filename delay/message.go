@@ -7,7 +7,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // Message is what a producer schedules. ID, Key, Topic, Headers and Body have
@@ -118,7 +117,7 @@ func (w When) Spread(over time.Duration) When {
 
 // For returns the due time of the message of that identity: what Spread adds is added.
 func (w When) For(ref Ref) When {
-	part := sharding.Spread(ref.Key, ref.ID, w.spread)
+	part := message.Spread(ref.Key, ref.ID, w.spread)
 	if w.kind == isAt {
 		w.at = w.at.Add(part)
 	} else {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // TestSpread moves a message by its identity, the same when it is scheduled, replaced and
@@ -19,7 +18,7 @@ func TestSpread(t *testing.T) {
 	w := newWorld(t, message.NATS)
 	client, ref := w.client(t, delay.WithConflict(delay.Replace)), delay.Ref{ID: "order-42/timeout", Key: "order-42"}
 	at := time.Now().Add(time.Hour).Truncate(time.Second)
-	want := at.Add(sharding.Spread(ref.Key, ref.ID, 10*time.Minute))
+	want := at.Add(message.Spread(ref.Key, ref.ID, 10*time.Minute))
 	require.True(t, want.After(at))
 	for range 2 {
 		result, err := client.Schedule(t.Context(), delay.Message{ID: ref.ID, Key: ref.Key, Topic: "t"}, delay.At(at).Spread(10*time.Minute))
@@ -33,7 +32,7 @@ func TestSpread(t *testing.T) {
 
 	result, err := client.Schedule(t.Context(), delay.Message{Topic: "t"}, delay.After(-time.Hour).Spread(20*time.Hour))
 	require.NoError(t, err)
-	part := sharding.Spread("", result.Ref.ID, 20*time.Hour)
+	part := message.Spread("", result.Ref.ID, 20*time.Hour)
 	require.WithinDuration(t, time.Now().Add(part), result.DueAt, time.Minute, "by the id that it got")
 	require.Equal(t, delay.After(time.Hour), delay.After(time.Hour).Spread(0).For(ref))
 }

@@ -17,7 +17,7 @@ grep -q "^## ${version#v} " CHANGELOG.md || fail "CHANGELOG.md has no heading \"
 grep -q "^appVersion: \"\?${version#v}\"\?$" deploy/helm/delaybridge/Chart.yaml || fail "appVersion in deploy/helm/delaybridge/Chart.yaml is not ${version#v}"
 
 root=$(go list -m)
-modules=(internal/sharding internal/engine delay delay/outbox delay/delaytest)
+modules=(internal/engine delay delay/outbox)
 tags=("${modules[@]/%//$version}" "$version")
 for tag in "${tags[@]}"; do
 	! git rev-parse -q --verify "refs/tags/$tag" >/dev/null || fail "the tag $tag is there, and a tag is never moved"

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // fields are those of a message in JSON, in no order.
@@ -52,7 +52,7 @@ func TestSchedule(t *testing.T) {
 
 	for _, conflict := range []string{"reject", "replace"} {
 		object = f.ok("schedule", "--topic", "a", "--at", "2030-01-02T03:00:00Z", "--spread", "10m", "--id", "wave", "--conflict", conflict, "-ojson", "x").object(t)
-		assert.Equal(t, time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC).Add(sharding.Spread("", "wave", 10*time.Minute)), dueAt(t, object))
+		assert.Equal(t, time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC).Add(message.Spread("", "wave", 10*time.Minute)), dueAt(t, object))
 	}
 	object = f.ok("schedule", "--topic", "a", "--in", "1w", "-ojson", "x").object(t)
 	assert.Regexp(t, `^[0-9A-HJKMNP-TV-Z]{26}$`, object["id"])

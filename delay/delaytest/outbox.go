@@ -9,11 +9,18 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/delay/outbox"
-	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 )
+
+// DB is what rows are read through, as [*sql.Tx], [*sql.DB], or what pgxtx.Wrap makes of a
+// transaction of pgx: all that package outbox takes.
+type DB interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// defaultTable is schema.DefaultTable of package outbox, whose module is not this one.
+const defaultTable = "delay_outbox"
 
 // LoadOutbox does what a bridge does with the rows that package outbox has written for
 // this queue: the pending ones are scheduled, cancelled and rescheduled, in their
@@ -29,12 +36,11 @@ import (
 // A row that a bridge would refuse ends the test. The database's clock does not follow
 // the queue's: a row brings the queue's clock forward to when it was written, and what
 // it says counts from there.
-func (q *Queue) LoadOutbox(tx outbox.DB, table string) {
+func (q *Queue) LoadOutbox(tx DB, table string) {
 	q.t.Helper()
 	if table == "" {
-		table = schema.DefaultTable
+		table = defaultTable
 	}
-	q.must("load outbox", schema.CheckTable(table))
 	for {
 		q.bridge.mu.Lock()
 		after := q.bridge.loaded[table]
@@ -70,7 +76,7 @@ type outboxRow struct {
 
 // nextRow reads the first pending row behind one; [sql.ErrNoRows] where there is none. The
 // statement needs no dialect: the name of a queue has no quotes.
-func (q *Queue) nextRow(tx outbox.DB, table string, after int64) (r outboxRow, err error) {
+func (q *Queue) nextRow(tx DB, table string, after int64) (r outboxRow, err error) {
 	const columns = "id, op, CASE WHEN op = 2 AND revision > 0 THEN revision ELSE due_ms END, created_ms, message_id, message_key, topic, headers, body"
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id LIMIT 1", columns, table, q.store.Name(), after)
 	dest := []any{&r.id, &r.op, &r.dueMs, &r.createdMs, &r.ref.ID, &r.ref.Key, &r.topic, &r.headers, &r.body}

@@ -5,7 +5,6 @@ go 1.25.0
 require (
 	github.com/delaybridge/delaybridge/delay v0.0.0
 	github.com/delaybridge/delaybridge/internal/engine v0.0.0
-	github.com/delaybridge/delaybridge/internal/sharding v0.0.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lib/pq v1.12.3
@@ -14,6 +13,7 @@ require (
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel/trace v1.46.0
 	go.uber.org/goleak v1.3.0
+	golang.org/x/sync v0.22.0
 )
 
 require (
@@ -25,7 +25,6 @@ require (
 	go.opentelemetry.io/otel v1.46.0 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 )
@@ -33,5 +32,4 @@ require (
 replace (
 	github.com/delaybridge/delaybridge/delay => ../
 	github.com/delaybridge/delaybridge/internal/engine => ../../internal/engine
-	github.com/delaybridge/delaybridge/internal/sharding => ../../internal/sharding
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
-	"github.com/delaybridge/delaybridge/internal/sharding"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 var first = delay.Message{
@@ -235,7 +235,7 @@ func TestSpread(t *testing.T) {
 	t.Parallel()
 	forEach(t, func(t *testing.T, db *database) {
 		box, at := outbox.New(db.dialect), time.UnixMilli(1_900_000_000_000)
-		want := at.Add(sharding.Spread(first.Key, first.ID, time.Hour)).UnixMilli()
+		want := at.Add(message.Spread(first.Key, first.ID, time.Hour)).UnixMilli()
 		tx := db.begin(t)
 		ref, err := box.Schedule(t.Context(), tx, "orders", first, delay.At(at).Spread(time.Hour))
 		require.NoError(t, err)

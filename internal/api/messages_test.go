@@ -15,7 +15,6 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // TestLifeOfAMessage: scheduled, seen, moved, listed, cancelled, and each of it in the audit.
@@ -90,7 +89,7 @@ func TestLateAndSpread(t *testing.T) {
 	const at = "2031-01-01T00:00:00.000Z"
 	begin, err := time.Parse(time.RFC3339, at)
 	require.NoError(t, err)
-	want := begin.Add(sharding.Spread("k", "a", time.Hour)).Format(message.TimeFormat)
+	want := begin.Add(message.Spread("k", "a", time.Hour)).Format(message.TimeFormat)
 	require.NotEqual(t, at, want)
 	body := map[string]any{"id": "a", "key": "k", "topic": "t", "at": at, "spread": "1h", "late": map[string]any{"after": "90m", "then": "drop"}}
 	created := s.call("POST", "/queues/QUEUE/messages", body).is(http.StatusCreated)

@@ -21,8 +21,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // The messages of a queue are due at even distances, and the fault is in the middle.
@@ -250,7 +250,7 @@ func (c *clusterSides) name(begin string, shard, own bool) string {
 
 // sound are the messages in shards that live.
 func (c *clusterSides) sound(l *side) func(id string) bool {
-	return func(id string) bool { return c.shardLives(l.name, sharding.Home("", id, l.shards)) }
+	return func(id string) bool { return c.shardLives(l.name, layout.Home("", id, l.shards)) }
 }
 
 // know finds where all shards are, while all nodes answer.

@@ -1,3 +1,5 @@
+// Package sharding says which instance holds which shard of a queue. It is pure: no I/O, no
+// clock, no state. In which shard a message lives says layout.Home.
 package sharding
 
 import (

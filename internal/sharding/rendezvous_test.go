@@ -7,10 +7,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/delaybridge/delaybridge/internal/sharding"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func instances(n int) []string {
 	names := make([]string, n)

@@ -20,20 +20,18 @@ const ourModule = "github.com/delaybridge/delaybridge"
 // sdk are the modules that a producer requires, each with what it may bring: a producer
 // takes over all of it.
 var sdk = map[string][]string{
-	"internal/sharding": {"github.com/cespare/xxhash/v2"},
 	"internal/engine": {
-		"github.com/oklog/ulid/v2", "github.com/redis/go-redis/v9", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace",
+		"github.com/cespare/xxhash/v2", "github.com/oklog/ulid/v2", "github.com/redis/go-redis/v9", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace",
 		"golang.org/x/sync", "golang.org/x/sys",
 	},
-	"delay":           {"github.com/oklog/ulid/v2", "github.com/redis/go-redis/v9", "go.opentelemetry.io/otel/trace"},
-	"delay/outbox":    {"github.com/jackc/pgx/v5", "github.com/oklog/ulid/v2", "go.opentelemetry.io/otel/trace"},
-	"delay/delaytest": {"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9"},
+	"delay":        {"github.com/alicebob/miniredis/v2", "github.com/oklog/ulid/v2", "github.com/redis/go-redis/v9", "go.opentelemetry.io/otel/trace"},
+	"delay/outbox": {"github.com/jackc/pgx/v5", "github.com/oklog/ulid/v2", "go.opentelemetry.io/otel/trace"},
 }
 
 // forTests are required by the tests of the modules alone.
 var forTests = []string{
 	"github.com/alicebob/miniredis/v2", "github.com/go-sql-driver/mysql", "github.com/lib/pq", "github.com/redis/go-redis/v9",
-	"github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid",
+	"github.com/stretchr/testify", "go.uber.org/goleak", "golang.org/x/sync", "pgregory.net/rapid",
 }
 
 // sdkGo is the oldest Go that producers may build with: two releases are maintained, and

@@ -28,7 +28,7 @@ func TestConfigurations(t *testing.T) {
 	for _, p := range readPages(t) {
 		for _, b := range p.blocks {
 			text := strings.Join(b.lines, "\n")
-			if b.language != "yaml" || strings.HasPrefix(text, "# values.yaml\n") { // test/deploy renders the chart with it.
+			if b.language != "yaml" || strings.HasPrefix(text, "# values.yaml\n") { // test/thirdparty/deploy renders the chart with it.
 				continue
 			}
 			count++

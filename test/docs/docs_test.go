@@ -35,9 +35,9 @@ func run(m *testing.M) int {
 // Why a command cannot be typed here.
 const (
 	needsModule     = "it fetches a release of ours"
-	needsDocker     = "it needs Docker and its images; test/deploy reads the compose file"
-	needsKubernetes = "it needs a Kubernetes; test/deploy renders the chart"
-	needsHost       = "it changes the machine; test/deploy reads unit and package"
+	needsDocker     = "it needs Docker and its images; test/thirdparty/deploy reads the compose file"
+	needsKubernetes = "it needs a Kubernetes; test/thirdparty/deploy renders the chart"
+	needsHost       = "it changes the machine; test/thirdparty/deploy reads unit and package"
 	needsRelease    = "it needs the files of a release"
 	isThisTest      = "it runs this test"
 	needsCollector  = "it needs a collector; test/tracing has one"

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/sharding"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
 // CountShards makes the ledger note which shard of so many each arrival is of.
@@ -20,7 +20,7 @@ func (l *Ledger) noteShard(p *promise, r Record) {
 	if len(l.last) == 0 || len(p.records) > 0 { // A copy is no progress.
 		return
 	}
-	shard := sharding.Home(p.key, r.ID, len(l.last))
+	shard := layout.Home(p.key, r.ID, len(l.last))
 	if r.At.After(l.last[shard]) {
 		l.last[shard] = r.At
 	}
@@ -123,7 +123,7 @@ func (l *Ledger) firsts(in func(time.Time) *Phase) [][]time.Time {
 				continue
 			}
 			phase.MaxLateness = max(phase.MaxLateness, a.at.Sub(a.due))
-			shard := sharding.Home(p.key, id, len(shards))
+			shard := layout.Home(p.key, id, len(shards))
 			shards[shard] = append(shards[shard], a.at)
 		}
 	}

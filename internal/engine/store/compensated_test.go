@@ -11,7 +11,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // tracedToken is the token of a message without a row.
@@ -117,7 +116,7 @@ func TestCompensatedAcrossLayouts(t *testing.T) {
 	t.Parallel()
 	s := newOutboxScene(t)
 	t.Cleanup(func() { storetest.Remove(context.WithoutCancel(t.Context()), s.rdb, s.q.Name(), 4) })
-	for sharding.Home("", s.row, 4) == 0 { // That of the earlier layout.
+	for layout.Home("", s.row, 4) == 0 { // That of the earlier layout.
 		s.row += "x"
 	}
 	s.compensates(store.Created, farAhead)

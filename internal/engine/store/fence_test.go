@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // moves is an ID whose home differs between two numbers of shards.
 func moves(from, to int) (id string, home, newHome int) {
 	for i := 0; ; i++ {
 		id = fmt.Sprint("moves-", i)
-		home, newHome = sharding.Home("", id, from), sharding.Home("", id, to)
+		home, newHome = layout.Home("", id, from), layout.Home("", id, to)
 		if home != newHome {
 			return id, home, newHome
 		}

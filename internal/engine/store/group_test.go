@@ -17,8 +17,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // settled bounds how long a group of servers under load may take to go on.
@@ -205,7 +205,7 @@ func (l *load) produce(ctx context.Context, shard int, patience time.Duration) {
 	defer tick.Stop()
 	for i := 0; ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%d-%v-%d", shard, patience, i)
-		if sharding.Home("", id, l.shards) != shard {
+		if layout.Home("", id, l.shards) != shard {
 			continue
 		}
 		f := fate{shard: shard, due: i%2 == 0, patience: patience, began: time.Now()}

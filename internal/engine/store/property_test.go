@@ -16,9 +16,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // TestScriptsAgainstOracle runs random sequences of all verbs and compares
@@ -118,7 +118,7 @@ func (m *machine) now(t *rapid.T) int64 {
 }
 
 func (m *machine) home(id, key string) (int, *oracle) {
-	shard := sharding.Home(key, id, machineShards)
+	shard := layout.Home(key, id, machineShards)
 	return shard, m.oracles[shard]
 }
 

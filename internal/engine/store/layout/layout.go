@@ -12,7 +12,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
-	"github.com/delaybridge/delaybridge/internal/sharding"
 )
 
 // MaxShards is how many shards a queue may have.
@@ -92,7 +91,7 @@ func (l *Layout) Keys() []keys.Shard { return l.keys }
 func (l *Layout) plan() plan { return plan{epoch: l.Epoch, shards: l.Shards, earlier: l.Earlier} }
 
 // Home is the shard where the message would be created.
-func (l *Layout) Home(id, key string) int { return sharding.Home(key, id, l.Shards) }
+func (l *Layout) Home(id, key string) int { return Home(key, id, l.Shards) }
 
 // Homes are the shards where a message may be, each once; the last is where
 // it would be created.
@@ -104,7 +103,7 @@ func (l *Layout) Homes(id, key string) []int {
 func (l *Layout) AppendHomes(homes []int, id, key string) []int {
 	newest, first := l.Home(id, key), len(homes)
 	for _, shards := range l.Earlier {
-		if home := sharding.Home(key, id, shards); home != newest && !slices.Contains(homes[first:], home) {
+		if home := Home(key, id, shards); home != newest && !slices.Contains(homes[first:], home) {
 			homes = append(homes, home)
 		}
 	}

@@ -270,7 +270,7 @@ func (f *fleet) spoil(id string) {
 	f.t.Helper()
 	layout, err := f.queue.LoadLayout(f.t.Context())
 	require.NoError(f.t, err)
-	shard := fmt.Sprintf("%s:{orders:%d}:", f.prefix, sharding.Home("", id, layout.Shards))
+	shard := fmt.Sprintf("%s:{orders:%d}:", f.prefix, layout.Home(id, ""))
 	require.NoError(f.t, f.rdb.HSet(f.t.Context(), shard+"msg", id, "spoilt").Err())
 	require.NoError(f.t, f.rdb.ZAdd(f.t.Context(), shard+"due", redis.Z{Score: 1, Member: id}).Err())
 	require.NoError(f.t, f.rdb.Publish(f.t.Context(), shard+"wake", "").Err()) // Else within two seconds.

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/delaybridge/delaybridge/internal/sharding"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
 // idle is how long both loops sleep when nothing is due.
@@ -75,7 +75,7 @@ func (p *patent) schedule(ctx context.Context, l load) error {
 	return l.by(ctx, func(ctx context.Context, from, n int) error {
 		members := map[string][]redis.Z{}
 		for i := from; i < from+n; i++ {
-			key := p.key(sharding.Home("", identity(i), p.shards))
+			key := p.key(layout.Home("", identity(i), p.shards))
 			members[key] = append(members[key], redis.Z{Score: float64(l.dueAt(i).UnixMilli()), Member: identity(i) + " " + string(body)})
 		}
 		pipe := p.rdb.Pipeline()

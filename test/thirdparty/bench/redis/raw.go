@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/delaybridge/delaybridge/internal/sharding"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
 // The raw scripts write what ours do, and check nothing.
@@ -52,7 +52,7 @@ func rawKeys(shard int) []string {
 func (r *raw) schedule(ctx context.Context, first, n int) error {
 	var members [shards][]int
 	for i := first; i < first+n; i++ {
-		shard := sharding.Home("", identity(i), shards)
+		shard := layout.Home("", identity(i), shards)
 		members[shard] = append(members[shard], i)
 	}
 	var group errgroup.Group

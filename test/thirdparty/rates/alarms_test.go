@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const alertsFile = "../../deploy/prometheus/alerts.yml"
+const alertsFile = "../../../deploy/prometheus/alerts.yml"
 
 // batch is more scrapes than any alert waits for, but those that wait for hours.
 const batch = 25

@@ -1,4 +1,4 @@
-package sharding_test
+package layout_test
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/delaybridge/delaybridge/internal/sharding"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,7 +31,7 @@ func TestVectors(t *testing.T) {
 		{"", "01ARZ3NDEKTSV4RRFFQ69G5FAV", 0, 0, 7, 480},
 	} {
 		for shards, want := range map[int]int{1: v.of1, 2: v.of2, 8: v.of8, 1000: v.of1000} {
-			require.Equal(t, want, sharding.Home(v.key, v.id, shards), "%q %q of %d", v.key, v.id, shards)
+			require.Equal(t, want, layout.Home(v.key, v.id, shards), "%q %q of %d", v.key, v.id, shards)
 		}
 	}
 }
@@ -43,9 +43,9 @@ func TestKeyDecides(t *testing.T) {
 		key := rapid.StringN(1, 255, -1).Draw(t, "key")
 		a, b := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b")
 		shards := rapid.IntRange(1, 4096).Draw(t, "shards")
-		home := sharding.Home(key, a, shards)
-		require.Equal(t, home, sharding.Home(key, b, shards))
-		require.Equal(t, home, sharding.Home("", key, shards), "an id alone hashes as a key would")
+		home := layout.Home(key, a, shards)
+		require.Equal(t, home, layout.Home(key, b, shards))
+		require.Equal(t, home, layout.Home("", key, shards), "an id alone hashes as a key would")
 		require.True(t, 0 <= home && home < shards)
 	})
 }
@@ -57,7 +57,7 @@ func TestGrowth(t *testing.T) {
 		id := rapid.String().Draw(t, "id")
 		old := rapid.IntRange(1, 500).Draw(t, "old")
 		grown := old + rapid.IntRange(0, 500).Draw(t, "more")
-		before, after := sharding.Home("", id, old), sharding.Home("", id, grown)
+		before, after := layout.Home("", id, old), layout.Home("", id, grown)
 		require.True(t, before == after || after >= old, "%d of %d, %d of %d", before, old, after, grown)
 	})
 }
@@ -71,9 +71,9 @@ func TestBalance(t *testing.T) {
 		moved := 0
 		for i := range n {
 			id := fmt.Sprint("order-", i)
-			home := sharding.Home("", id, shards)
+			home := layout.Home("", id, shards)
 			count[home]++
-			if sharding.Home("", id, 2*shards) != home {
+			if layout.Home("", id, 2*shards) != home {
 				moved++
 			}
 		}

@@ -91,10 +91,10 @@ const runbook = "https://github.com/delaybridge/delaybridge/blob/main/docs/alert
 // docs/operations.md has, and every alert says what it means, here and in docs/alerts.md.
 func TestMetricsExist(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile("../../docs/operations.md")
+	content, err := os.ReadFile("../../../docs/operations.md")
 	require.NoError(t, err)
 	docs := string(content)
-	page, err := os.ReadFile("../../docs/alerts.md")
+	page, err := os.ReadFile("../../../docs/alerts.md")
 	require.NoError(t, err)
 	var asked []string
 	for _, rule := range alertRules(t) {
@@ -105,7 +105,7 @@ func TestMetricsExist(t *testing.T) {
 		assert.Equal(t, runbook+strings.ToLower(rule.Alert), rule.Annotations["runbook_url"])
 		assert.Contains(t, string(page), "\n## "+rule.Alert+"\n")
 	}
-	content, err = os.ReadFile("../../deploy/grafana/delaybridge.json")
+	content, err = os.ReadFile("../../../deploy/grafana/delaybridge.json")
 	require.NoError(t, err)
 	var dashboard struct {
 		Panels []struct {

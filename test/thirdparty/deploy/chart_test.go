@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	root     = "../../"
+	root     = "../../../"
 	chartDir = root + "deploy/helm/delaybridge"
 
 	minimal    = chartDir + "/ci/minimal-values.yaml"
