@@ -12,9 +12,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/window"
 )
 
-// never is further away than anything that a shard waits for.
-const never = 24 * time.Hour
-
 // How many batches of a shard may be under way. Those that wait for routes which may be
 // dead have bounds of their own, so that they keep nobody from the others: probes, and
 // batches of which all that is left hangs. While maxProbing of these are under way no
@@ -213,7 +210,7 @@ func (a *asking) look(now time.Duration) {
 	case a.unloaded:
 		a.probeAt = 0
 	case a.flight.KeepsSlots() && now >= a.takeAt:
-		a.probeAt, a.isBlocked = now+never, false
+		a.probeAt, a.isBlocked = wait.Never, false
 	default:
 		a.slot, a.probeAt, a.isBlocked = a.routes.Next(now, a.queue.config.Claims.Batch, a.load.Batches-a.load.Working < maxProbing)
 	}
@@ -408,9 +405,9 @@ func (a *asking) granted(claim *message.Claim, received time.Duration) (g grant)
 // answer's time and what passed since it was received) is never ahead of that clock.
 func untilHead(claim *message.Claim) time.Duration {
 	if claim.NextDue.IsZero() {
-		return never
+		return wait.Never
 	}
-	return min(never, max(0, claim.NextDue.Sub(claim.Now)))
+	return min(wait.Never, max(0, claim.NextDue.Sub(claim.Now)))
 }
 
 // redisClock is what Redis' clock said at that instant of ours: never ahead of it but
@@ -668,12 +665,12 @@ type turn struct {
 }
 
 func newTurn(share *window.Share) *turn {
-	return &turn{share: share, roomUntil: never, grantUntil: never}
+	return &turn{share: share, roomUntil: wait.Never, grantUntil: wait.Never}
 }
 
 // woken says that a reservation that was refused would succeed.
 func (t *turn) woken(now time.Duration, isBusy bool) {
-	t.isCrowded, t.grantUntil = false, never
+	t.isCrowded, t.grantUntil = false, wait.Never
 	if isBusy {
 		t.grantUntil = now + reservedFor
 	}
@@ -684,7 +681,7 @@ func (t *turn) tryAgain() { t.isCrowded = false }
 
 // reserve gets room for up to so many messages, see [window.Share.Reserve].
 func (t *turn) reserve(size int, now time.Duration) (messages, bytes int, retryAt time.Time) {
-	t.grantUntil = never
+	t.grantUntil = wait.Never
 	messages, bytes, retryAt = t.share.Reserve(size, true)
 	if messages > 0 {
 		t.isReserved, t.roomUntil = true, now+reservedFor
@@ -699,7 +696,7 @@ func (t *turn) use(messages, bytes int) {
 	if t.isReserved {
 		t.share.Use(messages, bytes)
 	}
-	t.isReserved, t.roomUntil = false, never
+	t.isReserved, t.roomUntil = false, wait.Never
 }
 
 // lapse gives back what waits for too long, and returns when to come again. The answer
@@ -707,11 +704,11 @@ func (t *turn) use(messages, bytes int) {
 func (t *turn) lapse(now time.Duration) (next time.Duration) {
 	if now >= t.roomUntil {
 		t.share.Use(0, 0)
-		t.roomUntil = never
+		t.roomUntil = wait.Never
 	}
 	if now >= t.grantUntil {
 		t.share.Yield()
-		t.isCrowded, t.grantUntil = false, never
+		t.isCrowded, t.grantUntil = false, wait.Never
 	}
 	return min(t.roomUntil, t.grantUntil)
 }

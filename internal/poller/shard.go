@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/poller/batch"
 	"github.com/delaybridge/delaybridge/internal/poller/rate"
 	"github.com/delaybridge/delaybridge/internal/poller/routes"
@@ -121,7 +122,7 @@ func (s *Shard) heed() {
 // seeThrough does what is to be done for the batches in flight, and returns when to come
 // again.
 func (s *Shard) seeThrough() (next time.Duration) {
-	next = never
+	next = wait.Never
 	for _, b := range s.flight.Live() {
 		for _, c := range b.Calls() {
 			s.take(b, c)

@@ -24,9 +24,6 @@ const (
 	settleLimit   = 500 * time.Millisecond
 )
 
-// never is further away than anything that is waited for.
-const never = 24 * time.Hour
-
 // State is how far a message of a batch has come.
 type State uint8
 
@@ -285,7 +282,7 @@ func (b *Batch) decide(i int, verdict message.Verdict, now time.Duration) (was S
 func (b *Batch) SettleAt() time.Duration {
 	switch {
 	case b.settling.isCalled || b.abandoned || b.count[Decided] == 0:
-		return never
+		return wait.Never
 	case len(b.settling.indices) > 0:
 		return b.settling.againAt
 	case b.Open() == 0:

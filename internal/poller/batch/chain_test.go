@@ -198,7 +198,7 @@ func TestSettleAt(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
 	b := f.add("", "", "")
-	assert.Equal(t, never, b.SettleAt())
+	assert.Equal(t, wait.Never, b.SettleAt())
 	f.decide(b, ack, 0)
 	assert.Equal(t, settleAfter, b.SettleAt())
 	f.decide(b, release, 1)

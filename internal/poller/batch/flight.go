@@ -79,7 +79,7 @@ type Flight struct {
 
 // NewFlight returns one of nothing. What is parked is told the routes.
 func NewFlight(rs *routes.Table) *Flight {
-	return &Flight{routes: rs, last: make(map[chain]*segment), claimable: never}
+	return &Flight{routes: rs, last: make(map[chain]*segment), claimable: wait.Never}
 }
 
 // Ask says that a claim is made, Answered that it was answered, or was given up.
@@ -578,7 +578,7 @@ func (f *Flight) Saw(claim *message.Claim) {
 
 // Claimable is when something that went back can be claimed since the last call.
 func (f *Flight) Claimable() (at time.Duration) {
-	at, f.claimable = f.claimable, never
+	at, f.claimable = f.claimable, wait.Never
 	return at
 }
 
