@@ -322,7 +322,7 @@ func (a *asking) pick(now time.Duration) (allowed rate.Allowance, from *routes.P
 
 // advance gives up the pending request, its number and its room in the window.
 func (a *asking) advance() {
-	a.turn.use(0, 0)
+	a.turn.use(a.flight.Room())
 	a.quota.Use(a.allowed, 0)
 	a.done()
 	a.flight.Answered()
@@ -578,7 +578,7 @@ func (a *asking) learn(b *batch.Batch) {
 	case b.HasPanicked():
 		a.rampSize = 1
 	case a.rampSize > 0 && b.HasAnswered():
-		a.rampSize = max(a.rampSize, b.Size()) * rampFactor
+		a.rampSize = max(a.rampSize, len(b.Messages)) * rampFactor
 		if a.rampSize >= a.queue.config.Claims.Batch {
 			a.rampSize = 0
 		}
@@ -657,9 +657,8 @@ const reservedFor = 100 * time.Millisecond
 type turn struct {
 	share     *window.Share
 	isCrowded bool // the window is full, and wakes us
-	// isReserved: a request has room, until it is answered; it is given back at roomUntil.
-	isReserved bool
-	roomUntil  time.Duration
+	// roomUntil is when to give back the room of a request that has no answer yet.
+	roomUntil time.Duration
 	// grantUntil is when to give back what was granted while a call was under way.
 	grantUntil time.Duration
 }
@@ -684,26 +683,22 @@ func (t *turn) reserve(size int, now time.Duration) (messages, bytes int, retryA
 	t.grantUntil = wait.Never
 	messages, bytes, retryAt = t.share.Reserve(size, true)
 	if messages > 0 {
-		t.isReserved, t.roomUntil = true, now+reservedFor
+		t.roomUntil = now + reservedFor
 	} else {
 		t.isCrowded = retryAt.IsZero()
 	}
 	return messages, bytes, retryAt
 }
 
-// use says what the claim took. It may be more than there was room for.
+// use gives back the room of a claim that was answered: what it took is in flight now.
 func (t *turn) use(messages, bytes int) {
-	if t.isReserved {
-		t.share.Use(messages, bytes)
-	}
-	t.isReserved, t.roomUntil = false, wait.Never
+	t.share.Hold(messages, bytes, t.roomUntil < wait.Never)
+	t.roomUntil = wait.Never
 }
 
-// lapse gives back what waits for too long, and returns when to come again. The answer
-// that comes late uses what it needs.
-func (t *turn) lapse(now time.Duration) (next time.Duration) {
-	if now >= t.roomUntil {
-		t.share.Use(0, 0)
+// hold says what is in flight, gives back what waits for too long, and returns when to come again.
+func (t *turn) hold(now time.Duration, messages, bytes int) (next time.Duration) {
+	if t.share.Hold(messages, bytes, now >= t.roomUntil); now >= t.roomUntil {
 		t.roomUntil = wait.Never
 	}
 	if now >= t.grantUntil {

@@ -35,7 +35,6 @@ type Shard struct {
 	flight *batch.Flight
 	quota  *rate.Quota
 	turn   *turn
-	fresh  []int         // outcomes, while they are taken
 	toAsk  []int         // messages whose topics nobody knows, while they are admitted
 	lookAt time.Duration // when to look for messages that hang
 }
@@ -49,7 +48,7 @@ type Calls interface {
 	NoLayout()                                            // Reported
 	Confirm(b *batch.Batch)                               // Confirmed
 	Topics(b *batch.Batch, indices []int)                 // ToldTopics
-	Publish(c *batch.Call, messages []message.Message)    // its Outcomes, and Return
+	Publish(c *batch.Call, messages []message.Message)    // its Outcomes, and Returned
 	Settle(b *batch.Batch, settlement message.Settlement) // Settled
 }
 
@@ -83,7 +82,9 @@ func NewShard(q *Queue, index int, number uint64, do Calls, wakes Wakes) *Shard 
 func (s *Shard) Step(now time.Duration) (next time.Duration, more bool) {
 	s.now = now
 	s.heed()
-	next = min(s.turn.lapse(now), s.seeThrough())
+	next = s.seeThrough()
+	messages, bytes := s.flight.Room()
+	next = min(next, s.turn.hold(now, messages, bytes))
 	for _, b := range s.flight.Prune() {
 		s.finish(b)
 	}
@@ -185,11 +186,10 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 	}
 	if len(claim.Messages) > 0 {
 		b := s.flight.Add(c, s.now)
-		s.turn.use(b.Room())
-		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, b.Size())
+		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, len(b.Messages))
 		s.begin(b, isGivenUp)
 	}
-	s.turn.use(0, 0) // If it has taken nothing.
+	s.turn.use(s.flight.Room())
 	s.flight.Answered()
 	s.reclaim(s.asking.reclaimStrays(claim.Strays))
 }
@@ -232,38 +232,49 @@ func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 // admit makes m of a message as it is published now, its body clear, and reports whether it is to
 // be: if not, it is decided what becomes of it, or its topic is asked for. The batch's own stays sealed.
 func (s *Shard) admit(b *batch.Batch, i int, m *message.Message, isTold bool) bool {
-	claimed := b.At(i)
+	claimed := &b.Messages[i]
 	*m = claimed.Message
 	m.Attempt = claimed.Attempts.Begun + 1
 	_, isSealed := m.SealedBy()
 	isTaken := isTold || s.queue.config.Topics == nil || s.queue.config.Topics.Known().Check(m.Topic) == nil
-	verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now))
-	if claimed.Err == nil && !isLate && isTaken && !isSealed {
+	switch verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now)); {
+	case claimed.Err != nil:
+		s.decide(b, i, sinks.Outcome{})
+		s.refund(claimed, false)
+	case isLate:
+		s.refuse(b, i, verdict)
+	case !isTaken: // It may have been added a moment ago.
+		s.toAsk = append(s.toAsk, i)
+	case isSealed:
+		return s.open(b, i, m)
+	default:
 		return true
 	}
-	return s.admitSpecial(b, i, m, verdict, isLate, isTaken)
+	return false
 }
 
 // take decides about the messages of a call whose outcomes have come. The answers come first:
 // whether the broker has answered anything decides what a missing answer means.
 func (s *Shard) take(b *batch.Batch, c *batch.Call) {
 	defer s.recovered(b)
-	if s.fresh = c.Take(s.fresh[:0]); len(s.fresh) == 0 || b.Open() == 0 {
+	reports := c.Outcomes.Take()
+	if len(reports) == 0 || b.Open() == 0 {
 		return
 	}
-	var failed []int
+	var failed []*sinks.Report
 	messages, bytes, took := 0, 0, time.Duration(0)
-	for _, n := range s.fresh {
-		i, report, began := c.At(n)
-		if s.observe(b.At(i), began, report); !batch.IsAnswer(report.Outcome) {
-			failed = append(failed, n)
-		} else if was := s.decide(b, i, report.Outcome); was == batch.Hung {
-			s.flight.Heard(b, i, true, s.now)
-		} else {
-			messages, bytes, took = messages+1, bytes+batch.Weight(&b.At(i).Message), took+report.At.Sub(began)
+	for n := range reports {
+		report, i := &reports[n], c.Indices[reports[n].Index]
+		if s.observe(&b.Messages[i], c.Began, report); !report.IsAnswer() {
+			failed = append(failed, report)
+			continue
 		}
+		if wasHung := s.flight.Heard(b, i, true, s.now); !wasHung {
+			messages, bytes, took = messages+1, bytes+b.Weight(i), took+report.At.Sub(c.Began)
+		}
+		s.decide(b, i, report.Outcome)
 	}
-	if len(failed) < len(s.fresh) {
+	if len(failed) < len(reports) {
 		s.answered(b, messages, bytes, took/time.Duration(max(1, messages)))
 	}
 	if len(failed) > 0 {
@@ -276,22 +287,23 @@ func (s *Shard) answered(b *batch.Batch, messages, bytes int, took time.Duration
 	if wasDown := s.turn.share.Answered(messages, bytes, took); wasDown {
 		s.log.Info("sink back", "event", "publish")
 	}
-	if isFirst := b.Answer(); isFirst && b.From() != nil {
-		s.routes.Succeed(b.From())
+	if isFirst := b.Answer(); isFirst && b.From != nil {
+		s.routes.Succeed(b.From)
 	}
 }
 
-// decide records the verdict on a message. It returns where the message was.
-func (s *Shard) decide(b *batch.Batch, i int, outcome sinks.Outcome) (was batch.State) {
-	claimed := b.At(i)
+// decide records the verdict on a message.
+func (s *Shard) decide(b *batch.Batch, i int, outcome sinks.Outcome) {
+	claimed := &b.Messages[i]
 	if outcome.Class != sinks.Acknowledged || claimed.Err != nil {
-		return s.judge(b, i, outcome)
+		s.judge(b, i, outcome)
+		return
 	}
-	verdict := batch.Ack(claimed)
+	verdict := message.Verdict{Verb: message.VerbAck, Attempts: claimed.Attempts, Published: true}
 	if s.queue.config.Places {
 		verdict.Place = outcome.Place.String()
 	}
-	return s.flight.Decide(b, i, verdict, nil, s.now)
+	s.flight.Decide(b, i, verdict, nil, s.now)
 }
 
 // Settled takes the answer to a settle.
@@ -338,13 +350,9 @@ func (s *Shard) finish(b *batch.Batch) {
 // observe tells what the sink has said of a message that it was given, and measures how
 // late one is that was acknowledged.
 func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
-	isAcked := report.Class == sinks.Acknowledged
-	if !isAcked && s.queue.config.Hooks.OnPublished == nil {
-		return
-	}
 	defer recovered(s.log, "settle", nil)
-	late := batch.Lateness(&claimed.Message, s.asking.redisClock(report.At.Sub(s.queue.base)))
-	if isAcked {
+	late := lateness(&claimed.Message, s.asking.redisClock(report.At.Sub(s.queue.base)))
+	if report.Class == sinks.Acknowledged {
 		s.queue.config.Observer.ObserveLateness(s.queue.config.Queue, late)
 	}
 	if s.queue.config.Hooks.OnPublished != nil {
@@ -352,12 +360,17 @@ func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks
 	}
 }
 
+// lateness is how long after its promised due time, or after it was scheduled if that was later,
+// the message was acknowledged.
+func lateness(m *message.Message, acknowledged time.Time) time.Duration {
+	return max(0, min(acknowledged.Sub(m.DueAt), acknowledged.Sub(m.ScheduledAt)))
+}
+
 // recovered, deferred, gives a batch up with which something panicked: its claim is left
 // to be reclaimed.
 func (s *Shard) recovered(b *batch.Batch) {
 	if cause := recover(); cause != nil {
 		logPanic(s.log, "settle", cause)
-		s.turn.share.Gone(b.Room())
 		s.flight.Fail(b, s.now)
 	}
 }

@@ -515,8 +515,8 @@ func (in *simInstance) crash() {
 	for _, d := range in.shards {
 		d.isGone = true
 		for _, b := range d.shard.flight.Live() {
-			for i := range b.Size() {
-				in.w.promises[b.At(i).ID].faults++
+			for i := range b.Messages {
+				in.w.promises[b.Messages[i].ID].faults++
 			}
 		}
 	}
@@ -804,7 +804,7 @@ func (d *simDriver) Publish(c *batch.Call, batch []message.Message) {
 		}
 		w.tell(fmt.Sprintf("  %s of %s: %s %s", batch[i].ID, d.in.name, o.Class, o.Reason))
 		if left--; left == 0 {
-			c.Return()
+			d.shard.Returned(d.now(), c, nil)
 		}
 		d.later("", func() {})
 	}

@@ -13,14 +13,11 @@
 // who was refused waits in a queue. While the sink is down, one message at a time
 // is let through, with growing pauses.
 //
-// What a share holds goes through these states; a Share counts each message and
-// its bytes once, from Reserve until one of the three ends:
+// A Share is told what its shard has in flight, and keeps what it has reserved until that is:
 //
-//	Reserve ──► kept ──Use──► in flight ──Answered──► free, and learned from
-//	   ▲         │        Enter ─┼───────Gone──────► free
-//	   └── wake  └─ unused: free └───────Leave─────► free
-//
-// What was claimed and waits for others in flight enters when it is published.
+//	Reserve ──► kept ──Hold──► in flight ──Answered: learned from──Hold──► free
+//	   ▲         │
+//	   └── wake  └─ unused: free
 //
 // What is kept for a claim is mostly more than the claim will find. So where little
 // is in flight, a share gets room for a few messages whatever others keep.
@@ -30,6 +27,7 @@
 package window
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -117,8 +115,9 @@ func (w *Window) isDown() bool {
 	return w.health.down
 }
 
-// answered learns from messages that the broker has answered, took after they were handed over.
-func (w *Window) answered(acked load, took time.Duration) (wasDown bool) {
+// answered learns from messages that the broker has answered, took after they were handed over. It
+// returns whom to wake where the sink is back.
+func (w *Window) answered(acked load, took time.Duration) (wasDown bool, waiting []*Share) {
 	now := w.now()
 	if acked.messages > 0 {
 		w.limit.acknowledged(acked, took, w.inFlight, now)
@@ -126,7 +125,10 @@ func (w *Window) answered(acked load, took time.Duration) (wasDown bool) {
 			w.overtaken = began
 		}
 	}
-	return w.health.answer(now)
+	if wasDown = w.health.answer(now); wasDown {
+		waiting = slices.Clone(w.waiting)
+	}
+	return wasDown, waiting
 }
 
 // IsCrowded reports whether a share waits for room.

@@ -62,7 +62,7 @@ func (f *flight) heard() (heard []freed) {
 		if b == nil {
 			return heard
 		}
-		heard = append(heard, freed{b.Token().Number, ready, back})
+		heard = append(heard, freed{b.Token.Number, ready, back})
 	}
 }
 
