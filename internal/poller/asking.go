@@ -322,7 +322,7 @@ func (a *asking) pick(now time.Duration) (allowed rate.Allowance, from *routes.P
 
 // advance gives up the pending request, its number and its room in the window.
 func (a *asking) advance() {
-	a.turn.use(a.flight.Room())
+	a.turn.use(a.flight.Load())
 	a.quota.Use(a.allowed, 0)
 	a.done()
 	a.flight.Answered()
@@ -691,14 +691,14 @@ func (t *turn) reserve(size int, now time.Duration) (messages, bytes int, retryA
 }
 
 // use gives back the room of a claim that was answered: what it took is in flight now.
-func (t *turn) use(messages, bytes int) {
-	t.share.Hold(messages, bytes, t.roomUntil < wait.Never)
+func (t *turn) use(l batch.Load) {
+	t.share.Hold(l.InWindow, l.Bytes, t.roomUntil < wait.Never)
 	t.roomUntil = wait.Never
 }
 
 // hold says what is in flight, gives back what waits for too long, and returns when to come again.
-func (t *turn) hold(now time.Duration, messages, bytes int) (next time.Duration) {
-	if t.share.Hold(messages, bytes, now >= t.roomUntil); now >= t.roomUntil {
+func (t *turn) hold(now time.Duration, l batch.Load) (next time.Duration) {
+	if t.share.Hold(l.InWindow, l.Bytes, now >= t.roomUntil); now >= t.roomUntil {
 		t.roomUntil = wait.Never
 	}
 	if now >= t.grantUntil {

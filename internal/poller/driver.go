@@ -253,7 +253,7 @@ func (d *driver) Settle(b *batch.Batch, settlement message.Settlement) {
 func (d *driver) Publish(c *batch.Call, messages []message.Message) {
 	d.goroutines.Go(func() {
 		err := d.publish(c, messages)
-		d.post(func(now time.Duration) { d.shard.Returned(now, c, err) })
+		d.post(func(time.Duration) { c.Return(err) })
 	})
 }
 

@@ -48,7 +48,7 @@ func (m *machine) Publish(c *batch.Call, messages []message.Message) {
 		m.calls[messages[i].ID] = func(o sinks.Outcome) {
 			c.Outcomes.Report(i, o)
 			if left--; left == 0 {
-				m.Returned(m.now, c, nil)
+				c.Return(nil)
 			}
 		}
 	}

@@ -48,7 +48,7 @@ type Calls interface {
 	NoLayout()                                            // Reported
 	Confirm(b *batch.Batch)                               // Confirmed
 	Topics(b *batch.Batch, indices []int)                 // ToldTopics
-	Publish(c *batch.Call, messages []message.Message)    // its Outcomes, and Returned
+	Publish(c *batch.Call, messages []message.Message)    // its Outcomes, and Return
 	Settle(b *batch.Batch, settlement message.Settlement) // Settled
 }
 
@@ -83,10 +83,12 @@ func (s *Shard) Step(now time.Duration) (next time.Duration, more bool) {
 	s.now = now
 	s.heed()
 	next = s.seeThrough()
-	messages, bytes := s.flight.Room()
-	next = min(next, s.turn.hold(now, messages, bytes))
+	next = min(next, s.turn.hold(now, s.flight.Load()))
 	for _, b := range s.flight.Prune() {
-		s.finish(b)
+		if b.Left() > 0 {
+			s.forget(b)
+		}
+		s.asking.learn(b)
 	}
 	switch {
 	case len(s.flight.Live()) == 0 && s.asking.isDone():
@@ -187,30 +189,25 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 	if len(claim.Messages) > 0 {
 		b := s.flight.Add(c, s.now)
 		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, len(b.Messages))
-		s.begin(b, isGivenUp)
+		switch {
+		case isGivenUp:
+			s.giveUp(b)
+		case s.queue.config.Claims.Durable:
+			s.do.Confirm(b)
+		default:
+			s.publish(b, b.Indices(batch.Held), false)
+		}
 	}
-	s.turn.use(s.flight.Room())
+	s.turn.use(s.flight.Load())
 	s.flight.Answered()
 	s.reclaim(s.asking.reclaimStrays(claim.Strays))
-}
-
-// begin publishes what of a batch need not wait.
-func (s *Shard) begin(b *batch.Batch, isGivenUp bool) {
-	defer s.recovered(b)
-	switch {
-	case isGivenUp:
-		s.giveUp(b)
-	case s.queue.config.Claims.Durable:
-		s.do.Confirm(b)
-	default:
-		s.publish(b, b.Indices(batch.Held), false)
-	}
 }
 
 // publish hands messages to the sink, but for those that are not to be published. areTold: the
 // queue was asked for its topics, and takes theirs. None starts after the lease or the claim's
 // deadline, for order (I15), in a drain, or of a claim that is not confirmed: they go back.
 func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
+	defer s.recovered(b)
 	if s.asking.isDraining || !b.MayPublish(s.now) {
 		s.giveBack(b, indices)
 		return
@@ -275,20 +272,15 @@ func (s *Shard) take(b *batch.Batch, c *batch.Call) {
 		s.decide(b, i, report.Outcome)
 	}
 	if len(failed) < len(reports) {
-		s.answered(b, messages, bytes, took/time.Duration(max(1, messages)))
+		if s.queue.config.Sink.Window.Answered(messages, bytes, took/time.Duration(max(1, messages))) {
+			s.log.Info("sink back", "event", "publish")
+		}
+		if isFirst := b.Answer(); isFirst && b.From != nil {
+			s.routes.Succeed(b.From)
+		}
 	}
 	if len(failed) > 0 {
 		s.fail(b, c, failed)
-	}
-}
-
-// answered tells the window, and the route that was probed, of answers.
-func (s *Shard) answered(b *batch.Batch, messages, bytes int, took time.Duration) {
-	if wasDown := s.turn.share.Answered(messages, bytes, took); wasDown {
-		s.log.Info("sink back", "event", "publish")
-	}
-	if isFirst := b.Answer(); isFirst && b.From != nil {
-		s.routes.Succeed(b.From)
 	}
 }
 
@@ -315,36 +307,26 @@ func (s *Shard) Settled(now time.Duration, b *batch.Batch, stale bool, err error
 		return
 	}
 	indices, n, isRepeated := s.flight.Settled(b, !stale, now)
+	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -len(indices))
+	s.asking.settled()
 	if stale || isRepeated {
 		s.tellAcks(b, indices)
 	}
-	s.report(b, indices, n, stale)
-	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -len(indices))
-	s.asking.settled()
-}
-
-// report counts what a settle did.
-func (s *Shard) report(b *batch.Batch, indices []int, n batch.Tally, stale bool) {
-	if stale {
+	switch {
+	case stale:
 		s.sayStale(indices)
 		return
-	}
-	if n.Verbs[message.VerbAck] < len(indices) {
+	case n.Verbs[message.VerbAck] < len(indices):
 		s.say(b, indices, &n)
 	}
-	v := &n.Verbs
-	s.queue.config.Observer.Settled(s.queue.config.Queue, v[message.VerbAck], v[message.VerbRetry], v[message.VerbDeadLetter],
-		v[message.VerbRelease], v[message.VerbPark], n.Suspected)
+	s.queue.config.Observer.Settled(s.queue.config.Queue, n.Verbs, n.Suspected)
 }
 
-// finish forgets a batch that has ended.
-func (s *Shard) finish(b *batch.Batch) {
-	if left := b.Left(); left > 0 {
-		s.tellAcks(b, s.flight.Forget(b, s.now))
-		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -left)
-		s.asking.settled()
-	}
-	s.asking.learn(b)
+// forget gives up what a claim that was lost has left.
+func (s *Shard) forget(b *batch.Batch) {
+	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -b.Left())
+	s.tellAcks(b, s.flight.Forget(b, s.now))
+	s.asking.settled()
 }
 
 // observe tells what the sink has said of a message that it was given, and measures how

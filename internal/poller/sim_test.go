@@ -804,7 +804,7 @@ func (d *simDriver) Publish(c *batch.Call, batch []message.Message) {
 		}
 		w.tell(fmt.Sprintf("  %s of %s: %s %s", batch[i].ID, d.in.name, o.Class, o.Reason))
 		if left--; left == 0 {
-			d.shard.Returned(d.now(), c, nil)
+			c.Return(nil)
 		}
 		d.later("", func() {})
 	}

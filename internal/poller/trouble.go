@@ -147,6 +147,7 @@ func (s *Shard) giveBack(b *batch.Batch, indices []int) {
 
 // giveUp sends the messages of a route that was given up to the dead letters.
 func (s *Shard) giveUp(b *batch.Batch) {
+	defer s.recovered(b)
 	cause, since := b.From.Cause()
 	closedFor := s.asking.redisClock(s.now).Sub(since)
 	for i := range b.Messages {
@@ -176,11 +177,11 @@ func (s *Shard) fail(b *batch.Batch, c *batch.Call, failed []*sinks.Report) {
 		if batch.IsPanic(outcome) {
 			b.Panic()
 		}
-		if batch.IsSignOfLife(outcome) && s.turn.share.Answered(0, 0, 0) {
+		if batch.IsSignOfLife(outcome) && s.queue.config.Sink.Window.Answered(0, 0, 0) {
 			s.log.Info("sink back", "event", "publish")
 		}
 		outcome.Whole = outcome.Whole || s.isCut && outcome.Reason == sinks.ReasonTimeout
-		if outcome.Whole && !s.isCut && s.turn.share.Down() {
+		if outcome.Whole && !s.isCut && s.queue.config.Sink.Window.Down() {
 			s.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 		}
 		s.flight.Heard(b, i, false, s.now)
@@ -241,12 +242,6 @@ func (s *Shard) findHanging(b *batch.Batch) {
 	for _, i := range hanging {
 		s.flight.Hang(b, i, s.routes.Hang(&b.Messages[i].Message, s.now, s.asking.redisClock(s.now)))
 	}
-}
-
-// Returned says that the sink has returned, or why it has not: then it has panicked.
-func (s *Shard) Returned(now time.Duration, c *batch.Call, err error) {
-	s.now = now
-	c.Return(err)
 }
 
 // unsettled says that a settle had no answer. It is repeated for as long as the claim may still

@@ -7,6 +7,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
+// IsAnswer reports whether the broker dealt with the message by itself.
+func (o *Outcome) IsAnswer() bool {
+	return o.Class == Acknowledged || o.Class == Permanent || o.Class == Retryable
+}
+
 // Outcomes collects what becomes of the messages of one batch: the sink reports
 // each outcome as soon as it is known, one goroutine takes those that are new. It
 // is safe for concurrent use. The first report of a message counts.
@@ -129,12 +134,13 @@ func NewChains(batch []message.Message) *Chains {
 // where that may be handed over now. Where the message is Unknown or Unavailable, those
 // behind it are Unavailable, and ok is false.
 func (c *Chains) Settle(i int, outcome Outcome, outcomes *Outcomes) (next int, ok bool) {
+	next = c.next[i]
 	if outcomes.Report(i, outcome); outcome.IsAnswer() {
-		return c.Next(i)
+		return next, next != 0
 	}
 	outcome.Class = Unavailable
-	for _, behind := range c.Rest(i) {
-		outcomes.Report(behind, outcome)
+	for ; next != 0; next = c.next[next] {
+		outcomes.Report(next, outcome)
 	}
 	return 0, false
 }

@@ -159,11 +159,6 @@ type Outcome struct {
 	Place Place
 }
 
-// IsAnswer reports whether the broker dealt with the message by itself.
-func (o *Outcome) IsAnswer() bool {
-	return o.Class == Acknowledged || o.Class == Permanent || o.Class == Retryable
-}
-
 // Acked is the outcome of an acknowledged message.
 func Acked() Outcome { return Outcome{Class: Acknowledged} }
 

@@ -33,7 +33,7 @@ func BenchmarkAcknowledgements(b *testing.B) {
 				used := min(messages, left)
 				share.Hold(used, used*each, true)
 				for held := used - 1; held >= 0; held-- {
-					share.Answered(1, each, time.Millisecond)
+					w.Answered(1, each, time.Millisecond)
 					share.Hold(held, held*each, false)
 				}
 				left -= used

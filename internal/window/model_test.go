@@ -73,11 +73,11 @@ func (m *modelled) step(t *rapid.T) {
 		m.use(messages, bytes)
 		m.reserved, m.reservedBytes = 0, 0
 	case "answered", "gone":
-		messages := some(m.inFlight, "done")
+		messages := some(m.flying, "done")
 		if messages == 0 {
 			return
 		}
-		bytes := m.bytes * messages / m.inFlight
+		bytes := m.bytes * messages / m.flying
 		if rapid.Bool().Draw(t, "isAnswer") {
 			m.Answered(messages, bytes, time.Duration(some(1000, "took"))*time.Millisecond)
 		}
@@ -103,7 +103,7 @@ func (m *modelled) check(t *rapid.T, w *window.Window, all []*modelled) {
 	var messages, bytes, reserved, reservedBytes int
 	granted, waiting := false, false
 	for _, m := range all {
-		messages, bytes = messages+m.inFlight, bytes+m.bytes
+		messages, bytes = messages+m.flying, bytes+m.bytes
 		reserved, reservedBytes = reserved+m.reserved, reservedBytes+m.reservedBytes
 		granted = granted || m.woken > m.wokenBefore
 		waiting = waiting || m.waits && m.woken == m.wokenBefore
@@ -146,7 +146,7 @@ func TestConcurrentShares(t *testing.T) {
 					}
 					share.Hold(messages, messages*each, true)
 					<-time.After(time.Millisecond)
-					share.Answered(messages, messages*each, time.Millisecond)
+					w.Answered(messages, messages*each, time.Millisecond)
 					share.Hold(0, 0, false)
 					sum += messages
 				}

@@ -98,34 +98,6 @@ func (s *Share) Hold(messages, bytes int, isUsed bool) {
 	wake(served)
 }
 
-// Answered says that the broker acknowledged so many messages, or refused them,
-// took after they were handed to the sink, on average; it is what the limit learns
-// from, while they are held. For messages that were not any more it is called with none: the
-// broker answers, nothing else. It returns true where the sink was down until now;
-// then all that wait are woken.
-func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool) {
-	s.window.mu.Lock()
-	wasDown, waiting := s.window.answered(load{messages, bytes}, took)
-	s.window.mu.Unlock()
-	wake(waiting)
-	return wasDown
-}
-
-// Down says that the whole sink failed, and returns true where that is new: then
-// those that wait are woken, to learn when to ask again.
-func (s *Share) Down() (isNew bool) {
-	w := s.window
-	w.mu.Lock()
-	var waiting []*Share
-	if isNew = w.health.fail(w.now()); isNew {
-		w.limit.restart()
-		waiting = slices.Clone(w.waiting)
-	}
-	w.mu.Unlock()
-	wake(waiting)
-	return isNew
-}
-
 // Leave gives everything back and leaves the queue. The share may be used again,
 // but not before the last Answered of what it held.
 func (s *Share) Leave() {

@@ -18,12 +18,13 @@ const each = 100 // bytes of a message
 // member is a share, what it has in flight, and how often it was woken.
 type member struct {
 	*window.Share
-	inFlight, bytes int
-	woken           int
+	*window.Window
+	flying, bytes int
+	woken         int
 }
 
 func join(w *window.Window) *member {
-	m := &member{}
+	m := &member{Window: w}
 	m.Share = w.Join(func() { m.woken++ })
 	return m
 }
@@ -39,8 +40,8 @@ func (m *member) send(want int) int {
 
 // use has what was reserved in flight, so much of it.
 func (m *member) use(messages, bytes int) {
-	m.inFlight, m.bytes = m.inFlight+messages, m.bytes+bytes
-	m.Hold(m.inFlight, m.bytes, true)
+	m.flying, m.bytes = m.flying+messages, m.bytes+bytes
+	m.Hold(m.flying, m.bytes, true)
 }
 
 func (m *member) answered(messages int) bool { return m.tookFor(messages, time.Millisecond) }
@@ -54,13 +55,13 @@ func (m *member) tookFor(messages int, took time.Duration) bool {
 func (m *member) gone(messages int) { m.free(messages, messages*each) }
 
 func (m *member) free(messages, bytes int) {
-	m.inFlight, m.bytes = m.inFlight-messages, m.bytes-bytes
-	m.Hold(m.inFlight, m.bytes, false)
+	m.flying, m.bytes = m.flying-messages, m.bytes-bytes
+	m.Hold(m.flying, m.bytes, false)
 }
 
 func (m *member) leave() {
 	m.Leave()
-	m.inFlight, m.bytes = 0, 0
+	m.flying, m.bytes = 0, 0
 }
 
 // requireInFlight checks what is in flight where nobody keeps anything.

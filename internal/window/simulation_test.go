@@ -120,7 +120,7 @@ func (s *simulation) step(now time.Duration) {
 	for len(s.flying) > 0 && s.flying[0].acked <= now {
 		m := &s.flying[0]
 		s.flying = s.flying[1:]
-		m.share.share.Answered(1, m.bytes, m.acked-m.used)
+		s.window.Answered(1, m.bytes, m.acked-m.used)
 		m.share.holds(-1, -m.bytes, false)
 		m.share.acks++
 		tally.acks++

@@ -134,7 +134,10 @@ type Call struct {
 
 // Return says that the sink has returned; err says why it has left outcomes out, if it knows.
 func (c *Call) Return(err error) {
-	if c.hasReturned = true; c.Outcomes.Left() > 0 {
+	c.hasReturned = true
+	select {
+	case <-c.Outcomes.Done():
+	default:
 		c.Outcomes.Rest(noOutcome(err, len(c.Indices)))
 	}
 }
@@ -164,14 +167,6 @@ func (b *Batch) Open() int { return b.count[Held] + b.count[Behind] + b.count[Ou
 
 // Left is how many are not settled.
 func (b *Batch) Left() int { return len(b.members) - b.count[Ended] }
-
-// working is how many messages somebody may hope for: none of a probe, nor what hangs.
-func (b *Batch) working() int {
-	if b.IsProbe {
-		return 0
-	}
-	return b.Open() - b.count[Hung]
-}
 
 // Weight is what a message counts for in the window: its bytes, with what surrounds it.
 func (b *Batch) Weight(i int) int { return b.members[i].weight }

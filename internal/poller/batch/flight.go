@@ -471,16 +471,13 @@ func (f *Flight) Lose(token message.ClaimToken) {
 // Prune forgets the batches that have ended, and returns them. Those of which something is left
 // were lost.
 func (f *Flight) Prune() (ended []*Batch) {
-	kept := f.live[:0]
-	for _, b := range f.live {
-		if !b.hasEnded() || b.Left() > 0 && f.isAsked { // Of a lost claim: it may be behind it.
-			kept = append(kept, b)
-		} else {
+	f.live = slices.DeleteFunc(f.live, func(b *Batch) bool {
+		isOver := b.hasEnded() && (b.Left() == 0 || !f.isAsked) // Of a lost claim: it may be behind it.
+		if isOver {
 			ended = append(ended, b)
 		}
-	}
-	clear(f.live[len(kept):])
-	f.live = kept
+		return isOver
+	})
 	return ended
 }
 
@@ -502,31 +499,26 @@ func (f *Flight) Forget(b *Batch, now time.Duration) (decided []int) {
 // Live are the batches, in the order of their claims.
 func (f *Flight) Live() []*Batch { return f.live }
 
-// Room is what is in the window: all that is with the sink or about to be, but for what hangs.
-// What waits behind others is neither.
-func (f *Flight) Room() (messages, bytes int) {
-	for _, b := range f.live {
-		messages += b.count[Held] + b.count[Out]
-		bytes += b.bytes[Held] + b.bytes[Out]
-	}
-	return messages, bytes
-}
-
 // Load is how much is in flight.
 type Load struct {
 	Batches    int
 	Confirming int // of these, those that are not confirmed yet
 	Working    int // and those of which somebody may hope for something
-	Messages   int // that somebody may hope for
+	Messages   int // that somebody may hope for: not those of probes, nor those that hang
+	// InWindow are the messages that are with the sink or about to be, but for those that
+	// hang, and Bytes theirs. What waits behind others is neither.
+	InWindow, Bytes int
 }
 
-// Load counts what is in flight. Messages of probes, and those that hang, are nobody's hope.
+// Load counts what is in flight.
 func (f *Flight) Load() (l Load) {
 	l.Batches = len(f.live)
 	for _, b := range f.live {
-		if working := b.working(); working > 0 {
+		l.InWindow += b.count[Held] + b.count[Out]
+		l.Bytes += b.bytes[Held] + b.bytes[Out]
+		if open := b.Open() - b.count[Hung]; open > 0 && !b.IsProbe {
 			l.Working++
-			l.Messages += working
+			l.Messages += open
 		}
 		if b.confirming {
 			l.Confirming++

@@ -75,7 +75,8 @@ func (c *connection) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) 
 // judgeDenials tells which messages the server has denied. It names only the subject,
 // once for each message, and permissions change while we are connected: an earlier
 // message may be stored, and its ack on its way. So they are known when as many are
-// denied as have no answer. It is called after each denial and each answer, with c.mu held.
+// denied as have no answer. It is called after each denial, and after each answer while
+// there are some, with c.mu held.
 func (c *connection) judgeDenials() {
 	for subject, d := range c.denied.open {
 		var unanswered []uint64

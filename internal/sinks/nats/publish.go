@@ -188,7 +188,9 @@ func (c *connection) onAck(m *natsgo.Msg) {
 	} else {
 		c.settle(number, outcome)
 	}
-	c.judgeDenials()
+	if len(c.denied.open) > 0 {
+		c.judgeDenials()
+	}
 }
 
 // settle ends the wait for an answer, if it has not ended. It is called with c.mu held.
