@@ -334,13 +334,16 @@ func (a *asking) done() {
 	a.number++
 }
 
-// backOff makes no call for a while.
-func (a *asking) backOff(now time.Duration) { a.quietUntil = now + a.redisPause.Next() }
+// BackOff makes no call for a while.
+func (a *asking) BackOff(now time.Duration) (until time.Duration) {
+	a.quietUntil = now + a.redisPause.Next()
+	return a.quietUntil
+}
 
 // unanswered says that a claim had no answer. What it may have taken in a drain, the next
 // holder reclaims.
 func (a *asking) unanswered(now time.Duration) {
-	a.backOff(now)
+	a.BackOff(now)
 	if a.isDraining {
 		a.advance()
 	}
@@ -427,14 +430,14 @@ func (a *asking) refused(now time.Duration, claim *message.Claim, received time.
 		a.takeAt = 0
 		a.number += 1<<min(a.outdated, 20) - 1
 		if a.outdated++; a.outdated > freeNumbers {
-			a.backOff(now)
+			a.BackOff(now)
 		}
 	case message.ClaimNoLayout:
 		a.noLayout(now)
 	case message.ClaimGranted, message.ClaimReclaimFirst:
 	default:
 		a.log.Error("claim answered with an unknown state", "event", "claim", "state", int(claim.State))
-		a.backOff(now)
+		a.BackOff(now)
 	}
 }
 
@@ -585,8 +588,8 @@ func (a *asking) learn(b *batch.Batch) {
 	}
 }
 
-// hears reports whether a hint is of use now. Else it is kept until it is.
-func (a *asking) hears(now time.Duration) bool {
+// Hears reports whether a hint is of use now. Else it is kept until it is.
+func (a *asking) Hears(now time.Duration) bool {
 	switch {
 	case a.isUnderWay || a.pending != nil:
 		return false
@@ -597,28 +600,28 @@ func (a *asking) hears(now time.Duration) bool {
 	}
 }
 
-// hinted says that the head may have moved earlier, or that the shard's holder gave it up.
-func (a *asking) hinted() {
+// Hinted says that the head may have moved earlier, or that the shard's holder gave it up.
+func (a *asking) Hinted() {
 	a.takeAt = 0
 	if a.byOther {
 		a.quietUntil, a.renewAt = 0, 0
 	}
 }
 
-// woken says that there may be room in the window, or that the sink is back.
-func (a *asking) woken(now time.Duration) {
+// Woken says that there may be room in the window, or that the sink is back.
+func (a *asking) Woken(now time.Duration) {
 	a.turn.woken(now, a.isUnderWay)
 	a.pausedUntil = 0
 }
 
-// allow says that the rates may allow more.
-func (a *asking) allow() { a.limitedUntil = 0 }
+// Allowed says that the rates may allow more.
+func (a *asking) Allowed() { a.limitedUntil = 0 }
 
 // pause says whether the whole queue is paused.
 func (a *asking) pause(isPaused bool) { a.isPaused = isPaused }
 
-// drain says that nothing is to be claimed any more.
-func (a *asking) drain() {
+// Drain says that nothing is to be claimed any more.
+func (a *asking) Drain() {
 	if !a.isDraining {
 		a.isDraining, a.quietUntil = true, 0
 	}
@@ -626,6 +629,19 @@ func (a *asking) drain() {
 
 // end says that the store is not called any more.
 func (a *asking) end() { a.isOver = true }
+
+// Number is that of the next claim.
+func (a *asking) Number() uint64 { return a.number }
+
+// IsWaiting reports whether a call has no answer yet.
+func (a *asking) IsWaiting() bool { return a.isUnderWay }
+
+// IsDraining reports whether nothing is to be claimed any more, IsOver whether the store is not
+// called any more.
+func (a *asking) IsDraining() bool { return a.isDraining }
+
+// IsOver reports whether the store is not called any more.
+func (a *asking) IsOver() bool { return a.isOver }
 
 // isDone reports whether nothing is to come any more.
 func (a *asking) isDone() bool {
@@ -635,8 +651,8 @@ func (a *asking) isDone() bool {
 // isMine reports whether the shard is, and the lease has not lapsed.
 func (a *asking) isMine(now time.Duration) bool { return a.mine && a.lease.Lasts(now) }
 
-// leave gives back what it holds, when all has ended.
-func (a *asking) leave() {
+// Leave gives back what it holds, when all has ended.
+func (a *asking) Leave() {
 	if a.pending != nil {
 		a.advance()
 	}
@@ -667,7 +683,7 @@ func newTurn(share *window.Share) *turn {
 	return &turn{share: share, roomUntil: wait.Never, grantUntil: wait.Never}
 }
 
-// woken says that a reservation that was refused would succeed.
+// Woken says that a reservation that was refused would succeed.
 func (t *turn) woken(now time.Duration, isBusy bool) {
 	t.isCrowded, t.grantUntil = false, wait.Never
 	if isBusy {

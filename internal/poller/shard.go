@@ -30,13 +30,13 @@ type Shard struct {
 	paused *pauses // likewise
 	epoch  string  // the last that was told
 
-	asking *asking
-	routes *routes.Table
-	flight *batch.Flight
-	quota  *rate.Quota
-	turn   *turn
-	toAsk  []int         // messages whose topics nobody knows, while they are admitted
-	lookAt time.Duration // when to look for messages that hang
+	*asking // of the claims: much of what a shard is told is for it alone
+	routes  *routes.Table
+	flight  *batch.Flight
+	quota   *rate.Quota
+	turn    *turn
+	toAsk   []int         // messages whose topics nobody knows, while they are admitted
+	lookAt  time.Duration // when to look for messages that hang
 }
 
 // Calls is what a shard has done for it. Each begins something and returns at once; what
@@ -141,7 +141,7 @@ func (s *Shard) seeThrough() (next time.Duration) {
 		if at := b.SettleAt(); at > s.now {
 			next = min(next, at)
 		} else {
-			s.do.Settle(b, s.flight.Settle(b, s.now))
+			s.do.Settle(b, b.Settle(s.now, s.routes))
 		}
 	}
 	return next
@@ -266,7 +266,9 @@ func (s *Shard) take(b *batch.Batch, c *batch.Call) {
 			failed = append(failed, report)
 			continue
 		}
-		if wasHung := s.flight.Heard(b, i, true, s.now); !wasHung {
+		if b.IsHung(i) {
+			s.flight.Heard(b, i, true, s.now)
+		} else {
 			messages, bytes, took = messages+1, bytes+b.Weight(i), took+report.At.Sub(c.Began)
 		}
 		s.decide(b, i, report.Outcome)

@@ -184,7 +184,9 @@ func (s *Shard) fail(b *batch.Batch, c *batch.Call, failed []*sinks.Report) {
 		if outcome.Whole && !s.isCut && s.queue.config.Sink.Window.Down() {
 			s.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 		}
-		s.flight.Heard(b, i, false, s.now)
+		if b.IsHung(i) {
+			s.flight.Heard(b, i, false, s.now)
+		}
 		s.decide(b, i, outcome)
 	}
 }
@@ -285,26 +287,11 @@ func (s *Shard) Loaded(now time.Duration, parked []message.ParkedRoute, err erro
 	s.now = now
 	s.asking.ended()
 	if s.asking.heard("claim", err); err != nil {
-		s.asking.backOff(now)
+		s.asking.BackOff(now)
 		return
 	}
 	s.routes.Load(parked, now, s.asking.loaded())
 }
-
-// Hears reports whether a hint is of use now. Else it is kept until it is.
-func (s *Shard) Hears(now time.Duration) bool { return s.asking.hears(now) }
-
-// Hinted says that the head may have moved earlier, or that the shard's holder gave it up.
-func (s *Shard) Hinted() { s.asking.hinted() }
-
-// Woken says that there may be room in the window, or that the sink is back.
-func (s *Shard) Woken(now time.Duration) { s.asking.woken(now) }
-
-// Allowed says that the rates may allow more.
-func (s *Shard) Allowed() { s.asking.allow() }
-
-// Drain says that the shard is to end: what is in flight is finished first.
-func (s *Shard) Drain() { s.asking.drain() }
 
 // Cut says that what is being published is cut short.
 func (s *Shard) Cut() { s.isCut = true }
@@ -316,24 +303,3 @@ func (s *Shard) End(now time.Duration) {
 	s.flight.Answered() // Nobody waits for a claim any more, nor for what it may be behind.
 	s.flight.Abandon()
 }
-
-// Leave gives back what it holds in the window and of the rates, when all has ended.
-func (s *Shard) Leave() { s.asking.leave() }
-
-// BackOff has it make no call for a while.
-func (s *Shard) BackOff(now time.Duration) (until time.Duration) {
-	s.asking.backOff(now)
-	return s.asking.quietUntil
-}
-
-// Number is that of its next claim.
-func (s *Shard) Number() uint64 { return s.asking.number }
-
-// IsWaiting reports whether a call of its loop has no answer yet.
-func (s *Shard) IsWaiting() bool { return s.asking.isUnderWay }
-
-// IsDraining reports whether it was told to drain, IsOver whether it was told to end.
-func (s *Shard) IsDraining() bool { return s.asking.isDraining }
-
-// IsOver reports whether it was told to end.
-func (s *Shard) IsOver() bool { return s.asking.isOver }

@@ -171,6 +171,9 @@ func (b *Batch) Left() int { return len(b.members) - b.count[Ended] }
 // Weight is what a message counts for in the window: its bytes, with what surrounds it.
 func (b *Batch) Weight(i int) int { return b.members[i].weight }
 
+// IsHung reports whether a message hangs.
+func (b *Batch) IsHung(i int) bool { return b.members[i].state == Hung }
+
 // Indices are the messages in a state, in due order.
 func (b *Batch) Indices(state State) []int {
 	indices := make([]int, 0, b.count[state])
@@ -249,13 +252,33 @@ func (b *Batch) SettleAt() time.Duration {
 	}
 }
 
-// settle begins to write what is decided.
-func (b *Batch) settle(now time.Duration) {
-	b.settling = settling{indices: b.Indices(Decided), began: now, isCalled: true}
-	b.settling.settlement = message.Settlement{Claim: b.Claim.Claim, Verdicts: b.verdicts}
-	if len(b.settling.indices) < len(b.members) {
+// Settle begins to write what is decided, or repeats what had no answer. The table says what Redis
+// is to know of the routes whose messages are parked.
+func (b *Batch) Settle(now time.Duration, rs *routes.Table) message.Settlement {
+	w := &b.settling
+	if w.isCalled = true; len(w.indices) > 0 {
+		w.settlement.Repeated = true
+		return w.settlement
+	}
+	w.indices, w.began = b.Indices(Decided), now
+	w.settlement = message.Settlement{Claim: b.Claim.Claim, Verdicts: b.verdicts}
+	if len(w.indices) < len(b.members) {
 		b.settlePart()
 	}
+	if b.goesBack {
+		b.goesBack, w.settlement.Parks = false, rs.Tell(b.parked(w.indices))
+	}
+	return w.settlement
+}
+
+// parked are the routes to whose slots messages go.
+func (b *Batch) parked(indices []int) (used []*routes.Route) {
+	for _, i := range indices {
+		if r := b.members[i].route; r != nil {
+			used = append(used, r)
+		}
+	}
+	return used
 }
 
 // settlePart writes the part of the claim that is not settled, with the verdicts that there are,
@@ -275,14 +298,6 @@ func (b *Batch) settlePart() {
 		s.Claim.Messages, s.Verdicts = append(s.Claim.Messages, b.Messages[i]), append(s.Verdicts, verdict)
 	}
 }
-
-// park adds what Redis is to know of the routes whose messages are parked.
-func (b *Batch) park(parks []message.ParkedRoute) {
-	b.goesBack, b.settling.settlement.Parks = false, parks
-}
-
-// again repeats a settle that had no answer.
-func (b *Batch) again() { b.settling.isCalled, b.settling.settlement.Repeated = true, true }
 
 // settled ends a settle.
 func (b *Batch) settled() (w settling) {

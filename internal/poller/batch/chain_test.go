@@ -51,7 +51,7 @@ func (f *flight) decide(b *Batch, verb message.Verb, indices ...int) {
 
 // settle writes what is decided.
 func (f *flight) settle(b *Batch) {
-	f.Settle(b, 0)
+	b.Settle(0, f.routes)
 	f.Settled(b, true, 0)
 }
 

@@ -335,15 +335,10 @@ func (f *Flight) Hang(b *Batch, i int, in *routes.Route) {
 	b.members[i].route = in
 }
 
-// Heard says that the outcome of a message is known, or that it never will be, if it hung.
-func (f *Flight) Heard(b *Batch, i int, isAnswer bool, now time.Duration) (hung bool) {
-	m := &b.members[i]
-	if m.state != Hung {
-		return false
-	}
-	f.routes.Heard(m.route, isAnswer, now)
-	m.route = nil
-	return true
+// Heard says that the outcome of a message that hung is known, or that it never will be.
+func (f *Flight) Heard(b *Batch, i int, isAnswer bool, now time.Duration) {
+	f.routes.Heard(b.members[i].route, isAnswer, now)
+	b.members[i].route = nil
 }
 
 // Hanging returns the messages of a batch that are with the sink for longer than the limit
@@ -360,29 +355,6 @@ func (b *Batch) Hanging(isLate func(since time.Time) bool) (hanging []int) {
 		}
 	}
 	return hanging
-}
-
-// Settle begins to write what is decided of a batch, or repeats what had no answer.
-func (f *Flight) Settle(b *Batch, now time.Duration) message.Settlement {
-	if len(b.settling.indices) > 0 {
-		b.again()
-		return b.settling.settlement
-	}
-	if b.settle(now); b.goesBack {
-		b.park(f.parks(b))
-	}
-	return b.settling.settlement
-}
-
-// parks is what Redis is to know of the routes whose messages are parked.
-func (f *Flight) parks(b *Batch) []message.ParkedRoute {
-	var used []*routes.Route
-	for _, i := range b.settling.indices {
-		if r := b.members[i].route; r != nil {
-			used = append(used, r)
-		}
-	}
-	return f.routes.Tell(used)
 }
 
 // Tally counts what was settled, by verb.
@@ -441,7 +413,9 @@ func (f *Flight) Fail(b *Batch, now time.Duration) {
 		if b.members[i].state >= Decided {
 			continue
 		}
-		f.Heard(b, i, false, now)
+		if b.IsHung(i) {
+			f.Heard(b, i, false, now)
+		}
 		b.move(i, Lost)
 		if s := b.members[i].segment; s != nil { // It never arrives, and stays until it is forgotten.
 			if s.open, s.away, s.broken = s.open-1, s.away+1, true; s.open == 0 {
