@@ -33,6 +33,7 @@ type driver struct {
 
 	mu     sync.Mutex
 	events []func(now time.Duration) // bounded by the calls that are under way
+	told   []func(now time.Duration) // the memory of those before, for the next
 
 	goroutines sync.WaitGroup
 }
@@ -82,7 +83,7 @@ func (d *driver) step() (next time.Duration, more bool) {
 	}()
 	d.mu.Lock()
 	events := d.events
-	d.events = nil
+	d.events, d.told = d.told, events[:0]
 	d.mu.Unlock()
 	if d.isCut() {
 		s.Cut()
@@ -174,14 +175,9 @@ func (d *driver) post(event func(now time.Duration)) {
 // call limits a call's time. A panic in it is no answer.
 func (d *driver) call(event string, call func(context.Context) error) (err error) {
 	defer recovered(d.log, event, &err)
-	ctx, cancel := d.limited()
+	ctx, cancel := context.WithTimeout(d.callCtx, d.queue.config.Claims.callTimeout())
 	defer cancel()
 	return call(ctx)
-}
-
-// limited is the context of one call.
-func (d *driver) limited() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.callCtx, d.queue.config.Claims.callTimeout())
 }
 
 // ask makes a call of the store, in a goroutine of its own, and has the shard told of its end.

@@ -83,13 +83,12 @@ type Claim struct {
 type Batch struct {
 	Claim
 
-	members  []member
-	segments []segment // by first message: there are pointers into it
-	count    [states]int
-	bytes    [states]int
-	behind   []*segment
-	told     []passage
-	calls    []*Call
+	members []member
+	count   [states]int
+	bytes   [states]int
+	behind  []*segment
+	told    []passage
+	calls   []*Call
 
 	verdicts []message.Verdict
 	since    time.Duration // when the first was decided that is not being settled
@@ -111,6 +110,7 @@ type member struct {
 	next    int32         // the one behind it in its segment
 	weight  int           // what it counts for in the window
 	segment *segment      // nil where it has no Key
+	begins  segment       // if it is the first of one
 	route   *routes.Route // to whose slot it goes; or that was closed because it hangs
 }
 
@@ -146,7 +146,7 @@ func newBatch(c Claim) *Batch {
 	n := len(c.Messages)
 	b := &Batch{
 		Claim: c, confirming: c.Durable,
-		members: make([]member, n), segments: make([]segment, n), verdicts: make([]message.Verdict, n), count: [states]int{Held: n},
+		members: make([]member, n), verdicts: make([]message.Verdict, n), count: [states]int{Held: n},
 	}
 	const envelope = 128 // what surrounds a message
 	for i := range b.members {

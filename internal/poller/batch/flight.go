@@ -134,7 +134,7 @@ func (f *Flight) enter(b *Batch, i int32, c chain) {
 		b.extend(before, i)
 		return
 	}
-	s := &b.segments[i]
+	s := &b.members[i].begins
 	*s = segment{chain: c, batch: b, first: i, end: i, open: 1}
 	b.members[i].segment, f.last[c] = s, s
 	if before != nil {
