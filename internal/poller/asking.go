@@ -12,9 +12,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/window"
 )
 
-// never is further away than anything that a shard waits for.
-const never = 24 * time.Hour
-
 // How many batches of a shard may be under way. Those that wait for routes which may be
 // dead have bounds of their own, so that they keep nobody from the others: probes, and
 // batches of which all that is left hangs. While maxProbing of these are under way no
@@ -213,7 +210,7 @@ func (a *asking) look(now time.Duration) {
 	case a.unloaded:
 		a.probeAt = 0
 	case a.flight.KeepsSlots() && now >= a.takeAt:
-		a.probeAt, a.isBlocked = now+never, false
+		a.probeAt, a.isBlocked = wait.Never, false
 	default:
 		a.slot, a.probeAt, a.isBlocked = a.routes.Next(now, a.queue.config.Claims.Batch, a.load.Batches-a.load.Working < maxProbing)
 	}
@@ -325,7 +322,7 @@ func (a *asking) pick(now time.Duration) (allowed rate.Allowance, from *routes.P
 
 // advance gives up the pending request, its number and its room in the window.
 func (a *asking) advance() {
-	a.turn.use(0, 0)
+	a.turn.use(a.flight.Load())
 	a.quota.Use(a.allowed, 0)
 	a.done()
 	a.flight.Answered()
@@ -337,13 +334,16 @@ func (a *asking) done() {
 	a.number++
 }
 
-// backOff makes no call for a while.
-func (a *asking) backOff(now time.Duration) { a.quietUntil = now + a.redisPause.Next() }
+// BackOff makes no call for a while.
+func (a *asking) BackOff(now time.Duration) (until time.Duration) {
+	a.quietUntil = now + a.redisPause.Next()
+	return a.quietUntil
+}
 
 // unanswered says that a claim had no answer. What it may have taken in a drain, the next
 // holder reclaims.
 func (a *asking) unanswered(now time.Duration) {
-	a.backOff(now)
+	a.BackOff(now)
 	if a.isDraining {
 		a.advance()
 	}
@@ -408,9 +408,9 @@ func (a *asking) granted(claim *message.Claim, received time.Duration) (g grant)
 // answer's time and what passed since it was received) is never ahead of that clock.
 func untilHead(claim *message.Claim) time.Duration {
 	if claim.NextDue.IsZero() {
-		return never
+		return wait.Never
 	}
-	return min(never, max(0, claim.NextDue.Sub(claim.Now)))
+	return min(wait.Never, max(0, claim.NextDue.Sub(claim.Now)))
 }
 
 // redisClock is what Redis' clock said at that instant of ours: never ahead of it but
@@ -430,14 +430,14 @@ func (a *asking) refused(now time.Duration, claim *message.Claim, received time.
 		a.takeAt = 0
 		a.number += 1<<min(a.outdated, 20) - 1
 		if a.outdated++; a.outdated > freeNumbers {
-			a.backOff(now)
+			a.BackOff(now)
 		}
 	case message.ClaimNoLayout:
 		a.noLayout(now)
 	case message.ClaimGranted, message.ClaimReclaimFirst:
 	default:
 		a.log.Error("claim answered with an unknown state", "event", "claim", "state", int(claim.State))
-		a.backOff(now)
+		a.BackOff(now)
 	}
 }
 
@@ -581,15 +581,15 @@ func (a *asking) learn(b *batch.Batch) {
 	case b.HasPanicked():
 		a.rampSize = 1
 	case a.rampSize > 0 && b.HasAnswered():
-		a.rampSize = max(a.rampSize, b.Size()) * rampFactor
+		a.rampSize = max(a.rampSize, len(b.Messages)) * rampFactor
 		if a.rampSize >= a.queue.config.Claims.Batch {
 			a.rampSize = 0
 		}
 	}
 }
 
-// hears reports whether a hint is of use now. Else it is kept until it is.
-func (a *asking) hears(now time.Duration) bool {
+// Hears reports whether a hint is of use now. Else it is kept until it is.
+func (a *asking) Hears(now time.Duration) bool {
 	switch {
 	case a.isUnderWay || a.pending != nil:
 		return false
@@ -600,28 +600,28 @@ func (a *asking) hears(now time.Duration) bool {
 	}
 }
 
-// hinted says that the head may have moved earlier, or that the shard's holder gave it up.
-func (a *asking) hinted() {
+// Hinted says that the head may have moved earlier, or that the shard's holder gave it up.
+func (a *asking) Hinted() {
 	a.takeAt = 0
 	if a.byOther {
 		a.quietUntil, a.renewAt = 0, 0
 	}
 }
 
-// woken says that there may be room in the window, or that the sink is back.
-func (a *asking) woken(now time.Duration) {
+// Woken says that there may be room in the window, or that the sink is back.
+func (a *asking) Woken(now time.Duration) {
 	a.turn.woken(now, a.isUnderWay)
 	a.pausedUntil = 0
 }
 
-// allow says that the rates may allow more.
-func (a *asking) allow() { a.limitedUntil = 0 }
+// Allowed says that the rates may allow more.
+func (a *asking) Allowed() { a.limitedUntil = 0 }
 
 // pause says whether the whole queue is paused.
 func (a *asking) pause(isPaused bool) { a.isPaused = isPaused }
 
-// drain says that nothing is to be claimed any more.
-func (a *asking) drain() {
+// Drain says that nothing is to be claimed any more.
+func (a *asking) Drain() {
 	if !a.isDraining {
 		a.isDraining, a.quietUntil = true, 0
 	}
@@ -629,6 +629,19 @@ func (a *asking) drain() {
 
 // end says that the store is not called any more.
 func (a *asking) end() { a.isOver = true }
+
+// Number is that of the next claim.
+func (a *asking) Number() uint64 { return a.number }
+
+// IsWaiting reports whether a call has no answer yet.
+func (a *asking) IsWaiting() bool { return a.isUnderWay }
+
+// IsDraining reports whether nothing is to be claimed any more, IsOver whether the store is not
+// called any more.
+func (a *asking) IsDraining() bool { return a.isDraining }
+
+// IsOver reports whether the store is not called any more.
+func (a *asking) IsOver() bool { return a.isOver }
 
 // isDone reports whether nothing is to come any more.
 func (a *asking) isDone() bool {
@@ -638,8 +651,8 @@ func (a *asking) isDone() bool {
 // isMine reports whether the shard is, and the lease has not lapsed.
 func (a *asking) isMine(now time.Duration) bool { return a.mine && a.lease.Lasts(now) }
 
-// leave gives back what it holds, when all has ended.
-func (a *asking) leave() {
+// Leave gives back what it holds, when all has ended.
+func (a *asking) Leave() {
 	if a.pending != nil {
 		a.advance()
 	}
@@ -660,20 +673,19 @@ const reservedFor = 100 * time.Millisecond
 type turn struct {
 	share     *window.Share
 	isCrowded bool // the window is full, and wakes us
-	// isReserved: a request has room, until it is answered; it is given back at roomUntil.
-	isReserved bool
-	roomUntil  time.Duration
+	// roomUntil is when to give back the room of a request that has no answer yet.
+	roomUntil time.Duration
 	// grantUntil is when to give back what was granted while a call was under way.
 	grantUntil time.Duration
 }
 
 func newTurn(share *window.Share) *turn {
-	return &turn{share: share, roomUntil: never, grantUntil: never}
+	return &turn{share: share, roomUntil: wait.Never, grantUntil: wait.Never}
 }
 
-// woken says that a reservation that was refused would succeed.
+// Woken says that a reservation that was refused would succeed.
 func (t *turn) woken(now time.Duration, isBusy bool) {
-	t.isCrowded, t.grantUntil = false, never
+	t.isCrowded, t.grantUntil = false, wait.Never
 	if isBusy {
 		t.grantUntil = now + reservedFor
 	}
@@ -684,34 +696,30 @@ func (t *turn) tryAgain() { t.isCrowded = false }
 
 // reserve gets room for up to so many messages, see [window.Share.Reserve].
 func (t *turn) reserve(size int, now time.Duration) (messages, bytes int, retryAt time.Time) {
-	t.grantUntil = never
+	t.grantUntil = wait.Never
 	messages, bytes, retryAt = t.share.Reserve(size, true)
 	if messages > 0 {
-		t.isReserved, t.roomUntil = true, now+reservedFor
+		t.roomUntil = now + reservedFor
 	} else {
 		t.isCrowded = retryAt.IsZero()
 	}
 	return messages, bytes, retryAt
 }
 
-// use says what the claim took. It may be more than there was room for.
-func (t *turn) use(messages, bytes int) {
-	if t.isReserved {
-		t.share.Use(messages, bytes)
-	}
-	t.isReserved, t.roomUntil = false, never
+// use gives back the room of a claim that was answered: what it took is in flight now.
+func (t *turn) use(l batch.Load) {
+	t.share.Hold(l.InWindow, l.Bytes, t.roomUntil < wait.Never)
+	t.roomUntil = wait.Never
 }
 
-// lapse gives back what waits for too long, and returns when to come again. The answer
-// that comes late uses what it needs.
-func (t *turn) lapse(now time.Duration) (next time.Duration) {
-	if now >= t.roomUntil {
-		t.share.Use(0, 0)
-		t.roomUntil = never
+// hold says what is in flight, gives back what waits for too long, and returns when to come again.
+func (t *turn) hold(now time.Duration, l batch.Load) (next time.Duration) {
+	if t.share.Hold(l.InWindow, l.Bytes, now >= t.roomUntil); now >= t.roomUntil {
+		t.roomUntil = wait.Never
 	}
 	if now >= t.grantUntil {
 		t.share.Yield()
-		t.isCrowded, t.grantUntil = false, never
+		t.isCrowded, t.grantUntil = false, wait.Never
 	}
 	return min(t.roomUntil, t.grantUntil)
 }

@@ -70,7 +70,7 @@ type Observer interface {
 	DecodeError(queue string)
 	// Settled counts messages that were settled, by verb, and those of which a copy is
 	// out, or may be, while an earlier one may be, too.
-	Settled(queue string, published, retried, deadLettered, released, parked, suspected int)
+	Settled(queue string, n [message.VerbDrop + 1]int, suspected int)
 	// Reclaimed counts messages of claims that had ended, which wait again.
 	Reclaimed(queue string, n int)
 	// Stale counts a settle that came too late.
@@ -275,4 +275,4 @@ func (noObserver) Stale(string)                          {}
 func (noObserver) Reclaimed(string, int)                 {}
 
 // Settled implements [Observer].
-func (noObserver) Settled(string, int, int, int, int, int, int) {}
+func (noObserver) Settled(string, [message.VerbDrop + 1]int, int) {}

@@ -33,6 +33,7 @@ type driver struct {
 
 	mu     sync.Mutex
 	events []func(now time.Duration) // bounded by the calls that are under way
+	told   []func(now time.Duration) // the memory of those before, for the next
 
 	goroutines sync.WaitGroup
 }
@@ -82,7 +83,7 @@ func (d *driver) step() (next time.Duration, more bool) {
 	}()
 	d.mu.Lock()
 	events := d.events
-	d.events = nil
+	d.events, d.told = d.told, events[:0]
 	d.mu.Unlock()
 	if d.isCut() {
 		s.Cut()
@@ -174,21 +175,20 @@ func (d *driver) post(event func(now time.Duration)) {
 // call limits a call's time. A panic in it is no answer.
 func (d *driver) call(event string, call func(context.Context) error) (err error) {
 	defer recovered(d.log, event, &err)
-	ctx, cancel := d.limited()
+	ctx, cancel := context.WithTimeout(d.callCtx, d.queue.config.Claims.callTimeout())
 	defer cancel()
 	return call(ctx)
 }
 
-// limited is the context of one call.
-func (d *driver) limited() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(d.callCtx, d.queue.config.Claims.callTimeout())
-}
-
 // ask makes a call of the store, in a goroutine of its own, and has the shard told of its end.
-func (d *driver) ask(event string, call func(context.Context) error, tell func(now time.Duration, err error)) {
+func ask[T any](d *driver, event string, call func(context.Context) (T, error), tell func(now time.Duration, answer T, err error)) {
 	d.goroutines.Go(func() {
-		err := d.call(event, call)
-		d.post(func(now time.Duration) { tell(now, err) })
+		var answer T
+		err := d.call(event, func(ctx context.Context) (err error) {
+			answer, err = call(ctx)
+			return err
+		})
+		d.post(func(now time.Duration) { tell(now, answer, err) })
 	})
 }
 
@@ -197,82 +197,66 @@ func (d *driver) Claim(request message.ClaimRequest) {
 	if request.Max > 0 && request.Slot == 0 {
 		drainSignal(d.hint) // What it hints at, this claim sees.
 	}
-	var claim message.Claim
 	var received time.Duration
-	d.ask("claim", func(ctx context.Context) (err error) {
-		claim, err = d.store.Claim(ctx, request)
+	ask(d, "claim", func(ctx context.Context) (message.Claim, error) {
+		claim, err := d.store.Claim(ctx, request)
 		received = d.queue.Now()
-		return err
-	}, func(now time.Duration, err error) { d.shard.Claimed(now, claim, received, err) })
+		return claim, err
+	}, func(now time.Duration, claim message.Claim, err error) { d.shard.Claimed(now, claim, received, err) })
 }
 
 // Reclaim implements [Calls].
 func (d *driver) Reclaim(which message.Reclaim) {
-	reclaimed, more := 0, false
-	d.ask("reclaim", func(ctx context.Context) (err error) {
+	more := false
+	ask(d, "reclaim", func(ctx context.Context) (reclaimed int, err error) {
 		reclaimed, more, err = d.store.Reclaim(ctx, which)
-		return err
-	}, func(now time.Duration, err error) { d.shard.Reclaimed(now, reclaimed, more, err) })
+		return reclaimed, err
+	}, func(now time.Duration, reclaimed int, err error) { d.shard.Reclaimed(now, reclaimed, more, err) })
 }
 
 // Parked implements [Calls].
-func (d *driver) Parked() {
-	var parked []message.ParkedRoute
-	d.ask("claim", func(ctx context.Context) (err error) {
-		parked, err = d.store.Parked(ctx)
-		return err
-	}, func(now time.Duration, err error) { d.shard.Loaded(now, parked, err) })
-}
+func (d *driver) Parked() { ask(d, "claim", d.store.Parked, d.shard.Loaded) }
 
 // NoLayout implements [Calls].
 func (d *driver) NoLayout() {
-	d.ask("claim", func(ctx context.Context) error {
+	ask(d, "claim", func(ctx context.Context) (none struct{}, err error) {
 		d.queue.config.Hooks.OnNoLayout(ctx, d.index)
-		return nil
-	}, func(now time.Duration, _ error) { d.shard.Reported(now) })
+		return none, nil
+	}, func(now time.Duration, _ struct{}, _ error) { d.shard.Reported(now) })
 }
 
 // Confirm implements [Calls].
 func (d *driver) Confirm(b *batch.Batch) {
-	d.ask("claim", func(ctx context.Context) error { return d.store.Confirm(ctx, b.Token()) },
-		func(now time.Duration, err error) { d.shard.Confirmed(now, b, err) })
+	ask(d, "claim", func(ctx context.Context) (none struct{}, err error) { return none, d.store.Confirm(ctx, b.Token) },
+		func(now time.Duration, _ struct{}, err error) { d.shard.Confirmed(now, b, err) })
 }
 
 // Topics implements [Calls].
 func (d *driver) Topics(b *batch.Batch, indices []int) {
-	var topics message.Topics
-	d.ask("claim", func(ctx context.Context) (err error) {
-		topics, err = d.queue.config.Topics.Ask(ctx)
-		return err
-	}, func(now time.Duration, err error) { d.shard.ToldTopics(now, b, indices, topics, err) })
+	ask(d, "claim", d.queue.config.Topics.Ask,
+		func(now time.Duration, topics message.Topics, err error) {
+			d.shard.ToldTopics(now, b, indices, topics, err)
+		})
 }
 
 // Settle implements [Calls].
 func (d *driver) Settle(b *batch.Batch, settlement message.Settlement) {
-	stale := false
-	d.ask("settle", func(ctx context.Context) (err error) {
-		stale, err = d.store.Settle(ctx, settlement)
-		return err
-	}, func(now time.Duration, err error) { d.shard.Settled(now, b, stale, err) })
+	ask(d, "settle", func(ctx context.Context) (stale bool, err error) { return d.store.Settle(ctx, settlement) },
+		func(now time.Duration, stale bool, err error) { d.shard.Settled(now, b, stale, err) })
 }
 
-// Publish implements [Calls].
+// Publish implements [Calls]. A sink's calls last for as long as it needs, or until they are cut.
 func (d *driver) Publish(c *batch.Call, messages []message.Message) {
 	d.goroutines.Go(func() {
-		defer d.returned(c, len(messages))
-		d.queue.config.Sink.Publish(d.publishCtx, messages, c.Outcomes)
+		err := d.publish(c, messages)
+		d.post(func(time.Duration) { c.Return(err) })
 	})
 }
 
-// returned, deferred, answers for a sink that panics or leaves outcomes out.
-func (d *driver) returned(c *batch.Call, messages int) {
-	rest := batch.NoOutcome()
-	if cause := recover(); cause != nil {
-		logPanic(d.log, "publish", cause)
-		rest = batch.Panicked(cause, messages)
-	}
-	c.Return()
-	c.Outcomes.Rest(rest)
+func (d *driver) publish(c *batch.Call, messages []message.Message) (err error) {
+	defer recovered(d.log, "publish", &err)
+	d.queue.config.Sink.Publish(d.publishCtx, messages, c.Outcomes)
+	return nil
 }
 
 // maxDrainMargin is the longest time kept at the end of a drain for settling

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/poller/batch"
 )
 
 // bubble runs a test on a clock of its own.
@@ -150,7 +149,7 @@ func TestLatenessCountsFromScheduling(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	m := message.Message{DueAt: now.Add(-time.Hour), ScheduledAt: now.Add(-time.Second)}
-	assert.Equal(t, time.Second, batch.Lateness(&m, now))
+	assert.Equal(t, time.Second, lateness(&m, now))
 	m.DueAt = now.Add(time.Millisecond)
-	assert.Zero(t, batch.Lateness(&m, now), "the clock is an estimate")
+	assert.Zero(t, lateness(&m, now), "the clock is an estimate")
 }

@@ -48,7 +48,7 @@ func (m *machine) Publish(c *batch.Call, messages []message.Message) {
 		m.calls[messages[i].ID] = func(o sinks.Outcome) {
 			c.Outcomes.Report(i, o)
 			if left--; left == 0 {
-				c.Return()
+				c.Return(nil)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func newMachine(t *testing.T, parked ...string) *machine {
 		Claims: Claims{Timeout: time.Minute, Lease: 5 * time.Second},
 	}, func() float64 { return 0.5 })
 	require.NoError(t, err)
-	m := &machine{t: t, calls: map[string]func(sinks.Outcome){}}
+	m := &machine{t: t, now: simUptime, calls: map[string]func(sinks.Outcome){}}
 	m.Shard = NewShard(q, 0, 1, m, Wakes{Outcomes: make(chan struct{}, 1), Room: func() {}, Rates: func() {}})
 	due := m.redisNow()
 	m.answer(nil, &due)
@@ -156,7 +156,7 @@ func TestReturnsAreAwaited(t *testing.T) {
 	m := newMachine(t)
 	due := m.redisNow()
 	require.Positive(t, m.claim().Max)
-	m.now = 61 * time.Second // Too late to publish any of it.
+	m.now += 61 * time.Second // Too late to publish any of it.
 	m.answer([]message.Claimed{m.message("m1", "t")}, &due)
 	for range 9 {
 		m.after(time.Millisecond)
@@ -257,7 +257,7 @@ func TestReturnsAreClaimedAtOnce(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	require.Positive(t, m.claim().Max)
-	m.now = 61 * time.Second // Too late to publish any of it.
+	m.now += 61 * time.Second // Too late to publish any of it.
 	m.answer([]message.Claimed{m.message("m1", "t")}, nil)
 	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
 	if m.IsWaiting() { // The lease was renewed meanwhile.

@@ -146,12 +146,6 @@ func (p *Poller) Shards() []int {
 	return slices.Sorted(maps.Keys(p.running))
 }
 
-// LastLook is when the loop that looked the longest ago did so; zero if none runs.
-func (p *Poller) LastLook() time.Time {
-	_, look := p.longestAgo()
-	return look
-}
-
 // Live returns an error where a loop has not looked for so long that it must hang.
 func (p *Poller) Live() error {
 	limit := looksMissed * (p.queue.config.Claims.MaxSleep + p.queue.config.Claims.callTimeout())
@@ -162,6 +156,7 @@ func (p *Poller) Live() error {
 	return nil
 }
 
+// longestAgo is which loop has looked the longest ago, and when; zero if none runs.
 func (p *Poller) longestAgo() (index int, look time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

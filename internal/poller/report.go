@@ -11,7 +11,7 @@ import (
 // say tells of what was not acknowledged.
 func (s *Shard) say(b *batch.Batch, indices []int, n *batch.Tally) {
 	for _, i := range indices {
-		if claimed, verdict := b.At(i), b.Verdict(i); verdict.Verb == message.VerbDeadLetter {
+		if claimed, verdict := &b.Messages[i], b.Verdict(i); verdict.Verb == message.VerbDeadLetter {
 			s.log.Warn("message dead-lettered", "event", "settle", "id", claimed.ID, "topic", claimed.Topic,
 				"attempt", claimed.Attempts.Begun+1, "reason", verdict.Reason)
 		}
@@ -29,7 +29,7 @@ func (s *Shard) sayStale(indices []int) {
 
 // sayDropped tells of the first, which is the latest. Redis counts them.
 func (s *Shard) sayDropped(b *batch.Batch, indices []int, dropped int) {
-	m := b.At(indices[slices.IndexFunc(indices, func(i int) bool { return b.Verdict(i).Verb == message.VerbDrop })])
+	m := &b.Messages[indices[slices.IndexFunc(indices, func(i int) bool { return b.Verdict(i).Verb == message.VerbDrop })]]
 	late := s.asking.redisClock(s.now).Sub(m.DueAt)
 	s.log.Warn("messages dropped, they were too late", "event", "settle", "messages", dropped,
 		"limit", message.Brief(m.LateOr(s.policy.Late).After), "late", message.Brief(late), "id", m.ID, "topic", m.Topic)
@@ -61,7 +61,7 @@ func (s *Shard) tellAcks(b *batch.Batch, indices []int) {
 	}
 	var acked []message.Claimed
 	for _, i := range indices {
-		if m := b.At(i); b.Verdict(i).Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
+		if m := &b.Messages[i]; b.Verdict(i).Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
 			acked = append(acked, *m)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 
 	"github.com/stretchr/testify/require"
@@ -100,14 +101,14 @@ func (r *recorder) SinkMissing(_, topic string) {
 	r.missing = append(r.missing, topic)
 }
 
-func (r *recorder) Settled(_ string, published, retried, deadLettered, released, parked, suspected int) {
+func (r *recorder) Settled(_ string, n [message.VerbDrop + 1]int, suspected int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settled.published += published
-	r.settled.retried += retried
-	r.settled.deadLettered += deadLettered
-	r.settled.released += released
-	r.settled.parked += parked
+	r.settled.published += n[message.VerbAck]
+	r.settled.retried += n[message.VerbRetry]
+	r.settled.deadLettered += n[message.VerbDeadLetter]
+	r.settled.released += n[message.VerbRelease]
+	r.settled.parked += n[message.VerbPark]
 	r.settled.suspected += suspected
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/poller/batch"
 	"github.com/delaybridge/delaybridge/internal/poller/rate"
 	"github.com/delaybridge/delaybridge/internal/poller/routes"
@@ -29,14 +30,13 @@ type Shard struct {
 	paused *pauses // likewise
 	epoch  string  // the last that was told
 
-	asking *asking
-	routes *routes.Table
-	flight *batch.Flight
-	quota  *rate.Quota
-	turn   *turn
-	fresh  []int         // outcomes, while they are taken
-	toAsk  []int         // messages whose topics nobody knows, while they are admitted
-	lookAt time.Duration // when to look for messages that hang
+	*asking // of the claims: much of what a shard is told is for it alone
+	routes  *routes.Table
+	flight  *batch.Flight
+	quota   *rate.Quota
+	turn    *turn
+	toAsk   []int         // messages whose topics nobody knows, while they are admitted
+	lookAt  time.Duration // when to look for messages that hang
 }
 
 // Calls is what a shard has done for it. Each begins something and returns at once; what
@@ -82,9 +82,13 @@ func NewShard(q *Queue, index int, number uint64, do Calls, wakes Wakes) *Shard 
 func (s *Shard) Step(now time.Duration) (next time.Duration, more bool) {
 	s.now = now
 	s.heed()
-	next = min(s.turn.lapse(now), s.seeThrough())
+	next = s.seeThrough()
+	next = min(next, s.turn.hold(now, s.flight.Load()))
 	for _, b := range s.flight.Prune() {
-		s.finish(b)
+		if b.Left() > 0 {
+			s.forget(b)
+		}
+		s.asking.learn(b)
 	}
 	switch {
 	case len(s.flight.Live()) == 0 && s.asking.isDone():
@@ -121,7 +125,7 @@ func (s *Shard) heed() {
 // seeThrough does what is to be done for the batches in flight, and returns when to come
 // again.
 func (s *Shard) seeThrough() (next time.Duration) {
-	next = never
+	next = wait.Never
 	for _, b := range s.flight.Live() {
 		for _, c := range b.Calls() {
 			s.take(b, c)
@@ -137,7 +141,7 @@ func (s *Shard) seeThrough() (next time.Duration) {
 		if at := b.SettleAt(); at > s.now {
 			next = min(next, at)
 		} else {
-			s.do.Settle(b, s.flight.Settle(b, s.now))
+			s.do.Settle(b, b.Settle(s.now, s.routes))
 		}
 	}
 	return next
@@ -184,32 +188,26 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 	}
 	if len(claim.Messages) > 0 {
 		b := s.flight.Add(c, s.now)
-		s.turn.use(b.Room())
-		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, b.Size())
-		s.begin(b, isGivenUp)
+		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, len(b.Messages))
+		switch {
+		case isGivenUp:
+			s.giveUp(b)
+		case s.queue.config.Claims.Durable:
+			s.do.Confirm(b)
+		default:
+			s.publish(b, b.Indices(batch.Held), false)
+		}
 	}
-	s.turn.use(0, 0) // If it has taken nothing.
+	s.turn.use(s.flight.Load())
 	s.flight.Answered()
 	s.reclaim(s.asking.reclaimStrays(claim.Strays))
-}
-
-// begin publishes what of a batch need not wait.
-func (s *Shard) begin(b *batch.Batch, isGivenUp bool) {
-	defer s.recovered(b)
-	switch {
-	case isGivenUp:
-		s.giveUp(b)
-	case s.queue.config.Claims.Durable:
-		s.do.Confirm(b)
-	default:
-		s.publish(b, b.Indices(batch.Held), false)
-	}
 }
 
 // publish hands messages to the sink, but for those that are not to be published. areTold: the
 // queue was asked for its topics, and takes theirs. None starts after the lease or the claim's
 // deadline, for order (I15), in a drain, or of a claim that is not confirmed: they go back.
 func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
+	defer s.recovered(b)
 	if s.asking.isDraining || !b.MayPublish(s.now) {
 		s.giveBack(b, indices)
 		return
@@ -231,66 +229,75 @@ func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 // admit makes m of a message as it is published now, its body clear, and reports whether it is to
 // be: if not, it is decided what becomes of it, or its topic is asked for. The batch's own stays sealed.
 func (s *Shard) admit(b *batch.Batch, i int, m *message.Message, isTold bool) bool {
-	claimed := b.At(i)
+	claimed := &b.Messages[i]
 	*m = claimed.Message
 	m.Attempt = claimed.Attempts.Begun + 1
 	_, isSealed := m.SealedBy()
 	isTaken := isTold || s.queue.config.Topics == nil || s.queue.config.Topics.Known().Check(m.Topic) == nil
-	verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now))
-	if claimed.Err == nil && !isLate && isTaken && !isSealed {
+	switch verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now)); {
+	case claimed.Err != nil:
+		s.decide(b, i, sinks.Outcome{})
+		s.refund(claimed, false)
+	case isLate:
+		s.refuse(b, i, verdict)
+	case !isTaken: // It may have been added a moment ago.
+		s.toAsk = append(s.toAsk, i)
+	case isSealed:
+		return s.open(b, i, m)
+	default:
 		return true
 	}
-	return s.admitSpecial(b, i, m, verdict, isLate, isTaken)
+	return false
 }
 
 // take decides about the messages of a call whose outcomes have come. The answers come first:
 // whether the broker has answered anything decides what a missing answer means.
 func (s *Shard) take(b *batch.Batch, c *batch.Call) {
 	defer s.recovered(b)
-	if s.fresh = c.Take(s.fresh[:0]); len(s.fresh) == 0 || b.Open() == 0 {
+	reports := c.Outcomes.Take()
+	if len(reports) == 0 || b.Open() == 0 {
 		return
 	}
-	var failed []int
+	var failed []*sinks.Report
 	messages, bytes, took := 0, 0, time.Duration(0)
-	for _, n := range s.fresh {
-		i, report, began := c.At(n)
-		if s.observe(b.At(i), began, report); !batch.IsAnswer(report.Outcome) {
-			failed = append(failed, n)
-		} else if was := s.decide(b, i, report.Outcome); was == batch.Hung {
+	for n := range reports {
+		report, i := &reports[n], c.Indices[reports[n].Index]
+		if s.observe(&b.Messages[i], c.Began, report); !report.IsAnswer() {
+			failed = append(failed, report)
+			continue
+		}
+		if b.IsHung(i) {
 			s.flight.Heard(b, i, true, s.now)
 		} else {
-			messages, bytes, took = messages+1, bytes+batch.Weight(&b.At(i).Message), took+report.At.Sub(began)
+			messages, bytes, took = messages+1, bytes+b.Weight(i), took+report.At.Sub(c.Began)
 		}
+		s.decide(b, i, report.Outcome)
 	}
-	if len(failed) < len(s.fresh) {
-		s.answered(b, messages, bytes, took/time.Duration(max(1, messages)))
+	if len(failed) < len(reports) {
+		if s.queue.config.Sink.Window.Answered(messages, bytes, took/time.Duration(max(1, messages))) {
+			s.log.Info("sink back", "event", "publish")
+		}
+		if isFirst := b.Answer(); isFirst && b.From != nil {
+			s.routes.Succeed(b.From)
+		}
 	}
 	if len(failed) > 0 {
 		s.fail(b, c, failed)
 	}
 }
 
-// answered tells the window, and the route that was probed, of answers.
-func (s *Shard) answered(b *batch.Batch, messages, bytes int, took time.Duration) {
-	if wasDown := s.turn.share.Answered(messages, bytes, took); wasDown {
-		s.log.Info("sink back", "event", "publish")
-	}
-	if isFirst := b.Answer(); isFirst && b.From() != nil {
-		s.routes.Succeed(b.From())
-	}
-}
-
-// decide records the verdict on a message. It returns where the message was.
-func (s *Shard) decide(b *batch.Batch, i int, outcome sinks.Outcome) (was batch.State) {
-	claimed := b.At(i)
+// decide records the verdict on a message.
+func (s *Shard) decide(b *batch.Batch, i int, outcome sinks.Outcome) {
+	claimed := &b.Messages[i]
 	if outcome.Class != sinks.Acknowledged || claimed.Err != nil {
-		return s.judge(b, i, outcome)
+		s.judge(b, i, outcome)
+		return
 	}
-	verdict := batch.Ack(claimed)
+	verdict := message.Verdict{Verb: message.VerbAck, Attempts: claimed.Attempts, Published: true}
 	if s.queue.config.Places {
 		verdict.Place = outcome.Place.String()
 	}
-	return s.flight.Decide(b, i, verdict, nil, s.now)
+	s.flight.Decide(b, i, verdict, nil, s.now)
 }
 
 // Settled takes the answer to a settle.
@@ -302,48 +309,34 @@ func (s *Shard) Settled(now time.Duration, b *batch.Batch, stale bool, err error
 		return
 	}
 	indices, n, isRepeated := s.flight.Settled(b, !stale, now)
+	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -len(indices))
+	s.asking.settled()
 	if stale || isRepeated {
 		s.tellAcks(b, indices)
 	}
-	s.report(b, indices, n, stale)
-	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -len(indices))
-	s.asking.settled()
-}
-
-// report counts what a settle did.
-func (s *Shard) report(b *batch.Batch, indices []int, n batch.Tally, stale bool) {
-	if stale {
+	switch {
+	case stale:
 		s.sayStale(indices)
 		return
-	}
-	if n.Verbs[message.VerbAck] < len(indices) {
+	case n.Verbs[message.VerbAck] < len(indices):
 		s.say(b, indices, &n)
 	}
-	v := &n.Verbs
-	s.queue.config.Observer.Settled(s.queue.config.Queue, v[message.VerbAck], v[message.VerbRetry], v[message.VerbDeadLetter],
-		v[message.VerbRelease], v[message.VerbPark], n.Suspected)
+	s.queue.config.Observer.Settled(s.queue.config.Queue, n.Verbs, n.Suspected)
 }
 
-// finish forgets a batch that has ended.
-func (s *Shard) finish(b *batch.Batch) {
-	if left := b.Left(); left > 0 {
-		s.tellAcks(b, s.flight.Forget(b, s.now))
-		s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -left)
-		s.asking.settled()
-	}
-	s.asking.learn(b)
+// forget gives up what a claim that was lost has left.
+func (s *Shard) forget(b *batch.Batch) {
+	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -b.Left())
+	s.tellAcks(b, s.flight.Forget(b, s.now))
+	s.asking.settled()
 }
 
 // observe tells what the sink has said of a message that it was given, and measures how
 // late one is that was acknowledged.
 func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
-	isAcked := report.Class == sinks.Acknowledged
-	if !isAcked && s.queue.config.Hooks.OnPublished == nil {
-		return
-	}
 	defer recovered(s.log, "settle", nil)
-	late := batch.Lateness(&claimed.Message, s.asking.redisClock(report.At.Sub(s.queue.base)))
-	if isAcked {
+	late := lateness(&claimed.Message, s.asking.redisClock(report.At.Sub(s.queue.base)))
+	if report.Class == sinks.Acknowledged {
 		s.queue.config.Observer.ObserveLateness(s.queue.config.Queue, late)
 	}
 	if s.queue.config.Hooks.OnPublished != nil {
@@ -351,12 +344,17 @@ func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks
 	}
 }
 
+// lateness is how long after its promised due time, or after it was scheduled if that was later,
+// the message was acknowledged.
+func lateness(m *message.Message, acknowledged time.Time) time.Duration {
+	return max(0, min(acknowledged.Sub(m.DueAt), acknowledged.Sub(m.ScheduledAt)))
+}
+
 // recovered, deferred, gives a batch up with which something panicked: its claim is left
 // to be reclaimed.
 func (s *Shard) recovered(b *batch.Batch) {
 	if cause := recover(); cause != nil {
 		logPanic(s.log, "settle", cause)
-		s.turn.share.Gone(b.Room())
 		s.flight.Fail(b, s.now)
 	}
 }

@@ -515,8 +515,8 @@ func (in *simInstance) crash() {
 	for _, d := range in.shards {
 		d.isGone = true
 		for _, b := range d.shard.flight.Live() {
-			for i := range b.Size() {
-				in.w.promises[b.At(i).ID].faults++
+			for i := range b.Messages {
+				in.w.promises[b.Messages[i].ID].faults++
 			}
 		}
 	}
@@ -804,7 +804,7 @@ func (d *simDriver) Publish(c *batch.Call, batch []message.Message) {
 		}
 		w.tell(fmt.Sprintf("  %s of %s: %s %s", batch[i].ID, d.in.name, o.Class, o.Reason))
 		if left--; left == 0 {
-			c.Return()
+			c.Return(nil)
 		}
 		d.later("", func() {})
 	}
@@ -950,11 +950,14 @@ func (w *world) isPassed(a, b *promise, first map[string]copyOf) bool {
 	return !slices.ContainsFunc(w.changes[a.shard], func(at time.Duration) bool { return at >= earliest && at <= first[a.id].at })
 }
 
+// simUptime is for how long a simulated process has run: longer than anything that is waited for.
+const simUptime = 400 * 24 * time.Hour
+
 // newSimulated is [NewQueue] with what is left to chance, in [0, 1), and with a phase of 0.
 func newSimulated(config Config, random func() float64) (*Queue, error) {
 	q, err := NewQueue(config)
 	if err == nil {
-		q.phase, q.random = 0, random
+		q.base, q.phase, q.random = q.base.Add(-simUptime), 0, random
 	}
 	return q, err
 }

@@ -238,7 +238,7 @@ func TestPanicOfTheSink(t *testing.T) {
 		})
 		b.pass(2 * time.Minute)
 		assert.Len(t, b.store.acked, 599)
-		assert.Equal(t, "attempts used up: unknown panic_alone: sink panicked: poison", b.store.dead["m0200"].Reason)
+		assert.Equal(t, "attempts used up: unknown panic_alone: publish panicked: poison", b.store.dead["m0200"].Reason)
 		assert.Less(t, len(b.sink.calls()), 150)
 	})
 }

@@ -21,30 +21,14 @@ const (
 	hangingTimes = 4 // the usual time to an answer
 )
 
-// admitSpecial decides about a message that is unreadable, too late, sealed, or of a topic that
-// is not known: it may have been added a moment ago, so that it is asked for.
-func (s *Shard) admitSpecial(b *batch.Batch, i int, m *message.Message, late message.Verdict, isLate, isTaken bool) bool {
-	switch {
-	case b.At(i).Err != nil:
-		s.leave(b, i, s.decide(b, i, sinks.Outcome{}), false)
-	case isLate:
-		s.leave(b, i, s.flight.Decide(b, i, late, nil, s.now), false)
-	case !isTaken:
-		s.toAsk = append(s.toAsk, i)
-	default:
-		return s.open(b, i, m)
-	}
-	return false
-}
-
 // leftOut says that not all messages are published.
 func (s *Shard) leftOut(b *batch.Batch, someAre bool) {
 	switch {
 	case len(s.toAsk) > 0:
 		s.do.Topics(b, s.toAsk)
 		s.toAsk = nil
-	case !someAre && b.From() != nil: // No answer of the sink will tell its route to go on.
-		s.routes.Passed(b.From())
+	case !someAre && b.From != nil: // No answer of the sink will tell its route to go on.
+		s.routes.Passed(b.From)
 	}
 }
 
@@ -65,7 +49,8 @@ func (s *Shard) open(b *batch.Batch, i int, m *message.Message) bool {
 		outcome = sinks.Failed(sinks.Unavailable, sinks.ReasonUnknownKey, err)
 		outcome.Route = sinks.Route(routes.KeyRoute + id)
 	}
-	s.leave(b, i, s.decide(b, i, outcome), false)
+	s.decide(b, i, outcome)
+	s.refund(&b.Messages[i], false)
 	return false
 }
 
@@ -77,7 +62,7 @@ func (s *Shard) ToldTopics(now time.Duration, b *batch.Batch, indices []int, top
 	s.now = now
 	known := s.queue.config.Topics.Known()
 	taken := slices.DeleteFunc(indices, func(i int) bool {
-		claimed := b.At(i)
+		claimed := &b.Messages[i]
 		if known.Check(claimed.Topic) == nil {
 			return false
 		}
@@ -90,13 +75,13 @@ func (s *Shard) ToldTopics(now time.Duration, b *batch.Batch, indices []int, top
 			}
 			verdict = batch.NotAllowed(claimed, refused)
 		}
-		s.leave(b, i, s.flight.Decide(b, i, verdict, nil, s.now), false)
+		s.refuse(b, i, verdict)
 		return true
 	})
 	if len(taken) > 0 {
 		s.publish(b, taken, true)
-	} else if b.From() != nil {
-		s.routes.Passed(b.From())
+	} else if b.From != nil {
+		s.routes.Passed(b.From)
 	}
 }
 
@@ -146,9 +131,6 @@ func (s *Shard) spend(messages []message.Claimed, parked []routes.Parking) {
 // goOn publishes messages that had to wait for earlier ones, or gives them back.
 func (s *Shard) goOn(b *batch.Batch, ready, back []int) {
 	defer s.recovered(b)
-	for _, i := range slices.Concat(back, ready) {
-		s.turn.share.Enter(1, batch.Weight(&b.At(i).Message))
-	}
 	s.giveBack(b, back)
 	if len(ready) > 0 {
 		s.publish(b, ready, false)
@@ -158,67 +140,66 @@ func (s *Shard) goOn(b *batch.Batch, ready, back []int) {
 // giveBack decides that messages were not handed over.
 func (s *Shard) giveBack(b *batch.Batch, indices []int) {
 	for _, i := range indices {
-		s.leave(b, i, s.decide(b, i, batch.HeldBack), true)
+		s.decide(b, i, batch.HeldBack)
+		s.refund(&b.Messages[i], true)
 	}
 }
 
 // giveUp sends the messages of a route that was given up to the dead letters.
 func (s *Shard) giveUp(b *batch.Batch) {
-	cause, since := b.From().Cause()
+	defer s.recovered(b)
+	cause, since := b.From.Cause()
 	closedFor := s.asking.redisClock(s.now).Sub(since)
-	for i := range b.Size() {
-		verdict := batch.GiveUp(b.At(i), cause, closedFor)
-		s.leave(b, i, s.flight.Decide(b, i, verdict, nil, s.now), false)
+	for i := range b.Messages {
+		s.refuse(b, i, batch.GiveUp(&b.Messages[i], cause, closedFor))
 	}
 }
 
-// leave takes a message out of the window, and out of what the rates count where the sink did
-// not get it.
-func (s *Shard) leave(b *batch.Batch, i int, was batch.State, isHeldBack bool) {
-	claimed := b.At(i)
-	if was == batch.Held || was == batch.Out {
-		s.turn.share.Gone(1, batch.Weight(&claimed.Message))
+// refuse decides about a message that the sink does not get.
+func (s *Shard) refuse(b *batch.Batch, i int, verdict message.Verdict) {
+	s.flight.Decide(b, i, verdict, nil, s.now)
+	s.refund(&b.Messages[i], false)
+}
+
+// refund takes a message that the sink does not get out of what the rates count.
+func (s *Shard) refund(claimed *message.Claimed, isHeldBack bool) {
+	topic := claimed.Topic
+	if claimed.Err != nil {
+		topic = ""
 	}
-	if was < batch.Out {
-		topic := claimed.Topic
-		if claimed.Err != nil {
-			topic = ""
-		}
-		s.quota.Refund(topic, isHeldBack)
-	}
+	s.quota.Refund(topic, isHeldBack)
 }
 
 // fail decides about messages that the broker has not answered by themselves.
-func (s *Shard) fail(b *batch.Batch, c *batch.Call, failed []int) {
-	for _, n := range failed {
-		i, report, _ := c.At(n)
-		outcome := report.Outcome
+func (s *Shard) fail(b *batch.Batch, c *batch.Call, failed []*sinks.Report) {
+	for _, report := range failed {
+		i, outcome := c.Indices[report.Index], report.Outcome
 		if batch.IsPanic(outcome) {
 			b.Panic()
 		}
-		if batch.IsSignOfLife(outcome) && s.turn.share.Answered(0, 0, 0) {
+		if batch.IsSignOfLife(outcome) && s.queue.config.Sink.Window.Answered(0, 0, 0) {
 			s.log.Info("sink back", "event", "publish")
 		}
 		outcome.Whole = outcome.Whole || s.isCut && outcome.Reason == sinks.ReasonTimeout
-		if outcome.Whole && !s.isCut && s.turn.share.Down() {
+		if outcome.Whole && !s.isCut && s.queue.config.Sink.Window.Down() {
 			s.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 		}
 		if b.IsHung(i) {
 			s.flight.Heard(b, i, false, s.now)
 		}
-		s.leave(b, i, s.decide(b, i, outcome), false)
+		s.decide(b, i, outcome)
 	}
 }
 
 // judge records the verdict on a message that was not acknowledged. A panic concerns this
 // message alone.
-func (s *Shard) judge(b *batch.Batch, i int, outcome sinks.Outcome) (was batch.State) {
-	claimed, isDecided := b.At(i), false
+func (s *Shard) judge(b *batch.Batch, i int, outcome sinks.Outcome) {
+	claimed, isDecided := &b.Messages[i], false
 	defer func() {
 		if cause := recover(); cause != nil {
 			logPanic(s.log, "settle", cause)
 			if !isDecided {
-				was = s.flight.Decide(b, i, batch.MaybeOut(claimed), nil, s.now)
+				s.flight.Decide(b, i, batch.MaybeOut(claimed), nil, s.now)
 			}
 		}
 	}()
@@ -231,9 +212,9 @@ func (s *Shard) judge(b *batch.Batch, i int, outcome sinks.Outcome) (was batch.S
 			in = s.routes.Park(outcome.Route, &claimed.Message)
 		}
 	}
-	was, isDecided = s.flight.Decide(b, i, verdict, in, s.now), true
+	isDecided = true
+	s.flight.Decide(b, i, verdict, in, s.now)
 	s.reportOutcome(claimed, outcome)
-	return was
 }
 
 // lookForHanging looks now and then for messages that hang, and gives back what waits behind
@@ -261,9 +242,7 @@ func (s *Shard) findHanging(b *batch.Batch) {
 		return now.Sub(since) >= limit && (isStuck || pace.Overtaken.Sub(since) >= limit/2)
 	})
 	for _, i := range hanging {
-		m := &b.At(i).Message
-		s.flight.Hang(b, i, s.routes.Hang(m, s.now, s.asking.redisClock(s.now)))
-		s.turn.share.Gone(1, batch.Weight(m))
+		s.flight.Hang(b, i, s.routes.Hang(&b.Messages[i].Message, s.now, s.asking.redisClock(s.now)))
 	}
 }
 
@@ -308,26 +287,11 @@ func (s *Shard) Loaded(now time.Duration, parked []message.ParkedRoute, err erro
 	s.now = now
 	s.asking.ended()
 	if s.asking.heard("claim", err); err != nil {
-		s.asking.backOff(now)
+		s.asking.BackOff(now)
 		return
 	}
 	s.routes.Load(parked, now, s.asking.loaded())
 }
-
-// Hears reports whether a hint is of use now. Else it is kept until it is.
-func (s *Shard) Hears(now time.Duration) bool { return s.asking.hears(now) }
-
-// Hinted says that the head may have moved earlier, or that the shard's holder gave it up.
-func (s *Shard) Hinted() { s.asking.hinted() }
-
-// Woken says that there may be room in the window, or that the sink is back.
-func (s *Shard) Woken(now time.Duration) { s.asking.woken(now) }
-
-// Allowed says that the rates may allow more.
-func (s *Shard) Allowed() { s.asking.allow() }
-
-// Drain says that the shard is to end: what is in flight is finished first.
-func (s *Shard) Drain() { s.asking.drain() }
 
 // Cut says that what is being published is cut short.
 func (s *Shard) Cut() { s.isCut = true }
@@ -339,24 +303,3 @@ func (s *Shard) End(now time.Duration) {
 	s.flight.Answered() // Nobody waits for a claim any more, nor for what it may be behind.
 	s.flight.Abandon()
 }
-
-// Leave gives back what it holds in the window and of the rates, when all has ended.
-func (s *Shard) Leave() { s.asking.leave() }
-
-// BackOff has it make no call for a while.
-func (s *Shard) BackOff(now time.Duration) (until time.Duration) {
-	s.asking.backOff(now)
-	return s.asking.quietUntil
-}
-
-// Number is that of its next claim.
-func (s *Shard) Number() uint64 { return s.asking.number }
-
-// IsWaiting reports whether a call of its loop has no answer yet.
-func (s *Shard) IsWaiting() bool { return s.asking.isUnderWay }
-
-// IsDraining reports whether it was told to drain, IsOver whether it was told to end.
-func (s *Shard) IsDraining() bool { return s.asking.isDraining }
-
-// IsOver reports whether it was told to end.
-func (s *Shard) IsOver() bool { return s.asking.isOver }

@@ -2,9 +2,15 @@ package sinks
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
+
+// IsAnswer reports whether the broker dealt with the message by itself.
+func (o *Outcome) IsAnswer() bool {
+	return o.Class == Acknowledged || o.Class == Permanent || o.Class == Retryable
+}
 
 // Outcomes collects what becomes of the messages of one batch: the sink reports
 // each outcome as soon as it is known, one goroutine takes those that are new. It
@@ -13,18 +19,17 @@ type Outcomes struct {
 	changed chan struct{} // of 1
 	done    chan struct{} // closed when all are reported
 
-	mu       sync.Mutex
-	all      []Report     // by index; At is zero while there is none
-	order    []int        // of the reports, as many as there are
-	reported atomic.Int64 // so many of order are written, and do not change any more
-
-	taken int // so many of order were taken
+	mu      sync.Mutex
+	isKnown []bool   // by index
+	reports []Report // as they came; it has room for all of the batch, so that what was taken stays where it is
+	taken   int      // so many of them were taken
 }
 
-// Report is one outcome and when it was reported.
+// Report is one outcome, of which message of the batch it is, and when it was reported.
 type Report struct {
 	Outcome
-	At time.Time
+	Index int
+	At    time.Time
 }
 
 // NewOutcomes returns the collector for a batch of n messages.
@@ -33,38 +38,32 @@ func NewOutcomes(n int) *Outcomes { return NewOutcomesTo(n, make(chan struct{}, 
 // NewOutcomesTo is [NewOutcomes] with a channel, of 1, that several collectors
 // may share: it receives when there is something to take in one of them.
 func NewOutcomesTo(n int, changed chan struct{}) *Outcomes {
-	return &Outcomes{changed: changed, done: make(chan struct{}), all: make([]Report, n), order: make([]int, n)}
+	return &Outcomes{changed: changed, done: make(chan struct{}), isKnown: make([]bool, n), reports: make([]Report, 0, n)}
 }
 
 // Report notes the outcome of the i-th message, and says whether it was the first.
 func (o *Outcomes) Report(i int, outcome Outcome) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.all[i].At.IsZero() {
+	if o.isKnown[i] {
 		return false
 	}
-	o.all[i] = Report{Outcome: outcome, At: time.Now()}
-	o.order[o.reported.Load()] = i
-	if o.reported.Add(1) == int64(len(o.all)) {
+	o.isKnown[i] = true
+	o.reports = append(o.reports, Report{Outcome: outcome, Index: i, At: time.Now()})
+	if len(o.reports) == cap(o.reports) {
 		close(o.done)
 	}
-	o.signal()
-	return true
-}
-
-// Rest gives all messages that have no outcome yet the same one, and signals a change
-// even where there are none.
-func (o *Outcomes) Rest(outcome Outcome) {
-	for i := 0; i < len(o.all) && o.Left() > 0; i++ {
-		o.Report(i, outcome)
-	}
-	o.signal()
-}
-
-func (o *Outcomes) signal() {
 	select {
 	case o.changed <- struct{}{}:
 	default:
+	}
+	return true
+}
+
+// Rest gives all messages that have no outcome yet the same one.
+func (o *Outcomes) Rest(outcome Outcome) {
+	for i := range o.isKnown {
+		o.Report(i, outcome)
 	}
 }
 
@@ -75,35 +74,91 @@ func (o *Outcomes) Changed() <-chan struct{} { return o.changed }
 // Done is closed when all messages, of which there are some, have an outcome.
 func (o *Outcomes) Done() <-chan struct{} { return o.done }
 
-// Take appends the messages whose outcomes were reported since the last call to
-// indices, in the order of the reports. One goroutine calls it.
-func (o *Outcomes) Take(indices []int) []int {
-	fresh := o.order[o.taken:o.reported.Load()]
-	o.taken += len(fresh)
-	return append(indices, fresh...)
-}
-
-// Taken is the outcome of a message that [Outcomes.Take] has returned: it does not
-// change any more, so that reading it needs no lock.
-func (o *Outcomes) Taken(i int) *Report { return &o.all[i] }
-
-// At is the i-th message's outcome; known is false where there is none yet.
-func (o *Outcomes) At(i int) (report Report, known bool) {
+// Take returns the reports since the last call, in their order. They do not change any more.
+// One goroutine calls it.
+func (o *Outcomes) Take() []Report {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.all[i], !o.all[i].At.IsZero()
+	fresh := o.reports[o.taken:]
+	o.taken = len(o.reports)
+	return fresh
 }
 
 // Left is how many messages have no outcome yet.
-func (o *Outcomes) Left() int { return len(o.all) - int(o.reported.Load()) }
+func (o *Outcomes) Left() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return cap(o.reports) - len(o.reports)
+}
 
 // All are the outcomes by index; a message without one is Unknown.
 func (o *Outcomes) All() []Outcome {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := make([]Outcome, len(o.all))
-	for i := range all {
-		all[i] = o.all[i].Outcome
+	all := make([]Outcome, cap(o.reports))
+	for _, r := range o.reports {
+		all[r.Index] = r.Outcome
 	}
 	return all
+}
+
+// Chains says in which order the messages of a batch may be handed over, for a
+// broker that may store a later message and refuse an earlier one: of one Key
+// and Topic, only one at a time is without an answer. Messages without a Key
+// wait for nobody. It is safe for concurrent use: it does not change.
+type Chains struct {
+	heads []int
+	next  []int // the following message of the same Key and Topic; 0 is none
+}
+
+// NewChains sorts the batch into chains.
+func NewChains(batch []message.Message) *Chains {
+	type chain struct{ key, topic string }
+	c := &Chains{heads: make([]int, 0, len(batch)), next: make([]int, len(batch))}
+	last := map[chain]int{}
+	for i := range batch {
+		id := chain{batch[i].Key, batch[i].Topic}
+		if before, ok := last[id]; ok {
+			c.next[before] = i
+		} else {
+			c.heads = append(c.heads, i)
+		}
+		if id.key != "" {
+			last[id] = i
+		}
+	}
+	return c
+}
+
+// Settle reports the outcome of the i-th message, and returns the next of its chain
+// where that may be handed over now. Where the message is Unknown or Unavailable, those
+// behind it are Unavailable, and ok is false.
+func (c *Chains) Settle(i int, outcome Outcome, outcomes *Outcomes) (next int, ok bool) {
+	next = c.next[i]
+	if outcomes.Report(i, outcome); outcome.IsAnswer() {
+		return next, next != 0
+	}
+	outcome.Class = Unavailable
+	for ; next != 0; next = c.next[next] {
+		outcomes.Report(next, outcome)
+	}
+	return 0, false
+}
+
+// Heads are the messages that may be handed over at once, in the order of the batch.
+func (c *Chains) Heads() []int { return c.heads }
+
+// Next is the message that may be handed over when the i-th has an answer that
+// leaves the way open: acknowledged, or refused by itself. ok is false where it
+// was the last of its chain.
+func (c *Chains) Next(i int) (next int, ok bool) { return c.next[i], c.next[i] != 0 }
+
+// Rest are the messages behind the i-th in its chain: where that one is Unknown or
+// Unavailable, they must not be handed over any more.
+func (c *Chains) Rest(i int) []int {
+	var rest []int
+	for next := c.next[i]; next != 0; next = c.next[next] {
+		rest = append(rest, next)
+	}
+	return rest
 }

@@ -1,6 +1,10 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+)
 
 // doneCounters count what this process did with messages, from 0 at its start.
 type doneCounters struct {
@@ -42,20 +46,17 @@ func (d *doneCounters) add(queue string) {
 
 // Settled counts how a settle has ended a claim or a part of it: messages by
 // verb, and those published of which an earlier copy may be out.
-func (m *Metrics) Settled(queue string, published, retried, deadLettered, released, parked, suspected int) {
-	for _, part := range []struct {
-		counter *prometheus.CounterVec
-		n       int
-	}{
-		{m.done.published, published},
-		{m.done.retried, retried},
-		{m.done.deadLettered, deadLettered},
-		{m.done.released, released},
-		{m.done.parked, parked},
-		{m.done.suspected, suspected},
+func (m *Metrics) Settled(queue string, n [message.VerbDrop + 1]int, suspected int) {
+	for verb, counter := range map[message.Verb]*prometheus.CounterVec{
+		message.VerbAck:        m.done.published,
+		message.VerbRetry:      m.done.retried,
+		message.VerbDeadLetter: m.done.deadLettered,
+		message.VerbRelease:    m.done.released,
+		message.VerbPark:       m.done.parked,
 	} {
-		part.counter.WithLabelValues(queue).Add(float64(part.n))
+		counter.WithLabelValues(queue).Add(float64(n[verb]))
 	}
+	m.done.suspected.WithLabelValues(queue).Add(float64(suspected))
 }
 
 // Reclaimed counts messages taken back from claims that were not settled in time.

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,8 +52,8 @@ func TestInstruments(t *testing.T) {
 	m.ShardsLost("orders", 2)
 	m.DecodeError("orders")
 	m.Stale("orders")
-	m.Settled("orders", 1, 2, 3, 4, 5, 6)
-	m.Settled("orders", 1, 0, 0, 0, 0, 0)
+	m.Settled("orders", [...]int{message.VerbAck: 1, message.VerbRetry: 2, message.VerbDeadLetter: 3, message.VerbRelease: 4, message.VerbPark: 5, message.VerbDrop: 0}, 6)
+	m.Settled("orders", [...]int{message.VerbAck: 1, message.VerbDrop: 0}, 0)
 	m.Reclaimed("orders", 7)
 	m.Layout("orders", "12-aa-bb", 16)
 	m.Instances("orders", 3)

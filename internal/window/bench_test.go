@@ -31,9 +31,10 @@ func BenchmarkAcknowledgements(b *testing.B) {
 					continue
 				}
 				used := min(messages, left)
-				share.Use(used, used*each)
-				for range used {
-					share.Answered(1, each, time.Millisecond)
+				share.Hold(used, used*each, true)
+				for held := used - 1; held >= 0; held-- {
+					w.Answered(1, each, time.Millisecond)
+					share.Hold(held, held*each, false)
 				}
 				left -= used
 			}

@@ -15,7 +15,6 @@ import (
 type modelled struct {
 	*member
 	reserved, reservedBytes int
-	inFlight, bytes         int
 	waits                   bool
 	wokenBefore             int
 }
@@ -71,21 +70,18 @@ func (m *modelled) step(t *rapid.T) {
 		}
 		messages := some(m.reserved, "messages")
 		bytes := messages * some(5000, "size")
-		m.Use(messages, bytes)
+		m.use(messages, bytes)
 		m.reserved, m.reservedBytes = 0, 0
-		m.inFlight, m.bytes = m.inFlight+messages, m.bytes+bytes
 	case "answered", "gone":
-		messages := some(m.inFlight, "done")
+		messages := some(m.flying, "done")
 		if messages == 0 {
 			return
 		}
-		bytes := m.bytes * messages / m.inFlight
-		m.inFlight, m.bytes = m.inFlight-messages, m.bytes-bytes
+		bytes := m.bytes * messages / m.flying
 		if rapid.Bool().Draw(t, "isAnswer") {
 			m.Answered(messages, bytes, time.Duration(some(1000, "took"))*time.Millisecond)
-		} else {
-			m.Gone(messages, bytes)
 		}
+		m.free(messages, bytes)
 	case "down":
 		if some(5, "rarely") == 0 {
 			m.Down()
@@ -99,7 +95,7 @@ func (m *modelled) step(t *rapid.T) {
 }
 
 func (m *modelled) finish() {
-	m.Leave()
+	m.leave()
 	*m = modelled{member: m.member, wokenBefore: m.woken}
 }
 
@@ -107,7 +103,7 @@ func (m *modelled) check(t *rapid.T, w *window.Window, all []*modelled) {
 	var messages, bytes, reserved, reservedBytes int
 	granted, waiting := false, false
 	for _, m := range all {
-		messages, bytes = messages+m.inFlight, bytes+m.bytes
+		messages, bytes = messages+m.flying, bytes+m.bytes
 		reserved, reservedBytes = reserved+m.reserved, reservedBytes+m.reservedBytes
 		granted = granted || m.woken > m.wokenBefore
 		waiting = waiting || m.waits && m.woken == m.wokenBefore
@@ -148,9 +144,10 @@ func TestConcurrentShares(t *testing.T) {
 						<-awake
 						messages, _, _ = share.Reserve(10, true)
 					}
-					share.Use(messages, messages*each)
+					share.Hold(messages, messages*each, true)
 					<-time.After(time.Millisecond)
-					share.Answered(messages, messages*each, time.Millisecond)
+					w.Answered(messages, messages*each, time.Millisecond)
+					share.Hold(0, 0, false)
 					sum += messages
 				}
 				share.Leave()

@@ -76,73 +76,30 @@ func (s *Share) Yield() {
 	wake(served)
 }
 
-// Use says how much of what was reserved is in flight now: none of it, or more
-// than there was room for. The rest is free again.
-func (s *Share) Use(messages, bytes int) {
+// Hold says how much is in flight now, and whether what was reserved is not needed any more: it is
+// in flight, or free again.
+func (s *Share) Hold(messages, bytes int, isUsed bool) {
 	w := s.window
 	w.mu.Lock()
-	if s.isProbe {
-		s.isProbe = false
-		w.health.probed(w.now(), messages > 0)
+	inFlight, kept := load{messages, bytes}, s.kept
+	if isUsed {
+		kept = load{}
+		if s.isProbe {
+			s.isProbe = false
+			w.health.probed(w.now(), messages > s.inFlight.messages)
+		}
 	}
-	s.holds(s.inFlight.plus(load{messages, bytes}), load{})
-	served := w.serve()
-	w.mu.Unlock()
-	wake(served)
-}
-
-// Enter says that messages are in flight for which no room was reserved: they were claimed before,
-// and had to wait for others that are in flight.
-func (s *Share) Enter(messages, bytes int) {
-	s.window.mu.Lock()
-	s.holds(s.inFlight.plus(load{messages, bytes}), s.kept)
-	s.window.mu.Unlock()
-}
-
-// Answered says that the broker acknowledged so many messages, or refused them,
-// took after they were handed to the sink, on average; it is what the limit learns
-// from. For messages that Gone was called for already it is called with none: the
-// broker answers, nothing else. It returns true where the sink was down until now;
-// then all that wait are woken.
-func (s *Share) Answered(messages, bytes int, took time.Duration) (wasDown bool) {
-	s.window.mu.Lock()
-	wasDown = s.window.answered(load{messages, bytes}, took)
-	served := s.free(load{messages, bytes})
-	if wasDown {
-		served = append(served, s.window.waiting...)
-	}
-	s.window.mu.Unlock()
-	wake(served)
-	return wasDown
-}
-
-// Gone says that so many messages are in flight no more, or are not to be
-// counted any more, without anything to learn from.
-func (s *Share) Gone(messages, bytes int) {
-	s.window.mu.Lock()
-	served := s.free(load{messages, bytes})
-	s.window.mu.Unlock()
-	wake(served)
-}
-
-// Down says that the whole sink failed, and returns true where that is new: then
-// those that wait are woken, to learn when to ask again. What was in flight is
-// still counted until Gone is called for it.
-func (s *Share) Down() (isNew bool) {
-	w := s.window
-	w.mu.Lock()
-	var waiting []*Share
-	if isNew = w.health.fail(w.now()); isNew {
-		w.limit.restart()
-		waiting = slices.Clone(w.waiting)
+	var served []*Share
+	if inFlight != s.inFlight || kept != s.kept {
+		s.holds(inFlight, kept)
+		served = w.serve()
 	}
 	w.mu.Unlock()
-	wake(waiting)
-	return isNew
+	wake(served)
 }
 
 // Leave gives everything back and leaves the queue. The share may be used again,
-// but not before the last Answered and Gone of what it held.
+// but not before the last Answered of what it held.
 func (s *Share) Leave() {
 	s.window.mu.Lock()
 	s.leaveQueue()
@@ -164,12 +121,6 @@ func (s *Share) drop() {
 	if s.isGranted {
 		s.holds(s.inFlight, load{})
 	}
-}
-
-// free lets go of a part of what is in flight, and returns whom to wake.
-func (s *Share) free(part load) (served []*Share) {
-	s.holds(s.inFlight.minus(part), s.kept)
-	return s.window.serve()
 }
 
 // holds sets what the share holds.

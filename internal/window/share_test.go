@@ -15,14 +15,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const each = 100 // bytes of a message
 
-// member is a share and how often it was woken.
+// member is a share, what it has in flight, and how often it was woken.
 type member struct {
 	*window.Share
-	woken int
+	*window.Window
+	flying, bytes int
+	woken         int
 }
 
 func join(w *window.Window) *member {
-	m := &member{}
+	m := &member{Window: w}
 	m.Share = w.Join(func() { m.woken++ })
 	return m
 }
@@ -31,16 +33,36 @@ func join(w *window.Window) *member {
 func (m *member) send(want int) int {
 	messages, _, _ := m.Reserve(want, true)
 	if messages > 0 {
-		m.Use(messages, messages*each)
+		m.use(messages, messages*each)
 	}
 	return messages
 }
 
-func (m *member) answered(messages int) bool {
-	return m.Answered(messages, messages*each, time.Millisecond)
+// use has what was reserved in flight, so much of it.
+func (m *member) use(messages, bytes int) {
+	m.flying, m.bytes = m.flying+messages, m.bytes+bytes
+	m.Hold(m.flying, m.bytes, true)
 }
 
-func (m *member) gone(messages int) { m.Gone(messages, messages*each) }
+func (m *member) answered(messages int) bool { return m.tookFor(messages, time.Millisecond) }
+
+func (m *member) tookFor(messages int, took time.Duration) bool {
+	wasDown := m.Answered(messages, messages*each, took)
+	m.gone(messages)
+	return wasDown
+}
+
+func (m *member) gone(messages int) { m.free(messages, messages*each) }
+
+func (m *member) free(messages, bytes int) {
+	m.flying, m.bytes = m.flying-messages, m.bytes-bytes
+	m.Hold(m.flying, m.bytes, false)
+}
+
+func (m *member) leave() {
+	m.Leave()
+	m.flying, m.bytes = 0, 0
+}
 
 // requireInFlight checks what is in flight where nobody keeps anything.
 func requireInFlight(t *testing.T, w *window.Window, messages int) {
@@ -63,7 +85,7 @@ func grown(t *testing.T) *window.Window {
 		}
 		n := m.send(1 << 20)
 		<-time.After(25 * time.Millisecond)
-		m.Answered(n, n*each, 25*time.Millisecond)
+		m.tookFor(n, 25*time.Millisecond)
 	}
 	requireInFlight(t, w, 0)
 	return w
@@ -83,7 +105,7 @@ func TestAccounting(t *testing.T) {
 		kept, keptBytes := w.Kept()
 		require.Equal(t, []int{5, bytes}, []int{kept, keptBytes})
 
-		a.Use(3, 3*each)
+		a.use(3, 3*each)
 		requireInFlight(t, w, 3)
 		require.False(t, a.answered(1))
 		a.gone(1)
@@ -93,13 +115,11 @@ func TestAccounting(t *testing.T) {
 		require.Equal(t, time.Now().Add(-time.Millisecond), pace.Overtaken)
 
 		a.answered(1)
-		a.answered(1) // Said twice: it is taken from nobody.
-		a.gone(7)
 		requireInFlight(t, w, 0)
 		require.False(t, a.Answered(0, 0, time.Hour), "of a message that is gone")
 		require.Equal(t, 5, a.send(5))
-		a.Leave()
-		a.answered(5)
+		a.leave()
+		a.Answered(5, 5*each, time.Millisecond)
 		requireInFlight(t, w, 0)
 	})
 }
@@ -110,9 +130,10 @@ func TestMoreBytesThanReserved(t *testing.T) {
 	a, b := join(w), join(w)
 	messages, _, _ := a.Reserve(1, true)
 	require.Equal(t, 1, messages)
-	a.Use(1, 1<<30)
+	a.use(1, 1<<30)
 	require.Zero(t, b.send(1), "the bytes are used up")
 	a.Answered(1, 1<<30, time.Millisecond)
+	a.free(1, 1<<30)
 	require.Equal(t, 1, b.woken)
 	require.Equal(t, 1, b.send(1))
 	b.gone(1)
@@ -128,7 +149,7 @@ func TestNothingIsLearnedFromAnIdleSink(t *testing.T) {
 		for range 1000 {
 			require.Equal(t, 1, a.send(1))
 			<-time.After(25 * time.Millisecond)
-			a.Answered(1, each, 25*time.Millisecond)
+			a.tookFor(1, 25*time.Millisecond)
 		}
 		after, _ := w.Limit()
 		require.Equal(t, before, after)
@@ -203,7 +224,7 @@ func TestYieldPassesTheTurnOn(t *testing.T) {
 	require.Equal(t, []int{1, 0}, []int{b.woken, c.woken})
 	b.Yield()
 	require.Equal(t, 1, c.woken)
-	c.Leave()
+	c.leave()
 	require.Zero(t, b.woken-1, "it waits no more")
 	a.gone(all - 1)
 	requireInFlight(t, w, 0)
@@ -223,19 +244,19 @@ func TestGreedySharesGetHalfEach(t *testing.T) {
 			<-time.After(25 * time.Millisecond)
 			for i, m := range shares {
 				sum[i] += sent[i]
-				m.Answered(sent[i], sent[i]*each, 25*time.Millisecond)
+				m.tookFor(sent[i], 25*time.Millisecond)
 			}
 		}
 		require.InEpsilon(t, sum[0], sum[1], 0.1)
 		for _, m := range shares {
-			m.Leave()
+			m.leave()
 		}
 		requireInFlight(t, w, 0)
 	})
 }
 
 // A share whose messages hang holds no more than its part, and nothing once the
-// poller has called Gone.
+// poller does not count them any more.
 func TestHangingMessagesKeepNobodyElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -251,13 +272,13 @@ func TestHangingMessagesKeepNobodyElse(t *testing.T) {
 				hung += n
 			}
 			<-time.After(25 * time.Millisecond)
-			healthy.Answered(inFlight, inFlight*each, 25*time.Millisecond)
+			healthy.tookFor(inFlight, 25*time.Millisecond)
 			done += inFlight
 		}
 		limit, _ := w.Limit()
 		require.Less(t, hung, limit*6/10)
 		require.Greater(t, done, 100*1000/3)
-		healthy.Leave()
+		healthy.leave()
 		hanging.Yield()
 		requireInFlight(t, w, hung)
 		hanging.gone(hung)
@@ -272,11 +293,11 @@ func TestLeave(t *testing.T) {
 	require.Positive(t, a.send(1<<20))
 	require.Zero(t, b.send(1))
 	require.Zero(t, c.send(1))
-	b.Leave()
-	a.Leave()
+	b.leave()
+	a.leave()
 	require.Zero(t, b.woken, "it had left the queue")
 	require.Equal(t, 1, c.woken)
-	c.Leave() // With what it was granted and has not fetched.
+	c.leave() // With what it was granted and has not fetched.
 	requireInFlight(t, w, 0)
 	require.Positive(t, b.send(1))
 }

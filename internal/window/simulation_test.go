@@ -61,6 +61,8 @@ type simulatedShare struct {
 	messages  int
 	bytes     int
 	acks      int
+
+	inFlight, inFlightBytes int
 }
 
 // simulation drives a window in virtual time, all in one goroutine.
@@ -118,7 +120,8 @@ func (s *simulation) step(now time.Duration) {
 	for len(s.flying) > 0 && s.flying[0].acked <= now {
 		m := &s.flying[0]
 		s.flying = s.flying[1:]
-		m.share.share.Answered(1, m.bytes, m.acked-m.used)
+		s.window.Answered(1, m.bytes, m.acked-m.used)
+		m.share.holds(-1, -m.bytes, false)
 		m.share.acks++
 		tally.acks++
 		tally.bytes += m.bytes
@@ -165,6 +168,12 @@ func (s *simulation) reserve(shard *simulatedShare, now time.Duration) {
 	}
 }
 
+// holds says what is in flight, by the difference.
+func (shard *simulatedShare) holds(messages, bytes int, isUsed bool) {
+	shard.inFlight, shard.inFlightBytes = shard.inFlight+messages, shard.inFlightBytes+bytes
+	shard.share.Hold(shard.inFlight, shard.inFlightBytes, isUsed)
+}
+
 // publish hands over what was claimed: up to the bytes, but at least one message.
 func (s *simulation) publish(shard *simulatedShare, now time.Duration) {
 	most, bytes, n := min(shard.bytes, claimBytes), 0, 0
@@ -178,7 +187,7 @@ func (s *simulation) publish(shard *simulatedShare, now time.Duration) {
 		s.send(sent{share: shard, bytes: size, begins: s.begins(s.n, shard.reserved), used: now})
 		s.n++
 	}
-	shard.share.Use(n, bytes)
+	shard.holds(n, bytes, true)
 	shard.claimedAt, shard.isAwake = 0, true
 }
 

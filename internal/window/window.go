@@ -13,14 +13,11 @@
 // who was refused waits in a queue. While the sink is down, one message at a time
 // is let through, with growing pauses.
 //
-// What a share holds goes through these states; a Share counts each message and
-// its bytes once, from Reserve until one of the three ends:
+// A Share is told what its shard has in flight, and keeps what it has reserved until that is:
 //
-//	Reserve ──► kept ──Use──► in flight ──Answered──► free, and learned from
-//	   ▲         │        Enter ─┼───────Gone──────► free
-//	   └── wake  └─ unused: free └───────Leave─────► free
-//
-// What was claimed and waits for others in flight enters when it is published.
+//	Reserve ──► kept ──Hold──► in flight ──Answered: learned from──Hold──► free
+//	   ▲         │
+//	   └── wake  └─ unused: free
 //
 // What is kept for a claim is mostly more than the claim will find. So where little
 // is in flight, a share gets room for a few messages whatever others keep.
@@ -30,10 +27,28 @@
 package window
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+)
+
+const (
+	// downFirst and downMost are the pauses between two probes of a sink that is down.
+	downFirst = 100 * time.Millisecond
+	downMost  = 5 * time.Second
+	// forgetAfter is for how long nothing is sent to a sink that is down until that is
+	// forgotten: what had failed was cancelled, or paused, and nothing else is there to
+	// try it with.
+	forgetAfter = 3 * downMost
+
+	// Every widerProbe-th probe in a row lets widerProbeSize messages through, so that
+	// one message whose outcome is always unknown cannot keep the sink down for ever.
+	widerProbe     = 4
+	widerProbeSize = 8
+	// claimTime is how long a probe may take to find messages.
+	claimTime = downFirst
 )
 
 // Window is what one sink may have in flight. It is safe for concurrent use.
@@ -117,16 +132,41 @@ func (w *Window) isDown() bool {
 	return w.health.down
 }
 
-// answered learns from messages that the broker has answered, took after they were handed over.
-func (w *Window) answered(acked load, took time.Duration) (wasDown bool) {
+// Answered says that the broker acknowledged so many messages, or refused them,
+// took after they were handed to the sink, on average; it is what the limit learns
+// from, while they are held. For messages that were not any more it is called with none: the
+// broker answers, nothing else. It returns true where the sink was down until now;
+// then all that wait are woken.
+func (w *Window) Answered(messages, bytes int, took time.Duration) (wasDown bool) {
+	w.mu.Lock()
 	now := w.now()
-	if acked.messages > 0 {
-		w.limit.acknowledged(acked, took, w.inFlight, now)
+	if messages > 0 {
+		w.limit.acknowledged(load{messages, bytes}, took, w.inFlight, now)
 		if began := now.Add(-took); began.After(w.overtaken) {
 			w.overtaken = began
 		}
 	}
-	return w.health.answer(now)
+	var waiting []*Share
+	if wasDown = w.health.answer(now); wasDown {
+		waiting = slices.Clone(w.waiting)
+	}
+	w.mu.Unlock()
+	wake(waiting)
+	return wasDown
+}
+
+// Down says that the whole sink failed, and returns true where that is new: then
+// those that wait are woken, to learn when to ask again.
+func (w *Window) Down() (isNew bool) {
+	w.mu.Lock()
+	var waiting []*Share
+	if isNew = w.health.fail(w.now()); isNew {
+		w.limit.restart()
+		waiting = slices.Clone(w.waiting)
+	}
+	w.mu.Unlock()
+	wake(waiting)
+	return isNew
 }
 
 // IsCrowded reports whether a share waits for room.
@@ -151,4 +191,71 @@ func (w *Window) Pace() Pace {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return Pace{Took: w.limit.took, Answered: w.health.answered, Overtaken: w.overtaken}
+}
+
+// health is whether the sink answers at all.
+type health struct {
+	answered time.Time // the last answer of any kind
+	down     bool
+	tried    time.Time // while it is down: when something was sent last, or failed
+	// While it is down, a probe is let through at retryAt. The pause grows with each
+	// probe and not with each failure: what was in flight when the sink went down
+	// fails too, and a probe that hangs neither keeps the next one waiting nor lets
+	// it come sooner.
+	retryAt time.Time
+	pause   wait.Backoff
+}
+
+// fail notes a failure of the whole sink, and returns true where that is new.
+func (h *health) fail(now time.Time) (isNew bool) {
+	h.tried = now
+	if h.down {
+		return false
+	}
+	h.down, h.retryAt = true, now.Add(h.pause.Next())
+	return true
+}
+
+// probe returns how many messages may go through to a sink that is down: none
+// before retryAt. The next who asks has to wait until probed is called, or for
+// claimTime.
+func (h *health) probe(now time.Time) (messages int) {
+	if now.Before(h.retryAt) {
+		return 0
+	}
+	h.retryAt = now.Add(claimTime)
+	if (h.pause.Failures()+1)%widerProbe == 0 {
+		return widerProbeSize
+	}
+	return 1
+}
+
+// probed says whether the probe has sent anything. One that has found nothing to
+// send makes nobody wait.
+func (h *health) probed(now time.Time, isSent bool) {
+	switch {
+	case !h.down:
+	case isSent:
+		h.tried, h.retryAt = now, now.Add(h.pause.Next())
+	default:
+		h.retryAt = now
+	}
+}
+
+// answer notes that the sink has dealt with a message.
+func (h *health) answer(now time.Time) (wasDown bool) {
+	wasDown = h.down
+	h.answered, h.down = now, false
+	if wasDown {
+		h.pause.Reset()
+	}
+	return wasDown
+}
+
+// forget ends that the sink is down where nobody has tried it for long.
+func (h *health) forget(now time.Time) {
+	if h.down && now.Sub(h.tried) >= forgetAfter {
+		h.down = false
+		h.pause.Reset()
+	}
 }

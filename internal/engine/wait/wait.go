@@ -14,6 +14,10 @@ import (
 // sets it, before anything runs.
 var Began = time.Now()
 
+// Never is later than any instant that is waited for, counted from whatever: a sum of it and an
+// instant is, too.
+const Never time.Duration = 1 << 62
+
 // Sleep waits, and reports false where ctx ended first. A duration of 0 or less
 // does not wait.
 func Sleep(ctx context.Context, d time.Duration) bool {

@@ -2,7 +2,6 @@ package batch
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -23,9 +22,6 @@ const (
 	settleInitial = 50 * time.Millisecond
 	settleLimit   = 500 * time.Millisecond
 )
-
-// never is further away than anything that is waited for.
-const never = 24 * time.Hour
 
 // State is how far a message of a batch has come.
 type State uint8
@@ -49,8 +45,6 @@ const (
 	states
 )
 
-func (s State) isInWindow() bool { return s == Held || s == Out }
-
 // Lease is an unbroken time of holding a shard. Once it lapsed it never comes
 // back: what was claimed under it may belong to somebody else by now.
 type Lease struct{ until time.Duration }
@@ -70,23 +64,31 @@ func (l *Lease) End() { l.until = 0 }
 // Lasts reports whether it has not lapsed.
 func (l *Lease) Lasts(now time.Duration) bool { return now < l.until }
 
+// Claim is what is known of a claim that was granted.
+type Claim struct {
+	message.Claim
+	Lease    *Lease
+	Deadline time.Duration // when no publish may start any more
+	// From is the closed route from whose slot it was claimed; nil where it was due and not
+	// parked. IsProbe: it took nothing then, as far as was known.
+	From    *routes.Route
+	IsProbe bool
+	// Parked are the messages whose routes were closed when it was claimed.
+	Parked []routes.Parking
+	// Durable: it has to be confirmed before anything is published.
+	Durable bool
+}
+
 // Batch is one claim from its answer to its end.
 type Batch struct {
-	claim message.Claim
-	lease *Lease
-	// deadline is when no publish may start any more.
-	deadline time.Duration
-	// from is the closed route from whose slot it was claimed; nil where it was due
-	// and not parked. isProbe: it took nothing then, as far as was known.
-	from    *routes.Route
-	isProbe bool
+	Claim
 
-	members  []member
-	segments []segment // by first message; nil where none has a Key
-	count    [states]int
-	behind   []*segment
-	told     []passage
-	calls    []*Call
+	members []member
+	count   [states]int
+	bytes   [states]int
+	behind  []*segment
+	told    []passage
+	calls   []*Call
 
 	verdicts []message.Verdict
 	since    time.Duration // when the first was decided that is not being settled
@@ -106,7 +108,9 @@ type Batch struct {
 type member struct {
 	state   State
 	next    int32         // the one behind it in its segment
+	weight  int           // what it counts for in the window
 	segment *segment      // nil where it has no Key
+	begins  segment       // if it is the first of one
 	route   *routes.Route // to whose slot it goes; or that was closed because it hangs
 }
 
@@ -123,64 +127,37 @@ type settling struct {
 // Call is one call of the sink: some of a batch's messages, in due order.
 type Call struct {
 	Outcomes    *sinks.Outcomes
-	indices     []int // in the batch
-	began       time.Time
-	left        int // without an outcome
-	hasReturned atomic.Bool
+	Indices     []int // in the batch
+	Began       time.Time
+	hasReturned bool
 }
 
-// Return says that the sink has returned. It is safe for concurrent use.
-func (c *Call) Return() { c.hasReturned.Store(true) }
-
-// Take appends the outcomes that have come since the last call to fresh, by place in the call.
-func (c *Call) Take(fresh []int) []int {
-	fresh = c.Outcomes.Take(fresh)
-	c.left -= len(fresh)
-	return fresh
-}
-
-// At is the n-th message of the call: its place in the batch, its outcome, which has come, and
-// when it was handed over.
-func (c *Call) At(n int) (i int, report *sinks.Report, began time.Time) {
-	return c.indices[n], c.Outcomes.Taken(n), c.began
-}
-
-// Claim is what is known of a claim that was granted.
-type Claim struct {
-	message.Claim
-	Lease    *Lease
-	Deadline time.Duration // when no publish may start any more
-	// From is the closed route from whose slot it was claimed, if any. IsProbe: it took nothing.
-	From    *routes.Route
-	IsProbe bool
-	// Parked are the messages whose routes were closed when it was claimed.
-	Parked []routes.Parking
-	// Durable: it has to be confirmed before anything is published.
-	Durable bool
+// Return says that the sink has returned; err says why it has left outcomes out, if it knows.
+func (c *Call) Return(err error) {
+	c.hasReturned = true
+	select {
+	case <-c.Outcomes.Done():
+	default:
+		c.Outcomes.Rest(noOutcome(err, len(c.Indices)))
+	}
 }
 
 func newBatch(c Claim) *Batch {
 	n := len(c.Messages)
-	return &Batch{
-		claim: c.Claim, lease: c.Lease, deadline: c.Deadline, from: c.From, isProbe: c.IsProbe, confirming: c.Durable,
+	b := &Batch{
+		Claim: c, confirming: c.Durable,
 		members: make([]member, n), verdicts: make([]message.Verdict, n), count: [states]int{Held: n},
 	}
+	const envelope = 128 // what surrounds a message
+	for i := range b.members {
+		b.members[i].weight = c.Messages[i].Size() + envelope
+		b.bytes[Held] += b.members[i].weight
+	}
+	return b
 }
-
-// Token names its claim.
-func (b *Batch) Token() message.ClaimToken { return b.claim.Token }
-
-// Size is how many messages it had.
-func (b *Batch) Size() int { return len(b.members) }
-
-// At is a message of it, as it was claimed.
-func (b *Batch) At(i int) *message.Claimed { return &b.claim.Messages[i] }
 
 // Verdict is that on a message which has one.
 func (b *Batch) Verdict(i int) *message.Verdict { return &b.verdicts[i] }
-
-// From is the closed route from whose slot it was claimed, if any.
-func (b *Batch) From() *routes.Route { return b.from }
 
 // Calls are those of the sink.
 func (b *Batch) Calls() []*Call { return b.calls }
@@ -191,31 +168,8 @@ func (b *Batch) Open() int { return b.count[Held] + b.count[Behind] + b.count[Ou
 // Left is how many are not settled.
 func (b *Batch) Left() int { return len(b.members) - b.count[Ended] }
 
-// working is how many messages somebody may hope for: none of a probe, nor what hangs.
-func (b *Batch) working() int {
-	if b.isProbe {
-		return 0
-	}
-	return b.Open() - b.count[Hung]
-}
-
-// Weight is what a message counts for in the window: with what surrounds it.
-func Weight(m *message.Message) int {
-	const envelope = 128
-	return m.Size() + envelope
-}
-
-// Room is what it takes in the window: all that is with the sink or about to be, but for what
-// hangs. What waits behind others is neither.
-func (b *Batch) Room() (messages, bytes int) {
-	for i := range b.members {
-		if b.members[i].state.isInWindow() {
-			messages++
-			bytes += Weight(&b.claim.Messages[i].Message)
-		}
-	}
-	return messages, bytes
-}
+// Weight is what a message counts for in the window: its bytes, with what surrounds it.
+func (b *Batch) Weight(i int) int { return b.members[i].weight }
 
 // IsHung reports whether a message hangs.
 func (b *Batch) IsHung(i int) bool { return b.members[i].state == Hung }
@@ -236,14 +190,15 @@ func (b *Batch) confirm(isDurable bool) { b.confirming, b.unconfirmed = false, !
 // MayPublish reports whether a publish may start: the lease and the claim last, for order
 // (I15), and the claim is confirmed.
 func (b *Batch) MayPublish(now time.Duration) bool {
-	return !b.unconfirmed && b.lease.Lasts(now) && now < b.deadline
+	return !b.unconfirmed && b.Lease.Lasts(now) && now < b.Deadline
 }
 
-// move notes that a message has come further. It returns where it was.
-func (b *Batch) move(i int, to State) (was State) {
-	was, b.members[i].state = b.members[i].state, to
-	b.count[was], b.count[to] = b.count[was]-1, b.count[to]+1
-	return was
+// move notes that a message has come further.
+func (b *Batch) move(i int, to State) {
+	m := &b.members[i]
+	b.count[m.state], b.bytes[m.state] = b.count[m.state]-1, b.bytes[m.state]-m.weight
+	b.count[to], b.bytes[to] = b.count[to]+1, b.bytes[to]+m.weight
+	m.state = to
 }
 
 // HandOver notes that messages are given to the sink. changed is told of outcomes.
@@ -251,7 +206,7 @@ func (b *Batch) HandOver(indices []int, now time.Time, changed chan struct{}) *C
 	for _, i := range indices {
 		b.move(i, Out)
 	}
-	c := &Call{Outcomes: sinks.NewOutcomesTo(len(indices), changed), indices: indices, began: now, left: len(indices)}
+	c := &Call{Outcomes: sinks.NewOutcomesTo(len(indices), changed), Indices: indices, Began: now}
 	b.calls = append(b.calls, c)
 	return c
 }
@@ -272,20 +227,20 @@ func (b *Batch) HasAnswered() bool { return b.hasAnswered }
 func (b *Batch) HasPanicked() bool { return b.hasPanicked }
 
 // decide records a verdict.
-func (b *Batch) decide(i int, verdict message.Verdict, now time.Duration) (was State) {
+func (b *Batch) decide(i int, verdict message.Verdict, now time.Duration) {
 	if b.count[Decided] == len(b.settling.indices) {
 		b.since = now
 	}
 	b.goesBack = b.goesBack || goesBack(verdict.Verb)
 	b.verdicts[i] = verdict
-	return b.move(i, Decided)
+	b.move(i, Decided)
 }
 
 // SettleAt is when to write what is decided.
 func (b *Batch) SettleAt() time.Duration {
 	switch {
 	case b.settling.isCalled || b.abandoned || b.count[Decided] == 0:
-		return never
+		return wait.Never
 	case len(b.settling.indices) > 0:
 		return b.settling.againAt
 	case b.Open() == 0:
@@ -297,13 +252,33 @@ func (b *Batch) SettleAt() time.Duration {
 	}
 }
 
-// settle begins to write what is decided.
-func (b *Batch) settle(now time.Duration) {
-	b.settling = settling{indices: b.Indices(Decided), began: now, isCalled: true}
-	b.settling.settlement = message.Settlement{Claim: b.claim, Verdicts: b.verdicts}
-	if len(b.settling.indices) < len(b.members) {
+// Settle begins to write what is decided, or repeats what had no answer. The table says what Redis
+// is to know of the routes whose messages are parked.
+func (b *Batch) Settle(now time.Duration, rs *routes.Table) message.Settlement {
+	w := &b.settling
+	if w.isCalled = true; len(w.indices) > 0 {
+		w.settlement.Repeated = true
+		return w.settlement
+	}
+	w.indices, w.began = b.Indices(Decided), now
+	w.settlement = message.Settlement{Claim: b.Claim.Claim, Verdicts: b.verdicts}
+	if len(w.indices) < len(b.members) {
 		b.settlePart()
 	}
+	if b.goesBack {
+		b.goesBack, w.settlement.Parks = false, rs.Tell(b.parked(w.indices))
+	}
+	return w.settlement
+}
+
+// parked are the routes to whose slots messages go.
+func (b *Batch) parked(indices []int) (used []*routes.Route) {
+	for _, i := range indices {
+		if r := b.members[i].route; r != nil {
+			used = append(used, r)
+		}
+	}
+	return used
 }
 
 // settlePart writes the part of the claim that is not settled, with the verdicts that there are,
@@ -320,17 +295,9 @@ func (b *Batch) settlePart() {
 			verdict = b.verdicts[i]
 		default:
 		}
-		s.Claim.Messages, s.Verdicts = append(s.Claim.Messages, b.claim.Messages[i]), append(s.Verdicts, verdict)
+		s.Claim.Messages, s.Verdicts = append(s.Claim.Messages, b.Messages[i]), append(s.Verdicts, verdict)
 	}
 }
-
-// park adds what Redis is to know of the routes whose messages are parked.
-func (b *Batch) park(parks []message.ParkedRoute) {
-	b.goesBack, b.settling.settlement.Parks = false, parks
-}
-
-// again repeats a settle that had no answer.
-func (b *Batch) again() { b.settling.isCalled, b.settling.settlement.Repeated = true, true }
 
 // settled ends a settle.
 func (b *Batch) settled() (w settling) {
@@ -355,22 +322,14 @@ func (b *Batch) unanswered(now, patience time.Duration, backoff func(initial, li
 // abandon leaves the claim to be reclaimed: it is not ours to settle any more.
 func (b *Batch) abandon() { b.abandoned, b.settling = true, settling{} }
 
-// begin makes room for a segment. The first makes it for all: there are pointers into it.
-func (b *Batch) begin(i int32) *segment {
-	if b.segments == nil {
-		b.segments = make([]segment, len(b.members))
-	}
-	return &b.segments[i]
-}
-
 // lose notes that a claim was reclaimed, which may be its own.
-func (b *Batch) lose(token message.ClaimToken) { b.lost = b.lost || b.claim.Token == token }
+func (b *Batch) lose(token message.ClaimToken) { b.lost = b.lost || b.Token == token }
 
-func (b *Batch) extendTo(deadline time.Duration) { b.deadline = deadline }
+func (b *Batch) extendTo(deadline time.Duration) { b.Deadline = deadline }
 
 // hasEnded reports whether nothing is left to do for it, and no call of the sink runs.
 func (b *Batch) hasEnded() bool {
 	isSettled := b.Left() == 0 || b.abandoned && b.Open() == 0
-	isCalled := slices.ContainsFunc(b.calls, func(c *Call) bool { return !c.hasReturned.Load() })
+	isCalled := slices.ContainsFunc(b.calls, func(c *Call) bool { return !c.hasReturned })
 	return isSettled && !b.settling.isCalled && !isCalled
 }

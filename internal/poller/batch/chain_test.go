@@ -51,7 +51,7 @@ func (f *flight) decide(b *Batch, verb message.Verb, indices ...int) {
 
 // settle writes what is decided.
 func (f *flight) settle(b *Batch) {
-	f.Settle(b, 0)
+	b.Settle(0, f.routes)
 	f.Settled(b, true, 0)
 }
 
@@ -62,7 +62,7 @@ func (f *flight) heard() (heard []freed) {
 		if b == nil {
 			return heard
 		}
-		heard = append(heard, freed{b.Token().Number, ready, back})
+		heard = append(heard, freed{b.Token.Number, ready, back})
 	}
 }
 
@@ -198,7 +198,7 @@ func TestSettleAt(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
 	b := f.add("", "", "")
-	assert.Equal(t, never, b.SettleAt())
+	assert.Equal(t, wait.Never, b.SettleAt())
 	f.decide(b, ack, 0)
 	assert.Equal(t, settleAfter, b.SettleAt())
 	f.decide(b, release, 1)

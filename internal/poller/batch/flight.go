@@ -79,7 +79,7 @@ type Flight struct {
 
 // NewFlight returns one of nothing. What is parked is told the routes.
 func NewFlight(rs *routes.Table) *Flight {
-	return &Flight{routes: rs, last: make(map[chain]*segment), claimable: never}
+	return &Flight{routes: rs, last: make(map[chain]*segment), claimable: wait.Never}
 }
 
 // Ask says that a claim is made, Answered that it was answered, or was given up.
@@ -101,7 +101,7 @@ func (f *Flight) Answered() {
 func (f *Flight) Add(c Claim, now time.Duration) *Batch {
 	b := newBatch(c)
 	for _, p := range c.Parked {
-		f.park(b, p, now)
+		f.Decide(b, p.Index, message.Verdict{Verb: message.VerbPark, Attempts: b.Messages[p.Index].Attempts}, p.Route, now)
 	}
 	for i := range c.Messages {
 		if m := &c.Messages[i]; m.Key != "" && b.members[i].state == Held {
@@ -115,17 +115,11 @@ func (f *Flight) Add(c Claim, now time.Duration) *Batch {
 	return b
 }
 
-func (f *Flight) park(b *Batch, p routes.Parking, now time.Duration) {
-	verdict := message.Verdict{Verb: message.VerbPark, Slot: p.Route.Slot(), Attempts: b.At(p.Index).Attempts}
-	b.decide(p.Index, verdict, now)
-	b.members[p.Index].route = p.Route
-}
-
 // enterParked has those who wait for a chain learn of what is parked of it. It waits for nobody
 // itself, and is no predecessor: a batch that ends before an earlier one must not take its place.
 func (f *Flight) enterParked(b *Batch, parked []routes.Parking) {
 	for _, p := range parked {
-		m := b.At(p.Index)
+		m := &b.Messages[p.Index]
 		if s := f.last[chain{m.Key, m.Topic}]; s != nil && s.batch == b {
 			b.members[p.Index].segment = s
 			s.away, s.broken = s.away+1, true
@@ -140,7 +134,7 @@ func (f *Flight) enter(b *Batch, i int32, c chain) {
 		b.extend(before, i)
 		return
 	}
-	s := b.begin(i)
+	s := &b.members[i].begins
 	*s = segment{chain: c, batch: b, first: i, end: i, open: 1}
 	b.members[i].segment, f.last[c] = s, s
 	if before != nil {
@@ -217,7 +211,7 @@ func (b *Batch) free(s *segment, indices []int) []int {
 // isClosed reports whether the route of a segment's messages was closed since the
 // claim. What was claimed from a slot is a probe, and goes out all the same.
 func (f *Flight) isClosed(s *segment) bool {
-	return s.batch.from == nil && f.routes.IsClosed(&s.batch.At(int(s.first)).Message)
+	return s.batch.From == nil && f.routes.IsClosed(&s.batch.Messages[s.first].Message)
 }
 
 // Confirmed says whether a batch's claim is as durable as it has to be.
@@ -257,10 +251,9 @@ func (b *Batch) hear() (told []passage) {
 	return told
 }
 
-// Decide records what is to become of a message; in is the route where it is parked. It returns
-// where the message was.
-func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Route, now time.Duration) (was State) {
-	was = b.decide(i, verdict, now)
+// Decide records what is to become of a message; in is the route where it is parked.
+func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Route, now time.Duration) {
+	b.decide(i, verdict, now)
 	if goesBack(verdict.Verb) {
 		f.depart(b, i, in)
 	}
@@ -269,7 +262,6 @@ func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Rou
 			f.pass(s)
 		}
 	}
-	return was
 }
 
 // goesBack reports whether a message waits again where it was, and so must those behind it.
@@ -281,7 +273,7 @@ func (f *Flight) depart(b *Batch, i int, in *routes.Route) {
 	m.route = in
 	if in == nil {
 		f.returning++
-		f.Returned(b.At(i).DueAt)
+		f.Returned(b.Messages[i].DueAt)
 	} else {
 		b.verdicts[i].Verb, b.verdicts[i].Slot = message.VerbPark, in.Slot()
 	}
@@ -353,39 +345,16 @@ func (f *Flight) Heard(b *Batch, i int, isAnswer bool, now time.Duration) {
 // though it answers others, and were not known to hang.
 func (b *Batch) Hanging(isLate func(since time.Time) bool) (hanging []int) {
 	for _, c := range b.calls {
-		if c.left == 0 || !isLate(c.began) {
+		if c.hasReturned || !isLate(c.Began) {
 			continue
 		}
-		for n, i := range c.indices {
-			if _, known := c.Outcomes.At(n); !known && b.members[i].state == Out {
+		for _, i := range c.Indices {
+			if b.members[i].state == Out {
 				hanging = append(hanging, i)
 			}
 		}
 	}
 	return hanging
-}
-
-// Settle begins to write what is decided of a batch, or repeats what had no answer.
-func (f *Flight) Settle(b *Batch, now time.Duration) message.Settlement {
-	if len(b.settling.indices) > 0 {
-		b.again()
-		return b.settling.settlement
-	}
-	if b.settle(now); b.goesBack {
-		b.park(f.parks(b))
-	}
-	return b.settling.settlement
-}
-
-// parks is what Redis is to know of the routes whose messages are parked.
-func (f *Flight) parks(b *Batch) []message.ParkedRoute {
-	var used []*routes.Route
-	for _, i := range b.settling.indices {
-		if r := b.members[i].route; r != nil {
-			used = append(used, r)
-		}
-	}
-	return f.routes.Tell(used)
 }
 
 // Tally counts what was settled, by verb.
@@ -421,7 +390,7 @@ func (f *Flight) close(b *Batch, indices []int, isDone bool, now time.Duration) 
 		b.move(i, Ended)
 		verdict := &b.verdicts[i]
 		n.Verbs[verdict.Verb]++
-		if verdict.Published && b.At(i).Attempts.MaybeOut > 0 {
+		if verdict.Published && b.Messages[i].Attempts.MaybeOut > 0 {
 			n.Suspected++
 		}
 		if isDone && verdict.Verb == message.VerbRetry {
@@ -431,8 +400,8 @@ func (f *Flight) close(b *Batch, indices []int, isDone bool, now time.Duration) 
 			f.arrive(b, i, now)
 		}
 	}
-	if b.from != nil {
-		f.routes.Settled(b.from, len(indices))
+	if b.From != nil {
+		f.routes.Settled(b.From, len(indices))
 	}
 	return n
 }
@@ -444,9 +413,10 @@ func (f *Flight) Fail(b *Batch, now time.Duration) {
 		if b.members[i].state >= Decided {
 			continue
 		}
-		if b.move(i, Lost) == Hung {
+		if b.IsHung(i) {
 			f.Heard(b, i, false, now)
 		}
+		b.move(i, Lost)
 		if s := b.members[i].segment; s != nil { // It never arrives, and stays until it is forgotten.
 			if s.open, s.away, s.broken = s.open-1, s.away+1, true; s.open == 0 {
 				f.pass(s)
@@ -475,16 +445,13 @@ func (f *Flight) Lose(token message.ClaimToken) {
 // Prune forgets the batches that have ended, and returns them. Those of which something is left
 // were lost.
 func (f *Flight) Prune() (ended []*Batch) {
-	kept := f.live[:0]
-	for _, b := range f.live {
-		if !b.hasEnded() || b.Left() > 0 && f.isAsked { // Of a lost claim: it may be behind it.
-			kept = append(kept, b)
-		} else {
+	f.live = slices.DeleteFunc(f.live, func(b *Batch) bool {
+		isOver := b.hasEnded() && (b.Left() == 0 || !f.isAsked) // Of a lost claim: it may be behind it.
+		if isOver {
 			ended = append(ended, b)
 		}
-	}
-	clear(f.live[len(kept):])
-	f.live = kept
+		return isOver
+	})
 	return ended
 }
 
@@ -492,8 +459,8 @@ func (f *Flight) Prune() (ended []*Batch) {
 func (f *Flight) Forget(b *Batch, now time.Duration) (decided []int) {
 	decided = b.Indices(Decided)
 	f.close(b, decided, false, now)
-	if left := b.Left(); left > 0 && b.from != nil { // What a panic has left without a verdict.
-		f.routes.Settled(b.from, left)
+	if left := b.Left(); left > 0 && b.From != nil { // What a panic has left without a verdict.
+		f.routes.Settled(b.From, left)
 	}
 	for i := range b.members {
 		if s := b.members[i].segment; s != nil && int(s.first) == i && !s.hasLeft { // Each once.
@@ -511,16 +478,21 @@ type Load struct {
 	Batches    int
 	Confirming int // of these, those that are not confirmed yet
 	Working    int // and those of which somebody may hope for something
-	Messages   int // that somebody may hope for
+	Messages   int // that somebody may hope for: not those of probes, nor those that hang
+	// InWindow are the messages that are with the sink or about to be, but for those that
+	// hang, and Bytes theirs. What waits behind others is neither.
+	InWindow, Bytes int
 }
 
-// Load counts what is in flight. Messages of probes, and those that hang, are nobody's hope.
+// Load counts what is in flight.
 func (f *Flight) Load() (l Load) {
 	l.Batches = len(f.live)
 	for _, b := range f.live {
-		if working := b.working(); working > 0 {
+		l.InWindow += b.count[Held] + b.count[Out]
+		l.Bytes += b.bytes[Held] + b.bytes[Out]
+		if open := b.Open() - b.count[Hung]; open > 0 && !b.IsProbe {
 			l.Working++
-			l.Messages += working
+			l.Messages += open
 		}
 		if b.confirming {
 			l.Confirming++
@@ -533,7 +505,7 @@ func (f *Flight) Load() (l Load) {
 func (f *Flight) Tokens() (tokens []message.ClaimToken) {
 	for _, b := range f.live {
 		if !b.forsaken {
-			tokens = append(tokens, b.claim.Token)
+			tokens = append(tokens, b.Token)
 		}
 	}
 	return tokens
@@ -542,10 +514,10 @@ func (f *Flight) Tokens() (tokens []message.ClaimToken) {
 // Extend notes the new deadlines of claims, which a request of then has listed.
 func (f *Flight) Extend(tokens []message.ClaimToken, began, lasts time.Duration) {
 	for _, b := range f.live { // Both in the order of their numbers.
-		for len(tokens) > 0 && tokens[0].Number < b.claim.Token.Number {
+		for len(tokens) > 0 && tokens[0].Number < b.Token.Number {
 			tokens = tokens[1:] // It has ended.
 		}
-		if len(tokens) > 0 && b.claim.Token == tokens[0] && began < b.deadline {
+		if len(tokens) > 0 && b.Token == tokens[0] && began < b.Deadline {
 			b.extendTo(began + lasts)
 		}
 	}
@@ -578,7 +550,7 @@ func (f *Flight) Saw(claim *message.Claim) {
 
 // Claimable is when something that went back can be claimed since the last call.
 func (f *Flight) Claimable() (at time.Duration) {
-	at, f.claimable = f.claimable, never
+	at, f.claimable = f.claimable, wait.Never
 	return at
 }
 

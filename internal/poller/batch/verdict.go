@@ -37,18 +37,6 @@ var (
 	errNoOutcome = errors.New("the sink reported no outcome")
 )
 
-// IsAnswer reports whether the broker dealt with the message by itself.
-func IsAnswer(outcome sinks.Outcome) bool {
-	switch outcome.Class {
-	case sinks.Acknowledged, sinks.Permanent, sinks.Retryable:
-		return true
-	case sinks.Unknown, sinks.Unavailable:
-		return false
-	default:
-		return false
-	}
-}
-
 // IsSignOfLife reports whether the broker said so itself, if only to refuse.
 func IsSignOfLife(outcome sinks.Outcome) bool {
 	switch outcome.Reason {
@@ -56,7 +44,7 @@ func IsSignOfLife(outcome sinks.Outcome) bool {
 		sinks.ReasonRefused, sinks.ReasonBroker:
 		return (outcome.Class == sinks.Unavailable || outcome.OfRoute) && !outcome.Whole
 	default:
-		return IsAnswer(outcome)
+		return outcome.IsAnswer()
 	}
 }
 
@@ -67,12 +55,7 @@ func IsPanic(outcome sinks.Outcome) bool {
 
 // ConcernsRoute reports whether the message's route is to be closed for it.
 func ConcernsRoute(outcome sinks.Outcome) bool {
-	return !IsAnswer(outcome) && !outcome.Whole && outcome.Reason != ReasonHeldBack && !IsPanic(outcome)
-}
-
-// Ack is the verdict on a message that the broker has taken.
-func Ack(claimed *message.Claimed) message.Verdict {
-	return message.Verdict{Verb: message.VerbAck, Attempts: claimed.Attempts, Published: true}
+	return !outcome.IsAnswer() && !outcome.Whole && outcome.Reason != ReasonHeldBack && !IsPanic(outcome)
 }
 
 // Retry says how refused messages are tried again.
@@ -83,7 +66,7 @@ type Retry struct {
 	Attempts int
 }
 
-// Decide says how to settle one message. A message that goes back to wait is
+// Decide says how to settle one message that was not acknowledged. A message that goes back to wait is
 // released; the caller parks it instead where its route is closed. isDown says that
 // the route takes nothing from anybody. random is in [0, 1).
 func (r Retry) Decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
@@ -92,8 +75,6 @@ func (r Retry) Decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bo
 	}
 	attempts := claimed.Attempts
 	switch outcome.Class {
-	case sinks.Acknowledged:
-		return Ack(claimed)
 	case sinks.Permanent:
 		attempts.Begun++
 		attempts.Failures++
@@ -104,7 +85,7 @@ func (r Retry) Decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bo
 		return r.refused(attempts, false, outcome, random)
 	case sinks.Unavailable:
 		return message.Verdict{Verb: message.VerbRelease, Attempts: attempts}
-	case sinks.Unknown:
+	case sinks.Unknown, sinks.Acknowledged:
 		return r.unknown(attempts, outcome, isDown, random)
 	default:
 		return r.unknown(attempts, outcome, isDown, random)
@@ -191,17 +172,16 @@ func describe(outcome sinks.Outcome) string {
 	return text
 }
 
-// NoOutcome is the outcome of what a sink has left out, Panicked of what made it panic, with
-// so many messages at once.
-func NoOutcome() sinks.Outcome { return sinks.Failed(sinks.Unknown, reasonNoOutcome, errNoOutcome) }
-
-// Panicked is NoOutcome where the sink has panicked.
-func Panicked(cause any, messages int) sinks.Outcome {
-	reason := reasonPanic
-	if messages == 1 {
-		reason = reasonPanicAlone
+// noOutcome is the outcome of what a sink has left out, or of what made it panic, with so many
+// messages at once.
+func noOutcome(panicked error, messages int) sinks.Outcome {
+	switch {
+	case panicked == nil:
+		return sinks.Failed(sinks.Unknown, reasonNoOutcome, errNoOutcome)
+	case messages == 1:
+		return sinks.Failed(sinks.Unknown, reasonPanicAlone, panicked)
 	}
-	return sinks.Failed(sinks.Unknown, reason, fmt.Errorf("sink panicked: %v", cause))
+	return sinks.Failed(sinks.Unknown, reasonPanic, panicked)
 }
 
 // MaybeOut is the verdict on a message that could not be decided: a copy may be out.
@@ -210,14 +190,4 @@ func MaybeOut(claimed *message.Claimed) message.Verdict {
 	attempts.Begun++
 	attempts.MaybeOut++
 	return message.Verdict{Verb: message.VerbRelease, Attempts: attempts, Published: true}
-}
-
-// Lateness is how long after its promised due time, or after it was scheduled if
-// that was later, the message was acknowledged.
-func Lateness(m *message.Message, acknowledged time.Time) time.Duration {
-	from := m.DueAt
-	if m.ScheduledAt.After(from) {
-		from = m.ScheduledAt
-	}
-	return max(0, acknowledged.Sub(from))
 }

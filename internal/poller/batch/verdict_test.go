@@ -35,10 +35,6 @@ func TestDecide(t *testing.T) {
 		want    message.Verdict
 	}{
 		{
-			name: "acknowledged", before: attempts{Begun: 2, MaybeOut: 1}, outcome: sinks.Acked(),
-			want: message.Verdict{Verb: message.VerbAck, Published: true, Attempts: attempts{Begun: 2, MaybeOut: 1}},
-		},
-		{
 			name: "permanent", outcome: sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, errBroker),
 			want: message.Verdict{
 				Verb: message.VerbDeadLetter, Attempts: attempts{Failures: 1, Begun: 1},

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // Probe is a claim from a slot that may be made.
@@ -22,7 +23,7 @@ type Probe struct {
 // blocked says that a slot waits for messages that are on their way into it.
 // mayProbe says that a route may be tried which takes nothing, as far as is known.
 func (t *Table) Next(now time.Duration, batch int, mayProbe bool) (p *Probe, at time.Duration, blocked bool) {
-	at = now + never
+	at = wait.Never
 	if !t.isAny {
 		return nil, at, false
 	}

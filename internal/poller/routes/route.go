@@ -136,7 +136,7 @@ func (r *Route) readyAt(now time.Duration) time.Duration {
 	case now < r.restUntil:
 		return r.restUntil
 	default:
-		return now + never
+		return wait.Never
 	}
 }
 

@@ -38,9 +38,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// never is further away than anything that is waited for.
-const never = 24 * time.Hour
-
 // maxSharing is how many routes that share the last slot are known by name. Where there are
 // more, all count as closed that have no slot of their own, while it is not empty.
 const maxSharing = 4096

@@ -49,7 +49,9 @@ func TestHungPartitionDelaysNobody(t *testing.T) {
 	for len(reported) < hung {
 		select {
 		case <-outcomes.Changed():
-			reported = outcomes.Take(reported)
+			for _, report := range outcomes.Take() {
+				reported = append(reported, report.Index)
+			}
 		case <-time.After(patience):
 			t.Fatalf("only %d of %d are reported", len(reported), hung)
 		}

@@ -81,9 +81,9 @@ func TestAQuestionHoldsNobodyUp(t *testing.T) {
 	sink.Publish(t.Context(), batch, outcomes)
 	require.Less(t, time.Since(began), 8*time.Second, "not one question after the other")
 	var healthy, missing time.Duration
-	for i := range batch {
-		report, _ := outcomes.At(i)
-		if batch[i].Topic == topic {
+	require.Zero(t, outcomes.Left())
+	for _, report := range outcomes.Take() {
+		if batch[report.Index].Topic == topic {
 			requireOutcome(t, report.Outcome, sinks.Acknowledged, "")
 			healthy = max(healthy, report.At.Sub(began))
 			continue

@@ -89,31 +89,22 @@ func (c *call) handOver(ctx context.Context, next int) error {
 	l := c.connection
 	select {
 	case l.turn <- struct{}{}:
-		defer l.endTurn()
 	case <-l.down:
 		return l.Err()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := l.awaitRoom(ctx); err != nil {
-		return err
-	}
+	defer func() { <-l.turn }()
 	for left := runMost - 1; ; left-- {
-		if err := c.send(next); err != nil || left == 0 || len(c.ready) == 0 {
+		if err := c.send(ctx, next); err != nil || left == 0 || len(c.ready) == 0 {
 			return err
 		}
 		next = <-c.ready
 	}
 }
 
-// endTurn lets another call hand over, and leaves nothing of the batch behind.
-func (c *connection) endTurn() {
-	c.writer.msg.Data = nil
-	<-c.turn
-}
-
 // send hands one message to the client.
-func (c *call) send(i int) error {
+func (c *call) send(ctx context.Context, i int) error {
 	m, l := &c.batch[i], c.connection
 	if m.Topic != l.writer.msg.Subject { // Most are like the one before.
 		if err := message.CheckTopic(message.NATS, m.Topic); err != nil {
@@ -121,21 +112,34 @@ func (c *call) send(i int) error {
 			return nil
 		}
 	}
-	number := l.await(c, i)
-	err := l.nc.PublishMsg(l.writer.encode(m, l.inbox, number))
-	if err == nil {
-		return nil
+	number, err := l.await(ctx, waiting{call: c, index: i})
+	if err != nil {
+		return err
 	}
-	return l.refused(number, err)
+	err = l.nc.PublishMsg(l.writer.encode(m, l.inbox, number))
+	l.writer.msg.Data = nil // Nothing of the batch stays behind.
+	if err != nil {
+		return l.refused(number, err)
+	}
+	return nil
 }
 
-// await is called before the message is sent: its answer may be quick.
-func (c *connection) await(f *call, i int) (number uint64) {
+// await numbers a message that is about to be sent, since its answer may be quick; first it waits while
+// too much has no answer.
+func (c *connection) await(ctx context.Context, w waiting) (number uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for len(c.waiting) >= waitingMost {
+		c.mu.Unlock()
+		err = c.pause(ctx)
+		if c.mu.Lock(); err != nil {
+			return 0, err
+		}
+	}
 	c.number++
-	c.waiting[c.number] = waiting{f, i, c.ticks}
-	return c.number
+	w.since = c.ticks
+	c.waiting[c.number] = w
+	return c.number, nil
 }
 
 // writer turns messages into the client's form. Its memory is used again for

@@ -30,24 +30,16 @@ var (
 	errSilent = errors.New("nothing received within the publish timeout")
 )
 
-// awaitRoom waits while too much has no answer.
-func (c *connection) awaitRoom(ctx context.Context) error {
-	for c.isCrowded() {
-		select {
-		case <-time.After(crowded):
-		case <-c.down:
-			return c.Err()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// pause waits for a moment, for answers.
+func (c *connection) pause(ctx context.Context) error {
+	select {
+	case <-time.After(crowded):
+		return nil
+	case <-c.down:
+		return c.Err()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return nil
-}
-
-func (c *connection) isCrowded() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.waiting) >= waitingMost
 }
 
 // refused settles a message that the client has not taken. Where that is not for the

@@ -47,8 +47,8 @@ func awaitTopic(t testing.TB, batch []message.Message, outcomes *sinks.Outcomes,
 	for left > 0 {
 		select {
 		case <-outcomes.Changed():
-			for _, i := range outcomes.Take(nil) {
-				if batch[i].Topic == topic {
+			for _, report := range outcomes.Take() {
+				if batch[report.Index].Topic == topic {
 					left--
 				}
 			}
