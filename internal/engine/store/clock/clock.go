@@ -19,6 +19,9 @@ const (
 	// clockLife is how long an estimate is used to bound a run before Redis is
 	// asked again.
 	clockLife = 10 * time.Second
+	// Ahead is how far an estimate may be ahead of Redis' clock without that having been
+	// set: the clock is slewed, or several servers stand behind one address.
+	Ahead = time.Second
 	// driftShare is which share of a time by our monotonic clock Redis' clock may
 	// be behind: 1/1024 is twice what NTP slews at the most.
 	driftShare = 1024
