@@ -45,8 +45,7 @@ func (c *clocked) watch() {
 		if keys < 8 {
 			return false // No producer's.
 		}
-		_, to, _ := strings.Cut(args[3+keys], " ")
-		ms, _ := strconv.ParseInt(to, 10, 64)
+		ms, _ := strconv.ParseInt(strings.Fields(args[3+keys])[1], 10, 64)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.windows = append(c.windows, time.UnixMilli(ms).Sub(c.now))

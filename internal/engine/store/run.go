@@ -74,6 +74,7 @@ type run struct {
 	startMs  int64        // by it
 	sentMs   int64
 	span     string    // in which it may happen, by that clock
+	oldMs    int64     // tombstones that have expired by then may go
 	settled  time.Time // when the run can no longer happen
 	missing  error     // for its effect to be durable
 	relative bool      // some of the messages are due after a delay
@@ -120,7 +121,20 @@ func (r *run) bound(server *clock.Clock, window time.Duration) {
 			notAfter = min(notAfter, c.endsMs-1)
 		}
 	}
+	r.oldMs = expired(server)
 	r.span = strconv.FormatInt(r.sentMs-clock.Ahead.Milliseconds(), 10) + " " + strconv.FormatInt(notAfter, 10)
+}
+
+// spanAndOld is for scripts that let tombstones go.
+func (r *run) spanAndOld() string { return r.span + " " + strconv.FormatInt(r.oldMs, 10) }
+
+// expired is the instant of a server's clock until which tombstones that have expired may go:
+// none may for as long as they live after that clock was set.
+func expired(server *clock.Clock) int64 {
+	if !server.IsSteady(Tombstone) {
+		return 0
+	}
+	return server.FloorMs()
 }
 
 // prepare makes what is sent.
