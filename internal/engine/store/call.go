@@ -43,7 +43,7 @@ import (
 // That clock may be set. The span begins when the run was sent: where the clock was
 // set back since, a late run misses it. The span of a second run ends before what the
 // first may have left can have expired: where the clock was set forward since, the
-// answer is ErrForgotten. Who misses the span is told the time, and sends the run with
+// answer is ErrUnknown, and to its repetition ErrForgotten. Who misses the span is told the time, and sends the run with
 // another one. See Known limits in docs/ARCHITECTURE.md for what is left.
 type state int
 
@@ -64,12 +64,13 @@ type call struct {
 	visit visit
 	kept  *kept // of the calls of a Once; nil of others
 
-	pass    pass
-	state   state
-	settled time.Time // of maybeRan; zero: long ago
-	endsMs  int64     // by Redis' clock, when traces of runs that may have happened may be gone; 0: of none
-	cause   error     // why it is not answered yet
-	answer  Answer
+	pass        pass
+	state       state
+	settled     time.Time // of maybeRan; zero: long ago
+	endsMs      int64     // by Redis' clock, when traces of runs that may have happened may be gone; 0: of none
+	isForgotten bool      // they may be
+	cause       error     // why it is not answered yet
+	answer      Answer
 }
 
 // asked is what the scripts are told of a message.
@@ -221,7 +222,7 @@ func (c *call) giveUp(err error) {
 func (c *call) unknown(cause error) error {
 	return &UnknownError{Cause: cause, Call: Earlier{
 		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start,
-		endsMs: c.endsMs, kept: c.kept, ended: time.Now(),
+		endsMs: c.endsMs, isForgotten: c.isForgotten, kept: c.kept, ended: time.Now(),
 	}}
 }
 
@@ -233,11 +234,12 @@ type Earlier struct {
 	// "cancel" or "reschedule") tell what was to become of it.
 	Queue, Verb, ID, Key string
 
-	token  string
-	start  *start
-	endsMs int64     // see call
-	kept   *kept     // of the calls of a Once; nil of others
-	ended  time.Time // when the error was made
+	token       string
+	start       *start
+	endsMs      int64     // see call
+	isForgotten bool      // by Redis' clock
+	kept        *kept     // of the calls of a Once; nil of others
+	ended       time.Time // when the error was made
 }
 
 // betweenRepetitions is the least time from the end of a call to its repetition.
@@ -252,7 +254,7 @@ func RestUntilAgain(ctx context.Context, ended time.Time) {
 // Again is asked before an earlier call is repeated, and rests. Its error is [ErrForgotten];
 // a call of a [Once] is remembered for as long as that is.
 func (e *Earlier) Again(ctx context.Context) error {
-	if e.kept == nil && time.Since(e.start.at) > repeatable {
+	if e.kept == nil && (e.isForgotten || time.Since(e.start.at) > repeatable) {
 		return ErrForgotten
 	}
 	RestUntilAgain(ctx, e.ended)

@@ -30,13 +30,13 @@ func (q *Shard) Claim(ctx context.Context, request message.ClaimRequest) (messag
 	r := scripts.NewReply(cmd)
 	claim := message.Claim{State: message.ClaimState(r.Int(0)), Token: request.Token, Now: time.UnixMilli(r.Int(1))}
 	if r.Err == nil {
-		q.clock.Observe(r.Int(1))
+		q.clock.Observe(r.Int(1), time.Now())
 	}
 	if r.Err != nil || claim.State != message.ClaimGranted {
 		claim.HeldFor, claim.Holder = time.Duration(r.Int(2))*time.Millisecond, r.Text(3)
 		return claim, r.Err
 	}
-	q.clocks.Queue.Observe(r.Int(1))
+	q.clocks.Queue.Observe(r.Int(1), time.Now())
 	claim.More = r.Int(3) == 1
 	if ms := r.Int(4); ms >= 0 {
 		claim.NextDue = time.UnixMilli(ms)

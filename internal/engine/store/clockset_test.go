@@ -28,7 +28,7 @@ func (s *scene) cancelMarked() {
 }
 
 // TestClockSetForward sets Redis' clock forward between two runs of a call, so that what the
-// first one has left is gone: the second does nothing, and says that it cannot tell.
+// first one has left is gone: the second does nothing, and the call says that it cannot tell.
 func TestClockSetForward(t *testing.T) {
 	t.Parallel()
 	calls := map[string]struct {
@@ -63,7 +63,9 @@ func TestClockSetForward(t *testing.T) {
 				clock.Set(4 * time.Minute)
 				s.claim() // It forgets what has expired.
 			})
-			require.ErrorIs(t, answer.Err, store.ErrForgotten, "%v", answer)
+			var unknown *store.UnknownError
+			require.ErrorAs(t, answer.Err, &unknown, "%v", answer)
+			require.ErrorIs(t, unknown.Call.Again(t.Context()), store.ErrForgotten)
 			s.found(c.found)
 			sound(t, s.rdb, s.near)
 		})
@@ -182,7 +184,7 @@ func cancelWithClock(t *testing.T, random *rand.Rand) {
 	seconds := func(from, to int) time.Duration { return time.Duration(from+random.IntN(to-from+1)) * time.Second }
 	m := &redisModel{message: "first", gone: map[string]int64{}}
 	var server clock.Clock
-	server.Observe(m.nowMs())
+	server.Observe(m.nowMs(), time.Now())
 	time.Sleep(seconds(0, 9))
 	sets := []time.Duration{0, time.Second, 20 * time.Second, 59 * time.Second, time.Minute, time.Hour, -15 * time.Second, -time.Minute, -time.Hour}
 	set := sets[random.IntN(len(sets))]
@@ -235,7 +237,7 @@ func cancelWithClock(t *testing.T, random *rand.Rand) {
 	for more := true; more && time.Now().Before(deadline); passes++ {
 		require.Less(t, passes, 2*troubles, "it turns without end")
 		if !server.Known() {
-			server.Observe(m.nowMs())
+			server.Observe(m.nowMs(), time.Now())
 		}
 		for _, r := range c.Plan(layout, time.Now()) {
 			from, to := r.Bound(&server, min(timeout, time.Until(deadline)))

@@ -234,8 +234,8 @@ func (r *run) failed(v *verb, err error) {
 // further run has another span, unless the traces of earlier ones may have ended by then.
 func (r *run) missed(nowMs int64) {
 	for _, c := range r.calls {
-		if c.endsMs > 0 && nowMs >= c.endsMs {
-			c.finish(Answer{Err: ErrForgotten})
+		if c.isForgotten = c.endsMs > 0 && nowMs >= c.endsMs; c.isForgotten {
+			c.refused(errMissed)
 		} else {
 			c.notRun(errMissed)
 		}

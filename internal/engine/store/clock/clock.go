@@ -46,13 +46,12 @@ type sighting struct {
 	doubted bool      // another server may answer by now
 }
 
-// Observe takes a TIME that Redis has just told.
-func (c *Clock) Observe(redisMs int64) {
+// Observe takes a TIME of Redis, whose reply came then.
+func (c *Clock) Observe(redisMs int64, at time.Time) {
 	for {
-		last, now := c.seen.Load(), time.Now()
-		next := &sighting{redisMs: redisMs, at: now, since: now}
+		last, next := c.seen.Load(), &sighting{redisMs: redisMs, at: at, since: at}
 		if last != nil {
-			passed := now.Sub(last.at)
+			passed := at.Sub(last.at)
 			off := time.Duration(redisMs-last.redisMs)*time.Millisecond - passed
 			if off.Abs() <= step+passed/driftShare {
 				next.since = last.since
@@ -75,7 +74,7 @@ func (c *Clock) IsSteady(d time.Duration) bool {
 // shows that the estimate was ahead of Redis' clock, which was set back.
 func (c *Clock) Learn(redisMs, sentMs int64) {
 	if redisMs >= c.FloorMs() || redisMs < sentMs {
-		c.Observe(redisMs)
+		c.Observe(redisMs, time.Now())
 	}
 }
 
@@ -165,7 +164,7 @@ func (cs *Clocks) ask(ctx context.Context, node redis.UniversalClient, c *Clock)
 	case errParts != nil || len(parts) != 2:
 		return fmt.Errorf("ask for the time: %w", scripts.ErrReply)
 	}
-	c.Observe(parts[0]*1000 + parts[1]/1000)
+	c.Observe(parts[0]*1000+parts[1]/1000, time.Now())
 	return nil
 }
 
