@@ -207,8 +207,7 @@ func (m *model) remove(l *life, script string) {
 		if by := m.w.redis.server.by; by != nil && strings.HasPrefix(by.name, "bridge") && slices.ContainsFunc(m.jobs, func(matches func(*life) bool) bool { return matches(l) }) {
 			l.ends, l.isFixed = append(l.ends, "job"), false
 		}
-		// A cancel whose first run comes late, by a clock that was set back meanwhile, may meet the next message of the id.
-		if len(l.ends) == 0 && !l.isLoose && (!*known || !m.was(m.w.now()-time.Minute, "clock")) {
+		if len(l.ends) == 0 && !l.isLoose {
 			m.w.fail("I4: %s removed %s, which nobody had asked for", script, l)
 		}
 	}

@@ -30,7 +30,6 @@ var (
 	most    = flag.Int("failures", 1, "after how many seeds that fail to end")
 	shrinks = flag.Bool("shrink", false, "make the story of a seed that fails as short as it can be")
 	without = flag.String("without", "", "decisions of the seed to leave out, as 3,17")
-	known   = flag.Bool("known", true, "pass over what is known of clocks that are set, see docs/ARCHITECTURE.md, Known limits")
 	watched = flag.String("watch", "", "the id of which the story tells all that Redis does with it")
 	inJSON  = flag.Bool("json", false, "tell the outcome of a seed as JSON, for whoever has started the process")
 )

@@ -8,15 +8,15 @@ import (
 
 // The scripts' status: the call took place, or did not and why.
 const (
-	statusDone    = 0
-	statusReload  = 1 // another epoch: load the layout again
-	statusExpired = 2 // the not-after instant has passed
-	statusFull    = 3 // the shard has as many messages as the queue's budget allows it
+	statusDone   = 0
+	statusReload = 1 // another epoch: load the layout again
+	statusMissed = 2 // Redis' clock is not within the run's span
+	statusFull   = 3 // the shard has as many messages as the queue's budget allows it
 )
 
 var errBudget = fmt.Errorf("%w: the queue's budget is used up", ErrFull)
 
-var errExpired = errors.New("not-after instant has passed")
+var errMissed = errors.New("Redis' clock was not within the span of the run")
 
 // Code is what a producer's script answers for one message.
 type Code int64

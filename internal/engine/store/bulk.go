@@ -71,7 +71,7 @@ func (c *BulkChange) verb() verb {
 		topics = packTopics([]string{c.Topic})
 	}
 	v.head = func(r *run) []any {
-		return []any{r.layout.Epoch, r.notAfter, anyRun, remembered, scripts.Flag(r.last), MaxBatchBytes, onlyDead, topics}
+		return []any{r.layout.Epoch, r.spanAndOld(), anyRun, remembered, scripts.Flag(r.last), MaxBatchBytes, onlyDead, topics}
 	}
 	return v
 }
@@ -84,7 +84,7 @@ func (q *Producer) CancelMembers(ctx context.Context, tag string, members []stri
 	if tag != "" {
 		v.alone = true
 		v.head = func(r *run) []any {
-			return []any{r.layout.Epoch, r.notAfter, r.number(), Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, "t" + tag, r.topics}
+			return []any{r.layout.Epoch, r.spanAndOld(), r.number(), Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, "t" + tag, r.topics}
 		}
 	}
 	calls := make([]*call, len(members))

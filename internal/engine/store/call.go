@@ -33,12 +33,18 @@ import (
 //	          a run did not happen
 //
 // A run whose reply is lost may have happened, may yet happen, or not. So each
-// run carries a not-after instant by the clock of its shard's server, past which
-// the script changes nothing: the caller's deadline, and the timeout of a run at
-// the latest. The call is settled when that instant has passed. Only then does
+// run carries a span by the clock of its shard's server, outside of which the
+// script changes nothing. It ends with the caller's deadline, and the timeout of a
+// run at the latest. The call is settled when that instant has passed. Only then does
 // the next run leave, which says that it is a second run; and only then is
 // ErrUnknown answered. So what has not happened by then never will, and a lookup
 // tells the truth.
+//
+// That clock may be set. The span begins when the run was sent: where the clock was
+// set back since, a late run misses it. The span of a second run ends before what the
+// first may have left can have expired: where the clock was set forward since, the
+// answer is ErrUnknown, and to its repetition ErrForgotten. Who misses the span is told the time, and sends the run with
+// another one. See Known limits in docs/ARCHITECTURE.md for what is left.
 type state int
 
 const (
@@ -58,11 +64,13 @@ type call struct {
 	visit visit
 	kept  *kept // of the calls of a Once; nil of others
 
-	pass    pass
-	state   state
-	settled time.Time // of maybeRan; zero: long ago
-	cause   error     // why it is not answered yet
-	answer  Answer
+	pass        pass
+	state       state
+	settled     time.Time // of maybeRan; zero: long ago
+	endsMs      int64     // by Redis' clock, when traces of runs that may have happened may be gone; 0: of none
+	isForgotten bool      // they may be
+	cause       error     // why it is not answered yet
+	answer      Answer
 }
 
 // asked is what the scripts are told of a message.
@@ -119,13 +127,15 @@ type start struct {
 	ms          int64
 }
 
-// by is the instant of the start by a server's clock, or a little before it.
+// by is the instant of the start by a server's clock, or a little before it. Where that was
+// set back since, it is what it would have been.
 func (s *start) by(c *clock.Clock) int64 {
-	if s.clock == c {
+	passed := time.Since(s.at)
+	least := c.FloorMs() - clock.AtMost(passed).Milliseconds() - 1
+	if s.clock == c && least > s.ms-clock.Ahead.Milliseconds() {
 		return s.ms
 	}
-	passed := time.Since(s.at)
-	return c.FloorMs() - clock.AtMost(passed).Milliseconds() - 1
+	return least
 }
 
 // finish ends the call.
@@ -166,10 +176,14 @@ func (c *call) created(acceptedMs int64, missing error) {
 // notRun takes that a run did certainly not happen.
 func (c *call) notRun(err error) { c.pass.failure, c.cause = err, rediserr.Telling(c.cause, err) }
 
-// lost takes that a run may have happened, or may happen until settled.
-func (c *call) lost(err error, settled time.Time) {
+// lost takes that a run may have happened, or may happen until settled, and that it was
+// sent at that instant of Redis' clock.
+func (c *call) lost(err error, settled time.Time, sentMs int64) {
 	c.notRun(err)
 	c.state, c.settled = maybeRan, settled
+	if ends := sentMs + repeatable.Milliseconds(); c.kept == nil && (c.endsMs == 0 || ends < c.endsMs) {
+		c.endsMs = ends
+	}
 }
 
 // notHere takes that the message is not in the home that was visited: the next one is.
@@ -208,7 +222,7 @@ func (c *call) giveUp(err error) {
 func (c *call) unknown(cause error) error {
 	return &UnknownError{Cause: cause, Call: Earlier{
 		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start,
-		kept: c.kept, ended: time.Now(),
+		endsMs: c.endsMs, isForgotten: c.isForgotten, kept: c.kept, ended: time.Now(),
 	}}
 }
 
@@ -220,10 +234,12 @@ type Earlier struct {
 	// "cancel" or "reschedule") tell what was to become of it.
 	Queue, Verb, ID, Key string
 
-	token string
-	start *start
-	kept  *kept     // of the calls of a Once; nil of others
-	ended time.Time // when the error was made
+	token       string
+	start       *start
+	endsMs      int64     // see call
+	isForgotten bool      // by Redis' clock
+	kept        *kept     // of the calls of a Once; nil of others
+	ended       time.Time // when the error was made
 }
 
 // betweenRepetitions is the least time from the end of a call to its repetition.
@@ -238,7 +254,7 @@ func RestUntilAgain(ctx context.Context, ended time.Time) {
 // Again is asked before an earlier call is repeated, and rests. Its error is [ErrForgotten];
 // a call of a [Once] is remembered for as long as that is.
 func (e *Earlier) Again(ctx context.Context) error {
-	if e.kept == nil && time.Since(e.start.at) > repeatable {
+	if e.kept == nil && (e.isForgotten || time.Since(e.start.at) > repeatable) {
 		return ErrForgotten
 	}
 	RestUntilAgain(ctx, e.ended)
@@ -280,7 +296,7 @@ func newCall(id, key, token string, e *Earlier) *call {
 	if e == nil {
 		return c
 	}
-	c.start, c.asked.token, c.kept = e.start, e.token, e.kept
+	c.start, c.asked.token, c.endsMs, c.kept = e.start, e.token, e.endsMs, e.kept
 	if c.kept == nil || c.kept.again {
 		c.state = maybeRan
 	}

@@ -23,17 +23,20 @@ func (q *Shard) Claim(ctx context.Context, request message.ClaimRequest) (messag
 	}
 	cmd, err := run(ctx, scripts.Claim, []string{
 		k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Gone, k.GoneTTL, k.Holder, k.Meta, k.Routes,
-	}, claimArgs(&request)...)
+	}, claimArgs(&request, expired(&q.clock))...)
 	if err != nil {
 		return message.Claim{}, fmt.Errorf("claim: %w", err)
 	}
 	r := scripts.NewReply(cmd)
 	claim := message.Claim{State: message.ClaimState(r.Int(0)), Token: request.Token, Now: time.UnixMilli(r.Int(1))}
+	if r.Err == nil {
+		q.clock.Observe(r.Int(1), time.Now())
+	}
 	if r.Err != nil || claim.State != message.ClaimGranted {
 		claim.HeldFor, claim.Holder = time.Duration(r.Int(2))*time.Millisecond, r.Text(3)
 		return claim, r.Err
 	}
-	q.clocks.Queue.Observe(r.Int(1))
+	q.clocks.Queue.Observe(r.Int(1), time.Now())
 	claim.More = r.Int(3) == 1
 	if ms := r.Int(4); ms >= 0 {
 		claim.NextDue = time.UnixMilli(ms)
@@ -47,14 +50,14 @@ func (q *Shard) Claim(ctx context.Context, request message.ClaimRequest) (messag
 	return claim, errors.Join(r.Err, strays.Err, err)
 }
 
-func claimArgs(r *message.ClaimRequest) []any {
+func claimArgs(r *message.ClaimRequest, oldMs int64) []any {
 	bytes := MaxBatchBytes
 	if r.MaxBytes > 0 {
 		bytes = min(bytes, r.MaxBytes)
 	}
-	args := make([]any, 0, 9+len(r.Live)+len(r.Free))
+	args := make([]any, 0, 10+len(r.Live)+len(r.Free))
 	args = append(args, r.Token.Instance, r.Token.Number, min(r.Max, MaxBatch), bytes,
-		r.Timeout.Milliseconds(), r.Lease.Milliseconds(), r.Slot, r.Seize, len(r.Live))
+		r.Timeout.Milliseconds(), r.Lease.Milliseconds(), r.Slot, r.Seize, oldMs, len(r.Live))
 	for _, live := range r.Live {
 		args = append(args, live.String())
 	}

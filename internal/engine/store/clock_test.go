@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func newClocked(t *testing.T, now time.Time) *clocked {
 // watch is called again after a restart.
 func (c *clocked) watch() {
 	c.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
-		// EVALSHA sha keys key… epoch not_after …
+		// EVALSHA sha keys key… epoch span …
 		if command != "EVALSHA" && command != "EVAL" {
 			return false
 		}
@@ -44,7 +45,7 @@ func (c *clocked) watch() {
 		if keys < 8 {
 			return false // No producer's.
 		}
-		ms, _ := strconv.ParseInt(args[3+keys], 10, 64)
+		ms, _ := strconv.ParseInt(strings.Fields(args[3+keys])[1], 10, 64)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.windows = append(c.windows, time.UnixMilli(ms).Sub(c.now))

@@ -36,7 +36,8 @@ func (s *outboxScene) passes(d time.Duration) {
 	for token := range dump(s, s.rdb, s.q).GoneTTL {
 		require.NoError(s, s.rdb.ZIncrBy(s.Context(), key, -float64(d.Milliseconds()), token).Err())
 	}
-	s.b.claim(0)
+	_, err := s.q.SteadyShard(0).Claim(s.Context(), s.b.request(0))
+	require.NoError(s, err)
 }
 
 // TestCompensatedEnds: a compensation that comes again brings nothing back, for as

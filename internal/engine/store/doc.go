@@ -200,7 +200,7 @@
 //
 // A command may run twice: a client resends it, a proxy delivers it late. The
 // verbs of a producer (schedule, cancel, reschedule) carry an operation token, a
-// not-after instant in Redis' time past which the script changes nothing, and
+// span of Redis' time outside of which the script changes nothing, and
 // the number of the run; see call.go. The verbs of a poller carry the claim's
 // token.
 package store

@@ -16,7 +16,7 @@ var (
 	ErrReload = fmt.Errorf("%w: the layout has changed", ErrUnavailable)
 	// ErrUnknown is returned when it cannot be told whether the call took effect.
 	ErrUnknown = errors.New("delay: outcome unknown")
-	// ErrForgotten is returned to the repetition of a call that began too long ago: it
+	// ErrForgotten is returned to the repetition of a call that began too long ago, by our clock or Redis': it
 	// cannot be told any more whether that took effect, and the repetition has done
 	// nothing. It is no [ErrUnknown], which may be repeated.
 	ErrForgotten = errors.New("delay: outcome unknown for good, the call began too long ago")

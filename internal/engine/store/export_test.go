@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 )
@@ -41,6 +43,13 @@ func (q *Producer) EarlierCall(replace bool) func(id string) *Earlier {
 
 // Age makes the call one that began so long ago.
 func (e *Earlier) Age(d time.Duration) { e.start.at = e.start.at.Add(-d) }
+
+// SteadyShard is the door of a shard whose server's clock was not set for long, as far as is known.
+func (q *Queue) SteadyShard(number int) *Shard {
+	s, at := q.Shard(number), time.Now().Add(-2*Tombstone)
+	s.clock.Observe(at.UnixMilli(), at)
+	return s
+}
 
 // Parts are the scripts of a settlement.
 func Parts(s message.Settlement, history bool) (parts []message.Settlement) {
@@ -150,6 +159,20 @@ func (r Run) Tokens() (tokens []string) {
 		tokens = append(tokens, c.asked.token)
 	}
 	return tokens
+}
+
+// Bound has the run leave; it may happen within these instants of Redis' clock.
+func (r Run) Bound(server *clock.Clock, window time.Duration) (fromMs, toMs int64) {
+	r.r.bound(server, window)
+	_, _ = fmt.Sscan(r.r.span, &fromMs, &toMs)
+	return fromMs, toMs
+}
+
+// Hear has the run answered by those values, or by that error.
+func (r Run) Hear(err error, values ...any) {
+	r.r.Err, r.r.Cmd = err, redis.NewCmd(context.Background())
+	r.r.Cmd.SetVal(values)
+	r.r.answered(&verb{name: "cancel"})
 }
 
 // Fail has the run fail by that error; it may happen until then.

@@ -40,7 +40,7 @@ var rescheduleRowVerb = verb{
 }
 
 func operationHead(r *run) []any {
-	return []any{r.layout.Epoch, r.notAfter, anyRun, Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
+	return []any{r.layout.Epoch, r.spanAndOld(), anyRun, Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
 }
 
 // answerToken is under what the answer of an operation is remembered: under its

@@ -19,7 +19,7 @@ var putVerb = verb{
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.Settled, k.Meta, k.Wake, k.GoneTTL, k.Tags}
 	},
 	head: func(r *run) []any {
-		return []any{r.layout.Epoch, r.notAfter, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
+		return []any{r.layout.Epoch, r.span, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(args []any, a *asked) []any {
 		return append(args, message.Member(a.id, a.key), a.when.String(), a.mark, a.untilMs, a.stored)

@@ -18,7 +18,7 @@ var renewVerb = verb{
 		return []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Settled, k.Meta, k.Wake, k.Tags}
 	},
 	head: func(r *run) []any {
-		return []any{r.layout.Epoch, r.notAfter, Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes}
+		return []any{r.layout.Epoch, r.span, Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes}
 	},
 	each: func(args []any, a *asked) []any {
 		return append(args, message.Member(a.id, a.key), a.when.String(), a.mark, a.target, a.stored)

@@ -59,7 +59,7 @@ var peekVerb = verb{
 	most:   putVerb.most,
 	keys:   putVerb.keys,
 	head: func(r *run) []any {
-		return []any{r.layout.Epoch, r.notAfter, scripts.Flag(false), message.FormatVersion, MaxBatchBytes}
+		return []any{r.layout.Epoch, r.span, scripts.Flag(false), message.FormatVersion, MaxBatchBytes}
 	},
 	each: putVerb.each,
 	asks: true,

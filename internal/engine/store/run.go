@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
@@ -69,13 +70,15 @@ type run struct {
 	stored int  // of these, what is stored
 	tags   int
 
-	server            *clock.Clock // of the shard
-	startMs, notAfter int64        // by it
-	sentMs            int64
-	settled           time.Time // when the run can no longer happen
-	missing           error     // for its effect to be durable
-	relative          bool      // some of the messages are due after a delay
-	history           string    // the shard's limits, where the verb ends messages and the queue keeps a history
+	server   *clock.Clock // of the shard
+	startMs  int64        // by it
+	sentMs   int64
+	span     string    // in which it may happen, by that clock
+	oldMs    int64     // tombstones that have expired by then may go
+	settled  time.Time // when the run can no longer happen
+	missing  error     // for its effect to be durable
+	relative bool      // some of the messages are due after a delay
+	history  string    // the shard's limits, where the verb ends messages and the queue keeps a history
 }
 
 const (
@@ -105,14 +108,37 @@ func (r *run) number() int {
 	return 1
 }
 
-// prepare makes the run one that may happen from now on, for that long, in a server of
+// bound makes the run one that may happen from now on, for that long, in a server of
 // that clock.
-func (r *run) prepare(v *verb, server *clock.Clock, window time.Duration) {
+func (r *run) bound(server *clock.Clock, window time.Duration) {
 	r.server, r.sentMs, r.settled = server, server.FloorMs(), time.Now().Add(window)
-	r.notAfter = r.sentMs + clock.AtLeast(window).Milliseconds() - 1
+	notAfter := r.sentMs + clock.AtLeast(window).Milliseconds() - 1
 	if r.second {
 		r.startMs = r.start.by(server)
 	}
+	for _, c := range r.calls {
+		if c.endsMs > 0 {
+			notAfter = min(notAfter, c.endsMs-1)
+		}
+	}
+	r.oldMs = expired(server)
+	r.span = strconv.FormatInt(r.sentMs-clock.Ahead.Milliseconds(), 10) + " " + strconv.FormatInt(notAfter, 10)
+}
+
+// spanAndOld is for scripts that let tombstones go.
+func (r *run) spanAndOld() string { return r.span + " " + strconv.FormatInt(r.oldMs, 10) }
+
+// expired is the instant of a server's clock until which tombstones that have expired may go:
+// none may for as long as they live after that clock was set.
+func expired(server *clock.Clock) int64 {
+	if !server.IsSteady(Tombstone) {
+		return 0
+	}
+	return server.FloorMs()
+}
+
+// prepare makes what is sent.
+func (r *run) prepare(v *verb) {
 	k := r.layout.Keys()[r.shard]
 	r.Script, r.Keys = v.script, v.keys(k)
 	if v.gonettl && r.kept {
@@ -149,8 +175,8 @@ func (r *run) answered(v *verb) {
 		r.failed(v, reply.Err)
 	case status == statusReload:
 		r.notRun(r.layout.Refused(reply, r.shard))
-	case status == statusExpired:
-		r.notRun(errExpired)
+	case status == statusMissed:
+		r.missed(reply.Int(1))
 	case status == statusFull:
 		r.refused(errBudget)
 	case len(reply.Values) == 3: // All were created, at that instant.
@@ -197,10 +223,22 @@ func (r *run) failed(v *verb, err error) {
 		r.refused(fmt.Errorf("%w: %w", ErrUnavailable, err))
 	case class == rediserr.Lost && (r.last || !v.asks):
 		for _, c := range r.calls {
-			c.lost(err, r.settled)
+			c.lost(err, r.settled, r.sentMs)
 		}
 	default: // Or it has changed nothing.
 		r.notRun(err)
+	}
+}
+
+// missed takes that Redis' clock was not within the run's span, but at that instant: a
+// further run has another span, unless the traces of earlier ones may have ended by then.
+func (r *run) missed(nowMs int64) {
+	for _, c := range r.calls {
+		if c.isForgotten = c.endsMs > 0 && nowMs >= c.endsMs; c.isForgotten {
+			c.refused(errMissed)
+		} else {
+			c.notRun(errMissed)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ var scheduleVerb = verb{
 		if r.second {
 			start = strconv.FormatInt(r.startMs, 10)
 		}
-		return []any{r.layout.Epoch, r.notAfter, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tags > 0) + maxBatchBytes + r.more()}
+		return []any{r.layout.Epoch, r.span, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tags > 0) + maxBatchBytes + r.more()}
 	},
 	each: func(args []any, a *asked) []any {
 		return append(args, a.when.String(), message.Member(a.id, a.key))
@@ -76,7 +76,7 @@ var replaceVerb = verb{
 	},
 	head: func(r *run) []any {
 		return []any{
-			r.layout.Epoch, r.notAfter, r.number(), Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
+			r.layout.Epoch, r.span, r.number(), Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
 		}
 	},
 	each: func(args []any, a *asked) []any {

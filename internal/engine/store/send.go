@@ -197,7 +197,8 @@ func (q *core) prepare(ctx context.Context, v *verb, r *run) (ok bool) {
 		r.failed(v, err)
 		return false
 	}
-	r.prepare(v, server, q.window(ctx, v, r))
+	r.bound(server, q.window(ctx, v, r))
+	r.prepare(v)
 	return true
 }
 

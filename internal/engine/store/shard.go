@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
@@ -14,10 +15,11 @@ var errNotReady = fmt.Errorf("%w: ensure it first", ErrNoLayout)
 type Shard struct {
 	*core
 	number int
+	clock  clock.Clock // of its server, by its claims
 }
 
 // Shard is the door of the shard of that number.
-func (q *Queue) Shard(number int) *Shard { return &Shard{q.core, number} }
+func (q *Queue) Shard(number int) *Shard { return &Shard{core: q.core, number: number} }
 
 // keysOf names the keys of a shard that may have one.
 func (q *core) keysOf(number int) (keys.Shard, error) {

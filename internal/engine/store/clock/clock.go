@@ -19,6 +19,12 @@ const (
 	// clockLife is how long an estimate is used to bound a run before Redis is
 	// asked again.
 	clockLife = 10 * time.Second
+	// Ahead is how far an estimate may be ahead of Redis' clock without that having been
+	// set: the clock is slewed, or several servers stand behind one address.
+	Ahead = time.Second
+	// step is how far a TIME may be off the estimate without the clock having been set: replies
+	// may be late.
+	step = 5 * time.Second
 	// driftShare is which share of a time by our monotonic clock Redis' clock may
 	// be behind: 1/1024 is twice what NTP slews at the most.
 	driftShare = 1024
@@ -36,12 +42,31 @@ type Clock struct {
 type sighting struct {
 	redisMs int64
 	at      time.Time
-	doubted bool // another server may answer by now
+	since   time.Time // the clock was not set since then, as far as is known
+	doubted bool      // another server may answer by now
 }
 
-// Observe takes a TIME that Redis has just told.
-func (c *Clock) Observe(redisMs int64) {
-	c.seen.Store(&sighting{redisMs: redisMs, at: time.Now()})
+// Observe takes a TIME of Redis, whose reply came then.
+func (c *Clock) Observe(redisMs int64, at time.Time) {
+	for {
+		last, next := c.seen.Load(), &sighting{redisMs: redisMs, at: at, since: at}
+		if last != nil {
+			passed := at.Sub(last.at)
+			off := time.Duration(redisMs-last.redisMs)*time.Millisecond - passed
+			if off.Abs() <= step+passed/driftShare {
+				next.since = last.since
+			}
+		}
+		if c.seen.CompareAndSwap(last, next) {
+			return
+		}
+	}
+}
+
+// IsSteady reports whether Redis' clock is known not to have been set for so long.
+func (c *Clock) IsSteady(d time.Duration) bool {
+	seen := c.seen.Load()
+	return seen != nil && time.Since(seen.since) >= d
 }
 
 // Learn takes the TIME of a reply to what was sent when FloorMs was sentMs. The
@@ -49,7 +74,7 @@ func (c *Clock) Observe(redisMs int64) {
 // shows that the estimate was ahead of Redis' clock, which was set back.
 func (c *Clock) Learn(redisMs, sentMs int64) {
 	if redisMs >= c.FloorMs() || redisMs < sentMs {
-		c.Observe(redisMs)
+		c.Observe(redisMs, time.Now())
 	}
 }
 
@@ -81,7 +106,7 @@ func AtMost(d time.Duration) time.Duration { return d + d/driftShare }
 // the server that answers may be another one, whose clock is behind.
 func (c *Clock) Doubt() {
 	if seen := c.seen.Load(); seen != nil && !seen.doubted {
-		c.seen.CompareAndSwap(seen, &sighting{redisMs: seen.redisMs, at: seen.at, doubted: true})
+		c.seen.CompareAndSwap(seen, &sighting{redisMs: seen.redisMs, at: seen.at, since: seen.since, doubted: true})
 	}
 }
 
@@ -139,7 +164,7 @@ func (cs *Clocks) ask(ctx context.Context, node redis.UniversalClient, c *Clock)
 	case errParts != nil || len(parts) != 2:
 		return fmt.Errorf("ask for the time: %w", scripts.ErrReply)
 	}
-	c.Observe(parts[0]*1000 + parts[1]/1000)
+	c.Observe(parts[0]*1000+parts[1]/1000, time.Now())
 	return nil
 }
 

@@ -3,7 +3,7 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
 --      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0); where the queue keeps a history:
 --      11 ended (ZSET id -> ended_ms)  12 ends (HASH id -> end)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
+-- ARGV 1 epoch  2 span, see within, and behind it old_ms: tombstones that have expired by then may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
 --      what is dead, which counts as purged), or t and a tag that they must have  8 topics of the caller, see limit; others are answered 16
 --      9 limits of the history: count, age_ms; then per message: operation token, id, for an outbox row the token of
 --      the row to be cancelled, else '', the token that must be in force ('': any); another message of the id is left alone
@@ -13,8 +13,8 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
-if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
-local until_ms, topics = now_ms + tonumber(ARGV[4]), limit(ARGV[8])
+if not within(ARGV[2], now_ms) then return {2, now_ms} end
+local old_ms, until_ms, topics = math.min(now_ms, tonumber(string.match(ARGV[2], '%d+$'))), now_ms + tonumber(ARGV[4]), limit(ARGV[8])
 local tag = string.match(ARGV[7], '^t(.*)$')
 
 -- What a reschedule has answered under a token stays.
@@ -71,7 +71,7 @@ local function cancel(token, id, target, life)
     remember(KEYS[11], KEYS[12], ARGV[9], now_ms, {id, told(ARGV[7] == '1' and 'u' or 'c', due or '', tries, theirs, 31, reason or '')})
   end
   redis.call('ZREM', KEYS[1], found and id or '')
-  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', '0', '8')
+  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', old_ms, 'LIMIT', '0', '8')
   if #old > 0 then
     redis.call('ZREM', KEYS[7], unpack(old))
     redis.call('HDEL', KEYS[6], unpack(old))

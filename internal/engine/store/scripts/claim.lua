@@ -4,7 +4,7 @@
 --      8 holder (STRING instance|number|renewed_ms, PX lease)  9 meta (HASH)  10 routes (HASH slot -> route)
 -- ARGV 1 instance  2 number of this claim  3 messages_max (0 renews only)  4 bytes_max
 --      5 claim_timeout_ms  6 lease_ms  7 slot to take from (0: what is not parked)  8 a holder that counts as
---      lapsed ('': none)  9 how many live claims; then their tokens; then slots to be forgotten if they are empty
+--      lapsed ('': none)  9 old_ms: tombstones that have expired by then may go  10 how many live claims; then their tokens; then slots to be forgotten if they are empty
 -- RETURNS {0, now_ms, 0, more (the limit was reached; of a slot: it is not empty), next_due_ms of what is not
 --      parked (-1: none), packed, {attempts}, {stored},
 --      epoch, {stray claims}, the last number that the instance has claimed by, as it was before}, or {state, now_ms, held_ms, holder}; states as message.ClaimState.
@@ -15,7 +15,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = redis.call('HGET', KEYS[9], 'epoch')
 if not epoch then return {4, now_ms, 0, ''} end
-local instance, number, token, live_end = ARGV[1], tonumber(ARGV[2]), ARGV[1] .. '|' .. ARGV[2], 9 + ARGV[9]
+local instance, number, token, live_end = ARGV[1], tonumber(ARGV[2]), ARGV[1] .. '|' .. ARGV[2], 10 + ARGV[10]
 
 local holder = redis.call('GET', KEYS[8]) or ''
 local owner, last = string.match(holder, '^(.*)|(%d+)|%d+$')
@@ -24,13 +24,13 @@ last = owner == instance and tonumber(last) or 0
 local before = last
 -- Claims of others that outlived their lease are reclaimed first.
 local live, strays, foreign, own, extended, until_ms = {[token] = true}, {}, false, instance .. '|', {}, string.format('%d', now_ms + ARGV[5])
-for i = 10, live_end do live[ARGV[i]], extended[#extended + 1], extended[#extended + 2] = true, until_ms, ARGV[i] end
+for i = 11, live_end do live[ARGV[i]], extended[#extended + 1], extended[#extended + 2] = true, until_ms, ARGV[i] end
 for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], '0', '-1')) do
   if string.sub(claim, 1, #own) ~= own then foreign = true elseif not live[claim] then strays[#strays + 1] = claim end end
 local again = redis.call('HGET', KEYS[3], token)
 local outdated = not again and number <= last
 -- A write that is always allowed comes first.
-local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', '0', '1000')
+local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', math.min(now_ms, tonumber(ARGV[9])), 'LIMIT', '0', '1000')
 redis.call('ZREM', KEYS[7], '', unpack(old))
 if #old > 0 then redis.call('HDEL', KEYS[6], unpack(old)) end
 if not foreign and not outdated then last = math.max(last, number) end

@@ -19,9 +19,6 @@ for n, token in ipairs(tokens) do
     end
   end
 end
-local old = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', now_ms, 'LIMIT', '0', 2 * #tokens)
-redis.call('ZREM', KEYS[3], '', unpack(old))
-if #old > 0 then redis.call('HDEL', KEYS[2], unpack(old)) end
 if #forgotten == 0 then return 0 end
 redis.call('HDEL', KEYS[1], unpack(forgotten))
 if #gone > 0 then

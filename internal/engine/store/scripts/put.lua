@@ -2,7 +2,7 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
 --      10 gonettl (ZSET token -> expiry_ms)  11 tags (ZSET tag, NUL, id -> 0)
--- ARGV 1 epoch  2 not_after_ms  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
+-- ARGV 1 epoch  2 span, see within  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
 --      where nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
 --      due_ms, mark (1: a copy may be out; 0: none; due: one may where it is due by now; ms when the row was made:
 --      one may where it is due, and the row is older than what this shard has), until_ms (a message without a row:
@@ -13,7 +13,7 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
-if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
+if not within(ARGV[2], now_ms) then return {2, now_ms} end
 local ask, prefix = ARGV[3] == '0', ARGV[4] .. string.format('%013d', time[1] * 1000 + math.ceil(time[2] / 1000))
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local born_ms = tonumber(redis.call('HGET', KEYS[8], 'born') or -math.huge)

@@ -3,7 +3,7 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 gone (HASH token -> fate)
 --      5 gonettl (ZSET token -> expiry_ms)  6 settled (HASH token -> fate, id)  7 meta (HASH)  8 wake (channel)
 --      9 tags (ZSET tag, NUL, id -> 0)
--- ARGV 1 epoch  2 not_after_ms  3 tombstone_ms  4 format version  5 bytes_max read; then per message: id, due_ms,
+-- ARGV 1 epoch  2 span, see within  3 tombstone_ms  4 format version  5 bytes_max read; then per message: id, due_ms,
 --      mark (1: a copy may be out; 0: none; due: one may where it is due by now), the token under which it waits, token .. encoded
 -- RETURNS {status, now_ms, {code, due_ms}*}; see answer.go. Nothing changes unless status is 0. Code 6: it is as the row
 --      says now; 9: and a copy may be out; 3: it is being published; 8: another message waits, or none. Code 0: not looked at.
@@ -11,7 +11,7 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[7], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7], 'epoch', 'layout'))} end
-if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
+if not within(ARGV[2], now_ms) then return {2, now_ms} end
 local prefix = ARGV[4] .. string.format('%013d', time[1] * 1000 + math.ceil(time[2] / 1000))
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 local ended = {p = 13, c = 14, n = 14, m = 15, C = 17}

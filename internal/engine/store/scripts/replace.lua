@@ -3,7 +3,7 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 --      11 tags (ZSET tag, NUL, id -> 0)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
+-- ARGV 1 epoch  2 span, see within  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
 --      7 create (1; 0: only in the place of another, 11 where the id is free)  8 topics of the caller, see limit; in the
 --      place of others it creates nothing, which is answered 16  9 tombstone_ms, where what is created leaves one, and
 --      a message that has one is not created again, else 0; then per message: id,
@@ -14,7 +14,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local meta = redis.call('HMGET', KEYS[8], 'epoch', 'budget')
 if meta[1] ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
-if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
+if not within(ARGV[2], now_ms) then return {2, now_ms} end
 local second, version, bytes_max, ask = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6]), ARGV[7] == '0'
 -- An earlier run may have created what a further one finds, so that one is not refused.
 if meta[2] and not second and not ask and redis.call('HLEN', KEYS[2]) + (#ARGV - 9) / 3 > tonumber(string.match(meta[2], '^%d+')) then return {3, now_ms} end

@@ -2,7 +2,7 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
--- ARGV 1 epoch  2 not_after_ms  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
+-- ARGV 1 epoch  2 span, see within, and behind it old_ms: tombstones that have expired by then may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
 --      (1: only what is dead)  8 topics of the caller, see limit; others are answered 16; then per message: operation token, in force from now on, id, when (due_ms, "+" and a
 --      delay in ms, or "b" and how far from its own due time), for an outbox row, else '', the token in force from
 --      now on instead, and the token of the row to be rescheduled, and the token that must be in force ('': any);
@@ -13,9 +13,9 @@
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
-if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
+if not within(ARGV[2], now_ms) then return {2, now_ms} end
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
-local until_ms, topics = now_ms + tonumber(ARGV[4]), limit(ARGV[8])
+local old_ms, until_ms, topics = math.min(now_ms, tonumber(string.match(ARGV[2], '%d+$'))), now_ms + tonumber(ARGV[4]), limit(ARGV[8])
 
 -- How a token has ended that is in force no more: 13 published, 14 cancelled, 17 and a copy may be out. Where nobody had brought the
 -- message ('n'), this run and the cancel after it are done again: the first must find what it found then.
@@ -75,7 +75,7 @@ local function reschedule(token, id, when, row, target, life)
   -- The token of a row's message stays in force, or its row would not know it any more.
   local in_force = row or string.byte(ended) == 126 and ended or token
 
-  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', now_ms, 'LIMIT', '0', '8')
+  local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', old_ms, 'LIMIT', '0', '8')
   redis.call('ZREM', KEYS[7], '', unpack(old))
   redis.call('HDEL', KEYS[6], '', unpack(old))
   redis.call('ZADD', KEYS[1], due, id)

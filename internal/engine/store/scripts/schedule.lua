@@ -3,7 +3,7 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)  9 deadlines (ZSET)
 --      10 tags (ZSET tag, NUL, id -> 0); where what is created leaves a tombstone, and what has one is not created
 --      again:  11 gonettl (ZSET token -> expiry_ms)
--- ARGV 1 epoch  2 not_after_ms  3 call_start_ms, where an earlier run may have happened ('': none)
+-- ARGV 1 epoch  2 span, see within  3 call_start_ms, where an earlier run may have happened ('': none)
 --      4 four digits and a number: format version, create (1; 0 asks only, in a home of an earlier layout, and
 --      answers 11 where the id is free), relative (1: some are due after a delay), tagged (1: some have tags), bytes_max read of
 --      other messages; few calls have more behind it, each with a space before: tombstone_ms, and the topics of the
@@ -18,7 +18,7 @@ local second_s, part_ms = time[1] + 0, time[2] / 1000
 local now_ms = second_s * 1000 + math.floor(part_ms)
 local meta = redis.call('HMGET', KEYS[7], 'epoch', 'budget')
 if meta[1] ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[7], 'epoch', 'layout'))} end
-if now_ms > tonumber(ARGV[2]) then return {2, now_ms} end
+if not within(ARGV[2], now_ms) then return {2, now_ms} end
 -- Rounded up, so that a delay never ends early.
 local second, ask, relative = ARGV[3] ~= '', string.byte(ARGV[4], 2) == 48, string.byte(ARGV[4], 3) == 49
 local tagged, kept = string.byte(ARGV[4], 4) == 49, KEYS[11]

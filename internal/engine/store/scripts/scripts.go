@@ -27,11 +27,11 @@ type Script struct {
 
 // The scripts, by their verbs.
 var (
-	Schedule   = load("schedule", topic, limit, tags)
-	Replace    = load("replace", topic, limit, tags)
-	Put        = load("put", tags)
-	Cancel     = load("cancel", topic, limit, ends, tags)
-	Reschedule = load("reschedule", topic, limit, uid)
+	Schedule   = load("schedule", within, topic, limit, tags)
+	Replace    = load("replace", within, topic, limit, tags)
+	Put        = load("put", within, tags)
+	Cancel     = load("cancel", within, topic, limit, ends, tags)
+	Reschedule = load("reschedule", within, topic, limit, uid)
 	Get        = load("get")
 	Claim      = load("claim")
 	Confirm    = load("confirm")
@@ -57,7 +57,7 @@ var (
 	Touch      = load("touch")
 	Rows       = load("rows")
 	Remove     = load("remove", topic, ends, tags)
-	Renew      = load("renew", tags)
+	Renew      = load("renew", within, tags)
 	Page       = load("page")
 	Tagged     = load("tagged", where)
 	Members    = load("members", topic, where)
@@ -71,10 +71,11 @@ var (
 
 // What several scripts have in front: that keep the index of tags, and the history, ask
 // for a message's topic, know which ones their caller may touch, give a message another
-// token, and tell where one is.
+// token, tell where one is, and whether a run may take effect now.
 const (
 	tags, ends, topic = "shared/tags", "shared/ends", "shared/topic"
 	limit, uid, where = "shared/limit", "shared/uid", "shared/where"
+	within            = "shared/within"
 )
 
 func load(verb string, shared ...string) *Script {
