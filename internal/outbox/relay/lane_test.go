@@ -1,35 +1,50 @@
 package relay
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/delay/outbox/schema"
-	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
+// round does what a lane says until it would rest; more says that another batch may be had at once.
+func (d *driver) round(t *testing.T) (more bool, err error) {
+	t.Helper()
+	for {
+		switch a := d.lane.next(time.Now()); a.kind {
+		case actionRest:
+			return a.more, nil
+		case actionBackOff:
+			return false, nil
+		default:
+			if err := d.do(t.Context(), a); err != nil {
+				d.lane.failed(err)
+				return false, err
+			}
+		}
+	}
+}
+
 // slowLane is a lane, not the first, to which each look at everything is slow, and that makes none in
 // the next hour once rest was called.
 type slowLane struct {
-	*lane
+	*driver
 	scene *scene
 }
 
 func newSlowLane(s *scene) slowLane {
 	s.config.cheapLook, s.config.Batch = time.Nanosecond, 2
-	return slowLane{newLane(s.relay(), 1), s}
+	return slowLane{s.relay().driver(1), s}
 }
 
-func (l slowLane) rest() { l.sight.next = time.Now().Add(time.Hour) }
+func (l slowLane) rest() { l.lane.sight.whole = time.Now().Add(time.Hour) }
 
 func (l slowLane) work() (more bool) {
 	l.scene.t.Helper()
-	more, err := l.round(l.scene.t.Context())
+	more, err := l.round(l.scene.t)
 	require.NoError(l.scene.t, err)
 	return more
 }
@@ -57,37 +72,37 @@ func TestNewRowsBetweenSlowLooks(t *testing.T) {
 		require.Equal(t, "pending", s.State(late))
 
 		s.redis.with(func() { s.redis.ahead = outboxtest.Far })
-		l.sight.marks[0].floor.Number = reached
+		l.lane.sight.marks[0].floor.Number = reached
 		l.work()
 		s.RequireStored(reached)
 		require.Equal(t, "pending", s.State(late))
-		l.sight.next = time.Time{}
+		l.lane.sight.whole = time.Time{}
 		l.work()
 		s.RequireStored(late)
 	})
 }
 
-// TestBatchAfterASlowLook: it begins within seconds after Redis' clock was
-// read, so it is read again after a look that took long.
+// TestBatchAfterASlowLook: it begins within seconds after Redis' clock was read, so that is
+// read again after a look that took long; and its rows are locked from where the look has ended.
 func TestBatchAfterASlowLook(t *testing.T) {
 	t.Parallel()
-	d := outboxtest.Open(t, schema.Postgres, testenv.Postgres(t))
-	var looked time.Time
-	s := newScene(t, d.With(t, func(c *table.Config) {
-		c.Trace = func(s table.Statement) {
-			if strings.Contains(s.Query, "(SELECT load_ms") {
-				looked = time.Now()
-			}
+	for took, kind := range map[time.Duration]actionKind{readWithin: actionTake, readWithin + 1: actionClock} {
+		l, now := newLane(&Config{Lanes: 1}, []string{"orders"}, 0, &lookout{}), time.Now()
+		require.Equal(t, actionClock, l.next(now).kind)
+		l.clocked(outlook{now: now, read: now})
+		require.True(t, l.next(now).view.whole)
+		now = now.Add(took)
+		l.looked(now, map[string]table.Waiting{"orders": {Heads: true, First: table.Cursor{Ms: 7}}}, 0)
+		require.Equal(t, actionMark, l.next(now).kind)
+		l.marked(1)
+		a := l.next(now)
+		require.Equal(t, kind, a.kind)
+		if kind == actionClock {
+			l.clocked(outlook{now: now, read: now.Add(-2 * readWithin)}) // However slow Redis is.
+			a = l.next(now)
 		}
-	}))
-	due := s.Due(soon)
-	s.Insert(insert{ID: "first", DueMs: due})
-	l := newSlowLane(s)
-	look, err := l.look(t.Context())
-	require.NoError(t, err)
-	require.False(t, looked.IsZero())
-	require.False(t, look.read.Before(looked))
-	require.Equal(t, table.Cursor{Ms: due}, l.steps(look, "orders")[0].work.After, "a batch is locked from where the look has ended")
+		require.Equal(t, table.Cursor{Ms: 7}, a.step.work.After)
+	}
 }
 
 // TestSlowWayGoesOnward: batch follows batch through a backlog without a look at
@@ -124,11 +139,11 @@ func TestSlowWayAfterAFailure(t *testing.T) {
 		s.redis.with(func() { s.redis.fail = func(table.Identity) error { return errTest } })
 		s.Insert(insert{ID: "waits", DueMs: s.Due(soon)})
 		l.work()
-		require.True(t, l.sight.isWhole(time.Now().Add(waitingAgain)))
+		require.True(t, l.lane.sight.next(time.Now().Add(waitingAgain)).whole)
 		s.redis.with(func() { s.redis.err = errTest })
-		_, err := l.guardedRound(t.Context())
+		_, err := l.round(t)
 		require.Error(t, err)
-		require.True(t, l.sight.isWhole(time.Now()))
+		require.True(t, l.lane.sight.next(time.Now()).whole)
 	})
 }
 

@@ -101,14 +101,17 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.log.Log(ctx, level, "outbox relay started: the database is fit", "event", "outbox_fit", "table", r.db.Table(), "queues", len(r.names))
 	_ = r.watch(ctx) // What fails is tried again, see upkeep.
-	lives := newLives(r)
+	lives := &lives{r, map[string]*owner{}}
+	for _, name := range r.names {
+		lives.owners[name] = &owner{}
+	}
 	lives.step(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.upkeep(ctx) })
 	group.Go(func() error { return lives.run(ctx) })
 	group.Go(func() error { return (&screen{Relay: r}).run(ctx) })
 	for i := range r.config.Lanes {
-		group.Go(func() error { return newLane(r, i).run(ctx) })
+		group.Go(func() error { return r.driver(i).run(ctx) })
 	}
 	if r.config.Notify {
 		group.Go(func() error { return r.listen(ctx) })
