@@ -19,11 +19,11 @@ import (
 // storyRow is a row of a lane's story. It can be stored from an instant on; until then it waits, or
 // another message of its id is in its way.
 type storyRow struct {
-	queue               string
-	number, dueMs       int64
-	operation           bool
-	commits, good, done time.Time
-	blocked             bool
+	queue                         string
+	number, dueMs                 int64
+	operation                     bool
+	inserted, commits, good, done time.Time
+	blocked                       bool
 }
 
 func (r *storyRow) cursor() table.Cursor {
@@ -41,6 +41,8 @@ type storyLane struct {
 	slowEnd  time.Time // of its last slow look, zero: it has failed since
 	slowTook time.Duration
 	calls    int // since all was quiet
+	failure  error
+	isUnsure bool // since a failure it has not looked
 	lastKind actionKind
 }
 
@@ -83,20 +85,19 @@ func TestLane(t *testing.T) {
 			}
 			s.lanes = append(s.lanes, &storyLane{lane: l, at: s.start})
 		}
-		for i := range rapid.IntRange(0, 30).Draw(t, "rows") {
-			at := after("inserted", 120_000)
-			r := &storyRow{number: int64(i), queue: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "queue"), operation: rapid.Bool().Draw(t, "operation")}
+		waits := rapid.SampledFrom([][]int{{0}, {0, 0, 0, 7}, {0, 3600}}).Draw(t, "waits")
+		bursts := []time.Time{after("burst", 30_000), after("burst", 120_000), after("burst", 120_000)}
+		for range rapid.IntRange(0, 30).Draw(t, "rows") {
+			at := rapid.SampledFrom(bursts).Draw(t, "inserted").Add(time.Duration(rapid.IntRange(0, 1500).Draw(t, "inserted")) * time.Millisecond)
+			r := &storyRow{inserted: at, queue: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "queue"), operation: rapid.Bool().Draw(t, "operation")}
 			r.commits = at.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 1, 10}).Draw(t, "commits")) * time.Second)
-			r.dueMs = at.Add(time.Duration(rapid.SampledFrom([]int{-60, 0, 60, 3590, 3660}).Draw(t, "due"))*time.Second).UnixMilli() + int64(i)
-			r.good, r.blocked = r.commits.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 0, 0, 7, 3600}).Draw(t, "good"))*time.Second), rapid.Bool().Draw(t, "blocked")
+			r.dueMs = at.Add(time.Duration(rapid.SampledFrom([]int{-60, 0, 60, 3590, 3660}).Draw(t, "due")) * time.Second).UnixMilli()
+			r.good, r.blocked = r.commits.Add(time.Duration(rapid.SampledFrom(waits).Draw(t, "good"))*time.Second), rapid.Bool().Draw(t, "blocked")
 			s.rows = append(s.rows, r)
 		}
-		slices.SortStableFunc(s.rows, func(a, b *storyRow) int { return a.commits.Compare(b.commits) })
-		for i, r := range s.rows { // Numbers are given at the insert: late commits have lower ones.
+		slices.SortStableFunc(s.rows, func(a, b *storyRow) int { return a.inserted.Compare(b.inserted) })
+		for i, r := range s.rows {
 			r.number = int64(i + 1)
-			if i > 0 && r.commits.Sub(s.rows[i-1].commits) < time.Second && rapid.Bool().Draw(t, "late") {
-				r.number, s.rows[i-1].number = s.rows[i-1].number, r.number
-			}
 		}
 		s.end = s.start.Add(10 * time.Minute)
 		s.play()
@@ -122,7 +123,7 @@ func (s *story) play() {
 		s.requireStored(r)
 	}
 	for _, l := range s.lanes {
-		require.Less(s.t, l.calls, 4*60*5*8, "it turns where nothing is to be had")
+		require.Less(s.t, l.calls, 4*60*50, "it turns where nothing is to be had")
 	}
 }
 
@@ -131,9 +132,9 @@ func (s *story) requireStored(r *storyRow) {
 	can := slices.MaxFunc([]time.Time{r.commits, r.good, s.heals, time.UnixMilli(r.dueMs).Add(-storyHorizon)}, time.Time.Compare)
 	within := 100 * time.Second // A slow look twice, and the longest rest between two of them.
 	isPrompt := len(s.lanes) > 1 && r.good.Equal(r.commits) && time.UnixMilli(r.dueMs).Before(r.commits.Add(storyHorizon))
-	for _, other := range s.rows { // None was inserted after it and committed before, nor has its queue rest.
-		isPrompt = isPrompt && (other.commits.Before(r.commits) == (other.number < r.number) || other == r) &&
-			(other.queue != r.queue || other.blocked || other.good.Equal(other.commits))
+	isPrompt = isPrompt && r.commits.Sub(r.inserted) < lateAfter
+	for _, other := range s.rows { // None has its queue rest.
+		isPrompt = isPrompt && (other.queue != r.queue || other.blocked || other.good.Equal(other.commits))
 	}
 	if isPrompt && can.Equal(r.commits) && r.commits.After(s.heals.Add(time.Minute)) && r.commits.After(s.slow.Add(time.Minute)) {
 		within = 2 * time.Second
@@ -158,6 +159,12 @@ func (s *story) step(l *storyLane) {
 	a := l.next(now)
 	took := time.Duration(1+s.random.IntN(20)) * time.Millisecond
 	err := s.fault(now)
+	require.True(s.t, l.failure == nil || a.kind == actionBackOff && a.pause > 0, "it does not rest after a failure")
+	l.failure = nil
+	if a.kind == actionLook {
+		require.True(s.t, a.view.whole || !l.isUnsure, "nobody knows what is left")
+		l.isUnsure = false
+	}
 	if a.kind == actionLook || a.kind == actionTake {
 		require.True(s.t, now.Sub(a.outlook.read) <= readWithin || l.lastKind == actionClock, "it begins on an old clock")
 	}
@@ -195,9 +202,9 @@ func (s *story) step(l *storyLane) {
 			l.took(l.at, a.step, s.take(now, a.step))
 		}
 	}
-	if err != nil {
+	if l.failure = err; err != nil {
 		l.failed(err)
-		l.slowEnd = time.Time{}
+		l.slowEnd, l.isUnsure = time.Time{}, !errors.Is(err, context.DeadlineExceeded)
 	}
 }
 
