@@ -1,6 +1,8 @@
 package settler
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +17,10 @@ import (
 type ledgerRef struct {
 	queue string
 	shard int
+}
+
+func (r ledgerRef) compare(to ledgerRef) int {
+	return cmp.Or(cmp.Compare(r.queue, to.queue), cmp.Compare(r.shard, to.shard))
 }
 
 // told is what a row is to be told, by an entry of a ledger or, with none, by an
@@ -87,10 +93,7 @@ func (b *backlog) acknowledge(queue string, rows []store.SettledRow) {
 
 // begin is a pass over all that is known by now, and how many acknowledgements were forgotten.
 func (b *backlog) begin(databases int) (p *pass, dropped int) {
-	p = &pass{databases: databases, stale: b.stale, left: map[ledgerRef]bool{}}
-	for ref := range b.dirty {
-		p.refs = append(p.refs, ref)
-	}
+	p = &pass{databases: databases, stale: b.stale, left: map[ledgerRef]bool{}, refs: slices.SortedFunc(maps.Keys(b.dirty), ledgerRef.compare)}
 	dropped = b.dropped
 	clear(b.dirty)
 	b.stale, b.dropped = nil, 0
