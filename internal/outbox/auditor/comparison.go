@@ -106,7 +106,7 @@ func (c *comparison) asked(answers []store.Answer) (n Counts) {
 		if answer.Err == nil && answer.Code == store.Absent {
 			c.absent = append(c.absent, rows[i])
 		} else {
-			c.answer(rows[i], &answer, &n)
+			n.add(c.answer(rows[i], &answer))
 		}
 	}
 	c.missing.Store(2*len(c.absent) > len(rows))
@@ -143,7 +143,7 @@ func (c *comparison) put(answers []*store.Answer, err error) (n Counts) {
 		return n
 	}
 	for i, r := range rows {
-		c.answer(r, answers[i], &n)
+		n.add(c.answer(r, answers[i]))
 		r.Content.Body = nil
 	}
 	if c.there += int(n.There); 2*c.there > c.size {
@@ -161,7 +161,7 @@ func (c *comparison) renewed(rows []*table.Row, r renewal, err error) (n Counts)
 	}
 	n.Skipped, n.Blocked, c.left = int64(r.skipped), int64(r.blocked), append(c.left, r.left...)
 	for i, row := range r.put {
-		c.answer(row, r.answers[i], &n)
+		n.add(c.answer(row, r.answers[i]))
 	}
 	return n
 }
@@ -187,36 +187,36 @@ func (c *comparison) fail(rows []*table.Row, err error) {
 }
 
 // answer takes what Redis says of a row, nil where that can never be put.
-func (c *comparison) answer(r *table.Row, answer *store.Answer, n *Counts) {
-	end := func(state table.State, maybe bool) {
+func (c *comparison) answer(r *table.Row, answer *store.Answer) Counts {
+	end := func(state table.State, maybe bool) Counts {
 		if c.dry {
-			n.Settled++
-			return
+			return Counts{Settled: 1}
 		}
 		c.ended = append(c.ended, ended{r, table.Fate{Version: r.Version(), State: state, Maybe: maybe}})
+		return Counts{}
 	}
 	switch {
 	case answer == nil:
-		n.Blocked++
-		return
+		return Counts{Blocked: 1}
 	case answer.Err != nil:
 		c.left, c.err = append(c.left, r), answer.Err // One of many that say the same.
-		return
+		return Counts{}
 	}
 	switch answer.Code {
 	case store.Created:
-		n.PutBack++
+		return Counts{PutBack: 1}
 	case store.Mine:
-		n.There++
+		return Counts{There: 1}
 	case store.EndedPublished:
-		end(table.StatePublished, false)
+		return end(table.StatePublished, false)
 	case store.EndedCancelled, store.EndedMaybe:
-		end(table.StateCancelled, answer.Code == store.EndedMaybe)
+		return end(table.StateCancelled, answer.Code == store.EndedMaybe)
 	case store.EndedMoved:
-		n.Skipped++ // The operation that has moved it is done again.
+		return Counts{Skipped: 1} // The operation that has moved it is done again.
 	case store.Waiting, store.InFlight:
 		c.waiting = append(c.waiting, r)
+		return Counts{}
 	default:
-		n.Blocked++
+		return Counts{Blocked: 1}
 	}
 }

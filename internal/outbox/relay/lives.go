@@ -34,6 +34,14 @@ type lives struct {
 	owners map[string]*owner // by queue
 }
 
+func newLives(r *Relay) *lives {
+	l := &lives{r, map[string]*owner{}}
+	for _, name := range r.names {
+		l.owners[name] = &owner{}
+	}
+	return l
+}
+
 // owner is whose the rows of a queue are, as one bridge sees it, as a machine. Where the table
 // says another life than our Redis, that was emptied, or ours is another one:
 //

@@ -101,10 +101,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.log.Log(ctx, level, "outbox relay started: the database is fit", "event", "outbox_fit", "table", r.db.Table(), "queues", len(r.names))
 	_ = r.watch(ctx) // What fails is tried again, see upkeep.
-	lives := &lives{r, map[string]*owner{}}
-	for _, name := range r.names {
-		lives.owners[name] = &owner{}
-	}
+	lives := newLives(r)
 	lives.step(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.upkeep(ctx) })
