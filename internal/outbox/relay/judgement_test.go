@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,13 +24,13 @@ type oneMessage struct {
 	// why are the reasons of rows, last is how the last message has ended.
 	why       map[int64]string
 	published map[int64]time.Time // first, by the number of the message's row
+	meant     map[int64]int64     // the message's row, by an operation's that was asked for
 
 	live     string // the token
 	due      int64
 	marked   bool
 	inFlight bool
-	ended    map[string]store.Code
-	answers  map[string]store.Answer
+	gone     map[string]string
 	born     time.Time
 	owner    map[string]int64 // the message's row, by each of its tokens
 }
@@ -50,60 +51,74 @@ func (m *oneMessage) trouble() {
 			m.published[number] = m.now
 		}
 		if m.inFlight = !m.inFlight; !m.inFlight {
-			m.ended[m.live], m.live = store.EndedPublished, ""
+			m.gone[m.live], m.live = "p", ""
 		}
 	case "lose":
 		m.now = m.now.Add(time.Second)
-		m.live, m.inFlight, m.ended, m.answers, m.born = "", false, map[string]store.Code{}, map[string]store.Answer{}, m.now
+		m.live, m.inFlight, m.gone, m.born = "", false, map[string]string{}, m.now
 	}
 }
 
+// trace is how a token has ended, as the scripts leave it: p(ublished), c(ancelled), C: and a copy may be out, n: nobody
+// had brought it, or m and the token in its place.
+func (m *oneMessage) trace(token string) (what string) {
+	for what = m.gone[token]; strings.HasPrefix(what, "m"); what = m.gone[token] {
+		if token = what[1:]; token == m.live {
+			return what
+		}
+	}
+	return what
+}
+
+var traces = map[string]store.Code{"p": store.EndedPublished, "c": store.EndedCancelled, "C": store.EndedMaybe}
+
 // put is that of a store.
 func (m *oneMessage) put(r *table.Row) store.Answer {
-	if code, isOver := m.ended[r.Token]; isOver {
-		return store.Answer{Code: code}
-	}
-	switch {
+	switch what := m.trace(r.Token); {
 	case m.live == r.Token:
 		return store.Answer{Code: store.Mine}
+	case what == "n":
+		return store.Answer{Code: store.EndedCancelled}
+	case traces[what] != 0:
+		return store.Answer{Code: traces[what]}
+	case m.gone[r.Token] != "":
+		return store.Answer{Code: store.EndedMoved}
 	case m.live != "":
 		return store.Answer{Code: store.Waiting}
 	}
 	o := m.outlook()
-	m.live, m.due = r.Token, r.DueMs
-	m.marked = o.markOf(r) == store.MarkAlways || r.DueMs <= m.now.UnixMilli() && o.made(r).Before(m.born)
+	m.live, m.due, m.owner[r.Token] = r.Token, r.DueMs, r.Number
+	m.marked = o.markOf(r) == store.MarkAlways || r.DueMs <= m.now.Add(clockMargin).UnixMilli() && o.made(r).Before(m.born)
 	return store.Answer{Code: store.Created}
 }
 
 // operate is a cancel's or a reschedule's of a store.
-func (m *oneMessage) operate(op *table.Row, o store.Operation) (answer store.Answer) {
-	if known, isRepeated := m.answers[o.Token]; isRepeated {
-		return known
+func (m *oneMessage) operate(op *table.Row, o store.Operation) store.Answer {
+	isMove := op.Verb == table.VerbReschedule
+	done := store.Answer{Code: store.Done}
+	if m.marked {
+		done.Code = store.DoneMaybePublished
 	}
-	switch code, isOver := m.ended[o.Target]; {
-	case m.live != o.Target && isOver:
-		return store.Answer{Code: code}
-	case m.live != o.Target:
-		m.ended[o.Target] = store.EndedCancelled
-		return store.Answer{Code: store.NotFound}
-	case m.inFlight:
+	switch what := m.trace(o.Target); {
+	case isMove && m.live == o.Token:
+		return done
+	case isMove && traces[m.trace(o.Token)] != 0:
+		return store.Answer{Code: store.Done}
+	case m.live == o.Target && m.inFlight:
 		return store.Answer{Code: store.InFlight}
+	case m.live == o.Target && isMove:
+		m.gone[o.Target], m.live, m.due, m.owner[o.Token] = "m"+o.Token, o.Token, op.DueMs, m.owner[o.Target]
+		return done
+	case m.live == o.Target:
+		m.gone[o.Target], m.live = map[bool]string{false: "c", true: "C"}[m.marked], ""
+		return done
+	case traces[what] != 0:
+		return store.Answer{Code: traces[what]}
 	}
-	answer.Code = store.Done
-	if m.marked {
-		answer.Code = store.DoneMaybePublished
+	if m.gone[o.Target] == "" {
+		m.gone[o.Target] = map[bool]string{false: "n", true: "m" + o.Token}[isMove]
 	}
-	m.ended[m.live] = store.EndedCancelled
-	if m.marked {
-		m.ended[m.live] = store.EndedMaybe
-	}
-	if m.live = ""; op.Verb == table.VerbReschedule {
-		m.ended[o.Target] = store.EndedMoved
-		m.owner[o.Token] = m.owner[o.Target]
-		m.live, m.due = o.Token, op.DueMs
-	}
-	m.answers[o.Token] = answer
-	return answer
+	return store.Answer{Code: store.NotFound}
 }
 
 // group is what a transaction has gathered: copies, of which nothing stays if it is lost.
@@ -146,7 +161,7 @@ func (m *oneMessage) write(updates table.Updates) {
 			r.State, m.why[number] = u.State, u.Reason
 		}
 		if u.Lives {
-			r.Verb, m.owner[r.Token] = table.VerbSchedule, number
+			r.Verb = table.VerbSchedule
 		}
 	}
 }
@@ -165,6 +180,7 @@ func (m *oneMessage) judge(isFaulty bool) {
 			continue
 		}
 		require.Equal(m.t, g.Head.Token, q.operation.Target, "the token in force")
+		m.meant[q.row.Number] = g.Head.Number
 		fate := "answered"
 		if isFaulty {
 			m.trouble()
@@ -195,14 +211,14 @@ func TestJudgement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &oneMessage{
 			t: t, now: time.UnixMilli(1_700_000_000_000), rows: map[int64]*table.Row{}, why: map[int64]string{}, published: map[int64]time.Time{},
-			ended: map[string]store.Code{}, answers: map[string]store.Answer{}, owner: map[string]int64{},
+			gone: map[string]string{}, meant: map[int64]int64{}, owner: map[string]int64{},
 		}
 		due := func(label string) int64 {
 			return m.now.Add(time.Duration(rapid.SampledFrom([]int{-3, 20, 600}).Draw(t, label)) * time.Second).UnixMilli()
 		}
 		head := &table.Row{Number: 1, Token: "~token-of-message", DueMs: due("due"), CreatedMs: m.now.Add(-10 * time.Second).UnixMilli()}
 		head.Token = head.Token[:16]
-		m.rows[1], m.owner[head.Token] = head, 1
+		m.rows[1] = head
 		if rapid.Bool().Draw(t, "put by its producer") {
 			m.put(head)
 		}
@@ -218,7 +234,7 @@ func TestJudgement(t *testing.T) {
 		}
 		for range 20 { // What was in flight ends, and all is judged.
 			if m.inFlight {
-				m.ended[m.live], m.live, m.inFlight = store.EndedPublished, "", false
+				m.gone[m.live], m.live, m.inFlight = "p", "", false
 			}
 			m.judge(false)
 		}
@@ -230,7 +246,7 @@ func TestJudgement(t *testing.T) {
 }
 
 func (m *oneMessage) requireTrue() {
-	applied := int64(0)
+	applied, isJudged := int64(0), len(m.group().Operations) == 0
 	for _, number := range m.numbers() {
 		r := m.rows[number]
 		out, isOut := m.published[number]
@@ -238,15 +254,14 @@ func (m *oneMessage) requireTrue() {
 		case r.Verb == table.VerbSchedule && r.State == table.StateCancelled && m.why[number] == "" && !r.Maybe:
 			require.False(m.t, isOut, "%d is cancelled, and was published at %v", number, out)
 		case r.Verb == table.VerbCancel && r.State == table.StateCancelled:
-			for message := range m.published {
-				require.True(m.t, message > number || m.rows[message].State != table.StateCancelled, "a cancel is told as done, and its message was published")
-			}
+			_, isOut := m.published[m.meant[number]]
+			require.False(m.t, isOut, "a cancel is told as done, and its message was published")
 		case r.Verb == table.VerbReschedule && r.State == table.StateStored:
 			applied = cmp.Or(max(applied, number), number)
 		}
 	}
 	for number, r := range m.rows {
-		if r.Verb == table.VerbSchedule && r.State == table.StateStored && m.live != "" && m.owner[m.live] == number {
+		if isJudged && r.Verb == table.VerbSchedule && r.State == table.StateStored && m.live != "" && m.owner[m.live] == number {
 			require.Equal(m.t, r.DueMs, m.due, "the row says another due time than Redis")
 		}
 	}
