@@ -24,28 +24,28 @@ func (r *Relay) driver(number int) *driver {
 // run works until ctx ends. It returns nil: every failure is waited out.
 func (d *driver) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		switch a := d.lane.next(time.Now()); a.kind {
-		case actionRest:
-			d.outages.redis.Observe(ctx, nil)
-			d.outages.database.Observe(ctx, nil)
-			if a.more {
-				d.Wake()
-				continue
-			}
-			fallthrough
-		case actionBackOff:
-			wait.SleepOrWake(ctx, a.pause, d.wake)
-		default:
+		a := d.lane.next(time.Now())
+		switch {
+		case a.step != nil || a.view != nil:
 			if err := d.do(ctx, a); err != nil {
 				d.tell(ctx, err)
 				d.lane.failed(err)
 			}
+			continue
+		case !a.failed:
+			d.outages.redis.Observe(ctx, nil)
+			d.outages.database.Observe(ctx, nil)
+		}
+		if a.more {
+			d.Wake()
+		} else {
+			wait.SleepOrWake(ctx, a.pause, d.wake)
 		}
 	}
 	return nil
 }
 
-// do asks database and Redis. It survives a panic.
+// do takes a batch, or looks. It survives a panic.
 func (d *driver) do(ctx context.Context, a action) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -53,48 +53,52 @@ func (d *driver) do(ctx context.Context, a action) (err error) {
 			d.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "err", err)
 		}
 	}()
-	switch a.kind {
-	case actionClock:
-		o, err := d.outlook(ctx)
-		if err == nil {
-			d.lane.clocked(o)
-		}
-		return err
-	case actionMark:
-		number, err := d.db.Pending().Last(ctx)
-		if err == nil {
-			d.lane.marked(number)
-		}
-		return err
-	case actionTake:
-		o, err := d.take(ctx, a.outlook, a.step)
-		if err == nil {
-			d.lane.took(time.Now(), a.step, o)
-		}
-		return err
-	default:
-		return d.look(ctx, a.outlook, a.view)
+	if a.step == nil {
+		return d.look(ctx, a.view)
 	}
+	o, err := d.take(ctx, a.outlook, a.step)
+	if err == nil {
+		d.lane.took(time.Now(), a.step, o)
+	}
+	return err
 }
 
 // look asks what there is to do: of everything, or of what is new.
-func (d *driver) look(ctx context.Context, o outlook, v view) (err error) {
-	var found map[string]table.Waiting
-	var newest int64
-	if v.whole {
-		found, err = d.db.Pending().Look(ctx, d.names, o.untilMs(), v.within)
-	} else {
-		found, newest, err = d.db.Pending().New(ctx, d.names, v.floor, o.untilMs())
+func (d *driver) look(ctx context.Context, v *view) error {
+	o, err := d.outlook(ctx)
+	if err != nil {
+		return err
 	}
-	switch {
-	case err == nil:
-		d.lane.looked(time.Now(), found, newest)
-	case v.whole && errors.Is(err, context.DeadlineExceeded):
+	pending, there, began := d.db.Pending(), table.Floor{UntilMs: o.untilMs()}, time.Now()
+	if !v.whole {
+		var found map[string]table.Waiting
+		if found, there.Number, err = pending.New(ctx, d.names, v.floor, there.UntilMs); err == nil {
+			d.lane.looked(time.Now(), time.Since(began), found, there, o)
+		}
+		return err
+	}
+	found, err := pending.Look(ctx, d.names, there.UntilMs, v.within)
+	now, isLate := time.Now(), errors.Is(err, context.DeadlineExceeded)
+	took := now.Sub(began)
+	if err != nil && !isLate {
+		return err
+	}
+	if took > d.config.cheapLook {
+		number, failure := pending.Last(ctx)
+		if there.Number = number; failure == nil && !isLate {
+			o, failure = d.outlook(ctx) // It may have grown too old for a transaction.
+		}
+		if failure != nil {
+			return errors.Join(err, failure)
+		}
+	}
+	if isLate {
 		d.tell(ctx, err)
-		d.lane.timedOut(time.Now())
-		return nil
+		d.lane.timedOut(now, took, there)
+	} else {
+		d.lane.looked(now, took, found, there, o)
 	}
-	return err
+	return nil
 }
 
 // tell says what is away.
@@ -113,7 +117,7 @@ func (d *driver) tell(ctx context.Context, err error) {
 
 // take takes a batch of a queue to Redis. Of operations that a producer may still change it is
 // noted first that he may not.
-func (r *Relay) take(ctx context.Context, o outlook, s step) (out outcome, err error) {
+func (r *Relay) take(ctx context.Context, o outlook, s *step) (out outcome, err error) {
 	noted := true
 	for note := true; noted && err == nil; note = false {
 		out, noted, err = r.takeOnce(ctx, o, s, note)
@@ -121,7 +125,7 @@ func (r *Relay) take(ctx context.Context, o outlook, s step) (out outcome, err e
 	return out, err
 }
 
-func (r *Relay) takeOnce(ctx context.Context, o outlook, s step, note bool) (out outcome, noted bool, err error) {
+func (r *Relay) takeOnce(ctx context.Context, o outlook, s *step, note bool) (out outcome, noted bool, err error) {
 	work, away := s.work, r.outages.queues[s.work.Queue]
 	if s.operations {
 		away = r.outages.operations[work.Queue]

@@ -22,26 +22,16 @@ const (
 	readWithin = startWithin / 2
 )
 
-// actionKind is what a lane is to do.
-type actionKind uint8
-
-const (
-	actionClock   actionKind = iota // read Redis' clock: clocked
-	actionLook                      // look at the table as view says: looked, or timedOut
-	actionMark                      // read the highest number: marked
-	actionTake                      // take a batch to Redis: took
-	actionRest                      // a round has ended: wake the others if there is more, else sleep
-	actionBackOff                   // one has failed: sleep
-)
-
-// action is one, with what it takes. It is a record.
+// action is what a lane is to do: take the batch of a step to Redis, or else look at the table,
+// or else sleep. It is a record.
 type action struct {
-	kind    actionKind
-	outlook outlook
-	view    view
-	step    step
-	more    bool
-	pause   time.Duration
+	step    *step   // then took
+	outlook outlook // that the batch begins with
+	view    *view   // then looked, or timedOut
+	// A round has ended: where there is more to take, the others are woken instead. It has failed:
+	// nothing is known of database and Redis.
+	more, failed bool
+	pause        time.Duration
 }
 
 // step is a batch that may be taken now. It is a record.
@@ -55,62 +45,56 @@ type step struct {
 // lane works on one batch at a time, of one queue after the other, as a machine: it is told
 // what has happened, and says what to do next. Its diagram is in doc.go.
 //
-// Whatever fails: nothing begins on a time of Redis that was read longer than readWithin
-// before, but what comes right after it was read; all that can be stored is taken in time, by
-// this lane or, where only a slow look finds it, by another; and where nothing is to be had, it
-// rests.
+// Whatever fails: but for the first of a round nothing begins on a time of Redis that was read
+// longer than readWithin before; all that can be stored is taken in time, by this lane or, where
+// only a slow look finds it, by another; and where nothing is to be had, it rests.
 type lane struct {
 	first   bool
 	poll    time.Duration
-	names   []string // of queues
-	courses map[string]*courses
-	turn    int // which queue is next
+	names   []string                       // of queues
+	courses map[string]map[bool]*[2]course // by queue, and whether they are of operations: through what is new, and through all
+	turn    int                            // which queue is next
 	sight   sight
 	pause   wait.Backoff
 
+	// Of a round: there was a look, and which; steps are left, or there are more at once.
+	view    *view
 	outlook outlook
-	fresh   bool      // nothing has begun since that was read
-	view    view      // of the round's look
-	began   time.Time // when that was made; zero: it was not yet
-	number  bool      // the highest number is wanted
-	steps   []step    // of the round that are left
-	more    bool      // another batch may be had at once
-	backOff time.Duration
+	steps   []*step
+	isBegun bool // a batch was taken
+	more    bool
+	backOff time.Duration // after a failure
 }
 
 func newLane(c *Config, names []string, number int, shared *lookout) *lane {
 	l := &lane{
-		first: number == 0, poll: c.Poll, names: names, turn: number, pause: outbox.NewBackoff(), courses: map[string]*courses{},
+		first: number == 0, poll: c.Poll, names: names, turn: number, pause: outbox.NewBackoff(), courses: map[string]map[bool]*[2]course{},
 		sight: sight{leaves: number == 0 && c.Lanes > 1, cheap: c.cheapLook, shared: shared},
 	}
 	for _, name := range names {
-		l.courses[name] = &courses{newCourse(), newCourse(), newCourse(), newCourse()}
+		l.courses[name] = map[bool]*[2]course{true: {newCourse(), newCourse()}, false: {newCourse(), newCourse()}}
 	}
 	return l
 }
 
 // next is what to do now.
 func (l *lane) next(now time.Time) action {
+	isLate := l.isBegun && now.Sub(l.outlook.read) > readWithin // Others took long: look again before the next.
 	switch {
-	case l.number:
-		return action{kind: actionMark}
 	case l.backOff > 0:
-		pause := l.backOff
+		rest := action{pause: l.backOff, failed: true}
 		l.anew()
-		return action{kind: actionBackOff, pause: pause}
-	case !l.fresh && now.Sub(l.outlook.read) > readWithin && (l.began.IsZero() || len(l.steps) > 0):
-		return action{kind: actionClock}
-	case l.began.IsZero():
-		l.view, l.began, l.fresh = l.sight.next(now), now, false
-		return action{kind: actionLook, outlook: l.outlook, view: l.view}
-	case len(l.steps) > 0:
+		return rest
+	case l.view == nil:
+		l.view = l.sight.next(now)
+		return action{view: l.view}
+	case len(l.steps) > 0 && !isLate:
 		s := l.steps[0]
-		l.steps, l.fresh = l.steps[1:], false
-		s.work.UntilMs = l.outlook.untilMs()
-		return action{kind: actionTake, outlook: l.outlook, step: s}
+		l.steps, l.isBegun = l.steps[1:], true
+		return action{step: s, outlook: l.outlook}
 	}
-	rest := action{kind: actionRest, more: l.more}
-	if !l.more {
+	rest := action{more: l.more || isLate}
+	if !rest.more {
 		rest.pause = l.idle(now)
 	}
 	l.pause.Reset()
@@ -118,10 +102,8 @@ func (l *lane) next(now time.Time) action {
 	return rest
 }
 
-// anew begins a round: with Redis' time, and a look.
-func (l *lane) anew() {
-	l.outlook, l.began, l.number, l.steps, l.more, l.backOff = outlook{}, time.Time{}, false, nil, false, 0
-}
+// anew begins a round.
+func (l *lane) anew() { l.view, l.steps, l.isBegun, l.more, l.backOff = nil, nil, false, false, 0 }
 
 // idle is how long to pause where nothing was found. However long that is, somebody
 // looks at everything in time.
@@ -133,18 +115,14 @@ func (l *lane) idle(now time.Time) time.Duration {
 	return max(idleLane, pause)
 }
 
-// clocked takes the time of Redis.
-func (l *lane) clocked(o outlook) { l.outlook, l.fresh = o, true }
-
-// looked takes what a look has found: the rows that each queue has pending, and where it was
-// for new ones, the highest number that there is. Queues come in turn.
-func (l *lane) looked(now time.Time, found map[string]table.Waiting, newest int64) {
-	if l.view.whole {
-		l.number = l.sight.looked(now, now.Sub(l.began)) && !l.sight.isSlow()
-	} else {
-		l.sight.note(now, table.Floor{Number: newest, UntilMs: l.outlook.untilMs()})
+// looked takes what a look has found that took so long: the rows that each queue has pending. For
+// what was looked for Redis' time is told, and the highest number that there is, unless all was
+// looked at and that was cheap; and the time that batches begin with. Queues come in turn.
+func (l *lane) looked(now time.Time, took time.Duration, found map[string]table.Waiting, there table.Floor, o outlook) {
+	if !l.view.whole || l.sight.looked(now, took) && !l.sight.isSlow() {
+		l.sight.note(now, there)
 	}
-	l.turn++
+	l.outlook, l.turn = o, l.turn+1
 	for i := range l.names {
 		name := l.names[(l.turn+i)%len(l.names)]
 		l.plan(now, name, found[name])
@@ -152,49 +130,39 @@ func (l *lane) looked(now time.Time, found map[string]table.Waiting, newest int6
 }
 
 // timedOut says that a look at everything has not ended in time.
-func (l *lane) timedOut(now time.Time) {
+func (l *lane) timedOut(now time.Time, took time.Duration, there table.Floor) {
 	l.sight.gaveUp()
-	l.looked(now, nil, 0)
+	l.looked(now, took, nil, there, outlook{})
 	l.backOff = l.pause.Next()
-}
-
-// marked takes the highest number after a look that was slow for the first time.
-func (l *lane) marked(number int64) {
-	l.number = false
-	l.sight.note(l.began, table.Floor{Number: number, UntilMs: l.outlook.untilMs()})
 }
 
 // plan adds the batches of a queue. What is new comes first, since a way through
 // everything may be long.
 func (l *lane) plan(now time.Time, queue string, waits table.Waiting) {
-	c, whole := l.courses[queue], l.view.whole
 	for _, kind := range []struct {
 		operations bool
-		fresh, all *course
 		numbers    []int64
 		some       bool
-	}{
-		{true, &c.newOperations, &c.operations, waits.NewOperations, waits.Operations},
-		{false, &c.newHeads, &c.heads, waits.NewHeads, waits.Heads},
-	} {
-		s := step{operations: kind.operations, work: table.Work{Queue: queue}}
-		s.work.Operations = waits.Operations || !whole // Of those from before nothing is known then.
-		if len(kind.numbers) > 0 && kind.fresh.isReady(now) {
-			fresh := s
-			fresh.course, fresh.work.Numbers = kind.fresh, kind.fresh.behind(kind.numbers)
-			l.steps = append(l.steps, fresh)
+	}{{true, waits.NewOperations, waits.Operations}, {false, waits.NewHeads, waits.Heads}} {
+		courses := l.courses[queue][kind.operations]
+		fresh, all := &courses[0], &courses[1]
+		work := table.Work{Queue: queue, UntilMs: l.outlook.untilMs()}
+		work.Operations = waits.Operations || !l.view.whole // Of those from before nothing is known then.
+		if len(kind.numbers) > 0 && fresh.isReady(now) {
+			of := work
+			of.Numbers = fresh.behind(kind.numbers)
+			l.steps = append(l.steps, &step{course: fresh, operations: kind.operations, work: of})
 		}
-		underWay := !whole && kind.all.after != table.Cursor{}
-		if (kind.some || underWay) && kind.all.isReady(now) {
-			// A batch need not walk again to where the look has ended.
-			s.course, s.onward, s.work.After = kind.all, l.sight.isSlow() || l.number, cmp.Or(kind.all.after, waits.First)
-			l.steps = append(l.steps, s)
+		underWay := !l.view.whole && all.after != table.Cursor{}
+		if (kind.some || underWay) && all.isReady(now) {
+			work.After = cmp.Or(all.after, waits.First) // It need not walk again to where the look has ended.
+			l.steps = append(l.steps, &step{all, kind.operations, l.sight.isSlow(), work})
 		}
 	}
 }
 
 // took takes how a batch went.
-func (l *lane) took(now time.Time, s step, o outcome) {
+func (l *lane) took(now time.Time, s *step, o outcome) {
 	if o.waiting+o.blocked > 0 {
 		l.sight.hurry(now.Add(waitingAgain))
 	}
@@ -212,9 +180,6 @@ func (l *lane) failed(err error) {
 		l.backOff = l.pause.Next()
 	}
 }
-
-// courses are those of a queue: through all pending rows, and through the new ones.
-type courses struct{ newOperations, operations, newHeads, heads course }
 
 // course is how a lane goes through the pending rows of a queue. It begins with
 // what is due first, as long as rows leave. Where some had to wait, the next batch

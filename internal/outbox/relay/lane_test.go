@@ -1,11 +1,14 @@
 package relay
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
@@ -14,16 +17,13 @@ import (
 func (d *driver) round(t *testing.T) (more bool, err error) {
 	t.Helper()
 	for {
-		switch a := d.lane.next(time.Now()); a.kind {
-		case actionRest:
+		a := d.lane.next(time.Now())
+		if a.step == nil && a.view == nil {
 			return a.more, nil
-		case actionBackOff:
-			return false, nil
-		default:
-			if err := d.do(t.Context(), a); err != nil {
-				d.lane.failed(err)
-				return false, err
-			}
+		}
+		if err := d.do(t.Context(), a); err != nil {
+			d.lane.failed(err)
+			return false, err
 		}
 	}
 }
@@ -83,26 +83,26 @@ func TestNewRowsBetweenSlowLooks(t *testing.T) {
 }
 
 // TestBatchAfterASlowLook: it begins within seconds after Redis' clock was read, so that is
-// read again after a look that took long; and its rows are locked from where the look has ended.
+// read again after a look that took long.
 func TestBatchAfterASlowLook(t *testing.T) {
 	t.Parallel()
-	for took, kind := range map[time.Duration]actionKind{readWithin: actionTake, readWithin + 1: actionClock} {
-		l, now := newLane(&Config{Lanes: 1}, []string{"orders"}, 0, &lookout{}), time.Now()
-		require.Equal(t, actionClock, l.next(now).kind)
-		l.clocked(outlook{now: now, read: now})
-		require.True(t, l.next(now).view.whole)
-		now = now.Add(took)
-		l.looked(now, map[string]table.Waiting{"orders": {Heads: true, First: table.Cursor{Ms: 7}}}, 0)
-		require.Equal(t, actionMark, l.next(now).kind)
-		l.marked(1)
-		a := l.next(now)
-		require.Equal(t, kind, a.kind)
-		if kind == actionClock {
-			l.clocked(outlook{now: now, read: now.Add(-2 * readWithin)}) // However slow Redis is.
-			a = l.next(now)
+	d := outboxtest.Open(t, schema.Postgres, testenv.Postgres(t))
+	var looked time.Time
+	s := newScene(t, d.With(t, func(c *table.Config) {
+		c.Trace = func(s table.Statement) {
+			if strings.Contains(s.Query, "(SELECT load_ms") {
+				looked = time.Now()
+			}
 		}
-		require.Equal(t, table.Cursor{Ms: 7}, a.step.work.After)
-	}
+	}))
+	due := s.Due(soon)
+	s.Insert(insert{ID: "first", DueMs: due})
+	l := newSlowLane(s)
+	require.NoError(t, l.do(t.Context(), l.lane.next(time.Now())))
+	require.False(t, looked.IsZero())
+	a := l.lane.next(time.Now())
+	require.False(t, a.outlook.read.Before(looked))
+	require.Equal(t, table.Cursor{Ms: due}, a.step.work.After, "a batch is locked from where the look has ended")
 }
 
 // TestSlowWayGoesOnward: batch follows batch through a backlog without a look at

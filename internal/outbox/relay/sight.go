@@ -95,19 +95,19 @@ type view struct {
 }
 
 // next is how to look now.
-func (s *sight) next(now time.Time) view {
+func (s *sight) next(now time.Time) *view {
 	cheap, by := s.shared.read()
 	if s.leaves && cheap.After(s.slow) {
 		s.reset()
 	}
 	isWished := !by.IsZero() && !now.Before(by)
 	if !s.isSlow() || !s.leaves && (isWished || !now.Before(s.whole)) {
-		return view{whole: true, within: max(firstPatience, s.patience)}
+		return &view{whole: true, within: max(firstPatience, s.patience)}
 	}
 	for len(s.marks) > 1 && now.Sub(s.marks[1].at) >= lateAfter {
 		s.marks = slices.Delete(s.marks, 0, 1)
 	}
-	return view{floor: s.marks[0].floor}
+	return &view{floor: s.marks[0].floor}
 }
 
 // isSlow reports whether not every look is one at everything.

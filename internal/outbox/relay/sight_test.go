@@ -134,7 +134,7 @@ func TestALookThatDoesNotEnd(t *testing.T) {
 		require.True(t, s.looked(now, within))
 		s.note(now, table.Floor{})
 		require.False(t, s.next(now.Add(min(within, longestRest)-time.Second)).whole, "it takes half of the time at the most")
-		require.Equal(t, view{whole: true, within: min(2*within, mostPatience)}, s.next(now.Add(max(within, longestRest))))
+		require.Equal(t, &view{whole: true, within: min(2*within, mostPatience)}, s.next(now.Add(max(within, longestRest))))
 	}
 	s.reset()
 	require.Equal(t, firstPatience, s.next(now).within)

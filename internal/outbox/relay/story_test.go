@@ -36,14 +36,14 @@ func (r *storyRow) cursor() table.Cursor {
 // storyLane is a lane with its clock, and what it has done.
 type storyLane struct {
 	*lane
-	at       time.Time
-	asleep   bool
-	slowEnd  time.Time // of its last slow look, zero: it has failed since
-	slowTook time.Duration
-	calls    int // since all was quiet
-	failure  error
-	isUnsure bool // since a failure it has not looked
-	lastKind actionKind
+	at        time.Time
+	asleep    bool
+	slowEnd   time.Time // of its last slow look, zero: it has failed since
+	slowTook  time.Duration
+	calls     int // since all was quiet
+	failure   error
+	isUnsure  bool // since a failure it has not looked
+	hasLooked bool // and nothing has begun since
 }
 
 // story is a database and a Redis, and the lanes that work on them.
@@ -78,9 +78,11 @@ func TestLane(t *testing.T) {
 		for i := range lanes {
 			l := newLane(&Config{Lanes: lanes, Poll: defaultPoll, cheapLook: defaultCheapLook}, []string{"a", "b"}, i, shared)
 			l.pause.Random = s.random.Float64
-			for _, c := range l.courses {
-				for _, c := range []*course{&c.newOperations, &c.operations, &c.newHeads, &c.heads} {
-					c.pause.Random = s.random.Float64
+			for _, kinds := range l.courses {
+				for _, courses := range kinds {
+					for i := range courses {
+						courses[i].pause.Random = s.random.Float64
+					}
 				}
 			}
 			s.lanes = append(s.lanes, &storyLane{lane: l, at: s.start})
@@ -130,7 +132,7 @@ func (s *story) play() {
 // requireStored requires that a row was stored in time.
 func (s *story) requireStored(r *storyRow) {
 	can := slices.MaxFunc([]time.Time{r.commits, r.good, s.heals, time.UnixMilli(r.dueMs).Add(-storyHorizon)}, time.Time.Compare)
-	within := 100 * time.Second // A slow look twice, and the longest rest between two of them.
+	within := 2 * time.Minute // A slow look twice, and the longest rest between two of them.
 	isPrompt := len(s.lanes) > 1 && r.good.Equal(r.commits) && time.UnixMilli(r.dueMs).Before(r.commits.Add(storyHorizon))
 	isPrompt = isPrompt && r.commits.Sub(r.inserted) < lateAfter
 	for _, other := range s.rows { // None has its queue rest.
@@ -158,49 +160,33 @@ func (s *story) step(l *storyLane) {
 	now := l.at
 	a := l.next(now)
 	took := time.Duration(1+s.random.IntN(20)) * time.Millisecond
-	err := s.fault(now)
-	require.True(s.t, l.failure == nil || a.kind == actionBackOff && a.pause > 0, "it does not rest after a failure")
+	require.True(s.t, l.failure == nil || a.failed && a.pause > 0, "it does not rest after a failure")
 	l.failure = nil
-	if a.kind == actionLook {
-		require.True(s.t, a.view.whole || !l.isUnsure, "nobody knows what is left")
-		l.isUnsure = false
-	}
-	if a.kind == actionLook || a.kind == actionTake {
-		require.True(s.t, now.Sub(a.outlook.read) <= readWithin || l.lastKind == actionClock, "it begins on an old clock")
-	}
-	l.lastKind = a.kind
-	switch a.kind {
-	case actionRest, actionBackOff:
-		if a.more {
-			for _, other := range s.lanes {
-				if other.asleep {
-					other.at, other.asleep = now, false
-				}
-			}
-			return
-		}
-		l.at, l.asleep = now.Add(max(a.pause, time.Microsecond)), true
-		return
-	case actionClock:
+	err := s.fault(now)
+	switch {
+	case a.step != nil:
+		require.True(s.t, now.Sub(a.outlook.read) <= readWithin || l.hasLooked, "it begins on an old clock")
+		l.hasLooked = false
 		if now.Before(s.heals) {
 			took *= time.Duration(1 + s.random.IntN(200))
 		}
 		l.at = now.Add(took)
 		if err == nil {
-			l.clocked(outlook{now: now, read: now, horizon: storyHorizon})
-		}
-	case actionLook:
-		err = s.look(l, a, took, err)
-	case actionMark:
-		l.at = now.Add(took)
-		if err == nil {
-			l.marked(s.newest(now))
-		}
-	case actionTake:
-		l.at = now.Add(took)
-		if err == nil {
 			l.took(l.at, a.step, s.take(now, a.step))
 		}
+	case a.view != nil:
+		require.True(s.t, a.view.whole || !l.isUnsure, "nobody knows what is left")
+		l.isUnsure, l.hasLooked = false, true
+		err = s.look(l, a.view, took, err)
+	case a.more:
+		for _, other := range s.lanes {
+			if other.asleep {
+				other.at, other.asleep = now, false
+			}
+		}
+	default:
+		l.at, l.asleep = now.Add(max(a.pause, time.Microsecond)), true
+		return
 	}
 	if l.failure = err; err != nil {
 		l.failed(err)
@@ -217,9 +203,13 @@ func (s *story) newest(now time.Time) (number int64) {
 	return number
 }
 
-func (s *story) look(l *storyLane, a action, took time.Duration, err error) error {
+func (s *story) look(l *storyLane, v *view, took time.Duration, err error) error {
+	clock := outlook{now: l.at, read: l.at, horizon: storyHorizon}
+	if l.at.Before(s.heals) {
+		l.at = l.at.Add(time.Duration(s.random.IntN(4000)) * time.Millisecond) // Redis' clock was read slowly.
+	}
 	now := l.at
-	isSlow := a.view.whole && now.After(s.slow) && s.slowLook > defaultCheapLook
+	isSlow := v.whole && now.After(s.slow) && s.slowLook > defaultCheapLook
 	if took = min(took, 5*time.Millisecond); isSlow {
 		took = s.slowLook
 		if !l.slowEnd.IsZero() {
@@ -229,9 +219,10 @@ func (s *story) look(l *storyLane, a action, took time.Duration, err error) erro
 			require.False(s.t, l.first && len(s.lanes) > 1, "new rows wait for a slow look")
 		}
 	}
-	if isTimeOut := isSlow && took > a.view.within; isTimeOut {
-		l.at, l.slowEnd, l.slowTook = now.Add(a.view.within), now.Add(a.view.within), a.view.within
-		l.timedOut(l.at)
+	there := table.Floor{Number: max(s.newest(now), v.floor.Number), UntilMs: clock.untilMs()}
+	if isTimeOut := isSlow && took > v.within; isTimeOut {
+		l.at, l.slowEnd, l.slowTook = now.Add(v.within), now.Add(v.within), v.within
+		l.timedOut(l.at, v.within, there)
 		return nil
 	}
 	l.at = now.Add(took)
@@ -241,15 +232,15 @@ func (s *story) look(l *storyLane, a action, took time.Duration, err error) erro
 	if isSlow {
 		l.slowEnd, l.slowTook = l.at, took
 	}
-	found, untilMs := map[string]table.Waiting{}, a.outlook.untilMs()
+	found, untilMs := map[string]table.Waiting{}, clock.untilMs()
 	for _, r := range slices.SortedFunc(slices.Values(s.rows), byCursor) {
 		if !r.done.IsZero() || r.commits.After(now) {
 			continue
 		}
 		w, known := found[r.queue]
-		isNew := r.number > a.view.floor.Number
+		isNew := r.number > v.floor.Number
 		switch {
-		case a.view.whole:
+		case v.whole:
 			if !known {
 				w.First = table.Cursor{Ms: r.cursor().Ms}
 				w.Heads = w.First.Ms <= untilMs
@@ -257,14 +248,17 @@ func (s *story) look(l *storyLane, a action, took time.Duration, err error) erro
 			w.Operations = w.Operations || r.operation
 		case r.operation && isNew:
 			w.NewOperations = append(w.NewOperations, r.number)
-		case !r.operation && r.dueMs <= untilMs && (isNew || r.dueMs > a.view.floor.UntilMs):
+		case !r.operation && r.dueMs <= untilMs && (isNew || r.dueMs > v.floor.UntilMs):
 			w.NewHeads = append(w.NewHeads, r.number)
 		}
 		slices.Sort(w.NewHeads)
 		slices.Sort(w.NewOperations)
 		found[r.queue] = w
 	}
-	l.looked(l.at, found, max(s.newest(now), a.view.floor.Number))
+	if isSlow {
+		clock.now, clock.read = l.at, l.at
+	}
+	l.looked(l.at, took, found, there, clock)
 	return nil
 }
 
@@ -273,7 +267,7 @@ func byCursor(a, b *storyRow) int {
 }
 
 // take is a batch of three rows.
-func (s *story) take(now time.Time, st step) (o outcome) {
+func (s *story) take(now time.Time, st *step) (o outcome) {
 	work, resting := st.work, s.blocked.list(now, st.work.Queue)
 	var rows []*storyRow
 	for _, r := range s.rows {
