@@ -589,7 +589,7 @@ func TestAuditReadsRowsAgain(t *testing.T) {
 		require.Len(t, page.Rows, 1)
 		d.Exec(t, "UPDATE {t} SET status = 2 WHERE id = ?", number)
 		p := &pass{Auditor: s.auditor(), db: d.Database, queue: &s.config.Queues[0], report: &report{}}
-		c := p.chunk()
+		c := p.comparison()
 		c.ask(page.Rows)
 		require.NoError(t, p.work(outboxtest.Bounded(t), c))
 		require.Nil(t, s.Find("k", "one"))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
@@ -26,7 +27,8 @@ const (
 type action struct {
 	kind  actionKind
 	rows  []*table.Row
-	until time.Time // rows are put until then
+	until time.Time // rows are put until then, into this store
+	redis outbox.Store
 	fates []table.Fate
 	err   error // why it pauses
 }
@@ -48,20 +50,16 @@ type comparison struct {
 
 	rows    []*table.Row // to be asked for
 	absent  []*table.Row // to be read
-	whole   []*table.Row // to be put until then
+	whole   []*table.Row // to be put until then, into the store as it was pinned before they were read
 	until   time.Time
+	redis   outbox.Store
 	waiting []*table.Row // to be renewed
-	ended   []ended      // to be told
+	ended   []*table.Row // to be told their fates
+	fates   []table.Fate
 	left    []*table.Row // to be compared again
 
 	size, there int   // of the whole rows, and how many were there
 	err         error // why some are left
-}
-
-// ended is a row whose message has ended. It is a record.
-type ended struct {
-	row  *table.Row
-	fate table.Fate
 }
 
 // next is what to do now.
@@ -71,15 +69,11 @@ func (c *comparison) next(now time.Time) action {
 	}
 	switch {
 	case len(c.ended) > 0:
-		a := action{kind: actionTell}
-		for _, e := range c.ended {
-			a.fates = append(a.fates, e.fate)
-		}
-		return a
+		return action{kind: actionTell, fates: c.fates}
 	case len(c.waiting) > 0:
 		return action{kind: actionRenew, rows: c.waiting[:min(len(c.waiting), table.BatchRows)]}
 	case len(c.whole) > 0:
-		return action{kind: actionPut, rows: c.whole[:table.Affordable(c.whole)], until: c.until}
+		return action{kind: actionPut, rows: c.whole[:table.Affordable(c.whole)], until: c.until, redis: c.redis}
 	case len(c.rows) > 0:
 		return action{kind: actionAsk, rows: c.rows}
 	case len(c.absent) > 0:
@@ -118,20 +112,20 @@ func (c *comparison) asked(answers []store.Answer) (n Counts) {
 
 // reread takes rows that were missing, whole as they are now and read at that instant. What has
 // changed is somebody else's.
-func (c *comparison) reread(at time.Time, whole []*table.Row, err error) (n Counts) {
+func (c *comparison) reread(at time.Time, redis outbox.Store, whole []*table.Row, err error) (n Counts) {
 	if err != nil {
 		c.fail(c.absent, err)
 	} else {
 		n.Skipped = int64(len(c.absent) - len(whole))
-		c.read(at, whole)
+		c.read(at, redis, whole)
 	}
 	c.absent = nil
 	return n
 }
 
 // read takes whole rows.
-func (c *comparison) read(at time.Time, whole []*table.Row) {
-	c.whole, c.until, c.size, c.there = whole, at.Add(putWithin), len(whole), 0
+func (c *comparison) read(at time.Time, redis outbox.Store, whole []*table.Row) {
+	c.redis, c.whole, c.until, c.size, c.there = redis, whole, at.Add(putWithin), len(whole), 0
 }
 
 // put takes what Redis has answered to the first whole rows, nil where one can never be put.
@@ -168,17 +162,17 @@ func (c *comparison) renewed(rows []*table.Row, r renewal, err error) (n Counts)
 
 // told takes which rows say now that their message has ended.
 func (c *comparison) told(known []table.Known, err error) (n Counts) {
-	for i, e := range c.ended {
+	for i, r := range c.ended {
 		switch {
 		case err != nil:
-			c.left = append(c.left, e.row)
+			c.left = append(c.left, r)
 		case known[i] == table.KnownSettled:
 			n.Settled++
 		default:
 			n.Skipped++
 		}
 	}
-	c.ended, c.err = nil, errors.Join(c.err, err)
+	c.ended, c.fates, c.err = nil, nil, errors.Join(c.err, err)
 	return n
 }
 
@@ -192,7 +186,7 @@ func (c *comparison) answer(r *table.Row, answer *store.Answer) Counts {
 		if c.dry {
 			return Counts{Settled: 1}
 		}
-		c.ended = append(c.ended, ended{r, table.Fate{Version: r.Version(), State: state, Maybe: maybe}})
+		c.ended, c.fates = append(c.ended, r), append(c.fates, table.Fate{Version: r.Version(), State: state, Maybe: maybe})
 		return Counts{}
 	}
 	switch {

@@ -86,19 +86,10 @@ func (p *pass) step(ctx context.Context, most int) (n int, end bool) {
 	return n, end
 }
 
-// chunk is a comparison and the store of its whole rows: as it was pinned before these were
-// read.
-type chunk struct {
-	comparison
-	redis outbox.Store
-}
-
-func (p *pass) chunk() *chunk {
-	return &chunk{comparison: comparison{dry: p.dry, missing: &p.missing}}
-}
+func (p *pass) comparison() *comparison { return &comparison{dry: p.dry, missing: &p.missing} }
 
 // readOnce reads the next rows, and goes on; end says that they are the last.
-func (p *pass) readOnce(ctx context.Context, most int) (c *chunk, end bool, err error) {
+func (p *pass) readOnce(ctx context.Context, most int) (c *comparison, end bool, err error) {
 	before := int64(table.MaxDueMs)
 	if p.overdue {
 		now, err := p.queue.Store.Clock(ctx)
@@ -107,9 +98,10 @@ func (p *pass) readOnce(ctx context.Context, most int) (c *chunk, end bool, err 
 		}
 		before = now.Add(-overdueAfter).UnixMilli()
 	}
-	c, at, whole := p.chunk(), time.Now(), p.missing.Load() && !p.dry
+	c, at, whole := p.comparison(), time.Now(), p.missing.Load() && !p.dry
+	var redis outbox.Store
 	if whole {
-		if c.redis, err = p.queue.Store.Pin(ctx); err != nil {
+		if redis, err = p.queue.Store.Pin(ctx); err != nil {
 			return nil, false, err
 		}
 	}
@@ -118,7 +110,7 @@ func (p *pass) readOnce(ctx context.Context, most int) (c *chunk, end bool, err 
 		return nil, false, err
 	}
 	if whole {
-		c.read(at, page.Rows)
+		c.read(at, redis, page.Rows)
 	} else {
 		c.ask(page.Rows)
 	}
@@ -128,7 +120,7 @@ func (p *pass) readOnce(ctx context.Context, most int) (c *chunk, end bool, err 
 }
 
 // read is readOnce, repeated until the database answers or ctx ends.
-func (p *pass) read(ctx context.Context) (*chunk, bool, error) {
+func (p *pass) read(ctx context.Context) (*comparison, bool, error) {
 	pause := outbox.NewBackoff()
 	for {
 		c, end, err := p.readOnce(ctx, chunkRows)
@@ -143,7 +135,7 @@ func (p *pass) read(ctx context.Context) (*chunk, bool, error) {
 }
 
 // work compares a chunk, and repeats what could not be done.
-func (p *pass) work(ctx context.Context, c *chunk) error {
+func (p *pass) work(ctx context.Context, c *comparison) error {
 	for pause := outbox.NewBackoff(); p.compare(ctx, c); {
 		if !wait.Sleep(ctx, pause.Next()) {
 			return ctx.Err()
@@ -153,7 +145,7 @@ func (p *pass) work(ctx context.Context, c *chunk) error {
 }
 
 // compare does what a comparison says, and reports whether it is to go on after a pause.
-func (p *pass) compare(ctx context.Context, c *chunk) (again bool) {
+func (p *pass) compare(ctx context.Context, c *comparison) (again bool) {
 	a := c.next(time.Now())
 	for ; a.kind != actionEnd && a.kind != actionPause; a = c.next(time.Now()) {
 		p.report.add(p.do(ctx, c, a))
@@ -163,7 +155,7 @@ func (p *pass) compare(ctx context.Context, c *chunk) (again bool) {
 }
 
 // do asks Redis or the database.
-func (p *pass) do(ctx context.Context, c *chunk, a action) Counts {
+func (p *pass) do(ctx context.Context, c *comparison, a action) Counts {
 	limited, cancel := context.WithTimeout(ctx, putPhase)
 	defer cancel()
 	switch a.kind {
@@ -175,15 +167,14 @@ func (p *pass) do(ctx context.Context, c *chunk, a action) Counts {
 		return c.asked(p.queue.Store.Peek(limited, asked))
 	case actionRead:
 		at := time.Now()
+		var whole []*table.Row
 		redis, err := p.queue.Store.Pin(ctx)
-		if err != nil {
-			return c.reread(at, nil, err)
+		if err == nil {
+			whole, err = p.db.Stored().Again(ctx, a.rows)
 		}
-		c.redis = redis
-		whole, err := p.db.Stored().Again(ctx, a.rows)
-		return c.reread(at, whole, err)
+		return c.reread(at, redis, whole, err)
 	case actionPut:
-		answers, err := p.putBack(ctx, c.redis, a)
+		answers, err := p.putBack(ctx, a)
 		return c.put(answers, err)
 	case actionRenew:
 		r, err := p.renew(ctx, a.rows)
@@ -205,19 +196,19 @@ func markOf(r *table.Row) store.Mark {
 
 // putBack puts rows of which Redis may know nothing. There is no answer for one that can never
 // be put.
-func (p *pass) putBack(ctx context.Context, redis outbox.Store, a action) ([]*store.Answer, error) {
+func (p *pass) putBack(ctx context.Context, a action) ([]*store.Answer, error) {
 	ctx, cancel := context.WithDeadline(ctx, a.until)
 	defer cancel()
 	if err := p.db.Stored().Complete(ctx, a.rows); err != nil {
 		return nil, err
 	}
 	// What belongs to another Redis is not missing here.
-	if err := p.checkLife(ctx, redis, p.db.Lives().Confirm); err != nil {
+	if err := p.checkLife(ctx, a.redis, p.db.Lives().Confirm); err != nil {
 		return nil, err
 	}
 	limited, end := context.WithTimeout(ctx, putPhase)
 	defer end()
-	return p.put(ctx, a.rows, nil, func(puts []store.Row) []store.Answer { return redis.Put(limited, puts) }), nil
+	return p.put(ctx, a.rows, nil, func(puts []store.Row) []store.Answer { return a.redis.Put(limited, puts) }), nil
 }
 
 // put makes messages of rows, and writes those that can be written.

@@ -48,7 +48,7 @@ func TestComparison(t *testing.T) {
 		c := &comparison{dry: rapid.Bool().Draw(t, "dry"), missing: &atomic.Bool{}}
 		isWhole := !c.dry && rapid.Bool().Draw(t, "whole")
 		if isWhole {
-			c.read(now, slices.Clone(rows))
+			c.read(now, nil, slices.Clone(rows))
 		} else {
 			c.ask(slices.Clone(rows))
 		}
@@ -83,7 +83,7 @@ func TestComparison(t *testing.T) {
 				for _, r := range a.rows {
 					read[r.Number] = now
 				}
-				counts.add(c.reread(now, fresh, err))
+				counts.add(c.reread(now, nil, fresh, err))
 			case actionPut:
 				require.False(t, c.dry)
 				answers := make([]*store.Answer, len(a.rows))
@@ -121,10 +121,10 @@ func TestComparison(t *testing.T) {
 			case actionTell:
 				require.False(t, c.dry)
 				known := make([]table.Known, len(a.fates))
-				for i, e := range c.ended {
+				for i, r := range c.ended {
 					known[i] = table.KnownSettled
 					if err == nil {
-						done[e.row] = a.fates[i].State.String()
+						done[r] = a.fates[i].State.String()
 					}
 				}
 				counts.add(c.told(known, err))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -31,11 +30,13 @@ const (
 // nothing about rows.
 type lives struct {
 	*Relay
-	owners map[string]*owner // by queue
+	// By queue, and why its rows are not ours.
+	owners  map[string]*owner
+	refused map[string]error
 }
 
 func newLives(r *Relay) *lives {
-	l := &lives{r, map[string]*owner{}}
+	l := &lives{r, map[string]*owner{}, map[string]error{}}
 	for _, name := range r.names {
 		l.owners[name] = &owner{}
 	}
@@ -102,17 +103,20 @@ func (l *lives) run(ctx context.Context) error {
 
 // step looks at each queue once. What fails is tried again next time.
 func (l *lives) step(ctx context.Context) {
+	var refused error
 	for _, name := range l.names {
 		bounded, cancel := context.WithTimeout(ctx, clockTimeout)
 		err := l.look(bounded, name, l.owners[name])
 		cancel()
 		switch {
 		case err == nil, errors.Is(err, outbox.ErrOtherRedis):
-			l.others.set(name, err)
+			l.refused[name] = err
 		case ctx.Err() == nil && !errors.Is(err, store.ErrNoLayout):
 			l.log.DebugContext(ctx, "outbox cannot tell whose its rows are", "queue", name, "err", err)
 		}
+		refused = errors.Join(refused, l.refused[name])
 	}
+	l.others.Store(&refused)
 }
 
 // look compares the life that the table knows of a queue with that in Redis.
@@ -175,36 +179,5 @@ func (l *lives) take(ctx context.Context, queue string, o *owner, ours, why stri
 	l.log.WarnContext(ctx, "outbox rows belong to this Redis now: "+why, "event", "outbox_adopted", "queue", queue, "before", before, "life", ours)
 	o.confirm(ours)
 	l.Wake()
-	return nil
-}
-
-// others are the queues whose rows belong to another Redis. It is safe for concurrent use.
-type others struct {
-	mu     sync.Mutex
-	queues map[string]error
-}
-
-func (o *others) set(queue string, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if err == nil {
-		delete(o.queues, queue)
-		return
-	}
-	if o.queues == nil {
-		o.queues = map[string]error{}
-	}
-	o.queues[queue] = err
-}
-
-// any is why the rows of a queue are not ours, the first by name; nil where all are.
-func (o *others) any(names []string) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, name := range names {
-		if err := o.queues[name]; err != nil {
-			return err
-		}
-	}
 	return nil
 }

@@ -33,7 +33,7 @@ type Relay struct {
 	refusals  *refusals
 	blocked   *blocked
 	lookout   lookout
-	others    others
+	others    atomic.Pointer[error]         // why rows are another Redis'
 	disowned  chan struct{}                 // a batch has found that its rows belong to another Redis
 	skew      atomic.Pointer[time.Duration] // how far the database's clock is ahead, nil before it was measured
 	wake      chan struct{}
@@ -76,7 +76,10 @@ func (r *Relay) State() error {
 	}
 	select {
 	case <-r.ready:
-		return r.others.any(r.names)
+		if others := r.others.Load(); others != nil {
+			return *others
+		}
+		return nil
 	default:
 		return errNotReached
 	}
