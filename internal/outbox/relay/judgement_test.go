@@ -240,7 +240,7 @@ func TestJudgement(t *testing.T) {
 		}
 		m.requireTrue()
 		for number, r := range m.rows {
-			require.True(t, r.State != table.StatePending, "%d is not judged: %s", number, r.Verb)
+			require.NotEqual(t, table.StatePending, r.State, "%d is not judged: %s", number, r.Verb)
 		}
 	})
 }
