@@ -79,7 +79,7 @@ func newLane(c *Config, names []string, number int, shared *lookout) *lane {
 
 // next is what to do now.
 func (l *lane) next(now time.Time) action {
-	isLate := l.isBegun && now.Sub(l.outlook.read) > readWithin // Others took long: look again before the next.
+	isLate := l.isBegun && len(l.steps) > 0 && now.Sub(l.outlook.read) > readWithin // Others took long: look again before the next.
 	switch {
 	case l.backOff > 0:
 		rest := action{pause: l.backOff, failed: true}
