@@ -589,7 +589,9 @@ func TestAuditReadsRowsAgain(t *testing.T) {
 		require.Len(t, page.Rows, 1)
 		d.Exec(t, "UPDATE {t} SET status = 2 WHERE id = ?", number)
 		p := &pass{Auditor: s.auditor(), db: d.Database, queue: &s.config.Queues[0], report: &report{}}
-		require.NoError(t, p.work(outboxtest.Bounded(t), chunk{rows: page.Rows}))
+		c := p.comparison()
+		c.ask(page.Rows)
+		require.NoError(t, p.work(outboxtest.Bounded(t), c))
 		require.Nil(t, s.Find("k", "one"))
 		require.Equal(t, Counts{Skipped: 1}, p.report.counts)
 	})

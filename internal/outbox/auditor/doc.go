@@ -11,6 +11,10 @@
 //	                                              ▼ or have a pending operation
 //	                             put under the row's token, in 25 s
 //
+// A comparison is that of a chunk, as a machine: told what Redis and the database have answered, it
+// says what to ask, read, put, renew or tell next, until nothing is left (TestComparison). Which
+// rows a step compares, turns say (TestTurns). Passes and watches drive them.
+//
 // It locks no row, but one whose message waits under a token from before, see renew.
 // Whatever ended a message since its row was read has left a trace in Redis that lives longer than those 25 s, and the put obeys it; a loss after the store
 // was pinned has it refused. So it may run beside everything else, and beside others of

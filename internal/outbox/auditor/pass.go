@@ -43,16 +43,6 @@ type pass struct {
 	missing atomic.Bool
 }
 
-// chunk are rows that are compared together.
-type chunk struct {
-	rows []*table.Row
-	// whole rows may be put: they were read at that instant, by one who knew the store
-	// as it is pinned.
-	whole  bool
-	readAt time.Time
-	redis  outbox.Store
-}
-
 // run goes through all rows. The error is that ctx has ended.
 func (p *pass) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -77,6 +67,12 @@ func (p *pass) run(ctx context.Context) error {
 	}
 }
 
+// begin has the next step be of these rows, with a report of its own.
+func (p *pass) begin(overdue bool, after table.Cursor) {
+	p.overdue, p.after, p.report = overdue, after, &report{observe: p.config.Observe}
+	p.missing.Store(false)
+}
+
 // step compares the next rows, at most so many, and returns how many they were, and
 // whether they were the last. What fails is left to the next turn.
 func (p *pass) step(ctx context.Context, most int) (n int, end bool) {
@@ -85,38 +81,46 @@ func (p *pass) step(ctx context.Context, most int) (n int, end bool) {
 		p.db.Heed(err)
 		return 0, false
 	}
-	_, err = p.compare(ctx, c)
-	p.away.Observe(ctx, err)
-	return len(c.rows), end
+	n = len(c.rows) + len(c.whole)
+	p.compare(ctx, c)
+	return n, end
 }
 
+func (p *pass) comparison() *comparison { return &comparison{dry: p.dry, missing: &p.missing} }
+
 // readOnce reads the next rows, and goes on; end says that they are the last.
-func (p *pass) readOnce(ctx context.Context, most int) (c chunk, end bool, err error) {
+func (p *pass) readOnce(ctx context.Context, most int) (c *comparison, end bool, err error) {
 	before := int64(table.MaxDueMs)
 	if p.overdue {
 		now, err := p.queue.Store.Clock(ctx)
 		if err != nil {
-			return c, false, err
+			return nil, false, err
 		}
 		before = now.Add(-overdueAfter).UnixMilli()
 	}
-	if p.missing.Load() && !p.dry {
-		c.whole, c.readAt = true, time.Now()
-		if c.redis, err = p.queue.Store.Pin(ctx); err != nil {
-			return c, false, err
+	c, at, whole := p.comparison(), time.Now(), p.missing.Load() && !p.dry
+	var redis outbox.Store
+	if whole {
+		if redis, err = p.queue.Store.Pin(ctx); err != nil {
+			return nil, false, err
 		}
 	}
-	page, err := p.db.Stored().After(ctx, p.queue.Name, p.after, before, most, c.whole)
+	page, err := p.db.Stored().After(ctx, p.queue.Name, p.after, before, most, whole)
 	if err != nil {
-		return c, false, err
+		return nil, false, err
 	}
-	c.rows, p.after = page.Rows, page.Last
-	p.report.add(Counts{Looked: int64(page.All), Skipped: int64(page.All - len(c.rows))})
+	if whole {
+		c.read(at, redis, page.Rows)
+	} else {
+		c.ask(page.Rows)
+	}
+	p.after = page.Last
+	p.report.add(Counts{Looked: int64(page.All), Skipped: int64(page.All - len(page.Rows))})
 	return c, page.End, nil
 }
 
 // read is readOnce, repeated until the database answers or ctx ends.
-func (p *pass) read(ctx context.Context) (c chunk, end bool, err error) {
+func (p *pass) read(ctx context.Context) (*comparison, bool, error) {
 	pause := outbox.NewBackoff()
 	for {
 		c, end, err := p.readOnce(ctx, chunkRows)
@@ -125,98 +129,60 @@ func (p *pass) read(ctx context.Context) (c chunk, end bool, err error) {
 		}
 		p.db.Heed(err)
 		if !wait.Sleep(ctx, pause.Next()) {
-			return c, end, errors.Join(ctx.Err(), err)
+			return nil, false, errors.Join(ctx.Err(), err)
 		}
 	}
 }
 
 // work compares a chunk, and repeats what could not be done.
-func (p *pass) work(ctx context.Context, c chunk) error {
-	pause := outbox.NewBackoff()
-	for {
-		left, err := p.compare(ctx, c)
-		p.away.Observe(ctx, err)
-		if len(left) == 0 {
-			return nil
-		}
+func (p *pass) work(ctx context.Context, c *comparison) error {
+	for pause := outbox.NewBackoff(); p.compare(ctx, c); {
 		if !wait.Sleep(ctx, pause.Next()) {
-			return errors.Join(ctx.Err(), err)
+			return ctx.Err()
 		}
-		c = chunk{rows: left}
 	}
+	return nil
 }
 
-// compare compares rows, and returns those that are to be compared again, with the
-// reason. Those that are whole may be missing; of the others, Redis is asked first.
-func (p *pass) compare(ctx context.Context, c chunk) (left []*table.Row, err error) {
-	if len(c.rows) == 0 {
-		return nil, nil
+// compare does what a comparison says, and reports whether it is to go on after a pause.
+func (p *pass) compare(ctx context.Context, c *comparison) (again bool) {
+	a := c.next(time.Now())
+	for ; a.kind != actionEnd && a.kind != actionPause; a = c.next(time.Now()) {
+		p.report.add(p.do(ctx, c, a))
 	}
-	if !c.whole {
-		var absent []*table.Row
-		if absent, left, err = p.ask(ctx, c.rows); err != nil {
-			return append(left, absent...), err
-		}
-		p.missing.Store(2*len(absent) > len(c.rows))
-		if len(absent) == 0 || p.dry {
-			p.report.add(Counts{PutBack: int64(len(absent))})
-			return left, nil
-		}
-		if c, err = p.readAgain(ctx, absent); err != nil {
-			return append(left, absent...), err
-		}
-	}
-	ctx, cancel := context.WithDeadline(ctx, c.readAt.Add(putWithin))
-	defer cancel()
-	there := 0
-	for rest := c.rows; len(rest) > 0; {
-		if ctx.Err() != nil {
-			return append(left, rest...), errors.Join(err, ctx.Err())
-		}
-		part := rest[:table.Affordable(rest)]
-		rest = rest[len(part):]
-		found, errPart := p.putBack(ctx, c.redis, part)
-		left, err = append(left, found.left...), errors.Join(err, errPart)
-		there += int(found.counts.There)
-		for _, r := range part {
-			r.Content.Body = nil
-		}
-	}
-	if 2*there > len(c.rows) {
-		p.missing.Store(false)
-	}
-	return left, err
+	p.away.Observe(ctx, a.err)
+	return a.kind == actionPause
 }
 
-// readAgain reads rows whole, as they are now.
-func (p *pass) readAgain(ctx context.Context, rows []*table.Row) (c chunk, err error) {
-	c.whole, c.readAt = true, time.Now()
-	if c.redis, err = p.queue.Store.Pin(ctx); err != nil {
-		return c, err
-	}
-	c.rows, err = p.db.Stored().Again(ctx, rows)
-	p.report.add(Counts{Skipped: int64(len(rows) - len(c.rows))})
-	return c, err
-}
-
-// ask asks Redis for the rows' tokens, and returns those of which it knows nothing.
-func (p *pass) ask(ctx context.Context, rows []*table.Row) (absent, left []*table.Row, err error) {
-	asked := make([]store.Row, len(rows))
-	for i, r := range rows {
-		asked[i] = store.Row{Token: r.Token, Message: &message.Message{ID: r.ID, Key: r.Key}}
-	}
+// do asks Redis or the database.
+func (p *pass) do(ctx context.Context, c *comparison, a action) Counts {
 	limited, cancel := context.WithTimeout(ctx, putPhase)
 	defer cancel()
-	var found findings
-	for i, answer := range p.queue.Store.Peek(limited, asked) {
-		if answer.Err == nil && answer.Code == store.Absent {
-			absent = append(absent, rows[i])
-			continue
+	switch a.kind {
+	case actionAsk:
+		asked := make([]store.Row, len(a.rows))
+		for i, r := range a.rows {
+			asked[i] = store.Row{Token: r.Token, Message: &message.Message{ID: r.ID, Key: r.Key}}
 		}
-		found.add(rows[i], answer)
+		return c.asked(p.queue.Store.Peek(limited, asked))
+	case actionRead:
+		at := time.Now()
+		var whole []*table.Row
+		redis, err := p.queue.Store.Pin(ctx)
+		if err == nil {
+			whole, err = p.db.Stored().Again(ctx, a.rows)
+		}
+		return c.reread(at, redis, whole, err)
+	case actionPut:
+		answers, err := p.putBack(ctx, a)
+		return c.put(answers, err)
+	case actionRenew:
+		r, err := p.renew(ctx, a.rows)
+		return c.renewed(a.rows, r, err)
+	default:
+		known, err := p.db.Ended().Settle(ctx, a.fates)
+		return c.told(known, err)
 	}
-	again, err := p.renew(ctx, found.waiting)
-	return absent, append(found.left, again...), errors.Join(err, found.err, p.tell(ctx, &found))
 }
 
 // markOf is when a row's message is marked that Redis has lost: it may have been
@@ -228,38 +194,40 @@ func markOf(r *table.Row) store.Mark {
 	return store.MarkDue
 }
 
-// putBack puts rows of which Redis may know nothing.
-func (p *pass) putBack(ctx context.Context, redis outbox.Store, rows []*table.Row) (found findings, err error) {
-	if err := p.db.Stored().Complete(ctx, rows); err != nil {
-		found.left = rows
-		return found, err
-	}
-	var puts []store.Row
-	var good []*table.Row
-	for _, r := range rows {
-		m, err := p.message(ctx, r)
-		if err != nil {
-			continue
-		}
-		puts = append(puts, store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: markOf(r)})
-		good = append(good, r)
-	}
-	if len(puts) == 0 {
-		return found, nil
+// putBack puts rows of which Redis may know nothing. There is no answer for one that can never
+// be put.
+func (p *pass) putBack(ctx context.Context, a action) ([]*store.Answer, error) {
+	ctx, cancel := context.WithDeadline(ctx, a.until)
+	defer cancel()
+	if err := p.db.Stored().Complete(ctx, a.rows); err != nil {
+		return nil, err
 	}
 	// What belongs to another Redis is not missing here.
-	if err := p.checkLife(ctx, redis, p.db.Lives().Confirm); err != nil {
-		found.left = good
-		return found, err
+	if err := p.checkLife(ctx, a.redis, p.db.Lives().Confirm); err != nil {
+		return nil, err
 	}
-	limited, cancel := context.WithTimeout(ctx, putPhase)
-	defer cancel()
-	for i, answer := range redis.Put(limited, puts) {
-		found.add(good[i], answer)
+	limited, end := context.WithTimeout(ctx, putPhase)
+	defer end()
+	return p.put(ctx, a.rows, nil, func(puts []store.Row) []store.Answer { return a.redis.Put(limited, puts) }), nil
+}
+
+// put makes messages of rows, and writes those that can be written.
+func (p *pass) put(ctx context.Context, rows []*table.Row, before map[int64]string, write func([]store.Row) []store.Answer) []*store.Answer {
+	answers := make([]*store.Answer, len(rows))
+	var puts []store.Row
+	var good []int
+	for i, r := range rows {
+		if m := p.message(ctx, r); m != nil {
+			puts = append(puts, store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: markOf(r), Before: before[r.Number]})
+			good = append(good, i)
+		}
 	}
-	again, err := p.renew(ctx, found.waiting)
-	found.left = append(found.left, again...)
-	return found, errors.Join(err, found.err, p.tell(ctx, &found))
+	if len(puts) > 0 {
+		for n, answer := range write(puts) {
+			answers[good[n]] = &answer
+		}
+	}
+	return answers
 }
 
 // checkLife reports where the rows belong to another Redis; confirm reads that in a
@@ -274,75 +242,15 @@ func (p *pass) checkLife(ctx context.Context, redis outbox.Store, confirm func(c
 
 var errHuge = errors.New("headers and body are too large to read")
 
-// message is that of a row, or why the row can never be put back.
-func (p *pass) message(ctx context.Context, r *table.Row) (m *message.Message, err error) {
-	if r.IsHuge() {
-		err = errHuge
-	} else {
+// message is that of a row, nil where the row can never be put back.
+func (p *pass) message(ctx context.Context, r *table.Row) (m *message.Message) {
+	err := errHuge
+	if !r.IsHuge() {
 		m, err = r.Message(p.queue.Sink, p.queue.MaxMessage)
 	}
 	if err != nil {
 		p.log.DebugContext(ctx, "outbox row cannot be put back", "queue", r.Queue, "id", r.ID, "err", err)
-		p.report.add(Counts{Blocked: 1})
-	}
-	return m, err
-}
-
-// findings are what Redis has answered.
-type findings struct {
-	counts Counts
-	ended  []table.Fate
-	// waiting are rows for which another message of their identity waits, or is published.
-	waiting []*table.Row
-	left    []*table.Row
-	err     error // why some are left
-}
-
-func (f *findings) add(r *table.Row, answer store.Answer) {
-	if answer.Err != nil {
-		f.left, f.err = append(f.left, r), answer.Err
-		return
-	}
-	switch answer.Code {
-	case store.Created:
-		f.counts.PutBack++
-	case store.Mine:
-		f.counts.There++
-	case store.EndedPublished:
-		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StatePublished})
-	case store.EndedCancelled:
-		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StateCancelled})
-	case store.EndedMaybe:
-		f.ended = append(f.ended, table.Fate{Version: r.Version(), State: table.StateCancelled, Maybe: true})
-	case store.EndedMoved:
-		f.counts.Skipped++ // The operation that has moved it is done again.
-	case store.Waiting, store.InFlight:
-		f.waiting = append(f.waiting, r)
-	default:
-		f.counts.Blocked++
-	}
-}
-
-// tell tells rows that their message has ended.
-func (p *pass) tell(ctx context.Context, f *findings) error {
-	defer func() { p.report.add(f.counts) }()
-	if p.dry {
-		f.counts.Settled += int64(len(f.ended))
 		return nil
 	}
-	if len(f.ended) == 0 {
-		return nil
-	}
-	known, err := p.db.Ended().Settle(ctx, f.ended)
-	if err != nil {
-		return err
-	}
-	for _, k := range known {
-		if k == table.KnownSettled {
-			f.counts.Settled++
-		} else {
-			f.counts.Skipped++
-		}
-	}
-	return nil
+	return m
 }

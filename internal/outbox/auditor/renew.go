@@ -2,7 +2,6 @@ package auditor
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -16,6 +15,16 @@ import (
 // may wait for Redis. [store.Rows.Put] wants it to be shorter than store.MaxCall.
 const lockPhase = 8 * time.Second
 
+// renewal is what came of rows that were to be put in the place of other messages. It is a
+// record.
+type renewal struct {
+	put     []*table.Row
+	answers []*store.Answer // nil: it can never be put
+	left    []*table.Row    // there was no room for these
+	skipped int             // somebody else works on them
+	blocked int             // the other message is in force, or is not known to have been this one
+}
+
 // renew puts rows in the place of messages that wait under tokens which are in force no
 // more: Redis has these where it was put back to an earlier state, and would publish them
 // at a due time that was changed since, or although they have ended.
@@ -24,100 +33,65 @@ const lockPhase = 8 * time.Second
 // lives under its token and ours was rescheduled: then it is ours, as it was before. The
 // row is locked and has no pending operation, so its token stays in force until Redis has
 // answered.
-func (p *pass) renew(ctx context.Context, rows []*table.Row) (left []*table.Row, err error) {
-	for part := range slices.Chunk(rows, table.BatchRows) {
-		again, errPart := p.renewSome(ctx, part)
-		left, err = append(left, again...), errors.Join(err, errPart)
-	}
-	return left, err
-}
-
-func (p *pass) renewSome(ctx context.Context, rows []*table.Row) (left []*table.Row, err error) {
+func (p *pass) renew(ctx context.Context, rows []*table.Row) (r renewal, err error) {
 	redis, err := p.queue.Store.Pin(ctx)
 	if err != nil {
-		return rows, err
+		return r, err
 	}
 	s, err := p.stale(ctx, redis, rows)
-	if err != nil {
-		return rows, err
+	if r.blocked = len(rows) - len(s.rows); err != nil || len(s.rows) == 0 {
+		return r, err
 	}
-	p.report.add(Counts{Blocked: int64(len(rows) - len(s.rows))})
-	if len(s.rows) == 0 {
-		return nil, nil
-	}
-	var found findings
-	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, lockPhase)
+	defer cancel()
 	err = p.db.Within(ctx, func(t *table.Tx) error {
 		fresh, err := t.LockLive(ctx, s.rows)
 		if err != nil {
 			return err
 		}
-		found.counts.Skipped = int64(len(s.rows) - len(fresh))
-		fresh = slices.DeleteFunc(fresh, func(r *table.Row) bool { return !s.ended[r.Number] && r.Revision == 0 })
-		found.counts.Blocked = int64(len(s.rows)-len(fresh)) - found.counts.Skipped
 		if err := p.checkLife(ctx, redis, t.Life); err != nil {
 			return err
 		}
+		locked := len(fresh)
+		fresh = slices.DeleteFunc(fresh, func(r *table.Row) bool { return !s.ended[r.Number] && r.Revision == 0 })
+		r.skipped, r.blocked = len(s.rows)-locked, r.blocked+locked-len(fresh)
 		if p.dry {
-			found.counts.PutBack = int64(len(fresh))
+			r.put, r.answers = fresh, slices.Repeat([]*store.Answer{{Code: store.Created}}, len(fresh))
 			return nil
 		}
 		n := table.Affordable(fresh)
-		found.left, fresh = append(found.left, fresh[n:]...), fresh[:n]
-		if err := t.Complete(ctx, fresh); err != nil {
+		r.put, r.left = fresh[:n], fresh[n:]
+		if err := t.Complete(ctx, r.put); err != nil {
 			return err
 		}
-		limited, cancel := context.WithDeadline(ctx, began.Add(lockPhase))
-		defer cancel()
-		return t.Write(ctx, p.replace(limited, redis, fresh, s.before, &found))
+		r.answers = p.put(ctx, r.put, s.before, func(puts []store.Row) []store.Answer { return redis.Renew(limited, puts) })
+		updates := table.Updates{}
+		for i, row := range r.put {
+			if answer := r.answers[i]; answer != nil && answer.Err == nil {
+				updates.Set(row.Number, renewed(row, answer))
+			}
+		}
+		return t.Write(ctx, updates)
 	})
-	if err != nil {
-		return s.rows, err
-	}
-	for _, r := range found.left {
-		r.Content = table.Content{}
-	}
-	return found.left, errors.Join(found.err, p.tell(ctx, &found))
+	return r, err
 }
 
-// replace is what renew does while the rows are locked.
-func (p *pass) replace(ctx context.Context, redis outbox.Store, rows []*table.Row, before map[int64]string, found *findings) table.Updates {
-	var puts []store.Row
-	var good []*table.Row
-	for _, r := range rows {
-		m, err := p.message(ctx, r)
-		if err != nil {
-			continue
-		}
-		puts = append(puts, store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: markOf(r), Before: before[r.Number]})
-		good = append(good, r)
+// renewed is what becomes of a row that was to be put in the place of another message, and has
+// the answer say what a put would have.
+func renewed(r *table.Row, answer *store.Answer) (u table.Update) {
+	switch answer.Code {
+	case store.DoneMaybePublished:
+		u, answer.Code = table.Update{State: table.StateStored, Maybe: true}, store.Created
+	case store.Replaced, store.Mine:
+		u.State, answer.Code = table.StateStored, store.Created
+	case store.InFlight: // A copy goes out that the row has not asked for.
+		u.Maybe, answer.Code = true, store.NotFound
+	default:
 	}
-	updates := table.Updates{}
-	if len(puts) == 0 {
-		return updates
+	if u.State == r.State {
+		u.State = 0
 	}
-	for i, answer := range redis.Renew(ctx, puts) {
-		r, change := good[i], table.Update{}
-		if answer.Err == nil {
-			switch answer.Code {
-			case store.DoneMaybePublished:
-				change = table.Update{State: table.StateStored, Maybe: true}
-				answer.Code = store.Created
-			case store.Replaced, store.Mine:
-				change.State = table.StateStored
-				answer.Code = store.Created
-			case store.InFlight: // A copy goes out that the row has not asked for.
-				change.Maybe = true
-			default:
-			}
-			if change.State == r.State {
-				change.State = 0
-			}
-			updates.Set(r.Number, change)
-		}
-		found.add(r, answer)
-	}
-	return updates
+	return u
 }
 
 // stale are rows whose identities' messages in Redis may be in force no more.

@@ -116,7 +116,9 @@ func (a *Auditor) renewPage(ctx context.Context, q *Queue, list []table.Version,
 			rows = append(rows, &table.Row{Identity: v.Identity, Number: number, Token: v.Token})
 		}
 		p := &pass{Auditor: a, db: d, queue: q, dry: dry, report: report}
-		if _, err := p.renew(ctx, rows); err != nil {
+		c := p.comparison()
+		c.renew(rows)
+		if err := p.work(ctx, c); err != nil {
 			return err
 		}
 	}

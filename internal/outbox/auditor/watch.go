@@ -98,84 +98,20 @@ func (w *watch) compareAll(ctx context.Context) bool {
 // inTurn compares overdue rows, and all others in turn, until it is disturbed or the
 // queue is another's.
 func (w *watch) inTurn(ctx context.Context) {
-	rounds, behind := w.rounds(), w.db.Stored().Behind()
-	turn := w.pass()
-	turn.after = behind       // What is before is overdue.
-	began := time.Now()       // of this turn
-	before := began           // of the one before
-	var opening time.Duration // of this turn: its first step finds the beginning
-	for pause := auditEvery; wait.Sleep(ctx, pause); {
+	t := newTurns(w.config.Rate, w.config.overdue, w.db.Stored().Behind(), time.Now())
+	p := w.pass()
+	for wait.Sleep(ctx, auditEvery) {
 		if w.queue.Mine != nil && !w.queue.Mine() {
 			return
 		}
-		most := w.config.Rate - w.stepOverdue(ctx, rounds, time.Since(before))
-		pause = auditEvery
-		first, stepped := turn.after == behind, time.Now()
-		_, end := turn.step(ctx, max(1, most))
-		if first {
-			opening = time.Since(stepped)
-		}
-		if end {
-			pause = max(auditEvery, leastTurn-time.Since(began), wait.Rest(opening))
-			turn.after, before, began = behind, began, time.Now().Add(pause)
+		for r, most := t.next(time.Now()); r != nil; r, most = t.next(time.Now()) {
+			p.begin(r.overdue, r.after)
+			began := time.Now()
+			n, end := p.step(ctx, most)
+			t.stepped(r, began, time.Now(), n, p.report.mended(), p.after, end)
+			if overdue, oldest := t.overdue(time.Now()); r.overdue && w.config.Watch != nil {
+				w.config.Watch(w.queue.Name, overdue, oldest)
+			}
 		}
 	}
-}
-
-// round goes through overdue rows, a step at a time, again and again. However many
-// of them stay overdue, the others have their turn.
-type round struct {
-	*pass
-	from, to table.Cursor
-	next     time.Time // when its next step is due
-	// left is how many of this round are still overdue, told how many were of the one
-	// before.
-	left, told int
-}
-
-// rounds are those of the watch: what is due at 0 is one of its own where it stands
-// among other rows, so that these do not delay the rest.
-func (w *watch) rounds() []*round {
-	behind := w.db.Stored().Behind()
-	list := []*round{{from: behind, to: table.Cursor{Ms: table.MaxDueMs}}}
-	if behind != (table.Cursor{}) {
-		list = append(list, &round{to: behind})
-	}
-	for _, r := range list {
-		r.pass = w.pass()
-		r.overdue, r.after = true, r.from
-	}
-	return list
-}
-
-// stepOverdue goes on with the rounds that are due, and returns how many rows it has
-// compared: half of the rate at the most.
-func (w *watch) stepOverdue(ctx context.Context, rounds []*round, oldest time.Duration) (compared int) {
-	overdue, stepped := 0, false
-	for _, r := range rounds {
-		if !time.Now().Before(r.next) {
-			stepped = true
-			compared += r.step(ctx, max(1, w.config.Rate/2/len(rounds)))
-		}
-		overdue += max(r.left, r.told)
-	}
-	if stepped && w.config.Watch != nil {
-		w.config.Watch(w.queue.Name, overdue, oldest)
-	}
-	return compared
-}
-
-// step compares the next rows of the round, at most so many, and returns how many they
-// were.
-func (r *round) step(ctx context.Context, most int) int {
-	r.report = &report{observe: r.config.Observe}
-	began := time.Now()
-	n, end := r.pass.step(ctx, most)
-	r.left += n - r.report.mended()
-	rest := wait.Rest(time.Since(began))
-	if end || r.after == r.to {
-		r.after, r.told, r.left, rest = r.from, r.left, 0, max(r.config.overdue, rest)
-	}
-	r.next = began.Add(rest)
-	return n
 }

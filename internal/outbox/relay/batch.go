@@ -7,68 +7,65 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
+// operateWidth is how many identities are worked on at the same time; the
+// operations of one go one after the other.
+const operateWidth = 16
+
 // batch is the work on the rows of a queue in one transaction.
 type batch struct {
-	relay *Relay
-	queue *outbox.Queue
-	redis outbox.Store // of the queue, pinned
-	look  outlook
-	born  born
-	// bodies reads headers and bodies, for one at a time.
-	bodies struct {
-		sync.Mutex
-		complete func(*table.Row) error
-	}
+	verdicts
+	relay   *Relay
+	queue   *outbox.Queue
+	redis   outbox.Store // of the queue, pinned
+	outlook outlook
+	// since is when Redis has all that it has of the queue, zero where that is unknown; it is
+	// asked once.
+	since func() (time.Time, error)
 
-	mu      sync.Mutex
-	updates table.Updates
-	applied []applied
-	tally   tally
-}
-
-// born is since when Redis has all that it has of the queue, zero where that is
-// unknown; see batch.maybeOut.
-type born struct {
-	once sync.Once
-	last time.Time
-	err  error
+	reading sync.Mutex // of bodies, one at a time
 }
 
 // batch begins the work on what was seen. What its transaction reads before Redis
 // loses something it does not write after that.
-func (r *Relay) batch(ctx context.Context, look outlook, queue string) (*batch, error) {
+func (r *Relay) batch(ctx context.Context, o outlook, queue string) (*batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	redis, err := r.queues[queue].Store.Pin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &batch{relay: r, queue: r.queues[queue], redis: redis, look: look, updates: table.Updates{}}, nil
+	return &batch{verdicts: newVerdicts(), relay: r, queue: r.queues[queue], redis: redis, outlook: o}, nil
 }
 
-// applied is what the observer is told once the transaction is committed.
-type applied struct {
-	table.Identity
-	verb   table.Verb
-	state  table.State
-	reason string
-}
-
-// tally is how the rows of a batch fared.
-type tally struct {
-	settled, waiting int
-	blocked          []blockedRow
-	err              error // one of those why rows wait, if any is known
+// load brings a batch of messages into Redis, whose rows are locked.
+func (b *batch) load(ctx, redis context.Context, t *table.Tx, work table.Work) (o outcome, err error) {
+	rows, err := t.LockHeads(ctx, work)
+	if err != nil || len(rows) == 0 {
+		return o, err
+	}
+	n := table.Affordable(rows)
+	full := n < len(rows) || len(rows) == work.Most
+	rows = rows[:n]
+	if err := t.Complete(ctx, rows); err != nil {
+		return o, err
+	}
+	if err := b.checkLife(ctx, t); err != nil {
+		return o, err
+	}
+	b.put(redis, rows)
+	return b.outcome(rows[n-1], full), t.Write(ctx, b.updates)
 }
 
 // put writes messages to Redis.
 func (b *batch) put(ctx context.Context, rows []*table.Row) {
-	defer b.guard(ctx)
+	defer b.guard(ctx, &b.verdicts)
 	good := make([]*table.Row, 0, len(rows))
 	puts := make([]store.Row, 0, len(rows))
 	for _, r := range rows {
@@ -84,16 +81,8 @@ func (b *batch) put(ctx context.Context, rows []*table.Row) {
 		return
 	}
 	for i, answer := range b.redis.Put(ctx, puts) {
-		b.putAnswered(good[i], answer)
+		b.verdicts.put(good[i], answer)
 	}
-}
-
-func (b *batch) putAnswered(r *table.Row, answer store.Answer) {
-	if why := inTheWay(answer); why != "" {
-		b.block(r, why)
-		return
-	}
-	b.set(r, judgePut(answer), answer.Err)
 }
 
 var errHuge = errors.New("headers and body are too large to read")
@@ -106,105 +95,140 @@ func (b *batch) prepareRow(r *table.Row) (store.Row, error) {
 	if err != nil {
 		return store.Row{}, err
 	}
-	return store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: b.look.markOf(r), Made: b.made(r)}, nil
+	return store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: b.outlook.markOf(r), Made: b.outlook.made(r)}, nil
 }
 
-const (
-	// clockMargin is how far the clocks of Redis' nodes may be apart.
-	clockMargin = 2 * time.Second
-	// skewMargin is how wrong the measured difference of the clocks of database and
-	// Redis may be, unknownSkew what it may be before it was measured.
-	skewMargin, unknownSkew = 2 * time.Second, time.Minute
-	// tombstone is how long Redis remembers how a token has ended, see [store.Row].
-	tombstone = time.Minute
-	// remembered is for how long after it was due Redis certainly knows what became
-	// of a message, at the moment at which the look is made: what follows may take
-	// a while, too.
-	remembered = tombstone - redisPhase - startWithin - clockMargin
-)
-
-// markOf is when a pending row's message is marked. It may have been published
-// by a producer's own put, and Redis have lost that since; or its row was told, before
-// a failover of the database took that back: then it was due for longer than Redis
-// remembers.
-func (o outlook) markOf(r *table.Row) store.Mark {
-	if r.Maybe || o.now.Sub(r.DueAt()) > remembered {
-		return store.MarkAlways
+// operate applies a batch of operations. Where a producer may still change some, it is noted
+// that he may not, and nothing else is done.
+func (b *batch) operate(ctx, redis context.Context, t *table.Tx, work table.Work, note bool) (o outcome, noted bool, err error) {
+	work.Most = min(work.Most, table.BatchRows)
+	rows, err := t.LockOperations(ctx, work)
+	if err != nil || len(rows) == 0 {
+		return o, false, err
 	}
-	return store.MarkDueIfOlder
+	list := make([]table.Identity, len(rows))
+	for i, r := range rows {
+		list[i] = r.Identity
+	}
+	groups, busy, err := t.Gather(ctx, list)
+	if err != nil {
+		return o, false, err
+	}
+	if noted, err := b.begin(ctx, t, groups, note); noted || err != nil {
+		return o, noted, err
+	}
+	b.wait(len(busy), nil)
+	b.operateAll(ctx, redis, t, groups)
+	return b.outcome(rows[len(rows)-1], len(rows) == work.Most), false, t.Write(ctx, b.updates)
 }
 
-// maybeOut reports whether a copy of the row's message may be out, where Redis knows
-// nothing of it: by the same rules as the marks. ifOlder says that this is so where the
-// row is older than what Redis has.
-func (o outlook) maybeOut(r *table.Row) (maybe, ifOlder bool) {
-	since := o.now.Sub(r.DueAt())
-	switch {
-	case r.Maybe || since > remembered:
-		return true, false
-	case since < -clockMargin:
-		return false, false
-	case r.State == table.StateStored:
-		return true, false
-	default:
-		return false, true
+// begin is before operations are applied: they belong to this Redis, and no producer may
+// change them any more; those of which that was to be noted wait for the next transaction.
+func (b *batch) begin(ctx context.Context, t *table.Tx, groups []*table.Group, note bool) (noted bool, err error) {
+	if err := b.checkLife(ctx, t); err != nil {
+		return false, err
+	}
+	var numbers []int64
+	for _, g := range groups {
+		for _, op := range g.Operations {
+			if op.IsUnnoted() {
+				numbers = append(numbers, op.Number)
+			}
+		}
+	}
+	if len(numbers) == 0 || !note {
+		return false, nil
+	}
+	return true, t.Note(ctx, numbers)
+}
+
+// checkLife is for batches that have locked their rows: what they bring to Redis belongs
+// there.
+func (b *batch) checkLife(ctx context.Context, t *table.Tx) error {
+	rows, err := t.Life(ctx, b.queue.Name, b.redis.Life())
+	if err != nil {
+		return err
+	}
+	return outbox.CheckLife(b.queue.Name, b.redis.Life(), rows.Name, rows.Silent)
+}
+
+func (b *batch) operateAll(ctx, redis context.Context, t *table.Tx, groups []*table.Group) {
+	b.since = sync.OnceValues(func() (time.Time, error) { return b.bornLast(redis) })
+	var working errgroup.Group
+	working.SetLimit(operateWidth)
+	judged := make([]*judgement, len(groups))
+	for i, g := range groups {
+		judged[i] = newJudgement(b.outlook, g)
+		working.Go(func() error {
+			b.judge(ctx, redis, t, judged[i])
+			return nil
+		})
+	}
+	_ = working.Wait() // None returns an error.
+	for _, j := range judged {
+		b.join(&j.verdicts)
 	}
 }
 
-// made is when the row was made at the earliest, by Redis' clock.
-func (b *batch) made(r *table.Row) time.Time {
-	ahead := unknownSkew
-	if skew := b.relay.skew.Load(); skew != nil {
-		ahead = *skew + skewMargin
+// judge finds out what a judgement asks.
+func (b *batch) judge(ctx, redis context.Context, t *table.Tx, j *judgement) {
+	defer b.guard(ctx, &j.verdicts)
+	for q := j.next(); q.row != nil; q = j.next() {
+		if q.fit {
+			if why, err := b.unfit(ctx, t, q.row); err != nil {
+				j.end(1, err)
+			} else {
+				j.fits(why)
+			}
+			continue
+		}
+		var answer store.Answer
+		if q.row.Verb == table.VerbReschedule {
+			answer = b.redis.RescheduleRow(redis, q.operation, q.row.DueAt())
+		} else {
+			answer = b.redis.CancelRow(redis, q.operation)
+		}
+		var since time.Time
+		if q.ifUnknown && answer.Err == nil && answer.Code == store.NotFound {
+			since, answer.Err = b.since()
+		}
+		j.answered(answer, since)
 	}
-	return time.UnixMilli(r.CreatedMs).Add(-ahead)
 }
 
-// set records what becomes of a row, and why where it waits.
-func (b *batch) set(r *table.Row, c table.Update, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch {
-	case c.Lives:
-		b.tally.settled++
-	case c.State == table.StatePending:
-		b.tally.waiting++
-		b.tally.err = err
-	default:
-		b.tally.settled++
-		b.applied = append(b.applied, applied{r.Identity, r.Verb, c.State, c.Reason})
+// bornLast is when the last part of the queue was made in Redis, zero where that is unknown.
+func (b *batch) bornLast(ctx context.Context) (last time.Time, err error) {
+	shards, err := b.redis.Born(ctx)
+	for _, at := range shards {
+		if at.After(last) {
+			last = at
+		}
 	}
-	b.updates.Set(r.Number, c)
+	return last, err
 }
 
-// block records that a row waits for another message of its id to leave.
-func (b *batch) block(r *table.Row, why string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.tally.blocked = append(b.tally.blocked, blockedRow{r.Identity, r.Number, why})
-}
-
-// refuse records that a row can never be stored.
-func (b *batch) refuse(r *table.Row, why error) {
-	b.set(r, table.Update{State: table.StateRefused, Reason: why.Error()}, nil)
-}
-
-// wait notes that rows must wait.
-func (b *batch) wait(rows int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.tally.waiting += rows
-	b.tally.err = err
+// unfit says why a message could never be stored: it takes the place of none then.
+func (b *batch) unfit(ctx context.Context, t *table.Tx, r *table.Row) (why, err error) {
+	if !r.IsWhole() && !r.IsHuge() {
+		b.reading.Lock()
+		defer b.reading.Unlock()
+		if err := t.Complete(ctx, []*table.Row{r}); err != nil {
+			return nil, err
+		}
+		defer r.Forget()
+	}
+	_, why = b.prepareRow(r)
+	return why, nil
 }
 
 // guard survives a panic: the rows that were not done wait.
-func (b *batch) guard(ctx context.Context) {
+func (b *batch) guard(ctx context.Context, v *verdicts) {
 	cause := recover()
 	if cause == nil {
 		return
 	}
 	err := fmt.Errorf("panic: %v", cause)
-	b.wait(1, err)
+	v.wait(1, err)
 	b.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "queue", b.queue.Name, "err", err)
 }
 
@@ -220,25 +244,29 @@ func (b *batch) tell(ctx context.Context) {
 
 // report is tell, and says what the rows have told of Redis. It reports whether more of
 // them are blocked than are told apart.
-func (b *batch) report(ctx context.Context, outages map[string]*outbox.Outage) (crowded bool) {
+func (b *batch) report(ctx context.Context, away *outbox.Outage) (crowded bool) {
 	b.tell(ctx)
 	b.relay.blocked.settled(b.queue.Name, b.updates)
-	crowded = b.relay.blocked.add(ctx, b.queue.Name, b.tally.blocked)
-	if errors.Is(b.tally.err, store.ErrReload) {
+	crowded = b.relay.blocked.add(ctx, time.Now(), b.queue.Name, b.blocked)
+	if errors.Is(b.err, store.ErrReload) {
 		return crowded // Nothing is away: the next round knows the layout.
 	}
-	var err error
-	if b.tally.waiting > 0 && b.tally.err != nil {
-		err = b.tally.err
-		if errors.Is(err, store.ErrUnavailable) && b.tally.settled > 0 {
-			err = fmt.Errorf("for some of its messages: %w", err)
-		}
+	err := b.err
+	if errors.Is(err, store.ErrUnavailable) && b.settled > 0 {
+		err = fmt.Errorf("for some of its messages: %w", err)
 	}
-	outages[b.queue.Name].Observe(ctx, err)
+	away.Observe(ctx, err)
 	return crowded
 }
 
-// outcome is how the batch went.
-func (b *batch) outcome(last *table.Row, full bool) outcome {
-	return outcome{settled: b.tally.settled, waiting: b.tally.waiting, blocked: len(b.tally.blocked), last: last.Cursor(), full: full}
+// restLiving lets those replaces rest that could not go live: it may be that a transaction is
+// open in which their id was scheduled, and the others need not wait for that again.
+func (b *batch) restLiving(ctx context.Context) {
+	var rows []blockedRow
+	for number, update := range b.updates {
+		if update.Lives {
+			rows = append(rows, blockedRow{table.Identity{Queue: b.queue.Name}, number, "another transaction schedules that id"})
+		}
+	}
+	b.relay.blocked.add(ctx, time.Now(), b.queue.Name, rows)
 }

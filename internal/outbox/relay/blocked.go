@@ -59,7 +59,7 @@ func newBlocked(log *slog.Logger) *blocked {
 
 // add lets rows rest, and says it once a minute. It reports whether there was no room for
 // some.
-func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) (crowded bool) {
+func (b *blocked) add(ctx context.Context, now time.Time, queue string, rows []blockedRow) (crowded bool) {
 	if len(rows) == 0 {
 		return false
 	}
@@ -70,13 +70,13 @@ func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) (cro
 	}
 	for _, r := range rows {
 		if _, known := b.rows[queue][r.number]; known || len(b.rows[queue]) < mostBlocked {
-			b.rows[queue][r.number] = time.Now().Add(blockedPause)
+			b.rows[queue][r.number] = now.Add(blockedPause)
 		} else {
 			crowded = true
 		}
 	}
-	if time.Since(b.said) >= sayEvery {
-		b.said = time.Now()
+	if now.Sub(b.said) >= sayEvery {
+		b.said = now
 		b.log.WarnContext(ctx, "outbox row waits for another message of its id", "event", "outbox_blocked",
 			"queue", queue, "id", rows[0].ID, "reason", rows[0].why, "rows", len(rows))
 	}
@@ -85,12 +85,12 @@ func (b *blocked) add(ctx context.Context, queue string, rows []blockedRow) (cro
 
 // list are the queue's rows that rest now. Of one that was not tried again for long,
 // another relay has taken care.
-func (b *blocked) list(queue string) []int64 {
+func (b *blocked) list(now time.Time, queue string) []int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []int64
 	for number, until := range b.rows[queue] {
-		switch over := time.Since(until); {
+		switch over := now.Sub(until); {
 		case over < 0:
 			list = append(list, number)
 		case over > blockedLong:

@@ -27,11 +27,11 @@ func TestManyBlocked(t *testing.T) {
 				d.Exec(t, "UPDATE {t} SET status = 0")
 				good := s.Insert(insert{ID: "good", DueMs: s.Due(0)})
 				s.config.cheapLook, s.config.Batch = cheap, batch
-				l := newLane(s.relay(), 0)
+				l := s.relay().driver(0)
 				rounds := 0
 				for more := true; more && rounds < 3*rows/batch; rounds++ {
 					var err error
-					more, err = l.round(t.Context())
+					more, err = l.round(t)
 					require.NoError(t, err)
 				}
 				require.Equal(t, table.StateStored.String(), s.State(good), fmt.Sprint("after ", rounds, " rounds"))

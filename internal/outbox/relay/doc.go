@@ -1,15 +1,32 @@
 // Package relay takes the pending rows of one database to Redis: messages that are due
 // within the horizon, and cancels and reschedules at once.
 //
-// Several lanes work side by side, each on one batch of one queue at a time:
+// # Machines and their drivers
 //
-//	look ──► pin ──► begin ──► lock ──► call Redis ──► judge ──► write, commit ──► report
-//	  │                          │          │            │
-//	  │ what has each queue      │          │            └ pure: row and answer ──► update
-//	  │ pending? takes no locks  │          └ messages: one put a batch
-//	  └ by Redis' clock          │            operations: in order by identity, 16 side by side
-//	                             └ messages by due time; operations with all pending rows
-//	                               of their identities, or not at all
+// Several lanes work side by side, each on one batch of one queue at a time. A lane is a machine,
+// type lane: told what has happened, it says what to do next. It reads no clock, waits for
+// nothing and calls nobody, so a test plays any story of it (TestLane). Its driver has the clock,
+// sleeps, and asks database and Redis:
+//
+//	        ┌─► look: at everything, or at what is new (sight) ──► looked, timedOut ─┐
+//	        │                                                                         │
+//	next ───┼─► take a batch: the next step of the round ────────► took ──────────────┼─► next
+//	        │                                                                         │
+//	        ├─► rest: nothing is left, or wake the others, since there is more        │
+//	        └─► back off ◄──────────────────────────────────────── failed ◄───────────┘
+//
+// A batch is one transaction:
+//
+//	pin ──► begin ──► lock ──► call Redis ──► judge ──► write, commit ──► report
+//	                    │                       │
+//	                    │                       └ a judgement: what must be known of an operation,
+//	                    │                         and what follows for the rows from the answer
+//	                    └ messages by due time: one put a batch; operations with all pending rows of
+//	                      their identities, or not at all: in order by identity, 16 side by side
+//
+// An identity's operations are judged by a machine, too, type judgement: it says what it must
+// know, is told what Redis has answered, and collects verdicts (TestJudgement). Whose the rows of
+// a queue are, where there are two Redis, an owner rules.
 //
 // A transaction that dies after Redis has answered is repeated by whoever locks its
 // rows next. Redis knows the token, and answers the same again.

@@ -30,17 +30,17 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 	if r.queues[queue] == nil {
 		return TakenAbsent, fmt.Errorf("take row: queue %q is not of this bridge", queue)
 	}
-	look, err := r.outlook(ctx)
+	o, err := r.outlook(ctx)
 	if err != nil {
 		return TakenAbsent, err
 	}
-	b, err := r.batch(ctx, look, queue)
+	b, err := r.batch(ctx, o, queue)
 	if err != nil {
 		return TakenAbsent, err
 	}
 	taken := TakenDone
-	err = r.transact(ctx, look, func(inside context.Context, t *transaction) error {
-		groups, busy, err := t.Gather(inside, []table.Identity{{Queue: queue, Key: key, ID: id}})
+	err = r.transact(ctx, o, func(ctx, redis context.Context, t *table.Tx) error {
+		groups, busy, err := t.Gather(ctx, []table.Identity{{Queue: queue, Key: key, ID: id}})
 		switch {
 		case err != nil:
 			return err
@@ -48,47 +48,36 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 			taken = TakenLocked
 			return nil
 		}
-		if err := b.checkLife(inside, t); err != nil {
+		noted, err := b.begin(ctx, t, groups, true)
+		if noted || err != nil {
+			taken = TakenLocked
 			return err
 		}
 		g := groups[0]
-		if numbers := unnoted(groups); len(numbers) > 0 {
-			taken = TakenLocked
-			return t.Note(inside, numbers)
-		}
 		if len(g.Operations) == 0 && (g.Head == nil || g.Head.State != table.StatePending) {
 			taken = TakenAbsent
 			return nil
 		}
 		if g.Head != nil {
-			if err := t.Complete(inside, []*table.Row{g.Head}); err != nil {
+			if err := t.Complete(ctx, []*table.Row{g.Head}); err != nil {
 				return err
 			}
 		}
-		b.reads(inside, t)
-		redis, cancel := t.redis(ctx)
-		defer cancel()
-		b.takeGroup(redis, g)
-		return t.Write(inside, b.updates)
+		b.operateAll(ctx, redis, t, groups)
+		if b.waiting == 0 && g.Head != nil && g.Head.State == table.StatePending && o.isLoadable(g.Head) && g.Head.IsWhole() {
+			b.put(redis, []*table.Row{g.Head})
+		}
+		return t.Write(ctx, b.updates)
 	})
 	if err != nil {
 		return TakenAbsent, err
 	}
-	b.report(ctx, r.outages.queues)
+	b.report(ctx, r.outages.queues[queue])
 	switch {
-	case len(b.tally.blocked) > 0, b.tally.waiting > 0 && b.tally.err == nil:
+	case len(b.blocked) > 0, b.waiting > 0 && b.err == nil:
 		return TakenLocked, nil
-	case b.tally.waiting > 0:
-		return TakenDone, fmt.Errorf("take row: it must wait: %w", b.tally.err)
+	case b.waiting > 0:
+		return TakenDone, fmt.Errorf("take row: it must wait: %w", b.err)
 	}
 	return taken, nil
-}
-
-// takeGroup applies the operations, and puts the message if it is still pending.
-func (b *batch) takeGroup(ctx context.Context, g *table.Group) {
-	defer b.guard(ctx)
-	b.operateGroup(ctx, g)
-	if b.tally.waiting == 0 && g.Head != nil && g.Head.State == table.StatePending && b.isLoadable(g.Head) && g.Head.IsWhole() {
-		b.put(ctx, []*table.Row{g.Head})
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -256,43 +257,51 @@ func TestMaybeOut(t *testing.T) {
 }
 
 // TestMaybeOutIfOlder: of a pending row that is due it depends on when Redis has lost
-// what it had (I11).
+// what it had (I11), which is asked once a batch.
 func TestMaybeOutIfOlder(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for name, c := range map[string]struct {
 		made, born time.Duration // before now; 0: unknown
-		want       bool
+		want       table.State
 	}{
-		"nobody knows":           {made: time.Hour},
-		"made before a loss":     {made: time.Hour, born: time.Second, want: true},
-		"made just after a loss": {made: time.Minute, born: time.Minute + time.Second, want: true},
-		"made long after a loss": {made: time.Minute, born: time.Hour},
+		"nobody knows":           {made: time.Hour, want: table.StateCancelled},
+		"made before a loss":     {made: time.Hour, born: time.Second, want: table.StateUnknown},
+		"made just after a loss": {made: time.Minute, born: time.Minute + time.Second, want: table.StateUnknown},
+		"made long after a loss": {made: time.Minute, born: time.Hour, want: table.StateCancelled},
 	} {
-		relay := &Relay{}
-		relay.skew.Store(new(time.Duration))
 		redis := &bornStore{}
 		if c.born != 0 {
 			redis.born = now.Add(-c.born)
 		}
-		b := &batch{relay: relay, redis: redis, look: outlook{now: now}}
-		r := &table.Row{DueMs: now.UnixMilli(), CreatedMs: now.Add(-c.made).UnixMilli()}
-		for range 3 {
-			got, err := b.maybeOut(t.Context(), r)
-			require.NoError(t, err)
-			require.Equal(t, c.want, got, name)
+		b := &batch{verdicts: newVerdicts(), redis: redis, outlook: outlook{now: now, ahead: skewMargin}}
+		var groups []*table.Group
+		for i := range int64(3) {
+			groups = append(groups, &table.Group{
+				Ended:      map[int64]table.State{},
+				Head:       &table.Row{Number: 2 * i, DueMs: now.UnixMilli(), CreatedMs: now.Add(-c.made).UnixMilli()},
+				Operations: []*table.Row{{Number: 2*i + 1, Identity: table.Identity{ID: "id"}, Token: "~token-of-cancel", Verb: table.VerbCancel}},
+			})
 		}
-		require.Equal(t, 1, redis.asked, "once a batch")
+		b.operateAll(t.Context(), t.Context(), nil, groups)
+		for i := range int64(3) {
+			require.Equal(t, c.want, b.updates[2*i+1].State, name)
+		}
+		require.EqualValues(t, 1, redis.asked.Load(), "once a batch")
 	}
 }
 
 type bornStore struct {
 	outbox.Store
 	born  time.Time
-	asked int
+	asked atomic.Int64
+}
+
+func (s *bornStore) CancelRow(context.Context, store.Operation) store.Answer {
+	return store.Answer{Code: store.NotFound}
 }
 
 func (s *bornStore) Born(context.Context) ([]time.Time, error) {
-	s.asked++
+	s.asked.Add(1)
 	return []time.Time{{}, s.born}, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,220 +16,177 @@ const (
 	// idleLane is how often the lanes but the first look at the most: it wakes them when
 	// there is more than one batch.
 	idleLane = 2 * time.Second
-	// clockTimeout limits asking Redis for the time.
-	clockTimeout = 5 * time.Second
 	// waitingAgain is how soon everything is looked at again where rows had to wait.
 	waitingAgain = 5 * time.Second
+	// readWithin is how old what was read of Redis' clock may be when something new begins.
+	readWithin = startWithin / 2
 )
 
-// lane works on one batch at a time, of one queue after the other.
-type lane struct {
-	relay *Relay
-	first bool
-	pause wait.Backoff
-	turn  int // which queue is next
-	sight sight
-	// By queue.
-	courses map[string]*courses
+// action is what a lane is to do: take the batch of a step to Redis, or else look at the table,
+// or else sleep. It is a record.
+type action struct {
+	step    *step   // then took
+	outlook outlook // that the batch begins with
+	view    *view   // then looked, or timedOut
+	// A round has ended: where there is more to take, the others are woken instead. It has failed:
+	// nothing is known of database and Redis.
+	more, failed bool
+	pause        time.Duration
 }
 
-func newLane(r *Relay, number int) *lane {
-	l := &lane{relay: r, first: number == 0, pause: outbox.NewBackoff(), turn: number, courses: map[string]*courses{}}
-	l.sight.shared, l.sight.leaves = &r.lookout, l.first && r.config.Lanes > 1
-	for _, name := range r.names {
-		l.courses[name] = &courses{newCourse(), newCourse(), newCourse(), newCourse()}
+// step is a batch that may be taken now. It is a record.
+type step struct {
+	course     *course
+	operations bool // else messages
+	onward     bool // it is part of a long way through everything
+	work       table.Work
+}
+
+// lane works on one batch at a time, of one queue after the other, as a machine: it is told
+// what has happened, and says what to do next. Its diagram is in doc.go.
+//
+// Whatever fails: but for the first of a round nothing begins on a time of Redis that was read
+// longer than readWithin before; all that can be stored is taken in time, by this lane or, where
+// only a slow look finds it, by another; and where nothing is to be had, it rests.
+type lane struct {
+	first   bool
+	poll    time.Duration
+	names   []string                       // of queues
+	courses map[string]map[bool]*[2]course // by queue, and whether they are of operations: through what is new, and through all
+	turn    int                            // which queue is next
+	sight   sight
+	pause   wait.Backoff
+
+	// Of a round: there was a look, and which; steps are left, or there are more at once.
+	view    *view
+	outlook outlook
+	steps   []*step
+	isBegun bool // a batch was taken
+	more    bool
+	backOff time.Duration // after a failure
+}
+
+func newLane(c *Config, names []string, number int, shared *lookout) *lane {
+	l := &lane{
+		first: number == 0, poll: c.Poll, names: names, turn: number, pause: outbox.NewBackoff(), courses: map[string]map[bool]*[2]course{},
+		sight: sight{leaves: number == 0 && c.Lanes > 1, cheap: c.cheapLook, shared: shared},
+	}
+	for _, name := range names {
+		l.courses[name] = map[bool]*[2]course{true: {newCourse(), newCourse()}, false: {newCourse(), newCourse()}}
 	}
 	return l
 }
 
-// run works until ctx ends. It returns nil: every failure is waited out.
-func (l *lane) run(ctx context.Context) error {
-	for {
-		more, err := l.guardedRound(ctx)
-		var pause time.Duration
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // What fails at the end says nothing.
-		case err != nil:
-			pause = l.pause.Next()
-		case more:
-			l.pause.Reset()
-			l.relay.Wake()
-			continue
-		default:
-			l.pause.Reset()
-			pause = l.idle(time.Now())
-		}
-		if !wait.SleepOrWake(ctx, pause, l.relay.wake) {
-			return nil
-		}
+// next is what to do now.
+func (l *lane) next(now time.Time) action {
+	isLate := l.isBegun && len(l.steps) > 0 && now.Sub(l.outlook.read) > readWithin // Others took long: look again before the next.
+	switch {
+	case l.backOff > 0:
+		rest := action{pause: l.backOff, failed: true}
+		l.anew()
+		return rest
+	case l.view == nil:
+		l.view = l.sight.next(now)
+		return action{view: l.view}
+	case len(l.steps) > 0 && !isLate:
+		s := l.steps[0]
+		l.steps, l.isBegun = l.steps[1:], true
+		return action{step: s, outlook: l.outlook}
 	}
+	rest := action{more: l.more || isLate}
+	if !rest.more {
+		rest.pause = l.idle(now)
+	}
+	l.pause.Reset()
+	l.anew()
+	return rest
 }
+
+// anew begins a round.
+func (l *lane) anew() { l.view, l.steps, l.isBegun, l.more, l.backOff = nil, nil, false, false, 0 }
 
 // idle is how long to pause where nothing was found. However long that is, somebody
 // looks at everything in time.
 func (l *lane) idle(now time.Time) time.Duration {
-	pause := l.sight.pause(l.relay.config.Poll, now)
+	pause := l.sight.pause(l.poll, now)
 	if l.first {
 		return pause
 	}
 	return max(idleLane, pause)
 }
 
-// guardedRound survives a panic, and says what is away.
-func (l *lane) guardedRound(ctx context.Context) (more bool, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v", cause)
-			l.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "err", err)
-		}
-	}()
-	if more, err = l.round(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		l.sight.reset() // Nobody knows what is left.
-	}
-	switch {
-	case errors.Is(err, errRedis):
-		l.relay.outages.redis.Observe(ctx, err)
-	case table.IsDeadlock(err):
-		// Producers of the same ids were in between. What Redis has done it will say
-		// again.
-		l.relay.log.DebugContext(ctx, "outbox transaction gave way", "event", "outbox_deadlock", "err", err)
-		return true, nil
-	default:
-		l.relay.outages.redis.Observe(ctx, nil)
-		l.relay.outages.database.Observe(ctx, err)
-		l.relay.db.Heed(err)
-	}
-	return more, err
-}
-
-// round works on one batch of operations and one of messages of each queue that
-// has some; more says that another may be had at once.
-func (l *lane) round(ctx context.Context) (more bool, err error) {
-	look, err := l.look(ctx)
-	if err != nil {
-		return false, err
-	}
-	l.turn++
-	for i := range l.relay.names {
-		name := l.relay.names[(l.turn+i)%len(l.relay.names)]
-		for _, s := range l.steps(look, name) {
-			if ctx.Err() != nil {
-				return false, ctx.Err()
-			}
-			o, err := s.take(ctx, look, s.work)
-			if err != nil {
-				return false, err
-			}
-			if o.waiting+o.blocked > 0 {
-				l.sight.hurry(time.Now().Add(waitingAgain))
-			}
-			more = s.course.note(o, s.onward) || more
-		}
-		if time.Since(look.read) > startWithin/2 {
-			return true, nil // Others took long: look again before the next.
-		}
-	}
-	return more, nil
-}
-
-// look asks what there is to do: of everything, or of what is new.
-func (l *lane) look(ctx context.Context) (look outlook, err error) {
-	if look, err = l.relay.outlook(ctx); err != nil {
-		return look, err
-	}
-	now := time.Now()
-	if l.sight.isWhole(now) {
-		return l.lookAtAll(ctx, look)
-	}
-	there := table.Floor{UntilMs: look.untilMs()}
-	look.queues, there.Number, err = l.relay.db.Pending().New(ctx, l.relay.names, l.sight.floor(now), there.UntilMs)
-	if err == nil {
+// looked takes what a look has found that took so long: the rows that each queue has pending. For
+// what was looked for Redis' time is told, and the highest number that there is, unless all was
+// looked at and that was cheap; and the time that batches begin with. Queues come in turn.
+func (l *lane) looked(now time.Time, took time.Duration, found map[string]table.Waiting, there table.Floor, o outlook) {
+	if !l.view.whole || l.sight.looked(now, took) && !l.sight.isSlow() {
 		l.sight.note(now, there)
 	}
-	return look, err
-}
-
-func (l *lane) lookAtAll(ctx context.Context, look outlook) (outlook, error) {
-	pending, began := l.relay.db.Pending(), time.Now()
-	queues, err := pending.Look(ctx, l.relay.names, look.untilMs(), l.sight.within())
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		l.sight.gaveUp()
-	case err != nil:
-		return look, err
+	l.outlook, l.turn = o, l.turn+1
+	for i := range l.names {
+		name := l.names[(l.turn+i)%len(l.names)]
+		l.plan(now, name, found[name])
 	}
-	if l.sight.looked(time.Now(), time.Since(began), l.relay.config.cheapLook) {
-		if !l.sight.isSlow() {
-			number, failure := pending.Last(ctx)
-			if failure != nil {
-				return look, errors.Join(err, failure)
-			}
-			l.sight.note(began, table.Floor{Number: number, UntilMs: look.untilMs()})
-		}
-		if err != nil {
-			return look, err
-		}
-		look, err = l.relay.outlook(ctx) // It may have grown too old for a transaction.
-	}
-	look.queues, look.whole = queues, true
-	return look, err
 }
 
-// step is a batch that may be taken now.
-type step struct {
-	course *course
-	take   taker
-	work   table.Work
-	onward bool // it is part of a long way through everything
+// timedOut says that a look at everything has not ended in time.
+func (l *lane) timedOut(now time.Time, took time.Duration, there table.Floor) {
+	l.sight.gaveUp()
+	l.looked(now, took, nil, there, outlook{})
+	l.backOff = l.pause.Next()
 }
 
-// taker takes a batch to Redis.
-type taker func(context.Context, outlook, table.Work) (outcome, error)
-
-// steps are the batches of a queue. What is new comes first, since a way through
+// plan adds the batches of a queue. What is new comes first, since a way through
 // everything may be long.
-func (l *lane) steps(look outlook, queue string) (steps []step) {
-	waits, c := look.queues[queue], l.courses[queue]
-	work := table.Work{Queue: queue, UntilMs: look.untilMs()}
-	work.Operations = waits.Operations || !look.whole // Of those from before nothing is known then.
-	fresh := func(c *course, take taker, numbers []int64) {
-		if len(numbers) > 0 && c.isReady() {
-			work.Numbers = c.behind(numbers)
-			steps = append(steps, step{c, take, work, false})
+func (l *lane) plan(now time.Time, queue string, waits table.Waiting) {
+	for _, kind := range []struct {
+		operations bool
+		numbers    []int64
+		some       bool
+	}{{true, waits.NewOperations, waits.Operations}, {false, waits.NewHeads, waits.Heads}} {
+		courses := l.courses[queue][kind.operations]
+		fresh, all := &courses[0], &courses[1]
+		work := table.Work{Queue: queue, UntilMs: l.outlook.untilMs()}
+		work.Operations = waits.Operations || !l.view.whole // Of those from before nothing is known then.
+		if len(kind.numbers) > 0 && fresh.isReady(now) {
+			of := work
+			of.Numbers = fresh.behind(kind.numbers)
+			l.steps = append(l.steps, &step{course: fresh, operations: kind.operations, work: of})
+		}
+		underWay := !l.view.whole && all.after != table.Cursor{}
+		if (kind.some || underWay) && all.isReady(now) {
+			work.After = cmp.Or(all.after, waits.First) // It need not walk again to where the look has ended.
+			l.steps = append(l.steps, &step{all, kind.operations, l.sight.isSlow(), work})
 		}
 	}
-	all := func(c *course, take taker, some bool) {
-		underWay := !look.whole && c.after != table.Cursor{}
-		if (some || underWay) && c.isReady() {
-			// A batch need not walk again to where the look has ended.
-			work.Numbers, work.After = nil, cmp.Or(c.after, waits.First)
-			steps = append(steps, step{c, take, work, l.sight.isSlow()})
-		}
+}
+
+// took takes how a batch went.
+func (l *lane) took(now time.Time, s *step, o outcome) {
+	if o.waiting+o.blocked > 0 {
+		l.sight.hurry(now.Add(waitingAgain))
 	}
-	fresh(&c.newOperations, l.operate, waits.NewOperations)
-	all(&c.operations, l.operate, waits.Operations)
-	fresh(&c.newHeads, l.load, waits.NewHeads)
-	all(&c.heads, l.load, waits.Heads)
-	return steps
+	l.more = s.course.note(now, o, s.onward) || l.more
 }
 
-// unpinned is how a batch went that could not be begun, since Redis is away for that
-// queue: it rests.
-func (l *lane) unpinned(ctx context.Context, queue string, outages map[string]*outbox.Outage, err error) (outcome, error) {
-	outages[queue].Observe(ctx, err)
-	return outcome{waiting: 1}, nil
+// failed ends the round: nobody knows what is left. Where producers of the same ids were in
+// between, the next begins at once: what Redis has done it will say again.
+func (l *lane) failed(err error) {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		l.sight.reset()
+	}
+	l.anew()
+	if !table.IsDeadlock(err) {
+		l.backOff = l.pause.Next()
+	}
 }
-
-// courses are those of a queue: through all pending rows, and through the new ones.
-type courses struct{ newOperations, operations, newHeads, heads course }
 
 // course is how a lane goes through the pending rows of a queue. It begins with
 // what is due first, as long as rows leave. Where some had to wait, the next batch
 // goes on where the last one ended, so that rows that cannot be stored do not keep
 // those behind them waiting; at the end it returns to the beginning. Where it has met
 // more rows that another message is in the way of than are told apart, it rests before, for
-// as long as each of those does. It belongs to one goroutine.
+// as long as each of those does.
 type course struct {
 	pause  wait.Backoff
 	until  time.Time // it rests until then
@@ -240,9 +196,9 @@ type course struct {
 
 func newCourse() course { return course{pause: outbox.NewBackoff()} }
 
-func (c *course) isReady() bool { return !time.Now().Before(c.until) }
+func (c *course) isReady(now time.Time) bool { return !now.Before(c.until) }
 
-// outcome is how a batch went.
+// outcome is how a batch went. It is a record.
 type outcome struct {
 	settled, waiting int
 	blocked          int  // rows that another message is in the way of
@@ -262,9 +218,9 @@ func (c *course) behind(numbers []int64) []int64 {
 
 // note records a batch, and reports whether another may be had at once. Onward, the
 // next one goes on behind it in any case: the way there is long.
-func (c *course) note(o outcome, onward bool) (more bool) {
+func (c *course) note(now time.Time, o outcome, onward bool) (more bool) {
 	if o.waiting > 0 && o.settled == 0 {
-		c.until = time.Now().Add(c.pause.Next())
+		c.until = now.Add(c.pause.Next())
 	} else {
 		c.pause.Reset()
 	}
@@ -275,9 +231,9 @@ func (c *course) note(o outcome, onward bool) (more bool) {
 		c.after = o.last
 	case c.crowds:
 		c.crowds = false
-		if rest := time.Now().Add(blockedPause); rest.After(c.until) {
+		if rest := now.Add(blockedPause); rest.After(c.until) {
 			c.until = rest
 		}
 	}
-	return o.full && c.isReady()
+	return o.full && c.isReady(now)
 }

@@ -13,23 +13,38 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
+// round does what a lane says until it would rest; more says that another batch may be had at once.
+func (d *driver) round(t *testing.T) (more bool, err error) {
+	t.Helper()
+	for {
+		a := d.lane.next(time.Now())
+		if a.step == nil && a.view == nil {
+			return a.more, nil
+		}
+		if err := d.do(t.Context(), a); err != nil {
+			d.lane.failed(err)
+			return false, err
+		}
+	}
+}
+
 // slowLane is a lane, not the first, to which each look at everything is slow, and that makes none in
 // the next hour once rest was called.
 type slowLane struct {
-	*lane
+	*driver
 	scene *scene
 }
 
 func newSlowLane(s *scene) slowLane {
 	s.config.cheapLook, s.config.Batch = time.Nanosecond, 2
-	return slowLane{newLane(s.relay(), 1), s}
+	return slowLane{s.relay().driver(1), s}
 }
 
-func (l slowLane) rest() { l.sight.next = time.Now().Add(time.Hour) }
+func (l slowLane) rest() { l.lane.sight.whole = time.Now().Add(time.Hour) }
 
 func (l slowLane) work() (more bool) {
 	l.scene.t.Helper()
-	more, err := l.round(l.scene.t.Context())
+	more, err := l.round(l.scene.t)
 	require.NoError(l.scene.t, err)
 	return more
 }
@@ -57,18 +72,18 @@ func TestNewRowsBetweenSlowLooks(t *testing.T) {
 		require.Equal(t, "pending", s.State(late))
 
 		s.redis.with(func() { s.redis.ahead = outboxtest.Far })
-		l.sight.marks[0].floor.Number = reached
+		l.lane.sight.marks[0].floor.Number = reached
 		l.work()
 		s.RequireStored(reached)
 		require.Equal(t, "pending", s.State(late))
-		l.sight.next = time.Time{}
+		l.lane.sight.whole = time.Time{}
 		l.work()
 		s.RequireStored(late)
 	})
 }
 
-// TestBatchAfterASlowLook: it begins within seconds after Redis' clock was
-// read, so it is read again after a look that took long.
+// TestBatchAfterASlowLook: it begins within seconds after Redis' clock was read, so that is
+// read again after a look that took long.
 func TestBatchAfterASlowLook(t *testing.T) {
 	t.Parallel()
 	d := outboxtest.Open(t, schema.Postgres, testenv.Postgres(t))
@@ -83,11 +98,11 @@ func TestBatchAfterASlowLook(t *testing.T) {
 	due := s.Due(soon)
 	s.Insert(insert{ID: "first", DueMs: due})
 	l := newSlowLane(s)
-	look, err := l.look(t.Context())
-	require.NoError(t, err)
+	require.NoError(t, l.do(t.Context(), l.lane.next(time.Now())))
 	require.False(t, looked.IsZero())
-	require.False(t, look.read.Before(looked))
-	require.Equal(t, table.Cursor{Ms: due}, l.steps(look, "orders")[0].work.After, "a batch is locked from where the look has ended")
+	a := l.lane.next(time.Now())
+	require.False(t, a.outlook.read.Before(looked))
+	require.Equal(t, table.Cursor{Ms: due}, a.step.work.After, "a batch is locked from where the look has ended")
 }
 
 // TestSlowWayGoesOnward: batch follows batch through a backlog without a look at
@@ -124,11 +139,11 @@ func TestSlowWayAfterAFailure(t *testing.T) {
 		s.redis.with(func() { s.redis.fail = func(table.Identity) error { return errTest } })
 		s.Insert(insert{ID: "waits", DueMs: s.Due(soon)})
 		l.work()
-		require.True(t, l.sight.isWhole(time.Now().Add(waitingAgain)))
+		require.True(t, l.lane.sight.next(time.Now().Add(waitingAgain)).whole)
 		s.redis.with(func() { s.redis.err = errTest })
-		_, err := l.guardedRound(t.Context())
+		_, err := l.round(t)
 		require.Error(t, err)
-		require.True(t, l.sight.isWhole(time.Now()))
+		require.True(t, l.lane.sight.next(time.Now()).whole)
 	})
 }
 

@@ -33,7 +33,7 @@ type Relay struct {
 	refusals  *refusals
 	blocked   *blocked
 	lookout   lookout
-	others    others
+	others    atomic.Pointer[error]         // why rows are another Redis'
 	disowned  chan struct{}                 // a batch has found that its rows belong to another Redis
 	skew      atomic.Pointer[time.Duration] // how far the database's clock is ahead, nil before it was measured
 	wake      chan struct{}
@@ -76,7 +76,10 @@ func (r *Relay) State() error {
 	}
 	select {
 	case <-r.ready:
-		return r.others.any(r.names)
+		if others := r.others.Load(); others != nil {
+			return *others
+		}
+		return nil
 	default:
 		return errNotReached
 	}
@@ -108,7 +111,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	group.Go(func() error { return lives.run(ctx) })
 	group.Go(func() error { return (&screen{Relay: r}).run(ctx) })
 	for i := range r.config.Lanes {
-		group.Go(func() error { return newLane(r, i).run(ctx) })
+		group.Go(func() error { return r.driver(i).run(ctx) })
 	}
 	if r.config.Notify {
 		group.Go(func() error { return r.listen(ctx) })

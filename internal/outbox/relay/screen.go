@@ -94,7 +94,7 @@ func checkFar(sink message.SinkType, topic string, dueMs int64) error {
 
 // refuse refuses those of the rows that nobody works on.
 func (s *screen) refuse(ctx context.Context, queue string, numbers []int64) error {
-	b := &batch{relay: s.Relay, queue: s.queues[queue], updates: table.Updates{}}
+	b := &batch{verdicts: newVerdicts(), relay: s.Relay, queue: s.queues[queue]}
 	err := s.db.Within(ctx, func(t *table.Tx) error {
 		rows, err := t.LockMessages(ctx, numbers)
 		if err != nil {

@@ -36,15 +36,17 @@ const (
 //
 // The zero value looks at everything. It belongs to one goroutine.
 type sight struct {
-	leaves   bool // the others look at everything while that is slow
+	leaves   bool          // the others look at everything while that is slow
+	cheap    time.Duration // how long a look at everything may take that is made each time
 	shared   *lookout
-	next     time.Time     // when to look at everything again
+	whole    time.Time     // when to look at everything again
 	slow     time.Time     // when that was slow the last time
 	patience time.Duration // how long it may take; 0: firstPatience
 	marks    []mark        // what was there, the oldest first; none: everything is looked at
 }
 
-// lookout is what the lanes of a relay tell each other of their looks at everything.
+// lookout is what the lanes of a relay tell each other of their looks at everything. It is safe
+// for concurrent use.
 type lookout struct {
 	mu    sync.Mutex
 	cheap time.Time // when one was cheap the last time
@@ -72,16 +74,11 @@ func (o *lookout) wish(by time.Time) {
 	}
 }
 
-func (o *lookout) isWished(now time.Time) bool {
+// read is what they have told.
+func (o *lookout) read() (cheap, by time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return !o.by.IsZero() && !now.Before(o.by)
-}
-
-func (o *lookout) cheapAt() time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.cheap
+	return o.cheap, o.by
 }
 
 // mark is what was there at an instant.
@@ -90,34 +87,46 @@ type mark struct {
 	floor table.Floor
 }
 
-// isWhole reports whether to look at everything now.
-func (s *sight) isWhole(now time.Time) bool {
-	if s.leaves && s.shared.cheapAt().After(s.slow) {
+// view is how to look: at everything, which may take so long, or at what is above a floor.
+type view struct {
+	whole  bool
+	within time.Duration
+	floor  table.Floor
+}
+
+// next is how to look now.
+func (s *sight) next(now time.Time) *view {
+	cheap, by := s.shared.read()
+	if s.leaves && cheap.After(s.slow) {
 		s.reset()
 	}
-	return len(s.marks) == 0 || !s.leaves && (!now.Before(s.next) || s.shared.isWished(now))
+	isWished := !by.IsZero() && !now.Before(by)
+	if !s.isSlow() || !s.leaves && (isWished || !now.Before(s.whole)) {
+		return &view{whole: true, within: max(firstPatience, s.patience)}
+	}
+	for len(s.marks) > 1 && now.Sub(s.marks[1].at) >= lateAfter {
+		s.marks = slices.Delete(s.marks, 0, 1)
+	}
+	return &view{floor: s.marks[0].floor}
 }
 
 // isSlow reports whether not every look is one at everything.
 func (s *sight) isSlow() bool { return len(s.marks) > 0 }
 
-// within is how long a look at everything may take.
-func (s *sight) within() time.Duration { return max(firstPatience, s.patience) }
-
-// gaveUp notes that it did not suffice.
-func (s *sight) gaveUp() { s.patience = min(2*s.within(), mostPatience) }
+// gaveUp notes that the time for a look at everything did not suffice.
+func (s *sight) gaveUp() { s.patience = min(2*max(firstPatience, s.patience), mostPatience) }
 
 // looked notes a look at everything that has ended now, and reports whether it was slow. Where that is
 // new, the caller notes a first floor. What was committed beside that look may be below it,
 // so the next one comes soon.
-func (s *sight) looked(now time.Time, took, cheap time.Duration) (slow bool) {
-	slow = took > cheap
+func (s *sight) looked(now time.Time, took time.Duration) (slow bool) {
+	slow = took > s.cheap
 	s.shared.tell(now.Add(-took), !slow)
 	if !slow {
 		s.reset()
 		return false
 	}
-	s.slow, s.next = now, now.Add(min(wait.Rest(took), max(longestRest, took)))
+	s.slow, s.whole = now, now.Add(min(wait.Rest(took), max(longestRest, took)))
 	return true
 }
 
@@ -126,19 +135,19 @@ func (s *sight) pause(longest time.Duration, now time.Time) time.Duration {
 	if s.leaves || !s.isSlow() {
 		return longest
 	}
-	return max(0, min(longest, s.next.Sub(now)))
+	return max(0, min(longest, s.whole.Sub(now)))
 }
 
 // reset begins anew, with a look at everything.
-func (s *sight) reset() { s.next, s.marks, s.patience = time.Time{}, nil, 0 }
+func (s *sight) reset() { s.whole, s.marks, s.patience = time.Time{}, nil, 0 }
 
 // hurry has everything be looked at by then.
 func (s *sight) hurry(by time.Time) {
 	switch {
 	case s.leaves && s.isSlow():
 		s.shared.wish(by)
-	case by.Before(s.next):
-		s.next = by
+	case by.Before(s.whole):
+		s.whole = by
 	}
 }
 
@@ -147,12 +156,4 @@ func (s *sight) note(now time.Time, there table.Floor) {
 	if n := len(s.marks); n == 0 || now.Sub(s.marks[n-1].at) >= markEvery {
 		s.marks = append(s.marks, mark{now, there})
 	}
-}
-
-// floor is where a look at what is new begins.
-func (s *sight) floor(now time.Time) table.Floor {
-	for len(s.marks) > 1 && now.Sub(s.marks[1].at) >= lateAfter {
-		s.marks = slices.Delete(s.marks, 0, 1)
-	}
-	return s.marks[0].floor
 }

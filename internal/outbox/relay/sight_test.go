@@ -98,7 +98,7 @@ func TestSight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			others := &lookout{}
-			s := sight{leaves: leaves[name], shared: others}
+			s := sight{leaves: leaves[name], cheap: defaultCheapLook, shared: others}
 			start := time.Now()
 			at := func(second float64) time.Time { return start.Add(time.Duration(second * float64(time.Second))) }
 			for _, l := range looks {
@@ -106,17 +106,20 @@ func TestSight(t *testing.T) {
 				if l.cheap {
 					others.tell(at(l.second), true)
 				}
-				require.Equal(t, l.whole, s.isWhole(at(l.second)), "second %g", l.second)
+				v := s.next(at(l.second))
+				require.Equal(t, l.whole, v.whole, "second %g", l.second)
 				if !l.whole {
-					require.Equal(t, table.Floor{Number: l.floor, UntilMs: 1000 + l.floor}, s.after(at(l.second), there), "second %g", l.second)
-				} else if s.looked(at(l.second), l.took, defaultCheapLook) && !s.isSlow() {
+					require.Equal(t, table.Floor{Number: l.floor, UntilMs: 1000 + l.floor}, v.floor, "second %g", l.second)
+					s.note(at(l.second), there)
+				} else if s.looked(at(l.second), l.took) && !s.isSlow() {
 					s.note(at(l.second), there)
 				}
 				if l.hurry > 0 {
 					s.hurry(at(l.hurry))
 				}
 			}
-			require.Equal(t, name == "others shall", others.isWished(at(7)))
+			_, by := others.read()
+			require.Equal(t, name == "others shall", by.Equal(at(6)))
 		})
 	}
 }
@@ -124,25 +127,17 @@ func TestSight(t *testing.T) {
 // TestALookThatDoesNotEnd: it is given more time, until it ends.
 func TestALookThatDoesNotEnd(t *testing.T) {
 	t.Parallel()
-	s, now := sight{shared: &lookout{}}, time.Now()
+	s, now := sight{cheap: defaultCheapLook, shared: &lookout{}}, time.Now()
 	for _, within := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, mostPatience, mostPatience} {
-		require.Equal(t, within, s.within())
 		s.gaveUp()
 		now = now.Add(within)
-		require.True(t, s.looked(now, within, defaultCheapLook))
+		require.True(t, s.looked(now, within))
 		s.note(now, table.Floor{})
-		require.False(t, s.isWhole(now.Add(min(within, longestRest)-time.Second)), "it takes half of the time at the most")
-		require.True(t, s.isWhole(now.Add(max(within, longestRest))))
+		require.False(t, s.next(now.Add(min(within, longestRest)-time.Second)).whole, "it takes half of the time at the most")
+		require.Equal(t, &view{whole: true, within: min(2*within, mostPatience)}, s.next(now.Add(max(within, longestRest))))
 	}
 	s.reset()
-	require.Equal(t, firstPatience, s.within())
-}
-
-// after is the floor of a look at what is new, and then what that has seen is noted.
-func (s *sight) after(now time.Time, there table.Floor) table.Floor {
-	floor := s.floor(now)
-	s.note(now, there)
-	return floor
+	require.Equal(t, firstPatience, s.next(now).within)
 }
 
 // TestSomebodyLooksInTime: however seldom the relay polls, each lane but the first looks at
@@ -162,10 +157,9 @@ func TestSomebodyLooksInTime(t *testing.T) {
 		{poll: 200 * time.Millisecond, lanes: 2, lane: 1, cheap: idleLane, slow: idleLane, due: idleLane},
 		{poll: 200 * time.Millisecond, lanes: 1, lane: 0, cheap: 200 * time.Millisecond, slow: 200 * time.Millisecond},
 	} {
-		r := &Relay{config: Config{Poll: c.poll, Lanes: c.lanes}}
-		l, now := newLane(r, c.lane), time.Now()
+		l, now := newLane(&Config{Poll: c.poll, Lanes: c.lanes, cheapLook: defaultCheapLook}, nil, c.lane, &lookout{}), time.Now()
 		require.Equal(t, c.cheap, l.idle(now), "%+v", c)
-		require.True(t, l.sight.looked(now, took, defaultCheapLook))
+		require.True(t, l.sight.looked(now, took))
 		l.sight.note(now, table.Floor{})
 		require.Equal(t, c.slow, l.idle(now), "%+v", c)
 		require.Equal(t, c.due, l.idle(now.Add(time.Minute)), "%+v", c)

@@ -10,10 +10,12 @@ import (
 )
 
 const (
+	// clockTimeout limits asking Redis for the time, and other small questions.
+	clockTimeout = 5 * time.Second
 	// redisPhase is how long after its begin a transaction may still wait for Redis.
 	// [store.Rows.Put] wants it to be shorter than store.MaxCall.
 	redisPhase = 8 * time.Second
-	// startWithin is how old a look may be when a transaction begins.
+	// startWithin is how old an outlook may be when a transaction begins.
 	startWithin = 5 * time.Second
 	// stopGrace is how long a lane may still wait for Redis when it shall stop.
 	stopGrace = 3 * time.Second
@@ -26,55 +28,31 @@ var errRedis = errors.New("redis")
 
 var errSlow = errors.New("the database is too slow to begin it")
 
-// transaction is one that may wait for Redis.
-type transaction struct {
-	*table.Tx
-	began time.Time
-}
-
-// redis is the context for calls to Redis within the transaction: they end soon
-// after ctx, but not with it, since what was sent should be answered.
-func (t *transaction) redis(ctx context.Context) (context.Context, context.CancelFunc) {
-	inner, cancel := context.WithDeadline(context.WithoutCancel(ctx), t.began.Add(redisPhase))
-	stop := context.AfterFunc(ctx, func() {
+// transact runs work in a transaction and commits. It outlives ctx by as long as Redis may be
+// waited for: calls to Redis, which have a context of their own, end soon after ctx, but not
+// with it, since what was sent should be answered.
+func (r *Relay) transact(ctx context.Context, o outlook, work func(ctx, redis context.Context, t *table.Tx) error) error {
+	if time.Since(o.read) > startWithin {
+		return fmt.Errorf("outbox transaction: %w", errSlow)
+	}
+	redis, end := context.WithTimeout(context.WithoutCancel(ctx), redisPhase)
+	defer end()
+	defer context.AfterFunc(ctx, func() {
 		timer := time.NewTimer(stopGrace)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
-			cancel()
-		case <-inner.Done():
+			end()
+		case <-redis.Done():
 		}
-	})
-	return inner, func() { stop(); cancel() }
-}
-
-// transact runs work in a transaction and commits. It outlives ctx by as long as
-// Redis may be waited for.
-func (r *Relay) transact(ctx context.Context, look outlook, work func(ctx context.Context, t *transaction) error) error {
-	if time.Since(look.read) > startWithin {
-		return fmt.Errorf("outbox transaction: %w", errSlow)
-	}
+	})()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisPhase+commitTimeout)
 	defer cancel()
-	began := time.Now()
-	err := r.db.Within(ctx, func(tx *table.Tx) error { return work(ctx, &transaction{tx, began}) })
-	if err != nil {
+	if err := r.db.Within(ctx, func(t *table.Tx) error { return work(ctx, redis, t) }); err != nil {
 		return fmt.Errorf("outbox transaction: %w", err)
 	}
 	return nil
 }
-
-// outlook is what there is to do.
-type outlook struct {
-	now     time.Time // by Redis' clock, from before the look
-	read    time.Time // by our own, when that was read
-	horizon time.Duration
-	queues  map[string]table.Waiting
-	whole   bool // everything was looked at
-}
-
-// untilMs is up to when rows are loaded.
-func (o outlook) untilMs() int64 { return o.now.Add(o.horizon).UnixMilli() }
 
 // outlook begins a round with the time of Redis.
 func (r *Relay) outlook(ctx context.Context) (outlook, error) {
@@ -85,5 +63,9 @@ func (r *Relay) outlook(ctx context.Context) (outlook, error) {
 	if err != nil {
 		return outlook{}, fmt.Errorf("%w: %w", errRedis, err)
 	}
-	return outlook{now: now, read: read, horizon: r.config.Horizon}, nil
+	ahead := unknownSkew
+	if skew := r.skew.Load(); skew != nil {
+		ahead = *skew + skewMargin
+	}
+	return outlook{now: now, read: read, horizon: r.config.Horizon, ahead: ahead}, nil
 }

@@ -133,11 +133,11 @@ func (r *Relay) purgeOperations(ctx context.Context) error {
 // reportUnknown says how many rows wait for queues that this bridge has not.
 // Another bridge may have them; a misspelt one has nobody.
 func (r *Relay) reportUnknown(ctx context.Context) error {
-	look, err := r.outlook(ctx)
+	o, err := r.outlook(ctx)
 	if err != nil {
 		return err
 	}
-	foreign, err := r.db.Pending().Foreign(ctx, r.names, look.untilMs())
+	foreign, err := r.db.Pending().Foreign(ctx, r.names, o.untilMs())
 	if err != nil {
 		return fmt.Errorf("count rows of unknown queues: %w", err)
 	}

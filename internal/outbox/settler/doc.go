@@ -12,6 +12,10 @@
 // So an entry leaves the ledger when a row says it, or when no database has a row that
 // could. What is busy, or may be in a database that is away, stays where it is.
 //
+// Two machines decide that, and call nobody, so a test plays any story of them (TestBacklog):
+// the backlog has what is signalled and not done, and a pass takes it, says what to read, to
+// offer and to forget, and gives back what it leaves. The settler drives them.
+//
 // A poller signals a shard whose ledger has new entries; all held shards are read every
 // 30 s, signalled or not. An acknowledgement that came after its claim had ended is in
 // no ledger: the settler holds it in memory until the row has it.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/outbox"
@@ -77,19 +76,11 @@ type Settler struct {
 	working         chan struct{} // of 1: held by whoever drains
 
 	mu      sync.Mutex
-	dirty   map[ledgerRef]bool
-	stale   []table.Fate
-	dropped int
+	backlog backlog
 }
 
 // errRedis marks a failure of Redis, not of a database.
 var errRedis = errors.New("redis")
-
-// ledgerRef is a shard's ledger.
-type ledgerRef struct {
-	queue string
-	shard int
-}
 
 // New returns a settler; [Settler.Run] runs it.
 func New(config Config) (*Settler, error) {
@@ -104,7 +95,7 @@ func New(config Config) (*Settler, error) {
 		config: config, queues: map[string]*Queue{}, log: log,
 		database: &outbox.Outage{Log: log, What: "settle_database", Level: slog.LevelDebug},
 		redis:    &outbox.Outage{Log: log, What: "settle_redis", Level: slog.LevelDebug},
-		wake:     make(chan struct{}, 1), working: make(chan struct{}, 1), dirty: map[ledgerRef]bool{},
+		wake:     make(chan struct{}, 1), working: make(chan struct{}, 1), backlog: newBacklog(),
 	}
 	for i := range config.Queues {
 		q := &config.Queues[i]
@@ -120,7 +111,7 @@ func New(config Config) (*Settler, error) {
 func (s *Settler) Notify(queue string, shard int) {
 	s.mu.Lock()
 	if s.queues[queue] != nil {
-		s.dirty[ledgerRef{queue, shard}] = true
+		s.backlog.notify(ledgerRef{queue, shard})
 	}
 	s.mu.Unlock()
 	s.signal()
@@ -131,17 +122,7 @@ func (s *Settler) Notify(queue string, shard int) {
 // too many wait, some are forgotten, and Redis will publish them again.
 func (s *Settler) Acknowledged(queue string, rows []store.SettledRow) {
 	s.mu.Lock()
-	for _, row := range rows {
-		if !message.IsRowToken(row.Token) {
-			continue
-		}
-		if len(s.stale) >= staleLimit {
-			s.dropped++
-			continue
-		}
-		row.What = store.FatePublished
-		s.stale = append(s.stale, fateOf(queue, row))
-	}
+	s.backlog.acknowledge(queue, rows)
 	s.mu.Unlock()
 	s.signal()
 }
@@ -156,31 +137,18 @@ func (s *Settler) signal() {
 // Run settles until ctx ends, through every outage, and returns nil. What is
 // left then is for [Settler.Flush].
 func (s *Settler) Run(ctx context.Context) error {
-	failed := outbox.NewBackoff()
-	var swept time.Time
 	for {
-		all := time.Since(swept) >= settleEvery
-		if all {
-			swept = time.Now()
-		}
-		busy, err := s.drain(ctx, all)
+		p := s.drain(ctx, false)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // What fails at the end says nothing.
 		}
-		pause := settleEvery - time.Since(swept)
-		switch {
-		case err != nil:
-			// What is signalled meanwhile would fail as well.
-			if !wait.Sleep(ctx, failed.Next()) {
-				return nil
-			}
-			continue
-		case busy:
-			pause = busyPause
-		}
-		failed.Reset()
-		if !wait.SleepOrWake(ctx, pause, s.wake) || !wait.Sleep(ctx, settlePause) {
-			return nil
+		s.mu.Lock()
+		pause, deaf := s.backlog.pause(time.Now(), p)
+		s.mu.Unlock()
+		if deaf {
+			wait.Sleep(ctx, pause)
+		} else if wait.SleepOrWake(ctx, pause, s.wake) {
+			wait.Sleep(ctx, settlePause)
 		}
 	}
 }
@@ -190,11 +158,11 @@ func (s *Settler) Run(ctx context.Context) error {
 // ctx has ended.
 func (s *Settler) Flush(ctx context.Context) error {
 	for {
-		busy, err := s.drain(ctx, true)
-		if err != nil {
+		p := s.drain(ctx, true)
+		if err := p.failure(); err != nil {
 			return fmt.Errorf("settle rows: %w", err)
 		}
-		if !busy {
+		if !p.busy {
 			return nil
 		}
 		if !wait.Sleep(ctx, settlePause) {
@@ -203,61 +171,91 @@ func (s *Settler) Flush(ctx context.Context) error {
 	}
 }
 
-// drain settles what is signalled, or all. busy says that rows are left that a
-// relay works on.
-func (s *Settler) drain(ctx context.Context, all bool) (busy bool, err error) {
+// drain makes a pass over what is signalled, or over all.
+func (s *Settler) drain(ctx context.Context, all bool) *pass {
 	select {
 	case s.working <- struct{}{}:
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return &pass{away: ctx.Err()}
 	}
 	defer func() { <-s.working }()
-	d := &draining{settler: s, refs: s.take(ctx, all)}
-	errDatabase := d.drainStale(ctx)
-	if errDatabase == nil {
-		errDatabase = d.drainLedgers(ctx)
-	}
-	s.keep(d.left)
-	if errors.Is(errDatabase, errRedis) {
-		s.redis.Observe(ctx, errDatabase)
-	} else {
-		s.database.Observe(ctx, errDatabase)
-		if errDatabase == nil {
-			s.redis.Observe(ctx, nil)
+	p := s.begin(ctx, all)
+	for a := p.next(); a.kind != actionEnd; a = p.next() {
+		if ctx.Err() != nil && a.kind != actionForget {
+			p.stop(ctx.Err())
+			continue
 		}
+		s.do(ctx, p, a)
 	}
-	return d.busy, errDatabase
+	s.mu.Lock()
+	s.backlog.end(p)
+	s.mu.Unlock()
+	switch err := p.failure(); {
+	case errors.Is(err, errRedis):
+		s.redis.Observe(ctx, err)
+	case err != nil:
+		s.database.Observe(ctx, err)
+	default:
+		s.database.Observe(ctx, nil)
+		s.redis.Observe(ctx, nil)
+	}
+	return p
 }
 
-// take are the ledgers to be read; what they miss is signalled again.
-func (s *Settler) take(ctx context.Context, all bool) []ledgerRef {
+func (s *Settler) begin(ctx context.Context, all bool) *pass {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.dropped > 0 {
-		s.log.WarnContext(ctx, "outbox forgot late acknowledgements: their messages are published again",
-			"event", "outbox_stale_dropped", "messages", s.dropped)
-		s.dropped = 0
-	}
-	if all {
+	if now := time.Now(); all || s.backlog.isDue(now) {
+		var held []ledgerRef
 		for name, q := range s.queues {
 			for _, shard := range q.Held() {
-				s.dirty[ledgerRef{name, shard}] = true
+				held = append(held, ledgerRef{name, shard})
 			}
 		}
+		s.backlog.sweep(now, held)
 	}
-	list := make([]ledgerRef, 0, len(s.dirty))
-	for ref := range s.dirty {
-		list = append(list, ref)
+	p, dropped := s.backlog.begin(len(s.config.Databases))
+	if dropped > 0 {
+		s.log.WarnContext(ctx, "outbox forgot late acknowledgements: their messages are published again",
+			"event", "outbox_stale_dropped", "messages", dropped)
 	}
-	clear(s.dirty)
-	return list
+	return p
 }
 
-// keep notes ledgers that are to be read again.
-func (s *Settler) keep(left map[ledgerRef]bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for ref := range left {
-		s.dirty[ref] = true
+// do asks a database or Redis. What was settled is forgotten even when ctx ends.
+func (s *Settler) do(ctx context.Context, p *pass, a action) {
+	if a.kind == actionOffer {
+		p.offered(s.offer(ctx, s.config.Databases[a.database], a.fates))
+		return
 	}
+	ledger := s.queues[a.ledger.queue].Store
+	if a.kind == actionForget {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
+	defer cancel()
+	if a.kind == actionRead {
+		p.paged(ledger.SettledPage(ctx, a.ledger.shard, a.cursor, settleBatch))
+		return
+	}
+	p.forgot(ledger.ForgetSettled(ctx, a.ledger.shard, a.entries))
+}
+
+// offer offers fates to a database.
+func (s *Settler) offer(ctx context.Context, d Database, fates []table.Fate) ([]table.Known, error) {
+	known, err := d.Ended().Settle(ctx, fates)
+	if err != nil {
+		d.Heed(err)
+		return nil, err
+	}
+	n := 0
+	for _, k := range known {
+		if k == table.KnownSettled {
+			n++
+		}
+	}
+	if d.OnSettled != nil && n > 0 {
+		d.OnSettled(n)
+	}
+	return known, nil
 }

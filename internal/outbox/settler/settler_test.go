@@ -56,9 +56,9 @@ func (s *settling) flush() {
 // drain drains once, and reports whether rows are busy.
 func (s *settling) drain() bool {
 	s.t.Helper()
-	busy, err := s.settler.drain(outboxtest.Bounded(s.t), true)
-	require.NoError(s.t, err)
-	return busy
+	p := s.settler.drain(outboxtest.Bounded(s.t), true)
+	require.NoError(s.t, p.failure())
+	return p.busy
 }
 
 // entries is how many entries the ledger has.
@@ -196,12 +196,11 @@ func TestSettlerWithADatabaseAway(t *testing.T) {
 		s.Publish()
 		s.settler.Acknowledged(s.Orders, []store.SettledRow{{Token: "~nobody-knows-it", ID: "stale", Key: "k"}})
 		for range 3 {
-			_, err := s.settler.drain(outboxtest.Bounded(t), true)
-			require.Error(t, err)
+			require.Error(t, s.settler.drain(outboxtest.Bounded(t), true).failure())
 		}
 		require.Equal(t, "stored", s.State(here), "a pass ends early while a database is away")
 		require.Equal(t, 2, s.entries())
-		require.Len(t, s.settler.stale, 1)
+		require.Len(t, s.settler.backlog.stale, 1)
 		require.Equal(t, 1, s.Logs.Count("outbox_settle_database_away"))
 		require.Error(t, s.settler.Flush(outboxtest.Bounded(t)))
 	})
@@ -229,19 +228,19 @@ func TestSettlerTakesLateAcknowledgements(t *testing.T) {
 		s.settler.Acknowledged(s.Orders, []store.SettledRow{
 			{Token: r.Token, ID: "late", Key: "k"}, {Token: "not-of-an-outbox", ID: "waits", Key: "k"},
 		})
-		require.Len(t, s.settler.stale, 1)
+		require.Len(t, s.settler.backlog.stale, 1)
 		s.flush()
 		require.Equal(t, "published", s.State(late))
 		require.Equal(t, "stored", s.State(waits))
-		require.Empty(t, s.settler.stale)
+		require.Empty(t, s.settler.backlog.stale)
 
 		many := make([]store.SettledRow, staleLimit+5)
 		for i := range many {
 			many[i] = store.SettledRow{Token: "~nobody-knows-it", ID: "x"}
 		}
 		s.settler.Acknowledged(s.Orders, many)
-		require.Len(t, s.settler.stale, staleLimit)
-		require.Equal(t, 5, s.settler.dropped)
+		require.Len(t, s.settler.backlog.stale, staleLimit)
+		require.Equal(t, 5, s.settler.backlog.dropped)
 	})
 }
 

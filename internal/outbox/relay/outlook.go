@@ -1,0 +1,66 @@
+package relay
+
+import (
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+)
+
+const (
+	// clockMargin is how far the clocks of Redis' nodes may be apart.
+	clockMargin = 2 * time.Second
+	// skewMargin is how wrong the measured difference of the clocks of database and
+	// Redis may be, unknownSkew what it may be before it was measured.
+	skewMargin, unknownSkew = 2 * time.Second, time.Minute
+	// tombstone is how long Redis remembers how a token has ended, see [store.Row].
+	tombstone = time.Minute
+	// remembered is for how long after it was due Redis certainly knows what became
+	// of a message, at the moment at which the look is made: what follows may take
+	// a while, too.
+	remembered = tombstone - redisPhase - startWithin - clockMargin
+)
+
+// outlook is the time at which rows are taken, and what follows from it for them.
+type outlook struct {
+	now     time.Time // by Redis' clock
+	read    time.Time // by our own, when that was read
+	horizon time.Duration
+	ahead   time.Duration // of Redis' clock, the database's, at the most
+}
+
+// untilMs is up to when rows are loaded.
+func (o outlook) untilMs() int64 { return o.now.Add(o.horizon).UnixMilli() }
+
+func (o outlook) isLoadable(r *table.Row) bool { return r.DueMs <= o.untilMs() }
+
+// markOf is when a pending row's message is marked. It may have been published
+// by a producer's own put, and Redis have lost that since; or its row was told, before
+// a failover of the database took that back: then it was due for longer than Redis
+// remembers.
+func (o outlook) markOf(r *table.Row) store.Mark {
+	if r.Maybe || o.now.Sub(r.DueAt()) > remembered {
+		return store.MarkAlways
+	}
+	return store.MarkDueIfOlder
+}
+
+// maybeOut reports whether a copy of the row's message may be out, where Redis knows
+// nothing of it: by the same rules as the marks. ifOlder says that this is so where the
+// row is older than what Redis has.
+func (o outlook) maybeOut(r *table.Row) (maybe, ifOlder bool) {
+	since := o.now.Sub(r.DueAt())
+	switch {
+	case r.Maybe || since > remembered:
+		return true, false
+	case since < -clockMargin:
+		return false, false
+	case r.State == table.StateStored:
+		return true, false
+	default:
+		return false, true
+	}
+}
+
+// made is when the row was made at the earliest, by Redis' clock.
+func (o outlook) made(r *table.Row) time.Time { return time.UnixMilli(r.CreatedMs).Add(-o.ahead) }

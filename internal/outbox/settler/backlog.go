@@ -1,0 +1,121 @@
+package settler
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+)
+
+// ledgerRef is a shard's ledger.
+type ledgerRef struct {
+	queue string
+	shard int
+}
+
+func (r ledgerRef) compare(to ledgerRef) int {
+	return cmp.Or(cmp.Compare(r.queue, to.queue), cmp.Compare(r.shard, to.shard))
+}
+
+// told is what a row is to be told, by an entry of a ledger or, with none, by an
+// acknowledgement that came too late for Redis. It is a record.
+type told struct {
+	fate  table.Fate
+	entry store.SettledRow
+	from  ledgerRef
+}
+
+func tell(from ledgerRef, queue string, row store.SettledRow) told {
+	fate := table.Fate{Version: table.Version{Identity: table.Identity{Queue: queue, Key: row.Key, ID: row.ID}, Token: row.Token}}
+	switch row.What {
+	case store.FatePublished:
+		fate.State = table.StatePublished
+	case store.FateCancelled:
+		fate.State, fate.Maybe = table.StateCancelled, row.Maybe
+	case store.FateMoved:
+		fate.State, fate.DueMs, fate.Maybe = table.StateStored, row.DueAt.UnixMilli(), row.Maybe
+	}
+	return told{fate, row, from}
+}
+
+// backlog is what a settler has to do, as a machine: ledgers with new entries, and late
+// acknowledgements. A pass takes it, and gives back what it has left.
+//
+//	notify, sweep, acknowledge ──► backlog ──begin──► pass ──end──► backlog: what is left
+//
+// So what was signalled once is read, however often that fails.
+type backlog struct {
+	dirty   map[ledgerRef]bool
+	stale   []told
+	dropped int       // late acknowledgements for which there was no room
+	swept   time.Time // when all held ledgers were to be read the last time
+	failed  wait.Backoff
+}
+
+func newBacklog() backlog {
+	return backlog{dirty: map[ledgerRef]bool{}, failed: outbox.NewBackoff()}
+}
+
+// notify says that a ledger is to be read.
+func (b *backlog) notify(ref ledgerRef) { b.dirty[ref] = true }
+
+// isDue reports whether all held ledgers are to be read, whatever was signalled.
+func (b *backlog) isDue(now time.Time) bool { return now.Sub(b.swept) >= settleEvery }
+
+// sweep says that these are all.
+func (b *backlog) sweep(now time.Time, held []ledgerRef) {
+	b.swept = now
+	for _, ref := range held {
+		b.notify(ref)
+	}
+}
+
+// acknowledge takes what the broker has acknowledged too late for Redis. Where too many wait,
+// some are forgotten.
+func (b *backlog) acknowledge(queue string, rows []store.SettledRow) {
+	for _, row := range rows {
+		switch {
+		case !message.IsRowToken(row.Token):
+		case len(b.stale) >= staleLimit:
+			b.dropped++
+		default:
+			row.What = store.FatePublished
+			b.stale = append(b.stale, tell(ledgerRef{}, queue, row))
+		}
+	}
+}
+
+// begin is a pass over all that is known by now, and how many acknowledgements were forgotten.
+func (b *backlog) begin(databases int) (p *pass, dropped int) {
+	p = &pass{databases: databases, stale: b.stale, left: map[ledgerRef]bool{}, refs: slices.SortedFunc(maps.Keys(b.dirty), ledgerRef.compare)}
+	dropped = b.dropped
+	clear(b.dirty)
+	b.stale, b.dropped = nil, 0
+	return p, dropped
+}
+
+// end takes back what a pass has left.
+func (b *backlog) end(p *pass) {
+	for ref := range p.left {
+		b.notify(ref)
+	}
+	b.stale = slices.Concat(p.kept, b.stale)
+}
+
+// pause is how long to wait after a pass; deaf, whatever is signalled: it would fail as well.
+func (b *backlog) pause(now time.Time, p *pass) (pause time.Duration, deaf bool) {
+	if p.failure() != nil {
+		return b.failed.Next(), true
+	}
+	b.failed.Reset()
+	if p.busy {
+		return busyPause, false
+	}
+	return b.swept.Add(settleEvery).Sub(now), false
+}

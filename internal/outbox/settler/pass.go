@@ -1,0 +1,185 @@
+package settler
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+)
+
+// actionKind is what a pass wants.
+type actionKind uint8
+
+const (
+	actionEnd    actionKind = iota
+	actionRead              // the next page of a ledger: paged
+	actionOffer             // fates to a database: offered
+	actionForget            // entries of a ledger: forgot
+)
+
+// action is one, with what it takes. It is a record.
+type action struct {
+	kind     actionKind
+	ledger   ledgerRef
+	cursor   uint64
+	database int
+	fates    []table.Fate
+	entries  []store.SettledRow
+}
+
+// pass settles what is known by now, as a machine: late acknowledgements, and then the ledgers
+// from their beginning to their end, in batches that may be of several.
+//
+//	         ┌─► read a page ──► … a batch is full, or all is read
+//	next ──► ├─► offer the batch to database 1, what that has not to 2, …
+//	         ├─► forget, by ledger, what a row says, or what all have answered that they have not
+//	         └─► end: one database is away, or nothing is left to read
+//
+// An entry is forgotten when a database has settled it, or none has a row that could. All other
+// entries that it has come by are in ledgers that it leaves: busy rows, those of a database that
+// is away, and what Redis has refused to read or forget.
+type pass struct {
+	databases int
+	stale     []told      // not offered yet
+	refs      []ledgerRef // not read to the end: the first one is at cursor
+	cursor    uint64
+	read      []told // not offered yet
+	asked     []told // of the batch: no database has known these yet
+	database  int    // who is asked next
+	done      []settled
+
+	left        map[ledgerRef]bool // to be read again
+	kept        []told             // acknowledgements to be offered again
+	busy        bool
+	away, redis error
+}
+
+// settled are entries of a ledger that are forgotten. It is a record.
+type settled struct {
+	from ledgerRef
+	rows []store.SettledRow
+}
+
+// next is what to do now.
+func (p *pass) next() action {
+	switch {
+	case len(p.asked) > 0:
+	case len(p.done) > 0:
+		return action{kind: actionForget, ledger: p.done[0].from, entries: p.done[0].rows}
+	case p.away != nil:
+		p.stop(nil)
+		return action{}
+	case len(p.stale) > 0:
+		p.asked, p.stale = cut(p.stale)
+	case len(p.read) >= settleBatch || len(p.refs) == 0 && len(p.read) > 0:
+		p.asked, p.read = cut(p.read)
+	case len(p.refs) > 0:
+		return action{kind: actionRead, ledger: p.refs[0], cursor: p.cursor}
+	default:
+		return action{}
+	}
+	offer := action{kind: actionOffer, database: p.database}
+	for _, t := range p.asked {
+		offer.fates = append(offer.fates, t.fate)
+	}
+	return offer
+}
+
+func cut(list []told) (batch, rest []told) {
+	n := min(len(list), settleBatch)
+	return list[:n], list[n:]
+}
+
+// paged takes a page of the ledger; next is where the following one begins, 0 at the end. One
+// that fails is read again later, all others are read nevertheless.
+func (p *pass) paged(rows []store.SettledRow, next uint64, err error) {
+	ref := p.refs[0]
+	for _, row := range rows {
+		p.read = append(p.read, tell(ref, ref.queue, row))
+	}
+	if p.redis = errors.Join(p.redis, err); err != nil {
+		next, p.left[ref] = 0, true
+	}
+	if p.cursor = next; next == 0 {
+		p.refs = p.refs[1:]
+	}
+}
+
+// offered takes what a database has said to what it was offered. While one is away, what the
+// others do not know is busy.
+func (p *pass) offered(known []table.Known, err error) {
+	p.away = errors.Join(p.away, err)
+	var rest []told
+	for i, t := range p.asked {
+		switch {
+		case err != nil || known[i] == table.KnownAbsent:
+			rest = append(rest, t)
+		case known[i] == table.KnownBusy:
+			p.leave(t)
+		default:
+			p.forget(t)
+		}
+	}
+	p.asked = rest
+	if p.database++; p.database < p.databases && len(rest) > 0 {
+		return
+	}
+	for _, t := range rest {
+		if p.away != nil {
+			p.leave(t)
+		} else {
+			p.forget(t)
+		}
+	}
+	p.asked, p.database = nil, 0
+}
+
+func (p *pass) forget(t told) {
+	if t.from == (ledgerRef{}) {
+		return
+	}
+	if n := len(p.done); n > 0 && p.done[n-1].from == t.from {
+		p.done[n-1].rows = append(p.done[n-1].rows, t.entry)
+		return
+	}
+	p.done = append(p.done, settled{t.from, []store.SettledRow{t.entry}})
+}
+
+func (p *pass) leave(t told) {
+	if p.busy = true; t.from == (ledgerRef{}) {
+		p.kept = append(p.kept, t)
+	} else {
+		p.left[t.from] = true
+	}
+}
+
+// forgot says whether the ledger has forgotten the entries.
+func (p *pass) forgot(err error) {
+	if p.redis = errors.Join(p.redis, err); err != nil {
+		p.left[p.done[0].from] = true
+	}
+	p.done = p.done[1:]
+}
+
+// stop leaves all that is not settled.
+func (p *pass) stop(err error) {
+	p.away = errors.Join(p.away, err)
+	for _, list := range [][]told{p.asked, p.read, p.stale} {
+		for _, t := range list {
+			p.leave(t)
+		}
+	}
+	for _, ref := range p.refs {
+		p.left[ref] = true
+	}
+	p.asked, p.read, p.stale, p.refs = nil, nil, nil, nil
+}
+
+// failure is what was away: a database, or else Redis.
+func (p *pass) failure() error {
+	if p.away == nil && p.redis != nil {
+		return fmt.Errorf("%w: %w", errRedis, p.redis)
+	}
+	return p.away
+}
