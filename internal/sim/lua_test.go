@@ -88,6 +88,13 @@ func (s *redisServer) eval(args []string) any {
 	}
 	n, _ := strconv.Atoi(args[2])
 	e.server, s.script = s, e.scripts[name].verb
+	s.ran = s.script
+	switch argv := args[3+n:]; s.script {
+	case "settle":
+		s.token = argv[0]
+	case "claim":
+		s.token = argv[0] + "|" + argv[1]
+	}
 	if s.script == "claim" && s.claims != nil {
 		s.claims(args[3])
 	}
@@ -196,5 +203,6 @@ func (s *redisServer) run(command []string) any {
 	case "EVAL", "EVALSHA":
 		return s.eval(command)
 	}
+	s.ran = strings.ToLower(command[0])
 	return s.do(command)
 }

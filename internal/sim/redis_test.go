@@ -22,6 +22,8 @@ type redisServer struct {
 
 	process   int    // another one after a failover
 	script    string // the verb of the script that runs
+	ran       string // the verb of the script that ran last, or the command
+	token     string // of the claim, where that is a claim or a settle
 	by        *host  // for whom
 	published func(channel, message string)
 	effect    func(e effect)
@@ -146,6 +148,32 @@ func (s *redisServer) delScore(key, member string) bool {
 	return true
 }
 
+// field is what a hash has.
+func (s *redisServer) field(key, name string) (string, bool) {
+	if h := s.hash(key); h != nil {
+		return h.get(name)
+	}
+	return "", false
+}
+
+// tellGone tells that all of a key is deleted.
+func (s *redisServer) tellGone(key string) {
+	switch what := kind(key); what {
+	case "msg", "deadmsg", "attempts":
+		if h := s.hash(key); h != nil {
+			h.each(func(name, value string) { s.tell(what, key, name, true, value, 0) })
+		}
+	case "due":
+		if z := s.sorted(key); z != nil {
+			for _, m := range z.all {
+				s.tell(what, key, m.member, true, "", m.score)
+			}
+		}
+	case "holder":
+		s.tell(what, key, "", true, "", 0)
+	}
+}
+
 // do runs one command that is no script.
 func (s *redisServer) do(args []string) any {
 	if len(args) > 1 {
@@ -192,12 +220,14 @@ func (s *redisServer) do(args []string) any {
 			return int64(-1)
 		}
 		return until.Sub(s.nowMs()).Milliseconds()
-	case "DEL":
+	case "DEL", "UNLINK":
 		n := int64(0)
 		for _, key := range args[1:] {
-			if s.values[key] != nil {
-				n++
+			if s.values[key] == nil {
+				continue
 			}
+			n++
+			s.tellGone(key)
 			delete(s.values, key)
 			delete(s.until, key)
 		}

@@ -12,7 +12,7 @@ import (
 // live is the whole story.
 func (w *world) live() {
 	p := w.plan
-	p.producers = []*producer{w.startProducer("producer1", true), w.startProducer("producer2", false)}
+	p.producers = []*producer{w.startProducer("producer1", true), w.startProducer("producer2", false), w.startProducer("producer3", false)}
 	p.operator = w.startOperator()
 	for range p.bridges {
 		w.startBridge()

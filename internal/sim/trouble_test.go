@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -125,19 +126,33 @@ func (w *world) change(change func(*poller.Policy)) {
 }
 
 // restore puts a shard back to what it was a while ago, as a failover to a late replica does.
+// What was confirmed meanwhile, the replica has.
 func (w *world) restore(shard int, ago time.Duration) {
 	tag := fmt.Sprintf("{%s:%d}", queueName, shard)
-	was := w.redis.server.snapshot(tag)
-	w.during("restore", ago, func() {}, func() {
+	r := &replica{tag: tag}
+	w.during("restore", ago, func() {
+		w.follows(r)
+		w.redis.lagging = append(w.redis.lagging, r)
+	}, func() {
+		w.redis.lagging = slices.DeleteFunc(w.redis.lagging, func(other *replica) bool { return other == r })
 		if w.healed {
 			return
 		}
 		w.tell("restore " + tag)
-		w.model.lost(tag)
-		w.redis.server.restore(tag, was)
-		w.model.lost(tag)
+		w.redis.server.restore(tag, r.was)
+		w.model.restored(tag, r.then)
 	})
 }
+
+// replica is what a late replica has of a shard.
+type replica struct {
+	tag  string
+	then time.Duration
+	was  *redisServer
+}
+
+// follows has it have what the primary has now.
+func (w *world) follows(r *replica) { r.then, r.was = w.now(), w.redis.server.snapshot(r.tag) }
 
 // insist makes an operator's call until it succeeds, for some minutes.
 func (a *actor) insist(call string, do func(context.Context) error) bool {
@@ -207,22 +222,16 @@ func (a *actor) job() {
 			(spec.Filter.Tag == "" || slices.Contains(l.tags, spec.Filter.Tag))
 	}
 	var before []*life
+	began := time.Duration(0)
 	a.in("chooses", func() {
-		a.w.model.jobs = append(a.w.model.jobs, matches)
-		for _, l := range a.w.model.lives {
-			if !matches(l) {
-				continue
-			}
-			if l.isFixed && l.cameAt >= 0 && l.accepted >= 0 && len(l.ends) == 0 && !l.isLoose {
+		began = a.w.now()
+		a.w.model.jobs = append(a.w.model.jobs, jobAsk{spec.Verb, matches})
+		for _, p := range a.w.model.places {
+			if l := p.now.life; l != nil && matches(l) && p.now.state == waiting {
 				before = append(before, l)
 			}
-			l.isFixed, l.ends = false, append(l.ends, "job")
-			if spec.Verb == job.Reschedule {
-				for _, due := range l.dues {
-					l.dues = append(l.dues, due.Add(spec.By))
-				}
-			}
 		}
+		slices.SortFunc(before, func(a, b *life) int { return strings.Compare(a.body, b.body) })
 	})
 	jobs := job.New(a.w.plan.operator.queue)
 	id := ""
@@ -248,14 +257,15 @@ func (a *actor) job() {
 		if err != nil || !found.State.Ended() {
 			continue
 		}
-		a.in("looks", func() { a.w.jobEnded(a.name, found, before) })
+		a.in("looks", func() { a.w.jobEnded(a.name, found, before, began) })
 		return
 	}
 	a.w.fail("%s has not ended", a.name)
 }
 
-// jobEnded checks that nothing is left that a job should have ended, but what it tells of.
-func (w *world) jobEnded(name string, ended job.Job, before []*life) {
+// jobEnded checks that nothing is left that a job should have ended, but what it tells of:
+// of what has stayed where it was all the time, which was never in flight.
+func (w *world) jobEnded(name string, ended job.Job, before []*life, began time.Duration) {
 	t := ended.Tally
 	w.tell(fmt.Sprintf("%s has ended %s: %+v", name, ended.State, t))
 	if ended.State != job.Done || ended.Spec.Verb != job.Cancel {
@@ -263,11 +273,11 @@ func (w *world) jobEnded(name string, ended job.Job, before []*life) {
 	}
 	left, example := int64(0), (*life)(nil)
 	for _, l := range before {
-		if w.model.current[l.tag+l.member] == l && !l.isLoose && len(l.ends) == 1 && !w.model.was(l.began, "clock") { // The job is about what was there, by the clock.
+		if l.removed == "" && l.changed < began && !w.model.was(l.began, "clock") { // The job is about what was there, by the clock.
 			left, example = left+1, l
 		}
 	}
-	excused := t.TooLate + t.Failed + t.Unknown
+	excused := t.Failed + t.Unknown
 	if ended.Remaining != nil {
 		excused = max(excused, *ended.Remaining)
 	}
