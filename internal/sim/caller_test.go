@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // producer is a process of the users', with the SDK.
@@ -18,11 +20,14 @@ type producer struct {
 	h       *host
 	rdb     *redis.Client
 	clients map[delay.Conflict]*delay.Client
+	queue   *store.Queue // as a bridge's API has it
 }
 
 func (w *world) startProducer(name string, together bool) *producer {
 	p := &producer{h: w.newHost(name), clients: map[delay.Conflict]*delay.Client{}}
 	p.rdb = p.h.client()
+	w.plan.clients = append(w.plan.clients, p.rdb)
+	p.queue = store.New(p.rdb, prefix, queueName)
 	durable := delay.Memory
 	if w.plan.durable {
 		durable = delay.Replicas(1)
@@ -200,12 +205,12 @@ func (s *story) ref() delay.Ref { return delay.Ref{ID: s.id, Key: s.key} }
 func (s *story) who() *identity { return s.w.model.identity(message.Member(s.id, s.key)) }
 
 // client is whose call it is: mostly that of the same process.
-func (s *story) client(conflict delay.Conflict) *delay.Client {
+func (s *story) client(conflict delay.Conflict) (c *delay.Client, by string) {
 	p := s.p
 	if s.chance(6) {
 		p = s.w.plan.producers[s.random.IntN(len(s.w.plan.producers))]
 	}
-	return p.clients[conflict]
+	return p.clients[conflict], p.h.name
 }
 
 // live is what becomes of one identity.
@@ -254,10 +259,21 @@ func (s *story) act() {
 
 // schedule makes another life of the identity, or tries to.
 func (s *story) schedule(conflict delay.Conflict) {
-	m, l := s.message(s.id, s.key)
 	when, promised := s.when()
+	m, l := s.message(s.id, s.key)
+	s.send(conflict, m, l, when, promised)
+}
+
+// scheduleAs is schedule, with that topic, due after so long.
+func (s *story) scheduleAs(conflict delay.Conflict, topic string, d time.Duration) {
+	m, l := s.message(s.id, s.key)
+	m.Topic, l.topic = topic, topic
+	s.send(conflict, m, l, delay.After(d), promise{isDelay: true, delay: d})
+}
+
+func (s *story) send(conflict delay.Conflict, m delay.Message, l *life, when delay.When, promised promise) {
 	l.promise = promised
-	client := s.client(conflict)
+	client, _ := s.client(conflict)
 	var result delay.Result
 	err := s.repeats("schedule "+l.body, l.ask, func(ctx context.Context, opts ...delay.CallOption) (err error) {
 		result, err = client.Schedule(ctx, m, when, opts...)
@@ -280,7 +296,7 @@ func (m *model) scheduled(l *life, result delay.Result, err error) {
 		if l.accepted = m.w.now(); l.created == 0 {
 			m.w.fail("I1: %s was accepted, and never was in Redis", l)
 		}
-		if result.Status == delay.Replaced && !l.took {
+		if result.Status == delay.Replaced && l.took == nil {
 			m.w.fail("I10: %s is said to have replaced another, and none was there", l)
 		}
 		if len(l.dues) > 0 && a.effects == 1 && l.removed == "" && !result.DueAt.Equal(l.dues[0].due) && l.isFixed && !isClock {
@@ -300,7 +316,8 @@ func (s *story) cancel() {
 	if !s.takes(func(id *identity) **ask { return &id.cancels }, a) {
 		return
 	}
-	client := s.client(delay.Reject)
+	client, by := s.client(delay.Reject)
+	a.by = by
 	err := s.repeats("cancel", a, func(ctx context.Context, opts ...delay.CallOption) error {
 		return client.Cancel(ctx, s.ref(), opts...)
 	})
@@ -327,7 +344,8 @@ func (s *story) reschedule() {
 	if !s.takes(func(id *identity) **ask { return &id.reschedules }, a) {
 		return
 	}
-	client := s.client(delay.Reject)
+	client, by := s.client(delay.Reject)
+	a.by = by
 	err := s.repeats("reschedule", a, func(ctx context.Context, opts ...delay.CallOption) error {
 		return client.Reschedule(ctx, s.ref(), when, opts...)
 	})
@@ -341,7 +359,8 @@ func (s *story) get() {
 	ctx, cancel := s.call()
 	defer cancel()
 	began := s.w.now()
-	info, err := s.client(delay.Reject).Get(ctx, s.ref())
+	client, _ := s.client(delay.Reject)
+	info, err := client.Get(ctx, s.ref())
 	s.answered("get", err)
 	s.in("got", func() { s.w.model.got(s.who(), began, info, err) })
 }
@@ -365,6 +384,27 @@ func (m *model) got(id *identity, began time.Duration, info delay.Info, err erro
 		says(dead, "dead")
 	default:
 		says(absent, "over")
+		m.gotEnd(id, info.State)
+	}
+}
+
+// gotEnd judges what the history has told of an end.
+func (m *model) gotEnd(id *identity, says delay.State) {
+	isTrue := slices.ContainsFunc(id.lives, func(l *life) bool {
+		switch says {
+		case delay.Published:
+			return l.hasCopy()
+		case delay.Cancelled:
+			return l.removed == "cancel" || l.isLoose
+		case delay.Purged:
+			return l.removed == "purge" || l.removed == "cancel" || l.isLoose
+		case delay.Dropped:
+			return l.mayBeLate
+		}
+		return false
+	})
+	if !isTrue {
+		m.w.fail("I11: get of %q says that it was %s", id.member, says)
 	}
 }
 

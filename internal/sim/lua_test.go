@@ -89,9 +89,16 @@ func (s *redisServer) eval(args []string) any {
 	n, _ := strconv.Atoi(args[2])
 	e.server, s.script = s, e.scripts[name].verb
 	s.ran = s.script
+	s.isSecond, s.isPurge = false, false
 	switch argv := args[3+n:]; s.script {
+	case "cancel":
+		s.isPurge = argv[6] == "1"
+	case "schedule":
+		s.isSecond = argv[2] != ""
+	case "replace":
+		s.isSecond = argv[2] == "2"
 	case "settle":
-		s.token = argv[0]
+		s.token, s.isSecond = argv[0], argv[5] == "1"
 	case "claim":
 		s.token = argv[0] + "|" + argv[1]
 	}

@@ -344,8 +344,11 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 				e.w.follows(r)
 			}
 		}
+		if e.server.lacks != "" {
+			e.w.fail("redis_test.go lacks %s", e.server.lacks)
+		}
 		e.w.watch(c.h, command, replies[i])
-		e.w.model.ran()
+		e.w.model.ran(replies[i])
 		answer = appendReply(answer, replies[i])
 		if recording != nil {
 			recording(e.clock(), command, replies[i])

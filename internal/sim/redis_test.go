@@ -24,6 +24,9 @@ type redisServer struct {
 	script    string // the verb of the script that runs
 	ran       string // the verb of the script that ran last, or the command
 	token     string // of the claim, where that is a claim or a settle
+	lacks     string // a command that is not made up here, and was asked for
+	isPurge   bool   // of a cancel: it means dead letters only
+	isSecond  bool   // that says that an earlier run may have happened
 	by        *host  // for whom
 	published func(channel, message string)
 	effect    func(e effect)
@@ -239,8 +242,14 @@ func (s *redisServer) do(args []string) any {
 		if name[0] == 'Z' {
 			return s.doSorted(name, args[1], args[2:])
 		}
-		return redisError("ERR unknown command '" + args[0] + "'")
+		return s.missing(name)
 	}
+}
+
+// missing is the answer to a command that is not made up here.
+func (s *redisServer) missing(name string) any {
+	s.lacks = name
+	return redisError("ERR unknown command '" + name + "'")
 }
 
 func (s *redisServer) doHash(name, key string, args []string) any {
@@ -330,9 +339,12 @@ func (s *redisServer) doHash(name, key string, args []string) any {
 			return redisError("ERR hash value is not an integer")
 		}
 		s.setField(key, args[0], strconv.FormatInt(was+by, 10))
+		if kind(key) == "meta" {
+			s.tell("counter", key, args[0], false, "", float64(by))
+		}
 		return was + by
 	}
-	return redisError("ERR unknown command '" + name + "'")
+	return s.missing(name)
 }
 
 func cmpOr(a, b string) string {
@@ -456,10 +468,13 @@ func (s *redisServer) doSorted(name, key string, args []string) any {
 	case "ZREMRANGEBYSCORE":
 		from, to := z.between(args[0], args[1])
 		return remove(z.all[from:to])
+	case "ZRANDMEMBER": // The first ones.
+		n, _ := strconv.Atoi(args[0])
+		return list(z.all[:min(max(n, 0), len(z.all))], false)
 	case "ZSCAN":
 		return []any{"0", list(z.all, true)}
 	}
-	return redisError("ERR unknown command '" + name + "'")
+	return s.missing(name)
 }
 
 func (s *redisServer) zadd(key string, z *sorted, args []string) any {
@@ -533,6 +548,12 @@ func (s *redisServer) restore(tag string, was *redisServer) {
 	s.process++
 	maps.Copy(s.values, was.snapshot("").values)
 	maps.Copy(s.until, was.until)
+}
+
+// wipe is FLUSHALL.
+func (s *redisServer) wipe() {
+	clear(s.values)
+	clear(s.until)
 }
 
 // dump is a shard as the product's own check of I6 reads it.

@@ -65,6 +65,7 @@ func (w *world) heal() {
 		for _, topic := range append([]string{""}, simTopics...) {
 			a.resume(topic)
 		}
+		a.unlimit()
 	})
 	if len(w.plan.fleet.all) == 0 {
 		w.startBridge()
@@ -96,8 +97,8 @@ func (w *world) end() {
 		}
 	}
 	w.drainEvents(over)
-	for _, p := range w.plan.producers {
-		_ = p.rdb.Close()
+	for _, rdb := range w.plan.clients {
+		_ = rdb.Close()
 	}
 	_ = w.plan.operator.rdb.Close()
 	time.Sleep(5 * time.Minute) //nolint:forbidigo // the bubble's clock: what was cut off ends by itself

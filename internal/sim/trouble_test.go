@@ -4,23 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/poller"
 )
 
 // conditions are what may be the matter at a time. Each pair of them must have met.
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
-	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas",
+	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once",
 }
 
 // operator is a process of those who operate the queue.
@@ -99,10 +101,63 @@ func (w *world) trouble(d *decision) {
 		w.model.layouts = append(w.model.layouts, w.now())
 		w.during(d.kind, max(lasts, 10*time.Second), func() { act("reshard", func(a *actor) { a.reshard(shards) }) }, func() {})
 	case "job":
-		w.during(d.kind, max(lasts, 5*time.Second), func() { act("job", (*actor).job) }, func() {})
+		w.during(d.kind, max(lasts, 5*time.Second), func() {
+			if random.IntN(2) == 0 {
+				w.hot(d, random, fmt.Sprintf("k%d", random.IntN(4)), 5*time.Second)
+			}
+			act("job", (*actor).job)
+		}, func() {})
 	case "restore":
 		shard := random.IntN(3)
 		w.restore(shard, min(lasts, 5*time.Second))
+	case "takeover": // Of one that does not know yet that it was.
+		lasts = lease + lasts/4
+		w.during("stall", lasts, func() {
+			if len(w.plan.fleet.all) < 2 {
+				w.startBridge()
+			}
+			anyBridge(func(b *bridge) { b.h.stalled = w.now() + lasts })
+		}, func() {})
+	case "order":
+		w.during(d.kind, min(lasts, 5*time.Second), func() { w.order(d, random, topic) }, func() {})
+	case "history":
+		h := layout.History{Count: 1 + random.IntN(200), Age: between(random, time.Second, time.Hour)}
+		w.during(d.kind, lasts, func() { w.history(h) }, func() {
+			if w.plan.history == h {
+				w.history(layout.History{})
+			}
+		})
+	case "budget":
+		bytes := int64(1000 + random.IntN(30_000))
+		w.during(d.kind, lasts, func() { act("budget", func(a *actor) { a.budget(bytes, lasts) }) }, func() {})
+	case "wipe":
+		w.during(d.kind, 10*time.Second, func() {}, func() {})
+		w.wipe()
+	case "cancel all":
+		lasts = min(lasts, 10*time.Second)
+		filter := delay.Filter{Tag: fmt.Sprintf("tag%d", random.IntN(3))}
+		key := ""
+		if random.IntN(2) == 0 {
+			key = fmt.Sprintf("k%d", random.IntN(4))
+		}
+		switch random.IntN(4) {
+		case 0:
+			filter.Key = key
+		case 1:
+			filter = delay.Filter{Key: "k1"}
+		}
+		w.during(d.kind, lasts, func() {
+			w.hot(d, random, key, lasts)
+			p := w.startProducer(fmt.Sprint("producer all", d.index), false) // What it cancels is of nobody else.
+			act("all", func(a *actor) { a.cancelAll(p, filter, lasts) })
+		}, func() {})
+	case "once":
+		w.during(d.kind, max(lasts, 3*time.Second), func() {
+			for i := range 1 + random.IntN(6) {
+				n := 1 + random.IntN(5)
+				w.actor(fmt.Sprint("once", d.index, "-", i), rand.New(rand.NewPCG(d.seed, uint64(i))), func(a *actor) { a.request(fmt.Sprintf("r%d-%d", d.index, i), n) })
+			}
+		}, func() {})
 	case "night":
 		for _, b := range slices.Clone(w.plan.fleet.all) {
 			b.drain(20*time.Second, func(error) {})
@@ -222,25 +277,23 @@ func (a *actor) job() {
 			(spec.Filter.Tag == "" || slices.Contains(l.tags, spec.Filter.Tag))
 	}
 	var before []*life
-	began := time.Duration(0)
+	began, asked := time.Duration(0), &jobAsk{verb: spec.Verb, matches: matches, began: 1 << 62}
 	a.in("chooses", func() {
 		began = a.w.now()
-		a.w.model.jobs = append(a.w.model.jobs, jobAsk{spec.Verb, matches})
-		for _, p := range a.w.model.places {
-			if l := p.now.life; l != nil && matches(l) && p.now.state == waiting {
-				before = append(before, l)
-			}
-		}
-		slices.SortFunc(before, func(a, b *life) int { return strings.Compare(a.body, b.body) })
+		a.w.model.jobs = append(a.w.model.jobs, asked)
+		before = a.w.model.waiting(matches)
 	})
 	jobs := job.New(a.w.plan.operator.queue)
 	id := ""
+	starts := 0
 	if !a.insist(fmt.Sprintf("job %s %+v", spec.Verb, spec.Filter), func(ctx context.Context) (err error) {
+		starts++
 		id, err = jobs.Start(ctx, spec)
 		return err
 	}) {
 		return
 	}
+	a.in("has started", func() { asked.began = a.w.now() })
 	for looks := 0; looks < 200; looks++ {
 		if a.w.isOver {
 			return
@@ -257,7 +310,10 @@ func (a *actor) job() {
 		if err != nil || !found.State.Ended() {
 			continue
 		}
-		a.in("looks", func() { a.w.jobEnded(a.name, found, before, began) })
+		a.in("looks", func() {
+			asked.isOver = starts == 1 // Else others may be under way.
+			a.w.jobEnded(a.name, found, before, began)
+		})
 		return
 	}
 	a.w.fail("%s has not ended", a.name)

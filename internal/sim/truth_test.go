@@ -68,7 +68,8 @@ type promise struct {
 // under way.
 type ask struct {
 	who        *identity
-	life       *life // of a schedule
+	by         string // whose
+	life       *life  // of a schedule
 	promise    promise
 	began      time.Duration
 	isUnderWay bool
@@ -197,8 +198,12 @@ func (m *model) judgePlace(p *place, before, now facts, isDueSet bool) {
 	case script == "settle" && before.state == dead, script == "reclaim" && before.state != inFlight && now != before:
 		m.w.fail("I5: a %s changes %s, which is not in flight", script, before.life)
 	}
-	if now.state == dead && now.life != nil {
+	switch {
+	case now.state == dead && before.state != dead && now.life != nil:
 		now.life.isDead = true
+		m.did["dead_lettered"]++
+	case now.state == waiting && before.state == dead && now.life == before.life:
+		m.did["redriven"]++
 	}
 }
 
@@ -227,6 +232,8 @@ func (m *model) came(p *place, before, now facts, script string) {
 		m.w.fail("I11: %s is created after its call was answered", l)
 	case l.created > 0 && l.removed != "settle" && l.removed != "" && !m.clockWasSet(since):
 		m.w.fail("I11: %s is brought back, which a %s has ended", l, l.removed)
+	case l.isOnce && l.created > 0 && p.of.restored < l.cameAt:
+		m.w.fail("I10: %s is created once more under its idempotency key", l)
 	case l.created > 0 && l.removed == "" && p.of.restored < l.cameAt:
 		m.w.fail("I3: %s is created twice", l)
 	}
@@ -237,11 +244,16 @@ func (m *model) came(p *place, before, now facts, script string) {
 			}
 		}
 	}
-	if before.life != nil {
-		l.took = true
+	l.took = before.life
+	m.did["scheduled"]++
+	if text, ok := m.w.redis.server.field(p.base+"meta", "budget"); ok && !m.w.redis.server.isSecond && before.state == absent {
+		most, _, _ := strings.Cut(text, " ")
+		if n, err := strconv.Atoi(most); err == nil && len(m.w.redis.server.hash(p.base+"msg").at) > n {
+			m.w.fail("budget: %s is created beyond %s", l, text)
+		}
 	}
 	if l.created++; l.created > 1 {
-		l.isAgain, l.isFixed = true, false
+		l.isAgain, l.isFixed, l.isDenied = true, false, false
 	}
 	if l.cameAt < 0 {
 		l.cameAt = at
@@ -296,6 +308,16 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 	isProducer := strings.HasPrefix(by, "producer")
 	switch {
 	case script == "settle":
+		m.did["ended"]++
+	case script == "purge", m.w.redis.server.isPurge:
+		m.did["purged"]++
+	case script == "cancel":
+		m.did["cancelled"]++
+	case script == "replace":
+		m.did["replaced"]++
+	}
+	switch {
+	case script == "settle":
 		m.settles = append(m.settles, l)
 	case script == "replace" && now.life != nil: // It is judged by the other, which came.
 		l.isFixed = false
@@ -304,10 +326,10 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 		}
 	case script == "cancel" && before.state == inFlight:
 		m.w.fail("I11: a cancel of %s removes %s, which is in flight", by, l)
-	case script == "cancel" && isProducer && id.cancels != nil && id.cancels.isUnderWay:
+	case script == "cancel" && isProducer && id.cancels != nil && id.cancels.isUnderWay && id.cancels.by == by:
 		id.cancels.effects++
 		id.cancels.removed = l
-	case script == "cancel" && isProducer && m.sweep(l):
+	case script == "cancel" && isProducer && m.sweep(l, by):
 	case script == "cancel" && isProducer:
 		if !m.clockWasSet(at - 2*time.Minute) {
 			m.w.fail("I11: a cancel of %s removes %s, after it was answered", by, l)
@@ -322,7 +344,9 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 }
 
 func (m *model) isOfAJob(l *life, verbs ...job.Verb) bool {
-	return slices.ContainsFunc(m.jobs, func(j jobAsk) bool { return slices.Contains(verbs, j.verb) && j.matches(l) })
+	return slices.ContainsFunc(m.jobs, func(j *jobAsk) bool {
+		return slices.Contains(verbs, j.verb) && !j.isOver && j.matches(l) && (l.cameAt <= j.began+jobMargin || m.clockWasSet(l.cameAt-time.Minute))
+	})
 }
 
 // moved judges that a message has another due time.
@@ -340,7 +364,7 @@ func (m *model) moved(p *place, before, now facts, by string) {
 		return
 	}
 	a := id.reschedules
-	if a == nil || !a.isUnderWay {
+	if a == nil || !a.isUnderWay || a.by != by {
 		if !m.clockWasSet(at - 2*time.Minute) {
 			m.w.fail("I11: a reschedule of %s moves %s, after it was answered", by, l)
 		}
@@ -428,8 +452,10 @@ func (m *model) answered(verb string, a *ask, err error) {
 			fail("nothing was done")
 		}
 		if a.removed != nil && !errors.Is(err, delay.ErrMaybePublished) && !isClock {
-			if a.removed.isDenied = true; a.removed.hasCopy() && !a.removed.isLoose {
-				fail("a copy of %s is out", a.removed)
+			for l := a.removed; l != nil && !l.isLoose; l = l.took { // What it has replaced had its id.
+				if l.isDenied = true; l.hasCopy() {
+					fail("a copy of %s is out", l)
+				}
 			}
 		}
 	default:
@@ -437,6 +463,8 @@ func (m *model) answered(verb string, a *ask, err error) {
 			fail("it was done")
 		}
 		switch {
+		case errors.Is(err, delay.ErrFull) && !m.was(a.began, "limit") && !m.isLimited():
+			fail("there is no budget")
 		case errors.Is(err, delay.ErrNotFound) && !id.wasSince(absent, a.began):
 			fail("it is there all the time")
 		case errors.Is(err, delay.ErrTooLate) && !id.wasSince(inFlight, a.began):
@@ -450,6 +478,18 @@ func (m *model) answered(verb string, a *ask, err error) {
 	}
 }
 
+// isLimited reports whether a shard has a budget: a failover may have brought one back.
+func (m *model) isLimited() bool {
+	for key, value := range m.w.redis.server.values {
+		if h, ok := value.(*hash); ok && kind(key) == "meta" {
+			if text, _ := h.get("budget"); text != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func textOf(err error) string {
 	if err == nil {
 		return "done"
@@ -459,14 +499,15 @@ func textOf(err error) string {
 
 // sweep is a call that cancels many.
 type sweep struct {
+	by      string // whose
 	matches func(*life) bool
 	removed int
 }
 
 // sweep reports whether a call that cancels many may have removed it.
-func (m *model) sweep(l *life) bool {
+func (m *model) sweep(l *life, by string) bool {
 	for _, s := range m.sweeps {
-		if s.matches(l) {
+		if s.by == by && s.matches(l) {
 			s.removed++
 			return true
 		}
@@ -474,10 +515,15 @@ func (m *model) sweep(l *life) bool {
 	return false
 }
 
-// jobAsk is a job that was asked for.
+// jobMargin is by how much a job may mean what came after its start: clocks of nodes differ.
+const jobMargin = 2 * time.Second
+
+// jobAsk is a job that was asked for: it means what was there when it began, until it ends.
 type jobAsk struct {
 	verb    job.Verb
 	matches func(*life) bool
+	began   time.Duration // at the latest
+	isOver  bool
 }
 
 // slotOf is the slot of a score.
