@@ -152,6 +152,9 @@ func (a *actor) unlimit() {
 // wipe empties Redis, as FLUSHALL does; its replicas, too.
 func (w *world) wipe() {
 	w.redis.server.wipe()
+	if recording != nil {
+		recording(w.redis.clock(), []string{"flushall"}, status("OK"))
+	}
 	for _, r := range w.redis.lagging {
 		w.follows(r)
 	}
