@@ -89,7 +89,7 @@ func (s *redisServer) eval(args []string) any {
 	n, _ := strconv.Atoi(args[2])
 	e.server, s.script = s, e.scripts[name].verb
 	s.ran = s.script
-	s.isSecond, s.isPurge = false, false
+	s.isSecond, s.isPurge, s.argv = false, false, args[3+n:]
 	switch argv := args[3+n:]; s.script {
 	case "cancel":
 		s.isPurge = argv[6] == "1"

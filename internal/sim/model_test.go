@@ -150,6 +150,8 @@ func (m *model) effect(e effect) {
 		m.counted[e.member] += int64(e.score)
 	case "holder":
 		m.held(tag, e)
+	case "epoch":
+		m.fenced(tag, e.member, e.value)
 	case "msg", "deadmsg":
 		m.touch(e)
 	case "attempts":
@@ -174,10 +176,39 @@ func (m *model) effect(e effect) {
 	}
 }
 
+// fenced is told that a shard has another epoch: of one life of the queue no older one.
+func (m *model) fenced(tag, was, is string) {
+	before, lifeBefore, _ := strings.Cut(was, "-")
+	after, lifeAfter, _ := strings.Cut(is, "-")
+	lifeBefore, _, _ = strings.Cut(lifeBefore, "-")
+	lifeAfter, _, _ = strings.Cut(lifeAfter, "-")
+	old, _ := strconv.Atoi(before)
+	if now, _ := strconv.Atoi(after); lifeBefore == lifeAfter && now < old {
+		m.w.fail("§4: the fence of %s is lowered from %s to %s", tag, was, is)
+	}
+}
+
+// marked judges that a settle which came too late has marked what lives on.
+func (m *model) marked() {
+	s := m.w.redis.server
+	for i := 2; s.ran == "mark" && i+1 < len(s.argv); i += 2 {
+		for _, p := range m.identity(s.argv[i]).places {
+			stored, _ := s.field(p.base+"msg", s.argv[i])
+			counts, _ := s.field(p.base+"attempts", s.argv[i])
+			if fields := strings.Fields(counts); len(stored) > 30 && stored[14:30] == s.argv[i+1] && (len(fields) < 3 || fields[2] == "0") {
+				m.w.fail("I5: %s was published, its settle came too late, and it is not marked", p.now.life)
+			}
+		}
+	}
+}
+
 // held is told that a shard has a holder, or, where the command was a DEL, none.
 func (m *model) held(tag string, e effect) {
 	name, _, _ := strings.Cut(e.value, "|")
 	was := m.holders[tag]
+	if s := m.w.redis.server; name == "" && s.script == "handover" && s.by != nil && !strings.HasPrefix(was, s.by.name+"/") {
+		m.w.fail("§5: %s gives up the lease of %s", s.by.name, was)
+	}
 	m.holders[tag] = name
 	if was == name || name == "" {
 		return
@@ -220,6 +251,7 @@ func (m *model) claimed(key string) {
 func (m *model) ran(reply any) {
 	m.judge()
 	m.settled(reply)
+	m.marked()
 	m.counts()
 	m.settles = m.settles[:0]
 	clear(m.counted)

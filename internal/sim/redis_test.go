@@ -20,14 +20,15 @@ type redisServer struct {
 	values map[string]any   // *hash, *sorted or string
 	until  map[string]time.Time
 
-	process   int    // another one after a failover
-	script    string // the verb of the script that runs
-	ran       string // the verb of the script that ran last, or the command
-	token     string // of the claim, where that is a claim or a settle
-	lacks     string // a command that is not made up here, and was asked for
-	isPurge   bool   // of a cancel: it means dead letters only
-	isSecond  bool   // that says that an earlier run may have happened
-	by        *host  // for whom
+	process   int      // another one after a failover
+	script    string   // the verb of the script that runs
+	ran       string   // the verb of the script that ran last, or the command
+	argv      []string // of that script
+	token     string   // of the claim, where that is a claim or a settle
+	lacks     string   // a command that is not made up here, and was asked for
+	isPurge   bool     // of a cancel: it means dead letters only
+	isSecond  bool     // that says that an earlier run may have happened
+	by        *host    // for whom
 	published func(channel, message string)
 	effect    func(e effect)
 	claims    func(key string) // a claim runs
@@ -91,7 +92,11 @@ func (s *redisServer) setField(key, name, value string) (isNew bool) {
 		h = newHash()
 		s.values[key] = h
 	}
+	was, _ := h.get(name)
 	isNew = h.set(name, value)
+	if name == "epoch" && kind(key) == "meta" {
+		s.tell("epoch", key, was, false, value, 0)
+	}
 	switch kind(key) {
 	case "msg", "deadmsg", "attempts":
 		s.tell(kind(key), key, name, false, value, 0)
