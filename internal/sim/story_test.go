@@ -29,9 +29,12 @@ func (w *world) live() {
 			}
 		})
 	}
-	for until := 10 * time.Second; until <= p.span && !w.hasFailed(); until += 10 * time.Second {
+	for at := 10 * time.Second; at <= p.span && !w.hasFailed(); at += 10 * time.Second {
+		if *until > 0 && at >= *until+10*time.Second {
+			w.fail("cut short")
+		}
 		lines := w.lines
-		if w.run(until); w.lines > lines {
+		if w.run(at); w.lines > lines {
 			w.model.sound()
 		}
 	}
