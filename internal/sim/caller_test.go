@@ -391,7 +391,7 @@ func (m *model) got(id *identity, began time.Duration, info delay.Info, err erro
 // gotEnd judges what the history has told of an end.
 func (m *model) gotEnd(id *identity, says delay.State) {
 	isTrue := slices.ContainsFunc(id.lives, func(l *life) bool {
-		switch says {
+		switch says { //nolint:exhaustive // the others are no ends
 		case delay.Published:
 			return l.hasCopy()
 		case delay.Cancelled:

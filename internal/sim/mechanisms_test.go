@@ -142,10 +142,11 @@ func (a *actor) budget(bytes int64, lasts time.Duration) {
 }
 
 func (a *actor) unlimit() {
-	for !a.insist("no budget", func(ctx context.Context) error {
-		_, err := inspect.NewAdmin(a.w.plan.operator.queue).Limit(ctx, 0)
-		return err
-	}) && !a.w.isOver {
+	for isOff := false; !isOff && !a.w.isOver; {
+		isOff = a.insist("no budget", func(ctx context.Context) error {
+			_, err := inspect.NewAdmin(a.w.plan.operator.queue).Limit(ctx, 0)
+			return err
+		})
 	}
 }
 

@@ -119,7 +119,7 @@ func TestStartByALateClock(t *testing.T) {
 		var server clock.Clock
 		c.PlanBy(layout, &server, time.Now())[0].Fail(errors.New("connection reset"), time.Now().Add(2*time.Second))
 		pause, _ := c.Next(time.Now())
-		time.Sleep(pause)
+		time.Sleep(pause) //nolint:forbidigo // the bubble's clock
 		server.Observe(time.Now().UnixMilli())
 		again := c.PlanBy(layout, &server, time.Now())[0]
 		require.True(t, again.IsSecond())
