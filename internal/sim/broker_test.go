@@ -69,7 +69,7 @@ func (p *publish) begin() {
 		return
 	}
 	for _, i := range p.chains.Heads() {
-		p.hand(i)
+		p.hand(i, true)
 	}
 }
 
@@ -107,11 +107,12 @@ func (p *publish) rest(i int) {
 	}
 }
 
-func (p *publish) hand(i int) {
+// hand hands a message over. The first of a chain, and not those that follow it, leave as the poller says.
+func (p *publish) hand(i int, isFirst bool) {
 	m, w := &p.batch[i], p.w
 	took, o, stores := w.broker.decide(m)
 	took += max(0, p.h.stalled-w.now())
-	copied := w.model.begins(m)
+	copied := w.model.begins(m, isFirst)
 	isOver := false
 	end := func(o sinks.Outcome, stores bool) {
 		if isOver {
@@ -129,7 +130,7 @@ func (p *publish) hand(i int) {
 		switch o.Class {
 		case sinks.Acknowledged, sinks.Retryable, sinks.Permanent:
 			if next, ok := p.chains.Next(i); ok {
-				p.hand(next)
+				p.hand(next, false)
 			}
 		case sinks.Unknown, sinks.Unavailable:
 			p.rest(i)

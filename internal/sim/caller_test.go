@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // producer is a process of the users', with the SDK.
@@ -18,11 +20,14 @@ type producer struct {
 	h       *host
 	rdb     *redis.Client
 	clients map[delay.Conflict]*delay.Client
+	queue   *store.Queue // as a bridge's API has it
 }
 
 func (w *world) startProducer(name string, together bool) *producer {
 	p := &producer{h: w.newHost(name), clients: map[delay.Conflict]*delay.Client{}}
 	p.rdb = p.h.client()
+	w.plan.clients = append(w.plan.clients, p.rdb)
+	p.queue = store.New(p.rdb, prefix, queueName)
 	durable := delay.Memory
 	if w.plan.durable {
 		durable = delay.Replicas(1)
@@ -88,14 +93,12 @@ func short(err error) string {
 	return err.Error()
 }
 
-// story is one identity as its only caller knows it.
+// story is one caller of one identity.
 type story struct {
 	*actor
-	p    *producer
-	id   string
-	key  string
-	life *life // the one that was asked for last
-	all  []*life
+	p   *producer
+	id  string
+	key string
 }
 
 var simTopics = []string{"a", "b", "c", "d"}
@@ -104,7 +107,7 @@ var simTopics = []string{"a", "b", "c", "d"}
 func (w *world) burst(d *decision) {
 	random := d.random()
 	n := 1 + random.IntN(24)
-	p := w.plan.producers[random.IntN(len(w.plan.producers))]
+	p := w.plan.producers[random.IntN(2)]
 	if random.IntN(4) == 0 {
 		w.actor(fmt.Sprintf("batch%d", d.index), random, func(a *actor) { a.batch(p, fmt.Sprintf("b%d", d.index), n) })
 		return
@@ -118,6 +121,14 @@ func (w *world) burst(d *decision) {
 		s.actor = &actor{w, s.id, own}
 		w.after(between(own, time.Millisecond, 3*time.Second), "", func() {
 			w.plan.actors.Go(s.live)
+		})
+		if own.IntN(3) > 0 {
+			continue
+		}
+		rival := &story{p: w.plan.producers[own.IntN(len(w.plan.producers))], id: s.id, key: s.key}
+		rival.actor = &actor{w, s.id + "r", rand.New(rand.NewPCG(d.seed, uint64(i)+1000))}
+		w.after(between(own, time.Millisecond, 5*time.Second), "", func() {
+			w.plan.actors.Go(rival.interfere)
 		})
 	}
 }
@@ -142,8 +153,8 @@ func (a *actor) message(id, key string) (delay.Message, *life) {
 	return m, l
 }
 
-// when chooses a due time, and the least that it may be by Redis' clock.
-func (a *actor) when() (delay.When, time.Time) {
+// when chooses a due time.
+func (a *actor) when() (delay.When, promise) {
 	d := between(a.random, time.Millisecond, 40*time.Second)
 	switch {
 	case a.chance(3):
@@ -151,12 +162,11 @@ func (a *actor) when() (delay.When, time.Time) {
 	case a.chance(15) && a.w.now() < actLasts: // Due in the night.
 		d = between(a.random, time.Minute, 50*time.Minute)
 	}
-	clock := a.w.redis.clock()
 	if a.chance(2) {
-		return delay.After(d), clock.Add(d).Add(-time.Millisecond).Add(min(0, -a.w.redis.skew-a.w.plan.span))
+		return delay.After(d), promise{isDelay: true, delay: d}
 	}
-	at := clock.Add(d).Truncate(time.Millisecond)
-	return delay.At(at), at
+	at := a.w.redis.clock().Add(d)
+	return delay.At(at), promise{at: at}
 }
 
 // call is the ctx of a call.
@@ -168,17 +178,21 @@ func (a *actor) call() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), limit)
 }
 
-// repeats makes a call, and repeats it while its outcome is unknown, mostly.
-func (a *actor) repeats(call string, do func(context.Context, ...delay.CallOption) error) error {
+// repeats makes a call, and repeats it while its outcome is unknown, mostly. Its effect may
+// come while it is under way, and at no other time.
+func (a *actor) repeats(call string, of *ask, do func(context.Context, ...delay.CallOption) error) error {
 	ctx, cancel := a.call()
 	defer cancel()
+	a.in("begins", func() { a.w.model.begin(of) })
 	err := do(ctx)
 	a.answered(call, err)
 	for errors.Is(err, delay.ErrUnknown) && !a.chance(5) && !a.w.isOver {
+		a.in("knows nothing", func() { of.isUnderWay = false })
 		if a.chance(3) {
 			a.rest(between(a.random, time.Millisecond, 20*time.Second))
 		}
 		again, cancel := a.call()
+		a.in("repeats", func() { of.isUnderWay = true })
 		err = do(again, delay.Repeat(err))
 		a.answered(call+" again", err)
 		cancel()
@@ -188,224 +202,209 @@ func (a *actor) repeats(call string, do func(context.Context, ...delay.CallOptio
 
 func (s *story) ref() delay.Ref { return delay.Ref{ID: s.id, Key: s.key} }
 
+func (s *story) who() *identity { return s.w.model.identity(message.Member(s.id, s.key)) }
+
+// client is whose call it is: mostly that of the same process.
+func (s *story) client(conflict delay.Conflict) (c *delay.Client, by string) {
+	p := s.p
+	if s.chance(6) {
+		p = s.w.plan.producers[s.random.IntN(len(s.w.plan.producers))]
+	}
+	return p.clients[conflict], p.h.name
+}
+
 // live is what becomes of one identity.
 func (s *story) live() {
 	s.schedule(delay.Reject)
 	if s.chance(2) {
 		return
 	}
+	s.acts(1+s.random.IntN(3), 20*time.Second)
+}
+
+// interfere has another caller act on it meanwhile.
+func (s *story) interfere() {
 	for range 1 + s.random.IntN(3) {
-		s.rest(between(s.random, time.Millisecond, 20*time.Second))
-		if s.w.isOver {
-			return
-		}
-		switch s.random.IntN(9) {
-		case 0, 1, 2:
-			s.cancel()
-		case 3, 4:
-			s.reschedule()
-		case 5:
-			s.get()
-		case 6:
-			s.schedule(delay.Replace)
-		case 7:
-			s.schedule(delay.Keep)
-		case 8:
-			s.schedule(delay.Reject)
-		}
+		s.act()
+		s.rest(between(s.random, time.Millisecond, 5*time.Second))
+	}
+}
+
+func (s *story) acts(n int, rest time.Duration) {
+	for range n {
+		s.rest(between(s.random, time.Millisecond, rest))
+		s.act()
+	}
+}
+
+func (s *story) act() {
+	if s.w.isOver {
+		return
+	}
+	switch s.random.IntN(9) {
+	case 0, 1, 2:
+		s.cancel()
+	case 3, 4:
+		s.reschedule()
+	case 5:
+		s.get()
+	case 6:
+		s.schedule(delay.Replace)
+	case 7:
+		s.schedule(delay.Keep)
+	case 8:
+		s.schedule(delay.Reject)
 	}
 }
 
 // schedule makes another life of the identity, or tries to.
 func (s *story) schedule(conflict delay.Conflict) {
-	before := s.life
+	when, promised := s.when()
 	m, l := s.message(s.id, s.key)
-	when, least := s.when()
-	s.in("due", func() {
-		l.dues = []time.Time{least}
-		if conflict == delay.Replace {
-			for _, other := range s.all {
-				other.ends, other.isFixed = append(other.ends, "replace"), false
-			}
-		}
-		s.all = append(s.all, l)
-	})
+	s.send(conflict, m, l, when, promised)
+}
+
+// scheduleAs is schedule, with that topic, due after so long.
+func (s *story) scheduleAs(conflict delay.Conflict, topic string, d time.Duration) {
+	m, l := s.message(s.id, s.key)
+	m.Topic, l.topic = topic, topic
+	s.send(conflict, m, l, delay.After(d), promise{isDelay: true, delay: d})
+}
+
+func (s *story) send(conflict delay.Conflict, m delay.Message, l *life, when delay.When, promised promise) {
+	l.promise = promised
+	client, _ := s.client(conflict)
 	var result delay.Result
-	err := s.repeats("schedule "+l.body, func(ctx context.Context, opts ...delay.CallOption) (err error) {
-		result, err = s.p.clients[conflict].Schedule(ctx, m, when, opts...)
+	err := s.repeats("schedule "+l.body, l.ask, func(ctx context.Context, opts ...delay.CallOption) (err error) {
+		result, err = client.Schedule(ctx, m, when, opts...)
 		return err
 	})
-	s.in("scheduled", func() { s.scheduled(before, l, conflict, result, err) })
+	s.in("scheduled", func() { s.w.model.scheduled(l, result, err) })
 }
 
 // scheduled judges what a schedule was answered.
-func (s *story) scheduled(before, l *life, conflict delay.Conflict, result delay.Result, err error) {
-	fail := func(text string) {
-		s.w.fail("%s: schedule of %s says %v, %s", text, l, short(errOr(err, string(result.Status))), told(before))
-	}
+func (m *model) scheduled(l *life, result delay.Result, err error) {
+	a := l.ask
+	isClock := m.clockWasSet(a.began-time.Minute) || a.who.restored >= a.began
 	switch {
-	case err == nil || errors.Is(err, delay.ErrNotDurable) && !errors.Is(err, delay.ErrDuplicate):
-		switch result.Status {
-		case delay.Existing:
-			l.isNever = true
-			if before != nil && before.isOver == "cancelled" && !before.isLoose {
-				fail("I11")
-			}
-			if before != nil && before.isNever && !before.isLoose && before.accepted < 0 {
-				return
-			}
-		default:
-			s.life, l.accepted = l, s.w.now()
-			if !result.DueAt.IsZero() {
-				l.dues = []time.Time{result.DueAt}
-			}
-			if before != nil && before.isOpen() && !before.hasCopy() && result.Status == delay.Created && !before.isDead {
-				fail("I10")
-			}
-			if before != nil && result.Status == delay.Replaced {
-				before.isOver, before.overAt = cmpOr(before.isOver, "maybe replaced"), s.w.now()
-			}
-		}
 	case errors.Is(err, delay.ErrUnknown), errors.Is(err, delay.ErrForgotten):
-		l.isMaybe = true
-		s.life = l
-		if before != nil {
-			before.isMaybe = true
+		a.isUnderWay = false
+		return
+	case delay.Done(err) && result.Status == delay.Existing:
+		err = errors.Join(delay.ErrDuplicate, err)
+	case delay.Done(err):
+		if l.accepted = m.w.now(); l.created == 0 {
+			m.w.fail("I1: %s was accepted, and never was in Redis", l)
 		}
-	default: // Nothing was changed.
-		if l.isNever = true; l.cameAt >= 0 && !l.isLoose {
-			s.w.fail("I11: schedule of %s says %s, and it is there since %s", l, short(err), l.cameAt)
+		if result.Status == delay.Replaced && l.took == nil {
+			m.w.fail("I10: %s is said to have replaced another, and none was there", l)
 		}
-		if errors.Is(err, delay.ErrDuplicate) && before != nil && before.isOver == "cancelled" && !before.isLoose && !before.isMaybe {
-			fail("I11")
+		if len(l.dues) > 0 && a.effects == 1 && l.removed == "" && !result.DueAt.Equal(l.dues[0].due) && l.isFixed && !isClock {
+			m.w.fail("I2: %s is said to be due at %s, and is at %s", l, m.stamp(result.DueAt), m.stamp(l.due().due))
 		}
+		if a.effects > 1 && l.isAgain {
+			a.effects = 1 // It was published between the runs, which leaves no trace.
+		}
+	default:
+		l.isNever = l.created == 0
 	}
-}
-
-func errOr(err error, text string) error {
-	if err != nil {
-		return err
-	}
-	return errors.New(text)
-}
-
-func told(l *life) string {
-	if l == nil {
-		return "and nothing was before"
-	}
-	return fmt.Sprintf("before it was %s (accepted %s, over %q, removed by %q, copies %d, dead %v)", l, l.accepted, l.isOver, l.removed, len(l.copies), l.isDead)
-}
-
-// isOpen reports whether the life certainly was accepted, and nobody has ended it.
-func (l *life) isOpen() bool {
-	return l.accepted >= 0 && l.isOver == "" && len(l.ends) == 0 && !l.isLoose && !l.isMaybe && !l.mayBeLate
-}
-
-// gone judges an answer that says that the life is not there.
-func (s *story) gone(l *life, call string) {
-	if l != nil && l.isOpen() && !l.hasCopy() && !l.isDead {
-		s.w.fail("I11: %s says that it was not found, %s", call, told(l))
-	}
+	m.answered("schedule", a, err)
 }
 
 func (s *story) cancel() {
-	l := s.life
-	s.in("cancel", func() {
-		for _, other := range s.all {
-			other.ends = append(other.ends, "cancel")
-		}
-	})
-	err := s.repeats("cancel", func(ctx context.Context, opts ...delay.CallOption) error {
-		return s.p.clients[delay.Reject].Cancel(ctx, s.ref(), opts...)
+	a := &ask{who: s.who()}
+	if !s.takes(func(id *identity) **ask { return &id.cancels }, a) {
+		return
+	}
+	client, by := s.client(delay.Reject)
+	a.by = by
+	err := s.repeats("cancel", a, func(ctx context.Context, opts ...delay.CallOption) error {
+		return client.Cancel(ctx, s.ref(), opts...)
 	})
 	s.in("cancelled", func() {
-		if l == nil {
-			return
-		}
-		open := *l
-		open.ends = slices.DeleteFunc(slices.Clone(l.ends), func(end string) bool { return end == "cancel" })
-		switch {
-		case err == nil:
-			if l.hasCopy() && !l.isLoose && l.isOver == "" && !l.isMaybe {
-				s.w.fail("I11: cancel says that it was done, %s", told(l))
-			}
-			l.isOver, l.overAt = cmpOr(l.isOver, "cancelled"), s.w.now()
-		case errors.Is(err, delay.ErrMaybePublished), errors.Is(err, delay.ErrNotDurable):
-			l.isOver, l.overAt = cmpOr(l.isOver, "maybe cancelled"), s.w.now()
-		case errors.Is(err, delay.ErrTooLate):
-			if l.claimedAt < 0 && !l.isLoose && !l.isMaybe && l.accepted >= 0 {
-				s.w.fail("I11: cancel says that it is in flight, and it was never claimed: %s", told(l))
-			}
-		case errors.Is(err, delay.ErrNotFound):
-			if len(open.ends) == len(l.ends)-1 {
-				s.gone(&open, "cancel")
-			}
-		}
-		switch {
-		case errors.Is(err, delay.ErrTooLate), errors.Is(err, delay.ErrUnavailable):
-			for _, other := range s.all {
-				if at := slices.Index(other.ends, "cancel"); at >= 0 {
-					other.ends = slices.Delete(other.ends, at, at+1)
-				}
-			}
+		a.who.cancels = nil
+		s.w.model.answered("cancel", a, err)
+	})
+}
+
+// takes has the caller's be the one call of a verb, unless another is under way: else nobody
+// could tell whose effect is whose.
+func (s *story) takes(of func(*identity) **ask, a *ask) (isFree bool) {
+	s.in("takes", func() {
+		if at := of(a.who); *at == nil {
+			*at, isFree = a, true
 		}
 	})
+	return isFree
 }
 
 func (s *story) reschedule() {
-	l := s.life
-	when, least := s.when()
-	s.in("reschedule", func() {
-		for _, other := range s.all {
-			other.isFixed = false
-			other.dues = append(other.dues, least)
-		}
-	})
-	err := s.repeats("reschedule", func(ctx context.Context, opts ...delay.CallOption) error {
-		return s.p.clients[delay.Reject].Reschedule(ctx, s.ref(), when, opts...)
+	when, promised := s.when()
+	a := &ask{who: s.who(), promise: promised}
+	if !s.takes(func(id *identity) **ask { return &id.reschedules }, a) {
+		return
+	}
+	client, by := s.client(delay.Reject)
+	a.by = by
+	err := s.repeats("reschedule", a, func(ctx context.Context, opts ...delay.CallOption) error {
+		return client.Reschedule(ctx, s.ref(), when, opts...)
 	})
 	s.in("rescheduled", func() {
-		if l == nil {
-			return
-		}
-		switch {
-		case err == nil:
-			if l.hasCopy() && !l.isLoose && !l.isMaybe && l.firstCopy() < l.lastAsk() {
-				s.w.fail("I11: reschedule says that it was done, %s", told(l))
-			}
-			if l.isOver == "" && len(l.ends) == 0 {
-				l.dues = l.dues[len(l.dues)-1:]
-				// What is certain of it: it is not published before.
-				if begun := l.openCopy(); begun && !l.isLoose && !l.isMaybe {
-					s.w.fail("I11: reschedule says that it was done, while it is being published: %s", told(l))
-				}
-			}
-		case errors.Is(err, delay.ErrNotFound):
-			s.gone(l, "reschedule")
-		case errors.Is(err, delay.ErrTooLate):
-			if l.claimedAt < 0 && !l.isLoose && !l.isMaybe && l.accepted >= 0 {
-				s.w.fail("I11: reschedule says that it is in flight, and it was never claimed: %s", told(l))
-			}
-		}
-		if err != nil && !errors.Is(err, delay.ErrUnknown) && !errors.Is(err, delay.ErrMaybePublished) && !errors.Is(err, delay.ErrForgotten) && !errors.Is(err, delay.ErrNotDurable) && len(l.dues) > 1 {
-			l.dues = l.dues[:len(l.dues)-1]
-		}
+		a.who.reschedules = nil
+		s.w.model.answered("reschedule", a, err)
 	})
 }
-
-// lastAsk is for a later use of when a call began; the story's calls are one after the other.
-func (l *life) lastAsk() time.Duration { return l.accepted }
-
-// openCopy reports whether a copy was handed over that is not stored.
-func (l *life) openCopy() bool { return false }
 
 func (s *story) get() {
 	ctx, cancel := s.call()
 	defer cancel()
-	_, err := s.p.clients[delay.Reject].Get(ctx, s.ref())
+	began := s.w.now()
+	client, _ := s.client(delay.Reject)
+	info, err := client.Get(ctx, s.ref())
 	s.answered("get", err)
-	if errors.Is(err, delay.ErrNotFound) {
-		s.in("got", func() { s.gone(s.life, "get") })
+	s.in("got", func() { s.w.model.got(s.who(), began, info, err) })
+}
+
+// got judges what a look at a message has told.
+func (m *model) got(id *identity, began time.Duration, info delay.Info, err error) {
+	says := func(is state, what string) {
+		if !id.wasSince(is, began) {
+			m.w.fail("I11: get of %q says that it is %s, and it was not", id.member, what)
+		}
+	}
+	switch {
+	case errors.Is(err, delay.ErrNotFound):
+		says(absent, "nowhere")
+	case err != nil:
+	case info.State == delay.Scheduled:
+		says(waiting, "waiting")
+	case info.State == delay.InFlight:
+		says(inFlight, "in flight")
+	case info.State == delay.Dead:
+		says(dead, "dead")
+	default:
+		says(absent, "over")
+		m.gotEnd(id, info.State)
+	}
+}
+
+// gotEnd judges what the history has told of an end.
+func (m *model) gotEnd(id *identity, says delay.State) {
+	isTrue := slices.ContainsFunc(id.lives, func(l *life) bool {
+		switch says { //nolint:exhaustive // the others are no ends
+		case delay.Published:
+			return l.hasCopy()
+		case delay.Cancelled:
+			return l.removed == "cancel" || l.isLoose
+		case delay.Purged:
+			return l.removed == "purge" || l.removed == "cancel" || l.isLoose
+		case delay.Dropped:
+			return l.mayBeLate
+		}
+		return false
+	})
+	if !isTrue {
+		m.w.fail("I11: get of %q says that it was %s", id.member, says)
 	}
 }
 
@@ -419,12 +418,17 @@ func (a *actor) batch(p *producer, name string, n int) {
 			key = fmt.Sprintf("k%d", a.random.IntN(4))
 		}
 		requests[i].Message, lives[i] = a.message(fmt.Sprintf("%s-%d", name, i), key)
-		var least time.Time
-		requests[i].When, least = a.when()
-		lives[i].dues = []time.Time{least}
+		requests[i].When, lives[i].promise = a.when()
 	}
-	for range 6 {
+	for n := range 6 {
 		ctx, cancel := a.call()
+		a.in("begins", func() {
+			for _, l := range lives {
+				if l.ask.isUnderWay = true; n == 0 {
+					l.ask.began = a.w.now()
+				}
+			}
+		})
 		results, _ := p.clients[delay.Reject].ScheduleBatch(ctx, requests)
 		cancel()
 		var again []delay.Request
@@ -438,12 +442,7 @@ func (a *actor) batch(p *producer, name string, n int) {
 		}
 		a.in("scheduled", func() {
 			for i, r := range results {
-				s := &story{actor: a}
-				if !errors.Is(r.Err, delay.ErrUnknown) {
-					s.scheduled(nil, lives[i], delay.Reject, r, r.Err)
-				} else {
-					lives[i].isMaybe = true
-				}
+				a.w.model.scheduled(lives[i], r, r.Err)
 			}
 		})
 		if requests, lives = again, of; len(requests) == 0 {

@@ -37,5 +37,15 @@
 // answered, what Redis did to each message, and what the broker has stored, the [model] is told, and
 // it names the invariant (design, I1 to I15) that a failure breaks.
 //
+// # What is judged
+//
+// The model follows each [identity] through all shards, command by command, so that several callers
+// may contend for it. An effect belongs to a call that is under way, and there is one of a call ([ask]).
+// An answer is held against all that was true while it was waited for: not found, if nothing was there
+// at some time in it. What a failover, or a wipe, takes back ([model.restored]) is excused for the
+// messages that had changed since then, and for nothing else; of what was confirmed as durable, a
+// failover takes nothing back. A settle may change only what is in flight under its claim (I5), and what
+// a command counts must be what it did (I6, I14).
+//
 // Nothing of ours may hold a mutex while it waits for Redis: the bubble would stand still.
 package sim

@@ -88,6 +88,20 @@ func (s *redisServer) eval(args []string) any {
 	}
 	n, _ := strconv.Atoi(args[2])
 	e.server, s.script = s, e.scripts[name].verb
+	s.ran = s.script
+	s.isSecond, s.isPurge, s.argv = false, false, args[3+n:]
+	switch argv := args[3+n:]; s.script {
+	case "cancel":
+		s.isPurge = argv[6] == "1"
+	case "schedule":
+		s.isSecond = argv[2] != ""
+	case "replace":
+		s.isSecond = argv[2] == "2"
+	case "settle":
+		s.token, s.isSecond = argv[0], argv[5] == "1"
+	case "claim":
+		s.token = argv[0] + "|" + argv[1]
+	}
 	if s.script == "claim" && s.claims != nil {
 		s.claims(args[3])
 	}
@@ -196,5 +210,6 @@ func (s *redisServer) run(command []string) any {
 	case "EVAL", "EVALSHA":
 		return s.eval(command)
 	}
+	s.ran = strings.ToLower(command[0])
 	return s.do(command)
 }

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,19 +13,24 @@ import (
 
 // model is what must be true. It is told what callers asked and were answered, what Redis'
 // commands have done to which message, and what the broker was given and has stored; all by
-// the world's events, so that none of it is lost or late.
+// the world's events, so that none of it is lost or late. What Redis has is in truth_test.go.
 type model struct {
-	w       *world
-	lives   []*life
-	byBody  map[string]*life
-	current map[string]*life // by the key and the member of what Redis has
-	holders map[string]string
-	changes map[string][]time.Duration // of holders, by the tag of the shard
-	layouts []time.Duration            // when the layout was changed
-	events  map[string][]time.Duration // when something was the matter, or ceased to be
-	jobs    []func(*life) bool         // which lives each of them matches
-	left    []*life                    // by a settle, in this command
-	claims  map[string]*claimCount
+	w          *world
+	lives      []*life
+	byBody     map[string]*life
+	identities map[string]*identity
+	places     map[string]*place // by the key, without its end, and the member
+	touched    []*place          // by this command
+	settles    []*life           // that this command, a settle, has removed
+	holders    map[string]string
+	changes    map[string][]time.Duration // of holders, by the tag of the shard
+	layouts    []time.Duration            // when the layout was changed
+	events     map[string][]time.Duration // when something was the matter, or ceased to be
+	jobs       []*jobAsk
+	sweeps     []*sweep         // that are under way
+	counted    map[string]int64 // by this command
+	did        map[string]int64 // the same, as it should be
+	claims     map[string]*claimCount
 }
 
 // life is one message from its schedule to its end: another one of the same identity is
@@ -35,19 +39,22 @@ type life struct {
 	body, id, key, topic string
 	member               string
 	tags                 []string
+	promise              promise
+	ask                  *ask // of its schedule
 
 	began      time.Duration // the first call
 	accepted   time.Duration // answered; negative: not
-	isMaybe    bool          // whether it was created is not known
 	isNever    bool          // it was certainly not created
-	dues       []time.Time   // one of these is in force
+	created    int           // so often
+	took       *life         // the one whose place it took
+	dues       []dueSince    // the last one is in force
 	isFixed    bool          // its due time was never changed
-	isLoose    bool          // a job, a redrive or a loss has changed what can be told of it
+	isLoose    bool          // a failover or a wipe has taken back some of it
 	mayBeLate  bool          // it may be dropped or buried as late
-	ends       []string      // what callers have asked for that ends it
-	isOver     string        // what was answered that ended it
-	overAt     time.Duration
-	cameAt     time.Duration // in Redis
+	isOnce     bool          // under an idempotency key
+	isDenied   bool          // a caller was told that no copy is out, nor will be
+	cameAt     time.Duration // in Redis; negative: never
+	changed    time.Duration // last, in Redis
 	claimedAt  time.Duration // first, negative: never
 	claimedDue int64
 	isMoved    bool   // to another due time, since it was claimed first
@@ -77,8 +84,9 @@ type claimCount struct {
 
 func newModel(w *world) *model {
 	return &model{
-		w: w, byBody: map[string]*life{}, current: map[string]*life{}, holders: map[string]string{}, changes: map[string][]time.Duration{},
-		events: map[string][]time.Duration{}, claims: map[string]*claimCount{},
+		w: w, byBody: map[string]*life{}, identities: map[string]*identity{}, places: map[string]*place{}, holders: map[string]string{},
+		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{},
+		counted: map[string]int64{}, did: map[string]int64{},
 	}
 }
 
@@ -93,6 +101,9 @@ func (m *model) asks(id, key, topic string, tags []string) *life {
 	}
 	m.lives = append(m.lives, l)
 	m.byBody[l.body] = l
+	who := m.identity(l.member)
+	who.lives = append(who.lives, l)
+	l.ask = &ask{who: who, life: l}
 	return l
 }
 
@@ -126,72 +137,38 @@ func tagOf(key string) string {
 // effect is told what a command has done.
 func (m *model) effect(e effect) {
 	tag, script, now := tagOf(e.key), m.w.redis.server.script, m.w.now()
-	at := tag + e.member
 	if *watched != "" && m.w.log != nil && strings.HasSuffix(e.member, *watched) {
 		by := ""
 		if h := m.w.redis.server.by; h != nil {
 			by = h.name
 		}
-		m.w.log("%14s     %s by %s: %s of %q, gone %v, score %.0f in slot %d, %.60q", m.w.now(), script, by, e.key, e.member, e.isGone, math.Mod(e.score, 1<<42), int64(e.score)>>42, e.value)
+		slot, due := slotOf(e.score)
+		m.w.log("%14s     %s by %s: %s of %q, gone %v, score %d in slot %d, %.60q", m.w.now(), script, by, e.key, e.member, e.isGone, due, slot, e.value)
 	}
 	switch e.what {
+	case "counter":
+		m.counted[e.member] += int64(e.score)
 	case "holder":
-		name, _, _ := strings.Cut(e.value, "|")
-		if m.holders[tag] != name {
-			m.holders[tag] = name
-			m.changes[tag] = append(m.changes[tag], now)
-		}
-	case "msg":
-		l := m.lifeOf(e.value)
-		if l == nil {
-			return // A claim that found no body; or a poison.
-		}
-		if !e.isGone {
-			if old := m.current[at]; old != nil && old != l {
-				m.remove(old, script)
-			}
-			if l.isNever {
-				m.w.fail("I11: %s was created though its call had failed", l)
-			}
-			if l.cameAt < 0 {
-				l.cameAt = now
-			}
-			// A further run of a schedule makes again what was published meanwhile, and a redrive
-			// forgets the attempts.
-			if l.removed == "settle" || script == "redrive" {
-				l.isAgain, l.isFixed = true, false
-			}
-			m.current[at], l.removed, l.tag = l, "", tag
-			return
-		}
-		switch script {
-		case "settle":
-			m.left = append(m.left, l)
-		default:
-			m.remove(l, script)
-		}
-		delete(m.current, at)
-	case "deadmsg":
-		if l := m.lifeOf(e.value); l != nil {
-			if l.isDead = true; e.isGone {
-				m.remove(l, script)
-			}
-		}
+		m.held(tag, e)
+	case "epoch":
+		m.fenced(tag, e.member, e.value)
+	case "msg", "deadmsg":
+		m.touch(e)
 	case "attempts":
-		if l := m.current[at]; l != nil && !e.isGone {
-			fields := strings.Fields(e.value)
-			if len(fields) > 4 || len(fields) > 0 && fields[0] != "0" {
-				l.isRefused = true
-			}
+		p := m.touch(e)
+		fields := strings.Fields(e.value)
+		if l := p.now.life; l != nil && !e.isGone && (len(fields) > 4 || len(fields) > 0 && fields[0] != "0") {
+			l.isRefused = true
 		}
 	case "due":
-		l := m.current[at]
+		p := m.touch(e)
+		p.isDueSet = p.isDueSet || !e.isGone
+		l := p.now.life
 		if l == nil || !e.isGone || script != "claim" {
 			return
 		}
-		c := m.claimsOf(tag)
-		c.of++
-		due := int64(e.score) % (1 << 42)
+		m.claimsOf(tag).of++
+		_, due := slotOf(e.score)
 		if l.claimedAt < 0 {
 			l.claimedAt, l.claimedDue = now, due
 		}
@@ -199,18 +176,47 @@ func (m *model) effect(e effect) {
 	}
 }
 
-// remove notes that a script has taken a life away.
-func (m *model) remove(l *life, script string) {
-	l.removed, l.removedAt = script, m.w.now()
-	switch script {
-	case "cancel", "remove", "replace", "purge":
-		if by := m.w.redis.server.by; by != nil && strings.HasPrefix(by.name, "bridge") && slices.ContainsFunc(m.jobs, func(matches func(*life) bool) bool { return matches(l) }) {
-			l.ends, l.isFixed = append(l.ends, "job"), false
-		}
-		if len(l.ends) == 0 && !l.isLoose {
-			m.w.fail("I4: %s removed %s, which nobody had asked for", script, l)
+// fenced is told that a shard has another epoch: of one life of the queue no older one.
+func (m *model) fenced(tag, was, is string) {
+	before, lifeBefore, _ := strings.Cut(was, "-")
+	after, lifeAfter, _ := strings.Cut(is, "-")
+	lifeBefore, _, _ = strings.Cut(lifeBefore, "-")
+	lifeAfter, _, _ = strings.Cut(lifeAfter, "-")
+	old, _ := strconv.Atoi(before)
+	if now, _ := strconv.Atoi(after); lifeBefore == lifeAfter && now < old {
+		m.w.fail("§4: the fence of %s is lowered from %s to %s", tag, was, is)
+	}
+}
+
+// marked judges that a settle which came too late has marked what lives on.
+func (m *model) marked() {
+	s := m.w.redis.server
+	for i := 2; s.ran == "mark" && i+1 < len(s.argv); i += 2 {
+		for _, p := range m.identity(s.argv[i]).places {
+			stored, _ := s.field(p.base+"msg", s.argv[i])
+			counts, _ := s.field(p.base+"attempts", s.argv[i])
+			if fields := strings.Fields(counts); len(stored) > 30 && stored[14:30] == s.argv[i+1] && (len(fields) < 3 || fields[2] == "0") {
+				m.w.fail("I5: %s was published, its settle came too late, and it is not marked", p.now.life)
+			}
 		}
 	}
+}
+
+// held is told that a shard has a holder, or, where the command was a DEL, none.
+func (m *model) held(tag string, e effect) {
+	name, _, _ := strings.Cut(e.value, "|")
+	was := m.holders[tag]
+	if s := m.w.redis.server; name == "" && s.script == "handover" && s.by != nil && !strings.HasPrefix(was, s.by.name+"/") {
+		m.w.fail("§5: %s gives up the lease of %s", s.by.name, was)
+	}
+	m.holders[tag] = name
+	if was == name || name == "" {
+		return
+	}
+	if was != "" && !m.w.healed {
+		m.w.during("takeover", lease, func() {}, func() {})
+	}
+	m.changes[tag] = append(m.changes[tag], m.w.now())
 }
 
 func (m *model) claimsOf(tag string) *claimCount {
@@ -241,18 +247,60 @@ func (m *model) claimed(key string) {
 	}
 }
 
-// meet looks, after each command, at what the command has left, and counts what is the matter
-// at the same time.
-func (m *model) meet() {
-	for _, l := range m.left {
-		if !l.hasCopy() && !l.isDead && !l.mayBeLate && !l.isLoose {
+// ran looks at what a command has left.
+func (m *model) ran(reply any) {
+	m.judge()
+	m.settled(reply)
+	m.marked()
+	m.counts()
+	m.settles = m.settles[:0]
+	clear(m.counted)
+	clear(m.did)
+}
+
+// settled judges what a settle has removed: it was published, or was too late.
+func (m *model) settled(reply any) {
+	s := m.w.redis.server
+	if s.ran == "settle" && reply == int64(1) && !s.isSecond && m.counted["stale_settles"] != 1 {
+		m.w.fail("I14: a stale settle of %s is not counted", s.token)
+	}
+	stored, twice := int64(0), int64(0)
+	for _, l := range m.settles {
+		switch n := l.stored(); {
+		case n > 1 && !l.isLoose:
+			twice++
+			fallthrough
+		case n > 0:
+			stored++
+		case !l.mayBeLate:
 			m.w.fail("I4: a settle removed %s, which the broker has not stored", l)
 		}
-		if l.removed == "" {
-			l.removed, l.removedAt = "settle", m.w.now()
+	}
+	if published := m.counted["published"]; published > stored {
+		m.w.fail("I6: a settle counts %d as published, and the broker has stored %d of them", published, stored)
+	}
+	if suspected := m.counted["suspected_duplicates"]; suspected < twice {
+		m.w.fail("I14: %d suspected duplicates are counted, and %d messages were stored twice", suspected, twice)
+	}
+}
+
+// counts judges what a command has counted.
+func (m *model) counts() {
+	switch m.w.redis.server.ran {
+	case "schedule", "replace", "cancel", "purge", "redrive", "reschedule", "settle":
+	default:
+		return
+	}
+	m.counted["ended"] = m.counted["published"] + m.counted["dropped"]
+	for _, name := range []string{"scheduled", "replaced", "cancelled", "purged", "redriven", "dead_lettered", "ended"} {
+		if m.counted[name] != m.did[name] {
+			m.w.fail("I14: a %s has counted %d as %s, and has done so with %d", m.w.redis.server.ran, m.counted[name], name, m.did[name])
 		}
 	}
-	m.left = m.left[:0]
+}
+
+// meet counts what is the matter at the same time.
+func (m *model) meet() {
 	if m.w.healed {
 		return
 	}
@@ -272,8 +320,16 @@ func (l *life) String() string {
 	return fmt.Sprintf("%s %s/%s of topic %s", l.body, l.key, l.id, l.topic)
 }
 
-func (l *life) hasCopy() bool {
-	return slices.ContainsFunc(l.copies, func(c *copied) bool { return c.stored >= 0 })
+func (l *life) hasCopy() bool { return l.stored() > 0 }
+
+// stored is how many copies the broker has.
+func (l *life) stored() (n int) {
+	for _, c := range l.copies {
+		if c.stored >= 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *life) firstCopy() time.Duration {
@@ -287,7 +343,7 @@ func (l *life) firstCopy() time.Duration {
 }
 
 // begins is told that a message is handed to the broker.
-func (m *model) begins(msg *message.Message) *copied {
+func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 	c := &copied{attempt: msg.Attempt, began: m.w.now(), stored: -1}
 	l := m.byBody[string(msg.Body)]
 	if l == nil || l.member != message.Member(msg.ID, msg.Key) || l.topic != msg.Topic {
@@ -297,14 +353,20 @@ func (m *model) begins(msg *message.Message) *copied {
 	if l.isNever {
 		m.w.fail("I11: %s is published though its call had failed", l)
 	}
-	if latest := m.w.redis.highest(l.began); !l.isLoose && len(l.dues) > 0 && latest.Before(slices.MinFunc(l.dues, time.Time.Compare)) {
-		m.w.fail("I2: %s is published at %s, due at %s", l, m.stamp(latest), m.stamp(slices.MinFunc(l.dues, time.Time.Compare)))
+	since := m.w.now() - 2*time.Minute
+	if d := l.due(); !d.due.IsZero() && !m.clockWasSet(since) {
+		if latest := m.w.redis.highest(d.at); latest.Before(d.due) {
+			m.w.fail("I2: %s is published at %s, due at %s", l, m.stamp(latest), m.stamp(d.due))
+		}
+		if !msg.DueAt.Equal(d.due) {
+			m.w.fail("I2: %s is published as due at %s, and is due at %s", l, m.stamp(msg.DueAt), m.stamp(d.due))
+		}
 	}
-	if l.isOver == "cancelled" && !l.isLoose {
-		m.w.fail("I11: %s is published though it was cancelled at %s", l, l.overAt)
-	}
-	if strings.HasPrefix(l.isOver, "maybe") && !l.isLoose && !m.was(l.overAt-2*time.Minute, "clock", "stall", "two holders") {
-		m.w.fail("I11: a publish of %s begins though it was removed at %s", l, l.overAt)
+	switch {
+	case l.isDenied:
+		m.w.fail("I11: a publish of %s begins, of which it was said that no copy is out", l)
+	case l.removed != "" && l.removed != "settle" && !l.isLoose && !m.clockWasSet(since) && (isFirst || !m.was(since, "takeover")):
+		m.w.fail("I11: a publish of %s begins, which a %s has removed at %s", l, l.removed, l.removedAt)
 	}
 	l.copies = append(l.copies, c)
 	return c
@@ -327,6 +389,9 @@ func (m *model) stores(msg *message.Message, c *copied) {
 	if l.hasCopy() && !l.isLoose && !l.isAgain && l.unknowns == 0 && !m.was(l.began, faults...) {
 		m.w.fail("I3: a second copy of %s though nothing was the matter", l)
 	}
+	if l.isDenied {
+		m.w.fail("I11: a copy of %s is stored, of which it was said that no copy is out", l)
+	}
 	c.stored = m.w.now()
 }
 
@@ -348,31 +413,6 @@ func (m *model) outcome(msg *message.Message, o sinks.Outcome) {
 	}
 }
 
-// lost is told that the keys of a shard were put back to an earlier state.
-func (m *model) lost(tag string) {
-	for _, l := range m.lives {
-		if l.tag == tag || l.tag == "" {
-			l.isLoose, l.isFixed = true, false
-		}
-	}
-	// What Redis has now is what it had then.
-	for at := range m.current {
-		if strings.HasPrefix(at, tag) {
-			delete(m.current, at)
-		}
-	}
-	for key, value := range m.w.redis.server.values {
-		if h, ok := value.(*hash); ok && kind(key) == "msg" && tagOf(key) == tag {
-			h.each(func(member, stored string) {
-				if l := m.lifeOf(stored); l != nil {
-					m.current[tag+member], l.isLoose = l, true
-				}
-			})
-		}
-	}
-	m.changes[tag] = append(m.changes[tag], m.w.now())
-}
-
 // shards are the tags of those that Redis has.
 func (m *model) shards() (numbers []int) {
 	for key := range m.w.redis.server.values {
@@ -390,7 +430,11 @@ func (m *model) shards() (numbers []int) {
 // sound checks I6 of all shards.
 func (m *model) sound() {
 	for _, shard := range m.shards() {
-		if err := m.w.redis.server.dump(queueName, shard).Check(); err != nil {
+		dump := m.w.redis.server.dump(queueName, shard)
+		if dump.Meta["epoch"] == "" && len(dump.Msg) == 0 && m.events["wipe"] != nil {
+			continue // What a bridge counts that does not know yet that Redis was wiped.
+		}
+		if err := dump.Check(); err != nil {
 			m.w.fail("I6: shard %d: %s", shard, strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}

@@ -33,6 +33,7 @@ type redisEdge struct {
 	isFlaky  bool
 	isSlow   bool
 	replicas bool // they are there
+	lagging  []*replica
 	dials    int
 	commands int
 }
@@ -338,6 +339,16 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 		} else {
 			replies[i] = e.server.run(command)
 		}
+		if command[0] == "wait" && e.replicas {
+			for _, r := range e.lagging {
+				e.w.follows(r)
+			}
+		}
+		if e.server.lacks != "" {
+			e.w.fail("redis_test.go lacks %s", e.server.lacks)
+		}
+		e.w.watch(c.h, command, replies[i])
+		e.w.model.ran(replies[i])
 		answer = appendReply(answer, replies[i])
 		if recording != nil {
 			recording(e.clock(), command, replies[i])
@@ -347,6 +358,14 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 	e.w.tell(fmt.Sprintf("  answers %s", printable(replies)))
 	e.w.model.meet()
 	return answer
+}
+
+// watch tells all of a command that names the id that is watched.
+func (w *world) watch(h *host, command []string, reply any) {
+	if *watched == "" || w.log == nil || !slices.ContainsFunc(command, func(arg string) bool { return strings.HasSuffix(arg, *watched) }) {
+		return
+	}
+	w.log("%14s     %s: %s %.300q: %s", w.now(), h.name, w.redis.server.ran, command[2:], printable([]any{reply}))
 }
 
 func (e *redisEdge) reply(c *conn, answer []byte, back time.Duration) {

@@ -5,8 +5,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/poller"
 )
 
@@ -22,10 +25,12 @@ type plan struct {
 	inFlight  int
 	durable   bool
 	bridges   int
+	history   layout.History
 	decisions []*decision
 
 	fleet     fleet
 	producers []*producer
+	clients   []*redis.Client // to be closed at the end
 	operator  *operator
 	actors    sync.WaitGroup
 }
@@ -66,7 +71,11 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	}
 	if !p.isCalm {
 		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {
-			add(p.when(at+3*time.Second), conditions[random.IntN(len(conditions))])
+			kind := conditions[random.IntN(len(conditions))]
+			if kind == "wipe" && random.IntN(3) > 0 { // After it little is left to be told.
+				kind = "order"
+			}
+			add(p.when(at+3*time.Second), kind)
 		}
 	}
 	kept := p.decisions[:0:0]
@@ -88,5 +97,5 @@ func (p *plan) when(at time.Duration) time.Duration {
 }
 
 func (p *plan) layout() store.Layout {
-	return store.Layout{Shards: p.shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
+	return store.Layout{Shards: p.shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize, Rules: layout.Rules{History: p.history}}
 }

@@ -20,9 +20,15 @@ type redisServer struct {
 	values map[string]any   // *hash, *sorted or string
 	until  map[string]time.Time
 
-	process   int    // another one after a failover
-	script    string // the verb of the script that runs
-	by        *host  // for whom
+	process   int      // another one after a failover
+	script    string   // the verb of the script that runs
+	ran       string   // the verb of the script that ran last, or the command
+	argv      []string // of that script
+	token     string   // of the claim, where that is a claim or a settle
+	lacks     string   // a command that is not made up here, and was asked for
+	isPurge   bool     // of a cancel: it means dead letters only
+	isSecond  bool     // that says that an earlier run may have happened
+	by        *host    // for whom
 	published func(channel, message string)
 	effect    func(e effect)
 	claims    func(key string) // a claim runs
@@ -86,7 +92,11 @@ func (s *redisServer) setField(key, name, value string) (isNew bool) {
 		h = newHash()
 		s.values[key] = h
 	}
+	was, _ := h.get(name)
 	isNew = h.set(name, value)
+	if name == "epoch" && kind(key) == "meta" {
+		s.tell("epoch", key, was, false, value, 0)
+	}
 	switch kind(key) {
 	case "msg", "deadmsg", "attempts":
 		s.tell(kind(key), key, name, false, value, 0)
@@ -146,6 +156,32 @@ func (s *redisServer) delScore(key, member string) bool {
 	return true
 }
 
+// field is what a hash has.
+func (s *redisServer) field(key, name string) (string, bool) {
+	if h := s.hash(key); h != nil {
+		return h.get(name)
+	}
+	return "", false
+}
+
+// tellGone tells that all of a key is deleted.
+func (s *redisServer) tellGone(key string) {
+	switch what := kind(key); what {
+	case "msg", "deadmsg", "attempts":
+		if h := s.hash(key); h != nil {
+			h.each(func(name, value string) { s.tell(what, key, name, true, value, 0) })
+		}
+	case "due":
+		if z := s.sorted(key); z != nil {
+			for _, m := range z.all {
+				s.tell(what, key, m.member, true, "", m.score)
+			}
+		}
+	case "holder":
+		s.tell(what, key, "", true, "", 0)
+	}
+}
+
 // do runs one command that is no script.
 func (s *redisServer) do(args []string) any {
 	if len(args) > 1 {
@@ -192,12 +228,14 @@ func (s *redisServer) do(args []string) any {
 			return int64(-1)
 		}
 		return until.Sub(s.nowMs()).Milliseconds()
-	case "DEL":
+	case "DEL", "UNLINK":
 		n := int64(0)
 		for _, key := range args[1:] {
-			if s.values[key] != nil {
-				n++
+			if s.values[key] == nil {
+				continue
 			}
+			n++
+			s.tellGone(key)
 			delete(s.values, key)
 			delete(s.until, key)
 		}
@@ -209,8 +247,14 @@ func (s *redisServer) do(args []string) any {
 		if name[0] == 'Z' {
 			return s.doSorted(name, args[1], args[2:])
 		}
-		return redisError("ERR unknown command '" + args[0] + "'")
+		return s.missing(name)
 	}
+}
+
+// missing is the answer to a command that is not made up here.
+func (s *redisServer) missing(name string) any {
+	s.lacks = name
+	return redisError("ERR unknown command '" + name + "'")
 }
 
 func (s *redisServer) doHash(name, key string, args []string) any {
@@ -300,9 +344,12 @@ func (s *redisServer) doHash(name, key string, args []string) any {
 			return redisError("ERR hash value is not an integer")
 		}
 		s.setField(key, args[0], strconv.FormatInt(was+by, 10))
+		if kind(key) == "meta" {
+			s.tell("counter", key, args[0], false, "", float64(by))
+		}
 		return was + by
 	}
-	return redisError("ERR unknown command '" + name + "'")
+	return s.missing(name)
 }
 
 func cmpOr(a, b string) string {
@@ -426,10 +473,13 @@ func (s *redisServer) doSorted(name, key string, args []string) any {
 	case "ZREMRANGEBYSCORE":
 		from, to := z.between(args[0], args[1])
 		return remove(z.all[from:to])
+	case "ZRANDMEMBER": // The first ones.
+		n, _ := strconv.Atoi(args[0])
+		return list(z.all[:min(max(n, 0), len(z.all))], false)
 	case "ZSCAN":
 		return []any{"0", list(z.all, true)}
 	}
-	return redisError("ERR unknown command '" + name + "'")
+	return s.missing(name)
 }
 
 func (s *redisServer) zadd(key string, z *sorted, args []string) any {
@@ -503,6 +553,12 @@ func (s *redisServer) restore(tag string, was *redisServer) {
 	s.process++
 	maps.Copy(s.values, was.snapshot("").values)
 	maps.Copy(s.until, was.until)
+}
+
+// wipe is FLUSHALL.
+func (s *redisServer) wipe() {
+	clear(s.values)
+	clear(s.until)
 }
 
 // dump is a shard as the product's own check of I6 reads it.

@@ -5,12 +5,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // shrink leaves out as many decisions of a seed as it can while the story fails in the same way,
 // by halves first (Zeller's delta debugging), and says which are left.
 func shrink(t *testing.T, o outcome, leftOut []int) {
-	kept := o.Decisions
+	kept, until := o.Decisions, failedAt(o.Failed)
 	fails := func(list []int) bool {
 		leaveOut := slices.Clone(leftOut)
 		for _, d := range o.Decisions {
@@ -18,8 +19,18 @@ func shrink(t *testing.T, o outcome, leftOut []int) {
 				leaveOut = append(leaveOut, d)
 			}
 		}
-		other := child(t.Context(), o.Seed, leaveOut)
+		// What is left fails as early, or not much later: else the whole hour is told each time.
+		other := child(t.Context(), o.Seed, leaveOut, "-until", (until + until/2 + 10*time.Second).String())
 		return rule(other.Failed) == rule(o.Failed)
+	}
+	var before []int // What comes after the failure is not needed.
+	for _, d := range newPlan(o.Seed, nil).decisions {
+		if d.at <= until && slices.Contains(kept, d.index) {
+			before = append(before, d.index)
+		}
+	}
+	if fails(before) {
+		kept = before
 	}
 	for size := (len(kept) + 1) / 2; size > 0; {
 		shorter := false
@@ -49,7 +60,15 @@ func shrink(t *testing.T, o outcome, leftOut []int) {
 			t.Logf("decision %d at %s: %s", d.index, d.at, d.kind)
 		}
 	}
+	t.Logf("%d of %d decisions are left", len(kept), len(o.Decisions))
 	t.Logf("-seed %d -without %s", o.Seed, strings.Join(leaveOut, ","))
+}
+
+// failedAt is when a failure was told.
+func failedAt(failed string) time.Duration {
+	at, _, _ := strings.Cut(failed, ": ")
+	d, _ := time.ParseDuration(at)
+	return d
 }
 
 // rule is which rule a failure names.

@@ -30,6 +30,8 @@ var (
 	most    = flag.Int("failures", 1, "after how many seeds that fail to end")
 	shrinks = flag.Bool("shrink", false, "make the story of a seed that fails as short as it can be")
 	without = flag.String("without", "", "decisions of the seed to leave out, as 3,17")
+	known   = flag.Bool("known", true, "pass over what is known of clocks that are set, see docs/ARCHITECTURE.md, Known limits")
+	until   = flag.Duration("until", 0, "when the story ends, unless 0: what comes then is not told, nor judged")
 	watched = flag.String("watch", "", "the id of which the story tells all that Redis does with it")
 	inJSON  = flag.Bool("json", false, "tell the outcome of a seed as JSON, for whoever has started the process")
 )
@@ -166,11 +168,12 @@ func eachSeed(t *testing.T, from uint64, n int, leaveOut []int) func(func(outcom
 const storyTakes = 2 * time.Minute
 
 // child simulates a seed in another process.
-func child(ctx context.Context, seed uint64, leaveOut []int) (o outcome) {
+func child(ctx context.Context, seed uint64, leaveOut []int, more ...string) (o outcome) {
 	ctx, cancel := context.WithTimeout(ctx, storyTakes)
 	defer cancel()
 	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(leaveOut), " ", ","), "[]")
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestSimulation$", "-json", "-seed", strconv.FormatUint(seed, 10), "-without", list) //nolint:gosec // it is this program
+	args := append([]string{"-test.run=^TestSimulation$", "-json", "-seed", strconv.FormatUint(seed, 10), "-without", list}, more...)
+	cmd := exec.CommandContext(ctx, os.Args[0], args...) //nolint:gosec // it is this program
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Second
 	output, err := cmd.CombinedOutput()

@@ -12,7 +12,7 @@ import (
 // live is the whole story.
 func (w *world) live() {
 	p := w.plan
-	p.producers = []*producer{w.startProducer("producer1", true), w.startProducer("producer2", false)}
+	p.producers = []*producer{w.startProducer("producer1", true), w.startProducer("producer2", false), w.startProducer("producer3", false)}
 	p.operator = w.startOperator()
 	for range p.bridges {
 		w.startBridge()
@@ -29,9 +29,12 @@ func (w *world) live() {
 			}
 		})
 	}
-	for until := 10 * time.Second; until <= p.span && !w.hasFailed(); until += 10 * time.Second {
+	for at := 10 * time.Second; at <= p.span && !w.hasFailed(); at += 10 * time.Second {
+		if *until > 0 && at >= *until+10*time.Second {
+			w.fail("cut short")
+		}
 		lines := w.lines
-		if w.run(until); w.lines > lines {
+		if w.run(at); w.lines > lines {
 			w.model.sound()
 		}
 	}
@@ -65,6 +68,7 @@ func (w *world) heal() {
 		for _, topic := range append([]string{""}, simTopics...) {
 			a.resume(topic)
 		}
+		a.unlimit()
 	})
 	if len(w.plan.fleet.all) == 0 {
 		w.startBridge()
@@ -96,8 +100,8 @@ func (w *world) end() {
 		}
 	}
 	w.drainEvents(over)
-	for _, p := range w.plan.producers {
-		_ = p.rdb.Close()
+	for _, rdb := range w.plan.clients {
+		_ = rdb.Close()
 	}
 	_ = w.plan.operator.rdb.Close()
 	time.Sleep(5 * time.Minute) //nolint:forbidigo // the bubble's clock: what was cut off ends by itself

@@ -4,22 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/poller"
 )
 
 // conditions are what may be the matter at a time. Each pair of them must have met.
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
-	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas",
+	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once",
 }
 
 // operator is a process of those who operate the queue.
@@ -98,10 +101,63 @@ func (w *world) trouble(d *decision) {
 		w.model.layouts = append(w.model.layouts, w.now())
 		w.during(d.kind, max(lasts, 10*time.Second), func() { act("reshard", func(a *actor) { a.reshard(shards) }) }, func() {})
 	case "job":
-		w.during(d.kind, max(lasts, 5*time.Second), func() { act("job", (*actor).job) }, func() {})
+		w.during(d.kind, max(lasts, 5*time.Second), func() {
+			if random.IntN(2) == 0 {
+				w.hot(d, random, fmt.Sprintf("k%d", random.IntN(4)), 5*time.Second)
+			}
+			act("job", (*actor).job)
+		}, func() {})
 	case "restore":
 		shard := random.IntN(3)
 		w.restore(shard, min(lasts, 5*time.Second))
+	case "takeover": // Of one that does not know yet that it was.
+		lasts = lease + lasts/4
+		w.during("stall", lasts, func() {
+			if len(w.plan.fleet.all) < 2 {
+				w.startBridge()
+			}
+			anyBridge(func(b *bridge) { b.h.stalled = w.now() + lasts })
+		}, func() {})
+	case "order":
+		w.during(d.kind, min(lasts, 5*time.Second), func() { w.order(d, random, topic) }, func() {})
+	case "history":
+		h := layout.History{Count: 1 + random.IntN(200), Age: between(random, time.Second, time.Hour)}
+		w.during(d.kind, lasts, func() { w.history(h) }, func() {
+			if w.plan.history == h {
+				w.history(layout.History{})
+			}
+		})
+	case "budget":
+		bytes := int64(1000 + random.IntN(30_000))
+		w.during(d.kind, lasts, func() { act("budget", func(a *actor) { a.budget(bytes, lasts) }) }, func() {})
+	case "wipe":
+		w.during(d.kind, 10*time.Second, func() {}, func() {})
+		w.wipe()
+	case "cancel all":
+		lasts = min(lasts, 10*time.Second)
+		filter := delay.Filter{Tag: fmt.Sprintf("tag%d", random.IntN(3))}
+		key := ""
+		if random.IntN(2) == 0 {
+			key = fmt.Sprintf("k%d", random.IntN(4))
+		}
+		switch random.IntN(4) {
+		case 0:
+			filter.Key = key
+		case 1:
+			filter = delay.Filter{Key: "k1"}
+		}
+		w.during(d.kind, lasts, func() {
+			w.hot(d, random, key, lasts)
+			p := w.startProducer(fmt.Sprint("producer all", d.index), false) // What it cancels is of nobody else.
+			act("all", func(a *actor) { a.cancelAll(p, filter, lasts) })
+		}, func() {})
+	case "once":
+		w.during(d.kind, max(lasts, 3*time.Second), func() {
+			for i := range 1 + random.IntN(6) {
+				n := 1 + random.IntN(5)
+				w.actor(fmt.Sprint("once", d.index, "-", i), rand.New(rand.NewPCG(d.seed, uint64(i))), func(a *actor) { a.request(fmt.Sprintf("r%d-%d", d.index, i), n) })
+			}
+		}, func() {})
 	case "night":
 		for _, b := range slices.Clone(w.plan.fleet.all) {
 			b.drain(20*time.Second, func(error) {})
@@ -125,19 +181,33 @@ func (w *world) change(change func(*poller.Policy)) {
 }
 
 // restore puts a shard back to what it was a while ago, as a failover to a late replica does.
+// What was confirmed meanwhile, the replica has.
 func (w *world) restore(shard int, ago time.Duration) {
 	tag := fmt.Sprintf("{%s:%d}", queueName, shard)
-	was := w.redis.server.snapshot(tag)
-	w.during("restore", ago, func() {}, func() {
+	r := &replica{tag: tag}
+	w.during("restore", ago, func() {
+		w.follows(r)
+		w.redis.lagging = append(w.redis.lagging, r)
+	}, func() {
+		w.redis.lagging = slices.DeleteFunc(w.redis.lagging, func(other *replica) bool { return other == r })
 		if w.healed {
 			return
 		}
 		w.tell("restore " + tag)
-		w.model.lost(tag)
-		w.redis.server.restore(tag, was)
-		w.model.lost(tag)
+		w.redis.server.restore(tag, r.was)
+		w.model.restored(tag, r.then)
 	})
 }
+
+// replica is what a late replica has of a shard.
+type replica struct {
+	tag  string
+	then time.Duration
+	was  *redisServer
+}
+
+// follows has it have what the primary has now.
+func (w *world) follows(r *replica) { r.then, r.was = w.now(), w.redis.server.snapshot(r.tag) }
 
 // insist makes an operator's call until it succeeds, for some minutes.
 func (a *actor) insist(call string, do func(context.Context) error) bool {
@@ -207,31 +277,23 @@ func (a *actor) job() {
 			(spec.Filter.Tag == "" || slices.Contains(l.tags, spec.Filter.Tag))
 	}
 	var before []*life
+	began, asked := time.Duration(0), &jobAsk{verb: spec.Verb, matches: matches, began: 1 << 62}
 	a.in("chooses", func() {
-		a.w.model.jobs = append(a.w.model.jobs, matches)
-		for _, l := range a.w.model.lives {
-			if !matches(l) {
-				continue
-			}
-			if l.isFixed && l.cameAt >= 0 && l.accepted >= 0 && len(l.ends) == 0 && !l.isLoose {
-				before = append(before, l)
-			}
-			l.isFixed, l.ends = false, append(l.ends, "job")
-			if spec.Verb == job.Reschedule {
-				for _, due := range l.dues {
-					l.dues = append(l.dues, due.Add(spec.By))
-				}
-			}
-		}
+		began = a.w.now()
+		a.w.model.jobs = append(a.w.model.jobs, asked)
+		before = a.w.model.waiting(matches)
 	})
 	jobs := job.New(a.w.plan.operator.queue)
 	id := ""
+	starts := 0
 	if !a.insist(fmt.Sprintf("job %s %+v", spec.Verb, spec.Filter), func(ctx context.Context) (err error) {
+		starts++
 		id, err = jobs.Start(ctx, spec)
 		return err
 	}) {
 		return
 	}
+	a.in("has started", func() { asked.began = a.w.now() })
 	for looks := 0; looks < 200; looks++ {
 		if a.w.isOver {
 			return
@@ -248,14 +310,18 @@ func (a *actor) job() {
 		if err != nil || !found.State.Ended() {
 			continue
 		}
-		a.in("looks", func() { a.w.jobEnded(a.name, found, before) })
+		a.in("looks", func() {
+			asked.isOver = starts == 1 // Else others may be under way.
+			a.w.jobEnded(a.name, found, before, began)
+		})
 		return
 	}
 	a.w.fail("%s has not ended", a.name)
 }
 
-// jobEnded checks that nothing is left that a job should have ended, but what it tells of.
-func (w *world) jobEnded(name string, ended job.Job, before []*life) {
+// jobEnded checks that nothing is left that a job should have ended, but what it tells of:
+// of what has stayed where it was all the time, which was never in flight.
+func (w *world) jobEnded(name string, ended job.Job, before []*life, began time.Duration) {
 	t := ended.Tally
 	w.tell(fmt.Sprintf("%s has ended %s: %+v", name, ended.State, t))
 	if ended.State != job.Done || ended.Spec.Verb != job.Cancel {
@@ -263,11 +329,11 @@ func (w *world) jobEnded(name string, ended job.Job, before []*life) {
 	}
 	left, example := int64(0), (*life)(nil)
 	for _, l := range before {
-		if w.model.current[l.tag+l.member] == l && !l.isLoose && len(l.ends) == 1 && !w.model.was(l.began, "clock") { // The job is about what was there, by the clock.
+		if l.removed == "" && l.changed < began && !w.model.was(l.began, "clock") { // The job is about what was there, by the clock.
 			left, example = left+1, l
 		}
 	}
-	excused := t.TooLate + t.Failed + t.Unknown
+	excused := t.Failed + t.Unknown
 	if ended.Remaining != nil {
 		excused = max(excused, *ended.Remaining)
 	}

@@ -93,7 +93,7 @@ func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (runs []*run
 		c.epoch = l.Epoch
 	}
 	if c.start.clock == nil && queue.Known() {
-		c.start.clock, c.start.ms = queue, queue.FloorMs()
+		c.start.clock, c.start.ms = queue, queue.FloorMs()-clock.AtMost(now.Sub(c.start.at)).Milliseconds()
 	}
 	byKind, homes := make(map[kind]*run), make([]int, 0, len(c.calls))
 	for _, call := range c.calls {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -11,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
 )
 
@@ -103,5 +105,24 @@ func TestCaller(t *testing.T) {
 				require.ErrorIs(t, answer.Err, store.ErrUnknown)
 			}
 		}
+	})
+}
+
+// TestStartByALateClock has Redis' clock be known only when the first run of a call was lost: the
+// call began before it all the same. Else a further run would take what came meanwhile for
+// what was there before. It checks I11.
+func TestStartByALateClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		layout, began := &store.Layout{Shards: 1, Epoch: "1-life"}, time.Now()
+		c := store.NewCaller(1, 1, began)
+		var server clock.Clock
+		c.PlanBy(layout, &server, time.Now())[0].Fail(errors.New("connection reset"), time.Now().Add(2*time.Second))
+		pause, _ := c.Next(time.Now())
+		time.Sleep(pause) //nolint:forbidigo // the bubble's clock
+		server.Observe(time.Now().UnixMilli())
+		again := c.PlanBy(layout, &server, time.Now())[0]
+		require.True(t, again.IsSecond())
+		require.LessOrEqual(t, again.StartMs(&server), began.UnixMilli())
 	})
 }

@@ -131,12 +131,18 @@ func (c *Caller) Answers() map[string]*Answer {
 type Run struct{ r *run }
 
 // Plan is the pass of that instant.
-func (c *Caller) Plan(l *Layout, now time.Time) (runs []Run) {
-	for _, r := range c.plan(l, &clock.Clock{}, now) {
+func (c *Caller) Plan(l *Layout, now time.Time) (runs []Run) { return c.PlanBy(l, &clock.Clock{}, now) }
+
+// PlanBy is Plan with what is known of Redis' clock.
+func (c *Caller) PlanBy(l *Layout, queue *clock.Clock, now time.Time) (runs []Run) {
+	for _, r := range c.plan(l, queue, now) {
 		runs = append(runs, Run{r})
 	}
 	return runs
 }
+
+// StartMs is when the calls began, by the clock of the run's server.
+func (r Run) StartMs(server *clock.Clock) int64 { return r.r.start.by(server) }
 
 // Next is what follows, GiveUp the end. Settled is when no run can happen any more.
 func (c *Caller) Next(now time.Time) (pause time.Duration, more bool) { return c.next(now) }

@@ -274,6 +274,14 @@ func TestReplaceRepeated(t *testing.T) {
 			require.NoError(s, answer.Err)
 			require.Equal(s, store.InFlight, s.found(true).Code)
 		},
+		"in flight, after a delay": func(s *scene) {
+			s.create(later())()
+			var answer store.Answer
+			var claimed time.Time
+			s.lost(s.replaces(&answer, store.When{Relative: true}), replaced, steps(s.claim, func() { claimed = s.rdb.Time(s.Context()).Val() }))
+			require.NoError(s, answer.Err)
+			require.False(s, answer.DueAt.After(claimed), "due at %s, and claimed by %s", answer.DueAt, claimed)
+		},
 		"dead": func(s *scene) {
 			s.create(later())()
 			var answer store.Answer

@@ -43,7 +43,8 @@ for i = 10, #ARGV, 3 do
       local told, told_due = string.match(was, '^s(%d+) (%d+)$')
       code, detail = told and told + 0 or 1, told and told_due + 0 or due
     elseif theirs and second and not kept then
-      -- Ours, or it cannot be told whose: an older version must not cover a newer one.
+      -- Ours, or it cannot be told whose: an older version must not cover a newer one. A delay counts from when it was accepted.
+      if string.byte(when) == 43 then due = (tonumber(string.sub(before, 2, 14)) or accepted_ms) + tonumber(string.sub(when, 2)) end
       if theirs == token then code, detail = 1, old_due or due else code = 5 end
     elseif topics and (old or score or dead) and not topics[topic_of(before or '', 31)] then
       code = 16
