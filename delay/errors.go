@@ -31,7 +31,8 @@ var (
 	// of its start.
 	ErrUnknown = store.ErrUnknown
 	// ErrForgotten is returned to a repetition, see [Repeat], where it cannot be told
-	// any more what became of the call. The repetition has changed nothing; look with Get,
+	// any more what became of the call: it began too long ago, by our clock or that of Redis,
+	// which was set. The repetition has changed nothing; look with Get,
 	// and remember that a message that is not found may have been published.
 	ErrForgotten = store.ErrForgotten
 	// ErrUnavailable is returned when Redis was not reached. Nothing was changed.

@@ -20,7 +20,8 @@ type callOptions struct{ earlier error }
 //	}
 //
 // The loop ends with the call's answer, with ctx, or with [ErrForgotten]: from 59 s after
-// the first call's start on it cannot be told any more what became of it. A repetition
+// the first call's start on it cannot be told any more what became of it, nor where Redis'
+// clock was set forward by as much meanwhile. A repetition
 // begins 100 ms after the call before has ended, at the earliest.
 //
 // After [ErrUnknown] it is the same call: where that took effect, its answer is

@@ -185,7 +185,7 @@ func cancelWithClock(t *testing.T, random *rand.Rand) {
 	m := &redisModel{message: "first", gone: map[string]int64{}}
 	var server clock.Clock
 	server.Observe(m.nowMs(), time.Now())
-	time.Sleep(seconds(0, 9))
+	time.Sleep(seconds(0, 9)) //nolint:forbidigo // the bubble's clock
 	sets := []time.Duration{0, time.Second, 20 * time.Second, 59 * time.Second, time.Minute, time.Hour, -15 * time.Second, -time.Minute, -time.Hour}
 	set := sets[random.IntN(len(sets))]
 	layout, token, isOver := &store.Layout{Shards: 1, Epoch: "1-life"}, "m-0", false
@@ -208,7 +208,7 @@ func cancelWithClock(t *testing.T, random *rand.Rand) {
 			if next >= 0 {
 				at = way[next].at
 			}
-			time.Sleep(time.Until(at))
+			time.Sleep(time.Until(at)) //nolint:forbidigo // the bubble's clock
 			if chance() && set != 0 {
 				m.skew, set = set, 0
 			}

@@ -201,6 +201,8 @@
 // A command may run twice: a client resends it, a proxy delivers it late. The
 // verbs of a producer (schedule, cancel, reschedule) carry an operation token, a
 // span of Redis' time outside of which the script changes nothing, and
-// the number of the run; see call.go. The verbs of a poller carry the claim's
+// the number of the run; see call.go. Tombstones that have expired are taken out by who
+// has seen that clock run for as long as they live without being set: otherwise one that
+// is set forward and back would take some along that a further run looks for. The verbs of a poller carry the claim's
 // token.
 package store
