@@ -427,7 +427,7 @@ func (a *asking) refused(now time.Duration, claim *message.Claim, received time.
 	case message.ClaimHeld:
 		a.takeAt, a.quietUntil = 0, received+a.held(claim, received)
 	case message.ClaimOutdated: // Ours may be far behind: numbers are left out, in growing steps.
-		a.takeAt = 0
+		a.takeAt, a.unloaded = 0, true // Or an answer was lost, perhaps of the first claim after a failover.
 		a.number += 1<<min(a.outdated, 20) - 1
 		if a.outdated++; a.outdated > freeNumbers {
 			a.BackOff(now)

@@ -2,6 +2,7 @@ package poller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -544,22 +545,38 @@ func TestAMessageThatIsAlwaysNacked(t *testing.T) {
 }
 
 // TestParkedAgainByAFailover: Redis is put back to when messages were parked whose route has
-// healed since. Their holder looks for them, though it has seen their slot empty. It checks I7.
+// been open for long. Whoever holds the shard looks into the slots again, also where the answer of
+// the first claim after it is lost.
 func TestParkedAgainByAFailover(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		b := setup(t, func(_ *Config, b *bench) { b.sink.behave = byTopic(map[string]outcome{"t": full}) })
-		b.store.add(to("t", 20, b.store.now(), noKey)...)
-		b.pass(5 * time.Second)
-		require.Len(t, b.store.parked(), 20)
-		var parked []message.Claimed
-		used := map[string]uint64{}
-		b.store.read(func() { parked, used = slices.Clone(b.store.waiting), maps.Clone(b.store.used) })
-		b.sink.set(same(acked))
-		b.pass(10 * time.Second)
-		require.Len(t, b.store.acked, 20)
-		b.store.read(func() { b.store.waiting, b.store.used = parked, used })
-		b.pass(10 * time.Second)
-		assert.Empty(t, b.store.parked())
-		assert.Len(t, b.store.acked, 40)
-	})
+	for name, isLost := range map[string]bool{"claim": false, "lost claim": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				lose := false
+				b := setup(t, func(_ *Config, b *bench) {
+					b.sink.behave = byTopic(map[string]outcome{"t": full})
+					b.store.afterClaim = func(message.ClaimRequest) error {
+						if !lose {
+							return nil
+						}
+						lose = false
+						return errors.New("connection reset")
+					}
+				})
+				b.store.add(to("t", 20, b.store.now(), noKey)...)
+				b.pass(5 * time.Second)
+				require.Len(t, b.store.parked(), 20)
+				var parked []message.Claimed
+				used := map[string]uint64{}
+				b.store.read(func() { parked, used = slices.Clone(b.store.waiting), maps.Clone(b.store.used) })
+				b.sink.set(same(acked))
+				b.pass(10 * time.Second)
+				require.Len(t, b.store.acked, 20)
+				b.store.read(func() { b.store.waiting, b.store.used, lose = parked, used, isLost })
+				b.pass(10 * time.Second)
+				assert.False(t, lose)
+				assert.Empty(t, b.store.parked())
+				assert.Len(t, b.store.acked, 40)
+			})
+		})
+	}
 }

@@ -120,7 +120,7 @@ func TestStartByALateClock(t *testing.T) {
 		c.PlanBy(layout, &server, time.Now())[0].Fail(errors.New("connection reset"), time.Now().Add(2*time.Second))
 		pause, _ := c.Next(time.Now())
 		time.Sleep(pause) //nolint:forbidigo // the bubble's clock
-		server.Observe(time.Now().UnixMilli())
+		server.Observe(time.Now().UnixMilli(), time.Now())
 		again := c.PlanBy(layout, &server, time.Now())[0]
 		require.True(t, again.IsSecond())
 		require.LessOrEqual(t, again.StartMs(&server), began.UnixMilli())
