@@ -91,7 +91,7 @@ func (q *Producer) Once(ctx context.Context, name, fingerprint string, lease tim
 	var full error
 	err := q.repeat(ctx, func(l *Layout) error {
 		cmd, err := q.conn.Run(ctx, scripts.OnceBegin, []string{o.key}, fingerprint, o.owner,
-			ulid.Make().String()+"."+l.Epoch, lease.Milliseconds(), OnceKept.Milliseconds())
+			ulid.MustNew(ulid.Now(), rand.Reader).String()+"."+l.Epoch, lease.Milliseconds(), OnceKept.Milliseconds())
 		if rediserr.Classify(err) == rediserr.Full {
 			full = fmt.Errorf("%w: begin a request: %w", ErrFull, err)
 			return nil
