@@ -186,6 +186,8 @@ func (m *model) judgePlace(p *place, before, now facts, isDueSet bool) {
 	}
 	if now.life != nil && before.life != now.life {
 		m.came(p, before, now, script)
+	} else if now.life != nil && script == "replace" && isDueSet {
+		m.cameAgain(now)
 	}
 	switch {
 	case script == "settle" && before.state == inFlight && now != before && p.claim != s.token:
@@ -263,6 +265,18 @@ func (m *model) came(p *place, before, now facts, script string) {
 	}
 	l.removed, l.tag = "", p.tag
 	m.setDue(l, now.score, l.promise, at)
+}
+
+// cameAgain judges that a life takes its own place: a request is made once more, the record of
+// whose idempotency key was lost.
+func (m *model) cameAgain(now facts) {
+	l := now.life
+	if !l.isOnce || !m.was(l.began, "wipe") && !m.was(l.began, "restore") {
+		m.w.fail("I10: %s is created once more", l)
+	}
+	m.did["scheduled"], m.did["replaced"] = m.did["scheduled"]+1, m.did["replaced"]+1
+	l.isAgain, l.isFixed = true, false
+	m.setDue(l, now.score, l.promise, m.w.now())
 }
 
 // setDue judges the due time that is in force from now on.
