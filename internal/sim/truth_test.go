@@ -234,6 +234,8 @@ func (m *model) came(p *place, before, now facts, script string) {
 		m.w.fail("I11: %s is created after its call was answered", l)
 	case l.created > 0 && l.removed != "settle" && l.removed != "" && !m.clockWasSet(since):
 		m.w.fail("I11: %s is brought back, which a %s has ended", l, l.removed)
+	case l.isOnce && l.created > 0 && m.was(l.began, "wipe"): // It takes the record along.
+		l.isLoose = true
 	case l.isOnce && l.created > 0 && p.of.restored < l.cameAt:
 		m.w.fail("I10: %s is created once more under its idempotency key", l)
 	case l.created > 0 && l.removed == "" && p.of.restored < l.cameAt:
@@ -271,7 +273,7 @@ func (m *model) came(p *place, before, now facts, script string) {
 // whose idempotency key was lost.
 func (m *model) cameAgain(now facts) {
 	l := now.life
-	if !l.isOnce || !m.was(l.began, "wipe") && !m.was(l.began, "restore") {
+	if !l.isOnce || !m.was(l.began, "wipe") {
 		m.w.fail("I10: %s is created once more", l)
 	}
 	m.did["scheduled"], m.did["replaced"] = m.did["scheduled"]+1, m.did["replaced"]+1
