@@ -134,9 +134,9 @@ func TestReleaseIsInstalled(t *testing.T) {
 	s.must("go", "install", "-n", ourModule+"/cmd/bridge@latest") // It plans all, and builds nothing.
 	s.must("go", "mod", "init", "example.com/producer")
 	for module, packages := range map[string][]string{"delay": {"", "/delaytest"}, "delay/outbox": {"", "/pgxtx"}} {
-		s.must("go", "get", ourModule+"/"+module+"@latest")
-		assert.Contains(t, s.must("go", "list", "-m", ourModule+"/"+module), version)
 		for _, name := range packages {
+			s.must("go", "get", ourModule+"/"+module+name+"@latest")
+			assert.Contains(t, s.must("go", "list", "-m", ourModule+"/"+module), version)
 			s.must("go", "list", "-deps", ourModule+"/"+module+name)
 		}
 	}
