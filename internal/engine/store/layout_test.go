@@ -421,3 +421,45 @@ func TestSetShardsRefuses(t *testing.T) {
 	_, err = q.Layouts().SetShards(t.Context(), 11)
 	require.ErrorIs(t, err, layout.ErrEarlierLayouts)
 }
+
+// emptying is a hook that has Redis lose the queue just before a command.
+type emptying struct {
+	mortal
+
+	lose func()
+}
+
+func (e *emptying) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if e.left.Add(-1) == -1 {
+			e.lose()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// TestLostBetweenLookAndUpdate: whenever Redis loses a queue while an instance makes sure of its
+// layout, there is a whole one after it.
+func TestLostBetweenLookAndUpdate(t *testing.T) {
+	t.Parallel()
+	const shards = 2
+	for left := range int64(8) {
+		q := storetest.New(t, shared(t), shards)
+		hook := &emptying{lose: func() {
+			keys := []string{q.Keys().Layout()}
+			for shard := range shards {
+				keys = append(keys, q.Keys().Shard(shard).Meta)
+			}
+			assert.NoError(t, shared(t).Del(t.Context(), keys...).Err())
+		}}
+		hook.left.Store(left)
+		want := store.Layout{Shards: shards, Sink: message.NATS, MaxMessage: 1000}
+		made, err := again(t, q.Name(), hook).Layouts().Ensure(t.Context(), want)
+		if err == nil {
+			require.NotEmpty(t, made.Epoch, left)
+		}
+		_, err = again(t, q.Name()).Layouts().Ensure(t.Context(), want)
+		require.NoError(t, err, left)
+		create(t, again(t, q.Name()), fmt.Sprint("m", left), later())
+	}
+}
