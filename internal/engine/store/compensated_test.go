@@ -104,7 +104,7 @@ func TestCompensatedEnds(t *testing.T) {
 				require.Empty(t, sound(t, s.rdb, s.q).Msg)
 			}
 			require.Len(t, dump(t, s.rdb, s.q).Gone, 1, "the rest has been forgotten")
-			s.passes(3 * time.Minute)
+			s.passes(4 * time.Minute)
 			require.Empty(t, dump(t, s.rdb, s.q).Gone)
 			s.compensates(store.Created, farAhead)
 		})
