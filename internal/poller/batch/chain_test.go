@@ -206,3 +206,21 @@ func TestSettleAt(t *testing.T) {
 	f.decide(b, ack, 2)
 	assert.Zero(t, b.SettleAt())
 }
+
+// TestOlderAnswers: the answer of a claim that was made before something came back says nothing of
+// that, so no slot is claimed from before it is claimed again. It checks I15.
+func TestOlderAnswers(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	b := f.add("a")
+	f.Ask()
+	f.decide(b, release, 0)
+	f.settle(b)
+	f.Saw(&message.Claim{})
+	f.Answered()
+	assert.True(t, f.KeepsSlots())
+	f.Ask()
+	f.Saw(&message.Claim{})
+	f.Answered()
+	assert.False(t, f.KeepsSlots())
+}

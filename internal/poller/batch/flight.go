@@ -69,6 +69,7 @@ type Flight struct {
 	// departed may leave their chains once the claim is answered that has no answer now.
 	departed []*segment
 	isAsked  bool // a claim has no answer yet
+	isOlder  bool // since the last claim was asked something has come back: its answer may be older
 
 	// Of messages that go back to what is due: how many are not there yet, the last of their
 	// due times, in milliseconds (0 is none), and when the first of them can be claimed.
@@ -83,7 +84,7 @@ func NewFlight(rs *routes.Table) *Flight {
 }
 
 // Ask says that a claim is made, Answered that it was answered, or was given up.
-func (f *Flight) Ask() { f.isAsked = true }
+func (f *Flight) Ask() { f.isAsked, f.isOlder = true, false }
 
 // Answered lets those segments leave that had to wait for a claim's answer.
 func (f *Flight) Answered() {
@@ -290,6 +291,7 @@ func (f *Flight) arrive(b *Batch, i int, now time.Duration) {
 		f.routes.Parked(m.route)
 	} else {
 		f.returning--
+		f.isOlder = true
 		f.claimable = min(f.claimable, now)
 	}
 	if m.segment != nil {
@@ -543,7 +545,7 @@ func (f *Flight) KeepsSlot(claim *message.Claim) bool {
 
 // Saw takes the answer of a claim: all that went back may have been claimed again.
 func (f *Flight) Saw(claim *message.Claim) {
-	if f.returning == 0 && (claim.NextDue.IsZero() || claim.NextDue.UnixMilli() > f.upTo) {
+	if f.returning == 0 && !f.isOlder && (claim.NextDue.IsZero() || claim.NextDue.UnixMilli() > f.upTo) {
 		f.upTo = 0
 	}
 }
