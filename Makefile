@@ -42,7 +42,7 @@ build: ## Build bin/bridge.
 
 test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PACKAGES)
-	$(MAKE) sim SEEDS=700
+	$(MAKE) sim SEEDS=1000
 	$(MAKE) rates console deploy moves
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).

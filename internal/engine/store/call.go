@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -67,6 +68,7 @@ type call struct {
 	pass        pass
 	state       state
 	settled     time.Time // of maybeRan; zero: long ago
+	ranAt       []int     // the homes where runs may have happened
 	endsMs      int64     // by Redis' clock, when traces of runs that may have happened may be gone; 0: of none
 	isForgotten bool      // they may be
 	cause       error     // why it is not answered yet
@@ -180,10 +182,26 @@ func (c *call) notRun(err error) { c.pass.failure, c.cause = err, rediserr.Telli
 // sent at that instant of Redis' clock.
 func (c *call) lost(err error, settled time.Time, sentMs int64) {
 	c.notRun(err)
-	c.state, c.settled = maybeRan, settled
+	c.state, c.settled, c.ranAt = maybeRan, settled, append(c.ranAt, c.visit.homes[c.visit.stage])
 	if ends := sentMs + repeatable.Milliseconds(); c.kept == nil && (c.endsMs == 0 || ends < c.endsMs) {
 		c.endsMs = ends
 	}
+}
+
+// traced puts in front of the homes those where an earlier run may have happened, and left its
+// trace: the layout may have changed since, and so their order, and in another home the next
+// message of the id may be.
+func (c *call) traced(homes []int) []int {
+	var first []int
+	for _, home := range c.ranAt {
+		if home != homes[0] && slices.Contains(homes, home) && !slices.Contains(first, home) {
+			first = append(first, home)
+		}
+	}
+	if first == nil {
+		return homes
+	}
+	return append(first, homes...)
 }
 
 // notHere takes that the message is not in the home that was visited: the next one is.
@@ -222,7 +240,7 @@ func (c *call) giveUp(err error) {
 func (c *call) unknown(cause error) error {
 	return &UnknownError{Cause: cause, Call: Earlier{
 		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start,
-		endsMs: c.endsMs, isForgotten: c.isForgotten, kept: c.kept, ended: time.Now(),
+		ranAt: c.ranAt, endsMs: c.endsMs, isForgotten: c.isForgotten, kept: c.kept, ended: time.Now(),
 	}}
 }
 
@@ -236,7 +254,8 @@ type Earlier struct {
 
 	token       string
 	start       *start
-	endsMs      int64     // see call
+	ranAt       []int     // see call
+	endsMs      int64     // likewise
 	isForgotten bool      // by Redis' clock
 	kept        *kept     // of the calls of a Once; nil of others
 	ended       time.Time // when the error was made
@@ -296,7 +315,7 @@ func newCall(id, key, token string, e *Earlier) *call {
 	if e == nil {
 		return c
 	}
-	c.start, c.asked.token, c.endsMs, c.kept = e.start, e.token, e.endsMs, e.kept
+	c.start, c.asked.token, c.ranAt, c.endsMs, c.kept = e.start, e.token, slices.Clip(e.ranAt), e.endsMs, e.kept
 	if c.kept == nil || c.kept.again {
 		c.state = maybeRan
 	}

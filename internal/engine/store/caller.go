@@ -101,7 +101,7 @@ func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (runs []*run
 		if call.visit.layout != l {
 			first := len(homes)
 			homes = l.AppendHomes(homes, call.asked.id, call.asked.key)
-			call.visit = visit{layout: l, homes: homes[first:]}
+			call.visit = visit{layout: l, homes: call.traced(homes[first:])}
 		}
 		if c.end(call, now); call.state == answered {
 			continue

@@ -1,12 +1,43 @@
 package store_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
+
+// TestCancelRepeatedAcrossLayouts: a further run of a cancel finds what the first one has done,
+// though the home where it ran is the last by now, and in another one the next message of the id is.
+func TestCancelRepeatedAcrossLayouts(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	shards := 2
+	for layout.Home("", "x", shards) == 0 {
+		shards++
+	}
+	t.Cleanup(func() { storetest.Remove(context.WithoutCancel(t.Context()), s.rdb, s.near.Name(), shards) })
+	change := func(to int) {
+		_, err := s.near.Layouts().SetShards(t.Context(), to)
+		require.NoError(t, err)
+	}
+	s.create(later())()
+	change(shards)
+	var answer store.Answer
+	s.lost(s.cancels(&answer), counted("cancelled", 1), func() {
+		s.create(later())()
+		change(1)
+	})
+	answered(t, store.Done, answer)
+	_, isThere, err := inspect.Get(t.Context(), s.near, "x", "")
+	require.NoError(t, err)
+	require.True(t, isThere, "the next message of the id")
+}
 
 // TestCancelRepeated loses the reply of a cancel's first run.
 func TestCancelRepeated(t *testing.T) {
