@@ -21,7 +21,7 @@ type Share struct {
 
 // Reserve asks for room for up to want messages, at least one, before they are
 // claimed, and returns for how many messages and bytes there is. It is kept until
-// Use; a share reserves once at a time. Where there is none, the share waits in the queue and is
+// Hold says that it is used; a share reserves once at a time. Where there is none, the share waits in the queue and is
 // woken, if queued is set; retryAt, unless zero, is when to ask again in any case,
 // because the sink is down.
 func (s *Share) Reserve(want int, queued bool) (messages, bytes int, retryAt time.Time) {
