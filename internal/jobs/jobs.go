@@ -54,12 +54,7 @@ func New(queue *job.Jobs, instance string, logger *slog.Logger) *Runner {
 }
 
 // Wake has it look at once. It does not block.
-func (r *Runner) Wake() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // It will look anyway.
-	}
-}
+func (r *Runner) Wake() { wait.Wake(r.wake) }
 
 // Run works until ctx ends, and then gives back what it runs.
 func (r *Runner) Run(ctx context.Context) {

@@ -242,12 +242,7 @@ func (m *Member) SawEpoch(epoch string) { m.layouts.sawEpoch(epoch) }
 func (m *Member) NoMeta(ctx context.Context) { m.layouts.repair(ctx) }
 
 // notice makes the next turn come now. It never blocks.
-func (m *Member) notice() {
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
-}
+func (m *Member) notice() { wait.Wake(m.changed) }
 
 // awaitTurn waits for the next turn, and reports that a hint made it come.
 func (m *Member) awaitTurn(ctx context.Context, began time.Time) (hinted bool) {

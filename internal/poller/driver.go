@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/poller/batch"
 )
 
@@ -48,7 +49,7 @@ func newDriver(ctx context.Context, q *Queue, index int, number uint64) *driver 
 	wake := func(what *atomic.Bool) func() {
 		return func() {
 			what.Store(true)
-			signal(d.news)
+			wait.Wake(d.news)
 		}
 	}
 	d.shard = NewShard(q, index, number, d, Wakes{Outcomes: d.news, Room: wake(&d.hasRoom), Rates: wake(&d.isAllowed)})
@@ -169,7 +170,7 @@ func (d *driver) post(event func(now time.Duration)) {
 	d.mu.Lock()
 	d.events = append(d.events, event)
 	d.mu.Unlock()
-	signal(d.news)
+	wait.Wake(d.news)
 }
 
 // call limits a call's time. A panic in it is no answer.
@@ -328,14 +329,6 @@ func closed(c <-chan struct{}) bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// signal notes in a channel of 1 that something happened; several become one.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 var (
@@ -106,7 +108,7 @@ func (p *Poller) Wake(shard int) {
 	s := p.running[shard]
 	p.mu.Unlock()
 	if s != nil {
-		signal(s.hint)
+		wait.Wake(s.hint)
 	}
 }
 
@@ -131,7 +133,7 @@ func (p *Poller) lookAgain() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.running {
-		signal(s.news)
+		wait.Wake(s.news)
 	}
 }
 

@@ -302,7 +302,7 @@ func TestCancelledForGood(t *testing.T) {
 			require.NoError(t, w.direct.ZIncrBy(t.Context(), key, -float64(passed.Milliseconds()), token).Err())
 		}
 		// A holder that has just come lets none go, see store: its claims do so later.
-		for _, token := range w.direct.ZRangeByScore(t.Context(), key, &redis.ZRangeBy{Min: "-inf", Max: fmt.Sprint(time.Now().UnixMilli())}).Val() {
+		for _, token := range w.direct.ZRangeArgs(t.Context(), redis.ZRangeArgs{Key: key, ByScore: true, Start: "-inf", Stop: time.Now().UnixMilli()}).Val() {
 			require.NoError(t, w.direct.ZRem(t.Context(), key, token).Err())
 			require.NoError(t, w.direct.HDel(t.Context(), storetest.Key(w.name, shard, "gone"), token).Err())
 		}

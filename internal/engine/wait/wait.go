@@ -47,6 +47,15 @@ func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) boo
 	return ctx.Err() == nil
 }
 
+// Wake notes in a channel of 1 that something has happened, for who receives from it. It does
+// not block: what is noted already stays so.
+func Wake(flag chan<- struct{}) {
+	select {
+	case flag <- struct{}{}:
+	default:
+	}
+}
+
 // Rest is how long to rest after work that took so long and whose cost grows with what
 // is there, so that it takes no more than a twentieth of the time.
 func Rest(took time.Duration) time.Duration { return 20 * took }

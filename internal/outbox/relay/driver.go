@@ -147,10 +147,7 @@ func (r *Relay) takeOnce(ctx context.Context, o outlook, s *step, note bool) (ou
 	switch {
 	case errors.Is(err, outbox.ErrOtherRedis): // The queue rests, and it is looked at once whether it was ours that was emptied.
 		away.Observe(ctx, err)
-		select {
-		case r.disowned <- struct{}{}:
-		default: // It is about to look.
-		}
+		wait.Wake(r.disowned)
 		return outcome{waiting: 1}, false, nil
 	case err != nil:
 		b.restLiving(ctx)

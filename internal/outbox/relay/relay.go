@@ -137,10 +137,5 @@ func (r *Relay) prepare(ctx context.Context) error {
 	}
 }
 
-// Wake has the relay look at the table at once.
-func (r *Relay) Wake() {
-	select {
-	case r.wake <- struct{}{}:
-	default: // As many wake-ups as there are lanes wait already.
-	}
-}
+// Wake has the relay look at the table at once; as many wake-ups as there are lanes may wait.
+func (r *Relay) Wake() { wait.Wake(r.wake) }

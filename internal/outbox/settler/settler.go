@@ -114,7 +114,7 @@ func (s *Settler) Notify(queue string, shard int) {
 		s.backlog.notify(ledgerRef{queue, shard})
 	}
 	s.mu.Unlock()
-	s.signal()
+	wait.Wake(s.wake)
 }
 
 // Acknowledged takes messages that the broker has acknowledged, but whose claim
@@ -124,14 +124,7 @@ func (s *Settler) Acknowledged(queue string, rows []store.SettledRow) {
 	s.mu.Lock()
 	s.backlog.acknowledge(queue, rows)
 	s.mu.Unlock()
-	s.signal()
-}
-
-func (s *Settler) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default: // It will look anyway.
-	}
+	wait.Wake(s.wake)
 }
 
 // Run settles until ctx ends, through every outage, and returns nil. What is

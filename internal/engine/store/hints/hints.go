@@ -12,6 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // Listener is told what the hints of one queue say. Its functions must not
@@ -79,7 +80,7 @@ func (s *Subscriber) Set(queue keys.Queue, shards []int, listener Listener) {
 		}
 		s.wants[queue] = channels
 	}
-	raiseFlag(s.again)
+	wait.Wake(s.again)
 }
 
 // act calls what a hint on the channel is for.
@@ -184,13 +185,5 @@ func (s *Subscriber) await(ctx context.Context, cluster *redis.ClusterClient) bo
 			timer.Reset(reloadPause)
 			moved = nil // Once is enough.
 		}
-	}
-}
-
-// raiseFlag sets a flag that is a channel of 1.
-func raiseFlag(flag chan<- struct{}) {
-	select {
-	case flag <- struct{}{}:
-	default:
 	}
 }

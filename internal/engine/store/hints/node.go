@@ -51,7 +51,7 @@ func (n *nodeSubscriber) set(channels map[string]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.want = channels
-	raiseFlag(n.again)
+	wait.Wake(n.again)
 }
 
 func (n *nodeSubscriber) wanted() map[string]bool {
@@ -67,7 +67,7 @@ func (n *nodeSubscriber) run(ctx context.Context) {
 		if n.connect(ctx) {
 			pause.Reset()
 		}
-		raiseFlag(n.all.moved) // Perhaps the node is gone.
+		wait.Wake(n.all.moved) // Perhaps the node is gone.
 		if !wait.Sleep(ctx, pause.Next()) {
 			return
 		}
@@ -237,7 +237,7 @@ func (s *subscription) confirmed(ctx context.Context, answer *redis.Subscription
 		s.asked = slices.Delete(s.asked, i, i+1)
 	} else if !on {
 		delete(s.state, answer.Channel) // The slot has left this node.
-		raiseFlag(s.all.moved)
+		wait.Wake(s.all.moved)
 	}
 	if !on {
 		return nil
@@ -278,7 +278,7 @@ func (s *subscription) refused(ctx context.Context, err error) error {
 		if head.on {
 			s.state[head.channel] = subscribeRefused
 		}
-		raiseFlag(s.all.moved)
+		wait.Wake(s.all.moved)
 	default:
 		return err
 	}
