@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -61,7 +62,13 @@ func (c Config) Check(problems kind.Problems) {
 
 // verify is the error of what no configuration has checked.
 func (c Config) verify() error {
-	return kind.Verify(message.Kafka, c, kind.Common{TLS: c.TLS, PublishTimeout: c.PublishTimeout})
+	if err := kind.Verify(message.Kafka, c, kind.Common{TLS: c.TLS, PublishTimeout: c.PublishTimeout}); err != nil || c.TLS == nil {
+		return err
+	}
+	if _, err := c.TLS.Config(); err != nil {
+		return fmt.Errorf("kafka sink: tls: %w", err)
+	}
+	return nil
 }
 
 func (s *SASL) check(problems kind.Problems) {

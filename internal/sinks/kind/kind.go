@@ -67,10 +67,8 @@ func Verify(sink message.SinkType, settings Settings, common Common) error {
 	if common.PublishTimeout < 0 {
 		p.Add("publish_timeout", "%s is negative", common.PublishTimeout)
 	}
-	if common.TLS != nil {
-		if _, err := common.TLS.Config(); err != nil {
-			p.Add("tls", "%w", err)
-		}
+	if tls := common.TLS; tls != nil && (tls.CertFile == "") != (tls.KeyFile == "") {
+		p.Add("tls", "give both cert_file and key_file or neither")
 	}
 	if p == nil {
 		return nil
