@@ -153,7 +153,7 @@ func (c *course) begin(most int) {
 		switch {
 		case len(r.Rest) > 0:
 		case r.isWalked():
-			c.draft.Rest = slices.Clone(r.Left) // Another round.
+			c.draft.Rest = r.Left // Another round.
 		case r.Spec.walk()[r.Part] == walkMembers:
 			c.do = actionScan
 		default:
