@@ -426,7 +426,7 @@ func (h *heap) check(meant map[string]bool) {
 	require.Equal(h.t, tally.Matched*(1-int64(flag(h.spec.DryRun))), tally.Done+tally.TooLate+tally.Gone+tally.Failed+tally.Unknown, "%+v", tally)
 	for name, m := range h.messages {
 		changes += int64(m.changes)
-		isThere := !m.isLater && !m.isGhost && m.changes == 0 && h.listed(name) != nil && !(m.isBroken && h.spec.moves())
+		isThere := !m.isLater && !m.isGhost && m.changes == 0 && h.listed(name) != nil && (!m.isBroken || !h.spec.moves())
 		if isThere {
 			left++
 		}
