@@ -488,3 +488,21 @@ func TestLookedAtByName(t *testing.T) {
 	require.Empty(t, next.Rest)
 	require.Empty(t, next.Left)
 }
+
+// TestLooksAgain: what had moved when its name was read, and what others have changed since it was
+// matched, is looked at by its name.
+func TestLooksAgain(t *testing.T) {
+	t.Parallel()
+	c := &course{record: record{Job: Job{Spec: Spec{Verb: Cancel, Filter: inspect.Filter{State: inspect.StateInFlight}}, State: Running}}}
+	now := c.record.StartedAt
+	require.Equal(t, actionScan, c.next(now, 1).kind)
+	found := func(id string) inspect.Listed {
+		return inspect.Listed{Found: inspect.Found{Message: message.Message{ID: id}}}
+	}
+	c.scanned(inspect.NamesPage{Messages: []inspect.Listed{found("a"), found("b")}, Moved: []string{"moved"}, Looked: 3, IsLast: true})
+	require.Equal(t, []string{"moved", "b"}, c.next(now, 1).record.Rest)
+	c.kept(now, false)
+	require.Equal(t, 1, c.changed(now, []store.Answer{{Code: store.NotFound}}))
+	require.Equal(t, []string{"moved", "b", "a"}, c.record.Rest)
+	require.Equal(t, Tally{Matched: 1, Gone: 1}, c.record.Tally)
+}
