@@ -1,7 +1,7 @@
 // Package jobs runs what is asked for many messages at once: cancels, reschedules,
 // redrives and purges by a filter. Any bridge of the queue may run a job, one at a
 // time; a job whose bridge has died is gone on with by another one, from where it was.
-// Why its tally is true then is told at [job.Run], which does one step of it.
+// Why its tally is true then is told by package job, which does one step of it.
 // The package paces the steps, and owns the goroutines of the jobs that this
 // instance runs.
 package jobs

@@ -8,6 +8,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
 // losses are what this instance has noticed and Redis does not know yet: whoever looks at
@@ -18,13 +19,10 @@ type losses struct {
 	pending []store.Loss
 }
 
-// mostPending bounds what is kept while Redis cannot be written: it keeps no more either.
-const mostPending = 20
-
 func (l *losses) add(loss store.Loss) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if loss.At = time.Now(); len(l.pending) < mostPending {
+	if loss.At = time.Now(); len(l.pending) < layout.MostLosses { // Redis keeps no more either.
 		l.pending = append(l.pending, loss)
 	}
 }

@@ -120,6 +120,15 @@ func (q *Queue) Redis(ctx context.Context) redis.UniversalClient { return q.conn
 // shard refuses it, see [layout.Layout.Refused].
 func (q *Queue) Repeat(ctx context.Context, do func(*Layout) error) error { return q.repeat(ctx, do) }
 
+// Repeat is [Queue.Repeat] for what has a result.
+func Repeat[T any](ctx context.Context, q *Queue, read func(*Layout) (T, error)) (result T, err error) {
+	err = q.repeat(ctx, func(l *Layout) (err error) {
+		result, err = read(l)
+		return err
+	})
+	return result, err
+}
+
 // Topics are those that the queue takes, by its layout.
 type Topics struct{ queue *Queue }
 

@@ -37,12 +37,8 @@ func (a *Admin) Instances(ctx context.Context) (beats []store.Heartbeat, now tim
 }
 
 // Losses are those that nobody has acknowledged, the first one first.
-func (a *Admin) Losses(ctx context.Context) (losses []store.Loss, err error) {
-	err = a.queue.Repeat(ctx, func(*store.Layout) error {
-		losses, err = a.queue.Layouts().Losses(ctx)
-		return err
-	})
-	return losses, err
+func (a *Admin) Losses(ctx context.Context) ([]store.Loss, error) {
+	return store.Repeat(ctx, a.queue, func(*store.Layout) ([]store.Loss, error) { return a.queue.Layouts().Losses(ctx) })
 }
 
 // Acknowledge forgets the losses of these ids, and counts those that were there.

@@ -26,11 +26,7 @@ func (a *Admin) DeadLetters(ctx context.Context, yield func(message.DeadLetter) 
 	}
 	for _, k := range layout.Keys() {
 		for start := int64(0); ; start += deadPage {
-			var letters []message.DeadLetter
-			err := a.queue.Repeat(ctx, func(*store.Layout) (err error) {
-				letters, err = a.deadPage(ctx, k, start)
-				return err
-			})
+			letters, err := store.Repeat(ctx, a.queue, func(*store.Layout) ([]message.DeadLetter, error) { return a.deadPage(ctx, k, start) })
 			if err != nil {
 				return err
 			}

@@ -68,15 +68,11 @@ func Locate(ctx context.Context, queue *store.Queue, id, key string) (found Loca
 func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home int, id, key string) (found Located, ok bool, err error) {
 	k := layout.Keys()[home]
 	names, _ := layout.WithHistory(k, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes})
-	cmd, err := queue.Run(ctx, scripts.Get, names, layout.Epoch, message.Member(id, key))
+	r, err := askShard(ctx, queue, layout, home, scripts.Get, names, message.Member(id, key))
 	if err != nil {
 		return found, false, fmt.Errorf("get: %w", err)
 	}
-	r := scripts.NewReply(cmd)
-	if err := layout.Accepted(r, home); err != nil {
-		return found, false, err
-	}
-	if code := store.Code(r.Int(2)); r.Err == nil && code != store.NotFound {
+	if code := store.Code(r.Int(2)); code != store.NotFound {
 		found, ok = parseFound(queue.Name(), r, code, id, key), true
 	}
 	found.End = endOf(layout, r.Text(7), r.Int(8), r.Int(1))

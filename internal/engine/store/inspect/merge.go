@@ -206,12 +206,8 @@ func (l *lister) read(ctx context.Context, s *stream, least, most string, count 
 	if s.after.begun {
 		after = strconv.FormatInt(s.after.score, 10)
 	}
-	cmd, err := l.queue.Run(ctx, scripts.Page, []string{key, k.Meta}, l.layout.Epoch, least, most, after, s.after.member, count)
+	r, err := askShard(ctx, l.queue, l.layout, s.shard, scripts.Page, []string{key, k.Meta}, least, most, after, s.after.member, count)
 	if err != nil {
-		return err
-	}
-	r := scripts.NewReply(cmd)
-	if err := l.layout.Accepted(r, s.shard); err != nil {
 		return err
 	}
 	list := r.List(2)

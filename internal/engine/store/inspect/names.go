@@ -92,7 +92,7 @@ func (a *Admin) Named(ctx context.Context, filter *Filter, members []string) (fo
 			if err != nil {
 				return err
 			}
-			entries, err := l.placed(ctx, shard, r)
+			entries, err := l.placed(ctx, shard, r.List(5))
 			if err != nil {
 				return err
 			}
@@ -131,19 +131,14 @@ func (l *lister) scan(ctx context.Context, at ScanPlace, mark string, count *int
 		return nil, at, err
 	}
 	after = ScanPlace{Shard: at.Shard, Server: r.Text(2), Cursor: r.Text(3)}
-	switch bytes := r.Int(4); {
-	case bytes > scanBytes:
-		*count = max(1, *count/4)
-	case bytes*4 <= scanBytes:
-		*count = min(4**count, MaxNames)
-	}
+	*count = scripts.NextPage(*count, r.Int(4), scanBytes, MaxNames)
 	if at.Cursor != "0" && at.Server != after.Server {
 		return nil, ScanPlace{Shard: at.Shard, Cursor: "0"}, r.Err
 	}
 	if after.Cursor == "0" {
 		after.Shard++
 	}
-	entries, err = l.placed(ctx, at.Shard, r)
+	entries, err = l.placed(ctx, at.Shard, r.List(5))
 	return entries, after, err
 }
 
@@ -152,24 +147,17 @@ func (l *lister) places(ctx context.Context, shard int, members []string, page .
 	if page == nil {
 		page = []any{"", 0, "", "", "", "", 0, 0}
 	}
-	args := append([]any{l.layout.Epoch}, page...)
+	args := slices.Clone(page)
 	for _, member := range members {
 		args = append(args, member)
 	}
 	k := l.layout.Keys()[shard]
-	cmd, err := l.queue.Run(ctx, scripts.Members, []string{k.Msg, k.Due, k.Dead, k.Meta}, args...)
-	if err != nil {
-		return nil, err
-	}
-	r := scripts.NewReply(cmd)
-	if err := l.layout.Accepted(r, shard); err != nil {
-		return nil, err
-	}
-	return r, r.Err
+	return askShard(ctx, l.queue, l.layout, shard, scripts.Members, []string{k.Msg, k.Due, k.Dead, k.Meta}, args...)
 }
 
-func (l *lister) placed(ctx context.Context, shard int, r *scripts.Reply) ([]entry, error) {
-	entries, err := entriesOf(shard, r.List(5))
+// placed are the places of messages as a script lists them.
+func (l *lister) placed(ctx context.Context, shard int, list *scripts.Reply) ([]entry, error) {
+	entries, err := entriesOf(shard, list)
 	if err != nil {
 		return nil, err
 	}

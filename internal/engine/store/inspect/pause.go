@@ -67,11 +67,9 @@ func instantOf(ms int64) time.Time {
 }
 
 // Paused returns which topics are paused; the empty one is the whole queue.
-func (a *Admin) Paused(ctx context.Context) (paused map[string]pause.Pause, err error) {
-	err = a.queue.Repeat(ctx, func(*store.Layout) error {
+func (a *Admin) Paused(ctx context.Context) (map[string]pause.Pause, error) {
+	return store.Repeat(ctx, a.queue, func(*store.Layout) (map[string]pause.Pause, error) {
 		fields, err := a.queue.Redis(ctx).HGetAll(ctx, a.queue.Keys().Paused()).Result()
-		paused = pause.Parse(fields)
-		return err
+		return pause.Parse(fields), err
 	})
-	return paused, err
 }

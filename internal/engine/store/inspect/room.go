@@ -114,13 +114,9 @@ func (a *Admin) Limit(ctx context.Context, budget int64) (used int64, err error)
 
 // Used is about how many bytes the queue takes, dead letters among them: an estimate from a
 // sample of its messages.
-func (a *Admin) Used(ctx context.Context) (used int64, err error) {
-	err = a.queue.Repeat(ctx, func(l *store.Layout) error {
-		m, err := a.measure(ctx, l.Keys()[:l.InUse()])
-		used = m.used
-		return err
-	})
-	return used, err
+func (a *Admin) Used(ctx context.Context) (int64, error) {
+	m, err := store.Repeat(ctx, a.queue, func(l *store.Layout) (measured, error) { return a.measure(ctx, l.Keys()[:l.InUse()]) })
+	return m.used, err
 }
 
 // measured is what a queue takes.

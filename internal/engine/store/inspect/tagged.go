@@ -13,20 +13,13 @@ import (
 // their members: one that moves, or is moved by who lists it, stays in its place.
 func (l *lister) readTagged(ctx context.Context, s *stream, count int) error {
 	k := l.layout.Keys()[s.shard]
-	cmd, err := l.queue.Run(ctx, scripts.Tagged, []string{k.Tags, k.Due, k.Msg, k.Dead, k.Meta},
-		l.layout.Epoch, l.request.Tag, s.after.member, count)
+	r, err := askShard(ctx, l.queue, l.layout, s.shard, scripts.Tagged, []string{k.Tags, k.Due, k.Msg, k.Dead, k.Meta},
+		l.request.Tag, s.after.member, count)
 	if err != nil {
 		return err
 	}
-	r := scripts.NewReply(cmd)
-	if err := l.layout.Accepted(r, s.shard); err != nil {
-		return err
-	}
-	entries, err := entriesOf(s.shard, r.List(2))
+	entries, err := l.placed(ctx, s.shard, r.List(2))
 	if err != nil {
-		return err
-	}
-	if err := l.scoreInFlight(ctx, s.shard, entries); err != nil {
 		return err
 	}
 	s.add(entries, count)

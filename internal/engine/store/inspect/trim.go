@@ -26,11 +26,7 @@ type DeadLimits struct {
 // TrimDead purges dead letters beyond the limits, the oldest of all shards first. A call
 // does a bounded part; more says that another one is needed.
 func (a *Admin) TrimDead(ctx context.Context, limits DeadLimits) (purged int, more bool, err error) {
-	var heads deadHeads
-	err = a.queue.Repeat(ctx, func(l *store.Layout) (err error) {
-		heads, err = a.deadHeads(ctx, l.Keys()[:l.InUse()])
-		return err
-	})
+	heads, err := store.Repeat(ctx, a.queue, func(l *store.Layout) (deadHeads, error) { return a.deadHeads(ctx, l.Keys()[:l.InUse()]) })
 	if err != nil {
 		return 0, false, fmt.Errorf("look at dead letters: %w", err)
 	}

@@ -1,5 +1,3 @@
-// Package job does the same to many messages of a queue, a step at a time: what a job is, and
-// why its tally is true, is told at [Run]. [CancelAll] does it at once, for one caller.
 package job
 
 import (
@@ -165,6 +163,9 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 	}
 	return nil
 }
+
+// moves reports whether the job gives messages another due time.
+func (s *Spec) moves() bool { return s.Verb == Reschedule || s.Verb == Redrive }
 
 // Ended reports whether nothing more will happen.
 func (s State) Ended() bool { return s != Waiting && s != Running }

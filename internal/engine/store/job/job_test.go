@@ -264,3 +264,19 @@ func TestJobComesBack(t *testing.T) {
 	b.Settle(claim, message.Verdict{Verb: message.VerbDeadLetter, Reason: "refused"})
 	require.Equal(t, job.Tally{Matched: 2, Done: 2}, finish(t, run, 1).Tally)
 }
+
+// TestUnreadableRecord: a job whose record cannot be read has failed, and who took it has no job.
+func TestUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	id, err := job.New(q).Start(t.Context(), job.Spec{Verb: job.Cancel, Filter: ofNotes})
+	require.NoError(t, err)
+	require.NoError(t, rdb.HSet(t.Context(), q.Keys().Jobs(), id, "{").Err())
+	_, err = job.New(q).Take(t.Context(), id, "a")
+	require.ErrorIs(t, err, job.ErrLost)
+	found, err := job.New(q).Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, job.Failed, found.State)
+	require.Contains(t, found.Err, "cannot be read")
+}

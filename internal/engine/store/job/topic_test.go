@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,4 +36,17 @@ func TestJobKeepsToItsTopic(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Equal(t, "other", found.Topic)
+}
+
+// TestJobCountsUnreadableOnce: a message that cannot be read is met by its due time, and then by
+// its name.
+func TestJobCountsUnreadableOnce(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	storetest.Create(t, q, "a", storetest.Later())
+	require.NoError(t, rdb.HSet(t.Context(), q.Keys().Shard(0).Msg, "a", "cut short").Err())
+	done := finish(t, startJob(t, q, job.Spec{Verb: job.Reschedule, Filter: inspect.Filter{IDPrefix: "a"}, By: time.Hour}), 100)
+	assert.Equal(t, job.Tally{Matched: 1, Failed: 1}, done.Tally)
+	assert.Equal(t, int64(1), *done.Remaining)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
@@ -42,33 +43,27 @@ func (g *Registry) Born(ctx context.Context, layout *Layout) ([]time.Time, error
 }
 
 // fences reads those of the shards from, to-1. With an error it has read some.
-func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int) (list []fence, problem error) {
-	const page = 512
-	for ; from < to; from += page {
-		cmds, err := g.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, shard := range shards[from:min(to, from+page)] {
-				pipe.HMGet(ctx, shard.Meta, "epoch", "layout", "drained", "redriven", "replaced", BornField)
-			}
-			return nil
-		})
-		if err != nil {
-			problem = fmt.Errorf("read shards of %s: %w", g.queue.Name, err)
-		}
-		for _, cmd := range cmds {
-			values := cmd.(*redis.SliceCmd).Val()
-			if len(values) == 0 {
-				list = append(list, fence{unread: true})
-				continue
-			}
-			text := func(i int) string { s, _ := values[i].(string); return s }
-			f := fence{epoch: text(0), content: text(1), drained: text(2), back: text(3) + " " + text(4)}
-			if ms, err := strconv.ParseInt(text(5), 10, 64); err == nil {
-				f.born = time.UnixMilli(ms)
-			}
-			list = append(list, f)
-		}
+func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int) (list []fence, err error) {
+	cmds, err := conn.AskShards(ctx, g.conn.Client(ctx), shards[from:to], func(pipe redis.Pipeliner, k keys.Shard) *redis.SliceCmd {
+		return pipe.HMGet(ctx, k.Meta, "epoch", "layout", "drained", "redriven", "replaced", BornField)
+	})
+	if err != nil {
+		err = fmt.Errorf("read shards of %s: %w", g.queue.Name, err)
 	}
-	return list, problem
+	for _, cmd := range cmds {
+		values := cmd.Val()
+		if len(values) == 0 {
+			list = append(list, fence{unread: true})
+			continue
+		}
+		text := func(i int) string { s, _ := values[i].(string); return s }
+		f := fence{epoch: text(0), content: text(1), drained: text(2), back: text(3) + " " + text(4)}
+		if ms, err := strconv.ParseInt(text(5), 10, 64); err == nil {
+			f.born = time.UnixMilli(ms)
+		}
+		list = append(list, f)
+	}
+	return list, err
 }
 
 // DrainedAt reads the field drained of a shard's meta: when the shard had drained

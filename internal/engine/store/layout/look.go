@@ -114,19 +114,13 @@ func (l *look) page(ctx context.Context, g *Registry, layout *Layout) error {
 	}
 	r := scripts.NewReply(cmd)
 	cursor, bytes, ids := r.Text(0), r.Int(1), r.List(2)
-	for i := range ids.Values {
-		id := ids.Text(i)
+	for _, id := range ids.Texts() {
 		if l.isStranger(layout, id) {
 			l.witness = id
 			return ids.Err
 		}
 	}
-	switch {
-	case bytes > pageBytes:
-		l.count = max(1, l.count/4)
-	case bytes*4 <= pageBytes:
-		l.count = min(4*l.count, scanPage)
-	}
+	l.count = scripts.NextPage(l.count, bytes, pageBytes, scanPage)
 	if l.cursor = cursor; cursor == "0" {
 		l.phase, l.count = l.phase+1, 1
 	}

@@ -50,18 +50,13 @@ func (g *Registry) Current(ctx context.Context) (*Layout, error) {
 	if layout == nil || layout == g.stale.Load() {
 		return g.Load(ctx)
 	}
-	if last := g.tried.Load(); time.Since(*last) > layoutAge && g.tryOnce(last) {
+	now := time.Now()
+	if last := g.tried.Load(); now.Sub(*last) > layoutAge && g.tried.CompareAndSwap(last, &now) {
 		if newer, err := g.Load(ctx); err == nil {
 			return newer, nil
 		}
 	}
 	return layout, nil
-}
-
-// tryOnce reports whether the caller is the one to try after the last time.
-func (g *Registry) tryOnce(last *time.Time) bool {
-	now := time.Now()
-	return g.tried.CompareAndSwap(last, &now)
 }
 
 // making says what layout.lua does with a layout, as the script takes it.

@@ -51,6 +51,27 @@ func (r *Reply) Text(i int) string {
 	return ""
 }
 
+// Texts are all values.
+func (r *Reply) Texts() []string {
+	texts := make([]string, len(r.Values))
+	for i := range texts {
+		texts[i] = r.Text(i)
+	}
+	return texts
+}
+
+// NextPage is how many names the next page of a scan has, after one of so many that has made Redis
+// read so many bytes.
+func NextPage(names int, bytes, mostBytes int64, most int) int {
+	switch {
+	case bytes > mostBytes:
+		return max(1, names/4)
+	case bytes*4 <= mostBytes:
+		return min(4*names, most)
+	}
+	return names
+}
+
 // List is the i-th value, whose own values are read alike.
 func (r *Reply) List(i int) *Reply {
 	if r.Err == nil && i < len(r.Values) {

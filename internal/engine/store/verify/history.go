@@ -17,23 +17,10 @@ func (w *walk) history(ctx context.Context) error {
 		return err
 	}
 	ended, ends := w.keys.History()
-	err := w.scan(ctx, "ZSCAN", ended, w.counted(func(ctx context.Context, members []string) error {
-		there, err := w.hashed(ctx, ends, members)
-		if err != nil {
-			return err
-		}
-		return w.judgeMissing(ctx, sound.NoEnd, members, there)
-	}))
-	if err != nil {
+	if err := w.scan(ctx, "ZSCAN", ended, w.counted(w.lacking(sound.NoEnd, w.hashed, ends))); err != nil {
 		return err
 	}
-	return w.scan(ctx, "HSCAN", ends, w.counted(func(ctx context.Context, members []string) error {
-		there, err := w.scored(ctx, ended, members)
-		if err != nil {
-			return err
-		}
-		return w.judgeMissing(ctx, sound.UnlistedEnd, members, there)
-	}))
+	return w.scan(ctx, "HSCAN", ends, w.counted(w.lacking(sound.UnlistedEnd, w.scored, ended)))
 }
 
 // trim looks for more ends than the queue keeps, and removes the oldest, some at a time.
@@ -66,11 +53,7 @@ func (w *walk) trim(ctx context.Context) error {
 }
 
 // countEnds counts what a shard remembers.
-func (v *verification) countEnds(ctx context.Context, shard int) (n int64, err error) {
+func (v *verification) countEnds(ctx context.Context, shard int) (int64, error) {
 	ended, _ := v.layout.Keys()[shard].History()
-	err = v.queue.Repeat(ctx, func(*store.Layout) (err error) {
-		n, err = v.queue.Redis(ctx).ZCard(ctx, ended).Result()
-		return err
-	})
-	return n, err
+	return store.Repeat(ctx, v.queue, func(*store.Layout) (int64, error) { return v.queue.Redis(ctx).ZCard(ctx, ended).Result() })
 }

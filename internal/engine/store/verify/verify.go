@@ -97,12 +97,8 @@ func Run(ctx context.Context, queue *store.Queue, asked Options, found func(Brea
 	return nil
 }
 
-func (v *verification) stats(ctx context.Context, shard int) (stats inspect.ShardStats, err error) {
-	err = v.queue.Repeat(ctx, func(*store.Layout) (err error) {
-		stats, err = inspect.NewAdmin(v.queue).Stats(ctx, shard)
-		return err
-	})
-	return stats, err
+func (v *verification) stats(ctx context.Context, shard int) (inspect.ShardStats, error) {
+	return store.Repeat(ctx, v.queue, func(*store.Layout) (inspect.ShardStats, error) { return inspect.NewAdmin(v.queue).Stats(ctx, shard) })
 }
 
 func (v *verification) shard(ctx context.Context, shard int, stats *inspect.ShardStats) error {
@@ -110,14 +106,28 @@ func (v *verification) shard(ctx context.Context, shard int, stats *inspect.Shar
 	if err := w.whole(ctx, stats); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{
-		w.claims, w.due, w.dead, w.bodies, w.letters, w.attempts, w.tombstones, w.tags, w.history,
+	if err := w.claims(ctx); err != nil {
+		return err
+	}
+	k := &w.keys
+	for _, part := range []struct {
+		command, key string
+		look         look
+	}{
+		{"ZSCAN", k.Due, w.counted(w.look)},
+		{"ZSCAN", k.Dead, w.counted(w.look)},
+		{"HSCAN", k.Msg, w.counted(w.unless(k.Due))}, // What waits was looked at.
+		{"HSCAN", k.DeadMsg, w.counted(w.unless(k.Dead))},
+		{"HSCAN", k.Attempts, w.unless(k.Due)},
+		{"HSCAN", k.Gone, w.lacking(sound.NoExpiry, w.scored, k.GoneTTL)},
+		{"ZSCAN", k.GoneTTL, w.lacking(sound.NoTombstone, w.hashed, k.Gone)},
+		{"ZSCAN", k.Tags, w.tags},
 	} {
-		if err := step(ctx); err != nil {
+		if err := w.scan(ctx, part.command, part.key, part.look); err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.history(ctx)
 }
 
 // walk looks at one shard.

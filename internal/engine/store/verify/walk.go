@@ -15,9 +15,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
 )
 
+// look looks at some names of a key.
+type look func(context.Context, []string) error
+
 // scan reads a key to its end, some names at a time. A scan returns what is there from its
 // beginning to its end, some of it twice.
-func (w *walk) scan(ctx context.Context, command, key string, look func(context.Context, []string) error) error {
+func (w *walk) scan(ctx context.Context, command, key string, look look) error {
 	cursor, count := "0", 1
 	for {
 		var names []string
@@ -28,20 +31,11 @@ func (w *walk) scan(ctx context.Context, command, key string, look func(context.
 			}
 			r := scripts.NewReply(cmd)
 			next, bytes, list := r.Text(0), r.Int(1), r.List(2)
-			names = make([]string, len(list.Values))
-			for i := range names {
-				names[i] = list.Text(i)
-			}
+			names = list.Texts()
 			if err := errors.Join(r.Err, list.Err); err != nil {
 				return err
 			}
-			cursor = next
-			switch { // The script passes over the values, too.
-			case bytes > pageBytes:
-				count = max(1, count/4)
-			case bytes*4 <= pageBytes:
-				count = min(4*count, pageSize)
-			}
+			cursor, count = next, scripts.NextPage(count, bytes, pageBytes, pageSize) // It passes over the values, too.
 			return nil
 		})
 		if err != nil {
@@ -58,33 +52,8 @@ func (w *walk) scan(ctx context.Context, command, key string, look func(context.
 	}
 }
 
-// due looks at what waits.
-func (w *walk) due(ctx context.Context) error {
-	return w.scan(ctx, "ZSCAN", w.keys.Due, w.counted(w.look))
-}
-
-// dead looks at what is listed among the dead.
-func (w *walk) dead(ctx context.Context) error {
-	return w.scan(ctx, "ZSCAN", w.keys.Dead, w.counted(w.look))
-}
-
-// bodies looks at what has a body and does not wait: what waits was looked at.
-func (w *walk) bodies(ctx context.Context) error {
-	return w.scan(ctx, "HSCAN", w.keys.Msg, w.counted(w.unless(w.keys.Due)))
-}
-
-// letters looks at letters that are not listed.
-func (w *walk) letters(ctx context.Context) error {
-	return w.scan(ctx, "HSCAN", w.keys.DeadMsg, w.counted(w.unless(w.keys.Dead)))
-}
-
-// attempts looks at those of messages that do not wait.
-func (w *walk) attempts(ctx context.Context) error {
-	return w.scan(ctx, "HSCAN", w.keys.Attempts, w.unless(w.keys.Due))
-}
-
 // counted counts what is looked at towards the total.
-func (w *walk) counted(look func(context.Context, []string) error) func(context.Context, []string) error {
+func (w *walk) counted(look look) look {
 	return func(ctx context.Context, names []string) error {
 		if err := look(ctx, names); err != nil {
 			return err
@@ -94,7 +63,7 @@ func (w *walk) counted(look func(context.Context, []string) error) func(context.
 }
 
 // unless looks at those that are not in a sorted set.
-func (w *walk) unless(key string) func(context.Context, []string) error {
+func (w *walk) unless(key string) look {
 	return func(ctx context.Context, members []string) error {
 		there, err := w.scored(ctx, key, members)
 		if err != nil {
@@ -247,12 +216,10 @@ func (w *walk) countClaims(ctx context.Context, messages []sound.Message) error 
 }
 
 // readClaims reads all claims. Windows bound how many there are.
-func (w *walk) readClaims(ctx context.Context) (claims map[string]string, err error) {
-	err = w.queue.Repeat(ctx, func(*store.Layout) (err error) {
-		claims, err = w.queue.Redis(ctx).HGetAll(ctx, w.keys.Claims).Result()
-		return err
+func (w *walk) readClaims(ctx context.Context) (map[string]string, error) {
+	return store.Repeat(ctx, w.queue, func(*store.Layout) (map[string]string, error) {
+		return w.queue.Redis(ctx).HGetAll(ctx, w.keys.Claims).Result()
 	})
-	return claims, err
 }
 
 // claims compares claims with deadlines, and looks at what is in them.
@@ -261,16 +228,15 @@ func (w *walk) claims(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	deadlines := map[string]bool{}
-	err = w.queue.Repeat(ctx, func(*store.Layout) error {
-		tokens, err := w.queue.Redis(ctx).ZRange(ctx, w.keys.Deadlines, 0, -1).Result()
-		for _, token := range tokens {
-			deadlines[token] = true
-		}
-		return err
+	tokens, err := store.Repeat(ctx, w.queue, func(*store.Layout) ([]string, error) {
+		return w.queue.Redis(ctx).ZRange(ctx, w.keys.Deadlines, 0, -1).Result()
 	})
 	if err != nil {
 		return err
+	}
+	deadlines := map[string]bool{}
+	for _, token := range tokens {
+		deadlines[token] = true
 	}
 	if err := w.judgeAll(ctx, sound.Unpaired(claims, sound.NoDeadline, deadlines, sound.NoClaim)); err != nil {
 		return err
@@ -289,31 +255,23 @@ func (w *walk) claims(ctx context.Context) error {
 	return w.lookIn(ctx, slices.Compact(members), true)
 }
 
-// tombstones compares tombstones with their expiries.
-func (w *walk) tombstones(ctx context.Context) error {
-	err := w.scan(ctx, "HSCAN", w.keys.Gone, func(ctx context.Context, tokens []string) error {
-		there, err := w.scored(ctx, w.keys.GoneTTL, tokens)
-		return errors.Join(err, w.judgeMissing(ctx, sound.NoExpiry, tokens, there))
-	})
-	if err != nil {
-		return err
-	}
-	return w.scan(ctx, "ZSCAN", w.keys.GoneTTL, func(ctx context.Context, tokens []string) error {
-		there, err := w.hashed(ctx, w.keys.Gone, tokens)
-		return errors.Join(err, w.judgeMissing(ctx, sound.NoTombstone, tokens, there))
-	})
-}
-
-func (w *walk) judgeMissing(ctx context.Context, kind sound.Kind, names []string, there map[string]bool) error {
-	for _, name := range names {
-		if there[name] {
-			continue
-		}
-		if err := w.judge(ctx, sound.Finding{Kind: kind, Name: name}, ""); err != nil {
+// lacking looks for names that another key has not.
+func (w *walk) lacking(kind sound.Kind, has func(context.Context, string, []string) (map[string]bool, error), key string) look {
+	return func(ctx context.Context, names []string) error {
+		there, err := has(ctx, key, names)
+		if err != nil {
 			return err
 		}
+		for _, name := range names {
+			if there[name] {
+				continue
+			}
+			if err := w.judge(ctx, sound.Finding{Kind: kind, Name: name}, ""); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	return nil
 }
 
 // checkTags looks for the entries of the messages' tags.
@@ -349,25 +307,23 @@ func (w *walk) judgeTag(ctx context.Context, kind sound.Kind, entry string, m *s
 }
 
 // tags looks for entries of messages that do not have the tag.
-func (w *walk) tags(ctx context.Context) error {
-	return w.scan(ctx, "ZSCAN", w.keys.Tags, func(ctx context.Context, entries []string) error {
-		members := make([]string, len(entries))
-		for i, entry := range entries {
-			_, members[i], _ = strings.Cut(entry, "\x00")
+func (w *walk) tags(ctx context.Context, entries []string) error {
+	members := make([]string, len(entries))
+	for i, entry := range entries {
+		_, members[i], _ = strings.Cut(entry, "\x00")
+	}
+	messages, err := w.read(ctx, members)
+	if err != nil {
+		return err
+	}
+	for i, entry := range entries {
+		tag, _, _ := strings.Cut(entry, "\x00")
+		if slices.Contains(messages[i].Tags(), tag) {
+			continue
 		}
-		messages, err := w.read(ctx, members)
-		if err != nil {
+		if err := w.judgeTag(ctx, sound.StrayTag, entry, &messages[i]); err != nil {
 			return err
 		}
-		for i, entry := range entries {
-			tag, _, _ := strings.Cut(entry, "\x00")
-			if slices.Contains(messages[i].Tags(), tag) {
-				continue
-			}
-			if err := w.judgeTag(ctx, sound.StrayTag, entry, &messages[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
