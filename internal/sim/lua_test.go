@@ -30,6 +30,7 @@ var theEngine = newEngine()
 
 func newEngine() *engine {
 	e := &engine{scripts: map[string]*compiled{}}
+	lua.CompatVarArg = false // Lua 5.0 had a table of the arguments, which each run would make.
 	e.state = lua.NewState(lua.Options{RegistrySize: 1 << 16, RegistryMaxSize: 1 << 20, RegistryGrowStep: 1 << 16})
 	table := e.state.NewTable()
 	table.RawSetString("call", e.state.NewFunction(func(l *lua.LState) int { return e.call(l, true) }))

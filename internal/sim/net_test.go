@@ -103,7 +103,8 @@ func (h *host) client() *redis.Client {
 	redis.SetLogger(noLogger{})
 	return redis.NewClient(&redis.Options{
 		Addr: "redis:6379", Protocol: 2, DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
-		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: 256, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxIdleConns: 8, ConnMaxIdleTime: -1,
+		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: 256, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxIdleConns: 32, ConnMaxIdleTime: -1,
+		ReadBufferSize: 4 << 10, WriteBufferSize: 16 << 10, // One pipeline is one write.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return h.dial() },
 	})
@@ -132,7 +133,7 @@ type conn struct {
 	news   chan struct{} // of 1: something came
 
 	mu       sync.Mutex
-	out      []byte // sent, and no whole command yet
+	out      string // sent, and no whole command yet
 	in       []byte // received, and not read yet
 	err      error  // it was cut
 	deadline time.Time
@@ -148,7 +149,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	if c.err != nil {
 		return 0, errPipe
 	}
-	c.out = append(c.out, b...)
+	c.out += string(b)
+	sent := c.out
 	var commands [][]string
 	for {
 		command, rest := cutCommand(c.out)
@@ -172,15 +174,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.signal()
 		return len(b), nil
 	}
-	var order strings.Builder
-	order.WriteString(c.h.name)
-	for _, command := range commands {
-		for _, arg := range command {
-			order.WriteByte(0)
-			order.WriteString(arg)
-		}
-	}
-	c.h.w.ask(order.String(), func() { c.h.w.redis.asked(c, commands) })
+	c.h.w.ask(c.h.name+sent, func() { c.h.w.redis.asked(c, commands) })
 	return len(b), nil
 }
 
@@ -355,7 +349,7 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 		}
 	}
 	e.server.by = nil
-	e.w.tell(fmt.Sprintf("  answers %s", printable(replies)))
+	e.w.tellAnswer(answer, replies)
 	e.w.model.meet()
 	return answer
 }

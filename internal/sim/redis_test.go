@@ -611,26 +611,26 @@ func appendReply(b []byte, reply any) []byte {
 }
 
 // cutCommand takes the first whole command off what a client has sent.
-func cutCommand(b []byte) (command []string, rest []byte) {
-	line := func(b []byte, mark byte) (n int, rest []byte, ok bool) {
-		end := strings.Index(string(b[:min(len(b), 32)]), "\r\n")
-		if len(b) == 0 || b[0] != mark || end < 0 {
-			return 0, b, false
+func cutCommand(text string) (command []string, rest string) {
+	line := func(text string, mark byte) (n int, rest string, ok bool) {
+		end := strings.Index(text[:min(len(text), 32)], "\r\n")
+		if end < 0 || text[0] != mark {
+			return 0, text, false
 		}
-		n, err := strconv.Atoi(string(b[1:end]))
-		return n, b[end+2:], err == nil
+		n, err := strconv.Atoi(text[1:end])
+		return n, text[end+2:], err == nil
 	}
-	n, at, ok := line(b, '*')
-	for range n {
+	n, at, ok := line(text, '*')
+	if !ok {
+		return nil, text
+	}
+	command = make([]string, n)
+	for i := range command {
 		var length int
 		if length, at, ok = line(at, '$'); !ok || len(at) < length+2 {
-			return nil, b
+			return nil, text
 		}
-		command = append(command, string(at[:length]))
-		at = at[length+2:]
-	}
-	if !ok {
-		return nil, b
+		command[i], at = at[:length], at[length+2:]
 	}
 	return command, at
 }

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,12 +27,14 @@ type world struct {
 	random *rand.Rand
 	began  time.Time
 	events eventQueue
+	timer  *time.Timer
 	number int
 
 	mu     sync.Mutex
 	inbox  []arrival // what goroutines have asked for since the last event
 	poke   chan struct{}
 	hash   gohash.Hash64
+	line   []byte // the last one
 	lines  int
 	failed string
 
@@ -82,7 +85,7 @@ func (q *eventQueue) Pop() any {
 func newWorld(t *testing.T, p *plan, log func(string, ...any)) *world {
 	t.Helper()
 	w := &world{
-		t: t, log: log, plan: p, random: rand.New(rand.NewPCG(p.seed, 1)), began: time.Now(), poke: make(chan struct{}, 1), hash: fnv.New64a(),
+		t: t, log: log, plan: p, random: rand.New(rand.NewPCG(p.seed, 1)), began: time.Now(), timer: time.NewTimer(0), poke: make(chan struct{}, 1), hash: fnv.New64a(),
 		pairs: map[string]int{}, active: map[string]int{},
 	}
 	w.model = newModel(w)
@@ -137,12 +140,12 @@ func (w *world) run(until time.Duration) {
 			next = min(next, w.events[0].at)
 		}
 		if wait := next - w.now(); wait > 0 {
-			timer := time.NewTimer(wait)
+			w.timer.Reset(wait)
 			select {
-			case <-timer.C:
+			case <-w.timer.C:
 			case <-w.poke:
 			}
-			timer.Stop()
+			w.timer.Stop()
 			continue
 		}
 		if len(w.events) == 0 || w.events[0].at > until {
@@ -161,11 +164,27 @@ func (w *world) tell(line string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lines++
-	_, _ = fmt.Fprintf(w.hash, "%d %s\n", w.now(), line) // It never fails.
+	w.count(append(w.line[:0], line...))
 	if w.log != nil {
 		w.log("%14s %s", w.now(), line)
 	}
+}
+
+// tellAnswer writes a line of the story: what Redis answers.
+func (w *world) tellAnswer(answer []byte, replies []any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count(append(w.line[:0], answer...))
+	if w.log != nil {
+		w.log("%14s   answers %s", w.now(), printable(replies))
+	}
+}
+
+// count makes the line a part of the trace.
+func (w *world) count(line []byte) {
+	w.lines++
+	w.line = append(strconv.AppendInt(line, int64(w.now()), 10), '\n')
+	_, _ = w.hash.Write(w.line) // It never fails.
 }
 
 // fail ends the story: the first failure is the one to be told.
