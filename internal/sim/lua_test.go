@@ -44,6 +44,10 @@ func newEngine() *engine {
 	}))
 	table.Metatable = meta
 	e.state.SetGlobal("redis", table)
+	m := &matcher{}
+	texts := e.state.GetGlobal("string").(*lua.LTable) //nolint:forcetypeassert // it is one
+	texts.RawSetString("match", e.state.NewFunction(m.stringMatch))
+	texts.RawSetString("find", e.state.NewFunction(m.stringFind))
 	return e
 }
 

@@ -20,6 +20,7 @@ type redisServer struct {
 	values map[string]any   // *hash, *sorted or string
 	until  map[string]time.Time
 
+	changes   int      // of any key
 	process   int      // another one after a failover
 	script    string   // the verb of the script that runs
 	ran       string   // the verb of the script that ran last, or the command
@@ -63,6 +64,7 @@ func (s *redisServer) nowMs() time.Time { return s.now().Truncate(time.Milliseco
 
 func (s *redisServer) expire(key string) {
 	if until, ok := s.until[key]; ok && !s.nowMs().Before(until) {
+		s.changes++
 		delete(s.values, key)
 		delete(s.until, key)
 	}
@@ -87,6 +89,7 @@ func (s *redisServer) tell(what, key, member string, isGone bool, value string, 
 func kind(key string) string { return key[strings.LastIndexByte(key, ':')+1:] }
 
 func (s *redisServer) setField(key, name, value string) (isNew bool) {
+	s.changes++
 	h := s.hash(key)
 	if h == nil {
 		h = newHash()
@@ -113,6 +116,7 @@ func (s *redisServer) delField(key, name string) bool {
 	if !ok {
 		return false
 	}
+	s.changes++
 	h.del(name)
 	if len(h.at) == 0 {
 		delete(s.values, key)
@@ -125,6 +129,7 @@ func (s *redisServer) delField(key, name string) bool {
 }
 
 func (s *redisServer) addScore(key, member string, score float64) bool {
+	s.changes++
 	z := s.sorted(key)
 	if z == nil {
 		z = newSorted()
@@ -146,6 +151,7 @@ func (s *redisServer) delScore(key, member string) bool {
 	if !ok {
 		return false
 	}
+	s.changes++
 	z.del(member)
 	if len(z.all) == 0 {
 		delete(s.values, key)
@@ -166,6 +172,7 @@ func (s *redisServer) field(key, name string) (string, bool) {
 
 // tellGone tells that all of a key is deleted.
 func (s *redisServer) tellGone(key string) {
+	s.changes++
 	switch what := kind(key); what {
 	case "msg", "deadmsg", "attempts":
 		if h := s.hash(key); h != nil {
@@ -209,6 +216,7 @@ func (s *redisServer) do(args []string) any {
 		}
 		return nil
 	case "SET":
+		s.changes++
 		s.values[args[1]] = args[2]
 		delete(s.until, args[1])
 		if len(args) == 5 && strings.EqualFold(args[3], "PX") {
@@ -544,6 +552,7 @@ func (s *redisServer) snapshot(tag string) *redisServer {
 
 // restore puts the keys of that tag back to what they were.
 func (s *redisServer) restore(tag string, was *redisServer) {
+	s.changes++
 	for key := range s.values {
 		if strings.Contains(key, tag) {
 			delete(s.values, key)
@@ -557,6 +566,7 @@ func (s *redisServer) restore(tag string, was *redisServer) {
 
 // wipe is FLUSHALL.
 func (s *redisServer) wipe() {
+	s.changes++
 	clear(s.values)
 	clear(s.until)
 }

@@ -44,6 +44,7 @@ type world struct {
 	model  *model
 	pairs  map[string]int
 	active map[string]int // conditions
+	meet   []string       // pairs of them, now
 	healed bool
 	isOver bool // everything ends
 	ended  time.Duration
@@ -217,14 +218,30 @@ func (w *world) between(least, most time.Duration) time.Duration {
 	return between(w.random, least, most)
 }
 
+// isActive has one more, or one less, of what is the matter.
+func (w *world) isActive(name string, by int) {
+	w.active[name] += by
+	w.meet = w.meet[:0]
+	for i, a := range conditions {
+		if w.active[a] == 0 {
+			continue
+		}
+		for _, b := range conditions[i+1:] {
+			if w.active[b] > 0 {
+				w.meet = append(w.meet, a+" × "+b)
+			}
+		}
+	}
+}
+
 // during makes something the matter for a while.
 func (w *world) during(name string, lasts time.Duration, begin, end func()) {
 	w.tell("begin " + name)
-	w.active[name]++
+	w.isActive(name, 1)
 	w.model.happened(name)
 	begin()
 	w.after(lasts, "end "+name, func() {
-		w.active[name]--
+		w.isActive(name, -1)
 		w.model.happened(name)
 		end()
 	})
