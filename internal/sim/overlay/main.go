@@ -61,6 +61,7 @@ func maps_rand() uint64 {
 	// Goroutines of the product need more than 2 KB, so each would be moved several times.
 	{"proc.go", "		newg = malg(stackMin)\n", "		newg = malg(int32(startingStackSize))\n"},
 	{"stack.go", "var startingStackSize uint32 = fixedStack\n", "var startingStackSize uint32 = 16384\n"},
+	{"stack.go", "func gcComputeStartingStackSize() {\n", "func gcComputeStartingStackSize() {\n	return\n"},
 	{"proc.go", "		runqput(pp, gp, true)\n	} else {\n		lock(&sched.lock)\n", "		runqput(pp, gp, true)\n	} else if gp.bubble != nil {\n		runqput(pp, gp, false)\n	} else {\n		lock(&sched.lock)\n"},
 	{"proc.go", "	gp.preempt = true\n\n	// Every call in a goroutine checks for stack overflow by\n", "	if gp.bubble != nil {\n		return false\n	}\n	gp.preempt = true\n\n	// Every call in a goroutine checks for stack overflow by\n"},
 }
