@@ -104,7 +104,8 @@ func (h *host) client() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: "redis:6379", Protocol: 2, DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
 		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: 256, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxIdleConns: 32, ConnMaxIdleTime: -1,
-		ReadBufferSize: 4 << 10, WriteBufferSize: 16 << 10, // One pipeline is one write.
+		// One pipeline is one write.
+		ReadBufferSize: 4 << 10, WriteBufferSize: 16 << 10, PipelineReadBufferSize: 4 << 10, PipelineWriteBufferSize: 16 << 10,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return h.dial() },
 	})
