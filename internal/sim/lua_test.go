@@ -30,6 +30,7 @@ var theEngine = newEngine()
 
 func newEngine() *engine {
 	e := &engine{scripts: map[string]*compiled{}}
+	lua.CompatVarArg = false // Lua 5.0 had a table of the arguments, which each run would make.
 	e.state = lua.NewState(lua.Options{RegistrySize: 1 << 16, RegistryMaxSize: 1 << 20, RegistryGrowStep: 1 << 16})
 	table := e.state.NewTable()
 	table.RawSetString("call", e.state.NewFunction(func(l *lua.LState) int { return e.call(l, true) }))
@@ -43,6 +44,10 @@ func newEngine() *engine {
 	}))
 	table.Metatable = meta
 	e.state.SetGlobal("redis", table)
+	m := &matcher{}
+	texts := e.state.GetGlobal("string").(*lua.LTable) //nolint:forcetypeassert // it is one
+	texts.RawSetString("match", e.state.NewFunction(m.stringMatch))
+	texts.RawSetString("find", e.state.NewFunction(m.stringFind))
 	return e
 }
 

@@ -21,6 +21,7 @@ type model struct {
 	identities map[string]*identity
 	places     map[string]*place // by the key, without its end, and the member
 	touched    []*place          // by this command
+	soundAt    int               // after so many changes
 	settles    []*life           // that this command, a settle, has removed
 	holders    map[string]string
 	changes    map[string][]time.Duration // of holders, by the tag of the shard
@@ -304,15 +305,8 @@ func (m *model) meet() {
 	if m.w.healed {
 		return
 	}
-	for i, a := range conditions {
-		if m.w.active[a] == 0 {
-			continue
-		}
-		for _, b := range conditions[i+1:] {
-			if m.w.active[b] > 0 {
-				m.w.pairs[a+" × "+b]++
-			}
-		}
+	for _, pair := range m.w.meet {
+		m.w.pairs[pair]++
 	}
 }
 
@@ -427,8 +421,12 @@ func (m *model) shards() (numbers []int) {
 	return numbers
 }
 
-// sound checks I6 of all shards.
+// sound checks I6 of all shards, where anything has changed since the last time.
 func (m *model) sound() {
+	if m.soundAt == m.w.redis.server.changes {
+		return
+	}
+	m.soundAt = m.w.redis.server.changes
 	for _, shard := range m.shards() {
 		dump := m.w.redis.server.dump(queueName, shard)
 		if dump.Meta["epoch"] == "" && len(dump.Msg) == 0 && m.events["wipe"] != nil {

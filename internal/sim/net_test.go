@@ -103,7 +103,8 @@ func (h *host) client() *redis.Client {
 	redis.SetLogger(noLogger{})
 	return redis.NewClient(&redis.Options{
 		Addr: "redis:6379", Protocol: 2, DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
-		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: 256, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxIdleConns: 8, ConnMaxIdleTime: -1,
+		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: 256, MinRetryBackoff: -1, MaxRetryBackoff: -1, MaxIdleConns: 32, ConnMaxIdleTime: -1,
+		ReadBufferSize: 4 << 10, WriteBufferSize: 4 << 10, PipelineReadBufferSize: 4 << 10, PipelineWriteBufferSize: 4 << 10,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return h.dial() },
 	})
@@ -132,9 +133,10 @@ type conn struct {
 	news   chan struct{} // of 1: something came
 
 	mu       sync.Mutex
-	out      []byte // sent, and no whole command yet
-	in       []byte // received, and not read yet
-	err      error  // it was cut
+	out      string     // sent, and no whole command yet
+	asks     [][]string // sent, and not taken by the world yet
+	in       []byte     // received, and not read yet
+	err      error      // it was cut
 	deadline time.Time
 	// request counts what was asked; isAnswered: what was asked last was answered.
 	request    int
@@ -148,7 +150,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	if c.err != nil {
 		return 0, errPipe
 	}
-	c.out = append(c.out, b...)
+	c.out += string(b)
+	sent := c.out
 	var commands [][]string
 	for {
 		command, rest := cutCommand(c.out)
@@ -172,16 +175,18 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.signal()
 		return len(b), nil
 	}
-	var order strings.Builder
-	order.WriteString(c.h.name)
-	for _, command := range commands {
-		for _, arg := range command {
-			order.WriteByte(0)
-			order.WriteString(arg)
-		}
+	// What a client writes in several pieces at one instant stays together, and in order.
+	if c.asks = append(c.asks, commands...); len(c.asks) == len(commands) {
+		c.h.w.ask(c.h.name+sent, func() { c.h.w.redis.asked(c, c.takeAsks()) })
 	}
-	c.h.w.ask(order.String(), func() { c.h.w.redis.asked(c, commands) })
 	return len(b), nil
+}
+
+func (c *conn) takeAsks() (asks [][]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	asks, c.asks = c.asks, nil
+	return asks
 }
 
 func (c *conn) signal() {
@@ -355,7 +360,7 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 		}
 	}
 	e.server.by = nil
-	e.w.tell(fmt.Sprintf("  answers %s", printable(replies)))
+	e.w.tellAnswer(answer, replies)
 	e.w.model.meet()
 	return answer
 }

@@ -20,6 +20,7 @@ type redisServer struct {
 	values map[string]any   // *hash, *sorted or string
 	until  map[string]time.Time
 
+	changes   int      // of any key
 	process   int      // another one after a failover
 	script    string   // the verb of the script that runs
 	ran       string   // the verb of the script that ran last, or the command
@@ -63,6 +64,7 @@ func (s *redisServer) nowMs() time.Time { return s.now().Truncate(time.Milliseco
 
 func (s *redisServer) expire(key string) {
 	if until, ok := s.until[key]; ok && !s.nowMs().Before(until) {
+		s.changes++
 		delete(s.values, key)
 		delete(s.until, key)
 	}
@@ -87,6 +89,7 @@ func (s *redisServer) tell(what, key, member string, isGone bool, value string, 
 func kind(key string) string { return key[strings.LastIndexByte(key, ':')+1:] }
 
 func (s *redisServer) setField(key, name, value string) (isNew bool) {
+	s.changes++
 	h := s.hash(key)
 	if h == nil {
 		h = newHash()
@@ -113,6 +116,7 @@ func (s *redisServer) delField(key, name string) bool {
 	if !ok {
 		return false
 	}
+	s.changes++
 	h.del(name)
 	if len(h.at) == 0 {
 		delete(s.values, key)
@@ -125,6 +129,7 @@ func (s *redisServer) delField(key, name string) bool {
 }
 
 func (s *redisServer) addScore(key, member string, score float64) bool {
+	s.changes++
 	z := s.sorted(key)
 	if z == nil {
 		z = newSorted()
@@ -146,6 +151,7 @@ func (s *redisServer) delScore(key, member string) bool {
 	if !ok {
 		return false
 	}
+	s.changes++
 	z.del(member)
 	if len(z.all) == 0 {
 		delete(s.values, key)
@@ -166,6 +172,7 @@ func (s *redisServer) field(key, name string) (string, bool) {
 
 // tellGone tells that all of a key is deleted.
 func (s *redisServer) tellGone(key string) {
+	s.changes++
 	switch what := kind(key); what {
 	case "msg", "deadmsg", "attempts":
 		if h := s.hash(key); h != nil {
@@ -209,6 +216,7 @@ func (s *redisServer) do(args []string) any {
 		}
 		return nil
 	case "SET":
+		s.changes++
 		s.values[args[1]] = args[2]
 		delete(s.until, args[1])
 		if len(args) == 5 && strings.EqualFold(args[3], "PX") {
@@ -544,6 +552,7 @@ func (s *redisServer) snapshot(tag string) *redisServer {
 
 // restore puts the keys of that tag back to what they were.
 func (s *redisServer) restore(tag string, was *redisServer) {
+	s.changes++
 	for key := range s.values {
 		if strings.Contains(key, tag) {
 			delete(s.values, key)
@@ -557,6 +566,7 @@ func (s *redisServer) restore(tag string, was *redisServer) {
 
 // wipe is FLUSHALL.
 func (s *redisServer) wipe() {
+	s.changes++
 	clear(s.values)
 	clear(s.until)
 }
@@ -611,26 +621,26 @@ func appendReply(b []byte, reply any) []byte {
 }
 
 // cutCommand takes the first whole command off what a client has sent.
-func cutCommand(b []byte) (command []string, rest []byte) {
-	line := func(b []byte, mark byte) (n int, rest []byte, ok bool) {
-		end := strings.Index(string(b[:min(len(b), 32)]), "\r\n")
-		if len(b) == 0 || b[0] != mark || end < 0 {
-			return 0, b, false
+func cutCommand(text string) (command []string, rest string) {
+	line := func(text string, mark byte) (n int, rest string, ok bool) {
+		end := strings.Index(text[:min(len(text), 32)], "\r\n")
+		if end < 0 || text[0] != mark {
+			return 0, text, false
 		}
-		n, err := strconv.Atoi(string(b[1:end]))
-		return n, b[end+2:], err == nil
+		n, err := strconv.Atoi(text[1:end])
+		return n, text[end+2:], err == nil
 	}
-	n, at, ok := line(b, '*')
-	for range n {
+	n, at, ok := line(text, '*')
+	if !ok {
+		return nil, text
+	}
+	command = make([]string, n)
+	for i := range command {
 		var length int
 		if length, at, ok = line(at, '$'); !ok || len(at) < length+2 {
-			return nil, b
+			return nil, text
 		}
-		command = append(command, string(at[:length]))
-		at = at[length+2:]
-	}
-	if !ok {
-		return nil, b
+		command[i], at = at[:length], at[length+2:]
 	}
 	return command, at
 }

@@ -298,9 +298,11 @@ func (a *actor) job() {
 		if a.w.isOver {
 			return
 		}
-		if a.rest(between(a.random, 100*time.Millisecond, 5*time.Second)); a.w.isNight {
-			looks = 0 // Nobody runs it.
+		rest := between(a.random, 100*time.Millisecond, 5*time.Second)
+		if a.w.isNight { // Nobody runs it.
+			rest, looks = time.Minute, 0
 		}
+		a.rest(rest)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		found, err := jobs.Get(ctx, id)
 		cancel()

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,12 +27,14 @@ type world struct {
 	random *rand.Rand
 	began  time.Time
 	events eventQueue
+	timer  *time.Timer
 	number int
 
 	mu     sync.Mutex
 	inbox  []arrival // what goroutines have asked for since the last event
 	poke   chan struct{}
 	hash   gohash.Hash64
+	line   []byte // the last one
 	lines  int
 	failed string
 
@@ -41,6 +44,7 @@ type world struct {
 	model  *model
 	pairs  map[string]int
 	active map[string]int // conditions
+	meet   []string       // pairs of them, now
 	healed bool
 	isOver bool // everything ends
 	ended  time.Duration
@@ -82,7 +86,7 @@ func (q *eventQueue) Pop() any {
 func newWorld(t *testing.T, p *plan, log func(string, ...any)) *world {
 	t.Helper()
 	w := &world{
-		t: t, log: log, plan: p, random: rand.New(rand.NewPCG(p.seed, 1)), began: time.Now(), poke: make(chan struct{}, 1), hash: fnv.New64a(),
+		t: t, log: log, plan: p, random: rand.New(rand.NewPCG(p.seed, 1)), began: time.Now(), timer: time.NewTimer(0), poke: make(chan struct{}, 1), hash: fnv.New64a(),
 		pairs: map[string]int{}, active: map[string]int{},
 	}
 	w.model = newModel(w)
@@ -137,12 +141,12 @@ func (w *world) run(until time.Duration) {
 			next = min(next, w.events[0].at)
 		}
 		if wait := next - w.now(); wait > 0 {
-			timer := time.NewTimer(wait)
+			w.timer.Reset(wait)
 			select {
-			case <-timer.C:
+			case <-w.timer.C:
 			case <-w.poke:
 			}
-			timer.Stop()
+			w.timer.Stop()
 			continue
 		}
 		if len(w.events) == 0 || w.events[0].at > until {
@@ -161,11 +165,27 @@ func (w *world) tell(line string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lines++
-	_, _ = fmt.Fprintf(w.hash, "%d %s\n", w.now(), line) // It never fails.
+	w.count(append(w.line[:0], line...))
 	if w.log != nil {
 		w.log("%14s %s", w.now(), line)
 	}
+}
+
+// tellAnswer writes a line of the story: what Redis answers.
+func (w *world) tellAnswer(answer []byte, replies []any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count(append(w.line[:0], answer...))
+	if w.log != nil {
+		w.log("%14s   answers %s", w.now(), printable(replies))
+	}
+}
+
+// count makes the line a part of the trace.
+func (w *world) count(line []byte) {
+	w.lines++
+	w.line = append(strconv.AppendInt(line, int64(w.now()), 10), '\n')
+	_, _ = w.hash.Write(w.line) // It never fails.
 }
 
 // fail ends the story: the first failure is the one to be told.
@@ -198,14 +218,30 @@ func (w *world) between(least, most time.Duration) time.Duration {
 	return between(w.random, least, most)
 }
 
+// isActive has one more, or one less, of what is the matter.
+func (w *world) isActive(name string, by int) {
+	w.active[name] += by
+	w.meet = w.meet[:0]
+	for i, a := range conditions {
+		if w.active[a] == 0 {
+			continue
+		}
+		for _, b := range conditions[i+1:] {
+			if w.active[b] > 0 {
+				w.meet = append(w.meet, a+" × "+b)
+			}
+		}
+	}
+}
+
 // during makes something the matter for a while.
 func (w *world) during(name string, lasts time.Duration, begin, end func()) {
 	w.tell("begin " + name)
-	w.active[name]++
+	w.isActive(name, 1)
 	w.model.happened(name)
 	begin()
 	w.after(lasts, "end "+name, func() {
-		w.active[name]--
+		w.isActive(name, -1)
 		w.model.happened(name)
 		end()
 	})
