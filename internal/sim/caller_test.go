@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox"
 )
 
 // producer is a process of the users', with the SDK.
@@ -18,6 +20,8 @@ type producer struct {
 	h       *host
 	rdb     *redis.Client
 	clients map[delay.Conflict]*delay.Client
+	db      *sql.DB
+	boxes   map[delay.Conflict]*outbox.Outbox
 }
 
 func (w *world) startProducer(name string, together bool) *producer {
@@ -34,6 +38,7 @@ func (w *world) startProducer(name string, together bool) *producer {
 		}
 		p.clients[conflict] = c
 	}
+	p.openBoxes(w)
 	return p
 }
 

@@ -27,6 +27,8 @@ type model struct {
 	jobs    []func(*life) bool         // which lives each of them matches
 	left    []*life                    // by a settle, in this command
 	claims  map[string]*claimCount
+	rows    map[int64]*simRow // of the outbox, as they were committed
+	ofRow   map[int64]*life   // the messages of rows, of those that have gone, too
 }
 
 // life is one message from its schedule to its end: another one of the same identity is
@@ -35,6 +37,9 @@ type life struct {
 	body, id, key, topic string
 	member               string
 	tags                 []string
+
+	isRow bool  // it was scheduled with the outbox
+	row   int64 // of the outbox, once that is committed
 
 	began      time.Duration // the first call
 	accepted   time.Duration // answered; negative: not
@@ -78,7 +83,7 @@ type claimCount struct {
 func newModel(w *world) *model {
 	return &model{
 		w: w, byBody: map[string]*life{}, current: map[string]*life{}, holders: map[string]string{}, changes: map[string][]time.Duration{},
-		events: map[string][]time.Duration{}, claims: map[string]*claimCount{},
+		events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, rows: map[int64]*simRow{}, ofRow: map[int64]*life{},
 	}
 }
 
@@ -352,7 +357,7 @@ func (m *model) outcome(msg *message.Message, o sinks.Outcome) {
 // lost is told that the keys of a shard were put back to an earlier state.
 func (m *model) lost(tag string) {
 	for _, l := range m.lives {
-		if l.tag == tag || l.tag == "" {
+		if l.tag == tag || l.tag == "" && !l.isRow {
 			l.isLoose, l.isFixed = true, false
 		}
 	}
@@ -435,7 +440,7 @@ func sortedKeys[V any](m map[string]V) []string {
 // check looks at what has come of everything.
 func (m *model) check() {
 	for _, l := range m.lives {
-		if l.accepted >= 0 && !l.hasCopy() && !l.isDead && !l.isLoose && (l.removed == "" || l.removed == "settle" && !l.mayBeLate) {
+		if l.accepted >= 0 && !l.isRow && !l.hasCopy() && !l.isDead && !l.isLoose && (l.removed == "" || l.removed == "settle" && !l.mayBeLate) {
 			m.w.fail("I1: %s was lost", l)
 		}
 	}

@@ -22,6 +22,7 @@ type plan struct {
 	inFlight  int
 	durable   bool
 	bridges   int
+	box       boxConfig
 	decisions []*decision
 
 	fleet     fleet
@@ -53,6 +54,7 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 		seed: seed, isCalm: random.IntN(20) == 0, shards: 1 + random.IntN(3), batch: 1 + random.IntN(20), inFlight: 1 + random.IntN(4),
 		durable: random.IntN(4) == 0, bridges: 1 + random.IntN(2),
 	}
+	p.box = newBoxConfig(random)
 	p.span = time.Hour
 	p.fleet.policy = poller.Policy{
 		Retry: poller.Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 3 + random.IntN(20)}, ParkPatience: time.Hour,
@@ -62,7 +64,7 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	}
 	add(actLasts, "night")
 	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
-		add(p.when(at+time.Second), "burst")
+		add(p.when(at+time.Second), []string{"burst", "burst", "burst", "outbox"}[random.IntN(4)])
 	}
 	if !p.isCalm {
 		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {

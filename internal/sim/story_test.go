@@ -38,7 +38,8 @@ func (w *world) live() {
 	w.heal()
 	w.run(w.now() + simSettle)
 	w.model.overdue(simSettle)
-	for until := w.now() + simHealed; w.now() < until && w.model.waits() > 0 && !w.hasFailed(); {
+	w.model.overdueRows(simSettle)
+	for until := w.now() + simHealed; w.now() < until && w.model.waits()+len(w.model.openRows())+w.model.ledgers() > 0 && !w.hasFailed(); {
 		w.run(w.now() + 10*time.Second)
 	}
 	if n := w.model.waits(); n > 0 {
@@ -49,6 +50,7 @@ func (w *world) live() {
 	if !w.hasFailed() {
 		w.model.sound()
 		w.model.check()
+		w.model.checkRows()
 	}
 }
 
@@ -56,6 +58,7 @@ func (w *world) live() {
 func (w *world) heal() {
 	w.tell("healed")
 	w.healed = true
+	w.database.heal()
 	w.broker.isDown, w.redis.isFlaky, w.redis.isSlow, w.redis.replicas = false, false, false, true
 	w.redis.leave(false)
 	clear(w.broker.modes)
@@ -98,9 +101,11 @@ func (w *world) end() {
 	w.drainEvents(over)
 	for _, p := range w.plan.producers {
 		_ = p.rdb.Close()
+		_ = p.db.Close()
 	}
 	_ = w.plan.operator.rdb.Close()
 	time.Sleep(5 * time.Minute) //nolint:forbidigo // the bubble's clock: what was cut off ends by itself
+	w.database.server.close()
 }
 
 // drainEvents goes on until all actors and bridges have ended.

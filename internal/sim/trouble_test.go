@@ -20,6 +20,7 @@ import (
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
 	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas",
+	"outbox", "database away", "database flaky", "slow database", "database clock", "wipe",
 }
 
 // operator is a process of those who operate the queue.
@@ -102,6 +103,19 @@ func (w *world) trouble(d *decision) {
 	case "restore":
 		shard := random.IntN(3)
 		w.restore(shard, min(lasts, 5*time.Second))
+	case "outbox":
+		w.during(d.kind, max(lasts, 5*time.Second), func() { w.boxBurst(d) }, func() {})
+	case "database away":
+		w.during(d.kind, min(lasts, 20*time.Second), func() { w.database.leave(true) }, func() { w.database.leave(false) })
+	case "database flaky":
+		w.during(d.kind, lasts, func() { w.database.isFlaky = true }, func() { w.database.isFlaky = false })
+	case "slow database":
+		w.during(d.kind, lasts, func() { w.database.isSlow = true }, func() { w.database.isSlow = false })
+	case "database clock":
+		by := time.Duration(random.IntN(120)-60) * time.Second
+		w.during(d.kind, lasts, func() { w.database.set(by) }, func() { w.database.set(w.plan.box.skew) })
+	case "wipe":
+		w.during(d.kind, lasts, func() { w.wipe(random.IntN(4)) }, func() {})
 	case "night":
 		for _, b := range slices.Clone(w.plan.fleet.all) {
 			b.drain(20*time.Second, func(error) {})

@@ -34,9 +34,10 @@ type batch struct {
 // born is since when Redis has all that it has of the queue, zero where that is
 // unknown; see batch.maybeOut.
 type born struct {
-	once sync.Once
-	last time.Time
-	err  error
+	asking chan struct{} // of 1: held by whoever asks
+	known  bool
+	last   time.Time
+	err    error
 }
 
 // batch begins the work on what was seen. What its transaction reads before Redis
@@ -48,7 +49,7 @@ func (r *Relay) batch(ctx context.Context, look outlook, queue string) (*batch, 
 	if err != nil {
 		return nil, err
 	}
-	return &batch{relay: r, queue: r.queues[queue], redis: redis, look: look, updates: table.Updates{}}, nil
+	return &batch{relay: r, queue: r.queues[queue], redis: redis, look: look, born: born{asking: make(chan struct{}, 1)}, updates: table.Updates{}}, nil
 }
 
 // applied is what the observer is told once the transaction is committed.

@@ -275,7 +275,7 @@ func TestMaybeOutIfOlder(t *testing.T) {
 		if c.born != 0 {
 			redis.born = now.Add(-c.born)
 		}
-		b := &batch{relay: relay, redis: redis, look: outlook{now: now}}
+		b := &batch{relay: relay, redis: redis, look: outlook{now: now}, born: born{asking: make(chan struct{}, 1)}}
 		r := &table.Row{DueMs: now.UnixMilli(), CreatedMs: now.Add(-c.made).UnixMilli()}
 		for range 3 {
 			got, err := b.maybeOut(t.Context(), r)
