@@ -367,11 +367,14 @@ func (d *database) run(s *session, text string, args []driver.NamedValue) (resul
 		return d.read(s, w)
 	}
 	r, err := d.one(s, w)
-	d.last = max(d.last, d.number)
+	used := d.number
 	if err == nil {
 		err = d.claim(s, w, r)
 	}
-	if err != nil {
+	if errors.As(err, new(blockedError)) {
+		return result{}, err
+	}
+	if d.last = max(d.last, used); err != nil {
 		return result{}, mysqlError(err)
 	}
 	switch all := d.number - w.number; { // What was ignored stays ignored, whatever is committed meanwhile.
@@ -500,15 +503,19 @@ func (d *database) try(st *statement) {
 	if st.s.isGone {
 		return
 	}
+	at := d.clock()
 	r, err := d.run(st.s, st.text, st.args)
 	var blocked blockedError
 	if !errors.As(err, &blocked) {
+		if recordingSQL != nil {
+			recordingSQL(recordedSQL{st.s.name, at, st.text, st.args, r, err})
+		}
 		st.done(r, err)
 		return
 	}
 	for other := blocked.by; other != nil; other = other.blocks {
 		if other == st.s {
-			d.rollback(st.s)
+			d.abandon(st.s)
 			st.done(result{}, &mysql.MySQLError{Number: 1213, Message: "Deadlock found when trying to get lock"})
 			return
 		}
@@ -533,6 +540,14 @@ func (d *database) leave(s *session) {
 	}
 	s.isGone = true
 	d.waiting = slices.DeleteFunc(d.waiting, func(st *statement) bool { return st.s == s })
+	d.abandon(s)
+}
+
+// abandon takes a transaction back, which nobody has asked for.
+func (d *database) abandon(s *session) {
+	if recordingSQL != nil && s.inTx {
+		recordingSQL(recordedSQL{session: s.name, at: d.clock(), text: "ROLLBACK"})
+	}
 	d.rollback(s)
 }
 

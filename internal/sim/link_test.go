@@ -24,10 +24,11 @@ type databaseEdge struct {
 	links      []*link // in the order in which they were made, those that have ended, too, for a while
 	made       int
 	statements int
+	briefs     map[string]string // statements as the story tells them
 }
 
 func (e *databaseEdge) start(w *world) {
-	e.w = w
+	e.w, e.briefs = w, map[string]string{}
 	e.skew = w.plan.box.skew
 	e.server = newDatabase(func() time.Time { return w.began.Add(w.now() + e.skew) })
 	e.server.committed, e.server.rolled = w.model.committed, w.model.rolledBack
@@ -270,7 +271,7 @@ func (e *databaseEdge) asked(l *link, text string, args []driver.NamedValue, bac
 		fate = w.random.IntN(40)
 	}
 	noticed := func() time.Duration { return w.between(time.Millisecond, 20*time.Second) }
-	name := l.session.name + ": " + brief(text)
+	name := l.session.name + ": " + e.brief(text)
 	run := func(then func(answered)) {
 		if l.session.isGone {
 			return
@@ -316,12 +317,20 @@ func (e *databaseEdge) asked(l *link, text string, args []driver.NamedValue, bac
 }
 
 // brief is a statement in the story.
-func brief(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if from := strings.Index(text, " FROM "); from > 40 {
-		text = text[:20] + "…" + text[from:]
+func (e *databaseEdge) brief(text string) string {
+	told, ok := e.briefs[text]
+	if !ok {
+		told = strings.Join(strings.Fields(text), " ")
+		if from := strings.Index(told, " FROM "); from > 40 {
+			told = told[:20] + "…" + told[from:]
+		}
+		told = told[:min(len(told), 160)]
+		if len(e.briefs) > 2000 {
+			clear(e.briefs)
+		}
+		e.briefs[text] = told
 	}
-	return text[:min(len(text), 160)]
+	return told
 }
 
 func (r result) brief(err error) string {
@@ -331,9 +340,8 @@ func (r result) brief(err error) string {
 	if len(r.columns) == 0 {
 		return fmt.Sprint(r.changed)
 	}
-	text := fmt.Sprintf("%v", r.rows)
-	if len(r.columns) > 6 {
-		text = fmt.Sprintf("%d rows", len(r.rows))
+	if len(r.columns) > 6 || len(r.rows) > 3 {
+		return fmt.Sprintf("%d rows", len(r.rows))
 	}
-	return printable([]any{text[:min(len(text), 120)]})
+	return fmt.Sprint(r.rows)
 }

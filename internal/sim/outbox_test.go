@@ -54,11 +54,11 @@ type boxConfig struct {
 
 func newBoxConfig(random *rand.Rand) boxConfig {
 	c := boxConfig{
-		horizon: []time.Duration{time.Hour, time.Hour, 10 * time.Second}[random.IntN(3)], poll: between(random, 200*time.Millisecond, 2*time.Second),
+		horizon: []time.Duration{time.Hour, time.Hour, 10 * time.Second}[random.IntN(3)], poll: between(random, 300*time.Millisecond, 5*time.Second),
 		keep: []time.Duration{24 * time.Hour, 24 * time.Hour, time.Minute}[random.IntN(3)], discard: random.IntN(6) == 0,
 		lanes: 1 + random.IntN(2), batch: 1 + random.IntN(100),
 	}
-	if random.IntN(3) == 0 {
+	if c.keep == time.Minute && random.IntN(2) == 0 {
 		c.keepOperations = 30 * time.Second
 	}
 	if random.IntN(3) == 0 {
@@ -327,7 +327,7 @@ type boxStory struct {
 func (w *world) boxBurst(d *decision) {
 	random := d.random()
 	p := w.plan.producers[random.IntN(len(w.plan.producers))]
-	for i := range 1 + random.IntN(16) {
+	for i := range 1 + random.IntN(10) {
 		own := rand.New(rand.NewPCG(d.seed, uint64(i)))
 		s := &boxStory{p: p, id: fmt.Sprintf("o%d-%d", d.index, i)}
 		if own.IntN(4) > 0 {
