@@ -686,6 +686,24 @@ func (m *model) overdueRows(patience time.Duration) {
 	}
 }
 
+// untold looks for rows that have not been told for a while that their message was published; what
+// has happened before all trouble was over does not count.
+func (m *model) untold(since time.Duration) {
+	for _, r := range m.openRows() {
+		l := m.ofRow[r.number]
+		if r.op != 0 || r.status != 1 || l.removed != "settle" || !l.hasCopy() || l.isLoose || l.removedAt < since || m.w.database.server.locks[rowLock(r.number)] != nil {
+			continue
+		}
+		if late := m.w.now() - l.removedAt; late > patienceOfRows {
+			m.w.fail("I12: row %d has not been told for %s that %s was published", r.number, late, l)
+		}
+	}
+}
+
+// patienceOfRows is how long it may take until a row is told: a ledger is read a second after it is signalled, and the auditor finds out only
+// half a minute after it was due.
+const patienceOfRows = 20 * time.Second
+
 // checkRows looks at what has come of all rows.
 func (m *model) checkRows() {
 	for _, r := range m.openRows() {

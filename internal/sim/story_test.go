@@ -36,11 +36,16 @@ func (w *world) live() {
 		}
 	}
 	w.heal()
-	w.run(w.now() + simSettle)
+	healed := w.now()
+	for w.now() < healed+simSettle && !w.hasFailed() {
+		w.run(w.now() + 10*time.Second)
+		w.model.untold(healed)
+	}
 	w.model.overdue(simSettle)
 	w.model.overdueRows(simSettle)
 	for until := w.now() + simHealed; w.now() < until && w.model.waits()+len(w.model.openRows())+w.model.ledgers() > 0 && !w.hasFailed(); {
 		w.run(w.now() + 10*time.Second)
+		w.model.untold(healed)
 	}
 	if n := w.model.waits(); n > 0 {
 		w.fail("I7: %d messages wait %s after all trouble was over", n, simHealed)
