@@ -719,11 +719,23 @@ func (m *model) checkRows() {
 	}
 }
 
-// wipe takes all keys of a shard away, or those of all.
-func (w *world) wipe(shard int) {
+// loseShard takes all keys of a shard away.
+func (w *world) loseShard(shard int) {
 	tag := fmt.Sprintf("{%s:%d}", queueName, shard)
-	w.tell("wipe " + tag)
+	w.tell("lost: " + tag)
 	w.model.lost(tag)
 	w.redis.server.restore(tag, newRedisServer(w.redis.clock))
 	w.model.lost(tag)
+}
+
+// audit has a bridge's auditor compare all rows, as if something had been lost, or as an operator has it done.
+func (a *actor) audit(b *bridge) {
+	if a.chance(2) {
+		b.box.auditor.Suspect(queueName)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	counts, err := b.box.auditor.Audit(ctx, queueName, true, false, nil)
+	a.answered(fmt.Sprintf("audit %+v", counts), err)
 }

@@ -20,7 +20,7 @@ import (
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
 	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas",
-	"outbox", "database away", "database flaky", "slow database", "database clock", "wipe",
+	"outbox", "database away", "database flaky", "slow database", "database clock", "lost shard", "auditor",
 }
 
 // operator is a process of those who operate the queue.
@@ -114,8 +114,10 @@ func (w *world) trouble(d *decision) {
 	case "database clock":
 		by := time.Duration(random.IntN(120)-60) * time.Second
 		w.during(d.kind, lasts, func() { w.database.set(by) }, func() { w.database.set(w.plan.box.skew) })
-	case "wipe":
-		w.during(d.kind, lasts, func() { w.wipe(random.IntN(4)) }, func() {})
+	case "lost shard":
+		w.during(d.kind, lasts, func() { w.loseShard(random.IntN(4)) }, func() {})
+	case "auditor":
+		w.during(d.kind, max(lasts, 5*time.Second), func() { anyBridge(func(b *bridge) { act("audit", func(a *actor) { a.audit(b) }) }) }, func() {})
 	case "night":
 		for _, b := range slices.Clone(w.plan.fleet.all) {
 			b.drain(20*time.Second, func(error) {})
