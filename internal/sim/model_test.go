@@ -38,8 +38,9 @@ type life struct {
 	member               string
 	tags                 []string
 
-	isRow bool  // it was scheduled with the outbox
-	row   int64 // of the outbox, once that is committed
+	isLost bool  // Redis has lost it, and nothing came back from before: a row's message is put back, and marked
+	isRow  bool  // it was scheduled with the outbox
+	row    int64 // of the outbox, once that is committed
 
 	began      time.Duration // the first call
 	accepted   time.Duration // answered; negative: not
@@ -361,7 +362,7 @@ func (m *model) outcome(msg *message.Message, o sinks.Outcome) {
 func (m *model) lost(tag string) {
 	for _, l := range m.lives {
 		if l.tag == tag || l.tag == "" && !l.isRow {
-			l.isLoose, l.isFixed = true, false
+			l.isLoose, l.isFixed, l.isLost = true, false, false
 		}
 	}
 	// What Redis has now is what it had then.

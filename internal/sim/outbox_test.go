@@ -560,7 +560,7 @@ func (m *model) rowEnds(row simRow, status int64) {
 
 // cancelledRow looks at what a row says of a cancel that was in time.
 func (m *model) cancelledRow(l *life, row simRow) {
-	if l.isLoose || row.reason != "" || row.maybe || m.was(l.began, "clock", "database clock") {
+	if l.isLoose && !l.isLost || row.reason != "" || row.maybe || m.was(l.began, "clock", "database clock") {
 		l.isOver = cmpOr(l.isOver, "perhaps cancelled")
 		return
 	}
@@ -723,9 +723,17 @@ func (m *model) checkRows() {
 func (w *world) loseShard(shard int) {
 	tag := fmt.Sprintf("{%s:%d}", queueName, shard)
 	w.tell("lost: " + tag)
-	w.model.lost(tag)
+	var rows []*life
+	for _, l := range w.model.lives {
+		if l.isRow && (!l.isLoose || l.isLost) {
+			rows = append(rows, l)
+		}
+	}
 	w.redis.server.restore(tag, newRedisServer(w.redis.clock))
 	w.model.lost(tag)
+	for _, l := range rows {
+		l.isLost = l.isLoose
+	}
 }
 
 // audit has a bridge's auditor compare all rows, as if something had been lost, or as an operator has it done.
