@@ -28,6 +28,7 @@ type model struct {
 	left    []*life                    // by a settle, in this command
 	claims  map[string]*claimCount
 	rows    map[int64]*simRow // of the outbox, as they were committed
+	met     map[string]bool   // identities that clients cancel beside their rows
 	ofRow   map[int64]*life   // the messages of rows, of those that have gone, too
 }
 
@@ -84,7 +85,7 @@ type claimCount struct {
 func newModel(w *world) *model {
 	return &model{
 		w: w, byBody: map[string]*life{}, current: map[string]*life{}, holders: map[string]string{}, changes: map[string][]time.Duration{},
-		events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, rows: map[int64]*simRow{}, ofRow: map[int64]*life{},
+		events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, rows: map[int64]*simRow{}, ofRow: map[int64]*life{}, met: map[string]bool{},
 	}
 }
 
@@ -96,6 +97,9 @@ func (m *model) asks(id, key, topic string, tags []string) *life {
 	l := &life{
 		body: fmt.Sprintf("#%07d", len(m.lives)+1), id: id, key: key, topic: topic, member: message.Member(id, key), tags: tags,
 		began: m.w.now(), accepted: -1, claimedAt: -1, cameAt: -1, isFixed: true,
+	}
+	if m.met[l.member] {
+		l.ends = append(l.ends, "cancel")
 	}
 	m.lives = append(m.lives, l)
 	m.byBody[l.body] = l

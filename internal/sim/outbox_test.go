@@ -335,6 +335,10 @@ func (w *world) boxBurst(d *decision) {
 		}
 		s.actor = &actor{w, s.id, own}
 		w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(s.live) })
+		if own.IntN(5) == 0 {
+			other := &boxStory{actor: &actor{w, s.id + "c", rand.New(rand.NewPCG(d.seed, uint64(200+i)))}, p: p, id: s.id, key: s.key}
+			w.after(between(own, time.Millisecond, 10*time.Second), "", func() { w.plan.actors.Go(other.meddle) })
+		}
 		if own.IntN(4) == 0 { // Two write about one identity.
 			other := &boxStory{actor: &actor{w, s.id + "b", rand.New(rand.NewPCG(d.seed, uint64(100+i)))}, p: p, id: s.id, key: s.key}
 			w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(other.live) })
@@ -352,6 +356,36 @@ func (s *boxStory) live() {
 			return
 		}
 		s.transact(i == 0)
+	}
+}
+
+// meddle has a client do something about the identity in Redis, of which no row knows.
+func (s *boxStory) meddle() {
+	ref := delay.Ref{ID: s.id, Key: s.key}
+	for range 1 + s.random.IntN(3) {
+		ctx, cancel := s.call()
+		switch s.random.IntN(4) {
+		case 0, 1:
+			s.in("ends", func() {
+				s.w.model.met[message.Member(s.id, s.key)] = true
+				for _, l := range s.w.model.lives {
+					if l.id == s.id && l.key == s.key {
+						l.ends, l.isFixed = append(l.ends, "cancel"), false
+					}
+				}
+			})
+			s.answered("cancel beside rows", s.p.clients[delay.Reject].Cancel(ctx, ref))
+		default:
+			m, l := s.message(s.id, s.key)
+			when, _ := s.when()
+			s.in("is beside rows", func() { l.isLoose, l.isMaybe, l.isFixed = true, true, false })
+			_, err := s.p.clients[delay.Reject].Schedule(ctx, m, when)
+			s.answered("schedule beside rows", err)
+		}
+		cancel()
+		if s.rest(between(s.random, time.Millisecond, 10*time.Second)); s.w.isOver {
+			return
+		}
 	}
 }
 
@@ -661,11 +695,16 @@ func sortedNumbers(rows map[int64]*simRow) []int64 {
 func (m *model) openRows() (open []*simRow) {
 	for _, number := range sortedNumbers(m.rows) {
 		r := m.rows[number]
-		if r.status == 0 || r.op == 0 && r.status == 1 && !m.ofRow[number].isDead {
+		if (r.status == 0 || r.op == 0 && r.status == 1 && !m.ofRow[number].isDead) && !m.isBehindDead(*r) {
 			open = append(open, r)
 		}
 	}
 	return open
+}
+
+// isBehindDead reports whether a dead letter that is no row's has the identity: the row waits for somebody to see to it.
+func (m *model) isBehindDead(r simRow) bool {
+	return slices.ContainsFunc(m.lives, func(l *life) bool { return l.isDead && !l.isRow && l.id == r.id && l.key == r.key })
 }
 
 // ledgers is how many entries they have.
