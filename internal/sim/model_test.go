@@ -333,6 +333,9 @@ func (m *model) stores(msg *message.Message, c *copied) {
 	if l == nil {
 		return
 	}
+	if l.isRow && l.isOver == "cancelled" && !l.isLoose && !m.was(l.began, "clock", "database clock") {
+		m.w.fail("I11: %s is stored, and its row has said at %s that it was cancelled in time", l, l.overAt)
+	}
 	for _, other := range l.copies {
 		if other != c && other.stored >= 0 && other.attempt == c.attempt && !l.isLoose && !l.isAgain {
 			m.w.fail("I3: two copies of %s have the attempt %d", l, c.attempt)
