@@ -719,7 +719,10 @@ func (m *model) ledgers() (n int) {
 func (m *model) overdueRows(patience time.Duration) {
 	now := m.w.redis.clock().Add(-patience).UnixMilli()
 	for _, r := range m.openRows() {
-		if r.status == 0 && (r.op != 0 || r.dueMs < now) {
+		isBehind := slices.ContainsFunc(m.lives, func(l *life) bool { // Another message of the id is in the way.
+			return !l.isRow && l.id == r.id && l.key == r.key && l.removed == "" && l.cameAt >= 0
+		})
+		if r.status == 0 && !isBehind && (r.op != 0 || r.dueMs < now) {
 			m.w.fail("I7: row %d (op %d of %s/%s, due %d) is pending", r.number, r.op, r.key, r.id, r.dueMs)
 		}
 	}
@@ -728,6 +731,9 @@ func (m *model) overdueRows(patience time.Duration) {
 // untold looks for rows that have not been told for a while that their message was published; what
 // has happened before all trouble was over does not count.
 func (m *model) untold(since time.Duration) {
+	if m.w.now() < since+hangs+patienceOfRows {
+		return // Somebody may wait for the answer of a commit that was lost before.
+	}
 	for _, r := range m.openRows() {
 		l := m.ofRow[r.number]
 		if r.op != 0 || r.status != 1 || l.removed != "settle" || !l.hasCopy() || l.isLoose || l.removedAt < since || m.w.database.server.locks[rowLock(r.number)] != nil {
