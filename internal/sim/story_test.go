@@ -19,7 +19,7 @@ func (w *world) live() {
 	}
 	for _, d := range p.decisions {
 		w.after(d.at, fmt.Sprintf("decision %d: %s", d.index, d.kind), func() {
-			if w.isOver {
+			if w.isOver || w.healed {
 				return
 			}
 			if d.kind == "burst" {
@@ -77,6 +77,7 @@ func (w *world) heal() {
 			a.resume(topic)
 		}
 		a.unlimit()
+		a.adopt()
 	})
 	if len(w.plan.fleet.all) == 0 {
 		w.startBridge()
