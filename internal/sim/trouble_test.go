@@ -23,7 +23,6 @@ import (
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
 	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once",
-	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas",
 	"outbox", "database away", "database flaky", "slow database", "database clock", "lost shard", "auditor",
 }
 

@@ -207,6 +207,7 @@ func (w *world) during(name string, lasts time.Duration, begin, end func()) {
 	w.tell("begin " + name)
 	w.active[name]++
 	w.model.happened(name)
+	w.model.meet() // While Redis is away, no command does.
 	begin()
 	w.after(lasts, "end "+name, func() {
 		w.active[name]--
