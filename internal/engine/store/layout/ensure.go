@@ -31,6 +31,9 @@ func (g *Registry) ensure(ctx context.Context, m making, want Layout) (*Layout, 
 		return nil, err
 	}
 	layout, err := g.load(ctx, m, want)
+	if want.Epoch == "" && errors.Is(err, ErrNoLayout) { // It was lost meanwhile.
+		return g.ensure(ctx, m, want)
+	}
 	if err != nil {
 		return nil, err
 	}

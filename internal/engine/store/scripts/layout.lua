@@ -7,8 +7,9 @@
 -- COST O(1). CLOCK Redis.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if ARGV[1] ~= '0' then
-  local now = redis.call('HMGET', KEYS[1], 'shards', 'sink', 'max_message', 'rules')
+local now = redis.call('HMGET', KEYS[1], 'shards', 'sink', 'max_message', 'rules')
+-- Without an epoch the caller has read one that is there: it was lost meanwhile.
+if ARGV[1] ~= '0' and (now[1] or ARGV[3] ~= '') then
   if not now[1] then redis.call('HSET', KEYS[1], 'shards', ARGV[2], 'epoch', ARGV[3], 'earlier', ARGV[6]) end
   if not now[1] or ARGV[1] == '1' then
     if now[2] ~= ARGV[4] or now[3] ~= ARGV[5] then redis.call('HSET', KEYS[1], 'sink', ARGV[4], 'max_message', ARGV[5]) end
