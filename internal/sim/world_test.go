@@ -35,15 +35,17 @@ type world struct {
 	lines  int
 	failed string
 
-	redis  redisEdge
-	broker broker
-	hosts  []*host
-	model  *model
-	pairs  map[string]int
-	active map[string]int // conditions
-	healed bool
-	isOver bool // everything ends
-	ended  time.Duration
+	redis    redisEdge
+	broker   broker
+	database databaseEdge
+	letters  letters
+	hosts    []*host
+	model    *model
+	pairs    map[string]int
+	active   map[string]int // conditions
+	healed   bool
+	isOver   bool // everything ends
+	ended    time.Duration
 	// isNight: no bridge runs, nor does one start.
 	isNight bool
 }
@@ -88,6 +90,8 @@ func newWorld(t *testing.T, p *plan, log func(string, ...any)) *world {
 	w.model = newModel(w)
 	w.redis.start(w)
 	w.broker.start(w)
+	w.database.start(w)
+	w.letters.w = w
 	return w
 }
 
@@ -203,6 +207,7 @@ func (w *world) during(name string, lasts time.Duration, begin, end func()) {
 	w.tell("begin " + name)
 	w.active[name]++
 	w.model.happened(name)
+	w.model.meet() // While Redis is away, no command does.
 	begin()
 	w.after(lasts, "end "+name, func() {
 		w.active[name]--
@@ -243,6 +248,7 @@ func (h *host) die() {
 	for _, c := range conns {
 		c.cut(errReset)
 	}
+	h.w.database.cut(h)
 }
 
 // mostAsked is how much one host may ask for in one instant: more is a loop without end.
