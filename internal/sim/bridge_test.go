@@ -81,7 +81,7 @@ func (w *world) startBridge() *bridge {
 	b.member = membership.New(membership.Config{
 		Queue: queueName, Instance: identity, Lease: lease, Want: w.plan.layout(),
 		Store: b.queue.Members(), Registry: b.queue.Layouts(), Keeper: b.queue.NewKeeper(), Observer: noObserver{}, Logger: logger,
-		Heard: func(error) {}, Hear: b.hear, Reborn: func() { b.box.auditor.Suspect(queueName) },
+		Heard: func(error) {}, Hear: b.hear, Reborn: b.box.reborn,
 	})
 	config := poller.Config{
 		Queue: queueName, Instance: identity, Store: func(shard int) poller.Store { return b.queue.Shard(shard) },
@@ -103,7 +103,7 @@ func (b *bridge) run(ctx context.Context, config poller.Config, identity string,
 	if _, err := b.member.Prepare(ctx); err != nil {
 		return
 	}
-	close(b.box.made)
+	b.box.prepared()
 	b.done.Go(func() { jobs.New(job.New(b.queue), identity, logger).Run(ctx) })
 	p, err := poller.New(config)
 	if err == nil {

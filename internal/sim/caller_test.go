@@ -31,7 +31,7 @@ func (w *world) startProducer(name string, together bool) *producer {
 	p := &producer{h: w.newHost(name), clients: map[delay.Conflict]*delay.Client{}}
 	p.rdb = p.h.client()
 	p.openBoxes(w)
-	w.plan.clients = append(w.plan.clients, p.rdb, p.db)
+	w.plan.clients = append(w.plan.clients, p.rdb)
 	p.queue = store.New(p.rdb, prefix, queueName)
 	durable := delay.Memory
 	if w.plan.durable {

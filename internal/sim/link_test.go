@@ -28,10 +28,19 @@ type databaseEdge struct {
 }
 
 func (e *databaseEdge) start(w *world) {
-	e.w, e.briefs = w, map[string]string{}
+	if e.w = w; !w.plan.box.isThere {
+		return
+	}
+	e.briefs = map[string]string{}
 	e.skew = w.plan.box.skew
 	e.server = newDatabase(func() time.Time { return w.began.Add(w.now() + e.skew) })
 	e.server.committed, e.server.rolled = w.model.committed, w.model.rolledBack
+}
+
+func (e *databaseEdge) close() {
+	if e.server != nil {
+		e.server.close()
+	}
 }
 
 // set sets its clock.

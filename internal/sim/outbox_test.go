@@ -20,6 +20,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
@@ -47,6 +48,7 @@ type box struct {
 
 // boxConfig is what a seed decides of the outbox.
 type boxConfig struct {
+	isThere                             bool
 	horizon, poll, keep, keepOperations time.Duration
 	discard                             bool
 	lanes, batch                        int
@@ -55,6 +57,7 @@ type boxConfig struct {
 
 func newBoxConfig(random *rand.Rand) boxConfig {
 	c := boxConfig{
+		isThere: random.IntN(2) == 0,
 		horizon: []time.Duration{time.Hour, time.Hour, 10 * time.Second}[random.IntN(3)], poll: between(random, 300*time.Millisecond, 5*time.Second),
 		keep: []time.Duration{24 * time.Hour, 24 * time.Hour, time.Minute}[random.IntN(3)], discard: random.IntN(6) == 0,
 		lanes: 1 + random.IntN(2), batch: 1 + random.IntN(100),
@@ -68,8 +71,11 @@ func newBoxConfig(random *rand.Rand) boxConfig {
 	return c
 }
 
-// openBox makes it. The bridge's queue is not in use yet.
+// openBox makes it, if the story has one. The bridge's queue is not in use yet.
 func (b *bridge) openBox(logger *slog.Logger) (*box, error) {
+	if !b.w.plan.box.isThere {
+		return nil, nil
+	}
 	c, x := b.w.plan.box, &box{b: b, news: make(chan struct{}, 1), made: make(chan struct{}), halted: make(chan struct{})}
 	var err error
 	if x.database, err = table.Open(table.Config{
@@ -123,11 +129,28 @@ func (b *bridge) polled() []int {
 
 // lateAcks is told of acknowledgements that came too late.
 func (x *box) lateAcks(acked []message.Claimed) {
+	if x == nil {
+		return
+	}
 	rows := make([]store.SettledRow, len(acked))
 	for i, m := range acked {
 		rows[i] = store.SettledRow{Token: m.Token, ID: m.ID, Key: m.Key, What: store.FatePublished}
 	}
 	x.settler.Acknowledged(queueName, rows)
+}
+
+// reborn is told that Redis has lost something.
+func (x *box) reborn() {
+	if x != nil {
+		x.auditor.Suspect(queueName)
+	}
+}
+
+// prepared is told that the layout is made.
+func (x *box) prepared() {
+	if x != nil {
+		close(x.made)
+	}
 }
 
 // TakeIdentity implements [consumer.Rows].
@@ -143,6 +166,9 @@ func (x *box) TakeIdentity(ctx context.Context, queue, key, id string) (found bo
 }
 
 func (x *box) start() {
+	if x == nil {
+		return
+	}
 	var taking, relaying, settling context.Context
 	taking, x.taking = context.WithCancel(context.Background())
 	relaying, x.relaying = context.WithCancel(context.Background())
@@ -176,6 +202,9 @@ func (x *box) run(ctx context.Context) {
 
 // halt has everything stop taking, and does not wait.
 func (x *box) halt() {
+	if x == nil {
+		return
+	}
 	x.taking()
 	go func() {
 		defer close(x.halted)
@@ -187,6 +216,9 @@ func (x *box) halt() {
 
 // finish waits for what halt has begun, and then tells the rows what the pollers have published last.
 func (x *box) finish(ctx context.Context) {
+	if x == nil {
+		return
+	}
 	<-x.halted
 	x.settling()
 	x.settled.Wait()
@@ -306,8 +338,12 @@ func (x *box) consume(ctx context.Context) {
 
 // openBoxes are the producers' ways to the database.
 func (p *producer) openBoxes(w *world) {
+	if !w.plan.box.isThere {
+		return
+	}
 	p.db = sql.OpenDB(connector{p.h})
 	p.db.SetMaxIdleConns(8)
+	w.plan.clients = append(w.plan.clients, p.db)
 	opts := []sdk.Option{
 		sdk.WithRedis(p.rdb, prefix), sdk.WithHorizon(w.plan.box.horizon), sdk.WithCompensation(w.letters.publish), sdk.WithMerge(),
 	}
@@ -769,8 +805,20 @@ func (m *model) ledgers() (n int) {
 	return n
 }
 
+// isAdopted reports whether the rows belong to the Redis that there is, so that relays take them.
+func (m *model) isAdopted() bool {
+	lives, err := m.w.database.server.plain("SELECT life FROM delay_outbox_lives")
+	if err != nil || len(lives.rows) != 1 {
+		return false
+	}
+	return lives.rows[0][0] == layout.LifeOf(m.w.redis.server.dump(queueName, 0).Meta["epoch"])
+}
+
 // overdueRows looks for rows that should have been taken.
 func (m *model) overdueRows(patience time.Duration) {
+	if !m.w.plan.box.isThere || !m.isAdopted() {
+		return // Clocks that were set keep bridges from telling that Redis was emptied: an operator adopts the rows.
+	}
 	now := m.w.redis.clock().Add(-patience).UnixMilli()
 	for _, r := range m.openRows() {
 		if r.status == 0 && !m.isBehind(*r, waiting, inFlight, dead) && (r.op != 0 || r.dueMs < now) {
@@ -829,6 +877,9 @@ func (w *world) loseShard(shard int) {
 // adopt has the rows belong to Redis, as an operator does where clocks that were set keep the bridges from telling that Redis was
 // emptied; else they find out by themselves.
 func (a *actor) adopt() {
+	if !a.w.plan.box.isThere {
+		return
+	}
 	a.rest(outbox.Lapse + 15*time.Second)
 	o := a.w.plan.operator
 	db, err := table.Open(table.Config{Dialect: schema.MySQL, Source: sqldb.Source{Connector: connector{o.h}}, Connections: 1})

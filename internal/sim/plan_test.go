@@ -3,6 +3,7 @@ package sim
 import (
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,12 +68,16 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 		p.decisions = append(p.decisions, &decision{len(p.decisions), at, kind, random.Uint64()})
 	}
 	add(actLasts, "night")
+	bursts, troubles := []string{"burst", "burst", "burst", "outbox"}, conditions
+	if !p.box.isThere {
+		bursts, troubles = bursts[:3], conditions[:slices.Index(conditions, "outbox")]
+	}
 	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
-		add(p.when(at+time.Second), []string{"burst", "burst", "burst", "outbox"}[random.IntN(4)])
+		add(p.when(at+time.Second), bursts[random.IntN(len(bursts))])
 	}
 	if !p.isCalm {
 		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {
-			kind := conditions[random.IntN(len(conditions))]
+			kind := troubles[random.IntN(len(troubles))]
 			if kind == "wipe" && random.IntN(3) > 0 { // After it little is left to be told.
 				kind = "order"
 			}

@@ -117,7 +117,7 @@ func (w *world) end() {
 	}
 	_ = w.plan.operator.rdb.Close()
 	time.Sleep(5 * time.Minute) //nolint:forbidigo // the bubble's clock: what was cut off ends by itself
-	w.database.server.close()
+	w.database.close()
 }
 
 // drainEvents goes on until all actors and bridges have ended.

@@ -22,8 +22,8 @@ import (
 // conditions are what may be the matter at a time. Each pair of them must have met.
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
-	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once",
-	"outbox", "database away", "database flaky", "slow database", "database clock", "lost shard", "auditor",
+	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once", "lost shard",
+	"outbox", "database away", "database flaky", "slow database", "database clock", "auditor", // Only where there is an outbox.
 }
 
 // operator is a process of those who operate the queue.
