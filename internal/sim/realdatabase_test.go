@@ -36,11 +36,15 @@ var recordingSQL func(recordedSQL)
 // run, and compares what they yield. Where the real one has a statement wait for a lock that is none in the
 // story, or skip it, the comparison of that story ends: MariaDB locks entries of indexes, too.
 func TestRealDatabase(t *testing.T) {
+	const enough = 500
 	compared := 0
-	for seed := range uint64(min(*seeds, realSeeds)) {
-		compared += againstMariaDB(t, *first+seed)
+	for seed, stories := *first, 0; compared <= enough && stories < realSeeds; seed++ {
+		if newPlan(seed, nil).box.isThere {
+			stories++
+			compared += againstMariaDB(t, seed)
+		}
 	}
-	require.Greater(t, compared, 500, "hardly a statement was compared")
+	require.Greater(t, compared, enough, "hardly a statement was compared")
 }
 
 func againstMariaDB(t *testing.T, seed uint64) (compared int) {
