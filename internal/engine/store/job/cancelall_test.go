@@ -63,7 +63,9 @@ func TestCancelAllByAnOldLayout(t *testing.T) {
 	old, err := other.LoadLayout(t.Context())
 	require.NoError(t, err)
 	m := storetest.Note("a", "")
-	for m.Key = "k"; old.Home(m.ID, m.Key) == 0; m.Key += "k" {
+	m.Key = "k"
+	for old.Home(m.ID, m.Key) == 0 {
+		m.Key += "k"
 	}
 	_, err = q.Layouts().SetShards(t.Context(), 1)
 	require.NoError(t, err)
