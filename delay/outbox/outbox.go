@@ -90,6 +90,9 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 // Replace takes the place of that message. The bridge cancels it first, and the new one is
 // on its way only then; while the old one is being published, the new one waits until that
 // has ended. Bridges of a version without Replace refuse such rows: upgrade them before.
+// Until the bridge has seen to a Replace, the table has no message of it that a Schedule
+// could meet. Where the old message is published before that, a later Schedule succeeds, and
+// its message is the one that is replaced.
 func WithConflict(c delay.Conflict) Option {
 	return func(o *options) {
 		if o.conflict = c; c == delay.AsClient {

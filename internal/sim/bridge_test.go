@@ -33,6 +33,7 @@ type bridge struct {
 	h      *host
 	rdb    *redis.Client
 	queue  *store.Queue
+	box    *box
 	member *membership.Member
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -71,12 +72,16 @@ func (w *world) startBridge() *bridge {
 		b.queue.WithDurability(store.ByReplicas(1))
 	}
 	logger := w.logger(name)
+	var err error
+	if b.box, err = b.openBox(logger); err != nil {
+		w.t.Fatal(err)
+	}
 	var ctx context.Context
 	ctx, b.cancel = context.WithCancel(context.Background())
 	b.member = membership.New(membership.Config{
 		Queue: queueName, Instance: identity, Lease: lease, Want: w.plan.layout(),
 		Store: b.queue.Members(), Registry: b.queue.Layouts(), Keeper: b.queue.NewKeeper(), Observer: noObserver{}, Logger: logger,
-		Heard: func(error) {}, Hear: b.hear,
+		Heard: func(error) {}, Hear: b.hear, Reborn: b.box.reborn,
 	})
 	config := poller.Config{
 		Queue: queueName, Instance: identity, Store: func(shard int) poller.Store { return b.queue.Shard(shard) },
@@ -85,11 +90,12 @@ func (w *world) startBridge() *bridge {
 		Policy: f.policy, Topics: b.queue.Topics(), Bucket: b.queue.Members(), Logger: logger,
 		Hooks: poller.Hooks{
 			OnNoLayout: func(ctx context.Context, _ int) { b.member.NoMeta(ctx) },
-			OnEpoch:    b.member.SawEpoch,
+			OnEpoch:    b.member.SawEpoch, OnLateAcks: b.box.lateAcks,
 		},
 	}
 	f.all, f.ever = append(f.all, b), append(f.ever, b)
 	b.done.Go(func() { b.run(ctx, config, identity, logger) })
+	b.box.start()
 	return b
 }
 
@@ -97,6 +103,7 @@ func (b *bridge) run(ctx context.Context, config poller.Config, identity string,
 	if _, err := b.member.Prepare(ctx); err != nil {
 		return
 	}
+	b.box.prepared()
 	b.done.Go(func() { jobs.New(job.New(b.queue), identity, logger).Run(ctx) })
 	p, err := poller.New(config)
 	if err == nil {
@@ -194,6 +201,7 @@ func (b *bridge) end(budget time.Duration, ended func(error)) {
 		defer close(b.gone)
 		ctx, cancel := context.WithTimeout(context.Background(), budget)
 		defer cancel()
+		b.box.halt()
 		b.cancel()
 		b.done.Wait()
 		var err error
@@ -201,6 +209,7 @@ func (b *bridge) end(budget time.Duration, ended func(error)) {
 			b.member.Leave(ctx)
 			err = b.poller.Stop(ctx)
 		}
+		b.box.finish(ctx)
 		_ = b.rdb.Close()
 		b.w.ask(b.h.name+" ended", func() {
 			b.w.tell(b.h.name + " has ended")

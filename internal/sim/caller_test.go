@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
@@ -21,11 +23,14 @@ type producer struct {
 	rdb     *redis.Client
 	clients map[delay.Conflict]*delay.Client
 	queue   *store.Queue // as a bridge's API has it
+	db      *sql.DB
+	boxes   map[delay.Conflict]*outbox.Outbox
 }
 
 func (w *world) startProducer(name string, together bool) *producer {
 	p := &producer{h: w.newHost(name), clients: map[delay.Conflict]*delay.Client{}}
 	p.rdb = p.h.client()
+	p.openBoxes(w)
 	w.plan.clients = append(w.plan.clients, p.rdb)
 	p.queue = store.New(p.rdb, prefix, queueName)
 	durable := delay.Memory

@@ -10,6 +10,11 @@
 // in redis_test.go, and the product's own scripts run in it, see lua_test.go; TestRealRedis gives the
 // same commands to a real server and compares each answer.
 //
+// In half of the stories producers also write rows in transactions, and each bridge has the outbox' relay,
+// settler, auditor and consumer of compensation messages. The database is of this package, too: SQLite runs the statements for MySQL,
+// and database_test.go keeps the transactions apart and locks rows; TestRealDatabase holds it against MariaDB.
+// PostgreSQL's dialect and snapshots of a whole transaction (REPEATABLE READ) are not simulated.
+//
 // All that happens is an event of one queue, see [world]. Between two events the world waits
 // until every goroutine waits for it. So goroutines do nothing at the same time that matters, and
 // chance comes from the seed:

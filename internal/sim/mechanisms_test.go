@@ -128,7 +128,7 @@ func (a *actor) budget(bytes int64, lasts time.Duration) {
 		_, err := admin.Limit(ctx, bytes)
 		return err
 	}
-	a.in("limits", func() { a.w.isActive("limit", 1) })
+	a.in("limits", func() { a.w.countActive("limit", 1) })
 	for until := a.w.now() + lasts; a.w.now() < until && !a.w.healed; a.rest(time.Second) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		a.answered(fmt.Sprint("budget of ", bytes), limit(ctx, bytes))
@@ -136,7 +136,7 @@ func (a *actor) budget(bytes int64, lasts time.Duration) {
 	}
 	a.unlimit()
 	a.in("limits no more", func() {
-		a.w.isActive("limit", -1)
+		a.w.countActive("limit", -1)
 		a.w.model.happened("limit")
 	})
 }

@@ -32,6 +32,8 @@ type model struct {
 	counted    map[string]int64 // by this command
 	did        map[string]int64 // the same, as it should be
 	claims     map[string]*claimCount
+	rows       map[int64]*simRow // of the outbox, as they were committed
+	ofRow      map[int64]*life   // the messages of rows, of those that have gone, too
 }
 
 // life is one message from its schedule to its end: another one of the same identity is
@@ -67,6 +69,14 @@ type life struct {
 	copies     []*copied
 	removed    string // by which script
 	removedAt  time.Duration
+
+	isRow   bool        // it was scheduled with the outbox
+	row     int64       // of the outbox, once that is committed
+	wants   []time.Time // the due times that rows, and jobs, have asked for
+	ends    []string    // who may have ended it: other rows, clients, jobs
+	rowEnd  string      // as its row tells it
+	isOfJob bool        // a job has moved it
+	isLost  bool        // Redis has lost it, and nothing came back from before: a row's message is put back, and marked
 }
 
 // copied is one handing over to the broker.
@@ -87,7 +97,7 @@ func newModel(w *world) *model {
 	return &model{
 		w: w, byBody: map[string]*life{}, identities: map[string]*identity{}, places: map[string]*place{}, holders: map[string]string{},
 		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{},
-		counted: map[string]int64{}, did: map[string]int64{},
+		counted: map[string]int64{}, did: map[string]int64{}, rows: map[int64]*simRow{}, ofRow: map[int64]*life{},
 	}
 }
 
@@ -104,6 +114,9 @@ func (m *model) asks(id, key, topic string, tags []string) *life {
 	m.byBody[l.body] = l
 	who := m.identity(l.member)
 	who.lives = append(who.lives, l)
+	if who.isMet {
+		l.ends = append(l.ends, "cancel")
+	}
 	l.ask = &ask{who: who, life: l}
 	return l
 }
@@ -390,7 +403,7 @@ func (m *model) stores(msg *message.Message, c *copied) {
 }
 
 // faults are what may make copies.
-var faults = []string{"hang", "nack", "broker down", "redis down", "redis flaky", "clock", "crash", "drain", "two holders", "stall", "slow redis", "restore", "takeover"}
+var faults = []string{"hang", "nack", "broker down", "redis down", "redis flaky", "clock", "crash", "drain", "two holders", "stall", "slow redis", "restore", "lost shard", "takeover"}
 
 // outcome is told what the sink said.
 func (m *model) outcome(msg *message.Message, o sinks.Outcome) {
@@ -429,8 +442,8 @@ func (m *model) sound() {
 	m.soundAt = m.w.redis.server.changes
 	for _, shard := range m.shards() {
 		dump := m.w.redis.server.dump(queueName, shard)
-		if dump.Meta["epoch"] == "" && len(dump.Msg) == 0 && m.events["wipe"] != nil {
-			continue // What a bridge counts that does not know yet that Redis was wiped.
+		if dump.Meta["epoch"] == "" && (len(dump.Msg) == 0 && m.events["wipe"] != nil || m.was(m.w.now()-time.Minute, "lost shard")) {
+			continue // What a bridge counts that does not know yet that Redis was wiped, or a shard.
 		}
 		if err := dump.Check(); err != nil {
 			m.w.fail("I6: shard %d: %s", shard, strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -476,7 +489,7 @@ func sortedKeys[V any](m map[string]V) []string {
 // check looks at what has come of everything.
 func (m *model) check() {
 	for _, l := range m.lives {
-		if l.accepted >= 0 && !l.hasCopy() && !l.isDead && !l.isLoose && (l.removed == "" || l.removed == "settle" && !l.mayBeLate) {
+		if l.accepted >= 0 && !l.isRow && !l.hasCopy() && !l.isDead && !l.isLoose && (l.removed == "" || l.removed == "settle" && !l.mayBeLate) {
 			m.w.fail("I1: %s was lost", l)
 		}
 	}

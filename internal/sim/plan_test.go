@@ -1,11 +1,11 @@
 package sim
 
 import (
+	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -26,11 +26,12 @@ type plan struct {
 	durable   bool
 	bridges   int
 	history   layout.History
+	box       boxConfig
 	decisions []*decision
 
 	fleet     fleet
 	producers []*producer
-	clients   []*redis.Client // to be closed at the end
+	clients   []io.Closer // of producers, to be closed at the end
 	operator  *operator
 	actors    sync.WaitGroup
 }
@@ -58,6 +59,7 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 		seed: seed, isCalm: random.IntN(20) == 0, shards: 1 + random.IntN(3), batch: 1 + random.IntN(20), inFlight: 1 + random.IntN(4),
 		durable: random.IntN(4) == 0, bridges: 1 + random.IntN(2),
 	}
+	p.box = newBoxConfig(random)
 	p.span = time.Hour
 	p.fleet.policy = poller.Policy{
 		Retry: poller.Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 3 + random.IntN(20)}, ParkPatience: time.Hour,
@@ -66,12 +68,16 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 		p.decisions = append(p.decisions, &decision{len(p.decisions), at, kind, random.Uint64()})
 	}
 	add(actLasts, "night")
+	bursts, troubles := []string{"burst", "burst", "burst", "outbox"}, conditions
+	if !p.box.isThere {
+		bursts, troubles = bursts[:3], conditions[:slices.Index(conditions, "outbox")]
+	}
 	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
-		add(p.when(at+time.Second), "burst")
+		add(p.when(at+time.Second), bursts[random.IntN(len(bursts))])
 	}
 	if !p.isCalm {
 		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {
-			kind := conditions[random.IntN(len(conditions))]
+			kind := troubles[random.IntN(len(troubles))]
 			if kind == "wipe" && random.IntN(3) > 0 { // After it little is left to be told.
 				kind = "order"
 			}

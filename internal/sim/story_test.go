@@ -19,7 +19,7 @@ func (w *world) live() {
 	}
 	for _, d := range p.decisions {
 		w.after(d.at, fmt.Sprintf("decision %d: %s", d.index, d.kind), func() {
-			if w.isOver {
+			if w.isOver || w.healed {
 				return
 			}
 			if d.kind == "burst" {
@@ -39,10 +39,16 @@ func (w *world) live() {
 		}
 	}
 	w.heal()
-	w.run(w.now() + simSettle)
-	w.model.overdue(simSettle)
-	for until := w.now() + simHealed; w.now() < until && w.model.waits() > 0 && !w.hasFailed(); {
+	healed := w.now()
+	for w.now() < healed+simSettle && !w.hasFailed() {
 		w.run(w.now() + 10*time.Second)
+		w.model.untold(healed)
+	}
+	w.model.overdue(simSettle)
+	w.model.overdueRows(simSettle)
+	for until := w.now() + simHealed; w.now() < until && w.model.waits()+len(w.model.openRows())+w.model.ledgers() > 0 && !w.hasFailed(); {
+		w.run(w.now() + 10*time.Second)
+		w.model.untold(healed)
 	}
 	if n := w.model.waits(); n > 0 {
 		w.fail("I7: %d messages wait %s after all trouble was over", n, simHealed)
@@ -52,6 +58,7 @@ func (w *world) live() {
 	if !w.hasFailed() {
 		w.model.sound()
 		w.model.check()
+		w.model.checkRows()
 	}
 }
 
@@ -59,6 +66,7 @@ func (w *world) live() {
 func (w *world) heal() {
 	w.tell("healed")
 	w.healed = true
+	w.database.heal()
 	w.broker.isDown, w.redis.isFlaky, w.redis.isSlow, w.redis.replicas = false, false, false, true
 	w.redis.leave(false)
 	clear(w.broker.modes)
@@ -72,6 +80,7 @@ func (w *world) heal() {
 			a.rest(time.Minute)
 		}
 		a.unlimit()
+		a.adopt()
 	})
 	if len(w.plan.fleet.all) == 0 {
 		w.startBridge()
@@ -103,11 +112,12 @@ func (w *world) end() {
 		}
 	}
 	w.drainEvents(over)
-	for _, rdb := range w.plan.clients {
-		_ = rdb.Close()
+	for _, c := range w.plan.clients {
+		_ = c.Close()
 	}
 	_ = w.plan.operator.rdb.Close()
 	time.Sleep(5 * time.Minute) //nolint:forbidigo // the bubble's clock: what was cut off ends by itself
+	w.database.close()
 }
 
 // drainEvents goes on until all actors and bridges have ended.

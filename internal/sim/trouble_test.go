@@ -22,7 +22,8 @@ import (
 // conditions are what may be the matter at a time. Each pair of them must have met.
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
-	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once",
+	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once", "lost shard",
+	"outbox", "database away", "database flaky", "slow database", "database clock", "auditor", // Only where there is an outbox.
 }
 
 // operator is a process of those who operate the queue.
@@ -158,6 +159,21 @@ func (w *world) trouble(d *decision) {
 				w.actor(fmt.Sprint("once", d.index, "-", i), rand.New(rand.NewPCG(d.seed, uint64(i))), func(a *actor) { a.request(fmt.Sprintf("r%d-%d", d.index, i), n) })
 			}
 		}, func() {})
+	case "outbox":
+		w.during(d.kind, max(lasts, 5*time.Second), func() { w.boxBurst(d) }, func() {})
+	case "database away":
+		w.during(d.kind, min(lasts, 20*time.Second), func() { w.database.leave(true) }, func() { w.database.leave(false) })
+	case "database flaky":
+		w.during(d.kind, lasts, func() { w.database.isFlaky = true }, func() { w.database.isFlaky = false })
+	case "slow database":
+		w.during(d.kind, lasts, func() { w.database.isSlow = true }, func() { w.database.isSlow = false })
+	case "database clock":
+		by := time.Duration(random.IntN(120)-60) * time.Second
+		w.during(d.kind, lasts, func() { w.database.set(by) }, func() { w.database.set(w.plan.box.skew) })
+	case "lost shard":
+		w.during(d.kind, lasts, func() { w.loseShard(random.IntN(4)) }, func() {})
+	case "auditor":
+		w.during(d.kind, max(lasts, 5*time.Second), func() { anyBridge(func(b *bridge) { act("audit", func(a *actor) { a.audit(b) }) }) }, func() {})
 	case "night":
 		for _, b := range slices.Clone(w.plan.fleet.all) {
 			b.drain(20*time.Second, func(error) {})

@@ -37,6 +37,9 @@ type identity struct {
 	restored time.Duration
 	// cancels and reschedules are the one call of each verb that is under way, of all callers.
 	cancels, reschedules *ask
+
+	isOfRows bool // it is scheduled with the outbox
+	isMet    bool // clients cancel it beside its rows
 }
 
 // place is an identity in one shard.
@@ -218,9 +221,8 @@ func (m *model) came(p *place, before, now facts, script string) {
 	l, at := now.life, m.w.now()
 	switch script {
 	case "schedule", "replace":
-	case "put", "renew": // Of rows.
-		l.created, l.removed = l.created+1, ""
-		l.cameAt = max(l.cameAt, at)
+	case "put", "renew":
+		m.rowCame(p, before, now, script)
 		return
 	default:
 		m.w.fail("I6: a %s brings %s", script, l)
@@ -342,6 +344,8 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 		}
 	case script == "cancel" && before.state == inFlight:
 		m.w.fail("I11: a cancel of %s removes %s, which is in flight", by, l)
+	case id.isOfRows:
+		m.rowLeft(l, script, by)
 	case script == "cancel" && isProducer && id.cancels != nil && id.cancels.isUnderWay && id.cancels.by == by:
 		id.cancels.effects++
 		id.cancels.removed = l
@@ -352,7 +356,6 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 		}
 	case script == "cancel" && m.isOfAJob(l, job.Cancel, job.Purge), script == "purge" && m.isOfAJob(l, job.Purge):
 		l.isFixed = false
-	case script == "remove": // Of rows.
 	default:
 		m.w.fail("I4: a %q of %s removed %s, which nobody had asked for", script, by, l)
 	}
@@ -371,6 +374,10 @@ func (m *model) moved(p *place, before, now facts, by string) {
 	l.isFixed = false
 	if before.state == inFlight {
 		m.w.fail("I11: a reschedule of %s moves %s, which is in flight", by, l)
+	}
+	if id.isOfRows {
+		m.rowMoved(l, time.UnixMilli(now.score), at, by)
+		return
 	}
 	if !strings.HasPrefix(by, "producer") {
 		if !m.isOfAJob(l, job.Reschedule, job.Redrive) {
@@ -402,6 +409,7 @@ func (m *model) restored(tag string, then time.Duration) {
 		p.of.restored = now
 		for _, l := range p.of.lives {
 			if l.changed >= then {
+				l.isLost = l.isRow && then < 0 && (!l.isLoose || l.isLost)
 				l.isLoose, l.isFixed, l.isDenied, l.removed = true, false, false, ""
 			}
 		}

@@ -38,16 +38,18 @@ type world struct {
 	lines  int
 	failed string
 
-	redis  redisEdge
-	broker broker
-	hosts  []*host
-	model  *model
-	pairs  map[string]int
-	active map[string]int // conditions
-	meet   []string       // pairs of them, now
-	healed bool
-	isOver bool // everything ends
-	ended  time.Duration
+	redis    redisEdge
+	broker   broker
+	database databaseEdge
+	letters  letters
+	hosts    []*host
+	model    *model
+	pairs    map[string]int
+	active   map[string]int // conditions
+	meet     []string       // pairs of them, now
+	healed   bool
+	isOver   bool // everything ends
+	ended    time.Duration
 	// isNight: no bridge runs, nor does one start.
 	isNight bool
 }
@@ -92,6 +94,8 @@ func newWorld(t *testing.T, p *plan, log func(string, ...any)) *world {
 	w.model = newModel(w)
 	w.redis.start(w)
 	w.broker.start(w)
+	w.database.start(w)
+	w.letters.w = w
 	return w
 }
 
@@ -218,8 +222,8 @@ func (w *world) between(least, most time.Duration) time.Duration {
 	return between(w.random, least, most)
 }
 
-// isActive has one more, or one less, of what is the matter.
-func (w *world) isActive(name string, by int) {
+// countActive has one more, or one less, of what is the matter.
+func (w *world) countActive(name string, by int) {
 	w.active[name] += by
 	w.meet = w.meet[:0]
 	for i, a := range conditions {
@@ -237,11 +241,12 @@ func (w *world) isActive(name string, by int) {
 // during makes something the matter for a while.
 func (w *world) during(name string, lasts time.Duration, begin, end func()) {
 	w.tell("begin " + name)
-	w.isActive(name, 1)
+	w.countActive(name, 1)
 	w.model.happened(name)
+	w.model.meet() // While Redis is away, no command does.
 	begin()
 	w.after(lasts, "end "+name, func() {
-		w.isActive(name, -1)
+		w.countActive(name, -1)
 		w.model.happened(name)
 		end()
 	})
@@ -279,6 +284,7 @@ func (h *host) die() {
 	for _, c := range conns {
 		c.cut(errReset)
 	}
+	h.w.database.cut(h)
 }
 
 // mostAsked is how much one host may ask for in one instant: more is a loop without end.

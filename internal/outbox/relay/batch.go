@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,7 +28,9 @@ type batch struct {
 	// asked once.
 	since func() (time.Time, error)
 
-	reading sync.Mutex // of bodies, one at a time
+	// reading is of 1: who holds it reads a body. It is held across I/O, where a mutex would
+	// keep a simulation's clock from going on.
+	reading chan struct{}
 }
 
 // batch begins the work on what was seen. What its transaction reads before Redis
@@ -153,7 +154,7 @@ func (b *batch) checkLife(ctx context.Context, t *table.Tx) error {
 }
 
 func (b *batch) operateAll(ctx, redis context.Context, t *table.Tx, groups []*table.Group) {
-	b.since = sync.OnceValues(func() (time.Time, error) { return b.bornLast(redis) })
+	b.since, b.reading = b.bornOnce(redis), make(chan struct{}, 1)
 	var working errgroup.Group
 	working.SetLimit(operateWidth)
 	judged := make([]*judgement, len(groups))
@@ -196,6 +197,23 @@ func (b *batch) judge(ctx, redis context.Context, t *table.Tx, j *judgement) {
 	}
 }
 
+// bornOnce is bornLast, which is asked once. Whoever waits for it waits by a channel, as for
+// reading.
+func (b *batch) bornOnce(ctx context.Context) func() (time.Time, error) {
+	asking, isKnown := make(chan struct{}, 1), false
+	var last time.Time
+	var err error
+	return func() (time.Time, error) {
+		asking <- struct{}{}
+		defer func() { <-asking }()
+		if !isKnown {
+			last, err = b.bornLast(ctx)
+			isKnown = true
+		}
+		return last, err
+	}
+}
+
 // bornLast is when the last part of the queue was made in Redis, zero where that is unknown.
 func (b *batch) bornLast(ctx context.Context) (last time.Time, err error) {
 	shards, err := b.redis.Born(ctx)
@@ -210,8 +228,8 @@ func (b *batch) bornLast(ctx context.Context) (last time.Time, err error) {
 // unfit says why a message could never be stored: it takes the place of none then.
 func (b *batch) unfit(ctx context.Context, t *table.Tx, r *table.Row) (why, err error) {
 	if !r.IsWhole() && !r.IsHuge() {
-		b.reading.Lock()
-		defer b.reading.Unlock()
+		b.reading <- struct{}{}
+		defer func() { <-b.reading }()
 		if err := t.Complete(ctx, []*table.Row{r}); err != nil {
 			return nil, err
 		}

@@ -20,6 +20,9 @@ type Source struct {
 	DSN secret.Secret
 	// TLS, where not nil, demands TLS, and is in the place of what the DSN says of it.
 	TLS *tlsclient.Files
+	// Connector, where not nil, makes the connections in the place of a driver, and the DSN is
+	// not read: for a database that is simulated.
+	Connector driver.Connector
 }
 
 // Plain is the source of a DSN that never changes.
@@ -99,6 +102,9 @@ func (s Source) Open(dialect schema.Dialect) (*sql.DB, error) {
 // Pool returns a pool that asks prepare, at each connect, how to connect. It asks once
 // at the start, too, and returns the error of that.
 func (s Source) Pool(prepare func() (driver.Connector, error)) (*sql.DB, error) {
+	if s.Connector != nil {
+		return sql.OpenDB(s.Connector), nil
+	}
 	first, err := prepare()
 	if err != nil {
 		return nil, err

@@ -32,9 +32,10 @@ func CancelAll(
 		return c, false, err
 	}
 	producer, filter := queue.Producer(), inspect.Filter{Tag: tag, Key: key}
-	for shard := 0; shard < layout.InUse(); shard++ {
-		if key != "" && !slices.Contains(layout.Homes("", key), shard) {
-			continue
+	for walked := map[int]bool{}; ; {
+		shard := nextShard(layout, key, walked)
+		if shard < 0 {
+			break
 		}
 		for walk := inspect.NewWalk(queue, filter, shard); !walk.IsOver(); {
 			members, err := walk.Next(ctx)
@@ -50,11 +51,23 @@ func CancelAll(
 				}
 			}
 		}
+		walked[shard] = true
 		if layout, err = queue.Layout(ctx); err != nil {
 			return c, true, store.Unavailable(err)
 		}
 	}
 	return c, false, nil
+}
+
+// nextShard is the first shard where messages of the Key, or any, may be and that was not gone
+// through, or -1: a layout that is learned on the way may have homes before that one.
+func nextShard(l *store.Layout, key string, walked map[int]bool) int {
+	for shard := range l.InUse() {
+		if !walked[shard] && (key == "" || slices.Contains(l.Homes("", key), shard)) {
+			return shard
+		}
+	}
+	return -1
 }
 
 func (c *CancelledAll) add(list []store.Answer) (err error) {

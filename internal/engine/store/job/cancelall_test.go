@@ -52,3 +52,27 @@ func TestCancelAllAcrossLayouts(t *testing.T) {
 		})
 	}
 }
+
+// TestCancelAllByAnOldLayout: who learns on the way that there are fewer shards goes through the
+// homes that the Key has by them, too.
+func TestCancelAllByAnOldLayout(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 3)
+	other := store.New(rdb, storetest.Prefix, q.Name())
+	old, err := other.LoadLayout(t.Context())
+	require.NoError(t, err)
+	m := storetest.Note("a", "")
+	m.Key = "k"
+	for old.Home(m.ID, m.Key) == 0 {
+		m.Key += "k"
+	}
+	_, err = q.Layouts().SetShards(t.Context(), 1)
+	require.NoError(t, err)
+	_, err = q.LoadLayout(t.Context())
+	require.NoError(t, err)
+	storetest.Tag(t, q, m, storetest.Later(), "red")
+	found, _, err := job.CancelAll(t.Context(), other, "", m.Key, 10, store.Durability{})
+	require.NoError(t, err)
+	require.Equal(t, job.CancelledAll{Done: 1}, found)
+}
