@@ -113,6 +113,7 @@ func (s *redisServer) eval(args []string) any {
 	s.script = ""
 	if err != nil {
 		text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), "\r", " "), "\n", " ")
+		s.broke = e.scripts[name].verb + ": " + text
 		return redisError("ERR Error running script " + text)
 	}
 	reply := fromLua(l.Get(-1))

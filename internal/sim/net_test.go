@@ -347,6 +347,9 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 		if e.server.lacks != "" {
 			e.w.fail("redis_test.go lacks %s", e.server.lacks)
 		}
+		if e.server.broke != "" {
+			e.w.fail("script: %s", e.server.broke)
+		}
 		e.w.watch(c.h, command, replies[i])
 		e.w.model.ran(replies[i])
 		answer = appendReply(answer, replies[i])

@@ -26,6 +26,7 @@ type redisServer struct {
 	argv      []string // of that script
 	token     string   // of the claim, where that is a claim or a settle
 	lacks     string   // a command that is not made up here, and was asked for
+	broke     string   // a script that failed, which none may
 	isPurge   bool     // of a cancel: it means dead letters only
 	isSecond  bool     // that says that an earlier run may have happened
 	by        *host    // for whom
