@@ -105,6 +105,9 @@ func (s *redisServer) eval(args []string) any {
 	if s.script == "claim" && s.claims != nil {
 		s.claims(args[3])
 	}
+	if s.starts != nil {
+		s.starts(s.script, args[3:3+n], args[3+n:])
+	}
 	l := e.state
 	l.SetGlobal("KEYS", texts(l, args[3:3+n]))
 	l.SetGlobal("ARGV", texts(l, args[3+n:]))

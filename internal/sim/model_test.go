@@ -31,6 +31,7 @@ type model struct {
 	counted    map[string]int64 // by this command
 	did        map[string]int64 // the same, as it should be
 	claims     map[string]*claimCount
+	rule       func(reply []any) // of the script that runs, nil if it has none
 }
 
 // life is one message from its schedule to its end: another one of the same identity is
@@ -249,6 +250,7 @@ func (m *model) claimed(key string) {
 
 // ran looks at what a command has left.
 func (m *model) ran(reply any) {
+	m.keeps(reply)
 	m.judge()
 	m.settled(reply)
 	m.marked()

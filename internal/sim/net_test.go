@@ -51,6 +51,7 @@ func (e *redisEdge) start(w *world) {
 	e.skews = []skewed{{0, 0}}
 	e.server = newRedisServer(e.clock)
 	e.server.effect, e.server.claims = w.model.effect, w.model.claimed
+	e.server.starts = w.model.starts
 	e.server.published = func(channel, _ string) { w.hinted(channel) }
 }
 

@@ -33,6 +33,7 @@ type redisServer struct {
 	published func(channel, message string)
 	effect    func(e effect)
 	claims    func(key string) // a claim runs
+	starts    func(script string, keys, argv []string)
 }
 
 // effect is what a command has done to a message, for the checks.

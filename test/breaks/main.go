@@ -221,6 +221,8 @@ func tryIn(ctx context.Context, dir, tested string, from, to int) (told string, 
 			reason = why.Find(out.Bytes())
 		}
 		return fmt.Sprintf("found in %s by seed %s: %s", filepath.Base(tested), seed[1], reason), nil
+	case why.Match(out.Bytes()): // A failure in a bubble ends the test at once.
+		return fmt.Sprintf("found in %s: %s", filepath.Base(tested), why.Find(out.Bytes())), nil
 	case bytes.Contains(out.Bytes(), []byte("never met")): // Few seeds do not have all pairs of conditions meet.
 		return "", nil
 	}
