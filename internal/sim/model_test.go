@@ -31,6 +31,7 @@ type model struct {
 	counted    map[string]int64 // by this command
 	did        map[string]int64 // the same, as it should be
 	claims     map[string]*claimCount
+	ranFirst   map[string]int64  // by the token of a call: when its first run took effect, by Redis' clock
 	rule       func(reply []any) // of the script that runs, nil if it has none
 }
 
@@ -86,7 +87,7 @@ type claimCount struct {
 func newModel(w *world) *model {
 	return &model{
 		w: w, byBody: map[string]*life{}, identities: map[string]*identity{}, places: map[string]*place{}, holders: map[string]string{},
-		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{},
+		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, ranFirst: map[string]int64{},
 		counted: map[string]int64{}, did: map[string]int64{},
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
 // A rule is what a script must keep to, by what Redis had before it ran. It is told by the script's
@@ -16,7 +18,7 @@ func (m *model) starts(script string, keys, argv []string) {
 	m.rule = nil
 	switch script {
 	case "schedule", "replace", "cancel", "reschedule":
-		m.rule = m.spanned(script, argv)
+		m.rule = m.spanned(script, keys, argv)
 		if script == "schedule" && argv[2] != "" {
 			m.rule = both(m.rule, m.knowsItsOwn(keys, argv))
 		}
@@ -30,6 +32,18 @@ func (m *model) starts(script string, keys, argv []string) {
 		m.rule = func(reply []any) {
 			if number(reply[0]) > 0 && owner != argv[0] {
 				m.w.fail("§5: %s reclaims of %s, which %q holds", argv[0], keys[4], owner)
+			}
+		}
+	case "drop":
+		n := 0
+		for _, key := range []string{keys[1], keys[3], keys[4]} {
+			if h := m.w.redis.server.hash(key); h != nil {
+				n += len(h.at)
+			}
+		}
+		m.rule = func(reply []any) {
+			if number(reply[0]) == 1 && n > 0 {
+				m.w.fail("I1: %s is dropped with %d messages, claims and entries", keys[0], n)
 			}
 		}
 	case "change":
@@ -68,17 +82,53 @@ func number(v any) int64 {
 	return n
 }
 
-// spanned: a run takes effect within its span of Redis' clock, and a further one of a schedule
-// while the traces of the first are there.
-func (m *model) spanned(script string, argv []string) func([]any) {
+// spanned: a run takes effect within its span of Redis' clock, and a further one while the traces of
+// the first are there.
+func (m *model) spanned(script string, keys, argv []string) func([]any) {
 	span, now := strings.Fields(argv[1]), m.w.redis.clock().UnixMilli()
 	return func(reply []any) {
+		if number(reply[0]) != 0 {
+			return
+		}
 		from, _ := strconv.ParseInt(span[0], 10, 64)
 		to, _ := strconv.ParseInt(span[1], 10, 64)
-		if number(reply[0]) == 0 && (now < from || now > to) {
+		if now < from || now > to {
 			m.w.fail("§6: a %s takes effect at %d, outside of %d to %d", script, now, from, to)
 		}
+		if by := m.w.redis.server.by; by == nil || !strings.HasPrefix(by.name, "producer") {
+			return // The calls of a job name a life of the message, and are known for longer.
+		}
+		for i, token := range callsOf(script, keys, argv) {
+			call := keys[0] + token
+			if first, ok := m.ranFirst[call]; !ok {
+				if len(reply) == 3 || slices.Contains([]int64{1, 7, 9}, number(reply[2+2*i])) { // It was done.
+					m.ranFirst[call] = now
+				}
+			} else if now-first > store.Tombstone.Milliseconds() {
+				m.w.fail("§6: a further run of the %s %s takes effect %d ms after the first, whose traces may be gone", script, token, now-first)
+			}
+		}
 	}
+}
+
+// callsOf are the tokens of the calls of a run, but of those under an idempotency key, which are
+// remembered for longer.
+func callsOf(script string, keys, argv []string) (tokens []string) {
+	switch script {
+	case "schedule":
+		for i := 4 + 2*(len(argv)-4)/3; i < len(argv) && len(keys) <= 10; i++ {
+			tokens = append(tokens, argv[i][:16])
+		}
+	case "cancel":
+		for i := 9; i+3 < len(argv); i += 4 {
+			tokens = append(tokens, argv[i])
+		}
+	case "reschedule":
+		for i := 8; i+5 < len(argv); i += 6 {
+			tokens = append(tokens, argv[i])
+		}
+	}
+	return tokens
 }
 
 // knowsItsOwn: a further run of a schedule that finds its message says that it has created it.
@@ -196,7 +246,11 @@ func (m *model) keepsItsJob(key string, argv []string) func([]any) {
 
 // keeps judges a script's reply by its rule.
 func (m *model) keeps(reply any) {
-	if rule, all := m.rule, list(reply); rule != nil && len(all) > 0 {
+	all := list(reply)
+	if n, ok := reply.(int64); ok {
+		all = []any{n}
+	}
+	if rule := m.rule; rule != nil && len(all) > 0 {
 		rule(all)
 	}
 	m.rule = nil
