@@ -6,7 +6,9 @@
 //
 // The faults are in breaks.txt: the rule, a name, the file, what stands there, and what is put in
 // its place. What stands there must be in the file exactly once. The tree is not changed: the
-// compiler is given the broken file in place of the file.
+// compiler is given the broken file in place of the file. A few seeds are tried with all faults
+// first, and with those of the poller only its own simulation, which costs less; then all seeds
+// with what is left. The first seed that fails ends a trial.
 package main
 
 import (
