@@ -3,7 +3,9 @@ package sim
 import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -55,6 +57,12 @@ func (e *engine) compile(source string) (string, error) {
 	if e.scripts[name] != nil {
 		return name, nil
 	}
+	verb := "unnamed"
+	// What it shares with others stands in front of its own header.
+	if all := verbLine.FindAllStringSubmatch(source[:max(0, strings.Index(source, "\n-- KEYS"))], -1); len(all) > 0 {
+		verb = all[len(all)-1][1]
+	}
+	source = broken(verb, source)
 	chunk, err := parse.Parse(strings.NewReader(source), "script")
 	if err != nil {
 		return "", err
@@ -63,13 +71,18 @@ func (e *engine) compile(source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	verb := "unnamed"
-	// What it shares with others stands in front of its own header.
-	if all := verbLine.FindAllStringSubmatch(source[:max(0, strings.Index(source, "\n-- KEYS"))], -1); len(all) > 0 {
-		verb = all[len(all)-1][1]
-	}
 	e.scripts[name] = &compiled{verb, name, source, e.state.NewFunctionFromProto(proto)}
 	return name, nil
+}
+
+// broken puts a fault into a script where command breaks has named one: its verb, or "shared", what
+// stands there, and what is put in its place.
+func broken(verb, source string) string {
+	var fault struct{ Verb, Was, Is string }
+	if json.Unmarshal([]byte(os.Getenv("SIM_FAULT")), &fault) != nil || fault.Verb != verb && fault.Verb != "shared" {
+		return source
+	}
+	return strings.Replace(source, fault.Was, fault.Is, 1)
 }
 
 // eval runs EVAL or EVALSHA.

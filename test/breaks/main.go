@@ -6,7 +6,7 @@
 //
 // The faults are in breaks.txt: the rule, a name, the file, what stands there, and what is put in
 // its place. What stands there must be in the file exactly once. The tree is not changed: the
-// compiler is given the broken file in place of the file. A few seeds are tried with all faults
+// compiler is given the broken file in place of the file, and the simulation's Redis a broken script. A few seeds are tried with all faults
 // first, and with those of the poller only its own simulation, which costs less; then all seeds
 // with what is left. The first seed that fails ends a trial.
 package main
@@ -80,6 +80,10 @@ func run(ctx context.Context, seeds int, only string) error {
 		return fmt.Errorf("overlay: %w\n%s", err, out)
 	}
 	began, left := time.Now(), faults
+	whole := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "exact", "overlay.json"), "-o", filepath.Join(dir, "whole.test"), "./internal/sim")
+	if out, err := whole.CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w\n%s", err, out)
+	}
 	for from, to := 1, min(few, seeds); from <= seeds && len(left) > 0; from, to = to+1, seeds {
 		if left, err = tryAll(ctx, dir, left, from, to); err != nil {
 			return err
@@ -180,6 +184,16 @@ func (f *fault) try(ctx context.Context, dir string, from, to int) (told string,
 	if err != nil {
 		return "", err
 	}
+	if verb, isScript := strings.CutSuffix(filepath.Base(f.file), ".lua"); isScript { // It needs no build.
+		if filepath.Base(filepath.Dir(f.file)) == "shared" {
+			verb = "shared"
+		}
+		change, err := json.Marshal(map[string]string{"verb": verb, "was": f.was, "is": f.is})
+		if err != nil {
+			return "", err
+		}
+		return runIn(ctx, filepath.Join(dir, "whole.test"), "./internal/sim", from, to, "SIM_FAULT="+string(change))
+	}
 	broken := filepath.Join(dir, "broken"+filepath.Ext(f.file))
 	if err := os.WriteFile(broken, text, 0o600); err != nil {
 		return "", err
@@ -211,8 +225,14 @@ func tryIn(ctx context.Context, dir, tested string, from, to int) (told string, 
 	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", test, tested).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
+	return runIn(ctx, test, tested, from, to)
+}
+
+// runIn runs a simulation that is built.
+func runIn(ctx context.Context, test, tested string, from, to int, env ...string) (told string, err error) {
 	var out bytes.Buffer
 	simulation := exec.CommandContext(ctx, test, "-test.run", "^TestSimulation$", "-first", strconv.Itoa(from), "-seeds", strconv.Itoa(to-from+1), "-test.timeout", "20m")
+	simulation.Env = append(os.Environ(), env...)
 	simulation.Stdout, simulation.Stderr, simulation.Dir = &out, &out, tested
 	err = simulation.Run()
 	if exit := new(exec.ExitError); err == nil || !errors.As(err, &exit) {
