@@ -180,7 +180,12 @@ func (a *actor) call() (context.Context, context.CancelFunc) {
 	if a.chance(4) {
 		limit = between(a.random, 5*time.Millisecond, 3*time.Second)
 	}
-	return context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	if a.chance(8) { // Its caller gives up.
+		early := between(a.random, time.Millisecond, 3*time.Second)
+		a.in("will give up", func() { a.w.after(early, "", cancel) })
+	}
+	return ctx, cancel
 }
 
 // repeats makes a call, and repeats it while its outcome is unknown, mostly. Its effect may
@@ -194,7 +199,7 @@ func (a *actor) repeats(call string, of *ask, do func(context.Context, ...delay.
 	for errors.Is(err, delay.ErrUnknown) && !a.chance(5) && !a.w.isOver {
 		a.in("knows nothing", func() { of.isUnderWay = false })
 		if a.chance(3) {
-			a.rest(between(a.random, time.Millisecond, 20*time.Second))
+			a.rest(between(a.random, time.Millisecond, 90*time.Second))
 		}
 		again, cancel := a.call()
 		a.in("repeats", func() { of.isUnderWay = true })

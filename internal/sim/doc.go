@@ -50,7 +50,9 @@
 // at some time in it. What a failover, or a wipe, takes back ([model.restored]) is excused for the
 // messages that had changed since then, and for nothing else; of what was confirmed as durable, a
 // failover takes nothing back. A settle may change only what is in flight under its claim (I5), and what
-// a command counts must be what it did (I6, I14).
+// a command counts must be what it did (I6, I14). What a script must keep to, by what Redis had before
+// it ran, is in rules_test.go: that one bridge holds a shard, or that a run has its span, shows nowhere
+// else as long as another rule makes up for it. No script may fail.
 //
 // Nothing of ours may hold a mutex while it waits for Redis: the bubble would stand still.
 package sim

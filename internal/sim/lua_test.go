@@ -3,7 +3,9 @@ package sim
 import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -60,6 +62,12 @@ func (e *engine) compile(source string) (string, error) {
 	if e.scripts[name] != nil {
 		return name, nil
 	}
+	verb := "unnamed"
+	// What it shares with others stands in front of its own header.
+	if all := verbLine.FindAllStringSubmatch(source[:max(0, strings.Index(source, "\n-- KEYS"))], -1); len(all) > 0 {
+		verb = all[len(all)-1][1]
+	}
+	source = broken(verb, source)
 	chunk, err := parse.Parse(strings.NewReader(source), "script")
 	if err != nil {
 		return "", err
@@ -68,13 +76,18 @@ func (e *engine) compile(source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	verb := "unnamed"
-	// What it shares with others stands in front of its own header.
-	if all := verbLine.FindAllStringSubmatch(source[:max(0, strings.Index(source, "\n-- KEYS"))], -1); len(all) > 0 {
-		verb = all[len(all)-1][1]
-	}
 	e.scripts[name] = &compiled{verb, name, source, e.state.NewFunctionFromProto(proto)}
 	return name, nil
+}
+
+// broken puts a fault into a script where command breaks has named one: its verb, or "shared", what
+// stands there, and what is put in its place.
+func broken(verb, source string) string {
+	var fault struct{ Verb, Was, Is string }
+	if json.Unmarshal([]byte(os.Getenv("SIM_FAULT")), &fault) != nil || fault.Verb != verb && fault.Verb != "shared" {
+		return source
+	}
+	return strings.Replace(source, fault.Was, fault.Is, 1)
 }
 
 // eval runs EVAL or EVALSHA.
@@ -110,6 +123,9 @@ func (s *redisServer) eval(args []string) any {
 	if s.script == "claim" && s.claims != nil {
 		s.claims(args[3])
 	}
+	if s.starts != nil {
+		s.starts(s.script, args[3:3+n], args[3+n:])
+	}
 	l := e.state
 	l.SetGlobal("KEYS", texts(l, args[3:3+n]))
 	l.SetGlobal("ARGV", texts(l, args[3+n:]))
@@ -118,6 +134,7 @@ func (s *redisServer) eval(args []string) any {
 	s.script = ""
 	if err != nil {
 		text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), "\r", " "), "\n", " ")
+		s.broke = e.scripts[name].verb + ": " + text
 		return redisError("ERR Error running script " + text)
 	}
 	reply := fromLua(l.Get(-1))

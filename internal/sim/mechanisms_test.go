@@ -185,7 +185,10 @@ func (a *actor) request(name string, n int) {
 		l.tags = nil
 	}
 	for range 40 {
-		if a.w.isOver || a.ask(name, isReplace, requests, lives) {
+		if a.w.isOver {
+			return
+		}
+		if a.ask(name, isReplace, requests, lives) && !a.chance(3) { // Else it does not know yet.
 			return
 		}
 		a.rest(between(a.random, time.Millisecond, 4*time.Second))

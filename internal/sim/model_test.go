@@ -34,6 +34,8 @@ type model struct {
 	claims     map[string]*claimCount
 	rows       map[int64]*simRow // of the outbox, as they were committed
 	ofRow      map[int64]*life   // the messages of rows, of those that have gone, too
+	ranFirst   map[string]int64  // by the token of a call: when its first run took effect, by Redis' clock
+	rule       func(reply []any) // of the script that runs, nil if it has none
 }
 
 // life is one message from its schedule to its end: another one of the same identity is
@@ -96,7 +98,7 @@ type claimCount struct {
 func newModel(w *world) *model {
 	return &model{
 		w: w, byBody: map[string]*life{}, identities: map[string]*identity{}, places: map[string]*place{}, holders: map[string]string{},
-		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{},
+		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, ranFirst: map[string]int64{},
 		counted: map[string]int64{}, did: map[string]int64{}, rows: map[int64]*simRow{}, ofRow: map[int64]*life{},
 	}
 }
@@ -263,6 +265,7 @@ func (m *model) claimed(key string) {
 
 // ran looks at what a command has left.
 func (m *model) ran(reply any) {
+	m.keeps(reply)
 	m.judge()
 	m.settled(reply)
 	m.marked()

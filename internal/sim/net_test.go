@@ -51,6 +51,7 @@ func (e *redisEdge) start(w *world) {
 	e.skews = []skewed{{0, 0}}
 	e.server = newRedisServer(e.clock)
 	e.server.effect, e.server.claims = w.model.effect, w.model.claimed
+	e.server.starts = w.model.starts
 	e.server.published = func(channel, _ string) { w.hinted(channel) }
 }
 
@@ -351,6 +352,9 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 		}
 		if e.server.lacks != "" {
 			e.w.fail("redis_test.go lacks %s", e.server.lacks)
+		}
+		if e.server.broke != "" {
+			e.w.fail("script: %s", e.server.broke)
 		}
 		e.w.watch(c.h, command, replies[i])
 		e.w.model.ran(replies[i])

@@ -27,12 +27,14 @@ type redisServer struct {
 	argv      []string // of that script
 	token     string   // of the claim, where that is a claim or a settle
 	lacks     string   // a command that is not made up here, and was asked for
+	broke     string   // a script that failed, which none may
 	isPurge   bool     // of a cancel: it means dead letters only
 	isSecond  bool     // that says that an earlier run may have happened
 	by        *host    // for whom
 	published func(channel, message string)
 	effect    func(e effect)
 	claims    func(key string) // a claim runs
+	starts    func(script string, keys, argv []string)
 }
 
 // effect is what a command has done to a message, for the checks.

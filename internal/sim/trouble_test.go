@@ -106,6 +106,10 @@ func (w *world) trouble(d *decision) {
 			if random.IntN(2) == 0 {
 				w.hot(d, random, fmt.Sprintf("k%d", random.IntN(4)), 5*time.Second)
 			}
+			if random.IntN(3) == 0 {
+				act("letters", (*actor).letters)
+				return
+			}
 			act("job", (*actor).job)
 		}, func() {})
 	case "restore":
@@ -335,6 +339,39 @@ func (a *actor) job() {
 		return
 	}
 	a.w.fail("%s has not ended", a.name)
+}
+
+// letters has an operator redrive, or purge, dead letters by their names.
+func (a *actor) letters() {
+	verb := []job.Verb{job.Redrive, job.Purge}[a.random.IntN(2)]
+	for range 10 {
+		var members []string
+		a.in("chooses letters", func() {
+			for _, at := range sortedKeys(a.w.model.places) {
+				if p := a.w.model.places[at]; p.now.state == dead && p.now.life != nil && len(members) < 20 {
+					members = append(members, p.of.member)
+				}
+			}
+			// What is late takes effect late.
+			a.w.model.jobs = append(a.w.model.jobs, &jobAsk{verb: verb, began: 1 << 62, matches: func(l *life) bool {
+				return slices.ContainsFunc(members, func(member string) bool { return member == l.member })
+			}})
+		})
+		if len(members) > 0 {
+			ctx, cancel := a.call()
+			admin := inspect.NewAdmin(a.w.plan.operator.queue)
+			do := admin.Redrive
+			if verb == job.Purge {
+				do = admin.Purge
+			}
+			_, err := do(ctx, members)
+			a.answered(fmt.Sprintf("%s of %d letters", verb, len(members)), err)
+			cancel()
+		}
+		if a.rest(between(a.random, 100*time.Millisecond, 5*time.Second)); a.w.isOver {
+			return
+		}
+	}
 }
 
 // jobEnded checks that nothing is left that a job should have ended, but what it tells of:

@@ -56,8 +56,8 @@ const (
 	// EndedCancelled: as EndedPublished, but it was cancelled, replaced or purged,
 	// or was cancelled before it came.
 	EndedCancelled Code = 14
-	// EndedMoved: the row's token has ended for another one, of a reschedule, whose
-	// message is not here.
+	// EndedMoved: the row's token has ended for another one, of a reschedule. To a put: its
+	// message is not here; to a cancel: its message is.
 	EndedMoved Code = 15
 	// OtherTopic: a message of that identity is there, whose topic the caller may not
 	// touch, see [WithTopics].

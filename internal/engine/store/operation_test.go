@@ -74,6 +74,16 @@ func TestCancelRow(t *testing.T) {
 			s.puts(store.EndedCancelled)
 			require.Equal(s, store.EndedCancelled, s.putAs(op, rowDue).Code)
 		},
+		"rescheduled by a row after it": func(s *outboxScene) { // Whose transaction was lost.
+			s.puts(store.Created)
+			at := s.t
+			for n := range 3 {
+				require.Equal(s, store.Done, s.rescheduleRow(rowToken(10+n), at, farAhead))
+				at = rowToken(10 + n)
+				require.Equal(s, store.EndedMoved, s.cancelRow(op, s.t))
+			}
+			require.Len(s, sound(s, s.rdb, s.q).Msg, 1)
+		},
 	})
 }
 
@@ -154,6 +164,8 @@ func TestRescheduleRow(t *testing.T) {
 			s.b.finish(unknown)
 			require.Equal(s, store.DoneMaybePublished, s.rescheduleRow(next, s.t, farAhead))
 			require.Equal(s, store.DoneMaybePublished, s.rescheduleRow(next, s.t, farAhead))
+			require.Equal(s, store.DoneMaybePublished, s.cancelRow(after, next))
+			require.Equal(s, store.DoneMaybePublished, s.rescheduleRow(next, s.t, farAhead), "again, after its end")
 		},
 		"dead": func(s *outboxScene) {
 			s.puts(store.Created)

@@ -106,6 +106,9 @@ func (o *oracle) cancelRow(member, token, target string) store.Code {
 	if answer, known := o.rows.answers[token]; known {
 		return answer.Code
 	}
+	if code, moved := o.rows.fate(target, e, 8); code == store.Mine && moved {
+		return store.EndedMoved
+	}
 	if e != nil && e.token != target {
 		e = nil // Another message.
 	}
@@ -152,7 +155,10 @@ func (o *oracle) rescheduleRow(member, token, target string, due int64) store.Co
 	case e != nil && e.token == token:
 		return done(e)
 	case e == nil:
-		if code, _ := o.rows.fate(token, nil, 9); code != 0 && !o.endsIn(token, "n") {
+		switch code, _ := o.rows.fate(token, nil, 9); {
+		case code == store.EndedMaybe:
+			return store.DoneMaybePublished
+		case code != 0 && !o.endsIn(token, "n"):
 			return store.Done
 		}
 		if code, _ := o.rows.fate(target, nil, 9); code != 0 && !o.endsIn(target, "n") {

@@ -44,3 +44,45 @@ func TestOperationsAgain(t *testing.T) {
 		require.Nil(t, s.Find("", "a"))
 	})
 }
+
+// TestCancelAgain: a cancel came too late, since the message was in flight; then it was not any more, and
+// a reschedule after it was done. Their transaction was lost: the cancel must not be told that no such
+// message is there.
+func TestCancelAgain(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newReal(t, d)
+		message := s.Stored("a", soon)
+		cancel := s.Insert(insert{ID: "a", Key: "k", Verb: table.VerbCancel})
+		replace := s.Insert(insert{ID: "a", Key: "k", Verb: table.VerbReplace, Topic: "t", DueMs: s.Due(far)})
+		due := s.Due(2 * soon)
+		move := s.Insert(insert{ID: "a", Key: "k", Verb: table.VerbReschedule, DueMs: due})
+		token := func(number int64) string {
+			r, _ := s.Read(number)
+			return r.Token
+		}
+		o := store.Operation{ID: "a", Key: "k", Token: token(move), Target: token(message)}
+		require.Equal(t, store.Done, s.Store.Rows().RescheduleRow(t.Context(), o, time.UnixMilli(due)).Code)
+
+		s.start()
+		s.RequireState(move, table.StateStored)
+		require.Equal(t, reasonLater, s.RequireState(cancel, table.StateSuperseded))
+		require.Equal(t, reasonLater, s.RequireState(replace, table.StateSuperseded))
+		s.RequireState(message, table.StateStored)
+		require.Equal(t, due, s.Find("k", "a").DueAt.UnixMilli())
+	})
+}
+
+// TestCancelledAtOnce: what is judged in one transaction knows how the message has ended there.
+func TestCancelledAtOnce(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newReal(t, d)
+		message := s.Insert(insert{ID: "a", DueMs: s.Due(soon)})
+		first := s.Insert(insert{ID: "a", Verb: table.VerbCancel})
+		second := s.Insert(insert{ID: "a", Verb: table.VerbCancel})
+		d.Exec(t, "UPDATE {t} SET target = NULL WHERE id IN (?, ?)", first, second) // They have not seen the message.
+		s.start()
+		s.RequireState(first, table.StateCancelled)
+		s.RequireState(second, table.StateCancelled)
+		s.RequireState(message, table.StateCancelled)
+	})
+}

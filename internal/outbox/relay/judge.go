@@ -200,6 +200,8 @@ func judge(s situation, answer store.Answer) verdict {
 		return v
 	case store.NotFound:
 		return s.notFound()
+	case store.EndedMoved: // By one after it, whose transaction was lost.
+		return late()
 	case store.NoBody:
 		return verdict{op: table.Update{State: table.StateRefused, Reason: reasonNoBody}}
 	default:

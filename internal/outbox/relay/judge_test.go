@@ -61,14 +61,17 @@ var judged = map[string]map[string]string{
 	"cancel": {
 		"done": "cancelled cancelled", "maybe": "unknown cancelled", "in flight": "too_late -", "not found": "cancelled cancelled",
 		"was published": "too_late published", "was cancelled": "cancelled cancelled", "was cancelled, maybe": "unknown cancelled", "no body": "refused -",
+		"moved": "superseded -",
 	},
 	"reschedule": {
 		"done": "stored stored+moved", "maybe": "unknown stored+moved+maybe", "in flight": "too_late -", "not found": "stored moved",
 		"was published": "too_late published", "was cancelled": "too_late cancelled", "was cancelled, maybe": "too_late cancelled", "no body": "refused -",
+		"moved": "superseded -",
 	},
 	"replace": {
 		"done": "lives cancelled", "maybe": "lives cancelled", "in flight": "- - stop", "not found": "lives cancelled",
 		"was published": "lives published", "was cancelled": "lives cancelled", "was cancelled, maybe": "lives cancelled", "no body": "refused -",
+		"moved": "superseded -",
 	},
 }
 

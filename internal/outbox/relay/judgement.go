@@ -202,7 +202,10 @@ func (j *judgement) setHead(c table.Update) {
 	}
 	head.State = c.State
 	if c.State > table.StateStored {
-		j.group.Head = nil
-		j.group.Ended[head.Number] = c.End()
+		how := c.End()
+		j.group.Head, j.group.Last, j.group.Ended[head.Number] = nil, table.StatePending, how
+		if how == table.StatePublished || how == table.StateCancelled {
+			j.group.Last = how
+		}
 	}
 }

@@ -25,6 +25,7 @@ type oneMessage struct {
 	why       map[int64]string
 	published map[int64]time.Time // first, by the number of the message's row
 	meant     map[int64]int64     // the message's row, by an operation's that was asked for
+	hidden    func(int64) bool    // rows that are not committed yet
 
 	live     string // the token
 	due      int64
@@ -38,9 +39,9 @@ type oneMessage struct {
 func (m *oneMessage) outlook() outlook { return outlook{now: m.now, horizon: time.Hour} }
 
 // trouble is what may happen between two calls: time passes, the message is published where it is due, or
-// Redis loses all that it has.
+// goes back though it was, or Redis loses all that it has.
 func (m *oneMessage) trouble() {
-	switch rapid.SampledFrom([]string{"", "", "time", "time", "publish", "publish", "lose"}).Draw(m.t, "trouble") {
+	switch rapid.SampledFrom([]string{"", "", "time", "time", "publish", "publish", "reclaim", "lose"}).Draw(m.t, "trouble") {
 	case "time":
 		m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int{1, 5, 30}).Draw(m.t, "passes")) * time.Second)
 	case "publish":
@@ -53,10 +54,24 @@ func (m *oneMessage) trouble() {
 		if m.inFlight = !m.inFlight; !m.inFlight {
 			m.gone[m.live], m.live = "p", ""
 		}
+	case "reclaim":
+		if !m.inFlight {
+			return
+		}
+		m.inFlight, m.marked = false, true
 	case "lose":
 		m.now = m.now.Add(time.Second)
 		m.live, m.inFlight, m.gone, m.born = "", false, map[string]string{}, m.now
 	}
+}
+
+// failover takes a mark back of which the row was told, as it is when a client reschedules the message.
+func (m *oneMessage) failover() {
+	r := m.rows[m.owner[m.live]]
+	if m.live == "" || m.inFlight || !m.marked || r.State != table.StateStored || r.Token != m.live {
+		return
+	}
+	r.Maybe, m.marked = true, false
 }
 
 // trace is how a token has ended, as the scripts leave it: p(ublished), c(ancelled), C: and a copy may be out, n: nobody
@@ -102,6 +117,8 @@ func (m *oneMessage) operate(op *table.Row, o store.Operation) store.Answer {
 	switch what := m.trace(o.Target); {
 	case isMove && m.live == o.Token:
 		return done
+	case isMove && m.trace(o.Token) == "C":
+		return store.Answer{Code: store.DoneMaybePublished}
 	case isMove && traces[m.trace(o.Token)] != 0:
 		return store.Answer{Code: store.Done}
 	case m.live == o.Target && m.inFlight:
@@ -114,6 +131,8 @@ func (m *oneMessage) operate(op *table.Row, o store.Operation) store.Answer {
 		return done
 	case traces[what] != 0:
 		return store.Answer{Code: traces[what]}
+	case strings.HasPrefix(what, "m") && what[1:] == m.live && !isMove:
+		return store.Answer{Code: store.EndedMoved}
 	}
 	if m.gone[o.Target] == "" {
 		m.gone[o.Target] = map[bool]string{false: "n", true: "m" + o.Token}[isMove]
@@ -132,7 +151,7 @@ func (m *oneMessage) group() *table.Group {
 		case r.Verb == table.VerbSchedule:
 			g.Ended[number] = table.Update{State: r.State, Reason: m.why[number]}.End()
 			g.Last = g.Ended[number]
-		case r.State == table.StatePending:
+		case r.State == table.StatePending && !m.hidden(number):
 			g.Operations = append(g.Operations, &r)
 		}
 	}
@@ -208,41 +227,52 @@ func (m *oneMessage) judge(isFaulty bool) {
 // before, unless they say that nobody knows.
 func TestJudgement(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		m := &oneMessage{
-			t: t, now: time.UnixMilli(1_700_000_000_000), rows: map[int64]*table.Row{}, why: map[int64]string{}, published: map[int64]time.Time{},
-			gone: map[string]string{}, meant: map[int64]int64{}, owner: map[string]int64{},
+	for range 30 { // Some of what may go wrong comes once in a thousand stories.
+		rapid.Check(t, judgementStory)
+	}
+}
+
+func judgementStory(t *rapid.T) {
+	m := &oneMessage{
+		t: t, now: time.UnixMilli(1_700_000_000_000), rows: map[int64]*table.Row{}, why: map[int64]string{}, published: map[int64]time.Time{},
+		gone: map[string]string{}, meant: map[int64]int64{}, owner: map[string]int64{},
+	}
+	due := func(label string) int64 {
+		return m.now.Add(time.Duration(rapid.SampledFrom([]int{-3, 20, 600}).Draw(t, label)) * time.Second).UnixMilli()
+	}
+	head := &table.Row{Number: 1, Token: "~token-of-message", DueMs: due("due"), CreatedMs: m.now.Add(-10 * time.Second).UnixMilli()}
+	head.Token = head.Token[:16]
+	m.rows[1] = head
+	if rapid.Bool().Draw(t, "put by its producer") {
+		m.put(head)
+	}
+	comes, rounds, after := map[int64]int{}, rapid.IntRange(0, 8).Draw(t, "rounds"), 0 // when operations come
+	for i := range int64(rapid.IntRange(0, 3).Draw(t, "operations")) {
+		op := &table.Row{Number: 2 + i, Identity: table.Identity{ID: "id"}, Token: fmt.Sprintf("~operation-%05d", i), DueMs: due("to"), CreatedMs: m.now.UnixMilli()}
+		op.Verb = rapid.SampledFrom([]table.Verb{table.VerbCancel, table.VerbReschedule, table.VerbReplace}).Draw(t, "verb")
+		after += rapid.SampledFrom([]int{0, 0, 1, 2, 4}).Draw(t, "after")
+		m.rows[op.Number], comes[op.Number] = op, after
+	}
+	for round := range rounds {
+		m.hidden = func(number int64) bool { return comes[number] > round }
+		m.trouble()
+		if rapid.IntRange(0, 3).Draw(t, "failover") == 0 {
+			m.failover()
 		}
-		due := func(label string) int64 {
-			return m.now.Add(time.Duration(rapid.SampledFrom([]int{-3, 20, 600}).Draw(t, label)) * time.Second).UnixMilli()
-		}
-		head := &table.Row{Number: 1, Token: "~token-of-message", DueMs: due("due"), CreatedMs: m.now.Add(-10 * time.Second).UnixMilli()}
-		head.Token = head.Token[:16]
-		m.rows[1] = head
-		if rapid.Bool().Draw(t, "put by its producer") {
-			m.put(head)
-		}
-		for i := range int64(rapid.IntRange(0, 3).Draw(t, "operations")) {
-			op := &table.Row{Number: 2 + i, Identity: table.Identity{ID: "id"}, Token: fmt.Sprintf("~operation-%05d", i), DueMs: due("to"), CreatedMs: m.now.UnixMilli()}
-			op.Verb = rapid.SampledFrom([]table.Verb{table.VerbCancel, table.VerbReschedule, table.VerbReplace}).Draw(t, "verb")
-			m.rows[op.Number] = op
-		}
-		for range rapid.IntRange(0, 8).Draw(t, "rounds") {
-			m.trouble()
-			m.judge(true)
-			m.requireTrue()
-		}
-		for range 20 { // What was in flight ends, and all is judged.
-			if m.inFlight {
-				m.gone[m.live], m.live, m.inFlight = "p", "", false
-			}
-			m.judge(false)
-		}
+		m.judge(true)
 		m.requireTrue()
-		for number, r := range m.rows {
-			require.NotEqual(t, table.StatePending, r.State, "%d is not judged: %s", number, r.Verb)
+	}
+	m.hidden = func(int64) bool { return false }
+	for range 20 { // What was in flight ends, and all is judged.
+		if m.inFlight {
+			m.gone[m.live], m.live, m.inFlight = "p", "", false
 		}
-	})
+		m.judge(false)
+	}
+	m.requireTrue()
+	for number, r := range m.rows {
+		require.NotEqual(t, table.StatePending, r.State, "%d is not judged: %s", number, r.Verb)
+	}
 }
 
 func (m *oneMessage) requireTrue() {

@@ -23,9 +23,11 @@ local function leave(ended, fate)
   redis.call('ZADD', KEYS[7], 'GT', until_ms, ended)
 end
 
--- How the row's token has ended: 13 published, 14 cancelled, 17 and a copy may be out, 8 nobody knows.
-local function fate(at)
+-- How the row's token has ended: 13 published, 14 cancelled, 17 and a copy may be out, 15 a later operation's is in
+-- force in its place, 8 nobody knows.
+local function fate(at, in_force)
   for hop = 1, 8 do
+    if at == in_force then return 15 end
     local what = redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[9], at) or ''
     local sign = string.sub(what, 1, 1)
     if sign == 'p' then return 13 elseif sign == 'c' then return 14 elseif sign == 'C' then return 17 elseif sign ~= 'm' then return 8 end
@@ -63,7 +65,7 @@ local function cancel(token, id, target, life)
   local code = maybe and maybe ~= '0' and 9 or 7
   local how = code == 9 and 'C' or 'c'
   if not found then
-    code = target ~= '' and fate(target) or 8
+    code = target ~= '' and fate(target, theirs and string.sub(theirs, 15, 30)) or 8
     if code ~= 8 or target == '' or ARGV[5] ~= '1' then return code end
   end
 

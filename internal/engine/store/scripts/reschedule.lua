@@ -58,7 +58,8 @@ local function reschedule(token, id, when, row, target, life)
   if topics and (stored or waits or dead) and not topics[topic_of(stored or '', 31)] then return 16, 0 end
   if stored and not waits and not dead then return 3, 0 end
   if not ended then
-    if row and fate(row, 8) then return 7, tonumber(when) end
+    local own = row and fate(row, 8)
+    if own then return own == 17 and 9 or 7, tonumber(when) end
     local code = row and fate(target, 8) or 8
     if code == 8 and target ~= '' and ARGV[5] == '1' then
       redis.call('ZREM', KEYS[7], '')
