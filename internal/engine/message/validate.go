@@ -15,10 +15,11 @@ const (
 	Kafka    SinkType = "kafka"
 	NATS     SinkType = "nats"
 	RabbitMQ SinkType = "rabbitmq"
+	Redis    SinkType = "redis" // Streams
 )
 
 // Limits on what a producer may schedule. They keep a message inside the
-// defaults of all three brokers.
+// defaults of all brokers.
 const (
 	MaxIDLength      = 255
 	MaxKeyLength     = 255
