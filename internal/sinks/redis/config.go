@@ -58,6 +58,7 @@ func Tune(options *goredis.UniversalOptions, config Config) error {
 	}
 	options.ReadTimeout, options.WriteTimeout, options.ContextTimeoutEnabled = timeout, timeout, true
 	options.MaxRetries, options.DialerRetries = -1, 1
+	options.Protocol = 2 // Nothing is pushed, and so no reply is looked at twice.
 	options.PoolSize, options.PipelinePoolSize = connectionsMost, pipelinesMost
 	return nil
 }

@@ -103,8 +103,9 @@ func (s *Sink) submit(items []item) {
 			err := message.CheckTopic(message.Redis, i.message().Topic)
 			if err == nil {
 				q := s.queueOf(i.message().Topic)
-				q.waiting = append(q.waiting, i)
-				s.open(q)
+				if q.waiting = append(q.waiting, i); len(q.waiting) == 1 { // Else a lane comes for it, too.
+					s.open(q)
+				}
 				break
 			}
 			i.index, ok = i.call.chains.Settle(i.index, s.classify(err, false), i.call.outcomes)

@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"errors"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -84,7 +86,11 @@ func (s *socket) Read(p []byte) (int, error) {
 	if err := s.Conn.SetReadDeadline(since(s.read.Load())); err != nil {
 		return 0, err
 	}
-	return s.Conn.Read(p)
+	n, err := s.Conn.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.read.Store(1) // Who reads once more has waited already.
+	}
+	return n, err
 }
 
 // Write implements [net.Conn].
