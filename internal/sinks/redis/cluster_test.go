@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/redis"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
@@ -184,7 +185,7 @@ func publishNumbers(t *testing.T, sink sinks.Sink, topic string, stop <-chan str
 		}
 		number += len(batch)
 		if acknowledged.Add(int64(answered)); answered == 0 {
-			time.Sleep(20 * time.Millisecond) // As a poller that parks the route.
+			wait.Sleep(t.Context(), 20*time.Millisecond) // As a poller that parks the route.
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (c Config) timeout() (time.Duration, error) {
 }
 
 const (
-	// pipelinesMost bounds the pipelines to each node at a time: the lanes of several streams
+	// pipelinesMost bounds the pipelines to each node at a time: the senders of several streams
 	// meet at a node of a Cluster.
 	pipelinesMost = 16
 	// connectionsMost bounds the connections to each node that carry none: those of Ping and

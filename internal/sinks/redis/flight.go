@@ -2,7 +2,6 @@ package redis
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"sync/atomic"
 
@@ -29,7 +28,7 @@ const (
 
 var errWithdrawn = errors.New("withdrawn before it was handed over")
 
-// flight is a pipeline of one XADD for each item. A lane has one, whose memory it uses
+// flight is a pipeline of one XADD for each item. A sender has one, whose memory it uses
 // again.
 type flight struct {
 	sink  *Sink
@@ -112,7 +111,7 @@ func (f *flight) encode() {
 		}
 		begin = f.ends[n]
 		f.args = append(f.args, FieldBody, &f.payloads[n])
-		f.commands = append(f.commands, xadd{goredis.NewStringCmd(context.Background(), f.args[first:len(f.args):len(f.args)]...)})
+		f.commands = append(f.commands, xadd{goredis.NewStringCmd(f.sink.root, f.args[first:len(f.args):len(f.args)]...)})
 		i.call.encoding.Done()
 	}
 }

@@ -63,17 +63,13 @@ func askLimit(ctx context.Context, server *goredis.Client) (int, error) {
 	const setting = "proto-max-bulk-len"
 	settings, err := server.ConfigGet(ctx, setting).Result()
 	_, isRefusal := refusals[code(err)]
-	switch {
-	case isRefusal && code(err) != "NOPERM", err != nil && !isReply(err):
+	if isRefusal && code(err) != "NOPERM" || err != nil && !isReply(err) {
 		return 0, fmt.Errorf("ask for %s: %w", setting, err)
-	case err != nil:
-		return limitDefault, nil
 	}
-	most, err := strconv.Atoi(settings[setting])
-	if err != nil {
-		return limitDefault, nil
+	if most, err := strconv.Atoi(settings[setting]); err == nil {
+		return most, nil
 	}
-	return most, nil
+	return limitDefault, nil
 }
 
 // serverOf is the client of the server that holds the topic.

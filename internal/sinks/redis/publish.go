@@ -8,13 +8,13 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// The way of a batch. Publish puts the first message of each chain into a queue. The lanes
+// The way of a batch. Publish puts the first message of each chain into a queue. The senders
 // of the queue take what waits, of all calls, as one pipeline at a time. When it is
 // answered, the outcomes are reported, and the next messages of the chains wait.
 
 const (
-	// lanesMost is how many pipelines of a queue are under way at a time.
-	lanesMost = 4
+	// sendersMost is how many pipelines of a queue are under way at a time.
+	sendersMost = 4
 	// pipelineBytes and pipelineMessages bound a pipeline. One message may be larger.
 	pipelineBytes    = 64 << 10
 	pipelineMessages = 500
@@ -47,7 +47,7 @@ func (i item) message() *message.Message { return &i.call.batch[i.index] }
 type queue struct {
 	name    string
 	waiting []item
-	lanes   int
+	senders int
 }
 
 // Publish implements [sinks.Sink].
@@ -61,7 +61,7 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 		for n, index := range c.chains.Heads() {
 			heads[n] = item{c, index}
 		}
-		s.submit(heads)
+		s.submit(heads) //nolint:contextcheck // A pipeline is of several calls.
 	}
 	select {
 	case <-outcomes.Done():
@@ -103,7 +103,7 @@ func (s *Sink) submit(items []item) {
 			err := message.CheckTopic(message.Redis, i.message().Topic)
 			if err == nil {
 				q := s.queueOf(i.message().Topic)
-				if q.waiting = append(q.waiting, i); len(q.waiting) == 1 { // Else a lane comes for it, too.
+				if q.waiting = append(q.waiting, i); len(q.waiting) == 1 { // Else a sender comes for it, too.
 					s.open(q)
 				}
 				break
@@ -127,16 +127,16 @@ func (s *Sink) queueOf(topic string) *queue {
 	return q
 }
 
-// open starts a lane for what waits, unless there are enough. It is called with s.mu held.
+// open starts a sender for what waits, unless there are enough. It is called with s.mu held.
 func (s *Sink) open(q *queue) {
-	if q.lanes < lanesMost && s.root.Err() == nil {
-		q.lanes++
-		s.lanes.Go(func() { s.lane(q) })
+	if q.senders < sendersMost && s.root.Err() == nil {
+		q.senders++
+		s.senders.Go(func() { s.run(q) })
 	}
 }
 
-// lane sends one pipeline after the other, until nothing waits.
-func (s *Sink) lane(q *queue) {
+// run sends one pipeline after the other, until nothing waits.
+func (s *Sink) run(q *queue) {
 	f := &flight{sink: s}
 	for s.take(q, f) {
 		f.encode()
@@ -146,7 +146,7 @@ func (s *Sink) lane(q *queue) {
 }
 
 // take moves from the queue to the flight what makes a pipeline. It is false where nothing
-// waits, and then the lane is over.
+// waits, and then the sender is over.
 func (s *Sink) take(q *queue, f *flight) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *Sink) take(q *queue, f *flight) bool {
 	if len(f.items) > 0 {
 		return true
 	}
-	if q.lanes--; q.lanes == 0 {
+	if q.senders--; q.senders == 0 {
 		delete(s.queues, q.name)
 	}
 	return false

@@ -32,14 +32,14 @@ const pingTimeout = 5 * time.Second
 var errClosed = errors.New("the sink is closed")
 
 // Sink publishes to one Redis, standalone, behind Sentinels or a Cluster. Its goroutines
-// are those of the lanes, which end when nothing waits; Close awaits them.
+// are those of the senders, which end when nothing waits; Close awaits them.
 type Sink struct {
 	client    goredis.UniversalClient
 	isCluster bool
 	timeout   time.Duration
 	root      context.Context //nolint:containedctx // the sink's life
 	stop      context.CancelFunc
-	lanes     sync.WaitGroup
+	senders   sync.WaitGroup
 
 	mu     sync.Mutex
 	queues map[string]*queue // by name
@@ -57,7 +57,7 @@ func New(client goredis.UniversalClient, config Config) (*Sink, error) {
 	}
 	s := &Sink{client: client, timeout: timeout, queues: map[string]*queue{}, limits: map[string]limit{}}
 	_, s.isCluster = client.(*goredis.ClusterClient)
-	s.root, s.stop = context.WithCancel(context.Background())
+	s.root, s.stop = context.WithCancel(context.Background()) //nolint:forbidigo // its own life, ended by Close
 	return s, nil
 }
 
@@ -87,7 +87,7 @@ func (s *Sink) Close(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.lanes.Wait()
+		s.senders.Wait()
 	}()
 	select {
 	case <-ended:
