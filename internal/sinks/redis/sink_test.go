@@ -59,7 +59,7 @@ func TestRefusals(t *testing.T) {
 		require.NoError(t, client.Do(t.Context(), args...).Err())
 	}
 	do("SET", "plain", "value")
-	do("ACL", "SETUSER", "bridge", "on", ">"+password, "~"+topic, "~plain", "+@all")
+	do("ACL", "SETUSER", "bridge", "on", ">"+password, "~"+topic, "~plain", "+xadd", "+ping", "+hello", "+client|setname")
 	login := b
 	login.options.Username, login.options.Password = "bridge", password
 	sink := login.newSink(t, redis.Config{})
