@@ -39,10 +39,10 @@ const (
 // Tune sets what a sink needs of its client: deadlines that count from the last progress of
 // a connection, few connections, and nothing that is sent again by itself. The other options
 // stay as they are; a Dialer must be set before.
-func Tune(options *goredis.UniversalOptions, config Config) error {
+func Tune(options *goredis.UniversalOptions, config Config) {
 	timeout, err := config.timeout()
 	if err != nil {
-		return err
+		return // New says so.
 	}
 	dial := options.Dialer
 	if dial == nil {
@@ -60,5 +60,4 @@ func Tune(options *goredis.UniversalOptions, config Config) error {
 	options.MaxRetries, options.DialerRetries = -1, 1
 	options.Protocol = 2 // Nothing is pushed, and so no reply is looked at twice.
 	options.PoolSize, options.PipelinePoolSize = connectionsMost, pipelinesMost
-	return nil
 }
