@@ -32,7 +32,7 @@ SEEDS ?= 2000
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit rates console deploy moves manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick rates console deploy moves manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PACKAGES)
+
+quick: ## Vet and test packages in seconds, without servers: tests that need one are skipped (PKG).
+	go vet $(PACKAGES)
+	go test -timeout=5m $(PACKAGES)
 
 sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM_FLAGS=-shrink; see internal/sim).
 	go run ./internal/sim/overlay $(CACHE)/sim

@@ -1,6 +1,8 @@
 package outbox
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -23,8 +25,8 @@ func (o *Outbox) checkSinks() error {
 		if !message.QueueName.MatchString(queue) {
 			return invalidQueue(queue)
 		}
-		if sink != Kafka && sink != NATS && sink != RabbitMQ {
-			return invalid("sink", string(sink), "Kafka, NATS or RabbitMQ")
+		if known := message.SinkTypes(); !slices.Contains(known, message.SinkType(sink)) {
+			return invalid("sink", string(sink), fmt.Sprintf("one of %v", known))
 		}
 	}
 	return nil

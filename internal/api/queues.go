@@ -125,7 +125,7 @@ func (s *snapshot) latenessOf(name string) *Lateness {
 // SinkView is a sink as it is now.
 type SinkView struct {
 	Name   string      `json:"name"`
-	Type   string      `json:"type" enum:"kafka,nats,rabbitmq"`
+	Type   string      `json:"type" doc:"The kind of broker, as the configuration calls it."`
 	Up     bool        `json:"up" doc:"Its broker answers the instance that was asked."`
 	Detail string      `json:"detail,omitempty" doc:"Why it is not up."`
 	Since  string      `json:"since,omitempty" format:"date-time" doc:"Since when it is up, or not, as far as the instance that was asked knows."`

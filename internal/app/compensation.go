@@ -6,15 +6,14 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
-	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
 // compensationRunner consumes the compensation messages of one queue.
 type compensationRunner struct {
-	source consumer.Source
+	source source.Source
 	writer *consumer.Writer
 }
 
@@ -35,8 +34,8 @@ func newConsumers(p outboxParams, rows consumer.Rows) ([]*compensationRunner, er
 		writer := consumer.NewWriter(consumer.WriterConfig{
 			Store: q.queue.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
 		})
-		source, err := newSource(p.Config.Sinks[sink], "delaybridge-compensation-"+name, consumer.Options{
-			Topic: topic, Group: consumer.Group(p.Config.Prefix, name), Ready: writer.Ready, Logger: logger,
+		source, err := p.Config.Sinks[sink].Settings("delaybridge-compensation-" + name).Source(source.Options{
+			Topic: topic, Group: source.Group(p.Config.Prefix, name), Ready: writer.Ready, Logger: logger,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("compensations of queue %s: %w", name, err)
@@ -44,19 +43,6 @@ func newConsumers(p outboxParams, rows consumer.Rows) ([]*compensationRunner, er
 		runners = append(runners, &compensationRunner{source: source, writer: writer})
 	}
 	return runners, nil
-}
-
-func newSource(cfg config.Sink, client string, options consumer.Options) (consumer.Source, error) {
-	switch cfg.Type {
-	case message.NATS:
-		return consumer.NewNATS(natsConfig(cfg, client), options)
-	case message.RabbitMQ:
-		return consumer.NewRabbitMQ(rabbitConfig(cfg, client), options)
-	case message.Kafka:
-		return consumer.NewKafka(kafkaConfig(cfg, client), options)
-	default:
-		return nil, unknownSink(cfg.Type)
-	}
 }
 
 // compensated counts for the metrics.

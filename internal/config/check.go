@@ -187,16 +187,6 @@ func (c checker) listener(path, address string) {
 	}
 }
 
-// addresses checks the addresses of servers.
-func (c checker) addresses(path string, addresses []string) {
-	for _, address := range addresses {
-		host, port, err := net.SplitHostPort(address)
-		if err != nil || host == "" || !isPort(port) || port == "0" {
-			c.add(path, "%q is no address, give host:port", address)
-		}
-	}
-}
-
 func isPort(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && strconv.FormatUint(n, 10) == text

@@ -30,13 +30,62 @@ type remover interface {
 // structure fills a section. node is nil where the file does not have it.
 func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 	nodes := d.mapping(path, node)
-	fields := fieldsOf(v.Type())
-	known := make([]string, len(fields))
-	for i, f := range fields {
-		known[i] = f.name
-		d.field(join(path, f.name), nodes.values[f.name], v.FieldByIndex(f.index), f)
+	all := fieldsOf(v.Type())
+	variant, of := d.variant(path, nodes, v, all)
+	fields := ofVariant(all, variant)
+	for _, f := range fields {
+		if f.name != of {
+			d.field(join(path, f.name), nodes.values[f.name], v.FieldByIndex(f.index), f)
+		}
 	}
-	for _, key := range nodes.keys {
+	d.refuse(path, nodes.keys, v, all)
+	pairSecrets(d.problems, path, v, fields)
+	for _, f := range fields {
+		if variant != "" || of == "" || f.name == of {
+			d.require(path, v, f)
+		}
+	}
+	for _, f := range ofVariant(all, "") {
+		isOwn := slices.ContainsFunc(fields, func(own field) bool { return own.name == f.name })
+		if full := join(path, f.name); !isOwn && d.given(full) {
+			d.add(full, "is a key of %s %s, this one is %s", of, strings.Join(variantsOf(all, f.name), " and "), variant)
+		}
+	}
+}
+
+// variant fills the key that tells which variant a section is, and returns both; "" of a
+// section that has none.
+func (d *decoder) variant(path string, nodes mapping, v reflect.Value, all []field) (value, key string) {
+	s, ok := reflect.TypeAssert[variant](v)
+	if !ok {
+		return "", ""
+	}
+	_, key = s.variant()
+	f := all[slices.IndexFunc(all, func(f field) bool { return f.name == key })]
+	d.field(join(path, key), nodes.values[key], v.FieldByIndex(f.index), f)
+	s, _ = reflect.TypeAssert[variant](v)
+	return s.variant()
+}
+
+// variantsOf are those that have a key of that name.
+func variantsOf(all []field, name string) (variants []string) {
+	for _, f := range all {
+		if f.name == name {
+			variants = append(variants, f.only...)
+		}
+	}
+	return variants
+}
+
+// refuse refuses the keys that the section has in no variant.
+func (d *decoder) refuse(path string, keys []string, v reflect.Value, all []field) {
+	var known []string
+	for _, f := range all {
+		if !slices.Contains(known, f.name) {
+			known = append(known, f.name)
+		}
+	}
+	for _, key := range keys {
 		if slices.Contains(known, key) {
 			continue
 		}
@@ -46,8 +95,6 @@ func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 		}
 		d.add(join(path, key), "unknown key, known are %s%s", strings.Join(known, ", "), DidYouMean(key, known))
 	}
-	pairSecrets(d.problems, path, v, fields)
-	d.variant(path, v, fields)
 }
 
 // mapping is a YAML mapping with its keys in the order of the file.
@@ -269,28 +316,7 @@ func pairSecrets(p *problems, path string, v reflect.Value, fields []field) {
 	}
 }
 
-// variant refuses the keys of other variants of a section, and asks for those
-// that this one needs.
-func (d *decoder) variant(path string, v reflect.Value, fields []field) {
-	value, key := "", ""
-	if s, ok := reflect.TypeAssert[variant](v); ok {
-		if value, key = s.variant(); value == "" {
-			d.require(path, v, fields[slices.IndexFunc(fields, func(f field) bool { return f.name == key })])
-			return
-		}
-	}
-	for _, f := range fields {
-		switch {
-		case f.of(value):
-			d.require(path, v, f)
-		case d.given(join(path, f.name)):
-			d.add(join(path, f.name), "is a key of %s %s, this one is %s", key, strings.Join(f.only, " and "), value)
-		default:
-			v.FieldByIndex(f.index).SetZero()
-		}
-	}
-}
-
+// require asks for a key that must be given.
 func (d *decoder) require(path string, v reflect.Value, f field) {
 	full := join(path, f.name)
 	fv := v.FieldByIndex(f.index)

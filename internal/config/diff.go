@@ -12,7 +12,11 @@ import (
 // configuration names its own.
 func Diff(a, b *Config) []string {
 	paths := []string{}
-	diff("", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), func(path string) { paths = append(paths, path) })
+	diff("", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem(), func(path string) {
+		if !slices.Contains(paths, path) { // Of a sink of another type.
+			paths = append(paths, path)
+		}
+	})
 	if !a.named && !b.named {
 		paths = slices.DeleteFunc(paths, func(path string) bool { return path == "instance" })
 	}

@@ -96,7 +96,7 @@ func (m *matches) find(path string, parent field, node *yaml.Node, rest string) 
 		return
 	}
 	nodes := maps.Collect(children(node))
-	for _, f := range fieldsOf(section(t)) {
+	for _, f := range ofVariant(fieldsOf(section(t)), "") {
 		m.step(join(path, f.name), f, nodes[f.name], rest)
 	}
 }

@@ -34,8 +34,8 @@ log: {level: info}
 	assert.Equal(t, 8, config.Queues["a"].Shards)
 	assert.Equal(t, 4, config.Queues["a__b"].Shards)
 	kafka := config.Sinks["log_a"]
-	assert.Equal(t, []string{"b:1", "c:2"}, kafka.Brokers)
-	assert.Equal(t, "#${x}: y", reveal(t, kafka.SASL.Password))
+	assert.Equal(t, []string{"b:1", "c:2"}, kafka.Kafka.Brokers)
+	assert.Equal(t, "#${x}: y", reveal(t, kafka.Kafka.SASL.Password))
 	assert.Equal(t, "name", config.Sinks["n"].TLS.ServerName)
 	assert.Equal(t, "debug", config.Log.Level, "of two with one name the last counts")
 }

@@ -42,19 +42,30 @@ type field struct {
 	doc    string
 }
 
-// fieldsOf returns the keys of a section in their order. Those of a struct that
-// is inline are the section's own.
+// fieldsOf returns the keys of a section in their order. Those of a struct that is inline
+// are the section's own, and where that struct is of some variants only, so are its keys:
+// variants may have keys of one name. The key that tells the variant, unless it lists its
+// values, has those of the structs.
 func fieldsOf(section reflect.Type) []field {
 	fields := make([]field, 0, section.NumField())
+	var variants []string
 	for i := range section.NumField() {
-		if !section.Field(i).IsExported() {
-			continue
-		}
 		tag := section.Field(i).Tag
 		name, option, _ := strings.Cut(tag.Get("yaml"), ",")
+		if !section.Field(i).IsExported() || name == "-" {
+			continue
+		}
 		if option == "inline" {
 			for _, f := range fieldsOf(section.Field(i).Type) {
 				f.index = append([]int{i}, f.index...)
+				if f.only == nil {
+					f.only = splitTag(tag.Get("only"))
+				}
+				for _, variant := range f.only {
+					if !slices.Contains(variants, variant) {
+						variants = append(variants, variant)
+					}
+				}
 				fields = append(fields, f)
 			}
 			continue
@@ -68,7 +79,25 @@ func fieldsOf(section reflect.Type) []field {
 		f.fallback, f.hasFallback = tag.Lookup("default")
 		fields = append(fields, f)
 	}
+	for i := range fields {
+		if fields[i].enum == nil && isVariantKey(fields[i].name) {
+			fields[i].enum = variants
+		}
+	}
 	return fields
+}
+
+// ofVariant returns the keys that one variant of a section has: where its variant is not
+// known, the first of each name.
+func ofVariant(fields []field, variant string) []field {
+	var own []field
+	for _, f := range fields {
+		isTwice := slices.ContainsFunc(own, func(other field) bool { return other.name == f.name })
+		if f.of(variant) || variant == "" && !isTwice {
+			own = append(own, f)
+		}
+	}
+	return own
 }
 
 func splitTag(tag string) []string {

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
+	"github.com/delaybridge/delaybridge/internal/sinks/kafka"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 	"github.com/delaybridge/delaybridge/internal/tlsserver"
 )
@@ -114,7 +115,7 @@ func TestTagsAreRight(t *testing.T) {
 	t.Parallel()
 	for _, section := range []reflect.Type{
 		reflect.TypeFor[Config](), reflect.TypeFor[Redis](), reflect.TypeFor[Queue](), reflect.TypeFor[Retry](), reflect.TypeFor[Sink](),
-		reflect.TypeFor[SASL](), reflect.TypeFor[Admin](), reflect.TypeFor[Log](), reflect.TypeFor[Poller](), reflect.TypeFor[Outbox](), reflect.TypeFor[tlsclient.Files](), reflect.TypeFor[Auth](), reflect.TypeFor[Encryption](), reflect.TypeFor[tlsserver.Files](),
+		reflect.TypeFor[kafka.SASL](), reflect.TypeFor[Admin](), reflect.TypeFor[Log](), reflect.TypeFor[Poller](), reflect.TypeFor[Outbox](), reflect.TypeFor[tlsclient.Files](), reflect.TypeFor[Auth](), reflect.TypeFor[Encryption](), reflect.TypeFor[tlsserver.Files](),
 	} {
 		fields := fieldsOf(section)
 		for _, f := range fields {
@@ -139,7 +140,7 @@ func TestPrint(t *testing.T) {
 `), append(environ, "DELAYBRIDGE__SINKS__N__URL=nats://hunter2@a:4222", "DELAYBRIDGE__SINKS__N__USER=", "DELAYBRIDGE__SINKS__N__PASSWORD="))
 	require.NoError(t, err)
 	withFile := config.Sinks["n"]
-	withFile.URL, withFile.Login.TokenFile = "nats://a:4222", token
+	withFile.NATS.URL, withFile.NATS.TokenFile = "nats://a:4222", token
 	config.Sinks["m"] = withFile
 
 	var out bytes.Buffer

@@ -3,6 +3,8 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
+	"github.com/delaybridge/delaybridge/internal/sinks/kind"
+	"github.com/delaybridge/delaybridge/internal/sinks/nats"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -35,7 +39,7 @@ func TestDefaults(t *testing.T) {
 			Retry:  Retry{Initial: time.Second, Max: 10 * time.Minute, Attempts: 25},
 			Canary: Canary{Every: 30 * time.Second},
 		}},
-		Sinks:        map[string]Sink{"events": {Type: message.NATS, PublishTimeout: 10 * time.Second, URL: "nats://127.0.0.1:4222"}},
+		Sinks:        map[string]Sink{"events": {Type: message.NATS, PublishTimeout: 10 * time.Second, Kinds: Kinds{NATS: nats.Config{URL: "nats://127.0.0.1:4222"}}}},
 		Admin:        Admin{Listen: "127.0.0.1:8080"},
 		Poller:       Poller{Batch: 500, InFlight: 4, ClaimTimeout: time.Minute, MaxSleep: 2 * time.Second, Lease: 5 * time.Second},
 		Log:          Log{Level: "info", Format: "auto"},
@@ -93,12 +97,12 @@ func TestEveryKindOfValue(t *testing.T) {
 	assert.Equal(t, Size(1<<20), orders.MaxMessage)
 	assert.Equal(t, Size(1000), config.Queues["mails"].MaxMessage)
 	kafka := config.Sinks["k"]
-	assert.Equal(t, SASLScramSHA512, kafka.SASL.Mechanism)
-	assert.Equal(t, "007", reveal(t, kafka.SASL.Password))
+	assert.Equal(t, "scram-sha-512", kafka.Kafka.SASL.Mechanism)
+	assert.Equal(t, "007", reveal(t, kafka.Kafka.SASL.Password))
 	assert.NotNil(t, kafka.TLS)
-	assert.Zero(t, kafka.Connections, "a default of another type")
-	assert.Equal(t, []string{"amqps://a", "amqps://b"}, config.Sinks["r"].URLs())
-	assert.Equal(t, []string{"nats://a:4222", "nats://b:4222"}, config.Sinks["n"].URLs())
+	assert.Zero(t, kafka.RabbitMQ.Connections, "a default of another type")
+	assert.Equal(t, []string{"amqps://a", "amqps://b"}, kind.SplitURLs(config.Sinks["r"].RabbitMQ.URL))
+	assert.Equal(t, "nats://a:4222,b:4222", config.Sinks["n"].NATS.URL)
 	assert.Nil(t, config.Sinks["n"].TLS)
 }
 
@@ -245,4 +249,18 @@ func TestParseShift(t *testing.T) {
 		_, err := ParseShift(text)
 		require.Error(t, err, text)
 	}
+}
+
+// TestKinds: each kind of broker whose topics are known is in the list, and no other.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	var listed []message.SinkType
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Kinds]()) {
+		sink := Sink{Type: message.SinkType(f.Tag.Get("only")), PublishTimeout: time.Minute}
+		assert.Equal(t, f.Type, reflect.TypeOf(sink.Settings("x")))
+		listed = append(listed, sink.Type)
+	}
+	slices.Sort(listed)
+	assert.Equal(t, message.SinkTypes(), listed)
+	assert.Nil(t, Sink{Type: "mqtt"}.Settings(""))
 }

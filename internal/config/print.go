@@ -39,10 +39,10 @@ func sectionNode(v reflect.Value) *yaml.Node {
 	if s, ok := reflect.TypeAssert[variant](v); ok {
 		value, _ = s.variant()
 	}
-	fields := fieldsOf(v.Type())
+	fields := ofVariant(fieldsOf(v.Type()), value)
 	for _, f := range fields {
 		fv := v.FieldByIndex(f.index)
-		if !f.of(value) || fv.IsZero() && !f.hasFallback || f.typ == secretType && hasFile(v, fields, f.name) {
+		if fv.IsZero() && !f.hasFallback || f.typ == secretType && hasFile(v, fields, f.name) {
 			continue
 		}
 		node.Content = append(node.Content, textNode(f.name), valueNode(fv, f))

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/invopop/jsonschema"
 
@@ -68,9 +71,9 @@ func describe(schema *jsonschema.Schema, t reflect.Type) {
 		if !ok {
 			continue
 		}
-		property.Description = f.doc
-		if f.doc == "" {
-			property.Description = tlsDocs[f.name]
+		doc := cmp.Or(f.doc, tlsDocs[f.name])
+		if !strings.Contains(property.Description, doc) { // Variants may have keys of one name.
+			property.Description = strings.TrimSpace(property.Description + " " + doc)
 		}
 		limit(property, f)
 		switch {
@@ -137,9 +140,9 @@ func variantSchema(t reflect.Type, variant string) *jsonschema.Schema {
 			if !f.hasFallback || f.fallback != variant {
 				result.If.Required = []string{f.name}
 			}
-		case !f.of(variant):
+		case !slices.ContainsFunc(ofVariant(fieldsOf(t), variant), func(own field) bool { return own.name == f.name }):
 			then.Properties.Set(f.name, jsonschema.FalseSchema)
-		case f.required && len(f.only) > 0:
+		case f.required && f.of(variant) && len(f.only) > 0:
 			then.Required = append(then.Required, f.name)
 		}
 	}

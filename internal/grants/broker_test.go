@@ -23,10 +23,10 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/app"
-	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/grants"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -96,7 +96,7 @@ func TestNATS(t *testing.T) {
 			require.Len(t, subjects, natsRights)
 			if n == 0 {
 				server, js := startNATS(t, cfg, user)
-				for _, stream := range []string{"orders", strings.ReplaceAll(consumer.DeadTopic(compensations), ".", "-")} {
+				for _, stream := range []string{"orders", strings.ReplaceAll(source.DeadTopic(compensations), ".", "-")} {
 					require.Eventually(t, func() bool { return stored(t, js, stream) == 1 }, soon, 20*time.Millisecond, stream)
 				}
 				assert.NotContains(t, server.Log(), "Violation")
@@ -126,7 +126,7 @@ func startNATS(t *testing.T, cfg *config.Config, user string) (*testenv.Server, 
 	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "orders", Subjects: []string{"order.>"}})
 	require.NoError(t, err)
 	sink := cfg.Sinks["events"]
-	sink.URL = server.URL()
+	sink.NATS.URL = server.URL()
 	cfg.Sinks["events"] = sink
 	live(t, cfg)
 	require.Eventually(t, func() bool {
@@ -151,7 +151,10 @@ func stored(t *testing.T, js jetstream.JetStream, stream string) uint64 {
 func TestRabbitMQ(t *testing.T) {
 	t.Parallel()
 	const exchange = "amq.topic"
-	configured, write, read := grants.RabbitMQ(configure(t, `{type: rabbitmq, url: "amqp://r", exchange: amq.topic}`), "events")
+	lines := grants.Lines(configure(t, `{type: rabbitmq, url: "amqp://r", exchange: amq.topic}`), "events")
+	words := regexp.MustCompile(`^rabbitmqctl set_permissions .* '([^']*)' '([^']*)' '([^']*)'$`).FindStringSubmatch(lines[0])
+	require.NotNil(t, words, lines[0])
+	configured, write, read := words[1], words[2], words[3]
 	quote := func(text string) string { return strings.ReplaceAll(text, `\`, `\\`) }
 	rights := map[string][3]string{
 		"all": {configured, write, read}, "no-configure": {"", write, read}, "no-write": {configured, "", read}, "no-read": {configured, write, ""},
@@ -193,7 +196,7 @@ func TestRabbitMQ(t *testing.T) {
 			assert.Eventually(t, refused, soon, 50*time.Millisecond, host)
 			continue
 		}
-		for _, queue := range []string{"order.timeout", consumer.DeadTopic(compensations)} {
+		for _, queue := range []string{"order.timeout", source.DeadTopic(compensations)} {
 			assert.Eventually(t, func() bool { return waiting(t, root, queue) == 1 }, soon, 100*time.Millisecond, queue)
 		}
 		assert.False(t, refused())

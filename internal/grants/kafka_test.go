@@ -11,10 +11,10 @@ import (
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/grants"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 // kafkaRights is how many lines the bridge needs in these tests.
@@ -40,7 +40,7 @@ listener.name.plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.
 	admin := &kafka.Client{Addr: kafka.TCP(server.Addr()), Timeout: time.Minute, Transport: transport}
 	for n := range kafkaRights + 1 {
 		topic, compensated := fmt.Sprintf("order%d.timeout", n), fmt.Sprint("compensations", n)
-		dead := consumer.DeadTopic(compensated)
+		dead := source.DeadTopic(compensated)
 		makeTopic(t, admin, topic)
 		cfg := configureFor(t, fmt.Sprintf("order%d.*", n), compensated,
 			fmt.Sprintf("{type: kafka, brokers: [%q], sasl: {mechanism: plain, username: u%d, password: p}}", server.Addr(), n))
@@ -104,7 +104,7 @@ func allowAllBut(t *testing.T, admin *kafka.Client, cfg *config.Config, one int)
 	if one >= 0 {
 		given--
 	}
-	require.Eventually(t, func() bool { return rulesOf(t, admin, cfg.Sinks["events"].SASL.Username) == given }, soon, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return rulesOf(t, admin, cfg.Sinks["events"].Kafka.SASL.Username) == given }, soon, 20*time.Millisecond)
 	return left
 }
 

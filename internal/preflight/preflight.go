@@ -59,7 +59,7 @@ func (f *Flight) Steps() ([]check.Step, error) {
 	for _, name := range slices.Sorted(maps.Keys(f.config.Sinks)) {
 		cfg := f.config.Sinks[name]
 		// A sink logs what it meets; here its findings tell that.
-		sink, err := app.NewSink(cfg, "delaybridge-check", slog.New(slog.DiscardHandler))
+		sink, err := cfg.Settings("delaybridge-check").Open(slog.New(slog.DiscardHandler))
 		if err != nil {
 			return nil, fmt.Errorf("sinks.%s: %w", name, err)
 		}

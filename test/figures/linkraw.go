@@ -49,9 +49,9 @@ func newRawSink(broker, addr string) (sinks.Sink, error) {
 	const name = "figures"
 	switch broker {
 	case "nats":
-		return nats.New(nats.Config{Servers: []string{"nats://" + addr}, Name: name}, slog.New(slog.DiscardHandler))
+		return nats.New(nats.Config{URL: "nats://" + addr, Name: name}, slog.New(slog.DiscardHandler))
 	case "rabbitmq":
-		config := rabbitmq.Config{URLs: []string{"amqp://guest:guest@" + addr + "/"}, Name: name}
+		config := rabbitmq.Config{URL: "amqp://guest:guest@" + addr + "/", Name: name}
 		return rabbitmq.New(config, slog.New(slog.DiscardHandler))
 	default:
 		return kafka.New(kafka.Config{Brokers: []string{addr}, Name: name}, slog.New(slog.DiscardHandler))

@@ -11,6 +11,7 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
@@ -76,8 +77,11 @@ func (c *Cluster) JetStream() jetstream.JetStream { return c.js }
 // Stream makes a stream, with a replica on each server, for the subject that is its name.
 func (c *Cluster) Stream(name string) {
 	c.t.Helper()
-	_, err := c.js.CreateStream(c.t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}, Replicas: replicas})
-	require.NoError(c.t, err)
+	config := jetstream.StreamConfig{Name: name, Subjects: []string{name}, Replicas: replicas}
+	require.EventuallyWithT(c.t, func(collect *assert.CollectT) { // A server that has just begun may not count as a peer yet.
+		_, err := c.js.CreateStream(c.t.Context(), config)
+		require.NoError(collect, err)
+	}, time.Minute, 100*time.Millisecond)
 }
 
 // leader is who leads the stream; "" where nobody does, or too few replicas follow.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 // HeaderReason says in the dead topic why a message is there.
@@ -20,7 +21,7 @@ const reasonMax = 200
 
 // bury puts deliveries into the dead topic, as they came. Only what the broker
 // has acknowledged there is done.
-func (w *Writer) bury(ctx context.Context, batch []*Delivery, indices []int, errs []error) {
+func (w *Writer) bury(ctx context.Context, batch []*delivery, indices []int, errs []error) {
 	if len(indices) == 0 {
 		return
 	}
@@ -30,19 +31,19 @@ func (w *Writer) bury(ctx context.Context, batch []*Delivery, indices []int, err
 		sum := sha256.Sum256(batch[i].Body)
 		name := hex.EncodeToString(sum[:12])
 		letters[n] = message.Message{
-			ID: name, Token: name, Topic: DeadTopic(w.config.Topic), Queue: w.config.Store.Name(), Body: batch[i].Body,
-			Headers: map[string]string{HeaderReason: printable(batch[i].work.reason)},
+			ID: name, Token: name, Topic: source.DeadTopic(w.config.Topic), Queue: w.config.Store.Name(), Body: batch[i].Body,
+			Headers: map[string]string{HeaderReason: printable(batch[i].reason)},
 			DueAt:   now, ScheduledAt: now, Attempt: 1,
 		}
 	}
 	outcomes := sinks.Publish(ctx, w.config.Dead, letters)
 	for n, i := range indices {
 		outcome := outcomes[n]
-		work := &batch[i].work
+		d := batch[i]
 		attributes := []any{
-			"topic", letters[n].Topic, "result", string(work.dead), "reason", work.reason, "bytes", len(batch[i].Body),
+			"topic", letters[n].Topic, "result", string(d.dead), "reason", d.reason, "bytes", len(batch[i].Body),
 		}
-		if m := work.compensation; m != nil {
+		if m := d.compensation; m != nil {
 			attributes = append(attributes, "id", m.ID, "key", m.Key)
 		}
 		switch outcome.Class {
@@ -56,7 +57,7 @@ func (w *Writer) bury(ctx context.Context, batch []*Delivery, indices []int, err
 			errs[i] = fmt.Errorf("publish to %s: %s: %w", letters[n].Topic, outcome.Class, outcome.Err)
 			continue
 		}
-		w.count(work.dead)
+		w.count(d.dead)
 	}
 }
 

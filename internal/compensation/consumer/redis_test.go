@@ -22,6 +22,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 // counts is an observer.
@@ -94,7 +95,7 @@ func newWorld(t *testing.T, b broker, sinkType message.SinkType) *world {
 		name: testenv.Name(t, "orders"), prefix: "delay", redis: server, counts: newCounts(),
 		direct: connectRedis(t, server.Addr()),
 	}
-	w.place = place{broker: b, topic: compensation.Topic(w.name), group: consumer.Group(w.prefix, w.name)}
+	w.place = place{broker: b, topic: compensation.Topic(w.name), group: source.Group(w.prefix, w.name)}
 	w.queue = store.New(w.direct, w.prefix, w.name)
 	_, err := w.queue.Layouts().Ensure(t.Context(), store.Layout{Shards: 4, Sink: sinkType, MaxMessage: message.DefaultMaxSize})
 	require.NoError(t, err)
@@ -250,7 +251,7 @@ func TestDeadTopic(t *testing.T) {
 			w.counts.await(t, consumer.Expired, 1)
 			w.counts.await(t, consumer.Undecodable, 3)
 			w.counts.await(t, consumer.Invalid, 1)
-			dead := place{broker: w.broker, topic: consumer.DeadTopic(w.topic), group: w.group + "-dead"}
+			dead := place{broker: w.broker, topic: source.DeadTopic(w.topic), group: w.group + "-dead"}
 			r := newRecorder(nil)
 			dead.start(t, r.handle)
 			r.awaitAll(t, "not one", expired, foreign, row, far)

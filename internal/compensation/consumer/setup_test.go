@@ -10,16 +10,19 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/kafka"
+	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
 	"github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
+	"github.com/delaybridge/delaybridge/internal/sinks/redis"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 func TestMain(m *testing.M) {
@@ -38,58 +41,43 @@ func logger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("test", t.Name())
 }
 
-// broker makes sources and sinks of one broker.
-type broker struct {
-	source func(t testing.TB, options consumer.Options) consumer.Source
-	sink   func(t testing.TB) sinks.Sink
-}
+// broker is one broker.
+type broker struct{ kind.Settings }
 
 func kafkaBroker(addresses ...string) broker {
-	config := kafka.Config{Brokers: addresses, Name: "suite"}
-	return broker{
-		source: func(t testing.TB, options consumer.Options) consumer.Source {
-			source, err := consumer.NewKafka(config, options)
-			require.NoError(t, err)
-			return source
-		},
-		sink: func(t testing.TB) sinks.Sink {
-			sink, err := kafka.New(config, logger(t))
-			require.NoError(t, err)
-			return sink
-		},
-	}
+	return broker{kafka.Config{Brokers: addresses, Name: "suite"}}
 }
 
 func rabbitBroker(url, exchange string) broker {
-	config := rabbitmq.Config{URLs: []string{url}, Name: "suite", Exchange: exchange}
-	return broker{
-		source: func(t testing.TB, options consumer.Options) consumer.Source {
-			source, err := consumer.NewRabbitMQ(config, options)
-			require.NoError(t, err)
-			return source
-		},
-		sink: func(t testing.TB) sinks.Sink {
-			sink, err := rabbitmq.New(config, logger(t))
-			require.NoError(t, err)
-			return sink
-		},
-	}
+	return broker{rabbitmq.Config{URL: url, Name: "suite", Exchange: exchange, Connections: 1}}
 }
 
-func natsBroker(url string) broker {
-	config := nats.Config{Servers: []string{url}, Name: "suite"}
-	return broker{
-		source: func(t testing.TB, options consumer.Options) consumer.Source {
-			source, err := consumer.NewNATS(config, options)
-			require.NoError(t, err)
-			return source
-		},
-		sink: func(t testing.TB) sinks.Sink {
-			sink, err := nats.New(config, logger(t))
-			require.NoError(t, err)
-			return sink
-		},
+func natsBroker(url string) broker { return broker{nats.Config{URL: url, Name: "suite"}} }
+
+// streams is a Redis.
+type streams struct {
+	kind.Settings
+	addr string
+}
+
+func redisBroker(addr string) broker { return broker{streams{addr: addr}} }
+
+func (s streams) client() (goredis.UniversalClient, error) {
+	options := &goredis.UniversalOptions{Addrs: []string{s.addr}, DialTimeout: 2 * time.Second}
+	redis.Tune(options, redis.Config{})
+	return goredis.NewClient(options.Simple()), nil
+}
+
+func (s streams) Open(*slog.Logger) (sinks.Sink, error) {
+	client, err := s.client()
+	if err != nil {
+		return nil, err
 	}
+	return redis.New(client, redis.Config{})
+}
+
+func (s streams) Source(options source.Options) (source.Source, error) {
+	return redis.NewSource(s.client, options)
 }
 
 // brokers are the shared ones.
@@ -97,6 +85,11 @@ var brokers = map[string]func(testing.TB) broker{
 	"kafka":    func(t testing.TB) broker { return kafkaBroker(testenv.Kafka(t)...) },
 	"rabbitmq": func(t testing.TB) broker { return rabbitBroker(testenv.RabbitMQ(t), "") },
 	"nats":     func(t testing.TB) broker { return natsBroker(testenv.NATS(t)) },
+	"redis": func(t testing.TB) broker {
+		options, err := goredis.ParseURL(testenv.Redis(t))
+		require.NoError(t, err)
+		return redisBroker(options.Addr)
+	},
 }
 
 // privates are brokers that a test may kill.
@@ -113,6 +106,10 @@ var privates = map[string]func(testing.TB) (broker, *testenv.Server){
 		server := testenv.StartNATS(t, "")
 		return natsBroker(server.URL()), server
 	},
+	"redis": func(t testing.TB) (broker, *testenv.Server) {
+		server := testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+		return redisBroker(server.Addr()), server
+	},
 }
 
 // place is a topic of a broker.
@@ -123,17 +120,18 @@ type place struct {
 
 func (b broker) place(t testing.TB) place {
 	name := testenv.Name(t, "orders")
-	return place{broker: b, topic: "delay.compensation." + name, group: consumer.Group("delay", name)}
+	return place{broker: b, topic: "delay.compensation." + name, group: source.Group("delay", name)}
 }
 
 // start runs a source; stop ends it and waits.
-func (p place) start(t testing.TB, handle consumer.Handler) (stop func()) {
+func (p place) start(t testing.TB, handle source.Handler) (stop func()) {
 	return p.startWhen(t, nil, handle)
 }
 
 // startWhen is start of a source that asks whether it may take anything.
-func (p place) startWhen(t testing.TB, ready func(context.Context) error, handle consumer.Handler) (stop func()) {
-	source := p.source(t, consumer.Options{Topic: p.topic, Group: p.group, Ready: ready, Logger: logger(t)})
+func (p place) startWhen(t testing.TB, ready func(context.Context) error, handle source.Handler) (stop func()) {
+	source, err := p.Source(source.Options{Topic: p.topic, Group: p.group, Ready: ready, Logger: logger(t)})
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { source.Run(ctx, handle) })
@@ -144,7 +142,8 @@ func (p place) startWhen(t testing.TB, ready func(context.Context) error, handle
 
 // openSink opens one that ends with the test.
 func (p place) openSink(t testing.TB) sinks.Sink {
-	sink := p.sink(t)
+	sink, err := p.Open(logger(t))
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -182,7 +181,7 @@ func newRecorder(verdict func(string) error) *recorder {
 	return &recorder{verdict: verdict, changed: make(chan struct{}, 1)}
 }
 
-func (r *recorder) handle(_ context.Context, batch []*consumer.Delivery) []error {
+func (r *recorder) handle(_ context.Context, batch []*source.Delivery) []error {
 	errs := make([]error, len(batch))
 	for i, d := range batch {
 		if r.verdict != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 // onEach runs a case on all brokers.
@@ -109,7 +109,7 @@ func TestHalfOfABatch(t *testing.T) {
 		// A source may see the first before the second has come: then once more.
 		for together := false; !together; {
 			came := make(chan int, 1)
-			stop = p.start(t, func(_ context.Context, batch []*consumer.Delivery) []error {
+			stop = p.start(t, func(_ context.Context, batch []*source.Delivery) []error {
 				select {
 				case came <- len(batch):
 				default: // The same batch again.
@@ -132,7 +132,7 @@ func TestStopWaitsForHandler(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		entered, release := make(chan struct{}), make(chan struct{})
 		var handled atomic.Bool
-		stop := p.start(t, func(_ context.Context, batch []*consumer.Delivery) []error {
+		stop := p.start(t, func(_ context.Context, batch []*source.Delivery) []error {
 			close(entered)
 			<-release
 			handled.Store(true)

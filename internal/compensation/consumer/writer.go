@@ -1,3 +1,12 @@
+// Package consumer takes compensation messages from a broker and redoes what
+// they stand for: a write to Redis, or a look at the row of an outbox.
+//
+// A [source.Source] brings them to the [Writer]. While Redis is away everything waits: at
+// the broker, and as one batch here.
+//
+// What can never be done goes to the topic <topic>.dead of the same broker, as
+// it came, with the reason in a header: it needs no Redis, it takes what cannot
+// be decoded, too, and nothing is dropped.
 package consumer
 
 import (
@@ -13,6 +22,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 // Store is what the writer needs of a queue; [store.Rows] is one.
@@ -67,7 +77,7 @@ const (
 
 var errSilent = errors.New("store gave no answer")
 
-// Writer redoes the writes of one queue. Its Handle is the [Handler] of one
+// Writer redoes the writes of one queue. Its Handle is the [source.Handler] of one
 // source: one call at a time.
 type Writer struct {
 	config  WriterConfig
@@ -90,15 +100,17 @@ type WriterConfig struct {
 // NewWriter returns a writer; it does no I/O.
 func NewWriter(config WriterConfig) *Writer { return &Writer{config: config} }
 
-// work is a delivery on its way: it may be handed in more than once.
-type work struct {
+// delivery is on its way: it may be handed in more than once.
+type delivery struct {
+	*source.Delivery
+
 	compensation *compensation.Message
 	retried      bool
 	dead         Result // where it goes to the dead topic: why
 	reason       string
 }
 
-// Ready is an error until Redis has answered once, as [Options] wants it.
+// Ready is an error until Redis has answered once, as [source.Options] wants it.
 func (w *Writer) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -106,20 +118,23 @@ func (w *Writer) Ready(ctx context.Context) error {
 	return err
 }
 
-// Handle is a [Handler].
-func (w *Writer) Handle(ctx context.Context, batch []*Delivery) []error {
+// Handle is a [source.Handler].
+func (w *Writer) Handle(ctx context.Context, deliveries []*source.Delivery) []error {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	errs := make([]error, len(batch))
+	errs, batch := make([]error, len(deliveries)), make([]*delivery, len(deliveries))
 	var puts, rows, dead []int
-	for i, d := range batch {
-		if d.work.compensation == nil && d.work.dead == "" {
-			w.decode(d)
+	for i := range deliveries {
+		d, isKnown := deliveries[i].Kept.(*delivery)
+		if !isKnown {
+			d = w.decode(deliveries[i])
+			deliveries[i].Kept = d
 		}
+		batch[i] = d
 		switch {
-		case d.work.dead != "":
+		case d.dead != "":
 			dead = append(dead, i)
-		case d.work.compensation.Kind == compensation.KindRow:
+		case d.compensation.Kind == compensation.KindRow:
 			rows = append(rows, i)
 		default:
 			puts = append(puts, i)
@@ -133,7 +148,8 @@ func (w *Writer) Handle(ctx context.Context, batch []*Delivery) []error {
 }
 
 // decode sorts out what can never be done.
-func (w *Writer) decode(d *Delivery) {
+func (w *Writer) decode(from *source.Delivery) *delivery {
+	d := &delivery{Delivery: from}
 	m, err := compensation.Decode(d.Body)
 	if err == nil && m.Queue != w.config.Store.Name() {
 		err = fmt.Errorf("%w: it is of queue %s", compensation.ErrUndecodable, m.Queue)
@@ -142,22 +158,23 @@ func (w *Writer) decode(d *Delivery) {
 		err = fmt.Errorf("%w: the queue has no outbox", compensation.ErrUndecodable)
 	}
 	if err != nil {
-		d.work.dead, d.work.reason = Undecodable, err.Error()
-		return
+		d.dead, d.reason = Undecodable, err.Error()
+	} else {
+		d.compensation = m
 	}
-	d.work.compensation = m
+	return d
 }
 
 // takeRows takes a few rows at a time, since each is a transaction of its own, and
 // each once: a compensation of a row only makes its relay faster.
-func (w *Writer) takeRows(ctx context.Context, batch []*Delivery, rows []int) {
+func (w *Writer) takeRows(ctx context.Context, batch []*delivery, rows []int) {
 	ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
 	var takers errgroup.Group
 	takers.SetLimit(takeWidth)
 	for _, i := range rows {
 		takers.Go(func() error {
-			w.count(w.takeRow(ctx, batch[i].work.compensation))
+			w.count(w.takeRow(ctx, batch[i].compensation))
 			return nil
 		})
 	}
@@ -180,7 +197,7 @@ func (w *Writer) takeRow(ctx context.Context, m *compensation.Message) Result {
 }
 
 // put brings messages to Redis, and returns those that it must not.
-func (w *Writer) put(ctx context.Context, batch []*Delivery, puts []int, errs []error) (refused []int) {
+func (w *Writer) put(ctx context.Context, batch []*delivery, puts []int, errs []error) (refused []int) {
 	if len(puts) == 0 {
 		return nil
 	}
@@ -200,7 +217,7 @@ func (w *Writer) put(ctx context.Context, batch []*Delivery, puts []int, errs []
 			refused = append(refused, i)
 			continue
 		}
-		m := d.work.compensation
+		m := d.compensation
 		rows, index = append(rows, store.Row{
 			Token: m.Token, Message: m.Content(), DueAt: m.DueAt, Until: m.ValidUntil,
 			// A Redis that has lost something may have forgotten that it had it.
@@ -222,28 +239,28 @@ func (w *Writer) put(ctx context.Context, batch []*Delivery, puts []int, errs []
 }
 
 // refuse applies the validity and the limits of the queue.
-func (w *Writer) refuse(d *Delivery, layout *store.Layout, now time.Time) bool {
-	m := d.work.compensation
+func (w *Writer) refuse(d *delivery, layout *store.Layout, now time.Time) bool {
+	m := d.compensation
 	err := m.Content().Validate(layout.Sink, layout.MaxMessage)
 	if err == nil {
 		err = layout.Rules.Topics.Check(m.Content().Topic)
 	}
 	switch {
 	case now.After(m.ValidUntil):
-		d.work.dead, d.work.reason = Expired, "expired at "+m.ValidUntil.UTC().Format(message.TimeFormat)
+		d.dead, d.reason = Expired, "expired at "+m.ValidUntil.UTC().Format(message.TimeFormat)
 	case m.ValidUntil.After(now.Add(validMost)):
-		d.work.dead, d.work.reason = Invalid, "valid until "+m.ValidUntil.UTC().Format(message.TimeFormat)+": too long"
+		d.dead, d.reason = Invalid, "valid until "+m.ValidUntil.UTC().Format(message.TimeFormat)+": too long"
 	case err != nil:
-		d.work.dead, d.work.reason = Invalid, err.Error()
+		d.dead, d.reason = Invalid, err.Error()
 	case m.DueAt.After(now.AddDate(message.MaxDelayYears, 0, 1)):
-		d.work.dead, d.work.reason = Invalid, fmt.Sprintf("due in more than %d years", message.MaxDelayYears)
+		d.dead, d.reason = Invalid, fmt.Sprintf("due in more than %d years", message.MaxDelayYears)
 	}
-	return d.work.dead != ""
+	return d.dead != ""
 }
 
 // answered settles a delivery by what Redis says of its message.
-func (w *Writer) answered(ctx context.Context, d *Delivery, answer store.Answer) error {
-	m := d.work.compensation
+func (w *Writer) answered(ctx context.Context, d *delivery, answer store.Answer) error {
+	m := d.compensation
 	switch {
 	case answer.Err != nil:
 		return answer.Err
@@ -261,14 +278,14 @@ func (w *Writer) answered(ctx context.Context, d *Delivery, answer store.Answer)
 }
 
 // report counts and says what must wait.
-func (w *Writer) report(ctx context.Context, batch []*Delivery, errs []error) {
+func (w *Writer) report(ctx context.Context, batch []*delivery, errs []error) {
 	var cause error
 	for i, err := range errs {
 		if err == nil {
 			continue
 		}
-		if work := &batch[i].work; !work.retried {
-			work.retried = true
+		if d := batch[i]; !d.retried {
+			d.retried = true
 			w.count(Retried)
 		}
 		if cause == nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 // fakeStore answers as it is told.
@@ -57,7 +58,7 @@ func newFakes(t *testing.T) (*fakeStore, *fakeDead, *counts, *consumer.Writer) {
 	})
 }
 
-func delivery(t *testing.T, id string, change func(*compensation.Message)) *consumer.Delivery {
+func delivery(t *testing.T, id string, change func(*compensation.Message)) *source.Delivery {
 	t.Helper()
 	m := &compensation.Message{
 		Kind: compensation.KindMessage, Queue: "orders", Token: "~~34567890123456", ID: id, Topic: "order.timeout",
@@ -68,7 +69,7 @@ func delivery(t *testing.T, id string, change func(*compensation.Message)) *cons
 	}
 	body, err := compensation.Encode(m)
 	require.NoError(t, err)
-	return &consumer.Delivery{Body: body}
+	return &source.Delivery{Body: body}
 }
 
 // TestWriterAnswers: each answer of the store has its result, in one batch.
@@ -82,7 +83,7 @@ func TestWriterAnswers(t *testing.T) {
 		"away": {Err: store.ErrUnavailable}, "full": {Err: store.ErrFull}, "lost": {Err: store.ErrUnknown},
 	}
 	ids := []string{"created", "mine", "published", "cancelled", "moved", "waiting", "flying", "dead", "away", "full", "lost"}
-	var batch []*consumer.Delivery
+	var batch []*source.Delivery
 	for _, id := range ids {
 		batch = append(batch, delivery(t, id, nil))
 	}
@@ -113,7 +114,7 @@ func TestWriterLeavesRows(t *testing.T) {
 		writer := consumer.NewWriter(consumer.WriterConfig{
 			Store: f, Rows: new(relay), Dead: dead, Topic: "topic", Observer: observed, Logger: logger(t),
 		})
-		var batch []*consumer.Delivery
+		var batch []*source.Delivery
 		for range 40 {
 			batch = append(batch, delivery(t, "hangs", func(m *compensation.Message) {
 				*m = compensation.Message{Kind: compensation.KindRow, Queue: m.Queue, Token: "~123456789abcdef", ID: m.ID}
@@ -135,12 +136,12 @@ func TestWriterLeavesRows(t *testing.T) {
 func TestWriterBuries(t *testing.T) {
 	t.Parallel()
 	f, dead, observed, writer := newFakes(t)
-	bad := &consumer.Delivery{Body: []byte("no JSON")}
+	bad := &source.Delivery{Body: []byte("no JSON")}
 	old := delivery(t, "old", func(m *compensation.Message) { m.ValidUntil = time.UnixMilli(1_899_999_999_999) })
 	large := delivery(t, "large", func(m *compensation.Message) { m.Body = make([]byte, 100) })
 	topic := delivery(t, "topic", func(m *compensation.Message) { m.Topic = "not for kafka" })
 	long := delivery(t, "long", func(m *compensation.Message) { m.ValidUntil = f.Now().Add(2*compensation.Validity + time.Second) })
-	batch := []*consumer.Delivery{bad, old, delivery(t, "good", nil), large, topic, long}
+	batch := []*source.Delivery{bad, old, delivery(t, "good", nil), large, topic, long}
 	f.answers["good"] = store.Answer{Code: store.Created}
 
 	dead.outcome = sinks.Failed(sinks.Unavailable, sinks.ReasonConnection, errors.New("away"))
@@ -152,7 +153,7 @@ func TestWriterBuries(t *testing.T) {
 	require.Zero(t, observed.get(consumer.Expired), "not yet")
 
 	dead.outcome, dead.letters = sinks.Acked(), nil
-	for _, err := range writer.Handle(t.Context(), []*consumer.Delivery{bad, old, large, topic, long}) {
+	for _, err := range writer.Handle(t.Context(), []*source.Delivery{bad, old, large, topic, long}) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, 1, observed.get(consumer.Undecodable))
@@ -169,7 +170,7 @@ func TestWriterBuries(t *testing.T) {
 	require.Equal(t, bad.Body, dead.letters[0].Body)
 
 	dead.outcome = sinks.Failed(sinks.Permanent, sinks.ReasonTooLarge, errors.New("never"))
-	require.NoError(t, writer.Handle(t.Context(), []*consumer.Delivery{{Body: []byte("no JSON")}})[0],
+	require.NoError(t, writer.Handle(t.Context(), []*source.Delivery{{Body: []byte("no JSON")}})[0],
 		"it would stop all that come after it")
 }
 
@@ -179,7 +180,7 @@ func TestWriterWithoutLayout(t *testing.T) {
 	f, dead, _, writer := newFakes(t)
 	f.layout = store.ErrUnavailable
 	old := delivery(t, "old", func(m *compensation.Message) { m.ValidUntil = time.UnixMilli(1) })
-	for _, err := range writer.Handle(t.Context(), []*consumer.Delivery{old, delivery(t, "a", nil)}) {
+	for _, err := range writer.Handle(t.Context(), []*source.Delivery{old, delivery(t, "a", nil)}) {
 		require.ErrorIs(t, err, store.ErrUnavailable)
 	}
 	require.Empty(t, f.rows)

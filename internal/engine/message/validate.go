@@ -1,21 +1,11 @@
 package message
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
-)
-
-// SinkType names a broker; its rules decide which topics are valid.
-type SinkType string
-
-// The brokers that the bridge publishes to.
-const (
-	Kafka    SinkType = "kafka"
-	NATS     SinkType = "nats"
-	RabbitMQ SinkType = "rabbitmq"
-	Redis    SinkType = "redis" // Streams
 )
 
 // Limits on what a producer may schedule. They keep a message inside the
@@ -23,15 +13,13 @@ const (
 const (
 	MaxIDLength      = 255
 	MaxKeyLength     = 255
+	MaxTopicLength   = 255 // bytes; a broker may take less
 	MaxHeaders       = 64
 	MaxHeaderName    = 255
 	DefaultMaxSize   = 960 << 10 // bytes, see [Message.Size]
 	MaxDelayYears    = 10
 	reservedPrefix   = "delay-"
 	reservedNATSName = "nats-"
-	// natsHeaderRefused are the separators of RFC 9110 that nats.go does not send in a name.
-	natsHeaderRefused = `"(),/;<=>?@[\]{}`
-	plainBytes        = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 )
 
 // Validate checks every field but the due time against the limits. maxSize is
@@ -67,34 +55,21 @@ func CheckIdentity(id, key string) error {
 // asks before it schedules, the sink again before it publishes. An unknown
 // broker accepts any topic of 1 to 255 bytes of UTF-8 without control characters.
 func CheckTopic(sink SinkType, topic string) error {
-	if err := checkLength("topic", topic, 1, longestTopic(sink)); err != nil {
+	rule := rules[sink]
+	if err := checkLength("topic", topic, 1, cmp.Or(rule.longest, MaxTopicLength)); err != nil {
 		return err
 	}
-	var limit string
-	switch {
-	case sink == Kafka && (topic == "." || topic == ".."): // as org.apache.kafka.common.internals.Topic
-		limit = `a Kafka topic cannot be "." or ".."`
-	case sink == Kafka && strings.Trim(topic, plainBytes) != "":
-		limit = "a Kafka topic has only A-Z a-z 0-9 . _ -"
-	case sink == NATS && strings.ContainsAny(topic, " *>"):
-		limit = "a NATS subject has no space, control character, * or >"
-	case sink == NATS && (topic[0] == '.' || topic[len(topic)-1] == '.' || strings.Contains(topic, "..")):
-		limit = "a NATS subject has no empty token"
-	case sink == NATS && (topic[0] == '$' || topic == "_INBOX" || strings.HasPrefix(topic, "_INBOX.")):
-		limit = "a NATS subject that starts with $ or _INBOX is the server's own"
-	case !utf8.ValidString(topic) || hasControl(topic):
+	limit := ""
+	if !utf8.ValidString(topic) || hasControl(topic) {
 		limit = "must be UTF-8 without control characters"
-	default:
-		return nil
 	}
-	return &InvalidError{Field: "topic", Value: topic, Limit: limit}
-}
-
-func longestTopic(sink SinkType) int {
-	if sink == Kafka {
-		return 249
+	if rule.topic != nil {
+		limit = cmp.Or(rule.topic(topic), limit)
 	}
-	return 255
+	if limit != "" {
+		return &InvalidError{Field: "topic", Value: topic, Limit: limit}
+	}
+	return nil
 }
 
 func checkName(field, value string, least, most int) error {
@@ -145,8 +120,8 @@ func checkHeader(sink SinkType, name, value string) error {
 			return &InvalidError{Field: "header", Value: name, Limit: "a name is printable ASCII without colon and space"}
 		}
 	}
-	if sink == NATS && strings.ContainsAny(name, natsHeaderRefused) {
-		return &InvalidError{Field: "header", Value: name, Limit: "NATS takes no name with one of " + natsHeaderRefused}
+	if refused := rules[sink].refused; strings.ContainsAny(name, refused) {
+		return &InvalidError{Field: "header", Value: name, Limit: "a name for " + string(sink) + " has none of " + refused}
 	}
 	lower := strings.ToLower(name)
 	if strings.HasPrefix(lower, reservedPrefix) || strings.HasPrefix(lower, reservedNATSName) || name == "CC" || name == "BCC" {

@@ -24,7 +24,7 @@ const knownAgain = 50 * time.Millisecond
 // configuration, for readers. It reads the CA file; the password is read at
 // each login.
 func (c Config) Dialer() (*kafka.Dialer, error) {
-	if err := c.check(); err != nil {
+	if err := c.verify(); err != nil {
 		return nil, err
 	}
 	dialer := &kafka.Dialer{ClientID: c.Name, Timeout: connectTimeout, DualStack: true}
@@ -59,7 +59,7 @@ func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error)
 // CreateTopics makes those of the topics that do not exist, with so many
 // partitions and the broker's default of replicas.
 func CreateTopics(ctx context.Context, config Config, logger *slog.Logger, partitions int, topics ...string) error {
-	if err := config.check(); err != nil {
+	if err := config.verify(); err != nil {
 		return err
 	}
 	if config.PublishTimeout == 0 {

@@ -22,34 +22,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
 // DefaultPublishTimeout is how long a request may make no progress.
 const DefaultPublishTimeout = 10 * time.Second
-
-// Config says which cluster to publish to, and how.
-type Config struct {
-	// Brokers are the addresses, host:port, from which the cluster is learnt.
-	Brokers []string
-	// SASL is the login; nil means none.
-	SASL *SASL
-	// TLS is used for every connection where it is not nil.
-	TLS *tlsclient.Files
-	// PublishTimeout is how long a request may make no progress, in writing it or
-	// in waiting for its answer, and how long it may take to reach a partition's
-	// leader; 0 means DefaultPublishTimeout. The broker is given half of it to have
-	// the replicas acknowledge.
-	PublishTimeout time.Duration
-	// Name is the client id that the brokers see in their logs and quotas.
-	Name string
-}
 
 // Sink publishes to one Kafka cluster. It owns one goroutine for each partition
 // that has messages under way; it ends when there are none, and Close waits for it.
@@ -75,7 +55,7 @@ var _ sinks.Sink = (*Sink)(nil)
 // New checks the configuration and returns a sink. It reads the TLS files, to
 // check them, and connects to nothing.
 func New(config Config, logger *slog.Logger) (*Sink, error) {
-	if err := config.check(); err != nil {
+	if err := config.verify(); err != nil {
 		return nil, err
 	}
 	if config.PublishTimeout == 0 {
@@ -94,26 +74,6 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 		senders:  map[partition]*sender{},
 		idle:     make(chan struct{}),
 	}, nil
-}
-
-func (c *Config) check() error {
-	if len(c.Brokers) == 0 {
-		return errors.New("check kafka sink: brokers: at least one is needed")
-	}
-	for _, address := range c.Brokers {
-		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
-			return fmt.Errorf("check kafka sink: broker %q: must be host:port", address)
-		}
-	}
-	if c.PublishTimeout < 0 {
-		return fmt.Errorf("check kafka sink: publish_timeout %s: must be positive", c.PublishTimeout)
-	}
-	if c.TLS != nil {
-		if _, err := c.TLS.Config(); err != nil {
-			return fmt.Errorf("check kafka sink: tls: %w", err)
-		}
-	}
-	return c.SASL.check()
 }
 
 // Ping opens a connection of its own to one broker and logs in, so that a login
@@ -179,14 +139,4 @@ func (s *Sink) untilClosed(ctx context.Context) (context.Context, context.Cancel
 		stop()
 		cancel()
 	}
-}
-
-// SASL is a login by user name and password, or by a token.
-type SASL struct {
-	// Mechanism is plain, scram-sha-256, scram-sha-512 or oauthbearer.
-	Mechanism string
-	Username  string
-	// Password, or for oauthbearer Token, is read anew for each connection, so that a
-	// rotated one is picked up.
-	Password, Token secret.Secret
 }

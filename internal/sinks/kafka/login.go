@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -28,20 +27,6 @@ var mechanisms = map[string]func(username, password string) (sasl.Mechanism, err
 		return scram.Mechanism(scram.SHA512, username, password)
 	},
 	oauthBearer: func(_, token string) (sasl.Mechanism, error) { return bearer{token}, nil },
-}
-
-func (s *SASL) check() error {
-	switch {
-	case s == nil:
-		return nil
-	case mechanisms[s.Mechanism] == nil:
-		return fmt.Errorf("check kafka sink: sasl mechanism %q: must be plain, scram-sha-256, scram-sha-512 or oauthbearer", s.Mechanism)
-	case s.Mechanism == oauthBearer && !s.Token.IsSet():
-		return errors.New("check kafka sink: sasl: oauthbearer needs a token")
-	case s.Mechanism != oauthBearer && (s.Username == "" || !s.Password.IsSet()):
-		return errors.New("check kafka sink: sasl: username and password are needed")
-	}
-	return nil
 }
 
 // mechanism is the login with the password or the token as they are now.

@@ -40,7 +40,7 @@ func BenchmarkPublish(b *testing.B) {
 		{"100_keys", func(i int) string { return "key-" + strconv.Itoa(i%100) }},
 	} {
 		b.Run(keys.name, func(b *testing.B) {
-			sink := newSink(b, nats.Config{Servers: []string{broker.url}})
+			sink := newSink(b, nats.Config{URL: broker.url})
 			nc, err := natsgo.Connect(broker.url)
 			require.NoError(b, err)
 			defer nc.Close()
@@ -112,7 +112,7 @@ func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
 	broker := broker{url: testenv.NATS(t)}
 	topic := testenv.Name(t, "topic")
 	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
-	sink := newSink(t, nats.Config{Servers: []string{broker.url}})
+	sink := newSink(t, nats.Config{URL: broker.url})
 	const most, count = 10, 500
 	each := sinktest.Allocations(func() []message.Message {
 		batch := make([]message.Message, count)

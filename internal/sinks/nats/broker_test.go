@@ -71,11 +71,11 @@ func (broker) Features() sinktest.Features {
 
 func (b broker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink {
 	t.Helper()
-	config := nats.Config{Servers: strings.Split(b.url, ","), User: b.user, PublishTimeout: options.PublishTimeout}
+	config := nats.Config{URL: b.url, User: b.user, PublishTimeout: options.PublishTimeout}
 	if options.BytesPerSecond > 0 {
 		proxy := testenv.NewProxy(t, strings.TrimPrefix(b.url, "nats://"))
 		proxy.Rate(options.BytesPerSecond)
-		config.Servers = []string{"nats://" + proxy.Addr()}
+		config.URL = "nats://" + proxy.Addr()
 	}
 	switch {
 	case options.WrongPassword:

@@ -34,7 +34,7 @@ func TestAChainStopsAtWhatHasNoAnswer(t *testing.T) {
 	topic, hanging, missing := testenv.Name(t, "topic"), testenv.Name(t, "hanging"), testenv.Name(t, "missing")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{MaxMessageBytes: 1000})
 	b.HangTopic(t, hanging)
-	sink := newSink(t, nats.Config{Servers: []string{b.url}, PublishTimeout: time.Second})
+	sink := newSink(t, nats.Config{URL: b.url, PublishTimeout: time.Second})
 
 	batch := ofKey(t, topic, "a", 4)
 	batch[1].Body = make([]byte, 2000)
@@ -68,7 +68,7 @@ func TestAQuestionHoldsNobodyUp(t *testing.T) {
 	b := broker{url: server.URL(), user: user}
 	topic := testenv.Name(t, "topic")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
-	sink := newSink(t, nats.Config{Servers: []string{server.URL()}, User: "mute", Password: secret.Value("mute")})
+	sink := newSink(t, nats.Config{URL: server.URL(), User: "mute", Password: secret.Value("mute")})
 	require.NoError(t, sink.Ping(t.Context()))
 
 	var batch []message.Message
@@ -104,7 +104,7 @@ func TestASilentServerIsWhole(t *testing.T) {
 	topic := testenv.Name(t, "topic")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
 	proxy := testenv.NewProxy(t, strings.TrimPrefix(b.url, "nats://"))
-	sink := newSink(t, nats.Config{Servers: []string{"nats://" + proxy.Addr()}, PublishTimeout: time.Second})
+	sink := newSink(t, nats.Config{URL: "nats://" + proxy.Addr(), PublishTimeout: time.Second})
 	requireOutcome(t, publish(t, sink, newMessage(t, topic))[0], sinks.Acknowledged, "")
 
 	proxy.Blackhole(true)

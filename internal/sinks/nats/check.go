@@ -56,7 +56,7 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 // dialOne connects to one of the configured servers.
 func (s *Sink) dialOne(ctx context.Context, server string) (*natsgo.Conn, error) {
 	one := s.config
-	one.Servers = []string{server}
+	one.URL = server
 	return one.Connect(ctx, func() {})
 }
 

@@ -5,14 +5,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/url"
-	"slices"
+	"log/slog"
 	"strings"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -26,81 +28,73 @@ const (
 	pingsOut     = 2
 )
 
-// Config says where NATS is and who we are. At most one kind of login may be
-// set; a login in a URL counts for that server.
+// Config says where NATS is and who we are. There is at most one kind of login; one in a
+// URL counts for that server. Files are read at each connect, so that a rotated login is
+// picked up.
 type Config struct {
-	// Servers are URLs: nats, tls, ws or wss. Each may be a comma list. They are tried in turn.
-	Servers []string
-	// User and Password, or Token, or a credentials file (JWT), or a seed file (NKey).
-	// Files are read at each connect, so that a rotated login is picked up.
-	User      string
-	Password  secret.Secret
-	Token     secret.Secret
-	CredsFile string
-	NKeyFile  string
+	// URL may be a comma list of host:port, nats:// and tls://. They are tried in turn.
+	URL          string        `yaml:"url" required:"true" url:"true" doc:"Where NATS is: nats:// or tls://; several, separated by commas, are tried in turn."`
+	User         string        `yaml:"user" doc:"User to log in as, with a password."`
+	Password     secret.Secret `yaml:"password" doc:"The user's password."`
+	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
+	Token        secret.Secret `yaml:"token" doc:"Token to log in with."`
+	TokenFile    string        `yaml:"token_file" file:"true" doc:"File that holds the token. It is read at each connect."`
+	CredsFile    string        `yaml:"creds_file" file:"true" doc:"Credentials file (JWT and key) to log in with."`
+	NKeyFile     string        `yaml:"nkey_file" file:"true" doc:"File with the NKey seed to log in with."`
+
 	// TLS, where not nil, demands TLS; nil leaves it to the URL's scheme and the server.
-	TLS *tlsclient.Files
+	TLS *tlsclient.Files `yaml:"-"`
 	// PublishTimeout is how long the server may take to answer a message, from when
 	// it can have got it, or to take any bytes; 0 means DefaultPublishTimeout.
-	PublishTimeout time.Duration
+	PublishTimeout time.Duration `yaml:"-"`
 	// Name is what the server's monitoring calls the connection.
-	Name string
+	Name string `yaml:"-"`
+}
+
+// With implements [kind.Settings].
+func (c Config) With(common kind.Common) kind.Settings {
+	c.Name, c.TLS, c.PublishTimeout = common.Name, common.TLS, common.PublishTimeout
+	return c
+}
+
+// Open implements [kind.Settings].
+func (c Config) Open(logger *slog.Logger) (sinks.Sink, error) { return New(c, logger) }
+
+// Check implements [kind.Settings].
+func (c Config) Check(problems kind.Problems) {
+	logins := 0
+	for _, u := range kind.CheckURLs(problems, c.servers(), "nats", "tls") {
+		if u.User != nil {
+			logins = 1
+		}
+	}
+	for _, given := range []bool{c.User != "", c.Token.IsSet(), c.CredsFile != "", c.NKeyFile != ""} {
+		if given {
+			logins++
+		}
+	}
+	if logins > 1 {
+		problems.Add("", "has several logins, give one: in the url, user and password, token, creds_file or nkey_file")
+	}
+	if (c.User != "") != c.Password.IsSet() {
+		problems.Add("", "has only one of user and password, give both")
+	}
+}
+
+// verify is the error of what no configuration has checked.
+func (c Config) verify() error {
+	return kind.Verify(message.NATS, c, kind.Common{TLS: c.TLS, PublishTimeout: c.PublishTimeout})
 }
 
 // servers returns the single URLs.
 func (c *Config) servers() []string {
-	var servers []string
-	for _, list := range c.Servers {
-		for server := range strings.SplitSeq(list, ",") {
-			if server = strings.TrimSpace(server); server != "" {
-				servers = append(servers, server)
-			}
+	servers := kind.SplitURLs(c.URL)
+	for i, server := range servers {
+		if !strings.Contains(server, "://") {
+			servers[i] = "nats://" + server
 		}
 	}
 	return servers
-}
-
-// validate never puts a URL into its error: it may hold a password.
-func (c *Config) validate() error {
-	servers := c.servers()
-	if len(servers) == 0 {
-		return errors.New("nats: no server url")
-	}
-	for i, server := range servers {
-		if err := checkURL(server); err != nil {
-			return fmt.Errorf("nats: server url %d: %w", i+1, err)
-		}
-	}
-	logins := 0
-	for _, set := range []bool{c.User != "" || c.Password.IsSet(), c.Token.IsSet(), c.CredsFile != "", c.NKeyFile != ""} {
-		if set {
-			logins++
-		}
-	}
-	switch {
-	case logins > 1:
-		return errors.New("nats: give one of user and password, token, creds_file, nkey_file")
-	case c.User == "" && c.Password.IsSet():
-		return errors.New("nats: password without user")
-	case c.PublishTimeout < 0:
-		return fmt.Errorf("nats: publish timeout %s is negative", c.PublishTimeout)
-	case c.TLS != nil && (c.TLS.CertFile == "") != (c.TLS.KeyFile == ""):
-		return errors.New("nats: tls: give both cert_file and key_file or neither")
-	}
-	return nil
-}
-
-func checkURL(server string) error {
-	u, err := url.Parse(server)
-	switch {
-	case err != nil:
-		return errors.New("cannot be parsed")
-	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
-		return fmt.Errorf("scheme %q is not nats, tls, ws or wss", u.Scheme)
-	case u.Hostname() == "":
-		return errors.New("has no host")
-	}
-	return nil
 }
 
 // connect logs in at one server. The connection lives until root ends, it is

@@ -13,7 +13,7 @@ import (
 // Connect logs in at one of the servers, for consumers. The connection does not
 // reconnect: closed is called once when it has ended. The caller closes it.
 func (c Config) Connect(ctx context.Context, closed func()) (*natsgo.Conn, error) {
-	if err := c.validate(); err != nil {
+	if err := c.verify(); err != nil {
 		return nil, err
 	}
 	servers := c.servers()

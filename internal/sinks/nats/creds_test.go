@@ -53,7 +53,7 @@ func TestCredentials(t *testing.T) {
 		resolver: MEMORY
 		resolver_preload: {%s: %s, %s: %s}`, operatorToken, systemID, systemID, systemToken, accountID, accountToken))
 	file := filepath.Join(t.TempDir(), "bridge.creds")
-	sink := newSink(t, nats.Config{Servers: []string{server.URL()}, CredsFile: file})
+	sink := newSink(t, nats.Config{URL: server.URL(), CredsFile: file})
 	requireOutcome(t, publish(t, sink, newMessage(t, "x"))[0], sinks.Unavailable, sinks.ReasonAuth)
 	require.NoError(t, os.WriteFile(file, credentials, 0o600))
 	require.NoError(t, sink.Ping(t.Context()), "the file is read again at each connect")

@@ -40,7 +40,7 @@ authorization { users: [
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
 
-	sink := newSink(t, nats.Config{Servers: []string{server.URL()}, User: "limited", Password: secret.Value("limited"), PublishTimeout: time.Minute})
+	sink := newSink(t, nats.Config{URL: server.URL(), User: "limited", Password: secret.Value("limited"), PublishTimeout: time.Minute})
 	first := make(chan sinks.Outcome, 1)
 	go func() { first <- publish(t, sink, newMessage(t, topic))[0] }()
 	m := <-stored

@@ -69,7 +69,7 @@ func TestOrderWhileAStreamElects(t *testing.T) {
 	nc, _ := b.open(t)
 	t.Cleanup(nc.Close)
 	stream := &replicated{TB: t, nc: nc, subject: testenv.Name(t, "elects")}
-	sink := newSink(t, nats.Config{Servers: []string{b.url}, PublishTimeout: 500 * time.Millisecond})
+	sink := newSink(t, nats.Config{URL: b.url, PublishTimeout: 500 * time.Millisecond})
 	batch := ofKey(t, stream.subject, "a", 500)
 	for i := range batch {
 		batch[i].Body = []byte(strconv.Itoa(i))

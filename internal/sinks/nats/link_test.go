@@ -43,7 +43,7 @@ func TestLink(t *testing.T) {
 	}
 	l.Open = func(t *testing.T, login linktest.Login) linktest.Try {
 		t.Helper()
-		sink := newSink(t, nats.Config{Servers: []string{server.URL()}, User: user, Password: login.Secret, TLS: login.TLS})
+		sink := newSink(t, nats.Config{URL: server.URL(), User: user, Password: login.Secret, TLS: login.TLS})
 		topic := testenv.Name(t, "topic")
 		return func(ctx context.Context) error { return tryPublish(ctx, t, sink, topic) }
 	}
@@ -135,7 +135,7 @@ func TestCredentialsEnd(t *testing.T) {
 	}
 	_, unknown := stranger.credentials(time.Time{})
 	write(unknown)
-	sink := newSink(t, nats.Config{Servers: []string{o.server.URL()}, CredsFile: file})
+	sink := newSink(t, nats.Config{URL: o.server.URL(), CredsFile: file})
 	refused := func() {
 		t.Helper()
 		require.Eventually(t, func() bool {
@@ -184,7 +184,7 @@ func TestNKeyIsReplaced(t *testing.T) {
 	server := testenv.StartNATS(t, `authorization { users: [{nkey: `+old+`}] }`)
 	file := filepath.Join(t.TempDir(), "user.nk")
 	require.NoError(t, os.WriteFile(file, nextSeed, 0o600))
-	sink := newSink(t, nats.Config{Servers: []string{server.URL()}, NKeyFile: file})
+	sink := newSink(t, nats.Config{URL: server.URL(), NKeyFile: file})
 	requireOutcome(t, publish(t, sink, newMessage(t, "x"))[0], sinks.Unavailable, sinks.ReasonAuth)
 	require.NoError(t, os.WriteFile(file, oldSeed, 0o600))
 	require.NoError(t, sink.Ping(t.Context()))

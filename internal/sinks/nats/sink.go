@@ -54,7 +54,7 @@ var _ sinks.Sink = (*Sink)(nil)
 // New makes a sink. It checks the configuration and does no I/O: the first
 // call connects.
 func New(config Config, logger *slog.Logger) (*Sink, error) {
-	if err := config.validate(); err != nil {
+	if err := config.verify(); err != nil {
 		return nil, err
 	}
 	if config.PublishTimeout == 0 {

@@ -48,7 +48,7 @@ func TestDuplicates(t *testing.T) {
 	b := broker{url: testenv.NATS(t)}
 	stream := testenv.Name(t, "stream")
 	b.makeStream(t, jetstream.StreamConfig{Name: stream, Subjects: []string{stream + ".>"}})
-	sink := newSink(t, nats.Config{Servers: []string{b.url}})
+	sink := newSink(t, nats.Config{URL: b.url})
 
 	m := newMessage(t, stream+".orders")
 	moved := m
@@ -66,7 +66,7 @@ func TestHeaderThatTheClientRefuses(t *testing.T) {
 	b := broker{url: testenv.NATS(t)}
 	topic := testenv.Name(t, "topic")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
-	sink := newSink(t, nats.Config{Servers: []string{b.url}})
+	sink := newSink(t, nats.Config{URL: b.url})
 	batch := []message.Message{newMessage(t, topic), newMessage(t, topic), newMessage(t, topic)}
 	batch[1].Headers = map[string]string{"a(b)": "value"}
 	outcomes := publish(t, sink, batch...)
@@ -82,7 +82,7 @@ func TestTooManyBytesOfHeaders(t *testing.T) {
 	b := broker{url: testenv.NATS(t)}
 	topic := testenv.Name(t, "topic")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
-	sink := newSink(t, nats.Config{Servers: []string{b.url}})
+	sink := newSink(t, nats.Config{URL: b.url})
 	payload, stream := newMessage(t, topic), newMessage(t, topic)
 	payload.Body = make([]byte, 1<<20-100)
 	stream.Headers = map[string]string{"large": strings.Repeat("x", 70_000)}
@@ -94,7 +94,7 @@ func TestTooManyBytesOfHeaders(t *testing.T) {
 func TestWithoutJetStream(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartNATS(t, "jetstream: disabled")
-	sink := newSink(t, nats.Config{Servers: []string{server.URL()}})
+	sink := newSink(t, nats.Config{URL: server.URL()})
 	outcomes := publish(t, sink, newMessage(t, "orders"), newMessage(t, "bills"))
 	for _, outcome := range outcomes {
 		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonBroker)
@@ -114,7 +114,7 @@ func TestDeniedSubject(t *testing.T) {
 	b.MakeTopic(t, open, sinktest.TopicOptions{})
 	b.MakeTopic(t, secretTopic, sinktest.TopicOptions{})
 
-	sink := newSink(t, nats.Config{Servers: []string{server.URL()}, User: "limited", Password: secret.Value("limited")})
+	sink := newSink(t, nats.Config{URL: server.URL(), User: "limited", Password: secret.Value("limited")})
 	began := time.Now()
 	outcomes := publish(t, sink, newMessage(t, open), newMessage(t, secretTopic), newMessage(t, open), newMessage(t, testenv.Name(t, "missing.")))
 	require.Less(t, time.Since(began), 5*time.Second)
@@ -135,7 +135,7 @@ func TestLostAcks(t *testing.T) {
 	topic := testenv.Name(t, "topic")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
 	proxy := testenv.NewProxy(t, strings.TrimPrefix(b.url, "nats://"))
-	sink := newSink(t, nats.Config{Servers: []string{"nats://" + proxy.Addr()}, PublishTimeout: time.Second})
+	sink := newSink(t, nats.Config{URL: "nats://" + proxy.Addr(), PublishTimeout: time.Second})
 	requireOutcome(t, publish(t, sink, newMessage(t, topic))[0], sinks.Acknowledged, "")
 
 	proxy.SwallowReplies(true)
@@ -158,7 +158,7 @@ func TestConnectionCutWhilePublishing(t *testing.T) {
 	topic := testenv.Name(t, "topic")
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
 	proxy := testenv.NewProxy(t, strings.TrimPrefix(b.url, "nats://"))
-	sink := newSink(t, nats.Config{Servers: []string{"nats://" + proxy.Addr()}})
+	sink := newSink(t, nats.Config{URL: "nats://" + proxy.Addr()})
 	requireOutcome(t, publish(t, sink, newMessage(t, topic))[0], sinks.Acknowledged, "")
 
 	proxy.Blackhole(true)
@@ -177,7 +177,7 @@ func TestSeveralServers(t *testing.T) {
 	t.Parallel()
 	b := broker{url: testenv.NATS(t)}
 	for range 8 { // any may be tried first
-		sink := newSink(t, nats.Config{Servers: []string{"nats://127.0.0.1:1," + b.url}})
+		sink := newSink(t, nats.Config{URL: "nats://127.0.0.1:1," + b.url})
 		require.NoError(t, sink.Ping(t.Context()))
 	}
 }
@@ -187,7 +187,7 @@ func TestTLS(t *testing.T) {
 	certs := testenv.NewCerts(t)
 	server := testenv.StartNATS(t, `tls { cert_file: "`+certs.ServerCert+`", key_file: "`+certs.ServerKey+`", ca_file: "`+certs.CAFile+`", verify: true }`)
 	good := tlsclient.Files{CAFile: certs.CAFile, CertFile: certs.ClientCert, KeyFile: certs.ClientKey}
-	sink := newSink(t, nats.Config{Servers: []string{server.URL()}, TLS: &good})
+	sink := newSink(t, nats.Config{URL: server.URL(), TLS: &good})
 	require.NoError(t, sink.Ping(t.Context()))
 
 	for name, files := range map[string]*tlsclient.Files{
@@ -196,15 +196,15 @@ func TestTLS(t *testing.T) {
 		"wrong name":          {CAFile: certs.CAFile, CertFile: certs.ClientCert, KeyFile: certs.ClientKey, ServerName: "elsewhere"},
 		"file does not exist": {CAFile: filepath.Join(t.TempDir(), "missing.crt")},
 	} {
-		sink := newSink(t, nats.Config{Servers: []string{server.URL()}, TLS: files})
+		sink := newSink(t, nats.Config{URL: server.URL(), TLS: files})
 		outcome := publish(t, sink, newMessage(t, "orders"))[0]
 		t.Log(name, outcome.Err)
 		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonAuth)
 	}
 	open := testenv.StartNATS(t, `tls { cert_file: "`+certs.ServerCert+`", key_file: "`+certs.ServerKey+`" }`)
-	require.NoError(t, newSink(t, nats.Config{Servers: []string{open.URL()}, TLS: &tlsclient.Files{CAFile: certs.CAFile}}).Ping(t.Context()))
+	require.NoError(t, newSink(t, nats.Config{URL: open.URL(), TLS: &tlsclient.Files{CAFile: certs.CAFile}}).Ping(t.Context()))
 	plain := testenv.NATS(t)
-	sink = newSink(t, nats.Config{Servers: []string{plain}, TLS: &good})
+	sink = newSink(t, nats.Config{URL: plain, TLS: &good})
 	require.Error(t, sink.Ping(t.Context()), "TLS that is asked for is never left out")
 }
 
@@ -222,14 +222,14 @@ func TestLogins(t *testing.T) {
 	t.Run("nkey", func(t *testing.T) {
 		t.Parallel()
 		server := testenv.StartNATS(t, `authorization { users: [{nkey: `+public+`}] }`)
-		require.NoError(t, newSink(t, nats.Config{Servers: []string{server.URL()}, NKeyFile: seedFile}).Ping(t.Context()))
-		requireOutcome(t, publish(t, newSink(t, nats.Config{Servers: []string{server.URL()}}), newMessage(t, "x"))[0], sinks.Unavailable, sinks.ReasonAuth)
+		require.NoError(t, newSink(t, nats.Config{URL: server.URL(), NKeyFile: seedFile}).Ping(t.Context()))
+		requireOutcome(t, publish(t, newSink(t, nats.Config{URL: server.URL()}), newMessage(t, "x"))[0], sinks.Unavailable, sinks.ReasonAuth)
 	})
 	t.Run("token in a file that is corrected", func(t *testing.T) {
 		t.Parallel()
 		server := testenv.StartNATS(t, `authorization { token: "right" }`)
 		file := filepath.Join(t.TempDir(), "token")
-		sink := newSink(t, nats.Config{Servers: []string{server.URL()}, Token: secret.File(file)})
+		sink := newSink(t, nats.Config{URL: server.URL(), Token: secret.File(file)})
 		requireOutcome(t, publish(t, sink, newMessage(t, "x"))[0], sinks.Unavailable, sinks.ReasonAuth)
 		require.NoError(t, os.WriteFile(file, []byte("wrong\n"), 0o600))
 		for range 3 {
@@ -242,6 +242,6 @@ func TestLogins(t *testing.T) {
 		t.Parallel()
 		server := testenv.StartNATS(t, login)
 		url := strings.Replace(server.URL(), "nats://", "nats://"+user+":correct%20horse@", 1)
-		require.NoError(t, newSink(t, nats.Config{Servers: []string{url}}).Ping(t.Context()))
+		require.NoError(t, newSink(t, nats.Config{URL: url}).Ping(t.Context()))
 	})
 }

@@ -35,7 +35,7 @@ func BenchmarkPublish(b *testing.B) {
 				"no_key": func(int) string { return "" }, "unique_keys": func(i int) string { return "key-" + strconv.Itoa(i) },
 			} {
 				b.Run(fmt.Sprintf("%s/%d_connections/%s", kind, connections, name), func(b *testing.B) {
-					sink := newSink(b, Config{Name: "bench", URLs: []string{url}, Connections: connections})
+					sink := newSink(b, Config{Name: "bench", URL: url, Connections: connections})
 					sinktest.Beside(b, benchCallers, func() [][]message.Message { return benchBatches(b, url, kind, key) },
 						sinktest.Side{Name: "sink", Publish: func(batch []message.Message) {
 							for _, outcome := range publish(b, sink, batch...) {
@@ -114,7 +114,7 @@ func benchBatches(b *testing.B, url, kind string, key func(i int) string) [][]me
 func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
-	sink := newSink(t, Config{URLs: []string{url}, Connections: 1})
+	sink := newSink(t, Config{URL: url, Connections: 1})
 	const most, count = 6, 500
 	each := sinktest.Allocations(func() []message.Message {
 		batch := make([]message.Message, count)

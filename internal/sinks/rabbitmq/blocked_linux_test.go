@@ -31,7 +31,7 @@ func TestBlocked(t *testing.T) {
 
 	topic := testenv.Name(t, "topic")
 	declare(t, server.URL(), topic, nil)
-	sink := newSink(t, Config{URLs: []string{server.URL()}, Connections: 1})
+	sink := newSink(t, Config{URL: server.URL(), Connections: 1})
 	short := func() []sinks.Outcome {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -42,7 +42,7 @@ func TestBlocked(t *testing.T) {
 	requireOutcome(t, short()[0], sinks.Unavailable, sinks.ReasonBroker) // At once, not at the deadline.
 	require.ErrorIs(t, sink.Ping(t.Context()), errBlocked)
 
-	closing, err := New(Config{URLs: []string{server.URL()}, Connections: 1}, quiet())
+	closing, err := New(Config{URL: server.URL(), Connections: 1}, quiet())
 	require.NoError(t, err)
 	ended := make(chan sinks.Outcome, 1)
 	go func() { ended <- publish(t, closing, newMessage(t, "orders", topic))[0] }()

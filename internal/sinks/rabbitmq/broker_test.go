@@ -66,7 +66,7 @@ func (b *broker) NewSink(t testing.TB, options sinktest.Options) sinks.Sink {
 		proxy.Rate(options.BytesPerSecond)
 		url = withAddress(t, url, proxy.Addr())
 	}
-	sink, err := New(Config{Name: "suite", URLs: []string{url}, PublishTimeout: options.PublishTimeout}, quiet())
+	sink, err := New(Config{Name: "suite", URL: url, PublishTimeout: options.PublishTimeout}, quiet())
 	require.NoError(t, err)
 	return sink
 }

@@ -4,43 +4,78 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
 	"strconv"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
-// Config says which broker to publish to and how to log in.
+// Config says which broker to publish to and how to log in. Files are read at each connect.
 type Config struct {
+	// URL may be a comma list: amqp or amqps URLs of one broker's nodes. The connections
+	// spread over them; one that does not answer is followed by the next.
+	URL string `yaml:"url" required:"true" url:"true" doc:"Where RabbitMQ is: amqp:// or amqps://; several, separated by commas, are tried in turn."`
+	// User and Password, where set, override those of the URLs.
+	User         string        `yaml:"user" doc:"User to log in as, with a password."`
+	Password     secret.Secret `yaml:"password" doc:"The user's password."`
+	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
+	Exchange     string        `yaml:"exchange" default:"" doc:"Exchange to publish to. Empty: straight to the queue named by the topic."`
+	Auth         string        `yaml:"auth" default:"plain" enum:"plain,external" doc:"How to log in: plain with user and password, of their own or in the URL, external with the client certificate."`
+	Management   string        `yaml:"management" default:"" url:"true" doc:"Where the broker's management API is, http:// or https://, for the command check: it tells bindings, queues and alarms. Its login is that of the URL, or else the sink's. Empty: it is not asked."`
+	Connections  int           `yaml:"connections" default:"4" min:"1" max:"64" doc:"Connections to publish on. Messages of one Key use the same one."`
+
 	// Name is the sink's name in logs and at the broker.
-	Name string
-	// URLs are amqp or amqps URLs of one broker's nodes. The connections spread
-	// over them; one that does not answer is followed by the next.
-	URLs []string
-	// Exchange receives the messages. Empty is the default exchange: each message
-	// goes straight to the queue that its topic names.
-	Exchange string
-	// User and Password, where set, override those of the URLs. A password in a file is
-	// read at each connect.
-	User     string
-	Password secret.Secret
-	// Auth is "plain", the default, or "external": the client certificate is the login.
-	Auth string
+	Name string `yaml:"-"`
 	// TLS verifies the broker of amqps URLs; nil uses the system's roots.
-	TLS *tlsclient.Files
-	// Management is the URL of the management API, for [Sink.Check] only; empty: it is
-	// not asked. Without a login of its own it has that of the first of URLs.
-	Management string
-	// Connections is how many connections carry the load: 1 to 64, 0 means 4.
-	Connections int
+	TLS *tlsclient.Files `yaml:"-"`
 	// PublishTimeout is how long a message waits for its confirmation while nothing
 	// comes nearer to it, and how long the broker may take none of the bytes that
 	// wait for it; 0 means 10 s.
-	PublishTimeout time.Duration
+	PublishTimeout time.Duration `yaml:"-"`
+}
+
+// With implements [kind.Settings].
+func (c Config) With(common kind.Common) kind.Settings {
+	c.Name, c.TLS, c.PublishTimeout = common.Name, common.TLS, common.PublishTimeout
+	return c
+}
+
+// Open implements [kind.Settings].
+func (c Config) Open(logger *slog.Logger) (sinks.Sink, error) { return New(c, logger) }
+
+// Check implements [kind.Settings].
+func (c Config) Check(problems kind.Problems) {
+	if (c.User != "") != c.Password.IsSet() {
+		problems.Add("", "has only one of user and password, give both")
+	}
+	if c.Auth == AuthExternal && c.User != "" {
+		problems.Add("user", "auth is external, whose login is the client certificate: give one of them")
+	}
+	for _, u := range kind.CheckURLs(problems, kind.SplitURLs(c.URL), "amqp", "amqps") {
+		if u.User != nil && c.User != "" {
+			problems.Add("user", "the URL holds a login too, give one of them")
+		}
+		if u.Scheme == "amqp" && c.TLS != nil {
+			problems.Add("url", "has the scheme amqp, which is without TLS, but tls is given: use amqps")
+		}
+	}
+	if u, err := url.Parse(c.Management); c.Management != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "") {
+		problems.Add("management", "is no URL, give http://host:15672")
+	}
+	if len(c.Exchange) > maxShortString {
+		problems.Add("exchange", "has %d bytes, allowed are %d", len(c.Exchange), maxShortString)
+	}
+	if c.Auth == AuthExternal && (c.TLS == nil || c.TLS.CertFile == "") {
+		problems.Add("auth", "external needs a client certificate: tls.cert_file and tls.key_file")
+	}
 }
 
 // The two ways to log in.
@@ -80,8 +115,9 @@ func (c Config) withDefaults() Config {
 // check returns the nodes, or the first mistake. No error shows a URL, since
 // it may hold a password.
 func (c Config) check() ([]endpoint, error) {
+	urls := kind.SplitURLs(c.URL)
 	switch {
-	case len(c.URLs) == 0:
+	case len(urls) == 0:
 		return nil, errors.New("url is missing")
 	case c.Auth != AuthPlain && c.Auth != AuthExternal:
 		return nil, fmt.Errorf("auth %q: allowed are plain and external", c.Auth)
@@ -92,8 +128,8 @@ func (c Config) check() ([]endpoint, error) {
 	case len(c.Exchange) > maxShortString:
 		return nil, fmt.Errorf("exchange: %d bytes, allowed are %d", len(c.Exchange), maxShortString)
 	}
-	endpoints := make([]endpoint, 0, len(c.URLs))
-	for i, raw := range c.URLs {
+	endpoints := make([]endpoint, 0, len(urls))
+	for i, raw := range urls {
 		e, err := c.parse(raw)
 		if err != nil {
 			return nil, fmt.Errorf("url %d: %w", i+1, err)

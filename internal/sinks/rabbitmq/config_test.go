@@ -18,16 +18,16 @@ func TestNewRefuses(t *testing.T) {
 		want   string
 	}{
 		"no url":              {Config{}, "url is missing"},
-		"other scheme":        {Config{URLs: []string{url, "http://user:hidden@localhost"}}, "url 2: not an amqp"},
-		"unescaped password":  {Config{URLs: []string{"amqp://user:hid#den@localhost"}}, "percent-encoded"},
-		"auth":                {Config{URLs: []string{url}, Auth: "magic"}, `auth "magic"`},
-		"external, no TLS":    {Config{URLs: []string{url}, Auth: AuthExternal}, "amqps"},
-		"TLS, plain URL":      {Config{URLs: []string{url}, TLS: &tlsclient.Files{CAFile: "ca.pem"}}, "not amqps"},
-		"missing file":        {Config{URLs: []string{secure}, TLS: &tlsclient.Files{CAFile: "/nowhere"}}, "ca_file"},
-		"too few connections": {Config{URLs: []string{url}, Connections: -1}, "connections -1"},
-		"too many":            {Config{URLs: []string{url}, Connections: 65}, "connections 65"},
-		"timeout":             {Config{URLs: []string{url}, PublishTimeout: -time.Second}, "publish timeout"},
-		"exchange":            {Config{URLs: []string{url}, Exchange: strings.Repeat("e", 256)}, "exchange"},
+		"other scheme":        {Config{URL: url + "," + "http://user:hidden@localhost"}, "url 2: not an amqp"},
+		"unescaped password":  {Config{URL: "amqp://user:hid#den@localhost"}, "percent-encoded"},
+		"auth":                {Config{URL: url, Auth: "magic"}, `auth "magic"`},
+		"external, no TLS":    {Config{URL: url, Auth: AuthExternal}, "amqps"},
+		"TLS, plain URL":      {Config{URL: url, TLS: &tlsclient.Files{CAFile: "ca.pem"}}, "not amqps"},
+		"missing file":        {Config{URL: secure, TLS: &tlsclient.Files{CAFile: "/nowhere"}}, "ca_file"},
+		"too few connections": {Config{URL: url, Connections: -1}, "connections -1"},
+		"too many":            {Config{URL: url, Connections: 65}, "connections 65"},
+		"timeout":             {Config{URL: url, PublishTimeout: -time.Second}, "publish timeout"},
+		"exchange":            {Config{URL: url, Exchange: strings.Repeat("e", 256)}, "exchange"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +40,7 @@ func TestNewRefuses(t *testing.T) {
 
 func TestNewDefaults(t *testing.T) {
 	t.Parallel()
-	sink := newSink(t, Config{URLs: []string{"amqp://localhost"}, TLS: &tlsclient.Files{}})
+	sink := newSink(t, Config{URL: "amqp://localhost", TLS: &tlsclient.Files{}})
 	require.Len(t, sink.connections.places, 4)
 	require.Equal(t, 10*time.Second, sink.config.PublishTimeout)
 	require.Equal(t, AuthPlain, sink.config.Auth)

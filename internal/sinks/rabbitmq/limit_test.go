@@ -27,7 +27,7 @@ func TestAUsersLimitOfChannels(t *testing.T) {
 			server.RabbitEval(`ok = rabbit_auth_backend_internal:add_user(<<"few">>, <<"few">>, <<"test">>),
 				ok = rabbit_auth_backend_internal:set_permissions(<<"few">>, <<"/">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>),
 				ok = rabbit_auth_backend_internal:set_user_limits(<<"few">>, <<"{\"max-channels\":` + fmt.Sprint(most) + `}">>, <<"test">>).`)
-			sink := newSink(t, Config{URLs: []string{withLogin(t, server.URL(), "few:few@")}})
+			sink := newSink(t, Config{URL: withLogin(t, server.URL(), "few:few@")})
 			batch := make([]message.Message, 1600)
 			for i := range batch {
 				batch[i] = newMessage(t, "orders", fmt.Sprint("topic-", i%10))

@@ -74,12 +74,12 @@ auth_mechanisms.2 = EXTERNAL
 	}
 	l.Open = func(t *testing.T, login linktest.Login) linktest.Try {
 		t.Helper()
-		config := Config{URLs: []string{"amqps://" + secure}, Auth: auth, TLS: login.TLS, Connections: 1}
+		config := Config{URL: "amqps://" + secure, Auth: auth, TLS: login.TLS, Connections: 1}
 		if auth == AuthPlain {
 			config.User, config.Password = "delaybridge", login.Secret
 		}
 		if login.TLS == nil {
-			config.URLs, config.Auth = []string{"amqp://" + secure}, AuthPlain
+			config.URL, config.Auth = "amqp://"+secure, AuthPlain
 		}
 		sink := newSink(t, config)
 		return func(ctx context.Context) error {

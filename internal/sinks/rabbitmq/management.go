@@ -15,6 +15,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 )
 
 const (
@@ -44,7 +45,7 @@ func newManagement(c Config) (*management, error) {
 	if err != nil || base.Host == "" {
 		return nil, errors.New("management: is no URL")
 	}
-	broker, err := amqp.ParseURI(c.URLs[0])
+	broker, err := amqp.ParseURI(kind.SplitURLs(c.URL)[0])
 	if err != nil {
 		return nil, errors.New("url: is no URL")
 	}

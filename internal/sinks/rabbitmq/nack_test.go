@@ -25,7 +25,7 @@ type said struct {
 func TestAKilledQueue(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRabbitMQ(t, "")
-	sink := newSink(t, Config{URLs: []string{server.URL()}})
+	sink := newSink(t, Config{URL: server.URL()})
 	nacked := 0
 	for round := 0; nacked == 0 && round < 5; round++ { // It depends on where the process was.
 		counts := killUnderLoad(t, server, sink)
@@ -100,7 +100,7 @@ func TestAFullTwin(t *testing.T) {
 	for _, queue := range []string{full, other} {
 		require.NoError(t, channel.QueueBind(queue, topic, "amq.topic", false, nil))
 	}
-	sink := newSink(t, Config{URLs: []string{url}, Exchange: "amq.topic", Connections: 1})
+	sink := newSink(t, Config{URL: url, Exchange: "amq.topic", Connections: 1})
 	for range 10 {
 		outcome := publish(t, sink, newMessage(t, "orders", topic))[0]
 		requireOutcome(t, outcome, sinks.Unknown, sinks.ReasonRefused)

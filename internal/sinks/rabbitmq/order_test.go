@@ -19,7 +19,7 @@ func TestOrderAmongSizes(t *testing.T) {
 	t.Parallel()
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
-	sink := newSink(t, Config{URLs: []string{url}, Connections: 1})
+	sink := newSink(t, Config{URL: url, Connections: 1})
 	const callers, count = 3, 1500
 	var publishing sync.WaitGroup
 	for caller := range callers {
@@ -58,7 +58,7 @@ func TestGivenUp(t *testing.T) {
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
 	proxy := testenv.NewProxy(t, address(t, url))
-	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 1, PublishTimeout: time.Second})
+	sink := newSink(t, Config{URL: withAddress(t, url, proxy.Addr()), Connections: 1, PublishTimeout: time.Second})
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
 	connection := connectionOf(t, sink)
 	proxy.Blackhole(true)

@@ -52,15 +52,15 @@ func TestChannelExceptions(t *testing.T) {
 		reason sinks.Reason
 	}{
 		"forbidden topic": {
-			Config{URLs: []string{withLogin(t, server.URL(), "bound:bound@")}, Exchange: "amq.topic"},
+			Config{URL: withLogin(t, server.URL(), "bound:bound@"), Exchange: "amq.topic"},
 			func(m *message.Message) { m.Topic = "forbidden" }, sinks.Unavailable, sinks.ReasonAuth,
 		},
 		"forbidden exchange": {
-			Config{URLs: []string{withLogin(t, server.URL(), "bound:bound@")}, Exchange: "amq.direct"},
+			Config{URL: withLogin(t, server.URL(), "bound:bound@"), Exchange: "amq.direct"},
 			nil, sinks.Unavailable, sinks.ReasonAuth,
 		},
 		"too large": {
-			Config{URLs: []string{server.URL()}, Exchange: "amq.topic"},
+			Config{URL: server.URL(), Exchange: "amq.topic"},
 			func(m *message.Message) { m.Body = make([]byte, 1001) }, sinks.Permanent, sinks.ReasonTooLarge,
 		},
 	} {
@@ -133,14 +133,14 @@ auth_mechanisms.2 = EXTERNAL
 		class  sinks.Class
 		reason sinks.Reason
 	}{
-		"plain":             {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: trust}, sinks.Acknowledged, ""},
-		"wrong password":    {Config{URLs: []string{"amqps://guest:wrong@" + secure}, TLS: trust}, sinks.Unavailable, sinks.ReasonAuth},
-		"external":          {Config{URLs: []string{"amqps://" + secure}, TLS: both, Auth: AuthExternal}, sinks.Acknowledged, ""},
-		"external, no cert": {Config{URLs: []string{"amqps://" + secure}, TLS: trust, Auth: AuthExternal}, sinks.Unavailable, sinks.ReasonAuth},
-		"unknown authority": {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: &tlsclient.Files{CAFile: other.CAFile}}, sinks.Unavailable, sinks.ReasonAuth},
-		"system's roots":    {Config{URLs: []string{"amqps://guest:guest@" + secure}}, sinks.Unavailable, sinks.ReasonAuth},
-		"other host name":   {Config{URLs: []string{"amqps://guest:guest@" + secure}, TLS: &tlsclient.Files{CAFile: certs.CAFile, ServerName: "example.org"}}, sinks.Unavailable, sinks.ReasonAuth},
-		"no TLS here":       {Config{URLs: []string{"amqps://guest:guest@" + server.Addr()}, TLS: trust}, sinks.Unavailable, sinks.ReasonConnection},
+		"plain":             {Config{URL: "amqps://guest:guest@" + secure, TLS: trust}, sinks.Acknowledged, ""},
+		"wrong password":    {Config{URL: "amqps://guest:wrong@" + secure, TLS: trust}, sinks.Unavailable, sinks.ReasonAuth},
+		"external":          {Config{URL: "amqps://" + secure, TLS: both, Auth: AuthExternal}, sinks.Acknowledged, ""},
+		"external, no cert": {Config{URL: "amqps://" + secure, TLS: trust, Auth: AuthExternal}, sinks.Unavailable, sinks.ReasonAuth},
+		"unknown authority": {Config{URL: "amqps://guest:guest@" + secure, TLS: &tlsclient.Files{CAFile: other.CAFile}}, sinks.Unavailable, sinks.ReasonAuth},
+		"system's roots":    {Config{URL: "amqps://guest:guest@" + secure}, sinks.Unavailable, sinks.ReasonAuth},
+		"other host name":   {Config{URL: "amqps://guest:guest@" + secure, TLS: &tlsclient.Files{CAFile: certs.CAFile, ServerName: "example.org"}}, sinks.Unavailable, sinks.ReasonAuth},
+		"no TLS here":       {Config{URL: "amqps://guest:guest@" + server.Addr(), TLS: trust}, sinks.Unavailable, sinks.ReasonConnection},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

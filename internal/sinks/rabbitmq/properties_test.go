@@ -59,7 +59,7 @@ func TestPropertiesAtTheConsumer(t *testing.T) {
 	url := testenv.RabbitMQ(t)
 	queue := testenv.Name(t, "queue")
 	declare(t, url, queue, nil)
-	sink := newSink(t, Config{URLs: []string{url}, Connections: 1})
+	sink := newSink(t, Config{URL: url, Connections: 1})
 	m := newMessage(t, "orders", queue)
 	m.Headers = map[string]string{"Content-Type": "text/plain", "x-empty": ""}
 	m.Body = bytes.Repeat([]byte("0123456789abcdef"), 3*frame/16+1)

@@ -64,7 +64,7 @@ func TestARouteThatHangs(t *testing.T) {
 	t.Parallel()
 	for _, large := range []int{10, 10 * provenAtFirst} {
 		f := newFake(t, func(topic string, _ int) bool { return topic != dead })
-		sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1, PublishTimeout: time.Minute})
+		sink := newSink(t, Config{URL: f.url(), Connections: 1, PublishTimeout: time.Minute})
 		var calls sync.WaitGroup
 		defer calls.Wait()
 		for range 3 {
@@ -97,7 +97,7 @@ func TestASilentRoute(t *testing.T) {
 		}
 		return topic != dead
 	})
-	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1, PublishTimeout: time.Second})
+	sink := newSink(t, Config{URL: f.url(), Connections: 1, PublishTimeout: time.Second})
 	for range 2 {
 		handed.Store(0)
 		batch := mixed(t, 40, 10)
@@ -128,7 +128,7 @@ func TestASlowLink(t *testing.T) {
 		got.Add(1)
 		return true
 	})
-	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1, PublishTimeout: 3 * time.Second})
+	sink := newSink(t, Config{URL: f.url(), Connections: 1, PublishTimeout: 3 * time.Second})
 	batch := make([]message.Message, 1600)
 	for i := range batch {
 		batch[i] = newMessage(t, "orders", fmt.Sprint("topic-", i%8))
@@ -150,7 +150,7 @@ func TestALargeMessageOnASlowLink(t *testing.T) {
 	declare(t, url, topic, nil)
 	proxy := testenv.NewProxy(t, address(t, url))
 	proxy.Rate(100_000)
-	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 1, PublishTimeout: 5 * time.Second})
+	sink := newSink(t, Config{URL: withAddress(t, url, proxy.Addr()), Connections: 1, PublishTimeout: 5 * time.Second})
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
 	large := newMessage(t, "orders", topic)
 	large.Body = make([]byte, 1_000_000)
@@ -170,7 +170,7 @@ func TestOneOfAKey(t *testing.T) {
 		seen[topic]++
 		return topic == healthy
 	})
-	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 2, PublishTimeout: time.Minute})
+	sink := newSink(t, Config{URL: f.url(), Connections: 2, PublishTimeout: time.Minute})
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", healthy))[0], sinks.Acknowledged, "")
 	batch := make([]message.Message, 30)
 	for i := range batch {
@@ -202,7 +202,7 @@ func TestOneOfAKey(t *testing.T) {
 func TestManyRoutes(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(topic string, _ int) bool { return topic != dead })
-	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1, PublishTimeout: time.Minute})
+	sink := newSink(t, Config{URL: f.url(), Connections: 1, PublishTimeout: time.Minute})
 	stuck := sinks.NewOutcomes(1)
 	var call sync.WaitGroup
 	call.Go(func() { sink.Publish(t.Context(), []message.Message{newMessage(t, "orders", dead)}, stuck) })
@@ -230,7 +230,7 @@ func TestManyRoutes(t *testing.T) {
 func TestPingOfARefusedChannel(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(string, int) bool { return true })
-	sink := newSink(t, Config{URLs: []string{f.url()}, Connections: 1})
+	sink := newSink(t, Config{URL: f.url(), Connections: 1})
 	require.NoError(t, sink.Ping(t.Context()))
 	f.refuses.Store(true)
 	require.ErrorContains(t, sink.Ping(t.Context()), "405")
@@ -241,8 +241,8 @@ func TestPingOfARefusedChannel(t *testing.T) {
 func TestRoute(t *testing.T) {
 	t.Parallel()
 	m := newMessage(t, "orders", "a/b")
-	require.Equal(t, sinks.Route("a/b"), newSink(t, Config{URLs: []string{"amqp://localhost"}}).Route(&m))
-	require.Equal(t, sinks.Route("x/a/b"), newSink(t, Config{URLs: []string{"amqp://localhost"}, Exchange: "x"}).Route(&m))
+	require.Equal(t, sinks.Route("a/b"), newSink(t, Config{URL: "amqp://localhost"}).Route(&m))
+	require.Equal(t, sinks.Route("x/a/b"), newSink(t, Config{URL: "amqp://localhost", Exchange: "x"}).Route(&m))
 }
 
 // TestAFullQueue has a queue refuse messages while others of it are consumed:
@@ -251,7 +251,7 @@ func TestAFullQueue(t *testing.T) {
 	t.Parallel()
 	url, full := testenv.RabbitMQ(t), testenv.Name(t, "full")
 	declare(t, url, full, map[string]any{"x-max-length": 200, "x-overflow": "reject-publish"})
-	sink := newSink(t, Config{URLs: []string{url}})
+	sink := newSink(t, Config{URL: url})
 	batch := make([]message.Message, 2000)
 	for i := range batch {
 		batch[i] = newMessage(t, "orders", full)

@@ -28,7 +28,7 @@ func TestPublishedProperties(t *testing.T) {
 		declare(t, url, topic, amqp.Table{"x-queue-type": kind})
 		m := newMessage(t, "orders", topic)
 		m.Headers = map[string]string{"Content-Type": "application/json", "traceparent": "00-1-2-01"}
-		outcome := publish(t, newSink(t, Config{URLs: []string{url}}), m)
+		outcome := publish(t, newSink(t, Config{URL: url}), m)
 		requireOutcome(t, outcome[0], sinks.Acknowledged, "")
 		got := read(t, url, topic, 1)
 		require.Len(t, got, 1)
@@ -48,7 +48,7 @@ func TestLargestHeaders(t *testing.T) {
 	t.Parallel()
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
-	sink := newSink(t, Config{URLs: []string{url}, Connections: 1})
+	sink := newSink(t, Config{URL: url, Connections: 1})
 	fits := newMessage(t, "orders", topic)
 	size := frame
 	for {
@@ -78,7 +78,7 @@ func TestReturnsOfEqualIDs(t *testing.T) {
 	declare(t, url, queue, nil)
 	require.NoError(t, channel.QueueBind(queue, "", exchange, false, amqp.Table{"route": "yes"}))
 
-	sink := newSink(t, Config{URLs: []string{url}, Exchange: exchange, Connections: 1})
+	sink := newSink(t, Config{URL: url, Exchange: exchange, Connections: 1})
 	batch := make([]message.Message, 600)
 	for i := range batch {
 		batch[i] = newMessage(t, "orders", "topic")
@@ -101,7 +101,7 @@ func TestEqualIDsOfOtherTopics(t *testing.T) {
 	t.Parallel()
 	url, topic, missing := testenv.RabbitMQ(t), testenv.Name(t, "topic"), testenv.Name(t, "missing")
 	declare(t, url, topic, nil)
-	sink := newSink(t, Config{URLs: []string{url}, Connections: 1})
+	sink := newSink(t, Config{URL: url, Connections: 1})
 	batch := make([]message.Message, 400)
 	for i := range batch {
 		batch[i] = newMessage(t, "orders", []string{topic, missing}[i%2])
@@ -120,7 +120,7 @@ func TestEqualIDsOfOtherTopics(t *testing.T) {
 func TestMissingExchange(t *testing.T) {
 	t.Parallel()
 	url, exchange, queue := testenv.RabbitMQ(t), testenv.Name(t, "exchange"), testenv.Name(t, "queue")
-	sink := newSink(t, Config{URLs: []string{url}, Exchange: exchange, Connections: 1})
+	sink := newSink(t, Config{URL: url, Exchange: exchange, Connections: 1})
 	batch := []message.Message{newMessage(t, "orders", queue), newMessage(t, "orders", queue)}
 	for _, outcome := range publish(t, sink, batch...) {
 		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonTopicMissing)
@@ -158,7 +158,7 @@ func TestNextNodeTakesOver(t *testing.T) {
 	declare(t, url, topic, nil)
 	proxy := testenv.NewProxy(t, address(t, url))
 	first := withAddress(t, url, proxy.Addr())
-	sink := newSink(t, Config{URLs: []string{"amqp://127.0.0.1:1", first, url}, Connections: 2})
+	sink := newSink(t, Config{URL: "amqp://127.0.0.1:1" + "," + first + "," + url, Connections: 2})
 	for _, change := range []func(){func() {}, func() { proxy.Refuse(true) }, proxy.Cut, func() { proxy.Refuse(false) }} {
 		change()
 		require.Eventually(t, func() bool {
@@ -175,7 +175,7 @@ func TestSilentConnection(t *testing.T) {
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
 	proxy := testenv.NewProxy(t, address(t, url))
-	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 1})
+	sink := newSink(t, Config{URL: withAddress(t, url, proxy.Addr()), Connections: 1})
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
 	proxy.Blackhole(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -197,7 +197,7 @@ func TestCutConnection(t *testing.T) {
 	url, topic := testenv.RabbitMQ(t), testenv.Name(t, "topic")
 	declare(t, url, topic, nil)
 	proxy := testenv.NewProxy(t, address(t, url))
-	sink := newSink(t, Config{URLs: []string{withAddress(t, url, proxy.Addr())}, Connections: 2})
+	sink := newSink(t, Config{URL: withAddress(t, url, proxy.Addr()), Connections: 2})
 	var callers sync.WaitGroup
 	var mu sync.Mutex
 	classes := map[string]sinks.Class{}
@@ -251,7 +251,7 @@ func TestPasswordFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	var text testenv.Log
 	sink, err := New(Config{
-		Name: "files", Connections: 1, URLs: []string{withLogin(t, url, "nobody:no-such-secret@")},
+		Name: "files", Connections: 1, URL: withLogin(t, url, "nobody:no-such-secret@"),
 		User: uri.Username, Password: secret.File(file),
 	}, slog.New(slog.NewTextHandler(&text, nil)))
 	require.NoError(t, err)

@@ -1,15 +1,10 @@
-// Package consumer takes compensation messages from a broker and redoes what
-// they stand for: a write to Redis, or a look at the row of an outbox.
+// Package source is the contract between the bridge and what brings compensation messages
+// from a broker, and what all sources have in common.
 //
-// A [Source] brings what one topic of one broker holds, and acknowledges what
-// the [Writer] has done, never before. While Redis is away everything waits: at
-// the broker, and as one batch here.
-//
-// What can never be done goes to the topic <topic>.dead of the same broker, as
-// it came, with the reason in a header: it needs no Redis, it takes what cannot
-// be decoded, too, and nothing is dropped. The sources make both topics, the
-// only ones that the bridge makes.
-package consumer
+// A [Source] brings what one topic of one broker holds, and acknowledges what the handler
+// has done, never before. It makes that topic, and the one beside it for what can never be
+// done: the only ones that the bridge makes.
+package source
 
 import (
 	"context"
@@ -21,9 +16,13 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
+// BatchMax is how many deliveries a source hands over together at the most.
+const BatchMax = 100
+
+// SetUpTimeout bounds making topics and queues.
+const SetUpTimeout = 10 * time.Second
+
 const (
-	// batchMax is how many deliveries are handled together at the most.
-	batchMax = 100
 	// firstPause and longPause bound the wait before deliveries are handed to
 	// the handler again. Redis' return is noticed within the longer one.
 	firstPause = 20 * time.Millisecond
@@ -31,8 +30,6 @@ const (
 	// firstDial and longDial bound the wait before the next connection.
 	firstDial = 100 * time.Millisecond
 	longDial  = 2 * time.Second
-	// setUpTimeout bounds making topics and queues.
-	setUpTimeout = 10 * time.Second
 	// ackTimeout bounds acknowledging, also after the end of ctx.
 	ackTimeout = 5 * time.Second
 )
@@ -43,7 +40,8 @@ type Delivery struct {
 	// Redelivered says that it may have been handled before.
 	Redelivered bool
 
-	work work // the writer's
+	// Kept is the handler's own, from one call with this delivery to the next.
+	Kept any
 }
 
 // Handler handles deliveries and returns one error for each, by index: nil where
@@ -87,16 +85,17 @@ func Group(prefix, queue string) string {
 // DeadTopic is where goes what can never be done.
 func DeadTopic(topic string) string { return topic + ".dead" }
 
-func (o *Options) check() error {
+// Check reports what is missing.
+func (o *Options) Check() error {
 	if o.Topic == "" || o.Group == "" || o.Logger == nil {
 		return errors.New("compensation source: topic, group and logger are needed")
 	}
 	return nil
 }
 
-// attend hands the batch to the handler until all of it is done or ctx ends.
+// Attend hands the batch to the handler until all of it is done or ctx ends.
 // done acknowledges those with the given indices.
-func attend(ctx context.Context, batch []*Delivery, handle Handler, done func(context.Context, []int) error) error {
+func Attend(ctx context.Context, batch []*Delivery, handle Handler, done func(context.Context, []int) error) error {
 	pending := make([]int, len(batch))
 	for i := range batch {
 		pending[i] = i
@@ -137,8 +136,8 @@ func acknowledge(ctx context.Context, handled []int, done func(context.Context, 
 	return done(ctx, handled)
 }
 
-// reconnect runs sessions until ctx ends.
-func reconnect(ctx context.Context, o *Options, session func(context.Context) error) {
+// Reconnect runs sessions until ctx ends, with a pause after one that has failed.
+func Reconnect(ctx context.Context, o *Options, session func(context.Context) error) {
 	pause, failing := wait.Backoff{Initial: firstDial, Limit: longDial}, false
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -162,6 +161,18 @@ func reconnect(ctx context.Context, o *Options, session func(context.Context) er
 	}
 }
 
-func (o *Options) connected(ctx context.Context) {
+// AwaitReady waits until what is delivered can be handled; it is false where ctx has ended first.
+func (o *Options) AwaitReady(ctx context.Context) bool {
+	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
+	for o.Ready != nil && o.Ready(ctx) != nil {
+		if !wait.Sleep(ctx, pause.Next()) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}
+
+// Connected tells the log that a session has begun.
+func (o *Options) Connected(ctx context.Context) {
 	o.Logger.InfoContext(ctx, "compensations are consumed", "event", "compensation_source_connected", "topic", o.Topic)
 }

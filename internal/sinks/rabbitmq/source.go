@@ -1,55 +1,55 @@
-package consumer
+package rabbitmq
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/delaybridge/delaybridge/internal/engine/wait"
-	rabbitmqsink "github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
-// rabbitPrefetch is how many unacknowledged messages a bridge holds.
-const rabbitPrefetch = 2 * batchMax
+// prefetch is how many unacknowledged messages a bridge holds.
+const prefetch = 2 * source.BatchMax
 
 var errForeign = errors.New("the exchange sends messages of other topics here, so its queues are no longer bound: it must be a direct or topic exchange")
 
-// RabbitMQ is a [Source]: a durable queue with the topic's name, bound to the
-// sink's exchange by the topic, with manual acknowledgements. A queue of that
-// name that exists is taken as it is.
+// compensations are the messages of one topic: a durable queue with the topic's name, bound
+// to the sink's exchange by the topic, with manual acknowledgements. A queue of that name
+// that exists is taken as it is.
 //
 // A quorum queue drops, or dead-letters, what was delivered too often: 20 times by
 // default from RabbitMQ 4 on. Each connection that ends with messages in hand costs
 // one of these. So nothing is taken before Redis has answered this bridge once, and
 // what waits is held, through the broker's own timeout for acknowledgements and
 // every loss of the connection: the next one is made only once some of it is done.
-type RabbitMQ struct {
-	config rabbitmqsink.Config
-	Options
+type compensations struct {
+	config Config
+	source.Options
 	// foreign is set when the exchange turns out to be no direct or topic
 	// exchange: bound to it, our queues would fill with copies of everything.
 	foreign bool
 }
 
-// NewRabbitMQ checks the options; the first connection checks the configuration,
-// as the sink has done.
-func NewRabbitMQ(config rabbitmqsink.Config, options Options) (*RabbitMQ, error) {
-	if err := options.check(); err != nil {
+// Source implements [kind.Settings].
+func (c Config) Source(options source.Options) (source.Source, error) {
+	if err := options.Check(); err != nil {
 		return nil, err
 	}
-	return &RabbitMQ{config: config, Options: options}, nil
+	return &compensations{config: c, Options: options}, nil
 }
 
-// Run implements [Source].
-func (r *RabbitMQ) Run(ctx context.Context, handle Handler) {
-	reconnect(ctx, &r.Options, func(ctx context.Context) error { return r.session(ctx, handle) })
+// Run implements [source.Source].
+func (s *compensations) Run(ctx context.Context, handle source.Handler) {
+	source.Reconnect(ctx, &s.Options, func(ctx context.Context) error { return s.session(ctx, handle) })
 }
 
-func (r *RabbitMQ) session(ctx context.Context, handle Handler) error {
-	conn, err := r.config.Dial(ctx)
+func (s *compensations) session(ctx context.Context, handle source.Handler) error {
+	conn, err := s.config.Dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (r *RabbitMQ) session(ctx context.Context, handle Handler) error {
 	defer func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) }()
 	// The driver's calls know no context: they end with the connection.
 	stop := context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
-	channel, err := r.setUp(ctx, conn)
+	channel, err := s.setUp(ctx, conn)
 	// From here on ctx ends the session by way of the deliveries.
 	if inTime := stop(); err == nil && !inTime {
 		err = ctx.Err()
@@ -80,30 +80,30 @@ func (r *RabbitMQ) session(ctx context.Context, handle Handler) error {
 		<-ended
 		lost(nil)
 	}()
-	if !r.awaitReady(connected) {
+	if !s.AwaitReady(connected) {
 		return context.Cause(connected)
 	}
-	deliveries, err := channel.Consume(r.Topic, r.Group+"-"+randomName(), false, false, false, false, nil)
+	deliveries, err := channel.Consume(s.Topic, s.Group+"-"+strings.ToLower(rand.Text()[:8]), false, false, false, false, nil)
 	if err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
-	r.connected(ctx)
-	err = r.consume(ctx, connected, deliveries, handle)
-	if errors.Is(err, errForeign) && !r.foreign {
-		r.foreign = true
-		err = errors.Join(err, r.unbind(conn))
+	s.Connected(ctx)
+	err = s.consume(ctx, connected, deliveries, handle)
+	if errors.Is(err, errForeign) && !s.foreign {
+		s.foreign = true
+		err = errors.Join(err, s.unbind(conn))
 	}
 	return err
 }
 
 // unbind undoes what makeQueue bound. The copies in the queues are nobody else's.
-func (r *RabbitMQ) unbind(conn *amqp.Connection) error {
+func (s *compensations) unbind(conn *amqp.Connection) error {
 	channel, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("open channel: %w", err)
 	}
-	for _, name := range []string{r.Topic, DeadTopic(r.Topic)} {
-		if err := channel.QueueUnbind(name, name, r.config.Exchange, nil); err != nil {
+	for _, name := range []string{s.Topic, source.DeadTopic(s.Topic)} {
+		if err := channel.QueueUnbind(name, name, s.config.Exchange, nil); err != nil {
 			return fmt.Errorf("unbind queue %s: %w", name, err)
 		}
 	}
@@ -111,9 +111,9 @@ func (r *RabbitMQ) unbind(conn *amqp.Connection) error {
 }
 
 // setUp makes the queues and returns a channel to consume from.
-func (r *RabbitMQ) setUp(ctx context.Context, conn *amqp.Connection) (*amqp.Channel, error) {
-	for _, name := range []string{r.Topic, DeadTopic(r.Topic)} {
-		if err := r.makeQueue(conn, name); err != nil {
+func (s *compensations) setUp(ctx context.Context, conn *amqp.Connection) (*amqp.Channel, error) {
+	for _, name := range []string{s.Topic, source.DeadTopic(s.Topic)} {
+		if err := s.makeQueue(conn, name); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +121,7 @@ func (r *RabbitMQ) setUp(ctx context.Context, conn *amqp.Connection) (*amqp.Chan
 	if err != nil {
 		return nil, fmt.Errorf("open channel: %w", err)
 	}
-	if err := channel.Qos(rabbitPrefetch, 0, false); err != nil {
+	if err := channel.Qos(prefetch, 0, false); err != nil {
 		return nil, fmt.Errorf("set prefetch: %w", err)
 	}
 	return channel, ctx.Err()
@@ -129,7 +129,7 @@ func (r *RabbitMQ) setUp(ctx context.Context, conn *amqp.Connection) (*amqp.Chan
 
 // makeQueue makes a queue that is missing; to declare one that exists with
 // other arguments would be refused.
-func (r *RabbitMQ) makeQueue(conn *amqp.Connection, name string) error {
+func (s *compensations) makeQueue(conn *amqp.Connection, name string) error {
 	channel, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("open channel: %w", err)
@@ -145,38 +145,27 @@ func (r *RabbitMQ) makeQueue(conn *amqp.Connection, name string) error {
 			return fmt.Errorf("make queue %s: %w", name, err)
 		}
 	}
-	if r.config.Exchange != "" && !r.foreign {
-		if err := channel.QueueBind(name, name, r.config.Exchange, false, nil); err != nil {
+	if s.config.Exchange != "" && !s.foreign {
+		if err := channel.QueueBind(name, name, s.config.Exchange, false, nil); err != nil {
 			return fmt.Errorf("bind queue %s: %w", name, err)
 		}
 	}
 	return channel.Close()
 }
 
-// awaitReady is false where ctx has ended first.
-func (r *RabbitMQ) awaitReady(ctx context.Context) bool {
-	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
-	for r.Ready != nil && r.Ready(ctx) != nil {
-		if !wait.Sleep(ctx, pause.Next()) {
-			return false
-		}
-	}
-	return ctx.Err() == nil
-}
-
 // consume takes messages while it is connected. What it has in hand then it hands
 // to the handler until something of it is done, which ctx alone ends.
-func (r *RabbitMQ) consume(ctx, connected context.Context, deliveries <-chan amqp.Delivery, handle Handler) error {
+func (s *compensations) consume(ctx, connected context.Context, deliveries <-chan amqp.Delivery, handle source.Handler) error {
 	for {
-		batch, err := r.gather(connected, deliveries)
+		batch, err := s.gather(connected, deliveries)
 		if err != nil {
 			return err
 		}
-		list := make([]*Delivery, len(batch))
+		list := make([]*source.Delivery, len(batch))
 		for i := range batch {
-			list[i] = &Delivery{Body: batch[i].Body, Redelivered: batch[i].Redelivered}
+			list[i] = &source.Delivery{Body: batch[i].Body, Redelivered: batch[i].Redelivered}
 		}
-		err = attend(ctx, list, handle, func(_ context.Context, indices []int) error {
+		err = source.Attend(ctx, list, handle, func(_ context.Context, indices []int) error {
 			for _, i := range indices {
 				if err := batch[i].Ack(false); err != nil {
 					return fmt.Errorf("acknowledge: %w", err)
@@ -191,8 +180,8 @@ func (r *RabbitMQ) consume(ctx, connected context.Context, deliveries <-chan amq
 }
 
 // gather waits for one delivery and takes those with it that are here already.
-func (r *RabbitMQ) gather(ctx context.Context, deliveries <-chan amqp.Delivery) (batch []amqp.Delivery, err error) {
-	for len(batch) < batchMax {
+func (s *compensations) gather(ctx context.Context, deliveries <-chan amqp.Delivery) (batch []amqp.Delivery, err error) {
+	for len(batch) < source.BatchMax {
 		var (
 			d  amqp.Delivery
 			ok bool
@@ -214,8 +203,8 @@ func (r *RabbitMQ) gather(ctx context.Context, deliveries <-chan amqp.Delivery) 
 			return nil, errors.New("deliveries ended")
 		}
 		// A fanout exchange would send here what we bury, too, and for ever.
-		if d.RoutingKey != r.Topic {
-			if !r.foreign {
+		if d.RoutingKey != s.Topic {
+			if !s.foreign {
 				return nil, errForeign
 			}
 			if err := d.Ack(false); err != nil {

@@ -1,4 +1,4 @@
-package consumer
+package kafka
 
 import (
 	"context"
@@ -9,65 +9,67 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	kafkasink "github.com/delaybridge/delaybridge/internal/sinks/kafka"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 const (
-	// kafkaPartitions is how many the topics get that we make, and so how many
+	// newPartitions is how many the topics get that we make, and so how many
 	// bridges may share the work.
-	kafkaPartitions = 4
-	// kafkaSession is after what time a silent bridge's partitions go to others.
-	kafkaSession   = 6 * time.Second // The least that brokers take by default.
-	kafkaHeartbeat = 2 * time.Second
-	kafkaMaxWait   = time.Second
-	kafkaMaxBytes  = 25 << 20
+	newPartitions = 4
+	// sessionTimeout is after what time a silent bridge's partitions go to others.
+	sessionTimeout = 6 * time.Second // The least that brokers take by default.
+	heartbeat      = 2 * time.Second
+	fetchWait      = time.Second
+	fetchBytes     = 25 << 20
+	// joinBackoff is the pause before the group is joined again.
+	joinBackoff = 500 * time.Millisecond
 	// gather is how long a batch waits for what has been fetched already.
 	gather = 5 * time.Millisecond
 )
 
-// Kafka is a [Source]: a consumer group that commits what was handled. A topic
-// that is missing is made with 4 partitions and the broker's default of replicas.
-type Kafka struct {
-	config kafkasink.Config
-	Options
+// compensations are the messages of one topic: a consumer group that commits what was
+// handled. A topic that is missing is made with 4 partitions and the broker's default of replicas.
+type compensations struct {
+	config Config
+	source.Options
 }
 
-// NewKafka checks the configuration; it does no I/O but reading TLS files.
-func NewKafka(config kafkasink.Config, options Options) (*Kafka, error) {
-	if err := options.check(); err != nil {
+// Source implements [kind.Settings].
+func (c Config) Source(options source.Options) (source.Source, error) {
+	if err := options.Check(); err != nil {
 		return nil, err
 	}
-	if _, err := config.Dialer(); err != nil {
+	if _, err := c.Dialer(); err != nil {
 		return nil, err
 	}
-	return &Kafka{config: config, Options: options}, nil
+	return &compensations{config: c, Options: options}, nil
 }
 
-// Run implements [Source].
-func (k *Kafka) Run(ctx context.Context, handle Handler) {
-	reconnect(ctx, &k.Options, func(ctx context.Context) error { return k.session(ctx, handle) })
+// Run implements [source.Source].
+func (s *compensations) Run(ctx context.Context, handle source.Handler) {
+	source.Reconnect(ctx, &s.Options, func(ctx context.Context) error { return s.session(ctx, handle) })
 }
 
-func (k *Kafka) session(ctx context.Context, handle Handler) (err error) {
-	dialer, err := k.config.Dialer() // Rotated files are read.
+func (s *compensations) session(ctx context.Context, handle source.Handler) (err error) {
+	dialer, err := s.config.Dialer() // Rotated files are read.
 	if err != nil {
 		return err
 	}
-	if err := kafkasink.CreateTopics(ctx, k.config, k.Logger, kafkaPartitions, k.Topic, DeadTopic(k.Topic)); err != nil {
+	if err := CreateTopics(ctx, s.config, s.Logger, newPartitions, s.Topic, source.DeadTopic(s.Topic)); err != nil {
 		return err
 	}
 	reader := kafka.NewReader(kafka.ReaderConfig{
-		Brokers: k.config.Brokers, GroupID: k.Group, Topic: k.Topic, Dialer: dialer,
-		StartOffset: kafka.FirstOffset, QueueCapacity: batchMax,
-		MinBytes: 1, MaxBytes: kafkaMaxBytes, MaxWait: kafkaMaxWait,
-		HeartbeatInterval: kafkaHeartbeat, SessionTimeout: kafkaSession, RebalanceTimeout: kafkaSession,
-		JoinGroupBackoff: longDial / 4, WatchPartitionChanges: true,
+		Brokers: s.config.Brokers, GroupID: s.Group, Topic: s.Topic, Dialer: dialer,
+		StartOffset: kafka.FirstOffset, QueueCapacity: source.BatchMax,
+		MinBytes: 1, MaxBytes: fetchBytes, MaxWait: fetchWait,
+		HeartbeatInterval: heartbeat, SessionTimeout: sessionTimeout, RebalanceTimeout: sessionTimeout,
+		JoinGroupBackoff: joinBackoff, WatchPartitionChanges: true,
 		ErrorLogger: kafka.LoggerFunc(func(format string, args ...any) {
-			k.Logger.LogAttrs(ctx, slog.LevelDebug, "kafka reader: "+fmt.Sprintf(format, args...), slog.String("topic", k.Topic))
+			s.Logger.LogAttrs(ctx, slog.LevelDebug, "kafka reader: "+fmt.Sprintf(format, args...), slog.String("topic", s.Topic))
 		}),
 	})
 	defer func() { err = errors.Join(err, reader.Close()) }()
-	k.connected(ctx)
+	s.Connected(ctx)
 	seen := generation{reader: reader}
 	for {
 		batch, deliveries, err := seen.fetch(ctx)
@@ -81,7 +83,7 @@ func (k *Kafka) session(ctx context.Context, handle Handler) (err error) {
 			}
 			return commit(ctx, reader, batch, handled)
 		}
-		if err := attend(ctx, deliveries, handle, done); err != nil {
+		if err := source.Attend(ctx, deliveries, handle, done); err != nil {
 			return err
 		}
 	}
@@ -117,7 +119,7 @@ type generation struct {
 }
 
 // fetch waits for one message and takes those with it that are here already.
-func (g *generation) fetch(ctx context.Context) ([]kafka.Message, []*Delivery, error) {
+func (g *generation) fetch(ctx context.Context) ([]kafka.Message, []*source.Delivery, error) {
 	m, err := g.reader.FetchMessage(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("fetch: %w", err)
@@ -125,7 +127,7 @@ func (g *generation) fetch(ctx context.Context) ([]kafka.Message, []*Delivery, e
 	batch := []kafka.Message{m}
 	soon, cancel := context.WithTimeout(ctx, gather)
 	defer cancel()
-	for len(batch) < batchMax {
+	for len(batch) < source.BatchMax {
 		m, err := g.reader.FetchMessage(soon)
 		if err != nil {
 			break // A lasting error comes again.
@@ -136,14 +138,14 @@ func (g *generation) fetch(ctx context.Context) ([]kafka.Message, []*Delivery, e
 	if changed := g.reader.Stats().Rebalances > 0; changed || g.before == nil {
 		g.before = map[int]int64{}
 	}
-	deliveries := make([]*Delivery, len(batch))
+	deliveries := make([]*source.Delivery, len(batch))
 	for i, m := range batch {
 		end, known := g.before[m.Partition]
 		if !known {
 			end = m.HighWaterMark
 			g.before[m.Partition] = end
 		}
-		deliveries[i] = &Delivery{Body: m.Value, Redelivered: m.Offset < end}
+		deliveries[i] = &source.Delivery{Body: m.Value, Redelivered: m.Offset < end}
 	}
 	return batch, deliveries, nil
 }

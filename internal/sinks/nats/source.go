@@ -1,8 +1,7 @@
-package consumer
+package nats
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,42 +10,41 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	natssink "github.com/delaybridge/delaybridge/internal/sinks/nats"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
 const (
-	// natsAckWait is after what silence a message goes to another bridge. While
+	// ackWait is after what silence a message goes to another bridge. While
 	// it is in work the server is told so, three times as often.
-	natsAckWait = 10 * time.Second
-	// natsPending bounds the unacknowledged messages of all bridges together.
-	natsPending = 10 * batchMax
-	// natsPoll is how long one request for a message lasts.
-	natsPoll = 30 * time.Second
+	ackWait = 10 * time.Second
+	// pendingMost bounds the unacknowledged messages of all bridges together.
+	pendingMost = 10 * source.BatchMax
+	// pollTime is how long one request for a message lasts.
+	pollTime = 30 * time.Second
 )
 
-// NATS is a [Source]: a durable pull consumer with explicit acknowledgements on
-// the stream that binds the subject. Where none does, a stream is made, with
-// file storage and one replica: make one yourself for more.
-type NATS struct {
-	config natssink.Config
-	Options
+// compensations are the messages of one topic: a durable pull consumer with explicit
+// acknowledgements on the stream that binds the subject. Where none does, a stream is made, with file storage and one replica:
+// make one yourself for more.
+type compensations struct {
+	config Config
+	source.Options
 }
 
-// NewNATS checks the options; the first connection checks the configuration, as
-// the sink has done.
-func NewNATS(config natssink.Config, options Options) (*NATS, error) {
-	if err := options.check(); err != nil {
+// Source implements [kind.Settings].
+func (c Config) Source(options source.Options) (source.Source, error) {
+	if err := options.Check(); err != nil {
 		return nil, err
 	}
-	return &NATS{config: config, Options: options}, nil
+	return &compensations{config: c, Options: options}, nil
 }
 
-// Run implements [Source].
-func (s *NATS) Run(ctx context.Context, handle Handler) {
-	reconnect(ctx, &s.Options, func(ctx context.Context) error { return s.session(ctx, handle) })
+// Run implements [source.Source].
+func (s *compensations) Run(ctx context.Context, handle source.Handler) {
+	source.Reconnect(ctx, &s.Options, func(ctx context.Context) error { return s.session(ctx, handle) })
 }
 
-func (s *NATS) session(ctx context.Context, handle Handler) error {
+func (s *compensations) session(ctx context.Context, handle source.Handler) error {
 	down := make(chan struct{})
 	nc, err := s.config.Connect(ctx, func() { close(down) })
 	if err != nil {
@@ -72,46 +70,46 @@ func (s *NATS) session(ctx context.Context, handle Handler) error {
 		lost(nil)
 		<-watching
 	}()
-	consumer, err := s.setUp(subscribed, nc)
+	pull, err := s.setUp(subscribed, nc)
 	if err != nil {
 		return errors.Join(err, context.Cause(subscribed))
 	}
-	s.connected(subscribed)
+	s.Connected(subscribed)
 	for {
-		batch, err := gatherNATS(subscribed, consumer)
+		batch, err := gather(subscribed, pull)
 		if err != nil {
 			return errors.Join(err, context.Cause(subscribed))
 		}
-		if err := attendNATS(subscribed, nc, batch, handle); err != nil {
+		if err := attend(subscribed, nc, batch, handle); err != nil {
 			return errors.Join(err, context.Cause(subscribed))
 		}
 	}
 }
 
 // setUp makes the streams that are missing, and the consumer.
-func (s *NATS) setUp(ctx context.Context, nc *natsgo.Conn) (jetstream.Consumer, error) {
-	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
+func (s *compensations) setUp(ctx context.Context, nc *natsgo.Conn) (jetstream.Consumer, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.SetUpTimeout)
 	defer cancel()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := makeStream(ctx, js, DeadTopic(s.Topic)); err != nil {
+	if _, err := makeStream(ctx, js, source.DeadTopic(s.Topic)); err != nil {
 		return nil, err
 	}
 	stream, err := makeStream(ctx, js, s.Topic)
 	if err != nil {
 		return nil, err
 	}
-	consumer, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
+	pull, err := js.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: s.Group, FilterSubject: s.Topic,
 		DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: natsAckWait, MaxAckPending: natsPending, MaxDeliver: -1,
+		AckWait: ackWait, MaxAckPending: pendingMost, MaxDeliver: -1,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make consumer on stream %s: %w", stream, err)
 	}
-	return consumer, nil
+	return pull, nil
 }
 
 // makeStream returns the name of the stream that binds the subject.
@@ -135,11 +133,11 @@ func makeStream(ctx context.Context, js jetstream.JetStream, subject string) (st
 	return name, nil
 }
 
-// gatherNATS waits for one message and takes those with it that wait, too.
-func gatherNATS(ctx context.Context, consumer jetstream.Consumer) ([]jetstream.Msg, error) {
+// gather waits for one message and takes those with it that wait, too.
+func gather(ctx context.Context, pull jetstream.Consumer) ([]jetstream.Msg, error) {
 	for {
-		wait, cancel := context.WithTimeout(ctx, natsPoll)
-		first, err := consumer.Fetch(1, jetstream.FetchContext(wait))
+		wait, cancel := context.WithTimeout(ctx, pollTime)
+		first, err := pull.Fetch(1, jetstream.FetchContext(wait))
 		batch, err := collect(first, err)
 		cancel()
 		if ctx.Err() != nil {
@@ -151,7 +149,7 @@ func gatherNATS(ctx context.Context, consumer jetstream.Consumer) ([]jetstream.M
 			}
 			continue
 		}
-		more, err := consumer.FetchNoWait(batchMax - 1)
+		more, err := pull.FetchNoWait(source.BatchMax - 1)
 		rest, err := collect(more, err)
 		if err != nil && len(rest) == 0 && !errors.Is(err, jetstream.ErrNoMessages) {
 			return batch, nil // A lasting error comes again.
@@ -171,18 +169,18 @@ func collect(messages jetstream.MessageBatch, err error) ([]jetstream.Msg, error
 	return batch, messages.Error()
 }
 
-// attendNATS keeps telling the server that the batch is in work.
-func attendNATS(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, handle Handler) error {
-	list := make([]*Delivery, len(batch))
+// attend keeps telling the server that the batch is in work.
+func attend(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, handle source.Handler) error {
+	list := make([]*source.Delivery, len(batch))
 	for i, m := range batch {
 		meta, err := m.Metadata()
-		list[i] = &Delivery{Body: m.Data(), Redelivered: err != nil || meta.NumDelivered > 1}
+		list[i] = &source.Delivery{Body: m.Data(), Redelivered: err != nil || meta.NumDelivered > 1}
 	}
 	finished := make(chan struct{})
 	stopped := make(chan struct{})
-	go func() { // It ends before attendNATS does.
+	go func() { // It ends before attend does.
 		defer close(stopped)
-		ticker := time.NewTicker(natsAckWait / 3)
+		ticker := time.NewTicker(ackWait / 3)
 		defer ticker.Stop()
 		for {
 			select {
@@ -199,7 +197,7 @@ func attendNATS(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, han
 		close(finished)
 		<-stopped
 	}()
-	err := attend(ctx, list, handle, func(ctx context.Context, indices []int) error {
+	err := source.Attend(ctx, list, handle, func(ctx context.Context, indices []int) error {
 		for _, i := range indices {
 			if err := batch[i].Ack(); err != nil {
 				return fmt.Errorf("acknowledge: %w", err)
@@ -214,6 +212,3 @@ func attendNATS(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, han
 	}
 	return err
 }
-
-// randomName tells one connection's consumer from another's.
-func randomName() string { return strings.ToLower(rand.Text()[:8]) }

@@ -1,0 +1,62 @@
+package message
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// SinkType names a kind of broker; its rules decide which topics and headers are valid.
+type SinkType string
+
+// The kinds of brokers that the bridge publishes to.
+const (
+	Kafka    SinkType = "kafka"
+	NATS     SinkType = "nats"
+	RabbitMQ SinkType = "rabbitmq"
+	Redis    SinkType = "redis" // Streams
+)
+
+// rule is what a kind of broker refuses for ever, so that a producer is told when it schedules.
+type rule struct {
+	longest int                       // topic, in bytes; 0: MaxTopicLength
+	topic   func(topic string) string // the limit that a topic exceeds, or ""; nil: none
+	refused string                    // characters that no header's name may have
+}
+
+var rules = map[SinkType]rule{
+	Kafka: {longest: 249, topic: kafkaTopic},
+	// The separators of RFC 9110 are what nats.go does not send in a name.
+	NATS:     {topic: natsSubject, refused: `"(),/;<=>?@[\]{}`},
+	RabbitMQ: {},
+	Redis:    {},
+}
+
+// SinkTypes are all kinds, sorted.
+func SinkTypes() []SinkType { return slices.Sorted(maps.Keys(rules)) }
+
+const plainBytes = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
+func kafkaTopic(topic string) string {
+	switch {
+	case topic == "." || topic == "..": // as org.apache.kafka.common.internals.Topic
+		return `a Kafka topic cannot be "." or ".."`
+	case strings.Trim(topic, plainBytes) != "":
+		return "a Kafka topic has only A-Z a-z 0-9 . _ -"
+	default:
+		return ""
+	}
+}
+
+func natsSubject(subject string) string {
+	switch {
+	case strings.ContainsAny(subject, " *>"):
+		return "a NATS subject has no space, control character, * or >"
+	case subject[0] == '.' || subject[len(subject)-1] == '.' || strings.Contains(subject, ".."):
+		return "a NATS subject has no empty token"
+	case subject[0] == '$' || subject == "_INBOX" || strings.HasPrefix(subject, "_INBOX."):
+		return "a NATS subject that starts with $ or _INBOX is the server's own"
+	default:
+		return ""
+	}
+}

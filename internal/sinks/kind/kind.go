@@ -1,0 +1,142 @@
+// Package kind is the contract between the bridge and the kinds of brokers: what an
+// operator may configure for one, the sink that this opens, where compensation messages
+// come from, and what the broker must allow the bridge.
+//
+// Each package below internal/sinks that publishes to a kind of broker implements
+// [Settings]; internal/config lists them, one line each.
+package kind
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+// Settings is the configuration of one broker: a struct of the kind's own whose fields are
+// tagged as those of internal/config.
+type Settings interface {
+	// With returns the settings with what all kinds have in common.
+	With(common Common) Settings
+	// Check reports what is wrong beyond what the fields' tags say. It does no I/O of its own.
+	Check(problems Problems)
+	// Open makes the sink. It connects to nothing yet.
+	Open(logger *slog.Logger) (sinks.Sink, error)
+	// Source makes what brings the compensation messages of a topic. It connects to nothing yet.
+	Source(options source.Options) (source.Source, error)
+	// Grants are what an administrator of the broker is to do, as commands or settings for
+	// the broker's own tools; lines that begin with a # are remarks.
+	Grants(use Use) []string
+}
+
+// Common is what all kinds are configured with.
+type Common struct {
+	// Name is what the broker sees as ours.
+	Name string
+	// TLS is nil where there is none, or where the URL alone says so.
+	TLS *tlsclient.Files
+	// PublishTimeout is how long the broker may take to answer for a message, from its
+	// hand-over to the connection; 0 means 10 s.
+	PublishTimeout time.Duration
+}
+
+// Problems collects what is wrong with settings. A key is named as the configuration
+// names it, with dots where it is in a section; "" is the whole of the settings.
+type Problems interface {
+	// Add reports one. The text completes a sentence that begins with the key, and shows
+	// no URL, since that may hold a password.
+	Add(key, format string, args ...any)
+	// Has is whether one of that key was reported.
+	Has(key string) bool
+}
+
+// Verify is the error of a sink's settings that no configuration has checked.
+func Verify(sink message.SinkType, settings Settings, common Common) error {
+	var p found
+	settings.Check(&p)
+	if common.PublishTimeout < 0 {
+		p.Add("publish_timeout", "%s is negative", common.PublishTimeout)
+	}
+	if common.TLS != nil {
+		if _, err := common.TLS.Config(); err != nil {
+			p.Add("tls", "%w", err)
+		}
+	}
+	if p == nil {
+		return nil
+	}
+	return fmt.Errorf("%s sink: %w", sink, errors.Join(p...))
+}
+
+type found []error
+
+func (f *found) Add(key, format string, args ...any) {
+	*f = append(*f, fmt.Errorf(strings.TrimPrefix(key+": ", ": ")+format, args...))
+}
+
+func (f *found) Has(string) bool { return len(*f) > 0 }
+
+// SplitURLs returns the URLs of a comma list.
+func SplitURLs(list string) (urls []string) {
+	for text := range strings.SplitSeq(list, ",") {
+		if text = strings.TrimSpace(text); text != "" {
+			urls = append(urls, text)
+		}
+	}
+	return urls
+}
+
+// CheckURLs checks the URLs of the key url and returns those that are right.
+func CheckURLs(problems Problems, urls []string, schemes ...string) (valid []*url.URL) {
+	const key = "url"
+	if problems.Has(key) {
+		return nil
+	}
+	if len(urls) == 0 {
+		problems.Add(key, "has no URL")
+	}
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		switch {
+		case err != nil:
+			problems.Add(key, "is no valid URL: percent-encode special characters in user and password")
+		case !slices.Contains(schemes, u.Scheme):
+			problems.Add(key, "has the scheme %q, allowed are %s", u.Scheme, strings.Join(schemes, ", "))
+		case u.Hostname() == "":
+			problems.Add(key, "has no host")
+		default:
+			valid = append(valid, u)
+		}
+	}
+	return valid
+}
+
+// CheckAddresses checks that each of the key's values is host:port.
+func CheckAddresses(problems Problems, key string, addresses []string) {
+	for _, address := range addresses {
+		host, port, err := net.SplitHostPort(address)
+		if n, notNumber := strconv.ParseUint(port, 10, 16); err != nil || host == "" || notNumber != nil || n == 0 || port[0] == '0' || port[0] == '+' {
+			problems.Add(key, "%q is no address, give host:port", address)
+		}
+	}
+}
+
+// UserOf is who the first of the URLs that names a user logs in as; "" where none does.
+func UserOf(urls []string) string {
+	for _, text := range urls {
+		if u, err := url.Parse(text); err == nil && u.User.Username() != "" {
+			return u.User.Username()
+		}
+	}
+	return ""
+}
