@@ -3,12 +3,15 @@ package sinks
 import "fmt"
 
 // Place is where a broker has stored a message, as far as its acknowledgement tells: a
-// sequence of a NATS stream, or an offset of a Kafka partition.
+// sequence of a NATS stream, an offset of a Kafka partition, or the ID of an entry of a
+// Redis Stream.
 type Place struct {
 	// IsKnown is false where the acknowledgement told nothing, as RabbitMQ's.
 	IsKnown bool
-	// Stream is NATS'; empty for Kafka.
+	// Stream is NATS'; empty for the others.
 	Stream string
+	// Entry is Redis': milliseconds, a dash, and a number. It is empty for the others.
+	Entry string
 	// Partition is Kafka's.
 	Partition int32
 	// Number is the sequence, or the offset.
@@ -20,6 +23,8 @@ func (p Place) String() string {
 	switch {
 	case !p.IsKnown:
 		return ""
+	case p.Entry != "":
+		return "entry " + p.Entry
 	case p.Stream != "":
 		return fmt.Sprintf("stream %s sequence %d", p.Stream, p.Number)
 	default:

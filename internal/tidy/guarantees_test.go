@@ -109,7 +109,10 @@ func gaps(t *testing.T, folder string) (left map[string]string, found bool) {
 func guaranteesTable(t *testing.T) string {
 	t.Helper()
 	brokers := []struct{ name, folder string }{
-		{"Kafka", "internal/sinks/kafka"}, {"RabbitMQ", "internal/sinks/rabbitmq"}, {"NATS", "internal/sinks/nats"},
+		{"Kafka", "internal/sinks/kafka"},
+		{"RabbitMQ", "internal/sinks/rabbitmq"},
+		{"NATS", "internal/sinks/nats"},
+		{"Redis Streams", "internal/sinks/redis"},
 	}
 	left := make([]map[string]string, len(brokers))
 	text := &strings.Builder{}

@@ -14,6 +14,7 @@ const (
 	Kafka    SinkType = "kafka"
 	NATS     SinkType = "nats"
 	RabbitMQ SinkType = "rabbitmq"
+	Redis    SinkType = "redis" // Streams
 )
 
 // rule is what a kind of broker refuses for ever, so that a producer is told when it schedules.
@@ -28,6 +29,7 @@ var rules = map[SinkType]rule{
 	// The separators of RFC 9110 are what nats.go does not send in a name.
 	NATS:     {topic: natsSubject, refused: `"(),/;<=>?@[\]{}`},
 	RabbitMQ: {},
+	Redis:    {},
 }
 
 // SinkTypes are all kinds, sorted.

@@ -9,7 +9,7 @@ import (
 )
 
 // Limits on what a producer may schedule. They keep a message inside the
-// defaults of all three brokers.
+// defaults of all brokers.
 const (
 	MaxIDLength      = 255
 	MaxKeyLength     = 255

@@ -1,0 +1,116 @@
+//go:build unix
+
+package redis_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/redis"
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+)
+
+const (
+	benchMessages = 50_000
+	benchBatch    = 500
+	benchCallers  = 4
+)
+
+// BenchmarkPublish publishes 50,000 messages of 256 bytes in batches of 500, four at a
+// time, with the same fields by the sink and by the client's own pipeline of a batch.
+//
+//	go test -run '^$' -bench Publish -benchtime 5x ./internal/sinks/redis
+func BenchmarkPublish(b *testing.B) {
+	broker := broker{options: at(testenv.StartRedis(b).Addr())}
+	for _, keys := range []struct {
+		name string
+		key  func(i int) string
+	}{
+		{"no_key", func(int) string { return "" }},
+		{"unique_keys", func(i int) string { return "key-" + strconv.Itoa(i) }},
+		{"100_keys", func(i int) string { return "key-" + strconv.Itoa(i%100) }},
+	} {
+		b.Run(keys.name, func(b *testing.B) {
+			sink, client := broker.newSink(b, redis.Config{}), broker.client(b)
+			sinktest.Beside(b, benchCallers, func() [][]message.Message { return benchBatches(b, broker, keys.key) },
+				sinktest.Side{Name: "sink", Publish: func(batch []message.Message) {
+					for _, outcome := range publish(b, sink, batch...) {
+						if outcome.Class != sinks.Acknowledged {
+							b.Error(outcome.Err)
+						}
+					}
+				}},
+				sinktest.Side{Name: "client", Publish: func(batch []message.Message) { plainPublish(b, client, batch) }})
+		})
+	}
+}
+
+func plainPublish(b *testing.B, client goredis.UniversalClient, batch []message.Message) {
+	b.Helper()
+	pipeline := client.Pipeline()
+	for i := range batch {
+		var fields []string
+		for _, header := range batch[i].PublishedHeaders() {
+			fields = append(fields, header.Name, header.Value)
+		}
+		if batch[i].Key != "" {
+			fields = append(fields, redis.FieldKey, batch[i].Key)
+		}
+		pipeline.XAdd(b.Context(), &goredis.XAddArgs{
+			Stream: batch[i].Topic, NoMkStream: true, Values: append(fields, redis.FieldBody, string(batch[i].Body)),
+		})
+	}
+	if _, err := pipeline.Exec(b.Context()); err != nil {
+		b.Error(err)
+	}
+}
+
+func benchBatches(b *testing.B, broker broker, key func(i int) string) [][]message.Message {
+	b.Helper()
+	topic := testenv.Name(b, "bench")
+	broker.MakeTopic(b, topic, sinktest.TopicOptions{})
+	b.Cleanup(func() { broker.client(b).Del(b.Context(), topic) })
+	batches := make([][]message.Message, benchMessages/benchBatch)
+	template := newMessage(b, topic, "")
+	template.Body = make([]byte, 256)
+	for i := range batches {
+		batches[i] = make([]message.Message, benchBatch)
+		for j := range batches[i] {
+			batches[i][j] = template
+			batches[i][j].Key = key(j)
+			batches[i][j].ID = fmt.Sprintf("order-%020d", i*benchBatch+j)
+		}
+	}
+	return batches
+}
+
+// TestAllocations keeps a message cheap. Not parallel: it counts the whole process.
+func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
+	broker := broker{options: at(testenv.StartRedis(t).Addr())}
+	topic := testenv.Name(t, "topic")
+	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+	sink := broker.newSink(t, redis.Config{})
+	const most, count = 15, 500
+	each := sinktest.Allocations(func() []message.Message {
+		batch := make([]message.Message, count)
+		for i := range batch {
+			batch[i] = newMessage(t, topic, "")
+		}
+		return batch
+	}, func(batch []message.Message) {
+		for _, outcome := range publish(t, sink, batch...) {
+			if outcome.Class != sinks.Acknowledged {
+				t.Error(outcome.Err)
+			}
+		}
+	})
+	require.Less(t, each, float64(most))
+	t.Logf("%.1f allocations a message", each)
+}

@@ -1,0 +1,182 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/check"
+	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+var _ sinks.Checker = (*Sink)(nil)
+
+// oldest is the first version whose XADD knows NOMKSTREAM.
+const oldestMajor, oldestMinor = 6, 2
+
+// Check implements [sinks.Checker]. It only reads.
+func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
+	if err := s.client.Ping(ctx).Err(); err != nil {
+		return []check.Finding{unanswered("", err)}
+	}
+	var (
+		mu       sync.Mutex
+		findings []check.Finding
+	)
+	look := func(ctx context.Context, server *goredis.Client) error {
+		found := examine(ctx, server, plan)
+		mu.Lock()
+		defer mu.Unlock()
+		findings = append(findings, found...)
+		return nil
+	}
+	var err error
+	switch client := s.client.(type) {
+	case *goredis.ClusterClient:
+		err = client.ForEachMaster(ctx, look)
+	case *goredis.Client:
+		err = look(ctx, client)
+	}
+	if err != nil {
+		findings = append(findings, unanswered("", err))
+	}
+	slices.SortStableFunc(findings, func(a, b check.Finding) int { return strings.Compare(a.Subject, b.Subject) })
+	for _, topic := range plan.Topics {
+		findings = append(findings, s.checkStream(ctx, topic)...)
+	}
+	return findings
+}
+
+// unanswered is the finding of a server that does not answer, or refuses us.
+func unanswered(server string, err error) check.Finding {
+	f := check.Finding{
+		Level: check.Error, Code: "redis_sink_unreachable", Subject: server,
+		What:   rediserr.Cause(err),
+		Why:    "nothing is published until it answers; messages wait",
+		Remedy: "correct the sink's address, or start the server",
+	}
+	if why(err) == sinks.ReasonAuth {
+		f.Code, f.Remedy = "redis_sink_login", "correct the login of the sink and its tls"
+	}
+	return f
+}
+
+// examine looks at one server.
+func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (findings []check.Finding) {
+	addr := server.Options().Addr
+	add := func(applies bool, f check.Finding) {
+		if f.Subject = addr; applies {
+			findings = append(findings, f)
+		}
+	}
+	text, err := server.Info(ctx).Result()
+	switch {
+	case isReply(err):
+		add(true, check.Finding{
+			Level: check.Note, Code: "redis_sink_hidden",
+			What:   "INFO is denied: " + rediserr.Cause(err),
+			Why:    "whether the server keeps what it acknowledges was not looked at",
+			Remedy: "allow the user to run INFO, and CONFIG GET",
+		})
+	case err != nil:
+		return []check.Finding{unanswered(addr, err)}
+	}
+	info := parseInfo(text)
+	policy, isEvicting := info["maxmemory_policy"], strings.HasPrefix(info["maxmemory_policy"], "allkeys-")
+	add(tooOld(info["redis_version"]), check.Finding{
+		Level: check.Error, Code: "redis_sink_version",
+		What:   fmt.Sprintf("version %s, need %d.%d or later", info["redis_version"], oldestMajor, oldestMinor),
+		Why:    "its XADD has no NOMKSTREAM, so that every message is refused",
+		Remedy: "upgrade Redis",
+	})
+	add(info["role"] == "slave", check.Finding{
+		Level: check.Error, Code: "redis_sink_replica",
+		What:   "it is a replica",
+		Why:    "it takes no writes; messages wait",
+		Remedy: "name the primary, or the Sentinels that know it",
+	})
+	add(isEvicting, check.Finding{
+		Level: check.Warning, Code: "redis_sink_eviction",
+		What:   "maxmemory-policy is " + policy,
+		Why:    "a full server throws away whole streams, with messages that it has acknowledged",
+		Remedy: "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
+	})
+	add(info["aof_enabled"] == "0", check.Finding{
+		Level: check.Warning, Code: "redis_sink_aof",
+		What:   "appendonly is off",
+		Why:    "a restart loses what it has acknowledged since the last snapshot, and all of it where there is none",
+		Remedy: "CONFIG SET appendonly yes, and the same in redis.conf",
+	})
+	settings := map[string]string{}
+	for _, name := range []string{"appendfsync", "proto-max-bulk-len"} {
+		answer, err := server.ConfigGet(ctx, name).Result()
+		if err != nil {
+			return findings // Managed servers have no such command.
+		}
+		settings[name] = answer[name]
+	}
+	fsync := settings["appendfsync"]
+	add(info["aof_enabled"] == "1" && fsync != "always" && fsync != "", check.Finding{
+		Level: check.Warning, Code: "redis_sink_fsync",
+		What:   "appendfsync is " + fsync,
+		Why:    "a crash of the machine loses what it has acknowledged in the last second, and with `no` in the last half minute",
+		Remedy: "CONFIG SET appendfsync always, where that may not be",
+	})
+	most, err := strconv.Atoi(settings["proto-max-bulk-len"])
+	add(err == nil && most < plan.MaxMessage, check.Finding{
+		Level: check.Warning, Code: "redis_sink_message_size",
+		What:   fmt.Sprintf("proto-max-bulk-len is %d bytes, and a message may have %d", most, plan.MaxMessage),
+		Why:    "larger ones go to the dead letters when they are due; nobody tells the producer before",
+		Remedy: fmt.Sprintf("CONFIG SET proto-max-bulk-len %d, or queues.*.max_message: %d", plan.MaxMessage, most),
+	})
+	return findings
+}
+
+// checkStream looks at what the key of a topic is.
+func (s *Sink) checkStream(ctx context.Context, topic string) []check.Finding {
+	f := check.Finding{
+		Level: check.Error, Code: "redis_sink_stream", Subject: "stream " + topic,
+		Why:    "its messages wait, and after park_patience they go to the dead letters",
+		Remedy: "XGROUP CREATE " + topic + " GROUP $ MKSTREAM: the bridge makes no stream",
+	}
+	switch kind, err := s.client.Type(ctx, topic).Result(); {
+	case isReply(err):
+		f.Level, f.Code, f.What = check.Note, "redis_sink_hidden", "TYPE is denied: "+rediserr.Cause(err)
+		f.Why, f.Remedy = "whether there is such a stream was not looked at", "allow the user to run TYPE on the key"
+	case err != nil:
+		return []check.Finding{unanswered("stream "+topic, err)}
+	case kind == "stream":
+		return nil
+	case kind == "none":
+		f.What = "there is no such stream"
+	default:
+		f.What, f.Remedy = "the key is a "+kind+", and no stream", "publish to another topic, or delete the key"
+	}
+	return []check.Finding{f}
+}
+
+// parseInfo reads the answer of INFO.
+func parseInfo(text string) map[string]string {
+	info := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[name] = value
+		}
+	}
+	return info
+}
+
+// tooOld reports whether a version is known and too old.
+func tooOld(version string) bool {
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 {
+		return false
+	}
+	return major < oldestMajor || major == oldestMajor && minor < oldestMinor
+}

@@ -1,0 +1,207 @@
+package redis
+
+import (
+	"context"
+	"sync"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+// The way of a batch. Publish puts the first message of each chain into a queue. The senders
+// of the queue take what waits, of all calls, as one pipeline at a time. When it is
+// answered, the outcomes are reported, and the next messages of the chains wait.
+
+const (
+	// sendersMost is how many pipelines of a queue are under way at a time.
+	sendersMost = 4
+	// pipelineBytes and pipelineMessages bound a pipeline. One message may be larger.
+	pipelineBytes    = 64 << 10
+	pipelineMessages = 500
+	// framing is about what a command has beyond what a message's size counts.
+	framing = 512
+)
+
+// call is one of Publish.
+type call struct {
+	batch    []message.Message
+	chains   *sinks.Chains
+	outcomes *sinks.Outcomes
+	encoding sync.WaitGroup // pipelines that are being made of the batch
+
+	// The sink's mu guards these.
+	isOver  bool
+	flights []*flight // by index: the pipeline that the message is in
+}
+
+// item is one message of a call.
+type item struct {
+	call  *call
+	index int
+}
+
+func (i item) message() *message.Message { return &i.call.batch[i.index] }
+
+// queue is what waits for a pipeline: of all topics, or in a Cluster of one topic, so that
+// a node which hangs delays nothing that others hold.
+type queue struct {
+	name    string
+	waiting []item
+	senders int
+}
+
+// Publish implements [sinks.Sink].
+func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	if len(batch) == 0 {
+		return
+	}
+	c := &call{batch: batch, chains: sinks.NewChains(batch), outcomes: outcomes, flights: make([]*flight, len(batch))}
+	if ctx.Err() == nil {
+		heads := make([]item, len(c.chains.Heads()))
+		for n, index := range c.chains.Heads() {
+			heads[n] = item{c, index}
+		}
+		s.submit(heads) //nolint:contextcheck // A pipeline is of several calls.
+	}
+	select {
+	case <-outcomes.Done():
+		return
+	default:
+	}
+	select {
+	case <-outcomes.Done():
+	case <-ctx.Done():
+		s.end(c, sinks.Outcome{Reason: why(ctx.Err()), Err: ctx.Err()})
+	case <-s.root.Done():
+		s.end(c, sinks.Outcome{Reason: sinks.ReasonClosed, Err: errClosed, Whole: true})
+	}
+	c.encoding.Wait()
+}
+
+// end gives the rest of a call their outcomes: what was handed over is Unknown, what was
+// not is Unavailable, and is not handed over any more.
+func (s *Sink) end(c *call, outcome sinks.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.isOver = true
+	for i, f := range c.flights {
+		if f != nil && !f.withdraw() {
+			outcome.Class = sinks.Unknown
+			c.outcomes.Report(i, outcome)
+		}
+	}
+	outcome.Class = sinks.Unavailable
+	c.outcomes.Rest(outcome)
+}
+
+// submit queues messages, whose turn it is in their chains.
+func (s *Sink) submit(items []item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range items {
+		for ok := !i.call.isOver; ok; {
+			err := message.CheckTopic(message.Redis, i.message().Topic)
+			if err == nil {
+				q := s.queueOf(i.message().Topic)
+				if q.waiting = append(q.waiting, i); len(q.waiting) == 1 { // Else a sender comes for it, too.
+					s.open(q)
+				}
+				break
+			}
+			i.index, ok = i.call.chains.Settle(i.index, s.classify(err, false), i.call.outcomes)
+		}
+	}
+}
+
+// queueOf is the queue of a topic. It is called with s.mu held.
+func (s *Sink) queueOf(topic string) *queue {
+	name := ""
+	if s.isCluster {
+		name = topic
+	}
+	q := s.queues[name]
+	if q == nil {
+		q = &queue{name: name}
+		s.queues[name] = q
+	}
+	return q
+}
+
+// open starts a sender for what waits, unless there are enough. It is called with s.mu held.
+func (s *Sink) open(q *queue) {
+	if q.senders < sendersMost && s.root.Err() == nil {
+		q.senders++
+		s.senders.Go(func() { s.run(q) })
+	}
+}
+
+// run sends one pipeline after the other, until nothing waits.
+func (s *Sink) run(q *queue) {
+	f := &flight{sink: s}
+	for s.take(q, f) {
+		f.encode()
+		f.send()
+		s.land(q, f)
+	}
+}
+
+// take moves from the queue to the flight what makes a pipeline. It is false where nothing
+// waits, and then the sender is over.
+func (s *Sink) take(q *queue, f *flight) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.reset()
+	taken, bytes := 0, 0
+	for ; taken < len(q.waiting) && len(f.items) < pipelineMessages; taken++ {
+		i := q.waiting[taken]
+		if i.call.isOver {
+			continue
+		}
+		if bytes += framing + i.message().Size(); bytes > pipelineBytes && len(f.items) > 0 {
+			break
+		}
+		f.items = append(f.items, i)
+		i.call.flights[i.index] = f
+		i.call.encoding.Add(1)
+	}
+	if q.waiting = append(q.waiting[:0], q.waiting[taken:]...); len(q.waiting) > 0 {
+		s.open(q)
+	}
+	if len(f.items) > 0 {
+		return true
+	}
+	if q.senders--; q.senders == 0 {
+		delete(s.queues, q.name)
+	}
+	return false
+}
+
+// land reports what became of a pipeline, and queues what is next. Where the connection
+// itself has failed, what waits for another one does not fare better.
+func (s *Sink) land(q *queue, f *flight) {
+	outcomes, failure := f.outcomes()
+	items := f.items
+	s.mu.Lock()
+	if f.isWithdrawn() { // For a call that is over: the others are as if they were not taken.
+		q.waiting = append(append([]item{}, items...), q.waiting...)
+		items = nil
+	}
+	for _, i := range f.items {
+		i.call.flights[i.index] = nil
+	}
+	if failure != nil && !f.isWithdrawn() {
+		outcome := s.classify(failure, false)
+		for _, i := range q.waiting {
+			items, outcomes = append(items, i), append(outcomes, outcome)
+		}
+		q.waiting = nil
+	}
+	s.mu.Unlock()
+	next := make([]item, 0, len(items))
+	for n, i := range items {
+		if index, ok := i.call.chains.Settle(i.index, outcomes[n], i.call.outcomes); ok {
+			next = append(next, item{i.call, index})
+		}
+	}
+	s.submit(next)
+}

@@ -1,0 +1,177 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/redis"
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+)
+
+func newMessage(t testing.TB, topic, key string) message.Message {
+	t.Helper()
+	return message.Message{
+		ID: testenv.Name(t, "id"), Topic: topic, Key: key, Queue: "orders", Body: []byte("body"),
+		DueAt: time.UnixMilli(2_000), ScheduledAt: time.UnixMilli(1_000), Attempt: 1, Token: "0123456789abcdef",
+	}
+}
+
+func publish(t testing.TB, sink sinks.Sink, batch ...message.Message) []sinks.Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	return sinks.Publish(ctx, sink, batch)
+}
+
+func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reason sinks.Reason) {
+	t.Helper()
+	require.Equal(t, class.String()+" "+string(reason), outcome.Class.String()+" "+string(outcome.Reason), "%v", outcome.Err)
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	wrong := redis.Config{PublishTimeout: -time.Second}
+	client := broker{options: at("127.0.0.1:1")}.client(t)
+	_, err := redis.New(client, wrong)
+	require.ErrorContains(t, err, "publish_timeout -1s")
+}
+
+// A real server's refusals: each is of the route or of the whole, and nothing is stored.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	b := broker{options: at(server.Addr())}
+	topic := testenv.Name(t, "topic")
+	b.MakeTopic(t, topic, sinktest.TopicOptions{})
+	client := b.client(t)
+	do := func(args ...any) {
+		t.Helper()
+		require.NoError(t, client.Do(t.Context(), args...).Err())
+	}
+	do("SET", "plain", "value")
+	do("ACL", "SETUSER", "bridge", "on", ">"+password, "~"+topic, "~plain", "+xadd", "+ping", "+hello", "+client|setname")
+	login := b
+	login.options.Username, login.options.Password = "bridge", password
+	sink := login.newSink(t, redis.Config{})
+
+	denied := newMessage(t, "denied", "")
+	outcomes := publish(t, sink, newMessage(t, "plain", "a"), newMessage(t, "plain", "a"), denied, newMessage(t, topic, "a"))
+	requireOutcome(t, outcomes[0], sinks.Unavailable, sinks.ReasonRefused)
+	requireOutcome(t, outcomes[1], sinks.Unavailable, sinks.ReasonRefused)
+	requireOutcome(t, outcomes[2], sinks.Unavailable, sinks.ReasonAuth)
+	requireOutcome(t, outcomes[3], sinks.Acknowledged, "")
+	require.Regexp(t, `^entry \d+-\d+$`, outcomes[3].Place.String())
+	for _, outcome := range outcomes {
+		require.False(t, outcome.Whole)
+	}
+	for _, c := range []struct {
+		set, unset []any
+		reason     sinks.Reason
+	}{
+		{[]any{"CONFIG", "SET", "min-replicas-to-write", "1"}, []any{"CONFIG", "SET", "min-replicas-to-write", "0"}, sinks.ReasonBroker},
+		{[]any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"}, sinks.ReasonBroker},
+	} {
+		do(c.set...)
+		outcome := publish(t, sink, newMessage(t, topic, ""))[0]
+		requireOutcome(t, outcome, sinks.Unavailable, c.reason)
+		require.True(t, outcome.Whole)
+		do(c.unset...)
+		requireOutcome(t, publish(t, sink, newMessage(t, topic, ""))[0], sinks.Acknowledged, "")
+	}
+	require.Len(t, b.Read(t, topic, 3), 3)
+}
+
+// A server at its maxmemory takes nothing, and says so of each message.
+func TestFullServer(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	b := broker{options: at(server.Addr())}
+	topic := testenv.Name(t, "topic")
+	b.MakeTopic(t, topic, sinktest.TopicOptions{})
+	sink, client := b.newSink(t, redis.Config{}), b.client(t)
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	for _, outcome := range publish(t, sink, newMessage(t, topic, "a"), newMessage(t, topic, "a"), newMessage(t, topic, "")) {
+		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonFull)
+		require.True(t, outcome.Whole)
+	}
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
+	requireOutcome(t, publish(t, sink, newMessage(t, topic, "a"))[0], sinks.Acknowledged, "")
+	require.Len(t, b.Read(t, topic, 1), 1)
+}
+
+// What Redis has run and whose answer is lost is Unknown, and is not sent again: not
+// where the connection is cut, and not where the answer is late.
+func TestALostAnswerIsNotAskedForAgain(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	b := broker{options: at(server.Addr())}
+	topic := testenv.Name(t, "topic")
+	b.MakeTopic(t, topic, sinktest.TopicOptions{})
+	const timeout = 5 * time.Second
+	for _, isCut := range []bool{true, false} {
+		t.Run(fmt.Sprintf("cut %t", isCut), func(t *testing.T) {
+			t.Parallel()
+			proxy, topic := testenv.NewProxy(t, server.Addr()), testenv.Name(t, "topic")
+			b.MakeTopic(t, topic, sinktest.TopicOptions{})
+			through := broker{options: at(proxy.Addr())}
+			sink := through.newSink(t, redis.Config{PublishTimeout: timeout})
+			requireOutcome(t, publish(t, sink, newMessage(t, topic, ""))[0], sinks.Acknowledged, "")
+			proxy.SwallowReplies(true)
+			batch := []message.Message{newMessage(t, topic, "a"), newMessage(t, topic, "a"), newMessage(t, topic, "b"), newMessage(t, topic, "")}
+			began := time.Now()
+			var publishing sync.WaitGroup
+			var outcomes []sinks.Outcome
+			publishing.Go(func() { outcomes = publish(t, sink, batch...) })
+			b.Read(t, topic, 4)
+			if isCut {
+				proxy.Cut()
+			}
+			publishing.Wait()
+			require.Less(t, time.Since(began), 2*timeout, "the publish timeout is waited for once")
+			for i, outcome := range outcomes {
+				class := sinks.Unknown
+				if i == 1 {
+					class = sinks.Unavailable // It was never handed over.
+				}
+				require.Equal(t, class, outcome.Class, "%v", outcome.Err)
+				require.True(t, outcome.Whole)
+			}
+			proxy.SwallowReplies(false)
+			require.Eventually(t, func() bool {
+				return publish(t, sink, newMessage(t, topic, ""))[0].Class == sinks.Acknowledged
+			}, time.Minute, 10*time.Millisecond)
+			require.Len(t, b.Read(t, topic, 5), 5)
+		})
+	}
+}
+
+// What waits for a connection when the call ends was not handed over, and is not later:
+// the server's greeting comes when the call is over.
+func TestNothingIsHandedOverAfterTheCall(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	b := broker{options: at(server.Addr())}
+	topic := testenv.Name(t, "topic")
+	b.MakeTopic(t, topic, sinktest.TopicOptions{})
+	sink := b.newSink(t, redis.Config{})
+	server.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	patient := make(chan []sinks.Outcome, 1)
+	go func() { patient <- publish(t, sink, newMessage(t, topic, "b")) }()
+	outcomes := sinks.Publish(ctx, sink, []message.Message{newMessage(t, topic, "a"), newMessage(t, topic, "a")})
+	server.Resume()
+	for _, outcome := range outcomes {
+		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonTimeout)
+	}
+	requireOutcome(t, (<-patient)[0], sinks.Acknowledged, "")
+	require.Len(t, b.Read(t, topic, 1), 1)
+}
