@@ -75,6 +75,7 @@ const (
 	Kafka    Broker = "kafka"
 	NATS     Broker = "nats"
 	RabbitMQ Broker = "rabbitmq"
+	Redis    Broker = "redis" // Streams
 )
 
 // Option changes a queue.

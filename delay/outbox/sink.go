@@ -18,6 +18,7 @@ const (
 	Kafka    = Sink(message.Kafka)
 	NATS     = Sink(message.NATS)
 	RabbitMQ = Sink(message.RabbitMQ)
+	Redis    = Sink(message.Redis) // Streams
 )
 
 func (o *Outbox) checkSinks() error {

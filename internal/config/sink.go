@@ -9,6 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
 	"github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
+	"github.com/delaybridge/delaybridge/internal/sinks/redis"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -28,6 +29,7 @@ type Kinds struct {
 	Kafka    kafka.Config    `yaml:",inline" only:"kafka"`
 	NATS     nats.Config     `yaml:",inline" only:"nats"`
 	RabbitMQ rabbitmq.Config `yaml:",inline" only:"rabbitmq"`
+	Redis    redis.Config    `yaml:",inline" only:"redis"`
 }
 
 func (s Sink) variant() (value, key string) { return string(s.Type), "type" }

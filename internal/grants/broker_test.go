@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -214,4 +215,50 @@ func waiting(t *testing.T, conn *amqp.Connection, queue string) int {
 		return 0
 	}
 	return q.Messages
+}
+
+// TestRedis: with its rights the bridge publishes to streams, and consumes compensation
+// messages; without any one of them the server refuses it that.
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	const offer = `{type: redis, url: "redis://127.0.0.1:1", user: bridge, password: PASSWORD}`
+	used := []string{
+		"xadd", "ping", "exists", "xgroup|create", "xinfo|consumers", "xreadgroup", "xautoclaim", "xack", "xdel", "multi", "exec",
+	}
+	for _, left := range append(used, "") {
+		t.Run("without "+left, func(t *testing.T) {
+			t.Parallel()
+			cfg := configure(t, offer)
+			lines := grants.Lines(cfg, "events")
+			require.Len(t, lines, 1)
+			server := testenv.StartRedis(t)
+			root := redis.NewClient(&redis.Options{Addr: server.Addr()})
+			t.Cleanup(func() { assert.NoError(t, root.Close()) })
+			var command []any
+			for _, word := range strings.Fields(lines[0])[1:] { // No word has a space.
+				if word = strings.Trim(word, "'"); word != "+"+left {
+					command = append(command, word)
+				}
+			}
+			require.NoError(t, root.Do(t.Context(), command...).Err())
+			const stream = "order.timeout"
+			require.NoError(t, root.XGroupCreateMkStream(t.Context(), stream, "billing", "$").Err())
+			require.NoError(t, root.XAdd(t.Context(), &redis.XAddArgs{Stream: compensations, Values: []string{"body", "nothing that can be read"}}).Err())
+			sink := cfg.Sinks["events"]
+			sink.Redis.URL = "redis://" + server.Addr()
+			cfg.Sinks["events"] = sink
+			live(t, cfg)
+			if left == "" {
+				for _, name := range []string{stream, source.DeadTopic(compensations)} {
+					require.Eventually(t, func() bool { return root.XLen(t.Context(), name).Val() == 1 }, soon, 20*time.Millisecond, name)
+				}
+				require.Eventually(t, func() bool { return root.XLen(t.Context(), compensations).Val() == 0 }, soon, 20*time.Millisecond)
+				assert.Empty(t, root.ACLLog(t.Context(), 10).Val())
+				return
+			}
+			require.Eventually(t, func() bool {
+				return slices.ContainsFunc(root.ACLLog(t.Context(), 10).Val(), func(e *redis.ACLLogEntry) bool { return e.Object == left })
+			}, soon, 20*time.Millisecond)
+		})
+	}
 }

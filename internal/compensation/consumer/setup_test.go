@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -54,42 +53,14 @@ func rabbitBroker(url, exchange string) broker {
 
 func natsBroker(url string) broker { return broker{nats.Config{URL: url, Name: "suite"}} }
 
-// streams is a Redis.
-type streams struct {
-	kind.Settings
-	addr string
-}
-
-func redisBroker(addr string) broker { return broker{streams{addr: addr}} }
-
-func (s streams) client() (goredis.UniversalClient, error) {
-	options := &goredis.UniversalOptions{Addrs: []string{s.addr}, DialTimeout: 2 * time.Second}
-	redis.Tune(options, redis.Config{})
-	return goredis.NewClient(options.Simple()), nil
-}
-
-func (s streams) Open(*slog.Logger) (sinks.Sink, error) {
-	client, err := s.client()
-	if err != nil {
-		return nil, err
-	}
-	return redis.New(client, redis.Config{})
-}
-
-func (s streams) Source(options source.Options) (source.Source, error) {
-	return redis.NewSource(s.client, options)
-}
+func redisBroker(url string) broker { return broker{redis.Config{URL: url, Name: "suite"}} }
 
 // brokers are the shared ones.
 var brokers = map[string]func(testing.TB) broker{
 	"kafka":    func(t testing.TB) broker { return kafkaBroker(testenv.Kafka(t)...) },
 	"rabbitmq": func(t testing.TB) broker { return rabbitBroker(testenv.RabbitMQ(t), "") },
 	"nats":     func(t testing.TB) broker { return natsBroker(testenv.NATS(t)) },
-	"redis": func(t testing.TB) broker {
-		options, err := goredis.ParseURL(testenv.Redis(t))
-		require.NoError(t, err)
-		return redisBroker(options.Addr)
-	},
+	"redis":    func(t testing.TB) broker { return redisBroker(testenv.Redis(t)) },
 }
 
 // privates are brokers that a test may kill.
@@ -108,7 +79,7 @@ var privates = map[string]func(testing.TB) (broker, *testenv.Server){
 	},
 	"redis": func(t testing.TB) (broker, *testenv.Server) {
 		server := testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
-		return redisBroker(server.Addr()), server
+		return redisBroker("redis://" + server.Addr()), server
 	},
 }
 

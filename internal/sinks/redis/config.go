@@ -1,20 +1,152 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/secret"
+	"github.com/delaybridge/delaybridge/internal/redisclient"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/kind"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
-// Config says how to publish; where to is the client's.
+// Config says where Redis is, and how to log in: one of URL, Addrs, and Master with
+// Sentinels is given. A password in a file is read at each connect.
 type Config struct {
+	URL       string   `yaml:"url" url:"true" doc:"Where Redis is: redis://, rediss:// (TLS) or unix://, with user, password and database number."`
+	Addrs     []string `yaml:"addrs" doc:"Addresses of some of a Cluster's nodes, host:port each."`
+	Master    string   `yaml:"master" doc:"Name of the master that the sentinels watch."`
+	Sentinels []string `yaml:"sentinels" doc:"Addresses of the sentinels, host:port each. They are asked without a login."`
+
+	User         string        `yaml:"user" doc:"User to log in as, with a password."`
+	Password     secret.Secret `yaml:"password" doc:"The user's password."`
+	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
+
+	// TLS is nil where there is none, or where the URL alone says so.
+	TLS *tlsclient.Files `yaml:"-"`
 	// PublishTimeout is how long a pipeline may make no progress, in being written or in
 	// being answered; 0 means DefaultPublishTimeout.
-	PublishTimeout time.Duration
+	PublishTimeout time.Duration `yaml:"-"`
+	// Name is what the server's list of clients calls us.
+	Name string `yaml:"-"`
 }
+
+// With implements [kind.Settings].
+func (c Config) With(common kind.Common) kind.Settings {
+	c.Name, c.TLS, c.PublishTimeout = common.Name, common.TLS, common.PublishTimeout
+	return c
+}
+
+// Check implements [kind.Settings].
+func (c Config) Check(problems kind.Problems) {
+	ways := 0
+	for _, isGiven := range []bool{c.URL != "", len(c.Addrs) > 0, len(c.Sentinels) > 0} {
+		if isGiven {
+			ways++
+		}
+	}
+	if ways != 1 && !problems.Has("") {
+		problems.Add("", "give one of url, addrs, and master with sentinels")
+	}
+	if (c.Master != "") != (len(c.Sentinels) > 0) {
+		problems.Add("", "has only one of master and sentinels, give both")
+	}
+	kind.CheckAddresses(problems, "addrs", c.Addrs)
+	kind.CheckAddresses(problems, "sentinels", c.Sentinels)
+	if c.URL != "" {
+		c.checkURL(problems)
+	}
+}
+
+// checkURL allows what has no key of its own: go-redis takes options that would change what
+// the sink relies on, its retries for one.
+func (c Config) checkURL(problems kind.Problems) {
+	u, err := url.Parse(c.URL)
+	switch {
+	case problems.Has("url"):
+	case err != nil:
+		problems.Add("url", "is no valid URL: percent-encode special characters in user and password")
+	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
+		problems.Add("url", "has the scheme %q, allowed are redis, rediss and unix", u.Scheme)
+	case u.Scheme != "unix" && u.Hostname() == "":
+		problems.Add("url", "has no host")
+	case u.RawQuery != "" && !(u.Scheme == "unix" && len(u.Query()) == 1 && u.Query().Has("db")):
+		problems.Add("url", "has options, which are keys of the sink")
+	case u.User.Username() != "" && c.User != "":
+		problems.Add("user", "the URL holds a login too, give one of them")
+	default:
+		if _, err := goredis.ParseURL(c.URL); err != nil {
+			problems.Add("url", "is no URL of Redis, give redis://host:port/number")
+		}
+	}
+}
+
+// Open implements [kind.Settings]. The sink has nothing to log that its outcomes do not tell.
+func (c Config) Open(*slog.Logger) (sinks.Sink, error) {
+	if err := kind.Verify(message.Redis, c, kind.Common{TLS: c.TLS, PublishTimeout: c.PublishTimeout}); err != nil {
+		return nil, err
+	}
+	client, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return New(client, c)
+}
+
+// Source implements [kind.Settings].
+func (c Config) Source(options source.Options) (source.Source, error) {
+	return NewSource(c.client, options)
+}
+
+func (c Config) client() (goredis.UniversalClient, error) {
+	client, err := redisclient.New(redisclient.Config{
+		URL: c.URL, Addrs: c.Addrs, Master: c.Master, Sentinels: c.Sentinels,
+		Username: c.User, Password: c.Password, TLS: c.TLS, DialTimeout: dialTimeout, Timeout: DefaultPublishTimeout, Name: c.Name,
+	}, func(options *goredis.UniversalOptions) { Tune(options, c) })
+	if err != nil {
+		return nil, fmt.Errorf("redis sink: %w", err)
+	}
+	return client, nil
+}
+
+// Grants implements [kind.Settings]: to add to streams, and to look at them.
+func (c Config) Grants(use kind.Use) []string {
+	commands := []string{"xadd", "ping", "hello", "client|setname", "type", "info", "config|get"}
+	if len(c.Addrs) > 0 {
+		commands = append(commands, "cluster|shards", "cluster|slots", "command", "readonly", "asking")
+	}
+	patterns := slices.Clone(use.Topics)
+	if len(use.Consumed) > 0 {
+		commands = append(commands, "exists", "xgroup|create", "xgroup|delconsumer", "xinfo|consumers", "xreadgroup", "xautoclaim", "xclaim", "xack", "xdel", "multi", "exec")
+	}
+	for _, of := range use.Consumed {
+		patterns = append(patterns, of.Topic, of.Dead)
+	}
+	slices.Sort(patterns)
+	words := []string{"redis-cli ACL SETUSER", kind.Shell(cmp.Or(kind.UserOf([]string{c.URL}), c.User, kind.AnyUser)), "on '>PASSWORD'"}
+	for _, pattern := range slices.Compact(patterns) {
+		words = append(words, kind.Shell("~"+pattern))
+	}
+	for _, command := range commands {
+		words = append(words, kind.Shell("+"+command))
+	}
+	return []string{strings.Join(words, " ")}
+}
+
+// dialTimeout is for making a connection.
+const dialTimeout = 2 * time.Second
 
 func (c Config) timeout() (time.Duration, error) {
 	switch {
