@@ -301,7 +301,7 @@ func (a *asking) pick(now time.Duration) (allowed rate.Allowance, from *routes.P
 	}
 	isDue := now >= a.takeAt && !a.isBlocked
 	switch {
-	case a.slot != nil && (!isDue || a.slotNext):
+	case a.slot != nil && (!isDue || a.slotNext || a.slot.IsNameless):
 		from = a.slot
 		allowed = a.quota.Allow(from.Limited, min(a.room(), from.Size), a.load.Messages)
 	case isDue:

@@ -580,3 +580,34 @@ func TestParkedAgainByAFailover(t *testing.T) {
 		})
 	}
 }
+
+// TestNamelessSlot: a failover has lost which route a slot is of. What is due of that route
+// goes to no other slot, past what waits in this one: a message tells the name first. It
+// checks I15.
+func TestNamelessSlot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = byTopic(map[string]outcome{"t": full})
+			list := to("t", 20, b.store.now().Add(-time.Minute), func(int) string { return "k" })
+			for i := range 10 {
+				b.store.put(list[i], 1, list[i].DueAt)
+			}
+			b.store.add(list[10:]...)
+		})
+		b.pass(5 * time.Second)
+		require.Len(t, b.store.parked(), 20)
+		tried := b.sink.calls()
+		require.NotEmpty(t, tried)
+		for _, call := range tried {
+			assert.Less(t, call.ids[0], "t/00010", "what was due is not tried")
+		}
+		b.sink.set(same(acked))
+		b.pass(10 * time.Second)
+		var ids []string
+		for _, call := range b.sink.calls()[len(tried):] {
+			ids = append(ids, call.ids...)
+		}
+		assert.Len(t, ids, 20)
+		assert.True(t, slices.IsSorted(ids), ids)
+	})
+}

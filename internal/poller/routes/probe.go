@@ -13,6 +13,9 @@ type Probe struct {
 	Size  int // how many messages to claim
 	// IsFirst: the route takes nothing, as far as is known.
 	IsFirst bool
+	// IsNameless: a failover has lost which route the slot is of, and a message tells it. Until
+	// then what is due could be parked in another slot, past what waits in this one.
+	IsNameless bool
 	// Limited is the topic of whose rate there is enough; empty where it is not asked for: a
 	// probe goes out in any case.
 	Limited string
@@ -37,7 +40,7 @@ func (t *Table) Next(now time.Duration, batch int, mayProbe bool) (p *Probe, at 
 			continue
 		}
 		blocked = blocked || waits
-		if ready && (best == nil || t.distance(r) < t.distance(best)) {
+		if ready && (best == nil || t.isBefore(r, best)) {
 			best = r
 		}
 		at = min(at, r.readyAt(now))
@@ -45,11 +48,19 @@ func (t *Table) Next(now time.Duration, batch int, mayProbe bool) (p *Probe, at 
 	if best == nil {
 		return nil, at, blocked
 	}
-	p = &Probe{Route: best, Size: best.claimSize(batch), IsFirst: best.state == down, parks: best.parks}
+	p = &Probe{Route: best, Size: best.claimSize(batch), IsFirst: best.state == down, IsNameless: best.isNameless(), parks: best.parks}
 	if best.state == back {
 		p.Limited = best.topic
 	}
 	return p, now, blocked
+}
+
+// isBefore reports whether a slot is claimed from before another one.
+func (t *Table) isBefore(r, other *Route) bool {
+	if r.isNameless() != other.isNameless() {
+		return r.isNameless()
+	}
+	return t.distance(r) < t.distance(other)
 }
 
 // distance is how far the route's slot is behind the one of the last claim, in turn.
@@ -64,7 +75,7 @@ func (t *Table) Claimed(p *Probe, messages []message.Claimed, isEmpty bool, now 
 	r := p.Route
 	t.turn = r.slot
 	name := r.name
-	if name == "" && len(messages) > 0 { // A failover has lost it.
+	if r.isNameless() && len(messages) > 0 {
 		name = t.Name(&messages[0].Message)
 		delete(t.byName, "")
 		t.byName[name] = r

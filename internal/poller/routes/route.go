@@ -108,6 +108,9 @@ func (r *Route) Cause() (cause sinks.Outcome, since time.Time) { return r.cause,
 // it, and hang.
 func (r *Route) InFlight() (pending, out, hung int) { return r.pending, r.out, r.hung }
 
+// isNameless reports whether a failover has lost which route it is.
+func (r *Route) isNameless() bool { return r.name == "" }
+
 // isOfKey reports whether its messages wait for a key: they are of any topics.
 func (r *Route) isOfKey() bool { return strings.HasPrefix(string(r.name), KeyRoute) }
 
