@@ -82,7 +82,7 @@ func (c Config) checkURL(problems kind.Problems) {
 		problems.Add("url", "has the scheme %q, allowed are redis, rediss and unix", u.Scheme)
 	case u.Scheme != "unix" && u.Hostname() == "":
 		problems.Add("url", "has no host")
-	case u.RawQuery != "" && !(u.Scheme == "unix" && len(u.Query()) == 1 && u.Query().Has("db")):
+	case u.RawQuery != "" && (u.Scheme != "unix" || len(u.Query()) != 1 || !u.Query().Has("db")):
 		problems.Add("url", "has options, which are keys of the sink")
 	case u.User.Username() != "" && c.User != "":
 		problems.Add("user", "the URL holds a login too, give one of them")
