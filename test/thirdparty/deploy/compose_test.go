@@ -89,7 +89,7 @@ func TestComposeFindsItsServers(t *testing.T) {
 	services := compose(t, "bridge").Services
 	cfg, err := config.Load(root+"deploy/compose/bridge.yaml", nil)
 	require.NoError(t, err)
-	addresses := []string{cfg.Redis.URL, cfg.Sinks["events"].URL}
+	addresses := []string{cfg.Redis.URL, cfg.Sinks["events"].NATS.URL}
 	for _, name := range []string{"producer", "consumer"} {
 		for _, value := range services[name].Environment {
 			addresses = append(addresses, *value)
