@@ -41,6 +41,7 @@ const (
 	needsRelease    = "it needs the files of a release"
 	isThisTest      = "it runs this test"
 	needsCollector  = "it needs a collector; test/tracing has one"
+	needsRedis      = "it needs a Redis that anybody may change; internal/sinks/redis and internal/grants have one"
 )
 
 // untyped are the commands that cannot be typed here, by page and reason: the first line of
@@ -80,6 +81,15 @@ var untyped = map[string]map[string][]string{
 	},
 	"docs/operations.md": {
 		needsCollector: {"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 OTEL_SERVICE_NAME=delaybridge bridge run --config bridge.yaml"},
+	},
+	"docs/sinks/redis.md": {
+		needsRedis: {
+			"redis-cli XGROUP CREATE order.timeout billing '$' MKSTREAM",
+			"redis-cli XREADGROUP GROUP billing consumer-1 COUNT 100 BLOCK 5000 STREAMS order.timeout '>'",
+			"redis-cli XACK order.timeout billing 1790000000000-0",
+			"redis-cli XTRIM order.timeout MINID 1790000000000-0",
+			"redis-cli ACL SETUSER bridge on '>PASSWORD' '~order.*' +xadd +ping +hello '+client|setname' +type +info '+config|get'",
+		},
 	},
 	"docs/releases.md": {
 		needsRelease: {

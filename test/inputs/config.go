@@ -26,6 +26,7 @@ func goodConfig() section {
 		"sinks": section{
 			"nats":     section{"type": "nats", "url": "nats://127.0.0.1:4222"},
 			"rabbitmq": section{"type": "rabbitmq", "url": "amqp://127.0.0.1:5672"},
+			"streams":  section{"type": "redis", "url": "redis://127.0.0.1:6379/1"},
 			"kafka": section{"type": "kafka", "brokers": []any{"127.0.0.1:9092"}, "sasl": section{
 				"mechanism": "plain", "username": "a", "password": "b",
 			}},
@@ -135,6 +136,7 @@ func badSettings() (list []setting) {
 	add("sinks.rabbitmq.management", "a", "ftp://a", "http://")
 	add("sinks.kafka.brokers", []any{}, []any{"a"}, []any{"a:0"}, []any{"a:65536"}, []any{":9092"}, []any{""})
 	add("sinks.kafka.publish_timeout", "21s")
+	add("sinks.streams.url", "http://a", "redis://", "redis://a?max_retries=3", "redis://a/x", "redis://%zz")
 	add("poller.max_sleep", "2501ms")
 	add("outbox.main.table", "a b", "a;b", "a.b.c", "", `a"b`)
 	add("outbox.main.dsn", "", "mysql", "postgres://%zz", "postgres://a:b@c:port/d")

@@ -34,7 +34,7 @@ func configSections() (list [][]string) {
 // named are the sections of goodConfig that have a name, with their variant.
 var named = map[string]map[string]string{
 	"queues": {"orders": "memory", "bills": "replicas", "mails": "memory"},
-	"sinks":  {"nats": "nats", "rabbitmq": "rabbitmq", "kafka": "kafka"},
+	"sinks":  {"nats": "nats", "rabbitmq": "rabbitmq", "kafka": "kafka", "streams": "redis"},
 	"outbox": {"main": "postgres"},
 }
 
@@ -61,11 +61,12 @@ func walkKeys(t reflect.Type, path []string, variant string, leaf func(configLea
 			continue
 		}
 		name, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-		if option == "inline" {
-			walkKeys(field.Type, path, variant, leaf, inside)
+		only := field.Tag.Get("only")
+		if name == "-" || only != "" && !slices.Contains(strings.Split(only, ","), variant) {
 			continue
 		}
-		if only := field.Tag.Get("only"); only != "" && !slices.Contains(strings.Split(only, ","), variant) {
+		if option == "inline" {
+			walkKeys(field.Type, path, variant, leaf, inside)
 			continue
 		}
 		below, typ := append(slices.Clone(path), name), field.Type
