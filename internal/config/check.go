@@ -5,12 +5,12 @@ import (
 	"net"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
+	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -182,14 +182,9 @@ func (c checker) listener(path, address string) {
 	if address == "" || c.reported(path) {
 		return
 	}
-	if _, port, err := net.SplitHostPort(address); err != nil || !isPort(port) {
+	if _, port, err := net.SplitHostPort(address); err != nil || !kind.IsPort(port) {
 		c.add(path, "%q is no address, give host:port", address)
 	}
-}
-
-func isPort(text string) bool {
-	n, err := strconv.ParseUint(text, 10, 16)
-	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
 // file checks that a file that a key names can be read.

@@ -1,17 +1,13 @@
 package config
 
 import (
-	"net/url"
 	"reflect"
-	"strconv"
 	"strings"
 
+	"github.com/delaybridge/delaybridge/internal/redisclient"
 	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
-
-// badURL does not show the URL: it may hold a password.
-const badURL = "is no valid URL: percent-encode special characters in user and password"
 
 func (c checker) redis() {
 	const path = "redis"
@@ -25,37 +21,13 @@ func (c checker) redis() {
 	c.tls(path+".tls", redis.TLS)
 }
 
-// redisURL allows in the URL what has no key of its own. The client's other
-// URL options would change what the bridge relies on, its retries for one.
 func (c checker) redisURL(path string, redis Redis) {
-	key := path + ".url"
-	u, err := url.Parse(redis.URL)
-	if err != nil {
-		c.add(key, badURL)
+	u, problems := redisclient.CheckURL(redis.URL)
+	for _, problem := range problems {
+		c.add(path+".url", "%s", problem)
+	}
+	if u == nil {
 		return
-	}
-	database := strings.Trim(u.Path, "/")
-	switch {
-	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
-		c.add(key, "has the scheme %q, allowed are redis, rediss and unix", u.Scheme)
-		return
-	case u.Scheme == "unix" && database == "":
-		c.add(key, "has no path of a socket")
-	case u.Scheme == "unix":
-		database = ""
-	case u.Hostname() == "":
-		c.add(key, "has no host")
-	}
-	query := u.Query()
-	if query.Has("db") {
-		database = query.Get("db")
-		query.Del("db")
-	}
-	if _, err := strconv.ParseUint(database, 10, 31); database != "" && err != nil {
-		c.add(key, "has the database %q, must be a number", database)
-	}
-	for option := range query {
-		c.add(key, "has the option %q, allowed is db; the others are keys of redis", option)
 	}
 	if _, inURL := u.User.Password(); inURL && redis.Password.IsSet() {
 		c.add(path+".password", "the URL holds a password too, give one of them")

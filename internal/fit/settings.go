@@ -6,14 +6,16 @@
 package fit
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/check"
 )
 
-// The oldest Redis that has all commands of the scripts.
+// Oldest is the oldest Redis that has all commands of the scripts, and an XADD that makes no
+// stream.
+const Oldest = "6.2"
+
 const oldestMajor, oldestMinor = 6, 2
 
 // Info is what a Redis answers to INFO, by the names of the fields.
@@ -43,9 +45,9 @@ func (i Info) number(field string) int64 {
 func Settings(info Info) []check.Finding {
 	policy := info["maxmemory_policy"]
 	return found(
-		when(tooOld(info["redis_version"]), check.Finding{
+		when(info.IsTooOld(), check.Finding{
 			Level: check.Error, Code: "redis_version",
-			What:   fmt.Sprintf("version %s, need %d.%d or later", info["redis_version"], oldestMajor, oldestMinor),
+			What:   "version " + info["redis_version"] + ", need " + Oldest + " or later",
 			Why:    "the scripts use commands that it does not have",
 			Remedy: "upgrade Redis",
 		}),
@@ -95,9 +97,9 @@ func found(list ...*check.Finding) []check.Finding {
 	return findings
 }
 
-// tooOld reports whether a version is known and too old.
-func tooOld(version string) bool {
-	known, enough := isAtLeast(version, oldestMajor, oldestMinor)
+// IsTooOld reports whether the version is known, and older than [Oldest].
+func (i Info) IsTooOld() bool {
+	known, enough := isAtLeast(i["redis_version"], oldestMajor, oldestMinor)
 	return known && !enough
 }
 

@@ -223,7 +223,7 @@ func TestRedis(t *testing.T) {
 	t.Parallel()
 	const offer = `{type: redis, url: "redis://127.0.0.1:1", user: bridge, password: PASSWORD}`
 	used := []string{
-		"xadd", "ping", "exists", "xgroup|create", "xinfo|consumers", "xreadgroup", "xautoclaim", "xack", "xdel", "multi", "exec",
+		"xadd", "ping", "client|setname", "exists", "xgroup|create", "xinfo|consumers", "xreadgroup", "xautoclaim", "xack", "xdel", "multi", "exec",
 	}
 	for _, left := range append(used, "") {
 		t.Run("without "+left, func(t *testing.T) {

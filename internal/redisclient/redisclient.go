@@ -5,7 +5,12 @@ package redisclient
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,6 +43,41 @@ type Config struct {
 	DialTimeout, Timeout time.Duration
 	// Name is what the server's CLIENT LIST calls us.
 	Name string
+}
+
+// CheckURL returns the parts of a URL of Redis, nil where it has none, and what is wrong with
+// it: texts that complete a sentence. It allows what has no key of its own: the client's
+// other options would change what we rely on, its retries for one.
+func CheckURL(text string) (u *url.URL, problems []string) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, []string{"is no valid URL: percent-encode special characters in user and password"} // It may hold a password.
+	}
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	database := strings.Trim(u.Path, "/")
+	switch {
+	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
+		add("has the scheme %q, allowed are redis, rediss and unix", u.Scheme)
+		return u, problems
+	case u.Scheme == "unix" && database == "":
+		add("has no path of a socket")
+	case u.Scheme == "unix":
+		database = ""
+	case u.Hostname() == "":
+		add("has no host")
+	}
+	query := u.Query()
+	if query.Has("db") {
+		database = query.Get("db")
+		query.Del("db")
+	}
+	if _, err := strconv.ParseUint(database, 10, 31); database != "" && err != nil {
+		add("has the database %q, must be a number", database)
+	}
+	for _, option := range slices.Sorted(maps.Keys(query)) {
+		add("has the option %q, allowed is db; the others are keys of their own", option)
+	}
+	return u, problems
 }
 
 // idleConnection is how long an unused connection is kept: brokers of

@@ -88,7 +88,7 @@ var untyped = map[string]map[string][]string{
 			"redis-cli XREADGROUP GROUP billing consumer-1 COUNT 100 BLOCK 5000 STREAMS order.timeout '>'",
 			"redis-cli XACK order.timeout billing 1790000000000-0",
 			"redis-cli XTRIM order.timeout MINID 1790000000000-0",
-			"redis-cli ACL SETUSER bridge on '>PASSWORD' '~order.*' +xadd +ping +hello '+client|setname' +type +info '+config|get'",
+			"redis-cli ACL SETUSER bridge on '>PASSWORD' '~order.*' +xadd +ping '+client|setname' +type +info '+config|get'",
 		},
 	},
 	"docs/releases.md": {

@@ -44,8 +44,9 @@ import (
 // That clock may be set. The span begins when the run was sent: where the clock was
 // set back since, a late run misses it. The span of a second run ends before what the
 // first may have left can have expired: where the clock was set forward since, the
-// answer is ErrUnknown, and to its repetition ErrForgotten. Who misses the span is told the time, and sends the run with
-// another one. See Known limits in docs/ARCHITECTURE.md for what is left.
+// answer is ErrUnknown, and to its repetition ErrForgotten. Who misses the span is told the
+// time, and sends the run with another one. See Known limits in docs/ARCHITECTURE.md for
+// what is left.
 type state int
 
 const (

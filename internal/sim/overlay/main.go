@@ -56,13 +56,13 @@ func maps_rand() uint64 {
 `},
 	{"time.go", "			t.rand = cheaprand()\n", "			fakeTimers++\n			t.rand = fakeTimers\n"},
 	{"time.go", "func (ts *timers) lock() {\n", "var fakeTimers uint32 // of those of bubbles, of which one is at a time\n\nfunc (ts *timers) lock() {\n"},
-	// The queue of all threads is looked at now and then; that of the thread is in order.
 	// A story frees no memory: in pages of 4 KB, much of its time would go by until it has them.
 	{"mem_linux.go", "	setVMAName(p, n, vmaName)\n\n	// Disable huge pages", "	setVMAName(p, n, vmaName)\n	sysHugePageOS(v, n)\n\n	// Disable huge pages"},
 	// Goroutines of the product need more than 2 KB, so each would be moved several times.
 	{"proc.go", "		newg = malg(stackMin)\n", "		newg = malg(int32(startingStackSize))\n"},
 	{"stack.go", "var startingStackSize uint32 = fixedStack\n", "var startingStackSize uint32 = 16384\n"},
 	{"stack.go", "func gcComputeStartingStackSize() {\n", "func gcComputeStartingStackSize() {\n	return\n"},
+	// The queue of all threads is looked at now and then; that of the thread is in order.
 	{"proc.go", "		runqput(pp, gp, true)\n	} else {\n		lock(&sched.lock)\n", "		runqput(pp, gp, true)\n	} else if gp.bubble != nil {\n		runqput(pp, gp, false)\n	} else {\n		lock(&sched.lock)\n"},
 	{"proc.go", "	gp.preempt = true\n\n	// Every call in a goroutine checks for stack overflow by\n", "	if gp.bubble != nil {\n		return false\n	}\n	gp.preempt = true\n\n	// Every call in a goroutine checks for stack overflow by\n"},
 }

@@ -4,7 +4,6 @@ package kafka
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -19,9 +18,8 @@ import (
 )
 
 const (
-	benchMessages = 50_000
-	benchBatch    = 500
-	benchCallers  = 8
+	benchBatches = 100 // of 500 messages
+	benchCallers = 8
 )
 
 // BenchmarkPublish publishes 50,000 messages of 256 bytes in batches of 500,
@@ -32,42 +30,22 @@ const (
 //	go test -run '^$' -bench Publish -benchtime 5x ./internal/sinks/kafka
 func BenchmarkPublish(b *testing.B) {
 	brokers := testenv.Kafka(b)
-	for name, key := range map[string]func(i int) string{
-		"no_key": func(int) string { return "" }, "unique_keys": func(i int) string { return "key-" + strconv.Itoa(i) },
-	} {
+	for name, key := range sinktest.Keys {
 		b.Run(name, func(b *testing.B) {
 			sink := newSink(b, Config{Brokers: brokers})
-			batches := benchBatches(b, brokers, key)
+			batches := makeBatches(b, brokers, key)
 			sinktest.Beside(b, benchCallers, func() [][]message.Message { return batches },
-				sinktest.Side{Name: "sink", Publish: func(batch []message.Message) {
-					for _, outcome := range publish(b, sink, batch...) {
-						if outcome.Class != sinks.Acknowledged {
-							b.Error(outcome.Err)
-							return
-						}
-					}
-				}},
+				sinktest.Through(b, sink),
 				sinktest.Side{Name: "client", Publish: plainPublish(b, brokers)})
 		})
 	}
 }
 
-func benchBatches(b *testing.B, brokers []string, key func(i int) string) [][]message.Message {
+func makeBatches(b *testing.B, brokers []string, key func(i int) string) [][]message.Message {
 	b.Helper()
 	topic := testenv.Name(b, "bench")
 	(&testBroker{config: Config{Brokers: brokers}}).makeTopic(b, topic, partitions)
-	batches := make([][]message.Message, benchMessages/benchBatch)
-	template := newMessage(b, topic, "")
-	template.Body = make([]byte, 256)
-	for i := range batches {
-		batches[i] = make([]message.Message, benchBatch)
-		for j := range batches[i] {
-			batches[i][j] = template
-			batches[i][j].Key = key(j)
-			batches[i][j].ID = fmt.Sprintf("order-%020d", i*benchBatch+j)
-		}
-	}
-	return batches
+	return sinktest.Batches(newMessage(b, topic, ""), benchBatches, key)
 }
 
 func plainPublish(b *testing.B, brokers []string) func([]message.Message) {

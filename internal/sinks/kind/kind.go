@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -56,33 +57,46 @@ type Problems interface {
 	// Add reports one. The text completes a sentence that begins with the key, and shows
 	// no URL, since that may hold a password.
 	Add(key, format string, args ...any)
-	// Has is whether one of that key was reported.
+	// Has is whether one of that key, or of one below it, was reported.
 	Has(key string) bool
 }
 
 // Verify is the error of a sink's settings that no configuration has checked.
 func Verify(sink message.SinkType, settings Settings, common Common) error {
-	var p found
-	settings.Check(&p)
+	p := found{}
+	settings.Check(p)
 	if common.PublishTimeout < 0 {
 		p.Add("publish_timeout", "%s is negative", common.PublishTimeout)
 	}
 	if tls := common.TLS; tls != nil && (tls.CertFile == "") != (tls.KeyFile == "") {
 		p.Add("tls", "give both cert_file and key_file or neither")
 	}
-	if p == nil {
+	if len(p) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s sink: %w", sink, errors.Join(p...))
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(p)) {
+		errs = append(errs, p[key]...)
+	}
+	return fmt.Errorf("%s sink: %w", sink, errors.Join(errs...))
 }
 
-type found []error
+// found are the errors by key.
+type found map[string][]error
 
-func (f *found) Add(key, format string, args ...any) {
-	*f = append(*f, fmt.Errorf(strings.TrimPrefix(key+": ", ": ")+format, args...))
+func (f found) Add(key, format string, args ...any) {
+	f[key] = append(f[key], fmt.Errorf(strings.TrimPrefix(key+": ", ": ")+format, args...))
 }
 
-func (f *found) Has(string) bool { return len(*f) > 0 }
+// Has counts what is below a key, as a configuration does.
+func (f found) Has(key string) bool {
+	for of := range f {
+		if key == "" || of == key || strings.HasPrefix(of, key+".") {
+			return true
+		}
+	}
+	return false
+}
 
 // SplitURLs returns the URLs of a comma list.
 func SplitURLs(list string) (urls []string) {
@@ -122,11 +136,16 @@ func CheckURLs(problems Problems, urls []string, schemes ...string) (valid []*ur
 // CheckAddresses checks that each of the key's values is host:port.
 func CheckAddresses(problems Problems, key string, addresses []string) {
 	for _, address := range addresses {
-		host, port, err := net.SplitHostPort(address)
-		if n, notNumber := strconv.ParseUint(port, 10, 16); err != nil || host == "" || notNumber != nil || n == 0 || port[0] == '0' || port[0] == '+' {
+		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || !IsPort(port) || port == "0" {
 			problems.Add(key, "%q is no address, give host:port", address)
 		}
 	}
+}
+
+// IsPort reports whether a text is the number of a port, as it is written; 0 is any.
+func IsPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
 // UserOf is who the first of the URLs that names a user logs in as; "" where none does.

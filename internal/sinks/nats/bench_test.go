@@ -3,8 +3,6 @@
 package nats_test
 
 import (
-	"fmt"
-	"strconv"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -19,9 +17,8 @@ import (
 )
 
 const (
-	benchMessages = 50_000
-	benchBatch    = 500
-	benchCallers  = 4
+	benchBatches = 100 // of 500 messages
+	benchCallers = 4
 )
 
 // BenchmarkPublish publishes 50,000 messages of 256 bytes in batches of 500, four
@@ -31,27 +28,14 @@ const (
 //	go test -run '^$' -bench Publish -benchtime 5x ./internal/sinks/nats
 func BenchmarkPublish(b *testing.B) {
 	broker := broker{url: testenv.NATS(b)}
-	for _, keys := range []struct {
-		name string
-		key  func(i int) string
-	}{
-		{"no_key", func(int) string { return "" }},
-		{"unique_keys", func(i int) string { return "key-" + strconv.Itoa(i) }},
-		{"100_keys", func(i int) string { return "key-" + strconv.Itoa(i%100) }},
-	} {
-		b.Run(keys.name, func(b *testing.B) {
+	for name, key := range sinktest.Keys {
+		b.Run(name, func(b *testing.B) {
 			sink := newSink(b, nats.Config{URL: broker.url})
 			nc, err := natsgo.Connect(broker.url)
 			require.NoError(b, err)
 			defer nc.Close()
-			sinktest.Beside(b, benchCallers, func() [][]message.Message { return benchBatches(b, broker, keys.key) },
-				sinktest.Side{Name: "sink", Publish: func(batch []message.Message) {
-					for _, outcome := range publish(b, sink, batch...) {
-						if outcome.Class != sinks.Acknowledged {
-							b.Error(outcome.Err)
-						}
-					}
-				}},
+			sinktest.Beside(b, benchCallers, func() [][]message.Message { return makeBatches(b, broker, key) },
+				sinktest.Through(b, sink),
 				sinktest.Side{Name: "client", Publish: plainPublish(b, nc)})
 		})
 	}
@@ -88,22 +72,11 @@ func plainHeaders(m *message.Message) natsgo.Header {
 	return headers
 }
 
-func benchBatches(b *testing.B, broker broker, key func(i int) string) [][]message.Message {
+func makeBatches(b *testing.B, broker broker, key func(i int) string) [][]message.Message {
 	b.Helper()
 	topic := testenv.Name(b, "bench")
 	broker.MakeTopic(b, topic, sinktest.TopicOptions{})
-	batches := make([][]message.Message, benchMessages/benchBatch)
-	template := newMessage(b, topic)
-	template.Body = make([]byte, 256)
-	for i := range batches {
-		batches[i] = make([]message.Message, benchBatch)
-		for j := range batches[i] {
-			batches[i][j] = template
-			batches[i][j].Key = key(j)
-			batches[i][j].ID = fmt.Sprintf("order-%020d", i*benchBatch+j)
-		}
-	}
-	return batches
+	return sinktest.Batches(newMessage(b, topic), benchBatches, key)
 }
 
 // TestAllocations keeps a message cheap: the client itself takes five for it, and

@@ -176,27 +176,11 @@ func attend(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, handle 
 		meta, err := m.Metadata()
 		list[i] = &source.Delivery{Body: m.Data(), Redelivered: err != nil || meta.NumDelivered > 1}
 	}
-	finished := make(chan struct{})
-	stopped := make(chan struct{})
-	go func() { // It ends before attend does.
-		defer close(stopped)
-		ticker := time.NewTicker(ackWait / 3)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				for _, m := range batch {
-					_ = m.InProgress() // Where it fails, the message comes again.
-				}
-			case <-finished:
-				return
-			}
+	defer source.Beat(ackWait/3, func() {
+		for _, m := range batch {
+			_ = m.InProgress() // Where it fails, the message comes again.
 		}
-	}()
-	defer func() {
-		close(finished)
-		<-stopped
-	}()
+	})()
 	err := source.Attend(ctx, list, handle, func(ctx context.Context, indices []int) error {
 		for _, i := range indices {
 			if err := batch[i].Ack(); err != nil {

@@ -4,7 +4,6 @@ package rabbitmq
 
 import (
 	"fmt"
-	"strconv"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -17,9 +16,8 @@ import (
 )
 
 const (
-	benchMessages = 20_000
-	benchBatch    = 500
-	benchCallers  = 8
+	benchBatches = 40 // of 500 messages
+	benchCallers = 8
 )
 
 // BenchmarkPublish publishes 20,000 messages of 256 bytes in batches of 500,
@@ -31,20 +29,11 @@ func BenchmarkPublish(b *testing.B) {
 	url := testenv.RabbitMQ(b)
 	for _, kind := range []string{"classic", "quorum"} {
 		for _, connections := range []int{1, 4} {
-			for name, key := range map[string]func(i int) string{
-				"no_key": func(int) string { return "" }, "unique_keys": func(i int) string { return "key-" + strconv.Itoa(i) },
-			} {
+			for name, key := range sinktest.Keys {
 				b.Run(fmt.Sprintf("%s/%d_connections/%s", kind, connections, name), func(b *testing.B) {
 					sink := newSink(b, Config{Name: "bench", URL: url, Connections: connections})
-					sinktest.Beside(b, benchCallers, func() [][]message.Message { return benchBatches(b, url, kind, key) },
-						sinktest.Side{Name: "sink", Publish: func(batch []message.Message) {
-							for _, outcome := range publish(b, sink, batch...) {
-								if outcome.Class != sinks.Acknowledged {
-									b.Errorf("%s: %v", outcome.Class, outcome.Err)
-									return
-								}
-							}
-						}},
+					sinktest.Beside(b, benchCallers, func() [][]message.Message { return makeBatches(b, url, kind, key) },
+						sinktest.Through(b, sink),
 						sinktest.Side{Name: "driver", Publish: plainPublish(b, url, connections)})
 				})
 			}
@@ -91,22 +80,11 @@ func plainPublishing(m *message.Message) amqp.Publishing {
 	return amqp.Publishing{Headers: headers, DeliveryMode: amqp.Persistent, MessageId: m.ID, Timestamp: m.DueAt, Body: m.Body}
 }
 
-func benchBatches(b *testing.B, url, kind string, key func(i int) string) [][]message.Message {
+func makeBatches(b *testing.B, url, kind string, key func(i int) string) [][]message.Message {
 	b.Helper()
 	queue := testenv.Name(b, "bench")
 	declare(b, url, queue, amqp.Table{"x-queue-type": kind})
-	batches := make([][]message.Message, benchMessages/benchBatch)
-	template := newMessage(b, "orders", queue)
-	template.Body = make([]byte, 256)
-	for i := range batches {
-		batches[i] = make([]message.Message, benchBatch)
-		for j := range batches[i] {
-			batches[i][j] = template
-			batches[i][j].Key = key(j)
-			batches[i][j].ID = fmt.Sprintf("order-%020d", i*benchBatch+j)
-		}
-	}
-	return batches
+	return sinktest.Batches(newMessage(b, "orders", queue), benchBatches, key)
 }
 
 // TestAllocations keeps a message cheap: it takes one or two, and seventy through the

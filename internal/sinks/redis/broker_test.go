@@ -89,8 +89,7 @@ func (b broker) newSink(t testing.TB, config redis.Config) *redis.Sink {
 	t.Helper()
 	options := b.plain()
 	redis.Tune(&options, config)
-	sink, err := redis.New(b.connect(options), config)
-	require.NoError(t, err)
+	sink := redis.New(b.connect(options), config)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

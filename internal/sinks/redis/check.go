@@ -12,13 +12,11 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
+	"github.com/delaybridge/delaybridge/internal/fit"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 var _ sinks.Checker = (*Sink)(nil)
-
-// oldest is the first version whose XADD knows NOMKSTREAM.
-const oldestMajor, oldestMinor = 6, 2
 
 // Check implements [sinks.Checker]. It only reads.
 func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
@@ -87,11 +85,11 @@ func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (find
 	case err != nil:
 		return []check.Finding{unanswered(addr, err)}
 	}
-	info := parseInfo(text)
+	info := fit.ParseInfo(text)
 	policy, isEvicting := info["maxmemory_policy"], strings.HasPrefix(info["maxmemory_policy"], "allkeys-")
-	add(tooOld(info["redis_version"]), check.Finding{
+	add(info.IsTooOld(), check.Finding{
 		Level: check.Error, Code: "redis_sink_version",
-		What:   fmt.Sprintf("version %s, need %d.%d or later", info["redis_version"], oldestMajor, oldestMinor),
+		What:   "version " + info["redis_version"] + ", need " + fit.Oldest + " or later",
 		Why:    "its XADD has no NOMKSTREAM, so that every message is refused",
 		Remedy: "upgrade Redis",
 	})
@@ -159,24 +157,4 @@ func (s *Sink) checkStream(ctx context.Context, topic string) []check.Finding {
 		f.What, f.Remedy = "the key is a "+kind+", and no stream", "publish to another topic, or delete the key"
 	}
 	return []check.Finding{f}
-}
-
-// parseInfo reads the answer of INFO.
-func parseInfo(text string) map[string]string {
-	info := map[string]string{}
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			info[name] = value
-		}
-	}
-	return info
-}
-
-// tooOld reports whether a version is known and too old.
-func tooOld(version string) bool {
-	var major, minor int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n < 2 {
-		return false
-	}
-	return major < oldestMajor || major == oldestMajor && minor < oldestMinor
 }

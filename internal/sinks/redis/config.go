@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -70,26 +69,16 @@ func (c Config) Check(problems kind.Problems) {
 	}
 }
 
-// checkURL allows what has no key of its own: go-redis takes options that would change what
-// the sink relies on, its retries for one.
 func (c Config) checkURL(problems kind.Problems) {
-	u, err := url.Parse(c.URL)
-	switch {
-	case problems.Has("url"):
-	case err != nil:
-		problems.Add("url", "is no valid URL: percent-encode special characters in user and password")
-	case u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix":
-		problems.Add("url", "has the scheme %q, allowed are redis, rediss and unix", u.Scheme)
-	case u.Scheme != "unix" && u.Hostname() == "":
-		problems.Add("url", "has no host")
-	case u.RawQuery != "" && (u.Scheme != "unix" || len(u.Query()) != 1 || !u.Query().Has("db")):
-		problems.Add("url", "has options, which are keys of the sink")
-	case u.User.Username() != "" && c.User != "":
+	if problems.Has("url") {
+		return
+	}
+	u, wrong := redisclient.CheckURL(c.URL)
+	for _, what := range wrong {
+		problems.Add("url", "%s", what)
+	}
+	if u != nil && u.User.Username() != "" && c.User != "" {
 		problems.Add("user", "the URL holds a login too, give one of them")
-	default:
-		if _, err := goredis.ParseURL(c.URL); err != nil {
-			problems.Add("url", "is no URL of Redis, give redis://host:port/number")
-		}
 	}
 }
 
@@ -102,7 +91,7 @@ func (c Config) Open(*slog.Logger) (sinks.Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(client, c)
+	return New(client, c), nil
 }
 
 // Source implements [kind.Settings].
@@ -123,7 +112,7 @@ func (c Config) client() (goredis.UniversalClient, error) {
 
 // Grants implements [kind.Settings]: to add to streams, and to look at them.
 func (c Config) Grants(use kind.Use) []string {
-	commands := []string{"xadd", "ping", "hello", "client|setname", "type", "info", "config|get"}
+	commands := []string{"xadd", "ping", "client|setname", "type", "info", "config|get"}
 	if len(c.Addrs) > 0 {
 		commands = append(commands, "cluster|shards", "cluster|slots", "command", "readonly", "asking")
 	}
@@ -148,16 +137,7 @@ func (c Config) Grants(use kind.Use) []string {
 // dialTimeout is for making a connection.
 const dialTimeout = 2 * time.Second
 
-func (c Config) timeout() (time.Duration, error) {
-	switch {
-	case c.PublishTimeout < 0:
-		return 0, fmt.Errorf("check redis sink: publish_timeout %s: must be positive", c.PublishTimeout)
-	case c.PublishTimeout == 0:
-		return DefaultPublishTimeout, nil
-	default:
-		return c.PublishTimeout, nil
-	}
-}
+func (c Config) timeout() time.Duration { return cmp.Or(c.PublishTimeout, DefaultPublishTimeout) }
 
 const (
 	// pipelinesMost bounds the pipelines to each node at a time: the senders of several streams
@@ -172,10 +152,7 @@ const (
 // a connection, few connections, and nothing that is sent again by itself. The other options
 // stay as they are; a Dialer must be set before.
 func Tune(options *goredis.UniversalOptions, config Config) {
-	timeout, err := config.timeout()
-	if err != nil {
-		return // New says so.
-	}
+	timeout := config.timeout()
 	dial := options.Dialer
 	if dial == nil {
 		dialer := &net.Dialer{Timeout: options.DialTimeout, KeepAlive: keepAlive}

@@ -50,15 +50,11 @@ var _ sinks.Sink = (*Sink)(nil)
 
 // New makes a sink of a client whose options [Tune] has set, for the same timeout. The
 // client is the sink's from then on: Close closes it. New does no I/O.
-func New(client goredis.UniversalClient, config Config) (*Sink, error) {
-	timeout, err := config.timeout()
-	if err != nil {
-		return nil, err
-	}
-	s := &Sink{client: client, timeout: timeout, queues: map[string]*queue{}, limits: map[string]limit{}}
+func New(client goredis.UniversalClient, config Config) *Sink {
+	s := &Sink{client: client, timeout: config.timeout(), queues: map[string]*queue{}, limits: map[string]limit{}}
 	_, s.isCluster = client.(*goredis.ClusterClient)
 	s.root, s.stop = context.WithCancel(context.Background()) //nolint:forbidigo // its own life, ended by Close
-	return s, nil
+	return s
 }
 
 // Route implements [sinks.Sink]: the stream. Which node of a Cluster holds it is not known

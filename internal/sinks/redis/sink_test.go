@@ -38,10 +38,25 @@ func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reas
 
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	wrong := redis.Config{PublishTimeout: -time.Second}
-	client := broker{options: at("127.0.0.1:1")}.client(t)
-	_, err := redis.New(client, wrong)
-	require.ErrorContains(t, err, "publish_timeout -1s")
+	const url = "redis://127.0.0.1:1"
+	addrs := []string{"127.0.0.1:1"}
+	for want, config := range map[string]redis.Config{
+		"publish_timeout: -1s":       {URL: url, PublishTimeout: -time.Second},
+		"give one of url":            {},
+		"give one of url, addrs":     {URL: url, Addrs: addrs},
+		"only one of master":         {Sentinels: addrs},
+		"addrs: \"a\" is no address": {Addrs: []string{"a"}},
+		"url: has the scheme":        {URL: "http://127.0.0.1"},
+		"url: has no host":           {URL: "redis://"},
+		"url: has the option":        {URL: url + "?max_retries=3"},
+		"url: has the database":      {URL: url + "/x"},
+		"user: the URL holds":        {URL: "redis://a:hidden@127.0.0.1", User: "b"},
+		"url: is no valid URL":       {URL: "redis://a:hid%zzden@127.0.0.1"},
+	} {
+		_, err := config.Open(nil)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "hid")
+	}
 }
 
 // A real server's refusals: each is of the route or of the whole, and nothing is stored.

@@ -166,24 +166,9 @@ func (c *compensations) attend(ctx context.Context, client goredis.UniversalClie
 		body, _ := d.Values[FieldBody].(string) // What has none cannot be decoded, and is buried.
 		list[i], ids[i] = &source.Delivery{Body: []byte(body), Redelivered: d.isAgain}, d.ID
 	}
-	finished, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // It ends before attend does.
-		defer close(stopped)
-		ticker := time.NewTicker(claimIdle / 3)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C: // Where it fails, entries come again.
-				_ = client.XClaimJustID(ctx, &goredis.XClaimArgs{Stream: c.Topic, Group: c.Group, Consumer: c.name, Messages: ids}).Err()
-			case <-finished:
-				return
-			}
-		}
-	}()
-	defer func() {
-		close(finished)
-		<-stopped
-	}()
+	defer source.Beat(claimIdle/3, func() { // Where it fails, entries come again.
+		_ = client.XClaimJustID(ctx, &goredis.XClaimArgs{Stream: c.Topic, Group: c.Group, Consumer: c.name, Messages: ids}).Err()
+	})()
 	err := source.Attend(ctx, list, handle, func(ctx context.Context, indices []int) error {
 		done := make([]string, len(indices))
 		for n, i := range indices {

@@ -4,15 +4,19 @@ package sinktest
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"runtime"
 	"runtime/pprof"
+	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
 // Side is one way to publish: through a sink, or with the client library alone.
@@ -20,6 +24,41 @@ type Side struct {
 	Name string
 	// Publish returns when all of the batch is acknowledged.
 	Publish func(batch []message.Message)
+}
+
+// Through publishes through a sink, and fails what is not acknowledged.
+func Through(b *testing.B, sink sinks.Publisher) Side {
+	b.Helper()
+	return Side{Name: "sink", Publish: func(batch []message.Message) {
+		for _, outcome := range sinks.Publish(b.Context(), sink, batch) {
+			if outcome.Class != sinks.Acknowledged {
+				b.Errorf("%s: %v", outcome.Class, outcome.Err)
+				return
+			}
+		}
+	}}
+}
+
+// Keys are the Keys of a benchmark's messages, by their number in the batch.
+var Keys = map[string]func(i int) string{
+	"no_key":      func(int) string { return "" },
+	"unique_keys": func(i int) string { return "key-" + strconv.Itoa(i) },
+	"100_keys":    func(i int) string { return "key-" + strconv.Itoa(i%100) },
+}
+
+// Batches are so many batches of 500 messages like the template, with bodies of 256 bytes.
+func Batches(template message.Message, count int, key func(i int) string) [][]message.Message {
+	const size = 500
+	template.Body = make([]byte, 256)
+	batches := make([][]message.Message, count)
+	for i := range batches {
+		batches[i] = slices.Repeat([]message.Message{template}, size)
+		for j := range batches[i] {
+			batches[i][j].Key = key(j)
+			batches[i][j].ID = fmt.Sprintf("order-%020d", i*size+j)
+		}
+	}
+	return batches
 }
 
 // Beside has each side publish in turn, from so many callers at once, and reports

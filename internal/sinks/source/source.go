@@ -129,6 +129,28 @@ func Attend(ctx context.Context, batch []*Delivery, handle Handler, done func(co
 	}
 }
 
+// Beat has tell say, so often, that a batch is still in work. It ends with stop.
+func Beat(every time.Duration, tell func()) (stop func()) {
+	finished, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // stop waits for it.
+		defer close(stopped)
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				tell()
+			case <-finished:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(finished)
+		<-stopped
+	}
+}
+
 // acknowledge does so even where ctx has ended while the handler worked.
 func acknowledge(ctx context.Context, handled []int, done func(context.Context, []int) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTimeout)
