@@ -183,7 +183,7 @@ func (c *call) notRun(err error) { c.pass.failure, c.cause = err, rediserr.Telli
 // sent at that instant of Redis' clock.
 func (c *call) lost(err error, settled time.Time, sentMs int64) {
 	c.notRun(err)
-	c.state, c.settled, c.ranAt = maybeRan, settled, append(c.ranAt, c.visit.homes[c.visit.stage])
+	c.state, c.settled, c.ranAt = maybeRan, settled, append(c.ranAt, c.home())
 	if ends := sentMs + repeatable.Milliseconds(); c.kept == nil && (c.endsMs == 0 || ends < c.endsMs) {
 		c.endsMs = ends
 	}
@@ -208,9 +208,12 @@ func (c *call) traced(homes []int) []int {
 // notHere takes that the message is not in the home that was visited: the next one is.
 func (c *call) notHere() { c.visit.stage, c.pass.hasMoved = c.visit.stage+1, true }
 
+// home is the one that its next run visits.
+func (c *call) home() int { return c.visit.homes[c.visit.stage] }
+
 // kind is what its next run must have in common with other calls'.
 func (c *call) kind() kind {
-	k := kind{shard: c.visit.homes[c.visit.stage], last: c.visit.stage == len(c.visit.homes)-1, kept: c.kept != nil}
+	k := kind{shard: c.home(), last: c.visit.stage == len(c.visit.homes)-1, kept: c.kept != nil}
 	if c.state == maybeRan {
 		k.second, k.start = true, c.start
 	}

@@ -23,7 +23,7 @@ const (
 // caller is one verb for several messages, until each has its answer, as a machine: it
 // calls nobody and waits for nothing. What may become of each call is told at state.
 //
-//	plan ──► the runs of a pass ──► send: each call learns of its own ──► next
+//	plan ──► the calls of a pass ──► send: each learns of its own run ──► next
 //	 ▲                                                                     │
 //	 ├── at once, where calls have got on: to the next home of their ──────┤
 //	 │   messages, or because one script could not take all                │
@@ -56,7 +56,7 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 		if layout, err := q.Layout(ctx); err != nil {
 			c.noLayout(err)
 		} else {
-			q.send(ctx, v, c.plan(layout, &q.clocks.Queue, time.Now()))
+			q.send(ctx, q.pack(ctx, &c, layout, c.plan(layout, &q.clocks.Queue, time.Now())))
 		}
 		pause, more := c.next(time.Now())
 		if !more {
@@ -86,16 +86,16 @@ func newCaller(v *verb, calls []*call, began *start, topics string) caller {
 	}
 }
 
-// plan is the runs of the next pass: for the calls of each kind as many as one script may
-// take, in their order. Each visits the next home of its message, the oldest first.
-func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (runs []*run) {
+// plan is the calls that the next pass runs, in their order. Each visits the next home of its
+// message, the oldest first.
+func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (ready []*call) {
 	if c.epoch == "" {
 		c.epoch = l.Epoch
 	}
 	if c.start.clock == nil && queue.Known() {
 		c.start.clock, c.start.ms = queue, queue.FloorMs()-clock.AtMost(now.Sub(c.start.at)).Milliseconds()
 	}
-	byKind, homes := make(map[kind]*run), make([]int, 0, len(c.calls))
+	homes := make([]int, 0, len(c.calls))
 	for _, call := range c.calls {
 		call.pass = pass{}
 		if call.visit.layout != l {
@@ -103,18 +103,11 @@ func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (runs []*run
 			homes = l.AppendHomes(homes, call.asked.id, call.asked.key)
 			call.visit = visit{layout: l, homes: call.traced(homes[first:])}
 		}
-		if c.end(call, now); call.state == answered {
-			continue
+		if c.end(call, now); call.state != answered {
+			ready = append(ready, call)
 		}
-		k := call.kind()
-		r := byKind[k]
-		if r == nil {
-			r = &run{kind: k, layout: l, topics: c.topics}
-			byKind[k], runs = r, append(runs, r)
-		}
-		r.add(call, c.most)
 	}
-	return runs
+	return ready
 }
 
 // end ends a call that must not have a further run.

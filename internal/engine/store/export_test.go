@@ -135,7 +135,7 @@ func (c *Caller) Plan(l *Layout, now time.Time) (runs []Run) { return c.PlanBy(l
 
 // PlanBy is Plan with what is known of Redis' clock.
 func (c *Caller) PlanBy(l *Layout, queue *clock.Clock, now time.Time) (runs []Run) {
-	for _, r := range c.plan(l, queue, now) {
+	for _, r := range runsOf([]*parcel{{caller: &c.caller, layout: l, calls: c.plan(l, queue, now)}}) {
 		runs = append(runs, Run{r})
 	}
 	return runs

@@ -65,9 +65,8 @@ type run struct {
 	layout *Layout
 	topics string // those that the callers may touch, see [WithTopics]
 	calls  []*call
-	isFull bool // further calls go with another run
-	bytes  int  // of what the calls store, and of themselves
-	stored int  // of these, what is stored
+	bytes  int // of what the calls store, and of themselves
+	stored int // of these, what is stored
 	tags   int
 
 	server   *clock.Clock // of the shard
@@ -88,11 +87,27 @@ const (
 	callBytes = 256
 )
 
+// runsOf are the runs for the calls of parcels to one place: for those of a kind as few as
+// may be, in their order.
+func runsOf(parcels []*parcel) (runs []*run) {
+	last := map[kind]*run{}
+	for _, p := range parcels {
+		for _, c := range p.calls {
+			k := c.kind()
+			if last[k] == nil || !last[k].add(c, p.caller.most) {
+				last[k] = &run{kind: k, layout: p.layout, topics: p.caller.topics}
+				last[k].add(c, p.caller.most)
+				runs = append(runs, last[k])
+			}
+		}
+	}
+	return runs
+}
+
 // add has the run serve that call, too, unless it would be too much for one script.
 func (r *run) add(c *call, most int) (isAdded bool) {
 	stored, tags := r.stored+len(c.asked.stored), r.tags+c.asked.tags
-	if n := len(r.calls); r.isFull || n >= most || n > 0 && (stored > MaxBatchBytes || tags > mostTags) {
-		r.isFull = true
+	if n := len(r.calls); n > 0 && (n >= most || stored > MaxBatchBytes || tags > mostTags) {
 		return false
 	}
 	r.calls, r.stored, r.tags, r.bytes = append(r.calls, c), stored, tags, r.bytes+callBytes+len(c.asked.stored)
@@ -208,6 +223,11 @@ func (r *run) read(v *verb, reply *scripts.Reply) {
 			return
 		}
 	}
+}
+
+// isStuck reports whether a call of the run has not got on by it.
+func (r *run) isStuck() bool {
+	return slices.ContainsFunc(r.calls, func(c *call) bool { return c.state != answered && !c.pass.hasMoved })
 }
 
 // failed takes an error of the run, which tells whether it may have happened; if

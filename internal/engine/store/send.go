@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,22 +25,47 @@ const (
 	tracks = 4
 )
 
-// parcel is runs that travel to one node in one pipeline; or a single one, where there
-// is no such node, or it waits to be confirmed.
+// parcel is those calls of one caller's pass that go to one place.
 type parcel struct {
-	verb     *verb
-	node     *redis.Client
-	runs     []*run
-	calls    int // of the runs
-	bytes    int
-	isSecond bool // one of the runs is: it has a start of its own
+	caller *caller
+	layout *Layout
+	place
+	calls    []*call
+	isSecond bool // one of them needs a second run, which has a start of its own
 	deadline time.Time
 }
 
-// send sends the runs of a pass, and has each call learn what becomes of its own. Those of
-// one node travel together.
-func (q *core) send(ctx context.Context, v *verb, runs []*run) {
-	parcels := q.pack(ctx, v, runs)
+// place is a node whose runs go in one pipeline; or a shard, where there is no such node, or
+// what was done waits to be confirmed.
+type place struct {
+	node  *redis.Client
+	shard int
+}
+
+// pack makes a parcel for each place that the calls go to.
+func (q *core) pack(ctx context.Context, c *caller, l *Layout, calls []*call) (parcels []*parcel) {
+	deadline, _ := ctx.Deadline()
+	open := map[place]*parcel{}
+	for _, call := range calls {
+		at := place{shard: call.home()}
+		if !c.verb.durable.Asked() {
+			at.node = q.conn.Single(ctx, l.Keys()[at.shard].Meta)
+		}
+		if at.node != nil {
+			at.shard = 0
+		}
+		p := open[at]
+		if p == nil {
+			p = &parcel{caller: c, layout: l, place: at, deadline: deadline}
+			open[at], parcels = p, append(parcels, p)
+		}
+		p.calls, p.isSecond = append(p.calls, call), p.isSecond || call.state == maybeRan
+	}
+	return parcels
+}
+
+// send sends the parcels of a pass, and has each call learn what becomes of it.
+func (q *core) send(ctx context.Context, parcels []*parcel) {
 	if len(parcels) == 1 {
 		q.sendParcel(ctx, parcels[0])
 		return
@@ -55,35 +81,15 @@ func (q *core) send(ctx context.Context, v *verb, runs []*run) {
 	_ = sending.Wait()
 }
 
-// pack puts the runs of a node into one parcel, up to as many bytes as one script may have.
-func (q *core) pack(ctx context.Context, v *verb, runs []*run) (parcels []*parcel) {
-	deadline, _ := ctx.Deadline()
-	open := map[*redis.Client]*parcel{}
-	for _, r := range runs {
-		var node *redis.Client
-		if !v.durable.Asked() {
-			node = q.conn.Single(ctx, r.layout.Keys()[r.shard].Meta)
-		}
-		p := open[node]
-		if node == nil || p == nil || p.bytes+r.bytes > MaxBatchBytes {
-			p = &parcel{verb: v, node: node, deadline: deadline}
-			open[node], parcels = p, append(parcels, p)
-		}
-		p.runs, p.calls, p.bytes = append(p.runs, r), p.calls+len(r.calls), p.bytes+r.bytes
-		p.isSecond = p.isSecond || r.second
-	}
-	return parcels
-}
-
 // line is what parcels must have in common that travel together.
 type line struct {
+	place
+	track   int // of the node
 	script  *scripts.Script
 	durable Durability
 	epoch   string
 	topics  string // of the callers
-	node    *redis.Client
-	track   int // of the node; where there is none, each shard has its own
-	hurry   int // how much time they have, as a power of two; 0 is enough for a run
+	hurry   int    // how much time they have, as a power of two; 0 is enough for a run
 }
 
 // coalescer has parcels of concurrent callers travel together: while one of a node's track
@@ -103,75 +109,66 @@ func (q *Queue) WithCoalescing() *Queue {
 }
 
 func (q *core) sendParcel(ctx context.Context, p *parcel) {
-	v, first := p.verb, p.runs[0] // One track may carry what is of others, too.
-	if q.coalescer == nil || v.pinned || v.alone || !v.within.IsZero() || p.isSecond || p.calls > mostCoalesced {
-		q.deliver(ctx, p)
+	v := p.caller.verb
+	if q.coalescer == nil || v.pinned || v.alone || !v.within.IsZero() || p.isSecond || len(p.calls) > mostCoalesced {
+		q.deliver(ctx, []*parcel{p})
 		return
 	}
-	at := line{script: v.script, durable: v.durable, epoch: first.layout.Epoch, topics: first.topics, node: p.node, track: first.shard % tracks}
-	most := MaxBatch
-	if p.node == nil {
-		at.track, most = first.shard, v.most
+	at := line{place: p.place, script: v.script, durable: v.durable, epoch: p.layout.Epoch, topics: p.caller.topics}
+	most := v.most
+	if p.node != nil {
+		at.track, most = p.calls[0].home()%tracks, MaxBatch // One track may carry what is of others, too.
 	}
 	if left := time.Until(p.deadline); left < q.conn.Timeout() { // So nobody's run is cut to less than half of its time.
 		at.hurry = bits.Len64(uint64(max(left, 1)))
 	}
-	// Once they have left, they end with the parcel, though ctx may end before.
-	err := q.coalescer.lines.Do(ctx, at, p, p.calls, most, func(all []*parcel) { q.deliverAll(ctx, all) })
+	err := q.coalescer.lines.Do(ctx, at, p, len(p.calls), most, func(all []*parcel) {
+		if len(all) > 1 { // Once they have left, they end with the first that must, though ctx may end before.
+			first := slices.MinFunc(all, func(a, b *parcel) int { return a.deadline.Compare(b.deadline) })
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), first.deadline)
+			defer cancel()
+		}
+		q.deliver(ctx, all)
+	})
 	if err != nil {
-		for _, r := range p.runs {
-			r.notRun(err)
+		for _, c := range p.calls {
+			c.notRun(err)
 		}
 	}
 }
 
-// deliverAll delivers what several callers have, calls of a kind by one run, within the
-// time that each of them has, and no more bytes at once than one script may have.
-func (q *core) deliverAll(ctx context.Context, all []*parcel) {
-	if len(all) == 1 {
-		q.deliver(ctx, all[0])
-		return
-	}
-	first, last := all[0], map[kind]*run{}
-	deadline := first.deadline
-	var runs []*run
-	for _, p := range all {
-		if p.deadline.Before(deadline) {
-			deadline = p.deadline
+// deliver has the calls of parcels to one place run, no more bytes at once than one script
+// may have. Where one has not got on, those that follow wait for their callers' next passes:
+// they would hardly fare better, and must not pass it.
+func (q *core) deliver(ctx context.Context, parcels []*parcel) {
+	v, node := parcels[0].caller.verb, parcels[0].node
+	for runs, stuck := runsOf(parcels), false; len(runs) > 0 && !stuck && ctx.Err() == nil; {
+		n := 1
+		for bytes := runs[0].bytes; node != nil && n < len(runs) && bytes+runs[n].bytes <= MaxBatchBytes; n++ {
+			bytes += runs[n].bytes
 		}
-		for _, r := range p.runs {
-			for _, c := range r.calls {
-				if last[r.kind] == nil || !last[r.kind].add(c, p.verb.most) {
-					last[r.kind] = &run{kind: r.kind, layout: r.layout, topics: r.topics}
-					runs = append(runs, last[r.kind])
-					last[r.kind].add(c, 1)
-				}
-			}
+		if v.durable.Asked() {
+			q.confirmRun(ctx, v, runs[0])
+		} else {
+			q.runTogether(ctx, v, node, runs[:n])
 		}
-	}
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
-	defer cancel()
-	for _, p := range q.pack(ctx, first.verb, runs) {
-		q.deliver(ctx, p)
+		stuck, runs = slices.ContainsFunc(runs[:n], (*run).isStuck), runs[n:]
 	}
 }
 
-// deliver sends the runs of a parcel.
-func (q *core) deliver(ctx context.Context, p *parcel) {
-	if p.verb.durable.Asked() {
-		q.confirmRun(ctx, p.verb, p.runs[0])
-		return
-	}
+// runTogether sends runs to a node in one pipeline.
+func (q *core) runTogether(ctx context.Context, v *verb, node *redis.Client, runs []*run) {
 	var sent []*run
 	var trips []*conn.Trip
-	for _, r := range p.runs {
-		if q.prepare(ctx, p.verb, r) {
+	for _, r := range runs {
+		if q.prepare(ctx, v, r) {
 			sent, trips = append(sent, r), append(trips, &r.Trip)
 		}
 	}
-	q.conn.RunTogether(ctx, p.node, trips)
+	q.conn.RunTogether(ctx, node, trips)
 	for _, r := range sent {
-		r.answered(p.verb)
+		r.answered(v)
 	}
 }
 
