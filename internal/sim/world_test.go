@@ -7,6 +7,7 @@ import (
 	gohash "hash"
 	"hash/fnv"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,13 +31,14 @@ type world struct {
 	timer  *time.Timer
 	number int
 
-	mu     sync.Mutex
-	inbox  []arrival // what goroutines have asked for since the last event
-	poke   chan struct{}
-	hash   gohash.Hash64
-	line   []byte // the last one
-	lines  int
-	failed string
+	mu        sync.Mutex
+	inbox     []arrival // what goroutines have asked for since the last event
+	poke      chan struct{}
+	hash      gohash.Hash64
+	line      []byte // the last one
+	collected int    // at how many lines
+	lines     int
+	failed    string
 
 	redis    redisEdge
 	broker   broker
@@ -140,6 +142,7 @@ func (w *world) settle() {
 func (w *world) run(until time.Duration) {
 	for !w.hasFailed() {
 		w.settle()
+		w.collect()
 		next := until
 		if len(w.events) > 0 {
 			next = min(next, w.events[0].at)
@@ -161,6 +164,17 @@ func (w *world) run(until time.Duration) {
 		e.do()
 	}
 }
+
+// collect has the garbage collected now and then, while nobody runs: fresh memory costs more.
+func (w *world) collect() {
+	if w.lines-w.collected >= collectEvery {
+		w.collected = w.lines
+		runtime.GC()
+	}
+}
+
+// collectEvery is after how many lines of the story.
+const collectEvery = 5000
 
 // tell writes a line of the story.
 func (w *world) tell(line string) {

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -63,11 +64,12 @@ type Statement struct {
 type Database struct {
 	db      *sql.DB
 	dialect *dialect
-	table   string          // with its schema
-	name    string          // without
-	keeps   bool            // rows whose message was published
-	idle    int             // connections that are kept
-	trace   func(Statement) // nil: nobody asks
+	words   *strings.Replacer // of [Database.query]
+	table   string            // with its schema
+	name    string            // without
+	keeps   bool              // rows whose message was published
+	idle    int               // connections that are kept
+	trace   func(Statement)   // nil: nobody asks
 	// listen makes the connection of Listen; nil: no notifications.
 	listen func(context.Context) (*pgx.Conn, error)
 	// Until then no pending operations are listed; nil: no limit.
@@ -100,6 +102,8 @@ func Open(config Config) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.words = strings.NewReplacer("{t}", d.table, "{name}", d.name, "{now}", d.dialect.now, "{size}", d.dialect.size,
+		"{headers}", d.dialect.headers, "{live}", d.dialect.live, "{operation}", d.dialect.operation)
 	d.db.SetMaxOpenConns(config.Connections)
 	d.db.SetMaxIdleConns(config.Connections)
 	d.db.SetConnMaxIdleTime(idleTimeout)

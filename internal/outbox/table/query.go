@@ -25,8 +25,7 @@ func (d *Database) query(text string) *query {
 
 // add appends text; each "?" takes the next of args.
 func (q *query) add(text string, args ...any) *query {
-	text = strings.NewReplacer("{t}", q.d.table, "{name}", q.d.name, "{now}", q.d.dialect.now, "{size}", q.d.dialect.size,
-		"{headers}", q.d.dialect.headers, "{live}", q.d.dialect.live, "{operation}", q.d.dialect.operation).Replace(text)
+	text = q.d.words.Replace(text)
 	if !q.d.dialect.arrays {
 		q.text.WriteString(text)
 		q.args = append(q.args, args...)
