@@ -25,7 +25,8 @@ OLDEST_GO := go1.25.8
 APART := test/thirdparty
 PKG ?= ./...
 PACKAGES = $(PKG:./%=$(MODULE)/%)
-TEST_FLAGS ?= -race -shuffle=on -timeout=20m
+# Most tests wait for servers, so more of them run at once than there are cores.
+TEST_FLAGS ?= -race -shuffle=on -timeout=20m -p 4 -parallel 4
 FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 SEEDS ?= 2000
@@ -58,7 +59,7 @@ sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM
 	cd internal/sim && $(CACHE)/sim/sim.test -test.run '$(if $(SEED),TestSimulation$$,TestSimulation$$|TestReplays)' -test.v -test.timeout 3h $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) $(SIM_FLAGS)
 
 rates: services ## Check the counters and the alerts with Prometheus' own engine (TEST_FLAGS).
-	$(SERVICES) -only redis,nats,postgres go test -C test/thirdparty -parallel 8 $(TEST_FLAGS) ./rates
+	$(SERVICES) -only redis,nats,postgres go test -C test/thirdparty $(TEST_FLAGS) -parallel 8 ./rates
 
 console: services ## Use the console in headless Chromium (TEST_FLAGS).
 	$(SERVICES) -only redis,nats go test -C test/thirdparty $(TEST_FLAGS) ./console
