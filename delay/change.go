@@ -32,9 +32,9 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CallOption) error 
 	case err != nil:
 		return err
 	case earlier != nil:
-		return c.settled(ctx, ref, c.queue.CancelAgain(ctx, earlier, c.confirm))
+		return c.errorOf(ctx, ref, c.queue.CancelAgain(ctx, earlier, c.confirm))
 	}
-	return c.settled(ctx, ref, c.queue.Cancel(ctx, ref.ID, ref.Key, c.confirm))
+	return c.errorOf(ctx, ref, c.queue.Cancel(ctx, ref.ID, ref.Key, c.confirm))
 }
 
 // CancelBatch is [Client.Cancel] of several messages: a result for each, by index, whose Err
@@ -69,7 +69,7 @@ func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) 
 			missing, places = append(missing, r.Ref), append(places, at[n])
 			continue
 		}
-		r.Err = c.settled(ctx, r.Ref, answer)
+		r.Err = c.errorOf(ctx, r.Ref, answer)
 	}
 	found := c.notFound(ctx, missing...)
 	for _, i := range places {
@@ -99,9 +99,9 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	case err != nil:
 		return err
 	case earlier != nil:
-		return c.settled(ctx, ref, c.queue.RescheduleAgain(ctx, earlier, due, c.confirm))
+		return c.errorOf(ctx, ref, c.queue.RescheduleAgain(ctx, earlier, due, c.confirm))
 	}
-	return c.settled(ctx, ref, c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.confirm))
+	return c.errorOf(ctx, ref, c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.confirm))
 }
 
 // PublishNow makes a waiting message due now, by Redis' clock. A parked one still

@@ -76,8 +76,8 @@ func invalid(field, value, limit string) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, &message.InvalidError{Field: field, Value: value, Limit: limit})
 }
 
-// settled turns a store's answer into the call's error.
-func (c *Client) settled(ctx context.Context, ref Ref, answer store.Answer) error {
+// errorOf turns a store's answer into the call's error.
+func (c *Client) errorOf(ctx context.Context, ref Ref, answer store.Answer) error {
 	if answer.Err != nil {
 		return failed(answer.Err)
 	}

@@ -20,8 +20,8 @@ const (
 	lookTakes    = time.Second
 )
 
-// looks is the budget.
-type looks struct {
+// lookBudget is the budget.
+type lookBudget struct {
 	mu    sync.Mutex
 	spent float64
 	as    time.Time
@@ -29,7 +29,7 @@ type looks struct {
 
 // reserve returns how many messages of each page may be looked at, 0 where there is no
 // budget, and takes what that may cost.
-func (l *looks) reserve(pages int) (each, cost int) {
+func (l *lookBudget) reserve(pages int) (each, cost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -43,7 +43,7 @@ func (l *looks) reserve(pages int) (each, cost int) {
 	return each, cost
 }
 
-func (l *looks) refund(cost int) {
+func (l *lookBudget) refund(cost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spent -= float64(cost)

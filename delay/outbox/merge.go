@@ -18,7 +18,7 @@ const mergeMargin = time.Minute
 // into, the due time in force, in the place of that in due_ms; in no index has it an entry.
 // 0 is that of all others: the relay has noted that it may try it. What a relay may have tried
 // is changed no more: Redis may have done it, and nobody know. See docs/model/Merge.tla.
-func (o *Outbox) merged(op int, d due) string {
+func (o *Outbox) merged(op int, d dueTime) string {
 	ms := d.ms
 	if !d.relative {
 		ms = time.Until(time.UnixMilli(d.ms)).Milliseconds()
@@ -30,7 +30,7 @@ func (o *Outbox) merged(op int, d due) string {
 }
 
 // constant is a due time without an argument.
-func (o *Outbox) constant(d due) string {
+func (o *Outbox) constant(d dueTime) string {
 	ms := strconv.FormatInt(max(1, d.ms), 10)
 	if d.relative {
 		return o.now() + " + " + ms

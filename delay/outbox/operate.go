@@ -61,7 +61,7 @@ func only(results []delay.Result, err error) error {
 type operation struct {
 	ref   delay.Ref
 	token string
-	due   due
+	due   dueTime
 }
 
 // operate inserts operations of one kind.

@@ -52,7 +52,7 @@ type options struct {
 	notify   bool
 	merges   bool
 	sinks    map[string]Sink // by queue
-	added    added
+	added    extras
 
 	rdb          redis.UniversalClient
 	prefix       string
@@ -62,8 +62,8 @@ type options struct {
 	}
 }
 
-// added is what a message gets on its way into the table.
-type added struct {
+// extras is what a message gets on its way into the table.
+type extras struct {
 	tracers   trace.TracerProvider
 	keys      *delay.Keyring
 	encrypted bool

@@ -108,7 +108,7 @@ type row struct {
 	message *message.Message
 	token   string
 	headers any // JSON, or nil
-	due     due
+	due     dueTime
 	tried   bool
 	// newID says that the identity was made here, so that nobody else has it.
 	newID    bool
@@ -120,8 +120,8 @@ type row struct {
 	target sql.NullInt64
 }
 
-// due is a due time, or a delay that the database adds to its clock.
-type due struct {
+// dueTime is a due time, or a delay that the database adds to its clock.
+type dueTime struct {
 	ms       int64
 	relative bool
 }
@@ -130,9 +130,9 @@ type due struct {
 var latest = time.Date(10000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // resolve checks a due time and rounds it up to milliseconds.
-func resolve(when delay.When) (due, error) {
+func resolve(when delay.When) (dueTime, error) {
 	if err := when.Check(); err != nil {
-		return due{}, err
+		return dueTime{}, err
 	}
 	at, absolute := when.Instant()
 	if !absolute {
@@ -141,16 +141,16 @@ func resolve(when delay.When) (due, error) {
 		if d%time.Millisecond > 0 {
 			ms++
 		}
-		return due{ms: ms, relative: true}, nil
+		return dueTime{ms: ms, relative: true}, nil
 	}
 	if at.Before(time.UnixMilli(0)) || !at.Before(latest) {
-		return due{}, invalid("due", "at "+at.Format(time.RFC3339), "from 1970 to 9999")
+		return dueTime{}, invalid("due", "at "+at.Format(time.RFC3339), "from 1970 to 9999")
 	}
 	ms := at.UnixMilli()
 	if time.UnixMilli(ms).Before(at) {
 		ms++
 	}
-	return due{ms: ms}, nil
+	return dueTime{ms: ms}, nil
 }
 
 // traced is schedule, with a span.
@@ -382,7 +382,7 @@ func sqlNumber(n sql.NullInt64) string {
 	return "NULL"
 }
 
-func (o *Outbox) dueSQL(d due) string {
+func (o *Outbox) dueSQL(d dueTime) string {
 	if d.relative {
 		return o.now() + " + " + o.number()
 	}

@@ -81,7 +81,7 @@ func (t *Tracked) prepare(ctx context.Context, r *row) error {
 		if err := t.readClock(ctx); err != nil {
 			return t.box.failed("read clock", err)
 		}
-		r.due = due{ms: t.clock + time.Since(t.clockAt).Milliseconds() + 1 + r.due.ms}
+		r.due = dueTime{ms: t.clock + time.Since(t.clockAt).Milliseconds() + 1 + r.due.ms}
 	}
 	r.tried = time.UnixMilli(r.due.ms).Before(time.Now().Add(t.box.horizon))
 	return nil

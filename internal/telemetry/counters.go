@@ -37,15 +37,15 @@ var counterHelp = map[string]string{
 // it never takes back, unless the queue was wiped: Redis forgets a little in a
 // failover, and Prometheus takes any decrease for a restart from 0.
 type counterCollector struct {
-	answers *cached[[]shownCounters]
+	answers *cache[[]counterSums]
 	source  StatsSource
 	descs   map[string]*prometheus.Desc
 
 	totals map[string]*queueTotals // by queue; used by read alone
 }
 
-// shownCounters are the sums of one queue.
-type shownCounters struct {
+// counterSums are the sums of one queue.
+type counterSums struct {
 	queue string
 	sums  map[string]int64
 }
@@ -56,19 +56,19 @@ func newCounterCollector(ctx context.Context, source StatsSource, errors prometh
 		help += " The queue's, the same on every instance: take max by (queue)."
 		c.descs[name] = prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name+"_total"), help, []string{"queue"}, nil)
 	}
-	c.answers = &cached[[]shownCounters]{ctx: ctx, read: c.read, errors: errors}
+	c.answers = &cache[[]counterSums]{ctx: ctx, read: c.read, errors: errors}
 	return c
 }
 
 // read asks the source. It is called by one goroutine at a time.
-func (c *counterCollector) read(ctx context.Context) (all []shownCounters, err error) {
+func (c *counterCollector) read(ctx context.Context) (all []counterSums, err error) {
 	answers, err := c.source.Counters(ctx, slices.Sorted(maps.Keys(counterHelp)))
 	for _, answer := range answers {
 		if c.totals[answer.Queue] == nil {
 			c.totals[answer.Queue] = &queueTotals{}
 		}
 		if sums := c.totals[answer.Queue].take(answer); sums != nil {
-			all = append(all, shownCounters{answer.Queue, maps.Clone(sums)})
+			all = append(all, counterSums{answer.Queue, maps.Clone(sums)})
 		}
 	}
 	return all, err

@@ -58,14 +58,14 @@ func (m *Metrics) RegisterStats(ctx context.Context, source StatsSource) {
 	})
 	m.registry.MustRegister(
 		errors,
-		&statsCollector{answers: &cached[[]QueueStats]{ctx: ctx, read: source.Stats, errors: errors}},
+		&statsCollector{answers: &cache[[]QueueStats]{ctx: ctx, read: source.Stats, errors: errors}},
 		newCounterCollector(ctx, source, errors),
 	)
 }
 
-// cached is an answer of Redis that is asked for at a scrape, and used again for
+// cache is an answer of Redis that is asked for at a scrape, and used again for
 // a second. Scrapes at the same time wait for one answer.
-type cached[T any] struct {
+type cache[T any] struct {
 	ctx    context.Context //nolint:containedctx // It ends when the process does; a scrape has none.
 	read   func(context.Context) (T, error)
 	errors prometheus.Counter
@@ -76,7 +76,7 @@ type cached[T any] struct {
 }
 
 // get is the answer: what there is of it where reading failed.
-func (c *cached[T]) get() T {
+func (c *cache[T]) get() T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.at.IsZero() && time.Since(c.at) < statsFor {
@@ -122,7 +122,7 @@ func shardDesc(name, help string, labels ...string) *prometheus.Desc {
 // statsCollector exports what the shards hold. A source that fails or is slow
 // makes its own metrics missing, never the scrape fail: no value is better than
 // an old one.
-type statsCollector struct{ answers *cached[[]QueueStats] }
+type statsCollector struct{ answers *cache[[]QueueStats] }
 
 // Describe implements [prometheus.Collector].
 func (c *statsCollector) Describe(ch chan<- *prometheus.Desc) {

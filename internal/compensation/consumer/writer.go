@@ -233,7 +233,7 @@ func (w *Writer) put(ctx context.Context, batch []*delivery, puts []int, errs []
 			errs[i] = errSilent
 			continue
 		}
-		errs[i] = w.answered(ctx, batch[i], answers[n])
+		errs[i] = w.settleByAnswer(ctx, batch[i], answers[n])
 	}
 	return refused
 }
@@ -258,8 +258,8 @@ func (w *Writer) refuse(d *delivery, layout *store.Layout, now time.Time) bool {
 	return d.dead != ""
 }
 
-// answered settles a delivery by what Redis says of its message.
-func (w *Writer) answered(ctx context.Context, d *delivery, answer store.Answer) error {
+// settleByAnswer settles a delivery by what Redis says of its message.
+func (w *Writer) settleByAnswer(ctx context.Context, d *delivery, answer store.Answer) error {
 	m := d.compensation
 	switch {
 	case answer.Err != nil:

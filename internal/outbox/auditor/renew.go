@@ -94,8 +94,8 @@ func renewed(r *table.Row, answer *store.Answer) (u table.Update) {
 	return u
 }
 
-// stale are rows whose identities' messages in Redis may be in force no more.
-type stale struct {
+// staleRows are rows whose identities' messages in Redis may be in force no more.
+type staleRows struct {
 	rows []*table.Row
 	// before are the tokens of these messages, ended says whose row has ended, as the table
 	// says; by the row's number.
@@ -105,7 +105,7 @@ type stale struct {
 
 // stale finds them. It is asked before the rows are locked: what lives under no token
 // now never will, and what has ended lives no more.
-func (p *pass) stale(ctx context.Context, redis outbox.Store, rows []*table.Row) (s stale, err error) {
+func (p *pass) stale(ctx context.Context, redis outbox.Store, rows []*table.Row) (s staleRows, err error) {
 	asked := make([]store.Row, len(rows))
 	for i, r := range rows {
 		asked[i] = store.Row{Message: &message.Message{ID: r.ID, Key: r.Key}}

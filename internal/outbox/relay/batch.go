@@ -193,7 +193,7 @@ func (b *batch) judge(ctx, redis context.Context, t *table.Tx, j *judgement) {
 		if q.ifUnknown && answer.Err == nil && answer.Code == store.NotFound {
 			since, answer.Err = b.since()
 		}
-		j.answered(answer, since)
+		j.takeAnswer(answer, since)
 	}
 }
 
@@ -264,7 +264,7 @@ func (b *batch) tell(ctx context.Context) {
 // them are blocked than are told apart.
 func (b *batch) report(ctx context.Context, away *outbox.Outage) (crowded bool) {
 	b.tell(ctx)
-	b.relay.blocked.settled(b.queue.Name, b.updates)
+	b.relay.blocked.remove(b.queue.Name, b.updates)
 	crowded = b.relay.blocked.add(ctx, time.Now(), b.queue.Name, b.blocked)
 	if errors.Is(b.err, store.ErrReload) {
 		return crowded // Nothing is away: the next round knows the layout.

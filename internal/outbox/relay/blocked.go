@@ -43,9 +43,9 @@ type blockedRow struct {
 	why    string
 }
 
-// blocked are the rows that rest, so that they delay no others. It is safe for
+// blockedRows are the rows that rest, so that they delay no others. It is safe for
 // concurrent use.
-type blocked struct {
+type blockedRows struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
@@ -53,13 +53,13 @@ type blocked struct {
 	said time.Time
 }
 
-func newBlocked(log *slog.Logger) *blocked {
-	return &blocked{log: log, rows: map[string]map[int64]time.Time{}}
+func newBlocked(log *slog.Logger) *blockedRows {
+	return &blockedRows{log: log, rows: map[string]map[int64]time.Time{}}
 }
 
 // add lets rows rest, and says it once a minute. It reports whether there was no room for
 // some.
-func (b *blocked) add(ctx context.Context, now time.Time, queue string, rows []blockedRow) (crowded bool) {
+func (b *blockedRows) add(ctx context.Context, now time.Time, queue string, rows []blockedRow) (crowded bool) {
 	if len(rows) == 0 {
 		return false
 	}
@@ -85,7 +85,7 @@ func (b *blocked) add(ctx context.Context, now time.Time, queue string, rows []b
 
 // list are the queue's rows that rest now. Of one that was not tried again for long,
 // another relay has taken care.
-func (b *blocked) list(now time.Time, queue string) []int64 {
+func (b *blockedRows) list(now time.Time, queue string) []int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []int64
@@ -100,8 +100,8 @@ func (b *blocked) list(now time.Time, queue string) []int64 {
 	return list
 }
 
-// settled says that rows wait no more.
-func (b *blocked) settled(queue string, rows table.Updates) {
+// remove says that rows wait no more.
+func (b *blockedRows) remove(queue string, rows table.Updates) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for number := range rows {
@@ -110,7 +110,7 @@ func (b *blocked) settled(queue string, rows table.Updates) {
 }
 
 // count is how many rows wait so.
-func (b *blocked) count() (n int) {
+func (b *blockedRows) count() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, rows := range b.rows {

@@ -12,14 +12,14 @@ import (
 // to one goroutine.
 type verdicts struct {
 	updates          table.Updates
-	applied          []applied
+	applied          []announcement
 	settled, waiting int
 	blocked          []blockedRow
 	err              error // one of those why rows wait, if any is known
 }
 
-// applied is what the observer is told once the transaction is committed.
-type applied struct {
+// announcement is what the observer is told once the transaction is committed.
+type announcement struct {
 	table.Identity
 	verb   table.Verb
 	state  table.State
@@ -37,7 +37,7 @@ func (v *verdicts) set(r *table.Row, c table.Update, err error) {
 		v.wait(1, err)
 	default:
 		v.settled++
-		v.applied = append(v.applied, applied{r.Identity, r.Verb, c.State, c.Reason})
+		v.applied = append(v.applied, announcement{r.Identity, r.Verb, c.State, c.Reason})
 	}
 	v.updates.Set(r.Number, c)
 }
@@ -147,9 +147,9 @@ func (j *judgement) fits(why error) {
 	}
 }
 
-// answered takes the answer of Redis, which has all that it has of the queue since then; zero:
+// takeAnswer takes the answer of Redis, which has all that it has of the queue since then; zero:
 // that is unknown, or does not matter.
-func (j *judgement) answered(answer store.Answer, since time.Time) {
+func (j *judgement) takeAnswer(answer store.Answer, since time.Time) {
 	op, head := j.rest[0], j.group.Head
 	maybe, ifOlder := j.outlook.maybeOut(head)
 	j.decide(judge(situation{
@@ -198,7 +198,7 @@ func (j *judgement) setHead(c table.Update) {
 	}
 	j.updates.Set(head.Number, c)
 	if c.State != table.StatePending && c.State != head.State {
-		j.applied = append(j.applied, applied{head.Identity, head.Verb, c.State, c.Reason})
+		j.applied = append(j.applied, announcement{head.Identity, head.Verb, c.State, c.Reason})
 	}
 	head.State = c.State
 	if c.State > table.StateStored {

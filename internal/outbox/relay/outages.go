@@ -42,7 +42,7 @@ type refusals struct {
 	count int
 }
 
-func (f *refusals) say(ctx context.Context, a applied) {
+func (f *refusals) say(ctx context.Context, a announcement) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.count++

@@ -31,7 +31,7 @@ type Relay struct {
 
 	outages   outages
 	refusals  *refusals
-	blocked   *blocked
+	blocked   *blockedRows
 	lookout   lookout
 	others    atomic.Pointer[error]         // why rows are another Redis'
 	disowned  chan struct{}                 // a batch has found that its rows belong to another Redis

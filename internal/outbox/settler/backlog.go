@@ -23,15 +23,15 @@ func (r ledgerRef) compare(to ledgerRef) int {
 	return cmp.Or(cmp.Compare(r.queue, to.queue), cmp.Compare(r.shard, to.shard))
 }
 
-// told is what a row is to be told, by an entry of a ledger or, with none, by an
+// notice is what a row is to be told, by an entry of a ledger or, with none, by an
 // acknowledgement that came too late for Redis. It is a record.
-type told struct {
+type notice struct {
 	fate  table.Fate
 	entry store.SettledRow
 	from  ledgerRef
 }
 
-func tell(from ledgerRef, queue string, row store.SettledRow) told {
+func tell(from ledgerRef, queue string, row store.SettledRow) notice {
 	fate := table.Fate{Version: table.Version{Identity: table.Identity{Queue: queue, Key: row.Key, ID: row.ID}, Token: row.Token}}
 	switch row.What {
 	case store.FatePublished:
@@ -41,7 +41,7 @@ func tell(from ledgerRef, queue string, row store.SettledRow) told {
 	case store.FateMoved:
 		fate.State, fate.DueMs, fate.Maybe = table.StateStored, row.DueAt.UnixMilli(), row.Maybe
 	}
-	return told{fate, row, from}
+	return notice{fate, row, from}
 }
 
 // backlog is what a settler has to do, as a machine: ledgers with new entries, and late
@@ -52,7 +52,7 @@ func tell(from ledgerRef, queue string, row store.SettledRow) told {
 // So what was signalled once is read, however often that fails.
 type backlog struct {
 	dirty   map[ledgerRef]bool
-	stale   []told
+	stale   []notice
 	dropped int       // late acknowledgements for which there was no room
 	swept   time.Time // when all held ledgers were to be read the last time
 	failed  wait.Backoff

@@ -41,22 +41,22 @@ type action struct {
 // is away, and what Redis has refused to read or forget.
 type pass struct {
 	databases int
-	stale     []told      // not offered yet
+	stale     []notice    // not offered yet
 	refs      []ledgerRef // not read to the end: the first one is at cursor
 	cursor    uint64
-	read      []told // not offered yet
-	asked     []told // of the batch: no database has known these yet
-	database  int    // who is asked next
-	done      []settled
+	read      []notice // not offered yet
+	asked     []notice // of the batch: no database has known these yet
+	database  int      // who is asked next
+	done      []ledgerEntries
 
 	left        map[ledgerRef]bool // to be read again
-	kept        []told             // acknowledgements to be offered again
+	kept        []notice           // acknowledgements to be offered again
 	busy        bool
 	away, redis error
 }
 
-// settled are entries of a ledger that are forgotten. It is a record.
-type settled struct {
+// ledgerEntries are entries of a ledger that are forgotten. It is a record.
+type ledgerEntries struct {
 	from ledgerRef
 	rows []store.SettledRow
 }
@@ -86,7 +86,7 @@ func (p *pass) next() action {
 	return offer
 }
 
-func cut(list []told) (batch, rest []told) {
+func cut(list []notice) (batch, rest []notice) {
 	n := min(len(list), settleBatch)
 	return list[:n], list[n:]
 }
@@ -110,7 +110,7 @@ func (p *pass) paged(rows []store.SettledRow, next uint64, err error) {
 // others do not know is busy.
 func (p *pass) offered(known []table.Known, err error) {
 	p.away = errors.Join(p.away, err)
-	var rest []told
+	var rest []notice
 	for i, t := range p.asked {
 		switch {
 		case err != nil || known[i] == table.KnownAbsent:
@@ -135,7 +135,7 @@ func (p *pass) offered(known []table.Known, err error) {
 	p.asked, p.database = nil, 0
 }
 
-func (p *pass) forget(t told) {
+func (p *pass) forget(t notice) {
 	if t.from == (ledgerRef{}) {
 		return
 	}
@@ -143,10 +143,10 @@ func (p *pass) forget(t told) {
 		p.done[n-1].rows = append(p.done[n-1].rows, t.entry)
 		return
 	}
-	p.done = append(p.done, settled{t.from, []store.SettledRow{t.entry}})
+	p.done = append(p.done, ledgerEntries{t.from, []store.SettledRow{t.entry}})
 }
 
-func (p *pass) leave(t told) {
+func (p *pass) leave(t notice) {
 	if p.busy = true; t.from == (ledgerRef{}) {
 		p.kept = append(p.kept, t)
 	} else {
@@ -165,7 +165,7 @@ func (p *pass) forgot(err error) {
 // stop leaves all that is not settled.
 func (p *pass) stop(err error) {
 	p.away = errors.Join(p.away, err)
-	for _, list := range [][]told{p.asked, p.read, p.stale} {
+	for _, list := range [][]notice{p.asked, p.read, p.stale} {
 		for _, t := range list {
 			p.leave(t)
 		}

@@ -194,8 +194,8 @@ const (
 	recentGroups = 50
 )
 
-// ended is one of an identity's ended rows.
-type ended struct {
+// endedRow is one of an identity's ended rows.
+type endedRow struct {
 	Identity
 	number int64
 	verb   Verb
@@ -204,7 +204,7 @@ type ended struct {
 }
 
 // message is the number of the message's row, 0 where that is not known.
-func (e *ended) message() int64 {
+func (e *endedRow) message() int64 {
 	if e.verb <= VerbSchedule {
 		return e.number
 	}
@@ -220,9 +220,9 @@ func (t *Tx) readRecent(ctx context.Context, groups []*Group) error {
 	for i, g := range groups {
 		list[i] = g.Identity
 	}
-	rows, newest := map[Identity][]*ended{}, map[Identity]int64{}
+	rows, newest := map[Identity][]*endedRow{}, map[Identity]int64{}
 	err := t.db.recentQuery(list).each(ctx, t.tx, func(found *sql.Rows) error {
-		e := new(ended)
+		e := new(endedRow)
 		err := found.Scan(&e.number, &e.Queue, &e.Key, &e.ID, &e.verb, &e.target, &e.how.State, &e.how.Reason)
 		rows[e.Identity] = append(rows[e.Identity], e)
 		newest[e.Identity] = max(newest[e.Identity], e.message())

@@ -125,7 +125,7 @@ func (t *Tx) newest(ctx context.Context, list []Identity) (map[Identity]int64, e
 	found := make(map[Identity]int64, len(list))
 	for chunk := range slices.Chunk(list, recentGroups) {
 		err := t.db.recentQuery(chunk).each(ctx, t.tx, func(rows *sql.Rows) error {
-			e := new(ended)
+			e := new(endedRow)
 			err := rows.Scan(&e.number, &e.Queue, &e.Key, &e.ID, &e.verb, &e.target, &e.how.State, &e.how.Reason)
 			found[e.Identity] = max(found[e.Identity], e.number)
 			return err

@@ -63,7 +63,7 @@ type Problems interface {
 
 // Verify is the error of a sink's settings that no configuration has checked.
 func Verify(sink message.SinkType, settings Settings, common Common) error {
-	p := found{}
+	p := errorsByKey{}
 	settings.Check(p)
 	if common.PublishTimeout < 0 {
 		p.Add("publish_timeout", "%s is negative", common.PublishTimeout)
@@ -81,15 +81,15 @@ func Verify(sink message.SinkType, settings Settings, common Common) error {
 	return fmt.Errorf("%s sink: %w", sink, errors.Join(errs...))
 }
 
-// found are the errors by key.
-type found map[string][]error
+// errorsByKey are the errors by key.
+type errorsByKey map[string][]error
 
-func (f found) Add(key, format string, args ...any) {
+func (f errorsByKey) Add(key, format string, args ...any) {
 	f[key] = append(f[key], fmt.Errorf(strings.TrimPrefix(key+": ", ": ")+format, args...))
 }
 
 // Has counts what is below a key, as a configuration does.
-func (f found) Has(key string) bool {
+func (f errorsByKey) Has(key string) bool {
 	for of := range f {
 		if key == "" || of == key || strings.HasPrefix(of, key+".") {
 			return true

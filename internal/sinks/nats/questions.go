@@ -26,12 +26,12 @@ const (
 // soon after apiTimeout.
 type questions struct {
 	mu      sync.Mutex
-	waiting map[string][]waiting // by subject
-	queue   []string             // subjects that nobody asks for yet
+	waiting map[string][]publication // by subject
+	queue   []string                 // subjects that nobody asks for yet
 	askers  int
 }
 
-func newQuestions() questions { return questions{waiting: map[string][]waiting{}} }
+func newQuestions() questions { return questions{waiting: map[string][]publication{}} }
 
 // explain settles a message that had no responders, some time later, when it is known
 // why. It does not block, and is called with c.mu held.
@@ -41,7 +41,7 @@ func (c *connection) explain(number uint64) {
 		return
 	}
 	delete(c.waiting, number)
-	subject := w.call.batch[w.index].Topic
+	subject := w.submission.batch[w.index].Topic
 	q := &c.asked
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *connection) ask() {
 			waiting = append(waiting, q.takeQueued()...)
 		}
 		for _, w := range waiting {
-			w.call.settle(w.index, outcome)
+			w.submission.settle(w.index, outcome)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (q *questions) next() (subject string, ok bool) {
 	return subject, true
 }
 
-func (q *questions) take(subject string) []waiting {
+func (q *questions) take(subject string) []publication {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting := q.waiting[subject]
@@ -96,10 +96,10 @@ func (q *questions) take(subject string) []waiting {
 }
 
 // takeQueued takes those whose subjects nobody asks for yet.
-func (q *questions) takeQueued() []waiting {
+func (q *questions) takeQueued() []publication {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var waiting []waiting
+	var waiting []publication
 	for _, subject := range q.queue {
 		waiting = append(waiting, q.waiting[subject]...)
 		delete(q.waiting, subject)

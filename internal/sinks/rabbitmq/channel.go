@@ -203,7 +203,7 @@ func (c *channel) hear() {
 		case methodConfirmOK:
 			c.open.isReady = true
 		case methodAck, methodNack:
-			c.answered(e)
+			c.recordAnswer(e)
 		case methodReturn:
 			c.noteReturn(e.returned)
 		case methodClose:
@@ -217,9 +217,9 @@ func (c *channel) hear() {
 	c.settleAnswered()
 }
 
-// answered notes an answer of the broker's. The tags of what is pending are
+// recordAnswer notes an answer of the broker's. The tags of what is pending are
 // consecutive.
-func (c *channel) answered(e event) {
+func (c *channel) recordAnswer(e event) {
 	first := c.open.tag + 1 - uint64(len(c.pending))
 	if e.tag < first || e.tag > c.open.tag {
 		return

@@ -22,8 +22,8 @@ type openChannel struct {
 	frames  []byte  // memory of publish
 	taken   []event // memory of take
 
-	returning *returned // its content is not complete; the reader's own
-	isCounted bool      // the broker has opened it; the mux guards it
+	returning *returnedMessage // its content is not complete; the reader's own
+	isCounted bool             // the broker has opened it; the mux guards it
 
 	mu       sync.Mutex
 	events   []event
@@ -35,12 +35,12 @@ type event struct {
 	method     method
 	tag        uint64
 	isMultiple bool
-	returned   *returned
+	returned   *returnedMessage
 	exception  *amqp.Error
 }
 
-// returned is a message that the broker could not route.
-type returned struct {
+// returnedMessage is a message that the broker could not route.
+type returnedMessage struct {
 	code    uint16
 	topic   string
 	content content
@@ -77,7 +77,7 @@ func (o *openChannel) receiveMethod(m method, r *reader) (isOver bool, err error
 	case methodAck, methodNack:
 		o.add(event{method: m, tag: r.uint64(), isMultiple: r.octet()&1 != 0})
 	case methodReturn:
-		o.returning = &returned{code: r.uint16()}
+		o.returning = &returnedMessage{code: r.uint16()}
 		r.short() // the reason in words
 		r.short() // the exchange
 		o.returning.topic = r.short()

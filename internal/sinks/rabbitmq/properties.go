@@ -196,7 +196,7 @@ func readTable(table []byte) (map[string]string, error) {
 
 // equals reports whether the broker returned exactly this message. Headers that
 // the broker added on the way do not count.
-func (r *returned) equals(p *publication) bool {
+func (r *returnedMessage) equals(p *publication) bool {
 	own, err := readProperties(p.properties)
 	if err != nil || own.contentType != r.content.contentType || !bytes.Equal(p.body, r.body) {
 		return false

@@ -33,7 +33,7 @@ var errWithdrawn = errors.New("withdrawn before it was handed over")
 type flight struct {
 	sink  *Sink
 	state atomic.Int32
-	items []item
+	items []publication
 
 	headers  []message.Header // of all items
 	ends     []int            // of each item's headers
@@ -112,7 +112,7 @@ func (f *flight) encode() {
 		begin = f.ends[n]
 		f.args = append(f.args, FieldBody, &f.payloads[n])
 		f.commands = append(f.commands, xadd{goredis.NewStringCmd(f.sink.root, f.args[first:len(f.args):len(f.args)]...)})
-		i.call.encoding.Done()
+		i.submission.encoding.Done()
 	}
 }
 
