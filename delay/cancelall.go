@@ -11,7 +11,7 @@ import (
 )
 
 // Filter says which messages [Client.CancelAll] is for: those that have the Tag, those that
-// have the Key, or, where both are given, those that have both.
+// have the Key, or, if both are given, those that have both.
 type Filter struct{ Tag, Key string }
 
 // CancelCount counts what became of the messages of a [Client.CancelAll].

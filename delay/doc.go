@@ -19,7 +19,7 @@
 //
 // # Calls and their answers
 //
-// Each call takes effect once, also where a reply is lost and the call goes out
+// Each call takes effect once, also if a reply is lost and the call goes out
 // again. Its errors can be told apart with errors.Is; see the variables below.
 // Every call ends by its ctx' deadline, and after [WithTimeout] at the latest;
 // when its ctx is cancelled, within two seconds and what [WithDurability] waits.

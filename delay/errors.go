@@ -30,7 +30,7 @@ var (
 	// published already. To make sure, repeat the call with [Repeat] within 59 s
 	// of its start.
 	ErrUnknown = store.ErrUnknown
-	// ErrForgotten is returned to a repetition, see [Repeat], where it cannot be told
+	// ErrForgotten is returned to a repetition, see [Repeat], if it cannot be told
 	// any more what became of the call: it began too long ago, by our clock or that of Redis,
 	// which was set. The repetition has changed nothing; look with Get,
 	// and remember that a message that is not found may have been published.

@@ -55,7 +55,7 @@ type Info struct {
 	Reason string
 	// End is what became of the message, where State is that of one that has ended; else
 	// what became of the message that had the identity before, or of this one before it
-	// was put back from the dead letters. Nil where the queue remembers nothing.
+	// was put back from the dead letters. Nil if the queue remembers nothing.
 	End *End
 	// BodyErr is why there is no Body where one is stored: it is encrypted, see
 	// [WithEncryption], with a key that the client does not have, or not for this message.
@@ -70,9 +70,9 @@ type End struct {
 	// At is when, by Redis' clock.
 	At time.Time
 	// Place is where the broker has stored it: "partition 3 offset 8812" of Kafka,
-	// "stream ORDERS sequence 17" of NATS. Empty where it did not tell, as RabbitMQ.
+	// "stream ORDERS sequence 17" of NATS. Empty if it did not tell, as RabbitMQ.
 	Place string
-	// Topic, DueAt and Attempt are as in [Info]; DueAt is zero where it is not known.
+	// Topic, DueAt and Attempt are as in [Info]; DueAt is zero if it is not known.
 	Topic   string
 	DueAt   time.Time
 	Attempt int

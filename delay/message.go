@@ -61,9 +61,9 @@ type Result struct {
 	// Ref is the message's identity; filled even when there is an error.
 	Ref Ref
 	// DueAt is the due time of the message that waits, by Redis' clock; zero
-	// where it is not known.
+	// if it is not known.
 	DueAt time.Time
-	// Status is what happened; empty where nothing did.
+	// Status is what happened; empty if nothing did.
 	Status Status
 	// Err is the item's error in a batch, and the call's error otherwise. An
 	// [ErrUnknown] holds what [Repeat] needs.
@@ -128,11 +128,11 @@ func (w When) For(ref Ref) When {
 	return w
 }
 
-// Instant returns the instant that [At] was given, and false where [After] made
+// Instant returns the instant that [At] was given, and false if [After] made
 // the due time.
 func (w When) Instant() (time.Time, bool) { return w.at, w.kind == isAt }
 
-// Delay returns the time that [After] was given, and 0 where [At] made the due time.
+// Delay returns the time that [After] was given, and 0 if [At] made the due time.
 func (w When) Delay() time.Duration { return w.after }
 
 // Check reports whether a due time was given at all. Its error is [ErrInvalid].

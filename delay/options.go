@@ -46,7 +46,7 @@ func (o *options) policy(r *Request) Conflict {
 	}
 }
 
-// Durability says when a call may be called done. Where that is not confirmed in
+// Durability says when a call may be called done. If that is not confirmed in
 // time, the call is done all the same and answers [ErrNotDurable].
 type Durability int
 
@@ -57,7 +57,7 @@ const Memory Durability = 0
 
 // Replicas calls it done when n replicas have confirmed it within a second, too.
 // It survives a failover to one of them; not a primary that was cut off from
-// them, which comes back and loses what it had accepted meanwhile. Where fewer
+// them, which comes back and loses what it had accepted meanwhile. If fewer
 // than n confirm, a call waits for a second, two at the worst, and answers
 // [ErrNotDurable]; so does from then on one at a time, while the others answer
 // it at once, until n confirm again.
@@ -117,7 +117,7 @@ func WithDurability(d Durability) Option { return func(o *options) { o.durable =
 // WithCoalescing sets whether concurrent calls of the client travel to Redis
 // together, which they do by default: calls of the same kind for one node of Redis that
 // come while another is under way leave together. A lone caller waits for
-// nobody. Each call keeps its own deadline and its own answer; where ctx is
+// nobody. Each call keeps its own deadline and its own answer; if ctx is
 // cancelled while it travels, it ends with the script, within two seconds.
 func WithCoalescing(together bool) Option { return func(o *options) { o.alone = !together } }
 

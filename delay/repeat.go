@@ -25,7 +25,7 @@ type callOptions struct{ earlier error }
 // begins 100 ms after the call before has ended, at the earliest.
 //
 // After [ErrUnknown] it is the same call: where that took effect, its answer is
-// given and nothing is done again, also where the message was cancelled, replaced
+// given and nothing is done again, also if the message was cancelled, replaced
 // or moved since. Only a message that was published meanwhile leaves no trace, and
 // is created again: that copy is known as one of which another may be out, and has
 // a delay-attempt of 2 or more. After every other error, and after nil, it is a

@@ -27,7 +27,7 @@ type lookBudget struct {
 	as    time.Time
 }
 
-// reserve returns how many messages of each page may be looked at, 0 where there is no
+// reserve returns how many messages of each page may be looked at, 0 if there is no
 // budget, and takes what that may cost.
 func (l *lookBudget) reserve(pages int) (each, cost int) {
 	l.mu.Lock()

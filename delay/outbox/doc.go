@@ -27,7 +27,7 @@
 // # One message in the place of another
 //
 // What Schedule does with an identity that is taken, [WithConflict] says, or the
-// [delay.Request] of a batch. With [delay.Replace], and where the transaction sees a cancel
+// [delay.Request] of a batch. With [delay.Replace], and if the transaction sees a cancel
 // of the message that is there, its own too, the new message is written as one that takes
 // the place of the other: the bridge cancels that first. While it is being published the new
 // one waits, whatever its due time, until that has ended. So at no moment both are on their way,

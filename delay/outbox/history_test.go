@@ -54,7 +54,7 @@ func (c *readCounter) explain(ctx context.Context, query string, args []any) {
 		}
 		first = false // It holds those of all that is below.
 		for _, n := range found[1:] {
-			blocks, _ := strconv.Atoi(n) // Nothing where there were none.
+			blocks, _ := strconv.Atoi(n) // Nothing if there were none.
 			c.read += blocks
 		}
 	}

@@ -21,7 +21,7 @@ const present = "SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) F
 	" /*!80022 FOR SHARE SKIP LOCKED */ /*M!100600 LOCK IN SHARE MODE SKIP LOCKED */"
 
 // leaveOut answers the duplicates among the rows, and returns the others. It is
-// for MySQL, where an INSERT that meets a duplicate locks the gap beside it in the
+// for MySQL, if an INSERT that meets a duplicate locks the gap beside it in the
 // unique index: transactions with other ids wait then, and deadlock. What this
 // does not find, the INSERT still meets.
 func (n *insertion) leaveOut(ctx context.Context, rows []*row) ([]*row, error) {

@@ -91,7 +91,7 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 // on its way only then; while the old one is being published, the new one waits until that
 // has ended. Bridges of a version without Replace refuse such rows: upgrade them before.
 // Until the bridge has seen to a Replace, the table has no message of it that a Schedule
-// could meet. Where the old message is published before that, a later Schedule succeeds, and
+// could meet. If the old message is published before that, a later Schedule succeeds, and
 // its message is the one that is replaced.
 func WithConflict(c delay.Conflict) Option {
 	return func(o *options) {
@@ -102,12 +102,12 @@ func WithConflict(c delay.Conflict) Option {
 }
 
 // WithMerge has [Outbox.Reschedule] write its due time into the row of the reschedule before
-// it, where the bridge has not begun with that: a timeout that is pushed on again and again
+// it, if the bridge has not begun with that: a timeout that is pushed on again and again
 // costs one row, not one each time. Then both have one row, and one answer.
 //
 // The row stays locked until the transaction ends, and so long the bridge does not see to the
 // earlier reschedule. Hence it is merged only where neither the message nor that is due within a
-// minute; where nobody else has the row locked; and in PostgreSQL at READ COMMITTED only,
+// minute; if nobody else has the row locked; and in PostgreSQL at READ COMMITTED only,
 // in MariaDB without innodb_snapshot_isolation, so that no call fails for it. In all other
 // cases there is another row. Producers need UPDATE on the table. Bridges of a version
 // without it must have been upgraded before.

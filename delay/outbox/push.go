@@ -57,7 +57,7 @@ func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) err
 	return errors.Join(errs...)
 }
 
-// put returns an error a row, by index, nil where there is nothing more to do:
+// put returns an error a row, by index, nil if there is nothing more to do:
 // what became of a row otherwise than by an error is the bridge's to record.
 func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []error {
 	deadline := t.since.Add(pushTime)

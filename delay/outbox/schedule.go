@@ -28,13 +28,13 @@ const (
 
 // Schedule writes a message into the transaction: the bridge publishes it when it
 // is due, once the transaction is committed. An empty ID becomes a new ULID. The
-// ref is filled also where there is an error.
+// ref is filled also if there is an error.
 //
 // [delay.After] counts from the database's clock at the call; due times may lie
 // up to the year 9999. The errors are [delay.ErrDuplicate] where the table has a
 // message of that identity that is not published or cancelled, with which
 // nothing was written and the transaction can go on, unless [WithConflict] says
-// otherwise; [delay.ErrInvalid], and those of the database. Where the transaction sees a
+// otherwise; [delay.ErrInvalid], and those of the database. If the transaction sees a
 // cancel of that message, also one of its own, the new message comes after it, whatever the
 // conflict policy. Should two transactions do that at once after one cancel, the bridge
 // refuses the second, and the row's reason says so; to have the last one win, use
@@ -58,7 +58,7 @@ func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Mess
 
 // ScheduleBatch is [Outbox.Schedule] of several messages: one result an item, by
 // index. An item that is a duplicate or invalid leaves its mates written. The
-// error is nil where every message was written. The rows are written in the order of
+// error is nil if every message was written. The rows are written in the order of
 // their keys and ids, so that two batches never deadlock; several calls in one
 // transaction may, unless the caller keeps such an order.
 func (o *Outbox) ScheduleBatch(ctx context.Context, tx Tx, queue string, requests []delay.Request) ([]delay.Result, error) {
@@ -233,7 +233,7 @@ func inOrder(results []delay.Result) []int {
 	return order
 }
 
-// toMessage is the message as it is stored: sealed, where the outbox has keys.
+// toMessage is the message as it is stored: sealed, if the outbox has keys.
 func (o *Outbox) toMessage(queue string, m *delay.Message, ref delay.Ref) (*message.Message, error) {
 	headers, err := message.WithTags(m.Headers, m.Tags)
 	if err == nil {
@@ -276,7 +276,7 @@ func (o *Outbox) newRow(ctx context.Context, spans *tracing.Schedules, queue str
 	return r, nil
 }
 
-// chunks cuts rows into what goes into one statement. Where rows cannot be read,
+// chunks cuts rows into what goes into one statement. If rows cannot be read,
 // each goes alone, for the count of inserted rows to tell what was a duplicate.
 func chunks(rows []*row, many bool) func(yield func([]*row) bool) {
 	return func(yield func([]*row) bool) {

@@ -88,7 +88,7 @@ func (t *Tracked) prepare(ctx context.Context, r *row) error {
 }
 
 // pin remembers the queue as it is before the commit, and so knows what it takes: a
-// push is refused where Redis has lost something since, for with it went what had
+// push is refused if Redis has lost something since, for with it went what had
 // become of the message.
 func (t *Tracked) pin(ctx context.Context, queue string) {
 	if _, done := t.pins[queue]; done || t.box.rdb == nil {

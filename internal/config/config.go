@@ -66,7 +66,7 @@ type Redis struct {
 	SentinelPassword     secret.Secret `yaml:"sentinel_password" only:"sentinel" doc:"The password at the sentinels."`
 	SentinelPasswordFile string        `yaml:"sentinel_password_file" only:"sentinel" file:"true" doc:"File that holds the password at the sentinels."`
 
-	// TLS is nil where the section is missing. It turns TLS on in every mode.
+	// TLS is nil if the section is missing. It turns TLS on in every mode.
 	TLS         *tlsclient.Files `yaml:"tls" doc:"Turns TLS on, and says how. An empty section verifies against the system's roots."`
 	DialTimeout time.Duration    `yaml:"dial_timeout" default:"2s" doc:"Limit for making a connection."`
 	Timeout     time.Duration    `yaml:"timeout" default:"2s" doc:"Limit for one read or write."`
@@ -118,7 +118,7 @@ type Admin struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" doc:"Address of the listener with the API, /livez, /readyz and /metrics. Empty: none."`
 	Probes string `yaml:"probes" default:"" doc:"Address of a second listener that has only /livez, /readyz and /metrics. Empty: none."`
 	Auth   Auth   `yaml:"auth" doc:"Who may use the API."`
-	// TLS is nil where the section is missing. It is for Listen, not for Probes.
+	// TLS is nil if the section is missing. It is for Listen, not for Probes.
 	TLS      *tlsserver.Files `yaml:"tls" doc:"Turns TLS on for admin.listen, and says how."`
 	ReadOnly bool             `yaml:"read_only" default:"false" doc:"Refuse everything in the API that changes something."`
 	// LameDuck is for load balancers, which take some seconds to hear of /readyz.

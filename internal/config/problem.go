@@ -10,11 +10,11 @@ import (
 
 // Problem is one thing that is wrong with a configuration.
 type Problem struct {
-	// Line in the file, from 1; 0 where an environment variable gave the value.
+	// Line in the file, from 1; 0 if an environment variable gave the value.
 	Line int
 	// Env is the name of that variable.
 	Env string
-	// Key is the path of the key, its parts joined by dots; empty where the file is no YAML.
+	// Key is the path of the key, its parts joined by dots; empty if the file is no YAML.
 	Key string
 	// Text says what is wrong: the value and what is allowed. It holds no secret.
 	Text string
@@ -53,7 +53,7 @@ func newProblems() *problems {
 }
 
 // add reports a problem of the key at a path. The place is that of the key
-// itself or, where it was not given, of the section that should hold it.
+// itself or, if it was not given, of the section that should hold it.
 func (p *problems) add(path, format string, args ...any) {
 	p.addAt(p.place(path), path, format, args...)
 }

@@ -13,7 +13,7 @@ const (
 )
 
 // misplaced is the finding of a server that is not what redis.mode says, so that
-// nothing else about it matters; nil where it is.
+// nothing else about it matters; nil if it is.
 func (i Info) misplaced(mode string) *check.Finding {
 	f := check.Finding{Level: check.Error, Code: "redis_mode"}
 	switch {

@@ -36,7 +36,7 @@ type node struct {
 // observation is what was learnt of a node.
 type observation struct {
 	findings []check.Finding
-	// off is how far its clock is ahead of ours, where it told the time.
+	// off is how far its clock is ahead of ours, if it told the time.
 	off      time.Duration
 	hasClock bool
 }

@@ -35,7 +35,7 @@ type Sink interface {
 	// for so long is Unavailable.
 	//
 	// Messages of one Key and Topic reach the broker in the order of the batch:
-	// where one is Unknown or Unavailable, no later one is stored. Where the
+	// where one is Unknown or Unavailable, no later one is stored. If the
 	// broker may store a later one and refuse an earlier one, the sink has only
 	// one of them without an answer. A message that the broker refuses, and a
 	// route that fails or hangs, do not fail or delay its batch mates of other
@@ -139,7 +139,7 @@ const (
 type Outcome struct {
 	Class  Class
 	Reason Reason
-	// Err is the cause; nil where Acknowledged. It never holds a payload or a secret.
+	// Err is the cause; nil if Acknowledged. It never holds a payload or a secret.
 	Err error
 	// Whole is set where an Unavailable or Unknown is of the whole broker, as for
 	// a lost connection: other routes would fare no better.
@@ -149,7 +149,7 @@ type Outcome struct {
 	// that are not. An Unknown then counts no attempt, and the route is probed seldom,
 	// since each probe may leave a copy.
 	OfRoute bool
-	// Route is the route that failed, where it is not the one that [Sink.Route]
+	// Route is the route that failed, if it is not the one that [Sink.Route]
 	// names for the message.
 	Route Route
 	// Duplicate is set where the broker acknowledged, and said that it had the

@@ -16,7 +16,7 @@ type QueueCounters struct {
 	Life string
 	// Retired are the counters of shards that were dropped, by name.
 	Retired map[string]int64
-	// Shards are those of each shard, by name; nil where it has not answered.
+	// Shards are those of each shard, by name; nil if it has not answered.
 	Shards []map[string]int64
 }
 
@@ -100,7 +100,7 @@ type queueTotals struct {
 }
 
 // take adds up what the shards have told, for one that has not answered what it
-// told last. The sums are nil where a shard has never told anything.
+// told last. The sums are nil if a shard has never told anything.
 func (t *queueTotals) take(answer QueueCounters) map[string]int64 {
 	if answer.Life != t.life {
 		*t = queueTotals{life: answer.Life}

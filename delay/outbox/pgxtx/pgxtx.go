@@ -45,7 +45,7 @@ func (t *Tx) Commit() error {
 	return t.tx.Commit(ctx)
 }
 
-// ScanRow reads one row; the error is [sql.ErrNoRows] where there is none.
+// ScanRow reads one row; the error is [sql.ErrNoRows] if there is none.
 func (t *Tx) ScanRow(ctx context.Context, query string, args []any, dest ...any) error {
 	err := t.tx.QueryRow(ctx, query, args...).Scan(dest...)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -29,7 +29,7 @@ const (
 // Queue is a queue whose rows are compared with Redis.
 type Queue struct {
 	outbox.Queue
-	// Mine, where not nil, reports whether this instance audits the queue; else it
+	// Mine, if not nil, reports whether this instance audits the queue; else it
 	// does. It must not block.
 	Mine func() bool
 }
@@ -47,15 +47,15 @@ type Config struct {
 	// Rate is how many rows a second are compared while nothing is known to be lost,
 	// default 1,000.
 	Rate int
-	// Observe, where not nil, is told what each step has found. It is called from
+	// Observe, if not nil, is told what each step has found. It is called from
 	// several goroutines.
 	Observe func(Counts)
-	// Watch, where not nil, is told at least twice a minute how many rows are overdue
+	// Watch, if not nil, is told at least twice a minute how many rows are overdue
 	// (their messages were due half a minute ago, Redis does not have them, and that could
 	// not be mended at once), and how long ago the row was compared for which that is longest.
-	// Where there are so many that a round takes longer, it is the count of the last one.
+	// If there are so many that a round takes longer, it is the count of the last one.
 	Watch func(queue string, overdue int, oldest time.Duration)
-	// Unwatch, where not nil, is told that the queue is not this instance's to audit. It
+	// Unwatch, if not nil, is told that the queue is not this instance's to audit. It
 	// is called again and again.
 	Unwatch func(queue string)
 	// Logger defaults to none.
@@ -178,7 +178,7 @@ var ErrNoQueue = errors.New("no such queue with an outbox")
 // Audit compares rows of a queue with Redis, or of all queues where the name is
 // empty: the overdue ones, or all; with all also what Redis has with the rows, and
 // removes messages that have ended, as their rows say. A dry run only counts.
-// progress, where not nil, is told the counts so far, from one goroutine at a time.
+// progress, if not nil, is told the counts so far, from one goroutine at a time.
 // While something is away it waits, until ctx ends. Rows that are skipped, because
 // operations are pending, are left to the relay.
 func (a *Auditor) Audit(ctx context.Context, queue string, all, dryRun bool, progress func(Counts)) (Counts, error) {

@@ -148,7 +148,7 @@ func TestAuditPutsBack(t *testing.T) {
 }
 
 // TestAuditDueAtZero: a message that a producer in SQL wants at once comes back, by hand,
-// after a loss, and where nobody has noticed that it is gone; and it is found among any
+// after a loss, and if nobody has noticed that it is gone; and it is found among any
 // number of operations that have ended (I1).
 func TestAuditDueAtZero(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {

@@ -39,7 +39,7 @@ type action struct {
 //	 ▲            ended: tell the row
 //	 │            another message waits in its place: renew
 //	 │            nothing is known ──read──► whole rows, as they are now ──put──► as above
-//	 └── what has failed, after a pause; whole rows, too, where they are too old
+//	 └── what has failed, after a pause; whole rows, too, if they are too old
 //
 // What is put was read putWithin ago at the most, in a store that was pinned before. A row of
 // which nothing has come by then is compared again, so each is there, told, or left to
@@ -128,7 +128,7 @@ func (c *comparison) read(at time.Time, redis outbox.Store, whole []*table.Row) 
 	c.redis, c.whole, c.until, c.size, c.there = redis, whole, at.Add(putWithin), len(whole), 0
 }
 
-// put takes what Redis has answered to the first whole rows, nil where one can never be put.
+// put takes what Redis has answered to the first whole rows, nil if one can never be put.
 func (c *comparison) put(answers []*store.Answer, err error) (n Counts) {
 	rows := c.whole[:table.Affordable(c.whole)]
 	c.whole = c.whole[len(rows):]
@@ -180,7 +180,7 @@ func (c *comparison) fail(rows []*table.Row, err error) {
 	c.left, c.err = append(c.left, rows...), errors.Join(c.err, err)
 }
 
-// answer takes what Redis says of a row, nil where that can never be put.
+// answer takes what Redis says of a row, nil if that can never be put.
 func (c *comparison) answer(r *table.Row, answer *store.Answer) Counts {
 	end := func(state table.State, maybe bool) Counts {
 		if c.dry {

@@ -242,7 +242,7 @@ func (p *pass) checkLife(ctx context.Context, redis outbox.Store, confirm func(c
 
 var errHuge = errors.New("headers and body are too large to read")
 
-// message is that of a row, nil where the row can never be put back.
+// message is that of a row, nil if the row can never be put back.
 func (p *pass) message(ctx context.Context, r *table.Row) (m *message.Message) {
 	err := errHuge
 	if !r.IsHuge() {

@@ -29,7 +29,7 @@ type renewal struct {
 // more: Redis has these where it was put back to an earlier state, and would publish them
 // at a due time that was changed since, or although they have ended.
 //
-// A message is replaced where its row has ended, as the table says, or where no row
+// A message is replaced if its row has ended, as the table says, or if no row
 // lives under its token and ours was rescheduled: then it is ours, as it was before. The
 // row is locked and has no pending operation, so its token stays in force until Redis has
 // answered.

@@ -19,7 +19,7 @@ const (
 	// auditEvery is how often rows are compared in turn, and leastTurn how long it takes
 	// at the least to compare all of them.
 	auditEvery, leastTurn = time.Second, 10 * time.Second
-	// askMine is how often it is asked whose the queue is, where it is another's.
+	// askMine is how often it is asked whose the queue is, if it is another's.
 	askMine = time.Second
 )
 
@@ -75,7 +75,7 @@ func (w *watch) pass() *pass {
 }
 
 // compareAll compares all rows at full speed, and once more a while later. It
-// reports false where it was disturbed.
+// reports false if it was disturbed.
 func (w *watch) compareAll(ctx context.Context) bool {
 	began := time.Now()
 	w.flush(ctx)

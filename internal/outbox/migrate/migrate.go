@@ -39,7 +39,7 @@ type Migrator struct {
 type Step struct {
 	Version int64
 	Name    string
-	// AppliedAt is zero where it was not applied.
+	// AppliedAt is zero if it was not applied.
 	AppliedAt time.Time
 }
 
@@ -71,7 +71,7 @@ func (m *Migrator) Up(ctx context.Context) (steps []Step, err error) {
 	return steps, nil
 }
 
-// Down takes back the newest migration and returns it, none where there is none.
+// Down takes back the newest migration and returns it, none if there is none.
 // With the first, the tables go: while they hold messages, the error is
 // [ErrPending] unless it is forced.
 func (m *Migrator) Down(ctx context.Context, force bool) (steps []Step, err error) {
@@ -235,7 +235,7 @@ func (m *Migrator) lockPostgres(ctx context.Context, conn *sql.Conn) (unlock fun
 	}
 }
 
-// tryPostgres returns nil where another one has the lock.
+// tryPostgres returns nil if another one has the lock.
 func (m *Migrator) tryPostgres(ctx context.Context, conn *sql.Conn) (unlock func() error, err error) {
 	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {

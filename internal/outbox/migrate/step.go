@@ -108,7 +108,7 @@ func (m *Migrator) run(ctx context.Context, db *sql.DB, text string) (err error)
 		return err
 	}
 	defer func() {
-		_ = tx.Rollback() // Nothing, where it was committed.
+		_ = tx.Rollback() // Nothing, if it was committed.
 	}()
 	if err := m.runAll(ctx, tx, []string{text}); err != nil {
 		return err

@@ -24,7 +24,7 @@ type batch struct {
 	queue   *outbox.Queue
 	redis   outbox.Store // of the queue, pinned
 	outlook outlook
-	// since is when Redis has all that it has of the queue, zero where that is unknown; it is
+	// since is when Redis has all that it has of the queue, zero if that is unknown; it is
 	// asked once.
 	since func() (time.Time, error)
 
@@ -99,7 +99,7 @@ func (b *batch) prepareRow(r *table.Row) (store.Row, error) {
 	return store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: b.outlook.markOf(r), Made: b.outlook.made(r)}, nil
 }
 
-// operate applies a batch of operations. Where a producer may still change some, it is noted
+// operate applies a batch of operations. If a producer may still change some, it is noted
 // that he may not, and nothing else is done.
 func (b *batch) operate(ctx, redis context.Context, t *table.Tx, work table.Work, note bool) (o outcome, noted bool, err error) {
 	work.Most = min(work.Most, table.BatchRows)
@@ -214,7 +214,7 @@ func (b *batch) bornOnce(ctx context.Context) func() (time.Time, error) {
 	}
 }
 
-// bornLast is when the last part of the queue was made in Redis, zero where that is unknown.
+// bornLast is when the last part of the queue was made in Redis, zero if that is unknown.
 func (b *batch) bornLast(ctx context.Context) (last time.Time, err error) {
 	shards, err := b.redis.Born(ctx)
 	for _, at := range shards {

@@ -37,14 +37,14 @@ type Config struct {
 	// Keep is how long rows are kept whose message has ended, default 24 h. See
 	// [table.Config] for those that shall go at once.
 	Keep time.Duration
-	// KeepOperations is how long cancels and reschedules are kept that have ended, where that is
+	// KeepOperations is how long cancels and reschedules are kept that have ended, if that is
 	// shorter; by default as all rows.
 	KeepOperations time.Duration
 	// Batch is how many rows a lane takes at once at the most, default 2,000.
 	Batch int
 	// Lanes is how many batches are worked on at a time, default 2.
 	Lanes int
-	// Mine, where not nil, reports whether this instance looks at the topics of rows
+	// Mine, if not nil, reports whether this instance looks at the topics of rows
 	// beyond the horizon; else it does. It must not block.
 	Mine func() bool
 	// Notify has the relay listen for notifications of PostgreSQL, on a channel

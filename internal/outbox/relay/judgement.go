@@ -85,7 +85,7 @@ func (v *verdicts) outcome(last *table.Row, full bool) outcome {
 type question struct {
 	row *table.Row // nil: nothing, all is judged
 	fit bool
-	// Redis is asked for this; where it knows nothing of the message, and ifUnknown, also since
+	// Redis is asked for this; if it knows nothing of the message, and ifUnknown, also since
 	// when it has all that it has of the queue.
 	operation store.Operation
 	ifUnknown bool
@@ -99,7 +99,7 @@ type question struct {
 //	  └───────── the next operation, on what this one has left ◄┘
 //
 // Redis is told the token in force of the row that the operation means, so it touches no other
-// message of that id. What is decided stays; where the transaction is lost, who judges the same
+// message of that id. What is decided stays; if the transaction is lost, who judges the same
 // rows again has the same answers.
 type judgement struct {
 	verdicts

@@ -205,7 +205,7 @@ type outcome struct {
 	full             bool // more rows may be behind last
 }
 
-// behind are the numbers behind the last batch, or all where there are none.
+// behind are the numbers behind the last batch, or all if there are none.
 func (c *course) behind(numbers []int64) []int64 {
 	i, _ := slices.BinarySearch(numbers, c.after.Number+1)
 	if i == len(numbers) {

@@ -150,7 +150,7 @@ func (l *lives) look(ctx context.Context, queue string, o *owner) error {
 	return outbox.CheckLife(queue, ours, rows.Name, rows.Silent)
 }
 
-// bornOf is when the queue was made in that Redis, by the database's clock; zero where that
+// bornOf is when the queue was made in that Redis, by the database's clock; zero if that
 // is unknown.
 func (l *lives) bornOf(ctx context.Context, redis outbox.Store) (first time.Time, err error) {
 	shards, err := redis.Born(ctx)

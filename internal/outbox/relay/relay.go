@@ -68,7 +68,7 @@ func (r *Relay) Ready() <-chan struct{} { return r.ready }
 
 var errNotReached = errors.New("has not answered yet")
 
-// State is nil where the database answered the last time, and else says why not,
+// State is nil if the database answered the last time, and else says why not,
 // that it is unfit, or that the rows of a queue belong to another Redis.
 func (r *Relay) State() error {
 	if err := r.outages.database.Last(); err != nil {

@@ -76,7 +76,7 @@ func (b *backlog) sweep(now time.Time, held []ledgerRef) {
 	}
 }
 
-// acknowledge takes what the broker has acknowledged too late for Redis. Where too many wait,
+// acknowledge takes what the broker has acknowledged too late for Redis. If too many wait,
 // some are forgotten.
 func (b *backlog) acknowledge(queue string, rows []store.SettledRow) {
 	for _, row := range rows {

@@ -1,6 +1,6 @@
 // Package settler tells rows what became of their messages.
 //
-// Where a message of a row ends in Redis, the script that ends it writes a line into
+// When a message of a row ends in Redis, the script that ends it writes a line into
 // the shard's ledger. The settler drains it:
 //
 //	ledger ──read──► fates ──offer──► database 1 ──absent──► database 2 ──► …

@@ -48,7 +48,7 @@ type Queue struct {
 // Database is a database whose rows are told what became of their messages.
 type Database struct {
 	*table.Database
-	// OnSettled, where not nil, is told how many rows were settled.
+	// OnSettled, if not nil, is told how many rows were settled.
 	OnSettled func(rows int)
 }
 

@@ -212,7 +212,7 @@ func (d *Database) Within(ctx context.Context, work func(t *Tx) error) error {
 		return err
 	}
 	defer func() {
-		_ = t.tx.Rollback() // Nothing, where it was committed.
+		_ = t.tx.Rollback() // Nothing, if it was committed.
 	}()
 	if err := work(t); err != nil {
 		return err

@@ -99,7 +99,7 @@ const lockChunk = 5000
 
 // lockOpen locks those of the rows that are still open and that nobody else holds, in
 // the order of their numbers, and reads them as they are now. They are locked by their
-// numbers alone: no index is, where a producer or another relay would wait.
+// numbers alone: no index is, if a producer or another relay would wait.
 func (t *Tx) lockOpen(ctx context.Context, open []*Row) (rows []*Row, err error) {
 	numbers := make([]int64, len(open))
 	for i, r := range open {
@@ -203,7 +203,7 @@ type endedRow struct {
 	how    Update
 }
 
-// message is the number of the message's row, 0 where that is not known.
+// message is the number of the message's row, 0 if that is not known.
 func (e *endedRow) message() int64 {
 	if e.verb <= VerbSchedule {
 		return e.number
@@ -213,7 +213,7 @@ func (e *endedRow) message() int64 {
 
 // readRecent reads the newest ended rows of identities. They tell which message was the
 // last, since an operation names its message; and how one has ended whose row was
-// deleted, since the operation that has cancelled it says so. Where more operations
+// deleted, since the operation that has cancelled it says so. If more operations
 // than these came after a message had ended, nobody knows.
 func (t *Tx) readRecent(ctx context.Context, groups []*Group) error {
 	list := make([]Identity, len(groups))

@@ -23,7 +23,7 @@ type Work struct {
 	// UntilMs is up to when rows are due that are taken.
 	UntilMs int64
 	After   Cursor
-	// Numbers, where not nil, are the rows that are taken, and neither UntilMs nor After
+	// Numbers, if not nil, are the rows that are taken, and neither UntilMs nor After
 	// counts.
 	Numbers []int64
 	// Blocked are the numbers of rows to be left out.

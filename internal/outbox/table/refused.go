@@ -25,7 +25,7 @@ type Tally struct {
 }
 
 // After returns numbers of a queue's refused messages' rows behind one, of those with
-// exactly that reason where one is given, and where the next page begins; it is the last
+// exactly that reason if one is given, and where the next page begins; it is the last
 // one where that is 0.
 func (r Refused) After(ctx context.Context, queue string, reason *string, after int64) (numbers []int64, next int64, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {

@@ -27,7 +27,7 @@ const perRow = 10
 
 // Behind is the cursor behind the rows that are due at 0, which in MySQL's index stand
 // among the finished operations: to read those costs as much as there are of these. It is
-// the beginning where there is no such place.
+// the beginning if there is no such place.
 func (s Stored) Behind() Cursor {
 	if s.db.dialect.arrays {
 		return Cursor{}

@@ -14,7 +14,7 @@ type Topic struct {
 	DueMs        int64
 }
 
-// Last is the highest number of a row, 0 where there is none.
+// Last is the highest number of a row, 0 if there is none.
 func (p Pending) Last(ctx context.Context) (number int64, err error) {
 	err = p.db.query("SELECT COALESCE(MAX(id), 0) FROM {t}").each(ctx, p.db.db, func(rows *sql.Rows) error { return rows.Scan(&number) })
 	if err != nil {

@@ -24,7 +24,7 @@ type topicState struct {
 	// replicas and inSync are those of the partition that has the fewest.
 	replicas, inSync int
 	leaderless       int
-	// leastInSync is min.insync.replicas; 0 where it is not known.
+	// leastInSync is min.insync.replicas; 0 if it is not known.
 	leastInSync int
 }
 

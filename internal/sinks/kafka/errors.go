@@ -111,7 +111,7 @@ var byCode = map[kafka.Error]verdict{
 	kafka.KafkaStorageError:            {sinks.Unknown, sinks.ReasonBroker},
 	kafka.NetworkException:             {sinks.Unknown, sinks.ReasonConnection},
 
-	// Kafka answers these to other requests, where nothing is stored ([notStoredError]). What
+	// Kafka answers these to other requests, if nothing is stored ([notStoredError]). What
 	// a broker means that answers a produce so is not known.
 	kafka.LeaderNotAvailable:      {sinks.Unknown, sinks.ReasonBroker},
 	kafka.BrokerNotAvailable:      {sinks.Unknown, sinks.ReasonBroker},

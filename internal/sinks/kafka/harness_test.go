@@ -44,7 +44,7 @@ func logger() *slog.Logger {
 // connection of the package's own, on which kafka-go's client does the rest.
 type testBroker struct {
 	config Config
-	mute   *muter // what answers to no messages; nil where there is none
+	mute   *muter // what answers to no messages; nil if there is none
 }
 
 func (b *testBroker) Features() sinktest.Features {

@@ -46,7 +46,7 @@ var aboutRecords = []kafka.Error{
 	kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidRecord, kafka.InvalidTimestamp, kafka.InvalidMessage,
 }
 
-// failure is the reply where there was none from the broker.
+// failure is the reply if there was none from the broker.
 func (s *Sink) failure(err error) reply { return reply{outcome: s.outcome(err)} }
 
 // settling reports whether the broker itself said that it is not, or not yet,

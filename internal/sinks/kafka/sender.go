@@ -97,7 +97,7 @@ func (s *sender) deliver(batch []publication) (blocked *sinks.Outcome) {
 	return nil
 }
 
-// located names the partition as the route of a failure, where it is not the
+// located names the partition as the route of a failure, if it is not the
 // topic or the whole cluster that failed.
 func (s *sender) located(outcome sinks.Outcome) sinks.Outcome {
 	topical := errors.Is(outcome.Err, kafka.UnknownTopicOrPartition) || errors.Is(outcome.Err, kafka.TopicAuthorizationFailed)

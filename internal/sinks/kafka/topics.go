@@ -42,7 +42,7 @@ type topics struct {
 
 // topic is what is known of one topic. It never changes but for stale.
 type topic struct {
-	leaders []string // address by partition; "" where there is none
+	leaders []string // address by partition; "" if there is none
 	// numbers are those of the partitions, also while the topic is missing if it
 	// had any before: the routes of its messages stay what they were.
 	numbers []int
@@ -108,7 +108,7 @@ func (t *topics) doubt(name string) {
 }
 
 // afterRefresh returns what is known of a topic after a refresh that ended with err.
-// Where the brokers did not answer, what was known holds on, unless proven wrong.
+// If the brokers did not answer, what was known holds on, unless proven wrong.
 func (t *topics) afterRefresh(name string, err error) (*topic, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -44,7 +44,7 @@ type Settings interface {
 type Common struct {
 	// Name is what the broker sees as ours.
 	Name string
-	// TLS is nil where there is none, or where the URL alone says so.
+	// TLS is nil if there is none, or if the URL alone says so.
 	TLS *tlsclient.Files
 	// PublishTimeout is how long the broker may take to answer for a message, from its
 	// hand-over to the connection; 0 means 10 s.

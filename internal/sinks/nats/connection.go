@@ -131,7 +131,7 @@ func (c *connection) onClosed(nc *natsgo.Conn) {
 	close(c.down)
 }
 
-// spawn runs f as a goroutine of the connection; false where it has ended.
+// spawn runs f as a goroutine of the connection; false if it has ended.
 func (c *connection) spawn(f func()) bool {
 	c.starts.Lock()
 	defer c.starts.Unlock()

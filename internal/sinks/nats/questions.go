@@ -21,7 +21,7 @@ const (
 
 // questions finds out why nobody listened to a subject: no stream, or a
 // JetStream without a leader. Each subject is asked for once at a time, for all
-// messages that wait for the answer, whichever call they belong to. Where one
+// messages that wait for the answer, whichever call they belong to. If one
 // question gets no answer, those behind it are not asked: so all is answered
 // soon after apiTimeout.
 type questions struct {
@@ -108,7 +108,7 @@ func (q *questions) takeQueued() []publication {
 	return waiting
 }
 
-// whyNoResponders asks JetStream. isAnswer is false where it said nothing.
+// whyNoResponders asks JetStream. isAnswer is false if it said nothing.
 func (c *connection) whyNoResponders(subject string) (outcome sinks.Outcome, isAnswer bool) {
 	ctx, cancel := context.WithTimeout(c.root, apiTimeout)
 	defer cancel()

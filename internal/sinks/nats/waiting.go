@@ -42,7 +42,7 @@ func (c *connection) pause(ctx context.Context) error {
 	}
 }
 
-// refused settles a message that the client has not taken. Where that is not for the
+// refused settles a message that the client has not taken. If that is not for the
 // message's sake, part of it may be in the client's buffer, and nothing may follow.
 func (c *connection) refused(number uint64, err error) error {
 	outcome := classify(err)

@@ -118,7 +118,7 @@ func (o *openChannel) receiveBody(piece []byte) {
 	}
 }
 
-// add appends an event, and reports false where we have closed the channel.
+// add appends an event, and reports false if we have closed the channel.
 func (o *openChannel) add(e event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +131,7 @@ func (o *openChannel) add(e event) bool {
 	return true
 }
 
-// isOpened returns nil where the first that the broker said of a new channel is that it
+// isOpened returns nil if the first that the broker said of a new channel is that it
 // confirms messages.
 func (o *openChannel) isOpened() error {
 	o.mu.Lock()
@@ -168,7 +168,7 @@ func (o *openChannel) publish(c *connection, p *publication) error {
 // acceptClose ends a channel that the broker has closed. Whoever publishes calls
 // it: a message after it would end the connection.
 func (o *openChannel) acceptClose() {
-	_, _ = o.mux.Write(appendMethod(nil, o.number, methodCloseOK)) // Where it fails, all is over.
+	_, _ = o.mux.Write(appendMethod(nil, o.number, methodCloseOK)) // If it fails, all is over.
 	o.mux.release(o)
 }
 

@@ -33,7 +33,7 @@ type Config struct {
 	Password     secret.Secret `yaml:"password" doc:"The user's password."`
 	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
 
-	// TLS is nil where there is none, or where the URL alone says so.
+	// TLS is nil if there is none, or if the URL alone says so.
 	TLS *tlsclient.Files `yaml:"-"`
 	// PublishTimeout is how long a pipeline may make no progress, in being written or in
 	// being answered; 0 means DefaultPublishTimeout.

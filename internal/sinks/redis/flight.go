@@ -13,7 +13,7 @@ import (
 
 // Fields of an entry, beside the message's headers.
 const (
-	// FieldKey is the message's Key, where it has one.
+	// FieldKey is the message's Key, if it has one.
 	FieldKey = "delay-key"
 	// FieldBody is the body, and always the last field.
 	FieldBody = "body"
@@ -77,7 +77,7 @@ func (f *flight) reset() {
 	f.state.Store(onGround)
 }
 
-// withdraw has nothing of the flight handed over; false where that is too late.
+// withdraw has nothing of the flight handed over; false if that is too late.
 func (f *flight) withdraw() bool {
 	f.state.CompareAndSwap(onGround, withdrawn)
 	return f.isWithdrawn()
@@ -132,7 +132,7 @@ func (f *flight) send() {
 func (f *flight) topic() string { return f.args[1].(string) } //nolint:forcetypeassert // see encode
 
 // outcomes says what became of each item. failure is why the connection has failed, or was
-// not made. Where it failed, the client has told so to all commands, also to those that
+// not made. If it failed, the client has told so to all commands, also to those that
 // were answered.
 func (f *flight) outcomes() (outcomes []sinks.Outcome, failure error) {
 	sent := f.state.Load() == inTheAir

@@ -145,7 +145,7 @@ func (s *Sink) run(q *queue) {
 	}
 }
 
-// take moves from the queue to the flight what makes a pipeline. It is false where nothing
+// take moves from the queue to the flight what makes a pipeline. It is false if nothing
 // waits, and then the sender is over.
 func (s *Sink) take(q *queue, f *flight) bool {
 	s.mu.Lock()
@@ -176,7 +176,7 @@ func (s *Sink) take(q *queue, f *flight) bool {
 	return false
 }
 
-// land reports what became of a pipeline, and queues what is next. Where the connection
+// land reports what became of a pipeline, and queues what is next. If the connection
 // itself has failed, what waits for another one does not fare better.
 func (s *Sink) land(q *queue, f *flight) {
 	outcomes, failure := f.outcomes()

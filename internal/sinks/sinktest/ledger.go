@@ -174,7 +174,7 @@ func verifyContent(t testing.TB, features Features, published *message.Message, 
 }
 
 // verifyOrder checks the messages of each key: first copies are in the order of
-// publishing; and within a call, where one is missing that was not refused by
+// publishing; and within a call, if one is missing that was not refused by
 // itself, no later one is stored: it would overtake.
 func verifyOrder(t testing.TB, claims []*claim, first map[string]int) {
 	t.Helper()
