@@ -30,7 +30,7 @@
 // nobody: see [WithCoalescing]. Many messages at once cost least with
 // [Client.ScheduleBatch].
 //
-// [WithEncryption] keeps bodies from who can read Redis. [WithLogger] and
+// [WithEncryption] hides bodies from readers of Redis. [WithLogger] and
 // [WithTracerProvider] show what a producer's calls meet.
 //
 // Package delaytest tests producers without a server.

@@ -59,7 +59,7 @@ type InvalidError = message.InvalidError
 
 // Done reports whether a call that answered err took effect: where err is nil, and also
 // where it tells of a copy that may be out ([ErrMaybePublished]) or of copies that are
-// missing ([ErrNotDurable]). After [ErrUnknown] and [ErrForgotten] nobody knows, and it is false.
+// missing ([ErrNotDurable]). After [ErrUnknown] and [ErrForgotten] that is unknown, and it is false.
 func Done(err error) bool {
 	if err == nil {
 		return true
@@ -99,7 +99,7 @@ func (c *Client) errorOf(ctx context.Context, ref Ref, answer store.Answer) erro
 	return err
 }
 
-// failed is the error of a call that was not done, or of which nobody knows.
+// failed is the error of a call that was not done, or whose result is unknown.
 func failed(err error) error {
 	if errors.Is(err, store.ErrNoFsync) {
 		const limit = "needs Redis 7.2 or later with appendonly yes, and the right to call WAITAOF"

@@ -2,7 +2,7 @@ package delay
 
 import "context"
 
-// Scheduler is what a producer calls of a [Client]. Who takes it in the Client's place
+// Scheduler has the methods of a [Client] that a producer calls. Who takes it in the Client's place
 // can be given something else in tests: a queue of package delaytest, or a value that
 // embeds one and answers some call with an error. Who calls one or two of the methods
 // had better declare an interface of these. It gets a method when Client gets one.

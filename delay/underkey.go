@@ -20,7 +20,7 @@ const (
 	lookTakes    = time.Second
 )
 
-// lookBudget is the budget.
+// lookBudget limits how many messages such searches read.
 type lookBudget struct {
 	mu    sync.Mutex
 	spent float64

@@ -17,7 +17,7 @@ const mergeMargin = time.Minute
 // merged is the column revision of an operation: of a reschedule that others may be merged
 // into, the due time in force, in the place of that in due_ms; in no index has it an entry.
 // 0 is that of all others: the relay has noted that it may try it. What a relay may have tried
-// is changed no more: Redis may have done it, and nobody know. See docs/model/Merge.tla.
+// is changed no more: Redis may have applied it without our knowing. See docs/model/Merge.tla.
 func (o *Outbox) merged(op int, d dueTime) string {
 	ms := d.ms
 	if !d.relative {

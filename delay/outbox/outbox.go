@@ -32,7 +32,7 @@ const (
 type Outbox struct {
 	dialect Dialect
 	options
-	// err is what is wrong with the options; every call returns it.
+	// err is the error of the options; every call returns it.
 	err error
 	// queues are those that were pushed to, by name, with their layouts.
 	queues sync.Map
@@ -62,7 +62,7 @@ type options struct {
 	}
 }
 
-// extras is what a message gets on its way into the table.
+// extras is what the outbox adds to a message on its way into the table.
 type extras struct {
 	tracers   trace.TracerProvider
 	keys      *delay.Keyring

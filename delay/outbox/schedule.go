@@ -110,7 +110,7 @@ type row struct {
 	headers any // JSON, or nil
 	due     dueTime
 	tried   bool
-	// newID says that the identity was made here, so that nobody else has it.
+	// newID says that the identity was made here, so that no one else has it.
 	newID    bool
 	conflict delay.Conflict
 	result   *delay.Result
@@ -167,8 +167,8 @@ func (o *Outbox) traced(ctx context.Context, tx Tx, queue string, requests []del
 	return err
 }
 
-// schedule inserts what is valid. The error is the database's, or one of the
-// whole call; what is wrong with an item is in its result.
+// schedule inserts the valid items. The error is the database's, or one of the
+// whole call; an item's error is in its result.
 func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []delay.Request, results []delay.Result, spans *tracing.Schedules) error {
 	if err := o.ready(tx, queue); err != nil {
 		return err

@@ -33,7 +33,7 @@ const (
 type Tracked struct {
 	tx  Tx
 	box *Outbox
-	// since is when it was made; what is pushed is refused pushTime later.
+	// since is when it was made; a push is refused pushTime later.
 	since time.Time
 	rows  []trackedRow
 	bytes int

@@ -54,7 +54,7 @@ func (c checker) sink(path string, sink Sink) {
 	}
 }
 
-// scopedChecker is what is wrong below a path, for who does not know where it is.
+// scopedChecker collects the problems below a path, for code that does not know the path.
 type scopedChecker struct {
 	checker
 	path string

@@ -90,7 +90,7 @@ type Queue struct {
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must have confirmed a claim before it is published, and a row's message before the row says so: nothing more than Redis' memory, replicas, or the disk (fsync)."`
 	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm."`
-	// Compensation is as given; [Config.CompensationTopic] has what is in force.
+	// Compensation is as given; [Config.CompensationTopic] is the topic in force.
 	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name, if there is an outbox. off: none."`
 }
 
@@ -136,7 +136,7 @@ type Encryption struct {
 	ShowBodies bool   `yaml:"show_bodies" default:"false" doc:"Show encrypted bodies, too, in the API and the console, to everybody who may see the message."`
 }
 
-// Log says what is logged.
+// Log configures the log.
 type Log struct {
 	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error" doc:"Least level that is logged."`
 	Format string `yaml:"format" default:"auto" enum:"auto,text,json" doc:"Form of a line. auto: text on a terminal, else JSON."`

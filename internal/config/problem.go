@@ -16,7 +16,7 @@ type Problem struct {
 	Env string
 	// Key is the path of the key, its parts joined by dots; empty if the file is no YAML.
 	Key string
-	// Text says what is wrong: the value and what is allowed. It holds no secret.
+	// Text is the problem: the value and the limit. It holds no secret.
 	Text string
 }
 
@@ -38,7 +38,7 @@ type place struct {
 	env  string
 }
 
-// problems collects what is wrong, and knows where each key was given.
+// problems collects the problems, and knows where each key was given.
 type problems struct {
 	list   []*Problem
 	places map[string]place

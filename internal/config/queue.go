@@ -38,7 +38,7 @@ const (
 	BudgetWarn   BudgetPolicy = "warn"
 )
 
-// History limits what is remembered of messages that have ended. Count 0 is nothing.
+// History limits how many ended messages are remembered, and how long. Count 0 is none.
 type History struct {
 	Count int           `yaml:"count" default:"0" min:"0" max:"100000000" doc:"Most messages that are remembered, over all shards; each shard has its even part. 0: none."`
 	Age   time.Duration `yaml:"age" default:"24h" min:"1s" doc:"How long a message is remembered."`

@@ -33,7 +33,7 @@ type node struct {
 	addr, key, channel string
 }
 
-// observation is what was learnt of a node.
+// observation is what the check has learnt of a node.
 type observation struct {
 	findings []check.Finding
 	// off is how far its clock is ahead of ours, if it told the time.

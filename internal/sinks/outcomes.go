@@ -22,7 +22,7 @@ type Outcomes struct {
 	mu      sync.Mutex
 	isKnown []bool   // by index
 	reports []Report // as they came; it has room for all of the batch, so that what was taken stays where it is
-	taken   int      // so many of them were taken
+	taken   int      // how many of them were taken
 }
 
 // Report is one outcome, of which message of the batch it is, and when it was reported.

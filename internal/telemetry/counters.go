@@ -9,7 +9,7 @@ import (
 )
 
 // QueueCounters are what the scripts count for a whole queue: the same for
-// everybody who asks.
+// all callers.
 type QueueCounters struct {
 	Queue string
 	// Life tells the queue from one that is made anew after a wipe of Redis.

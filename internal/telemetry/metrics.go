@@ -27,7 +27,7 @@ import (
 const namespace = "delaybridge"
 
 // latenessBuckets resolve what a healthy bridge shows, milliseconds, and end
-// where nobody asks for more than "minutes".
+// where no one asks for more than "minutes".
 var latenessBuckets = []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
 // Metrics counts what happens in this process. Its methods are safe for

@@ -63,8 +63,7 @@ func (m *Metrics) RegisterStats(ctx context.Context, source StatsSource) {
 	)
 }
 
-// cache is an answer of Redis that is asked for at a scrape, and used again for
-// a second. Scrapes at the same time wait for one answer.
+// cache holds an answer of Redis for a second. Concurrent scrapes share one request.
 type cache[T any] struct {
 	ctx    context.Context //nolint:containedctx // It ends when the process does; a scrape has none.
 	read   func(context.Context) (T, error)

@@ -2,7 +2,7 @@
 //
 //	ref, err := box.Schedule(ctx, pgxtx.Wrap(tx), "orders", message, delay.After(time.Hour))
 //
-// It is a package of its own so that nobody else imports pgx.
+// It is a package of its own so that no one else imports pgx.
 package pgxtx
 
 import (

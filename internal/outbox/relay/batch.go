@@ -171,7 +171,7 @@ func (b *batch) operateAll(ctx, redis context.Context, t *table.Tx, groups []*ta
 	}
 }
 
-// judge finds out what a judgement asks.
+// judge answers the questions of a judgement.
 func (b *batch) judge(ctx, redis context.Context, t *table.Tx, j *judgement) {
 	defer b.guard(ctx, &j.verdicts)
 	for q := j.next(); q.row != nil; q = j.next() {
@@ -239,7 +239,7 @@ func (b *batch) unfit(ctx context.Context, t *table.Tx, r *table.Row) (why, err 
 	return why, nil
 }
 
-// guard survives a panic: the rows that were not done wait.
+// guard survives a panic: unfinished rows wait.
 func (b *batch) guard(ctx context.Context, v *verdicts) {
 	cause := recover()
 	if cause == nil {
@@ -250,7 +250,7 @@ func (b *batch) guard(ctx context.Context, v *verdicts) {
 	b.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "queue", b.queue.Name, "err", err)
 }
 
-// tell tells observer and log what was committed.
+// tell reports what was committed to observer and log.
 func (b *batch) tell(ctx context.Context) {
 	for _, a := range b.applied {
 		b.relay.observer.Applied(a.Queue, a.verb.String(), a.state.String())

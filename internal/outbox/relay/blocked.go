@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// blockedPause is how long a row rests that another message of its id is in the
-	// way of, blockedLong after how long it is tried again at the latest.
+	// blockedPause is how long a blocked row rests, blockedLong after how long it is tried again
+	// at the latest.
 	blockedPause, blockedLong = time.Second, 10 * time.Second
-	// mostBlocked is how many such rows of a queue are told apart. With more of them, a lane
-	// tries the others each time it goes through the queue, and rests before the next.
+	// mostBlocked is how many blocked rows of a queue are tracked. If there are more, a lane tries
+	// the others each time it goes through the queue, and rests in between.
 	mostBlocked = 1000
 )
 
-// inTheWay says why a row must wait for another message of its id, "" where it need not.
+// inTheWay is why a row must wait for another message of its id, "" if it need not.
 func inTheWay(answer store.Answer) string {
 	if failureOf(answer.Err) != failureNone {
 		return ""
@@ -83,8 +83,8 @@ func (b *blockedRows) add(ctx context.Context, now time.Time, queue string, rows
 	return crowded
 }
 
-// list are the queue's rows that rest now. Of one that was not tried again for long,
-// another relay has taken care.
+// list are the queue's rows that rest now. A row that was not tried again for long has been
+// handled by another relay.
 func (b *blockedRows) list(now time.Time, queue string) []int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,7 +100,7 @@ func (b *blockedRows) list(now time.Time, queue string) []int64 {
 	return list
 }
 
-// remove says that rows wait no more.
+// remove records that rows no longer wait.
 func (b *blockedRows) remove(queue string, rows table.Updates) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *blockedRows) remove(queue string, rows table.Updates) {
 	}
 }
 
-// count is how many rows wait so.
+// count is how many rows are tracked.
 func (b *blockedRows) count() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,12 +12,12 @@ type Taken int
 
 const (
 	// TakenDone is answered if Redis has what the rows say, or will when it is
-	// time: nothing is left to do for whoever asked.
+	// time: the caller has nothing left to do.
 	TakenDone Taken = iota
 	// TakenAbsent is answered if there is no pending row of that identity: not
 	// yet, or not any more.
 	TakenAbsent
-	// TakenLocked is answered if somebody else is working on it, or has just
+	// TakenLocked is answered if another transaction is working on it, or has just
 	// written to it.
 	TakenLocked
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox"
 )
 
-// sayEvery is how often a line in the log is worth it that says the same.
+// sayEvery limits how often the same line is logged.
 const sayEvery = time.Minute
 
 // outages are those of all that a relay depends on.

@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// actionKind is what a pass wants.
+// actionKind is the kind of a pass' next action.
 type actionKind uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	actionForget            // entries of a ledger: forgot
 )
 
-// action is one, with what it takes. It is a record.
+// action is the next action with its arguments. It is a record.
 type action struct {
 	kind     actionKind
 	ledger   ledgerRef
@@ -28,17 +28,17 @@ type action struct {
 	entries  []store.SettledRow
 }
 
-// pass settles what is known by now, as a machine: late acknowledgements, and then the ledgers
-// from their beginning to their end, in batches that may be of several.
+// pass is the machine that settles late acknowledgements, and then whole ledgers, in batches that may
+// span several of them.
 //
 //	         ┌─► read a page ──► … a batch is full, or all is read
 //	next ──► ├─► offer the batch to database 1, what that has not to 2, …
 //	         ├─► forget, by ledger, what a row says, or what all have answered that they have not
 //	         └─► end: one database is away, or nothing is left to read
 //
-// An entry is forgotten when a database has settled it, or none has a row that could. All other
-// entries that it has come by are in ledgers that it leaves: busy rows, those of a database that
-// is away, and what Redis has refused to read or forget.
+// An entry is forgotten when a database has settled it, or none has such a row. All other entries
+// that it met stay in ledgers that it leaves: those of busy rows, of a database that is away, and
+// those that Redis failed to read or forget.
 type pass struct {
 	databases int
 	stale     []notice    // not offered yet
@@ -46,7 +46,7 @@ type pass struct {
 	cursor    uint64
 	read      []notice // not offered yet
 	asked     []notice // of the batch: no database has known these yet
-	database  int      // who is asked next
+	database  int      // the one that is asked next
 	done      []ledgerEntries
 
 	left        map[ledgerRef]bool // to be read again
@@ -55,13 +55,13 @@ type pass struct {
 	away, redis error
 }
 
-// ledgerEntries are entries of a ledger that are forgotten. It is a record.
+// ledgerEntries are entries of one ledger, to be forgotten. It is a record.
 type ledgerEntries struct {
 	from ledgerRef
 	rows []store.SettledRow
 }
 
-// next is what to do now.
+// next is the next action.
 func (p *pass) next() action {
 	switch {
 	case len(p.asked) > 0:
@@ -106,8 +106,8 @@ func (p *pass) paged(rows []store.SettledRow, next uint64, err error) {
 	}
 }
 
-// offered takes what a database has said to what it was offered. While one is away, what the
-// others do not know is busy.
+// offered takes a database's answers to what it was offered. While one is away, entries that the
+// others do not know are busy.
 func (p *pass) offered(known []table.Known, err error) {
 	p.away = errors.Join(p.away, err)
 	var rest []notice
@@ -176,7 +176,7 @@ func (p *pass) stop(err error) {
 	p.asked, p.read, p.stale, p.refs = nil, nil, nil, nil
 }
 
-// failure is what was away: a database, or else Redis.
+// failure is the error of what was away: a database, or else Redis.
 func (p *pass) failure() error {
 	if p.away == nil && p.redis != nil {
 		return fmt.Errorf("%w: %w", errRedis, p.redis)

@@ -21,7 +21,7 @@ type Group struct {
 }
 
 // Gather locks all pending rows of the identities, and leaves out those of which
-// somebody else holds one, or of which one has just been committed. busy tells
+// another transaction holds one, or of which one has just been committed. busy tells
 // which.
 //
 // All locks come first, then the reads: what is read is what the last holder of
@@ -97,7 +97,7 @@ func (t *Tx) openQuery(list []Identity) *query {
 // lockChunk is how many rows one statement locks.
 const lockChunk = 5000
 
-// lockOpen locks those of the rows that are still open and that nobody else holds, in
+// lockOpen locks those of the rows that are still open and not locked by others, in
 // the order of their numbers, and reads them as they are now. They are locked by their
 // numbers alone: no index is, if a producer or another relay would wait.
 func (t *Tx) lockOpen(ctx context.Context, open []*Row) (rows []*Row, err error) {
@@ -214,7 +214,7 @@ func (e *endedRow) message() int64 {
 // readRecent reads the newest ended rows of identities. They tell which message was the
 // last, since an operation names its message; and how one has ended whose row was
 // deleted, since the operation that has cancelled it says so. If more operations
-// than these came after a message had ended, nobody knows.
+// than these came after a message had ended, is unknown.
 func (t *Tx) readRecent(ctx context.Context, groups []*Group) error {
 	list := make([]Identity, len(groups))
 	for i, g := range groups {

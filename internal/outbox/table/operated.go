@@ -13,7 +13,7 @@ import (
 const (
 	// listedOperations is up to how many pending operations of a queue are listed.
 	listedOperations = 1000
-	// cheapListing is how long a listing may take that is made each time. While somebody
+	// cheapListing is how long a listing may take if it is made each time. While somebody
 	// holds a snapshot it walks over all operations since then.
 	cheapListing = 50 * time.Millisecond
 )

@@ -20,7 +20,7 @@ type Tally struct {
 	// Overtaken are left as they are: the table has something later of their identity, or
 	// another message of it lives.
 	Overtaken int
-	// Busy are locked by somebody else, or refused no more.
+	// Busy are locked by another transaction, or no longer refused.
 	Busy int
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// sender delivers what is published to one partition, in order. Its goroutine
+// sender delivers the messages of one partition, in order. Its goroutine
 // runs while its queue has messages, and has at most one request at the broker.
 type sender struct {
 	sink      *Sink
@@ -21,7 +21,7 @@ type sender struct {
 	since time.Time // when the messages under way were taken
 }
 
-// run delivers what is queued until nothing is left.
+// run delivers the queue until it is empty.
 func (s *sender) run() {
 	for batch := s.take(); batch != nil; batch = s.take() {
 		if blocked := s.deliver(batch); blocked != nil {

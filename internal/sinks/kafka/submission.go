@@ -64,7 +64,7 @@ func (s *Sink) withdraw(c *submission) {
 		sender.drop(c)
 	}
 	s.mu.Unlock()
-	// Encoding takes a millisecond and waits for nobody; the bytes are the caller's after that.
+	// Encoding takes a millisecond and never blocks; after that the bytes belong to the caller.
 	c.encoding.Wait()
 	for index, handed := range c.handed {
 		if handed {

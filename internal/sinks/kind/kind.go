@@ -29,7 +29,7 @@ import (
 type Settings interface {
 	// With returns the settings with what all kinds have in common.
 	With(common Common) Settings
-	// Check reports what is wrong beyond what the fields' tags say. It does no I/O of its own.
+	// Check reports problems that the fields' tags cannot express. It does no I/O.
 	Check(problems Problems)
 	// Open makes the sink. It connects to nothing yet.
 	Open(logger *slog.Logger) (sinks.Sink, error)
@@ -51,7 +51,7 @@ type Common struct {
 	PublishTimeout time.Duration
 }
 
-// Problems collects what is wrong with settings. A key is named as the configuration
+// Problems collects the problems of settings. A key is named as the configuration
 // names it, with dots where it is in a section; "" is the whole of the settings.
 type Problems interface {
 	// Add reports one. The text completes a sentence that begins with the key, and shows
@@ -88,7 +88,7 @@ func (f errorsByKey) Add(key, format string, args ...any) {
 	f[key] = append(f[key], fmt.Errorf(strings.TrimPrefix(key+": ", ": ")+format, args...))
 }
 
-// Has counts what is below a key, as a configuration does.
+// Has includes the keys below a key, as a configuration does.
 func (f errorsByKey) Has(key string) bool {
 	for of := range f {
 		if key == "" || of == key || strings.HasPrefix(of, key+".") {

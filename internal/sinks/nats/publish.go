@@ -59,8 +59,8 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	}
 }
 
-// run hands over what is ready until all messages have an outcome; else it returns
-// why the rest has none.
+// run hands over messages as they become ready, until all have an outcome; else it returns why the
+// rest has none.
 func (c *submission) run(ctx context.Context) error {
 	defer c.returned.Store(true)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, c.breakOff) })()

@@ -19,7 +19,7 @@ const (
 	askersMost = 4
 )
 
-// questions finds out why nobody listened to a subject: no stream, or a
+// questions finds out why a subject had no responders: no stream, or a
 // JetStream without a leader. Each subject is asked for once at a time, for all
 // messages that wait for the answer, whichever call they belong to. If one
 // question gets no answer, those behind it are not asked: so all is answered
@@ -27,7 +27,7 @@ const (
 type questions struct {
 	mu      sync.Mutex
 	waiting map[string][]publication // by subject
-	queue   []string                 // subjects that nobody asks for yet
+	queue   []string                 // subjects that are not asked for yet
 	askers  int
 }
 
@@ -95,7 +95,7 @@ func (q *questions) take(subject string) []publication {
 	return waiting
 }
 
-// takeQueued takes those whose subjects nobody asks for yet.
+// takeQueued takes those whose subjects are not asked for yet.
 func (q *questions) takeQueued() []publication {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -191,7 +191,7 @@ func attend(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, handle 
 	})
 	if err != nil {
 		for _, m := range batch {
-			_ = m.Nak() // Another bridge gets at once what is not acknowledged.
+			_ = m.Nak() // Another bridge gets unacknowledged messages at once.
 		}
 	}
 	return err

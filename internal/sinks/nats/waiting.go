@@ -97,7 +97,7 @@ func (c *connection) watch() {
 	}
 }
 
-// tick settles what was not answered in time. It says whether the server is dead: it
+// tick settles messages that were not answered in time. It reports whether the server is dead: it
 // has not even answered pings.
 //
 // The server reads a connection in order, so what was handed over before a message
@@ -127,7 +127,7 @@ func (c *connection) tick() (isDead bool) {
 	return false
 }
 
-// giveUp settles a message whose answer nobody waits for any more, with c.mu held.
+// giveUp settles a message whose answer is no longer awaited, with c.mu held.
 func (c *connection) giveUp(number uint64, outcome sinks.Outcome) {
 	c.denied.isBlurred = true
 	c.settle(number, outcome)

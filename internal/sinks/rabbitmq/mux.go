@@ -44,7 +44,7 @@ func newMux(conn net.Conn, limit *channelLimit) *mux {
 	return m
 }
 
-// begin ends the login: so many channels may be open, and the other side is never
+// begin ends the login: that many channels may be open, and the other side is never
 // silent for longer.
 func (m *mux) begin(channels uint16, silence time.Duration) {
 	m.silence.Store(int64(silence))

@@ -186,5 +186,5 @@ func (o *openChannel) close() {
 	_, _ = o.mux.Write(appendMethod(nil, o.number, methodClose, append(farewell, 0, 0, 0, 0, 0)...)) // as above
 }
 
-// replySuccess is the code of a close that is nobody's fault.
+// replySuccess is the code of a close without an error.
 const replySuccess = 200

@@ -124,7 +124,7 @@ func refusal(reason sinks.Reason, err error) *sinks.Outcome {
 	return &outcome
 }
 
-// content is what is compared of a message that came back.
+// content is the part of a returned message that is compared.
 type content struct {
 	id, contentType string
 	headers         map[string]string // each with its type, as it was encoded

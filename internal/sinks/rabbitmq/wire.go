@@ -130,7 +130,7 @@ func (w *wire) run() {
 	}
 }
 
-// take returns what is to be written, and leaves the old chunk as the new buffer.
+// take returns the bytes to write, and makes the old chunk the new buffer.
 func (w *wire) take(chunk []byte) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -3,7 +3,7 @@
 //
 // A [Redialer] is in one of three states: it has a live connection; or it dials,
 // once for all callers; or it answers with the last error until its pause is
-// over. Nothing is dialled while nobody asks, and no call waits out a pause.
+// over. Nothing is dialled without a caller, and no call waits for a backoff to end.
 //
 // It knows nothing of what a connection carries. The sinks of NATS and RabbitMQ
 // use it, one Redialer for each connection that they keep.
@@ -66,7 +66,7 @@ type Redialer[C Conn] struct {
 	mu      sync.Mutex
 	closed  bool
 	current *connection[C] // nil while there is no connection
-	dialing *attempt[C]    // nil while nobody dials
+	dialing *attempt[C]    // nil if none is under way
 	backoff wait.Backoff
 	retryAt time.Time
 	lastErr error // why there is no connection, for callers before retryAt

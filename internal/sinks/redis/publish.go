@@ -176,7 +176,7 @@ func (s *Sink) take(q *queue, f *flight) bool {
 	return false
 }
 
-// land reports what became of a pipeline, and queues what is next. If the connection
+// land reports the outcomes of a pipeline, and queues the next messages. If the connection
 // itself has failed, what waits for another one does not fare better.
 func (s *Sink) land(q *queue, f *flight) {
 	outcomes, failure := f.outcomes()

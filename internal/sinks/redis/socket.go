@@ -25,8 +25,8 @@ type socket struct {
 	read, write atomic.Int64 // nanoseconds; 0 is for ever
 }
 
-// checkableSocket is a socket without TLS: the client looks whether it is still open before it
-// is used again.
+// checkableSocket is a socket without TLS: before the client uses it again, it checks that it is
+// still open.
 type checkableSocket struct {
 	*socket
 	syscall.Conn

@@ -20,7 +20,7 @@ const (
 	readBlock = time.Second
 	// forgotten is after what silence a consumer that owes nothing is removed.
 	forgotten = time.Hour
-	// handBackTime bounds saying at the end what was not done.
+	// handBackTime bounds handing back unfinished entries at the end.
 	handBackTime = time.Second
 )
 
@@ -190,7 +190,7 @@ func (c *compensations) attend(ctx context.Context, client goredis.UniversalClie
 	return err
 }
 
-// handBack lets another bridge have at once what is not acknowledged. If it fails, that
+// handBack gives unacknowledged entries to another bridge at once. If it fails, that
 // waits until we have been silent for long enough.
 func (c *compensations) handBack(ctx context.Context, client goredis.UniversalClient, ids []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handBackTime)

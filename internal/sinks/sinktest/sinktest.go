@@ -134,14 +134,14 @@ type Options struct {
 	// of a private broker.
 	WrongPassword bool
 	// BytesPerSecond, if not 0, has the sink reach the broker over a link that
-	// carries so many bytes a second to it, see [testenv.Proxy.Rate]. Only asked of
+	// carries that many bytes a second to it, see [testenv.Proxy.Rate]. Only asked of
 	// a shared broker, in the case slow_link.
 	BytesPerSecond int
 }
 
 // TopicOptions limit a topic. The zero value is an ordinary topic.
 type TopicOptions struct {
-	// MaxMessages, if not 0, makes a topic that holds so many messages and
+	// MaxMessages, if not 0, makes a topic that holds that many messages and
 	// then refuses more, by itself and one by one (queue with max-length and
 	// reject-publish, stream with max_msgs and discard new).
 	MaxMessages int
