@@ -14,7 +14,7 @@ import (
 // have the Key, or, if both are given, those that have both.
 type Filter struct{ Tag, Key string }
 
-// CancelCount counts what became of the messages of a [Client.CancelAll].
+// CancelCount counts the results of a [Client.CancelAll].
 type CancelCount struct {
 	// Done will never be published. MaybePublished are removed as well, but a copy of each
 	// may have been published before.

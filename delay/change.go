@@ -11,12 +11,12 @@ import (
 // Cancel removes a message that waits, or is in the dead letters, so that it is
 // never published.
 //
-// A message is named by its ID and its Key. If ref has no Key and nothing is found, the
-// queue is looked through once for messages that have that ID under some Key: for up to
-// 1,000 of a shard that wait and as many dead letters, those that are due next, and 256
-// shards; and for 2,000 messages a second, with 20,000 at once, as long as a client asks for
-// what is gone. One that is found is answered with [ErrInvalid], whose field is the key, and
-// nothing is changed; if not all could be looked at, the text of [ErrNotFound] says so.
+// A message is named by its ID and its Key. If ref has no Key and nothing is found, the queue
+// is searched once for messages that have that ID under some Key. The search reads up to 1,000
+// waiting messages per shard, those due next, and as many dead letters, in up to 256 shards; a
+// client that keeps asking for missing messages reads at most 2,000 a second, with 20,000 at
+// once. If one is found, the answer is [ErrInvalid], whose field is the key, and nothing is
+// changed; if the search was not complete, the text of [ErrNotFound] says so.
 //
 // Its errors are [ErrTooLate], [ErrNotFound], [ErrMaybePublished], with which
 // the message is removed all the same, [ErrUnavailable], [ErrUnknown],
@@ -39,7 +39,7 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CallOption) error 
 
 // CancelBatch is [Client.Cancel] of several messages: a result for each, by index, whose Err
 // is what Cancel would answer; the batch is not atomic. It costs a script for each fifty
-// messages of a shard. A call whose Err is [ErrUnknown] goes on by Cancel with [Repeat].
+// messages of a shard. Repeat a call whose Err is [ErrUnknown] by Cancel with [Repeat].
 // The error is that of the whole batch, if no item could be tried.
 func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) {
 	ctx, cancel := c.begin(ctx)

@@ -11,8 +11,8 @@ import (
 
 const identityColumns = 3
 
-// present reads the present of a live row and locks it, unless somebody else has,
-// such as the relay. It finds nothing where that cannot be: MySQL before 8.0.22
+// present reads the present of a live row and locks it, unless another transaction has,
+// such as the relay's. It finds nothing where that is impossible: MySQL before 8.0.22
 // wants more rights than a producer has, and takes it all for comments, as each
 // database takes the other's words; MariaDB with innodb_snapshot_isolation, which
 // 11.6.2 made the default, would end the transaction.
@@ -21,7 +21,7 @@ const present = "SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) F
 	" /*!80022 FOR SHARE SKIP LOCKED */ /*M!100600 LOCK IN SHARE MODE SKIP LOCKED */"
 
 // leaveOut answers the duplicates among the rows, and returns the others. It is
-// for MySQL, if an INSERT that meets a duplicate locks the gap beside it in the
+// for MySQL, where an INSERT that meets a duplicate locks the gap beside it in the
 // unique index: transactions with other ids wait then, and deadlock. What this
 // does not find, the INSERT still meets.
 func (n *insertion) leaveOut(ctx context.Context, rows []*row) ([]*row, error) {

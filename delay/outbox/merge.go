@@ -51,7 +51,7 @@ func lastOfEach(list []operation) []operation {
 }
 
 // mergeReschedules writes the due times of a chunk into the pending reschedules of their
-// messages, and inserts those that have none or where that is locked: nobody waits here.
+// messages, and inserts those that have none or whose is locked, so it never waits.
 func (o *Outbox) mergeReschedules(ctx context.Context, tx Tx, queue string, op int, list []operation) error {
 	if o.dialect == MySQL {
 		return o.mergeByNumber(ctx, tx, queue, op, list)

@@ -101,16 +101,16 @@ func WithConflict(c delay.Conflict) Option {
 	}
 }
 
-// WithMerge has [Outbox.Reschedule] write its due time into the row of the reschedule before
-// it, if the bridge has not begun with that: a timeout that is pushed on again and again
-// costs one row, not one each time. Then both have one row, and one answer.
+// WithMerge makes [Outbox.Reschedule] write its due time into the row of the reschedule before
+// it, if the bridge has not begun with that: a timeout that is postponed again and again costs
+// one row, not one each time. Then both have one row, and one answer.
 //
-// The row stays locked until the transaction ends, and so long the bridge does not see to the
-// earlier reschedule. Hence it is merged only where neither the message nor that is due within a
-// minute; if nobody else has the row locked; and in PostgreSQL at READ COMMITTED only,
-// in MariaDB without innodb_snapshot_isolation, so that no call fails for it. In all other
-// cases there is another row. Producers need UPDATE on the table. Bridges of a version
-// without it must have been upgraded before.
+// The row stays locked until the transaction ends, and until then the bridge cannot apply the
+// earlier reschedule. So it merges only if neither the message nor that reschedule is due within
+// a minute, if no one else has locked the row, and, so that no call fails for it, in PostgreSQL
+// only at READ COMMITTED and in MariaDB only without innodb_snapshot_isolation. In all other
+// cases it adds a row. Producers need UPDATE on the table. Upgrade bridges of a version without
+// it first.
 func WithMerge() Option { return func(o *options) { o.merges = true } }
 
 // WithSink says which broker a queue's messages go to, so that [Outbox.Schedule]
@@ -142,9 +142,9 @@ func WithRedis(rdb redis.UniversalClient, prefix string) Option {
 // bridge. The default is an hour, as the bridge's.
 func WithHorizon(d time.Duration) Option { return func(o *options) { o.horizon = d } }
 
-// WithCompensation is for [Outbox.Track]: what could not be written to Redis is
-// told to the bridge through the broker. The bridge would find the row anyway;
-// this only is sooner where the database is under load.
+// WithCompensation is for [Outbox.Track]: messages that could not be written to Redis
+// are sent to the bridge through the broker. The bridge finds the row anyway; this is
+// only sooner if the database is under load.
 func WithCompensation(publish Publisher) Option {
 	return func(o *options) { o.compensation.publish = publish }
 }
@@ -161,14 +161,14 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *options) { o.added.tracers = p }
 }
 
-// WithEncryption has bodies encrypted before they are written into a row; see
+// WithEncryption encrypts bodies before they are written into a row; see
 // [delay.WithEncryption].
 func WithEncryption(keys *delay.Keyring) Option {
 	return func(o *options) { o.added.keys, o.added.encrypted = keys, true }
 }
 
-// New returns an outbox. It does no I/O. What is wrong with its options, every
-// call reports as [delay.ErrInvalid].
+// New returns an outbox. It does no I/O. Every call reports an error of the options as
+// [delay.ErrInvalid].
 func New(dialect Dialect, opts ...Option) *Outbox {
 	o := &Outbox{dialect: dialect, options: options{
 		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour, conflict: delay.Reject,

@@ -219,9 +219,9 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	return nil
 }
 
-// inOrder are the items in the order of their identities. Whoever writes several rows does
-// so in this order: two transactions that write the same ones wait for each other, and do
-// not deadlock.
+// inOrder are the items in the order of their identities. All code that writes several rows
+// uses this order, so two transactions that write the same rows wait for each other and do not
+// deadlock.
 func inOrder(results []delay.Result) []int {
 	order := make([]int, len(results))
 	for i := range order {

@@ -12,7 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// How much a [Tracked] remembers. What is beyond is left to the bridge.
+// How much a [Tracked] remembers. Further messages are left to the bridge.
 const (
 	trackedRows  = 1000
 	trackedBytes = 16 << 20
@@ -27,8 +27,8 @@ const (
 	pinAgain    = 5 * time.Second
 )
 
-// Tracked is a transaction that remembers what was scheduled through it, so that
-// [Tracked.Push] can bring it to Redis sooner than the bridge would. As its
+// Tracked is a transaction that remembers the messages scheduled through it, so that
+// [Tracked.Push] can bring them to Redis sooner than the bridge would. Like its
 // transaction, it is for one goroutine at a time.
 type Tracked struct {
 	tx  Tx

@@ -26,16 +26,16 @@ type Sink interface {
 
 	// Publish hands the batch to the broker and reports one outcome a message, by
 	// index, each as soon as it is known. It returns when all are reported, and
-	// soon after ctx has ended: what is not known then is [Unknown], what was
-	// certainly not handed to a connection is [Unavailable].
+	// soon after ctx has ended: a message without an answer is then [Unknown], one
+	// that was certainly not handed to a connection [Unavailable].
 	//
 	// The sink's publish timeout counts for each message from when it was handed
-	// to a connection, and not while that connection makes progress with it. A
-	// message that waits in this process for a connection that makes no progress
-	// for so long is Unavailable.
+	// to a connection, and stops while that connection makes progress with it. A
+	// message that waits in this process that long for a connection without
+	// progress is Unavailable.
 	//
 	// Messages of one Key and Topic reach the broker in the order of the batch:
-	// where one is Unknown or Unavailable, no later one is stored. If the
+	// if one is Unknown or Unavailable, no later one is stored. If the
 	// broker may store a later one and refuse an earlier one, the sink has only
 	// one of them without an answer. A message that the broker refuses, and a
 	// route that fails or hangs, do not fail or delay its batch mates of other
@@ -46,7 +46,7 @@ type Sink interface {
 	// It changes nothing at the broker.
 	Ping(ctx context.Context) error
 
-	// Close ends what is under way (its outcomes are Unknown or Unavailable),
+	// Close ends running calls (their outcomes are Unknown or Unavailable),
 	// closes the connections and waits for the sink's goroutines, at the most
 	// until ctx ends. Calls to Publish after Close report Unavailable. It may be
 	// called twice.

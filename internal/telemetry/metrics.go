@@ -2,7 +2,7 @@
 // metrics, all named delaybridge_…, and the logger.
 //
 // There are three kinds. What this process does is counted by [Metrics], from 0
-// at its start: the sum over the instances is right, whoever takes which shard
+// at its start: the sum over the instances is right, no matter who takes which shard
 // over. What the scripts in Redis count for a whole queue, since the bridge never
 // sees a producer's calls, is read from all its shards at each scrape, and is the
 // same on every instance: see counters.go. What a shard holds now is told by its

@@ -43,7 +43,7 @@ type StatsSource interface {
 	// sum over the instances is right. A queue of which a shard did
 	// not answer is left out, and the error says why. ctx has a deadline.
 	Stats(ctx context.Context) ([]QueueStats, error)
-	// Counters returns an entry for each queue, whoever holds its shards. A queue
+	// Counters returns an entry for each queue, no matter which instance holds its shards. A queue
 	// that did not answer at all is left out, and the error says why. ctx has a
 	// deadline.
 	Counters(ctx context.Context, names []string) ([]QueueCounters, error)

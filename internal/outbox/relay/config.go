@@ -32,7 +32,7 @@ type Config struct {
 	Clock func(ctx context.Context) (time.Time, error)
 	// Horizon is how long before it is due a row is loaded, default 1 h.
 	Horizon time.Duration
-	// Poll is how often the table is looked at, default 200 ms.
+	// Poll is the interval between polls of the table, default 200 ms.
 	Poll time.Duration
 	// Keep is how long rows are kept whose message has ended, default 24 h. See
 	// [table.Config] for those that shall go at once.

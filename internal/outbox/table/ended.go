@@ -40,7 +40,7 @@ const (
 	KnownAbsent Known = iota
 	// KnownSettled is told if the row says so now.
 	KnownSettled
-	// KnownBusy is told if somebody else works on the row, or will.
+	// KnownBusy is the answer if another transaction works on the row, or will.
 	KnownBusy
 )
 

@@ -99,7 +99,7 @@ const lockChunk = 5000
 
 // lockOpen locks those of the rows that are still open and not locked by others, in
 // the order of their numbers, and reads them as they are now. They are locked by their
-// numbers alone: no index is, if a producer or another relay would wait.
+// numbers only: a lock in an index would make producers and other relays wait.
 func (t *Tx) lockOpen(ctx context.Context, open []*Row) (rows []*Row, err error) {
 	numbers := make([]int64, len(open))
 	for i, r := range open {

@@ -52,7 +52,7 @@ func (t *Tx) headsQuery(w Work) *query {
 			q.after("load_ms", w.After)
 		}
 	}
-	q.add(" AND op + 0 <= 0") // What is less than 0 is refused with them: nobody else takes it.
+	q.add(" AND op + 0 <= 0") // Operations below 0 are refused with them, since no other query takes them.
 	q.without(w.Blocked)
 	if w.Operations {
 		q.withoutOperation()

@@ -64,7 +64,7 @@ func (r Refused) Of(ctx context.Context, it Identity) (numbers []int64, err erro
 
 // Redrive makes rows pending again, at most [BatchRows], under their tokens: then they are
 // judged as if they had just been written, topic and all. Only the newest row of an identity
-// is: whoever cancelled a refused message was told that it is not published, and whoever
+// is: the caller that cancelled a refused message was told that it is not published, and one that
 // scheduled it again has another one. With dry it only counts.
 func (r Refused) Redrive(ctx context.Context, numbers []int64, dry bool) (tally Tally, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {

@@ -111,8 +111,8 @@ var byCode = map[kafka.Error]verdict{
 	kafka.KafkaStorageError:            {sinks.Unknown, sinks.ReasonBroker},
 	kafka.NetworkException:             {sinks.Unknown, sinks.ReasonConnection},
 
-	// Kafka answers these to other requests, if nothing is stored ([notStoredError]). What
-	// a broker means that answers a produce so is not known.
+	// Kafka answers these to other requests, when nothing is stored ([notStoredError]). In
+	// answer to a produce, their meaning is unknown.
 	kafka.LeaderNotAvailable:      {sinks.Unknown, sinks.ReasonBroker},
 	kafka.BrokerNotAvailable:      {sinks.Unknown, sinks.ReasonBroker},
 	kafka.ReplicaNotAvailable:     {sinks.Unknown, sinks.ReasonBroker},

@@ -66,7 +66,7 @@ func newChannel(c *connection) *channel {
 	return &channel{connection: c, wake: make(chan struct{}, 1)}
 }
 
-// submit queues a message. After an error it never will be handed over.
+// submit queues a message. After an error it is never handed over.
 func (c *channel) submit(p *publication) error {
 	p.since = time.Now()
 	c.mu.Lock()

@@ -1,5 +1,5 @@
 // Package redial holds one connection to a broker and makes the next one when
-// somebody asks for it.
+// a caller asks for it.
 //
 // A [Redialer] is in one of three states: it has a live connection; or it dials,
 // once for all callers; or it answers with the last error until its pause is
