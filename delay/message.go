@@ -32,9 +32,8 @@ type Message struct {
 	// spaces and commas. Consumers get them, sorted, each once and joined by commas, as
 	// the header delay-tags.
 	Tags []string
-	// Late says how late the message may be published, and what becomes of it where it
-	// is later; zero is what the queue is configured to. Consumers get it as the header
-	// delay-late.
+	// Late says how late the message may be published, and what becomes of it if it is
+	// later; zero is the queue's configuration. Consumers get it as the header delay-late.
 	Late Late
 }
 
@@ -81,8 +80,8 @@ type Request struct {
 	Repeat error
 }
 
-// When is a due time, made by [After] or [At]. The zero value is none: a call that is
-// given it answers [ErrInvalid].
+// When is a due time, made by [After] or [At]. The zero value is none: a call with it
+// answers [ErrInvalid].
 type When struct {
 	kind   whenKind
 	after  time.Duration

@@ -9,9 +9,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// What a client spends on looks for Keys that were forgotten, in messages looked at: a look
-// is a page of each shard, and a queue whose messages are mostly gone when they are asked for
-// must not be read again and again.
+// What a client spends on searches for forgotten Keys, in messages read. A search reads a page
+// of each shard, and a client that mostly asks for missing messages must not read the queue
+// again and again.
 const (
 	lookAtMost   = 1_000 // of those that wait in a shard, and of its dead letters
 	looksAtOnce  = 20_000
@@ -49,8 +49,8 @@ func (l *lookBudget) refund(cost int) {
 	l.spent -= float64(cost)
 }
 
-// notFound are the errors of refs for which nothing was found: [ErrNotFound]; or, of one
-// without a Key whose ID is there under some Key, that this is so.
+// notFound are the errors of refs for which nothing was found: [ErrNotFound], or [ErrInvalid] for
+// one without a Key whose ID exists under some Key.
 func (c *Client) notFound(ctx context.Context, refs ...Ref) map[Ref]error {
 	errs, keys := make(map[Ref]error, len(refs)), map[string]string{}
 	for _, ref := range refs {
@@ -74,8 +74,8 @@ func (c *Client) notFound(ctx context.Context, refs ...Ref) map[Ref]error {
 	return errs
 }
 
-// lookUnderKeys fills in under which Keys the ids are there, and tells whether it has seen
-// all that waits or is dead.
+// lookUnderKeys finds the Keys under which the ids exist, and reports whether it has read all
+// waiting and dead messages.
 func (c *Client) lookUnderKeys(ctx context.Context, keys map[string]string) (whole bool) {
 	ctx, cancel := context.WithTimeout(ctx, lookTakes)
 	defer cancel()

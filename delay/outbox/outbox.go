@@ -87,12 +87,11 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 // that is not published or cancelled: [delay.Reject], the default, [delay.Keep] or
 // [delay.Replace]. A [delay.Request] may have its own.
 //
-// Replace takes the place of that message. The bridge cancels it first, and the new one is
-// on its way only then; while the old one is being published, the new one waits until that
-// has ended. Bridges of a version without Replace refuse such rows: upgrade them before.
-// Until the bridge has seen to a Replace, the table has no message of it that a Schedule
-// could meet. If the old message is published before that, a later Schedule succeeds, and
-// its message is the one that is replaced.
+// Replace replaces that message. The bridge cancels it first, and only then is the new one on
+// its way; while the old one is being published, the new one waits. Bridges of a version without
+// Replace refuse such rows: upgrade them first. Until the bridge has handled a Replace, the
+// table has no message of it that a Schedule could conflict with. If the old message is
+// published before that, a later Schedule succeeds, and its message is the one that is replaced.
 func WithConflict(c delay.Conflict) Option {
 	return func(o *options) {
 		if o.conflict = c; c == delay.AsClient {
@@ -115,8 +114,8 @@ func WithMerge() Option { return func(o *options) { o.merges = true } }
 
 // WithSink says which broker a queue's messages go to, so that [Outbox.Schedule]
 // refuses what that broker could never take; else the bridge refuses the row soon
-// after the commit. [Outbox.Track] with [WithRedis] finds it out by itself. It is
-// given once a queue.
+// after the commit. [Outbox.Track] with [WithRedis] reads it from Redis. Give it once
+// per queue.
 func WithSink(queue string, sink Sink) Option {
 	return func(o *options) {
 		if o.sinks == nil {
@@ -132,7 +131,7 @@ func WithSink(queue string, sink Sink) Option {
 func WithNotify() Option { return func(o *options) { o.notify = true } }
 
 // WithRedis is for [Outbox.Track]: the Redis of the bridge, and the prefix of all
-// its keys, "delay" where it is empty. What Redis says of a queue there, its sink and
+// its keys, "delay" if it is empty. What Redis says of a queue there, its sink and
 // size limit, counts for every [Outbox.Schedule] of the next minute.
 func WithRedis(rdb redis.UniversalClient, prefix string) Option {
 	return func(o *options) { o.rdb, o.prefix = rdb, prefix }

@@ -31,7 +31,7 @@ const (
 // ref is filled also if there is an error.
 //
 // [delay.After] counts from the database's clock at the call; due times may lie
-// up to the year 9999. The errors are [delay.ErrDuplicate] where the table has a
+// up to the year 9999. The errors are [delay.ErrDuplicate] if the table has a
 // message of that identity that is not published or cancelled, with which
 // nothing was written and the transaction can go on, unless [WithConflict] says
 // otherwise; [delay.ErrInvalid], and those of the database. If the transaction sees a
@@ -41,7 +41,7 @@ const (
 // [delay.Replace].
 //
 // A topic or header that the queue's broker could never take
-// is ErrInvalid where that broker is known, see [WithSink].
+// is ErrInvalid if that broker is known, see [WithSink].
 //
 // In PostgreSQL at REPEATABLE READ and SERIALIZABLE, a duplicate that was committed
 // after the transaction's snapshot is no ErrDuplicate but a serialization failure,
