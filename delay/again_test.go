@@ -15,7 +15,7 @@ const short = 700 * time.Millisecond
 
 // forgotten loses the reply of a call that has no time for a second run, and
 // returns its error; between happens before it is repeated.
-func forgotten(t *testing.T, f *far, counter string, call func() error, between func()) error {
+func forgotten(t *testing.T, f *farMessages, counter string, call func() error, between func()) error {
 	t.Helper()
 	var err error
 	f.lost(t, func() { err = call() }, counter, 1, func() {})
@@ -29,14 +29,14 @@ func forgotten(t *testing.T, f *far, counter string, call func() error, between 
 func TestRepeatSchedule(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		since func(*testing.T, *far, *delay.Client)
+		since func(*testing.T, *farMessages, *delay.Client)
 		then  error // of a cancel afterwards
 	}{
-		"waits": {func(*testing.T, *far, *delay.Client) {}, nil},
-		"cancelled": {func(t *testing.T, _ *far, near *delay.Client) {
+		"waits": {func(*testing.T, *farMessages, *delay.Client) {}, nil},
+		"cancelled": {func(t *testing.T, _ *farMessages, near *delay.Client) {
 			require.NoError(t, near.Cancel(t.Context(), orderRef))
 		}, delay.ErrNotFound},
-		"published": {func(t *testing.T, f *far, _ *delay.Client) { f.finish(t, acked) }, delay.ErrMaybePublished},
+		"published": {func(t *testing.T, f *farMessages, _ *delay.Client) { f.finish(t, acked) }, delay.ErrMaybePublished},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -11,10 +11,10 @@ import (
 )
 
 // Filter says which messages [Client.CancelAll] is for: those that have the Tag, those that
-// have the Key, or, where both are given, those that have both.
+// have the Key, or, if both are given, those that have both.
 type Filter struct{ Tag, Key string }
 
-// CancelCount counts what became of the messages of a [Client.CancelAll].
+// CancelCount counts the results of a [Client.CancelAll].
 type CancelCount struct {
 	// Done will never be published. MaybePublished are removed as well, but a copy of each
 	// may have been published before.
@@ -23,20 +23,20 @@ type CancelCount struct {
 	TooLate int
 }
 
-// CancelAll cancels all messages of the queue that the filter means and that wait or are in
-// the dead letters, as when a customer is deleted. None is missed that is there from the
-// call's beginning to its end, also if it is parked, tried again or claimed and put back
-// meanwhile; those that are scheduled meanwhile may be met or not. What was in flight is
-// counted as TooLate. So call it until it finds nothing, if nothing may be left.
+// CancelAll cancels all messages of the queue that match the filter and wait or are in the
+// dead letters, for example when a customer is deleted. It misses none that exists during the
+// whole call, even one that is parked, retried, or claimed and put back. Messages that are
+// scheduled during the call may or may not be cancelled. Messages in flight count as TooLate, so
+// if none may be left, call it until it finds nothing.
 //
 // By a tag it costs what it finds, up to fifty messages a script. By a Key it reads the names
 // of all messages in the Key's shard, about 2 µs of Redis' time each, up to 500 a script: prefer
-// a tag where it is called often. It goes on until it is through or ctx ends;
-// the client's timeout does not bound it.
+// a tag for frequent calls. It runs until it is done or ctx ends; the client's timeout does not
+// bound it.
 //
-// Its errors are [ErrInvalid], [ErrNoLayout], [ErrUnavailable] and [ErrUnknown], with which
-// what is counted is done and the rest is not or not known, and [ErrNotDurable], with
-// which all is done. It may be called again after each of them.
+// After [ErrInvalid], [ErrNoLayout], [ErrUnavailable] and [ErrUnknown] the counted messages are
+// done, and the rest is not done or not known; after [ErrNotDurable] all are done. It may be
+// called again after each of them.
 func (c *Client) CancelAll(ctx context.Context, filter Filter) (CancelCount, error) {
 	if err := filter.check(); err != nil {
 		return CancelCount{}, err

@@ -11,12 +11,12 @@ import (
 // Cancel removes a message that waits, or is in the dead letters, so that it is
 // never published.
 //
-// A message is named by its ID and its Key. Where ref has no Key and nothing is found, the
-// queue is looked through once for messages that have that ID under some Key: for up to
-// 1,000 of a shard that wait and as many dead letters, those that are due next, and 256
-// shards; and for 2,000 messages a second, with 20,000 at once, as long as a client asks for
-// what is gone. One that is found is answered with [ErrInvalid], whose field is the key, and
-// nothing is changed; where not all could be looked at, the text of [ErrNotFound] says so.
+// A message is named by its ID and its Key. If ref has no Key and nothing is found, the queue
+// is searched once for messages that have that ID under some Key. The search reads up to 1,000
+// waiting messages per shard, those due next, and as many dead letters, in up to 256 shards; a
+// client that keeps asking for missing messages reads at most 2,000 a second, with 20,000 at
+// once. If one is found, the answer is [ErrInvalid], whose field is the key, and nothing is
+// changed; if the search was not complete, the text of [ErrNotFound] says so.
 //
 // Its errors are [ErrTooLate], [ErrNotFound], [ErrMaybePublished], with which
 // the message is removed all the same, [ErrUnavailable], [ErrUnknown],
@@ -32,15 +32,15 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CallOption) error 
 	case err != nil:
 		return err
 	case earlier != nil:
-		return c.settled(ctx, ref, c.queue.CancelAgain(ctx, earlier, c.confirm))
+		return c.errorOf(ctx, ref, c.queue.CancelAgain(ctx, earlier, c.confirm))
 	}
-	return c.settled(ctx, ref, c.queue.Cancel(ctx, ref.ID, ref.Key, c.confirm))
+	return c.errorOf(ctx, ref, c.queue.Cancel(ctx, ref.ID, ref.Key, c.confirm))
 }
 
 // CancelBatch is [Client.Cancel] of several messages: a result for each, by index, whose Err
 // is what Cancel would answer; the batch is not atomic. It costs a script for each fifty
-// messages of a shard. A call whose Err is [ErrUnknown] goes on by Cancel with [Repeat].
-// The error is that of the whole batch, where no item could be tried.
+// messages of a shard. Repeat a call whose Err is [ErrUnknown] by Cancel with [Repeat].
+// The error is that of the whole batch, if no item could be tried.
 func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
@@ -69,7 +69,7 @@ func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) 
 			missing, places = append(missing, r.Ref), append(places, at[n])
 			continue
 		}
-		r.Err = c.settled(ctx, r.Ref, answer)
+		r.Err = c.errorOf(ctx, r.Ref, answer)
 	}
 	found := c.notFound(ctx, missing...)
 	for _, i := range places {
@@ -99,9 +99,9 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	case err != nil:
 		return err
 	case earlier != nil:
-		return c.settled(ctx, ref, c.queue.RescheduleAgain(ctx, earlier, due, c.confirm))
+		return c.errorOf(ctx, ref, c.queue.RescheduleAgain(ctx, earlier, due, c.confirm))
 	}
-	return c.settled(ctx, ref, c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.confirm))
+	return c.errorOf(ctx, ref, c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.confirm))
 }
 
 // PublishNow makes a waiting message due now, by Redis' clock. A parked one still

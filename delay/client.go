@@ -20,7 +20,7 @@ type Client struct {
 	store *store.Queue
 	queue *store.Producer
 	spans *tracing.Schedules
-	looks looks
+	looks lookBudget
 	options
 
 	confirm store.Durability // of all calls

@@ -28,7 +28,7 @@ type compensationOptions struct {
 	topic   string
 }
 
-// WithCompensation gives a message to the broker where Redis is away or full:
+// WithCompensation gives a message to the broker if Redis is away or full:
 // publish sends body to the topic delay.compensation.<queue> of the broker that
 // the queue's sink names, and a bridge brings the message to Redis when it is
 // back. The result's Status is then [Compensated] and there is no error. Where
@@ -45,13 +45,12 @@ type compensationOptions struct {
 //     persistent, mandatory, and wait for the confirmation.
 //   - NATS: a JetStream publish to the subject, waiting for its ack.
 //
-// A bridge makes what is missing at the broker when it first starts, so that
-// until then publish should fail rather than drop.
+// A bridge makes the missing topics or queues when it first starts; until then
+// publish should fail rather than drop messages.
 //
-// Only what provably did not happen is compensated: after [ErrUnknown], and
-// after every other error than [ErrUnavailable] and [ErrFull], nothing is sent,
-// nor where the caller's ctx has ended, nor under the policy [Replace], which
-// needs an answer. Redis gets half of the call's time (see [WithTimeout] and the
+// Only a call that provably had no effect is compensated: nothing is sent after
+// [ErrUnknown] or any other error than [ErrUnavailable] and [ErrFull], nor if the
+// caller's ctx has ended, nor under the policy [Replace], which needs an answer. Redis gets half of the call's time (see [WithTimeout] and the
 // ctx), the broker the rest. A due time given by [After] counts from the call,
 // by the last time that Redis told plus what has passed since; before Redis has
 // ever answered, by this machine's clock. Without an answer of Redis yet the

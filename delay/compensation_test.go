@@ -37,17 +37,17 @@ func (b *broker) publish(_ context.Context, topic string, _ map[string]string, b
 	return errors.Join(b.fail, err)
 }
 
-// faulty is a Redis that refuses scripts while refusal is set, or cuts the
+// faultyRedis is a Redis that refuses scripts while refusal is set, or cuts the
 // connection where it begins with "cut"; what follows refuses the next one.
-type faulty struct {
+type faultyRedis struct {
 	*miniredis.Miniredis
 	rdb     *redis.Client
 	refusal atomic.Pointer[string]
 }
 
-func newFaulty(t *testing.T) *faulty {
+func newFaulty(t *testing.T) *faultyRedis {
 	t.Helper()
-	f := &faulty{Miniredis: miniredis.RunT(t)}
+	f := &faultyRedis{Miniredis: miniredis.RunT(t)}
 	f.rdb = redis.NewClient(&redis.Options{Addr: f.Addr(), DialerRetries: 1, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })
 	_, err := makeLayout(t.Context(), f.rdb, "delay", message.NATS)
@@ -70,9 +70,9 @@ func newFaulty(t *testing.T) *faulty {
 	return f
 }
 
-func (f *faulty) refuse(refusal string) { f.refusal.Store(&refusal) }
+func (f *faultyRedis) refuse(refusal string) { f.refusal.Store(&refusal) }
 
-func (f *faulty) client(t *testing.T, b *broker, options ...delay.Option) *delay.Client {
+func (f *faultyRedis) client(t *testing.T, b *broker, options ...delay.Option) *delay.Client {
 	t.Helper()
 	client, err := delay.NewClient(f.rdb, "orders", append([]delay.Option{
 		delay.WithTimeout(time.Second), delay.WithCompensation(b.publish),

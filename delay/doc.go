@@ -19,19 +19,19 @@
 //
 // # Calls and their answers
 //
-// Each call takes effect once, also where a reply is lost and the call goes out
-// again. Its errors can be told apart with errors.Is; see the variables below.
+// Each call takes effect once, even if a reply is lost and the call is sent
+// again. Its errors are distinguished with errors.Is; see the variables below.
 // Every call ends by its ctx' deadline, and after [WithTimeout] at the latest;
-// when its ctx is cancelled, within two seconds and what [WithDurability] waits.
-// A call that has ended changes nothing any more, whatever it has answered; one
-// that has ended with [ErrUnknown] goes on as the same call with [Repeat].
+// when its ctx is cancelled, within two seconds and the wait of [WithDurability].
+// A call that has ended changes nothing any more, whatever it has answered; after
+// [ErrUnknown], [Repeat] continues the same call.
 //
-// Concurrent calls of one client travel to Redis together, and a lone one waits for
-// nobody: see [WithCoalescing]. Many messages at once cost least with
+// Concurrent calls of one client travel to Redis together, and a lone call never
+// waits: see [WithCoalescing]. Many messages at once cost least with
 // [Client.ScheduleBatch].
 //
-// [WithEncryption] keeps bodies from who can read Redis. [WithLogger] and
-// [WithTracerProvider] show what a producer's calls meet.
+// [WithEncryption] hides bodies from readers of Redis. [WithLogger] and
+// [WithTracerProvider] make a producer's calls visible.
 //
 // Package delaytest tests producers without a server.
 //

@@ -17,9 +17,9 @@ type Keyring = seal.Keyring
 //
 //	2026-11 Zm9yIHRoZSBleGFtcGxlIG9ubHksIDMyIGJ5dGVzLiE=
 //
-// The file is read again within a second of a call when it changes, so keys are rotated
-// without a restart. One that has become wrong changes nothing, which logger is told; it
-// may be nil. The error names lines and ids, and shows no key.
+// A changed file is read again within a second of a call, so keys are rotated without a
+// restart. An invalid one changes nothing and is logged; logger may be nil. The error names
+// lines and ids, and shows no key.
 func OpenKeyring(path string, logger *slog.Logger) (*Keyring, error) {
 	ring, err := seal.Load(path, logger)
 	if err != nil {
@@ -37,16 +37,16 @@ func ParseKeyring(content []byte) (*Keyring, error) {
 	return ring, nil
 }
 
-// WithEncryption has bodies encrypted before they leave the process, with the first key of
-// the ring: they are in clear neither in Redis nor in a message of [WithCompensation]. A
+// WithEncryption encrypts bodies before they leave the process, with the first key of the
+// ring: they are in clear neither in Redis nor in a message of [WithCompensation]. A
 // bridge opens them when it publishes, so consumers see no difference; it needs the same
 // keys (encryption.keys in its configuration). Id, key, topic, headers and tags stay clear.
 //
 // A body takes 41 bytes more, and a header 12 bytes and the key's id; both count towards the
-// message's size. [Client.Get] opens what it has the keys for.
+// message's size. [Client.Get] opens bodies for which it has the key.
 //
-// Give all bridges the keys first: what is sealed with a key that they do not have waits
-// for it, and goes to the dead letters after the queue's park_patience.
+// Give all bridges the keys first: a message that is sealed with a key that they do not have
+// waits for it, and goes to the dead letters after the queue's park_patience.
 func WithEncryption(keys *Keyring) Option {
 	return func(o *options) { o.extras.keys, o.extras.encrypted = keys, true }
 }

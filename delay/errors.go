@@ -14,9 +14,9 @@ var (
 	// ErrDuplicate is returned by Schedule when a message of that identity
 	// waits, is being published, or is in the dead letters. Nothing was changed.
 	ErrDuplicate = errors.New("delay: duplicate message")
-	// ErrNotFound is returned for an identity that was published, cancelled or
-	// never seen: no trace is kept after the acknowledgement, unless the queue has a
-	// history, of which [Client.Get] tells.
+	// ErrNotFound is returned for an identity that was published, cancelled or never
+	// seen: nothing is kept after the acknowledgement, unless the queue has a history,
+	// which [Client.Get] reads.
 	ErrNotFound = errors.New("delay: message not found")
 	// ErrTooLate is returned when the message is being published right now.
 	// Nothing was changed.
@@ -24,21 +24,20 @@ var (
 	// ErrMaybePublished is returned when the call was done, but a copy of the
 	// message may have been published before.
 	ErrMaybePublished = errors.New("delay: done, but a copy may have been published")
-	// ErrUnknown is returned when a reply was lost and it cannot be told whether
-	// the call took effect. What it has not done by then it never will, so Get
-	// tells the truth from then on; but a message that is not found may have been
-	// published already. To make sure, repeat the call with [Repeat] within 59 s
-	// of its start.
+	// ErrUnknown is returned when a reply was lost and it is unknown whether the call
+	// took effect. After that no run of the call can still take effect, so Get is
+	// accurate; but a message that is not found may have been published already. To
+	// make sure, repeat the call with [Repeat] within 59 s of its start.
 	ErrUnknown = store.ErrUnknown
-	// ErrForgotten is returned to a repetition, see [Repeat], where it cannot be told
-	// any more what became of the call: it began too long ago, by our clock or that of Redis,
-	// which was set. The repetition has changed nothing; look with Get,
-	// and remember that a message that is not found may have been published.
+	// ErrForgotten is returned to a repetition, see [Repeat], if the result of the call is
+	// no longer known: it began too long ago, by our clock or by that of Redis, which was
+	// set. The repetition has changed nothing; look with Get, and remember that a message
+	// that is not found may have been published.
 	ErrForgotten = store.ErrForgotten
 	// ErrUnavailable is returned when Redis was not reached. Nothing was changed.
 	ErrUnavailable = store.ErrUnavailable
-	// ErrNotDurable is returned when the call was done, but what was asked with
-	// [WithDurability] did not confirm it in time: replicas, or the disk.
+	// ErrNotDurable is returned when the call was done, but the replicas or the disk of
+	// [WithDurability] did not confirm it in time.
 	ErrNotDurable = store.ErrNotDurable
 	// ErrFull is returned when Redis has reached its memory limit, or the queue its
 	// budget (queues.*.budget in the bridge's configuration). Nothing was changed.
@@ -52,14 +51,13 @@ var (
 	ErrInvalid = errors.New("delay: invalid")
 )
 
-// InvalidError is the cause of an [ErrInvalid], for errors.As: Field names what is wrong, as
-// topic, id, key, header, tag, late, body or due, or the option or parameter; Value is what
-// was given, shortened, and never a body; Limit says what is allowed.
+// InvalidError is the cause of an [ErrInvalid], for errors.As: Field is topic, id, key, header,
+// tag, late, body or due, or the option or parameter; Value is the given value, shortened, and
+// never a body; Limit says what is allowed.
 type InvalidError = message.InvalidError
 
-// Done reports whether a call that answered err took effect: where err is nil, and also
-// where it tells of a copy that may be out ([ErrMaybePublished]) or of copies that are
-// missing ([ErrNotDurable]). After [ErrUnknown] and [ErrForgotten] nobody knows, and it is false.
+// Done reports whether a call that answered err took effect: if err is nil, and also if a copy
+// may be out ([ErrMaybePublished]) or replicas are missing ([ErrNotDurable]). After [ErrUnknown] and [ErrForgotten] that is unknown, and it is false.
 func Done(err error) bool {
 	if err == nil {
 		return true
@@ -76,8 +74,8 @@ func invalid(field, value, limit string) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, &message.InvalidError{Field: field, Value: value, Limit: limit})
 }
 
-// settled turns a store's answer into the call's error.
-func (c *Client) settled(ctx context.Context, ref Ref, answer store.Answer) error {
+// errorOf turns a store's answer into the call's error.
+func (c *Client) errorOf(ctx context.Context, ref Ref, answer store.Answer) error {
 	if answer.Err != nil {
 		return failed(answer.Err)
 	}
@@ -99,7 +97,7 @@ func (c *Client) settled(ctx context.Context, ref Ref, answer store.Answer) erro
 	return err
 }
 
-// failed is the error of a call that was not done, or of which nobody knows.
+// failed is the error of a call that was not done, or whose result is unknown.
 func failed(err error) error {
 	if errors.Is(err, store.ErrNoFsync) {
 		const limit = "needs Redis 7.2 or later with appendonly yes, and the right to call WAITAOF"

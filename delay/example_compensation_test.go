@@ -20,7 +20,7 @@ func (producer) Publish(_ context.Context, topic string, headers map[string]stri
 	return nil
 }
 
-// Where Redis is away, the broker carries the message, and a bridge brings it to
+// If Redis is away, the broker carries the message, and a bridge brings it to
 // Redis when that is back.
 func ExampleWithCompensation() {
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1}) // Nobody listens there.

@@ -24,7 +24,7 @@ const (
 	Dead State = "dead"
 )
 
-// The states of a message that has ended. Get tells them where the queue keeps a history
+// The states of a message that has ended. Get returns them if the queue keeps a history
 // (queues.*.history in the bridge's configuration), for as long as it remembers; else
 // such a message is not found.
 const (
@@ -41,7 +41,7 @@ const (
 // Info is a message as it is now.
 type Info struct {
 	Message
-	// UID names the message where its ID is used again; consumers get it as [HeaderUID].
+	// UID names the message even if its ID is used again; consumers get it as [HeaderUID].
 	// Empty of one that has ended.
 	UID   string
 	State State
@@ -53,13 +53,13 @@ type Info struct {
 	Attempt int
 	// Reason is why it is in the dead letters, or ended otherwise than published.
 	Reason string
-	// End is what became of the message, where State is that of one that has ended; else
-	// what became of the message that had the identity before, or of this one before it
-	// was put back from the dead letters. Nil where the queue remembers nothing.
+	// End is what became of the message, if State is that of an ended one; else what became
+	// of the message that had the identity before, or of this one before it was put back
+	// from the dead letters. Nil if the queue remembers nothing.
 	End *End
-	// BodyErr is why there is no Body where one is stored: it is encrypted, see
-	// [WithEncryption], with a key that the client does not have, or not for this message.
-	// It names the key's id.
+	// BodyErr is why a stored Body is missing here: it is encrypted, see [WithEncryption],
+	// with a key that the client does not have, or not for this message. It names the key's
+	// id.
 	BodyErr error
 }
 
@@ -70,9 +70,9 @@ type End struct {
 	// At is when, by Redis' clock.
 	At time.Time
 	// Place is where the broker has stored it: "partition 3 offset 8812" of Kafka,
-	// "stream ORDERS sequence 17" of NATS. Empty where it did not tell, as RabbitMQ.
+	// "stream ORDERS sequence 17" of NATS. Empty if it did not tell, as RabbitMQ.
 	Place string
-	// Topic, DueAt and Attempt are as in [Info]; DueAt is zero where it is not known.
+	// Topic, DueAt and Attempt are as in [Info]; DueAt is zero if it is not known.
 	Topic   string
 	DueAt   time.Time
 	Attempt int
@@ -81,8 +81,8 @@ type End struct {
 }
 
 // Get returns the message as it is now. One that has ended has neither headers nor body,
-// and is [ErrNotFound] where the queue remembers nothing of it; a Key that was forgotten is met
-// as by [Client.Cancel]. Other errors are [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
+// and is [ErrNotFound] if the queue does not remember it; a forgotten Key is handled as by
+// [Client.Cancel]. Other errors are [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
 func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()

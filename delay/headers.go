@@ -10,9 +10,9 @@ import (
 
 // Names of the headers that every published message has beside its own, on all brokers.
 const (
-	// HeaderUID names the message: every copy of it has the same, whatever its attempt, also
-	// after a reschedule, and each schedule gives a new one. It is what consumers drop copies
-	// by. An ID may be used again, and would drop the message that uses it.
+	// HeaderUID names the message: every copy of it has the same, whatever its attempt, even
+	// after a reschedule, and each schedule gives a new one. Consumers drop copies by it, not
+	// by the ID: an ID may be used again, and its next message would be dropped.
 	HeaderUID = message.HeaderUID
 	// HeaderID is the message's ID, HeaderQueue the delay queue that it waited in.
 	HeaderID    = message.HeaderID
@@ -25,7 +25,7 @@ const (
 	HeaderAttempt = message.HeaderAttempt
 )
 
-// Names of the headers that a message has where its producer gave it what they tell.
+// Names of the headers that a message has if its producer set the field.
 const (
 	// HeaderTags are [Message.Tags], HeaderLate is [Message.Late].
 	HeaderTags = message.HeaderTags
@@ -43,10 +43,10 @@ type Delivery struct {
 }
 
 // ReadHeaders reads the headers of a published message, which get returns by their names:
-// the method Get of NATS' headers and of net/textproto's, or a look into a map. A message
-// that a bridge without delay-uid has published is named by its ID and when it was scheduled,
-// alike in all copies of such bridges. The error is [ErrInvalid], for what delaybridge
-// has not published.
+// the method Get of NATS' headers and of net/textproto's, or a look into a map. If a bridge
+// without delay-uid has published the message, its ID and scheduling time name it, the same in
+// all copies of such bridges. The error is [ErrInvalid], for a message that delaybridge has not
+// published.
 func ReadHeaders(get func(name string) string) (Delivery, error) {
 	d := Delivery{UID: get(HeaderUID), ID: get(HeaderID), Queue: get(HeaderQueue)}
 	if d.ID == "" {

@@ -21,7 +21,7 @@ const (
 )
 
 // Late says how long after its due time a message may be published, and what becomes of
-// one that is later, as after an outage or a pause.
+// one that is later, for example after an outage or a pause.
 type Late struct {
 	// After is 1 ms or more; with LatePublish it says nothing.
 	After time.Duration

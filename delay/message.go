@@ -32,9 +32,8 @@ type Message struct {
 	// spaces and commas. Consumers get them, sorted, each once and joined by commas, as
 	// the header delay-tags.
 	Tags []string
-	// Late says how late the message may be published, and what becomes of it where it
-	// is later; zero is what the queue is configured to. Consumers get it as the header
-	// delay-late.
+	// Late says how late the message may be published, and what becomes of it if it is
+	// later; zero is the queue's configuration. Consumers get it as the header delay-late.
 	Late Late
 }
 
@@ -61,9 +60,9 @@ type Result struct {
 	// Ref is the message's identity; filled even when there is an error.
 	Ref Ref
 	// DueAt is the due time of the message that waits, by Redis' clock; zero
-	// where it is not known.
+	// if it is not known.
 	DueAt time.Time
-	// Status is what happened; empty where nothing did.
+	// Status is what happened; empty if nothing did.
 	Status Status
 	// Err is the item's error in a batch, and the call's error otherwise. An
 	// [ErrUnknown] holds what [Repeat] needs.
@@ -81,8 +80,8 @@ type Request struct {
 	Repeat error
 }
 
-// When is a due time, made by [After] or [At]. The zero value is none: a call that is
-// given it answers [ErrInvalid].
+// When is a due time, made by [After] or [At]. The zero value is none: a call with it
+// answers [ErrInvalid].
 type When struct {
 	kind   whenKind
 	after  time.Duration
@@ -128,11 +127,11 @@ func (w When) For(ref Ref) When {
 	return w
 }
 
-// Instant returns the instant that [At] was given, and false where [After] made
+// Instant returns the instant that [At] was given, and false if [After] made
 // the due time.
 func (w When) Instant() (time.Time, bool) { return w.at, w.kind == isAt }
 
-// Delay returns the time that [After] was given, and 0 where [At] made the due time.
+// Delay returns the time that [After] was given, and 0 if [At] made the due time.
 func (w When) Delay() time.Duration { return w.after }
 
 // Check reports whether a due time was given at all. Its error is [ErrInvalid].

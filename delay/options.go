@@ -46,7 +46,7 @@ func (o *options) policy(r *Request) Conflict {
 	}
 }
 
-// Durability says when a call may be called done. Where that is not confirmed in
+// Durability says when a call may be called done. If that is not confirmed in
 // time, the call is done all the same and answers [ErrNotDurable].
 type Durability int
 
@@ -57,10 +57,10 @@ const Memory Durability = 0
 
 // Replicas calls it done when n replicas have confirmed it within a second, too.
 // It survives a failover to one of them; not a primary that was cut off from
-// them, which comes back and loses what it had accepted meanwhile. Where fewer
+// them, which comes back and loses what it had accepted meanwhile. If fewer
 // than n confirm, a call waits for a second, two at the worst, and answers
-// [ErrNotDurable]; so does from then on one at a time, while the others answer
-// it at once, until n confirm again.
+// [ErrNotDurable]. From then on only one call at a time waits, while the others
+// answer it at once, until n confirm again.
 func Replicas(n int) Durability { return Durability(n) }
 
 // Fsync calls it done when the primary has confirmed within three seconds that
@@ -68,10 +68,10 @@ func Replicas(n int) Durability { return Durability(n) }
 // failover to a replica. It needs Redis 7.2 or later, or Valkey, with appendonly
 // yes; any other answers [ErrInvalid], before anything is written. With
 // appendfsync everysec a call takes up to a second or two and holds a connection
-// so long: schedule in batches, or have it be always. Three quarters of the
-// client's pool, and no more than 256 connections to a node, wait at once; further
-// calls wait for them. With appendfsync no, Redis never confirms it. A disk that
-// is late is met as replicas that are missing are, see [Replicas].
+// for that time: schedule in batches, or set it to always. At most three quarters
+// of the client's pool, and 256 connections to a node, wait at once; further calls
+// wait for them. With appendfsync no, Redis never confirms it. A late disk is
+// handled like missing replicas, see [Replicas].
 const Fsync Durability = math.MinInt
 
 func (d Durability) wait() store.Durability {
@@ -116,12 +116,12 @@ func WithDurability(d Durability) Option { return func(o *options) { o.durable =
 
 // WithCoalescing sets whether concurrent calls of the client travel to Redis
 // together, which they do by default: calls of the same kind for one node of Redis that
-// come while another is under way leave together. A lone caller waits for
-// nobody. Each call keeps its own deadline and its own answer; where ctx is
-// cancelled while it travels, it ends with the script, within two seconds.
+// come while another is under way leave together. A lone call never waits.
+// Each call keeps its own deadline and its own answer; if ctx is cancelled
+// while it travels, it ends with the script, within two seconds.
 func WithCoalescing(together bool) Option { return func(o *options) { o.alone = !together } }
 
-// WithTimeout sets how long a call may take where its ctx does not end before:
+// WithTimeout sets how long a call may take if its ctx does not end before:
 // 10 s by default, 30 s at the most.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// EnsureQueue makes a queue of so many shards, 1 to 4096, where there is none, so that
+// EnsureQueue makes a queue of that many shards, 1 to 4096, if there is none, so that
 // producers may start before the first bridge. A queue that is there is left as it
 // is, whatever its shards; the call may be made at each start. Of the options,
 // [WithPrefix] and [WithTimeout] count.

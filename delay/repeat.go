@@ -20,16 +20,14 @@ type callOptions struct{ earlier error }
 //	}
 //
 // The loop ends with the call's answer, with ctx, or with [ErrForgotten]: from 59 s after
-// the first call's start on it cannot be told any more what became of it, nor where Redis'
-// clock was set forward by as much meanwhile. A repetition
-// begins 100 ms after the call before has ended, at the earliest.
+// the first call's start on, or if Redis' clock was set forward by as much, its result is no
+// longer known. A repetition begins at the earliest 100 ms after the end of the call before.
 //
-// After [ErrUnknown] it is the same call: where that took effect, its answer is
-// given and nothing is done again, also where the message was cancelled, replaced
-// or moved since. Only a message that was published meanwhile leaves no trace, and
-// is created again: that copy is known as one of which another may be out, and has
-// a delay-attempt of 2 or more. After every other error, and after nil, it is a
-// new call.
+// After [ErrUnknown] it is the same call: if that took effect, the repetition gets its answer
+// and does nothing again, even if the message was cancelled, replaced or moved since. Only
+// a message that was published meanwhile leaves no trace and is created again: that copy is
+// marked as one of which another may be out, and has a delay-attempt of 2 or more. After
+// every other error, and after nil, it is a new call.
 //
 // The verb, the message and its due time must be those of the earlier call, and so
 // must the policy be, as far as it is [Replace] or not; another verb, queue or

@@ -93,14 +93,14 @@ func TestRepeatEnds(t *testing.T) {
 // that Redis refuses for good.
 func TestRepeatIsNoBusyLoop(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(*testing.T, *far) context.Context{
-		"ctx ended": func(t *testing.T, _ *far) context.Context {
+	for name, prepare := range map[string]func(*testing.T, *farMessages) context.Context{
+		"ctx ended": func(t *testing.T, _ *farMessages) context.Context {
 			t.Helper()
 			ended, end := context.WithCancel(t.Context())
 			end()
 			return ended
 		},
-		"no layout": func(t *testing.T, f *far) context.Context {
+		"no layout": func(t *testing.T, f *farMessages) context.Context {
 			t.Helper()
 			require.NoError(t, f.rdb.Del(t.Context(), f.queue.Keys().Layout()).Err())
 			return t.Context()

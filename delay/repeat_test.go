@@ -16,18 +16,18 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
-// far is a client whose first connection goes through a proxy that loses
+// farMessages is a client whose first connection goes through a proxy that loses
 // replies; the next ones wait at a gate and then go straight.
-type far struct {
+type farMessages struct {
 	*place
 	client *delay.Client
 	proxy  *testenv.Proxy
 	gate   chan struct{}
 }
 
-func newFar(t *testing.T, opts ...delay.Option) *far {
+func newFar(t *testing.T, opts ...delay.Option) *farMessages {
 	t.Helper()
-	f := &far{place: newPlace(t, kafka), gate: make(chan struct{})}
+	f := &farMessages{place: newPlace(t, kafka), gate: make(chan struct{})}
 	url := testenv.Redis(t)
 	addr := f.rdb.Options().Addr
 	f.proxy = testenv.NewProxy(t, addr)
@@ -59,7 +59,7 @@ func newFar(t *testing.T, opts ...delay.Option) *far {
 const soon = 20 * time.Second
 
 // loadScripts makes Redis know them: a lost reply must not be a lost NOSCRIPT.
-func (f *far) loadScripts(t *testing.T) {
+func (f *farMessages) loadScripts(t *testing.T) {
 	t.Helper()
 	p := newPlace(t, kafka)
 	client := p.client(t)
@@ -71,7 +71,7 @@ func (f *far) loadScripts(t *testing.T) {
 
 // lost makes a call whose first run is executed and its reply lost; between
 // happens before the second run.
-func (f *far) lost(t *testing.T, call func(), counter string, n int64, between func()) {
+func (f *farMessages) lost(t *testing.T, call func(), counter string, n int64, between func()) {
 	t.Helper()
 	f.proxy.SwallowReplies(true)
 	done := make(chan struct{})

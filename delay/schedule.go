@@ -30,7 +30,7 @@ func (c *Client) Schedule(ctx context.Context, m Message, when When, opts ...Cal
 // ScheduleBatch schedules several messages: one result an item, by index. An
 // item's error, as of Schedule, does not fail the others; the batch is not
 // atomic: messages that replace others (see [Request]) are scheduled after the rest of it.
-// The error is that of the whole batch, where no item could be tried.
+// The error is that of the whole batch, if no item could be tried.
 func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
 	ctx, span := c.spans.Begin(ctx)
 	var results []Result
@@ -145,7 +145,7 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 	return accepted, at
 }
 
-// toMessage is the message as it is stored: sealed, where the client has keys.
+// toMessage is the message as it is stored: sealed, if the client has keys.
 func (c *Client) toMessage(m *Message, id string) (message.Message, error) {
 	headers, err := m.headers()
 	stored := message.Message{Queue: c.queue.Name(), ID: id, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body}

@@ -107,7 +107,7 @@ func TestGet(t *testing.T) {
 	require.True(t, due.Equal(info.DueAt))
 }
 
-// TestNewID makes a ULID where there is no ID.
+// TestNewID makes a ULID if there is no ID.
 func TestNewID(t *testing.T) {
 	t.Parallel()
 	client := newPlace(t, kafka).client(t)

@@ -2,10 +2,10 @@ package delay
 
 import "context"
 
-// Scheduler is what a producer calls of a [Client]. Who takes it in the Client's place
-// can be given something else in tests: a queue of package delaytest, or a value that
-// embeds one and answers some call with an error. Who calls one or two of the methods
-// had better declare an interface of these. It gets a method when Client gets one.
+// Scheduler has the methods of a [Client] that a producer calls. Code that takes it instead of a
+// Client can be tested with a queue of package delaytest, or with a value that embeds one and
+// answers some call with an error. Code that calls one or two of the methods should declare its
+// own interface. It gets a method when Client gets one.
 type Scheduler interface {
 	Schedule(ctx context.Context, m Message, when When, opts ...CallOption) (Result, error)
 	ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error)

@@ -37,7 +37,7 @@ func TestSpread(t *testing.T) {
 	require.Equal(t, delay.After(time.Hour), delay.After(time.Hour).Spread(0).For(ref))
 }
 
-// TestSpreadWithoutEnd: what is too far away is refused, also where the sum with the
+// TestSpreadWithoutEnd: what is too far away is refused, also if the sum with the
 // spread is more than a duration holds.
 func TestSpreadWithoutEnd(t *testing.T) {
 	t.Parallel()

@@ -9,9 +9,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// What a client spends on looks for Keys that were forgotten, in messages looked at: a look
-// is a page of each shard, and a queue whose messages are mostly gone when they are asked for
-// must not be read again and again.
+// What a client spends on searches for forgotten Keys, in messages read. A search reads a page
+// of each shard, and a client that mostly asks for missing messages must not read the queue
+// again and again.
 const (
 	lookAtMost   = 1_000 // of those that wait in a shard, and of its dead letters
 	looksAtOnce  = 20_000
@@ -20,16 +20,16 @@ const (
 	lookTakes    = time.Second
 )
 
-// looks is the budget.
-type looks struct {
+// lookBudget limits how many messages such searches read.
+type lookBudget struct {
 	mu    sync.Mutex
 	spent float64
 	as    time.Time
 }
 
-// reserve returns how many messages of each page may be looked at, 0 where there is no
+// reserve returns how many messages of each page may be looked at, 0 if there is no
 // budget, and takes what that may cost.
-func (l *looks) reserve(pages int) (each, cost int) {
+func (l *lookBudget) reserve(pages int) (each, cost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -43,14 +43,14 @@ func (l *looks) reserve(pages int) (each, cost int) {
 	return each, cost
 }
 
-func (l *looks) refund(cost int) {
+func (l *lookBudget) refund(cost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.spent -= float64(cost)
 }
 
-// notFound are the errors of refs for which nothing was found: [ErrNotFound]; or, of one
-// without a Key whose ID is there under some Key, that this is so.
+// notFound are the errors of refs for which nothing was found: [ErrNotFound], or [ErrInvalid] for
+// one without a Key whose ID exists under some Key.
 func (c *Client) notFound(ctx context.Context, refs ...Ref) map[Ref]error {
 	errs, keys := make(map[Ref]error, len(refs)), map[string]string{}
 	for _, ref := range refs {
@@ -74,8 +74,8 @@ func (c *Client) notFound(ctx context.Context, refs ...Ref) map[Ref]error {
 	return errs
 }
 
-// lookUnderKeys fills in under which Keys the ids are there, and tells whether it has seen
-// all that waits or is dead.
+// lookUnderKeys finds the Keys under which the ids exist, and reports whether it has read all
+// waiting and dead messages.
 func (c *Client) lookUnderKeys(ctx context.Context, keys map[string]string) (whole bool) {
 	ctx, cancel := context.WithTimeout(ctx, lookTakes)
 	defer cancel()

@@ -24,7 +24,7 @@ func forgetsKey(t *testing.T, client *delay.Client, id string) map[string]error 
 	}
 }
 
-// TestKeyForgotten has calls that forget the Key say so, where the message waits and where it
+// TestKeyForgotten has calls that forget the Key say so, if the message waits and where it
 // is dead, and leave it alone.
 func TestKeyForgotten(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func (q *Queue) Advance(d time.Duration) []Published {
 }
 
 // next goes on to the next message that is due by the end, and settles it; false
-// where there is none.
+// if there is none.
 func (q *Queue) next(end time.Time) bool {
 	for {
 		q.bridge.mu.Lock()

@@ -3,7 +3,7 @@
 //
 //	func TestTimeout(t *testing.T) {
 //		queue := delaytest.New(t, "orders")
-//		shop := NewShop(queue.Client) // or NewShop(queue), where it takes a delay.Scheduler
+//		shop := NewShop(queue.Client) // or NewShop(queue), if it takes a delay.Scheduler
 //
 //		shop.PlaceOrder(t.Context(), 42)
 //		queue.RequireScheduled("order.timeout", delay.After(30*time.Minute))

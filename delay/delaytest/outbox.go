@@ -74,7 +74,7 @@ type outboxRow struct {
 	headers, body            []byte
 }
 
-// nextRow reads the first pending row behind one; [sql.ErrNoRows] where there is none. The
+// nextRow reads the first pending row behind one; [sql.ErrNoRows] if there is none. The
 // statement needs no dialect: the name of a queue has no quotes.
 func (q *Queue) nextRow(tx DB, table string, after int64) (r outboxRow, err error) {
 	const columns = "id, op, CASE WHEN op = 2 AND revision > 0 THEN revision ELSE due_ms END, created_ms, message_id, message_key, topic, headers, body"

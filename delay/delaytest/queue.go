@@ -147,6 +147,6 @@ func (q *Queue) must(what string, err error) {
 	}
 }
 
-// ctx is for calls that nobody waits for in vain: all is in this process. It outlives
+// ctx is for calls that cannot hang, since all is in this process. It outlives
 // the test's own, for what runs at its end.
 func (q *Queue) ctx() context.Context { return context.WithoutCancel(q.t.Context()) }

@@ -15,7 +15,7 @@ import (
 // that compute it with a clock of their own are a little off.
 const tolerance = time.Second
 
-// AnyTime is for [Queue.RequireScheduled], where it does not matter when. It is an instant
+// AnyTime is for [Queue.RequireScheduled], if it does not matter when. It is an instant
 // that no message is due at, and so no due time that was forgotten, which is refused.
 var AnyTime = delay.At(time.Unix(-1, 0))
 

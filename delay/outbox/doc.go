@@ -15,24 +15,23 @@
 //
 // # Answers
 //
-// [Outbox.Schedule] knows the table only: another message of that identity that
-// Redis has, but the table has not, is found by the bridge, and the row is then
-// refused. So is a topic that the broker could never take, where [Outbox.Schedule]
+// [Outbox.Schedule] sees only the table. If Redis has another message of that
+// identity that the table does not have, the bridge finds it and refuses the row.
+// It also refuses a topic that the broker could never take, if [Outbox.Schedule]
 // does not know the queue's broker, see [WithSink]. [Outbox.Cancel] and
-// [Outbox.Reschedule] return when they are recorded; whether they came in time,
-// [Outbox.Get] tells afterwards. An operation of a higher revision always wins
-// over those before it. Who schedules an identity again after its cancel begins
-// another message, which no operation from before touches.
+// [Outbox.Reschedule] return when they are recorded; [Outbox.Get] tells afterwards
+// whether they came in time. An operation of a higher revision always wins over
+// those before it. To schedule an identity again after its cancel makes another
+// message, which no earlier operation touches.
 //
 // # One message in the place of another
 //
-// What Schedule does with an identity that is taken, [WithConflict] says, or the
-// [delay.Request] of a batch. With [delay.Replace], and where the transaction sees a cancel
-// of the message that is there, its own too, the new message is written as one that takes
-// the place of the other: the bridge cancels that first. While it is being published the new
-// one waits, whatever its due time, until that has ended. So at no moment both are on their way,
-// and the old one's row says how it has ended: cancelled, with a reason where a copy may be
-// out, or published. Cancels and reschedules that are written from then on are about the
+// [WithConflict], or the [delay.Request] of a batch, says what Schedule does with an identity
+// that is taken. With [delay.Replace], or if the transaction sees a cancel of the existing
+// message (its own included), the new message is written as a replacement: the bridge cancels
+// the old one first. While the old one is being published, the new one waits, whatever its due
+// time. So they are never both on their way, and the old one's row says how it ended: cancelled,
+// with a reason if a copy may be out, or published. Later cancels and reschedules are about the
 // new one, a message with a token and a [delay.HeaderUID] of its own.
 //
 // # Locks
@@ -41,20 +40,19 @@
 // transactions that schedule the same identity wait for each other, as with
 // every unique index.
 //
-// MySQL locks more. So Schedule looks first, with a plain read, and inserts only
-// what is not there: a duplicate then makes no other identity wait. Some remain
-// that lock their neighbours in the index until the transaction ends: one that is
-// committed during the call or after the snapshot, and one of a message that is due
-// where the bridge has its row or the server is a MySQL before 8.0.22 or a MariaDB
-// with innodb_snapshot_isolation. A duplicate of a message that is due keeps the
-// bridge from its row as long, so that transaction should end soon.
+// MySQL locks more. So Schedule first reads without a lock, and inserts only missing
+// identities: then a duplicate makes no other identity wait. Some duplicates still lock
+// their neighbours in the index until the transaction ends: one that is committed during
+// the call or after the snapshot, and one of a due message if the bridge has its row or the
+// server is a MySQL before 8.0.22 or a MariaDB with innodb_snapshot_isolation. A duplicate
+// of a due message keeps the bridge from its row for that time, so such a transaction
+// should end soon.
 //
-// Under REPEATABLE READ, the look begins the snapshot where nothing has before, and
-// a message that was cancelled before it was due, after the snapshot, still counts
-// as there. Do not use SERIALIZABLE in MySQL: there plain reads lock, too, wait, and
-// make transactions deadlock which schedule different identities. Who must, gives a
-// [Tx] that has ExecContext only. Schedule does not look then, and each duplicate
-// locks its neighbours.
+// Under REPEATABLE READ, that read begins the snapshot if nothing did before, and a message
+// that was cancelled after the snapshot, before it was due, still counts as existing. Do not
+// use SERIALIZABLE in MySQL: there plain reads lock, too, and transactions that schedule
+// different identities deadlock. If you must, pass a [Tx] that has ExecContext only: then
+// Schedule does not read first, and each duplicate locks its neighbours.
 //
 // # Databases
 //

@@ -60,7 +60,7 @@ func ExampleOutbox_Get() {
 	_ = cameInTime
 }
 
-// Where it knows the brokers, Schedule refuses a wrong topic at once, with
+// If it knows the brokers, Schedule refuses a wrong topic at once, with
 // delay.ErrInvalid, however far the due time.
 func ExampleWithSink() {
 	box := outbox.New(outbox.PostgreSQL, outbox.WithSink("orders", outbox.Kafka), outbox.WithSink("mails", outbox.NATS))

@@ -15,29 +15,29 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
-// counting is a transaction that tells how much its statements read: rows, or blocks in
+// readCounter is a transaction that tells how much its statements read: rows, or blocks in
 // PostgreSQL.
-type counting struct {
+type readCounter struct {
 	t        *testing.T
 	tx       *sql.Tx
 	postgres bool
 	read     int
 }
 
-func (*counting) Commit() error { return nil }
+func (*readCounter) Commit() error { return nil }
 
-func (c *counting) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+func (c *readCounter) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	c.explain(ctx, query, args)
 	return c.tx.ExecContext(ctx, query, args...)
 }
 
-func (c *counting) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+func (c *readCounter) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	c.explain(ctx, query, args)
 	return c.tx.QueryRowContext(ctx, query, args...)
 }
 
 // explain counts what a statement reads, and takes back what it writes.
-func (c *counting) explain(ctx context.Context, query string, args []any) {
+func (c *readCounter) explain(ctx context.Context, query string, args []any) {
 	if !c.postgres {
 		return
 	}
@@ -54,7 +54,7 @@ func (c *counting) explain(ctx context.Context, query string, args []any) {
 		}
 		first = false // It holds those of all that is below.
 		for _, n := range found[1:] {
-			blocks, _ := strconv.Atoi(n) // Nothing where there were none.
+			blocks, _ := strconv.Atoi(n) // Nothing if there were none.
 			c.read += blocks
 		}
 	}
@@ -64,7 +64,7 @@ func (c *counting) explain(ctx context.Context, query string, args []any) {
 }
 
 // count runs a call.
-func (c *counting) count(ctx context.Context, call func(outbox.Tx) error) {
+func (c *readCounter) count(ctx context.Context, call func(outbox.Tx) error) {
 	if c.postgres {
 		require.NoError(c.t, call(c))
 		return
@@ -75,7 +75,7 @@ func (c *counting) count(ctx context.Context, call func(outbox.Tx) error) {
 }
 
 // handled is how many rows the session has read until now, in MySQL.
-func (c *counting) handled(ctx context.Context) (read int) {
+func (c *readCounter) handled(ctx context.Context) (read int) {
 	rows, err := c.tx.QueryContext(ctx, "SHOW SESSION STATUS WHERE Variable_name LIKE 'Handler_read%' OR Variable_name = 'Handler_icp_attempts'")
 	require.NoError(c.t, err)
 	for rows.Next() {
@@ -120,7 +120,7 @@ func TestHistoryCostsNothing(t *testing.T) {
 				} {
 					tx, err := db.BeginTx(t.Context(), nil)
 					require.NoError(t, err)
-					counted := &counting{t: t, tx: tx, postgres: postgres}
+					counted := &readCounter{t: t, tx: tx, postgres: postgres}
 					counted.count(t.Context(), call)
 					require.NoError(t, tx.Rollback())
 					read[name] = counted.read

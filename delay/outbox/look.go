@@ -11,8 +11,8 @@ import (
 
 const identityColumns = 3
 
-// present reads the present of a live row and locks it, unless somebody else has,
-// such as the relay. It finds nothing where that cannot be: MySQL before 8.0.22
+// present reads the present of a live row and locks it, unless another transaction has,
+// such as the relay's. It finds nothing where that is impossible: MySQL before 8.0.22
 // wants more rights than a producer has, and takes it all for comments, as each
 // database takes the other's words; MariaDB with innodb_snapshot_isolation, which
 // 11.6.2 made the default, would end the transaction.

@@ -17,8 +17,8 @@ const mergeMargin = time.Minute
 // merged is the column revision of an operation: of a reschedule that others may be merged
 // into, the due time in force, in the place of that in due_ms; in no index has it an entry.
 // 0 is that of all others: the relay has noted that it may try it. What a relay may have tried
-// is changed no more: Redis may have done it, and nobody know. See docs/model/Merge.tla.
-func (o *Outbox) merged(op int, d due) string {
+// is changed no more: Redis may have applied it without our knowing. See docs/model/Merge.tla.
+func (o *Outbox) merged(op int, d dueTime) string {
 	ms := d.ms
 	if !d.relative {
 		ms = time.Until(time.UnixMilli(d.ms)).Milliseconds()
@@ -30,7 +30,7 @@ func (o *Outbox) merged(op int, d due) string {
 }
 
 // constant is a due time without an argument.
-func (o *Outbox) constant(d due) string {
+func (o *Outbox) constant(d dueTime) string {
 	ms := strconv.FormatInt(max(1, d.ms), 10)
 	if d.relative {
 		return o.now() + " + " + ms
@@ -51,7 +51,7 @@ func lastOfEach(list []operation) []operation {
 }
 
 // mergeReschedules writes the due times of a chunk into the pending reschedules of their
-// messages, and inserts those that have none or where that is locked: nobody waits here.
+// messages, and inserts those that have none or whose is locked, so it never waits.
 func (o *Outbox) mergeReschedules(ctx context.Context, tx Tx, queue string, op int, list []operation) error {
 	if o.dialect == MySQL {
 		return o.mergeByNumber(ctx, tx, queue, op, list)

@@ -84,7 +84,7 @@ func TestMergeWaitsForNobody(t *testing.T) {
 		require.NoError(t, reschedule(db))
 		relay, err := db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		t.Cleanup(func() { _ = relay.Rollback() }) // Nothing, where it was committed.
+		t.Cleanup(func() { _ = relay.Rollback() }) // Nothing, if it was committed.
 		byID := fmt.Sprintf(" WHERE id = %d", db.number(t, "SELECT id FROM delay_outbox WHERE op = 2"))
 		run(t, relay, "SELECT id FROM delay_outbox"+byID+" FOR UPDATE")
 		one, other := db.beginAt(t, level), db.beginAt(t, level)

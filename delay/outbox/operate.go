@@ -22,7 +22,7 @@ func (o *Outbox) Cancel(ctx context.Context, tx Tx, queue string, ref delay.Ref)
 
 // CancelBatch is [Outbox.Cancel] of several messages: one result an item, by index. What
 // is invalid leaves its mates written. The rows are written in the order of their keys and
-// ids, so that two batches never deadlock. The error is nil where every item was written.
+// ids, so that two batches never deadlock. The error is nil if every item was written.
 func (o *Outbox) CancelBatch(ctx context.Context, tx Tx, queue string, refs []delay.Ref) ([]delay.Result, error) {
 	changes := make([]Change, len(refs))
 	for i, ref := range refs {
@@ -61,7 +61,7 @@ func only(results []delay.Result, err error) error {
 type operation struct {
 	ref   delay.Ref
 	token string
-	due   due
+	due   dueTime
 }
 
 // operate inserts operations of one kind.

@@ -194,10 +194,10 @@ func TestGetTellsTheState(t *testing.T) {
 	})
 }
 
-// onlyExec is a transaction that cannot read.
-type onlyExec struct{ outbox.Tx }
+// blindTx is a transaction that cannot read.
+type blindTx struct{ outbox.Tx }
 
-func (o onlyExec) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+func (o blindTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return o.Tx.ExecContext(ctx, query, args...)
 }
 
@@ -206,7 +206,7 @@ func TestOnlyExec(t *testing.T) {
 	forEach(t, func(t *testing.T, db *database) {
 		box := outbox.New(db.dialect)
 		inner := db.begin(t)
-		tx := onlyExec{inner}
+		tx := blindTx{inner}
 		results, err := box.ScheduleBatch(t.Context(), tx, "orders", []delay.Request{
 			{Message: first, When: delay.After(0)}, {Message: first, When: delay.After(0)}, {Message: delay.Message{ID: "n", Topic: "t"}, When: delay.After(0)},
 		})

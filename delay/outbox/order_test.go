@@ -57,7 +57,7 @@ func writeBatch(ctx context.Context, db *database, box *outbox.Outbox, batch []d
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = tx.Rollback() }()                      // Nothing, where it was committed.
+	defer func() { _ = tx.Rollback() }()                      // Nothing, if it was committed.
 	results, _ := box.ScheduleBatch(ctx, tx, "orders", batch) // Of duplicates, too.
 	for i, result := range results {
 		switch {

@@ -32,7 +32,7 @@ const (
 type Outbox struct {
 	dialect Dialect
 	options
-	// err is what is wrong with the options; every call returns it.
+	// err is the error of the options; every call returns it.
 	err error
 	// queues are those that were pushed to, by name, with their layouts.
 	queues sync.Map
@@ -52,7 +52,7 @@ type options struct {
 	notify   bool
 	merges   bool
 	sinks    map[string]Sink // by queue
-	added    added
+	added    extras
 
 	rdb          redis.UniversalClient
 	prefix       string
@@ -62,8 +62,8 @@ type options struct {
 	}
 }
 
-// added is what a message gets on its way into the table.
-type added struct {
+// extras is what the outbox adds to a message on its way into the table.
+type extras struct {
 	tracers   trace.TracerProvider
 	keys      *delay.Keyring
 	encrypted bool
@@ -87,12 +87,11 @@ func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes
 // that is not published or cancelled: [delay.Reject], the default, [delay.Keep] or
 // [delay.Replace]. A [delay.Request] may have its own.
 //
-// Replace takes the place of that message. The bridge cancels it first, and the new one is
-// on its way only then; while the old one is being published, the new one waits until that
-// has ended. Bridges of a version without Replace refuse such rows: upgrade them before.
-// Until the bridge has seen to a Replace, the table has no message of it that a Schedule
-// could meet. Where the old message is published before that, a later Schedule succeeds, and
-// its message is the one that is replaced.
+// Replace replaces that message. The bridge cancels it first, and only then is the new one on
+// its way; while the old one is being published, the new one waits. Bridges of a version without
+// Replace refuse such rows: upgrade them first. Until the bridge has handled a Replace, the
+// table has no message of it that a Schedule could conflict with. If the old message is
+// published before that, a later Schedule succeeds, and its message is the one that is replaced.
 func WithConflict(c delay.Conflict) Option {
 	return func(o *options) {
 		if o.conflict = c; c == delay.AsClient {
@@ -101,22 +100,22 @@ func WithConflict(c delay.Conflict) Option {
 	}
 }
 
-// WithMerge has [Outbox.Reschedule] write its due time into the row of the reschedule before
-// it, where the bridge has not begun with that: a timeout that is pushed on again and again
-// costs one row, not one each time. Then both have one row, and one answer.
+// WithMerge makes [Outbox.Reschedule] write its due time into the row of the reschedule before
+// it, if the bridge has not begun with that: a timeout that is postponed again and again costs
+// one row, not one each time. Then both have one row, and one answer.
 //
-// The row stays locked until the transaction ends, and so long the bridge does not see to the
-// earlier reschedule. Hence it is merged only where neither the message nor that is due within a
-// minute; where nobody else has the row locked; and in PostgreSQL at READ COMMITTED only,
-// in MariaDB without innodb_snapshot_isolation, so that no call fails for it. In all other
-// cases there is another row. Producers need UPDATE on the table. Bridges of a version
-// without it must have been upgraded before.
+// The row stays locked until the transaction ends, and until then the bridge cannot apply the
+// earlier reschedule. So it merges only if neither the message nor that reschedule is due within
+// a minute, if no one else has locked the row, and, so that no call fails for it, in PostgreSQL
+// only at READ COMMITTED and in MariaDB only without innodb_snapshot_isolation. In all other
+// cases it adds a row. Producers need UPDATE on the table. Upgrade bridges of a version without
+// it first.
 func WithMerge() Option { return func(o *options) { o.merges = true } }
 
 // WithSink says which broker a queue's messages go to, so that [Outbox.Schedule]
 // refuses what that broker could never take; else the bridge refuses the row soon
-// after the commit. [Outbox.Track] with [WithRedis] finds it out by itself. It is
-// given once a queue.
+// after the commit. [Outbox.Track] with [WithRedis] reads it from Redis. Give it once
+// per queue.
 func WithSink(queue string, sink Sink) Option {
 	return func(o *options) {
 		if o.sinks == nil {
@@ -132,7 +131,7 @@ func WithSink(queue string, sink Sink) Option {
 func WithNotify() Option { return func(o *options) { o.notify = true } }
 
 // WithRedis is for [Outbox.Track]: the Redis of the bridge, and the prefix of all
-// its keys, "delay" where it is empty. What Redis says of a queue there, its sink and
+// its keys, "delay" if it is empty. What Redis says of a queue there, its sink and
 // size limit, counts for every [Outbox.Schedule] of the next minute.
 func WithRedis(rdb redis.UniversalClient, prefix string) Option {
 	return func(o *options) { o.rdb, o.prefix = rdb, prefix }
@@ -142,9 +141,9 @@ func WithRedis(rdb redis.UniversalClient, prefix string) Option {
 // bridge. The default is an hour, as the bridge's.
 func WithHorizon(d time.Duration) Option { return func(o *options) { o.horizon = d } }
 
-// WithCompensation is for [Outbox.Track]: what could not be written to Redis is
-// told to the bridge through the broker. The bridge would find the row anyway;
-// this only is sooner where the database is under load.
+// WithCompensation is for [Outbox.Track]: messages that could not be written to Redis
+// are sent to the bridge through the broker. The bridge finds the row anyway; this is
+// only sooner if the database is under load.
 func WithCompensation(publish Publisher) Option {
 	return func(o *options) { o.compensation.publish = publish }
 }
@@ -161,14 +160,14 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *options) { o.added.tracers = p }
 }
 
-// WithEncryption has bodies encrypted before they are written into a row; see
+// WithEncryption encrypts bodies before they are written into a row; see
 // [delay.WithEncryption].
 func WithEncryption(keys *delay.Keyring) Option {
 	return func(o *options) { o.added.keys, o.added.encrypted = keys, true }
 }
 
-// New returns an outbox. It does no I/O. What is wrong with its options, every
-// call reports as [delay.ErrInvalid].
+// New returns an outbox. It does no I/O. Every call reports an error of the options as
+// [delay.ErrInvalid].
 func New(dialect Dialect, opts ...Option) *Outbox {
 	o := &Outbox{dialect: dialect, options: options{
 		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour, conflict: delay.Reject,

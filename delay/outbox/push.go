@@ -15,11 +15,10 @@ var errAway = errors.New("redis did not answer before the commit")
 // pushPatience is how long a push waits for Redis: its caller has others waiting.
 const pushPatience = 2 * time.Second
 
-// Push brings what was scheduled to Redis. Call it when the commit has
-// succeeded, and only then; a second call does nothing. An error is no reason
-// for anything but a log line, as the bridge does what is left: it means that
-// some messages are neither in Redis nor told to the bridge by
-// [WithCompensation]. A queue's messages are written within two seconds, and ten
+// Push brings the scheduled messages to Redis. Call it only after the commit has
+// succeeded; a second call does nothing. An error means that some messages are
+// neither in Redis nor sent to the bridge by [WithCompensation]. It deserves a log
+// line and nothing more, since the bridge finds the rows. A queue's messages are written within two seconds, and ten
 // of [Outbox.Track], or not at all.
 //
 // The error is [delay.ErrInvalid] without [WithRedis].
@@ -57,7 +56,7 @@ func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) err
 	return errors.Join(errs...)
 }
 
-// put returns an error a row, by index, nil where there is nothing more to do:
+// put returns an error a row, by index, nil if there is nothing more to do:
 // what became of a row otherwise than by an error is the bridge's to record.
 func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []error {
 	deadline := t.since.Add(pushTime)

@@ -28,20 +28,20 @@ const (
 
 // Schedule writes a message into the transaction: the bridge publishes it when it
 // is due, once the transaction is committed. An empty ID becomes a new ULID. The
-// ref is filled also where there is an error.
+// ref is filled also if there is an error.
 //
 // [delay.After] counts from the database's clock at the call; due times may lie
-// up to the year 9999. The errors are [delay.ErrDuplicate] where the table has a
+// up to the year 9999. The errors are [delay.ErrDuplicate] if the table has a
 // message of that identity that is not published or cancelled, with which
 // nothing was written and the transaction can go on, unless [WithConflict] says
-// otherwise; [delay.ErrInvalid], and those of the database. Where the transaction sees a
+// otherwise; [delay.ErrInvalid], and those of the database. If the transaction sees a
 // cancel of that message, also one of its own, the new message comes after it, whatever the
 // conflict policy. Should two transactions do that at once after one cancel, the bridge
 // refuses the second, and the row's reason says so; to have the last one win, use
 // [delay.Replace].
 //
 // A topic or header that the queue's broker could never take
-// is ErrInvalid where that broker is known, see [WithSink].
+// is ErrInvalid if that broker is known, see [WithSink].
 //
 // In PostgreSQL at REPEATABLE READ and SERIALIZABLE, a duplicate that was committed
 // after the transaction's snapshot is no ErrDuplicate but a serialization failure,
@@ -58,7 +58,7 @@ func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Mess
 
 // ScheduleBatch is [Outbox.Schedule] of several messages: one result an item, by
 // index. An item that is a duplicate or invalid leaves its mates written. The
-// error is nil where every message was written. The rows are written in the order of
+// error is nil if every message was written. The rows are written in the order of
 // their keys and ids, so that two batches never deadlock; several calls in one
 // transaction may, unless the caller keeps such an order.
 func (o *Outbox) ScheduleBatch(ctx context.Context, tx Tx, queue string, requests []delay.Request) ([]delay.Result, error) {
@@ -108,9 +108,9 @@ type row struct {
 	message *message.Message
 	token   string
 	headers any // JSON, or nil
-	due     due
+	due     dueTime
 	tried   bool
-	// newID says that the identity was made here, so that nobody else has it.
+	// newID says that the identity was made here, so that no one else has it.
 	newID    bool
 	conflict delay.Conflict
 	result   *delay.Result
@@ -120,8 +120,8 @@ type row struct {
 	target sql.NullInt64
 }
 
-// due is a due time, or a delay that the database adds to its clock.
-type due struct {
+// dueTime is a due time, or a delay that the database adds to its clock.
+type dueTime struct {
 	ms       int64
 	relative bool
 }
@@ -130,9 +130,9 @@ type due struct {
 var latest = time.Date(10000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // resolve checks a due time and rounds it up to milliseconds.
-func resolve(when delay.When) (due, error) {
+func resolve(when delay.When) (dueTime, error) {
 	if err := when.Check(); err != nil {
-		return due{}, err
+		return dueTime{}, err
 	}
 	at, absolute := when.Instant()
 	if !absolute {
@@ -141,16 +141,16 @@ func resolve(when delay.When) (due, error) {
 		if d%time.Millisecond > 0 {
 			ms++
 		}
-		return due{ms: ms, relative: true}, nil
+		return dueTime{ms: ms, relative: true}, nil
 	}
 	if at.Before(time.UnixMilli(0)) || !at.Before(latest) {
-		return due{}, invalid("due", "at "+at.Format(time.RFC3339), "from 1970 to 9999")
+		return dueTime{}, invalid("due", "at "+at.Format(time.RFC3339), "from 1970 to 9999")
 	}
 	ms := at.UnixMilli()
 	if time.UnixMilli(ms).Before(at) {
 		ms++
 	}
-	return due{ms: ms}, nil
+	return dueTime{ms: ms}, nil
 }
 
 // traced is schedule, with a span.
@@ -167,8 +167,8 @@ func (o *Outbox) traced(ctx context.Context, tx Tx, queue string, requests []del
 	return err
 }
 
-// schedule inserts what is valid. The error is the database's, or one of the
-// whole call; what is wrong with an item is in its result.
+// schedule inserts the valid items. The error is the database's, or one of the
+// whole call; an item's error is in its result.
 func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []delay.Request, results []delay.Result, spans *tracing.Schedules) error {
 	if err := o.ready(tx, queue); err != nil {
 		return err
@@ -219,9 +219,9 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	return nil
 }
 
-// inOrder are the items in the order of their identities. Whoever writes several rows does
-// so in this order: two transactions that write the same ones wait for each other, and do
-// not deadlock.
+// inOrder are the items in the order of their identities. All code that writes several rows
+// uses this order, so two transactions that write the same rows wait for each other and do not
+// deadlock.
 func inOrder(results []delay.Result) []int {
 	order := make([]int, len(results))
 	for i := range order {
@@ -233,7 +233,7 @@ func inOrder(results []delay.Result) []int {
 	return order
 }
 
-// toMessage is the message as it is stored: sealed, where the outbox has keys.
+// toMessage is the message as it is stored: sealed, if the outbox has keys.
 func (o *Outbox) toMessage(queue string, m *delay.Message, ref delay.Ref) (*message.Message, error) {
 	headers, err := message.WithTags(m.Headers, m.Tags)
 	if err == nil {
@@ -276,7 +276,7 @@ func (o *Outbox) newRow(ctx context.Context, spans *tracing.Schedules, queue str
 	return r, nil
 }
 
-// chunks cuts rows into what goes into one statement. Where rows cannot be read,
+// chunks cuts rows into what goes into one statement. If rows cannot be read,
 // each goes alone, for the count of inserted rows to tell what was a duplicate.
 func chunks(rows []*row, many bool) func(yield func([]*row) bool) {
 	return func(yield func([]*row) bool) {
@@ -382,7 +382,7 @@ func sqlNumber(n sql.NullInt64) string {
 	return "NULL"
 }
 
-func (o *Outbox) dueSQL(d due) string {
+func (o *Outbox) dueSQL(d dueTime) string {
 	if d.relative {
 		return o.now() + " + " + o.number()
 	}

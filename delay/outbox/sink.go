@@ -40,12 +40,11 @@ type limits struct {
 	topics  message.Topics
 }
 
-// layoutTrust is how old what Redis has said of a queue may be to refuse a message by
-// it: its sink may be another by now. Who schedules through a [Tracked] asks every ten
-// seconds.
+// layoutTrust is the oldest layout by which a message is refused: the queue's sink may have
+// changed since. A [Tracked] reads the layout every ten seconds.
 const layoutTrust = time.Minute
 
-// limits are those that are known without asking anybody.
+// limits are those that are known without a call.
 func (o *Outbox) limits(queue string) limits {
 	l := limits{sink: message.SinkType(o.sinks[queue]), maxSize: o.maxSize}
 	if q, ok := o.queues.Load(queue); ok {

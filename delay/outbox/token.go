@@ -28,7 +28,7 @@ type tokens struct {
 // All outboxes of the process count together.
 var processTokens tokens
 
-// next returns the token for an instant. Where the clock stands still or goes
+// next returns the token for an instant. If the clock stands still or goes
 // back, it counts on.
 func (t *tokens) next(now time.Time) string {
 	t.mu.Lock()

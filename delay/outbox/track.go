@@ -12,7 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// How much a [Tracked] remembers. What is beyond is left to the bridge.
+// How much a [Tracked] remembers. Further messages are left to the bridge.
 const (
 	trackedRows  = 1000
 	trackedBytes = 16 << 20
@@ -27,13 +27,13 @@ const (
 	pinAgain    = 5 * time.Second
 )
 
-// Tracked is a transaction that remembers what was scheduled through it, so that
-// [Tracked.Push] can bring it to Redis sooner than the bridge would. As its
+// Tracked is a transaction that remembers the messages scheduled through it, so that
+// [Tracked.Push] can bring them to Redis sooner than the bridge would. Like its
 // transaction, it is for one goroutine at a time.
 type Tracked struct {
 	tx  Tx
 	box *Outbox
-	// since is when it was made; what is pushed is refused pushTime later.
+	// since is when it was made; a push is refused pushTime later.
 	since time.Time
 	rows  []trackedRow
 	bytes int
@@ -81,14 +81,14 @@ func (t *Tracked) prepare(ctx context.Context, r *row) error {
 		if err := t.readClock(ctx); err != nil {
 			return t.box.failed("read clock", err)
 		}
-		r.due = due{ms: t.clock + time.Since(t.clockAt).Milliseconds() + 1 + r.due.ms}
+		r.due = dueTime{ms: t.clock + time.Since(t.clockAt).Milliseconds() + 1 + r.due.ms}
 	}
 	r.tried = time.UnixMilli(r.due.ms).Before(time.Now().Add(t.box.horizon))
 	return nil
 }
 
 // pin remembers the queue as it is before the commit, and so knows what it takes: a
-// push is refused where Redis has lost something since, for with it went what had
+// push is refused if Redis has lost something since, for with it went what had
 // become of the message.
 func (t *Tracked) pin(ctx context.Context, queue string) {
 	if _, done := t.pins[queue]; done || t.box.rdb == nil {

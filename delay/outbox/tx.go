@@ -50,7 +50,7 @@ func canRead(tx DB) bool {
 	}
 }
 
-// scanRow reads one row; [sql.ErrNoRows] where there is none.
+// scanRow reads one row; [sql.ErrNoRows] if there is none.
 func (o *Outbox) scanRow(ctx context.Context, tx DB, query string, args []any, dest ...any) error {
 	query = o.bind(query)
 	switch tx := tx.(type) {

@@ -100,7 +100,7 @@ func (c checker) poller() {
 
 func (c checker) queue(path string, queue Queue) {
 	_, ok := c.config.Sinks[queue.Sink]
-	// Without any sink that is what is reported.
+	// Without any sink, only that is reported.
 	if !ok && len(c.config.Sinks) > 0 && !c.reported(path+".sink") && !c.reported("sinks."+queue.Sink) {
 		known := strings.Join(slices.Sorted(maps.Keys(c.config.Sinks)), ", ")
 		c.add(path+".sink", "%q is no sink, there are: %s", queue.Sink, known)

@@ -15,8 +15,8 @@ func (c checker) redis() {
 	if redis.Mode == Standalone && !c.reported(path+".url") {
 		c.redisURL(path, redis)
 	}
-	kind.CheckAddresses(under{c, path}, "sentinels", redis.Sentinels)
-	kind.CheckAddresses(under{c, path}, "addrs", redis.Addrs)
+	kind.CheckAddresses(scopedChecker{c, path}, "sentinels", redis.Sentinels)
+	kind.CheckAddresses(scopedChecker{c, path}, "addrs", redis.Addrs)
 	c.files(path, reflect.ValueOf(redis))
 	c.tls(path+".tls", redis.TLS)
 }
@@ -50,23 +50,25 @@ func (c checker) sink(path string, sink Sink) {
 	c.tls(path+".tls", sink.TLS)
 	if settings := sink.Settings(""); settings != nil {
 		c.files(path, reflect.ValueOf(sink))
-		settings.Check(under{c, path})
+		settings.Check(scopedChecker{c, path})
 	}
 }
 
-// under is what is wrong below a path, for who does not know where it is.
-type under struct {
+// scopedChecker collects the problems below a path, for code that does not know the path.
+type scopedChecker struct {
 	checker
 	path string
 }
 
 // Add implements [kind.Problems].
-func (u under) Add(key, format string, args ...any) {
+func (u scopedChecker) Add(key, format string, args ...any) {
 	u.add(strings.TrimSuffix(u.path+"."+key, "."), format, args...)
 }
 
 // Has implements [kind.Problems].
-func (u under) Has(key string) bool { return u.reported(strings.TrimSuffix(u.path+"."+key, ".")) }
+func (u scopedChecker) Has(key string) bool {
+	return u.reported(strings.TrimSuffix(u.path+"."+key, "."))
+}
 
 // files checks that the files can be read that the keys of a section name.
 func (c checker) files(path string, section reflect.Value) {

@@ -66,7 +66,7 @@ type Redis struct {
 	SentinelPassword     secret.Secret `yaml:"sentinel_password" only:"sentinel" doc:"The password at the sentinels."`
 	SentinelPasswordFile string        `yaml:"sentinel_password_file" only:"sentinel" file:"true" doc:"File that holds the password at the sentinels."`
 
-	// TLS is nil where the section is missing. It turns TLS on in every mode.
+	// TLS is nil if the section is missing. It turns TLS on in every mode.
 	TLS         *tlsclient.Files `yaml:"tls" doc:"Turns TLS on, and says how. An empty section verifies against the system's roots."`
 	DialTimeout time.Duration    `yaml:"dial_timeout" default:"2s" doc:"Limit for making a connection."`
 	Timeout     time.Duration    `yaml:"timeout" default:"2s" doc:"Limit for one read or write."`
@@ -90,7 +90,7 @@ type Queue struct {
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must have confirmed a claim before it is published, and a row's message before the row says so: nothing more than Redis' memory, replicas, or the disk (fsync)."`
 	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm."`
-	// Compensation is as given; [Config.CompensationTopic] has what is in force.
+	// Compensation is as given; [Config.CompensationTopic] is the topic in force.
 	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name, if there is an outbox. off: none."`
 }
 
@@ -118,7 +118,7 @@ type Admin struct {
 	Listen string `yaml:"listen" default:"127.0.0.1:8080" doc:"Address of the listener with the API, /livez, /readyz and /metrics. Empty: none."`
 	Probes string `yaml:"probes" default:"" doc:"Address of a second listener that has only /livez, /readyz and /metrics. Empty: none."`
 	Auth   Auth   `yaml:"auth" doc:"Who may use the API."`
-	// TLS is nil where the section is missing. It is for Listen, not for Probes.
+	// TLS is nil if the section is missing. It is for Listen, not for Probes.
 	TLS      *tlsserver.Files `yaml:"tls" doc:"Turns TLS on for admin.listen, and says how."`
 	ReadOnly bool             `yaml:"read_only" default:"false" doc:"Refuse everything in the API that changes something."`
 	// LameDuck is for load balancers, which take some seconds to hear of /readyz.
@@ -136,7 +136,7 @@ type Encryption struct {
 	ShowBodies bool   `yaml:"show_bodies" default:"false" doc:"Show encrypted bodies, too, in the API and the console, to everybody who may see the message."`
 }
 
-// Log says what is logged.
+// Log configures the log.
 type Log struct {
 	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error" doc:"Least level that is logged."`
 	Format string `yaml:"format" default:"auto" enum:"auto,text,json" doc:"Form of a line. auto: text on a terminal, else JSON."`

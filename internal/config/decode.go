@@ -27,7 +27,7 @@ type remover interface {
 	removed(key string) string
 }
 
-// structure fills a section. node is nil where the file does not have it.
+// structure fills a section. node is nil if the file does not have it.
 func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 	nodes := d.mapping(path, node)
 	all := fieldsOf(v.Type())
@@ -183,8 +183,8 @@ func (d *decoder) alone(path string, node *yaml.Node, v reflect.Value, f field) 
 	v.SetMapIndex(reflect.ValueOf(f.single), element)
 }
 
-// isSingle reports whether a section, where an object or a map of named ones
-// may be, is the object: it has a value that is no section itself.
+// isSingle reports whether a section that may be an object or a map of named ones is the
+// object: it has a value that is no section itself.
 func isSingle(node *yaml.Node) bool {
 	node = resolve(node)
 	if node == nil || node.Kind != yaml.MappingNode || len(node.Content) == 0 {

@@ -43,7 +43,7 @@ type field struct {
 }
 
 // fieldsOf returns the keys of a section in their order. Those of a struct that is inline
-// are the section's own, and where that struct is of some variants only, so are its keys:
+// are the section's own, and if that struct is of some variants only, so are its keys:
 // variants may have keys of one name. The key that tells the variant, unless it lists its
 // values, has those of the structs.
 func fieldsOf(section reflect.Type) []field {

@@ -104,7 +104,7 @@ func (p parser) parse(data []byte, environ []string) (*Config, error) {
 	return config, nil
 }
 
-// document parses the YAML and returns its root, nil where it is empty.
+// document parses the YAML and returns its root, nil if it is empty.
 func document(data []byte, found *problems) *yaml.Node {
 	if line := badLine(data); line > 0 {
 		found.addAt(place{line: line}, "", "has a control character or is not UTF-8")
@@ -163,7 +163,7 @@ func addSyntax(data []byte, err error, found *problems) {
 }
 
 // brokenLine returns the line after the longest part of the file that is valid
-// by itself; 0 where the file is so large that this would take long.
+// by itself; 0 if the file is so large that this would take long.
 func brokenLine(data []byte) int {
 	const budget = 16 << 20 // bytes to parse, about half a second
 	if bytes.Count(data, []byte("\n"))*len(data) > budget {

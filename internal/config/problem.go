@@ -10,13 +10,13 @@ import (
 
 // Problem is one thing that is wrong with a configuration.
 type Problem struct {
-	// Line in the file, from 1; 0 where an environment variable gave the value.
+	// Line in the file, from 1; 0 if an environment variable gave the value.
 	Line int
 	// Env is the name of that variable.
 	Env string
-	// Key is the path of the key, its parts joined by dots; empty where the file is no YAML.
+	// Key is the path of the key, its parts joined by dots; empty if the file is no YAML.
 	Key string
-	// Text says what is wrong: the value and what is allowed. It holds no secret.
+	// Text is the problem: the value and the limit. It holds no secret.
 	Text string
 }
 
@@ -38,7 +38,7 @@ type place struct {
 	env  string
 }
 
-// problems collects what is wrong, and knows where each key was given.
+// problems collects the problems, and knows where each key was given.
 type problems struct {
 	list   []*Problem
 	places map[string]place
@@ -53,7 +53,7 @@ func newProblems() *problems {
 }
 
 // add reports a problem of the key at a path. The place is that of the key
-// itself or, where it was not given, of the section that should hold it.
+// itself or, if it was not given, of the section that should hold it.
 func (p *problems) add(path, format string, args ...any) {
 	p.addAt(p.place(path), path, format, args...)
 }

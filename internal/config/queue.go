@@ -11,7 +11,7 @@ import (
 )
 
 // Late is how late a message may be published, counted from its due time, and what
-// becomes of one that is later. After is 0 where there is no limit.
+// becomes of one that is later. After is 0 if there is no limit.
 type Late struct {
 	After time.Duration      `yaml:"after" doc:"How long after its due time a message may be published. Without it there is no limit."`
 	Then  message.LateAction `yaml:"then" default:"publish" enum:"publish,dead,drop" doc:"What becomes of a message that is later: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
@@ -38,7 +38,7 @@ const (
 	BudgetWarn   BudgetPolicy = "warn"
 )
 
-// History limits what is remembered of messages that have ended. Count 0 is nothing.
+// History limits how many ended messages are remembered, and how long. Count 0 is none.
 type History struct {
 	Count int           `yaml:"count" default:"0" min:"0" max:"100000000" doc:"Most messages that are remembered, over all shards; each shard has its even part. 0: none."`
 	Age   time.Duration `yaml:"age" default:"24h" min:"1s" doc:"How long a message is remembered."`
@@ -46,7 +46,7 @@ type History struct {
 
 // Canary says where the bridge sends messages of its own through the queue.
 type Canary struct {
-	// Topic is empty where there is no canary.
+	// Topic is empty if there is no canary.
 	Topic string        `yaml:"topic" doc:"Where canaries are published: a topic of their own, whose consumers need not do anything. Without it there are none."`
 	Every time.Duration `yaml:"every" default:"30s" min:"1s" max:"5m" doc:"How often one is sent, by one of the instances; none is while the one before it waits."`
 }

@@ -25,7 +25,7 @@ func Check(ctx context.Context, rdb redis.UniversalClient, want Want) []check.Fi
 	if err != nil {
 		return []check.Finding{failed("", err)}
 	}
-	all := make([]seen, len(nodes))
+	all := make([]observation, len(nodes))
 	var looking sync.WaitGroup
 	for i, n := range nodes {
 		looking.Go(func() { all[i] = n.look(ctx, want) })
@@ -87,7 +87,7 @@ func nodesOf(ctx context.Context, rdb redis.UniversalClient, want Want) ([]node,
 }
 
 // apart is the finding of nodes whose clocks differ.
-func apart(all []seen) []check.Finding {
+func apart(all []observation) []check.Finding {
 	var offs []time.Duration
 	for _, s := range all {
 		if s.hasClock {

@@ -13,7 +13,7 @@ const (
 )
 
 // misplaced is the finding of a server that is not what redis.mode says, so that
-// nothing else about it matters; nil where it is.
+// nothing else about it matters; nil if it is.
 func (i Info) misplaced(mode string) *check.Finding {
 	f := check.Finding{Level: check.Error, Code: "redis_mode"}
 	switch {
@@ -35,7 +35,7 @@ func (i Info) misplaced(mode string) *check.Finding {
 // Memory is how many bytes Redis takes, and may take; 0 is no limit.
 func (i Info) Memory() (used, limit int64) { return i.number("used_memory"), i.number("maxmemory") }
 
-// state is what is wrong with a Redis at the moment.
+// state returns the present problems of a Redis.
 func (i Info) state() []check.Finding {
 	used, limit := i.Memory()
 	rss, all := i.number("used_memory_rss"), i.number("total_system_memory")
@@ -81,7 +81,7 @@ func (i Info) state() []check.Finding {
 	)...)
 }
 
-// disk is what is wrong with the persistence at the moment.
+// disk returns the present problems of the persistence.
 func (i Info) disk() []check.Finding {
 	return found(
 		when(i["loading"] == "1", check.Finding{

@@ -33,17 +33,17 @@ type node struct {
 	addr, key, channel string
 }
 
-// seen is what was learnt of a node.
-type seen struct {
+// observation is what the check has learnt of a node.
+type observation struct {
 	findings []check.Finding
-	// off is how far its clock is ahead of ours, where it told the time.
+	// off is how far its clock is ahead of ours, if it told the time.
 	off      time.Duration
 	hasClock bool
 }
 
 // look asks one node for everything.
-func (n node) look(ctx context.Context, want Want) seen {
-	s := seen{}
+func (n node) look(ctx context.Context, want Want) observation {
+	s := observation{}
 	text, err := n.Info(ctx).Result()
 	switch {
 	case redis.IsPermissionError(err), redis.HasErrorPrefix(err, "NOPERM"):
@@ -70,11 +70,11 @@ func (n node) look(ctx context.Context, want Want) seen {
 	return s
 }
 
-func (s *seen) add(list ...check.Finding) { s.findings = append(s.findings, list...) }
+func (s *observation) add(list ...check.Finding) { s.findings = append(s.findings, list...) }
 
 // clock compares the clocks: the server's and ours, and the server's inside a
 // script, which some engines do not have.
-func (s *seen) clock(ctx context.Context, n node) {
+func (s *observation) clock(ctx context.Context, n node) {
 	before := time.Now()
 	now, err := n.Time(ctx).Result()
 	if err != nil {

@@ -95,7 +95,7 @@ func (n node) rights(ctx context.Context, want Want) []check.Finding {
 	return append(findings, n.subscription(ctx, want)...)
 }
 
-// confirmation tries what the queues' durability asks, for nobody's confirmation.
+// confirmation tries the commands that the queues' durability needs, with nothing to confirm.
 func (n node) confirmation(ctx context.Context, want Want) []check.Finding {
 	var findings []check.Finding
 	for _, call := range []struct {

@@ -40,7 +40,7 @@ func (i Info) number(field string) int64 {
 	return n
 }
 
-// Settings are what is wrong with the version, the eviction, the persistence and
+// Settings are the problems of the version, the eviction, the persistence and
 // the replicas of a Redis. An Error is of a Redis on which messages would be lost.
 func Settings(info Info) []check.Finding {
 	policy := info["maxmemory_policy"]

@@ -63,9 +63,9 @@ func TestInfo(t *testing.T) {
 
 func TestClocksApart(t *testing.T) {
 	t.Parallel()
-	at := func(off time.Duration) seen { return seen{off: off, hasClock: true} }
-	assert.Empty(t, apart([]seen{at(0), at(500 * time.Millisecond), {off: time.Hour}}))
-	assert.Equal(t, []string{"clock_skew"}, codesOf(apart([]seen{at(-time.Second), at(time.Second)})))
+	at := func(off time.Duration) observation { return observation{off: off, hasClock: true} }
+	assert.Empty(t, apart([]observation{at(0), at(500 * time.Millisecond), {off: time.Hour}}))
+	assert.Equal(t, []string{"clock_skew"}, codesOf(apart([]observation{at(-time.Second), at(time.Second)})))
 }
 
 // TestDenied knows the texts of all versions.

@@ -10,17 +10,16 @@
 //	             └──────────────────────────────────►┘
 //	                 auditor: stored rows of which Redis knows nothing
 //
-// Package table speaks SQL; relay, settler and auditor decide, and know the table but
-// not each other. Here is what they share: a queue, the way to its Redis, and how an
-// outage is said and waited out.
+// Package table has the SQL. Relay, settler and auditor make the decisions; they import table
+// but not each other. This package holds what they share: a queue, its connection to Redis,
+// and the logging and backoff of an outage.
 //
-// The row decides. Whoever writes to Redis for it, the relay, the producer's fast
-// path, the consumer of compensation messages or the auditor, does so under the row's
-// token, so that the second writer finds what the first has done.
+// The row decides. The relay, the producer's fast path, the consumer of compensation messages
+// and the auditor all write to Redis under the row's token, so that a second writer finds
+// what the first one did.
 //
-// Redis is a copy that may be lost in whole or in part at any time, unnoticed. A
-// stored row whose message Redis does not have, and of which it has no trace
-// either, was lost: nothing ends without a trace, and a trace goes only when the
-// row has it, or when nobody can be late any more. So nobody has to notice a loss;
-// who does, has the auditor look sooner.
+// Redis is a copy that may be lost in whole or in part at any time, unnoticed. A stored row
+// whose message is missing in Redis, without a tombstone, was lost: every end leaves a
+// tombstone, which goes only after the row has it or when no late writer is possible any more.
+// So no loss has to be noticed; noticing one only makes the auditor look sooner.
 package outbox

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Lapse is for how long nobody with another Redis must have been there before the rows of a queue
-// may be ours: bridges write every ten seconds that they are there.
+// Lapse is how long no bridge with another Redis may have written its presence before the rows of
+// a queue may be ours. Bridges write it every ten seconds.
 const Lapse = 30 * time.Second
 
-// ErrOtherRedis is returned where the rows of a queue belong to another Redis than ours.
+// ErrOtherRedis is returned if the rows of a queue belong to another Redis than ours.
 var ErrOtherRedis = errors.New("the rows belong to another Redis")
 
-// CheckLife reports where the rows of a queue belong to another life of it than ours, and of
-// which nobody was seen for so long. Whoever brings rows to Redis asks in the transaction that has locked them.
+// CheckLife returns an error if the rows of a queue belong to another life than ours; silent is how
+// long no bridge of that life was seen. A caller that brings rows to Redis checks it in the
+// transaction that has locked them.
 func CheckLife(queue, ours, theirs string, silent time.Duration) error {
 	if theirs == ours {
 		return nil

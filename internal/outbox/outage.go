@@ -12,15 +12,15 @@ import (
 
 const backoffInitial, backoffLimit = 200 * time.Millisecond, 5 * time.Second
 
-// NewBackoff is the pause between tries of what is away.
+// NewBackoff is the backoff between tries of a server that is away.
 func NewBackoff() wait.Backoff { return wait.Backoff{Initial: backoffInitial, Limit: backoffLimit} }
 
-// sayEvery is how often the same outage is worth a line in the log: where some
-// calls succeed and others fail, it begins and ends all the time.
+// sayEvery limits how often the same outage is logged: if some calls succeed and others fail, it
+// begins and ends all the time.
 const sayEvery = time.Minute
 
-// Outage says once that something is away, and once that it is back, at the same level:
-// who reads the one must not miss the other. It is safe for concurrent use.
+// Outage logs once that something is away, and once that it is back, at the same level, so that a
+// filter by level shows both. It is safe for concurrent use.
 type Outage struct {
 	Log  *slog.Logger
 	What string // its name in events
@@ -34,10 +34,10 @@ type Outage struct {
 	cause error     // of the last try
 }
 
-// Observe is told how the last try went.
+// Observe takes the result of the last try.
 func (o *Outage) Observe(ctx context.Context, err error) {
 	if ctx.Err() != nil {
-		return // What fails at the end says nothing.
+		return // A failure during shutdown tells nothing.
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -66,14 +66,14 @@ func (o *Outage) level() slog.Level {
 	return slog.LevelWarn
 }
 
-// Mark notes how the last try went, and says nothing.
+// Mark takes the result of the last try without logging.
 func (o *Outage) Mark(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.cause = err
 }
 
-// Last is how the last try went.
+// Last is the result of the last try.
 func (o *Outage) Last() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

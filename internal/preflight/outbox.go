@@ -52,7 +52,7 @@ func (f *Flight) lives(ctx context.Context, db *table.Database) (findings []chec
 	return findings
 }
 
-// version is how far the tables are, as a text behind another; empty where nobody
+// version is how far the tables are, as a text behind another; empty if nobody
 // has recorded it.
 func version(ctx context.Context, cfg config.Outbox) string {
 	db, err := cfg.Source().Open(cfg.Driver)

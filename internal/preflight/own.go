@@ -20,7 +20,7 @@ import (
 // life is less: one that lives for a day is renewed every day, and nothing is wrong with it.
 const expiresSoon = 30 * 24 * time.Hour
 
-// own is what is wrong with the configuration itself, beyond what makes it invalid.
+// own returns the problems of a configuration that is valid.
 func own(cfg *config.Config) []check.Finding {
 	return slices.Concat(listener(cfg), times(cfg), lates(cfg), certificates(cfg))
 }

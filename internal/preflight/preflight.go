@@ -18,7 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 )
 
-// Flight is what is checked: a configuration and the topics that somebody named.
+// Flight is what is checked: a configuration, and the topics that the operator named.
 // Close ends its connections.
 type Flight struct {
 	config *config.Config

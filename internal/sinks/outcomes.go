@@ -22,7 +22,7 @@ type Outcomes struct {
 	mu      sync.Mutex
 	isKnown []bool   // by index
 	reports []Report // as they came; it has room for all of the batch, so that what was taken stays where it is
-	taken   int      // so many of them were taken
+	taken   int      // how many of them were taken
 }
 
 // Report is one outcome, of which message of the batch it is, and when it was reported.
@@ -131,7 +131,7 @@ func NewChains(batch []message.Message) *Chains {
 }
 
 // Settle reports the outcome of the i-th message, and returns the next of its chain
-// where that may be handed over now. Where the message is Unknown or Unavailable, those
+// where that may be handed over now. If the message is Unknown or Unavailable, those
 // behind it are Unavailable, and ok is false.
 func (c *Chains) Settle(i int, outcome Outcome, outcomes *Outcomes) (next int, ok bool) {
 	next = c.next[i]
@@ -149,7 +149,7 @@ func (c *Chains) Settle(i int, outcome Outcome, outcomes *Outcomes) (next int, o
 func (c *Chains) Heads() []int { return c.heads }
 
 // Next is the message that may be handed over when the i-th has an answer that
-// leaves the way open: acknowledged, or refused by itself. ok is false where it
+// leaves the way open: acknowledged, or refused by itself. ok is false if it
 // was the last of its chain.
 func (c *Chains) Next(i int) (next int, ok bool) { return c.next[i], c.next[i] != 0 }
 

@@ -6,7 +6,7 @@ import "fmt"
 // sequence of a NATS stream, an offset of a Kafka partition, or the ID of an entry of a
 // Redis Stream.
 type Place struct {
-	// IsKnown is false where the acknowledgement told nothing, as RabbitMQ's.
+	// IsKnown is false if the acknowledgement told nothing, as RabbitMQ's.
 	IsKnown bool
 	// Stream is NATS'; empty for the others.
 	Stream string
@@ -18,7 +18,7 @@ type Place struct {
 	Number uint64
 }
 
-// String is the place for people; empty where it is not known.
+// String is the place for people; empty if it is not known.
 func (p Place) String() string {
 	switch {
 	case !p.IsKnown:

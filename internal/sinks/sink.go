@@ -26,16 +26,16 @@ type Sink interface {
 
 	// Publish hands the batch to the broker and reports one outcome a message, by
 	// index, each as soon as it is known. It returns when all are reported, and
-	// soon after ctx has ended: what is not known then is [Unknown], what was
-	// certainly not handed to a connection is [Unavailable].
+	// soon after ctx has ended: a message without an answer is then [Unknown], one
+	// that was certainly not handed to a connection [Unavailable].
 	//
 	// The sink's publish timeout counts for each message from when it was handed
-	// to a connection, and not while that connection makes progress with it. A
-	// message that waits in this process for a connection that makes no progress
-	// for so long is Unavailable.
+	// to a connection, and stops while that connection makes progress with it. A
+	// message that waits in this process that long for a connection without
+	// progress is Unavailable.
 	//
 	// Messages of one Key and Topic reach the broker in the order of the batch:
-	// where one is Unknown or Unavailable, no later one is stored. Where the
+	// if one is Unknown or Unavailable, no later one is stored. If the
 	// broker may store a later one and refuse an earlier one, the sink has only
 	// one of them without an answer. A message that the broker refuses, and a
 	// route that fails or hangs, do not fail or delay its batch mates of other
@@ -46,7 +46,7 @@ type Sink interface {
 	// It changes nothing at the broker.
 	Ping(ctx context.Context) error
 
-	// Close ends what is under way (its outcomes are Unknown or Unavailable),
+	// Close ends running calls (their outcomes are Unknown or Unavailable),
 	// closes the connections and waits for the sink's goroutines, at the most
 	// until ctx ends. Calls to Publish after Close report Unavailable. It may be
 	// called twice.
@@ -139,7 +139,7 @@ const (
 type Outcome struct {
 	Class  Class
 	Reason Reason
-	// Err is the cause; nil where Acknowledged. It never holds a payload or a secret.
+	// Err is the cause; nil if Acknowledged. It never holds a payload or a secret.
 	Err error
 	// Whole is set where an Unavailable or Unknown is of the whole broker, as for
 	// a lost connection: other routes would fare no better.
@@ -149,7 +149,7 @@ type Outcome struct {
 	// that are not. An Unknown then counts no attempt, and the route is probed seldom,
 	// since each probe may leave a copy.
 	OfRoute bool
-	// Route is the route that failed, where it is not the one that [Sink.Route]
+	// Route is the route that failed, if it is not the one that [Sink.Route]
 	// names for the message.
 	Route Route
 	// Duplicate is set where the broker acknowledged, and said that it had the

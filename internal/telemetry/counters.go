@@ -9,14 +9,14 @@ import (
 )
 
 // QueueCounters are what the scripts count for a whole queue: the same for
-// everybody who asks.
+// all callers.
 type QueueCounters struct {
 	Queue string
 	// Life tells the queue from one that is made anew after a wipe of Redis.
 	Life string
 	// Retired are the counters of shards that were dropped, by name.
 	Retired map[string]int64
-	// Shards are those of each shard, by name; nil where it has not answered.
+	// Shards are those of each shard, by name; nil if it has not answered.
 	Shards []map[string]int64
 }
 
@@ -37,15 +37,15 @@ var counterHelp = map[string]string{
 // it never takes back, unless the queue was wiped: Redis forgets a little in a
 // failover, and Prometheus takes any decrease for a restart from 0.
 type counterCollector struct {
-	answers *cached[[]shownCounters]
+	answers *cache[[]counterSums]
 	source  StatsSource
 	descs   map[string]*prometheus.Desc
 
 	totals map[string]*queueTotals // by queue; used by read alone
 }
 
-// shownCounters are the sums of one queue.
-type shownCounters struct {
+// counterSums are the sums of one queue.
+type counterSums struct {
 	queue string
 	sums  map[string]int64
 }
@@ -56,19 +56,19 @@ func newCounterCollector(ctx context.Context, source StatsSource, errors prometh
 		help += " The queue's, the same on every instance: take max by (queue)."
 		c.descs[name] = prometheus.NewDesc(prometheus.BuildFQName(namespace, "", name+"_total"), help, []string{"queue"}, nil)
 	}
-	c.answers = &cached[[]shownCounters]{ctx: ctx, read: c.read, errors: errors}
+	c.answers = &cache[[]counterSums]{ctx: ctx, read: c.read, errors: errors}
 	return c
 }
 
 // read asks the source. It is called by one goroutine at a time.
-func (c *counterCollector) read(ctx context.Context) (all []shownCounters, err error) {
+func (c *counterCollector) read(ctx context.Context) (all []counterSums, err error) {
 	answers, err := c.source.Counters(ctx, slices.Sorted(maps.Keys(counterHelp)))
 	for _, answer := range answers {
 		if c.totals[answer.Queue] == nil {
 			c.totals[answer.Queue] = &queueTotals{}
 		}
 		if sums := c.totals[answer.Queue].take(answer); sums != nil {
-			all = append(all, shownCounters{answer.Queue, maps.Clone(sums)})
+			all = append(all, counterSums{answer.Queue, maps.Clone(sums)})
 		}
 	}
 	return all, err
@@ -100,7 +100,7 @@ type queueTotals struct {
 }
 
 // take adds up what the shards have told, for one that has not answered what it
-// told last. The sums are nil where a shard has never told anything.
+// told last. The sums are nil if a shard has never told anything.
 func (t *queueTotals) take(answer QueueCounters) map[string]int64 {
 	if answer.Life != t.life {
 		*t = queueTotals{life: answer.Life}

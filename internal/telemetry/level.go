@@ -13,7 +13,7 @@ type Level struct {
 
 	mu         sync.Mutex
 	configured slog.Level
-	until      time.Time // zero where nothing ends the change
+	until      time.Time // zero if nothing ends the change
 	back       *time.Timer
 }
 
@@ -69,7 +69,7 @@ func (l *Level) end(until time.Time) {
 }
 
 // Get is the level that counts, the configured one, and when that counts again; zero
-// where it does already, or nothing ends the change.
+// if it does already, or nothing ends the change.
 func (l *Level) Get() (current, configured slog.Level, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,7 +2,7 @@
 // metrics, all named delaybridge_…, and the logger.
 //
 // There are three kinds. What this process does is counted by [Metrics], from 0
-// at its start: the sum over the instances is right, whoever takes which shard
+// at its start: the sum over the instances is right, no matter who takes which shard
 // over. What the scripts in Redis count for a whole queue, since the bridge never
 // sees a producer's calls, is read from all its shards at each scrape, and is the
 // same on every instance: see counters.go. What a shard holds now is told by its
@@ -27,7 +27,7 @@ import (
 const namespace = "delaybridge"
 
 // latenessBuckets resolve what a healthy bridge shows, milliseconds, and end
-// where nobody asks for more than "minutes".
+// where no one asks for more than "minutes".
 var latenessBuckets = []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
 // Metrics counts what happens in this process. Its methods are safe for

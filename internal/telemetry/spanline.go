@@ -20,7 +20,7 @@ type spanLine struct {
 	most    int64
 	waiting atomic.Int64 // in line, or being exported
 	spans   *prometheus.CounterVec
-	// cut gives up what is being exported, and all that would be.
+	// cut gives up the running export, and all that would follow.
 	cut context.CancelFunc
 }
 
@@ -76,7 +76,7 @@ type countingExporter struct {
 	logger  *slog.Logger
 }
 
-// ExportSpans implements [sdktrace.SpanExporter]. What fails is told here and to nobody else.
+// ExportSpans implements [sdktrace.SpanExporter]. A failure is reported here and nowhere else.
 func (e *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

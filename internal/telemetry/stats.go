@@ -43,7 +43,7 @@ type StatsSource interface {
 	// sum over the instances is right. A queue of which a shard did
 	// not answer is left out, and the error says why. ctx has a deadline.
 	Stats(ctx context.Context) ([]QueueStats, error)
-	// Counters returns an entry for each queue, whoever holds its shards. A queue
+	// Counters returns an entry for each queue, no matter which instance holds its shards. A queue
 	// that did not answer at all is left out, and the error says why. ctx has a
 	// deadline.
 	Counters(ctx context.Context, names []string) ([]QueueCounters, error)
@@ -58,14 +58,13 @@ func (m *Metrics) RegisterStats(ctx context.Context, source StatsSource) {
 	})
 	m.registry.MustRegister(
 		errors,
-		&statsCollector{answers: &cached[[]QueueStats]{ctx: ctx, read: source.Stats, errors: errors}},
+		&statsCollector{answers: &cache[[]QueueStats]{ctx: ctx, read: source.Stats, errors: errors}},
 		newCounterCollector(ctx, source, errors),
 	)
 }
 
-// cached is an answer of Redis that is asked for at a scrape, and used again for
-// a second. Scrapes at the same time wait for one answer.
-type cached[T any] struct {
+// cache holds an answer of Redis for a second. Concurrent scrapes share one request.
+type cache[T any] struct {
 	ctx    context.Context //nolint:containedctx // It ends when the process does; a scrape has none.
 	read   func(context.Context) (T, error)
 	errors prometheus.Counter
@@ -76,7 +75,7 @@ type cached[T any] struct {
 }
 
 // get is the answer: what there is of it where reading failed.
-func (c *cached[T]) get() T {
+func (c *cache[T]) get() T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.at.IsZero() && time.Since(c.at) < statsFor {
@@ -122,7 +121,7 @@ func shardDesc(name, help string, labels ...string) *prometheus.Desc {
 // statsCollector exports what the shards hold. A source that fails or is slow
 // makes its own metrics missing, never the scrape fail: no value is better than
 // an old one.
-type statsCollector struct{ answers *cached[[]QueueStats] }
+type statsCollector struct{ answers *cache[[]QueueStats] }
 
 // Describe implements [prometheus.Collector].
 func (c *statsCollector) Describe(ch chan<- *prometheus.Desc) {

@@ -57,7 +57,7 @@ func NewTraces(ctx context.Context, m *Metrics, version, instance string, logger
 	return t, nil
 }
 
-// exporterFor returns nil where nobody asks for traces.
+// exporterFor returns nil if traces are not exported.
 func exporterFor(ctx context.Context, env func(string) string) (sdktrace.SpanExporter, error) {
 	first := func(names ...string) string {
 		for _, name := range names {

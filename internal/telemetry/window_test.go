@@ -6,16 +6,16 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// narrow is a window with other numbers at each place.
-type narrow struct{}
+// narrowWindow is a window with other numbers at each place.
+type narrowWindow struct{}
 
-func (narrow) Limit() (messages, bytes int)    { return 12, 3400 }
-func (narrow) InFlight() (messages, bytes int) { return 7, 2100 }
+func (narrowWindow) Limit() (messages, bytes int)    { return 12, 3400 }
+func (narrowWindow) InFlight() (messages, bytes int) { return 7, 2100 }
 
 func TestWindows(t *testing.T) {
 	t.Parallel()
 	m := New("v1")
-	m.AddWindow("events", narrow{})
+	m.AddWindow("events", narrowWindow{})
 	lines := scrape(t, m)
 	for name, want := range map[string]string{
 		`delaybridge_window_limit_messages{sink="events"}`: "12",

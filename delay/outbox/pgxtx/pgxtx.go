@@ -2,7 +2,7 @@
 //
 //	ref, err := box.Schedule(ctx, pgxtx.Wrap(tx), "orders", message, delay.After(time.Hour))
 //
-// It is a package of its own so that nobody else imports pgx.
+// It is a package of its own so that no one else imports pgx.
 package pgxtx
 
 import (
@@ -45,7 +45,7 @@ func (t *Tx) Commit() error {
 	return t.tx.Commit(ctx)
 }
 
-// ScanRow reads one row; the error is [sql.ErrNoRows] where there is none.
+// ScanRow reads one row; the error is [sql.ErrNoRows] if there is none.
 func (t *Tx) ScanRow(ctx context.Context, query string, args []any, dest ...any) error {
 	err := t.tx.QueryRow(ctx, query, args...).Scan(dest...)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -107,7 +107,7 @@ func newWorld(t *testing.T, b broker, sinkType message.SinkType) *world {
 func (w *world) startWriter(t *testing.T, rows consumer.Rows) {
 	t.Helper()
 	writer := consumer.NewWriter(consumer.WriterConfig{
-		Store: store.New(connectRedis(t, w.redis.Addr()), w.prefix, w.name).Rows(), Rows: rows, Dead: &bounded{w.sink},
+		Store: store.New(connectRedis(t, w.redis.Addr()), w.prefix, w.name).Rows(), Rows: rows, Dead: &deadlineSink{w.sink},
 		Topic: w.topic, Observer: w.counts, Logger: logger(t),
 	})
 	w.stop = w.start(t, writer.Handle)
@@ -115,10 +115,10 @@ func (w *world) startWriter(t *testing.T, rows consumer.Rows) {
 	w.counts.await(t, consumer.Undecodable, 1)
 }
 
-// bounded gives calls a deadline, as the contract of sinks wants.
-type bounded struct{ sinks.Sink }
+// deadlineSink gives calls a deadline, as the contract of sinks wants.
+type deadlineSink struct{ sinks.Sink }
 
-func (b *bounded) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+func (b *deadlineSink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	b.Sink.Publish(ctx, batch, outcomes)

@@ -34,7 +34,7 @@ type Store interface {
 }
 
 // Rows are the relays of the queue's outboxes. TakeIdentity brings the pending
-// rows of one identity to Redis now, under their lock. Where there are none, they
+// rows of one identity to Redis now, under their lock. If there are none, they
 // have been settled already and found is false. An error says that it cannot be
 // done now, and that a relay will.
 type Rows interface {
@@ -87,7 +87,7 @@ type Writer struct {
 // WriterConfig is what a [Writer] needs.
 type WriterConfig struct {
 	Store Store
-	// Rows is nil where the queue has no outbox.
+	// Rows is nil if the queue has no outbox.
 	Rows Rows
 	// Dead publishes to the broker that the source reads from.
 	Dead sinks.Publisher
@@ -233,7 +233,7 @@ func (w *Writer) put(ctx context.Context, batch []*delivery, puts []int, errs []
 			errs[i] = errSilent
 			continue
 		}
-		errs[i] = w.answered(ctx, batch[i], answers[n])
+		errs[i] = w.settleByAnswer(ctx, batch[i], answers[n])
 	}
 	return refused
 }
@@ -258,8 +258,8 @@ func (w *Writer) refuse(d *delivery, layout *store.Layout, now time.Time) bool {
 	return d.dead != ""
 }
 
-// answered settles a delivery by what Redis says of its message.
-func (w *Writer) answered(ctx context.Context, d *delivery, answer store.Answer) error {
+// settleByAnswer settles a delivery by what Redis says of its message.
+func (w *Writer) settleByAnswer(ctx context.Context, d *delivery, answer store.Answer) error {
 	m := d.compensation
 	switch {
 	case answer.Err != nil:

@@ -17,19 +17,18 @@ import (
 const (
 	defaultAuditRate = 1000
 	// flushTimeout limits the flush before what is due is put back, graceBefore is
-	// how long it waits for what pollers are about to say.
+	// how long it waits for pollers that are about to report.
 	flushTimeout = 5 * time.Second
 	graceBefore  = 500 * time.Millisecond
-	// secondLook is how long after a hint all rows are looked at once more: a relay
-	// may have written one before Redis lost it, and have told its row after the
-	// first look had passed.
+	// secondLook is how long after a hint all rows are compared once more: a relay may have
+	// written a message before Redis lost it, and its row after the first comparison.
 	secondLook = 30 * time.Second
 )
 
 // Queue is a queue whose rows are compared with Redis.
 type Queue struct {
 	outbox.Queue
-	// Mine, where not nil, reports whether this instance audits the queue; else it
+	// Mine, if not nil, reports whether this instance audits the queue; else it
 	// does. It must not block.
 	Mine func() bool
 }
@@ -38,25 +37,24 @@ type Queue struct {
 type Config struct {
 	// Databases are those of the rows.
 	Databases []*table.Database
-	// Others may have rows of the same queues: what lives there is in the way of a row
-	// of ours, and stays.
+	// Others may have rows of the same queues: a live message of theirs blocks a row of ours,
+	// and stays.
 	Others []*table.Database
 	Queues []Queue
-	// Flush settles what this bridge knows by now, as its settler does.
+	// Flush settles everything this bridge knows, as its settler does.
 	Flush func(ctx context.Context) error
 	// Rate is how many rows a second are compared while nothing is known to be lost,
 	// default 1,000.
 	Rate int
-	// Observe, where not nil, is told what each step has found. It is called from
+	// Observe, if not nil, gets the findings of each step. It is called from
 	// several goroutines.
 	Observe func(Counts)
-	// Watch, where not nil, is told at least twice a minute how many rows are overdue
-	// (their messages were due half a minute ago, Redis does not have them, and that could
-	// not be mended at once), and how long ago the row was compared for which that is longest.
-	// Where there are so many that a round takes longer, it is the count of the last one.
+	// Watch, if not nil, gets at least twice a minute how many rows are overdue (their messages
+	// were due half a minute ago, Redis does not have them, and they could not be put back at
+	// once), and the longest time since a row was compared. If a round takes longer, it gets the
+	// count of the last one.
 	Watch func(queue string, overdue int, oldest time.Duration)
-	// Unwatch, where not nil, is told that the queue is not this instance's to audit. It
-	// is called again and again.
+	// Unwatch, if not nil, is called repeatedly while another instance audits the queue.
 	Unwatch func(queue string)
 	// Logger defaults to none.
 	Logger *slog.Logger
@@ -78,7 +76,7 @@ type Counts struct {
 	Settled int64 `json:"settled"`
 	// Removed are messages in Redis that had ended, as their rows say.
 	Removed int64 `json:"removed"`
-	// Skipped are rows that somebody else works on, or will.
+	// Skipped are rows that another transaction works on, or will.
 	Skipped int64 `json:"skipped"`
 	// Blocked are those of which another message has the identity.
 	Blocked int64 `json:"blocked"`
@@ -106,14 +104,13 @@ func (c *Counts) add(o Counts) {
 }
 
 // Auditor compares rows that say that Redis has their message with Redis, and puts
-// back under the row's token what is missing, whoever has lost it: all of Redis, a
-// shard, one write, or the database its last commits. Overdue rows come first, then
-// all in turn at [Config.Rate]; after [Auditor.Suspect] all at once, those
-// that are due next first.
+// back under the row's token what is missing, no matter what was lost: all of Redis, a
+// shard, one write, or the database's last commits. Overdue rows come first, then all in
+// turn at [Config.Rate]; after [Auditor.Suspect] all at once, those due next first.
 //
-// It holds no locks on rows. What it puts was read [putWithin] ago at the most, and
-// whatever has ended a row's message since then has left a trace in Redis that
-// lives longer. So it may run beside everything else and beside others of its kind.
+// It holds no locks on rows. What it puts was read at most [putWithin] ago, and whatever has
+// ended a row's message since then has left a tombstone that lives longer. So it may run
+// beside everything else, other auditors included.
 // It is safe for concurrent use.
 type Auditor struct {
 	config  Config
@@ -123,7 +120,7 @@ type Auditor struct {
 	watches []*watch
 }
 
-// New returns an auditor; [Auditor.Run] lets it work by itself.
+// New returns an auditor; [Auditor.Run] runs it.
 func New(config Config) (*Auditor, error) {
 	if len(config.Databases) == 0 || len(config.Queues) == 0 {
 		return nil, errors.New("an auditor needs a database and a queue")
@@ -161,7 +158,7 @@ func (a *Auditor) Suspect(queue string) {
 	}
 }
 
-// Run audits until ctx ends, and returns nil. It begins with all rows: nobody knows
+// Run audits until ctx ends, and returns nil. It begins with all rows, since it does not know
 // what happened before.
 func (a *Auditor) Run(ctx context.Context) error {
 	var working sync.WaitGroup
@@ -178,7 +175,7 @@ var ErrNoQueue = errors.New("no such queue with an outbox")
 // Audit compares rows of a queue with Redis, or of all queues where the name is
 // empty: the overdue ones, or all; with all also what Redis has with the rows, and
 // removes messages that have ended, as their rows say. A dry run only counts.
-// progress, where not nil, is told the counts so far, from one goroutine at a time.
+// progress, if not nil, is told the counts so far, from one goroutine at a time.
 // While something is away it waits, until ctx ends. Rows that are skipped, because
 // operations are pending, are left to the relay.
 func (a *Auditor) Audit(ctx context.Context, queue string, all, dryRun bool, progress func(Counts)) (Counts, error) {
@@ -212,8 +209,7 @@ func (a *Auditor) Audit(ctx context.Context, queue string, all, dryRun bool, pro
 	return report.counts, nil
 }
 
-// flush has the settler write what it knows: first what this bridge's pollers
-// are about to tell it.
+// flush makes the settler write everything it knows, after this bridge's pollers have reported.
 func (a *Auditor) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -226,7 +222,7 @@ func (a *Auditor) flush(ctx context.Context) {
 	}
 }
 
-// report sums up what several goroutines count.
+// report sums the counts of several goroutines.
 type report struct {
 	mu       sync.Mutex
 	counts   Counts
@@ -234,8 +230,8 @@ type report struct {
 	observe  func(Counts)
 }
 
-// mended is how many rows agree with Redis now: it has their message, or they say how
-// that has ended.
+// mended is how many rows now agree with Redis: it has their message, or they record how that
+// ended.
 func (r *report) mended() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

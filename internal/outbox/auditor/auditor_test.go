@@ -28,17 +28,17 @@ const past, soon, far = outboxtest.Past, outboxtest.Soon, outboxtest.Far
 
 type insert = outboxtest.Insert
 
-// auditing is a real Redis with a ledger, and an auditor.
-type auditing struct {
+// auditScene is a real Redis with a ledger, and an auditor.
+type auditScene struct {
 	*outboxtest.Real
 	t       *testing.T
 	settler *settler.Settler
 	config  Config
 }
 
-func newAuditing(t *testing.T, d *outboxtest.Database) *auditing {
+func newAuditing(t *testing.T, d *outboxtest.Database) *auditScene {
 	t.Helper()
-	s := &auditing{Real: outboxtest.NewReal(t, d), t: t}
+	s := &auditScene{Real: outboxtest.NewReal(t, d), t: t}
 	var err error
 	s.settler, err = settler.New(settler.Config{
 		Databases: []settler.Database{{Database: d.Database}},
@@ -56,28 +56,28 @@ func newAuditing(t *testing.T, d *outboxtest.Database) *auditing {
 
 // Lose is what happens where Redis comes back empty, and its bridges have seen it: the rows are
 // still theirs.
-func (s *auditing) Lose() {
+func (s *auditScene) Lose() {
 	s.t.Helper()
 	s.Real.Lose()
 	s.DB.Exec(s.t, "DELETE FROM {t}_lives WHERE queue = ?", s.Orders)
 }
 
 // relay runs a relay until the returned function is called, or the test ends.
-func (s *auditing) relay() (stop func()) {
+func (s *auditScene) relay() (stop func()) {
 	s.t.Helper()
 	relaying, err := relay.New(relay.Config{Database: s.DB.Database, Queues: []outbox.Queue{s.Queue}, Clock: s.Store.Clock, Poll: 10 * time.Millisecond})
 	require.NoError(s.t, err)
 	return s.Run(relaying.Run)
 }
 
-func (s *auditing) auditor() *Auditor {
+func (s *auditScene) auditor() *Auditor {
 	s.t.Helper()
 	a, err := New(s.config)
 	require.NoError(s.t, err)
 	return a
 }
 
-func (s *auditing) audit(all, dry bool) Counts {
+func (s *auditScene) audit(all, dry bool) Counts {
 	s.t.Helper()
 	counts, err := s.auditor().Audit(outboxtest.Bounded(s.t), s.Orders, all, dry, nil)
 	require.NoError(s.t, err)
@@ -85,7 +85,7 @@ func (s *auditing) audit(all, dry bool) Counts {
 }
 
 // remove deletes a message from Redis, as a failover does that takes its write back.
-func (s *auditing) remove(id string) {
+func (s *auditScene) remove(id string) {
 	s.t.Helper()
 	for shard := range 2 {
 		for _, name := range []string{"due", "msg", "attempts"} {
@@ -100,7 +100,7 @@ func (s *auditing) remove(id string) {
 }
 
 // mark marks a message maybe published, as after an unknown outcome.
-func (s *auditing) mark(id string) {
+func (s *auditScene) mark(id string) {
 	s.t.Helper()
 	for shard := range 2 {
 		if s.RDB.HExists(s.t.Context(), storetest.Key(s.Orders, shard, "msg"), message.Member(id, "k")).Val() {
@@ -148,7 +148,7 @@ func TestAuditPutsBack(t *testing.T) {
 }
 
 // TestAuditDueAtZero: a message that a producer in SQL wants at once comes back, by hand,
-// after a loss, and where nobody has noticed that it is gone; and it is found among any
+// after a loss, and if nobody has noticed that it is gone; and it is found among any
 // number of operations that have ended (I1).
 func TestAuditDueAtZero(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
@@ -452,7 +452,7 @@ func TestAuditRemovesWhatHasEnded(t *testing.T) {
 }
 
 // backup is what Redis has of the queue.
-func (s *auditing) backup() map[string]string {
+func (s *auditScene) backup() map[string]string {
 	s.t.Helper()
 	saved := map[string]string{}
 	keys, err := s.RDB.Keys(s.t.Context(), "*"+s.Orders+"*").Result()
@@ -465,7 +465,7 @@ func (s *auditing) backup() map[string]string {
 }
 
 // restore puts Redis back to what it had.
-func (s *auditing) restore(saved map[string]string) {
+func (s *auditScene) restore(saved map[string]string) {
 	s.t.Helper()
 	storetest.Remove(s.t.Context(), s.RDB, s.Orders, 2)
 	for key, value := range saved {
@@ -534,15 +534,15 @@ func TestAuditRestored(t *testing.T) {
 	})
 }
 
-// spying is a queue whose Put does something before.
-type spying struct {
+// spy is a queue whose Put does something before.
+type spy struct {
 	outbox.Store
 	before func()
 }
 
-func (s spying) Pin(context.Context) (outbox.Store, error) { return s, nil }
+func (s spy) Pin(context.Context) (outbox.Store, error) { return s, nil }
 
-func (s spying) Put(ctx context.Context, rows []store.Row) []store.Answer {
+func (s spy) Put(ctx context.Context, rows []store.Row) []store.Answer {
 	s.before()
 	return s.Store.Put(ctx, rows)
 }
@@ -557,7 +557,7 @@ func TestAuditIsOvertaken(t *testing.T) {
 		s.Lose()
 		due := s.Due(2 * far)
 		var once sync.Once
-		s.config.Queues[0].Store = spying{outbox.NewStore(s.Store.Rows()), func() {
+		s.config.Queues[0].Store = spy{outbox.NewStore(s.Store.Rows()), func() {
 			once.Do(func() {
 				cancel := s.Insert(insert{ID: "cancelled", Key: "k", Verb: table.VerbCancel})
 				move := s.Insert(insert{ID: "moved", Key: "k", Verb: table.VerbReschedule, DueMs: due})
@@ -671,7 +671,7 @@ func TestAuditorAfterALoss(t *testing.T) {
 		var a *Auditor
 		var once sync.Once
 		s.config.second = time.Hour // It would wait for its second look.
-		s.config.Queues[0].Store = spying{outbox.NewStore(s.Store.Rows()), func() {
+		s.config.Queues[0].Store = spy{outbox.NewStore(s.Store.Rows()), func() {
 			once.Do(func() {
 				s.Lose()
 				a.Suspect(s.Orders)

@@ -10,20 +10,20 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// actionKind is what a comparison wants.
+// actionKind is the kind of a comparison's next action.
 type actionKind uint8
 
 const (
 	actionEnd   actionKind = iota // nothing is left
-	actionPause                   // something has failed, and is to be tried again: for a while
+	actionPause                   // something has failed and is retried for a while
 	actionAsk                     // ask Redis for tokens: asked
 	actionRead                    // pin the store, and read rows again, whole: reread
 	actionPut                     // put whole rows: put
-	actionRenew                   // put rows in the place of messages from before: renewed
+	actionRenew                   // replace earlier messages by rows: renewed
 	actionTell                    // tell rows that their message has ended: told
 )
 
-// action is one, with what it takes. It is a record.
+// action is the next action with its arguments. It is a record.
 type action struct {
 	kind  actionKind
 	rows  []*table.Row
@@ -33,17 +33,17 @@ type action struct {
 	err   error // why it pauses
 }
 
-// comparison is of a chunk of rows with Redis, as a machine.
+// comparison is the machine that compares a chunk of rows with Redis.
 //
 //	rows ──ask──► there: done
 //	 ▲            ended: tell the row
 //	 │            another message waits in its place: renew
 //	 │            nothing is known ──read──► whole rows, as they are now ──put──► as above
-//	 └── what has failed, after a pause; whole rows, too, where they are too old
+//	 └── what has failed, after a pause; whole rows, too, if they are too old
 //
-// What is put was read putWithin ago at the most, in a store that was pinned before. A row of
-// which nothing has come by then is compared again, so each is there, told, or left to
-// somebody else, when nothing is left.
+// A row that is put was read at most putWithin ago, from a store that was pinned before. One
+// without an answer by then is compared again. So in the end each row is there, told, or left to
+// another transaction.
 type comparison struct {
 	dry     bool
 	missing *atomic.Bool // of the pass: Redis had the lesser part of a chunk
@@ -62,7 +62,7 @@ type comparison struct {
 	err         error // why some are left
 }
 
-// next is what to do now.
+// next is the next action.
 func (c *comparison) next(now time.Time) action {
 	if !now.Before(c.until) {
 		c.left, c.whole = append(c.left, c.whole...), nil
@@ -86,13 +86,13 @@ func (c *comparison) next(now time.Time) action {
 	return action{}
 }
 
-// ask has Redis be asked for rows.
+// ask adds rows to ask Redis for.
 func (c *comparison) ask(rows []*table.Row) { c.rows = rows }
 
-// renew has rows be put in the place of other messages.
+// renew adds rows that replace other messages.
 func (c *comparison) renew(rows []*table.Row) { c.waiting = rows }
 
-// asked takes what Redis knows of the rows.
+// asked takes Redis' answers for the rows.
 func (c *comparison) asked(answers []store.Answer) (n Counts) {
 	rows := c.rows
 	c.rows = nil
@@ -110,8 +110,8 @@ func (c *comparison) asked(answers []store.Answer) (n Counts) {
 	return n
 }
 
-// reread takes rows that were missing, whole as they are now and read at that instant. What has
-// changed is somebody else's.
+// reread takes rows that were missing, whole, as they were at that instant. Changed rows belong to
+// another transaction.
 func (c *comparison) reread(at time.Time, redis outbox.Store, whole []*table.Row, err error) (n Counts) {
 	if err != nil {
 		c.fail(c.absent, err)
@@ -128,7 +128,7 @@ func (c *comparison) read(at time.Time, redis outbox.Store, whole []*table.Row) 
 	c.redis, c.whole, c.until, c.size, c.there = redis, whole, at.Add(putWithin), len(whole), 0
 }
 
-// put takes what Redis has answered to the first whole rows, nil where one can never be put.
+// put takes Redis' answers to the first whole rows, nil for one that can never be put.
 func (c *comparison) put(answers []*store.Answer, err error) (n Counts) {
 	rows := c.whole[:table.Affordable(c.whole)]
 	c.whole = c.whole[len(rows):]
@@ -146,7 +146,7 @@ func (c *comparison) put(answers []*store.Answer, err error) (n Counts) {
 	return n
 }
 
-// renewed takes what came of so many rows that were to be put in the place of other messages.
+// renewed takes the result for that many rows that were to replace other messages.
 func (c *comparison) renewed(rows []*table.Row, r renewal, err error) (n Counts) {
 	c.waiting = c.waiting[len(rows):]
 	if err != nil {
@@ -160,7 +160,7 @@ func (c *comparison) renewed(rows []*table.Row, r renewal, err error) (n Counts)
 	return n
 }
 
-// told takes which rows say now that their message has ended.
+// told takes the rows that now record the end of their message.
 func (c *comparison) told(known []table.Known, err error) (n Counts) {
 	for i, r := range c.ended {
 		switch {
@@ -180,7 +180,7 @@ func (c *comparison) fail(rows []*table.Row, err error) {
 	c.left, c.err = append(c.left, rows...), errors.Join(c.err, err)
 }
 
-// answer takes what Redis says of a row, nil where that can never be put.
+// answer takes what Redis says of a row, nil if that can never be put.
 func (c *comparison) answer(r *table.Row, answer *store.Answer) Counts {
 	end := func(state table.State, maybe bool) Counts {
 		if c.dry {

@@ -21,8 +21,8 @@ const (
 	// chunksInFlight is how many chunks of all queues are written to Redis at a time;
 	// each may hold as much as is affordable.
 	chunksInFlight = 4
-	// putWithin is how long after its read a row may still be put: a tombstone of
-	// what happened since then lives longer.
+	// putWithin is how long after its read a row may still be put: a tombstone made since then
+	// lives longer.
 	putWithin = 25 * time.Second
 	// putPhase limits one try.
 	putPhase = 10 * time.Second
@@ -73,8 +73,8 @@ func (p *pass) begin(overdue bool, after table.Cursor) {
 	p.missing.Store(false)
 }
 
-// step compares the next rows, at most so many, and returns how many they were, and
-// whether they were the last. What fails is left to the next turn.
+// step compares at most that many of the next rows, and returns how many they were, and
+// whether they were the last. A failure is left to the next turn.
 func (p *pass) step(ctx context.Context, most int) (n int, end bool) {
 	c, end, err := p.readOnce(ctx, most)
 	if p.away.Observe(ctx, err); err != nil {
@@ -134,7 +134,7 @@ func (p *pass) read(ctx context.Context) (*comparison, bool, error) {
 	}
 }
 
-// work compares a chunk, and repeats what could not be done.
+// work compares a chunk, and retries what failed.
 func (p *pass) work(ctx context.Context, c *comparison) error {
 	for pause := outbox.NewBackoff(); p.compare(ctx, c); {
 		if !wait.Sleep(ctx, pause.Next()) {
@@ -144,7 +144,7 @@ func (p *pass) work(ctx context.Context, c *comparison) error {
 	return nil
 }
 
-// compare does what a comparison says, and reports whether it is to go on after a pause.
+// compare carries out the actions of a comparison, and reports whether to continue after a pause.
 func (p *pass) compare(ctx context.Context, c *comparison) (again bool) {
 	a := c.next(time.Now())
 	for ; a.kind != actionEnd && a.kind != actionPause; a = c.next(time.Now()) {
@@ -185,8 +185,8 @@ func (p *pass) do(ctx context.Context, c *comparison, a action) Counts {
 	}
 }
 
-// markOf is when a row's message is marked that Redis has lost: it may have been
-// published before, if it was due.
+// markOf is when the message of a row, lost by Redis, is marked: if it was due, it may have been
+// published before.
 func markOf(r *table.Row) store.Mark {
 	if r.Maybe {
 		return store.MarkAlways
@@ -242,7 +242,7 @@ func (p *pass) checkLife(ctx context.Context, redis outbox.Store, confirm func(c
 
 var errHuge = errors.New("headers and body are too large to read")
 
-// message is that of a row, nil where the row can never be put back.
+// message is that of a row, nil if the row can never be put back.
 func (p *pass) message(ctx context.Context, r *table.Row) (m *message.Message) {
 	err := errHuge
 	if !r.IsHuge() {

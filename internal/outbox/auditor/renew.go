@@ -21,15 +21,15 @@ type renewal struct {
 	put     []*table.Row
 	answers []*store.Answer // nil: it can never be put
 	left    []*table.Row    // there was no room for these
-	skipped int             // somebody else works on them
+	skipped int             // another transaction works on them
 	blocked int             // the other message is in force, or is not known to have been this one
 }
 
-// renew puts rows in the place of messages that wait under tokens which are in force no
-// more: Redis has these where it was put back to an earlier state, and would publish them
-// at a due time that was changed since, or although they have ended.
+// renew replaces messages that wait under tokens no longer in force by what their rows say. A
+// Redis that was restored to an earlier state has such messages, and would publish them at an
+// outdated due time, or although they have ended.
 //
-// A message is replaced where its row has ended, as the table says, or where no row
+// A message is replaced if its row has ended, as the table says, or if no row
 // lives under its token and ours was rescheduled: then it is ours, as it was before. The
 // row is locked and has no pending operation, so its token stays in force until Redis has
 // answered.
@@ -76,8 +76,8 @@ func (p *pass) renew(ctx context.Context, rows []*table.Row) (r renewal, err err
 	return r, err
 }
 
-// renewed is what becomes of a row that was to be put in the place of another message, and has
-// the answer say what a put would have.
+// renewed is what becomes of a row that was to replace another message; it makes the answer that of
+// a put.
 func renewed(r *table.Row, answer *store.Answer) (u table.Update) {
 	switch answer.Code {
 	case store.DoneMaybePublished:
@@ -94,8 +94,8 @@ func renewed(r *table.Row, answer *store.Answer) (u table.Update) {
 	return u
 }
 
-// stale are rows whose identities' messages in Redis may be in force no more.
-type stale struct {
+// staleRows are rows whose identities' messages in Redis may be in force no more.
+type staleRows struct {
 	rows []*table.Row
 	// before are the tokens of these messages, ended says whose row has ended, as the table
 	// says; by the row's number.
@@ -103,9 +103,9 @@ type stale struct {
 	ended  map[int64]bool
 }
 
-// stale finds them. It is asked before the rows are locked: what lives under no token
-// now never will, and what has ended lives no more.
-func (p *pass) stale(ctx context.Context, redis outbox.Store, rows []*table.Row) (s stale, err error) {
+// stale finds them, before the rows are locked: a token without a live row never gets one again,
+// and an ended row never lives again.
+func (p *pass) stale(ctx context.Context, redis outbox.Store, rows []*table.Row) (s staleRows, err error) {
 	asked := make([]store.Row, len(rows))
 	for i, r := range rows {
 		asked[i] = store.Row{Message: &message.Message{ID: r.ID, Key: r.Key}}

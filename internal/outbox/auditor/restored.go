@@ -19,11 +19,10 @@ const (
 	scanBytes = 256 << 10
 )
 
-// removeEnded removes messages that have ended, as a row with their token says, and puts
-// rows that live in the place of those that wait under a token from before: Redis has
-// both where it was put back to an earlier state. A row that has ended
-// lives no more, and nobody else has its token: so it does not matter when it was
-// read. What no row tells of, and what is in flight, stays.
+// removeEnded removes messages that have ended, as a row with their token says, and replaces
+// messages under an earlier token by their live rows. A Redis that was restored to an earlier state
+// has both. An ended row never lives again, and no other row has its token, so it does not matter
+// when it was read. Messages without a row, and those in flight, stay.
 func (a *Auditor) removeEnded(ctx context.Context, q *Queue, dry bool, report *report) error {
 	layout, err := q.Store.LoadLayout(ctx)
 	if err != nil {
@@ -96,8 +95,8 @@ func (a *Auditor) removePage(ctx context.Context, q *Queue, rows []store.Settled
 	return nil
 }
 
-// renewPage puts rows that are pending in the place of those of the messages that wait
-// under another token: no comparison of stored rows finds these.
+// renewPage replaces messages that wait under another token by their pending rows, which no
+// comparison of stored rows finds.
 func (a *Auditor) renewPage(ctx context.Context, q *Queue, list []table.Version, dry bool, report *report) error {
 	names := make([]table.Identity, len(list))
 	for i, v := range list {

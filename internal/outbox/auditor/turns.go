@@ -7,8 +7,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// turns is what a watch compares, tick by tick, as a machine: overdue rows in rounds, and all
-// others in turn. It goes through each of these by steps of so many rows, again and again.
+// turns is the machine that chooses what a watch compares in each tick: overdue rows in rounds, and
+// all others in turn, in steps of a bounded number of rows, again and again.
 //
 //	tick ──► next: the round whose step is due ──► stepped ──► next: … ──► none: until the next tick
 //
@@ -36,7 +36,7 @@ type round struct {
 	left, told int
 }
 
-// newTurns begins with the rows behind that place: what is before is overdue.
+// newTurns begins with the rows behind that place; those before it are overdue.
 func newTurns(rate int, every time.Duration, behind table.Cursor, now time.Time) *turns {
 	t := &turns{rate: rate, every: every, before: now, began: now}
 	t.rounds = append(t.rounds, &round{overdue: true, from: behind, to: table.Cursor{Ms: table.MaxDueMs}})
@@ -67,8 +67,8 @@ func (t *turns) next(now time.Time) (r *round, most int) {
 	return nil, 0
 }
 
-// stepped takes what a step of a round has compared: so many rows, of which so many agree with
-// Redis now, up to after; end says that they were the last.
+// stepped takes the result of a round's step: how many rows it compared, up to after, and how many
+// of them agree with Redis now; end says that they were the last.
 func (t *turns) stepped(r *round, began, now time.Time, rows, mended int, after table.Cursor, end bool) {
 	took := now.Sub(began)
 	isFirst := r.after == r.from

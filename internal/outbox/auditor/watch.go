@@ -14,12 +14,12 @@ const (
 	// overdueAfter is how long after it was due a row is overdue whose message has
 	// not ended.
 	overdueAfter = 30 * time.Second
-	// overdueEvery is how often those are looked at.
+	// overdueEvery is the interval between rounds of overdue rows.
 	overdueEvery = 30 * time.Second
-	// auditEvery is how often rows are compared in turn, and leastTurn how long it takes
-	// at the least to compare all of them.
+	// auditEvery is the interval between steps of the turn, leastTurn the shortest time for
+	// comparing all rows.
 	auditEvery, leastTurn = time.Second, 10 * time.Second
-	// askMine is how often it is asked whose the queue is, where it is another's.
+	// askMine is the interval between checks of who audits the queue, while another instance does.
 	askMine = time.Second
 )
 
@@ -33,7 +33,7 @@ type watch struct {
 	stop context.CancelFunc // ends what it does now; nil: nothing
 }
 
-// disturb has it compare all rows anew.
+// disturb makes it compare all rows again.
 func (w *watch) disturb() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,7 +75,7 @@ func (w *watch) pass() *pass {
 }
 
 // compareAll compares all rows at full speed, and once more a while later. It
-// reports false where it was disturbed.
+// reports false if it was disturbed.
 func (w *watch) compareAll(ctx context.Context) bool {
 	began := time.Now()
 	w.flush(ctx)

@@ -15,7 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// ErrPending is returned by [Migrator.Down] while there are messages that nobody
+// ErrPending is returned by [Migrator.Down] while there are messages that no one
 // has published: they would be lost.
 var ErrPending = errors.New("table has messages that are not published")
 
@@ -39,7 +39,7 @@ type Migrator struct {
 type Step struct {
 	Version int64
 	Name    string
-	// AppliedAt is zero where it was not applied.
+	// AppliedAt is zero if it was not applied.
 	AppliedAt time.Time
 }
 
@@ -71,7 +71,7 @@ func (m *Migrator) Up(ctx context.Context) (steps []Step, err error) {
 	return steps, nil
 }
 
-// Down takes back the newest migration and returns it, none where there is none.
+// Down takes back the newest migration and returns it, none if there is none.
 // With the first, the tables go: while they hold messages, the error is
 // [ErrPending] unless it is forced.
 func (m *Migrator) Down(ctx context.Context, force bool) (steps []Step, err error) {
@@ -145,7 +145,7 @@ func (m *Migrator) status(ctx context.Context) ([]Step, error) {
 
 func (m *Migrator) versions() string { return m.table + "_migrations" }
 
-// hasVersions reports whether the table that records what was applied is there.
+// hasVersions reports whether the table of applied versions exists.
 func (m *Migrator) hasVersions(ctx context.Context) (found bool, err error) {
 	if m.dialect == schema.Postgres {
 		err = m.db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NOT NULL", m.versions()).Scan(&found)
@@ -170,7 +170,7 @@ func (m *Migrator) provider() (*goose.Provider, error) {
 	return goose.NewProvider(dialect, m.db, nil, goose.WithGoMigrations(steps...), goose.WithTableName(m.versions()), goose.WithDisableGlobalRegistry(true))
 }
 
-// locked runs what changes the tables while nobody else does: the library has a
+// locked changes the tables while no one else does: the library has a
 // lock for PostgreSQL only.
 func (m *Migrator) locked(ctx context.Context, run func(*goose.Provider) error) (err error) {
 	provider, err := m.provider()
@@ -235,7 +235,7 @@ func (m *Migrator) lockPostgres(ctx context.Context, conn *sql.Conn) (unlock fun
 	}
 }
 
-// tryPostgres returns nil where another one has the lock.
+// tryPostgres returns nil if another one has the lock.
 func (m *Migrator) tryPostgres(ctx context.Context, conn *sql.Conn) (unlock func() error, err error) {
 	tx, err := conn.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {

@@ -33,7 +33,7 @@ func forEach(t *testing.T, run func(t *testing.T, db *sql.DB, dialect schema.Dia
 	}
 }
 
-// tables counts those of a schema, or where it is empty, of the session's.
+// tables counts those of a schema, or if it is empty, of the session's.
 func tables(t *testing.T, db *sql.DB, dialect schema.Dialect, in string) int {
 	t.Helper()
 	where := "'" + in + "'"

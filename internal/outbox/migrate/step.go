@@ -18,7 +18,7 @@ import (
 
 // A statement that changes a table waits for each transaction that uses it, and whoever
 // comes later waits behind the statement: a dump or a forgotten session would stop all
-// producers. So no statement waits longer than lockTimeout. What was waited for in vain
+// producers. So no statement waits longer than lockTimeout. A statement that timed out
 // is tried again after a pause, in which producers go on, until the context ends.
 const (
 	lockTimeout            = time.Second
@@ -97,7 +97,7 @@ func (m *Migrator) run(ctx context.Context, db *sql.DB, text string) (err error)
 	if m.dialect == schema.MySQL {
 		return runMySQL(ctx, db, text)
 	}
-	// It waits for each transaction that has a snapshot, and nobody waits for it. If it
+	// It waits for each transaction that has a snapshot, and blocks none. If it
 	// gave up, it would begin anew, and might never end.
 	if strings.Contains(text, " CONCURRENTLY ") {
 		_, err = db.ExecContext(ctx, text)
@@ -108,7 +108,7 @@ func (m *Migrator) run(ctx context.Context, db *sql.DB, text string) (err error)
 		return err
 	}
 	defer func() {
-		_ = tx.Rollback() // Nothing, where it was committed.
+		_ = tx.Rollback() // Nothing, if it was committed.
 	}()
 	if err := m.runAll(ctx, tx, []string{text}); err != nil {
 		return err

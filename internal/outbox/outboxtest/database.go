@@ -130,7 +130,7 @@ func (d *Database) Query(ctx context.Context, on Runner, into []any, each func()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err has told what matters.
+	defer func() { _ = rows.Close() }() // rows.Err has the errors that matter.
 	for rows.Next() {
 		if err := rows.Scan(into...); err != nil {
 			return err

@@ -114,7 +114,7 @@ func (s *Real) Lose() {
 	require.NoError(s.t, err)
 }
 
-// Sound checks what is in Redis.
+// Sound checks the data in Redis.
 func (s *Real) Sound() {
 	s.t.Helper()
 	for shard := range 2 {

@@ -24,7 +24,7 @@ type batch struct {
 	queue   *outbox.Queue
 	redis   outbox.Store // of the queue, pinned
 	outlook outlook
-	// since is when Redis has all that it has of the queue, zero where that is unknown; it is
+	// since is when Redis has all that it has of the queue, zero if that is unknown; it is
 	// asked once.
 	since func() (time.Time, error)
 
@@ -99,7 +99,7 @@ func (b *batch) prepareRow(r *table.Row) (store.Row, error) {
 	return store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: b.outlook.markOf(r), Made: b.outlook.made(r)}, nil
 }
 
-// operate applies a batch of operations. Where a producer may still change some, it is noted
+// operate applies a batch of operations. If a producer may still change some, it is noted
 // that he may not, and nothing else is done.
 func (b *batch) operate(ctx, redis context.Context, t *table.Tx, work table.Work, note bool) (o outcome, noted bool, err error) {
 	work.Most = min(work.Most, table.BatchRows)
@@ -171,7 +171,7 @@ func (b *batch) operateAll(ctx, redis context.Context, t *table.Tx, groups []*ta
 	}
 }
 
-// judge finds out what a judgement asks.
+// judge answers the questions of a judgement.
 func (b *batch) judge(ctx, redis context.Context, t *table.Tx, j *judgement) {
 	defer b.guard(ctx, &j.verdicts)
 	for q := j.next(); q.row != nil; q = j.next() {
@@ -193,7 +193,7 @@ func (b *batch) judge(ctx, redis context.Context, t *table.Tx, j *judgement) {
 		if q.ifUnknown && answer.Err == nil && answer.Code == store.NotFound {
 			since, answer.Err = b.since()
 		}
-		j.answered(answer, since)
+		j.takeAnswer(answer, since)
 	}
 }
 
@@ -214,7 +214,7 @@ func (b *batch) bornOnce(ctx context.Context) func() (time.Time, error) {
 	}
 }
 
-// bornLast is when the last part of the queue was made in Redis, zero where that is unknown.
+// bornLast is when the last part of the queue was made in Redis, zero if that is unknown.
 func (b *batch) bornLast(ctx context.Context) (last time.Time, err error) {
 	shards, err := b.redis.Born(ctx)
 	for _, at := range shards {
@@ -239,7 +239,7 @@ func (b *batch) unfit(ctx context.Context, t *table.Tx, r *table.Row) (why, err 
 	return why, nil
 }
 
-// guard survives a panic: the rows that were not done wait.
+// guard survives a panic: unfinished rows wait.
 func (b *batch) guard(ctx context.Context, v *verdicts) {
 	cause := recover()
 	if cause == nil {
@@ -250,7 +250,7 @@ func (b *batch) guard(ctx context.Context, v *verdicts) {
 	b.relay.log.ErrorContext(ctx, "outbox relay panicked", "event", "outbox_panic", "queue", b.queue.Name, "err", err)
 }
 
-// tell tells observer and log what was committed.
+// tell reports what was committed to observer and log.
 func (b *batch) tell(ctx context.Context) {
 	for _, a := range b.applied {
 		b.relay.observer.Applied(a.Queue, a.verb.String(), a.state.String())
@@ -264,7 +264,7 @@ func (b *batch) tell(ctx context.Context) {
 // them are blocked than are told apart.
 func (b *batch) report(ctx context.Context, away *outbox.Outage) (crowded bool) {
 	b.tell(ctx)
-	b.relay.blocked.settled(b.queue.Name, b.updates)
+	b.relay.blocked.remove(b.queue.Name, b.updates)
 	crowded = b.relay.blocked.add(ctx, time.Now(), b.queue.Name, b.blocked)
 	if errors.Is(b.err, store.ErrReload) {
 		return crowded // Nothing is away: the next round knows the layout.

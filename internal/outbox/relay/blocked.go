@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// blockedPause is how long a row rests that another message of its id is in the
-	// way of, blockedLong after how long it is tried again at the latest.
+	// blockedPause is how long a blocked row rests, blockedLong after how long it is tried again
+	// at the latest.
 	blockedPause, blockedLong = time.Second, 10 * time.Second
-	// mostBlocked is how many such rows of a queue are told apart. With more of them, a lane
-	// tries the others each time it goes through the queue, and rests before the next.
+	// mostBlocked is how many blocked rows of a queue are tracked. If there are more, a lane tries
+	// the others each time it goes through the queue, and rests in between.
 	mostBlocked = 1000
 )
 
-// inTheWay says why a row must wait for another message of its id, "" where it need not.
+// inTheWay is why a row must wait for another message of its id, "" if it need not.
 func inTheWay(answer store.Answer) string {
 	if failureOf(answer.Err) != failureNone {
 		return ""
@@ -43,9 +43,9 @@ type blockedRow struct {
 	why    string
 }
 
-// blocked are the rows that rest, so that they delay no others. It is safe for
+// blockedRows are the rows that rest, so that they delay no others. It is safe for
 // concurrent use.
-type blocked struct {
+type blockedRows struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
@@ -53,13 +53,13 @@ type blocked struct {
 	said time.Time
 }
 
-func newBlocked(log *slog.Logger) *blocked {
-	return &blocked{log: log, rows: map[string]map[int64]time.Time{}}
+func newBlocked(log *slog.Logger) *blockedRows {
+	return &blockedRows{log: log, rows: map[string]map[int64]time.Time{}}
 }
 
 // add lets rows rest, and says it once a minute. It reports whether there was no room for
 // some.
-func (b *blocked) add(ctx context.Context, now time.Time, queue string, rows []blockedRow) (crowded bool) {
+func (b *blockedRows) add(ctx context.Context, now time.Time, queue string, rows []blockedRow) (crowded bool) {
 	if len(rows) == 0 {
 		return false
 	}
@@ -83,9 +83,9 @@ func (b *blocked) add(ctx context.Context, now time.Time, queue string, rows []b
 	return crowded
 }
 
-// list are the queue's rows that rest now. Of one that was not tried again for long,
-// another relay has taken care.
-func (b *blocked) list(now time.Time, queue string) []int64 {
+// list are the queue's rows that rest now. A row that was not tried again for long has been
+// handled by another relay.
+func (b *blockedRows) list(now time.Time, queue string) []int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []int64
@@ -100,8 +100,8 @@ func (b *blocked) list(now time.Time, queue string) []int64 {
 	return list
 }
 
-// settled says that rows wait no more.
-func (b *blocked) settled(queue string, rows table.Updates) {
+// remove records that rows no longer wait.
+func (b *blockedRows) remove(queue string, rows table.Updates) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for number := range rows {
@@ -109,8 +109,8 @@ func (b *blocked) settled(queue string, rows table.Updates) {
 	}
 }
 
-// count is how many rows wait so.
-func (b *blocked) count() (n int) {
+// count is how many rows are tracked.
+func (b *blockedRows) count() (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, rows := range b.rows {

@@ -32,19 +32,19 @@ type Config struct {
 	Clock func(ctx context.Context) (time.Time, error)
 	// Horizon is how long before it is due a row is loaded, default 1 h.
 	Horizon time.Duration
-	// Poll is how often the table is looked at, default 200 ms.
+	// Poll is the interval between polls of the table, default 200 ms.
 	Poll time.Duration
 	// Keep is how long rows are kept whose message has ended, default 24 h. See
 	// [table.Config] for those that shall go at once.
 	Keep time.Duration
-	// KeepOperations is how long cancels and reschedules are kept that have ended, where that is
+	// KeepOperations is how long cancels and reschedules are kept that have ended, if that is
 	// shorter; by default as all rows.
 	KeepOperations time.Duration
 	// Batch is how many rows a lane takes at once at the most, default 2,000.
 	Batch int
 	// Lanes is how many batches are worked on at a time, default 2.
 	Lanes int
-	// Mine, where not nil, reports whether this instance looks at the topics of rows
+	// Mine, if not nil, reports whether this instance looks at the topics of rows
 	// beyond the horizon; else it does. It must not block.
 	Mine func() bool
 	// Notify has the relay listen for notifications of PostgreSQL, on a channel

@@ -3,10 +3,10 @@
 //
 // # Machines and their drivers
 //
-// Several lanes work side by side, each on one batch of one queue at a time. A lane is a machine,
-// type lane: told what has happened, it says what to do next. It reads no clock, waits for
-// nothing and calls nobody, so a test plays any story of it (TestLane). Its driver has the clock,
-// sleeps, and asks database and Redis:
+// Several lanes work in parallel, each on one batch of one queue at a time. A lane (type lane) is a
+// machine: it takes events and returns the next action. It has no clock and does no I/O, so a
+// test can play any sequence of events (TestLane). Its driver has the clock, sleeps, and calls
+// database and Redis:
 //
 //	        ┌─► look: at everything, or at what is new (sight) ──► looked, timedOut ─┐
 //	        │                                                                         │
@@ -24,32 +24,30 @@
 //	                    └ messages by due time: one put a batch; operations with all pending rows of
 //	                      their identities, or not at all: in order by identity, 16 side by side
 //
-// An identity's operations are judged by a machine, too, type judgement: it says what it must
-// know, is told what Redis has answered, and collects verdicts (TestJudgement). Whose the rows of
-// a queue are, where there are two Redis, an owner rules.
+// An identity's operations are judged by another machine (type judgement): it returns the question
+// that it needs answered, takes Redis' answer, and collects verdicts (TestJudgement). If there are two
+// Redises, an owner decides which of them the rows of a queue belong to.
 //
-// A transaction that dies after Redis has answered is repeated by whoever locks its
-// rows next. Redis knows the token, and answers the same again.
+// If a transaction dies after Redis has answered, the next relay that locks its rows repeats it.
+// Redis knows the token and gives the same answer.
 //
-// The store is pinned before the rows are read. Where Redis loses something after
-// that, it refuses what the batch writes, and the rows are read anew.
+// The store is pinned before the rows are read. If Redis loses something after that, it refuses
+// the batch's writes, and the rows are read again.
 //
-// What must wait delays nothing else. A batch whose rows all wait has its queue rest for
-// longer and longer. Where only some wait, the next batch goes on behind it, whether it was found
-// by a slow look or a fast one. A row that another message of its id is in the way of waits,
-// too, but rests alone: it is left out for a second.
+// Rows that must wait delay no others. If all rows of a batch wait, the queue backs off. If only
+// some wait, the next batch continues behind this one, after a full look and a fast one alike. A
+// row that is blocked by another message of its id is left out alone, for a second.
 //
-// A look at everything walks over all that was relayed while somebody holds a snapshot
-// of the database, as a dump does: no database forgets entries of an index meanwhile.
-// Where it is slow, it takes a twentieth of the time of a lane, and the looks in
-// between ask for new rows only: those that were written, or came within the horizon,
-// since some seconds ago. These are locked by number. The first lane leaves slow looks to the
-// others, so that no new row waits for one. What a transaction of many
-// seconds has written, and what had to wait or is pending again, is found by the next look at
-// everything, which comes in time however seldom the relay polls, and is given more time
-// where it has not ended, see sight.
+// While a snapshot of the database is open, as during a dump, a full look walks over everything
+// relayed since then, because no database removes index entries meanwhile. If full looks are
+// slow, they take a twentieth of a lane's time, and the looks in between ask only for new rows:
+// those written, or come within the horizon, in the last seconds. These are locked by number.
+// The first lane leaves slow looks to the others, so no new row waits for one. The next full look
+// finds rows of transactions that took many seconds, and rows that had to wait or are pending
+// again. It comes in time however rarely the relay polls, and gets more time after a timeout, see
+// sight.
 //
-// Beside the lanes, one goroutine compares clocks, counts what waits and purges what
-// has ended; one refuses rows beyond the horizon whose topic is wrong; another wakes
-// the lanes where PostgreSQL notifies.
+// Beside the lanes, one goroutine compares clocks, counts pending rows and purges ended ones; one
+// refuses rows beyond the horizon that have a wrong topic; one wakes the lanes on PostgreSQL's
+// notifications.
 package relay

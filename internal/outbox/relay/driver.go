@@ -11,7 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// driver does what a lane says: it has the clock, sleeps, and asks database and Redis.
+// driver carries out a lane's actions: it has the clock, sleeps, and calls database and Redis.
 type driver struct {
 	*Relay
 	lane *lane
@@ -21,7 +21,7 @@ func (r *Relay) driver(number int) *driver {
 	return &driver{r, newLane(&r.config, r.names, number, &r.lookout)}
 }
 
-// run works until ctx ends. It returns nil: every failure is waited out.
+// run works until ctx ends. It returns nil, because every failure is retried.
 func (d *driver) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		a := d.lane.next(time.Now())
@@ -63,7 +63,7 @@ func (d *driver) do(ctx context.Context, a action) (err error) {
 	return err
 }
 
-// look asks what there is to do: of everything, or of what is new.
+// look finds pending rows, by a full look or among new rows.
 func (d *driver) look(ctx context.Context, v *view) error {
 	o, err := d.outlook(ctx)
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *driver) look(ctx context.Context, v *view) error {
 	return nil
 }
 
-// tell says what is away.
+// tell reports what is away.
 func (d *driver) tell(ctx context.Context, err error) {
 	switch {
 	case errors.Is(err, errRedis):
@@ -145,7 +145,7 @@ func (r *Relay) takeOnce(ctx context.Context, o outlook, s *step, note bool) (ou
 		return err
 	})
 	switch {
-	case errors.Is(err, outbox.ErrOtherRedis): // The queue rests, and it is looked at once whether it was ours that was emptied.
+	case errors.Is(err, outbox.ErrOtherRedis): // The queue rests, and lives checks at once whether our Redis was emptied.
 		away.Observe(ctx, err)
 		wait.Wake(r.disowned)
 		return outcome{waiting: 1}, false, nil

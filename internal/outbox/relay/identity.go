@@ -11,13 +11,13 @@ import (
 type Taken int
 
 const (
-	// TakenDone is answered where Redis has what the rows say, or will when it is
-	// time: nothing is left to do for whoever asked.
+	// TakenDone is answered if Redis has what the rows say, or will when it is
+	// time: the caller has nothing left to do.
 	TakenDone Taken = iota
-	// TakenAbsent is answered where there is no pending row of that identity: not
+	// TakenAbsent is answered if there is no pending row of that identity: not
 	// yet, or not any more.
 	TakenAbsent
-	// TakenLocked is answered where somebody else is working on it, or has just
+	// TakenLocked is answered if another transaction is working on it, or has just
 	// written to it.
 	TakenLocked
 )

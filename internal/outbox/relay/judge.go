@@ -8,8 +8,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// This file decides, and does nothing else: what becomes of rows, given what the
-// table says and what Redis has answered. judge_test.go goes through all of it.
+// This file has only pure decisions: what becomes of rows, given the state of the table and the
+// answer of Redis. judge_test.go covers all of them.
 
 // Reasons, for people.
 const (
@@ -23,12 +23,12 @@ const (
 	reasonTaken      = "another message of that id was scheduled first"
 )
 
-// failure says what an answer that is none means for its row.
+// failure is what a missing answer means for its row.
 type failure int
 
 const (
 	failureNone    failure = iota
-	failureLater           // ask again: what has taken place, Redis will say
+	failureLater           // ask again: Redis will say what has taken place
 	failureInvalid         // it can never take place
 )
 
@@ -40,12 +40,12 @@ func failureOf(err error) failure {
 	case errors.As(err, &invalid):
 		return failureInvalid
 	default:
-		return failureLater // Also what nobody thought of.
+		return failureLater // Also any unknown error.
 	}
 }
 
-// judgePut decides what becomes of a message's row that was put into Redis, where
-// no other message is in the way.
+// judgePut decides what becomes of the row of a message that was put into Redis, if no other
+// message blocked it.
 func judgePut(answer store.Answer) table.Update {
 	switch failureOf(answer.Err) {
 	case failureLater:
@@ -89,8 +89,8 @@ type verdict struct {
 	inTheWay string
 }
 
-// refusal is the verdict on an operation that can never be carried out, or must wait where
-// nobody knows yet.
+// refusal is the verdict on an operation that can never be carried out, or must wait until that is
+// known.
 func refusal(why error) verdict {
 	if why == nil {
 		return verdict{stop: true}
@@ -121,10 +121,10 @@ func ended(v table.Verb, head table.State) verdict {
 	return verdict{op: table.Update{State: table.StateUnknown, Reason: reasonNotInTable}}
 }
 
-// late is the verdict on an operation that a later one has overtaken. Only what was
-// applied overtakes: a reschedule stands in its message's row, and a cancel has ended
-// it. What found no message, or was refused, has changed nothing, and an operation
-// whose transaction took longer still counts, see docs/model/Overtake.tla.
+// late is the verdict on an operation that a later one has superseded. Only applied operations
+// supersede: a reschedule is recorded in its message's row, and a cancel has ended it. One that
+// found no message, or was refused, has changed nothing, so an earlier operation whose
+// transaction took longer still counts, see docs/model/Overtake.tla.
 func late() verdict {
 	return verdict{op: table.Update{State: table.StateSuperseded, Reason: reasonLater}}
 }
@@ -209,8 +209,8 @@ func judge(s situation, answer store.Answer) verdict {
 	}
 }
 
-// replaced: the message before it ends as by a cancel, and then the new one lives. While
-// that is in flight nobody knows how it will end, so the new one waits.
+// replaced: the old message ends as by a cancel, and then the new one lives. While the old one is
+// in flight its end is unknown, so the new one waits.
 func (s situation) replaced(answer store.Answer) verdict {
 	if answer.Err == nil && answer.Code == store.InFlight {
 		return verdict{stop: true, inTheWay: inTheWay(answer)}
@@ -240,9 +240,9 @@ func (s situation) done(copyOut string) verdict {
 	return verdict{op: op, head: table.Update{State: table.StateStored, Move: &s.op}}
 }
 
-// notFound: Redis has neither the message nor a trace of it. From now on nobody can
-// write it there under the row's old token. It had not come there yet, or Redis has
-// lost it: that is not too late.
+// notFound: Redis has neither the message nor a tombstone. From now on no writer can bring it
+// there under the row's old token. Either it had not arrived yet, or Redis has lost it; neither is
+// too late.
 func (s situation) notFound() verdict {
 	unsure := table.Update{State: table.StateUnknown, Reason: reasonForgotten}
 	if s.verb == table.VerbCancel {

@@ -12,14 +12,14 @@ import (
 // to one goroutine.
 type verdicts struct {
 	updates          table.Updates
-	applied          []applied
+	applied          []announcement
 	settled, waiting int
 	blocked          []blockedRow
 	err              error // one of those why rows wait, if any is known
 }
 
-// applied is what the observer is told once the transaction is committed.
-type applied struct {
+// announcement is what the observer gets after the commit.
+type announcement struct {
 	table.Identity
 	verb   table.Verb
 	state  table.State
@@ -28,7 +28,7 @@ type applied struct {
 
 func newVerdicts() verdicts { return verdicts{updates: table.Updates{}} }
 
-// set records what becomes of a row, and why where it waits.
+// set records what becomes of a row, and the reason if it waits.
 func (v *verdicts) set(r *table.Row, c table.Update, err error) {
 	switch {
 	case c.Lives:
@@ -37,7 +37,7 @@ func (v *verdicts) set(r *table.Row, c table.Update, err error) {
 		v.wait(1, err)
 	default:
 		v.settled++
-		v.applied = append(v.applied, applied{r.Identity, r.Verb, c.State, c.Reason})
+		v.applied = append(v.applied, announcement{r.Identity, r.Verb, c.State, c.Reason})
 	}
 	v.updates.Set(r.Number, c)
 }
@@ -75,32 +75,31 @@ func (v *verdicts) join(o *verdicts) {
 	v.wait(o.waiting, o.err)
 }
 
-// outcome is how the batch went whose verdicts these are.
+// outcome is the result of the batch with these verdicts.
 func (v *verdicts) outcome(last *table.Row, full bool) outcome {
 	return outcome{settled: v.settled, waiting: v.waiting, blocked: len(v.blocked), last: last.Cursor(), full: full}
 }
 
-// question is what must be known to judge an operation: whether its message fits the queue, or
-// what Redis says to the operation. It is a record.
+// question is what a judgement needs answered: whether a message fits the queue, or what Redis
+// answers to an operation. It is a record.
 type question struct {
 	row *table.Row // nil: nothing, all is judged
 	fit bool
-	// Redis is asked for this; where it knows nothing of the message, and ifUnknown, also since
-	// when it has all that it has of the queue.
+	// The question to Redis. With ifUnknown, and if it does not know the message, also since when it
+	// has what it has of the queue.
 	operation store.Operation
 	ifUnknown bool
 }
 
-// judgement is of one identity: its operations in their order, until one must wait, as a
-// machine. What the table alone tells is not asked of Redis.
+// judgement is the machine that judges the operations of one identity in order, until one must
+// wait. It asks Redis only what the table does not tell.
 //
 //	next ──► question: does the message fit? ──► fits ──────────┐
 //	  ▲      question: Redis, do this ──► answered: judge ──────┤
 //	  └───────── the next operation, on what this one has left ◄┘
 //
-// Redis is told the token in force of the row that the operation means, so it touches no other
-// message of that id. What is decided stays; where the transaction is lost, who judges the same
-// rows again has the same answers.
+// Redis gets the token in force of the operation's row, so it touches no other message of that id.
+// If the transaction is lost, the next judgement of the same rows gets the same answers.
 type judgement struct {
 	verdicts
 	outlook outlook
@@ -113,7 +112,7 @@ func newJudgement(o outlook, g *table.Group) *judgement {
 	return &judgement{verdicts: newVerdicts(), outlook: o, group: g, rest: g.Operations}
 }
 
-// next judges what needs no answer, and returns what must be known of the next operation.
+// next judges operations that need no answer, and returns the question about the next one.
 func (j *judgement) next() question {
 	for len(j.rest) > 0 {
 		op := j.rest[0]
@@ -147,9 +146,9 @@ func (j *judgement) fits(why error) {
 	}
 }
 
-// answered takes the answer of Redis, which has all that it has of the queue since then; zero:
-// that is unknown, or does not matter.
-func (j *judgement) answered(answer store.Answer, since time.Time) {
+// takeAnswer takes the answer of Redis. Its data of the queue goes back to since; zero if that is
+// unknown or does not matter.
+func (j *judgement) takeAnswer(answer store.Answer, since time.Time) {
 	op, head := j.rest[0], j.group.Head
 	maybe, ifOlder := j.outlook.maybeOut(head)
 	j.decide(judge(situation{
@@ -184,7 +183,7 @@ func (j *judgement) decide(v verdict, err error) {
 	}
 }
 
-// setHead records what becomes of the message's row, for the next operation too.
+// setHead records what becomes of the message's row, also for the next operation.
 func (j *judgement) setHead(c table.Update) {
 	head := j.group.Head
 	if c.IsZero() || head == nil {
@@ -198,7 +197,7 @@ func (j *judgement) setHead(c table.Update) {
 	}
 	j.updates.Set(head.Number, c)
 	if c.State != table.StatePending && c.State != head.State {
-		j.applied = append(j.applied, applied{head.Identity, head.Verb, c.State, c.Reason})
+		j.applied = append(j.applied, announcement{head.Identity, head.Verb, c.State, c.Reason})
 	}
 	head.State = c.State
 	if c.State > table.StateStored {

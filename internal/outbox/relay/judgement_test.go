@@ -211,7 +211,7 @@ func (m *oneMessage) judge(isFaulty bool) {
 				answer = made
 			}
 		}
-		j.answered(answer, m.born)
+		j.takeAnswer(answer, m.born)
 	}
 	if len(g.Operations) == 0 && g.Head != nil && g.Head.State == table.StatePending {
 		j.put(g.Head, m.put(g.Head))

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// idleLane is how often the lanes but the first look at the most: it wakes them when
-	// there is more than one batch.
+	// idleLane is the shortest interval between looks of all lanes but the first, which wakes them
+	// if there is more than one batch.
 	idleLane = 2 * time.Second
-	// waitingAgain is how soon everything is looked at again where rows had to wait.
+	// waitingAgain is how soon a full look follows if rows had to wait.
 	waitingAgain = 5 * time.Second
-	// readWithin is how old what was read of Redis' clock may be when something new begins.
+	// readWithin is how old a reading of Redis' clock may be when a batch begins.
 	readWithin = startWithin / 2
 )
 
@@ -28,8 +28,8 @@ type action struct {
 	step    *step   // then took
 	outlook outlook // that the batch begins with
 	view    *view   // then looked, or timedOut
-	// A round has ended: where there is more to take, the others are woken instead. It has failed:
-	// nothing is known of database and Redis.
+	// A round has ended: if there is more to take, the other lanes are woken. It has failed: the
+	// state of database and Redis is unknown.
 	more, failed bool
 	pause        time.Duration
 }
@@ -42,12 +42,12 @@ type step struct {
 	work       table.Work
 }
 
-// lane works on one batch at a time, of one queue after the other, as a machine: it is told
-// what has happened, and says what to do next. Its diagram is in doc.go.
+// lane is the machine that works on one batch at a time, of one queue after the other: it takes
+// events and returns the next action. Its diagram is in doc.go.
 //
-// Whatever fails: but for the first of a round nothing begins on a time of Redis that was read
-// longer than readWithin before; all that can be stored is taken in time, by this lane or, where
-// only a slow look finds it, by another; and where nothing is to be had, it rests.
+// Whatever fails, three things hold. Except for the first batch of a round, none begins on a time
+// of Redis that was read more than readWithin ago. Every row that can be stored is taken in time, by
+// this lane or, if only a slow look finds it, by another. With nothing to do, it rests.
 type lane struct {
 	first   bool
 	poll    time.Duration
@@ -79,7 +79,7 @@ func newLane(c *Config, names []string, number int, shared *lookout) *lane {
 
 // next is what to do now.
 func (l *lane) next(now time.Time) action {
-	isLate := l.isBegun && len(l.steps) > 0 && now.Sub(l.outlook.read) > readWithin // Others took long: look again before the next.
+	isLate := l.isBegun && len(l.steps) > 0 && now.Sub(l.outlook.read) > readWithin // The batches before took long: look again before the next.
 	switch {
 	case l.backOff > 0:
 		rest := action{pause: l.backOff, failed: true}
@@ -105,8 +105,7 @@ func (l *lane) next(now time.Time) action {
 // anew begins a round.
 func (l *lane) anew() { l.view, l.steps, l.isBegun, l.more, l.backOff = nil, nil, false, false, 0 }
 
-// idle is how long to pause where nothing was found. However long that is, somebody
-// looks at everything in time.
+// idle is how long to pause if nothing was found. Full looks come in time however long it is.
 func (l *lane) idle(now time.Time) time.Duration {
 	pause := l.sight.pause(l.poll, now)
 	if l.first {
@@ -115,9 +114,9 @@ func (l *lane) idle(now time.Time) time.Duration {
 	return max(idleLane, pause)
 }
 
-// looked takes what a look has found that took so long: the rows that each queue has pending. For
-// what was looked for Redis' time is told, and the highest number that there is, unless all was
-// looked at and that was cheap; and the time that batches begin with. Queues come in turn.
+// looked takes the result of a look and how long it took: the pending rows of each queue, the time
+// that batches begin with, and, unless it was a cheap full look, the highest number of a row.
+// Queues come in turn.
 func (l *lane) looked(now time.Time, took time.Duration, found map[string]table.Waiting, there table.Floor, o outlook) {
 	if !l.view.whole || l.sight.looked(now, took) && !l.sight.isSlow() {
 		l.sight.note(now, there)
@@ -129,15 +128,15 @@ func (l *lane) looked(now time.Time, took time.Duration, found map[string]table.
 	}
 }
 
-// timedOut says that a look at everything has not ended in time.
+// timedOut records that a full look timed out.
 func (l *lane) timedOut(now time.Time, took time.Duration, there table.Floor) {
 	l.sight.gaveUp()
 	l.looked(now, took, nil, there, outlook{})
 	l.backOff = l.pause.Next()
 }
 
-// plan adds the batches of a queue. What is new comes first, since a way through
-// everything may be long.
+// plan adds the batches of a queue. New rows come first, since going through all rows may take
+// long.
 func (l *lane) plan(now time.Time, queue string, waits table.Waiting) {
 	for _, kind := range []struct {
 		operations bool
@@ -147,7 +146,7 @@ func (l *lane) plan(now time.Time, queue string, waits table.Waiting) {
 		courses := l.courses[queue][kind.operations]
 		fresh, all := &courses[0], &courses[1]
 		work := table.Work{Queue: queue, UntilMs: l.outlook.untilMs()}
-		work.Operations = waits.Operations || !l.view.whole // Of those from before nothing is known then.
+		work.Operations = waits.Operations || !l.view.whole // A look for new rows tells nothing of older ones.
 		if len(kind.numbers) > 0 && fresh.isReady(now) {
 			of := work
 			of.Numbers = fresh.behind(kind.numbers)
@@ -161,7 +160,7 @@ func (l *lane) plan(now time.Time, queue string, waits table.Waiting) {
 	}
 }
 
-// took takes how a batch went.
+// took takes the outcome of a batch.
 func (l *lane) took(now time.Time, s *step, o outcome) {
 	if o.waiting+o.blocked > 0 {
 		l.sight.hurry(now.Add(waitingAgain))
@@ -169,8 +168,8 @@ func (l *lane) took(now time.Time, s *step, o outcome) {
 	l.more = s.course.note(now, o, s.onward) || l.more
 }
 
-// failed ends the round: nobody knows what is left. Where producers of the same ids were in
-// between, the next begins at once: what Redis has done it will say again.
+// failed ends the round, because what is left is unknown. After a conflict with producers of the
+// same ids the next round begins at once: Redis repeats its answers.
 func (l *lane) failed(err error) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		l.sight.reset()
@@ -181,33 +180,32 @@ func (l *lane) failed(err error) {
 	}
 }
 
-// course is how a lane goes through the pending rows of a queue. It begins with
-// what is due first, as long as rows leave. Where some had to wait, the next batch
-// goes on where the last one ended, so that rows that cannot be stored do not keep
-// those behind them waiting; at the end it returns to the beginning. Where it has met
-// more rows that another message is in the way of than are told apart, it rests before, for
-// as long as each of those does.
+// course is a lane's position among the pending rows of a queue. It starts with the rows due
+// first as long as rows leave. If some had to wait, the next batch continues where the last one
+// ended, so that rows that cannot be stored do not hold up those behind them; after the last row
+// it starts over. If it has met more blocked rows than it can track, it first rests as long as each
+// blocked row does.
 type course struct {
 	pause  wait.Backoff
 	until  time.Time // it rests until then
 	after  table.Cursor
-	crowds bool // since the beginning it has met more blocked rows than are told apart
+	crowds bool // since the start it has met more blocked rows than it can track
 }
 
 func newCourse() course { return course{pause: outbox.NewBackoff()} }
 
 func (c *course) isReady(now time.Time) bool { return !now.Before(c.until) }
 
-// outcome is how a batch went. It is a record.
+// outcome is the result of a batch. It is a record.
 type outcome struct {
 	settled, waiting int
-	blocked          int  // rows that another message is in the way of
-	crowded          bool // they are more than are told apart
+	blocked          int  // rows that wait for another message of their id
+	crowded          bool // they are more than can be tracked
 	last             table.Cursor
 	full             bool // more rows may be behind last
 }
 
-// behind are the numbers behind the last batch, or all where there are none.
+// behind are the numbers behind the last batch, or all if there are none.
 func (c *course) behind(numbers []int64) []int64 {
 	i, _ := slices.BinarySearch(numbers, c.after.Number+1)
 	if i == len(numbers) {
@@ -216,8 +214,8 @@ func (c *course) behind(numbers []int64) []int64 {
 	return numbers[i:]
 }
 
-// note records a batch, and reports whether another may be had at once. Onward, the
-// next one goes on behind it in any case: the way there is long.
+// note records a batch, and reports whether another may follow at once. With onward, the next one
+// always continues behind it, because the way there is long.
 func (c *course) note(now time.Time, o outcome, onward bool) (more bool) {
 	if o.waiting > 0 && o.settled == 0 {
 		c.until = now.Add(c.pause.Next())

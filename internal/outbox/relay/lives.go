@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	// livesEvery is how often it is looked to which Redis the rows belong, livesAgain how soon
-	// again where a batch has found that it is not ours.
+	// livesEvery is the interval between checks of which Redis the rows belong to, livesAgain the
+	// interval after a batch has found that it is not ours.
 	livesEvery, livesAgain = 5 * time.Second, 100 * time.Millisecond
-	// beside is how much longer than a bridge of another life a Redis must have been there to be
-	// another one for sure, and not that one, emptied: so wrong may the clocks be.
+	// beside is how long a Redis must have existed before another life's bridge was last seen to
+	// be certainly a different Redis and not that one, emptied. It is the error of the clocks.
 	beside = time.Minute
 )
 
-// lives sees to it that the rows of a queue are brought to one Redis only. Two bridges with
-// two of them would each put back what the other one has.
+// lives ensures that the rows of a queue go to one Redis only. Two bridges with two Redises would
+// each put back the other's messages.
 //
-// The table knows the life of the queue, and when a bridge of that life was there last. Which
-// life is ours, Redis says; what follows, an owner. Refused is what a batch finds in its own
-// transaction, see [outbox.CheckLife]: this goroutine changes what the table says, and decides
-// nothing about rows.
+// The table has the queue's life, and when a bridge of that life was last there. Redis has our
+// life; an owner decides what follows from both. A batch checks the life in its own transaction,
+// see [outbox.CheckLife]: this goroutine only updates the table.
 type lives struct {
 	*Relay
 	// By queue, and why its rows are not ours.
@@ -43,33 +42,33 @@ func newLives(r *Relay) *lives {
 	return l
 }
 
-// owner is whose the rows of a queue are, as one bridge sees it, as a machine. Where the table
-// says another life than our Redis, that was emptied, or ours is another one:
+// owner is the machine that decides, for one bridge, which Redis the rows of a queue belong to. If
+// the table's life differs from our Redis', either our Redis was emptied or it is another one:
 //
-//	we have seen the table's life in our Redis ──► emptied: the rows go over to the new life at once
-//	somebody of the table's life is there      ──► another Redis: refused
-//	nobody is, for lapse;
-//	   our Redis was made after he was seen    ──► emptied while nobody was there: the rows go over
-//	   ours was there beside him               ──► another Redis: refused until an operator says otherwise
+//	we have seen the table's life in our Redis ──► emptied: the rows move to the new life at once
+//	a bridge of the table's life is there      ──► another Redis: refused
+//	none is, for lapse;
+//	   our Redis was made after that           ──► emptied while no bridge ran: the rows move
+//	   our Redis existed beside it             ──► another Redis: refused until an operator decides
 //
-// So rows go over to nobody while one with the Redis that they belong to says that he is there.
+// So rows never move while a bridge with the Redis that they belong to is there.
 type owner struct {
 	confirmed string     // the life that was both the table's and our Redis'
 	other     table.Life // what the table says of a life that is not
 	since     time.Time  // by our own clock, when it began to say so
 }
 
-// ruling is whose the rows are.
+// ruling says which Redis the rows belong to.
 type ruling uint8
 
 const (
 	rulingOurs    ruling = iota
 	rulingOther          // another Redis'
 	rulingEmptied        // ours, which was emptied
-	rulingAlone          // that of who was made later
+	rulingAlone          // the one that was made later
 )
 
-// rule tells whose they are, by the table's life and that of our Redis.
+// rule decides by the table's life and that of our Redis.
 func (o *owner) rule(now time.Time, lapse time.Duration, ours string, rows table.Life) ruling {
 	switch {
 	case rows.Name == ours:
@@ -87,13 +86,13 @@ func (o *owner) rule(now time.Time, lapse time.Duration, ours string, rows table
 	return rulingAlone
 }
 
-// confirm notes that table and our Redis have that life.
+// confirm records that the table and our Redis have the same life.
 func (o *owner) confirm(life string) { *o = owner{confirmed: life} }
 
-// isEmptied reports whether a queue that was made then is that of the table, emptied.
+// isEmptied reports whether a queue that was made then is the table's queue after a loss.
 func (o *owner) isEmptied(born time.Time) bool { return !born.Before(o.other.Seen.Add(-beside)) }
 
-// run looks until ctx ends.
+// run checks until ctx ends.
 func (l *lives) run(ctx context.Context) error {
 	for wait.SleepOrWake(ctx, livesEvery, l.disowned) && wait.Sleep(ctx, livesAgain) {
 		l.step(ctx)
@@ -101,7 +100,7 @@ func (l *lives) run(ctx context.Context) error {
 	return nil
 }
 
-// step looks at each queue once. What fails is tried again next time.
+// step checks each queue once. A failed check is repeated next time.
 func (l *lives) step(ctx context.Context) {
 	var refused error
 	for _, name := range l.names {
@@ -123,7 +122,7 @@ func (l *lives) step(ctx context.Context) {
 func (l *lives) look(ctx context.Context, queue string, o *owner) error {
 	redis, err := l.queues[queue].Store.Pin(ctx)
 	if err != nil {
-		if o.confirmed != "" { // We are there, if Redis is not.
+		if o.confirmed != "" { // We are here even if Redis is not.
 			err = errors.Join(err, l.db.Lives().Renew(ctx, queue, o.confirmed))
 		}
 		return err
@@ -151,7 +150,7 @@ func (l *lives) look(ctx context.Context, queue string, o *owner) error {
 	return outbox.CheckLife(queue, ours, rows.Name, rows.Silent)
 }
 
-// bornOf is when the queue was made in that Redis, by the database's clock; zero where that
+// bornOf is when the queue was made in that Redis, by the database's clock; zero if that
 // is unknown.
 func (l *lives) bornOf(ctx context.Context, redis outbox.Store) (first time.Time, err error) {
 	shards, err := redis.Born(ctx)
@@ -166,7 +165,7 @@ func (l *lives) bornOf(ctx context.Context, redis outbox.Store) (first time.Time
 	return first, err
 }
 
-// take has the rows belong to our Redis.
+// take makes the rows belong to our Redis.
 func (l *lives) take(ctx context.Context, queue string, o *owner, ours, why string) error {
 	before := o.other.Name
 	done, err := l.db.Lives().Replace(ctx, queue, before, ours)

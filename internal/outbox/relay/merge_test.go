@@ -19,7 +19,7 @@ func (s *realScene) mergeable(id string, due time.Duration) int64 {
 	return number
 }
 
-// TestMergeableIsNoted: what a relay may have tried a producer changes no more, also where the
+// TestMergeableIsNoted: what a relay may have tried a producer changes no more, also if the
 // relay died.
 func TestMergeableIsNoted(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {

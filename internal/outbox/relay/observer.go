@@ -2,7 +2,7 @@ package relay
 
 import "time"
 
-// Observer is told what the relay's metrics count. Its methods are called from
+// Observer receives what the relay's metrics count. Its methods are called from
 // several goroutines.
 type Observer interface {
 	// Backlog is how many rows could be in Redis by now, and how long the oldest

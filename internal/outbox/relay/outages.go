@@ -9,7 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox"
 )
 
-// sayEvery is how often a line in the log is worth it that says the same.
+// sayEvery limits how often the same line is logged.
 const sayEvery = time.Minute
 
 // outages are those of all that a relay depends on.
@@ -42,7 +42,7 @@ type refusals struct {
 	count int
 }
 
-func (f *refusals) say(ctx context.Context, a applied) {
+func (f *refusals) say(ctx context.Context, a announcement) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.count++

@@ -45,7 +45,7 @@ func (o outlook) markOf(r *table.Row) store.Mark {
 	return store.MarkDueIfOlder
 }
 
-// maybeOut reports whether a copy of the row's message may be out, where Redis knows
+// maybeOut reports whether a copy of the row's message may be out, if Redis knows
 // nothing of it: by the same rules as the marks. ifOlder says that this is so where the
 // row is older than what Redis has.
 func (o outlook) maybeOut(r *table.Row) (maybe, ifOlder bool) {

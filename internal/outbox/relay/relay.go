@@ -31,7 +31,7 @@ type Relay struct {
 
 	outages   outages
 	refusals  *refusals
-	blocked   *blocked
+	blocked   *blockedRows
 	lookout   lookout
 	others    atomic.Pointer[error]         // why rows are another Redis'
 	disowned  chan struct{}                 // a batch has found that its rows belong to another Redis
@@ -68,7 +68,7 @@ func (r *Relay) Ready() <-chan struct{} { return r.ready }
 
 var errNotReached = errors.New("has not answered yet")
 
-// State is nil where the database answered the last time, and else says why not,
+// State is nil if the database answered the last time, and else says why not,
 // that it is unfit, or that the rows of a queue belong to another Redis.
 func (r *Relay) State() error {
 	if err := r.outages.database.Last(); err != nil {

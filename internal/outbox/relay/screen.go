@@ -11,28 +11,27 @@ import (
 )
 
 const (
-	// screenEvery is how often rows beyond the horizon are looked at, and screenRows how
-	// many at the most each time.
+	// screenEvery is the interval between screenings of rows beyond the horizon, screenRows the
+	// most rows of one.
 	screenEvery = time.Second
 	screenRows  = 5000
-	// screenBehind is how many times a number has been there before it is looked at:
-	// transactions commit out of order.
+	// screenBehind is after how many screenings a number is read: transactions commit out of
+	// order.
 	screenBehind = 10
 )
 
-// screen looks through the rows beyond the horizon, and refuses what their queue's sink
-// could never take: its producer learns of it today, and not when the message is nearly
-// due. A due time after the year 9999 is refused here, since no horizon would ever
-// reach it. It reads each row once, from the first one on, in the order of their numbers. A
-// row that is committed later than those after it may be passed over, and is refused when
-// it is loaded, as everything else that is wrong with one.
+// screen reads the rows beyond the horizon, and refuses those that their queue's sink could never
+// take, so that the producer learns of it today and not when the message is nearly due. Due times
+// after the year 9999 are refused, too, since no horizon ever reaches them. It reads each row
+// once, by number. It may miss a row that commits later than those after it; that row, and any
+// other fault, is refused at loading.
 type screen struct {
 	*Relay
 	after int64   // the last number that was looked at
 	seen  []int64 // the highest numbers, the oldest first
 }
 
-// run screens until ctx ends, while that is this instance's. What fails is tried again
+// run screens until ctx ends, while this instance is the one to do so. A failed step is repeated
 // next time.
 func (s *screen) run(ctx context.Context) error {
 	for wait.Sleep(ctx, s.config.screen) {
@@ -47,7 +46,7 @@ func (s *screen) run(ctx context.Context) error {
 	return nil
 }
 
-// step looks at the next rows that have been there for a while.
+// step reads the next rows that have been there for a while.
 func (s *screen) step(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
@@ -84,7 +83,7 @@ func (s *screen) step(ctx context.Context) error {
 	return nil
 }
 
-// checkFar reports what is looked for in a row beyond the horizon.
+// checkFar returns why a row beyond the horizon can never be published.
 func checkFar(sink message.SinkType, topic string, dueMs int64) error {
 	if err := message.CheckTopic(sink, topic); err != nil {
 		return err
@@ -92,7 +91,7 @@ func checkFar(sink message.SinkType, topic string, dueMs int64) error {
 	return table.CheckDue(dueMs)
 }
 
-// refuse refuses those of the rows that nobody works on.
+// refuse refuses the rows that no other transaction holds.
 func (s *screen) refuse(ctx context.Context, queue string, numbers []int64) error {
 	b := &batch{verdicts: newVerdicts(), relay: s.Relay, queue: s.queues[queue]}
 	err := s.db.Within(ctx, func(t *table.Tx) error {

@@ -106,7 +106,7 @@ func TestScreenRepeats(t *testing.T) {
 }
 
 // TestScreenDue: no horizon ever reaches a due time after the year 9999, as one in
-// microseconds is, so it is refused where the others wait.
+// microseconds is, so it is refused if the others wait.
 func TestScreenDue(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)

@@ -27,16 +27,16 @@ type insert = outboxtest.Insert
 
 var errTest = errors.New("broken by the test")
 
-// relaying starts relays on a scene.
-type relaying struct {
+// relayStarter starts relays on a scene.
+type relayStarter struct {
 	t        *testing.T
 	observer *recorder
 	config   Config
 }
 
-func newRelaying(t *testing.T, s *outboxtest.Scene) relaying {
+func newRelaying(t *testing.T, s *outboxtest.Scene) relayStarter {
 	t.Helper()
-	r := relaying{t: t, observer: &recorder{}}
+	r := relayStarter{t: t, observer: &recorder{}}
 	r.config = Config{Database: s.DB.Database, Poll: 10 * time.Millisecond, Observer: r.observer, Logger: s.Logger()}
 	return r
 }
@@ -52,7 +52,7 @@ func requireNotRefused(t *testing.T, logs *outboxtest.Logs) {
 }
 
 // relay is one that does not run.
-func (r *relaying) relay() *Relay {
+func (r *relayStarter) relay() *Relay {
 	r.t.Helper()
 	relay, err := New(r.config)
 	require.NoError(r.t, err)
@@ -62,14 +62,14 @@ func (r *relaying) relay() *Relay {
 // scene is one with a fake Redis.
 type scene struct {
 	*outboxtest.Scene
-	relaying
+	relayStarter
 	redis *fakeRedis
 }
 
 func newScene(t *testing.T, d *outboxtest.Database) *scene {
 	t.Helper()
 	s := &scene{Scene: outboxtest.NewScene(t, d), redis: newFakeRedis()}
-	s.relaying = newRelaying(t, s.Scene)
+	s.relayStarter = newRelaying(t, s.Scene)
 	s.config.Clock = s.redis.clock
 	for _, name := range []string{"orders", "mails"} {
 		s.config.Queues = append(s.config.Queues, outbox.Queue{
@@ -90,7 +90,7 @@ func (s *scene) start(adjust ...func(*Config)) (relay *Relay, stop func()) {
 	return s.startOn(s.Scene, adjust...)
 }
 
-func (r *relaying) startOn(s *outboxtest.Scene, adjust ...func(*Config)) (relay *Relay, stop func()) {
+func (r *relayStarter) startOn(s *outboxtest.Scene, adjust ...func(*Config)) (relay *Relay, stop func()) {
 	r.t.Helper()
 	config := r.config
 	for _, f := range adjust {
@@ -104,7 +104,7 @@ func (r *relaying) startOn(s *outboxtest.Scene, adjust ...func(*Config)) (relay 
 // realScene is one with a real Redis.
 type realScene struct {
 	*outboxtest.Real
-	relaying
+	relayStarter
 }
 
 func newReal(t *testing.T, d *outboxtest.Database) *realScene {
@@ -115,7 +115,7 @@ func newReal(t *testing.T, d *outboxtest.Database) *realScene {
 func newRealOn(t *testing.T, d *outboxtest.Database, rdb *redis.Client) *realScene {
 	t.Helper()
 	s := &realScene{Real: outboxtest.NewRealOn(t, d, rdb)}
-	s.relaying = newRelaying(t, s.Scene)
+	s.relayStarter = newRelaying(t, s.Scene)
 	s.config.Queues, s.config.Clock = []outbox.Queue{s.Queue}, s.Store.Clock
 	return s
 }

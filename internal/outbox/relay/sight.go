@@ -10,50 +10,49 @@ import (
 )
 
 const (
-	// defaultCheapLook is how long a look at everything may take that is made each time.
+	// defaultCheapLook is how long a full look may take if every look is to be a full one.
 	defaultCheapLook = 10 * time.Millisecond
-	// longestRest is the longest time between two of them.
+	// longestRest is the longest time between two full looks.
 	longestRest = 30 * time.Second
-	// lateAfter is how long after its row got its number a transaction has committed, as
-	// a rule. One that takes longer waits for the next look at everything.
+	// lateAfter is how long after a row got its number its transaction normally commits. The
+	// rows of a slower one wait for the next full look.
 	lateAfter = 3 * time.Second
 	// markEvery is how often the floor may move.
 	markEvery = 500 * time.Millisecond
-	// firstPatience is how long a look at everything may take. Where that does not suffice, the
-	// next one may take twice as long, up to mostPatience: one that never ends would leave what
-	// committed late unseen for as long as somebody holds a snapshot.
+	// firstPatience is how long a full look may take. After a timeout the next one may take twice
+	// as long, up to mostPatience: if none ever ended, late commits would stay unseen for as long
+	// as a snapshot is open.
 	firstPatience, mostPatience = 10 * time.Second, 3 * time.Minute
 )
 
 // sight decides how a lane looks for pending rows.
 //
-// A look at everything is the truth, and walks over whatever the database has not yet
-// forgotten: while somebody holds a snapshot, that is all that was relayed since then.
-// So it is made each time only while it is cheap. Otherwise it takes a small part of the
-// time, and the looks in between ask for what is new: what is above the floor, which is
-// what was there some seconds ago. Of several lanes, the first one then takes what is new and
-// nothing else, so that no row waits for a slow look.
+// Only a full look finds every pending row, but it walks over all index entries that the database
+// has not yet removed: while a snapshot is open, everything relayed since then. So every look is a
+// full one only while that is cheap. Otherwise full looks take a small part of the time, and the
+// looks in between ask for new rows: those above the floor, the state of some seconds ago. With
+// several lanes, the first one then takes only new rows, so that none waits for a slow look.
 //
-// The zero value looks at everything. It belongs to one goroutine.
+// The zero value makes full looks. It belongs to one goroutine.
 type sight struct {
-	leaves   bool          // the others look at everything while that is slow
-	cheap    time.Duration // how long a look at everything may take that is made each time
+	leaves   bool          // the others make the full looks while these are slow
+	cheap    time.Duration // how long a full look may take if every look is to be one
 	shared   *lookout
 	whole    time.Time     // when to look at everything again
 	slow     time.Time     // when that was slow the last time
 	patience time.Duration // how long it may take; 0: firstPatience
-	marks    []mark        // what was there, the oldest first; none: everything is looked at
+	marks    []mark        // earlier states, the oldest first; none: every look is a full one
 }
 
-// lookout is what the lanes of a relay tell each other of their looks at everything. It is safe
+// lookout is what the lanes of a relay share about their full looks. It is safe
 // for concurrent use.
 type lookout struct {
 	mu    sync.Mutex
 	cheap time.Time // when one was cheap the last time
-	by    time.Time // when the next one is wanted; zero: it is nobody's wish
+	by    time.Time // when the next one is wanted; zero: no lane has asked for one
 }
 
-// tell says that a look at everything has ended, which began then.
+// tell records that a full look has ended, and when it began.
 func (o *lookout) tell(began time.Time, cheap bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -65,7 +64,7 @@ func (o *lookout) tell(began time.Time, cheap bool) {
 	}
 }
 
-// wish has somebody look at everything by then.
+// wish asks for a full look by then.
 func (o *lookout) wish(by time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,20 +73,20 @@ func (o *lookout) wish(by time.Time) {
 	}
 }
 
-// read is what they have told.
+// read returns what the lanes have told.
 func (o *lookout) read() (cheap, by time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.cheap, o.by
 }
 
-// mark is what was there at an instant.
+// mark is the state of the table at an instant.
 type mark struct {
 	at    time.Time
 	floor table.Floor
 }
 
-// view is how to look: at everything, which may take so long, or at what is above a floor.
+// view is how to look: a full look with its time limit, or only above a floor.
 type view struct {
 	whole  bool
 	within time.Duration
@@ -110,15 +109,15 @@ func (s *sight) next(now time.Time) *view {
 	return &view{floor: s.marks[0].floor}
 }
 
-// isSlow reports whether not every look is one at everything.
+// isSlow reports whether some looks are not full ones.
 func (s *sight) isSlow() bool { return len(s.marks) > 0 }
 
-// gaveUp notes that the time for a look at everything did not suffice.
+// gaveUp records that a full look timed out.
 func (s *sight) gaveUp() { s.patience = min(2*max(firstPatience, s.patience), mostPatience) }
 
-// looked notes a look at everything that has ended now, and reports whether it was slow. Where that is
-// new, the caller notes a first floor. What was committed beside that look may be below it,
-// so the next one comes soon.
+// looked records a full look that has just ended, and reports whether it was slow. If it is the
+// first slow one, the caller notes a first floor. Rows committed during that look may be below the
+// floor, so the next full look comes soon.
 func (s *sight) looked(now time.Time, took time.Duration) (slow bool) {
 	slow = took > s.cheap
 	s.shared.tell(now.Add(-took), !slow)
@@ -130,7 +129,7 @@ func (s *sight) looked(now time.Time, took time.Duration) (slow bool) {
 	return true
 }
 
-// pause is how long to pause at the most until everything is looked at again.
+// pause is the longest pause before the next full look.
 func (s *sight) pause(longest time.Duration, now time.Time) time.Duration {
 	if s.leaves || !s.isSlow() {
 		return longest
@@ -138,10 +137,10 @@ func (s *sight) pause(longest time.Duration, now time.Time) time.Duration {
 	return max(0, min(longest, s.whole.Sub(now)))
 }
 
-// reset begins anew, with a look at everything.
+// reset starts over, with a full look.
 func (s *sight) reset() { s.whole, s.marks, s.patience = time.Time{}, nil, 0 }
 
-// hurry has everything be looked at by then.
+// hurry brings the next full look forward to then.
 func (s *sight) hurry(by time.Time) {
 	switch {
 	case s.leaves && s.isSlow():
@@ -151,7 +150,7 @@ func (s *sight) hurry(by time.Time) {
 	}
 }
 
-// note tells what is there now. It becomes the floor when it is old enough.
+// note records the present state. It becomes the floor when it is old enough.
 func (s *sight) note(now time.Time, there table.Floor) {
 	if n := len(s.marks); n == 0 || now.Sub(s.marks[n-1].at) >= markEvery {
 		s.marks = append(s.marks, mark{now, there})

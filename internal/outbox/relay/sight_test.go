@@ -141,7 +141,7 @@ func TestALookThatDoesNotEnd(t *testing.T) {
 }
 
 // TestSomebodyLooksInTime: however seldom the relay polls, each lane but the first looks at
-// everything soon after a slow look, and the first where there is no other.
+// everything soon after a slow look, and the first if there is no other.
 func TestSomebodyLooksInTime(t *testing.T) {
 	t.Parallel()
 	const took = 150 * time.Millisecond // and so three seconds between looks at everything

@@ -51,7 +51,7 @@ type story struct {
 	t                *rapid.T
 	rows             []*storyRow
 	lanes            []*storyLane
-	blocked          *blocked
+	blocked          *blockedRows
 	random           *rand.Rand
 	start            time.Time
 	heals, slow, end time.Time // faults until then; looks at everything are slow from then on

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// watchEvery is how often clocks are compared and the backlog is counted.
+	// watchEvery is the interval between comparisons of the clocks and counts of the backlog.
 	watchEvery = 15 * time.Second
-	// tidyEvery is how often finished rows are purged and foreign queues counted.
+	// tidyEvery is the interval between purges of finished rows and counts of foreign queues.
 	tidyEvery = time.Minute
 	// skewLimit is how far the clocks may be apart.
 	skewLimit = time.Second
 )
 
-// upkeep watches and tidies until ctx ends; what fails is tried again next time.
+// upkeep watches and tidies until ctx ends; a failed step is repeated next time.
 func (r *Relay) upkeep(ctx context.Context) error {
 	var tidyAt time.Time
 	for {
@@ -40,8 +40,8 @@ func (r *Relay) upkeep(ctx context.Context) error {
 	}
 }
 
-// watch compares the clocks and counts what waits, also while Redis is away: then by
-// what its clock was last.
+// watch compares the clocks and counts pending rows. While Redis is away it uses the last reading
+// of its clock.
 func (r *Relay) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchEvery)
 	defer cancel()
@@ -61,8 +61,8 @@ func (r *Relay) watch(ctx context.Context) error {
 	return errors.Join(away, err)
 }
 
-// compareClocks tells how far the database's clock, which was read at that instant of
-// ours, is ahead of that of Redis.
+// compareClocks reports how far the database's clock is ahead of Redis'; read is when the former was
+// read by our clock.
 func (r *Relay) compareClocks(ctx context.Context, databaseMs int64, read time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
@@ -81,16 +81,16 @@ func (r *Relay) compareClocks(ctx context.Context, databaseMs int64, read time.T
 	return nil
 }
 
-// tidy looks for rows that nobody here will ever take, and purges finished ones. looked
-// is how long that took without deleting more than one batch: while somebody holds a
-// snapshot, it walks over all that has changed since then.
+// tidy counts rows that no relay here will ever take, and purges finished ones. looked is how long
+// that took without deleting more than one batch: while a snapshot is open, it walks over all
+// that has changed since then.
 func (r *Relay) tidy(ctx context.Context) (looked time.Duration, err error) {
 	began := time.Now()
 	errUnknown := r.reportUnknown(ctx)
 	fromMs, more, err := r.db.Ended().Purge(ctx, r.config.Keep, 0)
 	looked = time.Since(began)
-	// A batch begins where the one before has ended: the database may not have forgotten
-	// yet what that has deleted.
+	// A batch begins where the last one ended: the database may still hold the entries that it
+	// deleted.
 	for more && err == nil && ctx.Err() == nil {
 		fromMs, more, err = r.db.Ended().Purge(ctx, r.config.Keep, fromMs)
 	}
@@ -98,15 +98,15 @@ func (r *Relay) tidy(ctx context.Context) (looked time.Duration, err error) {
 }
 
 const (
-	// purgeSpan is of how long one statement looks for operations among what has ended.
+	// purgeSpan is the span of end times that one statement searches for operations.
 	purgeSpan = time.Minute
-	// purgeAgain is how long before the last purge of operations it is looked for such again
-	// that were committed since: no transaction of ours takes so long.
+	// purgeAgain is how far before the last purge the next one searches again, for operations
+	// committed since: no transaction of ours takes that long.
 	purgeAgain = time.Minute
 )
 
-// purgeOperations purges cancels and reschedules before messages. It goes on where the last
-// one has ended, since messages that have ended stand in between.
+// purgeOperations purges cancels and reschedules before messages. It continues where the last one
+// ended, because ended messages stand in between.
 func (r *Relay) purgeOperations(ctx context.Context) error {
 	keep := r.config.KeepOperations
 	if keep == 0 || keep >= r.config.Keep {
@@ -130,8 +130,8 @@ func (r *Relay) purgeOperations(ctx context.Context) error {
 	return nil
 }
 
-// reportUnknown says how many rows wait for queues that this bridge has not.
-// Another bridge may have them; a misspelt one has nobody.
+// reportUnknown reports how many rows wait for queues that this bridge does not have. Another
+// bridge may have them; no bridge has a misspelt one.
 func (r *Relay) reportUnknown(ctx context.Context) error {
 	o, err := r.outlook(ctx)
 	if err != nil {

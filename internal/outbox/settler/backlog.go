@@ -23,15 +23,15 @@ func (r ledgerRef) compare(to ledgerRef) int {
 	return cmp.Or(cmp.Compare(r.queue, to.queue), cmp.Compare(r.shard, to.shard))
 }
 
-// told is what a row is to be told, by an entry of a ledger or, with none, by an
+// notice is a fate that a row must get: from an entry of a ledger or, without one, from an
 // acknowledgement that came too late for Redis. It is a record.
-type told struct {
+type notice struct {
 	fate  table.Fate
 	entry store.SettledRow
 	from  ledgerRef
 }
 
-func tell(from ledgerRef, queue string, row store.SettledRow) told {
+func tell(from ledgerRef, queue string, row store.SettledRow) notice {
 	fate := table.Fate{Version: table.Version{Identity: table.Identity{Queue: queue, Key: row.Key, ID: row.ID}, Token: row.Token}}
 	switch row.What {
 	case store.FatePublished:
@@ -41,18 +41,18 @@ func tell(from ledgerRef, queue string, row store.SettledRow) told {
 	case store.FateMoved:
 		fate.State, fate.DueMs, fate.Maybe = table.StateStored, row.DueAt.UnixMilli(), row.Maybe
 	}
-	return told{fate, row, from}
+	return notice{fate, row, from}
 }
 
-// backlog is what a settler has to do, as a machine: ledgers with new entries, and late
-// acknowledgements. A pass takes it, and gives back what it has left.
+// backlog is the machine that holds a settler's work: ledgers with new entries, and late
+// acknowledgements. A pass takes all of it, and gives back the rest.
 //
 //	notify, sweep, acknowledge ──► backlog ──begin──► pass ──end──► backlog: what is left
 //
-// So what was signalled once is read, however often that fails.
+// So a signalled ledger is read, however often that fails.
 type backlog struct {
 	dirty   map[ledgerRef]bool
-	stale   []told
+	stale   []notice
 	dropped int       // late acknowledgements for which there was no room
 	swept   time.Time // when all held ledgers were to be read the last time
 	failed  wait.Backoff
@@ -62,13 +62,13 @@ func newBacklog() backlog {
 	return backlog{dirty: map[ledgerRef]bool{}, failed: outbox.NewBackoff()}
 }
 
-// notify says that a ledger is to be read.
+// notify records that a ledger has new entries.
 func (b *backlog) notify(ref ledgerRef) { b.dirty[ref] = true }
 
-// isDue reports whether all held ledgers are to be read, whatever was signalled.
+// isDue reports whether to read all held ledgers, signalled or not.
 func (b *backlog) isDue(now time.Time) bool { return now.Sub(b.swept) >= settleEvery }
 
-// sweep says that these are all.
+// sweep records that all held ledgers, these, are to be read.
 func (b *backlog) sweep(now time.Time, held []ledgerRef) {
 	b.swept = now
 	for _, ref := range held {
@@ -76,7 +76,7 @@ func (b *backlog) sweep(now time.Time, held []ledgerRef) {
 	}
 }
 
-// acknowledge takes what the broker has acknowledged too late for Redis. Where too many wait,
+// acknowledge takes what the broker has acknowledged too late for Redis. If too many wait,
 // some are forgotten.
 func (b *backlog) acknowledge(queue string, rows []store.SettledRow) {
 	for _, row := range rows {
@@ -100,7 +100,7 @@ func (b *backlog) begin(databases int) (p *pass, dropped int) {
 	return p, dropped
 }
 
-// end takes back what a pass has left.
+// end takes back the rest of a pass.
 func (b *backlog) end(p *pass) {
 	for ref := range p.left {
 		b.notify(ref)
@@ -108,7 +108,7 @@ func (b *backlog) end(p *pass) {
 	b.stale = slices.Concat(p.kept, b.stale)
 }
 
-// pause is how long to wait after a pass; deaf, whatever is signalled: it would fail as well.
+// pause is how long to wait after a pass; deaf means even if something is signalled, because it would fail, too.
 func (b *backlog) pause(now time.Time, p *pass) (pause time.Duration, deaf bool) {
 	if p.failure() != nil {
 		return b.failed.Next(), true

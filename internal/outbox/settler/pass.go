@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// actionKind is what a pass wants.
+// actionKind is the kind of a pass' next action.
 type actionKind uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	actionForget            // entries of a ledger: forgot
 )
 
-// action is one, with what it takes. It is a record.
+// action is the next action with its arguments. It is a record.
 type action struct {
 	kind     actionKind
 	ledger   ledgerRef
@@ -28,40 +28,40 @@ type action struct {
 	entries  []store.SettledRow
 }
 
-// pass settles what is known by now, as a machine: late acknowledgements, and then the ledgers
-// from their beginning to their end, in batches that may be of several.
+// pass is the machine that settles late acknowledgements, and then whole ledgers, in batches that may
+// span several of them.
 //
 //	         ┌─► read a page ──► … a batch is full, or all is read
 //	next ──► ├─► offer the batch to database 1, what that has not to 2, …
 //	         ├─► forget, by ledger, what a row says, or what all have answered that they have not
 //	         └─► end: one database is away, or nothing is left to read
 //
-// An entry is forgotten when a database has settled it, or none has a row that could. All other
-// entries that it has come by are in ledgers that it leaves: busy rows, those of a database that
-// is away, and what Redis has refused to read or forget.
+// An entry is forgotten when a database has settled it, or none has such a row. All other entries
+// that it met stay in ledgers that it leaves: those of busy rows, of a database that is away, and
+// those that Redis failed to read or forget.
 type pass struct {
 	databases int
-	stale     []told      // not offered yet
+	stale     []notice    // not offered yet
 	refs      []ledgerRef // not read to the end: the first one is at cursor
 	cursor    uint64
-	read      []told // not offered yet
-	asked     []told // of the batch: no database has known these yet
-	database  int    // who is asked next
-	done      []settled
+	read      []notice // not offered yet
+	asked     []notice // of the batch: no database has known these yet
+	database  int      // the one that is asked next
+	done      []ledgerEntries
 
 	left        map[ledgerRef]bool // to be read again
-	kept        []told             // acknowledgements to be offered again
+	kept        []notice           // acknowledgements to be offered again
 	busy        bool
 	away, redis error
 }
 
-// settled are entries of a ledger that are forgotten. It is a record.
-type settled struct {
+// ledgerEntries are entries of one ledger, to be forgotten. It is a record.
+type ledgerEntries struct {
 	from ledgerRef
 	rows []store.SettledRow
 }
 
-// next is what to do now.
+// next is the next action.
 func (p *pass) next() action {
 	switch {
 	case len(p.asked) > 0:
@@ -86,7 +86,7 @@ func (p *pass) next() action {
 	return offer
 }
 
-func cut(list []told) (batch, rest []told) {
+func cut(list []notice) (batch, rest []notice) {
 	n := min(len(list), settleBatch)
 	return list[:n], list[n:]
 }
@@ -106,11 +106,11 @@ func (p *pass) paged(rows []store.SettledRow, next uint64, err error) {
 	}
 }
 
-// offered takes what a database has said to what it was offered. While one is away, what the
-// others do not know is busy.
+// offered takes a database's answers to what it was offered. While one is away, entries that the
+// others do not know are busy.
 func (p *pass) offered(known []table.Known, err error) {
 	p.away = errors.Join(p.away, err)
-	var rest []told
+	var rest []notice
 	for i, t := range p.asked {
 		switch {
 		case err != nil || known[i] == table.KnownAbsent:
@@ -135,7 +135,7 @@ func (p *pass) offered(known []table.Known, err error) {
 	p.asked, p.database = nil, 0
 }
 
-func (p *pass) forget(t told) {
+func (p *pass) forget(t notice) {
 	if t.from == (ledgerRef{}) {
 		return
 	}
@@ -143,10 +143,10 @@ func (p *pass) forget(t told) {
 		p.done[n-1].rows = append(p.done[n-1].rows, t.entry)
 		return
 	}
-	p.done = append(p.done, settled{t.from, []store.SettledRow{t.entry}})
+	p.done = append(p.done, ledgerEntries{t.from, []store.SettledRow{t.entry}})
 }
 
-func (p *pass) leave(t told) {
+func (p *pass) leave(t notice) {
 	if p.busy = true; t.from == (ledgerRef{}) {
 		p.kept = append(p.kept, t)
 	} else {
@@ -165,7 +165,7 @@ func (p *pass) forgot(err error) {
 // stop leaves all that is not settled.
 func (p *pass) stop(err error) {
 	p.away = errors.Join(p.away, err)
-	for _, list := range [][]told{p.asked, p.read, p.stale} {
+	for _, list := range [][]notice{p.asked, p.read, p.stale} {
 		for _, t := range list {
 			p.leave(t)
 		}
@@ -176,7 +176,7 @@ func (p *pass) stop(err error) {
 	p.asked, p.read, p.stale, p.refs = nil, nil, nil, nil
 }
 
-// failure is what was away: a database, or else Redis.
+// failure is the error of what was away: a database, or else Redis.
 func (p *pass) failure() error {
 	if p.away == nil && p.redis != nil {
 		return fmt.Errorf("%w: %w", errRedis, p.redis)

@@ -17,11 +17,11 @@ import (
 const (
 	// settleBatch is how many rows one transaction settles.
 	settleBatch = 1000
-	// settlePause gathers what is settled at about the same time.
+	// settlePause lets settlements of about the same time gather.
 	settlePause = 200 * time.Millisecond
-	// settleEvery is how often all held shards are drained, signalled or not.
+	// settleEvery is the interval between passes over all held shards, signalled or not.
 	settleEvery = 30 * time.Second
-	// busyPause is when rows are tried again that a relay works on.
+	// busyPause is after how long rows that a relay works on are tried again.
 	busyPause = time.Second
 	// staleLimit is how many late acknowledgements are held while the database is away.
 	staleLimit = 100_000
@@ -45,17 +45,17 @@ type Queue struct {
 	Held func() []int
 }
 
-// Database is a database whose rows are told what became of their messages.
+// Database has rows that are told what became of their messages.
 type Database struct {
 	*table.Database
-	// OnSettled, where not nil, is told how many rows were settled.
+	// OnSettled, if not nil, is told how many rows were settled.
 	OnSettled func(rows int)
 }
 
 // Config describes a [Settler].
 type Config struct {
-	// Databases are all that may have rows of the queues: what none of them knows
-	// is forgotten.
+	// Databases are all that may have rows of the queues: an entry that none of them knows is
+	// forgotten.
 	Databases []Database
 	Queues    []Queue
 	// Logger defaults to none.
@@ -64,8 +64,8 @@ type Config struct {
 
 // Settler tells rows what became of their messages: it drains the ledgers that
 // settling writes in Redis, and takes acknowledgements that came too late for
-// Redis. An entry leaves the ledger when a row says it, or when no database has
-// a row that could. While a database is away entries stay where they are.
+// Redis. An entry leaves the ledger when its row records it, or when no database has
+// such a row. While a database is away, entries stay.
 // It is safe for concurrent use.
 type Settler struct {
 	config          Config
@@ -73,7 +73,7 @@ type Settler struct {
 	log             *slog.Logger
 	database, redis *outbox.Outage
 	wake            chan struct{}
-	working         chan struct{} // of 1: held by whoever drains
+	working         chan struct{} // of 1: held by the goroutine that drains
 
 	mu      sync.Mutex
 	backlog backlog
@@ -107,7 +107,7 @@ func New(config Config) (*Settler, error) {
 	return s, nil
 }
 
-// Notify says that the shard's ledger has new entries. It does not block.
+// Notify records that the shard's ledger has new entries. It does not block.
 func (s *Settler) Notify(queue string, shard int) {
 	s.mu.Lock()
 	if s.queues[queue] != nil {
@@ -133,7 +133,7 @@ func (s *Settler) Run(ctx context.Context) error {
 	for {
 		p := s.drain(ctx, false)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // What fails at the end says nothing.
+			return nil //nolint:nilerr // A failure during shutdown tells nothing.
 		}
 		s.mu.Lock()
 		pause, deaf := s.backlog.pause(time.Now(), p)
@@ -146,9 +146,8 @@ func (s *Settler) Run(ctx context.Context) error {
 	}
 }
 
-// Flush settles what is known by now, of all held shards. An error means that
-// some of it is left: a database or Redis is away, rows are being worked on, or
-// ctx has ended.
+// Flush settles everything known, for all held shards. An error means that some is left: a
+// database or Redis is away, rows are being worked on, or ctx has ended.
 func (s *Settler) Flush(ctx context.Context) error {
 	for {
 		p := s.drain(ctx, true)
@@ -164,7 +163,7 @@ func (s *Settler) Flush(ctx context.Context) error {
 	}
 }
 
-// drain makes a pass over what is signalled, or over all.
+// drain makes a pass over the signalled ledgers, or over all.
 func (s *Settler) drain(ctx context.Context, all bool) *pass {
 	select {
 	case s.working <- struct{}{}:
@@ -215,7 +214,7 @@ func (s *Settler) begin(ctx context.Context, all bool) *pass {
 	return p
 }
 
-// do asks a database or Redis. What was settled is forgotten even when ctx ends.
+// do calls a database or Redis. Settled entries are forgotten even if ctx ends.
 func (s *Settler) do(ctx context.Context, p *pass, a action) {
 	if a.kind == actionOffer {
 		p.offered(s.offer(ctx, s.config.Databases[a.database], a.fates))

@@ -23,16 +23,16 @@ const past, soon, far = outboxtest.Past, outboxtest.Soon, outboxtest.Far
 
 type insert = outboxtest.Insert
 
-// settling is a real Redis with a ledger, and a settler for it.
-type settling struct {
+// settleScene is a real Redis with a ledger, and a settler for it.
+type settleScene struct {
 	*outboxtest.Real
 	t       *testing.T
 	settler *Settler
 }
 
-func newSettling(t *testing.T, d *outboxtest.Database, adjust ...func(*Config)) *settling {
+func newSettling(t *testing.T, d *outboxtest.Database, adjust ...func(*Config)) *settleScene {
 	t.Helper()
-	s := &settling{Real: outboxtest.NewReal(t, d), t: t}
+	s := &settleScene{Real: outboxtest.NewReal(t, d), t: t}
 	config := Config{
 		Databases: []Database{{Database: d.Database}},
 		Queues:    []Queue{{Name: s.Orders, Store: s.Store.Rows(), Held: func() []int { return []int{0, 1} }}},
@@ -48,13 +48,13 @@ func newSettling(t *testing.T, d *outboxtest.Database, adjust ...func(*Config)) 
 	return s
 }
 
-func (s *settling) flush() {
+func (s *settleScene) flush() {
 	s.t.Helper()
 	require.NoError(s.t, s.settler.Flush(outboxtest.Bounded(s.t)))
 }
 
 // drain drains once, and reports whether rows are busy.
-func (s *settling) drain() bool {
+func (s *settleScene) drain() bool {
 	s.t.Helper()
 	p := s.settler.drain(outboxtest.Bounded(s.t), true)
 	require.NoError(s.t, p.failure())
@@ -62,7 +62,7 @@ func (s *settling) drain() bool {
 }
 
 // entries is how many entries the ledger has.
-func (s *settling) entries() (n int) {
+func (s *settleScene) entries() (n int) {
 	s.t.Helper()
 	for shard := range 2 {
 		length, err := s.RDB.HLen(s.t.Context(), storetest.Key(s.Store.Name(), shard, "settled")).Result()

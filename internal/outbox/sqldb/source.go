@@ -18,9 +18,9 @@ import (
 // so that a rotated password or certificate counts from the next one on.
 type Source struct {
 	DSN secret.Secret
-	// TLS, where not nil, demands TLS, and is in the place of what the DSN says of it.
+	// TLS, if not nil, demands TLS, and is in the place of what the DSN says of it.
 	TLS *tlsclient.Files
-	// Connector, where not nil, makes the connections in the place of a driver, and the DSN is
+	// Connector, if not nil, makes the connections in the place of a driver, and the DSN is
 	// not read: for a database that is simulated.
 	Connector driver.Connector
 }

@@ -28,7 +28,7 @@ var (
 	errDriver   = errors.New("is for no known driver: postgres or mysql")
 )
 
-// Check reports what is wrong with a DSN, in words that follow the key's name
+// Check returns the problem of a DSN, in words that follow the key's name
 // and hold no secret. It connects to nothing.
 func Check(driver schema.Dialect, dsn string) error {
 	switch driver {
@@ -70,7 +70,7 @@ func Postgres(dsn string) (*pgx.ConnConfig, error) {
 }
 
 // sessionMySQL is how our sessions of MySQL are, whatever the server or the DSN says. With
-// autocommit off, a look outside of a transaction would begin one that nobody ends: it sees
+// autocommit off, a look outside of a transaction would begin one that is never ended: it sees
 // the same rows forever, and what it writes is never committed.
 var sessionMySQL = map[string]string{
 	"autocommit":       "1",

@@ -69,7 +69,7 @@ type Database struct {
 	name    string            // without
 	keeps   bool              // rows whose message was published
 	idle    int               // connections that are kept
-	trace   func(Statement)   // nil: nobody asks
+	trace   func(Statement)   // nil: not traced
 	// listen makes the connection of Listen; nil: no notifications.
 	listen func(context.Context) (*pgx.Conn, error)
 	// Until then no pending operations are listed; nil: no limit.
@@ -193,7 +193,7 @@ func mysqlSession(config *mysql.Config) (driver.Connector, error) {
 }
 
 // begin starts a transaction at READ COMMITTED: without gap locks in MySQL, and
-// each statement sees what was committed before it.
+// each statement sees earlier commits.
 func (d *Database) begin(ctx context.Context) (*Tx, error) {
 	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
@@ -216,7 +216,7 @@ func (d *Database) Within(ctx context.Context, work func(t *Tx) error) error {
 		return err
 	}
 	defer func() {
-		_ = t.tx.Rollback() // Nothing, where it was committed.
+		_ = t.tx.Rollback() // Nothing, if it was committed.
 	}()
 	if err := work(t); err != nil {
 		return err

@@ -36,11 +36,11 @@ type Fate struct {
 type Known int
 
 const (
-	// KnownAbsent is told where no row lives under that token.
+	// KnownAbsent is told if no row lives under that token.
 	KnownAbsent Known = iota
-	// KnownSettled is told where the row says so now.
+	// KnownSettled is told if the row says so now.
 	KnownSettled
-	// KnownBusy is told where somebody else works on the row, or will.
+	// KnownBusy is the answer if another transaction works on the row, or will.
 	KnownBusy
 )
 
@@ -134,7 +134,7 @@ func (e Ended) Living(ctx context.Context, list []Identity, pending bool) (found
 }
 
 // Purge deletes a batch of rows that finished longer ago than keep, but not before
-// fromMs. Where there are more, they finished at lastMs or later. Those of a message of
+// fromMs. If there are more, they finished at lastMs or later. Those of a message of
 // which an operation is pending are kept: they tell what overtook it.
 func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (lastMs int64, more bool, err error) {
 	return e.purge(ctx, e.purgeQuery(keep, fromMs), fromMs)

@@ -16,7 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/check"
 )
 
-// Findings are what is wrong with the database and the tables of the outbox. It
+// Findings are the problems of the database and the tables of the outbox. It
 // changes nothing: what we may do is asked by EXPLAIN, which needs the rights of
 // the statement and does not run it.
 func (d *Database) Findings(ctx context.Context) []check.Finding {
@@ -157,7 +157,7 @@ func (d fitness) missing(ctx context.Context) []check.Finding {
 	return findings
 }
 
-// server is how the server treats what was committed.
+// server is how the server treats commits.
 func (d fitness) server(ctx context.Context) []check.Finding {
 	var findings []check.Finding
 	warn := func(level check.Level, code, what, why, remedy string) {

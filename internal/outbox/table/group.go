@@ -21,7 +21,7 @@ type Group struct {
 }
 
 // Gather locks all pending rows of the identities, and leaves out those of which
-// somebody else holds one, or of which one has just been committed. busy tells
+// another transaction holds one, or of which one has just been committed. busy tells
 // which.
 //
 // All locks come first, then the reads: what is read is what the last holder of
@@ -97,9 +97,9 @@ func (t *Tx) openQuery(list []Identity) *query {
 // lockChunk is how many rows one statement locks.
 const lockChunk = 5000
 
-// lockOpen locks those of the rows that are still open and that nobody else holds, in
+// lockOpen locks those of the rows that are still open and not locked by others, in
 // the order of their numbers, and reads them as they are now. They are locked by their
-// numbers alone: no index is, where a producer or another relay would wait.
+// numbers only: a lock in an index would make producers and other relays wait.
 func (t *Tx) lockOpen(ctx context.Context, open []*Row) (rows []*Row, err error) {
 	numbers := make([]int64, len(open))
 	for i, r := range open {
@@ -194,8 +194,8 @@ const (
 	recentGroups = 50
 )
 
-// ended is one of an identity's ended rows.
-type ended struct {
+// endedRow is one of an identity's ended rows.
+type endedRow struct {
 	Identity
 	number int64
 	verb   Verb
@@ -203,8 +203,8 @@ type ended struct {
 	how    Update
 }
 
-// message is the number of the message's row, 0 where that is not known.
-func (e *ended) message() int64 {
+// message is the number of the message's row, 0 if that is not known.
+func (e *endedRow) message() int64 {
 	if e.verb <= VerbSchedule {
 		return e.number
 	}
@@ -213,16 +213,16 @@ func (e *ended) message() int64 {
 
 // readRecent reads the newest ended rows of identities. They tell which message was the
 // last, since an operation names its message; and how one has ended whose row was
-// deleted, since the operation that has cancelled it says so. Where more operations
-// than these came after a message had ended, nobody knows.
+// deleted, since the operation that has cancelled it says so. If more operations
+// than these came after a message had ended, is unknown.
 func (t *Tx) readRecent(ctx context.Context, groups []*Group) error {
 	list := make([]Identity, len(groups))
 	for i, g := range groups {
 		list[i] = g.Identity
 	}
-	rows, newest := map[Identity][]*ended{}, map[Identity]int64{}
+	rows, newest := map[Identity][]*endedRow{}, map[Identity]int64{}
 	err := t.db.recentQuery(list).each(ctx, t.tx, func(found *sql.Rows) error {
-		e := new(ended)
+		e := new(endedRow)
 		err := found.Scan(&e.number, &e.Queue, &e.Key, &e.ID, &e.verb, &e.target, &e.how.State, &e.how.Reason)
 		rows[e.Identity] = append(rows[e.Identity], e)
 		newest[e.Identity] = max(newest[e.Identity], e.message())

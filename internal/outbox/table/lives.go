@@ -50,7 +50,7 @@ func (d *Database) life(ctx context.Context, by querier, queue string) (life Lif
 	return life, err
 }
 
-// Confirm is [Lives.Of], and notes the first life where there is none.
+// Confirm is [Lives.Of], and notes the first life if there is none.
 func (l Lives) Confirm(ctx context.Context, queue, ours string) (Life, error) {
 	return l.db.confirm(ctx, l.db.db, queue, ours)
 }

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Tx is a transaction that locks rows and changes them. Its locks skip what somebody
-// else holds, so it waits for nobody; it may wait for Redis, since nobody waits for
+// Tx is a transaction that locks rows and changes them. Its locks skip rows that others
+// hold, so it never waits for a lock; it may wait for Redis, since no one waits for
 // it. It is used by one goroutine at a time.
 type Tx struct {
 	db *Database
@@ -23,7 +23,7 @@ type Work struct {
 	// UntilMs is up to when rows are due that are taken.
 	UntilMs int64
 	After   Cursor
-	// Numbers, where not nil, are the rows that are taken, and neither UntilMs nor After
+	// Numbers, if not nil, are the rows that are taken, and neither UntilMs nor After
 	// counts.
 	Numbers []int64
 	// Blocked are the numbers of rows to be left out.
@@ -32,7 +32,7 @@ type Work struct {
 }
 
 // LockHeads locks a batch of a queue's pending messages' rows that are due within
-// the horizon, and leaves those that somebody else has locked, and those that are
+// the horizon, and leaves those that another transaction has locked, and those that are
 // blocked. What has pending operations is left to [Tx.LockOperations]: else
 // two lanes might hold one half each of an identity, again and again.
 func (t *Tx) LockHeads(ctx context.Context, w Work) ([]*Row, error) {
@@ -52,7 +52,7 @@ func (t *Tx) headsQuery(w Work) *query {
 			q.after("load_ms", w.After)
 		}
 	}
-	q.add(" AND op + 0 <= 0") // What is less than 0 is refused with them: nobody else takes it.
+	q.add(" AND op + 0 <= 0") // Operations below 0 are refused with them, since no other query takes them.
 	q.without(w.Blocked)
 	if w.Operations {
 		q.withoutOperation()

@@ -11,7 +11,7 @@ import (
 // of those of each queue that came within the horizon.
 const mostNew = 10_000
 
-// Floor tells what was there some time ago. Above it is what is new: a row was written,
+// Floor is the state of the table some time ago. Above it is what is new: a row was written,
 // so its number is higher, or the horizon has reached it, so it is due later. A row
 // that was committed late may be below the floor, and nevertheless be new.
 type Floor struct{ Number, UntilMs int64 }

@@ -13,7 +13,7 @@ import (
 const (
 	// listedOperations is up to how many pending operations of a queue are listed.
 	listedOperations = 1000
-	// cheapListing is how long a listing may take that is made each time. While somebody
+	// cheapListing is how long a listing may take if it is made each time. While somebody
 	// holds a snapshot it walks over all operations since then.
 	cheapListing = 50 * time.Millisecond
 )
@@ -28,7 +28,7 @@ func (q *query) withoutOperation() *query {
 
 // unoperated are the rows that have no pending operation. A queue has few of them as a
 // rule, so they are listed, which costs nothing for each row or for what an identity had
-// before. Where that was of no use, each identity is looked up for a while.
+// before. If that was of no use, each identity is looked up for a while.
 func (t *Tx) unoperated(ctx context.Context, rows []*Row) ([]*Row, error) {
 	operated, all, err := t.listOperated(ctx, rows)
 	if err == nil && !all {

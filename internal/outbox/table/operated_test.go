@@ -127,7 +127,7 @@ func TestStoredRowsAreReadOnce(t *testing.T) {
 	})
 }
 
-// TestManyOperations: where there are more operations than are listed, each row's is
+// TestManyOperations: if there are more operations than are listed, each row's is
 // found all the same.
 func TestManyOperations(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {

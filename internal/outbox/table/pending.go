@@ -99,7 +99,7 @@ func (p Pending) Backlog(ctx context.Context, queues []string, untilMs, horizonM
 }
 
 // Foreign counts the rows that could be in Redis, of queues that are not listed:
-// some of them, where there are many. It goes from one queue to the next by the
+// some of them, if there are many. It goes from one queue to the next by the
 // index, so that rows of the others cost nothing.
 func (p Pending) Foreign(ctx context.Context, queues []string, untilMs int64) (counts map[string]int, err error) {
 	counts = map[string]int{}

@@ -185,7 +185,7 @@ func (q *query) eachWithin(ctx context.Context, db querier, within time.Duration
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // rows.Err has told what matters.
+	defer func() { _ = rows.Close() }() // rows.Err has the errors that matter.
 	for rows.Next() {
 		if err := scan(rows); err != nil {
 			return err

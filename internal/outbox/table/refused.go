@@ -20,12 +20,12 @@ type Tally struct {
 	// Overtaken are left as they are: the table has something later of their identity, or
 	// another message of it lives.
 	Overtaken int
-	// Busy are locked by somebody else, or refused no more.
+	// Busy are locked by another transaction, or no longer refused.
 	Busy int
 }
 
 // After returns numbers of a queue's refused messages' rows behind one, of those with
-// exactly that reason where one is given, and where the next page begins; it is the last
+// exactly that reason if one is given, and where the next page begins; it is the last
 // one where that is 0.
 func (r Refused) After(ctx context.Context, queue string, reason *string, after int64) (numbers []int64, next int64, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {
@@ -64,7 +64,7 @@ func (r Refused) Of(ctx context.Context, it Identity) (numbers []int64, err erro
 
 // Redrive makes rows pending again, at most [BatchRows], under their tokens: then they are
 // judged as if they had just been written, topic and all. Only the newest row of an identity
-// is: whoever cancelled a refused message was told that it is not published, and whoever
+// is: the caller that cancelled a refused message was told that it is not published, and one that
 // scheduled it again has another one. With dry it only counts.
 func (r Refused) Redrive(ctx context.Context, numbers []int64, dry bool) (tally Tally, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {
@@ -125,7 +125,7 @@ func (t *Tx) newest(ctx context.Context, list []Identity) (map[Identity]int64, e
 	found := make(map[Identity]int64, len(list))
 	for chunk := range slices.Chunk(list, recentGroups) {
 		err := t.db.recentQuery(chunk).each(ctx, t.tx, func(rows *sql.Rows) error {
-			e := new(ended)
+			e := new(endedRow)
 			err := rows.Scan(&e.number, &e.Queue, &e.Key, &e.ID, &e.verb, &e.target, &e.how.State, &e.how.Reason)
 			found[e.Identity] = max(found[e.Identity], e.number)
 			return err

@@ -75,7 +75,7 @@ type Row struct {
 	State     State
 	Maybe     bool // a copy may be out, as a reschedule has learned
 	Token     string
-	UID       string // the first token, where a reschedule has taken it; else empty
+	UID       string // the first token, if a reschedule has taken it; else empty
 	Target    sql.NullInt64
 	Revision  int64 // of a message: the last reschedule that was applied
 	DueMs     int64
@@ -149,7 +149,7 @@ func (r *Row) Rename(token string) {
 // IsWhole reports that headers and body were read.
 func (r *Row) IsWhole() bool { return r.Content.whole }
 
-// Forget lets go of headers and body, where they are large.
+// Forget lets go of headers and body, if they are large.
 func (r *Row) Forget() {
 	if r.Content.Size > inlineSize {
 		r.Content.Headers, r.Content.Body, r.Content.whole = sql.NullString{}, nil, false

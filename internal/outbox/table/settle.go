@@ -60,7 +60,7 @@ func (t *Tx) settleOne(ctx context.Context, number int64, f Fate, updates Update
 	return nil
 }
 
-// lockTokens locks the live rows of messages that nobody else holds, by their numbers
+// lockTokens locks the live rows of messages that no other transaction holds, by their numbers
 // as lockOpen does, and tells them by their tokens.
 func (t *Tx) lockTokens(ctx context.Context, list []Identity) (map[Version]int64, error) {
 	open, err := t.open(ctx, list)

@@ -27,7 +27,7 @@ const perRow = 10
 
 // Behind is the cursor behind the rows that are due at 0, which in MySQL's index stand
 // among the finished operations: to read those costs as much as there are of these. It is
-// the beginning where there is no such place.
+// the beginning if there is no such place.
 func (s Stored) Behind() Cursor {
 	if s.db.dialect.arrays {
 		return Cursor{}
@@ -36,7 +36,7 @@ func (s Stored) Behind() Cursor {
 }
 
 // After reads the next rows of a queue that say that Redis has their message,
-// due before an instant, in the order of their due times, at most so many: what
+// due before an instant, in the order of their due times, at most that many: what
 // identifies them, or the whole rows, without those that have a pending operation, which
 // are the relay's. Up to [Stored.Behind] a page may have few rows, and is not the last.
 func (s Stored) After(ctx context.Context, queue string, after Cursor, beforeMs int64, most int, whole bool) (page Page, err error) {
@@ -140,7 +140,7 @@ func (s Stored) Again(ctx context.Context, list []*Row) (fresh []*Row, err error
 }
 
 // LockLive locks those of the rows that are still what they were, live and without a
-// pending operation, and leaves what somebody else has locked. It reads them whole.
+// pending operation, and leaves rows that others have locked. It reads them whole.
 func (t *Tx) LockLive(ctx context.Context, list []*Row) (fresh []*Row, err error) {
 	tokens, numbers := make(map[int64]string, len(list)), make([]int64, len(list))
 	for i, r := range list {

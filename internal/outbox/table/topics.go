@@ -14,7 +14,7 @@ type Topic struct {
 	DueMs        int64
 }
 
-// Last is the highest number of a row, 0 where there is none.
+// Last is the highest number of a row, 0 if there is none.
 func (p Pending) Last(ctx context.Context) (number int64, err error) {
 	err = p.db.query("SELECT COALESCE(MAX(id), 0) FROM {t}").each(ctx, p.db.db, func(rows *sql.Rows) error { return rows.Scan(&number) })
 	if err != nil {
@@ -23,7 +23,7 @@ func (p Pending) Last(ctx context.Context) (number int64, err error) {
 	return number, nil
 }
 
-// Topics reads the next rows in the order of their numbers, at most so many, from
+// Topics reads at most that many of the next rows, in the order of their numbers, from
 // after one to another, and returns those whose messages are pending and due later
 // than the horizon from now; read is the last number that it has read, to where it
 // has read all. It takes no lock.
@@ -49,7 +49,7 @@ func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Durat
 	return list, read, nil
 }
 
-// topicsQuery is the statement of Topics. What is read is bounded, not what is found,
+// topicsQuery is the statement of Topics. It bounds the rows that are read, not those that are found,
 // so that rows that do not wait cost no more than those that do.
 func (p Pending) topicsQuery(after, to int64, horizon time.Duration, most int) *query {
 	return p.db.query("").add("SELECT id, queue, topic, due_ms, op = 0 AND status = 0 AND due_ms > {now} + ? FROM {t} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
@@ -57,7 +57,7 @@ func (p Pending) topicsQuery(after, to int64, horizon time.Duration, most int) *
 }
 
 // LockMessages locks those of the rows that are pending messages without a pending
-// operation, and leaves what somebody else has locked. It reads only what names them,
+// operation, and leaves rows that others have locked. It reads only what names them,
 // their topics and their due times.
 func (t *Tx) LockMessages(ctx context.Context, numbers []int64) (list []*Row, err error) {
 	q := t.db.query("SELECT id, queue, message_key, message_id, topic, due_ms FROM {t} WHERE id").ids(numbers).

@@ -15,7 +15,7 @@ const reasonLength = 1000
 // ReasonRefused is why an operation did nothing: its message had been refused.
 const ReasonRefused = "the message was refused"
 
-// ReasonCopy is why nobody can say of a message that it was not published.
+// ReasonCopy is why a message cannot be said to be unpublished.
 const ReasonCopy = "a copy may be out"
 
 // Update is what becomes of one row. The zero value leaves it as it is.
@@ -42,7 +42,7 @@ type Moved struct {
 func (u Update) IsZero() bool { return u == Update{} }
 
 // End is what later operations are told of a message's row that has ended: of one
-// that was cancelled when a copy may have been out, nobody knows.
+// that was cancelled when a copy may have been out, is unknown.
 func (u Update) End() State {
 	if u.State == StateCancelled && u.Reason != "" {
 		return StateUnknown

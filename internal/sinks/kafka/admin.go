@@ -56,7 +56,7 @@ func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error)
 	return made.Start(ctx)
 }
 
-// CreateTopics makes those of the topics that do not exist, with so many
+// CreateTopics makes those of the topics that do not exist, with that many
 // partitions and the broker's default of replicas.
 func CreateTopics(ctx context.Context, config Config, logger *slog.Logger, partitions int, topics ...string) error {
 	if err := config.verify(); err != nil {
@@ -79,7 +79,7 @@ func CreateTopics(ctx context.Context, config Config, logger *slog.Logger, parti
 	return errors.Join(errs...)
 }
 
-// createTopicsAt asks one broker what is missing, and the controller to make it.
+// createTopicsAt asks one broker which topics are missing, and the controller to make them.
 func createTopicsAt(ctx context.Context, o *opener, address string, partitions int, topics []string) error {
 	conn, err := o.open(ctx, address)
 	if err != nil {
@@ -123,13 +123,13 @@ func createTopicsAt(ctx context.Context, o *opener, address string, partitions i
 }
 
 // awaitTopics waits until each broker that can be reached knows the topics. A group whose
-// coordinator does not gives its members no partition; and where the coordinator has learned of
+// coordinator does not gives its members no partition; and if the coordinator has learned of
 // them a moment later, kafka-go sees no change that would have the group share them anew.
 func awaitTopics(ctx context.Context, o *opener, brokers []kafka.Broker, topics []string) error {
 	for _, broker := range brokers {
 		conn, err := o.open(ctx, net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port)))
 		if err != nil {
-			continue // It is nobody's coordinator.
+			continue // It coordinates no group.
 		}
 		err = conn.awaitTopics(ctx, topics)
 		conn.close()

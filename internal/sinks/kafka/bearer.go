@@ -9,7 +9,7 @@ import (
 )
 
 // oauthBearer is the login by a token (RFC 7628). It is how Kafka of the clouds takes
-// their identities: whoever renews the token writes it into a file.
+// their identities: the agent that renews the token writes it into a file.
 const oauthBearer = "oauthbearer"
 
 // bearer is the mechanism OAUTHBEARER, which kafka-go does not have.

@@ -177,7 +177,7 @@ func (b *brokers) sweep() {
 	closeAll(old)
 }
 
-// sweepLater has what is left looked at again. Callers hold mu.
+// sweepLater schedules another sweep for the rest. Callers hold mu.
 func (b *brokers) sweepLater() {
 	if len(b.byAddress) > 0 && b.sweeper == nil && !b.closed {
 		b.sweeping.Add(1)

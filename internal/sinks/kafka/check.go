@@ -175,14 +175,14 @@ func unanswered(address string, err error) check.Finding {
 }
 
 // mayWrite reads the operations that the broker allows us on a topic: known is
-// false where it does not tell.
+// false if it does not tell.
 func mayWrite(topic *metadata.ResponseTopic) (may, known bool) {
 	const write = 4 // AclOperation.WRITE
 	operations := uint32(topic.TopicAuthorizedOperations)
 	return operations&(1<<write) != 0, operations != 1<<31 && bits.OnesCount32(operations) > 0
 }
 
-// milliseconds is a setting that is a duration; ok is false where there is none.
+// milliseconds is a setting that is a duration; ok is false if there is none.
 func milliseconds(values map[string]string, name string) (d time.Duration, ok bool) {
 	ms, err := strconv.ParseInt(values[name], 10, 64)
 	if err != nil || ms > int64(time.Duration(1<<63-1)/time.Millisecond) {

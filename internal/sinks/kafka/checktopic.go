@@ -24,11 +24,11 @@ type topicState struct {
 	// replicas and inSync are those of the partition that has the fewest.
 	replicas, inSync int
 	leaderless       int
-	// leastInSync is min.insync.replicas; 0 where it is not known.
+	// leastInSync is min.insync.replicas; 0 if it is not known.
 	leastInSync int
 }
 
-// judgeTopic is what is wrong with one topic.
+// judgeTopic returns the problems of one topic.
 func judgeTopic(topic *metadata.ResponseTopic, about settings, brokers int, plan sinks.Plan) []check.Finding {
 	if topic.ErrorCode != 0 {
 		return []check.Finding{noTopic(topic.Name, kafka.Error(topic.ErrorCode), about.creates, brokers)}
@@ -90,7 +90,7 @@ func stateOf(topic *metadata.ResponseTopic, values map[string]string) topicState
 	return state
 }
 
-// judge is what is wrong with the replicas of a topic: one finding, the worst.
+// judge returns the worst problem of a topic's replicas.
 func (s topicState) judge(topic string) []check.Finding {
 	f := check.Finding{Level: check.Warning, Code: "kafka_replicas"}
 	configure := "kafka-configs --alter --entity-type topics --entity-name " + topic + " --add-config min.insync.replicas=%d"

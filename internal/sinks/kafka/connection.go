@@ -99,7 +99,7 @@ func (o *opener) secure(ctx context.Context, socket net.Conn, address string) (n
 // of kafka-go's client for that request.
 type conn struct {
 	address  string
-	owner    *broker // whose connections it is one of; nil where it is of its own
+	owner    *broker // whose connections it is one of; nil if it is of its own
 	socket   *socket // under TLS
 	wire     *wire
 	protocol *protocol.Conn
@@ -186,7 +186,7 @@ func (c *conn) close() {
 }
 
 // closeAtEnd closes a connection when ctx ends, so that reads and writes fail. The
-// function that it returns undoes that, and reports false where it was too late.
+// function that it returns undoes that, and reports false if it was too late.
 func closeAtEnd(ctx context.Context, connection net.Conn) (release func() bool) {
 	return context.AfterFunc(ctx, func() { _ = connection.Close() })
 }
@@ -194,7 +194,7 @@ func closeAtEnd(ctx context.Context, connection net.Conn) (release func() bool) 
 // wire notes what became of the bytes of a request.
 type wire struct {
 	net.Conn
-	// encoded, where not nil, is called before the first byte leaves: kafka-go
+	// encoded, if not nil, is called before the first byte leaves: kafka-go
 	// encodes a whole request before it writes, so the messages are not needed after.
 	encoded       func()
 	wrote, failed bool

@@ -85,12 +85,12 @@ var byCode = map[kafka.Error]verdict{
 	kafka.InvalidRecord:       {sinks.Permanent, sinks.ReasonInvalid}, // no key on a compacted topic
 	kafka.InvalidMessage:      {sinks.Retryable, sinks.ReasonRefused}, // a wrong checksum
 	kafka.InvalidTimestamp:    {sinks.Retryable, sinks.ReasonRefused},
-	// The name is checked before its partition is looked for.
+	// The broker checks the name before it looks for the partition.
 	kafka.InvalidTopic: {sinks.Permanent, sinks.ReasonInvalid},
 	// Not Kafka's own answer: a policy that a provider puts before the log.
 	kafka.PolicyViolation: {sinks.Retryable, sinks.ReasonRefused},
 
-	// Rights and versions are checked before the request is looked into, the login before it is read.
+	// The broker checks rights and versions before it handles the request, the login before it reads it.
 	kafka.TopicAuthorizationFailed:   {sinks.Unavailable, sinks.ReasonAuth},
 	kafka.ClusterAuthorizationFailed: {sinks.Unavailable, sinks.ReasonAuth},
 	kafka.UnsupportedSASLMechanism:   {sinks.Unavailable, sinks.ReasonAuth},
@@ -111,8 +111,8 @@ var byCode = map[kafka.Error]verdict{
 	kafka.KafkaStorageError:            {sinks.Unknown, sinks.ReasonBroker},
 	kafka.NetworkException:             {sinks.Unknown, sinks.ReasonConnection},
 
-	// Kafka answers these to other requests, where nothing is stored ([notStoredError]). What
-	// a broker means that answers a produce so is not known.
+	// Kafka answers these to other requests, when nothing is stored ([notStoredError]). In
+	// answer to a produce, their meaning is unknown.
 	kafka.LeaderNotAvailable:      {sinks.Unknown, sinks.ReasonBroker},
 	kafka.BrokerNotAvailable:      {sinks.Unknown, sinks.ReasonBroker},
 	kafka.ReplicaNotAvailable:     {sinks.Unknown, sinks.ReasonBroker},

@@ -38,7 +38,7 @@ type fake struct {
 	serving  sync.WaitGroup
 	// produced gets the ids of the messages of each request, and its answer is given.
 	produced func(ids []string) answer
-	greeted  func() // is called for each new connection, where it is not nil
+	greeted  func() // is called for each new connection, if it is not nil
 
 	mu         sync.Mutex
 	leader     string // address

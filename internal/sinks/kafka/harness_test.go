@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
-		Shared:  &testBroker{config: Config{Brokers: testenv.Kafka(t)}, mute: &mute{}},
+		Shared:  &testBroker{config: Config{Brokers: testenv.Kafka(t)}, mute: &muter{}},
 		Private: func(t *testing.T) sinktest.PrivateBroker { return newPrivateBroker(t) },
 	})
 }
@@ -44,7 +44,7 @@ func logger() *slog.Logger {
 // connection of the package's own, on which kafka-go's client does the rest.
 type testBroker struct {
 	config Config
-	mute   *mute // what answers to no messages; nil where there is none
+	mute   *muter // what answers to no messages; nil if there is none
 }
 
 func (b *testBroker) Features() sinktest.Features {

@@ -12,7 +12,7 @@
 // The package uses kafka-go's client for its encoding, and its own connections:
 // kafka-go's transport cannot say whether a request had left when it failed,
 // learns of a moved leader by a random timer only, asks for the metadata of all
-// topics, and has goroutines that nobody can wait for. Nothing here is resent
+// topics, and has goroutines that cannot be waited for. Nothing here is resent
 // whose outcome is unknown, since kafka-go has no idempotent producer; a broker's
 // error is only a refusal where Kafka cannot answer it after the append.
 package kafka

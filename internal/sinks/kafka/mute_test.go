@@ -11,20 +11,20 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// mute keeps the answers to what is published to some topics, as a partition
+// muter keeps the answers to what is published to some topics, as a partition
 // does whose replicas hang: one broker alone cannot be made to hang by parts.
-type mute struct {
+type muter struct {
 	mu     sync.Mutex
 	topics []string
 }
 
-func (m *mute) add(topic string) {
+func (m *muter) add(topic string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.topics = append(m.topics, topic)
 }
 
-func (m *mute) dial(ctx context.Context, address string) (net.Conn, error) {
+func (m *muter) dial(ctx context.Context, address string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (m *mute) dial(ctx context.Context, address string) (net.Conn, error) {
 // mutedConn swallows all answers once a request for a muted topic has begun.
 type mutedConn struct {
 	net.Conn
-	mute  *mute
+	mute  *muter
 	muted bool
 }
 

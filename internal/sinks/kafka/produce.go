@@ -11,8 +11,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/produce"
 )
 
-// produced is a broker's answer to a request for messages.
-type produced struct {
+// produceResult is a broker's answer to a request for messages.
+type produceResult struct {
 	// err is why it stored none of them, or nil.
 	err error
 	// first is the offset of the first record in the leader's log; negative where it is not told.
@@ -26,7 +26,7 @@ type produced struct {
 // produce asks the broker to store records in a partition, in all in-sync
 // replicas. kafka-go's client would do the same but that it limits the whole
 // exchange by time, however well it proceeds.
-func (c *conn) produce(ctx context.Context, to partition, reader kafka.RecordReader) (produced, error) {
+func (c *conn) produce(ctx context.Context, to partition, reader kafka.RecordReader) (produceResult, error) {
 	answer, err := c.RoundTrip(ctx, nil, &produce.Request{
 		Acks: int16(kafka.RequireAll), Timeout: int32(c.replicaTimeout.Milliseconds()),
 		Topics: []produce.RequestTopic{{
@@ -37,14 +37,14 @@ func (c *conn) produce(ctx context.Context, to partition, reader kafka.RecordRea
 		}},
 	})
 	if err != nil {
-		return produced{}, err
+		return produceResult{}, err
 	}
 	response, ok := answer.(*produce.Response)
 	if !ok || len(response.Topics) != 1 || len(response.Topics[0].Partitions) != 1 {
-		return produced{}, errors.New("the answer names no partition")
+		return produceResult{}, errors.New("the answer names no partition")
 	}
 	stored := &response.Topics[0].Partitions[0]
-	result := produced{first: stored.BaseOffset, throttle: time.Duration(response.ThrottleTimeMs) * time.Millisecond}
+	result := produceResult{first: stored.BaseOffset, throttle: time.Duration(response.ThrottleTimeMs) * time.Millisecond}
 	if stored.ErrorCode != 0 {
 		result.err = kafka.Error(stored.ErrorCode)
 		if stored.ErrorMessage != "" {

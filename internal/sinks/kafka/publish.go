@@ -35,7 +35,7 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	if len(batch) == 0 {
 		return
 	}
-	c := newCall(batch, outcomes)
+	c := newSubmission(batch, outcomes)
 	if ctx.Err() == nil {
 		s.place(ctx, c)
 	}
@@ -49,14 +49,14 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 // place gives each message to the sender of its partition. Topics that must be
 // asked for come last, so that they delay no other. What has no partition gets
 // its outcome.
-func (s *Sink) place(ctx context.Context, c *call) {
+func (s *Sink) place(ctx context.Context, c *submission) {
 	names, byTopic := sortByTopic(c.batch)
 	var unknown []string
 	for _, name := range names {
 		if err := message.CheckTopic(message.Kafka, name); err != nil {
 			c.settleAll(byTopic[name], sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, err))
 		} else if known := s.topics.fresh(name); known != nil {
-			s.placeTopic(known, c, byTopic[name]) //nolint:contextcheck // a sender serves many calls and lives in the sink's own context
+			s.placeTopic(known, c, byTopic[name]) //nolint:contextcheck // a sender serves many submissions and lives in the sink's own context
 		} else {
 			unknown = append(unknown, name)
 		}
@@ -70,7 +70,7 @@ func (s *Sink) place(ctx context.Context, c *call) {
 	defer stop()
 	refreshed := s.topics.refresh(asking, unknown)
 	for _, name := range unknown {
-		known, err := s.topics.settled(name, refreshed)
+		known, err := s.topics.afterRefresh(name, refreshed)
 		if err != nil {
 			c.settleAll(byTopic[name], s.outcome(err))
 			continue
@@ -93,14 +93,14 @@ func sortByTopic(batch []message.Message) (names []string, byTopic map[string][]
 }
 
 // placeTopic gives the messages of one topic to the senders of its partitions.
-func (s *Sink) placeTopic(known *topic, c *call, indices []int) {
+func (s *Sink) placeTopic(known *topic, c *submission, indices []int) {
 	if known.err != nil {
 		c.settleAll(indices, s.outcome(known.err))
 		return
 	}
 	const undecided = -1
 	keyless := undecided
-	byPartition := make([][]item, len(known.leaders))
+	byPartition := make([][]publication, len(known.leaders))
 	for _, i := range indices {
 		m := &c.batch[i]
 		number := keyless
@@ -108,20 +108,20 @@ func (s *Sink) placeTopic(known *topic, c *call, indices []int) {
 		case m.Key != "":
 			number = partitionOf(m.Key, known.numbers)
 		case keyless == undecided:
-			// One for all of the call: they have no order to keep, and one request
+			// One for the whole submission: they have no order to keep, and one request
 			// is cheaper than one for each partition.
 			keyless = s.choose(m.Topic, known.leaders)
 			number = keyless
 		}
-		byPartition[number] = append(byPartition[number], item{call: c, index: i, size: recordSize(m)})
+		byPartition[number] = append(byPartition[number], publication{submission: c, index: i, size: recordSize(m)})
 	}
 	s.enqueue(c.batch[indices[0]].Topic, byPartition)
 }
 
 // enqueue gives the messages to the senders of their partitions, and starts those
-// that are not running. A queue holds only messages of calls that have not
+// that are not running. A queue holds only messages of submissions that have not
 // returned, so its bound is theirs.
-func (s *Sink) enqueue(topic string, byPartition [][]item) {
+func (s *Sink) enqueue(topic string, byPartition [][]publication) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for number, items := range byPartition {

@@ -35,7 +35,7 @@ func recordSize(m *message.Message) int {
 // records reads messages as Kafka records, once: for a second attempt a new one
 // is needed, since kafka-go takes a consumed reader for an empty success.
 type records struct {
-	batch  []item
+	batch  []publication
 	read   int
 	record kafka.Record
 	// Memory of the record.

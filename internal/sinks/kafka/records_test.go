@@ -14,11 +14,11 @@ import (
 )
 
 // itemsOf makes one call of the messages.
-func itemsOf(batch ...message.Message) []item {
-	c := newCall(batch, sinks.NewOutcomes(len(batch)))
-	items := make([]item, len(batch))
+func itemsOf(batch ...message.Message) []publication {
+	c := newSubmission(batch, sinks.NewOutcomes(len(batch)))
+	items := make([]publication, len(batch))
 	for i := range batch {
-		items[i] = item{call: c, index: i}
+		items[i] = publication{submission: c, index: i}
 	}
 	return items
 }

@@ -22,7 +22,7 @@ type reply struct {
 }
 
 // newReply reads the answer to a request of n messages.
-func newReply(answer produced, n int) reply {
+func newReply(answer produceResult, n int) reply {
 	if answer.err == nil {
 		r := reply{outcome: sinks.Acked()}
 		if answer.first >= 0 {
@@ -46,7 +46,7 @@ var aboutRecords = []kafka.Error{
 	kafka.MessageSizeTooLarge, kafka.RecordListTooLarge, kafka.InvalidRecord, kafka.InvalidTimestamp, kafka.InvalidMessage,
 }
 
-// failure is the reply where there was none from the broker.
+// failure is the reply if there was none from the broker.
 func (s *Sink) failure(err error) reply { return reply{outcome: s.outcome(err)} }
 
 // settling reports whether the broker itself said that it is not, or not yet,
@@ -57,7 +57,7 @@ func (r reply) settling() bool {
 }
 
 // split separates the messages that were refused from the others.
-func (r reply) split(sent []item) (refused, rest []item) {
+func (r reply) split(sent []publication) (refused, rest []publication) {
 	for position, i := range sent {
 		if slices.Contains(r.refused, position) {
 			refused = append(refused, i)

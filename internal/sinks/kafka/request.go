@@ -23,7 +23,7 @@ const (
 // Nobody waits in here without a bound: to learn the leader and to reach it may
 // take the publish timeout, and the request ends when it makes no progress for
 // as long.
-func (s *sender) send(batch []item) (sent []item, last reply) {
+func (s *sender) send(batch []publication) (sent []publication, last reply) {
 	topics, pause := s.sink.topics, wait.Backoff{Initial: settlingPause, Limit: settlingPause << settlingTries}
 	leader, err := s.leader()
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *sender) leader() (string, error) {
 }
 
 // request makes one request of one broker.
-func (s *sender) request(leader string, batch []item) ([]item, reply) {
+func (s *sender) request(leader string, batch []publication) ([]publication, reply) {
 	conn, err := s.connect(leader)
 	if err != nil {
 		return batch, s.sink.failure(err)

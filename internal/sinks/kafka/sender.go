@@ -10,18 +10,18 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// sender delivers what is published to one partition, in order. Its goroutine
+// sender delivers the messages of one partition, in order. Its goroutine
 // runs while its queue has messages, and has at most one request at the broker.
 type sender struct {
 	sink      *Sink
 	partition partition
 
 	// Guarded by Sink.mu.
-	queue []item
+	queue []publication
 	since time.Time // when the messages under way were taken
 }
 
-// run delivers what is queued until nothing is left.
+// run delivers the queue until it is empty.
 func (s *sender) run() {
 	for batch := s.take(); batch != nil; batch = s.take() {
 		if blocked := s.deliver(batch); blocked != nil {
@@ -32,7 +32,7 @@ func (s *sender) run() {
 
 // take returns the next messages for one request, in the order of their
 // arrival. With none left it ends the sender and returns nil.
-func (s *sender) take() []item {
+func (s *sender) take() []publication {
 	s.sink.mu.Lock()
 	defer s.sink.mu.Unlock()
 	count, size := 0, 0
@@ -59,15 +59,15 @@ func (s *sender) stuck(now time.Time) bool {
 	return s != nil && !s.since.IsZero() && now.Sub(s.since) > stuckAfter
 }
 
-// drop takes the messages of a call out of the queue. Callers hold Sink.mu.
-func (s *sender) drop(c *call) {
-	s.queue = slices.DeleteFunc(s.queue, func(i item) bool { return i.call == c })
+// drop takes the messages of a submission out of the queue. Callers hold Sink.mu.
+func (s *sender) drop(c *submission) {
+	s.queue = slices.DeleteFunc(s.queue, func(i publication) bool { return i.submission == c })
 }
 
 // deliver hands messages over in order and reports the outcome of each. It
 // returns the outcome because of which nothing that follows may be sent: it
 // would overtake what failed.
-func (s *sender) deliver(batch []item) (blocked *sinks.Outcome) {
+func (s *sender) deliver(batch []publication) (blocked *sinks.Outcome) {
 	sent, reply := s.send(batch)
 	switch {
 	case len(sent) == 0:
@@ -97,7 +97,7 @@ func (s *sender) deliver(batch []item) (blocked *sinks.Outcome) {
 	return nil
 }
 
-// located names the partition as the route of a failure, where it is not the
+// located names the partition as the route of a failure, if it is not the
 // topic or the whole cluster that failed.
 func (s *sender) located(outcome sinks.Outcome) sinks.Outcome {
 	topical := errors.Is(outcome.Err, kafka.UnknownTopicOrPartition) || errors.Is(outcome.Err, kafka.TopicAuthorizationFailed)

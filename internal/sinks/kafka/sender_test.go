@@ -216,20 +216,20 @@ func TestCallsShareRequests(t *testing.T) {
 	}, patience, time.Millisecond, "a sender ends when it is empty")
 }
 
-// awaitQueued waits until so many calls are queued with the sink's only sender.
+// awaitQueued waits until that many submissions are queued with the sink's only sender.
 func awaitQueued(t *testing.T, sink *Sink, count int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		sink.mu.Lock()
 		defer sink.mu.Unlock()
 		for _, s := range sink.senders {
-			var calls []*call
+			var submissions []*submission
 			for _, i := range s.queue {
-				if !slices.Contains(calls, i.call) {
-					calls = append(calls, i.call)
+				if !slices.Contains(submissions, i.submission) {
+					submissions = append(submissions, i.submission)
 				}
 			}
-			return len(calls) == count
+			return len(submissions) == count
 		}
 		return false
 	}, patience, time.Millisecond)

@@ -11,7 +11,7 @@ import (
 // link a request may take long, and that is no reason to doubt it.
 type socket struct {
 	net.Conn
-	raw      syscall.RawConn // nil where there is none
+	raw      syscall.RawConn // nil if there is none
 	patience time.Duration
 	// stalled is set for good once nothing moved: kafka-go reads on after an error.
 	stalled error

@@ -26,7 +26,7 @@ func (s *socket) ended() bool {
 }
 
 // unsent is how many bytes were written that the peer's machine has not confirmed
-// yet, 0 where that is not known.
+// yet, 0 if that is not known.
 func (s *socket) unsent() int {
 	if s.raw == nil {
 		return 0

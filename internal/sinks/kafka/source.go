@@ -23,7 +23,7 @@ const (
 	fetchBytes     = 25 << 20
 	// joinBackoff is the pause before the group is joined again.
 	joinBackoff = 500 * time.Millisecond
-	// gather is how long a batch waits for what has been fetched already.
+	// gather is how long a batch waits for messages that were already fetched.
 	gather = 5 * time.Millisecond
 )
 

@@ -42,7 +42,7 @@ type topics struct {
 
 // topic is what is known of one topic. It never changes but for stale.
 type topic struct {
-	leaders []string // address by partition; "" where there is none
+	leaders []string // address by partition; "" if there is none
 	// numbers are those of the partitions, also while the topic is missing if it
 	// had any before: the routes of its messages stay what they were.
 	numbers []int
@@ -84,7 +84,7 @@ func (t *topics) leader(ctx context.Context, id partition) (string, error) {
 	known := t.fresh(id.topic)
 	if known == nil {
 		var err error
-		if known, err = t.settled(id.topic, t.refresh(ctx, []string{id.topic})); err != nil {
+		if known, err = t.afterRefresh(id.topic, t.refresh(ctx, []string{id.topic})); err != nil {
 			return "", err
 		}
 	}
@@ -107,9 +107,9 @@ func (t *topics) doubt(name string) {
 	}
 }
 
-// settled returns what is known of a topic after a refresh that ended with err.
-// Where the brokers did not answer, what was known holds on, unless proven wrong.
-func (t *topics) settled(name string, err error) (*topic, error) {
+// afterRefresh returns what is known of a topic after a refresh that ended with err.
+// If the brokers did not answer, what was known holds on, unless proven wrong.
+func (t *topics) afterRefresh(name string, err error) (*topic, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := t.byName[name]

@@ -29,7 +29,7 @@ import (
 type Settings interface {
 	// With returns the settings with what all kinds have in common.
 	With(common Common) Settings
-	// Check reports what is wrong beyond what the fields' tags say. It does no I/O of its own.
+	// Check reports problems that the fields' tags cannot express. It does no I/O.
 	Check(problems Problems)
 	// Open makes the sink. It connects to nothing yet.
 	Open(logger *slog.Logger) (sinks.Sink, error)
@@ -44,14 +44,14 @@ type Settings interface {
 type Common struct {
 	// Name is what the broker sees as ours.
 	Name string
-	// TLS is nil where there is none, or where the URL alone says so.
+	// TLS is nil if there is none, or if the URL alone says so.
 	TLS *tlsclient.Files
 	// PublishTimeout is how long the broker may take to answer for a message, from its
 	// hand-over to the connection; 0 means 10 s.
 	PublishTimeout time.Duration
 }
 
-// Problems collects what is wrong with settings. A key is named as the configuration
+// Problems collects the problems of settings. A key is named as the configuration
 // names it, with dots where it is in a section; "" is the whole of the settings.
 type Problems interface {
 	// Add reports one. The text completes a sentence that begins with the key, and shows
@@ -63,7 +63,7 @@ type Problems interface {
 
 // Verify is the error of a sink's settings that no configuration has checked.
 func Verify(sink message.SinkType, settings Settings, common Common) error {
-	p := found{}
+	p := errorsByKey{}
 	settings.Check(p)
 	if common.PublishTimeout < 0 {
 		p.Add("publish_timeout", "%s is negative", common.PublishTimeout)
@@ -81,15 +81,15 @@ func Verify(sink message.SinkType, settings Settings, common Common) error {
 	return fmt.Errorf("%s sink: %w", sink, errors.Join(errs...))
 }
 
-// found are the errors by key.
-type found map[string][]error
+// errorsByKey are the errors by key.
+type errorsByKey map[string][]error
 
-func (f found) Add(key, format string, args ...any) {
+func (f errorsByKey) Add(key, format string, args ...any) {
 	f[key] = append(f[key], fmt.Errorf(strings.TrimPrefix(key+": ", ": ")+format, args...))
 }
 
-// Has counts what is below a key, as a configuration does.
-func (f found) Has(key string) bool {
+// Has includes the keys below a key, as a configuration does.
+func (f errorsByKey) Has(key string) bool {
 	for of := range f {
 		if key == "" || of == key || strings.HasPrefix(of, key+".") {
 			return true

@@ -152,7 +152,7 @@ type permissions struct {
 	Deny  []string `json:"deny"`
 }
 
-// askPermissions asks the server what we may; known is false where it does not tell.
+// askPermissions asks the server what we may; known is false if it does not tell.
 func askPermissions(ctx context.Context, nc *natsgo.Conn) (may permissions, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

@@ -51,7 +51,7 @@ func (x *examination) subject(ctx context.Context, subject string) []check.Findi
 // leastWindow is the duplicate window that is proposed at the least: NATS' default.
 const leastWindow = 2 * time.Minute
 
-// judgeStream is what is wrong with a stream.
+// judgeStream returns the problems of a stream.
 func judgeStream(info *jetstream.StreamInfo, plan sinks.Plan) []check.Finding {
 	c := &info.Config
 	edit := "nats stream edit " + c.Name + " "

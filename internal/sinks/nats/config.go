@@ -42,7 +42,7 @@ type Config struct {
 	CredsFile    string        `yaml:"creds_file" file:"true" doc:"Credentials file (JWT and key) to log in with."`
 	NKeyFile     string        `yaml:"nkey_file" file:"true" doc:"File with the NKey seed to log in with."`
 
-	// TLS, where not nil, demands TLS; nil leaves it to the URL's scheme and the server.
+	// TLS, if not nil, demands TLS; nil leaves it to the URL's scheme and the server.
 	TLS *tlsclient.Files `yaml:"-"`
 	// PublishTimeout is how long the server may take to answer a message, from when
 	// it can have got it, or to take any bytes; 0 means DefaultPublishTimeout.

@@ -28,15 +28,15 @@ type connection struct {
 	stream  string                // of the last ack; onAck's alone, which is not called twice at a time
 	asked   questions
 
-	turn   chan struct{} // of 1: taken by the call that hands over
+	turn   chan struct{} // of 1: taken by the submission that hands over
 	writer writer        // of the holder of the turn
 
 	mu            sync.Mutex
-	number        uint64             // of the message that was handed over last
-	waiting       map[uint64]waiting // by number
-	reached       uint64             // the highest number that was answered
-	reachedBefore uint64             // at the last tick
-	ticks         uint64             // since the connection was made
+	number        uint64                 // of the message that was handed over last
+	waiting       map[uint64]publication // by number
+	reached       uint64                 // the highest number that was answered
+	reachedBefore uint64                 // at the last tick
+	ticks         uint64                 // since the connection was made
 	denied        denials
 
 	work   sync.WaitGroup
@@ -49,7 +49,7 @@ func openConnection(root context.Context, config *Config, server string, logger 
 	l := &connection{
 		root: root, logger: logger, timeout: config.PublishTimeout, down: make(chan struct{}),
 		inbox: natsgo.NewInbox() + ".", drained: make(chan struct{}), asked: newQuestions(),
-		turn: make(chan struct{}, 1), waiting: map[uint64]waiting{}, denied: newDenials(),
+		turn: make(chan struct{}, 1), waiting: map[uint64]publication{}, denied: newDenials(),
 	}
 	nc, err := config.connect(root, server, l)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *connection) onClosed(nc *natsgo.Conn) {
 	close(c.down)
 }
 
-// spawn runs f as a goroutine of the connection; false where it has ended.
+// spawn runs f as a goroutine of the connection; false if it has ended.
 func (c *connection) spawn(f func()) bool {
 	c.starts.Lock()
 	defer c.starts.Unlock()

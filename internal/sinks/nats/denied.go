@@ -81,7 +81,7 @@ func (c *connection) judgeDenials() {
 	for subject, d := range c.denied.open {
 		var unanswered []uint64
 		for number, w := range c.waiting {
-			if w.call.batch[w.index].Topic == subject {
+			if w.submission.batch[w.index].Topic == subject {
 				unanswered = append(unanswered, number)
 			}
 		}

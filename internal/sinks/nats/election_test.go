@@ -15,9 +15,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
 )
 
-// replicated answers as a stream does whose leaders come and go: what a leader
+// replicatedStream answers as a stream does whose leaders come and go: what a leader
 // holds when it is deposed is never answered, and may be stored or not.
-type replicated struct {
+type replicatedStream struct {
 	testing.TB
 	nc      *natsgo.Conn
 	subject string
@@ -30,7 +30,7 @@ type replicated struct {
 }
 
 // elect makes another leader. It is called with r.mu held.
-func (r *replicated) elect() {
+func (r *replicatedStream) elect() {
 	if r.leader != nil {
 		_ = r.leader.Unsubscribe()
 	}
@@ -41,7 +41,7 @@ func (r *replicated) elect() {
 	r.leader, r.left, r.terms = leader, 100, r.terms+1
 }
 
-func (r *replicated) store(m *natsgo.Msg) {
+func (r *replicatedStream) store(m *natsgo.Msg) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.leader != m.Sub {
@@ -68,7 +68,7 @@ func TestOrderWhileAStreamElects(t *testing.T) {
 	b := broker{url: testenv.NATS(t)}
 	nc, _ := b.open(t)
 	t.Cleanup(nc.Close)
-	stream := &replicated{TB: t, nc: nc, subject: testenv.Name(t, "elects")}
+	stream := &replicatedStream{TB: t, nc: nc, subject: testenv.Name(t, "elects")}
 	sink := newSink(t, nats.Config{URL: b.url, PublishTimeout: 500 * time.Millisecond})
 	batch := ofKey(t, stream.subject, "a", 500)
 	for i := range batch {

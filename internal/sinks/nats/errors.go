@@ -83,7 +83,7 @@ func classify(err error) sinks.Outcome {
 	}
 }
 
-// classifyAPI decides by JetStream's own error code; where it does not know
+// classifyAPI decides by JetStream's own error code; if it does not know
 // that, by whether the server says that it is its own fault: that is no proof, since
 // the leader of a replicated stream answers after the replicas have agreed to store the
 // message, with what went wrong in storing its own copy. A limit of the

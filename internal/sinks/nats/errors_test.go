@@ -152,7 +152,7 @@ func TestParseAck(t *testing.T) {
 }
 
 // FuzzPlainAck holds the short cut against the decoder: it may miss an ack, but
-// never see one where there is none.
+// never see one if there is none.
 func FuzzPlainAck(f *testing.F) {
 	f.Add([]byte(`{"stream":"ORDERS", "seq":12}`))
 	f.Add([]byte(`{"stream":"a\"b","seq":1}`))

@@ -10,7 +10,7 @@ import (
 // Grants implements [kind.Settings]: to publish, and to hear the answers.
 func (c Config) Grants(use kind.Use) []string {
 	user := cmp.Or(kind.UserOf(c.servers()), c.User, kind.AnyUser)
-	publish := []string{"$JS.API.INFO", "$JS.API.STREAM.NAMES"} // Whether there is a JetStream, and why nobody has answered.
+	publish := []string{"$JS.API.INFO", "$JS.API.STREAM.NAMES"} // Is there a JetStream, and why was there no answer?
 	var lines []string
 	for _, pattern := range use.Topics {
 		subject := subjectOf(pattern)

@@ -67,8 +67,8 @@ func tryPublish(ctx context.Context, t *testing.T, sink *nats.Sink, topic string
 
 var errNotPublished = errors.New("not published")
 
-// operated is a server that believes an operator's signed tokens.
-type operated struct {
+// operatorServer is a server that believes an operator's signed tokens.
+type operatorServer struct {
 	t                 *testing.T
 	operator, account nkeys.KeyPair
 	accountID, system string // and the system account's token
@@ -77,9 +77,9 @@ type operated struct {
 	config            string
 }
 
-func startOperated(t *testing.T) *operated {
+func startOperated(t *testing.T) *operatorServer {
 	t.Helper()
-	o := &operated{t: t}
+	o := &operatorServer{t: t}
 	var operatorID string
 	o.operator, operatorID = pair(t, nkeys.CreateOperator)
 	o.account, o.accountID = pair(t, nkeys.CreateAccount)
@@ -94,7 +94,7 @@ func startOperated(t *testing.T) *operated {
 }
 
 // accounts is the line that preloads the accounts, with the users that are revoked.
-func (o *operated) accounts(revoked ...string) string {
+func (o *operatorServer) accounts(revoked ...string) string {
 	o.t.Helper()
 	claims := jwt.NewAccountClaims(o.accountID)
 	claims.Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: 1 << 20, Streams: 1}
@@ -107,7 +107,7 @@ func (o *operated) accounts(revoked ...string) string {
 }
 
 // credentials are those of a new user, who is known until then; zero is for ever.
-func (o *operated) credentials(until time.Time) (user string, content []byte) {
+func (o *operatorServer) credentials(until time.Time) (user string, content []byte) {
 	o.t.Helper()
 	keys, user := pair(o.t, nkeys.CreateUser)
 	claims := jwt.NewUserClaims(user)

@@ -14,31 +14,31 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// The way of a batch. Publish makes a call of it, in whose goroutine run takes what is
+// The way of a batch. Publish makes a submission of it, in whose goroutine run takes what is
 // ready, at first the first message of each chain; send encodes it and gives it to the
 // client, under a number that the reply subject carries. JetStream's answer comes to
 // onAck, in the client's goroutine, by that number; parseAck makes an outcome of it,
-// settle reports it and makes the next message of the chain ready. The call is over when
+// settle reports it and makes the next message of the chain ready. The submission is over when
 // all have an outcome, or else gives them one in end.
 
-// runMost is how many messages a call hands over before another has its turn.
+// runMost is how many messages a submission hands over before another has its turn.
 const runMost = 64
 
-// call is one of Publish.
-type call struct {
+// submission is one of Publish.
+type submission struct {
 	connection *connection
 	batch      []message.Message
 	chains     *sinks.Chains
 	outcomes   *sinks.Outcomes
 	ready      chan int    // may be handed over, in this order; it has room for the whole batch
-	returned   atomic.Bool // run is over, and nothing of the call is in the client
+	returned   atomic.Bool // run is over, and nothing of it is in the client
 }
 
-// waiting is a message that was handed to the client and has no answer.
-type waiting struct {
-	call  *call
-	index int
-	since uint64 // from which tick of the connection on its time counts
+// publication is a message that was handed to the client and has no answer.
+type publication struct {
+	submission *submission
+	index      int
+	since      uint64 // from which tick of the connection on its time counts
 }
 
 // Publish implements [sinks.Sink].
@@ -53,15 +53,15 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 		outcomes.Rest(sinks.Outcome{Class: sinks.Unavailable, Reason: why(err), Err: err, Whole: ctx.Err() == nil})
 		return
 	}
-	c := &call{connection: l, batch: batch, chains: sinks.NewChains(batch), outcomes: outcomes, ready: make(chan int, len(batch))}
+	c := &submission{connection: l, batch: batch, chains: sinks.NewChains(batch), outcomes: outcomes, ready: make(chan int, len(batch))}
 	if err := c.run(ctx); err != nil {
 		c.end(err, ctx.Err() == nil)
 	}
 }
 
-// run hands over what is ready until all messages have an outcome; else it returns
-// why the rest has none.
-func (c *call) run(ctx context.Context) error {
+// run hands over messages as they become ready, until all have an outcome; else it returns why the
+// rest has none.
+func (c *submission) run(ctx context.Context) error {
 	defer c.returned.Store(true)
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, c.breakOff) })()
 	for _, head := range c.chains.Heads() {
@@ -83,9 +83,9 @@ func (c *call) run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// handOver hands over a run of messages, when it is the call's turn. Its error is not
+// handOver hands over a run of messages, when it is the submission's turn. Its error is not
 // about one of them: nothing may follow.
-func (c *call) handOver(ctx context.Context, next int) error {
+func (c *submission) handOver(ctx context.Context, next int) error {
 	l := c.connection
 	select {
 	case l.turn <- struct{}{}:
@@ -104,7 +104,7 @@ func (c *call) handOver(ctx context.Context, next int) error {
 }
 
 // send hands one message to the client.
-func (c *call) send(ctx context.Context, i int) error {
+func (c *submission) send(ctx context.Context, i int) error {
 	m, l := &c.batch[i], c.connection
 	if m.Topic != l.writer.msg.Subject { // Most are like the one before.
 		if err := message.CheckTopic(message.NATS, m.Topic); err != nil {
@@ -112,7 +112,7 @@ func (c *call) send(ctx context.Context, i int) error {
 			return nil
 		}
 	}
-	number, err := l.await(ctx, waiting{call: c, index: i})
+	number, err := l.await(ctx, publication{submission: c, index: i})
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (c *call) send(ctx context.Context, i int) error {
 
 // await numbers a message that is about to be sent, since its answer may be quick; first it waits while
 // too much has no answer.
-func (c *connection) await(ctx context.Context, w waiting) (number uint64, err error) {
+func (c *connection) await(ctx context.Context, w publication) (number uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.waiting) >= waitingMost {
@@ -197,12 +197,12 @@ func (c *connection) onAck(m *natsgo.Msg) {
 func (c *connection) settle(number uint64, outcome sinks.Outcome) {
 	if w, ok := c.waiting[number]; ok {
 		delete(c.waiting, number)
-		w.call.settle(w.index, outcome)
+		w.submission.settle(w.index, outcome)
 	}
 }
 
 // settle reports an outcome, and makes the next message of the chain ready.
-func (c *call) settle(i int, outcome sinks.Outcome) {
+func (c *submission) settle(i int, outcome sinks.Outcome) {
 	if next, ok := c.chains.Settle(i, outcome, c.outcomes); ok {
 		c.ready <- next
 	}

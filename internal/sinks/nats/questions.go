@@ -19,19 +19,19 @@ const (
 	askersMost = 4
 )
 
-// questions finds out why nobody listened to a subject: no stream, or a
+// questions finds out why a subject had no responders: no stream, or a
 // JetStream without a leader. Each subject is asked for once at a time, for all
-// messages that wait for the answer, whichever call they belong to. Where one
+// messages that wait for the answer, whichever call they belong to. If one
 // question gets no answer, those behind it are not asked: so all is answered
 // soon after apiTimeout.
 type questions struct {
 	mu      sync.Mutex
-	waiting map[string][]waiting // by subject
-	queue   []string             // subjects that nobody asks for yet
+	waiting map[string][]publication // by subject
+	queue   []string                 // subjects that are not asked for yet
 	askers  int
 }
 
-func newQuestions() questions { return questions{waiting: map[string][]waiting{}} }
+func newQuestions() questions { return questions{waiting: map[string][]publication{}} }
 
 // explain settles a message that had no responders, some time later, when it is known
 // why. It does not block, and is called with c.mu held.
@@ -41,7 +41,7 @@ func (c *connection) explain(number uint64) {
 		return
 	}
 	delete(c.waiting, number)
-	subject := w.call.batch[w.index].Topic
+	subject := w.submission.batch[w.index].Topic
 	q := &c.asked
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *connection) ask() {
 			waiting = append(waiting, q.takeQueued()...)
 		}
 		for _, w := range waiting {
-			w.call.settle(w.index, outcome)
+			w.submission.settle(w.index, outcome)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (q *questions) next() (subject string, ok bool) {
 	return subject, true
 }
 
-func (q *questions) take(subject string) []waiting {
+func (q *questions) take(subject string) []publication {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiting := q.waiting[subject]
@@ -95,11 +95,11 @@ func (q *questions) take(subject string) []waiting {
 	return waiting
 }
 
-// takeQueued takes those whose subjects nobody asks for yet.
-func (q *questions) takeQueued() []waiting {
+// takeQueued takes those whose subjects are not asked for yet.
+func (q *questions) takeQueued() []publication {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var waiting []waiting
+	var waiting []publication
 	for _, subject := range q.queue {
 		waiting = append(waiting, q.waiting[subject]...)
 		delete(q.waiting, subject)
@@ -108,7 +108,7 @@ func (q *questions) takeQueued() []waiting {
 	return waiting
 }
 
-// whyNoResponders asks JetStream. isAnswer is false where it said nothing.
+// whyNoResponders asks JetStream. isAnswer is false if it said nothing.
 func (c *connection) whyNoResponders(subject string) (outcome sinks.Outcome, isAnswer bool) {
 	ctx, cancel := context.WithTimeout(c.root, apiTimeout)
 	defer cancel()

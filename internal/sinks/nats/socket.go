@@ -33,7 +33,7 @@ type socket struct {
 	stop    func() bool
 	born    time.Time
 	moved   atomic.Int64 // the last progress, nanoseconds after born
-	// hasWaited: a write had to wait, and so the other side takes bytes, since somebody looked.
+	// hasWaited: since the last check a write had to wait, so the other side takes bytes.
 	hasWaited atomic.Bool
 }
 

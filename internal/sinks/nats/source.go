@@ -24,7 +24,7 @@ const (
 )
 
 // compensations are the messages of one topic: a durable pull consumer with explicit
-// acknowledgements on the stream that binds the subject. Where none does, a stream is made, with file storage and one replica:
+// acknowledgements on the stream that binds the subject. If none does, a stream is made, with file storage and one replica:
 // make one yourself for more.
 type compensations struct {
 	config Config
@@ -178,7 +178,7 @@ func attend(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, handle 
 	}
 	defer source.Beat(ackWait/3, func() {
 		for _, m := range batch {
-			_ = m.InProgress() // Where it fails, the message comes again.
+			_ = m.InProgress() // If it fails, the message comes again.
 		}
 	})()
 	err := source.Attend(ctx, list, handle, func(ctx context.Context, indices []int) error {
@@ -191,7 +191,7 @@ func attend(ctx context.Context, nc *natsgo.Conn, batch []jetstream.Msg, handle 
 	})
 	if err != nil {
 		for _, m := range batch {
-			_ = m.Nak() // Another bridge gets at once what is not acknowledged.
+			_ = m.Nak() // Another bridge gets unacknowledged messages at once.
 		}
 	}
 	return err

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnsent has a write wait while the kernel holds so many bytes that it has
-// not sent yet. Where the system refuses, slow links have less precise deadlines.
+// limitUnsent makes a write wait while the kernel holds that many bytes that it has
+// not sent yet. If the system refuses, slow links have less precise deadlines.
 func limitUnsent(conn *net.TCPConn, bytes int) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

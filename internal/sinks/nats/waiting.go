@@ -14,9 +14,9 @@ const (
 	// server refuses to queue more than 10,000. It is for safety; whoever publishes
 	// keeps far less in flight.
 	waitingMost = 8192
-	// crowded is how long a call waits where there is so much.
+	// crowded is how long a submission waits when there is so much.
 	crowded = 10 * time.Millisecond
-	// grace is how long a call may still be in the client after its ctx ended,
+	// grace is how long a submission may still be in the client after its ctx ended,
 	// before the connection is broken off to get it out of a blocked write.
 	grace = time.Second
 	// ticksOfTimeout is how many ticks of a connection a message may wait.
@@ -42,7 +42,7 @@ func (c *connection) pause(ctx context.Context) error {
 	}
 }
 
-// refused settles a message that the client has not taken. Where that is not for the
+// refused settles a message that the client has not taken. If that is not for the
 // message's sake, part of it may be in the client's buffer, and nothing may follow.
 func (c *connection) refused(number uint64, err error) error {
 	outcome := classify(err)
@@ -58,22 +58,22 @@ func (c *connection) refused(number uint64, err error) error {
 	return err
 }
 
-// breakOff gets a call whose ctx has ended out of the client, which heeds none while
+// breakOff gets a submission whose ctx has ended out of the client, which heeds none while
 // it writes.
-func (c *call) breakOff() {
+func (c *submission) breakOff() {
 	if !c.returned.Load() {
 		c.connection.abort(context.DeadlineExceeded)
 	}
 }
 
-// end gives the rest their outcomes where the call ends early: what was handed over is
+// end gives the rest their outcomes if the submission ends early: what was handed over is
 // Unknown, and what was not, or has no responders, is Unavailable.
-func (c *call) end(err error, whole bool) {
+func (c *submission) end(err error, whole bool) {
 	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: why(err), Err: err, Whole: whole}
 	c.connection.mu.Lock()
 	defer c.connection.mu.Unlock()
 	for number, w := range c.connection.waiting {
-		if w.call == c {
+		if w.submission == c {
 			c.connection.giveUp(number, outcome)
 		}
 	}
@@ -97,7 +97,7 @@ func (c *connection) watch() {
 	}
 }
 
-// tick settles what was not answered in time. It says whether the server is dead: it
+// tick settles messages that were not answered in time. It reports whether the server is dead: it
 // has not even answered pings.
 //
 // The server reads a connection in order, so what was handed over before a message
@@ -122,12 +122,12 @@ func (c *connection) tick() (isDead bool) {
 		if socket.silence() >= c.timeout {
 			return true
 		}
-		c.giveUp(number, classify(fmt.Errorf("subject %s: %w", w.call.batch[w.index].Topic, errNoAnswer)))
+		c.giveUp(number, classify(fmt.Errorf("subject %s: %w", w.submission.batch[w.index].Topic, errNoAnswer)))
 	}
 	return false
 }
 
-// giveUp settles a message whose answer nobody waits for any more, with c.mu held.
+// giveUp settles a message whose answer is no longer awaited, with c.mu held.
 func (c *connection) giveUp(number uint64, outcome sinks.Outcome) {
 	c.denied.isBlurred = true
 	c.settle(number, outcome)

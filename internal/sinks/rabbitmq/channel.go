@@ -37,7 +37,7 @@ type channel struct {
 	queue []*publication // submitted, and not handed over
 	swept bool           // a call has ended early: look for its messages
 	ended error          // why nothing is taken any more
-	over  bool           // nobody uses it any more: it ends
+	over  bool           // no longer in use: it ends
 
 	open        *openChannel // nil while there is none
 	pending     []*publication
@@ -66,7 +66,7 @@ func newChannel(c *connection) *channel {
 	return &channel{connection: c, wake: make(chan struct{}, 1)}
 }
 
-// submit queues a message. After an error it never will be handed over.
+// submit queues a message. After an error it is never handed over.
 func (c *channel) submit(p *publication) error {
 	p.since = time.Now()
 	c.mu.Lock()
@@ -95,7 +95,7 @@ func (c *channel) rouse() {
 	}
 }
 
-// end has the channel closed, which nobody uses any more.
+// end closes the channel, which is no longer in use.
 func (c *channel) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +134,7 @@ func (c *channel) run() {
 	}
 }
 
-// handOver publishes what is queued, as far as that is possible now.
+// handOver publishes queued messages, as far as that is possible now.
 func (c *channel) handOver() {
 	if err := c.connection.refusal(); err != nil {
 		c.refuse(classify(notHanded, err), func(*publication) bool { return true })
@@ -203,7 +203,7 @@ func (c *channel) hear() {
 		case methodConfirmOK:
 			c.open.isReady = true
 		case methodAck, methodNack:
-			c.answered(e)
+			c.recordAnswer(e)
 		case methodReturn:
 			c.noteReturn(e.returned)
 		case methodClose:
@@ -217,9 +217,9 @@ func (c *channel) hear() {
 	c.settleAnswered()
 }
 
-// answered notes an answer of the broker's. The tags of what is pending are
+// recordAnswer records an answer of the broker. The tags of pending messages are
 // consecutive.
-func (c *channel) answered(e event) {
+func (c *channel) recordAnswer(e event) {
 	first := c.open.tag + 1 - uint64(len(c.pending))
 	if e.tag < first || e.tag > c.open.tag {
 		return

@@ -6,7 +6,7 @@ import (
 )
 
 // channelsMax bounds the channels of a connection, one for each route in use.
-// Where there are more, they wait for each other.
+// If there are more, they wait for each other.
 const channelsMax = 128
 
 // channelTable is the channels of a connection, whose mu guards it.
@@ -24,7 +24,7 @@ func newChannelTable() channelTable {
 }
 
 // channelFor returns the channel of a topic, which is the caller's until it calls
-// leave. Where all are in use for other topics it returns none, but what is
+// leave. If all are in use for other topics it returns none, but what is
 // closed when one may be free.
 func (c *connection) channelFor(topic string) (*channel, <-chan struct{}, error) {
 	c.mu.Lock()
@@ -75,7 +75,7 @@ func (c *connection) awaitChannel(ctx context.Context, topic string) (*channel, 
 	}
 }
 
-// unused returns a channel that is free, nil where there is none.
+// unused returns a channel that is free, nil if there is none.
 func (c *channelTable) unused() *channel {
 	for _, channel := range c.all {
 		if channel.users.Load() == 0 {
@@ -100,7 +100,7 @@ func (c *connection) leave(channel *channel) {
 	}
 }
 
-// channelsMax leaves ids for channels that are being closed, where the broker
+// channelsMax leaves ids for channels that are being closed, if the broker
 // allows only a few, and is the connection's share of what our user may have.
 func (c *connection) channelsMax() int {
 	most := max(1, min(channelsMax, int(c.amqp.Config.ChannelMax)/2))

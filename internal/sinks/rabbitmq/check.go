@@ -24,7 +24,7 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	if err != nil {
 		return []check.Finding{unanswered("", err)}
 	}
-	conn, ok, findings := sinks.FirstThatAnswers(endpoints, func(e endpoint) (looking, error) { return s.look(ctx, e) }, looking.end,
+	conn, ok, findings := sinks.FirstThatAnswers(endpoints, func(e endpoint) (nodeConnection, error) { return s.look(ctx, e) }, nodeConnection.end,
 		func(e endpoint, err error) check.Finding { return unanswered(e.host, err) })
 	if !ok {
 		return findings
@@ -48,18 +48,18 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	return append(findings, m.check(ctx, s.config.Exchange, plan)...)
 }
 
-// looking is a connection to one node, with its socket.
-type looking struct {
+// nodeConnection is a connection to one node, with its socket.
+type nodeConnection struct {
 	*amqp.Connection
 
 	socket net.Conn
 }
 
 // end closes the connection; nothing is pending.
-func (l looking) end() { _ = l.CloseDeadline(time.Now().Add(closeTimeout)) }
+func (l nodeConnection) end() { _ = l.CloseDeadline(time.Now().Add(closeTimeout)) }
 
 // look connects to one node.
-func (s *Sink) look(ctx context.Context, e endpoint) (l looking, err error) {
+func (s *Sink) look(ctx context.Context, e endpoint) (l nodeConnection, err error) {
 	l.Connection, err = s.config.dialNode(ctx, e, func(c net.Conn) net.Conn { l.socket = c; return &boundedWrites{c} }, nil)
 	return l, err
 }

@@ -136,7 +136,7 @@ func (c *connection) Err() error {
 	return c.cause
 }
 
-// refusal is why nothing can be handed over now; nil where it can.
+// refusal is why nothing can be handed over now; nil if it can.
 func (c *connection) refusal() error {
 	switch {
 	case c.amqp.IsClosed():
@@ -150,7 +150,7 @@ func (c *connection) refusal() error {
 	return nil
 }
 
-// ping makes the broker open a channel. Where we may have none for that, it is the
+// ping makes the broker open a channel. If we may have none for that, it is the
 // heartbeats that tell.
 func (c *connection) ping(ctx context.Context) error {
 	if err := c.refusal(); err != nil || !c.limit.allowsPing() {
@@ -197,7 +197,7 @@ func (p *position) advance(start uint64, now time.Time) {
 }
 
 // before returns when the broker last came nearer to a message that begins at
-// start; zero where it has come to it.
+// start; zero if it has come to it.
 func (p *position) before(start uint64) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ type channelLimit struct {
 	learned time.Time // the last time
 }
 
-// opened notes that the broker has opened so many channels more, or less.
+// opened records that the broker has opened that many more channels, or fewer.
 func (l *channelLimit) opened(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -121,7 +121,7 @@ func (q *queue) number(name string) (n int64, ok bool) {
 	return int64(value), ok
 }
 
-// judge is what is wrong with a queue.
+// judge returns the problems of a queue.
 func (q *queue) judge() []check.Finding {
 	var findings []check.Finding
 	add := func(level check.Level, code, what, why, remedy string) {

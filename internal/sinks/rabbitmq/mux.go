@@ -40,11 +40,11 @@ type mux struct {
 
 func newMux(conn net.Conn, limit *channelLimit) *mux {
 	m := &mux{Conn: conn, channels: map[uint16]*openChannel{}, limit: limit}
-	m.in = bufio.NewReaderSize(&patient{m}, 32<<10)
+	m.in = bufio.NewReaderSize(&patientReader{m}, 32<<10)
 	return m
 }
 
-// begin ends the login: so many channels may be open, and the other side is never
+// begin ends the login: that many channels may be open, and the other side is never
 // silent for longer.
 func (m *mux) begin(channels uint16, silence time.Duration) {
 	m.silence.Store(int64(silence))
@@ -53,11 +53,11 @@ func (m *mux) begin(channels uint16, silence time.Duration) {
 	m.most = channels
 }
 
-// patient reads as long as the other side is not silent. The driver sees to that
+// patientReader reads as long as the other side is not silent. The driver sees to that
 // only for the frames that it gets.
-type patient struct{ m *mux }
+type patientReader struct{ m *mux }
 
-func (p *patient) Read(b []byte) (int, error) {
+func (p *patientReader) Read(b []byte) (int, error) {
 	if silence := time.Duration(p.m.silence.Load()); silence > 0 {
 		if err := p.m.SetReadDeadline(time.Now().Add(silence)); err != nil {
 			return 0, err

@@ -102,7 +102,7 @@ func TestMuxDivides(t *testing.T) {
 	require.Empty(t, roused, "once for all of them")
 	require.Equal(t, []event{
 		{method: methodConfirmOK},
-		{method: methodReturn, returned: &returned{code: amqp.NoRoute, topic: "topic", body: []byte("body that came back")}},
+		{method: methodReturn, returned: &returnedMessage{code: amqp.NoRoute, topic: "topic", body: []byte("body that came back")}},
 		{method: methodAck, tag: 7, isMultiple: true},
 		{method: methodNack, tag: 8},
 	}, o.take())

@@ -12,8 +12,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// said is what the sink said of a message, and whether the queue has it.
-type said struct {
+// result is what the sink said of a message, and whether the queue has it.
+type result struct {
 	class  sinks.Class
 	reason sinks.Reason
 	stored bool
@@ -34,14 +34,14 @@ func TestAKilledQueue(t *testing.T) {
 			require.False(t, s.class == sinks.Unavailable && s.stored, "said not to be stored, and is: %v", counts)
 			require.False(t, s.class == sinks.Acknowledged && !s.stored, "said to be stored, and is not: %v", counts)
 		}
-		nacked = counts[said{sinks.Unknown, sinks.ReasonRefused, true}]
+		nacked = counts[result{sinks.Unknown, sinks.ReasonRefused, true}]
 	}
 	require.Positive(t, nacked, "none that was nacked is stored")
 }
 
 // killUnderLoad publishes to a new queue, whose process dies some times meanwhile: its
 // supervisor forgives five deaths.
-func killUnderLoad(t *testing.T, server *testenv.Server, sink *Sink) map[said]int {
+func killUnderLoad(t *testing.T, server *testenv.Server, sink *Sink) map[result]int {
 	t.Helper()
 	queue := testenv.Name(t, "queue")
 	declare(t, server.URL(), queue, nil)
@@ -81,9 +81,9 @@ func killUnderLoad(t *testing.T, server *testenv.Server, sink *Sink) map[said]in
 	for _, d := range read(t, server.URL(), queue, 1) {
 		stored[d.MessageId] = true
 	}
-	counts := map[said]int{}
+	counts := map[result]int{}
 	for id, outcome := range told {
-		counts[said{outcome.Class, outcome.Reason, stored[id]}]++
+		counts[result{outcome.Class, outcome.Reason, stored[id]}]++
 	}
 	return counts
 }

@@ -22,8 +22,8 @@ type openChannel struct {
 	frames  []byte  // memory of publish
 	taken   []event // memory of take
 
-	returning *returned // its content is not complete; the reader's own
-	isCounted bool      // the broker has opened it; the mux guards it
+	returning *returnedMessage // its content is not complete; the reader's own
+	isCounted bool             // the broker has opened it; the mux guards it
 
 	mu       sync.Mutex
 	events   []event
@@ -35,12 +35,12 @@ type event struct {
 	method     method
 	tag        uint64
 	isMultiple bool
-	returned   *returned
+	returned   *returnedMessage
 	exception  *amqp.Error
 }
 
-// returned is a message that the broker could not route.
-type returned struct {
+// returnedMessage is a message that the broker could not route.
+type returnedMessage struct {
 	code    uint16
 	topic   string
 	content content
@@ -77,7 +77,7 @@ func (o *openChannel) receiveMethod(m method, r *reader) (isOver bool, err error
 	case methodAck, methodNack:
 		o.add(event{method: m, tag: r.uint64(), isMultiple: r.octet()&1 != 0})
 	case methodReturn:
-		o.returning = &returned{code: r.uint16()}
+		o.returning = &returnedMessage{code: r.uint16()}
 		r.short() // the reason in words
 		r.short() // the exchange
 		o.returning.topic = r.short()
@@ -118,7 +118,7 @@ func (o *openChannel) receiveBody(piece []byte) {
 	}
 }
 
-// add appends an event, and reports false where we have closed the channel.
+// add appends an event, and reports false if we have closed the channel.
 func (o *openChannel) add(e event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +131,7 @@ func (o *openChannel) add(e event) bool {
 	return true
 }
 
-// isOpened returns nil where the first that the broker said of a new channel is that it
+// isOpened returns nil if the first that the broker said of a new channel is that it
 // confirms messages.
 func (o *openChannel) isOpened() error {
 	o.mu.Lock()
@@ -168,7 +168,7 @@ func (o *openChannel) publish(c *connection, p *publication) error {
 // acceptClose ends a channel that the broker has closed. Whoever publishes calls
 // it: a message after it would end the connection.
 func (o *openChannel) acceptClose() {
-	_, _ = o.mux.Write(appendMethod(nil, o.number, methodCloseOK)) // Where it fails, all is over.
+	_, _ = o.mux.Write(appendMethod(nil, o.number, methodCloseOK)) // If it fails, all is over.
 	o.mux.release(o)
 }
 
@@ -186,5 +186,5 @@ func (o *openChannel) close() {
 	_, _ = o.mux.Write(appendMethod(nil, o.number, methodClose, append(farewell, 0, 0, 0, 0, 0)...)) // as above
 }
 
-// replySuccess is the code of a close that is nobody's fault.
+// replySuccess is the code of a close without an error.
 const replySuccess = 200

@@ -73,7 +73,7 @@ func (p *place) dial(ctx context.Context, endpoints []endpoint, dial func(endpoi
 }
 
 // get returns the connection with the least to do, and has those that are
-// missing dialled. Only where there is none it waits for one.
+// missing dialled. Only if there is none it waits for one.
 func (p *pool) get(ctx context.Context) (*connection, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -92,9 +92,9 @@ func (p *pool) get(ctx context.Context) (*connection, error) {
 	return best, best.refusal()
 }
 
-// live returns the connection with the least to do, nil where there is none;
+// live returns the connection with the least to do, nil if there is none;
 // with start, it has those that are missing dialled, without waiting for them.
-// Where one is blocked all are: the alarm is the whole broker's.
+// If one is blocked all are: the alarm is the whole broker's.
 func (p *pool) live(start bool) *connection {
 	var best *connection
 	usable := len(p.usable())

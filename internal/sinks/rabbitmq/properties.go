@@ -124,7 +124,7 @@ func refusal(reason sinks.Reason, err error) *sinks.Outcome {
 	return &outcome
 }
 
-// content is what is compared of a message that came back.
+// content is the part of a returned message that is compared.
 type content struct {
 	id, contentType string
 	headers         map[string]string // each with its type, as it was encoded
@@ -196,7 +196,7 @@ func readTable(table []byte) (map[string]string, error) {
 
 // equals reports whether the broker returned exactly this message. Headers that
 // the broker added on the way do not count.
-func (r *returned) equals(p *publication) bool {
+func (r *returnedMessage) equals(p *publication) bool {
 	own, err := readProperties(p.properties)
 	if err != nil || own.contentType != r.content.contentType || !bytes.Equal(p.body, r.body) {
 		return false

@@ -11,8 +11,8 @@ import (
 // are copies of each other to every consumer, and it does not matter which of
 // them is published again. If none does, something on the way has changed the
 // content; then no message of that id and topic is known to be stored. Nor is
-// one where a message that nobody waits for any more has the same id.
-func (c *channel) noteReturn(r *returned) {
+// one if a message that is no longer awaited has the same id.
+func (c *channel) noteReturn(r *returnedMessage) {
 	var twins []*publication
 	isCertain := true
 	for _, p := range c.pending {

@@ -21,11 +21,11 @@ func TestReturns(t *testing.T) {
 	twins := []*publication{of("a", "x"), of("a", "x")}
 	mate, elsewhere := of("a", "y"), of("b", "x")
 	c := &channel{pending: []*publication{twins[0], mate, elsewhere, twins[1]}}
-	back := func() *returned {
+	back := func() *returnedMessage {
 		own, err := readProperties(twins[0].properties)
 		require.NoError(t, err)
 		own.headers["x-added"] = "V"
-		return &returned{code: amqp.NoRoute, topic: "a", content: own, body: []byte("x")}
+		return &returnedMessage{code: amqp.NoRoute, topic: "a", content: own, body: []byte("x")}
 	}
 	c.noteReturn(back())
 	require.ErrorIs(t, twins[0].returned, errUnroutable, "the first copy has it")

@@ -43,7 +43,7 @@ func (c *channel) closed(exception *amqp.Error) {
 	c.proven = c.proven.forgotten()
 }
 
-// abandon forgets the channel that is open, and returns what is pending on it.
+// abandon forgets the open channel, and returns the messages pending on it.
 func (c *channel) abandon() []*publication {
 	pending := c.pending
 	c.pending, c.open = nil, nil
@@ -87,7 +87,7 @@ func (c *channel) take(match func(*publication) bool) []*publication {
 }
 
 // sweep settles the messages of calls that have ended early. What was handed
-// over stays pending, as nobody's, until the broker answers.
+// over stays pending, without a submission, until the broker answers.
 func (c *channel) sweep() {
 	c.mu.Lock()
 	isDue := c.swept

@@ -96,7 +96,7 @@ func (s *compensations) session(ctx context.Context, handle source.Handler) erro
 	return err
 }
 
-// unbind undoes what makeQueue bound. The copies in the queues are nobody else's.
+// unbind undoes the bindings of makeQueue. The copies in the queues are ours alone.
 func (s *compensations) unbind(conn *amqp.Connection) error {
 	channel, err := conn.Channel()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// submission is one call to Publish: it submits each message to the channel of
+// submission is one call of Publish: it submits each message to the channel of
 // its route when its turn in its chain has come.
 type submission struct {
 	connection   *connection
@@ -105,7 +105,7 @@ func (s *submission) start(i int, channel *channel, err error) {
 	}
 }
 
-// submit gives a message to its channel, or says what has become of it without that.
+// submit gives a message to its channel, or settles it without one.
 func (s *submission) submit(i int) *sinks.Outcome {
 	p := &s.publications[i]
 	if p.refused != nil {
@@ -141,7 +141,7 @@ func (s *submission) settle(i int, outcome sinks.Outcome) {
 	}
 }
 
-// end gives what has no outcome yet one: the channels report it soon.
+// end settles the messages that have no outcome yet; the channels report them soon.
 func (s *submission) end(cause error) {
 	s.cause = cause
 	s.over.Store(true)

@@ -45,7 +45,7 @@ type wire struct {
 
 func newWire(conn net.Conn, patience time.Duration) *wire {
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(kernelRoom) // Where it fails, the buffer is as large as the system likes.
+		_ = tcp.SetWriteBuffer(kernelRoom) // If it fails, the buffer is as large as the system likes.
 	}
 	return &wire{Conn: conn, patience: patience, wake: make(chan struct{}, 1), ended: make(chan struct{}), drained: make(chan struct{})}
 }
@@ -73,7 +73,7 @@ func (w *wire) position() uint64 {
 	return w.accepted
 }
 
-// full returns nil where there is room, else what is closed when there may be.
+// full returns nil if there is room, else what is closed when there may be.
 func (w *wire) full() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +130,7 @@ func (w *wire) run() {
 	}
 }
 
-// take returns what is to be written, and leaves the old chunk as the new buffer.
+// take returns the bytes to write, and makes the old chunk the new buffer.
 func (w *wire) take(chunk []byte) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()

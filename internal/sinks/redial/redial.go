@@ -1,9 +1,9 @@
 // Package redial holds one connection to a broker and makes the next one when
-// somebody asks for it.
+// a caller asks for it.
 //
 // A [Redialer] is in one of three states: it has a live connection; or it dials,
 // once for all callers; or it answers with the last error until its pause is
-// over. Nothing is dialled while nobody asks, and no call waits out a pause.
+// over. Nothing is dialled without a caller, and no call waits for a backoff to end.
 //
 // It knows nothing of what a connection carries. The sinks of NATS and RabbitMQ
 // use it, one Redialer for each connection that they keep.
@@ -65,16 +65,16 @@ type Redialer[C Conn] struct {
 
 	mu      sync.Mutex
 	closed  bool
-	current *established[C] // nil while there is no connection
-	dialing *attempt[C]     // nil while nobody dials
+	current *connection[C] // nil while there is no connection
+	dialing *attempt[C]    // nil if none is under way
 	backoff wait.Backoff
 	retryAt time.Time
 	lastErr error // why there is no connection, for callers before retryAt
 	said    bool  // that dialling fails, in this outage
 }
 
-// established is a connection and when it was made.
-type established[C Conn] struct {
+// connection is a connection and when it was made.
+type connection[C Conn] struct {
 	conn C
 	born time.Time
 }
@@ -176,7 +176,7 @@ func (r *Redialer[C]) dial(a *attempt[C]) {
 }
 
 // settle notes how the attempt ended.
-func (r *Redialer[C]) settle(a *attempt[C], conn C, err error) *established[C] {
+func (r *Redialer[C]) settle(a *attempt[C], conn C, err error) *connection[C] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dialing = nil
@@ -194,13 +194,13 @@ func (r *Redialer[C]) settle(a *attempt[C], conn C, err error) *established[C] {
 		return nil
 	}
 	a.conn, r.said = conn, false
-	r.current = &established[C]{conn: conn, born: time.Now()}
+	r.current = &connection[C]{conn: conn, born: time.Now()}
 	r.config.Logger.InfoContext(r.root, "connected to "+r.config.Broker, "event", "sink_connected", "server", conn.Server())
 	return r.current
 }
 
 // lost notes, once, that a connection has ended. It is called with r.mu held.
-func (r *Redialer[C]) lost(h *established[C]) {
+func (r *Redialer[C]) lost(h *connection[C]) {
 	if h == nil || r.current != h || r.closed {
 		return
 	}

@@ -58,7 +58,7 @@ func TestAHangingNodeDelaysNoOther(t *testing.T) {
 }
 
 // TestMovingLeaders moves a stream in a Cluster while it is written to: to the replica, as
-// an administrator does, where nothing that is acknowledged is lost; and with its slot to
+// an administrator does, so that nothing acknowledged is lost; and with its slot to
 // other nodes.
 func TestMovingLeaders(t *testing.T) {
 	t.Parallel()

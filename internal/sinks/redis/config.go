@@ -33,12 +33,12 @@ type Config struct {
 	Password     secret.Secret `yaml:"password" doc:"The user's password."`
 	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
 
-	// TLS is nil where there is none, or where the URL alone says so.
+	// TLS is nil if there is none, or if the URL alone says so.
 	TLS *tlsclient.Files `yaml:"-"`
 	// PublishTimeout is how long a pipeline may make no progress, in being written or in
 	// being answered; 0 means DefaultPublishTimeout.
 	PublishTimeout time.Duration `yaml:"-"`
-	// Name is what the server's list of clients calls us.
+	// Name is our name in the server's list of clients.
 	Name string `yaml:"-"`
 }
 
@@ -167,6 +167,6 @@ func Tune(options *goredis.UniversalOptions, config Config) {
 	}
 	options.ReadTimeout, options.WriteTimeout, options.ContextTimeoutEnabled = timeout, timeout, true
 	options.MaxRetries, options.DialerRetries = -1, 1
-	options.Protocol = 2 // Nothing is pushed, and so no reply is looked at twice.
+	options.Protocol = 2 // Nothing is pushed, so each reply is read once.
 	options.PoolSize, options.PipelinePoolSize = connectionsMost, pipelinesMost
 }

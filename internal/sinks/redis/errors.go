@@ -83,7 +83,7 @@ func isOfMessage(err error) bool {
 // isReply reports whether the server, or who answers in its name, has said so.
 func isReply(err error) bool { return errors.As(err, new(goredis.Error)) }
 
-// code is the first word of an error reply; empty where it is none.
+// code is the first word of an error reply; empty if it is none.
 func code(err error) string {
 	var reply goredis.Error
 	if !errors.As(err, &reply) {

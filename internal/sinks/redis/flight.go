@@ -13,7 +13,7 @@ import (
 
 // Fields of an entry, beside the message's headers.
 const (
-	// FieldKey is the message's Key, where it has one.
+	// FieldKey is the message's Key, if it has one.
 	FieldKey = "delay-key"
 	// FieldBody is the body, and always the last field.
 	FieldBody = "body"
@@ -33,7 +33,7 @@ var errWithdrawn = errors.New("withdrawn before it was handed over")
 type flight struct {
 	sink  *Sink
 	state atomic.Int32
-	items []item
+	items []publication
 
 	headers  []message.Header // of all items
 	ends     []int            // of each item's headers
@@ -77,7 +77,7 @@ func (f *flight) reset() {
 	f.state.Store(onGround)
 }
 
-// withdraw has nothing of the flight handed over; false where that is too late.
+// withdraw has nothing of the flight handed over; false if that is too late.
 func (f *flight) withdraw() bool {
 	f.state.CompareAndSwap(onGround, withdrawn)
 	return f.isWithdrawn()
@@ -112,7 +112,7 @@ func (f *flight) encode() {
 		begin = f.ends[n]
 		f.args = append(f.args, FieldBody, &f.payloads[n])
 		f.commands = append(f.commands, xadd{goredis.NewStringCmd(f.sink.root, f.args[first:len(f.args):len(f.args)]...)})
-		i.call.encoding.Done()
+		i.submission.encoding.Done()
 	}
 }
 
@@ -132,7 +132,7 @@ func (f *flight) send() {
 func (f *flight) topic() string { return f.args[1].(string) } //nolint:forcetypeassert // see encode
 
 // outcomes says what became of each item. failure is why the connection has failed, or was
-// not made. Where it failed, the client has told so to all commands, also to those that
+// not made. If it failed, the client has told so to all commands, also to those that
 // were answered.
 func (f *flight) outcomes() (outcomes []sinks.Outcome, failure error) {
 	sent := f.state.Load() == inTheAir

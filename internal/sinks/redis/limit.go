@@ -58,7 +58,7 @@ func (s *Sink) checkSize(topic string, size int) error {
 	return nil
 }
 
-// askLimit asks a server. Where it tells nothing, its limit is taken to be the default.
+// askLimit asks a server. If it tells nothing, its limit is taken to be the default.
 func askLimit(ctx context.Context, server *goredis.Client) (int, error) {
 	const setting = "proto-max-bulk-len"
 	settings, err := server.ConfigGet(ctx, setting).Result()

@@ -9,7 +9,7 @@ import (
 )
 
 // The way of a batch. Publish puts the first message of each chain into a queue. The senders
-// of the queue take what waits, of all calls, as one pipeline at a time. When it is
+// of the queue take what waits, of all submissions, as one pipeline at a time. When it is
 // answered, the outcomes are reported, and the next messages of the chains wait.
 
 const (
@@ -22,8 +22,8 @@ const (
 	framing = 512
 )
 
-// call is one of Publish.
-type call struct {
+// submission is one of Publish.
+type submission struct {
 	batch    []message.Message
 	chains   *sinks.Chains
 	outcomes *sinks.Outcomes
@@ -34,19 +34,19 @@ type call struct {
 	flights []*flight // by index: the pipeline that the message is in
 }
 
-// item is one message of a call.
-type item struct {
-	call  *call
-	index int
+// publication is one message of a submission.
+type publication struct {
+	submission *submission
+	index      int
 }
 
-func (i item) message() *message.Message { return &i.call.batch[i.index] }
+func (i publication) message() *message.Message { return &i.submission.batch[i.index] }
 
 // queue is what waits for a pipeline: of all topics, or in a Cluster of one topic, so that
 // a node which hangs delays nothing that others hold.
 type queue struct {
 	name    string
-	waiting []item
+	waiting []publication
 	senders int
 }
 
@@ -55,13 +55,13 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	if len(batch) == 0 {
 		return
 	}
-	c := &call{batch: batch, chains: sinks.NewChains(batch), outcomes: outcomes, flights: make([]*flight, len(batch))}
+	c := &submission{batch: batch, chains: sinks.NewChains(batch), outcomes: outcomes, flights: make([]*flight, len(batch))}
 	if ctx.Err() == nil {
-		heads := make([]item, len(c.chains.Heads()))
+		heads := make([]publication, len(c.chains.Heads()))
 		for n, index := range c.chains.Heads() {
-			heads[n] = item{c, index}
+			heads[n] = publication{c, index}
 		}
-		s.submit(heads) //nolint:contextcheck // A pipeline is of several calls.
+		s.submit(heads) //nolint:contextcheck // A pipeline is of several submissions.
 	}
 	select {
 	case <-outcomes.Done():
@@ -78,9 +78,9 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	c.encoding.Wait()
 }
 
-// end gives the rest of a call their outcomes: what was handed over is Unknown, what was
+// end gives the rest of a submission their outcomes: what was handed over is Unknown, what was
 // not is Unavailable, and is not handed over any more.
-func (s *Sink) end(c *call, outcome sinks.Outcome) {
+func (s *Sink) end(c *submission, outcome sinks.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.isOver = true
@@ -95,11 +95,11 @@ func (s *Sink) end(c *call, outcome sinks.Outcome) {
 }
 
 // submit queues messages, whose turn it is in their chains.
-func (s *Sink) submit(items []item) {
+func (s *Sink) submit(items []publication) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range items {
-		for ok := !i.call.isOver; ok; {
+		for ok := !i.submission.isOver; ok; {
 			err := message.CheckTopic(message.Redis, i.message().Topic)
 			if err == nil {
 				q := s.queueOf(i.message().Topic)
@@ -108,7 +108,7 @@ func (s *Sink) submit(items []item) {
 				}
 				break
 			}
-			i.index, ok = i.call.chains.Settle(i.index, s.classify(err, false), i.call.outcomes)
+			i.index, ok = i.submission.chains.Settle(i.index, s.classify(err, false), i.submission.outcomes)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func (s *Sink) run(q *queue) {
 	}
 }
 
-// take moves from the queue to the flight what makes a pipeline. It is false where nothing
+// take moves from the queue to the flight what makes a pipeline. It is false if nothing
 // waits, and then the sender is over.
 func (s *Sink) take(q *queue, f *flight) bool {
 	s.mu.Lock()
@@ -154,15 +154,15 @@ func (s *Sink) take(q *queue, f *flight) bool {
 	taken, bytes := 0, 0
 	for ; taken < len(q.waiting) && len(f.items) < pipelineMessages; taken++ {
 		i := q.waiting[taken]
-		if i.call.isOver {
+		if i.submission.isOver {
 			continue
 		}
 		if bytes += framing + i.message().Size(); bytes > pipelineBytes && len(f.items) > 0 {
 			break
 		}
 		f.items = append(f.items, i)
-		i.call.flights[i.index] = f
-		i.call.encoding.Add(1)
+		i.submission.flights[i.index] = f
+		i.submission.encoding.Add(1)
 	}
 	if q.waiting = append(q.waiting[:0], q.waiting[taken:]...); len(q.waiting) > 0 {
 		s.open(q)
@@ -176,18 +176,18 @@ func (s *Sink) take(q *queue, f *flight) bool {
 	return false
 }
 
-// land reports what became of a pipeline, and queues what is next. Where the connection
+// land reports the outcomes of a pipeline, and queues the next messages. If the connection
 // itself has failed, what waits for another one does not fare better.
 func (s *Sink) land(q *queue, f *flight) {
 	outcomes, failure := f.outcomes()
 	items := f.items
 	s.mu.Lock()
-	if f.isWithdrawn() { // For a call that is over: the others are as if they were not taken.
-		q.waiting = append(append([]item{}, items...), q.waiting...)
+	if f.isWithdrawn() { // For a submission that is over: the others are as if they were not taken.
+		q.waiting = append(append([]publication{}, items...), q.waiting...)
 		items = nil
 	}
 	for _, i := range f.items {
-		i.call.flights[i.index] = nil
+		i.submission.flights[i.index] = nil
 	}
 	if failure != nil && !f.isWithdrawn() {
 		outcome := s.classify(failure, false)
@@ -197,10 +197,10 @@ func (s *Sink) land(q *queue, f *flight) {
 		q.waiting = nil
 	}
 	s.mu.Unlock()
-	next := make([]item, 0, len(items))
+	next := make([]publication, 0, len(items))
 	for n, i := range items {
-		if index, ok := i.call.chains.Settle(i.index, outcomes[n], i.call.outcomes); ok {
-			next = append(next, item{i.call, index})
+		if index, ok := i.submission.chains.Settle(i.index, outcomes[n], i.submission.outcomes); ok {
+			next = append(next, publication{i.submission, index})
 		}
 	}
 	s.submit(next)

@@ -25,9 +25,9 @@ type socket struct {
 	read, write atomic.Int64 // nanoseconds; 0 is for ever
 }
 
-// checkable is a socket without TLS: the client looks whether it is still open before it
-// is used again.
-type checkable struct {
+// checkableSocket is a socket without TLS: before the client uses it again, it checks that it is
+// still open.
+type checkableSocket struct {
 	*socket
 	syscall.Conn
 }
@@ -42,7 +42,7 @@ func newSocket(conn net.Conn) net.Conn {
 	}
 	s := &socket{Conn: conn}
 	if c, ok := conn.(syscall.Conn); ok {
-		return checkable{s, c}
+		return checkableSocket{s, c}
 	}
 	return s
 }

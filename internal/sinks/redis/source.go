@@ -20,7 +20,7 @@ const (
 	readBlock = time.Second
 	// forgotten is after what silence a consumer that owes nothing is removed.
 	forgotten = time.Hour
-	// handBackTime bounds saying at the end what was not done.
+	// handBackTime bounds handing back unfinished entries at the end.
 	handBackTime = time.Second
 )
 
@@ -166,7 +166,7 @@ func (c *compensations) attend(ctx context.Context, client goredis.UniversalClie
 		body, _ := d.Values[FieldBody].(string) // What has none cannot be decoded, and is buried.
 		list[i], ids[i] = &source.Delivery{Body: []byte(body), Redelivered: d.isAgain}, d.ID
 	}
-	defer source.Beat(claimIdle/3, func() { // Where it fails, entries come again.
+	defer source.Beat(claimIdle/3, func() { // If it fails, entries come again.
 		_ = client.XClaimJustID(ctx, &goredis.XClaimArgs{Stream: c.Topic, Group: c.Group, Consumer: c.name, Messages: ids}).Err()
 	})()
 	err := source.Attend(ctx, list, handle, func(ctx context.Context, indices []int) error {
@@ -190,7 +190,7 @@ func (c *compensations) attend(ctx context.Context, client goredis.UniversalClie
 	return err
 }
 
-// handBack lets another bridge have at once what is not acknowledged. Where it fails, that
+// handBack gives unacknowledged entries to another bridge at once. If it fails, that
 // waits until we have been silent for long enough.
 func (c *compensations) handBack(ctx context.Context, client goredis.UniversalClient, ids []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handBackTime)

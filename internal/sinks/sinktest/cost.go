@@ -46,7 +46,7 @@ var Keys = map[string]func(i int) string{
 	"100_keys":    func(i int) string { return "key-" + strconv.Itoa(i%100) },
 }
 
-// Batches are so many batches of 500 messages like the template, with bodies of 256 bytes.
+// Batches makes that many batches of 500 messages like the template, with bodies of 256 bytes.
 func Batches(template message.Message, count int, key func(i int) string) [][]message.Message {
 	const size = 500
 	template.Body = make([]byte, 256)

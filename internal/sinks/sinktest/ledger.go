@@ -64,7 +64,7 @@ func (l *ledger) publishCtx(t testing.TB, ctx context.Context, sink sinks.Sink, 
 	if deadline, ok := ctx.Deadline(); ok && deadline.After(began) {
 		assert.Less(t, time.Since(deadline), margin, "Publish must return soon after its deadline")
 	}
-	// A sink keeps no reference to a body: whoever still has one now stores zeros.
+	// A sink keeps no reference to a body; one that does now stores zeros.
 	for _, m := range batch {
 		clear(m.Body)
 	}
@@ -86,7 +86,7 @@ func (l *ledger) publishCtx(t testing.TB, ctx context.Context, sink sinks.Sink, 
 type claim struct {
 	entry                 // of the first call
 	all   []sinks.Outcome // of each call
-	// There are at least, and at most, so many copies.
+	// The least and the most copies.
 	least, most int
 }
 
@@ -187,7 +187,7 @@ func verifyContent(t testing.TB, features Features, published *message.Message, 
 }
 
 // verifyOrder checks the messages of each key: first copies are in the order of
-// publishing; and within a call, where one is missing that was not refused by
+// publishing; and within a call, if one is missing that was not refused by
 // itself, no later one is stored: it would overtake.
 func verifyOrder(t testing.TB, claims []*claim, first map[string]int) {
 	t.Helper()
@@ -216,7 +216,7 @@ func verifyOrder(t testing.TB, claims []*claim, first map[string]int) {
 	}
 }
 
-// newName returns a name that nobody else uses: a topic, a key, an id.
+// newName returns a unique name for a topic, a key or an id.
 func newName(prefix string) string {
 	return fmt.Sprintf("%s-%016x", prefix, rand.Uint64())
 }

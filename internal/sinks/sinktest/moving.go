@@ -22,7 +22,7 @@ import (
 func MovingLeaders(t *testing.T, broker Broker, topic string, options Options, moves ...func()) {
 	const (
 		writers = 8
-		pause   = 100 * time.Millisecond // of a writer, where nothing is to do or nothing was acknowledged
+		pause   = 100 * time.Millisecond // of a writer, if nothing is to do or nothing was acknowledged
 		before  = 1000                   // messages that are acknowledged before a move
 		most    = 6000                   // with those that are acknowledged while it is made, and after it
 	)

@@ -40,7 +40,7 @@ type Broker interface {
 	MakeTopic(t testing.TB, topic string, options TopicOptions)
 
 	// Read returns all messages that the topic stores, as a consumer gets them,
-	// in stored order (within a partition, where there are several). It waits
+	// in stored order (within a partition, if there are several). It waits
 	// until there are at least atLeast of them, for 20 s at the most, then
 	// takes all that there are: it must not stop at atLeast, since the suite looks for
 	// copies that should not exist. It is called once a topic, so it may consume.
@@ -133,26 +133,26 @@ type Options struct {
 	// WrongPassword gives the sink a login that the broker refuses. Only asked
 	// of a private broker.
 	WrongPassword bool
-	// BytesPerSecond, where not 0, has the sink reach the broker over a link that
-	// carries so many bytes a second to it, see [testenv.Proxy.Rate]. Only asked of
+	// BytesPerSecond, if not 0, has the sink reach the broker over a link that
+	// carries that many bytes a second to it, see [testenv.Proxy.Rate]. Only asked of
 	// a shared broker, in the case slow_link.
 	BytesPerSecond int
 }
 
 // TopicOptions limit a topic. The zero value is an ordinary topic.
 type TopicOptions struct {
-	// MaxMessages, where not 0, makes a topic that holds so many messages and
+	// MaxMessages, if not 0, makes a topic that holds that many messages and
 	// then refuses more, by itself and one by one (queue with max-length and
 	// reject-publish, stream with max_msgs and discard new).
 	MaxMessages int
-	// MaxMessageBytes, where not 0, makes a topic that refuses a message of more
+	// MaxMessageBytes, if not 0, makes a topic that refuses a message of more
 	// bytes, while the broker as a whole takes it.
 	MaxMessageBytes int
 }
 
 // Stored is one message as a consumer gets it.
 type Stored struct {
-	// Key is empty where the broker is not Keyed.
+	// Key is empty if the broker is not Keyed.
 	Key string
 	// Headers are all headers, also what the broker carries as a property
 	// (AMQP's content type as content-type), with ExtraHeaders.

@@ -183,7 +183,7 @@ func Reconnect(ctx context.Context, o *Options, session func(context.Context) er
 	}
 }
 
-// AwaitReady waits until what is delivered can be handled; it is false where ctx has ended first.
+// AwaitReady waits until what is delivered can be handled; it is false if ctx has ended first.
 func (o *Options) AwaitReady(ctx context.Context) bool {
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	for o.Ready != nil && o.Ready(ctx) != nil {
