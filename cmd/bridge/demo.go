@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/dev"
 )
 
@@ -48,7 +47,7 @@ type demo struct {
 // demo runs the show. It ends well only if each message arrived once, none
 // before its due time, and the cancelled one not at all.
 func (e *environment) demo() error {
-	rdb, err := app.NewRedis(e.config.Redis, "delaybridge-demo")
+	rdb, err := e.config.Redis.Open("delaybridge-demo")
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/dev"
 	"github.com/delaybridge/delaybridge/internal/engine/ijson"
@@ -121,7 +120,7 @@ func refuse(w http.ResponseWriter, status int, code, detail string) {
 // what is due has been published: nothing is late for that, and consumers may
 // schedule what is due on the way, too.
 func (c *devClock) advance(ctx context.Context, by time.Duration) error {
-	rdb, err := app.NewRedis(c.config.Redis, "delaybridge-clock")
+	rdb, err := c.config.Redis.Open("delaybridge-clock")
 	if err != nil {
 		return err
 	}

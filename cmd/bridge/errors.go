@@ -11,8 +11,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/membership"
 )
 
 // The exit codes.
@@ -76,7 +76,7 @@ var kinds = []struct {
 	{delay.ErrFull, "full", exitFailed},
 	{delay.ErrNoLayout, "no_layout", exitFailed},
 	{delay.ErrUnavailable, "unavailable", exitFailed},
-	{app.ErrNameTaken, "instance_in_use", exitUsage},
+	{membership.ErrNameTaken, "instance_in_use", exitUsage},
 	{context.Canceled, "interrupted", exitFailed},
 }
 

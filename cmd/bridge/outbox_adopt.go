@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/outbox"
@@ -36,7 +35,7 @@ func (c outboxAdoptCommand) Run(p *program) error {
 	if err := isKnown("queue", c.Queue, c.Config, cfg.Queues); err != nil {
 		return err
 	}
-	rdb, err := app.NewRedis(cfg.Redis, cfg.Instance)
+	rdb, err := cfg.Redis.Open(cfg.Instance)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
@@ -100,7 +99,7 @@ func (r *auditing) close() {
 // open connects to Redis and to all databases: what one of them does not know,
 // another one may.
 func (r *auditing) open(file, only string) (err error) {
-	if r.rdb, err = app.NewRedis(r.config.Redis, r.config.Instance); err != nil {
+	if r.rdb, err = r.config.Redis.Open(r.config.Instance); err != nil {
 		return err
 	}
 	if err := connect(r.ctx, r.rdb, serverName(r.config.Redis)); err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
@@ -131,7 +130,7 @@ func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, erro
 }
 
 func (s *session) ensureLayout() error {
-	_, err := s.queue.Layouts().Ensure(s.ctx, app.Layout(s.config, s.beside.sink))
+	_, err := s.queue.Layouts().Ensure(s.ctx, s.config.Layout(s.beside.sink))
 	return err
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
@@ -47,8 +46,9 @@ type session struct {
 
 // beside is what the configuration says beside the queue's own section.
 type beside struct {
-	sink message.SinkType
-	keys *seal.Keyring // of encrypted bodies; nil where there are none
+	sink    message.SinkType
+	keys    *seal.Keyring  // of encrypted bodies; nil where there are none
+	options []delay.Option // of clients of the SDK
 }
 
 // open connects to the queue that the flags name.
@@ -102,7 +102,7 @@ func (f queuesFlags) open(p *program) (all []*session, err error) {
 
 // openRedis connects, and waits for the first answer.
 func openRedis(p *program, cfg *config.Config, asJSON bool) (*session, error) {
-	rdb, err := app.NewRedis(cfg.Redis, cfg.Instance)
+	rdb, err := cfg.Redis.Open(cfg.Instance)
 	if err != nil {
 		return nil, err
 	}
@@ -120,17 +120,17 @@ func openRedis(p *program, cfg *config.Config, asJSON bool) (*session, error) {
 func (s *session) choose(cfg *config.Config, name string, options ...delay.Option) (err error) {
 	s.name, s.config = name, cfg.Queues[name]
 	s.beside.sink = cfg.Sinks[s.config.Sink].Type
-	s.queue = store.New(s.rdb, cfg.Prefix, name).WithDurability(app.Durability(s.config))
-	if s.beside.keys, err = app.Keys(cfg, nil); err != nil {
+	s.queue = store.New(s.rdb, cfg.Prefix, name).WithDurability(s.config.Confirmation())
+	if s.beside.keys, err = cfg.Encryption.Open(nil); err != nil {
 		return err
 	}
+	s.beside.options = append(cfg.ClientOptions(s.beside.keys), delay.WithTimeout(answerPatience))
 	s.client, err = s.newClient(options...)
 	return err
 }
 
 func (s *session) newClient(options ...delay.Option) (*delay.Client, error) {
-	all := append(app.Sealing(s.beside.keys), delay.WithPrefix(s.queue.Keys().Prefix), delay.WithTimeout(answerPatience))
-	return delay.NewClient(s.rdb, s.name, append(all, options...)...)
+	return delay.NewClient(s.rdb, s.name, slices.Concat(s.beside.options, options)...)
 }
 
 // withBody adds the body of a message of a list, unless it is encrypted and does not open.

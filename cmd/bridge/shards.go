@@ -7,10 +7,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/upkeep"
 )
 
 type shardsCommands struct {
@@ -45,7 +45,7 @@ func (c shardsListCommand) Run(p *program) error {
 	if err := s.listShards(c.outputFlag, &stats, unconfirmed); err != nil || c.json() {
 		return err
 	}
-	return s.describeQueue(&stats, app.Unconfirmed(unconfirmed))
+	return s.describeQueue(&stats, upkeep.Unconfirmed(unconfirmed))
 }
 
 // stats reads what the queue holds.
@@ -59,7 +59,7 @@ func (s *session) stats() (stats inspect.QueueStats, err error) {
 
 // unconfirmed asks Redis whether it confirms what the queue's durability asks.
 func (s *session) unconfirmed() ([]error, error) {
-	if !app.Durability(s.config).Asked() {
+	if !s.config.Confirmation().Asked() {
 		return nil, nil
 	}
 	defer s.answered()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync/atomic"
 
 	"go.uber.org/fx"
 
@@ -15,19 +16,25 @@ import (
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/console"
+	"github.com/delaybridge/delaybridge/internal/health"
+	"github.com/delaybridge/delaybridge/internal/runner"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
 // adminModule provides the HTTP listeners, and the API that one of them serves.
-var adminModule = fx.Module("admin", fx.Provide(provideAdmin, provideAPI))
+var adminModule = fx.Module("admin", fx.Provide(provideAdmin, provideAPI, newStatusPage))
 
-// statusPage is what /readyz and /livez tell.
+// statusPage is what /readyz tells.
 type statusPage struct {
-	health  *health
-	monitor *monitor
-	queues  *queueSet
-	// outboxes may be none.
-	outboxes *outboxSet
+	redis    *health.Redis
+	sinks    *health.Sinks
+	queues   *runner.Queues
+	outboxes *runner.Outboxes
+	draining atomic.Bool
+}
+
+func newStatusPage(redis *health.Redis, sinks *health.Sinks, queues *runner.Queues, outboxes *runner.Outboxes) *statusPage {
+	return &statusPage{redis: redis, sinks: sinks, queues: queues, outboxes: outboxes}
 }
 
 // AdminListener makes the daemon serve admin.listen where somebody listens
@@ -44,22 +51,18 @@ type devHandler struct{ http.Handler }
 type adminParams struct {
 	fx.In
 
-	Bound    adminListener `optional:"true"`
-	Dev      devHandler    `optional:"true"`
-	Config   *config.Config
-	Logger   *slog.Logger
-	Metrics  *telemetry.Metrics
-	Health   *health
-	Monitor  *monitor
-	Queues   *queueSet
-	Outboxes *outboxSet
-	API      *api.API
+	Bound   adminListener `optional:"true"`
+	Dev     devHandler    `optional:"true"`
+	Config  *config.Config
+	Logger  *slog.Logger
+	Metrics *telemetry.Metrics
+	Page    *statusPage
+	API     *api.API
 }
 
 func provideAdmin(p adminParams) (*admin.Server, error) {
 	cfg, logger, metrics := p.Config, p.Logger, p.Metrics
-	metrics.RegisterRedis(func() bool { return p.Health.redis().OK })
-	page := &statusPage{health: p.Health, monitor: p.Monitor, queues: p.Queues, outboxes: p.Outboxes}
+	metrics.RegisterRedis(func() bool { return p.Page.redis.Check().OK })
 	var tls *tls.Config
 	if cfg.Admin.TLS != nil {
 		var err error
@@ -69,14 +72,14 @@ func provideAdmin(p adminParams) (*admin.Server, error) {
 	}
 	return admin.New(admin.Config{
 		Listen: cfg.Admin.Listen, Probes: cfg.Admin.Probes, Bound: p.Bound.Listener,
-		Live: page.live, Ready: page.ready, Metrics: metrics.Handler(), API: p.API, Dev: p.Dev.Handler, Profiles: p.API.Profiles(), Console: console.Handler(), TLS: tls, Logger: logger,
+		Live: p.Page.queues.Live, Ready: p.Page.ready, Metrics: metrics.Handler(), API: p.API, Dev: p.Dev.Handler, Profiles: p.API.Profiles(), Console: console.Handler(), TLS: tls, Logger: logger,
 	}), nil
 }
 
 // start starts the listeners first and stops them last, so that a drain
 // can be watched; then come the queues and the outboxes. At a stop, the outboxes
 // take nothing more, the queues drain, and the rows are told what was published.
-func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues *queueSet, outboxes *outboxSet) {
+func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues *runner.Queues, outboxes *runner.Outboxes, page *statusPage) {
 	var unregister context.CancelFunc
 	lc.Append(fx.StartStopHook(func(ctx context.Context) error {
 		ctx, unregister = context.WithCancel(context.WithoutCancel(ctx))
@@ -86,21 +89,22 @@ func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, qu
 		defer unregister()
 		return server.Stop(ctx)
 	}))
-	lc.Append(fx.StopHook(outboxes.finish))
-	lc.Append(fx.StartStopHook(queues.start, queues.stop))
-	lc.Append(fx.StartStopHook(outboxes.start, outboxes.halt))
+	lc.Append(fx.StopHook(outboxes.Finish))
+	lc.Append(fx.StartStopHook(queues.Start, func(ctx context.Context) error {
+		page.draining.Store(true)
+		return queues.Stop(ctx)
+	}))
+	lc.Append(fx.StartStopHook(outboxes.Start, outboxes.Halt))
 }
-
-func (s *statusPage) live() error { return s.queues.live() }
 
 // ready is false until Redis has answered once, after ten seconds without it,
 // and while draining. A sink or a database that is down is told, and a Redis that
 // does not confirm, but they do not make us unready: then nobody could reach us to see why.
 func (s *statusPage) ready() admin.Readiness {
-	redis := s.health.redis()
-	checks := slices.Concat([]admin.Check{redis}, s.monitor.checks(), s.queues.checks(), s.outboxes.checks())
+	redis := s.redis.Check()
+	checks := slices.Concat([]admin.Check{redis}, s.sinks.Checks(), s.queues.Checks(), s.outboxes.Checks())
 	ready := redis.OK
-	if s.health.draining.Load() {
+	if s.draining.Load() {
 		ready = false
 		checks = append(checks, admin.Check{Name: "bridge", Detail: "draining"})
 	}

@@ -1,12 +1,10 @@
 package app
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
@@ -18,6 +16,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/health"
+	"github.com/delaybridge/delaybridge/internal/runner"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
@@ -29,9 +29,9 @@ type apiParams struct {
 
 	Config  *config.Config
 	Redis   redis.UniversalClient
-	Sinks   *monitor
+	Sinks   *health.Sinks
 	Keys    *seal.Keyring
-	Queues  *queueSet
+	Queues  *runner.Queues
 	Metrics *telemetry.Metrics
 	Traces  *telemetry.Traces
 	Level   *telemetry.Level `optional:"true"`
@@ -55,12 +55,12 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 		}
 		queues[name] = &api.Queue{
 			Sink: queue.Sink, Clients: clients,
-			Store: store.NewWithTimeout(p.Redis, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(Durability(queue)),
+			Store: store.NewWithTimeout(p.Redis, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(queue.Confirmation()),
 		}
 	}
 	var open func(*message.Message) error
 	if cfg.Encryption.ShowBodies {
-		open = opener(p.Keys)
+		open = func(m *message.Message) error { return seal.Open(p.Keys, m) }
 	}
 	if p.Level == nil { // The logger has one of its own.
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
@@ -69,40 +69,30 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-				s := p.Sinks.state(name)
-				states = append(states, api.Sink{Name: name, Type: cfg.Sinks[name].Type, Up: s.isUp(), Detail: s.detail(), Since: s.since})
+				s := p.Sinks.State(name)
+				states = append(states, api.Sink{Name: name, Type: cfg.Sinks[name].Type, Up: s.IsUp(), Detail: s.Detail(), Since: s.Since()})
 			}
 			return states
 		},
-		Refused: p.Metrics.CallRefused, Timed: p.Metrics.Timed, Rooms: p.Queues.rooms,
+		Refused: p.Metrics.CallRefused, Timed: p.Metrics.Timed, Rooms: p.Queues.Rooms,
 		Lateness: func(queue string) api.Histogram {
 			bounds, counts := p.Metrics.Lateness(queue)
 			return api.Histogram{Bounds: bounds, Counts: counts}
 		},
-		Rules: p.Queues.rules,
+		Rules: func(queue string) api.RulesView { return rules(p.Queues.InForce(queue)) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	var cancel context.CancelFunc
-	var tracking sync.WaitGroup
-	lc.Append(fx.StartStopHook(func(ctx context.Context) {
-		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
-		tracking.Go(func() { a.Run(ctx) })
-	}, func() {
-		cancel()
-		tracking.Wait()
-	}))
+	lc.Append(inBackground(a.Run))
 	return a, nil
 }
 
-// rules are what the configuration in force says of a queue.
-func (set *queueSet) rules(queue string) (v api.RulesView) {
-	at := slices.IndexFunc(set.runners, func(r *queueRunner) bool { return r.queue.Name() == queue })
-	if at < 0 {
+// rules are what a queue's configuration says of it, none where there is no queue.
+func rules(cfg *config.Queue) (v api.RulesView) {
+	if cfg == nil {
 		return v
 	}
-	cfg := set.runners[at].settings.queue.Load()
 	v.Rate, v.Rates = cfg.Rate.Messages, cfg.Rate.ByTopic()
 	if cfg.History.Count > 0 {
 		v.History = &api.HistoryRule{Count: cfg.History.Count, Age: cfg.History.Age.Seconds()}
@@ -126,7 +116,7 @@ func apiClients(p apiParams, queue string) (map[delay.Conflict]*delay.Client, er
 	}
 	clients := map[delay.Conflict]*delay.Client{}
 	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		options := append(Sealing(p.Keys), delay.WithPrefix(p.Config.Prefix), delay.WithConflict(conflict),
+		options := append(p.Config.ClientOptions(p.Keys), delay.WithConflict(conflict),
 			delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))
 		client, err := delay.NewClient(p.Redis, queue, options...)
 		if err != nil {

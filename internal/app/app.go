@@ -1,10 +1,9 @@
 // Package app is the daemon: it wires configuration, Redis, sinks, pollers and
 // the admin listener together, and runs them until it is told to stop.
 //
-// What the parts do is in their own packages, and each module is wired in a file of its
-// own. What a running queue needs besides its pollers is here, too: its budget and growth,
-// canaries, limits of dead letters, the reload, the runners of queues and outboxes. No
-// other package but the command imports fx.
+// It is wiring only: what is made of what, and in which order all starts and stops. What the
+// parts do is in their own packages, of which none imports fx: runner has the life of queues
+// and outboxes.
 package app
 
 import (
@@ -19,8 +18,6 @@ import (
 	"go.uber.org/fx/fxevent"
 
 	"github.com/delaybridge/delaybridge/internal/config"
-	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/membership"
 )
 
 const (
@@ -30,26 +27,15 @@ const (
 	stopMargin = 10 * time.Second
 )
 
-// identity is this process' among the instances, see [message.NewInstance]. It is
-// made once: heartbeats, leases and claim tokens carry it.
-type identity string
-
-// ErrNameTaken is returned where another running bridge uses the same instance name.
-var ErrNameTaken = membership.ErrNameTaken
-
 // Options is the whole daemon as fx options.
 func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 	return fx.Options(
 		fx.Supply(cfg, logger),
-		fx.Provide(newHealth, func() *failure { return &failure{} }, func() identity {
-			return identity(message.NewInstance(cfg.Instance))
-		}),
+		fx.Provide(func() *failure { return &failure{} }),
 		redisModule,
-		encryptionModule,
 		sinksModule,
 		telemetryModule,
 		queuesModule,
-		outboxModule,
 		adminModule,
 		fx.Invoke(start, startReloads),
 		fx.StartTimeout(startTimeout),
@@ -59,13 +45,13 @@ func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 }
 
 // Run runs the daemon until ctx ends, and drains it. An error says why it did
-// not start, had to stop, or could not drain in time. It is [ErrRefused] for a
-// Redis on which messages would be lost, [ErrNameTaken] for an instance name
+// not start, had to stop, or could not drain in time. It is [health.ErrRefused] for a
+// Redis on which messages would be lost, [membership.ErrNameTaken] for an instance name
 // that another running bridge uses.
 func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...fx.Option) error {
 	failed := &failure{}
-	var health *health
-	app := fx.New(Options(cfg, logger), fx.Replace(failed), fx.Populate(&health), fx.Options(more...))
+	var page *statusPage
+	app := fx.New(Options(cfg, logger), fx.Replace(failed), fx.Populate(&page), fx.Options(more...))
 	background := context.WithoutCancel(ctx)
 	startCtx, cancel := context.WithTimeout(background, app.StartTimeout())
 	defer cancel()
@@ -74,7 +60,7 @@ func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...f
 	}
 	select {
 	case <-ctx.Done():
-		lameDuck(health, app, cfg.Admin.LameDuck, logger)
+		lameDuck(page, app, cfg.Admin.LameDuck, logger)
 	case <-app.Wait(): // A failure, or a signal that fx has seen first.
 	}
 	logger.Info("draining", "event", "drain", "instance", cfg.Instance, "timeout", cfg.DrainTimeout.String())
@@ -92,12 +78,12 @@ func Run(ctx context.Context, cfg *config.Config, logger *slog.Logger, more ...f
 
 // lameDuck lets everything go on for a while, but that /readyz says no: a load balancer that
 // asks it sends no call any more when the listener closes.
-func lameDuck(health *health, app *fx.App, lasts time.Duration, logger *slog.Logger) {
+func lameDuck(page *statusPage, app *fx.App, lasts time.Duration, logger *slog.Logger) {
 	if lasts <= 0 {
 		return
 	}
 	logger.Info("not ready any more, the drain begins later", "event", "lame_duck", "after", lasts.String())
-	health.draining.Store(true)
+	page.draining.Store(true)
 	timer := time.NewTimer(lasts)
 	defer timer.Stop()
 	select {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,6 +27,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/health"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,6 +44,8 @@ func TestGraph(t *testing.T) {
 		require.NoError(t, fx.ValidateApp(Options(cfg, slog.New(slog.DiscardHandler))), file)
 	}
 }
+
+const redisOnly = "redis: %s\nqueues: {orders: {sink: events}}\nsinks: {events: {type: nats, url: \"nats://127.0.0.1:1\"}}\nadmin: {listen: \"\"}\n"
 
 func parse(t *testing.T, format string, args ...any) *config.Config {
 	t.Helper()
@@ -61,7 +66,7 @@ func TestRun(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
-	rdb, err := NewRedis(cfg.Redis, "test")
+	rdb, err := cfg.Redis.Open("test")
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, rdb.Close()) }()
 	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(cfg.Prefix))
@@ -126,7 +131,7 @@ func TestRunRefusesEviction(t *testing.T) {
 	server := testenv.StartRedis(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	cfg := parse(t, "redis: {url: %q}\nqueues: {orders: {sink: events}}\nsinks: {events: {type: nats, url: \"nats://127.0.0.1:1\"}}\nadmin: {listen: \"\"}\n", server.URL())
 	err := Run(t.Context(), cfg, slog.New(slog.DiscardHandler))
-	require.ErrorIs(t, err, ErrRefused)
+	require.ErrorIs(t, err, health.ErrRefused)
 	assert.ErrorContains(t, err, "allkeys-lru")
 }
 
@@ -140,6 +145,21 @@ func TestRunNamesTheOccupiedPort(t *testing.T) {
 }
 
 // allow makes a user with the rights of a role.
+// TestRunRefusesOldRedis: no such server is at hand, so one lies about its version.
+func TestRunRefusesOldRedis(t *testing.T) {
+	t.Parallel()
+	fake := miniredis.RunT(t)
+	fake.Server().SetPreHook(func(peer *server.Peer, command string, _ ...string) bool {
+		if command == "INFO" {
+			peer.WriteBulk("redis_version:6.0.16\r\nmaxmemory_policy:noeviction\r\n")
+		}
+		return command == "INFO"
+	})
+	err := Run(t.Context(), parse(t, redisOnly, `{url: "redis://`+fake.Addr()+`"}`), slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, health.ErrRefused)
+	assert.ErrorContains(t, err, "6.0.16")
+}
+
 func allow(t *testing.T, root redis.UniversalClient, role rights.Role, setup rights.Setup) {
 	t.Helper()
 	words := []any{}
@@ -155,7 +175,7 @@ func TestACL(t *testing.T) {
 	server := testenv.StartRedis(t)
 	cfg := parse(t, "redis: {url: %q}\nqueues: {orders: {shards: 2, sink: events, history: {count: 2}}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\n",
 		server.URL(), testenv.NATS(t))
-	root, err := NewRedis(cfg.Redis, "root")
+	root, err := cfg.Redis.Open("root")
 	require.NoError(t, err)
 	setup := rights.Setup{Prefix: cfg.Prefix, Queues: []string{"orders"}}
 	for _, role := range []rights.Role{rights.Bridge, rights.Producer} {
@@ -170,7 +190,7 @@ func TestACL(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, cfg, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
-	rdb, err := NewRedis(asProducer, "producer")
+	rdb, err := asProducer.Open("producer")
 	require.NoError(t, err)
 	topic := testenv.Name(t, "missing")
 	for _, policy := range []delay.Conflict{delay.Keep, delay.Replace} {
@@ -189,7 +209,7 @@ func TestACL(t *testing.T) {
 		_, err = client.Schedule(t.Context(), m, delay.After(0))
 		require.NoError(t, err)
 	}
-	asBridge, err := NewRedis(cfg.Redis, "api")
+	asBridge, err := cfg.Redis.Open("api")
 	require.NoError(t, err)
 	admin := inspect.NewAdmin(store.New(asBridge, cfg.Prefix, "orders"))
 	require.NoError(t, admin.Audit(t.Context(), &inspect.Change{Who: "ann"}))

@@ -65,7 +65,7 @@ func newDurableBridge(t *testing.T, section, keys string) *durableBridge {
 	prefix := testenv.Name(t, "p")
 	cfg := parse(t, "prefix: %s\nredis: %s\nqueues: {orders: {shards: 2, sink: events%s}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: %q}\ndrain_timeout: 5s\n",
 		prefix, section, keys, testenv.NATS(t), b.admin)
-	b.rdb, err = NewRedis(cfg.Redis, "test")
+	b.rdb, err = cfg.Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, b.rdb.Close()) })
 	b.queue = store.New(b.rdb, prefix, "orders")

@@ -39,7 +39,7 @@ func newElecting(t *testing.T) *electing {
 	cfg := parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 2, sink: events}}\nsinks: {events: {type: nats, url: %q, user: %q, password: %q, publish_timeout: 2s}}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
 		testenv.Name(t, "p"), testenv.Redis(t), e.cluster.URL(), natstest.User, natstest.Password)
 	bridgeFor(t, cfg)
-	rdb, err := NewRedis(cfg.Redis, "test")
+	rdb, err := cfg.Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	e.queue = store.New(rdb, cfg.Prefix, "orders")

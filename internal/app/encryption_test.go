@@ -62,7 +62,7 @@ func newSealedWorld(t *testing.T, parkPatience time.Duration) *sealedWorld {
 	orders.ParkPatience = parkPatience
 	s.config.Queues["orders"] = orders
 	var err error
-	s.rdb, err = NewRedis(s.config.Redis, "producer")
+	s.rdb, err = s.config.Redis.Open("producer")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.rdb.Close()) })
 	_, err = s.nc.Subscribe(s.topic, s.consume)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/membership"
 )
 
 // TestNameThatLivesTwice starts a second bridge under a name that is in use: it
@@ -22,7 +23,7 @@ func TestNameThatLivesTwice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := Run(ctx, f.config("pod-0", f.redis), f.logs["pod-0"].logger())
-	require.ErrorIs(t, err, ErrNameTaken)
+	require.ErrorIs(t, err, membership.ErrNameTaken)
 	assert.ErrorContains(t, err, `instance "pod-0"`)
 	assert.ErrorContains(t, err, "leave `instance` empty")
 	f.send()

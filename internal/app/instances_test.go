@@ -64,7 +64,7 @@ func newFleet(t *testing.T, redisURL string, shards int) *fleet {
 	require.NoError(t, err)
 	f.got, err = nc.SubscribeSync(f.topic)
 	require.NoError(t, err)
-	f.rdb, err = NewRedis(parse(t, redisOnly, fmt.Sprintf("{url: %q}", redisURL)).Redis, "test")
+	f.rdb, err = parse(t, redisOnly, fmt.Sprintf("{url: %q}", redisURL)).Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })
 	f.queue = store.New(f.rdb, f.prefix, "orders")

@@ -193,7 +193,7 @@ sinks: {hanging: {type: nats, url: "nats://%s"}, sound: {type: nats, url: %q}}
 admin: {listen: ""}
 drain_timeout: 5s
 `, testenv.Name(t, "p"), testenv.Redis(t), proxy.Addr(), testenv.NATS(t))
-	rdb, err := NewRedis(cfg.Redis, "test")
+	rdb, err := cfg.Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	stop := bridgeFor(t, cfg)
@@ -285,7 +285,7 @@ sinks: {events: {type: nats, url: %q}}
 admin: {listen: ""}
 drain_timeout: 5s
 `, sides.prefix, strings.Join(c.Addrs(), `", "`), names[0], names[1], names[2], names[3], testenv.NATS(t))
-	rdb, err := NewRedis(cfg.Redis, "test")
+	rdb, err := cfg.Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	stop := bridgeFor(t, cfg)

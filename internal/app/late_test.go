@@ -52,25 +52,3 @@ func TestLateAtRestart(t *testing.T) {
 		})
 	}
 }
-
-// TestDeadLettersAreLimited by one instance of two.
-func TestDeadLettersAreLimited(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t, testenv.Redis(t), 4)
-	f.more = ", late: {after: 1h, then: dead}, dead: {keep: 720h, max: 5}"
-	f.join("a", f.redis)
-	f.join("b", f.redis)
-	f.held(20*time.Second, "a", "b")
-	for i := range 20 {
-		m := delay.Message{ID: fmt.Sprint("m", i), Topic: f.topic}
-		_, err := f.client.Schedule(t.Context(), m, delay.At(time.Now().Add(-2*time.Hour)))
-		require.NoError(t, err)
-	}
-	require.Eventually(t, func() bool {
-		sum := f.sums()
-		return sum.Counters["dead_lettered"] == 20 && sum.Dead == 5 && sum.Counters["purged"] == 15
-	}, time.Minute, 50*time.Millisecond)
-	require.Eventually(t, func() bool {
-		return len(f.logs["a"].of("dead letters purged"))+len(f.logs["b"].of("dead letters purged")) > 0
-	}, 10*time.Second, 10*time.Millisecond)
-}

@@ -34,7 +34,7 @@ func TestANackIsToldToProducers(t *testing.T) {
 	redisURL, prefix := testenv.Redis(t), testenv.Name(t, "p")
 	bridgeFor(t, parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 1, sink: events, retry: {attempts: 1}}}\nsinks: {events: {type: rabbitmq, url: %q, exchange: amq.topic}}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
 		prefix, redisURL, url))
-	rdb, err := NewRedis(parse(t, redisOnly, fmt.Sprintf("{url: %q}", redisURL)).Redis, "test")
+	rdb, err := parse(t, redisOnly, fmt.Sprintf("{url: %q}", redisURL)).Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))

@@ -23,7 +23,7 @@ func TestWipedRedis(t *testing.T) {
 	server := testenv.StartRedis(t)
 	d := newDatabaseFirst(t, schema.Postgres, testenv.Postgres(t), "")
 	d.config.Redis.URL = server.URL()
-	root, err := NewRedis(d.config.Redis, "root")
+	root, err := d.config.Redis.Open("root")
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, root.Close()) }()
 	d.config.Prefix = "delay"

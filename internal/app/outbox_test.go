@@ -340,7 +340,7 @@ func TestDatabaseLater(t *testing.T) {
 	d := newDatabaseFirst(t, schema.Postgres, server.URL(), "")
 	server.Kill()
 	d.start()
-	rdb, err := NewRedis(d.config.Redis, "producer")
+	rdb, err := d.config.Redis.Open("producer")
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, rdb.Close()) }()
 	d.publishes(rdb, "while the database is away")
@@ -390,7 +390,7 @@ func TestFastPath(t *testing.T) {
 		var first delay.Ref
 		d.commit(func(tx *sql.Tx) { first = d.schedule(tx, "first", delay.After(time.Hour)) })
 		d.start()
-		rdb, err := NewRedis(d.config.Redis, "producer")
+		rdb, err := d.config.Redis.Open("producer")
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, rdb.Close()) }()
 		d.publishes(rdb, "the layout is there")

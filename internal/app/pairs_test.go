@@ -61,7 +61,7 @@ func newPair(t *testing.T, redisURL, natsURL, ofQueue, ofSink string) *pair {
 	bridgeFor(t, parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 1, sink: events%s}}\nsinks: {events: {type: nats, url: %q%s}}\npoller: {claim_timeout: 90s}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
 		p.prefix, redisURL, ofQueue, natsURL, ofSink))
 	t.Cleanup(p.heal) // Else it drains in vain.
-	p.rdb, err = NewRedis(parse(t, redisOnly, fmt.Sprintf("{url: %q}", redisURL)).Redis, "test")
+	p.rdb, err = parse(t, redisOnly, fmt.Sprintf("{url: %q}", redisURL)).Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.rdb.Close()) })
 	p.queue = store.New(p.rdb, p.prefix, "orders")

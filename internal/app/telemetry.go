@@ -16,7 +16,6 @@ import (
 var telemetryModule = fx.Module("telemetry", fx.Provide(
 	func() *telemetry.Metrics { return telemetry.New(Version()) },
 	provideTraces,
-	provideMonitor,
 ))
 
 // tracesTimeout bounds how long an exit waits for a collector.

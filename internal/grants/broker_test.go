@@ -65,7 +65,7 @@ func live(t *testing.T, cfg *config.Config) *testenv.Log {
 	go func() {
 		ended <- app.Run(ctx, cfg, slog.New(slog.NewTextHandler(io.MultiWriter(logs, t.Output()), nil)))
 	}()
-	rdb, err := app.NewRedis(cfg.Redis, "producer")
+	rdb, err := cfg.Redis.Open("producer")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		cancel()

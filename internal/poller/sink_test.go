@@ -60,6 +60,26 @@ func TestSinkDown(t *testing.T) {
 	})
 }
 
+// TestSinkDownIsForgotten: where the only message that met the outage is cancelled meanwhile,
+// nothing is left to see by that the sink is up again, and it counts as up all the same.
+func TestSinkDownIsForgotten(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(_ *Config, b *bench) {
+			b.sink.behave = same(sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, errBroker))
+			b.store.add(many(1, b.store.now())...)
+		})
+		b.pass(time.Minute)
+		assert.True(t, b.queue.config.Sink.Window.IsDown())
+		cancelled := false
+		for !cancelled { // It may be in flight.
+			b.store.read(func() { cancelled, b.store.waiting = len(b.store.waiting) == 1, nil })
+			b.pass(time.Second)
+		}
+		b.pass(time.Minute)
+		assert.False(t, b.queue.config.Sink.Window.IsDown())
+	})
+}
+
 // TestSilentSink never answers: its routes are parked, and none of their messages
 // is given up for what may be no fault of its own.
 func TestSilentSink(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/config"
 )
@@ -32,7 +31,7 @@ type Flight struct {
 // New prepares the checks; it does no I/O but reading files. topics are TOPIC, for
 // every queue, or QUEUE=TOPIC.
 func New(cfg *config.Config, topics []string) (*Flight, error) {
-	rdb, err := app.NewRedis(cfg.Redis, "delaybridge-check")
+	rdb, err := cfg.Redis.Open("delaybridge-check")
 	if err != nil {
 		return nil, err
 	}

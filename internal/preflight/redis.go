@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -53,7 +52,7 @@ func user(cfg config.Redis) string {
 
 // sentinels looks at each of them, and whether they agree.
 func (f *Flight) sentinels(ctx context.Context) []check.Finding {
-	clients, err := app.NewSentinels(f.config.Redis)
+	clients, err := f.config.Redis.OpenSentinels()
 	if err != nil {
 		return []check.Finding{{Level: check.Error, Code: "sentinel_login", What: err.Error(), Why: "no sentinel can be asked", Remedy: "correct the file that is named"}}
 	}

@@ -1,7 +1,7 @@
 // Package systemd tells systemd how the process is, by the protocol of sd_notify(3): that it is
 // ready, lives, and stops. Where no systemd has asked for that, it says nothing.
 //
-// It does not know what being alive means, and starts no goroutine.
+// It does not know what being alive means.
 package systemd
 
 import (

@@ -18,7 +18,7 @@ import (
 
 // owned are the packages whose types alone write what they know.
 var owned = []string{
-	"internal/outbox/auditor", "internal/outbox/relay", "internal/outbox/settler", "internal/poller", "internal/poller/batch", "internal/poller/rate", "internal/poller/routes", "internal/window",
+	"internal/health", "internal/outbox/auditor", "internal/outbox/relay", "internal/outbox/settler", "internal/poller", "internal/poller/batch", "internal/poller/rate", "internal/poller/routes", "internal/runner", "internal/upkeep", "internal/window",
 }
 
 // TestFieldsAreWrittenByTheirTypes: a field of a type that has methods is written by these methods,

@@ -16,7 +16,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/config"
 )
 
@@ -75,7 +74,7 @@ func (d *developing) read(file string) error {
 		return err
 	}
 	d.admin = cfg.Admin.Listen
-	d.rdb, err = app.NewRedis(cfg.Redis, "inputs")
+	d.rdb, err = cfg.Redis.Open("inputs")
 	return err
 }
 

@@ -161,6 +161,21 @@ func TestPurgeOperations(t *testing.T) {
 	})
 }
 
+// TestFirstPurgeEndsSoon: a month in which little has ended takes a statement an hour; where
+// statements are slow they look at a minute.
+func TestFirstPurgeEndsSoon(t *testing.T) {
+	t.Parallel()
+	const month = 30 * 24 * time.Hour
+	statements := 0
+	for at, span := time.Duration(0), purgeSpan; at < month; statements++ {
+		at, span = at+span, nextSpan(span, time.Millisecond)
+		require.LessOrEqual(t, span, time.Hour)
+	}
+	require.Less(t, statements, 800)
+	require.Equal(t, time.Minute, nextSpan(time.Hour, time.Second))
+	require.Equal(t, time.Minute, nextSpan(time.Minute, time.Second))
+}
+
 func TestWatch(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newScene(t, d)

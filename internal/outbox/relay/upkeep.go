@@ -98,8 +98,11 @@ func (r *Relay) tidy(ctx context.Context) (looked time.Duration, err error) {
 }
 
 const (
-	// purgeSpan is the span of end times that one statement searches for operations.
-	purgeSpan = time.Minute
+	// purgeSpan is the span of end times that one statement searches for operations, longSpan
+	// the longest: it reads the messages of all that time.
+	purgeSpan, longSpan = time.Minute, time.Hour
+	// quickPurge is how long a statement may take for the next one to search twice the span.
+	quickPurge = 20 * time.Millisecond
 	// purgeAgain is how far before the last purge the next one searches again, for operations
 	// committed since: no transaction of ours takes that long.
 	purgeAgain = time.Minute
@@ -117,17 +120,34 @@ func (r *Relay) purgeOperations(ctx context.Context) error {
 		return err
 	}
 	untilMs := nowMs - keep.Milliseconds()
-	for from := max(r.purgedMs, nowMs-r.config.Keep.Milliseconds()); from < untilMs; from += purgeSpan.Milliseconds() {
-		at, before, more := from, min(untilMs, from+purgeSpan.Milliseconds()), true
-		for more && err == nil && ctx.Err() == nil {
-			at, more, err = r.db.Ended().PurgeOperations(ctx, at, before)
-		}
-		if err != nil || ctx.Err() != nil {
-			return errors.Join(err, ctx.Err())
+	from := max(r.purgedMs, nowMs-r.config.Keep.Milliseconds())
+	for span := purgeSpan; from < untilMs && err == nil; {
+		began, before := time.Now(), min(untilMs, from+span.Milliseconds())
+		if err = r.purgeOperationsOf(ctx, from, before); err == nil {
+			from, span = before, nextSpan(span, time.Since(began))
 		}
 	}
-	r.purgedMs = untilMs - purgeAgain.Milliseconds()
-	return nil
+	r.purgedMs = min(from, untilMs-purgeAgain.Milliseconds())
+	return err
+}
+
+// purgeOperationsOf purges those that have ended within a span.
+func (r *Relay) purgeOperationsOf(ctx context.Context, at, before int64) (err error) {
+	for more := true; more && err == nil; {
+		if err = ctx.Err(); err == nil {
+			at, more, err = r.db.Ended().PurgeOperations(ctx, at, before)
+		}
+	}
+	return err
+}
+
+// nextSpan is the span of the next statement: twice as long after a quick one, so that the
+// first purge, which searches all that is kept, ends soon.
+func nextSpan(span, took time.Duration) time.Duration {
+	if took > quickPurge {
+		return purgeSpan
+	}
+	return min(2*span, longSpan)
 }
 
 // reportUnknown reports how many rows wait for queues that this bridge does not have. Another

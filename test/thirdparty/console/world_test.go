@@ -69,7 +69,7 @@ admin: {listen: "127.0.0.1:0"%s}
 drain_timeout: 5s
 `, prefix, s.redis, s.queue, s.nats, s.admin), nil)
 	require.NoError(t, err)
-	rdb, err := app.NewRedis(cfg.Redis, "test")
+	rdb, err := cfg.Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
 	w.client, err = delay.NewClient(rdb, "orders", append(s.options, delay.WithPrefix(prefix))...)

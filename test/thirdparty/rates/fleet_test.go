@@ -82,7 +82,7 @@ func newFleet(t *testing.T, shards int, with func(*fleet)) *fleet {
 	if f.database != "" {
 		f.openDatabase()
 	}
-	f.rdb, err = app.NewRedis(f.config("test").Redis, "test")
+	f.rdb, err = f.config("test").Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.rdb.Close()) })
 	f.queue = store.New(f.rdb, f.prefix, "orders")

@@ -1,4 +1,4 @@
-package app
+package upkeep
 
 import (
 	"math"
@@ -21,9 +21,9 @@ const (
 	growthParts, growthBursts = 5, 2
 )
 
-// growth is how many bytes something of a limited size took in the last minutes. It is
+// Growth is how many bytes something of a limited size took in the last minutes. It is
 // safe for concurrent use.
-type growth struct {
+type Growth struct {
 	mu      sync.Mutex
 	limit   int64
 	samples []usage // the oldest first
@@ -35,7 +35,8 @@ type usage struct {
 	used int64
 }
 
-func (g *growth) add(at time.Time, used, limit int64) {
+// Add notes what is in use, and of how much.
+func (g *Growth) Add(at time.Time, used, limit int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last, g.limit = usage{at, used}, limit
@@ -47,24 +48,24 @@ func (g *growth) add(at time.Time, used, limit int64) {
 	}
 }
 
-// forget is for something that has no limit any more.
-func (g *growth) forget() {
+// Forget is for something that has no limit any more.
+func (g *Growth) Forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limit, g.samples, g.last = 0, nil, usage{}
 }
 
-// age is how long nothing was added.
-func (g *growth) age() time.Duration {
+// Age is how long nothing was added.
+func (g *Growth) Age() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return time.Since(g.last.at)
 }
 
-// fullIn is after how many seconds the limit is reached, if it grows on as it did; +Inf
+// FullIn is after how many seconds the limit is reached, if it grows on as it did; +Inf
 // where it does not grow. Of what was seen it takes five equal parts and leaves out the two
 // that grew most: a single burst says nothing of the hours to come.
-func (g *growth) fullIn() float64 {
+func (g *Growth) FullIn() float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.samples) == 0 {
@@ -92,7 +93,7 @@ func (g *growth) fullIn() float64 {
 }
 
 // usedAt is what was in use at a time between the first sample and the last.
-func (g *growth) usedAt(at time.Time) float64 {
+func (g *Growth) usedAt(at time.Time) float64 {
 	next := slices.IndexFunc(g.samples, func(u usage) bool { return u.at.After(at) })
 	if next == 0 {
 		return float64(g.samples[0].used)
@@ -111,9 +112,9 @@ func (g *growth) usedAt(at time.Time) float64 {
 	return float64(since.used) + float64(until.used-since.used)*min(1, float64(at.Sub(since.at))/float64(over))
 }
 
-// room is what the API and commands tell of it; nil where nothing is known.
-func (g *growth) room() *inspect.Room {
-	fullIn := time.Duration(min(g.fullIn(), math.MaxInt32) * float64(time.Second))
+// Room is what the API and commands tell of it; nil where nothing is known.
+func (g *Growth) Room() *inspect.Room {
+	fullIn := time.Duration(min(g.FullIn(), math.MaxInt32) * float64(time.Second))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.last.at.IsZero() {

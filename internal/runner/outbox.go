@@ -1,10 +1,9 @@
-package app
+package runner
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,12 +27,12 @@ const (
 	unfitSaid = 10 * time.Minute
 )
 
-// outboxRunner runs the relay of one outbox, and its auditor. It owns the
+// outboxRunnerner runs the relay of one outbox, and its auditor. It owns the
 // goroutines that run starts.
 type outboxRunner struct {
 	name     string
 	config   config.Outbox
-	queues   []*queueRunner
+	queues   []*queue
 	database *table.Database
 	relay    *relay.Relay
 	auditor  *auditor.Auditor
@@ -41,9 +40,9 @@ type outboxRunner struct {
 	logger   *slog.Logger
 }
 
-func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRunner, error) {
+func newOutboxRunner(p OutboxesConfig, clock *redisClock, name string) (*outboxRunner, error) {
 	cfg := p.Config.Outbox[name]
-	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.runners, logger: p.Logger.With("outbox", name)}
+	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.queues, logger: p.Logger.With("outbox", name)}
 	var err error
 	r.database, err = table.Open(table.Config{
 		Dialect: cfg.Driver, Source: cfg.Source(), Table: cfg.Table, Connections: connections(cfg), Discard: cfg.Keep < time.Millisecond,
@@ -54,7 +53,7 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 	r.metrics = p.Metrics.AddOutbox(name, func() error { return r.relay.State() })
 	queues := make([]outbox.Queue, len(r.queues))
 	for i, q := range r.queues {
-		queues[i] = q.asOutbox(p.Config)
+		queues[i] = q.asOutbox(p.sinkOf(q))
 	}
 	r.relay, err = relay.New(relay.Config{
 		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond), KeepOperations: cfg.KeepOperations,
@@ -67,20 +66,8 @@ func newOutboxRunner(p outboxParams, clock *redisClock, name string) (*outboxRun
 // and the auditor, which waits for one with none in its hands.
 func connections(cfg config.Outbox) int { return cfg.Relays + 6 }
 
-// asOutbox is the queue as relays and auditors need it.
-func (r *queueRunner) asOutbox(cfg *config.Config) outbox.Queue {
-	queue := cfg.Queues[r.queue.Name()]
-	return outbox.Queue{
-		Name: r.queue.Name(), Store: outbox.NewStore(r.queue.Rows()), Sink: cfg.Sinks[queue.Sink].Type, MaxMessage: int(queue.MaxMessage),
-	}
-}
-
-// isFirst reports whether this instance polls the queue's first shard, and so does what
-// one instance does: two that do for a moment only do the work twice.
-func (r *queueRunner) isFirst() bool { return slices.Contains(r.polled(), 0) }
-
 // audit makes the auditor; all are the outboxes of the configuration.
-func (r *outboxRunner) audit(p outboxParams, all []*outboxRunner, settling *settler.Settler) (err error) {
+func (r *outboxRunner) audit(p OutboxesConfig, all []*outboxRunner, settling *settler.Settler) (err error) {
 	var others []*table.Database
 	for _, o := range all {
 		if o != r {
@@ -90,7 +77,7 @@ func (r *outboxRunner) audit(p outboxParams, all []*outboxRunner, settling *sett
 	queues := make([]auditor.Queue, len(r.queues))
 	for i, q := range r.queues {
 		queues[i] = auditor.Queue{
-			Queue: q.asOutbox(p.Config), Mine: q.isFirst,
+			Queue: q.asOutbox(p.sinkOf(q)), Mine: q.isFirst,
 		}
 	}
 	r.auditor, err = auditor.New(auditor.Config{
@@ -148,7 +135,7 @@ func (r *outboxRunner) awaitQueues(ctx context.Context) {
 
 // redisClock is the clock of Redis, as any of the queues knows it.
 type redisClock struct {
-	queues []*queueRunner
+	queues []*queue
 
 	mu   sync.Mutex
 	next int // the queue that answered last
@@ -177,8 +164,8 @@ func (c *redisClock) now(ctx context.Context) (now time.Time, err error) {
 	return now, fmt.Errorf("read the clock: %w", err)
 }
 
-func (c *redisClock) ask(ctx context.Context, q *queueRunner) (time.Time, error) {
+func (c *redisClock) ask(ctx context.Context, q *queue) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockPatience)
 	defer cancel()
-	return q.queue.Clock(ctx)
+	return q.store.Clock(ctx)
 }

@@ -1,4 +1,4 @@
-package app
+package upkeep
 
 import (
 	"context"
@@ -14,34 +14,34 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// memory watches what Redis takes of its maxmemory: each primary of a Cluster. It owns no
-// goroutine.
-type memory struct {
+// Memory watches what Redis takes of its maxmemory: each primary of a Cluster.
+type Memory struct {
 	rdb     redis.UniversalClient
 	metrics *telemetry.Metrics
 
 	mu    sync.Mutex
-	nodes map[string]*growth   // by address; those that have a maxmemory
+	nodes map[string]*Growth   // by address; those that have a maxmemory
 	heard map[string]time.Time // when each has answered last
 }
 
-func newMemory(rdb redis.UniversalClient, metrics *telemetry.Metrics) *memory {
-	return &memory{rdb: rdb, metrics: metrics, nodes: map[string]*growth{}, heard: map[string]time.Time{}}
+// NewMemory returns one that has not looked yet.
+func NewMemory(rdb redis.UniversalClient, metrics *telemetry.Metrics) *Memory {
+	return &Memory{rdb: rdb, metrics: metrics, nodes: map[string]*Growth{}, heard: map[string]time.Time{}}
 }
 
-// run looks every ten seconds, until ctx ends.
-func (m *memory) run(ctx context.Context) {
+// Run looks every ten seconds, until ctx ends.
+func (m *Memory) Run(ctx context.Context) {
 	for {
-		m.look(ctx)
+		m.Look(ctx)
 		if !wait.Sleep(ctx, growthEvery) {
 			return
 		}
 	}
 }
 
-// look asks all primaries at once. That one does not answer is told by others; it is
+// Look asks all primaries at once. That one does not answer is told by others; it is
 // forgotten after a minute, since another may have taken its place.
-func (m *memory) look(ctx context.Context) {
+func (m *Memory) Look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
 	if cluster, ok := m.rdb.(*redis.ClusterClient); ok {
@@ -63,7 +63,7 @@ func (m *memory) look(ctx context.Context) {
 	}
 }
 
-func (m *memory) ask(ctx context.Context, addr string, node redis.UniversalClient) {
+func (m *Memory) ask(ctx context.Context, addr string, node redis.UniversalClient) {
 	text, err := node.Info(ctx, "memory").Result()
 	if err != nil {
 		return
@@ -78,25 +78,34 @@ func (m *memory) ask(ctx context.Context, addr string, node redis.UniversalClien
 		return
 	}
 	if m.nodes[addr] == nil {
-		m.nodes[addr] = &growth{}
+		m.nodes[addr] = &Growth{}
 	}
-	m.nodes[addr].add(time.Now(), used, limit)
+	m.nodes[addr].Add(time.Now(), used, limit)
 }
 
-// room is that of the primary that is full first: then some shards take nothing more. It
+// Room is that of the primary that is full first: then some shards take nothing more. It
 // is nil where none has a maxmemory.
-func (m *memory) room() (first *inspect.Room) {
+func (m *Memory) Room() *inspect.Room {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	rooms := make([]*inspect.Room, 0, len(m.nodes))
 	for _, g := range m.nodes {
-		if r := g.room(); first == nil || isFullBefore(r, first) {
-			first = r
+		rooms = append(rooms, g.Room())
+	}
+	return FullFirst(rooms...)
+}
+
+// FullFirst is the room that is full first; of those that do not fill, the one with the
+// greatest part in use. It is nil where there is none.
+func FullFirst(rooms ...*inspect.Room) (first *inspect.Room) {
+	for _, room := range rooms {
+		if first == nil || isFullBefore(room, first) {
+			first = room
 		}
 	}
 	return first
 }
 
-// isFullBefore compares two rooms; of those that do not fill, the one with less left.
 func isFullBefore(a, b *inspect.Room) bool {
 	switch {
 	case a.FullAt.IsZero() && b.FullAt.IsZero():

@@ -1,4 +1,4 @@
-package app
+package systemd_test
 
 import (
 	"crypto/rand"
@@ -26,14 +26,14 @@ func TestWatchdogIsNotFedWhileALoopHangs(t *testing.T) {
 
 	const hangs = 5
 	var looks atomic.Int32
-	s := &supervised{by: supervisor, logger: slog.New(slog.DiscardHandler), live: func() error {
+	w := systemd.NewWatchdog(supervisor, func() error {
 		if looks.Add(1) <= hangs {
 			return errors.New("shard 1 has not looked for 1m")
 		}
 		return nil
-	}}
-	s.start(t.Context())
-	defer s.stop(t.Context())
+	}, slog.New(slog.DiscardHandler))
+	w.Start(t.Context())
+	defer w.Stop(t.Context())
 	for _, want := range []string{systemd.Ready, systemd.Alive} {
 		buffer := make([]byte, 64)
 		n, err := socket.Read(buffer)

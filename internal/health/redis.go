@@ -1,4 +1,6 @@
-package app
+// Package health is what /livez and /readyz go by: whether Redis answers and is fit, and
+// whether the brokers answer.
+package health
 
 import (
 	"fmt"
@@ -12,18 +14,15 @@ import (
 // silentRedis is how long Redis may be silent before we are not ready.
 const silentRedis = 10 * time.Second
 
-// health is what /readyz and /livez go by.
-type health struct {
+// Redis is whether Redis answers. The zero value has heard nothing yet.
+type Redis struct {
 	lastAnswer atomic.Pointer[time.Time]
 	// lastCause is why the last call that failed did; nil after an answer.
 	lastCause atomic.Pointer[string]
-	draining  atomic.Bool
 }
 
-func newHealth() *health { return &health{} }
-
-// redisHeard is told of each answer of Redis, and of each call that had none.
-func (h *health) redisHeard(err error) {
+// Heard is told of each answer of Redis, and of each call that had none. It does not block.
+func (h *Redis) Heard(err error) {
 	if err != nil {
 		cause := rediserr.Cause(err)
 		h.lastCause.Store(&cause)
@@ -34,9 +33,8 @@ func (h *health) redisHeard(err error) {
 	h.lastCause.Store(nil)
 }
 
-// redis is the line of /readyz that tells of Redis: whether it has answered of
-// late, and if not, why.
-func (h *health) redis() admin.Check {
+// Check is the line of /readyz: whether Redis has answered of late, and if not, why.
+func (h *Redis) Check() admin.Check {
 	check := admin.Check{Name: "redis"}
 	last := h.lastAnswer.Load()
 	switch {

@@ -1,4 +1,4 @@
-package app
+package redisclient_test
 
 import (
 	"context"
@@ -7,14 +7,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/linktest"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // redisLink is a link to servers of Redis that demand a certificate, and of who asks
 // for data a password. Files of the servers are read when they start.
@@ -56,7 +61,7 @@ func (l *redisLink) open(c config.Redis) {
 		t.Helper()
 		c := c
 		c.TLS, c.Password, c.DialTimeout, c.Timeout = login.TLS, login.Secret, 5*time.Second, 5*time.Second
-		rdb, err := NewRedis(c, "test")
+		rdb, err := c.Open("test")
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = rdb.Close() })
 		return func(ctx context.Context) error { return rdb.Incr(ctx, "tries").Err() }
@@ -90,7 +95,7 @@ func TestRedisWithoutCertificate(t *testing.T) {
 	server := testenv.StartRedis(t, "--tls-port", port, "--tls-auth-clients", "no",
 		"--tls-ca-cert-file", certs.CAFile, "--tls-cert-file", certs.ServerCert, "--tls-key-file", certs.ServerKey)
 	ping := func(url string, files *tlsclient.Files) error {
-		rdb, err := NewRedis(config.Redis{Mode: config.Standalone, URL: url, TLS: files, DialTimeout: 5 * time.Second, Timeout: 5 * time.Second}, "test")
+		rdb, err := (&config.Redis{Mode: config.Standalone, URL: url, TLS: files, DialTimeout: 5 * time.Second, Timeout: 5 * time.Second}).Open("test")
 		require.NoError(t, err)
 		defer func() { _ = rdb.Close() }()
 		return rdb.Ping(t.Context()).Err()
@@ -123,4 +128,57 @@ func TestClusterLink(t *testing.T) {
 	require.NoError(t, node.Close())
 	l.open(config.Redis{Mode: config.Cluster, Addrs: []string{"127.0.0.1:" + port}})
 	l.Run(t)
+}
+
+// open opens a client as a section of a configuration says.
+func open(t *testing.T, section string) redis.UniversalClient {
+	t.Helper()
+	cfg, err := config.Parse([]byte("redis: "+section+"\nqueues: {orders: {sink: events}}\nsinks: {events: {type: nats, url: \"nats://127.0.0.1:1\"}}\n"), nil)
+	require.NoError(t, err)
+	rdb, err := cfg.Redis.Open("test")
+	require.NoError(t, err)
+	return rdb
+}
+
+// TestRedisTLS dials a Redis that asks for a client certificate, a password and
+// nothing less.
+func TestRedisTLS(t *testing.T) {
+	t.Parallel()
+	certs := testenv.NewCerts(t)
+	port := testenv.Port(t)
+	socket := filepath.Join(t.TempDir(), "redis.sock")
+	testenv.StartRedis(t, "--tls-port", port, "--tls-auth-clients", "yes", "--unixsocket", socket,
+		"--tls-ca-cert-file", certs.CAFile, "--tls-cert-file", certs.ServerCert, "--tls-key-file", certs.ServerKey)
+	url := "rediss://127.0.0.1:" + port + "/2"
+	for name, c := range map[string]struct {
+		redis string
+		works bool
+	}{
+		"certificate":    {`{url: "` + url + `", tls: {ca_file: ` + certs.CAFile + `, cert_file: ` + certs.ClientCert + `, key_file: ` + certs.ClientKey + `}}`, true},
+		"no certificate": {`{url: "` + url + `", tls: {ca_file: ` + certs.CAFile + `}}`, false},
+		"unknown issuer": {`{url: "` + url + `", tls: {cert_file: ` + certs.ClientCert + `, key_file: ` + certs.ClientKey + `}}`, false},
+		"unix":           {`{url: "unix://` + socket + `?db=2"}`, true},
+	} {
+		rdb := open(t, c.redis)
+		err := rdb.Ping(t.Context()).Err()
+		assert.Equal(t, c.works, err == nil, "%s: %v", name, err)
+		require.NoError(t, rdb.Close())
+	}
+}
+
+// TestRedisPassword logs in by key and by URL.
+func TestRedisPassword(t *testing.T) {
+	t.Parallel()
+	fake := miniredis.RunT(t)
+	fake.RequireUserAuth("bridge", "right")
+	for section, works := range map[string]bool{
+		`{url: "redis://` + fake.Addr() + `", username: bridge, password: right}`: true,
+		`{url: "redis://` + fake.Addr() + `", username: bridge, password: wrong}`: false,
+		`{url: "redis://bridge:right@` + fake.Addr() + `"}`:                       true,
+		`{url: "redis://` + fake.Addr() + `"}`:                                    false,
+	} {
+		rdb := open(t, section)
+		assert.Equal(t, works, rdb.Ping(t.Context()).Err() == nil, section)
+		require.NoError(t, rdb.Close())
+	}
 }

@@ -1,4 +1,4 @@
-package app
+package runner
 
 import (
 	"context"
@@ -11,38 +11,29 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// compensationRunner consumes the compensation messages of one queue.
-type compensationRunner struct {
-	source source.Source
-	writer *consumer.Writer
-}
-
-// run works until ctx ends, through every outage.
-func (c *compensationRunner) run(ctx context.Context) { c.source.Run(ctx, c.writer.Handle) }
-
-// newConsumers makes one for each queue that has a topic of its own for them.
-func newConsumers(p outboxParams, rows consumer.Rows) ([]*compensationRunner, error) {
-	var runners []*compensationRunner
-	for _, q := range p.Queues.runners {
-		name := q.queue.Name()
+// newConsumers makes what consumes the compensation messages of each queue that has a topic
+// of its own for them. It works until its ctx ends, through every outage.
+func newConsumers(p OutboxesConfig, rows consumer.Rows) (consumers []func(ctx context.Context), err error) {
+	for _, q := range p.Queues.queues {
+		name := q.store.Name()
 		topic := p.Config.CompensationTopic(name)
 		if topic == "" {
 			continue
 		}
-		sink := p.Config.Queues[name].Sink
+		sink := q.inForce.Load().Sink
 		logger := p.Logger.With("queue", name, "sink", sink)
 		writer := consumer.NewWriter(consumer.WriterConfig{
-			Store: q.queue.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
+			Store: q.store.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
 		})
-		source, err := p.Config.Sinks[sink].Settings("delaybridge-compensation-" + name).Source(source.Options{
+		messages, err := p.Config.Sinks[sink].Settings("delaybridge-compensation-" + name).Source(source.Options{
 			Topic: topic, Group: source.Group(p.Config.Prefix, name), Ready: writer.Ready, Logger: logger,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("compensations of queue %s: %w", name, err)
 		}
-		runners = append(runners, &compensationRunner{source: source, writer: writer})
+		consumers = append(consumers, func(ctx context.Context) { messages.Run(ctx, writer.Handle) })
 	}
-	return runners, nil
+	return consumers, nil
 }
 
 // compensated counts for the metrics.
@@ -54,7 +45,7 @@ func (c compensated) Compensated(queue string, result consumer.Result) {
 }
 
 // rows finds the rows that compensation messages name; nil without an outbox.
-func (set *outboxSet) rows() consumer.Rows {
+func (set *Outboxes) rows() consumer.Rows {
 	if len(set.outboxes) == 0 {
 		return nil
 	}

@@ -1,7 +1,8 @@
-package app
+package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -9,18 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/fx"
-
 	"github.com/delaybridge/delaybridge/internal/admin"
 	"github.com/delaybridge/delaybridge/internal/config"
-
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
-
-// outboxModule provides the relays of the databases and the consumers of
-// compensation messages.
-var outboxModule = fx.Module("outbox", fx.Provide(provideOutboxes))
 
 const (
 	// relayPatience is how long a stop waits for relays after the pollers have
@@ -30,12 +26,12 @@ const (
 	flushPatience = 3 * time.Second
 )
 
-// outboxSet are the outboxes of the configuration, in the order of their names,
+// Outboxes are the outboxes of the configuration, in the order of their names,
 // and what consumes compensation messages. It owns their goroutines.
-type outboxSet struct {
+type Outboxes struct {
 	outboxes  []*outboxRunner
-	settler   *settler.Settler // nil where there is no outbox
-	consumers []*compensationRunner
+	settler   *settler.Settler            // nil where there is no outbox
+	consumers []func(ctx context.Context) // of compensation messages
 	logger    *slog.Logger
 
 	taking, relaying, settling context.CancelFunc
@@ -44,20 +40,24 @@ type outboxSet struct {
 	halted                     chan struct{}
 }
 
-type outboxParams struct {
-	fx.In
-
-	Lifecycle fx.Lifecycle
-	Config    *config.Config
-	Queues    *queueSet
-	Sinks     sinkSet
-	Metrics   *telemetry.Metrics
-	Logger    *slog.Logger
+// OutboxesConfig is what outboxes run with. All is needed.
+type OutboxesConfig struct {
+	Config  *config.Config
+	Queues  *Queues
+	Sinks   map[string]sinks.Sink
+	Metrics *telemetry.Metrics
+	Logger  *slog.Logger
 }
 
-func provideOutboxes(p outboxParams) (*outboxSet, error) {
+// sinkOf is the kind of broker that a queue publishes to.
+func (p OutboxesConfig) sinkOf(q *queue) message.SinkType {
+	return p.Config.Sinks[q.inForce.Load().Sink].Type
+}
+
+// NewOutboxes makes them; it does no I/O. The queues must not have started.
+func NewOutboxes(p OutboxesConfig) (*Outboxes, error) {
 	p.Logger = p.Logger.With("instance", p.Config.Instance)
-	set := &outboxSet{logger: p.Logger, halted: make(chan struct{})}
+	set := &Outboxes{logger: p.Logger, halted: make(chan struct{})}
 	if err := set.open(p); err != nil {
 		return nil, err
 	}
@@ -67,31 +67,30 @@ func provideOutboxes(p outboxParams) (*outboxSet, error) {
 }
 
 // open makes the relays, and has the pollers tell the settler what they know.
-func (set *outboxSet) open(p outboxParams) error {
+func (set *Outboxes) open(p OutboxesConfig) error {
 	if len(p.Config.Outbox) == 0 {
 		return nil
 	}
-	clock := &redisClock{queues: p.Queues.runners}
+	clock := &redisClock{queues: p.Queues.queues}
 	var databases []settler.Database
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Outbox)) {
 		r, err := newOutboxRunner(p, clock, name)
 		if err != nil {
 			return fmt.Errorf("outbox %s: %w", name, err)
 		}
-		p.Lifecycle.Append(fx.StopHook(r.database.Close))
 		set.outboxes = append(set.outboxes, r)
 		databases = append(databases, settler.Database{Database: r.database, OnSettled: r.metrics.Settled})
 	}
-	ledgers := make([]settler.Queue, len(p.Queues.runners))
-	for i, q := range p.Queues.runners {
-		ledgers[i] = settler.Queue{Name: q.queue.Name(), Store: q.queue.Rows(), Held: q.polled}
+	ledgers := make([]settler.Queue, len(p.Queues.queues))
+	for i, q := range p.Queues.queues {
+		ledgers[i] = settler.Queue{Name: q.store.Name(), Store: q.store.Rows(), Held: q.polled}
 	}
 	var err error
 	set.settler, err = settler.New(settler.Config{Databases: databases, Queues: ledgers, Logger: p.Logger})
 	if err != nil {
 		return err
 	}
-	for _, q := range p.Queues.runners {
+	for _, q := range p.Queues.queues {
 		q.tellRows(set.settler, set.reborn)
 	}
 	for _, r := range set.outboxes {
@@ -102,8 +101,8 @@ func (set *outboxSet) open(p outboxParams) error {
 	return nil
 }
 
-// start begins in the background: an unreachable database is no reason to fail.
-func (set *outboxSet) start(ctx context.Context) {
+// Start begins in the background: an unreachable database is no reason to fail.
+func (set *Outboxes) Start(ctx context.Context) {
 	background := context.WithoutCancel(ctx)
 	var taking, relaying, settling context.Context
 	taking, set.taking = context.WithCancel(background)
@@ -115,16 +114,16 @@ func (set *outboxSet) start(ctx context.Context) {
 	for _, r := range set.outboxes {
 		set.relays.Go(func() { r.run(relaying) })
 	}
-	for _, c := range set.consumers {
-		set.consuming.Go(func() { c.run(taking) })
+	for _, consume := range set.consumers {
+		set.consuming.Go(func() { consume(taking) })
 	}
 }
 
-// halt has everything stop taking, and does not wait: the pollers drain meanwhile.
+// Halt has everything stop taking, and does not wait: the pollers drain meanwhile.
 // The consumers go first, since they have the relays work for them.
-func (set *outboxSet) halt() {
+func (set *Outboxes) Halt() {
 	set.taking()
-	go func() { // finish waits for it, but for a database that hangs.
+	go func() { // Finish waits for it, but for a database that hangs.
 		defer close(set.halted)
 		set.consuming.Wait()
 		set.relaying()
@@ -132,9 +131,9 @@ func (set *outboxSet) halt() {
 	}()
 }
 
-// finish waits for what halt has begun, and then tells the rows what the pollers
+// Finish waits for what Halt has begun, and then tells the rows what the pollers
 // have published last. What it cannot, the next instance does.
-func (set *outboxSet) finish(ctx context.Context) {
+func (set *Outboxes) Finish(ctx context.Context) {
 	timer := time.NewTimer(relayPatience)
 	defer timer.Stop()
 	select {
@@ -154,14 +153,23 @@ func (set *outboxSet) finish(ctx context.Context) {
 }
 
 // reborn is called when Redis has lost messages of a queue.
-func (set *outboxSet) reborn(queue string) {
+func (set *Outboxes) reborn(queue string) {
 	for _, r := range set.outboxes {
 		r.auditor.Suspect(queue)
 	}
 }
 
-// checks are the databases' lines of /readyz.
-func (set *outboxSet) checks() []admin.Check {
+// Close closes the databases, after everything.
+func (set *Outboxes) Close() error {
+	var problems []error
+	for _, r := range set.outboxes {
+		problems = append(problems, r.database.Close())
+	}
+	return errors.Join(problems...)
+}
+
+// Checks are the databases' lines of /readyz.
+func (set *Outboxes) Checks() []admin.Check {
 	checks := make([]admin.Check, len(set.outboxes))
 	for i, r := range set.outboxes {
 		checks[i] = admin.Check{Name: "outbox " + r.name, OK: true}

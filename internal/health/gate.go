@@ -1,4 +1,4 @@
-package app
+package health
 
 import (
 	"context"
@@ -27,44 +27,48 @@ const (
 	longPause  = 2 * time.Second
 )
 
-// redisCheck looks at the settings of Redis once for all queues of the process:
-// at each primary of a Cluster.
-type redisCheck struct {
+// Gate looks at the settings of Redis once for all queues of the process:
+// at each primary of a Cluster. Nothing is polled before it is open.
+type Gate struct {
 	rdb    redis.UniversalClient
-	health *health
+	health *Redis
 	logger *slog.Logger
-	// ready is closed when a node has answered, and none that did is refused.
-	ready chan struct{}
+	// open is closed when a node has answered, and none that did is refused.
+	open chan struct{}
 
 	mu      sync.Mutex
 	checked map[string]bool // the nodes that have answered, by address
 }
 
-func newRedisCheck(rdb redis.UniversalClient, health *health, logger *slog.Logger) *redisCheck {
-	return &redisCheck{rdb: rdb, health: health, logger: logger, ready: make(chan struct{}), checked: map[string]bool{}}
+// NewGate returns one that is closed.
+func NewGate(rdb redis.UniversalClient, health *Redis, logger *slog.Logger) *Gate {
+	return &Gate{rdb: rdb, health: health, logger: logger, open: make(chan struct{}), checked: map[string]bool{}}
 }
 
-// run checks until every node has answered once, one is refused, of which fatal
+// Opened is closed once a node has answered, and none that did is refused.
+func (c *Gate) Opened() <-chan struct{} { return c.open }
+
+// Run checks until every node has answered once, one is refused, of which fatal
 // is told, or ctx ends. A node that does not answer keeps the queues waiting
 // only where no other one does.
-func (c *redisCheck) run(ctx context.Context, fatal func(error)) {
+func (c *Gate) Run(ctx context.Context, fatal func(error)) {
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	var trouble telemetry.Trouble
-	ready := false
+	isOpen := false
 	for {
-		answered, err := c.once(ctx)
+		answered, err := c.Try(ctx)
 		if errors.Is(err, ErrRefused) {
 			fatal(err)
 			return
 		}
-		if answered && !ready {
-			ready = true
-			close(c.ready)
+		if answered && !isOpen {
+			isOpen = true
+			close(c.open)
 		}
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		c.health.redisHeard(err)
+		c.health.Heard(err)
 		if cause := rediserr.Cause(err); trouble.News(cause) {
 			c.logger.Warn("redis unavailable, trying again", "event", "redis_check", "reason", cause, "err", err)
 		}
@@ -74,11 +78,11 @@ func (c *redisCheck) run(ctx context.Context, fatal func(error)) {
 	}
 }
 
-// once asks the nodes that have not answered yet; answered says that some have.
+// Try asks the nodes that have not answered yet; answered says that some have.
 // It refuses a Redis on which messages would be lost, and warns of settings with
 // which they may be; what an ACL hides is warned of, too. Other errors mean that
 // a node did not answer.
-func (c *redisCheck) once(ctx context.Context) (answered bool, err error) {
+func (c *Gate) Try(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
 	cluster, ok := c.rdb.(*redis.ClusterClient)
@@ -105,7 +109,7 @@ func (c *redisCheck) once(ctx context.Context) (answered bool, err error) {
 	return len(c.checked) > 0, errors.Join(append(problems, err)...)
 }
 
-func (c *redisCheck) known(addr string) bool {
+func (c *Gate) known(addr string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.checked[addr]

@@ -1,4 +1,4 @@
-package app
+package health_test
 
 import (
 	"bytes"
@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/health"
 )
 
 // TestCheckCluster looks at each primary, not at any one.
@@ -30,19 +32,20 @@ func TestCheckCluster(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, nodes[0].Do(t.Context(), "cluster", "meet", "127.0.0.1", port, busPort).Err())
 	}
-	rdb, err := NewRedis(parse(t, redisOnly, `{mode: cluster, addrs: ["`+servers[0].Addr()+`"]}`).Redis, "test")
+	section := config.Redis{Mode: config.Cluster, Addrs: []string{servers[0].Addr()}, DialTimeout: time.Second, Timeout: time.Second}
+	rdb, err := section.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = rdb.Close() })
 	require.Equal(t, time.Second, rdb.(*redis.ClusterClient).Options().ClusterStateReloadInterval)
 	var log bytes.Buffer
 	require.Eventually(t, func() bool {
 		log.Reset()
-		answered, err := newRedisCheck(rdb, newHealth(), slog.New(slog.NewTextHandler(&log, nil))).once(t.Context())
+		answered, err := health.NewGate(rdb, &health.Redis{}, slog.New(slog.NewTextHandler(&log, nil))).Try(t.Context())
 		return err == nil && answered && bytes.Contains(log.Bytes(), []byte(servers[0].Addr())) &&
 			bytes.Contains(log.Bytes(), []byte(servers[1].Addr()))
 	}, 20*time.Second, 50*time.Millisecond, "each primary is named in the warnings")
 	require.NoError(t, nodes[1].ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-	_, err = newRedisCheck(rdb, newHealth(), slog.New(slog.DiscardHandler)).once(t.Context())
-	require.ErrorIs(t, err, ErrRefused)
+	_, err = health.NewGate(rdb, &health.Redis{}, slog.New(slog.DiscardHandler)).Try(t.Context())
+	require.ErrorIs(t, err, health.ErrRefused)
 	assert.ErrorContains(t, err, "allkeys-lru")
 }

@@ -1,0 +1,304 @@
+// Package runner runs the queues and outboxes of a configuration: it makes what each needs,
+// starts it when what it depends on is there, changes what a reload may change, and drains.
+//
+// What the parts do is in their own packages; where their common needs come from, as the
+// client of Redis, is for who makes a [Queues].
+package runner
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/seal"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/jobs"
+	"github.com/delaybridge/delaybridge/internal/membership"
+	"github.com/delaybridge/delaybridge/internal/outbox"
+	"github.com/delaybridge/delaybridge/internal/outbox/settler"
+	"github.com/delaybridge/delaybridge/internal/poller"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+	"github.com/delaybridge/delaybridge/internal/upkeep"
+)
+
+// queue runs one queue: when Redis was checked, its member makes the layout
+// and keeps the poller at its share of the shards. It owns the goroutine run.
+type queue struct {
+	store   *store.Queue
+	member  *membership.Member
+	newPoll func() (*poller.Poller, error)
+	// opened is closed when Redis was checked.
+	opened     <-chan struct{}
+	jobs       *jobs.Runner
+	rooms      *upkeep.Rooms
+	durability *upkeep.Durability // nil where nothing is to confirm
+	// beside is what runs, until the end, once the layout is made.
+	beside  []func(ctx context.Context)
+	drain   time.Duration // bounds the wait for acknowledgements at a stop
+	metrics *telemetry.Metrics
+	logger  *slog.Logger
+	fatal   func(error)
+
+	// inForce is replaced as a whole when the configuration changes; then changing has the
+	// poller told, too.
+	inForce  atomic.Pointer[config.Queue]
+	changing sync.Mutex
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	// poller is nil until the layout is made; then made is closed.
+	poller atomic.Pointer[poller.Poller]
+	made   chan struct{}
+
+	// rows gets what the pollers know of outbox messages; nil without an outbox.
+	rows *settler.Settler
+	// reborn, where not nil, is called when Redis has lost the queue.
+	reborn func()
+}
+
+func newQueue(all Config, set *Queues, name string) (*queue, error) {
+	cfg := all.Config.Queues[name]
+	sink := all.Config.Sinks[cfg.Sink].Type
+	q := &queue{
+		store:  store.NewWithTimeout(all.Redis, all.Config.Prefix, name, all.Config.Redis.Timeout).WithBatcher(set.batcher).WithDurability(cfg.Confirmation()),
+		opened: set.gate.Opened(), made: make(chan struct{}), drain: all.Config.DrainTimeout, metrics: all.Metrics, fatal: all.Fatal,
+		logger: all.Logger.With("queue", name, "instance", all.Config.Instance),
+	}
+	q.inForce.Store(&cfg)
+	all.Metrics.AddQueue(name)
+	all.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
+	q.jobs = jobs.New(job.New(q.store), all.Instance, q.logger)
+	q.member = membership.New(membership.Config{
+		Queue: name, Instance: all.Instance, Lease: all.Config.Poller.Lease,
+		Want:  cfg.Layout(sink),
+		Store: q.store.Members(), Registry: q.store.Layouts(), Keeper: q.store.NewKeeper(), Observer: all.Metrics, Logger: q.logger,
+		Heard: all.Health.Heard, Hear: q.hear(set.hints), Reborn: q.wasReborn,
+	})
+	published, err := q.keepUp(all, set.memory)
+	if err != nil {
+		return nil, err
+	}
+	hooks := poller.Hooks{
+		OnNoLayout: func(ctx context.Context, _ int) { q.member.NoMeta(ctx) },
+		OnEpoch:    q.member.SawEpoch, OnLateAcks: q.lateAcks,
+		OnPublished: both(all.Traces.Publishing(name, sink), published),
+	}
+	q.newPoll = func() (*poller.Poller, error) {
+		return poller.New(q.polling(all, set, hooks))
+	}
+	return q, nil
+}
+
+// keepUp makes what runs beside the poller. It returns what the poller tells of each
+// message; nil where nobody asks.
+func (q *queue) keepUp(all Config, memory *upkeep.Memory) (published publishedHook, err error) {
+	kept := &upkeep.Queue{Store: q.store, Config: q.inForce.Load, IsKeeper: q.member.IsKeeper, Metrics: all.Metrics, Logger: q.logger}
+	budget := upkeep.NewBudget(kept)
+	q.rooms = upkeep.NewRooms(kept, budget, memory)
+	q.beside = append(q.beside, q.jobs.Run, budget.Run, q.rooms.Run, upkeep.NewDeadLimits(kept).Run)
+	cfg := q.inForce.Load()
+	if cfg.Confirmation().Asked() {
+		q.durability = upkeep.NewDurability(kept)
+		q.beside = append(q.beside, q.durability.Run)
+	}
+	if cfg.Canary.Topic == "" {
+		return nil, nil
+	}
+	client, err := delay.NewClient(all.Redis, q.store.Name(), append(all.Config.ClientOptions(all.Keys), delay.WithConflict(delay.Keep))...)
+	if err != nil {
+		return nil, err
+	}
+	canary := upkeep.NewCanary(kept, client)
+	q.beside = append(q.beside, canary.Run)
+	return canary.Published, nil
+}
+
+// publishedHook is told of a message that was given to the sink.
+type publishedHook = func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration)
+
+// both calls one after the other; either may be nil.
+func both(first, second publishedHook) publishedHook {
+	if first == nil {
+		return second
+	}
+	if second == nil {
+		return first
+	}
+	return func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration) {
+		first(claimed, began, report, lateness)
+		second(claimed, began, report, lateness)
+	}
+}
+
+// polling is how the queue is polled.
+func (q *queue) polling(all Config, set *Queues, hooks poller.Hooks) poller.Config {
+	cfg := q.inForce.Load()
+	claims := all.Config.Poller
+	return poller.Config{
+		Queue: q.store.Name(), Instance: all.Instance, Store: func(shard int) poller.Store { return q.store.Shard(shard) },
+		Sink: poller.Sink{
+			Sink: all.Sinks[cfg.Sink], Name: cfg.Sink, Timeout: all.Config.Sinks[cfg.Sink].PublishTimeout, Window: set.windows[cfg.Sink],
+			Open: func(m *message.Message) error { return seal.Open(all.Keys, m) },
+		},
+		Claims: poller.Claims{
+			Batch: claims.Batch, InFlight: claims.InFlight, Timeout: claims.ClaimTimeout, MaxSleep: claims.MaxSleep, Lease: claims.Lease,
+			Durable: cfg.Confirmation().Asked(),
+		},
+		Policy: policy(cfg), Places: cfg.History.Count > 0, Topics: q.store.Topics(), Bucket: q.store.Members(),
+		Logger: all.Logger, Observer: all.Metrics, Hooks: hooks,
+	}
+}
+
+// policy is what the poller is told of a queue's configuration, again when it changes.
+func policy(cfg *config.Queue) poller.Policy {
+	return poller.Policy{
+		Retry:        poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
+		ParkPatience: cfg.ParkPatience, Late: message.Late(cfg.Late),
+		Rates: poller.Rates{Messages: cfg.Rate.Messages, Topics: cfg.Rate.ByTopic()},
+	}
+}
+
+// start begins in the background: an unreachable Redis is no reason to fail.
+func (q *queue) start(ctx context.Context) {
+	ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	q.done.Go(func() {
+		if err := q.run(ctx); err != nil {
+			q.fatal(err)
+		}
+	})
+}
+
+// stop ends the heartbeats, tells the other instances, which begin at once to
+// wait for our shards, and drains: all within the drain timeout.
+func (q *queue) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, q.drain)
+	defer cancel()
+	q.cancel()
+	q.done.Wait()
+	p := q.poller.Load()
+	if p == nil {
+		return nil
+	}
+	q.member.Leave(ctx)
+	if err := p.Stop(ctx); err != nil {
+		return fmt.Errorf("drain queue %s: %w", q.store.Name(), err)
+	}
+	return nil
+}
+
+// run polls until ctx ends. The polling outlives it: stop ends it.
+func (q *queue) run(ctx context.Context) error {
+	select {
+	case <-q.opened:
+	case <-ctx.Done():
+		return nil
+	}
+	layout, err := q.member.Prepare(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // It is the end of ctx.
+	}
+	close(q.made)
+	for _, run := range q.beside {
+		q.done.Go(func() { run(ctx) })
+	}
+	p, err := q.newPoll()
+	if err == nil {
+		err = p.Start(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	q.polls(p)
+	q.logger.Info("polling", "event", "start", "shards", layout.Shards, "earlier", fmt.Sprint(layout.Earlier), "epoch", layout.Epoch)
+	return q.member.Run(ctx, assigned{p})
+}
+
+// assigned is the poller as the member knows it.
+type assigned struct{ *poller.Poller }
+
+// Obtained implements [membership.Poller].
+func (a assigned) Obtained() membership.Obtained { return membership.Obtained(a.Poller.Obtained()) }
+
+// polls notes the poller, whose policy may have changed since it was made.
+func (q *queue) polls(p *poller.Poller) {
+	q.changing.Lock()
+	defer q.changing.Unlock()
+	q.poller.Store(p)
+	p.Change(policy(q.inForce.Load()))
+}
+
+// change gives the queue another configuration, which differs in changeable keys only. What
+// does not poll reads it at its next turn.
+func (q *queue) change(cfg *config.Queue) {
+	q.changing.Lock()
+	defer q.changing.Unlock()
+	q.inForce.Store(cfg)
+	if p := q.poller.Load(); p != nil {
+		p.Change(policy(cfg))
+	}
+	q.metrics.RateLimit(q.store.Name(), cfg.Rate.Messages, cfg.Rate.ByTopic())
+}
+
+// hear has the hints of the shards passed on. One of a change may be of a job, too.
+func (q *queue) hear(subscriber *hints.Subscriber) func(shards []int, changed func()) {
+	return func(shards []int, changed func()) {
+		all := func() { changed(); q.jobs.Wake() }
+		subscriber.Set(q.store.Keys(), shards, hints.Listener{Wake: q.poller.Load().Wake, Changed: all})
+	}
+}
+
+// wasReborn is called when Redis has lost the queue.
+func (q *queue) wasReborn() {
+	if q.reborn != nil {
+		q.reborn()
+	}
+}
+
+// polled are the shards that this instance polls now.
+func (q *queue) polled() []int {
+	if p := q.poller.Load(); p != nil {
+		return p.Shards()
+	}
+	return nil
+}
+
+// isFirst reports whether this instance polls the queue's first shard, and so does what
+// one instance does: two that do for a moment only do the work twice.
+func (q *queue) isFirst() bool { return slices.Contains(q.polled(), 0) }
+
+// asOutbox is the queue as relays and auditors need it.
+func (q *queue) asOutbox(sink message.SinkType) outbox.Queue {
+	return outbox.Queue{
+		Name: q.store.Name(), Store: outbox.NewStore(q.store.Rows()), Sink: sink, MaxMessage: int(q.inForce.Load().MaxMessage),
+	}
+}
+
+// tellRows has the queue tell the settler what becomes of rows' messages, and the
+// auditor that Redis has lost some. It is called before the queue starts.
+func (q *queue) tellRows(rows *settler.Settler, reborn func(queue string)) {
+	name := q.store.Name()
+	q.rows, q.reborn = rows, func() { reborn(name) }
+	q.store.WithLedger(func(shard int) { rows.Notify(name, shard) })
+}
+
+// lateAcks is told of acknowledgements that came too late for Redis.
+func (q *queue) lateAcks(acked []message.Claimed) {
+	if q.rows == nil {
+		return
+	}
+	rows := make([]store.SettledRow, len(acked))
+	for i, m := range acked {
+		rows[i] = store.SettledRow{Token: m.Token, ID: m.ID, Key: m.Key, What: store.FatePublished}
+	}
+	q.rows.Acknowledged(q.store.Name(), rows)
+}

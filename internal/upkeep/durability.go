@@ -1,0 +1,104 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/admin"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+)
+
+// askDurableEvery is how often Redis is asked whether it confirms what it is asked to.
+const askDurableEvery = 2 * time.Second
+
+// Unconfirmed says of which shards the writes are not confirmed, and why; it is nil
+// where all are. whys is as [store.Queue.Unconfirmed] returns it.
+func Unconfirmed(whys []error) error {
+	var first error
+	n := 0
+	for _, why := range whys {
+		if why != nil {
+			n++
+		}
+		if first == nil {
+			first = why
+		}
+	}
+	if errors.Is(first, store.ErrNoFsync) {
+		first = fmt.Errorf("%w; durability fsync needs Redis 7.2 or later with appendonly yes, and the right to call WAITAOF", first)
+	}
+	if n > 0 && n < len(whys) {
+		first = fmt.Errorf("%d of %d shards: %w", n, len(whys), first)
+	}
+	return first
+}
+
+// Durability asks Redis whether it confirms what a queue's durability demands, and
+// tells log, metrics and /readyz: at the start, and while nothing is due.
+type Durability struct {
+	queue   *Queue
+	trouble telemetry.Trouble
+
+	mu    sync.Mutex
+	asked bool
+	why   error
+}
+
+// NewDurability returns one that has not asked yet.
+func NewDurability(queue *Queue) *Durability { return &Durability{queue: queue} }
+
+// Run asks until ctx ends. The layout must be made.
+func (w *Durability) Run(ctx context.Context) {
+	for {
+		why := w.ask(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		w.note(why)
+		if !wait.Sleep(ctx, askDurableEvery) {
+			return
+		}
+	}
+}
+
+func (w *Durability) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
+	defer cancel()
+	whys, err := w.queue.Store.Unconfirmed(ctx)
+	if err != nil {
+		return err
+	}
+	return Unconfirmed(whys)
+}
+
+func (w *Durability) note(why error) {
+	w.mu.Lock()
+	w.asked, w.why = true, why
+	w.mu.Unlock()
+	w.queue.Metrics.Durable(w.queue.Store.Name(), why == nil)
+	switch {
+	case why == nil && w.trouble.Over():
+		w.queue.Logger.Info("redis confirms what it writes again", "event", "durability")
+	case why != nil && w.trouble.News(why.Error()):
+		w.queue.Logger.Warn("redis does not confirm what it writes: nothing is published until it does", "event", "durability", "err", why)
+	}
+}
+
+// Check is the line of /readyz.
+func (w *Durability) Check() admin.Check {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	check := admin.Check{Name: "durability " + w.queue.Store.Name(), OK: w.asked && w.why == nil}
+	switch {
+	case !w.asked:
+		check.Detail = "not asked yet"
+	case w.why != nil:
+		check.Detail = w.why.Error()
+	}
+	return check
+}
