@@ -13,8 +13,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
-// trimStep is about how many dead letters one step of [Admin.TrimDead] looks at.
-const trimStep = 1000
+// trimStep is about how many dead letters one step of [Admin.TrimDead] looks at, trimShard how many
+// of a shard at the most.
+const (
+	trimStep  = 1000
+	trimShard = 100
+)
 
 // DeadLimits say which dead letters may stay. 0 is no limit.
 type DeadLimits struct {
@@ -52,7 +56,7 @@ type deadHeads struct {
 }
 
 func (a *Admin) deadHeads(ctx context.Context, shards []keys.Shard) (heads deadHeads, err error) {
-	most := min(max(1, trimStep/len(shards)), MaxDead)
+	most := min(max(1, trimStep/len(shards)), trimShard)
 	type head struct {
 		count  *redis.IntCmd
 		oldest *redis.ZSliceCmd

@@ -43,8 +43,6 @@ var (
 	Heartbeat  = load("heartbeat")
 	Leave      = load("leave")
 	Pause      = load("pause")
-	Redrive    = load("redrive")
-	Purge      = load("purge", topic, ends, tags)
 	Forget     = load("forget")
 	Stats      = load("stats")
 	Layout     = load("layout")
