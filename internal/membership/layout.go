@@ -64,17 +64,22 @@ func (l *layouts) use(layout *store.Layout) {
 	case !layout.SameLife(old):
 		l.config.Logger.Error("the queue was lost and is made again: redis has lost its messages",
 			"event", "layout_lost", "epoch", layout.Epoch, "shards", layout.Shards)
-		l.config.Observer.ShardsLost(l.config.Queue, old.InUse())
-		l.losses.add(store.Loss{ID: "queue:" + layout.Life(), Kind: store.LostQueue})
-		if l.config.Reborn != nil {
-			l.config.Reborn()
-		}
+		l.lost(old.InUse(), store.Loss{ID: "queue:" + layout.Life(), Kind: store.LostQueue})
 	case layout.Epoch != old.Epoch:
 		l.config.Logger.Info("layout changed", fields...)
 	case layout.Next != old.Next && layout.Next != 0:
 		l.config.Logger.Info("layout change begun", append(fields, "next", layout.Next)...)
 	case len(layout.Earlier) < len(old.Earlier):
 		l.config.Logger.Info("earlier layouts have drained and are forgotten", append(fields, "dropped", old.InUse()-layout.InUse())...)
+	}
+}
+
+// lost tells of shards that were made again, empty.
+func (l *layouts) lost(shards int, loss store.Loss) {
+	l.config.Observer.ShardsLost(l.config.Queue, shards)
+	l.losses.add(loss)
+	if l.config.Reborn != nil {
+		l.config.Reborn()
 	}
 }
 
@@ -184,7 +189,7 @@ func (l *layouts) makeAgain(ctx context.Context) error {
 // Its methods are called from the member's turns.
 type births struct {
 	config *Config
-	lost   func(store.Loss)
+	lost   func(shards int, loss store.Loss)
 
 	layout *store.Layout // of known
 	known  []time.Time
@@ -225,13 +230,9 @@ func (b *births) learn(born []time.Time) (lost []int) {
 }
 
 func (b *births) tell(lost []int) {
-	b.config.Observer.ShardsLost(b.config.Queue, len(lost))
-	b.lost(store.Loss{ID: "shards:" + b.layout.Epoch, Kind: store.LostShards, Shards: lost})
 	b.config.Logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
 		"event", "layout_lost", "shards", len(lost), "which", joined(lost))
-	if b.config.Reborn != nil {
-		b.config.Reborn()
-	}
+	b.lost(len(lost), store.Loss{ID: "shards:" + b.layout.Epoch, Kind: store.LostShards, Shards: lost})
 }
 
 // losses are what this instance has noticed and Redis does not know yet: whoever looks at

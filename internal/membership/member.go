@@ -143,7 +143,7 @@ func New(config Config) *Member {
 	m.namesakes = namesakes{self: config.Instance}
 	m.share = share{config: m.config, name: message.InstanceName(config.Instance)}
 	m.layouts = &layouts{config: m.config, notice: m.notice}
-	m.layouts.births = births{config: m.config, lost: m.layouts.losses.add}
+	m.layouts.births = births{config: m.config, lost: m.layouts.lost}
 	m.pauses = pauses{config: m.config}
 	m.upkeep = &upkeep{config: m.config, layouts: m.layouts}
 	return m

@@ -75,34 +75,32 @@ func (w *walk) unless(key string) look {
 }
 
 // scored are those of the names that a sorted set has.
-func (w *walk) scored(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
-	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+func (w *walk) scored(ctx context.Context, key string, names []string) (map[string]bool, error) {
+	return store.Repeat(ctx, w.queue, func(*store.Layout) (map[string]bool, error) {
 		cmds, err := w.queue.Redis(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, name := range names {
 				pipe.ZScore(ctx, key, name)
 			}
 			return nil
 		})
-		there = map[string]bool{}
+		there := map[string]bool{}
 		for i, cmd := range cmds {
 			there[names[i]] = cmd.Err() == nil
 		}
-		return missing(err)
+		return there, missing(err)
 	})
-	return there, err
 }
 
 // hashed are those of the names that a hash of short values has.
-func (w *walk) hashed(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
-	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+func (w *walk) hashed(ctx context.Context, key string, names []string) (map[string]bool, error) {
+	return store.Repeat(ctx, w.queue, func(*store.Layout) (map[string]bool, error) {
 		values, err := w.queue.Redis(ctx).HMGet(ctx, key, names...).Result()
-		there = map[string]bool{}
+		there := map[string]bool{}
 		for i, value := range values {
 			there[names[i]] = value != nil
 		}
-		return err
+		return there, err
 	})
-	return there, err
 }
 
 // missing is the error of a pipeline, but that something was not there.
@@ -145,15 +143,11 @@ func (w *walk) lookIn(ctx context.Context, members []string, claimed bool) error
 
 func (w *walk) check(ctx context.Context, m *sound.Message) error {
 	suspects := m.Check()
-	if isThere := m.Waits || m.Stored != nil || m.Dead || m.Letter != nil; isThere && !w.isHome(m.Member) {
+	isThere := m.Waits || m.Stored != nil || m.Dead || m.Letter != nil
+	if isThere && !slices.Contains(w.layout.Homes(message.SplitMember(m.Member)), w.shard) { // Nobody looks for it here.
 		suspects = append(suspects, sound.Finding{Kind: sound.WrongHome, Name: m.Member})
 	}
 	return w.judgeAll(ctx, suspects)
-}
-
-// isHome reports whether somebody looks for the message in this shard.
-func (w *walk) isHome(member string) bool {
-	return slices.Contains(w.layout.Homes(message.SplitMember(member)), w.shard)
 }
 
 // read reads what the keys but the claims have of the messages, not at one instant: where
