@@ -89,16 +89,16 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	if err := checkRef(ref); err != nil {
 		return Info{}, err
 	}
-	located, ok, err := inspect.Locate(ctx, c.store, ref.ID, ref.Key)
+	found, ok, err := inspect.Get(ctx, c.store, ref.ID, ref.Key)
 	switch {
 	case err != nil:
 		return Info{}, err
-	case !ok && located.End == nil:
+	case !ok && found.End == nil:
 		return Info{}, c.notFound(ctx, ref)[ref]
 	case !ok:
-		return endedInfo(ref, located.End), nil
+		return endedInfo(ref, found.End), nil
 	}
-	return c.livingInfo(ref, &located)
+	return c.livingInfo(ref, &found)
 }
 
 // endedInfo is a message of which the history tells.
@@ -123,8 +123,7 @@ func endOf(last *message.End) *End {
 	return end
 }
 
-func (c *Client) livingInfo(ref Ref, located *inspect.Located) (Info, error) {
-	found := &located.Found
+func (c *Client) livingInfo(ref Ref, found *inspect.Found) (Info, error) {
 	bodyErr := seal.Open(c.extras.keys, &found.Message)
 	if bodyErr != nil {
 		found.Body = nil
@@ -142,7 +141,7 @@ func (c *Client) livingInfo(ref Ref, located *inspect.Located) (Info, error) {
 		ScheduledAt: found.ScheduledAt,
 		Attempt:     found.Attempt,
 		Reason:      found.Reason,
-		End:         endOf(located.End),
+		End:         endOf(found.End),
 		BodyErr:     bodyErr,
 	}
 	if found.Err != nil {

@@ -70,18 +70,18 @@ func (s *session) show(found *inspect.Found, withBody bool) error {
 // showEnd prints what the queue remembers of a message that is not there; the error is
 // notFound where that is nothing.
 func (s *session) showEnd(id, key string, notFound error) error {
-	located, ok, err := inspect.Locate(s.ctx, s.queue, id, key)
+	found, ok, err := inspect.Get(s.ctx, s.queue, id, key)
 	switch {
 	case errors.Is(err, delay.ErrNoLayout):
 		return s.fail("get", id, notFound)
 	case err != nil:
 		return s.fail("get", id, err)
 	case ok: // It has come meanwhile.
-		return s.show(&located.Found, false)
-	case located.End == nil:
+		return s.show(&found, false)
+	case found.End == nil:
 		return s.fail("get", id, notFound)
 	}
-	end := located.End
+	end := found.End
 	if s.asJSON {
 		m := message.Message{ID: id, Key: key, Topic: end.Topic, DueAt: end.DueAt, Attempt: end.Attempt}
 		return writeJSON(s.program.stdout, toJSON(s.name, &m, end.Kind.String()).withEnd(end))

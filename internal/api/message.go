@@ -108,22 +108,22 @@ func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error
 		return nil, err
 	}
 	state := inspect.StateScheduled
-	switch found.Found.Code { //nolint:exhaustive // A message is in one of three places.
+	switch found.Code { //nolint:exhaustive // A message is in one of three places.
 	case store.InFlight:
 		state = inspect.StateInFlight
 	case store.Dead:
 		state = inspect.StateDead
 	}
-	out := &messageOutput{toMessage(&found.Found, state)}
+	out := &messageOutput{toMessage(&found, state)}
 	if found.Parked != nil {
 		out.Body.State, out.Body.Route, out.Body.Reason = string(inspect.StateParked), found.Parked.Route, found.Parked.Reason
 	}
 	if out.Body.End == nil && found.End != nil && callOf(ctx).MaySee(found.End.Topic) {
 		out.Body.End = toEnd(found.End)
 	}
-	if in.WithBody && m.mayShow(&found.Found.Message) {
-		out.Body.withBody(found.Found.Body)
-		m.auditedRead(ctx, in.Queue, change{action: "read body", id: in.ID, key: in.Key, topic: found.Found.Topic})
+	if in.WithBody && m.mayShow(&found.Message) {
+		out.Body.withBody(found.Body)
+		m.auditedRead(ctx, in.Queue, change{action: "read body", id: in.ID, key: in.Key, topic: found.Topic})
 	}
 	return out, nil
 }
@@ -137,11 +137,11 @@ func (m *messages) mayShow(found *message.Message) bool {
 }
 
 // find is a message that the caller may see.
-func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (inspect.Located, error) {
+func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (inspect.Found, error) {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
-		return inspect.Located{}, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
+		return inspect.Found{}, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
-	found, ok, err := inspect.Locate(ctx, m.config.Queues[queue].Store, ref.ID, ref.Key)
+	found, ok, err := inspect.Get(ctx, m.config.Queues[queue].Store, ref.ID, ref.Key)
 	if err == nil && !ok {
 		err = delay.ErrNotFound
 		if ref.Key == "" && found.End == nil {
@@ -151,7 +151,7 @@ func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (inspe
 			}
 		}
 	}
-	if caller := callOf(ctx); err == nil && !caller.MaySee(found.Found.Topic) {
+	if caller := callOf(ctx); err == nil && !caller.MaySee(found.Topic) {
 		err = forbidden(caller.Name + " may not see messages of this topic")
 	}
 	return found, err

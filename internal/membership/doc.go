@@ -26,7 +26,7 @@
 // back and a leftover of the earlier boot counts for nothing. A name that lives
 // twice would have two instances try the same shards for ever: the one that came
 // second finds the other in its first answer, sees its heartbeat advance, and
-// ends. See namesake.go.
+// ends. See roll.go.
 //
 // # The layout
 //
@@ -35,7 +35,7 @@
 // all that was lost, by a look every ten seconds. The instance that owns the
 // queue itself is its keeper: it finishes changes, forgets layouts that have
 // drained, and repairs fences. It looks at the shards while something is under
-// way, and rarely else. See layout.go, repair.go and upkeep.go.
+// way, and rarely else. See layout.go and upkeep.go.
 //
 // The package knows no fx, no poller and no Redis: [Store], [Keeper] and
 // [Poller] are what it needs of them.

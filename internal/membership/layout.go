@@ -3,11 +3,14 @@ package membership
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
 const (
@@ -61,17 +64,22 @@ func (l *layouts) use(layout *store.Layout) {
 	case !layout.SameLife(old):
 		l.config.Logger.Error("the queue was lost and is made again: redis has lost its messages",
 			"event", "layout_lost", "epoch", layout.Epoch, "shards", layout.Shards)
-		l.config.Observer.ShardsLost(l.config.Queue, old.InUse())
-		l.losses.add(store.Loss{ID: "queue:" + layout.Life(), Kind: store.LostQueue})
-		if l.config.Reborn != nil {
-			l.config.Reborn()
-		}
+		l.lost(old.InUse(), store.Loss{ID: "queue:" + layout.Life(), Kind: store.LostQueue})
 	case layout.Epoch != old.Epoch:
 		l.config.Logger.Info("layout changed", fields...)
 	case layout.Next != old.Next && layout.Next != 0:
 		l.config.Logger.Info("layout change begun", append(fields, "next", layout.Next)...)
 	case len(layout.Earlier) < len(old.Earlier):
 		l.config.Logger.Info("earlier layouts have drained and are forgotten", append(fields, "dropped", old.InUse()-layout.InUse())...)
+	}
+}
+
+// lost tells of shards that were made again, empty.
+func (l *layouts) lost(shards int, loss store.Loss) {
+	l.config.Observer.ShardsLost(l.config.Queue, shards)
+	l.losses.add(loss)
+	if l.config.Reborn != nil {
+		l.config.Reborn()
 	}
 }
 
@@ -128,4 +136,135 @@ func (l *layouts) reload(ctx context.Context) bool {
 	l.losses.record(ctx, l.config)
 	l.loaded(time.Now())
 	return true
+}
+
+// repairPause is how long a layout that was just looked after is left alone.
+const repairPause = time.Second
+
+// repair gives back what Redis has lost of the layout: shards, or all of it.
+// What was not lost it leaves alone. One call at a time is enough for all shards.
+func (l *layouts) repair(ctx context.Context) {
+	if l.inUse.Load() == nil || !l.repairing.TryLock() {
+		return
+	}
+	defer l.repairing.Unlock()
+	if time.Since(l.repairedAt) < repairPause {
+		return // The other shards' claims that were answered before.
+	}
+	now := time.Now()
+	l.lostAt.Store(&now)
+	lost, err := l.config.Registry.Repair(ctx)
+	gone := errors.Is(err, store.ErrNoLayout)
+	if gone {
+		err = l.makeAgain(ctx)
+	}
+	switch {
+	case err == nil:
+		l.failing, l.repairedAt = false, time.Now()
+		l.notice() // It tells what was lost, see births.
+	case !l.failing && (gone || len(lost) > 0) && ctx.Err() == nil:
+		l.failing = true
+		l.config.Logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
+			"event", "layout_lost", "shards", len(lost), "which", joined(lost), "err", err)
+	}
+}
+
+// makeAgain makes a layout that is not there any more. Where shards still know
+// it, it is the one of before, under another epoch if any was lost; else another
+// one, which [layouts.use] tells of.
+func (l *layouts) makeAgain(ctx context.Context) error {
+	old, want := l.inUse.Load(), l.config.Want
+	want.Shards = old.Shards
+	layout, err := l.config.Registry.Ensure(ctx, want)
+	if err == nil && layout.SameLife(old) {
+		l.config.Logger.Error("redis has lost the layout, which is restored from the shards",
+			"event", "layout_lost", "epoch", layout.Epoch)
+		l.losses.add(store.Loss{ID: "layout:" + layout.Epoch, Kind: store.LostLayout})
+	}
+	return err
+}
+
+// births notices that Redis has lost shards, whoever has made them again: they
+// were born since. That changes the layout's epoch, so only then they are read.
+// Its methods are called from the member's turns.
+type births struct {
+	config *Config
+	lost   func(shards int, loss store.Loss)
+
+	layout *store.Layout // of known
+	known  []time.Time
+	epoch  string // that all were read with
+}
+
+// look tells of the shards that were lost since the last look.
+func (b *births) look(ctx context.Context, layout *store.Layout) {
+	if layout.Epoch == b.epoch {
+		return
+	}
+	if b.layout != nil && !b.layout.SameLife(layout) {
+		b.known = nil // All was lost, which was told.
+	}
+	born, err := b.config.Registry.Born(ctx, layout)
+	if b.layout = layout; err == nil {
+		b.epoch = layout.Epoch
+	}
+	if lost := b.learn(born); len(lost) > 0 {
+		b.tell(lost)
+	}
+}
+
+// learn returns which shards were born again. Those that a change has added were
+// not, and of one that does not answer, or is missing yet, nothing is learnt.
+func (b *births) learn(born []time.Time) (lost []int) {
+	b.known = b.known[:min(len(b.known), len(born))]
+	for shard, at := range born {
+		switch {
+		case shard == len(b.known):
+			b.known = append(b.known, at)
+		case !at.IsZero() && !at.Equal(b.known[shard]):
+			b.known[shard] = at
+			lost = append(lost, shard)
+		}
+	}
+	return lost
+}
+
+func (b *births) tell(lost []int) {
+	b.config.Logger.Error("redis has lost shards, and the messages in them; they are made again, empty",
+		"event", "layout_lost", "shards", len(lost), "which", joined(lost))
+	b.lost(len(lost), store.Loss{ID: "shards:" + b.layout.Epoch, Kind: store.LostShards, Shards: lost})
+}
+
+// losses are what this instance has noticed and Redis does not know yet: whoever looks at
+// the queue later must not take it for one that was always empty. Where this instance dies
+// first, another one has noticed the same; where all do, only the log has it.
+type losses struct {
+	mu      sync.Mutex
+	pending []store.Loss
+}
+
+func (l *losses) add(loss store.Loss) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if loss.At = time.Now(); len(l.pending) < layout.MostLosses { // Redis keeps no more either.
+		l.pending = append(l.pending, loss)
+	}
+}
+
+// record writes down what is pending, as far as it goes; the rest the next time.
+func (l *losses) record(ctx context.Context, config *Config) {
+	l.mu.Lock()
+	pending := slices.Clone(l.pending)
+	l.mu.Unlock()
+	done := 0
+	for _, loss := range pending {
+		loss.Instance = message.InstanceName(config.Instance)
+		if config.Registry.RecordLoss(ctx, loss) != nil {
+			break
+		}
+		done++
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending = slices.Delete(l.pending, 0, done)
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -140,7 +143,7 @@ func New(config Config) *Member {
 	m.namesakes = namesakes{self: config.Instance}
 	m.share = share{config: m.config, name: message.InstanceName(config.Instance)}
 	m.layouts = &layouts{config: m.config, notice: m.notice}
-	m.layouts.births = births{config: m.config, lost: m.layouts.losses.add}
+	m.layouts.births = births{config: m.config, lost: m.layouts.lost}
 	m.pauses = pauses{config: m.config}
 	m.upkeep = &upkeep{config: m.config, layouts: m.layouts}
 	return m
@@ -312,4 +315,66 @@ var ErrNameTaken = errors.New("the instance name is used by another running brid
 func taken(mine, other string) error {
 	return fmt.Errorf("instance %q: %w (boot %s, this one is boot %s): give each bridge its own name, or leave `instance` empty",
 		message.InstanceName(mine), ErrNameTaken, boot(other), boot(mine))
+}
+
+// pauses follows what operators have paused.
+type pauses struct {
+	config *Config
+
+	topics map[string]time.Time // nil before the first time
+}
+
+// hear takes what a heartbeat has brought, before any shard is assigned: so an
+// instance that comes claims nothing that is paused.
+func (p *pauses) hear(topics map[string]time.Time, poller Poller) {
+	if p.topics != nil && maps.EqualFunc(topics, p.topics, time.Time.Equal) {
+		return
+	}
+	before := p.topics
+	p.topics = topics
+	poller.Pause(topics)
+	p.config.Observer.Paused(p.config.Queue, topics)
+	paused, resumed := without(named(topics), named(before)), without(named(before), named(topics))
+	if len(paused)+len(resumed) > 0 {
+		p.config.Logger.Info("pauses changed", "event", "pause", "paused", joined(paused), "resumed", joined(resumed))
+	}
+}
+
+// named are the topics for the log, sorted.
+func named(topics map[string]time.Time) []string {
+	names := slices.Sorted(maps.Keys(topics))
+	if len(names) > 0 && names[0] == "" {
+		names[0] = "the whole queue"
+	}
+	return names
+}
+
+// without are those of a that are not in b.
+func without[T comparable](a, b []T) []T {
+	left := []T{}
+	for _, one := range a {
+		if !slices.Contains(b, one) {
+			left = append(left, one)
+		}
+	}
+	return left
+}
+
+// mostListed is how many things one line of the log lists.
+const mostListed = 32
+
+// joined lists things in a line of the log, not too many.
+func joined[T any](list []T) string {
+	var text strings.Builder
+	for i, one := range list {
+		if i == mostListed {
+			fmt.Fprintf(&text, " and %d more", len(list)-i)
+			break
+		}
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprint(&text, one)
+	}
+	return text.String()
 }

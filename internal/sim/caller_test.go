@@ -407,7 +407,7 @@ func (m *model) gotEnd(id *identity, says delay.State) {
 		case delay.Cancelled:
 			return l.removed == "cancel" || l.isLoose
 		case delay.Purged:
-			return l.removed == "purge" || l.removed == "cancel" || l.isLoose
+			return l.removed == "cancel" || l.isLoose
 		case delay.Dropped:
 			return l.mayBeLate
 		}

@@ -304,7 +304,7 @@ func (m *model) settled(reply any) {
 // counts judges what a command has counted.
 func (m *model) counts() {
 	switch m.w.redis.server.ran {
-	case "schedule", "replace", "cancel", "purge", "redrive", "reschedule", "settle":
+	case "schedule", "replace", "cancel", "reschedule", "settle":
 	default:
 		return
 	}

@@ -200,8 +200,6 @@ func (m *model) judgePlace(p *place, before, now facts, isDueSet bool) {
 	case script == "claim" && before.state == inFlight && now.state == inFlight && p.claim != s.token && isDueSet:
 	case script == "reschedule" && isDueSet && now.life != nil:
 		m.moved(p, before, now, by)
-	case script == "redrive" && before.state == dead && now.state == waiting && now.life != nil:
-		m.moved(p, before, now, by)
 	case script == "settle" && before.state == dead, script == "reclaim" && before.state != inFlight && now != before:
 		m.w.fail("I5: a %s changes %s, which is not in flight", script, before.life)
 	}
@@ -329,7 +327,7 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 	switch {
 	case script == "settle":
 		m.did["ended"]++
-	case script == "purge", m.w.redis.server.isPurge:
+	case m.w.redis.server.isPurge:
 		m.did["purged"]++
 	case script == "cancel":
 		m.did["cancelled"]++
@@ -356,7 +354,7 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 		if !m.clockWasSet(at - 2*time.Minute) {
 			m.w.fail("I11: a cancel of %s removes %s, after it was answered", by, l)
 		}
-	case script == "cancel" && m.isOfAJob(l, job.Cancel, job.Purge), script == "purge" && m.isOfAJob(l, job.Purge):
+	case script == "cancel" && m.isOfAJob(l, job.Cancel, job.Purge):
 		l.isFixed = false
 	default:
 		m.w.fail("I4: a %q of %s removed %s, which nobody had asked for", script, by, l)

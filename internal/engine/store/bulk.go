@@ -17,7 +17,8 @@ func NewTokens(n int) []string { return newTokens(n) }
 type BulkChange struct {
 	// To is when they are due from now on; nil cancels them.
 	To *When
-	// OnlyDead leaves all others alone; a cancel of dead letters counts as a purge.
+	// OnlyDead leaves all others alone; a cancel of dead letters counts as a purge, and one that
+	// moves them as a redrive alone: its code is NoBody where there is nothing to be put back.
 	OnlyDead bool
 	// Topic, where not empty, is that of the messages; others are answered OtherTopic.
 	Topic string
@@ -65,7 +66,7 @@ func (c *BulkChange) verb() verb {
 			return append(args, a.token, message.Member(a.id, a.key), a.when.String(), "", "", a.life)
 		}
 	}
-	v.pinned = true // Others' calls have another head, so these may not travel with them.
+	v.alone = true
 	remembered, onlyDead, topics := (Tombstone + c.Remembered).Milliseconds(), scripts.Flag(c.OnlyDead), ""
 	if c.Topic != "" {
 		topics = packTopics([]string{c.Topic})

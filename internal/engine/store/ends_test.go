@@ -21,7 +21,7 @@ var history = layout.History{Count: 10_000, Age: never}
 // endOf is what the history tells of a message that has ended, or lives again.
 func endOf(t testing.TB, q *store.Queue, id string, lives bool) *message.End {
 	t.Helper()
-	found, ok, err := inspect.Locate(t.Context(), q, id, "")
+	found, ok, err := inspect.Get(t.Context(), q, id, "")
 	require.NoError(t, err)
 	require.Equal(t, lives, ok, id)
 	return found.End

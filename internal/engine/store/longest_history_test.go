@@ -9,7 +9,6 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
-	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
@@ -34,12 +33,6 @@ func remembered(before func(*crowd)) func(*crowd) {
 	}
 }
 
-// purge purges the dead letters.
-func (c *crowd) purge() {
-	_, err := inspect.NewAdmin(c.q).Purge(c.Context(), c.members)
-	require.NoError(c, err)
-}
-
 // historyCalls are those that end messages which the queue remembers.
 var historyCalls = []crowdCall{
 	{"settle ack, history", remembered(claimed(message.Verdict{
@@ -54,7 +47,6 @@ var historyCalls = []crowdCall{
 	{"cancel of dead ids, tagged, history", remembered(tagged((*crowd).rowsDead)), func(c *crowd) {
 		c.all(store.DoneMaybePublished, c.q.Producer().CancelThese(c.Context(), c.ids()...))
 	}, true},
-	{"purge, tagged, history", remembered(tagged((*crowd).letters)), (*crowd).purge, true},
 	{"remove, history", remembered((*crowd).rowsTried), func(c *crowd) {
 		n, err := c.q.Rows().Remove(c.Context(), c.ended())
 		require.NoError(c, err)

@@ -113,15 +113,6 @@ func (c *crowd) reclaimStray() {
 	require.NoError(c, err)
 }
 
-// letters are the dead letters of rows, to be redriven or purged.
-func (c *crowd) letters() {
-	c.rowsDead()
-	require.NoError(c, inspect.NewAdmin(c.q).DeadLetters(c.Context(), func(l message.DeadLetter) bool {
-		c.members = append(c.members, l.Member)
-		return true
-	}))
-}
-
 func (c *crowd) inLedger() {
 	claimed(acked)(c)
 	c.settle()
@@ -239,13 +230,7 @@ var shardCalls = []crowdCall{
 		require.NoError(c, err)
 		require.True(c, more)
 	}},
-	{name: "redrive", before: (*crowd).letters, call: func(c *crowd) {
-		_, err := inspect.NewAdmin(c.q).Redrive(c.Context(), c.members)
-		require.NoError(c, err)
-	}},
-	{name: "purge", before: (*crowd).letters, call: (*crowd).purge},
 	{name: "settle ack, tagged", before: tagged(claimed(acked)), call: (*crowd).settle},
-	{name: "purge, tagged", before: tagged((*crowd).letters), call: (*crowd).purge},
 	{name: "tagged", before: tagged((*crowd).tried), call: func(c *crowd) {
 		page, err := inspect.NewAdmin(c.q).List(c.Context(), inspect.ListRequest{Filter: inspect.Filter{Tag: c.tags[0]}, Limit: inspect.MaxList})
 		require.NoError(c, err)

@@ -158,8 +158,6 @@ func BenchmarkLongestScript(b *testing.B) {
 // mostMessages is how many messages, slots or entries a script handles at the most.
 func mostMessages(script string) int {
 	switch script {
-	case "redrive", "purge":
-		return inspect.MaxDead
 	case "members":
 		return inspect.MaxNames
 	default:

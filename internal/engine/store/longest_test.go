@@ -28,9 +28,8 @@ type crowd struct {
 	topic  string
 	due    store.When
 
-	// What is to be settled, redriven or purged, and forgotten.
+	// What is to be settled, and forgotten.
 	settlement message.Settlement
-	members    []string
 	rowsTold   []store.SettledRow
 }
 

@@ -378,14 +378,12 @@ func (o *oracle) reclaim(token string) {
 	}
 }
 
-func (o *oracle) redrive(member string, nowMs int64) store.Code {
-	e := o.entries[member]
-	if e == nil || e.where != store.Dead {
+func (o *oracle) redrive(member string, dueMs int64) store.Code {
+	if e := o.entries[member]; e == nil || e.where != store.Dead {
 		return store.NotFound
 	}
-	e.where, e.attempts, e.reason = store.Waiting, redriven(e.attempts), ""
-	e.moveTo(nowMs)
-	o.counters["redriven"]++
+	o.reschedule(member, dueMs)
+	o.counters["rescheduled"]-- // It counts as redriven alone.
 	return store.Done
 }
 

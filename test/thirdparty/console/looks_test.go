@@ -212,8 +212,8 @@ func (w *world) busy() {
 	}
 	w.schedule(delay.Message{ID: "invoice-7", Topic: "missing-" + w.topic}, 0)
 	require.Eventually(w.t, func() bool {
-		located, ok, err := inspect.Locate(w.t.Context(), w.queue, "invoice-7", "")
-		return err == nil && ok && located.Parked != nil
+		found, ok, err := inspect.Get(w.t.Context(), w.queue, "invoice-7", "")
+		return err == nil && ok && found.Parked != nil
 	}, patience, 10*time.Millisecond)
 	w.died("order-17/timeout", "order-18/timeout")
 	_, err := inspect.NewAdmin(w.queue).Pause(w.t.Context(), w.topic+".mail", "ann")

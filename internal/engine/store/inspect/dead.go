@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -10,7 +12,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
-	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
 // deadPage is how many dead letters one read takes; they may be large.
@@ -66,96 +67,115 @@ func (a *Admin) deadPage(ctx context.Context, k keys.Shard, start int64) ([]mess
 	return letters, nil
 }
 
-// MaxDead is how many dead letters one script handles at the most.
-const MaxDead = 100
-
 // Redrive puts dead letters back, due now, with their attempts forgotten. Its
 // codes are Done, NotFound and NoBody; one code a member, by index.
 func (a *Admin) Redrive(ctx context.Context, members []string) ([]store.Code, error) {
-	return a.eachDead(ctx, members, func(l *store.Layout, k keys.Shard, ids []any) (*redis.Cmd, error) {
-		return a.queue.Run(ctx, scripts.Redrive, []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Wake},
-			append([]any{l.Epoch, store.MaxBatchBytes}, ids...)...)
-	})
+	return a.changeDead(ctx, store.BulkChange{To: &store.When{Relative: true}}, members)
 }
 
 // Purge deletes dead letters for good. Its codes are Done and NotFound; one
 // code a member, by index.
 func (a *Admin) Purge(ctx context.Context, members []string) ([]store.Code, error) {
-	return a.eachDead(ctx, members, func(l *store.Layout, k keys.Shard, ids []any) (*redis.Cmd, error) {
-		keys, history := l.WithHistory(k, []string{k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Settled, k.Tags})
-		return a.queue.Run(ctx, scripts.Purge, keys, append([]any{l.Epoch, store.MaxBatchBytes, store.Tombstone.Milliseconds(), history}, ids...)...)
+	return a.changeDead(ctx, store.BulkChange{}, members)
+}
+
+// changeDead is one of the changes that jobs make, for members that the operator names. That a
+// copy may be out is told by the dead letter itself, so the code is Done there, too. The error is
+// that of a member; NotLooked is the code of each that has one.
+func (a *Admin) changeDead(ctx context.Context, change store.BulkChange, members []string) (codes []store.Code, err error) {
+	change.OnlyDead = true
+	items := make([]store.BulkItem, len(members))
+	for i, token := range store.NewTokens(len(members)) {
+		items[i] = store.BulkItem{Member: members[i], Token: token}
+	}
+	for _, answer := range a.queue.ChangeMany(ctx, change, items) {
+		if answer.Code == store.DoneMaybePublished {
+			answer.Code = store.Done
+		}
+		codes, err = append(codes, answer.Code), cmp.Or(err, answer.Err)
+	}
+	return codes, err
+}
+
+// trimStep is about how many dead letters one step of [Admin.TrimDead] looks at, trimShard how many
+// of a shard at the most.
+const (
+	trimStep  = 1000
+	trimShard = 100
+)
+
+// DeadLimits say which dead letters may stay. 0 is no limit.
+type DeadLimits struct {
+	// Keep is how long after its death one stays, Max how many there may be.
+	Keep time.Duration
+	Max  int
+}
+
+// TrimDead purges dead letters beyond the limits, the oldest of all shards first. A call
+// does a bounded part; more says that another one is needed.
+func (a *Admin) TrimDead(ctx context.Context, limits DeadLimits) (purged int, more bool, err error) {
+	heads, err := store.Repeat(ctx, a.queue, func(l *store.Layout) (deadHeads, error) { return a.deadHeads(ctx, l.Keys()[:l.InUse()]) })
+	if err != nil {
+		return 0, false, fmt.Errorf("look at dead letters: %w", err)
+	}
+	beyond := heads.beyond(limits, a.queue.Now())
+	if len(beyond) == 0 {
+		return 0, false, nil
+	}
+	codes, err := a.Purge(ctx, beyond)
+	for _, code := range codes {
+		if code == store.Done {
+			purged++
+		}
+	}
+	return purged, err == nil, err
+}
+
+// deadHeads are the oldest dead letters of each shard.
+type deadHeads struct {
+	oldest []redis.Z
+	total  int
+	// complete is until when all that died is among them.
+	complete float64
+}
+
+func (a *Admin) deadHeads(ctx context.Context, shards []keys.Shard) (heads deadHeads, err error) {
+	most := min(max(1, trimStep/len(shards)), trimShard)
+	type head struct {
+		count  *redis.IntCmd
+		oldest *redis.ZSliceCmd
+	}
+	asked, err := ask(ctx, a.queue, shards, func(pipe redis.Pipeliner, k keys.Shard) head {
+		return head{pipe.ZCard(ctx, k.Dead), pipe.ZRangeWithScores(ctx, k.Dead, 0, int64(most-1))}
 	})
-}
-
-// eachDead runs an operator's verb for all members, in batches of one shard.
-// Where a reply is lost and the batch is run again, what the first run did is
-// answered with NotFound.
-func (a *Admin) eachDead(
-	ctx context.Context, members []string, run func(*store.Layout, keys.Shard, []any) (*redis.Cmd, error),
-) ([]store.Code, error) {
-	codes := make([]store.Code, len(members))
-	pending := make([]int, len(members))
-	for i := range members {
-		pending[i] = i
+	if err != nil {
+		return deadHeads{}, err
 	}
-	var current *store.Layout
-	stage := make([]int, len(members)) // which of its homes each member asks next
-	for len(pending) > 0 {
-		err := a.queue.Repeat(ctx, func(layout *store.Layout) error {
-			if layout != current {
-				current = layout
-				clear(stage)
-			}
-			batch := deadBatchOf(layout, members, pending, stage)
-			cmd, err := run(layout, layout.Keys()[batch.shard], batch.ids)
-			if err != nil {
-				return err
-			}
-			r := scripts.NewReply(cmd)
-			if err := layout.Accepted(r, batch.shard); err != nil {
-				return err
-			}
-			rest := batch.rest
-			for n, i := range batch.at {
-				codes[i] = store.Code(r.Int(2 + n))
-				if codes[i] == store.NotFound && !batch.last[n] {
-					codes[i] = store.NotLooked
-					stage[i]++
-				}
-				if codes[i] == store.NotLooked {
-					rest = append(rest, i)
-				}
-			}
-			pending = rest
-			return r.Err
-		})
-		if err != nil {
-			return codes, err
+	for _, of := range asked {
+		list := of.oldest.Val()
+		heads.total += int(of.count.Val())
+		heads.oldest = append(heads.oldest, list...)
+		if last := len(list) - 1; len(list) == most && (heads.complete == 0 || list[last].Score < heads.complete) {
+			heads.complete = list[last].Score
 		}
 	}
-	return codes, nil
+	slices.SortFunc(heads.oldest, func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) })
+	return heads, nil
 }
 
-// deadVisit is what one run of an operator's verb asks one shard.
-type deadVisit struct {
-	shard int
-	ids   []any
-	at    []int  // their places in the list of members
-	last  []bool // no other home is left
-	rest  []int  // those of other shards, or too many
-}
-
-func deadBatchOf(layout *store.Layout, members []string, pending, stage []int) deadVisit {
-	var v deadVisit
-	for _, i := range pending {
-		homes := layout.Homes(message.SplitMember(members[i]))
-		home := homes[stage[i]]
-		if len(v.ids) == MaxDead || len(v.ids) > 0 && home != v.shard {
-			v.rest = append(v.rest, i)
-			continue
-		}
-		v.shard, v.ids, v.at = home, append(v.ids, members[i]), append(v.at, i)
-		v.last = append(v.last, stage[i] == len(homes)-1)
+// beyond are the members that have to go, of those that are known to be the oldest.
+func (h *deadHeads) beyond(limits DeadLimits, now time.Time) (members []string) {
+	tooMany := 0
+	if limits.Max > 0 {
+		tooMany = h.total - limits.Max
 	}
-	return v
+	for i, letter := range h.oldest {
+		isOld := limits.Keep > 0 && now.Sub(time.UnixMilli(int64(letter.Score))) > limits.Keep
+		if !isOld && i >= tooMany || h.complete > 0 && letter.Score > h.complete {
+			break
+		}
+		member, _ := letter.Member.(string)
+		members = append(members, member)
+	}
+	return members
 }

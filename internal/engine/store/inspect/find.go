@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
 // scanPage is how many entries one step of a scan looks at.
@@ -72,3 +74,100 @@ func findIn(ctx context.Context, queue *store.Queue, key, id string, found map[s
 }
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// mostShardsByID bounds the pages of a look, which travel together.
+const mostShardsByID = 256
+
+// PagesByID is how many pages [FindUnderKeys] reads: two a shard.
+func PagesByID(l *store.Layout) int { return 2 * min(l.InUse(), mostShardsByID) }
+
+// FindUnderKeys fills in the Keys under which messages of these ids are there, one an id. An
+// id does not tell its shard, which its Key decides, and no index has it: so it reads, once,
+// a page of what waits and one of the dead letters of each shard, of 256 shards at the most:
+// those that are due next. What is in flight it does not see. It returns how many messages
+// it has read, and whether those were all.
+func FindUnderKeys(ctx context.Context, queue *store.Queue, byID map[string]string, page int) (looked int, whole bool, err error) {
+	layout, err := queue.Layout(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	shards, asked := layout.Keys()[:layout.InUse()], PagesByID(layout)/2
+	first := rand.IntN(len(shards)) //nolint:gosec // It spreads looks, no more.
+	spread := slices.Concat(shards[first:], shards[:first])[:asked]
+	type heads [2]*redis.StringSliceCmd
+	pages, err := ask(ctx, queue, spread, func(pipe redis.Pipeliner, k keys.Shard) heads {
+		return heads{pipe.ZRange(ctx, k.Due, 0, int64(page)-1), pipe.ZRange(ctx, k.Dead, 0, int64(page)-1)}
+	})
+	if err != nil {
+		return 0, false, fmt.Errorf("look for ids under keys: %w", err)
+	}
+	whole = asked == len(shards)
+	for _, both := range pages {
+		for _, cmd := range both {
+			looked, whole = looked+len(cmd.Val()), whole && len(cmd.Val()) < page
+			for _, member := range cmd.Val() {
+				id, key := message.SplitMember(member)
+				if _, isAsked := byID[id]; isAsked && key != "" {
+					byID[id] = key
+				}
+			}
+		}
+	}
+	return looked, whole, nil
+}
+
+const (
+	// topicsOfShard is how many messages of a shard [Admin.Topics] looks at, and
+	// topicsBytes how many bytes of all shards, about: bodies come with them.
+	topicsOfShard = 16
+	topicsBytes   = 16 << 20
+)
+
+// Topics are the topics of some of what waits, those first that are due first in
+// their shards. It writes nothing, and mends nothing that it meets. Its error is
+// [ErrNoLayout] where nobody has made the queue yet.
+func (a *Admin) Topics(ctx context.Context) ([]string, error) {
+	layout, err := a.queue.LoadLayout(ctx)
+	if err != nil {
+		return nil, err
+	}
+	topics, bytes := map[string]bool{}, 0
+	rdb := a.queue.Redis(ctx)
+	for _, k := range layout.Keys()[:layout.InUse()] {
+		members, err := rdb.ZRange(ctx, k.Due, 0, topicsOfShard-1).Result()
+		if err != nil {
+			return nil, fmt.Errorf("look what waits: %w", err)
+		}
+		for chunk := range slices.Chunk(members, store.BodiesAtOnce) {
+			if bytes > topicsBytes {
+				break
+			}
+			n, err := addTopics(ctx, rdb, k.Msg, chunk, topics)
+			if err != nil {
+				return nil, err
+			}
+			bytes += n
+		}
+	}
+	return slices.Sorted(maps.Keys(topics)), nil
+}
+
+// addTopics reads messages and adds their topics. It returns how many bytes they had.
+func addTopics(ctx context.Context, rdb redis.UniversalClient, key string, members []string, topics map[string]bool) (bytes int, err error) {
+	stored, err := rdb.HMGet(ctx, key, members...).Result()
+	if err != nil {
+		return 0, fmt.Errorf("look at what waits: %w", err)
+	}
+	for _, value := range stored {
+		text, ok := value.(string)
+		if !ok {
+			continue // It has left.
+		}
+		bytes += len(text)
+		var m message.Message
+		if m.Decode(text) == nil {
+			topics[m.Topic] = true
+		}
+	}
+	return bytes, nil
+}

@@ -71,11 +71,11 @@ func TestForecastParked(t *testing.T) {
 	assert.EqualValues(t, 1, f.Parked)
 	assert.Zero(t, f.Later)
 
-	found, ok, err := inspect.Locate(t.Context(), q, "a", "")
+	found, ok, err := inspect.Get(t.Context(), q, "a", "")
 	require.NoError(t, err)
 	require.True(t, ok)
 	assert.Equal(t, &message.ParkedRoute{Slot: 7, Route: "topic", Reason: "no leader", Since: time.UnixMilli(1_700_000_000_000)}, found.Parked)
-	found, _, err = inspect.Locate(t.Context(), q, "b", "")
+	found, _, err = inspect.Get(t.Context(), q, "b", "")
 	require.NoError(t, err)
 	assert.Nil(t, found.Parked)
 }

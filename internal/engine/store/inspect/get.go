@@ -23,29 +23,18 @@ type Found struct {
 	DiedAt time.Time
 	// MaybePublished is set where a copy may be at the broker already.
 	MaybePublished bool
+	// Parked is the route that it is parked for; nil where it is not parked, and in a listing.
+	Parked *message.ParkedRoute
+	// End is what became of the message, where none is found, else of an earlier one of
+	// that identity; nil where the queue's history tells of none, and in a listing.
+	End *message.End
 	// Err is set where the stored message cannot be decoded.
 	Err error
 }
 
-// Located is a message, and what keeps it.
-type Located struct {
-	Found Found
-	// Parked is the route that it is parked for; nil where it is not parked.
-	Parked *message.ParkedRoute
-	// End is what became of the message, where none is found, else of an earlier one of
-	// that identity; nil where the queue's history tells of none.
-	End *message.End
-}
-
-// Get finds a message by its identity; ok is false where there is none.
+// Get finds a message by its identity; ok is false where there is none, and found tells then
+// what became of it.
 func Get(ctx context.Context, queue *store.Queue, id, key string) (found Found, ok bool, err error) {
-	located, ok, err := Locate(ctx, queue, id, key)
-	return located.Found, ok, err
-}
-
-// Locate is Get, and tells for which route the message is parked, and what became of
-// one that has ended.
-func Locate(ctx context.Context, queue *store.Queue, id, key string) (found Located, ok bool, err error) {
 	err = queue.Repeat(ctx, func(layout *store.Layout) error {
 		var last *message.End
 		for _, home := range layout.Homes(id, key) {
@@ -65,7 +54,7 @@ func Locate(ctx context.Context, queue *store.Queue, id, key string) (found Loca
 }
 
 // getIn looks into one home of the message.
-func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home int, id, key string) (found Located, ok bool, err error) {
+func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home int, id, key string) (found Found, ok bool, err error) {
 	k := layout.Keys()[home]
 	names, _ := layout.WithHistory(k, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes})
 	r, err := askShard(ctx, queue, layout, home, scripts.Get, names, message.Member(id, key))
@@ -79,11 +68,11 @@ func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home i
 	return found, ok, r.Err
 }
 
-func parseFound(queue string, r *scripts.Reply, code store.Code, id, key string) Located {
+func parseFound(queue string, r *scripts.Reply, code store.Code, id, key string) Found {
 	if code == store.Dead {
-		return Located{Found: deadFound(queue, id, key, r.Text(5), r.Int(3))}
+		return deadFound(queue, id, key, r.Text(5), r.Int(3))
 	}
-	found := Located{Found: livingFound(queue, code, id, key, r.Text(4), r.Text(5), r.Int(3))}
+	found := livingFound(queue, code, id, key, r.Text(4), r.Text(5), r.Int(3))
 	if slot, _ := message.SplitScore(r.Int(3)); code == store.Waiting && slot > 0 {
 		found.Parked = &message.ParkedRoute{Slot: slot}
 		found.Parked.Since, found.Parked.Route, found.Parked.Reason = scripts.CutRoute(r.Text(6))

@@ -1,14 +1,21 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/pause"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -95,4 +102,169 @@ func (a *Admin) Stats(ctx context.Context, shard int) (ShardStats, error) {
 		}
 	}
 	return stats, err
+}
+
+// QueueCounters are what the scripts count for the whole queue.
+type QueueCounters struct {
+	// Life tells the queue from one that is made anew after a wipe: that one
+	// counts from 0.
+	Life string
+	// Retired are the counters of shards that were dropped, by name.
+	Retired map[string]int64
+	// Shards are those of the shards in use, by name; nil where one has not
+	// answered, or has no meta: it was dropped meanwhile, or Redis has lost it.
+	Shards []map[string]int64
+}
+
+// Counters reads the named counters of every shard: a pipeline a node. An error
+// says that some shards have not answered; the others are told all the same. It
+// is [ErrNoLayout] where there is no queue.
+func (a *Admin) Counters(ctx context.Context, names []string) (QueueCounters, error) {
+	layout, err := a.queue.LoadLayout(ctx) // The shards are read later: what it retires, they may lack, but not the other way round.
+	if err != nil {
+		return QueueCounters{}, err
+	}
+	counters := QueueCounters{Life: layout.Life(), Retired: layout.Retired, Shards: make([]map[string]int64, layout.InUse())}
+	fields := append([]string{"epoch"}, names...)
+	metas, err := ask(ctx, a.queue, layout.Keys()[:layout.InUse()], func(pipe redis.Pipeliner, k keys.Shard) *redis.SliceCmd {
+		return pipe.HMGet(ctx, k.Meta, fields...)
+	})
+	if err != nil {
+		err = fmt.Errorf("read counters of %s: %w", a.queue.Name(), err)
+	}
+	for i, cmd := range metas {
+		if values := cmd.Val(); cmd.Err() == nil && values[0] != nil {
+			counters.Shards[i] = parseCounters(names, values[1:])
+		}
+	}
+	return counters, err
+}
+
+func parseCounters(names []string, values []any) map[string]int64 {
+	counters := make(map[string]int64, len(names))
+	for i, name := range names {
+		text, _ := values[i].(string)
+		counters[name], _ = strconv.ParseInt(text, 10, 64) // 0 where it was never counted
+	}
+	return counters
+}
+
+// statsAtOnce is how many shards are asked at a time.
+const statsAtOnce = 8
+
+// QueueStats is what a queue holds, shard by shard.
+type QueueStats struct {
+	Layout *store.Layout
+	Shards []ShardStats
+	// Paused is which topics are paused; the empty one is the whole queue.
+	Paused map[string]pause.Pause
+	// Losses are those that nobody has acknowledged.
+	Losses []store.Loss
+}
+
+// StatsOfAll counts what all shards hold that are polled, also those of earlier layouts.
+// Its error is [ErrNoLayout] where there is no queue.
+func (a *Admin) StatsOfAll(ctx context.Context) (stats QueueStats, err error) {
+	if stats.Layout, err = a.queue.AwaitLayout(ctx); err != nil {
+		return QueueStats{}, err
+	}
+	stats.Shards = make([]ShardStats, stats.Layout.Polled())
+	group, asking := errgroup.WithContext(ctx)
+	group.SetLimit(statsAtOnce)
+	for i := range stats.Shards {
+		group.Go(func() (err error) {
+			stats.Shards[i], err = a.Stats(asking, i)
+			return err
+		})
+	}
+	err = group.Wait()
+	if err == nil {
+		stats.Paused, err = a.Paused(ctx)
+	}
+	if err == nil {
+		stats.Losses, err = a.Losses(ctx)
+	}
+	if err != nil {
+		return QueueStats{}, store.Unavailable(err)
+	}
+	return stats, nil
+}
+
+// SampleSizes estimates how large the messages are that wait. It measures some of them.
+func (a *Admin) SampleSizes(ctx context.Context, stats *QueueStats) (SizeEstimate, error) {
+	waiting := make([]int64, len(stats.Shards))
+	for i := range waiting {
+		waiting[i] = stats.Shards[i].Waiting
+	}
+	return a.sampleSizes(ctx, stats.Layout.Keys()[:len(waiting)], waiting)
+}
+
+// Sum is all shards together. Its routes are each there once, the one with the most
+// messages first; it has no holder, epoch or ledger.
+func (s *QueueStats) Sum() ShardStats {
+	sum := ShardStats{Counters: map[string]int64{}}
+	for i := range s.Shards {
+		shard := &s.Shards[i]
+		sum.Waiting, sum.Due, sum.Parked = sum.Waiting+shard.Waiting, sum.Due+shard.Due, sum.Parked+shard.Parked
+		sum.InFlight, sum.Claims, sum.Dead = sum.InFlight+shard.InFlight, sum.Claims+shard.Claims, sum.Dead+shard.Dead
+		sum.OldestDueAge = max(sum.OldestDueAge, shard.OldestDueAge)
+		sum.NextDue, sum.OldestParked = earlier(sum.NextDue, shard.NextDue), earlier(sum.OldestParked, shard.OldestParked)
+		for name, n := range shard.Counters {
+			sum.Counters[name] += n
+		}
+	}
+	sum.Routes = s.routes()
+	return sum
+}
+
+// MadeAt is since when the queue has what it has, or the first of its shards: before, there
+// was none, or Redis has lost it. It is zero where that is not known.
+func (s *QueueStats) MadeAt() (at time.Time) {
+	for i := range s.Shards {
+		at = earlier(at, s.Shards[i].Born)
+	}
+	return at
+}
+
+// Held is how many shards an instance polls.
+func (s *QueueStats) Held() (held int) {
+	for i := range s.Shards {
+		if s.Shards[i].Holder != "" {
+			held++
+		}
+	}
+	return held
+}
+
+func (s *QueueStats) routes() []message.ParkedRoute {
+	byName := map[string]*message.ParkedRoute{}
+	for i := range s.Shards {
+		for _, p := range s.Shards[i].Routes {
+			sum := byName[p.Route]
+			if sum == nil {
+				byName[p.Route] = &p
+				continue
+			}
+			sum.Messages, sum.Oldest = sum.Messages+p.Messages, earlier(sum.Oldest, p.Oldest)
+			if p.Since.Before(sum.Since) {
+				sum.Since, sum.Reason = p.Since, p.Reason
+			}
+		}
+	}
+	routes := make([]message.ParkedRoute, 0, len(byName))
+	for _, p := range byName {
+		routes = append(routes, *p)
+	}
+	slices.SortFunc(routes, func(a, b message.ParkedRoute) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Route, b.Route))
+	})
+	return routes
+}
+
+// earlier is the first of two times; a zero one is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

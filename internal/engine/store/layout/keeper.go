@@ -4,6 +4,12 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
 const (
@@ -112,6 +118,159 @@ func (k *Keeper) drain(ctx context.Context, layout *Layout, fences []fence) erro
 	}
 	if nowMs, _ := g.clock.NowMs(); all && nowMs-youngest > k.after.Milliseconds() {
 		return g.forget(ctx, layout)
+	}
+	return nil
+}
+
+// look is how far one shard was looked through for messages that have another
+// home. It reads the dead letters, the messages and the dead letters again: one
+// that moves meanwhile is seen, or counted among those that came back. The
+// ledger comes last: then no entry of another home can be added to it. What the
+// shard remembers of messages without a row is waited for before all that.
+type look struct {
+	shard   int
+	witness string // a stranger that was there: it need not be looked for again
+	phase   int
+	cursor  string
+	count   int // how many ids the next page has
+	back    string
+	ledger  uint64 // the cursor in the ledger
+	untilMs int64  // see remembers; 0: not known yet
+}
+
+// phaseLedger is the phase in which the ledger is read.
+const phaseLedger = 3
+
+// scanPage is how many entries one page has at the most.
+const scanPage = 1000
+
+// longMemory is longer than a shard remembers what has ended, but for messages
+// without a row, whose compensations may come again.
+const longMemory = 2 * time.Minute
+
+// pageBytes is how much one page of ids may make Redis read, bodies included.
+const pageBytes = 256 << 10
+
+// on looks further, at most as many pages as are left.
+func (l *look) on(ctx context.Context, g *Registry, layout *Layout, pages *int) error {
+	k := layout.keys[l.shard]
+	if waits, err := l.remembers(ctx, g, k); waits || err != nil {
+		return err
+	}
+	if l.witness != "" {
+		*pages--
+		there, err := g.isThere(ctx, k, l.witness)
+		if there || err != nil {
+			return err
+		}
+		l.again()
+	}
+	for *pages > 0 {
+		*pages--
+		if l.phase == 0 && l.cursor == "" {
+			fences, err := g.fences(ctx, layout.keys, l.shard, l.shard+1)
+			if err != nil {
+				return err
+			}
+			l.back, l.cursor, l.count = fences[0].back, "0", 1
+		}
+		if err := l.page(ctx, g, layout); err != nil || l.witness != "" {
+			return err
+		}
+		if l.phase == phaseLedger && l.cursor == "" {
+			return nil // A row of another home has not been told yet.
+		}
+		if l.phase > phaseLedger {
+			_, err := g.conn.Run(ctx, scripts.Drained, []string{k.Meta}, layout.Epoch, l.back)
+			l.again()
+			return err
+		}
+	}
+	return nil
+}
+
+// again begins anew.
+func (l *look) again() { *l = look{shard: l.shard, untilMs: l.untilMs} }
+
+// remembers reports whether the shard must be kept for what it remembers. Only
+// what was there at the first look can have another home: what comes since is
+// created where the layout puts it.
+func (l *look) remembers(ctx context.Context, g *Registry, k keys.Shard) (bool, error) {
+	nowMs, _ := g.clock.NowMs()
+	if l.untilMs == 0 {
+		last, err := g.conn.Client(ctx).ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: k.GoneTTL, Start: 0, Stop: 0, Rev: true}).Result()
+		if err != nil {
+			return false, fmt.Errorf("read tombstones: %w", err)
+		}
+		l.untilMs = nowMs
+		if len(last) > 0 && int64(last[0].Score) > nowMs+longMemory.Milliseconds() {
+			l.untilMs = int64(last[0].Score)
+		}
+	}
+	return nowMs < l.untilMs, nil
+}
+
+func (l *look) page(ctx context.Context, g *Registry, layout *Layout) error {
+	if l.phase == phaseLedger {
+		return l.ledgerPage(ctx, g, layout)
+	}
+	key, command := layout.keys[l.shard].Dead, "ZSCAN"
+	if l.phase == 1 {
+		key, command = layout.keys[l.shard].Msg, "HSCAN"
+	}
+	cmd, err := g.conn.Run(ctx, scripts.Scan, []string{key}, command, l.cursor, l.count)
+	if err != nil {
+		return err
+	}
+	r := scripts.NewReply(cmd)
+	cursor, bytes, ids := r.Text(0), r.Int(1), r.List(2)
+	for _, id := range ids.Texts() {
+		if l.isStranger(layout, id) {
+			l.witness = id
+			return ids.Err
+		}
+	}
+	l.count = scripts.NextPage(l.count, bytes, pageBytes, scanPage)
+	if l.cursor = cursor; cursor == "0" {
+		l.phase, l.count = l.phase+1, 1
+	}
+	return r.Err
+}
+
+// isThere reports whether the message is in the shard, alive or dead.
+func (g *Registry) isThere(ctx context.Context, k keys.Shard, member string) (bool, error) {
+	var lives, dead *redis.BoolCmd
+	_, err := g.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		lives, dead = pipe.HExists(ctx, k.Msg, member), pipe.HExists(ctx, k.DeadMsg, member)
+		return nil
+	})
+	return err == nil && (lives.Val() || dead.Val()), err
+}
+
+// isStranger reports whether the message would be created in another shard.
+func (l *look) isStranger(layout *Layout, member string) bool {
+	return l.shard >= layout.Shards || layout.Home(message.SplitMember(member)) != l.shard
+}
+
+// ledgerPage looks for entries of the ledger that have another home. It begins
+// again where it has found one.
+func (l *look) ledgerPage(ctx context.Context, g *Registry, layout *Layout) error {
+	if l.cursor == "" {
+		l.cursor = "0"
+	}
+	page, next, err := g.conn.Client(ctx).HScan(ctx, layout.keys[l.shard].Settled, l.ledger, "", scanPage).Result()
+	if err != nil {
+		return fmt.Errorf("read ledger: %w", err)
+	}
+	for i := 0; i+1 < len(page); i += 2 {
+		_, _, _, member := scripts.CutLedger(page[i+1])
+		if l.isStranger(layout, member) {
+			l.cursor, l.ledger = "", 0
+			return nil
+		}
+	}
+	if l.ledger = next; next == 0 {
+		l.phase++
 	}
 	return nil
 }

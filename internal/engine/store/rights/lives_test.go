@@ -46,7 +46,7 @@ var producing = []step{
 	}},
 	{"cancel, and get", func(ctx context.Context, l *life) error {
 		_, _, err := inspect.Get(ctx, l.q, "b", "")
-		_, _, errEnded := inspect.Locate(ctx, l.q, "a", "")
+		_, _, errEnded := inspect.Get(ctx, l.q, "a", "")
 		return errors.Join(err, errEnded, errorOf(l.q.Producer().Cancel(ctx, "a", "", none)))
 	}},
 	{"cancel all of a tag, and of a key", func(ctx context.Context, l *life) error {
@@ -95,7 +95,7 @@ func finishChange(ctx context.Context, l *life) error {
 var viewing = []step{
 	{"get", func(ctx context.Context, l *life) error {
 		for _, id := range []string{"waits", "flying", "dead", "none"} {
-			if _, _, err := inspect.Locate(ctx, l.q, id, ""); err != nil {
+			if _, _, err := inspect.Get(ctx, l.q, id, ""); err != nil {
 				return err
 			}
 		}

@@ -51,7 +51,7 @@ var uses = map[Role]use{
 	},
 	Operator: {
 		scripts: slices.Concat(producing, looking, []*scripts.Script{
-			scripts.Redrive, scripts.Purge, scripts.Pause, scripts.JobStart, scripts.Scan, scripts.Mend,
+			scripts.Pause, scripts.JobStart, scripts.Scan, scripts.Mend,
 			scripts.Rows, scripts.Remove, scripts.Renew, scripts.Forget,
 		}),
 		data: []string{
@@ -65,7 +65,7 @@ var uses = map[Role]use{
 	Bridge: {
 		scripts: slices.Concat(producing, looking, []*scripts.Script{
 			scripts.Claim, scripts.Confirm, scripts.Settle, scripts.Mark, scripts.Reclaim, scripts.HandOver,
-			scripts.Heartbeat, scripts.Leave, scripts.Pause, scripts.Budget, scripts.Purge,
+			scripts.Heartbeat, scripts.Leave, scripts.Pause, scripts.Budget,
 			scripts.Scan, scripts.Drained, scripts.Drop,
 			scripts.Rows, scripts.Remove, scripts.Renew, scripts.Forget, scripts.JobStart, scripts.JobKeep, scripts.OnceBegin, scripts.OnceEnd,
 			scripts.Rate,

@@ -44,7 +44,7 @@ local function cancel(token, id, target, life)
   end
   local stored = redis.call('HGET', KEYS[2], id)
   local waits = redis.call('ZSCORE', KEYS[1], id)
-  local dead = not stored and redis.call('HGET', KEYS[5], id)
+  local dead = not stored and (redis.call('HGET', KEYS[5], id) or redis.call('ZSCORE', KEYS[4], id) and '') -- '': it has lost all.
   local found = stored or waits or dead
   local tries, due, reason
   local theirs = stored -- what is ended, in its stored form
@@ -91,7 +91,7 @@ local function cancel(token, id, target, life)
   if theirs then -- A second run of its schedule must not bring it back.
     tagged = tagged + tags('ZREM', KEYS[10], id, theirs, 31)
     local ended = string.sub(theirs, 15, 30)
-    leave(ended, string.byte(ended) == 126 and how or 'ended')
+    if #ended == 16 then leave(ended, string.byte(ended) == 126 and how or 'ended') end -- Else it was cut short.
     -- Its row learns of it, unless it is the row that asks.
     if ended ~= target and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[9], ended, how .. id) end
   end

@@ -13,7 +13,7 @@ func TestCommands(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, []string{"hscan", "zscan"}, Scan.Commands(), "by the comment")
 	assert.Equal(t, []string{"publish", "spublish", "zrem"}, Leave.Commands(), "either of two")
-	assert.Contains(t, Purge.Commands(), "zcard", "by what several scripts have in front")
+	assert.Contains(t, Cancel.Commands(), "zcard", "by what several scripts have in front")
 }
 
 // TestCommandsAreNamed: a call names its command, or its file lists what it may be.

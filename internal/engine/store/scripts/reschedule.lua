@@ -3,7 +3,7 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 -- ARGV 1 epoch  2 span, see within, and behind it old_ms: tombstones that have expired by then may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
---      (1: only what is dead)  8 topics of the caller, see limit; others are answered 16; then per message: operation token, in force from now on, id, when (due_ms, "+" and a
+--      (1: only what is dead, which counts as redriven alone; 10: it has no body and stays dead)  8 topics of the caller, see limit; others are answered 16; then per message: operation token, in force from now on, id, when (due_ms, "+" and a
 --      delay in ms, or "b" and how far from its own due time), for an outbox row, else '', the token in force from
 --      now on instead, and the token of the row to be rescheduled, and the token that must be in force ('': any);
 --      another message of the id is left alone
@@ -56,6 +56,7 @@ local function reschedule(token, id, when, row, target, life)
   if row and ended and ended ~= target then stored, waits, dead, ended = nil, nil, nil, nil end
   if life ~= '' and ended ~= life or ARGV[7] == '1' and not dead then return 8, 0 end
   if topics and (stored or waits or dead) and not topics[topic_of(stored or '', 31)] then return 16, 0 end
+  if ARGV[7] == '1' and not ended then return 10, 0 end
   if stored and not waits and not dead then return 3, 0 end
   if not ended then
     local own = row and fate(row, 8)
@@ -112,6 +113,6 @@ for i = 9, #ARGV, 6 do
   reply[#reply + 1], reply[#reply + 2] = code, due
 end
 if redriven > 0 then redis.call('HINCRBY', KEYS[8], 'redriven', redriven) end
-if moved > 0 then redis.call('HINCRBY', KEYS[8], 'rescheduled', moved) end
+if moved > 0 and ARGV[7] ~= '1' then redis.call('HINCRBY', KEYS[8], 'rescheduled', moved) end
 if earliest and (not head_ms or earliest < head_ms + 0) then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', KEYS[9], string.format('%d', earliest)) end
 return reply

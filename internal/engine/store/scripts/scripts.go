@@ -12,6 +12,9 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1
 	"embed"
 	"encoding/hex"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -43,8 +46,6 @@ var (
 	Heartbeat  = load("heartbeat")
 	Leave      = load("leave")
 	Pause      = load("pause")
-	Redrive    = load("redrive")
-	Purge      = load("purge", topic, ends, tags)
 	Forget     = load("forget")
 	Stats      = load("stats")
 	Layout     = load("layout")
@@ -124,4 +125,35 @@ func (s *Script) Command(ctx context.Context, bySource bool, keys []string, args
 		all = append(all, key)
 	}
 	return NewCommand(ctx, append(all, args...)...)
+}
+
+var (
+	// called is the first argument of a call: its command, or one for Redis 7.0 and another
+	// for what came before, or a variable.
+	called = regexp.MustCompile(`redis\.p?call\(([^,)]*)`)
+	// listed are the commands of a call by a variable.
+	listed  = regexp.MustCompile(`(?m)^ *-- CALLS ([A-Z]+(?: or [A-Z]+)*)\.$`)
+	command = regexp.MustCompile(`[A-Z]{3,}`)
+	literal = regexp.MustCompile(`'[A-Z]+'`)
+)
+
+// Commands are what the script may call, in lower case and in their order: by its
+// calls, and, where a variable has the command, by the line of its comment that
+// begins with CALLS.
+func (s *Script) Commands() []string {
+	found := map[string]bool{}
+	add := func(text string) {
+		for _, name := range command.FindAllString(text, -1) {
+			found[strings.ToLower(name)] = true
+		}
+	}
+	for _, call := range called.FindAllStringSubmatch(s.source, -1) {
+		for _, name := range literal.FindAllString(call[1], -1) {
+			add(name)
+		}
+	}
+	for _, line := range listed.FindAllStringSubmatch(s.source, -1) {
+		add(strings.ReplaceAll(line[1], " or ", " "))
+	}
+	return slices.Sorted(maps.Keys(found))
 }

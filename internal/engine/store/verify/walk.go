@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -74,34 +75,32 @@ func (w *walk) unless(key string) look {
 }
 
 // scored are those of the names that a sorted set has.
-func (w *walk) scored(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
-	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+func (w *walk) scored(ctx context.Context, key string, names []string) (map[string]bool, error) {
+	return store.Repeat(ctx, w.queue, func(*store.Layout) (map[string]bool, error) {
 		cmds, err := w.queue.Redis(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, name := range names {
 				pipe.ZScore(ctx, key, name)
 			}
 			return nil
 		})
-		there = map[string]bool{}
+		there := map[string]bool{}
 		for i, cmd := range cmds {
 			there[names[i]] = cmd.Err() == nil
 		}
-		return missing(err)
+		return there, missing(err)
 	})
-	return there, err
 }
 
 // hashed are those of the names that a hash of short values has.
-func (w *walk) hashed(ctx context.Context, key string, names []string) (there map[string]bool, err error) {
-	err = w.queue.Repeat(ctx, func(*store.Layout) error {
+func (w *walk) hashed(ctx context.Context, key string, names []string) (map[string]bool, error) {
+	return store.Repeat(ctx, w.queue, func(*store.Layout) (map[string]bool, error) {
 		values, err := w.queue.Redis(ctx).HMGet(ctx, key, names...).Result()
-		there = map[string]bool{}
+		there := map[string]bool{}
 		for i, value := range values {
 			there[names[i]] = value != nil
 		}
-		return err
+		return there, err
 	})
-	return there, err
 }
 
 // missing is the error of a pipeline, but that something was not there.
@@ -144,15 +143,11 @@ func (w *walk) lookIn(ctx context.Context, members []string, claimed bool) error
 
 func (w *walk) check(ctx context.Context, m *sound.Message) error {
 	suspects := m.Check()
-	if isThere := m.Waits || m.Stored != nil || m.Dead || m.Letter != nil; isThere && !w.isHome(m.Member) {
+	isThere := m.Waits || m.Stored != nil || m.Dead || m.Letter != nil
+	if isThere && !slices.Contains(w.layout.Homes(message.SplitMember(m.Member)), w.shard) { // Nobody looks for it here.
 		suspects = append(suspects, sound.Finding{Kind: sound.WrongHome, Name: m.Member})
 	}
 	return w.judgeAll(ctx, suspects)
-}
-
-// isHome reports whether somebody looks for the message in this shard.
-func (w *walk) isHome(member string) bool {
-	return slices.Contains(w.layout.Homes(message.SplitMember(member)), w.shard)
 }
 
 // read reads what the keys but the claims have of the messages, not at one instant: where
@@ -326,4 +321,54 @@ func (w *walk) tags(ctx context.Context, entries []string) error {
 		}
 	}
 	return nil
+}
+
+// endsAtOnce is how many ends of a history one script removes at the most.
+const endsAtOnce = 500
+
+// history looks at what a shard remembers, also where its queue keeps no history any more.
+func (w *walk) history(ctx context.Context) error {
+	if err := w.trim(ctx); err != nil {
+		return err
+	}
+	ended, ends := w.keys.History()
+	if err := w.scan(ctx, "ZSCAN", ended, w.counted(w.lacking(sound.NoEnd, w.hashed, ends))); err != nil {
+		return err
+	}
+	return w.scan(ctx, "HSCAN", ends, w.counted(w.lacking(sound.UnlistedEnd, w.scored, ended)))
+}
+
+// trim looks for more ends than the queue keeps, and removes the oldest, some at a time.
+func (w *walk) trim(ctx context.Context) error {
+	there, err := w.countEnds(ctx, w.shard)
+	if err != nil {
+		return err
+	}
+	for trimmed := false; ; trimmed = true {
+		layout, err := w.queue.LoadLayout(ctx) // Somebody may have raised the limit meanwhile.
+		if err != nil {
+			return err
+		}
+		most := layout.EndsOfShard()
+		answer, err := w.mend(ctx, sound.Finding{Kind: sound.ManyEnds}, "", most)
+		switch {
+		case err != nil:
+			return err
+		case answer == mendMended:
+			if err := w.step(ctx, endsAtOnce); err != nil {
+				return err
+			}
+			continue
+		case answer == mendSound && !trimmed:
+			return nil
+		}
+		detail := fmt.Sprintf("%d are remembered, %d may be", there, most)
+		return w.breach(sound.Finding{Kind: sound.ManyEnds, Detail: detail}, trimmed)
+	}
+}
+
+// countEnds counts what a shard remembers.
+func (v *verification) countEnds(ctx context.Context, shard int) (int64, error) {
+	ended, _ := v.layout.Keys()[shard].History()
+	return store.Repeat(ctx, v.queue, func(*store.Layout) (int64, error) { return v.queue.Redis(ctx).ZCard(ctx, ended).Result() })
 }

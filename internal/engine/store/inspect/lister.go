@@ -8,6 +8,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -252,4 +254,233 @@ func eachClaimed(ctx context.Context, queue *store.Queue, k keys.Shard, do func(
 		}
 	}
 	return err
+}
+
+// readTagged reads the next messages of a shard that have the tag, in the order of
+// their members: one that moves, or is moved by who lists it, stays in its place.
+func (l *lister) readTagged(ctx context.Context, s *stream, count int) error {
+	k := l.layout.Keys()[s.shard]
+	r, err := askShard(ctx, l.queue, l.layout, s.shard, scripts.Tagged, []string{k.Tags, k.Due, k.Msg, k.Dead, k.Meta},
+		l.request.Tag, s.after.member, count)
+	if err != nil {
+		return err
+	}
+	entries, err := l.placed(ctx, s.shard, r.List(2))
+	if err != nil {
+		return err
+	}
+	s.add(entries, count)
+	return nil
+}
+
+// entriesOf are the places of messages as the scripts tell them.
+func entriesOf(shard int, list *scripts.Reply) (entries []entry, err error) {
+	for i := 0; i+2 < len(list.Values); i += 3 {
+		e := entry{shard: shard, member: list.Text(i), score: list.Int(i + 2)}
+		switch store.Code(list.Int(i + 1)) {
+		case store.Dead:
+			e.state = StateDead
+		case store.InFlight:
+			e.state = StateInFlight
+		default:
+			e.isGone = list.Int(i+1) != int64(store.Waiting) // Its tag's entry, or its other home, was read before it.
+			if e.state = StateScheduled; e.score >= message.ParkedFrom {
+				e.state = StateParked
+			}
+		}
+		entries = append(entries, e)
+	}
+	return entries, list.Err
+}
+
+// mostAsked is how often it is asked where messages are that were in flight, and then in no
+// claim: each time, they have been put back and claimed again between two reads.
+const mostAsked = 5
+
+// scoreInFlight gives messages in flight the scores of their claims. One that was settled
+// meanwhile is looked for again.
+func (l *lister) scoreInFlight(ctx context.Context, shard int, entries []entry) error {
+	flying := func(e entry) bool { return e.state == StateInFlight && e.score == 0 }
+	for range mostAsked {
+		if !slices.ContainsFunc(entries, flying) {
+			return nil
+		}
+		scores := map[string]int64{}
+		err := eachClaimed(ctx, l.queue, l.layout.Keys()[shard], func(score int64, member string) { scores[member] = score })
+		if err != nil {
+			return err
+		}
+		var asked []string
+		for i := range entries {
+			if e := &entries[i]; flying(*e) {
+				if e.score = scores[e.member]; e.score == 0 {
+					asked = append(asked, e.member)
+				}
+			}
+		}
+		if len(asked) == 0 {
+			return nil
+		}
+		r, err := l.places(ctx, shard, asked)
+		if err != nil {
+			return err
+		}
+		again, err := entriesOf(shard, r.List(5))
+		if err != nil {
+			return err
+		}
+		for i := range entries {
+			if at := slices.IndexFunc(again, func(e entry) bool { return e.member == entries[i].member }); at >= 0 {
+				entries[i] = again[at]
+			}
+		}
+	}
+	return nil
+}
+
+// textsAtOnce is how many texts are read together.
+const textsAtOnce = 32 * store.BodiesAtOnce
+
+// look puts those that the filter lets through into the page, until it is full, and
+// returns how many it has looked at.
+func (l *lister) look(ctx context.Context, batch []entry) (looked int, err error) {
+	for looked < len(batch) && len(l.page.Messages) < l.request.Limit {
+		// Few are read beyond the limit.
+		n := min(len(batch)-looked, max(store.BodiesAtOnce, min(textsAtOnce, l.request.Limit-len(l.page.Messages))))
+		texts, err := l.texts(ctx, batch[looked:looked+n])
+		if err != nil {
+			return looked, err
+		}
+		for i, e := range batch[looked : looked+n] {
+			if len(l.page.Messages) == l.request.Limit {
+				return looked + i, nil
+			}
+			if m, ok := l.listed(e, texts[i]); ok {
+				l.page.Messages = append(l.page.Messages, m)
+			} else if texts[i].stored == nil && l.named(e) && !e.isGone {
+				l.moved = append(l.moved, e.member)
+			}
+		}
+		looked += n
+	}
+	return looked, nil
+}
+
+// text is what Redis holds of a message; stored is nil where it is not there any more.
+type text struct{ stored, attempts *string }
+
+// texts reads what the filter cannot leave out by their names.
+func (l *lister) texts(ctx context.Context, batch []entry) ([]text, error) {
+	type source struct {
+		shard int
+		dead  bool
+	}
+	bySource := map[source][]int{}
+	for i, e := range batch {
+		if l.named(e) {
+			from := source{e.shard, e.state == StateDead}
+			bySource[from] = append(bySource[from], i)
+		}
+	}
+	texts := make([]text, len(batch))
+	pipe := l.queue.Redis(ctx).Pipeline()
+	var reads []func()
+	read := func(key string, indexes []int, into func(t *text) **string) {
+		members := make([]string, len(indexes))
+		for n, i := range indexes {
+			members[n] = batch[i].member
+		}
+		cmd := pipe.HMGet(ctx, key, members...)
+		reads = append(reads, func() {
+			for n, value := range cmd.Val() {
+				if s, ok := value.(string); ok {
+					*into(&texts[indexes[n]]) = &s
+				}
+			}
+		})
+	}
+	stored := func(t *text) **string { return &t.stored }
+	for from, indexes := range bySource {
+		k := l.layout.Keys()[from.shard]
+		for len(indexes) > 0 {
+			n := min(store.BodiesAtOnce, len(indexes))
+			if from.dead {
+				read(k.DeadMsg, indexes[:n], stored)
+			} else {
+				read(k.Msg, indexes[:n], stored)
+				read(k.Attempts, indexes[:n], func(t *text) **string { return &t.attempts })
+			}
+			indexes = indexes[n:]
+		}
+	}
+	if len(reads) == 0 {
+		return texts, nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, err
+	}
+	for _, take := range reads {
+		take()
+	}
+	return texts, nil
+}
+
+// named reports whether the filter lets through what is known of the message without its text.
+func (l *lister) named(e entry) bool {
+	id, key := message.SplitMember(e.member)
+	f := &l.request.Filter
+	due, isKnown := e.dueAt()
+	return (f.State == "" || f.State == e.state) && strings.HasPrefix(id, f.IDPrefix) && (f.Key == "" || f.Key == key) &&
+		(!isKnown || f.isDue(due))
+}
+
+// dueAt is when the message is due, if its place tells that.
+func (a entry) dueAt() (due time.Time, isKnown bool) {
+	if a.state != StateScheduled && a.state != StateInFlight {
+		return due, false
+	}
+	_, ms := message.SplitScore(a.score)
+	return time.UnixMilli(ms), true
+}
+
+func (f *Filter) isDue(due time.Time) bool {
+	return (f.From.IsZero() || !due.Before(f.From)) && (f.To.IsZero() || due.Before(f.To))
+}
+
+// listed is the message, if it is still there and the filter lets it through.
+func (l *lister) listed(e entry, t text) (m Listed, ok bool) {
+	if t.stored == nil {
+		return m, false
+	}
+	id, key := message.SplitMember(e.member)
+	m = Listed{State: e.state}
+	if e.state == StateDead {
+		m.Found = deadFound(l.queue.Name(), id, key, *t.stored, e.score)
+	} else {
+		code := store.Waiting
+		if e.state == StateInFlight {
+			code = store.InFlight
+		}
+		attempts := ""
+		if t.attempts != nil {
+			attempts = *t.attempts
+		}
+		m.Found = livingFound(l.queue.Name(), code, id, key, attempts, *t.stored, e.score)
+	}
+	f := &l.request.Filter
+	due, isKnown := e.dueAt()
+	if !isKnown {
+		due = m.Found.DueAt
+	}
+	hasTag := f.Tag == "" || slices.Contains(m.Found.Tags(), f.Tag)
+	return m, f.isDue(due) && hasTag && f.isReason(&m.Found) && (f.Topic == "" || f.Topic == m.Found.Topic)
+}
+
+// isReason reports whether the filter lets through why the message is dead. One that cannot
+// be read says so in place of its reason, so both count.
+func (f *Filter) isReason(m *Found) bool {
+	is := func(reason string) bool {
+		return strings.Contains(reason, f.ReasonContains) && (f.Reason == "" || f.Reason == reason)
+	}
+	return is(m.Reason) || m.Err != nil && is(m.Err.Error())
 }
