@@ -4,25 +4,18 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"os/user"
-	"slices"
 	"strconv"
-	"strings"
-	"time"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// auditTimeout bounds the writing down of a change.
-const auditTimeout = time.Second
-
 // changing connects to the queue and has do change it, as audited tells.
-func (f queueFlags) changing(p *program, made inspect.Change, do func(*session, *inspect.Change) error, options ...delay.Option) error {
-	s, err := f.open(p, options...)
+func (f queueFlags) changing(p *program, made inspect.Change, do func(*session, *inspect.Change) error) error {
+	s, err := f.open(p)
 	if err != nil {
 		return err
 	}
@@ -62,7 +55,7 @@ func answerOf(done string, err error) string {
 func writeDown(p *program, asJSON bool, queue *store.Queue, made *inspect.Change) {
 	made.Who, made.From = operator()
 	made.Via = inspect.ViaCommand
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), auditTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), operate.AuditTimeout)
 	defer cancel()
 	if err := inspect.NewAdmin(queue).Audit(ctx, made); err != nil {
 		warn(p, asJSON, "not_audited", made.What, fmt.Sprintf("%s is not in the audit of queue %s: %v", made.Action, queue.Name(), err))
@@ -80,13 +73,4 @@ func operator() (name, host string) {
 		host = "unknown"
 	}
 	return name, host
-}
-
-// tallied counts answers, as the API does: "created 3, duplicate 1".
-func tallied(counts map[string]int) string {
-	parts := make([]string, 0, len(counts))
-	for _, answer := range slices.Sorted(maps.Keys(counts)) {
-		parts = append(parts, fmt.Sprintf("%s %d", answer, counts[answer]))
-	}
-	return strings.Join(parts, ", ")
 }

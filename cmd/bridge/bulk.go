@@ -1,12 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
@@ -54,7 +52,7 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec job.Spec, due ...due
 	case f.Wait:
 		return s.followJob(id)
 	}
-	found, err := job.New(s.queue).Get(s.ctx, id)
+	found, err := s.Jobs().Get(s.ctx, id)
 	if err != nil {
 		return s.fail("look for the job of", "", err)
 	}
@@ -63,20 +61,10 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec job.Spec, due ...due
 
 // startJob starts a job. That is the change: what the job does is told by the job.
 func (s *session) startJob(spec job.Spec) (id string, err error) {
-	made := inspect.Change{Action: "job " + string(spec.Verb), What: api.FilterText(&spec.Filter)}
-	if spec.DryRun {
-		made.Action += ", count only"
-	}
+	var made inspect.Change
 	err = s.audited(&made, func() (err error) {
-		id, err = job.New(s.queue).Start(s.ctx, spec)
-		switch {
-		case errors.Is(err, job.ErrSpec):
-			return usagef("%v", err)
-		case err != nil:
-			return s.fail("start a job for", "", err)
-		}
-		made.Answer = "job " + id
-		return nil
+		id, made, err = s.StartJob(s.ctx, spec)
+		return s.fail("start a job for", "", err)
 	})
 	return id, err
 }
@@ -87,7 +75,7 @@ func (s *session) followJob(id string) error {
 	said := time.Now()
 	for {
 		s.answered()
-		found, err := job.New(s.queue).Get(s.ctx, id)
+		found, err := s.Jobs().Get(s.ctx, id)
 		switch {
 		case s.program.ctx.Err() != nil:
 			_, err := fmt.Fprintf(s.program.stderr, "bridge: job %s goes on: `bridge jobs show %s` tells how far it is, `bridge jobs stop %s` stops it\n", id, id, id)

@@ -1,14 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 type cancelCommand struct{ changeFlags }
@@ -67,17 +66,13 @@ func (c cancelCommand) Run(p *program) error {
 	if c.Bulk.All {
 		return c.Bulk.start(p, c.queueFlags, job.Spec{Verb: job.Cancel, Filter: c.filter()})
 	}
-	return c.one().operate(p, "cancel", func(s *session, found *inspect.Found, made *inspect.Change) error {
-		ref := delay.Ref{ID: found.ID, Key: found.Key}
-		if err := s.done("cancel", ref.ID, s.client.Cancel(s.ctx, ref)); err != nil {
-			return err
+	return c.one().operate(p, "cancel", func(s *session, m *operate.Located, made *inspect.Change) error {
+		now, err := s.Cancel(s.ctx, delay.Ref{ID: m.Found.ID, Key: m.Found.Key})
+		if err != nil {
+			return s.fail("cancel", m.Found.ID, err)
 		}
-		made.Answer = stateCancelled
-		if s.asJSON {
-			return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateCancelled))
-		}
-		_, err := fmt.Fprintf(s.program.stdout, "cancelled %s\n", ref.ID)
-		return err
+		m.State = inspect.State(now.Status)
+		return s.changed("cancel", m, now, made, "cancelled "+m.Found.ID)
 	})
 }
 
@@ -134,28 +129,24 @@ func (c publishNowCommand) Run(p *program) error {
 
 // reschedule looks for the message and moves it.
 func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
-	return f.operate(p, verb, func(s *session, found *inspect.Found, made *inspect.Change) error {
-		due, ref := to.from(s.queue.Now()), delay.Ref{ID: found.ID, Key: found.Key}
-		if err := s.done(verb, ref.ID, s.client.Reschedule(s.ctx, ref, to.when())); err != nil {
-			return err
+	return f.operate(p, verb, func(s *session, m *operate.Located, made *inspect.Change) error {
+		due, ref := to.from(s.queue.Now()), delay.Ref{ID: m.Found.ID, Key: m.Found.Key}
+		now, err := s.Reschedule(s.ctx, ref, to.when())
+		if err != nil {
+			return s.fail(verb, ref.ID, err)
 		}
-		made.Answer = "rescheduled"
 		// The due time by Redis' clock; if it is gone already, it was due as estimated.
-		if moved, ok, err := inspect.Get(s.ctx, s.queue, ref.ID, ref.Key); err == nil && ok {
-			found = &moved
+		if moved, err := s.Get(s.ctx, ref); err == nil && !moved.HasEnded {
+			m = &moved
 		} else {
-			found.DueAt, found.Code = due, store.Waiting
+			m.Found.DueAt, m.State = due, inspect.StateScheduled
 		}
-		if s.asJSON {
-			return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
-		}
-		_, err := fmt.Fprintf(s.program.stdout, "rescheduled %s: due %s%s\n", ref.ID, formatTime(found.DueAt), relative(found.DueAt, s.queue.Now()))
-		return err
+		return s.changed(verb, m, now, made, fmt.Sprintf("rescheduled %s: due %s%s", ref.ID, formatTime(m.Found.DueAt), relative(m.Found.DueAt, s.queue.Now())))
 	})
 }
 
 // operate looks for the message and then does something to it.
-func (f messageFlags) operate(p *program, verb string, do func(*session, *inspect.Found, *inspect.Change) error) error {
+func (f messageFlags) operate(p *program, verb string, do func(*session, *operate.Located, *inspect.Change) error) error {
 	made := inspect.Change{Action: verb, What: f.ID, Key: deref(f.Key)}
 	return f.changing(p, made, func(s *session, made *inspect.Change) error {
 		found, err := s.find(f.ID, f.Key)
@@ -163,16 +154,22 @@ func (f messageFlags) operate(p *program, verb string, do func(*session, *inspec
 			return s.fail(verb, f.ID, err)
 		}
 		s.answered()
-		made.Key = found.Key
+		made.Key = found.Found.Key
 		return do(s, &found, made)
 	})
 }
 
-// done turns the answer that a copy may be out into a warning: the call was done.
-func (s *session) done(verb, id string, err error) error {
-	if errors.Is(err, delay.ErrMaybePublished) {
-		warn(s.program, s.asJSON, "maybe_published", id, fmt.Sprintf("%s %q: done, but a copy may have been published before", verb, id))
-		return nil
+// changed prints what was done to a message; that a copy may be out is a warning.
+func (s *session) changed(verb string, m *operate.Located, now operate.Changed, made *inspect.Change, text string) (err error) {
+	made.Answer = now.Status
+	if now.MaybePublished {
+		warn(s.program, s.asJSON, "maybe_published", m.Found.ID, fmt.Sprintf("%s %q: done, but a copy may have been published before", verb, m.Found.ID))
 	}
-	return s.fail(verb, id, err)
+	if !s.asJSON {
+		_, err = fmt.Fprintln(s.program.stdout, text)
+		return err
+	}
+	view := m.View()
+	view.MaybePublished = view.MaybePublished || now.MaybePublished
+	return writeJSON(s.program.stdout, changedJSON{view, now.Status})
 }

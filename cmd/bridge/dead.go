@@ -9,6 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 type deadCommands struct {
@@ -65,7 +66,7 @@ func (c deadListCommand) Run(p *program) error {
 	return nil
 }
 
-func (c deadListCommand) view(s *session, letter *message.DeadLetter) messageJSON {
+func (c deadListCommand) view(s *session, letter *message.DeadLetter) operate.Message {
 	view := letterJSON(s.name, letter, string(delay.Dead))
 	if c.Body {
 		view = s.withBody(view, &letter.Message)
@@ -73,13 +74,15 @@ func (c deadListCommand) view(s *session, letter *message.DeadLetter) messageJSO
 	return view
 }
 
-// letterJSON is a dead letter as programs see it.
-func letterJSON(queue string, letter *message.DeadLetter, state string) messageJSON {
-	view := toJSON(queue, &letter.Message, state)
-	if state == string(delay.Dead) {
-		view = view.withDeath(letter.Reason, letter.DiedAt)
+// letterJSON is a dead letter as programs see it, or what became of it.
+func letterJSON(queue string, letter *message.DeadLetter, state string) operate.Message {
+	found := inspect.Found{Message: letter.Message, Reason: letter.Reason, DiedAt: letter.DiedAt, MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err}
+	if found.Queue = queue; state == string(inspect.StateDead) {
+		found.Code = store.Dead
+	} else {
+		found.Reason = ""
 	}
-	return view
+	return operate.ViewMessage(&found, inspect.State(state))
 }
 
 // oneLine is the reason, and what else is wrong, for a table.
@@ -145,19 +148,24 @@ func (c deadShowCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	found, err := s.findDead(id, c.Key)
+	found, err := s.locateDead(id, c.Key)
 	if err != nil {
 		return s.fail("show", id, err)
 	}
 	return s.show(&found, c.Body)
 }
 
-// findDead is find for a message that must be in the dead letters.
-func (s *session) findDead(id string, key *string) (inspect.Found, error) {
+// locateDead is find for a message that must be in the dead letters.
+func (s *session) locateDead(id string, key *string) (operate.Located, error) {
 	found, err := s.find(id, key)
-	if err == nil && found.Code != store.Dead {
-		text := fmt.Sprintf("%q is not in the dead letters: it is %s", id, stateOf(found.Code))
+	if err == nil && found.State != inspect.StateDead {
+		text := fmt.Sprintf("%q is not in the dead letters: it is %s", id, found.State)
 		err = &failure{code: "not_dead", exit: exitRefused, id: id, text: text}
 	}
 	return found, err
+}
+
+func (s *session) findDead(id string, key *string) (inspect.Found, error) {
+	found, err := s.locateDead(id, key)
+	return found.Found, err
 }

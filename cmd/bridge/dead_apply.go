@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // deadChunk is how many dead letters are collected before the verb is applied.
@@ -158,7 +158,7 @@ type deadVerb struct {
 func (f deadFlags) apply(s *session, id string, verb deadVerb) error {
 	made := inspect.Change{Action: verb.name, What: id, Key: deref(f.Key)}
 	if f.Bulk.All {
-		made.What = api.FilterText(&inspect.Filter{State: inspect.StateDead})
+		made.What = operate.FilterText(&inspect.Filter{State: inspect.StateDead})
 	}
 	return s.audited(&made, func() error {
 		if f.Bulk.All {
@@ -207,7 +207,7 @@ func (s *session) applyAll(verb deadVerb, made *inspect.Change) error {
 		}
 		done, stuck, err := s.applySome(verb, letters)
 		total += done
-		made.Answer = tallied(map[string]int{"done": total})
+		made.Answer = operate.Tally{"done": total}.String()
 		switch {
 		case err != nil:
 			return s.fail(fmt.Sprintf("%s %s of", verb.past, count(total, "dead letter")), "", err)

@@ -15,10 +15,10 @@ func TestDeadListAndShow(t *testing.T) {
 	letters := f.ok("dead list", "-o", "json").objects(t)
 	assert.Len(t, letters, 3)
 	for _, letter := range letters {
-		requireFields(t, letter, "reason", "died_at")
+		requireFields(t, letter, "reason", "end")
 		assert.Equal(t, []any{"dead", "permanent: too large", 2.0}, []any{letter["state"], letter["reason"], letter["attempt"]})
 	}
-	requireFields(t, f.ok("dead list", "-o", "json", "--body").objects(t)[0], "reason", "died_at", "body")
+	requireFields(t, f.ok("dead list", "-o", "json", "--body").objects(t)[0], "reason", "end", "body")
 	o := f.ok("dead list", "--limit", "2")
 	assert.Contains(t, o.stderr, "more than these 2")
 	assert.Contains(t, o.stdout, "REASON")
@@ -26,12 +26,12 @@ func TestDeadListAndShow(t *testing.T) {
 	assert.Empty(t, f.ok("dead list", "--limit", "3").stderr)
 
 	letter := f.ok("dead show", "a", "-o", "json", "--body").object(t)
-	requireFields(t, letter, "reason", "died_at", "body")
+	requireFields(t, letter, "reason", "end", "body")
 	assert.Equal(t, f.ok("dead show", "--id", "a", "-o", "json", "--body").object(t), letter)
 	text := f.ok("dead show", "a", "--body").stdout
 	assert.Contains(t, text, "permanent: too large")
 	assert.Contains(t, text, "body of a")
-	requireFields(t, f.ok("get", "--id", "a", "-o", "json").object(t), "reason", "died_at")
+	requireFields(t, f.ok("get", "--id", "a", "-o", "json").object(t), "reason", "end")
 
 	f.ok("schedule", "--topic", "t", "--in", "1h", "--id", "alive", "x")
 	o = f.run("dead show", "alive", "-o", "json")

@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/alecthomas/kong"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // The exit codes.
@@ -39,7 +39,7 @@ type failure struct {
 
 func (f *failure) Error() string {
 	if f.text == "" {
-		return plain(f.cause)
+		return operate.Plain(f.cause)
 	}
 	return f.text
 }
@@ -62,22 +62,18 @@ func usagef(format string, args ...any) error {
 	return &failure{code: "usage", exit: exitUsage, text: fmt.Sprintf(format, args...)}
 }
 
-// kinds are the known errors, the first that fits wins.
-var kinds = []struct {
-	is   error
-	code string
-	exit int
-}{
-	{delay.ErrInvalid, "invalid", exitUsage},
-	{delay.ErrDuplicate, "duplicate", exitRefused},
-	{delay.ErrNotFound, "not_found", exitRefused},
-	{delay.ErrTooLate, "too_late", exitRefused},
-	{delay.ErrUnknown, "unknown", exitFailed},
-	{delay.ErrFull, "full", exitFailed},
-	{delay.ErrNoLayout, "no_layout", exitFailed},
-	{delay.ErrUnavailable, "unavailable", exitFailed},
-	{app.ErrNameTaken, "instance_in_use", exitUsage},
-	{context.Canceled, "interrupted", exitFailed},
+// exits are the exit codes of codes; of all others it is exitFailed.
+var exits = map[string]int{
+	operate.CodeInvalid: exitUsage, "duplicate": exitRefused, "not_found": exitRefused, "too_late": exitRefused,
+	"many_paused": exitRefused, "many_jobs": exitRefused,
+}
+
+// exitOf is the exit code of a code.
+func exitOf(code string) int {
+	if exit, ok := exits[code]; ok {
+		return exit
+	}
+	return exitFailed
 }
 
 // explain finds out what an error means.
@@ -85,12 +81,14 @@ func explain(err error) *failure {
 	if known, ok := errors.AsType[*failure](err); ok {
 		return known
 	}
-	for _, kind := range kinds {
-		if errors.Is(err, kind.is) {
-			return &failure{code: kind.code, exit: kind.exit, cause: err}
-		}
+	code := operate.Classify(err).Code
+	switch {
+	case errors.Is(err, app.ErrNameTaken):
+		return &failure{code: "instance_in_use", exit: exitUsage, cause: err}
+	case code == "unavailable" && errors.Is(err, context.Canceled) && !errors.Is(err, delay.ErrUnavailable):
+		code = "interrupted"
 	}
-	return &failure{code: "failed", exit: exitFailed, cause: err}
+	return &failure{code: code, exit: exitOf(code), cause: err}
 }
 
 // of adds what was done, to which message, to an error of the SDK. An empty id
@@ -105,7 +103,7 @@ func of(verb, queue, id string, err error) error {
 	}
 	f.id = id
 	if id == "" {
-		f.text = fmt.Sprintf("%s queue %s: %s", verb, queue, plain(err))
+		f.text = fmt.Sprintf("%s queue %s: %s", verb, queue, operate.Plain(err))
 		return f
 	}
 	switch f.code {
@@ -114,10 +112,10 @@ func of(verb, queue, id string, err error) error {
 	case "too_late":
 		f.text = fmt.Sprintf("too late to %s %q: it is being published right now", verb, id)
 	case "duplicate":
-		f.text = fmt.Sprintf("%s %q: %s", verb, id, plain(err))
+		f.text = fmt.Sprintf("%s %q: %s", verb, id, operate.Plain(err))
 		f.hint = "--conflict keep is content with it, --conflict replace puts this one in its place"
 	default:
-		f.text = fmt.Sprintf("%s %q: %s", verb, id, plain(err))
+		f.text = fmt.Sprintf("%s %q: %s", verb, id, operate.Plain(err))
 	}
 	return f
 }
@@ -129,9 +127,6 @@ func invalidIdentity(id, key string) error {
 	}
 	return nil
 }
-
-// plain is an error's text without the package name in the SDK's errors.
-func plain(err error) string { return strings.ReplaceAll(err.Error(), "delay: ", "") }
 
 // report prints an error, if there is one, and returns the exit code.
 func report(p *program, asJSON bool, err error) int {

@@ -8,6 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // candidatesShown is how many messages of one id are listed.
@@ -15,24 +16,34 @@ const candidatesShown = 20
 
 // find looks for the message that the flags name. Without a key that is the
 // message without one or, where there is none, the only one of that id.
-func (s *session) find(id string, key *string) (inspect.Found, error) {
-	if err := invalidIdentity(id, deref(key)); err != nil {
-		return inspect.Found{}, err
+func (s *session) find(id string, key *string) (operate.Located, error) {
+	found, err := s.locate(id, key)
+	if err == nil && found.HasEnded {
+		err = delay.ErrNotFound
 	}
-	found, ok, err := inspect.Get(s.ctx, s.queue, id, deref(key))
+	return found, err
+}
+
+// locate is find, and tells of what has ended, too.
+func (s *session) locate(id string, key *string) (operate.Located, error) {
+	if err := invalidIdentity(id, deref(key)); err != nil {
+		return operate.Located{}, err
+	}
+	found, err := s.Get(s.ctx, delay.Ref{ID: id, Key: deref(key)})
 	switch {
 	case errors.Is(err, delay.ErrNoLayout):
 		return found, delay.ErrNotFound // Nobody has ever used the queue.
-	case err != nil, ok:
+	case err != nil && !errors.Is(err, delay.ErrNotFound), err == nil && !found.HasEnded, key != nil:
 		return found, err
-	case key != nil:
-		return found, delay.ErrNotFound
 	}
 	s.answered()
-	return s.findAnywhere(id)
+	if other, elsewhere := s.findAnywhere(id); err != nil || !errors.Is(elsewhere, delay.ErrNotFound) {
+		return other, elsewhere
+	}
+	return found, nil
 }
 
-func (s *session) findAnywhere(id string) (found inspect.Found, err error) {
+func (s *session) findAnywhere(id string) (found operate.Located, err error) {
 	var members []string
 	err = s.walk(func() (err error) {
 		members, err = inspect.Find(s.ctx, s.queue, id, candidatesShown)
@@ -54,11 +65,7 @@ func (s *session) findAnywhere(id string) (found inspect.Found, err error) {
 		return found, ambiguous(id, fmt.Sprintf("%d messages have that id:\n  %s", len(members), strings.Join(keys, "\n  ")))
 	}
 	_, key := message.SplitMember(members[0])
-	found, ok, err := inspect.Get(s.ctx, s.queue, id, key)
-	if err == nil && !ok {
-		err = delay.ErrNotFound
-	}
-	return found, err
+	return s.Get(s.ctx, delay.Ref{ID: id, Key: key})
 }
 
 func ambiguous(id, text string) error {

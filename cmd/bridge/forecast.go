@@ -1,15 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 type forecastCommand struct {
@@ -34,30 +33,16 @@ func (c forecastCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	admin := inspect.NewAdmin(s.queue)
-	from, err := s.queue.Clock(s.ctx)
-	if err != nil {
-		return s.fail("forecast", "", err)
-	}
-	if c.From != nil {
-		from = time.Time(*c.From)
-	}
-	to := from.Add(day)
-	if c.To != nil {
-		to = time.Time(*c.To)
-	}
 	var f inspect.Forecast
 	err = s.walk(func() (err error) {
-		f, err = admin.Forecast(s.ctx, from, to, time.Duration(c.Step))
+		f, err = s.Forecast(s.ctx, c.From.time(), c.To.time(), time.Duration(c.Step))
 		return err
 	})
 	switch {
-	case errors.Is(err, inspect.ErrForecast):
-		return usagef("%v", err)
 	case err != nil:
 		return s.fail("forecast", "", err)
 	case c.json():
-		return writeJSON(p.stdout, api.NewForecast(&f))
+		return writeJSON(p.stdout, operate.ViewForecast(&f))
 	}
 	return plot(p.stdout, &f)
 }

@@ -29,7 +29,7 @@ func TestGetOfWhatHasEnded(t *testing.T) {
 	f.ok("cancel", "--id", "cancelled")
 	got := f.ok("get", "--id", "cancelled", "--key", "k", "-o", "json").object(t)
 	require.Equal(t, "cancelled", got["state"])
-	requireFields(t, got, "ended_at")
+	requireFields(t, got, "end")
 
 	f.ok("schedule", "--topic", "t", "--id", "published", "--in", "0s", "body")
 	f.settle(f.claim(), message.Verdict{Verb: message.VerbAck, Published: true, Place: "partition 3 offset 8812"})

@@ -7,6 +7,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 type jobsCommands struct {
@@ -31,14 +32,14 @@ func (c jobsListCommand) Run(p *program) error {
 	defer s.close()
 	list := c.listing(p.stdout, "JOB", "VERB", "STATE", "STARTED", "MESSAGES", "+ENDED", "+INSTANCE", "+REASON")
 	for cursor := ""; ; {
-		jobs, next, err := job.New(s.queue).List(s.ctx, cursor)
+		jobs, next, err := s.Jobs().List(s.ctx, cursor)
 		if err != nil {
 			return s.fail("list jobs of", "", err)
 		}
 		s.answered()
 		for i := range jobs {
 			found := &jobs[i]
-			if err := list.row(func() any { return s.jobView(found) }, found.ID, found.Spec.Verb, found.State, formatTime(found.StartedAt),
+			if err := list.row(func() any { return operate.ViewJob(s.name, found) }, found.ID, found.Spec.Verb, found.State, formatTime(found.StartedAt),
 				tallyOf(found), dash(found.EndedAt), message.InstanceName(found.Instance), found.Err); err != nil {
 				return err
 			}
@@ -67,13 +68,13 @@ func (c jobsStopCommand) Run(p *program) error {
 			return &failure{code: "job_ended", exit: exitRefused, id: found.ID, text: fmt.Sprintf("job %s has ended: %s", found.ID, found.State)}
 		}
 		err := s.audited(&inspect.Change{Action: "stop job", What: found.ID}, func() error {
-			return s.fail("stop a job of", "", job.New(s.queue).Stop(s.ctx, found.ID))
+			return s.fail("stop a job of", "", s.Jobs().Stop(s.ctx, found.ID))
 		})
 		if err != nil {
 			return err
 		}
 		if s.asJSON {
-			return writeJSON(p.stdout, s.jobView(found))
+			return writeJSON(p.stdout, operate.ViewJob(s.name, found))
 		}
 		_, err = fmt.Fprintf(p.stdout, "asked job %s to stop\n", found.ID)
 		return err
@@ -86,7 +87,7 @@ func (f jobFlags) look(p *program, do func(*session, *job.Job) error) error {
 		return err
 	}
 	defer s.close()
-	found, err := job.New(s.queue).Get(s.ctx, f.Job)
+	found, err := s.Jobs().Get(s.ctx, f.Job)
 	switch {
 	case errors.Is(err, job.ErrNone):
 		return &failure{code: "not_found", exit: exitRefused, id: f.Job, text: fmt.Sprintf("there is no job %q in queue %s: jobs are kept for seven days", f.Job, s.name)}
@@ -96,31 +97,10 @@ func (f jobFlags) look(p *program, do func(*session, *job.Job) error) error {
 	return do(s, &found)
 }
 
-// jobJSON is a job as programs see it.
-type jobJSON struct {
-	Job   string    `json:"job"`
-	Queue string    `json:"queue"`
-	Verb  job.Verb  `json:"verb"`
-	State job.State `json:"state"`
-	job.Tally
-	Remaining *int64  `json:"remaining"`
-	DryRun    bool    `json:"dry_run,omitempty"`
-	StartedAt *string `json:"started_at"`
-	EndedAt   *string `json:"ended_at"`
-	Reason    string  `json:"reason,omitempty"`
-}
-
-func (s *session) jobView(found *job.Job) jobJSON {
-	return jobJSON{
-		Job: found.ID, Queue: s.name, Verb: found.Spec.Verb, State: found.State, Tally: found.Tally, Remaining: found.Remaining, DryRun: found.Spec.DryRun,
-		StartedAt: stamp(found.StartedAt), EndedAt: stamp(found.EndedAt), Reason: found.Err,
-	}
-}
-
 // showJob prints a job, and fails with it.
 func (s *session) showJob(found *job.Job) (err error) {
 	if s.asJSON {
-		err = writeJSON(s.program.stdout, s.jobView(found))
+		err = writeJSON(s.program.stdout, operate.ViewJob(s.name, found))
 	} else {
 		_, err = fmt.Fprintf(s.program.stdout, "%s %s, %s\n", found.Spec.Verb, found.State, progressOf(found))
 	}

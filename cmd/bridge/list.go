@@ -1,12 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 type listCommand struct {
@@ -71,8 +70,6 @@ func (c listCommand) Run(p *program) error {
 	next, err := c.list(s, list)
 	err = list.end(err, "no such messages in queue %s", s.name)
 	switch {
-	case errors.Is(err, inspect.ErrListRequest):
-		return usagef("%v", err)
 	case err != nil:
 		return s.fail("list messages of", "", err)
 	case next != "":
@@ -86,10 +83,7 @@ func (c listCommand) list(s *session, list *listing) (next string, err error) {
 	request := inspect.ListRequest{Filter: c.filter(), After: c.Cursor}
 	for {
 		request.Limit = min(c.Limit-list.rows, inspect.MaxList)
-		page, err := inspect.NewAdmin(s.queue).List(s.ctx, request)
-		if errors.Is(err, delay.ErrNoLayout) {
-			return "", nil // Nobody has ever used the queue.
-		}
+		page, err := s.List(s.ctx, request)
 		if err != nil {
 			return "", err
 		}
@@ -109,7 +103,7 @@ func (c listCommand) list(s *session, list *listing) (next string, err error) {
 func (c listCommand) row(s *session, list *listing, m *inspect.Listed) error {
 	found := &m.Found
 	return list.row(func() any {
-		view := toJSON(s.name, &found.Message, string(m.State)).withDeath(found.Reason, found.DiedAt)
+		view := operate.ViewMessage(found, m.State)
 		if c.Body {
 			view = s.withBody(view, &found.Message)
 		}

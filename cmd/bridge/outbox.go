@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
@@ -110,26 +111,26 @@ func (f outboxFlags) withOutbox(p *program, name string, cfg config.Outbox, run 
 type entryJSON struct {
 	Outbox string `json:"outbox"`
 	// Row is the revision.
-	Row        int64   `json:"row"`
-	ID         string  `json:"id"`
-	Key        string  `json:"key"`
-	Queue      string  `json:"queue"`
-	Topic      string  `json:"topic"`
-	Verb       string  `json:"verb"`
-	DueAt      *string `json:"due_at"`
-	State      string  `json:"state"`
-	Reason     string  `json:"reason,omitempty"`
-	CreatedAt  *string `json:"created_at"`
-	FinishedAt *string `json:"finished_at"`
-	// Age is in seconds, Bytes that of headers and body.
-	Age   float64 `json:"age"`
+	Row        int64  `json:"row"`
+	ID         string `json:"id"`
+	Key        string `json:"key"`
+	Queue      string `json:"queue"`
+	Topic      string `json:"topic"`
+	Verb       string `json:"verb"`
+	DueAt      string `json:"due_at,omitempty"`
+	State      string `json:"state"`
+	Reason     string `json:"reason,omitempty"`
+	CreatedAt  string `json:"created_at,omitempty"`
+	FinishedAt string `json:"finished_at,omitempty"`
+	// Bytes are those of headers and body.
+	Age   float64 `json:"age_s"`
 	Bytes int64   `json:"bytes"`
 }
 
 func entryToJSON(name string, e *table.Entry) entryJSON {
 	return entryJSON{
-		Outbox: name, Row: e.Number, ID: e.ID, Key: e.Key, Queue: e.Queue, Topic: e.Topic, Verb: e.Verb, DueAt: stamp(e.DueAt),
-		State: e.State, Reason: e.Reason, CreatedAt: stamp(e.CreatedAt), FinishedAt: stamp(e.FinishedAt),
+		Outbox: name, Row: e.Number, ID: e.ID, Key: e.Key, Queue: e.Queue, Topic: e.Topic, Verb: e.Verb, DueAt: operate.Stamp(e.DueAt),
+		State: e.State, Reason: e.Reason, CreatedAt: operate.Stamp(e.CreatedAt), FinishedAt: operate.Stamp(e.FinishedAt),
 		Age: e.Age.Seconds(), Bytes: e.Size,
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/auditor"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
@@ -198,7 +199,7 @@ func (r *auditing) run(name string) error {
 			err = r.fail(q.Name(), counts, err)
 		}
 		if !r.dry {
-			done := tallied(map[string]int{"put_back": int(counts.PutBack), "settled": int(counts.Settled), "removed": int(counts.Removed)})
+			done := operate.Tally{"put_back": int(counts.PutBack), "settled": int(counts.Settled), "removed": int(counts.Removed)}.String()
 			writeDown(r.program, r.asJSON, q, &inspect.Change{Action: "outbox audit", What: name, Answer: answerOf(done, err)})
 		}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/outbox/migrate"
 )
 
@@ -148,18 +149,18 @@ type migrating struct{ name, table string }
 
 // stepJSON is a migration as programs see it.
 type stepJSON struct {
-	Outbox    string  `json:"outbox"`
-	Table     string  `json:"table"`
-	Version   int64   `json:"version"`
-	Name      string  `json:"name"`
-	State     string  `json:"state"`
-	AppliedAt *string `json:"applied_at,omitempty"`
+	Outbox    string `json:"outbox"`
+	Table     string `json:"table"`
+	Version   int64  `json:"version"`
+	Name      string `json:"name"`
+	State     string `json:"state"`
+	AppliedAt string `json:"applied_at,omitempty"`
 }
 
 // tell writes one migration.
 func (o migrating) tell(p *program, asJSON bool, step migrate.Step, state string) error {
 	if asJSON {
-		return writeJSON(p.stdout, stepJSON{o.name, o.table, step.Version, step.Name, strings.ReplaceAll(state, " ", "_"), stamp(step.AppliedAt)})
+		return writeJSON(p.stdout, stepJSON{o.name, o.table, step.Version, step.Name, strings.ReplaceAll(state, " ", "_"), operate.Stamp(step.AppliedAt)})
 	}
 	at := ""
 	if !step.AppliedAt.IsZero() {

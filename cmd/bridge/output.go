@@ -14,77 +14,19 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// States of a result that no waiting message has.
-const (
-	stateCancelled = "cancelled"
-	statePurged    = "purged"
-)
+// statePurged is the state of a result that no waiting message has.
+const statePurged = "purged"
 
-// messageJSON is a message as programs see it.
-type messageJSON struct {
-	ID      string   `json:"id"`
-	Key     string   `json:"key"`
-	Queue   string   `json:"queue"`
-	Topic   string   `json:"topic"`
-	DueAt   *string  `json:"due_at"`
-	State   string   `json:"state"`
-	Attempt int      `json:"attempt"`
-	Tags    []string `json:"tags,omitempty"`
-	// Reason and DiedAt are of dead letters only.
-	Reason string  `json:"reason,omitempty"`
-	DiedAt *string `json:"died_at,omitempty"`
-	// EndedAt and Place are of messages that have ended.
-	EndedAt *string `json:"ended_at,omitempty"`
-	Place   string  `json:"place,omitempty"`
-	// SealedBy is the id of the key with which the body is encrypted.
-	SealedBy string `json:"sealed_by,omitempty"`
-	// Body is there only where it was asked for, and is clear.
-	Body *[]byte `json:"body,omitempty"`
-}
+// changedJSON is what became of a message, as programs see it.
+type changedJSON struct {
+	operate.Message
 
-// toJSON turns a message into its JSON form; a zero due time is null.
-func toJSON(queue string, m *message.Message, state string) messageJSON {
-	id, _ := m.SealedBy()
-	return messageJSON{
-		ID: m.ID, Key: m.Key, Queue: queue, Topic: m.Topic, DueAt: stamp(m.DueAt), State: state, Attempt: m.Attempt,
-		Tags: m.Tags(), SealedBy: id,
-	}
-}
-
-// withBody adds the body.
-func (j messageJSON) withBody(body []byte) messageJSON {
-	body = append([]byte{}, body...) // nil would be null.
-	j.Body = &body
-	return j
-}
-
-func (j messageJSON) withDeath(reason string, diedAt time.Time) messageJSON {
-	j.Reason, j.DiedAt = reason, stamp(diedAt)
-	return j
-}
-
-func (j messageJSON) withEnd(end *message.End) messageJSON {
-	j.EndedAt = stamp(end.At)
-	if end.Kind == message.EndPublished {
-		j.Place = end.Detail
-	} else {
-		j.Reason = end.Detail
-	}
-	return j
-}
-
-func stamp(t time.Time) *string {
-	if t.IsZero() {
-		return nil
-	}
-	text := formatTime(t)
-	return &text
+	Status string `json:"status"`
 }
 
 func formatTime(t time.Time) string {
@@ -100,54 +42,54 @@ func writeJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// stateOf is the state of a message in the store.
-func stateOf(code store.Code) string {
-	switch code {
-	case store.InFlight:
-		return string(delay.InFlight)
-	case store.Dead:
-		return string(delay.Dead)
-	default:
-		return string(delay.Scheduled)
-	}
-}
-
 // describe writes a message for people, a field a line.
-func describe(w io.Writer, found *inspect.Found, now time.Time, withBody bool) error {
+func describe(w io.Writer, m *operate.Located, view *operate.Message, now time.Time, withBody bool) error {
 	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name, value string) { _, _ = fmt.Fprintf(tabs, "%s\t%s\n", name, value) } // Flush has the error.
-	line("id", found.ID)
-	if found.Key != "" {
-		line("key", found.Key)
+	line := func(name, value string) { // Flush has the error.
+		if value != "" {
+			_, _ = fmt.Fprintf(tabs, "%s\t%s\n", name, value)
+		}
 	}
+	instant := func(name string, t time.Time) { line(name, formatTime(t)+relative(t, now)) }
+	found := &m.Found
+	line("id", found.ID)
+	line("key", found.Key)
 	line("queue", found.Queue)
 	line("topic", found.Topic)
-	line("state", stateOf(found.Code))
-	if found.Code == store.Dead {
-		line("reason", found.Reason)
-		line("died", formatTime(found.DiedAt)+relative(found.DiedAt, now))
+	line("state", view.State)
+	line("route", view.Route)
+	line("reason", view.Reason)
+	switch {
+	case m.HasEnded:
+		instant(view.State, m.End.At)
+		line("place", view.End.Place)
+	case m.State == inspect.StateDead:
+		instant("died", found.DiedAt)
 	}
-	line("due", formatTime(found.DueAt)+relative(found.DueAt, now))
-	line("scheduled", formatTime(found.ScheduledAt)+relative(found.ScheduledAt, now))
+	instant("due", found.DueAt)
+	if !m.HasEnded {
+		instant("scheduled", found.ScheduledAt)
+	}
 	line("attempt", fmt.Sprint(found.Attempt))
 	if found.MaybePublished {
 		line("note", "a copy may have been published already")
 	}
-	headers, _ := message.CutUID(found.Headers)
-	headers, tags := message.CutTags(headers)
-	if len(tags) > 0 {
-		line("tags", strings.Join(tags, " "))
+	line("tags", strings.Join(view.Tags, " "))
+	for _, name := range slices.Sorted(maps.Keys(view.Headers)) {
+		line("header", name+": "+view.Headers[name])
 	}
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		line("header", name+": "+headers[name])
+	if !m.HasEnded {
+		line("body", count(len(found.Body), "byte"))
 	}
-	line("body", count(len(found.Body), "byte"))
 	if err := tabs.Flush(); err != nil || !withBody {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", printable(found.Body))
 	return err
 }
+
+// inBase64 is a body in JSON: commands have all of them so, in the field body.
+func inBase64(body []byte) *string { return new(base64.StdEncoding.EncodeToString(body)) }
 
 // printable is a body that does no harm to a terminal.
 func printable(body []byte) string {

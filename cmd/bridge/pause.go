@@ -2,15 +2,13 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/pause"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // pauseFlags name a queue, or one topic of it.
@@ -41,11 +39,14 @@ Example:
 }
 
 func (c pauseCommand) Run(p *program) error {
-	return c.change(p, "pause", func(s *session) (pauseJSON, error) {
-		since, err := inspect.NewAdmin(s.queue).Pause(s.ctx, c.Topic, by())
-		return pauseJSON{Paused: true, Since: stamp(since)}, err
-	}, func(now pauseJSON) string {
-		return fmt.Sprintf("%s is paused since %s: %s, %d in flight", c.what(), *now.Since, now.waiting(), now.InFlight)
+	return c.change(p, "pause", func(s *session) (operate.PauseChange, error) {
+		return s.Pause(s.ctx, c.Topic, by())
+	}, func(now *operate.PauseChange) string {
+		text := fmt.Sprintf("%s is paused since %s%s", c.what(), now.Since, waiting(now))
+		if now.InFlight != nil {
+			text += fmt.Sprintf(", %d in flight", *now.InFlight)
+		}
+		return text
 	})
 }
 
@@ -60,63 +61,39 @@ Example:
 }
 
 func (c resumeCommand) Run(p *program) error {
-	return c.change(p, "resume", func(s *session) (pauseJSON, error) {
-		since, err := inspect.NewAdmin(s.queue).Resume(s.ctx, c.Topic)
-		return pauseJSON{Since: stamp(since)}, err
-	}, func(now pauseJSON) string {
-		if now.Since == nil {
+	return c.change(p, "resume", func(s *session) (operate.PauseChange, error) {
+		return s.Resume(s.ctx, c.Topic)
+	}, func(now *operate.PauseChange) string {
+		if now.Since == "" {
 			return c.what() + " was not paused"
 		}
-		return fmt.Sprintf("%s goes on, it was paused since %s: %s", c.what(), *now.Since, now.waiting())
+		return fmt.Sprintf("%s goes on, it was paused since %s%s", c.what(), now.Since, waiting(now))
 	})
 }
 
-// pauseJSON is what a pause or a resume did, as programs see it.
-type pauseJSON struct {
-	Queue string `json:"queue"`
-	// Topic is empty for the whole queue.
-	Topic  string `json:"topic"`
-	Paused bool   `json:"paused"`
-	// Since is when the pause began; null where there was none.
-	Since *string `json:"since"`
-	// Waiting counts the queue's messages that wait, Due those of them that are due and
-	// not parked, Parked those that are parked: of the topic, where there is one.
-	Waiting  int64 `json:"waiting"`
-	Due      int64 `json:"due"`
-	Parked   int64 `json:"parked"`
-	InFlight int64 `json:"in_flight"`
-}
-
-func (j *pauseJSON) waiting() string {
-	text := fmt.Sprintf("%s wait in the queue, %d of them due", count(int(j.Waiting), "message"), j.Due)
-	if j.Topic != "" {
-		text += fmt.Sprintf(", %d of the topic parked", j.Parked)
+// waiting says how much a pause is about, as far as that is known.
+func waiting(now *operate.PauseChange) string {
+	if now.Waiting == nil {
+		return ""
+	}
+	text := fmt.Sprintf(": %s wait in the queue, %d of them due", count(int(*now.Waiting), "message"), *now.Due)
+	if now.Topic != "" {
+		text += fmt.Sprintf(", %d of the topic parked", *now.Parked)
 	}
 	return text
 }
 
 // change pauses or resumes, and tells what it means.
-func (f pauseFlags) change(p *program, verb string, do func(*session) (pauseJSON, error), describe func(pauseJSON) string) error {
-	return f.changing(p, inspect.Change{Action: verb, Topic: f.Topic}, func(s *session, made *inspect.Change) error {
+func (f pauseFlags) change(p *program, verb string, do func(*session) (operate.PauseChange, error), describe func(*operate.PauseChange) string) error {
+	return f.changing(p, inspect.Change{Action: verb, Topic: f.Topic}, func(s *session, _ *inspect.Change) error {
 		now, err := do(s)
-		if invalid, ok := errors.AsType[*message.InvalidError](err); ok {
-			return usagef("--topic %s", invalid.Error())
-		}
-		if errors.Is(err, inspect.ErrManyPaused) {
-			return &failure{code: "many_paused", exit: exitRefused, cause: err}
-		}
-		if err == nil {
-			made.Answer = "done"
-			now.Queue, now.Topic = f.Queue, f.Topic
-			err = s.countPaused(&now)
-		}
 		switch {
 		case err != nil:
 			return s.fail(verb, "", err)
 		case s.asJSON:
 			return writeJSON(p.stdout, now)
 		}
-		_, err = fmt.Fprintln(p.stdout, describe(now))
+		_, err = fmt.Fprintln(p.stdout, describe(&now))
 		return err
 	})
 }
@@ -125,23 +102,6 @@ func (f pauseFlags) change(p *program, verb string, do func(*session) (pauseJSON
 func by() string {
 	name, host := operator()
 	return name + "@" + host
-}
-
-// countPaused counts what a pause keeps.
-func (s *session) countPaused(now *pauseJSON) error {
-	stats, err := s.stats()
-	if err != nil {
-		return err
-	}
-	sum := stats.Sum()
-	now.Waiting, now.Due, now.InFlight = sum.Waiting, sum.Due, sum.InFlight
-	for _, r := range sum.Routes {
-		// A part of a topic is named behind it.
-		if now.Topic == "" || r.Route == now.Topic || strings.HasPrefix(r.Route, now.Topic+"/") {
-			now.Parked += int64(r.Messages)
-		}
-	}
-	return nil
 }
 
 // describePaused writes a line for each pause of the queue.

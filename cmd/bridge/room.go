@@ -59,7 +59,7 @@ func describeRooms(w io.Writer, looks []look) error {
 		if l.rooms.Redis != nil {
 			redis = l.rooms.Redis
 		}
-		if err := describe("queue "+l.queue+": its budget", l.rooms.Budget); err != nil {
+		if err := describe("queue "+l.Queue.Name+": its budget", l.rooms.Budget); err != nil {
 			return err
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/app"
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 type scheduleCommand struct {
@@ -74,8 +74,6 @@ func (c scheduleCommand) check() error {
 	return nil
 }
 
-var conflicts = map[string]delay.Conflict{"reject": delay.Reject, "keep": delay.Keep, "replace": delay.Replace}
-
 func (c scheduleCommand) Run(p *program) error {
 	if err := c.check(); err != nil {
 		return err
@@ -87,7 +85,7 @@ func (c scheduleCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.open(p, delay.WithConflict(conflicts[c.Conflict]))
+	s, err := c.open(p)
 	if err != nil {
 		return err
 	}
@@ -100,7 +98,7 @@ func (c scheduleCommand) Run(p *program) error {
 	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag, Late: c.Late.late()}
 	made := inspect.Change{Action: "schedule", Key: c.Key, Topic: c.Topic}
 	return s.audited(&made, func() error {
-		result, err := s.schedule(m, c.spread(c.when()))
+		result, err := s.schedule(s.Clients[operate.Conflicts[c.Conflict]], m, c.spread(c.when()))
 		made.What = result.Ref.ID
 		if err != nil {
 			return s.fail("schedule", result.Ref.ID, err)
@@ -119,15 +117,15 @@ func (c scheduleCommand) spread(when delay.When) delay.When {
 }
 
 // schedule makes the queue's layout, if it is the first to use it.
-func (s *session) schedule(m delay.Message, when delay.When) (delay.Result, error) {
-	result, err := s.client.Schedule(s.ctx, m, when)
+func (s *session) schedule(client *delay.Client, m delay.Message, when delay.When) (delay.Result, error) {
+	result, err := client.Schedule(s.ctx, m, when)
 	if !errors.Is(err, delay.ErrNoLayout) {
 		return result, err
 	}
 	if err := s.ensureLayout(); err != nil {
 		return result, err
 	}
-	return s.client.Schedule(s.ctx, m, when)
+	return client.Schedule(s.ctx, m, when)
 }
 
 func (s *session) ensureLayout() error {
@@ -168,37 +166,41 @@ func (c scheduleCommand) body(s *session) ([]byte, error) {
 	}
 }
 
-func (c scheduleCommand) print(s *session, result delay.Result) error {
-	id := result.Ref.ID
-	if result.Status == delay.Existing {
-		return c.printExisting(s, result)
-	}
-	if s.asJSON {
-		m := message.Message{ID: id, Key: result.Ref.Key, Topic: c.Topic, DueAt: result.DueAt, Attempt: 1}
-		return writeJSON(s.program.stdout, toJSON(s.name, &m, string(delay.Scheduled)))
-	}
-	verb := "scheduled"
-	if result.Status == delay.Replaced {
-		verb = "replaced"
-	}
-	_, err := fmt.Fprintf(s.program.stdout, "%s %s: due %s%s\n", verb, id, formatTime(result.DueAt), relative(result.DueAt, time.Now()))
-	return err
+// scheduledJSON is what was scheduled, or kept, as programs see it.
+type scheduledJSON struct {
+	operate.Scheduled
+
+	Queue   string `json:"queue"`
+	Topic   string `json:"topic"`
+	State   string `json:"state"`
+	Attempt int    `json:"attempt"`
 }
 
-// printExisting shows the message that was kept.
-func (c scheduleCommand) printExisting(s *session, result delay.Result) error {
-	found, ok, err := inspect.Get(s.ctx, s.queue, result.Ref.ID, result.Ref.Key)
-	if err != nil {
-		return s.fail("get", result.Ref.ID, err)
+// print tells what was scheduled, or kept: as it is now or, where it has ended meanwhile, as the
+// answer said.
+func (c scheduleCommand) print(s *session, result delay.Result) error {
+	now := scheduledJSON{operate.ViewScheduled(result), s.name, c.Topic, string(inspect.StateScheduled), 1}
+	if result.Status == delay.Existing {
+		found, err := s.Get(s.ctx, result.Ref)
+		if err != nil && !errors.Is(err, delay.ErrNotFound) {
+			return s.fail("get", result.Ref.ID, err)
+		}
+		if err == nil && !found.HasEnded {
+			now.Topic, now.State, now.Attempt, result.DueAt = found.Found.Topic, string(found.State), found.Found.Attempt, found.Found.DueAt
+		}
 	}
-	if !ok { // Published or cancelled meanwhile: what the answer said.
-		found.Message = message.Message{ID: result.Ref.ID, Key: result.Ref.Key, Topic: c.Topic, DueAt: result.DueAt, Attempt: 1}
+	if now.DueAt = operate.Stamp(result.DueAt); s.asJSON {
+		return writeJSON(s.program.stdout, now)
 	}
-	if s.asJSON {
-		return writeJSON(s.program.stdout, toJSON(s.name, &found.Message, stateOf(found.Code)))
+	what := "scheduled " + now.ID + ":"
+	switch result.Status {
+	case delay.Replaced:
+		what = "replaced " + now.ID + ":"
+	case delay.Existing:
+		what = fmt.Sprintf("kept %s, which was there already: %s,", now.ID, now.State)
+	case delay.Created, delay.Compensated:
 	}
-	_, err = fmt.Fprintf(s.program.stdout, "kept %s, which was there already: %s, due %s%s\n",
-		found.ID, stateOf(found.Code), formatTime(found.DueAt), relative(found.DueAt, time.Now()))
+	_, err := fmt.Fprintf(s.program.stdout, "%s due %s%s\n", what, now.DueAt, relative(result.DueAt, time.Now()))
 	return err
 }
 

@@ -16,9 +16,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/engine/ijson"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 const (
@@ -42,15 +42,14 @@ type batchLine struct {
 // lineJSON answers a line.
 type lineJSON struct {
 	Line int `json:"line"`
-	api.Scheduled
+	operate.Scheduled
 }
 
 // batch schedules lines as they come.
 type batch struct {
 	*session
 	conflict string
-	clients  map[delay.Conflict]*delay.Client
-	tally    map[string]int
+	tally    operate.Tally
 }
 
 func (c scheduleCommand) runBatch(p *program) error {
@@ -72,15 +71,10 @@ func (c scheduleCommand) runBatch(p *program) error {
 		defer func() { _ = file.Close() }() // It was only read.
 		input = file
 	}
-	b := &batch{session: s, conflict: c.Conflict, clients: map[delay.Conflict]*delay.Client{}, tally: map[string]int{}}
-	for _, conflict := range conflicts {
-		if b.clients[conflict], err = s.newClient(delay.WithConflict(conflict)); err != nil {
-			return err
-		}
-	}
+	b := &batch{session: s, conflict: c.Conflict, tally: operate.Tally{}}
 	err = b.run(input)
 	if len(b.tally) > 0 {
-		writeDown(p, s.asJSON, s.queue, &inspect.Change{Action: "schedule", Answer: tallied(b.tally)})
+		writeDown(p, s.asJSON, s.queue, &inspect.Change{Action: "schedule", Answer: b.tally.String()})
 	}
 	return err
 }
@@ -156,17 +150,13 @@ var errBatchStopped = errors.New("the lines behind these were not scheduled")
 
 // schedule schedules some lines, and answers them in their order.
 func (b *batch) schedule(lines []batchLine) error {
-	messages, answers := make([]api.Schedule, len(lines)), make([]error, len(lines))
+	messages, answers := make([]operate.Schedule, len(lines)), make([]error, len(lines))
 	for i := range lines {
 		if answers[i] = lines[i].decode(&messages[i]); messages[i].Conflict == "" {
 			messages[i].Conflict = b.conflict
 		}
 	}
-	place := map[*api.Schedule]error{}
-	for i := range messages {
-		place[&messages[i]] = answers[i]
-	}
-	results := api.ScheduleAll(b.ctx, b.clients, messages, func(m *api.Schedule) error { return place[m] })
+	results := b.ScheduleAll(b.ctx, messages, func(i int) error { return answers[i] })
 	var stop error
 	for i := range results {
 		if err := b.answer(lines[i].number, &results[i]); err != nil {
@@ -179,12 +169,8 @@ func (b *batch) schedule(lines []batchLine) error {
 	return stop
 }
 
-func (b *batch) answer(line int, result *api.Scheduled) error {
-	if result.Error == nil {
-		b.tally[result.Status]++
-	} else {
-		b.tally[result.Error.Code]++
-	}
+func (b *batch) answer(line int, result *operate.Scheduled) error {
+	b.tally[result.Answer()]++
 	if b.asJSON {
 		return writeJSON(b.program.stdout, lineJSON{line, *result})
 	}
@@ -207,14 +193,9 @@ func (b *batch) end(err error) error {
 	for _, status := range slices.Sorted(maps.Keys(b.tally)) {
 		n := b.tally[status]
 		total, text = total+n, text+fmt.Sprintf(", %d %s", n, status)
-		exit := exitFailed
-		switch status {
-		case "created", "replaced", "existing":
+		exit := exitOf(status)
+		if status == "created" || status == "replaced" || status == "existing" {
 			continue
-		case "invalid":
-			exit = exitUsage
-		case "duplicate", "too_late":
-			exit = exitRefused
 		}
 		if worst.exit == exitDone || exit < worst.exit {
 			worst = &failure{code: status, exit: exit}
@@ -245,28 +226,28 @@ func jsonType(t reflect.Type) string {
 }
 
 // decode reads the line. Its error names the field.
-func (l *batchLine) decode(m *api.Schedule) error {
+func (l *batchLine) decode(m *operate.Schedule) error {
 	switch {
 	case l.tooLong:
-		return api.Invalid("body", "the line is longer than any message of the queue may be")
+		return operate.Invalid("body", "the line is longer than any message of the queue may be")
 	case !utf8.Valid(l.text):
-		return api.Invalid("body", "the line is not UTF-8: give other bytes as body_base64")
+		return operate.Invalid("body", "the line is not UTF-8: give other bytes as body_base64")
 	}
 	err := ijson.Decode(l.text, m)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
-		return api.Invalid("", "must be a JSON object, not "+wrong.Value)
+		return operate.Invalid("", "must be a JSON object, not "+wrong.Value)
 	} else if ok {
 		field := strings.TrimPrefix(wrong.Field, "When.") // The library names the struct that is embedded, too.
-		return api.Invalid(field, wrong.Value+" in the place of "+jsonType(wrong.Type))
+		return operate.Invalid(field, wrong.Value+" in the place of "+jsonType(wrong.Type))
 	}
 	if wrong, ok := errors.AsType[*ijson.Error](err); ok {
-		return api.Invalid(wrong.Field, wrong.Error())
+		return operate.Invalid(wrong.Field, wrong.Error())
 	}
 	if err != nil {
-		return api.Invalid("", "no JSON of one message: "+err.Error())
+		return operate.Invalid("", "no JSON of one message: "+err.Error())
 	}
-	if _, ok := conflicts[m.Conflict]; !ok && m.Conflict != "" {
-		return api.Invalid("conflict", "must be reject, keep or replace")
+	if _, ok := operate.Conflicts[m.Conflict]; !ok {
+		return operate.Invalid("conflict", "must be reject, keep or replace")
 	}
 	return nil
 }

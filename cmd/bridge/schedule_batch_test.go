@@ -42,7 +42,7 @@ func TestScheduleBatch(t *testing.T) {
 	assert.Equal(t, map[int]answer{
 		1: {status: "created"}, 3: {code: "invalid", field: "in"}, 4: {code: "invalid", field: "topik"}, 5: {code: "invalid", field: "id"},
 		6: {code: "invalid"}, 7: {code: "duplicate"}, 8: {status: "existing"}, 9: {code: "invalid", field: "late"},
-		10: {code: "invalid", field: "due"}, 11: {status: "created"},
+		10: {code: "invalid", field: "at"}, 11: {status: "created"},
 	}, got)
 	assert.Contains(t, f.ok("get", "--id", "a").stdout, "sale")
 	assert.Contains(t, o.stderr, "10 lines, 2 created, 1 duplicate, 1 existing, 6 invalid")

@@ -17,6 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // How long a command waits for Redis: for its first answer, and later between
@@ -36,12 +37,12 @@ type session struct {
 	silent *time.Timer
 	cancel context.CancelFunc
 
+	*operate.Queue
 	name   string
 	config config.Queue
 	beside beside
 	server string
 	queue  *store.Queue
-	client *delay.Client
 	rdb    redis.UniversalClient
 }
 
@@ -52,7 +53,7 @@ type beside struct {
 }
 
 // open connects to the queue that the flags name.
-func (f queueFlags) open(p *program, options ...delay.Option) (*session, error) {
+func (f queueFlags) open(p *program) (*session, error) {
 	cfg, err := loadConfig(p, f.Config)
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func (f queueFlags) open(p *program, options ...delay.Option) (*session, error) 
 	if err != nil {
 		return nil, err
 	}
-	if err := s.choose(cfg, f.Queue, options...); err != nil {
+	if err := s.choose(cfg, f.Queue); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -117,28 +118,24 @@ func openRedis(p *program, cfg *config.Config, asJSON bool) (*session, error) {
 }
 
 // choose makes it a session of that queue.
-func (s *session) choose(cfg *config.Config, name string, options ...delay.Option) (err error) {
+func (s *session) choose(cfg *config.Config, name string) (err error) {
 	s.name, s.config = name, cfg.Queues[name]
 	s.beside.sink = cfg.Sinks[s.config.Sink].Type
 	s.queue = store.New(s.rdb, cfg.Prefix, name).WithDurability(app.Durability(s.config))
 	if s.beside.keys, err = app.Keys(cfg, nil); err != nil {
 		return err
 	}
-	s.client, err = s.newClient(options...)
+	s.Queue = &operate.Queue{Name: name, Sink: s.config.Sink, Store: s.queue}
+	s.Clients, err = app.Clients(s.rdb, name, append(app.Sealing(s.beside.keys), delay.WithPrefix(cfg.Prefix), delay.WithTimeout(answerPatience))...)
 	return err
 }
 
-func (s *session) newClient(options ...delay.Option) (*delay.Client, error) {
-	all := append(app.Sealing(s.beside.keys), delay.WithPrefix(s.queue.Keys().Prefix), delay.WithTimeout(answerPatience))
-	return delay.NewClient(s.rdb, s.name, append(all, options...)...)
-}
-
 // withBody adds the body of a message of a list, unless it is encrypted and does not open.
-func (s *session) withBody(view messageJSON, m *message.Message) messageJSON {
-	if seal.Open(s.beside.keys, m) != nil {
-		return view
+func (s *session) withBody(view operate.Message, m *message.Message) operate.Message {
+	if seal.Open(s.beside.keys, m) == nil {
+		view.Body = inBase64(m.Body)
 	}
-	return view.withBody(m.Body)
+	return view
 }
 
 // isKnown looks for a name in a section of the configuration.

@@ -11,6 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 type shardsCommands struct {
@@ -38,7 +39,7 @@ func (c shardsListCommand) Run(p *program) error {
 	if err != nil {
 		return s.fail("list shards of", "", err)
 	}
-	unconfirmed, err := s.unconfirmed()
+	unconfirmed, err := s.queue.Unconfirmed(s.ctx)
 	if err != nil {
 		return s.fail("list shards of", "", err)
 	}
@@ -51,34 +52,21 @@ func (c shardsListCommand) Run(p *program) error {
 // stats reads what the queue holds.
 func (s *session) stats() (stats inspect.QueueStats, err error) {
 	err = s.walk(func() (err error) {
-		stats, err = inspect.NewAdmin(s.queue).StatsOfAll(s.ctx)
+		stats, err = s.Admin().StatsOfAll(s.ctx)
 		return err
 	})
 	return stats, err
-}
-
-// unconfirmed asks Redis whether it confirms what the queue's durability asks.
-func (s *session) unconfirmed() ([]error, error) {
-	if !app.Durability(s.config).Asked() {
-		return nil, nil
-	}
-	defer s.answered()
-	return s.queue.Unconfirmed(s.ctx)
 }
 
 // listShards prints a line a shard, and for people the sums.
 func (s *session) listShards(output outputFlag, stats *inspect.QueueStats, unconfirmed []error) error {
 	list := output.listing(s.program.stdout,
 		"SHARD", "HOLDER", "WAITING", "PARKED", "DUE", "IN FLIGHT", "DEAD", "OLDEST DUE", "+NEXT DUE", "+CLAIMS", "+EPOCH", "+DRAINED")
-	for i := range stats.Shards {
-		shard := &stats.Shards[i]
-		view := shardToJSON(s.name, i, stats)
-		if i < len(unconfirmed) && unconfirmed[i] != nil {
-			view.Unconfirmed = unconfirmed[i].Error()
-		}
-		holder := cmp.Or(view.Holder, "nobody")
-		if err := list.row(func() any { return view }, i, holder, shard.Waiting, shard.Parked, shard.Due, shard.InFlight, shard.Dead, late(shard),
-			dash(shard.NextDue), shard.Claims, shard.Epoch, view.Drained); err != nil {
+	views := operate.ViewShards(s.name, stats, unconfirmed)
+	for i := range views {
+		view, shard := &views[i], &stats.Shards[i]
+		if err := list.row(func() any { return view }, i, cmp.Or(view.Holder, "nobody"), shard.Waiting, shard.Parked, shard.Due, shard.InFlight, shard.Dead,
+			late(shard), dash(shard.NextDue), shard.Claims, shard.Epoch, view.Drained); err != nil {
 			return err
 		}
 	}
@@ -156,60 +144,4 @@ func late(shard *inspect.ShardStats) string {
 		return "-"
 	}
 	return about(shard.OldestDueAge) + " ago"
-}
-
-// shardJSON is a shard as programs see it.
-type shardJSON struct {
-	Queue string `json:"queue"`
-	Shard int    `json:"shard"`
-	Epoch string `json:"epoch"`
-	// Shards is how many the queue has in that layout; Drained is false where
-	// messages of an earlier layout may be left.
-	Shards   int    `json:"shards"`
-	Drained  bool   `json:"drained"`
-	Holder   string `json:"holder"`
-	Waiting  int64  `json:"waiting"`
-	Parked   int64  `json:"parked"`
-	Due      int64  `json:"due"`
-	InFlight int64  `json:"in_flight"`
-	Dead     int64  `json:"dead"`
-	// OldestDueAge is in seconds, 0 where nothing is due.
-	OldestDueAge float64 `json:"oldest_due_age"`
-	// NextDue is null where nothing waits.
-	NextDue *string `json:"next_due_at"`
-	// Routes are those that messages are parked for. Where the whole queue is paused,
-	// one without a name is what waits and is not parked.
-	Routes []routeJSON `json:"routes,omitempty"`
-	// Unconfirmed is why nothing is published, where Redis does not confirm what the
-	// queue's durability asks.
-	Unconfirmed string `json:"unconfirmed,omitempty"`
-}
-
-type routeJSON struct {
-	Route    string  `json:"route"`
-	Reason   string  `json:"reason"`
-	Since    *string `json:"since"`
-	Messages int     `json:"messages"`
-}
-
-func routesToJSON(parked []message.ParkedRoute) []routeJSON {
-	routes := make([]routeJSON, len(parked))
-	for i, p := range parked {
-		routes[i] = routeJSON{Route: p.Route, Reason: p.Reason, Since: stamp(p.Since), Messages: p.Messages}
-	}
-	return routes
-}
-
-func shardToJSON(queue string, index int, stats *inspect.QueueStats) shardJSON {
-	shard := &stats.Shards[index]
-	view := shardJSON{
-		Queue: queue, Shard: index, Epoch: shard.Epoch, Shards: stats.Layout.Shards,
-		Drained: shard.Drained || len(stats.Layout.Earlier) == 0, Holder: message.InstanceName(shard.Holder),
-		Waiting: shard.Waiting, Parked: shard.Parked, Routes: routesToJSON(shard.Routes), Due: shard.Due, InFlight: shard.InFlight, Dead: shard.Dead,
-		OldestDueAge: shard.OldestDueAge.Round(time.Millisecond).Seconds(), NextDue: stamp(shard.NextDue),
-	}
-	if pause, isPaused := stats.Paused[""]; isPaused {
-		view.Routes = append(view.Routes, routeJSON{Reason: "paused", Since: stamp(pause.Since), Messages: int(shard.Waiting - shard.Parked)})
-	}
-	return view
 }

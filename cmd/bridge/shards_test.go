@@ -21,11 +21,11 @@ func TestShardsList(t *testing.T) {
 	f.ok("schedule", "--topic", "t", "--in", "1h", "--id", "later", "x")
 
 	shard := f.ok("shards list", "-o", "json").object(t)
-	require.Len(t, shard, 13)
+	require.Len(t, shard, 14)
 	assert.Equal(t, []any{"orders", 0.0, "test", 2.0, 1.0, 0.0, 1.0}, []any{
 		shard["queue"], shard["shard"], shard["holder"], shard["waiting"], shard["due"], shard["in_flight"], shard["dead"],
 	})
-	assert.Positive(t, shard["oldest_due_age"])
+	assert.Positive(t, shard["oldest_due_age_s"])
 	assert.NotEmpty(t, shard["epoch"])
 	assert.NotEmpty(t, shard["next_due_at"])
 

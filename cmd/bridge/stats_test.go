@@ -22,7 +22,7 @@ func TestStats(t *testing.T) {
 		require.Equal(t, exitDone, o.code, "%+v", o)
 		return o
 	}
-	assert.Regexp(t, `(?m)^orders +0 +0 +- +0 +0 +0 +0 B +- +- +- +-$`, run("--over", "0s").stdout, "nobody has used it")
+	assert.Regexp(t, `(?m)^orders +0 +0 +- +0 +0 +0 +- +- +- +- +-$`, run("--over", "0s").stdout, "nobody has used it")
 	f.bury("dead")
 	f.ok("schedule", "--topic", "t", "--in", "0s", "--id", "due", "x")
 	f.ok("schedule", "--topic", "t", "--in", "1h", "--id", "later", "x")
@@ -35,12 +35,12 @@ func TestStats(t *testing.T) {
 
 	object := run("orders", "-o", "json").object(t)
 	assert.Equal(t, []any{"orders", 4.0, 2.0, 1.0, 0.0, 1.0}, []any{
-		object["queue"], object["shards"], object["waiting"], object["due"], object["in_flight"], object["dead"],
+		object["name"], object["shards"], object["waiting"], object["due"], object["in_flight"], object["dead"],
 	})
-	assert.Positive(t, object["oldest_due_age"])
+	assert.Positive(t, object["oldest_due_age_s"])
 	assert.Positive(t, object["bytes"])
-	assert.Len(t, object["rates"], 4)
-	assert.Contains(t, object["paused"], "other")
+	assert.Len(t, object["rates"], 5)
+	assert.Equal(t, "other", object["paused"].([]any)[0].(map[string]any)["topic"])
 
 	text = run("orders", "--shards", "-o", "wide", "--over", "0s").stdout
 	assert.Contains(t, text, "NEXT DUE")

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 type topCommand struct {
@@ -27,9 +28,6 @@ Example:
     bridge top --config bridge.yaml
     bridge top --config bridge.yaml orders --every 10s >> top.log`
 }
-
-// measuredEvery is for how many looks the bytes that wait are not measured again.
-const measuredEvery = 10
 
 func (c topCommand) Run(p *program) error {
 	if c.Count < 0 || c.Every <= 0 {
@@ -69,12 +67,7 @@ func (c topCommand) run(p *program, all []*session, s screen) error {
 	var looks []look
 	for n := 1; ; n++ {
 		began := time.Now()
-		looks = lookAt(all, looks)
-		for i := range looks {
-			if l := &looks[i]; l.err == nil && (l.bytes < 0 || n%measuredEvery == 0) {
-				l.err = l.measure(all[i])
-			}
-		}
+		looks = lookAt(p.ctx, all, looks)
 		if hasQuit(p, s) { // Interrupted, the looks are none.
 			return nil
 		}
@@ -135,12 +128,12 @@ func (s *lines) show(looks []look) error {
 		l := &looks[i]
 		var err error
 		switch {
-		case l.err != nil:
-			_, err = fmt.Fprintf(s.w, "%-24s %-20s %v\n", formatTime(time.Now()), l.queue, plain(l.err))
 		case s.output.json():
 			err = writeJSON(s.w, l.view())
+		case l.hasFailed():
+			_, err = fmt.Fprintf(s.w, "%-24s %-20s %v\n", formatTime(time.Now()), l.Queue.Name, operate.Plain(l.Err))
 		default:
-			_, err = fmt.Fprintf(s.w, lookLine, append([]any{formatTime(l.at)}, l.cells()[:len(narrowLook)]...)...)
+			_, err = fmt.Fprintf(s.w, lookLine, append([]any{formatTime(l.At)}, l.cells()[:len(narrowLook)]...)...)
 		}
 		if err != nil {
 			return err
@@ -235,7 +228,7 @@ func (s *fullScreen) text(looks []look) (string, error) {
 	_, _ = fmt.Fprintf(&w, "bridge top   %s   redis at %s   q quits\n\n", formatTime(time.Now()), s.server) // It never fails.
 	list := s.output.listing(&w, lookColumns...)
 	for i := range looks {
-		if looks[i].err == nil {
+		if !looks[i].hasFailed() {
 			if err := list.row(nil, looks[i].cells()...); err != nil {
 				return "", err
 			}
@@ -245,8 +238,8 @@ func (s *fullScreen) text(looks []look) (string, error) {
 		return "", err
 	}
 	for i := range looks {
-		if err := looks[i].err; err != nil {
-			_, _ = fmt.Fprintf(&w, "\nqueue %s: %s\n", looks[i].queue, plain(err))
+		if looks[i].hasFailed() {
+			_, _ = fmt.Fprintf(&w, "\nqueue %s: %s\n", looks[i].Queue.Name, operate.Plain(looks[i].Err))
 		}
 	}
 	err := describeLooks(&w, looks)

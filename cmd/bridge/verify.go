@@ -10,6 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // verifyPatience is how long a verification may make no progress.
@@ -102,7 +103,7 @@ func (c verifyCommand) audited(s *session, list *listing) (sums verified, err er
 	made := inspect.Change{Action: "verify --repair"}
 	err = s.audited(&made, func() (err error) {
 		sums, err = c.verify(s, list)
-		made.Answer = tallied(map[string]int{"found": sums.found, "mended": sums.mended})
+		made.Answer = operate.Tally{"found": sums.found, "mended": sums.mended}.String()
 		return err
 	})
 	return sums, err

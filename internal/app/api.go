@@ -18,6 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
@@ -47,14 +48,14 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 			return nil, fmt.Errorf("admin.auth.tokens_file: %w", err)
 		}
 	}
-	queues := map[string]*api.Queue{}
+	queues := map[string]*operate.Queue{}
 	for name, queue := range cfg.Queues {
 		clients, err := apiClients(p, name)
 		if err != nil {
 			return nil, err
 		}
-		queues[name] = &api.Queue{
-			Sink: queue.Sink, Clients: clients,
+		queues[name] = &operate.Queue{
+			Name: name, Sink: queue.Sink, Clients: clients,
 			Store: store.NewWithTimeout(p.Redis, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(Durability(queue)),
 		}
 	}
@@ -75,9 +76,9 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 			return states
 		},
 		Refused: p.Metrics.CallRefused, Timed: p.Metrics.Timed, Rooms: p.Queues.rooms,
-		Lateness: func(queue string) api.Histogram {
+		Lateness: func(queue string) operate.Histogram {
 			bounds, counts := p.Metrics.Lateness(queue)
-			return api.Histogram{Bounds: bounds, Counts: counts}
+			return operate.Histogram{Bounds: bounds, Counts: counts}
 		},
 		Rules: p.Queues.rules,
 	})
@@ -97,18 +98,23 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 }
 
 // rules are what the configuration in force says of a queue.
-func (set *queueSet) rules(queue string) (v api.RulesView) {
+func (set *queueSet) rules(queue string) operate.RulesView {
 	at := slices.IndexFunc(set.runners, func(r *queueRunner) bool { return r.queue.Name() == queue })
 	if at < 0 {
-		return v
+		return operate.RulesView{}
 	}
-	cfg := set.runners[at].settings.queue.Load()
-	v.Rate, v.Rates = cfg.Rate.Messages, cfg.Rate.ByTopic()
+	return Rules(*set.runners[at].settings.queue.Load())
+}
+
+// Rules are what a queue's section of the configuration says of when and whether its messages
+// are published.
+func Rules(cfg config.Queue) operate.RulesView {
+	v := operate.RulesView{Rate: cfg.Rate.Messages, Rates: cfg.Rate.ByTopic()}
 	if cfg.History.Count > 0 {
-		v.History = &api.HistoryRule{Count: cfg.History.Count, Age: cfg.History.Age.Seconds()}
+		v.History = &operate.HistoryRule{Count: cfg.History.Count, Age: cfg.History.Age.Seconds()}
 	}
 	if cfg.Late.After > 0 {
-		v.Late = &api.LateRule{After: cfg.Late.After.Seconds(), Then: string(cfg.Late.Then)}
+		v.Late = &operate.LateRule{After: cfg.Late.After.Seconds(), Then: string(cfg.Late.Then)}
 	}
 	return v
 }
@@ -124,11 +130,15 @@ func apiClients(p apiParams, queue string) (map[delay.Conflict]*delay.Client, er
 		durable = delay.Fsync
 	case config.Memory:
 	}
+	return Clients(p.Redis, queue, append(Sealing(p.Keys), delay.WithPrefix(p.Config.Prefix),
+		delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))...)
+}
+
+// Clients are the SDK's clients of a queue, one for each policy.
+func Clients(rdb redis.UniversalClient, queue string, options ...delay.Option) (map[delay.Conflict]*delay.Client, error) {
 	clients := map[delay.Conflict]*delay.Client{}
-	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		options := append(Sealing(p.Keys), delay.WithPrefix(p.Config.Prefix), delay.WithConflict(conflict),
-			delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))
-		client, err := delay.NewClient(p.Redis, queue, options...)
+	for _, conflict := range operate.Conflicts {
+		client, err := delay.NewClient(rdb, queue, append(slices.Clip(options), delay.WithConflict(conflict))...)
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", queue, err)
 		}

@@ -1,4 +1,4 @@
-package api
+package operate
 
 // RulesView is what the configuration of the queue says of when and whether its messages are
 // published: whoever asks why one has not arrived needs it.

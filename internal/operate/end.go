@@ -1,7 +1,6 @@
-package api
+package operate
 
 import (
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
@@ -17,13 +16,9 @@ type End struct {
 	Reason  string `json:"reason,omitempty" doc:"Why it was dropped or died."`
 }
 
-// toEnd is what the history tells, to a caller who may see that topic; nil where it
-// tells nothing.
-func toEnd(last *message.End) *End {
-	if last == nil {
-		return nil
-	}
-	end := &End{State: last.Kind.String(), At: stamp(last.At), Topic: last.Topic, Attempt: last.Attempt}
+// viewEnd is what the history tells.
+func viewEnd(last *message.End) *End {
+	end := &End{State: last.Kind.String(), At: Stamp(last.At), Topic: last.Topic, Attempt: last.Attempt}
 	if last.Kind == message.EndPublished {
 		end.Place = last.Detail
 	} else {
@@ -37,14 +32,5 @@ func death(found *inspect.Found) *End {
 	if found.Code != store.Dead {
 		return nil
 	}
-	return &End{State: string(inspect.StateDead), At: stamp(found.DiedAt), Topic: found.Topic, Attempt: found.Attempt, Reason: found.Reason}
-}
-
-// toEnded is a message that is not there any more.
-func toEnded(ref delay.Ref, last *message.End) Message {
-	end := toEnd(last)
-	return Message{
-		ID: ref.ID, Key: ref.Key, Topic: last.Topic, State: end.State, DueAt: stamp(last.DueAt), Attempt: last.Attempt,
-		Reason: end.Reason, End: end, Tags: []string{}, Headers: map[string]string{},
-	}
+	return &End{State: string(inspect.StateDead), At: Stamp(found.DiedAt), Topic: found.Topic, Attempt: found.Attempt, Reason: found.Reason}
 }

@@ -1,4 +1,4 @@
-package api
+package operate
 
 import "github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 
@@ -9,10 +9,10 @@ type RoomView struct {
 	FullAt string `json:"full_at,omitempty" format:"date-time" doc:"When all is taken, if it grows on as in the last ten minutes. Not there where it does not grow, or that is more than a day away."`
 }
 
-// NewRoomView is a room as programs see it; nil where there is none.
-func NewRoomView(r *inspect.Room) *RoomView {
+// ViewRoom is a room as programs see it; nil where there is none.
+func ViewRoom(r *inspect.Room) *RoomView {
 	if r == nil {
 		return nil
 	}
-	return &RoomView{Used: r.Used, Limit: r.Limit, FullAt: stamp(r.FullAt)}
+	return &RoomView{Used: r.Used, Limit: r.Limit, FullAt: Stamp(r.FullAt)}
 }

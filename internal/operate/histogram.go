@@ -1,4 +1,4 @@
-package api
+package operate
 
 // Histogram counts observations by size.
 type Histogram struct {
@@ -8,8 +8,8 @@ type Histogram struct {
 	Counts []uint64
 }
 
-// minus is what was observed since an earlier state.
-func (h Histogram) minus(earlier Histogram) Histogram {
+// Minus is what was observed since an earlier state.
+func (h Histogram) Minus(earlier Histogram) Histogram {
 	since := Histogram{Bounds: h.Bounds, Counts: make([]uint64, len(h.Counts))}
 	for i, n := range h.Counts {
 		since.Counts[i] = n
@@ -20,7 +20,8 @@ func (h Histogram) minus(earlier Histogram) Histogram {
 	return since
 }
 
-func (h Histogram) count() (all uint64) {
+// Count is how many were observed.
+func (h Histogram) Count() (all uint64) {
 	for _, n := range h.Counts {
 		all += n
 	}
@@ -30,7 +31,7 @@ func (h Histogram) count() (all uint64) {
 // quantile estimates below what that part of all is, evenly spread in its bucket. Above
 // all bounds it is the last one.
 func (h Histogram) quantile(part float64) float64 {
-	rank, below, least := part*float64(h.count()), 0.0, 0.0
+	rank, below, least := part*float64(h.Count()), 0.0, 0.0
 	for i, n := range h.Counts {
 		if i == len(h.Bounds) {
 			break
@@ -41,4 +42,10 @@ func (h Histogram) quantile(part float64) float64 {
 		below, least = below+float64(n), h.Bounds[i]
 	}
 	return least
+}
+
+// Percentiles are what half of all, and 99 of 100, are below.
+func (h Histogram) Percentiles() (p50, p99 float64) {
+	const half, nearlyAll = 0.5, 0.99
+	return h.quantile(half), h.quantile(nearlyAll)
 }
